@@ -1,0 +1,4 @@
+// Marks what leaves libheddle; everything else is hidden.
+#pragma once
+
+#define HEDDLE_API __attribute__((visibility("default")))

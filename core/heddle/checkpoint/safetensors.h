@@ -1,0 +1,62 @@
+// Reading safetensors files by mapping, with their headers checked, and writing them whole.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heddle/base/export.h"
+
+namespace heddle {
+
+struct StoredTensor {
+  at::ScalarType dtype;
+  std::vector<int64_t> shape;
+  uint64_t begin = 0, end = 0;  // bytes, from the end of the header
+};
+
+// One mapped file. Throws Error{input} on a cut file, a bad header, overlapping or wrong offsets.
+class HEDDLE_API SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const std::filesystem::path& file);
+  ~SafetensorsFile();
+  SafetensorsFile(SafetensorsFile&&) noexcept;
+  const std::map<std::string, StoredTensor>& tensors() const;
+  // Copies the box [offset, offset + out.sizes()) of a tensor into `out`, converting the dtype.
+  void read(const std::string& name, std::span<const int64_t> offset, at::Tensor out) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The weights of a Hugging Face directory: model.safetensors, or the files of model.safetensors.index.json.
+class HEDDLE_API HfWeights {
+ public:
+  explicit HfWeights(const std::filesystem::path& directory);
+  bool has(const std::string& name) const;
+  const StoredTensor& at(const std::string& name) const;
+  void read(const std::string& name, std::span<const int64_t> offset, at::Tensor out) const;
+  std::vector<std::string> names() const;
+
+ private:
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, size_t> file_of_;
+};
+
+namespace checkpoint {
+
+// Writes tensors (CPU, contiguous) in the order given; to a temporary name, synced, then renamed.
+// Throws Error{io} when the disk is full or not writable; the old file stays.
+HEDDLE_API void write_safetensors(const std::filesystem::path& file,
+                                  std::span<const std::pair<std::string, at::Tensor>> tensors);
+
+}  // namespace checkpoint
+}  // namespace heddle

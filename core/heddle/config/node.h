@@ -1,0 +1,89 @@
+// A tree of checked YAML values; every Node knows its file, line, column and path.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "heddle/base/export.h"
+
+namespace heddle {
+
+struct Mark {
+  std::string file;  // "run.yaml", "--distributed.tp_size" for an override, "" for a default
+  int line = 0;      // from 1; 0: no line
+  int column = 0;    // from 1
+};
+
+// Immutable; copies share the tree. Numbers, booleans and nulls are already resolved (YAML 1.1 and the recipe's
+// literals: "none" is null, "0x2" is 2), so a Node of Kind::text is a word.
+class HEDDLE_API Node {
+ public:
+  enum class Kind { null, boolean, integer, real, text, list, map };
+  using Entry = std::pair<std::string, Node>;
+
+  Node();  // null, without a mark
+  static Node boolean(bool value, Mark mark = {}, std::string path = "");
+  static Node integer(int64_t value, Mark mark = {}, std::string path = "");
+  static Node real(double value, Mark mark = {}, std::string path = "");
+  static Node text(std::string value, Mark mark = {}, std::string path = "");
+  static Node null(Mark mark = {}, std::string path = "");
+  static Node list(std::vector<Node> items, Mark mark = {}, std::string path = "");
+  static Node map(std::vector<Entry> entries, Mark mark = {}, std::string path = "");
+
+  Kind kind() const;
+  bool is_null() const { return kind() == Kind::null; }
+  bool is_map() const { return kind() == Kind::map; }
+  bool is_list() const { return kind() == Kind::list; }
+
+  // Each throws Error{config} "expected a boolean, got the word 'x'" where the kind differs.
+  bool as_boolean() const;
+  int64_t as_integer() const;
+  double as_real() const;  // an integer is a real too
+  const std::string& as_text() const;
+
+  // Lists and maps; size 0 and no entries for the rest. Entries stand in the order of the file.
+  size_t size() const;
+  const std::vector<Node>& items() const;
+  const std::vector<Entry>& entries() const;
+  // The value of a key, or null pointer when the key is absent or this is no map.
+  const Node* find(std::string_view key) const;
+
+  // The same map with one key set, replaced in place or added at the end; without it.
+  Node with(std::string_view key, Node value) const;
+  Node without(std::string_view key) const;
+
+  const Mark& mark() const;
+  const std::string& path() const;  // "distributed.mp_policy.param_dtype"
+  std::string where() const;        // "run.yaml:14 distributed.mp_policy.param_dtype"
+  std::string written() const;      // the value for a message: 'x', 3, true, null, a list, a map
+
+  bool operator==(const Node& other) const;  // values only; marks and paths do not count
+
+  struct Value;
+
+ private:
+  explicit Node(std::shared_ptr<const Value> value);
+  std::shared_ptr<const Value> value_;
+};
+
+namespace config {
+
+// Reads a YAML file. Throws Error{config} with file, line and column: syntax, duplicate keys, too deep, too
+// large, too many aliases, an environment variable that is not set.
+HEDDLE_API Node read(const std::string& file);
+// The same for a text; `name` stands for the file in messages.
+HEDDLE_API Node read_text(const std::string& yaml, const std::string& name);
+// Sets "a.b.c" to a value read as YAML ("none" is null), nodes made on the way; the mark says "--a.b.c".
+HEDDLE_API Node with_override(const Node& root, const std::string& dotted_key, const std::string& value);
+
+HEDDLE_API std::string to_json(const Node& node);  // one line
+HEDDLE_API std::string to_yaml(const Node& node);  // block style, reads back to an equal Node
+
+}  // namespace config
+}  // namespace heddle

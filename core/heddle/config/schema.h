@@ -1,0 +1,161 @@
+// Binds the keys of one YAML section to the fields of one struct; the struct's initialisers are the defaults.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "heddle/base/error.h"
+#include "heddle/base/export.h"
+#include "heddle/config/node.h"
+
+namespace heddle {
+
+// Both ends are allowed values.
+template <class T>
+struct Range {
+  T low, high;
+};
+
+// A dtype by its word: "float32", "bfloat16", ... (automodel.md 1.10, point 10); empty stands for null.
+struct DTypeWord {
+  std::string word;
+  bool operator==(const DTypeWord&) const = default;
+};
+
+// What `heddle plugins inspect` prints of one field.
+struct FieldInfo {
+  std::string key, type, default_value, range, help;
+  std::string later;  // not empty: accepted and checked, but only the default runs today; says why
+};
+
+// How a C++ type is read from a Node and written back. Specialise it for an own type:
+//   static std::string type_name();
+//   static T read(const Node&);            // throws Error{config} at the node
+//   static Node write(const T&);
+template <class T>
+struct FieldType;
+
+// The part of a schema that knows no struct: keys, the table of fields, errors about keys.
+class HEDDLE_API SchemaTable {
+ public:
+  const std::vector<FieldInfo>& fields() const { return fields_; }
+
+  // Makes the message for keys that no field has. The default names the nearest key at the first such key.
+  using UnknownKeys = std::function<Error(const Node& section, const std::vector<const Node::Entry*>& unknown,
+                                          const std::vector<std::string>& known)>;
+
+ protected:
+  void add(FieldInfo info);
+  void mark_later(const std::string& key, std::string why);
+  void check_keys(const Node& section) const;  // throws for unknown keys and for a section that is no map
+  std::vector<FieldInfo> fields_;
+  UnknownKeys unknown_keys_;
+};
+
+HEDDLE_API Error range_error(const Node& value, const std::string& range);
+
+template <class Struct>
+class ConfigSchema : public SchemaTable {
+ public:
+  // The key reads into the slot; absent keys keep the struct's initialiser.
+  template <class T>
+  ConfigSchema& field(std::string key, T Struct::*slot, std::string help) {
+    return bind(std::move(key), slot, std::move(help), "", [](const Node&, const T&) {});
+  }
+
+  // The same with a range for the value (of an optional or a list: of what it holds).
+  template <class T, class Bound>
+  ConfigSchema& field(std::string key, T Struct::*slot, std::string help, Range<Bound> range) {
+    const std::string text = range_text(range);
+    return bind(std::move(key), slot, std::move(help), text, [range, text](const Node& at, const T& value) {
+      if constexpr (requires { value.has_value(); }) {
+        if (value && (*value < range.low || *value > range.high)) throw range_error(at, text);
+      } else {
+        if (value < range.low || value > range.high) throw range_error(at, text);
+      }
+    });
+  }
+
+  // A check over the whole struct; a complaint that is not empty becomes an Error{config} at the section.
+  ConfigSchema& rule(std::function<std::string(const Struct&)> complaint) {
+    rules_.push_back(std::move(complaint));
+    return *this;
+  }
+
+  // The field is read and checked, but a run takes only its default until its feature is built.
+  ConfigSchema& later(const std::string& key, std::string why) {
+    mark_later(key, std::move(why));
+    return *this;
+  }
+
+  ConfigSchema& on_unknown_keys(UnknownKeys make) {
+    unknown_keys_ = std::move(make);
+    return *this;
+  }
+
+  // Throws Error{config} with file, line, key and the nearest key.
+  Struct read(const Node& section) const {
+    check_keys(section);
+    Struct out{};
+    for (const Binding& binding : bindings_)
+      if (const Node* value = section.find(binding.key)) binding.read(out, *value);
+    for (const auto& rule : rules_)
+      if (std::string complaint = rule(out); !complaint.empty())
+        throw Error(ErrorCode::config, section.where(), complaint);
+    return out;
+  }
+
+  // Every field with its value, in the order of the schema.
+  Node write(const Struct& value) const {
+    std::vector<Node::Entry> entries;
+    for (const Binding& binding : bindings_) entries.emplace_back(binding.key, binding.write(value));
+    return Node::map(std::move(entries));
+  }
+
+  // The keys marked later() whose value is not the default, as "key: why".
+  std::vector<std::string> not_built(const Struct& value) const {
+    std::vector<std::string> out;
+    const Struct defaults{};
+    for (size_t i = 0; i < bindings_.size(); ++i)
+      if (!fields_[i].later.empty() && !(bindings_[i].write(value) == bindings_[i].write(defaults)))
+        out.push_back(bindings_[i].key + ": " + fields_[i].later);
+    return out;
+  }
+
+ private:
+  struct Binding {
+    std::string key;
+    std::function<void(Struct&, const Node&)> read;
+    std::function<Node(const Struct&)> write;
+  };
+
+  template <class Bound>
+  static std::string range_text(const Range<Bound>& range) {
+    return FieldType<Bound>::write(range.low).written() + " to " + FieldType<Bound>::write(range.high).written();
+  }
+
+  template <class T, class Check>
+  ConfigSchema& bind(std::string key, T Struct::*slot, std::string help, std::string range, Check check) {
+    const Node default_value = FieldType<T>::write(Struct{}.*slot);
+    add({key, FieldType<T>::type_name(), config::to_json(default_value), std::move(range), std::move(help), ""});
+    bindings_.push_back({key,
+                         [slot, check](Struct& out, const Node& value) {
+                           T read = FieldType<T>::read(value);
+                           check(value, read);
+                           out.*slot = std::move(read);
+                         },
+                         [slot](const Struct& in) { return FieldType<T>::write(in.*slot); }});
+    return *this;
+  }
+
+  std::vector<Binding> bindings_;
+  std::vector<std::function<std::string(const Struct&)>> rules_;
+};
+
+}  // namespace heddle
+
+#include "heddle/config/field_types.h"

@@ -1,0 +1,27 @@
+// The degrees of parallelism of one run, resolved against a world size.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heddle/base/export.h"
+
+namespace heddle {
+
+struct Axis {
+  std::string name;
+  int size = 1;
+  bool operator==(const Axis&) const = default;
+};
+
+// Every degree is at least 1; dp = dp_replicate * dp_shard; ep_shard is 1 when ep is 1.
+struct Sizes {
+  int world = 1;
+  int pp = 1, dp = 1, dp_replicate = 1, dp_shard = 1, cp = 1, tp = 1, ep = 1, ep_shard = 1;
+
+  // The size of an axis by its name. Throws Error{mesh} on an unknown name.
+  HEDDLE_API int of(std::string_view axis) const;
+};
+
+}  // namespace heddle

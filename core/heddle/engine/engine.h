@@ -1,0 +1,53 @@
+// The three doors of the engine: words (validate only), model (stages and mesh, the host's own loop), run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/base/log.h"
+#include "heddle/config/node.h"
+#include "heddle/config/setup.h"
+#include "heddle/mesh/device_mesh.h"
+#include "heddle/parallel/build.h"
+#include "heddle/parallel/plan.h"
+#include "heddle/plugin/registry.h"
+#include "heddle/train/step.h"
+
+namespace heddle::engine {
+
+// Reads `distributed:` and `dist_env:` of a whole configuration against a world size, with the plugins that the
+// names in it ask for. Makes no tensor. Throws Error{config | mesh | plugin_*}.
+HEDDLE_API Setup validate(const Node& configuration, PluginRegistry& plugins, int world_size);
+
+// One JSON object on one line, as `heddle check --json` prints it.
+HEDDLE_API std::string to_json(const Setup& setup);
+// The same for a person: a block of lines.
+HEDDLE_API std::string to_text(const Setup& setup);
+
+// Throws Error{not_built} for what is valid but not built yet, naming the field.
+HEDDLE_API Plan choose(const Setup& setup, PluginRegistry& plugins);
+
+// A hash of the setup, the plugins and the ABI, as lines "part: value".
+HEDDLE_API std::string fingerprint(const Setup& setup, const PluginRegistry& plugins, const std::string& more);
+
+// The second door: what a host with its own loop gets. Destroyed in reverse order.
+struct Model {
+  Setup setup;
+  DeviceMesh mesh;
+  Stages stages;
+};
+struct ModelHost {
+  Rendezvous& meeting;
+  std::function<Units(const Setup&)> make_units;
+  ParameterSource source;      // may be empty
+  uint64_t seed = 42;
+  std::string fingerprint;     // more lines that must agree on every rank; may be empty
+};
+HEDDLE_API Model model(const Node& configuration, PluginRegistry& plugins, const ModelHost& host);
+
+}  // namespace heddle::engine

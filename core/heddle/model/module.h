@@ -1,0 +1,66 @@
+// Our Module: a tree of named children and parameter slots, with seams where a parallelizer may step in.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/model/batch.h"
+#include "heddle/model/slot.h"
+
+namespace heddle {
+
+// A named place in a model where a parallelizer may put communication. Empty, it costs one branch.
+class Seam {
+ public:
+  using Transform = std::function<at::Tensor(at::Tensor)>;
+  void add(Transform transform) { transforms_.push_back(std::move(transform)); }  // runs after those before it
+  bool empty() const { return transforms_.empty(); }
+  at::Tensor operator()(at::Tensor tensor) const {
+    for (const Transform& transform : transforms_) tensor = transform(std::move(tensor));
+    return tensor;
+  }
+
+ private:
+  std::vector<Transform> transforms_;
+};
+
+// Children and slots are registered by pointer: a Module does not move.
+class HEDDLE_API Module {
+ public:
+  Module() = default;
+  virtual ~Module();
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  virtual std::string_view kind() const = 0;  // "linear", "embedding", "rms_norm", "attention", "decoder_layer", ...
+
+  Seam input, output;  // before and after forward
+
+  // input seam, forward, output seam.
+  at::Tensor call(at::Tensor x, const Batch& batch) { return output(forward(input(std::move(x)), batch)); }
+
+  const std::vector<std::pair<std::string, Module*>>& children() const { return children_; }
+  // Own slots, with names relative to this module ("weight").
+  std::vector<ParameterSlot>& slots() { return slots_; }
+  // This module and all below it, paths joined with dots under `prefix`.
+  void visit(const std::string& prefix, const std::function<void(const std::string& path, Module&)>& visitor);
+  // All slots below, with full names.
+  std::vector<ParameterSlot> parameters(const std::string& prefix);
+
+ protected:
+  virtual at::Tensor forward(at::Tensor x, const Batch& batch) = 0;
+  void add_child(std::string name, Module& child) { children_.emplace_back(std::move(name), &child); }
+  void add_slot(std::string name, at::Tensor& tensor, Init init);
+
+ private:
+  std::vector<std::pair<std::string, Module*>> children_;
+  std::vector<ParameterSlot> slots_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,11 @@
+// The homes of the interfaces' vtables: one for all plugins.
+#include "heddle/parallel/plan.h"
+
+namespace heddle {
+
+ParallelStage::~ParallelStage() = default;
+IStrategy::~IStrategy() = default;
+IParallelizer::~IParallelizer() = default;
+IPipelineSchedule::~IPipelineSchedule() = default;
+
+}  // namespace heddle

@@ -1,0 +1,25 @@
+// What a plugin says of itself before any tensor exists; core checks it as data.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "heddle/config/sizes.h"
+
+namespace heddle {
+
+struct Refusal {
+  std::string axis;  // "tp", "pp", "cp", "ep": refused when its size is above 1
+  std::string text;  // the message, "acme does not support tensor parallelism"
+};
+
+struct Needs {
+  std::vector<std::string> axes;      // a strategy's mesh, outermost first; a parallelizer's own axis
+  std::vector<std::string> may_use;   // features of core it works with: "selective_activation_checkpointing", ...
+  std::vector<Refusal> refuses;       // in the order in which they are checked
+  // Further checks of the sizes; a text that is not empty refuses the run. May be empty.
+  std::function<std::string(const Sizes&)> sizes_rule;
+};
+
+}  // namespace heddle

@@ -1,0 +1,32 @@
+// This rank's part of one parameter: what the optimizer, the norm, initialisation and files see.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/model/slot.h"
+
+namespace heddle {
+
+// A parallelizer's split of a parameter along tensor dim `dim`, over a mesh axis; uneven splits allowed.
+struct Placed {
+  std::string parameter, axis;
+  int64_t dim = 0;
+  int64_t offset = 0, whole = 0;  // this rank's first index along dim, and the size of the whole dim
+};
+
+// A box of the whole parameter: along dim d it holds [offset[d], offset[d] + tensor.size(d)).
+struct Shard {
+  std::string name;
+  at::Tensor tensor;             // the storage the optimizer updates; its grad() is the final gradient of the step
+  std::vector<int64_t> shape;    // of the whole parameter
+  std::vector<int64_t> offset;   // of this box in it
+  std::vector<std::string> axes; // mesh axes that split it: its norm is summed over exactly these
+  Init init;
+};
+
+}  // namespace heddle

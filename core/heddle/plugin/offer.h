@@ -1,0 +1,131 @@
+// What a plugin puts on the table: strategies, parallelizers, schedules and sections, each with its schema.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/config/schema.h"
+#include "heddle/parallel/needs.h"
+#include "heddle/parallel/parallelizer.h"
+#include "heddle/parallel/schedule.h"
+#include "heddle/parallel/strategy.h"
+
+namespace heddle {
+
+// A section read by its schema, with its struct forgotten.
+struct Resolved {
+  Node values;                         // every field, with its default or given value
+  std::vector<std::string> not_built;  // "key: why", where a later() field is not at its default
+};
+
+// Common to everything on offer.
+struct OfferedSchema {
+  std::string name;
+  std::vector<std::string> aliases;             // other words for it in the YAML
+  std::vector<FieldInfo> fields;                // for `heddle plugins inspect`
+  std::function<Resolved(const Node& section)> resolve;
+  std::string not_built;  // not empty: the words are here, the hands come later; the text says what is missing
+};
+
+struct OfferedStrategy : OfferedSchema {
+  Needs needs;
+  std::function<std::unique_ptr<IStrategy>(const Node& section)> make;
+};
+
+struct OfferedParallelizer : OfferedSchema {
+  Needs needs;
+  std::function<std::unique_ptr<IParallelizer>(const Node& section)> make;
+};
+
+struct OfferedSchedule : OfferedSchema {
+  std::function<std::unique_ptr<IPipelineSchedule>()> make;
+};
+
+// A block under `distributed:` that works when a degree of parallelism is above 1 ("pipeline" with pp_size).
+struct OfferedSection : OfferedSchema {
+  std::string size_key;          // "pp_size"
+  std::string absent_error;      // not empty: size above 1 without the block is this error ({n} is the size)
+  std::string idle_warning;      // the block is dropped at size 1; not empty: with this warning ({n} is the size)
+  // Fills what depends on the strategy's resolved fields; may add warnings. May be empty.
+  std::function<Node(Node section, const Node& strategy_config, std::vector<std::string>& warnings)> derive;
+};
+
+// The plugin's entry function fills one; the registry admits all of it or none.
+class HEDDLE_API Offer {
+ public:
+  // Strategy is made from its Config: Strategy(Config). The Needs are asked of one made from the defaults.
+  template <class Strategy, class Config>
+  OfferedStrategy& strategy(std::string name, ConfigSchema<Config> schema) {
+    OfferedStrategy offered;
+    fill(offered, std::move(name), schema);
+    offered.needs = Strategy(Config{}).needs();
+    offered.make = [schema](const Node& section) -> std::unique_ptr<IStrategy> {
+      return std::make_unique<Strategy>(schema.read(section));
+    };
+    return strategies_.emplace_back(std::move(offered));
+  }
+
+  template <class Parallelizer, class Config>
+  OfferedParallelizer& parallelizer(std::string name, ConfigSchema<Config> schema) {
+    OfferedParallelizer offered;
+    fill(offered, std::move(name), schema);
+    offered.needs = Parallelizer(Config{}).needs();
+    offered.make = [schema](const Node& section) -> std::unique_ptr<IParallelizer> {
+      return std::make_unique<Parallelizer>(schema.read(section));
+    };
+    return parallelizers_.emplace_back(std::move(offered));
+  }
+
+  template <class Schedule>
+  OfferedSchedule& schedule(std::string name) {
+    OfferedSchedule offered;
+    offered.name = std::move(name);
+    offered.make = []() -> std::unique_ptr<IPipelineSchedule> { return std::make_unique<Schedule>(); };
+    return schedules_.emplace_back(std::move(offered));
+  }
+
+  template <class Config>
+  OfferedSection& section(std::string name, std::string size_key, ConfigSchema<Config> schema) {
+    OfferedSection offered;
+    fill(offered, std::move(name), schema);
+    offered.size_key = std::move(size_key);
+    return sections_.emplace_back(std::move(offered));
+  }
+
+  // Words whose hands come later: the strategy is validated and inspected, and a run is refused with `why`.
+  template <class Config>
+  OfferedStrategy& strategy_words(std::string name, ConfigSchema<Config> schema, Needs needs, std::string why) {
+    OfferedStrategy offered;
+    fill(offered, std::move(name), schema);
+    offered.needs = std::move(needs);
+    offered.not_built = std::move(why);
+    return strategies_.emplace_back(std::move(offered));
+  }
+
+  const std::vector<OfferedStrategy>& strategies() const { return strategies_; }
+  const std::vector<OfferedParallelizer>& parallelizers() const { return parallelizers_; }
+  const std::vector<OfferedSchedule>& schedules() const { return schedules_; }
+  const std::vector<OfferedSection>& sections() const { return sections_; }
+
+ private:
+  template <class Config>
+  static void fill(OfferedSchema& offered, std::string name, const ConfigSchema<Config>& schema) {
+    offered.name = std::move(name);
+    offered.fields = schema.fields();
+    offered.resolve = [schema](const Node& section) {
+      const Config config = schema.read(section);
+      return Resolved{schema.write(config), schema.not_built(config)};
+    };
+  }
+
+  std::vector<OfferedStrategy> strategies_;
+  std::vector<OfferedParallelizer> parallelizers_;
+  std::vector<OfferedSchedule> schedules_;
+  std::vector<OfferedSection> sections_;
+};
+
+}  // namespace heddle

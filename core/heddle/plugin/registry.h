@@ -1,0 +1,65 @@
+// The plugins of one engine: found by the names in their papers, admitted whole or not at all.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/base/log.h"
+#include "heddle/plugin/offer.h"
+
+namespace heddle {
+
+struct PluginInfo {
+  std::string name, version;
+  std::filesystem::path path;        // empty: built into the engine
+  std::vector<std::string> offers;   // "strategy fsdp2", "section pipeline", ... with aliases in brackets
+};
+
+// One per engine. Loaded libraries are never closed: autograd nodes and hooks outlive any handle.
+class HEDDLE_API PluginRegistry {
+ public:
+  // Searches `places` (directories) in order; papers are read, nothing is opened yet. The built-in strategy
+  // "single" is always there.
+  explicit PluginRegistry(std::vector<std::filesystem::path> places, Log log = {});
+  ~PluginRegistry();
+  PluginRegistry(PluginRegistry&&) noexcept;
+  PluginRegistry& operator=(PluginRegistry&&) noexcept;
+
+  // A file, or a name to be found in the places. All of it is admitted, or none of it.
+  // Throws Error{plugin_missing | plugin_abi | plugin_conflict | plugin_failed}.
+  const PluginInfo& load(const std::string& file_or_name);
+
+  // What is on offer under a name or an alias, in any case; opens the plugin that holds it. Null: nobody has it.
+  const OfferedStrategy* strategy(std::string_view name);
+  const OfferedParallelizer* parallelizer(std::string_view name);
+  const OfferedSchedule* schedule(std::string_view name);
+  const OfferedSection* section(std::string_view name);
+  // Every name and alias of a kind ("strategy", "section", ...), sorted, from the papers; nothing is opened.
+  // The built-in "single" is not among them.
+  std::vector<std::string> names(std::string_view kind) const;
+  // Every strategy there is, opened; for messages that list who can do something. Broken files are left out.
+  std::vector<const OfferedStrategy*> all_strategies();
+
+  std::vector<PluginInfo> loaded() const;                       // with the built-in
+  const std::vector<std::filesystem::path>& places() const;
+  // "name version" of everything loaded, and the ABI tag: a part of the run's fingerprint.
+  std::string fingerprint() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+namespace plugin {
+
+// The places of a run: directories that the YAML names (relative to it), HEDDLE_PLUGIN_PATH, and the folder
+// "plugins" beside the engine.
+HEDDLE_API std::vector<std::filesystem::path> search_path(std::span<const std::filesystem::path> from_yaml);
+
+}  // namespace plugin
+}  // namespace heddle

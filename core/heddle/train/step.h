@@ -1,0 +1,59 @@
+// One optimizer step over this rank's stages: microbatches, gradients, clipping, AdamW, and what to report.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/mesh/device_mesh.h"
+#include "heddle/model/batch.h"
+#include "heddle/parallel/build.h"
+
+namespace heddle {
+
+// Decoupled weight decay (Loshchilov and Hutter 2019), applied to every parameter.
+struct AdamWConfig {
+  double lr = 1e-4;
+  double beta1 = 0.9, beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+  bool operator==(const AdamWConfig&) const = default;
+};
+
+struct StepConfig {
+  AdamWConfig optimizer;
+  std::optional<double> max_norm = 1.0;  // empty: no clipping
+  bool master_weights = false;           // fp32 copies of shards stored in a lower dtype
+};
+
+// Tensors, so that nothing waits for the device; read them when the line is logged.
+struct StepReport {
+  at::Tensor loss;             // fp64 [1]: sum of the token losses of the global batch / its label tokens
+  at::Tensor grad_norm;        // fp64 [1]: before clipping, over the whole model
+  int64_t label_tokens = 0;    // of the global batch
+};
+
+class HEDDLE_API Step {
+ public:
+  Step(Stages& stages, const DeviceMesh& mesh, StepConfig config);
+  ~Step();
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  // Forward and backward over this rank's microbatches, reduction, clipping and the update with `lr`.
+  StepReport run(std::span<const Batch> microbatches, double lr, double weight_decay);
+  // The same loss without gradients, for validation.
+  StepReport evaluate(std::span<const Batch> microbatches);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace heddle

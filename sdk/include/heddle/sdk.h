@@ -1,0 +1,10 @@
+// All that a plugin needs: the interfaces, the schema, and HEDDLE_PLUGIN, which opens the door.
+#pragma once
+
+#include "heddle/base/error.h"
+#include "heddle/config/schema.h"
+#include "heddle/mesh/device_mesh.h"
+#include "heddle/model/module.h"
+#include "heddle/model/unit.h"
+#include "heddle/parallel/plan.h"
+#include "heddle/plugin/offer.h"
