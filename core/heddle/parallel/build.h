@@ -13,8 +13,8 @@ namespace heddle {
 
 using Stages = std::vector<std::unique_ptr<ParallelStage>>;
 
-// Writes the values of one shard (its box of the whole parameter) into shard.tensor, and says whether it knows
-// the parameter. Reads no more of the file than that box.
+// Writes the values of one shard (its box of the whole parameter) into shard.tensor, and says whether it
+// knows the parameter. Reads no more of the file than that box.
 using ParameterSource = std::function<bool(const Shard& shard)>;
 
 namespace parallel {

@@ -15,9 +15,10 @@ struct Refusal {
 };
 
 struct Needs {
-  std::vector<std::string> axes;      // a strategy's mesh, outermost first; a parallelizer's own axis
-  std::vector<std::string> may_use;   // features of core it works with: "selective_activation_checkpointing", ...
-  std::vector<Refusal> refuses;       // in the order in which they are checked
+  std::vector<std::string> axes;  // a strategy's mesh, outermost first; a parallelizer's own axis
+  std::vector<std::string>
+      may_use;                   // features of core it works with: "selective_activation_checkpointing", ...
+  std::vector<Refusal> refuses;  // in the order in which they are checked
   // Further checks of the sizes; a text that is not empty refuses the run. May be empty.
   std::function<std::string(const Sizes&)> sizes_rule;
 };

@@ -15,7 +15,8 @@ class HEDDLE_API IParallelizer {
  public:
   virtual ~IParallelizer();
   virtual Needs needs() const = 0;
-  // Splits slots, sets seams; says what it split. Runs before the strategy, on parameters that may be on meta.
+  // Splits slots, sets seams; says what it split. Runs before the strategy, on parameters that may be on
+  // meta.
   virtual std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) = 0;
 };
 

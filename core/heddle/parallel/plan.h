@@ -12,7 +12,8 @@ namespace heddle {
 
 struct Plan {
   std::unique_ptr<IStrategy> strategy;
-  std::vector<std::unique_ptr<IParallelizer>> parallelizers;  // in the order in which they act, before the strategy
+  std::vector<std::unique_ptr<IParallelizer>>
+      parallelizers;  // in the order in which they act, before the strategy
   std::unique_ptr<IPipelineSchedule> schedule;
 };
 

@@ -31,7 +31,8 @@ using ScheduleTable = std::vector<std::vector<Action>>;  // [rank][time]
 class HEDDLE_API IPipelineSchedule {
  public:
   virtual ~IPipelineSchedule();
-  virtual ScheduleTable plan(int ranks, int stages, int microbatches) const = 0;  // compute only; core adds transfers
+  virtual ScheduleTable plan(int ranks, int stages,
+                             int microbatches) const = 0;  // compute only; core adds transfers
   virtual int rank_of(int stage, int ranks, int stages) const = 0;
 };
 

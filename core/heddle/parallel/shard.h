@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,11 +23,15 @@ struct Placed {
 // A box of the whole parameter: along dim d it holds [offset[d], offset[d] + tensor.size(d)).
 struct Shard {
   std::string name;
-  at::Tensor tensor;             // the storage the optimizer updates; its grad() is the final gradient of the step
-  std::vector<int64_t> shape;    // of the whole parameter
-  std::vector<int64_t> offset;   // of this box in it
-  std::vector<std::string> axes; // mesh axes that split it: its norm is summed over exactly these
+  at::Tensor tensor;  // the storage the optimizer updates; its grad() is the final gradient of the step
+  std::vector<int64_t> shape;     // of the whole parameter
+  std::vector<int64_t> offset;    // of this box in it
+  std::vector<std::string> axes;  // mesh axes that split it: its norm is summed over exactly these
   Init init;
 };
+
+// The shard that holds all of a slot's tensor: what the parallelizers left of the parameter. `tensor` is not
+// set.
+HEDDLE_API Shard whole_shard(const ParameterSlot& slot, std::span<const Placed> placed);
 
 }  // namespace heddle

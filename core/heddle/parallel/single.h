@@ -1,4 +1,5 @@
-// The built-in strategy for one data-parallel rank, and the oracle that every other strategy is compared with.
+// The built-in strategy for one data-parallel rank, and the oracle that every other strategy is compared
+// with.
 #pragma once
 
 #include <memory>

@@ -13,8 +13,8 @@
 
 namespace heddle {
 
-// The units of one pipeline stage as one rank sees them. Owns shards, buckets and streams; starts no autograd of
-// its own. Called from one thread.
+// The units of one pipeline stage as one rank sees them. Owns shards, buckets and streams; starts no autograd
+// of its own. Called from one thread.
 class HEDDLE_API ParallelStage {
  public:
   virtual ~ParallelStage();
@@ -22,10 +22,12 @@ class HEDDLE_API ParallelStage {
   virtual Tensors forward(Tensors inputs, const Batch& batch) = 0;
   virtual void unshard() = 0;  // hints from the schedule; forward works without them
   virtual void reshard() = 0;
-  // The next backward of this stage is the step's last one: it completes the gradients, and reductions may start.
+  // The next backward of this stage is the step's last one: it completes the gradients, and reductions may
+  // start.
   virtual void expect_last_backward() = 0;
   // Returns when the gradient of every owned shard is final: the sum over the data-parallel ranks and all
-  // microbatches of the step, in shard.tensor.grad(); undefined where no rank had one.
+  // microbatches of the step, in shard.tensor.grad(); undefined where no rank had one. The optimizer may
+  // scale it in place, and resets it to undefined after the update.
   virtual void finish_gradients() = 0;
   // This rank's shards, in execution order; a tied parameter once. Empty shards (numel 0) are listed too.
   virtual std::span<Shard> owned() = 0;
@@ -38,7 +40,8 @@ class HEDDLE_API IStrategy {
  public:
   virtual ~IStrategy();
   virtual Needs needs() const = 0;
-  // Takes the units over. Parameters on meta get storage here and values from core later; others are copied from.
+  // Takes the units over. Parameters on meta get storage here and values from core later; others are copied
+  // from.
   virtual std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh& mesh,
                                                      std::span<const Placed> placed) = 0;
 };

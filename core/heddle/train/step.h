@@ -26,17 +26,24 @@ struct AdamWConfig {
   bool operator==(const AdamWConfig&) const = default;
 };
 
+// The parameters whose names hold a match of the regular expression; the first group that matches counts.
+struct ParameterGroup {
+  std::string pattern;
+  double lr_mult = 1.0, wd_mult = 1.0;
+};
+
 struct StepConfig {
   AdamWConfig optimizer;
   std::optional<double> max_norm = 1.0;  // empty: no clipping
   bool master_weights = false;           // fp32 copies of shards stored in a lower dtype
+  std::vector<ParameterGroup> groups;    // other learning rates and decays; empty: one rule for all
 };
 
 // Tensors, so that nothing waits for the device; read them when the line is logged.
 struct StepReport {
-  at::Tensor loss;             // fp64 [1]: sum of the token losses of the global batch / its label tokens
-  at::Tensor grad_norm;        // fp64 [1]: before clipping, over the whole model
-  int64_t label_tokens = 0;    // of the global batch
+  at::Tensor loss;           // fp64 [1]: sum of the token losses of the global batch / its label tokens
+  at::Tensor grad_norm;      // fp64 [1]: before clipping, over the whole model
+  int64_t label_tokens = 0;  // of the global batch
 };
 
 class HEDDLE_API Step {

@@ -1,0 +1,74 @@
+// The strategy `single`: whole parameters, one data-parallel rank, nothing between the units.
+#include "heddle/parallel/single.h"
+
+#include <ATen/ops/empty.h>
+
+#include <map>
+#include <utility>
+
+namespace heddle::parallel {
+namespace {
+
+class SingleStage : public ParallelStage {
+ public:
+  SingleStage(Units units, std::span<const Placed> placed) : units_(std::move(units)) {
+    std::map<std::string, at::Tensor> seen;  // tied slots share one tensor
+    for (auto& unit : units_) {
+      for (ParameterSlot& slot : unit->parameters()) {
+        if (auto tied = seen.find(slot.name); tied != seen.end()) {
+          slot.point(tied->second);
+          continue;
+        }
+        Shard shard = whole_shard(slot, placed);
+        if (slot.tensor->is_meta())
+          slot.point(at::empty(slot.tensor->sizes(), slot.tensor->options().device(at::kCPU)));
+        shard.tensor = *slot.tensor;
+        seen.emplace(slot.name, shard.tensor);
+        owned_.push_back(std::move(shard));
+      }
+    }
+  }
+
+  Tensors forward(Tensors inputs, const Batch& batch) override {
+    for (auto& unit : units_) inputs = unit->forward(std::move(inputs), batch);
+    return inputs;
+  }
+  void unshard() override {}
+  void reshard() override {}
+  void expect_last_backward() override {}
+  void finish_gradients() override {}
+  std::span<Shard> owned() override { return owned_; }
+  void parameters_changed() override {}
+
+ private:
+  Units units_;
+  std::vector<Shard> owned_;
+};
+
+class Single : public IStrategy {
+ public:
+  Needs needs() const override {
+    Needs needs;
+    needs.axes = {"pp", "tp"};
+    needs.may_use = {"selective_activation_checkpointing"};
+    needs.refuses = {{"cp", "single does not support context parallelism"},
+                     {"ep", "single does not support expert parallelism"}};
+    needs.sizes_rule = [](const Sizes& sizes) -> std::string {
+      if (sizes.dp == 1) return "";
+      return "single trains one data-parallel rank, and this world leaves dp=" + std::to_string(sizes.dp);
+    };
+    return needs;
+  }
+  std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh&,
+                                             std::span<const Placed> placed) override {
+    return std::make_unique<SingleStage>(std::move(units), placed);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<IStrategy> make_single() {
+  return std::make_unique<Single>();
+}
+
+}  // namespace heddle::parallel

@@ -1,0 +1,110 @@
+// The optimizer's lists are made once; a step gathers the gradients and calls the fused kernel.
+#include "heddle/train/adamw.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <regex>
+
+#include "heddle/base/error.h"
+
+namespace heddle::train {
+namespace {
+
+// The index of the first group whose pattern matches, or groups.size().
+size_t group_of(const std::string& name, const std::vector<std::regex>& patterns) {
+  for (size_t i = 0; i < patterns.size(); ++i)
+    if (std::regex_search(name, patterns[i])) return i;
+  return patterns.size();
+}
+
+std::vector<std::regex> compile(const std::vector<ParameterGroup>& groups) {
+  std::vector<std::regex> patterns;
+  for (const ParameterGroup& group : groups) {
+    try {
+      patterns.emplace_back(group.pattern);
+    } catch (const std::regex_error& fault) {
+      throw Error(ErrorCode::config, "optimizer.param_group_overrides",
+                  "'" + group.pattern + "' is not a regular expression: " + fault.what());
+    }
+  }
+  return patterns;
+}
+
+bool low_precision(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
+}
+
+}  // namespace
+
+AdamW::AdamW(std::span<Shard> shards, const StepConfig& config) : config_(config) {
+  const std::vector<std::regex> patterns = compile(config.groups);
+  for (const ParameterGroup& group : config.groups) {
+    groups_.emplace_back();
+    groups_.back().lr_mult = group.lr_mult;
+    groups_.back().wd_mult = group.wd_mult;
+  }
+  groups_.emplace_back();  // the rest
+  for (Shard& shard : shards)
+    if (shard.tensor.numel() > 0 && shard.tensor.requires_grad())
+      add_state(groups_[group_of(shard.name, patterns)], shard);
+  for (Group& group : groups_) {
+    group.all_steps = at::zeros({static_cast<int64_t>(group.shards.size())}, at::kFloat);
+    for (size_t i = 0; i < group.shards.size(); ++i) group.steps.push_back(group.all_steps.select(0, i));
+  }
+}
+
+void AdamW::add_state(Group& group, Shard& shard) {
+  const at::Tensor weight = shard.tensor.detach();
+  const bool master = config_.master_weights && low_precision(weight);
+  group.shards.push_back(&shard);
+  group.weights.push_back(master ? weight.to(at::kFloat) : weight);
+  group.averages.push_back(at::zeros_like(group.weights.back()));
+  group.squares.push_back(at::zeros_like(group.weights.back()));
+}
+
+void AdamW::update(double lr, double weight_decay, const at::Tensor& divisor) {
+  at::NoGradGuard no_gradients;
+  for (Group& group : groups_)
+    if (!group.shards.empty()) update_group(group, lr * group.lr_mult, weight_decay * group.wd_mult, divisor);
+}
+
+void AdamW::update_group(Group& group, double lr, double weight_decay, const at::Tensor& divisor) {
+  std::vector<at::Tensor> gradients;
+  gradients.reserve(group.shards.size());
+  for (size_t i = 0; i < group.shards.size(); ++i) {
+    const at::Tensor& gradient = group.shards[i]->tensor.grad();
+    if (!gradient.defined()) break;
+    gradients.push_back(gradient.scalar_type() == group.weights[i].scalar_type()
+                            ? gradient
+                            : gradient.to(group.weights[i].scalar_type()));
+  }
+  const auto fused = [&](at::TensorList weights, at::TensorList given, at::TensorList averages,
+                         at::TensorList squares, at::TensorList steps) {
+    at::_fused_adamw_(weights, given, averages, squares, {}, steps, lr, config_.optimizer.beta1,
+                      config_.optimizer.beta2, weight_decay, config_.optimizer.eps, /*amsgrad=*/false,
+                      /*maximize=*/false, divisor.defined() ? std::make_optional(divisor) : std::nullopt);
+  };
+  if (gradients.size() == group.shards.size()) {
+    group.all_steps.add_(1);
+    fused(group.weights, gradients, group.averages, group.squares, group.steps);
+  } else {  // some parameter took no part in this step: one by one
+    for (size_t i = 0; i < group.shards.size(); ++i) {
+      const at::Tensor gradient = group.shards[i]->tensor.grad();
+      if (!gradient.defined()) continue;
+      group.steps[i].add_(1);
+      fused(group.weights[i], gradient.to(group.weights[i].scalar_type()), group.averages[i],
+            group.squares[i], group.steps[i]);
+    }
+  }
+  for (size_t i = 0; i < group.shards.size(); ++i) {
+    at::Tensor& weight = group.shards[i]->tensor;
+    if (weight.scalar_type() != group.weights[i].scalar_type() && weight.grad().defined())
+      weight.detach().copy_(group.weights[i]);
+    weight.mutable_grad().reset();
+  }
+}
+
+}  // namespace heddle::train

@@ -1,0 +1,40 @@
+// Fused AdamW over this rank's shards (Loshchilov and Hutter 2019), with ATen's fused kernel.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/parallel/shard.h"
+#include "heddle/train/step.h"
+
+namespace heddle::train {
+
+// State has the dtype of the shard, or fp32 beside an fp32 master copy where `master_weights` asks for it and
+// the shard's dtype is lower. A shard whose gradient is undefined is left alone, and its step is not counted.
+class HEDDLE_API AdamW {
+ public:
+  // Throws Error{config} on a pattern that is no regular expression.
+  AdamW(std::span<Shard> shards, const StepConfig& config);
+
+  // One update. Gradients are first divided by `divisor` (fp32 [1]; undefined: 1), then reset to undefined.
+  void update(double lr, double weight_decay, const at::Tensor& divisor);
+
+ private:
+  struct Group {  // shards of one multiplier; the lists run side by side
+    double lr_mult = 1, wd_mult = 1;
+    std::vector<Shard*> shards;
+    std::vector<at::Tensor> weights, averages, squares,
+        steps;             // weights: the master copies where there are any
+    at::Tensor all_steps;  // `steps` are its elements
+  };
+  void add_state(Group& group, Shard& shard);
+  void update_group(Group& group, double lr, double weight_decay, const at::Tensor& divisor);
+
+  StepConfig config_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace heddle::train

@@ -1,0 +1,87 @@
+// Squares are summed in fp64 block by block, so the result does not depend on the number of threads.
+#include "heddle/train/norm.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/clamp_min.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+namespace heddle::train {
+namespace {
+
+constexpr int64_t kBlock = 1 << 15;
+
+double squares_of_block(const float* values, int64_t count) {
+  constexpr int64_t kLanes = 8;
+  double lanes[kLanes] = {};
+  int64_t at = 0;
+  for (; at + kLanes <= count; at += kLanes)
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      const double value = values[at + lane];
+      lanes[lane] += value * value;
+    }
+  for (; at < count; ++at) lanes[0] += static_cast<double>(values[at]) * values[at];
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+}  // namespace
+
+double sum_of_squares(const at::Tensor& tensor) {
+  const int64_t count = tensor.numel();
+  if (count == 0) return 0;
+  if (!tensor.is_cpu() || tensor.scalar_type() != at::kFloat || !tensor.is_contiguous()) {
+    const double norm =
+        at::linalg_vector_norm(tensor.detach(), 2, std::nullopt, false, at::kDouble).item<double>();
+    return norm * norm;
+  }
+  const float* values = tensor.const_data_ptr<float>();
+  if (count <= kBlock) return squares_of_block(values, count);
+  std::vector<double> blocks((count + kBlock - 1) / kBlock);
+  at::parallel_for(0, static_cast<int64_t>(blocks.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block)
+      blocks[block] = squares_of_block(values + block * kBlock, std::min(kBlock, count - block * kBlock));
+  });
+  double sum = 0;
+  for (const double block : blocks) sum += block;
+  return sum;
+}
+
+GradientNorm::GradientNorm(std::span<Shard> shards, const DeviceMesh& mesh) {
+  for (Shard& shard : shards) {
+    auto group =
+        std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return g.axes == shard.axes; });
+    if (group == groups_.end()) {
+      group = groups_.insert(groups_.end(), Group{shard.axes, {}, {}});
+      for (const std::string& axis : shard.axes)
+        if (mesh.size(axis) > 1) group->reduces.push_back(&mesh.group(axis));
+    }
+    group->shards.push_back(&shard);
+  }
+  if (mesh.size("pp") > 1) pipeline_ = &mesh.group("pp");
+}
+
+at::Tensor GradientNorm::measure() const {
+  at::Tensor total = at::zeros({1}, at::kDouble);
+  for (const Group& group : groups_) {
+    double squares = 0;
+    for (const Shard* shard : group.shards)
+      if (const at::Tensor& gradient = shard->tensor.grad(); gradient.defined())
+        squares += sum_of_squares(gradient);
+    at::Tensor sum = at::zeros({1}, at::kDouble).fill_(squares);
+    for (Communicator* axis : group.reduces) axis->all_reduce(sum)->wait();
+    total += sum;
+  }
+  if (pipeline_ != nullptr) pipeline_->all_reduce(total)->wait();
+  return total.sqrt_();
+}
+
+at::Tensor clip_divisor(const at::Tensor& norm, double max_norm) {
+  return at::clamp_min((norm + 1e-6) / max_norm, 1.0).to(at::kFloat);
+}
+
+}  // namespace heddle::train

@@ -1,0 +1,44 @@
+// The gradient norm over the shards of a whole model, and the factor that clips it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/mesh/device_mesh.h"
+#include "heddle/parallel/shard.h"
+
+namespace heddle::train {
+
+// The sum of the squares of a tensor in fp64 (fp32 gradients cannot overflow it), the same for any number of
+// threads.
+HEDDLE_API double sum_of_squares(const at::Tensor& tensor);
+
+// Shards that the same axes split are summed together; each sum is then reduced over exactly those axes, and
+// over `pp`. Holds the shards' places, so that a step only adds.
+class HEDDLE_API GradientNorm {
+ public:
+  GradientNorm(std::span<Shard> shards, const DeviceMesh& mesh);
+
+  // The 2-norm of all gradients, fp64 [1]; gradients that are undefined count as zero. A collective of every
+  // rank.
+  at::Tensor measure() const;
+
+ private:
+  struct Group {
+    std::vector<std::string> axes;
+    std::vector<Shard*> shards;
+    std::vector<Communicator*> reduces;
+  };
+  std::vector<Group> groups_;
+  Communicator* pipeline_ = nullptr;
+};
+
+// What gradients are divided by so that their norm becomes at most max_norm: max(1, (norm + 1e-6) /
+// max_norm), fp32 [1]. torch.nn.utils.clip_grad_norm_ multiplies by the reciprocal.
+HEDDLE_API at::Tensor clip_divisor(const at::Tensor& norm, double max_norm);
+
+}  // namespace heddle::train
