@@ -1,0 +1,61 @@
+// The commands of the `heddle` program, parsed: what its small executable hands to libheddle_trainer.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace heddle::cli {
+
+// "--distributed.tp_size 2": one value of the configuration, read as YAML.
+struct Override {
+  std::string key, value;
+};
+
+struct TrainCommand {
+  std::string config;
+  std::optional<int> nproc_per_node;  // local ranks; absent: 1, or what the launcher says
+  std::string metrics;                // empty: training.jsonl in the checkpoint directory
+  std::vector<Override> overrides;
+};
+
+struct CheckCommand {
+  std::vector<std::string> configs;
+  std::vector<int> world_sizes;   // empty: WORLD_SIZE of the environment, else 1
+  bool only_distributed = false;  // the files may be recipes of another trainer
+  bool json = false;
+  std::vector<Override> overrides;
+};
+
+struct PluginsCommand {
+  enum class Action { list, inspect, check } action = Action::list;
+  std::vector<std::string> arguments;  // directories; names or files; files
+  bool json = false;
+};
+
+struct DataCommand {
+  std::vector<std::string> texts;
+  std::string out;
+};
+
+struct GenerateCommand {
+  std::string directory;  // an HF directory, or the checkpoint directory of a run
+  std::string prompt;
+  std::vector<int64_t> tokens;  // instead of the prompt
+  int64_t max_tokens = 200;
+  double temperature = 0.8;  // 0: the likeliest token each time
+  int64_t top_k = 40;        // 0: all
+  uint64_t seed = 42;
+};
+
+using Command = std::variant<TrainCommand, CheckCommand, PluginsCommand, DataCommand, GenerateCommand>;
+
+// The one function of libheddle_trainer that the executable calls, by the name below. Returns the exit
+// status; throws Error.
+using RunCommand = int(const Command& command);
+inline constexpr const char* kRunCommand = "heddle_run_command";
+
+}  // namespace heddle::cli

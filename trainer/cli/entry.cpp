@@ -1,0 +1,26 @@
+// The door between the small executable and the trainer: one function that runs a parsed command.
+#include "heddle/base/export.h"
+#include "trainer/cli/check.h"
+#include "trainer/cli/commands.h"
+#include "trainer/cli/data.h"
+#include "trainer/cli/generate.h"
+#include "trainer/cli/plugins.h"
+#include "trainer/cli/train.h"
+
+namespace heddle::cli {
+namespace {
+
+struct Run {
+  int operator()(const TrainCommand& command) const { return train(command); }
+  int operator()(const CheckCommand& command) const { return check(command); }
+  int operator()(const PluginsCommand& command) const { return plugins(command); }
+  int operator()(const DataCommand& command) const { return data(command); }
+  int operator()(const GenerateCommand& command) const { return generate(command); }
+};
+
+}  // namespace
+}  // namespace heddle::cli
+
+extern "C" HEDDLE_API int heddle_run_command(const heddle::cli::Command& command) {
+  return std::visit(heddle::cli::Run{}, command);
+}

@@ -1,0 +1,168 @@
+// The commands and options of the program, declared for CLI11.
+#include "trainer/cli/main/arguments.h"
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <utility>
+
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "heddle/base/version.h"
+
+namespace heddle::cli {
+namespace {
+
+const std::vector<std::string> kCommands = {"train",    "check",    "plugins", "data",
+                                            "generate", "schedule", "plan"};
+
+constexpr const char* kOverrides =
+    "--SECTION.KEY VALUE overrides one value of the configuration: --distributed.tp_size 2, --lr_scheduler "
+    "none";
+
+// What the options write into; one of each command.
+struct Parsed {
+  TrainCommand train;
+  CheckCommand check;
+  PluginsCommand plugins;
+  DataCommand data;
+  GenerateCommand generate;
+  std::string only, schedule;
+  bool json = false;
+};
+
+void add_train(CLI::App& app, Parsed& parsed) {
+  CLI::App* command = app.add_subcommand("train", "Trains the model that a configuration describes");
+  command->add_option("CONFIG", parsed.train.config, "The YAML file")->required();
+  command
+      ->add_option("--nproc-per-node", parsed.train.nproc_per_node,
+                   "Local ranks to start, when no launcher has set the rank (default 1)")
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--metrics", parsed.train.metrics,
+                      "Metrics file (default: training.jsonl in checkpoint.checkpoint_dir)");
+  command->add_flag("--json", parsed.json, "An error is printed on standard output too, as JSON");
+  command->footer(kOverrides);
+}
+
+void add_check(CLI::App& app, Parsed& parsed) {
+  CLI::App* command = app.add_subcommand("check", "Validates configurations and prints what they resolve to");
+  command->add_option("CONFIG", parsed.check.configs, "YAML files")->required();
+  command->add_option("--world-size", parsed.check.world_sizes, "World sizes, separated by commas")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 24));
+  command->add_option("--only", parsed.only, "Read this section alone; the file may be any recipe")
+      ->check(CLI::IsMember({"distributed"}));
+  command->add_flag("--json", parsed.json, "One JSON object a line for each file and world size");
+  command->footer(kOverrides);
+}
+
+void add_plugins(CLI::App& app, Parsed& parsed) {
+  CLI::App* command = app.add_subcommand("plugins", "Lists, inspects and checks plugins");
+  command->require_subcommand(1);
+  auto* list = command->add_subcommand("list", "What is there, and where");
+  list->add_option("DIR", parsed.plugins.arguments, "Directories to look in besides the search path");
+  auto* inspect = command->add_subcommand("inspect", "The configuration table of a plugin");
+  inspect->add_option("NAME", parsed.plugins.arguments, "A name, or a plugin file")->required();
+  auto* check = command->add_subcommand("check", "The conformance kit of the door");
+  check->add_option("FILE", parsed.plugins.arguments, "A plugin file")->required();
+  for (CLI::App* each : {list, inspect, check}) each->add_flag("--json", parsed.json, "Print JSON");
+  list->callback([&parsed] { parsed.plugins.action = PluginsCommand::Action::list; });
+  inspect->callback([&parsed] { parsed.plugins.action = PluginsCommand::Action::inspect; });
+  check->callback([&parsed] { parsed.plugins.action = PluginsCommand::Action::check; });
+}
+
+void add_data(CLI::App& app, Parsed& parsed) {
+  CLI::App* command = app.add_subcommand("data", "Makes a byte-level token file (nanoGPT .bin) from texts");
+  command->add_option("TEXT", parsed.data.texts, "Text files, joined in this order; - is standard input")
+      ->required();
+  command->add_option("--out", parsed.data.out, "The token file to write")->required();
+}
+
+void add_generate(CLI::App& app, Parsed& parsed) {
+  GenerateCommand& to = parsed.generate;
+  CLI::App* command = app.add_subcommand("generate", "Continues a text with a trained model");
+  command->add_option("DIR", to.directory, "A Hugging Face directory, or the checkpoint directory of a run")
+      ->required();
+  auto* prompt = command->add_option("--prompt", to.prompt, "The text to continue (models trained on bytes)");
+  command->add_option("--tokens", to.tokens, "Token ids to continue, separated by commas")
+      ->delimiter(',')
+      ->excludes(prompt);
+  command->add_option("--max-tokens", to.max_tokens, "How many tokens to add")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 24));
+  command->add_option("--temperature", to.temperature, "0: the likeliest token each time")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 100.0));
+  command->add_option("--top-k", to.top_k, "Choose among the k likeliest; 0: among all")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 24));
+  command->add_option("--seed", to.seed, "Seed of the choice")->capture_default_str();
+}
+
+// Commands that come later: anything after their name is taken, and they are refused by name.
+void add_later(CLI::App& app) {
+  for (const auto& [name, help] :
+       {std::pair{"schedule", "Prints or checks a pipeline schedule (not built yet)"},
+        std::pair{"plan", "Predicts memory, communication and time (not built yet)"}})
+    app.add_subcommand(name, help)->allow_extras();
+}
+
+Error usage_error(const CLI::App& app, const std::vector<std::string>& words, const std::string& what) {
+  const std::string hint = "run: heddle " + (words.empty() ? "" : words[0] + " ") + "--help";
+  if (words.empty() || words[0].starts_with("-"))
+    return Error(ErrorCode::usage, "heddle", what, "run: heddle --help");
+  for (const std::string& command : kCommands)
+    if (command == words[0]) return Error(ErrorCode::usage, "heddle " + command, what, hint);
+  const std::string nearest = text::nearest(words[0], kCommands);
+  return Error(ErrorCode::usage, "heddle",
+               "unknown command '" + words[0] + "'; there are: " + text::join(kCommands),
+               nearest.empty() ? "run: heddle --help" : "did you mean '" + nearest + "'?");
+}
+
+Command command_of(const CLI::App& app, Parsed parsed, std::vector<Override> overrides) {
+  parsed.check.json = parsed.plugins.json = parsed.json;
+  parsed.check.only_distributed = !parsed.only.empty();
+  parsed.train.overrides = parsed.check.overrides = std::move(overrides);
+  const std::string name = app.get_subcommands().front()->get_name();
+  if (name == "train") return parsed.train;
+  if (name == "check") return parsed.check;
+  if (name == "plugins") return parsed.plugins;
+  if (name == "data") return parsed.data;
+  if (name == "generate") return parsed.generate;
+  throw Error(ErrorCode::not_built, "heddle " + name, "this command is not built yet",
+              "heddle train and heddle check are; see heddle --help");
+}
+
+}  // namespace
+
+std::variant<Answer, Command> parse(std::span<const std::string> given) {
+  std::vector<std::string> words(given.begin(), given.end());
+  std::vector<Override> overrides;
+  if (!words.empty() && (words[0] == "train" || words[0] == "check")) overrides = take_overrides(words);
+
+  CLI::App app("heddle trains large language models in parallel; strategies are plugins found by name.",
+               "heddle");
+  Parsed parsed;
+  app.require_subcommand(1);
+  app.set_version_flag("--version",
+                       "heddle " HEDDLE_VERSION " (SDK " + std::to_string(HEDDLE_SDK_NUMBER) + ")");
+  add_train(app, parsed);
+  add_check(app, parsed);
+  add_plugins(app, parsed);
+  add_data(app, parsed);
+  add_generate(app, parsed);
+  add_later(app);
+  try {
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  } catch (const CLI::CallForHelp&) {
+    return Answer{app.help()};
+  } catch (const CLI::CallForAllHelp&) {
+    return Answer{app.help("", CLI::AppFormatMode::All)};
+  } catch (const CLI::CallForVersion& version) {
+    return Answer{std::string(version.what()) + "\n"};
+  } catch (const CLI::ParseError& error) {
+    throw usage_error(app, words, error.what());
+  }
+  return command_of(app, std::move(parsed), std::move(overrides));
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,38 @@
+// Opens libheddle_trainer, and so LibTorch, for the commands that need it.
+#include "trainer/cli/main/library.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <system_error>
+
+#include "heddle/base/error.h"
+
+namespace heddle::cli {
+namespace {
+
+std::filesystem::path find_library() {
+  std::error_code ignored;
+  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+  const std::filesystem::path beside = here / "libheddle_trainer.so";
+  if (std::filesystem::exists(beside, ignored)) return beside;
+  const std::filesystem::path installed = here / ".." / "lib" / "libheddle_trainer.so";
+  if (std::filesystem::exists(installed, ignored)) return installed;
+  throw Error(ErrorCode::internal, beside.string(), "the trainer's library does not stand beside the program",
+              "build the target heddle_trainer, or install heddle again");
+}
+
+}  // namespace
+
+int run_in_library(const Command& command) {
+  const std::filesystem::path file = find_library();
+  void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library)
+    throw Error(ErrorCode::internal, file.string(), dlerror(),
+                "build heddle again against the LibTorch it finds");
+  auto* run = reinterpret_cast<RunCommand*>(dlsym(library, kRunCommand));
+  if (!run) throw Error(ErrorCode::internal, file.string(), dlerror(), "build heddle again");
+  return run(command);
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,52 @@
+// The `heddle` program: answers what it can without LibTorch, and turns every error into one block.
+#include <exception>
+#include <iostream>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "heddle/base/error.h"
+#include "trainer/cli/main/arguments.h"
+#include "trainer/cli/main/library.h"
+
+namespace heddle::cli {
+namespace {
+
+int run(const std::vector<std::string>& words) {
+  const auto parsed = parse(words);
+  if (const auto* answer = std::get_if<Answer>(&parsed)) {
+    std::cout << answer->text << std::flush;
+    return std::cout ? 0 : throw Error(ErrorCode::io, "standard output", "cannot be written");
+  }
+  return run_in_library(std::get<Command>(parsed));
+}
+
+int report(const Error& error, const std::vector<std::string>& words) {
+  std::cerr << error.what() << std::endl;
+  for (const std::string& word : words)
+    if (word == "--json") {
+      std::cout << error.json() << std::endl;
+      break;
+    }
+  return exit_status(error.code());
+}
+
+}  // namespace
+}  // namespace heddle::cli
+
+int main(int argc, char** argv) {
+  using heddle::Error;
+  using heddle::ErrorCode;
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  try {
+    return heddle::cli::run(words);
+  } catch (const Error& error) {
+    return heddle::cli::report(error, words);
+  } catch (const std::bad_alloc&) {
+    return heddle::cli::report(Error(ErrorCode::internal, "heddle", "out of memory"), words);
+  } catch (const std::exception& error) {
+    return heddle::cli::report(Error(ErrorCode::internal, "heddle", error.what()), words);
+  } catch (...) {
+    return heddle::cli::report(Error(ErrorCode::internal, "heddle", "something unknown was thrown"), words);
+  }
+}

@@ -1,0 +1,66 @@
+// Takes the overrides of the configuration out of the words of a command line.
+#include <array>
+#include <cctype>
+#include <string_view>
+#include <utility>
+
+#include "trainer/cli/main/arguments.h"
+
+namespace heddle::cli {
+namespace {
+
+constexpr std::array<std::string_view, 15> kSections = {"recipe",
+                                                        "seed",
+                                                        "step_scheduler",
+                                                        "dist_env",
+                                                        "model",
+                                                        "dataset",
+                                                        "validation_dataset",
+                                                        "dataloader",
+                                                        "loss_fn",
+                                                        "optimizer",
+                                                        "lr_scheduler",
+                                                        "clip_grad_norm",
+                                                        "distributed",
+                                                        "checkpoint",
+                                                        "plugins"};
+
+bool is_override(std::string_view word) {
+  if (word.size() < 3 || word.substr(0, 2) != "--") return false;
+  const std::string_view key = word.substr(2, word.find('=') == word.npos ? word.npos : word.find('=') - 2);
+  if (key.find('.') != key.npos) return true;
+  for (std::string_view section : kSections)
+    if (key == section) return true;
+  return false;
+}
+
+// The next word is the value unless it is an option; "-1" is a number.
+bool is_value(std::string_view word) {
+  if (word.size() < 2 || word[0] != '-') return true;
+  return std::isdigit(static_cast<unsigned char>(word[1])) || word[1] == '.';
+}
+
+}  // namespace
+
+std::vector<Override> take_overrides(std::vector<std::string>& words) {
+  std::vector<Override> overrides;
+  std::vector<std::string> rest;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!is_override(words[i])) {
+      rest.push_back(words[i]);
+      continue;
+    }
+    const size_t equals = words[i].find('=');
+    if (equals != std::string::npos)
+      overrides.push_back({words[i].substr(2, equals - 2), words[i].substr(equals + 1)});
+    else if (i + 1 < words.size() && is_value(words[i + 1])) {
+      overrides.push_back({words[i].substr(2), words[i + 1]});
+      ++i;
+    } else
+      overrides.push_back({words[i].substr(2), "true"});
+  }
+  words = std::move(rest);
+  return overrides;
+}
+
+}  // namespace heddle::cli
