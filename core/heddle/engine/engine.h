@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,8 @@
 
 namespace heddle::engine {
 
-// Reads `distributed:` and `dist_env:` of a whole configuration against a world size, with the plugins that the
-// names in it ask for. Makes no tensor. Throws Error{config | mesh | plugin_*}.
+// Reads `distributed:` and `dist_env:` of a whole configuration against a world size, with the plugins that
+// the names in it ask for. Makes no tensor. Throws Error{config | mesh | plugin_*}.
 HEDDLE_API Setup validate(const Node& configuration, PluginRegistry& plugins, int world_size);
 
 // One JSON object on one line, as `heddle check --json` prints it.
@@ -33,7 +34,8 @@ HEDDLE_API std::string to_text(const Setup& setup);
 HEDDLE_API Plan choose(const Setup& setup, PluginRegistry& plugins);
 
 // A hash of the setup, the plugins and the ABI, as lines "part: value".
-HEDDLE_API std::string fingerprint(const Setup& setup, const PluginRegistry& plugins, const std::string& more);
+HEDDLE_API std::string fingerprint(const Setup& setup, const PluginRegistry& plugins,
+                                   const std::string& more);
 
 // The second door: what a host with its own loop gets. Destroyed in reverse order.
 struct Model {
@@ -44,10 +46,25 @@ struct Model {
 struct ModelHost {
   Rendezvous& meeting;
   std::function<Units(const Setup&)> make_units;
-  ParameterSource source;      // may be empty
+  ParameterSource source;  // may be empty
   uint64_t seed = 42;
-  std::string fingerprint;     // more lines that must agree on every rank; may be empty
+  std::string fingerprint;  // more lines that must agree on every rank; may be empty
 };
 HEDDLE_API Model model(const Node& configuration, PluginRegistry& plugins, const ModelHost& host);
+
+// The third door: the engine runs the loop, and the host gives batches and rates and hears of each step.
+struct Rates {
+  double lr, weight_decay;
+};
+struct RunHost : ModelHost {
+  StepConfig step;
+  int64_t first_step = 0, steps = 0;  // runs the steps [first_step, steps)
+  std::function<Rates(int64_t step)> rates;
+  // This rank's microbatches of a step; they stay valid until the next call.
+  std::function<std::span<const Batch>(int64_t step, const DeviceMesh& mesh)> next_batches;
+  // After each step, on every rank: log, validate with `trained`, save. False ends the run.
+  std::function<bool(int64_t step, const StepReport& report, Step& trained, Model& model)> after_step;
+};
+HEDDLE_API void run(const Node& configuration, PluginRegistry& plugins, RunHost& host);
 
 }  // namespace heddle::engine
