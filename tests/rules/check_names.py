@@ -1,0 +1,29 @@
+"""Core names no plugin; names that say nothing are not used; every file says in its first line what it holds."""
+import re
+
+import tree
+
+PLUGIN = re.compile(r"fsdp|\bddp\b|megatron|\bmoe\b", re.I)
+COMMENT = re.compile(r"^\s*(//|\*)")
+EMPTY_NAME = re.compile(r"\b(?:class|struct)\s+(?:HEDDLE_API\s+)?\w*(?:Manager|Helper|Utils?|Handler|Context|Base)\b")
+FIRST_LINE = re.compile(r"^(//|#!) ?.*\S")
+
+
+def faults(root):
+    found = []
+    for path in tree.sources(root):
+        relative = path.relative_to(root)
+        lines = path.read_text().splitlines()
+        if not lines or not FIRST_LINE.match(lines[0]):
+            found.append(f"{relative}: the first line says in a comment what the file holds")
+        for number, line in enumerate(lines, 1):
+            code = re.sub(r"//.*", "", line)
+            if relative.parts[0] == "core" and not COMMENT.match(line) and PLUGIN.search(code):
+                found.append(f"{relative}:{number}: core names a plugin: {line.strip()}")
+            if EMPTY_NAME.search(code):
+                found.append(f"{relative}:{number}: a name that says nothing: {line.strip()}")
+    return found
+
+
+if __name__ == "__main__":
+    tree.report(faults(tree.root_from_arguments()), "names")

@@ -1,0 +1,50 @@
+"""At most 300 lines a file and 40 lines a function. Exceptions stand here with their reason."""
+import re
+
+import tree
+
+MAX_FILE = 300
+MAX_FUNCTION = 40
+FILE_EXCEPTIONS = {}  # path: reason
+FUNCTION_EXCEPTIONS = {}  # "path:name": reason
+
+# With clang-format's layout a function's body opens at the end of a line that starts left of its body, and closes
+# with a brace at the same column.
+OPENING = re.compile(r"^( *)(?!namespace|class|struct|enum|union|extern|if|for|while|switch|else|do|try|catch|\}|case|"
+                     r"return|#)(?:.*[\w>)&*\]]\s+)?([~\w:<>,]+|operator\S+)\(.*\{$|^( *)[^=;]*\) (?:const |override |noexcept )*\{$")
+
+
+def functions(lines):
+    """(name, first line from 1, number of lines) of what looks like a function's definition."""
+    for number, line in enumerate(lines):
+        match = OPENING.match(line)
+        if not match:
+            continue
+        start = number
+        while start > 0 and lines[start - 1].rstrip().endswith((",", "(", "(const")):
+            start -= 1
+        indent = re.match(r" *", lines[start]).group()
+        if re.match(r"\s*(if|for|while|switch|else|do|try|catch|namespace|class|struct|return|\})", lines[start]):
+            continue
+        for end in range(number + 1, len(lines)):
+            if re.match(indent + r"\}", lines[end]):
+                name = re.search(r"([~\w:]+)\(", lines[start])
+                yield (name.group(1) if name else "?", start + 1, end - start + 1)
+                break
+
+
+def faults(root):
+    found = []
+    for path in tree.sources(root):
+        relative = str(path.relative_to(root))
+        lines = path.read_text().splitlines()
+        if len(lines) > MAX_FILE and relative not in FILE_EXCEPTIONS:
+            found.append(f"{relative}: {len(lines)} lines, at most {MAX_FILE}")
+        for name, first, count in functions(lines):
+            if count > MAX_FUNCTION and name != "TEST" and f"{relative}:{name}" not in FUNCTION_EXCEPTIONS:
+                found.append(f"{relative}:{first}: {name} has {count} lines, at most {MAX_FUNCTION}")
+    return found
+
+
+if __name__ == "__main__":
+    tree.report(faults(tree.root_from_arguments()), "size")

@@ -1,0 +1,42 @@
+"""Each rule finds the fault that it is there for, in a small tree made for it."""
+import pathlib
+import tempfile
+
+import check_format
+import check_names
+import check_rooms
+import check_size
+import tree
+
+LONG = "int f() {\n" + "  g();\n" * 41 + "}\n"
+CASES = [  # rule, file, text, part of the fault (None: no fault)
+    (check_rooms, "core/heddle/mesh/a.cpp", '// a\n#include "heddle/train/step.h"\n', "may not include train"),
+    (check_rooms, "core/heddle/train/a.cpp", '// a\n#include "heddle/checkpoint/x.h"\n', "may not include checkpoint"),
+    (check_rooms, "core/heddle/base/a.cpp", "// a\n#include <ATen/ATen.h>\n", "includes LibTorch"),
+    (check_rooms, "core/heddle/train/a.cpp", '// a\n#include "heddle/mesh/x.h"\n', None),
+    (check_rooms, "plugins/p/a.cpp", '// a\n#include "heddle/engine/engine.h"\n', "does not include the engine"),
+    (check_rooms, "plugins/p/a.cpp", '// a\n#include "../q/b.h"\n', "another plugin"),
+    (check_size, "core/heddle/base/a.cpp", "// a\n" * 301, "301 lines"),
+    (check_size, "core/heddle/base/a.cpp", "// a\n" + LONG, "f has 43 lines"),
+    (check_size, "core/heddle/base/a.cpp", "// a\n" + LONG.replace("  g();\n", "", 5), None),
+    (check_names, "core/heddle/base/a.cpp", '// a\nint n = by_name("fsdp2");\n', "core names a plugin"),
+    (check_names, "core/heddle/base/a.cpp", "// fsdp2 is a plugin\n", None),
+    (check_names, "core/heddle/base/a.cpp", "// a\nclass RankManager {};\n", "says nothing"),
+    (check_names, "core/heddle/base/a.cpp", "#pragma once\n", "first line"),
+    (check_format, "core/heddle/base/a.cpp", "// a\nint  x  =1;\n", "should be clang-formatted"),
+]
+
+faults = []
+for rule, name, text, wanted in CASES:
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        file = root / name
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+        (root / ".clang-format").write_text("BasedOnStyle: Google\n")
+        found = rule.faults(root)
+    if wanted is None and found:
+        faults.append(f"{rule.__name__}: found in good text {text[:40]!r}: {found}")
+    if wanted is not None and not any(wanted in fault for fault in found):
+        faults.append(f"{rule.__name__}: did not find {wanted!r} in {text[:40]!r}: {found}")
+tree.report(faults, "the checks")
