@@ -25,10 +25,11 @@ struct Resolved {
 // Common to everything on offer.
 struct OfferedSchema {
   std::string name;
-  std::vector<std::string> aliases;             // other words for it in the YAML
-  std::vector<FieldInfo> fields;                // for `heddle plugins inspect`
+  std::vector<std::string> aliases;  // other words for it in the YAML
+  std::vector<FieldInfo> fields;     // for `heddle plugins inspect`
   std::function<Resolved(const Node& section)> resolve;
-  std::string not_built;  // not empty: the words are here, the hands come later; the text says what is missing
+  std::string
+      not_built;  // not empty: the words are here, the hands come later; the text says what is missing
 };
 
 struct OfferedStrategy : OfferedSchema {
@@ -47,9 +48,9 @@ struct OfferedSchedule : OfferedSchema {
 
 // A block under `distributed:` that works when a degree of parallelism is above 1 ("pipeline" with pp_size).
 struct OfferedSection : OfferedSchema {
-  std::string size_key;          // "pp_size"
-  std::string absent_error;      // not empty: size above 1 without the block is this error ({n} is the size)
-  std::string idle_warning;      // the block is dropped at size 1; not empty: with this warning ({n} is the size)
+  std::string size_key;      // "pp_size"
+  std::string absent_error;  // not empty: size above 1 without the block is this error ({n} is the size)
+  std::string idle_warning;  // the block is dropped at size 1; not empty: with this warning ({n} is the size)
   // Fills what depends on the strategy's resolved fields; may add warnings. May be empty.
   std::function<Node(Node section, const Node& strategy_config, std::vector<std::string>& warnings)> derive;
 };
@@ -98,7 +99,8 @@ class HEDDLE_API Offer {
 
   // Words whose hands come later: the strategy is validated and inspected, and a run is refused with `why`.
   template <class Config>
-  OfferedStrategy& strategy_words(std::string name, ConfigSchema<Config> schema, Needs needs, std::string why) {
+  OfferedStrategy& strategy_words(std::string name, ConfigSchema<Config> schema, Needs needs,
+                                  std::string why) {
     OfferedStrategy offered;
     fill(offered, std::move(name), schema);
     offered.needs = std::move(needs);

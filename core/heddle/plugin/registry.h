@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/base/error.h"
 #include "heddle/base/export.h"
 #include "heddle/base/log.h"
 #include "heddle/plugin/offer.h"
@@ -16,8 +17,8 @@ namespace heddle {
 
 struct PluginInfo {
   std::string name, version;
-  std::filesystem::path path;        // empty: built into the engine
-  std::vector<std::string> offers;   // "strategy fsdp2", "section pipeline", ... with aliases in brackets
+  std::filesystem::path path;       // empty: built into the engine
+  std::vector<std::string> offers;  // "strategy fsdp2", "section pipeline", ... with aliases in brackets
 };
 
 // One per engine. Loaded libraries are never closed: autograd nodes and hooks outlive any handle.
@@ -34,7 +35,8 @@ class HEDDLE_API PluginRegistry {
   // Throws Error{plugin_missing | plugin_abi | plugin_conflict | plugin_failed}.
   const PluginInfo& load(const std::string& file_or_name);
 
-  // What is on offer under a name or an alias, in any case; opens the plugin that holds it. Null: nobody has it.
+  // What is on offer under a name or an alias, in any case; opens the plugin that holds it. Null: nobody has
+  // it.
   const OfferedStrategy* strategy(std::string_view name);
   const OfferedParallelizer* parallelizer(std::string_view name);
   const OfferedSchedule* schedule(std::string_view name);
@@ -42,10 +44,13 @@ class HEDDLE_API PluginRegistry {
   // Every name and alias of a kind ("strategy", "section", ...), sorted, from the papers; nothing is opened.
   // The built-in "single" is not among them.
   std::vector<std::string> names(std::string_view kind) const;
+  // Error{plugin_missing} for a kind ("plugin", "strategy", ...) and a name that nobody has: every place
+  // looked in, what they hold, the nearest name.
+  Error missing(std::string_view kind, std::string_view name) const;
   // Every strategy there is, opened; for messages that list who can do something. Broken files are left out.
   std::vector<const OfferedStrategy*> all_strategies();
 
-  std::vector<PluginInfo> loaded() const;                       // with the built-in
+  std::vector<PluginInfo> loaded() const;  // with the built-in
   const std::vector<std::filesystem::path>& places() const;
   // "name version" of everything loaded, and the ABI tag: a part of the run's fingerprint.
   std::string fingerprint() const;

@@ -7,4 +7,5 @@
 #include "heddle/model/module.h"
 #include "heddle/model/unit.h"
 #include "heddle/parallel/plan.h"
+#include "heddle/plugin/door.h"
 #include "heddle/plugin/offer.h"

@@ -1,0 +1,25 @@
+// The strategy "single" as an offer like any other.
+#include "heddle/plugin/builtin.h"
+
+#include "heddle/parallel/single.h"
+
+namespace heddle::plugin {
+namespace {
+
+struct NoFields {};
+
+}  // namespace
+
+OfferedStrategy single() {
+  OfferedStrategy offered;
+  offered.name = "single";
+  offered.resolve = [](const Node& section) {
+    ConfigSchema<NoFields>().read(section);
+    return Resolved{Node::map({}), {}};
+  };
+  offered.needs = parallel::make_single()->needs();
+  offered.make = [](const Node&) { return parallel::make_single(); };
+  return offered;
+}
+
+}  // namespace heddle::plugin

@@ -1,0 +1,59 @@
+// Calls into a plugin so that whatever it throws comes out with the plugin's name.
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include <exception>
+#include <filesystem>
+#include <string>
+
+#include "heddle/base/error.h"
+
+namespace heddle::plugin {
+
+struct Author {
+  std::string name, version;
+  std::filesystem::path file;
+};
+
+[[noreturn]] inline void blame(const Author& author, const std::string& doing, const std::string& what,
+                               const std::string& hint = "tell the plugin's author, or fix it") {
+  throw Error(ErrorCode::plugin_failed, author.file.string(),
+              "the plugin '" + author.name + "' " + author.version + " threw while it " + doing + ": " + what,
+              hint);
+}
+
+// Runs the call; what it throws becomes Error{plugin_failed}.
+template <class Call>
+auto guarded(const Author& author, const std::string& doing, Call&& call) {
+  try {
+    return call();
+  } catch (const Error& error) {
+    const std::string place = error.where().empty() ? "" : error.where() + ": ";
+    blame(author, doing, place + error.message(), error.hint());
+  } catch (const c10::Error& error) {
+    blame(author, doing, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    blame(author, doing, error.what());
+  } catch (...) {
+    blame(author, doing, "something that is no std::exception");
+  }
+}
+
+// The same, but an Error of ours passes as it is: it says where and what already.
+template <class Call>
+auto guarded_but_errors(const Author& author, const std::string& doing, Call&& call) {
+  try {
+    return call();
+  } catch (const Error&) {
+    throw;
+  } catch (const c10::Error& error) {
+    blame(author, doing, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    blame(author, doing, error.what());
+  } catch (...) {
+    blame(author, doing, "something that is no std::exception");
+  }
+}
+
+}  // namespace heddle::plugin

@@ -1,0 +1,23 @@
+// The look at a whole offer before any of it is admitted.
+#pragma once
+
+#include "heddle/plugin/guard.h"
+#include "heddle/plugin/offer.h"
+#include "heddle/plugin/papers.h"
+
+namespace heddle::plugin {
+
+// Throws Error{plugin_failed} at the plugin's file: names that differ from the papers, one name twice, a
+// schema that does not print or refuses its own defaults, needs that make no sense, words without a maker.
+void inspect(const Offer& offer, const Papers& papers, const Author& author);
+
+// The offer with the papers' aliases, whose makers put the plugin's name on what they throw.
+struct Goods {
+  std::vector<OfferedStrategy> strategies;
+  std::vector<OfferedParallelizer> parallelizers;
+  std::vector<OfferedSchedule> schedules;
+  std::vector<OfferedSection> sections;
+};
+Goods take(const Offer& offer, const Papers& papers, const Author& author);
+
+}  // namespace heddle::plugin

@@ -1,0 +1,45 @@
+// Boost.DLL opens the file with every symbol resolved at once and none given to others.
+#include "heddle/plugin/library.h"
+
+#include <boost/dll/shared_library.hpp>
+#include <utility>
+
+#include "heddle/base/error.h"
+#include "heddle/plugin/door.h"
+#include "heddle/plugin/guard.h"
+
+namespace heddle::plugin {
+namespace {
+
+using Entry = void(Offer&);
+
+Entry* entry_of(const Papers& papers, const std::filesystem::path& file) {
+  // On the heap and never deleted: its destructor would close the library.
+  auto* library = new boost::dll::shared_library();
+  boost::system::error_code failure;
+  library->load(boost::filesystem::path(std::filesystem::absolute(file).string()), failure,
+                boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local);
+  if (failure)
+    throw Error(ErrorCode::plugin_failed, file.string(),
+                "the plugin '" + papers.name + "' does not open: " + failure.message(),
+                "link the plugin with heddle_add_plugin(), which finds missing symbols when it is built");
+  if (!library->has(HEDDLE_ENTRY_NAME))
+    throw Error(ErrorCode::plugin_failed, file.string(),
+                "the plugin '" + papers.name + "' has papers, but no entry function " HEDDLE_ENTRY_NAME,
+                "let HEDDLE_PLUGIN write both");
+  return &library->get<Entry>(HEDDLE_ENTRY_NAME);
+}
+
+}  // namespace
+
+Offer open(const Papers& papers, const std::filesystem::path& file) {
+  check_abi(papers, file);
+  Entry* entry = entry_of(papers, file);
+  return guarded({papers.name, papers.version, file}, "made its offer", [&] {
+    Offer offer;
+    entry(offer);
+    return offer;
+  });
+}
+
+}  // namespace heddle::plugin

@@ -1,0 +1,16 @@
+// Opens a plugin's file and asks its entry function for the offer.
+#pragma once
+
+#include <filesystem>
+
+#include "heddle/plugin/offer.h"
+#include "heddle/plugin/papers.h"
+
+namespace heddle::plugin {
+
+// The papers' ABI tag is compared first. The library stays open for good: autograd nodes and hooks outlive
+// any handle. Throws Error{plugin_abi}, or Error{plugin_failed} with the plugin's name when the file does not
+// open, has no entry, or its entry throws.
+Offer open(const Papers& papers, const std::filesystem::path& file);
+
+}  // namespace heddle::plugin
