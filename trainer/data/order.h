@@ -1,0 +1,29 @@
+// The order of the samples: a permutation that is a function of the seed and the epoch alone.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace heddle {
+
+enum class Shuffle { off, on };
+
+// A counter-based permutation of [0, size): a Feistel network over the next power of four, walked until it
+// lands inside (Black and Rogaway 2002). Any place is found at once, and nothing is stored.
+class SampleOrder {
+ public:
+  SampleOrder(int64_t size, Shuffle shuffle, uint64_t seed, int64_t epoch);
+  int64_t size() const { return size_; }
+  // The sample that stands at `place` in [0, size).
+  int64_t operator[](int64_t place) const;
+
+ private:
+  uint64_t turn(uint64_t value) const;
+
+  int64_t size_;
+  Shuffle shuffle_;
+  int half_bits_ = 0;
+  std::array<uint64_t, 6> keys_{};
+};
+
+}  // namespace heddle

@@ -1,0 +1,36 @@
+// Samples of a fixed length cut from one or several token files.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/data/order.h"
+#include "trainer/data/token_file.h"
+
+namespace heddle {
+
+// The files that match any of the patterns (as a shell reads them), sorted by name, each once.
+std::vector<std::filesystem::path> matching_files(std::span<const std::string> patterns);
+
+// Sample i of a file is its tokens [i*L, i*L + L], L + 1 of them: the first L are the inputs, the last L the
+// labels. Files stand one after the other; no sample crosses from one to the next.
+class TokenDataset {
+ public:
+  // Throws Error{input} when no file holds one sample.
+  TokenDataset(std::vector<TokenFile> files, int64_t sequence_length);
+
+  int64_t size() const { return first_.back(); }  // in samples
+  int64_t sequence_length() const { return sequence_length_; }
+  // Writes the L + 1 tokens of a sample. Throws Error{input} on a token outside [0, vocabulary).
+  void read(int64_t sample, int64_t vocabulary, std::span<int64_t> tokens) const;
+
+ private:
+  std::vector<TokenFile> files_;
+  std::vector<int64_t> first_;  // the first sample of each file, and the number of all
+  int64_t sequence_length_;
+};
+
+}  // namespace heddle

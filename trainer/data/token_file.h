@@ -1,0 +1,36 @@
+// One file of tokens, mapped and its header checked: nanoGPT, AutoModel, Megatron, or bare integers.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+
+#include "trainer/data/mapped_file.h"
+
+namespace heddle {
+
+enum class TokenType { uint8, int8, int16, uint16, int32, uint32, int64 };
+
+// Formats: nanoGPT (1024 bytes of header: magic 20240520, version 1, number of tokens; then uint16),
+// AutoModel's wider form (magic 278895051, version 1, number of tokens, bytes per token 2 or 4), Megatron's
+// indexed dataset (NAME.bin beside NAME.idx, read as one stream of its sequences), and bare integers of the
+// type `bare`. Throws Error{input} on a wrong magic or version, a cut file, and bytes that are left over.
+class TokenFile {
+ public:
+  TokenFile(const std::filesystem::path& file, std::optional<TokenType> bare);
+
+  int64_t size() const { return size_; }  // in tokens
+  const std::filesystem::path& path() const { return path_; }
+  // Tokens [begin, begin + out.size()), which the file holds.
+  void read(int64_t begin, std::span<int64_t> out) const;
+
+ private:
+  std::filesystem::path path_;
+  MappedFile file_;
+  TokenType type_ = TokenType::uint16;
+  size_t offset_ = 0;  // of the first token, in bytes
+  int64_t size_ = 0;
+};
+
+}  // namespace heddle

@@ -1,0 +1,33 @@
+// What the header of a token file says: where the tokens begin, how many they are, and their type.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+
+#include "trainer/data/token_file.h"
+
+namespace heddle {
+
+inline constexpr int32_t kNanogptMagic = 20240520;
+inline constexpr int32_t kAutomodelMagic = 278895051;
+inline constexpr size_t kHeaderWords = 256;  // int32 each
+
+struct TokenHeader {
+  TokenType type = TokenType::uint16;
+  size_t offset = 0;
+  int64_t tokens = 0;
+};
+
+size_t width_of(TokenType type);  // in bytes
+
+// Throws Error{input} naming `file`.
+TokenHeader read_token_header(const std::filesystem::path& file, std::span<const std::byte> bytes,
+                              std::optional<TokenType> bare);
+
+// The header of Megatron's NAME.idx for a NAME.bin of `bytes` bytes.
+TokenHeader read_megatron_index(const std::filesystem::path& index, size_t bytes);
+
+}  // namespace heddle
