@@ -1,0 +1,91 @@
+// Attention: one node around ATen's CPU flash kernel, and ATen's own dispatch on other devices.
+#include "heddle/model/attention_core.h"
+
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+
+#include <utility>
+
+#include "heddle/base/error.h"
+#include "heddle/model/autograd_node.h"
+
+namespace heddle {
+namespace model {
+namespace {
+
+// [tokens, heads * head_dim] as [batch, heads, sequence, head_dim], a view.
+at::Tensor by_head(const at::Tensor& x, const Heads& heads) {
+  return x.view({heads.batch, heads.sequence, -1, heads.head_dim}).transpose(1, 2);
+}
+
+at::Tensor by_token(const at::Tensor& x, at::IntArrayRef shape) {
+  return x.transpose(1, 2).reshape(shape);
+}
+
+struct AttentionNode final : LayerNode {
+  AttentionNode() : LayerNode("AttentionBackward") {}
+  torch::autograd::SavedVariable q, k, v, out;
+  at::Tensor log_sums;
+  Heads heads;
+
+  Gradients backward(Gradients&& gradients) override {
+    const at::Tensor q_saved = q.unpack(), k_saved = k.unpack(), v_saved = v.unpack();
+    auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        by_head(gradients[0].contiguous(), heads), by_head(q_saved, heads), by_head(k_saved, heads),
+        by_head(v_saved, heads), by_head(out.unpack(shared_from_this()), heads), log_sums, 0.0, true);
+    return {by_token(dq, q_saved.sizes()), by_token(dk, k_saved.sizes()), by_token(dv, v_saved.sizes())};
+  }
+  void release_variables() override {
+    for (auto* saved : {&q, &k, &v, &out}) saved->reset_data();
+    log_sums.reset();
+  }
+};
+
+at::Tensor attend_on_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Heads& heads) {
+  at::Tensor y, log_sums;
+  {
+    at::AutoDispatchBelowADInplaceOrView below;
+    auto [out, sums] = at::_scaled_dot_product_flash_attention_for_cpu(by_head(q, heads), by_head(k, heads),
+                                                                       by_head(v, heads), 0.0, true);
+    y = by_token(out, q.sizes());
+    log_sums = std::move(sums);
+  }
+  if (torch::autograd::compute_requires_grad(q, k, v)) {
+    auto node = make_node<AttentionNode>(q, k, v);
+    torch::autograd::set_history(y, node);
+    node->q = torch::autograd::SavedVariable(q, false);
+    node->k = torch::autograd::SavedVariable(k, false);
+    node->v = torch::autograd::SavedVariable(v, false);
+    node->out = torch::autograd::SavedVariable(y, true);
+    node->log_sums = std::move(log_sums);
+    node->heads = heads;
+  }
+  return y;
+}
+
+}  // namespace
+
+at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Heads& heads) {
+  if (q.is_cpu()) return attend_on_cpu(q, k, v, heads);
+  if (q.is_meta()) return at::empty_like(q);
+  return by_token(at::scaled_dot_product_attention(by_head(q, heads), by_head(k, heads), by_head(v, heads),
+                                                   {}, 0.0, true, std::nullopt, q.size(1) != k.size(1)),
+                  q.sizes());
+}
+
+}  // namespace model
+
+at::Tensor AttentionCore::attend(at::Tensor q, at::Tensor k, at::Tensor v, const Batch& batch) {
+  const model::Heads heads{batch.tokens.size(0), batch.tokens.size(1), head_dim_};
+  if (instead) return output(instead(std::move(q), std::move(k), std::move(v), heads, batch));
+  return output(model::attend(q, k, v, heads));
+}
+
+at::Tensor AttentionCore::forward(at::Tensor, const Batch&) {
+  throw Error(ErrorCode::internal, "model", "an attention core takes three tensors",
+              "call attend(), not call()");
+}
+
+}  // namespace heddle

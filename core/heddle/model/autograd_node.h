@@ -1,0 +1,45 @@
+// What the hand-written autograd nodes of the layers share: recording, and guards around the backward.
+#pragma once
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "heddle/base/export.h"
+
+namespace heddle::model {
+
+using Gradients = torch::autograd::variable_list;
+
+// A node that computes its gradients below autograd. One backward only, and no second derivatives.
+class HEDDLE_API LayerNode : public torch::autograd::Node {
+ public:
+  explicit LayerNode(const char* name) : name_(name) {}
+  ~LayerNode() override;
+  std::string name() const override { return name_; }
+
+ protected:
+  // One gradient per input of the forward, undefined where none is asked for.
+  virtual Gradients backward(Gradients&& gradients) = 0;
+  Gradients apply(Gradients&& gradients) final;
+
+ private:
+  const char* name_;
+};
+
+// Makes `node` the source of `output`, with edges to `inputs`; call it above the dispatch guard, after the
+// forward.
+template <class NodeType, class... Inputs>
+std::shared_ptr<NodeType> make_node(const Inputs&... inputs) {
+  std::shared_ptr<NodeType> node(new NodeType(), torch::autograd::deleteNode);
+  node->set_next_edges(torch::autograd::collect_next_edges(inputs...));
+  return node;
+}
+
+}  // namespace heddle::model

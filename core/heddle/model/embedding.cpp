@@ -1,0 +1,78 @@
+// The look-up and its node: gradients of equal tokens are added into one row.
+#include "heddle/model/embedding.h"
+
+#include <ATen/ops/embedding_dense_backward.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+
+#include <string>
+
+#include "heddle/base/error.h"
+#include "heddle/model/autograd_node.h"
+#include "heddle/model/parameter.h"
+
+namespace heddle {
+namespace model {
+namespace {
+
+struct EmbeddingNode final : LayerNode {
+  EmbeddingNode() : LayerNode("EmbeddingBackward") {}
+  at::Tensor tokens;  // flat
+  int64_t rows = 0, padding = -1;
+
+  Gradients backward(Gradients&& gradients) override {
+    const at::Tensor& dy = gradients[0];
+    if (dy.is_meta()) return {at::empty({rows, dy.size(-1)}, dy.options())};
+    return {at::embedding_dense_backward(dy, tokens, rows, padding, false)};
+  }
+  void release_variables() override { tokens.reset(); }
+};
+
+void check_tokens(const at::Tensor& flat, int64_t vocabulary) {
+  const int64_t* token = flat.const_data_ptr<int64_t>();
+  for (const int64_t* end = token + flat.numel(); token != end; ++token)
+    if (*token < 0 || *token >= vocabulary)
+      throw Error(
+          ErrorCode::input, "model.embed_tokens",
+          "token " + std::to_string(*token) + " is outside the vocabulary of " + std::to_string(vocabulary),
+          "use a token file and a model of the same tokenizer");
+}
+
+at::Tensor look_up(const at::Tensor& flat, const at::Tensor& weight) {
+  if (weight.is_meta()) return at::empty({flat.numel(), weight.size(1)}, weight.options());
+  if (flat.is_cpu()) check_tokens(flat, weight.size(0));
+  return at::index_select(weight, 0, flat);
+}
+
+}  // namespace
+
+at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, int64_t padding) {
+  at::Tensor y, flat;
+  {
+    at::AutoDispatchBelowADInplaceOrView below;
+    flat = tokens.reshape({-1});
+    y = look_up(flat, weight);
+  }
+  if (torch::autograd::compute_requires_grad(weight)) {
+    auto node = make_node<EmbeddingNode>(weight);
+    node->tokens = flat;
+    node->rows = weight.size(0);
+    node->padding = padding;
+    torch::autograd::set_history(y, node);
+  }
+  return y;
+}
+
+}  // namespace model
+
+Embedding::Embedding(int64_t vocabulary, int64_t width, int64_t padding, const Init& init,
+                     const at::TensorOptions& options)
+    : weight(model::make_parameter({vocabulary, width}, init, options)), padding_(padding) {
+  add_slot("weight", weight, init);
+}
+
+at::Tensor Embedding::forward(at::Tensor tokens, const Batch&) {
+  return model::embedding(tokens, weight, padding_);
+}
+
+}  // namespace heddle

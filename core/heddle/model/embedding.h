@@ -1,0 +1,38 @@
+// The token embedding: a row of the weight per token.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "heddle/base/export.h"
+#include "heddle/model/module.h"
+
+namespace heddle {
+
+namespace model {
+
+// tokens int64, any shape; weight [vocabulary, width]. Returns [number of tokens, width]. The row `padding`
+// gets no gradient from the look-up (-1: none such). On the CPU a token outside the vocabulary throws
+// Error{input}.
+HEDDLE_API at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, int64_t padding);
+
+}  // namespace model
+
+// Slot "weight" [vocabulary, width].
+class HEDDLE_API Embedding : public Module {
+ public:
+  Embedding(int64_t vocabulary, int64_t width, int64_t padding, const Init& init,
+            const at::TensorOptions& options);
+  std::string_view kind() const override { return "embedding"; }
+
+  at::Tensor weight;
+
+ protected:
+  at::Tensor forward(at::Tensor tokens, const Batch& batch) override;
+
+ private:
+  int64_t padding_;
+};
+
+}  // namespace heddle

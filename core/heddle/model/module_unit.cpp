@@ -1,0 +1,32 @@
+// A unit made of one Module.
+#include "heddle/model/module_unit.h"
+
+#include <utility>
+
+namespace heddle {
+
+ModuleUnit::ModuleUnit(std::string name, std::string prefix, std::unique_ptr<Module> module)
+    : name_(std::move(name)), prefix_(std::move(prefix)), module_(std::move(module)) {}
+
+std::vector<ParameterSlot> ModuleUnit::parameters() {
+  std::vector<ParameterSlot> slots = module_->parameters(prefix_);
+  for (ParameterSlot& slot : slots)
+    for (const auto& [name, same_as] : ties_)
+      if (slot.name == name) slot.name = same_as;
+  return slots;
+}
+
+Tensors ModuleUnit::forward(Tensors inputs, const Batch& batch) {
+  at::Tensor y = module_->call(inputs.empty() ? batch.tokens : std::move(inputs[0]), batch);
+  return {std::move(y)};
+}
+
+void ModuleUnit::visit(const std::function<void(const std::string& path, Module&)>& visitor) {
+  module_->visit(prefix_, visitor);
+}
+
+void ModuleUnit::tie(const std::string& name, const std::string& same_as) {
+  ties_.emplace_back(name, same_as);
+}
+
+}  // namespace heddle

@@ -1,0 +1,38 @@
+// A unit made of one Module: what the bundled models are made of.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/model/module.h"
+#include "heddle/model/unit.h"
+
+namespace heddle {
+
+// Hidden states between such units are [batch * sequence, width]: rows are tokens, so a linear layer is one
+// product and a gather along the tokens is a gather along dim 0.
+class HEDDLE_API ModuleUnit : public Unit {
+ public:
+  // `prefix` stands before the names of the module's slots: "model.layers.3", or empty.
+  ModuleUnit(std::string name, std::string prefix, std::unique_ptr<Module> module);
+  std::string_view name() const override { return name_; }
+  std::vector<ParameterSlot> parameters() override;
+  Module* module() override { return module_.get(); }
+  // The first unit's module gets the batch's tokens; every other one the hidden states.
+  Tensors forward(Tensors inputs, const Batch& batch) override;
+
+  // The module and all below it with their full paths ("model.layers.3.self_attn.q_proj").
+  void visit(const std::function<void(const std::string& path, Module&)>& visitor);
+  // The slot `name` of this unit is the parameter `same_as` of another unit: it is listed under that name.
+  void tie(const std::string& name, const std::string& same_as);
+
+ private:
+  std::string name_, prefix_;
+  std::unique_ptr<Module> module_;
+  std::vector<std::pair<std::string, std::string>> ties_;
+};
+
+}  // namespace heddle

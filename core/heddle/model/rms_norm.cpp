@@ -1,0 +1,86 @@
+// RMSNorm and its node. Saved: x and one reciprocal root per row.
+#include "heddle/model/rms_norm.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/sum.h>
+
+#include "heddle/model/autograd_node.h"
+#include "heddle/model/parameter.h"
+
+namespace heddle {
+namespace model {
+namespace {
+
+at::ScalarType wide(at::ScalarType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+struct Normalised {
+  at::Tensor y, root;
+};
+
+Normalised normalise(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const at::Tensor rows = x.reshape({-1, weight.numel()}).to(wide(x.scalar_type()));
+  at::Tensor root = (rows * rows).mean(-1, true).add_(eps).rsqrt_();
+  return {(weight * (rows * root).to(x.scalar_type())).view(x.sizes()), root};
+}
+
+struct RmsNormNode final : LayerNode {
+  RmsNormNode() : LayerNode("RmsNormBackward") {}
+  torch::autograd::SavedVariable x, weight;
+  at::Tensor root;
+
+  Gradients backward(Gradients&& gradients) override {
+    const at::Tensor saved_x = x.unpack(), w = weight.unpack();
+    const at::ScalarType dtype = wide(saved_x.scalar_type());
+    const at::Tensor normal = saved_x.reshape({-1, w.numel()}).to(dtype) * root;
+    const at::Tensor dy = gradients[0].reshape({-1, w.numel()}).to(dtype);
+    Gradients out(2);
+    if (task_should_compute_output(1)) out[1] = (dy * normal).sum(0).to(w.scalar_type());
+    if (task_should_compute_output(0)) {
+      const at::Tensor dn = dy * w.to(dtype);
+      const at::Tensor along = (dn * normal).mean(-1, true);
+      out[0] = ((dn - normal * along) * root).to(saved_x.scalar_type()).view(saved_x.sizes());
+    }
+    return out;
+  }
+  void release_variables() override {
+    x.reset_data();
+    weight.reset_data();
+    root.reset();
+  }
+};
+
+}  // namespace
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  Normalised out;
+  {
+    at::AutoDispatchBelowADInplaceOrView below;
+    out = normalise(x, weight, eps);
+  }
+  if (torch::autograd::compute_requires_grad(x, weight)) {
+    auto node = make_node<RmsNormNode>(x, weight);
+    node->x = torch::autograd::SavedVariable(x, false);
+    node->weight = torch::autograd::SavedVariable(weight, false);
+    node->root = std::move(out.root);
+    torch::autograd::set_history(out.y, node);
+  }
+  return out.y;
+}
+
+}  // namespace model
+
+RmsNorm::RmsNorm(int64_t width, double eps, const at::TensorOptions& options) : eps_(eps) {
+  const Init ones{Init::Kind::ones, 0.0};
+  weight = model::make_parameter({width}, ones, options);
+  add_slot("weight", weight, ones);
+}
+
+at::Tensor RmsNorm::forward(at::Tensor x, const Batch&) {
+  return model::rms_norm(x, weight, eps_);
+}
+
+}  // namespace heddle

@@ -1,0 +1,35 @@
+// Root-mean-square normalisation (Zhang and Sennrich 2019), with the rounding of Hugging Face's LlamaRMSNorm.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "heddle/base/export.h"
+#include "heddle/model/module.h"
+
+namespace heddle {
+
+namespace model {
+
+// weight * (x / sqrt(mean(x^2) + eps)) over the last dim: normalised in fp32 (fp64 for fp64), rounded to x's
+// dtype, then multiplied by the weight. x [..., width] may hold several heads of `weight` side by side: every
+// stretch of weight.numel() numbers is one row. Returns x's shape.
+HEDDLE_API at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+
+}  // namespace model
+
+// Slot "weight" [width], ones at the start.
+class HEDDLE_API RmsNorm : public Module {
+ public:
+  RmsNorm(int64_t width, double eps, const at::TensorOptions& options);
+  std::string_view kind() const override { return "rms_norm"; }
+
+  at::Tensor weight;
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;
+
+ private:
+  double eps_;
+};
+
+}  // namespace heddle

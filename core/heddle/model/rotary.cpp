@@ -1,0 +1,107 @@
+// The frequencies, the kept table of angles, and the rotation of q and k as one node.
+#include "heddle/model/rotary.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/where.h>
+
+#include <numbers>
+
+#include "heddle/model/autograd_node.h"
+
+namespace heddle {
+namespace model {
+namespace {
+
+at::Tensor turn(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  const int64_t half = cos.size(1);
+  const at::Tensor heads = x.reshape({x.size(0), -1, 2 * half});
+  const at::Tensor a = heads.narrow(2, 0, half), b = heads.narrow(2, half, half);
+  const at::Tensor c = cos.unsqueeze(1), s = sin.unsqueeze(1);
+  return at::cat({a * c - b * s, b * c + a * s}, 2).to(x.scalar_type()).view(x.sizes());
+}
+
+struct RotaryNode final : LayerNode {
+  RotaryNode() : LayerNode("RotaryBackward") {}
+  RotaryAngles angles;
+
+  // The rotation's transpose turns the other way.
+  Gradients backward(Gradients&& gradients) override {
+    const at::Tensor back = angles.sin.neg();
+    Gradients out(2);
+    for (size_t i : {0, 1})
+      if (gradients[i].defined()) out[i] = turn(gradients[i], angles.cos, back);
+    return out;
+  }
+  void release_variables() override { angles = {}; }
+};
+
+}  // namespace
+
+std::pair<at::Tensor, at::Tensor> rotate(const at::Tensor& q, const at::Tensor& k,
+                                         const RotaryAngles& angles) {
+  std::pair<at::Tensor, at::Tensor> out;
+  {
+    at::AutoDispatchBelowADInplaceOrView below;
+    out = {turn(q, angles.cos, angles.sin), turn(k, angles.cos, angles.sin)};
+  }
+  if (torch::autograd::compute_requires_grad(q, k)) {
+    auto node = make_node<RotaryNode>(q, k);
+    node->angles = angles;
+    torch::autograd::set_history(out.first, node);
+    torch::autograd::set_history(out.second, node);
+  }
+  return out;
+}
+
+}  // namespace model
+
+namespace {
+
+at::Tensor scaled(const at::Tensor& plain, const RotaryScaling& scaling) {
+  if (scaling.kind == RotaryScaling::Kind::none) return plain;
+  if (scaling.kind == RotaryScaling::Kind::linear) return plain / scaling.factor;
+  const double positions = static_cast<double>(scaling.original_positions);
+  const double longest = positions / scaling.low_freq_factor, shortest = positions / scaling.high_freq_factor;
+  const at::Tensor wavelength = plain.reciprocal() * (2 * std::numbers::pi);
+  const at::Tensor slow = plain / scaling.factor;
+  const at::Tensor smooth = (wavelength.reciprocal() * positions - scaling.low_freq_factor) /
+                            (scaling.high_freq_factor - scaling.low_freq_factor);
+  const at::Tensor between = (1 - smooth) * slow + smooth * plain;
+  const at::Tensor ends = at::where(wavelength > longest, slow, plain);
+  return at::where((wavelength <= longest).logical_and(wavelength >= shortest), between, ends);
+}
+
+}  // namespace
+
+Rotary::Rotary(int64_t head_dim, double theta, const RotaryScaling& scaling) {
+  at::NoGradGuard no_grad;
+  const at::Tensor exponents = at::arange(0, head_dim, 2, at::kFloat) / static_cast<double>(head_dim);
+  frequencies_ = scaled(at::pow(theta, exponents).reciprocal(), scaling);
+}
+
+const model::RotaryAngles& Rotary::angles(const Batch& batch) {
+  const int64_t rows = batch.tokens.size(0), length = batch.tokens.size(1);
+  const bool given = batch.positions.defined();
+  const bool same_source =
+      given ? of_positions_.is_same(batch.positions) && version_ == batch.positions._version()
+            : !of_positions_.defined();
+  if (kept_.cos.defined() && same_source && rows == batch_ && length == length_ &&
+      kept_.cos.device() == batch.tokens.device())
+    return kept_;
+  at::NoGradGuard no_grad;
+  at::Tensor positions =
+      given ? batch.positions.reshape({-1}) : at::arange(length, batch.tokens.options()).repeat({rows});
+  const at::Tensor turns =
+      positions.to(at::kFloat).unsqueeze(1) * frequencies_.to(batch.tokens.device()).unsqueeze(0);
+  kept_ = {turns.cos(), turns.sin()};
+  of_positions_ = batch.positions;
+  version_ = given ? batch.positions._version() : 0;
+  batch_ = rows;
+  length_ = length;
+  return kept_;
+}
+
+}  // namespace heddle

@@ -1,0 +1,164 @@
+// Cross entropy by blocks of rows, from logits or straight from hidden states and the head's weight.
+#include "heddle/model/token_loss.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/gather.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "heddle/base/error.h"
+#include "heddle/model/autograd_node.h"
+#include "heddle/model/batch.h"
+
+namespace heddle::model {
+namespace {
+
+constexpr int64_t kBlockNumbers = int64_t{1} << 22;  // fp32 logits of one block: 16 MiB
+
+at::ScalarType wide(at::ScalarType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+int64_t rows_per_block(int64_t vocabulary) {
+  return std::max<int64_t>(32, kBlockNumbers / std::max<int64_t>(1, vocabulary));
+}
+
+struct Labels {
+  at::Tensor counted;  // wide [tokens, 1]: 1 where the label counts
+  at::Tensor index;    // int64 [tokens, 1]: the label, 0 where it does not count
+};
+
+Labels read_labels(const at::Tensor& labels, at::ScalarType dtype) {
+  const at::Tensor column = labels.reshape({-1, 1});
+  const at::Tensor counts = column.ne(Batch::kIgnore);
+  return {counts.to(dtype), column * counts};
+}
+
+// Turns log-probabilities into the gradient of the block's loss with respect to its logits.
+at::Tensor logit_gradient(at::Tensor log_p, const at::Tensor& counted, const at::Tensor& index) {
+  log_p.exp_();
+  log_p.scatter_add_(1, index, at::full({1, 1}, -1.0, log_p.options()).expand_as(index));
+  return log_p.mul_(counted);
+}
+
+struct TokenLossNode final : LayerNode {
+  TokenLossNode() : LayerNode("TokenLossBackward") {}
+  torch::autograd::SavedVariable logits;
+  Labels labels;
+
+  Gradients backward(Gradients&& gradients) override {
+    const at::Tensor saved = logits.unpack();
+    at::Tensor out = at::empty_like(saved);
+    const at::ScalarType dtype = wide(saved.scalar_type());
+    const int64_t step = rows_per_block(saved.size(1));
+    for (int64_t row = 0; row < saved.size(0); row += step) {
+      const int64_t rows = std::min(step, saved.size(0) - row);
+      const at::Tensor block =
+          logit_gradient(at::_log_softmax(saved.narrow(0, row, rows).to(dtype), 1, false),
+                         labels.counted.narrow(0, row, rows), labels.index.narrow(0, row, rows));
+      out.narrow(0, row, rows).copy_(block * gradients[0]);
+    }
+    return {out};
+  }
+  void release_variables() override {
+    logits.reset_data();
+    labels = {};
+  }
+};
+
+struct LinearTokenLossNode final : LayerNode {
+  LinearTokenLossNode() : LayerNode("LinearTokenLossBackward") {}
+  at::Tensor d_hidden, d_weight;  // of the loss sum
+
+  Gradients backward(Gradients&& gradients) override {
+    const at::Tensor& scale = gradients[0];
+    Gradients out(2);
+    if (task_should_compute_output(0)) out[0] = d_hidden.mul_(scale);
+    if (task_should_compute_output(1)) out[1] = d_weight.mul_(scale);
+    return out;
+  }
+  void release_variables() override {
+    d_hidden.reset();
+    d_weight.reset();
+  }
+};
+
+struct LinearLoss {
+  at::Tensor sum, d_hidden, d_weight;
+};
+
+LinearLoss linear_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                       bool gradient_of_hidden, bool gradient_of_weight) {
+  const at::ScalarType dtype = wide(hidden.scalar_type());
+  const Labels all = read_labels(labels, dtype);
+  const int64_t tokens = hidden.size(0), step = rows_per_block(weight.size(0));
+  LinearLoss out{at::zeros({1}, hidden.options().dtype(dtype)), {}, {}};
+  if (gradient_of_hidden) out.d_hidden = at::empty_like(hidden);
+  if (gradient_of_weight) out.d_weight = at::zeros(weight.sizes(), weight.options().dtype(dtype));
+  for (int64_t row = 0; row < tokens; row += step) {
+    const int64_t rows = std::min(step, tokens - row);
+    const at::Tensor part = hidden.narrow(0, row, rows), index = all.index.narrow(0, row, rows);
+    const at::Tensor counted = all.counted.narrow(0, row, rows);
+    at::Tensor log_p = at::_log_softmax(at::mm(part, weight.t()).to(dtype), 1, false);
+    out.sum.sub_((log_p.gather(1, index) * counted).sum());
+    if (!gradient_of_hidden && !gradient_of_weight) continue;
+    const at::Tensor d_logits = logit_gradient(log_p, counted, index).to(hidden.scalar_type());
+    if (gradient_of_hidden) at::Tensor(out.d_hidden.narrow(0, row, rows)).copy_(at::mm(d_logits, weight));
+    if (gradient_of_weight) out.d_weight.add_(at::mm(d_logits.t(), part));
+  }
+  if (gradient_of_weight) out.d_weight = out.d_weight.to(weight.scalar_type());
+  return out;
+}
+
+}  // namespace
+
+at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels) {
+  at::Tensor sum;
+  Labels all;
+  {
+    at::AutoDispatchBelowADInplaceOrView below;
+    const at::ScalarType dtype = wide(logits.scalar_type());
+    all = read_labels(labels, dtype);
+    sum = at::zeros({1}, logits.options().dtype(dtype));
+    const int64_t step = rows_per_block(logits.size(1));
+    for (int64_t row = 0; row < logits.size(0); row += step) {
+      const int64_t rows = std::min(step, logits.size(0) - row);
+      const at::Tensor block = logits.narrow(0, row, rows).to(dtype);
+      const at::Tensor loss = at::logsumexp(block, 1, true) - block.gather(1, all.index.narrow(0, row, rows));
+      sum.add_((loss * all.counted.narrow(0, row, rows)).sum());
+    }
+  }
+  if (torch::autograd::compute_requires_grad(logits)) {
+    auto node = make_node<TokenLossNode>(logits);
+    node->logits = torch::autograd::SavedVariable(logits, false);
+    node->labels = std::move(all);
+    torch::autograd::set_history(sum, node);
+  }
+  return sum;
+}
+
+at::Tensor linear_token_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels) {
+  const bool recording = at::GradMode::is_enabled();
+  LinearLoss loss;
+  {
+    at::AutoDispatchBelowADInplaceOrView below;
+    loss = linear_loss(hidden, weight, labels, recording && hidden.requires_grad(),
+                       recording && weight.requires_grad());
+  }
+  if (torch::autograd::compute_requires_grad(hidden, weight)) {
+    auto node = make_node<LinearTokenLossNode>(hidden, weight);
+    node->d_hidden = std::move(loss.d_hidden);
+    node->d_weight = std::move(loss.d_weight);
+    torch::autograd::set_history(loss.sum, node);
+  }
+  return loss.sum;
+}
+
+}  // namespace heddle::model

@@ -1,0 +1,52 @@
+// Compares a layer with a plain composition of ATen operators: outputs and every gradient.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <vector>
+
+namespace heddle::testing {
+
+using Layer = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
+
+struct Ran {
+  at::Tensor y;
+  std::vector<at::Tensor> gradients;
+};
+
+// Runs the layer on copies of `inputs` and differentiates a weighted sum of what comes out.
+inline Ran run_layer(const Layer& layer, const std::vector<at::Tensor>& inputs) {
+  std::vector<at::Tensor> leaves;
+  for (const at::Tensor& input : inputs) leaves.push_back(input.detach().clone().set_requires_grad(true));
+  Ran ran{layer(leaves), {}};
+  const at::Tensor weights = at::arange(ran.y.numel(), ran.y.options()).sin().view(ran.y.sizes());
+  (ran.y * weights).sum().backward();
+  for (const at::Tensor& leaf : leaves) ran.gradients.push_back(leaf.grad());
+  return ran;
+}
+
+inline void expect_close(const at::Tensor& ours, const at::Tensor& theirs, double tolerance,
+                         const std::string& what) {
+  ASSERT_TRUE(ours.defined()) << what;
+  ASSERT_EQ(ours.sizes(), theirs.sizes()) << what;
+  ASSERT_EQ(ours.scalar_type(), theirs.scalar_type()) << what;
+  const double scale = std::max(1e-3, theirs.abs().max().item<double>());
+  EXPECT_LE((ours - theirs).abs().max().item<double>(), tolerance * scale) << what;
+}
+
+inline void expect_same(const Layer& ours, const Layer& theirs, const std::vector<at::Tensor>& inputs,
+                        double tolerance) {
+  const Ran a = run_layer(ours, inputs), b = run_layer(theirs, inputs);
+  expect_close(a.y, b.y, tolerance, "output");
+  for (size_t i = 0; i < inputs.size(); ++i)
+    expect_close(a.gradients[i], b.gradients[i], tolerance, "gradient of input " + std::to_string(i));
+}
+
+// What the dtype's rounding allows.
+inline double tolerance_of(at::ScalarType dtype) {
+  return dtype == at::kDouble ? 1e-12 : dtype == at::kFloat ? 3e-6 : 3e-2;
+}
+
+}  // namespace heddle::testing

@@ -1,0 +1,92 @@
+// The decoder layer, with Hugging Face's names.
+#include "trainer/models/decoder_layer.h"
+
+#include <ATen/TensorOperators.h>
+
+#include <utility>
+
+#include "heddle/model/swiglu.h"
+
+namespace heddle {
+namespace {
+
+Linear::Bias bias_if(bool wanted) {
+  return wanted ? Linear::Bias::zeros : Linear::Bias::none;
+}
+
+Init normal(const ModelConfig& config) {
+  return {Init::Kind::normal, config.initializer_range};
+}
+
+}  // namespace
+
+Attention::Attention(const ModelConfig& config, std::shared_ptr<Rotary> rotary,
+                     const at::TensorOptions& options)
+    : rotary_(std::move(rotary)),
+      q_proj_(config.hidden_size, config.num_attention_heads * config.head_dim, bias_if(config.qkv_bias),
+              normal(config), options),
+      k_proj_(config.hidden_size, config.num_key_value_heads * config.head_dim, bias_if(config.qkv_bias),
+              normal(config), options),
+      v_proj_(config.hidden_size, config.num_key_value_heads * config.head_dim, bias_if(config.qkv_bias),
+              normal(config), options),
+      o_proj_(config.num_attention_heads * config.head_dim, config.hidden_size, bias_if(config.output_bias),
+              normal(config), options),
+      core_(config.head_dim) {
+  add_child("q_proj", q_proj_);
+  add_child("k_proj", k_proj_);
+  add_child("v_proj", v_proj_);
+  add_child("o_proj", o_proj_);
+  if (config.qk_norm) {
+    q_norm_ = std::make_unique<RmsNorm>(config.head_dim, config.rms_norm_eps, options);
+    k_norm_ = std::make_unique<RmsNorm>(config.head_dim, config.rms_norm_eps, options);
+    add_child("q_norm", *q_norm_);
+    add_child("k_norm", *k_norm_);
+  }
+  add_child("core", core_);
+}
+
+at::Tensor Attention::forward(at::Tensor x, const Batch& batch) {
+  at::Tensor q = q_proj_.call(x, batch), k = k_proj_.call(x, batch), v = v_proj_.call(std::move(x), batch);
+  if (q_norm_) {
+    q = q_norm_->call(std::move(q), batch);
+    k = k_norm_->call(std::move(k), batch);
+  }
+  auto [turned_q, turned_k] = model::rotate(q, k, rotary_->angles(batch));
+  return o_proj_.call(core_.attend(std::move(turned_q), std::move(turned_k), std::move(v), batch), batch);
+}
+
+GatedMlp::GatedMlp(const ModelConfig& config, const at::TensorOptions& options)
+    : gate_proj_(config.hidden_size, config.intermediate_size, bias_if(config.mlp_bias), normal(config),
+                 options),
+      up_proj_(config.hidden_size, config.intermediate_size, bias_if(config.mlp_bias), normal(config),
+               options),
+      down_proj_(config.intermediate_size, config.hidden_size, bias_if(config.mlp_bias), normal(config),
+                 options) {
+  add_child("gate_proj", gate_proj_);
+  add_child("up_proj", up_proj_);
+  add_child("down_proj", down_proj_);
+}
+
+at::Tensor GatedMlp::forward(at::Tensor x, const Batch& batch) {
+  const at::Tensor gate = gate_proj_.call(x, batch), up = up_proj_.call(std::move(x), batch);
+  return down_proj_.call(model::swiglu(gate, up), batch);
+}
+
+DecoderLayer::DecoderLayer(const ModelConfig& config, std::shared_ptr<Rotary> rotary,
+                           const at::TensorOptions& options)
+    : input_layernorm_(config.hidden_size, config.rms_norm_eps, options),
+      post_attention_layernorm_(config.hidden_size, config.rms_norm_eps, options),
+      self_attn_(config, std::move(rotary), options),
+      mlp_(config, options) {
+  add_child("input_layernorm", input_layernorm_);
+  add_child("self_attn", self_attn_);
+  add_child("post_attention_layernorm", post_attention_layernorm_);
+  add_child("mlp", mlp_);
+}
+
+at::Tensor DecoderLayer::forward(at::Tensor x, const Batch& batch) {
+  x = x + self_attn_.call(input_layernorm_.call(x, batch), batch);
+  return x + mlp_.call(post_attention_layernorm_.call(x, batch), batch);
+}
+
+}  // namespace heddle

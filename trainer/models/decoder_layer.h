@@ -1,0 +1,61 @@
+// One decoder layer of Llama, Qwen2 and Qwen3: attention and a gated MLP, each after a norm, each added back.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "heddle/model/attention_core.h"
+#include "heddle/model/linear.h"
+#include "heddle/model/module.h"
+#include "heddle/model/rms_norm.h"
+#include "heddle/model/rotary.h"
+#include "trainer/models/model_config.h"
+
+namespace heddle {
+
+// Children q_proj, k_proj, v_proj, core, o_proj and, for qwen3, q_norm and k_norm.
+class Attention : public Module {
+ public:
+  Attention(const ModelConfig& config, std::shared_ptr<Rotary> rotary, const at::TensorOptions& options);
+  std::string_view kind() const override { return "attention"; }
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;
+
+ private:
+  std::shared_ptr<Rotary> rotary_;
+  Linear q_proj_, k_proj_, v_proj_, o_proj_;
+  std::unique_ptr<RmsNorm> q_norm_, k_norm_;
+  AttentionCore core_;
+};
+
+// down_proj(silu(gate_proj(x)) * up_proj(x)).
+class GatedMlp : public Module {
+ public:
+  GatedMlp(const ModelConfig& config, const at::TensorOptions& options);
+  std::string_view kind() const override { return "gated_mlp"; }
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;
+
+ private:
+  Linear gate_proj_, up_proj_, down_proj_;
+};
+
+// Hidden states [tokens, hidden_size] in and out.
+class DecoderLayer : public Module {
+ public:
+  DecoderLayer(const ModelConfig& config, std::shared_ptr<Rotary> rotary, const at::TensorOptions& options);
+  std::string_view kind() const override { return "decoder_layer"; }
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;
+
+ private:
+  RmsNorm input_layernorm_, post_attention_layernorm_;
+  Attention self_attn_;
+  GatedMlp mlp_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,27 @@
+// The head: logits never exist whole when only the loss is wanted and no seam asks for them.
+#include "trainer/models/head.h"
+
+#include <utility>
+
+#include "heddle/model/token_loss.h"
+
+namespace heddle {
+
+Head::Head(const ModelConfig& config, const at::TensorOptions& options)
+    : norm_(config.hidden_size, config.rms_norm_eps, options),
+      lm_head_(config.hidden_size, config.vocab_size, Linear::Bias::none,
+               {Init::Kind::normal, config.initializer_range}, options) {
+  add_child("model.norm", norm_);
+  add_child("lm_head", lm_head_);
+}
+
+at::Tensor Head::forward(at::Tensor x, const Batch& batch) {
+  const at::Tensor hidden = norm_.call(std::move(x), batch);
+  if (batch.labels.defined() && lm_head_.input.empty() && lm_head_.output.empty())
+    return model::linear_token_loss(hidden, lm_head_.weight, batch.labels);
+  const at::Tensor logits = lm_head_.call(hidden, batch);
+  if (batch.labels.defined()) return model::token_loss(logits, batch.labels);
+  return logits.view({batch.tokens.size(0), batch.tokens.size(1), -1});
+}
+
+}  // namespace heddle

@@ -1,0 +1,30 @@
+// The end of a bundled model: the last norm, the head, and the loss when there are labels.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "heddle/model/linear.h"
+#include "heddle/model/module.h"
+#include "heddle/model/rms_norm.h"
+#include "trainer/models/model_config.h"
+
+namespace heddle {
+
+// Children "model.norm" and "lm_head". Takes hidden states [tokens, hidden_size]. With labels it returns the
+// sum of the token losses, fp32 [1]; without, logits [batch, sequence, vocabulary].
+class Head : public Module {
+ public:
+  Head(const ModelConfig& config, const at::TensorOptions& options);
+  std::string_view kind() const override { return "head"; }
+  // Computes with another module's tensor from the start: tied embeddings.
+  void share(const at::Tensor& weight) { lm_head_.weight = weight; }
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;
+
+ private:
+  RmsNorm norm_;
+  Linear lm_head_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,36 @@
+// The shape of a bundled model: the keys of a Hugging Face config.json that change its numbers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "heddle/base/export.h"
+#include "heddle/model/rotary.h"
+
+namespace heddle {
+
+// Llama, Qwen2 and Qwen3 differ only in these fields.
+struct ModelConfig {
+  std::string model_type = "llama";  // llama, qwen2, qwen3
+  int64_t vocab_size = 32000;
+  int64_t hidden_size = 4096;
+  int64_t intermediate_size = 11008;
+  int64_t num_hidden_layers = 32;
+  int64_t num_attention_heads = 32;
+  int64_t num_key_value_heads = 32;
+  int64_t head_dim = 128;  // need not be hidden_size / num_attention_heads
+  int64_t max_position_embeddings = 2048;
+  double rms_norm_eps = 1e-6;
+  double initializer_range = 0.02;
+  double rope_theta = 10000.0;
+  RotaryScaling rope_scaling;
+  bool qkv_bias = false;     // on q_proj, k_proj, v_proj
+  bool output_bias = false;  // on o_proj
+  bool mlp_bias = false;
+  bool qk_norm = false;  // RMSNorm over every head of q and k (qwen3)
+  bool tie_word_embeddings = false;
+  int64_t pad_token_id = -1;  // its embedding row gets no gradient from the look-up; -1: none
+  bool operator==(const ModelConfig&) const = default;
+};
+
+}  // namespace heddle
