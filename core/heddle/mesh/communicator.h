@@ -29,11 +29,12 @@ enum class Reduce { sum, max };
 class HEDDLE_API Communicator {
  public:
   virtual ~Communicator();
-  virtual int rank() const = 0;                  // in this group
+  virtual int rank() const = 0;  // in this group
   virtual int size() const = 0;
-  virtual const std::string& name() const = 0;   // the axis, for messages
+  virtual const std::string& name() const = 0;  // the axis, for messages
 
-  // out: size() times as many elements as in, the ranks' parts in rank order. `in` may be this rank's part of out.
+  // out: size() times as many elements as in, the ranks' parts in rank order. `in` may be this rank's part of
+  // out.
   virtual std::unique_ptr<Work> all_gather(at::Tensor out, at::Tensor in) = 0;
   // in: size() times as many elements as out; out is the sum over ranks of their rank()-th parts.
   virtual std::unique_ptr<Work> reduce_scatter(at::Tensor out, at::Tensor in) = 0;
@@ -42,7 +43,8 @@ class HEDDLE_API Communicator {
   virtual std::unique_ptr<Work> all_to_all(at::Tensor out, at::Tensor in, std::span<const int64_t> out_rows,
                                            std::span<const int64_t> in_rows) = 0;
   virtual std::unique_ptr<Work> broadcast(at::Tensor inout, int root) = 0;
-  // A send is matched with the receive of the same tag on the peer; shapes and dtypes are equal on both sides.
+  // A send is matched with the receive of the same tag on the peer; shapes and dtypes are equal on both
+  // sides.
   virtual std::unique_ptr<Work> send(at::Tensor tensor, int peer, int tag) = 0;
   virtual std::unique_ptr<Work> receive(at::Tensor tensor, int peer, int tag) = 0;
 };

@@ -25,8 +25,8 @@ class HEDDLE_API Rendezvous {
   // Every rank gives a text and gets all of them in rank order; a meeting of all ranks, each `key` used once.
   virtual std::vector<std::string> exchange(const std::string& key, const std::string& text) = 0;
 
-  // Collectives among `ranks` (global, ascending; this rank is one of them). Called by exactly those ranks, in
-  // one order. `name` says which axis it is, in messages.
+  // Collectives among `ranks` (global, ascending; this rank is one of them). Called by exactly those ranks,
+  // in one order. `name` says which axis it is, in messages.
   virtual std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) = 0;
 };
 

@@ -1,0 +1,80 @@
+// One collective as a rank asks for it, checked before anything is sent: the same rules for every
+// communicator.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/mesh/communicator.h"
+
+namespace heddle::mesh {
+
+enum class Operation { all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, send, receive };
+
+HEDDLE_API const char* name_of(Operation operation);
+
+// `out` is written and `in` is read; the in-place collectives have both the same. A send has only `in`, a
+// receive only `out`.
+struct Call {
+  Operation operation = Operation::all_reduce;
+  at::Tensor out = {}, in = {};
+  std::vector<int64_t> out_rows = {}, in_rows = {};  // all_to_all
+  Reduce reduce = Reduce::sum;
+  int peer = 0;  // the root of a broadcast, the other side of a send or receive
+  int tag = 0;
+
+  // "all_reduce (max) of 12 Float": what all ranks of a group must say alike.
+  HEDDLE_API std::string describe() const;
+};
+
+// Throws Error{internal} when the tensors do not fit: contiguity, dtype, element and row counts, peer.
+HEDDLE_API void check(const Call& call, int rank, int size, const std::string& axis);
+
+// Does a collective whose ranks all live in this address space: one call per rank, in rank order. No
+// autograd, no version counters: bytes only.
+HEDDLE_API void carry_out(std::span<const Call> calls);
+
+// Turns the interface's members into checked calls; what carries them is post().
+class HEDDLE_API CheckedCommunicator : public Communicator {
+ public:
+  CheckedCommunicator(std::string name, int rank, int size)
+      : name_(std::move(name)), rank_(rank), size_(size) {}
+  ~CheckedCommunicator() override;
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  const std::string& name() const override { return name_; }
+
+  std::unique_ptr<Work> all_gather(at::Tensor out, at::Tensor in) override;
+  std::unique_ptr<Work> reduce_scatter(at::Tensor out, at::Tensor in) override;
+  std::unique_ptr<Work> all_reduce(at::Tensor inout, Reduce reduce) override;
+  std::unique_ptr<Work> all_to_all(at::Tensor out, at::Tensor in, std::span<const int64_t> out_rows,
+                                   std::span<const int64_t> in_rows) override;
+  std::unique_ptr<Work> broadcast(at::Tensor inout, int root) override;
+  std::unique_ptr<Work> send(at::Tensor tensor, int peer, int tag) override;
+  std::unique_ptr<Work> receive(at::Tensor tensor, int peer, int tag) override;
+
+ protected:
+  virtual std::unique_ptr<Work> post(Call call) = 0;
+
+ private:
+  std::unique_ptr<Work> checked(Call call);
+
+  std::string name_;
+  int rank_, size_;
+};
+
+// A collective that is already done.
+class HEDDLE_API DoneWork : public Work {
+ public:
+  ~DoneWork() override;
+  void wait() override {}
+};
+
+}  // namespace heddle::mesh

@@ -1,0 +1,74 @@
+// Sums block by block, so that the running values stay in the first cache and the loops vectorise.
+#include "heddle/mesh/sums.h"
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <algorithm>
+#include <string>
+
+#include "heddle/base/error.h"
+
+namespace heddle::mesh {
+namespace {
+
+constexpr int64_t kBlock = 512;
+
+template <class T, class Running>
+void fold(Running* running, const T* __restrict part, int64_t count, Reduce reduce) {
+  if (reduce == Reduce::sum) {
+    for (int64_t i = 0; i < count; ++i) running[i] += static_cast<Running>(part[i]);
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const auto value = static_cast<Running>(part[i]);
+    running[i] = value > running[i] || value != value ? value : running[i];
+  }
+}
+
+template <class T, class Running>
+void combine_as(void* out, std::span<const void* const> parts, int64_t count, Reduce reduce) {
+  Running running[kBlock];
+  for (int64_t start = 0; start < count; start += kBlock) {
+    const int64_t length = std::min(kBlock, count - start);
+    const T* first = static_cast<const T*>(parts[0]) + start;
+    for (int64_t i = 0; i < length; ++i) running[i] = static_cast<Running>(first[i]);
+    for (size_t rank = 1; rank < parts.size(); ++rank) {
+      fold(running, static_cast<const T*>(parts[rank]) + start, length, reduce);
+    }
+    T* to = static_cast<T*>(out) + start;
+    for (int64_t i = 0; i < length; ++i) to[i] = static_cast<T>(running[i]);
+  }
+}
+
+}  // namespace
+
+void combine(void* out, std::span<const void* const> parts, int64_t count, at::ScalarType type,
+             Reduce reduce) {
+  switch (type) {
+    case at::kFloat:
+      return combine_as<float, float>(out, parts, count, reduce);
+    case at::kDouble:
+      return combine_as<double, double>(out, parts, count, reduce);
+    case at::kBFloat16:
+      return combine_as<c10::BFloat16, float>(out, parts, count, reduce);
+    case at::kHalf:
+      return combine_as<c10::Half, float>(out, parts, count, reduce);
+    case at::kLong:
+      return combine_as<int64_t, int64_t>(out, parts, count, reduce);
+    case at::kInt:
+      return combine_as<int32_t, int32_t>(out, parts, count, reduce);
+    case at::kShort:
+      return combine_as<int16_t, int16_t>(out, parts, count, reduce);
+    case at::kChar:
+      return combine_as<int8_t, int8_t>(out, parts, count, reduce);
+    case at::kByte:
+      return combine_as<uint8_t, uint8_t>(out, parts, count, reduce);
+    default:
+      throw Error(ErrorCode::internal, "mesh",
+                  std::string("ranks cannot be summed over ") + c10::toString(type),
+                  "sum in float32, bfloat16, float16, float64 or an integer type");
+  }
+}
+
+}  // namespace heddle::mesh

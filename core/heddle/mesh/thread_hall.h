@@ -1,0 +1,61 @@
+// What the threads of a world share: who is gone, the texts they exchange and the collectives under way.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "heddle/base/log.h"
+#include "heddle/mesh/call.h"
+
+namespace heddle::mesh {
+
+// One collective, or one send with its receive: filled by the ranks as they come, done by the last of them.
+struct Meeting {
+  std::vector<Call> calls;
+  std::vector<bool> came;
+  int missing = 0;
+  bool done = false;
+  std::exception_ptr fault;  // every rank of the meeting gets it
+};
+
+// The shared half of one group.
+struct ThreadGroup {
+  std::vector<int> ranks;
+  std::map<int64_t, std::shared_ptr<Meeting>> collectives;  // by their number
+  std::map<std::tuple<int, int, int>, std::deque<std::shared_ptr<Meeting>>>
+      transfers;  // by source, target, tag
+};
+
+struct ThreadHall {
+  ThreadHall(int size, std::chrono::milliseconds timeout, Log log);
+
+  // Waits until `ready`. Throws when a rank failed, when one of `awaited()` has left, or after the timeout.
+  void wait(std::unique_lock<std::mutex>& lock, const std::string& waited, const std::function<bool()>& ready,
+            const std::function<std::vector<int>()>& awaited);
+
+  void leave(int rank);
+  void fail(int rank, const std::string& how);
+
+  const int size;
+  const std::chrono::milliseconds timeout;
+  const Log log;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<bool> left;
+  int failed = -1;                                          // the first rank that threw
+  std::string how;                                          // what it threw
+  std::map<std::string, std::map<int, std::string>> texts;  // by key: what each rank gave
+  std::map<std::pair<std::vector<int>, int>, std::shared_ptr<ThreadGroup>>
+      groups;  // by ranks and how often made
+};
+
+}  // namespace heddle::mesh

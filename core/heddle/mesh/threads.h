@@ -1,0 +1,44 @@
+// Ranks as threads of one process: for tests, and for hosts that want several ranks in one address space.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "heddle/base/export.h"
+#include "heddle/base/log.h"
+#include "heddle/mesh/rendezvous.h"
+
+namespace heddle {
+
+namespace mesh {
+struct ThreadHall;
+}
+
+// A world whose ranks meet in memory. A collective is carried out by the rank that comes last, so the order
+// in which ranks wait for several collectives does not matter. Ranks that call different collectives get
+// Error{internal} with both calls.
+class HEDDLE_API ThreadWorld {
+ public:
+  // timeout: how long a rank waits for the others in one collective before Error{timeout}.
+  explicit ThreadWorld(int size, std::chrono::milliseconds timeout = std::chrono::minutes(2), Log log = {});
+  ~ThreadWorld();
+  ThreadWorld(const ThreadWorld&) = delete;
+  ThreadWorld& operator=(const ThreadWorld&) = delete;
+
+  Rendezvous& rank(int rank);  // to be used by that rank's thread only; lives as long as the world
+
+  // Runs body on one thread per rank, each with one intra-op thread, and joins them. A rank that throws
+  // releases the others with Error{rank_lost} naming it, and so does one that ends while others wait for it.
+  // Rethrows the first error that is not such a release.
+  void run(const std::function<void(Rendezvous&)>& body);
+
+  // The same in a world of its own.
+  static void run(int size, const std::function<void(Rendezvous&)>& body);
+
+ private:
+  std::shared_ptr<mesh::ThreadHall> hall_;
+  std::vector<std::unique_ptr<Rendezvous>> ranks_;
+};
+
+}  // namespace heddle

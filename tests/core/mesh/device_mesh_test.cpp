@@ -1,0 +1,188 @@
+// Axes, derived axes, refolding and fingerprints.
+#include "heddle/mesh/device_mesh.h"
+
+#include <ATen/ops/full.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "heddle/base/error.h"
+#include "heddle/mesh/layout.h"
+#include "heddle/mesh/threads.h"
+
+namespace heddle {
+namespace {
+
+using mesh::Layout;
+using ::testing::ElementsAre;
+
+std::vector<Axis> five(int pp, int replicate, int shard, int cp, int tp) {
+  return {{"pp", pp}, {"dp_replicate", replicate}, {"dp_shard", shard}, {"cp", cp}, {"tp", tp}};
+}
+
+Layout layout(const std::vector<Axis>& axes) {
+  int world = 1;
+  for (const Axis& axis : axes) world *= axis.size;
+  return mesh::lay_out(axes, world);
+}
+
+std::vector<int> ranks(const Layout& mesh, std::string_view axis, int rank) {
+  return mesh.ranks(mesh.find(axis), rank);
+}
+
+template <class Body>
+std::string message_of(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::mesh);
+    return error.message() + (error.hint().empty() ? "" : " | " + error.hint());
+  }
+  return "nothing was thrown";
+}
+
+TEST(Mesh, TensorRanksAreNeighboursAndShardRanksStrideOverThem) {
+  const Layout mesh = layout(five(1, 1, 4, 1, 2));
+  EXPECT_THAT(ranks(mesh, "tp", 0), ElementsAre(0, 1));
+  EXPECT_THAT(ranks(mesh, "tp", 5), ElementsAre(4, 5));
+  EXPECT_THAT(ranks(mesh, "dp_shard", 2), ElementsAre(0, 2, 4, 6));
+  EXPECT_THAT(ranks(mesh, "dp_shard", 7), ElementsAre(1, 3, 5, 7));
+}
+
+TEST(Mesh, ReplicasLieOutsideTheShards) {
+  const Layout mesh = layout(five(1, 2, 4, 1, 1));
+  EXPECT_THAT(ranks(mesh, "dp_replicate", 0), ElementsAre(0, 4));
+  EXPECT_THAT(ranks(mesh, "dp_shard", 5), ElementsAre(4, 5, 6, 7));
+  EXPECT_THAT(ranks(mesh, "dp", 5), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+TEST(Mesh, PipelineStagesOwnContiguousBlocks) {
+  const Layout mesh = layout(five(2, 1, 2, 2, 1));
+  EXPECT_THAT(ranks(mesh, "pp", 1), ElementsAre(1, 5));
+  EXPECT_THAT(ranks(mesh, "dp_shard_cp", 2), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(ranks(mesh, "dp_cp", 6), ElementsAre(4, 5, 6, 7));
+  EXPECT_THAT(ranks(mesh, "dp", 3), ElementsAre(1, 3));
+  EXPECT_EQ(mesh.place(mesh.find("dp_shard_cp"), 6), 2);
+}
+
+TEST(Mesh, AnAxisThatAMeshLacksIsOfSizeOne) {
+  const Layout mesh = layout({{"dp", 4}});
+  for (const char* axis : {"tp", "pp", "cp", "ep", "ep_shard", "dp_shard", "dp_replicate", "dp_shard_cp"}) {
+    EXPECT_EQ(mesh.size(mesh.find(axis)), 1) << axis;
+    EXPECT_THAT(ranks(mesh, axis, 2), ElementsAre(2)) << axis;
+  }
+  EXPECT_EQ(mesh.size(mesh.find("dp_cp")), 4);
+  EXPECT_EQ(mesh.size(mesh.find("world")), 4);
+}
+
+TEST(Mesh, DerivedAxesOfAMeshWithItsOwnDp) {
+  const Layout mesh = layout({{"dp", 2}, {"cp", 2}, {"tp", 2}});
+  EXPECT_THAT(ranks(mesh, "dp", 0), ElementsAre(0, 4));
+  EXPECT_THAT(ranks(mesh, "dp_cp", 1), ElementsAre(1, 3, 5, 7));
+}
+
+TEST(Mesh, AnUnknownAxisIsAnErrorWithTheNearestName) {
+  EXPECT_EQ(
+      message_of([] { layout(five(1, 1, 2, 1, 1)).find("dp_shrad"); }),
+      "unknown axis 'dp_shrad'; the mesh is (pp=1, dp_replicate=1, dp_shard=2, cp=1, tp=1) and knows pp, "
+      "dp_replicate, dp_shard, cp, tp, ep, ep_shard, dp, dp_shard_cp, dp_cp, world | did you mean "
+      "'dp_shard'?");
+}
+
+TEST(Mesh, ExpertGroupsSpanNeighboursOfOneStage) {
+  const std::string_view from[] = {"dp_replicate", "dp_shard", "cp", "tp"};
+  const Axis to[] = {{"ep_shard", 2}, {"ep", 4}};
+  const Layout experts = layout(five(1, 1, 8, 1, 1)).refold(from, to);
+  EXPECT_THAT(ranks(experts, "ep", 1), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(ranks(experts, "ep", 6), ElementsAre(4, 5, 6, 7));
+  EXPECT_THAT(ranks(experts, "ep_shard", 1), ElementsAre(1, 5));
+  const Axis whole[] = {{"ep_shard", 1}, {"ep", 8}};
+  EXPECT_EQ(layout(five(1, 1, 8, 1, 1)).refold(from, whole).size(std::vector{1}), 1);
+  const Axis per_stage[] = {{"ep_shard", 1}, {"ep", 4}};
+  const Layout staged = layout(five(2, 1, 2, 1, 2)).refold(from, per_stage);
+  EXPECT_THAT(ranks(staged, "ep", 5), ElementsAre(4, 5, 6, 7));
+  EXPECT_THAT(ranks(staged, "pp", 5), ElementsAre(1, 5));
+}
+
+TEST(Mesh, RefoldingNeedsNeighboursAndTheSameSize) {
+  const std::string_view from[] = {"dp_shard", "tp"};
+  const Axis to[] = {{"ep_shard", 2}, {"ep", 4}};
+  EXPECT_EQ(message_of([&] { layout(five(1, 1, 4, 1, 2)).refold(from, to); }),
+            "axes that are refolded must be neighbours, in the order of (pp=1, dp_replicate=1, dp_shard=4, "
+            "cp=1, tp=2)");
+  const std::string_view shard[] = {"dp_shard"};
+  EXPECT_EQ(message_of([&] { layout(five(1, 1, 4, 1, 2)).refold(shard, to); }),
+            "4 ranks cannot be refolded as (ep_shard=2, ep=4); the mesh is (pp=1, dp_replicate=1, "
+            "dp_shard=4, cp=1, "
+            "tp=2)");
+}
+
+TEST(Mesh, SizesMustFillTheWorld) {
+  EXPECT_EQ(message_of([] { mesh::lay_out(five(1, 1, 3, 1, 1), 4); }),
+            "the mesh (pp=1, dp_replicate=1, dp_shard=3, cp=1, tp=1) holds 3 ranks; the world has 4 | start "
+            "as many "
+            "ranks as the product of the sizes, or change the sizes");
+  EXPECT_EQ(message_of([] {
+              mesh::lay_out(std::vector<Axis>{{"dp", 0}}, 4);
+            }),
+            "axis dp has size 0; sizes are 1 or more");
+  EXPECT_EQ(message_of([] {
+              mesh::lay_out(std::vector<Axis>{{"dp", 2}, {"dp", 2}}, 4);
+            }),
+            "axis dp stands twice");
+}
+
+TEST(Mesh, AxesWithTheSameRanksShareOneCommunicator) {
+  ThreadWorld::run(4, [](Rendezvous& meeting) {
+    const auto mesh = mesh::build(five(1, 1, 4, 1, 1), meeting, "setup: 1");
+    EXPECT_EQ(&mesh.group("dp_shard"), &mesh.group("world"));
+    EXPECT_EQ(&mesh.group("dp"), &mesh.group("dp_shard_cp"));
+    const std::string_view from[] = {"dp_replicate", "dp_shard", "cp", "tp"};
+    const Axis to[] = {{"ep_shard", 1}, {"ep", 4}};
+    EXPECT_EQ(&mesh.refold(from, to).group("ep"), &mesh.group("dp"));
+    EXPECT_NE(&mesh.group("tp"), &mesh.group("dp"));
+  });
+}
+
+TEST(Mesh, AGroupSumsOverItsAxisAlone) {
+  ThreadWorld::run(4, [](Rendezvous& meeting) {
+    const auto mesh = mesh::build(five(1, 1, 2, 1, 2), meeting, "setup: 1");
+    auto value = at::full({1}, 1 << meeting.rank());
+    mesh.group("dp_shard").all_reduce(value)->wait();
+    EXPECT_EQ(value.item<int64_t>(), meeting.rank() % 2 == 0 ? 1 + 4 : 2 + 8);
+    EXPECT_EQ(mesh.rank("dp_shard"), meeting.rank() / 2);
+    EXPECT_EQ(mesh.size("tp"), 2);
+  });
+}
+
+TEST(Fingerprint, NamesThePartAndTheRanksThatDiffer) {
+  EXPECT_EQ(
+      message_of([] {
+        ThreadWorld::run(5, [](Rendezvous& meeting) {
+          const bool odd = meeting.rank() == 3;
+          mesh::build(five(1, 1, 5, 1, 1), meeting,
+                      std::string("abi: sdk1\nplugin acme: ") + (odd ? "0.2.0" : "0.1.0") + "\nsetup: 77");
+        });
+      }),
+      "the ranks were not started alike: plugin acme is 0.1.0 on ranks 0-2, 4, 0.2.0 on rank 3 | start every "
+      "rank with the same configuration, plugins and build of heddle");
+}
+
+TEST(Fingerprint, ShowsAFewDifferencesAndCountsTheRest) {
+  std::string a, b;
+  for (const char* part : {"a", "b", "c", "d", "e", "f"}) {
+    a += std::string(part) + ": 1\n";
+    b += std::string(part) + ": 2\n";
+  }
+  const std::string texts[] = {a, b};
+  EXPECT_THAT(message_of([&] { mesh::compare_fingerprints(texts); }),
+              ::testing::HasSubstr("d is 1 on rank 0, 2 on rank 1; and 2 more"));
+}
+
+TEST(Fingerprint, APartThatOneRankLacksIsADifference) {
+  const std::string texts[] = {"setup: 1", "setup: 1\nplugin acme: 1"};
+  EXPECT_THAT(message_of([&] { mesh::compare_fingerprints(texts); }),
+              ::testing::HasSubstr("plugin acme is (nothing) on rank 0, 1 on rank 1"));
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,35 @@
+// Collectives of every kind, dtype and odd size on one group, and what a plain loop over the ranks expects.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "heddle/mesh/communicator.h"
+
+namespace heddle::testing {
+
+// What rank r of the group feeds in: a function of (rank, seed, size, dtype) alone. Floats are small and
+// uneven, so that the order of a sum shows in its bits.
+at::Tensor input(int rank, int seed, int64_t count, at::ScalarType type);
+
+// The sum or maximum over `size` ranks of input(r, ...), in rank order, 16-bit floats in fp32, element by
+// element.
+at::Tensor expected(int size, int seed, int64_t count, at::ScalarType type, Reduce reduce);
+
+struct Outcome {
+  std::string what;  // "reduce_scatter of 7 Float"
+  at::Tensor got, wanted;
+};
+
+// Runs every collective with every dtype and size on the group; one outcome for each.
+std::vector<Outcome> exercise(Communicator& group);
+
+// The bytes of all results in order.
+std::string bytes(const std::vector<Outcome>& outcomes);
+
+// Same dtype and bits.
+bool same(const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace heddle::testing
