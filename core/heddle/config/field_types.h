@@ -10,12 +10,12 @@
 
 namespace heddle {
 
-#define HEDDLE_FIELD_TYPE(T)                   \
-  template <>                                  \
-  struct HEDDLE_API FieldType<T> {             \
-    static std::string type_name();            \
-    static T read(const Node& value);          \
-    static Node write(const T& value);         \
+#define HEDDLE_FIELD_TYPE(T)           \
+  template <>                          \
+  struct HEDDLE_API FieldType<T> {     \
+    static std::string type_name();    \
+    static T read(const Node& value);  \
+    static Node write(const T& value); \
   }
 
 HEDDLE_FIELD_TYPE(bool);

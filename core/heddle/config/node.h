@@ -20,8 +20,8 @@ struct Mark {
   int column = 0;    // from 1
 };
 
-// Immutable; copies share the tree. Numbers, booleans and nulls are already resolved (YAML 1.1 and the recipe's
-// literals: "none" is null, "0x2" is 2), so a Node of Kind::text is a word.
+// Immutable; copies share the tree. Numbers, booleans and nulls are already resolved (YAML 1.1 and the
+// recipe's literals: "none" is null, "0x2" is 2), so a Node of Kind::text is a word.
 class HEDDLE_API Node {
  public:
   enum class Kind { null, boolean, integer, real, text, list, map };

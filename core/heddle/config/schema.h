@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +20,11 @@ template <class T>
 struct Range {
   T low, high;
 };
+
+template <class T>
+Range<T> at_least(T low) {
+  return {low, std::numeric_limits<T>::max()};
+}
 
 // A dtype by its word: "float32", "bfloat16", ... (automodel.md 1.10, point 10); empty stands for null.
 struct DTypeWord {
@@ -50,7 +56,7 @@ class HEDDLE_API SchemaTable {
 
  protected:
   void add(FieldInfo info);
-  void mark_later(const std::string& key, std::string why);
+  FieldInfo& of(const std::string& key);       // throws Error{internal} for a key that no field has
   void check_keys(const Node& section) const;  // throws for unknown keys and for a section that is no map
   std::vector<FieldInfo> fields_;
   UnknownKeys unknown_keys_;
@@ -88,7 +94,7 @@ class ConfigSchema : public SchemaTable {
 
   // The field is read and checked, but a run takes only its default until its feature is built.
   ConfigSchema& later(const std::string& key, std::string why) {
-    mark_later(key, std::move(why));
+    of(key).later = std::move(why);
     return *this;
   }
 
@@ -135,13 +141,15 @@ class ConfigSchema : public SchemaTable {
 
   template <class Bound>
   static std::string range_text(const Range<Bound>& range) {
-    return FieldType<Bound>::write(range.low).written() + " to " + FieldType<Bound>::write(range.high).written();
+    return FieldType<Bound>::write(range.low).written() + " to " +
+           FieldType<Bound>::write(range.high).written();
   }
 
   template <class T, class Check>
   ConfigSchema& bind(std::string key, T Struct::*slot, std::string help, std::string range, Check check) {
     const Node default_value = FieldType<T>::write(Struct{}.*slot);
-    add({key, FieldType<T>::type_name(), config::to_json(default_value), std::move(range), std::move(help), ""});
+    add({key, FieldType<T>::type_name(), config::to_json(default_value), std::move(range), std::move(help),
+         ""});
     bindings_.push_back({key,
                          [slot, check](Struct& out, const Node& value) {
                            T read = FieldType<T>::read(value);

@@ -14,14 +14,15 @@ enum class ActivationCheckpointing { none, full, selective };
 
 // The `distributed:` section and `dist_env:`, resolved against a world size. The same on every rank.
 struct Setup {
-  std::string strategy;              // the name its plugin gives it, not the alias
+  std::string strategy;  // the name its plugin gives it, not the alias
   Sizes sizes;
-  std::vector<Axis> axes;            // the strategy's mesh, outermost first
-  Node strategy_config;              // every field of the strategy
-  std::vector<std::pair<std::string, Node>> sections;  // further sections by name, resolved or null: "pipeline", ...
+  std::vector<Axis> axes;  // the strategy's mesh, outermost first
+  Node strategy_config;    // every field of the strategy
+  std::vector<std::pair<std::string, Node>>
+      sections;  // further sections by name, resolved or null: "pipeline", ...
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
-  std::string backend;               // dist_env.backend, empty: chosen by the device
-  double timeout_minutes = 10;       // dist_env.timeout_minutes
+  std::string backend;          // dist_env.backend, empty: chosen by the device
+  double timeout_minutes = 10;  // dist_env.timeout_minutes
   std::vector<std::string> warnings;
   std::vector<std::string> not_built;  // "distributed.offload_policy: ..." set, valid, and not built yet
 };

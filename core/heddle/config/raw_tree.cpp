@@ -1,0 +1,139 @@
+// Builds the raw tree from yaml-cpp's events.
+#include "heddle/config/raw_tree.h"
+
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
+
+#include <map>
+#include <sstream>
+
+#include "heddle/base/error.h"
+
+namespace heddle::config {
+namespace {
+
+constexpr size_t kDeepest = 100;
+
+class TreeBuilder : public YAML::EventHandler {
+ public:
+  explicit TreeBuilder(const std::string& name) : name_(name) {}
+
+  std::shared_ptr<Raw> root() const { return root_; }
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    leaf(Raw::Kind::null, mark, "", anchor, "");
+  }
+
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    leaf(Raw::Kind::scalar, mark, tag, anchor, value);
+  }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const std::shared_ptr<Raw> named = anchors_.at(anchor);
+    if (!named->complete) throw Error(ErrorCode::config, where(mark), "an alias inside what it stands for");
+    add(named);
+  }
+
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    open(Raw::Kind::list, mark, tag, anchor);
+  }
+  void OnSequenceEnd() override { close(); }
+
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    open(Raw::Kind::map, mark, tag, anchor);
+  }
+  void OnMapEnd() override { close(); }
+
+ private:
+  std::string where(const YAML::Mark& mark) const { return name_ + ":" + std::to_string(mark.line + 1); }
+
+  std::shared_ptr<Raw> make(Raw::Kind kind, const YAML::Mark& mark, const std::string& tag,
+                            YAML::anchor_t anchor) {
+    auto raw = std::make_shared<Raw>();
+    raw->kind = kind;
+    raw->tag = tag;
+    raw->mark = {mark.line + 1, mark.column + 1};
+    if (anchor != YAML::NullAnchor) anchors_[anchor] = raw;
+    return raw;
+  }
+
+  void leaf(Raw::Kind kind, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+            const std::string& text) {
+    auto raw = make(kind, mark, tag, anchor);
+    raw->text = text;
+    add(std::move(raw));
+  }
+
+  void open(Raw::Kind kind, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
+    if (open_.size() >= kDeepest)
+      throw Error(ErrorCode::config, where(mark), "nested deeper than " + std::to_string(kDeepest));
+    auto raw = make(kind, mark, tag, anchor);
+    raw->complete = false;
+    open_.push_back({std::move(raw), nullptr});
+  }
+
+  void close() {
+    std::shared_ptr<Raw> done = std::move(open_.back().raw);
+    open_.pop_back();
+    done->complete = true;
+    add(std::move(done));
+  }
+
+  void add(std::shared_ptr<Raw> value) {
+    if (open_.empty()) {
+      root_ = std::move(value);
+      return;
+    }
+    Open& top = open_.back();
+    if (top.raw->kind == Raw::Kind::list)
+      top.raw->items.push_back(std::move(value));
+    else if (top.key == nullptr)
+      top.key = key(std::move(value));
+    else
+      top.raw->entries.emplace_back(std::move(top.key), std::move(value)), top.key = nullptr;
+  }
+
+  // A key without a word is the word null.
+  static std::shared_ptr<Raw> key(std::shared_ptr<Raw> value) {
+    if (value->kind == Raw::Kind::null) value->text = "null";
+    return value;
+  }
+
+  struct Open {
+    std::shared_ptr<Raw> raw, key;
+  };
+
+  const std::string& name_;
+  std::map<YAML::anchor_t, std::shared_ptr<Raw>> anchors_;
+  std::vector<Open> open_;
+  std::shared_ptr<Raw> root_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Raw> raw_tree(const std::string& yaml, const std::string& name) {
+  std::istringstream in(yaml);
+  TreeBuilder builder(name);
+  try {
+    YAML::Parser parser(in);
+    if (!parser.HandleNextDocument(builder)) return nullptr;
+    const std::shared_ptr<const Raw> first = builder.root();
+    if (parser.HandleNextDocument(builder))
+      throw Error(ErrorCode::config, name, "the file holds more than one YAML document", "keep one document");
+    return first;
+  } catch (const YAML::Exception& problem) {
+    throw Error(
+        ErrorCode::config,
+        name + ":" + std::to_string(problem.mark.line + 1) + ":" + std::to_string(problem.mark.column + 1),
+        "YAML syntax: " + problem.msg);
+  }
+}
+
+}  // namespace heddle::config

@@ -1,0 +1,29 @@
+// YAML as it is written: kinds, tags and texts, before any word has a meaning.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace heddle::config {
+
+struct RawMark {
+  int line = 0, column = 0;  // from 1
+};
+
+struct Raw {
+  enum class Kind { null, scalar, list, map } kind = Kind::null;
+  std::string tag;   // "?" plain, "!" quoted, else as written; "" for null
+  std::string text;  // of a scalar
+  std::vector<std::shared_ptr<Raw>> items;
+  std::vector<std::pair<std::shared_ptr<Raw>, std::shared_ptr<Raw>>> entries;
+  RawMark mark;
+  bool complete = true;  // false while its end is not read: an alias in itself
+};
+
+// The one document of a text; null when it is empty. An alias shares what it names. Throws Error{config}:
+// syntax, deeper than 100, an alias inside its own anchor, more than one document.
+std::shared_ptr<const Raw> raw_tree(const std::string& yaml, const std::string& name);
+
+}  // namespace heddle::config

@@ -1,0 +1,190 @@
+// From YAML text to a tree of nodes: anchors, merges, duplicate keys, depth and size are decided here.
+
+#include <filesystem>
+#include <fstream>
+
+#include "heddle/base/error.h"
+#include "heddle/config/raw_tree.h"
+#include "heddle/config/scalar.h"
+
+namespace heddle::config {
+namespace {
+
+constexpr size_t kLargestFile = 4u << 20;  // bytes
+constexpr size_t kMostNodes = 200000;      // values once every alias is written out
+constexpr std::string_view kYamlTag = "tag:yaml.org,2002:";
+
+// Turns raw nodes into values; counts them, so that aliases cannot grow without end.
+class Resolver {
+ public:
+  explicit Resolver(const std::string& file) : file_(file) {}
+
+  Node node(const Raw& raw, const RawMark& at, const std::string& path) {
+    const Mark mark{file_, at.line, at.column};
+    if (++count_ > kMostNodes)
+      throw Error(ErrorCode::config, where(raw.mark, path),
+                  "more than " + std::to_string(kMostNodes) + " values once the aliases are written out",
+                  "write the file without aliases of aliases");
+    switch (raw.kind) {
+      case Raw::Kind::null:
+        return Node::null(mark, path);
+      case Raw::Kind::scalar:
+        return scalar(raw, mark, path);
+      case Raw::Kind::list:
+        return list(raw, mark, path);
+      case Raw::Kind::map:
+        return map(raw, mark, path);
+    }
+    return Node();
+  }
+
+ private:
+  struct Pair {
+    std::string key;
+    const Raw* value;
+    RawMark mark;
+    bool merged;
+  };
+
+  std::string where(const RawMark& at, const std::string& path) const {
+    return Node::null({file_, at.line, at.column}, path).where();
+  }
+
+  std::string tag_of(const Raw& raw, const std::string& path,
+                     std::initializer_list<std::string_view> known) const {
+    if (raw.tag.empty() || raw.tag == "?" || raw.tag == "!") return raw.tag;
+    for (const std::string_view word : known)
+      if (raw.tag == std::string(kYamlTag) + std::string(word)) return std::string(word);
+    throw Error(ErrorCode::config, where(raw.mark, path), "the tag '" + raw.tag + "' is not read here",
+                "write the value without a tag");
+  }
+
+  Node scalar(const Raw& raw, const Mark& mark, const std::string& path) const {
+    const std::string tag = tag_of(raw, path, {"str", "int", "float", "bool", "null"});
+    // The words of these keys name code, and stay as they stand.
+    const std::string key = path.substr(path.find_last_of('.') + 1);
+    const bool keep = key == "_target_" || key.ends_with("_fn");
+    if (tag == "?" || tag == "int" || tag == "float" || tag == "bool" || tag == "null") {
+      auto plain = yaml_meaning(raw.text, mark, path);
+      if (tag == "float" && plain && plain->kind() == Node::Kind::integer)
+        return Node::real(plain->as_real(), mark, path);
+      const bool fits =
+          tag == "?" || (plain && ((tag == "int" && plain->kind() == Node::Kind::integer) ||
+                                   (tag == "float" && plain->kind() == Node::Kind::real) ||
+                                   (tag == "bool" && plain->kind() == Node::Kind::boolean) || tag == "null"));
+      if (!fits) throw Error(ErrorCode::config, mark_text(mark, path), "'" + raw.text + "' is no !!" + tag);
+      if (tag == "null") return Node::null(mark, path);
+      if (plain) return *plain;
+    }
+    return keep ? Node::text(raw.text, mark, path) : string_meaning(raw.text, mark, path);
+  }
+
+  static std::string mark_text(const Mark& mark, const std::string& path) {
+    return Node::null(mark, path).where();
+  }
+
+  Node list(const Raw& raw, const Mark& mark, const std::string& path) {
+    tag_of(raw, path, {"seq"});
+    std::vector<Node> items;
+    for (const auto& item : raw.items)
+      items.push_back(node(*item, item->mark, path + "[" + std::to_string(items.size()) + "]"));
+    return Node::list(std::move(items), mark, path);
+  }
+
+  Node map(const Raw& raw, const Mark& mark, const std::string& path) {
+    std::vector<Pair> pairs;
+    collect(raw, path, false, pairs, 0);
+    std::vector<Node::Entry> entries;
+    for (const Pair& pair : pairs)
+      entries.emplace_back(pair.key,
+                           node(*pair.value, pair.mark, path.empty() ? pair.key : path + "." + pair.key));
+    return Node::map(std::move(entries), mark, path);
+  }
+
+  static Pair* find(std::vector<Pair>& pairs, const std::string& key) {
+    for (Pair& pair : pairs)
+      if (pair.key == key) return &pair;
+    return nullptr;
+  }
+
+  // The keys of a map with its merges: an own key wins over a merged one, an earlier merge over a later one.
+  void collect(const Raw& raw, const std::string& path, bool merged, std::vector<Pair>& pairs, int depth) {
+    tag_of(raw, path, {"map"});
+    if (depth > 50 || ++count_ > kMostNodes)
+      throw Error(ErrorCode::config, where(raw.mark, path), "merges are nested too deep");
+    std::vector<Pair> own;
+    const Raw* merge = nullptr;
+    for (const auto& [key, value] : raw.entries) {
+      if (key->kind == Raw::Kind::list || key->kind == Raw::Kind::map)
+        throw Error(ErrorCode::config, where(key->mark, path), "a key must be a word");
+      const bool is_merge = key->tag == "?" && key->text == "<<";
+      if (const Pair* first = find(own, key->text); first != nullptr || (is_merge && merge != nullptr))
+        throw Error(ErrorCode::config, where(key->mark, path.empty() ? key->text : path + "." + key->text),
+                    "the key '" + key->text + "' stands twice; it stands first in line " +
+                        std::to_string(first != nullptr ? first->mark.line : merge->mark.line),
+                    "keep one of them");
+      if (is_merge)
+        merge = value.get();
+      else
+        own.push_back({key->text, value.get(), key->mark, merged});
+    }
+    if (merge != nullptr) collect_merge(*merge, path, pairs, depth);
+    for (Pair& pair : own) add(std::move(pair), pairs, merged);
+  }
+
+  // A merged key does not replace one that an earlier merge gave; an own key does.
+  static void add(Pair pair, std::vector<Pair>& pairs, bool merged) {
+    if (Pair* there = find(pairs, pair.key)) {
+      if (!merged) *there = std::move(pair);
+    } else {
+      pairs.push_back(std::move(pair));
+    }
+  }
+
+  void collect_merge(const Raw& merge, const std::string& path, std::vector<Pair>& pairs, int depth) {
+    std::vector<const Raw*> sources;
+    if (merge.kind == Raw::Kind::map)
+      sources.push_back(&merge);
+    else if (merge.kind == Raw::Kind::list)
+      for (const auto& item : merge.items) sources.push_back(item.get());
+    else
+      sources.push_back(nullptr);
+    for (const Raw* source : sources) {
+      if (source == nullptr || source->kind != Raw::Kind::map)
+        throw Error(ErrorCode::config, where(merge.mark, path), "'<<' takes a map or a list of maps");
+      std::vector<Pair> from;
+      collect(*source, path, false, from, depth + 1);
+      for (Pair& pair : from) add(std::move(pair), pairs, true);
+    }
+  }
+
+  const std::string& file_;
+  size_t count_ = 0;
+};
+
+}  // namespace
+
+Node read_text(const std::string& yaml, const std::string& name) {
+  if (yaml.size() > kLargestFile)
+    throw Error(ErrorCode::config, name,
+                "the file has " + std::to_string(yaml.size()) + " bytes; at most " +
+                    std::to_string(kLargestFile) + " are read");
+  const std::shared_ptr<const Raw> root = raw_tree(yaml, name);
+  return root ? Resolver(name).node(*root, root->mark, "") : Node::null({name, 0, 0}, "");
+}
+
+Node read(const std::string& file) {
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error))
+    throw Error(ErrorCode::config, file, "this is a directory; a YAML file was expected");
+  std::ifstream in(file, std::ios::binary);
+  if (!in) throw Error(ErrorCode::config, file, "no such file, or it cannot be read", "check the path");
+  std::string text(kLargestFile + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  if (text.size() > kLargestFile)
+    throw Error(ErrorCode::config, file, "the file has more than " + std::to_string(kLargestFile) + " bytes");
+  return read_text(text, file);
+}
+
+}  // namespace heddle::config
