@@ -101,12 +101,17 @@ const PluginInfo& PluginRegistry::Impl::load_file(const std::filesystem::path& f
 const PluginInfo& PluginRegistry::Impl::load_found(const std::vector<const FoundFile*>& found,
                                                    std::string_view kind, std::string_view name) {
   const FoundFile& first = *found.front();
-  if (found.size() > 1)
+  if (first.unreadable) throw *first.unreadable;
+  if (found.size() > 1 && found[1]->place == first.place)
     throw Error(ErrorCode::plugin_conflict, first.path.string(),
                 "the " + std::string(kind) + " '" + std::string(name) + "' is offered by two plugins: '" +
                     first.path.string() + "' and '" + found[1]->path.string() + "'",
                 "remove one of them, or give the other place under 'plugins:'");
-  if (first.unreadable) throw *first.unreadable;
+  for (const FoundFile* hidden : found)
+    if (hidden->place != first.place)
+      log.warning("plugin", "'" + first.path.string() + "' hides '" + hidden->path.string() +
+                                "', which offers the " + std::string(kind) + " '" + std::string(name) +
+                                "' too");
   return admit(*first.papers, first.path);
 }
 
