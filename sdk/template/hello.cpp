@@ -35,26 +35,28 @@ class HelloStage : public heddle::ParallelStage {
     return inputs;
   }
 
-  // The sum over the ranks. A parameter that no rank used keeps no gradient, so the optimizer leaves it alone.
+  // The sum over the ranks. A parameter that no rank used keeps no gradient, so the optimizer leaves it
+  // alone.
   void finish_gradients() override {
     float* used = used_.mutable_data_ptr<float>();
     for (size_t i = 0; i < owned_.size(); ++i) used[i] = owned_[i].tensor.grad().defined() ? 1.0F : 0.0F;
     auto agreed = group_.all_reduce(used_, heddle::Reduce::max);
     std::vector<std::unique_ptr<heddle::Work>> sums;
     for (Bucket& bucket : buckets_) {
-      each(bucket, [](at::Tensor& gradient, at::Tensor part) {
-        gradient.defined() ? part.copy_(gradient.flatten()) : part.zero_();
+      each(bucket, [](const at::Tensor& parameter, at::Tensor part) {
+        const at::Tensor& gradient = parameter.grad();
+        gradient.defined() ? part.copy_(gradient) : part.zero_();
       });
       sums.push_back(group_.all_reduce(bucket.flat));
     }
     agreed->wait();
     for (size_t i = 0; i < buckets_.size(); ++i) {
       sums[i]->wait();
-      each(buckets_[i], [](at::Tensor& gradient, at::Tensor part) { gradient = part.clone(); });
+      each(buckets_[i],
+           [](const at::Tensor& parameter, at::Tensor part) { parameter.mutable_grad() = part; });
     }
     for (size_t i = 0; i < owned_.size(); ++i)
-      owned_[i].tensor.mutable_grad() =
-          used[i] > 0 ? owned_[i].tensor.grad().view(owned_[i].tensor.sizes()) : at::Tensor();
+      if (used[i] == 0) owned_[i].tensor.mutable_grad() = at::Tensor();
   }
 
   void unshard() override {}  // the whole model is always there
@@ -66,7 +68,8 @@ class HelloStage : public heddle::ParallelStage {
  private:
   // A tied parameter is owned once; one on meta gets storage, and its values from core; one with values takes
   // those of rank 0.
-  void own(heddle::ParameterSlot& slot, std::span<const heddle::Placed> placed, std::map<std::string, at::Tensor>& seen) {
+  void own(heddle::ParameterSlot& slot, std::span<const heddle::Placed> placed,
+           std::map<std::string, at::Tensor>& seen) {
     if (const auto tied = seen.find(slot.name); tied != seen.end()) {
       slot.point(tied->second);
       return;
@@ -89,18 +92,19 @@ class HelloStage : public heddle::ParallelStage {
       while (last < owned_.size() && owned_[last].tensor.dtype() == owned_[first].tensor.dtype() &&
              (last == first || elements * owned_[first].tensor.element_size() < bytes))
         elements += owned_[last++].tensor.numel();
-      buckets_.push_back({first, last, at::empty({elements}, owned_[first].tensor.options().requires_grad(false))});
+      buckets_.push_back(
+          {first, last, at::empty({elements}, owned_[first].tensor.options().requires_grad(false))});
       first = last;
     }
   }
 
-  // Calls with the gradient of each of the bucket's parameters, and its part of the flat tensor.
+  // Calls with each parameter of the bucket, and its part of the flat tensor in its shape.
   template <class Call>
   void each(const Bucket& bucket, Call&& call) {
     int64_t at = 0;
     for (size_t i = bucket.first; i < bucket.last; ++i) {
       const int64_t size = owned_[i].tensor.numel();
-      call(owned_[i].tensor.mutable_grad(), bucket.flat.narrow(0, at, size));
+      call(owned_[i].tensor, bucket.flat.narrow(0, at, size).view(owned_[i].tensor.sizes()));
       at += size;
     }
   }

@@ -1,4 +1,5 @@
-// Data parallelism in its simplest form: every rank holds the whole model, and gradients are summed once a step.
+// Data parallelism in its simplest form: every rank holds the whole model, and gradients are summed once a
+// step.
 #pragma once
 
 #include "heddle/sdk.h"

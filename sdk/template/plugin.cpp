@@ -3,7 +3,7 @@
 
 HEDDLE_PLUGIN("hello", "0.1.0") {
   plugin.strategy<hello::Hello>(
-      "hello", heddle::ConfigSchema<hello::Config>().field("bucket_mb", &hello::Config::bucket_mb,
-                                                           "MiB of gradients that are summed in one all-reduce.",
-                                                           heddle::Range<int64_t>{1, 1024}));
+      "hello", heddle::ConfigSchema<hello::Config>().field(
+                   "bucket_mb", &hello::Config::bucket_mb,
+                   "MiB of gradients that are summed in one all-reduce.", heddle::Range<int64_t>{1, 1024}));
 }
