@@ -5,11 +5,11 @@
 
 #include "heddle/plugin/abi.h"
 
-#define HAND_WRITTEN_PAPERS(text)                                               \
-  extern "C" __attribute__((visibility("default"))) const char heddle_papers[]; \
-  extern "C" __attribute__((section("heddle_papers"), used)) const char heddle_papers[] = text
+#define HAND_WRITTEN_PAPERS(text)                                                      \
+  extern "C" __attribute__((visibility("default"))) const char heddle_plugin_papers[]; \
+  extern "C" __attribute__((section("heddle_papers"), used)) const char heddle_plugin_papers[] = text
 
-#define NEVER_OPENED                    \
-  namespace {                           \
-  const int opened = (std::abort(), 0); \
+#define NEVER_OPENED                                     \
+  namespace {                                            \
+  [[maybe_unused]] const int opened = (std::abort(), 0); \
   }

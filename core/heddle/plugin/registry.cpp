@@ -41,6 +41,15 @@ const Offered* answering(const std::vector<Offered>& all, std::string_view name)
   return nullptr;
 }
 
+// The engine's own strategy, a member like any other.
+Member built_in() {
+  Member member;
+  member.papers = {std::string(plugin::abi_tag()), "single", HEDDLE_VERSION, {{"strategy", "single", {}}}};
+  member.info = {"single", HEDDLE_VERSION, {}, {"strategy single"}};
+  member.goods.strategies.push_back(plugin::single());
+  return member;
+}
+
 bool is_file_name(const std::string& text) {
   return text.find('/') != std::string::npos || text.ends_with(".so");
 }

@@ -16,7 +16,7 @@ namespace heddle::testing {
 
 // One rule of the door, and how the plugin kept it.
 struct Check {
-  std::string rule;    // "the stamp fits this engine"
+  std::string rule;  // "the stamp fits this engine"
   bool passed = false;
   std::string detail;  // what was seen, or what is wrong
 };
@@ -33,7 +33,8 @@ struct Report {
   std::string text() const {
     std::string out;
     for (const Check& check : checks)
-      out += (check.passed ? "ok    " : "FAIL  ") + check.rule + (check.detail.empty() ? "" : ": " + check.detail) + "\n";
+      out += (check.passed ? "ok    " : "FAIL  ") + check.rule +
+             (check.detail.empty() ? "" : ": " + check.detail) + "\n";
     return out;
   }
 };
@@ -70,7 +71,8 @@ class DoorKit {
     try {
       report_.checks.push_back({name, true, check()});
     } catch (const Error& error) {
-      report_.checks.push_back({name, false, error.message() + (error.hint().empty() ? "" : " (" + error.hint() + ")")});
+      report_.checks.push_back(
+          {name, false, error.message() + (error.hint().empty() ? "" : " (" + error.hint() + ")")});
     }
     return report_.checks.back().passed;
   }
@@ -81,7 +83,8 @@ class DoorKit {
 
   std::string load(PluginRegistry& registry) const {
     std::string out;
-    for (const std::string& offer : registry.load(file_.string()).offers) out += (out.empty() ? "" : ", ") + offer;
+    for (const std::string& offer : registry.load(file_.string()).offers)
+      out += (out.empty() ? "" : ", ") + offer;
     return out;
   }
 
@@ -152,7 +155,8 @@ class DoorKit {
       std::set<std::pair<int, int>> forwards;
       for (size_t rank = 0; rank < table.size(); ++rank)
         for (const Action& action : table[rank])
-          if (action.kind == Action::forward && schedule->rank_of(action.stage, 2, 2) == static_cast<int>(rank))
+          if (action.kind == Action::forward &&
+              schedule->rank_of(action.stage, 2, 2) == static_cast<int>(rank))
             forwards.insert({action.stage, action.microbatch});
       if (forwards.size() != 8) fail("it runs " + std::to_string(forwards.size()) + " of 8 forwards");
       return std::string();
@@ -167,8 +171,10 @@ class DoorKit {
 
 }  // namespace detail
 
-// Checks the file in this process. A plugin that ends the process while it is opened (a static initialiser that
-// throws) ends it here too; `heddle plugins check` runs this in a process of its own.
-inline Report check_plugin(const std::filesystem::path& file) { return detail::DoorKit(file).run(); }
+// Checks the file in this process. A plugin that ends the process while it is opened (a static initialiser
+// that throws) ends it here too; `heddle plugins check` runs this in a process of its own.
+inline Report check_plugin(const std::filesystem::path& file) {
+  return detail::DoorKit(file).run();
+}
 
 }  // namespace heddle::testing
