@@ -118,7 +118,7 @@ TEST(Norm, SquaresOfLargeGradientsDoNotOverflow) {
   const double norm = std::sqrt(train::sum_of_squares(gradient));
   EXPECT_NEAR(norm / (6e31 * std::sqrt(2.0)), 1.0, 1e-6);
   const at::Tensor divisor = train::clip_divisor(at::full({1}, norm, at::kDouble), 0.3);
-  EXPECT_LE((gradient / divisor).to(at::kDouble).norm().item<double>(), 0.3);
+  EXPECT_LE((gradient / divisor).to(at::kDouble).norm().item<double>(), 0.3 * (1 + 1e-6));
 }
 
 TEST(Norm, IsTheSameForAnyLayoutAndDtype) {
