@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include "heddle/base/export.h"
+#include "heddle/config/node.h"
 #include "heddle/model/rotary.h"
 
 namespace heddle {
@@ -30,7 +32,20 @@ struct ModelConfig {
   bool qk_norm = false;  // RMSNorm over every head of q and k (qwen3)
   bool tie_word_embeddings = false;
   int64_t pad_token_id = -1;  // its embedding row gets no gradient from the look-up; -1: none
+  std::string dtype;  // of the stored weights, as the file says: "float32", "bfloat16"; empty: not said
   bool operator==(const ModelConfig&) const = default;
 };
+
+// Reads Hugging Face's keys with its defaults. Keys that are known to change no number are passed over; what
+// heddle would compute otherwise than transformers is refused with the reason. Throws Error{config} at the
+// key.
+HEDDLE_API ModelConfig read_model_config(const Node& keys);
+
+// The same from a config.json; throws Error{input}. Keys that transformers does not know either are passed
+// over, unless they look like a known one.
+HEDDLE_API ModelConfig read_model_config(const std::filesystem::path& config_json);
+
+// A config.json that transformers reads back to the same model.
+HEDDLE_API std::string to_config_json(const ModelConfig& config);
 
 }  // namespace heddle

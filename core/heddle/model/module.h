@@ -19,7 +19,9 @@ namespace heddle {
 class Seam {
  public:
   using Transform = std::function<at::Tensor(at::Tensor)>;
-  void add(Transform transform) { transforms_.push_back(std::move(transform)); }  // runs after those before it
+  void add(Transform transform) {
+    transforms_.push_back(std::move(transform));
+  }  // runs after those before it
   bool empty() const { return transforms_.empty(); }
   at::Tensor operator()(at::Tensor tensor) const {
     for (const Transform& transform : transforms_) tensor = transform(std::move(tensor));
@@ -38,7 +40,8 @@ class HEDDLE_API Module {
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  virtual std::string_view kind() const = 0;  // "linear", "embedding", "rms_norm", "attention", "decoder_layer", ...
+  virtual std::string_view kind()
+      const = 0;  // "linear", "embedding", "rms_norm", "attention", "decoder_layer", ...
 
   Seam input, output;  // before and after forward
 

@@ -5,7 +5,9 @@
 
 namespace heddle {
 
-bool ParameterSlot::trainable() const { return tensor->requires_grad(); }
+bool ParameterSlot::trainable() const {
+  return tensor->requires_grad();
+}
 
 at::Tensor ParameterSlot::point(at::Tensor full) {
   const bool needs_gradient = tensor->requires_grad();

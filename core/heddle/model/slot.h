@@ -27,8 +27,8 @@ struct HEDDLE_API ParameterSlot {
 
   bool trainable() const;  // requires_grad
 
-  // Makes the model compute with `full` (same shape and dtype as now, or another dtype). Returns the leaf whose
-  // gradient autograd fills; requires_grad is kept.
+  // Makes the model compute with `full` (same shape and dtype as now, or another dtype). Returns the leaf
+  // whose gradient autograd fills; requires_grad is kept.
   at::Tensor point(at::Tensor full);
 };
 

@@ -1,0 +1,53 @@
+// Boxes of a whole tensor.
+#include "heddle/checkpoint/box.h"
+
+#include "heddle/base/text.h"
+
+namespace heddle::checkpoint {
+
+int64_t Box::numel() const {
+  int64_t total = 1;
+  for (const int64_t length : size) total *= length;
+  return total;
+}
+
+bool fits(const Box& box, std::span<const int64_t> shape) {
+  if (box.offset.size() != shape.size() || box.size.size() != shape.size()) return false;
+  for (size_t dim = 0; dim < shape.size(); ++dim)
+    if (box.offset[dim] < 0 || box.size[dim] < 0 || box.offset[dim] > shape[dim] - box.size[dim])
+      return false;
+  return true;
+}
+
+void for_each_run(const Box& box, std::span<const int64_t> shape,
+                  const std::function<void(int64_t first, int64_t count)>& visit) {
+  if (box.numel() == 0) return;
+  // Dims from `cut` on are whole (all but dim `cut` itself), so a run spans them.
+  size_t cut = shape.size();
+  int64_t run = 1;
+  while (cut > 0) {
+    --cut;
+    run *= box.size[cut];
+    if (box.size[cut] != shape[cut]) break;
+  }
+  std::vector<int64_t> stride(shape.size(), 1);
+  for (size_t dim = shape.size(); dim-- > 1;) stride[dim - 1] = stride[dim] * shape[dim];
+  for (int64_t row = 0; row < box.numel() / run; ++row) {
+    int64_t rest = row, first = 0;
+    for (size_t dim = shape.size(); dim-- > 0;) {
+      first += box.offset[dim] * stride[dim];
+      if (dim >= cut) continue;
+      first += rest % box.size[dim] * stride[dim];
+      rest /= box.size[dim];
+    }
+    visit(first, run);
+  }
+}
+
+std::string written(std::span<const int64_t> sizes) {
+  std::vector<std::string> words;
+  for (const int64_t size : sizes) words.push_back(std::to_string(size));
+  return "[" + text::join(words) + "]";
+}
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,33 @@
+// Boxes of a whole tensor: do they fit, and the stretches of memory that one covers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heddle/base/export.h"
+
+namespace heddle::checkpoint {
+
+// Along dim d it holds [offset[d], offset[d] + size[d]).
+struct Box {
+  std::vector<int64_t> offset, size;
+  bool operator==(const Box&) const = default;
+  auto operator<=>(const Box&) const = default;
+  int64_t numel() const;
+};
+
+// The box lies inside a tensor of `shape` and has as many dims.
+HEDDLE_API bool fits(const Box& box, std::span<const int64_t> shape);
+
+// Calls `visit(first, count)` for each stretch of a row-major tensor of `shape` that the box covers, in
+// row-major order; stretches that touch are one.
+HEDDLE_API void for_each_run(const Box& box, std::span<const int64_t> shape,
+                             const std::function<void(int64_t first, int64_t count)>& visit);
+
+// "[3, 4]".
+HEDDLE_API std::string written(std::span<const int64_t> sizes);
+
+}  // namespace heddle::checkpoint

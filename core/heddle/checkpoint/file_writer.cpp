@@ -1,0 +1,65 @@
+// Writing to a temporary name, fsync, then rename: a reader never sees half a file.
+#include "heddle/checkpoint/file_writer.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "heddle/base/error.h"
+
+namespace heddle::checkpoint {
+
+FileWriter::FileWriter(std::filesystem::path file)
+    : file_(std::move(file)), temporary_(file_.string() + ".tmp." + std::to_string(::getpid())) {
+  descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) fail("cannot be created");
+}
+
+FileWriter::~FileWriter() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(temporary_.c_str());
+}
+
+void FileWriter::write(const void* data, size_t bytes) {
+  const char* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t wrote = ::write(descriptor_, at, std::min(bytes, size_t{1} << 30));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) fail("cannot be written");
+    at += wrote;
+    bytes -= static_cast<size_t>(wrote);
+  }
+}
+
+void FileWriter::finish() {
+  if (::fsync(descriptor_) != 0) fail("cannot be written");
+  const int closing = std::exchange(descriptor_, -1);
+  if (::close(closing) != 0 || std::rename(temporary_.c_str(), file_.c_str()) != 0) {
+    const int reason = errno;
+    ::unlink(temporary_.c_str());
+    errno = reason;
+    fail("cannot be written");
+  }
+  const std::filesystem::path folder = file_.has_parent_path() ? file_.parent_path() : ".";
+  const int directory = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return;
+  ::fsync(directory);
+  ::close(directory);
+}
+
+void FileWriter::fail(const std::string& doing) {
+  const int reason = errno;
+  const bool full = reason == ENOSPC || reason == EDQUOT || reason == EFBIG;
+  throw Error(
+      ErrorCode::io, file_.string(), doing + ": " + std::strerror(reason),
+      full ? "make room on the disk, or write to another directory; what stood there before is untouched"
+           : "check that the directory exists and that it may be written to");
+}
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,25 @@
+// Parameters filled from Hugging Face weights: each rank reads its shards and nothing else.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/checkpoint/safetensors.h"
+#include "heddle/model/unit.h"
+#include "heddle/parallel/build.h"
+
+namespace heddle::checkpoint {
+
+// For parallel::build. Throws Error{input} naming the directory and the parameter when a tensor is missing or
+// has another shape. A tied head is one parameter, "model.embed_tokens.weight"; a file that holds it as
+// "lm_head.weight" only is read too.
+HEDDLE_API ParameterSource hf_source(const std::filesystem::path& directory,
+                                     std::shared_ptr<const HfWeights> weights);
+
+// Names of tensors in the weights that no parameter of the units is filled from, sorted: worth a warning.
+HEDDLE_API std::vector<std::string> unused(const HfWeights& weights, const Units& units);
+
+}  // namespace heddle::checkpoint

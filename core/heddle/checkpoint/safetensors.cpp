@@ -1,0 +1,95 @@
+// Reading boxes of tensors out of a mapped safetensors file.
+#include "heddle/checkpoint/safetensors.h"
+
+#include <ATen/ops/empty.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "heddle/checkpoint/box.h"
+#include "heddle/checkpoint/safetensors_header.h"
+
+namespace heddle {
+namespace {
+
+// A whole file, mapped for reading; the mapping lives as long as this does.
+class Mapping {
+ public:
+  explicit Mapping(const std::filesystem::path& file) {
+    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+    struct stat status {};
+    if (descriptor < 0 || ::fstat(descriptor, &status) != 0) refuse(file, descriptor);
+    size_ = static_cast<size_t>(status.st_size);
+    if (size_ != 0) data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    if (data_ == MAP_FAILED) refuse(file, descriptor);
+    ::close(descriptor);
+  }
+  ~Mapping() {
+    if (size_ != 0) ::munmap(data_, size_);
+  }
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  std::string_view bytes() const { return {static_cast<const char*>(data_), size_}; }
+
+ private:
+  [[noreturn]] static void refuse(const std::filesystem::path& file, int descriptor) {
+    const std::string reason = std::strerror(errno);
+    if (descriptor >= 0) ::close(descriptor);
+    throw Error(ErrorCode::input, file.string(), "cannot be read: " + reason);
+  }
+
+  void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace
+
+struct SafetensorsFile::Impl {
+  explicit Impl(const std::filesystem::path& path)
+      : file(path.string()), mapping(path), header(checkpoint::read_header(mapping.bytes(), file)) {}
+  std::string file;
+  Mapping mapping;
+  checkpoint::Header header;
+};
+
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& file) : impl_(std::make_unique<Impl>(file)) {}
+SafetensorsFile::~SafetensorsFile() = default;
+SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
+
+const std::map<std::string, StoredTensor>& SafetensorsFile::tensors() const {
+  return impl_->header.tensors;
+}
+
+void SafetensorsFile::read(const std::string& name, std::span<const int64_t> offset, at::Tensor out) const {
+  const auto found = tensors().find(name);
+  if (found == tensors().end())
+    throw Error(ErrorCode::input, impl_->file, "holds no tensor " + text::quoted(name));
+  const StoredTensor& stored = found->second;
+  const checkpoint::Box box{{offset.begin(), offset.end()}, out.sizes().vec()};
+  if (!checkpoint::fits(box, stored.shape))
+    throw Error(ErrorCode::input, impl_->file,
+                "tensor " + text::quoted(name) + " has the shape " + checkpoint::written(stored.shape) +
+                    "; asked for " + checkpoint::written(box.size) + " at " +
+                    checkpoint::written(box.offset));
+  if (out.numel() == 0) return;
+  out = out.detach();
+  const bool direct = out.is_cpu() && out.is_contiguous() && out.scalar_type() == stored.dtype;
+  at::Tensor target = direct ? out : at::empty(out.sizes(), at::TensorOptions(stored.dtype));
+  const size_t item = target.element_size();
+  const char* source = impl_->mapping.bytes().data() + impl_->header.data + stored.begin;
+  char* to = static_cast<char*>(target.mutable_data_ptr());
+  checkpoint::for_each_run(box, stored.shape, [&](int64_t first, int64_t count) {
+    std::memcpy(to, source + static_cast<size_t>(first) * item, static_cast<size_t>(count) * item);
+    to += static_cast<size_t>(count) * item;
+  });
+  if (!direct) out.copy_(target);
+}
+
+}  // namespace heddle

@@ -1,0 +1,100 @@
+// Writing safetensors files: the header first, then each tensor's bytes.
+#include "heddle/checkpoint/safetensors_writer.h"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "heddle/checkpoint/box.h"
+#include "heddle/checkpoint/dtype_names.h"
+#include "heddle/checkpoint/file_writer.h"
+#include "heddle/checkpoint/safetensors.h"
+
+namespace heddle::checkpoint {
+namespace {
+
+// The format's own metadata says which framework wrote it; Hugging Face's loader asks for it.
+std::string header_of(std::span<const TensorToWrite> tensors, const std::string& file) {
+  nlohmann::ordered_json header;
+  header["__metadata__"]["format"] = "pt";
+  uint64_t at = 0;
+  for (const TensorToWrite& tensor : tensors) {
+    const std::string dtype = name_of_dtype(tensor.dtype);
+    if (dtype.empty())
+      throw Error(
+          ErrorCode::internal, file,
+          "tensor " + text::quoted(tensor.name) + ": safetensors has no dtype " + toString(tensor.dtype));
+    header[tensor.name] = {
+        {"dtype", dtype}, {"shape", tensor.shape}, {"data_offsets", {at, at + tensor.bytes()}}};
+    at += tensor.bytes();
+  }
+  std::string text = header.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');
+  const uint64_t length = text.size();
+  std::string bytes(sizeof length, '\0');
+  std::memcpy(bytes.data(), &length, sizeof length);
+  return bytes + text;
+}
+
+}  // namespace
+
+uint64_t TensorToWrite::bytes() const {
+  return static_cast<uint64_t>(Box{shape, shape}.numel()) * c10::elementSize(dtype);
+}
+
+struct SafetensorsWriter::Impl {
+  Impl(const std::filesystem::path& path, std::span<const TensorToWrite> declared)
+      : tensors(declared.begin(), declared.end()), name(path.string()), file(path) {}
+  std::vector<TensorToWrite> tensors;
+  std::string name;
+  FileWriter file;
+  size_t next = 0;
+};
+
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& file,
+                                     std::span<const TensorToWrite> tensors)
+    : impl_(std::make_unique<Impl>(file, tensors)) {
+  const std::string header = header_of(tensors, impl_->name);
+  impl_->file.write(header.data(), header.size());
+}
+
+SafetensorsWriter::~SafetensorsWriter() = default;
+SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&&) noexcept = default;
+
+void SafetensorsWriter::append(const at::Tensor& tensor) {
+  if (impl_->next == impl_->tensors.size())
+    throw Error(ErrorCode::internal, impl_->name, "one tensor more than were declared");
+  const TensorToWrite& declared = impl_->tensors[impl_->next++];
+  if (tensor.sizes() != at::IntArrayRef(declared.shape))
+    throw Error(ErrorCode::internal, impl_->name,
+                "tensor " + text::quoted(declared.name) + " was declared as " + written(declared.shape) +
+                    ", got " + written(tensor.sizes()));
+  const at::Tensor plain = tensor.detach().to(at::kCPU, declared.dtype).contiguous();
+  impl_->file.write(plain.const_data_ptr(), declared.bytes());
+}
+
+void SafetensorsWriter::finish() {
+  if (impl_->next != impl_->tensors.size())
+    throw Error(ErrorCode::internal, impl_->name, "a declared tensor was not written");
+  impl_->file.finish();
+}
+
+void write_text(const std::filesystem::path& file, const std::string& text) {
+  FileWriter writer(file);
+  writer.write(text.data(), text.size());
+  writer.finish();
+}
+
+void write_safetensors(const std::filesystem::path& file,
+                       std::span<const std::pair<std::string, at::Tensor>> tensors) {
+  std::vector<TensorToWrite> declared;
+  for (const auto& [name, tensor] : tensors)
+    declared.push_back({name, tensor.scalar_type(), tensor.sizes().vec()});
+  SafetensorsWriter writer(file, declared);
+  for (const auto& [name, tensor] : tensors) writer.append(tensor);
+  writer.finish();
+}
+
+}  // namespace heddle::checkpoint

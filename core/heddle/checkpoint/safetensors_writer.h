@@ -1,0 +1,46 @@
+// Writing one safetensors file a tensor at a time: to a temporary name, synced, then renamed.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heddle/base/export.h"
+
+namespace heddle::checkpoint {
+
+struct TensorToWrite {
+  std::string name;
+  at::ScalarType dtype;
+  std::vector<int64_t> shape;
+  uint64_t bytes() const;
+};
+
+// Every failure (full disk, no permission) throws Error{io} naming the file; the old file stays and the
+// temporary one is removed.
+class HEDDLE_API SafetensorsWriter {
+ public:
+  // All tensors are declared first: the header stands before the data.
+  SafetensorsWriter(const std::filesystem::path& file, std::span<const TensorToWrite> tensors);
+  ~SafetensorsWriter();  // without finish(): the temporary file is removed
+  SafetensorsWriter(SafetensorsWriter&&) noexcept;
+
+  // The next tensor, in the order declared; on any device, converted to the declared dtype.
+  void append(const at::Tensor& tensor);
+  // Syncs and renames.
+  void finish();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Writes a whole text file the same way.
+HEDDLE_API void write_text(const std::filesystem::path& file, const std::string& text);
+
+}  // namespace heddle::checkpoint

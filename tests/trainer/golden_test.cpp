@@ -1,0 +1,126 @@
+// Losses, gradients and twelve AdamW steps equal those that transformers computed
+// (tests/golden/make_golden.py).
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "heddle/checkpoint/hf_source.h"
+#include "heddle/checkpoint/safetensors.h"
+#include "heddle/mesh/alone.h"
+#include "heddle/mesh/device_mesh.h"
+#include "heddle/parallel/single.h"
+#include "heddle/train/step.h"
+#include "trainer/models/make_units.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kSteps = 12;
+
+struct Golden {
+  explicit Golden(const std::string& name) : directory(fs::path(HEDDLE_SOURCE_DIR) / "tests/golden" / name) {
+    const auto json = nlohmann::json::parse(std::ifstream(directory / "golden.json"));
+    const int64_t batch = json["batch"], sequence = json["sequence"];
+    const auto tokens = json["tokens"].get<std::vector<int64_t>>();
+    const at::Tensor rows = at::tensor(tokens, at::kLong).view({kSteps, batch, sequence + 1});
+    for (int64_t step = 0; step < kSteps; ++step) {
+      Batch one;
+      one.tokens = rows[step].narrow(1, 0, sequence).contiguous();
+      one.labels = rows[step].narrow(1, 1, sequence).contiguous();
+      batches.push_back(one);
+    }
+    loss = json["loss"].get<std::vector<double>>();
+    norm = json["grad_norm"].get<std::vector<double>>();
+  }
+  fs::path directory;
+  std::vector<Batch> batches;
+  std::vector<double> loss, norm;
+};
+
+// The model of a golden case as one rank trains it.
+struct Trained {
+  explicit Trained(const Golden& golden, at::ScalarType dtype = at::kFloat) {
+    const ModelConfig config = read_model_config(golden.directory / "config.json");
+    const auto weights = std::make_shared<HfWeights>(golden.directory);
+    Plan plan;
+    plan.strategy = parallel::make_single();
+    stages = parallel::build(make_units(config, at::TensorOptions(at::kMeta).dtype(dtype)), plan, mesh,
+                             checkpoint::hf_source(golden.directory, weights), 42);
+  }
+  AloneRendezvous meeting;
+  DeviceMesh mesh = mesh::build(std::array<Axis, 1>{Axis{"dp", 1}}, meeting, "golden");
+  Stages stages;
+};
+
+StepConfig adamw() {
+  StepConfig config;
+  config.optimizer = {1e-3, 0.9, 0.95, 1e-8, 0.1};
+  config.max_norm = 1.0;
+  return config;
+}
+
+class GoldenCase : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenCase, TwelveStepsEqualTransformers) {
+  const Golden golden(GetParam());
+  Trained model(golden);
+  Step step(model.stages, model.mesh, adamw());
+  for (int64_t i = 0; i < kSteps; ++i) {
+    const StepReport report = step.run(std::span(&golden.batches[i], 1), 1e-3, 0.1);
+    EXPECT_NEAR(report.loss.item<double>(), golden.loss[i], 2e-5 * golden.loss[i]) << "step " << i;
+    EXPECT_NEAR(report.grad_norm.item<double>(), golden.norm[i], 2e-4 * golden.norm[i]) << "step " << i;
+  }
+}
+
+TEST_P(GoldenCase, Bf16IsNearFp32) {
+  const Golden golden(GetParam());
+  Trained model(golden, at::kBFloat16);
+  Step step(model.stages, model.mesh, adamw());
+  const StepReport report = step.run(std::span(&golden.batches[0], 1), 1e-3, 0.1);
+  EXPECT_NEAR(report.loss.item<double>(), golden.loss[0], 3e-2 * golden.loss[0]);
+  EXPECT_NEAR(report.grad_norm.item<double>(), golden.norm[0], 0.1 * golden.norm[0]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transformers, GoldenCase,
+                         ::testing::Values("llama", "llama_odd", "llama_tied", "qwen2", "qwen2_tied", "qwen3",
+                                           "qwen3_tied"),
+                         [](const auto& info) { return info.param; });
+
+void expect_near(const at::Tensor& ours, const SafetensorsFile& file, const std::string& name,
+                 double tolerance) {
+  at::Tensor theirs = at::empty(ours.sizes(), at::kFloat);
+  file.read(name, std::vector<int64_t>(ours.dim(), 0), theirs);
+  const double scale = theirs.abs().max().item<double>();
+  EXPECT_LE((ours.detach() - theirs).abs().max().item<double>(), tolerance * scale) << name;
+}
+
+TEST(Golden, EveryGradientOfTheFirstStepEqualsTransformers) {
+  const Golden golden("llama");
+  Trained model(golden);
+  ParallelStage& stage = *model.stages[0];
+  stage.expect_last_backward();
+  const at::Tensor loss = stage.forward({}, golden.batches[0])[0];
+  (loss.sum() / static_cast<double>(golden.batches[0].labels.numel())).backward();
+  stage.finish_gradients();
+  const SafetensorsFile theirs(golden.directory / "gradients.safetensors");
+  ASSERT_EQ(stage.owned().size(), theirs.tensors().size());
+  for (const Shard& shard : stage.owned()) expect_near(shard.tensor.grad(), theirs, shard.name, 2e-5);
+}
+
+TEST(Golden, ParametersAfterTwelveStepsEqualTransformers) {
+  const Golden golden("llama");
+  Trained model(golden);
+  Step step(model.stages, model.mesh, adamw());
+  for (const Batch& batch : golden.batches) step.run(std::span(&batch, 1), 1e-3, 0.1);
+  const SafetensorsFile theirs(golden.directory / "final.safetensors");
+  for (const Shard& shard : model.stages[0]->owned()) expect_near(shard.tensor, theirs, shard.name, 2e-4);
+}
+
+}  // namespace
+}  // namespace heddle
