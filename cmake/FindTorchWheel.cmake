@@ -1,6 +1,9 @@
 # LibTorch as the pip wheel installs it; no Python is asked. HEDDLE_TORCH (a variable or the environment) names
 # the directory of an installed torch package; else the one that scripts/setup laid under ~/.cache/heddle.
 #   TorchWheel::torch  the CPU side: torch_cpu and c10, headers, definitions
+if(TARGET TorchWheel::torch)
+  return()
+endif()
 set(HEDDLE_TORCH "$ENV{HEDDLE_TORCH}" CACHE PATH "Directory of the installed torch package (holds include/ and lib/)")
 if(NOT HEDDLE_TORCH)
   if(DEFINED ENV{XDG_CACHE_HOME})

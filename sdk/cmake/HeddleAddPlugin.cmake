@@ -1,9 +1,31 @@
-# heddle_add_plugin(NAME SOURCES...): builds libheddle_NAME.so with the flags that the door asks for.
+# heddle_add_plugin(NAME SOURCES...): builds plugins/libheddle_NAME.so in the build tree with the flags that the
+# door asks for, and installs it to lib/plugins. The target is heddle_plugin_NAME.
 function(heddle_add_plugin name)
   add_library(heddle_plugin_${name} SHARED ${ARGN})
-  target_link_libraries(heddle_plugin_${name} PRIVATE heddle)
-  target_include_directories(heddle_plugin_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  heddle_plugin_flags(heddle_plugin_${name})
   set_target_properties(heddle_plugin_${name} PROPERTIES
-    OUTPUT_NAME heddle_${name} CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
-    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/plugins)
+    OUTPUT_NAME heddle_${name} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/plugins)
+  install(TARGETS heddle_plugin_${name} LIBRARY DESTINATION lib/plugins)
+endfunction()
+
+# Nothing leaves the library but what HEDDLE_PLUGIN marks; a symbol that nobody has is found now, not at the door;
+# DT_RPATH, because RUNPATH does not reach what a library opens. No OpenMP: LibTorch brings its own, and
+# at::parallel_for uses it.
+function(heddle_plugin_flags target)
+  if(TARGET Heddle::heddle)
+    target_link_libraries(${target} PRIVATE Heddle::heddle)
+  else()
+    target_link_libraries(${target} PRIVATE heddle)
+  endif()
+  target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+  set_target_properties(${target} PROPERTIES
+    PREFIX lib CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON POSITION_INDEPENDENT_CODE ON
+    BUILD_RPATH "$ORIGIN/..;${TORCHWHEEL_LIBRARY_DIR}" INSTALL_RPATH "$ORIGIN/..;${TORCHWHEEL_LIBRARY_DIR}")
+  target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
+  if(COMMAND heddle_target)
+    heddle_target(${target})  # inside the engine's own tree: its warnings and sanitizers
+  endif()
+  if(NOT HEDDLE_SANITIZE)
+    target_link_options(${target} PRIVATE -Wl,-z,defs)
+  endif()
 endfunction()

@@ -46,4 +46,33 @@ Error range_error(const Node& value, const std::string& range) {
   return Error(ErrorCode::config, value.where(), "expected " + range + ", got " + value.written());
 }
 
+std::string word_of(const Node& value, const std::vector<std::string>& words) {
+  std::string wanted = text::lower(value.as_text());
+  std::replace(wanted.begin(), wanted.end(), '-', '_');
+  for (const std::string& word : words) {
+    std::string plain = text::lower(word);
+    std::replace(plain.begin(), plain.end(), '-', '_');
+    if (plain == wanted) return word;
+  }
+  const std::string near = text::nearest(wanted, words);
+  throw Error(ErrorCode::config, value.where(),
+              "expected one of " + text::join(words) + ", got " + value.written(),
+              near.empty() ? "" : "did you mean '" + near + "'?");
+}
+
+namespace config {
+
+Node without_target(const Node& map, const std::string& name) {
+  const Node* target = map.find("_target_");
+  if (target == nullptr) return map;
+  if (!target->is_null()) {
+    const std::string& word = target->as_text();
+    if (word.substr(word.find_last_of(".:") + 1) != name)
+      throw Error(ErrorCode::config, target->where(), "'" + word + "' is not known here",
+                  "write " + name + ", or leave _target_ out");
+  }
+  return map.without("_target_");
+}
+
+}  // namespace config
 }  // namespace heddle

@@ -11,6 +11,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/export.h"
+#include "heddle/base/text.h"
 #include "heddle/config/node.h"
 
 namespace heddle {
@@ -25,6 +26,18 @@ template <class T>
 Range<T> at_least(T low) {
   return {low, std::numeric_limits<T>::max()};
 }
+
+// One of these words; case does not matter, and a hyphen is read as an underscore.
+struct OneOf {
+  std::vector<std::string> words;
+};
+
+// A check of the value as it is written, before it is read: it throws Error{config}. `range` is for the
+// table.
+struct Check {
+  std::string range;
+  std::function<void(const Node&)> run;
+};
 
 // A dtype by its word: "float32", "bfloat16", ... (automodel.md 1.10, point 10); empty stands for null.
 struct DTypeWord {
@@ -63,6 +76,15 @@ class HEDDLE_API SchemaTable {
 };
 
 HEDDLE_API Error range_error(const Node& value, const std::string& range);
+// The word of the list that is meant. Throws Error{config} with the nearest one.
+HEDDLE_API std::string word_of(const Node& value, const std::vector<std::string>& words);
+
+namespace config {
+
+// The map without its `_target_`, whose last word must be `name` where it is given. Throws Error{config}.
+HEDDLE_API Node without_target(const Node& map, const std::string& name);
+
+}  // namespace config
 
 template <class Struct>
 class ConfigSchema : public SchemaTable {
@@ -70,25 +92,57 @@ class ConfigSchema : public SchemaTable {
   // The key reads into the slot; absent keys keep the struct's initialiser.
   template <class T>
   ConfigSchema& field(std::string key, T Struct::*slot, std::string help) {
-    return bind(std::move(key), slot, std::move(help), "", [](const Node&, const T&) {});
+    return bind<T>(std::move(key), slot, std::move(help), "",
+                   [](const Node& at) { return FieldType<T>::read(at); });
+  }
+
+  // The same for a word, or a word or null, out of a list.
+  template <class T>
+  ConfigSchema& field(std::string key, T Struct::*slot, std::string help, OneOf allowed) {
+    return bind<T>(std::move(key), slot, std::move(help), text::join(allowed.words),
+                   [allowed](const Node& at) {
+                     T value = FieldType<T>::read(at);
+                     if constexpr (requires { value.has_value(); }) {
+                       if (value) value = word_of(at, allowed.words);
+                     } else {
+                       value = word_of(at, allowed.words);
+                     }
+                     return value;
+                   });
+  }
+
+  template <class T>
+  ConfigSchema& field(std::string key, T Struct::*slot, std::string help, Check check) {
+    return bind<T>(std::move(key), slot, std::move(help), check.range, [check](const Node& at) {
+      check.run(at);
+      return FieldType<T>::read(at);
+    });
   }
 
   // The same with a range for the value (of an optional or a list: of what it holds).
   template <class T, class Bound>
   ConfigSchema& field(std::string key, T Struct::*slot, std::string help, Range<Bound> range) {
     const std::string text = range_text(range);
-    return bind(std::move(key), slot, std::move(help), text, [range, text](const Node& at, const T& value) {
+    return bind<T>(std::move(key), slot, std::move(help), text, [range, text](const Node& at) {
+      T value = FieldType<T>::read(at);
       if constexpr (requires { value.has_value(); }) {
         if (value && (*value < range.low || *value > range.high)) throw range_error(at, text);
       } else {
         if (value < range.low || value > range.high) throw range_error(at, text);
       }
+      return value;
     });
   }
 
   // A check over the whole struct; a complaint that is not empty becomes an Error{config} at the section.
   ConfigSchema& rule(std::function<std::string(const Struct&)> complaint) {
     rules_.push_back(std::move(complaint));
+    return *this;
+  }
+
+  // What depends on several fields, or stands for null: runs after all fields are read, before the rules.
+  ConfigSchema& then(std::function<void(Struct&)> fill) {
+    fills_.push_back(std::move(fill));
     return *this;
   }
 
@@ -109,6 +163,7 @@ class ConfigSchema : public SchemaTable {
     Struct out{};
     for (const Binding& binding : bindings_)
       if (const Node* value = section.find(binding.key)) binding.read(out, *value);
+    for (const auto& fill : fills_) fill(out);
     for (const auto& rule : rules_)
       if (std::string complaint = rule(out); !complaint.empty())
         throw Error(ErrorCode::config, section.where(), complaint);
@@ -145,22 +200,19 @@ class ConfigSchema : public SchemaTable {
            FieldType<Bound>::write(range.high).written();
   }
 
-  template <class T, class Check>
-  ConfigSchema& bind(std::string key, T Struct::*slot, std::string help, std::string range, Check check) {
+  template <class T>
+  ConfigSchema& bind(std::string key, T Struct::*slot, std::string help, std::string range,
+                     std::function<T(const Node&)> read) {
     const Node default_value = FieldType<T>::write(Struct{}.*slot);
     add({key, FieldType<T>::type_name(), config::to_json(default_value), std::move(range), std::move(help),
          ""});
-    bindings_.push_back({key,
-                         [slot, check](Struct& out, const Node& value) {
-                           T read = FieldType<T>::read(value);
-                           check(value, read);
-                           out.*slot = std::move(read);
-                         },
+    bindings_.push_back({key, [slot, read](Struct& out, const Node& value) { out.*slot = read(value); },
                          [slot](const Struct& in) { return FieldType<T>::write(in.*slot); }});
     return *this;
   }
 
   std::vector<Binding> bindings_;
+  std::vector<std::function<void(Struct&)>> fills_;
   std::vector<std::function<std::string(const Struct&)>> rules_;
 };
 

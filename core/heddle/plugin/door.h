@@ -29,11 +29,11 @@
 // Once in a library. Further texts are "kind name alias...", one for each thing on offer (kinds: strategy,
 // parallelizer, schedule, section); without any the plugin offers "strategy <name>". They are read before the
 // file is opened, and the offer must hold exactly them. The body gets `heddle::Offer& plugin`; it may throw.
-#define HEDDLE_PLUGIN(name, version, ...)                                                       \
-  extern "C" {                                                                                  \
-  extern HEDDLE_API const char heddle_papers[];                                                 \
-  __attribute__((section(HEDDLE_PAPERS_SECTION), used)) HEDDLE_API const char heddle_papers[] = \
-      HEDDLE_PAPERS_TEXT(HEDDLE_ABI_TAG, name, version __VA_OPT__(, ) __VA_ARGS__);             \
-  HEDDLE_API void heddle_plugin_offer(heddle::Offer& plugin);                                   \
-  }                                                                                             \
+#define HEDDLE_PLUGIN(name, version, ...)                                                   \
+  extern "C" {                                                                              \
+  extern HEDDLE_API const char heddle_plugin_papers[];                                      \
+  __attribute__((section(HEDDLE_PAPERS_SECTION), used)) const char heddle_plugin_papers[] = \
+      HEDDLE_PAPERS_TEXT(HEDDLE_ABI_TAG, name, version __VA_OPT__(, ) __VA_ARGS__);         \
+  HEDDLE_API void heddle_plugin_offer(heddle::Offer& plugin);                               \
+  }                                                                                         \
   void heddle_plugin_offer([[maybe_unused]] heddle::Offer& plugin)

@@ -30,6 +30,7 @@ auto guarded(const Author& author, const std::string& doing, Call&& call) {
     return call();
   } catch (const Error& error) {
     const std::string place = error.where().empty() ? "" : error.where() + ": ";
+    if (error.hint().empty()) blame(author, doing, place + error.message());
     blame(author, doing, place + error.message(), error.hint());
   } catch (const c10::Error& error) {
     blame(author, doing, error.what_without_backtrace());

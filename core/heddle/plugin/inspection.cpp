@@ -49,12 +49,9 @@ class Inspector {
 
   void schema(const std::string& kind, const OfferedSchema& offered) const {
     const std::string thing = "the " + kind + " '" + offered.name + "'";
-    std::set<std::string> keys;
     for (const FieldInfo& field : offered.fields) {
       if (field.key.empty() || field.type.empty())
         refuse("a field of " + thing + " has no key or no type", "name it in the schema");
-      if (!keys.insert(field.key).second)
-        refuse("the schema of " + thing + " has the key '" + field.key + "' twice", "bind each key once");
       if (field.help.empty())
         refuse("the field '" + field.key + "' of " + thing + " has no help",
                "say in the schema what it does");

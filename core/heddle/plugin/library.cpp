@@ -13,16 +13,26 @@ namespace {
 
 using Entry = void(Offer&);
 
+// What the loader said, without the words of Boost around it.
+std::string loader_words(const std::string& what) {
+  constexpr std::string_view kBefore = "dlerror system message: ";
+  const size_t before = what.find(kBefore);
+  if (before == std::string::npos) return what;
+  const size_t from = before + kBefore.size();
+  return what.substr(from, what.find_last_of(')') - from);
+}
+
 Entry* entry_of(const Papers& papers, const std::filesystem::path& file) {
   // On the heap and never deleted: its destructor would close the library.
   auto* library = new boost::dll::shared_library();
-  boost::system::error_code failure;
-  library->load(boost::filesystem::path(std::filesystem::absolute(file).string()), failure,
-                boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local);
-  if (failure)
+  try {
+    library->load(boost::filesystem::path(std::filesystem::absolute(file).string()),
+                  boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local);
+  } catch (const std::exception& error) {
     throw Error(ErrorCode::plugin_failed, file.string(),
-                "the plugin '" + papers.name + "' does not open: " + failure.message(),
+                "the plugin '" + papers.name + "' does not open: " + loader_words(error.what()),
                 "link the plugin with heddle_add_plugin(), which finds missing symbols when it is built");
+  }
   if (!library->has(HEDDLE_ENTRY_NAME))
     throw Error(ErrorCode::plugin_failed, file.string(),
                 "the plugin '" + papers.name + "' has papers, but no entry function " HEDDLE_ENTRY_NAME,

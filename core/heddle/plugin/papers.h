@@ -18,7 +18,7 @@ struct PaperOffer {
 
   // The name or an alias, in any case.
   HEDDLE_API bool answers_to(std::string_view word) const;
-  std::string text() const;  // "strategy acme (acme2, acme-two)"
+  HEDDLE_API std::string text() const;  // "strategy acme (acme2, acme-two)"
 };
 
 struct Papers {

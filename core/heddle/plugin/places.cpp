@@ -75,7 +75,6 @@ std::vector<const FoundFile*> find(const std::vector<FoundFile>& files, std::str
                                    std::string_view name) {
   std::vector<const FoundFile*> out;
   for (const FoundFile& file : files) {
-    if (!out.empty() && file.place != out.front()->place) break;
     if (answers(file, kind, name)) out.push_back(&file);
   }
   return out;

@@ -26,8 +26,8 @@ struct FoundFile {
 // not exist hold nothing.
 std::vector<FoundFile> scan(const std::vector<std::filesystem::path>& places);
 
-// The files of the first place that has the name at all. For kind "plugin" the name is the plugin's own; else
-// it is the name or an alias of something on offer. A file that does not read answers to the name of its
+// The files that have the name, in the order of the places. For kind "plugin" the name is the plugin's own;
+// else it is the name or an alias of something on offer. A file that does not read answers to the name of its
 // file.
 std::vector<const FoundFile*> find(const std::vector<FoundFile>& files, std::string_view kind,
                                    std::string_view name);

@@ -41,6 +41,15 @@ const Offered* answering(const std::vector<Offered>& all, std::string_view name)
   return nullptr;
 }
 
+// The engine's own strategy, a member like any other.
+Member built_in() {
+  Member member;
+  member.papers = {std::string(plugin::abi_tag()), "single", HEDDLE_VERSION, {{"strategy", "single", {}}}};
+  member.info = {"single", HEDDLE_VERSION, {}, {"strategy single"}};
+  member.goods.strategies.push_back(plugin::single());
+  return member;
+}
+
 bool is_file_name(const std::string& text) {
   return text.find('/') != std::string::npos || text.ends_with(".so");
 }
@@ -101,12 +110,17 @@ const PluginInfo& PluginRegistry::Impl::load_file(const std::filesystem::path& f
 const PluginInfo& PluginRegistry::Impl::load_found(const std::vector<const FoundFile*>& found,
                                                    std::string_view kind, std::string_view name) {
   const FoundFile& first = *found.front();
-  if (found.size() > 1)
+  if (first.unreadable) throw *first.unreadable;
+  if (found.size() > 1 && found[1]->place == first.place)
     throw Error(ErrorCode::plugin_conflict, first.path.string(),
                 "the " + std::string(kind) + " '" + std::string(name) + "' is offered by two plugins: '" +
                     first.path.string() + "' and '" + found[1]->path.string() + "'",
                 "remove one of them, or give the other place under 'plugins:'");
-  if (first.unreadable) throw *first.unreadable;
+  for (const FoundFile* hidden : found)
+    if (hidden->place != first.place)
+      log.warning("plugin", "'" + first.path.string() + "' hides '" + hidden->path.string() +
+                                "', which offers the " + std::string(kind) + " '" + std::string(name) +
+                                "' too");
   return admit(*first.papers, first.path);
 }
 

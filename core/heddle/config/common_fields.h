@@ -1,0 +1,39 @@
+// Field types that several plugins share: mixed precision, the scope of checkpointing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/config/schema.h"
+
+namespace heddle {
+
+// PyTorch's MixedPrecisionPolicy. A dtype without a word (null) means: no cast. A map that is given starts
+// from nothing: what it does not name is null, and inputs are not cast.
+struct MixedPrecision {
+  DTypeWord param_dtype, reduce_dtype, output_dtype;
+  bool cast_forward_inputs = false;
+  bool operator==(const MixedPrecision&) const = default;
+};
+
+template <>
+struct HEDDLE_API FieldType<MixedPrecision> {
+  static std::string type_name() { return "map"; }
+  static MixedPrecision read(const Node& value);  // a `_target_` must end in MixedPrecisionPolicy
+  static Node write(const MixedPrecision& value);
+};
+
+// The groups of layers that activation checkpointing wraps: {"all"}, or some of language, vision, audio and
+// multimodal. Written as a list, or as one word with `,` or `+` between.
+struct CheckpointingScope {
+  std::vector<std::string> groups = {"all"};
+};
+
+template <>
+struct HEDDLE_API FieldType<CheckpointingScope> {
+  static std::string type_name() { return "word or list of words"; }
+  static CheckpointingScope read(const Node& value);
+  static Node write(const CheckpointingScope& value);
+};
+
+}  // namespace heddle

@@ -1,0 +1,78 @@
+// A setup for scripts (one line of JSON) and for people (a block of lines).
+#include "heddle/base/text.h"
+#include "heddle/engine/engine.h"
+
+namespace heddle::engine {
+namespace {
+
+Node checkpointing(ActivationCheckpointing mode) {
+  switch (mode) {
+    case ActivationCheckpointing::none:
+      return Node::boolean(false);
+    case ActivationCheckpointing::full:
+      return Node::text("full");
+    case ActivationCheckpointing::selective:
+      return Node::text("selective");
+  }
+  return Node();
+}
+
+Node mesh(const Setup& setup) {
+  std::vector<Node> names, shape;
+  for (const Axis& axis : setup.axes) {
+    names.push_back(Node::text(axis.name));
+    shape.push_back(Node::integer(axis.size));
+  }
+  return Node::map({{"axes", Node::list(std::move(names))}, {"shape", Node::list(std::move(shape))}});
+}
+
+Node sizes(const Sizes& sizes) {
+  std::vector<Node::Entry> entries;
+  for (const char* axis : {"pp", "dp", "dp_replicate", "dp_shard", "cp", "tp", "ep", "ep_shard"})
+    entries.emplace_back(axis, Node::integer(sizes.of(axis)));
+  return Node::map(std::move(entries));
+}
+
+Node lines(const std::vector<std::string>& texts) {
+  std::vector<Node> items;
+  for (const std::string& line : texts) items.push_back(Node::text(line));
+  return Node::list(std::move(items));
+}
+
+// "key  value" lines of a map, indented.
+std::string fields(const Node& map) {
+  std::string out;
+  for (const auto& [key, value] : map.entries()) out += "  " + key + ": " + config::to_json(value) + "\n";
+  return out;
+}
+
+}  // namespace
+
+std::string to_json(const Setup& setup) {
+  std::vector<Node::Entry> entries = {{"strategy", Node::text(setup.strategy)},
+                                      {"world_size", Node::integer(setup.sizes.world)},
+                                      {"mesh", mesh(setup)},
+                                      {"sizes", sizes(setup.sizes)},
+                                      {"strategy_config", setup.strategy_config}};
+  for (const auto& [name, section] : setup.sections) entries.emplace_back(name, section);
+  entries.emplace_back("activation_checkpointing", checkpointing(setup.activation_checkpointing));
+  entries.emplace_back("warnings", lines(setup.warnings));
+  return config::to_json(Node::map(std::move(entries)));
+}
+
+std::string to_text(const Setup& setup) {
+  std::vector<std::string> axes;
+  for (const Axis& axis : setup.axes) axes.push_back(axis.name + " " + std::to_string(axis.size));
+  std::string out =
+      "strategy: " + setup.strategy + "\nworld size: " + std::to_string(setup.sizes.world) +
+      "\nmesh: " + text::join(axes) + "\nsizes: " + config::to_json(sizes(setup.sizes)) +
+      "\nactivation checkpointing: " + config::to_json(checkpointing(setup.activation_checkpointing)) + "\n" +
+      setup.strategy + ":\n" + fields(setup.strategy_config);
+  for (const auto& [name, section] : setup.sections)
+    if (!section.is_null()) out += name + ":\n" + fields(section);
+  for (const std::string& warning : setup.warnings) out += "warning: " + warning + "\n";
+  for (const std::string& later : setup.not_built) out += "not built yet: " + later + "\n";
+  return out;
+}
+
+}  // namespace heddle::engine

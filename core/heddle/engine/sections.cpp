@@ -1,0 +1,119 @@
+// Blocks are dropped, read and completed by what their plugins declare.
+#include "heddle/engine/sections.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "heddle/config/schema.h"
+
+namespace heddle::engine {
+namespace {
+
+std::string with_size(std::string text, int64_t size) {
+  for (size_t at = text.find("{n}"); at != text.npos; at = text.find("{n}"))
+    text.replace(at, 3, std::to_string(size));
+  return text;
+}
+
+size_t place_of(const std::string& size_key) {
+  const auto& keys = size_keys();
+  return static_cast<size_t>(std::find(keys.begin(), keys.end(), size_key) - keys.begin());
+}
+
+struct Environment {
+  std::optional<std::string> backend;
+  std::optional<double> timeout_minutes;
+};
+
+ConfigSchema<Environment> environment_schema() {
+  return ConfigSchema<Environment>()
+      .field("backend", &Environment::backend, "Who moves the bytes; null: chosen by the device.",
+             OneOf{{"gloo", "nccl"}})
+      .field("timeout_minutes", &Environment::timeout_minutes, "Patience of a collective.")
+      .rule([](const Environment& read) {
+        const bool fits = !read.timeout_minutes || *read.timeout_minutes > 0;
+        return std::string(fits ? "" : "timeout_minutes must be above 0");
+      });
+}
+
+bool split_by_a_plugin(PluginRegistry& plugins, const std::string& axis) {
+  for (const std::string& name : plugins.names("parallelizer")) {
+    const OfferedParallelizer* offered = plugins.parallelizer(name);
+    if (offered == nullptr || !offered->not_built.empty()) continue;
+    const auto& axes = offered->needs.axes;
+    if (std::find(axes.begin(), axes.end(), axis) != axes.end()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Blocks find_blocks(const Node& section, const Degrees& degrees, PluginRegistry& plugins) {
+  Blocks blocks;
+  for (const std::string& name : plugins.names("section")) {
+    const OfferedSection* offered = plugins.section(name);
+    if (offered == nullptr) continue;
+    const Node* given = section.find(name);
+    const auto same =
+        std::find_if(blocks.begin(), blocks.end(), [&](const Block& b) { return b.offered == offered; });
+    if (same != blocks.end() && given == nullptr) continue;
+    if (same != blocks.end() && section.find(same->key) == nullptr) blocks.erase(same);
+    const int degree = degrees.of(offered->size_key);
+    blocks.push_back({name, offered, given != nullptr && !given->is_null() ? given : nullptr, degree});
+  }
+  std::stable_sort(blocks.begin(), blocks.end(), [](const Block& a, const Block& b) {
+    return place_of(a.offered->size_key) < place_of(b.offered->size_key);
+  });
+  return blocks;
+}
+
+void drop_idle(Blocks& blocks, std::vector<std::string>& warnings) {
+  for (Block& block : blocks) {
+    if (block.degree > 1 || block.given == nullptr) continue;
+    if (!block.offered->idle_warning.empty())
+      warnings.push_back(with_size(block.offered->idle_warning, block.degree));
+    block.given = nullptr;
+  }
+}
+
+void resolve_blocks(const Blocks& blocks, const Node& section, Setup& setup) {
+  for (const Block& block : blocks) {
+    if (block.degree <= 1) {
+      setup.sections.emplace_back(block.offered->name, Node());
+      continue;
+    }
+    if (block.given == nullptr && !block.offered->absent_error.empty())
+      throw Error(ErrorCode::config, section.find(block.offered->size_key)->where(),
+                  with_size(block.offered->absent_error, block.degree));
+    const Node empty = Node::map({}, section.mark(), "distributed." + block.key);
+    Resolved resolved = block.offered->resolve(block.given != nullptr ? *block.given : empty);
+    if (block.offered->derive)
+      resolved.values = block.offered->derive(resolved.values, setup.strategy_config, setup.warnings);
+    setup.sections.emplace_back(block.offered->name, resolved.values);
+    const std::string name = "distributed." + block.offered->name;
+    for (const std::string& line : resolved.not_built) setup.not_built.push_back(name + "." + line);
+    if (!block.offered->not_built.empty()) setup.not_built.push_back(name + ": " + block.offered->not_built);
+  }
+}
+
+void note_what_comes_later(Setup& setup, PluginRegistry& plugins) {
+  const auto note = [&](const std::string& key, const std::string& what) {
+    setup.not_built.push_back("distributed." + key + ": " + what + " is not built yet");
+  };
+  if (setup.activation_checkpointing != ActivationCheckpointing::none)
+    note("activation_checkpointing", "activation checkpointing");
+  if (setup.sizes.tp > 1 && !split_by_a_plugin(plugins, "tp")) note("tp_size", "tensor parallelism");
+  if (setup.sizes.cp > 1 && !split_by_a_plugin(plugins, "cp")) note("cp_size", "context parallelism");
+  if (setup.sizes.ep > 1 && !split_by_a_plugin(plugins, "ep")) note("ep_size", "expert parallelism");
+  if (setup.sizes.pp > 1 && plugins.names("schedule").empty()) note("pp_size", "pipeline parallelism");
+}
+
+void read_environment(const Node& configuration, Setup& setup) {
+  const Node* section = configuration.find("dist_env");
+  if (section == nullptr || section->is_null()) return;
+  const Environment read = environment_schema().read(*section);
+  setup.backend = read.backend.value_or("");
+  setup.timeout_minutes = read.timeout_minutes.value_or(setup.timeout_minutes);
+}
+
+}  // namespace heddle::engine

@@ -1,0 +1,47 @@
+// The words of `strategy: ddp`.
+#pragma once
+
+#include <optional>
+
+#include "heddle/config/common_fields.h"
+#include "heddle/config/schema.h"
+
+namespace heddle::ddp {
+
+// The fields and defaults of NeMo AutoModel's DDPConfig.
+struct DdpConfig {
+  bool activation_checkpointing = false;
+  CheckpointingScope activation_checkpointing_scope;
+  bool broadcast_buffers = false;
+  bool find_unused_parameters = false;
+  bool static_graph = false;
+  std::optional<double> bucket_cap_mb;  // MiB; null: 25
+  bool gradient_as_bucket_view = false;
+  DTypeWord autocast_dtype;
+};
+using Config = DdpConfig;
+
+inline ConfigSchema<DdpConfig> schema() {
+  using C = DdpConfig;
+  return ConfigSchema<C>()
+      .field("activation_checkpointing", &C::activation_checkpointing,
+             "Stands for the key of the section, which is read apart; stays false here.")
+      .field("activation_checkpointing_scope", &C::activation_checkpointing_scope,
+             "Groups of layers that are checkpointed: all, or some of language, vision, audio, multimodal.")
+      .field("broadcast_buffers", &C::broadcast_buffers, "Send rank 0's buffers before each forward.")
+      .field("find_unused_parameters", &C::find_unused_parameters,
+             "Look for parameters that a step does not use.")
+      .field("static_graph", &C::static_graph, "Promise that every step uses the same parameters.")
+      .field("bucket_cap_mb", &C::bucket_cap_mb, "Size of a bucket of gradients in MiB; null: 25.",
+             at_least(0.0))
+      .field("gradient_as_bucket_view", &C::gradient_as_bucket_view, "Gradients are views of the buckets.")
+      .field("autocast_dtype", &C::autocast_dtype, "Run forward under autocast.")
+      .later("activation_checkpointing_scope", "activation checkpointing is not built yet")
+      .later("broadcast_buffers", "models have no buffers that change yet")
+      .later("find_unused_parameters", "not built yet; every parameter takes part in a step")
+      .later("static_graph", "not built yet")
+      .later("gradient_as_bucket_view", "not built yet")
+      .later("autocast_dtype", "autocast is not built yet");
+}
+
+}  // namespace heddle::ddp

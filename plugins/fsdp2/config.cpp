@@ -1,0 +1,153 @@
+// The table of fsdp2's fields: keys, types, checks, and what comes later.
+#include "config.h"
+
+namespace heddle {
+namespace fsdp2 {
+namespace {
+
+ConfigSchema<Offload> offload_schema() {
+  return ConfigSchema<Offload>().field("pin_memory", &Offload::pin_memory, "Page-locked host memory.");
+}
+
+void check_mesh_dims(const Node& value) {
+  if (!value.is_list())
+    throw Error(ErrorCode::config, value.where(), value.path() + " must be a list of mesh-dimension names");
+  if (!(value == Node::list({Node::text("cp")})))
+    throw Error(ErrorCode::config, value.where(), value.path() + " currently supports only [\"cp\"]");
+}
+
+void check_cost_alpha(const Node& value) {
+  const bool number = value.kind() == Node::Kind::integer && value.as_integer() >= 0;
+  if (!value.is_null() && !number && !(value == Node::text("auto")))
+    throw Error(ErrorCode::config, value.where(),
+                value.path() + " must be \"auto\", null, or a non-negative integer");
+}
+
+void check_tp_plan(const Node& value) {
+  if (!value.is_null() && !value.is_map() && value.kind() != Node::Kind::text)
+    throw Error(ErrorCode::config, value.where(), "expected a map, a word or null, got " + value.written());
+}
+
+ConfigSchema<FrameSharding> frame_sharding_schema() {
+  return ConfigSchema<FrameSharding>()
+      .field("enabled", &FrameSharding::enabled, "Share frames among the ranks.")
+      .field("mesh_dims", &FrameSharding::mesh_dims, "Axes that share them.",
+             Check{"[\"cp\"]", check_mesh_dims})
+      .field("min_tokens", &FrameSharding::min_tokens, "Fewer visual tokens stay whole.",
+             at_least<int64_t>(0))
+      .field("min_frames", &FrameSharding::min_frames, "This many frames are shared in any case.",
+             at_least<int64_t>(0))
+      .field("min_local_patch_rows", &FrameSharding::min_local_patch_rows,
+             "Smaller local parts are padded to this many rows.", at_least<int64_t>(0))
+      .field("cost_alpha", &FrameSharding::cost_alpha, "Linear term of a frame's cost.",
+             Check{"\"auto\", null, or at least 0", check_cost_alpha});
+}
+
+ConfigSchema<Vision> vision_schema();
+ConfigSchema<Multimodal> multimodal_schema();
+
+}  // namespace
+}  // namespace fsdp2
+
+template <>
+struct FieldType<fsdp2::Offload> {
+  static std::string type_name() { return "map"; }
+  static fsdp2::Offload read(const Node& value) {
+    return fsdp2::offload_schema().read(config::without_target(value, "CPUOffloadPolicy"));
+  }
+  static Node write(const fsdp2::Offload& value) { return fsdp2::offload_schema().write(value); }
+};
+template <>
+struct FieldType<fsdp2::FrameSharding> : SectionField<fsdp2::FrameSharding, &fsdp2::frame_sharding_schema> {};
+template <>
+struct FieldType<fsdp2::Vision> : SectionField<fsdp2::Vision, &fsdp2::vision_schema> {};
+template <>
+struct FieldType<fsdp2::Multimodal> : SectionField<fsdp2::Multimodal, &fsdp2::multimodal_schema> {};
+
+namespace fsdp2 {
+namespace {
+
+ConfigSchema<Vision> vision_schema() {
+  return ConfigSchema<Vision>().field("frame_sharding", &Vision::frame_sharding, "How frames are shared.");
+}
+
+ConfigSchema<Multimodal> multimodal_schema() {
+  return ConfigSchema<Multimodal>()
+      .field("frozen_sharding", &Multimodal::frozen_sharding, "Where frozen towers live.",
+             OneOf{{"root", "per_layer", "replicate"}})
+      .field("vision", &Multimodal::vision, "The vision tower.");
+}
+
+void mark_what_comes_later(ConfigSchema<Fsdp2Config>& schema) {
+  const std::string tensor = "it works with tensor parallelism, which is not built yet";
+  const std::string prefetch = "only the implicit prefetch of one unit is built so far";
+  schema.later("sequence_parallel", tensor)
+      .later("tp_plan", tensor)
+      .later("enable_async_tensor_parallel", tensor)
+      .later("patch_is_packed_sequence", "packed sequences are not built yet")
+      .later("offload_policy", "offload to host memory is not built yet")
+      .later("autocast_dtype", "autocast is not built yet; mp_policy is")
+      .later("activation_checkpointing_scope", "activation checkpointing is not built yet")
+      .later("enable_compile", "there is no compiler to call yet")
+      .later("enable_fsdp2_prefetch", prefetch)
+      .later("fsdp2_backward_prefetch_depth", prefetch)
+      .later("fsdp2_forward_prefetch_depth", prefetch)
+      .later("multimodal", "models with vision or audio towers are not built yet");
+}
+
+void add_parallel_fields(ConfigSchema<Fsdp2Config>& schema) {
+  using C = Fsdp2Config;
+  schema
+      .field("sequence_parallel", &C::sequence_parallel,
+             "Split the sequence between tensor-parallel regions.")
+      .field("tp_plan", &C::tp_plan, "An own plan of tensor parallelism: a map, or a name.",
+             Check{"map, word or null", check_tp_plan})
+      .field("patch_is_packed_sequence", &C::patch_is_packed_sequence,
+             "Never ask whether a sequence is packed.")
+      .field("mp_policy", &C::mp_policy,
+             "Dtypes of compute, sums and outputs: param_dtype, reduce_dtype, output_dtype, "
+             "cast_forward_inputs. "
+             "Null is the default; a map starts from null and false.")
+      .field("offload_policy", &C::offload_policy,
+             "Keep shards and optimizer in host memory: {pin_memory: true}.")
+      .field("autocast_dtype", &C::autocast_dtype, "Run forward under autocast.")
+      .field("activation_checkpointing", &C::activation_checkpointing,
+             "Stands for the key of the section, which is read apart; stays false here.")
+      .field("activation_checkpointing_scope", &C::activation_checkpointing_scope,
+             "Groups of layers that are checkpointed: all, or some of language, vision, audio, multimodal.");
+}
+
+void add_sharding_fields(ConfigSchema<Fsdp2Config>& schema) {
+  using C = Fsdp2Config;
+  schema
+      .field("defer_fsdp_grad_sync", &C::defer_fsdp_grad_sync,
+             "Reduce gradients once a step instead of once a microbatch.")
+      .field("reshard_after_forward", &C::reshard_after_forward,
+             "Free whole parameters after forward. Null: all units but the last; none in a pipeline.")
+      .field("enable_async_tensor_parallel", &C::enable_async_tensor_parallel,
+             "Overlap tensor-parallel communication with compute.")
+      .field("enable_compile", &C::enable_compile, "Compile each layer.")
+      .field("enable_fsdp2_prefetch", &C::enable_fsdp2_prefetch, "Gather a given number of units ahead.")
+      .field("fsdp2_backward_prefetch_depth", &C::fsdp2_backward_prefetch_depth, "Units ahead in backward.",
+             at_least<int64_t>(0))
+      .field("fsdp2_forward_prefetch_depth", &C::fsdp2_forward_prefetch_depth, "Units ahead in forward.",
+             at_least<int64_t>(0))
+      .field("multimodal", &C::multimodal,
+             "Frozen towers and the sharing of frames: frozen_sharding, vision.frame_sharding.");
+}
+
+}  // namespace
+
+ConfigSchema<Fsdp2Config> schema() {
+  ConfigSchema<Fsdp2Config> schema;
+  add_parallel_fields(schema);
+  add_sharding_fields(schema);
+  schema.then([](Fsdp2Config& config) {
+    if (!config.mp_policy) config.mp_policy = Fsdp2Config{}.mp_policy;
+  });
+  mark_what_comes_later(schema);
+  return schema;
+}
+
+}  // namespace fsdp2
+}  // namespace heddle

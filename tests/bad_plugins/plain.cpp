@@ -1,0 +1,6 @@
+// Good: opens, offers what its papers say, and has two further names.
+#include "plain.h"
+
+HEDDLE_PLUGIN("plain", "1.2.3", "strategy plain Simple plain-old") {
+  plugin.strategy<plain::Strategy>("plain", plain::schema());
+}

@@ -1,0 +1,7 @@
+// Bad: one name for two strategies.
+#include "plain.h"
+
+HEDDLE_PLUGIN("twice", "0.1.0") {
+  plugin.strategy<plain::Strategy>("twice", plain::schema());
+  plugin.strategy<plain::Strategy>("twice", plain::schema());
+}

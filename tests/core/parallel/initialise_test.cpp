@@ -1,0 +1,79 @@
+// First values: the same bits however a parameter is cut, plausible moments, one stream a name and seed.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/std.h>
+#include <gtest/gtest.h>
+
+#include "heddle/parallel/build.h"
+
+namespace heddle {
+namespace {
+
+Shard box(const std::string& name, std::vector<int64_t> shape, std::vector<int64_t> offset,
+          std::vector<int64_t> sizes, at::ScalarType dtype = at::kFloat) {
+  Shard shard;
+  shard.name = name;
+  shard.tensor = at::empty(sizes, dtype);
+  shard.shape = std::move(shape);
+  shard.offset = std::move(offset);
+  shard.init = {Init::Kind::normal, 0.02};
+  return shard;
+}
+
+at::Tensor filled(Shard shard, uint64_t seed) {
+  parallel::initialise(shard, seed);
+  return shard.tensor;
+}
+
+TEST(Initialise, ABoxHoldsTheBitsOfTheWhole) {
+  const at::Tensor whole = filled(box("w", {7, 5, 11}, {0, 0, 0}, {7, 5, 11}), 3);
+  for (int64_t row = 0; row < 7; ++row)
+    for (int64_t column : {0, 2, 4}) {
+      const at::Tensor part = filled(box("w", {7, 5, 11}, {row, column, 3}, {1, 1, 8}), 3);
+      EXPECT_TRUE(at::equal(part, whole.narrow(0, row, 1).narrow(1, column, 1).narrow(2, 3, 8)));
+    }
+  const at::Tensor rows = filled(box("w", {7, 5, 11}, {2, 0, 0}, {4, 5, 11}), 3);
+  EXPECT_TRUE(at::equal(rows, whole.narrow(0, 2, 4)));
+}
+
+TEST(Initialise, NamesAndSeedsGiveOtherValues) {
+  const at::Tensor values = filled(box("a", {64}, {0}, {64}), 1);
+  EXPECT_FALSE(at::equal(values, filled(box("b", {64}, {0}, {64}), 1)));
+  EXPECT_FALSE(at::equal(values, filled(box("a", {64}, {0}, {64}), 2)));
+  EXPECT_TRUE(at::equal(values, filled(box("a", {64}, {0}, {64}), 1)));
+}
+
+TEST(Initialise, TheMomentsAreThoseOfTheNormalDistribution) {
+  const at::Tensor values = filled(box("w", {400, 500}, {0, 0}, {400, 500}), 42).to(at::kDouble) / 0.02;
+  EXPECT_NEAR(values.mean().item<double>(), 0.0, 0.01);
+  EXPECT_NEAR(values.std().item<double>(), 1.0, 0.01);
+  EXPECT_NEAR(values.pow(4).mean().item<double>(), 3.0, 0.1);
+}
+
+TEST(Initialise, ALowerDtypeIsTheRoundedValue) {
+  const at::Tensor whole = filled(box("w", {33}, {0}, {33}), 5);
+  EXPECT_TRUE(at::equal(filled(box("w", {33}, {0}, {33}, at::kBFloat16), 5), whole.to(at::kBFloat16)));
+}
+
+TEST(Initialise, OnesAndZerosAndEmptyShards) {
+  Shard shard = box("w", {4, 3}, {0, 0}, {4, 3});
+  shard.init.kind = Init::Kind::ones;
+  EXPECT_EQ(filled(shard, 1).sum().item<float>(), 12.0f);
+  shard.init.kind = Init::Kind::zeros;
+  EXPECT_EQ(filled(shard, 1).abs().sum().item<float>(), 0.0f);
+  EXPECT_EQ(filled(box("w", {4, 3}, {4, 0}, {0, 3}), 1).numel(), 0);
+}
+
+TEST(WholeShard, TakesTheSplitOfAParallelizer) {
+  at::Tensor tensor = at::empty({3, 8}, at::kMeta);
+  const std::vector<Placed> placed = {{"other", "tp", 0, 1, 9}, {"w", "tp", 1, 16, 30}};
+  const Shard shard = whole_shard({"w", &tensor, {}, false}, placed);
+  EXPECT_EQ(shard.shape, (std::vector<int64_t>{3, 30}));
+  EXPECT_EQ(shard.offset, (std::vector<int64_t>{0, 16}));
+  EXPECT_EQ(shard.axes, (std::vector<std::string>{"tp"}));
+}
+
+}  // namespace
+}  // namespace heddle

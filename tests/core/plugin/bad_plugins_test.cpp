@@ -1,0 +1,156 @@
+// Each plugin of the gallery is refused with the message that a person should see.
+#include "gallery.h"
+#include "heddle/plugin/papers.h"
+#include "heddle/plugin/registry.h"
+
+namespace {
+
+using gallery::error_of;
+using gallery::file;
+using gallery::Place;
+using heddle::Error;
+using heddle::ErrorCode;
+using heddle::PluginRegistry;
+using ::testing::HasSubstr;
+
+// Loads one file into a fresh registry, and gives the error.
+Error refusal(const std::string& plugin) {
+  return error_of([&] { PluginRegistry({}).load(file(plugin).string()); });
+}
+
+struct Case {
+  std::string plugin;
+  ErrorCode code;
+  std::string message, hint;
+};
+
+class BadPlugin : public ::testing::TestWithParam<Case> {};
+
+TEST_P(BadPlugin, IsRefusedWithItsMessage) {
+  const Case& expected = GetParam();
+  const Error error = refusal(expected.plugin);
+  EXPECT_EQ(name_of(error.code()), name_of(expected.code));
+  EXPECT_EQ(error.where(), file(expected.plugin).string());
+  EXPECT_THAT(error.message(), HasSubstr(expected.message));
+  EXPECT_THAT(error.hint(), HasSubstr(expected.hint));
+}
+
+constexpr auto kFailed = ErrorCode::plugin_failed;
+
+INSTANTIATE_TEST_SUITE_P(
+    Gallery, BadPlugin,
+    ::testing::Values(
+        Case{"no_papers", kFailed, "the library has no papers, so it is no heddle plugin", "HEDDLE_PLUGIN"},
+        Case{"newer_papers", kFailed, "'heddle papers 7' is of another form than this engine reads", "sdk.h"},
+        Case{"odd_kind", kFailed,
+             "unknown kind 'optimizer' (there are: strategy, parallelizer, schedule, section)",
+             "kind name alias"},
+        Case{"no_entry", kFailed, "has papers, but no entry function heddle_plugin_offer", "HEDDLE_PLUGIN"},
+        Case{"unresolved", kFailed, "undefined symbol: _Z28a_function_that_nobody_wrotev",
+             "heddle_add_plugin()"},
+        Case{"lies", kFailed,
+             "the plugin 'lies' 0.1.0 breaks a rule of the door: it offers the strategy 'plain', but its "
+             "papers do "
+             "not",
+             "write \"strategy plain\" in HEDDLE_PLUGIN"},
+        Case{"promises", kFailed, "its papers promise the section 'extra', which it does not offer",
+             "take it out of the papers"},
+        Case{"aliases", kFailed,
+             "the aliases of the strategy 'aliases' are 'alias-two', and in its papers 'alias-one'",
+             "write them in HEDDLE_PLUGIN only"},
+        Case{"twice", kFailed, "it offers the strategy 'twice' twice", "offer it once"},
+        Case{"throws", kFailed,
+             "the plugin 'throws' 0.1.0 threw while it made its offer: the licence server is away", "author"},
+        Case{"throws_number", kFailed,
+             "the plugin 'throws_number' 0.1.0 threw while it made its offer: something that is no "
+             "std::exception",
+             "author"},
+        Case{"constructor", kFailed,
+             "the plugin 'constructor' 0.1.0 threw while it made its offer: no process group yet", "author"},
+        Case{"empty_offer", kFailed, "it offers nothing", "plugin.strategy<...>"},
+        Case{"bad_default", kFailed,
+             "the schema of the strategy 'bad_default' does not allow its own defaults", "initialisers"},
+        Case{"same_key", kFailed,
+             "the plugin 'same_key' 0.1.0 threw while it made its offer: schema: the key 'prefetch' is bound "
+             "twice",
+             "author"},
+        Case{"odd_axis", kFailed,
+             "the strategy 'odd_axis' speaks of the axis 'sideways', which the engine does not know",
+             "use pp, dp, dp_replicate"},
+        Case{"second_single", ErrorCode::plugin_conflict,
+             "the strategy 'single' is there already, from the engine itself", "rename"}),
+    [](const auto& info) { return info.param.plugin; });
+
+TEST(BadPlugin, OfAnotherLibTorchIsRefusedUnopenedWithBothTags) {
+  const Error error = refusal("other_torch");
+  EXPECT_EQ(error.code(), ErrorCode::plugin_abi);
+  EXPECT_EQ(exit_status(error.code()), 2);
+  EXPECT_THAT(error.message(),
+              HasSubstr("the plugin 'other_torch' 0.1.0 was built for another engine: torch is "
+                        "2.10.0 there and 2.11.0 here (plugin: sdk=1 torch=2.10.0 "));
+  EXPECT_THAT(error.message(), HasSubstr("engine: " + std::string(heddle::plugin::abi_tag())));
+  EXPECT_EQ(error.hint(), "build it again against this engine's SDK, with the same compiler and LibTorch");
+}
+
+TEST(BadPlugin, OfAnotherCompilerIsRefusedUnopened) {
+  const Error error = refusal("other_compiler");
+  EXPECT_EQ(error.code(), ErrorCode::plugin_abi);
+  EXPECT_THAT(error.message(), HasSubstr("compiler is clang-3 there and "));
+}
+
+TEST(BadPlugin, CutAnywhereIsRefusedAndNeverOpened) {
+  const Place place;
+  const auto whole = std::filesystem::file_size(file("plain"));
+  for (const uintmax_t bytes :
+       {uintmax_t{0}, uintmax_t{3}, uintmax_t{40}, uintmax_t{64}, whole / 2, whole - 1}) {
+    const auto cut = place.add_cut(file("plain"), "libheddle_cut" + std::to_string(bytes) + ".so", bytes);
+    const Error error = error_of([&] { PluginRegistry({}).load(cut.string()); });
+    EXPECT_EQ(error.code(), kFailed);
+    EXPECT_THAT(error.message(),
+                HasSubstr(bytes < 4 ? "this is not a shared library (no ELF header)"
+                                    : "the file is cut: it has " + std::to_string(bytes) + " bytes"));
+  }
+}
+
+TEST(BadPlugin, ThatIsNoElfFileIsRefused) {
+  const Place place;
+  const auto text = place.add(__FILE__, "libheddle_text.so");
+  const Error error = error_of([&] { PluginRegistry({}).load(text.string()); });
+  EXPECT_EQ(error.code(), kFailed);
+  EXPECT_EQ(error.message(), "this is not a shared library (no ELF header)");
+}
+
+TEST(BadPlugin, ThatIsAProgramIsRefused) {
+  const Error error = error_of([&] { PluginRegistry({}).load("/proc/self/exe/../exe"); });
+  EXPECT_EQ(error.code(), ErrorCode::plugin_missing);
+}
+
+TEST(BadPlugin, ThatThrowsWhenItIsMadeIsNamed) {
+  PluginRegistry registry({});
+  registry.load(file("late").string());
+  const heddle::OfferedStrategy* late = registry.strategy("late");
+  ASSERT_NE(late, nullptr);
+  const auto section = [](int64_t prefetch) {
+    return heddle::Node::map({{"prefetch", heddle::Node::integer(prefetch)}});
+  };
+  EXPECT_NE(late->make(section(2)), nullptr);
+  const Error error = error_of([&] { late->make(section(3)); });
+  EXPECT_EQ(error.code(), kFailed);
+  EXPECT_EQ(error.message(),
+            "the plugin 'late' 0.1.0 threw while it made the strategy 'late': prefetch table");
+  // What the schema says of the YAML stays as it is.
+  EXPECT_EQ(error_of([&] { late->resolve(section(9)); }).code(), ErrorCode::config);
+}
+
+using BadPluginDeathTest = ::testing::Test;
+
+TEST(BadPluginDeathTest, TwoThatRegisterOneOperatorNamespaceWhileOpeningEndTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        for (const char* plugin : {"static_a", "static_b"}) (void)refusal(plugin);
+      },
+      "Only a single TORCH_LIBRARY can be used to register the namespace heddle_bad_static");
+}
+
+}  // namespace

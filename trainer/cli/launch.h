@@ -1,0 +1,33 @@
+// Starts the ranks of a run on this machine as processes, and sees to it that none is left behind.
+#pragma once
+
+#include <chrono>
+#include <functional>
+
+#include "heddle/base/rank_place.h"
+
+namespace heddle::launch {
+
+using Body = std::function<int(const RankPlace&)>;  // returns an exit status; may throw Error
+
+// How long the other ranks have to end by themselves once one has failed, and after a signal.
+struct Patience {
+  std::chrono::milliseconds after_failure{9000};
+  std::chrono::milliseconds after_signal{5000};
+};
+
+// Forks `ranks` processes that run body and end; to be called before any tensor work, as LibTorch's threads
+// do not survive a fork. Returns the status of the first rank that failed (1 when a signal killed it, which
+// is said on standard error), else 0. SIGINT and SIGTERM go on to the ranks, a second one kills them; the
+// answer is then 1. When this process dies, the ranks are killed.
+int run(int ranks, const Body& body, Patience patience = {});
+
+// Runs body as the rank that another launcher started, and ends the process with its status. An error is
+// printed as its block. No static destructor runs: after a broken collective threads of Gloo may still be at
+// work.
+[[noreturn]] void be_rank(const RankPlace& place, const Body& body);
+
+// Prints the block of an error and ends the process with its status; safe to call from any thread.
+[[noreturn]] void end(const std::exception& error);
+
+}  // namespace heddle::launch
