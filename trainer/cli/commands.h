@@ -34,6 +34,7 @@ struct PluginsCommand {
   enum class Action { list, inspect, check } action = Action::list;
   std::vector<std::string> arguments;  // directories; names or files; files
   bool json = false;
+  bool markdown = false;  // inspect: the table as a README holds it
 };
 
 struct DataCommand {

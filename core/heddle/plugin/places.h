@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "heddle/base/error.h"
+#include "heddle/base/export.h"
 #include "heddle/plugin/papers.h"
 
 namespace heddle::plugin {
@@ -19,12 +20,12 @@ struct FoundFile {
   std::optional<Papers> papers;
   std::optional<Error> unreadable;
 
-  std::string named_by_file() const;  // "acme" of libheddle_acme.so
+  HEDDLE_API std::string named_by_file() const;  // "acme" of libheddle_acme.so
 };
 
 // In the order of the places, sorted by name within each; a file reachable twice counts once. Places that do
 // not exist hold nothing.
-std::vector<FoundFile> scan(const std::vector<std::filesystem::path>& places);
+HEDDLE_API std::vector<FoundFile> scan(const std::vector<std::filesystem::path>& places);
 
 // The files that have the name, in the order of the places. For kind "plugin" the name is the plugin's own;
 // else it is the name or an alias of something on offer. A file that does not read answers to the name of its

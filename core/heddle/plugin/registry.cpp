@@ -176,15 +176,12 @@ std::vector<std::string> PluginRegistry::Impl::every_name(std::string_view kind)
   return {out.begin(), out.end()};
 }
 
-PluginRegistry::PluginRegistry(std::vector<std::filesystem::path> places, Log log)
-    : impl_(std::make_unique<Impl>()) {
+PluginRegistry::PluginRegistry(std::vector<std::filesystem::path> places, Log log) {
+  impl_ = std::make_unique<Impl>();
   impl_->places = std::move(places);
   impl_->log = std::move(log);
   impl_->files = plugin::scan(impl_->places);
-  impl_->members.push_back(
-      {{"single", HEDDLE_VERSION, {}, {"strategy single"}},
-       {std::string(plugin::abi_tag()), "single", HEDDLE_VERSION, {{"strategy", "single", {}}}},
-       {{plugin::single()}, {}, {}, {}}});
+  impl_->members.push_back(built_in());
 }
 PluginRegistry::~PluginRegistry() = default;
 PluginRegistry::PluginRegistry(PluginRegistry&&) noexcept = default;

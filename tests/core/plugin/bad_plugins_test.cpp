@@ -114,7 +114,7 @@ TEST(BadPlugin, CutAnywhereIsRefusedAndNeverOpened) {
 
 TEST(BadPlugin, ThatIsNoElfFileIsRefused) {
   const Place place;
-  const auto text = place.add(__FILE__, "libheddle_text.so");
+  const auto text = place.add(std::string(HEDDLE_SOURCE_DIR) + "/CMakeLists.txt", "libheddle_text.so");
   const Error error = error_of([&] { PluginRegistry({}).load(text.string()); });
   EXPECT_EQ(error.code(), kFailed);
   EXPECT_EQ(error.message(), "this is not a shared library (no ELF header)");

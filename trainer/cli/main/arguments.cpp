@@ -64,6 +64,7 @@ void add_plugins(CLI::App& app, Parsed& parsed) {
   inspect->add_option("NAME", parsed.plugins.arguments, "A name, or a plugin file")->required();
   auto* check = command->add_subcommand("check", "The conformance kit of the door");
   check->add_option("FILE", parsed.plugins.arguments, "A plugin file")->required();
+  inspect->add_flag("--markdown", parsed.plugins.markdown, "Print the tables of fields as Markdown");
   for (CLI::App* each : {list, inspect, check}) each->add_flag("--json", parsed.json, "Print JSON");
   list->callback([&parsed] { parsed.plugins.action = PluginsCommand::Action::list; });
   inspect->callback([&parsed] { parsed.plugins.action = PluginsCommand::Action::inspect; });
