@@ -1,0 +1,48 @@
+// The table of megatron_fsdp's fields.
+#include "config.h"
+
+namespace heddle::megatron_fsdp {
+namespace {
+
+void add_numeric_fields(ConfigSchema<Config>& schema) {
+  schema
+      .field("megatron_fsdp_unit_modules", &Config::megatron_fsdp_unit_modules,
+             "Classes whose modules are units; null: the model's blocks.")
+      .field("zero_dp_strategy", &Config::zero_dp_strategy,
+             "What is split: 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters.",
+             Range<int64_t>{0, 3})
+      .field("init_fsdp_with_meta_device", &Config::init_fsdp_with_meta_device,
+             "Make units from meta one by one.")
+      .field("grad_reduce_in_fp32", &Config::grad_reduce_in_fp32, "Gradients are kept and summed in float32.")
+      .field("preserve_fp32_weights", &Config::preserve_fp32_weights,
+             "The optimizer updates float32 weights.")
+      .field("check_for_nan_in_grad", &Config::check_for_nan_in_grad, "Without effect; kept for old recipes.")
+      .field("report_nan_in_param_grad", &Config::report_nan_in_param_grad,
+             "Look for NaN in the gradient of each parameter; slow.")
+      .field("calculate_per_token_loss", &Config::calculate_per_token_loss,
+             "Gradients are summed over ranks and not averaged.");
+}
+
+void add_communication_fields(ConfigSchema<Config>& schema) {
+  schema.field("overlap_grad_reduce", &Config::overlap_grad_reduce, "Reduce gradients behind backward.")
+      .field("overlap_param_gather", &Config::overlap_param_gather, "Gather the next unit behind compute.")
+      .field("average_in_collective", &Config::average_in_collective,
+             "The collective averages; else gradients are scaled before it.")
+      .field("disable_bucketing", &Config::disable_bucketing, "One bucket for each parameter.")
+      .field("keep_fp8_transpose_cache", &Config::keep_fp8_transpose_cache, "Keep transposed fp8 weights.")
+      .field("nccl_ub", &Config::nccl_ub, "Register buffers with NCCL.")
+      .field("fsdp_double_buffer", &Config::fsdp_double_buffer, "Two buffers in turn for whole parameters.")
+      .field("activation_checkpointing", &Config::activation_checkpointing,
+             "Stands for the key of the section, which is read apart; stays false here.");
+}
+
+}  // namespace
+
+ConfigSchema<Config> schema() {
+  ConfigSchema<Config> schema;
+  add_numeric_fields(schema);
+  add_communication_fields(schema);
+  return schema;
+}
+
+}  // namespace heddle::megatron_fsdp

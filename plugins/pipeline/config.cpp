@@ -1,0 +1,68 @@
+// The table of the pipeline's fields, and the dtype that flows between stages.
+#include "config.h"
+
+namespace heddle::pipeline {
+namespace {
+
+void add_schedule_fields(ConfigSchema<Config>& schema) {
+  schema.field("pp_schedule", &Config::pp_schedule, "Name of the schedule, in any case.")
+      .field("pp_schedule_csv", &Config::pp_schedule_csv,
+             "A file with the schedule's table; wins over pp_schedule.")
+      .field("pp_microbatch_size", &Config::pp_microbatch_size, "Samples in a microbatch.",
+             at_least<int64_t>(1))
+      .field("pp_batch_size", &Config::pp_batch_size,
+             "Samples of one data rank in a pass through the schedule.", at_least<int64_t>(1))
+      .field("layers_per_stage", &Config::layers_per_stage,
+             "Layers in a stage; null: one stage on a rank, or two where the schedule takes several.",
+             at_least<int64_t>(1))
+      .field("round_virtual_stages_to_pp_multiple", &Config::round_virtual_stages_to_pp_multiple,
+             "Where the number of stages goes that the ranks do not divide; null: it is an error.",
+             OneOf{{"up", "down"}})
+      .field("module_fqns_per_model_part", &Config::module_fqns_per_model_part,
+             "The names of each stage's modules; null: split by layers.");
+}
+
+void add_stage_fields(ConfigSchema<Config>& schema) {
+  schema.field("patch_inner_model", &Config::patch_inner_model, "The inner model's forward knows its stage.")
+      .field("patch_causal_lm_model", &Config::patch_causal_lm_model,
+             "The outer model's forward knows its stage.")
+      .field("patch_stage_backward_maybe_with_nosync", &Config::patch_stage_backward_maybe_with_nosync,
+             "A stage's backward decides when gradients are reduced.")
+      .field("dtype", &Config::dtype, "Dtype between stages; null: what mp_policy returns.")
+      .field("scale_grads_in_schedule", &Config::scale_grads_in_schedule,
+             "Divide gradients by the number of microbatches.")
+      .field("loss_fn", &Config::loss_fn, "The loss; null: the recipe's.")
+      .field("pp_seq_len", &Config::pp_seq_len, "Length of sequences; null: the data's.",
+             at_least<int64_t>(1))
+      .field("pp_recv_buffer_pool", &Config::pp_recv_buffer_pool, "Receive into buffers that are kept.")
+      .field("pp_recv_buffer_pool_slack", &Config::pp_recv_buffer_pool_slack, "Buffers kept beyond need.",
+             at_least<int64_t>(0));
+}
+
+}  // namespace
+
+ConfigSchema<Config> schema() {
+  ConfigSchema<Config> schema;
+  add_schedule_fields(schema);
+  add_stage_fields(schema);
+  return schema;
+}
+
+Node derive(Node section, const Node& strategy_config, std::vector<std::string>& warnings) {
+  const Node* policy = strategy_config.find("mp_policy");
+  if (policy == nullptr) return section;
+  const Node* flows = policy->find("output_dtype");
+  if (flows == nullptr || flows->is_null()) flows = policy->find("param_dtype");
+  if (flows == nullptr || flows->is_null()) return section;
+  const Node& given = *section.find("dtype");
+  if (given.is_null()) return section.with("dtype", *flows);
+  if (!(given == *flows))
+    warnings.push_back(
+        "pipeline.dtype=" + given.as_text() +
+        " does not match the FSDP activation dtype (mp_policy.output_dtype=" + flows->as_text() +
+        ") used for inter-stage communication; this can corrupt pipeline stage shape inference. "
+        "Leave pipeline.dtype unset to derive it automatically.");
+  return section;
+}
+
+}  // namespace heddle::pipeline

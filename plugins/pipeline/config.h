@@ -1,0 +1,39 @@
+// The words of the block `pipeline:`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/config/schema.h"
+
+namespace heddle::pipeline {
+
+// The fields and defaults of NeMo AutoModel's PipelineConfig.
+struct Config {
+  std::optional<std::string> pp_schedule = "1f1b";
+  std::optional<std::string> pp_schedule_csv;
+  int64_t pp_microbatch_size = 1;
+  int64_t pp_batch_size = 1;
+  std::optional<int64_t> layers_per_stage;
+  std::optional<std::string> round_virtual_stages_to_pp_multiple;
+  std::optional<std::vector<std::vector<std::string>>> module_fqns_per_model_part;
+  bool patch_inner_model = true;
+  bool patch_causal_lm_model = true;
+  bool patch_stage_backward_maybe_with_nosync = false;
+  DTypeWord dtype;
+  bool scale_grads_in_schedule = false;
+  std::optional<std::string> loss_fn;
+  std::optional<int64_t> pp_seq_len;
+  bool pp_recv_buffer_pool = false;
+  int64_t pp_recv_buffer_pool_slack = 2;
+};
+
+ConfigSchema<Config> schema();
+
+// Fills dtype from the strategy's mixed precision (what flows between stages); another dtype that is given is
+// kept, with a warning.
+Node derive(Node section, const Node& strategy_config, std::vector<std::string>& warnings);
+
+}  // namespace heddle::pipeline
