@@ -1,0 +1,67 @@
+// The order of a run: which step comes next, of which epoch, and whether it validates or saves.
+#include "trainer/loop/step_scheduler.h"
+
+#include <algorithm>
+#include <string>
+
+#include "heddle/base/error.h"
+
+namespace heddle {
+namespace {
+
+constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
+
+void check_split(const StepSection& section, int64_t data_ranks) {
+  if (section.global_batch_size % (section.local_batch_size * data_ranks) == 0) return;
+  throw Error(
+      ErrorCode::config, "step_scheduler",
+      "global_batch_size (" + std::to_string(section.global_batch_size) +
+          ") must be divisible by local_batch_size * dp_size (" + std::to_string(section.local_batch_size) +
+          " * " + std::to_string(data_ranks) + ")",
+      "a global batch is split into microbatches of local_batch_size samples on every data-parallel rank");
+}
+
+}  // namespace
+
+StepScheduler::StepScheduler(const StepSection& section, int64_t data_ranks, std::optional<int64_t> samples)
+    : section_(section), step_(section.start_step), epoch_(section.start_epoch) {
+  check_split(section, data_ranks);
+  if (samples) {
+    samples_ = *samples;
+    epoch_steps_ = (*samples + section.global_batch_size - 1) / section.global_batch_size;
+  } else if (!section.max_steps) {
+    throw Error(ErrorCode::config, "step_scheduler",
+                "Cannot infer total steps for an iterable/streaming dataset; set step_scheduler.max_steps.");
+  }
+  const int64_t all_epochs = !samples || !section.num_epochs ? kEndless : *section.num_epochs * epoch_steps_;
+  // Neither is given: ten epochs, the default that null stands for.
+  const int64_t all = section.num_epochs || section.max_steps ? all_epochs : 10 * epoch_steps_;
+  total_steps_ = std::min(all, section.max_steps.value_or(kEndless));
+  checkpoint_every_ =
+      section.ckpt_every_steps.value_or(samples ? epoch_steps_ : std::max<int64_t>(1, total_steps_ / 2));
+}
+
+bool StepScheduler::is_last_of_epoch(int64_t step) const {
+  return epoch_steps_ != kEndless && step % epoch_steps_ == epoch_steps_ - 1;
+}
+
+std::optional<Moment> StepScheduler::next() {
+  if (step_ >= total_steps_) return std::nullopt;
+  Moment moment;
+  moment.step = step_;
+  moment.epoch = epoch_;
+  const int64_t in_epoch = epoch_steps_ == kEndless ? step_ : step_ % epoch_steps_;
+  moment.begin = in_epoch * section_.global_batch_size;
+  moment.end = std::min(moment.begin + section_.global_batch_size, samples_);
+  moment.last = step_ + 1 == total_steps_;
+  moment.checkpoint = moment.last || step_ % checkpoint_every_ == checkpoint_every_ - 1 ||
+                      (section_.save_checkpoint_every_epoch && is_last_of_epoch(step_));
+  const bool due =
+      section_.val_every_steps && step_ % *section_.val_every_steps == *section_.val_every_steps - 1;
+  moment.validate = due || (section_.validate_on_checkpoint && moment.checkpoint);
+  if (is_last_of_epoch(step_)) ++epoch_;
+  ++step_;
+  return moment;
+}
+
+}  // namespace heddle

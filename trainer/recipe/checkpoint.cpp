@@ -1,0 +1,125 @@
+// Reads `checkpoint:`: every key of AutoModel's, of which the export of the final model is built.
+#include "trainer/recipe/component.h"
+#include "trainer/recipe/readers.h"
+
+namespace heddle::recipe {
+namespace {
+
+struct Words {
+  bool enabled = true;
+  std::string checkpoint_dir = "checkpoints/", model_save_format = "safetensors";
+  Node save_consolidated = Node::text("final");
+  bool is_async = false, wait_for_staging = false, cpu_offload = false;
+  Node allow_legacy_pickle_restore = Node::boolean(false);
+  Node max_recent_checkpoints;
+  double consolidation_timeout_minutes = 30;
+  bool single_rank_consolidation = false;
+  std::optional<std::string> staging_dir;
+  bool v4_compatible = false, diffusers_compatible = false;
+  std::string best_metric_key = "default";
+  std::optional<bool> dequantize_base_checkpoint, is_peft;
+  Node skip_task_head_prefixes_for_base_model;
+  std::optional<std::string> original_model_root_dir, model_cache_dir, model_repo_id, restore_from;
+};
+
+void add_saving(ConfigSchema<Words>& schema) {
+  using W = Words;
+  const std::string later = "checkpoints for resuming are not built yet";
+  schema.field("enabled", &W::enabled, "false: nothing is saved.")
+      .field("checkpoint_dir", &W::checkpoint_dir, "Models, checkpoints and metrics stand here.")
+      .field("model_save_format", &W::model_save_format, "safetensors or torch_save.")
+      .later("model_save_format", "models are written as safetensors")
+      .field("save_consolidated", &W::save_consolidated,
+             "false, final (the end of the run) or every (checkpoint).")
+      .field("is_async", &W::is_async, "Save while training goes on.")
+      .later("is_async", later)
+      .field("wait_for_staging", &W::wait_for_staging, "Wait until an asynchronous save has its copy.")
+      .later("wait_for_staging", later)
+      .field("cpu_offload", &W::cpu_offload, "Gather on the CPU before saving.")
+      .later("cpu_offload", later)
+      .field("max_recent_checkpoints", &W::max_recent_checkpoints, "Keep this many; null: all.")
+      .later("max_recent_checkpoints", later)
+      .field("consolidation_timeout_minutes", &W::consolidation_timeout_minutes,
+             "Limit of an export, in minutes.")
+      .field("single_rank_consolidation", &W::single_rank_consolidation, "Rank 0 writes the export.")
+      .field("staging_dir", &W::staging_dir, "A place for files in the making.")
+      .later("staging_dir", later)
+      .field("v4_compatible", &W::v4_compatible, "The older flavour of config.json.")
+      .later("v4_compatible", "config.json has one flavour")
+      .field("diffusers_compatible", &W::diffusers_compatible, "Names of files as diffusers has them.")
+      .later("diffusers_compatible", "files are named as transformers has them")
+      .field("best_metric_key", &W::best_metric_key, "The validation set of LOWEST_VAL.")
+      .later("best_metric_key", later);
+}
+
+void add_loading(ConfigSchema<Words>& schema) {
+  using W = Words;
+  const std::string later = "checkpoints for resuming are not built yet";
+  schema
+      .field("allow_legacy_pickle_restore", &W::allow_legacy_pickle_restore, "Read old pickled checkpoints.")
+      .later("allow_legacy_pickle_restore", later)
+      .field("restore_from", &W::restore_from, "The checkpoint to go on from.")
+      .later("restore_from", later)
+      .field("dequantize_base_checkpoint", &W::dequantize_base_checkpoint, "For quantized base models.")
+      .later("dequantize_base_checkpoint", "quantized base models are not built yet")
+      .field("skip_task_head_prefixes_for_base_model", &W::skip_task_head_prefixes_for_base_model,
+             "Keys to leave out.")
+      .later("skip_task_head_prefixes_for_base_model", "base models are read whole")
+      .field("original_model_root_dir", &W::original_model_root_dir, "Where base models stand.")
+      .later("original_model_root_dir", "give the directory in model.pretrained_model_name_or_path")
+      .field("model_cache_dir", &W::model_cache_dir, "Where downloaded models stand.")
+      .later("model_cache_dir", "models are not downloaded")
+      .field("model_repo_id", &W::model_repo_id, "The name of a model to download.")
+      .later("model_repo_id", "models are not downloaded")
+      .field("is_peft", &W::is_peft, "Adapters.")
+      .later("is_peft", "adapters are not built yet");
+}
+
+const ConfigSchema<Words>& schema() {
+  static const auto schema = [] {
+    ConfigSchema<Words> made;
+    add_saving(made);
+    add_loading(made);
+    return made;
+  }();
+  return schema;
+}
+
+[[noreturn]] void refuse(const Node& section, const std::string& key, const std::string& what) {
+  throw Error(ErrorCode::config, where_of(section, key), what);
+}
+
+CheckpointSection::Export export_of(const Node& section, const Node& value) {
+  if (value.kind() == Node::Kind::boolean)
+    return value.as_boolean() ? CheckpointSection::Export::every : CheckpointSection::Export::never;
+  if (value.kind() == Node::Kind::text && value.as_text() == "final") return CheckpointSection::Export::final;
+  if (value.kind() == Node::Kind::text && value.as_text() == "every") return CheckpointSection::Export::every;
+  refuse(section, "save_consolidated", "expected false, final or every, got " + value.written());
+}
+
+}  // namespace
+
+CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built) {
+  const Words words = schema().read(section);
+  if (words.model_save_format != "safetensors" && words.model_save_format != "torch_save")
+    refuse(section, "model_save_format",
+           "Unsupported model save format: " + words.model_save_format +
+               ". Supported formats: ['safetensors', 'torch_save']");
+  if (words.allow_legacy_pickle_restore.kind() != Node::Kind::boolean)
+    refuse(section, "allow_legacy_pickle_restore",
+           "checkpoint.allow_legacy_pickle_restore must be a boolean");
+  const Node& recent = words.max_recent_checkpoints;
+  if (!recent.is_null() && (recent.kind() != Node::Kind::integer || recent.as_integer() <= 0))
+    refuse(section, "max_recent_checkpoints",
+           "checkpoint.max_recent_checkpoints must be unset or a positive integer");
+  if (words.consolidation_timeout_minutes <= 0)
+    refuse(section, "consolidation_timeout_minutes",
+           "checkpoint.consolidation_timeout_minutes must be greater than 0");
+  if (words.checkpoint_dir.empty()) refuse(section, "checkpoint_dir", "checkpoint_dir is empty");
+  if (words.checkpoint_dir.find("://") != std::string::npos)
+    not_built.push_back("checkpoint.checkpoint_dir: cloud storage is not built yet");
+  add_not_built(not_built, "checkpoint", schema(), words);
+  return {words.enabled, words.checkpoint_dir, export_of(section, words.save_consolidated)};
+}
+
+}  // namespace heddle::recipe

@@ -1,0 +1,110 @@
+// Reads `dataset:`, `validation_dataset:` and `dataloader:`.
+#include <array>
+#include <map>
+
+#include "trainer/recipe/component.h"
+#include "trainer/recipe/readers.h"
+
+namespace heddle::recipe {
+namespace {
+
+struct Words {
+  std::optional<std::string> target;
+  Node file_pattern;
+  int64_t seq_len = 0;
+  bool shuffle_files = false;
+  bool align_to_bos = false;
+  std::optional<int64_t> bos_token;
+  DTypeWord dtype;
+};
+
+const ConfigSchema<Words>& dataset_schema() {
+  static const auto schema =
+      ConfigSchema<Words>()
+          .field("_target_", &Words::target, "NanogptDataset.")
+          .field("file_pattern", &Words::file_pattern, "Token files, as a shell reads it, or a list.")
+          .field("seq_len", &Words::seq_len, "Tokens of one sample.")
+          .field("shuffle_files", &Words::shuffle_files, "Mix the order of the files.")
+          .field("align_to_bos", &Words::align_to_bos, "Begin each sample at bos_token.")
+          .later("align_to_bos", "samples are cut one after the other")
+          .field("bos_token", &Words::bos_token, "The token that begins a document.")
+          .later("bos_token", "samples are cut one after the other")
+          .field("dtype", &Words::dtype, "Type of the tokens of files without a header.");
+  return schema;
+}
+
+struct LoaderWords {
+  std::optional<std::string> target;
+  bool shuffle = true;
+  int64_t num_workers = 0;
+  bool pin_memory = false, persistent_workers = false, drop_last = false;
+  std::optional<int64_t> prefetch_factor;
+  std::optional<std::string> collate_fn;
+};
+
+const ConfigSchema<LoaderWords>& loader_schema() {
+  using W = LoaderWords;
+  static const auto schema =
+      ConfigSchema<W>()
+          .field("_target_", &W::target, "ParallelAwareDataloader, StatefulDataLoader.")
+          .field("shuffle", &W::shuffle, "Mix the samples anew each epoch; false: the order of the files.")
+          .field("num_workers", &W::num_workers, "No processes are needed: token files are mapped.")
+          .field("pin_memory", &W::pin_memory, "Decided by the device.")
+          .field("persistent_workers", &W::persistent_workers, "No processes are needed.")
+          .field("prefetch_factor", &W::prefetch_factor, "No processes are needed.")
+          .field("drop_last", &W::drop_last, "Leave out an epoch's last, smaller step.")
+          .later("drop_last", "the last samples of an epoch are always trained on")
+          .field("collate_fn", &W::collate_fn, "Samples are stacked; default_collater says the same.");
+  return schema;
+}
+
+const std::array<std::string, 1> kDatasets = {"NanogptDataset"};
+const std::array<std::string, 2> kLoaders = {"ParallelAwareDataloader", "StatefulDataLoader"};
+const std::map<std::string, TokenType> kTypes = {{"uint8", TokenType::uint8},   {"int8", TokenType::int8},
+                                                 {"uint16", TokenType::uint16}, {"int16", TokenType::int16},
+                                                 {"uint32", TokenType::uint32}, {"int32", TokenType::int32},
+                                                 {"int64", TokenType::int64}};
+
+std::vector<std::string> patterns_of(const Node& section) {
+  const Node* pattern = section.find("file_pattern");
+  if (pattern == nullptr || pattern->is_null())
+    throw Error(ErrorCode::config, section.where(), "file_pattern is missing",
+                "file_pattern: data/train*.bin; heddle data makes a token file from a text");
+  if (!pattern->is_list()) return {pattern->as_text()};
+  return FieldType<std::vector<std::string>>::read(*pattern);
+}
+
+}  // namespace
+
+DatasetSection read_dataset(const Node& section, NotBuilt& not_built) {
+  component(section, kDatasets, "NanogptDataset");
+  const Words words = dataset_schema().read(section);
+  DatasetSection dataset;
+  dataset.patterns = patterns_of(section);
+  dataset.where = where_of(section, "file_pattern");
+  if (section.find("seq_len") == nullptr)
+    throw Error(ErrorCode::config, section.where(), "seq_len is missing");
+  require_positive(section, "seq_len", words.seq_len);
+  dataset.sequence_length = words.seq_len;
+  dataset.shuffle_files = words.shuffle_files ? Shuffle::on : Shuffle::off;
+  if (!words.dtype.word.empty()) {
+    if (!kTypes.contains(words.dtype.word))
+      throw Error(ErrorCode::config, where_of(section, "dtype"),
+                  "tokens are integers of 8 to 64 bits, got " + section.find("dtype")->written());
+    dataset.bare = kTypes.at(words.dtype.word);
+  }
+  add_not_built(not_built, section.path(), dataset_schema(), words);
+  return dataset;
+}
+
+Shuffle read_dataloader(const Node& section, NotBuilt& not_built) {
+  component(section, kLoaders, "");
+  const LoaderWords words = loader_schema().read(section);
+  if (words.collate_fn && !words.collate_fn->ends_with("default_collater"))
+    throw Error(ErrorCode::config, where_of(section, "collate_fn"),
+                "unknown component '" + *words.collate_fn + "'; there is: default_collater");
+  add_not_built(not_built, "dataloader", loader_schema(), words);
+  return words.shuffle ? Shuffle::on : Shuffle::off;
+}
+
+}  // namespace heddle::recipe

@@ -1,0 +1,76 @@
+// Reads `model:`: an HF directory, or a configuration with random weights.
+#include <array>
+
+#include "trainer/recipe/component.h"
+#include "trainer/recipe/readers.h"
+
+namespace heddle::recipe {
+namespace {
+
+struct Words {
+  std::optional<std::string> target, directory;
+  Node config;
+  Node dtype, torch_dtype;
+};
+
+const ConfigSchema<Words>& schema() {
+  static const auto schema =
+      ConfigSchema<Words>()
+          .field("_target_", &Words::target, "from_pretrained or from_config.")
+          .field("pretrained_model_name_or_path", &Words::directory, "A Hugging Face directory.")
+          .field("config", &Words::config, "HF's keys, or the path of a config.json, for random weights.")
+          .field("dtype", &Words::dtype, "Storage; null or auto: what config.json says, else float32.")
+          .field("torch_dtype", &Words::torch_dtype, "The older name of dtype.");
+  return schema;
+}
+
+const std::array<std::string, 2> kTargets = {"from_pretrained", "from_config"};
+
+std::string storage(const Node& value) {
+  if (value.kind() == Node::Kind::text && value.as_text() == "auto") return "";
+  const std::string word = FieldType<DTypeWord>::read(value).word;
+  if (word.empty() || word == "float32" || word == "bfloat16") return word;
+  throw Error(ErrorCode::config, value.where(),
+              "parameters are stored in float32 or bfloat16, got " + value.written());
+}
+
+[[noreturn]] void refuse(const std::string& where, const std::string& what, const std::string& hint = "") {
+  throw Error(ErrorCode::config, where, what, hint);
+}
+
+}  // namespace
+
+ModelSection read_model(const Node& section, NotBuilt&) {
+  const Words words = schema().read(section);
+  const bool has_config = !words.config.is_null();
+  const std::string target = component(section, kTargets, has_config ? "from_config" : "from_pretrained");
+  ModelSection model;
+  model.where = section.where();
+  const std::string older = storage(words.torch_dtype);
+  model.dtype = storage(words.dtype);
+  if (!older.empty() && !model.dtype.empty() && older != model.dtype)
+    refuse(where_of(section, "torch_dtype"), "dtype and torch_dtype differ", "give dtype alone");
+  if (model.dtype.empty()) model.dtype = older;
+  if (target == "from_pretrained") {
+    if (has_config)
+      refuse(where_of(section, "config"), "from_pretrained takes no config", "give one of the two");
+    if (!words.directory || words.directory->empty())
+      refuse(section.where(),
+             "the model is missing: neither pretrained_model_name_or_path nor config is given",
+             "model: {config: {model_type: llama, hidden_size: 64, ...}} trains from scratch");
+    model.source = ModelSection::Source::pretrained;
+    model.directory = *words.directory;
+    return model;
+  }
+  if (words.directory)
+    refuse(where_of(section, "pretrained_model_name_or_path"),
+           "from_config takes no pretrained_model_name_or_path", "config may be the path of a config.json");
+  if (words.config.kind() != Node::Kind::map && words.config.kind() != Node::Kind::text)
+    refuse(where_of(section, "config"),
+           "expected a map of HF's keys, or the path of a config.json, got " + words.config.written());
+  model.source = ModelSection::Source::config;
+  model.config = words.config;
+  return model;
+}
+
+}  // namespace heddle::recipe

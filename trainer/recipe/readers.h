@@ -1,0 +1,33 @@
+// One reader a section; each throws Error{config} at the key that is wrong. `not_built` grows by what is set,
+// valid, and comes later.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/config/node.h"
+#include "trainer/recipe/sections.h"
+
+namespace heddle::recipe {
+
+using NotBuilt = std::vector<std::string>;
+
+StepSection read_steps(const Node& section, NotBuilt& not_built);
+ModelSection read_model(const Node& section, NotBuilt& not_built);
+DatasetSection read_dataset(const Node& section, NotBuilt& not_built);
+Shuffle read_dataloader(const Node& section, NotBuilt& not_built);
+OptimizerSection read_optimizer(const Node& section, NotBuilt& not_built);
+LrSection read_lr_schedule(const Node& section, NotBuilt& not_built);
+CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built);
+void read_loss(const Node& section, NotBuilt& not_built);
+std::optional<double> read_clipping(const Node& section, NotBuilt& not_built);
+PluginsSection read_plugins(const Node& section);
+
+// Adds a schema's later fields with the section's name in front.
+template <class Schema, class Struct>
+void add_not_built(NotBuilt& all, const std::string& section, const Schema& schema, const Struct& value) {
+  for (const std::string& one : schema.not_built(value)) all.push_back(section + "." + one);
+}
+
+}  // namespace heddle::recipe

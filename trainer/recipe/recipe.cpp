@@ -1,0 +1,79 @@
+// Puts the sections of a recipe together.
+#include "trainer/recipe/recipe.h"
+
+#include <algorithm>
+#include <array>
+
+#include "heddle/base/text.h"
+#include "trainer/recipe/component.h"
+#include "trainer/recipe/readers.h"
+
+namespace heddle {
+namespace {
+
+const std::array<std::string, 15> kKeys = {
+    "recipe",     "seed",       "step_scheduler", "model",          "dataset", "validation_dataset",
+    "dataloader", "optimizer",  "lr_scheduler",   "clip_grad_norm", "loss_fn", "distributed",
+    "dist_env",   "checkpoint", "plugins"};
+constexpr std::string_view kNamedValidation = "validation_dataset_";
+
+void check_keys(const Node& root) {
+  if (!root.is_map() && !root.is_null())
+    throw Error(ErrorCode::config, root.where(), "expected a map of sections, got " + root.written());
+  for (const auto& [key, value] : root.entries()) {
+    if (std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end()) continue;
+    if (key.starts_with(kNamedValidation) && key.size() > kNamedValidation.size()) continue;
+    const std::string nearest = text::nearest(key, kKeys);
+    throw Error(
+        ErrorCode::config, value.where(), "unknown key '" + key + "'",
+        nearest.empty() ? "the sections are: " + text::join(kKeys) : "did you mean '" + nearest + "'?");
+  }
+}
+
+void read_data(const Node& root, Recipe& recipe) {
+  if (const Node* dataset = root.find("dataset"); dataset != nullptr && !dataset->is_null())
+    recipe.dataset = recipe::read_dataset(*dataset, recipe.not_built);
+  for (const auto& [key, section] : root.entries()) {
+    if (!key.starts_with("validation_dataset") || section.is_null()) continue;
+    recipe.validation.push_back(recipe::read_dataset(section, recipe.not_built));
+    if (key.size() > kNamedValidation.size())
+      recipe.validation.back().name = key.substr(kNamedValidation.size());
+  }
+  recipe.shuffle = recipe::read_dataloader(recipe::section_of(root, "dataloader"), recipe.not_built);
+}
+
+}  // namespace
+
+Recipe read_recipe(const Node& root) {
+  check_keys(root);
+  Recipe recipe;
+  if (const Node* seed = root.find("seed"); seed != nullptr && !seed->is_null()) {
+    recipe.seed = seed->as_integer();
+    if (recipe.seed < 0)
+      throw Error(ErrorCode::config, seed->where(), "seed must be 0 or more, got " + seed->written());
+  }
+  if (const Node* name = root.find("recipe"); name != nullptr && !name->is_null()) name->as_text();
+  recipe.steps = recipe::read_steps(recipe::section_of(root, "step_scheduler"), recipe.not_built);
+  recipe.model = recipe::read_model(recipe::section_of(root, "model"), recipe.not_built);
+  read_data(root, recipe);
+  recipe.optimizer = recipe::read_optimizer(recipe::section_of(root, "optimizer"), recipe.not_built);
+  if (const Node* section = root.find("lr_scheduler"); section != nullptr && !section->is_null())
+    recipe.lr_schedule = recipe::read_lr_schedule(*section, recipe.not_built);
+  recipe::read_loss(recipe::section_of(root, "loss_fn"), recipe.not_built);
+  const Node* clipping = root.find("clip_grad_norm");
+  if (clipping != nullptr)
+    recipe.max_norm = clipping->is_null() ? std::nullopt : recipe::read_clipping(*clipping, recipe.not_built);
+  recipe.checkpoint = recipe::read_checkpoint(recipe::section_of(root, "checkpoint"), recipe.not_built);
+  recipe::read_plugins(recipe::section_of(root, "plugins"));
+  return recipe;
+}
+
+PluginRegistry open_plugins(const Node& root, const Log& log) {
+  const PluginsSection section = recipe::read_plugins(recipe::section_of(root, "plugins"));
+  const std::vector<std::filesystem::path> places(section.places.begin(), section.places.end());
+  PluginRegistry plugins(plugin::search_path(places), log);
+  for (const std::string& one : section.load) plugins.load(one);
+  return plugins;
+}
+
+}  // namespace heddle

@@ -1,0 +1,37 @@
+// A whole recipe beside `distributed:` and `dist_env:`, read and checked.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/config/node.h"
+#include "heddle/plugin/registry.h"
+#include "trainer/recipe/sections.h"
+
+namespace heddle {
+
+struct Recipe {
+  int64_t seed = 42;
+  StepSection steps;
+  ModelSection model;
+  std::optional<DatasetSection> dataset;
+  std::vector<DatasetSection> validation;
+  Shuffle shuffle = Shuffle::on;
+  OptimizerSection optimizer;
+  std::optional<LrSection> lr_schedule;
+  std::optional<double> max_norm = 1.0;  // empty: no clipping
+  CheckpointSection checkpoint;
+  std::vector<std::string> not_built;  // "checkpoint.is_async: why": set, valid, and not built yet
+};
+
+// Reads every section but `distributed:` and `dist_env:`, which belong to the engine. Opens no file.
+// Throws Error{config} with file, line, key and the nearest key.
+Recipe read_recipe(const Node& configuration);
+
+// The plugins of a run: the search path with the directories of `plugins:` (relative to the YAML file), and
+// the files and names in it loaded.
+PluginRegistry open_plugins(const Node& configuration, const Log& log);
+
+}  // namespace heddle

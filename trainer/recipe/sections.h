@@ -1,0 +1,84 @@
+// The sections of a recipe beside `distributed:`, as structs whose initialisers are the defaults.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/config/node.h"
+#include "heddle/config/schema.h"
+#include "heddle/train/step.h"
+#include "trainer/data/order.h"
+#include "trainer/data/token_file.h"
+
+namespace heddle {
+
+// Keys and defaults are those of AutoModel's StepSchedulerConfig, and local_batch_size, which stands beside
+// them.
+struct StepSection {
+  int64_t global_batch_size = 32;          // samples of one optimizer step, over all ranks
+  int64_t local_batch_size = 1;            // samples of one microbatch
+  std::optional<int64_t> num_epochs = 10;  // null: as many as max_steps takes
+  std::optional<int64_t> max_steps;
+  std::optional<int64_t> ckpt_every_steps = 100;  // null: once an epoch
+  bool save_checkpoint_every_epoch = true;
+  bool validate_on_checkpoint = true;
+  std::optional<int64_t> val_every_steps;
+  int64_t log_remote_every_steps = 1;
+  int64_t loss_average_window_steps = 50;
+  std::optional<int64_t> gc_every_steps;
+  int64_t start_step = 0, start_epoch = 0;
+  Node preemption_signal = Node::text("SIGTERM");
+};
+
+struct ModelSection {
+  enum class Source { pretrained, config } source = Source::config;
+  std::string directory;  // from_pretrained: an HF directory
+  Node config;            // from_config: a map of HF's keys, or the path of a config.json
+  std::string dtype;      // storage; empty: what config.json says, else float32
+  std::string where;      // of the section, for messages
+};
+
+struct DatasetSection {
+  std::string name;                   // "" or the NAME of validation_dataset_NAME
+  std::vector<std::string> patterns;  // each as a shell reads it
+  int64_t sequence_length = 0;
+  Shuffle shuffle_files = Shuffle::off;
+  std::optional<TokenType> bare;  // the type of files without a header
+  std::string where;              // of file_pattern, for messages
+};
+
+struct OptimizerSection {
+  AdamWConfig adamw;
+  bool master_weights = false;
+  std::vector<ParameterGroup> groups;
+};
+
+// Keys are those of AutoModel's OptimizerParamScheduler; what is empty is filled from the run (see
+// LrSchedule).
+struct LrSection {
+  std::string lr_decay_style = "cosine";
+  std::optional<int64_t> lr_warmup_steps, lr_decay_steps;
+  std::optional<double> init_lr, max_lr, min_lr;
+  std::optional<double> start_wd, end_wd;
+  std::optional<int64_t> wd_incr_steps;
+  std::string wd_incr_style = "constant";
+  std::optional<int64_t> wsd_decay_steps;
+  std::optional<std::string> lr_wsd_decay_style;
+  std::string where;  // of the section, for messages
+};
+
+struct CheckpointSection {
+  enum class Export { never, final, every };
+  bool enabled = true;
+  std::string directory = "checkpoints/";
+  Export save_consolidated = Export::final;
+};
+
+struct PluginsSection {
+  std::vector<std::string> places;  // directories to look in
+  std::vector<std::string> load;    // files and names
+};
+
+}  // namespace heddle

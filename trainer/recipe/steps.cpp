@@ -1,0 +1,67 @@
+// Reads `step_scheduler:`.
+#include "trainer/recipe/component.h"
+#include "trainer/recipe/readers.h"
+
+namespace heddle::recipe {
+namespace {
+
+const ConfigSchema<StepSection>& schema() {
+  using S = StepSection;
+  static const auto schema =
+      ConfigSchema<S>()
+          .field("global_batch_size", &S::global_batch_size, "Samples of one optimizer step, over all ranks.")
+          .field("local_batch_size", &S::local_batch_size, "Samples of one microbatch on one rank.")
+          .field("num_epochs", &S::num_epochs, "Rounds through the data; null: as many as max_steps takes.")
+          .field("max_steps", &S::max_steps, "The most optimizer steps; null: all epochs.")
+          .field("ckpt_every_steps", &S::ckpt_every_steps, "Steps between checkpoints; null: once an epoch.")
+          .field("save_checkpoint_every_epoch", &S::save_checkpoint_every_epoch,
+                 "A checkpoint at each epoch's end.")
+          .field("validate_on_checkpoint", &S::validate_on_checkpoint, "Validate at each checkpoint too.")
+          .field("val_every_steps", &S::val_every_steps,
+                 "Steps between validations; null: at checkpoints only.")
+          .field("log_remote_every_steps", &S::log_remote_every_steps, "For remote loggers; there are none.")
+          .field("loss_average_window_steps", &S::loss_average_window_steps,
+                 "For remote loggers; there are none.")
+          .field("gc_every_steps", &S::gc_every_steps, "For Python's garbage collector; there is none.")
+          .field("start_step", &S::start_step, "The first step.")
+          .later("start_step", "resuming is not built yet")
+          .field("start_epoch", &S::start_epoch, "The first epoch.")
+          .later("start_epoch", "resuming is not built yet")
+          .field("preemption_signal", &S::preemption_signal,
+                 "Signals that save a checkpoint and end the run.");
+  return schema;
+}
+
+void check_signal(const Node& value) {
+  const auto kind = value.kind();
+  if (kind == Node::Kind::null || kind == Node::Kind::integer || kind == Node::Kind::text) return;
+  if (kind != Node::Kind::list)
+    throw Error(ErrorCode::config, value.where(),
+                "expected the name or number of a signal, a list of them, or null, got " + value.written());
+  for (const Node& item : value.items()) check_signal(item);
+}
+
+}  // namespace
+
+StepSection read_steps(const Node& section, NotBuilt& not_built) {
+  const StepSection steps = schema().read(section);
+  require_positive(section, "global_batch_size", steps.global_batch_size);
+  require_positive(section, "local_batch_size", steps.local_batch_size);
+  require_positive(section, "num_epochs", steps.num_epochs, " or None if max_steps is provided");
+  require_positive(section, "max_steps", steps.max_steps);
+  require_positive(section, "ckpt_every_steps", steps.ckpt_every_steps);
+  require_positive(section, "val_every_steps", steps.val_every_steps, " if not None");
+  require_positive(section, "log_remote_every_steps", steps.log_remote_every_steps);
+  require_positive(section, "loss_average_window_steps", steps.loss_average_window_steps);
+  require_positive(section, "gc_every_steps", steps.gc_every_steps, " if not None");
+  for (const auto& [key, value] :
+       {std::pair{"start_step", steps.start_step}, std::pair{"start_epoch", steps.start_epoch}})
+    if (value < 0)
+      throw Error(ErrorCode::config, where_of(section, key),
+                  std::string(key) + " must be greater than or equal to 0, got " + std::to_string(value));
+  check_signal(steps.preemption_signal);
+  add_not_built(not_built, "step_scheduler", schema(), steps);
+  return steps;
+}
+
+}  // namespace heddle::recipe
