@@ -58,6 +58,10 @@ LrSchedule::LrSchedule(const std::optional<LrSection>& given, const AdamWConfig&
   start_wd_ = section.start_wd.value_or(optimizer.weight_decay);
   end_wd_ = section.end_wd.value_or(optimizer.weight_decay);
   wd_steps_ = section.wd_incr_steps.value_or(total_steps);
+  check(section);
+}
+
+void LrSchedule::check(const LrSection& section) const {
   require(section, min_ >= 0, "min_lr must be 0 or more, got " + text_of(min_));
   require(section, max_ >= min_,
           "max_lr (" + text_of(max_) + ") must not be below min_lr (" + text_of(min_) + ")");

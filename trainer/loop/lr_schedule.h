@@ -24,6 +24,7 @@ class LrSchedule {
  private:
   enum class Style { constant, linear, cosine, inverse_square_root, wsd };
   enum class Tail { linear, cosine, exponential, minus_sqrt };
+  void check(const LrSection& section) const;
   double decay(int64_t step) const;  // 1 at the end of the warmup, 0 at the last step of the decay
 
   Style style_ = Style::constant;

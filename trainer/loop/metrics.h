@@ -1,0 +1,55 @@
+// What one step measured, and the files of JSON lines that keep it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace heddle {
+
+// A line of training.jsonl; times in seconds, memory in GiB.
+struct TrainingRecord {
+  int64_t step = 0, epoch = 0;
+  double loss = 0, grad_norm = 0, lr = 0;
+  double mem = 0;  // peak of this process
+  double tps = 0, tps_per_gpu = 0;
+  std::optional<double> mfu;  // in percent; empty where the peak is not known
+  int64_t num_tokens_per_step = 0, num_label_tokens = 0;
+  double step_time = 0;
+};
+
+// A line of validation.jsonl.
+struct ValidationRecord {
+  int64_t step = 0, epoch = 0;
+  double loss = 0, lr = 0;
+  int64_t num_label_tokens = 0;
+};
+
+std::string to_json(const TrainingRecord& record, const std::string& timestamp);
+std::string to_json(const ValidationRecord& record, const std::string& timestamp);
+
+// "2026-11-21T10:15:30.123Z".
+std::string timestamp_now();
+
+// The most memory this process has held so far, in GiB.
+double peak_memory_gib();
+
+// Appends whole lines, each in one write of its own. Directories are made.
+class LinesFile {
+ public:
+  // Throws Error{io} when the file cannot be opened.
+  explicit LinesFile(const std::filesystem::path& file);
+  ~LinesFile();
+  LinesFile(const LinesFile&) = delete;
+  LinesFile& operator=(const LinesFile&) = delete;
+  // Throws Error{io} when the disk is full.
+  void append(const std::string& line);
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+};
+
+}  // namespace heddle
