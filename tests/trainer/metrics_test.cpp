@@ -1,0 +1,124 @@
+// Lines of metrics, the progress line and the picture of the loss.
+#include "trainer/loop/metrics.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <sstream>
+
+#include "heddle/base/error.h"
+#include "tests/trainer/token_files.h"
+#include "trainer/loop/loss_curve.h"
+#include "trainer/loop/progress.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TrainingRecord record() {
+  TrainingRecord out;
+  out.step = 11;
+  out.loss = 0.1;
+  out.grad_norm = 1.25;
+  out.lr = 0.001;
+  out.mem = 0.5;
+  out.tps = 12345;
+  out.tps_per_gpu = 6172.5;
+  out.num_tokens_per_step = 512;
+  out.num_label_tokens = 500;
+  out.step_time = 0.25;
+  return out;
+}
+
+TEST(Metrics, HaveThePromisedKeysInOrder) {
+  EXPECT_EQ(
+      to_json(record(), "T"),
+      R"({"step":11,"epoch":0,"timestamp":"T","loss":0.1,"grad_norm":1.25,"lr":0.001,"mem":0.5,)"
+      R"("tps":12345.0,"tps_per_gpu":6172.5,"mfu":null,"num_tokens_per_step":512,"num_label_tokens":500,)"
+      R"("step_time":0.25})");
+}
+
+TEST(Metrics, TellTimeInUtcWithMilliseconds) {
+  EXPECT_THAT(timestamp_now(), ::testing::MatchesRegex("....-..-..T..:..:..\\.[0-9][0-9][0-9]Z"));
+}
+
+TEST(LinesFile, AppendsAndMakesItsDirectory) {
+  ScratchDirectory scratch;
+  const auto file = scratch / "new/dir/training.jsonl";
+  LinesFile(file).append("one");
+  LinesFile(file).append("two");
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  EXPECT_EQ(text.str(), "one\ntwo\n");
+}
+
+TEST(LinesFile, SaysThatADiskIsFull) {
+  LinesFile full("/dev/full");
+  try {
+    full.append("line");
+    FAIL() << "a full disk was not noticed";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::io);
+    EXPECT_THAT(error.what(),
+                HasSubstr("/dev/full: cannot be written: No space left on device\n  hint: make room"));
+  }
+}
+
+TEST(LinesFile, SaysThatItCannotBeOpened) {
+  ScratchDirectory scratch;
+  std::ofstream(scratch / "file") << "x";
+  try {
+    LinesFile lines(scratch / "file/training.jsonl");
+    FAIL() << "a file was taken for a directory";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::io);
+  }
+}
+
+TEST(Progress, ShowsStepLossNormRateSpeedMemoryAndTimeLeft) {
+  EXPECT_EQ(progress_line(record(), 300, 130),
+            "step 12/300  loss 0.1000  norm 1.250  lr 1.00e-03  12.3k tok/s  0.50 GiB  2m 10s left");
+}
+
+TEST(Progress, WritesOverOneLineOnATerminal) {
+  std::ostringstream out;
+  Progress progress(out, Progress::Style::rewriting, 300);
+  progress.show(record());
+  progress.note("saved");
+  EXPECT_THAT(out.str(), ::testing::StartsWith("\rstep 12/300"));
+  EXPECT_THAT(out.str(), ::testing::EndsWith("\nsaved\n"));
+}
+
+TEST(Progress, WritesPlainLinesElsewhere) {
+  std::ostringstream out;
+  Progress progress(out, Progress::Style::lines, 300);
+  progress.show(record());
+  TrainingRecord last = record();
+  last.step = 299;
+  progress.show(last);
+  EXPECT_THAT(out.str(), Not(HasSubstr("\r")));
+  EXPECT_THAT(out.str(), HasSubstr("step 12/300"));
+  EXPECT_THAT(out.str(), HasSubstr("step 300/300"));
+}
+
+TEST(LossCurve, DrawsTrainingAndValidation) {
+  std::vector<CurvePoint> training;
+  for (int64_t step = 0; step < 5000; ++step)
+    training.push_back({step, 5.0 - static_cast<double>(step) / 2000});
+  const std::string svg = loss_curve_svg(training, {{2499, 4.0}, {4999, 3.0}});
+  EXPECT_THAT(svg, ::testing::StartsWith("<svg xmlns="));
+  EXPECT_THAT(svg, ::testing::EndsWith("</svg>\n"));
+  EXPECT_THAT(svg, HasSubstr("validation, now 3.000"));
+  EXPECT_THAT(svg, HasSubstr("loss (nats a token)"));
+  EXPECT_LT(svg.size(), 60000u);
+}
+
+TEST(LossCurve, LeavesOutLossesThatAreNotFinite) {
+  EXPECT_THAT(loss_curve_svg({{0, std::nan("")}, {1, 2.0}}, {}), Not(HasSubstr("nan")));
+  EXPECT_THAT(loss_curve_svg({{0, std::nan("")}}, {}), HasSubstr("No finite loss"));
+}
+
+}  // namespace
+}  // namespace heddle

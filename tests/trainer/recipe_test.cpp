@@ -1,0 +1,257 @@
+// The sections of a recipe: defaults, the promised example, and a message for each thing that is wrong.
+#include "trainer/recipe/recipe.h"
+
+#include <gmock/gmock.h>
+
+#include "heddle/base/error.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr const char* kModel = "model: {config: {model_type: llama}}\n";
+
+Recipe read(const std::string& yaml) {
+  return read_recipe(config::read_text(kModel + yaml, "run.yaml"));
+}
+
+struct Case {
+  std::string yaml, message;
+};
+
+void expect_refusals(const std::vector<Case>& cases) {
+  for (const Case& one : cases) {
+    try {
+      read(one.yaml);
+      ADD_FAILURE() << "was taken: " << one.yaml;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::config) << one.yaml;
+      EXPECT_THAT(error.what(), HasSubstr(one.message)) << one.yaml;
+    }
+  }
+}
+
+TEST(Recipe, HasTheDefaultsOfTheRecipes) {
+  const Recipe recipe = read("");
+  EXPECT_EQ(recipe.seed, 42);
+  EXPECT_EQ(recipe.steps.global_batch_size, 32);
+  EXPECT_EQ(recipe.steps.local_batch_size, 1);
+  EXPECT_EQ(recipe.steps.num_epochs, 10);
+  EXPECT_EQ(recipe.steps.max_steps, std::nullopt);
+  EXPECT_EQ(recipe.steps.ckpt_every_steps, 100);
+  EXPECT_EQ(recipe.steps.val_every_steps, std::nullopt);
+  EXPECT_EQ(recipe.optimizer.adamw, (AdamWConfig{1e-4, 0.9, 0.999, 1e-8, 0.01}));
+  EXPECT_EQ(recipe.max_norm, 1.0);
+  EXPECT_FALSE(recipe.lr_schedule.has_value());
+  EXPECT_TRUE(recipe.checkpoint.enabled);
+  EXPECT_EQ(recipe.checkpoint.directory, "checkpoints/");
+  EXPECT_EQ(recipe.checkpoint.save_consolidated, CheckpointSection::Export::final);
+  EXPECT_EQ(recipe.shuffle, Shuffle::on);
+  EXPECT_THAT(recipe.not_built, ElementsAre());
+}
+
+TEST(Recipe, ReadsTheWholeExample) {
+  const Recipe recipe = read_recipe(config::read_text(R"(
+recipe: TrainFinetuneRecipeForNextTokenPrediction
+seed: 7
+step_scheduler: {global_batch_size: 8, local_batch_size: 2, max_steps: 100, num_epochs: 1, val_every_steps: 50, ckpt_every_steps: 50}
+dist_env: {backend: gloo, timeout_minutes: 10}
+model:
+  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained
+  pretrained_model_name_or_path: models/llama
+  dtype: float32
+dataset:
+  _target_: nemo_automodel.components.datasets.llm.nanogpt_dataset.NanogptDataset
+  file_pattern: data/train*.bin
+  seq_len: 64
+  shuffle_files: false
+dataloader: {shuffle: false}
+loss_fn: {_target_: nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy}
+optimizer: {_target_: torch.optim.AdamW, lr: 0.001, betas: [0.9, 0.95], eps: 1.0e-08, weight_decay: 0.1}
+lr_scheduler: {lr_decay_style: cosine, lr_warmup_steps: 10, min_lr: 0.0001}
+clip_grad_norm: {max_norm: 2.0}
+distributed:
+  strategy: fsdp2
+  tp_size: 1
+checkpoint: {enabled: true, checkpoint_dir: out/, save_consolidated: final}
+plugins: [acme.fsdp3]
+)",
+                                                      "run.yaml"));
+  EXPECT_EQ(recipe.seed, 7);
+  EXPECT_EQ(recipe.steps.max_steps, 100);
+  EXPECT_EQ(recipe.steps.val_every_steps, 50);
+  EXPECT_EQ(recipe.model.source, ModelSection::Source::pretrained);
+  EXPECT_EQ(recipe.model.directory, "models/llama");
+  EXPECT_EQ(recipe.model.dtype, "float32");
+  ASSERT_TRUE(recipe.dataset.has_value());
+  EXPECT_THAT(recipe.dataset->patterns, ElementsAre("data/train*.bin"));
+  EXPECT_EQ(recipe.dataset->sequence_length, 64);
+  EXPECT_EQ(recipe.shuffle, Shuffle::off);
+  EXPECT_EQ(recipe.optimizer.adamw, (AdamWConfig{0.001, 0.9, 0.95, 1e-8, 0.1}));
+  ASSERT_TRUE(recipe.lr_schedule.has_value());
+  EXPECT_EQ(recipe.lr_schedule->lr_warmup_steps, 10);
+  EXPECT_EQ(recipe.lr_schedule->min_lr, 0.0001);
+  EXPECT_EQ(recipe.max_norm, 2.0);
+  EXPECT_EQ(recipe.checkpoint.directory, "out/");
+  EXPECT_THAT(recipe.not_built, ElementsAre());
+}
+
+TEST(Recipe, TakesNullAsNoClipping) {
+  EXPECT_EQ(read("clip_grad_norm: null\n").max_norm, std::nullopt);
+  EXPECT_EQ(read("clip_grad_norm: {max_norm: none}\n").max_norm, std::nullopt);
+  EXPECT_EQ(read("clip_grad_norm: {}\n").max_norm, 1.0);
+}
+
+TEST(Recipe, ReadsNamedValidationSets) {
+  const Recipe recipe = read(
+      "validation_dataset: {file_pattern: a.bin, seq_len: 8}\n"
+      "validation_dataset_code: {file_pattern: [b.bin, c.bin], seq_len: 8, dtype: uint16}\n");
+  ASSERT_EQ(recipe.validation.size(), 2u);
+  EXPECT_EQ(recipe.validation[0].name, "");
+  EXPECT_EQ(recipe.validation[1].name, "code");
+  EXPECT_THAT(recipe.validation[1].patterns, ElementsAre("b.bin", "c.bin"));
+  EXPECT_EQ(recipe.validation[1].bare, TokenType::uint16);
+}
+
+TEST(Recipe, ReadsGroupsOfParameters) {
+  const Recipe recipe = read("optimizer: {param_group_overrides: [{pattern: norm, wd_mult: 0}]}\n");
+  ASSERT_EQ(recipe.optimizer.groups.size(), 1u);
+  EXPECT_EQ(recipe.optimizer.groups[0].pattern, "norm");
+  EXPECT_EQ(recipe.optimizer.groups[0].lr_mult, 1.0);
+  EXPECT_EQ(recipe.optimizer.groups[0].wd_mult, 0.0);
+}
+
+TEST(Recipe, RefusesUnknownKeysWithTheLineAndTheNearestKey) {
+  expect_refusals({
+      {"optimiser: {}\n", "run.yaml:2 optimiser: unknown key 'optimiser'\n  hint: did you mean 'optimizer'?"},
+      {"optimizer:\n  learning: 1\n", "run.yaml:3 optimizer.learning: unknown key 'learning'"},
+      {"optimizer:\n  weight_deca: 1\n", "did you mean 'weight_decay'?"},
+      {"step_scheduler: {max_step: 3}\n", "did you mean 'max_steps'?"},
+      {"checkpoint: {checkpoint_dirs: a}\n", "did you mean 'checkpoint_dir'?"},
+      {"model: 3\n", "run.yaml:2"},
+  });
+}
+
+TEST(Recipe, NamesAnOverrideOfAKeyThatDoesNotExist) {
+  const Node root = config::with_override(config::read_text(kModel, "run.yaml"), "optimizer.lrr", "0.1");
+  try {
+    read_recipe(root);
+    FAIL() << "optimizer.lrr was taken";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("--optimizer.lrr"));
+    EXPECT_THAT(error.what(), HasSubstr("did you mean 'lr'?"));
+  }
+}
+
+TEST(Recipe, RefusesComponentsThatItDoesNotHave) {
+  expect_refusals({
+      {"optimizer: {_target_: torch.optim.SGD}\n",
+       "run.yaml:2 optimizer._target_: unknown component 'torch.optim.SGD'; there is: AdamW"},
+      {"optimizer: {_target_: torch.optim.AdamV}\n", "did you mean 'AdamW'?"},
+      {"dataset: {_target_: datasets.Squad, file_pattern: a, seq_len: 1}\n", "there is: NanogptDataset"},
+      {"loss_fn: {_target_: losses.KDLoss}\n", "there is: MaskedCrossEntropy"},
+      {"dataloader: {_target_: x.DataLoader}\n", "unknown component 'x.DataLoader'"},
+  });
+}
+
+TEST(Recipe, RefusesWrongTypes) {
+  expect_refusals({
+      {"optimizer: {lr: fast}\n", "run.yaml:2 optimizer.lr: expected a number"},
+      {"optimizer: {betas: 0.9}\n", "expected a list"},
+      {"optimizer: {betas: [0.9]}\n", "betas must be two numbers"},
+      {"optimizer: {betas: [0.9, 1.0]}\n", "betas must be from 0 to below 1"},
+      {"optimizer: {param_group_overrides: [{pattern: '('}]}\n", "not a regular expression: '('"},
+      {"seed: word\n", "run.yaml:2 seed"},
+      {"seed: -1\n", "seed must be 0 or more, got -1"},
+      {"dataset: {seq_len: 8}\n", "file_pattern is missing"},
+      {"dataset: {file_pattern: a}\n", "seq_len is missing"},
+      {"dataset: {file_pattern: a, seq_len: 0}\n", "seq_len must be greater than 0, got 0"},
+      {"dataset: {file_pattern: a, seq_len: 8, dtype: float32}\n", "tokens are integers of 8 to 64 bits"},
+      {"clip_grad_norm: {max_norm: 0}\n", "max_norm must be greater than 0, or null for no clipping"},
+      {"plugins: acme\n", "expected a list of plugin names, files and directories"},
+  });
+}
+
+TEST(Recipe, RefusesStepsAsTheSchedulerDoes) {
+  expect_refusals({
+      {"step_scheduler: {global_batch_size: 0}\n", "global_batch_size must be greater than 0, got 0"},
+      {"step_scheduler: {local_batch_size: -1}\n", "local_batch_size must be greater than 0, got -1"},
+      {"step_scheduler: {num_epochs: 0}\n",
+       "num_epochs must be greater than 0 or None if max_steps is provided, got 0"},
+      {"step_scheduler: {max_steps: 0}\n", "max_steps must be greater than 0, got 0"},
+      {"step_scheduler: {ckpt_every_steps: 0}\n", "ckpt_every_steps must be greater than 0, got 0"},
+      {"step_scheduler: {val_every_steps: 0}\n", "val_every_steps must be greater than 0 if not None, got 0"},
+      {"step_scheduler: {log_remote_every_steps: 0}\n",
+       "log_remote_every_steps must be greater than 0, got 0"},
+      {"step_scheduler: {loss_average_window_steps: 0}\n",
+       "loss_average_window_steps must be greater than 0, got 0"},
+      {"step_scheduler: {gc_every_steps: 0}\n", "gc_every_steps must be greater than 0 if not None, got 0"},
+      {"step_scheduler: {start_step: -1}\n", "start_step must be greater than or equal to 0, got -1"},
+      {"step_scheduler: {start_epoch: -2}\n", "start_epoch must be greater than or equal to 0, got -2"},
+      {"step_scheduler: {preemption_signal: 1.5}\n", "expected the name or number of a signal"},
+  });
+}
+
+TEST(Recipe, RefusesSchedulesThatMakeNoSense) {
+  expect_refusals({
+      {"lr_scheduler: {lr_warmup_steps: 0.1}\n", "lr_warmup_steps must be an integer step count, got 0.1"},
+      {"lr_scheduler: {lr_warmup_steps: -3}\n", "lr_warmup_steps must be an integer step count, got -3"},
+      {"lr_scheduler: {lr_decay_style: cosin}\n", "unknown style 'cosin'"},
+      {"lr_scheduler: {lr_decay_style: cosin}\n", "did you mean 'cosine'?"},
+      {"lr_scheduler: {lr_decay_style: WSD}\n", "the style WSD needs wsd_decay_steps and lr_wsd_decay_style"},
+      {"lr_scheduler: {override_opt_param_scheduler: true}\n", "both override and use-checkpoint are set."},
+  });
+}
+
+TEST(Recipe, RefusesCheckpointsThatMakeNoSense) {
+  expect_refusals({
+      {"checkpoint: {model_save_format: pickle}\n",
+       "Unsupported model save format: pickle. Supported formats: ['safetensors', 'torch_save']"},
+      {"checkpoint: {allow_legacy_pickle_restore: 1}\n",
+       "checkpoint.allow_legacy_pickle_restore must be a boolean"},
+      {"checkpoint: {max_recent_checkpoints: 0}\n",
+       "checkpoint.max_recent_checkpoints must be unset or a positive integer"},
+      {"checkpoint: {consolidation_timeout_minutes: 0}\n",
+       "checkpoint.consolidation_timeout_minutes must be greater than 0"},
+      {"checkpoint: {save_consolidated: sometimes}\n", "expected false, final or every"},
+  });
+}
+
+TEST(Recipe, NamesWhatComesLater) {
+  EXPECT_THAT(read("checkpoint: {is_async: true, restore_from: LATEST}\n").not_built,
+              ElementsAre("checkpoint.is_async: checkpoints for resuming are not built yet",
+                          "checkpoint.restore_from: checkpoints for resuming are not built yet"));
+  EXPECT_THAT(read("step_scheduler: {start_step: 3}\n").not_built,
+              ElementsAre("step_scheduler.start_step: resuming is not built yet"));
+  EXPECT_THAT(read("dataset: {file_pattern: a, seq_len: 8, align_to_bos: true}\n").not_built,
+              ElementsAre("dataset.align_to_bos: samples are cut one after the other"));
+  EXPECT_THAT(read("optimizer: {amsgrad: true}\n").not_built,
+              ElementsAre("optimizer.amsgrad: the fused kernel runs without it"));
+}
+
+Error refusal_of_model(const std::string& yaml) {
+  try {
+    read_recipe(config::read_text(yaml, "run.yaml"));
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(ErrorCode::internal, "", "was taken: " + yaml);
+}
+
+TEST(Recipe, RefusesModelsThatAreNotSaidOrSaidTwice) {
+  EXPECT_THAT(refusal_of_model("seed: 1\n").what(),
+              HasSubstr("the model is missing: neither pretrained_model_name_or_path nor config is given"));
+  EXPECT_THAT(refusal_of_model("model: {_target_: a.from_pretrained, config: {}}\n").what(),
+              HasSubstr("from_pretrained takes no config"));
+  EXPECT_THAT(refusal_of_model("model: {config: {}, pretrained_model_name_or_path: a}\n").what(),
+              HasSubstr("from_config takes no pretrained_model_name_or_path"));
+  EXPECT_THAT(refusal_of_model("model: {config: {}, dtype: float16}\n").what(),
+              HasSubstr("parameters are stored in float32 or bfloat16"));
+  EXPECT_THAT(refusal_of_model("model: {config: {}, dtype: float32, torch_dtype: bfloat16}\n").what(),
+              HasSubstr("dtype and torch_dtype differ"));
+}
+
+}  // namespace
+}  // namespace heddle
