@@ -15,7 +15,7 @@ struct Words {
   bool shuffle_files = false;
   bool align_to_bos = false;
   std::optional<int64_t> bos_token;
-  DTypeWord dtype;
+  std::optional<std::string> dtype;
 };
 
 const ConfigSchema<Words>& dataset_schema() {
@@ -87,11 +87,12 @@ DatasetSection read_dataset(const Node& section, NotBuilt& not_built) {
   require_positive(section, "seq_len", words.seq_len);
   dataset.sequence_length = words.seq_len;
   dataset.shuffle_files = words.shuffle_files ? Shuffle::on : Shuffle::off;
-  if (!words.dtype.word.empty()) {
-    if (!kTypes.contains(words.dtype.word))
+  if (words.dtype) {
+    const std::string word = words.dtype->substr(words.dtype->rfind('.') + 1);  // "numpy.uint16" is uint16
+    if (!kTypes.contains(word))
       throw Error(ErrorCode::config, where_of(section, "dtype"),
-                  "tokens are integers of 8 to 64 bits, got " + section.find("dtype")->written());
-    dataset.bare = kTypes.at(words.dtype.word);
+                  "tokens are integers of 8 to 64 bits, got '" + *words.dtype + "'");
+    dataset.bare = kTypes.at(word);
   }
   add_not_built(not_built, section.path(), dataset_schema(), words);
   return dataset;
