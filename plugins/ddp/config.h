@@ -30,17 +30,15 @@ inline ConfigSchema<DdpConfig> schema() {
              "Groups of layers that are checkpointed: all, or some of language, vision, audio, multimodal.")
       .field("broadcast_buffers", &C::broadcast_buffers, "Send rank 0's buffers before each forward.")
       .field("find_unused_parameters", &C::find_unused_parameters,
-             "Look for parameters that a step does not use.")
-      .field("static_graph", &C::static_graph, "Promise that every step uses the same parameters.")
+             "Accepted; parameters that a step does not use are always found.")
+      .field("static_graph", &C::static_graph, "Accepted; a promise that is not needed.")
       .field("bucket_cap_mb", &C::bucket_cap_mb, "Size of a bucket of gradients in MiB; null: 25.",
              at_least(0.0))
-      .field("gradient_as_bucket_view", &C::gradient_as_bucket_view, "Gradients are views of the buckets.")
+      .field("gradient_as_bucket_view", &C::gradient_as_bucket_view,
+             "Autograd adds straight into the buckets: no second copy of the gradients.")
       .field("autocast_dtype", &C::autocast_dtype, "Run forward under autocast.")
       .later("activation_checkpointing_scope", "activation checkpointing is not built yet")
       .later("broadcast_buffers", "models have no buffers that change yet")
-      .later("find_unused_parameters", "not built yet; every parameter takes part in a step")
-      .later("static_graph", "not built yet")
-      .later("gradient_as_bucket_view", "not built yet")
       .later("autocast_dtype", "autocast is not built yet");
 }
 

@@ -1,0 +1,130 @@
+// Buckets are filled as gradients come and launched in one fixed order on every rank.
+#include "stage.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace heddle::ddp {
+namespace {
+
+// Called by a leaf's accumulator once a backward, after the leaf has its gradient.
+class AfterGradient : public torch::autograd::FunctionPostHook {
+ public:
+  explicit AfterGradient(std::function<void()> call) : call_(std::move(call)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
+    call_();
+    return outputs;
+  }
+
+ private:
+  std::function<void()> call_;
+};
+
+}  // namespace
+
+DdpStage::DdpStage(Units units, std::span<const Placed> placed, const DeviceMesh& mesh,
+                   const Options& options)
+    : units_(std::move(units)), mesh_(mesh), options_(options) {
+  take_parameters(placed);
+  if (mesh_.size("dp") == 1) return;
+  ranks_ = &mesh_.group("dp");
+  make_replicas_equal();
+  make_buckets();
+}
+
+// Tied slots share one tensor; what is on meta gets storage.
+void DdpStage::take_parameters(std::span<const Placed> placed) {
+  std::map<std::string, at::Tensor> seen;
+  for (auto& unit : units_) {
+    for (ParameterSlot& slot : unit->parameters()) {
+      if (auto tied = seen.find(slot.name); tied != seen.end()) {
+        if (slot.tensor->is_same(tied->second)) continue;
+        if (slot.foreign)
+          throw Error(
+              ErrorCode::input, "ddp",
+              "parameter '" + slot.name + "' has two slots with two tensors, which cannot be tied in place",
+              "let both modules hold one tensor, or give the slots two names");
+        slot.point(tied->second);
+        continue;
+      }
+      Shard shard = whole_shard(slot, placed);
+      if (slot.tensor->is_meta())
+        slot.point(at::empty(slot.tensor->sizes(), slot.tensor->options().device(at::kCPU)));
+      shard.tensor = *slot.tensor;
+      if (slot.foreign) foreign_.push_back(shard.tensor);
+      seen.emplace(slot.name, shard.tensor);
+      shards_.push_back(std::move(shard));
+    }
+  }
+}
+
+// Our own parameters start from files or from a function of their names; an embedder's may differ between
+// ranks.
+void DdpStage::make_replicas_equal() {
+  for (const at::Tensor& tensor : foreign_) ranks_->broadcast(tensor.detach(), 0)->wait();
+}
+
+void DdpStage::make_buckets() {
+  std::vector<at::Tensor> leaves;
+  for (auto shard = shards_.rbegin(); shard != shards_.rend(); ++shard)
+    if (shard->tensor.requires_grad()) leaves.push_back(shard->tensor);
+  for (auto& part : deal(leaves, options_.first_bucket_bytes, options_.bucket_bytes)) {
+    Bucket& bucket = *buckets_.emplace_back(std::make_unique<Bucket>(std::move(part)));
+    for (int i = 0; i < bucket.size(); ++i) {
+      accumulators_.push_back(torch::autograd::impl::grad_accumulator(bucket.leaf(i)));
+      accumulators_.back()->add_post_hook(
+          std::make_unique<AfterGradient>([this, &bucket] { gradient_arrived(bucket); }));
+    }
+  }
+}
+
+void DdpStage::begin_step() {
+  between_steps_ = false;
+  launched_ = 0;
+  if (ranks_ == nullptr)
+    for (Shard& shard : shards_) shard.tensor.mutable_grad().reset();
+  for (auto& bucket : buckets_) options_.add_into_buckets ? bucket->begin_here() : bucket->begin();
+}
+
+Tensors DdpStage::forward(Tensors inputs, const Batch& batch) {
+  if (between_steps_ && at::GradMode::is_enabled()) begin_step();
+  for (auto& unit : units_) inputs = unit->forward(std::move(inputs), batch);
+  return inputs;
+}
+
+void DdpStage::gradient_arrived(Bucket& bucket) {
+  if (!last_backward_) return;
+  if (!std::exchange(in_backward_, true))
+    torch::autograd::Engine::get_default_engine().queue_callback([this] {
+      in_backward_ = false;
+      flush();
+    });
+  ++bucket.arrived;
+  while (launched_ < buckets_.size() && buckets_[launched_]->arrived == buckets_[launched_]->size())
+    buckets_[launched_++]->launch(*ranks_);
+}
+
+// What some rank did not use is launched as well, so that collectives agree.
+void DdpStage::flush() {
+  while (launched_ < buckets_.size()) buckets_[launched_++]->launch(*ranks_);
+}
+
+void DdpStage::finish_gradients() {
+  if (between_steps_) begin_step();  // no microbatch at all: every gradient is missing
+  flush();
+  for (auto& bucket : buckets_) bucket->finish();
+  between_steps_ = true;
+  last_backward_ = false;
+}
+
+}  // namespace heddle::ddp

@@ -1,0 +1,30 @@
+// The words of ddp, and its stage.
+#include "strategy.h"
+
+#include <utility>
+
+#include "stage.h"
+
+namespace heddle::ddp {
+
+Needs Ddp::needs() const {
+  Needs needs;
+  needs.axes = {"dp"};
+  needs.refuses = {{"tp", "ddp does not support tensor parallelism"},
+                   {"pp", "ddp does not support pipeline parallelism"},
+                   {"cp", "ddp does not support context parallelism"},
+                   {"ep", "ddp does not support expert parallelism"}};
+  return needs;
+}
+
+std::unique_ptr<ParallelStage> Ddp::parallelize(Units units, const DeviceMesh& mesh,
+                                                std::span<const Placed> placed) {
+  constexpr double kMiB = 1 << 20;
+  Options options;
+  if (config_.bucket_cap_mb)
+    options.first_bucket_bytes = options.bucket_bytes = static_cast<int64_t>(*config_.bucket_cap_mb * kMiB);
+  options.add_into_buckets = config_.gradient_as_bucket_view;
+  return std::make_unique<DdpStage>(std::move(units), placed, mesh, options);
+}
+
+}  // namespace heddle::ddp

@@ -1,0 +1,27 @@
+// Data parallelism with whole parameters on every rank, after PyTorch's DistributedDataParallel (Li et al.
+// 2020).
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "config.h"
+#include "heddle/sdk.h"
+
+namespace heddle::ddp {
+
+// Every rank of `dp` holds the whole model in its storage dtype; gradients are summed in buckets behind the
+// backward.
+class Ddp : public IStrategy {
+ public:
+  explicit Ddp(Config config) : config_(std::move(config)) {}
+  Needs needs() const override;
+  // Throws Error{input} for a foreign parameter that cannot be tied.
+  std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh& mesh,
+                                             std::span<const Placed> placed) override;
+
+ private:
+  Config config_;
+};
+
+}  // namespace heddle::ddp

@@ -1,0 +1,115 @@
+// The backward: units are gathered again before theirs, freed and reduced when their gradients have come.
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "sharded_stage.h"
+
+namespace heddle::fsdp2 {
+namespace {
+
+// Called by a leaf's accumulator once a backward, after the leaf has its gradient.
+class AfterGradient : public torch::autograd::FunctionPostHook {
+ public:
+  explicit AfterGradient(std::function<void()> call) : call_(std::move(call)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
+    call_();
+    return outputs;
+  }
+
+ private:
+  std::function<void()> call_;
+};
+
+}  // namespace
+
+void ShardedStage::attach_gradient_hooks() {
+  for (Gradients& gradients : model_->gradients) {
+    for (Parameter& parameter : gradients.group().parameters()) {
+      if (!parameter.trainable) continue;
+      parameter.accumulator = torch::autograd::impl::grad_accumulator(parameter.leaf);
+      parameter.accumulator->add_post_hook(
+          std::make_unique<AfterGradient>([this, &gradients] { gradient_arrived(gradients); }));
+    }
+  }
+}
+
+// Hooks are needed only where something is gathered again. Says whether a backward will come.
+bool ShardedStage::watch(const Tensors& outputs, size_t index) {
+  if (!at::GradMode::is_enabled()) return false;
+  bool any = false;
+  for (const at::Tensor& output : outputs) {
+    if (!output.defined() || !output.requires_grad()) continue;
+    any = true;
+    if (gathers_again_) output.register_hook([this, index](const at::Tensor&) { before_backward(index); });
+  }
+  return any;
+}
+
+void ShardedStage::begin_backward() {
+  if (in_backward_) return;
+  in_backward_ = true;
+  unprepared_ = model_->runs.size();
+  torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
+}
+
+// Units that got no gradient on this rank are gathered all the same, because on other ranks they may have.
+void ShardedStage::before_backward(size_t index) {
+  begin_backward();
+  if (index >= unprepared_) return;
+  std::vector<Run>& runs = model_->runs;
+  while (unprepared_ > index)
+    if (Run& run = runs[--unprepared_]; run.has_backward) start(run);
+  finish(runs[index]);
+  // The units above are through, so what had no gradient to wait for can go.
+  if (index + 1 < runs.size())
+    for (Group* group : runs[index + 1].groups)
+      if (!group->all_trainable() && may_free(*group) && !runs[index].uses(group)) group->free();
+  for (size_t below = index; below-- > 0;)
+    if (runs[below].has_backward) return start(runs[below]);
+}
+
+void ShardedStage::gradient_arrived(Gradients& gradients) {
+  begin_backward();
+  if (++gradients.group().arrived == gradients.group().trainable()) complete(gradients);
+}
+
+bool ShardedStage::may_free(const Group& group) const {
+  return last_backward_ || group.stay != Stay::until_last_backward;
+}
+
+// A frozen parameter may still be needed for the gradient of the unit's input.
+void ShardedStage::complete(Gradients& gradients) {
+  Group& group = gradients.group();
+  if (group.all_trainable() && may_free(group)) group.free();
+  if (last_backward_ || !options_.defer_reduction)
+    reducer_.ready(gradients);
+  else
+    gradients.widen();
+}
+
+void ShardedStage::end_backward() {
+  in_backward_ = false;
+  while (gathers_again_ && unprepared_ > 0)
+    if (Run& run = model_->runs[--unprepared_]; run.has_backward) start(run);
+  for (Group& group : model_->groups) {
+    group.arrived = 0;
+    group.finish(staging_);
+    if (may_free(group)) group.free();
+  }
+  if (last_backward_ || !options_.defer_reduction) {
+    reducer_.flush();
+    reduced_ = true;
+  } else {
+    for (Gradients& gradients : model_->gradients) gradients.widen();
+  }
+}
+
+}  // namespace heddle::fsdp2

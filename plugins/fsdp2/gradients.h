@@ -1,0 +1,54 @@
+// The gradients of one group: from the leaves into a reduce buffer, and from the sum to the shards.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "group.h"
+
+namespace heddle::fsdp2 {
+
+// With several ranks a rank's part of the reduce buffer holds its chunks of all trainable parameters, then
+// one flag for each: how many ranks had a gradient. So a parameter that no rank used stays without a
+// gradient, as it does on one rank. With one rank autograd adds into the sum itself (Megatron's main_grad).
+class Gradients {
+ public:
+  Gradients(Group& group, const Place& place);
+
+  Group& group() const { return *group_; }
+  bool nothing_to_do() const { return direct_; }  // autograd's gradients are final: one rank, one dtype
+  at::ScalarType dtype() const { return dtype_; }
+  int64_t part() const { return part_; }  // elements of one rank in the reduce buffer
+
+  void begin();  // a step begins: what the last one left is dropped
+  void widen();  // gradients that wait for the last microbatch go on in the reduce dtype
+  void pack(const at::Tensor& buffer);  // [ranks, part]; takes the gradients off the leaves
+  void place();                         // gives the sums to the shards
+
+  at::Tensor sum;       // [part]: this rank's part, summed over ranks and microbatches
+  bool summed = false;  // there is something in it
+  size_t turn = 0;      // its place in the order of reductions
+
+ private:
+  struct Column {  // one trainable parameter
+    Parameter* parameter;
+    int64_t offset;        // in a part
+    at::Tensor gradient;   // of the shard: a view of sum, or of its copy in the storage dtype
+    at::Tensor adds;       // one rank: what autograd adds into
+    uint32_t version = 0;  // of `adds` when the step began
+    bool had = false;      // this rank had a gradient
+  };
+  void pack_column(const Column& column, const at::Tensor& buffer, const at::Tensor& gradient) const;
+  bool used(const Column& column, int64_t index) const;
+
+  Group* group_;
+  int ranks_;
+  at::ScalarType dtype_;
+  bool direct_ = false;
+  int64_t elements_ = 0, part_ = 0;  // without and with the flags
+  std::vector<Column> columns_;
+  at::Tensor stored_;  // the sum in the storage dtype, where that is another
+};
+
+}  // namespace heddle::fsdp2

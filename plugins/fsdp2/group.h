@@ -1,0 +1,99 @@
+// The parameters of one unit that share a dtype: sharded in one flat buffer, gathered and freed together.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "heddle/sdk.h"
+#include "layout.h"
+
+namespace torch::autograd {
+struct Node;
+}
+
+namespace heddle::fsdp2 {
+
+// What all groups of a stage have in common.
+struct Place {
+  int ranks = 1, rank = 0;                // of the shard group
+  std::string axis;                       // its name
+  std::optional<at::ScalarType> compute;  // the dtype of whole parameters; empty: the storage dtype
+  std::optional<at::ScalarType> reduce;   // the dtype in which gradients are summed; empty: the compute dtype
+};
+
+// Gather buffers on loan: as many as there are gathers in flight, each as large as the largest group.
+class Staging {
+ public:
+  void expect(at::ScalarType dtype, int64_t elements);
+  at::Tensor take(at::ScalarType dtype, c10::Device device);
+  void give(at::Tensor buffer) { free_.push_back(std::move(buffer)); }
+
+ private:
+  std::vector<std::pair<at::ScalarType, int64_t>> largest_;
+  std::vector<at::Tensor> free_;
+};
+
+struct Parameter {
+  Shard shard;
+  at::Tensor leaf;  // what the model computes with and autograd fills the gradient of
+  bool trainable = false;
+  int64_t row_elements = 0;  // elements of one row of dim 0
+  int64_t rows = 0;          // of the whole parameter
+  int64_t chunk = 0;         // rows of the first rank, which every rank's part is padded to
+  int64_t offset = 0;        // of its chunk in a rank's part, in elements
+  std::shared_ptr<torch::autograd::Node> accumulator;  // autograd itself holds it only weakly
+  int64_t chunk_elements() const { return chunk * row_elements; }
+};
+
+// States: sharded, in flight, whole. The leaves are views of one storage that is freed and filled again
+// through an alias with a version counter of its own (as FSDP2 does), so saved tensors see the new values.
+class Group {
+ public:
+  // Points the slots at leaves. Tensors on meta get storage without values; others are copied from.
+  Group(std::vector<ParameterSlot> slots, std::span<const Placed> placed, const Place& place);
+
+  std::vector<Parameter>& parameters() { return parameters_; }
+  bool same() const { return same_; }        // one rank, one dtype: the leaves are the shards
+  bool foreign() const { return foreign_; }  // some of its tensors were an embedder's
+  bool all_trainable() const { return all_trainable_; }
+  int trainable() const { return trainable_; }  // how many
+  at::ScalarType storage_dtype() const { return storage_dtype_; }
+  at::ScalarType compute_dtype() const { return compute_dtype_; }
+  c10::Device device() const { return parameters_.front().leaf.device(); }
+  const at::Tensor& flat() const { return flat_; }
+
+  void expect(Staging& staging) const;
+  void start(Communicator& ranks, Staging& staging);  // from sharded: in flight
+  void finish(Staging& staging);                      // from in flight: whole
+  void free();                                        // from whole: sharded
+  void refresh();                                     // one rank: the leaves take the shards' values
+
+  Stay stay = Stay::not_at_all;
+  int arrived = 0;  // parameters whose gradient has come in the current backward
+
+ private:
+  enum class State { sharded, in_flight, whole };
+  void add(ParameterSlot& slot, std::span<const Placed> placed, const Place& place, Line& line);
+  void lay_out(std::vector<ParameterSlot>& slots, const Place& place, int64_t part);
+  at::Tensor leaf_of(const Parameter& parameter, at::IntArrayRef sizes, int64_t at) const;
+  void resize(size_t bytes);
+
+  std::vector<Parameter> parameters_;
+  at::ScalarType storage_dtype_, compute_dtype_;
+  bool same_ = false, all_trainable_ = true, foreign_ = false;
+  int trainable_ = 0, ranks_ = 1, rank_ = 0;
+  State state_ = State::sharded;
+
+  at::Tensor flat_;   // this rank's part: the chunks of all parameters, padded
+  at::Tensor whole_;  // alias of the leaves' storage, in the compute dtype
+  size_t whole_bytes_ = 0;
+  std::vector<at::Tensor> targets_;  // [ranks, chunk] of each parameter in it
+  at::Tensor staging_, arriving_;
+  std::unique_ptr<Work> work_;
+};
+
+}  // namespace heddle::fsdp2

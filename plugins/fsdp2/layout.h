@@ -1,0 +1,56 @@
+// How rows are dealt to ranks, where parameters lie in a flat buffer, and how long a unit stays whole.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace heddle::fsdp2 {
+
+// The rows of one rank. Every rank holds ceil(rows / ranks) of them; the last ranks fewer, or none.
+struct Rows {
+  int64_t begin = 0, count = 0;
+  bool operator==(const Rows&) const = default;
+};
+
+inline int64_t chunk_rows(int64_t rows, int ranks) {
+  return (rows + ranks - 1) / ranks;
+}
+
+inline Rows rows_of(int64_t rows, int ranks, int rank) {
+  const int64_t chunk = chunk_rows(rows, ranks), begin = std::min(rank * chunk, rows);
+  return {begin, std::min(chunk, rows - begin)};
+}
+
+// Lays parts one after another, each on a 64-byte boundary of 4-byte elements; add() returns where it lies.
+class Line {
+ public:
+  int64_t add(int64_t elements) {
+    const int64_t at = (end_ + kAlign - 1) / kAlign * kAlign;
+    end_ = at + elements;
+    return at;
+  }
+  int64_t elements() const { return end_; }
+
+ private:
+  static constexpr int64_t kAlign = 16;
+  int64_t end_ = 0;
+};
+
+// How long the parameters of a unit stay whole after its forward.
+enum class Stay { not_at_all, until_gradients, until_last_backward };
+
+// What is asked for wins. By default every unit is freed but the last one, whose backward comes next; under a
+// pipeline none is, because its microbatches are many.
+inline std::vector<Stay> stays(size_t units, std::optional<bool> reshard_after_forward, int pipeline_ranks) {
+  if (!reshard_after_forward && pipeline_ranks > 1) reshard_after_forward = false;
+  if (reshard_after_forward)
+    return std::vector<Stay>(units, *reshard_after_forward ? Stay::not_at_all : Stay::until_last_backward);
+  std::vector<Stay> out(units, Stay::not_at_all);
+  if (units > 0) out.back() = Stay::until_gradients;
+  return out;
+}
+
+}  // namespace heddle::fsdp2

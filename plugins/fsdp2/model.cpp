@@ -1,0 +1,71 @@
+// Turns units into groups: one for each dtype of a unit's own parameters, tied parameters once.
+#include "model.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+namespace heddle::fsdp2 {
+
+struct Model::Maker {
+  Model& model;
+  std::span<const Placed> placed;
+  const Place& place;
+  std::map<std::string, std::pair<Group*, size_t>> owners;  // a name, its group and its place there
+
+  // Groups of a unit's new parameters, by dtype in order of appearance.
+  std::vector<std::vector<ParameterSlot>> split(const std::vector<ParameterSlot>& slots) const {
+    std::vector<std::vector<ParameterSlot>> parts;
+    std::map<std::string, bool> seen;
+    for (const ParameterSlot& slot : slots) {
+      if (owners.count(slot.name) != 0 || std::exchange(seen[slot.name], true)) continue;
+      auto part = parts.begin();
+      while (part != parts.end() && part->front().tensor->scalar_type() != slot.tensor->scalar_type()) ++part;
+      if (part == parts.end()) part = parts.insert(part, std::vector<ParameterSlot>());
+      part->push_back(slot);
+    }
+    return parts;
+  }
+
+  void add_group(std::vector<ParameterSlot> slots, Run& run) {
+    Group& group = model.groups.emplace_back(std::move(slots), placed, place);
+    group.stay = run.stay;
+    run.groups.push_back(&group);
+    if (group.trainable() > 0) model.gradients.emplace_back(group, place);
+    for (size_t i = 0; i < group.parameters().size(); ++i) {
+      const Shard& shard = group.parameters()[i].shard;
+      owners.emplace(shard.name, std::make_pair(&group, i));
+      model.shards.push_back(shard);
+    }
+  }
+
+  // A further slot of a parameter computes with the owner's leaf.
+  void tie(ParameterSlot& slot, Run& run) {
+    auto& [group, index] = owners.at(slot.name);
+    if (!run.uses(group)) run.groups.push_back(group);
+    const at::Tensor& leaf = group->parameters()[index].leaf;
+    if (slot.tensor->is_same(leaf)) return;
+    if (slot.foreign)
+      throw Error(
+          ErrorCode::input, "fsdp2",
+          "parameter '" + slot.name + "' has two slots with two tensors, which cannot be tied in place",
+          "let both modules hold one tensor, or give the slots two names");
+    slot.point(leaf);
+  }
+
+  void add_unit(Unit& unit, Stay stay) {
+    Run run{&unit, {}, stay};
+    std::vector<ParameterSlot> slots = unit.parameters();
+    for (auto& part : split(slots)) add_group(std::move(part), run);
+    for (ParameterSlot& slot : slots) tie(slot, run);
+    model.runs.push_back(std::move(run));
+  }
+};
+
+Model::Model(Units units, std::span<const Placed> placed, const Place& place, std::vector<Stay> stays)
+    : units_(std::move(units)) {
+  Maker maker{*this, placed, place, {}};
+  for (size_t i = 0; i < units_.size(); ++i) maker.add_unit(*units_[i], stays[i]);
+}
+
+}  // namespace heddle::fsdp2

@@ -1,0 +1,39 @@
+// The units of one stage and the groups of their parameters.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "gradients.h"
+#include "group.h"
+
+namespace heddle::fsdp2 {
+
+// Units, and the groups of their parameters in execution order; a group is owned by the first unit that uses
+// it.
+class Model {
+ public:
+  Model(Units units, std::span<const Placed> placed, const Place& place, std::vector<Stay> stays);
+
+  struct Run {  // one unit's turn in the forward
+    Unit* unit;
+    std::vector<Group*> groups;  // its own, and those of earlier units that it shares a tied parameter with
+    Stay stay;
+    bool has_backward = false;  // its last forward returned something that needs a gradient
+    bool uses(const Group* group) const {
+      return std::find(groups.begin(), groups.end(), group) != groups.end();
+    }
+  };
+  std::vector<Run> runs;
+  std::deque<Group> groups;         // addresses stay
+  std::deque<Gradients> gradients;  // of the groups that train
+  std::vector<Shard> shards;
+
+ private:
+  struct Maker;
+  Units units_;
+};
+
+}  // namespace heddle::fsdp2

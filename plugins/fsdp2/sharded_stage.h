@@ -1,0 +1,56 @@
+// The stage of a rank that shares its parameters with others: gathers ahead, frees behind, reduces behind.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "reducer.h"
+#include "stage.h"
+
+namespace heddle::fsdp2 {
+
+// Gathers run in the order of the forward, one unit ahead, and in a backward in the reverse order. Reductions
+// have a communicator of their own, because on a rank whose gradients are missing they come later than on
+// others.
+class ShardedStage : public ParallelStage {
+ public:
+  ShardedStage(std::unique_ptr<Model> model, const Options& options, const DeviceMesh& mesh,
+               std::string_view axis);
+
+  Tensors forward(Tensors inputs, const Batch& batch) override;
+  void unshard() override;
+  void reshard() override;
+  void expect_last_backward() override;
+  void finish_gradients() override;
+  std::span<Shard> owned() override { return model_->shards; }
+  void parameters_changed() override { reshard(); }
+
+ private:
+  using Run = Model::Run;
+  void begin_step();
+  void attach_gradient_hooks();
+  void start(Run& run);
+  void finish(Run& run);
+  void release_after_forward(size_t index);
+  bool watch(const Tensors& outputs, size_t index);
+
+  void begin_backward();
+  void before_backward(size_t index);  // a gradient of the unit's output has come
+  void gradient_arrived(Gradients& gradients);
+  void complete(Gradients& gradients);
+  void end_backward();
+  bool may_free(const Group& group) const;
+
+  std::unique_ptr<Model> model_;
+  Options options_;
+  DeviceMesh mesh_;
+  Communicator& shard_;
+  Reducer reducer_;
+  Staging staging_;
+  bool gathers_again_ = false;  // some unit is freed between its forward and its backward
+  bool between_steps_ = true, last_backward_ = false, reduced_ = false;
+  bool in_backward_ = false;
+  size_t unprepared_ = 0;  // in a backward: units below this one were not reached yet
+};
+
+}  // namespace heddle::fsdp2

@@ -1,0 +1,34 @@
+// Running one unit in mixed precision.
+#include "stage.h"
+
+#include <utility>
+
+namespace heddle::fsdp2 {
+namespace {
+
+void cast(Tensors& tensors, at::ScalarType dtype) {
+  for (at::Tensor& tensor : tensors)
+    if (tensor.defined() && tensor.is_floating_point() && tensor.scalar_type() != dtype)
+      tensor = tensor.to(dtype);
+}
+
+}  // namespace
+
+Tensors run(Unit& unit, Tensors inputs, const Batch& batch, const Precision& precision) {
+  Tensors outputs;
+  if (precision.cast_inputs && precision.parameters) {
+    cast(inputs, *precision.parameters);
+    Batch mine = batch;
+    if (mine.extra.defined() && mine.extra.is_floating_point())
+      mine.extra = mine.extra.to(*precision.parameters);
+    outputs = unit.forward(std::move(inputs), mine);
+  } else {
+    outputs = unit.forward(std::move(inputs), batch);
+  }
+  // A single element is the loss, which stays as it is.
+  if (precision.outputs && !(outputs.size() == 1 && outputs[0].defined() && outputs[0].numel() == 1))
+    cast(outputs, *precision.outputs);
+  return outputs;
+}
+
+}  // namespace heddle::fsdp2

@@ -1,0 +1,34 @@
+// One rank's units under fully sharded data parallelism: gathers ahead, frees behind, reduces behind.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "model.h"
+
+namespace heddle::fsdp2 {
+
+// FSDP2's mixed precision: dtypes of whole parameters, of gradients in sums, and of what units return.
+struct Precision {
+  std::optional<at::ScalarType> parameters, reduce, outputs;
+  bool cast_inputs = false;
+};
+
+struct Options {
+  Precision precision;
+  std::optional<bool> reshard_after_forward;  // empty: every unit but the last
+  bool defer_reduction = true;                // reduce once a step, not once a microbatch
+};
+
+// One data-parallel rank, sharded over nobody: no gather, no hook, no copy where the dtypes agree.
+std::unique_ptr<ParallelStage> make_local_stage(std::unique_ptr<Model> model, const Options& options);
+
+// Several ranks.
+std::unique_ptr<ParallelStage> make_sharded_stage(std::unique_ptr<Model> model, const Options& options,
+                                                  const DeviceMesh& mesh, std::string_view axis);
+
+// Runs one unit with its inputs and outputs cast as the precision says.
+Tensors run(Unit& unit, Tensors inputs, const Batch& batch, const Precision& precision);
+
+}  // namespace heddle::fsdp2

@@ -1,0 +1,72 @@
+// The words of fsdp2, and the choice between its two stages.
+#include "strategy.h"
+
+#include <string>
+#include <utility>
+
+#include "stage.h"
+
+namespace heddle::fsdp2 {
+namespace {
+
+// Checked in this order (the mesh of AutoModel's FSDP2).
+std::string check_sizes(const Sizes& sizes) {
+  const auto number = [](int value) { return std::to_string(value); };
+  if (sizes.dp_replicate >= sizes.dp && sizes.dp_replicate != 1)
+    return "dp_replicate_size=" + number(sizes.dp_replicate) +
+           " must be less than dp_size=" + number(sizes.dp) + " since DDP usecase is not supported by FSDP2";
+  const int non_pp = sizes.dp * sizes.cp * sizes.tp;
+  if (non_pp % sizes.ep != 0)
+    return "non_pp_size=" + number(non_pp) + " must be a multiple of ep_size=" + number(sizes.ep);
+  return "";
+}
+
+std::optional<at::ScalarType> dtype_of(const DTypeWord& dtype) {
+  if (dtype.word.empty()) return std::nullopt;
+  if (dtype.word == "float32") return at::kFloat;
+  if (dtype.word == "bfloat16") return at::kBFloat16;
+  if (dtype.word == "float16") return at::kHalf;
+  if (dtype.word == "float64") return at::kDouble;
+  throw Error(ErrorCode::config, "distributed.mp_policy",
+              "'" + dtype.word + "' is no dtype that parameters and gradients can have",
+              "use float32, bfloat16, float16 or float64");
+}
+
+Options options_of(const Config& config) {
+  Options options;
+  options.reshard_after_forward = config.reshard_after_forward;
+  options.defer_reduction = config.defer_fsdp_grad_sync;
+  const MpPolicy policy = config.mp_policy.value_or(*Config{}.mp_policy);
+  options.precision.parameters = dtype_of(policy.param_dtype);
+  options.precision.reduce = dtype_of(policy.reduce_dtype);
+  options.precision.outputs = dtype_of(policy.output_dtype);
+  options.precision.cast_inputs = policy.cast_forward_inputs;
+  return options;
+}
+
+}  // namespace
+
+Needs Fsdp2::needs() const {
+  Needs needs;
+  needs.axes = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
+  needs.may_use = {"selective_activation_checkpointing"};
+  needs.sizes_rule = check_sizes;
+  return needs;
+}
+
+std::unique_ptr<ParallelStage> Fsdp2::parallelize(Units units, const DeviceMesh& mesh,
+                                                  std::span<const Placed> placed) {
+  const Options options = options_of(config_);
+  Place place;
+  place.axis = mesh.size("cp") > 1 ? "dp_shard_cp" : "dp_shard";
+  place.ranks = mesh.size(place.axis);
+  place.rank = mesh.rank(place.axis);
+  place.compute = options.precision.parameters;
+  place.reduce = options.precision.reduce;
+  auto kept = stays(units.size(), options.reshard_after_forward, mesh.size("pp"));
+  auto model = std::make_unique<Model>(std::move(units), placed, place, std::move(kept));
+  if (place.ranks == 1) return make_local_stage(std::move(model), options);
+  return make_sharded_stage(std::move(model), options, mesh, place.axis);
+}
+
+}  // namespace heddle::fsdp2

@@ -1,0 +1,106 @@
+// ddp trains to the numbers of `single`, in buckets, and refuses what it cannot do.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plugins/training_world.h"
+
+namespace heddle::testing {
+namespace {
+
+Training single() {
+  Training run;
+  run.model = odd_llama();
+  return run;
+}
+
+Training replicas(int ranks, const std::string& section = "{}") {
+  Training run = single();
+  run.strategy = "ddp";
+  run.section = section;
+  run.axes = {{"dp", ranks}};
+  return run;
+}
+
+int count(const std::vector<std::string>& events, const std::string& start) {
+  return static_cast<int>(std::count_if(events.begin(), events.end(),
+                                        [&](const std::string& e) { return e.rfind(start, 0) == 0; }));
+}
+
+TEST(Ddp, EqualsSingleOnOneTwoAndFourRanks) {
+  const Outcome want = train(single());
+  for (const int ranks : {1, 2, 4})
+    for (const char* section : {"{}", "gradient_as_bucket_view: true", "bucket_cap_mb: 0.001"}) {
+      SCOPED_TRACE(std::to_string(ranks) + " ranks, " + section);
+      expect_close(train(replicas(ranks, section)), want);
+    }
+}
+
+TEST(Ddp, EqualsSingleBitForBitOnOneRank) {
+  expect_bit_equal(train(replicas(1)), train(single()));
+}
+
+TEST(Ddp, AccumulatesThreeMicrobatchesAsOneBatch) {
+  const Outcome want = train(single());
+  for (const char* section : {"{}", "gradient_as_bucket_view: true"}) {
+    Training run = replicas(2, section);
+    run.microbatches = 3;
+    expect_close(train(run), want);
+  }
+}
+
+TEST(Ddp, SumsGradientsOnceAStep) {
+  std::vector<std::vector<std::string>> events;
+  Training run = replicas(2);
+  run.microbatches = 3;
+  run.steps = 1;
+  run.events = &events;
+  train(run);
+  int sums = 0;  // the rest are the token count and the loss
+  for (const std::string& event : events[0])
+    sums += event.size() > 16 && event.rfind("all_reduce dp 1", 0) != 0;
+  EXPECT_EQ(sums, 1);
+}
+
+TEST(Ddp, EqualsSingleWithTiedEmbeddingsAndFrozenParameters) {
+  Training run = single();
+  run.model.tie_word_embeddings = true;
+  run.frozen = {"model.norm.weight", "model.layers.1.mlp.up_proj.weight"};
+  Training split = replicas(2, "bucket_cap_mb: 0.002");
+  split.model = run.model;
+  split.frozen = run.frozen;
+  expect_close(train(split), train(run));
+}
+
+TEST(Ddp, GivesTheSameBitsTwice) {
+  expect_bit_equal(train(replicas(4)), train(replicas(4)));
+}
+
+TEST(Ddp, MakesManyBucketsInReverseOrderWhenTheyAreSmall) {
+  std::vector<std::vector<std::string>> events;
+  Training run = replicas(2, "bucket_cap_mb: 0");  // each parameter alone
+  run.steps = 1;
+  run.events = &events;
+  const Outcome out = train(run);
+  std::vector<std::string> sums;
+  for (const std::string& event : events[0])
+    if (event != "all_reduce dp 1") sums.push_back(event);
+  ASSERT_EQ(sums.size(), out.parameters.size());
+  EXPECT_EQ(sums.front(), "all_reduce dp " + std::to_string(53 * 14 + 1));  // lm_head and its flag
+  EXPECT_EQ(sums.back(), "all_reduce dp " + std::to_string(53 * 14 + 1));   // the embedding
+  EXPECT_EQ(count(events[0], "all_reduce"), count(events[1], "all_reduce"));
+}
+
+TEST(Ddp, RefusesEveryOtherAxisByItsName) {
+  const Needs needs = make_strategy("ddp", "{}")->needs();
+  EXPECT_EQ(needs.axes, std::vector<std::string>{"dp"});
+  std::vector<std::string> refusals;
+  for (const Refusal& refusal : needs.refuses) refusals.push_back(refusal.axis + ": " + refusal.text);
+  EXPECT_EQ(refusals, (std::vector<std::string>{"tp: ddp does not support tensor parallelism",
+                                                "pp: ddp does not support pipeline parallelism",
+                                                "cp: ddp does not support context parallelism",
+                                                "ep: ddp does not support expert parallelism"}));
+}
+
+}  // namespace
+}  // namespace heddle::testing

@@ -1,0 +1,175 @@
+// The data of the test world, its ranks, and the gathering of what they computed.
+#include "plugins/training_world.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "heddle/train/step.h"
+#include "plugins/recording.h"
+
+namespace heddle::testing {
+namespace {
+
+constexpr int64_t kSequences = 12, kLength = 7;
+
+// Tokens and labels of one step; some sequences have few labels, one has none.
+Batch data_of(int step, int64_t vocabulary) {
+  Batch batch;
+  batch.tokens = at::empty({kSequences, kLength}, at::kLong);
+  batch.labels = at::empty({kSequences, kLength}, at::kLong);
+  uint32_t state = 12345u + 977u * static_cast<uint32_t>(step);
+  const auto draw = [&] { return static_cast<int64_t>((state = state * 1664525u + 1013904223u) >> 16); };
+  for (int64_t row = 0; row < kSequences; ++row)
+    for (int64_t at = 0; at < kLength; ++at) {
+      const int64_t token = draw() % vocabulary;
+      batch.tokens[row][at] = token;
+      const bool ignored = row == 5 || at < row % 4;
+      const int64_t next = (token * 3 + 1) % vocabulary;  // can be learned
+      batch.labels[row][at] = ignored ? Batch::kIgnore : next;
+    }
+  return batch;
+}
+
+std::vector<Batch> deal(const Batch& all, int microbatches, int ranks, int rank) {
+  std::vector<Batch> mine;
+  const int64_t rows = kSequences / (microbatches * ranks);
+  for (int i = 0; i < microbatches; ++i) {
+    const int64_t first = (i * ranks + rank) * rows;
+    Batch batch;
+    batch.tokens = all.tokens.narrow(0, first, rows).contiguous();
+    batch.labels = all.labels.narrow(0, first, rows).contiguous();
+    mine.push_back(std::move(batch));
+  }
+  return mine;
+}
+
+void copy_box(const Shard& shard, at::Tensor whole) {
+  at::NoGradGuard no_gradients;
+  for (size_t dim = 0; dim < shard.shape.size(); ++dim)
+    whole = whole.narrow(static_cast<int64_t>(dim), shard.offset[dim],
+                         shard.tensor.size(static_cast<int64_t>(dim)));
+  whole.copy_(shard.tensor);
+}
+
+void freeze(Units& units, const std::vector<std::string>& names) {
+  for (auto& unit : units)
+    for (ParameterSlot& slot : unit->parameters())
+      if (std::find(names.begin(), names.end(), slot.name) != names.end())
+        slot.tensor->set_requires_grad(false);
+}
+
+std::mutex gathering;
+
+void run_rank(const Training& run, const DeviceMesh& mesh, Outcome& out) {
+  const auto meta = at::TensorOptions().dtype(at::kFloat).device(at::kMeta);
+  Units units = run.make_units ? run.make_units(mesh) : make_units(run.model, meta);
+  freeze(units, run.frozen);
+  Plan plan;
+  plan.strategy = run.make_strategy ? run.make_strategy() : make_strategy(run.strategy, run.section);
+  Stages stages = parallel::build(std::move(units), plan, mesh, {}, 7);
+  StepConfig config;
+  config.optimizer.lr = 1e-2;
+  config.optimizer.weight_decay = 0.1;
+  Step step(stages, mesh, config);
+  const bool writes = mesh.rank("world") == 0;
+  for (int at = 0; at < run.steps; ++at) {
+    auto mine = deal(data_of(at, run.model.vocab_size), run.microbatches, mesh.size("dp"), mesh.rank("dp"));
+    if (run.change_batch)
+      for (Batch& batch : mine) run.change_batch(batch, mesh.rank("dp"));
+    const StepReport report = step.run(mine, config.optimizer.lr, config.optimizer.weight_decay);
+    if (writes) out.losses.push_back(report.loss.item<double>());
+    if (writes) out.norms.push_back(report.grad_norm.item<double>());
+    if (at % 3 != 2) continue;
+    const StepReport validation = step.evaluate(mine);
+    if (writes) out.validation.push_back(validation.loss.item<double>());
+  }
+  const std::lock_guard lock(gathering);
+  for (const Shard& shard : stages.front()->owned()) {
+    at::Tensor& whole = out.parameters[shard.name];
+    if (!whole.defined()) whole = at::full(shard.shape, 1e30, shard.tensor.options().requires_grad(false));
+    copy_box(shard, whole);
+  }
+}
+
+double apart(double a, double b) {
+  return std::abs(a - b) / std::max(std::abs(b), 1e-30);
+}
+
+}  // namespace
+
+ModelConfig odd_llama() {
+  ModelConfig model;
+  model.vocab_size = 53;
+  model.hidden_size = 14;
+  model.intermediate_size = 23;
+  model.num_hidden_layers = 3;
+  model.num_attention_heads = 3;
+  model.num_key_value_heads = 1;
+  model.head_dim = 6;
+  model.qkv_bias = true;
+  return model;
+}
+
+std::unique_ptr<IStrategy> make_strategy(const std::string& name, const std::string& section) {
+  static std::mutex one_at_a_time;
+  const std::lock_guard lock(one_at_a_time);
+  static PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
+  const OfferedStrategy* offered = plugins.strategy(name);
+  if (offered == nullptr) throw plugins.missing("strategy", name);
+  return offered->make(config::read_text(section, "test.yaml"));
+}
+
+void on_ranks(const std::vector<Axis>& axes, const std::function<void(const DeviceMesh&)>& body) {
+  int size = 1;
+  for (const Axis& axis : axes) size *= axis.size;
+  const std::vector<Axis> given = axes.empty() ? std::vector<Axis>{{"dp", 1}} : axes;
+  ThreadWorld::run(size, [&](Rendezvous& meeting) { body(mesh::build(given, meeting, "test: world")); });
+}
+
+Outcome train(const Training& run) {
+  Outcome out;
+  std::vector<Axis> axes = run.axes.empty() ? std::vector<Axis>{{"dp", 1}} : run.axes;
+  int size = 1;
+  for (const Axis& axis : axes) size *= axis.size;
+  if (run.events != nullptr) run.events->assign(size, {});
+  ThreadWorld::run(size, [&](Rendezvous& meeting) {
+    RecordingRendezvous recording(meeting, run.events == nullptr ? nullptr : &(*run.events)[meeting.rank()]);
+    run_rank(run, mesh::build(axes, recording, "test: world"), out);
+  });
+  return out;
+}
+
+void expect_close(const Outcome& got, const Outcome& want) {
+  ASSERT_EQ(got.losses.size(), want.losses.size());
+  ASSERT_LT(want.losses.back(), want.losses.front());  // it learns, so the numbers mean something
+  for (size_t i = 0; i < want.losses.size(); ++i) {
+    EXPECT_LT(apart(got.losses[i], want.losses[i]), 2e-5) << "loss of step " << i;
+    EXPECT_LT(apart(got.norms[i], want.norms[i]), 2e-4) << "norm of step " << i;
+  }
+  ASSERT_EQ(got.validation.size(), want.validation.size());
+  for (size_t i = 0; i < want.validation.size(); ++i)
+    EXPECT_LT(apart(got.validation[i], want.validation[i]), 2e-5) << "validation " << i;
+  ASSERT_EQ(got.parameters.size(), want.parameters.size());
+  for (const auto& [name, tensor] : want.parameters)
+    EXPECT_TRUE(at::allclose(got.parameters.at(name), tensor, 1e-3, 2e-5)) << name;
+}
+
+void expect_bit_equal(const Outcome& got, const Outcome& want) {
+  EXPECT_EQ(got.losses, want.losses);
+  EXPECT_EQ(got.norms, want.norms);
+  EXPECT_EQ(got.validation, want.validation);
+  for (const auto& [name, tensor] : want.parameters)
+    EXPECT_TRUE(at::equal(got.parameters.at(name), tensor)) << name;
+}
+
+}  // namespace heddle::testing

@@ -1,0 +1,55 @@
+// Trains a small model under any strategy and topology, on ranks that are threads, and gives back all
+// numbers.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "heddle/engine/engine.h"
+#include "heddle/mesh/threads.h"
+#include "trainer/models/make_units.h"
+
+namespace heddle::testing {
+
+struct Training {
+  std::string strategy = "single";
+  std::string section = "{}";  // YAML of the strategy's fields
+  std::vector<Axis> axes;      // with their sizes; empty: one rank
+  ModelConfig model;
+  int microbatches = 1;
+  int steps = 12;
+  std::vector<std::string> frozen;                            // names of parameters
+  std::function<Units(const DeviceMesh&)> make_units;         // empty: the model above
+  std::function<std::unique_ptr<IStrategy>()> make_strategy;  // empty: the one of that name
+  std::function<void(Batch&, int data_rank)> change_batch;    // may be empty
+  std::vector<std::vector<std::string>>* events = nullptr;    // every collective of every rank, in order
+};
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  std::map<std::string, at::Tensor> parameters;  // whole
+  std::vector<double> validation;                // the loss after each third step, without gradients
+};
+
+// Llama with sizes that divide by nothing.
+ModelConfig odd_llama();
+
+// A world of as many threads as the axes say. Every topology sees the same twelve sequences a step.
+Outcome train(const Training& run);
+
+// Runs body on every rank of a world with these axes; for tests with a loop of their own.
+void on_ranks(const std::vector<Axis>& axes, const std::function<void(const DeviceMesh&)>& body);
+
+// Strategies from build/plugins, by name.
+std::unique_ptr<IStrategy> make_strategy(const std::string& name, const std::string& section);
+
+// Losses agree to 2e-5, norms to 2e-4, parameters closely.
+void expect_close(const Outcome& got, const Outcome& want);
+void expect_bit_equal(const Outcome& got, const Outcome& want);
+
+}  // namespace heddle::testing
