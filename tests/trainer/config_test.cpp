@@ -1,0 +1,143 @@
+// Model configurations: what Hugging Face's keys mean, and what is refused with its reason.
+#include <gtest/gtest.h>
+
+#include "core/checkpoint/folder.h"
+#include "trainer/models/model_config.h"
+
+namespace heddle {
+namespace {
+
+using testing::error_of;
+using testing::Folder;
+
+ModelConfig read(const std::string& json) {
+  const Folder folder;
+  return read_model_config(folder.write("config.json", json));
+}
+
+std::string refusal(const std::string& json) {
+  const Folder folder;
+  const auto file = folder.write("config.json", json);
+  return error_of(folder, [&] { read_model_config(file); });
+}
+
+std::string with(const std::string& keys) {
+  return R"({"model_type":"llama","hidden_size":64,"num_attention_heads":4,)" + keys + "}";
+}
+
+const std::string kAt = "error[input] FOLDER/config.json";
+
+TEST(ModelConfig, TakesTransformersDefaults) {
+  const ModelConfig llama = read(R"({"model_type":"llama"})");
+  EXPECT_EQ(llama.head_dim, 128);
+  EXPECT_EQ(llama.num_key_value_heads, 32);
+  EXPECT_EQ(llama.rope_theta, 10000.0);
+  EXPECT_FALSE(llama.qkv_bias || llama.mlp_bias || llama.qk_norm || llama.tie_word_embeddings);
+  EXPECT_EQ(read(R"({"model_type":"qwen3","hidden_size":64})").head_dim, 128);
+  EXPECT_EQ(read(R"({"model_type":"qwen2"})").vocab_size, 151936);
+  EXPECT_TRUE(read(R"({"model_type":"qwen2","attention_bias":false})").qkv_bias);
+  EXPECT_FALSE(read(R"({"model_type":"qwen2"})").output_bias);
+  EXPECT_TRUE(read(R"({"model_type":"qwen3"})").qk_norm);
+  EXPECT_TRUE(read(with(R"("attention_bias":true)")).output_bias);
+}
+
+TEST(ModelConfig, ReadsBothSpellingsOfTheRotaryEmbedding) {
+  const ModelConfig before = read(
+      with(R"("rope_theta":5e5,"max_position_embeddings":99,"rope_scaling":{"type":"linear","factor":4})"));
+  const ModelConfig now = read(with(
+      R"("max_position_embeddings":99,"rope_parameters":{"rope_type":"linear","rope_theta":500000.0,"factor":4.0})"));
+  EXPECT_EQ(before, now);
+  EXPECT_EQ(now.rope_scaling.kind, RotaryScaling::Kind::linear);
+  const ModelConfig llama3 = read(with(
+      R"("max_position_embeddings":99,"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4})"));
+  EXPECT_EQ(llama3.rope_scaling.original_positions, 99);
+}
+
+TEST(ModelConfig, CountsANegativePaddingFromTheEnd) {
+  EXPECT_EQ(read(with(R"("vocab_size":100,"pad_token_id":-1)")).pad_token_id, 99);
+  EXPECT_EQ(read(with(R"("vocab_size":100,"pad_token_id":null)")).pad_token_id, -1);
+}
+
+TEST(ModelConfig, PassesOverWhatChangesNoNumber) {
+  const ModelConfig plain = read(with(R"("vocab_size":9)"));
+  EXPECT_EQ(plain, read(with(R"("vocab_size":9,"architectures":["LlamaForCausalLM"],"use_cache":true,
+      "transformers_version":"4.40.0","sliding_window":4096,"use_sliding_window":false,"zzz_of_another_tool":1)")));
+}
+
+TEST(ModelConfig, IsWrittenSoThatItReadsBackEqual) {
+  for (
+      const std::string& json :
+      {with(R"("vocab_size":9,"attention_bias":true,"mlp_bias":true,"pad_token_id":3,"dtype":"bfloat16")"),
+       with(
+           R"("rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":64})"),
+       with(R"("rope_parameters":{"rope_type":"linear","factor":2.5,"rope_theta":7})"),
+       std::string(
+           R"({"model_type":"qwen2","hidden_size":36,"num_attention_heads":6,"num_key_value_heads":3,"tie_word_embeddings":true})"),
+       std::string(
+           R"({"model_type":"qwen3","hidden_size":40,"num_attention_heads":3,"num_key_value_heads":1,"head_dim":24})")})
+    EXPECT_EQ(read(json), read(to_config_json(read(json)))) << json;
+}
+
+TEST(ModelConfig, RefusesWhatTransformersWouldComputeOtherwise) {
+  EXPECT_EQ(refusal(with(R"("hidden_act":"gelu")")),
+            kAt + " hidden_act: the activation 'gelu' is not built; known: silu");
+  EXPECT_EQ(refusal(with(R"("attention_dropout":0.1)")),
+            kAt +
+                " attention_dropout: dropout of attention is not built, got 0.1\n  hint: set "
+                "attention_dropout: 0.0");
+  EXPECT_EQ(refusal(with(R"("rope_scaling":{"rope_type":"yarn","factor":4.0})")),
+            kAt + " rope_scaling: rope type 'yarn' is not built; known: default, linear, llama3");
+  EXPECT_EQ(refusal(with(R"("rope_scaling":{"rope_type":"linear"})")),
+            kAt + " rope_scaling: rope type linear needs factor");
+  EXPECT_EQ(refusal(with(R"("partial_rotary_factor":0.5)")),
+            kAt + " partial_rotary_factor: a rotary embedding of part of each head is not built, got 0.5");
+  EXPECT_EQ(refusal(with(R"("quantization_config":{"bits":4})")),
+            kAt +
+                " quantization_config: quantised weights are not built\n  hint: use the model's unquantised "
+                "weights");
+  EXPECT_EQ(
+      refusal(
+          R"({"model_type":"qwen2","use_sliding_window":true,"sliding_window":16,"max_window_layers":2})"),
+      kAt +
+          " sliding_window: attention with a sliding window of 16 is not built\n"
+          "  hint: set use_sliding_window: false if the sequences are shorter than the window");
+}
+
+TEST(ModelConfig, RefusesSizesThatCannotBe) {
+  EXPECT_EQ(refusal(with(R"("num_key_value_heads":3)")),
+            kAt + ": num_attention_heads 4 is not a multiple of num_key_value_heads 3");
+  EXPECT_EQ(refusal(R"({"model_type":"llama","hidden_size":40,"num_attention_heads":3})"),
+            kAt + ": hidden_size 40 is not a multiple of num_attention_heads 3\n  hint: give head_dim");
+  EXPECT_EQ(refusal(with(R"("head_dim":7)")),
+            kAt + " head_dim: the rotary embedding needs an even head_dim, got 7");
+  EXPECT_EQ(refusal(with(R"("num_hidden_layers":0)")),
+            kAt + " num_hidden_layers: expected a size of at least 1, got 0");
+  EXPECT_EQ(refusal(with(R"("vocab_size":"many")")), kAt + " vocab_size: expected an integer, got 'many'");
+  EXPECT_EQ(refusal(with(R"("vocab_size":10,"pad_token_id":10)")),
+            kAt + " pad_token_id: expected a token of the vocabulary of 10, got 10");
+}
+
+TEST(ModelConfig, NamesTheNearestKeyAndModel) {
+  EXPECT_EQ(refusal(with(R"("hiden_size":64)")),
+            kAt + " hiden_size: unknown key 'hiden_size'\n  hint: did you mean hidden_size?");
+  EXPECT_EQ(
+      refusal(R"({"model_type":"qwen4"})").substr(0, 90),
+      (kAt + " model_type: model_type 'qwen4' is not built; known: llama, qwen2, qwen3\n").substr(0, 90));
+  EXPECT_EQ(refusal("{}"), kAt + ": model_type is missing; known: llama, qwen2, qwen3");
+  EXPECT_NE(refusal("{").find(kAt + ": is not JSON: "), std::string::npos);
+  const Folder folder;
+  EXPECT_EQ(error_of(folder, [&] { read_model_config(folder / "config.json"); }),
+            "error[input] FOLDER/config.json: cannot be read\n"
+            "  hint: name a Hugging Face directory, which holds a config.json");
+}
+
+TEST(ModelConfig, OfAYamlNamesTheLineAndRefusesUnknownKeys) {
+  const Folder folder;
+  const Node yaml = config::read_text("model_type: llama\nzzz_of_another_tool: 1\n", "run.yaml");
+  EXPECT_EQ(error_of(folder, [&] { read_model_config(yaml); }),
+            "error[config] run.yaml:2 zzz_of_another_tool: unknown key 'zzz_of_another_tool'\n"
+            "  hint: the keys are those of a Hugging Face config.json");
+}
+
+}  // namespace
+}  // namespace heddle
