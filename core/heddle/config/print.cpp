@@ -56,7 +56,11 @@ std::string yaml_key(const std::string& key) {
 
 void yaml(const Node& node, int indent, std::string& out);
 
-void yaml_entry(const Node& value, int indent, std::string& out) {
+void yaml_entry(const std::string& key, const Node& value, int indent, std::string& out) {
+  if (value.kind() == Node::Kind::text && names_code(key)) {  // read back without rules
+    out += " " + text::quoted(value.as_text()) + "\n";
+    return;
+  }
   const bool block = (value.is_map() || value.is_list()) && value.size() > 0;
   out += block ? "\n" : " ";
   yaml(value, block ? indent + 2 : 0, out);
@@ -84,14 +88,14 @@ void yaml(const Node& node, int indent, std::string& out) {
       if (node.size() == 0) out += "[]\n";
       for (const Node& item : node.items()) {
         out += margin + "-";
-        yaml_entry(item, indent, out);
+        yaml_entry("", item, indent, out);
       }
       return;
     case Node::Kind::map:
       if (node.size() == 0) out += "{}\n";
       for (const auto& [key, value] : node.entries()) {
         out += margin + yaml_key(key) + ":";
-        yaml_entry(value, indent, out);
+        yaml_entry(key, value, indent, out);
       }
       return;
   }

@@ -17,7 +17,7 @@ constexpr size_t kDeepest = 100;
 
 class TreeBuilder : public YAML::EventHandler {
  public:
-  explicit TreeBuilder(const std::string& name) : name_(name) {}
+  TreeBuilder(const std::string& yaml, const std::string& name) : yaml_(yaml), name_(name) {}
 
   std::shared_ptr<Raw> root() const { return root_; }
 
@@ -25,6 +25,7 @@ class TreeBuilder : public YAML::EventHandler {
   void OnDocumentEnd() override {}
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    if (!open_.empty()) refuse_gap(open_.back(), mark, anchor);
     leaf(Raw::Kind::null, mark, "", anchor, "");
   }
 
@@ -40,14 +41,14 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-                       YAML::EmitterStyle::value) override {
-    open(Raw::Kind::list, mark, tag, anchor);
+                       YAML::EmitterStyle::value style) override {
+    open(Raw::Kind::list, mark, tag, anchor, style);
   }
   void OnSequenceEnd() override { close(); }
 
   void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
-                  YAML::EmitterStyle::value) override {
-    open(Raw::Kind::map, mark, tag, anchor);
+                  YAML::EmitterStyle::value style) override {
+    open(Raw::Kind::map, mark, tag, anchor, style);
   }
   void OnMapEnd() override { close(); }
 
@@ -71,12 +72,13 @@ class TreeBuilder : public YAML::EventHandler {
     add(std::move(raw));
   }
 
-  void open(Raw::Kind kind, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
+  void open(Raw::Kind kind, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+            YAML::EmitterStyle::value style) {
     if (open_.size() >= kDeepest)
       throw Error(ErrorCode::config, where(mark), "nested deeper than " + std::to_string(kDeepest));
     auto raw = make(kind, mark, tag, anchor);
     raw->complete = false;
-    open_.push_back({std::move(raw), nullptr});
+    open_.push_back({std::move(raw), nullptr, style == YAML::EmitterStyle::Flow});
   }
 
   void close() {
@@ -95,21 +97,33 @@ class TreeBuilder : public YAML::EventHandler {
     if (top.raw->kind == Raw::Kind::list)
       top.raw->items.push_back(std::move(value));
     else if (top.key == nullptr)
-      top.key = key(std::move(value));
+      top.key = std::move(value);
     else
       top.raw->entries.emplace_back(std::move(top.key), std::move(value)), top.key = nullptr;
   }
 
-  // A key without a word is the word null.
-  static std::shared_ptr<Raw> key(std::shared_ptr<Raw> value) {
-    if (value->kind == Raw::Kind::null) value->text = "null";
-    return value;
-  }
-
   struct Open {
     std::shared_ptr<Raw> raw, key;
+    bool flow;  // in brackets
   };
 
+  // yaml-cpp fills gaps with null where YAML has an error: `[1, , 2]`, `: 1`, a line without its colon.
+  void refuse_gap(const Open& top, const YAML::Mark& mark, YAML::anchor_t anchor) const {
+    const auto syntax = [&](const std::string& text) {
+      return Error(ErrorCode::config, where(mark), "YAML syntax: " + text);
+    };
+    if (top.raw->kind == Raw::Kind::map && top.key == nullptr)
+      throw syntax("a key is missing, or it is null");
+    const auto at = static_cast<size_t>(mark.pos);
+    const bool comma = at < yaml_.size() && yaml_[at] == ',';
+    if (top.raw->kind == Raw::Kind::list && top.flow && comma && anchor == YAML::NullAnchor)
+      throw syntax("a value is missing before ','");
+    const bool on_its_key =
+        top.key != nullptr && top.key->mark.line == mark.line + 1 && top.key->mark.column == mark.column + 1;
+    if (!top.flow && on_its_key) throw syntax("':' is missing after '" + top.key->text + "'");
+  }
+
+  const std::string& yaml_;
   const std::string& name_;
   std::map<YAML::anchor_t, std::shared_ptr<Raw>> anchors_;
   std::vector<Open> open_;
@@ -119,8 +133,9 @@ class TreeBuilder : public YAML::EventHandler {
 }  // namespace
 
 std::shared_ptr<const Raw> raw_tree(const std::string& yaml, const std::string& name) {
-  std::istringstream in(yaml);
-  TreeBuilder builder(name);
+  // The end mark makes yaml-cpp see a quote that is never closed.
+  std::istringstream in(yaml.ends_with('\n') ? yaml + "...\n" : yaml);
+  TreeBuilder builder(yaml, name);
   try {
     YAML::Parser parser(in);
     if (!parser.HandleNextDocument(builder)) return nullptr;

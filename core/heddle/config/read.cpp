@@ -61,26 +61,25 @@ class Resolver {
 
   Node scalar(const Raw& raw, const Mark& mark, const std::string& path) const {
     const std::string tag = tag_of(raw, path, {"str", "int", "float", "bool", "null"});
-    // The words of these keys name code, and stay as they stand.
-    const std::string key = path.substr(path.find_last_of('.') + 1);
-    const bool keep = key == "_target_" || key.ends_with("_fn");
-    if (tag == "?" || tag == "int" || tag == "float" || tag == "bool" || tag == "null") {
-      auto plain = yaml_meaning(raw.text, mark, path);
-      if (tag == "float" && plain && plain->kind() == Node::Kind::integer)
-        return Node::real(plain->as_real(), mark, path);
-      const bool fits =
-          tag == "?" || (plain && ((tag == "int" && plain->kind() == Node::Kind::integer) ||
-                                   (tag == "float" && plain->kind() == Node::Kind::real) ||
-                                   (tag == "bool" && plain->kind() == Node::Kind::boolean) || tag == "null"));
-      if (!fits) throw Error(ErrorCode::config, mark_text(mark, path), "'" + raw.text + "' is no !!" + tag);
-      if (tag == "null") return Node::null(mark, path);
-      if (plain) return *plain;
-    }
-    return keep ? Node::text(raw.text, mark, path) : string_meaning(raw.text, mark, path);
+    if (tag != "?" && tag != "!" && tag != "str") return tagged(raw, tag, mark, path);
+    if (tag == "?")
+      if (auto plain = yaml_meaning(raw.text, mark, path)) return *plain;
+    if (names_code(std::string_view(path).substr(path.find_last_of('.') + 1)))
+      return Node::text(raw.text, mark, path);
+    return string_meaning(raw.text, mark, path);
   }
 
-  static std::string mark_text(const Mark& mark, const std::string& path) {
-    return Node::null(mark, path).where();
+  // !!int, !!float, !!bool and !!null say what the text is.
+  Node tagged(const Raw& raw, const std::string& tag, const Mark& mark, const std::string& path) const {
+    if (tag == "null") return Node::null(mark, path);
+    auto value = yaml_meaning(raw.text, mark, path);
+    if (!value && tag == "float") value = python_literal(raw.text, mark, path);
+    const Node::Kind kind = value ? value->kind() : Node::Kind::text;
+    if (tag == "float" && kind == Node::Kind::integer) return Node::real(value->as_real(), mark, path);
+    if ((tag == "int" && kind == Node::Kind::integer) || (tag == "float" && kind == Node::Kind::real) ||
+        (tag == "bool" && kind == Node::Kind::boolean))
+      return *value;
+    throw Error(ErrorCode::config, where(raw.mark, path), "'" + raw.text + "' is no !!" + tag);
   }
 
   Node list(const Raw& raw, const Mark& mark, const std::string& path) {

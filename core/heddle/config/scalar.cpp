@@ -134,4 +134,8 @@ Node string_meaning(const std::string& text, const Mark& mark, const std::string
   return Node::text(value, mark, path);
 }
 
+bool names_code(std::string_view key) {
+  return key == "_target_" || key.ends_with("_fn");
+}
+
 }  // namespace heddle::config

@@ -27,4 +27,7 @@ std::string with_environment(const std::string& text, const std::string& where);
 // The node of a string: variables first, then "none", "true", a literal, else the word itself.
 Node string_meaning(const std::string& text, const Mark& mark, const std::string& path);
 
+// The words of the keys `_target_` and `..._fn` name code: no variable and no literal is looked for in them.
+bool names_code(std::string_view key);
+
 }  // namespace heddle::config

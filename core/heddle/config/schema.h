@@ -196,8 +196,9 @@ class ConfigSchema : public SchemaTable {
 
   template <class Bound>
   static std::string range_text(const Range<Bound>& range) {
-    return FieldType<Bound>::write(range.low).written() + " to " +
-           FieldType<Bound>::write(range.high).written();
+    const std::string low = FieldType<Bound>::write(range.low).written();
+    if (range.high == std::numeric_limits<Bound>::max()) return "at least " + low;
+    return low + " to " + FieldType<Bound>::write(range.high).written();
   }
 
   template <class T>

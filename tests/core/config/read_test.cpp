@@ -1,0 +1,157 @@
+// Reading YAML: structure, merges, and the traps that are closed.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "heddle/config/node.h"
+#include "tests/thrown.h"
+
+namespace heddle {
+namespace {
+
+using tests::thrown_by;
+
+std::string json(const std::string& yaml) {
+  return config::to_json(config::read_text(yaml, "f"));
+}
+std::string refusal(const std::string& yaml) {
+  return thrown_by([&] { config::read_text(yaml, "f"); });
+}
+
+TEST(Read, KeepsTheOrderOfTheFile) {
+  EXPECT_EQ(json("b: 1\na: [x, {c: 2}]\n"), R"({"b": 1, "a": ["x", {"c": 2}]})");
+}
+
+TEST(Read, AnEmptyFileIsNull) {
+  EXPECT_EQ(json(""), "null");
+  EXPECT_EQ(json("# only a comment\n"), "null");
+}
+
+TEST(Read, MergesMapsAndTheOwnKeyWins) {
+  EXPECT_EQ(json("a: &x {b: 1, c: 2}\nd: {<<: *x, c: 3, e: 4}\n"),
+            R"({"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 3, "e": 4}})");
+}
+
+TEST(Read, OfSeveralMergesTheFirstWins) {
+  EXPECT_EQ(json("a: &x {b: 1}\ny: &y {b: 2, e: 5}\nd: {<<: [*x, *y], f: 1}\n"),
+            R"({"a": {"b": 1}, "y": {"b": 2, "e": 5}, "d": {"b": 1, "e": 5, "f": 1}})");
+}
+
+TEST(Read, AMergeOfAMergeReachesThrough) {
+  EXPECT_EQ(json("a: &x {<<: {b: 1}, c: 2}\nd: {<<: *x}\n"),
+            R"({"a": {"b": 1, "c": 2}, "d": {"b": 1, "c": 2}})");
+}
+
+TEST(Read, AQuotedMergeKeyIsAnOrdinaryKey) {
+  EXPECT_EQ(json("\"<<\": {a: 1}\n"), R"({"<<": {"a": 1}})");
+}
+
+TEST(Read, RefusesAMergeOfSomethingElse) {
+  EXPECT_EQ(refusal("d: {<<: 1}\n"), "error[config] f:1 d: '<<' takes a map or a list of maps");
+  EXPECT_EQ(refusal("d: {<<: [1]}\n"), "error[config] f:1 d: '<<' takes a map or a list of maps");
+}
+
+TEST(Read, AnAliasStandsWhereItIsUsed) {
+  const Node root = config::read_text("a: &x {b: [1]}\nc:\n  d: *x\n", "f");
+  EXPECT_EQ(root.find("c")->find("d")->find("b")->where(), "f:1 c.d.b");
+  EXPECT_EQ(root.find("c")->find("d")->where(), "f:3 c.d");
+}
+
+TEST(Read, RefusesADuplicateKeyWithBothLines) {
+  EXPECT_EQ(
+      refusal("distributed:\n  tp_size: 1\n  pp_size: 1\n  tp_size: 2\n"),
+      "error[config] f:4 distributed.tp_size: the key 'tp_size' stands twice; it stands first in line 2\n"
+      "  hint: keep one of them");
+  EXPECT_NE(refusal("{a: 1, \"a\": 2}"), "");
+  EXPECT_NE(refusal("{a: {<<: {b: 1}, <<: {c: 2}}}"), "");
+}
+
+TEST(Read, TheSameKeyInTwoMapsIsFine) {
+  EXPECT_EQ(json("{a: {k: 1}, b: {k: 2}}"), R"({"a": {"k": 1}, "b": {"k": 2}})");
+}
+
+TEST(Read, RefusesAliasesThatGrow) {
+  std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < 10; ++i) {
+    const std::string before = "*a" + std::to_string(i - 1);
+    bomb += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + before;
+    for (int k = 1; k < 10; ++k) bomb += ", " + before;
+    bomb += "]\n";
+  }
+  EXPECT_NE(refusal(bomb).find("more than 200000 values once the aliases are written out"),
+            std::string::npos);
+}
+
+TEST(Read, RefusesMergesThatGrow) {
+  std::string bomb = "a0: &a0 {k: 1}\n";
+  for (int i = 1; i < 40; ++i) {
+    const std::string before = "*a" + std::to_string(i - 1);
+    bomb +=
+        "a" + std::to_string(i) + ": &a" + std::to_string(i) + " {<<: [" + before + ", " + before + "]}\n";
+  }
+  EXPECT_NE(refusal(bomb), "");
+}
+
+TEST(Read, RefusesAnAliasInsideItself) {
+  EXPECT_EQ(refusal("a: &a [1, *a]\n"), "error[config] f:1: an alias inside what it stands for");
+  EXPECT_EQ(refusal("a: &a\n  b: *a\n"), "error[config] f:2: an alias inside what it stands for");
+}
+
+TEST(Read, RefusesWhatIsNestedTooDeep) {
+  const std::string deep = std::string(200, '[') + std::string(200, ']');
+  EXPECT_EQ(refusal(deep), "error[config] f:1: nested deeper than 100");
+  const std::string fits = std::string(100, '[') + std::string(100, ']');
+  EXPECT_EQ(refusal(fits), "");
+  EXPECT_NE(refusal(std::string(100000, '[')), "");
+}
+
+TEST(Read, RefusesAFileThatIsTooLarge) {
+  EXPECT_EQ(refusal("a: " + std::string(4 << 20, 'x')),
+            "error[config] f: the file has 4194307 bytes; at most 4194304 are read");
+}
+
+TEST(Read, RefusesASecondDocument) {
+  EXPECT_EQ(refusal("a: 1\n---\nb: 2\n"),
+            "error[config] f: the file holds more than one YAML document\n  hint: keep one document");
+}
+
+TEST(Read, RefusesAKeyThatIsNoWord) {
+  EXPECT_EQ(refusal("? [1, 2]\n: 1\n"), "error[config] f:1: a key must be a word");
+}
+
+TEST(Read, SyntaxErrorsNameLineAndColumn) {
+  EXPECT_EQ(refusal("a: 1\nb: [1, 2\n").substr(0, 30), "error[config] f:3:1: YAML synt");
+  EXPECT_EQ(refusal("a: *nobody\n").substr(0, 33), "error[config] f:1:4: YAML syntax:");
+  for (const char* broken : {"a: 1\n b: 2\n", "{a: 1", "a: b: c\n", "a: \"x\n", "a: \"\\q\"\n", "a: ]\n",
+                             "a: @x\n", "a:\n\tb: 1\n"})
+    EXPECT_NE(refusal(broken), "") << broken;
+}
+
+TEST(Read, RefusesGapsThatTheParserWouldFillWithNull) {
+  EXPECT_EQ(refusal("a: 1\ntp_size 2\n"), "error[config] f:2: YAML syntax: ':' is missing after 'tp_size 2'");
+  EXPECT_EQ(refusal("a: [1, , 2]\n"), "error[config] f:1: YAML syntax: a value is missing before ','");
+  EXPECT_EQ(refusal("a: 1\n: 2\n"), "error[config] f:2: YAML syntax: a key is missing, or it is null");
+  EXPECT_NE(refusal("a: [,]\n"), "");
+  EXPECT_NE(refusal("{a: 1, : 2}\n"), "");
+  EXPECT_NE(refusal("~: 1\n"), "");
+  EXPECT_EQ(json("{a, b: , c: [~, null, &x , 1,]}"), R"({"a": null, "b": null, "c": [null, null, null, 1]})");
+  EXPECT_EQ(json("? a\nb:\nc: [\n1\n,2]\n"), R"({"a": null, "b": null, "c": [1, 2]})");
+}
+
+TEST(Read, AFileThatIsNotThereIsAnError) {
+  EXPECT_EQ(thrown_by([] { config::read("/nowhere/run.yaml"); }),
+            "error[config] /nowhere/run.yaml: no such file, or it cannot be read\n  hint: check the path");
+  EXPECT_EQ(thrown_by([] { config::read("/"); }),
+            "error[config] /: this is a directory; a YAML file was expected");
+}
+
+TEST(Read, AFileGivesItsPathToMessages) {
+  const auto path = std::filesystem::path(testing::TempDir()) / "heddle_read_test.yaml";
+  std::ofstream(path) << "seed: x\n";
+  EXPECT_EQ(config::read(path.string()).find("seed")->where(), path.string() + ":1 seed");
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace heddle
