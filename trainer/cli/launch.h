@@ -12,7 +12,7 @@ using Body = std::function<int(const RankPlace&)>;  // returns an exit status; m
 
 // How long the other ranks have to end by themselves once one has failed, and after a signal.
 struct Patience {
-  std::chrono::milliseconds after_failure{9000};
+  std::chrono::milliseconds after_failure{4000};
   std::chrono::milliseconds after_signal{5000};
 };
 

@@ -9,6 +9,7 @@ AloneCommunicator::~AloneCommunicator() = default;
 AloneRendezvous::~AloneRendezvous() = default;
 
 std::unique_ptr<Work> AloneCommunicator::post(mesh::Call call) {
+  mesh::check_cpu(call, name());
   mesh::carry_out(std::array{std::move(call)});
   return std::make_unique<mesh::DoneWork>();
 }

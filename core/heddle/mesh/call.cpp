@@ -175,6 +175,15 @@ void carry_out(std::span<const Call> calls) {
 CheckedCommunicator::~CheckedCommunicator() = default;
 DoneWork::~DoneWork() = default;
 
+void check_cpu(const Call& call, const std::string& axis) {
+  for (const at::Tensor& tensor : {call.out, call.in}) {
+    if (tensor.defined() && !tensor.is_cpu()) {
+      refuse(call, axis,
+             "a tensor is on " + tensor.device().str() + "; this communicator moves the CPU's memory");
+    }
+  }
+}
+
 std::unique_ptr<Work> CheckedCommunicator::checked(Call call) {
   check(call, rank_, size_, name_);
   return post(std::move(call));

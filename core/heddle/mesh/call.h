@@ -37,6 +37,9 @@ struct Call {
 // Throws Error{internal} when the tensors do not fit: contiguity, dtype, element and row counts, peer.
 HEDDLE_API void check(const Call& call, int rank, int size, const std::string& axis);
 
+// Throws Error{internal} for a tensor outside the CPU's memory.
+HEDDLE_API void check_cpu(const Call& call, const std::string& axis);
+
 // Does a collective whose ranks all live in this address space: one call per rank, in rank order. No
 // autograd, no version counters: bytes only.
 HEDDLE_API void carry_out(std::span<const Call> calls);

@@ -10,7 +10,7 @@ namespace {
 
 std::string seconds(std::chrono::milliseconds time) {
   std::string text = std::to_string(time.count() / 1000);
-  if (time.count() % 1000 != 0) text += "." + std::to_string(time.count() % 1000 / 100);
+  if (time.count() % 1000 >= 100) text += "." + std::to_string(time.count() % 1000 / 100);
   return text + " s";
 }
 

@@ -28,6 +28,12 @@ class HEDDLE_API Rendezvous {
   // Collectives among `ranks` (global, ascending; this rank is one of them). Called by exactly those ranks,
   // in one order. `name` says which axis it is, in messages.
   virtual std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) = 0;
+
+  // The end of a healthy run, called by every rank: from here on its silence is no death. Rank 0 waits for
+  // the others, as it serves the place where they meet.
+  virtual void leave() {}
+  // This rank failed: the others get Error{rank_lost} with `why` at once instead of after its silence.
+  virtual void abandon(const std::string& why) {}
 };
 
 }  // namespace heddle

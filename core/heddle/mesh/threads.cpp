@@ -54,6 +54,7 @@ class ThreadCommunicator : public CheckedCommunicator {
 
  protected:
   std::unique_ptr<Work> post(Call call) override {
+    check_cpu(call, name());
     std::string waited = std::string(name_of(call.operation)) + " on " + name();
     const bool direct = call.operation == Operation::send || call.operation == Operation::receive;
     std::unique_lock lock(hall_->mutex);

@@ -1,0 +1,180 @@
+// The rendezvous of processes: the store, the exchange of texts, and groups over Gloo.
+#include "heddle/mesh/gloo.h"
+
+#include <algorithm>
+#include <map>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "heddle/mesh/alone.h"
+#include "heddle/mesh/faults.h"
+#include "heddle/mesh/gloo_wire.h"
+#include "heddle/mesh/watch.h"
+#include "heddle/mesh/wire_communicator.h"
+
+namespace heddle::mesh {
+namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kMostPause{20};
+constexpr std::chrono::seconds kMargin{10};  // Gloo's own timeout comes after ours, which knows more
+
+StorePtr open_store(const RankPlace& place, std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(place.port);
+  options.isServer = place.rank == 0 && !place.store_served;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  if (options.isServer && place.listen_fd >= 0) options.masterListenFd = place.listen_fd;
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(place.host, options);
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    if (text.find("libuv") == std::string::npos) {
+      throw Error(ErrorCode::mesh, "mesh",
+                  "the ranks cannot meet at " + place.host + ":" + std::to_string(place.port) + ": " +
+                      text.substr(0, text.find('\n')),
+                  "see that rank 0 runs, and that MASTER_ADDR and MASTER_PORT name its host and a free port");
+    }
+  }
+  options.useLibUV = false;  // a LibTorch built without libuv
+  return c10::make_intrusive<c10d::TCPStore>(place.host, options);
+}
+
+StorePtr scoped(const RankPlace& place, const StorePtr& store) {
+  return c10::make_intrusive<c10d::PrefixStore>("heddle" + place.session, store);
+}
+
+std::vector<uint8_t> bytes(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+// Texts as one: each with its length before it.
+std::string pack(const std::vector<std::vector<uint8_t>>& texts) {
+  std::string all;
+  for (const auto& text : texts)
+    all += std::to_string(text.size()) + ":" + std::string(text.begin(), text.end());
+  return all;
+}
+
+std::vector<std::string> unpack(const std::vector<uint8_t>& packed) {
+  const std::string all(packed.begin(), packed.end());
+  std::vector<std::string> texts;
+  for (size_t at = 0; at < all.size();) {
+    const size_t colon = all.find(':', at);
+    const size_t length = std::stoul(all.substr(at, colon - at));
+    texts.push_back(all.substr(colon + 1, length));
+    at = colon + 1 + length;
+  }
+  return texts;
+}
+
+class GlooRendezvous : public Rendezvous {
+ public:
+  GlooRendezvous(const RankPlace& place, GlooOptions options)
+      : place_(place),
+        options_(std::move(options)),
+        root_(open_store(place_, options_.timeout)),
+        store_(scoped(place_, root_)),
+        watch_(scoped(place_, root_->clone()),
+               {place.rank, place.world_size, !place.store_served, one_machine(), options_.on_lost}) {
+    exchange("join", "");
+  }
+
+  int rank() const override { return place_.rank; }
+  int world_size() const override { return place_.world_size; }
+  int local_rank() const override { return place_.local_rank; }
+  int local_world_size() const override { return place_.local_world_size; }
+  const Log& log() const override { return options_.log; }
+
+  // Rank 0 collects the texts and publishes them as one, so the store answers a few calls per rank.
+  std::vector<std::string> exchange(const std::string& key, const std::string& text) override {
+    const std::string once = "text/" + key + "/" + std::to_string(exchanged_[key]++) + "/";
+    const std::string waited = "the exchange of " + key;
+    try {
+      store_->set(once + std::to_string(rank()), bytes(text));
+      if (rank() == 0) {
+        std::vector<std::string> keys;
+        for (int r = 0; r < world_size(); ++r) keys.push_back(once + std::to_string(r));
+        wait_for([&] { return store_->check(keys); }, waited, keys);
+        store_->set(once + "all", bytes(pack(store_->multiGet(keys))));
+      }
+      wait_for([&] { return store_->check({once + "all"}); }, waited, {});
+      const auto texts = unpack(store_->get(once + "all"));
+      // Rank 0 may end over what it has read, and the store with it: the others read first.
+      store_->add(once + "read", 1);
+      const auto have_read = [&] { return store_->add(once + "read", 0) >= world_size(); };
+      if (rank() == 0) wait_for(have_read, waited, {});
+      return texts;
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      throw watch_.verdict(waited, {}, {}, false, error.what());
+    }
+  }
+
+  std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override {
+    if (ranks.size() == 1) return std::make_unique<AloneCommunicator>(name);
+    if (!device_) device_ = open_gloo_device(one_machine());
+    std::vector<int> members(ranks.begin(), ranks.end());
+    const int place = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
+    const std::string key = "group/" + list_ranks(members) + "/" + std::to_string(made_[members]++);
+    // The thread of the group connects, on a connection of its own: the store's calls block.
+    auto connect = [=, root = root_, device = device_, timeout = options_.timeout + kMargin, at = place_] {
+      return connect_gloo(scoped(at, root->clone()), *device, {key, members, place, timeout});
+    };
+    auto communicator = std::make_unique<WireCommunicator>(name, place, members, options_.timeout, watch_);
+    communicator->start(connect);
+    return communicator;
+  }
+
+  void abandon(const std::string& why) override { watch_.abandon(why); }
+  void leave() override { watch_.leave(options_.timeout); }
+
+ private:
+  bool one_machine() const { return place_.local_world_size == place_.world_size; }
+
+  // by_rank: the keys whose absence names a rank, or none.
+  void wait_for(const std::function<bool()>& ready, const std::string& waited,
+                const std::vector<std::string>& by_rank) {
+    const auto start = Clock::now();
+    auto pause = std::chrono::milliseconds(1);
+    watch_.set_waiting(true);
+    while (!ready()) {
+      const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
+      if (watch_.lost()) throw watch_.verdict(waited, {}, elapsed, false, "");
+      if (elapsed >= options_.timeout) throw timed_out(waited, elapsed, absent(by_rank));
+      std::this_thread::sleep_for(pause);
+      pause = std::min(pause * 2, kMostPause);
+    }
+    watch_.set_waiting(false);
+  }
+
+  std::vector<int> absent(const std::vector<std::string>& by_rank) {
+    std::vector<int> ranks;
+    for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+      if (!store_->check({by_rank[rank]})) ranks.push_back(static_cast<int>(rank));
+    }
+    return ranks;
+  }
+
+  const RankPlace place_;
+  const GlooOptions options_;
+  const StorePtr root_, store_;
+  Watch watch_;
+  std::shared_ptr<GlooDevice> device_;
+  std::map<std::string, int> exchanged_;
+  std::map<std::vector<int>, int> made_;
+};
+
+}  // namespace
+
+std::unique_ptr<Rendezvous> join(const RankPlace& place, GlooOptions options) {
+  if (place.world_size == 1) return std::make_unique<AloneRendezvous>(std::move(options.log));
+  return std::make_unique<GlooRendezvous>(place, std::move(options));
+}
+
+}  // namespace heddle::mesh

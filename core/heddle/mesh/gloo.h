@@ -1,0 +1,35 @@
+// Ranks as processes: they meet in a TCPStore, move bytes with Gloo, and watch one another.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "heddle/base/error.h"
+#include "heddle/base/export.h"
+#include "heddle/base/log.h"
+#include "heddle/base/rank_place.h"
+#include "heddle/mesh/rendezvous.h"
+
+namespace heddle {
+
+struct GlooOptions {
+  // How long a rank waits for the others in one collective, and for all to meet (dist_env.timeout_minutes).
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  Log log = {};
+  // Called once, from another thread, when a rank was lost and this rank has not noticed within 2 s because
+  // it computes: a program ends itself here. Not called when a collective has thrown the error. May be empty.
+  std::function<void(const Error&)> on_lost = {};
+};
+
+namespace mesh {
+
+// Meets the other ranks of the run; a world of one rank meets nobody and needs no network. When a rank dies,
+// all that waits here or in a communicator throws Error{rank_lost} naming it within 10 s. Call leave() at the
+// end of a healthy run and abandon() when this rank fails. To be destroyed after its communicators; nothing
+// is sent then. Throws Error{timeout} naming the ranks that did not come, Error{mesh} when the store cannot
+// be reached.
+HEDDLE_API std::unique_ptr<Rendezvous> join(const RankPlace& place, GlooOptions options = {});
+
+}  // namespace mesh
+}  // namespace heddle

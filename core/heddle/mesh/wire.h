@@ -1,0 +1,28 @@
+// Bytes from rank to rank within one group: what a transport gives, and what the collectives are made of.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "heddle/base/export.h"
+
+namespace heddle::mesh {
+
+// One message under way; its memory stays untouched until wait() returns. Dropping it gives it up.
+class HEDDLE_API Transfer {
+ public:
+  virtual ~Transfer();
+  virtual void wait() = 0;  // throws std::exception when the connection broke or abort() was called
+};
+
+// Messages between two ranks with one tag arrive in the order of their sending. Posting never blocks. Safe to
+// call from several threads.
+class HEDDLE_API Wire {
+ public:
+  virtual ~Wire();
+  virtual std::unique_ptr<Transfer> send(const void* data, size_t count, int peer, int tag) = 0;
+  virtual std::unique_ptr<Transfer> receive(void* data, size_t count, int peer, int tag) = 0;
+  virtual void abort() = 0;  // ends the waits that block now; may be called again and again
+};
+
+}  // namespace heddle::mesh

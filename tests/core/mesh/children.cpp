@@ -1,0 +1,122 @@
+// Starting this program again, and the ranks in it.
+#include "core/mesh/children.h"
+
+#include <ATen/Parallel.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "heddle/base/error.h"
+#include "heddle/mesh/gloo.h"
+#include "trainer/cli/launch.h"
+
+namespace heddle::testing {
+namespace {
+
+std::map<std::string, RankBody>& bodies() {
+  static std::map<std::string, RankBody> known;
+  return known;
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+int be_rank(const RankPlace& place, const RankBody& body) {
+  at::set_num_threads(1);
+  if (variable("HEDDLE_TEST_MODE") == "plain") {
+    struct Nowhere;  // the body of a plain run takes no part in a rendezvous
+    say(place.rank, body(*static_cast<Rendezvous*>(nullptr)));
+    return 0;
+  }
+  GlooOptions options;
+  options.timeout = std::chrono::milliseconds(std::stoi(variable("HEDDLE_TEST_TIMEOUT")));
+  options.on_lost = [&](const Error& error) {
+    say(place.rank, error.what());
+    launch::end(error);
+  };
+  try {
+    const auto meeting = mesh::join(place, options);
+    const std::string text = body(*meeting);
+    meeting->leave();
+    say(place.rank, text);
+  } catch (const std::exception& error) {
+    say(place.rank, error.what());
+    throw;
+  }
+  return 0;
+}
+
+pid_t start(const std::string& body, int ranks, const RunOptions& options, const std::string& folder) {
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  ::setpgid(0, 0);
+  const int err = ::open((folder + "/err").c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
+  ::dup2(err, STDERR_FILENO);
+  ::setenv("HEDDLE_TEST_CHILD", body.c_str(), 1);
+  ::setenv("HEDDLE_TEST_RANKS", std::to_string(ranks).c_str(), 1);
+  ::setenv("HEDDLE_TEST_TIMEOUT", std::to_string(options.timeout.count()).c_str(), 1);
+  ::setenv("HEDDLE_TEST_MODE", options.mode.c_str(), 1);
+  ::setenv("HEDDLE_TEST_FOLDER", folder.c_str(), 1);
+  ::execl("/proc/self/exe", "heddle_test_child", nullptr);
+  ::_exit(127);
+}
+
+}  // namespace
+
+// Called by the tests' main() instead of the tests.
+int be_child(const std::string& name) {
+  const RankBody& body = bodies().at(name);
+  return launch::run(std::stoi(variable("HEDDLE_TEST_RANKS")),
+                     [&](const RankPlace& place) { return be_rank(place, body); });
+}
+
+Known::Known(const std::string& name, RankBody body) {
+  bodies()[name] = std::move(body);
+}
+
+void say(int rank, const std::string& text) {
+  const std::string path = variable("HEDDLE_TEST_FOLDER") + "/said" + std::to_string(rank);
+  {
+    std::ofstream file(path + ".new", std::ios::binary);
+    file << text;
+  }
+  std::filesystem::rename(path + ".new", path);
+}
+
+RunOutcome run_ranks(const std::string& body, int ranks, RunOptions options) {
+  std::string folder = (std::filesystem::temp_directory_path() / "heddle_ranks.XXXXXX").string();
+  if (::mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no folder for the ranks");
+  const auto begin = std::chrono::steady_clock::now();
+  const pid_t pid = start(body, ranks, options, folder);
+  const auto path = [&](int rank) { return folder + "/said" + std::to_string(rank); };
+  while (options.signal != 0 && read(path(ranks - 1)) != "ready") std::this_thread::yield();
+  if (options.signal != 0) ::kill(pid, options.signal);
+  int state = 0;
+  ::waitpid(pid, &state, 0);
+  RunOutcome outcome;
+  outcome.time = std::chrono::steady_clock::now() - begin;
+  outcome.status = WIFEXITED(state) ? WEXITSTATUS(state) : -WTERMSIG(state);
+  outcome.left_behind = ::kill(-pid, 0) == 0;
+  for (int rank = 0; rank < ranks; ++rank) outcome.said[rank] = read(path(rank));
+  outcome.err = read(folder + "/err");
+  std::filesystem::remove_all(folder);
+  return outcome;
+}
+
+}  // namespace heddle::testing

@@ -1,0 +1,42 @@
+// Ranks as real processes in tests: this test program is started again, clean of threads, and forks the
+// ranks.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "heddle/mesh/rendezvous.h"
+
+namespace heddle::testing {
+
+// What one rank does between joining and leaving; returns what it says to the test.
+using RankBody = std::function<std::string(Rendezvous&)>;
+
+// A body must be known by name before main(): `const Known kBody("name", [](Rendezvous& meeting) {...});`
+struct Known {
+  Known(const std::string& name, RankBody body);
+};
+
+struct RunOutcome {
+  int status = -1;  // of the launcher
+  std::map<int, std::string>
+      said;         // by rank: what its body returned, or "error[...] ..." with which it ended
+  std::string err;  // standard error of all
+  std::chrono::duration<double> time{};
+  bool left_behind = false;  // some process of the run is still there
+};
+
+struct RunOptions {
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);  // of a collective
+  int signal = 0;             // sent to the launcher once a rank said "ready"
+  std::string mode = "gloo";  // or "plain": bodies get no rendezvous
+};
+
+RunOutcome run_ranks(const std::string& body, int ranks, RunOptions options = {});
+
+// Writes what this rank says before its body ends.
+void say(int rank, const std::string& text);
+
+}  // namespace heddle::testing

@@ -1,0 +1,158 @@
+// Ranks as processes over Gloo: the same bits as threads, clean ends, and late ranks.
+#include "heddle/mesh/gloo.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+#include "core/mesh/children.h"
+#include "core/mesh/exercise.h"
+#include "heddle/base/error.h"
+#include "heddle/mesh/device_mesh.h"
+#include "heddle/mesh/threads.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Known;
+using testing::run_ranks;
+
+std::vector<int> all(const Rendezvous& meeting) {
+  std::vector<int> ranks(meeting.world_size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+std::string exercised(Rendezvous& meeting) {
+  auto group = meeting.group("world", all(meeting));
+  return testing::bytes(testing::exercise(*group));
+}
+
+const Known kExercise("exercise", exercised);
+
+class Gloo : public ::testing::TestWithParam<int> {};
+
+TEST_P(Gloo, GivesTheSameBitsAsThreads) {
+  std::vector<std::string> wanted(GetParam());
+  ThreadWorld::run(GetParam(), [&](Rendezvous& meeting) { wanted[meeting.rank()] = exercised(meeting); });
+  const auto run = run_ranks("exercise", GetParam());
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+  EXPECT_FALSE(run.left_behind);
+  for (int rank = 0; rank < GetParam(); ++rank)
+    EXPECT_TRUE(run.said.at(rank) == wanted[rank]) << "rank " << rank;
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Gloo, ::testing::Values(1, 2, 3, 4, 5));
+
+const Known kMesh("mesh", [](Rendezvous& meeting) {
+  const Axis axes[] = {{"dp_shard", 2}, {"tp", 2}};
+  const auto mesh = mesh::build(axes, meeting, "setup: 1");
+  auto value = at::ones({1}, at::kLong).mul_(int64_t{1} << meeting.rank());
+  mesh.group("dp_shard").all_reduce(value)->wait();
+  mesh.group("tp").all_reduce(value)->wait();
+  mesh.group("dp").all_reduce(value)->wait();
+  return std::to_string(value.item<int64_t>());
+});
+
+TEST(GlooMesh, GroupsOfSeveralAxesWorkSideBySide) {
+  const auto run = run_ranks("mesh", 4);
+  EXPECT_EQ(run.status, 0) << run.err;
+  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(run.said.at(rank), "30");
+}
+
+const Known kFingerprint("fingerprint", [](Rendezvous& meeting) {
+  const Axis axes[] = {{"dp", 3}};
+  mesh::build(axes, meeting, "setup: " + std::string(meeting.rank() == 2 ? "22" : "11"));
+  return std::string("built");
+});
+
+TEST(GlooMesh, ARankWithAnotherSetupIsNamedOnEveryRankAndTheStatusIsTwo) {
+  const auto run = run_ranks("fingerprint", 3);
+  EXPECT_EQ(run.status, 2);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(run.said.at(rank),
+                HasSubstr("error[mesh] mesh: the ranks were not started alike: setup is 11 on "
+                          "ranks 0, 1, 22 on rank 2"));
+  }
+}
+
+const Known kEarly("early", [](Rendezvous& meeting) {
+  auto pair = meeting.group("world", all(meeting));
+  auto value = at::ones({3});
+  pair->all_reduce(value)->wait();
+  // The ranks end one after the other, rank 0 first; nobody is mistaken for dead.
+  std::this_thread::sleep_for(std::chrono::milliseconds(700 * meeting.rank()));
+  return std::string("done");
+});
+
+TEST(GlooMesh, RanksThatLeaveAtDifferentTimesAreNotTakenForDead) {
+  const auto run = run_ranks("early", 3);
+  EXPECT_EQ(run.status, 0) << run.err;
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(run.said.at(rank), "done");
+}
+
+const Known kLate("late", [](Rendezvous& meeting) {
+  auto group = meeting.group("dp_shard", all(meeting));
+  if (meeting.rank() == 1) {
+    for (;;) ::pause();
+  }
+  auto value = at::ones({3});
+  group->all_reduce(value)->wait();
+  return std::string("done");
+});
+
+TEST(GlooMesh, ACollectiveThatTakesTooLongNamesTheLateRankAndEndsEveryRank) {
+  const auto run = run_ranks("late", 3, {.timeout = std::chrono::seconds(1)});
+  EXPECT_EQ(run.status, 1);
+  EXPECT_FALSE(run.left_behind);
+  std::string together;
+  for (const int rank : {0, 2}) {
+    EXPECT_THAT(run.said.at(rank), HasSubstr("all_reduce on dp_shard"));
+    EXPECT_THAT(run.said.at(rank), HasSubstr("rank 1"));
+    together += run.said.at(rank);
+  }
+  EXPECT_THAT(
+      together,
+      HasSubstr("error[timeout] mesh: all_reduce on dp_shard did not end in 1 s; rank 1 did not come"));
+  EXPECT_THAT(run.said.at(1),
+              HasSubstr("rank 1 lives, but others waited in vain for it in all_reduce on dp_shard"));
+}
+
+const Known kNoCall("crossed", [](Rendezvous& meeting) {
+  auto group = meeting.group("pp", all(meeting));
+  group->receive(at::empty({1}), 1 - meeting.rank(), 0)->wait();  // both receive, nobody sends
+  return std::string("done");
+});
+
+TEST(GlooMesh, WhenEveryRankWaitsTheTimeoutBlamesNobody) {
+  const auto run = run_ranks("crossed", 2, {.timeout = std::chrono::seconds(1)});
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.said.at(0) + run.said.at(1),
+              HasSubstr("error[timeout] mesh: receive on pp did not end in 1"));
+  EXPECT_THAT(run.said.at(0) + run.said.at(1), ::testing::Not(HasSubstr("did not come")));
+}
+
+TEST(GlooMesh, AStoreThatCannotBeReachedIsAnErrorWithTheAddress) {
+  RankPlace place;
+  place.rank = 1, place.world_size = 2, place.port = 1;
+  try {
+    mesh::join(place, {.timeout = std::chrono::milliseconds(200)});
+    FAIL() << "it joined";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::mesh);
+    EXPECT_THAT(error.message(), HasSubstr("the ranks cannot meet at 127.0.0.1:1: "));
+    EXPECT_EQ(error.hint(),
+              "see that rank 0 runs, and that MASTER_ADDR and MASTER_PORT name its host and a free port");
+  }
+}
+
+}  // namespace
+}  // namespace heddle

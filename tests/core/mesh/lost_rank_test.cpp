@@ -1,0 +1,160 @@
+// A rank dies: every other rank ends within ten seconds, names it and the collective, and nobody is left
+// behind.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <numeric>
+#include <thread>
+
+#include "core/mesh/children.h"
+#include "heddle/base/error.h"
+#include "heddle/mesh/gloo.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using testing::Known;
+using testing::run_ranks;
+
+std::vector<int> all(const Rendezvous& meeting) {
+  std::vector<int> ranks(meeting.world_size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// Works on the group until the victim has had five rounds and dies, or stops, in the middle.
+std::string fall(Rendezvous& meeting, int victim, int how) {
+  auto group = meeting.group("dp_shard", all(meeting));
+  for (int round = 0;; ++round) {
+    auto value = at::ones({100000});
+    auto work = group->all_reduce(value);
+    if (meeting.rank() == victim && round == 5) ::kill(::getpid(), how);
+    work->wait();
+  }
+}
+
+const Known kLastDies("last_dies",
+                      [](Rendezvous& meeting) { return fall(meeting, meeting.world_size() - 1, SIGKILL); });
+const Known kFirstDies("first_dies", [](Rendezvous& meeting) { return fall(meeting, 0, SIGKILL); });
+const Known kLastStops("last_stops",
+                       [](Rendezvous& meeting) { return fall(meeting, meeting.world_size() - 1, SIGSTOP); });
+const Known kFirstStops("first_stops", [](Rendezvous& meeting) { return fall(meeting, 0, SIGSTOP); });
+
+// Rank 0 waits for rank 1 on one axis, rank 1 for rank 2 on another, rank 2 dies: rank 0 never talks to it.
+const Known kChain("chain", [](Rendezvous& meeting) {
+  const bool low = meeting.rank() < 2;
+  auto near = low ? meeting.group("tp", std::vector<int>{0, 1}) : nullptr;
+  auto far = meeting.rank() > 0 ? meeting.group("pp", std::vector<int>{1, 2}) : nullptr;
+  if (meeting.rank() == 2) {
+    far->send(at::ones({2}), 0, 0)->wait();
+    ::kill(::getpid(), SIGKILL);
+  }
+  if (meeting.rank() == 1) {
+    far->receive(at::empty({2}), 1, 0)->wait();
+    far->receive(at::empty({2}), 1, 1)->wait();
+  }
+  near->receive(at::empty({2}), 1, 7)->wait();
+  return std::string("done");
+});
+
+// Everybody computes when rank 1 dies.
+const Known kBusy("busy", [](Rendezvous& meeting) {
+  auto group = meeting.group("dp", all(meeting));
+  auto value = at::ones({3});
+  group->all_reduce(value)->wait();
+  if (meeting.rank() == 1) ::kill(::getpid(), SIGKILL);
+  for (;;) ::pause();
+  return std::string("done");
+});
+
+const Known kThrows("throws", [](Rendezvous& meeting) {
+  auto group = meeting.group("dp", all(meeting));
+  auto value = at::ones({3});
+  group->all_reduce(value)->wait();
+  if (meeting.rank() == 1) {
+    meeting.abandon("no space left on device");
+    throw Error(ErrorCode::io, "model.safetensors", "no space left on device");
+  }
+  group->all_reduce(value)->wait();
+  return std::string("done");
+});
+
+// Rank 1 ends before the others have even met it.
+const Known kNeverJoins("silent_exit", [](Rendezvous& meeting) {
+  auto group = meeting.group("dp", all(meeting));
+  if (meeting.rank() == 1) ::_exit(1);
+  auto value = at::ones({3});
+  group->all_reduce(value)->wait();
+  return std::string("done");
+});
+
+void expect_named(const testing::RunOutcome& run, int ranks, int lost, const std::string& waited) {
+  EXPECT_EQ(run.status, 1);
+  EXPECT_FALSE(run.left_behind);
+  EXPECT_LT(run.time.count(), 12.0);  // the promise is ten seconds after the death
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (rank == lost) continue;
+    EXPECT_THAT(run.said.at(rank), HasSubstr("error[rank_lost] mesh: rank " + std::to_string(lost) + " "));
+    EXPECT_THAT(run.said.at(rank), HasSubstr(waited));
+    EXPECT_THAT(run.said.at(rank),
+                HasSubstr("hint: the cause stands in the output of rank " + std::to_string(lost)));
+  }
+}
+
+class LostRank : public ::testing::TestWithParam<int> {};
+
+TEST_P(LostRank, KilledInACollectiveIsNamedByEverySurvivor) {
+  const auto run = run_ranks("last_dies", GetParam());
+  expect_named(run, GetParam(), GetParam() - 1, "; this rank waited for it in all_reduce on dp_shard");
+  EXPECT_THAT(run.err, HasSubstr("error[rank_lost] launch: rank " + std::to_string(GetParam() - 1) +
+                                 " was killed by signal 9 (Killed)"));
+}
+
+TEST_P(LostRank, RankZeroIsNamedAlthoughTheStoreDiesWithIt) {
+  const auto run = run_ranks("first_dies", GetParam());
+  expect_named(run, GetParam(), 0, "; this rank waited for it in all_reduce on dp_shard");
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, LostRank, ::testing::Values(2, 3, 4));
+
+TEST(LostRanks, AStoppedRankIsNamedAndKilled) {
+  const auto run = run_ranks("last_stops", 3);
+  expect_named(run, 3, 2, "was lost: no sign of life for");
+  EXPECT_THAT(run.err, HasSubstr("error[rank_lost] launch: rank 2 did not end by itself and was killed"));
+}
+
+TEST(LostRanks, AStoppedRankZeroIsNamedAndKilled) {
+  const auto run = run_ranks("first_stops", 3);
+  expect_named(run, 3, 0, "; this rank waited for it in all_reduce on dp_shard");
+}
+
+TEST(LostRanks, IsNamedByARankThatNeverTalksToIt) {
+  const auto run = run_ranks("chain", 3);
+  expect_named(run, 3, 2, "; this rank waited for it in receive on ");
+}
+
+TEST(LostRanks, RanksThatComputeAreEndedToo) {
+  const auto run = run_ranks("busy", 3);
+  expect_named(run, 3, 1, "");
+}
+
+TEST(LostRanks, ARankThatFailsSaysWhyToTheOthers) {
+  const auto run = run_ranks("throws", 3);
+  expect_named(run, 3, 1,
+               "rank 1 failed: no space left on device; this rank waited for it in all_reduce on dp");
+  EXPECT_THAT(run.err, HasSubstr("error[io] model.safetensors: no space left on device"));
+}
+
+TEST(LostRanks, ARankThatExitsWithoutAWordIsNamed) {
+  const auto run = run_ranks("silent_exit", 2);
+  expect_named(run, 2, 1, "; this rank waited for it in all_reduce on dp");
+}
+
+}  // namespace
+}  // namespace heddle
