@@ -40,7 +40,9 @@ Batch data_of(int step, int64_t vocabulary) {
   return batch;
 }
 
-std::vector<Batch> deal(const Batch& all, int microbatches, int ranks, int rank) {
+std::vector<Batch> deal(const Training& run, int step, const DeviceMesh& mesh) {
+  const Batch all = data_of(step, run.model.vocab_size);
+  const int ranks = mesh.size("dp"), rank = mesh.rank("dp"), microbatches = run.microbatches;
   std::vector<Batch> mine;
   const int64_t rows = kSequences / (microbatches * ranks);
   for (int i = 0; i < microbatches; ++i) {
@@ -48,17 +50,18 @@ std::vector<Batch> deal(const Batch& all, int microbatches, int ranks, int rank)
     Batch batch;
     batch.tokens = all.tokens.narrow(0, first, rows).contiguous();
     batch.labels = all.labels.narrow(0, first, rows).contiguous();
+    if (run.change_batch) run.change_batch(batch, i * ranks + rank);
     mine.push_back(std::move(batch));
   }
   return mine;
 }
 
-void copy_box(const Shard& shard, at::Tensor whole) {
+void copy_box(const Shard& shard, const at::Tensor& box, at::Tensor whole) {
   at::NoGradGuard no_gradients;
   for (size_t dim = 0; dim < shard.shape.size(); ++dim)
     whole = whole.narrow(static_cast<int64_t>(dim), shard.offset[dim],
                          shard.tensor.size(static_cast<int64_t>(dim)));
-  whole.copy_(shard.tensor);
+  whole.copy_(box);
 }
 
 void freeze(Units& units, const std::vector<std::string>& names) {
@@ -70,22 +73,32 @@ void freeze(Units& units, const std::vector<std::string>& names) {
 
 std::mutex gathering;
 
-void run_rank(const Training& run, const DeviceMesh& mesh, Outcome& out) {
+Stages build(const Training& run, const DeviceMesh& mesh) {
   const auto meta = at::TensorOptions().dtype(at::kFloat).device(at::kMeta);
-  Units units = run.make_units ? run.make_units(mesh) : make_units(run.model, meta);
+  Units units = run.make_units ? run.make_units(mesh.rank("world")) : make_units(run.model, meta);
   freeze(units, run.frozen);
   Plan plan;
   plan.strategy = run.make_strategy ? run.make_strategy() : make_strategy(run.strategy, run.section);
-  Stages stages = parallel::build(std::move(units), plan, mesh, {}, 7);
+  return parallel::build(std::move(units), plan, mesh, {}, 7);
+}
+
+// Writes this rank's box of a tensor into the whole one.
+void collect(const Shard& shard, const at::Tensor& box, std::map<std::string, at::Tensor>& out) {
+  const std::lock_guard lock(gathering);
+  at::Tensor& whole = out[shard.name];
+  if (!whole.defined()) whole = at::full(shard.shape, 1e30, box.options().requires_grad(false));
+  copy_box(shard, box, whole);
+}
+
+void run_rank(const Training& run, const DeviceMesh& mesh, Outcome& out) {
+  Stages stages = build(run, mesh);
   StepConfig config;
   config.optimizer.lr = 1e-2;
   config.optimizer.weight_decay = 0.1;
   Step step(stages, mesh, config);
   const bool writes = mesh.rank("world") == 0;
   for (int at = 0; at < run.steps; ++at) {
-    auto mine = deal(data_of(at, run.model.vocab_size), run.microbatches, mesh.size("dp"), mesh.rank("dp"));
-    if (run.change_batch)
-      for (Batch& batch : mine) run.change_batch(batch, mesh.rank("dp"));
+    const std::vector<Batch> mine = deal(run, at, mesh);
     const StepReport report = step.run(mine, config.optimizer.lr, config.optimizer.weight_decay);
     if (writes) out.losses.push_back(report.loss.item<double>());
     if (writes) out.norms.push_back(report.grad_norm.item<double>());
@@ -93,12 +106,7 @@ void run_rank(const Training& run, const DeviceMesh& mesh, Outcome& out) {
     const StepReport validation = step.evaluate(mine);
     if (writes) out.validation.push_back(validation.loss.item<double>());
   }
-  const std::lock_guard lock(gathering);
-  for (const Shard& shard : stages.front()->owned()) {
-    at::Tensor& whole = out.parameters[shard.name];
-    if (!whole.defined()) whole = at::full(shard.shape, 1e30, shard.tensor.options().requires_grad(false));
-    copy_box(shard, whole);
-  }
+  for (const Shard& shard : stages.front()->owned()) collect(shard, shard.tensor, out.parameters);
 }
 
 double apart(double a, double b) {
@@ -129,22 +137,39 @@ std::unique_ptr<IStrategy> make_strategy(const std::string& name, const std::str
   return offered->make(config::read_text(section, "test.yaml"));
 }
 
-void on_ranks(const std::vector<Axis>& axes, const std::function<void(const DeviceMesh&)>& body) {
-  int size = 1;
-  for (const Axis& axis : axes) size *= axis.size;
-  const std::vector<Axis> given = axes.empty() ? std::vector<Axis>{{"dp", 1}} : axes;
-  ThreadWorld::run(size, [&](Rendezvous& meeting) { body(mesh::build(given, meeting, "test: world")); });
-}
+namespace {
 
-Outcome train(const Training& run) {
-  Outcome out;
-  std::vector<Axis> axes = run.axes.empty() ? std::vector<Axis>{{"dp", 1}} : run.axes;
+void on_recorded_ranks(const Training& run, const std::function<void(const DeviceMesh&)>& body) {
+  const std::vector<Axis> axes = run.axes.empty() ? std::vector<Axis>{{"dp", 1}} : run.axes;
   int size = 1;
   for (const Axis& axis : axes) size *= axis.size;
   if (run.events != nullptr) run.events->assign(size, {});
   ThreadWorld::run(size, [&](Rendezvous& meeting) {
     RecordingRendezvous recording(meeting, run.events == nullptr ? nullptr : &(*run.events)[meeting.rank()]);
-    run_rank(run, mesh::build(axes, recording, "test: world"), out);
+    body(mesh::build(axes, recording, "test: world"));
+  });
+}
+
+}  // namespace
+
+Outcome train(const Training& run) {
+  Outcome out;
+  on_recorded_ranks(run, [&](const DeviceMesh& mesh) { run_rank(run, mesh, out); });
+  return out;
+}
+
+std::map<std::string, at::Tensor> gradients(const Training& run) {
+  std::map<std::string, at::Tensor> out;
+  on_recorded_ranks(run, [&](const DeviceMesh& mesh) {
+    Stages stages = build(run, mesh);
+    const std::vector<Batch> mine = deal(run, 0, mesh);
+    for (size_t i = 0; i < mine.size(); ++i) {
+      if (i + 1 == mine.size()) stages.front()->expect_last_backward();
+      (stages.front()->forward({}, mine[i])[0] / 50.0).sum().backward();
+    }
+    stages.front()->finish_gradients();
+    for (const Shard& shard : stages.front()->owned())
+      if (shard.tensor.grad().defined()) collect(shard, shard.tensor.grad(), out);
   });
   return out;
 }

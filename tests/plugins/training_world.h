@@ -24,10 +24,11 @@ struct Training {
   int microbatches = 1;
   int steps = 12;
   std::vector<std::string> frozen;                            // names of parameters
-  std::function<Units(const DeviceMesh&)> make_units;         // empty: the model above
+  std::function<Units(int rank)> make_units;                  // empty: the model above
   std::function<std::unique_ptr<IStrategy>()> make_strategy;  // empty: the one of that name
-  std::function<void(Batch&, int data_rank)> change_batch;    // may be empty
-  std::vector<std::vector<std::string>>* events = nullptr;    // every collective of every rank, in order
+  std::function<void(Batch&, int slice)>
+      change_batch;  // slice: the place of its sequences among all; may be empty
+  std::vector<std::vector<std::string>>* events = nullptr;  // every collective of every rank, in order
 };
 
 struct Outcome {
@@ -42,11 +43,11 @@ ModelConfig odd_llama();
 // A world of as many threads as the axes say. Every topology sees the same twelve sequences a step.
 Outcome train(const Training& run);
 
-// Runs body on every rank of a world with these axes; for tests with a loop of their own.
-void on_ranks(const std::vector<Axis>& axes, const std::function<void(const DeviceMesh&)>& body);
-
 // Strategies from build/plugins, by name.
 std::unique_ptr<IStrategy> make_strategy(const std::string& name, const std::string& section);
+
+// The gradients of one step without an optimizer, whole; a parameter without one is missing.
+std::map<std::string, at::Tensor> gradients(const Training& run);
 
 // Losses agree to 2e-5, norms to 2e-4, parameters closely.
 void expect_close(const Outcome& got, const Outcome& want);
