@@ -164,7 +164,9 @@ TEST(WriteByteTokens, JoinsTextsByteByByte) {
   std::ofstream(scratch / "two.txt", std::ios::binary) << "\xff";
   const std::vector<std::string> texts = {(scratch / "one.txt").string(), (scratch / "two.txt").string()};
   EXPECT_EQ(write_byte_tokens(texts, scratch / "out.bin"), 3);
-  EXPECT_THAT(all_of(TokenFile(scratch / "out.bin", std::nullopt)), ElementsAre(97, 10, 255));
+  const TokenFile file(scratch / "out.bin", std::nullopt);
+  EXPECT_THAT(all_of(file), ElementsAre(97, 10, 255));
+  EXPECT_TRUE(file.holds_bytes());
   EXPECT_FALSE(std::filesystem::exists(scratch / "out.bin.part"));
 }
 

@@ -38,6 +38,10 @@ TokenDataset::TokenDataset(std::vector<TokenFile> files, int64_t sequence_length
                 "give more text, or a smaller dataset.seq_len");
 }
 
+bool TokenDataset::holds_bytes() const {
+  return std::all_of(files_.begin(), files_.end(), [](const TokenFile& file) { return file.holds_bytes(); });
+}
+
 void TokenDataset::read(int64_t sample, int64_t vocabulary, std::span<int64_t> tokens) const {
   const size_t at = std::upper_bound(first_.begin(), first_.end(), sample) - first_.begin() - 1;
   const int64_t begin = (sample - first_[at]) * sequence_length_;

@@ -23,6 +23,7 @@ class TokenDataset {
   TokenDataset(std::vector<TokenFile> files, int64_t sequence_length);
 
   int64_t size() const { return first_.back(); }  // in samples
+  bool holds_bytes() const;                       // every file: a token is a byte of text
   int64_t sequence_length() const { return sequence_length_; }
   // Writes the L + 1 tokens of a sample. Throws Error{input} on a token outside [0, vocabulary).
   void read(int64_t sample, int64_t vocabulary, std::span<int64_t> tokens) const;

@@ -31,6 +31,7 @@ TokenFile::TokenFile(const std::filesystem::path& file, std::optional<TokenType>
   type_ = header.type;
   offset_ = header.offset;
   size_ = header.tokens;
+  bytes_ = header.bytes;
 }
 
 void TokenFile::read(int64_t begin, std::span<int64_t> out) const {

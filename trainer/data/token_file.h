@@ -21,6 +21,8 @@ class TokenFile {
   TokenFile(const std::filesystem::path& file, std::optional<TokenType> bare);
 
   int64_t size() const { return size_; }  // in tokens
+  // Whether `heddle data` made it: a token is a byte of text.
+  bool holds_bytes() const { return bytes_; }
   const std::filesystem::path& path() const { return path_; }
   // Tokens [begin, begin + out.size()), which the file holds.
   void read(int64_t begin, std::span<int64_t> out) const;
@@ -31,6 +33,7 @@ class TokenFile {
   TokenType type_ = TokenType::uint16;
   size_t offset_ = 0;  // of the first token, in bytes
   int64_t size_ = 0;
+  bool bytes_ = false;
 };
 
 }  // namespace heddle

@@ -56,7 +56,7 @@ size_t width_of(TokenType type) {
 
 TokenHeader read_token_header(const std::filesystem::path& file, std::span<const std::byte> bytes,
                               std::optional<TokenType> bare) {
-  int32_t words[4] = {0, 0, 0, 0};  // magic, version, tokens, bytes per token
+  int32_t words[5] = {0, 0, 0, 0, 0};  // magic, version, tokens, bytes per token, our mark
   std::memcpy(words, bytes.data(), std::min(bytes.size(), sizeof(words)));
   const bool known = words[0] == kNanogptMagic || words[0] == kAutomodelMagic;
   if (!known && bare) return bare_header(file, bytes.size(), *bare);
@@ -74,6 +74,7 @@ TokenHeader read_token_header(const std::filesystem::path& file, std::span<const
            "copy or make the file again");
   if (words[1] != 1) refuse(file, "version " + std::to_string(words[1]) + " of the format; 1 is known", "");
   TokenHeader header{TokenType::uint16, header_bytes, static_cast<uint32_t>(words[2])};
+  header.bytes = words[4] == kBytesMark;
   if (words[0] == kAutomodelMagic) {
     if (words[3] != 2 && words[3] != 4)
       refuse(file, "the header says " + std::to_string(words[3]) + " bytes a token; 2 and 4 are known", "");

@@ -13,12 +13,14 @@ namespace heddle {
 
 inline constexpr int32_t kNanogptMagic = 20240520;
 inline constexpr int32_t kAutomodelMagic = 278895051;
-inline constexpr size_t kHeaderWords = 256;  // int32 each
+inline constexpr size_t kHeaderWords = 256;        // int32 each
+inline constexpr int32_t kBytesMark = 0x65747962;  // "byte" in word 4: a token is a byte of text; ours
 
 struct TokenHeader {
   TokenType type = TokenType::uint16;
   size_t offset = 0;
   int64_t tokens = 0;
+  bool bytes = false;  // a token is a byte of text
 };
 
 size_t width_of(TokenType type);  // in bytes

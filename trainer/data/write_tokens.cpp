@@ -69,7 +69,7 @@ int64_t write_byte_tokens(std::span<const std::string> texts, const std::filesys
   if (!file) throw cannot_write(partial);
   std::error_code ignored;
   try {
-    Header header{kNanogptMagic, 1, 0};
+    Header header{kNanogptMagic, 1, 0, 0, kBytesMark};
     file.write(reinterpret_cast<const char*>(header.data()), sizeof(header));
     const int64_t count = append_all(texts, file);
     header[2] = static_cast<int32_t>(count);

@@ -1,0 +1,77 @@
+// What a person is told before the first step.
+#include "trainer/loop/banner.h"
+
+#include <cstdio>
+
+#include "heddle/base/version.h"
+
+namespace heddle {
+namespace {
+
+std::string counted(double value, const char* const (&units)[4], double base) {
+  int unit = 0;
+  while (value >= base && unit < 3) value /= base, ++unit;
+  char text[48];
+  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f%s" : "%.2f%s", value, units[unit]);
+  return text;
+}
+
+std::string bytes_text(int64_t bytes) {
+  return counted(static_cast<double>(bytes), {" B", " KiB", " MiB", " GiB"}, 1024);
+}
+
+std::string count_text(int64_t count) {
+  return counted(static_cast<double>(count), {"", " K", " M", " G"}, 1000);
+}
+
+std::string strategy_text(const Setup& setup) {
+  std::string out = setup.strategy + " on " + std::to_string(setup.sizes.world) +
+                    (setup.sizes.world == 1 ? " rank" : " ranks");
+  std::string axes;
+  for (const Axis& axis : setup.axes)
+    if (axis.size > 1) axes += (axes.empty() ? "" : ", ") + axis.name + " " + std::to_string(axis.size);
+  return axes.empty() ? out : out + " (" + axes + ")";
+}
+
+std::string batch_text(const Job& job) {
+  const StepSection& steps = job.recipe.steps;
+  const int64_t ranks = job.setup.sizes.dp;
+  const int64_t rounds = steps.global_batch_size / (steps.local_batch_size * ranks);
+  return std::to_string(steps.global_batch_size) + " samples a step = " + std::to_string(ranks) +
+         " data-parallel x " + std::to_string(rounds) + " microbatches x " +
+         std::to_string(steps.local_batch_size) + " samples; " +
+         std::to_string(steps.global_batch_size * job.dataset.sequence_length()) + " tokens";
+}
+
+std::string run_text(const Job& job) {
+  std::string out = std::to_string(job.scheduler.total_steps()) + " steps, " +
+                    std::to_string(job.scheduler.steps_per_epoch()) + " an epoch";
+  if (job.scheduler.short_of_max_steps())
+    out += "; fewer than max_steps " + std::to_string(*job.recipe.steps.max_steps) + ", as num_epochs is " +
+           std::to_string(*job.recipe.steps.num_epochs);
+  return out;
+}
+
+}  // namespace
+
+std::string banner(const Job& job, const ModelSize& size) {
+  const bool mixed = job.recipe.shuffle == Shuffle::on;
+  std::string out = "heddle " HEDDLE_VERSION ": " + strategy_text(job.setup) + "\n";
+  out += "  model   " + job.model.config.model_type + ", " + count_text(size.parameters) + " parameters, " +
+         (job.model.dtype == at::kFloat ? "float32" : "bfloat16") +
+         (job.model.directory.empty() ? ", random weights" : ", from " + job.model.directory.string()) + "\n";
+  out += "  data    " + std::to_string(job.dataset.size()) + " samples of " +
+         std::to_string(job.dataset.sequence_length()) + " tokens, " +
+         (mixed ? "mixed by seed " + std::to_string(job.recipe.seed)
+                : std::string("in the order of the files")) +
+         "\n";
+  out += "  batch   " + batch_text(job) + "\n";
+  out += "  run     " + run_text(job) + "\n";
+  out += "  memory  a rank: parameters " + bytes_text(size.owned) + ", gradients " +
+         bytes_text(size.gradients) + ", optimizer " + bytes_text(size.optimizer) + ", largest unit " +
+         bytes_text(size.largest_unit) + "; activations come on top\n";
+  for (const std::string& warning : job.setup.warnings) out += "  warning: " + warning + "\n";
+  return out;
+}
+
+}  // namespace heddle

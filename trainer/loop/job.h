@@ -1,0 +1,53 @@
+// All of a run that is known before its ranks start: words checked, files opened.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/config/setup.h"
+#include "heddle/engine/engine.h"
+#include "trainer/data/token_dataset.h"
+#include "trainer/loop/lr_schedule.h"
+#include "trainer/loop/step_scheduler.h"
+#include "trainer/models/model_config.h"
+#include "trainer/recipe/recipe.h"
+
+namespace heddle {
+
+// What the run trains, and where its values come from.
+struct JobModel {
+  ModelConfig config;
+  std::string config_json;  // for the export
+  ParameterSource source;   // empty: random weights
+  at::ScalarType dtype = at::kFloat;
+  std::filesystem::path directory;  // of a pretrained model; empty: random weights
+};
+
+struct ValidationSet {
+  std::string name;  // "" or the NAME of validation_dataset_NAME
+  TokenDataset dataset;
+};
+
+struct Job {
+  Node configuration;  // with the overrides
+  Recipe recipe;
+  Setup setup;
+  JobModel model;
+  TokenDataset dataset;
+  std::vector<ValidationSet> validation;
+  StepScheduler scheduler;
+  LrSchedule rates;
+  std::filesystem::path metrics;
+};
+
+// Reads and checks the whole configuration, refuses what is not built by its name, and opens the model's and
+// the data's files. Throws Error before any rank starts.
+Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_size,
+                const std::string& metrics);
+
+// Runs this rank of the job. Rank 0 writes metrics, progress and the model.
+void run_rank(const Job& job, PluginRegistry& plugins, Rendezvous& meeting);
+
+}  // namespace heddle

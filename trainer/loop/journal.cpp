@@ -1,0 +1,71 @@
+// What rank 0 keeps and shows of a run.
+#include "trainer/loop/journal.h"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+
+#include "heddle/checkpoint/file_writer.h"
+
+namespace heddle {
+namespace {
+
+Progress::Style style() {
+  return isatty(STDOUT_FILENO) ? Progress::Style::rewriting : Progress::Style::lines;
+}
+
+}  // namespace
+
+Journal::Journal(const Job& job)
+    : job_(job), metrics_(job.metrics), progress_(std::cout, style(), job.scheduler.total_steps()) {}
+
+void Journal::trained(const Moment& moment, const StepReport& report, double lr, double seconds) {
+  TrainingRecord record;
+  record.step = moment.step;
+  record.epoch = moment.epoch;
+  record.loss = report.loss.item<double>();
+  record.grad_norm = report.grad_norm.item<double>();
+  record.lr = lr;
+  record.mem = peak_memory_gib();
+  record.num_tokens_per_step = (moment.end - moment.begin) * job_.dataset.sequence_length();
+  record.num_label_tokens = report.label_tokens;
+  record.step_time = seconds;
+  record.tps = static_cast<double>(record.num_tokens_per_step) / seconds;
+  record.tps_per_gpu = record.tps / job_.setup.sizes.world;
+  metrics_.append(to_json(record, timestamp_now()));
+  training_.push_back({record.step, record.loss});
+  progress_.show(record);
+  if (!std::isfinite(record.loss) || !std::isfinite(record.grad_norm))
+    progress_.note("warning: step " + std::to_string(record.step) +
+                   ": the loss or its gradient is not finite");
+}
+
+void Journal::validated(const Moment& moment, const std::string& set, double loss, int64_t label_tokens,
+                        double lr) {
+  std::unique_ptr<LinesFile>& file = validation_[set];
+  const std::string name = set.empty() ? "validation.jsonl" : "validation_" + set + ".jsonl";
+  if (!file)
+    file = std::make_unique<LinesFile>(std::filesystem::path(job_.recipe.checkpoint.directory) / name);
+  file->append(to_json(ValidationRecord{moment.step, moment.epoch, loss, lr, label_tokens}, timestamp_now()));
+  if (set == job_.validation.front().name) validations_.push_back({moment.step, loss});
+  char text[96];
+  std::snprintf(text, sizeof(text), "validation%s%s  step %lld  loss %.4f  (%lld tokens)",
+                set.empty() ? "" : " ", set.c_str(), static_cast<long long>(moment.step + 1), loss,
+                static_cast<long long>(label_tokens));
+  progress_.note(text);
+}
+
+void Journal::finish() {
+  progress_.finish();
+  if (!job_.recipe.checkpoint.enabled) return;
+  curve_ = (std::filesystem::path(job_.recipe.checkpoint.directory) / "loss.svg").string();
+  std::filesystem::create_directories(job_.recipe.checkpoint.directory);
+  const std::string svg = loss_curve_svg(training_, validations_);
+  checkpoint::FileWriter writer(curve_);
+  writer.write(svg.data(), svg.size());
+  writer.finish();
+}
+
+}  // namespace heddle

@@ -1,0 +1,96 @@
+// Checks a run and opens its files before any rank starts.
+#include <ATen/Context.h>
+
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "trainer/loop/job.h"
+#include "trainer/models/pretrained.h"
+
+namespace heddle {
+namespace {
+
+void refuse_not_built(const Recipe& recipe) {
+  if (recipe.not_built.empty()) return;
+  throw Error(ErrorCode::not_built, "configuration", text::join(recipe.not_built, "; "),
+              "leave these at their defaults to train; heddle check accepts them");
+}
+
+JobModel open_model(const ModelSection& section) {
+  JobModel model;
+  if (section.source == ModelSection::Source::pretrained) {
+    Pretrained pretrained = open_pretrained(section.directory);
+    model.config = pretrained.config;
+    model.config_json = pretrained.config_json;
+    model.source = pretrained.source;
+    model.directory = section.directory;
+  } else {
+    model.config = section.config.is_map()
+                       ? read_model_config(section.config)
+                       : read_model_config(std::filesystem::path(section.config.as_text()));
+  }
+  const std::string dtype = !section.dtype.empty() ? section.dtype : model.config.dtype;
+  model.dtype = dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
+  if (model.config_json.empty()) {
+    model.config.dtype = model.dtype == at::kFloat ? "float32" : "bfloat16";
+    model.config_json = to_config_json(model.config);
+  }
+  return model;
+}
+
+TokenDataset open_dataset(const DatasetSection& section, int64_t seed) {
+  const auto paths = matching_files(section.patterns);
+  if (paths.empty())
+    throw Error(ErrorCode::input, section.where,
+                "no file matches '" + text::join(section.patterns, "', '") + "'",
+                "paths are relative to " + std::filesystem::current_path().string());
+  const SampleOrder order(static_cast<int64_t>(paths.size()), section.shuffle_files,
+                          static_cast<uint64_t>(seed), 0);
+  std::vector<TokenFile> files;
+  for (int64_t i = 0; i < order.size(); ++i) files.emplace_back(paths[order[i]], section.bare);
+  return TokenDataset(std::move(files), section.sequence_length);
+}
+
+void check_length(const DatasetSection& section, const ModelConfig& model) {
+  if (section.sequence_length <= model.max_position_embeddings) return;
+  throw Error(ErrorCode::config, section.where,
+              "seq_len " + std::to_string(section.sequence_length) + " is longer than the model's " +
+                  std::to_string(model.max_position_embeddings) + " positions",
+              "make dataset.seq_len smaller, or the model's max_position_embeddings larger");
+}
+
+}  // namespace
+
+Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_size,
+                const std::string& metrics) {
+  Recipe recipe = read_recipe(configuration);
+  Setup setup = engine::validate(configuration, plugins, world_size);
+  refuse_not_built(recipe);
+  engine::choose(setup, plugins);  // refuses what is not built; each rank makes its own plan
+  if (!recipe.dataset)
+    throw Error(
+        ErrorCode::config, configuration.where(), "the section dataset is missing",
+        "dataset: {file_pattern: train.bin, seq_len: 256}; heddle data makes a token file from a text");
+  JobModel model = open_model(recipe.model);
+  check_length(*recipe.dataset, model.config);
+  TokenDataset dataset = open_dataset(*recipe.dataset, recipe.seed);
+  std::vector<ValidationSet> validation;
+  for (const DatasetSection& section : recipe.validation) {
+    check_length(section, model.config);
+    validation.push_back({section.name, open_dataset(section, recipe.seed)});
+  }
+  StepScheduler scheduler(recipe.steps, setup.sizes.dp, dataset.size());
+  LrSchedule rates(recipe.lr_schedule, recipe.optimizer.adamw, scheduler.total_steps());
+  const std::filesystem::path file =
+      metrics.empty() ? std::filesystem::path(recipe.checkpoint.directory) / "training.jsonl" : metrics;
+  return {configuration,
+          std::move(recipe),
+          std::move(setup),
+          std::move(model),
+          std::move(dataset),
+          std::move(validation),
+          std::move(scheduler),
+          rates,
+          file};
+}
+
+}  // namespace heddle

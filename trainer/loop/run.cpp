@@ -1,0 +1,157 @@
+// One rank of a run: build the model, then step after step.
+#include <chrono>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <set>
+
+#include "heddle/base/error.h"
+#include "trainer/data/batches.h"
+#include "trainer/loop/banner.h"
+#include "trainer/loop/job.h"
+#include "trainer/loop/journal.h"
+#include "trainer/loop/save.h"
+#include "trainer/models/make_units.h"
+
+namespace heddle {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+int64_t bytes_of(const at::Tensor& tensor) {
+  return static_cast<int64_t>(tensor.numel() * tensor.element_size());
+}
+
+// Counts every parameter once, and finds the largest unit.
+ModelSize size_of(const Units& units) {
+  ModelSize size;
+  std::set<std::string> seen;
+  for (const auto& unit : units) {
+    int64_t bytes = 0;
+    for (const ParameterSlot& slot : unit->parameters()) {
+      bytes += bytes_of(*slot.tensor);
+      if (seen.insert(slot.name).second) size.parameters += slot.tensor->numel();
+    }
+    size.largest_unit = std::max(size.largest_unit, bytes);
+  }
+  return size;
+}
+
+void add_shards(ModelSize& size, Stages& stages, bool master_weights) {
+  for (const auto& stage : stages)
+    for (const Shard& shard : stage->owned()) {
+      size.owned += bytes_of(shard.tensor);
+      const bool copies = master_weights && shard.tensor.scalar_type() != at::kFloat;
+      size.optimizer += shard.tensor.numel() * 4 * (copies ? 3 : 2);
+    }
+  size.gradients = size.owned;
+}
+
+// The rank's side of a run.
+class Run {
+ public:
+  Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting)
+      : job_(job),
+        model_(build(plugins, meeting)),
+        step_(model_.stages, model_.mesh,
+              {job.recipe.optimizer.adamw, job.recipe.max_norm, job.recipe.optimizer.master_weights,
+               job.recipe.optimizer.groups}),
+        batches_(job.dataset, split(), job.model.config.vocab_size),
+        scheduler_(job.scheduler) {
+    for (const ValidationSet& set : job.validation)
+      validation_.emplace_back(set.dataset, split(), job.model.config.vocab_size);
+    if (meeting.rank() != 0) return;
+    add_shards(size_, model_.stages, job.recipe.optimizer.master_weights);
+    std::cout << banner(job, size_) << std::flush;
+    journal_.emplace(job);
+  }
+
+  void train() {
+    while (const auto moment = scheduler_.next()) {
+      train_one(*moment);
+      if (moment->validate && !job_.validation.empty()) validate(*moment);
+      if (saves_model(job_.recipe.checkpoint, *moment)) saved_ = save_model(job_, model_, *moment);
+    }
+    if (journal_) finish();
+  }
+
+ private:
+  engine::Model build(PluginRegistry& plugins, Rendezvous& meeting) {
+    const auto options = at::TensorOptions().device(at::kMeta).dtype(job_.model.dtype);
+    const auto make_units = [&](const Setup&) {
+      Units units = heddle::make_units(job_.model.config, options);
+      size_ = size_of(units);
+      return units;
+    };
+    const std::string text = config::to_json(job_.configuration.without("plugins"));
+    return engine::model(job_.configuration, plugins,
+                         {meeting, make_units, job_.model.source, static_cast<uint64_t>(job_.recipe.seed),
+                          "configuration: " + std::to_string(std::hash<std::string>{}(text))});
+  }
+
+  BatchSplit split() const {
+    return {job_.recipe.steps.local_batch_size, model_.mesh.size("dp"), model_.mesh.rank("dp")};
+  }
+
+  SampleOrder order_of(int64_t epoch) const {
+    return SampleOrder(job_.dataset.size(), job_.recipe.shuffle, static_cast<uint64_t>(job_.recipe.seed),
+                       epoch);
+  }
+
+  void train_one(const Moment& moment) {
+    const auto begin = Clock::now();
+    const double lr = job_.rates.lr(moment.step);
+    const auto microbatches = batches_.read(order_of(moment.epoch), moment.begin, moment.end);
+    const StepReport report = step_.run(microbatches, lr, job_.rates.weight_decay(moment.step));
+    if (journal_) journal_->trained(moment, report, lr, seconds_since(begin));
+  }
+
+  // The mean over all label tokens of each set, in groups of a global batch.
+  void validate(const Moment& moment) {
+    for (size_t i = 0; i < validation_.size(); ++i) {
+      const int64_t samples = job_.validation[i].dataset.size(), group = job_.recipe.steps.global_batch_size;
+      const SampleOrder order(samples, Shuffle::off, 0, 0);
+      double sum = 0;
+      int64_t tokens = 0;
+      for (int64_t begin = 0; begin < samples; begin += group) {
+        const StepReport report =
+            step_.evaluate(validation_[i].read(order, begin, std::min(begin + group, samples)));
+        sum += report.loss.item<double>() * static_cast<double>(report.label_tokens);
+        tokens += report.label_tokens;
+      }
+      if (journal_)
+        journal_->validated(moment, job_.validation[i].name, sum / static_cast<double>(tokens), tokens,
+                            job_.rates.lr(moment.step));
+    }
+  }
+
+  void finish() {
+    journal_->finish();
+    std::cout << "  metrics     " << job_.metrics.string() << "\n";
+    if (!journal_->curve().empty()) std::cout << "  loss curve  " << journal_->curve() << "\n";
+    if (!saved_.empty()) std::cout << "  model       " << saved_.string() << "\n";
+    std::cout << std::flush;
+  }
+
+  const Job& job_;
+  ModelSize size_;
+  engine::Model model_;
+  Step step_;
+  Batches batches_;
+  std::vector<Batches> validation_;
+  StepScheduler scheduler_;
+  std::optional<Journal> journal_;  // on rank 0
+  std::filesystem::path saved_;
+};
+
+}  // namespace
+
+void run_rank(const Job& job, PluginRegistry& plugins, Rendezvous& meeting) {
+  Run(job, plugins, meeting).train();
+}
+
+}  // namespace heddle
