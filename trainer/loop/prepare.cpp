@@ -80,8 +80,8 @@ Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_si
   }
   StepScheduler scheduler(recipe.steps, setup.sizes.dp, dataset.size());
   LrSchedule rates(recipe.lr_schedule, recipe.optimizer.adamw, scheduler.total_steps());
-  const std::filesystem::path file =
-      metrics.empty() ? std::filesystem::path(recipe.checkpoint.directory) / "training.jsonl" : metrics;
+  std::filesystem::path file = metrics;
+  if (metrics.empty()) file = std::filesystem::path(recipe.checkpoint.directory) / "training.jsonl";
   return {configuration,
           std::move(recipe),
           std::move(setup),
