@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <string>
 
+#include "heddle/base/export.h"
+
 namespace heddle::checkpoint {
 
 // Throws Error{io} naming the file and the reason.
-class FileWriter {
+class HEDDLE_API FileWriter {
  public:
   explicit FileWriter(std::filesystem::path file);
   ~FileWriter();  // without finish(): the temporary file is removed
