@@ -54,88 +54,16 @@ void add_shards(ModelSize& size, Stages& stages, bool master_weights) {
 // The rank's side of a run.
 class Run {
  public:
-  Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting)
-      : job_(job),
-        model_(build(plugins, meeting)),
-        step_(model_.stages, model_.mesh,
-              {job.recipe.optimizer.adamw, job.recipe.max_norm, job.recipe.optimizer.master_weights,
-               job.recipe.optimizer.groups}),
-        batches_(job.dataset, split(), job.model.config.vocab_size),
-        scheduler_(job.scheduler) {
-    for (const ValidationSet& set : job.validation)
-      validation_.emplace_back(set.dataset, split(), job.model.config.vocab_size);
-    if (meeting.rank() != 0) return;
-    add_shards(size_, model_.stages, job.recipe.optimizer.master_weights);
-    std::cout << banner(job, size_) << std::flush;
-    journal_.emplace(job);
-  }
-
-  void train() {
-    while (const auto moment = scheduler_.next()) {
-      train_one(*moment);
-      if (moment->validate && !job_.validation.empty()) validate(*moment);
-      if (saves_model(job_.recipe.checkpoint, *moment)) saved_ = save_model(job_, model_, *moment);
-    }
-    if (journal_) finish();
-  }
+  Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting);
+  void train();
 
  private:
-  engine::Model build(PluginRegistry& plugins, Rendezvous& meeting) {
-    const auto options = at::TensorOptions().device(at::kMeta).dtype(job_.model.dtype);
-    const auto make_units = [&](const Setup&) {
-      Units units = heddle::make_units(job_.model.config, options);
-      size_ = size_of(units);
-      return units;
-    };
-    const std::string text = config::to_json(job_.configuration.without("plugins"));
-    return engine::model(job_.configuration, plugins,
-                         {meeting, make_units, job_.model.source, static_cast<uint64_t>(job_.recipe.seed),
-                          "configuration: " + std::to_string(std::hash<std::string>{}(text))});
-  }
-
-  BatchSplit split() const {
-    return {job_.recipe.steps.local_batch_size, model_.mesh.size("dp"), model_.mesh.rank("dp")};
-  }
-
-  SampleOrder order_of(int64_t epoch) const {
-    return SampleOrder(job_.dataset.size(), job_.recipe.shuffle, static_cast<uint64_t>(job_.recipe.seed),
-                       epoch);
-  }
-
-  void train_one(const Moment& moment) {
-    const auto begin = Clock::now();
-    const double lr = job_.rates.lr(moment.step);
-    const auto microbatches = batches_.read(order_of(moment.epoch), moment.begin, moment.end);
-    const StepReport report = step_.run(microbatches, lr, job_.rates.weight_decay(moment.step));
-    if (journal_) journal_->trained(moment, report, lr, seconds_since(begin));
-  }
-
-  // The mean over all label tokens of each set, in groups of a global batch.
-  void validate(const Moment& moment) {
-    for (size_t i = 0; i < validation_.size(); ++i) {
-      const int64_t samples = job_.validation[i].dataset.size(), group = job_.recipe.steps.global_batch_size;
-      const SampleOrder order(samples, Shuffle::off, 0, 0);
-      double sum = 0;
-      int64_t tokens = 0;
-      for (int64_t begin = 0; begin < samples; begin += group) {
-        const StepReport report =
-            step_.evaluate(validation_[i].read(order, begin, std::min(begin + group, samples)));
-        sum += report.loss.item<double>() * static_cast<double>(report.label_tokens);
-        tokens += report.label_tokens;
-      }
-      if (journal_)
-        journal_->validated(moment, job_.validation[i].name, sum / static_cast<double>(tokens), tokens,
-                            job_.rates.lr(moment.step));
-    }
-  }
-
-  void finish() {
-    journal_->finish();
-    std::cout << "  metrics     " << job_.metrics.string() << "\n";
-    if (!journal_->curve().empty()) std::cout << "  loss curve  " << journal_->curve() << "\n";
-    if (!saved_.empty()) std::cout << "  model       " << saved_.string() << "\n";
-    std::cout << std::flush;
-  }
+  engine::Model build(PluginRegistry& plugins, Rendezvous& meeting);
+  StepConfig step_config() const;
+  BatchSplit split() const;
+  void train_one(const Moment& moment);
+  void validate(const Moment& moment);
+  void finish();
 
   const Job& job_;
   ModelSize size_;
@@ -147,6 +75,90 @@ class Run {
   std::optional<Journal> journal_;  // on rank 0
   std::filesystem::path saved_;
 };
+
+Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting)
+    : job_(job),
+      model_(build(plugins, meeting)),
+      step_(model_.stages, model_.mesh, step_config()),
+      batches_(job.dataset, split(), job.model.config.vocab_size),
+      scheduler_(job.scheduler) {
+  for (const ValidationSet& set : job.validation)
+    validation_.emplace_back(set.dataset, split(), job.model.config.vocab_size);
+  if (meeting.rank() != 0) return;
+  add_shards(size_, model_.stages, job.recipe.optimizer.master_weights);
+  std::cout << banner(job, size_) << std::flush;
+  journal_.emplace(job);
+}
+
+engine::Model Run::build(PluginRegistry& plugins, Rendezvous& meeting) {
+  const auto options = at::TensorOptions().device(at::kMeta).dtype(job_.model.dtype);
+  const auto make_units = [&](const Setup&) {
+    Units units = heddle::make_units(job_.model.config, options);
+    size_ = size_of(units);
+    return units;
+  };
+  // Ranks with another file or other overrides are named before the first step.
+  const std::string text = config::to_json(job_.configuration.without("plugins"));
+  return engine::model(job_.configuration, plugins,
+                       {meeting, make_units, job_.model.source, static_cast<uint64_t>(job_.recipe.seed),
+                        "configuration: " + std::to_string(std::hash<std::string>{}(text))});
+}
+
+StepConfig Run::step_config() const {
+  const OptimizerSection& optimizer = job_.recipe.optimizer;
+  return {optimizer.adamw, job_.recipe.max_norm, optimizer.master_weights, optimizer.groups};
+}
+
+BatchSplit Run::split() const {
+  return {job_.recipe.steps.local_batch_size, model_.mesh.size("dp"), model_.mesh.rank("dp")};
+}
+
+void Run::train() {
+  while (const auto moment = scheduler_.next()) {
+    train_one(*moment);
+    if (moment->validate && !job_.validation.empty()) validate(*moment);
+    if (saves_model(job_.recipe.checkpoint, *moment)) saved_ = save_model(job_, model_, *moment);
+  }
+  if (journal_) finish();
+}
+
+void Run::train_one(const Moment& moment) {
+  const auto begin = Clock::now();
+  const double lr = job_.rates.lr(moment.step);
+  const SampleOrder order(job_.dataset.size(), job_.recipe.shuffle, static_cast<uint64_t>(job_.recipe.seed),
+                          moment.epoch);
+  const auto microbatches = batches_.read(order, moment.begin, moment.end);
+  const StepReport report = step_.run(microbatches, lr, job_.rates.weight_decay(moment.step));
+  if (journal_) journal_->trained(moment, report, lr, seconds_since(begin));
+}
+
+// The mean over all label tokens of each set, in groups of a global batch.
+void Run::validate(const Moment& moment) {
+  const int64_t group = job_.recipe.steps.global_batch_size;
+  for (size_t i = 0; i < validation_.size(); ++i) {
+    const int64_t samples = job_.validation[i].dataset.size();
+    const SampleOrder order(samples, Shuffle::off, 0, 0);
+    double sum = 0;
+    int64_t tokens = 0;
+    for (int64_t begin = 0; begin < samples; begin += group) {
+      const auto microbatches = validation_[i].read(order, begin, std::min(begin + group, samples));
+      const StepReport report = step_.evaluate(microbatches);
+      sum += report.loss.item<double>() * static_cast<double>(report.label_tokens);
+      tokens += report.label_tokens;
+    }
+    if (journal_)
+      journal_->validated(moment, job_.validation[i].name, sum / static_cast<double>(tokens), tokens,
+                          job_.rates.lr(moment.step));
+  }
+}
+
+void Run::finish() {
+  journal_->finish();
+  std::cout << "  metrics     " << job_.metrics.string() << "\n";
+  if (!journal_->curve().empty()) std::cout << "  loss curve  " << journal_->curve() << "\n";
+  if (!saved_.empty()) std::cout << "  model       " << saved_.string() << "\n";
+  std::cout << std::flush;
+}
 
 }  // namespace
 

@@ -6,11 +6,19 @@
 #include <vector>
 
 #include "heddle/base/error.h"
+#include "heddle/config/node.h"
 #include "trainer/cli/main/arguments.h"
 #include "trainer/cli/main/library.h"
 
 namespace heddle::cli {
 namespace {
+
+// A file with a syntax error is refused before LibTorch is loaded.
+void read_first(const Command& command) {
+  if (const auto* train = std::get_if<TrainCommand>(&command)) config::read(train->config);
+  if (const auto* check = std::get_if<CheckCommand>(&command))
+    if (check->configs.size() == 1 && !check->json) config::read(check->configs[0]);
+}
 
 int run(const std::vector<std::string>& words) {
   const auto parsed = parse(words);
@@ -18,7 +26,9 @@ int run(const std::vector<std::string>& words) {
     std::cout << answer->text << std::flush;
     return std::cout ? 0 : throw Error(ErrorCode::io, "standard output", "cannot be written");
   }
-  return run_in_library(std::get<Command>(parsed));
+  const Command& command = std::get<Command>(parsed);
+  read_first(command);
+  return run_in_library(command);
 }
 
 int report(const Error& error, const std::vector<std::string>& words) {
