@@ -1,9 +1,7 @@
 // ddp trains to the numbers of `single`, in buckets, and refuses what it cannot do.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
-#include "plugins/training_world.h"
+#include "plugins/toy_training.h"
 
 namespace heddle::testing {
 namespace {
@@ -20,11 +18,6 @@ Training replicas(int ranks, const std::string& section = "{}") {
   run.section = section;
   run.axes = {{"dp", ranks}};
   return run;
-}
-
-int count(const std::vector<std::string>& events, const std::string& start) {
-  return static_cast<int>(std::count_if(events.begin(), events.end(),
-                                        [&](const std::string& e) { return e.rfind(start, 0) == 0; }));
 }
 
 TEST(Ddp, EqualsSingleOnOneTwoAndFourRanks) {

@@ -1,16 +1,10 @@
 // fsdp2 trains to the numbers of `single`, whatever the topology.
 #include <gtest/gtest.h>
 
-#include "plugins/training_world.h"
+#include "plugins/toy_training.h"
 
 namespace heddle::testing {
 namespace {
-
-const std::string kFloat = "mp_policy: {param_dtype: float32, reduce_dtype: float32}\n";
-
-std::vector<Axis> shards(int ranks, int replicas = 1) {
-  return {{"pp", 1}, {"dp_replicate", replicas}, {"dp_shard", ranks}, {"cp", 1}, {"tp", 1}};
-}
 
 Training single() {
   Training run;

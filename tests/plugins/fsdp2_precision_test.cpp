@@ -113,29 +113,36 @@ TEST(Fsdp2Precision, IsTheDefaultAlsoOnOneRank) {
   expect_bit_equal(train(by_default), train(mixed(1, 1)));
 }
 
-// What units see: dtypes of their input and of their parameters, at one rank and at two.
-void expect_dtypes(const std::string& policy, int ranks, at::ScalarType input, at::ScalarType parameter,
-                   at::ScalarType shard) {
+struct Dtypes {
+  at::ScalarType input, parameter, shard;
+};
+
+// A unit with one parameter that checks what it gets.
+Units checking_unit(const Dtypes& want) {
+  const auto body = [want](ToyUnit& unit, Tensors inputs, const Batch& batch) {
+    EXPECT_EQ(inputs[0].scalar_type(), want.input);
+    EXPECT_EQ(batch.extra.scalar_type(), want.input);
+    EXPECT_EQ(unit.own[0].tensor.scalar_type(), want.parameter);
+    return Tensors{inputs[0].to(at::kFloat) * unit.own[0].tensor.to(at::kFloat)};
+  };
+  std::vector<ToyUnit::Parameter> parameters = {{"w", at::full({3}, 2.0).set_requires_grad(true), {}}};
+  Units units;
+  units.push_back(std::make_unique<ToyUnit>("unit", std::move(parameters), body));
+  return units;
+}
+
+void expect_dtypes(const std::string& policy, int ranks, const Dtypes& want) {
   ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
     const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp_shard", ranks}}, meeting, "test: world");
-    Units units;
-    units.push_back(std::make_unique<ToyUnit>(
-        "unit", std::vector<ToyUnit::Parameter>{{"w", at::full({3}, 2.0).set_requires_grad(true), {}}},
-        [&](ToyUnit& unit, Tensors inputs, const Batch& batch) {
-          EXPECT_EQ(inputs[0].scalar_type(), input);
-          EXPECT_EQ(batch.extra.scalar_type(), input);
-          EXPECT_EQ(unit.own[0].tensor.scalar_type(), parameter);
-          return Tensors{inputs[0].to(at::kFloat) * unit.own[0].tensor.to(at::kFloat)};
-        }));
-    auto stage = make_strategy("fsdp2", "mp_policy: " + policy)->parallelize(std::move(units), mesh, {});
+    auto stage = make_strategy("fsdp2", "mp_policy: " + policy)->parallelize(checking_unit(want), mesh, {});
     Batch batch;
     batch.extra = at::full({3}, 1.0);
     const at::Tensor out = stage->forward({at::full({3}, 1.0)}, batch)[0];
     EXPECT_EQ(out.scalar_type(), at::kHalf);
-    EXPECT_EQ(stage->owned()[0].tensor.scalar_type(), shard);
+    EXPECT_EQ(stage->owned()[0].tensor.scalar_type(), want.shard);
     out.sum().backward();
     stage->finish_gradients();
-    EXPECT_EQ(stage->owned()[0].tensor.grad().scalar_type(), shard);
+    EXPECT_EQ(stage->owned()[0].tensor.grad().scalar_type(), want.shard);
     stage->reshard();
   });
 }
@@ -143,11 +150,11 @@ void expect_dtypes(const std::string& policy, int ranks, at::ScalarType input, a
 TEST(Fsdp2Precision, CastsInputsAndOutputsWhereAskedAndKeepsTheStorageDtype) {
   for (const int ranks : {1, 2}) {
     expect_dtypes("{param_dtype: bfloat16, output_dtype: float16, cast_forward_inputs: true}", ranks,
-                  at::kBFloat16, at::kBFloat16, at::kFloat);
-    expect_dtypes("{param_dtype: bfloat16, reduce_dtype: float32, output_dtype: float16}", ranks, at::kFloat,
-                  at::kBFloat16, at::kFloat);
-    expect_dtypes("{output_dtype: float16, reduce_dtype: bfloat16}", ranks, at::kFloat, at::kFloat,
-                  at::kFloat);
+                  {at::kBFloat16, at::kBFloat16, at::kFloat});
+    expect_dtypes("{param_dtype: bfloat16, reduce_dtype: float32, output_dtype: float16}", ranks,
+                  {at::kFloat, at::kBFloat16, at::kFloat});
+    expect_dtypes("{output_dtype: float16, reduce_dtype: bfloat16}", ranks,
+                  {at::kFloat, at::kFloat, at::kFloat});
   }
 }
 

@@ -1,0 +1,76 @@
+// Missing gradients and foreign models, under fsdp2 and ddp.
+#include <gtest/gtest.h>
+
+#include "plugins/toy_training.h"
+
+namespace heddle::testing {
+namespace {
+
+TEST(Fsdp2, CountsAParameterUnusedOnOneRankAsZeroThere) {
+  for (const std::vector<double>& used : {std::vector<double>{1, 0}, {0, 1}}) {
+    Training whole = toy("single", {});
+    whole.microbatches = 2;
+    use_extra_where(whole, used);
+    const Outcome want = train(whole);
+    for (const char* reshard : {"null", "true", "false"}) {
+      Training run = toy("fsdp2", shards(2), std::string("reshard_after_forward: ") + reshard);
+      use_extra_where(run, used);
+      expect_close(train(run), want);
+    }
+    Training run = toy("ddp", {{"dp", 2}});
+    use_extra_where(run, used);
+    expect_close(train(run), want);
+  }
+}
+
+TEST(Fsdp2, LeavesAParameterThatNoRankUsedWithoutAGradient) {
+  Training whole = toy("single", {});
+  use_extra_where(whole, {0});
+  const auto want = gradients(whole);
+  EXPECT_EQ(want.count("layer1.extra"), 0u);
+  for (Training run : {toy("fsdp2", shards(2)), toy("fsdp2", shards(1)), toy("ddp", {{"dp", 2}}),
+                       toy("fsdp2", shards(1), "mp_policy: {param_dtype: float32, reduce_dtype: float64}")}) {
+    use_extra_where(run, {0, 0});
+    expect_same(gradients(run), want);
+  }
+}
+
+TEST(Fsdp2, TrainsAForeignModelInPlace) {
+  Toy foreign;
+  foreign.meta = false;
+  foreign.foreign = true;
+  const Outcome want = train(toy("single", {}, "", foreign));
+  for (const int ranks : {1, 2, 3}) expect_close(train(toy("fsdp2", shards(ranks), "", foreign)), want);
+  Toy tied = foreign;
+  tied.tied = true;
+  expect_close(train(toy("fsdp2", shards(2), "", tied)), train(toy("single", {}, "", tied)));
+}
+
+TEST(Ddp, StartsAForeignModelFromTheValuesOfRankZero) {
+  Toy foreign;
+  foreign.meta = false;
+  foreign.foreign = true;
+  Training run = toy("ddp", {{"dp", 2}});
+  run.make_units = [foreign](int rank) {
+    Toy mine = foreign;
+    mine.shift = rank;
+    return toy_units(mine);
+  };
+  expect_close(train(run), train(toy("single", {}, "", foreign)));
+}
+
+TEST(Fsdp2, MakesTheReplicasOfAForeignModelEqual) {
+  Toy foreign;
+  foreign.meta = false;
+  foreign.foreign = true;
+  Training run = toy("fsdp2", shards(2, 2));
+  run.make_units = [foreign](int rank) {
+    Toy mine = foreign;
+    mine.shift = rank / 2;  // the second replica
+    return toy_units(mine);
+  };
+  expect_close(train(run), train(toy("single", {}, "", foreign)));
+}
+
+}  // namespace
+}  // namespace heddle::testing

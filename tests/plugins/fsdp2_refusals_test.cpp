@@ -1,0 +1,69 @@
+// What fsdp2 and ddp refuse, with the text.
+#include <gtest/gtest.h>
+
+#include "plugins/toy_training.h"
+
+namespace heddle::testing {
+namespace {
+
+TEST(Fsdp2, RefusesAParameterWithoutDims) {
+  const std::string got = error_of([] {
+    Training run = toy("fsdp2", shards(2));
+    run.make_units = [](int) {
+      Units units = toy_units({});
+      at::Tensor& scale = toy_at(units, 1).own[2].tensor;
+      scale = scale.detach().squeeze().set_requires_grad(true);
+      return units;
+    };
+    gradients(run);
+  });
+  EXPECT_EQ(got,
+            "error[input] fsdp2: parameter 'layer0.scale' has no dim that could be split\n"
+            "  hint: give it the shape [1], or use a strategy that keeps parameters whole");
+}
+
+TEST(Fsdp2, RefusesForeignTensorsThatCannotBeTied) {
+  for (const char* strategy : {"fsdp2", "ddp"}) {
+    const std::string got = error_of([&] {
+      Training run = toy(strategy, strategy == std::string("ddp") ? std::vector<Axis>{{"dp", 1}} : shards(1));
+      run.make_units = [](int) {
+        Toy foreign;
+        foreign.meta = false;
+        foreign.foreign = true;
+        Units units = toy_units(foreign);
+        toy_at(units, 4).own[0].name = "embed.weight";
+        return units;
+      };
+      gradients(run);
+    });
+    EXPECT_EQ(got,
+              std::string("error[input] ") + strategy +
+                  ": parameter 'embed.weight' has two slots with two tensors, which cannot be tied in place\n"
+                  "  hint: let both modules hold one tensor, or give the slots two names");
+  }
+}
+
+TEST(Fsdp2, RefusesADtypeThatHoldsNoGradients) {
+  EXPECT_EQ(
+      error_of([] { gradients(toy("fsdp2", shards(1), "mp_policy: {param_dtype: int32}")); }),
+      "error[config] distributed.mp_policy: 'int32' is no dtype that parameters and gradients can have\n"
+      "  hint: use float32, bfloat16, float16 or float64");
+}
+
+TEST(Fsdp2, SaysWhichSizesItDoesNotTake) {
+  const Needs needs = make_strategy("fsdp2", "{}")->needs();
+  EXPECT_EQ(needs.axes, (std::vector<std::string>{"pp", "dp_replicate", "dp_shard", "cp", "tp"}));
+  Sizes sizes;
+  sizes.world = sizes.dp = sizes.dp_replicate = 4;
+  EXPECT_EQ(needs.sizes_rule(sizes),
+            "dp_replicate_size=4 must be less than dp_size=4 since DDP usecase is not supported by FSDP2");
+  sizes.dp_replicate = 1;
+  sizes.dp = sizes.dp_shard = 8;
+  sizes.ep = 3;
+  EXPECT_EQ(needs.sizes_rule(sizes), "non_pp_size=8 must be a multiple of ep_size=3");
+  sizes.ep = 2;
+  EXPECT_EQ(needs.sizes_rule(sizes), "");
+}
+
+}  // namespace
+}  // namespace heddle::testing

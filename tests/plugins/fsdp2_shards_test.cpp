@@ -1,0 +1,98 @@
+// How fsdp2 splits rows, how long units stay whole, and that gradients agree however they are split.
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "plugins/fsdp2/layout.h"
+#include "plugins/toy_training.h"
+
+namespace heddle::testing {
+namespace {
+
+using fsdp2::Rows;
+using fsdp2::Stay;
+
+TEST(Fsdp2Rows, AreChunksWhoseLastOnesMayBeEmpty) {
+  EXPECT_EQ(fsdp2::rows_of(10, 4, 0), (Rows{0, 3}));
+  EXPECT_EQ(fsdp2::rows_of(10, 4, 3), (Rows{9, 1}));
+  EXPECT_EQ(fsdp2::rows_of(5, 4, 2), (Rows{4, 1}));
+  EXPECT_EQ(fsdp2::rows_of(5, 4, 3), (Rows{5, 0}));
+  EXPECT_EQ(fsdp2::rows_of(1, 4, 1), (Rows{1, 0}));
+  EXPECT_EQ(fsdp2::rows_of(0, 4, 0), (Rows{0, 0}));
+}
+
+TEST(Fsdp2Reshard, FreesEveryUnitButTheLastUnlessAsked) {
+  EXPECT_EQ(fsdp2::stays(3, std::nullopt, 1),
+            (std::vector<Stay>{Stay::not_at_all, Stay::not_at_all, Stay::until_gradients}));
+  EXPECT_EQ(fsdp2::stays(1, std::nullopt, 1), std::vector<Stay>{Stay::until_gradients});
+  EXPECT_TRUE(fsdp2::stays(0, std::nullopt, 1).empty());
+  EXPECT_EQ(fsdp2::stays(2, true, 1), std::vector<Stay>(2, Stay::not_at_all));
+  EXPECT_EQ(fsdp2::stays(2, false, 1), std::vector<Stay>(2, Stay::until_last_backward));
+  EXPECT_EQ(fsdp2::stays(2, std::nullopt, 4), std::vector<Stay>(2, Stay::until_last_backward));
+  EXPECT_EQ(fsdp2::stays(2, true, 4), std::vector<Stay>(2, Stay::not_at_all));
+}
+
+TEST(Fsdp2, TrainsTenRowsAndOneRowOverFourRanks) {
+  const Outcome want = train(toy("single", {}));
+  for (const int ranks : {2, 3, 4}) expect_close(train(toy("fsdp2", shards(ranks))), want);
+}
+
+TEST(Fsdp2, OwnsEveryRowOnceAndSaysWhichAxisSplitsIt) {
+  std::mutex lock;
+  std::map<std::string, int64_t> rows;
+  Events boxes;
+  ThreadWorld::run(4, [&](Rendezvous& meeting) {
+    const DeviceMesh mesh = mesh::build(shards(4), meeting, "test: world");
+    auto stage = make_strategy("fsdp2", kFloat)->parallelize(toy_units({}), mesh, {});
+    const std::lock_guard held(lock);
+    for (const Shard& shard : stage->owned()) {
+      rows[shard.name] += shard.tensor.size(0);
+      EXPECT_EQ(shard.axes, std::vector<std::string>{"dp_shard"});
+      EXPECT_TRUE(shard.tensor.requires_grad());
+      if (shard.name == "embed.weight" && mesh.rank("dp_shard") == 3) {
+        EXPECT_EQ(shard.shape, (std::vector<int64_t>{10, 6}));
+        EXPECT_EQ(shard.offset, (std::vector<int64_t>{9, 0}));
+      }
+    }
+    EXPECT_EQ(stage->owned().size(), 14u);
+  });
+  EXPECT_EQ(rows["embed.weight"], 10);
+  EXPECT_EQ(rows["layer0.scale"], 1);
+  EXPECT_EQ(rows["layer2.bias"], 6);
+}
+
+// A parallelizer gave this rank rows 6 to 11 of 12; dp_shard and cp split those again.
+TEST(Fsdp2, SplitsWhatAParallelizerLeft) {
+  ThreadWorld::run(4, [&](Rendezvous& meeting) {
+    const std::vector<Axis> axes = {{"dp_shard", 2}, {"cp", 2}};
+    const DeviceMesh mesh = mesh::build(axes, meeting, "test: world");
+    const std::vector<Placed> placed = {{"layer0.weight", "tp", 0, 6, 12}};
+    auto stage = make_strategy("fsdp2", kFloat)->parallelize(toy_units({}), mesh, placed);
+    const Shard& shard = stage->owned()[1];
+    EXPECT_EQ(shard.name, "layer0.weight");
+    EXPECT_EQ(shard.shape, (std::vector<int64_t>{12, 6}));
+    EXPECT_EQ(shard.offset, (std::vector<int64_t>{6 + std::min(2 * mesh.rank("dp_shard_cp"), 6), 0}));
+    EXPECT_EQ(shard.axes, (std::vector<std::string>{"tp", "dp_shard_cp"}));
+  });
+}
+
+TEST(Fsdp2, HybridShardingAndDdpGiveTheSameGradients) {
+  const auto want = gradients(toy("single", {}));
+  expect_same(gradients(toy("fsdp2", shards(4))), want);
+  expect_same(gradients(toy("fsdp2", shards(2, 2))), want);
+  expect_same(gradients(toy("ddp", {{"dp", 4}})), want);
+}
+
+TEST(Fsdp2, GivesTheSameGradientsWheneverTheyAreReduced) {
+  const auto want = gradients(toy("single", {}));
+  for (const char* defer : {"true", "false"})
+    for (const int microbatches : {1, 3})
+      for (const int replicas : {1, 2}) {
+        Training run = toy("fsdp2", shards(2, replicas), std::string("defer_fsdp_grad_sync: ") + defer);
+        run.microbatches = microbatches;
+        expect_same(gradients(run), want);
+      }
+}
+
+}  // namespace
+}  // namespace heddle::testing
