@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,8 +21,8 @@
 namespace heddle::testing {
 namespace {
 
-std::map<std::string, RankBody>& bodies() {
-  static std::map<std::string, RankBody> known;
+std::map<std::string, PlainBody>& bodies() {
+  static std::map<std::string, PlainBody> known;
   return known;
 }
 
@@ -39,11 +40,6 @@ std::string read(const std::filesystem::path& path) {
 
 int be_rank(const RankPlace& place, const RankBody& body) {
   at::set_num_threads(1);
-  if (variable("HEDDLE_TEST_MODE") == "plain") {
-    struct Nowhere;  // the body of a plain run takes no part in a rendezvous
-    say(place.rank, body(*static_cast<Rendezvous*>(nullptr)));
-    return 0;
-  }
   GlooOptions options;
   options.timeout = std::chrono::milliseconds(std::stoi(variable("HEDDLE_TEST_TIMEOUT")));
   options.on_lost = [&](const Error& error) {
@@ -71,7 +67,6 @@ pid_t start(const std::string& body, int ranks, const RunOptions& options, const
   ::setenv("HEDDLE_TEST_CHILD", body.c_str(), 1);
   ::setenv("HEDDLE_TEST_RANKS", std::to_string(ranks).c_str(), 1);
   ::setenv("HEDDLE_TEST_TIMEOUT", std::to_string(options.timeout.count()).c_str(), 1);
-  ::setenv("HEDDLE_TEST_MODE", options.mode.c_str(), 1);
   ::setenv("HEDDLE_TEST_FOLDER", folder.c_str(), 1);
   ::execl("/proc/self/exe", "heddle_test_child", nullptr);
   ::_exit(127);
@@ -79,14 +74,31 @@ pid_t start(const std::string& body, int ranks, const RunOptions& options, const
 
 }  // namespace
 
+namespace {
+
+// True when a process of the group is there and does not go: one that was just killed may still be on its way
+// out.
+bool somebody_left(pid_t group) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (::waitpid(-group, nullptr, WNOHANG) > 0 || ::kill(-group, 0) == 0) {
+    if (std::chrono::steady_clock::now() > end) return true;
+    std::this_thread::yield();
+  }
+  return false;
+}
+
+}  // namespace
+
 // Called by the tests' main() instead of the tests.
 int be_child(const std::string& name) {
-  const RankBody& body = bodies().at(name);
-  return launch::run(std::stoi(variable("HEDDLE_TEST_RANKS")),
-                     [&](const RankPlace& place) { return be_rank(place, body); });
+  return launch::run(std::stoi(variable("HEDDLE_TEST_RANKS")), bodies().at(name));
 }
 
 Known::Known(const std::string& name, RankBody body) {
+  bodies()[name] = [body = std::move(body)](const RankPlace& place) { return be_rank(place, body); };
+}
+
+KnownPlain::KnownPlain(const std::string& name, PlainBody body) {
   bodies()[name] = std::move(body);
 }
 
@@ -102,17 +114,20 @@ void say(int rank, const std::string& text) {
 RunOutcome run_ranks(const std::string& body, int ranks, RunOptions options) {
   std::string folder = (std::filesystem::temp_directory_path() / "heddle_ranks.XXXXXX").string();
   if (::mkdtemp(folder.data()) == nullptr) throw std::runtime_error("no folder for the ranks");
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // ranks without a launcher become ours to collect
   const auto begin = std::chrono::steady_clock::now();
   const pid_t pid = start(body, ranks, options, folder);
   const auto path = [&](int rank) { return folder + "/said" + std::to_string(rank); };
-  while (options.signal != 0 && read(path(ranks - 1)) != "ready") std::this_thread::yield();
+  for (int rank = 0; options.signal != 0 && rank < ranks; ++rank) {
+    while (read(path(rank)) != "ready") std::this_thread::yield();
+  }
   if (options.signal != 0) ::kill(pid, options.signal);
   int state = 0;
   ::waitpid(pid, &state, 0);
   RunOutcome outcome;
   outcome.time = std::chrono::steady_clock::now() - begin;
   outcome.status = WIFEXITED(state) ? WEXITSTATUS(state) : -WTERMSIG(state);
-  outcome.left_behind = ::kill(-pid, 0) == 0;
+  outcome.left_behind = somebody_left(pid);
   for (int rank = 0; rank < ranks; ++rank) outcome.said[rank] = read(path(rank));
   outcome.err = read(folder + "/err");
   std::filesystem::remove_all(folder);

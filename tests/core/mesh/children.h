@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "heddle/base/rank_place.h"
 #include "heddle/mesh/rendezvous.h"
 
 namespace heddle::testing {
@@ -17,6 +18,13 @@ using RankBody = std::function<std::string(Rendezvous&)>;
 // A body must be known by name before main(): `const Known kBody("name", [](Rendezvous& meeting) {...});`
 struct Known {
   Known(const std::string& name, RankBody body);
+};
+
+// The same without a rendezvous: for the launcher itself. Returns the rank's status.
+using PlainBody = std::function<int(const RankPlace&)>;
+
+struct KnownPlain {
+  KnownPlain(const std::string& name, PlainBody body);
 };
 
 struct RunOutcome {
