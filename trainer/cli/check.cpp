@@ -8,7 +8,7 @@
 
 #include "heddle/base/text.h"
 #include "heddle/engine/engine.h"
-#include "trainer/cli/sections.h"
+#include "trainer/recipe/recipe.h"
 
 namespace heddle::cli {
 namespace {
@@ -23,6 +23,13 @@ std::vector<int> world_sizes(const CheckCommand& command) {
     throw Error(ErrorCode::usage, "WORLD_SIZE", "expected a number of ranks, got '" + std::string(text) + "'",
                 "give --world-size N");
   return {static_cast<int>(size)};
+}
+
+// A file without any section of a recipe holds words for the engine alone, and has no model to check.
+bool is_recipe(const Node& whole) {
+  for (const auto& [key, value] : whole.entries())
+    if (key != "distributed" && key != "dist_env" && key != "plugins") return true;
+  return false;
 }
 
 // The two sections that the engine reads, where the rest belongs to another trainer.
@@ -74,8 +81,8 @@ class Checker {
         if (!whole.is_map() && !whole.is_null())
           throw Error(ErrorCode::config, whole.where(), "expected a map of sections, got " + whole.written());
         whole = only_distributed(whole);
-      } else {
-        check_sections(whole);
+      } else if (is_recipe(whole)) {
+        (void)read_recipe(whole);
       }
       out.plugins = plugins_of(whole);
       out.configuration = std::move(whole);
