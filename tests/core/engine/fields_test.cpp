@@ -1,0 +1,243 @@
+// The fields of every strategy and block, as recipes give them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/core/engine/setups.h"
+
+namespace heddle {
+namespace {
+
+using namespace tests;
+using testing::HasSubstr;
+
+std::string field(const std::string& section, const std::string& key) {
+  return printed(section, 8, "strategy_config." + key);
+}
+
+TEST(Fields, OfFsdp2HaveTheseDefaults) {
+  EXPECT_EQ(
+      printed("{}", 8, "strategy_config"),
+      R"({"sequence_parallel": false, "tp_plan": null, "patch_is_packed_sequence": false, )"
+      R"("mp_policy": {"param_dtype": "bfloat16", "reduce_dtype": "float32", "output_dtype": null, )"
+      R"("cast_forward_inputs": false}, "offload_policy": null, "autocast_dtype": null, )"
+      R"("activation_checkpointing": false, "activation_checkpointing_scope": ["all"], )"
+      R"("defer_fsdp_grad_sync": true, "reshard_after_forward": null, "enable_async_tensor_parallel": false, )"
+      R"("enable_compile": false, "enable_fsdp2_prefetch": false, "fsdp2_backward_prefetch_depth": 2, )"
+      R"("fsdp2_forward_prefetch_depth": 1, "multimodal": {"frozen_sharding": "root", "vision": )"
+      R"({"frame_sharding": {"enabled": false, "mesh_dims": ["cp"], "min_tokens": 2048, "min_frames": 32, )"
+      R"("min_local_patch_rows": 96, "cost_alpha": "auto"}}}})");
+}
+
+TEST(Fields, OfDdpHaveTheseDefaults) {
+  EXPECT_EQ(printed("{strategy: ddp}", 8, "strategy_config"),
+            R"({"activation_checkpointing": false, "activation_checkpointing_scope": ["all"], )"
+            R"("broadcast_buffers": false, "find_unused_parameters": false, "static_graph": false, )"
+            R"("bucket_cap_mb": null, "gradient_as_bucket_view": false, "autocast_dtype": null})");
+}
+
+TEST(Fields, OfMegatronFsdpHaveTheseDefaults) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"megatron_fsdp_unit_modules", "null"},  {"zero_dp_strategy", "3"},
+      {"init_fsdp_with_meta_device", "false"}, {"grad_reduce_in_fp32", "false"},
+      {"preserve_fp32_weights", "false"},      {"overlap_grad_reduce", "true"},
+      {"overlap_param_gather", "true"},        {"check_for_nan_in_grad", "true"},
+      {"report_nan_in_param_grad", "false"},   {"average_in_collective", "false"},
+      {"disable_bucketing", "false"},          {"calculate_per_token_loss", "false"},
+      {"keep_fp8_transpose_cache", "false"},   {"nccl_ub", "false"},
+      {"fsdp_double_buffer", "false"},         {"activation_checkpointing", "false"}};
+  for (const auto& [key, value] : rows) EXPECT_EQ(field("{strategy: megatron_fsdp}", key), value) << key;
+  EXPECT_EQ(setup_of("{strategy: megatron_fsdp}", 8).strategy_config.size(), std::size(rows));
+}
+
+TEST(Fields, MixedPrecisionOfFsdp2) {
+  const char* bf16 =
+      R"({"param_dtype": "bfloat16", "reduce_dtype": "float32", "output_dtype": null, "cast_forward_inputs": false})";
+  const char* nothing =
+      R"({"param_dtype": null, "reduce_dtype": null, "output_dtype": null, "cast_forward_inputs": false})";
+  EXPECT_EQ(field("{mp_policy: null}", "mp_policy"), bf16);
+  EXPECT_EQ(field("{mp_policy: {}}", "mp_policy"), nothing);
+  EXPECT_EQ(field("{mp_policy: {_target_: torch.distributed.fsdp.MixedPrecisionPolicy}}", "mp_policy"),
+            nothing);
+  EXPECT_EQ(
+      field("{mp_policy: {param_dtype: torch.float16, reduce_dtype: bf16, output_dtype: Float, "
+            "cast_forward_inputs: true}}",
+            "mp_policy"),
+      R"({"param_dtype": "float16", "reduce_dtype": "bfloat16", "output_dtype": "float32", "cast_forward_inputs": true})");
+  EXPECT_EQ(refusal("{mp_policy: {param_dtype: fp16}}"),
+            "error[config] run.yaml:1 distributed.mp_policy.param_dtype: unknown dtype 'fp16'\n  hint: did "
+            "you mean 'float16'?");
+  EXPECT_EQ(sentence("{mp_policy: bf16}"), "expected a map, got 'bf16'");
+}
+
+TEST(Fields, OffloadAndAutocast) {
+  EXPECT_EQ(field("{offload_policy: {}}", "offload_policy"), R"({"pin_memory": true})");
+  EXPECT_EQ(field("{offload_policy: {_target_: torch.distributed.fsdp.CPUOffloadPolicy, pin_memory: false}}",
+                  "offload_policy"),
+            R"({"pin_memory": false})");
+  EXPECT_EQ(field("{autocast_dtype: bf16}", "autocast_dtype"), "\"bfloat16\"");
+  EXPECT_EQ(field("{strategy: ddp, autocast_dtype: torch.float16}", "autocast_dtype"), "\"float16\"");
+  EXPECT_EQ(sentence("{offload_policy: true}"), "expected a map, got true");
+}
+
+TEST(Fields, PlainOnesTakeTheirTypeOnly) {
+  EXPECT_EQ(field("{reshard_after_forward: no}", "reshard_after_forward"), "false");
+  EXPECT_EQ(field("{tp_plan: my.plan}", "tp_plan"), "\"my.plan\"");
+  EXPECT_EQ(field("{tp_plan: {a: colwise}}", "tp_plan"), R"({"a": "colwise"})");
+  EXPECT_EQ(sentence("{tp_plan: [a]}"), "expected a map, a word or null, got a list");
+  EXPECT_EQ(sentence("{sequence_parallel: 1}"), "expected true or false, got 1");
+  EXPECT_EQ(sentence("{defer_fsdp_grad_sync: 'no'}"), "expected true or false, got 'no'");
+  EXPECT_EQ(sentence("{fsdp2_forward_prefetch_depth: -1}"), "expected at least 0, got -1");
+  EXPECT_EQ(field("{strategy: ddp, bucket_cap_mb: 50}", "bucket_cap_mb"), "50.0");
+  EXPECT_EQ(sentence("{strategy: ddp, bucket_cap_mb: -1}"), "expected at least 0.0, got -1");
+  EXPECT_EQ(field("{enable_async_tensor_parallel: true}", "sequence_parallel"), "false");  // printed as given
+}
+
+TEST(Fields, ZeroStrategyIsChecked) {
+  EXPECT_EQ(refusal("{strategy: megatron_fsdp, zero_dp_strategy: 7}"),
+            "error[config] run.yaml:1 distributed.zero_dp_strategy: expected 0 to 3, got 7");
+  EXPECT_EQ(field("{strategy: megatron_fsdp, zero_dp_strategy: 2, megatron_fsdp_unit_modules: [a.B]}",
+                  "megatron_fsdp_unit_modules"),
+            R"(["a.B"])");
+}
+
+TEST(Fields, MultimodalIsChecked) {
+  const std::string path = "distributed.multimodal.vision.frame_sharding.";
+  const auto frames = [](const std::string& map) {
+    return sentence("{multimodal: {vision: {frame_sharding: " + map + "}}}");
+  };
+  EXPECT_EQ(frames("{mesh_dims: [dp]}"), path + "mesh_dims currently supports only [\"cp\"]");
+  EXPECT_EQ(frames("{mesh_dims: cp}"), path + "mesh_dims must be a list of mesh-dimension names");
+  EXPECT_EQ(frames("{mesh_dims: \"['cp']\"}"), "");
+  EXPECT_EQ(frames("{min_tokens: -1}"), "expected at least 0, got -1");
+  EXPECT_EQ(frames("{min_frames: 2.5}"), "expected an integer, got 2.5");
+  EXPECT_EQ(frames("{enabled: 1}"), "expected true or false, got 1");
+  EXPECT_EQ(frames("{cost_alpha: null}"), "");
+  EXPECT_EQ(frames("{cost_alpha: 0}"), "");
+  for (const char* value : {"-1", "Auto", "1.5", "true"})
+    EXPECT_EQ(frames("{cost_alpha: " + std::string(value) + "}"),
+              path + "cost_alpha must be \"auto\", null, or a non-negative integer");
+  EXPECT_EQ(frames("null"), "expected a map, got null");
+  EXPECT_EQ(refusal("{multimodal: null}"),
+            "error[config] run.yaml:1 distributed.multimodal: expected a map, got null");
+  EXPECT_EQ(sentence("{multimodal: {vision: null}}"), "expected a map, got null");
+  EXPECT_EQ(field("{multimodal: {frozen_sharding: Per-Layer}}", "multimodal.frozen_sharding"),
+            "\"per_layer\"");
+  EXPECT_EQ(sentence("{multimodal: {frozen_sharding: null}}"), "expected a word, got null");
+  EXPECT_EQ(sentence("{multimodal: {frozen_sharding: all}}"),
+            "expected one of root, per_layer, replicate, got 'all'");
+  EXPECT_EQ(field("{multimodal: {vision: {frame_sharding: {cost_alpha: null}}}}",
+                  "multimodal.vision.frame_sharding.cost_alpha"),
+            "null");
+}
+
+std::string pipeline(const std::string& block, const std::string& key, const std::string& more = "") {
+  return printed("{pp_size: 2, pipeline: " + block + more + "}", 8, "pipeline." + key);
+}
+std::string pipeline_refusal(const std::string& block) {
+  return sentence("{pp_size: 2, pipeline: " + block + "}");
+}
+
+TEST(Pipeline, AnEmptyBlockGivesTheDefaults) {
+  EXPECT_EQ(
+      printed("{pp_size: 2, pipeline: {}}", 8, "pipeline"),
+      R"({"pp_schedule": "1f1b", "pp_schedule_csv": null, "pp_microbatch_size": 1, "pp_batch_size": 1, )"
+      R"("layers_per_stage": null, "round_virtual_stages_to_pp_multiple": null, )"
+      R"("module_fqns_per_model_part": null, "patch_inner_model": true, "patch_causal_lm_model": true, )"
+      R"("patch_stage_backward_maybe_with_nosync": false, "dtype": "bfloat16", "scale_grads_in_schedule": false, )"
+      R"("loss_fn": null, "pp_seq_len": null, "pp_recv_buffer_pool": false, "pp_recv_buffer_pool_slack": 2})");
+}
+
+TEST(Pipeline, WithoutABlockIsRefusedAndSoIsNull) {
+  const std::string text =
+      "`pp_size=2` (> 1) enables pipeline parallelism but no `distributed.pipeline` block was provided. Add "
+      "a "
+      "`distributed.pipeline` section (e.g. `pp_schedule`, `pp_microbatch_size`); an empty `pipeline: {}` "
+      "selects "
+      "defaults.";
+  EXPECT_EQ(refusal("\n  pp_size: 2"), "error[config] run.yaml:2 distributed.pp_size: " + text);
+  EXPECT_EQ(sentence("{pp_size: 2, pipeline: none}"), text);
+}
+
+TEST(Pipeline, ABlockAtSizeOneIsDroppedUnreadWithAWarning) {
+  const Setup setup = setup_of("{pp_size: null, pipeline: {bogus: 1}}", 8);
+  EXPECT_EQ(setup.warnings,
+            std::vector<std::string>{
+                "`distributed.pipeline` is set but pp_size=1 (<= 1): pipeline parallelism is disabled "
+                "and the pipeline settings are ignored. Set pp_size > 1 to enable it."});
+  EXPECT_EQ(printed("{pipeline: {bogus: 1}}", 8, "pipeline"), "null");
+  EXPECT_TRUE(setup_of("{pipeline: null}", 8).warnings.empty());
+}
+
+TEST(Pipeline, DtypeComesFromMixedPrecision) {
+  EXPECT_EQ(pipeline("{}", "dtype"), "\"bfloat16\"");
+  EXPECT_EQ(pipeline("{}", "dtype", ", mp_policy: {output_dtype: float32, param_dtype: bf16}"),
+            "\"float32\"");
+  EXPECT_EQ(pipeline("{}", "dtype", ", mp_policy: {param_dtype: float16}"), "\"float16\"");
+  EXPECT_EQ(pipeline("{}", "dtype", ", mp_policy: {}"), "null");
+  EXPECT_EQ(pipeline("{dtype: bf16}", "dtype"), "\"bfloat16\"");
+  EXPECT_TRUE(setup_of("{pp_size: 2, pipeline: {dtype: torch.bfloat16}}", 8).warnings.empty());
+  const Setup other = setup_of("{pp_size: 2, pipeline: {dtype: float32}}", 8);
+  EXPECT_EQ(config::to_json(*other.sections[0].second.find("dtype")), "\"float32\"");
+  EXPECT_THAT(other.warnings,
+              testing::ElementsAre(HasSubstr("pipeline.dtype=float32 does not match the FSDP activation "
+                                             "dtype (mp_policy.output_dtype=bfloat16)")));
+}
+
+TEST(Pipeline, FieldsAreChecked) {
+  EXPECT_EQ(refusal("{pp_size: 2, pipeline: {pp_schedul: x}}"),
+            "error[config] run.yaml:1 distributed.pipeline.pp_schedul: unknown key 'pp_schedul'\n"
+            "  hint: did you mean 'pp_schedule'?");
+  EXPECT_EQ(pipeline_refusal("{pp_recv_buffer_pool_slack: -1}"), "expected at least 0, got -1");
+  EXPECT_EQ(pipeline_refusal("{pp_recv_buffer_pool_slack: null}"), "expected an integer, got null");
+  EXPECT_EQ(pipeline_refusal("{pp_recv_buffer_pool_slack: two}"), "expected an integer, got 'two'");
+  EXPECT_EQ(pipeline_refusal("{round_virtual_stages_to_pp_multiple: sideways}"),
+            "expected one of up, down, got 'sideways'");
+  EXPECT_EQ(pipeline_refusal("{pp_microbatch_size: 0}"), "expected at least 1, got 0");
+  EXPECT_EQ(pipeline_refusal("[]"), "expected a map, got an empty list");
+  EXPECT_EQ(pipeline("{module_fqns_per_model_part: [[a, b], [c]]}", "module_fqns_per_model_part"),
+            R"([["a", "b"], ["c"]])");
+  EXPECT_EQ(pipeline("{pp_schedule: null}", "pp_schedule"), "null");
+}
+
+TEST(Pipeline, IsRefusedByARunAsNotBuilt) {
+  const Setup setup = setup_of("{pp_size: 2, pipeline: {}}", 8);
+  EXPECT_THAT(setup.not_built,
+              testing::Contains("distributed.pipeline: its configuration is read and checked, but "
+                                "pipelines are not built yet"));
+}
+
+TEST(Moe, DefaultsHoldWithExpertsAndWithoutABlock) {
+  const char* defaults =
+      R"({"ignore_router_for_ac": true, "reshard_after_forward": false, "lm_head_precision": null, )"
+      R"("wrap_outer_model": true, "mp_policy": null})";
+  for (const char* block : {"", ", moe: {}", ", moe: null"})
+    EXPECT_EQ(printed("{ep_size: 8" + std::string(block) + "}", 8, "moe"), defaults);
+}
+
+TEST(Moe, ABlockWithoutExpertsIsDroppedInSilence) {
+  EXPECT_EQ(printed("{moe: {bogus: 1}}", 8, "moe"), "null");
+  EXPECT_TRUE(setup_of("{moe: {bogus: 1}, ep_size: 1}", 8).warnings.empty());
+}
+
+TEST(Moe, FieldsAreChecked) {
+  EXPECT_EQ(
+      printed("{ep_size: 8, moe: {mp_policy: {param_dtype: bf16}, lm_head_precision: float32}}", 8,
+              "moe.mp_policy"),
+      R"({"param_dtype": "bfloat16", "reduce_dtype": null, "output_dtype": null, "cast_forward_inputs": false})");
+  EXPECT_EQ(refusal("{ep_size: 8, moe: {wrap: 1}}").substr(0, 72),
+            "error[config] run.yaml:1 distributed.moe.wrap: unknown key 'wrap'\n  hint");
+  EXPECT_EQ(sentence("{ep_size: 8, moe: {reshard_after_forward: null}}"), "expected true or false, got null");
+  EXPECT_EQ(sentence("{ep_size: 8, moe: yes}"), "expected a map, got true");
+}
+
+TEST(Fields, ThatComeLaterAreAcceptedAndNamed) {
+  EXPECT_THAT(setup_of("{enable_compile: true, offload_policy: {}}", 8).not_built,
+              testing::UnorderedElementsAre(testing::StartsWith("distributed.enable_compile: "),
+                                            testing::StartsWith("distributed.offload_policy: ")));
+  EXPECT_TRUE(setup_of("{mp_policy: {}, reshard_after_forward: true, defer_fsdp_grad_sync: false}", 8)
+                  .not_built.empty());
+  EXPECT_TRUE(setup_of("{strategy: ddp, bucket_cap_mb: 3}", 8).not_built.empty());
+}
+
+}  // namespace
+}  // namespace heddle

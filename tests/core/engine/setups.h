@@ -1,0 +1,56 @@
+// `distributed:` sections validated with the plugins of the build.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "heddle/engine/engine.h"
+#include "tests/thrown.h"
+
+namespace heddle::tests {
+
+inline PluginRegistry& built_plugins() {
+  static PluginRegistry plugins({std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"});
+  return plugins;
+}
+
+// The section is written without its key: "{strategy: ddp}".
+inline Setup setup_of(const std::string& section, int world) {
+  return engine::validate(config::read_text("distributed: " + section + "\n", "run.yaml"), built_plugins(),
+                          world);
+}
+
+// The setup as `heddle check --json` prints it.
+inline Node json_of(const std::string& section, int world) {
+  return config::read_text(engine::to_json(setup_of(section, world)), "json");
+}
+
+// One value of it by dots: "strategy_config.mp_policy".
+inline std::string printed(const std::string& section, int world, const std::string& path) {
+  Node at = json_of(section, world);
+  for (size_t from = 0; from <= path.size();) {
+    const size_t dot = std::min(path.find('.', from), path.size());
+    const Node* below = at.find(path.substr(from, dot - from));
+    if (below == nullptr) return "no " + path;
+    at = Node(*below);
+    from = dot + 1;
+  }
+  return config::to_json(at);
+}
+
+// What refuses the section; "" when nothing does.
+inline std::string refusal(const std::string& section, int world = 8) {
+  return thrown_by([&] { setup_of(section, world); });
+}
+
+// Only the sentence: without "error[code] where: " and without the hint.
+inline std::string sentence(const std::string& section, int world = 8) {
+  try {
+    setup_of(section, world);
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return "";
+}
+
+}  // namespace heddle::tests

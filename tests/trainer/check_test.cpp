@@ -1,0 +1,140 @@
+// `heddle check`: one answer for each file and number of ranks.
+#include "trainer/cli/check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/thrown.h"
+
+namespace heddle {
+namespace {
+
+using testing::HasSubstr;
+
+class Check : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::path(testing::TempDir()) / "heddle_check_test";
+    std::filesystem::create_directories(folder_);
+    setenv("HEDDLE_PLUGIN_PATH", (std::string(HEDDLE_BINARY_DIR) + "/plugins").c_str(), 1);
+    unsetenv("WORLD_SIZE");
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  std::string file(const std::string& name, const std::string& yaml) const {
+    std::ofstream(folder_ / name) << yaml;
+    return (folder_ / name).string();
+  }
+
+  // Runs the command; keeps what it printed.
+  int run(const cli::CheckCommand& command) {
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    int status = -1;
+    error_ = tests::thrown_by([&] { status = cli::check(command); });
+    out_ = testing::internal::GetCapturedStdout();
+    err_ = testing::internal::GetCapturedStderr();
+    return status;
+  }
+
+  std::filesystem::path folder_;
+  std::string out_, err_, error_;
+};
+
+std::vector<std::string> lines(const std::string& text) {
+  std::vector<std::string> out;
+  for (size_t from = 0; from < text.size();) {
+    const size_t end = std::min(text.find('\n', from), text.size());
+    out.push_back(text.substr(from, end - from));
+    from = end + 1;
+  }
+  return out;
+}
+
+TEST_F(Check, PrintsOneLineForEachPairInOrder) {
+  const std::string one = file("one.yaml", "distributed: {tp_size: 2}\n");
+  const std::string two = file("two.yaml", "distributed: {strategy: nobody}\n");
+  cli::CheckCommand command;
+  command.configs = {one, two};
+  command.world_sizes = {4, 3};
+  command.only_distributed = command.json = true;
+  EXPECT_EQ(run(command), 2);
+  const auto printed = lines(out_);
+  ASSERT_EQ(printed.size(), 4u) << out_;
+  EXPECT_THAT(printed[0], testing::StartsWith("{\"config\": \"" + one +
+                                              "\", \"strategy\": \"fsdp2\", \"world_size\": 4, "));
+  EXPECT_EQ(
+      printed[1],
+      "{\"config\": \"" + one + "\", \"world_size\": 3, \"error\": {\"code\": \"mesh\", \"where\": \"" + one +
+          ":1 distributed.tp_size\", \"what\": \"world_size (3) must be divisible by (tp_size * cp_size * "
+          "pp_size) (2 * 1 * 1 = 2)\", \"hint\": \"choose sizes whose product divides the number of "
+          "ranks\"}}");
+  EXPECT_THAT(printed[2], HasSubstr("\"world_size\": 4, \"error\": {\"code\": \"plugin_missing\""));
+  EXPECT_THAT(printed[3], HasSubstr("\"world_size\": 3, \"error\": {\"code\": \"plugin_missing\""));
+  EXPECT_THAT(err_, HasSubstr("error[mesh] " + one + ":1 distributed.tp_size: world_size (3)"));
+}
+
+TEST_F(Check, AcceptsAndSaysSo) {
+  cli::CheckCommand command;
+  command.configs = {file("run.yaml", "distributed: {strategy: ddp}\n")};
+  command.world_sizes = {2};
+  EXPECT_EQ(run(command), 0) << error_ << err_;
+  EXPECT_THAT(out_, HasSubstr("run.yaml on 2 ranks\nstrategy: ddp\nworld size: 2\nmesh: dp 2\n"));
+}
+
+TEST_F(Check, TakesTheWorldFromTheEnvironmentElseOne) {
+  cli::CheckCommand command;
+  command.configs = {file("run.yaml", "distributed: {}\n")};
+  command.json = true;
+  EXPECT_EQ(run(command), 0);
+  EXPECT_THAT(out_, HasSubstr("\"world_size\": 1,"));
+  setenv("WORLD_SIZE", "16", 1);
+  EXPECT_EQ(run(command), 0);
+  EXPECT_THAT(out_, HasSubstr("\"world_size\": 16,"));
+  setenv("WORLD_SIZE", "many", 1);
+  EXPECT_EQ(run(command), -1);
+  EXPECT_EQ(error_,
+            "error[usage] WORLD_SIZE: expected a number of ranks, got 'many'\n  hint: give --world-size N");
+}
+
+TEST_F(Check, OnlyDistributedLooksAtNothingElse) {
+  cli::CheckCommand command;
+  command.configs = {file("other.yaml", "model: {a: 1}\nfoo: bar\ndist_env: {backend: nccl}\n")};
+  command.only_distributed = true;
+  EXPECT_EQ(run(command), 0) << err_;
+  command.only_distributed = false;
+  EXPECT_EQ(run(command), 2);
+  EXPECT_THAT(err_, HasSubstr(":2 foo: unknown key 'foo'"));
+}
+
+TEST_F(Check, AppliesOverrides) {
+  cli::CheckCommand command;
+  command.configs = {file("run.yaml", "distributed: {tp_size: 2}\n")};
+  command.world_sizes = {8};
+  command.json = command.only_distributed = true;
+  command.overrides = {{"distributed.tp_size", "4"}, {"distributed.strategy", "megatron_fsdp"}};
+  EXPECT_EQ(run(command), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr("\"shape\": [2, 1, 4]"));
+  command.overrides = {{"distributd.tp_size", "4"}};
+  EXPECT_EQ(run(command), -1);
+  EXPECT_THAT(error_, HasSubstr("error[usage] --distributd.tp_size: with --only distributed, only "
+                                "distributed and dist_env are read"));
+}
+
+TEST_F(Check, AFileThatIsNotThereOrNoYamlIsRefusedForEverySize) {
+  cli::CheckCommand command;
+  command.configs = {(folder_ / "none.yaml").string(), file("bad.yaml", "a: [1\n")};
+  command.world_sizes = {1, 2};
+  command.json = true;
+  EXPECT_EQ(run(command), 2);
+  const auto printed = lines(out_);
+  ASSERT_EQ(printed.size(), 4u);
+  EXPECT_THAT(printed[1], HasSubstr("\"world_size\": 2, \"error\": {\"code\": \"config\""));
+  EXPECT_THAT(printed[3], HasSubstr("YAML syntax"));
+}
+
+}  // namespace
+}  // namespace heddle
