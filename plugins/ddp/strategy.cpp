@@ -10,6 +10,7 @@ namespace heddle::ddp {
 Needs Ddp::needs() const {
   Needs needs;
   needs.axes = {"dp"};
+  needs.may_use = {"selective_activation_checkpointing"};
   needs.refuses = {{"tp", "ddp does not support tensor parallelism"},
                    {"pp", "ddp does not support pipeline parallelism"},
                    {"cp", "ddp does not support context parallelism"},

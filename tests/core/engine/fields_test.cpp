@@ -159,7 +159,7 @@ TEST(Pipeline, WithoutABlockIsRefusedAndSoIsNull) {
 }
 
 TEST(Pipeline, ABlockAtSizeOneIsDroppedUnreadWithAWarning) {
-  const Setup setup = setup_of("{pp_size: null, pipeline: {bogus: 1}}", 8);
+  const heddle::Setup setup = setup_of("{pp_size: null, pipeline: {bogus: 1}}", 8);
   EXPECT_EQ(setup.warnings,
             std::vector<std::string>{
                 "`distributed.pipeline` is set but pp_size=1 (<= 1): pipeline parallelism is disabled "
@@ -176,7 +176,7 @@ TEST(Pipeline, DtypeComesFromMixedPrecision) {
   EXPECT_EQ(pipeline("{}", "dtype", ", mp_policy: {}"), "null");
   EXPECT_EQ(pipeline("{dtype: bf16}", "dtype"), "\"bfloat16\"");
   EXPECT_TRUE(setup_of("{pp_size: 2, pipeline: {dtype: torch.bfloat16}}", 8).warnings.empty());
-  const Setup other = setup_of("{pp_size: 2, pipeline: {dtype: float32}}", 8);
+  const heddle::Setup other = setup_of("{pp_size: 2, pipeline: {dtype: float32}}", 8);
   EXPECT_EQ(config::to_json(*other.sections[0].second.find("dtype")), "\"float32\"");
   EXPECT_THAT(other.warnings,
               testing::ElementsAre(HasSubstr("pipeline.dtype=float32 does not match the FSDP activation "
@@ -200,7 +200,7 @@ TEST(Pipeline, FieldsAreChecked) {
 }
 
 TEST(Pipeline, IsRefusedByARunAsNotBuilt) {
-  const Setup setup = setup_of("{pp_size: 2, pipeline: {}}", 8);
+  const heddle::Setup setup = setup_of("{pp_size: 2, pipeline: {}}", 8);
   EXPECT_THAT(setup.not_built,
               testing::Contains("distributed.pipeline: its configuration is read and checked, but "
                                 "pipelines are not built yet"));

@@ -65,7 +65,7 @@ TEST(Guide, TheWholeReferenceSectionIsRead) {
       "true\n"
       "  pipeline:\n    pp_schedule: 1f1b\n    pp_microbatch_size: 1\n  moe:\n    reshard_after_forward: "
       "false\n";
-  const Setup setup = setup_of(section, 4);
+  const heddle::Setup setup = setup_of(section, 4);
   EXPECT_EQ(setup.sizes.dp_shard, 4);
   EXPECT_EQ(setup.warnings.size(), 1u);  // the pipeline block at pp_size 1
   EXPECT_TRUE(setup.not_built.empty());

@@ -114,7 +114,7 @@ TEST(MeshSizes, AreCheckedAfterTheWords) {
 }
 
 TEST(MeshSizes, DegreesWithoutHandsAreNamedAsNotBuilt) {
-  const Setup setup = setup_of("{tp_size: 2, activation_checkpointing: true}", 4);
+  const heddle::Setup setup = setup_of("{tp_size: 2, activation_checkpointing: true}", 4);
   EXPECT_THAT(setup.not_built,
               testing::UnorderedElementsAre(
                   "distributed.tp_size: tensor parallelism is not built yet",

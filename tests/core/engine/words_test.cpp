@@ -17,7 +17,7 @@ Setup whole(const std::string& yaml, int world) {
 TEST(Distributed, WithoutASectionTheDefaultsHold) {
   for (const char* yaml : {"", "seed: 1\n", "distributed:\n", "distributed: []\n", "distributed: {}\n",
                            "distributed: {strategy: null}\n", "distributed: {strategy: none}\n"}) {
-    const Setup setup = whole(yaml, 4);
+    const heddle::Setup setup = whole(yaml, 4);
     EXPECT_EQ(setup.strategy, "fsdp2") << yaml;
     EXPECT_EQ(setup.sizes.dp, 4) << yaml;
     EXPECT_EQ(setup.activation_checkpointing, ActivationCheckpointing::none) << yaml;
@@ -100,7 +100,7 @@ TEST(Distributed, HydraKeysAreIgnored) {
 TEST(Distributed, SizesThatAreNullZeroOrNegativeActAsOne) {
   for (const char* key : {"tp_size", "pp_size", "cp_size", "ep_size", "dp_replicate_size"})
     for (const char* value : {"null", "none", "0", "-3", "1", "\"1\"", "0b1"}) {
-      const Setup setup = setup_of("{" + std::string(key) + ": " + value + "}", 8);
+      const heddle::Setup setup = setup_of("{" + std::string(key) + ": " + value + "}", 8);
       EXPECT_EQ(setup.sizes.dp_shard, 8) << key << ": " << value;
     }
   for (const char* value : {"null", "none", "0", "-1"})
