@@ -71,7 +71,7 @@ class HelloStage : public heddle::ParallelStage {
   void own(heddle::ParameterSlot& slot, std::span<const heddle::Placed> placed,
            std::map<std::string, at::Tensor>& seen) {
     if (const auto tied = seen.find(slot.name); tied != seen.end()) {
-      slot.point(tied->second);
+      if (!slot.tensor->is_same(tied->second)) slot.point(tied->second);
       return;
     }
     Shard shard = heddle::whole_shard(slot, placed);

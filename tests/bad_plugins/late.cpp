@@ -1,4 +1,5 @@
-// Bad later: passes the door, and throws when a run makes it with a field that is not the default.
+// Bad later: passes the door, and throws when a run makes it with a field that is not the default, or uses
+// it.
 #include <stdexcept>
 
 #include "plain.h"
@@ -9,6 +10,10 @@ class Late : public plain::Strategy {
  public:
   explicit Late(plain::Config config) : plain::Strategy(config) {
     if (config.prefetch != 2) throw std::out_of_range("prefetch table");
+  }
+  std::unique_ptr<heddle::ParallelStage> parallelize(heddle::Units, const heddle::DeviceMesh&,
+                                                     std::span<const heddle::Placed>) override {
+    throw std::runtime_error("no workspace");
   }
 };
 

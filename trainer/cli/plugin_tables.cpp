@@ -12,26 +12,47 @@ namespace heddle::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Row = std::array<std::string, 5>;
+using Row = std::array<std::string, 5>;  // field, type, default, range, what it does
+constexpr size_t kWidest = 26;           // a longer default stands on a line of its own
+constexpr size_t kLine = 100;
 
 Row row_of(const FieldInfo& field) {
-  const std::string later = field.later.empty() ? "" : " [not built yet: " + field.later + "]";
+  const std::string later = field.later.empty() ? "" : " (" + field.later + ")";
   return {field.key, field.type, field.default_value, field.range, field.help + later};
 }
 
-// Columns end two blanks after their longest cell; the last one is free.
+// The words of a text in lines, each after `indent` blanks.
+std::string wrapped(const std::string& text, size_t indent) {
+  std::string out, line;
+  std::istringstream words(text);
+  const std::string blanks(indent, ' ');
+  for (std::string word; words >> word;) {
+    if (!line.empty() && indent + line.size() + 1 + word.size() > kLine) {
+      out += blanks + line + "\n";
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+  }
+  return line.empty() ? out : out + blanks + line + "\n";
+}
+
+// Columns end two blanks after their longest cell; what the field does stands below, indented.
 std::string aligned(const std::vector<Row>& rows) {
   std::array<size_t, 4> width{};
   for (const Row& row : rows)
-    for (size_t i = 0; i < width.size(); ++i) width[i] = std::max(width[i], row[i].size());
+    for (size_t i = 0; i < width.size(); ++i)
+      if (row[i].size() <= kWidest || i == 0) width[i] = std::max(width[i], row[i].size());
   std::string out;
   for (const Row& row : rows) {
-    std::string line = "  ";
+    std::string line = "  ", below;
     for (size_t i = 0; i < width.size(); ++i) {
-      if (width[i] == 0) continue;
-      line += row[i] + std::string(width[i] - row[i].size() + 2, ' ');
+      const bool fits = row[i].size() <= width[i];
+      if (!fits) below += wrapped(rows[0][i] + ": " + row[i], 6);
+      line +=
+          (fits ? row[i] + std::string(width[i] - row[i].size(), ' ') : std::string(width[i], ' ')) + "  ";
     }
-    out += line + row[4] + "\n";
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n" + (&row == &rows[0] ? "" : wrapped(row[4], 6) + below);
   }
   return out;
 }
@@ -116,10 +137,8 @@ std::string to_text(const PluginInfo& plugin, const std::vector<Offered>& offers
     if (!schema.not_built.empty()) out += "  not built yet: " + schema.not_built + "\n";
     if (offered.section != nullptr) out += "  works with: " + offered.section->size_key + " above 1\n";
     if (offered.needs != nullptr) out += needs_of(*offered.needs);
-    std::vector<Row> rows = {{"FIELD", "TYPE", "DEFAULT", "RANGE", "WHAT IT DOES"}};
+    std::vector<Row> rows = {{"FIELD", "TYPE", "DEFAULT", "RANGE", ""}};
     for (const FieldInfo& field : schema.fields) rows.push_back(row_of(field));
-    if (std::all_of(rows.begin() + 1, rows.end(), [](const Row& row) { return row[3].empty(); }))
-      rows[0][3] = "";
     out += schema.fields.empty() ? "  no fields\n" : aligned(rows);
   }
   return out;

@@ -111,43 +111,6 @@ class Inspector {
   std::set<std::string> seen_;
 };
 
-const std::vector<std::string>& aliases_of(const Papers& papers, const std::string& kind,
-                                           const std::string& name) {
-  static const std::vector<std::string> kNone;
-  for (const PaperOffer& offer : papers.offers)
-    if (offer.kind == kind && offer.name == name) return offer.aliases;
-  return kNone;
-}
-
-// A maker whose exceptions carry the plugin's name, and that never gives null.
-template <class Make>
-Make guard_maker(const Author& author, const std::string& thing, const Make& make) {
-  if (!make) return make;
-  return [author, thing, make](const auto&... section) {
-    return guarded_but_errors(author, "made " + thing, [&] {
-      auto made = make(section...);
-      if (!made) blame(author, "made " + thing, "it gave a null pointer");
-      return made;
-    });
-  };
-}
-
-template <class Offered>
-std::vector<Offered> take_kind(const std::vector<Offered>& all, const std::string& kind, const Papers& papers,
-                               const Author& author) {
-  std::vector<Offered> out = all;
-  for (Offered& offered : out) {
-    const std::string thing = "the " + kind + " '" + offered.name + "'";
-    offered.aliases = aliases_of(papers, kind, offered.name);
-    if (offered.resolve)
-      offered.resolve = [author, thing, resolve = offered.resolve](const Node& section) {
-        return guarded_but_errors(author, "read the section of " + thing, [&] { return resolve(section); });
-      };
-    if constexpr (requires { offered.make; }) offered.make = guard_maker(author, thing, offered.make);
-  }
-  return out;
-}
-
 }  // namespace
 
 void inspect(const Offer& offer, const Papers& papers, const Author& author) {
@@ -170,13 +133,6 @@ void inspect(const Offer& offer, const Papers& papers, const Author& author) {
   look("schedule", offer.schedules());
   look("section", offer.sections());
   inspector.all_of_the_papers();
-}
-
-Goods take(const Offer& offer, const Papers& papers, const Author& author) {
-  return {take_kind(offer.strategies(), "strategy", papers, author),
-          take_kind(offer.parallelizers(), "parallelizer", papers, author),
-          take_kind(offer.schedules(), "schedule", papers, author),
-          take_kind(offer.sections(), "section", papers, author)};
 }
 
 }  // namespace heddle::plugin

@@ -11,13 +11,4 @@ namespace heddle::plugin {
 // schema that does not print or refuses its own defaults, needs that make no sense, words without a maker.
 void inspect(const Offer& offer, const Papers& papers, const Author& author);
 
-// The offer with the papers' aliases, whose makers put the plugin's name on what they throw.
-struct Goods {
-  std::vector<OfferedStrategy> strategies;
-  std::vector<OfferedParallelizer> parallelizers;
-  std::vector<OfferedSchedule> schedules;
-  std::vector<OfferedSection> sections;
-};
-Goods take(const Offer& offer, const Papers& papers, const Author& author);
-
 }  // namespace heddle::plugin

@@ -12,6 +12,7 @@
 #include "heddle/base/version.h"
 #include "heddle/parallel/single.h"
 #include "heddle/plugin/builtin.h"
+#include "heddle/plugin/goods.h"
 #include "heddle/plugin/inspection.h"
 #include "heddle/plugin/library.h"
 #include "heddle/plugin/places.h"

@@ -1,5 +1,7 @@
 // Each plugin of the gallery is refused with the message that a person should see.
 #include "gallery.h"
+#include "heddle/mesh/alone.h"
+#include "heddle/mesh/device_mesh.h"
 #include "heddle/plugin/papers.h"
 #include "heddle/plugin/registry.h"
 
@@ -140,6 +142,19 @@ TEST(BadPlugin, ThatThrowsWhenItIsMadeIsNamed) {
             "the plugin 'late' 0.1.0 threw while it made the strategy 'late': prefetch table");
   // What the schema says of the YAML stays as it is.
   EXPECT_EQ(error_of([&] { late->resolve(section(9)); }).code(), ErrorCode::config);
+}
+
+TEST(BadPlugin, ThatThrowsWhenItIsUsedIsNamed) {
+  PluginRegistry registry({});
+  registry.load(file("late").string());
+  const auto late = registry.strategy("late")->make(heddle::Node::map({}));
+  heddle::AloneRendezvous alone;
+  const std::vector<heddle::Axis> axes = {{"dp", 1}};
+  const heddle::DeviceMesh mesh = heddle::mesh::build(axes, alone, "");
+  const Error error = error_of([&] { late->parallelize({}, mesh, {}); });
+  EXPECT_EQ(error.code(), kFailed);
+  EXPECT_EQ(error.where(), file("late").string());
+  EXPECT_EQ(error.message(), "the plugin 'late' 0.1.0 threw while it parallelized the model: no workspace");
 }
 
 using BadPluginDeathTest = ::testing::Test;

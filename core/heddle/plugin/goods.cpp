@@ -1,0 +1,101 @@
+// Thin wrappers around what a plugin makes, for calls that happen once in a run.
+#include "heddle/plugin/goods.h"
+
+#include <utility>
+
+namespace heddle::plugin {
+namespace {
+
+class NamedStrategy : public IStrategy {
+ public:
+  NamedStrategy(Author author, std::unique_ptr<IStrategy> inner)
+      : author_(std::move(author)), inner_(std::move(inner)) {}
+  Needs needs() const override { return inner_->needs(); }
+  std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh& mesh,
+                                             std::span<const Placed> placed) override {
+    return guarded_but_errors(author_, "parallelized the model",
+                              [&] { return inner_->parallelize(std::move(units), mesh, placed); });
+  }
+
+ private:
+  Author author_;
+  std::unique_ptr<IStrategy> inner_;
+};
+
+class NamedParallelizer : public IParallelizer {
+ public:
+  NamedParallelizer(Author author, std::unique_ptr<IParallelizer> inner)
+      : author_(std::move(author)), inner_(std::move(inner)) {}
+  Needs needs() const override { return inner_->needs(); }
+  std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override {
+    return guarded_but_errors(author_, "split the model", [&] { return inner_->apply(units, mesh); });
+  }
+
+ private:
+  Author author_;
+  std::unique_ptr<IParallelizer> inner_;
+};
+
+class NamedSchedule : public IPipelineSchedule {
+ public:
+  NamedSchedule(Author author, std::unique_ptr<IPipelineSchedule> inner)
+      : author_(std::move(author)), inner_(std::move(inner)) {}
+  ScheduleTable plan(int ranks, int stages, int microbatches) const override {
+    return guarded_but_errors(author_, "planned a schedule",
+                              [&] { return inner_->plan(ranks, stages, microbatches); });
+  }
+  int rank_of(int stage, int ranks, int stages) const override {
+    return guarded_but_errors(author_, "placed a stage",
+                              [&] { return inner_->rank_of(stage, ranks, stages); });
+  }
+
+ private:
+  Author author_;
+  std::unique_ptr<IPipelineSchedule> inner_;
+};
+
+std::vector<std::string> aliases_of(const Papers& papers, const std::string& kind, const std::string& name) {
+  for (const PaperOffer& offer : papers.offers)
+    if (offer.kind == kind && offer.name == name) return offer.aliases;
+  return {};
+}
+
+// A maker that never gives null, and whose product is named.
+template <class Named, class Make>
+Make named(const Author& author, const std::string& thing, const Make& make) {
+  if (!make) return make;
+  return [author, thing, make](const auto&... section) {
+    return guarded_but_errors(author, "made " + thing, [&]() -> typename Make::result_type {
+      auto made = make(section...);
+      if (!made) blame(author, "made " + thing, "it gave a null pointer");
+      return std::make_unique<Named>(author, std::move(made));
+    });
+  };
+}
+
+// The names of the papers, and a schema and a maker with the plugin's name.
+template <class Named, class Offered>
+std::vector<Offered> take_kind(std::vector<Offered> all, const std::string& kind, const Papers& papers,
+                               const Author& author) {
+  for (Offered& offered : all) {
+    const std::string thing = "the " + kind + " '" + offered.name + "'";
+    offered.aliases = aliases_of(papers, kind, offered.name);
+    if (offered.resolve)
+      offered.resolve = [author, thing, resolve = offered.resolve](const Node& section) {
+        return guarded_but_errors(author, "read the section of " + thing, [&] { return resolve(section); });
+      };
+    if constexpr (!std::is_void_v<Named>) offered.make = named<Named>(author, thing, offered.make);
+  }
+  return all;
+}
+
+}  // namespace
+
+Goods take(const Offer& offer, const Papers& papers, const Author& author) {
+  return {take_kind<NamedStrategy>(offer.strategies(), "strategy", papers, author),
+          take_kind<NamedParallelizer>(offer.parallelizers(), "parallelizer", papers, author),
+          take_kind<NamedSchedule>(offer.schedules(), "schedule", papers, author),
+          take_kind<void>(offer.sections(), "section", papers, author)};
+}
+
+}  // namespace heddle::plugin

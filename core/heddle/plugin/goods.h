@@ -1,0 +1,24 @@
+// What was admitted: an offer with its names from the papers, and the plugin's name on all that it throws.
+#pragma once
+
+#include <vector>
+
+#include "heddle/plugin/guard.h"
+#include "heddle/plugin/offer.h"
+#include "heddle/plugin/papers.h"
+
+namespace heddle::plugin {
+
+struct Goods {
+  std::vector<OfferedStrategy> strategies;
+  std::vector<OfferedParallelizer> parallelizers;
+  std::vector<OfferedSchedule> schedules;
+  std::vector<OfferedSection> sections;
+};
+
+// Makers give no null pointer. What makers, schemas, parallelize, apply and plan throw becomes
+// Error{plugin_failed}; an Error of ours passes as it is. The stages of a strategy are not wrapped: they are
+// the hot path.
+Goods take(const Offer& offer, const Papers& papers, const Author& author);
+
+}  // namespace heddle::plugin

@@ -1,0 +1,166 @@
+// Embeds the engine: a torch::nn model and a training loop of one's own, made parallel by a strategy from a
+// YAML. Usage: embed STRATEGY RANKS. Trains alone first, then on RANKS threads, and compares the losses.
+#include <torch/torch.h>
+
+#include <cmath>
+#include <cstdio>
+#include <mutex>
+
+#include "heddle/adapters/torch_nn.h"
+#include "heddle/engine/engine.h"
+#include "heddle/mesh/threads.h"
+
+namespace {
+
+namespace nn = torch::nn;
+constexpr int64_t kVocabulary = 61, kWidth = 24, kBatch = 4, kSequence = 12, kLayers = 3;
+constexpr int kSteps = 12;
+
+struct BlockImpl : nn::Module {
+  nn::Linear up = register_module("up", nn::Linear(kWidth, 3 * kWidth));
+  nn::Linear down = register_module("down", nn::Linear(3 * kWidth, kWidth));
+  nn::LayerNorm norm = register_module("norm", nn::LayerNorm(nn::LayerNormOptions({kWidth})));
+  torch::Tensor forward(torch::Tensor x) { return x + down(torch::gelu(up(norm(x)))); }
+};
+TORCH_MODULE(Block);
+
+struct NetImpl : nn::Module {
+  nn::Embedding embedding = register_module("embedding", nn::Embedding(kVocabulary, kWidth));
+  nn::ModuleList layers = register_module("layers", nn::ModuleList());
+  nn::Linear head = register_module("head", nn::Linear(kWidth, kVocabulary));
+  NetImpl() {
+    for (int64_t i = 0; i < kLayers; ++i) layers->push_back(Block());
+  }
+};
+TORCH_MODULE(Net);
+
+// The same values on every rank: torch's generator is one for the process, so threads take turns.
+Net make_net() {
+  static std::mutex turn;
+  const std::lock_guard lock(turn);
+  torch::manual_seed(7);
+  return Net();
+}
+
+torch::Tensor loss_sum(const torch::Tensor& logits, const torch::Tensor& labels) {
+  namespace F = nn::functional;
+  return F::cross_entropy(logits.flatten(0, 1), labels.flatten(),
+                          F::CrossEntropyFuncOptions().reduction(torch::kSum));
+}
+
+// Step s of a made-up language in which each token follows from the one before.
+heddle::Batch batch_of(int step) {
+  const torch::Tensor start = torch::arange(kBatch).unsqueeze(1) * 7 + step * 3;
+  const torch::Tensor sequence = (start + torch::arange(kSequence + 1) * 5) % kVocabulary;
+  heddle::Batch batch;
+  batch.tokens = sequence.narrow(1, 0, kSequence).contiguous();
+  batch.labels = sequence.narrow(1, 1, kSequence).contiguous();
+  return batch;
+}
+
+torch::optim::AdamWOptions rates() {
+  return torch::optim::AdamWOptions(1e-2).weight_decay(0.1);
+}
+
+std::vector<double> train_alone() {
+  Net net = make_net();
+  torch::optim::AdamW optimizer(net->parameters(), rates());
+  std::vector<double> losses;
+  for (int step = 0; step < kSteps; ++step) {
+    const heddle::Batch batch = batch_of(step);
+    torch::Tensor x = net->embedding(batch.tokens);
+    for (const auto& layer : *net->layers) x = layer->as<Block>()->forward(x);
+    const torch::Tensor loss = loss_sum(net->head(x), batch.labels) / (kBatch * kSequence);
+    optimizer.zero_grad();
+    loss.backward();
+    optimizer.step();
+    losses.push_back(loss.item<double>());
+  }
+  return losses;
+}
+
+// The model as pieces that are gathered, run and released one after another.
+heddle::Units units_of(const Net& net) {
+  using heddle::Batch;
+  using heddle::Tensors;
+  std::vector<heddle::adapters::TorchPiece> pieces;
+  pieces.push_back({"embedding", net->embedding.ptr(),
+                    [embedding = net->embedding.ptr()](Tensors, const Batch& batch) -> Tensors {
+                      return {embedding->forward(batch.tokens)};
+                    }});
+  for (int64_t i = 0; i < kLayers; ++i) {
+    auto layer = std::dynamic_pointer_cast<BlockImpl>(net->layers->ptr(i));
+    pieces.push_back({"layers." + std::to_string(i), layer,
+                      [layer](Tensors x, const Batch&) -> Tensors { return {layer->forward(x[0])}; }});
+  }
+  pieces.push_back(
+      {"head", net->head.ptr(), [head = net->head.ptr()](Tensors x, const Batch& batch) -> Tensors {
+         return {loss_sum(head->forward(x[0]), batch.labels)};
+       }});
+  return heddle::adapters::torch_units(std::move(pieces));
+}
+
+// One rank: the engine's second door, and the host's own loop.
+std::vector<double> train(const std::string& distributed, heddle::Rendezvous& meeting) {
+  const auto yaml = heddle::config::read_text("distributed: {" + distributed + "}", "embed");
+  heddle::PluginRegistry plugins(heddle::plugin::search_path({}));
+  heddle::engine::ModelHost host{.meeting = meeting,
+                                 .make_units = [](const heddle::Setup&) { return units_of(make_net()); },
+                                 .source = {}};
+  heddle::engine::Model model = heddle::engine::model(yaml, plugins, host);
+  heddle::ParallelStage& stage = *model.stages.front();
+
+  std::vector<torch::Tensor> mine;
+  for (const heddle::Shard& shard : stage.owned())
+    if (shard.tensor.numel() > 0) mine.push_back(shard.tensor);
+  torch::optim::AdamW optimizer(mine, rates());
+
+  const int64_t rows = kBatch / model.mesh.size("dp"), first = rows * model.mesh.rank("dp");
+  std::vector<double> losses;
+  for (int step = 0; step < kSteps; ++step) {
+    heddle::Batch batch = batch_of(step);
+    batch.tokens = batch.tokens.narrow(0, first, rows);
+    batch.labels = batch.labels.narrow(0, first, rows);
+    stage.expect_last_backward();
+    torch::Tensor loss = stage.forward({}, batch)[0] / (kBatch * kSequence);
+    loss.backward();
+    stage.finish_gradients();
+    optimizer.step();
+    optimizer.zero_grad();
+    stage.parameters_changed();
+    loss = loss.detach().clone();
+    model.mesh.group("dp").all_reduce(loss)->wait();
+    losses.push_back(loss.item<double>());
+  }
+  return losses;
+}
+
+int compare(const std::string& distributed, int ranks) {
+  const std::vector<double> alone = train_alone();
+  std::vector<double> together;
+  heddle::ThreadWorld::run(ranks, [&](heddle::Rendezvous& meeting) {
+    std::vector<double> losses = train(distributed, meeting);
+    if (meeting.rank() == 0) together = std::move(losses);
+  });
+  double worst = 0;
+  std::printf("step  torch::nn alone  {%s} on %d\n", distributed.c_str(), ranks);
+  for (int step = 0; step < kSteps; ++step) {
+    std::printf("%4d  %15.9f  %.9f\n", step, alone[step], together[step]);
+    worst = std::max(worst, std::abs(together[step] / alone[step] - 1));
+  }
+  std::printf("largest difference: %.1e relative\n", worst);
+  return worst <= 2e-5 && alone.back() < 0.8 * alone.front() ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3)
+    return std::fprintf(stderr, "usage: embed DISTRIBUTED RANKS, such as: embed 'strategy: ddp' 2\n"), 2;
+  try {
+    return compare(argv[1], std::atoi(argv[2]));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,75 @@
+// Lets torch::nn modules take part as units: every strategy and the pipeline work on them as they stand.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heddle/base/error.h"
+#include "heddle/model/unit.h"
+
+namespace heddle::adapters {
+
+// A stretch of a foreign model that is gathered, run and released together: a layer or a few.
+struct TorchPiece {
+  std::string name;                           // "layers.3"; the parameters' names begin with it
+  std::shared_ptr<torch::nn::Module> module;  // what holds its parameters
+  // See Unit::forward: the first piece reads the batch, the last one returns {sum of token losses} where
+  // there are labels. Called on the rank's own thread.
+  std::function<Tensors(Tensors inputs, const Batch& batch)> forward;
+};
+
+namespace detail {
+
+class TorchUnit : public Unit {
+ public:
+  TorchUnit(TorchPiece piece, std::map<c10::TensorImpl*, std::string>& names) : piece_(std::move(piece)) {
+    for (const auto& item : piece_.module->named_parameters()) {
+      const at::Tensor& tensor = item.value();
+      if (!tensor.is_leaf() || tensor.is_meta())
+        throw Error(ErrorCode::input, "adapters::torch_units",
+                    "the parameter '" + piece_.name + "." + item.key() + "' has no values of its own",
+                    "build the torch::nn module on a real device, and pass its parameters as they are");
+      // One tensor in two places is one parameter: it keeps its first name.
+      const auto first = names.emplace(tensor.unsafeGetTensorImpl(), piece_.name + "." + item.key()).first;
+      names_.push_back(first->second);
+      tensors_.push_back(tensor);
+    }
+  }
+
+  std::string_view name() const override { return piece_.name; }
+  Module* module() override { return nullptr; }
+  std::vector<ParameterSlot> parameters() override {
+    std::vector<ParameterSlot> out;
+    for (size_t i = 0; i < tensors_.size(); ++i) out.push_back({names_[i], &tensors_[i], {}, true});
+    return out;
+  }
+  Tensors forward(Tensors inputs, const Batch& batch) override {
+    return piece_.forward(std::move(inputs), batch);
+  }
+
+ private:
+  TorchPiece piece_;
+  std::vector<std::string> names_;
+  std::vector<at::Tensor> tensors_;  // handles of the module's own tensors
+};
+
+}  // namespace detail
+
+// Units in the order of the pieces. The modules' tensors are changed in place (set_data): hold no copies of
+// their data. Every rank passes modules with the same values; buffers stay as the module has them, and are
+// not reduced. Throws Error{input} for a parameter without values.
+inline Units torch_units(std::vector<TorchPiece> pieces) {
+  Units units;
+  std::map<c10::TensorImpl*, std::string> names;
+  for (TorchPiece& piece : pieces)
+    units.push_back(std::make_unique<detail::TorchUnit>(std::move(piece), names));
+  return units;
+}
+
+}  // namespace heddle::adapters

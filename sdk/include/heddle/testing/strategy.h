@@ -1,0 +1,138 @@
+// The hands of a strategy against the oracle: a small model on some ranks must train as it does under
+// `single`.
+#pragma once
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/tanh.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heddle/engine/engine.h"
+#include "heddle/mesh/threads.h"
+#include "heddle/testing/conformance.h"
+#include "heddle/train/step.h"
+
+namespace heddle::testing {
+namespace detail {
+
+// Sizes that divide by nothing, so that uneven shards are met.
+inline constexpr int64_t kVocabulary = 13, kWidth = 7, kSequence = 5, kRows = 12;
+
+// tanh(x W^T + b) + x with kind `middle`; the first unit looks tokens up, the last one gives the loss.
+class SmallUnit : public Unit {
+ public:
+  enum class Kind { first, middle, last };
+  SmallUnit(std::string name, Kind kind) : name_(std::move(name)), kind_(kind) {
+    const auto meta = at::TensorOptions().device(at::kMeta).dtype(at::kFloat);
+    weight_ = at::empty({kind == Kind::middle ? kWidth : kVocabulary, kWidth}, meta).set_requires_grad(true);
+    bias_ = at::empty({kWidth}, meta).set_requires_grad(true);
+  }
+  std::string_view name() const override { return name_; }
+  Module* module() override { return nullptr; }
+  std::vector<ParameterSlot> parameters() override {
+    std::vector<ParameterSlot> out = {{name_ + ".weight", &weight_, {Init::Kind::normal, 0.5}, false}};
+    if (kind_ == Kind::middle) out.push_back({name_ + ".bias", &bias_, {Init::Kind::zeros, 0}, false});
+    return out;
+  }
+  Tensors forward(Tensors inputs, const Batch& batch) override {
+    if (kind_ == Kind::first) return {at::embedding(weight_, batch.tokens)};
+    if (kind_ == Kind::middle) return {inputs[0] + at::tanh(at::linear(inputs[0], weight_, bias_))};
+    const at::Tensor logits = at::linear(inputs[0], weight_);
+    return {at::cross_entropy_loss(logits.flatten(0, 1), batch.labels.flatten(), {}, /*Reduction::Sum*/ 2,
+                                   Batch::kIgnore)};
+  }
+
+ private:
+  std::string name_;
+  Kind kind_;
+  at::Tensor weight_, bias_;
+};
+
+inline Units small_units() {
+  Units units;
+  units.push_back(std::make_unique<SmallUnit>("first", SmallUnit::Kind::first));
+  for (const char* name : {"middle.0", "middle.1"})
+    units.push_back(std::make_unique<SmallUnit>(name, SmallUnit::Kind::middle));
+  units.push_back(std::make_unique<SmallUnit>("last", SmallUnit::Kind::last));
+  return units;
+}
+
+// The rows of one rank at one step, as microbatches of one row.
+inline std::vector<Batch> small_batches(int64_t step, int64_t rank, int64_t ranks) {
+  std::vector<Batch> out;
+  for (int64_t row = rank * kRows / ranks; row < (rank + 1) * kRows / ranks; ++row) {
+    const at::Tensor sequence =
+        ((at::arange(kSequence + 1) * (3 + row % 2) + row * 5 + step).remainder(kVocabulary))
+            .to(at::kLong)
+            .unsqueeze(0);
+    Batch batch;
+    batch.tokens = sequence.narrow(1, 0, kSequence).contiguous();
+    batch.labels = sequence.narrow(1, 1, kSequence).contiguous();
+    out.push_back(std::move(batch));
+  }
+  return out;
+}
+
+struct Curve {
+  std::vector<double> losses, norms;
+};
+
+inline Curve small_run(const Node& configuration, PluginRegistry& plugins, int ranks, int64_t steps) {
+  Curve curve;
+  ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
+    engine::Model model = engine::model(configuration, plugins,
+                                        {meeting, [](const Setup&) { return small_units(); }, {}, 42, ""});
+    StepConfig config;
+    config.optimizer.lr = 0.02;
+    Step step(model.stages, model.mesh, config);
+    for (int64_t at = 0; at < steps; ++at) {
+      const std::vector<Batch> mine = small_batches(at, model.mesh.rank("dp"), model.mesh.size("dp"));
+      const StepReport report = step.run(mine, config.optimizer.lr, config.optimizer.weight_decay);
+      if (meeting.rank() != 0) continue;
+      curve.losses.push_back(report.loss.item<double>());
+      curve.norms.push_back(report.grad_norm.item<double>());
+    }
+  });
+  return curve;
+}
+
+inline double largest_difference(const std::vector<double>& one, const std::vector<double>& two) {
+  double out = 0;
+  for (size_t i = 0; i < one.size(); ++i) out = std::max(out, std::abs(one[i] - two[i]) / std::abs(two[i]));
+  return out;
+}
+
+}  // namespace detail
+
+// Trains a small model for a dozen steps under the `distributed:` section given (as YAML), on `ranks`
+// threads, and under `single`: losses agree to 2e-5 relative, gradient norms to 2e-4. The plugins hold the
+// strategy.
+inline Check equals_single(const std::string& distributed, PluginRegistry& plugins, int ranks) {
+  Check check{"{" + distributed + "} on " + std::to_string(ranks) + " ranks trains as single does", false,
+              ""};
+  try {
+    const auto run = [&](const std::string& section, int count) {
+      return detail::small_run(config::read_text("distributed: {" + section + "}", "testing"), plugins, count,
+                               12);
+    };
+    const detail::Curve one = run("strategy: single", 1), many = run(distributed, ranks);
+    const double loss = detail::largest_difference(many.losses, one.losses);
+    const double norm = detail::largest_difference(many.norms, one.norms);
+    check.passed = loss <= 2e-5 && norm <= 2e-4;
+    check.detail = "loss differs by " + std::to_string(loss) + ", gradient norm by " + std::to_string(norm);
+  } catch (const Error& error) {
+    check.detail = error.what();
+  }
+  return check;
+}
+
+}  // namespace heddle::testing

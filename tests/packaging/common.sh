@@ -1,0 +1,24 @@
+# What the packaging tests share: a place outside the tree, and building a stranger's project there.
+set -euo pipefail
+: "${CMAKE_COMMAND:=cmake}"
+
+say() { printf '== %s\n' "$*"; }
+fail() { printf 'FAILED: %s\n' "$*" >&2; exit 1; }
+
+# expect TEXT FILE: the file holds the text.
+expect() { grep -qF -- "$1" "$2" || { cat "$2" >&2; fail "'$1' is not in the output above"; }; }
+
+# A directory outside the tree, gone at the end.
+outside=$(mktemp -d)
+trap 'rm -rf "$outside"' EXIT
+
+# build SOURCE PREFIX: configures and builds it in $outside/build, against the engine in PREFIX.
+build() {
+  local flags=()
+  [ -z "${LAUNCHER:-}" ] || flags+=("-DCMAKE_CXX_COMPILER_LAUNCHER=$LAUNCHER")
+  [ -z "${SANITIZE:-}" ] || flags+=("-DCMAKE_CXX_FLAGS=-fsanitize=$SANITIZE" "-DCMAKE_SHARED_LINKER_FLAGS=-fsanitize=$SANITIZE")
+  "$CMAKE_COMMAND" -S "$1" -B "$outside/build" -DCMAKE_PREFIX_PATH="$2" "${flags[@]}" >"$outside/configure.log" 2>&1 ||
+    { cat "$outside/configure.log" >&2; fail "it does not configure"; }
+  "$CMAKE_COMMAND" --build "$outside/build" -j2 >"$outside/build.log" 2>&1 ||
+    { cat "$outside/build.log" >&2; fail "it does not build"; }
+}

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# A foreign C++ program with find_package(Heddle) and a torch::nn model, under each strategy. Arguments: SOURCE PREFIX.
+. "$(dirname "$0")/common.sh"
+source=$1 prefix=$2
+cp -r "$source" "$outside/embed"
+say "builds the embedding program outside the tree"
+build "$outside/embed" "$prefix"
+float32="{param_dtype: float32, reduce_dtype: float32}"
+for section in "strategy: ddp" "strategy: fsdp2, mp_policy: $float32"; do
+  for ranks in 1 2; do
+    say "$section on $ranks rank(s) against plain torch::nn"
+    "$outside/build/embed" "$section" "$ranks"
+  done
+done
+say "a strategy that is not there"
+"$outside/build/embed" "strategy: fsdp7" 1 >"$outside/out" 2>&1 && fail "it should not train"
+expect "error[plugin_missing] embed:1 distributed.strategy: Unknown strategy: fsdp7" "$outside/out"

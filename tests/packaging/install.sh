@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Installs the engine to a prefix, and looks at what lies there. Arguments: BUILD PREFIX.
+set -euo pipefail
+build=$1 prefix=$2
+rm -rf "$prefix"
+"${CMAKE_COMMAND:-cmake}" --install "$build" --prefix "$prefix" >/dev/null
+for file in bin/heddle lib/libheddle.so lib/libheddle_base.so lib/libheddle_trainer.so include/heddle/sdk.h \
+  include/heddle/base/version.h include/heddle/adapters/torch_nn.h include/heddle/testing/conformance.h \
+  lib/cmake/Heddle/HeddleConfig.cmake lib/cmake/HeddleSdk/HeddleSdkConfig.cmake share/heddle/template/CMakeLists.txt; do
+  [ -e "$prefix/$file" ] || { echo "FAILED: $prefix/$file is not there" >&2; exit 1; }
+done
+"$prefix/bin/heddle" plugins list | tee "$prefix/list.txt"
+grep -qF "looked in: $(realpath "$prefix")/lib/plugins" "$prefix/list.txt"

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# The template, copied outside the tree and built against the installed SDK, is found by its name and trains.
+# Argument: PREFIX.
+. "$(dirname "$0")/common.sh"
+prefix=$1
+heddle=$prefix/bin/heddle
+cp -r "$prefix/share/heddle/template" "$outside/hello"
+cd "$outside/hello"
+
+say "before it is built, nobody knows the name"
+"$heddle" check hello.yaml --only distributed >"$outside/out" 2>&1 && fail "there is no hello yet"
+expect "Unknown strategy: hello" "$outside/out"
+
+say "builds it with find_package(HeddleSdk)"
+build "$outside/hello" "$prefix"
+ln -s ../build "$outside/hello/build"
+
+say "its own test, and the door kit"
+"$CMAKE_COMMAND" -E chdir "$outside/build" ctest --output-on-failure
+"$heddle" plugins check build/plugins/libheddle_hello.so
+"$heddle" plugins inspect ./build/plugins/libheddle_hello.so | tee "$outside/out"
+expect "bucket_mb" "$outside/out"
+
+say "the name in a YAML finds it"
+"$heddle" check hello.yaml --world-size 2 | tee "$outside/out"
+expect "hello" "$outside/out"
+"$heddle" check hello.yaml --world-size 2 --distributed.bucket_md 3 >"$outside/out" 2>&1 && fail "bucket_md is no key"
+expect "did you mean 'bucket_mb'?" "$outside/out"
+
+say "trains on 2 ranks, and as one rank does under single"
+"$heddle" data README.md --out tokens.bin
+for run in "hello 2" "single 1"; do
+  set -- $run
+  overrides=(--distributed.strategy "$1" --checkpoint.checkpoint_dir "out_$1")
+  [ "$1" = hello ] || sed -i '/bucket_mb/d' hello.yaml
+  "$heddle" train hello.yaml --nproc-per-node "$2" "${overrides[@]}" --metrics "$outside/$1.jsonl"
+done
+[ "$(wc -l <"$outside/hello.jsonl")" -eq 10 ] || fail "10 steps were asked for"
+losses() { grep -oE '"loss": ?[0-9.]+' "$1" | grep -oE '[0-9.]+$'; }
+paste <(losses "$outside/hello.jsonl") <(losses "$outside/single.jsonl") | tee "$outside/out" |
+  awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 2e-5 * $2) exit 1 } END { if (NR != 10) exit 1 }' ||
+  { cat "$outside/out"; fail "hello and single differ"; }
+say "installed beside the engine, it needs no section plugins:"
+cp -r "$prefix" "$outside/moved"
+"$CMAKE_COMMAND" --install "$outside/build" --prefix "$outside/moved" >/dev/null
+sed '/^plugins:/d' hello.yaml >beside.yaml
+"$outside/moved/bin/heddle" check beside.yaml --distributed.strategy hello --world-size 2 >/dev/null
