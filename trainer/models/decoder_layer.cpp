@@ -46,13 +46,22 @@ Attention::Attention(const ModelConfig& config, std::shared_ptr<Rotary> rotary,
 }
 
 at::Tensor Attention::forward(at::Tensor x, const Batch& batch) {
-  at::Tensor q = q_proj_.call(x, batch), k = k_proj_.call(x, batch), v = v_proj_.call(std::move(x), batch);
+  return o_proj_.call(heads(x, batch), batch);
+}
+
+at::Tensor Attention::call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) {
+  if (!output.empty()) return residual + call(std::move(x), batch);
+  return o_proj_.call_onto(residual, heads(input(std::move(x)), batch), batch);
+}
+
+at::Tensor Attention::heads(const at::Tensor& x, const Batch& batch) {
+  model::FewTensors qkv = model::call_each({&q_proj_, &k_proj_, &v_proj_}, x, batch);
   if (q_norm_) {
-    q = q_norm_->call(std::move(q), batch);
-    k = k_norm_->call(std::move(k), batch);
+    qkv[0] = q_norm_->call(std::move(qkv[0]), batch);
+    qkv[1] = k_norm_->call(std::move(qkv[1]), batch);
   }
-  auto [turned_q, turned_k] = model::rotate(q, k, rotary_->angles(batch));
-  return o_proj_.call(core_.attend(std::move(turned_q), std::move(turned_k), std::move(v), batch), batch);
+  auto [q, k] = model::rotate(qkv[0], qkv[1], rotary_->angles(batch));
+  return core_.attend(std::move(q), std::move(k), std::move(qkv[2]), batch);
 }
 
 GatedMlp::GatedMlp(const ModelConfig& config, const at::TensorOptions& options)
@@ -68,8 +77,17 @@ GatedMlp::GatedMlp(const ModelConfig& config, const at::TensorOptions& options)
 }
 
 at::Tensor GatedMlp::forward(at::Tensor x, const Batch& batch) {
-  const at::Tensor gate = gate_proj_.call(x, batch), up = up_proj_.call(std::move(x), batch);
-  return down_proj_.call(model::swiglu(gate, up), batch);
+  return down_proj_.call(gated(x, batch), batch);
+}
+
+at::Tensor GatedMlp::call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) {
+  if (!output.empty()) return residual + call(std::move(x), batch);
+  return down_proj_.call_onto(residual, gated(input(std::move(x)), batch), batch);
+}
+
+at::Tensor GatedMlp::gated(const at::Tensor& x, const Batch& batch) {
+  const model::FewTensors both = model::call_each({&gate_proj_, &up_proj_}, x, batch);
+  return model::swiglu(both[0], both[1]);
 }
 
 DecoderLayer::DecoderLayer(const ModelConfig& config, std::shared_ptr<Rotary> rotary,
@@ -85,8 +103,8 @@ DecoderLayer::DecoderLayer(const ModelConfig& config, std::shared_ptr<Rotary> ro
 }
 
 at::Tensor DecoderLayer::forward(at::Tensor x, const Batch& batch) {
-  x = x + self_attn_.call(input_layernorm_.call(x, batch), batch);
-  return x + mlp_.call(post_attention_layernorm_.call(x, batch), batch);
+  x = self_attn_.call_onto(x, input_layernorm_.call(x, batch), batch);
+  return mlp_.call_onto(x, post_attention_layernorm_.call(x, batch), batch);
 }
 
 }  // namespace heddle

@@ -19,11 +19,15 @@ class Attention : public Module {
  public:
   Attention(const ModelConfig& config, std::shared_ptr<Rotary> rotary, const at::TensorOptions& options);
   std::string_view kind() const override { return "attention"; }
+  // residual + call(x, batch).
+  at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch);
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override;
 
  private:
+  at::Tensor heads(const at::Tensor& x, const Batch& batch);  // all but o_proj
+
   std::shared_ptr<Rotary> rotary_;
   Linear q_proj_, k_proj_, v_proj_, o_proj_;
   std::unique_ptr<RmsNorm> q_norm_, k_norm_;
@@ -35,11 +39,15 @@ class GatedMlp : public Module {
  public:
   GatedMlp(const ModelConfig& config, const at::TensorOptions& options);
   std::string_view kind() const override { return "gated_mlp"; }
+  // residual + call(x, batch).
+  at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch);
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override;
 
  private:
+  at::Tensor gated(const at::Tensor& x, const Batch& batch);  // all but down_proj
+
   Linear gate_proj_, up_proj_, down_proj_;
 };
 

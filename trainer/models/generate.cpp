@@ -32,7 +32,8 @@ void check(const std::vector<int64_t>& prompt, int64_t count, const Sampling& sa
 Batch last_tokens(const std::vector<int64_t>& tokens, int64_t longest) {
   const size_t length = longest > 0 ? std::min(tokens.size(), static_cast<size_t>(longest)) : tokens.size();
   Batch batch;
-  batch.tokens = at::tensor(at::ArrayRef<int64_t>(tokens.data() + tokens.size() - length, length), at::kLong).unsqueeze(0);
+  batch.tokens = at::tensor(at::ArrayRef<int64_t>(tokens.data() + tokens.size() - length, length), at::kLong)
+                     .unsqueeze(0);
   return batch;
 }
 

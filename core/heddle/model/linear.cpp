@@ -1,9 +1,13 @@
-// The linear layer and its node: dX = dY W, dW = dY^T X, db = the column sums of dY.
+// Linear layers of one input as one node: dX = the sum of dY W, dW = dY^T X, db = the column sums of dY.
 #include "heddle/model/linear.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
+
+#include <utility>
+#include <vector>
 
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/parameter.h"
@@ -12,50 +16,121 @@ namespace heddle {
 namespace model {
 namespace {
 
+using torch::autograd::Edge;
+using torch::autograd::SavedVariable;
+
+struct Weights {
+  const at::Tensor &weight, &bias;
+};
+using FewWeights = c10::SmallVector<Weights, 3>;
+
 at::Tensor rows_of(const at::Tensor& x) {
   return x.dim() == 2 ? x : x.reshape({-1, x.size(-1)});
 }
 
+Edge edge_to(const at::Tensor& tensor) {
+  return tensor.defined() ? torch::autograd::impl::gradient_edge(tensor) : Edge();
+}
+
+// Edges: x, then weight and bias of each layer, then the residual.
 struct LinearNode final : LayerNode {
   LinearNode() : LayerNode("LinearBackward") {}
-  torch::autograd::SavedVariable x, weight;
+  SavedVariable x;
+  c10::SmallVector<SavedVariable, 3> weights;
 
   Gradients backward(Gradients&& gradients) override {
-    const at::Tensor dy = rows_of(gradients[0]);
-    Gradients out(3);
-    const at::Tensor saved_x = x.unpack();
-    if (task_should_compute_output(1)) out[1] = at::mm(dy.t(), rows_of(saved_x));
-    if (task_should_compute_output(2)) out[2] = dy.sum(0);
-    if (task_should_compute_output(0)) out[0] = at::mm(dy, weight.unpack()).view(saved_x.sizes());
+    Gradients out(num_outputs());
+    const at::Tensor saved_x = x.unpack(), rows = rows_of(saved_x);
+    at::Tensor dx;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      if (!gradients[i].defined()) continue;
+      const at::Tensor dy = rows_of(gradients[i]);
+      if (task_should_compute_output(1 + 2 * i)) out[1 + 2 * i] = at::mm(dy.t(), rows);
+      if (task_should_compute_output(2 + 2 * i)) out[2 + 2 * i] = dy.sum(0);
+      if (!task_should_compute_output(0)) continue;
+      if (dx.defined())
+        dx.addmm_(dy, weights[i].unpack());
+      else
+        dx = at::mm(dy, weights[i].unpack());
+    }
+    if (dx.defined()) out[0] = saved_x.dim() == 2 ? std::move(dx) : dx.view(saved_x.sizes());
+    if (const size_t residual = 1 + 2 * weights.size(); residual < out.size()) out[residual] = gradients[0];
     return out;
   }
   void release_variables() override {
     x.reset_data();
-    weight.reset_data();
+    for (SavedVariable& weight : weights) weight.reset_data();
   }
 };
+
+at::Tensor product(const at::Tensor& residual, const at::Tensor& x, const Weights& layer) {
+  const at::Tensor rows = rows_of(x), turned = layer.weight.t();
+  at::Tensor y;
+  if (residual.defined()) {
+    y = at::addmm(rows_of(residual), rows, turned);
+    if (layer.bias.defined()) y.add_(layer.bias);
+  } else {
+    y = layer.bias.defined() ? at::addmm(layer.bias, rows, turned) : at::mm(rows, turned);
+  }
+  if (x.dim() == 2) return y;
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = layer.weight.size(0);
+  return y.view(shape);
+}
+
+bool asks_gradient(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.requires_grad();
+}
+
+void record(const FewTensors& outputs, const at::Tensor& residual, const at::Tensor& x,
+            const FewWeights& layers) {
+  if (!at::GradMode::is_enabled()) return;
+  bool wanted = asks_gradient(x) || asks_gradient(residual);
+  for (const Weights& layer : layers)
+    wanted = wanted || asks_gradient(layer.weight) || asks_gradient(layer.bias);
+  if (!wanted) return;
+  std::shared_ptr<LinearNode> node(new LinearNode(), torch::autograd::deleteNode);
+  torch::autograd::edge_list edges{edge_to(x)};
+  for (const Weights& layer : layers) {
+    edges.push_back(edge_to(layer.weight));
+    edges.push_back(edge_to(layer.bias));
+    node->weights.emplace_back(layer.weight, false);
+  }
+  if (residual.defined()) edges.push_back(edge_to(residual));
+  node->set_next_edges(std::move(edges));
+  node->x = SavedVariable(x, false);
+  for (const at::Tensor& y : outputs) torch::autograd::set_history(y, node);
+}
+
+FewTensors linears(const at::Tensor& residual, const at::Tensor& x, const FewWeights& layers) {
+  FewTensors out;
+  {
+    at::AutoDispatchBelowADInplaceOrView below;
+    for (const Weights& layer : layers) out.push_back(product(residual, x, layer));
+  }
+  record(out, residual, x, layers);
+  return out;
+}
 
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  at::Tensor y;
-  {
-    at::AutoDispatchBelowADInplaceOrView below;
-    const at::Tensor rows = rows_of(x);
-    y = bias.defined() ? at::addmm(bias, rows, weight.t()) : at::mm(rows, weight.t());
-    if (x.dim() != 2) {
-      std::vector<int64_t> shape = x.sizes().vec();
-      shape.back() = weight.size(0);
-      y = y.view(shape);
-    }
-  }
-  if (torch::autograd::compute_requires_grad(x, weight, bias)) {
-    auto node = make_node<LinearNode>(x, weight, bias);
-    node->x = torch::autograd::SavedVariable(x, false);
-    node->weight = torch::autograd::SavedVariable(weight, false);
-    torch::autograd::set_history(y, node);
-  }
-  return y;
+  return std::move(linears({}, x, {{weight, bias}})[0]);
+}
+
+at::Tensor linear_onto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight,
+                       const at::Tensor& bias) {
+  return std::move(linears(residual, x, {{weight, bias}})[0]);
+}
+
+FewTensors call_each(std::initializer_list<Linear*> layers, const at::Tensor& x, const Batch& batch) {
+  FewWeights weights;
+  for (const Linear* layer : layers)
+    if (layer->input.empty() && layer->output.empty()) weights.push_back({layer->weight, layer->bias});
+  if (weights.size() == layers.size()) return linears({}, x, weights);
+  FewTensors out;
+  for (Linear* layer : layers) out.push_back(layer->call(x, batch));
+  return out;
 }
 
 }  // namespace model
@@ -67,6 +142,11 @@ Linear::Linear(int64_t in, int64_t out, Bias with_bias, const Init& init, const 
   const Init zeros{Init::Kind::zeros, 0.0};
   bias = model::make_parameter({out}, zeros, options);
   add_slot("bias", bias, zeros);
+}
+
+at::Tensor Linear::call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) {
+  if (!output.empty()) return residual + call(std::move(x), batch);
+  return model::linear_onto(residual, input(std::move(x)), weight, bias);
 }
 
 at::Tensor Linear::forward(at::Tensor x, const Batch&) {

@@ -2,16 +2,28 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include <initializer_list>
 
 #include "heddle/base/export.h"
 #include "heddle/model/module.h"
 
 namespace heddle {
 
+class Linear;
+
 namespace model {
+
+// At most a few tensors, without an allocation.
+using FewTensors = c10::SmallVector<at::Tensor, 3>;
 
 // x [..., in], weight [out, in], bias [out] or undefined; returns [..., out]. The backward is two products.
 HEDDLE_API at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+// residual + linear(x): the sum is made by the product itself.
+HEDDLE_API at::Tensor linear_onto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight,
+                                  const at::Tensor& bias);
 
 }  // namespace model
 
@@ -24,8 +36,18 @@ class HEDDLE_API Linear : public Module {
 
   at::Tensor weight, bias;
 
+  // residual + call(x, batch), as one node where no seam stands between.
+  at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch);
+
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override;
 };
 
+namespace model {
+
+// What each layer's call(x, batch) returns; as one node with one sum of dX where no layer has a seam.
+HEDDLE_API FewTensors call_each(std::initializer_list<Linear*> layers, const at::Tensor& x,
+                                const Batch& batch);
+
+}  // namespace model
 }  // namespace heddle

@@ -2,27 +2,37 @@
 #include "heddle/model/rms_norm.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sum.h>
 
 #include "heddle/model/autograd_node.h"
+#include "heddle/model/cpu_rows.h"
 #include "heddle/model/parameter.h"
+#include "heddle/model/rms_norm_cpu.h"
 
 namespace heddle {
 namespace model {
 namespace {
 
-at::ScalarType wide(at::ScalarType dtype) {
-  return dtype == at::kDouble ? at::kDouble : at::kFloat;
-}
-
 struct Normalised {
   at::Tensor y, root;
 };
 
+bool has_kernels(const at::Tensor& x, const at::Tensor& weight) {
+  return has_kernel(x) && has_kernel(weight) && x.scalar_type() == weight.scalar_type();
+}
+
 Normalised normalise(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  const at::Tensor rows = x.reshape({-1, weight.numel()}).to(wide(x.scalar_type()));
+  const at::ScalarType dtype = wide_of(x.scalar_type());
+  if (has_kernels(x, weight)) {
+    Normalised out{at::empty_like(x), at::empty({x.numel() / weight.numel(), 1}, x.options().dtype(dtype))};
+    rms_norm_cpu(x, weight, eps, out.y, out.root);
+    return out;
+  }
+  const at::Tensor rows = x.reshape({-1, weight.numel()}).to(dtype);
   at::Tensor root = (rows * rows).mean(-1, true).add_(eps).rsqrt_();
   return {(weight * (rows * root).to(x.scalar_type())).view(x.sizes()), root};
 }
@@ -34,7 +44,8 @@ struct RmsNormNode final : LayerNode {
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor saved_x = x.unpack(), w = weight.unpack();
-    const at::ScalarType dtype = wide(saved_x.scalar_type());
+    if (has_kernels(saved_x, w)) return on_cpu(gradients[0].contiguous(), saved_x, w);
+    const at::ScalarType dtype = wide_of(saved_x.scalar_type());
     const at::Tensor normal = saved_x.reshape({-1, w.numel()}).to(dtype) * root;
     const at::Tensor dy = gradients[0].reshape({-1, w.numel()}).to(dtype);
     Gradients out(2);
@@ -44,6 +55,13 @@ struct RmsNormNode final : LayerNode {
       const at::Tensor along = (dn * normal).mean(-1, true);
       out[0] = ((dn - normal * along) * root).to(saved_x.scalar_type()).view(saved_x.sizes());
     }
+    return out;
+  }
+  Gradients on_cpu(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w) {
+    Gradients out(2);
+    if (task_should_compute_output(0)) out[0] = at::empty_like(x);
+    if (task_should_compute_output(1)) out[1] = at::empty_like(w);
+    rms_norm_backward_cpu(dy, x, w, root, out[0], out[1]);
     return out;
   }
   void release_variables() override {

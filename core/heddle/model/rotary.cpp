@@ -4,22 +4,31 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/where.h>
 
 #include <numbers>
 
 #include "heddle/model/autograd_node.h"
+#include "heddle/model/cpu_rows.h"
+#include "heddle/model/rotary_cpu.h"
 
 namespace heddle {
 namespace model {
 namespace {
 
-at::Tensor turn(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  const int64_t half = cos.size(1);
-  const at::Tensor heads = x.reshape({x.size(0), -1, 2 * half});
+at::Tensor turn(const at::Tensor& given, const RotaryAngles& angles, double direction) {
+  const at::Tensor x = given.contiguous();
+  if (has_kernel(x)) {
+    at::Tensor y = at::empty_like(x);
+    rotate_cpu(x, angles, direction, y);
+    return y;
+  }
+  const int64_t half = angles.cos.size(1);
+  const at::Tensor heads = x.view({x.size(0), -1, 2 * half});
   const at::Tensor a = heads.narrow(2, 0, half), b = heads.narrow(2, half, half);
-  const at::Tensor c = cos.unsqueeze(1), s = sin.unsqueeze(1);
+  const at::Tensor c = angles.cos.unsqueeze(1), s = (angles.sin * direction).unsqueeze(1);
   return at::cat({a * c - b * s, b * c + a * s}, 2).to(x.scalar_type()).view(x.sizes());
 }
 
@@ -29,10 +38,9 @@ struct RotaryNode final : LayerNode {
 
   // The rotation's transpose turns the other way.
   Gradients backward(Gradients&& gradients) override {
-    const at::Tensor back = angles.sin.neg();
     Gradients out(2);
     for (size_t i : {0, 1})
-      if (gradients[i].defined()) out[i] = turn(gradients[i], angles.cos, back);
+      if (gradients[i].defined()) out[i] = turn(gradients[i], angles, -1.0);
     return out;
   }
   void release_variables() override { angles = {}; }
@@ -45,7 +53,7 @@ std::pair<at::Tensor, at::Tensor> rotate(const at::Tensor& q, const at::Tensor& 
   std::pair<at::Tensor, at::Tensor> out;
   {
     at::AutoDispatchBelowADInplaceOrView below;
-    out = {turn(q, angles.cos, angles.sin), turn(k, angles.cos, angles.sin)};
+    out = {turn(q, angles, 1.0), turn(k, angles, 1.0)};
   }
   if (torch::autograd::compute_requires_grad(q, k)) {
     auto node = make_node<RotaryNode>(q, k);

@@ -42,6 +42,49 @@ TEST_P(LayersIn, LinearWithoutABiasHasNone) {
               tolerance());
 }
 
+TEST_P(LayersIn, LinearOntoAResidualIsTheirSum) {
+  const auto ours = [](const Inputs& in) { return model::linear_onto(in[3], in[0], in[1], in[2]); };
+  const auto theirs = [](const Inputs& in) { return in[3] + at::linear(in[0], in[1], in[2]); };
+  expect_same(ours, theirs, {random({5, 7}), random({3, 7}), random({3}), random({5, 3})}, tolerance());
+  expect_same(ours, theirs, {random({2, 5, 7}), random({3, 7}), random({3}), random({2, 5, 3})}, tolerance());
+}
+
+class SeveralLinears {
+ public:
+  explicit SeveralLinears(at::ScalarType dtype)
+      : first(7, 3, Linear::Bias::zeros, {}, dtype), second(7, 5, Linear::Bias::none, {}, dtype) {}
+  // The layers compute with the inputs' tensors: x, weight and bias of the first, weight of the second.
+  at::Tensor run(const Inputs& in) {
+    first.weight = in[1];
+    first.bias = in[2];
+    second.weight = in[3];
+    return at::cat(model::call_each({&first, &second}, in[0], {}), 1);
+  }
+  Linear first, second;
+};
+
+TEST_P(LayersIn, SeveralLinearsOfOneInputAreOneNodeOrEachItsOwnBehindSeams) {
+  SeveralLinears plain(GetParam()), seamed(GetParam());
+  seamed.first.output.add([](at::Tensor y) { return y * 2; });
+  const Inputs inputs{random({4, 7}), random({3, 7}), random({3}), random({5, 7})};
+  const auto theirs = [](double factor) {
+    return [factor](const Inputs& in) {
+      return at::cat({at::linear(in[0], in[1], in[2]) * factor, at::linear(in[0], in[3])}, 1);
+    };
+  };
+  expect_same([&](const Inputs& in) { return plain.run(in); }, theirs(1), inputs, tolerance());
+  expect_same([&](const Inputs& in) { return seamed.run(in); }, theirs(2), inputs, tolerance());
+}
+
+TEST(Linear, AddsTheResidualBehindItsOutputSeam) {
+  Linear layer(3, 3, Linear::Bias::none, {}, at::kFloat);
+  const at::Tensor x = at::randn({2, 3}), residual = at::randn({2, 3});
+  const at::Tensor plain = layer.call_onto(residual, x, {});
+  layer.output.add([](at::Tensor y) { return y * 3; });
+  const at::Tensor seamed = layer.call_onto(residual, x, {});
+  EXPECT_TRUE(at::allclose(seamed - residual, (plain - residual) * 3, 1e-4, 1e-6));
+}
+
 at::Tensor plain_rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   const at::ScalarType wide = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const at::Tensor rows = x.view({-1, weight.numel()}).to(wide);

@@ -1,0 +1,57 @@
+// What the CPU kernels of the layers share: wide arithmetic for narrow numbers, and work split over rows.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <c10/util/BFloat16.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+namespace heddle::model {
+
+// Arithmetic of fp64 is in fp64, of everything else in fp32.
+template <class Number>
+using Wide = std::conditional_t<std::is_same_v<Number, double>, double, float>;
+
+inline at::ScalarType wide_of(at::ScalarType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+// A kernel of ours takes it: on the CPU, in one piece, of a dtype that run_typed() knows.
+inline bool has_kernel(const at::Tensor& tensor) {
+  const at::ScalarType dtype = tensor.scalar_type();
+  return tensor.is_cpu() && tensor.is_contiguous() &&
+         (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble);
+}
+
+// Calls `body` with a number of the dtype's type.
+template <class Body>
+void run_typed(at::ScalarType dtype, const Body& body) {
+  if (dtype == at::kFloat) return body(float{});
+  if (dtype == at::kDouble) return body(double{});
+  body(c10::BFloat16{});
+}
+
+// Splits [0, rows) among the intra-op threads; `width` numbers of work each.
+template <class Body>
+void over_rows(int64_t rows, int64_t width, const Body& body) {
+  at::parallel_for(0, rows, std::max<int64_t>(1, (int64_t{1} << 15) / std::max<int64_t>(1, width)), body);
+}
+
+// A sum in a fixed order, whatever the instruction set: 16 lanes side by side, then the lanes.
+template <class Sum, class Term>
+Sum sum_of(int64_t count, const Term& term) {
+  constexpr int64_t kLanes = 16;
+  Sum lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
+  for (int64_t lane = 0; i < count; ++i, ++lane) lanes[lane] += term(i);
+  for (int64_t half = kLanes / 2; half > 0; half /= 2)
+    for (int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+  return lanes[0];
+}
+
+}  // namespace heddle::model
