@@ -9,19 +9,32 @@ namespace heddle {
 
 std::string_view name_of(ErrorCode code) {
   switch (code) {
-    case ErrorCode::usage: return "usage";
-    case ErrorCode::config: return "config";
-    case ErrorCode::input: return "input";
-    case ErrorCode::not_built: return "not_built";
-    case ErrorCode::mesh: return "mesh";
-    case ErrorCode::plugin_missing: return "plugin_missing";
-    case ErrorCode::plugin_abi: return "plugin_abi";
-    case ErrorCode::plugin_conflict: return "plugin_conflict";
-    case ErrorCode::plugin_failed: return "plugin_failed";
-    case ErrorCode::rank_lost: return "rank_lost";
-    case ErrorCode::timeout: return "timeout";
-    case ErrorCode::io: return "io";
-    case ErrorCode::internal: return "internal";
+    case ErrorCode::usage:
+      return "usage";
+    case ErrorCode::config:
+      return "config";
+    case ErrorCode::input:
+      return "input";
+    case ErrorCode::not_built:
+      return "not_built";
+    case ErrorCode::mesh:
+      return "mesh";
+    case ErrorCode::plugin_missing:
+      return "plugin_missing";
+    case ErrorCode::plugin_abi:
+      return "plugin_abi";
+    case ErrorCode::plugin_conflict:
+      return "plugin_conflict";
+    case ErrorCode::plugin_failed:
+      return "plugin_failed";
+    case ErrorCode::rank_lost:
+      return "rank_lost";
+    case ErrorCode::timeout:
+      return "timeout";
+    case ErrorCode::io:
+      return "io";
+    case ErrorCode::internal:
+      return "internal";
   }
   return "internal";
 }
@@ -31,8 +44,10 @@ int exit_status(ErrorCode code) {
     case ErrorCode::rank_lost:
     case ErrorCode::timeout:
     case ErrorCode::io:
-    case ErrorCode::internal: return 1;
-    default: return 2;
+    case ErrorCode::internal:
+      return 1;
+    default:
+      return 2;
   }
 }
 

@@ -230,9 +230,10 @@ TEST(CheckpointingScope, RefusesWhatRecipesRefuse) {
             "error[config] f:1 s.scope: activation_checkpointing_scope must be a string or list of strings.");
   EXPECT_EQ(refused("[3]"),
             "error[config] f:1 s.scope[0]: activation_checkpointing_scope entries must be strings.");
-  EXPECT_EQ(refused("[x]"),
-            "error[config] f:1 s.scope[0]: activation_checkpointing_scope must use only: all, audio, language, "
-            "multimodal, vision. Got 'x'.");
+  EXPECT_EQ(
+      refused("[x]"),
+      "error[config] f:1 s.scope[0]: activation_checkpointing_scope must use only: all, audio, language, "
+      "multimodal, vision. Got 'x'.");
 }
 
 TEST(Sizes, AnAxisIsFoundByItsNameDerivedOnesToo) {
