@@ -12,6 +12,10 @@ for section in "strategy: ddp" "strategy: fsdp2, mp_policy: $float32"; do
     "$outside/build/embed" "$section" "$ranks"
   done
 done
+say "a LibTorch that is not there"
+"$CMAKE_COMMAND" -S "$outside/embed" -B "$outside/other" -DCMAKE_PREFIX_PATH="$prefix" -DHEDDLE_TORCH=/no/torch \
+  >"$outside/out" 2>&1 && fail "it should not configure"
+expect "No LibTorch in '/no/torch'" "$outside/out"
 say "a strategy that is not there"
 "$outside/build/embed" "strategy: fsdp7" 1 >"$outside/out" 2>&1 && fail "it should not train"
 expect "error[plugin_missing] embed:1 distributed.strategy: Unknown strategy: fsdp7" "$outside/out"

@@ -62,6 +62,15 @@ int list(const PluginsCommand& command) {
   const std::vector<std::filesystem::path> places = plugin::search_path(given);
   Json lines = Json::array();
   std::string text;
+  for (const PluginInfo& own : PluginRegistry({}).loaded()) {
+    lines.push_back({{"plugin", own.name},
+                     {"version", own.version},
+                     {"path", ""},
+                     {"offers", {{{"kind", "strategy"}, {"name", own.name}, {"aliases", Json::array()}}}},
+                     {"fault", ""}});
+    text += own.name + " " + own.version + "\n  built into the engine\n  offers: " + text::join(own.offers) +
+            "\n";
+  }
   for (const plugin::FoundFile& file : plugin::scan(places)) {
     lines.push_back(json_of(file));
     text += text_of(file);
@@ -71,7 +80,7 @@ int list(const PluginsCommand& command) {
   if (command.json) {
     std::cout << Json{{"engine", plugin::abi_tag()}, {"places", looked}, {"plugins", lines}}.dump() << "\n";
   } else {
-    std::cout << (text.empty() ? "no plugins" : text) << "\nlooked in: " << text::join(looked) << "\n";
+    std::cout << text << "\nlooked in: " << text::join(looked) << "\n";
   }
   return 0;
 }
