@@ -21,7 +21,8 @@ def functions(lines):
         if not match:
             continue
         start = number
-        while start > 0 and lines[start - 1].rstrip().endswith((",", "(", "(const")):
+        while start > 0 and (lines[start - 1].rstrip().endswith((",", "(", "(const")) or
+                             lines[start].lstrip().startswith(": ")):  # a constructor's initialisers
             start -= 1
         indent = re.match(r" *", lines[start]).group()
         if re.match(r"\s*(if|for|while|switch|else|do|try|catch|namespace|class|struct|return|\})", lines[start]):
