@@ -1,0 +1,229 @@
+// What a person meets who asks for something wrong, and what happens when a run fails: statuses and messages.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "started.h"
+#include "training_files.h"
+
+namespace flow {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Words = std::vector<std::string>;
+
+// One block on standard error, and the status.
+void expect_refusal(const Outcome& outcome, int status, const std::string& message) {
+  EXPECT_EQ(outcome.status, status) << outcome.error;
+  EXPECT_THAT(outcome.error, ::testing::StartsWith("error["));
+  EXPECT_THAT(outcome.error, HasSubstr(message));
+}
+
+TEST(Program, AnswersHelpAndVersion) {
+  const Outcome help = heddle({"--help"});
+  EXPECT_EQ(help.status, 0);
+  for (const char* command : {"train", "check", "plugins", "data", "generate", "schedule", "plan"})
+    EXPECT_THAT(help.out, HasSubstr(command));
+  EXPECT_EQ(heddle({"train", "--help"}).status, 0);
+  EXPECT_THAT(heddle({"--version"}).out, ::testing::MatchesRegex("heddle [0-9.]+ \\(SDK [0-9]+\\)\n"));
+}
+
+TEST(Program, RefusesWordsThatItDoesNotKnow) {
+  expect_refusal(heddle({"trian", "x.yaml"}), 2, "error[usage] heddle: unknown command 'trian'");
+  expect_refusal(heddle({"trian", "x.yaml"}), 2, "hint: did you mean 'train'?");
+  expect_refusal(heddle({}), 2, "error[usage] heddle: A subcommand is required");
+  expect_refusal(heddle({"train"}), 2, "error[usage] heddle train: CONFIG is required");
+  expect_refusal(heddle({"train", "a.yaml", "--fast"}), 2, "The following argument was not expected: --fast");
+  expect_refusal(heddle({"train", "a.yaml", "--nproc-per-node", "0"}), 2, "Value 0 not in range 1 to 1024");
+}
+
+TEST(Program, SaysThatACommandComesLater) {
+  expect_refusal(heddle({"schedule", "1f1b", "--ranks", "4"}), 2,
+                 "error[not_built] heddle schedule: this command is not built yet");
+  expect_refusal(heddle({"plan", "a.yaml", "--world-size", "8"}), 2,
+                 "error[not_built] heddle plan: this command is not built yet");
+}
+
+TEST(Program, PrintsErrorsAsJsonWhenAsked) {
+  const Outcome outcome = heddle({"train", "missing.yaml", "--json"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.out,
+              ::testing::StartsWith("{\"error\": {\"code\": \"config\", \"where\": \"missing.yaml"));
+}
+
+TEST(Refusals, NameTheLineAndTheNearestKey) {
+  const TrainingFiles files;
+  files.write("key.yaml", read_text(files.path("run.yaml")) + "optimiser: {}\n");
+  expect_refusal(heddle({"train", files.path("key.yaml")}), 2,
+                 "key.yaml:14 optimiser: unknown key 'optimiser'\n  hint: did you mean 'optimizer'?");
+  expect_refusal(heddle(files.train("run", {"--optimizer.lrr", "1"})), 2, "--optimizer.lrr");
+  expect_refusal(heddle(files.train("run", {"--optimizer.lrr", "1"})), 2, "did you mean 'lr'?");
+  expect_refusal(heddle(files.train("run", {"--distributed.tp_sise=2"})), 2, "tp_sise");
+}
+
+TEST(Refusals, NameTheTypeThatIsWrong) {
+  const TrainingFiles files;
+  expect_refusal(heddle(files.train("run", {"--optimizer.lr", "fast"})), 2,
+                 "optimizer.lr: expected a number, got the word 'fast'");
+  expect_refusal(heddle(files.train("run", {"--step_scheduler.global_batch_size", "0"})), 2,
+                 "global_batch_size must be greater than 0, got 0");
+  expect_refusal(heddle(files.train("run", {"--nproc-per-node", "3"})), 2,
+                 "global_batch_size (8) must be divisible by local_batch_size * dp_size (2 * 3)");
+}
+
+TEST(Refusals, NameASyntaxErrorsLine) {
+  const TrainingFiles files;
+  files.write("bad.yaml", "seed: 1\nmodel: [1\n");
+  expect_refusal(heddle({"train", files.path("bad.yaml")}), 2, "bad.yaml:");
+}
+
+TEST(Refusals, NameACutWeightsFile) {
+  const TrainingFiles files;
+  ASSERT_EQ(heddle(files.train("first")).status, 0);
+  const std::string model = files.path("first/LATEST/model/consolidated");
+  std::filesystem::resize_file(model + "/model.safetensors",
+                               std::filesystem::file_size(model + "/model.safetensors") / 2);
+  const Outcome outcome =
+      heddle(files.train("run", {"--model", "{pretrained_model_name_or_path: " + model + "}"}));
+  expect_refusal(outcome, 2, "error[input] " + model + "/model.safetensors");
+  expect_refusal(heddle({"generate", model, "--prompt", "a"}), 2,
+                 "error[input] " + model + "/model.safetensors");
+}
+
+TEST(Refusals, NameATokenFileWithABadHeader) {
+  const TrainingFiles files;
+  files.write("bad.bin", std::string(4096, 'x'));
+  expect_refusal(heddle(files.train("run", {"--dataset.file_pattern", files.path("bad.bin")})), 2,
+                 "error[input] " + files.path("bad.bin") + ": not a token file");
+  std::filesystem::resize_file(files.path("train.bin"), 5001);
+  expect_refusal(heddle(files.train("run")), 2, "train.bin: the file is cut: the header says");
+  expect_refusal(heddle(files.train("run", {"--dataset.file_pattern", files.path("none*.bin")})), 2,
+                 "no file matches '" + files.path("none*.bin") + "'");
+}
+
+TEST(Refusals, NameTokensOutsideTheVocabulary) {
+  const TrainingFiles files;
+  expect_refusal(heddle(files.train("run", {"--model.config.vocab_size", "100"})), 2,
+                 "the model's vocabulary has 100 tokens");
+}
+
+TEST(Refusals, NameAMissingPlugin) {
+  const TrainingFiles files;
+  expect_refusal(heddle(files.train("run", {"--plugins", "[acme.fsdp3]"})), 2, "error[plugin_missing]");
+  expect_refusal(heddle(files.train("run", {"--plugins", "[acme.fsdp3]"})), 2, "acme.fsdp3");
+  expect_refusal(heddle(files.train("run", {"--distributed", "{strategy: fsdp3}"})), 2,
+                 "Unknown strategy: fsdp3");
+}
+
+TEST(Refusals, NameWhatIsNotBuiltYet) {
+  const TrainingFiles files;
+  expect_refusal(heddle(files.train("run", {"--distributed", "{strategy: megatron_fsdp}"})), 2,
+                 "error[not_built]");
+  expect_refusal(
+      heddle(files.train("run", {"--checkpoint.is_async", "true"})), 2,
+      "error[not_built] configuration: checkpoint.is_async: checkpoints for resuming are not built yet");
+  expect_refusal(heddle(files.train("run", {"--distributed.tp_size", "2", "--nproc-per-node", "2"})), 2,
+                 "error[not_built]");
+  EXPECT_FALSE(std::filesystem::exists(files.path("run")));
+}
+
+TEST(Refusals, NameAModelsMissingDirectory) {
+  const TrainingFiles files;
+  expect_refusal(heddle(files.train("run", {"--model", "{pretrained_model_name_or_path: /nowhere}"})), 2,
+                 "error[input] /nowhere: is not a directory");
+  expect_refusal(heddle({"generate", files.path("text.txt"), "--prompt", "a"}), 2, "holds no model");
+}
+
+TEST(Refusals, AskForTokensWhereAModelWasNotTrainedOnBytes) {
+  const TrainingFiles files;
+  ASSERT_EQ(heddle(files.train("run")).status, 0);
+  const std::string model = files.path("run/LATEST/model/consolidated");
+  std::filesystem::remove(model + "/heddle_tokenizer.json");
+  expect_refusal(heddle({"generate", files.path("run"), "--prompt", "a"}), 2,
+                 "the model was not trained on bytes of text, so a prompt needs its token ids");
+  expect_refusal(heddle({"generate", files.path("run"), "--tokens", "1,256"}), 2,
+                 "token 256 is outside the model's vocabulary of 256");
+}
+
+TEST(Refusals, NameATextThatIsMissing) {
+  const TrainingFiles files;
+  expect_refusal(heddle({"data", files.path("none.txt"), "--out", files.path("out.bin")}), 2,
+                 "error[input] " + files.path("none.txt") + ": cannot be read: No such file or directory");
+  EXPECT_FALSE(std::filesystem::exists(files.path("out.bin")));
+  expect_refusal(heddle({"data", files.path("text.txt"), "--out", files.path("none/out.bin")}), 1,
+                 "error[io]");
+}
+
+TEST(Failures, OfAFullDiskEndTheRun) {
+  const TrainingFiles files;
+  expect_refusal(heddle(files.train("run", {"--metrics", "/dev/full"})), 1,
+                 "error[io] /dev/full: cannot be written: No space left on device");
+  const Outcome two = heddle(files.train("two", {"--metrics", "/dev/full", "--nproc-per-node", "2"}));
+  EXPECT_EQ(two.status, 1);
+  EXPECT_THAT(two.error, HasSubstr("error[io] /dev/full: cannot be written: No space left on device"));
+}
+
+TEST(Failures, OfWritingTheModelEndTheRunOnceAndLeaveNoLatest) {
+  const TrainingFiles files;
+  // A limit on the size of files: the model (about 80 kB) does not fit, the metrics do.
+  std::string words;
+  for (const std::string& word : files.train("run", {"--nproc-per-node", "2"})) words += " '" + word + "'";
+  const Outcome outcome = shell("trap '' XFSZ; ulimit -f 20; exec " HEDDLE_BINARY_DIR "/heddle" + words);
+  expect_refusal(outcome, 1, "error[io]");
+  EXPECT_THAT(outcome.error, HasSubstr("File too large"));
+  EXPECT_EQ(outcome.error.find("error["), outcome.error.rfind("error[")) << outcome.error;
+  EXPECT_FALSE(std::filesystem::exists(files.path("run/LATEST")));
+}
+
+// A run of many steps on two ranks, under way.
+Words long_run(const TrainingFiles& files) {
+  return files.train("run", {"--nproc-per-node", "2", "--step_scheduler.max_steps", "1000000",
+                             "--step_scheduler.num_epochs", "1000000"});
+}
+
+bool under_way(const TrainingFiles& files) {
+  return eventually([&] { return column(files.path("run/training.jsonl"), "step").size() > 2; });
+}
+
+TEST(Failures, OfOneRankEndAllAndNameIt) {
+  const TrainingFiles files;
+  Started run(long_run(files));
+  ASSERT_TRUE(under_way(files));
+  const std::vector<pid_t> ranks = run.children();
+  ASSERT_EQ(ranks.size(), 2u);
+  kill(ranks[1], SIGKILL);
+  const Outcome outcome = run.wait();
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.error, HasSubstr("error[rank_lost]"));
+  EXPECT_THAT(outcome.error, HasSubstr("rank 1"));
+  for (const pid_t rank : ranks) EXPECT_FALSE(is_alive(rank));
+}
+
+TEST(Failures, OfPatienceEndAllRanks) {
+  for (const int number : {SIGINT, SIGTERM}) {
+    const TrainingFiles files;
+    Started run(long_run(files));
+    ASSERT_TRUE(under_way(files));
+    const std::vector<pid_t> ranks = run.children();
+    kill(run.pid(), number);
+    EXPECT_EQ(run.wait().status, 1);
+    for (const pid_t rank : ranks) EXPECT_FALSE(is_alive(rank));
+  }
+}
+
+TEST(Failures, OfPatienceEndARunOfOneRank) {
+  const TrainingFiles files;
+  Started run(files.train(
+      "run", {"--step_scheduler.max_steps", "1000000", "--step_scheduler.num_epochs", "1000000"}));
+  ASSERT_TRUE(under_way(files));
+  kill(run.pid(), SIGINT);
+  const Outcome outcome = run.wait();
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.error, HasSubstr("error[rank_lost] launch: interrupted by a signal"));
+}
+
+}  // namespace
+}  // namespace flow

@@ -1,0 +1,224 @@
+// `heddle train`, run as a program: what it writes, and that topology and repetition change nothing.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "started.h"
+#include "training_files.h"
+
+namespace flow {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+TEST(Train, WritesMetricsTheLossCurveAndTheModel) {
+  const TrainingFiles files;
+  const Outcome outcome = heddle(files.train("run"));
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(outcome.error, "");
+  const std::string metrics = files.path("run/training.jsonl");
+  EXPECT_THAT(column(metrics, "step"), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
+  const std::string line = read_text(metrics);
+  for (const char* key : {"epoch", "timestamp", "loss", "grad_norm", "lr", "mem", "tps", "tps_per_gpu", "mfu",
+                          "num_tokens_per_step", "num_label_tokens", "step_time"})
+    EXPECT_THAT(line, HasSubstr("\"" + std::string(key) + "\":"));
+  EXPECT_THAT(column(metrics, "num_label_tokens"), ::testing::Each(128));
+  EXPECT_LT(column(metrics, "loss").back(), column(metrics, "loss").front() - 0.3);
+  EXPECT_THAT(read_text(files.path("run/loss.svg")), ::testing::StartsWith("<svg"));
+  EXPECT_EQ(std::filesystem::read_symlink(files.path("run/LATEST")), "epoch_0_step_11");
+  for (const char* file : {"config.json", "model.safetensors", "heddle_tokenizer.json"})
+    EXPECT_TRUE(std::filesystem::exists(files.path("run/LATEST/model/consolidated") + "/" + file)) << file;
+  EXPECT_THAT(outcome.out, HasSubstr("metrics     " + metrics));
+  EXPECT_THAT(outcome.out, HasSubstr("loss curve  " + files.path("run/loss.svg")));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("8 samples a step = 1 data-parallel x 4 microbatches x 2 samples; 128 tokens"));
+}
+
+TEST(Train, RecordsTheConfigurationWithItsOverrides) {
+  const TrainingFiles files;
+  ASSERT_EQ(heddle(files.train("run", {"--optimizer.lr=0.125", "--step_scheduler.max_steps", "2"})).status,
+            0);
+  const std::string recorded = read_text(files.path("run/LATEST/config.yaml"));
+  EXPECT_THAT(recorded, HasSubstr("lr: 0.125"));
+  EXPECT_THAT(recorded, HasSubstr("max_steps: 2"));
+  EXPECT_THAT(column(files.path("run/training.jsonl"), "lr"), ElementsAre(0.125, 0.125));
+}
+
+TEST(Train, GivesTheSameBitsTwice) {
+  const TrainingFiles files;
+  for (const char* run : {"one", "two"}) {
+    const Outcome outcome = heddle(files.train(run, {"--nproc-per-node", "2"}));
+    ASSERT_EQ(outcome.status, 0) << outcome.error;
+  }
+  const std::string one = without_clock(files.path("one/training.jsonl"));
+  EXPECT_THAT(one, HasSubstr("\"loss\""));
+  EXPECT_EQ(one, without_clock(files.path("two/training.jsonl")));
+  EXPECT_EQ(read_text(files.path("one/LATEST/model/consolidated/model.safetensors")),
+            read_text(files.path("two/LATEST/model/consolidated/model.safetensors")));
+}
+
+struct Topology {
+  std::string name;
+  Words words;
+};
+
+void expect_near(const std::vector<double>& got, const std::vector<double>& want, double relative,
+                 const std::string& name) {
+  ASSERT_EQ(got.size(), want.size()) << name;
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_NEAR(got[i], want[i], relative * want[i]) << name << " step " << i;
+}
+
+TEST(Train, GivesOneCurveOnEveryTopology) {
+  const TrainingFiles files;
+  const Outcome alone = heddle(files.train("single", {"--distributed", "{strategy: single}"}));
+  ASSERT_EQ(alone.status, 0) << alone.error;
+  for (const Topology& topology :
+       std::vector<Topology>{{"ddp2", {"--distributed", "{strategy: ddp}", "--nproc-per-node", "2"}},
+                             {"fsdp1", {}},
+                             {"fsdp2", {"--nproc-per-node", "2"}},
+                             {"fsdp4", {"--nproc-per-node", "4"}},
+                             {"hsdp", {"--nproc-per-node", "4", "--distributed.dp_replicate_size", "2"}}}) {
+    const Outcome outcome = heddle(files.train(topology.name, topology.words));
+    ASSERT_EQ(outcome.status, 0) << topology.name << outcome.error;
+    const std::string metrics = files.path(topology.name + "/training.jsonl");
+    expect_near(column(metrics, "loss"), column(files.path("single/training.jsonl"), "loss"), 2e-5,
+                topology.name);
+    expect_near(column(metrics, "grad_norm"), column(files.path("single/training.jsonl"), "grad_norm"), 2e-4,
+                topology.name);
+  }
+}
+
+TEST(Train, ValidatesOnItsOwnSetsAndWritesTheirFiles) {
+  const TrainingFiles files;
+  const std::string set = "{file_pattern: " + files.path("train.bin") + ", seq_len: 16}";
+  files.write("more.yaml", read_text(files.path("run.yaml")) + "validation_dataset: " + set +
+                               "\nvalidation_dataset_again: " + set + "\n");
+  const Outcome outcome = heddle({"train", files.path("more.yaml"), "--checkpoint.checkpoint_dir",
+                                  files.path("run"), "--step_scheduler.val_every_steps", "5"});
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(column(files.path("run/validation.jsonl"), "step"), ElementsAre(4, 9, 11));
+  EXPECT_EQ(column(files.path("run/validation.jsonl"), "loss"),
+            column(files.path("run/validation_again.jsonl"), "loss"));
+  EXPECT_THAT(outcome.out, HasSubstr("validation again  step 12"));
+}
+
+TEST(Train, TrainsOnWhatIsLeftOfAnEpochOnAnyTopology) {
+  const TrainingFiles files;
+  const Words steps = {"--step_scheduler.max_steps",
+                       "none",
+                       "--dataset.seq_len",
+                       "600",
+                       "--model.config.max_position_embeddings",
+                       "600",
+                       "--distributed",
+                       "{strategy: ddp}",
+                       "--step_scheduler.local_batch_size",
+                       "1"};
+  Words two = steps;
+  two.insert(two.end(), {"--nproc-per-node", "4"});
+  ASSERT_EQ(heddle(files.train("one", steps)).status, 0);
+  ASSERT_EQ(heddle(files.train("four", two)).status, 0);
+  const std::vector<double> tokens = column(files.path("one/training.jsonl"), "num_label_tokens");
+  EXPECT_LT(tokens.back(), tokens.front());  // the last step is smaller
+  expect_near(column(files.path("four/training.jsonl"), "loss"),
+              column(files.path("one/training.jsonl"), "loss"), 2e-5, "tail");
+}
+
+TEST(Train, GoesOnFromAModelThatItWrote) {
+  const TrainingFiles files;
+  ASSERT_EQ(heddle(files.train("first")).status, 0);
+  const std::string model = files.path("first/LATEST/model/consolidated");
+  files.write("next.yaml", "model: {_target_: from_pretrained, pretrained_model_name_or_path: " + model +
+                               "}\ndataset: {file_pattern: " + files.path("train.bin") +
+                               ", seq_len: 16}\nstep_scheduler: {global_batch_size: 8, max_steps: 1}\n"
+                               "distributed: {strategy: single}\ncheckpoint: {checkpoint_dir: " +
+                               files.path("next") + "}\n");
+  const Outcome outcome = heddle({"train", files.path("next.yaml")});
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_LT(column(files.path("next/training.jsonl"), "loss").front(),
+            column(files.path("first/training.jsonl"), "loss").front() - 0.3);
+  EXPECT_TRUE(std::filesystem::exists(files.path("next/LATEST/model/consolidated/heddle_tokenizer.json")));
+}
+
+TEST(Train, WritesMetricsWhereItIsTold) {
+  const TrainingFiles files;
+  const Outcome outcome =
+      heddle(files.train("run", {"--metrics", files.path("here.jsonl"), "--checkpoint.enabled", "false"}));
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(column(files.path("here.jsonl"), "step").size(), 12u);
+  EXPECT_FALSE(std::filesystem::exists(files.path("run")));
+}
+
+TEST(Train, SavesEveryCheckpointsModelWhenAsked) {
+  const TrainingFiles files;
+  const Outcome outcome = heddle(files.train(
+      "run", {"--checkpoint.save_consolidated", "every", "--step_scheduler.ckpt_every_steps", "5"}));
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  for (const char* step : {"4", "9", "11"})
+    EXPECT_TRUE(
+        std::filesystem::exists(files.path("run/epoch_0_step_") + step + "/model/consolidated/config.json"));
+}
+
+TEST(Train, TakesItsRanksFromALauncher) {
+  const TrainingFiles files;
+  const Words place = {"WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
+                       "MASTER_PORT=" + std::to_string(20000 + getpid() % 20000)};
+  Words zero = place, one = place;
+  zero.insert(zero.end(), {"RANK=0", "LOCAL_RANK=0"});
+  one.insert(one.end(), {"RANK=1", "LOCAL_RANK=1"});
+  Started first(files.train("run"), zero), second(files.train("run"), one);
+  const Outcome outcome = first.wait();
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(second.wait().status, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("fsdp2 on 2 ranks"));
+  EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), 12u);
+}
+
+TEST(Examples, Train) {
+  const TrainingFiles files;
+  const std::string examples = HEDDLE_SOURCE_DIR "/examples/";
+  for (const auto& [name, ranks] : {std::pair{"single", "1"}, std::pair{"ddp", "2"}, std::pair{"hsdp", "4"},
+                                    std::pair{"quickstart", "2"}}) {
+    Words words = {"train",
+                   examples + name + ".yaml",
+                   "--nproc-per-node",
+                   ranks,
+                   "--step_scheduler.max_steps",
+                   "2",
+                   "--step_scheduler.val_every_steps",
+                   "none",
+                   "--lr_scheduler",
+                   "none",
+                   "--dataset.file_pattern",
+                   files.path("train.bin"),
+                   "--validation_dataset",
+                   "none",
+                   "--checkpoint.checkpoint_dir",
+                   files.path(name)};
+    const Outcome outcome = heddle(words);
+    EXPECT_EQ(outcome.status, 0) << name << outcome.error;
+    EXPECT_EQ(column(files.path(std::string(name) + "/training.jsonl"), "step").size(), 2u) << name;
+  }
+}
+
+TEST(Generate, ContinuesATextOfBytesTheSameEachTime) {
+  const TrainingFiles files;
+  ASSERT_EQ(heddle(files.train("run", {"--nproc-per-node", "2"})).status, 0);
+  const Words words = {"generate", files.path("run"), "--prompt", "warp ", "--max-tokens",
+                       "12",       "--seed",          "3"};
+  const Outcome one = heddle(words), two = heddle(words);
+  ASSERT_EQ(one.status, 0) << one.error;
+  EXPECT_THAT(one.out, ::testing::StartsWith("warp "));
+  EXPECT_EQ(one.out.size(), 5u + 12u + 1u);
+  EXPECT_EQ(one.out, two.out);
+  const Outcome ids = heddle({"generate", files.path("run/LATEST/model/consolidated"), "--tokens", "119,97",
+                              "--max-tokens", "3", "--temperature", "0"});
+  EXPECT_THAT(ids.out, ::testing::MatchesRegex("119,97(,[0-9]+)(,[0-9]+)(,[0-9]+)\n")) << ids.error;
+}
+
+}  // namespace
+}  // namespace flow
