@@ -67,7 +67,7 @@ TEST(Refusals, NameTheLineAndTheNearestKey) {
 TEST(Refusals, NameTheTypeThatIsWrong) {
   const TrainingFiles files;
   expect_refusal(heddle(files.train("run", {"--optimizer.lr", "fast"})), 2,
-                 "optimizer.lr: expected a number, got the word 'fast'");
+                 "--optimizer.lr: expected a number, got 'fast'");
   expect_refusal(heddle(files.train("run", {"--step_scheduler.global_batch_size", "0"})), 2,
                  "global_batch_size must be greater than 0, got 0");
   expect_refusal(heddle(files.train("run", {"--nproc-per-node", "3"})), 2,

@@ -46,6 +46,9 @@ int run_place(const Job& job, PluginRegistry& plugins, const RankPlace& place) {
     return 0;
   } catch (const std::exception& error) {
     meeting->abandon(error.what());
+    const auto* own = dynamic_cast<const Error*>(&error);
+    // Rank 0 alone writes files: it prints what stood in the way, once.
+    if (own != nullptr && own->code() == ErrorCode::io && place.rank != 0) return exit_status(own->code());
     throw;
   }
 }
