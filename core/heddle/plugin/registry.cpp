@@ -73,6 +73,7 @@ struct PluginRegistry::Impl {
                                std::string_view name);
   const PluginInfo& admit(const Papers& papers, const std::filesystem::path& file);
   void refuse_conflicts(const Papers& papers, const std::filesystem::path& file) const;
+  void warn_of_hidden(const PluginInfo& taken, std::string_view kind, std::string_view name) const;
   std::vector<std::string> every_name(std::string_view kind) const;
 
   // Among the members, else in the places; then it is opened. Null: nobody has it.
@@ -105,7 +106,9 @@ const PluginInfo& PluginRegistry::Impl::load_file(const std::filesystem::path& f
           ErrorCode::plugin_conflict, file.string(),
           "the plugin '" + member.info.name + "' is loaded already, from '" + member.info.path.string() + "'",
           "name it once");
-  return admit(plugin::read_papers(file), file);
+  const PluginInfo& info = admit(plugin::read_papers(file), file);
+  for (const PaperOffer& offer : members.back().papers.offers) warn_of_hidden(info, offer.kind, offer.name);
+  return info;
 }
 
 const PluginInfo& PluginRegistry::Impl::load_found(const std::vector<const FoundFile*>& found,
@@ -117,12 +120,20 @@ const PluginInfo& PluginRegistry::Impl::load_found(const std::vector<const Found
                 "the " + std::string(kind) + " '" + std::string(name) + "' is offered by two plugins: '" +
                     first.path.string() + "' and '" + found[1]->path.string() + "'",
                 "remove one of them, or give the other place under 'plugins:'");
-  for (const FoundFile* hidden : found)
-    if (hidden->place != first.place)
-      log.warning("plugin", "'" + first.path.string() + "' hides '" + hidden->path.string() +
+  const PluginInfo& info = admit(*first.papers, first.path);
+  warn_of_hidden(info, kind, name);
+  return info;
+}
+
+// Other files in the places that have the name too.
+void PluginRegistry::Impl::warn_of_hidden(const PluginInfo& taken, std::string_view kind,
+                                          std::string_view name) const {
+  std::error_code failure;
+  for (const FoundFile* hidden : plugin::find(files, kind, name))
+    if (!std::filesystem::equivalent(hidden->path, taken.path, failure))
+      log.warning("plugin", "'" + taken.path.string() + "' hides '" + hidden->path.string() +
                                 "', which offers the " + std::string(kind) + " '" + std::string(name) +
                                 "' too");
-  return admit(*first.papers, first.path);
 }
 
 // Two plugins of one name or alias are refused before the second is opened.

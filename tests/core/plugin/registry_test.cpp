@@ -116,6 +116,21 @@ TEST(Registry, WarnsThatAPlaceHidesAnother) {
                                  "', which offers the strategy 'simple' too"));
 }
 
+TEST(Registry, TakesANamedFileBeforeEveryPlaceAndWarns) {
+  const Place place({"plain"});
+  std::vector<std::string> lines;
+  PluginRegistry registry({place.path()},
+                          heddle::Log([&](heddle::LogLevel level, std::string_view, std::string_view text) {
+                            if (level == heddle::LogLevel::warning) lines.emplace_back(text);
+                          }));
+  registry.load(file("plain").string());
+  EXPECT_NE(registry.strategy("plain"), nullptr);
+  EXPECT_EQ(registry.loaded().at(1).path, file("plain"));
+  EXPECT_THAT(lines, ElementsAre("'" + file("plain").string() + "' hides '" +
+                                 (place.path() / "libheddle_plain.so").string() +
+                                 "', which offers the strategy 'plain' too"));
+}
+
 TEST(Registry, TriesNoOtherPlaceWhenTheFirstFileDoesNotLoad) {
   const Place good({"plain"}), bad;
   bad.add_cut(file("plain"), "libheddle_plain.so", 2000);

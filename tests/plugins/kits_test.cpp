@@ -1,0 +1,64 @@
+// The kits of the SDK on the plugins of the build, and on one that only looks right.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "heddle/testing/strategy.h"
+
+namespace {
+
+using heddle::testing::Check;
+using heddle::testing::equals_single;
+using ::testing::HasSubstr;
+
+const std::string kFloat32 = ", mp_policy: {param_dtype: float32, reduce_dtype: float32}";
+
+heddle::PluginRegistry built() {
+  return heddle::PluginRegistry({HEDDLE_BINARY_DIR "/plugins"});
+}
+
+TEST(StrategyKit, PassesDdpOnRanksThatDoNotDivideTheSizes) {
+  heddle::PluginRegistry plugins = built();
+  for (const int ranks : {1, 2, 3}) {
+    const Check check = equals_single("strategy: ddp", plugins, ranks);
+    EXPECT_TRUE(check.passed) << check.rule << ": " << check.detail;
+  }
+}
+
+TEST(StrategyKit, PassesFsdp2OnRanksThatDoNotDivideTheSizes) {
+  heddle::PluginRegistry plugins = built();
+  for (const int ranks : {1, 2, 3, 4}) {
+    const Check check = equals_single("strategy: fsdp2" + kFloat32, plugins, ranks);
+    EXPECT_TRUE(check.passed) << check.rule << ": " << check.detail;
+  }
+}
+
+TEST(StrategyKit, FailsAStrategyThatForgetsToSumGradients) {
+  heddle::PluginRegistry plugins({});
+  plugins.load(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_forgets.so");
+  EXPECT_TRUE(equals_single("strategy: forgets", plugins, 1).passed);
+  const Check check = equals_single("strategy: forgets", plugins, 2);
+  EXPECT_FALSE(check.passed);
+  EXPECT_EQ(check.rule, "{strategy: forgets} on 2 ranks trains as single does");
+  EXPECT_THAT(check.detail, HasSubstr("gradient norm by"));
+}
+
+TEST(StrategyKit, SaysWhyAStrategyDoesNotRun) {
+  heddle::PluginRegistry plugins({});
+  plugins.load(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_late.so");
+  const Check check = equals_single("strategy: late", plugins, 2);
+  EXPECT_FALSE(check.passed);
+  EXPECT_THAT(check.detail,
+              HasSubstr("the plugin 'late' 0.1.0 threw while it parallelized the model: no workspace"));
+}
+
+TEST(DoorKit, PassesWhatTheRegistryAdmitsAndNamesTheRuleThatIsBroken) {
+  const std::string gallery = HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_";
+  EXPECT_TRUE(heddle::testing::check_plugin(gallery + "plain.so").passed());
+  const heddle::testing::Report report = heddle::testing::check_plugin(gallery + "other_torch.so");
+  EXPECT_FALSE(report.passed());
+  ASSERT_EQ(report.checks.size(), 2u);
+  EXPECT_EQ(report.checks[1].rule, "the stamp fits this engine");
+  EXPECT_THAT(report.text(), HasSubstr("FAIL  the stamp fits this engine: the plugin 'other_torch' 0.1.0"));
+}
+
+}  // namespace
