@@ -125,7 +125,7 @@ void Group::expect(Staging& staging) const {
 }
 
 void Group::start(Communicator& ranks, Staging& staging) {
-  if (state_ != State::sharded) return;
+  if (state_ != State::sharded || whole_bytes_ == 0) return;
   at::NoGradGuard no_gradients;
   if (parameters_.size() == 1) {  // its part of each rank follows that of the one before: no copy out
     resize(whole_bytes_);

@@ -44,6 +44,20 @@ Options options_of(const Config& config) {
   return options;
 }
 
+// A host may bring a mesh of its own; gradients that nobody sums would be wrong without a word.
+void check_mesh(const DeviceMesh& mesh) {
+  const int dp = mesh.size("dp"), replicas = mesh.size("dp_replicate"), shards = mesh.size("dp_shard");
+  if (dp != replicas * shards)
+    throw Error(ErrorCode::mesh, "fsdp2",
+                "this mesh has an axis dp of " + std::to_string(dp) + " ranks, which fsdp2 does not use",
+                "name the axes pp, dp_replicate, dp_shard, cp, tp");
+  if (replicas > 1 && mesh.size("dp_shard_cp") == 1)
+    throw Error(ErrorCode::mesh, "fsdp2",
+                "dp_replicate_size=" + std::to_string(replicas) + " must be less than dp_size=" +
+                    std::to_string(dp) + " since DDP usecase is not supported by FSDP2",
+                "use the strategy ddp");
+}
+
 }  // namespace
 
 Needs Fsdp2::needs() const {
@@ -56,6 +70,7 @@ Needs Fsdp2::needs() const {
 
 std::unique_ptr<ParallelStage> Fsdp2::parallelize(Units units, const DeviceMesh& mesh,
                                                   std::span<const Placed> placed) {
+  check_mesh(mesh);
   const Options options = options_of(config_);
   Place place;
   place.axis = mesh.size("cp") > 1 ? "dp_shard_cp" : "dp_shard";

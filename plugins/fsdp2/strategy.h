@@ -15,7 +15,8 @@ class Fsdp2 : public IStrategy {
  public:
   explicit Fsdp2(Config config) : config_(std::move(config)) {}
   Needs needs() const override;
-  // Throws Error{input} for a parameter that cannot be split or tied.
+  // Throws Error{input} for a parameter that cannot be split or tied, Error{mesh} for axes that it would not
+  // use.
   std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh& mesh,
                                              std::span<const Placed> placed) override;
 

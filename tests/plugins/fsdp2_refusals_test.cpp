@@ -65,5 +65,18 @@ TEST(Fsdp2, SaysWhichSizesItDoesNotTake) {
   EXPECT_EQ(needs.sizes_rule(sizes), "");
 }
 
+TEST(Fsdp2, RefusesAMeshWhoseAxesItWouldNotUse) {
+  EXPECT_EQ(error_of([] {
+              gradients(toy("fsdp2", {{"dp", 2}}));
+            }),
+            "error[mesh] fsdp2: this mesh has an axis dp of 2 ranks, which fsdp2 does not use\n"
+            "  hint: name the axes pp, dp_replicate, dp_shard, cp, tp");
+  EXPECT_EQ(
+      error_of([] { gradients(toy("fsdp2", shards(1, 2))); }),
+      "error[mesh] fsdp2: dp_replicate_size=2 must be less than dp_size=2 since DDP usecase is not supported "
+      "by FSDP2\n"
+      "  hint: use the strategy ddp");
+}
+
 }  // namespace
 }  // namespace heddle::testing

@@ -1,4 +1,5 @@
 // How fsdp2 splits rows, how long units stay whole, and that gradients agree however they are split.
+#include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -74,6 +75,20 @@ TEST(Fsdp2, SplitsWhatAParallelizerLeft) {
     EXPECT_EQ(shard.offset, (std::vector<int64_t>{6 + std::min(2 * mesh.rank("dp_shard_cp"), 6), 0}));
     EXPECT_EQ(shard.axes, (std::vector<std::string>{"tp", "dp_shard_cp"}));
   });
+}
+
+TEST(Fsdp2, TakesAParameterWithoutRows) {
+  Training run = toy("fsdp2", shards(2));
+  run.make_units = [](int) {
+    Units units = toy_units({});
+    toy_at(units, 0).own.push_back({"embed.none", at::empty({0, 6}).set_requires_grad(true), {}});
+    std::vector<ToyUnit::Parameter> none = {{"nothing", at::empty({0}).set_requires_grad(true), {}}};
+    units.insert(units.begin() + 1,
+                 std::make_unique<ToyUnit>("nothing", std::move(none),
+                                           [](ToyUnit&, Tensors x, const Batch&) { return x; }));
+    return units;
+  };
+  expect_same(gradients(run), gradients(toy("single", {})));
 }
 
 TEST(Fsdp2, HybridShardingAndDdpGiveTheSameGradients) {
