@@ -3,6 +3,7 @@
 
 #include "core/checkpoint/folder.h"
 #include "trainer/models/model_config.h"
+#include "trainer/models/pretrained.h"
 
 namespace heddle {
 namespace {
@@ -115,6 +116,36 @@ TEST(ModelConfig, RefusesSizesThatCannotBe) {
   EXPECT_EQ(refusal(with(R"("vocab_size":"many")")), kAt + " vocab_size: expected an integer, got 'many'");
   EXPECT_EQ(refusal(with(R"("vocab_size":10,"pad_token_id":10)")),
             kAt + " pad_token_id: expected a token of the vocabulary of 10, got 10");
+}
+
+TEST(ModelConfig, RefusesRotaryParametersThatCannotBe) {
+  const std::string at = kAt + " rope_parameters";
+  const auto rope = [](const std::string& json) { return refusal(with("\"rope_parameters\":" + json)); };
+  EXPECT_EQ(rope("3"), at + ": expected a map with rope_type, got 3");
+  EXPECT_EQ(rope(R"({"full_attention":{"rope_type":"default"}})"),
+            at + ".full_attention: rotary parameters of their own per layer type are not built");
+  EXPECT_EQ(rope(R"({"partial_rotary_factor":0.25})"),
+            at + ".partial_rotary_factor: a rotary embedding of part of each head is not built, got 0.25");
+  EXPECT_EQ(rope(R"({"rope_type":"linear","factor":-2})"), at + ".factor: expected a number above 0, got -2");
+  EXPECT_EQ(rope(R"({"rope_type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4})"),
+            at + ".high_freq_factor: expected more than low_freq_factor, got 4");
+  EXPECT_EQ(rope(R"({"rope_theta":0})"), kAt + ": expected a rope_theta above 0, got 0.000000");
+}
+
+TEST(ModelConfig, RefusesLayersAndNumbersOfAnotherKind) {
+  EXPECT_EQ(refusal(with(R"("layer_types":["full_attention","linear_attention"])")),
+            kAt + " layer_types: a layer of type 'linear_attention' is not built; known: full_attention");
+  EXPECT_EQ(refusal(with(R"("rms_norm_eps":0)")), kAt + " rms_norm_eps: expected a number above 0");
+  EXPECT_EQ(refusal(with(R"("initializer_range":-1)")),
+            kAt + " initializer_range: expected a number of at least 0");
+  EXPECT_EQ(refusal("[1]"), kAt + ": expected a map of Hugging Face's keys, got a list");
+}
+
+TEST(Pretrained, NamesADirectoryThatIsNotThere) {
+  const Folder folder;
+  EXPECT_EQ(error_of(folder, [&] { open_pretrained(folder / "none"); }),
+            "error[input] FOLDER/none: is not a directory\n"
+            "  hint: name a Hugging Face directory: config.json and safetensors");
 }
 
 TEST(ModelConfig, NamesTheNearestKeyAndModel) {

@@ -32,6 +32,7 @@ struct AttentionNode final : LayerNode {
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor q_saved = q.unpack(), k_saved = k.unpack(), v_saved = v.unpack();
+    if (q_saved.is_meta()) return {at::empty_like(q_saved), at::empty_like(k_saved), at::empty_like(v_saved)};
     auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         by_head(gradients[0].contiguous(), heads), by_head(q_saved, heads), by_head(k_saved, heads),
         by_head(v_saved, heads), by_head(out.unpack(shared_from_this()), heads), log_sums, 0.0, true);
@@ -43,33 +44,42 @@ struct AttentionNode final : LayerNode {
   }
 };
 
-at::Tensor attend_on_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Heads& heads) {
+struct Attended {
   at::Tensor y, log_sums;
+};
+
+// LibTorch has no meta kernel of the flash attention: only the shapes are made.
+Attended forward_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Heads& heads) {
+  if (q.is_meta()) return {at::empty_like(q), {}};
+  auto [out, log_sums] = at::_scaled_dot_product_flash_attention_for_cpu(by_head(q, heads), by_head(k, heads),
+                                                                         by_head(v, heads), 0.0, true);
+  return {by_token(out, q.sizes()), std::move(log_sums)};
+}
+
+at::Tensor attend_as_one_node(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const Heads& heads) {
+  Attended out;
   {
     at::AutoDispatchBelowADInplaceOrView below;
-    auto [out, sums] = at::_scaled_dot_product_flash_attention_for_cpu(by_head(q, heads), by_head(k, heads),
-                                                                       by_head(v, heads), 0.0, true);
-    y = by_token(out, q.sizes());
-    log_sums = std::move(sums);
+    out = forward_of(q, k, v, heads);
   }
   if (torch::autograd::compute_requires_grad(q, k, v)) {
     auto node = make_node<AttentionNode>(q, k, v);
-    torch::autograd::set_history(y, node);
+    torch::autograd::set_history(out.y, node);
     node->q = torch::autograd::SavedVariable(q, false);
     node->k = torch::autograd::SavedVariable(k, false);
     node->v = torch::autograd::SavedVariable(v, false);
-    node->out = torch::autograd::SavedVariable(y, true);
-    node->log_sums = std::move(log_sums);
+    node->out = torch::autograd::SavedVariable(out.y, true);
+    node->log_sums = std::move(out.log_sums);
     node->heads = heads;
   }
-  return y;
+  return out.y;
 }
 
 }  // namespace
 
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Heads& heads) {
-  if (q.is_cpu()) return attend_on_cpu(q, k, v, heads);
-  if (q.is_meta()) return at::empty_like(q);
+  if (q.is_cpu() || q.is_meta()) return attend_as_one_node(q, k, v, heads);
   return by_token(at::scaled_dot_product_attention(by_head(q, heads), by_head(k, heads), by_head(v, heads),
                                                    {}, 0.0, true, std::nullopt, q.size(1) != k.size(1)),
                   q.sizes());

@@ -12,6 +12,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <string>
 
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
@@ -35,8 +36,19 @@ struct Labels {
   at::Tensor index;    // int64 [tokens, 1]: the label, 0 where it does not count
 };
 
-Labels read_labels(const at::Tensor& labels, at::ScalarType dtype) {
+void check_labels(const at::Tensor& column, int64_t vocabulary) {
+  const int64_t* label = column.const_data_ptr<int64_t>();
+  for (const int64_t* end = label + column.numel(); label != end; ++label)
+    if (*label != Batch::kIgnore && (*label < 0 || *label >= vocabulary))
+      throw Error(
+          ErrorCode::input, "loss",
+          "label " + std::to_string(*label) + " is outside the vocabulary of " + std::to_string(vocabulary),
+          "use a token file and a model of the same tokenizer");
+}
+
+Labels read_labels(const at::Tensor& labels, int64_t vocabulary, at::ScalarType dtype) {
   const at::Tensor column = labels.reshape({-1, 1});
+  if (column.is_cpu()) check_labels(column, vocabulary);
   const at::Tensor counts = column.ne(Batch::kIgnore);
   return {counts.to(dtype), column * counts};
 }
@@ -97,7 +109,7 @@ struct LinearLoss {
 LinearLoss linear_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                        bool gradient_of_hidden, bool gradient_of_weight) {
   const at::ScalarType dtype = wide(hidden.scalar_type());
-  const Labels all = read_labels(labels, dtype);
+  const Labels all = read_labels(labels, weight.size(0), dtype);
   const int64_t tokens = hidden.size(0), step = rows_per_block(weight.size(0));
   LinearLoss out{at::zeros({1}, hidden.options().dtype(dtype)), {}, {}};
   if (gradient_of_hidden) out.d_hidden = at::empty_like(hidden);
@@ -125,7 +137,7 @@ at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels) {
   {
     at::AutoDispatchBelowADInplaceOrView below;
     const at::ScalarType dtype = wide(logits.scalar_type());
-    all = read_labels(labels, dtype);
+    all = read_labels(labels, logits.size(1), dtype);
     sum = at::zeros({1}, logits.options().dtype(dtype));
     const int64_t step = rows_per_block(logits.size(1));
     for (int64_t row = 0; row < logits.size(0); row += step) {

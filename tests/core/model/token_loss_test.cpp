@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/model/against_aten.h"
+#include "heddle/base/error.h"
 #include "heddle/model/batch.h"
 
 namespace heddle {
@@ -57,6 +58,21 @@ TEST(TokenLoss, IsTheSameOverSeveralBlocks) {
               [&](const Inputs& in) { return plain_loss(at::linear(in[0], in[1]), labels); }, inputs, 1e-12);
   expect_same([&](const Inputs& in) { return model::token_loss(at::linear(in[0], in[1]), labels); },
               [&](const Inputs& in) { return plain_loss(at::linear(in[0], in[1]), labels); }, inputs, 1e-12);
+}
+
+TEST(TokenLoss, NamesALabelOutsideTheVocabulary) {
+  const at::Tensor labels = at::tensor({1, 5}, at::kLong);
+  for (const bool from_logits : {false, true}) {
+    try {
+      from_logits ? model::token_loss(at::randn({2, 5}), labels)
+                  : model::linear_token_loss(at::randn({2, 3}), at::randn({5, 3}), labels);
+      FAIL() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(),
+                   "error[input] loss: label 5 is outside the vocabulary of 5\n"
+                   "  hint: use a token file and a model of the same tokenizer");
+    }
+  }
 }
 
 TEST(TokenLoss, WithoutAnyLabelIsZeroAndHasNoGradient) {
