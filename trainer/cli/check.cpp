@@ -2,6 +2,7 @@
 #include "trainer/cli/check.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -12,6 +13,9 @@
 
 namespace heddle::cli {
 namespace {
+
+// The sections that the engine reads, where the rest belongs to another trainer.
+const std::array<std::string, 2> kEngineSections = {"distributed", "dist_env"};
 
 std::vector<int> world_sizes(const CheckCommand& command) {
   if (!command.world_sizes.empty()) return command.world_sizes;
@@ -32,17 +36,10 @@ bool is_recipe(const Node& whole) {
   return false;
 }
 
-// The two sections that the engine reads, where the rest belongs to another trainer.
-Node only_distributed(const Node& whole) {
-  Node out = Node::map({}, whole.mark());
-  for (const char* key : {"distributed", "dist_env"})
-    if (const Node* section = whole.find(key)) out = out.with(key, *section);
-  return out;
-}
-
 void check_override(const Override& override_, const CheckCommand& command) {
   const std::string section = override_.key.substr(0, override_.key.find('.'));
-  if (!command.only_distributed || section == "distributed" || section == "dist_env") return;
+  if (!command.only_distributed) return;
+  if (std::find(kEngineSections.begin(), kEngineSections.end(), section) != kEngineSections.end()) return;
   throw Error(ErrorCode::usage, "--" + override_.key,
               "with --only distributed, only distributed and dist_env are read",
               "leave --only distributed out to check the whole recipe");
@@ -75,15 +72,9 @@ class Checker {
   Loaded load(const std::string& file) {
     Loaded out;
     try {
-      Node whole = config::read(file);
+      Node whole = command_.only_distributed ? config::read_only(file, kEngineSections) : config::read(file);
       for (const Override& one : command_.overrides) whole = config::with_override(whole, one.key, one.value);
-      if (command_.only_distributed) {
-        if (!whole.is_map() && !whole.is_null())
-          throw Error(ErrorCode::config, whole.where(), "expected a map of sections, got " + whole.written());
-        whole = only_distributed(whole);
-      } else if (is_recipe(whole)) {
-        (void)read_recipe(whole);
-      }
+      if (!command_.only_distributed && is_recipe(whole)) (void)read_recipe(whole);
       out.plugins = plugins_of(whole);
       out.configuration = std::move(whole);
     } catch (const Error& error) {

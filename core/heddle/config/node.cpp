@@ -175,8 +175,11 @@ std::string Node::written() const {
     case Kind::boolean:
       return value_->boolean ? "true" : "false";
     case Kind::integer:
-    case Kind::real:
-      return config::to_json(*this);
+      return std::to_string(value_->integer);
+    case Kind::real: {
+      const std::string text = config::to_yaml(*this);
+      return text.substr(0, text.size() - 1);
+    }
     case Kind::text:
       return "'" + value_->text + "'";
     case Kind::list:

@@ -77,7 +77,10 @@ namespace config {
 // Reads a YAML file. Throws Error{config} with file, line and column: syntax, duplicate keys, too deep, too
 // large, too many aliases, an environment variable that is not set.
 HEDDLE_API Node read(const std::string& file);
-// The same for a text; `name` stands for the file in messages.
+// The same, but only these keys of the file's map are looked into; the rest may hold variables that are not
+// set.
+HEDDLE_API Node read_only(const std::string& file, std::span<const std::string> keys);
+// The same as read for a text; `name` stands for the file in messages.
 HEDDLE_API Node read_text(const std::string& yaml, const std::string& name);
 // Sets "a.b.c" to a value read as YAML ("none" is null), nodes made on the way; the mark says "--a.b.c".
 HEDDLE_API Node with_override(const Node& root, const std::string& dotted_key, const std::string& value);

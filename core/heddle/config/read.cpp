@@ -1,5 +1,6 @@
 // From YAML text to a tree of nodes: anchors, merges, duplicate keys, depth and size are decided here.
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -17,7 +18,7 @@ constexpr std::string_view kYamlTag = "tag:yaml.org,2002:";
 // Turns raw nodes into values; counts them, so that aliases cannot grow without end.
 class Resolver {
  public:
-  explicit Resolver(const std::string& file) : file_(file) {}
+  Resolver(const std::string& file, std::span<const std::string> keys) : file_(file), keys_(keys) {}
 
   Node node(const Raw& raw, const RawMark& at, const std::string& path) {
     const Mark mark{file_, at.line, at.column};
@@ -95,9 +96,15 @@ class Resolver {
     collect(raw, path, false, pairs, 0);
     std::vector<Node::Entry> entries;
     for (const Pair& pair : pairs)
-      entries.emplace_back(pair.key,
-                           node(*pair.value, pair.mark, path.empty() ? pair.key : path + "." + pair.key));
+      if (!path.empty() || wanted(pair.key))
+        entries.emplace_back(pair.key,
+                             node(*pair.value, pair.mark, path.empty() ? pair.key : path + "." + pair.key));
     return Node::map(std::move(entries), mark, path);
+  }
+
+  // Of the file's own keys, all or those that were asked for.
+  bool wanted(const std::string& key) const {
+    return keys_.empty() || std::find(keys_.begin(), keys_.end(), key) != keys_.end();
   }
 
   static Pair* find(std::vector<Pair>& pairs, const std::string& key) {
@@ -158,21 +165,20 @@ class Resolver {
   }
 
   const std::string& file_;
+  std::span<const std::string> keys_;  // empty: all
   size_t count_ = 0;
 };
 
-}  // namespace
-
-Node read_text(const std::string& yaml, const std::string& name) {
+Node tree(const std::string& yaml, const std::string& name, std::span<const std::string> keys) {
   if (yaml.size() > kLargestFile)
     throw Error(ErrorCode::config, name,
                 "the file has " + std::to_string(yaml.size()) + " bytes; at most " +
                     std::to_string(kLargestFile) + " are read");
   const std::shared_ptr<const Raw> root = raw_tree(yaml, name);
-  return root ? Resolver(name).node(*root, root->mark, "") : Node::null({name, 0, 0}, "");
+  return root ? Resolver(name, keys).node(*root, root->mark, "") : Node::null({name, 0, 0}, "");
 }
 
-Node read(const std::string& file) {
+std::string content(const std::string& file) {
   std::error_code error;
   if (std::filesystem::is_directory(file, error))
     throw Error(ErrorCode::config, file, "this is a directory; a YAML file was expected");
@@ -183,7 +189,21 @@ Node read(const std::string& file) {
   text.resize(static_cast<size_t>(in.gcount()));
   if (text.size() > kLargestFile)
     throw Error(ErrorCode::config, file, "the file has more than " + std::to_string(kLargestFile) + " bytes");
-  return read_text(text, file);
+  return text;
+}
+
+}  // namespace
+
+Node read_text(const std::string& yaml, const std::string& name) {
+  return tree(yaml, name, {});
+}
+
+Node read(const std::string& file) {
+  return tree(content(file), file, {});
+}
+
+Node read_only(const std::string& file, std::span<const std::string> keys) {
+  return tree(content(file), file, keys);
 }
 
 }  // namespace heddle::config

@@ -153,5 +153,15 @@ TEST(Read, AFileGivesItsPathToMessages) {
   std::filesystem::remove(path);
 }
 
+TEST(Read, OnlySomeKeysLeavesTheOthersUnread) {
+  const auto path = std::filesystem::path(testing::TempDir()) / "heddle_read_only_test.yaml";
+  std::ofstream(path)
+      << "model: &m {token: \"${HEDDLE_TEST_NOBODY}\", size: 2}\nb: {<<: {c: *m}, d: 1}\na: [1]\n";
+  const std::vector<std::string> keys = {"a"};
+  EXPECT_EQ(config::to_json(config::read_only(path.string(), keys)), R"({"a": [1]})");
+  EXPECT_NE(thrown_by([&] { config::read(path.string()); }), "");
+  std::filesystem::remove(path);
+}
+
 }  // namespace
 }  // namespace heddle

@@ -72,7 +72,7 @@ TEST(Schema, RefusesWrongTypesWithTheKeyAndTheValue) {
   EXPECT_EQ(refusal("{on: 'yes'}"), "error[config] f:1 s.on: expected true or false, got 'yes'");
   EXPECT_EQ(refusal("{count: 2.0}"), "error[config] f:1 s.count: expected an integer, got 2.0");
   EXPECT_EQ(refusal("{count: true}"), "error[config] f:1 s.count: expected an integer, got true");
-  EXPECT_EQ(refusal("{share: .inf}"), "error[config] f:1 s.share: expected a finite number, got \"inf\"");
+  EXPECT_EQ(refusal("{share: .inf}"), "error[config] f:1 s.share: expected a finite number, got .inf");
   EXPECT_EQ(refusal("{name: 3}"), "error[config] f:1 s.name: expected a word, got 3");
   EXPECT_EQ(refusal("{words: a}"), "error[config] f:1 s.words: expected a list of word, got 'a'");
   EXPECT_EQ(refusal("{groups: [[a], b]}"), "error[config] f:1 s.groups[1]: expected a list of word, got 'b'");

@@ -17,7 +17,8 @@ namespace {
 void read_first(const Command& command) {
   if (const auto* train = std::get_if<TrainCommand>(&command)) config::read(train->config);
   if (const auto* check = std::get_if<CheckCommand>(&command))
-    if (check->configs.size() == 1 && !check->json) config::read(check->configs[0]);
+    if (check->configs.size() == 1 && !check->json && !check->only_distributed)
+      config::read(check->configs[0]);
 }
 
 int run(const std::vector<std::string>& words) {
