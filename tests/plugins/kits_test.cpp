@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "heddle/testing/strategy.h"
 
 namespace {
@@ -49,6 +51,19 @@ TEST(StrategyKit, SaysWhyAStrategyDoesNotRun) {
   EXPECT_FALSE(check.passed);
   EXPECT_THAT(check.detail,
               HasSubstr("the plugin 'late' 0.1.0 threw while it parallelized the model: no workspace"));
+}
+
+TEST(Engine, WorksTwiceInOneProcessAtTheSameTime) {
+  Check one, two;
+  std::thread other([&] {
+    heddle::PluginRegistry plugins = built();
+    one = equals_single("strategy: ddp", plugins, 2);
+  });
+  heddle::PluginRegistry plugins = built();
+  two = equals_single("strategy: fsdp2" + kFloat32, plugins, 2);
+  other.join();
+  EXPECT_TRUE(one.passed) << one.detail;
+  EXPECT_TRUE(two.passed) << two.detail;
 }
 
 TEST(DoorKit, PassesWhatTheRegistryAdmitsAndNamesTheRuleThatIsBroken) {
