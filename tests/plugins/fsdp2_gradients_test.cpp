@@ -23,6 +23,39 @@ TEST(Fsdp2, CountsAParameterUnusedOnOneRankAsZeroThere) {
   }
 }
 
+TEST(Fsdp2, StaysInStepWhenTheBackwardOfOneRankEndsEarly) {
+  for (const std::vector<double>& used : {std::vector<double>{1, -1}, {-1, 1}}) {
+    Training whole = toy("single", {});
+    whole.microbatches = 2;
+    use_extra_where(whole, used);
+    const Outcome want = train(whole);
+    for (const char* reshard : {"null", "true", "false"}) {
+      SCOPED_TRACE(reshard);
+      Training run = toy("fsdp2", shards(2), std::string("reshard_after_forward: ") + reshard);
+      use_extra_where(run, used);
+      expect_close(train(run), want);
+    }
+    Training run = toy("ddp", {{"dp", 2}});
+    use_extra_where(run, used);
+    expect_close(train(run), want);
+  }
+}
+
+// A whole step of two microbatches in which some unit never has a backward on some rank.
+TEST(Fsdp2, StaysInStepOverMicrobatchesThatEndEarly) {
+  const std::vector<double> used = {1, -1, -1, 1};
+  Training whole = toy("single", {});
+  whole.microbatches = 4;
+  use_extra_where(whole, used);
+  const Outcome want = train(whole);
+  for (const char* defer : {"true", "false"}) {
+    Training run = toy("fsdp2", shards(2), std::string("defer_fsdp_grad_sync: ") + defer);
+    run.microbatches = 2;
+    use_extra_where(run, used);
+    expect_close(train(run), want);
+  }
+}
+
 TEST(Fsdp2, LeavesAParameterThatNoRankUsedWithoutAGradient) {
   Training whole = toy("single", {});
   use_extra_where(whole, {0});

@@ -59,7 +59,8 @@ struct Toy {
 };
 
 // Units "embed", "layer0", ..., "head". A layer has weight, bias, a scale of one row, and `extra`, which
-// takes part where batch.extra holds something above zero (or is absent).
+// takes part where batch.extra holds something above zero (or is absent). Where it is below
+// zero, the head's backward does not reach the units before it.
 Units toy_units(const Toy& toy);
 ToyUnit& toy_at(const Units& units, size_t index);
 
