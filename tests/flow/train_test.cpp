@@ -153,6 +153,31 @@ TEST(Train, WritesMetricsWhereItIsTold) {
   EXPECT_FALSE(std::filesystem::exists(files.path("run")));
 }
 
+TEST(Train, SaysWhatItSavesAndWhatItReplaces) {
+  const TrainingFiles files;
+  const Outcome one = heddle(files.train("run", {"--step_scheduler.ckpt_every_steps", "5"}));
+  EXPECT_THAT(one.out, HasSubstr("saves   the model at the end, in " + files.path("run/epoch_0_step_11") +
+                                 "; checkpoints to resume from are not built yet\n"));
+  const Outcome two = heddle(files.train("run"));
+  EXPECT_EQ(two.status, 0) << two.error;
+  EXPECT_THAT(two.out, HasSubstr("; the one of an earlier run there is replaced\n"));
+  EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), 24u);
+}
+
+TEST(Train, WarnsOfStorageThatLosesSmallUpdates) {
+  const TrainingFiles files;
+  const std::string warning = "warning: parameters are stored in bfloat16 without master weights";
+  const Outcome without = heddle(files.train("run", {"--model.dtype", "bfloat16"}));
+  EXPECT_EQ(without.status, 0) << without.error;
+  EXPECT_THAT(without.out, HasSubstr(warning));
+  const Outcome with =
+      heddle(files.train("two", {"--model.dtype", "bfloat16", "--optimizer.master_weights", "true"}));
+  EXPECT_EQ(with.status, 0) << with.error;
+  EXPECT_THAT(with.out, ::testing::Not(HasSubstr(warning)));
+  EXPECT_LT(column(files.path("two/training.jsonl"), "loss").back(),
+            column(files.path("two/training.jsonl"), "loss").front() - 0.3);
+}
+
 TEST(Train, SavesEveryCheckpointsModelWhenAsked) {
   const TrainingFiles files;
   const Outcome outcome = heddle(files.train(

@@ -200,6 +200,16 @@ TEST(StepScheduler, EndsOnceWhenEpochsRunOutBeforeMaxSteps) {
   EXPECT_EQ(last, 1);
 }
 
+TEST(StepScheduler, KnowsItsLastStepAhead) {
+  StepSection section = steps_of(2, 1);
+  section.num_epochs = 3;
+  const StepScheduler scheduler(section, 1, 7);
+  EXPECT_EQ(scheduler.last(), all_of(scheduler).back());
+  EXPECT_TRUE(scheduler.saves_before_the_end());
+  section.num_epochs = 1;
+  EXPECT_FALSE(StepScheduler(section, 1, 7).saves_before_the_end());
+}
+
 TEST(StepScheduler, GoesOnWhereARunStopped) {
   StepSection section = steps_of(2, 1);
   section.num_epochs = 3;

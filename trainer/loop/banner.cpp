@@ -2,8 +2,11 @@
 #include "trainer/loop/banner.h"
 
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "heddle/base/version.h"
+#include "trainer/loop/save.h"
 
 namespace heddle {
 namespace {
@@ -52,6 +55,32 @@ std::string run_text(const Job& job) {
   return out;
 }
 
+// Where the models go, and what a person may expect of checkpoints that are not there yet.
+std::string saves_text(const Job& job) {
+  if (!job.recipe.checkpoint.enabled) return "nothing, as checkpoint.enabled is false";
+  const Moment last = job.scheduler.last();
+  if (!saves_model(job.recipe.checkpoint, last)) return "no model, as checkpoint.save_consolidated is false";
+  const std::filesystem::path directory = directory_of(job, last);
+  const bool every = job.recipe.checkpoint.save_consolidated == CheckpointSection::Export::every;
+  std::string out =
+      (every ? "a model at each checkpoint, the last in " : "the model at the end, in ") + directory.string();
+  std::error_code ignored;
+  if (std::filesystem::exists(directory, ignored)) out += "; the one of an earlier run there is replaced";
+  if (job.scheduler.saves_before_the_end()) out += "; checkpoints to resume from are not built yet";
+  return out;
+}
+
+std::string warnings_text(const Job& job) {
+  std::string out;
+  for (const std::string& warning : job.setup.warnings) out += "  warning: " + warning + "\n";
+  if (job.model.dtype != at::kFloat && !job.recipe.optimizer.master_weights)
+    out +=
+        "  warning: parameters are stored in bfloat16 without master weights: small updates round to "
+        "nothing; set "
+        "optimizer.master_weights, or model.dtype float32\n";
+  return out;
+}
+
 }  // namespace
 
 std::string banner(const Job& job, const ModelSize& size) {
@@ -70,8 +99,8 @@ std::string banner(const Job& job, const ModelSize& size) {
   out += "  memory  a rank: parameters " + bytes_text(size.owned) + ", gradients " +
          bytes_text(size.gradients) + ", optimizer " + bytes_text(size.optimizer) + ", largest unit " +
          bytes_text(size.largest_unit) + "; activations come on top\n";
-  for (const std::string& warning : job.setup.warnings) out += "  warning: " + warning + "\n";
-  return out;
+  out += "  saves   " + saves_text(job) + "\n";
+  return out + warnings_text(job);
 }
 
 }  // namespace heddle

@@ -71,14 +71,18 @@ bool saves_model(const CheckpointSection& section, const Moment& moment) {
   return moment.last || (moment.checkpoint && section.save_consolidated == CheckpointSection::Export::every);
 }
 
-fs::path save_model(const Job& job, engine::Model& model, const Moment& moment) {
+fs::path directory_of(const Job& job, const Moment& moment) {
   const std::string name = "epoch_" + std::to_string(moment.epoch) + "_step_" + std::to_string(moment.step);
-  const fs::path directory = fs::path(job.recipe.checkpoint.directory) / name;
+  return fs::path(job.recipe.checkpoint.directory) / name;
+}
+
+fs::path save_model(const Job& job, engine::Model& model, const Moment& moment) {
+  const fs::path directory = directory_of(job, moment);
   const fs::path consolidated = directory / "model" / "consolidated";
   checkpoint::HfExport what;
   what.directory = consolidated;
   what.config_json = job.model.config_json;
-  what.key = name;
+  what.key = directory.filename().string();
   checkpoint::export_hf(model.stages, model.mesh, what);
   if (model.mesh.meeting().rank() == 0) finish_on_disk(job, directory, consolidated);
   return consolidated;

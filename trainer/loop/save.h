@@ -15,6 +15,9 @@ namespace heddle {
 // writes. Throws Error{io} on every rank when rank 0 cannot write. Returns the directory of the model.
 std::filesystem::path save_model(const Job& job, engine::Model& model, const Moment& moment);
 
+// checkpoint_dir/epoch_E_step_S.
+std::filesystem::path directory_of(const Job& job, const Moment& moment);
+
 // Whether this moment writes a model, as checkpoint.save_consolidated says.
 bool saves_model(const CheckpointSection& section, const Moment& moment);
 

@@ -45,23 +45,38 @@ bool StepScheduler::is_last_of_epoch(int64_t step) const {
   return epoch_steps_ != kEndless && step % epoch_steps_ == epoch_steps_ - 1;
 }
 
-std::optional<Moment> StepScheduler::next() {
-  if (step_ >= total_steps_) return std::nullopt;
+Moment StepScheduler::moment_of(int64_t step, int64_t epoch) const {
   Moment moment;
-  moment.step = step_;
-  moment.epoch = epoch_;
-  const int64_t in_epoch = epoch_steps_ == kEndless ? step_ : step_ % epoch_steps_;
+  moment.step = step;
+  moment.epoch = epoch;
+  const int64_t in_epoch = epoch_steps_ == kEndless ? step : step % epoch_steps_;
   moment.begin = in_epoch * section_.global_batch_size;
   moment.end = std::min(moment.begin + section_.global_batch_size, samples_);
-  moment.last = step_ + 1 == total_steps_;
-  moment.checkpoint = moment.last || step_ % checkpoint_every_ == checkpoint_every_ - 1 ||
-                      (section_.save_checkpoint_every_epoch && is_last_of_epoch(step_));
+  moment.last = step + 1 == total_steps_;
+  moment.checkpoint = moment.last || step % checkpoint_every_ == checkpoint_every_ - 1 ||
+                      (section_.save_checkpoint_every_epoch && is_last_of_epoch(step));
   const bool due =
-      section_.val_every_steps && step_ % *section_.val_every_steps == *section_.val_every_steps - 1;
+      section_.val_every_steps && step % *section_.val_every_steps == *section_.val_every_steps - 1;
   moment.validate = due || (section_.validate_on_checkpoint && moment.checkpoint);
+  return moment;
+}
+
+std::optional<Moment> StepScheduler::next() {
+  if (step_ >= total_steps_) return std::nullopt;
+  const Moment moment = moment_of(step_, epoch_);
   if (is_last_of_epoch(step_)) ++epoch_;
   ++step_;
   return moment;
+}
+
+Moment StepScheduler::last() const {
+  const int64_t step = total_steps_ - 1;
+  return moment_of(step, epoch_steps_ == kEndless ? epoch_ : step / epoch_steps_);
+}
+
+bool StepScheduler::saves_before_the_end() const {
+  return checkpoint_every_ < total_steps_ ||
+         (section_.save_checkpoint_every_epoch && epoch_steps_ < total_steps_);
 }
 
 }  // namespace heddle

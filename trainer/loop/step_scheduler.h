@@ -28,6 +28,9 @@ class StepScheduler {
   // The next step, or nothing at the end.
   std::optional<Moment> next();
 
+  Moment last() const;  // of a run that has steps
+  // Whether a checkpoint is due before the last step.
+  bool saves_before_the_end() const;
   int64_t total_steps() const { return total_steps_; }
   int64_t steps_per_epoch() const { return epoch_steps_; }
   // Whether the run ends before max_steps, for want of epochs.
@@ -35,6 +38,7 @@ class StepScheduler {
 
  private:
   bool is_last_of_epoch(int64_t step) const;
+  Moment moment_of(int64_t step, int64_t epoch) const;
 
   StepSection section_;
   int64_t samples_ = std::numeric_limits<int64_t>::max();
