@@ -100,15 +100,16 @@ std::string polyline(const Frame& frame, const std::vector<CurvePoint>& points,
   return out + "\"/>\n";
 }
 
-// An exponential mean over about a fiftieth of the run, without the pull of its start.
+// An exponential mean over about a fiftieth of the run; over less where the run begins, so that it does not
+// lag.
 std::vector<CurvePoint> running_mean(const std::vector<CurvePoint>& points) {
-  const double keep = 1.0 - 1.0 / std::max(2.0, static_cast<double>(points.size()) / 50.0);
+  const double longest = std::max(2.0, static_cast<double>(points.size()) / 50.0);
   std::vector<CurvePoint> out;
-  double sum = 0, weight = 0;
-  for (const CurvePoint& point : points) {
-    sum = keep * sum + point.loss;
-    weight = keep * weight + 1;
-    out.push_back({point.step, sum / weight});
+  double mean = 0;
+  for (size_t i = 0; i < points.size(); ++i) {
+    const double steps = std::min(longest, 1.0 + static_cast<double>(i) / 8.0);
+    mean += (points[i].loss - mean) / steps;
+    out.push_back({points[i].step, mean});
   }
   return out;
 }
