@@ -1,0 +1,87 @@
+// A run whose configuration names a plugin that is missing or bad ends with status 2 before anything starts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "program.h"
+
+namespace {
+
+using flow::heddle;
+using flow::Outcome;
+using ::testing::HasSubstr;
+
+const std::string kGallery = HEDDLE_BINARY_DIR "/tests/bad_plugins";
+
+// A configuration in a folder of its own, gone after the test.
+class Configuration {
+ public:
+  explicit Configuration(const std::string& text) {
+    std::string name = (std::filesystem::temp_directory_path() / "heddle_run_XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+    std::ofstream(file()) << text;
+  }
+  ~Configuration() { std::filesystem::remove_all(folder_); }
+  Configuration(const Configuration&) = delete;
+  Configuration& operator=(const Configuration&) = delete;
+  std::string file() const { return folder_ / "run.yaml"; }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+std::string naming(const std::string& plugin) {
+  return "distributed: {strategy: " + plugin + "}\nplugins: [" + kGallery + "/libheddle_" + plugin + ".so]\n";
+}
+
+TEST(RunWithABadPlugin, OfAnotherLibTorchIsRefusedWithBothTags) {
+  const Configuration run(naming("other_torch"));
+  for (const char* command : {"check", "train"}) {
+    const Outcome outcome = heddle({command, run.file()});
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.error + outcome.out,
+                HasSubstr("error[plugin_abi] " + kGallery +
+                          "/libheddle_other_torch.so: the plugin 'other_torch' 0.1.0 "
+                          "was built for another engine: torch is 2.10.0 there and 2.11.0 here"));
+    EXPECT_THAT(outcome.error + outcome.out, HasSubstr("hint: build it again against this engine's SDK"));
+  }
+}
+
+TEST(RunWithABadPlugin, ThatThrowsIsNamed) {
+  const Configuration run(naming("throws"));
+  const Outcome outcome = heddle({"train", run.file()});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.error, HasSubstr("error[plugin_failed] " + kGallery +
+                                       "/libheddle_throws.so: the plugin 'throws' "
+                                       "0.1.0 threw while it made its offer: the licence server is away"));
+}
+
+TEST(RunWithABadPlugin, ThatIsNotThereNamesThePlaces) {
+  const Configuration run("distributed: {strategy: acme}\n");
+  const Outcome outcome = heddle({"check", run.file()});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.error + outcome.out,
+              HasSubstr("run.yaml:1 distributed.strategy: Unknown strategy: acme"));
+  EXPECT_THAT(outcome.error + outcome.out,
+              HasSubstr("plugins were looked for in " HEDDLE_BINARY_DIR "/plugins"));
+}
+
+TEST(RunWithABadPlugin, FileThatIsNotThereIsNamed) {
+  const Configuration run("distributed: {strategy: single}\nplugins: [./libheddle_acme.so]\n");
+  const Outcome outcome = heddle({"check", run.file()});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.error + outcome.out, HasSubstr("error[plugin_missing] "));
+  EXPECT_THAT(outcome.error + outcome.out, HasSubstr("libheddle_acme.so: there is no such plugin file"));
+}
+
+TEST(RunWithAPlugin, FindsItByAnAliasBesideTheEngineAfterPlacesThatAreNotThere) {
+  const Configuration run("distributed: {strategy: MFSDP}\n");
+  const Outcome outcome =
+      heddle({"check", run.file(), "--world-size", "2"}, {"HEDDLE_PLUGIN_PATH=/no/such/place"});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("strategy: megatron_fsdp"));
+}
+
+}  // namespace
