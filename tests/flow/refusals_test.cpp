@@ -71,7 +71,8 @@ TEST(Refusals, NameTheTypeThatIsWrong) {
   expect_refusal(heddle(files.train("run", {"--step_scheduler.global_batch_size", "0"})), 2,
                  "global_batch_size must be greater than 0, got 0");
   expect_refusal(heddle(files.train("run", {"--nproc-per-node", "3"})), 2,
-                 "global_batch_size (8) must be divisible by local_batch_size * dp_size (2 * 3)");
+                 "run.yaml:2 step_scheduler.global_batch_size: global_batch_size (8) must be divisible by "
+                 "local_batch_size * dp_size (2 * 3)");
 }
 
 TEST(Refusals, NameASyntaxErrorsLine) {

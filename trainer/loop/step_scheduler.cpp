@@ -14,7 +14,7 @@ constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
 void check_split(const StepSection& section, int64_t data_ranks) {
   if (section.global_batch_size % (section.local_batch_size * data_ranks) == 0) return;
   throw Error(
-      ErrorCode::config, "step_scheduler",
+      ErrorCode::config, section.where,
       "global_batch_size (" + std::to_string(section.global_batch_size) +
           ") must be divisible by local_batch_size * dp_size (" + std::to_string(section.local_batch_size) +
           " * " + std::to_string(data_ranks) + ")",
@@ -30,7 +30,7 @@ StepScheduler::StepScheduler(const StepSection& section, int64_t data_ranks, std
     samples_ = *samples;
     epoch_steps_ = (*samples + section.global_batch_size - 1) / section.global_batch_size;
   } else if (!section.max_steps) {
-    throw Error(ErrorCode::config, "step_scheduler",
+    throw Error(ErrorCode::config, section.where,
                 "Cannot infer total steps for an iterable/streaming dataset; set step_scheduler.max_steps.");
   }
   const int64_t all_epochs = !samples || !section.num_epochs ? kEndless : *section.num_epochs * epoch_steps_;

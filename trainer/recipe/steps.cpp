@@ -44,7 +44,8 @@ void check_signal(const Node& value) {
 }  // namespace
 
 StepSection read_steps(const Node& section, NotBuilt& not_built) {
-  const StepSection steps = schema().read(section);
+  StepSection steps = schema().read(section);
+  steps.where = where_of(section, "global_batch_size");
   require_positive(section, "global_batch_size", steps.global_batch_size);
   require_positive(section, "local_batch_size", steps.local_batch_size);
   require_positive(section, "num_epochs", steps.num_epochs, " or None if max_steps is provided");
