@@ -1,0 +1,104 @@
+// Ranks of a command: who starts them, and what they say when their launcher ends them.
+#include "trainer/cli/ranks.h"
+
+#include <ATen/ops/ones.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "core/mesh/children.h"
+#include "heddle/base/error.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::KnownPlain;
+using ::testing::Not;
+using testing::run_ranks;
+
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Variable() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST(RankPlan, WithoutALauncherTheCommandLineSaysHowMany) {
+  EXPECT_EQ(cli::plan_ranks(std::nullopt).world_size(), 1);
+  EXPECT_EQ(cli::plan_ranks(3).world_size(), 3);
+  EXPECT_FALSE(cli::plan_ranks(3).place);
+  try {
+    cli::plan_ranks(0);
+    FAIL() << "0 was accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "error[usage] --nproc-per-node: is 0; 1 or more is needed");
+  }
+}
+
+TEST(RankPlan, ALaunchersWorldWinsUnlessItIsOneRank) {
+  const Variable rank("RANK", "0"), address("MASTER_ADDR", "localhost"), port("MASTER_PORT", "4000");
+  {
+    const Variable world("WORLD_SIZE", "4");
+    EXPECT_EQ(cli::plan_ranks(2).world_size(), 4);
+  }
+  const Variable world("WORLD_SIZE", "1");
+  EXPECT_EQ(cli::plan_ranks(2).world_size(), 2);
+  EXPECT_EQ(cli::plan_ranks(std::nullopt).world_size(), 1);
+}
+
+// As under torchrun: rank 1 dies, and the launcher's SIGTERM reaches the others before they know.
+const KnownPlain kUnderTorchrun("under_torchrun", [](const RankPlace& place) {
+  if (place.listen_fd >= 0) ::close(place.listen_fd);
+  ::setenv("RANK", std::to_string(place.rank).c_str(), 1);
+  ::setenv("WORLD_SIZE", std::to_string(place.world_size).c_str(), 1);
+  ::setenv("MASTER_ADDR", "127.0.0.1", 1);
+  ::setenv("MASTER_PORT", std::to_string(place.port).c_str(), 1);
+  return cli::run_ranks(cli::plan_ranks(std::nullopt), std::chrono::seconds(30), [](Rendezvous& meeting) {
+    auto group = meeting.group("dp", std::vector<int>{0, 1, 2});
+    auto value = at::ones({3});
+    group->all_reduce(value)->wait();
+    if (meeting.rank() == 1) ::kill(::getpid(), SIGKILL);
+    ::kill(::getpid(), SIGTERM);
+    group->all_reduce(value)->wait();
+    return 0;
+  });
+});
+
+TEST(Ranks, NameTheLostRankEvenWhenTheirLauncherEndsThem) {
+  const auto run = run_ranks("under_torchrun", 3);
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.err,
+              HasSubstr("error[rank_lost] mesh: rank 1 died (its process is gone); this rank waited for it "
+                        "in all_reduce on dp"));
+  EXPECT_THAT(run.err, Not(HasSubstr("signal 15")));
+  EXPECT_THAT(run.err, Not(HasSubstr("[c10d]")));
+}
+
+const KnownPlain kTerminated("terminated", [](const RankPlace& place) {
+  if (place.listen_fd >= 0) ::close(place.listen_fd);
+  ::setenv("RANK", std::to_string(place.rank).c_str(), 1);
+  ::setenv("WORLD_SIZE", std::to_string(place.world_size).c_str(), 1);
+  ::setenv("MASTER_ADDR", "127.0.0.1", 1);
+  ::setenv("MASTER_PORT", std::to_string(place.port).c_str(), 1);
+  return cli::run_ranks(cli::plan_ranks(std::nullopt), std::chrono::seconds(30),
+                        [](Rendezvous& meeting) -> int {
+                          ::kill(::getpid(), SIGTERM);
+                          for (;;) ::pause();
+                        });
+});
+
+TEST(Ranks, EndOnTheirLaunchersSignalWhenNobodyIsLost) {
+  const auto run = run_ranks("terminated", 2);
+  EXPECT_EQ(run.status, 1);
+  EXPECT_FALSE(run.left_behind);
+  EXPECT_THAT(run.err, HasSubstr("error[rank_lost] launch: this rank was ended by its launcher (SIGTERM)"));
+}
+
+}  // namespace
+}  // namespace heddle
