@@ -41,24 +41,34 @@ TEST(RankPlan, WithoutALauncherTheCommandLineSaysHowMany) {
   }
 }
 
-TEST(RankPlan, ALaunchersWorldWinsUnlessItIsOneRank) {
+TEST(RankPlan, ALaunchersWorldIsNotStartedAgain) {
   const Variable rank("RANK", "0"), address("MASTER_ADDR", "localhost"), port("MASTER_PORT", "4000");
   {
     const Variable world("WORLD_SIZE", "4");
-    EXPECT_EQ(cli::plan_ranks(2).world_size(), 4);
+    EXPECT_EQ(cli::plan_ranks(std::nullopt).world_size(), 4);
+    try {
+      cli::plan_ranks(2);
+      FAIL() << "both were accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.message(), "--nproc-per-node is given, but torchrun has already started 4 ranks");
+    }
   }
   const Variable world("WORLD_SIZE", "1");
   EXPECT_EQ(cli::plan_ranks(2).world_size(), 2);
   EXPECT_EQ(cli::plan_ranks(std::nullopt).world_size(), 1);
 }
 
-// As under torchrun: rank 1 dies, and the launcher's SIGTERM reaches the others before they know.
-const KnownPlain kUnderTorchrun("under_torchrun", [](const RankPlace& place) {
-  if (place.listen_fd >= 0) ::close(place.listen_fd);
+// The variables of torchrun for a rank of our own launcher, at a port that the parent's number picks.
+void set_variables(const RankPlace& place) {
   ::setenv("RANK", std::to_string(place.rank).c_str(), 1);
   ::setenv("WORLD_SIZE", std::to_string(place.world_size).c_str(), 1);
   ::setenv("MASTER_ADDR", "127.0.0.1", 1);
-  ::setenv("MASTER_PORT", std::to_string(place.port).c_str(), 1);
+  ::setenv("MASTER_PORT", std::to_string(20000 + ::getppid() % 12000).c_str(), 1);
+}
+
+// As under torchrun: rank 1 dies, and the launcher's SIGTERM reaches the others before they know.
+const KnownPlain kUnderTorchrun("under_torchrun", [](const RankPlace& place) {
+  set_variables(place);
   return cli::run_ranks(cli::plan_ranks(std::nullopt), std::chrono::seconds(30), [](Rendezvous& meeting) {
     auto group = meeting.group("dp", std::vector<int>{0, 1, 2});
     auto value = at::ones({3});
@@ -66,7 +76,6 @@ const KnownPlain kUnderTorchrun("under_torchrun", [](const RankPlace& place) {
     if (meeting.rank() == 1) ::kill(::getpid(), SIGKILL);
     ::kill(::getpid(), SIGTERM);
     group->all_reduce(value)->wait();
-    return 0;
   });
 });
 
@@ -81,11 +90,7 @@ TEST(Ranks, NameTheLostRankEvenWhenTheirLauncherEndsThem) {
 }
 
 const KnownPlain kTerminated("terminated", [](const RankPlace& place) {
-  if (place.listen_fd >= 0) ::close(place.listen_fd);
-  ::setenv("RANK", std::to_string(place.rank).c_str(), 1);
-  ::setenv("WORLD_SIZE", std::to_string(place.world_size).c_str(), 1);
-  ::setenv("MASTER_ADDR", "127.0.0.1", 1);
-  ::setenv("MASTER_PORT", std::to_string(place.port).c_str(), 1);
+  set_variables(place);
   return cli::run_ranks(cli::plan_ranks(std::nullopt), std::chrono::seconds(30),
                         [](Rendezvous& meeting) -> int {
                           ::kill(::getpid(), SIGTERM);

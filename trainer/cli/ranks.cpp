@@ -5,8 +5,11 @@
 #include <c10/util/Logging.h>
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <string>
+#include <string_view>
 #include <thread>
 
 #include "heddle/base/error.h"
@@ -22,6 +25,17 @@ void quiet_libtorch() {
     c10::initLogging();
   } else {
     FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+  }
+}
+
+// A run in this process ends with status 1 on Ctrl-C, as one with many ranks does.
+void end_on_signals() {
+  for (const int number : {SIGINT, SIGTERM}) {
+    ::signal(number, [](int) {
+      constexpr std::string_view text = "error[rank_lost] launch: interrupted by a signal\n";
+      [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+      ::_exit(1);
+    });
   }
 }
 
@@ -43,19 +57,24 @@ void outlive_sigterm() {
 }
 
 int be_one(const RankPlace& place, std::chrono::milliseconds timeout,
-           const std::function<int(Rendezvous&)>& body) {
+           const std::function<void(Rendezvous&)>& body) {
+  quiet_libtorch();
+  // OMP_NUM_THREADS wins; else the ranks of a machine share its cores.
   if (std::getenv("OMP_NUM_THREADS") == nullptr)
     at::set_num_threads(threads_per_rank(place.local_world_size));
-  quiet_libtorch();
-  if (place.launcher != "heddle" && place.world_size > 1) outlive_sigterm();
-  const auto on_lost = [](const Error& error) { launch::end(error); };
-  const auto meeting = mesh::join(place, {timeout, Log::to_stderr(place.rank), on_lost});
+  GlooOptions options;
+  options.timeout = timeout;
+  options.log = Log::to_stderr(place.rank);
+  options.on_lost = [](const Error& error) { launch::end(error); };
+  const auto meeting = mesh::join(place, options);
   try {
-    const int status = body(*meeting);
+    body(*meeting);
     meeting->leave();
-    return status;
+    return 0;
   } catch (const Error& error) {
     meeting->abandon(error.message());
+    // Rank 0 alone writes files: it prints what stood in the way, once.
+    if (error.code() == ErrorCode::io && place.rank != 0) return exit_status(error.code());
     throw;
   } catch (const std::exception& error) {
     meeting->abandon(error.what());
@@ -73,16 +92,28 @@ RankPlan plan_ranks(std::optional<int> nproc_per_node) {
                 "is " + std::to_string(plan.local_ranks) + "; 1 or more is needed");
   }
   plan.place = place_from_environment();
-  if (plan.place && plan.place->world_size == 1 && plan.local_ranks > 1) plan.place.reset();
+  if (plan.place && plan.place->world_size == 1) plan.place.reset();  // one rank needs nobody
+  if (plan.place && nproc_per_node) {
+    throw Error(ErrorCode::usage, "heddle train",
+                "--nproc-per-node is given, but " + plan.place->launcher + " has already started " +
+                    std::to_string(plan.place->world_size) + " ranks",
+                "leave --nproc-per-node out under a launcher");
+  }
   return plan;
 }
 
 int run_ranks(const RankPlan& plan, std::chrono::milliseconds timeout,
-              const std::function<int(Rendezvous&)>& body) {
+              const std::function<void(Rendezvous&)>& body) {
+  if (plan.place) {
+    launch::be_rank(*plan.place, [&](const RankPlace& place) {
+      outlive_sigterm();
+      return be_one(place, timeout, body);
+    });
+  }
   const auto one = [&](const RankPlace& place) { return be_one(place, timeout, body); };
-  if (plan.place && plan.place->world_size > 1) launch::be_rank(*plan.place, one);
-  if (plan.world_size() == 1) return one(RankPlace{});
-  return launch::run(plan.local_ranks, one);
+  if (plan.local_ranks > 1) return launch::run(plan.local_ranks, one);
+  end_on_signals();
+  return one(RankPlace{});
 }
 
 }  // namespace heddle::cli

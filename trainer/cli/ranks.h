@@ -12,18 +12,20 @@ namespace heddle::cli {
 
 // How the ranks of this run come about.
 struct RankPlan {
-  std::optional<RankPlace> place;  // a launcher has started this process as one of its ranks
+  std::optional<RankPlace> place;  // a launcher has started this process as one of several ranks
   int local_ranks = 1;             // else: to be started here
   int world_size() const { return place ? place->world_size : local_ranks; }
+  int rank() const { return place ? place->rank : 0; }
 };
 
-// A launcher's world of several ranks wins over --nproc-per-node. Throws Error{usage}.
+// Throws Error{usage}: a count below 1, a count under a launcher that has started several ranks, half an
+// environment.
 RankPlan plan_ranks(std::optional<int> nproc_per_node);
 
 // Runs body once per rank and returns the exit status of the run. Sets the intra-op threads, watches for lost
 // ranks, tells the others when body throws, leaves in good order when it returns. timeout: of a collective.
-// Under a launcher it does not return: the process ends as its rank.
+// Under a launcher of several ranks it does not return: the process ends as its rank.
 int run_ranks(const RankPlan& plan, std::chrono::milliseconds timeout,
-              const std::function<int(Rendezvous&)>& body);
+              const std::function<void(Rendezvous&)>& body);
 
 }  // namespace heddle::cli
