@@ -138,6 +138,7 @@ TEST(ModelConfig, RefusesLayersAndNumbersOfAnotherKind) {
   EXPECT_EQ(refusal(with(R"("rms_norm_eps":0)")), kAt + " rms_norm_eps: expected a number above 0");
   EXPECT_EQ(refusal(with(R"("initializer_range":-1)")),
             kAt + " initializer_range: expected a number of at least 0");
+  EXPECT_EQ(refusal(std::string(50, '[') + std::string(50, ']')), kAt + ": nested deeper than 32");
   EXPECT_EQ(refusal("[1]"), kAt + ": expected a map of Hugging Face's keys, got a list");
 }
 

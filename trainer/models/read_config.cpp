@@ -127,7 +127,10 @@ ModelConfig read_keys(const Node& keys, UnknownKeys unknown) {
   return config;
 }
 
-Node to_node(const ordered_json& value, const Mark& mark, const std::string& path) {
+constexpr size_t kDeepest = 32;
+
+Node to_node(const ordered_json& value, const Mark& mark, const std::string& path, size_t depth = 0) {
+  if (depth > kDeepest) refuse(Node::null(mark, ""), "nested deeper than " + std::to_string(kDeepest));
   if (value.is_boolean()) return Node::boolean(value.get<bool>(), mark, path);
   if (value.is_number_integer()) return Node::integer(value.get<int64_t>(), mark, path);
   if (value.is_number()) return Node::real(value.get<double>(), mark, path);
@@ -135,13 +138,13 @@ Node to_node(const ordered_json& value, const Mark& mark, const std::string& pat
   if (value.is_array()) {
     std::vector<Node> items;
     for (size_t i = 0; i < value.size(); ++i)
-      items.push_back(to_node(value[i], mark, path + "[" + std::to_string(i) + "]"));
+      items.push_back(to_node(value[i], mark, path + "[" + std::to_string(i) + "]", depth + 1));
     return Node::list(std::move(items), mark, path);
   }
   if (!value.is_object()) return Node::null(mark, path);
   std::vector<Node::Entry> entries;
   for (const auto& [key, item] : value.items())
-    entries.emplace_back(key, to_node(item, mark, path.empty() ? key : path + "." + key));
+    entries.emplace_back(key, to_node(item, mark, path.empty() ? key : path + "." + key, depth + 1));
   return Node::map(std::move(entries), mark, path);
 }
 

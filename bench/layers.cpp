@@ -1,0 +1,106 @@
+// What the hand-written layers save: forward and backward of each against its plain ATen composition, in
+// turn.
+//   bench_layers [rounds]
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "heddle/model/linear.h"
+#include "heddle/model/rms_norm.h"
+#include "heddle/model/rotary.h"
+#include "heddle/model/swiglu.h"
+#include "heddle/model/token_loss.h"
+
+namespace {
+
+using namespace heddle;
+using Inputs = std::vector<at::Tensor>;
+using Layer = std::function<at::Tensor(const Inputs&)>;
+
+struct Pair {
+  std::string name;
+  Layer ours, aten;
+  Inputs inputs;
+};
+
+double once(const Layer& layer, const Inputs& inputs) {
+  const auto start = std::chrono::steady_clock::now();
+  const at::Tensor y = layer(inputs);
+  y.backward(at::ones_like(y));
+  const auto end = std::chrono::steady_clock::now();
+  for (const at::Tensor& input : inputs) input.mutable_grad().reset();
+  return std::chrono::duration<double, std::micro>(end - start).count();
+}
+
+void report(const Pair& pair, int rounds) {
+  double ours = 1e12, aten = 1e12;
+  for (int i = 0; i < rounds; ++i) {
+    ours = std::min(ours, once(pair.ours, pair.inputs));
+    aten = std::min(aten, once(pair.aten, pair.inputs));
+  }
+  std::printf("| %s | %.0f | %.0f | %.2f |\n", pair.name.c_str(), ours, aten, aten / ours);
+}
+
+at::Tensor leaf(at::IntArrayRef shape) {
+  return at::randn(shape).set_requires_grad(true);
+}
+
+at::Tensor plain_norm(const at::Tensor& x, const at::Tensor& weight) {
+  return weight * (x * (x.pow(2).mean(-1, true) + 1e-6).rsqrt());
+}
+
+at::Tensor plain_turn(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  const int64_t half = cos.size(1) / 2;
+  const at::Tensor heads = x.view({x.size(0), -1, 2 * half});
+  const at::Tensor turned = at::cat({-heads.narrow(2, half, half), heads.narrow(2, 0, half)}, 2);
+  return (heads * cos.unsqueeze(1) + turned * sin.unsqueeze(1)).view(x.sizes());
+}
+
+std::vector<Pair> pairs(int64_t tokens, int64_t width) {
+  const std::string size = " " + std::to_string(tokens) + "x" + std::to_string(width);
+  const at::Tensor angle = at::randn({tokens, 16}), cos = angle.cos(), sin = angle.sin();
+  const at::Tensor cos2 = at::cat({cos, cos}, 1), sin2 = at::cat({sin, sin}, 1);
+  const at::Tensor labels = at::randint(256, {tokens}, at::kLong);
+  return {{"RMSNorm" + size,
+           [](const Inputs& in) { return model::rms_norm(in[0], in[1], 1e-6); },
+           [](const Inputs& in) { return plain_norm(in[0], in[1]); },
+           {leaf({tokens, width}), leaf({width})}},
+          {"rotary" + size,
+           [=](const Inputs& in) {
+             const auto [q, k] = model::rotate(in[0], in[1], {cos, sin});
+             return q + k;
+           },
+           [=](const Inputs& in) { return plain_turn(in[0], cos2, sin2) + plain_turn(in[1], cos2, sin2); },
+           {leaf({tokens, width}), leaf({tokens, width})}},
+          {"SwiGLU" + size,
+           [](const Inputs& in) { return model::swiglu(in[0], in[1]); },
+           [](const Inputs& in) { return at::silu(in[0]) * in[1]; },
+           {leaf({tokens, width}), leaf({tokens, width})}},
+          {"linear and residual" + size,
+           [](const Inputs& in) { return model::linear_onto(in[2], in[0], in[1], {}); },
+           [](const Inputs& in) { return in[2] + at::linear(in[0], in[1]); },
+           {leaf({tokens, width}), leaf({width, width}), leaf({tokens, width})}},
+          {"head and loss" + size,
+           [=](const Inputs& in) { return model::linear_token_loss(in[0], in[1], labels); },
+           [=](const Inputs& in) {
+             return at::cross_entropy_loss(at::linear(in[0], in[1]), labels, {}, at::Reduction::Sum);
+           },
+           {leaf({tokens, width}), leaf({256, width})}}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? std::atoi(argv[1]) : 400;
+  at::set_num_threads(1);
+  std::printf("| layer, tokens x width | ours, us | ATen, us | times |\n|---|--:|--:|--:|\n");
+  for (const auto& [tokens, width] : {std::pair<int64_t, int64_t>{64, 64}, {512, 256}})
+    for (const Pair& pair : pairs(tokens, width)) report(pair, rounds);
+}
