@@ -1,11 +1,17 @@
 // The gated unit and its backward; silu(gate) is computed again in the backward rather than kept.
 #include "heddle/model/swiglu.h"
 
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
 
+#include <utility>
+
 #include "heddle/model/autograd_node.h"
+#include "heddle/model/cpu_rows.h"
+#include "heddle/model/swiglu_cpu.h"
 
 namespace heddle::model {
 namespace {
@@ -15,9 +21,19 @@ struct SwigluNode final : LayerNode {
   torch::autograd::SavedVariable gate, up;
 
   Gradients backward(Gradients&& gradients) override {
-    const at::Tensor saved_gate = gate.unpack();
-    at::Tensor d_gate = at::silu_backward(at::mul(gradients[0], up.unpack()), saved_gate);
-    return {d_gate, at::silu(saved_gate).mul_(gradients[0])};
+    const at::Tensor saved_gate = gate.unpack(), saved_up = up.unpack();
+    // A 16-bit sigmoid would be too coarse for the kernel.
+    const bool fine = has_kernel(saved_gate) && has_kernel(saved_up) &&
+                      saved_gate.scalar_type() != at::kBFloat16 &&
+                      saved_gate.scalar_type() == saved_up.scalar_type();
+    if (fine) return on_cpu(gradients[0].contiguous(), saved_gate, saved_up);
+    at::Tensor d_gate = at::silu_backward(at::mul(gradients[0], saved_up), saved_gate);
+    return {std::move(d_gate), at::silu(saved_gate).mul_(gradients[0])};
+  }
+  static Gradients on_cpu(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
+    Gradients out{at::empty_like(gate), at::empty_like(up)};
+    swiglu_backward_cpu(dy, gate, up, at::sigmoid(gate), out[0], out[1]);
+    return out;
   }
   void release_variables() override {
     gate.reset_data();

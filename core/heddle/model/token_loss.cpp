@@ -10,6 +10,7 @@
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <string>
@@ -102,6 +103,16 @@ struct LinearTokenLossNode final : LayerNode {
   }
 };
 
+// sum += a^T b; several blocks of 16-bit numbers are summed wide.
+void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, at::ScalarType wide_dtype) {
+  if (!sum.defined())
+    sum = at::mm(a.t(), b);
+  else if (a.scalar_type() == wide_dtype)
+    sum.addmm_(a.t(), b);
+  else
+    sum = sum.to(wide_dtype).add_(at::mm(a.t(), b));
+}
+
 struct LinearLoss {
   at::Tensor sum, d_hidden, d_weight;
 };
@@ -113,7 +124,6 @@ LinearLoss linear_loss(const at::Tensor& hidden, const at::Tensor& weight, const
   const int64_t tokens = hidden.size(0), step = rows_per_block(weight.size(0));
   LinearLoss out{at::zeros({1}, hidden.options().dtype(dtype)), {}, {}};
   if (gradient_of_hidden) out.d_hidden = at::empty_like(hidden);
-  if (gradient_of_weight) out.d_weight = at::zeros(weight.sizes(), weight.options().dtype(dtype));
   for (int64_t row = 0; row < tokens; row += step) {
     const int64_t rows = std::min(step, tokens - row);
     const at::Tensor part = hidden.narrow(0, row, rows), index = all.index.narrow(0, row, rows);
@@ -122,10 +132,14 @@ LinearLoss linear_loss(const at::Tensor& hidden, const at::Tensor& weight, const
     out.sum.sub_((log_p.gather(1, index) * counted).sum());
     if (!gradient_of_hidden && !gradient_of_weight) continue;
     const at::Tensor d_logits = logit_gradient(log_p, counted, index).to(hidden.scalar_type());
-    if (gradient_of_hidden) at::Tensor(out.d_hidden.narrow(0, row, rows)).copy_(at::mm(d_logits, weight));
-    if (gradient_of_weight) out.d_weight.add_(at::mm(d_logits.t(), part));
+    if (gradient_of_hidden) {
+      at::Tensor d_part = out.d_hidden.narrow(0, row, rows);
+      at::mm_out(d_part, d_logits, weight);
+    }
+    if (gradient_of_weight) add_product(out.d_weight, d_logits, part, dtype);
   }
-  if (gradient_of_weight) out.d_weight = out.d_weight.to(weight.scalar_type());
+  if (gradient_of_weight)
+    out.d_weight = out.d_weight.defined() ? out.d_weight.to(weight.scalar_type()) : at::zeros_like(weight);
   return out;
 }
 
