@@ -99,5 +99,29 @@ TEST(Fsdp2, FreesWholeParametersAfterForwardAndAfterBackward) {
   expect_bytes("reshard_after_forward: false", {true, true, true, true, true});
 }
 
+// When the gradient of layer0's input is there, everything above is gone, frozen parameters among it or not.
+TEST(Fsdp2, FreesWhatTheBackwardHasPassed) {
+  ThreadWorld::run(2, [&](Rendezvous& meeting) {
+    const DeviceMesh mesh = mesh::build(shards(2), meeting, "test: world");
+    Units units = toy_units({});
+    toy_at(units, 3).own[1].tensor.set_requires_grad(false);
+    std::vector<ToyUnit*> above = {&toy_at(units, 2), &toy_at(units, 3), &toy_at(units, 4)};
+    std::vector<size_t> bytes;
+    toy_at(units, 1).before = [&](const Tensors& inputs) {
+      inputs[0].register_hook([&](const at::Tensor&) {
+        for (ToyUnit* unit : above) bytes.push_back(unit->bytes());
+      });
+    };
+    auto stage = make_strategy("fsdp2", kFloat)->parallelize(std::move(units), mesh, {});
+    for (const Shard& shard : stage->owned()) parallel::initialise(shard, 7);
+    Batch batch;
+    batch.tokens = batch.labels = at::full({2, 3}, 4, at::kLong);
+    stage->expect_last_backward();
+    stage->forward({}, batch)[0].backward();
+    stage->finish_gradients();
+    EXPECT_EQ(bytes, std::vector<size_t>(3, 0));
+  });
+}
+
 }  // namespace
 }  // namespace heddle::testing

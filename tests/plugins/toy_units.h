@@ -35,12 +35,14 @@ class ToyUnit : public Unit {
   Module* module() override { return nullptr; }
   Tensors forward(Tensors inputs, const Batch& batch) override {
     if (events != nullptr) events->push_back("forward " + name_);
+    if (before) before(inputs);
     return body_(*this, std::move(inputs), batch);
   }
   size_t bytes() const { return own.front().tensor.storage().nbytes(); }
 
   std::vector<Parameter> own;
   Events* events = nullptr;
+  std::function<void(const Tensors& inputs)> before;  // called by forward first; may be empty
 
  private:
   std::string name_;
