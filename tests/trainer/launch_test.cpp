@@ -86,6 +86,7 @@ class Signals : public ::testing::TestWithParam<int> {};
 TEST_P(Signals, EndEveryRankWithStatusOne) {
   const auto run = run_ranks("forever", 3, {.signal = GetParam()});
   EXPECT_EQ(run.status, 1);
+  EXPECT_EQ(run.err, "error[rank_lost] launch: interrupted by a signal\n");
   EXPECT_FALSE(run.left_behind);
 }
 

@@ -182,6 +182,7 @@ class Ranks {
     if (interrupted_) return kill_all(SIGKILL);
     interrupted_ = true;
     status_ = 1;
+    say(Error(ErrorCode::rank_lost, "launch", "interrupted by a signal"));
     // A terminal sends its signal to the whole process group, ranks included.
     if (info.si_code != SI_KERNEL) kill_all(SIGTERM);
     end_within(patience_.after_signal);
