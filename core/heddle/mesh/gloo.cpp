@@ -1,6 +1,8 @@
 // The rendezvous of processes: the store, the exchange of texts, and groups over Gloo.
 #include "heddle/mesh/gloo.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <map>
 #include <thread>
@@ -170,10 +172,18 @@ class GlooRendezvous : public Rendezvous {
   std::map<std::vector<int>, int> made_;
 };
 
+// A write to a rank that is gone must come back as an error: by default the signal ends the process without a
+// word, and Gloo and the store do not suppress it. A host with an action of its own keeps it.
+void survive_closed_connections() {
+  struct sigaction now {};
+  if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
+}
+
 }  // namespace
 
 std::unique_ptr<Rendezvous> join(const RankPlace& place, GlooOptions options) {
   if (place.world_size == 1) return std::make_unique<AloneRendezvous>(std::move(options.log));
+  survive_closed_connections();
   return std::make_unique<GlooRendezvous>(place, std::move(options));
 }
 

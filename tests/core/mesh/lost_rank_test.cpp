@@ -95,6 +95,7 @@ const Known kNeverJoins("silent_exit", [](Rendezvous& meeting) {
 });
 
 void expect_named(const testing::RunOutcome& run, int ranks, int lost, const std::string& waited) {
+  SCOPED_TRACE(run.err);
   EXPECT_EQ(run.status, 1);
   EXPECT_FALSE(run.left_behind);
   EXPECT_LT(run.time.count(), 12.0);  // the promise is ten seconds after the death

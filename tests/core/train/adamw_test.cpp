@@ -77,7 +77,9 @@ TEST(AdamW, LeavesAParameterWithoutAGradientAlone) {
       b.update(gradient, config.optimizer, 0.01, 0.1);
     }
     optimizer.update(0.01, 0.1, at::Tensor());
-    if (step < 2) EXPECT_TRUE(at::equal(shards[1].tensor.detach(), before));
+    if (step < 2) {
+      EXPECT_TRUE(at::equal(shards[1].tensor.detach(), before));
+    }
   }
   expect_close(shards[0], a);
   expect_close(shards[1], b);
