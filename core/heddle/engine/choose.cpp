@@ -22,12 +22,28 @@ Plan choose(const Setup& setup, PluginRegistry& plugins) {
   return plan;
 }
 
+namespace {
+
+// One line for each field, so that ranks that differ can say in what.
+void add_fields(std::string& lines, const std::string& prefix, const Node& section) {
+  for (const auto& [key, value] : section.entries())
+    lines += prefix + key + ": " + config::to_json(value) + "\n";
+}
+
+}  // namespace
+
 std::string fingerprint(const Setup& setup, const PluginRegistry& plugins, const std::string& more) {
-  std::string lines = "setup: " + to_json(setup) +
-                      "\ntimeout_minutes: " + std::to_string(setup.timeout_minutes) +
-                      "\nbackend: " + setup.backend + "\n" + plugins.fingerprint();
-  if (!more.empty()) lines += "\n" + more;
-  return lines;
+  std::string lines = "distributed.strategy: " + setup.strategy + "\n";
+  for (const char* axis : {"pp", "dp", "dp_replicate", "cp", "tp", "ep"})
+    lines += std::string("size of ") + axis + ": " + std::to_string(setup.sizes.of(axis)) + "\n";
+  add_fields(lines, "distributed.", setup.strategy_config);
+  for (const auto& [name, section] : setup.sections) add_fields(lines, "distributed." + name + ".", section);
+  constexpr const char* kCheckpointing[] = {"false", "full", "selective"};
+  lines += std::string("distributed.activation_checkpointing: ") +
+           kCheckpointing[static_cast<int>(setup.activation_checkpointing)] +
+           "\ndist_env.timeout_minutes: " + std::to_string(setup.timeout_minutes) +
+           "\ndist_env.backend: " + setup.backend + "\n" + plugins.fingerprint();
+  return more.empty() ? lines : lines + "\n" + more;
 }
 
 }  // namespace heddle::engine

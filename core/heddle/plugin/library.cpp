@@ -1,7 +1,11 @@
 // Boost.DLL opens the file with every symbol resolved at once and none given to others.
 #include "heddle/plugin/library.h"
 
+#include <array>
 #include <boost/dll/shared_library.hpp>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
 #include <utility>
 
 #include "heddle/base/error.h"
@@ -50,6 +54,21 @@ Offer open(const Papers& papers, const std::filesystem::path& file) {
     entry(offer);
     return offer;
   });
+}
+
+std::string digest(const std::filesystem::path& file) {
+  std::ifstream bytes(file, std::ios::binary);
+  uint64_t hash = 0xcbf29ce484222325ull;
+  std::array<char, 1 << 16> block;
+  while (bytes.read(block.data(), block.size()), bytes.gcount() > 0)
+    for (std::streamsize i = 0; i < bytes.gcount(); ++i)
+      hash = (hash ^ static_cast<unsigned char>(block[i])) * 0x100000001b3ull;
+  if (!bytes.eof())
+    throw Error(ErrorCode::plugin_failed, file.string(), "the plugin's file cannot be read any more",
+                "leave a plugin's file in place while a run starts");
+  std::array<char, 17> digits;
+  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash));
+  return digits.data();
 }
 
 }  // namespace heddle::plugin

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "heddle/plugin/offer.h"
 #include "heddle/plugin/papers.h"
@@ -12,5 +13,9 @@ namespace heddle::plugin {
 // any handle. Throws Error{plugin_abi}, or Error{plugin_failed} with the plugin's name when the file does not
 // open, has no entry, or its entry throws.
 Offer open(const Papers& papers, const std::filesystem::path& file);
+
+// 16 hexadecimal digits of the file's bytes (FNV-1a), so that ranks notice another build of the same version.
+// Throws Error{plugin_failed} when the file cannot be read.
+std::string digest(const std::filesystem::path& file);
 
 }  // namespace heddle::plugin

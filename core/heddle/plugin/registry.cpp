@@ -269,7 +269,9 @@ const std::vector<std::filesystem::path>& PluginRegistry::places() const {
 
 std::string PluginRegistry::fingerprint() const {
   std::vector<std::string> lines;
-  for (const PluginInfo& info : loaded()) lines.push_back("plugin " + info.name + ": " + info.version);
+  for (const PluginInfo& info : loaded())
+    lines.push_back("plugin " + info.name + ": " + info.version +
+                    (info.path.empty() ? "" : " " + plugin::digest(info.path)));
   std::sort(lines.begin(), lines.end());
   return "abi: " + std::string(plugin::abi_tag()) + "\n" + text::join(lines, "\n") + "\n";
 }

@@ -52,7 +52,8 @@ class HEDDLE_API PluginRegistry {
 
   std::vector<PluginInfo> loaded() const;  // with the built-in
   const std::vector<std::filesystem::path>& places() const;
-  // "name version" of everything loaded, and the ABI tag: a part of the run's fingerprint.
+  // Name, version and a digest of the file of everything loaded, and the ABI tag: a part of the run's
+  // fingerprint.
   std::string fingerprint() const;
 
  private:
