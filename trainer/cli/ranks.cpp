@@ -72,7 +72,7 @@ int be_one(const RankPlace& place, std::chrono::milliseconds timeout,
     meeting->leave();
     return 0;
   } catch (const Error& error) {
-    meeting->abandon(error.message());
+    meeting->abandon(error.where() + ": " + error.message());
     // Rank 0 alone writes files: it prints what stood in the way, once.
     if (error.code() == ErrorCode::io && place.rank != 0) return exit_status(error.code());
     throw;

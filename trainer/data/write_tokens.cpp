@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "heddle/base/error.h"
+#include "heddle/checkpoint/file_writer.h"
 #include "trainer/data/token_header.h"
 
 namespace heddle {
@@ -62,11 +63,12 @@ int64_t append_all(std::span<const std::string> texts, std::ostream& out) {
 
 }  // namespace
 
-int64_t write_byte_tokens(std::span<const std::string> texts, const std::filesystem::path& out) {
+int64_t write_byte_tokens(std::span<const std::string> texts, const std::filesystem::path& given) {
+  const std::filesystem::path out = checkpoint::replaceable(given);
   std::filesystem::path partial = out;
   partial += ".part";
   std::ofstream file(partial, std::ios::binary | std::ios::trunc);
-  if (!file) throw cannot_write(partial);
+  if (!file) throw cannot_write(out);
   std::error_code ignored;
   try {
     Header header{kNanogptMagic, 1, 0, 0, kBytesMark};

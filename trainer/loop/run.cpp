@@ -98,10 +98,12 @@ engine::Model Run::build(PluginRegistry& plugins, Rendezvous& meeting) {
     return units;
   };
   // Ranks with another file or other overrides are named before the first step.
-  const std::string text = config::to_json(job_.configuration.without("plugins"));
-  return engine::model(job_.configuration, plugins,
-                       {meeting, make_units, job_.model.source, static_cast<uint64_t>(job_.recipe.seed),
-                        "configuration: " + std::to_string(std::hash<std::string>{}(text))});
+  std::string lines;
+  const Node others = job_.configuration.without("plugins").without("distributed");
+  for (const auto& [key, value] : others.entries()) lines += key + ": " + config::to_json(value) + "\n";
+  return engine::model(
+      job_.configuration, plugins,
+      {meeting, make_units, job_.model.source, static_cast<uint64_t>(job_.recipe.seed), lines});
 }
 
 StepConfig Run::step_config() const {

@@ -41,6 +41,7 @@ void add_saving(ConfigSchema<Words>& schema) {
       .later("max_recent_checkpoints", later)
       .field("consolidation_timeout_minutes", &W::consolidation_timeout_minutes,
              "Limit of an export, in minutes.")
+      .later("consolidation_timeout_minutes", "an export is bounded by dist_env.timeout_minutes")
       .field("single_rank_consolidation", &W::single_rank_consolidation, "Rank 0 writes the export.")
       .field("staging_dir", &W::staging_dir, "A place for files in the making.")
       .later("staging_dir", later)

@@ -40,7 +40,8 @@ const ConfigSchema<Words>& schema() {
                                              "WSD: linear, cosine, exponential, minus_sqrt.")
           .field("use_checkpoint_opt_param_scheduler", &W::use_checkpoint,
                  "On resuming, the checkpoint's values win.")
-          .field("override_opt_param_scheduler", &W::override_checkpoint, "On resuming, these values win.");
+          .field("override_opt_param_scheduler", &W::override_checkpoint, "On resuming, these values win.")
+          .later("override_opt_param_scheduler", "resuming is not built yet");
   return schema;
 }
 

@@ -28,7 +28,8 @@ const ConfigSchema<StepSection>& schema() {
           .field("start_epoch", &S::start_epoch, "The first epoch.")
           .later("start_epoch", "resuming is not built yet")
           .field("preemption_signal", &S::preemption_signal,
-                 "Signals that save a checkpoint and end the run.");
+                 "Signals that save a checkpoint and end the run.")
+          .later("preemption_signal", "saving on a signal comes with resuming; SIGTERM ends the run");
   return schema;
 }
 

@@ -14,8 +14,17 @@
 
 namespace heddle::checkpoint {
 
+std::filesystem::path replaceable(const std::filesystem::path& file) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) return file;
+  if (!std::filesystem::is_regular_file(file, ignored))
+    throw Error(ErrorCode::io, file.string(), "is there and is no regular file, so it is not replaced",
+                "name a file that may be written anew");
+  return std::filesystem::canonical(file, ignored);
+}
+
 FileWriter::FileWriter(std::filesystem::path file)
-    : file_(std::move(file)), temporary_(file_.string() + ".tmp." + std::to_string(::getpid())) {
+    : file_(replaceable(file)), temporary_(file_.string() + ".tmp." + std::to_string(::getpid())) {
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (descriptor_ < 0) fail("cannot be created");
 }

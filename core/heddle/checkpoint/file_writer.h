@@ -9,6 +9,10 @@
 
 namespace heddle::checkpoint {
 
+// Where a new file may be put in the place of `file`: the file itself, or what a link to it names. Throws
+// Error{io} when a device, a pipe or a directory stands there.
+HEDDLE_API std::filesystem::path replaceable(const std::filesystem::path& file);
+
 // Throws Error{io} naming the file and the reason.
 class HEDDLE_API FileWriter {
  public:

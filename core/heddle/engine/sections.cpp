@@ -113,6 +113,9 @@ void read_environment(const Node& configuration, Setup& setup) {
   if (section == nullptr || section->is_null()) return;
   const Environment read = environment_schema().read(*section);
   setup.backend = read.backend.value_or("");
+  if (setup.backend == "nccl")
+    setup.not_built.push_back(
+        "dist_env.backend: nccl is not built yet; ranks on CPUs meet over gloo, which null chooses");
   setup.timeout_minutes = read.timeout_minutes.value_or(setup.timeout_minutes);
 }
 

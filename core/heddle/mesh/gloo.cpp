@@ -36,7 +36,7 @@ StorePtr open_store(const RankPlace& place, std::chrono::milliseconds timeout) {
   } catch (const std::exception& error) {
     const std::string text = error.what();
     if (text.find("libuv") == std::string::npos) {
-      throw Error(ErrorCode::mesh, "mesh",
+      throw Error(ErrorCode::timeout, "mesh",
                   "the ranks cannot meet at " + place.host + ":" + std::to_string(place.port) + ": " +
                       text.substr(0, text.find('\n')),
                   "see that rank 0 runs, and that MASTER_ADDR and MASTER_PORT name its host and a free port");

@@ -27,7 +27,7 @@ namespace mesh {
 // Meets the other ranks of the run; a world of one rank meets nobody and needs no network. When a rank dies,
 // all that waits here or in a communicator throws Error{rank_lost} naming it within 10 s. Call leave() at the
 // end of a healthy run and abandon() when this rank fails. To be destroyed after its communicators; nothing
-// is sent then. Throws Error{timeout} naming the ranks that did not come, Error{mesh} when the store cannot
+// is sent then. Throws Error{timeout} naming the ranks that did not come, or saying that the store cannot
 // be reached. SIGPIPE is ignored from then on, unless the host has an action of its own for it: a write to a
 // rank that is gone comes back as an error.
 HEDDLE_API std::unique_ptr<Rendezvous> join(const RankPlace& place, GlooOptions options = {});

@@ -147,7 +147,7 @@ TEST(GlooMesh, AStoreThatCannotBeReachedIsAnErrorWithTheAddress) {
     mesh::join(place, {.timeout = std::chrono::milliseconds(200)});
     FAIL() << "it joined";
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::mesh);
+    EXPECT_EQ(error.code(), ErrorCode::timeout);
     EXPECT_THAT(error.message(), HasSubstr("the ranks cannot meet at 127.0.0.1:1: "));
     EXPECT_EQ(error.hint(),
               "see that rank 0 runs, and that MASTER_ADDR and MASTER_PORT name its host and a free port");

@@ -1,4 +1,6 @@
 // The `heddle` program: answers what it can without LibTorch, and turns every error into one block.
+#include <signal.h>
+
 #include <exception>
 #include <iostream>
 #include <new>
@@ -49,6 +51,8 @@ int main(int argc, char** argv) {
   using heddle::Error;
   using heddle::ErrorCode;
   const std::vector<std::string> words(argv + 1, argv + argc);
+  ::signal(SIGXFSZ,
+           SIG_IGN);  // a file beyond the size limit is an error of its write, not the end of the process
   try {
     return heddle::cli::run(words);
   } catch (const Error& error) {
