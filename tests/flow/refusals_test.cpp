@@ -175,6 +175,12 @@ TEST(Failures, OfWritingTokensLeaveDevicesAlone) {
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
 }
 
+TEST(Failures, OfStandardOutputAreTold) {
+  for (const char* words : {" plugins list", " plugins inspect single"})
+    expect_refusal(shell(HEDDLE_BINARY_DIR "/heddle" + std::string(words) + " > /dev/full"), 1,
+                   "error[io] standard output: cannot be written");
+}
+
 TEST(Failures, OfWritingThroughALinkReplaceWhatItNames) {
   const TrainingFiles files;
   files.write("text.txt", "In the beginning");

@@ -31,7 +31,10 @@ int run(const std::vector<std::string>& words) {
   }
   const Command& command = std::get<Command>(parsed);
   read_first(command);
-  return run_in_library(command);
+  const int status = run_in_library(command);
+  if (status == 0 && !(std::cout << std::flush))
+    throw Error(ErrorCode::io, "standard output", "cannot be written");
+  return status;
 }
 
 int report(const Error& error, const std::vector<std::string>& words) {
