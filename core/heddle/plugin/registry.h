@@ -18,7 +18,7 @@ namespace heddle {
 struct PluginInfo {
   std::string name, version;
   std::filesystem::path path;       // empty: built into the engine
-  std::vector<std::string> offers;  // "strategy fsdp2", "section pipeline", ... with aliases in brackets
+  std::vector<std::string> offers;  // "strategy NAME", "section NAME", ... with aliases in brackets
 };
 
 // One per engine. Loaded libraries are never closed: autograd nodes and hooks outlive any handle.
