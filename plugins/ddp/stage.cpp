@@ -5,32 +5,15 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <functional>
 #include <map>
 #include <string>
 #include <utility>
 
+#include "heddle/parallel/after_gradient.h"
+
 namespace heddle::ddp {
-namespace {
-
-// Called by a leaf's accumulator once a backward, after the leaf has its gradient.
-class AfterGradient : public torch::autograd::FunctionPostHook {
- public:
-  explicit AfterGradient(std::function<void()> call) : call_(std::move(call)) {}
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list&) override {
-    call_();
-    return outputs;
-  }
-
- private:
-  std::function<void()> call_;
-};
-
-}  // namespace
 
 DdpStage::DdpStage(Units units, std::span<const Placed> placed, const DeviceMesh& mesh,
                    const Options& options)

@@ -2,33 +2,15 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <functional>
 #include <memory>
 #include <utility>
 
+#include "heddle/parallel/after_gradient.h"
 #include "sharded_stage.h"
 
 namespace heddle::fsdp2 {
-namespace {
-
-// Called by a leaf's accumulator once a backward, after the leaf has its gradient.
-class AfterGradient : public torch::autograd::FunctionPostHook {
- public:
-  explicit AfterGradient(std::function<void()> call) : call_(std::move(call)) {}
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list&) override {
-    call_();
-    return outputs;
-  }
-
- private:
-  std::function<void()> call_;
-};
-
-}  // namespace
 
 void ShardedStage::attach_gradient_hooks() {
   for (Gradients& gradients : model_->gradients) {
