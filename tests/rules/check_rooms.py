@@ -1,17 +1,18 @@
-"""A room of core includes itself and lower numbers; siblings of one number never each other; base and config know
-no LibTorch; a plugin includes the SDK, public headers of core and its own folder, never another plugin, never engine."""
+"""A room of core includes itself and lower numbers; siblings of one number never each other; base, config and
+schedule know no LibTorch; a plugin includes the SDK, public headers of core and its own folder, never another
+plugin, never engine."""
 import re
 
 import tree
 
-ROOMS = {"base": 0, "config": 1, "mesh": 2, "model": 3, "parallel": 4, "plugin": 5, "checkpoint": 6, "train": 6,
-         "engine": 7}
+ROOMS = {"base": 0, "config": 1, "schedule": 2, "mesh": 2, "model": 3, "parallel": 4, "plugin": 5, "checkpoint": 6,
+         "train": 6, "engine": 7}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 LIBTORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 
 
 def core_faults(room, include):
-    if room in ("base", "config") and LIBTORCH.match(include):
+    if room in ("base", "config", "schedule") and LIBTORCH.match(include):
         return "includes LibTorch"
     if not include.startswith("heddle/"):
         return None

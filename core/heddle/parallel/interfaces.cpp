@@ -6,6 +6,5 @@ namespace heddle {
 ParallelStage::~ParallelStage() = default;
 IStrategy::~IStrategy() = default;
 IParallelizer::~IParallelizer() = default;
-IPipelineSchedule::~IPipelineSchedule() = default;
 
 }  // namespace heddle

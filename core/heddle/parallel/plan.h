@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "heddle/parallel/parallelizer.h"
-#include "heddle/parallel/schedule.h"
+#include "heddle/schedule/schedule.h"
 #include "heddle/parallel/strategy.h"
 
 namespace heddle {

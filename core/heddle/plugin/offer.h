@@ -11,8 +11,9 @@
 #include "heddle/config/schema.h"
 #include "heddle/parallel/needs.h"
 #include "heddle/parallel/parallelizer.h"
-#include "heddle/parallel/schedule.h"
 #include "heddle/parallel/strategy.h"
+#include "heddle/schedule/schedule.h"
+#include "heddle/schedule/words.h"
 
 namespace heddle {
 
@@ -53,6 +54,8 @@ struct OfferedSection : OfferedSchema {
   std::string idle_warning;  // the block is dropped at size 1; not empty: with this warning ({n} is the size)
   // Fills what depends on the strategy's resolved fields; may add warnings. May be empty.
   std::function<Node(Node section, const Node& strategy_config, std::vector<std::string>& warnings)> derive;
+  // Of the section of "pp_size": what its resolved fields ask of core. Empty for every other section.
+  std::function<PipelineWords(const Node& resolved)> pipeline;
 };
 
 // The plugin's entry function fills one; the registry admits all of it or none.

@@ -1,0 +1,34 @@
+// The checker of a schedule: what is missing, repeated, misplaced, crossed or stuck, by rank, step and
+// action.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "heddle/base/error.h"
+#include "heddle/schedule/schedule.h"
+
+namespace heddle::schedule {
+
+// The first thing that is wrong with a table.
+struct Fault {
+  int rank = 0, step = 0;  // step: the place in the rank's row, from 0; the row's length for what is missing
+  std::string action;      // "2F0"
+  std::string text;        // a sentence about it, without rank and step
+};
+
+enum class Work { training, evaluation };  // evaluation: forwards alone
+
+// Looks at a compute table or a lowered one (a table with any send or receive is lowered). rank_of_stage:
+// [stage] -> rank. Transfers are taken as blocking on both sides, so that what passes cannot hang on any
+// communicator; each pair of ranks must see one order of its transfers.
+HEDDLE_API std::optional<Fault> find_fault(const ScheduleTable& table, std::span<const int> rank_of_stage,
+                                           int microbatches, Work work = Work::training);
+
+// The same, thrown as Error{code, where}: "rank 1, step 3: 1F2: ...".
+HEDDLE_API void check(const ScheduleTable& table, std::span<const int> rank_of_stage, int microbatches,
+                      const std::string& where, Work work = Work::training,
+                      ErrorCode code = ErrorCode::input);
+
+}  // namespace heddle::schedule
