@@ -11,6 +11,7 @@
 
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/parameter.h"
+#include "heddle/model/weight_gradients.h"
 
 namespace heddle {
 namespace model {
@@ -37,6 +38,7 @@ struct LinearNode final : LayerNode {
   LinearNode() : LayerNode("LinearBackward") {}
   SavedVariable x;
   c10::SmallVector<SavedVariable, 3> weights;
+  WeightGradients* later = nullptr;
 
   Gradients backward(Gradients&& gradients) override {
     Gradients out(num_outputs());
@@ -45,8 +47,10 @@ struct LinearNode final : LayerNode {
     for (size_t i = 0; i < weights.size(); ++i) {
       if (!gradients[i].defined()) continue;
       const at::Tensor dy = rows_of(gradients[i]);
-      if (task_should_compute_output(1 + 2 * i)) out[1 + 2 * i] = at::mm(dy.t(), rows);
-      if (task_should_compute_output(2 + 2 * i)) out[2 + 2 * i] = dy.sum(0);
+      if (!put_off(i, dy, rows)) {
+        if (task_should_compute_output(1 + 2 * i)) out[1 + 2 * i] = at::mm(dy.t(), rows);
+        if (task_should_compute_output(2 + 2 * i)) out[2 + 2 * i] = dy.sum(0);
+      }
       if (!task_should_compute_output(0)) continue;
       if (dx.defined())
         dx.addmm_(dy, weights[i].unpack());
@@ -60,6 +64,23 @@ struct LinearNode final : LayerNode {
   void release_variables() override {
     x.reset_data();
     for (SavedVariable& weight : weights) weight.reset_data();
+  }
+
+ private:
+  // Leaves the gradients of layer i to the queue. A weight that was computed itself cannot wait: its graph is
+  // released by this backward.
+  bool put_off(size_t i, const at::Tensor& dy, const at::Tensor& rows) const {
+    if (later == nullptr || !later->defers()) return false;
+    const Edge weight = next_edge(1 + 2 * i), bias = next_edge(2 + 2 * i);
+    for (const Edge& edge : {weight, bias})
+      if (edge.is_valid() && !WeightGradients::is_leaf(edge)) return false;
+    if (!weight.is_valid() && !bias.is_valid()) return true;
+    const at::Tensor x_rows = weight.is_valid() ? rows : at::Tensor();
+    const bool with_bias = bias.is_valid();
+    later->push({weight, bias}, [dy, x_rows, with_bias]() -> Gradients {
+      return {x_rows.defined() ? at::mm(dy.t(), x_rows) : at::Tensor(), with_bias ? dy.sum(0) : at::Tensor()};
+    });
+    return true;
   }
 };
 
@@ -83,7 +104,7 @@ bool asks_gradient(const at::Tensor& tensor) {
 }
 
 void record(const FewTensors& outputs, const at::Tensor& residual, const at::Tensor& x,
-            const FewWeights& layers) {
+            const FewWeights& layers, WeightGradients* later) {
   if (!at::GradMode::is_enabled()) return;
   bool wanted = asks_gradient(x) || asks_gradient(residual);
   for (const Weights& layer : layers)
@@ -99,35 +120,38 @@ void record(const FewTensors& outputs, const at::Tensor& residual, const at::Ten
   if (residual.defined()) edges.push_back(edge_to(residual));
   node->set_next_edges(std::move(edges));
   node->x = SavedVariable(x, false);
+  node->later = later;
   for (const at::Tensor& y : outputs) torch::autograd::set_history(y, node);
 }
 
-FewTensors linears(const at::Tensor& residual, const at::Tensor& x, const FewWeights& layers) {
+FewTensors linears(const at::Tensor& residual, const at::Tensor& x, const FewWeights& layers,
+                   WeightGradients* later) {
   FewTensors out;
   {
     at::AutoDispatchBelowADInplaceOrView below;
     for (const Weights& layer : layers) out.push_back(product(residual, x, layer));
   }
-  record(out, residual, x, layers);
+  record(out, residual, x, layers, later);
   return out;
 }
 
 }  // namespace
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return std::move(linears({}, x, {{weight, bias}})[0]);
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                  WeightGradients* later) {
+  return std::move(linears({}, x, {{weight, bias}}, later)[0]);
 }
 
 at::Tensor linear_onto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight,
-                       const at::Tensor& bias) {
-  return std::move(linears(residual, x, {{weight, bias}})[0]);
+                       const at::Tensor& bias, WeightGradients* later) {
+  return std::move(linears(residual, x, {{weight, bias}}, later)[0]);
 }
 
 FewTensors call_each(std::initializer_list<Linear*> layers, const at::Tensor& x, const Batch& batch) {
   FewWeights weights;
   for (const Linear* layer : layers)
     if (layer->input.empty() && layer->output.empty()) weights.push_back({layer->weight, layer->bias});
-  if (weights.size() == layers.size()) return linears({}, x, weights);
+  if (weights.size() == layers.size()) return linears({}, x, weights, batch.weight_gradients);
   FewTensors out;
   for (Linear* layer : layers) out.push_back(layer->call(x, batch));
   return out;
@@ -146,11 +170,11 @@ Linear::Linear(int64_t in, int64_t out, Bias with_bias, const Init& init, const 
 
 at::Tensor Linear::call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) {
   if (!output.empty()) return residual + call(std::move(x), batch);
-  return model::linear_onto(residual, input(std::move(x)), weight, bias);
+  return model::linear_onto(residual, input(std::move(x)), weight, bias, batch.weight_gradients);
 }
 
-at::Tensor Linear::forward(at::Tensor x, const Batch&) {
-  return model::linear(x, weight, bias);
+at::Tensor Linear::forward(at::Tensor x, const Batch& batch) {
+  return model::linear(x, weight, bias, batch.weight_gradients);
 }
 
 }  // namespace heddle

@@ -12,18 +12,21 @@
 namespace heddle {
 
 class Linear;
+class WeightGradients;
 
 namespace model {
 
 // At most a few tensors, without an allocation.
 using FewTensors = c10::SmallVector<at::Tensor, 3>;
 
-// x [..., in], weight [out, in], bias [out] or undefined; returns [..., out]. The backward is two products.
-HEDDLE_API at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+// x [..., in], weight [out, in], bias [out] or undefined; returns [..., out]. The backward is two products,
+// the one for the weight left in `later` where that defers (Batch::weight_gradients; may be null).
+HEDDLE_API at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                             WeightGradients* later = nullptr);
 
 // residual + linear(x): the sum is made by the product itself.
 HEDDLE_API at::Tensor linear_onto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight,
-                                  const at::Tensor& bias);
+                                  const at::Tensor& bias, WeightGradients* later = nullptr);
 
 }  // namespace model
 

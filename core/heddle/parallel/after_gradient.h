@@ -1,4 +1,4 @@
-// A hook for strategies: called once a backward, after a leaf has its gradient.
+// A hook for strategies: called after a leaf got a gradient.
 #pragma once
 
 #include <torch/csrc/autograd/function_hook.h>
@@ -9,13 +9,14 @@
 namespace heddle {
 
 // Added to a leaf's accumulator with add_post_hook. Keep the accumulator alive: autograd holds it only
-// weakly.
+// weakly. Called once a backward for each leaf that got something; in a split backward that may be now or
+// when the queue is drained, and where a unit is recomputed it is called inside a nested backward.
 class AfterGradient : public torch::autograd::FunctionPostHook {
  public:
   explicit AfterGradient(std::function<void()> call) : call_(std::move(call)) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list&) override {
-    call_();
+                                            const torch::autograd::variable_list& gradients) override {
+    if (!gradients.empty() && gradients[0].defined()) call_();
     return outputs;
   }
 

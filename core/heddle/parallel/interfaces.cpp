@@ -4,6 +4,7 @@
 namespace heddle {
 
 ParallelStage::~ParallelStage() = default;
+void ParallelStage::reduce_gradients() {}
 IStrategy::~IStrategy() = default;
 IParallelizer::~IParallelizer() = default;
 

@@ -23,12 +23,16 @@ class HEDDLE_API ParallelStage {
   virtual void unshard() = 0;  // hints from the schedule; forward works without them
   virtual void reshard() = 0;
   // The next backward of this stage is the step's last one: it completes the gradients, and reductions may
-  // start.
+  // start. Where backwards are split (Batch::weight_gradients) it comes before the last drain of a queue.
   virtual void expect_last_backward() = 0;
   // Returns when the gradient of every owned shard is final: the sum over the data-parallel ranks and all
   // microbatches of the step, in shard.tensor.grad(); undefined where no rank had one. The optimizer may
   // scale it in place, and resets it to undefined after the update.
   virtual void finish_gradients() = 0;
+  // Every gradient of this step is there: starts what is left of the reductions, and returns at once. Called
+  // after the last backward, or not at all: finish_gradients() completes everything by itself. By default
+  // nothing happens.
+  virtual void reduce_gradients();
   // This rank's shards, in execution order; a tied parameter once. Empty shards (numel 0) are listed too.
   virtual std::span<Shard> owned() = 0;
   // Called after the optimizer changed the owned shards.

@@ -1,0 +1,54 @@
+// Weight gradients that wait: the second half of a split backward, queued for one microbatch of one stage.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/edge.h>
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "heddle/base/export.h"
+
+namespace heddle {
+
+// Zero-bubble schedules (Qi et al. 2024) send the gradient of a stage's input on before the gradients of its
+// weights exist. I: defer(), then an ordinary accumulating backward; layers push what they would have
+// computed for their weights. W: drain(). Whoever runs the schedule has one queue for each microbatch in
+// flight on a stage and puts it into the microbatch's Batch; it outlives the microbatch's graph and is used
+// again. Called from the thread that runs the stage.
+class HEDDLE_API WeightGradients {
+ public:
+  using Gradients = std::vector<at::Tensor>;
+  using Leaves = std::vector<torch::autograd::Edge>;
+
+  // The next backward of this microbatch leaves weight gradients here. Without it the backward is whole.
+  void defer() { defers_ = true; }
+  bool defers() const { return defers_; }
+
+  // For layers, in such a backward: `compute` gives one gradient for each leaf, undefined where the edge is
+  // not valid. Edges must lead to leaves (is_leaf), because the graph above is gone when the queue is
+  // drained. What `compute` holds is freed as soon as it has run.
+  void push(Leaves leaves, std::function<Gradients()> compute);
+  static bool is_leaf(const torch::autograd::Edge& edge);
+
+  // Computes all that waits and runs it into the leaves' accumulators through autograd, in the order of the
+  // pushes, so their hooks fire: once a leaf, with the sum of its uses. Then calls who asked for it. An empty
+  // queue is drained at once.
+  void drain();
+  bool empty() const { return waiting_.empty(); }
+
+  // For strategies: called once, at the end of the next drain().
+  void when_drained(std::function<void()> call) { calls_.push_back(std::move(call)); }
+
+ private:
+  struct Waiting {
+    Leaves leaves;
+    std::function<Gradients()> compute;
+  };
+  bool defers_ = false;
+  std::vector<Waiting> waiting_;
+  std::vector<std::function<void()>> calls_;
+};
+
+}  // namespace heddle
