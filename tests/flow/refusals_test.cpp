@@ -37,6 +37,11 @@ TEST(Program, RefusesWordsThatItDoesNotKnow) {
   expect_refusal(heddle({}), 2, "error[usage] heddle: A subcommand is required");
   expect_refusal(heddle({"train"}), 2, "error[usage] heddle train: CONFIG is required");
   expect_refusal(heddle({"train", "a.yaml", "--fast"}), 2, "The following argument was not expected: --fast");
+  expect_refusal(heddle({"train", "a.yaml", "--nproc-per-nod", "2"}), 2,
+                 "hint: did you mean '--nproc-per-node'?");
+  expect_refusal(heddle({"train", "a.yaml", "--optimzer", "none"}), 2, "hint: did you mean '--optimizer'?");
+  expect_refusal(heddle({"--helpp"}), 2, "hint: did you mean '--help'?");
+  expect_refusal(heddle({"plugins", "lst"}), 2, "hint: did you mean 'list'?");
   expect_refusal(heddle({"train", "a.yaml", "--nproc-per-node", "0"}), 2, "Value 0 not in range 1 to 1024");
 }
 
@@ -62,6 +67,8 @@ TEST(Refusals, NameTheLineAndTheNearestKey) {
   expect_refusal(heddle(files.train("run", {"--optimizer.lrr", "1"})), 2, "--optimizer.lrr");
   expect_refusal(heddle(files.train("run", {"--optimizer.lrr", "1"})), 2, "did you mean 'lr'?");
   expect_refusal(heddle(files.train("run", {"--distributed.tp_sise=2"})), 2, "tp_sise");
+  expect_refusal(heddle(files.train("run", {"--dist_env.timeout_minutes", "0"})), 2,
+                 "error[config] --dist_env.timeout_minutes: timeout_minutes must be above 0");
 }
 
 TEST(Refusals, NameTheTypeThatIsWrong) {
@@ -94,6 +101,16 @@ TEST(Refusals, NameACutWeightsFile) {
                  "error[input] " + model + "/model.safetensors");
 }
 
+TEST(Refusals, AnswerInJsonOnceForAllRanks) {
+  const TrainingFiles files;
+  const Outcome outcome =
+      heddle(files.train("run", {"--json", "--nproc-per-node", "2", "--metrics", "/proc/no/file"}));
+  EXPECT_EQ(outcome.status, 1) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("{\"error\": {\"code\": \"io\""));
+  const size_t first = outcome.out.find("{\"error\"");
+  EXPECT_EQ(outcome.out.find("{\"error\"", first + 1), std::string::npos) << outcome.out;
+}
+
 TEST(Refusals, NameATokenFileWithABadHeader) {
   const TrainingFiles files;
   files.write("bad.bin", std::string(4096, 'x'));
@@ -123,9 +140,8 @@ TEST(Refusals, NameWhatIsNotBuiltYet) {
   const TrainingFiles files;
   expect_refusal(heddle(files.train("run", {"--distributed", "{strategy: megatron_fsdp}"})), 2,
                  "error[not_built]");
-  expect_refusal(
-      heddle(files.train("run", {"--checkpoint.is_async", "true"})), 2,
-      "error[not_built] configuration: checkpoint.is_async: checkpoints for resuming are not built yet");
+  expect_refusal(heddle(files.train("run", {"--checkpoint.is_async", "true"})), 2,
+                 "error[not_built] --checkpoint.is_async: checkpoints for resuming are not built yet");
   expect_refusal(heddle(files.train("run", {"--distributed.tp_size", "2", "--nproc-per-node", "2"})), 2,
                  "error[not_built]");
   EXPECT_FALSE(std::filesystem::exists(files.path("run")));

@@ -124,6 +124,26 @@ TEST_F(Check, AppliesOverrides) {
                                 "distributed and dist_env are read"));
 }
 
+TEST_F(Check, LooksIntoTheModelAndSaysWhatTrainWouldRefuse) {
+  cli::CheckCommand command;
+  const std::string model = "model: {config: {model_type: llama, hidden_size: 64, vocab_size: 256, ";
+  command.json = true;
+  command.configs = {file("heads.yaml", model + "num_attention_heads: 3}}\n")};
+  EXPECT_EQ(run(command), 2);
+  EXPECT_THAT(err_, HasSubstr("heads.yaml:1 model.config"));
+  command.configs = {file("long.yaml", model + "max_position_embeddings: 32}}\n"
+                                               "dataset: {file_pattern: a.bin, seq_len: 64}\n")};
+  EXPECT_EQ(run(command), 2);
+  EXPECT_THAT(err_,
+              HasSubstr("long.yaml:2 dataset.seq_len: seq_len 64 is longer than the model's 32 positions"));
+  command.configs = {file("batch.yaml", model + "num_attention_heads: 4}}\ncheckpoint: {is_async: true}\n")};
+  command.world_sizes = {3};
+  EXPECT_EQ(run(command), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr("heddle train refuses this number of ranks: global_batch_size (32) must be "
+                              "divisible by local_batch_size * dp_size (1 * 3)"));
+  EXPECT_THAT(out_, HasSubstr("\"not_built\": [\"checkpoint.is_async: "));
+}
+
 TEST_F(Check, AFileThatIsNotThereOrNoYamlIsRefusedForEverySize) {
   cli::CheckCommand command;
   command.configs = {(folder_ / "none.yaml").string(), file("bad.yaml", "a: [1\n")};

@@ -9,7 +9,7 @@
 
 #include "heddle/base/text.h"
 #include "heddle/engine/engine.h"
-#include "trainer/recipe/recipe.h"
+#include "trainer/loop/job.h"
 
 namespace heddle::cli {
 namespace {
@@ -48,6 +48,7 @@ void check_override(const Override& override_, const CheckCommand& command) {
 // A configuration as it is read, with its plugins; or why it cannot be.
 struct Loaded {
   std::optional<Node> configuration;
+  std::optional<Recipe> recipe;  // empty: words for the engine alone
   std::shared_ptr<PluginRegistry> plugins;
   std::optional<Error> error;
 };
@@ -74,7 +75,7 @@ class Checker {
     try {
       Node whole = command_.only_distributed ? config::read_only(file, kEngineSections) : config::read(file);
       for (const Override& one : command_.overrides) whole = config::with_override(whole, one.key, one.value);
-      if (!command_.only_distributed && is_recipe(whole)) (void)read_recipe(whole);
+      if (!command_.only_distributed && is_recipe(whole)) out.recipe = read_recipe(whole);
       out.plugins = plugins_of(whole);
       out.configuration = std::move(whole);
     } catch (const Error& error) {
@@ -95,7 +96,13 @@ class Checker {
   void check(const std::string& file, int size, const Loaded& loaded) {
     try {
       if (loaded.error) throw *loaded.error;
-      print(file, engine::validate(*loaded.configuration, *loaded.plugins, size));
+      Setup setup = engine::validate(*loaded.configuration, *loaded.plugins, size);
+      if (loaded.recipe) {
+        check_recipe(*loaded.recipe, setup);
+        const std::vector<std::string>& more = loaded.recipe->not_built;
+        setup.not_built.insert(setup.not_built.end(), more.begin(), more.end());
+      }
+      print(file, setup);
     } catch (const Error& error) {
       status_ = 2;
       refuse(file, size, error);

@@ -19,6 +19,7 @@ struct TrainCommand {
   std::string config;
   std::optional<int> nproc_per_node;  // local ranks; absent: 1, or what the launcher says
   std::string metrics;                // empty: training.jsonl in the checkpoint directory
+  bool json = false;                  // an error goes to standard output too, as JSON
   std::vector<Override> overrides;
 };
 

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -15,7 +16,9 @@
 #include <cstdio>
 #include <cstring>
 #include <iostream>
+#include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "heddle/base/error.h"
@@ -33,12 +36,28 @@ std::string reason() {
   throw Error(ErrorCode::internal, "launch", what + ": " + reason());
 }
 
-// One write, so that the blocks of several ranks do not mix.
+void write_all(int file, std::string_view text) {
+  [[maybe_unused]] const auto written = ::write(file, text.data(), text.size());
+}
+
+// In memory that the ranks share: whether one of them has answered. Null: JSON is not asked for.
+std::atomic<bool>* answered = nullptr;
+bool is_forked_rank = false;
+
+void answer(const Error& error) {
+  if (answered != nullptr && !answered->exchange(true)) write_all(STDOUT_FILENO, error.json() + "\n");
+}
+
+// One write, so that the blocks of several ranks do not mix. A rank that lost another leaves the answer to
+// that one, or to the launcher.
+void say(const Error& error) {
+  write_all(STDERR_FILENO, std::string(error.what()) + "\n");
+  if (!is_forked_rank || error.code() != ErrorCode::rank_lost) answer(error);
+}
+
 void say(const std::exception& error) {
   const auto* own = dynamic_cast<const Error*>(&error);
-  const std::string text =
-      std::string(own ? own->what() : Error(ErrorCode::internal, "heddle", error.what()).what()) + "\n";
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+  say(own != nullptr ? *own : Error(ErrorCode::internal, "heddle", error.what()));
 }
 
 // Listening on a free port of the loopback address. Rank 0 inherits it, so nobody can take the port in
@@ -104,6 +123,7 @@ class Signals {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // it died before the line above
   signals.restore();
+  is_forked_rank = true;
   be_rank(place, body);
 }
 
@@ -225,7 +245,10 @@ int run(int ranks, const Body& body, Patience patience) {
   const Signals signals;
   Ranks processes(patience);
   processes.start(ranks, body, signals);
-  return processes.watch(signals);
+  const int status = processes.watch(signals);
+  if (status != 0)
+    answer(Error(ErrorCode::rank_lost, "launch", "a rank was lost", "the cause stands on standard error"));
+  return status;
 }
 
 void be_rank(const RankPlace& place, const Body& body) {
@@ -248,6 +271,22 @@ void end(const std::exception& error) {
   say(error);
   const auto* own = dynamic_cast<const Error*>(&error);
   ::_exit(own ? exit_status(own->code()) : 1);  // no flush: another thread may hold a stream
+}
+
+void end_interrupted() {
+  write_all(STDERR_FILENO, "error[rank_lost] launch: interrupted by a signal\n");
+  if (answered != nullptr)
+    write_all(STDOUT_FILENO,
+              "{\"error\": {\"code\": \"rank_lost\", \"where\": \"launch\", \"what\": \"interrupted by a "
+              "signal\", \"hint\": \"\"}}\n");
+  ::_exit(1);
+}
+
+void answer_in_json() {
+  void* shared =
+      ::mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) fail("no memory that the ranks share");
+  answered = new (shared) std::atomic<bool>(false);
 }
 
 }  // namespace heddle::launch

@@ -30,4 +30,11 @@ int run(int ranks, const Body& body, Patience patience = {});
 // Prints the block of an error and ends the process with its status; safe to call from any thread.
 [[noreturn]] void end(const std::exception& error);
 
+// The same after Ctrl-C in a run of one rank; safe to call from a signal's handler.
+[[noreturn]] void end_interrupted();
+
+// From here on the first error that this process or one of its ranks prints goes to standard output as JSON
+// too. To be called once, before the ranks start.
+void answer_in_json();
+
 }  // namespace heddle::launch

@@ -59,7 +59,11 @@ int list(const PluginsCommand& command) {
     if (!std::filesystem::is_directory(place))
       throw Error(ErrorCode::usage, "heddle plugins list", "'" + place.string() + "' is no directory",
                   "give directories that hold libheddle_*.so files");
-  const std::vector<std::filesystem::path> places = plugin::search_path(given);
+  std::vector<std::filesystem::path> places;
+  for (const std::filesystem::path& place : plugin::search_path(given)) {
+    const std::filesystem::path plain = std::filesystem::weakly_canonical(place);
+    if (std::find(places.begin(), places.end(), plain) == places.end()) places.push_back(plain);
+  }
   Json lines = Json::array();
   std::string text;
   for (const PluginInfo& own : PluginRegistry({}).loaded()) {

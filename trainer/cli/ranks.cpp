@@ -5,11 +5,9 @@
 #include <c10/util/Logging.h>
 #include <pthread.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <string>
-#include <string_view>
 #include <thread>
 
 #include "heddle/base/error.h"
@@ -31,11 +29,7 @@ void quiet_libtorch() {
 // A run in this process ends with status 1 on Ctrl-C, as one with many ranks does.
 void end_on_signals() {
   for (const int number : {SIGINT, SIGTERM}) {
-    ::signal(number, [](int) {
-      constexpr std::string_view text = "error[rank_lost] launch: interrupted by a signal\n";
-      [[maybe_unused]] const auto written = ::write(STDERR_FILENO, text.data(), text.size());
-      ::_exit(1);
-    });
+    ::signal(number, [](int) { launch::end_interrupted(); });
   }
 }
 

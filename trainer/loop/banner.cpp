@@ -41,8 +41,9 @@ std::string batch_text(const Job& job) {
   const int64_t ranks = job.setup.sizes.dp;
   const int64_t rounds = steps.global_batch_size / (steps.local_batch_size * ranks);
   return std::to_string(steps.global_batch_size) + " samples a step = " + std::to_string(ranks) +
-         " data-parallel x " + std::to_string(rounds) + " microbatches x " +
-         std::to_string(steps.local_batch_size) + " samples; " +
+         " data-parallel x " + std::to_string(rounds) +
+         (rounds == 1 ? " microbatch x " : " microbatches x ") + std::to_string(steps.local_batch_size) +
+         (steps.local_batch_size == 1 ? " sample; " : " samples; ") +
          std::to_string(steps.global_batch_size * job.dataset.sequence_length()) + " tokens";
 }
 

@@ -42,6 +42,10 @@ struct Job {
   std::filesystem::path metrics;
 };
 
+// What can be said of a recipe without opening a file: its inline model and the length of its samples. Throws
+// Error{config}. What only a number of ranks makes wrong goes to setup.warnings.
+void check_recipe(const Recipe& recipe, Setup& setup);
+
 // Reads and checks the whole configuration, refuses what is not built by its name, and opens the model's and
 // the data's files. Throws Error before any rank starts.
 Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_size,

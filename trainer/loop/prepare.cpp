@@ -9,12 +9,6 @@
 namespace heddle {
 namespace {
 
-void refuse_not_built(const Recipe& recipe) {
-  if (recipe.not_built.empty()) return;
-  throw Error(ErrorCode::not_built, "configuration", text::join(recipe.not_built, "; "),
-              "leave these at their defaults to train; heddle check accepts them");
-}
-
 JobModel open_model(const ModelSection& section) {
   JobModel model;
   if (section.source == ModelSection::Source::pretrained) {
@@ -52,7 +46,7 @@ TokenDataset open_dataset(const DatasetSection& section, int64_t seed) {
 
 void check_length(const DatasetSection& section, const ModelConfig& model) {
   if (section.sequence_length <= model.max_position_embeddings) return;
-  throw Error(ErrorCode::config, section.where,
+  throw Error(ErrorCode::config, section.length_where,
               "seq_len " + std::to_string(section.sequence_length) + " is longer than the model's " +
                   std::to_string(model.max_position_embeddings) + " positions",
               "make dataset.seq_len smaller, or the model's max_position_embeddings larger");
@@ -60,11 +54,24 @@ void check_length(const DatasetSection& section, const ModelConfig& model) {
 
 }  // namespace
 
+void check_recipe(const Recipe& recipe, Setup& setup) {
+  if (recipe.model.source == ModelSection::Source::config && recipe.model.config.is_map()) {
+    const ModelConfig model = read_model_config(recipe.model.config);
+    if (recipe.dataset) check_length(*recipe.dataset, model);
+    for (const DatasetSection& section : recipe.validation) check_length(section, model);
+  }
+  try {
+    check_split(recipe.steps, setup.sizes.dp);
+  } catch (const Error& error) {
+    setup.warnings.push_back("heddle train refuses this number of ranks: " + error.message());
+  }
+}
+
 Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_size,
                 const std::string& metrics) {
   Recipe recipe = read_recipe(configuration);
   Setup setup = engine::validate(configuration, plugins, world_size);
-  refuse_not_built(recipe);
+  engine::refuse_not_built(configuration, recipe.not_built);
   engine::choose(setup, plugins);  // refuses what is not built; each rank makes its own plan
   if (!recipe.dataset)
     throw Error(

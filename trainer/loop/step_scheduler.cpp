@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t kEndless = std::numeric_limits<int64_t>::max();
 
+}  // namespace
+
 void check_split(const StepSection& section, int64_t data_ranks) {
   if (section.global_batch_size % (section.local_batch_size * data_ranks) == 0) return;
   throw Error(
@@ -20,8 +22,6 @@ void check_split(const StepSection& section, int64_t data_ranks) {
           " * " + std::to_string(data_ranks) + ")",
       "a global batch is split into microbatches of local_batch_size samples on every data-parallel rank");
 }
-
-}  // namespace
 
 StepScheduler::StepScheduler(const StepSection& section, int64_t data_ranks, std::optional<int64_t> samples)
     : section_(section), step_(section.start_step), epoch_(section.start_epoch) {

@@ -17,6 +17,9 @@ struct Moment {
   bool operator==(const Moment&) const = default;
 };
 
+// Throws Error{config} when the global batch does not divide into microbatches over the data-parallel ranks.
+void check_split(const StepSection& section, int64_t data_ranks);
+
 // Steps and epochs as AutoModel's StepScheduler counts them: the last step of an epoch trains on what is
 // left; a run ends at max_steps or at the end of the last epoch, whichever comes first.
 class StepScheduler {

@@ -86,6 +86,7 @@ DatasetSection read_dataset(const Node& section, NotBuilt& not_built) {
     throw Error(ErrorCode::config, section.where(), "seq_len is missing");
   require_positive(section, "seq_len", words.seq_len);
   dataset.sequence_length = words.seq_len;
+  dataset.length_where = where_of(section, "seq_len");
   dataset.shuffle_files = words.shuffle_files ? Shuffle::on : Shuffle::off;
   if (words.dtype) {
     const std::string word = words.dtype->substr(words.dtype->rfind('.') + 1);  // "numpy.uint16" is uint16

@@ -46,8 +46,8 @@ struct DatasetSection {
   std::vector<std::string> patterns;  // each as a shell reads it
   int64_t sequence_length = 0;
   Shuffle shuffle_files = Shuffle::off;
-  std::optional<TokenType> bare;  // the type of files without a header
-  std::string where;              // of file_pattern, for messages
+  std::optional<TokenType> bare;    // the type of files without a header
+  std::string where, length_where;  // of file_pattern and seq_len, for messages
 };
 
 struct OptimizerSection {

@@ -164,7 +164,8 @@ Node Node::without(std::string_view key) const {
 std::string Node::where() const {
   std::string out = value_->mark.file;
   if (value_->mark.line > 0) out += ":" + std::to_string(value_->mark.line);
-  if (value_->path.empty() || out == "--" + value_->path) return out;
+  // What an override made is named by the override alone.
+  if (value_->path.empty() || out.starts_with("--" + value_->path)) return out;
   return out.empty() ? value_->path : out + " " + value_->path;
 }
 

@@ -14,6 +14,7 @@ enum class ActivationCheckpointing { none, full, selective };
 
 // The `distributed:` section and `dist_env:`, resolved against a world size. The same on every rank.
 struct Setup {
+  Node configuration;    // as it was given, for the places of errors
   std::string strategy;  // the name its plugin gives it, not the alias
   Sizes sizes;
   std::vector<Axis> axes;  // the strategy's mesh, outermost first

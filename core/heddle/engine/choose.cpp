@@ -4,12 +4,7 @@
 namespace heddle::engine {
 
 Plan choose(const Setup& setup, PluginRegistry& plugins) {
-  if (!setup.not_built.empty()) {
-    std::string all;
-    for (const std::string& field : setup.not_built) all += (all.empty() ? "" : "; ") + field;
-    throw Error(ErrorCode::not_built, "distributed", all,
-                "leave these at their defaults to train; `heddle check` accepts them");
-  }
+  refuse_not_built(setup.configuration, setup.not_built);
   const OfferedStrategy* strategy = plugins.strategy(setup.strategy);
   if (strategy == nullptr)
     throw Error(ErrorCode::plugin_missing, "distributed.strategy",

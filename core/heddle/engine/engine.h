@@ -30,6 +30,9 @@ HEDDLE_API std::string to_json(const Setup& setup);
 // The same for a person: a block of lines.
 HEDDLE_API std::string to_text(const Setup& setup);
 
+// Throws Error{not_built} at the place of the first of the lines "a.b: why"; nothing when there are none.
+HEDDLE_API void refuse_not_built(const Node& configuration, std::span<const std::string> lines);
+
 // Throws Error{not_built} for what is valid but not built yet, naming the field.
 HEDDLE_API Plan choose(const Setup& setup, PluginRegistry& plugins);
 

@@ -57,6 +57,7 @@ std::string to_json(const Setup& setup) {
   for (const auto& [name, section] : setup.sections) entries.emplace_back(name, section);
   entries.emplace_back("activation_checkpointing", checkpointing(setup.activation_checkpointing));
   entries.emplace_back("warnings", lines(setup.warnings));
+  entries.emplace_back("not_built", lines(setup.not_built));
   return config::to_json(Node::map(std::move(entries)));
 }
 

@@ -139,6 +139,7 @@ Setup validate(const Node& configuration, PluginRegistry& plugins, int world_siz
   const std::string word = strategy_word(section);
   const Degrees degrees = read_degrees(section);
   Setup setup;
+  setup.configuration = configuration;
   setup.activation_checkpointing = checkpointing_of(section);
 
   const OfferedStrategy* offered = plugins.strategy(word);

@@ -81,7 +81,7 @@ TEST(Json, OfASetupIsThisLine) {
       R"("bucket_cap_mb": null, "gradient_as_bucket_view": false, "autocast_dtype": null}, )"
       R"("pipeline": null, "moe": null, "activation_checkpointing": false, )"
       R"("warnings": ["`distributed.pipeline` is set but pp_size=1 (<= 1): pipeline parallelism is disabled and the )"
-      R"(pipeline settings are ignored. Set pp_size > 1 to enable it."]})");
+      R"(pipeline settings are ignored. Set pp_size > 1 to enable it."], "not_built": []})");
 }
 
 TEST(Text, OfASetupNamesWhatARunWillRefuse) {

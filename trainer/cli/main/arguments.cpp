@@ -2,6 +2,7 @@
 #include "trainer/cli/main/arguments.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -107,12 +108,38 @@ void add_later(CLI::App& app) {
     app.add_subcommand(name, help)->allow_extras();
 }
 
+const CLI::App* find_command(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* command : app.get_subcommands({}))
+    if (command->get_name() == name) return command;
+  return nullptr;
+}
+
+// The words that may stand where the first unknown one stands: options, or the commands of a command.
+std::string nearest_word(const CLI::App& command, const std::vector<std::string>& words) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : command.get_options({}))
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  if (command.get_footer() == kOverrides)
+    for (const std::string_view section : section_names()) known.push_back("--" + std::string(section));
+  for (const CLI::App* below : command.get_subcommands({})) known.push_back(below->get_name());
+  for (const std::string& word : words) {
+    const std::string name = word.substr(0, word.find('='));
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    if (!name.starts_with("--") && command.get_subcommands({}).empty()) continue;
+    if (std::string nearest = text::nearest(name, known); !nearest.empty()) return nearest;
+  }
+  return "";
+}
+
 Error usage_error(const CLI::App& app, const std::vector<std::string>& words, const std::string& what) {
-  const std::string hint = "run: heddle " + (words.empty() ? "" : words[0] + " ") + "--help";
-  if (words.empty() || words[0].starts_with("-"))
-    return Error(ErrorCode::usage, "heddle", what, "run: heddle --help");
-  for (const std::string& command : kCommands)
-    if (command == words[0]) return Error(ErrorCode::usage, "heddle " + command, what, hint);
+  const bool has_command = !words.empty() && !words[0].starts_with("-");
+  const CLI::App* command = has_command ? find_command(app, words[0]) : &app;
+  if (command != nullptr) {
+    const std::string name = has_command ? "heddle " + words[0] : "heddle";
+    const std::string nearest = nearest_word(*command, words);
+    return Error(ErrorCode::usage, name, what,
+                 nearest.empty() ? "run: " + name + " --help" : "did you mean '" + nearest + "'?");
+  }
   const std::string nearest = text::nearest(words[0], kCommands);
   return Error(ErrorCode::usage, "heddle",
                "unknown command '" + words[0] + "'; there are: " + text::join(kCommands),
@@ -120,7 +147,7 @@ Error usage_error(const CLI::App& app, const std::vector<std::string>& words, co
 }
 
 Command command_of(const CLI::App& app, Parsed parsed, std::vector<Override> overrides) {
-  parsed.check.json = parsed.plugins.json = parsed.json;
+  parsed.train.json = parsed.check.json = parsed.plugins.json = parsed.json;
   parsed.check.only_distributed = !parsed.only.empty();
   parsed.train.overrides = parsed.check.overrides = std::move(overrides);
   const std::string name = app.get_subcommands().front()->get_name();

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -18,6 +19,9 @@ struct Answer {
 // The words after the program's name. Throws Error{usage}, with the nearest command where one is meant, and
 // Error{not_built} for commands that come later.
 std::variant<Answer, Command> parse(std::span<const std::string> words);
+
+// The sections of a configuration, which may be overridden whole.
+std::span<const std::string_view> section_names();
 
 // "--SECTION.KEY VALUE", "--SECTION.KEY=VALUE" and a bare "--SECTION.KEY" (true) are taken out of `words`; so
 // are whole sections by their name ("--seed 7", "--lr_scheduler none").

@@ -42,6 +42,10 @@ bool is_value(std::string_view word) {
 
 }  // namespace
 
+std::span<const std::string_view> section_names() {
+  return kSections;
+}
+
 std::vector<Override> take_overrides(std::vector<std::string>& words) {
   std::vector<Override> overrides;
   std::vector<std::string> rest;

@@ -1,0 +1,43 @@
+// The error for what is valid but not built yet, at its place in the file.
+#include <string>
+
+#include "heddle/engine/engine.h"
+
+namespace heddle::engine {
+namespace {
+
+// "a.b: why" in two.
+struct Line {
+  std::string key, why;
+};
+
+Line parted(const std::string& text) {
+  const size_t colon = text.find(": ");
+  return {text.substr(0, colon), text.substr(colon + 2)};
+}
+
+// The place of the key, or of the deepest section above it that the file has.
+std::string place_of(const Node& configuration, const std::string& key) {
+  const Node* deepest = &configuration;
+  for (size_t begin = 0; begin < key.size();) {
+    const size_t end = std::min(key.find('.', begin), key.size());
+    const Node* next = deepest->find(key.substr(begin, end - begin));
+    if (next == nullptr) break;
+    deepest = next;
+    begin = end + 1;
+  }
+  return deepest->path() == key ? deepest->where() : deepest->where() + " (" + key + ")";
+}
+
+}  // namespace
+
+void refuse_not_built(const Node& configuration, std::span<const std::string> lines) {
+  if (lines.empty()) return;
+  const Line first = parted(lines.front());
+  std::string all = first.why;
+  for (const std::string& line : lines.subspan(1)) all += "; " + line;
+  throw Error(ErrorCode::not_built, place_of(configuration, first.key), all,
+              "leave these at their defaults to train; `heddle check` accepts them");
+}
+
+}  // namespace heddle::engine
