@@ -7,11 +7,13 @@ namespace {
 void add_schedule_fields(ConfigSchema<Config>& schema) {
   schema.field("pp_schedule", &Config::pp_schedule, "Name of the schedule, in any case.")
       .field("pp_schedule_csv", &Config::pp_schedule_csv,
-             "A file with the schedule's table; wins over pp_schedule.")
+             "A file with the schedule's compute table; wins over pp_schedule.")
       .field("pp_microbatch_size", &Config::pp_microbatch_size, "Samples in a microbatch.",
              at_least<int64_t>(1))
       .field("pp_batch_size", &Config::pp_batch_size,
-             "Samples of one data rank in a pass through the schedule.", at_least<int64_t>(1))
+             "No effect: a pass takes step_scheduler.local_batch_size samples of a data rank, as in the "
+             "recipes.",
+             at_least<int64_t>(1))
       .field("layers_per_stage", &Config::layers_per_stage,
              "Layers in a stage; null: one stage on a rank, or two where the schedule takes several.",
              at_least<int64_t>(1))
@@ -22,21 +24,27 @@ void add_schedule_fields(ConfigSchema<Config>& schema) {
              "The names of each stage's modules; null: split by layers.");
 }
 
-void add_stage_fields(ConfigSchema<Config>& schema) {
-  schema.field("patch_inner_model", &Config::patch_inner_model, "The inner model's forward knows its stage.")
-      .field("patch_causal_lm_model", &Config::patch_causal_lm_model,
-             "The outer model's forward knows its stage.")
+// Fields that other engines need and this one does not: accepted, because recipes carry them.
+void add_fields_without_effect(ConfigSchema<Config>& schema) {
+  const std::string patch =
+      "No effect: units are cut between stages, so that no model's forward is replaced.";
+  schema.field("patch_inner_model", &Config::patch_inner_model, patch)
+      .field("patch_causal_lm_model", &Config::patch_causal_lm_model, patch)
       .field("patch_stage_backward_maybe_with_nosync", &Config::patch_stage_backward_maybe_with_nosync,
-             "A stage's backward decides when gradients are reduced.")
-      .field("dtype", &Config::dtype, "Dtype between stages; null: what mp_policy returns.")
+             "No effect: the strategy's own fields say when gradients are reduced.");
+}
+
+void add_stage_fields(ConfigSchema<Config>& schema) {
+  schema.field("dtype", &Config::dtype, "Dtype between stages; null: what mp_policy returns.")
       .field("scale_grads_in_schedule", &Config::scale_grads_in_schedule,
-             "Divide gradients by the number of microbatches.")
+             "Divide gradients by the number of microbatches, besides the loss's own division by its tokens.")
       .field("loss_fn", &Config::loss_fn, "The loss; null: the recipe's.")
-      .field("pp_seq_len", &Config::pp_seq_len, "Length of sequences; null: the data's.",
+      .field("pp_seq_len", &Config::pp_seq_len, "No effect: shapes between stages follow each step's batch.",
              at_least<int64_t>(1))
       .field("pp_recv_buffer_pool", &Config::pp_recv_buffer_pool, "Receive into buffers that are kept.")
       .field("pp_recv_buffer_pool_slack", &Config::pp_recv_buffer_pool_slack, "Buffers kept beyond need.",
-             at_least<int64_t>(0));
+             at_least<int64_t>(0))
+      .later("loss_fn", "the loss of a pipeline is the recipe's loss_fn; leave this null");
 }
 
 }  // namespace
@@ -44,6 +52,7 @@ void add_stage_fields(ConfigSchema<Config>& schema) {
 ConfigSchema<Config> schema() {
   ConfigSchema<Config> schema;
   add_schedule_fields(schema);
+  add_fields_without_effect(schema);
   add_stage_fields(schema);
   return schema;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "heddle/config/schema.h"
+#include "heddle/schedule/words.h"
 
 namespace heddle::pipeline {
 
@@ -35,5 +36,11 @@ ConfigSchema<Config> schema();
 // Fills dtype from the strategy's mixed precision (what flows between stages); another dtype that is given is
 // kept, with a warning.
 Node derive(Node section, const Node& strategy_config, std::vector<std::string>& warnings);
+
+// What the block asks of core. Throws Error{config} when neither a schedule nor a table is given.
+PipelineWords words_of(const Node& resolved);
+
+// Schedules of NeMo AutoModel that no plugin of this version offers: "why" for the list of what is not built.
+std::string schedule_that_comes_later(const Node& resolved);
 
 }  // namespace heddle::pipeline

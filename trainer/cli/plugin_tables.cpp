@@ -154,8 +154,11 @@ std::string to_json(const PluginInfo& plugin, const std::vector<Offered>& offers
 
 std::string to_markdown(const std::vector<Offered>& offers) {
   std::string out;
+  const auto tables = std::count_if(offers.begin(), offers.end(),
+                                    [](const Offered& offered) { return !offered.schema->fields.empty(); });
   for (const Offered& offered : offers) {
-    if (offers.size() > 1) out += (out.empty() ? "### `" : "\n### `") + offered.schema->name + "`\n\n";
+    if (offered.schema->fields.empty()) continue;
+    if (tables > 1) out += (out.empty() ? "### `" : "\n### `") + offered.schema->name + "`\n\n";
     out += "| field | type | default | range | what it does |\n|---|---|---|---|---|\n";
     for (const FieldInfo& field : offered.schema->fields) {
       const Row row = row_of(field);

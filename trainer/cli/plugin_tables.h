@@ -23,7 +23,7 @@ std::vector<Offered> offered_by(const PluginInfo& plugin, PluginRegistry& regist
 std::string to_text(const PluginInfo& plugin, const std::vector<Offered>& offers);
 // One line: {"plugin", "version", "path", "offers": [{"kind", "name", "aliases", "fields": [...], ...}]}.
 std::string to_json(const PluginInfo& plugin, const std::vector<Offered>& offers);
-// A table of fields for each thing on offer, under "### `name`" where there are several.
+// A table of fields for each thing on offer that has any, under "### `name`" where there are several.
 std::string to_markdown(const std::vector<Offered>& offers);
 
 }  // namespace heddle::cli

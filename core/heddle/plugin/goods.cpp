@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "heddle/schedule/check.h"
+
 namespace heddle::plugin {
 namespace {
 
@@ -41,12 +43,18 @@ class NamedSchedule : public IPipelineSchedule {
   NamedSchedule(Author author, std::unique_ptr<IPipelineSchedule> inner)
       : author_(std::move(author)), inner_(std::move(inner)) {}
   ScheduleTable plan(int ranks, int stages, int microbatches) const override {
-    return guarded_but_errors(author_, "planned a schedule",
-                              [&] { return inner_->plan(ranks, stages, microbatches); });
+    ScheduleTable table = guarded_but_errors(author_, "planned a schedule",
+                                             [&] { return inner_->plan(ranks, stages, microbatches); });
+    schedule::check(table, schedule::placement(*this, ranks, stages, author_.file.string()), microbatches,
+                    author_.file.string(), schedule::Work::training, ErrorCode::plugin_failed);
+    return table;
   }
   int rank_of(int stage, int ranks, int stages) const override {
     return guarded_but_errors(author_, "placed a stage",
                               [&] { return inner_->rank_of(stage, ranks, stages); });
+  }
+  StagesPerRank stages_per_rank() const override {
+    return guarded_but_errors(author_, "told its stages", [&] { return inner_->stages_per_rank(); });
   }
 
  private:

@@ -15,20 +15,18 @@ enum class StageRounding { refuse, up, down };
 enum class GradientScale { none, by_microbatches };
 
 struct PipelineWords {
-  std::string where;     // "run.yaml:14 distributed.pipeline", for errors
-  std::string schedule;  // as given, in any case; empty when a table is given
-  std::string table;     // the path of a table's file (CSV); empty: the schedule plans
-  std::string table_where;
-  int64_t microbatch_size = 1;  // samples
+  std::string where = "distributed.pipeline";  // of the block, for errors
+  std::string schedule;                        // as given, in any case; empty when a table is given
+  std::string table;                           // the path of a table's file (CSV); empty: the schedule plans
+  int64_t microbatch_size = 1;                 // samples
   std::optional<int64_t> layers_per_stage;
   StageRounding rounding = StageRounding::refuse;
   std::optional<std::vector<std::vector<std::string>>>
       modules;        // [stage]: names of modules; wins over layers
   std::string dtype;  // between stages, "bfloat16"; empty: what the model's forward gives
   GradientScale gradients = GradientScale::none;
-  std::optional<int64_t> sequence_length;  // samples of any other length are refused; absent: any
-  bool keep_receive_buffers = false;       // between steps
-  int64_t buffer_slack = 0;                // how many are kept beyond the schedule's peak
+  bool keep_receive_buffers = false;  // between steps
+  int64_t buffer_slack = 0;           // how many are kept beyond the schedule's peak
 };
 
 }  // namespace heddle

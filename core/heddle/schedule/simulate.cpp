@@ -1,0 +1,147 @@
+// An event walk: each rank goes through its row as soon as what an action needs is there.
+#include "heddle/schedule/simulate.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "heddle/base/error.h"
+
+namespace heddle::schedule {
+namespace {
+
+constexpr double kNotYet = -1;
+
+class Simulator {
+ public:
+  Simulator(const ScheduleTable& table, std::span<const int> rank_of_stage, const Costs& costs)
+      : table_(table), rank_of_(rank_of_stage), costs_(costs), at_(table.size(), 0), free_(table.size(), 0) {
+    for (const auto& row : table) {
+      out_.times.emplace_back(row.size());
+      for (const Action& action : row) microbatches_ = std::max(microbatches_, action.microbatch + 1);
+    }
+    for (auto& ends : ends_) ends.assign(rank_of_.size() * microbatches_, kNotYet);
+  }
+
+  Simulation run() {
+    for (bool progress = true, left = true; left;) {
+      progress = left = false;
+      for (size_t rank = 0; rank < table_.size(); ++rank) {
+        while (at_[rank] < table_[rank].size() && goes(rank)) progress = true;
+        left |= at_[rank] < table_[rank].size();
+      }
+      if (left && !progress)
+        throw Error(ErrorCode::internal, "schedule", "a table that cannot run was simulated",
+                    "check it with schedule::check first");
+    }
+    finish();
+    return std::move(out_);
+  }
+
+ private:
+  double cost_of(const Action& action) const {
+    switch (action.kind) {
+      case Action::forward:
+        return costs_.forward;
+      case Action::backward:
+        return costs_.backward;
+      case Action::backward_input:
+        return costs_.backward_input;
+      case Action::backward_weight:
+        return costs_.backward_weight;
+      default:
+        return 0;
+    }
+  }
+
+  // Ends of the computations by what they give: activations down, gradients up.
+  double& end_of(bool forward, int stage, int microbatch) {
+    return ends_[forward ? 0 : 1][static_cast<size_t>(stage) * microbatches_ + microbatch];
+  }
+
+  // When the result of a neighbouring stage is at this rank; kNotYet: it is not made.
+  double arrival(bool forward, int stage, int microbatch, size_t rank) {
+    if (stage < 0 || stage >= static_cast<int>(rank_of_.size())) return 0;
+    const double made = end_of(forward, stage, microbatch);
+    if (made == kNotYet) return kNotYet;
+    return rank_of_[stage] == static_cast<int>(rank) ? made : made + costs_.transfer;
+  }
+
+  bool goes(size_t rank) {
+    const Action& action = table_[rank][at_[rank]];
+    TimeSpan& time = out_.times[rank][at_[rank]];
+    if (computes(action.kind)) {
+      const bool forward = action.kind == Action::forward;
+      double ready = 0;
+      if (action.kind != Action::backward_weight)
+        ready = arrival(forward, action.stage + (forward ? -1 : 1), action.microbatch, rank);
+      if (ready == kNotYet) return false;
+      time.start = std::max(free_[rank], ready);
+      time.end = free_[rank] = time.start + cost_of(action);
+      if (action.kind != Action::backward_weight) end_of(forward, action.stage, action.microbatch) = time.end;
+    } else if (sends(action.kind) || receives(action.kind)) {
+      const bool forward = action.kind == Action::send_forward || action.kind == Action::receive_forward;
+      const int from = sends(action.kind) ? action.stage : peer_stage(action);
+      time.start = end_of(forward, from, action.microbatch);
+      if (time.start == kNotYet) {
+        // Its data will come; the row goes on, and the computation that needs it waits.
+        late_.push_back({rank, at_[rank]});
+      }
+      time.end = time.start + costs_.transfer;
+    } else {
+      time = {free_[rank], free_[rank]};
+    }
+    ++at_[rank];
+    return true;
+  }
+
+  void finish() {
+    for (const auto& [rank, step] : late_) {
+      const Action& action = table_[rank][step];
+      const double start =
+          end_of(action.kind == Action::receive_forward, peer_stage(action), action.microbatch);
+      out_.times[rank][step] = {start, start + costs_.transfer};
+    }
+    for (const double end : free_) out_.length = std::max(out_.length, end);
+    for (size_t rank = 0; rank < table_.size(); ++rank) {
+      double busy = 0;
+      for (const Action& action : table_[rank]) busy += cost_of(action);
+      out_.idle.push_back(out_.length > 0 ? 1 - busy / out_.length : 0);
+    }
+    out_.peak = peak_alive(table_);
+  }
+
+  const ScheduleTable& table_;
+  std::span<const int> rank_of_;
+  const Costs costs_;
+  int microbatches_ = 1;
+  std::vector<size_t> at_;
+  std::vector<double> free_;     // [rank]: when it has done its actions so far
+  std::vector<double> ends_[2];  // [forward or backward][stage, microbatch]
+  std::vector<std::pair<size_t, size_t>> late_;
+  Simulation out_;
+};
+
+}  // namespace
+
+Simulation simulate(const ScheduleTable& table, std::span<const int> rank_of_stage, const Costs& costs) {
+  return Simulator(table, rank_of_stage, costs).run();
+}
+
+std::vector<int> peak_alive(const ScheduleTable& table) {
+  std::vector<int> peaks;
+  for (const auto& row : table) {
+    int alive = 0, peak = 0;
+    const bool trains = std::any_of(row.begin(), row.end(), [](const Action& action) {
+      return action.kind == Action::backward || action.kind == Action::backward_weight;
+    });
+    for (const Action& action : row) {
+      if (!trains) alive = 0;  // an evaluation keeps nothing
+      if (action.kind == Action::forward) peak = std::max(peak, ++alive);
+      if (action.kind == Action::backward || action.kind == Action::backward_weight) --alive;
+    }
+    peaks.push_back(peak);
+  }
+  return peaks;
+}
+
+}  // namespace heddle::schedule

@@ -1,0 +1,40 @@
+// From the fields of the block to what core is asked for.
+#include "config.h"
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+
+namespace heddle::pipeline {
+
+PipelineWords words_of(const Node& resolved) {
+  const Config config = schema().read(resolved);
+  PipelineWords words;
+  if (!config.pp_schedule && !config.pp_schedule_csv)
+    throw Error(ErrorCode::config, words.where,
+                "Either pipeline_parallel_schedule or pipeline_parallel_schedule_csv must be provided",
+                "set pp_schedule, or pp_schedule_csv to the path of a table");
+  words.table = config.pp_schedule_csv.value_or("");
+  if (words.table.empty()) words.schedule = *config.pp_schedule;
+  words.microbatch_size = config.pp_microbatch_size;
+  words.layers_per_stage = config.layers_per_stage;
+  if (config.round_virtual_stages_to_pp_multiple)
+    words.rounding =
+        *config.round_virtual_stages_to_pp_multiple == "up" ? StageRounding::up : StageRounding::down;
+  words.modules = config.module_fqns_per_model_part;
+  words.dtype = config.dtype.word;
+  if (config.scale_grads_in_schedule) words.gradients = GradientScale::by_microbatches;
+  words.keep_receive_buffers = config.pp_recv_buffer_pool;
+  words.buffer_slack = config.pp_recv_buffer_pool_slack;
+  return words;
+}
+
+std::string schedule_that_comes_later(const Node& resolved) {
+  const Config config = schema().read(resolved);
+  if (config.pp_schedule_csv || !config.pp_schedule) return "";
+  for (const char* name :
+       {"interleaved1f1b", "loopedbfs", "interleavedzerobubble", "zbvzerobubble", "dualpipev"})
+    if (text::lower(*config.pp_schedule) == name)
+      return "pp_schedule: the schedule '" + *config.pp_schedule + "' is not built yet; gpipe and 1f1b are";
+  return "";
+}
+
+}  // namespace heddle::pipeline

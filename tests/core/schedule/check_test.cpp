@@ -1,0 +1,308 @@
+// What the checker accepts, what it refuses, and in which words.
+#include "heddle/schedule/check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include "heddle/schedule/lower.h"
+#include "heddle/schedule/single.h"
+#include "tests/core/schedule/tables.h"
+#include "tests/thrown.h"
+
+namespace heddle {
+namespace {
+
+using schedule::lower;
+using schedule::Work;
+using tests::fault_of;
+
+TEST(ScheduleCheck, AcceptsEveryKindOfScheduleBeforeAndAfterLowering) {
+  for (int ranks = 1; ranks <= 6; ++ranks)
+    for (int microbatches : {1, 2, 3, 5, 8, 13})
+      for (const tests::Planned& planned : tests::every_kind(ranks, microbatches)) {
+        const auto say = [&] { return planned.name + " on " + std::to_string(ranks); };
+        ASSERT_EQ(fault_of(planned.table, planned.rank_of_stage, microbatches), "") << say();
+        const ScheduleTable lowered = lower(planned.table, planned.rank_of_stage);
+        ASSERT_EQ(fault_of(lowered, planned.rank_of_stage, microbatches), "") << say();
+        const ScheduleTable forwards = lower(schedule::forward_only(planned.table), planned.rank_of_stage);
+        ASSERT_EQ(fault_of(forwards, planned.rank_of_stage, microbatches, Work::evaluation), "") << say();
+      }
+}
+
+// Two ranks, two microbatches, with every transfer.
+struct Pair {
+  tests::Planned planned = tests::fill_and_drain(2, 2);
+  ScheduleTable table = lower(planned.table, planned.rank_of_stage);
+  std::string fault() const { return fault_of(table, planned.rank_of_stage, 2); }
+  std::vector<Action>& row(int rank) { return table[rank]; }
+  size_t at(int rank, const std::string& name) {
+    for (size_t i = 0; i < row(rank).size(); ++i)
+      if (schedule::name_of(row(rank)[i]) == name) return i;
+    ADD_FAILURE() << name;
+    return 0;
+  }
+  void drop(int rank, const std::string& name) { row(rank).erase(row(rank).begin() + at(rank, name)); }
+  void swap(int rank, const std::string& a, const std::string& b) {
+    std::swap(row(rank)[at(rank, a)], row(rank)[at(rank, b)]);
+  }
+};
+
+TEST(ScheduleCheck, TheTableOfTheseTests) {
+  EXPECT_THAT(tests::rows_of(Pair().table),
+              testing::ElementsAre(
+                  "0UNSHARD 0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1 0REDUCE_GRAD 0RESHARD",
+                  "1UNSHARD 1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1 1REDUCE_GRAD 1RESHARD"));
+}
+
+TEST(ScheduleCheck, NamesAMissingComputation) {
+  Pair forward;
+  forward.drop(1, "1F1");
+  EXPECT_EQ(forward.fault(), "rank 1, step 6: 1B1: its forward 1F1 is missing");
+  Pair backward;
+  backward.drop(0, "0B1");
+  EXPECT_EQ(backward.fault(), "rank 0, step 10: 0B1: it is missing: the row ends without it");
+  Pair unsplit;
+  unsplit.row(0)[unsplit.at(0, "0B1")].kind = Action::backward_input;
+  EXPECT_EQ(unsplit.fault(), "rank 0, step 11: 0W1: it is missing: the row ends without it");
+}
+
+TEST(ScheduleCheck, NamesAMissingTransfer) {
+  Pair receive;
+  receive.drop(1, "1RECV_F1");
+  EXPECT_EQ(receive.fault(), "rank 1, step 3: 1F1: its input by 1RECV_F1 is missing");
+  Pair send;
+  send.drop(0, "0SEND_F1");
+  EXPECT_EQ(send.fault(), "rank 1, step 3: 1RECV_F1: nobody sends it: 0SEND_F1 is missing on rank 0");
+}
+
+TEST(ScheduleCheck, NamesAMissingStepOfAStage) {
+  Pair reduce;
+  reduce.drop(1, "1REDUCE_GRAD");
+  EXPECT_EQ(reduce.fault(), "rank 1, step 10: 1REDUCE_GRAD: it is missing: the row ends without it");
+  Pair unshard;
+  unshard.drop(0, "0UNSHARD");
+  EXPECT_EQ(unshard.fault(),
+            "rank 0, step 9: 0RESHARD: the stage is not gathered here: 0UNSHARD is missing before it");
+  Pair reshard;
+  reshard.drop(0, "0RESHARD");
+  EXPECT_EQ(reshard.fault(), "rank 0, step 10: 0RESHARD: it is missing: the row ends without it");
+  Pair late;
+  late.swap(0, "0UNSHARD", "0F0");
+  EXPECT_EQ(late.fault(),
+            "rank 0, step 0: 0F0: the stage is not gathered here: 0UNSHARD is missing before it");
+}
+
+TEST(ScheduleCheck, NamesARepeatedAction) {
+  Pair twice;
+  twice.row(0).insert(twice.row(0).begin() + 3, {Action::forward, 0, 0});
+  EXPECT_EQ(twice.fault(), "rank 0, step 3: 0F0: it is repeated: it stands at step 1 already");
+  Pair split;
+  split.row(1).push_back({Action::backward_weight, 1, 0});
+  EXPECT_EQ(split.fault(),
+            "rank 1, step 11: 1W0: it is repeated: the whole backward stands at step 5 already");
+  Pair gathered;
+  gathered.row(1).insert(gathered.row(1).begin(), {Action::unshard, 1, 0});
+  EXPECT_EQ(gathered.fault(), "rank 1, step 1: 1UNSHARD: it is repeated: the stage is gathered already");
+  Pair reduced;
+  reduced.row(1).push_back({Action::reduce_gradients, 1, 0});
+  EXPECT_EQ(reduced.fault(), "rank 1, step 11: 1REDUCE_GRAD: it is repeated: it stands at step 9 already");
+}
+
+TEST(ScheduleCheck, NamesAnActionInTheWrongPlace) {
+  Pair early;
+  early.swap(1, "1F0", "1B0");
+  EXPECT_EQ(early.fault(), "rank 1, step 2: 1B0: its forward 1F0 comes later, at step 5");
+  Pair unmade;
+  unmade.swap(0, "0F0", "0SEND_F0");
+  EXPECT_EQ(unmade.fault(), "rank 0, step 1: 0SEND_F0: what it sends is made by 0F0 comes later, at step 2");
+  Pair unread;
+  unread.swap(1, "1RECV_F0", "1F0");
+  EXPECT_EQ(unread.fault(), "rank 1, step 1: 1F0: its input by 1RECV_F0 comes later, at step 2");
+  Pair reduced;
+  reduced.swap(1, "1B1", "1REDUCE_GRAD");
+  EXPECT_EQ(reduced.fault(), "rank 1, step 7: 1REDUCE_GRAD: 1B1 comes later, at step 9");
+  Pair weights;
+  weights.row(1)[weights.at(1, "1B0")].kind = Action::backward_input;
+  weights.row(1).insert(weights.row(1).begin() + 5, {Action::backward_weight, 1, 0});
+  EXPECT_EQ(weights.fault(), "rank 1, step 5: 1W0: the gradient of the input 1I0 comes later, at step 6");
+}
+
+TEST(ScheduleCheck, NamesWhatIsNotThere) {
+  Pair stage;
+  stage.row(0).push_back({Action::forward, 2, 0});
+  EXPECT_EQ(stage.fault(), "rank 0, step 11: 2F0: there is no such stage; the stages are 0 to 1");
+  Pair microbatch;
+  microbatch.row(0).push_back({Action::forward, 0, 2});
+  EXPECT_EQ(microbatch.fault(), "rank 0, step 11: 0F2: there is no such microbatch; they are 0 to 1");
+  Pair elsewhere;
+  elsewhere.row(0).push_back({Action::forward, 1, 0});
+  EXPECT_EQ(elsewhere.fault(), "rank 0, step 11: 1F0: stage 1 is not on this rank, it is on rank 1");
+  Pair edge;
+  edge.row(0).push_back({Action::receive_forward, 0, 0});
+  EXPECT_EQ(edge.fault(), "rank 0, step 11: 0RECV_F0: stage 0 has no neighbour there to receive from");
+  const ScheduleTable alone = {{{Action::forward, 0, 0}, {Action::send_forward, 0, 0}}};
+  EXPECT_EQ(fault_of(alone, {0, 0}, 1),
+            "rank 0, step 1: 0SEND_F0: the stages 0 and 1 are both on this rank, so that nothing is sent");
+  EXPECT_EQ(fault_of(alone, {0, 3}, 1), "rank 3, step 0: 1F0: the table has no row for this rank; it has 1");
+}
+
+TEST(ScheduleCheck, NamesCrossedTransfers) {
+  Pair sends;
+  sends.swap(0, "0SEND_F0", "0SEND_F1");
+  sends.swap(0, "0SEND_F1", "0F1");
+  EXPECT_EQ(sends.fault(),
+            "rank 0, step 3: 0SEND_F1: crossed transfers between two ranks: rank 0 does 0SEND_F1 at step 3 "
+            "while rank 1 does 1RECV_F0 at step 1; both ranks must see one order");
+  Pair receives;
+  receives.swap(1, "1RECV_F0", "1RECV_F1");
+  receives.swap(1, "1RECV_F0", "1F0");
+  EXPECT_EQ(receives.fault(),
+            "rank 0, step 2: 0SEND_F0: crossed transfers between two ranks: rank 0 does 0SEND_F0 at step 2 "
+            "while rank 1 does 1RECV_F1 at step 1; both ranks must see one order");
+}
+
+TEST(ScheduleCheck, NamesADeadlockOfComputations) {
+  // Rank 0 wants the backward of microbatch 0 before it gives microbatch 1; rank 1 wants microbatch 1 first.
+  const ScheduleTable table = {
+      {{Action::forward, 0, 0}, {Action::backward, 0, 0}, {Action::forward, 0, 1}, {Action::backward, 0, 1}},
+      {{Action::forward, 1, 0}, {Action::forward, 1, 1}, {Action::backward, 1, 0}, {Action::backward, 1, 1}}};
+  EXPECT_EQ(fault_of(table, {0, 1}, 2),
+            "rank 0, step 1: 0B0: deadlock: rank 0 at 0B0 (step 1) waits for rank 1, rank 1 at 1F1 (step 1) "
+            "waits for rank 0");
+  EXPECT_EQ(tests::thrown_by([&] {
+              lower(table, std::vector<int>{0, 1});
+            }),
+            "error[input] schedule: deadlock: every rank waits for another: rank 0 at 0B0, rank 1 at 1F1\n"
+            "  hint: order each rank's actions so that what one waits for comes earlier on its neighbour");
+}
+
+TEST(ScheduleCheck, NamesADeadlockOfTransfersInARing) {
+  // Three ranks, each pair of them in one order, and yet all three wait in a ring.
+  const tests::Planned planned = tests::by_stages("loop", {0, 1, 2, 0, 1, 2}, 3, 1);
+  ScheduleTable table = lower(planned.table, planned.rank_of_stage);
+  for (auto& row : table)
+    std::erase_if(row, [](const Action& action) { return action.kind >= Action::unshard; });
+  const auto move_to_front = [&](int rank, Action wanted) {
+    auto& row = table[rank];
+    const auto at = std::find(row.begin(), row.end(), wanted);
+    ASSERT_NE(at, row.end());
+    std::rotate(row.begin(), at, at + 1);
+  };
+  move_to_front(0, {Action::receive_forward, 3, 0});
+  EXPECT_EQ(fault_of(table, planned.rank_of_stage, 1),
+            "rank 0, step 0: 3RECV_F0: deadlock: rank 0 at 3RECV_F0 (step 0) waits for rank 2, rank 2 at "
+            "2RECV_F0 (step 0) waits for rank 1, rank 1 at 1RECV_F0 (step 0) waits for rank 0");
+}
+
+TEST(ScheduleCheck, AnEvaluationRunsForwardsAlone) {
+  const tests::Planned planned = tests::fill_and_drain(1, 1);
+  EXPECT_EQ(fault_of(planned.table, {0}, 1, Work::evaluation),
+            "rank 0, step 1: 0B0: an evaluation runs forwards alone");
+}
+
+TEST(ScheduleCheck, ThrowsWithItsPlace) {
+  EXPECT_EQ(tests::thrown_by([] { schedule::check({{}}, std::vector<int>{0}, 1, "table.csv"); }),
+            "error[input] table.csv: rank 0, step 0: 0F0: it is missing: the row ends without it");
+}
+
+TEST(ScheduleSingle, IsOneMicrobatchAfterAnother) {
+  const auto single = schedule::make_single();
+  EXPECT_THAT(tests::rows_of(single->plan(1, 1, 3)), testing::ElementsAre("0F0 0B0 0F1 0B1 0F2 0B2"));
+  EXPECT_THAT(tests::thrown_by([&] { single->plan(2, 2, 3); }),
+              testing::HasSubstr("the schedule 'single' is one stage on one rank, and 2 stages on 2 ranks"));
+}
+
+// ---- what breaks a valid table is refused
+
+tests::Planned any_planned() {
+  const int ranks = *rc::gen::inRange(2, 7);
+  const int microbatches = *rc::gen::inRange(1, 12);
+  const auto all = tests::every_kind(ranks, microbatches);
+  return all[*rc::gen::inRange<size_t>(0, all.size())];
+}
+
+// A place in a table, evenly over its actions.
+std::pair<int, int> any_place(const ScheduleTable& table) {
+  const int rank = *rc::gen::inRange(0, static_cast<int>(table.size()));
+  return {rank, *rc::gen::inRange(0, static_cast<int>(table[rank].size()))};
+}
+
+void expect_refused(const tests::Planned& planned, const ScheduleTable& broken) {
+  const std::string fault = fault_of(broken, planned.rank_of_stage, planned.microbatches);
+  RC_ASSERT(fault.starts_with("rank "));
+}
+
+TEST(ScheduleCheckProperty, ADroppedActionIsRefused) {
+  EXPECT_TRUE(rc::check([] {
+    const tests::Planned planned = any_planned();
+    const bool lowered = *rc::gen::arbitrary<bool>();
+    ScheduleTable table = lowered ? lower(planned.table, planned.rank_of_stage) : planned.table;
+    const auto [rank, step] = any_place(table);
+    table[rank].erase(table[rank].begin() + step);
+    expect_refused(planned, table);
+  }));
+}
+
+TEST(ScheduleCheckProperty, ARepeatedActionIsRefused) {
+  EXPECT_TRUE(rc::check([] {
+    const tests::Planned planned = any_planned();
+    ScheduleTable table = lower(planned.table, planned.rank_of_stage);
+    const auto [rank, step] = any_place(table);
+    const int again = *rc::gen::inRange(0, static_cast<int>(table[rank].size()) + 1);
+    const Action action = table[rank][step];
+    table[rank].insert(table[rank].begin() + again, action);
+    expect_refused(planned, table);
+  }));
+}
+
+TEST(ScheduleCheckProperty, AnActionOnAnotherRankIsRefused) {
+  EXPECT_TRUE(rc::check([] {
+    const tests::Planned planned = any_planned();
+    ScheduleTable table = lower(planned.table, planned.rank_of_stage);
+    const auto [rank, step] = any_place(table);
+    const Action action = table[rank][step];
+    table[rank].erase(table[rank].begin() + step);
+    auto& other = table[(rank + 1) % table.size()];
+    other.insert(other.begin() + *rc::gen::inRange<size_t>(0, other.size() + 1), action);
+    expect_refused(planned, table);
+  }));
+}
+
+TEST(ScheduleCheckProperty, TwoTransfersSwappedInARowAreRefused) {
+  EXPECT_TRUE(rc::check([] {
+    const tests::Planned planned = any_planned();
+    ScheduleTable table = lower(planned.table, planned.rank_of_stage);
+    const int rank = *rc::gen::inRange(0, static_cast<int>(table.size()));
+    std::vector<size_t> moves;
+    for (size_t step = 0; step < table[rank].size(); ++step)
+      if (schedule::sends(table[rank][step].kind) || schedule::receives(table[rank][step].kind))
+        moves.push_back(step);
+    RC_PRE(moves.size() >= 2);
+    const size_t first = *rc::gen::inRange<size_t>(0, moves.size() - 1);
+    const Action &a = table[rank][moves[first]], &b = table[rank][moves[first + 1]];
+    RC_PRE(planned.rank_of_stage[schedule::peer_stage(a)] == planned.rank_of_stage[schedule::peer_stage(b)]);
+    std::swap(table[rank][moves[first]], table[rank][moves[first + 1]]);
+    expect_refused(planned, table);
+  }));
+}
+
+TEST(ScheduleCheckProperty, ABackwardMovedBeforeItsForwardIsRefused) {
+  EXPECT_TRUE(rc::check([] {
+    const tests::Planned planned = any_planned();
+    ScheduleTable table = planned.table;
+    const int stage = *rc::gen::inRange<int>(0, planned.rank_of_stage.size());
+    const int microbatch = *rc::gen::inRange(0, planned.microbatches);
+    auto& row = table[planned.rank_of_stage[stage]];
+    const auto of_it = [&](const Action& action) {
+      return action.stage == stage && action.microbatch == microbatch;
+    };
+    const auto forward = std::find_if(row.begin(), row.end(), of_it);
+    const auto backward = std::find_if(forward + 1, row.end(), of_it);
+    std::rotate(forward, backward, backward + 1);
+    expect_refused(planned, table);
+  }));
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,97 @@
+// Schedules written for the tests: one stage a rank, several in a loop, two in a V, split backward.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "heddle/schedule/check.h"
+#include "heddle/schedule/schedule.h"
+
+namespace heddle::tests {
+
+struct Planned {
+  std::string name;
+  std::vector<int> rank_of_stage;
+  int microbatches;
+  ScheduleTable table;
+};
+
+inline Planned fill_and_drain(int ranks, int microbatches) {
+  Planned out{"fill and drain", schedule::loop_placement(ranks, ranks), microbatches, ScheduleTable(ranks)};
+  for (int rank = 0; rank < ranks; ++rank)
+    for (const auto kind : {Action::forward, Action::backward})
+      for (int microbatch = 0; microbatch < microbatches; ++microbatch)
+        out.table[rank].push_back({kind, rank, microbatch});
+  return out;
+}
+
+// Backward as soon as there is one, whole or in two parts; the weights' part comes right after, or at the
+// end.
+enum class Backward { whole, split, weights_last };
+
+inline Planned early_backward(int ranks, int microbatches, Backward how) {
+  Planned out{"early backward " + std::to_string(static_cast<int>(how)),
+              schedule::loop_placement(ranks, ranks), microbatches, ScheduleTable(ranks)};
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto& row = out.table[rank];
+    const auto add = [&](Action::Kind kind, int microbatch) { row.push_back({kind, rank, microbatch}); };
+    const int ahead = std::min(microbatches, ranks - rank);
+    for (int i = 0; i < ahead; ++i) add(Action::forward, i);
+    for (int i = 0; i < microbatches; ++i) {
+      add(how == Backward::whole ? Action::backward : Action::backward_input, i);
+      if (how == Backward::split) add(Action::backward_weight, i);
+      if (i + ahead < microbatches) add(Action::forward, i + ahead);
+    }
+    if (how == Backward::weights_last)
+      for (int i = 0; i < microbatches; ++i) add(Action::backward_weight, i);
+  }
+  return out;
+}
+
+// Every forward of a stage before the next stage's, backwards in reverse: any placement.
+inline Planned by_stages(const std::string& name, std::vector<int> rank_of_stage, int ranks,
+                         int microbatches) {
+  Planned out{name, std::move(rank_of_stage), microbatches, ScheduleTable(ranks)};
+  const int stages = static_cast<int>(out.rank_of_stage.size());
+  for (int stage = 0; stage < stages; ++stage)
+    for (int i = 0; i < microbatches; ++i)
+      out.table[out.rank_of_stage[stage]].push_back({Action::forward, stage, i});
+  for (int stage = stages - 1; stage >= 0; --stage)
+    for (int i = microbatches - 1; i >= 0; --i)
+      out.table[out.rank_of_stage[stage]].push_back({Action::backward, stage, i});
+  return out;
+}
+
+// Some of each kind for these sizes.
+inline std::vector<Planned> every_kind(int ranks, int microbatches) {
+  std::vector<Planned> all = {fill_and_drain(ranks, microbatches)};
+  for (const auto how : {Backward::whole, Backward::split, Backward::weights_last})
+    all.push_back(early_backward(ranks, microbatches, how));
+  for (const int each : {2, 3})
+    all.push_back(by_stages("loop of " + std::to_string(each), schedule::loop_placement(ranks, ranks * each),
+                            ranks, microbatches));
+  all.push_back(by_stages("v", schedule::v_placement(ranks, 2 * ranks), ranks, microbatches));
+  return all;
+}
+
+// "rank 1, step 2: 1F0: text", or "" for a table without fault.
+inline std::string fault_of(const ScheduleTable& table, const std::vector<int>& rank_of_stage,
+                            int microbatches, schedule::Work work = schedule::Work::training) {
+  const auto fault = schedule::find_fault(table, rank_of_stage, microbatches, work);
+  if (!fault) return "";
+  return "rank " + std::to_string(fault->rank) + ", step " + std::to_string(fault->step) + ": " +
+         fault->action + ": " + fault->text;
+}
+
+// Every row as words: "0F0 0B0".
+inline std::vector<std::string> rows_of(const ScheduleTable& table) {
+  std::vector<std::string> rows;
+  for (const auto& row : table) {
+    std::string& text = rows.emplace_back();
+    for (const Action& action : row) text += (text.empty() ? "" : " ") + schedule::name_of(action);
+  }
+  return rows;
+}
+
+}  // namespace heddle::tests
