@@ -76,7 +76,7 @@ TEST(ScheduleSimulate, ATransferRunsFromTheEndOfItsComputation) {
   const Simulation run = simulate(table, planned.rank_of_stage, {1, 2, 1, 1, 0.5});
   EXPECT_DOUBLE_EQ(run.times[0][2].start, 1);  // 0SEND_F0
   EXPECT_DOUBLE_EQ(run.times[0][2].end, 1.5);
-  EXPECT_DOUBLE_EQ(run.times[1][1].start, 1);        // 1RECV_F0
+  EXPECT_DOUBLE_EQ(run.times[1][1].start, 1);    // 1RECV_F0
   EXPECT_DOUBLE_EQ(run.times[0][3].start, 4.5);  // 0RECV_B0, after 1B0
 }
 
