@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>

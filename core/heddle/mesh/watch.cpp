@@ -2,6 +2,7 @@
 #include "heddle/mesh/watch.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 #include <thread>
 
