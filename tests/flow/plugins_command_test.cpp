@@ -24,7 +24,8 @@ std::string bad(const std::string& name) {
 TEST(PluginsList, ShowsPapersPlacesAndWhatCannotBeLoaded) {
   const Outcome outcome = heddle({"plugins", "list", kGallery});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
-  EXPECT_THAT(outcome.out, HasSubstr("  built into the engine\n  offers: strategy single\n"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("  built into the engine\n  offers: strategy single, schedule single\n"));
   EXPECT_THAT(outcome.out, HasSubstr("plain 1.2.3\n  file: " + bad("plain") +
                                      "\n  offers: strategy plain (Simple, plain-old)\n"));
   EXPECT_THAT(outcome.out, HasSubstr("other_torch 0.1.0  CANNOT BE LOADED\n"));

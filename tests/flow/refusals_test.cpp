@@ -46,8 +46,6 @@ TEST(Program, RefusesWordsThatItDoesNotKnow) {
 }
 
 TEST(Program, SaysThatACommandComesLater) {
-  expect_refusal(heddle({"schedule", "1f1b", "--ranks", "4"}), 2,
-                 "error[not_built] heddle schedule: this command is not built yet");
   expect_refusal(heddle({"plan", "a.yaml", "--world-size", "8"}), 2,
                  "error[not_built] heddle plan: this command is not built yet");
 }

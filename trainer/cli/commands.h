@@ -53,7 +53,17 @@ struct GenerateCommand {
   uint64_t seed = 42;
 };
 
-using Command = std::variant<TrainCommand, CheckCommand, PluginsCommand, DataCommand, GenerateCommand>;
+struct ScheduleCommand {
+  enum class Format { table, csv, json, svg } format = Format::table;
+  std::string name;  // of the schedule; empty: the table of a file
+  std::string csv;
+  int ranks = 0, microbatches = 0;
+  int stages = 0;  // of the whole pipeline; 0: what the schedule takes at least
+  bool lowered = false;
+};
+
+using Command =
+    std::variant<TrainCommand, CheckCommand, PluginsCommand, DataCommand, GenerateCommand, ScheduleCommand>;
 
 // The one function of libheddle_trainer that the executable calls, by the name below. Returns the exit
 // status; throws Error.

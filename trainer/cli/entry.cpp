@@ -5,6 +5,7 @@
 #include "trainer/cli/data.h"
 #include "trainer/cli/generate.h"
 #include "trainer/cli/plugins.h"
+#include "trainer/cli/schedule.h"
 #include "trainer/cli/train.h"
 
 namespace heddle::cli {
@@ -16,6 +17,7 @@ struct Run {
   int operator()(const PluginsCommand& command) const { return plugins(command); }
   int operator()(const DataCommand& command) const { return data(command); }
   int operator()(const GenerateCommand& command) const { return generate(command); }
+  int operator()(const ScheduleCommand& command) const { return schedule(command); }
 };
 
 }  // namespace

@@ -67,11 +67,11 @@ int list(const PluginsCommand& command) {
   Json lines = Json::array();
   std::string text;
   for (const PluginInfo& own : PluginRegistry({}).loaded()) {
-    lines.push_back({{"plugin", own.name},
-                     {"version", own.version},
-                     {"path", ""},
-                     {"offers", {{{"kind", "strategy"}, {"name", own.name}, {"aliases", Json::array()}}}},
-                     {"fault", ""}});
+    Json offers = Json::array();
+    for (const char* kind : {"strategy", "schedule"})
+      offers.push_back({{"kind", kind}, {"name", own.name}, {"aliases", Json::array()}});
+    lines.push_back(
+        {{"plugin", own.name}, {"version", own.version}, {"path", ""}, {"offers", offers}, {"fault", ""}});
     text += own.name + " " + own.version + "\n  built into the engine\n  offers: " + text::join(own.offers) +
             "\n";
   }

@@ -1,7 +1,8 @@
-// The strategy "single" as an offer like any other.
+// The strategy and the schedule "single", offers like any other.
 #include "heddle/plugin/builtin.h"
 
 #include "heddle/parallel/single.h"
+#include "heddle/schedule/single.h"
 
 namespace heddle::plugin {
 namespace {
@@ -19,6 +20,13 @@ OfferedStrategy single() {
   };
   offered.needs = parallel::make_single()->needs();
   offered.make = [](const Node&) { return parallel::make_single(); };
+  return offered;
+}
+
+OfferedSchedule single_schedule() {
+  OfferedSchedule offered;
+  offered.name = "single";
+  offered.make = [] { return schedule::make_single(); };
   return offered;
 }
 

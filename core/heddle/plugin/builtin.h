@@ -7,5 +7,7 @@ namespace heddle::plugin {
 
 // The strategy "single", without fields.
 OfferedStrategy single();
+// The schedule "single": no pipeline.
+OfferedSchedule single_schedule();
 
 }  // namespace heddle::plugin

@@ -42,12 +42,16 @@ const Offered* answering(const std::vector<Offered>& all, std::string_view name)
   return nullptr;
 }
 
-// The engine's own strategy, a member like any other.
+// The engine's own strategy and schedule, a member like any other.
 Member built_in() {
   Member member;
-  member.papers = {std::string(plugin::abi_tag()), "single", HEDDLE_VERSION, {{"strategy", "single", {}}}};
-  member.info = {"single", HEDDLE_VERSION, {}, {"strategy single"}};
+  member.papers = {std::string(plugin::abi_tag()),
+                   "single",
+                   HEDDLE_VERSION,
+                   {{"strategy", "single", {}}, {"schedule", "single", {}}}};
+  member.info = {"single", HEDDLE_VERSION, {}, {"strategy single", "schedule single"}};
   member.goods.strategies.push_back(plugin::single());
+  member.goods.schedules.push_back(plugin::single_schedule());
   return member;
 }
 

@@ -24,8 +24,8 @@ struct PluginInfo {
 // One per engine. Loaded libraries are never closed: autograd nodes and hooks outlive any handle.
 class HEDDLE_API PluginRegistry {
  public:
-  // Searches `places` (directories) in order; papers are read, nothing is opened yet. The built-in strategy
-  // "single" is always there.
+  // Searches `places` (directories) in order; papers are read, nothing is opened yet. The built-in
+  // "single" (a strategy, and a schedule) is always there.
   explicit PluginRegistry(std::vector<std::filesystem::path> places, Log log = {});
   ~PluginRegistry();
   PluginRegistry(PluginRegistry&&) noexcept;

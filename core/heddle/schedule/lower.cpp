@@ -39,7 +39,7 @@ Row with_gathering(const Row& row) {
     });
     for (int stage : next)
       if (!holds(active, stage)) {
-        active.push_back(stage);
+        active.insert(std::lower_bound(active.begin(), active.end(), stage), stage);
         out.push_back({Action::unshard, stage, 0});
       }
     out.push_back(row[at]);

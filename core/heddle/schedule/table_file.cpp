@@ -161,17 +161,13 @@ std::string cell_of(const std::vector<Action>& row, size_t& at) {
   return "(" + cell + ";" + name_of(row[at]) + ")OVERLAP_F_B";
 }
 
-bool has_transfers(const ScheduleTable& table) {
+}  // namespace
+
+bool is_lowered(const ScheduleTable& table) {
   for (const auto& row : table)
     for (const Action& action : row)
       if (!computes(action.kind)) return true;
   return false;
-}
-
-}  // namespace
-
-bool TableFile::lowered() const {
-  return has_transfers(table);
 }
 
 TableFile read_table(const std::string& path, const std::string& where) {
@@ -198,7 +194,7 @@ TableFile read_table(const std::string& path, const std::string& where) {
 std::unique_ptr<IPipelineSchedule> make_from_table(TableFile file) {
   const int ranks = static_cast<int>(file.table.size());
   const int stages = static_cast<int>(file.rank_of_stage.size());
-  if (file.lowered())
+  if (is_lowered(file.table))
     throw Error(ErrorCode::input, file.path, "the table holds transfers already, and a run adds them itself",
                 "give the compute table: F, B, I and W alone");
   for (int rank = 0; rank < ranks; ++rank)
@@ -211,7 +207,7 @@ std::unique_ptr<IPipelineSchedule> make_from_table(TableFile file) {
 
 std::vector<std::vector<std::string>> cells_of(const ScheduleTable& table,
                                                std::span<const int> rank_of_stage) {
-  const bool in_time = !has_transfers(table);
+  const bool in_time = !is_lowered(table);
   const Simulation unit = in_time ? simulate(table, rank_of_stage, {1, 1, 1, 1, 0}) : Simulation();
   std::vector<std::vector<std::string>> cells;
   for (size_t rank = 0; rank < table.size(); ++rank) {

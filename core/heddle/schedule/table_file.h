@@ -17,8 +17,10 @@ struct TableFile {
   std::vector<std::vector<int>> cells;  // [rank][step] -> the cell in the rank's line, from 1
   std::vector<int> rank_of_stage;       // by the row in which a stage stands first
   int microbatches = 0;
-  bool lowered() const;
 };
+
+// Whether a table holds more than computations: transfers, UNSHARD, RESHARD or REDUCE_GRAD.
+HEDDLE_API bool is_lowered(const ScheduleTable& table);
 
 // Reads and checks a file. Throws Error{input} at "FILE:LINE cell N", naming rank, step and action.
 // where: what named the file, for the error of a missing one.

@@ -27,7 +27,8 @@ struct Parsed {
   PluginsCommand plugins;
   DataCommand data;
   GenerateCommand generate;
-  std::string only, schedule;
+  ScheduleCommand schedule;
+  std::string only, format = "table";
   bool json = false;
 };
 
@@ -100,12 +101,51 @@ void add_generate(CLI::App& app, Parsed& parsed) {
   command->add_option("--seed", to.seed, "Seed of the choice")->capture_default_str();
 }
 
+void add_schedule(CLI::App& app, Parsed& parsed) {
+  ScheduleCommand& to = parsed.schedule;
+  CLI::App* command = app.add_subcommand("schedule", "Prints a pipeline schedule, or checks one from a file");
+  auto* name =
+      command->add_option("NAME", to.name, "A schedule, in any case: gpipe, 1f1b, single, a plugin's");
+  auto* ranks = command->add_option("--ranks", to.ranks, "Ranks of the pipeline")->check(CLI::Range(1, 4096));
+  auto* stages =
+      command->add_option("--stages", to.stages, "Stages of the whole pipeline, a multiple of the ranks")
+          ->check(CLI::Range(1, 1 << 16));
+  auto* microbatches = command->add_option("--microbatches", to.microbatches, "Microbatches in a step")
+                           ->check(CLI::Range(1, 1 << 20));
+  command->add_flag("--lowered", to.lowered, "With transfers, UNSHARD, RESHARD and REDUCE_GRAD");
+  command->add_option("--format", parsed.format, "table, csv (as PyTorch writes it), json or svg (a picture)")
+      ->check(CLI::IsMember({"table", "csv", "json", "svg"}))
+      ->option_text("table|csv|json|svg");
+  command->add_option("--csv", to.csv, "A table from this file instead of NAME: it is checked, then printed")
+      ->option_text("FILE")
+      ->excludes(name)
+      ->excludes(ranks)
+      ->excludes(stages)
+      ->excludes(microbatches);
+}
+
+ScheduleCommand::Format format_of(const std::string& word) {
+  using Format = ScheduleCommand::Format;
+  return word == "csv"    ? Format::csv
+         : word == "json" ? Format::json
+         : word == "svg"  ? Format::svg
+                          : Format::table;
+}
+
+// A schedule comes by its name and sizes, or from a file.
+void check_schedule(const ScheduleCommand& asked) {
+  std::string missing;
+  if (asked.name.empty() && asked.csv.empty()) missing = "a NAME, or --csv FILE";
+  if (!asked.name.empty() && asked.ranks == 0) missing = "--ranks R";
+  if (!asked.name.empty() && asked.ranks > 0 && asked.microbatches == 0) missing = "--microbatches M";
+  if (!missing.empty())
+    throw Error(ErrorCode::usage, "heddle schedule", missing + " is required",
+                "for example: heddle schedule 1f1b --ranks 4 --microbatches 8");
+}
+
 // Commands that come later: anything after their name is taken, and they are refused by name.
 void add_later(CLI::App& app) {
-  for (const auto& [name, help] :
-       {std::pair{"schedule", "Prints or checks a pipeline schedule (not built yet)"},
-        std::pair{"plan", "Predicts memory, communication and time (not built yet)"}})
-    app.add_subcommand(name, help)->allow_extras();
+  app.add_subcommand("plan", "Predicts memory, communication and time (not built yet)")->allow_extras();
 }
 
 const CLI::App* find_command(const CLI::App& app, const std::string& name) {
@@ -156,6 +196,11 @@ Command command_of(const CLI::App& app, Parsed parsed, std::vector<Override> ove
   if (name == "plugins") return parsed.plugins;
   if (name == "data") return parsed.data;
   if (name == "generate") return parsed.generate;
+  if (name == "schedule") {
+    check_schedule(parsed.schedule);
+    parsed.schedule.format = format_of(parsed.format);
+    return parsed.schedule;
+  }
   throw Error(ErrorCode::not_built, "heddle " + name, "this command is not built yet",
               "heddle train and heddle check are; see heddle --help");
 }
@@ -178,6 +223,7 @@ std::variant<Answer, Command> parse(std::span<const std::string> given) {
   add_plugins(app, parsed);
   add_data(app, parsed);
   add_generate(app, parsed);
+  add_schedule(app, parsed);
   add_later(app);
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));

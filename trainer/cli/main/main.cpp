@@ -11,6 +11,7 @@
 #include "heddle/config/node.h"
 #include "trainer/cli/main/arguments.h"
 #include "trainer/cli/main/library.h"
+#include "trainer/cli/main/schedule_file.h"
 
 namespace heddle::cli {
 namespace {
@@ -31,7 +32,9 @@ int run(const std::vector<std::string>& words) {
   }
   const Command& command = std::get<Command>(parsed);
   read_first(command);
-  const int status = run_in_library(command);
+  const auto* table = std::get_if<ScheduleCommand>(&command);
+  const int status =
+      table != nullptr && !table->csv.empty() ? show_schedule_file(*table) : run_in_library(command);
   if (status == 0 && !(std::cout << std::flush))
     throw Error(ErrorCode::io, "standard output", "cannot be written");
   return status;
@@ -39,11 +42,11 @@ int run(const std::vector<std::string>& words) {
 
 int report(const Error& error, const std::vector<std::string>& words) {
   std::cerr << error.what() << std::endl;
-  for (const std::string& word : words)
-    if (word == "--json") {
-      std::cout << error.json() << std::endl;
-      break;
-    }
+  bool json = false;
+  for (size_t i = 0; i < words.size(); ++i)
+    json |= words[i] == "--json" || words[i] == "--format=json" ||
+            (words[i] == "json" && i > 0 && words[i - 1] == "--format");
+  if (json) std::cout << error.json() << std::endl;
   return exit_status(error.code());
 }
 

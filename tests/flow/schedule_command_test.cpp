@@ -1,0 +1,116 @@
+// `heddle schedule`, as a person and a script run it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/flow/program.h"
+
+namespace {
+
+using flow::heddle;
+using flow::Outcome;
+using testing::HasSubstr;
+
+TEST(ScheduleCommand, PrintsATableForPeople) {
+  const Outcome outcome = heddle({"schedule", "1F1B", "--ranks", "2", "--microbatches", "3"});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("1f1b: 2 ranks, 2 stages, 3 microbatches\n"
+                                     "rank 0 0F0 0F1 .   0B0 0F2 0B1 .   0B2  idle 25.0 %, peak 2\n"
+                                     "rank 1 .   1F0 1B0 1F1 1B1 1F2 1B2      idle 25.0 %, peak 1\n"));
+  EXPECT_EQ(outcome.error, "");
+}
+
+TEST(ScheduleCommand, PrintsCsvThatItReadsBack) {
+  const Outcome lowered =
+      heddle({"schedule", "gpipe", "--ranks", "2", "--microbatches", "2", "--lowered", "--format", "csv"});
+  EXPECT_EQ(lowered.out,
+            "0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD,0RESHARD\n"
+            "1UNSHARD,1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1,1REDUCE_GRAD,1RESHARD\n");
+  const std::string path = testing::TempDir() + "heddle_lowered.csv";
+  std::ofstream(path) << lowered.out;
+  EXPECT_EQ(heddle({"schedule", "--csv", path, "--format", "csv"}).out, lowered.out);
+  const Outcome compute =
+      heddle({"schedule", "gpipe", "--ranks", "2", "--microbatches", "2", "--format=csv"});
+  EXPECT_EQ(compute.out, "0F0,0F1,,,0B0,0B1\n,1F0,1F1,1B0,1B1\n");
+  std::ofstream(path) << compute.out;
+  EXPECT_EQ(heddle({"schedule", "--csv", path, "--lowered", "--format", "csv"}).out, lowered.out);
+}
+
+TEST(ScheduleCommand, PrintsJsonAndAPicture) {
+  const Outcome json =
+      heddle({"schedule", "single", "--ranks", "1", "--microbatches", "2", "--format", "json"});
+  EXPECT_THAT(json.out, HasSubstr(R"({"schedule":"single","ranks":1,"stages":1,"microbatches":2,)"
+                                  R"("rank_of_stage":[0],"rows":[["0F0","0B0","0F1","0B1"]])"));
+  const Outcome svg = heddle({"schedule", "gpipe", "--ranks", "4", "--microbatches", "4", "--format", "svg"});
+  EXPECT_TRUE(svg.out.starts_with("<svg "));
+  EXPECT_TRUE(svg.out.ends_with("</svg>\n"));
+}
+
+TEST(ScheduleCommand, WarnsOfTheBubbleAndGoesOn) {
+  const Outcome outcome = heddle({"schedule", "gpipe", "--ranks", "4", "--microbatches", "2"});
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(
+      outcome.error,
+      "warning: Number of microbatches (2) is less than the total number of stages (4) which may result "
+      "in a bubble in the pipeline.\n");
+}
+
+// The status and the block of a refusal.
+void expect_usage(const std::vector<std::string>& words, const std::string& block) {
+  const Outcome outcome = heddle(words);
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.error, block + "\n");
+}
+
+TEST(ScheduleCommand, RefusesSizesThatAreNone) {
+  expect_usage({"schedule", "gpipe", "--ranks", "4", "--stages", "6", "--microbatches", "4"},
+               "error[usage] heddle schedule: --stages 6 is not a multiple of --ranks 4\n"
+               "  hint: stages are those of the whole pipeline; every rank holds the same number");
+  expect_usage(
+      {"schedule", "gpipe", "--ranks", "4", "--stages", "8", "--microbatches", "4"},
+      "error[usage] heddle schedule: the schedule 'gpipe' takes 1 stage on a rank, and --stages 8 on "
+      "4 ranks are 2");
+  expect_usage({"schedule", "gpipe", "--ranks", "0", "--microbatches", "4"},
+               "error[usage] heddle schedule: --ranks: Value 0 not in range 1 to 4096\n"
+               "  hint: run: heddle schedule --help");
+  expect_usage(
+      {"schedule", "gpipe", "--ranks", "4096", "--microbatches", "4096"},
+      "error[usage] heddle schedule: 4096 stages and 4096 microbatches are more than a table can show\n"
+      "  hint: ask for fewer");
+  const std::string example = "\n  hint: for example: heddle schedule 1f1b --ranks 4 --microbatches 8";
+  expect_usage({"schedule"}, "error[usage] heddle schedule: a NAME, or --csv FILE is required" + example);
+  expect_usage({"schedule", "gpipe", "--microbatches", "4"},
+               "error[usage] heddle schedule: --ranks R is required" + example);
+  expect_usage({"schedule", "gpipe", "--ranks", "4"},
+               "error[usage] heddle schedule: --microbatches M is required" + example);
+}
+
+TEST(ScheduleCommand, NamesTheNearestSchedule) {
+  const Outcome outcome = heddle({"schedule", "gpip", "--ranks", "4", "--microbatches", "4"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.error, HasSubstr("error[plugin_missing] plugin: there is no schedule 'gpip'"));
+  EXPECT_THAT(outcome.error, HasSubstr("did you mean 'gpipe'?"));
+}
+
+TEST(ScheduleCommand, RefusesATableThatIsWrong) {
+  const std::string path = testing::TempDir() + "heddle_wrong.csv";
+  std::ofstream(path) << "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n";
+  const Outcome outcome = heddle({"schedule", "--csv", path, "--format", "json"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.error, "error[input] " + path +
+                               ":1 cell 2: rank 0, step 1: 0B0: deadlock: rank 0 at 0B0 (step 1) waits for "
+                               "rank 1, rank 1 at 1F1 (step 1) waits for rank 0\n");
+  EXPECT_THAT(outcome.out, HasSubstr(R"({"error": {"code": "input", )"));
+  EXPECT_EQ(heddle({"schedule", "--csv", "/no/such.csv"}).error,
+            "error[input] /no/such.csv: The specified path /no/such.csv does not exist or is not a file.\n"
+            "  hint: give the path of a schedule's table; a relative path starts at the working directory\n");
+}
+
+TEST(ScheduleCommand, HelpListsTheOptions) {
+  const Outcome outcome = heddle({"schedule", "--help"});
+  for (const char* option : {"--ranks", "--stages", "--microbatches", "--lowered", "--format", "--csv"})
+    EXPECT_THAT(outcome.out, HasSubstr(option));
+}
+
+}  // namespace

@@ -1,0 +1,110 @@
+"""Writes tests/golden/schedules: what PyTorch 2.11's pipeline schedules run, for the tests of core/heddle/schedule.
+
+    python tests/golden/make_schedules.py        (a Python with torch==2.11.0)
+
+tables.txt    a line for each schedule, number of ranks and of microbatches: the FNV-1a hash of the compute rows that
+              the loops of ScheduleGPipe and Schedule1F1B run (their printed orders are not used: that of 1F1B is wrong
+              on the last rank), and the hash of the rows after PyTorch's own lowering.
+NAME.csv      compute tables of the schedules with several stages a rank, and NAME.lowered.csv the same lowered.
+"""
+import csv
+import pathlib
+
+import torch
+from torch.distributed.pipelining import schedules as s
+
+FOLDER = pathlib.Path(__file__).parent / "schedules"
+
+
+class RecordingStage:
+    """Stands in for a stage: notes what the loop of a schedule asks of it, in order."""
+
+    def __init__(self, index, stages):
+        self.stage_index, self.is_first, self.is_last = index, index == 0, index == stages - 1
+        self.actions = []
+
+    def forward_one_chunk(self, microbatch, *args, **kwargs):
+        self.actions.append(s._Action(self.stage_index, s.FORWARD, microbatch))
+
+    def backward_one_chunk(self, microbatch, **kwargs):
+        self.actions.append(s._Action(self.stage_index, s.FULL_BACKWARD, microbatch))
+
+    def no_transfers(self, microbatch):
+        return []
+
+    get_fwd_recv_ops = get_fwd_send_ops = get_bwd_recv_ops = get_bwd_send_ops = no_transfers
+
+    def perform_reduce_grad(self, scale):
+        pass
+
+
+def rows_that_run(kind, ranks, microbatches):
+    """The constructor refuses fewer microbatches than stages, the loop runs them: so the constructor is left out."""
+    rows = {}
+    for rank in range(ranks):
+        schedule = object.__new__(kind)
+        schedule._n_microbatches, schedule._num_stages = microbatches, ranks
+        schedule._stage = RecordingStage(rank, ranks)
+        schedule._loss_fn, schedule._internal_losses, schedule.scale_grads = None, [], False
+        schedule._check_inputs = lambda *args: ([()] * microbatches, [{}] * microbatches)
+        schedule._initialize_stage = lambda *args: None
+        schedule._maybe_compute_loss = schedule._maybe_get_loss = lambda *args: None
+        schedule._step_microbatches()
+        rows[rank] = schedule._stage.actions
+    return rows
+
+
+def lowered(rows, rank_of_stage, microbatches):
+    with_stages = {rank: s._add_reduce_grad(s._add_unshard_reshard(row), microbatches) for rank, row in rows.items()}
+    return s._add_send_recv(with_stages, lambda stage: rank_of_stage[stage], len(rank_of_stage))
+
+
+def fnv(rows):
+    text = "\n".join(" ".join(str(action) for action in rows[rank]) for rank in sorted(rows))
+    value = 0xCBF29CE484222325
+    for byte in text.encode():
+        value = (value ^ byte) * 0x100000001B3 % 2**64
+    return f"{value:016x}"
+
+
+def write_tables():
+    with open(FOLDER / "tables.txt", "w") as out:
+        for name, kind in (("gpipe", s.ScheduleGPipe), ("1f1b", s.Schedule1F1B)):
+            for ranks in range(1, 17):
+                for microbatches in range(1, 65):
+                    rows = rows_that_run(kind, ranks, microbatches)
+                    low = lowered(rows, list(range(ranks)), microbatches)
+                    out.write(f"{name} {ranks} {microbatches} {fnv(rows)} {fnv(low)}\n")
+
+
+def write_csv(path, rows):
+    with open(path, "w", newline="") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        for rank in sorted(rows):
+            writer.writerow(rows[rank])
+
+
+def write_multi(name, kind, ranks, microbatches):
+    stages, v = 2 * ranks, kind in (s.ScheduleZBVZeroBubble, s.ScheduleDualPipeV)
+    rank_of_stage = [i if i < ranks else stages - 1 - i for i in range(stages)] if v else [i % ranks for i in range(stages)]
+    schedule = object.__new__(kind)
+    schedule.pp_group_size, schedule.num_stages = ranks, stages
+    schedule._num_stages, schedule._n_microbatches, schedule.n_local_stages = stages, microbatches, 2
+    schedule.number_of_rounds = max(1, microbatches // ranks)
+    schedule.microbatches_per_round = microbatches // schedule.number_of_rounds
+    rows = {rank: schedule._calculate_single_rank_operations(rank) for rank in range(ranks)}
+    if kind is s.ScheduleInterleavedZeroBubble:
+        schedule.pipeline_order = rows
+        rows = schedule._add_bubbles_to_actions(stages)
+    write_csv(FOLDER / f"{name}.csv", rows)
+    write_csv(FOLDER / f"{name}.lowered.csv", lowered(rows, rank_of_stage, microbatches))
+
+
+if __name__ == "__main__":
+    assert torch.__version__.startswith("2.11."), torch.__version__
+    FOLDER.mkdir(exist_ok=True)
+    write_tables()
+    write_multi("interleaved", s.ScheduleInterleaved1F1B, 2, 4)
+    write_multi("interleaved_zero_bubble", s.ScheduleInterleavedZeroBubble, 4, 8)
+    write_multi("zbv", s.ScheduleZBVZeroBubble, 3, 7)
+    write_multi("dual_pipe_v", s.ScheduleDualPipeV, 2, 5)

@@ -1,0 +1,155 @@
+// gpipe and 1f1b against what PyTorch's loops run, and a plugin's schedule that core refuses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "heddle/plugin/registry.h"
+#include "heddle/schedule/check.h"
+#include "heddle/schedule/lower.h"
+#include "heddle/schedule/simulate.h"
+#include "tests/thrown.h"
+
+namespace heddle {
+namespace {
+
+PluginRegistry& plugins() {
+  static PluginRegistry registry({std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"});
+  return registry;
+}
+
+std::unique_ptr<IPipelineSchedule> made(const std::string& name) {
+  const OfferedSchedule* offered = plugins().schedule(name);
+  if (offered == nullptr) throw plugins().missing("schedule", name);
+  return offered->make();
+}
+
+// The FNV-1a hash of the rows, as make_schedules.py computes it.
+std::string hash_of(const ScheduleTable& table) {
+  std::string text;
+  for (const auto& row : table) {
+    if (&row != &table.front()) text += "\n";
+    for (size_t i = 0; i < row.size(); ++i) text += (i == 0 ? "" : " ") + schedule::name_of(row[i]);
+  }
+  uint64_t value = 0xcbf29ce484222325;
+  for (const unsigned char byte : text) value = (value ^ byte) * 0x100000001b3;
+  char out[17];
+  std::snprintf(out, sizeof out, "%016llx", static_cast<unsigned long long>(value));
+  return out;
+}
+
+TEST(Schedules, AreWhatPyTorchsLoopsRunActionByAction) {
+  std::ifstream golden(HEDDLE_SOURCE_DIR "/tests/golden/schedules/tables.txt");
+  std::string name, compute, lowered;
+  int ranks = 0, microbatches = 0, compared = 0;
+  while (golden >> name >> ranks >> microbatches >> compute >> lowered) {
+    const auto of = [&] { return name + " " + std::to_string(ranks) + " " + std::to_string(microbatches); };
+    const auto maker = made(name);
+    const ScheduleTable table = maker->plan(ranks, ranks, microbatches);
+    const auto placement = schedule::placement(*maker, ranks, ranks, name);
+    ASSERT_EQ(hash_of(table), compute) << of();
+    const ScheduleTable full = schedule::lower(table, placement);
+    ASSERT_EQ(hash_of(full), lowered) << of();
+    ASSERT_FALSE(schedule::find_fault(full, placement, microbatches)) << of();
+    ++compared;
+  }
+  EXPECT_EQ(compared, 2 * 16 * 64);
+}
+
+TEST(Schedules, The1F1BPeakIsTheSmallerOfMicrobatchesAndRanksBelow) {
+  const auto one_forward_one_backward = made("1F1B");
+  const auto gpipe = made("GPipe");
+  for (int ranks = 1; ranks <= 16; ++ranks)
+    for (int microbatches = 1; microbatches <= 64; microbatches += 3) {
+      const auto peak = schedule::peak_alive(one_forward_one_backward->plan(ranks, ranks, microbatches));
+      for (int rank = 0; rank < ranks; ++rank)
+        ASSERT_EQ(peak[rank], std::min(microbatches, ranks - rank)) << ranks << " " << microbatches;
+      ASSERT_THAT(schedule::peak_alive(gpipe->plan(ranks, ranks, microbatches)), testing::Each(microbatches));
+    }
+}
+
+TEST(Schedules, TakeOneStageARank) {
+  for (const char* name : {"gpipe", "1f1b", "single"}) {
+    EXPECT_EQ(made(name)->stages_per_rank().least, 1) << name;
+    EXPECT_EQ(made(name)->stages_per_rank().most, 1) << name;
+  }
+}
+
+TEST(Schedules, OfAPluginAreCheckedWhenTheyPlan) {
+  // Two stages a rank are not what gpipe plans for: the stages 2 and 3 are missing.
+  EXPECT_THAT(
+      tests::thrown_by([] { made("gpipe")->plan(2, 4, 2); }),
+      testing::AllOf(testing::HasSubstr("error[plugin_failed] "),
+                     testing::HasSubstr("libheddle_pipeline.so: rank 0, step 4: 2F0: it is missing")));
+}
+
+TEST(Schedules, AnUnknownNameGetsTheListAndTheNearest) {
+  const std::string block = tests::thrown_by([] { made("1f1"); });
+  EXPECT_THAT(block,
+              testing::HasSubstr("error[plugin_missing] plugin: there is no schedule '1f1'; looked in "));
+  EXPECT_THAT(block, testing::HasSubstr("which hold 1f1b, gpipe"));
+  EXPECT_THAT(block, testing::HasSubstr("did you mean '1f1b'?"));
+}
+
+// ---- the words of the block
+
+PipelineWords words(const std::string& block) {
+  const OfferedSection* section = plugins().section("pipeline");
+  return section->pipeline(section->resolve(config::read_text(block + "\n", "run.yaml")).values);
+}
+
+TEST(PipelineWords, SayWhatTheBlockAsks) {
+  const PipelineWords defaults = words("{}");
+  EXPECT_EQ(defaults.schedule, "1f1b");
+  EXPECT_EQ(defaults.table, "");
+  EXPECT_EQ(defaults.microbatch_size, 1);
+  EXPECT_EQ(defaults.layers_per_stage, std::nullopt);
+  EXPECT_EQ(defaults.rounding, StageRounding::refuse);
+  EXPECT_EQ(defaults.gradients, GradientScale::none);
+  EXPECT_EQ(defaults.dtype, "");
+  EXPECT_FALSE(defaults.keep_receive_buffers);
+  const PipelineWords all = words(
+      "{pp_schedule: GPipe, pp_microbatch_size: 3, layers_per_stage: 2, "
+      "round_virtual_stages_to_pp_multiple: down, module_fqns_per_model_part: [[a], [b, c]], dtype: bf16, "
+      "scale_grads_in_schedule: true, pp_recv_buffer_pool: true, pp_recv_buffer_pool_slack: 4}");
+  EXPECT_EQ(all.schedule, "GPipe");
+  EXPECT_EQ(all.microbatch_size, 3);
+  EXPECT_EQ(all.layers_per_stage, 2);
+  EXPECT_EQ(all.rounding, StageRounding::down);
+  EXPECT_EQ(all.modules->at(1).at(1), "c");
+  EXPECT_EQ(all.dtype, "bfloat16");
+  EXPECT_EQ(all.gradients, GradientScale::by_microbatches);
+  EXPECT_TRUE(all.keep_receive_buffers);
+  EXPECT_EQ(all.buffer_slack, 4);
+}
+
+TEST(PipelineWords, ATableWinsOverAName) {
+  const PipelineWords with_table = words("{pp_schedule: gpipe, pp_schedule_csv: mine.csv}");
+  EXPECT_EQ(with_table.table, "mine.csv");
+  EXPECT_EQ(with_table.schedule, "");
+}
+
+TEST(PipelineWords, NeedAScheduleOrATable) {
+  EXPECT_EQ(tests::thrown_by([] { words("{pp_schedule: null}"); }),
+            "error[config] distributed.pipeline: Either pipeline_parallel_schedule or "
+            "pipeline_parallel_schedule_csv must be provided\n"
+            "  hint: set pp_schedule, or pp_schedule_csv to the path of a table");
+}
+
+TEST(PipelineWords, WhatARunCannotDoIsSaidInTheListOfWhatIsNotBuilt) {
+  const OfferedSection* section = plugins().section("pipeline");
+  const auto not_built = [&](const std::string& block) {
+    return section->resolve(config::read_text(block + "\n", "run.yaml")).not_built;
+  };
+  EXPECT_THAT(not_built("{}"), testing::IsEmpty());
+  EXPECT_THAT(
+      not_built("{loss_fn: my.loss}"),
+      testing::ElementsAre("loss_fn: the loss of a pipeline is the recipe's loss_fn; leave this null"));
+  EXPECT_THAT(not_built("{pp_schedule: Interleaved1F1B}"),
+              testing::ElementsAre(
+                  "pp_schedule: the schedule 'Interleaved1F1B' is not built yet; gpipe and 1f1b are"));
+  EXPECT_THAT(not_built("{pp_schedule: Interleaved1F1B, pp_schedule_csv: mine.csv}"), testing::IsEmpty());
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,14 @@
+// A table from a file, checked and printed.
+#include "trainer/cli/main/schedule_file.h"
+
+#include "heddle/schedule/table_file.h"
+#include "trainer/cli/schedule_output.h"
+
+namespace heddle::cli {
+
+int show_schedule_file(const ScheduleCommand& command) {
+  const schedule::TableFile file = schedule::read_table(command.csv, command.csv);
+  return print_schedule({file.path, file.table, file.rank_of_stage, file.microbatches}, command);
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,11 @@
+// `heddle schedule NAME`: the table that a plugin's schedule plans.
+#pragma once
+
+#include "trainer/cli/commands.h"
+
+namespace heddle::cli {
+
+// Throws Error{usage} for sizes that the schedule does not take, Error{plugin_*}.
+int schedule(const ScheduleCommand& command);
+
+}  // namespace heddle::cli

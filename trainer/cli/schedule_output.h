@@ -1,0 +1,38 @@
+// How `heddle schedule` prints what it has, from a plugin or from a file.
+#pragma once
+
+#include <iostream>
+
+#include "heddle/schedule/drawing.h"
+#include "heddle/schedule/lower.h"
+#include "heddle/schedule/microbatches.h"
+#include "heddle/schedule/table_file.h"
+#include "trainer/cli/commands.h"
+
+namespace heddle::cli {
+
+// The table in the format asked for on standard output; the warning about the bubble on standard error.
+inline int print_schedule(schedule::Drawing drawing, const ScheduleCommand& command) {
+  const std::string warning =
+      schedule::bubble_warning(drawing.microbatches, static_cast<int>(drawing.rank_of_stage.size()));
+  if (!warning.empty()) std::cerr << "warning: " << warning << std::endl;
+  if (command.lowered && !schedule::is_lowered(drawing.table))
+    drawing.table = schedule::lower(drawing.table, drawing.rank_of_stage);
+  switch (command.format) {
+    case ScheduleCommand::Format::table:
+      std::cout << schedule::to_table(drawing);
+      break;
+    case ScheduleCommand::Format::csv:
+      std::cout << schedule::to_csv(drawing.table, drawing.rank_of_stage);
+      break;
+    case ScheduleCommand::Format::json:
+      std::cout << schedule::to_json(drawing);
+      break;
+    case ScheduleCommand::Format::svg:
+      std::cout << schedule::to_svg(drawing);
+      break;
+  }
+  return 0;
+}
+
+}  // namespace heddle::cli
