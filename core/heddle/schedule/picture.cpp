@@ -8,7 +8,7 @@
 namespace heddle::schedule {
 namespace {
 
-constexpr double kLeft = 76, kRight = 150, kTop = 74, kLane = 34, kGap = 8, kBelow = 84, kLeast = 640;
+constexpr double kLeft = 76, kRight = 150, kTop = 74, kLane = 34, kGap = 8, kBelow = 84, kLeast = 780;
 
 std::string number(double value) {
   char text[32];
@@ -140,10 +140,10 @@ class Picture {
             "</title><rect x=\"" + number(x(time.start) + 0.5) + "\" y=\"" + number(y(rank) + 1) +
             "\" width=\"" + number(width - 1) + "\" height=\"" + number(kLane - 2) + "\" rx=\"3\" fill=\"" +
             fill(kLooks[action.kind], action.stage) + "\"/>";
-    const std::string label = std::to_string(action.microbatch);
-    if (const double size = std::min(13.0, (width - 2) / (0.62 * static_cast<double>(label.size())));
-        size >= 6.5)
-      text(x(time.start) + width / 2, y(rank) + kLane / 2 + size * 0.36, label,
+    // One size for all the numbers of one width; what would be too small to read is left out.
+    const double size = std::min(13.0, (width - 2) / (0.62 * digits_));
+    if (size >= 6.5)
+      text(x(time.start) + width / 2, y(rank) + kLane / 2 + size * 0.36, std::to_string(action.microbatch),
            "font-size=\"" + number(size) + "\" fill=\"" + ink(kLooks[action.kind], action.stage) +
                "\" text-anchor=\"middle\"");
     out_ += "</g>\n";
@@ -192,6 +192,7 @@ class Picture {
   const bool lowered_;
   const Costs costs_;
   const Simulation run_;
+  const double digits_ = static_cast<double>(std::to_string(drawing_.microbatches - 1).size());
   double unit_ = 20;
   std::string out_;
 };
