@@ -37,7 +37,8 @@ inline ConfigSchema<DdpConfig> schema() {
       .field("gradient_as_bucket_view", &C::gradient_as_bucket_view,
              "Autograd adds straight into the buckets: no second copy of the gradients.")
       .field("autocast_dtype", &C::autocast_dtype, "Run forward under autocast.")
-      .later("activation_checkpointing_scope", "activation checkpointing is not built yet")
+      .later("activation_checkpointing_scope", "models with vision or audio towers are not built yet",
+             [](const C& config) { return config.activation_checkpointing_scope.all_or_language(); })
       .later("broadcast_buffers", "models have no buffers that change yet")
       .later("autocast_dtype", "autocast is not built yet");
 }

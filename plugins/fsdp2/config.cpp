@@ -87,7 +87,9 @@ void mark_what_comes_later(ConfigSchema<Fsdp2Config>& schema) {
       .later("patch_is_packed_sequence", "packed sequences are not built yet")
       .later("offload_policy", "offload to host memory is not built yet")
       .later("autocast_dtype", "autocast is not built yet; mp_policy is")
-      .later("activation_checkpointing_scope", "activation checkpointing is not built yet")
+      .later(
+          "activation_checkpointing_scope", "models with vision or audio towers are not built yet",
+          [](const Fsdp2Config& config) { return config.activation_checkpointing_scope.all_or_language(); })
       .later("enable_compile", "there is no compiler to call yet")
       .later("enable_fsdp2_prefetch", prefetch)
       .later("fsdp2_backward_prefetch_depth", prefetch)

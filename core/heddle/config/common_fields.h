@@ -27,6 +27,10 @@ struct HEDDLE_API FieldType<MixedPrecision> {
 // multimodal. Written as a list, or as one word with `,` or `+` between.
 struct CheckpointingScope {
   std::vector<std::string> groups = {"all"};
+  // For a model of text alone these say the same.
+  bool all_or_language() const {
+    return groups.size() == 1 && (groups[0] == "all" || groups[0] == "language");
+  }
 };
 
 template <>

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -152,6 +153,12 @@ class ConfigSchema : public SchemaTable {
     return *this;
   }
 
+  // The same where more than the default is built: `built` says whether this value is.
+  ConfigSchema& later(const std::string& key, std::string why, std::function<bool(const Struct&)> built) {
+    built_[key] = std::move(built);
+    return later(key, std::move(why));
+  }
+
   ConfigSchema& on_unknown_keys(UnknownKeys make) {
     unknown_keys_ = std::move(make);
     return *this;
@@ -181,9 +188,12 @@ class ConfigSchema : public SchemaTable {
   std::vector<std::string> not_built(const Struct& value) const {
     std::vector<std::string> out;
     const Struct defaults{};
-    for (size_t i = 0; i < bindings_.size(); ++i)
-      if (!fields_[i].later.empty() && !(bindings_[i].write(value) == bindings_[i].write(defaults)))
+    for (size_t i = 0; i < bindings_.size(); ++i) {
+      if (fields_[i].later.empty() || bindings_[i].write(value) == bindings_[i].write(defaults)) continue;
+      const auto built = built_.find(bindings_[i].key);
+      if (built == built_.end() || !built->second(value))
         out.push_back(bindings_[i].key + ": " + fields_[i].later);
+    }
     return out;
   }
 
@@ -213,6 +223,7 @@ class ConfigSchema : public SchemaTable {
   }
 
   std::vector<Binding> bindings_;
+  std::map<std::string, std::function<bool(const Struct&)>> built_;
   std::vector<std::function<void(Struct&)>> fills_;
   std::vector<std::function<std::string(const Struct&)>> rules_;
 };

@@ -14,6 +14,7 @@ Plan choose(const Setup& setup, PluginRegistry& plugins) {
                 "train with one of the strategies that are built; `heddle plugins list` names them");
   Plan plan;
   plan.strategy = strategy->make(setup.strategy_config);
+  plan.activation_checkpointing = setup.activation_checkpointing;
   return plan;
 }
 

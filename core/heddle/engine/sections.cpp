@@ -100,8 +100,8 @@ void note_what_comes_later(Setup& setup, PluginRegistry& plugins) {
   const auto note = [&](const std::string& key, const std::string& what) {
     setup.not_built.push_back("distributed." + key + ": " + what + " is not built yet");
   };
-  if (setup.activation_checkpointing != ActivationCheckpointing::none)
-    note("activation_checkpointing", "activation checkpointing");
+  if (setup.activation_checkpointing == ActivationCheckpointing::selective)
+    note("activation_checkpointing", "selective activation checkpointing (full is)");
   if (setup.sizes.tp > 1 && !split_by_a_plugin(plugins, "tp")) note("tp_size", "tensor parallelism");
   if (setup.sizes.cp > 1 && !split_by_a_plugin(plugins, "cp")) note("cp_size", "context parallelism");
   if (setup.sizes.ep > 1 && !split_by_a_plugin(plugins, "ep")) note("ep_size", "expert parallelism");

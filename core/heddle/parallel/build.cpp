@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "heddle/parallel/recompute.h"
+
 namespace heddle::parallel {
 namespace {
 
@@ -21,11 +23,14 @@ std::set<std::string> parameters_on_meta(const Units& units) {
 Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const ParameterSource& source,
              uint64_t seed) {
   const std::set<std::string> on_meta = parameters_on_meta(units);
+  const Unit *first = units.empty() ? nullptr : units.front().get(),
+             *last = units.empty() ? nullptr : units.back().get();
   std::vector<Placed> placed;
   for (const auto& parallelizer : plan.parallelizers) {
     std::vector<Placed> split = parallelizer->apply(units, mesh);
     placed.insert(placed.end(), split.begin(), split.end());
   }
+  if (plan.activation_checkpointing == ActivationCheckpointing::full) recompute(units, first, last);
   Stages stages;
   stages.push_back(plan.strategy->parallelize(std::move(units), mesh, placed));
   for (const auto& stage : stages) {

@@ -4,9 +4,10 @@
 #include <memory>
 #include <vector>
 
+#include "heddle/config/setup.h"
 #include "heddle/parallel/parallelizer.h"
-#include "heddle/schedule/schedule.h"
 #include "heddle/parallel/strategy.h"
+#include "heddle/schedule/schedule.h"
 
 namespace heddle {
 
@@ -15,6 +16,7 @@ struct Plan {
   std::vector<std::unique_ptr<IParallelizer>>
       parallelizers;  // in the order in which they act, before the strategy
   std::unique_ptr<IPipelineSchedule> schedule;
+  ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;  // or full
 };
 
 }  // namespace heddle
