@@ -3,8 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <map>
@@ -31,6 +30,7 @@ void DdpStage::take_parameters(std::span<const Placed> placed) {
   for (auto& unit : units_) {
     for (ParameterSlot& slot : unit->parameters()) {
       if (auto tied = seen.find(slot.name); tied != seen.end()) {
+        shared_.insert(tied->second.unsafeGetTensorImpl());
         if (slot.tensor->is_same(tied->second)) continue;
         if (slot.foreign)
           throw Error(
@@ -57,6 +57,9 @@ void DdpStage::make_replicas_equal() {
   for (const at::Tensor& tensor : foreign_) ranks_->broadcast(tensor.detach(), 0)->wait();
 }
 
+// A gradient is counted when its hook is called in the last backward. That of a parameter of several units
+// may come in parts, one from each unit that is computed again, so it is not counted, and its bucket waits
+// for the end of the backward.
 void DdpStage::make_buckets() {
   std::vector<at::Tensor> leaves;
   for (auto shard = shards_.rbegin(); shard != shards_.rend(); ++shard)
@@ -64,6 +67,7 @@ void DdpStage::make_buckets() {
   for (auto& part : deal(leaves, options_.first_bucket_bytes, options_.bucket_bytes)) {
     Bucket& bucket = *buckets_.emplace_back(std::make_unique<Bucket>(std::move(part)));
     for (int i = 0; i < bucket.size(); ++i) {
+      if (shared_.count(bucket.leaf(i).unsafeGetTensorImpl()) != 0) continue;
       accumulators_.push_back(torch::autograd::impl::grad_accumulator(bucket.leaf(i)));
       accumulators_.back()->add_post_hook(
           std::make_unique<AfterGradient>([this, &bucket] { gradient_arrived(bucket); }));
@@ -87,24 +91,19 @@ Tensors DdpStage::forward(Tensors inputs, const Batch& batch) {
 
 void DdpStage::gradient_arrived(Bucket& bucket) {
   if (!last_backward_) return;
-  if (!std::exchange(in_backward_, true))
-    torch::autograd::Engine::get_default_engine().queue_callback([this] {
-      in_backward_ = false;
-      flush();
-    });
   ++bucket.arrived;
   while (launched_ < buckets_.size() && buckets_[launched_]->arrived == buckets_[launched_]->size())
     buckets_[launched_++]->launch(*ranks_);
 }
 
 // What some rank did not use is launched as well, so that collectives agree.
-void DdpStage::flush() {
+void DdpStage::reduce_gradients() {
+  if (between_steps_) begin_step();  // no microbatch at all: every gradient is missing
   while (launched_ < buckets_.size()) buckets_[launched_++]->launch(*ranks_);
 }
 
 void DdpStage::finish_gradients() {
-  if (between_steps_) begin_step();  // no microbatch at all: every gradient is missing
-  flush();
+  reduce_gradients();
   for (auto& bucket : buckets_) bucket->finish();
   between_steps_ = true;
   last_backward_ = false;

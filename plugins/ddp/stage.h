@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -30,6 +31,7 @@ class DdpStage : public ParallelStage {
   void unshard() override {}
   void reshard() override {}
   void expect_last_backward() override { last_backward_ = true; }
+  void reduce_gradients() override;
   void finish_gradients() override;
   std::span<Shard> owned() override { return shards_; }
   void parameters_changed() override {}
@@ -40,7 +42,6 @@ class DdpStage : public ParallelStage {
   void make_buckets();
   void begin_step();
   void gradient_arrived(Bucket& bucket);
-  void flush();
 
   Units units_;
   DeviceMesh mesh_;
@@ -48,10 +49,11 @@ class DdpStage : public ParallelStage {
   Communicator* ranks_ = nullptr;  // null: one rank
   std::vector<Shard> shards_;
   std::vector<at::Tensor> foreign_;
+  std::set<const void*> shared_;                  // parameters of several units
   std::vector<std::unique_ptr<Bucket>> buckets_;  // in the order of their launch
   std::vector<std::shared_ptr<torch::autograd::Node>>
       accumulators_;  // autograd itself holds them only weakly
-  bool between_steps_ = true, last_backward_ = false, in_backward_ = false;
+  bool between_steps_ = true, last_backward_ = false;
   size_t launched_ = 0;
 };
 

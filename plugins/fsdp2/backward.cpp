@@ -7,13 +7,17 @@
 #include <memory>
 #include <utility>
 
+#include "heddle/model/weight_gradients.h"
 #include "heddle/parallel/after_gradient.h"
 #include "sharded_stage.h"
 
 namespace heddle::fsdp2 {
 
+// The gradient of a parameter of several units may come in parts, one from each unit that is computed again,
+// so it is not counted: its group is complete when the backward ends.
 void ShardedStage::attach_gradient_hooks() {
   for (Gradients& gradients : model_->gradients) {
+    if (gradients.group().users > 1) continue;
     for (Parameter& parameter : gradients.group().parameters()) {
       if (!parameter.trainable) continue;
       parameter.accumulator = torch::autograd::impl::grad_accumulator(parameter.leaf);
@@ -23,28 +27,32 @@ void ShardedStage::attach_gradient_hooks() {
   }
 }
 
-// Hooks are needed only where something is gathered again. Says whether a backward will come.
-bool ShardedStage::watch(const Tensors& outputs, size_t index) {
+// Says whether a backward will come.
+bool ShardedStage::watch(const Tensors& outputs, size_t index, WeightGradients* queue) {
   if (!at::GradMode::is_enabled()) return false;
   bool any = false;
   for (const at::Tensor& output : outputs) {
     if (!output.defined() || !output.requires_grad()) continue;
     any = true;
-    if (gathers_again_) output.register_hook([this, index](const at::Tensor&) { before_backward(index); });
+    output.register_hook([this, index, queue](const at::Tensor&) { before_backward(index, queue); });
   }
   return any;
 }
 
-void ShardedStage::begin_backward() {
+// Called by hooks on outputs of units, never by those on leaves: where a unit is computed again these run in
+// a nested backward, whose end is not the end.
+void ShardedStage::begin_backward(WeightGradients* queue) {
   if (in_backward_) return;
   in_backward_ = true;
+  split_ = queue != nullptr && queue->defers();
+  if (split_) queue->when_drained([this] { end_microbatch(); });
   unprepared_ = model_->runs.size();
   torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
 }
 
 // Units that got no gradient on this rank are gathered all the same, because on other ranks they may have.
-void ShardedStage::before_backward(size_t index) {
-  begin_backward();
+void ShardedStage::before_backward(size_t index, WeightGradients* queue) {
+  begin_backward(queue);
   if (index >= unprepared_) return;
   std::vector<Run>& runs = model_->runs;
   while (unprepared_ > index)
@@ -53,13 +61,14 @@ void ShardedStage::before_backward(size_t index) {
   // The units above are through, so what had no gradient to wait for can go.
   if (index + 1 < runs.size())
     for (Group* group : runs[index + 1].groups)
-      if (!group->all_trainable() && may_free(*group) && !runs[index].uses(group)) group->free();
+      if ((split_ || !group->all_trainable()) && may_free(*group) && !runs[index].uses(group)) group->free();
   for (size_t below = index; below-- > 0;)
     if (runs[below].has_backward) return start(runs[below]);
 }
 
+// In a split backward what comes when is not counted: groups are complete when the queue is drained.
 void ShardedStage::gradient_arrived(Gradients& gradients) {
-  begin_backward();
+  if (!in_backward_ || split_) return;
   if (++gradients.group().arrived == gradients.group().trainable()) complete(gradients);
 }
 
@@ -79,19 +88,26 @@ void ShardedStage::complete(Gradients& gradients) {
 
 void ShardedStage::end_backward() {
   in_backward_ = false;
-  while (gathers_again_ && unprepared_ > 0)
+  while (unprepared_ > 0)
     if (Run& run = model_->runs[--unprepared_]; run.has_backward) start(run);
   for (Group& group : model_->groups) {
     group.arrived = 0;
     group.finish(staging_);
     if (may_free(group)) group.free();
   }
-  if (last_backward_ || !options_.defer_reduction) {
-    reducer_.flush();
-    reduced_ = true;
-  } else {
+  if (!split_) return end_microbatch();
+  for (Gradients& gradients : model_->gradients) gradients.widen();
+}
+
+void ShardedStage::end_microbatch() {
+  if (!last_backward_ && options_.defer_reduction) {
     for (Gradients& gradients : model_->gradients) gradients.widen();
+    return;
   }
+  if (last_backward_)
+    for (Group& group : model_->groups) group.free();
+  reducer_.flush();
+  flushed_ = last_backward_;
 }
 
 }  // namespace heddle::fsdp2

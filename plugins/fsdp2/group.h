@@ -73,6 +73,7 @@ class Group {
   void refresh();                                     // one rank: the leaves take the shards' values
 
   Stay stay = Stay::not_at_all;
+  int users = 0;    // units that compute with some of its parameters
   int arrived = 0;  // parameters whose gradient has come in the current backward
 
  private:

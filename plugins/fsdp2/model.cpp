@@ -58,6 +58,7 @@ struct Model::Maker {
     std::vector<ParameterSlot> slots = unit.parameters();
     for (auto& part : split(slots)) add_group(std::move(part), run);
     for (ParameterSlot& slot : slots) tie(slot, run);
+    for (Group* group : run.groups) ++group->users;
     model.runs.push_back(std::move(run));
   }
 };

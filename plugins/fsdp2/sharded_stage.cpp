@@ -29,7 +29,6 @@ ShardedStage::ShardedStage(std::unique_ptr<Model> model, const Options& options,
       reducer_(second_group(mesh, axis),
                mesh.size("dp_replicate") > 1 ? &mesh_.group("dp_replicate") : nullptr,
                reversed(model_->gradients)) {
-  for (const Run& run : model_->runs) gathers_again_ = gathers_again_ || run.stay == Stay::not_at_all;
   for (const Group& group : model_->groups) group.expect(staging_);
   attach_gradient_hooks();
   if (mesh.size("dp_replicate") == 1) return;
@@ -39,7 +38,7 @@ ShardedStage::ShardedStage(std::unique_ptr<Model> model, const Options& options,
 
 void ShardedStage::begin_step() {
   for (Gradients& gradients : model_->gradients) gradients.begin();
-  between_steps_ = reduced_ = false;
+  between_steps_ = flushed_ = false;
 }
 
 void ShardedStage::start(Run& run) {
@@ -58,7 +57,7 @@ Tensors ShardedStage::forward(Tensors inputs, const Batch& batch) {
     finish(runs[i]);
     if (i + 1 < runs.size()) start(runs[i + 1]);
     inputs = run(*runs[i].unit, std::move(inputs), batch, options_.precision);
-    runs[i].has_backward = watch(inputs, i);
+    runs[i].has_backward = watch(inputs, i, batch.weight_gradients);
     release_after_forward(i);
   }
   return inputs;
@@ -91,9 +90,13 @@ void ShardedStage::expect_last_backward() {
   reducer_.expect_last();
 }
 
-void ShardedStage::finish_gradients() {
+void ShardedStage::reduce_gradients() {
   if (between_steps_) begin_step();  // no microbatch at all: every gradient is missing
-  if (!reduced_) reducer_.flush();
+  if (!std::exchange(flushed_, true)) reducer_.flush();
+}
+
+void ShardedStage::finish_gradients() {
+  reduce_gradients();
   reducer_.finish();
   for (Gradients& gradients : model_->gradients) gradients.place();
   between_steps_ = true;

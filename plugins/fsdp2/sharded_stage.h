@@ -21,6 +21,7 @@ class ShardedStage : public ParallelStage {
   void unshard() override;
   void reshard() override;
   void expect_last_backward() override;
+  void reduce_gradients() override;
   void finish_gradients() override;
   std::span<Shard> owned() override { return model_->shards; }
   void parameters_changed() override { reshard(); }
@@ -32,13 +33,14 @@ class ShardedStage : public ParallelStage {
   void start(Run& run);
   void finish(Run& run);
   void release_after_forward(size_t index);
-  bool watch(const Tensors& outputs, size_t index);
+  bool watch(const Tensors& outputs, size_t index, WeightGradients* queue);
 
-  void begin_backward();
-  void before_backward(size_t index);  // a gradient of the unit's output has come
+  void begin_backward(WeightGradients* queue);
+  void before_backward(size_t index, WeightGradients* queue);  // a gradient of the unit's output has come
   void gradient_arrived(Gradients& gradients);
   void complete(Gradients& gradients);
   void end_backward();
+  void end_microbatch();  // all its gradients are there
   bool may_free(const Group& group) const;
 
   std::unique_ptr<Model> model_;
@@ -47,10 +49,9 @@ class ShardedStage : public ParallelStage {
   Communicator& shard_;
   Reducer reducer_;
   Staging staging_;
-  bool gathers_again_ = false;  // some unit is freed between its forward and its backward
-  bool between_steps_ = true, last_backward_ = false, reduced_ = false;
-  bool in_backward_ = false;
-  size_t unprepared_ = 0;  // in a backward: units below this one were not reached yet
+  bool between_steps_ = true, last_backward_ = false, flushed_ = false;
+  bool in_backward_ = false, split_ = false;  // split: its weight gradients come when a queue is drained
+  size_t unprepared_ = 0;                     // in a backward: units below this one were not reached yet
 };
 
 }  // namespace heddle::fsdp2

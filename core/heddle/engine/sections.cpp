@@ -101,7 +101,7 @@ void note_what_comes_later(Setup& setup, PluginRegistry& plugins) {
     setup.not_built.push_back("distributed." + key + ": " + what + " is not built yet");
   };
   if (setup.activation_checkpointing == ActivationCheckpointing::selective)
-    note("activation_checkpointing", "selective activation checkpointing (full is)");
+    setup.not_built.push_back("distributed.activation_checkpointing: selective is not built yet; full is");
   if (setup.sizes.tp > 1 && !split_by_a_plugin(plugins, "tp")) note("tp_size", "tensor parallelism");
   if (setup.sizes.cp > 1 && !split_by_a_plugin(plugins, "cp")) note("cp_size", "context parallelism");
   if (setup.sizes.ep > 1 && !split_by_a_plugin(plugins, "ep")) note("ep_size", "expert parallelism");

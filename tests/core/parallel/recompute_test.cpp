@@ -1,0 +1,277 @@
+// A unit that is computed again in the backward gives the same bits, and holds less in between.
+#include "heddle/parallel/recompute.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <functional>
+
+#include "core/parallel/lambda_unit.h"
+#include "heddle/base/error.h"
+#include "heddle/model/weight_gradients.h"
+#include "trainer/models/make_units.h"
+
+namespace heddle {
+namespace {
+
+using parallel::recomputed;
+using testing::LambdaUnit;
+using Gradients = std::vector<at::Tensor>;
+
+ModelConfig shape_of(const std::string& architecture) {
+  ModelConfig shape;
+  shape.vocab_size = 53;
+  shape.hidden_size = 14;
+  shape.intermediate_size = 23;
+  shape.num_hidden_layers = 3;
+  shape.num_attention_heads = 3;
+  shape.num_key_value_heads = 1;
+  shape.head_dim = 6;
+  shape.qkv_bias = architecture == "qwen2";
+  shape.qk_norm = architecture == "qwen3";
+  return shape;
+}
+
+Batch tokens() {
+  Batch batch;
+  batch.tokens = at::arange(24).remainder(53).view({4, 6});
+  batch.labels = (batch.tokens * 3 + 1).remainder(53);
+  return batch;
+}
+
+// The units of a model with fixed values, recomputed or not.
+Units model(const ModelConfig& shape, bool again) {
+  at::manual_seed(11);
+  Units units = make_units(shape, at::kFloat);
+  const Unit *first = units.front().get(), *last = units.back().get();
+  if (again) parallel::recompute(units, first, last);
+  return units;
+}
+
+at::Tensor loss_of(Units& units, const Batch& batch) {
+  Tensors flow;
+  for (auto& unit : units) flow = unit->forward(std::move(flow), batch);
+  return flow[0];
+}
+
+Gradients gradients_of(Units& units) {
+  Gradients out;
+  for (auto& unit : units)
+    for (const ParameterSlot& slot : unit->parameters()) out.push_back(slot.tensor->grad());
+  return out;
+}
+
+void expect_equal(const Gradients& got, const Gradients& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    ASSERT_EQ(got[i].defined(), want[i].defined()) << i;
+    EXPECT_TRUE(!want[i].defined() || at::equal(got[i], want[i])) << i;
+  }
+}
+
+TEST(Recompute, GivesTheBitsOfThePlainModel) {
+  for (const char* architecture : {"llama", "qwen2", "qwen3"}) {
+    SCOPED_TRACE(architecture);
+    Units plain = model(shape_of(architecture), false), again = model(shape_of(architecture), true);
+    for (int microbatch = 0; microbatch < 2; ++microbatch) {
+      const at::Tensor want = loss_of(plain, tokens()), got = loss_of(again, tokens());
+      EXPECT_TRUE(at::equal(got, want));
+      want.backward();
+      got.backward();
+    }
+    expect_equal(gradients_of(again), gradients_of(plain));
+  }
+}
+
+TEST(Recompute, GivesTheBitsOfThePlainModelWhenTheBackwardIsSplit) {
+  Units plain = model(shape_of("qwen2"), false), again = model(shape_of("qwen2"), true);
+  WeightGradients one, two;
+  Batch first = tokens(), second = tokens();
+  second.tokens = second.tokens.flip({0});
+  loss_of(plain, first).backward();
+  loss_of(plain, second).backward();
+  first.weight_gradients = &one;
+  second.weight_gradients = &two;
+  const at::Tensor loss1 = loss_of(again, first), loss2 = loss_of(again, second);
+  one.defer();
+  loss1.backward();
+  two.defer();
+  loss2.backward();
+  one.drain();
+  two.drain();
+  expect_equal(gradients_of(again), gradients_of(plain));
+}
+
+TEST(Recompute, GivesTheBitsOfThePlainModelWithFrozenParameters) {
+  Gradients results[2];
+  for (const bool again : {false, true}) {
+    at::manual_seed(11);
+    Units units = make_units(shape_of("llama"), at::kFloat);
+    for (const size_t frozen : {0u, 2u})  // the embedding, so that the next input needs no gradient; a layer
+      for (const ParameterSlot& slot : units[frozen]->parameters()) slot.tensor->set_requires_grad(false);
+    units[1]->parameters()[0].tensor->set_requires_grad(false);
+    const Unit *first = units.front().get(), *last = units.back().get(), *layer = units[2].get();
+    if (again) parallel::recompute(units, first, last);
+    EXPECT_EQ(units[2].get(), layer);  // nothing in it trains
+    loss_of(units, tokens()).backward();
+    results[again] = gradients_of(units);
+  }
+  expect_equal(results[1], results[0]);
+}
+
+std::unique_ptr<LambdaUnit> scaled_tanh() {
+  return std::make_unique<LambdaUnit>(std::vector{at::full({3}, 0.5).set_requires_grad(true)},
+                                      [](const auto& p, Tensors in, const Batch& batch) {
+                                        return Tensors{(p[0] * (in.empty() ? batch.extra : in[0])).tanh()};
+                                      });
+}
+
+TEST(Recompute, TrainsAUnitWithoutAnyInput) {
+  auto unit = recomputed(scaled_tanh());
+  Batch batch;
+  batch.extra = at::arange(3.0, at::kFloat);
+  unit->forward({}, batch)[0].sum().backward();
+  auto plain = scaled_tanh();
+  plain->forward({}, batch)[0].sum().backward();
+  expect_equal({unit->parameters()[0].tensor->grad()}, {plain->parameters()[0].tensor->grad()});
+}
+
+TEST(Recompute, RunsTheForwardOnceMoreAndNotAtAllMoreWithoutGradients) {
+  auto counted = scaled_tanh();
+  LambdaUnit* seen = counted.get();
+  auto unit = recomputed(std::move(counted));
+  const at::Tensor x = at::ones({3});
+  {
+    const at::NoGradGuard evaluation;
+    EXPECT_FALSE(unit->forward({x}, {})[0].requires_grad());
+  }
+  EXPECT_EQ(seen->runs, 1);
+  const at::Tensor y = unit->forward({x}, {})[0];
+  EXPECT_EQ(seen->runs, 2);
+  y.sum().backward();
+  EXPECT_EQ(seen->runs, 3);
+}
+
+std::unique_ptr<Unit> drops(bool again) {
+  auto unit = std::make_unique<LambdaUnit>(
+      std::vector{at::ones({64}).set_requires_grad(true)},
+      [](const auto& p, Tensors in, const Batch&) { return Tensors{at::dropout(in[0] * p[0], 0.5, true)}; });
+  return again ? recomputed(std::move(unit)) : std::move(unit);
+}
+
+TEST(Recompute, DrawsTheSameRandomNumbersAndLeavesTheGeneratorAsThePlainUnitDoes) {
+  Gradients results[2];
+  for (const bool again : {false, true}) {
+    at::manual_seed(5);
+    auto one = drops(again), two = drops(again);
+    const at::Tensor x = at::ones({64}).set_requires_grad(true);
+    two->forward(one->forward({x}, {}), {})[0].sum().backward();
+    results[again] = {x.grad(), one->parameters()[0].tensor->grad(), two->parameters()[0].tensor->grad(),
+                      at::rand({4})};
+  }
+  expect_equal(results[1], results[0]);
+}
+
+// Outputs: a result, the input itself, a view of the input, and whole numbers.
+std::unique_ptr<LambdaUnit> passes_on() {
+  return std::make_unique<LambdaUnit>(
+      std::vector{at::full({2, 3}, 0.5).set_requires_grad(true)},
+      [](const auto& p, Tensors in, const Batch&) {
+        return Tensors{in[0] * p[0], in[0], in[0].view({3, 2}), at::arange(3), at::Tensor()};
+      });
+}
+
+TEST(Recompute, PassesInputsAndViewsAndWholeNumbersOn) {
+  Gradients results[2];
+  for (const bool again : {false, true}) {
+    std::unique_ptr<Unit> unit = passes_on();
+    if (again) unit = recomputed(std::move(unit));
+    const at::Tensor x = at::arange(6.0, at::kFloat).view({2, 3}).set_requires_grad(true);
+    const Tensors out = unit->forward({x, at::Tensor()}, {});
+    EXPECT_EQ(out[3].scalar_type(), at::kLong);
+    EXPECT_FALSE(out[4].defined());
+    (out[0].sum() + (out[1] * 2).sum() + out[2].tanh().sum()).backward();
+    results[again] = {x.grad(), unit->parameters()[0].tensor->grad()};
+  }
+  expect_equal(results[1], results[0]);
+}
+
+TEST(Recompute, ComputesAgainUnderTheAutocastOfTheForward) {
+  Gradients results[2];
+  for (const bool again : {false, true}) {
+    std::unique_ptr<Unit> unit = std::make_unique<LambdaUnit>(
+        std::vector{at::linspace(0.1, 0.9, 12).view({3, 4}).set_requires_grad(true)},
+        [](const auto& p, Tensors in, const Batch&) { return Tensors{at::linear(in[0], p[0])}; });
+    if (again) unit = recomputed(std::move(unit));
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::Tensor y = unit->forward({at::linspace(-1, 1, 8).view({2, 4})}, {})[0];
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::clear_cache();
+    EXPECT_EQ(y.scalar_type(), at::kBFloat16);
+    y.sum().backward();
+    EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+    results[again] = {unit->parameters()[0].tensor->grad()};
+  }
+  expect_equal(results[1], results[0]);
+}
+
+TEST(Recompute, RefusesASecondDerivative) {
+  auto unit = recomputed(scaled_tanh());
+  const at::Tensor x = at::ones({3}).set_requires_grad(true), y = unit->forward({x}, {})[0].sum();
+  try {
+    torch::autograd::grad({y}, {x}, {}, true, true);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(), "a unit under activation checkpointing has no second derivative");
+    EXPECT_EQ(error.hint(), "call backward without create_graph");
+  }
+}
+
+// Bytes that this thread holds on the CPU.
+class Bytes : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override {
+    now += size;
+    peak = std::max(peak, now);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t now = 0, peak = 0;
+};
+
+struct Held {
+  int64_t between, peak;  // between forward and backward; at most
+};
+
+Held held_by(const ModelConfig& shape, bool again) {
+  Units units = model(shape, again);
+  auto bytes = std::make_shared<Bytes>();
+  const c10::DebugInfoGuard counting(c10::DebugInfoKind::PROFILER_STATE, bytes);
+  const Batch batch = tokens();
+  const at::Tensor loss = loss_of(units, batch);
+  const int64_t between = bytes->now;
+  bytes->peak = bytes->now;
+  // The parameters' gradients are the same in both cases.
+  loss.backward();
+  return {between, bytes->peak};
+}
+
+TEST(Recompute, HoldsTheInputsOfLayersOnly) {
+  ModelConfig shape = shape_of("llama");
+  shape.num_hidden_layers = 8;
+  const Held plain = held_by(shape, false), again = held_by(shape, true);
+  const int64_t input = 24 * shape.hidden_size * 4, layers = 8;
+  ModelConfig deeper = shape;
+  deeper.num_hidden_layers = 9;
+  const int64_t one_layer = held_by(deeper, true).between - again.between;
+  EXPECT_GE(one_layer, input);
+  EXPECT_LE(one_layer, input + 128);  // and what the allocator adds
+  EXPECT_LT(again.between, plain.between - 7 * layers * input);
+  EXPECT_LT(again.peak, plain.peak - 6 * layers * input);
+}
+
+}  // namespace
+}  // namespace heddle
