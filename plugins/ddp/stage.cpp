@@ -3,6 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -10,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "heddle/model/weight_gradients.h"
 #include "heddle/parallel/after_gradient.h"
 
 namespace heddle::ddp {
@@ -86,7 +88,27 @@ void DdpStage::begin_step() {
 Tensors DdpStage::forward(Tensors inputs, const Batch& batch) {
   if (between_steps_ && at::GradMode::is_enabled()) begin_step();
   for (auto& unit : units_) inputs = unit->forward(std::move(inputs), batch);
+  if (ranks_ != nullptr) watch(inputs, batch.weight_gradients);
   return inputs;
+}
+
+// The end of the last backward is told by hooks on the stage's outputs: those on leaves may run in a nested
+// backward, whose end comes too early.
+void DdpStage::watch(const Tensors& outputs, WeightGradients* queue) {
+  for (const at::Tensor& output : outputs) {
+    if (!output.defined() || !output.requires_grad()) continue;
+    output.register_hook([this, queue](const at::Tensor&) {
+      if (queue != nullptr && queue->defers())
+        queue->when_drained([this] { end_backward(); });
+      else
+        torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
+    });
+  }
+}
+
+// What is left is launched before the host calls other collectives of the same ranks.
+void DdpStage::end_backward() {
+  if (last_backward_) reduce_gradients();
 }
 
 void DdpStage::gradient_arrived(Bucket& bucket) {

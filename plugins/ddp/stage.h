@@ -41,7 +41,9 @@ class DdpStage : public ParallelStage {
   void make_replicas_equal();
   void make_buckets();
   void begin_step();
+  void watch(const Tensors& outputs, WeightGradients* queue);
   void gradient_arrived(Bucket& bucket);
+  void end_backward();
 
   Units units_;
   DeviceMesh mesh_;

@@ -92,6 +92,25 @@ TEST(Train, GivesOneCurveOnEveryTopology) {
   }
 }
 
+TEST(Train, GivesTheSameBitsWhenLayersAreComputedAgain) {
+  const TrainingFiles files;
+  const std::pair<const char*, Words> runs[] = {
+      {"single", {"--distributed", "{strategy: single}"}},
+      {"ddp", {"--distributed", "{strategy: ddp}", "--nproc-per-node", "2"}},
+      {"fsdp", {"--nproc-per-node", "2"}}};
+  for (const auto& [name, words] : runs) {
+    for (const char* mode : {"false", "full"}) {
+      Words more = words;
+      more.insert(more.end(), {"--distributed.activation_checkpointing", mode});
+      const Outcome outcome = heddle(files.train(std::string(name) + mode, more));
+      ASSERT_EQ(outcome.status, 0) << outcome.error;
+    }
+    const std::string full = without_clock(files.path(std::string(name) + "full/training.jsonl"));
+    EXPECT_THAT(full, HasSubstr("\"loss\""));
+    EXPECT_EQ(full, without_clock(files.path(std::string(name) + "false/training.jsonl"))) << name;
+  }
+}
+
 TEST(Train, ValidatesOnItsOwnSetsAndWritesTheirFiles) {
   const TrainingFiles files;
   const std::string set = "{file_pattern: " + files.path("train.bin") + ", seq_len: 16}";

@@ -34,6 +34,30 @@ TEST(StrategyKit, PassesFsdp2OnRanksThatDoNotDivideTheSizes) {
   }
 }
 
+TEST(StrategyKit, PassesEveryStrategyWhenBackwardsAreSplitAndWhenUnitsAreRecomputed) {
+  heddle::PluginRegistry plugins = built();
+  for (const std::string& words : {std::string("strategy: ddp"), "strategy: fsdp2" + kFloat32})
+    for (const int ranks : {1, 2, 3}) {
+      const Check split = heddle::testing::equals_single_when_split(words, plugins, ranks);
+      EXPECT_TRUE(split.passed) << split.rule << ": " << split.detail;
+      const Check again = heddle::testing::equals_single_when_recomputed(words, plugins, ranks);
+      EXPECT_TRUE(again.passed) << again.rule << ": " << again.detail;
+    }
+}
+
+// It sums a gradient when its hook is called in the last backward. That may come before a drain, and more
+// than once for a weight of two units.
+TEST(StrategyKit, FailsAStrategyThatTakesTheFirstCallOfAHookForTheWholeGradient) {
+  heddle::PluginRegistry plugins({});
+  plugins.load(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_hasty.so");
+  EXPECT_TRUE(equals_single("strategy: hasty", plugins, 2).passed);
+  const Check split = heddle::testing::equals_single_when_split("strategy: hasty", plugins, 2);
+  EXPECT_FALSE(split.passed);
+  EXPECT_EQ(split.rule, "{strategy: hasty} on 2 ranks trains as single does when backwards are split");
+  EXPECT_THAT(split.detail, HasSubstr("loss differs by"));
+  EXPECT_FALSE(heddle::testing::equals_single_when_recomputed("strategy: hasty", plugins, 2).passed);
+}
+
 TEST(StrategyKit, FailsAStrategyThatForgetsToSumGradients) {
   heddle::PluginRegistry plugins({});
   plugins.load(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_forgets.so");

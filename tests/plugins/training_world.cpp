@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "heddle/train/step.h"
+#include "plugins/by_hand.h"
 #include "plugins/recording.h"
 
 namespace heddle::testing {
@@ -78,6 +79,7 @@ Stages build(const Training& run, const DeviceMesh& mesh) {
   Units units = run.make_units ? run.make_units(mesh.rank("world")) : make_units(run.model, meta);
   freeze(units, run.frozen);
   Plan plan;
+  plan.activation_checkpointing = run.checkpointing;
   plan.strategy = run.make_strategy ? run.make_strategy() : make_strategy(run.strategy, run.section);
   return parallel::build(std::move(units), plan, mesh, {}, 7);
 }
@@ -162,12 +164,20 @@ std::map<std::string, at::Tensor> gradients(const Training& run) {
   std::map<std::string, at::Tensor> out;
   on_recorded_ranks(run, [&](const DeviceMesh& mesh) {
     Stages stages = build(run, mesh);
-    const std::vector<Batch> mine = deal(run, 0, mesh);
-    for (size_t i = 0; i < mine.size(); ++i) {
-      if (i + 1 == mine.size()) stages.front()->expect_last_backward();
-      (stages.front()->forward({}, mine[i])[0] / 50.0).sum().backward();
+    const auto step = [&](int index) {
+      const std::vector<Batch> mine = deal(run, index, mesh);
+      std::string order = run.order;
+      for (size_t i = 0; run.order.empty() && i < mine.size(); ++i)
+        order += "F" + std::to_string(i) + " B" + std::to_string(i) + (i + 1 < mine.size() ? " " : "");
+      run_by_hand(*stages.front(), mine, order);
+      stages.front()->finish_gradients();
+    };
+    step(0);
+    if (!run.order.empty()) {
+      for (const Shard& shard : stages.front()->owned()) shard.tensor.mutable_grad().reset();
+      stages.front()->parameters_changed();
+      step(1);
     }
-    stages.front()->finish_gradients();
     for (const Shard& shard : stages.front()->owned())
       if (shard.tensor.grad().defined()) collect(shard, shard.tensor.grad(), out);
   });

@@ -28,6 +28,8 @@ struct Training {
   std::function<std::unique_ptr<IStrategy>()> make_strategy;  // empty: the one of that name
   std::function<void(Batch&, int slice)>
       change_batch;  // slice: the place of its sequences among all; may be empty
+  ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
+  std::string order;  // for gradients(): two steps in this order (by_hand.h); empty: one step, one by one
   std::vector<std::vector<std::string>>* events = nullptr;  // every collective of every rank, in order
 };
 
@@ -46,7 +48,7 @@ Outcome train(const Training& run);
 // Strategies from build/plugins, by name.
 std::unique_ptr<IStrategy> make_strategy(const std::string& name, const std::string& section);
 
-// The gradients of one step without an optimizer, whole; a parameter without one is missing.
+// The gradients of the (last) step without an optimizer, whole; a parameter without one is missing.
 std::map<std::string, at::Tensor> gradients(const Training& run);
 
 // Losses agree to 2e-5, norms to 2e-4, parameters closely.

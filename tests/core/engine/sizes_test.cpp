@@ -114,13 +114,32 @@ TEST(MeshSizes, AreCheckedAfterTheWords) {
 }
 
 TEST(MeshSizes, DegreesWithoutHandsAreNamedAsNotBuilt) {
-  const heddle::Setup setup = setup_of("{tp_size: 2, activation_checkpointing: true}", 4);
+  const heddle::Setup setup = setup_of("{tp_size: 2, activation_checkpointing: selective}", 4);
   EXPECT_THAT(setup.not_built,
               testing::UnorderedElementsAre(
                   "distributed.tp_size: tensor parallelism is not built yet",
-                  "distributed.activation_checkpointing: activation checkpointing is not built yet"));
+                  "distributed.activation_checkpointing: selective is not built yet; full is"));
   EXPECT_TRUE(setup_of("{}", 4).not_built.empty());
+  EXPECT_TRUE(setup_of("{activation_checkpointing: full}", 4).not_built.empty());
   EXPECT_TRUE(setup_of("{dp_replicate_size: 2}", 4).not_built.empty());
+}
+
+TEST(ActivationCheckpointing, OfAllLayersAndOfTheLanguageAreOneForTextAndTowersComeLater) {
+  for (const char* strategy : {"ddp", "fsdp2"}) {
+    const auto lines = [&](const std::string& scope) {
+      return setup_of("{strategy: " + std::string(strategy) +
+                          ", activation_checkpointing: full, activation_checkpointing_scope: " + scope + "}",
+                      2)
+          .not_built;
+    };
+    EXPECT_TRUE(lines("all").empty());
+    EXPECT_TRUE(lines("language").empty());
+    for (const char* towers : {"vision", "audio", "multimodal", "[language, vision]"})
+      EXPECT_THAT(lines(towers),
+                  testing::ElementsAre("distributed.activation_checkpointing_scope: models with "
+                                       "vision or audio towers are not built yet"))
+          << towers;
+  }
 }
 
 }  // namespace

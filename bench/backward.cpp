@@ -1,0 +1,129 @@
+// What a split backward and activation checkpointing cost in time, and what they hold, on one stack of
+// layers.
+//   bench_backward [rounds]
+#include <ATen/Parallel.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "heddle/model/weight_gradients.h"
+#include "heddle/parallel/recompute.h"
+#include "trainer/models/make_units.h"
+
+namespace {
+
+using namespace heddle;
+
+// Bytes on the CPU that this thread took and did not give back.
+class Bytes : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override {
+    now += size;
+    peak = std::max(peak, now);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t now = 0, peak = 0;
+};
+
+// One way to run forward and backward; all ways run in turn, so what else the machine does falls on all
+// alike.
+struct Contender {
+  std::string label;
+  bool split = false, again = false;
+  Units units;
+  std::vector<double> milliseconds;
+  int64_t between = 0, peak = 0;  // bytes held between forward and backward, and at most
+};
+
+ModelConfig stack(int64_t width) {
+  ModelConfig model;
+  model.vocab_size = 256;
+  model.hidden_size = width;
+  model.intermediate_size = 3 * width;
+  model.num_hidden_layers = 8;
+  model.num_attention_heads = model.num_key_value_heads = 4;
+  model.head_dim = width / 4;
+  return model;
+}
+
+void prepare(Contender& one, int64_t width) {
+  one.units = make_units(stack(width), at::kFloat);
+  const Unit *first = one.units.front().get(), *last = one.units.back().get();
+  if (one.again) parallel::recompute(one.units, first, last);
+  for (auto& unit : one.units)
+    for (const ParameterSlot& slot : unit->parameters())
+      slot.tensor->mutable_grad() = at::zeros(slot.tensor->sizes());
+}
+
+void run_once(Contender& one, Batch batch) {
+  auto bytes = std::make_shared<Bytes>();
+  const c10::DebugInfoGuard counting(c10::DebugInfoKind::PROFILER_STATE, bytes);
+  const auto start = std::chrono::steady_clock::now();
+  WeightGradients queue;
+  batch.weight_gradients = &queue;
+  Tensors flow;
+  for (auto& unit : one.units) flow = unit->forward(std::move(flow), batch);
+  one.between = bytes->now;
+  if (one.split) queue.defer();
+  torch::autograd::backward({std::move(flow[0])}, {});
+  queue.drain();
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+  one.milliseconds.push_back(took.count());
+  one.peak = bytes->peak;
+}
+
+void print(std::vector<Contender>& contenders, int64_t tokens, int64_t width) {
+  std::printf("\n8 layers of width %lld, %lld tokens\n\n", static_cast<long long>(width),
+              static_cast<long long>(tokens));
+  std::printf(
+      "| backward | least ms | median ms | least / whole | held MiB | peak MiB "
+      "|\n|---|--:|--:|--:|--:|--:|\n");
+  const double first =
+      *std::min_element(contenders[0].milliseconds.begin(), contenders[0].milliseconds.end());
+  for (Contender& one : contenders) {
+    std::sort(one.milliseconds.begin(), one.milliseconds.end());
+    std::printf("| %s | %.2f | %.2f | %.2f | %.2f | %.2f |\n", one.label.c_str(), one.milliseconds.front(),
+                one.milliseconds[one.milliseconds.size() / 2], one.milliseconds.front() / first,
+                static_cast<double>(one.between) / (1 << 20), static_cast<double>(one.peak) / (1 << 20));
+  }
+}
+
+void compare(int64_t width, int64_t rows, int64_t length, int rounds) {
+  std::vector<Contender> contenders(4);
+  contenders[0].label = "whole";
+  contenders[1].label = "split";
+  contenders[2].label = "whole, units computed again";
+  contenders[3].label = "split, units computed again";
+  contenders[1].split = contenders[3].split = true;
+  contenders[2].again = contenders[3].again = true;
+  for (Contender& one : contenders) prepare(one, width);
+  Batch batch;
+  batch.tokens = at::randint(256, {rows, length}, at::kLong);
+  batch.labels = at::randint(256, {rows, length}, at::kLong);
+  for (int round = 0; round < rounds + 3; ++round) {
+    if (round == 3)
+      for (Contender& one : contenders) one.milliseconds.clear();
+    for (Contender& one : contenders) run_once(one, batch);
+  }
+  print(contenders, rows * length, width);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const int rounds = count > 1 ? std::atoi(arguments[1]) : 50;
+  at::set_num_threads(1);
+  compare(32, 2, 16, rounds * 10);
+  compare(128, 4, 64, rounds);
+  return 0;
+}

@@ -1,0 +1,43 @@
+// Runs one step of a stage in an order that a test writes down: forwards, whole and split backwards.
+#pragma once
+
+#include <ATen/TensorOperators.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <deque>
+#include <span>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "heddle/model/weight_gradients.h"
+#include "heddle/parallel/strategy.h"
+
+namespace heddle::testing {
+
+// "F0 F1 I0 B1 W0": forward, whole backward, and backward of inputs, then of weights, each with its
+// microbatch. Ends with what follows the last backward of a stage; finish_gradients is left to the caller.
+inline void run_by_hand(ParallelStage& stage, std::span<const Batch> microbatches, const std::string& order) {
+  std::deque<WeightGradients> queues(microbatches.size());
+  std::vector<at::Tensor> losses(microbatches.size());
+  std::istringstream words(order);
+  for (std::string word; words >> word;) {
+    const size_t which = std::stoul(word.substr(1));
+    const bool last = words.rdbuf()->in_avail() == 0;
+    if (last && (word[0] == 'B' || word[0] == 'W')) stage.expect_last_backward();
+    if (word[0] == 'F') {
+      Batch batch = microbatches[which];
+      if (order.find("W" + word.substr(1)) != order.npos) batch.weight_gradients = &queues[which];
+      losses[which] = (stage.forward({}, batch)[0] / 50.0).sum();
+    } else if (word[0] == 'W') {
+      queues[which].drain();
+    } else {
+      if (word[0] == 'I') queues[which].defer();
+      torch::autograd::backward({losses[which]}, {});
+      losses[which].reset();
+    }
+  }
+  stage.reduce_gradients();
+}
+
+}  // namespace heddle::testing

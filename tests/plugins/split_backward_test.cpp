@@ -1,0 +1,219 @@
+// Split backwards and recomputed units under every strategy: the bits of whole backwards of plain units.
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include "plugins/by_hand.h"
+#include "plugins/toy_training.h"
+
+namespace heddle::testing {
+namespace {
+
+constexpr const char* kWhole = "F0 B0 F1 B1 F2 B2";
+// One by one; all inputs before all weights; microbatches in flight; whole and split ones mixed.
+constexpr const char* kSplit[] = {"F0 I0 W0 F1 I1 W1 F2 I2 W2", "F0 F1 F2 I0 I1 I2 W0 W1 W2",
+                                  "F0 F1 I0 I1 W0 F2 I2 W1 W2", "F0 F1 B0 I1 F2 W1 B2"};
+
+using Gradients = std::map<std::string, at::Tensor>;
+
+void expect_bits(const Gradients& got, const Gradients& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (const auto& [name, tensor] : want) EXPECT_TRUE(at::equal(got.at(name), tensor)) << name;
+}
+
+void expect_near(const Gradients& got, const Gradients& want, double tolerance) {
+  ASSERT_EQ(got.size(), want.size());
+  for (const auto& [name, tensor] : want)
+    EXPECT_TRUE(at::allclose(got.at(name), tensor, tolerance, tolerance)) << name;
+}
+
+ModelConfig shape_of(const std::string& architecture) {
+  ModelConfig shape = odd_llama();
+  shape.qkv_bias = architecture == "qwen2";
+  shape.qk_norm = architecture == "qwen3";
+  shape.output_bias = shape.mlp_bias = architecture == "llama with biases";
+  shape.tie_word_embeddings = architecture == "qwen3";
+  return shape;
+}
+
+Training under(const std::string& strategy, const std::string& section, int ranks) {
+  Training run;
+  run.strategy = strategy;
+  run.section = section;
+  if (strategy == "ddp") run.axes = {{"dp", ranks}};
+  if (strategy == "fsdp2") run.axes = shards(ranks);
+  run.microbatches = ranks == 3 ? 2 : 3;
+  return run;
+}
+
+// Two microbatches where three ranks share the twelve sequences.
+std::string for_two(std::string order) {
+  for (const char* gone : {"F2", "I2", "W2", "B2"})
+    if (const size_t at = order.find(gone); at != order.npos) order.erase(at > 0 ? at - 1 : 0, 3);
+  return order;
+}
+
+// `again`: how far recomputed units may be off; nothing where gradients are summed in the same order.
+void expect_split_and_recomputed_are_whole(Training run, double again = 0) {
+  const auto in_order = [&](const std::string& order) {
+    run.order = run.microbatches == 2 ? for_two(order) : order;
+    return gradients(run);
+  };
+  const Gradients want = in_order(kWhole);
+  const auto expect = [&](const Gradients& got) {
+    if (again > 0 && run.checkpointing == ActivationCheckpointing::full) return expect_near(got, want, again);
+    expect_bits(got, want);
+  };
+  for (const auto checkpointing : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
+    run.checkpointing = checkpointing;
+    expect(in_order(kWhole));
+    for (const char* order : kSplit) {
+      SCOPED_TRACE(std::string(order) + (checkpointing == ActivationCheckpointing::full ? ", again" : ""));
+      expect(in_order(order));
+    }
+  }
+}
+
+TEST(SplitBackward, GivesTheBitsOfAWholeOneForEveryArchitectureUnderSingle) {
+  for (const char* architecture : {"llama", "llama with biases", "qwen2", "qwen3"}) {
+    SCOPED_TRACE(architecture);
+    Training run = under("single", "{}", 1);
+    run.model = shape_of(architecture);
+    expect_split_and_recomputed_are_whole(run);
+  }
+}
+
+TEST(SplitBackward, GivesTheBitsOfAWholeOneUnderDdp) {
+  for (const int ranks : {1, 2, 3})
+    for (const char* section : {"{}", "gradient_as_bucket_view: true", "bucket_cap_mb: 0.001"}) {
+      SCOPED_TRACE(std::to_string(ranks) + " ranks, " + section);
+      Training run = under("ddp", section, ranks);
+      run.model = shape_of(ranks == 2 ? "qwen3" : "llama with biases");
+      expect_split_and_recomputed_are_whole(run);
+    }
+}
+
+TEST(SplitBackward, GivesTheBitsOfAWholeOneUnderFsdp2) {
+  for (const int ranks : {1, 2, 3})
+    for (const char* reshard : {"null", "true", "false"}) {
+      SCOPED_TRACE(std::to_string(ranks) + " ranks, reshard " + reshard);
+      Training run = under("fsdp2", kFloat + "reshard_after_forward: " + reshard, ranks);
+      run.model = shape_of(ranks == 2 ? "qwen3" : "llama with biases");
+      expect_split_and_recomputed_are_whole(run);
+    }
+}
+
+TEST(SplitBackward, GivesTheBitsOfAWholeOneInMixedPrecision) {
+  for (const int ranks : {1, 2}) {
+    Training run = under("fsdp2", "mp_policy: {param_dtype: bfloat16, reduce_dtype: float32}", ranks);
+    run.model = shape_of("qwen2");
+    expect_split_and_recomputed_are_whole(run);
+  }
+}
+
+TEST(SplitBackward, GivesTheBitsOfAWholeOneUnderHybridSharding) {
+  Training run = under("fsdp2", kFloat, 2);
+  run.axes = shards(2, 2);
+  run.model = shape_of("llama");
+  expect_split_and_recomputed_are_whole(run);
+}
+
+TEST(SplitBackward, AgreesWithSingleWhenEachMicrobatchIsReduced) {
+  Training single = under("single", "{}", 1);
+  single.microbatches = 6;  // the same slices
+  single.model = shape_of("qwen2");
+  single.order = "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5";
+  const Gradients want = gradients(single);
+  for (const int replicas : {1, 2})
+    for (const auto checkpointing : {ActivationCheckpointing::none, ActivationCheckpointing::full})
+      for (const char* order : kSplit) {
+        SCOPED_TRACE(order);
+        Training run = under("fsdp2", kFloat + "defer_fsdp_grad_sync: false", 2);
+        run.axes = shards(2, replicas);
+        run.microbatches = 3;
+        run.model = single.model;
+        run.order = order;
+        run.checkpointing = checkpointing;
+        expect_near(gradients(run), want, 2e-6);
+      }
+}
+
+TEST(SplitBackward, ReducesOnceAStepOrOnceAMicrobatchAsAsked) {
+  std::vector<Events> events;
+  for (const bool defer : {true, false}) {
+    Training run = under("fsdp2", kFloat + "defer_fsdp_grad_sync: " + (defer ? "true" : "false"), 2);
+    run.model = shape_of("llama");
+    run.order = kSplit[1];
+    run.events = &events;
+    gradients(run);  // two steps of five units
+    EXPECT_EQ(count(events[0], "reduce_scatter"), 2 * 5 * (defer ? 1 : 3));
+    EXPECT_EQ(events[0], events[1]);
+  }
+}
+
+TEST(SplitBackward, TrainsFrozenAndForeignAndMissingParametersAsAWholeOne) {
+  Training frozen = under("fsdp2", kFloat, 2);
+  frozen.model = shape_of("llama with biases");
+  frozen.frozen = {"model.embed_tokens.weight", "model.layers.0.mlp.up_proj.weight",
+                   "model.layers.1.mlp.down_proj.bias"};
+  expect_split_and_recomputed_are_whole(frozen);
+  Toy shape;
+  shape.meta = false;
+  shape.foreign = true;
+  for (const char* strategy : {"single", "ddp", "fsdp2"}) {
+    SCOPED_TRACE(strategy);
+    Training run = toy(strategy,
+                       strategy == std::string("ddp")     ? std::vector<Axis>{{"dp", 2}}
+                       : strategy == std::string("fsdp2") ? shards(2)
+                                                          : std::vector<Axis>{},
+                       "", shape);
+    run.microbatches = 3;
+    use_extra_where(run, {1, 0, -1, 1, 1, -1});
+    expect_split_and_recomputed_are_whole(run);
+  }
+}
+
+// A weight that two recomputed layers share: its hook is called once in each of their backwards, and the sum
+// over microbatches has another order.
+TEST(SplitBackward, WaitsForEveryPartOfAParameterOfSeveralUnits) {
+  for (const char* strategy : {"single", "ddp", "fsdp2"}) {
+    SCOPED_TRACE(strategy);
+    Training run = toy(strategy, strategy == std::string("ddp")     ? std::vector<Axis>{{"dp", 2}}
+                                 : strategy == std::string("fsdp2") ? shards(2)
+                                                                    : std::vector<Axis>{});
+    if (strategy == std::string("ddp")) run.section = "bucket_cap_mb: 0";
+    run.make_units = [](int) {
+      Units units = toy_units({});
+      toy_at(units, 3).own[0] = toy_at(units, 1).own[0];  // layer2.weight is layer0.weight
+      return units;
+    };
+    run.microbatches = 3;
+    expect_split_and_recomputed_are_whole(run, 1e-6);
+  }
+}
+
+// When the gradient of layer0's input is there, everything above is gone, though its weights' gradients wait.
+TEST(SplitBackward, FreesWhatTheBackwardOfInputsHasPassed) {
+  ThreadWorld::run(2, [&](Rendezvous& meeting) {
+    const DeviceMesh mesh = mesh::build(shards(2), meeting, "test: world");
+    Units units = toy_units({});
+    std::vector<ToyUnit*> above = {&toy_at(units, 2), &toy_at(units, 3), &toy_at(units, 4)};
+    std::vector<size_t> bytes;
+    toy_at(units, 1).before = [&](const Tensors& inputs) {
+      inputs[0].register_hook([&](const at::Tensor&) {
+        for (ToyUnit* unit : above) bytes.push_back(unit->bytes());
+      });
+    };
+    auto stage = make_strategy("fsdp2", kFloat)->parallelize(std::move(units), mesh, {});
+    for (const Shard& shard : stage->owned()) parallel::initialise(shard, 7);
+    std::vector<Batch> batches(2);
+    for (Batch& batch : batches) batch.tokens = batch.labels = at::full({2, 3}, 4, at::kLong);
+    run_by_hand(*stage, batches, "F0 F1 I0 I1 W0 W1");
+    stage->finish_gradients();
+    EXPECT_EQ(bytes, std::vector<size_t>(6, 0));
+  });
+}
+
+}  // namespace
+}  // namespace heddle::testing
