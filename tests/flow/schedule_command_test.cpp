@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <sstream>
 
 #include "tests/flow/program.h"
 
@@ -84,6 +85,22 @@ TEST(ScheduleCommand, RefusesSizesThatAreNone) {
                "error[usage] heddle schedule: --ranks R is required" + example);
   expect_usage({"schedule", "gpipe", "--ranks", "4"},
                "error[usage] heddle schedule: --microbatches M is required" + example);
+}
+
+TEST(ScheduleCommand, PrintsTheScheduleOfTheExamplePlugin) {
+  const Outcome outcome =
+      heddle({"schedule", "looped", "--ranks", "2", "--microbatches", "2", "--format", "csv"},
+             {"HEDDLE_PLUGIN_PATH=" HEDDLE_BINARY_DIR "/tests/examples"});
+  EXPECT_EQ(outcome.out, "0F0,0F1,2F0,2F1,,,,2B0,2B1,0B0,0B1\n,1F0,1F1,3F0,3F1,3B0,3B1,1B0,1B1\n")
+      << outcome.error;
+}
+
+TEST(ScheduleCommand, TheExampleStandsInTheSdksReadme) {
+  std::ostringstream example, readme;
+  example << std::ifstream(HEDDLE_SOURCE_DIR "/examples/schedule/looped.cpp").rdbuf();
+  readme << std::ifstream(HEDDLE_SOURCE_DIR "/sdk/README.md").rdbuf();
+  const std::string code = example.str().substr(example.str().find("#include"));
+  EXPECT_NE(readme.str().find("```cpp\n" + code + "```\n"), std::string::npos);
 }
 
 TEST(ScheduleCommand, NamesTheNearestSchedule) {

@@ -83,6 +83,17 @@ TEST(Schedules, OfAPluginAreCheckedWhenTheyPlan) {
                      testing::HasSubstr("libheddle_pipeline.so: rank 0, step 4: 2F0: it is missing")));
 }
 
+TEST(Schedules, OfTheExampleTakeAnyNumberOfStages) {
+  PluginRegistry with_example({std::filesystem::path(HEDDLE_BINARY_DIR) / "tests/examples"});
+  const auto looped = with_example.schedule("looped")->make();
+  EXPECT_EQ(looped->stages_per_rank().most, kAnyNumber);
+  for (const int each : {1, 2, 3}) {
+    const ScheduleTable table = looped->plan(4, 4 * each, 5);  // checked by the registry's wrapper
+    EXPECT_EQ(table.size(), 4u);
+    EXPECT_THAT(schedule::peak_alive(table), testing::Each(5 * each));
+  }
+}
+
 TEST(Schedules, AnUnknownNameGetsTheListAndTheNearest) {
   const std::string block = tests::thrown_by([] { made("1f1"); });
   EXPECT_THAT(block,
