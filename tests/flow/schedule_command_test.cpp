@@ -91,7 +91,7 @@ TEST(ScheduleCommand, PrintsTheScheduleOfTheExamplePlugin) {
   const Outcome outcome =
       heddle({"schedule", "looped", "--ranks", "2", "--microbatches", "2", "--format", "csv"},
              {"HEDDLE_PLUGIN_PATH=" HEDDLE_BINARY_DIR "/tests/examples"});
-  EXPECT_EQ(outcome.out, "0F0,0F1,2F0,2F1,,,,2B0,2B1,0B0,0B1\n,1F0,1F1,3F0,3F1,3B0,3B1,1B0,1B1\n")
+  EXPECT_EQ(outcome.out, "0F0,0F1,2F0,2F1,,,2B0,2B1,0B0,0B1\n,1F0,1F1,3F0,3F1,3B0,3B1,1B0,1B1\n")
       << outcome.error;
 }
 
