@@ -118,6 +118,16 @@ TEST(PluginsCheck, SaysWhichRuleABadPluginBreaks) {
               HasSubstr("error[plugin_failed] " + bad("empty_offer") + ": 1 of 3 checks of the door failed"));
 }
 
+TEST(PluginsCheck, RunsTheTablesOfASchedule) {
+  const Outcome good = heddle({"plugins", "check", HEDDLE_BINARY_DIR "/tests/examples/libheddle_looped.so"});
+  EXPECT_THAT(good.out, HasSubstr("ok    the schedule 'looped' plans tables that run: 105 tables\n"));
+  const Outcome outcome = heddle({"plugins", "check", bad("drops")});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.out,
+              HasSubstr("FAIL  the schedule 'drops' plans tables that run: rank 0, step 7: 0B3: it "
+                        "is missing: the row ends without it\n"));
+}
+
 TEST(PluginsCheck, SurvivesAPluginThatEndsItsProcess) {
   const Outcome outcome = heddle({"plugins", "check", bad("static_throw")});
   EXPECT_EQ(outcome.status, 2);

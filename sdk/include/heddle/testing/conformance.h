@@ -1,9 +1,9 @@
 // The door kit: what `heddle plugins check` runs on a plugin's file, for tests of a plugin's own too.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +11,8 @@
 #include "heddle/base/error.h"
 #include "heddle/plugin/papers.h"
 #include "heddle/plugin/registry.h"
+#include "heddle/schedule/check.h"
+#include "heddle/schedule/lower.h"
 
 namespace heddle::testing {
 
@@ -146,21 +148,36 @@ class DoorKit {
     });
   }
 
-  // A few small tables: every microbatch goes once through every stage, on the rank that holds it.
+  // Tables of many sizes, before and after lowering. A schedule may refuse sizes (with an Error of its own),
+  // but not all of them.
   void check_schedule(const OfferedSchedule& offered) {
-    rule("the schedule '" + offered.name + "' plans 2 ranks", [&] {
-      const auto schedule = offered.make();
-      const ScheduleTable table = schedule->plan(2, 2, 4);
-      if (table.size() != 2) fail("its table has " + std::to_string(table.size()) + " rows for 2 ranks");
-      std::set<std::pair<int, int>> forwards;
-      for (size_t rank = 0; rank < table.size(); ++rank)
-        for (const Action& action : table[rank])
-          if (action.kind == Action::forward &&
-              schedule->rank_of(action.stage, 2, 2) == static_cast<int>(rank))
-            forwards.insert({action.stage, action.microbatch});
-      if (forwards.size() != 8) fail("it runs " + std::to_string(forwards.size()) + " of 8 forwards");
-      return std::string();
+    rule("the schedule '" + offered.name + "' plans tables that run", [&] {
+      const auto made = offered.make();
+      const StagesPerRank takes = made->stages_per_rank();
+      int planned = 0, refused = 0;
+      for (int ranks = 1; ranks <= 5; ++ranks)
+        for (int each = takes.least; each <= std::min(takes.most, takes.least + 2); ++each)
+          for (const int microbatches : {1, 2, 3, 4, 6, 8, 15})
+            ++(plans(*made, ranks, ranks * each, microbatches) ? planned : refused);
+      if (planned == 0) fail("it refuses every size");
+      return std::to_string(planned) + " tables" +
+             (refused == 0 ? "" : ", and refuses " + std::to_string(refused) + " sizes");
     });
+  }
+
+  // False: refused. A table that is wrong throws Error{plugin_failed}.
+  bool plans(const IPipelineSchedule& made, int ranks, int stages, int microbatches) const {
+    ScheduleTable table;
+    try {
+      table = made.plan(ranks, stages, microbatches);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::plugin_failed) throw;
+      return false;
+    }
+    const auto placement = schedule::placement(made, ranks, stages, file_.string());
+    schedule::check(schedule::lower(table, placement), placement, microbatches, file_.string(),
+                    schedule::Work::training, ErrorCode::plugin_failed);
+    return true;
   }
 
   std::filesystem::path file_;
