@@ -11,7 +11,6 @@
 #include <string>
 #include <utility>
 
-#include "heddle/model/weight_gradients.h"
 #include "heddle/parallel/after_gradient.h"
 
 namespace heddle::ddp {
@@ -69,8 +68,9 @@ void DdpStage::make_buckets() {
   for (auto& part : deal(leaves, options_.first_bucket_bytes, options_.bucket_bytes)) {
     Bucket& bucket = *buckets_.emplace_back(std::make_unique<Bucket>(std::move(part)));
     for (int i = 0; i < bucket.size(); ++i) {
-      if (shared_.count(bucket.leaf(i).unsafeGetTensorImpl()) != 0) continue;
       accumulators_.push_back(torch::autograd::impl::grad_accumulator(bucket.leaf(i)));
+      owners_.emplace(accumulators_.back().get(), &bucket);
+      if (shared_.count(bucket.leaf(i).unsafeGetTensorImpl()) != 0) continue;
       accumulators_.back()->add_post_hook(
           std::make_unique<AfterGradient>([this, &bucket] { gradient_arrived(bucket); }));
     }
@@ -98,12 +98,21 @@ void DdpStage::watch(const Tensors& outputs, WeightGradients* queue) {
   for (const at::Tensor& output : outputs) {
     if (!output.defined() || !output.requires_grad()) continue;
     output.register_hook([this, queue](const at::Tensor&) {
-      if (queue != nullptr && queue->defers())
-        queue->when_drained([this] { end_backward(); });
-      else
-        torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
+      if (queue == nullptr || !queue->defers())
+        return torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
+      queue->when_draining([this](const WeightGradients::Accumulators& leaves) { begin_drain(leaves); });
+      queue->when_drained([this] { end_backward(); });
     });
   }
+}
+
+// All but these have their gradients already.
+void DdpStage::begin_drain(const WeightGradients::Accumulators& leaves) {
+  if (!last_backward_) return;
+  for (auto& bucket : buckets_) bucket->arrived = bucket->size();
+  for (const torch::autograd::Node* leaf : leaves)
+    if (const auto owner = owners_.find(leaf); owner != owners_.end()) --owner->second->arrived;
+  launch_full();
 }
 
 // What is left is launched before the host calls other collectives of the same ranks.
@@ -114,6 +123,10 @@ void DdpStage::end_backward() {
 void DdpStage::gradient_arrived(Bucket& bucket) {
   if (!last_backward_) return;
   ++bucket.arrived;
+  launch_full();
+}
+
+void DdpStage::launch_full() {
   while (launched_ < buckets_.size() && buckets_[launched_]->arrived == buckets_[launched_]->size())
     buckets_[launched_++]->launch(*ranks_);
 }

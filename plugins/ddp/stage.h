@@ -5,14 +5,12 @@
 #include <memory>
 #include <set>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "bucket.h"
+#include "heddle/model/weight_gradients.h"
 #include "heddle/sdk.h"
-
-namespace torch::autograd {
-struct Node;
-}
 
 namespace heddle::ddp {
 
@@ -43,6 +41,8 @@ class DdpStage : public ParallelStage {
   void begin_step();
   void watch(const Tensors& outputs, WeightGradients* queue);
   void gradient_arrived(Bucket& bucket);
+  void begin_drain(const WeightGradients::Accumulators& leaves);
+  void launch_full();
   void end_backward();
 
   Units units_;
@@ -55,6 +55,7 @@ class DdpStage : public ParallelStage {
   std::vector<std::unique_ptr<Bucket>> buckets_;  // in the order of their launch
   std::vector<std::shared_ptr<torch::autograd::Node>>
       accumulators_;  // autograd itself holds them only weakly
+  std::unordered_map<const torch::autograd::Node*, Bucket*> owners_;
   bool between_steps_ = true, last_backward_ = false;
   size_t launched_ = 0;
 };

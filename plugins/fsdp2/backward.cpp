@@ -7,7 +7,6 @@
 #include <memory>
 #include <utility>
 
-#include "heddle/model/weight_gradients.h"
 #include "heddle/parallel/after_gradient.h"
 #include "sharded_stage.h"
 
@@ -17,10 +16,11 @@ namespace heddle::fsdp2 {
 // so it is not counted: its group is complete when the backward ends.
 void ShardedStage::attach_gradient_hooks() {
   for (Gradients& gradients : model_->gradients) {
-    if (gradients.group().users > 1) continue;
     for (Parameter& parameter : gradients.group().parameters()) {
       if (!parameter.trainable) continue;
       parameter.accumulator = torch::autograd::impl::grad_accumulator(parameter.leaf);
+      owners_.emplace(parameter.accumulator.get(), &gradients.group());
+      if (gradients.group().users > 1) continue;
       parameter.accumulator->add_post_hook(
           std::make_unique<AfterGradient>([this, &gradients] { gradient_arrived(gradients); }));
     }
@@ -45,7 +45,10 @@ void ShardedStage::begin_backward(WeightGradients* queue) {
   if (in_backward_) return;
   in_backward_ = true;
   split_ = queue != nullptr && queue->defers();
-  if (split_) queue->when_drained([this] { end_microbatch(); });
+  if (split_) {
+    queue->when_draining([this](const WeightGradients::Accumulators& leaves) { begin_drain(leaves); });
+    queue->when_drained([this] { end_drain(); });
+  }
   unprepared_ = model_->runs.size();
   torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
 }
@@ -66,9 +69,9 @@ void ShardedStage::before_backward(size_t index, WeightGradients* queue) {
     if (runs[below].has_backward) return start(runs[below]);
 }
 
-// In a split backward what comes when is not counted: groups are complete when the queue is drained.
+// In the first half of a split backward nothing is complete.
 void ShardedStage::gradient_arrived(Gradients& gradients) {
-  if (!in_backward_ || split_) return;
+  if (in_backward_ ? split_ : !draining_) return;
   if (++gradients.group().arrived == gradients.group().trainable()) complete(gradients);
 }
 
@@ -97,6 +100,23 @@ void ShardedStage::end_backward() {
   }
   if (!split_) return end_microbatch();
   for (Gradients& gradients : model_->gradients) gradients.widen();
+}
+
+// All but these have their gradients already.
+void ShardedStage::begin_drain(const WeightGradients::Accumulators& leaves) {
+  if (!last_backward_ && options_.defer_reduction) return;
+  draining_ = true;
+  for (Group& group : model_->groups) group.arrived = group.trainable();
+  for (const torch::autograd::Node* leaf : leaves)
+    if (const auto owner = owners_.find(leaf); owner != owners_.end()) --owner->second->arrived;
+  for (Gradients& gradients : model_->gradients)
+    if (gradients.group().arrived == gradients.group().trainable()) complete(gradients);
+}
+
+void ShardedStage::end_drain() {
+  draining_ = false;
+  for (Group& group : model_->groups) group.arrived = 0;
+  end_microbatch();
 }
 
 void ShardedStage::end_microbatch() {

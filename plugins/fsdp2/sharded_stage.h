@@ -2,8 +2,10 @@
 #pragma once
 
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
+#include "heddle/model/weight_gradients.h"
 #include "reducer.h"
 #include "stage.h"
 
@@ -40,6 +42,8 @@ class ShardedStage : public ParallelStage {
   void gradient_arrived(Gradients& gradients);
   void complete(Gradients& gradients);
   void end_backward();
+  void begin_drain(const WeightGradients::Accumulators& leaves);
+  void end_drain();
   void end_microbatch();  // all its gradients are there
   bool may_free(const Group& group) const;
 
@@ -49,9 +53,11 @@ class ShardedStage : public ParallelStage {
   Communicator& shard_;
   Reducer reducer_;
   Staging staging_;
+  std::unordered_map<const torch::autograd::Node*, Group*> owners_;  // of the leaves' accumulators
   bool between_steps_ = true, last_backward_ = false, flushed_ = false;
   bool in_backward_ = false, split_ = false;  // split: its weight gradients come when a queue is drained
-  size_t unprepared_ = 0;                     // in a backward: units below this one were not reached yet
+  bool draining_ = false;
+  size_t unprepared_ = 0;  // in a backward: units below this one were not reached yet
 };
 
 }  // namespace heddle::fsdp2

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "plugins/by_hand.h"
+#include "plugins/recording.h"
 #include "plugins/toy_training.h"
 
 namespace heddle::testing {
@@ -149,6 +150,39 @@ TEST(SplitBackward, ReducesOnceAStepOrOnceAMicrobatchAsAsked) {
     gradients(run);  // two steps of five units
     EXPECT_EQ(count(events[0], "reduce_scatter"), 2 * 5 * (defer ? 1 : 3));
     EXPECT_EQ(events[0], events[1]);
+  }
+}
+
+// All reductions have started before the queue tells its end.
+TEST(SplitBackward, ReducesWhileTheLastQueueIsDrained) {
+  for (const std::string strategy : {"ddp", "fsdp2"}) {
+    Training run = under(strategy, strategy == "ddp" ? "bucket_cap_mb: 0.002" : kFloat, 2);
+    const std::string call = strategy == "ddp" ? "all_reduce" : "reduce_scatter";
+    ThreadWorld::run(2, [&](Rendezvous& meeting) {
+      Events events;
+      RecordingRendezvous recorded(meeting, &events);
+      const DeviceMesh mesh = mesh::build(run.axes, recorded, "test: world");
+      auto stage =
+          make_strategy(run.strategy, run.section)
+              ->parallelize(make_units(odd_llama(), at::TensorOptions().device(at::kMeta)), mesh, {});
+      for (const Shard& shard : stage->owned()) parallel::initialise(shard, 7);
+      Batch batch;
+      batch.tokens = batch.labels = at::full({2, 3}, 4, at::kLong);
+      WeightGradients queue;
+      batch.weight_gradients = &queue;
+      const at::Tensor loss = stage->forward({}, batch)[0];
+      int drained = 0;
+      queue.when_drained([&] { drained = count(events, call); });
+      queue.defer();
+      loss.backward();
+      EXPECT_EQ(count(events, call), 0) << strategy;
+      stage->expect_last_backward();
+      queue.drain();
+      EXPECT_GT(drained, 3) << strategy;
+      EXPECT_EQ(count(events, call), drained) << strategy;
+      stage->finish_gradients();
+      EXPECT_EQ(count(events, call), drained) << strategy;
+    });
   }
 }
 

@@ -38,17 +38,23 @@ class HEDDLE_API WeightGradients {
   void drain();
   bool empty() const { return waiting_.empty(); }
 
-  // For strategies: called once, at the end of the next drain().
-  void when_drained(std::function<void()> call) { calls_.push_back(std::move(call)); }
+  // For strategies: called once, when the next drain() begins, with the accumulators of the leaves that will
+  // get a gradient in it, each once; and called once, at its end.
+  using Accumulators = std::vector<const torch::autograd::Node*>;
+  void when_draining(std::function<void(const Accumulators&)> call) { begins_.push_back(std::move(call)); }
+  void when_drained(std::function<void()> call) { ends_.push_back(std::move(call)); }
 
  private:
   struct Waiting {
     Leaves leaves;
     std::function<Gradients()> compute;
   };
+  Accumulators awaited() const;
+
   bool defers_ = false;
   std::vector<Waiting> waiting_;
-  std::vector<std::function<void()>> calls_;
+  std::vector<std::function<void(const Accumulators&)>> begins_;
+  std::vector<std::function<void()>> ends_;
 };
 
 }  // namespace heddle

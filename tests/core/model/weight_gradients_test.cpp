@@ -2,6 +2,7 @@
 #include "heddle/model/weight_gradients.h"
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
@@ -183,6 +184,27 @@ TEST_F(WeightGradientsTest, FreeWhatTheyHeldOneByOne) {
   queue.drain();
   EXPECT_EQ(alive, (std::vector<size_t>{3, 2, 1}));
   EXPECT_TRUE(at::equal(leaf.grad(), at::full({2}, 3.0)));
+}
+
+TEST_F(WeightGradientsTest, NameTheLeavesOfADrainBeforeTheirHooksAreCalled) {
+  const at::Tensor twice = random({7, 7}).set_requires_grad(true),
+                   once = random({7, 7}).set_requires_grad(true);
+  const auto accumulator = torch::autograd::impl::grad_accumulator(twice);
+  const auto other = torch::autograd::impl::grad_accumulator(once);
+  std::vector<std::string> story;
+  accumulator->add_post_hook(std::make_unique<AfterGradient>([&story] { story.push_back("hook"); }));
+  WeightGradients queue;
+  at::Tensor y = random({5, 7});
+  for (const at::Tensor& weight : {twice, once, twice}) y = model::linear(y, weight, {}, &queue);
+  queue.defer();
+  backward(y);
+  queue.when_draining([&](const WeightGradients::Accumulators& leaves) {
+    EXPECT_THAT(leaves, ::testing::UnorderedElementsAre(accumulator.get(), other.get()));
+    story.push_back("begin");
+  });
+  queue.when_drained([&story] { story.push_back("end"); });
+  queue.drain();
+  EXPECT_EQ(story, (std::vector<std::string>{"begin", "hook", "end"}));
 }
 
 TEST_F(WeightGradientsTest, TellTheEndOfADrainOnceAlsoWhenNothingWaited) {
