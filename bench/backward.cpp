@@ -9,9 +9,9 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <vector>
@@ -68,7 +68,7 @@ void prepare(Contender& one, int64_t width) {
 void run_once(Contender& one, Batch batch) {
   auto bytes = std::make_shared<Bytes>();
   const c10::DebugInfoGuard counting(c10::DebugInfoKind::PROFILER_STATE, bytes);
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of this one thread, so that a busy machine disturbs less
   WeightGradients queue;
   batch.weight_gradients = &queue;
   Tensors flow;
@@ -77,8 +77,7 @@ void run_once(Contender& one, Batch batch) {
   if (one.split) queue.defer();
   torch::autograd::backward({std::move(flow[0])}, {});
   queue.drain();
-  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-  one.milliseconds.push_back(took.count());
+  one.milliseconds.push_back(static_cast<double>(std::clock() - start) * 1e3 / CLOCKS_PER_SEC);
   one.peak = bytes->peak;
 }
 
@@ -86,15 +85,16 @@ void print(std::vector<Contender>& contenders, int64_t tokens, int64_t width) {
   std::printf("\n8 layers of width %lld, %lld tokens\n\n", static_cast<long long>(width),
               static_cast<long long>(tokens));
   std::printf(
-      "| backward | least ms | median ms | least / whole | held MiB | peak MiB "
+      "| backward | least ms | median ms | median / whole | held MiB | peak MiB "
       "|\n|---|--:|--:|--:|--:|--:|\n");
-  const double first =
-      *std::min_element(contenders[0].milliseconds.begin(), contenders[0].milliseconds.end());
+  double first = 0;
   for (Contender& one : contenders) {
     std::sort(one.milliseconds.begin(), one.milliseconds.end());
+    const double median = one.milliseconds[one.milliseconds.size() / 2];
+    if (first == 0) first = median;
     std::printf("| %s | %.2f | %.2f | %.2f | %.2f | %.2f |\n", one.label.c_str(), one.milliseconds.front(),
-                one.milliseconds[one.milliseconds.size() / 2], one.milliseconds.front() / first,
-                static_cast<double>(one.between) / (1 << 20), static_cast<double>(one.peak) / (1 << 20));
+                median, median / first, static_cast<double>(one.between) / (1 << 20),
+                static_cast<double>(one.peak) / (1 << 20));
   }
 }
 
