@@ -51,7 +51,7 @@ at::Tensor Attention::forward(at::Tensor x, const Batch& batch) {
 
 at::Tensor Attention::call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) {
   if (!output.empty()) return residual + call(std::move(x), batch);
-  return o_proj_.call_onto(residual, heads(input(std::move(x)), batch), batch);
+  return o_proj_.call_onto(residual, heads(input(std::move(x), batch), batch), batch);
 }
 
 at::Tensor Attention::heads(const at::Tensor& x, const Batch& batch) {
@@ -82,7 +82,7 @@ at::Tensor GatedMlp::forward(at::Tensor x, const Batch& batch) {
 
 at::Tensor GatedMlp::call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) {
   if (!output.empty()) return residual + call(std::move(x), batch);
-  return down_proj_.call_onto(residual, gated(input(std::move(x)), batch), batch);
+  return down_proj_.call_onto(residual, gated(input(std::move(x), batch), batch), batch);
 }
 
 at::Tensor GatedMlp::gated(const at::Tensor& x, const Batch& batch) {

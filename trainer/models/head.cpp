@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include "heddle/model/token_loss.h"
-
 namespace heddle {
 
 Head::Head(const ModelConfig& config, const at::TensorOptions& options)
@@ -13,15 +11,13 @@ Head::Head(const ModelConfig& config, const at::TensorOptions& options)
                {Init::Kind::normal, config.initializer_range}, options) {
   add_child("model.norm", norm_);
   add_child("lm_head", lm_head_);
+  add_child("loss", loss_);
 }
 
 at::Tensor Head::forward(at::Tensor x, const Batch& batch) {
   const at::Tensor hidden = norm_.call(std::move(x), batch);
-  if (batch.labels.defined() && lm_head_.input.empty() && lm_head_.output.empty())
-    return model::linear_token_loss(hidden, lm_head_.weight, batch.labels);
-  const at::Tensor logits = lm_head_.call(hidden, batch);
-  if (batch.labels.defined()) return model::token_loss(logits, batch.labels);
-  return logits.view({batch.tokens.size(0), batch.tokens.size(1), -1});
+  if (batch.labels.defined()) return loss_.of(hidden, lm_head_, batch);
+  return lm_head_.call(hidden, batch).view({batch.tokens.size(0), batch.tokens.size(1), -1});
 }
 
 }  // namespace heddle

@@ -6,12 +6,13 @@
 #include "heddle/model/linear.h"
 #include "heddle/model/module.h"
 #include "heddle/model/rms_norm.h"
+#include "heddle/model/token_loss.h"
 #include "trainer/models/model_config.h"
 
 namespace heddle {
 
-// Children "model.norm" and "lm_head". Takes hidden states [tokens, hidden_size]. With labels it returns the
-// sum of the token losses, fp32 [1]; without, logits [batch, sequence, vocabulary].
+// Children "model.norm", "lm_head" and "loss". Takes hidden states [tokens, hidden_size]. With labels it
+// returns the sum of the token losses, fp32 [1]; without, logits [batch, sequence, vocabulary].
 class Head : public Module {
  public:
   Head(const ModelConfig& config, const at::TensorOptions& options);
@@ -25,6 +26,7 @@ class Head : public Module {
  private:
   RmsNorm norm_;
   Linear lm_head_;
+  TokenLoss loss_;
 };
 
 }  // namespace heddle

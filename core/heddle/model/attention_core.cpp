@@ -89,8 +89,8 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 
 at::Tensor AttentionCore::attend(at::Tensor q, at::Tensor k, at::Tensor v, const Batch& batch) {
   const model::Heads heads{batch.tokens.size(0), batch.tokens.size(1), head_dim_};
-  if (instead) return output(instead(std::move(q), std::move(k), std::move(v), heads, batch));
-  return output(model::attend(q, k, v, heads));
+  if (instead) return output(instead(std::move(q), std::move(k), std::move(v), heads, batch), batch);
+  return output(model::attend(q, k, v, heads), batch);
 }
 
 at::Tensor AttentionCore::forward(at::Tensor, const Batch&) {

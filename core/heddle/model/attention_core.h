@@ -41,6 +41,7 @@ class HEDDLE_API AttentionCore : public Module {
   at::Tensor attend(at::Tensor q, at::Tensor k, at::Tensor v, const Batch& batch);
 
   Instead instead;
+  int64_t head_dim() const { return head_dim_; }
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: attend() takes three tensors

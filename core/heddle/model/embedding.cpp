@@ -1,6 +1,7 @@
 // The look-up and its node: gradients of equal tokens are added into one row.
 #include "heddle/model/embedding.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding_dense_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
@@ -44,6 +45,21 @@ at::Tensor look_up(const at::Tensor& flat, const at::Tensor& weight) {
   return at::index_select(weight, 0, flat);
 }
 
+at::Tensor part_of_look_up(const at::Tensor& local, const at::Tensor& outside, const at::Tensor& weight) {
+  if (weight.is_meta()) return at::empty({local.numel(), weight.size(1)}, weight.options());
+  return at::index_select(weight, 0, local).masked_fill_(outside, 0);
+}
+
+at::Tensor recorded(at::Tensor y, at::Tensor flat, const at::Tensor& weight, int64_t padding) {
+  if (!torch::autograd::compute_requires_grad(weight)) return y;
+  auto node = make_node<EmbeddingNode>(weight);
+  node->tokens = std::move(flat);
+  node->rows = weight.size(0);
+  node->padding = padding;
+  torch::autograd::set_history(y, node);
+  return y;
+}
+
 }  // namespace
 
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, int64_t padding) {
@@ -53,14 +69,24 @@ at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, int64_t
     flat = tokens.reshape({-1});
     y = look_up(flat, weight);
   }
-  if (torch::autograd::compute_requires_grad(weight)) {
-    auto node = make_node<EmbeddingNode>(weight);
-    node->tokens = flat;
-    node->rows = weight.size(0);
-    node->padding = padding;
-    torch::autograd::set_history(y, node);
+  return recorded(std::move(y), std::move(flat), weight, padding);
+}
+
+at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, int64_t padding,
+                     const RowRange& rows) {
+  const int64_t held = weight.size(0);
+  at::Tensor y, local;
+  {
+    at::AutoDispatchBelowADInplaceOrView below;
+    const at::Tensor flat = tokens.reshape({-1});
+    if (flat.is_cpu()) check_tokens(flat, rows.whole);
+    local = flat - rows.first;
+    const at::Tensor outside = local.lt(0).logical_or_(local.ge(held));
+    y = part_of_look_up(local.masked_fill(outside, 0), outside.unsqueeze(1), weight);
+    // `held` is no row: what stands there gets no gradient, and neither does the padding.
+    local.masked_fill_(outside.logical_or_(flat.eq(padding)), held);
   }
-  return y;
+  return recorded(std::move(y), std::move(local), weight, held);
 }
 
 }  // namespace model
@@ -72,6 +98,7 @@ Embedding::Embedding(int64_t vocabulary, int64_t width, int64_t padding, const I
 }
 
 at::Tensor Embedding::forward(at::Tensor tokens, const Batch&) {
+  if (rows) return model::embedding(tokens, weight, padding_, *rows);
   return model::embedding(tokens, weight, padding_);
 }
 

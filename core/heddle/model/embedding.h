@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "heddle/base/export.h"
 #include "heddle/model/module.h"
@@ -17,6 +18,16 @@ namespace model {
 // Error{input}.
 HEDDLE_API at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, int64_t padding);
 
+// The rows [first, first + weight.size(0)) of a table of `whole` rows that is split among ranks.
+struct RowRange {
+  int64_t first = 0, whole = 0;
+};
+
+// The same with a weight that holds only these rows: other tokens of the vocabulary give zeros and no
+// gradient, so the sum over the ranks is the whole look-up (vocabulary parallelism, Shoeybi et al. 2019).
+HEDDLE_API at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, int64_t padding,
+                                const RowRange& rows);
+
 }  // namespace model
 
 // Slot "weight" [vocabulary, width].
@@ -27,6 +38,8 @@ class HEDDLE_API Embedding : public Module {
   std::string_view kind() const override { return "embedding"; }
 
   at::Tensor weight;
+  // Set by a parallelizer that splits the vocabulary: which rows `weight` holds.
+  std::optional<model::RowRange> rows;
 
  protected:
   at::Tensor forward(at::Tensor tokens, const Batch& batch) override;

@@ -147,13 +147,25 @@ at::Tensor linear_onto(const at::Tensor& residual, const at::Tensor& x, const at
   return std::move(linears(residual, x, {{weight, bias}}, later)[0]);
 }
 
-FewTensors call_each(std::initializer_list<Linear*> layers, const at::Tensor& x, const Batch& batch) {
+FewTensors products(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch) {
   FewWeights weights;
+  for (const Linear* layer : layers) weights.push_back({layer->weight, layer->bias});
+  return linears({}, x, weights, batch.weight_gradients);
+}
+
+FewTensors call_each(std::initializer_list<Linear*> layers, const at::Tensor& x, const Batch& batch) {
+  const Linear& first = **layers.begin();
+  bool together = true;
   for (const Linear* layer : layers)
-    if (layer->input.empty() && layer->output.empty()) weights.push_back({layer->weight, layer->bias});
-  if (weights.size() == layers.size()) return linears({}, x, weights, batch.weight_gradients);
+    together = together && layer->input.empty() && layer->instead == first.instead;
   FewTensors out;
-  for (Linear* layer : layers) out.push_back(layer->call(x, batch));
+  if (!together) {
+    for (Linear* layer : layers) out.push_back(layer->call(x, batch));
+    return out;
+  }
+  const std::span<Linear* const> all(layers.begin(), layers.size());
+  out = first.instead ? (*first.instead)(all, x, batch) : products(all, x, batch);
+  for (size_t i = 0; i < out.size(); ++i) out[i] = all[i]->output(std::move(out[i]), batch);
   return out;
 }
 
@@ -169,11 +181,15 @@ Linear::Linear(int64_t in, int64_t out, Bias with_bias, const Init& init, const 
 }
 
 at::Tensor Linear::call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) {
-  if (!output.empty()) return residual + call(std::move(x), batch);
-  return model::linear_onto(residual, input(std::move(x)), weight, bias, batch.weight_gradients);
+  if (instead || !output.empty()) return residual + call(std::move(x), batch);
+  return model::linear_onto(residual, input(std::move(x), batch), weight, bias, batch.weight_gradients);
 }
 
 at::Tensor Linear::forward(at::Tensor x, const Batch& batch) {
+  if (instead) {
+    Linear* const self = this;
+    return std::move((*instead)({&self, 1}, x, batch)[0]);
+  }
   return model::linear(x, weight, bias, batch.weight_gradients);
 }
 

@@ -4,7 +4,10 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
+#include <functional>
 #include <initializer_list>
+#include <memory>
+#include <span>
 
 #include "heddle/base/export.h"
 #include "heddle/model/module.h"
@@ -28,6 +31,9 @@ HEDDLE_API at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, cons
 HEDDLE_API at::Tensor linear_onto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight,
                                   const at::Tensor& bias, WeightGradients* later = nullptr);
 
+// What each layer computes from x, as one node with one sum of dX; no seam of theirs is used.
+HEDDLE_API FewTensors products(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch);
+
 }  // namespace model
 
 // Slots "weight" [out, in] and, if asked for, "bias" [out], named as in Hugging Face checkpoints.
@@ -39,6 +45,15 @@ class HEDDLE_API Linear : public Module {
 
   at::Tensor weight, bias;
 
+  // The seam of tensor parallelism: computes in place of model::products, between the seams input and output.
+  // Layers that hold one object and get one input are computed by one call of it, so that the input is
+  // gathered once for all of them. The bias is its matter too: a sum over ranks comes before the bias.
+  using Instead = std::function<model::FewTensors(std::span<Linear* const> layers, const at::Tensor& x,
+                                                  const Batch& batch)>;
+  std::shared_ptr<const Instead> instead;
+  // Nothing stands between the layer and its product.
+  bool plain() const { return !instead && input.empty() && output.empty(); }
+
   // residual + call(x, batch), as one node where no seam stands between.
   at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch);
 
@@ -48,7 +63,8 @@ class HEDDLE_API Linear : public Module {
 
 namespace model {
 
-// What each layer's call(x, batch) returns; as one node with one sum of dX where no layer has a seam.
+// What each layer's call(x, batch) returns. Layers without input seams that share `instead` (or have none)
+// are computed together, with one sum of dX.
 HEDDLE_API FewTensors call_each(std::initializer_list<Linear*> layers, const at::Tensor& x,
                                 const Batch& batch);
 

@@ -18,13 +18,15 @@ namespace heddle {
 // A named place in a model where a parallelizer may put communication. Empty, it costs one branch.
 class Seam {
  public:
-  using Transform = std::function<at::Tensor(at::Tensor)>;
-  void add(Transform transform) {
-    transforms_.push_back(std::move(transform));
-  }  // runs after those before it
+  using Transform = std::function<at::Tensor(at::Tensor, const Batch&)>;
+  // Runs after those before it.
+  void add(Transform transform) { transforms_.push_back(std::move(transform)); }
+  void add(std::function<at::Tensor(at::Tensor)> transform) {
+    add([transform = std::move(transform)](at::Tensor x, const Batch&) { return transform(std::move(x)); });
+  }
   bool empty() const { return transforms_.empty(); }
-  at::Tensor operator()(at::Tensor tensor) const {
-    for (const Transform& transform : transforms_) tensor = transform(std::move(tensor));
+  at::Tensor operator()(at::Tensor tensor, const Batch& batch) const {
+    for (const Transform& transform : transforms_) tensor = transform(std::move(tensor), batch);
     return tensor;
   }
 
@@ -46,7 +48,9 @@ class HEDDLE_API Module {
   Seam input, output;  // before and after forward
 
   // input seam, forward, output seam.
-  at::Tensor call(at::Tensor x, const Batch& batch) { return output(forward(input(std::move(x)), batch)); }
+  at::Tensor call(at::Tensor x, const Batch& batch) {
+    return output(forward(input(std::move(x), batch), batch), batch);
+  }
 
   const std::vector<std::pair<std::string, Module*>>& children() const { return children_; }
   // Own slots, with names relative to this module ("weight").

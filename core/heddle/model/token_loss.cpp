@@ -3,6 +3,8 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_log_softmax.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
@@ -19,7 +21,8 @@
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/batch.h"
 
-namespace heddle::model {
+namespace heddle {
+namespace model {
 namespace {
 
 constexpr int64_t kBlockNumbers = int64_t{1} << 22;  // fp32 logits of one block: 16 MiB
@@ -34,7 +37,11 @@ int64_t rows_per_block(int64_t vocabulary) {
 
 struct Labels {
   at::Tensor counted;  // wide [tokens, 1]: 1 where the label counts
-  at::Tensor index;    // int64 [tokens, 1]: the label, 0 where it does not count
+  at::Tensor index;    // int64 [tokens, 1]: the label's column, 0 where it does not count or is elsewhere
+  at::Tensor hit;      // wide [tokens, 1]: -1; 0 where the label's column is on another rank
+  Labels block(int64_t row, int64_t rows) const {
+    return {counted.narrow(0, row, rows), index.narrow(0, row, rows), hit.narrow(0, row, rows)};
+  }
 };
 
 void check_labels(const at::Tensor& column, int64_t vocabulary) {
@@ -51,14 +58,25 @@ Labels read_labels(const at::Tensor& labels, int64_t vocabulary, at::ScalarType 
   const at::Tensor column = labels.reshape({-1, 1});
   if (column.is_cpu()) check_labels(column, vocabulary);
   const at::Tensor counts = column.ne(Batch::kIgnore);
-  return {counts.to(dtype), column * counts};
+  const at::Tensor counted = counts.to(dtype);
+  return {counted, column * counts, at::full({1, 1}, -1.0, counted.options()).expand_as(counted)};
+}
+
+// Of the columns [first, first + held) only.
+Labels read_labels(const at::Tensor& labels, const VocabularyPart& part, int64_t held, at::ScalarType dtype) {
+  Labels all = read_labels(labels, part.whole, dtype);
+  const at::Tensor local = all.index - part.first;
+  const at::Tensor here = local.ge(0).logical_and_(local.lt(held));
+  all.index = local * here;
+  all.hit = here.to(dtype).neg_();
+  return all;
 }
 
 // Turns log-probabilities into the gradient of the block's loss with respect to its logits.
-at::Tensor logit_gradient(at::Tensor log_p, const at::Tensor& counted, const at::Tensor& index) {
+at::Tensor logit_gradient(at::Tensor log_p, const Labels& labels) {
   log_p.exp_();
-  log_p.scatter_add_(1, index, at::full({1, 1}, -1.0, log_p.options()).expand_as(index));
-  return log_p.mul_(counted);
+  log_p.scatter_add_(1, labels.index, labels.hit);
+  return log_p.mul_(labels.counted);
 }
 
 struct TokenLossNode final : LayerNode {
@@ -73,9 +91,8 @@ struct TokenLossNode final : LayerNode {
     const int64_t step = rows_per_block(saved.size(1));
     for (int64_t row = 0; row < saved.size(0); row += step) {
       const int64_t rows = std::min(step, saved.size(0) - row);
-      const at::Tensor block =
-          logit_gradient(at::_log_softmax(saved.narrow(0, row, rows).to(dtype), 1, false),
-                         labels.counted.narrow(0, row, rows), labels.index.narrow(0, row, rows));
+      const at::Tensor block = logit_gradient(
+          at::_log_softmax(saved.narrow(0, row, rows).to(dtype), 1, false), labels.block(row, rows));
       out.narrow(0, row, rows).copy_(block * gradients[0]);
     }
     return {out};
@@ -113,34 +130,78 @@ void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, at::
     sum = sum.to(wide_dtype).add_(at::mm(a.t(), b));
 }
 
+// The log-probabilities of a block and the sum of its losses.
+struct BlockLoss {
+  at::Tensor log_p, sum;
+};
+
+BlockLoss loss_of(const at::Tensor& logits, const Labels& labels) {
+  at::Tensor log_p = at::_log_softmax(logits, 1, false);
+  at::Tensor sum = (log_p.gather(1, labels.index) * labels.counted).sum().neg_();
+  return {std::move(log_p), std::move(sum)};
+}
+
+// Every rank adds the same numbers in the same order, so all get the same bits.
+BlockLoss loss_of(at::Tensor logits, const Labels& labels, Communicator& ranks) {
+  const at::Tensor largest = logits.amax(1, true);
+  const at::Tensor sum = (logits - largest).exp_().sum(1, true);
+  const at::Tensor target = logits.gather(1, labels.index) * labels.hit.neg();
+  const at::Tensor mine = at::cat({largest, sum, target}, 1);
+  at::Tensor all = at::empty({ranks.size(), mine.size(0), 3}, mine.options());
+  ranks.all_gather(all, mine)->wait();
+  const at::Tensor peaks = all.select(2, 0), peak = peaks.amax(0);
+  const at::Tensor log_z = (all.select(2, 1) * (peaks - peak).exp_()).sum(0).log_().add_(peak).unsqueeze(1);
+  at::Tensor loss = ((log_z - all.select(2, 2).sum(0).unsqueeze(1)) * labels.counted).sum();
+  return {logits.sub_(log_z), std::move(loss)};
+}
+
 struct LinearLoss {
   at::Tensor sum, d_hidden, d_weight;
 };
 
+// part: null where the weight is the whole head.
 LinearLoss linear_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                       bool gradient_of_hidden, bool gradient_of_weight) {
+                       const VocabularyPart* part) {
+  const bool recording = at::GradMode::is_enabled();
+  const bool of_hidden = recording && hidden.requires_grad(), of_weight = recording && weight.requires_grad();
+  at::AutoDispatchBelowADInplaceOrView below;
   const at::ScalarType dtype = wide(hidden.scalar_type());
-  const Labels all = read_labels(labels, weight.size(0), dtype);
-  const int64_t tokens = hidden.size(0), step = rows_per_block(weight.size(0));
+  const Labels all = part == nullptr ? read_labels(labels, weight.size(0), dtype)
+                                     : read_labels(labels, *part, weight.size(0), dtype);
+  // Blocks are the same on every rank, also where the vocabulary does not divide.
+  const int64_t columns =
+      part == nullptr ? weight.size(0) : (part->whole + part->ranks->size() - 1) / part->ranks->size();
+  const int64_t tokens = hidden.size(0), step = rows_per_block(columns);
   LinearLoss out{at::zeros({1}, hidden.options().dtype(dtype)), {}, {}};
-  if (gradient_of_hidden) out.d_hidden = at::empty_like(hidden);
+  if (of_hidden) out.d_hidden = at::empty_like(hidden);
   for (int64_t row = 0; row < tokens; row += step) {
     const int64_t rows = std::min(step, tokens - row);
-    const at::Tensor part = hidden.narrow(0, row, rows), index = all.index.narrow(0, row, rows);
-    const at::Tensor counted = all.counted.narrow(0, row, rows);
-    at::Tensor log_p = at::_log_softmax(at::mm(part, weight.t()).to(dtype), 1, false);
-    out.sum.sub_((log_p.gather(1, index) * counted).sum());
-    if (!gradient_of_hidden && !gradient_of_weight) continue;
-    const at::Tensor d_logits = logit_gradient(log_p, counted, index).to(hidden.scalar_type());
-    if (gradient_of_hidden) {
-      at::Tensor d_part = out.d_hidden.narrow(0, row, rows);
-      at::mm_out(d_part, d_logits, weight);
+    const at::Tensor input = hidden.narrow(0, row, rows);
+    const Labels wanted = all.block(row, rows);
+    at::Tensor logits = at::mm(input, weight.t()).to(dtype);
+    BlockLoss block =
+        part == nullptr ? loss_of(logits, wanted) : loss_of(std::move(logits), wanted, *part->ranks);
+    out.sum.add_(block.sum);
+    if (!of_hidden && !of_weight) continue;
+    const at::Tensor d_logits = logit_gradient(std::move(block.log_p), wanted).to(hidden.scalar_type());
+    if (of_hidden) {
+      at::Tensor d_input = out.d_hidden.narrow(0, row, rows);
+      at::mm_out(d_input, d_logits, weight);
     }
-    if (gradient_of_weight) add_product(out.d_weight, d_logits, part, dtype);
+    if (of_weight) add_product(out.d_weight, d_logits, input, dtype);
   }
-  if (gradient_of_weight)
+  if (of_weight)
     out.d_weight = out.d_weight.defined() ? out.d_weight.to(weight.scalar_type()) : at::zeros_like(weight);
   return out;
+}
+
+at::Tensor recorded(LinearLoss loss, const at::Tensor& hidden, const at::Tensor& weight) {
+  if (!torch::autograd::compute_requires_grad(hidden, weight)) return loss.sum;
+  auto node = make_node<LinearTokenLossNode>(hidden, weight);
+  node->d_hidden = std::move(loss.d_hidden);
+  node->d_weight = std::move(loss.d_weight);
+  torch::autograd::set_history(loss.sum, node);
+  return loss.sum;
 }
 
 }  // namespace
@@ -171,20 +232,24 @@ at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels) {
 }
 
 at::Tensor linear_token_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels) {
-  const bool recording = at::GradMode::is_enabled();
-  LinearLoss loss;
-  {
-    at::AutoDispatchBelowADInplaceOrView below;
-    loss = linear_loss(hidden, weight, labels, recording && hidden.requires_grad(),
-                       recording && weight.requires_grad());
-  }
-  if (torch::autograd::compute_requires_grad(hidden, weight)) {
-    auto node = make_node<LinearTokenLossNode>(hidden, weight);
-    node->d_hidden = std::move(loss.d_hidden);
-    node->d_weight = std::move(loss.d_weight);
-    torch::autograd::set_history(loss.sum, node);
-  }
-  return loss.sum;
+  return recorded(linear_loss(hidden, weight, labels, nullptr), hidden, weight);
 }
 
-}  // namespace heddle::model
+at::Tensor linear_token_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                             const VocabularyPart& part) {
+  return recorded(linear_loss(hidden, weight, labels, &part), hidden, weight);
+}
+
+}  // namespace model
+
+at::Tensor TokenLoss::of(const at::Tensor& hidden, Linear& head, const Batch& batch) {
+  if (instead) return instead(hidden, head.weight, batch);
+  if (head.plain()) return model::linear_token_loss(hidden, head.weight, batch.labels);
+  return call(head.call(hidden, batch), batch);
+}
+
+at::Tensor TokenLoss::forward(at::Tensor logits, const Batch& batch) {
+  return model::token_loss(logits, batch.labels);
+}
+
+}  // namespace heddle

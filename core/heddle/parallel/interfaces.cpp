@@ -7,5 +7,6 @@ ParallelStage::~ParallelStage() = default;
 void ParallelStage::reduce_gradients() {}
 IStrategy::~IStrategy() = default;
 IParallelizer::~IParallelizer() = default;
+void IParallelizer::check(Units&, const Sizes&) {}
 
 }  // namespace heddle

@@ -16,6 +16,8 @@ struct Refusal {
 
 struct Needs {
   std::vector<std::string> axes;  // a strategy's mesh, outermost first; a parallelizer's own axis
+  // Of `axes`, those that stand in the mesh only when their size is above 1.
+  std::vector<std::string> axes_when_used;
   std::vector<std::string>
       may_use;                   // features of core it works with: "selective_activation_checkpointing", ...
   std::vector<Refusal> refuses;  // in the order in which they are checked

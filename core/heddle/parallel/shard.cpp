@@ -11,6 +11,10 @@ Shard whole_shard(const ParameterSlot& slot, std::span<const Placed> placed) {
   shard.init = slot.init;
   for (const Placed& split : placed) {
     if (split.parameter != slot.name) continue;
+    if (split.kind == Placed::Kind::partial_gradient) {
+      shard.partial.push_back(split.axis);
+      continue;
+    }
     shard.shape[split.dim] = split.whole;
     shard.offset[split.dim] = split.offset;
     shard.axes.push_back(split.axis);

@@ -13,11 +13,14 @@
 
 namespace heddle {
 
-// A parallelizer's split of a parameter along tensor dim `dim`, over a mesh axis; uneven splits allowed.
+// What a parallelizer did to a parameter on a mesh axis: split it along tensor dim `dim` (uneven splits
+// allowed), or left it whole with gradients that are this rank's part of a sum over the axis.
 struct Placed {
+  enum class Kind { split, partial_gradient };
   std::string parameter, axis;
   int64_t dim = 0;
   int64_t offset = 0, whole = 0;  // this rank's first index along dim, and the size of the whole dim
+  Kind kind = Kind::split;
 };
 
 // A box of the whole parameter: along dim d it holds [offset[d], offset[d] + tensor.size(d)).
@@ -28,6 +31,7 @@ struct Shard {
   std::vector<int64_t> offset;    // of this box in it
   std::vector<std::string> axes;  // mesh axes that split it: its norm is summed over exactly these
   Init init;
+  std::vector<std::string> partial;  // mesh axes over which its gradient is still to be summed, once a step
 };
 
 // The shard that holds all of a slot's tensor: what the parallelizers left of the parameter. `tensor` is not

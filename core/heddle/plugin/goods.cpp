@@ -29,6 +29,9 @@ class NamedParallelizer : public IParallelizer {
   NamedParallelizer(Author author, std::unique_ptr<IParallelizer> inner)
       : author_(std::move(author)), inner_(std::move(inner)) {}
   Needs needs() const override { return inner_->needs(); }
+  void check(Units& units, const Sizes& sizes) override {
+    guarded_but_errors(author_, "checked the model", [&] { inner_->check(units, sizes); });
+  }
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override {
     return guarded_but_errors(author_, "split the model", [&] { return inner_->apply(units, mesh); });
   }

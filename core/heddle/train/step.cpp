@@ -13,6 +13,7 @@
 #include "heddle/base/error.h"
 #include "heddle/train/adamw.h"
 #include "heddle/train/norm.h"
+#include "heddle/train/partial_sums.h"
 
 namespace heddle {
 namespace {
@@ -47,6 +48,12 @@ class Total {
   std::unique_ptr<Work> work_;
 };
 
+std::vector<Shard*> pointers(std::span<Shard> shards) {
+  std::vector<Shard*> out;
+  for (Shard& shard : shards) out.push_back(&shard);
+  return out;
+}
+
 }  // namespace
 
 struct Step::Impl {
@@ -54,6 +61,7 @@ struct Step::Impl {
   StepConfig config;
   Communicator* counted;  // ranks that hold different samples
   Communicator* summed;   // ranks that hold different tokens
+  train::PartialSums partial;
   train::GradientNorm norm;
   train::AdamW optimizer;
 
@@ -62,6 +70,7 @@ struct Step::Impl {
         config(std::move(given)),
         counted(mesh.size("dp") > 1 ? &mesh.group("dp") : nullptr),
         summed(mesh.size("dp_cp") > 1 ? &mesh.group("dp_cp") : nullptr),
+        partial(pointers(stage.owned()), mesh),
         norm(stage.owned(), mesh),
         optimizer(stage.owned(), config) {}
 
@@ -107,6 +116,7 @@ StepReport Step::run(std::span<const Batch> microbatches, double lr, double weig
   Total tokens(static_cast<double>(label_tokens(microbatches)), my.counted);
   Total loss(my.accumulate(microbatches, tokens), my.summed);
   my.stage.finish_gradients();
+  my.partial.add();
 
   StepReport report;
   report.grad_norm = my.norm.measure();

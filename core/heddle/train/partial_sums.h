@@ -1,0 +1,47 @@
+// Gradients that are parts of a sum over a mesh axis, added up once a step.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/mesh/device_mesh.h"
+#include "heddle/parallel/shard.h"
+
+namespace heddle::train {
+
+// Whole parameters whose gradient each rank of an axis holds a part of (Shard::partial): norms over split
+// tokens or split heads. One flat all_reduce for each axis and dtype, after the strategy has finished the
+// gradients and before their norm is measured (Megatron's finalize_model_grads).
+class HEDDLE_API PartialSums {
+ public:
+  // The shards keep their place while this lives; those without partial axes are passed over. Takes the
+  // shards of all stages of a rank.
+  PartialSums(std::span<Shard* const> shards, const DeviceMesh& mesh);
+
+  // A collective of every rank. Gradients stay where they are and hold the sums; one that no rank has stays
+  // undefined.
+  void add();
+
+ private:
+  struct Entry {
+    Shard* shard;
+    at::Tensor part;   // its place in the buffer
+    bool had = false;  // this rank had a gradient
+  };
+  struct Sum {  // one axis and dtype
+    Communicator* ranks = nullptr;
+    at::ScalarType dtype = at::kFloat;
+    std::vector<Entry> entries;
+    at::Tensor buffer, counts;  // counts: the last elements, how many ranks had each gradient
+  };
+  Sum& sum_of(Communicator& ranks, at::ScalarType dtype);
+  static void lay_out(Sum& sum);
+  static void add(Sum& sum);
+
+  std::vector<Sum> sums_;  // in the order of the shards' axes
+};
+
+}  // namespace heddle::train
