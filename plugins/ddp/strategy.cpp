@@ -9,11 +9,10 @@ namespace heddle::ddp {
 
 Needs Ddp::needs() const {
   Needs needs;
-  needs.axes = {"dp"};
+  needs.axes = {"pp", "dp", "tp"};
+  needs.axes_when_used = {"pp", "tp"};
   needs.may_use = {"selective_activation_checkpointing"};
-  needs.refuses = {{"tp", "ddp does not support tensor parallelism"},
-                   {"pp", "ddp does not support pipeline parallelism"},
-                   {"cp", "ddp does not support context parallelism"},
+  needs.refuses = {{"cp", "ddp does not support context parallelism"},
                    {"ep", "ddp does not support expert parallelism"}};
   return needs;
 }

@@ -79,12 +79,8 @@ ConfigSchema<Multimodal> multimodal_schema() {
 }
 
 void mark_what_comes_later(ConfigSchema<Fsdp2Config>& schema) {
-  const std::string tensor = "it works with tensor parallelism, which is not built yet";
   const std::string prefetch = "only the implicit prefetch of one unit is built so far";
-  schema.later("sequence_parallel", tensor)
-      .later("tp_plan", tensor)
-      .later("enable_async_tensor_parallel", tensor)
-      .later("patch_is_packed_sequence", "packed sequences are not built yet")
+  schema.later("patch_is_packed_sequence", "packed sequences are not built yet")
       .later("offload_policy", "offload to host memory is not built yet")
       .later("autocast_dtype", "autocast is not built yet; mp_policy is")
       .later(

@@ -140,7 +140,7 @@ TEST(Refusals, NameWhatIsNotBuiltYet) {
                  "error[not_built]");
   expect_refusal(heddle(files.train("run", {"--checkpoint.is_async", "true"})), 2,
                  "error[not_built] --checkpoint.is_async: checkpoints for resuming are not built yet");
-  expect_refusal(heddle(files.train("run", {"--distributed.tp_size", "2", "--nproc-per-node", "2"})), 2,
+  expect_refusal(heddle(files.train("run", {"--distributed.cp_size", "2", "--nproc-per-node", "2"})), 2,
                  "error[not_built]");
   EXPECT_FALSE(std::filesystem::exists(files.path("run")));
 }

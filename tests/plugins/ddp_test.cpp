@@ -82,14 +82,13 @@ TEST(Ddp, MakesManyBucketsInReverseOrderWhenTheyAreSmall) {
   EXPECT_EQ(count(events[0], "all_reduce"), count(events[1], "all_reduce"));
 }
 
-TEST(Ddp, RefusesEveryOtherAxisByItsName) {
+TEST(Ddp, RefusesTheAxesItCannotSumOver) {
   const Needs needs = make_strategy("ddp", "{}")->needs();
-  EXPECT_EQ(needs.axes, std::vector<std::string>{"dp"});
+  EXPECT_EQ(needs.axes, (std::vector<std::string>{"pp", "dp", "tp"}));
+  EXPECT_EQ(needs.axes_when_used, (std::vector<std::string>{"pp", "tp"}));
   std::vector<std::string> refusals;
   for (const Refusal& refusal : needs.refuses) refusals.push_back(refusal.axis + ": " + refusal.text);
-  EXPECT_EQ(refusals, (std::vector<std::string>{"tp: ddp does not support tensor parallelism",
-                                                "pp: ddp does not support pipeline parallelism",
-                                                "cp: ddp does not support context parallelism",
+  EXPECT_EQ(refusals, (std::vector<std::string>{"cp: ddp does not support context parallelism",
                                                 "ep: ddp does not support expert parallelism"}));
 }
 

@@ -74,16 +74,6 @@ void freeze(Units& units, const std::vector<std::string>& names) {
 
 std::mutex gathering;
 
-Stages build(const Training& run, const DeviceMesh& mesh) {
-  const auto meta = at::TensorOptions().dtype(at::kFloat).device(at::kMeta);
-  Units units = run.make_units ? run.make_units(mesh.rank("world")) : make_units(run.model, meta);
-  freeze(units, run.frozen);
-  Plan plan;
-  plan.activation_checkpointing = run.checkpointing;
-  plan.strategy = run.make_strategy ? run.make_strategy() : make_strategy(run.strategy, run.section);
-  return parallel::build(std::move(units), plan, mesh, {}, 7);
-}
-
 // Writes this rank's box of a tensor into the whole one.
 void collect(const Shard& shard, const at::Tensor& box, std::map<std::string, at::Tensor>& out) {
   const std::lock_guard lock(gathering);
@@ -130,13 +120,40 @@ ModelConfig odd_llama() {
   return model;
 }
 
-std::unique_ptr<IStrategy> make_strategy(const std::string& name, const std::string& section) {
+namespace {
+
+// The offer of that name and kind, made from its YAML; ranks ask at the same time.
+template <class Find>
+auto make(const std::string& kind, const std::string& name, const std::string& section, Find find) {
   static std::mutex one_at_a_time;
-  const std::lock_guard lock(one_at_a_time);
   static PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
-  const OfferedStrategy* offered = plugins.strategy(name);
-  if (offered == nullptr) throw plugins.missing("strategy", name);
+  const std::lock_guard lock(one_at_a_time);
+  const auto* offered = find(plugins);
+  if (offered == nullptr) throw plugins.missing(kind, name);
   return offered->make(config::read_text(section, "test.yaml"));
+}
+
+}  // namespace
+
+std::unique_ptr<IStrategy> make_strategy(const std::string& name, const std::string& section) {
+  return make("strategy", name, section, [&](PluginRegistry& plugins) { return plugins.strategy(name); });
+}
+
+std::unique_ptr<IParallelizer> make_parallelizer(const std::string& name, const std::string& section) {
+  return make("parallelizer", name, section,
+              [&](PluginRegistry& plugins) { return plugins.parallelizer(name); });
+}
+
+Stages build(const Training& run, const DeviceMesh& mesh) {
+  const auto meta = at::TensorOptions().dtype(at::kFloat).device(at::kMeta);
+  Units units = run.make_units ? run.make_units(mesh.rank("world")) : make_units(run.model, meta);
+  freeze(units, run.frozen);
+  Plan plan;
+  plan.activation_checkpointing = run.checkpointing;
+  plan.strategy = run.make_strategy ? run.make_strategy() : make_strategy(run.strategy, run.section);
+  for (const auto& [name, section] : run.parallelizers)
+    plan.parallelizers.push_back(make_parallelizer(name, section));
+  return parallel::build(std::move(units), plan, mesh, {}, 7);
 }
 
 namespace {

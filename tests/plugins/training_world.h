@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "heddle/engine/engine.h"
@@ -18,8 +19,9 @@ namespace heddle::testing {
 
 struct Training {
   std::string strategy = "single";
-  std::string section = "{}";  // YAML of the strategy's fields
-  std::vector<Axis> axes;      // with their sizes; empty: one rank
+  std::string section = "{}";                                      // YAML of the strategy's fields
+  std::vector<Axis> axes;                                          // with their sizes; empty: one rank
+  std::vector<std::pair<std::string, std::string>> parallelizers;  // name and YAML of its fields
   ModelConfig model;
   int microbatches = 1;
   int steps = 12;
@@ -45,8 +47,12 @@ ModelConfig odd_llama();
 // A world of as many threads as the axes say. Every topology sees the same twelve sequences a step.
 Outcome train(const Training& run);
 
-// Strategies from build/plugins, by name.
+// Strategies and parallelizers from build/plugins, by name.
 std::unique_ptr<IStrategy> make_strategy(const std::string& name, const std::string& section);
+std::unique_ptr<IParallelizer> make_parallelizer(const std::string& name, const std::string& section);
+
+// This rank's stages of a training.
+Stages build(const Training& run, const DeviceMesh& mesh);
 
 // The gradients of the (last) step without an optimizer, whole; a parameter without one is missing.
 std::map<std::string, at::Tensor> gradients(const Training& run);

@@ -118,6 +118,8 @@ std::vector<Offered> offered_by(const PluginInfo& plugin, PluginRegistry& regist
     } else if (kind == "section") {
       const OfferedSection* found = registry.section(name);
       out.push_back({kind, found, nullptr, found});
+    } else if (kind == "plan") {
+      out.push_back({kind, registry.plan(name), nullptr, nullptr});
     } else {
       out.push_back({kind, registry.schedule(name), nullptr, nullptr});
     }

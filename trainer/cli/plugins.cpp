@@ -105,6 +105,8 @@ PluginInfo load_by_any_name(PluginRegistry& registry, const std::string& name) {
     (void)registry.section(name);
   else if (loaded_by("parallelizer"))
     (void)registry.parallelizer(name);
+  else if (loaded_by("plan"))
+    (void)registry.plan(name);
   else if (loaded_by("schedule"))
     (void)registry.schedule(name);
   else

@@ -15,6 +15,8 @@ Plan choose(const Setup& setup, PluginRegistry& plugins) {
   Plan plan;
   plan.strategy = strategy->make(setup.strategy_config);
   plan.activation_checkpointing = setup.activation_checkpointing;
+  for (const auto& [name, section] : setup.parallelizers)
+    plan.parallelizers.push_back(plugins.parallelizer(name)->make(section));
   return plan;
 }
 

@@ -64,10 +64,12 @@ void check_what_is_refused(const Degrees& degrees, const Needs& needs, const Ask
 }
 
 // The degrees that share the world with data parallelism, in the order of the messages.
-std::vector<std::string> factors(const Needs& needs) {
+std::vector<std::string> factors(const Degrees& degrees, const Needs& needs) {
   std::vector<std::string> keys;
   for (const std::string_view axis : {"tp", "cp", "pp"})
-    if (has(needs.axes, axis)) keys.push_back(std::string(axis) + "_size");
+    if (has(needs.axes, axis) &&
+        (degrees.of(std::string(axis) + "_size") > 1 || !has(needs.axes_when_used, axis)))
+      keys.push_back(std::string(axis) + "_size");
   return keys;
 }
 
@@ -153,7 +155,7 @@ Degrees read_degrees(const Node& section) {
 
 Sizes resolve_sizes(const Degrees& degrees, const Needs& needs, int world, const Asking& asking) {
   check_what_is_refused(degrees, needs, asking);
-  const std::vector<std::string> keys = factors(needs);
+  const std::vector<std::string> keys = factors(degrees, needs);
   // A mesh of data parallelism alone is the world, whatever dp_size says.
   const bool all_data = keys.empty();
   Sizes sizes;

@@ -1,5 +1,6 @@
 // Blocks are dropped, read and completed by what their plugins declare.
 #include "heddle/engine/sections.h"
+#include "heddle/engine/parallelizers.h"
 
 #include <algorithm>
 #include <optional>
@@ -34,16 +35,6 @@ ConfigSchema<Environment> environment_schema() {
         const bool fits = !read.timeout_minutes || *read.timeout_minutes > 0;
         return std::string(fits ? "" : "timeout_minutes must be above 0");
       });
-}
-
-bool split_by_a_plugin(PluginRegistry& plugins, const std::string& axis) {
-  for (const std::string& name : plugins.names("parallelizer")) {
-    const OfferedParallelizer* offered = plugins.parallelizer(name);
-    if (offered == nullptr || !offered->not_built.empty()) continue;
-    const auto& axes = offered->needs.axes;
-    if (std::find(axes.begin(), axes.end(), axis) != axes.end()) return true;
-  }
-  return false;
 }
 
 }  // namespace
@@ -102,9 +93,9 @@ void note_what_comes_later(Setup& setup, PluginRegistry& plugins) {
   };
   if (setup.activation_checkpointing == ActivationCheckpointing::selective)
     setup.not_built.push_back("distributed.activation_checkpointing: selective is not built yet; full is");
-  if (setup.sizes.tp > 1 && !split_by_a_plugin(plugins, "tp")) note("tp_size", "tensor parallelism");
-  if (setup.sizes.cp > 1 && !split_by_a_plugin(plugins, "cp")) note("cp_size", "context parallelism");
-  if (setup.sizes.ep > 1 && !split_by_a_plugin(plugins, "ep")) note("ep_size", "expert parallelism");
+  if (setup.sizes.tp > 1 && parallelizer_of(plugins, "tp") == nullptr) note("tp_size", "tensor parallelism");
+  if (setup.sizes.cp > 1 && parallelizer_of(plugins, "cp") == nullptr) note("cp_size", "context parallelism");
+  if (setup.sizes.ep > 1 && parallelizer_of(plugins, "ep") == nullptr) note("ep_size", "expert parallelism");
   if (setup.sizes.pp > 1 && plugins.names("schedule").empty()) note("pp_size", "pipeline parallelism");
 }
 

@@ -5,6 +5,7 @@
 #include "heddle/base/text.h"
 #include "heddle/engine/degrees.h"
 #include "heddle/engine/engine.h"
+#include "heddle/engine/parallelizers.h"
 #include "heddle/engine/sections.h"
 
 namespace heddle::engine {
@@ -161,7 +162,10 @@ Setup validate(const Node& configuration, PluginRegistry& plugins, int world_siz
     asking.replicating =
         strategies_that(plugins, [](const auto& s) { return has(s.needs.axes, "dp_replicate"); });
   setup.sizes = resolve_sizes(degrees, offered->needs, world_size, asking);
-  for (const std::string& axis : offered->needs.axes) setup.axes.push_back({axis, setup.sizes.of(axis)});
+  for (const std::string& axis : offered->needs.axes)
+    if (setup.sizes.of(axis) > 1 || !has(offered->needs.axes_when_used, axis))
+      setup.axes.push_back({axis, setup.sizes.of(axis)});
+  resolve_parallelizers(section, setup, plugins);
   note_what_comes_later(setup, plugins);
   read_environment(configuration, setup);
   return setup;

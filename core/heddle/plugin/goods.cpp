@@ -106,7 +106,8 @@ Goods take(const Offer& offer, const Papers& papers, const Author& author) {
   return {take_kind<NamedStrategy>(offer.strategies(), "strategy", papers, author),
           take_kind<NamedParallelizer>(offer.parallelizers(), "parallelizer", papers, author),
           take_kind<NamedSchedule>(offer.schedules(), "schedule", papers, author),
-          take_kind<void>(offer.sections(), "section", papers, author)};
+          take_kind<void>(offer.sections(), "section", papers, author),
+          take_kind<void>(offer.plans(), "plan", papers, author)};
 }
 
 }  // namespace heddle::plugin

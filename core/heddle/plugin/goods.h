@@ -14,6 +14,7 @@ struct Goods {
   std::vector<OfferedParallelizer> parallelizers;
   std::vector<OfferedSchedule> schedules;
   std::vector<OfferedSection> sections;
+  std::vector<OfferedPlan> plans;
 };
 
 // Makers give no null pointer. What makers, schemas, parallelize, apply and plan throw becomes

@@ -126,12 +126,13 @@ void inspect(const Offer& offer, const Papers& papers, const Author& author) {
     }
   };
   if (offer.strategies().empty() && offer.parallelizers().empty() && offer.schedules().empty() &&
-      offer.sections().empty())
+      offer.sections().empty() && offer.plans().empty())
     inspector.refuse("it offers nothing", "call plugin.strategy<...>(...) in the body of HEDDLE_PLUGIN");
   look("strategy", offer.strategies());
   look("parallelizer", offer.parallelizers());
   look("schedule", offer.schedules());
   look("section", offer.sections());
+  look("plan", offer.plans());
   inspector.all_of_the_papers();
 }
 

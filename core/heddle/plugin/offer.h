@@ -40,6 +40,7 @@ struct OfferedStrategy : OfferedSchema {
 
 struct OfferedParallelizer : OfferedSchema {
   Needs needs;
+  std::string plan_key;  // the field where a word stands for a plan on offer; empty: there is none
   std::function<std::unique_ptr<IParallelizer>(const Node& section)> make;
 };
 
@@ -57,6 +58,10 @@ struct OfferedSection : OfferedSchema {
   // Of the section of "pp_size": what its resolved fields ask of core. Empty for every other section.
   std::function<PipelineWords(const Node& resolved)> pipeline;
 };
+
+// A map with a name, for the field OfferedParallelizer::plan_key: patterns of module paths and their styles.
+// `resolve` gives the map, whatever it gets; the fields are its entries.
+struct OfferedPlan : OfferedSchema {};
 
 // The plugin's entry function fills one; the registry admits all of it or none.
 class HEDDLE_API Offer {
@@ -100,6 +105,18 @@ class HEDDLE_API Offer {
     return sections_.emplace_back(std::move(offered));
   }
 
+  OfferedPlan& plan(std::string name, const std::vector<std::pair<std::string, std::string>>& styles) {
+    OfferedPlan offered;
+    offered.name = std::move(name);
+    std::vector<Node::Entry> entries;
+    for (const auto& [pattern, style] : styles) {
+      offered.fields.push_back({pattern, "style", style, "", "What becomes of these modules.", ""});
+      entries.emplace_back(pattern, Node::text(style));
+    }
+    offered.resolve = [map = Node::map(std::move(entries))](const Node&) { return Resolved{map, {}}; };
+    return plans_.emplace_back(std::move(offered));
+  }
+
   // Words whose hands come later: the strategy is validated and inspected, and a run is refused with `why`.
   template <class Config>
   OfferedStrategy& strategy_words(std::string name, ConfigSchema<Config> schema, Needs needs,
@@ -115,6 +132,7 @@ class HEDDLE_API Offer {
   const std::vector<OfferedParallelizer>& parallelizers() const { return parallelizers_; }
   const std::vector<OfferedSchedule>& schedules() const { return schedules_; }
   const std::vector<OfferedSection>& sections() const { return sections_; }
+  const std::vector<OfferedPlan>& plans() const { return plans_; }
 
  private:
   template <class Config>
@@ -131,6 +149,7 @@ class HEDDLE_API Offer {
   std::vector<OfferedParallelizer> parallelizers_;
   std::vector<OfferedSchedule> schedules_;
   std::vector<OfferedSection> sections_;
+  std::vector<OfferedPlan> plans_;
 };
 
 }  // namespace heddle

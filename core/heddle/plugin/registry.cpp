@@ -226,6 +226,10 @@ const OfferedSection* PluginRegistry::section(std::string_view name) {
   return impl_->look_up("section", name, &plugin::Goods::sections);
 }
 
+const OfferedPlan* PluginRegistry::plan(std::string_view name) {
+  return impl_->look_up("plan", name, &plugin::Goods::plans);
+}
+
 std::vector<std::string> PluginRegistry::names(std::string_view kind) const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->every_name(kind);

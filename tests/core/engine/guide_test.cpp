@@ -85,9 +85,9 @@ TEST(Json, OfASetupIsThisLine) {
 }
 
 TEST(Text, OfASetupNamesWhatARunWillRefuse) {
-  const std::string text = engine::to_text(setup_of("{tp_size: 2}", 4));
-  EXPECT_NE(text.find("mesh: pp 1, dp_replicate 1, dp_shard 2, cp 1, tp 2\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("not built yet: distributed.tp_size: tensor parallelism is not built yet\n"),
+  const std::string text = engine::to_text(setup_of("{cp_size: 2}", 4));
+  EXPECT_NE(text.find("mesh: pp 1, dp_replicate 1, dp_shard 2, cp 2, tp 1\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("not built yet: distributed.cp_size: context parallelism is not built yet\n"),
             std::string::npos);
 }
 

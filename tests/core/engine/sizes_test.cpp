@@ -87,10 +87,19 @@ TEST(MeshSizes, AnExplicitProductMustBeTheWorld) {
   EXPECT_EQ(sentence("{strategy: ddp, dp_size: 3}", 8), "");  // data parallelism alone takes the world
 }
 
+TEST(MeshSizes, AxesThatStandOnlyWhenUsedShareTheWorldThen) {
+  EXPECT_EQ(mesh("{strategy: ddp}", 8), R"({"axes": ["dp"], "shape": [8]})");
+  EXPECT_EQ(mesh("{strategy: ddp, tp_size: 2}", 8), R"({"axes": ["dp", "tp"], "shape": [4, 2]})");
+  EXPECT_EQ(mesh("{strategy: ddp, tp_size: 2, pp_size: 2, pipeline: {}}", 8),
+            R"({"axes": ["pp", "dp", "tp"], "shape": [2, 2, 2]})");
+  EXPECT_EQ(sentence("{strategy: ddp, tp_size: 3}", 8),
+            "world_size (8) must be divisible by (tp_size) (3 = 3)");
+  EXPECT_EQ(sentence("{strategy: ddp, tp_size: 2, dp_size: 3}", 8),
+            "dp_size * tp_size must be world_size (8), but 3 * 2 = 6");
+}
+
 TEST(MeshSizes, EachStrategyRefusesWhatItCannot) {
-  EXPECT_EQ(sentence("{strategy: ddp, tp_size: 2, cp_size: 2}"), "ddp does not support tensor parallelism");
-  EXPECT_EQ(sentence("{strategy: ddp, pp_size: 2, cp_size: 2, pipeline: {}}"),
-            "ddp does not support pipeline parallelism");
+  EXPECT_EQ(sentence("{strategy: ddp, tp_size: 2, cp_size: 2}"), "ddp does not support context parallelism");
   EXPECT_EQ(sentence("{strategy: ddp, cp_size: 2, ep_size: 2}"), "ddp does not support context parallelism");
   EXPECT_EQ(sentence("{strategy: ddp, ep_size: 2}"), "ddp does not support expert parallelism");
   EXPECT_EQ(sentence("{strategy: mfsdp, pp_size: 2, pipeline: {}, ep_size: 2}"),
@@ -114,14 +123,15 @@ TEST(MeshSizes, AreCheckedAfterTheWords) {
 }
 
 TEST(MeshSizes, DegreesWithoutHandsAreNamedAsNotBuilt) {
-  const heddle::Setup setup = setup_of("{tp_size: 2, activation_checkpointing: selective}", 4);
+  const heddle::Setup setup = setup_of("{cp_size: 2, activation_checkpointing: selective}", 4);
   EXPECT_THAT(setup.not_built,
               testing::UnorderedElementsAre(
-                  "distributed.tp_size: tensor parallelism is not built yet",
+                  "distributed.cp_size: context parallelism is not built yet",
                   "distributed.activation_checkpointing: selective is not built yet; full is"));
   EXPECT_TRUE(setup_of("{}", 4).not_built.empty());
   EXPECT_TRUE(setup_of("{activation_checkpointing: full}", 4).not_built.empty());
   EXPECT_TRUE(setup_of("{dp_replicate_size: 2}", 4).not_built.empty());
+  EXPECT_TRUE(setup_of("{tp_size: 2, sequence_parallel: true}", 4).not_built.empty());
 }
 
 TEST(ActivationCheckpointing, OfAllLayersAndOfTheLanguageAreOneForTextAndTowersComeLater) {

@@ -104,6 +104,7 @@ class DoorKit {
     if (offer.kind == "strategy") check_strategy(*registry_.strategy(offer.name));
     if (offer.kind == "parallelizer") check_schema("parallelizer", *registry_.parallelizer(offer.name));
     if (offer.kind == "section") check_schema("section", *registry_.section(offer.name));
+    if (offer.kind == "plan") check_schema("plan", *registry_.plan(offer.name));
     if (offer.kind == "schedule") check_schedule(*registry_.schedule(offer.name));
   }
 

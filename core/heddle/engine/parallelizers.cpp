@@ -1,0 +1,76 @@
+// Parallelizers are found by their axis and read the strategy's fields.
+#include "heddle/engine/parallelizers.h"
+
+#include <algorithm>
+
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+
+namespace heddle::engine {
+namespace {
+
+// A word names a plan that a plugin offers: its map, standing where the word stood.
+Node plan_named(const Node& word, PluginRegistry& plugins) {
+  if (word.kind() != Node::Kind::text) return word;
+  const OfferedPlan* plan = plugins.plan(word.as_text());
+  if (plan == nullptr) {
+    const std::vector<std::string> known = plugins.names("plan");
+    const std::string near = text::nearest(word.as_text(), known);
+    throw Error(ErrorCode::config, word.where(),
+                "Custom parallel plan '" + word.as_text() +
+                    "' is not valid. Please ensure it is one of the following:\n"
+                    "1. A map of module paths to parallel styles\n"
+                    "2. The name of a plan that a plugin offers" +
+                    (known.empty() ? "" : " (" + text::join(known) + ")"),
+                near.empty() ? "heddle has no Python: write a function's plan as a map"
+                             : "did you mean '" + near + "'?");
+  }
+  std::vector<Node::Entry> entries;
+  for (const auto& [pattern, style] : plan->resolve(Node::map({})).values.entries())
+    entries.emplace_back(pattern, Node::text(style.as_text(), word.mark(), word.path()));
+  return Node::map(std::move(entries), word.mark(), word.path());
+}
+
+Node fields_of(const OfferedParallelizer& offered, const Node& section, const Setup& setup,
+               PluginRegistry& plugins) {
+  Node fields = Node::map({}, section.mark(), section.path());
+  for (const FieldInfo& field : offered.fields) {
+    const Node* value = section.find(field.key);  // as written, with its line
+    if (value == nullptr || value->is_null()) value = setup.strategy_config.find(field.key);
+    if (value != nullptr)
+      fields = fields.with(field.key, field.key == offered.plan_key ? plan_named(*value, plugins) : *value);
+  }
+  return fields;
+}
+
+}  // namespace
+
+const OfferedParallelizer* parallelizer_of(PluginRegistry& plugins, std::string_view axis) {
+  const OfferedParallelizer* found = nullptr;
+  for (const std::string& name : plugins.names("parallelizer")) {
+    const OfferedParallelizer* offered = plugins.parallelizer(name);
+    if (offered == nullptr || offered == found || !offered->not_built.empty()) continue;
+    const auto& axes = offered->needs.axes;
+    if (std::find(axes.begin(), axes.end(), axis) == axes.end()) continue;
+    if (found != nullptr)
+      throw Error(ErrorCode::plugin_conflict, "distributed." + std::string(axis) + "_size",
+                  "two plugins split the axis " + std::string(axis) + ": '" + found->name + "' and '" +
+                      offered->name + "'",
+                  "remove one of them from the places where plugins are looked for");
+    found = offered;
+  }
+  return found;
+}
+
+void resolve_parallelizers(const Node& section, Setup& setup, PluginRegistry& plugins) {
+  for (const char* axis : {"tp", "cp", "ep"}) {
+    if (setup.sizes.of(axis) == 1) continue;
+    const OfferedParallelizer* offered = parallelizer_of(plugins, axis);
+    if (offered == nullptr) continue;  // not built yet: noted with the other sizes
+    const Resolved resolved = offered->resolve(fields_of(*offered, section, setup, plugins));
+    for (const std::string& line : resolved.not_built) setup.not_built.push_back("distributed." + line);
+    setup.parallelizers.emplace_back(offered->name, resolved.values);
+  }
+}
+
+}  // namespace heddle::engine

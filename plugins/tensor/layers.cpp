@@ -1,0 +1,100 @@
+// Split layers are the whole layers' own products between two regions.
+#include "layers.h"
+
+#include <ATen/TensorOperators.h>
+
+#include <utility>
+
+#include "overlap.h"
+#include "regions.h"
+
+namespace heddle::tensor {
+namespace {
+
+Product make(Linear::Instead instead) {
+  return std::make_shared<const Linear::Instead>(std::move(instead));
+}
+
+at::Tensor enter(const at::Tensor& x, const Batch& batch, const Border& border) {
+  if (!border.sequence) return share(x, *border.ranks);
+  return gather_rows(x, batch.tokens.numel(), *border.ranks, Gradient::part);
+}
+
+at::Tensor leave(at::Tensor y, const Border& border) {
+  return border.sequence ? sum_to_rows(std::move(y), *border.ranks) : sum(std::move(y), *border.ranks);
+}
+
+at::Tensor product_of(const Linear& layer, const at::Tensor& x, const Batch& batch) {
+  return model::linear(x, layer.weight, {}, batch.weight_gradients);
+}
+
+model::FewTensors with_bias(at::Tensor y, const Linear& layer) {
+  if (layer.bias.defined()) y = y + layer.bias;
+  model::FewTensors out;
+  out.push_back(std::move(y));
+  return out;
+}
+
+}  // namespace
+
+Product inward(const Border& border) {
+  if (border.overlapped)
+    return make([border](std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch) {
+      return gathered_products(layers, x, batch, *border.ranks);
+    });
+  return make([border](std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch) {
+    return model::products(layers, enter(x, batch, border), batch);
+  });
+}
+
+Product inward_of_whole(const Border& border) {
+  return make([border](std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch) {
+    return model::products(layers, share(x, *border.ranks), batch);
+  });
+}
+
+Product outward(const Border& border) {
+  if (border.overlapped)
+    return make([border](std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch) {
+      return with_bias(scattered_product(*layers[0], x, batch, *border.ranks), *layers[0]);
+    });
+  return make([border](std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch) {
+    return with_bias(leave(product_of(*layers[0], x, batch), border), *layers[0]);
+  });
+}
+
+Product outward_of_whole(const Border& border) {
+  return make([border](std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch) {
+    at::Tensor y = product_of(*layers[0], slice_columns(x, *border.ranks), batch);
+    return with_bias(sum(std::move(y), *border.ranks), *layers[0]);
+  });
+}
+
+Seam::Transform embedded(const Border& border) {
+  return [border](at::Tensor y, const Batch&) { return leave(std::move(y), border); };
+}
+
+TokenLoss::Instead split_loss(const Border& border, const Part& part, int64_t whole) {
+  const model::VocabularyPart vocabulary{part.begin, whole, border.ranks};
+  return [border, vocabulary](const at::Tensor& hidden, const at::Tensor& weight, const Batch& batch) {
+    return model::linear_token_loss(enter(hidden, batch, border), weight, batch.labels, vocabulary);
+  };
+}
+
+Seam::Transform whole_rows(const Border& border) {
+  return [border](at::Tensor x, const Batch& batch) {
+    return gather_rows(std::move(x), batch.tokens.numel(), *border.ranks, Gradient::whole);
+  };
+}
+
+Seam::Transform own_rows_of_whole(const Border& border) {
+  return [border](at::Tensor y, const Batch&) { return slice_rows(std::move(y), *border.ranks); };
+}
+
+Seam::Transform whole_columns(const Border& border, int64_t whole) {
+  return [border, whole](at::Tensor y, const Batch&) {
+    return gather_columns(std::move(y), whole, *border.ranks);
+  };
+}
+
+}  // namespace heddle::tensor

@@ -1,0 +1,45 @@
+// What stands in place of a layer's own computation when it is split.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "heddle/model/embedding.h"
+#include "heddle/model/linear.h"
+#include "heddle/model/token_loss.h"
+#include "heddle/sdk.h"
+#include "parts.h"
+
+namespace heddle::tensor {
+
+// The ranks, and how hidden states stand between the split layers.
+struct Border {
+  DeviceMesh mesh;          // keeps the group alive
+  Communicator* ranks;      // of tp
+  bool sequence = false;    // hidden states are this rank's token rows; else whole on every rank
+  bool overlapped = false;  // parts of a tensor move behind the products with other parts
+};
+
+using Product = std::shared_ptr<const Linear::Instead>;
+
+// From hidden states to this rank's columns: one gather for all layers that share it.
+Product inward(const Border& border);
+// The same for hidden states that are whole in any case.
+Product inward_of_whole(const Border& border);
+// From this rank's columns to hidden states: the product, the sum over the ranks, then the bias.
+Product outward(const Border& border);
+// The same from whole inputs of `width` columns to whole outputs.
+Product outward_of_whole(const Border& border);
+
+// What an embedding with a part of the vocabulary gives, summed to hidden states.
+Seam::Transform embedded(const Border& border);
+// The loss over a head that holds `part` of `whole` rows.
+TokenLoss::Instead split_loss(const Border& border, const Part& part, int64_t whole);
+
+// Seams around a block that every rank computes whole, between token rows.
+Seam::Transform whole_rows(const Border& border);
+Seam::Transform own_rows_of_whole(const Border& border);
+// This rank's columns of `whole` to all of them.
+Seam::Transform whole_columns(const Border& border, int64_t whole);
+
+}  // namespace heddle::tensor

@@ -1,0 +1,200 @@
+// Modules are sorted by kind; every rule about styles that do not go together has its message here.
+#include "layout.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "heddle/base/text.h"
+#include "heddle/model/attention_core.h"
+#include "heddle/model/linear.h"
+#include "heddle/model/rms_norm.h"
+
+namespace heddle::tensor {
+namespace {
+
+[[noreturn]] void refuse(const Site& site, const std::string& what, const std::string& hint) {
+  throw Error(ErrorCode::config, site.where.empty() ? "distributed.tp_plan" : site.where, what, hint);
+}
+
+bool is(const Site& site, Style style) {
+  return site.style == style;
+}
+
+bool stays_split(const Site& site) {
+  return is(site, Style::colwise) || is(site, Style::rowwise);
+}
+
+// Styles that a kind of module takes; the first is what a message proposes.
+std::vector<Style> styles_of(std::string_view kind) {
+  if (kind == "linear")
+    return {Style::colwise, Style::rowwise, Style::colwise_rep, Style::rowwise_rep, Style::replicated};
+  if (kind == "embedding") return {Style::rowwise_rep, Style::rowwise, Style::replicated};
+  if (kind == "rms_norm")
+    return {Style::sequence_parallel, Style::replicated_with_grad_allreduce, Style::replicated};
+  return {Style::replicated};
+}
+
+void check_style(const Site& site, bool sequence_parallel) {
+  if (!site.style) return;
+  const std::string kind(site.module->kind());
+  const std::vector<Style> allowed = styles_of(kind);
+  if (std::find(allowed.begin(), allowed.end(), *site.style) == allowed.end()) {
+    std::vector<std::string> words;
+    for (const Style style : allowed) words.push_back(word_of(style));
+    refuse(
+        site,
+        "the style '" + word_of(*site.style) + "' does not fit '" + site.path + "', a module of kind " + kind,
+        "it takes " + text::join(words, " or "));
+  }
+  if (is(site, Style::sequence_parallel) && !sequence_parallel)
+    refuse(site, "the style 'sequence_parallel' of '" + site.path + "' needs sequence_parallel: true",
+           "set distributed.sequence_parallel, or leave norms out of the plan");
+}
+
+// With token rows on each rank, a module that heddle does not know would compute on a part of the sequence.
+void check_known(const Site& site) {
+  const std::string_view kind = site.module->kind();
+  if (site.module->slots().empty() || kind == "linear" || kind == "embedding" || kind == "rms_norm") return;
+  refuse(site,
+         "sequence_parallel cannot tell what '" + site.path + "' (" + std::string(kind) +
+             ") does with a part of the tokens",
+         "leave sequence_parallel out for this model");
+}
+
+class Maker {
+ public:
+  Maker(Layout& layout, int ranks, bool sequence_parallel)
+      : layout_(layout), ranks_(ranks), sequence_(sequence_parallel) {}
+
+  void sort() {
+    for (size_t at = 0; at < layout_.sites.size(); ++at) {
+      const Site& site = layout_.sites[at];
+      check_style(site, sequence_);
+      if (sequence_) check_known(site);
+      const std::string_view kind = site.module->kind();
+      if (kind == "embedding") layout_.embeddings.push_back(at);
+      if (kind == "linear" && site.parent == Site::kNone) add_block(at, {at});
+      if (kind == "rms_norm" && !in_block(site)) layout_.norms.push_back(at);
+      if (const std::vector<size_t> linears = children(site, "linear"); !linears.empty()) sort(at, linears);
+    }
+  }
+
+ private:
+  std::vector<size_t> children(const Site& site, std::string_view kind) const {
+    std::vector<size_t> out;
+    for (const size_t child : site.children)
+      if (layout_.sites[child].module->kind() == kind) out.push_back(child);
+    return out;
+  }
+  bool in_block(const Site& site) const {
+    if (site.parent == Site::kNone) return false;
+    const Site& parent = layout_.sites[site.parent];
+    return !children(parent, "linear").empty() && children(parent, "token_loss").empty();
+  }
+
+  void sort(size_t at, const std::vector<size_t>& linears) {
+    const std::vector<size_t> losses = children(layout_.sites[at], "token_loss");
+    if (losses.empty()) return add_block(at, linears);
+    if (linears.size() != 1)
+      refuse(layout_.sites[at], "'" + layout_.sites[at].path + "' has several linear layers beside one loss",
+             "leave it out of the plan");
+    const Site& head = layout_.sites[linears[0]];
+    if (is(head, Style::rowwise))
+      refuse(head, "'" + head.path + "' gets whole hidden states, and 'rowwise' takes split ones",
+             "use colwise, or rowwise_rep");
+    if (head.style && dynamic_cast<Linear&>(*head.module).bias.defined())
+      refuse(head, "'" + head.path + "' has a bias, which a loss over a split vocabulary does not know",
+             "leave it out of the plan");
+    layout_.heads.push_back({linears[0], losses[0]});
+  }
+
+  void add_block(size_t at, const std::vector<size_t>& linears) {
+    Block block{at, linears, children(layout_.sites[at], "rms_norm"), Inside::whole};
+    const Site* split = find(linears, true);
+    if (split != nullptr) {
+      block.inside = Inside::split;
+      check_pairs(linears, *split);
+    }
+    if (layout_.sites[at].module->kind() == "attention" && split != nullptr) check_heads(layout_.sites[at]);
+    for (const size_t norm : block.norms) check_norm(block, layout_.sites[norm]);
+    layout_.blocks.push_back(std::move(block));
+  }
+
+  const Site* find(const std::vector<size_t>& linears, bool split) const {
+    for (const size_t linear : linears)
+      if (stays_split(layout_.sites[linear]) == split) return &layout_.sites[linear];
+    return nullptr;
+  }
+
+  // What one layer leaves split the next one takes split.
+  void check_pairs(const std::vector<size_t>& linears, const Site& split) const {
+    if (const Site* whole = find(linears, false))
+      refuse(split,
+             "the plan gives '" + split.path + "' the style '" + word_of(*split.style) + "', but '" +
+                 whole->path + "' beside it is " +
+                 (whole->style ? "'" + word_of(*whole->style) + "'" : "not split"),
+             "layers that meet inside a block are all colwise or rowwise, or none of them is");
+    const auto any = [&](Style style) {
+      return std::any_of(linears.begin(), linears.end(),
+                         [&](size_t linear) { return is(layout_.sites[linear], style); });
+    };
+    if (any(Style::colwise) && any(Style::rowwise)) return;
+    refuse(split,
+           "the plan splits '" + split.path + "' as '" + word_of(*split.style) + "' without a '" +
+               (any(Style::colwise) ? "rowwise" : "colwise") + "' layer beside it",
+           "use colwise_rep or rowwise_rep for a layer that stands alone");
+  }
+
+  void check_heads(const Site& attention) const {
+    int64_t head_dim = 0, heads = 0, kv_heads = 0;
+    for (const size_t at : attention.children) {
+      Module* module = layout_.sites[at].module;
+      const std::string name = layout_.sites[at].path.substr(layout_.sites[at].path.rfind('.') + 1);
+      if (const auto* core = dynamic_cast<AttentionCore*>(module)) head_dim = core->head_dim();
+      const auto* linear = dynamic_cast<Linear*>(module);
+      if (linear != nullptr && name == "q_proj") heads = linear->weight.size(0);
+      if (linear != nullptr && name == "k_proj") kv_heads = linear->weight.size(0);
+    }
+    if (head_dim == 0) return;
+    check_divides("num_key_value_heads", kv_heads / head_dim);
+    check_divides("num_attention_heads", heads / head_dim);
+  }
+
+  void check_divides(const std::string& name, int64_t number) const {
+    if (number % ranks_ == 0) return;
+    throw Error(ErrorCode::mesh, "distributed.tp_size",
+                name + " (" + std::to_string(number) + ") must be divisible by TP size (" +
+                    std::to_string(ranks_) + ")",
+                "choose a tp_size that divides the heads, or a tp_plan that leaves attention whole");
+  }
+
+  // Inside a split attention a norm may only go over single heads.
+  void check_norm(const Block& block, const Site& norm) const {
+    const bool heads = block.inside == Inside::split;
+    if (is(norm, Style::sequence_parallel) || (is(norm, Style::replicated_with_grad_allreduce) && !heads))
+      refuse(norm,
+             "the style '" + word_of(*norm.style) + "' does not fit '" + norm.path + "', which sees " +
+                 (heads ? "parts of heads, not of the tokens" : "whole hidden states"),
+             "leave it out of the plan: what its gradient needs follows from the layers around it");
+    const Site& site = layout_.sites[block.site];
+    if (heads && site.module->kind() != "attention")
+      refuse(norm, "'" + norm.path + "' goes over numbers that the plan splits among ranks",
+             "leave '" + site.path + "' whole");
+  }
+
+  Layout& layout_;
+  int ranks_;
+  bool sequence_;
+};
+
+}  // namespace
+
+Layout lay_out(Sites sites, int ranks, bool sequence_parallel) {
+  Layout layout;
+  layout.sites = std::move(sites);
+  Maker(layout, ranks, sequence_parallel).sort();
+  return layout;
+}
+
+}  // namespace heddle::tensor

@@ -1,0 +1,39 @@
+// What a plan comes to on a model: for every module how it is split, checked as a whole.
+#pragma once
+
+#include <vector>
+
+#include "heddle/sdk.h"
+#include "sites.h"
+
+namespace heddle::tensor {
+
+// How the hidden states of a block's layers stand inside it.
+enum class Inside { split, whole };
+
+// Modules that hold linear layers of one input and one output: attention, an MLP; a lone linear layer is one.
+struct Block {
+  size_t site;
+  std::vector<size_t> linears;  // sites
+  std::vector<size_t> norms;
+  Inside inside = Inside::whole;
+};
+
+// A head is a linear layer beside the loss.
+struct HeadOf {
+  size_t linear, loss;
+};
+
+struct Layout {
+  Sites sites;
+  std::vector<Block> blocks;
+  std::vector<HeadOf> heads;
+  std::vector<size_t> embeddings;
+  std::vector<size_t> norms;  // outside blocks
+};
+
+// Sorts the modules and checks that styles fit them and each other, and that heads divide by `ranks`.
+// Throws Error{config | mesh}.
+Layout lay_out(Sites sites, int ranks, bool sequence_parallel);
+
+}  // namespace heddle::tensor

@@ -1,0 +1,150 @@
+// From a layout to split slots and seams.
+#include "parallelizer.h"
+
+#include <string>
+
+#include "heddle/model/rms_norm.h"
+#include "layers.h"
+#include "layout.h"
+#include "splitter.h"
+
+namespace heddle::tensor {
+namespace {
+
+Layout read_layout(Units& units, const Config& config, int ranks, Extent extent) {
+  Sites sites = find_sites(units);
+  const Rules rules = choose_rules(sites, config.tp_plan, config.sequence_parallel);
+  // The architecture's plan may name more than a model has; a person's plan may not.
+  give_styles(sites, rules, config.tp_plan.is_map() ? extent : Extent::stage);
+  return lay_out(std::move(sites), ranks, config.sequence_parallel);
+}
+
+class Applier {
+ public:
+  Applier(Layout& layout, const Border& border, Splitter& splitter)
+      : layout_(layout),
+        border_(border),
+        splitter_(splitter),
+        inward_(inward(border)),
+        outward_(outward(border)),
+        inward_of_whole_(inward_of_whole(border)),
+        outward_of_whole_(outward_of_whole(border)) {}
+
+  void run() {
+    for (const size_t at : layout_.embeddings) embedding(layout_.sites[at]);
+    for (const Block& block : layout_.blocks) this->block(block);
+    for (const HeadOf& head : layout_.heads) this->head(head);
+    if (border_.sequence)
+      for (const size_t at : layout_.norms) sum_gradients(*layout_.sites[at].module);
+  }
+
+ private:
+  Linear& linear(size_t at) const { return dynamic_cast<Linear&>(*layout_.sites[at].module); }
+
+  void sum_gradients(Module& module) {
+    for (ParameterSlot& slot : module.slots()) splitter_.sum_gradient(*slot.tensor);
+  }
+
+  void embedding(const Site& site) {
+    auto& module = dynamic_cast<Embedding&>(*site.module);
+    if (!site.style || site.style == Style::replicated) {
+      if (border_.sequence) module.output.add(own_rows_of_whole(border_));
+      return;
+    }
+    const int64_t whole = module.weight.size(0);
+    module.rows = model::RowRange{splitter_.split(module.weight, 0).begin, whole};
+    module.output.add(embedded(border_));
+  }
+
+  void split_columns(Linear& layer) {
+    splitter_.split(layer.weight, 0);
+    if (layer.bias.defined()) splitter_.split(layer.bias, 0);
+  }
+
+  void block(const Block& block) {
+    if (block.inside == Inside::split) {
+      for (const size_t at : block.linears) split_linear(at);
+      for (const size_t at : block.norms) sum_gradients(*layout_.sites[at].module);
+      return;
+    }
+    for (const size_t at : block.linears) whole_linear(at);
+    if (!border_.sequence) return;
+    Module& module = *layout_.sites[block.site].module;
+    module.input.add(whole_rows(border_));
+    module.output.add(own_rows_of_whole(border_));
+  }
+
+  void split_linear(size_t at) {
+    Linear& layer = linear(at);
+    if (layout_.sites[at].style == Style::colwise) {
+      split_columns(layer);
+      layer.instead = inward_;
+      return;
+    }
+    splitter_.split(layer.weight, 1);
+    if (layer.bias.defined() && border_.sequence) splitter_.sum_gradient(layer.bias);
+    layer.instead = outward_;
+  }
+
+  // A layer between whole hidden states.
+  void whole_linear(size_t at) {
+    Linear& layer = linear(at);
+    const std::optional<Style> style = layout_.sites[at].style;
+    if (style == Style::colwise_rep) {
+      const int64_t whole = layer.weight.size(0);
+      split_columns(layer);
+      layer.instead = inward_of_whole_;
+      layer.output.add(whole_columns(border_, whole));
+    } else if (style == Style::rowwise_rep) {
+      splitter_.split(layer.weight, 1);
+      layer.instead = outward_of_whole_;
+    }
+  }
+
+  void head(const HeadOf& head) {
+    Linear& layer = linear(head.linear);
+    const std::optional<Style> style = layout_.sites[head.linear].style;
+    if (style == Style::colwise || style == Style::colwise_rep) {
+      const int64_t whole = layer.weight.size(0);
+      const Part part = splitter_.split(layer.weight, 0);
+      layer.instead = inward_;
+      layer.output.add(whole_columns(border_, whole));
+      dynamic_cast<TokenLoss&>(*layout_.sites[head.loss].module).instead = split_loss(border_, part, whole);
+      return;
+    }
+    if (border_.sequence) layer.input.add(whole_rows(border_));
+    if (style != Style::rowwise_rep) return;
+    splitter_.split(layer.weight, 1);
+    layer.instead = outward_of_whole_;
+  }
+
+  Layout& layout_;
+  const Border& border_;
+  Splitter& splitter_;
+  Product inward_, outward_, inward_of_whole_, outward_of_whole_;
+};
+
+}  // namespace
+
+Needs Tensor::needs() const {
+  Needs needs;
+  needs.axes = {"tp"};
+  return needs;
+}
+
+void Tensor::check(Units& units, const Sizes& sizes) {
+  if (sizes.tp > 1) read_layout(units, config_, sizes.tp, Extent::whole_model);
+}
+
+std::vector<Placed> Tensor::apply(Units& units, const DeviceMesh& mesh) {
+  if (mesh.size("tp") == 1) return {};
+  const Extent extent = mesh.size("pp") == 1 ? Extent::whole_model : Extent::stage;
+  Layout layout = read_layout(units, config_, mesh.size("tp"), extent);
+  const Border border{mesh, &mesh.group("tp"), config_.sequence_parallel,
+                      config_.enable_async_tensor_parallel};
+  Splitter splitter(units, mesh);
+  Applier(layout, border, splitter).run();
+  return splitter.finish();
+}
+
+}  // namespace heddle::tensor

@@ -1,0 +1,33 @@
+// How dims of parameters and the token rows of a microbatch are dealt to the ranks of an axis.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace heddle::tensor {
+
+// The indices [begin, begin + count) of one rank.
+struct Part {
+  int64_t begin = 0, count = 0;
+  bool operator==(const Part&) const = default;
+};
+
+// Of a parameter's dim: the first size % ranks ranks hold one more than the others.
+inline Part part_of(int64_t size, int ranks, int rank) {
+  const int64_t least = size / ranks, more = size % ranks;
+  return {rank * least + std::min<int64_t>(rank, more), least + (rank < more ? 1 : 0)};
+}
+
+// Token rows in a gather: every rank's stretch of the buffer has as many.
+inline int64_t row_chunk(int64_t rows, int ranks) {
+  return (rows + ranks - 1) / ranks;
+}
+
+// Of the token rows: the first ranks hold whole chunks, so that a gathered buffer is the whole with its
+// padding at the end; the last ranks hold fewer, or none.
+inline Part rows_of(int64_t rows, int ranks, int rank) {
+  const int64_t chunk = row_chunk(rows, ranks), begin = std::min(rank * chunk, rows);
+  return {begin, std::min(chunk, rows - begin)};
+}
+
+}  // namespace heddle::tensor

@@ -1,0 +1,43 @@
+// A plan of tensor parallelism: patterns of module paths and what happens to the modules they match.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heddle/sdk.h"
+
+namespace heddle::tensor {
+
+// The words of Hugging Face's and PyTorch's plans.
+enum class Style {
+  colwise,            // outputs are split, and stay so
+  rowwise,            // inputs come split, outputs are summed
+  colwise_rep,        // outputs are split and gathered
+  rowwise_rep,        // whole inputs are split, outputs are summed; an embedding splits its vocabulary
+  sequence_parallel,  // computes on this rank's token rows
+  replicated,         // whole on every rank
+  replicated_with_grad_allreduce  // whole, on parts of heads: its gradient is summed
+};
+
+std::string word_of(Style style);
+
+// A pattern is a path whose segments may hold `*` (any letters but a dot) and `?` (one of them).
+struct Rule {
+  std::string pattern;
+  Style style;
+  std::string where;  // where it stands, for messages
+};
+using Rules = std::vector<Rule>;
+
+// Throws Error{config} "Unknown parallel style: ..." at the entry, with the nearest style.
+Rules read_rules(const Node& map);
+
+// Llama, Qwen2 and Qwen3 (and any model with their paths): automodel's default plan, its head split with its
+// loss; with sequence parallelism the norms compute on token rows.
+Rules llama_rules(bool sequence_parallel);
+
+bool matches(const std::string& pattern, const std::string& path);
+
+}  // namespace heddle::tensor

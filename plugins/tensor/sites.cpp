@@ -1,0 +1,120 @@
+// The walk over units, and the matching of rules with paths.
+#include "sites.h"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+
+#include "heddle/base/text.h"
+#include "heddle/model/module_unit.h"
+
+namespace heddle::tensor {
+namespace {
+
+void add(Sites& sites, const std::string& path, Module& module, size_t parent) {
+  const size_t at = sites.size();
+  sites.push_back({path, &module, parent, {}, {}, ""});
+  if (parent != Site::kNone) sites[parent].children.push_back(at);
+  for (const auto& [name, child] : module.children())
+    add(sites, path.empty() ? name : path + "." + name, *child, at);
+}
+
+std::string prefix_of(ModuleUnit& unit) {
+  std::optional<std::string> prefix;
+  unit.visit([&prefix](const std::string& path, Module&) {
+    if (!prefix) prefix = path;
+  });
+  return prefix.value_or("");
+}
+
+// "model.layers.3.mlp" as "model.layers.*.mlp".
+std::string general(const std::string& path) {
+  std::string out, segment;
+  const auto close = [&] {
+    const bool number = !segment.empty() && std::all_of(segment.begin(), segment.end(),
+                                                        [](unsigned char c) { return std::isdigit(c); });
+    out += number ? "*" : segment;
+    segment.clear();
+  };
+  for (const char c : path) {
+    if (c != '.') {
+      segment += c;
+      continue;
+    }
+    close();
+    out += c;
+  }
+  close();
+  return out;
+}
+
+[[noreturn]] void matched_nothing(const Rule& rule, const Sites& sites) {
+  std::set<std::string> paths;
+  for (const Site& site : sites)
+    if (!site.path.empty() && site.module->children().empty()) paths.insert(general(site.path));
+  const std::vector<std::string> all(paths.begin(), paths.end());
+  const std::string near = text::nearest(rule.pattern, all);
+  throw Error(ErrorCode::config, rule.where, "no module matches the pattern '" + rule.pattern + "'",
+              (near.empty() ? "" : "did you mean '" + near + "'? ") + "the model has " + text::join(all));
+}
+
+bool covered(const Sites& sites, const Rules& rules) {
+  bool any = false;
+  for (const Site& site : sites) {
+    const std::string_view kind = site.module->kind();
+    if (kind != "linear" && kind != "embedding") continue;
+    any = true;
+    if (std::none_of(rules.begin(), rules.end(),
+                     [&](const Rule& rule) { return matches(rule.pattern, site.path); }))
+      return false;
+  }
+  return any;
+}
+
+}  // namespace
+
+Sites find_sites(Units& units) {
+  Sites sites;
+  for (const auto& unit : units) {
+    auto* known = dynamic_cast<ModuleUnit*>(unit.get());
+    if (unit->module() == nullptr || known == nullptr)
+      throw Error(ErrorCode::input, "tensor",
+                  "the unit '" + std::string(unit->name()) +
+                      "' is a foreign model without seams, which tensor parallelism cannot split",
+                  "make it of heddle's modules, or train it with tp_size 1");
+    add(sites, prefix_of(*known), *unit->module(), Site::kNone);
+  }
+  return sites;
+}
+
+void give_styles(Sites& sites, const Rules& rules, Extent extent) {
+  for (const Rule& rule : rules) {
+    bool any = false;
+    for (Site& site : sites) {
+      if (!matches(rule.pattern, site.path)) continue;
+      any = true;
+      if (site.style && *site.style != rule.style)
+        throw Error(ErrorCode::config, rule.where,
+                    "two styles for '" + site.path + "': " + word_of(*site.style) + " (" + site.where +
+                        ") and " + word_of(rule.style) + " (the pattern '" + rule.pattern + "')",
+                    "let one pattern match it");
+      site.style = rule.style;
+      site.where = rule.where;
+    }
+    if (!any && extent == Extent::whole_model) matched_nothing(rule, sites);
+  }
+}
+
+Rules choose_rules(const Sites& sites, const Node& tp_plan, bool sequence_parallel) {
+  if (tp_plan.is_map()) return read_rules(tp_plan);
+  Rules llama = llama_rules(sequence_parallel);
+  if (covered(sites, llama)) return llama;
+  throw Error(ErrorCode::config, "distributed.tp_plan",
+              "No tensor-parallel plan is registered for this model: the plan of Llama does not know all of "
+              "its layers",
+              "give one, a style for each path, such as\n"
+              "    tp_plan: {model.layers.*.mlp.up_proj: colwise,\n"
+              "              model.layers.*.mlp.down_proj: rowwise}");
+}
+
+}  // namespace heddle::tensor

@@ -1,0 +1,39 @@
+// The modules of a model with their paths, and the styles that a plan gives them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/sdk.h"
+#include "plan.h"
+
+namespace heddle::tensor {
+
+// One module. `parent` is its place in the list; kNone: the root of a unit.
+struct Site {
+  static constexpr size_t kNone = static_cast<size_t>(-1);
+  std::string path;  // "model.layers.3.self_attn.q_proj"
+  Module* module;
+  size_t parent = kNone;
+  std::vector<size_t> children;
+  std::optional<Style> style;
+  std::string where;  // of the rule that gave the style
+};
+using Sites = std::vector<Site>;
+
+// Every module of every unit. Throws Error{input} for a foreign unit.
+Sites find_sites(Units& units);
+
+// Whether a pattern may be without a match: a stage holds a part of the model only.
+enum class Extent { whole_model, stage };
+
+// Gives every site the style of the rule that matches it. Throws Error{config}: a pattern that matches
+// nothing (with the nearest path), two styles for one module.
+void give_styles(Sites& sites, const Rules& rules, Extent extent);
+
+// The rules for this model: the plan of the YAML, else that of the architecture where it covers every linear
+// layer and embedding. Throws Error{config} that says how to give a plan.
+Rules choose_rules(const Sites& sites, const Node& tp_plan, bool sequence_parallel);
+
+}  // namespace heddle::tensor

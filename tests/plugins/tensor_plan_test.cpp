@@ -1,0 +1,193 @@
+// Plans of tensor parallelism: what they split, and the messages about what they cannot.
+#include <gtest/gtest.h>
+
+#include "plugins/tensor_training.h"
+
+namespace heddle::testing {
+namespace {
+
+Sizes tp(int size) {
+  Sizes sizes;
+  sizes.world = sizes.tp = size;
+  return sizes;
+}
+
+// What check() says of a model and the fields of the section.
+std::string said(const std::string& fields, int size = 2, const ModelConfig& model = four_heads().model) {
+  return error_of([&] {
+    Units units = make_units(model, at::TensorOptions().device(at::kMeta));
+    make_parallelizer("tensor", fields)->check(units, tp(size));
+  });
+}
+
+std::string plan(const std::string& entries) {
+  return "tp_plan: {" + entries + "}";
+}
+
+void expect_plan_parity(const std::string& entries) {
+  for (const char* sequence : {"false", "true"}) {
+    SCOPED_TRACE(entries + ", sequence_parallel " + sequence);
+    Training run = four_heads("qwen3");
+    run.model.mlp_bias = run.model.output_bias = true;
+    run.steps = 6;
+    const Outcome want = train(run);
+    expect_close(train(over_tp(run, 2, plan(entries) + "\nsequence_parallel: " + sequence)), want);
+  }
+}
+
+TEST(TensorPlan, SplitsTheMlpAlone) {
+  expect_plan_parity(
+      "model.layers.*.mlp.gate_proj: colwise, model.layers.*.mlp.up_proj: colwise, "
+      "model.layers.*.mlp.down_proj: rowwise");
+}
+
+TEST(TensorPlan, SplitsLayersThatStandAloneAmongWholeOnes) {
+  expect_plan_parity(
+      "model.layers.*.self_attn.q_proj: colwise_rep, model.layers.*.self_attn.o_proj: rowwise_rep, "
+      "model.layers.*.mlp.down_proj: rowwise_rep, \"model.layers.?.mlp.up_proj\": colwise_rep");
+}
+
+TEST(TensorPlan, SplitsTheVocabularyAlone) {
+  expect_plan_parity("model.embed_tokens: rowwise_rep, lm_head: colwise_rep");
+}
+
+TEST(TensorPlan, SplitsTheHeadAlongItsInputs) {
+  expect_plan_parity("lm_head: rowwise_rep, model.layers.0.self_attn.q_proj: replicated");
+}
+
+TEST(TensorPlan, SplitsOneLayerOnlyWhereThePatternSaysSo) {
+  expect_plan_parity(
+      "model.layers.1.self_attn.*_proj: colwise_rep, model.layers.0.mlp.gate_proj: colwise, "
+      "model.layers.0.mlp.up_proj: colwise, model.layers.0.mlp.down_proj: rowwise");
+}
+
+TEST(TensorPlan, AcceptsAMapOfTheHuggingFacePlan) {
+  expect_plan_parity(
+      "model.embed_tokens: rowwise_rep, model.layers.*.self_attn.q_proj: colwise, "
+      "model.layers.*.self_attn.k_proj: colwise, model.layers.*.self_attn.v_proj: colwise, "
+      "model.layers.*.self_attn.q_norm: replicated_with_grad_allreduce, "
+      "model.layers.*.self_attn.k_norm: replicated_with_grad_allreduce, "
+      "model.layers.*.self_attn.o_proj: rowwise, model.layers.*.mlp.gate_proj: colwise, "
+      "model.layers.*.mlp.up_proj: colwise, model.layers.*.mlp.down_proj: rowwise, lm_head: colwise_rep");
+}
+
+TEST(TensorPlan, RefusesAnUnknownStyleWithTheNearest) {
+  const std::string text = said(plan("lm_head: colwize"));
+  EXPECT_NE(text.find("Unknown parallel style: colwize"), text.npos) << text;
+  EXPECT_NE(text.find("did you mean 'colwise'? there are colwise, rowwise, colwise_rep"), text.npos) << text;
+  EXPECT_NE(text.find("test.yaml:1"), text.npos) << text;
+}
+
+TEST(TensorPlan, RefusesAPatternThatMatchesNothingWithTheNearestPath) {
+  const std::string text = said(plan("model.layers.*.self_attn.qproj: colwise"));
+  EXPECT_NE(text.find("no module matches the pattern 'model.layers.*.self_attn.qproj'"), text.npos) << text;
+  EXPECT_NE(text.find("did you mean 'model.layers.*.self_attn.q_proj'?"), text.npos) << text;
+}
+
+TEST(TensorPlan, AStarStandsForOneSegment) {
+  const std::string text = said(plan("model.*.q_proj: colwise"));
+  EXPECT_NE(text.find("no module matches the pattern 'model.*.q_proj'"), text.npos) << text;
+}
+
+TEST(TensorPlan, RefusesTwoStylesForOneModule) {
+  const std::string text = said(plan("lm_head: colwise, lm_*: rowwise_rep"));
+  EXPECT_NE(text.find("two styles for 'lm_head': colwise"), text.npos) << text;
+  EXPECT_NE(text.find("and rowwise_rep (the pattern 'lm_*')"), text.npos) << text;
+}
+
+TEST(TensorPlan, RefusesAStyleThatDoesNotFitTheModule) {
+  const std::string text = said(plan("model.embed_tokens: colwise"));
+  EXPECT_NE(text.find("the style 'colwise' does not fit 'model.embed_tokens', a module of kind embedding"),
+            text.npos)
+      << text;
+  EXPECT_NE(text.find("it takes rowwise_rep or rowwise or replicated"), text.npos) << text;
+}
+
+TEST(TensorPlan, RefusesHalfASplitBlock) {
+  const std::string text =
+      said(plan("model.layers.*.mlp.gate_proj: colwise, model.layers.*.mlp.down_proj: rowwise"));
+  EXPECT_NE(text.find("the plan gives 'model.layers.0.mlp.gate_proj' the style 'colwise', but "
+                      "'model.layers.0.mlp.up_proj' beside it is not split"),
+            text.npos)
+      << text;
+}
+
+TEST(TensorPlan, RefusesColumnsThatNobodySums) {
+  const std::string text = said(plan("model.layers.*.mlp.*: colwise"));
+  EXPECT_NE(text.find("splits 'model.layers.0.mlp.gate_proj' as 'colwise' without a 'rowwise' layer"),
+            text.npos)
+      << text;
+}
+
+TEST(TensorPlan, RefusesARowwiseHead) {
+  const std::string text = said(plan("lm_head: rowwise"));
+  EXPECT_NE(text.find("'lm_head' gets whole hidden states, and 'rowwise' takes split ones"), text.npos)
+      << text;
+}
+
+TEST(TensorPlan, RefusesSequenceParallelNormsWithoutSequenceParallelism) {
+  const std::string text = said(plan("model.norm: sequence_parallel"));
+  EXPECT_NE(text.find("the style 'sequence_parallel' of 'model.norm' needs sequence_parallel: true"),
+            text.npos)
+      << text;
+}
+
+TEST(TensorPlan, RefusesASumOfGradientsThatAreWhole) {
+  const std::string text = said(plan("model.layers.*.self_attn.q_norm: replicated_with_grad_allreduce"), 2,
+                                four_heads("qwen3").model);
+  EXPECT_NE(text.find("does not fit 'model.layers.0.self_attn.q_norm', which sees whole hidden states"),
+            text.npos)
+      << text;
+}
+
+TEST(TensorPlan, RefusesHalfATiedParameter) {
+  Training run = four_heads();
+  run.model.tie_word_embeddings = true;
+  run.steps = 1;
+  const std::string text = error_of([&] { train(over_tp(run, 2, plan("lm_head: colwise"))); });
+  EXPECT_NE(
+      text.find("the parameter 'model.embed_tokens.weight' is tied, and the plan splits only one of its "
+                "places"),
+      text.npos)
+      << text;
+}
+
+TEST(TensorPlan, RefusesHeadsThatDoNotDivideWithTheModelsNumbers) {
+  ModelConfig model = four_heads().model;
+  model.num_key_value_heads = 2;
+  EXPECT_NE(said("{}", 4, model).find("num_key_value_heads (2) must be divisible by TP size (4)"),
+            std::string::npos);
+  model.num_key_value_heads = 3;
+  model.num_attention_heads = 9;
+  EXPECT_NE(said("{}", 2, model).find("num_key_value_heads (3) must be divisible by TP size (2)"),
+            std::string::npos);
+  EXPECT_EQ(said("{}", 3, model), "no error");
+  EXPECT_EQ(said("{}", 4), "no error");
+}
+
+TEST(TensorPlan, RefusesQueryHeadsThatDoNotDivide) {
+  ModelConfig model = four_heads().model;
+  model.num_attention_heads = 6;
+  model.num_key_value_heads = 6;
+  EXPECT_NE(said("{}", 4, model).find("num_key_value_heads (6) must be divisible by TP size (4)"),
+            std::string::npos);
+}
+
+TEST(TensorPlan, AsksForSequenceParallelismBeforeOverlap) {
+  const std::string text =
+      error_of([] { make_parallelizer("tensor", "enable_async_tensor_parallel: true"); });
+  EXPECT_NE(text.find("enable_async_tensor_parallel=True requires sequence_parallel=True"), text.npos)
+      << text;
+}
+
+TEST(TensorPlan, RefusesAForeignModel) {
+  const std::string text = error_of([] {
+    Units units = toy_units({});
+    make_parallelizer("tensor", "{}")->check(units, tp(2));
+  });
+  EXPECT_NE(text.find("is a foreign model without seams, which tensor parallelism cannot split"), text.npos)
+      << text;
+}
+
+}  // namespace
+}  // namespace heddle::testing
