@@ -47,10 +47,12 @@ int main() {
 
   heddle::PluginRegistry plugins({PLUGINS});
   a_wrong_key_is_named(plugins);
-  for (const int ranks : {1, 2, 3}) {
-    const heddle::testing::Check same =
-        heddle::testing::equals_single("strategy: hello, bucket_mb: 1", plugins, ranks);
-    expect(same.passed, same.rule + ": " + same.detail);
-  }
+  const auto kits = {heddle::testing::equals_single, heddle::testing::equals_single_when_split,
+                     heddle::testing::equals_single_when_recomputed};
+  for (const auto& kit : kits)
+    for (const int ranks : {1, 2, 3}) {
+      const heddle::testing::Check same = kit("strategy: hello, bucket_mb: 1", plugins, ranks);
+      expect(same.passed, same.rule + ": " + same.detail);
+    }
   return failures == 0 ? 0 : 1;
 }
