@@ -48,6 +48,13 @@ TEST(ScheduleCommand, PrintsJsonAndAPicture) {
   EXPECT_TRUE(svg.out.ends_with("</svg>\n"));
 }
 
+TEST(ScheduleCommand, DrawsThePictureOfThePluginsReadme) {
+  const Outcome svg = heddle({"schedule", "1f1b", "--ranks", "4", "--microbatches", "8", "--format", "svg"});
+  std::ostringstream picture;
+  picture << std::ifstream(HEDDLE_SOURCE_DIR "/docs/pictures/1f1b.svg").rdbuf();
+  EXPECT_EQ(svg.out, picture.str());
+}
+
 TEST(ScheduleCommand, WarnsOfTheBubbleAndGoesOn) {
   const Outcome outcome = heddle({"schedule", "gpipe", "--ranks", "4", "--microbatches", "2"});
   EXPECT_EQ(outcome.status, 0);

@@ -60,6 +60,7 @@ class Picture {
     const double width = std::max(kLeast, kLeft + run_.length * unit_ + kRight), height = bottom() + kBelow;
     out_ = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + number(width) + " " + number(height) +
            "\" width=\"" + number(width) + "\" height=\"" + number(height) +
+           "\" role=\"img\" aria-label=\"pipeline schedule, " + sizes_text(drawing_) +
            "\" font-family=\"system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif\">\n" +
            "<rect width=\"100%\" height=\"100%\" rx=\"10\" fill=\"#ffffff\"/>\n";
     heading();
