@@ -102,7 +102,8 @@ heddle::Units units_of(const Net& net) {
 
 // One rank: the engine's second door, and the host's own loop.
 std::vector<double> train(const std::string& distributed, heddle::Rendezvous& meeting) {
-  const auto yaml = heddle::config::read_text("distributed: {" + distributed + "}", "embed");
+  const auto yaml =
+      heddle::config::read_text("distributed: {" + distributed + "}\ndist_env: {backend: gloo}", "embed");
   heddle::PluginRegistry plugins(heddle::plugin::search_path({}));
   heddle::engine::ModelHost host{.meeting = meeting,
                                  .make_units = [](const heddle::Setup&) { return units_of(make_net()); },

@@ -43,7 +43,7 @@ void DdpStage::take_parameters(std::span<const Placed> placed) {
       }
       Shard shard = whole_shard(slot, placed);
       if (slot.tensor->is_meta())
-        slot.point(at::empty(slot.tensor->sizes(), slot.tensor->options().device(at::kCPU)));
+        slot.point(at::empty(slot.tensor->sizes(), slot.tensor->options().device(mesh_.device())));
       shard.tensor = *slot.tensor;
       if (slot.foreign) foreign_.push_back(shard.tensor);
       seen.emplace(slot.name, shard.tensor);

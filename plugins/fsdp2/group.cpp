@@ -2,11 +2,12 @@
 #include "group.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/native/Resize.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <utility>
+
+#include "heddle/parallel/storage.h"
 
 namespace heddle::fsdp2 {
 namespace {
@@ -15,8 +16,8 @@ at::Tensor storage_on(c10::Device device, at::ScalarType dtype, int64_t elements
   return at::empty({elements}, at::TensorOptions().dtype(dtype).device(device));
 }
 
-c10::Device home_of(const at::Tensor& tensor) {
-  return tensor.is_meta() ? c10::Device(at::kCPU) : tensor.device();
+c10::Device home_of(const at::Tensor& tensor, const Place& place) {
+  return tensor.is_meta() ? place.device : tensor.device();
 }
 
 }  // namespace
@@ -57,7 +58,7 @@ Group::Group(std::vector<ParameterSlot> slots, std::span<const Placed> placed, c
   state_ = State::whole;
   for (size_t i = 0; i < slots.size(); ++i) {
     at::Tensor& tensor = *slots[i].tensor;
-    if (tensor.is_meta()) slots[i].point(at::empty(tensor.sizes(), tensor.options().device(at::kCPU)));
+    if (tensor.is_meta()) slots[i].point(at::empty(tensor.sizes(), tensor.options().device(place.device)));
     parameters_[i].leaf = parameters_[i].shard.tensor = tensor;
   }
 }
@@ -90,7 +91,7 @@ at::Tensor Group::leaf_of(const Parameter& parameter, at::IntArrayRef sizes, int
 
 // Builds the flat part with a shard of each parameter, and the whole storage with a leaf of each.
 void Group::lay_out(std::vector<ParameterSlot>& slots, const Place& place, int64_t part) {
-  const c10::Device device = home_of(*slots.front().tensor);
+  const c10::Device device = home_of(*slots.front().tensor, place);
   Line line;
   std::vector<int64_t> places;
   for (const Parameter& parameter : parameters_)
@@ -117,7 +118,7 @@ void Group::lay_out(std::vector<ParameterSlot>& slots, const Place& place, int64
 }
 
 void Group::resize(size_t bytes) {
-  at::native::resize_bytes_nocuda(whole_.storage(), c10::SymInt(static_cast<int64_t>(bytes)));
+  parallel::resize_storage(whole_, bytes);
 }
 
 void Group::expect(Staging& staging) const {

@@ -24,7 +24,6 @@ HEDDLE_PLUGIN("pipeline", "0.2.0", "section pipeline", "schedule gpipe", "schedu
     if (!later.empty()) resolved.not_built.push_back(later);
     return resolved;
   };
-  section.not_built = "its configuration is read and checked, but pipelines are not built yet";
   plugin.schedule<heddle::pipeline::GPipe>("gpipe");
   plugin.schedule<heddle::pipeline::OneForwardOneBackward>("1f1b");
 }

@@ -21,8 +21,9 @@ struct Bucket {
 
 class HelloStage : public heddle::ParallelStage {
  public:
-  HelloStage(heddle::Units units, Communicator& group, std::span<const heddle::Placed> placed, int64_t bytes)
-      : units_(std::move(units)), group_(group) {
+  HelloStage(heddle::Units units, Communicator& group, c10::Device device,
+             std::span<const heddle::Placed> placed, int64_t bytes)
+      : units_(std::move(units)), group_(group), device_(device) {
     std::map<std::string, at::Tensor> seen;
     for (const auto& unit : units_)
       for (heddle::ParameterSlot& slot : unit->parameters()) own(slot, placed, seen);
@@ -76,7 +77,7 @@ class HelloStage : public heddle::ParallelStage {
     }
     Shard shard = heddle::whole_shard(slot, placed);
     if (slot.tensor->is_meta()) {
-      slot.point(at::empty(slot.tensor->sizes(), slot.tensor->options().device(at::kCPU)));
+      slot.point(at::empty(slot.tensor->sizes(), slot.tensor->options().device(device_)));
     } else {
       group_.broadcast(slot.tensor->detach(), 0)->wait();
     }
@@ -111,6 +112,7 @@ class HelloStage : public heddle::ParallelStage {
 
   heddle::Units units_;
   Communicator& group_;
+  c10::Device device_;
   std::vector<Shard> owned_;
   std::vector<Bucket> buckets_;
   at::Tensor used_;  // per parameter: 1 when a rank has a gradient
@@ -130,7 +132,8 @@ heddle::Needs Hello::needs() const {
 
 std::unique_ptr<heddle::ParallelStage> Hello::parallelize(heddle::Units units, const heddle::DeviceMesh& mesh,
                                                           std::span<const heddle::Placed> placed) {
-  return std::make_unique<HelloStage>(std::move(units), mesh.group("dp"), placed, config_.bucket_mb << 20);
+  return std::make_unique<HelloStage>(std::move(units), mesh.group("dp"), mesh.device(), placed,
+                                      config_.bucket_mb << 20);
 }
 
 }  // namespace hello

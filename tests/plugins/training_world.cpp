@@ -88,17 +88,29 @@ void run_rank(const Training& run, const DeviceMesh& mesh, Outcome& out) {
   config.optimizer.lr = 1e-2;
   config.optimizer.weight_decay = 0.1;
   Step step(stages, mesh, config);
-  const bool writes = mesh.rank("world") == 0;
+  Outcome seen;
   for (int at = 0; at < run.steps; ++at) {
     const std::vector<Batch> mine = deal(run, at, mesh);
     const StepReport report = step.run(mine, config.optimizer.lr, config.optimizer.weight_decay);
-    if (writes) out.losses.push_back(report.loss.item<double>());
-    if (writes) out.norms.push_back(report.grad_norm.item<double>());
+    seen.losses.push_back(report.loss.item<double>());
+    seen.norms.push_back(report.grad_norm.item<double>());
     if (at % 3 != 2) continue;
     const StepReport validation = step.evaluate(mine);
-    if (writes) out.validation.push_back(validation.loss.item<double>());
+    seen.validation.push_back(validation.loss.item<double>());
   }
-  for (const Shard& shard : stages.front()->owned()) collect(shard, shard.tensor, out.parameters);
+  for (const auto& stage : stages)
+    for (const Shard& shard : stage->owned()) collect(shard, shard.tensor, out.parameters);
+  const std::lock_guard lock(gathering);
+  const int rank = mesh.rank("world");
+  out.peaks.resize(std::max<size_t>(out.peaks.size(), rank + 1));
+  out.peaks[rank] = step.peak_alive();
+  if (out.losses.empty()) {
+    out.losses = seen.losses, out.norms = seen.norms, out.validation = seen.validation;
+  } else {  // every rank knows the same numbers
+    EXPECT_EQ(out.losses, seen.losses) << "rank " << rank;
+    EXPECT_EQ(out.norms, seen.norms) << "rank " << rank;
+    EXPECT_EQ(out.validation, seen.validation) << "rank " << rank;
+  }
 }
 
 double apart(double a, double b) {
@@ -153,17 +165,21 @@ Stages build(const Training& run, const DeviceMesh& mesh) {
   plan.strategy = run.make_strategy ? run.make_strategy() : make_strategy(run.strategy, run.section);
   for (const auto& [name, section] : run.parallelizers)
     plan.parallelizers.push_back(make_parallelizer(name, section));
+  if (run.make_schedule) plan.schedule = run.make_schedule();
+  plan.pipeline = run.pipeline;
   return parallel::build(std::move(units), plan, mesh, {}, 7);
 }
 
 namespace {
 
-void on_recorded_ranks(const Training& run, const std::function<void(const DeviceMesh&)>& body) {
+void on_recorded_ranks(const Training& run, const Log& log,
+                       const std::function<void(const DeviceMesh&)>& body) {
   const std::vector<Axis> axes = run.axes.empty() ? std::vector<Axis>{{"dp", 1}} : run.axes;
   int size = 1;
   for (const Axis& axis : axes) size *= axis.size;
   if (run.events != nullptr) run.events->assign(size, {});
-  ThreadWorld::run(size, [&](Rendezvous& meeting) {
+  ThreadWorld world(size, std::chrono::minutes(2), log);
+  world.run([&](Rendezvous& meeting) {
     RecordingRendezvous recording(meeting, run.events == nullptr ? nullptr : &(*run.events)[meeting.rank()]);
     body(mesh::build(axes, recording, "test: world"));
   });
@@ -173,13 +189,17 @@ void on_recorded_ranks(const Training& run, const std::function<void(const Devic
 
 Outcome train(const Training& run) {
   Outcome out;
-  on_recorded_ranks(run, [&](const DeviceMesh& mesh) { run_rank(run, mesh, out); });
+  const Log log([&](LogLevel level, std::string_view, std::string_view text) {
+    const std::lock_guard lock(gathering);
+    if (level == LogLevel::warning) out.warnings.emplace_back(text);
+  });
+  on_recorded_ranks(run, log, [&](const DeviceMesh& mesh) { run_rank(run, mesh, out); });
   return out;
 }
 
 std::map<std::string, at::Tensor> gradients(const Training& run) {
   std::map<std::string, at::Tensor> out;
-  on_recorded_ranks(run, [&](const DeviceMesh& mesh) {
+  on_recorded_ranks(run, Log(), [&](const DeviceMesh& mesh) {
     Stages stages = build(run, mesh);
     const auto step = [&](int index) {
       const std::vector<Batch> mine = deal(run, index, mesh);

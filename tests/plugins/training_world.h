@@ -23,8 +23,10 @@ struct Training {
   std::vector<Axis> axes;                                          // with their sizes; empty: one rank
   std::vector<std::pair<std::string, std::string>> parallelizers;  // name and YAML of its fields
   ModelConfig model;
-  int microbatches = 1;
+  int microbatches = 1;  // batches a step; under a pipeline each is one call of the schedule
   int steps = 12;
+  std::function<std::unique_ptr<IPipelineSchedule>()> make_schedule;  // empty: no pipeline
+  PipelineWords pipeline;
   std::vector<std::string> frozen;                            // names of parameters
   std::function<Units(int rank)> make_units;                  // empty: the model above
   std::function<std::unique_ptr<IStrategy>()> make_strategy;  // empty: the one of that name
@@ -39,6 +41,8 @@ struct Outcome {
   std::vector<double> losses, norms;
   std::map<std::string, at::Tensor> parameters;  // whole
   std::vector<double> validation;                // the loss after each third step, without gradients
+  std::vector<int> peaks;                        // [rank]: microbatches alive at once
+  std::vector<std::string> warnings;             // of the log, of all ranks
 };
 
 // Llama with sizes that divide by nothing.

@@ -118,6 +118,8 @@ std::vector<Offered> offered_by(const PluginInfo& plugin, PluginRegistry& regist
     } else if (kind == "section") {
       const OfferedSection* found = registry.section(name);
       out.push_back({kind, found, nullptr, found});
+    } else if (kind == "device") {
+      out.push_back({kind, registry.device(name), nullptr, nullptr});
     } else if (kind == "plan") {
       out.push_back({kind, registry.plan(name), nullptr, nullptr});
     } else {
@@ -168,7 +170,7 @@ std::string to_markdown(const std::vector<Offered>& offers) {
              " | " + cell(row[4]) + " |\n";
     }
   }
-  return out;
+  return out.empty() ? "No fields.\n" : out;
 }
 
 }  // namespace heddle::cli

@@ -109,6 +109,8 @@ PluginInfo load_by_any_name(PluginRegistry& registry, const std::string& name) {
     (void)registry.plan(name);
   else if (loaded_by("schedule"))
     (void)registry.schedule(name);
+  else if (loaded_by("device"))
+    (void)registry.device(name);
   else
     return registry.load(name);  // the error names every place
   return registry.loaded().at(before);

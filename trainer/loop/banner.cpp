@@ -42,9 +42,21 @@ std::string batch_text(const Job& job) {
   const int64_t rounds = steps.global_batch_size / (steps.local_batch_size * ranks);
   return std::to_string(steps.global_batch_size) + " samples a step = " + std::to_string(ranks) +
          " data-parallel x " + std::to_string(rounds) +
-         (rounds == 1 ? " microbatch x " : " microbatches x ") + std::to_string(steps.local_batch_size) +
-         (steps.local_batch_size == 1 ? " sample; " : " samples; ") +
+         (job.pipeline ? (rounds == 1 ? " pass x " : " passes x ")
+                       : (rounds == 1 ? " microbatch x " : " microbatches x ")) +
+         std::to_string(steps.local_batch_size) + (steps.local_batch_size == 1 ? " sample; " : " samples; ") +
          std::to_string(steps.global_batch_size * job.dataset.sequence_length()) + " tokens";
+}
+
+std::string pipeline_text(const Job& job) {
+  if (!job.pipeline) return "";
+  const JobPipeline& pipeline = *job.pipeline;
+  const int ranks = job.setup.sizes.pp;
+  return "  stages  " + std::to_string(pipeline.stages) + " on " + std::to_string(ranks) +
+         " ranks, schedule " + pipeline.schedule + "; a pass is " + std::to_string(pipeline.microbatches) +
+         (pipeline.microbatches == 1 ? " microbatch of " : " microbatches of ") +
+         std::to_string(pipeline.microbatch_size) +
+         (pipeline.microbatch_size == 1 ? " sample\n" : " samples\n");
 }
 
 std::string run_text(const Job& job) {
@@ -96,6 +108,7 @@ std::string banner(const Job& job, const ModelSize& size) {
                 : std::string("in the order of the files")) +
          "\n";
   out += "  batch   " + batch_text(job) + "\n";
+  out += pipeline_text(job);
   out += "  run     " + run_text(job) + "\n";
   out += "  memory  a rank: parameters " + bytes_text(size.owned) + ", gradients " +
          bytes_text(size.gradients) + ", optimizer " + bytes_text(size.optimizer) + ", largest unit " +

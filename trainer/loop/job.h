@@ -30,10 +30,18 @@ struct ValidationSet {
   TokenDataset dataset;
 };
 
+// How a batch goes through the stages of a pipeline.
+struct JobPipeline {
+  std::string schedule;  // its name, or the file of its table
+  int stages = 1, microbatches = 1;
+  int64_t microbatch_size = 1;  // samples
+};
+
 struct Job {
   Node configuration;  // with the overrides
   Recipe recipe;
   Setup setup;
+  std::optional<JobPipeline> pipeline;
   JobModel model;
   TokenDataset dataset;
   std::vector<ValidationSet> validation;

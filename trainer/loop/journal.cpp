@@ -21,14 +21,15 @@ Progress::Style style() {
 Journal::Journal(const Job& job)
     : job_(job), metrics_(job.metrics), progress_(std::cout, style(), job.scheduler.total_steps()) {}
 
-void Journal::trained(const Moment& moment, const StepReport& report, double lr, double seconds) {
+void Journal::trained(const Moment& moment, const StepReport& report, double lr, double seconds,
+                      double peak_memory) {
   TrainingRecord record;
   record.step = moment.step;
   record.epoch = moment.epoch;
   record.loss = report.loss.item<double>();
   record.grad_norm = report.grad_norm.item<double>();
   record.lr = lr;
-  record.mem = peak_memory_gib();
+  record.mem = peak_memory;
   record.num_tokens_per_step = (moment.end - moment.begin) * job_.dataset.sequence_length();
   record.num_label_tokens = report.label_tokens;
   record.step_time = seconds;

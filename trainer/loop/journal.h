@@ -20,7 +20,7 @@ class Journal {
   explicit Journal(const Job& job);
 
   // A line of metrics, flushed, and the progress. Throws Error{io} when the disk is full.
-  void trained(const Moment& moment, const StepReport& report, double lr, double seconds);
+  void trained(const Moment& moment, const StepReport& report, double lr, double seconds, double peak_memory);
   // One set's loss over all its label tokens.
   void validated(const Moment& moment, const std::string& set, double loss, int64_t label_tokens, double lr);
   void note(const std::string& text) { progress_.note(text); }

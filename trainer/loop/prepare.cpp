@@ -4,6 +4,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "trainer/loop/job.h"
+#include "trainer/models/make_units.h"
 #include "trainer/models/pretrained.h"
 
 namespace heddle {
@@ -52,6 +53,21 @@ void check_length(const DatasetSection& section, const ModelConfig& model) {
               "make dataset.seq_len smaller, or the model's max_position_embeddings larger");
 }
 
+// What the model and the batch have to say to the plan, on meta: each rank makes its own units later.
+std::optional<JobPipeline> look_at_model(const Plan& plan, const Setup& setup, const JobModel& model,
+                                         const StepSection& steps) {
+  Units units = make_units(model.config, at::TensorOptions(at::kMeta).dtype(model.dtype));
+  engine::check_model(plan, setup, units, steps.local_batch_size);
+  if (plan.schedule == nullptr) return std::nullopt;
+  const PipelineWords& words = plan.pipeline;
+  JobPipeline pipeline;
+  pipeline.schedule = words.table.empty() ? text::lower(words.schedule) : words.table;
+  pipeline.stages = static_cast<int>(parallel::map_stages(units, plan, setup.sizes.pp).rank_of_stage.size());
+  pipeline.microbatch_size = words.microbatch_size;
+  pipeline.microbatches = static_cast<int>(steps.local_batch_size / words.microbatch_size);
+  return pipeline;
+}
+
 }  // namespace
 
 void check_recipe(const Recipe& recipe, Setup& setup) {
@@ -72,13 +88,14 @@ Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_si
   Recipe recipe = read_recipe(configuration);
   Setup setup = engine::validate(configuration, plugins, world_size);
   engine::refuse_not_built(configuration, recipe.not_built);
-  engine::choose(setup, plugins);  // refuses what is not built; each rank makes its own plan
+  const Plan plan = engine::choose(setup, plugins);  // refuses what is not built; each rank makes its own
   if (!recipe.dataset)
     throw Error(
         ErrorCode::config, configuration.where(), "the section dataset is missing",
         "dataset: {file_pattern: train.bin, seq_len: 256}; heddle data makes a token file from a text");
   JobModel model = open_model(recipe.model);
   check_length(*recipe.dataset, model.config);
+  std::optional<JobPipeline> pipeline = look_at_model(plan, setup, model, recipe.steps);
   TokenDataset dataset = open_dataset(*recipe.dataset, recipe.seed);
   std::vector<ValidationSet> validation;
   for (const DatasetSection& section : recipe.validation) {
@@ -92,6 +109,7 @@ Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_si
   return {configuration,
           std::move(recipe),
           std::move(setup),
+          std::move(pipeline),
           std::move(model),
           std::move(dataset),
           std::move(validation),

@@ -62,6 +62,7 @@ class Run {
   StepConfig step_config() const;
   BatchSplit split() const;
   void train_one(const Moment& moment);
+  double peak_memory() const;
   void validate(const Moment& moment);
   void finish();
 
@@ -86,7 +87,9 @@ Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting)
     validation_.emplace_back(set.dataset, split(), job.model.config.vocab_size);
   if (meeting.rank() != 0) return;
   add_shards(size_, model_.stages, job.recipe.optimizer.master_weights);
-  std::cout << banner(job, size_) << std::flush;
+  std::cout << banner(job, size_);
+  if (model_.device) std::cout << "  device  " << model_.mesh.device() << "\n";
+  std::cout << std::flush;
   journal_.emplace(job);
 }
 
@@ -131,7 +134,14 @@ void Run::train_one(const Moment& moment) {
                           moment.epoch);
   const auto microbatches = batches_.read(order, moment.begin, moment.end);
   const StepReport report = step_.run(microbatches, lr, job_.rates.weight_decay(moment.step));
-  if (journal_) journal_->trained(moment, report, lr, seconds_since(begin));
+  if (!journal_) return;
+  if (model_.device) model_.device->synchronize();  // the host runs ahead; the time is the step's
+  journal_->trained(moment, report, lr, seconds_since(begin), peak_memory());
+}
+
+// In GiB: of the device's tensors, or of this process.
+double Run::peak_memory() const {
+  return model_.device ? static_cast<double>(model_.device->memory().peak) / (1 << 30) : peak_memory_gib();
 }
 
 // The mean over all label tokens of each set, in groups of a global batch.

@@ -101,7 +101,7 @@ at::Tensor WholeParameters::gather(size_t index) {
   if (world_->rank() == 0) whole = at::empty(declared.shape, at::TensorOptions(declared.dtype));
   for (const Part& part : parts_[index]) {
     if (part.rank == world_->rank()) {
-      const at::Tensor mine = own(index, part.box).detach();
+      const at::Tensor mine = own(index, part.box).detach().to(at::kCPU);  // files are written from there
       if (whole.defined())
         corner(whole, part.box).copy_(mine);
       else

@@ -1,7 +1,39 @@
 // From checked words to plugins that agree, and the lines by which ranks find out that they differ.
 #include "heddle/engine/engine.h"
+#include "heddle/engine/pipeline.h"
 
 namespace heddle::engine {
+namespace {
+
+// The device of a backend's name. Asked for and not there is an error.
+std::unique_ptr<IDevice> device_named(const Setup& setup, PluginRegistry& plugins) {
+  const std::string where = setup.configuration.find("dist_env")->find("backend")->where();
+  const std::string for_cpu = "write gloo, or null, to train on the CPU";
+  const OfferedDevice* offered = plugins.device(setup.backend);
+  if (offered == nullptr)
+    throw Error(ErrorCode::plugin_missing, where, plugins.missing("device", setup.backend).message(),
+                "build heddle where that device's toolkit is; or " + for_cpu);
+  std::unique_ptr<IDevice> device = offered->make();
+  if (const std::string why = device->absent(); !why.empty())
+    throw Error(ErrorCode::config, where, "'" + setup.backend + "' cannot be had here: " + why, for_cpu);
+  return device;
+}
+
+// Without a word in the file: the first device that is there.
+std::unique_ptr<IDevice> device_there(PluginRegistry& plugins) {
+  for (const std::string& name : plugins.names("device")) {
+    std::unique_ptr<IDevice> device = plugins.device(name)->make();
+    if (device->absent().empty()) return device;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<IDevice> choose_device(const Setup& setup, PluginRegistry& plugins) {
+  if (setup.backend == "gloo") return nullptr;
+  return setup.backend.empty() ? device_there(plugins) : device_named(setup, plugins);
+}
 
 Plan choose(const Setup& setup, PluginRegistry& plugins) {
   refuse_not_built(setup.configuration, setup.not_built);
@@ -17,6 +49,8 @@ Plan choose(const Setup& setup, PluginRegistry& plugins) {
   plan.activation_checkpointing = setup.activation_checkpointing;
   for (const auto& [name, section] : setup.parallelizers)
     plan.parallelizers.push_back(plugins.parallelizer(name)->make(section));
+  add_pipeline(plan, setup, plugins);
+  plan.device = choose_device(setup, plugins);
   return plan;
 }
 

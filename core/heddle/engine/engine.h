@@ -36,6 +36,15 @@ HEDDLE_API void refuse_not_built(const Node& configuration, std::span<const std:
 // Throws Error{not_built} for what is valid but not built yet, naming the field.
 HEDDLE_API Plan choose(const Setup& setup, PluginRegistry& plugins);
 
+// Throws Error for a model that the parallelizers cannot split or the plan cannot cut into stages, and where
+// `batch_rows` (the rows of one batch; 0: not known yet) is given, for a schedule that cannot run its
+// microbatches. Changes nothing.
+HEDDLE_API void check_model(const Plan& plan, const Setup& setup, Units& units, int64_t batch_rows = 0);
+
+// The device of `dist_env.backend`; null for the CPU. gloo is the CPU; null takes the first device that is
+// there, else the CPU. Throws Error{config | plugin_missing} for a device that is asked for and not there.
+HEDDLE_API std::unique_ptr<IDevice> choose_device(const Setup& setup, PluginRegistry& plugins);
+
 // A hash of the setup, the plugins and the ABI, as lines "part: value".
 HEDDLE_API std::string fingerprint(const Setup& setup, const PluginRegistry& plugins,
                                    const std::string& more);
@@ -43,6 +52,8 @@ HEDDLE_API std::string fingerprint(const Setup& setup, const PluginRegistry& plu
 // The second door: what a host with its own loop gets. Destroyed in reverse order.
 struct Model {
   Setup setup;
+  std::unique_ptr<IDevice> device;      // null: the CPU
+  std::unique_ptr<Rendezvous> meeting;  // the device's, around the host's; null: the host's own
   DeviceMesh mesh;
   Stages stages;
 };

@@ -1,15 +1,39 @@
 // The whole road, top to bottom: each line takes what the lines above made, and no line looks back.
 #include "heddle/engine/engine.h"
+#include "heddle/engine/pipeline.h"
+
+#include <c10/core/DeviceType.h>
 
 namespace heddle::engine {
+namespace {
+
+// Null: the host's meeting serves, on the CPU.
+std::unique_ptr<Rendezvous> start(IDevice* device, Rendezvous& host) {
+  if (device == nullptr) return nullptr;
+  device->start(host.local_rank());
+  return device->wrap(host);
+}
+
+// A rank that found no GPU is named instead of waited for.
+std::string device_line(const Rendezvous& meeting) {
+  return "device: " + c10::DeviceTypeName(meeting.device().type(), /*lower_case=*/true) + "\n";
+}
+
+}  // namespace
 
 Model model(const Node& configuration, PluginRegistry& plugins, const ModelHost& host) {
   Setup setup = validate(configuration, plugins, host.meeting.world_size());  // tree  -> checked words
-  const Plan plan = choose(setup, plugins);                                   // words -> plugins that agree
-  DeviceMesh mesh = mesh::build(setup.axes, host.meeting, fingerprint(setup, plugins, host.fingerprint));
-  Stages stages =
-      parallel::build(host.make_units(setup), plan, mesh, host.source, host.seed);  // units -> stages
-  return {std::move(setup), std::move(mesh), std::move(stages)};
+  Plan plan = choose(setup, plugins);                                         // words -> plugins that agree
+  Units units = host.make_units(setup);                                       // setup -> the whole model
+  check_model(plan, setup, units);                                            // the last that ranks do alone
+  std::unique_ptr<Rendezvous> own =
+      start(plan.device.get(), host.meeting);  // a device -> who moves its bytes
+  Rendezvous& meeting = own ? *own : host.meeting;
+  DeviceMesh mesh = mesh::build(
+      setup.axes, meeting,
+      fingerprint(setup, plugins, device_line(meeting) + table_lines(plan) + host.fingerprint));  // -> ranks
+  Stages stages = parallel::build(std::move(units), plan, mesh, host.source, host.seed);  // units -> stages
+  return {std::move(setup), std::move(plan.device), std::move(own), std::move(mesh), std::move(stages)};
 }
 
 void run(const Node& configuration, PluginRegistry& plugins, RunHost& host) {

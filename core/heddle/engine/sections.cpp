@@ -26,10 +26,13 @@ struct Environment {
   std::optional<double> timeout_minutes;
 };
 
-ConfigSchema<Environment> environment_schema() {
+ConfigSchema<Environment> environment_schema(const PluginRegistry& plugins) {
+  std::vector<std::string> backends = {"gloo", "nccl"};  // the recipes' words, whether they can be had or not
+  for (const std::string& name : plugins.names("device"))
+    if (std::find(backends.begin(), backends.end(), name) == backends.end()) backends.push_back(name);
   return ConfigSchema<Environment>()
       .field("backend", &Environment::backend, "Who moves the bytes; null: chosen by the device.",
-             OneOf{{"gloo", "nccl"}})
+             OneOf{backends})
       .field("timeout_minutes", &Environment::timeout_minutes, "Patience of a collective.")
       .rule([](const Environment& read) {
         const bool fits = !read.timeout_minutes || *read.timeout_minutes > 0;
@@ -99,14 +102,11 @@ void note_what_comes_later(Setup& setup, PluginRegistry& plugins) {
   if (setup.sizes.pp > 1 && plugins.names("schedule").empty()) note("pp_size", "pipeline parallelism");
 }
 
-void read_environment(const Node& configuration, Setup& setup) {
+void read_environment(const Node& configuration, Setup& setup, const PluginRegistry& plugins) {
   const Node* section = configuration.find("dist_env");
   if (section == nullptr || section->is_null()) return;
-  const Environment read = environment_schema().read(*section);
+  const Environment read = environment_schema(plugins).read(*section);
   setup.backend = read.backend.value_or("");
-  if (setup.backend == "nccl")
-    setup.not_built.push_back(
-        "dist_env.backend: nccl is not built yet; ranks on CPUs meet over gloo, which null chooses");
   setup.timeout_minutes = read.timeout_minutes.value_or(setup.timeout_minutes);
 }
 

@@ -31,8 +31,9 @@ void resolve_blocks(const Blocks& blocks, const Node& section, Setup& setup);
 // Adds to Setup::not_built the degrees and features of core that no plugin carries yet.
 void note_what_comes_later(Setup& setup, PluginRegistry& plugins);
 
-// Reads `dist_env: {backend, timeout_minutes}`. Throws Error{config}.
-void read_environment(const Node& configuration, Setup& setup);
+// Reads `dist_env: {backend, timeout_minutes}`; backends are gloo, nccl and the devices of plugins. Throws
+// Error{config}.
+void read_environment(const Node& configuration, Setup& setup, const PluginRegistry& plugins);
 
 // ['a', 'b'], as the messages of the recipes have it.
 std::string python_list(const std::vector<std::string>& words);

@@ -167,7 +167,7 @@ Setup validate(const Node& configuration, PluginRegistry& plugins, int world_siz
       setup.axes.push_back({axis, setup.sizes.of(axis)});
   resolve_parallelizers(section, setup, plugins);
   note_what_comes_later(setup, plugins);
-  read_environment(configuration, setup);
+  read_environment(configuration, setup, plugins);
   return setup;
 }
 

@@ -9,7 +9,11 @@ AloneCommunicator::~AloneCommunicator() = default;
 AloneRendezvous::~AloneRendezvous() = default;
 
 std::unique_ptr<Work> AloneCommunicator::post(mesh::Call call) {
-  mesh::check_cpu(call, name());
+  // A tensor of a device is copied there, behind what computes it.
+  if (call.out.defined() && !call.out.is_cpu()) {
+    if (!call.out.is_same(call.in)) call.out.view(-1).copy_(call.in.view(-1));
+    return std::make_unique<mesh::DoneWork>();
+  }
   mesh::carry_out(std::array{std::move(call)});
   return std::make_unique<mesh::DoneWork>();
 }

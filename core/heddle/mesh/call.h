@@ -78,6 +78,7 @@ class HEDDLE_API DoneWork : public Work {
  public:
   ~DoneWork() override;
   void wait() override {}
+  bool done() const override { return true; }
 };
 
 }  // namespace heddle::mesh

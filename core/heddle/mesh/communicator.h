@@ -19,13 +19,15 @@ class HEDDLE_API Work {
   virtual ~Work();
   // Throws Error{rank_lost} naming the dead rank and the collective, or Error{timeout}.
   virtual void wait() = 0;
+  // True when wait() would return at once; false also where that cannot be told.
+  virtual bool done() const;
 };
 
 enum class Reduce { sum, max };
 
 // Every member is a collective of all ranks of the group, called in the same order by each, except send and
-// receive. Tensors are contiguous. Sums are taken in rank order and, for 16-bit floats, in fp32, so two runs
-// give the same bits. Calls return at once; the result is there after wait().
+// receive. Tensors are contiguous. On the CPU, sums are taken in rank order and, for 16-bit floats, in fp32,
+// so two runs give the same bits. Calls return at once; the result is there after wait().
 class HEDDLE_API Communicator {
  public:
   virtual ~Communicator();

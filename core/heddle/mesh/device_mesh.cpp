@@ -63,6 +63,10 @@ Rendezvous& DeviceMesh::meeting() const {
   return *shared_->pool->meeting;
 }
 
+c10::Device DeviceMesh::device() const {
+  return meeting().device();
+}
+
 const Log& DeviceMesh::log() const {
   return meeting().log();
 }

@@ -30,6 +30,7 @@ class HEDDLE_API DeviceMesh {
   DeviceMesh refold(std::span<const std::string_view> from,
                     std::span<const Axis> to) const;  // same ranks, other axes
   Rendezvous& meeting() const;
+  c10::Device device() const;  // where parameters live: strategies allocate there
   const Log& log() const;
 
   struct Shared;

@@ -137,6 +137,16 @@ class GlooRendezvous : public Rendezvous {
   void abandon(const std::string& why) override { watch_.abandon(why); }
   void leave() override { watch_.leave(options_.timeout); }
 
+  std::chrono::milliseconds timeout() const override { return options_.timeout; }
+  Error verdict(const Broken& broken) override {
+    const bool timed_out = broken.how == Broken::How::timed_out;
+    return watch_.verdict(broken.waited, broken.members, broken.elapsed, timed_out, broken.said);
+  }
+  void interrupt(const void* owner, std::function<void()> release) override {
+    watch_.interrupt(owner, std::move(release));
+  }
+  void forget(const void* owner) override { watch_.forget(owner); }
+
  private:
   bool one_machine() const { return place_.local_world_size == place_.world_size; }
 

@@ -1,17 +1,30 @@
 // Where the ranks of a run meet: who this rank is, a place for short texts, and the making of groups.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "heddle/base/error.h"
 #include "heddle/base/export.h"
 #include "heddle/base/log.h"
 #include "heddle/mesh/communicator.h"
 
 namespace heddle {
+
+// A collective that does not come to its end, as a communicator sees it.
+struct Broken {
+  std::string waited;        // "all_gather on dp_shard"
+  std::vector<int> members;  // the global ranks of its group
+  std::chrono::milliseconds elapsed{};
+  enum class How { timed_out, failed } how = How::failed;
+  std::string said;  // what the transport said of it
+};
 
 class HEDDLE_API Rendezvous {
  public:
@@ -21,6 +34,10 @@ class HEDDLE_API Rendezvous {
   virtual int local_rank() const = 0;
   virtual int local_world_size() const = 0;  // ranks on this machine
   virtual const Log& log() const = 0;
+
+  // Where this rank's parameters live. Groups move its tensors and the CPU's; both tensors of one call are of
+  // one kind.
+  virtual c10::Device device() const { return at::kCPU; }
 
   // Every rank gives a text and gets all of them in rank order; a meeting of all ranks, each `key` used once.
   virtual std::vector<std::string> exchange(const std::string& key, const std::string& text) = 0;
@@ -34,6 +51,14 @@ class HEDDLE_API Rendezvous {
   virtual void leave() {}
   // This rank failed: the others get Error{rank_lost} with `why` at once instead of after its silence.
   virtual void abandon(const std::string& why) {}
+
+  // For communicators that plugins bring: how long a collective may take; the error to throw for one that
+  // broke, which finds out who is to blame and may take some seconds; and a call from another thread, again
+  // and again once a rank is lost, to release what blocks, until forget() of the same owner.
+  virtual std::chrono::milliseconds timeout() const { return std::chrono::minutes(10); }
+  virtual Error verdict(const Broken& broken);
+  virtual void interrupt(const void* owner, std::function<void()> release) {}
+  virtual void forget(const void* owner) {}
 };
 
 }  // namespace heddle

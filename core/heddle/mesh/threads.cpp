@@ -36,6 +36,10 @@ class MeetingWork : public Work {
         lock, waited_, [&] { return meeting_->done; }, awaited);
     if (meeting_->fault) std::rethrow_exception(meeting_->fault);
   }
+  bool done() const override {
+    const std::lock_guard lock(hall_->mutex);
+    return meeting_->done;
+  }
 
  private:
   std::shared_ptr<ThreadHall> hall_;

@@ -40,6 +40,10 @@ class PostedWork : public Work {
     if (posted_->done) return;
     group_.wait(lock, group_.waited(posted_->call.operation), [&] { return posted_->done; });
   }
+  bool done() const override {
+    const std::lock_guard lock(group_.line_->mutex);
+    return posted_->done;
+  }
 
  private:
   WireCommunicator& group_;

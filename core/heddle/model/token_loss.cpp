@@ -25,14 +25,16 @@ namespace heddle {
 namespace model {
 namespace {
 
-constexpr int64_t kBlockNumbers = int64_t{1} << 22;  // fp32 logits of one block: 16 MiB
+// fp32 logits of one block: 16 MiB, which caches hold; 512 MiB on a device, which many rows keep busy.
+constexpr int64_t kBlockNumbers = int64_t{1} << 22, kDeviceBlockNumbers = int64_t{1} << 27;
 
 at::ScalarType wide(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-int64_t rows_per_block(int64_t vocabulary) {
-  return std::max<int64_t>(32, kBlockNumbers / std::max<int64_t>(1, vocabulary));
+int64_t rows_per_block(const at::Tensor& rows, int64_t vocabulary) {
+  const int64_t numbers = rows.is_cpu() ? kBlockNumbers : kDeviceBlockNumbers;
+  return std::max<int64_t>(32, numbers / std::max<int64_t>(1, vocabulary));
 }
 
 struct Labels {
@@ -88,7 +90,7 @@ struct TokenLossNode final : LayerNode {
     const at::Tensor saved = logits.unpack();
     at::Tensor out = at::empty_like(saved);
     const at::ScalarType dtype = wide(saved.scalar_type());
-    const int64_t step = rows_per_block(saved.size(1));
+    const int64_t step = rows_per_block(saved, saved.size(1));
     for (int64_t row = 0; row < saved.size(0); row += step) {
       const int64_t rows = std::min(step, saved.size(0) - row);
       const at::Tensor block = logit_gradient(
@@ -171,7 +173,7 @@ LinearLoss linear_loss(const at::Tensor& hidden, const at::Tensor& weight, const
   // Blocks are the same on every rank, also where the vocabulary does not divide.
   const int64_t columns =
       part == nullptr ? weight.size(0) : (part->whole + part->ranks->size() - 1) / part->ranks->size();
-  const int64_t tokens = hidden.size(0), step = rows_per_block(columns);
+  const int64_t tokens = hidden.size(0), step = rows_per_block(hidden, columns);
   LinearLoss out{at::zeros({1}, hidden.options().dtype(dtype)), {}, {}};
   if (of_hidden) out.d_hidden = at::empty_like(hidden);
   for (int64_t row = 0; row < tokens; row += step) {
@@ -214,7 +216,7 @@ at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels) {
     const at::ScalarType dtype = wide(logits.scalar_type());
     all = read_labels(labels, logits.size(1), dtype);
     sum = at::zeros({1}, logits.options().dtype(dtype));
-    const int64_t step = rows_per_block(logits.size(1));
+    const int64_t step = rows_per_block(logits, logits.size(1));
     for (int64_t row = 0; row < logits.size(0); row += step) {
       const int64_t rows = std::min(step, logits.size(0) - row);
       const at::Tensor block = logits.narrow(0, row, rows).to(dtype);

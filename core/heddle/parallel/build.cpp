@@ -1,10 +1,13 @@
-// Units to stages: the parallelizers in their order, the strategy, then the values of what was on meta.
+// Units to stages: the split, the parallelizers in their order, the strategy, then the values of what was on
+// meta.
 #include "heddle/parallel/build.h"
 
+#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "heddle/base/error.h"
 #include "heddle/parallel/recompute.h"
 
 namespace heddle::parallel {
@@ -18,21 +21,82 @@ std::set<std::string> parameters_on_meta(const Units& units) {
   return names;
 }
 
+std::optional<at::ScalarType> dtype_of(const PipelineWords& words) {
+  if (words.dtype.empty()) return std::nullopt;
+  if (words.dtype == "float32") return at::kFloat;
+  if (words.dtype == "bfloat16") return at::kBFloat16;
+  if (words.dtype == "float16") return at::kHalf;
+  if (words.dtype == "float64") return at::kDouble;
+  throw Error(ErrorCode::config, words.where,
+              "'" + words.dtype + "' is no dtype that can flow between stages",
+              "use float32, bfloat16, float16 or float64");
+}
+
+Pipeline pipeline_of(const Plan& plan, std::vector<int> rank_of_stage) {
+  Pipeline pipeline;
+  if (plan.schedule == nullptr) return pipeline;
+  pipeline.rank_of_stage = std::move(rank_of_stage);
+  pipeline.schedule = plan.schedule;
+  pipeline.words = plan.pipeline;
+  pipeline.dtype = dtype_of(plan.pipeline);
+  return pipeline;
+}
+
+// The units of this rank's stages, still in one row, and how many each stage has.
+std::vector<size_t> keep(Units& units, const StageMap& map, int rank) {
+  std::vector<size_t> counts(map.rank_of_stage.size());
+  Units kept;
+  for (size_t i = 0; i < units.size(); ++i) {
+    const int stage = map.stage_of_unit[i];
+    if (map.rank_of_stage[stage] != rank) continue;
+    ++counts[stage];
+    kept.push_back(std::move(units[i]));
+  }
+  units = std::move(kept);
+  return counts;
+}
+
+std::vector<Placed> split(Units& units, const Plan& plan, const DeviceMesh& mesh) {
+  std::vector<Placed> placed;
+  for (const auto& parallelizer : plan.parallelizers) {
+    std::vector<Placed> more = parallelizer->apply(units, mesh);
+    placed.insert(placed.end(), more.begin(), more.end());
+  }
+  return placed;
+}
+
+// An embedder's parameters come with their storage; on another device than the batches they could not be
+// used.
+void check_device(const Units& units, c10::Device device) {
+  for (const auto& unit : units)
+    for (const ParameterSlot& slot : unit->parameters())
+      if (!slot.tensor->is_meta() && slot.tensor->device().type() != device.type())
+        throw Error(ErrorCode::input, "parallel",
+                    "parameter '" + slot.name + "' is on " + slot.tensor->device().str() +
+                        ", and this run computes on " + device.str(),
+                    "move the model there, or choose the device with dist_env.backend (gloo: the CPU)");
+}
+
 }  // namespace
 
 Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const ParameterSource& source,
              uint64_t seed) {
-  const std::set<std::string> on_meta = parameters_on_meta(units);
+  const int rank = mesh.rank("pp");
+  StageMap map = map_stages(units, plan, mesh.size("pp"));
   const Unit *first = units.empty() ? nullptr : units.front().get(),
              *last = units.empty() ? nullptr : units.back().get();
-  std::vector<Placed> placed;
-  for (const auto& parallelizer : plan.parallelizers) {
-    std::vector<Placed> split = parallelizer->apply(units, mesh);
-    placed.insert(placed.end(), split.begin(), split.end());
-  }
+  const std::vector<size_t> counts = keep(units, map, rank);
+  check_device(units, mesh.device());
+  const std::set<std::string> on_meta = parameters_on_meta(units);
+  const std::vector<Placed> placed = split(units, plan, mesh);
   if (plan.activation_checkpointing == ActivationCheckpointing::full) recompute(units, first, last);
-  Stages stages;
-  stages.push_back(plan.strategy->parallelize(std::move(units), mesh, placed));
+  Stages stages(pipeline_of(plan, std::move(map.rank_of_stage)), rank);
+  auto next = std::make_move_iterator(units.begin());
+  for (const int index : stages.indices()) {
+    const auto end = next + static_cast<std::ptrdiff_t>(counts[index]);
+    stages.push_back(plan.strategy->parallelize(Units(next, end), mesh, placed));
+    next = end;
+  }
   for (const auto& stage : stages) {
     for (const Shard& shard : stage->owned())
       if (on_meta.count(shard.name) != 0 && !(source && source(shard))) initialise(shard, seed);

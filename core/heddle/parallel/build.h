@@ -1,4 +1,5 @@
-// From units to this rank's stages: parallelizers, then the strategy, then the values of the parameters.
+// From units to this rank's stages: the split, parallelizers, the strategy, then the values of the
+// parameters.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +9,9 @@
 
 #include "heddle/base/export.h"
 #include "heddle/parallel/plan.h"
+#include "heddle/parallel/stages.h"
 
 namespace heddle {
-
-using Stages = std::vector<std::unique_ptr<ParallelStage>>;
 
 // Writes the values of one shard (its box of the whole parameter) into shard.tensor, and says whether it
 // knows the parameter. Reads no more of the file than that box.
@@ -19,7 +19,17 @@ using ParameterSource = std::function<bool(const Shard& shard)>;
 
 namespace parallel {
 
-// Parameters on meta are filled from `source`, and where it is empty or says no, from their Init with `seed`.
+// How a model is cut for a pipeline.
+struct StageMap {
+  std::vector<int> stage_of_unit;  // ascending
+  std::vector<int> rank_of_stage;  // places on the axis pp
+};
+
+// Throws Error{config} where the plan's words do not fit the model, and for a parameter that two stages use.
+HEDDLE_API StageMap map_stages(const Units& units, const Plan& plan, int ranks);
+
+// Units of stages that other ranks hold are dropped unread. Parameters on meta are filled from `source`, and
+// where it is empty or says no, from their Init with `seed`.
 HEDDLE_API Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const ParameterSource& source,
                         uint64_t seed);
 

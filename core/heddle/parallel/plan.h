@@ -5,18 +5,22 @@
 #include <vector>
 
 #include "heddle/config/setup.h"
+#include "heddle/mesh/device.h"
 #include "heddle/parallel/parallelizer.h"
 #include "heddle/parallel/strategy.h"
 #include "heddle/schedule/schedule.h"
+#include "heddle/schedule/words.h"
 
 namespace heddle {
 
 struct Plan {
   std::unique_ptr<IStrategy> strategy;
   std::vector<std::unique_ptr<IParallelizer>>
-      parallelizers;  // in the order in which they act, before the strategy
-  std::unique_ptr<IPipelineSchedule> schedule;
+      parallelizers;                                  // in the order in which they act, before the strategy
+  std::shared_ptr<const IPipelineSchedule> schedule;  // null: no pipeline
+  PipelineWords pipeline;                             // read where there is a schedule
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;  // or full
+  std::unique_ptr<IDevice> device;                                                   // null: the CPU
 };
 
 }  // namespace heddle

@@ -11,7 +11,7 @@ namespace {
 
 class SingleStage : public ParallelStage {
  public:
-  SingleStage(Units units, std::span<const Placed> placed) : units_(std::move(units)) {
+  SingleStage(Units units, c10::Device device, std::span<const Placed> placed) : units_(std::move(units)) {
     std::map<std::string, at::Tensor> seen;  // tied slots share one tensor
     for (auto& unit : units_) {
       for (ParameterSlot& slot : unit->parameters()) {
@@ -21,7 +21,7 @@ class SingleStage : public ParallelStage {
         }
         Shard shard = whole_shard(slot, placed);
         if (slot.tensor->is_meta())
-          slot.point(at::empty(slot.tensor->sizes(), slot.tensor->options().device(at::kCPU)));
+          slot.point(at::empty(slot.tensor->sizes(), slot.tensor->options().device(device)));
         shard.tensor = *slot.tensor;
         seen.emplace(slot.name, shard.tensor);
         owned_.push_back(std::move(shard));
@@ -59,9 +59,9 @@ class Single : public IStrategy {
     };
     return needs;
   }
-  std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh&,
+  std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh& mesh,
                                              std::span<const Placed> placed) override {
-    return std::make_unique<SingleStage>(std::move(units), placed);
+    return std::make_unique<SingleStage>(std::move(units), mesh.device(), placed);
   }
 };
 

@@ -65,6 +65,27 @@ class NamedSchedule : public IPipelineSchedule {
   std::unique_ptr<IPipelineSchedule> inner_;
 };
 
+class NamedDevice : public IDevice {
+ public:
+  NamedDevice(Author author, std::unique_ptr<IDevice> inner)
+      : author_(std::move(author)), inner_(std::move(inner)) {}
+  std::string absent() const override {
+    return guarded_but_errors(author_, "looked for its device", [&] { return inner_->absent(); });
+  }
+  c10::Device start(int local_rank) override {
+    return guarded_but_errors(author_, "started its device", [&] { return inner_->start(local_rank); });
+  }
+  std::unique_ptr<Rendezvous> wrap(Rendezvous& host) override {
+    return guarded_but_errors(author_, "made its meeting", [&] { return inner_->wrap(host); });
+  }
+  DeviceMemory memory() const override { return inner_->memory(); }
+  void synchronize() override { inner_->synchronize(); }
+
+ private:
+  Author author_;
+  std::unique_ptr<IDevice> inner_;
+};
+
 std::vector<std::string> aliases_of(const Papers& papers, const std::string& kind, const std::string& name) {
   for (const PaperOffer& offer : papers.offers)
     if (offer.kind == kind && offer.name == name) return offer.aliases;
@@ -107,6 +128,7 @@ Goods take(const Offer& offer, const Papers& papers, const Author& author) {
           take_kind<NamedParallelizer>(offer.parallelizers(), "parallelizer", papers, author),
           take_kind<NamedSchedule>(offer.schedules(), "schedule", papers, author),
           take_kind<void>(offer.sections(), "section", papers, author),
+          take_kind<NamedDevice>(offer.devices(), "device", papers, author),
           take_kind<void>(offer.plans(), "plan", papers, author)};
 }
 

@@ -14,10 +14,12 @@ struct Goods {
   std::vector<OfferedParallelizer> parallelizers;
   std::vector<OfferedSchedule> schedules;
   std::vector<OfferedSection> sections;
+  std::vector<OfferedDevice> devices;
   std::vector<OfferedPlan> plans;
 };
 
-// Makers give no null pointer. What makers, schemas, parallelize, apply and plan throw becomes
+// Makers give no null pointer. What makers, schemas, parallelize, apply, plan and a
+// device throw becomes
 // Error{plugin_failed}; an Error of ours passes as it is. The stages of a strategy are not wrapped: they are
 // the hot path.
 Goods take(const Offer& offer, const Papers& papers, const Author& author);

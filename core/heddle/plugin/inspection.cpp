@@ -119,19 +119,21 @@ void inspect(const Offer& offer, const Papers& papers, const Author& author) {
     for (const auto& offered : all) {
       const std::string thing = "the " + kind + " '" + offered.name + "'";
       inspector.name(kind, offered.name, offered.aliases);
-      if constexpr (!std::is_same_v<std::decay_t<decltype(offered)>, OfferedSchedule>)
+      using Offered = std::decay_t<decltype(offered)>;
+      if constexpr (!std::is_same_v<Offered, OfferedSchedule> && !std::is_same_v<Offered, OfferedDevice>)
         inspector.schema(kind, offered);
       if constexpr (requires { offered.needs; }) inspector.needs(thing, offered.needs);
       if constexpr (requires { offered.make; }) inspector.maker(thing, offered.make, offered.not_built);
     }
   };
   if (offer.strategies().empty() && offer.parallelizers().empty() && offer.schedules().empty() &&
-      offer.sections().empty() && offer.plans().empty())
+      offer.sections().empty() && offer.devices().empty() && offer.plans().empty())
     inspector.refuse("it offers nothing", "call plugin.strategy<...>(...) in the body of HEDDLE_PLUGIN");
   look("strategy", offer.strategies());
   look("parallelizer", offer.parallelizers());
   look("schedule", offer.schedules());
   look("section", offer.sections());
+  look("device", offer.devices());
   look("plan", offer.plans());
   inspector.all_of_the_papers();
 }

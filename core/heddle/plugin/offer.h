@@ -1,4 +1,4 @@
-// What a plugin puts on the table: strategies, parallelizers, schedules and sections, each with its schema.
+// What a plugin puts on the table: strategies, parallelizers, schedules, sections and devices.
 #pragma once
 
 #include <functional>
@@ -9,6 +9,7 @@
 
 #include "heddle/base/export.h"
 #include "heddle/config/schema.h"
+#include "heddle/mesh/device.h"
 #include "heddle/parallel/needs.h"
 #include "heddle/parallel/parallelizer.h"
 #include "heddle/parallel/strategy.h"
@@ -59,6 +60,12 @@ struct OfferedSection : OfferedSchema {
   std::function<PipelineWords(const Node& resolved)> pipeline;
 };
 
+// A device, and the communication between its memories. Its names are the words of dist_env.backend; without
+// one, the first device that is there is taken.
+struct OfferedDevice : OfferedSchema {
+  std::function<std::unique_ptr<IDevice>()> make;
+};
+
 // A map with a name, for the field OfferedParallelizer::plan_key: patterns of module paths and their styles.
 // `resolve` gives the map, whatever it gets; the fields are its entries.
 struct OfferedPlan : OfferedSchema {};
@@ -105,6 +112,14 @@ class HEDDLE_API Offer {
     return sections_.emplace_back(std::move(offered));
   }
 
+  template <class Device>
+  OfferedDevice& device(std::string name) {
+    OfferedDevice offered;
+    offered.name = std::move(name);
+    offered.make = []() -> std::unique_ptr<IDevice> { return std::make_unique<Device>(); };
+    return devices_.emplace_back(std::move(offered));
+  }
+
   OfferedPlan& plan(std::string name, const std::vector<std::pair<std::string, std::string>>& styles) {
     OfferedPlan offered;
     offered.name = std::move(name);
@@ -132,6 +147,7 @@ class HEDDLE_API Offer {
   const std::vector<OfferedParallelizer>& parallelizers() const { return parallelizers_; }
   const std::vector<OfferedSchedule>& schedules() const { return schedules_; }
   const std::vector<OfferedSection>& sections() const { return sections_; }
+  const std::vector<OfferedDevice>& devices() const { return devices_; }
   const std::vector<OfferedPlan>& plans() const { return plans_; }
 
  private:
@@ -149,6 +165,7 @@ class HEDDLE_API Offer {
   std::vector<OfferedParallelizer> parallelizers_;
   std::vector<OfferedSchedule> schedules_;
   std::vector<OfferedSection> sections_;
+  std::vector<OfferedDevice> devices_;
   std::vector<OfferedPlan> plans_;
 };
 

@@ -225,6 +225,9 @@ const OfferedSchedule* PluginRegistry::schedule(std::string_view name) {
 const OfferedSection* PluginRegistry::section(std::string_view name) {
   return impl_->look_up("section", name, &plugin::Goods::sections);
 }
+const OfferedDevice* PluginRegistry::device(std::string_view name) {
+  return impl_->look_up("device", name, &plugin::Goods::devices);
+}
 
 const OfferedPlan* PluginRegistry::plan(std::string_view name) {
   return impl_->look_up("plan", name, &plugin::Goods::plans);

@@ -41,6 +41,7 @@ class HEDDLE_API PluginRegistry {
   const OfferedParallelizer* parallelizer(std::string_view name);
   const OfferedSchedule* schedule(std::string_view name);
   const OfferedSection* section(std::string_view name);
+  const OfferedDevice* device(std::string_view name);
   const OfferedPlan* plan(std::string_view name);
   // Every name and alias of a kind ("strategy", "section", ...), sorted, from the papers; nothing is opened.
   // The built-in "single" is not among them.

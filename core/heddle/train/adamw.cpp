@@ -39,21 +39,34 @@ bool low_precision(const at::Tensor& tensor) {
 
 }  // namespace
 
-AdamW::AdamW(std::span<Shard> shards, const StepConfig& config) : config_(config) {
+AdamW::AdamW(std::span<Shard* const> shards, const StepConfig& config) : config_(config) {
   const std::vector<std::regex> patterns = compile(config.groups);
-  for (const ParameterGroup& group : config.groups) {
-    groups_.emplace_back();
-    groups_.back().lr_mult = group.lr_mult;
-    groups_.back().wd_mult = group.wd_mult;
+  for (Shard* shard : shards) {
+    if (shard->tensor.numel() == 0 || !shard->tensor.requires_grad()) continue;
+    const size_t place = group_of(shard->name, patterns);
+    const bool named = place < config.groups.size();
+    add_state(group_for(*shard, named ? config.groups[place].lr_mult : 1,
+                        named ? config.groups[place].wd_mult : 1),
+              *shard);
   }
-  groups_.emplace_back();  // the rest
-  for (Shard& shard : shards)
-    if (shard.tensor.numel() > 0 && shard.tensor.requires_grad())
-      add_state(groups_[group_of(shard.name, patterns)], shard);
   for (Group& group : groups_) {
-    group.all_steps = at::zeros({static_cast<int64_t>(group.shards.size())}, at::kFloat);
+    group.all_steps =
+        at::zeros({static_cast<int64_t>(group.shards.size())}, group.weights[0].options().dtype(at::kFloat));
     for (size_t i = 0; i < group.shards.size(); ++i) group.steps.push_back(group.all_steps.select(0, i));
   }
+}
+
+AdamW::Group& AdamW::group_for(const Shard& shard, double lr_mult, double wd_mult) {
+  for (Group& group : groups_) {
+    const at::Tensor& first = group.shards.front()->tensor;
+    if (group.lr_mult == lr_mult && group.wd_mult == wd_mult && first.device() == shard.tensor.device() &&
+        first.scalar_type() == shard.tensor.scalar_type())
+      return group;
+  }
+  groups_.emplace_back();
+  groups_.back().lr_mult = lr_mult;
+  groups_.back().wd_mult = wd_mult;
+  return groups_.back();
 }
 
 void AdamW::add_state(Group& group, Shard& shard) {
@@ -67,8 +80,7 @@ void AdamW::add_state(Group& group, Shard& shard) {
 
 void AdamW::update(double lr, double weight_decay, const at::Tensor& divisor) {
   at::NoGradGuard no_gradients;
-  for (Group& group : groups_)
-    if (!group.shards.empty()) update_group(group, lr * group.lr_mult, weight_decay * group.wd_mult, divisor);
+  for (Group& group : groups_) update_group(group, lr * group.lr_mult, weight_decay * group.wd_mult, divisor);
 }
 
 void AdamW::update_group(Group& group, double lr, double weight_decay, const at::Tensor& divisor) {

@@ -17,19 +17,21 @@ namespace heddle::train {
 class HEDDLE_API AdamW {
  public:
   // Throws Error{config} on a pattern that is no regular expression.
-  AdamW(std::span<Shard> shards, const StepConfig& config);
+  AdamW(std::span<Shard* const> shards, const StepConfig& config);
 
   // One update. Gradients are first divided by `divisor` (fp32 [1]; undefined: 1), then reset to undefined.
   void update(double lr, double weight_decay, const at::Tensor& divisor);
 
  private:
-  struct Group {  // shards of one multiplier; the lists run side by side
+  struct Group {  // shards of one multiplier, dtype and device, as the kernels of GPUs want them; the lists
+                  // run side by side
     double lr_mult = 1, wd_mult = 1;
     std::vector<Shard*> shards;
     std::vector<at::Tensor> weights, averages, squares,
         steps;             // weights: the master copies where there are any
     at::Tensor all_steps;  // `steps` are its elements
   };
+  Group& group_for(const Shard& shard, double lr_mult, double wd_mult);
   void add_state(Group& group, Shard& shard);
   void update_group(Group& group, double lr, double weight_decay, const at::Tensor& divisor);
 

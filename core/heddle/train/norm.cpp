@@ -3,8 +3,11 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -51,28 +54,45 @@ double sum_of_squares(const at::Tensor& tensor) {
   return sum;
 }
 
-GradientNorm::GradientNorm(std::span<Shard> shards, const DeviceMesh& mesh) {
-  for (Shard& shard : shards) {
+at::Tensor sum_of_squares_on_device(at::TensorList tensors) {
+  const std::vector<at::Tensor> norms = at::_foreach_norm(tensors, 2, at::kDouble);
+  return at::stack(norms).square_().sum().view({1});
+}
+
+GradientNorm::GradientNorm(std::span<Shard* const> shards, const DeviceMesh& mesh) : device_(mesh.device()) {
+  for (Shard* shard : shards) {
     auto group =
-        std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return g.axes == shard.axes; });
+        std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return g.axes == shard->axes; });
     if (group == groups_.end()) {
-      group = groups_.insert(groups_.end(), Group{shard.axes, {}, {}});
-      for (const std::string& axis : shard.axes)
+      group = groups_.insert(groups_.end(), Group{shard->axes, {}, {}});
+      for (const std::string& axis : shard->axes)
         if (mesh.size(axis) > 1) group->reduces.push_back(&mesh.group(axis));
     }
-    group->shards.push_back(&shard);
+    group->shards.push_back(shard);
   }
   if (mesh.size("pp") > 1) pipeline_ = &mesh.group("pp");
 }
 
+at::Tensor GradientNorm::squares_of(const Group& group) const {
+  const at::Tensor none = at::zeros({1}, at::TensorOptions(at::kDouble).device(device_));
+  std::vector<at::Tensor> there;
+  double squares = 0;
+  for (const Shard* shard : group.shards) {
+    const at::Tensor& gradient = shard->tensor.grad();
+    if (!gradient.defined() || gradient.numel() == 0) continue;
+    if (gradient.is_cpu())
+      squares += sum_of_squares(gradient);
+    else
+      there.push_back(gradient);
+  }
+  return there.empty() ? none.fill_(squares) : sum_of_squares_on_device(there).add_(squares);
+}
+
 at::Tensor GradientNorm::measure() const {
-  at::Tensor total = at::zeros({1}, at::kDouble);
+  at::NoGradGuard no_gradients;
+  at::Tensor total = at::zeros({1}, at::TensorOptions(at::kDouble).device(device_));
   for (const Group& group : groups_) {
-    double squares = 0;
-    for (const Shard* shard : group.shards)
-      if (const at::Tensor& gradient = shard->tensor.grad(); gradient.defined())
-        squares += sum_of_squares(gradient);
-    at::Tensor sum = at::zeros({1}, at::kDouble).fill_(squares);
+    const at::Tensor sum = squares_of(group);
     for (Communicator* axis : group.reduces) axis->all_reduce(sum)->wait();
     total += sum;
   }

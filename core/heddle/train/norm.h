@@ -17,11 +17,15 @@ namespace heddle::train {
 // threads.
 HEDDLE_API double sum_of_squares(const at::Tensor& tensor);
 
+// The same of all tensors together, fp64 [1] on their device: a few kernels, and nothing is read back. The
+// tensors are of one device, and there is at least one.
+HEDDLE_API at::Tensor sum_of_squares_on_device(at::TensorList tensors);
+
 // Shards that the same axes split are summed together; each sum is then reduced over exactly those axes, and
 // over `pp`. Holds the shards' places, so that a step only adds.
 class HEDDLE_API GradientNorm {
  public:
-  GradientNorm(std::span<Shard> shards, const DeviceMesh& mesh);
+  GradientNorm(std::span<Shard* const> shards, const DeviceMesh& mesh);
 
   // The 2-norm of all gradients, fp64 [1]; gradients that are undefined count as zero. A collective of every
   // rank.
@@ -33,6 +37,9 @@ class HEDDLE_API GradientNorm {
     std::vector<Shard*> shards;
     std::vector<Communicator*> reduces;
   };
+  at::Tensor squares_of(const Group& group) const;
+
+  c10::Device device_;
   std::vector<Group> groups_;
   Communicator* pipeline_ = nullptr;
 };

@@ -1,4 +1,4 @@
-// One optimizer step over this rank's stages: microbatches, gradients, clipping, AdamW, and what to report.
+// One optimizer step over this rank's stages: the schedule, gradients, clipping, AdamW, and what to report.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,6 +14,7 @@
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/model/batch.h"
 #include "heddle/parallel/build.h"
+#include "heddle/train/recording.h"
 
 namespace heddle {
 
@@ -53,10 +54,17 @@ class HEDDLE_API Step {
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
-  // Forward and backward over this rank's microbatches, reduction, clipping and the update with `lr`.
-  StepReport run(std::span<const Batch> microbatches, double lr, double weight_decay);
+  // Forward and backward over this rank's batches, reduction, clipping and the update with `lr`. A batch is
+  // one pass through the pipeline's schedule, cut into its microbatches, or one microbatch where there is no
+  // pipeline; several accumulate. Every rank of a pipeline is given the same batches.
+  StepReport run(std::span<const Batch> batches, double lr, double weight_decay);
   // The same loss without gradients, for validation.
-  StepReport evaluate(std::span<const Batch> microbatches);
+  StepReport evaluate(std::span<const Batch> batches);
+
+  // The most microbatches that were alive at once on this rank, over its stages, since the beginning.
+  int peak_alive() const;
+  // Writes down every action of the following steps; null (the default): none.
+  void record(Recording* recording);
 
  private:
   struct Impl;

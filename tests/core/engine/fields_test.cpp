@@ -199,11 +199,16 @@ TEST(Pipeline, FieldsAreChecked) {
   EXPECT_EQ(pipeline("{pp_schedule: null}", "pp_schedule"), "null");
 }
 
-TEST(Pipeline, IsRefusedByARunAsNotBuilt) {
-  const heddle::Setup setup = setup_of("{pp_size: 2, pipeline: {}}", 8);
-  EXPECT_THAT(setup.not_built,
-              testing::Contains("distributed.pipeline: its configuration is read and checked, but "
-                                "pipelines are not built yet"));
+TEST(Pipeline, IsChosenByTheNameOfItsSchedule) {
+  for (const char* name : {"1f1b", "GPipe"}) {
+    const heddle::Setup setup =
+        setup_of("{pp_size: 2, pipeline: {pp_schedule: " + std::string(name) + "}}", 8);
+    const heddle::Plan plan = heddle::engine::choose(setup, built_plugins());
+    ASSERT_NE(plan.schedule, nullptr) << name;
+    EXPECT_EQ(plan.schedule->plan(2, 2, 3).size(), 2u) << name;
+    EXPECT_EQ(plan.pipeline.where, "run.yaml:1 distributed.pipeline");
+  }
+  EXPECT_EQ(heddle::engine::choose(setup_of("{}", 8), built_plugins()).schedule, nullptr);
 }
 
 TEST(Moe, DefaultsHoldWithExpertsAndWithoutABlock) {

@@ -21,6 +21,12 @@ Shard parameter(const std::string& name, at::Tensor values) {
   return shard;
 }
 
+std::vector<Shard*> all(std::vector<Shard>& shards) {
+  std::vector<Shard*> pointers;
+  for (Shard& shard : shards) pointers.push_back(&shard);
+  return pointers;
+}
+
 struct Formula {  // AdamW in fp64, written from the paper
   at::Tensor weight, average, square;
   int64_t steps = 0;
@@ -48,7 +54,7 @@ TEST(AdamW, FollowsItsFormulaWithGroupsAndADivisor) {
   std::vector<Formula> formulas = {Formula(shards[0].tensor), Formula(shards[1].tensor)};
   StepConfig config;
   config.groups = {{"bias$", 0.5, 0.0}};
-  train::AdamW optimizer(shards, config);
+  train::AdamW optimizer(all(shards), config);
   for (int step = 0; step < 4; ++step) {
     for (size_t i = 0; i < shards.size(); ++i) {
       const at::Tensor gradient = at::randn(shards[i].tensor.sizes());
@@ -67,7 +73,7 @@ TEST(AdamW, LeavesAParameterWithoutAGradientAlone) {
   const at::Tensor before = shards[1].tensor.detach().clone();
   Formula a(shards[0].tensor), b(shards[1].tensor);
   const StepConfig config;
-  train::AdamW optimizer(shards, config);
+  train::AdamW optimizer(all(shards), config);
   for (int step = 0; step < 3; ++step) {
     const at::Tensor gradient = at::randn({4});
     shards[0].tensor.mutable_grad() = gradient.clone();
@@ -91,7 +97,7 @@ TEST(AdamW, KeepsMasterWeightsWhereTheyAreAskedFor) {
     std::vector<Shard> shards = {parameter("w", at::full({2}, 1.0, at::kBFloat16))};
     StepConfig config;
     config.master_weights = master;
-    train::AdamW optimizer(shards, config);
+    train::AdamW optimizer(all(shards), config);
     for (int step = 0; step < 1000; ++step) {
       shards[0].tensor.mutable_grad() = at::full({2}, 1.0, at::kBFloat16);
       optimizer.update(1e-5, 0.0, at::Tensor());
@@ -107,7 +113,7 @@ TEST(AdamW, RefusesAPatternThatIsNoRegularExpression) {
   StepConfig config;
   config.groups = {{"(", 1.0, 1.0}};
   try {
-    train::AdamW optimizer(shards, config);
+    train::AdamW optimizer(all(shards), config);
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
     EXPECT_EQ(error.where(), "optimizer.param_group_overrides");

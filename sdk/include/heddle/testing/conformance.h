@@ -106,6 +106,7 @@ class DoorKit {
     if (offer.kind == "section") check_schema("section", *registry_.section(offer.name));
     if (offer.kind == "plan") check_schema("plan", *registry_.plan(offer.name));
     if (offer.kind == "schedule") check_schedule(*registry_.schedule(offer.name));
+    if (offer.kind == "device") check_device(*registry_.device(offer.name));
   }
 
   void check_schema(const std::string& kind, const OfferedSchema& offered) {
@@ -179,6 +180,15 @@ class DoorKit {
     schedule::check(schedule::lower(table, placement), placement, microbatches, file_.string(),
                     schedule::Work::training, ErrorCode::plugin_failed);
     return true;
+  }
+
+  // Asked twice, as the engine does; a machine without the device is no fault of the plugin.
+  void check_device(const OfferedDevice& offered) {
+    rule("the device '" + offered.name + "' says whether it is there", [&] {
+      const std::string first = offered.make()->absent(), again = offered.make()->absent();
+      if (first != again) fail("it says '" + first + "', then '" + again + "'");
+      return first.empty() ? std::string("it is") : "it is not: " + first;
+    });
   }
 
   std::filesystem::path file_;

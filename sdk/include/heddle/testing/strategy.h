@@ -185,8 +185,9 @@ inline Check equals_single(const std::string& distributed, PluginRegistry& plugi
               ""};
   try {
     const auto run = [&](const std::string& section, int count) {
-      return detail::small_run(config::read_text("distributed: {" + section + "}", "testing"), plugins, count,
-                               12);
+      return detail::small_run(
+          config::read_text("distributed: {" + section + "}\ndist_env: {backend: gloo}", "testing"), plugins,
+          count, 12);
     };
     const detail::Curve one = run("strategy: single", 1), many = run(distributed, ranks);
     const double loss = detail::largest_difference(many.losses, one.losses);

@@ -1,0 +1,59 @@
+// What one rank holds of a model: its stages, their places in the pipeline, and the schedule that runs them.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/parallel/strategy.h"
+#include "heddle/schedule/schedule.h"
+#include "heddle/schedule/words.h"
+
+namespace heddle {
+
+// The whole pipeline, alike on every rank. As it stands: one stage on one rank.
+struct Pipeline {
+  std::vector<int> rank_of_stage = {0};               // [stage] -> place on the axis pp
+  std::shared_ptr<const IPipelineSchedule> schedule;  // null: "single", and a batch is one microbatch
+  PipelineWords words;
+  std::optional<c10::ScalarType> dtype = std::nullopt;  // between stages; empty: what the stages give
+
+  int stages() const { return static_cast<int>(rank_of_stage.size()); }
+};
+
+// The stages of this rank, in the order of the model.
+class HEDDLE_API Stages {
+ public:
+  Stages() = default;  // a pipeline of one stage, which is added with push_back
+  Stages(Pipeline pipeline, int rank);
+
+  auto begin() { return stages_.begin(); }
+  auto end() { return stages_.end(); }
+  auto begin() const { return stages_.begin(); }
+  auto end() const { return stages_.end(); }
+  size_t size() const { return stages_.size(); }
+  bool empty() const { return stages_.empty(); }
+  std::unique_ptr<ParallelStage>& front() { return stages_.front(); }
+  std::unique_ptr<ParallelStage>& operator[](size_t local) { return stages_[local]; }
+  // The next stage of indices().
+  void push_back(std::unique_ptr<ParallelStage> stage) { stages_.push_back(std::move(stage)); }
+
+  const Pipeline& pipeline() const { return pipeline_; }
+  int rank() const { return rank_; }                            // on the axis pp
+  const std::vector<int>& indices() const { return indices_; }  // [local] -> the stage's place in the model
+
+  // The shards of all local stages, in execution order. They stay where they are while the stages live.
+  std::vector<Shard*> shards();
+
+ private:
+  Pipeline pipeline_;
+  int rank_ = 0;
+  std::vector<int> indices_ = {0};
+  std::vector<std::unique_ptr<ParallelStage>> stages_;
+};
+
+}  // namespace heddle

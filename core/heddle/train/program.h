@@ -1,0 +1,34 @@
+// One call of a schedule as one rank runs it: its row of the lowered table, with every question answered.
+#pragma once
+
+#include <vector>
+
+#include "heddle/parallel/stages.h"
+
+namespace heddle::train {
+
+enum class Work { training, evaluation };
+
+// One action: which of this rank's stages it is for, and whom it talks to.
+struct Turn {
+  Action action;
+  int local = 0;      // the stage's place among this rank's
+  int peer = -1;      // of a transfer: the other side's place on pp
+  int tag = 0;        // of a transfer: of this stage, microbatch and direction alone
+  bool last = false;  // B and W: the stage's last of both; reshard: the stage computes no more in this call
+};
+
+struct Program {
+  int microbatches = 0;
+  bool splits = false;  // it has I and W
+  std::vector<Turn> turns;
+};
+
+// Plans, lowers and checks a schedule for training and for evaluation. Throws as make_program does.
+void check_schedule(const Pipeline& pipeline, int ranks, int microbatches);
+
+// Plans, lowers and checks. Throws Error{input} naming rank, step and action of a table that cannot run, and
+// what the schedule itself throws.
+Program make_program(const Stages& stages, int ranks, int microbatches, Work work);
+
+}  // namespace heddle::train

@@ -1,0 +1,38 @@
+// cudaEvents without timing.
+#include "events.h"
+
+#include "check.h"
+
+namespace heddle::nccl {
+
+Event::Event() {
+  check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "make an event");
+}
+
+Event::~Event() {
+  cudaEventDestroy(event_);  // an error here was an error before
+}
+
+void Event::record(cudaStream_t stream) {
+  check(cudaEventRecord(event_, stream), "record an event");
+}
+
+void Event::hold_up(cudaStream_t stream) const {
+  check(cudaStreamWaitEvent(stream, event_, 0), "let a stream wait");
+}
+
+bool Event::passed() const {
+  const cudaError_t state = cudaEventQuery(event_);
+  if (state == cudaErrorNotReady) cudaGetLastError();  // not an error: others must not find it
+  return state != cudaErrorNotReady;
+}
+
+std::shared_ptr<Event> Events::take() {
+  for (size_t tried = 0; tried < all_.size(); ++tried) {
+    next_ = next_ + 1 < all_.size() ? next_ + 1 : 0;
+    if (all_[next_].use_count() == 1) return all_[next_];
+  }
+  return all_.emplace_back(std::make_shared<Event>());
+}
+
+}  // namespace heddle::nccl

@@ -1,0 +1,234 @@
+// Calls to NCCL, one case for each operation.
+#include "group.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <array>
+#include <cstring>
+
+#include "check.h"
+
+namespace heddle::nccl {
+namespace {
+
+constexpr int kIdTag = (1 << 29) - 1;  // of the message that carries a line's id between two ranks
+
+// Bytes of one element, for what is only moved.
+ncclDataType_t type_of(const mesh::Call& call, const std::string& axis) {
+  const at::ScalarType type = (call.in.defined() ? call.in : call.out).scalar_type();
+  switch (type) {
+    case at::kFloat:
+      return ncclFloat32;
+    case at::kDouble:
+      return ncclFloat64;
+    case at::kBFloat16:
+      return ncclBfloat16;
+    case at::kHalf:
+      return ncclFloat16;
+    case at::kLong:
+      return ncclInt64;
+    case at::kInt:
+      return ncclInt32;
+    case at::kByte:
+      return ncclUint8;
+    case at::kChar:
+      return ncclInt8;
+    case at::kBool:
+      return ncclUint8;
+    default:
+      throw Error(ErrorCode::internal, "nccl",
+                  std::string(mesh::name_of(call.operation)) + " on " + axis + ": NCCL does not move " +
+                      c10::toString(type));
+  }
+}
+
+// Started work: its tensors live until the current stream is told to wait for it.
+class DeviceWork : public Work {
+ public:
+  DeviceWork(mesh::Call call, std::shared_ptr<Event> done, std::shared_ptr<Fault> fault)
+      : call_(std::move(call)), done_(std::move(done)), fault_(std::move(fault)) {}
+  // Work that is dropped on an error still holds the stream up, so that its memory is not used too early.
+  ~DeviceWork() override {
+    if (done_ == nullptr) return;
+    try {
+      done_->hold_up(c10::cuda::getCurrentCUDAStream().stream());
+    } catch (const Error&) {
+    }
+  }
+  void wait() override {
+    fault_->rethrow();
+    if (done_ == nullptr) return;
+    done_->hold_up(c10::cuda::getCurrentCUDAStream().stream());
+    done_.reset();
+    call_ = {};
+  }
+
+ private:
+  mesh::Call call_;
+  std::shared_ptr<Event> done_;
+  std::shared_ptr<Fault> fault_;
+};
+
+// Inside a group, a call that NCCL goes on with in its own thread is no failure; the group's end waits for
+// it.
+void give(ncclResult_t result, const char* call) {
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  throw Error(ErrorCode::internal, "nccl", std::string(call) + ": " + ncclGetErrorString(result),
+              "NCCL_DEBUG=WARN lets NCCL say more");
+}
+
+int64_t row_of(const at::Tensor& tensor) {
+  return c10::multiply_integers(tensor.sizes().slice(1));
+}
+
+void exchange_rows(const mesh::Call& call, ncclDataType_t type, int size, ncclComm_t comm,
+                   cudaStream_t stream) {
+  const auto* from = static_cast<const char*>(call.in.const_data_ptr());
+  auto* to = static_cast<char*>(call.out.mutable_data_ptr());
+  for (int peer = 0; peer < size; ++peer) {
+    const int64_t sent = call.in_rows[peer] * row_of(call.in), come = call.out_rows[peer] * row_of(call.out);
+    if (sent > 0) give(ncclSend(from, static_cast<size_t>(sent), type, peer, comm, stream), "all_to_all");
+    if (come > 0) give(ncclRecv(to, static_cast<size_t>(come), type, peer, comm, stream), "all_to_all");
+    from += sent * static_cast<int64_t>(call.in.element_size());
+    to += come * static_cast<int64_t>(call.out.element_size());
+  }
+}
+
+void enqueue_collective(const mesh::Call& call, ncclDataType_t type, int size, ncclComm_t comm,
+                        cudaStream_t stream) {
+  const void* in = call.in.const_data_ptr();
+  void* out = call.out.mutable_data_ptr();
+  const auto count = static_cast<size_t>(call.operation == mesh::Operation::reduce_scatter ? call.out.numel()
+                                                                                           : call.in.numel());
+  const ncclRedOp_t op = call.reduce == Reduce::max ? ncclMax : ncclSum;
+  switch (call.operation) {
+    case mesh::Operation::all_gather:
+      return give(ncclAllGather(in, out, count, type, comm, stream), "all_gather");
+    case mesh::Operation::reduce_scatter:
+      return give(ncclReduceScatter(in, out, count, type, op, comm, stream), "reduce_scatter");
+    case mesh::Operation::all_reduce:
+      return give(ncclAllReduce(in, out, count, type, op, comm, stream), "all_reduce");
+    case mesh::Operation::broadcast:
+      return give(ncclBroadcast(in, out, count, type, call.peer, comm, stream), "broadcast");
+    default:
+      return exchange_rows(call, type, size, comm, stream);
+  }
+}
+
+bool is_direct(const mesh::Call& call) {
+  return call.operation == mesh::Operation::send || call.operation == mesh::Operation::receive;
+}
+
+bool is_empty(const mesh::Call& call) {
+  return (!call.in.defined() || call.in.numel() == 0) && (!call.out.defined() || call.out.numel() == 0);
+}
+
+ncclUniqueId fresh_id() {
+  ncclUniqueId id;
+  give(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  return id;
+}
+
+at::Tensor bytes_of(const ncclUniqueId& id) {
+  at::Tensor bytes = at::empty({static_cast<int64_t>(sizeof id)}, at::kByte);
+  std::memcpy(bytes.mutable_data_ptr(), &id, sizeof id);
+  return bytes;
+}
+
+ncclUniqueId id_of(const at::Tensor& bytes) {
+  ncclUniqueId id;
+  std::memcpy(&id, bytes.const_data_ptr(), sizeof id);
+  return id;
+}
+
+}  // namespace
+
+Group::Group(std::string name, int rank, std::vector<int> ranks, std::unique_ptr<Communicator> host,
+             int device, std::shared_ptr<Overseer> overseer)
+    : CheckedCommunicator(std::move(name), rank, static_cast<int>(ranks.size())),
+      ranks_(std::move(ranks)),
+      host_(std::move(host)),
+      device_(device),
+      overseer_(std::move(overseer)) {}
+
+Group::~Group() {
+  if (collectives_) overseer_->remove(collectives_.get());
+  for (const auto& [pair, line] : transfers_)
+    if (line) overseer_->remove(line.get());
+}
+
+std::unique_ptr<Work> Group::post(mesh::Call call) {
+  const at::Tensor& shown = call.in.defined() ? call.in : call.out;
+  if (shown.is_cpu()) return post_on_host(call);
+  for (const at::Tensor& tensor : {call.in, call.out})
+    if (tensor.defined() && tensor.device() != c10::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device_)))
+      throw Error(ErrorCode::internal, "nccl",
+                  std::string(mesh::name_of(call.operation)) + " on " + name() + ": a tensor is on " +
+                      tensor.device().str() + ", this rank's device is cuda:" + std::to_string(device_));
+  if (is_empty(call)) return std::make_unique<mesh::DoneWork>();
+  std::shared_ptr<Event> done = enqueue(call);
+  return std::make_unique<DeviceWork>(std::move(call), std::move(done), overseer_->fault());
+}
+
+std::shared_ptr<Event> Group::enqueue(const mesh::Call& call) {
+  const ncclDataType_t type = type_of(call, name());
+  if (!is_direct(call))
+    return collective_line().post(call.operation, [&](ncclComm_t comm, cudaStream_t stream) {
+      enqueue_collective(call, type, size(), comm, stream);
+    });
+  const bool sends = call.operation == mesh::Operation::send;
+  Line& line = sends ? direct_line(rank(), call.peer) : direct_line(call.peer, rank());
+  return line.post(call.operation, [&](ncclComm_t comm, cudaStream_t stream) {
+    if (sends)  // the source is rank 0 of its line
+      give(ncclSend(call.in.const_data_ptr(), call.in.numel(), type, 1, comm, stream), "send");
+    else
+      give(ncclRecv(call.out.mutable_data_ptr(), call.out.numel(), type, 0, comm, stream), "receive");
+  });
+}
+
+std::unique_ptr<Work> Group::post_on_host(const mesh::Call& call) {
+  switch (call.operation) {
+    case mesh::Operation::all_gather:
+      return host_->all_gather(call.out, call.in);
+    case mesh::Operation::reduce_scatter:
+      return host_->reduce_scatter(call.out, call.in);
+    case mesh::Operation::all_reduce:
+      return host_->all_reduce(call.out, call.reduce);
+    case mesh::Operation::all_to_all:
+      return host_->all_to_all(call.out, call.in, call.out_rows, call.in_rows);
+    case mesh::Operation::broadcast:
+      return host_->broadcast(call.out, call.peer);
+    case mesh::Operation::send:
+      return host_->send(call.in, call.peer, call.tag);
+    case mesh::Operation::receive:
+      return host_->receive(call.out, call.peer, call.tag);
+  }
+  throw Error(ErrorCode::internal, "nccl", "an operation that nobody knows");
+}
+
+Line& Group::add(const ncclUniqueId& id, int rank, int size, std::unique_ptr<Line>& place,
+                 std::vector<int> members) {
+  place =
+      std::make_unique<Line>(id, LineOptions{device_, rank, size, overseer_->timeout()}, overseer_->fault());
+  overseer_->add(place.get(), name(), std::move(members));
+  return *place;
+}
+
+Line& Group::collective_line() {
+  if (collectives_) return *collectives_;
+  at::Tensor id = rank() == 0 ? bytes_of(fresh_id()) : at::empty({sizeof(ncclUniqueId)}, at::kByte);
+  host_->broadcast(id, 0)->wait();
+  return add(id_of(id), rank(), size(), collectives_, ranks_);
+}
+
+Line& Group::direct_line(int source, int target) {
+  std::unique_ptr<Line>& place = transfers_[{source, target}];
+  if (place) return *place;
+  const bool sends = source == rank();
+  at::Tensor id = sends ? bytes_of(fresh_id()) : at::empty({sizeof(ncclUniqueId)}, at::kByte);
+  (sends ? host_->send(id, target, kIdTag) : host_->receive(id, source, kIdTag))->wait();
+  return add(id_of(id), sends ? 0 : 1, 2, place, {ranks_[source], ranks_[target]});
+}
+
+}  // namespace heddle::nccl

@@ -1,0 +1,111 @@
+// The device itself: which GPU, its memory, and a meeting whose groups move its tensors.
+#include <ATen/Context.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "check.h"
+#include "device.h"
+#include "group.h"
+#include "heddle/mesh/alone.h"
+
+namespace heddle::nccl {
+namespace {
+
+// The host's meeting, and groups of GPUs.
+class Meeting : public Rendezvous {
+ public:
+  Meeting(Rendezvous& host, int device)
+      : host_(host), device_(device), overseer_(std::make_shared<Overseer>(host, device)) {}
+  const std::shared_ptr<Fault>& fault() const { return overseer_->fault(); }
+  int rank() const override { return host_.rank(); }
+  int world_size() const override { return host_.world_size(); }
+  int local_rank() const override { return host_.local_rank(); }
+  int local_world_size() const override { return host_.local_world_size(); }
+  const Log& log() const override { return host_.log(); }
+  c10::Device device() const override { return {at::kCUDA, static_cast<c10::DeviceIndex>(device_)}; }
+  std::vector<std::string> exchange(const std::string& key, const std::string& text) override {
+    return host_.exchange(key, text);
+  }
+  std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override {
+    if (ranks.size() == 1) return std::make_unique<AloneCommunicator>(name);
+    const auto place = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
+    return std::make_unique<Group>(name, place, std::vector<int>(ranks.begin(), ranks.end()),
+                                   host_.group(name, ranks), device_, overseer_);
+  }
+  void leave() override { host_.leave(); }
+  void abandon(const std::string& why) override { host_.abandon(why); }
+  std::chrono::milliseconds timeout() const override { return host_.timeout(); }
+  Error verdict(const Broken& broken) override { return host_.verdict(broken); }
+  void interrupt(const void* owner, std::function<void()> release) override {
+    host_.interrupt(owner, std::move(release));
+  }
+  void forget(const void* owner) override { host_.forget(owner); }
+
+ private:
+  Rendezvous& host_;
+  const int device_;
+  const std::shared_ptr<Overseer> overseer_;
+};
+
+// A launcher that shows each rank one GPU alone has numbered it 0.
+bool one_gpu_is_shown() {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return visible != nullptr && *visible != 0 && std::string(visible).find(',') == std::string::npos;
+}
+
+class Hands : public IDevice {
+ public:
+  std::string absent() const override { return ""; }
+
+  c10::Device start(int local_rank) override {
+    const int gpus = c10::cuda::device_count();
+    const int chosen = local_rank < gpus ? local_rank : gpus == 1 && one_gpu_is_shown() ? 0 : -1;
+    if (chosen < 0)
+      throw Error(ErrorCode::mesh, "nccl",
+                  "local rank " + std::to_string(local_rank) + " has no GPU: this machine shows " +
+                      std::to_string(gpus),
+                  "start at most one rank for each GPU, or write dist_env.backend: gloo");
+    if (!at::globalContext().hasCUDA())
+      throw Error(ErrorCode::internal, "nccl",
+                  "LibTorch was used before the device was started, and has settled on having none",
+                  "let nothing compute before the engine starts the device");
+    device_ = chosen;
+    c10::cuda::set_device(static_cast<c10::DeviceIndex>(chosen));
+    at::globalContext().lazyInitDevice(at::kCUDA);
+    return {at::kCUDA, static_cast<c10::DeviceIndex>(chosen)};
+  }
+
+  std::unique_ptr<Rendezvous> wrap(Rendezvous& host) override {
+    auto meeting = std::make_unique<Meeting>(host, device_);
+    fault_ = meeting->fault();
+    return meeting;
+  }
+
+  DeviceMemory memory() const override {
+    const auto stats =
+        c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(device_));
+    const auto& bytes =
+        stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+    return {bytes.current, bytes.peak};
+  }
+
+  // Aborted collectives end as well, with nothing in their tensors.
+  void synchronize() override {
+    check(cudaDeviceSynchronize(), "finish its work");
+    if (fault_) fault_->rethrow();
+  }
+
+ private:
+  int device_ = 0;
+  std::shared_ptr<Fault> fault_;
+};
+
+}  // namespace
+}  // namespace heddle::nccl
+
+extern "C" HEDDLE_API heddle::IDevice* heddle_nccl_make_hands() {
+  return new heddle::nccl::Hands();
+}

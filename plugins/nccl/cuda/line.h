@@ -1,0 +1,95 @@
+// One NCCL communicator with a stream of its own: what is posted runs there in order, behind the compute.
+#pragma once
+
+#include <c10/cuda/CUDAStream.h>
+#include <nccl.h>
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "events.h"
+#include "heddle/base/error.h"
+#include "heddle/mesh/call.h"
+
+namespace heddle::nccl {
+
+using Clock = std::chrono::steady_clock;
+
+// Why nothing works any more: set once, by whoever finds it first; every later call throws it.
+class Fault {
+ public:
+  void set(const Error& error);
+  bool is_set() const { return set_; }
+  void rethrow() const;  // returns when there is none
+
+ private:
+  std::atomic<bool> set_ = false;
+  mutable std::mutex mutex_;
+  std::optional<Error> error_;
+};
+
+// What is under way on a line, for the one that looks after it.
+struct UnderWay {
+  std::shared_ptr<Event> done;
+  mesh::Operation operation;
+  Clock::time_point since;
+};
+
+// What a look at a line found wrong.
+struct Trouble {
+  mesh::Operation operation;
+  std::chrono::milliseconds elapsed{};
+  bool late = false;  // longer than the timeout; else NCCL itself failed
+  std::string said;
+};
+
+struct LineOptions {
+  int device = 0;
+  int rank = 0, size = 1;  // in the communicator
+  std::chrono::milliseconds timeout{};
+};
+
+class Line {
+ public:
+  // Joins the other ranks of `id`; they do the same. Waits for them, at most the timeout or until `fault` is
+  // set. Throws Error{timeout | rank_lost}.
+  Line(const ncclUniqueId& id, LineOptions options, std::shared_ptr<Fault> fault);
+  // Waits a little for what is under way, and lets go without asking the others.
+  ~Line();
+  Line(const Line&) = delete;
+  Line& operator=(const Line&) = delete;
+
+  // Enqueues `calls` (NCCL calls between one group's start and end) behind what the current stream holds, and
+  // returns at once with the mark of their end.
+  using Calls = std::function<void(ncclComm_t, cudaStream_t)>;
+  std::shared_ptr<Event> post(mesh::Operation operation, const Calls& calls);
+
+  // For the looking thread: forgets what has ended; empty: all is well.
+  std::optional<Trouble> look();
+  void abort();  // ends what is under way on the device; any thread
+
+ private:
+  // Waits for NCCL's own thread; throws when it failed.
+  void settle(ncclResult_t result, const std::string& doing);
+  ncclResult_t state();
+  ncclResult_t enqueue(mesh::Operation operation, const Calls& calls);
+
+  const LineOptions options_;
+  const std::shared_ptr<Fault> fault_;
+  const c10::cuda::CUDAStream stream_;
+  std::mutex comm_mutex_;      // held for one call of NCCL, which never blocks
+  ncclComm_t comm_ = nullptr;  // null once aborted
+  Event ready_;
+  Events events_;
+  std::mutex mutex_;
+  std::deque<UnderWay> under_way_;
+};
+
+}  // namespace heddle::nccl

@@ -1,0 +1,65 @@
+// Opening the CUDA side, once a GPU is wanted.
+#include "device.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+
+#include "presence.h"
+
+namespace heddle::nccl {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Never closed: hooks and autograd nodes outlive any handle. mode: RTLD_GLOBAL for LibTorch's own.
+void* open(const fs::path& library, int mode, const std::string& hint) {
+  void* handle = dlopen(library.c_str(), RTLD_NOW | mode);
+  if (handle == nullptr)
+    throw Error(ErrorCode::plugin_failed, library.string(), std::string("does not open: ") + dlerror(), hint);
+  return handle;
+}
+
+fs::path own_directory() {
+  static const char here = 0;
+  Dl_info info{};
+  return dladdr(&here, &info) != 0 ? fs::canonical(info.dli_fname).parent_path() : fs::path();
+}
+
+}  // namespace
+
+std::string Device::absent() const {
+  return why_absent(look());
+}
+
+c10::Device Device::start(int local_rank) {
+  // libtorch_cuda first: it brings libnccl and the other libraries, by paths that it knows itself.
+  open(fs::path(look().torch_directory) / "libtorch_cuda.so", RTLD_GLOBAL,
+       "install torch 2.11.0 with the nvidia packages it asks for, or write dist_env.backend: gloo");
+  void* library = open(own_directory() / "heddle_nccl_hands.so", RTLD_LOCAL, "build the plugin nccl again");
+  auto* make = reinterpret_cast<MakeHands*>(dlsym(library, kMakeHands));
+  if (make == nullptr)
+    throw Error(ErrorCode::plugin_failed, (own_directory() / "heddle_nccl_hands.so").string(), dlerror(),
+                "build the plugin nccl again");
+  hands_.reset(make());
+  return hands_->start(local_rank);
+}
+
+IDevice& Device::hands() const {
+  if (!hands_) throw Error(ErrorCode::internal, "nccl", "the device is used before start()");
+  return *hands_;
+}
+
+std::unique_ptr<Rendezvous> Device::wrap(Rendezvous& host) {
+  return hands().wrap(host);
+}
+
+DeviceMemory Device::memory() const {
+  return hands().memory();
+}
+
+void Device::synchronize() {
+  hands().synchronize();
+}
+
+}  // namespace heddle::nccl

@@ -1,0 +1,6 @@
+// The door of nccl.
+#include "device.h"
+
+HEDDLE_PLUGIN("nccl", "0.1.0", "device nccl") {
+  plugin.device<heddle::nccl::Device>("nccl");
+}

@@ -1,0 +1,32 @@
+// Whether a GPU can be used here, from what was looked up; nothing of CUDA is touched.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace heddle::nccl {
+
+struct Sight {
+  std::optional<std::string> visible;  // CUDA_VISIBLE_DEVICES, where it is set
+  bool driver = false;                 // the driver's library opens
+  int gpus = 0;                        // that the driver counts
+  std::string torch_directory;         // the libraries of LibTorch
+  bool torch_has_cuda = false;         // libtorch_cuda.so is among them
+};
+
+// Empty: a GPU can be used. Else the first thing that is missing.
+inline std::string why_absent(const Sight& sight) {
+  if (!sight.driver) return "there is no NVIDIA driver (neither libnvidia-ml.so.1 nor libcuda.so.1 opens)";
+  if (sight.gpus == 0) return "there is an NVIDIA driver, and no GPU";
+  if (sight.visible && (sight.visible->empty() || sight.visible->front() == '-'))
+    return "CUDA_VISIBLE_DEVICES is '" + *sight.visible + "', which hides every GPU";
+  if (!sight.torch_has_cuda)
+    return "the LibTorch in '" + sight.torch_directory + "' has no libtorch_cuda.so: it is built for the CPU";
+  return "";
+}
+
+// Looks: NVML counts the GPUs, as it starts no driver in this process and so leaves a later fork alone; where
+// it is missing, the device files do.
+Sight look();
+
+}  // namespace heddle::nccl

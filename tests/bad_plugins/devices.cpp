@@ -1,0 +1,46 @@
+// Good: two devices without metal. `ghost` is never there; `paper` is, and its tensors are on meta.
+#include "heddle/mesh/dry.h"
+#include "heddle/sdk.h"
+
+namespace {
+
+class Ghost : public heddle::IDevice {
+ public:
+  std::string absent() const override { return "nobody has seen one"; }
+  c10::Device start(int) override { throw std::runtime_error("a ghost was started"); }
+  std::unique_ptr<heddle::Rendezvous> wrap(heddle::Rendezvous&) override { return nullptr; }
+  heddle::DeviceMemory memory() const override { return {}; }
+  void synchronize() override {}
+};
+
+class PaperMeeting : public heddle::DryRendezvous {
+ public:
+  using DryRendezvous::DryRendezvous;
+  c10::Device device() const override { return at::kMeta; }
+};
+
+class Paper : public heddle::IDevice {
+ public:
+  std::string absent() const override { return ""; }
+  c10::Device start(int local_rank) override {
+    if (local_rank > 0) throw std::runtime_error("there is one sheet of paper");
+    started_ = true;
+    return at::kMeta;
+  }
+  std::unique_ptr<heddle::Rendezvous> wrap(heddle::Rendezvous& host) override {
+    if (!started_) throw std::runtime_error("wrap() came before start()");
+    return std::make_unique<PaperMeeting>(host.rank(), host.world_size());
+  }
+  heddle::DeviceMemory memory() const override { return {1, 2}; }
+  void synchronize() override {}
+
+ private:
+  bool started_ = false;
+};
+
+}  // namespace
+
+HEDDLE_PLUGIN("devices", "0.1.0", "device ghost", "device paper sheet") {
+  plugin.device<Ghost>("ghost");
+  plugin.device<Paper>("paper");
+}

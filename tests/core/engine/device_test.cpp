@@ -1,0 +1,112 @@
+// Which device a run computes on: the word of dist_env.backend, what is there, and what is said when it is
+// not.
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "heddle/mesh/alone.h"
+#include "heddle/testing/strategy.h"
+#include "tests/core/plugin/gallery.h"
+#include "tests/thrown.h"
+
+namespace heddle::tests {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+Node run_yaml(const std::string& backend) {
+  return config::read_text("distributed: {strategy: single}\ndist_env: {backend: " + backend + "}\n",
+                           "run.yaml");
+}
+
+engine::Model model_on(const std::string& backend, PluginRegistry& plugins, Rendezvous& meeting,
+                       const std::function<Units(const Setup&)>& units) {
+  return engine::model(run_yaml(backend), plugins, {meeting, units, {}, 42, ""});
+}
+
+Units small(const Setup&) {
+  return testing::detail::small_units();
+}
+
+TEST(Backend, NullTakesTheFirstDeviceThatIsThere) {
+  const gallery::Place place({"devices"});
+  PluginRegistry plugins({place.path()});
+  AloneRendezvous meeting;
+  engine::Model model = model_on("null", plugins, meeting, small);
+  EXPECT_EQ(model.mesh.device(), c10::Device(at::kMeta));
+  EXPECT_TRUE(model.stages.front()->owned()[0].tensor.is_meta());
+  EXPECT_EQ(model.device->memory().peak, 2);
+  const engine::Model same = model_on("SHEET", plugins, meeting, small);
+  EXPECT_EQ(same.mesh.device(), c10::Device(at::kMeta));
+}
+
+TEST(Backend, GlooIsTheCpuThoughADeviceIsThere) {
+  const gallery::Place place({"devices"});
+  PluginRegistry plugins({place.path()});
+  AloneRendezvous meeting;
+  engine::Model model = model_on("gloo", plugins, meeting, small);
+  EXPECT_EQ(model.device, nullptr);
+  EXPECT_EQ(model.mesh.device(), c10::Device(at::kCPU));
+  EXPECT_TRUE(model.stages.front()->owned()[0].tensor.is_cpu());
+}
+
+TEST(Backend, NullIsTheCpuWhereNoDeviceIs) {
+  PluginRegistry plugins({});
+  EXPECT_EQ(engine::choose_device(engine::validate(run_yaml("null"), plugins, 1), plugins), nullptr);
+}
+
+TEST(Backend, ThatIsAskedForAndNotThereSaysWhatIsMissing) {
+  const gallery::Place place({"devices"});
+  PluginRegistry plugins({place.path()});
+  const auto refusal = [&](const std::string& backend, PluginRegistry& from) {
+    return thrown_by([&] { engine::choose(engine::validate(run_yaml(backend), from, 1), from); });
+  };
+  EXPECT_EQ(refusal("ghost", plugins),
+            "error[config] run.yaml:2 dist_env.backend: 'ghost' cannot be had here: nobody has seen one\n"
+            "  hint: write gloo, or null, to train on the CPU");
+  PluginRegistry none({});
+  EXPECT_EQ(
+      refusal("nccl", none),
+      "error[plugin_missing] run.yaml:2 dist_env.backend: there is no device 'nccl'; looked in no "
+      "place, which hold none\n"
+      "  hint: build heddle where that device's toolkit is; or write gloo, or null, to train on the CPU");
+  EXPECT_EQ(refusal("tpu", plugins),
+            "error[config] run.yaml:2 dist_env.backend: expected one of gloo, nccl, ghost, paper, sheet, got "
+            "'tpu'");
+}
+
+TEST(Backend, WhatADeviceThrowsComesWithThePluginsName) {
+  const gallery::Place place({"devices"});
+  PluginRegistry plugins({place.path()});
+  ThreadWorld world(2);
+  const Error error = gallery::error_of([&] { model_on("paper", plugins, world.rank(1), small); });
+  EXPECT_EQ(error.code(), ErrorCode::plugin_failed);
+  EXPECT_THAT(error.message(),
+              HasSubstr("the plugin 'devices' 0.1.0 threw while it started its device: there is one sheet"));
+}
+
+TEST(Backend, AModelThatLiesElsewhereIsRefused) {
+  const gallery::Place place({"devices"});
+  PluginRegistry plugins({place.path()});
+  AloneRendezvous meeting;
+  const auto on_cpu = [](const heddle::Setup& setup) {
+    Units units = small(setup);
+    for (ParameterSlot& slot : units.front()->parameters())
+      *slot.tensor = at::zeros(slot.tensor->sizes()).set_requires_grad(true);
+    return units;
+  };
+  EXPECT_EQ(thrown_by([&] { model_on("paper", plugins, meeting, on_cpu); }),
+            "error[input] parallel: parameter 'first.weight' is on cpu, and this run computes on meta\n"
+            "  hint: move the model there, or choose the device with dist_env.backend (gloo: the CPU)");
+}
+
+TEST(DoorKit, TakesADeviceThatIsNotThere) {
+  const auto report = testing::check_plugin(gallery::file("devices"));
+  EXPECT_TRUE(report.passed()) << report.text();
+  EXPECT_THAT(report.text(), HasSubstr("the device 'ghost' says whether it is there: it is not: nobody has "
+                                       "seen one\n"));
+}
+
+}  // namespace
+}  // namespace heddle::tests

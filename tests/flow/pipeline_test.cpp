@@ -1,0 +1,134 @@
+// Pipelines of real processes, as a person runs them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "started.h"
+#include "training_files.h"
+
+namespace flow {
+namespace {
+
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+// Two stages of four ranks; the tiny model has two layers.
+Words stages(const std::string& pipeline, const std::string& strategy = "fsdp2") {
+  const std::string policy =
+      strategy == "fsdp2" ? ", mp_policy: {param_dtype: float32, reduce_dtype: float32}" : "";
+  return {"--nproc-per-node", strategy == "single" ? "2" : "4", "--distributed",
+          "{strategy: " + strategy + ", pp_size: 2, pipeline: " + pipeline + policy + "}"};
+}
+
+void expect_near(const std::vector<double>& got, const std::vector<double>& want, double relative) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], relative * want[i]) << "step " << i;
+}
+
+TEST(PipelineRun, GivesTheCurveOfOneRankAndAModelThatLoads) {
+  const TrainingFiles files;
+  const Words validates = {"--validation_dataset",
+                           "{file_pattern: " + files.path("train.bin") + ", seq_len: 16}",
+                           "--step_scheduler.val_every_steps", "6"};
+  const auto run = [&](const std::string& name, Words words) {
+    words.insert(words.end(), validates.begin(), validates.end());
+    return heddle(files.train(name, words));
+  };
+  const Outcome alone = run("alone", {"--distributed", "{strategy: single}"});
+  ASSERT_EQ(alone.status, 0) << alone.error;
+  const struct {
+    const char *name, *pipeline, *strategy;
+  } cases[] = {{"fsdp2", "{pp_schedule: 1f1b}", "fsdp2"},
+               {"gpipe", "{pp_schedule: GPipe, pp_microbatch_size: 2}", "fsdp2"},
+               {"single", "{}", "single"}};
+  for (const auto& one : cases) {
+    SCOPED_TRACE(one.name);
+    const Outcome outcome = run(one.name, stages(one.pipeline, one.strategy));
+    ASSERT_EQ(outcome.status, 0) << outcome.error;
+    const auto numbers = [&](const std::string& of, const std::string& file, const std::string& key) {
+      return column(files.path(of + "/" + file), key);
+    };
+    expect_near(numbers(one.name, "training.jsonl", "loss"), numbers("alone", "training.jsonl", "loss"),
+                2e-5);
+    expect_near(numbers(one.name, "training.jsonl", "grad_norm"),
+                numbers("alone", "training.jsonl", "grad_norm"), 2e-4);
+    expect_near(numbers(one.name, "validation.jsonl", "loss"), numbers("alone", "validation.jsonl", "loss"),
+                2e-5);
+    const Words words = {"generate", files.path(one.name), "--prompt", "warp ", "--max-tokens", "6"};
+    const Outcome text = heddle(words);
+    EXPECT_EQ(text.status, 0) << text.error;
+    EXPECT_THAT(text.out, ::testing::StartsWith("warp "));
+  }
+}
+
+TEST(PipelineRun, SaysItsStagesAndPasses) {
+  const TrainingFiles files;
+  const Outcome outcome = heddle(files.train("run", stages("{pp_schedule: 1F1B}", "single")));
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("single on 2 ranks (pp 2)"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("8 samples a step = 1 data-parallel x 4 passes x 2 samples; 128 tokens"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("  stages  2 on 2 ranks, schedule 1f1b; a pass is 2 microbatches of 1 sample\n"));
+}
+
+TEST(PipelineRun, TakesATableFromAFile) {
+  const TrainingFiles files;
+  files.write("table.csv", "0F0,0F1,,0B0,,0B1\n,1F0,1B0,1F1,1B1,\n");
+  const Outcome outcome =
+      heddle(files.train("run", stages("{pp_schedule_csv: " + files.path("table.csv") + "}", "single")));
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), 12u);
+}
+
+void expect_refusal(const TrainingFiles& files, const Words& words, const std::string& text) {
+  const Outcome outcome = heddle(files.train("refused", words));
+  EXPECT_EQ(outcome.status, 2) << outcome.error;
+  EXPECT_THAT(outcome.error, HasSubstr(text));
+  EXPECT_FALSE(std::filesystem::exists(files.path("refused")));
+}
+
+TEST(PipelineRun, IsRefusedBeforeItsRanksStart) {
+  const TrainingFiles files;
+  expect_refusal(files, stages("{pp_schedule: 1f2b}", "single"),
+                 "Unknown schedule '1f2b'. The available schedules are ['1f1b', 'gpipe']\n"
+                 "  hint: did you mean '1f1b'?");
+  expect_refusal(files, stages("{pp_microbatch_size: 3}", "single"),
+                 "local_batch_size must be divisible by microbatch_size: 2 and 3");
+  expect_refusal(files, stages("{pp_schedule_csv: nowhere.csv}", "single"),
+                 "The specified path nowhere.csv does not exist or is not a file.");
+  Words tied = stages("{}", "single");
+  tied.insert(tied.end(), {"--model.config.tie_word_embeddings", "true"});
+  expect_refusal(
+      files, tied,
+      "Pipeline parallelism does not support tie_word_embeddings=True, and overriding it to "
+      "tie_word_embeddings=False is not supported either. 'model.embed_tokens.weight' is used by the "
+      "stages 0 and 1\n"
+      "  hint: train this model with pp_size 1, or a model whose embeddings are not tied");
+  files.write("stuck.csv", "0F0,0F1,0B0,0B1\n1B0,1F0,1F1,1B1\n");
+  expect_refusal(files, stages("{pp_schedule_csv: " + files.path("stuck.csv") + "}", "single"), "1B0");
+}
+
+TEST(PipelineRun, EndsOnEveryRankWhenOneDies) {
+  const TrainingFiles files;
+  Words words = stages("{}");
+  words.insert(words.end(),
+               {"--step_scheduler.max_steps", "1000000", "--step_scheduler.num_epochs", "1000000"});
+  Started run(files.train("run", words));
+  ASSERT_TRUE(eventually([&] { return column(files.path("run/training.jsonl"), "step").size() > 2; }));
+  const std::vector<pid_t> ranks = run.children();
+  ASSERT_EQ(ranks.size(), 4u);
+  kill(ranks[3], SIGKILL);
+  const Outcome outcome = run.wait();
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.error, HasSubstr("error[rank_lost]"));
+  EXPECT_THAT(outcome.error, HasSubstr("rank 3"));
+  for (const pid_t rank : ranks) EXPECT_FALSE(is_alive(rank));
+}
+
+}  // namespace
+}  // namespace flow

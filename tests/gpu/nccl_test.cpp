@@ -1,0 +1,155 @@
+// The device and NCCL's communicator on real GPUs: run by scripts/gpu_test, never by ctest.
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <mutex>
+#include <numeric>
+
+#include "core/mesh/exercise.h"
+#include "device.h"
+#include "group.h"
+#include "heddle/mesh/alone.h"
+#include "heddle/mesh/threads.h"
+
+namespace heddle::testing {
+namespace {
+
+const at::TensorOptions kOnGpu = at::TensorOptions(at::kFloat).device(at::kCUDA);
+
+// Started before anything of LibTorch computes.
+nccl::Device& device() {
+  static nccl::Device* started = [] {
+    auto* made = new nccl::Device();
+    made->start(0);
+    return made;
+  }();
+  return *started;
+}
+
+// A group of GPUs that takes the CPU's tensors: each call is carried to the device and back.
+class Carried : public mesh::CheckedCommunicator {
+ public:
+  Carried(Communicator& inner, c10::Device device)
+      : CheckedCommunicator(inner.name(), inner.rank(), inner.size()), inner_(inner), device_(device) {}
+
+ protected:
+  std::unique_ptr<Work> post(mesh::Call call) override {
+    const at::Tensor in = call.in.defined() ? call.in.to(device_) : at::Tensor();
+    const bool in_place = call.in.defined() && call.out.defined() && call.in.is_same(call.out);
+    const at::Tensor out = in_place ? in : call.out.defined() ? call.out.to(device_) : at::Tensor();
+    run(call, out, in)->wait();
+    if (out.defined()) call.out.copy_(out);
+    return std::make_unique<mesh::DoneWork>();
+  }
+
+ private:
+  std::unique_ptr<Work> run(const mesh::Call& call, const at::Tensor& out, const at::Tensor& in) {
+    switch (call.operation) {
+      case mesh::Operation::all_gather:
+        return inner_.all_gather(out, in);
+      case mesh::Operation::reduce_scatter:
+        return inner_.reduce_scatter(out, in);
+      case mesh::Operation::all_reduce:
+        return inner_.all_reduce(out, call.reduce);
+      case mesh::Operation::all_to_all:
+        return inner_.all_to_all(out, in, call.out_rows, call.in_rows);
+      case mesh::Operation::broadcast:
+        return inner_.broadcast(out, call.peer);
+      case mesh::Operation::send:
+        return inner_.send(in, call.peer, call.tag);
+      default:
+        return inner_.receive(out, call.peer, call.tag);
+    }
+  }
+
+  Communicator& inner_;
+  c10::Device device_;
+};
+
+// NCCL sums in another order than the ranks', and 16-bit floats in 16 bits.
+void expect_near(const std::vector<Outcome>& outcomes) {
+  for (const Outcome& outcome : outcomes) {
+    const bool narrow = outcome.got.scalar_type() == at::kBFloat16 || outcome.got.scalar_type() == at::kHalf;
+    const double tolerance = narrow ? 3e-2 : 1e-5;
+    EXPECT_TRUE(
+        at::allclose(outcome.got.to(at::kDouble), outcome.wanted.to(at::kDouble), tolerance, tolerance))
+        << outcome.what;
+  }
+}
+
+TEST(Device, CountsTheBytesOfItsTensors) {
+  const int64_t before = device().memory().current;
+  {
+    const at::Tensor held = at::ones({1 << 20}, kOnGpu);
+    EXPECT_EQ(device().memory().current, before + (4 << 20));
+  }
+  EXPECT_EQ(device().memory().current, before);
+  EXPECT_GE(device().memory().peak, before + (4 << 20));
+}
+
+TEST(Group, OfOneRankPassesTheExerciseThroughNccl) {
+  device();
+  AloneRendezvous host;
+  auto overseer = std::make_shared<nccl::Overseer>(host, 0);
+  nccl::Group group("dp", 0, {0}, host.group("dp", std::vector<int>{0}), 0, overseer);
+  Carried carried(group, {at::kCUDA, 0});
+  expect_near(exercise(carried));
+}
+
+TEST(Group, RunsBehindTheComputeThatWasGivenBeforeAndIsWaitedForByTheNext) {
+  device();
+  AloneRendezvous host;
+  auto overseer = std::make_shared<nccl::Overseer>(host, 0);
+  nccl::Group group("dp", 0, {0}, host.group("dp", std::vector<int>{0}), 0, overseer);
+  const at::Tensor large = at::full({4096, 4096}, 1.0 / 4096, kOnGpu);
+  at::Tensor value = at::ones({4096, 4096}, kOnGpu), gathered = at::full({4096, 4096}, -1, kOnGpu);
+  for (int i = 0; i < 50; ++i) value = at::mm(value, large);  // the stream is busy for long
+  group.all_gather(gathered, value)->wait();
+  EXPECT_NEAR(gathered.sum().item<double>(), 4096.0 * 4096.0, 1.0);
+}
+
+TEST(Line, ForgetsWhatHasEndedAndThrowsItsFault) {
+  device();
+  AloneRendezvous host;
+  const auto fault = std::make_shared<nccl::Fault>();
+  ncclUniqueId id;
+  ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
+  nccl::Line line(id, {0, 0, 1, std::chrono::minutes(1)}, fault);
+  at::Tensor tensor = at::ones({16}, kOnGpu);
+  const auto done = line.post(mesh::Operation::all_reduce, [&](ncclComm_t comm, cudaStream_t stream) {
+    ncclAllReduce(tensor.const_data_ptr(), tensor.mutable_data_ptr(), 16, ncclFloat32, ncclSum, comm, stream);
+  });
+  device().synchronize();
+  EXPECT_TRUE(done->passed());
+  EXPECT_FALSE(line.look().has_value());
+  fault->set(Error(ErrorCode::rank_lost, "mesh", "rank 1 was killed"));
+  EXPECT_THROW(line.post(mesh::Operation::all_reduce, [](ncclComm_t, cudaStream_t) {}), Error);
+}
+
+// As many ranks as there are GPUs, up to four; with one GPU there is nothing between ranks to test.
+TEST(Group, BetweenGpusPassesTheExercise) {
+  device();
+  const int ranks = std::min<int>(4, c10::cuda::device_count());
+  if (ranks < 2) return void(RecordProperty("ranks", 1));
+  ThreadWorld::run(ranks, [&](Rendezvous& host) {
+    const int index = host.rank();
+    c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
+    auto overseer = std::make_shared<nccl::Overseer>(host, index);
+    std::vector<int> all(static_cast<size_t>(ranks));
+    std::iota(all.begin(), all.end(), 0);
+    nccl::Group group("dp", index, all, host.group("dp", all), index, overseer);
+    Carried carried(group, {at::kCUDA, static_cast<c10::DeviceIndex>(index)});
+    const std::vector<Outcome> outcomes = exercise(carried);
+    static std::mutex one_at_a_time;
+    const std::lock_guard lock(one_at_a_time);
+    expect_near(outcomes);
+  });
+}
+
+}  // namespace
+}  // namespace heddle::testing

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# The packaged tree, moved to another place, checks and trains with a LibTorch that HEDDLE_TORCH names.
+# Arguments: SOURCE BUILD TORCH.
+. "$(dirname "$0")/common.sh"
+source=$1 build=$2 torch=$3
+
+say "packages the build"
+"$source/scripts/package" --build "$build" --out "$outside/here/heddle" | tee "$outside/out"
+expect "MiB" "$outside/out"
+mkdir -p "$outside/far away"
+mv "$outside/here/heddle" "$outside/far away/heddle"
+tree="$outside/far away/heddle"
+bytes=$(du -sb "$tree" | cut -f1)
+[ "$bytes" -le $((64 * 1024 * 1024)) ] || fail "the tree has $bytes bytes, more than 64 MiB"
+
+say "no path of this machine is left in it"
+find "$tree" -type f \( -name '*.so*' -o -path '*/libexec/*' \) | while read -r file; do
+  readelf -d "$file" | grep -E 'RPATH|RUNPATH' | grep -vE '\[\$ORIGIN(/\.\.(/lib)?)?\]' &&
+    fail "$file looks for libraries elsewhere"
+  readelf -d "$file" | grep -F NEEDED | grep -F '[/' && fail "$file needs a library by its path"
+done || true
+for library in libyaml-cpp libspdlog libfmt libboost_filesystem; do
+  if ldd "$build"/libheddle*.so | grep -qF "$library"; then
+    ls "$tree"/lib/$library.so* >/dev/null || fail "$library is not in the tree"
+  fi
+done
+
+# A place without anything of the build: no variable, no home with a LibTorch.
+elsewhere() { env -i PATH=/usr/bin:/bin HOME="$outside" OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= "$@"; }
+cd "$outside"
+say "help needs no LibTorch, and everything else says what is missing"
+elsewhere "$tree/bin/heddle" --version | grep -qF "heddle " || fail "no version"
+elsewhere HEDDLE_TORCH=/no/torch "$tree/bin/heddle" check x.yaml >"$outside/out" 2>&1 && fail "there is no /no/torch"
+expect "error[usage] HEDDLE_TORCH: '/no/torch' holds no lib/libtorch_cpu.so" "$outside/out"
+mkdir -p old/lib && touch old/lib/libtorch_cpu.so && echo "__version__ = '2.10.0+cpu'" >old/version.py
+elsewhere HEDDLE_TORCH="$outside/old" "$tree/bin/heddle" check x.yaml >"$outside/out" 2>&1 && fail "2.10.0 is no 2.11.0"
+expect "is torch 2.10.0; 2.11.0 is needed" "$outside/out"
+
+say "checks and trains two steps on two ranks"
+heddle() { elsewhere HEDDLE_TORCH="$torch" "$tree/bin/heddle" "$@"; }
+heddle plugins list | tee "$outside/out"
+expect "looked in: $tree/lib/plugins" "$outside/out"
+heddle data "$tree/examples/fsdp2.yaml" --out train.bin
+run=("$tree/examples/fsdp2.yaml" --dataset.file_pattern "$outside/train.bin" --dataset.seq_len 16
+  --step_scheduler.max_steps 2 --checkpoint.checkpoint_dir "$outside/run")
+heddle check "${run[@]}" --world-size 2 >/dev/null
+heddle train "${run[@]}" --nproc-per-node 2
+[ "$(wc -l <"$outside/run/training.jsonl")" -eq 2 ] || fail "two steps were asked for"
+
+say "the GPU tests say that there is no GPU"
+elsewhere HEDDLE_TORCH="$torch" "$tree/scripts/gpu_test" >"$outside/out" 2>&1 && fail "no GPU is visible"
+expect "gpu_test: there is no GPU here" "$outside/out"

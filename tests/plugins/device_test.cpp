@@ -1,0 +1,122 @@
+// A step on a device whose tensors cannot be read: whatever reads one back, or mixes it with the CPU's,
+// throws.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/library.h>
+
+#include "heddle/mesh/dry.h"
+#include "heddle/train/step.h"
+#include "tests/plugins/training_world.h"
+
+namespace heddle::testing {
+namespace {
+
+using OptionalTensor = const std::optional<at::Tensor>&;
+
+// What the kernel of a GPU asks of its lists: one device, one dtype, counters and divisor on the device.
+void fused_adamw_of_a_device(at::TensorList weights, at::TensorList gradients, at::TensorList averages,
+                             at::TensorList squares, at::TensorList, at::TensorList steps, double, double,
+                             double, double, double, bool, bool, OptionalTensor divisor, OptionalTensor) {
+  for (const at::TensorList list : {weights, gradients, averages, squares})
+    for (const at::Tensor& tensor : list) {
+      TORCH_CHECK(tensor.is_meta(), "a tensor is on ", tensor.device());
+      TORCH_CHECK(tensor.scalar_type() == weights[0].scalar_type(), "two dtypes in one call");
+    }
+  for (const at::Tensor& step : steps) TORCH_CHECK(step.is_meta(), "a counter is on ", step.device());
+  TORCH_CHECK(!divisor || divisor->is_meta(), "the divisor is not on the device");
+}
+
+TORCH_LIBRARY_IMPL(aten, Meta, library) {
+  library.impl("_fused_adamw_", &fused_adamw_of_a_device);
+}
+
+// Checks where the tensors of every collective lie; the numbers of label tokens alone go over the host.
+class CheckingCommunicator : public mesh::CheckedCommunicator {
+ public:
+  using CheckedCommunicator::CheckedCommunicator;
+  int on_host = 0, on_device = 0;
+
+ protected:
+  std::unique_ptr<Work> post(mesh::Call call) override {
+    for (const at::Tensor& tensor : {call.out, call.in}) {
+      if (!tensor.defined()) continue;
+      if (tensor.is_meta())
+        ++on_device;
+      else if (tensor.is_cpu() && tensor.numel() == 1 && tensor.scalar_type() == at::kDouble)
+        ++on_host;
+      else
+        ADD_FAILURE() << call.describe() << " on " << tensor.device().str();
+    }
+    return std::make_unique<mesh::DoneWork>();
+  }
+};
+
+// The first of `size` ranks, whose parameters live on the device.
+class DeviceMeeting : public DryRendezvous {
+ public:
+  using DryRendezvous::DryRendezvous;
+  c10::Device device() const override { return at::kMeta; }
+  std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override {
+    return std::make_unique<CheckingCommunicator>(name, 0, static_cast<int>(ranks.size()));
+  }
+};
+
+Batch host_batch() {
+  Batch batch;
+  batch.tokens = at::arange(0, 8, at::kLong).view({1, 8});
+  batch.labels = at::arange(1, 9, at::kLong).view({1, 8});
+  return batch;
+}
+
+// Three steps with two microbatches each, and one without gradients.
+void train_on_device(const std::string& strategy, const std::string& section, std::vector<Axis> axes,
+                     int ranks, at::ScalarType dtype) {
+  SCOPED_TRACE(strategy + " " + section);
+  DeviceMeeting meeting(0, ranks);
+  const DeviceMesh mesh = mesh::build(axes, meeting, "");
+  EXPECT_EQ(mesh.device(), c10::Device(at::kMeta));
+  Plan plan;
+  plan.strategy = make_strategy(strategy, section);
+  const auto options = at::TensorOptions().device(at::kMeta).dtype(dtype);
+  Stages stages = parallel::build(make_units(odd_llama(), options), plan, mesh, {}, 1);
+  StepConfig config;
+  config.master_weights = true;
+  config.groups = {{"norm", 1.0, 0.0}};
+  Step step(stages, mesh, config);
+  const std::vector<Batch> batches = {host_batch(), host_batch()};
+  for (int i = 0; i < 3; ++i) {
+    const StepReport report = step.run(batches, 1e-3, 0.1);
+    EXPECT_TRUE(report.loss.is_meta());
+    EXPECT_TRUE(report.grad_norm.is_meta());
+    EXPECT_EQ(report.label_tokens, 16);
+  }
+  EXPECT_TRUE(step.evaluate(batches).loss.is_meta());
+}
+
+TEST(Device, AStepOfSingleReadsNothingBackAndMixesNothingWithTheHost) {
+  train_on_device("single", "{}", {{"pp", 1}, {"tp", 1}}, 1, at::kFloat);
+  train_on_device("single", "{}", {{"pp", 1}, {"tp", 1}}, 1, at::kBFloat16);
+}
+
+TEST(Device, AStepOfDdpReadsNothingBackAndMixesNothingWithTheHost) {
+  train_on_device("ddp", "{}", {{"dp", 1}}, 1, at::kFloat);
+  train_on_device("ddp", "{}", {{"dp", 3}}, 3, at::kFloat);
+  train_on_device("ddp", "{gradient_as_bucket_view: true}", {{"dp", 3}}, 3, at::kBFloat16);
+}
+
+TEST(Device, AStepOfFsdp2ReadsNothingBackAndMixesNothingWithTheHost) {
+  const auto axes = [](int replicate, int shard) {
+    return std::vector<Axis>{
+        {"pp", 1}, {"dp_replicate", replicate}, {"dp_shard", shard}, {"cp", 1}, {"tp", 1}};
+  };
+  const std::string fp32 = "{mp_policy: {param_dtype: float32, reduce_dtype: float32}}";
+  train_on_device("fsdp2", "{}", axes(1, 1), 1, at::kFloat);
+  train_on_device("fsdp2", fp32, axes(1, 3), 3, at::kFloat);
+  train_on_device("fsdp2", "{}", axes(2, 2), 4, at::kFloat);
+  train_on_device("fsdp2", "{reshard_after_forward: false}", axes(1, 2), 2, at::kFloat);
+}
+
+}  // namespace
+}  // namespace heddle::testing

@@ -1,0 +1,175 @@
+// A pipeline trains to the numbers of `single`: any number of microbatches, calls, ranks and stages.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "heddle/schedule/simulate.h"
+#include "plugins/pipelines.h"
+#include "plugins/toy_training.h"
+
+namespace heddle::testing {
+namespace {
+
+TEST(Pipeline, EqualsSingleWithFewerAsManyAndMoreMicrobatchesThanStages) {
+  for (const char* schedule : {"gpipe", "1f1b"})
+    for (const int ranks : {2, 4})
+      for (const int rows : {12, 4, 3, 1}) {
+        SCOPED_TRACE(std::string(schedule) + " on " + std::to_string(ranks) + " ranks, " +
+                     std::to_string(12 / rows) + " microbatches");
+        expect_close(train(pipeline(schedule, ranks, rows)), alone());
+      }
+}
+
+TEST(Pipeline, AccumulatesTwoAndThreeCallsOfTheScheduleAsOneBatch) {
+  for (const char* schedule : {"gpipe", "1f1b"})
+    for (const int calls : {2, 3}) {
+      SCOPED_TRACE(std::string(schedule) + ", " + std::to_string(calls) + " calls");
+      expect_close(train(pipeline(schedule, 2, 2, calls)), alone());
+    }
+}
+
+TEST(Pipeline, EqualsSingleWithTwoStagesOnARankInALoopAndInAV) {
+  for (const int ranks : {1, 2})
+    for (const Placement placement : {Placement::loop, Placement::v})
+      for (const int rows : {12, 3}) {
+        SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(rows) + " rows");
+        Training run = pipeline("", ranks, rows, 12 / rows == 1 ? 2 : 1);
+        run.pipeline.microbatch_size = std::min(rows, 6);
+        run.make_schedule = made<BreadthFirst>(2, placement);
+        expect_close(train(run), alone());
+      }
+}
+
+TEST(Pipeline, EqualsSingleWithWeightGradientsThatComeLater) {
+  for (const int ranks : {2, 4})
+    for (const int lag : {0, 1, 12})
+      for (const int calls : {1, 2}) {
+        SCOPED_TRACE(std::to_string(ranks) + " ranks, lag " + std::to_string(lag));
+        Training run = pipeline("", ranks, 2, calls);
+        run.make_schedule = made<LateWeights>(lag);
+        expect_close(train(run), alone());
+      }
+}
+
+TEST(Pipeline, EqualsSingleWithFrozenParametersAndAFrozenFirstStage) {
+  Training want = single_model();
+  want.frozen = {"model.embed_tokens.weight", "model.layers.1.mlp.up_proj.weight"};
+  for (const char* unit : {"model.layers.0.", "model.layers.1."})
+    for (const char* name :
+         {"input_layernorm.weight", "post_attention_layernorm.weight", "self_attn.q_proj.weight",
+          "self_attn.k_proj.weight", "self_attn.v_proj.weight", "self_attn.q_proj.bias",
+          "self_attn.k_proj.bias", "self_attn.v_proj.bias", "self_attn.o_proj.weight", "mlp.gate_proj.weight",
+          "mlp.up_proj.weight", "mlp.down_proj.weight"})
+      want.frozen.push_back(std::string(unit) + name);
+  const Outcome expected = train(want);
+  Training run = pipeline("1f1b", 4, 3);  // the first of four stages holds two layers
+  run.frozen = want.frozen;
+  expect_close(train(run), expected);
+}
+
+TEST(Pipeline, TakesUnitsOfAForeignModel) {
+  Toy model;
+  model.meta = false;
+  model.foreign = true;
+  model.layers = 4;
+  Training run = toy("single", {{"pp", 2}, {"tp", 1}}, "", model);
+  run.make_schedule = [] { return make_schedule("1f1b"); };
+  run.pipeline.microbatch_size = 3;
+  expect_close(train(run), train(toy("single", {}, "", model)));
+}
+
+TEST(Pipeline, RefusesAParameterOfTwoStages) {
+  Training run = pipeline("gpipe", 2, 3);
+  run.model.tie_word_embeddings = true;
+  EXPECT_EQ(
+      error_of([&] { train(run); }),
+      "error[config] distributed.pipeline: Pipeline parallelism does not support "
+      "tie_word_embeddings=True, and overriding it to tie_word_embeddings=False is not supported either. "
+      "'model.embed_tokens.weight' is used by the stages 0 and 1\n"
+      "  hint: train this model with pp_size 1, or a model whose embeddings are not tied");
+}
+
+TEST(Pipeline, RefusesABatchThatItCannotCut) {
+  EXPECT_EQ(error_of([&] { train(pipeline("gpipe", 2, 5)); }),
+            "error[config] distributed.pipeline.pp_microbatch_size: local_batch_size must be divisible by "
+            "microbatch_size: 12 and 5\n"
+            "  hint: change step_scheduler.local_batch_size or pp_microbatch_size");
+}
+
+TEST(Pipeline, NeedsASchedule) {
+  EXPECT_EQ(error_of([&] { train(pipeline("", 2, 5)); }),
+            "error[mesh] parallel: an axis pp of 2 ranks, and no schedule to run them\n"
+            "  hint: set Plan::schedule, or leave the axis pp at 1");
+}
+
+TEST(Pipeline, GivesTheSameBitsTwice) {
+  expect_bit_equal(train(pipeline("1f1b", 2, 2)), train(pipeline("1f1b", 2, 2)));
+}
+
+TEST(Pipeline, GivesTheSameBitsWithAPoolOfReceiveBuffers) {
+  for (const int slack : {0, 3}) {
+    Training run = pipeline("1f1b", 4, 2);
+    run.pipeline.keep_receive_buffers = true;
+    run.pipeline.buffer_slack = slack;
+    expect_bit_equal(train(run), train(pipeline("1f1b", 4, 2)));
+  }
+}
+
+TEST(Pipeline, EqualsSingleWhenTheSequenceLengthChangesBetweenCallsAndSteps) {
+  // The lengths of the batches of a step differ; a pipeline and one rank cut the same sequences.
+  Training want = single_model();
+  want.microbatches = 2;
+  want.change_batch = [](Batch& batch, int slice) {
+    const int64_t length = slice == 0 ? 7 : 5;
+    batch.tokens = batch.tokens.narrow(1, 0, length).contiguous();
+    batch.labels = batch.labels.narrow(1, 0, length).contiguous();
+  };
+  Training run = pipeline("1f1b", 2, 2, 2);
+  run.change_batch = want.change_batch;
+  expect_close(train(run), train(want));
+}
+
+TEST(Pipeline, SendsActivationsInTheDtypeThatIsAskedFor) {
+  Training run = pipeline("1f1b", 2, 3);
+  run.pipeline.dtype = "bfloat16";
+  run.steps = 2;
+  const Outcome rounded = train(run);
+  EXPECT_NE(rounded.losses.front(), alone().losses.front());
+  EXPECT_NEAR(rounded.losses.front(), alone().losses.front(), 2e-2 * alone().losses.front());
+  run.pipeline.dtype = "float64";  // wider than the activations: nothing is lost
+  run.steps = 12;
+  expect_close(train(run), alone());
+}
+
+TEST(Pipeline, DividesGradientsByTheMicrobatchesOfACallWhenAsked) {
+  Training run = pipeline("gpipe", 2, 3);
+  run.pipeline.gradients = GradientScale::by_microbatches;
+  run.steps = 1;
+  const Outcome scaled = train(run);
+  EXPECT_NEAR(scaled.losses[0], alone().losses[0], 2e-5 * alone().losses[0]);
+  EXPECT_NEAR(scaled.norms[0], alone().norms[0] / 4, 2e-4 * alone().norms[0]);
+}
+
+TEST(Pipeline, KeepsAsManyMicrobatchesAliveAsItsScheduleSays) {
+  for (const char* schedule : {"gpipe", "1f1b"})
+    for (const int rows : {4, 1}) {
+      Training run = pipeline(schedule, 4, rows);
+      run.steps = 2;
+      const auto plan = run.make_schedule()->plan(4, 4, 12 / rows);
+      EXPECT_EQ(train(run).peaks, schedule::peak_alive(plan)) << schedule;
+    }
+}
+
+TEST(Pipeline, WarnsOfTheBubbleOnce) {
+  const char* text =
+      "Number of microbatches (2) is less than the total number of stages (4) which may result in a bubble "
+      "in "
+      "the pipeline.";
+  Training run = pipeline("1f1b", 4, 6);
+  run.steps = 3;
+  EXPECT_EQ(train(run).warnings, std::vector<std::string>{text});
+  EXPECT_TRUE(train(pipeline("1f1b", 2, 3)).warnings.empty());
+}
+
+}  // namespace
+}  // namespace heddle::testing

@@ -1,0 +1,39 @@
+// Schedules of the tests' own: several stages on a rank, split backwards.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "heddle/schedule/schedule.h"
+
+namespace heddle::testing {
+
+enum class Placement { loop, v };
+
+// Stages of a rank, forwards in the order of the model and backwards in the reverse order; all microbatches
+// at each (breadth first).
+class BreadthFirst : public IPipelineSchedule {
+ public:
+  BreadthFirst(int stages_of_a_rank, Placement placement) : each_(stages_of_a_rank), placement_(placement) {}
+  ScheduleTable plan(int ranks, int stages, int microbatches) const override;
+  int rank_of(int stage, int ranks, int stages) const override;
+  StagesPerRank stages_per_rank() const override { return {each_, each_}; }
+
+ private:
+  int each_;
+  Placement placement_;
+};
+
+// One stage a rank, one forward and one backward in turn; the backward of the input is sent on before the
+// weights' gradients, which a rank computes `lag` microbatches later (after ZB-H1 of Qi et al. 2024).
+class LateWeights : public IPipelineSchedule {
+ public:
+  explicit LateWeights(int lag) : lag_(lag) {}
+  ScheduleTable plan(int ranks, int stages, int microbatches) const override;
+  int rank_of(int stage, int, int) const override { return stage; }
+
+ private:
+  int lag_;
+};
+
+}  // namespace heddle::testing
