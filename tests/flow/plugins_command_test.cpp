@@ -162,7 +162,8 @@ std::vector<std::string> plugins_with_a_readme() {
   for (const auto& entry : std::filesystem::directory_iterator(HEDDLE_SOURCE_DIR "/plugins"))
     if (const std::string name = entry.path().filename().string();
         std::filesystem::exists(entry.path() / "README.md") &&
-        std::filesystem::exists(HEDDLE_BINARY_DIR "/plugins/libheddle_" + name + ".so"))  // some need a toolkit
+        std::filesystem::exists(HEDDLE_BINARY_DIR "/plugins/libheddle_" + name +
+                                ".so"))  // some need a toolkit
       out.push_back(name);
   return out;
 }

@@ -11,8 +11,8 @@
 #include <numeric>
 
 #include "core/mesh/exercise.h"
+#include "cuda/group.h"
 #include "device.h"
-#include "group.h"
 #include "heddle/mesh/alone.h"
 #include "heddle/mesh/threads.h"
 

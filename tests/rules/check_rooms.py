@@ -1,6 +1,6 @@
 """A room of core includes itself and lower numbers; siblings of one number never each other; base, config and
 schedule know no LibTorch; a plugin includes the SDK, public headers of core and its own folder, never another
-plugin, never engine."""
+plugin, never engine; CUDA is known in plugins/nccl alone."""
 import re
 
 import tree
@@ -8,10 +8,13 @@ import tree
 ROOMS = {"base": 0, "config": 1, "schedule": 2, "mesh": 2, "model": 3, "parallel": 4, "plugin": 5, "checkpoint": 6,
          "train": 6, "engine": 7}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
+CUDA = re.compile(r"^((c10|ATen|torch/csrc)/cuda/|cuda|nccl\.h)")
 LIBTORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 
 
 def core_faults(room, include):
+    if CUDA.match(include):
+        return "CUDA is known in plugins/nccl alone"
     if room in ("base", "config", "schedule") and LIBTORCH.match(include):
         return "includes LibTorch"
     if not include.startswith("heddle/"):
@@ -28,7 +31,9 @@ def core_faults(room, include):
     return None
 
 
-def plugin_faults(include, own_files):
+def plugin_faults(include, own_files, folder):
+    if CUDA.match(include):
+        return None if folder == "nccl" else "CUDA is known in plugins/nccl alone"
     if include.startswith("heddle/engine/"):
         return "a plugin does not include the engine"
     if "/" in include or include in own_files or not include.endswith(".h"):
@@ -47,7 +52,7 @@ def faults(root):
         folder = root / "plugins" / path.relative_to(root / "plugins").parts[0]
         own = {file.name for file in folder.iterdir()} | {"dlfcn.h", "unistd.h"}
         for include in INCLUDE.findall(path.read_text()):
-            if fault := plugin_faults(include, own):
+            if fault := plugin_faults(include, own, folder.name):
                 found.append(f"{path.relative_to(root)}: {include}: {fault}")
     for path in tree.sources(root, ("trainer",)):
         for include in INCLUDE.findall(path.read_text()):

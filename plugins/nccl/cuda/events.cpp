@@ -1,7 +1,7 @@
 // cudaEvents without timing.
-#include "events.h"
+#include "cuda/events.h"
 
-#include "check.h"
+#include "cuda/check.h"
 
 namespace heddle::nccl {
 

@@ -1,5 +1,5 @@
 // Calls to NCCL, one case for each operation.
-#include "group.h"
+#include "cuda/group.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAStream.h>
@@ -7,7 +7,7 @@
 #include <array>
 #include <cstring>
 
-#include "check.h"
+#include "cuda/check.h"
 
 namespace heddle::nccl {
 namespace {

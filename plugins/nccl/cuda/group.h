@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/line.h"
+#include "cuda/overseer.h"
 #include "heddle/mesh/call.h"
-#include "line.h"
-#include "overseer.h"
 
 namespace heddle::nccl {
 

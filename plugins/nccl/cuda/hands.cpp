@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "check.h"
+#include "cuda/check.h"
+#include "cuda/group.h"
 #include "device.h"
-#include "group.h"
 #include "heddle/mesh/alone.h"
 
 namespace heddle::nccl {

@@ -1,13 +1,13 @@
 // A non-blocking NCCL communicator: a call that NCCL works on in its own thread is waited for here, so that a
 // lost rank or a timeout ends the wait.
-#include "line.h"
+#include "cuda/line.h"
 
 #include <c10/cuda/CUDAGuard.h>
 
 #include <algorithm>
 #include <thread>
 
-#include "check.h"
+#include "cuda/check.h"
 #include "heddle/mesh/faults.h"
 
 namespace heddle::nccl {

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "events.h"
+#include "cuda/events.h"
 #include "heddle/base/error.h"
 #include "heddle/mesh/call.h"
 

@@ -1,5 +1,5 @@
 // A look each 100 ms; nothing of it is on the path of a step.
-#include "overseer.h"
+#include "cuda/overseer.h"
 
 #include <c10/cuda/CUDAFunctions.h>
 

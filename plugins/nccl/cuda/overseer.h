@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "cuda/line.h"
 #include "heddle/mesh/rendezvous.h"
-#include "line.h"
 
 namespace heddle::nccl {
 
