@@ -45,9 +45,9 @@ AdamW::AdamW(std::span<Shard* const> shards, const StepConfig& config) : config_
     if (shard->tensor.numel() == 0 || !shard->tensor.requires_grad()) continue;
     const size_t place = group_of(shard->name, patterns);
     const bool named = place < config.groups.size();
-    add_state(group_for(*shard, named ? config.groups[place].lr_mult : 1,
-                        named ? config.groups[place].wd_mult : 1),
-              *shard);
+    add_state(
+        group_for(*shard, named ? config.groups[place].lr_mult : 1, named ? config.groups[place].wd_mult : 1),
+        *shard);
   }
   for (Group& group : groups_) {
     group.all_steps =

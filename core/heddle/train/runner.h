@@ -76,7 +76,7 @@ class Runner {
   Work work_ = Work::training;
   const std::function<double()>* scale_ = nullptr;
   at::Tensor sum_, root_;  // of the losses; the gradient of a loss
-  Batch batch_;  // of the call, on the stages' device
+  Batch batch_;            // of the call, on the stages' device
   const Program* program_ = nullptr;
   Cut cut_;
   int call_ = 0;

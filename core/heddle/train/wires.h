@@ -76,7 +76,7 @@ class Wires {
   int stages_;
   std::optional<at::ScalarType> wire_;
   Buffers buffers_;
-  c10::Device device_;  // where what arrives is put
+  c10::Device device_;       // where what arrives is put
   std::deque<Known> known_;  // the oldest is forgotten first, on every rank alike
   Known* shape_ = nullptr;
   std::deque<Sent> sent_;

@@ -79,8 +79,10 @@ TEST(Backend, ThatIsAskedForAndNotThereSaysWhatIsMissing) {
 TEST(Backend, WhatADeviceThrowsComesWithThePluginsName) {
   const gallery::Place place({"devices"});
   PluginRegistry plugins({place.path()});
-  ThreadWorld world(2);
-  const Error error = gallery::error_of([&] { model_on("paper", plugins, world.rank(1), small); });
+  struct SecondOfItsMachine : AloneRendezvous {
+    int local_rank() const override { return 1; }
+  } meeting;
+  const Error error = gallery::error_of([&] { model_on("paper", plugins, meeting, small); });
   EXPECT_EQ(error.code(), ErrorCode::plugin_failed);
   EXPECT_THAT(error.message(),
               HasSubstr("the plugin 'devices' 0.1.0 threw while it started its device: there is one sheet"));
