@@ -1,6 +1,7 @@
 # The few parts of CUDA that plugins/nccl is compiled against: headers and libraries of the runtime and of NCCL; no
 # nvcc. HEDDLE_CUDA (a variable or the environment) names a toolkit; else /usr/local/cuda, else the nvidia packages
-# that stand beside torch. Sets CUDAPARTS_FOUND, and says in one line where they are or what is missing.
+# that stand beside torch. Sets CUDAPARTS_FOUND,
+# makes the target heddle_cuda_parts, and says in one line where they are or what is missing.
 set(HEDDLE_CUDA "$ENV{HEDDLE_CUDA}" CACHE PATH "Directory of a CUDA toolkit with NCCL (holds include/ and lib/ or lib64/)")
 set(cudaparts_places /usr/local/cuda ${HEDDLE_TORCH}/../nvidia/cu13 ${HEDDLE_TORCH}/../nvidia/nccl)
 if(HEDDLE_CUDA)
@@ -39,5 +40,8 @@ if(cudaparts_missing)
 else()
   set(CUDAPARTS_FOUND TRUE)
   list(REMOVE_DUPLICATES CUDAPARTS_INCLUDE_DIRS)
+  add_library(heddle_cuda_parts INTERFACE)
+  target_include_directories(heddle_cuda_parts SYSTEM INTERFACE ${CUDAPARTS_INCLUDE_DIRS})
+  target_link_libraries(heddle_cuda_parts INTERFACE ${CUDAPARTS_LIBRARIES})
   message(STATUS "plugins/nccl is built with ${CUDAPARTS_INCLUDE_DIRS}")
 endif()
