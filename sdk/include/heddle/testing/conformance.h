@@ -104,9 +104,16 @@ class DoorKit {
     if (offer.kind == "strategy") check_strategy(*registry_.strategy(offer.name));
     if (offer.kind == "parallelizer") check_schema("parallelizer", *registry_.parallelizer(offer.name));
     if (offer.kind == "section") check_schema("section", *registry_.section(offer.name));
-    if (offer.kind == "plan") check_schema("plan", *registry_.plan(offer.name));
+    if (offer.kind == "plan") check_plan(*registry_.plan(offer.name));
     if (offer.kind == "schedule") check_schedule(*registry_.schedule(offer.name));
     if (offer.kind == "device") check_device(*registry_.device(offer.name));
+  }
+
+  void check_plan(const OfferedPlan& offered) {
+    rule("the plan '" + offered.name + "' gives styles to modules", [&] {
+      if (offered.fields.empty()) fail("it names no module");
+      return std::to_string(offered.fields.size()) + " patterns";
+    });
   }
 
   void check_schema(const std::string& kind, const OfferedSchema& offered) {
