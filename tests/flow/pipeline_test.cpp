@@ -66,6 +66,32 @@ TEST(PipelineRun, GivesTheCurveOfOneRankAndAModelThatLoads) {
   }
 }
 
+TEST(PipelineRun, GivesTheCurveOfOneRankWithTensorParallelStages) {
+  const TrainingFiles files;
+  const auto run = [&](const std::string& name, Words words) {
+    words.insert(words.end(),
+                 {"--model.config.num_attention_heads", "4", "--model.config.num_key_value_heads", "2",
+                  "--model.config.vocab_size", "257"});
+    return heddle(files.train(name, words));
+  };
+  const Outcome alone = run("alone", {"--distributed", "{strategy: single}"});
+  ASSERT_EQ(alone.status, 0) << alone.error;
+  for (const char* strategy :
+       {"fsdp2, sequence_parallel: true, mp_policy: {param_dtype: float32, reduce_dtype: float32}", "ddp"}) {
+    SCOPED_TRACE(strategy);
+    const Outcome outcome =
+        run("split", {"--nproc-per-node", "4", "--distributed",
+                      "{strategy: " + std::string(strategy) + ", tp_size: 2, pp_size: 2, pipeline: {}}"});
+    ASSERT_EQ(outcome.status, 0) << outcome.error;
+    for (const auto& [key, relative] : {std::pair{"loss", 2e-5}, std::pair{"grad_norm", 2e-4}})
+      expect_near(column(files.path("split/training.jsonl"), key),
+                  column(files.path("alone/training.jsonl"), key), relative);
+    const Outcome text = heddle({"generate", files.path("split"), "--prompt", "warp ", "--max-tokens", "6"});
+    EXPECT_EQ(text.status, 0) << text.error;
+    std::filesystem::remove_all(files.path("split"));
+  }
+}
+
 TEST(PipelineRun, SaysItsStagesAndPasses) {
   const TrainingFiles files;
   const Outcome outcome = heddle(files.train("run", stages("{pp_schedule: 1F1B}", "single")));
