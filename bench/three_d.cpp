@@ -31,7 +31,7 @@ constexpr const char* kThreeD =
 constexpr int64_t kRows = 8, kSequence = 128;  // of one data-parallel rank's batch
 
 struct RankTimes {
-  double step = 0, processor = 0;  // seconds a step: by the clock, and of this rank's thread on a core
+  double step = 0, processor = 0;  // seconds: the fastest step by the clock; a step of this rank on a core
   Recording recording;             // of the last step
 };
 
@@ -102,10 +102,13 @@ void run_rank(Job& job, PluginRegistry& plugins, const Node& configuration, Rend
   const std::vector<Batch> batches = {batch_of(config.vocab_size, mesh.rank("dp"))};
   step.run(batches, 1e-4, 0.01);  // warms up
   RankTimes mine;
-  const auto start = std::chrono::steady_clock::now();
   const double used = processor_seconds();
-  for (int i = 0; i < job.steps; ++i) step.run(batches, 1e-4, 0.01);
-  mine.step = seconds(std::chrono::steady_clock::now() - start) / job.steps;
+  for (int i = 0; i < job.steps; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    step.run(batches, 1e-4, 0.01);
+    const double took = seconds(std::chrono::steady_clock::now() - start);
+    mine.step = i == 0 ? took : std::min(mine.step, took);
+  }
   mine.processor = (processor_seconds() - used) / job.steps;
   step.record(&mine.recording);
   step.run(batches, 1e-4, 0.01);
@@ -150,7 +153,7 @@ void print(const Job& job) {
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   const double ideal = std::max(busiest / (1 - idle), all / cores);
   std::printf("| what | ms |\n|---|--:|\n");
-  std::printf("| a step by the clock | %.1f |\n", 1e3 * step);
+  std::printf("| the fastest step by the clock | %.1f |\n", 1e3 * step);
   std::printf("| the busiest rank on a core | %.1f |\n", 1e3 * busiest);
   std::printf("| the same with the schedule's idle share of %.0f %% | %.1f |\n", 100 * idle,
               1e3 * busiest / (1 - idle));
