@@ -12,9 +12,9 @@
 
 #include "core/mesh/exercise.h"
 #include "cuda/group.h"
-#include "device.h"
 #include "heddle/mesh/alone.h"
 #include "heddle/mesh/threads.h"
+#include "heddle/plugin/registry.h"
 
 namespace heddle::testing {
 namespace {
@@ -22,9 +22,10 @@ namespace {
 const at::TensorOptions kOnGpu = at::TensorOptions(at::kFloat).device(at::kCUDA);
 
 // Started before anything of LibTorch computes.
-nccl::Device& device() {
-  static nccl::Device* started = [] {
-    auto* made = new nccl::Device();
+IDevice& device() {
+  static const std::unique_ptr<IDevice> started = [] {
+    static PluginRegistry plugins(plugin::search_path({}));
+    std::unique_ptr<IDevice> made = plugins.device("nccl")->make();
     made->start(0);
     return made;
   }();
