@@ -1,6 +1,8 @@
 // Plans of tensor parallelism: what they split, and the messages about what they cannot.
 #include <gtest/gtest.h>
 
+#include "heddle/model/linear.h"
+#include "heddle/model/module_unit.h"
 #include "plugins/tensor_training.h"
 
 namespace heddle::testing {
@@ -177,6 +179,64 @@ TEST(TensorPlan, AsksForSequenceParallelismBeforeOverlap) {
   const std::string text =
       error_of([] { make_parallelizer("tensor", "enable_async_tensor_parallel: true"); });
   EXPECT_NE(text.find("enable_async_tensor_parallel=True requires sequence_parallel=True"), text.npos)
+      << text;
+}
+
+TEST(TensorPlan, RefusesATiedParameterSplitInTwoWays) {
+  Training run = four_heads();
+  run.model.tie_word_embeddings = true;
+  run.steps = 1;
+  const std::string text = error_of(
+      [&] { train(over_tp(run, 2, plan("lm_head: rowwise_rep, model.embed_tokens: rowwise_rep"))); });
+  EXPECT_NE(text.find("the tied parameter 'model.embed_tokens.weight' is split in two ways"), text.npos)
+      << text;
+}
+
+TEST(TensorPlan, RefusesADimWithFewerIndicesThanRanks) {
+  Training run = four_heads();
+  run.model.intermediate_size = 3;
+  run.steps = 1;
+  const std::string text = error_of([&] { train(over_tp(run, 4)); });
+  EXPECT_NE(text.find("the parameter 'model.layers.0.mlp.gate_proj.weight' has 3 indices along dim 0, fewer "
+                      "than the 4 ranks of tp"),
+            text.npos)
+      << text;
+}
+
+// A module of an embedder: one linear layer, or something that heddle does not know.
+class Odd : public Module {
+ public:
+  std::string_view kind() const override { return "odd"; }
+  Odd() {
+    add_slot("scale", scale, {});
+    add_child("mix", mix);
+  }
+  at::Tensor scale;
+  Linear mix{4, 4, Linear::Bias::none, {}, at::TensorOptions().device(at::kMeta)};
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override { return mix.call(std::move(x), batch); }
+};
+
+std::string said_of_odd(const std::string& fields) {
+  return error_of([&] {
+    Units units;
+    units.push_back(std::make_unique<ModuleUnit>("odd", "odd", std::make_unique<Odd>()));
+    make_parallelizer("tensor", fields)->check(units, tp(2));
+  });
+}
+
+TEST(TensorPlan, AsksForAPlanWhereTheArchitectureHasNone) {
+  const std::string text = said_of_odd("{}");
+  EXPECT_NE(text.find("No tensor-parallel plan is registered for this model"), text.npos) << text;
+  EXPECT_NE(text.find("tp_plan: {model.layers.*.mlp.up_proj: colwise,\n"), text.npos) << text;
+  EXPECT_EQ(said_of_odd(plan("odd.mix: colwise_rep")), "no error");
+}
+
+TEST(TensorPlan, RefusesSequenceParallelismForModulesItDoesNotKnow) {
+  const std::string text = said_of_odd(plan("odd.mix: colwise_rep") + "\nsequence_parallel: true");
+  EXPECT_NE(text.find("sequence_parallel cannot tell what 'odd' (odd) does with a part of the tokens"),
+            text.npos)
       << text;
 }
 

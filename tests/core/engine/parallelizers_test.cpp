@@ -46,5 +46,29 @@ TEST(Parallelizers, OverlapNeedsSequenceParallelism) {
   EXPECT_EQ(sentence("{enable_async_tensor_parallel: true}", 4), "");
 }
 
+TEST(Parallelizers, OfTwoPluginsForOneAxisAreRefused) {
+  PluginRegistry plugins({std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"});
+  plugins.load(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_splits_tp.so");
+  const auto validated = [&](const std::string& section) {
+    return thrown_by([&] {
+      engine::validate(config::read_text("distributed: " + section + "\n", "run.yaml"), plugins, 4);
+    });
+  };
+  EXPECT_THAT(
+      validated("{tp_size: 2}"),
+      HasSubstr("error[plugin_conflict] distributed.tp_size: two plugins split the axis tp: 'second' and "
+                "'tensor'"));
+  EXPECT_EQ(validated("{}"), "");
+}
+
+TEST(Parallelizers, KnowThePlansOfEveryPlugin) {
+  PluginRegistry plugins({std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"});
+  plugins.load(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_splits_tp.so");
+  ASSERT_NE(plugins.plan("seconds"), nullptr);
+  EXPECT_EQ(config::to_json(plugins.plan("SECONDS")->resolve(Node::map({})).values),
+            R"({"a.*.b": "colwise"})");
+  EXPECT_EQ(plugins.plan("thirds"), nullptr);
+}
+
 }  // namespace
 }  // namespace heddle::tests
