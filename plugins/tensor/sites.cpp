@@ -51,7 +51,7 @@ std::string general(const std::string& path) {
 [[noreturn]] void matched_nothing(const Rule& rule, const Sites& sites) {
   std::set<std::string> paths;
   for (const Site& site : sites)
-    if (!site.path.empty() && site.module->children().empty()) paths.insert(general(site.path));
+    if (site.module->children().empty() && !site.module->slots().empty()) paths.insert(general(site.path));
   const std::vector<std::string> all(paths.begin(), paths.end());
   const std::string near = text::nearest(rule.pattern, all);
   throw Error(ErrorCode::config, rule.where, "no module matches the pattern '" + rule.pattern + "'",
