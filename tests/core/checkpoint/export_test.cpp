@@ -46,6 +46,7 @@ Shard piece(const std::string& name, const at::Tensor& whole, int64_t dim, int64
               whole.sizes().vec(),
               std::vector<int64_t>(whole.dim(), 0),
               {},
+              {},
               {}};
   shard.offset[dim] = offset;
   return shard;

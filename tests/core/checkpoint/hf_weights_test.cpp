@@ -18,7 +18,7 @@ void write_two_files(const Folder& folder) {
 }
 
 Shard shard_of(const std::string& name, std::vector<int64_t> shape) {
-  return {name, at::zeros(shape), shape, std::vector<int64_t>(shape.size(), 0), {}, {}};
+  return {name, at::zeros(shape), shape, std::vector<int64_t>(shape.size(), 0), {}, {}, {}};
 }
 
 TEST(HfWeights, ReadsTheFilesOfAnIndex) {
