@@ -54,7 +54,7 @@ class Carried : public mesh::CheckedCommunicator {
       case mesh::Operation::all_gather:
         return inner_.all_gather(out, in);
       case mesh::Operation::reduce_scatter:
-        return inner_.reduce_scatter(out, in);
+        return inner_.reduce_scatter(out, in, call.reduce);
       case mesh::Operation::all_reduce:
         return inner_.all_reduce(out, call.reduce);
       case mesh::Operation::all_to_all:

@@ -25,9 +25,9 @@ class RecordingCommunicator : public Communicator {
     note("all_gather", out);
     return inner_->all_gather(out, in);
   }
-  std::unique_ptr<Work> reduce_scatter(at::Tensor out, at::Tensor in) override {
+  std::unique_ptr<Work> reduce_scatter(at::Tensor out, at::Tensor in, Reduce reduce) override {
     note("reduce_scatter", in);
-    return inner_->reduce_scatter(out, in);
+    return inner_->reduce_scatter(out, in, reduce);
   }
   std::unique_ptr<Work> all_reduce(at::Tensor inout, Reduce reduce) override {
     note("all_reduce", inout);

@@ -130,6 +130,7 @@ std::string Call::describe() const {
   const at::Tensor& shown = in.defined() ? in : out;
   std::string text = name_of(operation);
   if (reduce == Reduce::max) text += " (max)";
+  if (reduce == Reduce::average) text += " (average)";
   if (operation == Operation::broadcast) text += " from " + std::to_string(peer);
   if (operation == Operation::send) text += " to " + std::to_string(peer);
   if (operation == Operation::receive) text += " from " + std::to_string(peer);
@@ -193,8 +194,9 @@ std::unique_ptr<Work> CheckedCommunicator::all_gather(at::Tensor out, at::Tensor
   return checked({.operation = Operation::all_gather, .out = std::move(out), .in = std::move(in)});
 }
 
-std::unique_ptr<Work> CheckedCommunicator::reduce_scatter(at::Tensor out, at::Tensor in) {
-  return checked({.operation = Operation::reduce_scatter, .out = std::move(out), .in = std::move(in)});
+std::unique_ptr<Work> CheckedCommunicator::reduce_scatter(at::Tensor out, at::Tensor in, Reduce reduce) {
+  return checked(
+      {.operation = Operation::reduce_scatter, .out = std::move(out), .in = std::move(in), .reduce = reduce});
 }
 
 std::unique_ptr<Work> CheckedCommunicator::all_reduce(at::Tensor inout, Reduce reduce) {

@@ -55,7 +55,7 @@ class HEDDLE_API CheckedCommunicator : public Communicator {
   const std::string& name() const override { return name_; }
 
   std::unique_ptr<Work> all_gather(at::Tensor out, at::Tensor in) override;
-  std::unique_ptr<Work> reduce_scatter(at::Tensor out, at::Tensor in) override;
+  std::unique_ptr<Work> reduce_scatter(at::Tensor out, at::Tensor in, Reduce reduce) override;
   std::unique_ptr<Work> all_reduce(at::Tensor inout, Reduce reduce) override;
   std::unique_ptr<Work> all_to_all(at::Tensor out, at::Tensor in, std::span<const int64_t> out_rows,
                                    std::span<const int64_t> in_rows) override;

@@ -23,7 +23,8 @@ class HEDDLE_API Work {
   virtual bool done() const;
 };
 
-enum class Reduce { sum, max };
+// average: the sum divided by the number of ranks; of 16-bit floats before the sum is rounded.
+enum class Reduce { sum, max, average };
 
 // Every member is a collective of all ranks of the group, called in the same order by each, except send and
 // receive. Tensors are contiguous. On the CPU, sums are taken in rank order and, for 16-bit floats, in fp32,
@@ -38,8 +39,10 @@ class HEDDLE_API Communicator {
   // out: size() times as many elements as in, the ranks' parts in rank order. `in` may be this rank's part of
   // out.
   virtual std::unique_ptr<Work> all_gather(at::Tensor out, at::Tensor in) = 0;
-  // in: size() times as many elements as out; out is the sum over ranks of their rank()-th parts.
-  virtual std::unique_ptr<Work> reduce_scatter(at::Tensor out, at::Tensor in) = 0;
+  // in: size() times as many elements as out; out is the sum over ranks of their rank()-th parts. `out` may
+  // be this rank's part of in.
+  virtual std::unique_ptr<Work> reduce_scatter(at::Tensor out, at::Tensor in,
+                                               Reduce reduce = Reduce::sum) = 0;
   virtual std::unique_ptr<Work> all_reduce(at::Tensor inout, Reduce reduce = Reduce::sum) = 0;
   // Row counts of dim 0, one per rank, for what is sent (in_rows) and received (out_rows).
   virtual std::unique_ptr<Work> all_to_all(at::Tensor out, at::Tensor in, std::span<const int64_t> out_rows,

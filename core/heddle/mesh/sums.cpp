@@ -16,7 +16,7 @@ constexpr int64_t kBlock = 512;
 
 template <class T, class Running>
 void fold(Running* running, const T* __restrict part, int64_t count, Reduce reduce) {
-  if (reduce == Reduce::sum) {
+  if (reduce != Reduce::max) {
     for (int64_t i = 0; i < count; ++i) running[i] += static_cast<Running>(part[i]);
     return;
   }
@@ -36,6 +36,8 @@ void combine_as(void* out, std::span<const void* const> parts, int64_t count, Re
     for (size_t rank = 1; rank < parts.size(); ++rank) {
       fold(running, static_cast<const T*>(parts[rank]) + start, length, reduce);
     }
+    if (reduce == Reduce::average)
+      for (int64_t i = 0; i < length; ++i) running[i] /= static_cast<Running>(parts.size());
     T* to = static_cast<T*>(out) + start;
     for (int64_t i = 0; i < length; ++i) to[i] = static_cast<T>(running[i]);
   }

@@ -12,8 +12,9 @@
 namespace heddle::mesh {
 
 // out[i] = parts[0][i] op parts[1][i] op ..., `count` elements of `type`; 16-bit floats are summed in fp32
-// and rounded once. `out` may be one of the parts. A NaN wins a maximum. Throws Error{internal} for a type
-// that cannot be summed (bool, fp8, complex).
+// and rounded once, after an average is divided. `out` may be one of the parts. A NaN wins a maximum; an
+// average of integers is rounded towards zero. Throws Error{internal} for a type that cannot be summed (bool,
+// fp8, complex).
 HEDDLE_API void combine(void* out, std::span<const void* const> parts, int64_t count, at::ScalarType type,
                         Reduce reduce);
 

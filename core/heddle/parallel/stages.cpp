@@ -1,7 +1,9 @@
-// The places of this rank's stages.
+// The places of this rank's stages, and the scope in which their parameters are whole.
 #include "heddle/parallel/stages.h"
 
 #include <utility>
+
+#include "heddle/parallel/unsharded.h"
 
 namespace heddle {
 
@@ -15,6 +17,22 @@ std::vector<Shard*> Stages::shards() {
   for (const auto& stage : stages_)
     for (Shard& shard : stage->owned()) all.push_back(&shard);
   return all;
+}
+
+Unsharded::Unsharded(Stages& stages) : stages_(stages) {
+  size_t held = 0;
+  try {
+    for (; held < stages_.size(); ++held)
+      for (WholeParameter& parameter : stages_[held]->hold_whole())
+        parameters_.push_back(std::move(parameter));
+  } catch (...) {
+    while (held-- > 0) stages_[held]->release_whole();
+    throw;
+  }
+}
+
+Unsharded::~Unsharded() {
+  for (const auto& stage : stages_) stage->release_whole();
 }
 
 }  // namespace heddle

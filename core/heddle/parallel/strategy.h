@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "heddle/base/export.h"
@@ -12,6 +13,12 @@
 #include "heddle/parallel/shard.h"
 
 namespace heddle {
+
+// A parameter as the model computes with it. Under tensor parallelism it is this rank's part.
+struct WholeParameter {
+  std::string name;
+  at::Tensor tensor;  // valid until release_whole()
+};
 
 // The units of one pipeline stage as one rank sees them. Owns shards, buckets and streams; starts no autograd
 // of its own. Called from one thread.
@@ -34,9 +41,21 @@ class HEDDLE_API ParallelStage {
   // nothing happens.
   virtual void reduce_gradients();
   // This rank's shards, in execution order; a tied parameter once. Empty shards (numel 0) are listed too.
+  // Where a parameter is cut in the middle of a row, several boxes of it are listed, each a shard of that
+  // name.
   virtual std::span<Shard> owned() = 0;
   // Called after the optimizer changed the owned shards.
   virtual void parameters_changed() = 0;
+  // What finish_gradients() divides the sums by (Megatron averages over the data-parallel ranks). The step
+  // multiplies the loss by it, so that gradients are of the loss all the same. Alike on every rank; by
+  // default 1.
+  virtual double gradient_divisor() const;
+
+  // Parameters with what the data-parallel ranks hold of them together, until release_whole(): for sampling
+  // and for reading them between two steps. Nothing but forwards without gradients may run meanwhile. Called
+  // by all ranks of the strategy's axes. By default the owned shards, which must then be whole.
+  virtual std::vector<WholeParameter> hold_whole();
+  virtual void release_whole();  // neither communicates nor throws
 };
 
 // Constructed from its config alone (words: no tensor, no group), and used once the mesh stands.

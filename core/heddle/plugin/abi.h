@@ -57,7 +57,7 @@
 #define HEDDLE_TORCH_CUDA none
 #endif
 
-// "sdk=2 torch=2.11.0 compiler=gcc-12 library=libstdc++-12-cxx11 platform=linux-x86_64 mode=plain cuda=13"
+// "sdk=3 torch=2.11.0 compiler=gcc-12 library=libstdc++-12-cxx11 platform=linux-x86_64 mode=plain cuda=13"
 #define HEDDLE_ABI_TAG                                                                                     \
   "sdk=" HEDDLE_TEXT_OF(HEDDLE_SDK_NUMBER) " torch=" TORCH_VERSION " compiler=" HEDDLE_ABI_COMPILER        \
                                            " library=" HEDDLE_ABI_LIBRARY " platform=" HEDDLE_ABI_PLATFORM \

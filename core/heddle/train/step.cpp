@@ -97,7 +97,7 @@ StepReport Step::run(std::span<const Batch> batches, double lr, double weight_de
   Total tokens(static_cast<double>(label_tokens(batches)), my.counted);
   const auto scale = [&] {
     const double count = tokens.get().item<double>();
-    return count > 0 ? 1 / count : 0;
+    return count > 0 ? my.stages.front()->gradient_divisor() / count : 0;
   };
   Total loss(my.runner.train(batches, scale), my.summed);
   for (const auto& stage : my.stages) stage->finish_gradients();

@@ -101,7 +101,8 @@ void enqueue_collective(const mesh::Call& call, ncclDataType_t type, int size, n
   void* out = call.out.mutable_data_ptr();
   const auto count = static_cast<size_t>(call.operation == mesh::Operation::reduce_scatter ? call.out.numel()
                                                                                            : call.in.numel());
-  const ncclRedOp_t op = call.reduce == Reduce::max ? ncclMax : ncclSum;
+  constexpr ncclRedOp_t kOperations[] = {ncclSum, ncclMax, ncclAvg};  // in the order of Reduce
+  const ncclRedOp_t op = kOperations[static_cast<int>(call.reduce)];
   switch (call.operation) {
     case mesh::Operation::all_gather:
       return give(ncclAllGather(in, out, count, type, comm, stream), "all_gather");
@@ -192,7 +193,7 @@ std::unique_ptr<Work> Group::post_on_host(const mesh::Call& call) {
     case mesh::Operation::all_gather:
       return host_->all_gather(call.out, call.in);
     case mesh::Operation::reduce_scatter:
-      return host_->reduce_scatter(call.out, call.in);
+      return host_->reduce_scatter(call.out, call.in, call.reduce);
     case mesh::Operation::all_reduce:
       return host_->all_reduce(call.out, call.reduce);
     case mesh::Operation::all_to_all:

@@ -44,13 +44,18 @@ class Exercise {
     group_.reduce_scatter(out, input(rank_, 2, count * size_, type))->wait();
     keep(label("reduce_scatter", count, type), out,
          expected(size_, 2, count * size_, type, Reduce::sum).narrow(0, rank_ * count, count));
+    auto whole = input(rank_, 2, count * size_, type);
+    const auto mine = whole.narrow(0, rank_ * count, count);
+    group_.reduce_scatter(mine, whole, Reduce::average)->wait();
+    keep(label("average in place", count, type), mine.clone(),
+         expected(size_, 2, count * size_, type, Reduce::average).narrow(0, rank_ * count, count));
   }
 
   void reduce(int64_t count, at::ScalarType type, Reduce how) {
     auto inout = input(rank_, 3, count, type);
     group_.all_reduce(inout, how)->wait();
-    keep(label(how == Reduce::max ? "maximum" : "all_reduce", count, type), inout,
-         expected(size_, 3, count, type, how));
+    constexpr const char* kLabels[] = {"all_reduce", "maximum", "average"};
+    keep(label(kLabels[static_cast<int>(how)], count, type), inout, expected(size_, 3, count, type, how));
   }
 
   // Rank s sends (s + 2 * t + shift) % 4 rows of `width` to rank t.
@@ -143,8 +148,9 @@ at::Tensor expected(int size, int seed, int64_t count, at::ScalarType type, Redu
   auto sum = input(0, seed, count, type).to(running);
   for (int rank = 1; rank < size; ++rank) {
     const auto part = input(rank, seed, count, type).to(running);
-    sum = reduce == Reduce::sum ? sum.add(part) : sum.maximum(part);
+    sum = reduce == Reduce::max ? sum.maximum(part) : sum.add(part);
   }
+  if (reduce == Reduce::average) sum = at::isFloatingType(type) ? sum.div(size) : sum.div(size, "trunc");
   return sum.to(type);
 }
 
@@ -156,6 +162,7 @@ std::vector<Outcome> exercise(Communicator& group) {
       run.scatter_sum(count, type);
       run.reduce(count, type, Reduce::sum);
       run.reduce(count, type, Reduce::max);
+      run.reduce(count, type, Reduce::average);
       run.spread(group.size() - 1, count, type);
       run.ring(count, type);
     }

@@ -31,7 +31,7 @@ struct Report {
       if (!check.passed) return false;
     return !checks.empty();
   }
-  // One line a check: "ok    the stamp fits this engine: sdk=2 ..." or "FAIL  ...".
+  // One line a check: "ok    the stamp fits this engine: sdk=3 ..." or "FAIL  ...".
   std::string text() const {
     std::string out;
     for (const Check& check : checks)
