@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "heddle/base/export.h"
@@ -24,6 +25,9 @@ struct HEDDLE_API ParameterSlot {
   at::Tensor* tensor = nullptr;
   Init init;
   bool foreign = false;  // the tensor belongs to another library's module and is changed in place
+  // The dtype that it is computed with under any mixed precision (Hugging Face's
+  // _keep_in_fp32_modules_strict); empty: what the strategy's policy says.
+  std::optional<at::ScalarType> compute = std::nullopt;
 
   bool trainable() const;  // requires_grad
 
