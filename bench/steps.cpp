@@ -1,0 +1,87 @@
+// heddle's side of against_pytorch.py: optimizer steps of a Hugging Face Llama on one rank, on command.
+//   bench_steps MODEL_DIRECTORY 'distributed: {strategy: fsdp2}' BATCH SEQUENCE
+// The rank's place comes from the environment. Reads lines from its standard input: "run N" takes N steps,
+// "quit" ends. Rank 0 answers with one JSON line: seconds of the N steps, and the loss and gradient norm of the
+// last one.
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "heddle/engine/engine.h"
+#include "heddle/mesh/gloo.h"
+#include "trainer/models/make_units.h"
+#include "trainer/models/pretrained.h"
+
+namespace {
+
+using namespace heddle;
+using Clock = std::chrono::steady_clock;
+
+// The same formula as batch_of() in pytorch_steps.py.
+Batch batch_of(int rank, int64_t rows, int64_t length, int64_t vocabulary) {
+  const at::Tensor row = at::arange(rank * rows, (rank + 1) * rows, at::kLong).unsqueeze(1);
+  const at::Tensor column = at::arange(length + 1, at::kLong).unsqueeze(0);
+  const at::Tensor tokens = (row * 7919 + column * 104729 + row * column * 31).remainder(vocabulary);
+  Batch batch;
+  batch.tokens = tokens.narrow(1, 0, length).contiguous();
+  batch.labels = tokens.narrow(1, 1, length).contiguous();
+  return batch;
+}
+
+void serve(Step& step, const std::vector<Batch>& batches, const DeviceMesh& mesh) {
+  const auto meet = [&] { mesh.meeting().exchange("bench", ""); };
+  for (std::string line; std::getline(std::cin, line) && line != "quit";) {
+    const int count = std::atoi(line.c_str() + line.find(' '));
+    meet();
+    const Clock::time_point start = Clock::now();
+    StepReport report;
+    for (int i = 0; i < count; ++i) report = step.run(batches, 1e-4, 0.01);
+    const std::chrono::duration<double> seconds = Clock::now() - start;
+    meet();
+    if (mesh.rank("world") != 0) continue;
+    std::printf("{\"seconds\": %.9f, \"loss\": %.9g, \"norm\": %.9g}\n", seconds.count(),
+                report.loss.item<double>(), report.grad_norm.item<double>());
+    std::fflush(stdout);
+  }
+}
+
+void run(char** arguments) {
+  const RankPlace place = place_from_environment().value_or(RankPlace{});
+  const auto meeting = mesh::join(place, {});
+  const Pretrained pretrained = open_pretrained(arguments[1]);
+  PluginRegistry plugins(plugin::search_path({}));
+  const auto units = [&](const Setup&) {
+    return make_units(pretrained.config, at::TensorOptions().dtype(at::kFloat).device(at::kMeta));
+  };
+  engine::Model model = engine::model(config::read_text(arguments[2], "the command line"), plugins,
+                                      {*meeting, units, pretrained.source, 1, ""});
+  Step step(model.stages, model.mesh, StepConfig{});
+  serve(step,
+        {batch_of(place.rank, std::atoll(arguments[3]), std::atoll(arguments[4]), pretrained.config.vocab_size)},
+        model.mesh);
+  meeting->leave();
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  if (count != 5) {
+    std::fprintf(stderr, "bench_steps MODEL_DIRECTORY 'distributed: {...}' BATCH SEQUENCE\n");
+    return 2;
+  }
+  at::set_num_threads(1);
+  try {
+    run(arguments);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
