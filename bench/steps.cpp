@@ -1,8 +1,8 @@
 // heddle's side of against_pytorch.py: optimizer steps of a Hugging Face Llama on one rank, on command.
 //   bench_steps MODEL_DIRECTORY 'distributed: {strategy: fsdp2}' BATCH SEQUENCE
 // The rank's place comes from the environment. Reads lines from its standard input: "run N" takes N steps,
-// "quit" ends. Rank 0 answers with one JSON line: seconds of the N steps, and the loss and gradient norm of the
-// last one.
+// "quit" ends. Rank 0 answers with one JSON line: seconds of the N steps, and the loss and gradient norm of
+// the last one.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -64,7 +64,8 @@ void run(char** arguments) {
                                       {*meeting, units, pretrained.source, 1, ""});
   Step step(model.stages, model.mesh, StepConfig{});
   serve(step,
-        {batch_of(place.rank, std::atoll(arguments[3]), std::atoll(arguments[4]), pretrained.config.vocab_size)},
+        {batch_of(place.rank, std::atoll(arguments[3]), std::atoll(arguments[4]),
+                  pretrained.config.vocab_size)},
         model.mesh);
   meeting->leave();
 }

@@ -55,13 +55,15 @@ at::Tensor Attention::call_onto(const at::Tensor& residual, at::Tensor x, const 
 }
 
 at::Tensor Attention::heads(const at::Tensor& x, const Batch& batch) {
-  model::FewTensors qkv = model::call_each({&q_proj_, &k_proj_, &v_proj_}, x, batch);
+  // Norms of q and k make new tensors, and v alone would keep the columns of all three alive.
+  const auto outputs = q_norm_ ? model::Outputs::apart : model::Outputs::columns;
+  model::FewTensors qkv = model::call_each({&q_proj_, &k_proj_, &v_proj_}, x, batch, outputs);
   if (q_norm_) {
     qkv[0] = q_norm_->call(std::move(qkv[0]), batch);
     qkv[1] = k_norm_->call(std::move(qkv[1]), batch);
   }
-  auto [q, k] = model::rotate(qkv[0], qkv[1], rotary_->angles(batch));
-  return core_.attend(std::move(q), std::move(k), std::move(qkv[2]), batch);
+  model::rotate_owned(std::span<at::Tensor, 3>(qkv.data(), 3), rotary_->angles(batch));
+  return core_.attend(std::move(qkv[0]), std::move(qkv[1]), std::move(qkv[2]), batch);
 }
 
 GatedMlp::GatedMlp(const ModelConfig& config, const at::TensorOptions& options)
@@ -86,7 +88,8 @@ at::Tensor GatedMlp::call_onto(const at::Tensor& residual, at::Tensor x, const B
 }
 
 at::Tensor GatedMlp::gated(const at::Tensor& x, const Batch& batch) {
-  const model::FewTensors both = model::call_each({&gate_proj_, &up_proj_}, x, batch);
+  const model::FewTensors both =
+      model::call_each({&gate_proj_, &up_proj_}, x, batch, model::Outputs::columns);
   return model::swiglu(both[0], both[1]);
 }
 

@@ -26,6 +26,13 @@ inline bool has_kernel(const at::Tensor& tensor) {
          (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble);
 }
 
+// The same where the rows of a matrix may lie apart.
+inline bool has_row_kernel(const at::Tensor& tensor) {
+  const at::ScalarType dtype = tensor.scalar_type();
+  return tensor.is_cpu() && tensor.dim() == 2 && tensor.stride(1) == 1 &&
+         (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble);
+}
+
 // Calls `body` with a number of the dtype's type.
 template <class Body>
 void run_typed(at::ScalarType dtype, const Body& body) {

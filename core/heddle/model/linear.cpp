@@ -2,7 +2,6 @@
 #include "heddle/model/linear.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "heddle/model/autograd_node.h"
+#include "heddle/model/linear_products.h"
 #include "heddle/model/parameter.h"
 #include "heddle/model/weight_gradients.h"
 
@@ -19,15 +19,6 @@ namespace {
 
 using torch::autograd::Edge;
 using torch::autograd::SavedVariable;
-
-struct Weights {
-  const at::Tensor &weight, &bias;
-};
-using FewWeights = c10::SmallVector<Weights, 3>;
-
-at::Tensor rows_of(const at::Tensor& x) {
-  return x.dim() == 2 ? x : x.reshape({-1, x.size(-1)});
-}
 
 Edge edge_to(const at::Tensor& tensor) {
   return tensor.defined() ? torch::autograd::impl::gradient_edge(tensor) : Edge();
@@ -44,6 +35,18 @@ struct LinearNode final : LayerNode {
     Gradients out(num_outputs());
     const at::Tensor saved_x = x.unpack(), rows = rows_of(saved_x);
     at::Tensor dx;
+    if (!backward_joined(gradients, rows, dx, out)) backward_apart(gradients, rows, dx, out);
+    if (dx.defined()) out[0] = saved_x.dim() == 2 ? std::move(dx) : dx.view(saved_x.sizes());
+    if (const size_t residual = 1 + 2 * weights.size(); residual < out.size()) out[residual] = gradients[0];
+    return out;
+  }
+  void release_variables() override {
+    x.reset_data();
+    for (SavedVariable& weight : weights) weight.reset_data();
+  }
+
+ private:
+  void backward_apart(const Gradients& gradients, const at::Tensor& rows, at::Tensor& dx, Gradients& out) {
     for (size_t i = 0; i < weights.size(); ++i) {
       if (!gradients[i].defined()) continue;
       const at::Tensor dy = rows_of(gradients[i]);
@@ -57,23 +60,37 @@ struct LinearNode final : LayerNode {
       else
         dx = at::mm(dy, weights[i].unpack());
     }
-    if (dx.defined()) out[0] = saved_x.dim() == 2 ? std::move(dx) : dx.view(saved_x.sizes());
-    if (const size_t residual = 1 + 2 * weights.size(); residual < out.size()) out[residual] = gradients[0];
-    return out;
-  }
-  void release_variables() override {
-    x.reset_data();
-    for (SavedVariable& weight : weights) weight.reset_data();
   }
 
- private:
+  // Two products for all layers, where their weights lie one after another and all of them train.
+  bool backward_joined(const Gradients& gradients, const at::Tensor& rows, at::Tensor& dx, Gradients& out) {
+    if (weights.size() == 1) return false;
+    FewTensors unpacked;
+    for (size_t i = 0; i < weights.size(); ++i) {
+      if (!gradients[i].defined() || !task_should_compute_output(1 + 2 * i)) return false;
+      unpacked.push_back(weights[i].unpack());
+    }
+    const at::Tensor weight = joined_rows(unpacked);
+    if (!weight.defined()) return false;
+    const at::Tensor dy = joined_columns(gradients);
+    if (task_should_compute_output(0)) dx = at::mm(dy, weight);
+    if (put_off_joined(unpacked, dy, rows)) return true;
+    const at::Tensor dw = at::mm(dy.t(), rows);
+    int64_t at = 0;
+    for (size_t i = 0; i < unpacked.size(); ++i) {
+      const int64_t count = unpacked[i].size(0);
+      out[1 + 2 * i] = dw.narrow(0, at, count);
+      if (task_should_compute_output(2 + 2 * i)) out[2 + 2 * i] = dy.narrow(1, at, count).sum(0);
+      at += count;
+    }
+    return true;
+  }
+
   // Leaves the gradients of layer i to the queue. A weight that was computed itself cannot wait: its graph is
   // released by this backward.
   bool put_off(size_t i, const at::Tensor& dy, const at::Tensor& rows) const {
-    if (later == nullptr || !later->defers()) return false;
+    if (!can_wait(i)) return false;
     const Edge weight = next_edge(1 + 2 * i), bias = next_edge(2 + 2 * i);
-    for (const Edge& edge : {weight, bias})
-      if (edge.is_valid() && !WeightGradients::is_leaf(edge)) return false;
     if (!weight.is_valid() && !bias.is_valid()) return true;
     const at::Tensor x_rows = weight.is_valid() ? rows : at::Tensor();
     const bool with_bias = bias.is_valid();
@@ -82,22 +99,36 @@ struct LinearNode final : LayerNode {
     });
     return true;
   }
-};
 
-at::Tensor product(const at::Tensor& residual, const at::Tensor& x, const Weights& layer) {
-  const at::Tensor rows = rows_of(x), turned = layer.weight.t();
-  at::Tensor y;
-  if (residual.defined()) {
-    y = at::addmm(rows_of(residual), rows, turned);
-    if (layer.bias.defined()) y.add_(layer.bias);
-  } else {
-    y = layer.bias.defined() ? at::addmm(layer.bias, rows, turned) : at::mm(rows, turned);
+  bool put_off_joined(const FewTensors& unpacked, const at::Tensor& dy, const at::Tensor& rows) const {
+    WeightGradients::Leaves leaves;
+    c10::SmallVector<int64_t, 3> counts;
+    for (size_t i = 0; i < unpacked.size(); ++i) {
+      if (!can_wait(i)) return false;
+      leaves.push_back(next_edge(1 + 2 * i));
+      leaves.push_back(next_edge(2 + 2 * i));
+      counts.push_back(unpacked[i].size(0));
+    }
+    later->push(leaves, [leaves, counts, dy, rows]() -> Gradients {
+      Gradients out(leaves.size());
+      const at::Tensor dw = at::mm(dy.t(), rows);
+      int64_t at = 0;
+      for (size_t i = 0; i < counts.size(); at += counts[i++]) {
+        out[2 * i] = dw.narrow(0, at, counts[i]);
+        if (leaves[2 * i + 1].is_valid()) out[2 * i + 1] = dy.narrow(1, at, counts[i]).sum(0);
+      }
+      return out;
+    });
+    return true;
   }
-  if (x.dim() == 2) return y;
-  std::vector<int64_t> shape = x.sizes().vec();
-  shape.back() = layer.weight.size(0);
-  return y.view(shape);
-}
+
+  bool can_wait(size_t i) const {
+    if (later == nullptr || !later->defers()) return false;
+    for (const Edge& edge : {next_edge(1 + 2 * i), next_edge(2 + 2 * i)})
+      if (edge.is_valid() && !WeightGradients::is_leaf(edge)) return false;
+    return true;
+  }
+};
 
 bool asks_gradient(const at::Tensor& tensor) {
   return tensor.defined() && tensor.requires_grad();
@@ -124,12 +155,14 @@ void record(const FewTensors& outputs, const at::Tensor& residual, const at::Ten
   for (const at::Tensor& y : outputs) torch::autograd::set_history(y, node);
 }
 
-FewTensors linears(const at::Tensor& residual, const at::Tensor& x, const FewWeights& layers,
+FewTensors linears(const at::Tensor& residual, const at::Tensor& x, const FewWeights& layers, Outputs outputs,
                    WeightGradients* later) {
   FewTensors out;
   {
     at::AutoDispatchBelowADInplaceOrView below;
-    for (const Weights& layer : layers) out.push_back(product(residual, x, layer));
+    const bool joined = outputs == Outputs::columns && layers.size() > 1 && multiply_joined(x, layers, out);
+    if (!joined)
+      for (const Weights& layer : layers) out.push_back(product(residual, x, layer));
   }
   record(out, residual, x, layers, later);
   return out;
@@ -139,21 +172,23 @@ FewTensors linears(const at::Tensor& residual, const at::Tensor& x, const FewWei
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                   WeightGradients* later) {
-  return std::move(linears({}, x, {{weight, bias}}, later)[0]);
+  return std::move(linears({}, x, {{weight, bias}}, Outputs::apart, later)[0]);
 }
 
 at::Tensor linear_onto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight,
                        const at::Tensor& bias, WeightGradients* later) {
-  return std::move(linears(residual, x, {{weight, bias}}, later)[0]);
+  return std::move(linears(residual, x, {{weight, bias}}, Outputs::apart, later)[0]);
 }
 
-FewTensors products(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch) {
+FewTensors products(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch,
+                    Outputs outputs) {
   FewWeights weights;
   for (const Linear* layer : layers) weights.push_back({layer->weight, layer->bias});
-  return linears({}, x, weights, batch.weight_gradients);
+  return linears({}, x, weights, outputs, batch.weight_gradients);
 }
 
-FewTensors call_each(std::initializer_list<Linear*> layers, const at::Tensor& x, const Batch& batch) {
+FewTensors call_each(std::initializer_list<Linear*> layers, const at::Tensor& x, const Batch& batch,
+                     Outputs outputs) {
   const Linear& first = **layers.begin();
   bool together = true;
   for (const Linear* layer : layers)
@@ -164,7 +199,7 @@ FewTensors call_each(std::initializer_list<Linear*> layers, const at::Tensor& x,
     return out;
   }
   const std::span<Linear* const> all(layers.begin(), layers.size());
-  out = first.instead ? (*first.instead)(all, x, batch) : products(all, x, batch);
+  out = first.instead ? (*first.instead)(all, x, batch) : products(all, x, batch, outputs);
   for (size_t i = 0; i < out.size(); ++i) out[i] = all[i]->output(std::move(out[i]), batch);
   return out;
 }

@@ -31,8 +31,13 @@ HEDDLE_API at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, cons
 HEDDLE_API at::Tensor linear_onto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight,
                                   const at::Tensor& bias, WeightGradients* later = nullptr);
 
+// Where the outputs of several layers lie: each contiguous; or, where the weights lie one after another in
+// one storage, as columns of one matrix, which takes one product for all of them.
+enum class Outputs { apart, columns };
+
 // What each layer computes from x, as one node with one sum of dX; no seam of theirs is used.
-HEDDLE_API FewTensors products(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch);
+HEDDLE_API FewTensors products(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch,
+                               Outputs outputs = Outputs::apart);
 
 }  // namespace model
 
@@ -66,7 +71,7 @@ namespace model {
 // What each layer's call(x, batch) returns. Layers without input seams that share `instead` (or have none)
 // are computed together, with one sum of dX.
 HEDDLE_API FewTensors call_each(std::initializer_list<Linear*> layers, const at::Tensor& x,
-                                const Batch& batch);
+                                const Batch& batch, Outputs outputs = Outputs::apart);
 
 }  // namespace model
 }  // namespace heddle

@@ -4,11 +4,12 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/where.h>
 
+#include <algorithm>
 #include <numbers>
+#include <tuple>
 
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/cpu_rows.h"
@@ -18,18 +19,29 @@ namespace heddle {
 namespace model {
 namespace {
 
-at::Tensor turn(const at::Tensor& given, const RotaryAngles& angles, double direction) {
-  const at::Tensor x = given.contiguous();
-  if (has_kernel(x)) {
-    at::Tensor y = at::empty_like(x);
-    rotate_cpu(x, angles, direction, y);
+at::Tensor turn(const at::Tensor& x, const RotaryAngles& angles, double direction) {
+  if (has_row_kernel(x)) {
+    at::Tensor y = x.clone(at::MemoryFormat::Contiguous);
+    rotate_cpu(y, angles, direction);
     return y;
   }
   const int64_t half = angles.cos.size(1);
-  const at::Tensor heads = x.view({x.size(0), -1, 2 * half});
+  const at::Tensor heads = x.reshape({x.size(0), -1, 2 * half});
   const at::Tensor a = heads.narrow(2, 0, half), b = heads.narrow(2, half, half);
   const at::Tensor c = angles.cos.unsqueeze(1), s = (angles.sin * direction).unsqueeze(1);
   return at::cat({a * c - b * s, b * c + a * s}, 2).to(x.scalar_type()).view(x.sizes());
+}
+
+// No other tensor can see the memory of these.
+bool hold_alone(std::span<const at::Tensor> tensors) {
+  for (const at::Tensor& one : tensors) {
+    const auto shares = [&](const at::Tensor& other) {
+      return other.storage().unsafeGetStorageImpl() == one.storage().unsafeGetStorageImpl();
+    };
+    const auto sharers = static_cast<size_t>(std::count_if(tensors.begin(), tensors.end(), shares));
+    if (one.use_count() != 1 || one.storage().use_count() != sharers) return false;
+  }
+  return true;
 }
 
 struct RotaryNode final : LayerNode {
@@ -39,8 +51,14 @@ struct RotaryNode final : LayerNode {
   // The rotation's transpose turns the other way.
   Gradients backward(Gradients&& gradients) override {
     Gradients out(2);
-    for (size_t i : {0, 1})
-      if (gradients[i].defined()) out[i] = turn(gradients[i], angles, -1.0);
+    for (size_t i : {0, 1}) {
+      at::Tensor& gradient = gradients[i];
+      if (!gradient.defined()) continue;
+      if (has_row_kernel(gradient) && hold_alone({&gradient, 1}))
+        rotate_cpu(out[i] = std::move(gradient), angles, -1.0);
+      else
+        out[i] = turn(gradient, angles, -1.0);
+    }
     return out;
   }
   void release_variables() override { angles = {}; }
@@ -48,20 +66,40 @@ struct RotaryNode final : LayerNode {
 
 }  // namespace
 
+namespace {
+
+std::pair<at::Tensor, at::Tensor> record(const at::Tensor& q, const at::Tensor& k, const RotaryAngles& angles,
+                                         std::pair<at::Tensor, at::Tensor> turned) {
+  if (!torch::autograd::compute_requires_grad(q, k)) return turned;
+  auto node = make_node<RotaryNode>(q, k);
+  node->angles = angles;
+  torch::autograd::set_history(turned.first, node);
+  torch::autograd::set_history(turned.second, node);
+  return turned;
+}
+
+}  // namespace
+
 std::pair<at::Tensor, at::Tensor> rotate(const at::Tensor& q, const at::Tensor& k,
                                          const RotaryAngles& angles) {
-  std::pair<at::Tensor, at::Tensor> out;
+  std::pair<at::Tensor, at::Tensor> turned;
   {
     at::AutoDispatchBelowADInplaceOrView below;
-    out = {turn(q, angles, 1.0), turn(k, angles, 1.0)};
+    turned = {turn(q, angles, 1.0), turn(k, angles, 1.0)};
   }
-  if (torch::autograd::compute_requires_grad(q, k)) {
-    auto node = make_node<RotaryNode>(q, k);
-    node->angles = angles;
-    torch::autograd::set_history(out.first, node);
-    torch::autograd::set_history(out.second, node);
+  return record(q, k, angles, std::move(turned));
+}
+
+void rotate_owned(std::span<at::Tensor, 3> qkv, const RotaryAngles& angles) {
+  at::Tensor &q = qkv[0], &k = qkv[1];
+  const bool here = has_row_kernel(q) && has_row_kernel(k) && hold_alone(qkv);
+  auto turned = here ? std::pair(q.variable_data(), k.variable_data()) : rotate(q, k, angles);
+  if (here) {
+    rotate_cpu(turned.first, angles, 1.0);
+    rotate_cpu(turned.second, angles, 1.0);
+    turned = record(q, k, angles, std::move(turned));
   }
-  return out;
+  std::tie(q, k) = std::move(turned);
 }
 
 }  // namespace model

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "heddle/base/export.h"
@@ -31,6 +32,10 @@ struct RotaryAngles {
 // Rotates every head of q [tokens, heads * head_dim] and k [tokens, kv_heads * head_dim]. One autograd node.
 HEDDLE_API std::pair<at::Tensor, at::Tensor> rotate(const at::Tensor& q, const at::Tensor& k,
                                                     const RotaryAngles& angles);
+
+// The same for the q and k of three tensors that the caller just made: where no other tensor shares their
+// memory, they are turned in place. v stays.
+HEDDLE_API void rotate_owned(std::span<at::Tensor, 3> qkv, const RotaryAngles& angles);
 
 }  // namespace model
 

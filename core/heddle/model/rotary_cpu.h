@@ -1,4 +1,4 @@
-// The rotation of heads on the CPU, in one pass.
+// The rotation of heads on the CPU, in place.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,8 +7,8 @@
 
 namespace heddle::model {
 
-// y = x with every head turned by its token's angles times `direction` (1, or -1: back). x [tokens, heads *
-// head_dim] and y: has_kernel().
-void rotate_cpu(const at::Tensor& x, const RotaryAngles& angles, double direction, const at::Tensor& y);
+// Turns every head of x by its token's angles times `direction` (1, or -1: back). x [tokens, heads *
+// head_dim]: has_row_kernel().
+void rotate_cpu(const at::Tensor& x, const RotaryAngles& angles, double direction);
 
 }  // namespace heddle::model

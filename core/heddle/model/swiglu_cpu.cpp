@@ -26,9 +26,12 @@ void swiglu_backward_cpu(const at::Tensor& dy, const at::Tensor& gate, const at:
     const auto *d = dy.const_data_ptr<Number>(), *g = gate.const_data_ptr<Number>();
     const auto *u = up.const_data_ptr<Number>(), *s = sigmoid.const_data_ptr<Number>();
     auto *to_gate = d_gate.mutable_data_ptr<Number>(), *to_up = d_up.mutable_data_ptr<Number>();
-    over_rows(gate.numel(), 1, [=](int64_t begin, int64_t end) {
-      backward_stretch(d + begin, g + begin, u + begin, s + begin, to_gate + begin, to_up + begin,
-                       end - begin);
+    const int64_t width = gate.size(1), gate_row = gate.stride(0), up_row = up.stride(0);
+    const int64_t d_gate_row = d_gate.stride(0), d_up_row = d_up.stride(0);
+    over_rows(gate.size(0), width, [=](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row)
+        backward_stretch(d + row * width, g + row * gate_row, u + row * up_row, s + row * width,
+                         to_gate + row * d_gate_row, to_up + row * d_up_row, width);
     });
   });
 }

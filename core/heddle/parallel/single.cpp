@@ -1,10 +1,11 @@
 // The strategy `single`: whole parameters, one data-parallel rank, nothing between the units.
 #include "heddle/parallel/single.h"
 
-#include <ATen/ops/empty.h>
-
 #include <map>
 #include <utility>
+#include <vector>
+
+#include "heddle/parallel/storage.h"
 
 namespace heddle::parallel {
 namespace {
@@ -14,16 +15,19 @@ class SingleStage : public ParallelStage {
   SingleStage(Units units, c10::Device device, std::span<const Placed> placed) : units_(std::move(units)) {
     std::map<std::string, at::Tensor> seen;  // tied slots share one tensor
     for (auto& unit : units_) {
-      for (ParameterSlot& slot : unit->parameters()) {
-        if (auto tied = seen.find(slot.name); tied != seen.end()) {
-          slot.point(tied->second);
+      std::vector<ParameterSlot> slots = unit->parameters();
+      std::vector<ParameterSlot*> fresh;
+      for (ParameterSlot& slot : slots)
+        if (seen.emplace(slot.name, at::Tensor()).second) fresh.push_back(&slot);
+      lay_flat(fresh, device);
+      for (ParameterSlot& slot : slots) {
+        at::Tensor& first = seen[slot.name];
+        if (first.defined()) {
+          slot.point(first);
           continue;
         }
         Shard shard = whole_shard(slot, placed);
-        if (slot.tensor->is_meta())
-          slot.point(at::empty(slot.tensor->sizes(), slot.tensor->options().device(device)));
-        shard.tensor = *slot.tensor;
-        seen.emplace(slot.name, shard.tensor);
+        first = shard.tensor = *slot.tensor;
         owned_.push_back(std::move(shard));
       }
     }

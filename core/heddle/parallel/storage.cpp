@@ -1,7 +1,12 @@
 // LibTorch resizes a GPU's storage only from its CUDA library; as no byte is kept, the allocator is enough.
 #include "heddle/parallel/storage.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <map>
 #include <utility>
+#include <vector>
 
 namespace heddle::parallel {
 
@@ -12,6 +17,27 @@ void resize_storage(const at::Tensor& alias, size_t bytes) {
   storage.set_data_ptr_noswap({nullptr, alias.device()});  // freed first: both at once might not fit
   if (bytes > 0) storage.set_data_ptr_noswap(storage.allocator()->allocate(bytes));
   storage.set_nbytes(bytes);
+}
+
+void lay_flat(std::span<ParameterSlot* const> slots, c10::Device device) {
+  constexpr int64_t kAlign = 16;
+  struct Line {
+    std::vector<std::pair<ParameterSlot*, int64_t>> places;
+    int64_t end = 0;
+  };
+  at::NoGradGuard no_gradients;
+  std::map<at::ScalarType, Line> lines;
+  for (ParameterSlot* slot : slots) {
+    if (!slot->tensor->is_meta()) continue;
+    Line& line = lines[slot->tensor->scalar_type()];
+    line.places.emplace_back(slot, line.end);
+    line.end += (slot->tensor->numel() + kAlign - 1) / kAlign * kAlign;
+  }
+  for (const auto& [dtype, line] : lines) {
+    const at::Tensor flat = at::empty({line.end}, at::TensorOptions().dtype(dtype).device(device));
+    for (const auto& [slot, at] : line.places)
+      slot->point(flat.narrow(0, at, slot->tensor->numel()).view(slot->tensor->sizes()).variable_data());
+  }
 }
 
 }  // namespace heddle::parallel

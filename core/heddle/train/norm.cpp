@@ -12,25 +12,12 @@
 
 #include <algorithm>
 
+#include "heddle/train/squares_cpu.h"
+
 namespace heddle::train {
 namespace {
 
 constexpr int64_t kBlock = 1 << 15;
-
-double squares_of_block(const float* values, int64_t count) {
-  constexpr int64_t kLanes = 8;
-  double lanes[kLanes] = {};
-  int64_t at = 0;
-  for (; at + kLanes <= count; at += kLanes)
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const double value = values[at + lane];
-      lanes[lane] += value * value;
-    }
-  for (; at < count; ++at) lanes[0] += static_cast<double>(values[at]) * values[at];
-  double sum = 0;
-  for (const double lane : lanes) sum += lane;
-  return sum;
-}
 
 }  // namespace
 
@@ -43,11 +30,11 @@ double sum_of_squares(const at::Tensor& tensor) {
     return norm * norm;
   }
   const float* values = tensor.const_data_ptr<float>();
-  if (count <= kBlock) return squares_of_block(values, count);
+  if (count <= kBlock) return squares_cpu(values, count);
   std::vector<double> blocks((count + kBlock - 1) / kBlock);
   at::parallel_for(0, static_cast<int64_t>(blocks.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t block = begin; block < end; ++block)
-      blocks[block] = squares_of_block(values + block * kBlock, std::min(kBlock, count - block * kBlock));
+      blocks[block] = squares_cpu(values + block * kBlock, std::min(kBlock, count - block * kBlock));
   });
   double sum = 0;
   for (const double block : blocks) sum += block;
