@@ -181,7 +181,7 @@ TEST(Communicator, RefusesTensorsThatDoNotFit) {
   const auto t = [](int64_t n) { return at::ones({n}); };
   EXPECT_EQ(message([&] { return group.all_gather(t(3), t(2)); }),
             "all_gather on dp: out has 3 elements, 1 times 2 are gathered");
-  EXPECT_EQ(message([&] { return group.reduce_scatter(t(3), t(2)); }),
+  EXPECT_EQ(message([&] { return group.reduce_scatter(t(3), t(2), Reduce::sum); }),
             "reduce_scatter on dp: in has 2 elements, 1 times 3 are needed");
   EXPECT_EQ(message([&] {
               return group.all_reduce(at::ones({2, 3}).t(), Reduce::sum);
