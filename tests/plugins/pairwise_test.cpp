@@ -1,0 +1,171 @@
+// Every two settings of a strategy together train to the numbers of one rank.
+#include "plugins/pairwise.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "plugins/pipelines.h"
+#include "plugins/tensor_training.h"
+
+namespace heddle::testing {
+namespace {
+
+TEST(Pairwise, EveryLegalPairMeets) {
+  const std::vector<int> counts = {3, 2, 4, 2, 3};
+  const auto legal = [](const Choice& choice) { return !(choice[0] == 1 && choice[2] == 3); };
+  std::set<std::tuple<int, int, int, int>> met;
+  const std::vector<Choice> rows = pairwise(counts, legal);
+  for (const Choice& row : rows) {
+    EXPECT_TRUE(legal(row));
+    for (size_t a = 0; a < row.size(); ++a)
+      for (size_t b = a + 1; b < row.size(); ++b) met.insert({a, row[a], b, row[b]});
+  }
+  EXPECT_EQ(met.size(), 77u - 1u);
+  EXPECT_LT(rows.size(), 20u);  // of 144
+}
+
+// A setting: its name, and what each of its values does to a training.
+struct Value {
+  std::string label;
+  std::function<void(Training&)> apply;
+};
+struct Setting {
+  std::string name;
+  std::vector<Value> values;
+};
+using Settings = std::vector<Setting>;
+
+// A field of the strategy: each value is a piece of its section; "" leaves the default.
+Setting field(const std::string& name, const std::vector<std::string>& pieces) {
+  Setting setting{name, {}};
+  for (const std::string& piece : pieces)
+    setting.values.push_back({piece.empty() ? "default" : piece, [piece](Training& run) {
+                                if (!piece.empty()) run.section += ", " + piece;
+                              }});
+  return setting;
+}
+
+Setting topology(const std::vector<std::vector<Axis>>& meshes) {
+  Setting setting{"mesh", {}};
+  for (const std::vector<Axis>& axes : meshes) {
+    std::string label;
+    for (const Axis& axis : axes) label += axis.name + " " + std::to_string(axis.size) + " ";
+    setting.values.push_back({label, [axes](Training& run) {
+                                run.axes = axes;
+                                for (const Axis& axis : axes) {
+                                  if (axis.name == "tp" && axis.size > 1)
+                                    run.parallelizers = {{"tensor", kSequence}};
+                                  if (axis.name != "pp" || axis.size == 1) continue;
+                                  run.make_schedule = [] { return make_schedule("1f1b"); };
+                                  run.pipeline.microbatch_size = 1;
+                                }
+                              }});
+  }
+  return setting;
+}
+
+// What every strategy meets: a word of the model, of the step, and of the units.
+Settings common() {
+  return {
+      {"accumulation",
+       {{"1", [](Training& run) { run.microbatches = 1; }},
+        {"3", [](Training& run) { run.microbatches = 3; }}}},
+      {"checkpointing",
+       {{"none", [](Training&) {}},
+        {"full", [](Training& run) { run.checkpointing = ActivationCheckpointing::full; }}}},
+      {"embeddings",
+       {{"untied", [](Training&) {}}, {"tied", [](Training& run) { run.model.tie_word_embeddings = true; }}}},
+      {"frozen", {{"nothing", [](Training&) {}}, {"parts", [](Training& run) {
+                                                    run.frozen = {"model.layers.0.mlp.up_proj.weight",
+                                                                  "model.layers.1.input_layernorm.weight",
+                                                                  "model.layers.2.self_attn.q_proj.weight"};
+                                                  }}}}};
+}
+
+Training model_of(const Settings& settings, const Choice& choice) {
+  Training run = four_heads();
+  run.model.num_hidden_layers = 4;
+  run.steps = 5;
+  for (size_t i = 0; i < settings.size(); ++i)
+    if (choice[i] != kOpen) settings[i].values[choice[i]].apply(run);
+  return run;
+}
+
+int size_of(const Training& run, const std::string& axis) {
+  for (const Axis& one : run.axes)
+    if (one.name == axis) return one.size;
+  return 1;
+}
+
+// Two stages cannot share a parameter, and the twelve sequences of a step are dealt to ranks and
+// microbatches.
+bool fits(const Training& run) {
+  const int ranks = size_of(run, "dp") * size_of(run, "dp_replicate") * size_of(run, "dp_shard");
+  return !(run.model.tie_word_embeddings && size_of(run, "pp") > 1) && 12 % (ranks * run.microbatches) == 0;
+}
+
+// One rank with the same model, tied and frozen alike.
+const Outcome& wanted(const Training& run) {
+  static std::map<std::pair<bool, size_t>, Outcome> known;
+  const auto key = std::make_pair(run.model.tie_word_embeddings, run.frozen.size());
+  if (known.count(key) == 0) {
+    Training alone = four_heads();
+    alone.model = run.model;
+    alone.frozen = run.frozen;
+    alone.steps = run.steps;
+    known[key] = train(alone);
+  }
+  return known.at(key);
+}
+
+void expect_all_equal_one_rank(const std::string& strategy, const std::string& section, Settings settings) {
+  for (Setting& one : common()) settings.push_back(std::move(one));
+  std::vector<int> counts;
+  for (const Setting& setting : settings) counts.push_back(static_cast<int>(setting.values.size()));
+  const auto legal = [&](const Choice& choice) { return fits(model_of(settings, choice)); };
+  for (const Choice& choice : pairwise(counts, legal)) {
+    std::string label;
+    for (size_t i = 0; i < settings.size(); ++i)
+      label += settings[i].name + ": " + settings[i].values[choice[i]].label + "; ";
+    SCOPED_TRACE(label);
+    Training run = model_of(settings, choice);
+    run.strategy = strategy;
+    run.section = "{" + section + run.section.substr(2) + "}";
+    expect_close(train(run), wanted(run));
+  }
+}
+
+TEST(Pairwise, SettingsOfDdpTrainAsOneRank) {
+  expect_all_equal_one_rank("ddp", "static_graph: false",
+                            {topology({{{"dp", 1}},
+                                       {{"dp", 2}},
+                                       {{"dp", 3}},
+                                       {{"dp", 4}},
+                                       {{"dp", 2}, {"tp", 2}},
+                                       {{"pp", 2}, {"dp", 2}},
+                                       {{"pp", 2}, {"dp", 2}, {"tp", 2}}}),
+                             field("bucket", {"", "bucket_cap_mb: 0", "bucket_cap_mb: 0.002"}),
+                             field("view", {"", "gradient_as_bucket_view: true"}),
+                             field("unused", {"", "find_unused_parameters: true"})});
+}
+
+TEST(Pairwise, SettingsOfFsdp2TrainAsOneRank) {
+  expect_all_equal_one_rank(
+      "fsdp2", "mp_policy: {param_dtype: float32, reduce_dtype: float32}",
+      {topology({{{"dp_shard", 1}},
+                 {{"dp_shard", 2}},
+                 {{"dp_shard", 3}},
+                 {{"dp_shard", 4}},
+                 {{"dp_replicate", 2}, {"dp_shard", 2}},
+                 {{"dp_shard", 2}, {"tp", 2}},
+                 {{"pp", 2}, {"dp_shard", 2}},
+                 {{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 2}}}),
+       field("reshard", {"", "reshard_after_forward: true", "reshard_after_forward: false"}),
+       field("defer", {"", "defer_fsdp_grad_sync: false"})});
+}
+
+}  // namespace
+}  // namespace heddle::testing
