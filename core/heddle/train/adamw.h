@@ -23,28 +23,17 @@ class HEDDLE_API AdamW {
   void update(double lr, double weight_decay, const at::Tensor& divisor);
 
  private:
-  // Shards whose memory lies one after another, with at most some padding between: one tensor for the kernel.
-  struct Run {
-    size_t first, count;                    // of the group's shards
-    at::Tensor weights, averages, squares;  // weights: the master copy where there is one
-  };
-  struct Group {  // shards of one multiplier, dtype and device, as the kernels of GPUs want them
+  struct Group {  // shards of one multiplier, dtype and device, as the kernels of GPUs want them; the lists
+                  // run side by side
     double lr_mult = 1, wd_mult = 1;
     std::vector<Shard*> shards;
-    std::vector<Run> runs;
-    std::vector<at::Tensor> weights, averages, squares, steps;  // of each shard: views of its run's
-    at::Tensor all_steps;                                       // `steps` are its elements
-    bool in_step = true;                                        // all of them are equal
-  };
-  struct Lists {  // what the kernel updates side by side
-    std::vector<at::Tensor> weights, gradients, averages, squares, steps;
+    std::vector<at::Tensor> weights, averages, squares,
+        steps;             // weights: the master copies where there are any
+    at::Tensor all_steps;  // `steps` are its elements
   };
   Group& group_for(const Shard& shard, double lr_mult, double wd_mult);
-  void add_state(Group& group) const;
-  void add_run(Group& group, Lists& lists, const Run& run) const;
+  void add_state(Group& group, Shard& shard);
   void update_group(Group& group, double lr, double weight_decay, const at::Tensor& divisor);
-  void update_one_by_one(Group& group, double lr, double weight_decay, const at::Tensor& divisor);
-  void call_kernel(const Lists& lists, double lr, double weight_decay, const at::Tensor& divisor) const;
 
   StepConfig config_;
   std::vector<Group> groups_;
