@@ -1,4 +1,4 @@
-// The rendezvous of processes: the store, the exchange of texts, and groups over Gloo.
+// The rendezvous of processes: the store, the exchange of texts, and groups over shared memory or Gloo.
 #include "heddle/mesh/gloo.h"
 
 #include <signal.h>
@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -13,6 +14,8 @@
 #include "heddle/mesh/alone.h"
 #include "heddle/mesh/faults.h"
 #include "heddle/mesh/gloo_wire.h"
+#include "heddle/mesh/shm_communicator.h"
+#include "heddle/mesh/shm_machine.h"
 #include "heddle/mesh/watch.h"
 #include "heddle/mesh/wire_communicator.h"
 
@@ -84,7 +87,7 @@ class GlooRendezvous : public Rendezvous {
         store_(scoped(place_, root_)),
         watch_(scoped(place_, root_->clone()),
                {place.rank, place.world_size, !place.store_served, one_machine(), options_.on_lost}) {
-    exchange("join", "");
+    share();
   }
 
   int rank() const override { return place_.rank; }
@@ -121,17 +124,18 @@ class GlooRendezvous : public Rendezvous {
 
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override {
     if (ranks.size() == 1) return std::make_unique<AloneCommunicator>(name);
-    if (!device_) device_ = open_gloo_device(one_machine());
     std::vector<int> members(ranks.begin(), ranks.end());
     const int place = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
     const std::string key = "group/" + list_ranks(members) + "/" + std::to_string(made_[members]++);
-    // The thread of the group connects, on a connection of its own: the store's calls block.
-    auto connect = [=, root = root_, device = device_, timeout = options_.timeout + kMargin, at = place_] {
-      return connect_gloo(scoped(at, root->clone()), *device, {key, members, place, timeout});
+    auto over_gloo = [=, this] { return gloo_group(name, key, members, place); };
+    const bool here = engine_ && std::all_of(members.begin(), members.end(),
+                                             [&](int member) { return sharing_.contains(member); });
+    if (!here) return over_gloo();
+    auto instead = [=, this](const std::string& why) {
+      if (!why.empty()) warn_of_gloo("the group " + name, why);
+      return over_gloo();
     };
-    auto communicator = std::make_unique<WireCommunicator>(name, place, members, options_.timeout, watch_);
-    communicator->start(connect);
-    return communicator;
+    return std::make_unique<ShmCommunicator>(ShmGroupPlace{name, key, members, place, instead}, *engine_);
   }
 
   void abandon(const std::string& why) override { watch_.abandon(why); }
@@ -148,6 +152,33 @@ class GlooRendezvous : public Rendezvous {
   void forget(const void* owner) override { watch_.forget(owner); }
 
  private:
+  void share() {
+    auto machine = share_memory(rank(), options_.shared_memory,
+                                [&](auto& key, auto& text) { return exchange(key, text); });
+    if (!machine.why.empty()) warn_of_gloo("the ranks of this machine", machine.why);
+    if (machine.arenas.empty()) return;
+    for (const auto& [member, arena] : machine.arenas) sharing_.insert(member);
+    engine_ = std::make_unique<ShmEngine>(
+        ShmEngineOptions{std::move(machine.arenas), rank(), options_.timeout}, watch_);
+  }
+
+  void warn_of_gloo(const std::string& who, const std::string& why) {
+    options_.log.warning("mesh", "shared memory cannot be had for " + who + " (" + why +
+                                     "): they use Gloo, which is much slower");
+  }
+
+  std::unique_ptr<Communicator> gloo_group(const std::string& name, const std::string& key,
+                                           const std::vector<int>& members, int place) {
+    if (!device_) device_ = open_gloo_device(one_machine());
+    // The thread of the group connects, on a connection of its own: the store's calls block.
+    auto connect = [=, root = root_, device = device_, timeout = options_.timeout + kMargin, at = place_] {
+      return connect_gloo(scoped(at, root->clone()), *device, {key, members, place, timeout});
+    };
+    auto communicator = std::make_unique<WireCommunicator>(name, place, members, options_.timeout, watch_);
+    communicator->start(connect);
+    return communicator;
+  }
+
   bool one_machine() const { return place_.local_world_size == place_.world_size; }
 
   // by_rank: the keys whose absence names a rank, or none.
@@ -178,6 +209,8 @@ class GlooRendezvous : public Rendezvous {
   const GlooOptions options_;
   const StorePtr root_, store_;
   Watch watch_;
+  std::set<int> sharing_;  // the ranks that share memory with this one, itself among them
+  std::unique_ptr<ShmEngine> engine_;
   std::shared_ptr<GlooDevice> device_;
   std::map<std::string, int> exchanged_;
   std::map<std::vector<int>, int> made_;

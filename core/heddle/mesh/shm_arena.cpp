@@ -1,0 +1,166 @@
+// Arenas in memfds, and sleeping on a futex in them.
+#include "heddle/mesh/shm_arena.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <new>
+
+namespace heddle::mesh {
+namespace {
+
+constexpr size_t kArenaBytes = size_t{1} << 30;  // addresses, not memory
+constexpr size_t kPage = 4096;
+
+size_t whole_pages(size_t bytes) {
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
+std::string reason(const std::string& what, int error) {
+  return what + ": " + std::strerror(error);
+}
+
+long futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const timespec* most) {
+  return ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), operation, value, most, nullptr, 0);
+}
+
+}  // namespace
+
+void ring(Bell& bell) {
+  if (bell.sleepers.load(std::memory_order_relaxed) != 0) ring_loudly(bell);
+}
+
+void ring_loudly(Bell& bell) {
+  bell.word.fetch_add(1);
+  futex(bell.word, FUTEX_WAKE, INT_MAX, nullptr);
+}
+
+void sleep(Bell& bell, uint32_t seen, std::chrono::microseconds most) {
+  const timespec time{most.count() / 1000000, most.count() % 1000000 * 1000};
+  futex(bell.word, FUTEX_WAIT, seen, &time);
+}
+
+char* Arena::map(int fd, std::string& why) {
+  void* start = ::mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  if (start != MAP_FAILED) return static_cast<char*>(start);
+  why = reason("no addresses for shared memory", errno);
+  return nullptr;
+}
+
+std::shared_ptr<Arena> Arena::make(uint64_t nonce, size_t most, std::string& why) {
+  rlimit files{};
+  ::getrlimit(RLIMIT_FSIZE, &files);
+  if (files.rlim_cur != RLIM_INFINITY && files.rlim_cur < kArenaBytes) {
+    why = "the limit on file sizes (ulimit -f) is below 1 GiB";
+    return nullptr;
+  }
+  const int fd = ::memfd_create("heddle", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) {
+    why = reason("memfd_create", errno);
+    return nullptr;
+  }
+  const size_t head = whole_pages(sizeof(ArenaHead));
+  int failed = most < head ? ENOSPC : ::ftruncate(fd, kArenaBytes) != 0 ? errno : 0;
+  if (failed == 0) failed = ::posix_fallocate(fd, 0, static_cast<off_t>(head));
+  if (failed == 0) ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+  if (failed != 0) why = reason("no room in shared memory", failed);
+  char* start = failed == 0 ? map(fd, why) : nullptr;
+  if (start == nullptr) {
+    ::close(fd);
+    return nullptr;
+  }
+  (new (start) ArenaHead)->nonce = nonce;
+  auto arena = std::shared_ptr<Arena>(new Arena(fd, start, most));
+  arena->used_ = head;
+  return arena;
+}
+
+std::shared_ptr<Arena> Arena::open(const std::string& path, uint64_t nonce, std::string& why) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) {
+    why = reason(path, errno);
+    return nullptr;
+  }
+  char* start = map(fd, why);
+  if (start == nullptr) {
+    ::close(fd);
+    return nullptr;
+  }
+  auto arena = std::shared_ptr<Arena>(new Arena(fd, start, 0));
+  if (arena->head().nonce == nonce) return arena;
+  why = path + " is of another process";
+  return nullptr;
+}
+
+Arena::~Arena() {
+  ::munmap(start_, kArenaBytes);
+  ::close(fd_);
+}
+
+std::string Arena::path() const {
+  return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd_);
+}
+
+Region* Arena::reuse(size_t bytes) {
+  const auto free = [&](const Retired& one) {
+    return one.region->bytes == bytes && std::all_of(one.others.begin(), one.others.end(), [&](auto* other) {
+             return other->key != one.key || other->state == RegionState::closed;
+           });
+  };
+  const auto found = std::find_if(retired_.begin(), retired_.end(), free);
+  if (found == retired_.end()) return nullptr;
+  Region* region = found->region;
+  retired_.erase(found);
+  region->key = 0;
+  region->state = RegionState::ready;
+  std::memset(memory(*region), 0, bytes);
+  return region;
+}
+
+Region* Arena::take(size_t bytes, std::string& why) {
+  bytes = whole_pages(bytes);
+  if (Region* region = reuse(bytes)) return region;
+  why = "it has " + std::to_string(kRegions) + " groups in shared memory already";
+  const uint32_t used = head().used;
+  if (used == kRegions) return nullptr;
+  Region& region = head().regions[used];
+  head().used = used + 1;
+  const bool fits = used_ + bytes <= std::min(most_, kArenaBytes);
+  const int failed =
+      fits ? ::posix_fallocate(fd_, static_cast<off_t>(used_), static_cast<off_t>(bytes)) : ENOSPC;
+  region.offset = used_;
+  region.bytes = bytes;
+  region.state = failed == 0 ? RegionState::ready : RegionState::refused;
+  if (failed == 0) used_ += bytes;
+  if (failed != 0) why = reason("no room in shared memory", failed);
+  return &region;
+}
+
+void Arena::publish(Region& region, uint64_t key) {
+  region.key.store(key, std::memory_order_release);
+}
+
+void Arena::retire(Region& region, std::vector<const Region*> others) {
+  const bool had = region.state == RegionState::ready;
+  region.state = RegionState::closed;
+  if (had) retired_.push_back({&region, region.key, std::move(others)});
+}
+
+const Region* Arena::find(uint64_t key) const {
+  const uint32_t used = head().used;
+  for (uint32_t line = 0; line < used; ++line) {
+    const Region& region = head().regions[line];
+    if (region.key.load(std::memory_order_acquire) == key) return &region;
+  }
+  return nullptr;
+}
+
+}  // namespace heddle::mesh

@@ -1,0 +1,239 @@
+// Spinning, sleeping, and the helper.
+#include "heddle/mesh/shm_engine.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace heddle::mesh {
+namespace {
+
+constexpr std::chrono::microseconds kNap{2000}, kLongNap{64000};  // at most, when nobody rings
+constexpr std::chrono::microseconds kSpin{60};
+
+void pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+int cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+// Tells the watch and the other ranks that this one waits.
+class Waiting {
+ public:
+  Waiting(Watch& watch) : watch_(watch) { watch_.set_waiting(true); }
+  ~Waiting() { watch_.set_waiting(false); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  Watch& watch_;
+};
+
+}  // namespace
+
+ShmEngine::ShmEngine(ShmEngineOptions options, Watch& watch)
+    : options_(std::move(options)),
+      watch_(watch),
+      head_(options_.arenas.at(options_.rank)->head()),
+      crowded_(static_cast<int>(options_.arenas.size()) > cores()) {
+  watch_.interrupt(this, [this] { ring_loudly(head_.bell); });
+  helper_ = std::thread([this] { help(); });
+}
+
+ShmEngine::~ShmEngine() {
+  watch_.forget(this);
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  ring_loudly(head_.helper);
+  ring_loudly(head_.bell);
+  helper_.join();
+}
+
+std::unique_ptr<ShmGroup> ShmEngine::group(ShmGroupPlace place) {
+  std::vector<std::shared_ptr<Arena>> arenas;
+  for (const int rank : place.ranks) arenas.push_back(options_.arenas.at(rank));
+  const auto lock = take_over();
+  return std::make_unique<ShmGroup>(std::move(place), std::move(arenas));
+}
+
+void ShmEngine::forget(std::unique_ptr<ShmGroup> group) {
+  const auto lock = take_over();
+  std::erase(busy_, group.get());
+  note_unfinished();
+  group.reset();
+}
+
+std::unique_lock<std::mutex> ShmEngine::take_over() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock.owns_lock()) return lock;
+  wanted_.fetch_add(1);
+  lock.lock();
+  wanted_.fetch_sub(1);
+  return lock;
+}
+
+void ShmEngine::note_unfinished() {
+  head_.unfinished.store(static_cast<uint32_t>(busy_.size()), std::memory_order_relaxed);
+}
+
+bool ShmEngine::advance(ShmGroup& group) {
+  return !group.idle() && group.advance();
+}
+
+bool ShmEngine::advance() {
+  bool moved = false;
+  for (size_t i = 0; i < busy_.size();) {
+    moved = advance(*busy_[i]) || moved;
+    if (busy_[i]->idle()) {
+      busy_.erase(busy_.begin() + static_cast<std::ptrdiff_t>(i));
+      note_unfinished();
+    } else {
+      ++i;
+    }
+  }
+  return moved;
+}
+
+void ShmEngine::post(ShmGroup& group, const std::shared_ptr<Pending>& pending) {
+  const auto lock = take_over();
+  group.post(pending);
+  // What fits is put at once; the rest is left to who waits, or to the helper.
+  for (int i = 0; i < kSlots && advance(group); ++i) {
+  }
+  if (group.idle()) return;
+  if (std::find(busy_.begin(), busy_.end(), &group) == busy_.end()) {
+    busy_.push_back(&group);
+    note_unfinished();
+  }
+  if (group.wants_help() && waiters_ == 0) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    ring(head_.helper);
+  }
+}
+
+bool ShmEngine::done(Pending& pending) {
+  const auto lock = take_over();
+  if (pending.instead) return pending.instead->done();
+  while (!pending.done && !pending.fault && advance()) {
+  }
+  return pending.done;
+}
+
+bool ShmEngine::spin(const Pending& pending) {
+  const auto over = [&] { return pending.done || pending.fault || pending.instead; };
+  // Looks that cost little, while the other side is probably at work at this moment.
+  for (int look = 0; look < (crowded_ ? 20 : 400); ++look) {
+    if (advance()) look = 0;
+    if (over()) return true;
+    pause();
+  }
+  const auto end = Clock::now() + kSpin;
+  for (int turn = 0; crowded_ ? turn < 4 : Clock::now() < end; ++turn) {
+    ::sched_yield();  // somebody else may need the core to get there
+    if (advance()) turn = 0;
+    if (over()) return true;
+  }
+  return false;
+}
+
+void ShmEngine::wait(ShmGroup& group, Pending& pending) {
+  auto lock = take_over();
+  ++waiters_;
+  head_.driven.store(1, std::memory_order_relaxed);
+  const auto over = [&] { return pending.done || pending.fault || pending.instead; };
+  struct Leave {
+    ShmEngine& engine;
+    std::unique_lock<std::mutex>& lock;
+    ~Leave() {
+      if (!lock.owns_lock()) lock.lock();
+      if (--engine.waiters_ > 0) return;
+      engine.head_.driven.store(0, std::memory_order_relaxed);
+      for (const ShmGroup* one : engine.busy_)
+        if (one->wants_help()) return ring(engine.head_.helper);
+    }
+  } leave{*this, lock};
+  if (!over() && !spin(pending)) {
+    const Waiting waiting(watch_);
+    const auto start = Clock::now();
+    auto nap = kNap;
+    while (!over()) {
+      doze(lock, pending, nap);
+      nap = std::min(nap * 2, kLongNap);
+      while (!over() && advance()) nap = kNap;
+      if (!over()) check(lock, group, pending, start);
+    }
+  }
+  if (pending.fault) std::rethrow_exception(pending.fault);
+}
+
+void ShmEngine::doze(std::unique_lock<std::mutex>& lock, const Pending& pending,
+                     std::chrono::microseconds most) {
+  head_.bell.sleepers.fetch_add(1);
+  const uint32_t seen = head_.bell.word.load();
+  if (!advance()) {
+    for (const ShmGroup* group : busy_) group->call_for_help();
+    lock.unlock();
+    sleep(head_.bell, seen, most);
+    lock.lock();
+  }
+  head_.bell.sleepers.fetch_sub(1);
+}
+
+void ShmEngine::check(std::unique_lock<std::mutex>& lock, ShmGroup& group, const Pending& pending,
+                      Clock::time_point start) {
+  const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
+  if (!watch_.lost() && elapsed < options_.timeout) return;
+  const std::string waited = std::string(name_of(pending.call.operation)) + " on " + group.place().name;
+  lock.unlock();
+  throw watch_.verdict(waited, group.place().ranks, elapsed, elapsed >= options_.timeout, "");
+}
+
+// Called and woken by other ranks that wait for this one, and by the rank itself when it leaves much behind.
+void ShmEngine::help() {
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    if (!busy_.empty() && waiters_ == 0) {
+      help_on(lock);
+      continue;
+    }
+    head_.helper.sleepers.fetch_add(1);
+    const uint32_t seen = head_.helper.word.load();
+    lock.unlock();
+    sleep(head_.helper, seen, std::chrono::hours(1));
+    lock.lock();
+    head_.helper.sleepers.fetch_sub(1);
+  }
+}
+
+void ShmEngine::help_on(std::unique_lock<std::mutex>& lock) {
+  if (!advance()) {
+    head_.bell.sleepers.fetch_add(1);
+    const uint32_t seen = head_.bell.word.load();
+    if (!advance()) {
+      lock.unlock();
+      sleep(head_.bell, seen, kLongNap);
+      lock.lock();
+    }
+    head_.bell.sleepers.fetch_sub(1);
+  }
+  if (wanted_.load(std::memory_order_relaxed) == 0) return;
+  lock.unlock();
+  while (wanted_.load() > 0) ::sched_yield();
+  lock.lock();
+}
+
+}  // namespace heddle::mesh

@@ -1,0 +1,70 @@
+// What moves the bytes of a rank's groups over shared memory: the rank itself where it posts and waits, and a
+// helper thread where it computes while others wait for it.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "heddle/mesh/shm_group.h"
+#include "heddle/mesh/watch.h"
+
+namespace heddle::mesh {
+
+struct ShmEngineOptions {
+  std::map<int, std::shared_ptr<Arena>> arenas;  // of this machine's ranks, by global rank
+  int rank = 0;                                  // global
+  std::chrono::milliseconds timeout{};
+};
+
+// A collective of a few bytes costs no change of threads: posting puts this rank's part where the others read
+// it, waiting reads theirs. Whoever waits moves all groups of the rank, so the order in which ranks wait does
+// not matter. A rank that waits spins briefly, then sleeps. The watch outlives the engine, the engine its
+// groups.
+class ShmEngine {
+ public:
+  ShmEngine(ShmEngineOptions options, Watch& watch);
+  ~ShmEngine();
+  ShmEngine(const ShmEngine&) = delete;
+  ShmEngine& operator=(const ShmEngine&) = delete;
+
+  std::unique_ptr<ShmGroup> group(ShmGroupPlace place);
+  void forget(std::unique_ptr<ShmGroup> group);
+
+  void post(ShmGroup& group, const std::shared_ptr<Pending>& pending);
+  // Throws what the watch finds when a rank is lost or time is up, or the call's own fault.
+  void wait(ShmGroup& group, Pending& pending);
+  bool done(Pending& pending);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::unique_lock<std::mutex> take_over();  // before the helper, which is asked to let go
+  bool advance();                            // all groups, a little
+  bool advance(ShmGroup& group);
+  void note_unfinished();
+  bool spin(const Pending& pending);
+  void doze(std::unique_lock<std::mutex>& lock, const Pending& pending, std::chrono::microseconds most);
+  void check(std::unique_lock<std::mutex>& lock, ShmGroup& group, const Pending& pending,
+             Clock::time_point start);
+  void help();
+  void help_on(std::unique_lock<std::mutex>& lock);
+
+  const ShmEngineOptions options_;
+  Watch& watch_;
+  ArenaHead& head_;
+  const bool crowded_;  // more ranks than cores
+  std::mutex mutex_;
+  std::atomic<int> wanted_{0};
+  std::vector<ShmGroup*> busy_;  // with calls under way
+  int waiters_ = 0;
+  bool stop_ = false;
+  std::thread helper_;
+};
+
+}  // namespace heddle::mesh

@@ -1,0 +1,38 @@
+// Collectives as rounds: in each, ranks put a part of fixed size into their slot and read the others' slots.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "heddle/mesh/call.h"
+
+namespace heddle::mesh {
+
+// One collective of a group. All ranks make it from the same sizes, so they agree about its rounds.
+class Exchange {
+ public:
+  virtual ~Exchange();
+  int rounds() const { return rounds_; }
+  virtual size_t payload(int round) const = 0;  // bytes that a rank puts into its slot
+  virtual bool speaks(int rank) const { return true; }
+  // How many rounds of this collective must be read before this one can be put.
+  virtual int after(int round) const { return 0; }
+  virtual void put(int round, char* slot) = 0;
+  // slots: of every rank; a rank that does not speak has none.
+  virtual void take(int round, const char* const* slots) = 0;
+
+ protected:
+  int rounds_ = 0;
+};
+
+// The rounds of a collective, each of `room` bytes at most. An all_to_all has one round without bytes: its
+// rows travel between pairs of ranks.
+std::unique_ptr<Exchange> make_exchange(const Call& call, int rank, int size, size_t room);
+
+// What all ranks must say alike, as a number; and as a text: "all_reduce (max) of 12 Float".
+uint64_t what_of(const Call& call);
+std::string describe(uint64_t what);
+
+}  // namespace heddle::mesh

@@ -1,0 +1,29 @@
+// Which ranks live on this machine and can share memory: they find out together, before the first group.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "heddle/mesh/shm_arena.h"
+
+namespace heddle::mesh {
+
+// The ranks of this machine that share memory; no arenas: this machine's ranks use the network.
+struct SharedMachine {
+  std::map<int, std::shared_ptr<Arena>> arenas;  // by global rank, this rank's own among them
+  std::string why;  // the cause, where memory should be shared and cannot, on the machine's first rank alone
+};
+
+using ExchangeTexts =
+    std::function<std::vector<std::string>(const std::string& key, const std::string& text)>;
+
+// A meeting of all ranks of the run. Ranks are of one machine when they share its start (boot id) and its
+// process table; they share memory when each of them can, and none has HEDDLE_SHM=0. most: bytes for this
+// rank's groups. Throws Error{usage} for another value of HEDDLE_SHM.
+SharedMachine share_memory(int rank, size_t most, const ExchangeTexts& exchange);
+
+}  // namespace heddle::mesh

@@ -1,0 +1,84 @@
+// The collectives of one group on this rank: which round it puts next, which it reads next.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "heddle/mesh/shm_arena.h"
+#include "heddle/mesh/shm_exchange.h"
+
+namespace heddle::mesh {
+
+// A call that was posted; shared by the group's line and the Work.
+struct Pending {
+  Call call;
+  int left = 0;  // parts of it that are under way
+  bool done = false;
+  std::exception_ptr fault = {};
+  std::unique_ptr<Work> instead = {};  // the same call on another communicator, when there is no memory
+
+  void finish_part() { done = --left == 0; }
+};
+
+constexpr int kSlots = 8;
+constexpr size_t kSlotBytes = 128 * 1024;
+
+// What a rank says in one round. A few bytes travel in the line that others look at anyway.
+struct alignas(kLine) Slot {
+  std::atomic<uint64_t> stamp{0};  // the round's number plus one, once it can be read
+  uint64_t what = 0;
+  std::array<char, kLine - 16> small{};
+};
+
+// A rank's side of the rounds, in its region.
+struct Outbox {
+  alignas(kLine) std::atomic<uint64_t> read{0};  // rounds that the owner has read from all
+  Slot slots[kSlots];
+  alignas(kLine) char data[kSlots][kSlotBytes];
+};
+
+// Not safe for several threads.
+class ShmRounds {
+ public:
+  ShmRounds(std::string name, int rank, int size) : name_(std::move(name)), rank_(rank), size_(size) {}
+  void attach(std::vector<Outbox*> boxes);  // one per rank, before the first put()
+  void post(const std::shared_ptr<Pending>& pending);
+
+  // One round each; false when it is not its time yet. take() throws Error{internal} when another rank has
+  // called another collective.
+  bool put();
+  bool take();
+
+  bool idle() const { return line_.empty(); }
+  bool unsaid() const { return writing_ < line_.size(); }  // others wait for more from this rank
+  bool awaits(int peer) const;                             // what is next depends on that rank
+  std::vector<std::shared_ptr<Pending>> drop();
+
+ private:
+  struct Entry {
+    std::shared_ptr<Pending> pending;
+    std::unique_ptr<Exchange> exchange;
+    uint64_t first, what;  // the number of its first round
+  };
+
+  bool has_room();
+  bool all_put(const Entry& entry);
+  void compare(const Entry& entry, int peer) const;
+
+  const std::string name_;
+  const int rank_, size_;
+  std::vector<Outbox*> boxes_;
+  std::vector<const char*> slots_;
+  std::deque<Entry> line_;                                    // until they are read
+  size_t writing_ = 0;                                        // the first of the line that is not put whole
+  uint64_t posted_ = 0, written_ = 0, read_ = 0, freed_ = 0;  // rounds
+  int seen_ = 0;                                              // peers whose part of round read_ is there
+};
+
+}  // namespace heddle::mesh
