@@ -150,22 +150,32 @@ bool ShmEngine::spin(const Pending& pending) {
   return false;
 }
 
+// While it lives, the rank itself moves its groups; what it leaves behind goes to the helper.
+class ShmEngine::Driving {
+ public:
+  Driving(ShmEngine& engine, std::unique_lock<std::mutex>& lock) : engine_(engine), lock_(lock) {
+    ++engine_.waiters_;
+    engine_.head_.driven.store(1, std::memory_order_relaxed);
+  }
+  ~Driving() {
+    if (!lock_.owns_lock()) lock_.lock();
+    if (--engine_.waiters_ > 0) return;
+    engine_.head_.driven.store(0, std::memory_order_relaxed);
+    const auto wants = [](const ShmGroup* group) { return group->wants_help(); };
+    if (std::any_of(engine_.busy_.begin(), engine_.busy_.end(), wants)) ring(engine_.head_.helper);
+  }
+  Driving(const Driving&) = delete;
+  Driving& operator=(const Driving&) = delete;
+
+ private:
+  ShmEngine& engine_;
+  std::unique_lock<std::mutex>& lock_;
+};
+
 void ShmEngine::wait(ShmGroup& group, Pending& pending) {
   auto lock = take_over();
-  ++waiters_;
-  head_.driven.store(1, std::memory_order_relaxed);
   const auto over = [&] { return pending.done || pending.fault || pending.instead; };
-  struct Leave {
-    ShmEngine& engine;
-    std::unique_lock<std::mutex>& lock;
-    ~Leave() {
-      if (!lock.owns_lock()) lock.lock();
-      if (--engine.waiters_ > 0) return;
-      engine.head_.driven.store(0, std::memory_order_relaxed);
-      for (const ShmGroup* one : engine.busy_)
-        if (one->wants_help()) return ring(engine.head_.helper);
-    }
-  } leave{*this, lock};
+  const Driving driving(*this, lock);
   if (!over() && !spin(pending)) {
     const Waiting waiting(watch_);
     const auto start = Clock::now();

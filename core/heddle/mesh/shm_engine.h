@@ -42,6 +42,7 @@ class ShmEngine {
   bool done(Pending& pending);
 
  private:
+  class Driving;
   using Clock = std::chrono::steady_clock;
 
   std::unique_lock<std::mutex> take_over();  // before the helper, which is asked to let go

@@ -42,7 +42,7 @@ Sides sides_of(const Call& call, int rank, int size) {
           size,
           bytes_of(call.out),
           const_bytes_of(call.in),
-          call.in.element_size(),
+          static_cast<size_t>(call.in.element_size()),
           call.in.scalar_type(),
           call.reduce};
 }

@@ -15,10 +15,10 @@ namespace {
 
 enum class Wish { shared, apart };
 
-Wish wish() {
+Wish wish(size_t most) {
   const char* value = std::getenv("HEDDLE_SHM");
   const std::string given = value == nullptr ? "1" : value;
-  if (given == "1" || given.empty()) return Wish::shared;
+  if (given == "1" || given.empty()) return most > 0 ? Wish::shared : Wish::apart;
   if (given == "0") return Wish::apart;
   throw Error(ErrorCode::usage, "HEDDLE_SHM", "'" + given + "' is neither 1 nor 0",
               "0 makes the ranks of one machine talk over Gloo; leave it unset for shared memory");
@@ -64,7 +64,7 @@ SharedMachine share_memory(int rank, size_t most, const ExchangeTexts& exchange)
   const uint64_t nonce = random_number();
   Card own{machine(), "", std::to_string(nonce), ""};
   std::shared_ptr<Arena> arena;
-  if (wish() == Wish::shared && !own.machine.empty()) arena = Arena::make(nonce, most, own.why);
+  if (wish(most) == Wish::shared && !own.machine.empty()) arena = Arena::make(nonce, most, own.why);
   if (arena) own.path = arena->path();
   std::map<int, Card> here;
   const auto cards = exchange("machine", write(own));

@@ -42,6 +42,9 @@ int be_rank(const RankPlace& place, const RankBody& body) {
   at::set_num_threads(1);
   GlooOptions options;
   options.timeout = std::chrono::milliseconds(std::stoi(variable("HEDDLE_TEST_TIMEOUT")));
+  const int scarce = std::stoi(variable("HEDDLE_TEST_SCARCE"));
+  if (scarce < 0 || scarce == place.rank) options.shared_memory = std::stoull(variable("HEDDLE_TEST_SHARED"));
+  options.log = Log::to_stderr(place.rank);
   options.on_lost = [&](const Error& error) {
     say(place.rank, error.what());
     launch::end(error);
@@ -67,6 +70,8 @@ pid_t start(const std::string& body, int ranks, const RunOptions& options, const
   ::setenv("HEDDLE_TEST_CHILD", body.c_str(), 1);
   ::setenv("HEDDLE_TEST_RANKS", std::to_string(ranks).c_str(), 1);
   ::setenv("HEDDLE_TEST_TIMEOUT", std::to_string(options.timeout.count()).c_str(), 1);
+  ::setenv("HEDDLE_TEST_SHARED", std::to_string(options.shared_memory).c_str(), 1);
+  ::setenv("HEDDLE_TEST_SCARCE", std::to_string(options.scarce_rank).c_str(), 1);
   ::setenv("HEDDLE_TEST_FOLDER", folder.c_str(), 1);
   ::execl("/proc/self/exe", "heddle_test_child", nullptr);
   ::_exit(127);

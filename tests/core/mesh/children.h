@@ -3,7 +3,9 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -38,8 +40,10 @@ struct RunOutcome {
 
 struct RunOptions {
   std::chrono::milliseconds timeout = std::chrono::seconds(60);  // of a collective
-  int signal = 0;             // sent to the launcher once a rank said "ready"
-  std::string mode = "gloo";  // or "plain": bodies get no rendezvous
+  int signal = 0;  // sent to the launcher once a rank said "ready"
+  // Bytes of shared memory for each rank's groups; 0: Gloo.
+  size_t shared_memory = std::numeric_limits<size_t>::max();
+  int scarce_rank = -1;  // only this rank has that limit; -1: all
 };
 
 RunOutcome run_ranks(const std::string& body, int ranks, RunOptions options = {});

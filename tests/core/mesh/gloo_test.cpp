@@ -42,7 +42,7 @@ class Gloo : public ::testing::TestWithParam<int> {};
 TEST_P(Gloo, GivesTheSameBitsAsThreads) {
   std::vector<std::string> wanted(GetParam());
   ThreadWorld::run(GetParam(), [&](Rendezvous& meeting) { wanted[meeting.rank()] = exercised(meeting); });
-  const auto run = run_ranks("exercise", GetParam());
+  const auto run = run_ranks("exercise", GetParam(), {.shared_memory = 0});
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(run.err, "");
   EXPECT_FALSE(run.left_behind);
@@ -63,7 +63,7 @@ const Known kMesh("mesh", [](Rendezvous& meeting) {
 });
 
 TEST(GlooMesh, GroupsOfSeveralAxesWorkSideBySide) {
-  const auto run = run_ranks("mesh", 4);
+  const auto run = run_ranks("mesh", 4, {.shared_memory = 0});
   EXPECT_EQ(run.status, 0) << run.err;
   for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(run.said.at(rank), "30");
 }
@@ -94,7 +94,7 @@ const Known kEarly("early", [](Rendezvous& meeting) {
 });
 
 TEST(GlooMesh, RanksThatLeaveAtDifferentTimesAreNotTakenForDead) {
-  const auto run = run_ranks("early", 3);
+  const auto run = run_ranks("early", 3, {.shared_memory = 0});
   EXPECT_EQ(run.status, 0) << run.err;
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(run.said.at(rank), "done");
 }
@@ -110,7 +110,7 @@ const Known kLate("late", [](Rendezvous& meeting) {
 });
 
 TEST(GlooMesh, ACollectiveThatTakesTooLongNamesTheLateRankAndEndsEveryRank) {
-  const auto run = run_ranks("late", 3, {.timeout = std::chrono::seconds(1)});
+  const auto run = run_ranks("late", 3, {.timeout = std::chrono::seconds(1), .shared_memory = 0});
   EXPECT_EQ(run.status, 1);
   EXPECT_FALSE(run.left_behind);
   std::string together;
@@ -133,7 +133,7 @@ const Known kNoCall("crossed", [](Rendezvous& meeting) {
 });
 
 TEST(GlooMesh, WhenEveryRankWaitsTheTimeoutBlamesNobody) {
-  const auto run = run_ranks("crossed", 2, {.timeout = std::chrono::seconds(1)});
+  const auto run = run_ranks("crossed", 2, {.timeout = std::chrono::seconds(1), .shared_memory = 0});
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(run.said.at(0) + run.said.at(1),
               HasSubstr("error[timeout] mesh: receive on pp did not end in 1"));

@@ -7,8 +7,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <limits>
 #include <numeric>
-#include <thread>
+#include <string>
+#include <tuple>
 
 #include "core/mesh/children.h"
 #include "heddle/base/error.h"
@@ -108,53 +110,75 @@ void expect_named(const testing::RunOutcome& run, int ranks, int lost, const std
   }
 }
 
-class LostRank : public ::testing::TestWithParam<int> {};
+struct Transport {
+  std::string name;
+  size_t shared_memory;
+};
+
+const Transport kTransports[] = {{"SharedMemory", std::numeric_limits<size_t>::max()}, {"Gloo", 0}};
+
+class LostRank : public ::testing::TestWithParam<std::tuple<Transport, int>> {
+ protected:
+  int ranks() const { return std::get<1>(GetParam()); }
+  testing::RunOutcome run(const std::string& body) const {
+    return run_ranks(body, ranks(), {.shared_memory = std::get<0>(GetParam()).shared_memory});
+  }
+};
 
 TEST_P(LostRank, KilledInACollectiveIsNamedByEverySurvivor) {
-  const auto run = run_ranks("last_dies", GetParam());
-  expect_named(run, GetParam(), GetParam() - 1, "; this rank waited for it in all_reduce on dp_shard");
-  EXPECT_THAT(run.err, HasSubstr("error[rank_lost] launch: rank " + std::to_string(GetParam() - 1) +
-                                 " was killed by signal 9 (Killed)"));
+  const auto outcome = run("last_dies");
+  expect_named(outcome, ranks(), ranks() - 1, "; this rank waited for it in all_reduce on dp_shard");
+  EXPECT_THAT(outcome.err, HasSubstr("error[rank_lost] launch: rank " + std::to_string(ranks() - 1) +
+                                     " was killed by signal 9 (Killed)"));
 }
 
 TEST_P(LostRank, RankZeroIsNamedAlthoughTheStoreDiesWithIt) {
-  const auto run = run_ranks("first_dies", GetParam());
-  expect_named(run, GetParam(), 0, "; this rank waited for it in all_reduce on dp_shard");
+  expect_named(run("first_dies"), ranks(), 0, "; this rank waited for it in all_reduce on dp_shard");
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, LostRank, ::testing::Values(2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Sizes, LostRank,
+                         ::testing::Combine(::testing::ValuesIn(kTransports), ::testing::Values(2, 3, 4)),
+                         [](const auto& given) {
+                           return std::get<0>(given.param).name + std::to_string(std::get<1>(given.param));
+                         });
 
-TEST(LostRanks, AStoppedRankIsNamedAndKilled) {
-  const auto run = run_ranks("last_stops", 3);
-  expect_named(run, 3, 2, "was lost: no sign of life for");
-  EXPECT_THAT(run.err, HasSubstr("error[rank_lost] launch: rank 2 did not end by itself and was killed"));
+class LostRanks : public ::testing::TestWithParam<Transport> {
+ protected:
+  testing::RunOutcome run(const std::string& body, int ranks) const {
+    return run_ranks(body, ranks, {.shared_memory = GetParam().shared_memory});
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Transports, LostRanks, ::testing::ValuesIn(kTransports),
+                         [](const auto& given) { return given.param.name; });
+
+TEST_P(LostRanks, AStoppedRankIsNamedAndKilled) {
+  const auto outcome = run("last_stops", 3);
+  expect_named(outcome, 3, 2, "was lost: no sign of life for");
+  EXPECT_THAT(outcome.err, HasSubstr("error[rank_lost] launch: rank 2 did not end by itself and was killed"));
 }
 
-TEST(LostRanks, AStoppedRankZeroIsNamedAndKilled) {
-  const auto run = run_ranks("first_stops", 3);
-  expect_named(run, 3, 0, "; this rank waited for it in all_reduce on dp_shard");
+TEST_P(LostRanks, AStoppedRankZeroIsNamedAndKilled) {
+  expect_named(run("first_stops", 3), 3, 0, "; this rank waited for it in all_reduce on dp_shard");
 }
 
-TEST(LostRanks, IsNamedByARankThatNeverTalksToIt) {
-  const auto run = run_ranks("chain", 3);
-  expect_named(run, 3, 2, "; this rank waited for it in receive on ");
+TEST_P(LostRanks, IsNamedByARankThatNeverTalksToIt) {
+  expect_named(run("chain", 3), 3, 2, "; this rank waited for it in receive on ");
 }
 
-TEST(LostRanks, RanksThatComputeAreEndedToo) {
-  const auto run = run_ranks("busy", 3);
-  expect_named(run, 3, 1, "");
+TEST_P(LostRanks, RanksThatComputeAreEndedToo) {
+  expect_named(run("busy", 3), 3, 1, "");
 }
 
-TEST(LostRanks, ARankThatFailsSaysWhyToTheOthers) {
-  const auto run = run_ranks("throws", 3);
-  expect_named(run, 3, 1,
+TEST_P(LostRanks, ARankThatFailsSaysWhyToTheOthers) {
+  const auto outcome = run("throws", 3);
+  expect_named(outcome, 3, 1,
                "rank 1 failed: no space left on device; this rank waited for it in all_reduce on dp");
-  EXPECT_THAT(run.err, HasSubstr("error[io] model.safetensors: no space left on device"));
+  EXPECT_THAT(outcome.err, HasSubstr("error[io] model.safetensors: no space left on device"));
 }
 
-TEST(LostRanks, ARankThatExitsWithoutAWordIsNamed) {
-  const auto run = run_ranks("silent_exit", 2);
-  expect_named(run, 2, 1, "; this rank waited for it in all_reduce on dp");
+TEST_P(LostRanks, ARankThatExitsWithoutAWordIsNamed) {
+  expect_named(run("silent_exit", 2), 2, 1, "; this rank waited for it in all_reduce on dp");
 }
 
 }  // namespace

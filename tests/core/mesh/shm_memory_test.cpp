@@ -1,0 +1,134 @@
+// Ranks as processes that share memory: what they map, and what happens where there is no memory to share.
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+
+#include "core/mesh/children.h"
+#include "heddle/mesh/gloo.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Known;
+using ::testing::Not;
+using testing::run_ranks;
+
+std::vector<int> all(const Rendezvous& meeting) {
+  std::vector<int> ranks(meeting.world_size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+std::string read(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void expect_all_say(const testing::RunOutcome& run, int ranks, const std::string& text) {
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_FALSE(run.left_behind);
+  for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(run.said.at(rank), text) << "rank " << rank;
+}
+
+// What this process has mapped of the other ranks, and what has a name where others could find it.
+std::string memory_of(Rendezvous& meeting) {
+  auto group = meeting.group("world", all(meeting));
+  auto value = at::ones({1});
+  group->all_reduce(value)->wait();
+  const std::string maps = read("/proc/self/maps");
+  size_t arenas = 0;
+  for (size_t at = maps.find("/memfd:heddle"); at != std::string::npos;
+       at = maps.find("/memfd:heddle", at + 1))
+    ++arenas;
+  size_t named = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
+    named += entry.path().string().find("heddle") != std::string::npos ? 1 : 0;
+  return std::to_string(arenas) + " arenas, " + std::to_string(named) + " names, sum " +
+         std::to_string(value.item<float>());
+}
+
+const Known kMemory("memory", memory_of);
+
+TEST(ShmMemory, EveryRankMapsEveryArenaAndNothingHasAName) {
+  expect_all_say(run_ranks("memory", 3), 3, "3 arenas, 0 names, sum 3.000000");
+}
+
+TEST(ShmMemory, OneRankThatDoesNotWantItMakesAllUseGlooWithoutAWord) {
+  ::setenv("HEDDLE_SHM", "0", 1);
+  const auto run = run_ranks("memory", 3);
+  ::unsetenv("HEDDLE_SHM");
+  for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(run.said.at(rank), HasSubstr("sum 3.000000"));
+  expect_all_say(run, 3, run.said.at(0));
+  EXPECT_EQ(run.err, "");
+}
+
+TEST(ShmMemory, AnotherValueOfTheVariableIsRefused) {
+  ::setenv("HEDDLE_SHM", "yes", 1);
+  const auto run = run_ranks("memory", 2);
+  ::unsetenv("HEDDLE_SHM");
+  EXPECT_EQ(run.status, 2);
+  EXPECT_THAT(run.said.at(0), HasSubstr("error[usage] HEDDLE_SHM: 'yes' is neither 1 nor 0"));
+}
+
+TEST(ShmMemory, AMachineWithoutRoomIsSaidOnceAndUsesGloo) {
+  const auto run = run_ranks("memory", 3, {.shared_memory = 4096});
+  expect_all_say(run, 3, "0 arenas, 0 names, sum 3.000000");
+  const std::string warning =
+      "shared memory cannot be had for the ranks of this machine (rank 0: no room in shared memory: No space "
+      "left on device): they use Gloo, which is much slower";
+  EXPECT_THAT(run.err, HasSubstr(warning));
+  EXPECT_EQ(run.err.find(warning), run.err.rfind(warning));
+}
+
+// The first group still fits; on rank 1 alone the second does not.
+const Known kTwoGroups("two_groups", [](Rendezvous& meeting) {
+  std::string text;
+  std::vector<std::unique_ptr<Communicator>> groups;
+  for (const char* name : {"first", "second"}) {
+    auto& group = *groups.emplace_back(meeting.group(name, all(meeting)));
+    auto value = at::ones({70000}), more = at::ones({3}), sent = at::full({5}, 9.0);
+    auto one = group.all_reduce(value), two = group.all_reduce(more, Reduce::max);
+    if (meeting.rank() == 0) group.send(sent, 1, 5)->wait();
+    if (meeting.rank() == 1) group.receive(sent.zero_(), 0, 5)->wait();
+    one->wait(), two->wait();
+    text += std::to_string(value.sum().item<double>() + sent.sum().item<double>()) + " ";
+  }
+  return text;
+});
+
+TEST(ShmMemory, AGroupWithoutRoomOnOneRankUsesGlooOnAll) {
+  const auto run = run_ranks("two_groups", 3, {.shared_memory = 7 << 19, .scarce_rank = 1});
+  for (const int rank : {0, 1, 2}) EXPECT_EQ(run.said.at(rank), "210045.000000 210045.000000 ");
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.err,
+              HasSubstr("shared memory cannot be had for the group second (no room in shared memory: "
+                        "No space left on device): they use Gloo, which is much slower"));
+  EXPECT_THAT(run.err, Not(HasSubstr("the group first")));
+}
+
+const Known kManyGroups("many_groups", [](Rendezvous& meeting) {
+  double sum = 0;
+  for (int i = 0; i < 1500; ++i) {
+    auto group = meeting.group("dp", all(meeting));
+    auto value = at::ones({2});
+    group->all_reduce(value)->wait();
+    sum += value[0].item<double>();
+  }
+  return std::to_string(sum);
+});
+
+TEST(ShmMemory, GroupsThatEndGiveTheirMemoryBack) {
+  expect_all_say(run_ranks("many_groups", 2, {.shared_memory = 32 << 20}), 2, "3000.000000");
+}
+
+}  // namespace
+}  // namespace heddle
