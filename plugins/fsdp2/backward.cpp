@@ -27,14 +27,34 @@ void ShardedStage::attach_gradient_hooks() {
   }
 }
 
-// Says whether a backward will come.
+// Called when a gradient of a unit's output has come, before the unit's own backward begins.
+struct BackwardReached final : torch::autograd::FunctionPreHook {
+  BackwardReached(ShardedStage& stage, size_t index, WeightGradients* queue)
+      : stage(stage), index(index), queue(queue) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    stage.before_backward(index, queue);
+    return gradients;
+  }
+  ShardedStage& stage;
+  const size_t index;
+  WeightGradients* const queue;
+};
+
+// Says whether a backward will come. One hook on a node is enough for all that it returns.
 bool ShardedStage::watch(const Tensors& outputs, size_t index, WeightGradients* queue) {
   if (!at::GradMode::is_enabled()) return false;
+  const torch::autograd::Node* watched = nullptr;
   bool any = false;
   for (const at::Tensor& output : outputs) {
     if (!output.defined() || !output.requires_grad()) continue;
     any = true;
-    output.register_hook([this, index, queue](const at::Tensor&) { before_backward(index, queue); });
+    const auto& node = output.grad_fn();
+    if (node == nullptr) {  // an input that comes out as it is
+      output.register_hook([this, index, queue](const at::Tensor&) { before_backward(index, queue); });
+    } else if (node.get() != watched) {
+      node->add_tensor_pre_hook(std::make_unique<BackwardReached>(*this, index, queue));
+      watched = node.get();
+    }
   }
   return any;
 }
@@ -64,9 +84,18 @@ void ShardedStage::before_backward(size_t index, WeightGradients* queue) {
   // The units above are through, so what had no gradient to wait for can go.
   if (index + 1 < runs.size())
     for (Group* group : runs[index + 1].groups)
-      if ((split_ || !group->all_trainable()) && may_free(*group) && !runs[index].uses(group)) group->free();
-  for (size_t below = index; below-- > 0;)
-    if (runs[below].has_backward) return start(runs[below]);
+      if ((split_ || !group->all_trainable()) && may_free(*group) && !runs[index].uses(group))
+        group->free(memory_);
+  start_below(index);
+}
+
+void ShardedStage::start_below(size_t index) {
+  int64_t left = options_.ahead.backward;
+  while (left > 0 && index-- > 0)
+    if (Run& run = model_->runs[index]; run.has_backward) {
+      start(run);
+      --left;
+    }
 }
 
 // In the first half of a split backward nothing is complete.
@@ -82,7 +111,7 @@ bool ShardedStage::may_free(const Group& group) const {
 // A frozen parameter may still be needed for the gradient of the unit's input.
 void ShardedStage::complete(Gradients& gradients) {
   Group& group = gradients.group();
-  if (group.all_trainable() && may_free(group)) group.free();
+  if (group.all_trainable() && may_free(group)) group.free(memory_);
   if (last_backward_ || !options_.defer_reduction)
     reducer_.ready(gradients);
   else
@@ -95,8 +124,8 @@ void ShardedStage::end_backward() {
     if (Run& run = model_->runs[--unprepared_]; run.has_backward) start(run);
   for (Group& group : model_->groups) {
     group.arrived = 0;
-    group.finish(staging_);
-    if (may_free(group)) group.free();
+    group.finish(memory_);
+    if (may_free(group)) group.free(memory_);
   }
   if (!split_) return end_microbatch();
   for (Gradients& gradients : model_->gradients) gradients.widen();
@@ -125,7 +154,7 @@ void ShardedStage::end_microbatch() {
     return;
   }
   if (last_backward_)
-    for (Group& group : model_->groups) group.free();
+    for (Group& group : model_->groups) group.free(memory_);
   reducer_.flush();
   flushed_ = last_backward_;
 }

@@ -79,7 +79,6 @@ ConfigSchema<Multimodal> multimodal_schema() {
 }
 
 void mark_what_comes_later(ConfigSchema<Fsdp2Config>& schema) {
-  const std::string prefetch = "only the implicit prefetch of one unit is built so far";
   schema.later("patch_is_packed_sequence", "packed sequences are not built yet")
       .later("offload_policy", "offload to host memory is not built yet")
       .later("autocast_dtype", "autocast is not built yet; mp_policy is")
@@ -87,9 +86,6 @@ void mark_what_comes_later(ConfigSchema<Fsdp2Config>& schema) {
           "activation_checkpointing_scope", "models with vision or audio towers are not built yet",
           [](const Fsdp2Config& config) { return config.activation_checkpointing_scope.all_or_language(); })
       .later("enable_compile", "there is no compiler to call yet")
-      .later("enable_fsdp2_prefetch", prefetch)
-      .later("fsdp2_backward_prefetch_depth", prefetch)
-      .later("fsdp2_forward_prefetch_depth", prefetch)
       .later("multimodal", "models with vision or audio towers are not built yet");
 }
 
@@ -125,11 +121,14 @@ void add_sharding_fields(ConfigSchema<Fsdp2Config>& schema) {
       .field("enable_async_tensor_parallel", &C::enable_async_tensor_parallel,
              "Overlap tensor-parallel communication with compute.")
       .field("enable_compile", &C::enable_compile, "Compile each layer.")
-      .field("enable_fsdp2_prefetch", &C::enable_fsdp2_prefetch, "Gather a given number of units ahead.")
-      .field("fsdp2_backward_prefetch_depth", &C::fsdp2_backward_prefetch_depth, "Units ahead in backward.",
-             at_least<int64_t>(0))
-      .field("fsdp2_forward_prefetch_depth", &C::fsdp2_forward_prefetch_depth, "Units ahead in forward.",
-             at_least<int64_t>(0))
+      .field("enable_fsdp2_prefetch", &C::enable_fsdp2_prefetch,
+             "Gather as many units ahead as the two depths say, where units are freed after forward and "
+             "there is no "
+             "pipeline; else one.")
+      .field("fsdp2_backward_prefetch_depth", &C::fsdp2_backward_prefetch_depth,
+             "Units gathered ahead in backward; 0: none.", at_least<int64_t>(0))
+      .field("fsdp2_forward_prefetch_depth", &C::fsdp2_forward_prefetch_depth,
+             "Units gathered ahead in forward; 0: none.", at_least<int64_t>(0))
       .field("multimodal", &C::multimodal,
              "Frozen towers and the sharing of frames: frozen_sharding, vision.frame_sharding.");
 }

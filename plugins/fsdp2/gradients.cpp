@@ -3,11 +3,27 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <cstring>
 
 namespace heddle::fsdp2 {
+namespace {
+
+// What a model wants computed in a wider dtype is not summed in a narrower one.
+at::ScalarType reduce_dtype_of(const Group& group, const Place& place) {
+  const at::ScalarType compute = group.compute_dtype(), policy = place.reduce.value_or(compute);
+  return group.pinned() ? c10::promoteTypes(policy, compute) : policy;
+}
+
+}  // namespace
 
 Gradients::Gradients(Group& group, const Place& place)
-    : group_(&group), ranks_(place.ranks), dtype_(place.reduce.value_or(group.compute_dtype())) {
+    : group_(&group),
+      ranks_(group.sharded() ? place.ranks : 1),
+      dtype_(reduce_dtype_of(group, place)),
+      element_(c10::elementSize(dtype_)) {
   at::NoGradGuard no_gradients;
   Line line;
   for (Parameter& parameter : group.parameters())
@@ -17,9 +33,17 @@ Gradients::Gradients(Group& group, const Place& place)
   direct_ = group.same() && dtype_ == group.storage_dtype();
   if (direct_) return;
 
-  const auto options = at::TensorOptions().device(group.device());
-  sum = at::empty({part_}, options.dtype(dtype_));
-  if (dtype_ != group.storage_dtype()) stored_ = at::empty({elements_}, options.dtype(group.storage_dtype()));
+  sum = at::empty({part_}, at::TensorOptions().device(group.device()).dtype(dtype_));
+  if (!sum.is_meta()) sum.zero_();  // what lies between the gradients
+  std::memcpy(one_.data(), at::ones({1}, at::TensorOptions().dtype(dtype_)).const_data_ptr(), element_);
+  moves_ = group.home() != group.device();
+  if (dtype_ != group.storage_dtype() || moves_) {
+    const at::Tensor& flat = group.parameters().front().shard.tensor;
+    stored_ = at::empty({elements_}, at::TensorOptions()
+                                         .device(group.home())
+                                         .dtype(group.storage_dtype())
+                                         .pinned_memory(moves_ && flat.is_pinned()));
+  }
   const at::Tensor& home = stored_.defined() ? stored_ : sum;
   for (Column& column : columns_) {
     const at::Tensor& shard = column.parameter->shard.tensor;
@@ -57,10 +81,72 @@ void Gradients::widen() {
   }
 }
 
+void Gradients::pack(const at::Tensor& buffer) {
+  at::NoGradGuard no_gradients;
+  if (buffer.is_cpu())
+    pack_columns(static_cast<char*>(buffer.mutable_data_ptr()));
+  else
+    pack_columns_on_device(buffer);
+  for (Column& column : columns_) {
+    at::Tensor& gradient = column.parameter->leaf.mutable_grad();
+    column.had = (summed && column.had) || gradient.defined();
+    gradient.reset();
+  }
+}
+
+// Flags are written each time: the next group lays its own gradients over them.
+void Gradients::pack_columns(char* buffer) {
+  char* flags = buffer + elements_ * element_;
+  for (const Column& column : columns_) {
+    const at::Tensor& gradient = column.parameter->leaf.grad();
+    pack_column(column, buffer, gradient);
+    for (int rank = 0; rank < ranks_; ++rank) {
+      char* flag = flags + rank * part_ * element_;
+      if (gradient.defined())
+        std::memcpy(flag, one_.data(), element_);
+      else
+        std::memset(flag, 0, element_);
+    }
+    flags += element_;
+  }
+}
+
 // Row chunks of the gradient go to the parts of the ranks that own them. Padding is left as it is: nobody
 // reads it.
-void Gradients::pack_column(const Column& column, const at::Tensor& buffer,
-                            const at::Tensor& gradient) const {
+void Gradients::pack_column(const Column& column, char* buffer, const at::Tensor& gradient) const {
+  const Parameter& parameter = *column.parameter;
+  const size_t chunk = parameter.chunk_elements() * element_;
+  if (chunk == 0) return;
+  char* to = buffer + column.offset * element_;
+  if (!gradient.defined()) {
+    for (int rank = 0; rank < ranks_; ++rank, to += part_ * element_) std::memset(to, 0, chunk);
+    return;
+  }
+  const at::Tensor rows =
+      gradient.scalar_type() == dtype_ ? gradient.contiguous() : gradient.to(dtype_).contiguous();
+  const char* from = static_cast<const char*>(rows.const_data_ptr());
+  size_t left = rows.nbytes();
+  for (; left > 0; to += part_ * element_) {
+    const size_t count = std::min(left, chunk);
+    std::memcpy(to, from, count);
+    from += count;
+    left -= count;
+  }
+}
+
+void Gradients::pack_columns_on_device(const at::Tensor& buffer) {
+  const int64_t count = static_cast<int64_t>(columns_.size());
+  const at::Tensor flags = buffer.as_strided({ranks_, count}, {part_, 1}, elements_);
+  flags.fill_(1);
+  for (int64_t i = 0; i < count; ++i) {
+    const at::Tensor& gradient = columns_[i].parameter->leaf.grad();
+    pack_column_on_device(columns_[i], buffer, gradient);
+    if (!gradient.defined()) flags.select(1, i).zero_();
+  }
+}
+
+void Gradients::pack_column_on_device(const Column& column, const at::Tensor& buffer,
+                                      const at::Tensor& gradient) const {
   const Parameter& parameter = *column.parameter;
   const int64_t chunk = parameter.chunk_elements();
   if (chunk == 0) return;
@@ -78,21 +164,6 @@ void Gradients::pack_column(const Column& column, const at::Tensor& buffer,
         .copy_(rows.narrow(0, full * parameter.chunk, rest));
 }
 
-void Gradients::pack(const at::Tensor& buffer) {
-  at::NoGradGuard no_gradients;
-  const int64_t count = static_cast<int64_t>(columns_.size());
-  const at::Tensor flags = buffer.as_strided({ranks_, count}, {part_, 1}, elements_);
-  flags.fill_(1);
-  for (int64_t i = 0; i < count; ++i) {
-    Column& column = columns_[i];
-    at::Tensor& gradient = column.parameter->leaf.mutable_grad();
-    pack_column(column, buffer, gradient);
-    column.had = (summed && column.had) || gradient.defined();
-    if (!gradient.defined()) flags.select(1, i).zero_();
-    gradient.reset();
-  }
-}
-
 // Reads the flag only where this rank had no gradient itself, so a step in which all are used never waits.
 bool Gradients::used(const Column& column, int64_t index) const {
   if (ranks_ == 1) return column.adds._version() != column.version;
@@ -102,7 +173,7 @@ bool Gradients::used(const Column& column, int64_t index) const {
 void Gradients::place() {
   if (direct_) return;
   at::NoGradGuard no_gradients;
-  if (stored_.defined()) stored_.copy_(sum.narrow(0, 0, elements_));
+  if (stored_.defined()) stored_.copy_(sum.narrow(0, 0, elements_), /*non_blocking=*/moves_);
   for (size_t i = 0; i < columns_.size(); ++i) {
     Column& column = columns_[i];
     at::Tensor& gradient = column.parameter->shard.tensor.mutable_grad();
@@ -112,6 +183,12 @@ void Gradients::place() {
       gradient.reset();
     if (column.adds.defined() && !group_->same()) column.parameter->leaf.mutable_grad().reset();
   }
+}
+
+void wait_for(c10::Device device) {
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  guard.getStream(device).synchronize();
 }
 
 }  // namespace heddle::fsdp2

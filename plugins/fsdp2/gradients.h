@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
+#include <cstddef>
 #include <vector>
 
 #include "group.h"
@@ -17,14 +19,14 @@ class Gradients {
   Gradients(Group& group, const Place& place);
 
   Group& group() const { return *group_; }
-  bool nothing_to_do() const { return direct_; }  // autograd's gradients are final: one rank, one dtype
   at::ScalarType dtype() const { return dtype_; }
   int64_t part() const { return part_; }  // elements of one rank in the reduce buffer
+  bool moves() const { return moves_; }   // from a device to host memory
 
   void begin();  // a step begins: what the last one left is dropped
   void widen();  // gradients that wait for the last microbatch go on in the reduce dtype
   void pack(const at::Tensor& buffer);  // [ranks, part]; takes the gradients off the leaves
-  void place();                         // gives the sums to the shards
+  void place();                         // gives the sums to the shards; where they move, wait for the device
 
   at::Tensor sum;       // [part]: this rank's part, summed over ranks and microbatches
   bool summed = false;  // there is something in it
@@ -39,16 +41,26 @@ class Gradients {
     uint32_t version = 0;  // of `adds` when the step began
     bool had = false;      // this rank had a gradient
   };
-  void pack_column(const Column& column, const at::Tensor& buffer, const at::Tensor& gradient) const;
+  void pack_columns(char* buffer);  // on the CPU
+  void pack_column(const Column& column, char* buffer, const at::Tensor& gradient) const;
+  void pack_columns_on_device(const at::Tensor& buffer);
+  void pack_column_on_device(const Column& column, const at::Tensor& buffer,
+                             const at::Tensor& gradient) const;
   bool used(const Column& column, int64_t index) const;
 
   Group* group_;
   int ranks_;
   at::ScalarType dtype_;
-  bool direct_ = false;
+  bool direct_ = false;  // autograd's gradients are final: one rank, one dtype, one device
+  bool moves_ = false;
+  size_t element_;                   // bytes of one in dtype_
+  std::array<char, 16> one_{};       // 1 in dtype_
   int64_t elements_ = 0, part_ = 0;  // without and with the flags
   std::vector<Column> columns_;
-  at::Tensor stored_;  // the sum in the storage dtype, where that is another
+  at::Tensor stored_;  // the sum in the storage dtype and in the shards' memory, where that is another
 };
+
+// Returns when everything that was given to this device is done.
+void wait_for(c10::Device device);
 
 }  // namespace heddle::fsdp2

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <cstring>
 #include <utility>
 
 #include "heddle/parallel/storage.h"
@@ -12,40 +13,33 @@
 namespace heddle::fsdp2 {
 namespace {
 
-at::Tensor storage_on(c10::Device device, at::ScalarType dtype, int64_t elements) {
-  return at::empty({elements}, at::TensorOptions().dtype(dtype).device(device));
-}
-
 c10::Device home_of(const at::Tensor& tensor, const Place& place) {
   return tensor.is_meta() ? place.device : tensor.device();
 }
 
+bool offloads(const Place& place, c10::Device device) {
+  return place.shards != Place::Shards::on_device && !device.is_cpu();
+}
+
+// Where shards of parameters on `device` lie.
+at::TensorOptions options_of_shards(const Place& place, c10::Device device) {
+  if (!offloads(place, device)) return at::TensorOptions().device(device);
+  return at::TensorOptions().device(at::kCPU).pinned_memory(place.shards == Place::Shards::in_pinned_memory);
+}
+
+at::ScalarType compute_dtype_of(const ParameterSlot& slot, const Place& place) {
+  if (slot.compute) return *slot.compute;
+  return place.compute.value_or(slot.tensor->scalar_type());
+}
+
 }  // namespace
-
-void Staging::expect(at::ScalarType dtype, int64_t elements) {
-  for (auto& [known, largest] : largest_)
-    if (known == dtype) return void(largest = std::max(largest, elements));
-  largest_.emplace_back(dtype, elements);
-}
-
-at::Tensor Staging::take(at::ScalarType dtype, c10::Device device) {
-  for (size_t i = 0; i < free_.size(); ++i) {
-    if (free_[i].scalar_type() != dtype || free_[i].device() != device) continue;
-    std::swap(free_[i], free_.back());
-    at::Tensor found = std::move(free_.back());
-    free_.pop_back();
-    return found;
-  }
-  int64_t elements = 0;
-  for (auto& [known, largest] : largest_)
-    if (known == dtype) elements = largest;
-  return storage_on(device, dtype, elements);
-}
 
 Group::Group(std::vector<ParameterSlot> slots, std::span<const Placed> placed, const Place& place)
     : storage_dtype_(slots.front().tensor->scalar_type()),
-      compute_dtype_(place.compute.value_or(storage_dtype_)),
-      same_(place.ranks == 1 && compute_dtype_ == storage_dtype_),
+      compute_dtype_(compute_dtype_of(slots.front(), place)),
+      pinned_(slots.front().compute.has_value()),
+      same_(place.ranks == 1 && compute_dtype_ == storage_dtype_ &&
+            !offloads(place, home_of(*slots.front().tensor, place))),
       ranks_(place.ranks),
       rank_(place.rank) {
   at::NoGradGuard no_gradients;
@@ -85,20 +79,22 @@ void Group::add(ParameterSlot& slot, std::span<const Placed> placed, const Place
   parameters_.push_back(std::move(parameter));
 }
 
-at::Tensor Group::leaf_of(const Parameter& parameter, at::IntArrayRef sizes, int64_t at) const {
-  return whole_.narrow(0, at, parameter.rows * parameter.row_elements).view(sizes).variable_data();
+at::Tensor Group::leaf_of(const Parameter& parameter, at::IntArrayRef sizes) const {
+  return whole_.narrow(0, parameter.place, parameter.rows * parameter.row_elements)
+      .view(sizes)
+      .variable_data();
 }
 
 // Builds the flat part with a shard of each parameter, and the whole storage with a leaf of each.
 void Group::lay_out(std::vector<ParameterSlot>& slots, const Place& place, int64_t part) {
   const c10::Device device = home_of(*slots.front().tensor, place);
   Line line;
-  std::vector<int64_t> places;
-  for (const Parameter& parameter : parameters_)
-    places.push_back(line.add(ranks_ * parameter.chunk_elements()));
-  flat_ = storage_on(device, storage_dtype_, part);
-  whole_ = storage_on(device, compute_dtype_, line.elements());
+  for (Parameter& parameter : parameters_) parameter.place = line.add(ranks_ * parameter.chunk_elements());
+  flat_ = at::empty({part}, options_of_shards(place, device).dtype(storage_dtype_));
+  if (!flat_.is_meta()) flat_.zero_();  // what lies between the shards
+  whole_ = at::empty({line.elements()}, at::TensorOptions().dtype(compute_dtype_).device(device));
   whole_bytes_ = whole_.nbytes();
+  cast_ = compute_dtype_ != storage_dtype_ || flat_.device() != device;
   for (size_t i = 0; i < slots.size(); ++i) {
     Parameter& parameter = parameters_[i];
     const at::Tensor tensor = *slots[i].tensor;
@@ -110,67 +106,82 @@ void Group::lay_out(std::vector<ParameterSlot>& slots, const Place& place, int64
     if (!tensor.is_meta())
       parameter.shard.tensor.copy_(tensor.dim() == 0 ? tensor : tensor.narrow(0, mine.begin, mine.count));
     parameter.shard.tensor.set_requires_grad(parameter.trainable);
-    parameter.leaf = slots[i].point(leaf_of(parameter, tensor.sizes(), places[i]));
-    targets_.push_back(whole_.narrow(0, places[i], ranks_ * parameter.chunk_elements())
-                           .view({ranks_, parameter.chunk_elements()}));
+    parameter.leaf = slots[i].point(leaf_of(parameter, tensor.sizes()));
   }
-  if (ranks_ > 1) resize(0);
+  if (sharded()) parallel::resize_storage(whole_, 0);
 }
 
-void Group::resize(size_t bytes) {
-  parallel::resize_storage(whole_, bytes);
+void Group::expect(Memory& memory) const {
+  if (sharded() && parameters_.size() > 1) memory.expect(compute_dtype_, ranks_ * flat_.numel());
 }
 
-void Group::expect(Staging& staging) const {
-  if (parameters_.size() > 1) staging.expect(compute_dtype_, ranks_ * flat_.numel());
+const Group::Arrival& Group::arrival_in(const at::Tensor& buffer) {
+  const void* storage = buffer.storage().unsafeGetStorageImpl();
+  for (const Arrival& known : arrivals_)
+    if (known.storage == storage) return known;
+  const int64_t part = flat_.numel();
+  const at::Tensor all = buffer.narrow(0, 0, ranks_ * part);
+  return arrivals_.emplace_back(Arrival{storage, all, cast_ ? all.narrow(0, rank_ * part, part) : flat_});
 }
 
-void Group::start(Communicator& ranks, Staging& staging) {
-  if (state_ != State::sharded || whole_bytes_ == 0) return;
+// A single parameter arrives where it is used: its part of each rank follows that of the one before.
+void Group::start(Communicator& ranks, Memory& memory) {
+  if (state_ != State::sharded || whole_bytes_ == 0 || !sharded()) return;
   at::NoGradGuard no_gradients;
-  if (parameters_.size() == 1) {  // its part of each rank follows that of the one before: no copy out
-    resize(whole_bytes_);
-    arriving_ = whole_;
+  if (parameters_.size() == 1) {
+    memory.fill(whole_, whole_bytes_);
+    arriving_ = &arrival_in(whole_);
   } else {
-    staging_ = staging.take(compute_dtype_, flat_.device());
-    arriving_ = staging_.narrow(0, 0, ranks_ * flat_.numel());
+    staging_ = memory.take(compute_dtype_, device());
+    arriving_ = &arrival_in(staging_);
   }
-  at::Tensor part = flat_;
-  if (compute_dtype_ != storage_dtype_) {
-    part = arriving_.narrow(0, rank_ * flat_.numel(), flat_.numel());
-    part.copy_(flat_);
-  }
-  work_ = ranks.all_gather(arriving_, part);
+  if (cast_) arriving_->mine.copy_(flat_, /*non_blocking=*/true);
+  work_ = ranks.all_gather(arriving_->all, arriving_->mine);
   state_ = State::in_flight;
 }
 
-void Group::finish(Staging& staging) {
+void Group::finish(Memory& memory) {
   if (state_ != State::in_flight) return;
-  work_->wait();
-  work_.reset();
   state_ = State::whole;
-  if (staging_.defined()) {
-    at::NoGradGuard no_gradients;
-    resize(whole_bytes_);
-    const int64_t part = flat_.numel();
-    for (size_t i = 0; i < parameters_.size(); ++i)
-      targets_[i].copy_(
-          arriving_.as_strided({ranks_, parameters_[i].chunk_elements()}, {part, 1}, parameters_[i].offset));
-    staging.give(std::exchange(staging_, {}));
-  }
-  arriving_ = at::Tensor();
+  std::exchange(work_, {})->wait();
+  if (!staging_.defined()) return;
+  memory.fill(whole_, whole_bytes_);
+  copy_out();
+  memory.give(std::exchange(staging_, {}));
 }
 
-void Group::free() {
-  if (state_ != State::whole || ranks_ == 1) return;
-  resize(0);
+// From the parts of the ranks to the parameters, each of which lies there in one piece.
+void Group::copy_out() {
+  const int64_t part = flat_.numel();
+  if (!whole_.is_cpu()) {
+    at::NoGradGuard no_gradients;
+    for (const Parameter& parameter : parameters_) {
+      const int64_t chunk = parameter.chunk_elements();
+      whole_.as_strided({ranks_, chunk}, {chunk, 1}, parameter.place)
+          .copy_(arriving_->all.as_strided({ranks_, chunk}, {part, 1}, parameter.offset));
+    }
+    return;
+  }
+  const size_t element = whole_.element_size();
+  const char* from = static_cast<const char*>(arriving_->all.const_data_ptr());
+  char* to = static_cast<char*>(whole_.mutable_data_ptr());
+  for (int rank = 0; rank < ranks_; ++rank, from += part * element)
+    for (const Parameter& parameter : parameters_) {
+      const size_t chunk = parameter.chunk_elements() * element;
+      std::memcpy(to + parameter.place * element + rank * chunk, from + parameter.offset * element, chunk);
+    }
+}
+
+void Group::free(Memory& memory) {
+  if (state_ != State::whole || !sharded()) return;
+  memory.free(whole_);
   state_ = State::sharded;
 }
 
 void Group::refresh() {
-  if (same_) return;
+  if (same_ || sharded()) return;
   at::NoGradGuard no_gradients;
-  whole_.copy_(flat_);
+  whole_.copy_(flat_, /*non_blocking=*/true);
   state_ = State::whole;
 }
 

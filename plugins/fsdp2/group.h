@@ -10,6 +10,7 @@
 
 #include "heddle/sdk.h"
 #include "layout.h"
+#include "memory.h"
 
 namespace torch::autograd {
 struct Node;
@@ -24,18 +25,7 @@ struct Place {
   c10::Device device = at::kCPU;          // of parameters that come without storage
   std::optional<at::ScalarType> compute;  // the dtype of whole parameters; empty: the storage dtype
   std::optional<at::ScalarType> reduce;   // the dtype in which gradients are summed; empty: the compute dtype
-};
-
-// Gather buffers on loan: as many as there are gathers in flight, each as large as the largest group.
-class Staging {
- public:
-  void expect(at::ScalarType dtype, int64_t elements);
-  at::Tensor take(at::ScalarType dtype, c10::Device device);
-  void give(at::Tensor buffer) { free_.push_back(std::move(buffer)); }
-
- private:
-  std::vector<std::pair<at::ScalarType, int64_t>> largest_;
-  std::vector<at::Tensor> free_;
+  enum class Shards { on_device, in_host_memory, in_pinned_memory } shards = Shards::on_device;
 };
 
 struct Parameter {
@@ -46,6 +36,7 @@ struct Parameter {
   int64_t rows = 0;          // of the whole parameter
   int64_t chunk = 0;         // rows of the first rank, which every rank's part is padded to
   int64_t offset = 0;        // of its chunk in a rank's part, in elements
+  int64_t place = 0;         // of the whole parameter in the group's storage, in elements
   std::shared_ptr<torch::autograd::Node> accumulator;  // autograd itself holds it only weakly
   int64_t chunk_elements() const { return chunk * row_elements; }
 };
@@ -58,20 +49,23 @@ class Group {
   Group(std::vector<ParameterSlot> slots, std::span<const Placed> placed, const Place& place);
 
   std::vector<Parameter>& parameters() { return parameters_; }
-  bool same() const { return same_; }        // one rank, one dtype: the leaves are the shards
+  bool same() const { return same_; }        // one rank, dtype and device: the leaves are the shards
+  bool pinned() const { return pinned_; }    // its model chose the compute dtype
   bool foreign() const { return foreign_; }  // some of its tensors were an embedder's
   bool all_trainable() const { return all_trainable_; }
   int trainable() const { return trainable_; }  // how many
   at::ScalarType storage_dtype() const { return storage_dtype_; }
   at::ScalarType compute_dtype() const { return compute_dtype_; }
   c10::Device device() const { return parameters_.front().leaf.device(); }
+  c10::Device home() const { return parameters_.front().shard.tensor.device(); }
   const at::Tensor& flat() const { return flat_; }
 
-  void expect(Staging& staging) const;
-  void start(Communicator& ranks, Staging& staging);  // from sharded: in flight
-  void finish(Staging& staging);                      // from in flight: whole
-  void free();                                        // from whole: sharded
-  void refresh();                                     // one rank: the leaves take the shards' values
+  void expect(Memory& memory) const;
+  void start(Communicator& ranks, Memory& memory);  // from sharded: in flight
+  void finish(Memory& memory);                      // from in flight: whole
+  void free(Memory& memory);                        // from whole: sharded
+  bool sharded() const { return ranks_ > 1; }       // else every rank holds all of it
+  void refresh();                                   // not sharded: the leaves take the shards' values
 
   Stay stay = Stay::not_at_all;
   int users = 0;    // units that compute with some of its parameters
@@ -79,22 +73,29 @@ class Group {
 
  private:
   enum class State { sharded, in_flight, whole };
+  struct Arrival {  // a staging buffer as this group sees it
+    const void* storage;
+    at::Tensor all, mine;
+  };
   void add(ParameterSlot& slot, std::span<const Placed> placed, const Place& place, Line& line);
   void lay_out(std::vector<ParameterSlot>& slots, const Place& place, int64_t part);
-  at::Tensor leaf_of(const Parameter& parameter, at::IntArrayRef sizes, int64_t at) const;
-  void resize(size_t bytes);
+  at::Tensor leaf_of(const Parameter& parameter, at::IntArrayRef sizes) const;
+  const Arrival& arrival_in(const at::Tensor& buffer);
+  void copy_out();
 
   std::vector<Parameter> parameters_;
   at::ScalarType storage_dtype_, compute_dtype_;
-  bool same_ = false, all_trainable_ = true, foreign_ = false;
+  bool pinned_ = false, same_ = false, all_trainable_ = true, foreign_ = false;
   int trainable_ = 0, ranks_ = 1, rank_ = 0;
   State state_ = State::sharded;
 
-  at::Tensor flat_;   // this rank's part: the chunks of all parameters, padded
-  at::Tensor whole_;  // alias of the leaves' storage, in the compute dtype
+  at::Tensor flat_;    // this rank's part: the chunks of all parameters, padded
+  at::Tensor whole_;   // alias of the leaves' storage, in the compute dtype
+  bool cast_ = false;  // the part is copied to where it is sent from: to another dtype or device
   size_t whole_bytes_ = 0;
-  std::vector<at::Tensor> targets_;  // [ranks, chunk] of each parameter in it
-  at::Tensor staging_, arriving_;
+  std::vector<Arrival> arrivals_;
+  const Arrival* arriving_ = nullptr;
+  at::Tensor staging_;
   std::unique_ptr<Work> work_;
 };
 

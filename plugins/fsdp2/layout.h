@@ -53,4 +53,17 @@ inline std::vector<Stay> stays(size_t units, std::optional<bool> reshard_after_f
   return out;
 }
 
+// How many units are gathered ahead of the one that runs.
+struct Ahead {
+  int64_t forward = 1, backward = 1;
+  bool operator==(const Ahead&) const = default;
+};
+
+// What is asked for holds where units are gathered for every microbatch anew: not where they stay whole, and
+// not in a pipeline. There, and where nothing is asked for, it is one unit.
+inline Ahead ahead(std::optional<Ahead> asked, std::optional<bool> reshard_after_forward,
+                   int pipeline_ranks) {
+  return asked && reshard_after_forward != false && pipeline_ranks == 1 ? *asked : Ahead();
+}
+
 }  // namespace heddle::fsdp2

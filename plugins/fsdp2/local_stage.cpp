@@ -23,11 +23,15 @@ class LocalStage : public ParallelStage {
   void reshard() override {}
   void expect_last_backward() override {}
   void finish_gradients() override {
-    for (Gradients& gradients : model_->gradients) gradients.place();
+    model_->place_gradients();
     between_steps_ = true;
   }
   std::span<Shard> owned() override { return model_->shards; }
   void parameters_changed() override { stale_ = true; }
+  std::vector<WholeParameter> hold_whole() override {
+    if (stale_) refresh();
+    return model_->whole();
+  }
 
  private:
   void refresh() {

@@ -1,4 +1,5 @@
-// Turns units into groups: one for each dtype of a unit's own parameters, tied parameters once.
+// Turns units into groups: one for each pair of dtypes (of storage, of compute) of a unit's own parameters,
+// tied parameters once.
 #include "model.h"
 
 #include <map>
@@ -7,20 +8,28 @@
 
 namespace heddle::fsdp2 {
 
+namespace {
+
+bool alike(const ParameterSlot& one, const ParameterSlot& other) {
+  return one.tensor->scalar_type() == other.tensor->scalar_type() && one.compute == other.compute;
+}
+
+}  // namespace
+
 struct Model::Maker {
   Model& model;
   std::span<const Placed> placed;
   const Place& place;
   std::map<std::string, std::pair<Group*, size_t>> owners;  // a name, its group and its place there
 
-  // Groups of a unit's new parameters, by dtype in order of appearance.
+  // Groups of a unit's new parameters, in order of appearance.
   std::vector<std::vector<ParameterSlot>> split(const std::vector<ParameterSlot>& slots) const {
     std::vector<std::vector<ParameterSlot>> parts;
     std::map<std::string, bool> seen;
     for (const ParameterSlot& slot : slots) {
       if (owners.count(slot.name) != 0 || std::exchange(seen[slot.name], true)) continue;
       auto part = parts.begin();
-      while (part != parts.end() && part->front().tensor->scalar_type() != slot.tensor->scalar_type()) ++part;
+      while (part != parts.end() && !alike(part->front(), slot)) ++part;
       if (part == parts.end()) part = parts.insert(part, std::vector<ParameterSlot>());
       part->push_back(slot);
     }
@@ -67,6 +76,23 @@ Model::Model(Units units, std::span<const Placed> placed, const Place& place, st
     : units_(std::move(units)) {
   Maker maker{*this, placed, place, {}};
   for (size_t i = 0; i < units_.size(); ++i) maker.add_unit(*units_[i], stays[i]);
+}
+
+void Model::place_gradients() {
+  const Gradients* moving = nullptr;
+  for (Gradients& one : gradients) {
+    one.place();
+    if (one.moves()) moving = &one;
+  }
+  if (moving != nullptr) wait_for(moving->group().device());
+}
+
+std::vector<WholeParameter> Model::whole() {
+  std::vector<WholeParameter> all;
+  for (Group& group : groups)
+    for (const Parameter& parameter : group.parameters())
+      all.push_back({parameter.shard.name, parameter.leaf.detach()});
+  return all;
 }
 
 }  // namespace heddle::fsdp2

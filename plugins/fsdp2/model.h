@@ -26,6 +26,9 @@ class Model {
       return std::find(groups.begin(), groups.end(), group) != groups.end();
     }
   };
+  void place_gradients();               // gives the sums to the shards, and returns when they are there
+  std::vector<WholeParameter> whole();  // the leaves; a tied one once
+
   std::vector<Run> runs;
   std::deque<Group> groups;         // addresses stay
   std::deque<Gradients> gradients;  // of the groups that train

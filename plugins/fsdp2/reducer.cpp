@@ -8,26 +8,36 @@
 #include <utility>
 
 namespace heddle::fsdp2 {
-namespace {
-
-// The start of the slot's buffer in the right dtype; made when first used, large enough for every group.
-at::Tensor piece(at::Tensor& buffer, const Gradients& gradients, int64_t elements, int64_t largest) {
-  if (!buffer.defined() || buffer.scalar_type() != gradients.dtype() ||
-      buffer.device() != gradients.sum.device())
-    buffer = at::empty({largest}, gradients.sum.options());
-  return buffer.narrow(0, 0, elements);
-}
-
-}  // namespace
-
 Reducer::Reducer(std::unique_ptr<Communicator> shard, Communicator* replicate, std::vector<Gradients*> order)
     : shard_(std::move(shard)), replicate_(replicate) {
   for (Gradients* gradients : order) {
     order_.emplace_back();
     order_.back().gradients = gradients;
     gradients->turn = order_.size() - 1;
-    largest_ = std::max(largest_, gradients->part());
   }
+  for (Slot& slot : slots_) {
+    slot.inputs.resize(order_.size());
+    slot.outputs.resize(order_.size());
+  }
+}
+
+// The start of a buffer that is large enough for every group of this dtype.
+const at::Tensor& Reducer::piece(std::vector<at::Tensor>& pieces, const Gradients& gradients,
+                                 int64_t ranks) const {
+  at::Tensor& found = pieces[gradients.turn];
+  if (found.defined()) return found;
+  const auto alike = [&](const at::Tensor& other) {
+    return other.scalar_type() == gradients.dtype() && other.device() == gradients.sum.device();
+  };
+  int64_t largest = 0;
+  at::Tensor buffer;
+  for (size_t turn = 0; turn < order_.size(); ++turn) {
+    if (alike(order_[turn].gradients->sum)) largest = std::max(largest, order_[turn].gradients->part());
+    if (pieces[turn].defined() && alike(pieces[turn])) buffer = pieces[turn];
+  }
+  if (!buffer.defined()) buffer = at::empty({ranks * largest}, gradients.sum.options());
+  const int64_t elements = ranks * gradients.part();
+  return found = buffer.as_strided({elements}, {1}, 0);
 }
 
 void Reducer::expect_last() {
@@ -49,11 +59,9 @@ void Reducer::launch(Gradients& gradients) {
   Slot& slot = slots_[turn_];
   turn_ = 1 - turn_;
   settle(slot);
-  const at::Tensor input =
-      piece(slot.input, gradients, shard_->size() * gradients.part(), shard_->size() * largest_);
+  const at::Tensor& input = piece(slot.inputs, gradients, shard_->size());
   gradients.pack(input);
-  const at::Tensor output =
-      gradients.summed ? piece(slot.output, gradients, gradients.part(), largest_) : gradients.sum;
+  const at::Tensor& output = gradients.summed ? piece(slot.outputs, gradients, 1) : gradients.sum;
   slot.adds = gradients.summed;
   slot.last = last_;
   gradients.summed = true;
@@ -67,7 +75,7 @@ void Reducer::settle(Slot& slot) {
   slot.work.reset();
   if (slot.adds) {
     at::NoGradGuard no_gradients;
-    slot.busy->sum.add_(slot.output.narrow(0, 0, slot.busy->part()));
+    slot.busy->sum.add_(slot.outputs[slot.busy->turn]);
   }
   if (slot.last && replicate_ != nullptr)
     order_[slot.busy->turn].replicas = replicate_->all_reduce(slot.busy->sum);

@@ -29,12 +29,13 @@ class Reducer {
     std::unique_ptr<Work> replicas;
   };
   struct Slot {
-    at::Tensor input, output;
+    std::vector<at::Tensor> inputs, outputs;  // [turn]: the starts of one buffer a dtype, made when used
     Gradients* busy = nullptr;
     bool adds = false;  // the output comes on top of what earlier microbatches left
     bool last = false;
     std::unique_ptr<Work> work;
   };
+  const at::Tensor& piece(std::vector<at::Tensor>& pieces, const Gradients& gradients, int64_t ranks) const;
   void launch(Gradients& gradients);
   void settle(Slot& slot);
 
@@ -42,7 +43,6 @@ class Reducer {
   Communicator* replicate_;
   std::vector<Entry> order_;
   size_t next_ = 0;
-  int64_t largest_ = 0;  // part of all groups
   bool last_ = false;
   std::array<Slot, 2> slots_;
   size_t turn_ = 0;

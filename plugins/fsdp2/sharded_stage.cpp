@@ -3,6 +3,8 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace heddle::fsdp2 {
@@ -29,7 +31,7 @@ ShardedStage::ShardedStage(std::unique_ptr<Model> model, const Options& options,
       reducer_(second_group(mesh, axis),
                mesh.size("dp_replicate") > 1 ? &mesh_.group("dp_replicate") : nullptr,
                reversed(model_->gradients)) {
-  for (const Group& group : model_->groups) group.expect(staging_);
+  for (const Group& group : model_->groups) group.expect(memory_);
   attach_gradient_hooks();
   if (mesh.size("dp_replicate") == 1) return;
   for (Group& group : model_->groups)  // an embedder's replicas may have started from different values
@@ -42,20 +44,26 @@ void ShardedStage::begin_step() {
 }
 
 void ShardedStage::start(Run& run) {
-  for (Group* group : run.groups) group->start(shard_, staging_);
+  for (Group* group : run.groups) group->start(shard_, memory_);
 }
 
 void ShardedStage::finish(Run& run) {
-  for (Group* group : run.groups) group->finish(staging_);
+  for (Group* group : run.groups) group->finish(memory_);
 }
 
 Tensors ShardedStage::forward(Tensors inputs, const Batch& batch) {
-  if (between_steps_ && at::GradMode::is_enabled()) begin_step();
+  const bool records = at::GradMode::is_enabled();
+  if (held_ && records)
+    throw Error(ErrorCode::internal, "fsdp2", "a forward with gradients ran while parameters are held whole",
+                "end the scope Unsharded before training goes on");
+  if (between_steps_ && records) begin_step();
+  if (stale_) refresh();
   std::vector<Run>& runs = model_->runs;
+  const size_t ahead = static_cast<size_t>(options_.ahead.forward);
   for (size_t i = 0; i < runs.size(); ++i) {
     start(runs[i]);
     finish(runs[i]);
-    if (i + 1 < runs.size()) start(runs[i + 1]);
+    for (size_t next = i + 1; next < runs.size() && next <= i + ahead; ++next) start(runs[next]);
     inputs = run(*runs[i].unit, std::move(inputs), batch, options_.precision);
     runs[i].has_backward = watch(inputs, i, batch.weight_gradients);
     release_after_forward(i);
@@ -63,15 +71,20 @@ Tensors ShardedStage::forward(Tensors inputs, const Batch& batch) {
   return inputs;
 }
 
-// What the next unit computes with as well is left to it. Without a backward to come, only what was asked to
-// stay stays.
+// What a unit whose gather was started ahead computes with as well is left to it. Without a backward to come,
+// only what was asked to stay stays.
 void ShardedStage::release_after_forward(size_t index) {
   const Run& run = model_->runs[index];
-  if (run.stay == Stay::until_last_backward || (run.stay == Stay::until_gradients && run.has_backward))
+  if (held_ || run.stay == Stay::until_last_backward ||
+      (run.stay == Stay::until_gradients && run.has_backward))
     return;
-  const Run* next = index + 1 < model_->runs.size() ? &model_->runs[index + 1] : nullptr;
-  for (Group* group : run.groups)
-    if (next == nullptr || !next->uses(group)) group->free();
+  const size_t ahead = static_cast<size_t>(std::max<int64_t>(options_.ahead.forward, 1));
+  const size_t end = std::min(model_->runs.size(), index + 1 + ahead);
+  for (Group* group : run.groups) {
+    bool needed = false;
+    for (size_t next = index + 1; next < end; ++next) needed = needed || model_->runs[next].uses(group);
+    if (!needed) group->free(memory_);
+  }
 }
 
 void ShardedStage::unshard() {
@@ -79,9 +92,50 @@ void ShardedStage::unshard() {
 }
 
 void ShardedStage::reshard() {
+  if (!held_) free_all();
+}
+
+void ShardedStage::free_all() {
   for (Group& group : model_->groups) {
-    group.finish(staging_);
-    group.free();
+    group.finish(memory_);
+    group.free(memory_);
+  }
+}
+
+void ShardedStage::parameters_changed() {
+  free_all();
+  stale_ = true;
+}
+
+void ShardedStage::refresh() {
+  for (Group& group : model_->groups) group.refresh();
+  stale_ = false;
+}
+
+std::vector<WholeParameter> ShardedStage::hold_whole() {
+  held_ = true;
+  try {
+    if (stale_) refresh();
+    for (Run& run : model_->runs) {
+      start(run);
+      finish(run);
+    }
+    return model_->whole();
+  } catch (...) {
+    release_whole();
+    throw;
+  }
+}
+
+// A gather that broke is given up; the error came out of the call that waited for it.
+void ShardedStage::release_whole() {
+  held_ = false;
+  for (Group& group : model_->groups) {
+    try {
+      group.finish(memory_);
+    } catch (const std::exception&) {
+    }
+    group.free(memory_);
   }
 }
 
@@ -98,7 +152,7 @@ void ShardedStage::reduce_gradients() {
 void ShardedStage::finish_gradients() {
   reduce_gradients();
   reducer_.finish();
-  for (Gradients& gradients : model_->gradients) gradients.place();
+  model_->place_gradients();
   between_steps_ = true;
   last_backward_ = false;
 }

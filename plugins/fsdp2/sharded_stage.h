@@ -11,9 +11,9 @@
 
 namespace heddle::fsdp2 {
 
-// Gathers run in the order of the forward, one unit ahead, and in a backward in the reverse order. Reductions
-// have a communicator of their own, because on a rank whose gradients are missing they come later than on
-// others.
+// Gathers run in the order of the forward, some units ahead, and in a backward in the reverse order.
+// Reductions have a communicator of their own, because on a rank whose gradients are missing they come later
+// than on others.
 class ShardedStage : public ParallelStage {
  public:
   ShardedStage(std::unique_ptr<Model> model, const Options& options, const DeviceMesh& mesh,
@@ -26,10 +26,15 @@ class ShardedStage : public ParallelStage {
   void reduce_gradients() override;
   void finish_gradients() override;
   std::span<Shard> owned() override { return model_->shards; }
-  void parameters_changed() override { reshard(); }
+  void parameters_changed() override;
+  std::vector<WholeParameter> hold_whole() override;
+  void release_whole() override;
 
  private:
   using Run = Model::Run;
+  friend struct BackwardReached;
+  void refresh();
+  void free_all();
   void begin_step();
   void attach_gradient_hooks();
   void start(Run& run);
@@ -39,6 +44,7 @@ class ShardedStage : public ParallelStage {
 
   void begin_backward(WeightGradients* queue);
   void before_backward(size_t index, WeightGradients* queue);  // a gradient of the unit's output has come
+  void start_below(size_t index);
   void gradient_arrived(Gradients& gradients);
   void complete(Gradients& gradients);
   void end_backward();
@@ -52,9 +58,11 @@ class ShardedStage : public ParallelStage {
   DeviceMesh mesh_;
   Communicator& shard_;
   Reducer reducer_;
-  Staging staging_;
+  Memory memory_;
   std::unordered_map<const torch::autograd::Node*, Group*> owners_;  // of the leaves' accumulators
   bool between_steps_ = true, last_backward_ = false, flushed_ = false;
+  bool stale_ = true;                         // parameters that every rank holds have changed
+  bool held_ = false;                         // whole until they are released
   bool in_backward_ = false, split_ = false;  // split: its weight gradients come when a queue is drained
   bool draining_ = false;
   size_t unprepared_ = 0;  // in a backward: units below this one were not reached yet

@@ -19,6 +19,7 @@ struct Options {
   Precision precision;
   std::optional<bool> reshard_after_forward;  // empty: every unit but the last
   bool defer_reduction = true;                // reduce once a step, not once a microbatch
+  Ahead ahead;                                // gathers before the unit that runs
 };
 
 // One data-parallel rank, sharded over nobody: no gather, no hook, no copy where the dtypes agree.

@@ -32,10 +32,14 @@ std::optional<at::ScalarType> dtype_of(const DTypeWord& dtype) {
               "use float32, bfloat16, float16 or float64");
 }
 
-Options options_of(const Config& config) {
+Options options_of(const Config& config, int pipeline_ranks) {
   Options options;
   options.reshard_after_forward = config.reshard_after_forward;
   options.defer_reduction = config.defer_fsdp_grad_sync;
+  std::optional<Ahead> asked;
+  if (config.enable_fsdp2_prefetch)
+    asked = Ahead{config.fsdp2_forward_prefetch_depth, config.fsdp2_backward_prefetch_depth};
+  options.ahead = ahead(asked, config.reshard_after_forward, pipeline_ranks);
   const MpPolicy policy = config.mp_policy.value_or(*Config{}.mp_policy);
   options.precision.parameters = dtype_of(policy.param_dtype);
   options.precision.reduce = dtype_of(policy.reduce_dtype);
@@ -71,7 +75,7 @@ Needs Fsdp2::needs() const {
 std::unique_ptr<ParallelStage> Fsdp2::parallelize(Units units, const DeviceMesh& mesh,
                                                   std::span<const Placed> placed) {
   check_mesh(mesh);
-  const Options options = options_of(config_);
+  const Options options = options_of(config_, mesh.size("pp"));
   Place place;
   place.axis = mesh.size("cp") > 1 ? "dp_shard_cp" : "dp_shard";
   place.ranks = mesh.size(place.axis);

@@ -1,0 +1,189 @@
+// Which units are whole or on their way at each moment, and in which order they are gathered.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/sum.h>
+#include <gtest/gtest.h>
+
+#include "plugins/fsdp2/layout.h"
+#include "plugins/pipelines.h"
+#include "plugins/schedules.h"
+#include "plugins/toy_training.h"
+
+namespace heddle::testing {
+namespace {
+
+using fsdp2::Ahead;
+
+constexpr int kUnits = 4;
+
+// Units "0" to "3" of one parameter each, of 2, 4, 6 and 8 elements: the size of a gather says whose it is.
+Units numbered_units(Events* events) {
+  Units units;
+  for (int i = 0; i < kUnits; ++i) {
+    std::vector<ToyUnit::Parameter> parameters = {
+        {"w" + std::to_string(i), at::full({2 * (i + 1)}, 0.5).set_requires_grad(true), {}}};
+    const auto body = [events](ToyUnit& unit, Tensors x, const Batch&) {
+      const at::Tensor y = x[0] * unit.own[0].tensor.sum();
+      y.register_hook([events, &unit](const at::Tensor&) {
+        if (events != nullptr) events->push_back("backward " + std::string(unit.name()));
+      });
+      return Tensors{y * 1.0};
+    };
+    auto unit = std::make_unique<ToyUnit>(std::to_string(i), std::move(parameters), body);
+    unit->events = events;
+    units.push_back(std::move(unit));
+  }
+  return units;
+}
+
+// One forward and backward on rank 0: "gather 1", "forward 0", "backward 3", and so on.
+Events story(const std::string& section) {
+  std::vector<Events> all(2);
+  ThreadWorld::run(2, [&](Rendezvous& meeting) {
+    Events& events = all[meeting.rank()];
+    RecordingRendezvous recording(meeting, &events);
+    const DeviceMesh mesh = mesh::build(shards(2), recording, "test: world");
+    auto stage = make_strategy("fsdp2", kFloat + section)->parallelize(numbered_units(&events), mesh, {});
+    stage->expect_last_backward();
+    stage->forward({at::full({3}, 1.0)}, Batch())[0].sum().backward();
+    stage->finish_gradients();
+  });
+  Events out;
+  for (const std::string& event : all[0]) {
+    if (event.rfind("reduce_scatter", 0) == 0) continue;
+    const bool gather = event.rfind("all_gather", 0) == 0;
+    const int elements = gather ? std::stoi(event.substr(event.rfind(' '))) : 0;
+    out.push_back(gather ? "gather " + std::to_string(elements / 2 - 1) : event);
+  }
+  return out;
+}
+
+std::string depths(int forward, int backward) {
+  return "enable_fsdp2_prefetch: true\nfsdp2_forward_prefetch_depth: " + std::to_string(forward) +
+         "\nfsdp2_backward_prefetch_depth: " + std::to_string(backward) + "\n";
+}
+
+TEST(Fsdp2Prefetch, GathersOneUnitAheadAndTwoUnitsBackByTheDefaultDepths) {
+  EXPECT_EQ(story("reshard_after_forward: true\nenable_fsdp2_prefetch: true"),
+            (Events{"gather 0", "gather 1", "forward 0", "gather 2", "forward 1", "gather 3", "forward 2",
+                    "forward 3",  //
+                    "gather 3", "gather 2", "gather 1", "backward 3", "gather 0", "backward 2", "backward 1",
+                    "backward 0"}));
+}
+
+TEST(Fsdp2Prefetch, GathersAsManyUnitsAheadAsTheDepthsSay) {
+  EXPECT_EQ(story("reshard_after_forward: true\n" + depths(2, 3)),
+            (Events{"gather 0", "gather 1", "gather 2", "forward 0", "gather 3", "forward 1", "forward 2",
+                    "forward 3",  //
+                    "gather 3", "gather 2", "gather 1", "gather 0", "backward 3", "backward 2", "backward 1",
+                    "backward 0"}));
+}
+
+TEST(Fsdp2Prefetch, GathersNothingAheadAtDepthZero) {
+  EXPECT_EQ(story("reshard_after_forward: true\n" + depths(0, 0)),
+            (Events{"gather 0", "forward 0", "gather 1", "forward 1", "gather 2", "forward 2", "gather 3",
+                    "forward 3",  //
+                    "gather 3", "backward 3", "gather 2", "backward 2", "gather 1", "backward 1", "gather 0",
+                    "backward 0"}));
+}
+
+TEST(Fsdp2Prefetch, GathersOneUnitAheadWhereItIsNotAskedFor) {
+  const Events implicit = {"gather 0",   "gather 1", "forward 0",  "gather 2",
+                           "forward 1",  "gather 3", "forward 2",  "forward 3",  //
+                           "gather 3",   "gather 2", "backward 3", "gather 1",
+                           "backward 2", "gather 0", "backward 1", "backward 0"};
+  EXPECT_EQ(story("reshard_after_forward: true"), implicit);
+  EXPECT_EQ(story("reshard_after_forward: true\nfsdp2_forward_prefetch_depth: 3"), implicit);
+}
+
+// The last unit stays whole, so its backward gathers nothing but what is ahead of it.
+TEST(Fsdp2Prefetch, CountsTheUnitsAheadFromOneThatStayedWhole) {
+  EXPECT_EQ(
+      story(depths(1, 1)),
+      (Events{"gather 0", "gather 1", "forward 0", "gather 2", "forward 1", "gather 3", "forward 2",
+              "forward 3",  //
+              "gather 2", "backward 3", "gather 1", "backward 2", "gather 0", "backward 1", "backward 0"}));
+}
+
+TEST(Fsdp2Prefetch, IsOneUnitWhereUnitsStayWholeAndInAPipeline) {
+  EXPECT_EQ(fsdp2::ahead(Ahead{3, 2}, std::nullopt, 1), (Ahead{3, 2}));
+  EXPECT_EQ(fsdp2::ahead(Ahead{3, 2}, true, 1), (Ahead{3, 2}));
+  EXPECT_EQ(fsdp2::ahead(Ahead{3, 2}, false, 1), (Ahead{1, 1}));
+  EXPECT_EQ(fsdp2::ahead(Ahead{3, 2}, std::nullopt, 2), (Ahead{1, 1}));
+  EXPECT_EQ(fsdp2::ahead(Ahead{3, 2}, true, 2), (Ahead{1, 1}));
+  EXPECT_EQ(fsdp2::ahead(std::nullopt, true, 1), (Ahead{1, 1}));
+  EXPECT_EQ(story("reshard_after_forward: false\n" + depths(0, 0)),
+            (Events{"gather 0", "gather 1", "forward 0", "gather 2", "forward 1", "gather 3", "forward 2",
+                    "forward 3", "backward 3", "backward 2", "backward 1", "backward 0"}));
+}
+
+// Units whose storage is there: when each runs forward, and when the gradient of its input has come.
+std::vector<std::string> units_there(const std::string& section) {
+  std::vector<std::string> seen;
+  ThreadWorld::run(2, [&](Rendezvous& meeting) {
+    const DeviceMesh mesh = mesh::build(shards(2), meeting, "test: world");
+    Units units = numbered_units(nullptr);
+    std::vector<ToyUnit*> all;
+    for (size_t i = 0; i < units.size(); ++i) all.push_back(&toy_at(units, i));
+    std::vector<std::string> mine;
+    const auto look = [&] {
+      std::string there;
+      for (ToyUnit* unit : all)
+        if (unit->bytes() > 0) there += unit->name();
+      mine.push_back(there);
+    };
+    for (ToyUnit* unit : all)
+      unit->before = [&look](const Tensors& inputs) {
+        look();
+        if (inputs[0].requires_grad()) inputs[0].register_hook([&look](const at::Tensor&) { look(); });
+      };
+    auto stage = make_strategy("fsdp2", kFloat + section)->parallelize(std::move(units), mesh, {});
+    stage->expect_last_backward();
+    stage->forward({at::full({3}, 1.0)}, Batch())[0].sum().backward();
+    stage->finish_gradients();
+    if (mesh.rank("world") == 0) seen = mine;
+  });
+  return seen;
+}
+
+// By then unit i - 1 is whole, those ahead of it are whole or on their way, and those above are gone.
+TEST(Fsdp2Prefetch, HoldsNoMoreUnitsThanTheDepthsSay) {
+  using Seen = std::vector<std::string>;
+  EXPECT_EQ(units_there("reshard_after_forward: true\n" + depths(1, 2)),
+            (Seen{"01", "12", "23", "3", "012", "01", "0"}));
+  EXPECT_EQ(units_there("reshard_after_forward: true\n" + depths(2, 1)),
+            (Seen{"012", "123", "23", "3", "12", "01", "0"}));
+  EXPECT_EQ(units_there("reshard_after_forward: true\n" + depths(0, 0)),
+            (Seen{"0", "1", "2", "3", "2", "1", "0"}));
+  EXPECT_EQ(units_there("reshard_after_forward: false"),
+            (Seen{"01", "012", "0123", "0123", "012", "01", "0"}));
+}
+
+TEST(Fsdp2Prefetch, ChangesNoNumber) {
+  const Outcome want = train(toy("single", {}));
+  for (const auto& [forward, backward] : {std::pair{0, 0}, std::pair{1, 2}, std::pair{3, 1}, std::pair{9, 9}})
+    for (const char* reshard : {"null", "true", "false"})
+      for (const int microbatches : {1, 3}) {
+        SCOPED_TRACE(depths(forward, backward) + reshard);
+        Training run =
+            toy("fsdp2", shards(2), depths(forward, backward) + "reshard_after_forward: " + reshard);
+        run.microbatches = microbatches;
+        expect_close(train(run), want);
+      }
+}
+
+// Ranks whose backward ends early gather in the same order as the others.
+TEST(Fsdp2Prefetch, KeepsRanksInStepWhenTheBackwardOfOneEndsEarly) {
+  Training whole = toy("single", {});
+  whole.microbatches = 2;
+  use_extra_where(whole, {1, -1});
+  const Outcome want = train(whole);
+  for (const auto& [forward, backward] : {std::pair{0, 0}, std::pair{2, 3}}) {
+    Training run = toy("fsdp2", shards(2), depths(forward, backward) + "reshard_after_forward: true");
+    use_extra_where(run, {1, -1});
+    expect_close(train(run), want);
+  }
+}
+
+}  // namespace
+}  // namespace heddle::testing

@@ -1,0 +1,176 @@
+// Whole parameters for a scope: no gather inside, freed at its end, however it ends.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "heddle/parallel/unsharded.h"
+#include "plugins/toy_training.h"
+
+namespace heddle::testing {
+namespace {
+
+// A world of toy units under fsdp2; body gets what rank 0 and the others see.
+struct Seen {
+  Stages& stages;
+  const DeviceMesh& mesh;
+  std::vector<ToyUnit*>& units;
+  Events& events;
+};
+
+void in_world(int ranks, const std::string& section, const std::function<void(Seen)>& body) {
+  ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
+    Events events;
+    RecordingRendezvous recording(meeting, &events);
+    const DeviceMesh mesh = mesh::build(shards(ranks), recording, "test: world");
+    Units units = toy_units({});
+    std::vector<ToyUnit*> seen;
+    for (size_t i = 0; i < units.size(); ++i) seen.push_back(&toy_at(units, i));
+    Plan plan;
+    plan.strategy =
+        make_strategy("fsdp2", (section.find("mp_policy") == std::string::npos ? kFloat : "") + section);
+    Stages stages = parallel::build(std::move(units), plan, mesh, {}, 7);
+    body({stages, mesh, seen, events});
+  });
+}
+
+Batch some_tokens() {
+  Batch batch;
+  batch.tokens = at::full({2, 3}, 4, at::kLong);
+  return batch;
+}
+
+at::Tensor logits(Stages& stages) {
+  const at::NoGradGuard no_gradients;
+  return stages.front()->forward({}, some_tokens())[0];
+}
+
+void expect_freed(const std::vector<ToyUnit*>& units) {
+  for (ToyUnit* unit : units) EXPECT_EQ(unit->bytes(), 0u) << unit->name();
+}
+
+TEST(Fsdp2Whole, GathersOnceForAScopeOfForwards) {
+  for (const char* reshard : {"null", "true", "false"})
+    in_world(2, std::string("reshard_after_forward: ") + reshard, [](Seen seen) {
+      const at::Tensor want = logits(seen.stages);
+      seen.stages.front()->parameters_changed();
+      {
+        Unsharded whole(seen.stages);
+        seen.events.clear();
+        for (int i = 0; i < 3; ++i) {
+          seen.stages.front()->unshard();
+          EXPECT_TRUE(at::equal(logits(seen.stages), want));
+          seen.stages.front()->reshard();  // what a schedule asks for at the end of a call
+        }
+        EXPECT_EQ(count(seen.events, "all_gather"), 0);
+        for (ToyUnit* unit : seen.units) EXPECT_GT(unit->bytes(), 0u);
+      }
+      expect_freed(seen.units);
+      EXPECT_TRUE(at::equal(logits(seen.stages), want));
+    });
+}
+
+TEST(Fsdp2Whole, GivesEveryParameterOnceWithItsValues) {
+  for (const int ranks : {1, 2, 3, 4})
+    in_world(ranks, "", [](Seen seen) {
+      Unsharded whole(seen.stages);
+      ASSERT_EQ(whole.parameters().size(), 14u);
+      for (const WholeParameter& parameter : whole.parameters()) {
+        Shard shard;
+        shard.name = parameter.name;
+        shard.tensor = at::full(parameter.tensor.sizes(), 0.0);
+        shard.shape = parameter.tensor.sizes().vec();
+        shard.offset.assign(shard.shape.size(), 0);
+        for (const Shard& owned : seen.stages.front()->owned())
+          if (owned.name == parameter.name) shard.init = owned.init;
+        parallel::initialise(shard, 7);
+        EXPECT_TRUE(at::equal(parameter.tensor, shard.tensor)) << parameter.name;
+        EXPECT_FALSE(parameter.tensor.requires_grad());
+      }
+    });
+}
+
+TEST(Fsdp2Whole, GivesParametersInTheDtypeOfTheModel) {
+  for (const int ranks : {1, 2})
+    in_world(ranks, "mp_policy: {param_dtype: bfloat16}", [](Seen seen) {
+      Unsharded whole(seen.stages);
+      for (const WholeParameter& parameter : whole.parameters()) {
+        EXPECT_EQ(parameter.tensor.scalar_type(), at::kBFloat16);
+        EXPECT_GT(parameter.tensor.abs().max().item<double>(), 0) << parameter.name;
+      }
+    });
+}
+
+TEST(Fsdp2Whole, IsGivenBackWhenAnExceptionEndsTheScope) {
+  in_world(2, "", [](Seen seen) {
+    try {
+      Unsharded outer(seen.stages);
+      try {
+        seen.units[3]->before = [](const Tensors&) { throw std::runtime_error("a unit fails"); };
+        logits(seen.stages);
+        FAIL() << "the unit did not fail";
+      } catch (const std::runtime_error&) {
+        seen.units[3]->before = nullptr;
+        logits(seen.stages);  // the scope still holds them
+        throw std::logic_error("the host gives up");
+      }
+    } catch (const std::logic_error&) {
+    }
+    expect_freed(seen.units);
+    logits(seen.stages);  // the stage works as before
+  });
+}
+
+TEST(Fsdp2Whole, RefusesAForwardWithGradientsInTheScope) {
+  in_world(2, "", [](Seen seen) {
+    Unsharded whole(seen.stages);
+    EXPECT_EQ(error_of([&] { seen.stages.front()->forward({}, some_tokens()); }),
+              "error[internal] fsdp2: a forward with gradients ran while parameters are held whole\n"
+              "  hint: end the scope Unsharded before training goes on");
+  });
+}
+
+// The second rank leaves before the gather is over: the first one gets the error and holds nothing.
+TEST(Fsdp2Whole, HoldsNothingWhenAGatherFails) {
+  bool freed = false;
+  std::string error;
+  try {
+    in_world(2, "", [&](Seen seen) {
+      if (seen.mesh.rank("world") == 1) return;
+      error = error_of([&] { Unsharded whole(seen.stages); });
+      freed = true;
+      for (ToyUnit* unit : seen.units) freed = freed && unit->bytes() == 0;
+    });
+  } catch (const Error&) {
+  }
+  EXPECT_EQ(error.rfind("error[rank_lost]", 0), 0u) << error;
+  EXPECT_TRUE(freed);
+}
+
+TEST(Fsdp2Whole, TrainingGoesOnWithTheSameNumbers) {
+  const auto steps = [](bool looks) {
+    std::vector<double> losses;
+    in_world(2, "", [&](Seen seen) {
+      Step step(seen.stages, seen.mesh, {});
+      Batch batch = some_tokens();
+      batch.labels = batch.tokens;
+      for (int i = 0; i < 4; ++i) {
+        const double loss = step.run({{batch}}, 0.1, 0).loss.item<double>();
+        if (seen.mesh.rank("world") == 0) losses.push_back(loss);
+        if (!looks) continue;
+        Unsharded whole(seen.stages);
+        logits(seen.stages);
+      }
+    });
+    return losses;
+  };
+  const auto want = steps(false);
+  ASSERT_LT(want.back(), want.front());
+  EXPECT_EQ(steps(true), want);
+}
+
+}  // namespace
+}  // namespace heddle::testing
