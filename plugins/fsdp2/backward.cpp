@@ -118,17 +118,21 @@ void ShardedStage::complete(Gradients& gradients) {
     gradients.widen();
 }
 
+// On a rank whose backward ended early the reductions go first: others may wait for them before they come to
+// the gathers that are left here.
 void ShardedStage::end_backward() {
   in_backward_ = false;
   while (unprepared_ > 0)
     if (Run& run = model_->runs[--unprepared_]; run.has_backward) start(run);
+  for (Group& group : model_->groups) group.arrived = 0;
+  if (split_)
+    for (Gradients& gradients : model_->gradients) gradients.widen();
+  else
+    end_microbatch();
   for (Group& group : model_->groups) {
-    group.arrived = 0;
     group.finish(memory_);
     if (may_free(group)) group.free(memory_);
   }
-  if (!split_) return end_microbatch();
-  for (Gradients& gradients : model_->gradients) gradients.widen();
 }
 
 // All but these have their gradients already.

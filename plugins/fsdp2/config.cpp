@@ -6,7 +6,10 @@ namespace fsdp2 {
 namespace {
 
 ConfigSchema<Offload> offload_schema() {
-  return ConfigSchema<Offload>().field("pin_memory", &Offload::pin_memory, "Page-locked host memory.");
+  return ConfigSchema<Offload>().field(
+      "pin_memory", &Offload::pin_memory,
+      "Page-locked host memory, which a GPU copies from and to without a stop; "
+      "says nothing on the CPU.");
 }
 
 void check_mesh_dims(const Node& value) {
@@ -73,20 +76,22 @@ ConfigSchema<Vision> vision_schema() {
 
 ConfigSchema<Multimodal> multimodal_schema() {
   return ConfigSchema<Multimodal>()
-      .field("frozen_sharding", &Multimodal::frozen_sharding, "Where frozen towers live.",
-             OneOf{{"root", "per_layer", "replicate"}})
+      .field("frozen_sharding", &Multimodal::frozen_sharding,
+             "Where units whose parameters are all frozen live.", OneOf{{"root", "per_layer", "replicate"}})
       .field("vision", &Multimodal::vision, "The vision tower.");
 }
 
 void mark_what_comes_later(ConfigSchema<Fsdp2Config>& schema) {
-  schema.later("patch_is_packed_sequence", "packed sequences are not built yet")
-      .later("offload_policy", "offload to host memory is not built yet")
-      .later("autocast_dtype", "autocast is not built yet; mp_policy is")
+  schema.later("autocast_dtype", "autocast is not built yet; mp_policy is")
       .later(
           "activation_checkpointing_scope", "models with vision or audio towers are not built yet",
           [](const Fsdp2Config& config) { return config.activation_checkpointing_scope.all_or_language(); })
-      .later("enable_compile", "there is no compiler to call yet")
-      .later("multimodal", "models with vision or audio towers are not built yet");
+      .later("enable_compile", "layers are kernels written by hand, and there is no graph compiler here")
+      .later("multimodal", "there are no models with vision towers, so no frames to share",
+             [](const Fsdp2Config& config) {
+               const FrameSharding given = config.multimodal.vision.frame_sharding;
+               return frame_sharding_schema().write(given) == frame_sharding_schema().write({});
+             });
 }
 
 void add_parallel_fields(ConfigSchema<Fsdp2Config>& schema) {
@@ -97,13 +102,14 @@ void add_parallel_fields(ConfigSchema<Fsdp2Config>& schema) {
       .field("tp_plan", &C::tp_plan, "An own plan of tensor parallelism: a map, or a name.",
              Check{"map, word or null", check_tp_plan})
       .field("patch_is_packed_sequence", &C::patch_is_packed_sequence,
-             "Never ask whether a sequence is packed.")
+             "A promise that no sequence is packed. None is, and no layer asks: nothing changes.")
       .field("mp_policy", &C::mp_policy,
              "Dtypes of compute, sums and outputs: param_dtype, reduce_dtype, output_dtype, "
              "cast_forward_inputs. "
              "Null is the default; a map starts from null and false.")
       .field("offload_policy", &C::offload_policy,
-             "Keep shards and optimizer in host memory: {pin_memory: true}.")
+             "Keep shards, gradients and optimizer state in host memory and update them there: "
+             "{pin_memory: true}. Null: where the model computes.")
       .field("autocast_dtype", &C::autocast_dtype, "Run forward under autocast.")
       .field("activation_checkpointing", &C::activation_checkpointing,
              "Stands for the key of the section, which is read apart; stays false here.")
@@ -123,14 +129,16 @@ void add_sharding_fields(ConfigSchema<Fsdp2Config>& schema) {
       .field("enable_compile", &C::enable_compile, "Compile each layer.")
       .field("enable_fsdp2_prefetch", &C::enable_fsdp2_prefetch,
              "Gather as many units ahead as the two depths say, where units are freed after forward and "
-             "there is no "
-             "pipeline; else one.")
+             "there is no pipeline; else one.")
       .field("fsdp2_backward_prefetch_depth", &C::fsdp2_backward_prefetch_depth,
              "Units gathered ahead in backward; 0: none.", at_least<int64_t>(0))
       .field("fsdp2_forward_prefetch_depth", &C::fsdp2_forward_prefetch_depth,
              "Units gathered ahead in forward; 0: none.", at_least<int64_t>(0))
-      .field("multimodal", &C::multimodal,
-             "Frozen towers and the sharing of frames: frozen_sharding, vision.frame_sharding.");
+      .field(
+          "multimodal", &C::multimodal,
+          "Where units live whose parameters are all frozen, frozen_sharding: root (whole from their first "
+          "use to the end of the step), per_layer (as every unit), replicate (whole on every rank). "
+          "vision.frame_sharding.");
 }
 
 }  // namespace

@@ -49,6 +49,7 @@ class Group {
   Group(std::vector<ParameterSlot> slots, std::span<const Placed> placed, const Place& place);
 
   std::vector<Parameter>& parameters() { return parameters_; }
+  const std::vector<Parameter>& parameters() const { return parameters_; }
   bool same() const { return same_; }        // one rank, dtype and device: the leaves are the shards
   bool pinned() const { return pinned_; }    // its model chose the compute dtype
   bool foreign() const { return foreign_; }  // some of its tensors were an embedder's
@@ -58,7 +59,6 @@ class Group {
   at::ScalarType compute_dtype() const { return compute_dtype_; }
   c10::Device device() const { return parameters_.front().leaf.device(); }
   c10::Device home() const { return parameters_.front().shard.tensor.device(); }
-  const at::Tensor& flat() const { return flat_; }
 
   void expect(Memory& memory) const;
   void start(Communicator& ranks, Memory& memory);  // from sharded: in flight

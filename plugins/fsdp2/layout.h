@@ -53,6 +53,10 @@ inline std::vector<Stay> stays(size_t units, std::optional<bool> reshard_after_f
   return out;
 }
 
+// Where units live whose parameters are all frozen. root: sharded, and whole from their first use to the end
+// of the step. per_layer: as every other unit. replicate: whole on every rank.
+enum class Frozen { root, per_layer, replicate };
+
 // How many units are gathered ahead of the one that runs.
 struct Ahead {
   int64_t forward = 1, backward = 1;

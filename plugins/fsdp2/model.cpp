@@ -14,12 +14,18 @@ bool alike(const ParameterSlot& one, const ParameterSlot& other) {
   return one.tensor->scalar_type() == other.tensor->scalar_type() && one.compute == other.compute;
 }
 
+bool all_frozen(const std::vector<ParameterSlot>& slots) {
+  return !slots.empty() &&
+         std::none_of(slots.begin(), slots.end(), [](const ParameterSlot& slot) { return slot.trainable(); });
+}
+
 }  // namespace
 
 struct Model::Maker {
   Model& model;
   std::span<const Placed> placed;
   const Place& place;
+  Frozen frozen;
   std::map<std::string, std::pair<Group*, size_t>> owners;  // a name, its group and its place there
 
   // Groups of a unit's new parameters, in order of appearance.
@@ -36,7 +42,7 @@ struct Model::Maker {
     return parts;
   }
 
-  void add_group(std::vector<ParameterSlot> slots, Run& run) {
+  void add_group(std::vector<ParameterSlot> slots, Run& run, const Place& place) {
     Group& group = model.groups.emplace_back(std::move(slots), placed, place);
     group.stay = run.stay;
     run.groups.push_back(&group);
@@ -63,18 +69,22 @@ struct Model::Maker {
   }
 
   void add_unit(Unit& unit, Stay stay) {
-    Run run{&unit, {}, stay};
     std::vector<ParameterSlot> slots = unit.parameters();
-    for (auto& part : split(slots)) add_group(std::move(part), run);
+    Place where = place;
+    if (all_frozen(slots) && frozen == Frozen::root) stay = Stay::until_last_backward;
+    if (all_frozen(slots) && frozen == Frozen::replicate) where.ranks = 1, where.rank = 0;
+    Run run{&unit, {}, stay};
+    for (auto& part : split(slots)) add_group(std::move(part), run, where);
     for (ParameterSlot& slot : slots) tie(slot, run);
     for (Group* group : run.groups) ++group->users;
     model.runs.push_back(std::move(run));
   }
 };
 
-Model::Model(Units units, std::span<const Placed> placed, const Place& place, std::vector<Stay> stays)
+Model::Model(Units units, std::span<const Placed> placed, const Place& place, std::vector<Stay> stays,
+             Frozen frozen)
     : units_(std::move(units)) {
-  Maker maker{*this, placed, place, {}};
+  Maker maker{*this, placed, place, frozen, {}};
   for (size_t i = 0; i < units_.size(); ++i) maker.add_unit(*units_[i], stays[i]);
 }
 

@@ -15,7 +15,8 @@ namespace heddle::fsdp2 {
 // it.
 class Model {
  public:
-  Model(Units units, std::span<const Placed> placed, const Place& place, std::vector<Stay> stays);
+  Model(Units units, std::span<const Placed> placed, const Place& place, std::vector<Stay> stays,
+        Frozen frozen);
 
   struct Run {  // one unit's turn in the forward
     Unit* unit;

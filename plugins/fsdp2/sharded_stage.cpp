@@ -33,9 +33,23 @@ ShardedStage::ShardedStage(std::unique_ptr<Model> model, const Options& options,
                reversed(model_->gradients)) {
   for (const Group& group : model_->groups) group.expect(memory_);
   attach_gradient_hooks();
-  if (mesh.size("dp_replicate") == 1) return;
-  for (Group& group : model_->groups)  // an embedder's replicas may have started from different values
-    if (group.foreign()) mesh_.group("dp_replicate").broadcast(group.flat(), 0)->wait();
+  for (const Group& group : model_->groups)
+    if (group.foreign()) make_equal(group);
+}
+
+// An embedder's ranks may have started from different values: what several of them hold is that of the first.
+void ShardedStage::make_equal(const Group& group) {
+  const auto take_first = [](const at::Tensor& tensor, Communicator& ranks) {
+    at::NoGradGuard no_gradients;
+    const at::Tensor there = tensor.contiguous();
+    ranks.broadcast(there, 0)->wait();
+    if (!there.is_same(tensor)) tensor.copy_(there);
+  };
+  for (const Parameter& parameter : group.parameters()) {
+    if (!group.sharded()) take_first(parameter.shard.tensor.detach(), shard_);
+    if (mesh_.size("dp_replicate") > 1)
+      take_first(parameter.shard.tensor.detach(), mesh_.group("dp_replicate"));
+  }
 }
 
 void ShardedStage::begin_step() {

@@ -33,6 +33,7 @@ class ShardedStage : public ParallelStage {
  private:
   using Run = Model::Run;
   friend struct BackwardReached;
+  void make_equal(const Group& group);
   void refresh();
   void free_all();
   void begin_step();

@@ -48,6 +48,16 @@ Options options_of(const Config& config, int pipeline_ranks) {
   return options;
 }
 
+Frozen frozen_of(const Config& config) {
+  const std::string& word = config.multimodal.frozen_sharding;
+  return word == "replicate" ? Frozen::replicate : word == "per_layer" ? Frozen::per_layer : Frozen::root;
+}
+
+Place::Shards shards_of(const Config& config) {
+  if (!config.offload_policy) return Place::Shards::on_device;
+  return config.offload_policy->pin_memory ? Place::Shards::in_pinned_memory : Place::Shards::in_host_memory;
+}
+
 // A host may bring a mesh of its own; gradients that nobody sums would be wrong without a word.
 void check_mesh(const DeviceMesh& mesh) {
   const int dp = mesh.size("dp"), replicas = mesh.size("dp_replicate"), shards = mesh.size("dp_shard");
@@ -83,8 +93,9 @@ std::unique_ptr<ParallelStage> Fsdp2::parallelize(Units units, const DeviceMesh&
   place.device = mesh.device();
   place.compute = options.precision.parameters;
   place.reduce = options.precision.reduce;
+  place.shards = shards_of(config_);
   auto kept = stays(units.size(), options.reshard_after_forward, mesh.size("pp"));
-  auto model = std::make_unique<Model>(std::move(units), placed, place, std::move(kept));
+  auto model = std::make_unique<Model>(std::move(units), placed, place, std::move(kept), frozen_of(config_));
   if (place.ranks == 1) return make_local_stage(std::move(model), options);
   return make_sharded_stage(std::move(model), options, mesh, place.axis);
 }

@@ -41,6 +41,25 @@ TEST(Fsdp2, StaysInStepWhenTheBackwardOfOneRankEndsEarly) {
   }
 }
 
+// Deep enough for reductions of one rank to wait for the other, which waits for nothing itself.
+TEST(Fsdp2, StaysInStepWhenTheBackwardOfADeepModelEndsEarly) {
+  Toy deep;
+  deep.layers = 9;
+  Training whole = toy("single", {}, "", deep);
+  whole.microbatches = 2;
+  whole.steps = 4;
+  use_extra_where(whole, {1, -1});
+  const Outcome want = train(whole);
+  for (const char* more : {"", "reshard_after_forward: true", "reshard_after_forward: false",
+                           "enable_fsdp2_prefetch: true\nfsdp2_backward_prefetch_depth: 0"}) {
+    SCOPED_TRACE(more);
+    Training run = toy("fsdp2", shards(2), more, deep);
+    run.steps = 4;
+    use_extra_where(run, {1, -1});
+    expect_close(train(run), want);
+  }
+}
+
 // A whole step of two microbatches in which some unit never has a backward on some rank.
 TEST(Fsdp2, StaysInStepOverMicrobatchesThatEndEarly) {
   const std::vector<double> used = {1, -1, -1, 1};

@@ -4,6 +4,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "trainer/loop/job.h"
+#include "trainer/models/freeze.h"
 #include "trainer/models/make_units.h"
 #include "trainer/models/pretrained.h"
 
@@ -55,8 +56,10 @@ void check_length(const DatasetSection& section, const ModelConfig& model) {
 
 // What the model and the batch have to say to the plan, on meta: each rank makes its own units later.
 std::optional<JobPipeline> look_at_model(const Plan& plan, const Setup& setup, const JobModel& model,
-                                         const StepSection& steps) {
+                                         const Recipe& recipe) {
+  const StepSection& steps = recipe.steps;
   Units units = make_units(model.config, at::TensorOptions(at::kMeta).dtype(model.dtype));
+  if (recipe.freeze) freeze(units, *recipe.freeze);
   engine::check_model(plan, setup, units, steps.local_batch_size);
   if (plan.schedule == nullptr) return std::nullopt;
   const PipelineWords& words = plan.pipeline;
@@ -95,7 +98,7 @@ Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_si
         "dataset: {file_pattern: train.bin, seq_len: 256}; heddle data makes a token file from a text");
   JobModel model = open_model(recipe.model);
   check_length(*recipe.dataset, model.config);
-  std::optional<JobPipeline> pipeline = look_at_model(plan, setup, model, recipe.steps);
+  std::optional<JobPipeline> pipeline = look_at_model(plan, setup, model, recipe);
   TokenDataset dataset = open_dataset(*recipe.dataset, recipe.seed);
   std::vector<ValidationSet> validation;
   for (const DatasetSection& section : recipe.validation) {

@@ -11,6 +11,7 @@
 #include "trainer/loop/job.h"
 #include "trainer/loop/journal.h"
 #include "trainer/loop/save.h"
+#include "trainer/models/freeze.h"
 #include "trainer/models/make_units.h"
 
 namespace heddle {
@@ -97,6 +98,7 @@ engine::Model Run::build(PluginRegistry& plugins, Rendezvous& meeting) {
   const auto options = at::TensorOptions().device(at::kMeta).dtype(job_.model.dtype);
   const auto make_units = [&](const Setup&) {
     Units units = heddle::make_units(job_.model.config, options);
+    if (job_.recipe.freeze) freeze(units, *job_.recipe.freeze);
     size_ = size_of(units);
     return units;
   };

@@ -15,6 +15,7 @@ using NotBuilt = std::vector<std::string>;
 
 StepSection read_steps(const Node& section, NotBuilt& not_built);
 ModelSection read_model(const Node& section, NotBuilt& not_built);
+FreezeSection read_freeze(const Node& section, NotBuilt& not_built);
 DatasetSection read_dataset(const Node& section, NotBuilt& not_built);
 Shuffle read_dataloader(const Node& section, NotBuilt& not_built);
 OptimizerSection read_optimizer(const Node& section, NotBuilt& not_built);

@@ -11,10 +11,10 @@
 namespace heddle {
 namespace {
 
-const std::array<std::string, 15> kKeys = {
+const std::array<std::string, 16> kKeys = {
     "recipe",     "seed",       "step_scheduler", "model",          "dataset", "validation_dataset",
     "dataloader", "optimizer",  "lr_scheduler",   "clip_grad_norm", "loss_fn", "distributed",
-    "dist_env",   "checkpoint", "plugins"};
+    "dist_env",   "checkpoint", "plugins",        "freeze_config"};
 constexpr std::string_view kNamedValidation = "validation_dataset_";
 
 void check_keys(const Node& root) {
@@ -55,6 +55,8 @@ Recipe read_recipe(const Node& root) {
   if (const Node* name = root.find("recipe"); name != nullptr && !name->is_null()) name->as_text();
   recipe.steps = recipe::read_steps(recipe::section_of(root, "step_scheduler"), recipe.not_built);
   recipe.model = recipe::read_model(recipe::section_of(root, "model"), recipe.not_built);
+  if (const Node* section = root.find("freeze_config"); section != nullptr && !section->is_null())
+    recipe.freeze = recipe::read_freeze(*section, recipe.not_built);
   read_data(root, recipe);
   recipe.optimizer = recipe::read_optimizer(recipe::section_of(root, "optimizer"), recipe.not_built);
   if (const Node* section = root.find("lr_scheduler"); section != nullptr && !section->is_null())

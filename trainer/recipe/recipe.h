@@ -16,6 +16,7 @@ struct Recipe {
   int64_t seed = 42;
   StepSection steps;
   ModelSection model;
+  std::optional<FreezeSection> freeze;  // empty: everything trains
   std::optional<DatasetSection> dataset;
   std::vector<DatasetSection> validation;
   Shuffle shuffle = Shuffle::on;

@@ -41,6 +41,14 @@ struct ModelSection {
   std::string where;      // of the section, for messages
 };
 
+// AutoModel's freeze_config, for models of text. `patterns` is our own.
+struct FreezeSection {
+  bool embeddings = true;       // what the section says when it is there
+  bool language_model = false;  // all but the head
+  std::vector<std::string> patterns;
+  std::string where = "freeze_config";
+};
+
 struct DatasetSection {
   std::string name;                   // "" or the NAME of validation_dataset_NAME
   std::vector<std::string> patterns;  // each as a shell reads it

@@ -1,0 +1,170 @@
+// Parameters that do not train: no gradient, no optimizer state, no reduction, wherever they live.
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include "plugins/toy_training.h"
+
+namespace heddle::testing {
+namespace {
+
+const std::vector<std::string> kPlaces = {"root", "per_layer", "replicate"};
+
+std::string sharding(const std::string& place) {
+  return "multimodal: {frozen_sharding: " + place + "}\n";
+}
+
+// All parameters of layer1, and the embedding.
+const std::vector<std::string> kUnits = {"embed.weight", "layer1.weight", "layer1.bias", "layer1.scale",
+                                         "layer1.extra"};
+
+// As LoRA does: every large matrix is frozen, small parameters beside them train.
+const std::vector<std::string> kMix = {"embed.weight", "layer0.weight", "layer1.weight", "layer2.weight",
+                                       "head.weight"};
+
+Outcome alone(const std::vector<std::string>& frozen) {
+  Training run = toy("single", {});
+  run.frozen = frozen;
+  return train(run);
+}
+
+TEST(Fsdp2Frozen, EqualsSingleWhereverFrozenUnitsLive) {
+  const Outcome want = alone(kUnits), mixed = alone(kMix);
+  for (const std::string& place : kPlaces)
+    for (const char* reshard : {"null", "true", "false"})
+      for (const int microbatches : {1, 3}) {
+        SCOPED_TRACE(place + ", reshard_after_forward " + reshard + ", " + std::to_string(microbatches));
+        Training run = toy("fsdp2", shards(2), sharding(place) + "reshard_after_forward: " + reshard + "\n");
+        run.microbatches = microbatches;
+        run.frozen = kUnits;
+        expect_close(train(run), want);
+        run.frozen = kMix;
+        expect_close(train(run), mixed);
+      }
+}
+
+TEST(Fsdp2Frozen, EqualsSingleOnOneRankUnevenRanksAndReplicas) {
+  const Outcome want = alone(kUnits);
+  for (const std::string& place : kPlaces)
+    for (const auto& [ranks, replicas] :
+         {std::pair{1, 1}, std::pair{3, 1}, std::pair{4, 1}, std::pair{2, 2}}) {
+      SCOPED_TRACE(place + ", " + std::to_string(ranks) + " ranks, " + std::to_string(replicas) +
+                   " replicas");
+      Training run = toy("fsdp2", shards(ranks, replicas), sharding(place) + "defer_fsdp_grad_sync: false\n");
+      run.frozen = kUnits;
+      expect_close(train(run), want);
+    }
+}
+
+TEST(Fsdp2Frozen, EqualsSingleInMixedPrecisionWhereverFrozenUnitsLive) {
+  const std::string policy = "mp_policy: {param_dtype: bfloat16, reduce_dtype: float32}\n";
+  Training whole = toy("fsdp2", shards(1), policy);
+  whole.frozen = kUnits;
+  whole.microbatches = 2;
+  const Outcome want = train(whole);
+  for (const std::string& place : kPlaces) {
+    SCOPED_TRACE(place);
+    Training run = toy("fsdp2", shards(2), policy + sharding(place));
+    run.frozen = kUnits;
+    expect_close(train(run), want);
+  }
+}
+
+// The collectives of one step of two microbatches on two ranks.
+Events collectives(const std::string& section, const std::vector<std::string>& frozen) {
+  std::vector<Events> events;
+  Training run = toy("fsdp2", shards(2), section);
+  run.microbatches = 2;
+  run.frozen = frozen;
+  run.events = &events;
+  gradients(run);
+  return events[0];
+}
+
+TEST(Fsdp2Frozen, ReducesNothingThatDoesNotTrain) {
+  EXPECT_EQ(count(collectives("", {}), "reduce_scatter"), 5);
+  for (const std::string& place : kPlaces)
+    EXPECT_EQ(count(collectives(sharding(place), kUnits), "reduce_scatter"), 3) << place;
+  // Of a layer's 36 + 6 + 1 + 6 elements, bias, scale and extra are left, and a flag each.
+  const Events mix = collectives("", kMix);
+  EXPECT_EQ(count(mix, "reduce_scatter"), 3);
+  const Events all = collectives("", {});
+  const auto largest = [](const Events& events) {
+    int most = 0;
+    for (const std::string& event : events)
+      if (event.rfind("reduce_scatter", 0) == 0)
+        most = std::max(most, std::stoi(event.substr(event.rfind(' '))));
+    return most;
+  };
+  EXPECT_LT(largest(mix), largest(all));
+}
+
+// Two microbatches of forward and backward, five units. The embedding has no backward, layer1 has one; the
+// head stays whole from its forward on.
+TEST(Fsdp2Frozen, GathersFrozenUnitsOnceAStepAtEachUseOrNever) {
+  const int trained = 2 * (2 + 2 + 1);  // layer0, layer2, head
+  EXPECT_EQ(count(collectives(sharding("root"), kUnits), "all_gather"), trained + 2);
+  EXPECT_EQ(count(collectives(sharding("per_layer"), kUnits), "all_gather"), trained + 2 * (1 + 2));
+  EXPECT_EQ(count(collectives(sharding("replicate"), kUnits), "all_gather"), trained);
+}
+
+TEST(Fsdp2Frozen, KeepsNoGradientAndShardsWhatItSays) {
+  for (const std::string& place : kPlaces)
+    ThreadWorld::run(2, [&](Rendezvous& meeting) {
+      const DeviceMesh mesh = mesh::build(shards(2), meeting, "test: world");
+      Training run = toy("fsdp2", shards(2), sharding(place));
+      run.frozen = kUnits;
+      Stages stages = build(run, mesh);
+      Batch batch;
+      batch.tokens = batch.labels = at::full({2, 3}, 4, at::kLong);
+      stages.front()->expect_last_backward();
+      stages.front()->forward({}, batch)[0].backward();
+      stages.front()->finish_gradients();
+      for (const Shard& shard : stages.front()->owned()) {
+        const bool frozen = std::count(kUnits.begin(), kUnits.end(), shard.name) != 0;
+        EXPECT_EQ(shard.tensor.requires_grad(), !frozen) << shard.name;
+        EXPECT_EQ(shard.tensor.grad().defined(), !frozen) << shard.name;
+        const bool whole = frozen && place == "replicate";
+        EXPECT_EQ(shard.axes.empty(), whole) << shard.name;
+        if (shard.shape[0] > 1) {
+          EXPECT_EQ(shard.tensor.sizes().vec() == shard.shape, whole) << shard.name;
+        }
+      }
+    });
+}
+
+TEST(Fsdp2Frozen, CopiesAForeignFrozenUnitFromTheFirstRank) {
+  Toy foreign;
+  foreign.meta = false;
+  foreign.foreign = true;
+  Training whole = toy("single", {}, "", foreign);
+  whole.frozen = kUnits;
+  const Outcome want = train(whole);
+  for (const int replicas : {1, 2}) {
+    Training run = toy("fsdp2", shards(2, replicas), sharding("replicate"), foreign);
+    run.frozen = kUnits;
+    run.make_units = [foreign](int rank) {
+      Units units = toy_units(foreign);
+      if (rank > 0) toy_at(units, 0).own[0].tensor.detach().fill_(9);
+      return units;
+    };
+    expect_close(train(run), want);
+  }
+}
+
+TEST(Fsdp2Frozen, TrainsATiedHeadWhoseTableIsFrozen) {
+  Toy tied;
+  tied.tied = true;
+  Training whole = toy("single", {}, "", tied);
+  whole.frozen = {"embed.weight"};
+  const Outcome want = train(whole);
+  for (const std::string& place : kPlaces)
+    for (const char* reshard : {"null", "true"}) {
+      Training run =
+          toy("fsdp2", shards(2), sharding(place) + "reshard_after_forward: " + reshard + "\n", tied);
+      run.frozen = {"embed.weight"};
+      expect_close(train(run), want);
+    }
+}
+
+}  // namespace
+}  // namespace heddle::testing

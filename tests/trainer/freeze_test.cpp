@@ -1,0 +1,105 @@
+// Which parameters `freeze_config:` takes out of training, and what it refuses.
+#include "trainer/models/freeze.h"
+
+#include <gmock/gmock.h>
+
+#include "heddle/base/error.h"
+#include "heddle/train/step.h"
+#include "trainer/models/make_units.h"
+#include "trainer/recipe/recipe.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Recipe read(const std::string& yaml) {
+  return read_recipe(config::read_text("model: {config: {model_type: llama}}\n" + yaml, "run.yaml"));
+}
+
+Units llama(bool tied = false) {
+  ModelConfig model;
+  model.vocab_size = 11;
+  model.hidden_size = 8;
+  model.intermediate_size = 12;
+  model.num_hidden_layers = 2;
+  model.num_attention_heads = model.num_key_value_heads = 2;
+  model.head_dim = 4;
+  model.tie_word_embeddings = tied;
+  return make_units(model, at::TensorOptions(at::kMeta).dtype(at::kFloat));
+}
+
+// Names of what trains, or of what does not; a tied one as often as it is used.
+std::vector<std::string> names(Units& units, bool trainable) {
+  std::vector<std::string> out;
+  for (const auto& unit : units)
+    for (const ParameterSlot& slot : unit->parameters())
+      if (slot.trainable() == trainable) out.push_back(slot.name);
+  return out;
+}
+
+std::string refusal(const std::string& yaml, bool tied = false) {
+  try {
+    Units units = llama(tied);
+    freeze(units, *read(yaml).freeze);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Freeze, FreezesNothingWithoutTheSectionAndEmbeddingsWithIt) {
+  EXPECT_FALSE(read("").freeze.has_value());
+  EXPECT_FALSE(read("freeze_config: null").freeze.has_value());
+  Units units = llama();
+  freeze(units, *read("freeze_config: {}").freeze);
+  EXPECT_THAT(names(units, false), ElementsAre("model.embed_tokens.weight"));
+}
+
+TEST(Freeze, FreezesATiedEmbeddingInBothPlaces) {
+  Units units = llama(true);
+  freeze(units, *read("freeze_config: {freeze_embeddings: true}").freeze);
+  EXPECT_THAT(names(units, false), ElementsAre("model.embed_tokens.weight", "model.embed_tokens.weight"));
+}
+
+TEST(Freeze, LeavesTheHeadOfAFrozenLanguageModel) {
+  Units units = llama();
+  freeze(units, *read("freeze_config: {freeze_language_model: true, freeze_embeddings: false}").freeze);
+  EXPECT_THAT(names(units, true), ElementsAre("lm_head.weight"));
+}
+
+TEST(Freeze, FreezesWhatPatternsMatch) {
+  Units units = llama();
+  freeze(
+      units,
+      *read(R"(freeze_config: {freeze_embeddings: false, patterns: ['layers\.1\..*proj', '^model\.norm']})")
+           .freeze);
+  EXPECT_THAT(names(units, false),
+              ElementsAre("model.layers.1.self_attn.q_proj.weight", "model.layers.1.self_attn.k_proj.weight",
+                          "model.layers.1.self_attn.v_proj.weight", "model.layers.1.self_attn.o_proj.weight",
+                          "model.layers.1.mlp.gate_proj.weight", "model.layers.1.mlp.up_proj.weight",
+                          "model.layers.1.mlp.down_proj.weight", "model.norm.weight"));
+}
+
+TEST(Freeze, RefusesPatternsThatMatchNothingAndModelsThatDoNotTrain) {
+  EXPECT_EQ(refusal("freeze_config: {patterns: [vision]}"),
+            "error[config] run.yaml:2 freeze_config: no parameter's name holds a match of 'vision'\n"
+            "  hint: names are such as 'model.embed_tokens.weight'");
+  EXPECT_EQ(refusal("freeze_config: {freeze_language_model: true}", true),
+            "error[config] run.yaml:2 freeze_config: nothing is left to train\n"
+            "  hint: freeze less; a head that is tied to the embedding is frozen with it");
+  EXPECT_THAT(refusal("freeze_config: {patterns: ['(']}"), HasSubstr("not a regular expression: '('"));
+  EXPECT_THAT(refusal("freeze_config: {freeze_heads: true}"), HasSubstr("unknown key 'freeze_heads'"));
+}
+
+TEST(Freeze, NamesTheTowersThatAreNotThere) {
+  EXPECT_THAT(read("freeze_config: {freeze_vision_tower: true, freeze_audio_tower: false}").not_built,
+              ElementsAre("freeze_config.freeze_vision_tower: there are no models with a vision tower",
+                          "freeze_config.freeze_audio_tower: there are no models with an audio tower"));
+  EXPECT_THAT(read("freeze_config: {freeze_embeddings: false}").not_built, IsEmpty());
+}
+
+}  // namespace
+}  // namespace heddle
