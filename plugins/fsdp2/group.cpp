@@ -50,11 +50,11 @@ Group::Group(std::vector<ParameterSlot> slots, std::span<const Placed> placed, c
     return;
   }
   state_ = State::whole;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    at::Tensor& tensor = *slots[i].tensor;
-    if (tensor.is_meta()) slots[i].point(at::empty(tensor.sizes(), tensor.options().device(place.device)));
-    parameters_[i].leaf = parameters_[i].shard.tensor = tensor;
-  }
+  std::vector<ParameterSlot*> all;
+  for (ParameterSlot& slot : slots) all.push_back(&slot);
+  parallel::lay_flat(all, place.device);
+  for (size_t i = 0; i < slots.size(); ++i)
+    parameters_[i].leaf = parameters_[i].shard.tensor = *slots[i].tensor;
 }
 
 // Measures one parameter: its place in the flat part, and the box of the whole that this rank holds.

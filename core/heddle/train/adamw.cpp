@@ -78,9 +78,15 @@ void AdamW::add_state(Group& group, Shard& shard) {
   group.squares.push_back(at::zeros_like(group.weights.back()));
 }
 
+// Shards in host memory are updated there, while the norm was taken on the device.
 void AdamW::update(double lr, double weight_decay, const at::Tensor& divisor) {
   at::NoGradGuard no_gradients;
-  for (Group& group : groups_) update_group(group, lr * group.lr_mult, weight_decay * group.wd_mult, divisor);
+  for (Group& group : groups_) {
+    const c10::Device home = group.weights.front().device();
+    const bool elsewhere = divisor.defined() && divisor.device() != home;
+    update_group(group, lr * group.lr_mult, weight_decay * group.wd_mult,
+                 elsewhere ? divisor.to(home) : divisor);
+  }
 }
 
 void AdamW::update_group(Group& group, double lr, double weight_decay, const at::Tensor& divisor) {
