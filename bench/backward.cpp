@@ -59,7 +59,7 @@ ModelConfig stack(int64_t width) {
 void prepare(Contender& one, int64_t width) {
   one.units = make_units(stack(width), at::kFloat);
   const Unit *first = one.units.front().get(), *last = one.units.back().get();
-  if (one.again) parallel::recompute(one.units, first, last);
+  if (one.again) parallel::recompute(one.units, first, last, ActivationCheckpointing::full);
   for (auto& unit : one.units)
     for (const ParameterSlot& slot : unit->parameters())
       slot.tensor->mutable_grad() = at::zeros(slot.tensor->sizes());

@@ -19,8 +19,8 @@
 namespace heddle::tensor {
 namespace {
 
+using model::Saved;
 using torch::autograd::Edge;
-using torch::autograd::SavedVariable;
 
 constexpr int64_t kPieces = 4;  // of a rank's rows in a sum
 
@@ -111,13 +111,14 @@ bool put_off(WeightGradients* later, const Edge& weight, const Edge& bias, const
 // Edges: x, then weight and bias of each layer.
 struct GatheredNode final : model::LayerNode {
   GatheredNode() : LayerNode("GatheredProductsBackward") {}
-  at::Tensor all;
-  std::vector<SavedVariable> weights;
+  Saved all_rows;
+  std::vector<Saved> weights;
   Communicator* ranks = nullptr;
   WeightGradients* later = nullptr;
 
   model::Gradients backward(model::Gradients&& given) override {
     model::Gradients out(num_outputs()), dy(given.size());
+    const at::Tensor all = all_rows.unpack();
     std::vector<at::Tensor> saved(weights.size());
     for (size_t i = 0; i < weights.size(); ++i) {
       if (given[i].defined()) dy[i] = given[i].contiguous();
@@ -146,15 +147,15 @@ struct GatheredNode final : model::LayerNode {
     return out;
   }
   void release_variables() override {
-    all.reset();
-    for (SavedVariable& weight : weights) weight.reset_data();
+    all_rows.reset();
+    for (Saved& weight : weights) weight.reset();
   }
 };
 
 // Edges: x, weight.
 struct ScatteredNode final : model::LayerNode {
   ScatteredNode() : LayerNode("ScatteredProductBackward") {}
-  SavedVariable x, weight;
+  Saved x, weight;
   Communicator* ranks = nullptr;
   WeightGradients* later = nullptr;
 
@@ -176,13 +177,13 @@ struct ScatteredNode final : model::LayerNode {
     return out;
   }
   void release_variables() override {
-    x.reset_data();
-    weight.reset_data();
+    x.reset();
+    weight.reset();
   }
 };
 
 void record(const model::FewTensors& outputs, std::span<Linear* const> layers, const at::Tensor& x,
-            at::Tensor all, const Batch& batch, Communicator& ranks) {
+            const at::Tensor& all, const Batch& batch, Communicator& ranks) {
   bool wanted = torch::autograd::compute_requires_grad(x);
   for (const Linear* layer : layers)
     wanted = wanted || torch::autograd::compute_requires_grad(layer->weight, layer->bias);
@@ -192,10 +193,10 @@ void record(const model::FewTensors& outputs, std::span<Linear* const> layers, c
   for (const Linear* layer : layers) {
     edges.push_back(edge_to(layer->weight));
     edges.push_back(edge_to(layer->bias));
-    node->weights.emplace_back(layer->weight, false);
+    node->weights.emplace_back().save_weight(layer->weight);
   }
   node->set_next_edges(std::move(edges));
-  node->all = std::move(all);
+  node->all_rows.save(all);
   node->ranks = &ranks;
   node->later = batch.weight_gradients;
   for (const at::Tensor& y : outputs) torch::autograd::set_history(y, node);
@@ -222,27 +223,33 @@ model::FewTensors gathered_products(std::span<Linear* const> layers, const at::T
       }
     });
   }
-  record(out, layers, x, std::move(all), batch, ranks);
+  record(out, layers, x, all, batch, ranks);
   return out;
 }
 
 at::Tensor scattered_product(const Linear& layer, const at::Tensor& x, const Batch& batch,
                              Communicator& ranks) {
+  std::shared_ptr<ScatteredNode> node;
+  if (torch::autograd::compute_requires_grad(x, layer.weight)) {
+    node = model::make_node<ScatteredNode>(x, layer.weight);
+    node->x.save(x);
+    node->weight.save_weight(layer.weight);
+    node->ranks = &ranks;
+    node->later = batch.weight_gradients;
+  }
   at::Tensor y;
   {
     at::AutoDispatchBelowADInplaceOrView below;
     const at::Tensor turned = layer.weight.t();
-    y = Scatter(x.size(0), layer.weight.size(0), x, ranks, [&](int64_t begin, at::Tensor piece) {
-          at::mm_out(piece, x.narrow(0, begin, piece.size(0)), turned);
-        }).rows();
+    y = model::once(model::Operator::collective, [&] {
+      return Scatter(x.size(0), layer.weight.size(0), x, ranks,
+                     [&](int64_t begin, at::Tensor piece) {
+                       at::mm_out(piece, x.narrow(0, begin, piece.size(0)), turned);
+                     })
+          .rows();
+    });
   }
-  if (!torch::autograd::compute_requires_grad(x, layer.weight)) return y;
-  auto node = model::make_node<ScatteredNode>(x, layer.weight);
-  node->x = SavedVariable(x, false);
-  node->weight = SavedVariable(layer.weight, false);
-  node->ranks = &ranks;
-  node->later = batch.weight_gradients;
-  torch::autograd::set_history(y, node);
+  if (node) torch::autograd::set_history(y, node);
   return y;
 }
 

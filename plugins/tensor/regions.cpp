@@ -59,7 +59,9 @@ at::Tensor region(at::Tensor x, Move forward, Move backward, int64_t total, Comm
   at::Tensor y;
   {
     at::AutoDispatchBelowADInplaceOrView below;
-    y = forward(std::move(x), total, ranks);
+    y = forward == to_sum_of_rows
+            ? model::once(model::Operator::collective, [&] { return forward(std::move(x), total, ranks); })
+            : forward(std::move(x), total, ranks);
   }
   if (!recorded) return y;
   std::shared_ptr<RegionNode> node(new RegionNode(), torch::autograd::deleteNode);

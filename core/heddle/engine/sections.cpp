@@ -94,8 +94,6 @@ void note_what_comes_later(Setup& setup, PluginRegistry& plugins) {
   const auto note = [&](const std::string& key, const std::string& what) {
     setup.not_built.push_back("distributed." + key + ": " + what + " is not built yet");
   };
-  if (setup.activation_checkpointing == ActivationCheckpointing::selective)
-    setup.not_built.push_back("distributed.activation_checkpointing: selective is not built yet; full is");
   if (setup.sizes.tp > 1 && parallelizer_of(plugins, "tp") == nullptr) note("tp_size", "tensor parallelism");
   if (setup.sizes.cp > 1 && parallelizer_of(plugins, "cp") == nullptr) note("cp_size", "context parallelism");
   if (setup.sizes.ep > 1 && parallelizer_of(plugins, "ep") == nullptr) note("ep_size", "expert parallelism");

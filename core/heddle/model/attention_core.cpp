@@ -26,8 +26,7 @@ at::Tensor by_token(const at::Tensor& x, at::IntArrayRef shape) {
 
 struct AttentionNode final : LayerNode {
   AttentionNode() : LayerNode("AttentionBackward") {}
-  torch::autograd::SavedVariable q, k, v, out;
-  at::Tensor log_sums;
+  Saved q, k, v, out, log_sums;
   Heads heads;
 
   Gradients backward(Gradients&& gradients) override {
@@ -35,12 +34,11 @@ struct AttentionNode final : LayerNode {
     if (q_saved.is_meta()) return {at::empty_like(q_saved), at::empty_like(k_saved), at::empty_like(v_saved)};
     auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         by_head(gradients[0].contiguous(), heads), by_head(q_saved, heads), by_head(k_saved, heads),
-        by_head(v_saved, heads), by_head(out.unpack(shared_from_this()), heads), log_sums, 0.0, true);
+        by_head(v_saved, heads), by_head(out.unpack(), heads), log_sums.unpack(), 0.0, true);
     return {by_token(dq, q_saved.sizes()), by_token(dk, k_saved.sizes()), by_token(dv, v_saved.sizes())};
   }
   void release_variables() override {
-    for (auto* saved : {&q, &k, &v, &out}) saved->reset_data();
-    log_sums.reset();
+    for (Saved* saved : {&q, &k, &v, &out, &log_sums}) saved->reset();
   }
 };
 
@@ -51,28 +49,36 @@ struct Attended {
 // LibTorch has no meta kernel of the flash attention: only the shapes are made.
 Attended forward_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Heads& heads) {
   if (q.is_meta()) return {at::empty_like(q), {}};
-  auto [out, log_sums] = at::_scaled_dot_product_flash_attention_for_cpu(by_head(q, heads), by_head(k, heads),
-                                                                         by_head(v, heads), 0.0, true);
-  return {by_token(out, q.sizes()), std::move(log_sums)};
+  Attended all;
+  all.y = once(Operator::attention, [&] {
+    auto [out, log_sums] = at::_scaled_dot_product_flash_attention_for_cpu(
+        by_head(q, heads), by_head(k, heads), by_head(v, heads), 0.0, true);
+    all.log_sums = std::move(log_sums);
+    return by_token(out, q.sizes());
+  });
+  all.log_sums = once(Operator::attention, [&] { return std::move(all.log_sums); });
+  return all;
 }
 
 at::Tensor attend_as_one_node(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const Heads& heads) {
+  std::shared_ptr<AttentionNode> node;
+  if (torch::autograd::compute_requires_grad(q, k, v)) {
+    node = make_node<AttentionNode>(q, k, v);
+    node->q.save(q);
+    node->k.save(k);
+    node->v.save(v);
+    node->heads = heads;
+  }
   Attended out;
   {
     at::AutoDispatchBelowADInplaceOrView below;
     out = forward_of(q, k, v, heads);
   }
-  if (torch::autograd::compute_requires_grad(q, k, v)) {
-    auto node = make_node<AttentionNode>(q, k, v);
-    torch::autograd::set_history(out.y, node);
-    node->q = torch::autograd::SavedVariable(q, false);
-    node->k = torch::autograd::SavedVariable(k, false);
-    node->v = torch::autograd::SavedVariable(v, false);
-    node->out = torch::autograd::SavedVariable(out.y, true);
-    node->log_sums = std::move(out.log_sums);
-    node->heads = heads;
-  }
+  if (!node) return out.y;
+  node->out.save_output(out.y);
+  node->log_sums.save(out.log_sums);
+  torch::autograd::set_history(out.y, node);
   return out.y;
 }
 

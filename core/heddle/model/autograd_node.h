@@ -5,19 +5,20 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
-#include <torch/csrc/autograd/saved_variable.h>
 
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "heddle/base/export.h"
+#include "heddle/model/saved.h"
 
 namespace heddle::model {
 
 using Gradients = torch::autograd::variable_list;
 
-// A node that computes its gradients below autograd. One backward only, and no second derivatives.
+// A node that computes its gradients below autograd. One backward only, and no second derivatives. It keeps
+// tensors as Saved, so that activation checkpointing can leave them out.
 class HEDDLE_API LayerNode : public torch::autograd::Node {
  public:
   explicit LayerNode(const char* name) : name_(name) {}

@@ -18,13 +18,13 @@ namespace {
 
 struct EmbeddingNode final : LayerNode {
   EmbeddingNode() : LayerNode("EmbeddingBackward") {}
-  at::Tensor tokens;  // flat
+  Saved tokens;  // flat
   int64_t rows = 0, padding = -1;
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor& dy = gradients[0];
     if (dy.is_meta()) return {at::empty({rows, dy.size(-1)}, dy.options())};
-    return {at::embedding_dense_backward(dy, tokens, rows, padding, false)};
+    return {at::embedding_dense_backward(dy, tokens.unpack(), rows, padding, false)};
   }
   void release_variables() override { tokens.reset(); }
 };
@@ -50,10 +50,10 @@ at::Tensor part_of_look_up(const at::Tensor& local, const at::Tensor& outside, c
   return at::index_select(weight, 0, local).masked_fill_(outside, 0);
 }
 
-at::Tensor recorded(at::Tensor y, at::Tensor flat, const at::Tensor& weight, int64_t padding) {
+at::Tensor recorded(at::Tensor y, const at::Tensor& flat, const at::Tensor& weight, int64_t padding) {
   if (!torch::autograd::compute_requires_grad(weight)) return y;
   auto node = make_node<EmbeddingNode>(weight);
-  node->tokens = std::move(flat);
+  node->tokens.save(flat);
   node->rows = weight.size(0);
   node->padding = padding;
   torch::autograd::set_history(y, node);
@@ -69,7 +69,7 @@ at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, int64_t
     flat = tokens.reshape({-1});
     y = look_up(flat, weight);
   }
-  return recorded(std::move(y), std::move(flat), weight, padding);
+  return recorded(std::move(y), flat, weight, padding);
 }
 
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, int64_t padding,
@@ -86,7 +86,7 @@ at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, int64_t
     // `held` is no row: what stands there gets no gradient, and neither does the padding.
     local.masked_fill_(outside.logical_or_(flat.eq(padding)), held);
   }
-  return recorded(std::move(y), std::move(local), weight, held);
+  return recorded(std::move(y), local, weight, held);
 }
 
 }  // namespace model

@@ -18,7 +18,6 @@ namespace model {
 namespace {
 
 using torch::autograd::Edge;
-using torch::autograd::SavedVariable;
 
 Edge edge_to(const at::Tensor& tensor) {
   return tensor.defined() ? torch::autograd::impl::gradient_edge(tensor) : Edge();
@@ -27,8 +26,8 @@ Edge edge_to(const at::Tensor& tensor) {
 // Edges: x, then weight and bias of each layer, then the residual.
 struct LinearNode final : LayerNode {
   LinearNode() : LayerNode("LinearBackward") {}
-  SavedVariable x;
-  c10::SmallVector<SavedVariable, 3> weights;
+  Saved x;
+  c10::SmallVector<Saved, 3> weights;
   WeightGradients* later = nullptr;
 
   Gradients backward(Gradients&& gradients) override {
@@ -41,8 +40,8 @@ struct LinearNode final : LayerNode {
     return out;
   }
   void release_variables() override {
-    x.reset_data();
-    for (SavedVariable& weight : weights) weight.reset_data();
+    x.reset();
+    for (Saved& weight : weights) weight.reset();
   }
 
  private:
@@ -134,37 +133,42 @@ bool asks_gradient(const at::Tensor& tensor) {
   return tensor.defined() && tensor.requires_grad();
 }
 
-void record(const FewTensors& outputs, const at::Tensor& residual, const at::Tensor& x,
-            const FewWeights& layers, WeightGradients* later) {
-  if (!at::GradMode::is_enabled()) return;
+// The node of the products, made before them: a region that wants no more than x ends here. Null where no
+// gradient is asked for.
+std::shared_ptr<LinearNode> node_of(const at::Tensor& residual, const at::Tensor& x, const FewWeights& layers,
+                                    WeightGradients* later) {
+  if (!at::GradMode::is_enabled()) return nullptr;
   bool wanted = asks_gradient(x) || asks_gradient(residual);
   for (const Weights& layer : layers)
     wanted = wanted || asks_gradient(layer.weight) || asks_gradient(layer.bias);
-  if (!wanted) return;
+  if (!wanted) return nullptr;
   std::shared_ptr<LinearNode> node(new LinearNode(), torch::autograd::deleteNode);
   torch::autograd::edge_list edges{edge_to(x)};
   for (const Weights& layer : layers) {
     edges.push_back(edge_to(layer.weight));
     edges.push_back(edge_to(layer.bias));
-    node->weights.emplace_back(layer.weight, false);
+    node->weights.emplace_back().save_weight(layer.weight);
   }
   if (residual.defined()) edges.push_back(edge_to(residual));
   node->set_next_edges(std::move(edges));
-  node->x = SavedVariable(x, false);
+  node->x.save(x);
   node->later = later;
-  for (const at::Tensor& y : outputs) torch::autograd::set_history(y, node);
+  return node;
 }
 
 FewTensors linears(const at::Tensor& residual, const at::Tensor& x, const FewWeights& layers, Outputs outputs,
                    WeightGradients* later) {
+  const std::shared_ptr<LinearNode> node = node_of(residual, x, layers, later);
   FewTensors out;
   {
     at::AutoDispatchBelowADInplaceOrView below;
     const bool joined = outputs == Outputs::columns && layers.size() > 1 && multiply_joined(x, layers, out);
     if (!joined)
-      for (const Weights& layer : layers) out.push_back(product(residual, x, layer));
+      for (const Weights& layer : layers)
+        out.push_back(once(Operator::product, [&] { return product(residual, x, layer); }));
   }
-  record(out, residual, x, layers, later);
+  if (node)
+    for (const at::Tensor& y : out) torch::autograd::set_history(y, node);
   return out;
 }
 

@@ -7,6 +7,8 @@
 
 #include <utility>
 
+#include "heddle/model/region.h"
+
 namespace heddle::model {
 namespace {
 
@@ -16,6 +18,16 @@ at::Tensor shaped(at::Tensor y, const at::Tensor& x, int64_t columns) {
   std::vector<int64_t> shape = x.sizes().vec();
   shape.back() = columns;
   return y.view(shape);
+}
+
+// In place, each layer's columns.
+at::Tensor with_biases(at::Tensor all, const FewWeights& layers) {
+  int64_t at = 0;
+  for (const Weights& layer : layers) {
+    if (layer.bias.defined()) all.narrow(1, at, layer.weight.size(0)).add_(layer.bias);
+    at += layer.weight.size(0);
+  }
+  return all;
 }
 
 }  // namespace
@@ -41,13 +53,12 @@ bool multiply_joined(const at::Tensor& x, const FewWeights& layers, FewTensors& 
   for (const Weights& layer : layers) weights.push_back(layer.weight);
   const at::Tensor joined = joined_rows(weights);
   if (!joined.defined()) return false;
-  const at::Tensor all = at::mm(rows_of(x), joined.t());
+  const at::Tensor all =
+      once(Operator::product, [&] { return with_biases(at::mm(rows_of(x), joined.t()), layers); });
   int64_t at = 0;
   for (const Weights& layer : layers) {
     const int64_t count = layer.weight.size(0);
-    at::Tensor y = all.narrow(1, at, count);
-    if (layer.bias.defined()) y.add_(layer.bias);
-    out.push_back(shaped(std::move(y), x, count));
+    out.push_back(shaped(all.narrow(1, at, count), x, count));
     at += count;
   }
   return true;

@@ -39,21 +39,21 @@ Normalised normalise(const at::Tensor& x, const at::Tensor& weight, double eps) 
 
 struct RmsNormNode final : LayerNode {
   RmsNormNode() : LayerNode("RmsNormBackward") {}
-  torch::autograd::SavedVariable x, weight;
-  at::Tensor root;
+  Saved x, weight, root;
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor saved_x = x.unpack(), w = weight.unpack();
     if (has_kernels(saved_x, w)) return on_cpu(gradients[0].contiguous(), saved_x, w);
     const at::ScalarType dtype = wide_of(saved_x.scalar_type());
-    const at::Tensor normal = saved_x.reshape({-1, w.numel()}).to(dtype) * root;
+    const at::Tensor& roots = root.unpack();
+    const at::Tensor normal = saved_x.reshape({-1, w.numel()}).to(dtype) * roots;
     const at::Tensor dy = gradients[0].reshape({-1, w.numel()}).to(dtype);
     Gradients out(2);
     if (task_should_compute_output(1)) out[1] = (dy * normal).sum(0).to(w.scalar_type());
     if (task_should_compute_output(0)) {
       const at::Tensor dn = dy * w.to(dtype);
       const at::Tensor along = (dn * normal).mean(-1, true);
-      out[0] = ((dn - normal * along) * root).to(saved_x.scalar_type()).view(saved_x.sizes());
+      out[0] = ((dn - normal * along) * roots).to(saved_x.scalar_type()).view(saved_x.sizes());
     }
     return out;
   }
@@ -61,12 +61,12 @@ struct RmsNormNode final : LayerNode {
     Gradients out(2);
     if (task_should_compute_output(0)) out[0] = at::empty_like(x);
     if (task_should_compute_output(1)) out[1] = at::empty_like(w);
-    rms_norm_backward_cpu(dy, x, w, root, out[0], out[1]);
+    rms_norm_backward_cpu(dy, x, w, root.unpack(), out[0], out[1]);
     return out;
   }
   void release_variables() override {
-    x.reset_data();
-    weight.reset_data();
+    x.reset();
+    weight.reset();
     root.reset();
   }
 };
@@ -81,9 +81,9 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   }
   if (torch::autograd::compute_requires_grad(x, weight)) {
     auto node = make_node<RmsNormNode>(x, weight);
-    node->x = torch::autograd::SavedVariable(x, false);
-    node->weight = torch::autograd::SavedVariable(weight, false);
-    node->root = std::move(out.root);
+    node->x.save(x);
+    node->weight.save_weight(weight);
+    node->root.save(out.root);
     torch::autograd::set_history(out.y, node);
   }
   return out.y;

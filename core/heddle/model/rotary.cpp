@@ -46,11 +46,12 @@ bool hold_alone(std::span<const at::Tensor> tensors) {
 
 struct RotaryNode final : LayerNode {
   RotaryNode() : LayerNode("RotaryBackward") {}
-  RotaryAngles angles;
+  Saved cos, sin;
 
   // The rotation's transpose turns the other way.
   Gradients backward(Gradients&& gradients) override {
     Gradients out(2);
+    const RotaryAngles angles{cos.unpack(), sin.unpack()};
     for (size_t i : {0, 1}) {
       at::Tensor& gradient = gradients[i];
       if (!gradient.defined()) continue;
@@ -61,7 +62,10 @@ struct RotaryNode final : LayerNode {
     }
     return out;
   }
-  void release_variables() override { angles = {}; }
+  void release_variables() override {
+    cos.reset();
+    sin.reset();
+  }
 };
 
 }  // namespace
@@ -72,7 +76,8 @@ std::pair<at::Tensor, at::Tensor> record(const at::Tensor& q, const at::Tensor& 
                                          std::pair<at::Tensor, at::Tensor> turned) {
   if (!torch::autograd::compute_requires_grad(q, k)) return turned;
   auto node = make_node<RotaryNode>(q, k);
-  node->angles = angles;
+  node->cos.save(angles.cos);
+  node->sin.save(angles.sin);
   torch::autograd::set_history(turned.first, node);
   torch::autograd::set_history(turned.second, node);
   return turned;

@@ -18,7 +18,7 @@ namespace {
 
 struct SwigluNode final : LayerNode {
   SwigluNode() : LayerNode("SwigluBackward") {}
-  torch::autograd::SavedVariable gate, up;
+  Saved gate, up;
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor saved_gate = gate.unpack(), saved_up = up.unpack();
@@ -38,25 +38,26 @@ struct SwigluNode final : LayerNode {
     return out;
   }
   void release_variables() override {
-    gate.reset_data();
-    up.reset_data();
+    gate.reset();
+    up.reset();
   }
 };
 
 }  // namespace
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  std::shared_ptr<SwigluNode> node;
+  if (torch::autograd::compute_requires_grad(gate, up)) {
+    node = make_node<SwigluNode>(gate, up);
+    node->gate.save(gate);
+    node->up.save(up);
+  }
   at::Tensor y;
   {
     at::AutoDispatchBelowADInplaceOrView below;
     y = at::silu(gate).mul_(up);
   }
-  if (torch::autograd::compute_requires_grad(gate, up)) {
-    auto node = make_node<SwigluNode>(gate, up);
-    node->gate = torch::autograd::SavedVariable(gate, false);
-    node->up = torch::autograd::SavedVariable(up, false);
-    torch::autograd::set_history(y, node);
-  }
+  if (node) torch::autograd::set_history(y, node);
   return y;
 }
 

@@ -83,8 +83,8 @@ at::Tensor logit_gradient(at::Tensor log_p, const Labels& labels) {
 
 struct TokenLossNode final : LayerNode {
   TokenLossNode() : LayerNode("TokenLossBackward") {}
-  torch::autograd::SavedVariable logits;
-  Labels labels;
+  Saved logits;
+  Labels labels;  // a few numbers a row
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor saved = logits.unpack();
@@ -100,20 +100,21 @@ struct TokenLossNode final : LayerNode {
     return {out};
   }
   void release_variables() override {
-    logits.reset_data();
+    logits.reset();
     labels = {};
   }
 };
 
 struct LinearTokenLossNode final : LayerNode {
   LinearTokenLossNode() : LayerNode("LinearTokenLossBackward") {}
-  at::Tensor d_hidden, d_weight;  // of the loss sum
+  Saved d_hidden, d_weight;  // of the loss sum
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor& scale = gradients[0];
     Gradients out(2);
-    if (task_should_compute_output(0)) out[0] = d_hidden.mul_(scale);
-    if (task_should_compute_output(1)) out[1] = d_weight.mul_(scale);
+    if (task_should_compute_output(0)) out[0] = d_hidden.unpack().mul_(scale);
+    if (task_should_compute_output(1)) out[1] = d_weight.unpack().mul_(scale);
+    release_variables();  // scaled in place: good for one backward
     return out;
   }
   void release_variables() override {
@@ -164,7 +165,8 @@ struct LinearLoss {
 // part: null where the weight is the whole head.
 LinearLoss linear_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                        const VocabularyPart* part) {
-  const bool recording = at::GradMode::is_enabled();
+  const Region* region = Region::active();
+  const bool recording = at::GradMode::is_enabled() && (region == nullptr || !region->drops_values());
   const bool of_hidden = recording && hidden.requires_grad(), of_weight = recording && weight.requires_grad();
   at::AutoDispatchBelowADInplaceOrView below;
   const at::ScalarType dtype = wide(hidden.scalar_type());
@@ -200,8 +202,8 @@ LinearLoss linear_loss(const at::Tensor& hidden, const at::Tensor& weight, const
 at::Tensor recorded(LinearLoss loss, const at::Tensor& hidden, const at::Tensor& weight) {
   if (!torch::autograd::compute_requires_grad(hidden, weight)) return loss.sum;
   auto node = make_node<LinearTokenLossNode>(hidden, weight);
-  node->d_hidden = std::move(loss.d_hidden);
-  node->d_weight = std::move(loss.d_weight);
+  node->d_hidden.save(loss.d_hidden);
+  node->d_weight.save(loss.d_weight);
   torch::autograd::set_history(loss.sum, node);
   return loss.sum;
 }
@@ -226,7 +228,7 @@ at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels) {
   }
   if (torch::autograd::compute_requires_grad(logits)) {
     auto node = make_node<TokenLossNode>(logits);
-    node->logits = torch::autograd::SavedVariable(logits, false);
+    node->logits.save(logits);
     node->labels = std::move(all);
     torch::autograd::set_history(sum, node);
   }

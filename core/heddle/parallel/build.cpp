@@ -89,7 +89,7 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
   check_device(units, mesh.device());
   const std::set<std::string> on_meta = parameters_on_meta(units);
   const std::vector<Placed> placed = split(units, plan, mesh);
-  if (plan.activation_checkpointing == ActivationCheckpointing::full) recompute(units, first, last);
+  recompute(units, first, last, plan.activation_checkpointing);
   Stages stages(pipeline_of(plan, std::move(map.rank_of_stage)), rank);
   auto next = std::make_move_iterator(units.begin());
   for (const int index : stages.indices()) {

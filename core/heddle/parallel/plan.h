@@ -19,8 +19,8 @@ struct Plan {
       parallelizers;                                  // in the order in which they act, before the strategy
   std::shared_ptr<const IPipelineSchedule> schedule;  // null: no pipeline
   PipelineWords pipeline;                             // read where there is a schedule
-  ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;  // or full
-  std::unique_ptr<IDevice> device;                                                   // null: the CPU
+  ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
+  std::unique_ptr<IDevice> device;  // null: the CPU
 };
 
 }  // namespace heddle

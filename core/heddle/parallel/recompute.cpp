@@ -1,169 +1,26 @@
-// The wrapped unit, and the node whose backward computes it again.
+// The wrapped unit, and the region that runs it again.
 #include "heddle/parallel/recompute.h"
 
-#include <ATen/Context.h>
-#include <ATen/autocast_mode.h>
-#include <ATen/core/Generator.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
-#include <torch/csrc/autograd/saved_variable.h>
 
-#include <array>
-#include <cstring>
-#include <mutex>
-#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "heddle/base/error.h"
+#include "heddle/model/autograd_node.h"
+#include "heddle/model/region.h"
+#include "heddle/parallel/forward_state.h"
+#include "heddle/parallel/recompute_nested.h"
 
 namespace heddle::parallel {
 namespace {
 
-using torch::autograd::SavedVariable;
-using torch::autograd::variable_list;
-
-// The states of the generators that a unit on this device may draw from: the host's and the device's own.
-std::vector<at::Tensor> generator_states(c10::Device device) {
-  std::vector<at::Tensor> states;
-  for (const c10::Device where : {c10::Device(at::kCPU), device}) {
-    if (where.is_cpu() && !states.empty()) break;
-    at::Generator generator = at::globalContext().defaultGenerator(where);
-    const std::lock_guard lock(generator.mutex());
-    states.push_back(generator.get_state());
-  }
-  return states;
-}
-
-void set_generator_states(c10::Device device, const std::vector<at::Tensor>& states) {
-  for (size_t i = 0; i < states.size(); ++i) {
-    at::Generator generator = at::globalContext().defaultGenerator(i == 0 ? c10::Device(at::kCPU) : device);
-    const std::lock_guard lock(generator.mutex());
-    generator.set_state(states[i]);
-  }
-}
-
-bool equal(const std::vector<at::Tensor>& one, const std::vector<at::Tensor>& two) {
-  for (size_t i = 0; i < one.size(); ++i)
-    if (one[i].nbytes() != two[i].nbytes() ||
-        std::memcmp(one[i].const_data_ptr(), two[i].const_data_ptr(), one[i].nbytes()) != 0)
-      return false;
-  return true;
-}
-
-// The generators as they were in the forward, until the end of the scope.
-class DrawAgain {
- public:
-  DrawAgain(c10::Device device, const std::vector<at::Tensor>& states) : device_(device) {
-    if (states.empty()) return;
-    now_ = generator_states(device);
-    set_generator_states(device, states);
-  }
-  ~DrawAgain() { set_generator_states(device_, now_); }
-  DrawAgain(const DrawAgain&) = delete;
-  DrawAgain& operator=(const DrawAgain&) = delete;
-
- private:
-  c10::Device device_;
-  std::vector<at::Tensor> now_;
-};
-
-struct Autocast {
-  bool enabled;
-  at::ScalarType dtype;
-};
-constexpr std::array kCasting = {at::kCPU, at::kCUDA};
-using Autocasts = std::array<Autocast, kCasting.size()>;
-
-Autocasts autocasts() {
-  Autocasts now;
-  for (size_t i = 0; i < now.size(); ++i)
-    now[i] = {at::autocast::is_autocast_enabled(kCasting[i]), at::autocast::get_autocast_dtype(kCasting[i])};
-  return now;
-}
-
-void set_autocasts(const Autocasts& states) {
-  for (size_t i = 0; i < states.size(); ++i) {
-    at::autocast::set_autocast_enabled(kCasting[i], states[i].enabled);
-    at::autocast::set_autocast_dtype(kCasting[i], states[i].dtype);
-  }
-}
-
-// Autocast as it was in the forward. Without its cache: a cast made without a graph must not be found again
-// with one.
-class CastAgain {
- public:
-  explicit CastAgain(const Autocasts& states)
-      : now_(autocasts()), cached_(at::autocast::is_autocast_cache_enabled()) {
-    set_autocasts(states);
-    at::autocast::set_autocast_cache_enabled(false);
-  }
-  ~CastAgain() {
-    set_autocasts(now_);
-    at::autocast::set_autocast_cache_enabled(cached_);
-  }
-  CastAgain(const CastAgain&) = delete;
-  CastAgain& operator=(const CastAgain&) = delete;
-
- private:
-  Autocasts now_;
-  bool cached_;
-};
-
-// Edges: one for each input of the unit.
-struct RecomputeNode final : torch::autograd::Node {
-  Unit* unit = nullptr;
-  std::vector<SavedVariable> inputs;
-  Batch batch;
-  c10::Device device = at::kCPU;
-  std::vector<at::Tensor> drew_from;  // empty: the forward drew no random number
-  Autocasts casts{};
-
-  std::string name() const override { return "RecomputeBackward"; }
-
-  variable_list apply(variable_list&& gradients) override {
-    if (at::GradMode::is_enabled())
-      throw Error(ErrorCode::internal, "parallel",
-                  "a unit under activation checkpointing has no second derivative",
-                  "call backward without create_graph");
-    Tensors leaves;
-    for (const SavedVariable& input : inputs) {
-      const at::Tensor x = input.unpack();
-      leaves.push_back(x.defined() ? x.detach().set_requires_grad(x.requires_grad()) : x);
-    }
-    run_back(run_again(leaves), std::move(gradients));
-    variable_list out;
-    for (at::Tensor& leaf : leaves)
-      out.push_back(leaf.defined() ? std::exchange(leaf.mutable_grad(), {}) : at::Tensor());
-    return out;
-  }
-
-  void release_variables() override {
-    for (SavedVariable& input : inputs) input.reset_data();
-    batch = {};
-  }
-
- private:
-  Tensors run_again(const Tensors& leaves) const {
-    const at::AutoGradMode recording(true);
-    const DrawAgain draw(device, drew_from);
-    const CastAgain cast(casts);
-    return unit->forward(leaves, batch);
-  }
-
-  static void run_back(Tensors outputs, variable_list&& gradients) {
-    variable_list roots, of_roots;
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      if (!outputs[i].defined() || !outputs[i].requires_grad() || !gradients[i].defined()) continue;
-      roots.push_back(std::move(outputs[i]));
-      of_roots.push_back(std::move(gradients[i]));
-    }
-    if (!roots.empty()) torch::autograd::backward(roots, of_roots);
-  }
-};
+using model::Region;
+using torch::autograd::Node;
 
 c10::Device device_of(const Tensors& inputs) {
   for (const at::Tensor& input : inputs)
@@ -171,69 +28,166 @@ c10::Device device_of(const Tensors& inputs) {
   return at::kCPU;
 }
 
+// One forward of a unit. The unit outlives the graph.
+class UnitRegion final : public Region {
+ public:
+  UnitRegion(Keeps keeps, Unit& unit, const Tensors& inputs, const Batch& batch)
+      : Region(keeps), unit_(unit), batch_(batch), state_(device_of(inputs)) {
+    for (const at::Tensor& input : inputs) {
+      inputs_.push_back({});
+      if (input.defined()) inputs_.back() = {input.tensor_data(), input._version(), input.requires_grad()};
+    }
+  }
+  ForwardState& state() { return state_; }
+
+ protected:
+  void run_again() override {
+    const at::AutoGradMode with_gradients(true);
+    const ForwardState::Again again(state_);
+    const Batch batch = std::exchange(batch_, {});
+    unit_.forward(take_inputs(), batch);
+  }
+
+ private:
+  struct Input {
+    at::Tensor tensor;
+    uint32_t version = 0;
+    bool requires_grad = false;
+  };
+
+  // Leaves, whose gradients nobody asks for.
+  Tensors take_inputs() {
+    Tensors leaves;
+    for (Input& input : inputs_) {
+      if (input.tensor.defined() && input.tensor._version() != input.version)
+        throw Error(
+            ErrorCode::internal, "parallel",
+            "an input of unit '" + std::string(unit_.name()) + "' was changed in place after its forward",
+            "change a copy of it, or wait for the backward");
+      if (input.requires_grad) input.tensor.set_requires_grad(true);
+      leaves.push_back(std::move(input.tensor));
+    }
+    inputs_.clear();
+    return leaves;
+  }
+
+  Unit& unit_;
+  std::vector<Input> inputs_;
+  Batch batch_;
+  ForwardState state_;
+};
+
+std::set<const Node*> sources_of(const Tensors& tensors) {
+  std::set<const Node*> nodes;
+  for (const at::Tensor& tensor : tensors)
+    if (tensor.defined() && tensor.grad_fn()) nodes.insert(tensor.grad_fn().get());
+  return nodes;
+}
+
+// Nodes of ATen that keep no tensor.
+bool keeps_nothing(const std::string& name) {
+  static const std::set<std::string, std::less<>> kNames = {
+      "AddBackward0",        "AliasBackward0",     "CloneBackward0",  "ExpandBackward0",
+      "NegBackward0",        "PermuteBackward0",   "SelectBackward0", "SliceBackward0",
+      "SubBackward0",        "TBackward0",         "ToCopyBackward0", "TransposeBackward0",
+      "UnsafeViewBackward0", "UnsqueezeBackward0", "ViewBackward0",   "torch::autograd::AccumulateGrad"};
+  return kNames.count(name) != 0;
+}
+
+// Whether nodes between the inputs' sources and the outputs keep tensors that a region cannot leave out.
+bool keeps_by_itself(const Tensors& outputs, std::set<const Node*> seen) {
+  std::vector<const Node*> open;
+  const auto visit = [&](const Node* node) {
+    if (node != nullptr && seen.insert(node).second) open.push_back(node);
+  };
+  for (const Node* source : sources_of(outputs)) visit(source);
+  while (!open.empty()) {
+    const Node* node = open.back();
+    open.pop_back();
+    if (dynamic_cast<const model::LayerNode*>(node) == nullptr && !keeps_nothing(node->name())) return true;
+    for (const torch::autograd::Edge& edge : node->next_edges()) visit(edge.function.get());
+  }
+  return false;
+}
+
 class Recomputed final : public Unit {
  public:
-  explicit Recomputed(std::unique_ptr<Unit> unit) : unit_(std::move(unit)) {}
+  Recomputed(std::unique_ptr<Unit> unit, ActivationCheckpointing mode) : unit_(std::move(unit)), mode_(mode) {
+    if (unit_->module() == nullptr) form_ = Form::nested;
+    if (mode_ == ActivationCheckpointing::selective) form_ = Form::region;
+  }
   std::string_view name() const override { return unit_->name(); }
   std::vector<ParameterSlot> parameters() override { return unit_->parameters(); }
   Module* module() override { return unit_->module(); }
 
   Tensors forward(Tensors inputs, const Batch& batch) override {
     if (!at::GradMode::is_enabled()) return unit_->forward(std::move(inputs), batch);
-    const std::shared_ptr<RecomputeNode> node = make_node(inputs, batch);
-    std::vector<at::Tensor> states = generator_states(node->device);
-    Tensors outputs = run_without_graph(std::move(inputs), *node);
-    if (!equal(states, generator_states(node->device))) node->drew_from = std::move(states);
-    record(outputs, node);
-    return outputs;
+    if (form_ == Form::nested) return forward_nested(*unit_, std::move(inputs), batch);
+    auto region = c10::make_intrusive<UnitRegion>(
+        mode_ == ActivationCheckpointing::full ? Region::Keeps::nothing : Region::Keeps::costly_results,
+        *unit_, inputs, batch);
+    if (form_ == Form::region) return record(*region, std::move(inputs), batch);
+    return forward_first(*region, std::move(inputs), batch);
   }
 
  private:
-  std::shared_ptr<RecomputeNode> make_node(const Tensors& inputs, const Batch& batch) {
-    std::shared_ptr<RecomputeNode> node(new RecomputeNode(), torch::autograd::deleteNode);
-    torch::autograd::edge_list edges;
-    for (const at::Tensor& input : inputs) {
-      edges.push_back(input.defined() ? torch::autograd::impl::gradient_edge(input)
-                                      : torch::autograd::Edge());
-      node->inputs.emplace_back(input, false);
+  // A module may be written with ATen's operators, whose nodes keep what they want: seen in the first graph.
+  enum class Form { unknown, region, nested };
+
+  Tensors record(UnitRegion& region, Tensors inputs, const Batch& batch) {
+    Tensors outputs;
+    {
+      const Region::Run run(region);
+      outputs = unit_->forward(std::move(inputs), batch);
     }
-    node->set_next_edges(std::move(edges));
-    node->unit = unit_.get();
-    node->batch = batch;
-    node->device = device_of(inputs);
-    node->casts = autocasts();
-    return node;
+    region.state().forward_ended();
+    return outputs;
   }
 
-  Tensors run_without_graph(Tensors inputs, const RecomputeNode& node) {
-    const at::NoGradGuard no_graph;
-    const CastAgain cast(node.casts);
-    return unit_->forward(std::move(inputs), node.batch);
-  }
-
-  // What comes out may be an input or a view of one, so each output becomes a tensor of its own.
-  static void record(Tensors& outputs, const std::shared_ptr<RecomputeNode>& node) {
-    for (at::Tensor& output : outputs) {
-      const bool differentiable = output.defined() && output.is_floating_point();
-      if (differentiable) output = output.variable_data();
-      torch::autograd::set_history(differentiable ? output : at::Tensor(), node);
-    }
+  Tensors forward_first(UnitRegion& region, Tensors inputs, const Batch& batch) {
+    Tensors outputs = record(region, inputs, batch);
+    form_ = keeps_by_itself(outputs, sources_of(inputs)) ? Form::nested : Form::region;
+    if (form_ == Form::region) return outputs;
+    outputs.clear();
+    region.state().rewind();
+    return forward_nested(*unit_, std::move(inputs), batch);
   }
 
   std::unique_ptr<Unit> unit_;
+  ActivationCheckpointing mode_;
+  Form form_ = Form::unknown;
 };
+
+bool trains(Unit& unit) {
+  for (const ParameterSlot& slot : unit.parameters())
+    if (slot.trainable()) return true;
+  return false;
+}
+
+void check(Unit& unit, ActivationCheckpointing mode) {
+  if (mode != ActivationCheckpointing::selective || unit.module() != nullptr) return;
+  throw Error(ErrorCode::config, "distributed.activation_checkpointing",
+              "the unit '" + std::string(unit.name()) +
+                  "' is a foreign model, whose operators selective activation checkpointing does not know",
+              "write activation_checkpointing: full");
+}
 
 }  // namespace
 
-std::unique_ptr<Unit> recomputed(std::unique_ptr<Unit> unit) {
-  for (const ParameterSlot& slot : unit->parameters())
-    if (slot.trainable()) return std::make_unique<Recomputed>(std::move(unit));
-  return unit;
+std::unique_ptr<Unit> recomputed(std::unique_ptr<Unit> unit, ActivationCheckpointing mode) {
+  if (mode == ActivationCheckpointing::none || !trains(*unit)) return unit;
+  check(*unit, mode);
+  return std::make_unique<Recomputed>(std::move(unit), mode);
 }
 
-void recompute(Units& units, const Unit* first, const Unit* last) {
+void recompute(Units& units, const Unit* first, const Unit* last, ActivationCheckpointing mode) {
   for (std::unique_ptr<Unit>& unit : units)
-    if (unit.get() != first && unit.get() != last) unit = recomputed(std::move(unit));
+    if (unit.get() != first && unit.get() != last) unit = recomputed(std::move(unit), mode);
+}
+
+void check_recompute(const Units& units, ActivationCheckpointing mode) {
+  for (size_t i = 1; i + 1 < units.size(); ++i)
+    if (trains(*units[i])) check(*units[i], mode);
 }
 
 }  // namespace heddle::parallel

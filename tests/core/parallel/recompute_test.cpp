@@ -3,13 +3,12 @@
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
 
+#include "core/parallel/held_bytes.h"
 #include "core/parallel/lambda_unit.h"
 #include "heddle/base/error.h"
 #include "heddle/model/weight_gradients.h"
@@ -18,7 +17,10 @@
 namespace heddle {
 namespace {
 
-using parallel::recomputed;
+std::unique_ptr<Unit> recomputed(std::unique_ptr<Unit> unit) {
+  return parallel::recomputed(std::move(unit), ActivationCheckpointing::full);
+}
+using testing::held_while;
 using testing::LambdaUnit;
 using Gradients = std::vector<at::Tensor>;
 
@@ -48,7 +50,7 @@ Units model(const ModelConfig& shape, bool again) {
   at::manual_seed(11);
   Units units = make_units(shape, at::kFloat);
   const Unit *first = units.front().get(), *last = units.back().get();
-  if (again) parallel::recompute(units, first, last);
+  if (again) parallel::recompute(units, first, last, ActivationCheckpointing::full);
   return units;
 }
 
@@ -115,7 +117,7 @@ TEST(Recompute, GivesTheBitsOfThePlainModelWithFrozenParameters) {
       for (const ParameterSlot& slot : units[frozen]->parameters()) slot.tensor->set_requires_grad(false);
     units[1]->parameters()[0].tensor->set_requires_grad(false);
     const Unit *first = units.front().get(), *last = units.back().get(), *layer = units[2].get();
-    if (again) parallel::recompute(units, first, last);
+    if (again) parallel::recompute(units, first, last, ActivationCheckpointing::full);
     EXPECT_EQ(units[2].get(), layer);  // nothing in it trains
     loss_of(units, tokens()).backward();
     results[again] = gradients_of(units);
@@ -231,32 +233,17 @@ TEST(Recompute, RefusesASecondDerivative) {
   }
 }
 
-// Bytes that this thread holds on the CPU.
-class Bytes : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override {
-    now += size;
-    peak = std::max(peak, now);
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-  int64_t now = 0, peak = 0;
-};
-
 struct Held {
   int64_t between, peak;  // between forward and backward; at most
 };
 
 Held held_by(const ModelConfig& shape, bool again) {
   Units units = model(shape, again);
-  auto bytes = std::make_shared<Bytes>();
-  const c10::DebugInfoGuard counting(c10::DebugInfoKind::PROFILER_STATE, bytes);
   const Batch batch = tokens();
-  const at::Tensor loss = loss_of(units, batch);
-  const int64_t between = bytes->now;
-  bytes->peak = bytes->now;
+  at::Tensor loss;
+  const int64_t between = held_while([&] { loss = loss_of(units, batch); }).now;
   // The parameters' gradients are the same in both cases.
-  loss.backward();
-  return {between, bytes->peak};
+  return {between, between + held_while([&] { loss.backward(); }).peak};
 }
 
 TEST(Recompute, HoldsTheInputsOfLayersOnly) {

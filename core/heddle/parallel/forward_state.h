@@ -1,0 +1,80 @@
+// What a forward finds around it and must find again when it is run a second time.
+#pragma once
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+
+namespace heddle::parallel {
+
+// Random generators, autocast and dispatch keys of this thread. Taken before a forward; generators are kept
+// only where the forward drew from them.
+class ForwardState {
+ public:
+  // The generators that a unit on this device may draw from: the host's and the device's own.
+  explicit ForwardState(c10::Device device);
+  void forward_ended();
+  // Sets the generators back, for a forward that is to begin anew.
+  void rewind() const;
+
+  // All of it as it was, until the end of the scope.
+  class Again;
+
+ private:
+  struct Draws {
+    at::mt19937 host;
+    std::optional<float> half_drawn_float;  // numbers of a normal distribution come in pairs
+    std::optional<double> half_drawn_double;
+    at::Tensor device;
+  };
+  struct Autocast {
+    bool enabled;
+    at::ScalarType dtype;
+    bool operator==(const Autocast&) const = default;
+  };
+  using Autocasts = std::array<Autocast, 2>;
+  static Draws draws_of(c10::Device device);
+  static void set(c10::Device device, const Draws& draws);
+  static bool equal(const Draws& one, const Draws& two);
+  static Autocasts autocasts();
+  static void set(const Autocasts& states);
+
+  c10::Device device_;
+  c10::impl::LocalDispatchKeySet keys_;
+  Autocasts casts_;
+  std::unique_ptr<Draws> draws_;  // before the forward; null: it drew no random number
+};
+
+// Autocast without its cache: a cast made without a graph must not be found again with one.
+class NoCastCache {
+ public:
+  NoCastCache();
+  ~NoCastCache();
+  NoCastCache(const NoCastCache&) = delete;
+  NoCastCache& operator=(const NoCastCache&) = delete;
+
+ private:
+  bool cached_;
+};
+
+class ForwardState::Again {
+ public:
+  explicit Again(const ForwardState& then);
+  ~Again();
+  Again(const Again&) = delete;
+  Again& operator=(const Again&) = delete;
+
+ private:
+  c10::impl::ForceDispatchKeyGuard keys_;
+  c10::Device device_;
+  Autocasts now_;
+  NoCastCache no_cache_;
+  std::unique_ptr<Draws> draws_now_;
+};
+
+}  // namespace heddle::parallel

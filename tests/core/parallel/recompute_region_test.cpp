@@ -1,0 +1,344 @@
+// Units of our own layers are computed again without a backward inside the backward, no further than needed,
+// and selectively.
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "core/parallel/held_bytes.h"
+#include "core/parallel/lambda_unit.h"
+#include "heddle/base/error.h"
+#include "heddle/model/linear.h"
+#include "heddle/model/module_unit.h"
+#include "heddle/model/swiglu.h"
+#include "heddle/model/weight_gradients.h"
+#include "heddle/parallel/after_gradient.h"
+#include "heddle/parallel/recompute.h"
+#include "trainer/models/make_units.h"
+
+namespace heddle {
+namespace {
+
+using testing::held_while;
+using Mode = ActivationCheckpointing;
+using Gradients = std::vector<at::Tensor>;
+
+// Calls of operators on this thread while it lives.
+class Calls {
+ public:
+  Calls() {
+    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& call) {
+      ++counts()[call.name()];
+      return std::unique_ptr<at::ObserverContext>();
+    }));
+    counts().clear();
+  }
+  ~Calls() { at::removeCallback(handle_); }
+  Calls(const Calls&) = delete;
+  Calls& operator=(const Calls&) = delete;
+  int products() const { return counts()["aten::mm"] + counts()["aten::addmm"] + counts()["aten::addmm_"]; }
+  int attention_cores() const { return counts()["aten::_scaled_dot_product_flash_attention_for_cpu"]; }
+
+ private:
+  static std::map<std::string, int>& counts() {
+    static thread_local std::map<std::string, int> counts;
+    return counts;
+  }
+  at::CallbackHandle handle_;
+};
+
+ModelConfig small_model() {
+  ModelConfig shape;
+  shape.vocab_size = 53;
+  shape.hidden_size = 14;
+  shape.intermediate_size = 23;
+  shape.num_hidden_layers = 3;
+  shape.num_attention_heads = 3;
+  shape.num_key_value_heads = 1;
+  shape.head_dim = 6;
+  return shape;
+}
+
+Batch tokens() {
+  Batch batch;
+  batch.tokens = at::arange(24).remainder(53).view({4, 6});
+  batch.labels = (batch.tokens * 3 + 1).remainder(53);
+  return batch;
+}
+
+Units model(const ModelConfig& shape, Mode mode) {
+  at::manual_seed(11);
+  Units units = make_units(shape, at::kFloat);
+  const Unit *first = units.front().get(), *last = units.back().get();
+  parallel::recompute(units, first, last, mode);
+  return units;
+}
+
+at::Tensor loss_of(Units& units, const Batch& batch) {
+  Tensors flow;
+  for (auto& unit : units) flow = unit->forward(std::move(flow), batch);
+  return flow[0];
+}
+
+Gradients gradients_of(Unit& unit) {
+  Gradients out;
+  for (const ParameterSlot& slot : unit.parameters()) out.push_back(slot.tensor->grad());
+  return out;
+}
+
+Gradients gradients_of(Units& units) {
+  Gradients out;
+  for (auto& unit : units)
+    for (const at::Tensor& gradient : gradients_of(*unit)) out.push_back(gradient);
+  return out;
+}
+
+void expect_equal(const Gradients& got, const Gradients& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    ASSERT_EQ(got[i].defined(), want[i].defined()) << i;
+    EXPECT_TRUE(!want[i].defined() || at::equal(got[i], want[i])) << i;
+  }
+}
+
+// A row of linear layers with a gate between.
+class Row : public Module {
+ public:
+  Row(int layers, int64_t width) {
+    for (int i = 0; i < layers; ++i) {
+      layers_.push_back(std::make_unique<Linear>(width, width,
+                                                 i % 2 == 0 ? Linear::Bias::zeros : Linear::Bias::none,
+                                                 Init{Init::Kind::normal, 0.3}, at::kFloat));
+      add_child("layer" + std::to_string(i), *layers_.back());
+    }
+  }
+  std::string_view kind() const override { return "row"; }
+  std::function<at::Tensor(at::Tensor)> between = [](at::Tensor x) { return model::swiglu(x, x); };
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override {
+    for (auto& layer : layers_) x = between(layer->call(std::move(x), batch));
+    return x;
+  }
+
+ private:
+  std::vector<std::unique_ptr<Linear>> layers_;
+};
+
+std::unique_ptr<Unit> row(int layers, Mode mode, std::function<at::Tensor(at::Tensor)> between = {}) {
+  at::manual_seed(3);
+  auto module = std::make_unique<Row>(layers, 8);
+  if (between) module->between = std::move(between);
+  return parallel::recomputed(std::make_unique<ModuleUnit>("row", "row", std::move(module)), mode);
+}
+
+struct Passage {
+  Gradients gradients;  // of x, then of the parameters
+  int products = 0;     // in the backward
+};
+
+Passage pass(Unit& unit, Batch batch = {}) {
+  const at::Tensor x = at::linspace(-1, 1, 32).view({4, 8}).set_requires_grad(true);
+  const at::Tensor y = unit.forward({x}, batch)[0].sum();
+  Passage out;
+  const Calls calls;
+  y.backward();
+  out.products = calls.products();
+  out.gradients = gradients_of(unit);
+  out.gradients.insert(out.gradients.begin(), x.grad());
+  return out;
+}
+
+TEST(RecomputeRegion, SelectiveGivesTheBitsOfThePlainUnitForOddAndEvenCountsOfProducts) {
+  for (const int layers : {1, 2, 3, 4, 5}) {
+    SCOPED_TRACE(layers);
+    const Passage plain = pass(*row(layers, Mode::none)), kept = pass(*row(layers, Mode::selective)),
+                  full = pass(*row(layers, Mode::full));
+    expect_equal(kept.gradients, plain.gradients);
+    expect_equal(full.gradients, plain.gradients);
+    EXPECT_EQ(plain.products, 2 * layers);
+    EXPECT_EQ(kept.products - plain.products, layers / 2);  // the second, the fourth
+    EXPECT_EQ(full.products - plain.products, layers);
+  }
+}
+
+struct Cost {
+  int products, attention_cores;
+};
+
+Cost cost_of_backward(const ModelConfig& shape, Mode mode) {
+  Units units = model(shape, mode);
+  const at::Tensor loss = loss_of(units, tokens());
+  const Calls calls;
+  loss.backward();
+  return {calls.products(), calls.attention_cores()};
+}
+
+TEST(RecomputeRegion, EndsBeforeTheLastProductOfALayerAndKeepsCostlyResultsWhenSelective) {
+  const Cost plain = cost_of_backward(small_model(), Mode::none);
+  const Cost full = cost_of_backward(small_model(), Mode::full);
+  const Cost selective = cost_of_backward(small_model(), Mode::selective);
+  EXPECT_EQ(plain.attention_cores, 0);
+  EXPECT_EQ(full.products - plain.products,
+            3 * 6);  // q, k, v, o, gate, up: all but down, in each of 3 layers
+  EXPECT_EQ(full.attention_cores, 3);
+  EXPECT_EQ(selective.products - plain.products, 3 * 3);  // k, o, up
+  EXPECT_EQ(selective.attention_cores, 0);
+}
+
+TEST(RecomputeRegion, GivesTheBitsOfThePlainModelWithSeveralMicrobatchesAliveAndSplitBackwards) {
+  Batch one = tokens(), two = tokens();
+  two.tokens = two.tokens.flip({0});
+  Units plain = model(small_model(), Mode::none);
+  loss_of(plain, one).backward();
+  loss_of(plain, two).backward();
+  for (const Mode mode : {Mode::full, Mode::selective}) {
+    Units again = model(small_model(), mode);
+    WeightGradients queue1, queue2;
+    one.weight_gradients = &queue1;
+    two.weight_gradients = &queue2;
+    const at::Tensor loss1 = loss_of(again, one), loss2 = loss_of(again, two);
+    queue1.defer();
+    loss1.backward();
+    queue2.defer();
+    loss2.backward();
+    queue1.drain();
+    queue2.drain();
+    expect_equal(gradients_of(again), gradients_of(plain));
+  }
+}
+
+TEST(RecomputeRegion, HoldsLessTheMoreItComputesAgain) {
+  ModelConfig shape = small_model();
+  shape.num_hidden_layers = 8;
+  int64_t between[3], peak[3];
+  for (const Mode mode : {Mode::none, Mode::selective, Mode::full}) {
+    Units units = model(shape, mode);
+    at::Tensor loss;
+    const Batch batch = tokens();
+    const int i = mode == Mode::none ? 0 : mode == Mode::selective ? 1 : 2;
+    between[i] = held_while([&] { loss = loss_of(units, batch); }).now;
+    peak[i] = between[i] + held_while([&] { loss.backward(); }).peak;
+  }
+  const int64_t input = 24 * shape.hidden_size * 4, layers = 8;
+  EXPECT_LT(between[1], between[0] - 4 * layers * input);
+  EXPECT_LT(between[2], between[1] - 2 * layers * input);
+  EXPECT_LT(peak[1], peak[0] - 3 * layers * input);
+  EXPECT_LT(peak[2], peak[1]);
+}
+
+TEST(RecomputeRegion, CallsTheHookOfASharedParameterOnceInTheOneBackward) {
+  Linear shared(8, 8, Linear::Bias::none, {Init::Kind::normal, 0.3}, at::kFloat);
+  int calls = 0;
+  auto accumulator = torch::autograd::impl::grad_accumulator(shared.weight);
+  accumulator->add_post_hook(std::make_unique<AfterGradient>([&calls] { ++calls; }));
+  at::Tensor y = at::ones({2, 8});
+  std::vector<std::unique_ptr<Unit>> units;
+  for (int i = 0; i < 2; ++i) {
+    auto module = std::make_unique<Row>(2, 8);
+    static_cast<Linear*>(module->children()[0].second)->weight = shared.weight;
+    units.push_back(
+        parallel::recomputed(std::make_unique<ModuleUnit>("row", "row", std::move(module)), Mode::full));
+    y = units.back()->forward({y}, {})[0];
+  }
+  y.sum().backward();
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(RecomputeRegion, FreesWhatAModuleOfForeignOperatorsKeeps) {
+  const auto tanh = [](at::Tensor x) { return x.tanh(); };
+  const Passage plain = pass(*row(3, Mode::none, tanh));
+  for (const Mode mode : {Mode::full, Mode::selective}) {
+    auto unit = row(3, mode, tanh);
+    for (int run = 0; run < 2; ++run) {
+      for (const ParameterSlot& slot : unit->parameters()) slot.tensor->mutable_grad().reset();
+      expect_equal(pass(*unit).gradients, plain.gradients);
+    }
+  }
+  auto unit = row(3, Mode::full, tanh);
+  const at::Tensor x = at::ones({64, 8}).set_requires_grad(true);
+  for (int run = 0; run < 2; ++run) {  // the first one finds out
+    at::Tensor y;
+    EXPECT_LE(held_while([&] { y = unit->forward({x}, {})[0]; }).now, 64 * 8 * 4 + 64);
+  }
+}
+
+TEST(RecomputeRegion, DrawsTheSameRandomNumbersAgain) {
+  const auto drop = [](at::Tensor x) { return model::swiglu(at::dropout(x, 0.5, true), x); };
+  Gradients next;
+  Passage plain;
+  for (const Mode mode : {Mode::none, Mode::full, Mode::selective}) {
+    auto unit = row(3, mode, drop);
+    const Passage got = pass(*unit);
+    const at::Tensor after = at::rand({4});
+    if (mode == Mode::none) {
+      plain = got;
+      next = {after};
+      continue;
+    }
+    expect_equal(got.gradients, plain.gradients);
+    expect_equal({after}, next);
+  }
+}
+
+TEST(RecomputeRegion, RefusesAForeignUnitWhenSelective) {
+  Units units;
+  for (int i = 0; i < 3; ++i)
+    units.push_back(std::make_unique<testing::LambdaUnit>(
+        std::vector{at::ones({3}).set_requires_grad(true)},
+        [](const auto& p, Tensors in, const Batch&) { return Tensors{in[0] * p[0]}; }));
+  parallel::check_recompute(units, Mode::full);
+  try {
+    parallel::check_recompute(units, Mode::selective);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.where(), "distributed.activation_checkpointing");
+    EXPECT_EQ(error.message(),
+              "the unit 'lambda' is a foreign model, whose operators selective activation checkpointing does "
+              "not know");
+    EXPECT_EQ(error.hint(), "write activation_checkpointing: full");
+  }
+  EXPECT_THROW(parallel::recompute(units, units[0].get(), units[2].get(), Mode::selective), Error);
+}
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return "";
+}
+
+TEST(RecomputeRegion, SaysWhatWasChangedBetweenForwardAndBackward) {
+  auto unit = row(2, Mode::full);
+  const at::Tensor x = at::ones({2, 8}), y = unit->forward({x}, {})[0].sum();
+  x.add_(1);
+  EXPECT_EQ(message_of([&] { y.backward(); }),
+            "an input of unit 'row' was changed in place after its forward");
+  int runs = 0;
+  auto fickle = row(2, Mode::full, [&runs](at::Tensor x) { return ++runs > 2 ? x : model::swiglu(x, x); });
+  const at::Tensor z = fickle->forward({x}, {})[0].sum();
+  EXPECT_EQ(message_of([&] { z.backward(); }),
+            "a unit under activation checkpointing saved 6 values in its forward and 2 when it was computed "
+            "again");
+}
+
+TEST(RecomputeRegion, RefusesASecondBackwardAndServesOneOfAKeptGraph) {
+  auto unit = row(2, Mode::full);
+  const at::Tensor x = at::ones({2, 8}), y = unit->forward({x}, {})[0].sum();
+  y.backward({}, /*retain_graph=*/true);
+  const at::Tensor once = unit->parameters()[0].tensor->grad().clone();
+  y.backward({}, /*retain_graph=*/true);
+  EXPECT_TRUE(at::equal(unit->parameters()[0].tensor->grad(), once * 2));
+  y.backward();
+  EXPECT_EQ(message_of([&] { y.backward(); }), "the backward of this graph has already run");
+}
+
+}  // namespace
+}  // namespace heddle
