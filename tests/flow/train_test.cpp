@@ -99,7 +99,7 @@ TEST(Train, GivesTheSameBitsWhenLayersAreComputedAgain) {
       {"ddp", {"--distributed", "{strategy: ddp}", "--nproc-per-node", "2"}},
       {"fsdp", {"--nproc-per-node", "2"}}};
   for (const auto& [name, words] : runs) {
-    for (const char* mode : {"false", "full"}) {
+    for (const char* mode : {"false", "full", "selective"}) {
       Words more = words;
       more.insert(more.end(), {"--distributed.activation_checkpointing", mode});
       const Outcome outcome = heddle(files.train(std::string(name) + mode, more));
@@ -107,7 +107,9 @@ TEST(Train, GivesTheSameBitsWhenLayersAreComputedAgain) {
     }
     const std::string full = without_clock(files.path(std::string(name) + "full/training.jsonl"));
     EXPECT_THAT(full, HasSubstr("\"loss\""));
-    EXPECT_EQ(full, without_clock(files.path(std::string(name) + "false/training.jsonl"))) << name;
+    for (const char* mode : {"false", "selective"})
+      EXPECT_EQ(full, without_clock(files.path(name + (mode + std::string("/training.jsonl")))))
+          << name << mode;
   }
 }
 

@@ -88,8 +88,10 @@ TEST(TensorWithActivationCheckpointing, EqualsOneRank) {
   for (const std::string& fields : {std::string("{}"), kSequence, kOverlapped}) {
     SCOPED_TRACE(fields);
     Training run = over_tp(four_heads("qwen3"), 2, fields);
-    run.checkpointing = ActivationCheckpointing::full;
-    expect_close(train(run), want);
+    for (const auto mode : {ActivationCheckpointing::full, ActivationCheckpointing::selective}) {
+      run.checkpointing = mode;
+      expect_close(train(run), want);
+    }
   }
 }
 

@@ -56,7 +56,8 @@ void Region::give_result(Operator kind, const at::Tensor& result) {
 
 int32_t Region::add(const at::Tensor& value) {
   if (state_ == State::recording) return count_++;
-  values_.push_back(value.defined() ? Value{value.tensor_data(), value._version()} : Value{});
+  values_.push_back(value.defined() ? Value{value.tensor_data(), static_cast<uint32_t>(value._version())}
+                                    : Value{});
   if (values_.size() >= static_cast<size_t>(count_)) throw Complete{};
   return kNoPlace;
 }

@@ -10,7 +10,7 @@ namespace heddle {
 
 // Added to a leaf's accumulator with add_post_hook. Keep the accumulator alive: autograd holds it only
 // weakly. Called once a backward for each leaf that got something; in a split backward that may be now or
-// when the queue is drained, and where a unit is recomputed it is called inside a nested backward.
+// when the queue is drained, and where a foreign unit is computed again it is called in a nested backward.
 class AfterGradient : public torch::autograd::FunctionPostHook {
  public:
   explicit AfterGradient(std::function<void()> call) : call_(std::move(call)) {}

@@ -35,7 +35,9 @@ class UnitRegion final : public Region {
       : Region(keeps), unit_(unit), batch_(batch), state_(device_of(inputs)) {
     for (const at::Tensor& input : inputs) {
       inputs_.push_back({});
-      if (input.defined()) inputs_.back() = {input.tensor_data(), input._version(), input.requires_grad()};
+      if (input.defined())
+        inputs_.back() = {input.tensor_data(), static_cast<uint32_t>(input._version()),
+                          input.requires_grad()};
     }
   }
   ForwardState& state() { return state_; }
