@@ -1,6 +1,5 @@
 // Units of our own layers are computed again without a backward inside the backward, no further than needed,
 // and selectively.
-#include <ATen/ATen.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/function.h>
@@ -12,21 +11,15 @@
 
 #include "core/parallel/held_bytes.h"
 #include "core/parallel/lambda_unit.h"
+#include "core/parallel/recompute_units.h"
 #include "heddle/base/error.h"
-#include "heddle/model/linear.h"
-#include "heddle/model/module_unit.h"
-#include "heddle/model/swiglu.h"
 #include "heddle/model/weight_gradients.h"
 #include "heddle/parallel/after_gradient.h"
-#include "heddle/parallel/recompute.h"
-#include "trainer/models/make_units.h"
 
 namespace heddle {
 namespace {
 
-using testing::held_while;
-using Mode = ActivationCheckpointing;
-using Gradients = std::vector<at::Tensor>;
+using namespace heddle::testing;
 
 // Calls of operators on this thread while it lives.
 class Calls {
@@ -51,91 +44,6 @@ class Calls {
   }
   at::CallbackHandle handle_;
 };
-
-ModelConfig small_model() {
-  ModelConfig shape;
-  shape.vocab_size = 53;
-  shape.hidden_size = 14;
-  shape.intermediate_size = 23;
-  shape.num_hidden_layers = 3;
-  shape.num_attention_heads = 3;
-  shape.num_key_value_heads = 1;
-  shape.head_dim = 6;
-  return shape;
-}
-
-Batch tokens() {
-  Batch batch;
-  batch.tokens = at::arange(24).remainder(53).view({4, 6});
-  batch.labels = (batch.tokens * 3 + 1).remainder(53);
-  return batch;
-}
-
-Units model(const ModelConfig& shape, Mode mode) {
-  at::manual_seed(11);
-  Units units = make_units(shape, at::kFloat);
-  const Unit *first = units.front().get(), *last = units.back().get();
-  parallel::recompute(units, first, last, mode);
-  return units;
-}
-
-at::Tensor loss_of(Units& units, const Batch& batch) {
-  Tensors flow;
-  for (auto& unit : units) flow = unit->forward(std::move(flow), batch);
-  return flow[0];
-}
-
-Gradients gradients_of(Unit& unit) {
-  Gradients out;
-  for (const ParameterSlot& slot : unit.parameters()) out.push_back(slot.tensor->grad());
-  return out;
-}
-
-Gradients gradients_of(Units& units) {
-  Gradients out;
-  for (auto& unit : units)
-    for (const at::Tensor& gradient : gradients_of(*unit)) out.push_back(gradient);
-  return out;
-}
-
-void expect_equal(const Gradients& got, const Gradients& want) {
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < want.size(); ++i) {
-    ASSERT_EQ(got[i].defined(), want[i].defined()) << i;
-    EXPECT_TRUE(!want[i].defined() || at::equal(got[i], want[i])) << i;
-  }
-}
-
-// A row of linear layers with a gate between.
-class Row : public Module {
- public:
-  Row(int layers, int64_t width) {
-    for (int i = 0; i < layers; ++i) {
-      layers_.push_back(std::make_unique<Linear>(width, width,
-                                                 i % 2 == 0 ? Linear::Bias::zeros : Linear::Bias::none,
-                                                 Init{Init::Kind::normal, 0.3}, at::kFloat));
-      add_child("layer" + std::to_string(i), *layers_.back());
-    }
-  }
-  std::string_view kind() const override { return "row"; }
-  std::function<at::Tensor(at::Tensor)> between = [](at::Tensor x) { return model::swiglu(x, x); };
-
- protected:
-  at::Tensor forward(at::Tensor x, const Batch& batch) override {
-    for (auto& layer : layers_) x = between(layer->call(std::move(x), batch));
-    return x;
-  }
-
- private:
-  std::vector<std::unique_ptr<Linear>> layers_;
-};
-
-std::unique_ptr<Unit> row(int layers, Mode mode, std::function<at::Tensor(at::Tensor)> between = {}) {
-  at::manual_seed(3);
-  auto module = std::make_unique<Row>(layers, 8);
-  if (between) module->between = std::move(between);
-  return parallel::recomputed(std::make_unique<ModuleUnit>("row", "row", std::move(module)), mode);
-}
 
 struct Passage {
   Gradients gradients;  // of x, then of the parameters
@@ -172,7 +80,7 @@ struct Cost {
 };
 
 Cost cost_of_backward(const ModelConfig& shape, Mode mode) {
-  Units units = model(shape, mode);
+  Units units = built_model(shape, mode);
   const at::Tensor loss = loss_of(units, tokens());
   const Calls calls;
   loss.backward();
@@ -194,11 +102,11 @@ TEST(RecomputeRegion, EndsBeforeTheLastProductOfALayerAndKeepsCostlyResultsWhenS
 TEST(RecomputeRegion, GivesTheBitsOfThePlainModelWithSeveralMicrobatchesAliveAndSplitBackwards) {
   Batch one = tokens(), two = tokens();
   two.tokens = two.tokens.flip({0});
-  Units plain = model(small_model(), Mode::none);
+  Units plain = built_model(small_model(), Mode::none);
   loss_of(plain, one).backward();
   loss_of(plain, two).backward();
   for (const Mode mode : {Mode::full, Mode::selective}) {
-    Units again = model(small_model(), mode);
+    Units again = built_model(small_model(), mode);
     WeightGradients queue1, queue2;
     one.weight_gradients = &queue1;
     two.weight_gradients = &queue2;
@@ -218,7 +126,7 @@ TEST(RecomputeRegion, HoldsLessTheMoreItComputesAgain) {
   shape.num_hidden_layers = 8;
   int64_t between[3], peak[3];
   for (const Mode mode : {Mode::none, Mode::selective, Mode::full}) {
-    Units units = model(shape, mode);
+    Units units = built_model(shape, mode);
     at::Tensor loss;
     const Batch batch = tokens();
     const int i = mode == Mode::none ? 0 : mode == Mode::selective ? 1 : 2;
