@@ -66,8 +66,10 @@ class Side:
 
 def make_model(directory, layers, width, sequence):
     import torch
+    import transformers
     from transformers import LlamaConfig, LlamaForCausalLM
 
+    transformers.utils.logging.disable_progress_bar()
     torch.manual_seed(1)
     config = LlamaConfig(vocab_size=256, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=layers,
                          num_attention_heads=4, num_key_value_heads=4, max_position_embeddings=max(64, sequence),

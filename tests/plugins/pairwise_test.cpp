@@ -78,11 +78,20 @@ Settings common() {
         {"full", [](Training& run) { run.checkpointing = ActivationCheckpointing::full; }}}},
       {"embeddings",
        {{"untied", [](Training&) {}}, {"tied", [](Training& run) { run.model.tie_word_embeddings = true; }}}},
-      {"frozen", {{"nothing", [](Training&) {}}, {"parts", [](Training& run) {
-                                                    run.frozen = {"model.layers.0.mlp.up_proj.weight",
-                                                                  "model.layers.1.input_layernorm.weight",
-                                                                  "model.layers.2.self_attn.q_proj.weight"};
-                                                  }}}}};
+      {"frozen",
+       {{"nothing", [](Training&) {}},
+        {"a layer",
+         [](Training& run) {
+           for (const char* name :
+                {"input_layernorm.weight", "self_attn.q_proj.weight", "self_attn.k_proj.weight",
+                 "self_attn.v_proj.weight", "self_attn.o_proj.weight", "post_attention_layernorm.weight",
+                 "mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"})
+             run.frozen.push_back(std::string("model.layers.1.") + name);
+         }},
+        {"parts", [](Training& run) {
+           run.frozen = {"model.layers.0.mlp.up_proj.weight", "model.layers.1.input_layernorm.weight",
+                         "model.layers.2.self_attn.q_proj.weight"};
+         }}}}};
 }
 
 Training model_of(const Settings& settings, const Choice& choice) {
@@ -164,6 +173,15 @@ TEST(Pairwise, SettingsOfFsdp2TrainAsOneRank) {
                  {{"pp", 2}, {"dp_shard", 2}},
                  {{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 2}}}),
        field("reshard", {"", "reshard_after_forward: true", "reshard_after_forward: false"}),
+       field(
+           "prefetch",
+           {"", "enable_fsdp2_prefetch: true",
+            "enable_fsdp2_prefetch: true, fsdp2_forward_prefetch_depth: 0, fsdp2_backward_prefetch_depth: 0",
+            "enable_fsdp2_prefetch: true, fsdp2_forward_prefetch_depth: 3, fsdp2_backward_prefetch_depth: "
+            "1"}),
+       field("offload", {"", "offload_policy: {pin_memory: true}"}),
+       field("frozen units",
+             {"", "multimodal: {frozen_sharding: per_layer}", "multimodal: {frozen_sharding: replicate}"}),
        field("defer", {"", "defer_fsdp_grad_sync: false"})});
 }
 
