@@ -1,6 +1,9 @@
 // Missing gradients and foreign models, under fsdp2 and ddp.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <tuple>
+
 #include "plugins/toy_training.h"
 
 namespace heddle::testing {
@@ -57,6 +60,33 @@ TEST(Fsdp2, StaysInStepWhenTheBackwardOfADeepModelEndsEarly) {
     run.steps = 4;
     use_extra_where(run, {1, -1});
     expect_close(train(run), want);
+  }
+}
+
+// Rows that divide by nothing, ranks with empty shards, gradients that some ranks do not have, several
+// microbatches and replicas; every step is clipped.
+TEST(Fsdp2, ClipsUnevenShardsWithMissingGradientsOverMicrobatches) {
+  for (const auto& [ranks, replicas, microbatches] :
+       {std::tuple{2, 1, 3}, std::tuple{3, 1, 1}, std::tuple{4, 1, 3}, std::tuple{2, 2, 1},
+        std::tuple{2, 2, 3}}) {
+    const int slices = ranks * replicas * microbatches;
+    std::vector<double> used;
+    for (int slice = 0; slice < slices; ++slice) used.push_back(slice % 3 == 1 ? 0 : slice % 5 == 2 ? -1 : 1);
+    Training whole = toy("single", {});
+    whole.microbatches = slices;
+    whole.max_norm = 0.3;
+    use_extra_where(whole, used);
+    const Outcome want = train(whole);
+    EXPECT_GT(*std::min_element(want.norms.begin(), want.norms.end()), whole.max_norm);
+    for (const char* defer : {"true", "false"}) {
+      SCOPED_TRACE(std::to_string(ranks) + " shards, " + std::to_string(replicas) + " replicas, " +
+                   std::to_string(microbatches) + " microbatches, defer " + defer);
+      Training run = toy("fsdp2", shards(ranks, replicas), std::string("defer_fsdp_grad_sync: ") + defer);
+      run.microbatches = microbatches;
+      run.max_norm = whole.max_norm;
+      use_extra_where(run, used);
+      expect_close(train(run), want);
+    }
   }
 }
 

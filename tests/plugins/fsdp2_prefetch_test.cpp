@@ -5,8 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "plugins/fsdp2/layout.h"
-#include "plugins/pipelines.h"
-#include "plugins/schedules.h"
 #include "plugins/toy_training.h"
 
 namespace heddle::testing {
@@ -170,6 +168,17 @@ TEST(Fsdp2Prefetch, ChangesNoNumber) {
         run.microbatches = microbatches;
         expect_close(train(run), want);
       }
+}
+
+// A unit that is computed again runs its forward in the backward.
+TEST(Fsdp2Prefetch, ChangesNoNumberWhereUnitsAreComputedAgain) {
+  const Outcome want = train(toy("single", {}));
+  for (const auto& [forward, backward] : {std::pair{0, 0}, std::pair{2, 3}}) {
+    Training run = toy("fsdp2", shards(2), depths(forward, backward) + "reshard_after_forward: true");
+    run.checkpointing = ActivationCheckpointing::full;
+    run.microbatches = 3;
+    expect_close(train(run), want);
+  }
 }
 
 // Ranks whose backward ends early gather in the same order as the others.

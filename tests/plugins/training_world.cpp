@@ -87,6 +87,7 @@ void run_rank(const Training& run, const DeviceMesh& mesh, Outcome& out) {
   StepConfig config;
   config.optimizer.lr = 1e-2;
   config.optimizer.weight_decay = 0.1;
+  config.max_norm = run.max_norm;
   Step step(stages, mesh, config);
   Outcome seen;
   for (int at = 0; at < run.steps; ++at) {

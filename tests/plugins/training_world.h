@@ -35,6 +35,7 @@ struct Training {
   ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
   std::string order;  // for gradients(): two steps in this order (by_hand.h); empty: one step, one by one
   std::vector<std::vector<std::string>>* events = nullptr;  // every collective of every rank, in order
+  double max_norm = 1.0;                                    // gradients are clipped to it
 };
 
 struct Outcome {
