@@ -13,7 +13,8 @@ namespace heddle::mesh {
 namespace {
 
 constexpr std::chrono::microseconds kNap{2000}, kLongNap{64000};  // at most, when nobody rings
-constexpr std::chrono::microseconds kSpin{60};
+constexpr int kLooks = 64, kCrowdedLooks = 8;                     // about 2 us, and 0.3 us
+constexpr int kTurns = 100, kCrowdedTurns = 4;  // about 50 us, when nobody else wants the core
 
 void pause() {
 #if defined(__x86_64__)
@@ -136,13 +137,12 @@ bool ShmEngine::done(Pending& pending) {
 bool ShmEngine::spin(const Pending& pending) {
   const auto over = [&] { return pending.done || pending.fault || pending.instead; };
   // Looks that cost little, while the other side is probably at work at this moment.
-  for (int look = 0; look < (crowded_ ? 20 : 400); ++look) {
+  for (int look = 0; look < (crowded_ ? kCrowdedLooks : kLooks); ++look) {
     if (advance()) look = 0;
     if (over()) return true;
     pause();
   }
-  const auto end = Clock::now() + kSpin;
-  for (int turn = 0; crowded_ ? turn < 4 : Clock::now() < end; ++turn) {
+  for (int turn = 0; turn < (crowded_ ? kCrowdedTurns : kTurns); ++turn) {
     ::sched_yield();  // somebody else may need the core to get there
     if (advance()) turn = 0;
     if (over()) return true;
