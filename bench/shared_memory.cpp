@@ -5,6 +5,7 @@
 #include <ATen/ops/ones.h>
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -116,10 +117,20 @@ void compare(int which, int64_t bytes, int rounds, Communicator& sync, std::vect
   std::fflush(stdout);
 }
 
+// Cores are dealt in turn.
+void keep_to_core(int rank) {
+  const int cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(rank % cores, &set);
+  ::sched_setaffinity(0, sizeof set, &set);
+}
+
 int run_rank(const RankPlace& place, const std::string& file, int rounds, int64_t most) {
   at::set_num_threads(1);
   const auto meeting = mesh::join(place);
   const auto slow = meet_again(*meeting, place);
+  keep_to_core(place.rank);
   std::vector<int> ranks(place.world_size);
   std::iota(ranks.begin(), ranks.end(), 0);
   {

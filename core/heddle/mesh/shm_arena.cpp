@@ -77,7 +77,9 @@ std::shared_ptr<Arena> Arena::make(uint64_t nonce, size_t most, std::string& why
     ::close(fd);
     return nullptr;
   }
-  (new (start) ArenaHead)->nonce = nonce;
+  auto* first = new (start) ArenaHead;
+  first->nonce = nonce;
+  ::sched_getaffinity(0, sizeof first->cores, &first->cores);
   auto arena = std::shared_ptr<Arena>(new Arena(fd, start, most));
   arena->used_ = head;
   return arena;

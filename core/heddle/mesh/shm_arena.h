@@ -1,6 +1,8 @@
 // Memory that the ranks of one machine share: each has an arena, which the others map and find regions in.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -39,6 +41,7 @@ constexpr int kRegions = 1023;
 
 // The first bytes of an arena.
 struct ArenaHead {
+  cpu_set_t cores{};   // that this rank may use
   uint64_t nonce = 0;  // tells it from another process that got the same number
   Bell bell;           // of a rank that waits
   Bell helper;         // of its thread that goes on while the rank computes

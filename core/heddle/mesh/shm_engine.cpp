@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::chrono::microseconds kNap{2000}, kLongNap{64000};  // at most, when nobody rings
 constexpr int kLooks = 64, kCrowdedLooks = 8;                     // about 2 us, and 0.3 us
-constexpr int kTurns = 100, kCrowdedTurns = 4;  // about 50 us, when nobody else wants the core
+constexpr std::chrono::microseconds kSpin{200}, kCrowdedSpin{5}, kContested{30};
 
 void pause() {
 #if defined(__x86_64__)
@@ -24,10 +24,12 @@ void pause() {
 #endif
 }
 
-int cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+// That the ranks of this machine may use together: a launcher may have given each its own.
+int cores(const ShmEngineOptions& options) {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (const auto& [rank, arena] : options.arenas) CPU_OR(&all, &all, &arena->head().cores);
+  return CPU_COUNT(&all);
 }
 
 // Tells the watch and the other ranks that this one waits.
@@ -48,7 +50,8 @@ ShmEngine::ShmEngine(ShmEngineOptions options, Watch& watch)
     : options_(std::move(options)),
       watch_(watch),
       head_(options_.arenas.at(options_.rank)->head()),
-      crowded_(static_cast<int>(options_.arenas.size()) > cores()) {
+      crowded_(static_cast<int>(options_.arenas.size()) > cores(options_)),
+      spare_cores_(static_cast<int>(options_.arenas.size()) < cores(options_)) {
   watch_.interrupt(this, [this] { ring_loudly(head_.bell); });
   helper_ = std::thread([this] { help(); });
 }
@@ -120,7 +123,7 @@ void ShmEngine::post(ShmGroup& group, const std::shared_ptr<Pending>& pending) {
     busy_.push_back(&group);
     note_unfinished();
   }
-  if (group.wants_help() && waiters_ == 0) {
+  if (spare_cores_ && group.wants_help() && waiters_ == 0) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     ring(head_.helper);
   }
@@ -142,12 +145,17 @@ bool ShmEngine::spin(const Pending& pending) {
     if (over()) return true;
     pause();
   }
-  for (int turn = 0; turn < (crowded_ ? kCrowdedTurns : kTurns); ++turn) {
+  const auto start = Clock::now();
+  for (auto last = start;;) {
     ::sched_yield();  // somebody else may need the core to get there
-    if (advance()) turn = 0;
+    advance();
     if (over()) return true;
+    const auto now = Clock::now();
+    // Somebody else computes here: a sleeper is woken sooner than one who stands in the queue.
+    const bool contested = now - last > kContested;
+    if (contested || now - start > (crowded_ ? kCrowdedSpin : kSpin)) return false;
+    last = now;
   }
-  return false;
 }
 
 // While it lives, the rank itself moves its groups; what it leaves behind goes to the helper.
@@ -162,7 +170,8 @@ class ShmEngine::Driving {
     if (--engine_.waiters_ > 0) return;
     engine_.head_.driven.store(0, std::memory_order_relaxed);
     const auto wants = [](const ShmGroup* group) { return group->wants_help(); };
-    if (std::any_of(engine_.busy_.begin(), engine_.busy_.end(), wants)) ring(engine_.head_.helper);
+    if (engine_.spare_cores_ && std::any_of(engine_.busy_.begin(), engine_.busy_.end(), wants))
+      ring(engine_.head_.helper);
   }
   Driving(const Driving&) = delete;
   Driving& operator=(const Driving&) = delete;

@@ -59,7 +59,8 @@ class ShmEngine {
   const ShmEngineOptions options_;
   Watch& watch_;
   ArenaHead& head_;
-  const bool crowded_;  // more ranks than cores
+  const bool crowded_;      // more ranks than cores
+  const bool spare_cores_;  // fewer: a helper takes nothing from those that compute
   std::mutex mutex_;
   std::atomic<int> wanted_{0};
   std::vector<ShmGroup*> busy_;  // with calls under way

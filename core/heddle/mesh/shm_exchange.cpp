@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "heddle/mesh/shm_copy.h"
 #include "heddle/mesh/sums.h"
 
 namespace heddle::mesh {
@@ -21,6 +22,12 @@ const char* const_bytes_of(const at::Tensor& tensor) {
 
 void copy(char* to, const char* from, size_t count) {
   if (count > 0 && to != from) std::memcpy(to, from, count);
+}
+
+// Into a tensor of `whole` bytes.
+void copy_out(char* to, const char* from, size_t count, size_t whole) {
+  if (whole < kFar) return copy(to, from, count);
+  if (to != from) copy_far(to, from, count);
 }
 
 int pieces(size_t bytes, size_t piece) {
@@ -50,26 +57,26 @@ Sides sides_of(const Call& call, int rank, int size) {
 class Gather : public Exchange {
  public:
   Gather(const Call& call, const Sides& sides, size_t room)
-      : s_(sides), bytes_(call.in.nbytes()), room_(room) {
+      : s_(sides), bytes_(call.in.nbytes()), whole_(call.out.nbytes()), room_(room) {
     rounds_ = pieces(bytes_, room);
   }
   size_t payload(int round) const override { return std::min(room_, bytes_ - round * room_); }
   void put(int round, char* slot) override {
     const size_t at = round * room_, count = payload(round);
     copy(slot, s_.in + at, count);
-    copy(s_.out + s_.rank * bytes_ + at, s_.in + at, count);
+    copy_out(s_.out + s_.rank * bytes_ + at, s_.in + at, count, whole_);
   }
   void take(int round, const char* const* slots) override {
     const size_t at = round * room_, count = payload(round);
     for (int step = 1; step < s_.size; ++step) {
       const int peer = (s_.rank + step) % s_.size;
-      copy(s_.out + peer * bytes_ + at, slots[peer], count);
+      copy_out(s_.out + peer * bytes_ + at, slots[peer], count, whole_);
     }
   }
 
  private:
   const Sides s_;
-  const size_t bytes_, room_;
+  const size_t bytes_, whole_, room_;
 };
 
 // A slot holds a piece for every rank.
@@ -204,7 +211,7 @@ class Spread : public Exchange {
   bool speaks(int rank) const override { return rank == root_; }
   void put(int round, char* slot) override { copy(slot, s_.in + round * room_, payload(round)); }
   void take(int round, const char* const* slots) override {
-    if (s_.rank != root_) copy(s_.out + round * room_, slots[root_], payload(round));
+    if (s_.rank != root_) copy_out(s_.out + round * room_, slots[root_], payload(round), bytes_);
   }
 
  private:
