@@ -9,6 +9,7 @@
 
 #include "heddle/parallel/unsharded.h"
 #include "plugins/toy_training.h"
+#include "trainer/models/generate.h"
 
 namespace heddle::testing {
 namespace {
@@ -148,6 +149,35 @@ TEST(Fsdp2Whole, HoldsNothingWhenAGatherFails) {
   }
   EXPECT_EQ(error.rfind("error[rank_lost]", 0), 0u) << error;
   EXPECT_TRUE(freed);
+}
+
+// Every token is a whole forward, and none of them gathers anything.
+TEST(Fsdp2Whole, SamplesTheTokensOfOneRankWithOneGatherAUnit) {
+  Training run;
+  run.model = odd_llama();
+  run.section = kFloat;
+  const auto sample = [&](const std::string& strategy, int ranks) {
+    std::vector<int64_t> tokens;
+    ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
+      Events events;
+      RecordingRendezvous recording(meeting, &events);
+      const DeviceMesh mesh = mesh::build(shards(ranks), recording, "test: world");
+      Training mine = run;
+      mine.strategy = strategy;
+      if (strategy == "single") mine.section = "{}";
+      Stages stages = build(mine, mesh);
+      events.clear();
+      const Unsharded whole(stages);
+      const Logits logits = [&](const Batch& batch) { return stages.front()->forward({}, batch).front(); };
+      const auto out = generate(logits, {1, 2, 3}, 12, Sampling{0.8, 20, 0}, 5);
+      EXPECT_EQ(count(events, "all_gather"), ranks == 1 ? 0 : 5);
+      if (mesh.rank("world") == 0) tokens = out;
+    });
+    return tokens;
+  };
+  const std::vector<int64_t> want = sample("single", 1);
+  ASSERT_EQ(want.size(), 15u);
+  for (const int ranks : {1, 2, 3}) EXPECT_EQ(sample("fsdp2", ranks), want) << ranks;
 }
 
 TEST(Fsdp2Whole, TrainingGoesOnWithTheSameNumbers) {
