@@ -15,7 +15,8 @@ namespace {
 
 using OptionalTensor = const std::optional<at::Tensor>&;
 
-// What the kernel of a GPU asks of its lists: one device, one dtype, counters and divisor on the device.
+// What the kernel of a GPU asks of its lists: one device, one dtype, counters and divisor there. (Lists of
+// the CPU have the CPU's kernel.)
 void fused_adamw_of_a_device(at::TensorList weights, at::TensorList gradients, at::TensorList averages,
                              at::TensorList squares, at::TensorList, at::TensorList steps, double, double,
                              double, double, double, bool, bool, OptionalTensor divisor, OptionalTensor) {
@@ -28,7 +29,17 @@ void fused_adamw_of_a_device(at::TensorList weights, at::TensorList gradients, a
   TORCH_CHECK(!divisor || divisor->is_meta(), "the divisor is not on the device");
 }
 
+thread_local int copied_to_host = 0;  // tensors of more than one element
+
+// From the device come ones.
+at::Tensor& copy_of_a_device(at::Tensor& to, const at::Tensor&, bool) {
+  if (to.is_meta()) return to;
+  copied_to_host += to.numel() > 1;
+  return to.fill_(1);
+}
+
 TORCH_LIBRARY_IMPL(aten, Meta, library) {
+  library.impl("copy_", &copy_of_a_device);
   library.impl("_fused_adamw_", &fused_adamw_of_a_device);
 }
 
@@ -81,6 +92,8 @@ void train_on_device(const std::string& strategy, const std::string& section, st
   plan.strategy = make_strategy(strategy, section);
   const auto options = at::TensorOptions().device(at::kMeta).dtype(dtype);
   Stages stages = parallel::build(make_units(odd_llama(), options), plan, mesh, {}, 1);
+  const bool offloads = section.find("offload_policy") != std::string::npos;
+  for (const Shard* shard : stages.shards()) EXPECT_EQ(shard->tensor.is_cpu(), offloads) << shard->name;
   StepConfig config;
   config.master_weights = true;
   config.groups = {{"norm", 1.0, 0.0}};
@@ -116,6 +129,20 @@ TEST(Device, AStepOfFsdp2ReadsNothingBackAndMixesNothingWithTheHost) {
   train_on_device("fsdp2", fp32, axes(1, 3), 3, at::kFloat);
   train_on_device("fsdp2", "{}", axes(2, 2), 4, at::kFloat);
   train_on_device("fsdp2", "{reshard_after_forward: false}", axes(1, 2), 2, at::kFloat);
+}
+
+// Shards, gradients and the optimizer are the host's; sums over ranks and the norm stay on the device.
+TEST(Device, AnOffloadedStepCopiesEachGroupOnceToTheHostAndUpdatesThere) {
+  for (const auto& [replicate, shard] : {std::pair{1, 1}, std::pair{1, 3}, std::pair{2, 2}})
+    for (const char* policy : {"{param_dtype: float32, reduce_dtype: float32}",
+                               "{param_dtype: bfloat16, reduce_dtype: float32}"}) {
+      copied_to_host = 0;
+      train_on_device("fsdp2",
+                      std::string("{offload_policy: {pin_memory: false}, mp_policy: ") + policy + "}",
+                      {{"pp", 1}, {"dp_replicate", replicate}, {"dp_shard", shard}, {"cp", 1}, {"tp", 1}},
+                      replicate * shard, at::kFloat);
+      EXPECT_EQ(copied_to_host, 3 * 5);  // steps, and units of the model
+    }
 }
 
 }  // namespace
