@@ -229,7 +229,8 @@ TEST(Examples, Train) {
   const std::string examples = HEDDLE_SOURCE_DIR "/examples/";
   for (const auto& [name, ranks] :
        {std::pair{"single", "1"}, std::pair{"ddp", "2"}, std::pair{"fsdp2", "2"}, std::pair{"hsdp", "4"},
-        std::pair{"pipeline", "4"}, std::pair{"tensor", "2"}, std::pair{"quickstart", "2"}}) {
+        std::pair{"pipeline", "4"}, std::pair{"tensor", "2"}, std::pair{"quickstart", "2"},
+        std::pair{"megatron_fsdp", "2"}, std::pair{"megatron", "4"}}) {
     Words words = {"train",
                    examples + name + ".yaml",
                    "--nproc-per-node",

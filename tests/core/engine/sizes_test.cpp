@@ -110,7 +110,7 @@ TEST(MeshSizes, EachStrategyRefusesWhatItCannot) {
 TEST(MeshSizes, ReplicasAreOnlyForStrategiesThatHaveThem) {
   for (const char* strategy : {"ddp", "mfsdp"})
     EXPECT_EQ(sentence("{strategy: " + std::string(strategy) + ", dp_replicate_size: 2, tp_size: 2}"),
-              "dp_replicate_size is only supported with fsdp2");
+              "dp_replicate_size is only supported with fsdp2 or megatron");
   EXPECT_EQ(sentence("{strategy: ddp, dp_replicate_size: 1}"), "");
 }
 

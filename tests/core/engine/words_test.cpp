@@ -47,9 +47,10 @@ TEST(Distributed, StrategiesAnswerToTheirAliasesInAnyCase) {
 }
 
 TEST(Distributed, AnUnknownStrategyListsWhatThereIs) {
-  EXPECT_EQ(
-      sentence("{strategy: foo}"),
-      "Unknown strategy: foo. Valid strategies: ['ddp', 'fsdp2', 'megatron-fsdp', 'megatron_fsdp', 'mfsdp']");
+  EXPECT_EQ(sentence("{strategy: foo}"),
+            "Unknown strategy: foo. Valid strategies: ['ddp', 'fsdp2', 'megatron', 'megatron-fsdp', "
+            "'megatron_fsdp', "
+            "'mfsdp']");
   EXPECT_THAT(refusal("\n  strategy: FSDP3"),
               HasSubstr("error[plugin_missing] run.yaml:2 distributed.strategy: Unknown "
                         "strategy: fsdp3. Valid strategies: ["));

@@ -1,0 +1,162 @@
+// Laying parameters out, and gathering what is split.
+#include "bucket.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/ScalarType.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace heddle::megatron_fsdp {
+namespace {
+
+// Frozen parameters have no state that could be split.
+Split split_of(const Options& options, const Ranks& ranks, bool trainable) {
+  if (!trainable && !options.split.parameters) return {};
+  Split split = options.split;
+  split.outer = split.outer && trainable && ranks.replicas > 1;
+  return split;
+}
+
+at::Tensor view_of(const at::Tensor& flat, int64_t begin, at::IntArrayRef sizes) {
+  int64_t elements = 1;
+  for (const int64_t size : sizes) elements *= size;
+  return flat.narrow(0, begin, elements).view(sizes).variable_data();
+}
+
+}  // namespace
+
+at::ScalarType main_dtype_of(at::ScalarType parameters, std::optional<at::ScalarType> asked) {
+  return asked ? c10::promoteTypes(parameters, *asked) : parameters;
+}
+
+Bucket::Bucket(std::vector<ParameterSlot> slots, std::span<const Placed> placed, BucketPlace place,
+               const Options& options, const Ranks& ranks)
+    : elements_(place.elements), trainable_(slots.front().trainable()), whole_(std::move(place.whole)) {
+  at::NoGradGuard no_gradients;
+  split_ = split_of(options, ranks, trainable_);
+  part_ = split_.optimizer ? part_of({0, elements_}, ranks.shards, ranks.shard) : Range{0, elements_};
+  held_ = split_.outer ? part_of(part_, ranks.replicas, ranks.replica) : part_;
+  if (!whole_.defined()) {
+    const at::Tensor& first = *slots.front().tensor;
+    const auto device = first.is_meta() ? ranks.device : first.device();
+    whole_ = at::empty({elements_}, at::TensorOptions().dtype(first.scalar_type()).device(device));
+  }
+  for (size_t i = 0; i < slots.size(); ++i) {
+    Member member;
+    member.name = slots[i].name;
+    member.sizes = slots[i].tensor->sizes().vec();
+    member.range = {place.offsets[i], place.offsets[i] + slots[i].tensor->numel()};
+    members_.push_back(std::move(member));
+  }
+  std::vector<Shard> wholes;
+  for (const ParameterSlot& slot : slots) wholes.push_back(whole_shard(slot, placed));
+  const bool filled = std::any_of(slots.begin(), slots.end(), [](auto& s) { return !s.tensor->is_meta(); });
+  fill(slots, ranks);
+  make_main(trainable_ ? options.main_parameters : std::nullopt, filled);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (split_.optimizer) wholes[i].axes.push_back(ranks.axis);
+    if (split_.outer) wholes[i].axes.push_back("dp_replicate");
+    members_[i].first_shard = shards_.size();
+    add_shards(members_[i], wholes[i]);
+    members_[i].shards = shards_.size() - members_[i].first_shard;
+  }
+  if (!split_.parameters) return;
+  loan_ = Loan(whole_);
+  loan_.give();
+}
+
+// Values that are there go into the leaves; an embedder's may differ between ranks.
+void Bucket::fill(std::vector<ParameterSlot>& slots, const Ranks& ranks) {
+  bool foreign = false;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    at::Tensor leaf = view_of(whole_, members_[i].range.begin, members_[i].sizes);
+    if (!slots[i].tensor->is_meta()) leaf.copy_(*slots[i].tensor);
+    foreign = foreign || slots[i].foreign;
+    members_[i].leaf = slots[i].point(std::move(leaf));
+  }
+  if (!foreign) return;
+  if (ranks.gather != nullptr) ranks.gather->broadcast(whole_, 0)->wait();
+  if (ranks.copies != nullptr) ranks.copies->broadcast(whole_, 0)->wait();
+}
+
+void Bucket::make_main(std::optional<at::ScalarType> dtype, bool filled) {
+  const at::ScalarType type = main_dtype_of(whole_.scalar_type(), dtype);
+  const at::Tensor mine = whole_.narrow(0, held_.begin, held_.size());
+  const bool alias = type == whole_.scalar_type() && !split_.parameters;
+  main_ = alias ? mine : at::empty({held_.size()}, whole_.options().dtype(type));
+  if (filled && !alias) main_.copy_(mine);
+  if (split_.outer) inner_ = at::empty({part_.size()}, whole_.options());
+  if (alias && !split_.optimizer) state_ = State::whole;
+}
+
+void Bucket::add_shards(const Member& member, const Shard& whole) {
+  const Range mine = meet(member.range, held_);
+  const Range inside{mine.begin - member.range.begin, mine.end - member.range.begin};
+  std::vector<FlatBox> boxes = boxes_of(member.sizes, inside);
+  if (boxes.empty() && !member.sizes.empty()) {  // nothing of it is here
+    boxes.push_back({0, std::vector<int64_t>(member.sizes.size(), 0), member.sizes});
+    boxes[0].size[0] = 0;
+  }
+  for (const FlatBox& box : boxes) {
+    Shard shard = whole;
+    for (size_t dim = 0; dim < box.offset.size(); ++dim) shard.offset[dim] += box.offset[dim];
+    const int64_t begin = mine.size() == 0 ? 0 : member.range.begin + box.begin - held_.begin;
+    shard.tensor = view_of(main_, begin, box.size);
+    shard.tensor.set_requires_grad(trainable_);
+    shards_.push_back(std::move(shard));
+  }
+}
+
+void Bucket::changed() {
+  stale_ = true;
+  if (split_.parameters) return;
+  const bool alias = main_.is_alias_of(whole_);
+  if (split_.optimizer || !alias) state_ = State::resting;
+}
+
+// The replicas hold parts of this rank's part.
+void Bucket::gather_inner_part(const Ranks& ranks) {
+  if (!std::exchange(stale_, false)) return;
+  const Range mine{held_.begin - part_.begin, held_.end - part_.begin};
+  const at::Tensor own = inner_.narrow(0, mine.begin, mine.size());
+  own.copy_(main_);
+  ranks.copies->all_gather(inner_, own)->wait();
+}
+
+void Bucket::start(const Ranks& ranks) {
+  if (state_ != State::resting) return;
+  at::NoGradGuard no_gradients;
+  if (split_.parameters) loan_.take();
+  const at::Tensor own = whole_.narrow(0, part_.begin, part_.size());
+  at::Tensor source = own;
+  if (split_.outer) {
+    gather_inner_part(ranks);
+    source = inner_;
+  } else if (split_.parameters && main_.scalar_type() == whole_.scalar_type()) {
+    source = main_;
+  } else if (!main_.is_alias_of(whole_)) {
+    own.copy_(main_);
+  }
+  state_ = State::whole;
+  if (!split_.optimizer || elements_ == 0) return;
+  work_ = ranks.gather->all_gather(whole_, source);
+  state_ = State::in_flight;
+}
+
+void Bucket::finish() {
+  if (state_ != State::in_flight) return;
+  work_->wait();
+  work_.reset();
+  state_ = State::whole;
+}
+
+void Bucket::free() {
+  if (state_ != State::whole || !split_.parameters) return;
+  loan_.give();
+  state_ = State::resting;
+}
+
+}  // namespace heddle::megatron_fsdp

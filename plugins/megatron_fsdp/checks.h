@@ -1,0 +1,39 @@
+// Looking for faults in gradients before they are summed, while it is known whose they are.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gradients.h"
+#include "heddle/base/log.h"
+
+namespace heddle::megatron_fsdp {
+
+// Each check reads a number back from the device, and so waits for it: it is made only where asked for.
+class Checks {
+ public:
+  // `rank`: of the world.
+  Checks(const Options& options, int rank, Log log);
+
+  // Of a bucket about to be reduced. Throws Error{input} for NaN and Inf where the options ask, and warns of
+  // a norm ten times the largest of the first hundred.
+  void look_at(const Gradients& gradients);
+
+  // Of each parameter's gradient, at the end of a microbatch's backward. Throws Error{input}.
+  void look_at_parameters(const Gradients& gradients, int64_t microbatch) const;
+
+  bool parameters() const { return parameters_; }
+
+ private:
+  std::string faulty_members(const Gradients& gradients) const;
+
+  bool buckets_, large_, parameters_;
+  std::string name_;
+  int rank_;
+  Log log_;
+  int64_t samples_ = 0;
+  double largest_ = 0;
+};
+
+}  // namespace heddle::megatron_fsdp

@@ -1,0 +1,138 @@
+// Views for autograd, sums, and what becomes of them.
+#include "gradients.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace heddle::megatron_fsdp {
+namespace {
+
+bool wide(const Options& options, const std::string& name) {
+  return std::any_of(options.wide_patterns.begin(), options.wide_patterns.end(),
+                     [&](const std::string& pattern) { return matches(pattern, name); });
+}
+
+}  // namespace
+
+at::ScalarType gradient_dtype(at::ScalarType parameters, const Options& options) {
+  if (options.main_gradients) return *options.main_gradients;
+  return options.wide_gradients ? c10::promoteTypes(parameters, at::kFloat) : parameters;
+}
+
+bool matches(const std::string& pattern, const std::string& name) {
+  return pattern == "all" || ::fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
+}
+
+Gradients::Gradients(Bucket& bucket, const Options& options, at::Tensor home)
+    : bucket_(&bucket), whole_(std::move(home)), cast_(options.cast_gradients) {
+  at::NoGradGuard no_gradients;
+  const auto like = bucket.main().options().dtype(gradient_dtype(bucket.dtype(), options));
+  if (!whole_.defined()) whole_ = at::empty({bucket.elements()}, like);
+  for (Member& member : bucket.members()) {
+    Entry entry{&member, {}, {}, 0, false, {}};
+    entry.piece =
+        whole_.narrow(0, member.range.begin, member.range.size()).view(member.sizes).variable_data();
+    entry.adds = entry.piece;
+    if (dtype() != at::kFloat && wide(options, member.name))
+      entry.adds = at::zeros(member.sizes, like.dtype(at::kFloat));
+    entries_.push_back(std::move(entry));
+  }
+  if (split()) {
+    sum_ = at::empty({bucket.part().size()}, like);
+    loan_ = Loan(whole_);
+    loan_.give();
+  }
+  const at::Tensor& home_of_finals = split() ? sum_ : whole_;
+  const int64_t first = split() ? bucket.part().begin : 0;
+  const at::Tensor held = home_of_finals.narrow(0, bucket.held().begin - first, bucket.held().size());
+  for (Entry& entry : entries_)
+    for (size_t i = 0; i < entry.member->shards; ++i) {
+      const at::Tensor& shard = bucket.shards()[entry.member->first_shard + i].tensor;
+      const int64_t at = shard.numel() == 0 ? 0 : shard.storage_offset() - bucket.main().storage_offset();
+      entry.final.push_back(held.narrow(0, at, shard.numel()).view(shard.sizes()).variable_data());
+    }
+}
+
+void Gradients::begin() {
+  summed_ = false;
+  for (Entry& entry : entries_) entry.had = false;
+  detach();
+  if (split()) return;
+  open_ = false;
+  open();
+}
+
+// The buffer starts from zeros, once a step or once a backward.
+void Gradients::open() {
+  if (std::exchange(open_, true)) return;
+  at::NoGradGuard no_gradients;
+  if (split()) loan_.take();
+  whole_.zero_();
+  for (Entry& entry : entries_)
+    if (!entry.adds.is_same(entry.piece)) entry.adds.zero_();
+  attach();
+}
+
+void Gradients::attach() {
+  for (Entry& entry : entries_) {
+    entry.member->leaf.mutable_grad() = entry.adds;
+    entry.version = entry.adds._version();
+  }
+}
+
+void Gradients::detach() {
+  for (Entry& entry : entries_) entry.member->leaf.mutable_grad().reset();
+}
+
+void Gradients::collect() {
+  at::NoGradGuard no_gradients;
+  std::vector<std::pair<Entry*, at::Tensor>> strays;  // they came before the buffer was there
+  for (Entry& entry : entries_) {
+    const at::Tensor& gradient = entry.member->leaf.grad();
+    if (gradient.defined() && !gradient.is_same(entry.adds)) strays.emplace_back(&entry, gradient);
+  }
+  open();
+  for (auto& [entry, gradient] : strays) {
+    entry->adds.add_(gradient);
+    entry->member->leaf.mutable_grad() = entry->adds;
+  }
+  for (Entry& entry : entries_) {
+    entry.had = entry.had || entry.adds._version() != entry.version;
+    if (!entry.adds.is_same(entry.piece)) entry.piece.copy_(entry.adds);
+  }
+}
+
+void Gradients::accept(const at::Tensor& own) {
+  at::NoGradGuard no_gradients;
+  if (!split()) {
+    const at::Tensor mine = summed();
+    if (mine.const_data_ptr() != own.const_data_ptr()) mine.copy_(own);
+    return;
+  }
+  if (std::exchange(summed_, true))
+    sum_.add_(own);
+  else
+    sum_.copy_(own);
+  detach();
+  open_ = false;
+  loan_.give();
+}
+
+void Gradients::place(int index, bool used) {
+  Entry& entry = entries_[index];
+  for (size_t i = 0; i < entry.member->shards; ++i) {
+    at::Tensor& shard = bucket_->shards()[entry.member->first_shard + i].tensor;
+    at::Tensor& gradient = shard.mutable_grad();
+    if (!used)
+      gradient.reset();
+    else
+      gradient = cast_ ? entry.final[i].to(shard.scalar_type()) : entry.final[i];
+  }
+}
+
+}  // namespace heddle::megatron_fsdp

@@ -1,0 +1,77 @@
+// The gradients of one bucket: autograd adds into a flat buffer, sums land in this rank's part of it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "bucket.h"
+
+namespace heddle::megatron_fsdp {
+
+// Leaves' gradients are views of the whole buffer (Megatron's main_grad), so nothing is copied into it. Where
+// gradients are split, the whole is there from a unit's backward until it is reduced, and sums of
+// microbatches add up in this rank's part; else the whole stays, and is reduced once a step.
+class Gradients {
+ public:
+  // `home`: a piece of a larger buffer for the whole, or undefined.
+  Gradients(Bucket& bucket, const Options& options, at::Tensor home);
+
+  Bucket& bucket() const { return *bucket_; }
+  bool split() const { return bucket_->split().gradients; }
+  at::ScalarType dtype() const { return whole_.scalar_type(); }
+  const at::Tensor& whole() const { return whole_; }
+  Loan& loan() { return loan_; }
+  int64_t elements() const { return bucket_->elements(); }
+
+  void begin();  // a step begins
+  void open();   // before a backward comes to it
+  // Before a reduction: takes in what autograd left elsewhere, and notes which parameters had a gradient.
+  void collect();
+  // `own`: this rank's part of the sum over the shard group (all of it, where nothing is split).
+  void accept(const at::Tensor& own);
+  // What the replicas add up.
+  at::Tensor summed() const {
+    return split() ? sum_ : whole_.narrow(0, bucket_->part().begin, bucket_->part().size());
+  }
+
+  int members() const { return static_cast<int>(entries_.size()); }
+  bool had(int index) const { return entries_[index].had; }
+  const std::string& name(int index) const { return entries_[index].member->name; }
+  // The gradient that autograd adds into, of one member; undefined where there is none now.
+  at::Tensor gradient(int index) const { return entries_[index].member->leaf.grad(); }
+  // The shards' gradients become the sums; of a parameter that nobody used they become undefined.
+  void place(int index, bool used);
+
+  bool in_flight = false;  // being reduced
+  int arrived = 0;         // gradients that have come in the current backward
+  size_t turn = 0;         // its place in the order of reductions
+  int64_t number = 0;      // of the bucket, in messages
+
+ private:
+  struct Entry {
+    Member* member;
+    at::Tensor adds;   // what autograd adds into
+    at::Tensor piece;  // of the whole; another tensor where autograd adds up in float32
+    uint32_t version = 0;
+    bool had = false;               // in this step
+    std::vector<at::Tensor> final;  // of each shard
+  };
+  void attach();
+  void detach();
+
+  Bucket* bucket_;
+  at::Tensor whole_, sum_;  // sum: this rank's part, where gradients are split
+  Loan loan_;
+  bool open_ = false, summed_ = false, cast_ = false;
+  std::vector<Entry> entries_;
+};
+
+// Of a bucket's gradients, whose parameters have the dtype `parameters`.
+at::ScalarType gradient_dtype(at::ScalarType parameters, const Options& options);
+
+// Python's fnmatch of a name: *, ?, [seq] and [!seq]; "all" matches every name.
+bool matches(const std::string& pattern, const std::string& name);
+
+}  // namespace heddle::megatron_fsdp

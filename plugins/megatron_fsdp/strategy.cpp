@@ -1,0 +1,62 @@
+// AutoModel's words, and the ranks that they are about.
+#include "strategy.h"
+
+#include <string>
+
+#include "stage.h"
+
+namespace heddle::megatron_fsdp {
+namespace {
+
+Options options_of(const Config& config) {
+  Options options;
+  options.split = {config.zero_dp_strategy >= 1, config.zero_dp_strategy >= 2, config.zero_dp_strategy >= 3};
+  options.unit_modules = config.megatron_fsdp_unit_modules;
+  options.bucket_for_each_parameter = config.disable_bucketing;
+  if (config.preserve_fp32_weights) options.main_parameters = at::kFloat;
+  options.wide_gradients = config.grad_reduce_in_fp32;
+  if (config.calculate_per_token_loss)
+    options.averaging = Averaging::none;
+  else if (config.average_in_collective)
+    options.averaging = Averaging::in_the_collective;
+  options.overlap_reduce = config.overlap_grad_reduce;
+  options.overlap_gather = config.overlap_param_gather;
+  if (config.fsdp_double_buffer) options.buffering = Buffering::two_for_alike_units;
+  options.check_parameters = config.report_nan_in_param_grad;
+  return options;
+}
+
+void warn(const Config& config, const DeviceMesh& mesh) {
+  if (mesh.meeting().rank() != 0) return;
+  if (config.check_for_nan_in_grad && !config.report_nan_in_param_grad)
+    mesh.log().warning("megatron_fsdp",
+                       "check_for_nan_in_grad has no effect; report_nan_in_param_grad: true looks at the "
+                       "gradient of each parameter");
+  if (config.zero_dp_strategy != 3)
+    mesh.log().warning("megatron_fsdp", "zero_dp_strategy is " + std::to_string(config.zero_dp_strategy) +
+                                            " and not 3: parameters are whole on every rank");
+}
+
+}  // namespace
+
+Needs MegatronFsdp::needs() const {
+  Needs needs;
+  needs.axes = {"dp", "cp", "tp"};
+  needs.refuses = {{"pp", "megatron_fsdp does not support pipeline parallelism"},
+                   {"ep", "megatron_fsdp does not support expert parallelism"}};
+  return needs;
+}
+
+std::unique_ptr<ParallelStage> MegatronFsdp::parallelize(Units units, const DeviceMesh& mesh,
+                                                         std::span<const Placed> placed) {
+  warn(config_, mesh);
+  Ranks ranks;
+  ranks.axis = mesh.size("cp") > 1 ? "dp_cp" : "dp";
+  ranks.shards = mesh.size(ranks.axis);
+  ranks.shard = mesh.rank(ranks.axis);
+  ranks.device = mesh.device();
+  if (ranks.shards > 1) ranks.gather = &mesh.group(ranks.axis);
+  return std::make_unique<Stage>(std::move(units), placed, options_of(config_), ranks, mesh);
+}
+
+}  // namespace heddle::megatron_fsdp

@@ -1,0 +1,203 @@
+// What megatron_fsdp and megatron say of gradients that are not finite, and of words that do not fit.
+#include <ATen/TensorOperators.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plugins/megatron_runs.h"
+
+namespace heddle::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// The gradient of the embedding is multiplied on one rank, from the `from`-th backward on.
+Training spoiled(Training run, int where, double factor, int from = 0) {
+  run.make_units = [=](int rank) {
+    Units units = toy_units({});
+    if (rank == where)
+      toy_at(units, 1).before = [=, seen = std::make_shared<int>(0)](const Tensors& inputs) {
+        if (!inputs[0].requires_grad()) return;
+        inputs[0].register_hook([=](const at::Tensor& gradient) {
+          if ((*seen)++ < from) return gradient;
+          return std::isinf(factor) ? gradient * 0 + factor : gradient * factor;
+        });
+      };
+    return units;
+  };
+  return run;
+}
+
+TEST(MegatronFsdp, NamesTheParameterWhoseGradientIsNotFiniteWithItsRankAndMicrobatch) {
+  for (int strategy = 0; strategy <= 3; ++strategy) {
+    Training run = toy_like(mfsdp(2, zero(strategy, "report_nan_in_param_grad: true")));
+    run.microbatches = 3;
+    EXPECT_EQ(
+        error_of([&] { gradients(spoiled(run, 1, std::nan(""), 2)); }),
+        "error[input] megatron_fsdp: the gradient of a parameter is not finite on rank 1 after "
+        "microbatch 2: embed.weight (NaN)\n"
+        "  hint: look at that microbatch's samples; report_nan_in_param_grad: false trains on regardless");
+  }
+}
+
+TEST(Megatron, NamesTheBucketTheParametersAndTheRankOfGradientsThatAreNotFinite) {
+  Training run =
+      toy_like(megatron(2,
+                        "use_distributed_optimizer: true\noverlap_grad_reduce: true\nbucket_size: 60\n"
+                        "check_for_nan_in_grad: true"));
+  EXPECT_EQ(
+      error_of([&] { gradients(spoiled(run, 0, HUGE_VAL)); }),
+      "error[input] megatron: bucket 7 on rank 0 has gradients that are not finite: embed.weight (Inf)\n"
+      "  hint: look at the batch and the learning rate; check_for_nan_in_grad: false trains on regardless");
+}
+
+TEST(Megatron, TrainsOnWithNaNWhereNobodyAskedToLook) {
+  Training run = toy_like(megatron(2, "{}"));
+  EXPECT_EQ(error_of([&] { gradients(spoiled(run, 0, std::nan(""))); }), "no error");
+}
+
+TEST(Megatron, WarnsOfGradientsTenTimesTheLargestOfTheFirstHundred) {
+  Training run = toy_like(megatron(2, "check_for_large_grads: true"));
+  run.steps = 104;
+  EXPECT_THAT(train(run).warnings, Not(Contains(HasSubstr("the gradients of bucket"))));
+  const Outcome got = train(spoiled(run, 1, 1e5, 102));
+  EXPECT_THAT(got.warnings, Contains(HasSubstr("the gradients of bucket 0 have the norm ")));
+  EXPECT_THAT(got.warnings, Contains(HasSubstr("and the first 100 had at most ")));
+  EXPECT_THAT(got.warnings, Contains(HasSubstr("its first parameter is embed.weight")));
+}
+
+TEST(MegatronFsdp, WarnsOnceOfWordsWithoutEffectAndOfParametersThatStayWhole) {
+  Training run = toy_like(mfsdp(2, zero(1)));
+  run.steps = 3;
+  EXPECT_EQ(
+      train(run).warnings,
+      (std::vector<std::string>{
+          "check_for_nan_in_grad has no effect; report_nan_in_param_grad: true looks at the gradient of "
+          "each parameter",
+          "zero_dp_strategy is 1 and not 3: parameters are whole on every rank"}));
+  run.section = zero(3, "check_for_nan_in_grad: false");
+  EXPECT_TRUE(train(run).warnings.empty());
+}
+
+TEST(MegatronFsdp, NamesTheUnitsThereAreWhereAClassNamesNone) {
+  EXPECT_EQ(error_of([] {
+              gradients(mfsdp(2, "megatron_fsdp_unit_modules: [a.b.LlamaDecoderLayer, a.b.SwiGLU]"));
+            }),
+            "error[config] distributed.megatron_fsdp_unit_modules: \"a.b.SwiGLU\" names none of the model's "
+            "units, which are of the kinds embedding, decoder_layer, head\n"
+            "  hint: name one of these, or leave the key out");
+}
+
+TEST(MegatronFsdp, RefusesForeignTensorsThatCannotBeTied) {
+  EXPECT_EQ(
+      error_of([&] {
+        Training run = toy_like(mfsdp(2, "{}"));
+        run.make_units = [](int) {
+          Toy foreign;
+          foreign.meta = false;
+          foreign.foreign = true;
+          Units units = toy_units(foreign);
+          toy_at(units, 4).own[0].name = "embed.weight";
+          return units;
+        };
+        gradients(run);
+      }),
+      "error[input] megatron_fsdp: parameter 'embed.weight' has two slots with two tensors, which cannot "
+      "be tied in place\n  hint: let both modules hold one tensor, or give the slots two names");
+}
+
+TEST(Megatron, RefusesAMeshWhoseAxesItWouldNotUse) {
+  EXPECT_EQ(error_of([] {
+              Training run = megatron(2, "{}");
+              run.axes = {{"dp", 2}};
+              gradients(run);
+            }),
+            "error[mesh] megatron: this mesh has an axis dp of 2 ranks, which megatron does not use\n"
+            "  hint: name the axes pp, dp_replicate, dp_shard, cp, tp");
+  EXPECT_EQ(
+      error_of([] {
+        gradients(megatron(2, "use_distributed_optimizer: true\nnum_distributed_optimizer_instances: 2"));
+      }),
+      "error[mesh] megatron: num_distributed_optimizer_instances is 2, and dp_replicate_size is 1\n"
+      "  hint: an instance is a replica of this mesh: set dp_replicate_size: 2");
+  EXPECT_EQ(
+      error_of(
+          [] { gradients(megatron(1, fsdp("optim_grads_params", "outer_dp_sharding_strategy: optim"), 2)); }),
+      "error[mesh] megatron: outer_dp_sharding_strategy: optim splits what "
+      "data_parallel_sharding_strategy has split, and dp_replicate_size leaves one rank to split it over\n"
+      "  hint: choose a smaller dp_replicate_size");
+}
+
+TEST(Megatron, RefusesADtypeThatHoldsNoGradients) {
+  EXPECT_EQ(
+      error_of([] { gradients(megatron(2, fsdp("optim", "megatron_fsdp_main_grads_dtype: int32"))); }),
+      "error[config] distributed.megatron_fsdp_main_grads_dtype: 'int32' is no dtype that parameters and "
+      "gradients can have\n  hint: use float32, bfloat16, float16 or float64");
+}
+
+std::string complaint(const std::string& strategy, const std::string& section) {
+  const std::string error = error_of([&] { make_strategy(strategy, section); });
+  const std::string start = "error[config] test.yaml:1: ";
+  return error.rfind(start, 0) == 0 ? error.substr(start.size()) : error;
+}
+
+TEST(Megatron, NamesBothKeysOfWordsThatDoNotGoTogether) {
+  const std::pair<const char*, const char*> rows[] = {
+      {"{use_custom_fsdp: true}", "use_custom_fsdp is now called use_megatron_fsdp"},
+      {"{num_buckets: 2, bucket_size: 5}",
+       "num_buckets and bucket_size are two ways to say the same; give one of them"},
+      {"{reuse_grad_buf_for_mxfp8_param_ag: true}",
+       "reuse_grad_buf_for_mxfp8_param_ag needs fp8_param_gather: true"},
+      {"{param_name_patterns_for_fp32_local_accumulation: [all], grad_reduce_in_fp32: true}",
+       "param_name_patterns_for_fp32_local_accumulation and grad_reduce_in_fp32: true exclude each other: "
+       "gradients are in float32 already"},
+      {"{calculate_per_token_loss: true, average_in_collective: true}",
+       "calculate_per_token_loss sums gradients, and average_in_collective averages them; give one of them"},
+      {"{overlap_param_gather: true, overlap_grad_reduce: true}",
+       "overlap_param_gather needs use_distributed_optimizer or use_megatron_fsdp: nothing is gathered "
+       "without"},
+      {"{overlap_param_gather: true, use_distributed_optimizer: true}",
+       "overlap_param_gather needs overlap_grad_reduce: true"},
+      {"{align_param_gather: true}", "align_param_gather needs overlap_param_gather: true"},
+      {"{reduce_scatter_with_fp32_accumulation: true, grad_reduce_in_fp32: true}",
+       "reduce_scatter_with_fp32_accumulation and grad_reduce_in_fp32: true exclude each other: sums are in "
+       "float32 already"},
+      {"{reduce_scatter_with_fp32_accumulation: true}",
+       "reduce_scatter_with_fp32_accumulation needs use_distributed_optimizer: sums are not scattered "
+       "without"},
+      {"{reduce_scatter_with_fp32_accumulation: true, use_distributed_optimizer: true, "
+       "num_distributed_optimizer_instances: 2}",
+       "reduce_scatter_with_fp32_accumulation needs num_distributed_optimizer_instances: 1"},
+      {"{num_distributed_optimizer_instances: 2}",
+       "num_distributed_optimizer_instances above 1 needs use_distributed_optimizer: true"},
+      {"{data_parallel_sharding_strategy: optim}",
+       "data_parallel_sharding_strategy needs use_megatron_fsdp: true"},
+      {"{outer_dp_sharding_strategy: optim, use_megatron_fsdp: true}",
+       "outer_dp_sharding_strategy: optim needs data_parallel_sharding_strategy: optim_grads_params"},
+      {"{suggested_communication_unit_size: 5}",
+       "suggested_communication_unit_size needs use_megatron_fsdp: true"},
+      {"{fsdp_double_buffer: true}", "fsdp_double_buffer needs use_megatron_fsdp: true"},
+      {"{megatron_fsdp_max_pool_double_buffer: true}", "fsdp_double_buffer needs use_megatron_fsdp: true"},
+      {"{fsdp_db_use_persist_buf_on_alloc_fail: true}",
+       "fsdp_db_use_persist_buf_on_alloc_fail needs fsdp_double_buffer: true"},
+      {"{use_megatron_fsdp: true, bucket_size: 5}",
+       "bucket_size and num_buckets are of flat buffers, and use_megatron_fsdp makes a bucket of each unit"},
+      {"{use_megatron_fsdp: true, pad_buckets_for_high_nccl_busbw: true}",
+       "pad_buckets_for_high_nccl_busbw is of flat buffers, and use_megatron_fsdp keeps rows whole"},
+      {"{use_megatron_fsdp: true, param_name_patterns_for_fp32_local_accumulation: [all]}",
+       "param_name_patterns_for_fp32_local_accumulation is of flat buffers; with use_megatron_fsdp say "
+       "megatron_fsdp_main_grads_dtype: float32"}};
+  for (const auto& [section, text] : rows) EXPECT_EQ(complaint("megatron", section), text) << section;
+}
+
+TEST(MegatronFsdp, NamesBothKeysOfWordsThatDoNotGoTogether) {
+  EXPECT_EQ(complaint("megatron_fsdp", "{calculate_per_token_loss: true, average_in_collective: true}"),
+            "calculate_per_token_loss sums gradients, and average_in_collective averages them; give one of "
+            "them");
+  EXPECT_EQ(complaint("megatron_fsdp", "{init_fsdp_with_meta_device: true, zero_dp_strategy: 0}"),
+            "init_fsdp_with_meta_device needs zero_dp_strategy 1, 2 or 3: with 0 every unit is whole");
+}
+
+}  // namespace
+}  // namespace heddle::testing
