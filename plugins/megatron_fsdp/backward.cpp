@@ -103,17 +103,19 @@ void Stage::complete(Gradients& gradients) {
   reducer_->ready(gradients);
 }
 
+// A backward that ended early here goes on elsewhere: what other ranks may wait for is launched, the gathers
+// that are left and then the reductions, before anything is waited for.
 void Stage::end_backward(WeightGradients* queue) {
   in_backward_ = false;
   while (unprepared_ > 0)
     if (Run& run = model_->runs[--unprepared_]; run.has_backward) start(run);
   for (Gradients& gradients : model_->gradients) gradients.arrived = 0;
+  if (!split_) end_microbatch();
   for (Bucket& bucket : model_->buckets) {
     bucket.finish();
-    if (!bucket.kept) free(bucket);
+    if (!bucket.kept || last_backward_) free(bucket);
   }
-  if (!split_) return end_microbatch();
-  if (!queues_.empty()) queue->drain();
+  if (split_ && !queues_.empty()) queue->drain();
 }
 
 // All but these have their gradients already.
@@ -135,6 +137,8 @@ void Stage::end_drain() {
       if (queue.empty() && !queue.defers()) idle_queues_.push_back(&queue);
   }
   end_microbatch();
+  if (last_backward_)
+    for (Bucket& bucket : model_->buckets) free(bucket);
 }
 
 // Buckets that are not split are reduced when all microbatches are through.
@@ -142,10 +146,7 @@ void Stage::end_microbatch() {
   if (checks_.parameters())
     for (const Gradients& gradients : model_->gradients) checks_.look_at_parameters(gradients, microbatch_);
   ++microbatch_;
-  if (last_backward_) {
-    for (Bucket& bucket : model_->buckets) free(bucket);
-    return reduce_gradients();
-  }
+  if (last_backward_) return reduce_gradients();
   if (options_.split.gradients) reducer_->flush();
 }
 

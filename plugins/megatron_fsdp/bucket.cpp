@@ -28,6 +28,10 @@ at::Tensor view_of(const at::Tensor& flat, int64_t begin, at::IntArrayRef sizes)
 
 }  // namespace
 
+at::ScalarType dtype_of(const ParameterSlot& slot) {
+  return slot.compute.value_or(slot.tensor->scalar_type());
+}
+
 at::ScalarType main_dtype_of(at::ScalarType parameters, std::optional<at::ScalarType> asked) {
   return asked ? c10::promoteTypes(parameters, *asked) : parameters;
 }
@@ -42,7 +46,7 @@ Bucket::Bucket(std::vector<ParameterSlot> slots, std::span<const Placed> placed,
   if (!whole_.defined()) {
     const at::Tensor& first = *slots.front().tensor;
     const auto device = first.is_meta() ? ranks.device : first.device();
-    whole_ = at::empty({elements_}, at::TensorOptions().dtype(first.scalar_type()).device(device));
+    whole_ = at::empty({elements_}, at::TensorOptions().dtype(dtype_of(slots.front())).device(device));
   }
   for (size_t i = 0; i < slots.size(); ++i) {
     Member member;

@@ -99,6 +99,9 @@ class Bucket {
   std::unique_ptr<Work> work_;
 };
 
+// What the model computes with: a parameter's own dtype, or the one it is pinned to.
+at::ScalarType dtype_of(const ParameterSlot& slot);
+
 // The dtype of main parameters: never narrower than the parameters.
 at::ScalarType main_dtype_of(at::ScalarType parameters, std::optional<at::ScalarType> asked);
 

@@ -95,8 +95,7 @@ std::vector<Model::Slots> Model::by_kind(const Slots& slots, bool one_each) cons
   for (const ParameterSlot& slot : slots) {
     const auto alike = [&](const Slots& part) {
       const ParameterSlot& first = part.front();
-      return !one_each && first.tensor->scalar_type() == slot.tensor->scalar_type() &&
-             first.trainable() == slot.trainable();
+      return !one_each && dtype_of(first) == dtype_of(slot) && first.trainable() == slot.trainable();
     };
     auto part = std::find_if(parts.begin(), parts.end(), alike);
     if (part == parts.end()) part = parts.insert(parts.end(), Slots());
@@ -158,10 +157,11 @@ void Model::add_flat_buffer(const Slots& slots, std::span<const Placed> placed, 
 
   const at::Tensor& first = *slots.front().tensor;
   const auto device = first.is_meta() ? ranks.device : first.device();
-  const auto like = at::TensorOptions().dtype(first.scalar_type()).device(device);
+  const auto like = at::TensorOptions().dtype(dtype_of(slots.front())).device(device);
   const at::Tensor whole = at::empty({layout.elements}, like);
   at::Tensor sums;
-  if (trains) sums = at::empty({layout.elements}, like.dtype(gradient_dtype(first.scalar_type(), options)));
+  if (trains)
+    sums = at::empty({layout.elements}, like.dtype(gradient_dtype(dtype_of(slots.front()), options)));
   for (size_t index = 0; index < layout.buckets.size(); ++index) {
     const Range range = layout.buckets[index];
     Slots members;

@@ -41,6 +41,21 @@ TEST(MegatronFsdp, GathersAndReducesAsOftenAsItsStrategySays) {
     }
 }
 
+// Three layers, an embedding and a head; a unit is gathered for each forward and each backward.
+TEST(MegatronFsdp, FreesTheUnitsThatAreNamedAndKeepsTheRestToTheEndOfTheStep) {
+  const auto gathers = [](const std::string& units) {
+    Training run = mfsdp(2, zero(3, units));
+    run.microbatches = 2;
+    return dp_count(events_of(run), "all_gather");
+  };
+  EXPECT_EQ(gathers(""), 4 * 3 + 2);
+  EXPECT_EQ(
+      gathers("megatron_fsdp_unit_modules: [transformers.models.llama.modeling_llama.LlamaDecoderLayer]"),
+      4 * 3 + 2);
+  EXPECT_EQ(gathers("megatron_fsdp_unit_modules: [torch.nn.Embedding]"), 3 + 4 + 1);
+  EXPECT_EQ(gathers("megatron_fsdp_unit_modules: [DecoderLayer, Embedding, Head]"), 4 * 5);
+}
+
 TEST(MegatronFsdp, CallsNoCollectiveOnOneRank) {
   for (int strategy = 0; strategy <= 3; ++strategy)
     EXPECT_EQ(events_of(toy_like(mfsdp(1, zero(strategy)))), Events()) << strategy;

@@ -186,5 +186,67 @@ TEST(Pairwise, SettingsOfFsdp2TrainAsOneRank) {
        field("defer", {"", "defer_fsdp_grad_sync: false"})});
 }
 
+TEST(Pairwise, SettingsOfMegatronFsdpTrainAsOneRank) {
+  expect_all_equal_one_rank(
+      "megatron_fsdp", "check_for_nan_in_grad: false",
+      {topology({{{"dp", 1}}, {{"dp", 2}}, {{"dp", 4}}, {{"dp", 2}, {"cp", 1}, {"tp", 2}}}),
+       field("strategy",
+             {"zero_dp_strategy: 0", "zero_dp_strategy: 1", "zero_dp_strategy: 2", "zero_dp_strategy: 3"}),
+       field("units", {"", "megatron_fsdp_unit_modules: [DecoderLayer, Embedding, Head]"}),
+       field("averages", {"", "average_in_collective: true", "calculate_per_token_loss: true"}),
+       field("reduce", {"", "overlap_grad_reduce: false"}),
+       field("gather", {"", "overlap_param_gather: false"}),
+       field("buckets", {"", "disable_bucketing: true"}), field("buffers", {"", "fsdp_double_buffer: true"}),
+       field("checks", {"", "report_nan_in_param_grad: true"})});
+}
+
+const Setting kMegatronMeshes =
+    topology({{{"dp_shard", 1}},
+              {{"dp_shard", 2}},
+              {{"dp_replicate", 2}, {"dp_shard", 2}},
+              {{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 1}},
+              {{"dp_shard", 2}, {"cp", 1}, {"tp", 2}}});
+
+TEST(Pairwise, SettingsOfMegatronsFlatBuffersTrainAsOneRank) {
+  expect_all_equal_one_rank(
+      "megatron", "overlap_grad_reduce: true",
+      {kMegatronMeshes,
+       field("optimizer",
+             {"", "use_distributed_optimizer: true",
+              "use_distributed_optimizer: true, overlap_param_gather: true",
+              "use_distributed_optimizer: true, overlap_param_gather: true, align_param_gather: true",
+              "use_distributed_optimizer: true, reduce_scatter_with_fp32_accumulation: true"}),
+       field("buckets", {"", "bucket_size: 700", "num_buckets: 4", "pad_buckets_for_high_nccl_busbw: true"}),
+       field("averages", {"", "average_in_collective: true", "calculate_per_token_loss: true",
+                          "gradient_reduce_div_fusion: false"}),
+       field("checks", {"", "check_for_nan_in_grad: true, check_for_large_grads: true"}),
+       field("weights", {"", "delay_wgrad_compute: true"}),
+       field("sums", {"", "param_name_patterns_for_fp32_local_accumulation: ['*.weight']"})});
+}
+
+TEST(Pairwise, SettingsOfMegatronsOwnFsdpTrainAsOneRank) {
+  const std::string strategy = "data_parallel_sharding_strategy: ";
+  expect_all_equal_one_rank(
+      "megatron", "use_megatron_fsdp: true",
+      {kMegatronMeshes,
+       field("strategy", {strategy + "no_shard", strategy + "optim", strategy + "optim_grads",
+                          strategy + "optim_grads_params"}),
+       field("overlap",
+             {"", "overlap_grad_reduce: true", "overlap_grad_reduce: true, overlap_param_gather: true",
+              "overlap_grad_reduce: true, overlap_param_gather: true, "
+              "fsdp_all_gather_in_start_param_sync: false"}),
+       field("buffers", {"", "fsdp_double_buffer: true",
+                         "fsdp_double_buffer: true, fsdp_db_use_persist_buf_on_alloc_fail: true",
+                         "megatron_fsdp_max_pool_double_buffer: true"}),
+       field("budget",
+             {"", "suggested_communication_unit_size: 3000", "suggested_communication_unit_size: 1000000"}),
+       field("averages", {"", "average_in_collective: true", "calculate_per_token_loss: true",
+                          "gradient_reduce_div_fusion: false"}),
+       field("dtypes", {"", "megatron_fsdp_main_grads_dtype: float64",
+                        "megatron_fsdp_main_grads_dtype: float64, megatron_fsdp_grad_comm_dtype: float32",
+                        "megatron_fsdp_main_params_dtype: null, megatron_fsdp_use_decoupled_grad: true"}),
+       field("weights", {"", "delay_wgrad_compute: true"})});
+}
+
 }  // namespace
 }  // namespace heddle::testing

@@ -83,10 +83,10 @@ std::string saves_text(const Job& job) {
   return out;
 }
 
-std::string warnings_text(const Job& job) {
+std::string warnings_text(const Job& job, const ModelSize& size) {
   std::string out;
   for (const std::string& warning : job.setup.warnings) out += "  warning: " + warning + "\n";
-  if (job.model.dtype != at::kFloat && !job.recipe.optimizer.master_weights)
+  if (size.rounded)
     out +=
         "  warning: parameters are stored in bfloat16 without master weights: small updates round to "
         "nothing; set "
@@ -114,7 +114,7 @@ std::string banner(const Job& job, const ModelSize& size) {
          bytes_text(size.gradients) + ", optimizer " + bytes_text(size.optimizer) + ", largest unit " +
          bytes_text(size.largest_unit) + "; activations come on top\n";
   out += "  saves   " + saves_text(job) + "\n";
-  return out + warnings_text(job);
+  return out + warnings_text(job, size);
 }
 
 }  // namespace heddle

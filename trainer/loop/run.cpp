@@ -47,6 +47,7 @@ void add_shards(ModelSize& size, Stages& stages, bool master_weights) {
     for (const Shard& shard : stage->owned()) {
       size.owned += bytes_of(shard.tensor);
       const bool copies = master_weights && shard.tensor.scalar_type() != at::kFloat;
+      size.rounded = size.rounded || (!master_weights && shard.tensor.element_size() == 2);
       size.optimizer += shard.tensor.numel() * 4 * (copies ? 3 : 2);
     }
   size.gradients = size.owned;
