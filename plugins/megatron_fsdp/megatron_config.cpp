@@ -111,97 +111,96 @@ void add_hardware_fields(ConfigSchema<C>& schema) {
       .later("fsdp_manual_registration", buffers);
 }
 
-// Megatron's own rules (__post_init__ and the arguments); each names both keys.
-void add_buffer_rules(ConfigSchema<C>& schema) {
-  const auto rule = [&](auto broken, std::string text) {
-    schema.rule([broken, text](const C& c) { return broken(c) ? text : std::string(); });
-  };
-  rule([](const C& c) { return c.use_custom_fsdp; }, "use_custom_fsdp is now called use_megatron_fsdp");
-  rule([](const C& c) { return c.num_buckets && c.bucket_size; },
-       "num_buckets and bucket_size are two ways to say the same; give one of them");
-  rule([](const C& c) { return c.reuse_grad_buf_for_mxfp8_param_ag && !c.fp8_param_gather; },
-       "reuse_grad_buf_for_mxfp8_param_ag needs fp8_param_gather: true");
-  rule(
-      [](const C& c) {
-        return !c.param_name_patterns_for_fp32_local_accumulation.empty() && c.grad_reduce_in_fp32;
-      },
-      "param_name_patterns_for_fp32_local_accumulation and grad_reduce_in_fp32: true exclude each other: "
-      "gradients are in float32 already");
-  rule([](const C& c) { return c.calculate_per_token_loss && c.average_in_collective; },
-       "calculate_per_token_loss sums gradients, and average_in_collective averages them; give one of them");
-  rule(
-      [](const C& c) {
-        return c.overlap_param_gather && !c.use_distributed_optimizer && !c.use_megatron_fsdp;
-      },
-      "overlap_param_gather needs use_distributed_optimizer or use_megatron_fsdp: nothing is gathered "
-      "without");
-  rule([](const C& c) { return c.overlap_param_gather && !c.overlap_grad_reduce; },
-       "overlap_param_gather needs overlap_grad_reduce: true");
-  rule([](const C& c) { return c.align_param_gather && !c.overlap_param_gather; },
-       "align_param_gather needs overlap_param_gather: true");
-  rule([](const C& c) { return c.reduce_scatter_with_fp32_accumulation && c.grad_reduce_in_fp32; },
-       "reduce_scatter_with_fp32_accumulation and grad_reduce_in_fp32: true exclude each other: sums are in "
-       "float32 already");
-  rule(
-      [](const C& c) {
-        return c.reduce_scatter_with_fp32_accumulation && !c.use_distributed_optimizer &&
-               !c.use_megatron_fsdp;
-      },
-      "reduce_scatter_with_fp32_accumulation needs use_distributed_optimizer: sums are not scattered "
-      "without");
-  rule(
-      [](const C& c) {
-        return c.reduce_scatter_with_fp32_accumulation && c.num_distributed_optimizer_instances > 1;
-      },
-      "reduce_scatter_with_fp32_accumulation needs num_distributed_optimizer_instances: 1");
-  rule(
-      [](const C& c) {
-        return c.num_distributed_optimizer_instances > 1 && !c.use_distributed_optimizer &&
-               !c.use_megatron_fsdp;
-      },
-      "num_distributed_optimizer_instances above 1 needs use_distributed_optimizer: true");
+struct Rule {
+  bool (*broken)(const C&);
+  const char* text;
+};
+
+bool gathers(const C& c) {
+  return c.use_distributed_optimizer || c.use_megatron_fsdp;
 }
 
-void add_fsdp_rules(ConfigSchema<C>& schema) {
-  const auto only_with_fsdp = [&](const char* key, auto given) {
-    schema.rule([key = std::string(key), given](const C& c) {
-      return given(c) && !c.use_megatron_fsdp ? key + " needs use_megatron_fsdp: true" : std::string();
+bool patterns(const C& c) {
+  return !c.param_name_patterns_for_fp32_local_accumulation.empty();
+}
+
+bool sums_itself(const C& c) {
+  return c.reduce_scatter_with_fp32_accumulation;
+}
+
+bool splits_outside(const C& c) {
+  return c.outer_dp_sharding_strategy != "no_shard";
+}
+
+// Megatron's own rules (__post_init__ and the arguments); each names both keys.
+constexpr Rule kBufferRules[] = {
+    {[](const C& c) { return c.use_custom_fsdp; }, "use_custom_fsdp is now called use_megatron_fsdp"},
+    {[](const C& c) { return c.num_buckets && c.bucket_size; },
+     "num_buckets and bucket_size are two ways to say the same; give one of them"},
+    {[](const C& c) { return c.reuse_grad_buf_for_mxfp8_param_ag && !c.fp8_param_gather; },
+     "reuse_grad_buf_for_mxfp8_param_ag needs fp8_param_gather: true"},
+    {[](const C& c) { return patterns(c) && c.grad_reduce_in_fp32; },
+     "param_name_patterns_for_fp32_local_accumulation and grad_reduce_in_fp32: true exclude each other: "
+     "gradients are in float32 already"},
+    {[](const C& c) { return c.calculate_per_token_loss && c.average_in_collective; },
+     "calculate_per_token_loss sums gradients, and average_in_collective averages them; give one of them"},
+    {[](const C& c) { return c.overlap_param_gather && !gathers(c); },
+     "overlap_param_gather needs use_distributed_optimizer or use_megatron_fsdp: nothing is gathered "
+     "without"},
+    {[](const C& c) { return c.overlap_param_gather && !c.overlap_grad_reduce; },
+     "overlap_param_gather needs overlap_grad_reduce: true"},
+    {[](const C& c) { return c.align_param_gather && !c.overlap_param_gather; },
+     "align_param_gather needs overlap_param_gather: true"},
+    {[](const C& c) { return sums_itself(c) && c.grad_reduce_in_fp32; },
+     "reduce_scatter_with_fp32_accumulation and grad_reduce_in_fp32: true exclude each other: sums are in "
+     "float32 already"},
+    {[](const C& c) { return sums_itself(c) && !gathers(c); },
+     "reduce_scatter_with_fp32_accumulation needs use_distributed_optimizer: sums are not scattered without"},
+    {[](const C& c) { return sums_itself(c) && c.num_distributed_optimizer_instances > 1; },
+     "reduce_scatter_with_fp32_accumulation needs num_distributed_optimizer_instances: 1"},
+    {[](const C& c) { return c.num_distributed_optimizer_instances > 1 && !gathers(c); },
+     "num_distributed_optimizer_instances above 1 needs use_distributed_optimizer: true"}};
+
+constexpr Rule kFsdpRules[] = {
+    {[](const C& c) {
+       return splits_outside(c) && c.data_parallel_sharding_strategy != "optim_grads_params";
+     },
+     "outer_dp_sharding_strategy: optim needs data_parallel_sharding_strategy: optim_grads_params"},
+    {[](const C& c) { return c.fsdp_db_use_persist_buf_on_alloc_fail && !c.fsdp_double_buffer; },
+     "fsdp_db_use_persist_buf_on_alloc_fail needs fsdp_double_buffer: true"},
+    {[](const C& c) { return c.use_megatron_fsdp && (c.bucket_size || c.num_buckets); },
+     "bucket_size and num_buckets are of flat buffers, and use_megatron_fsdp makes a bucket of each unit"},
+    {[](const C& c) { return c.use_megatron_fsdp && c.pad_buckets_for_high_nccl_busbw; },
+     "pad_buckets_for_high_nccl_busbw is of flat buffers, and use_megatron_fsdp keeps rows whole"},
+    {[](const C& c) { return c.use_megatron_fsdp && patterns(c); },
+     "param_name_patterns_for_fp32_local_accumulation is of flat buffers; with use_megatron_fsdp say "
+     "megatron_fsdp_main_grads_dtype: float32"}};
+
+constexpr Rule kOnlyWithFsdp[] = {
+    {[](const C& c) { return c.data_parallel_sharding_strategy != "no_shard"; },
+     "data_parallel_sharding_strategy"},
+    {splits_outside, "outer_dp_sharding_strategy"},
+    {[](const C& c) { return c.suggested_communication_unit_size.has_value(); },
+     "suggested_communication_unit_size"},
+    {[](const C& c) { return c.fsdp_double_buffer; }, "fsdp_double_buffer"},
+    {[](const C& c) { return !c.megatron_fsdp_main_grads_dtype.word.empty(); },
+     "megatron_fsdp_main_grads_dtype"},
+    {[](const C& c) { return !c.megatron_fsdp_grad_comm_dtype.word.empty(); },
+     "megatron_fsdp_grad_comm_dtype"},
+    {[](const C& c) { return c.megatron_fsdp_use_decoupled_grad; }, "megatron_fsdp_use_decoupled_grad"}};
+
+void add_rules(ConfigSchema<C>& schema) {
+  const auto add = [&](const Rule& rule) {
+    schema.rule([rule](const C& c) { return rule.broken(c) ? rule.text : ""; });
+  };
+  for (const Rule& rule : kBufferRules) add(rule);
+  for (const Rule& rule : kOnlyWithFsdp)
+    schema.rule([rule](const C& c) {
+      return rule.broken(c) && !c.use_megatron_fsdp
+                 ? std::string(rule.text) + " needs use_megatron_fsdp: true"
+                 : std::string();
     });
-  };
-  only_with_fsdp("data_parallel_sharding_strategy",
-                 [](const C& c) { return c.data_parallel_sharding_strategy != "no_shard"; });
-  only_with_fsdp("outer_dp_sharding_strategy",
-                 [](const C& c) { return c.outer_dp_sharding_strategy != "no_shard"; });
-  only_with_fsdp("suggested_communication_unit_size",
-                 [](const C& c) { return c.suggested_communication_unit_size.has_value(); });
-  only_with_fsdp("fsdp_double_buffer", [](const C& c) { return c.fsdp_double_buffer; });
-  only_with_fsdp("megatron_fsdp_main_grads_dtype",
-                 [](const C& c) { return !c.megatron_fsdp_main_grads_dtype.word.empty(); });
-  only_with_fsdp("megatron_fsdp_grad_comm_dtype",
-                 [](const C& c) { return !c.megatron_fsdp_grad_comm_dtype.word.empty(); });
-  only_with_fsdp("megatron_fsdp_use_decoupled_grad",
-                 [](const C& c) { return c.megatron_fsdp_use_decoupled_grad; });
-  const auto rule = [&](auto broken, std::string text) {
-    schema.rule([broken, text](const C& c) { return broken(c) ? text : std::string(); });
-  };
-  rule(
-      [](const C& c) {
-        return c.outer_dp_sharding_strategy == "optim" &&
-               c.data_parallel_sharding_strategy != "optim_grads_params";
-      },
-      "outer_dp_sharding_strategy: optim needs data_parallel_sharding_strategy: optim_grads_params");
-  rule([](const C& c) { return c.fsdp_db_use_persist_buf_on_alloc_fail && !c.fsdp_double_buffer; },
-       "fsdp_db_use_persist_buf_on_alloc_fail needs fsdp_double_buffer: true");
-  rule([](const C& c) { return c.use_megatron_fsdp && (c.bucket_size || c.num_buckets); },
-       "bucket_size and num_buckets are of flat buffers, and use_megatron_fsdp makes a bucket of each unit");
-  rule([](const C& c) { return c.use_megatron_fsdp && c.pad_buckets_for_high_nccl_busbw; },
-       "pad_buckets_for_high_nccl_busbw is of flat buffers, and use_megatron_fsdp keeps rows whole");
-  rule(
-      [](const C& c) {
-        return c.use_megatron_fsdp && !c.param_name_patterns_for_fp32_local_accumulation.empty();
-      },
-      "param_name_patterns_for_fp32_local_accumulation is of flat buffers; with use_megatron_fsdp say "
-      "megatron_fsdp_main_grads_dtype: float32");
+  for (const Rule& rule : kFsdpRules) add(rule);
 }
 
 }  // namespace
@@ -215,8 +214,7 @@ ConfigSchema<MegatronConfig> megatron_schema() {
   add_hardware_fields(schema);
   schema.then(
       [](C& c) { c.fsdp_double_buffer = c.fsdp_double_buffer || c.megatron_fsdp_max_pool_double_buffer; });
-  add_buffer_rules(schema);
-  add_fsdp_rules(schema);
+  add_rules(schema);
   return schema;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cctype>
 #include <set>
+#include <tuple>
 
 #include "heddle/base/text.h"
 
@@ -89,17 +90,23 @@ Model::Slots Model::new_slots(Slots slots) {
   return out;
 }
 
-// Parts of one dtype that train or do not, in order of appearance.
-std::vector<Model::Slots> Model::by_kind(const Slots& slots, bool one_each) const {
+// Parts of one dtype that train or do not, in order of appearance. Gradients that are still to be summed over
+// an axis lie apart: those are whole parameters, so that all ranks of the axis cut them at the same places,
+// also where the axis splits others unevenly.
+std::vector<Model::Slots> Model::by_kind(const Slots& slots, std::span<const Placed> placed,
+                                         bool one_each) const {
+  using Kind = std::tuple<at::ScalarType, bool, std::vector<std::string>>;
   std::vector<Slots> parts;
+  std::vector<Kind> kinds;
   for (const ParameterSlot& slot : slots) {
-    const auto alike = [&](const Slots& part) {
-      const ParameterSlot& first = part.front();
-      return !one_each && dtype_of(first) == dtype_of(slot) && first.trainable() == slot.trainable();
-    };
-    auto part = std::find_if(parts.begin(), parts.end(), alike);
-    if (part == parts.end()) part = parts.insert(parts.end(), Slots());
-    part->push_back(slot);
+    Kind kind(dtype_of(slot), slot.trainable(), whole_shard(slot, placed).partial);
+    size_t part = 0;
+    while (part < parts.size() && (one_each || kinds[part] != kind)) ++part;
+    if (part == parts.size()) {
+      parts.emplace_back();
+      kinds.push_back(std::move(kind));
+    }
+    parts[part].push_back(slot);
   }
   return parts;
 }
@@ -120,7 +127,7 @@ void Model::add_unit_buckets(std::span<const Placed> placed, const Options& opti
   int parts = options.split.optimizer ? ranks.shards : 1;
   if (options.split.outer) parts *= ranks.replicas;
   for (auto& unit : units_)
-    for (Slots& slots : by_kind(new_slots(unit->parameters()), options.bucket_for_each_parameter)) {
+    for (Slots& slots : by_kind(new_slots(unit->parameters()), placed, options.bucket_for_each_parameter)) {
       std::vector<RowItem> items;
       for (const ParameterSlot& slot : slots) {
         const int64_t rows = slot.tensor->dim() == 0 ? 1 : std::max<int64_t>(slot.tensor->size(0), 1);
@@ -136,7 +143,7 @@ void Model::add_flat_buckets(std::span<const Placed> placed, const Options& opti
   Slots slots;
   for (auto& unit : units_)
     for (ParameterSlot& slot : new_slots(unit->parameters())) slots.push_back(std::move(slot));
-  for (const Slots& part : by_kind(slots, false)) add_flat_buffer(part, placed, options, ranks);
+  for (const Slots& part : by_kind(slots, placed, false)) add_flat_buffer(part, placed, options, ranks);
 }
 
 // One allocation for all parameters of a dtype and one for their gradients. A parameter of several units has

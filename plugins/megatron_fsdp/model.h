@@ -45,7 +45,7 @@ class Model {
     size_t member = 0;
   };
   void find_units(const Options& options);
-  std::vector<Slots> by_kind(const Slots& slots, bool one_each) const;
+  std::vector<Slots> by_kind(const Slots& slots, std::span<const Placed> placed, bool one_each) const;
   Slots new_slots(Slots slots);
   void add_unit_buckets(std::span<const Placed> placed, const Options& options, const Ranks& ranks);
   void add_flat_buckets(std::span<const Placed> placed, const Options& options, const Ranks& ranks);

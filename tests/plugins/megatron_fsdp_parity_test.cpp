@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "plugins/megatron_runs.h"
+#include "plugins/tensor_training.h"
 
 namespace heddle::testing {
 namespace {
@@ -110,6 +111,22 @@ TEST(MegatronFsdp, EqualsSingleUnderTensorParallelism) {
       run.parallelizers = {{"tensor", "sequence_parallel: true"}};
       expect_close(train(run), want);
     }
+}
+
+// 53 words and 23 columns over two ranks: what every rank has whole is cut at the same places all the same.
+TEST(MegatronFsdp, AddsPartialGradientsUpWhereTensorParallelismSplitsUnevenly) {
+  Training whole = four_heads("qwen3");
+  const Outcome want = train(whole);
+  for (int strategy = 0; strategy <= 3; ++strategy) {
+    SCOPED_TRACE(strategy);
+    Training run = whole;
+    run.strategy = "megatron_fsdp";
+    run.section = zero(strategy);
+    run.axes = mfsdp_axes(2, 2);
+    run.microbatches = 3;
+    run.parallelizers = {{"tensor", kSequence}};
+    expect_close(train(run), want);
+  }
 }
 
 TEST(MegatronFsdp, EqualsSingleWithEveryFieldOfItsCommunication) {
