@@ -9,7 +9,7 @@
 
 namespace heddle::ddp {
 
-Bucket::Bucket(std::vector<at::Tensor> leaves) {
+Bucket::Bucket(std::vector<int> members, std::vector<at::Tensor> leaves) : members_(std::move(members)) {
   at::NoGradGuard no_gradients;
   int64_t elements = 0;
   for (const at::Tensor& leaf : leaves) elements += leaf.numel();
@@ -26,13 +26,11 @@ Bucket::Bucket(std::vector<at::Tensor> leaves) {
 }
 
 void Bucket::begin() {
-  arrived = 0;
   for (Entry& entry : entries_) entry.leaf.mutable_grad().reset();
 }
 
 void Bucket::begin_here() {
   at::NoGradGuard no_gradients;
-  arrived = 0;
   buffer_.zero_();
   for (Entry& entry : entries_) {
     entry.version = entry.view._version();
@@ -71,24 +69,25 @@ void Bucket::finish() {
       entries_[i].leaf.mutable_grad().reset();
 }
 
-std::vector<std::vector<at::Tensor>> deal(const std::vector<at::Tensor>& leaves, int64_t first_bytes,
-                                          int64_t bytes) {
+std::vector<std::vector<int>> deal(const std::vector<at::Tensor>& leaves, const std::vector<int64_t>& order,
+                                   int64_t first_bytes, int64_t bytes) {
   struct Open {
-    std::vector<at::Tensor> leaves;
+    std::vector<int> members;
     int64_t bytes = 0;
   };
   std::map<at::ScalarType, Open> open;
-  std::vector<std::vector<at::Tensor>> closed;
-  for (const at::Tensor& leaf : leaves) {
+  std::vector<std::vector<int>> closed;
+  for (const int64_t parameter : order) {
+    const at::Tensor& leaf = leaves[parameter];
     Open& bucket = open[leaf.scalar_type()];
-    bucket.leaves.push_back(leaf);
+    bucket.members.push_back(static_cast<int>(parameter));
     bucket.bytes += static_cast<int64_t>(leaf.nbytes());
     if (bucket.bytes < (closed.empty() ? first_bytes : bytes)) continue;
-    closed.push_back(std::move(bucket.leaves));
+    closed.push_back(std::move(bucket.members));
     bucket = Open();
   }
   for (auto& [dtype, bucket] : open)
-    if (!bucket.leaves.empty()) closed.push_back(std::move(bucket.leaves));
+    if (!bucket.members.empty()) closed.push_back(std::move(bucket.members));
   return closed;
 }
 

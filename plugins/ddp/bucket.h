@@ -15,17 +15,19 @@ namespace heddle::ddp {
 // parameter that no rank used stays without one.
 class Bucket {
  public:
-  explicit Bucket(std::vector<at::Tensor> leaves);
+  // `members`: the numbers of the parameters, as many as leaves.
+  Bucket(std::vector<int> members, std::vector<at::Tensor> leaves);
 
-  int size() const { return static_cast<int>(entries_.size()); }
-  const at::Tensor& leaf(int index) const { return entries_[index].leaf; }
+  const std::vector<int>& members() const { return members_; }
+  // Of the step's launch: this rank had a gradient.
+  bool had(int index) const { return entries_[index].had; }
 
   void begin();       // a step begins without gradients
   void begin_here();  // a step begins, and autograd adds straight into the buffer
   void launch(Communicator& ranks);
   void finish();  // the sums become the leaves' gradients
 
-  int arrived = 0;  // gradients that came in the last backward of the step
+  int owed = 0;  // gradients that have still to come in the last backward of the step
 
  private:
   struct Entry {
@@ -35,14 +37,15 @@ class Bucket {
   };
   void pack(Entry& entry);
 
+  std::vector<int> members_;
   std::vector<Entry> entries_;
   at::Tensor buffer_, flags_;
   std::unique_ptr<Work> work_;
 };
 
-// Deals the leaves to buckets in the order given; each dtype has its own. A bucket is closed when it has
-// reached its size, and buckets come in the order in which they were closed.
-std::vector<std::vector<at::Tensor>> deal(const std::vector<at::Tensor>& leaves, int64_t first_bytes,
-                                          int64_t bytes);
+// Deals leaves to buckets, in this order of their numbers; each dtype has its own. A bucket is closed when it
+// has reached its size, and buckets come in the order in which they were closed. Returns their members.
+std::vector<std::vector<int>> deal(const std::vector<at::Tensor>& leaves, const std::vector<int64_t>& order,
+                                   int64_t first_bytes, int64_t bytes);
 
 }  // namespace heddle::ddp

@@ -28,19 +28,21 @@ inline ConfigSchema<DdpConfig> schema() {
              "Stands for the key of the section, which is read apart; stays false here.")
       .field("activation_checkpointing_scope", &C::activation_checkpointing_scope,
              "Groups of layers that are checkpointed: all, or some of language, vision, audio, multimodal.")
-      .field("broadcast_buffers", &C::broadcast_buffers, "Send rank 0's buffers before each forward.")
+      .field("broadcast_buffers", &C::broadcast_buffers,
+             "Send rank 0's buffers before the first forward of a step and of an evaluation.")
       .field("find_unused_parameters", &C::find_unused_parameters,
-             "Accepted; parameters that a step does not use are always found.")
-      .field("static_graph", &C::static_graph, "Accepted; a promise that is not needed.")
+             "Look in the graph of each step for what it does not use, so that sums need not wait for it.")
+      .field("static_graph", &C::static_graph,
+             "The first step says which parameters are used; another use later is an error.")
       .field("bucket_cap_mb", &C::bucket_cap_mb, "Size of a bucket of gradients in MiB; null: 25.",
              at_least(0.0))
       .field("gradient_as_bucket_view", &C::gradient_as_bucket_view,
              "Autograd adds straight into the buckets: no second copy of the gradients.")
-      .field("autocast_dtype", &C::autocast_dtype, "Run forward under autocast.")
+      .field("autocast_dtype", &C::autocast_dtype,
+             "Run forward under autocast: products and attention in bfloat16 or float16.")
       .later("activation_checkpointing_scope", "models with vision or audio towers are not built yet",
              [](const C& config) { return config.activation_checkpointing_scope.all_or_language(); })
-      .later("broadcast_buffers", "models have no buffers that change yet")
-      .later("autocast_dtype", "autocast is not built yet");
+      .rule([](const C& config) { return autocast_complaint(config.autocast_dtype); });
 }
 
 }  // namespace heddle::ddp

@@ -1,28 +1,29 @@
-// Buckets are filled as gradients come and launched in one fixed order on every rank.
+// What a stage holds, and the hooks that tell its reducer where the backward is.
 #include "stage.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <map>
 #include <string>
 #include <utility>
 
-#include "heddle/parallel/after_gradient.h"
+#include "heddle/model/unit_buffers.h"
 
 namespace heddle::ddp {
 
 DdpStage::DdpStage(Units units, std::span<const Placed> placed, const DeviceMesh& mesh,
-                   const Options& options)
-    : units_(std::move(units)), mesh_(mesh), options_(options) {
+                   const Options& options, Buffers buffers, std::optional<at::ScalarType> autocast)
+    : units_(std::move(units)), mesh_(mesh), send_(buffers) {
+  if (autocast) autocast_.emplace(*autocast, model::Autocast::Weights::kept);
   take_parameters(placed);
   if (mesh_.size("dp") == 1) return;
   ranks_ = &mesh_.group("dp");
+  take_buffers();
   make_replicas_equal();
-  make_buckets();
+  reducer_.emplace(leaves(), *ranks_, options);
 }
 
 // Tied slots share one tensor; what is on meta gets storage.
@@ -52,96 +53,93 @@ void DdpStage::take_parameters(std::span<const Placed> placed) {
   }
 }
 
+void DdpStage::take_buffers() {
+  for (auto& unit : units_)
+    if (auto* with_buffers = dynamic_cast<UnitBuffers*>(unit.get()))
+      for (const at::Tensor& buffer : with_buffers->buffers()) buffers_.push_back(buffer.detach());
+}
+
 // Our own parameters start from files or from a function of their names; an embedder's may differ between
 // ranks.
 void DdpStage::make_replicas_equal() {
   for (const at::Tensor& tensor : foreign_) ranks_->broadcast(tensor.detach(), 0)->wait();
+  for (const at::Tensor& buffer : buffers_) ranks_->broadcast(buffer, 0)->wait();
 }
 
-// A gradient is counted when its hook is called in the last backward. That of a parameter of several units
-// may come in parts, one from each unit that is computed again, so it is not counted, and its bucket waits
-// for the end of the backward.
-void DdpStage::make_buckets() {
-  std::vector<at::Tensor> leaves;
+std::vector<Leaf> DdpStage::leaves() const {
+  std::vector<Leaf> leaves;
   for (auto shard = shards_.rbegin(); shard != shards_.rend(); ++shard)
-    if (shard->tensor.requires_grad()) leaves.push_back(shard->tensor);
-  for (auto& part : deal(leaves, options_.first_bucket_bytes, options_.bucket_bytes)) {
-    Bucket& bucket = *buckets_.emplace_back(std::make_unique<Bucket>(std::move(part)));
-    for (int i = 0; i < bucket.size(); ++i) {
-      accumulators_.push_back(torch::autograd::impl::grad_accumulator(bucket.leaf(i)));
-      owners_.emplace(accumulators_.back().get(), &bucket);
-      if (shared_.count(bucket.leaf(i).unsafeGetTensorImpl()) != 0) continue;
-      accumulators_.back()->add_post_hook(
-          std::make_unique<AfterGradient>([this, &bucket] { gradient_arrived(bucket); }));
-    }
-  }
+    if (shard->tensor.requires_grad())
+      leaves.push_back({shard->name, shard->tensor, shared_.count(shard->tensor.unsafeGetTensorImpl()) != 0});
+  return leaves;
 }
 
 void DdpStage::begin_step() {
   between_steps_ = false;
-  launched_ = 0;
-  if (ranks_ == nullptr)
-    for (Shard& shard : shards_) shard.tensor.mutable_grad().reset();
-  for (auto& bucket : buckets_) options_.add_into_buckets ? bucket->begin_here() : bucket->begin();
+  if (reducer_) return reducer_->begin_step();
+  for (Shard& shard : shards_) shard.tensor.mutable_grad().reset();
+}
+
+// Once for each step and once for the evaluation after it: between two forwards of one step replicas may
+// differ, as under PyTorch's no_sync.
+void DdpStage::send_buffers() {
+  buffers_differ_ = at::GradMode::is_enabled();
+  std::vector<std::unique_ptr<Work>> sent;
+  for (const at::Tensor& buffer : buffers_) sent.push_back(ranks_->broadcast(buffer, 0));
+  for (const auto& work : sent) work->wait();
 }
 
 Tensors DdpStage::forward(Tensors inputs, const Batch& batch) {
-  if (between_steps_ && at::GradMode::is_enabled()) begin_step();
-  for (auto& unit : units_) inputs = unit->forward(std::move(inputs), batch);
-  if (ranks_ != nullptr) watch(inputs, batch.weight_gradients);
+  const bool training = at::GradMode::is_enabled(), first = training && between_steps_;
+  if (first) begin_step();
+  if (send_ == Buffers::from_rank_0 && !buffers_.empty() && (first || (!training && buffers_differ_)))
+    send_buffers();
+  {
+    const model::Autocast::Scope scope(autocast_ ? &*autocast_ : nullptr);
+    for (auto& unit : units_) inputs = unit->forward(std::move(inputs), batch);
+  }
+  if (reducer_) watch(inputs, batch.weight_gradients);
   return inputs;
 }
 
 // The end of the last backward is told by hooks on the stage's outputs: those on leaves may run in a nested
 // backward, whose end comes too early.
 void DdpStage::watch(const Tensors& outputs, WeightGradients* queue) {
+  auto roots = std::make_shared<std::vector<std::weak_ptr<torch::autograd::Node>>>();
+  for (const at::Tensor& output : outputs)
+    if (output.defined() && output.requires_grad()) roots->push_back(output.grad_fn());
   for (const at::Tensor& output : outputs) {
     if (!output.defined() || !output.requires_grad()) continue;
-    output.register_hook([this, queue](const at::Tensor&) {
-      if (queue == nullptr || !queue->defers())
-        return torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
-      queue->when_draining([this](const WeightGradients::Accumulators& leaves) { begin_drain(leaves); });
-      queue->when_drained([this] { end_backward(); });
+    output.register_hook([this, queue, roots](const at::Tensor&) {
+      if (queue == nullptr || !queue->defers()) {
+        reducer_->begin_backward(*roots);
+        return torch::autograd::Engine::get_default_engine().queue_callback(
+            [this] { reducer_->end_backward(); });
+      }
+      queue->when_draining(
+          [this](const WeightGradients::Accumulators& leaves) { reducer_->begin_drain(leaves); });
+      queue->when_drained([this] { reducer_->end_backward(); });
     });
   }
 }
 
-// All but these have their gradients already.
-void DdpStage::begin_drain(const WeightGradients::Accumulators& leaves) {
-  if (!last_backward_) return;
-  for (auto& bucket : buckets_) bucket->arrived = bucket->size();
-  for (const torch::autograd::Node* leaf : leaves)
-    if (const auto owner = owners_.find(leaf); owner != owners_.end()) --owner->second->arrived;
-  launch_full();
+void DdpStage::parameters_changed() {
+  if (autocast_) autocast_->parameters_changed();
 }
 
-// What is left is launched before the host calls other collectives of the same ranks.
-void DdpStage::end_backward() {
-  if (last_backward_) reduce_gradients();
+void DdpStage::expect_last_backward() {
+  if (reducer_) reducer_->expect_last();
 }
 
-void DdpStage::gradient_arrived(Bucket& bucket) {
-  if (!last_backward_) return;
-  ++bucket.arrived;
-  launch_full();
-}
-
-void DdpStage::launch_full() {
-  while (launched_ < buckets_.size() && buckets_[launched_]->arrived == buckets_[launched_]->size())
-    buckets_[launched_++]->launch(*ranks_);
-}
-
-// What some rank did not use is launched as well, so that collectives agree.
 void DdpStage::reduce_gradients() {
   if (between_steps_) begin_step();  // no microbatch at all: every gradient is missing
-  while (launched_ < buckets_.size()) buckets_[launched_++]->launch(*ranks_);
+  if (reducer_) reducer_->launch_rest();
 }
 
 void DdpStage::finish_gradients() {
   reduce_gradients();
-  for (auto& bucket : buckets_) bucket->finish();
+  if (reducer_) reducer_->finish();
   between_steps_ = true;
-  last_backward_ = false;
 }
 
 }  // namespace heddle::ddp

@@ -1,63 +1,55 @@
 // One rank's units with whole parameters; gradients are summed over the ranks behind the last backward.
 #pragma once
 
-#include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
-#include "bucket.h"
-#include "heddle/model/weight_gradients.h"
+#include "heddle/model/autocast.h"
 #include "heddle/sdk.h"
+#include "reducer.h"
 
 namespace heddle::ddp {
 
-struct Options {
-  int64_t first_bucket_bytes = 1 << 20;  // small, so that the first sum starts early
-  int64_t bucket_bytes = 25 << 20;
-  bool add_into_buckets =
-      false;  // autograd adds into the buckets: no gradients beside them, one more pass to clear
-};
+// When rank 0's buffers go to the other ranks.
+enum class Buffers { stay, from_rank_0 };
 
 class DdpStage : public ParallelStage {
  public:
-  DdpStage(Units units, std::span<const Placed> placed, const DeviceMesh& mesh, const Options& options);
+  // `autocast`: the dtype of the forward's products; empty: they run as they stand.
+  DdpStage(Units units, std::span<const Placed> placed, const DeviceMesh& mesh, const Options& options,
+           Buffers buffers, std::optional<at::ScalarType> autocast);
 
   Tensors forward(Tensors inputs, const Batch& batch) override;
   void unshard() override {}
   void reshard() override {}
-  void expect_last_backward() override { last_backward_ = true; }
+  void expect_last_backward() override;
   void reduce_gradients() override;
   void finish_gradients() override;
   std::span<Shard> owned() override { return shards_; }
-  void parameters_changed() override {}
+  void parameters_changed() override;
 
  private:
   void take_parameters(std::span<const Placed> placed);
+  void take_buffers();
   void make_replicas_equal();
-  void make_buckets();
+  std::vector<Leaf> leaves() const;
   void begin_step();
+  void send_buffers();
   void watch(const Tensors& outputs, WeightGradients* queue);
-  void gradient_arrived(Bucket& bucket);
-  void begin_drain(const WeightGradients::Accumulators& leaves);
-  void launch_full();
-  void end_backward();
 
   Units units_;
   DeviceMesh mesh_;
-  Options options_;
   Communicator* ranks_ = nullptr;  // null: one rank
+  Buffers send_;
+  std::optional<model::Autocast> autocast_;
   std::vector<Shard> shards_;
-  std::vector<at::Tensor> foreign_;
-  std::set<const void*> shared_;                  // parameters of several units
-  std::vector<std::unique_ptr<Bucket>> buckets_;  // in the order of their launch
-  std::vector<std::shared_ptr<torch::autograd::Node>>
-      accumulators_;  // autograd itself holds them only weakly
-  std::unordered_map<const torch::autograd::Node*, Bucket*> owners_;
-  bool between_steps_ = true, last_backward_ = false;
-  size_t launched_ = 0;
+  std::vector<at::Tensor> foreign_, buffers_;
+  std::set<const void*> shared_;    // parameters of several units
+  std::optional<Reducer> reducer_;  // where there are several ranks
+  bool between_steps_ = true, buffers_differ_ = false;
 };
 
 }  // namespace heddle::ddp

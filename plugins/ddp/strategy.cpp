@@ -24,7 +24,13 @@ std::unique_ptr<ParallelStage> Ddp::parallelize(Units units, const DeviceMesh& m
   if (config_.bucket_cap_mb)
     options.first_bucket_bytes = options.bucket_bytes = static_cast<int64_t>(*config_.bucket_cap_mb * kMiB);
   options.add_into_buckets = config_.gradient_as_bucket_view;
-  return std::make_unique<DdpStage>(std::move(units), placed, mesh, options);
+  options.find_unused = config_.find_unused_parameters;
+  options.static_graph = config_.static_graph;
+  const Buffers buffers = config_.broadcast_buffers ? Buffers::from_rank_0 : Buffers::stay;
+  std::optional<at::ScalarType> autocast;
+  if (!config_.autocast_dtype.word.empty())
+    autocast = config_.autocast_dtype.word == "bfloat16" ? at::kBFloat16 : at::kHalf;
+  return std::make_unique<DdpStage>(std::move(units), placed, mesh, options, buffers, autocast);
 }
 
 }  // namespace heddle::ddp

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "heddle/model/autocast.h"
 #include "overlap.h"
 #include "regions.h"
 
@@ -28,6 +29,11 @@ at::Tensor product_of(const Linear& layer, const at::Tensor& x, const Batch& bat
   return model::linear(x, layer.weight, {}, batch.weight_gradients);
 }
 
+// Overlapped products do not cast, so autocast takes the plain ones.
+bool overlaps(const Border& border) {
+  return border.overlapped && model::Autocast::active() == nullptr;
+}
+
 model::FewTensors with_bias(at::Tensor y, const Linear& layer) {
   if (layer.bias.defined()) y = y + layer.bias;
   model::FewTensors out;
@@ -38,12 +44,9 @@ model::FewTensors with_bias(at::Tensor y, const Linear& layer) {
 }  // namespace
 
 Product inward(const Border& border) {
-  if (border.overlapped)
-    return make([border](std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch) {
-      return gathered_products(layers, x, batch, *border.ranks);
-    });
   return make([border](std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch) {
-    return model::products(layers, enter(x, batch, border), batch);
+    return overlaps(border) ? gathered_products(layers, x, batch, *border.ranks)
+                            : model::products(layers, enter(x, batch, border), batch);
   });
 }
 
@@ -54,12 +57,10 @@ Product inward_of_whole(const Border& border) {
 }
 
 Product outward(const Border& border) {
-  if (border.overlapped)
-    return make([border](std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch) {
-      return with_bias(scattered_product(*layers[0], x, batch, *border.ranks), *layers[0]);
-    });
   return make([border](std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch) {
-    return with_bias(leave(product_of(*layers[0], x, batch), border), *layers[0]);
+    return with_bias(overlaps(border) ? scattered_product(*layers[0], x, batch, *border.ranks)
+                                      : leave(product_of(*layers[0], x, batch), border),
+                     *layers[0]);
   });
 }
 

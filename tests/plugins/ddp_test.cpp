@@ -75,7 +75,7 @@ TEST(Ddp, MakesManyBucketsInReverseOrderWhenTheyAreSmall) {
   const Outcome out = train(run);
   std::vector<std::string> sums;
   for (const std::string& event : events[0])
-    if (event != "all_reduce dp 1") sums.push_back(event);
+    if (event.rfind("all_reduce", 0) == 0 && event != "all_reduce dp 1") sums.push_back(event);
   ASSERT_EQ(sums.size(), out.parameters.size());
   EXPECT_EQ(sums.front(), "all_reduce dp " + std::to_string(53 * 14 + 1));  // lm_head and its flag
   EXPECT_EQ(sums.back(), "all_reduce dp " + std::to_string(53 * 14 + 1));   // the embedding

@@ -38,6 +38,7 @@ class ToyUnit : public Unit {
     if (before) before(inputs);
     return body_(*this, std::move(inputs), batch);
   }
+  const Body& body() const { return body_; }
   size_t bytes() const { return own.front().tensor.storage().nbytes(); }
 
   std::vector<Parameter> own;

@@ -82,4 +82,9 @@ Node FieldType<CheckpointingScope>::write(const CheckpointingScope& value) {
   return FieldType<std::vector<std::string>>::write(value.groups);
 }
 
+std::string autocast_complaint(const DTypeWord& dtype) {
+  if (dtype.word.empty() || dtype.word == "bfloat16" || dtype.word == "float16") return "";
+  return "autocast_dtype must be bfloat16, float16 or null, got " + dtype.word;
+}
+
 }  // namespace heddle

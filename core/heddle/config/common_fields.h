@@ -40,4 +40,7 @@ struct HEDDLE_API FieldType<CheckpointingScope> {
   static Node write(const CheckpointingScope& value);
 };
 
+// What is wrong with a dtype for autocast; empty: nothing.
+HEDDLE_API std::string autocast_complaint(const DTypeWord& dtype);
+
 }  // namespace heddle

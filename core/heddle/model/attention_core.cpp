@@ -6,9 +6,11 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 
+#include <array>
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "heddle/model/autocast.h"
 #include "heddle/model/autograd_node.h"
 
 namespace heddle {
@@ -27,6 +29,7 @@ at::Tensor by_token(const at::Tensor& x, at::IntArrayRef shape) {
 struct AttentionNode final : LayerNode {
   AttentionNode() : LayerNode("AttentionBackward") {}
   Saved q, k, v, out, log_sums;
+  std::array<at::ScalarType, 3> dtypes{};  // of q, k and v before autocast
   Heads heads;
 
   Gradients backward(Gradients&& gradients) override {
@@ -35,7 +38,8 @@ struct AttentionNode final : LayerNode {
     auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         by_head(gradients[0].contiguous(), heads), by_head(q_saved, heads), by_head(k_saved, heads),
         by_head(v_saved, heads), by_head(out.unpack(), heads), log_sums.unpack(), 0.0, true);
-    return {by_token(dq, q_saved.sizes()), by_token(dk, k_saved.sizes()), by_token(dv, v_saved.sizes())};
+    return {by_token(dq, q_saved.sizes()).to(dtypes[0]), by_token(dk, k_saved.sizes()).to(dtypes[1]),
+            by_token(dv, v_saved.sizes()).to(dtypes[2])};
   }
   void release_variables() override {
     for (Saved* saved : {&q, &k, &v, &out, &log_sums}) saved->reset();
@@ -60,19 +64,29 @@ Attended forward_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   return all;
 }
 
-at::Tensor attend_as_one_node(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+at::Tensor under_autocast(const at::Tensor& x) {
+  const Autocast* autocast = Autocast::active();
+  if (autocast == nullptr) [[likely]]
+    return x;
+  const BelowAutograd below;
+  return autocast->value(x);
+}
+
+at::Tensor attend_as_one_node(const at::Tensor& q_given, const at::Tensor& k_given, const at::Tensor& v_given,
                               const Heads& heads) {
+  const at::Tensor q = under_autocast(q_given), k = under_autocast(k_given), v = under_autocast(v_given);
   std::shared_ptr<AttentionNode> node;
-  if (torch::autograd::compute_requires_grad(q, k, v)) {
-    node = make_node<AttentionNode>(q, k, v);
+  if (torch::autograd::compute_requires_grad(q_given, k_given, v_given)) {
+    node = make_node<AttentionNode>(q_given, k_given, v_given);
     node->q.save(q);
     node->k.save(k);
     node->v.save(v);
+    node->dtypes = {q_given.scalar_type(), k_given.scalar_type(), v_given.scalar_type()};
     node->heads = heads;
   }
   Attended out;
   {
-    at::AutoDispatchBelowADInplaceOrView below;
+    const BelowAutograd below;
     out = forward_of(q, k, v, heads);
   }
   if (!node) return out.y;

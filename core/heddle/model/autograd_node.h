@@ -3,6 +3,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
@@ -16,6 +17,14 @@
 namespace heddle::model {
 
 using Gradients = torch::autograd::variable_list;
+
+// Operators of ATen in this scope are not recorded, and autocast does not touch them: layers choose dtypes
+// themselves (autocast.h).
+class BelowAutograd {
+ private:
+  at::AutoDispatchBelowADInplaceOrView no_autograd_;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::autocast_dispatch_keyset};
+};
 
 // A node that computes its gradients below autograd. One backward only, and no second derivatives. It keeps
 // tensors as Saved, so that activation checkpointing can leave them out.

@@ -65,7 +65,7 @@ at::Tensor recorded(at::Tensor y, const at::Tensor& flat, const at::Tensor& weig
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, int64_t padding) {
   at::Tensor y, flat;
   {
-    at::AutoDispatchBelowADInplaceOrView below;
+    const BelowAutograd below;
     flat = tokens.reshape({-1});
     y = look_up(flat, weight);
   }
@@ -77,7 +77,7 @@ at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, int64_t
   const int64_t held = weight.size(0);
   at::Tensor y, local;
   {
-    at::AutoDispatchBelowADInplaceOrView below;
+    const BelowAutograd below;
     const at::Tensor flat = tokens.reshape({-1});
     if (flat.is_cpu()) check_tokens(flat, rows.whole);
     local = flat - rows.first;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "heddle/model/autograd_node.h"
+#include "heddle/model/linear_autocast.h"
 #include "heddle/model/linear_products.h"
 #include "heddle/model/parameter.h"
 #include "heddle/model/weight_gradients.h"
@@ -158,10 +159,12 @@ std::shared_ptr<LinearNode> node_of(const at::Tensor& residual, const at::Tensor
 
 FewTensors linears(const at::Tensor& residual, const at::Tensor& x, const FewWeights& layers, Outputs outputs,
                    WeightGradients* later) {
+  if (Autocast* autocast = Autocast::active(); autocast != nullptr) [[unlikely]]
+    return linears_autocast(residual, x, layers, later, *autocast);
   const std::shared_ptr<LinearNode> node = node_of(residual, x, layers, later);
   FewTensors out;
   {
-    at::AutoDispatchBelowADInplaceOrView below;
+    const BelowAutograd below;
     const bool joined = outputs == Outputs::columns && layers.size() > 1 && multiply_joined(x, layers, out);
     if (!joined)
       for (const Weights& layer : layers)

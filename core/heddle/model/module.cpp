@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "heddle/model/unit.h"
+#include "heddle/model/unit_buffers.h"
 
 namespace heddle {
 
 Unit::~Unit() = default;
+UnitBuffers::~UnitBuffers() = default;
 Module::~Module() = default;
 
 void Module::add_slot(std::string name, at::Tensor& tensor, Init init) {

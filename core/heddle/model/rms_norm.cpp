@@ -76,7 +76,7 @@ struct RmsNormNode final : LayerNode {
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
   Normalised out;
   {
-    at::AutoDispatchBelowADInplaceOrView below;
+    const BelowAutograd below;
     out = normalise(x, weight, eps);
   }
   if (torch::autograd::compute_requires_grad(x, weight)) {

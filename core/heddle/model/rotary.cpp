@@ -89,7 +89,7 @@ std::pair<at::Tensor, at::Tensor> rotate(const at::Tensor& q, const at::Tensor& 
                                          const RotaryAngles& angles) {
   std::pair<at::Tensor, at::Tensor> turned;
   {
-    at::AutoDispatchBelowADInplaceOrView below;
+    const BelowAutograd below;
     turned = {turn(q, angles, 1.0), turn(k, angles, 1.0)};
   }
   return record(q, k, angles, std::move(turned));

@@ -54,7 +54,7 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
   }
   at::Tensor y;
   {
-    at::AutoDispatchBelowADInplaceOrView below;
+    const BelowAutograd below;
     y = at::silu(gate).mul_(up);
   }
   if (node) torch::autograd::set_history(y, node);

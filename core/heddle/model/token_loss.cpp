@@ -18,6 +18,7 @@
 #include <string>
 
 #include "heddle/base/error.h"
+#include "heddle/model/autocast.h"
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/batch.h"
 
@@ -163,12 +164,8 @@ struct LinearLoss {
 };
 
 // part: null where the weight is the whole head.
-LinearLoss linear_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                       const VocabularyPart* part) {
-  const Region* region = Region::active();
-  const bool recording = at::GradMode::is_enabled() && (region == nullptr || !region->drops_values());
-  const bool of_hidden = recording && hidden.requires_grad(), of_weight = recording && weight.requires_grad();
-  at::AutoDispatchBelowADInplaceOrView below;
+LinearLoss loss_and_gradients(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                              const VocabularyPart* part, bool of_hidden, bool of_weight) {
   const at::ScalarType dtype = wide(hidden.scalar_type());
   const Labels all = part == nullptr ? read_labels(labels, weight.size(0), dtype)
                                      : read_labels(labels, *part, weight.size(0), dtype);
@@ -194,8 +191,23 @@ LinearLoss linear_loss(const at::Tensor& hidden, const at::Tensor& weight, const
     }
     if (of_weight) add_product(out.d_weight, d_logits, input, dtype);
   }
-  if (of_weight)
-    out.d_weight = out.d_weight.defined() ? out.d_weight.to(weight.scalar_type()) : at::zeros_like(weight);
+  if (of_weight && !out.d_weight.defined()) out.d_weight = at::zeros_like(weight);
+  return out;
+}
+
+LinearLoss linear_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                       const VocabularyPart* part) {
+  const Region* region = Region::active();
+  const bool recording = at::GradMode::is_enabled() && (region == nullptr || !region->drops_values());
+  const bool of_hidden = recording && hidden.requires_grad(), of_weight = recording && weight.requires_grad();
+  const BelowAutograd below;
+  Autocast* autocast = Autocast::active();
+  LinearLoss out = autocast == nullptr
+                       ? loss_and_gradients(hidden, weight, labels, part, of_hidden, of_weight)
+                       : loss_and_gradients(autocast->value(hidden), autocast->weight(weight), labels, part,
+                                            of_hidden, of_weight);
+  if (of_hidden) out.d_hidden = out.d_hidden.to(hidden.scalar_type());
+  if (of_weight) out.d_weight = out.d_weight.to(weight.scalar_type());
   return out;
 }
 
@@ -214,7 +226,7 @@ at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels) {
   at::Tensor sum;
   Labels all;
   {
-    at::AutoDispatchBelowADInplaceOrView below;
+    const BelowAutograd below;
     const at::ScalarType dtype = wide(logits.scalar_type());
     all = read_labels(labels, logits.size(1), dtype);
     sum = at::zeros({1}, logits.options().dtype(dtype));

@@ -19,6 +19,7 @@ ForwardState::ForwardState(c10::Device device)
     : device_(device),
       keys_(c10::impl::tls_local_dispatch_key_set()),
       casts_(autocasts()),
+      autocast_(model::Autocast::active()),
       draws_(std::make_unique<Draws>(draws_of(device))) {}
 
 void ForwardState::forward_ended() {
@@ -92,7 +93,7 @@ NoCastCache::~NoCastCache() {
 }
 
 ForwardState::Again::Again(const ForwardState& then)
-    : keys_(then.keys_), device_(then.device_), now_(autocasts()) {
+    : keys_(then.keys_), device_(then.device_), now_(autocasts()), autocast_(then.autocast_) {
   ForwardState::set(then.casts_);
   if (!then.draws_) return;
   draws_now_ = std::make_unique<Draws>(draws_of(device_));

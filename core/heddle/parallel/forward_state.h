@@ -10,6 +10,8 @@
 #include <memory>
 #include <optional>
 
+#include "heddle/model/autocast.h"
+
 namespace heddle::parallel {
 
 // Random generators, autocast and dispatch keys of this thread. Taken before a forward; generators are kept
@@ -47,6 +49,7 @@ class ForwardState {
   c10::Device device_;
   c10::impl::LocalDispatchKeySet keys_;
   Autocasts casts_;
+  model::Autocast* autocast_;
   std::unique_ptr<Draws> draws_;  // before the forward; null: it drew no random number
 };
 
@@ -73,6 +76,7 @@ class ForwardState::Again {
   c10::impl::ForceDispatchKeyGuard keys_;
   c10::Device device_;
   Autocasts now_;
+  model::Autocast::Scope autocast_;
   NoCastCache no_cache_;
   std::unique_ptr<Draws> draws_now_;
 };

@@ -13,6 +13,7 @@
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/region.h"
+#include "heddle/model/unit_buffers.h"
 #include "heddle/parallel/forward_state.h"
 #include "heddle/parallel/recompute_nested.h"
 
@@ -112,7 +113,7 @@ bool keeps_by_itself(const Tensors& outputs, std::set<const Node*> seen) {
   return false;
 }
 
-class Recomputed final : public Unit {
+class Recomputed final : public Unit, public UnitBuffers {
  public:
   Recomputed(std::unique_ptr<Unit> unit, ActivationCheckpointing mode) : unit_(std::move(unit)), mode_(mode) {
     if (unit_->module() == nullptr) form_ = Form::nested;
@@ -121,6 +122,10 @@ class Recomputed final : public Unit {
   std::string_view name() const override { return unit_->name(); }
   std::vector<ParameterSlot> parameters() override { return unit_->parameters(); }
   Module* module() override { return unit_->module(); }
+  std::vector<at::Tensor> buffers() override {
+    auto* with_buffers = dynamic_cast<UnitBuffers*>(unit_.get());
+    return with_buffers == nullptr ? std::vector<at::Tensor>() : with_buffers->buffers();
+  }
 
   Tensors forward(Tensors inputs, const Batch& batch) override {
     if (!at::GradMode::is_enabled()) return unit_->forward(std::move(inputs), batch);

@@ -12,6 +12,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/model/unit.h"
+#include "heddle/model/unit_buffers.h"
 
 namespace heddle::adapters {
 
@@ -26,7 +27,7 @@ struct TorchPiece {
 
 namespace detail {
 
-class TorchUnit : public Unit {
+class TorchUnit : public Unit, public UnitBuffers {
  public:
   TorchUnit(TorchPiece piece, std::map<c10::TensorImpl*, std::string>& names) : piece_(std::move(piece)) {
     for (const auto& item : piece_.module->named_parameters()) {
@@ -49,6 +50,11 @@ class TorchUnit : public Unit {
     for (size_t i = 0; i < tensors_.size(); ++i) out.push_back({names_[i], &tensors_[i], {}, true});
     return out;
   }
+  std::vector<at::Tensor> buffers() override {
+    std::vector<at::Tensor> out;
+    for (const auto& item : piece_.module->named_buffers()) out.push_back(item.value());
+    return out;
+  }
   Tensors forward(Tensors inputs, const Batch& batch) override {
     return piece_.forward(std::move(inputs), batch);
   }
@@ -62,8 +68,8 @@ class TorchUnit : public Unit {
 }  // namespace detail
 
 // Units in the order of the pieces. The modules' tensors are changed in place (set_data): hold no copies of
-// their data. Every rank passes modules with the same values; buffers stay as the module has them, and are
-// not reduced. Throws Error{input} for a parameter without values.
+// their data. Every rank passes modules with the same values; buffers stay as the module has them,
+// but where the strategy sends rank 0's. Throws Error{input} for a parameter without values.
 inline Units torch_units(std::vector<TorchPiece> pieces) {
   Units units;
   std::map<c10::TensorImpl*, std::string> names;
