@@ -32,6 +32,14 @@ long futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const tim
   return ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), operation, value, most, nullptr, 0);
 }
 
+// 0, or the error; a signal in between is none.
+int take_pages(int fd, size_t start, size_t bytes) {
+  int failed = EINTR;
+  while (failed == EINTR)
+    failed = ::posix_fallocate(fd, static_cast<off_t>(start), static_cast<off_t>(bytes));
+  return failed;
+}
+
 }  // namespace
 
 void ring(Bell& bell) {
@@ -69,7 +77,7 @@ std::shared_ptr<Arena> Arena::make(uint64_t nonce, size_t most, std::string& why
   }
   const size_t head = whole_pages(sizeof(ArenaHead));
   int failed = most < head ? ENOSPC : ::ftruncate(fd, kArenaBytes) != 0 ? errno : 0;
-  if (failed == 0) failed = ::posix_fallocate(fd, 0, static_cast<off_t>(head));
+  if (failed == 0) failed = take_pages(fd, 0, head);
   if (failed == 0) ::fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
   if (failed != 0) why = reason("no room in shared memory", failed);
   char* start = failed == 0 ? map(fd, why) : nullptr;
@@ -136,8 +144,7 @@ Region* Arena::take(size_t bytes, std::string& why) {
   Region& region = head().regions[used];
   head().used = used + 1;
   const bool fits = used_ + bytes <= std::min(most_, kArenaBytes);
-  const int failed =
-      fits ? ::posix_fallocate(fd_, static_cast<off_t>(used_), static_cast<off_t>(bytes)) : ENOSPC;
+  const int failed = fits ? take_pages(fd_, used_, bytes) : ENOSPC;
   region.offset = used_;
   region.bytes = bytes;
   region.state = failed == 0 ? RegionState::ready : RegionState::refused;
@@ -153,7 +160,7 @@ void Arena::publish(Region& region, uint64_t key) {
 void Arena::retire(Region& region, std::vector<const Region*> others) {
   const bool had = region.state == RegionState::ready;
   region.state = RegionState::closed;
-  if (had) retired_.push_back({&region, region.key, std::move(others)});
+  if (had && !others.empty()) retired_.push_back({&region, region.key, std::move(others)});
 }
 
 const Region* Arena::find(uint64_t key) const {

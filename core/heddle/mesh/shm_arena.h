@@ -72,7 +72,8 @@ class Arena {
   // there is none, and why says the cause. Null when the directory is full.
   Region* take(size_t bytes, std::string& why);
   static void publish(Region& region, uint64_t key);
-  // Own arena: the region is free once the regions of that key in all `others` are closed too.
+  // Own arena: the region is free once the regions of that key in all `others` are closed too; never, when
+  // the group did not meet, as nobody knows then who still looks at it.
   void retire(Region& region, std::vector<const Region*> others);
 
   // Another's region of that key; null when it is not there yet.
