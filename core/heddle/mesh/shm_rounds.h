@@ -26,7 +26,7 @@ struct Pending {
   void finish_part() { done = --left == 0; }
 };
 
-constexpr int kSlots = 8;
+constexpr int kSlots = 16;
 constexpr size_t kSlotBytes = 128 * 1024;
 
 // What a rank says in one round. A few bytes travel in the line that others look at anyway.
