@@ -28,6 +28,7 @@ struct Pending {
 
 constexpr int kSlots = 16;
 constexpr size_t kSlotBytes = 128 * 1024;
+constexpr size_t kApart = 16 * 1024;  // between slots, so that their beginnings do not share sets of a cache
 
 // What a rank says in one round. A few bytes travel in the line that others look at anyway.
 struct alignas(kLine) Slot {
@@ -40,7 +41,7 @@ struct alignas(kLine) Slot {
 struct Outbox {
   alignas(kLine) std::atomic<uint64_t> read{0};  // rounds that the owner has read from all
   Slot slots[kSlots];
-  alignas(kLine) char data[kSlots][kSlotBytes];
+  alignas(kLine) char data[kSlots][kSlotBytes + kApart];
 };
 
 // Not safe for several threads.

@@ -111,6 +111,31 @@ TEST(ShmOrder, MessagesFindTheirTagsInAnyOrder) {
   expect_all_say(run_ranks("many_tags", 3), 3, "0 wrong");
 }
 
+// Far more than there is room for at once; odd ranks wait from the last to the first.
+const Known kUnderWay("many_under_way", [](Rendezvous& meeting) {
+  auto group = meeting.group("dp", all(meeting));
+  std::vector<at::Tensor> values;
+  std::vector<std::unique_ptr<Work>> works;
+  constexpr int kMany = 150;
+  for (int i = 0; i < kMany; ++i) {
+    values.push_back(at::full({i % 10 == 0 ? 100000 : 5}, 1.0 + i));
+    works.push_back(i % 3 == 2 ? group->broadcast(values.back(), i % meeting.world_size())
+                               : group->all_reduce(values.back(), Reduce::average));
+  }
+  int wrong = 0;
+  for (int i = 0; i < kMany; ++i) {
+    const int at = meeting.rank() % 2 == 0 ? i : kMany - 1 - i;
+    works[at]->wait();
+    wrong += values[at].max().item<float>() == static_cast<float>(1 + at) ? 0 : 1;
+    wrong += works[at]->done() ? 0 : 1;
+  }
+  return std::to_string(wrong) + " wrong";
+});
+
+TEST(ShmOrder, ManyCollectivesMayBeUnderWay) {
+  expect_all_say(run_ranks("many_under_way", 3), 3, "0 wrong");
+}
+
 // Rank 0 posts, and looks at nothing but a file until rank 1 has everything.
 const Known kBehind("behind_compute", [](Rendezvous& meeting) {
   auto group = meeting.group("dp", all(meeting));
