@@ -82,7 +82,7 @@ ConfigSchema<Multimodal> multimodal_schema() {
 }
 
 void mark_what_comes_later(ConfigSchema<Fsdp2Config>& schema) {
-  schema.later("autocast_dtype", "autocast is not built yet; mp_policy is")
+  schema
       .later(
           "activation_checkpointing_scope", "models with vision or audio towers are not built yet",
           [](const Fsdp2Config& config) { return config.activation_checkpointing_scope.all_or_language(); })
@@ -110,7 +110,8 @@ void add_parallel_fields(ConfigSchema<Fsdp2Config>& schema) {
       .field("offload_policy", &C::offload_policy,
              "Keep shards, gradients and optimizer state in host memory and update them there: "
              "{pin_memory: true}. Null: where the model computes.")
-      .field("autocast_dtype", &C::autocast_dtype, "Run forward under autocast.")
+      .field("autocast_dtype", &C::autocast_dtype,
+             "Run forward under autocast: products and attention in bfloat16 or float16.")
       .field("activation_checkpointing", &C::activation_checkpointing,
              "Stands for the key of the section, which is read apart; stays false here.")
       .field("activation_checkpointing_scope", &C::activation_checkpointing_scope,
@@ -147,6 +148,7 @@ ConfigSchema<Fsdp2Config> schema() {
   ConfigSchema<Fsdp2Config> schema;
   add_parallel_fields(schema);
   add_sharding_fields(schema);
+  schema.rule([](const Fsdp2Config& config) { return autocast_complaint(config.autocast_dtype); });
   schema.then([](Fsdp2Config& config) {
     if (!config.mp_policy) config.mp_policy = Fsdp2Config{}.mp_policy;
   });

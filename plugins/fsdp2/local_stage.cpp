@@ -11,11 +11,14 @@ namespace {
 class LocalStage : public ParallelStage {
  public:
   LocalStage(std::unique_ptr<Model> model, const Options& options)
-      : model_(std::move(model)), precision_(options.precision) {}
+      : model_(std::move(model)), precision_(options.precision) {
+    if (options.autocast) autocast_.emplace(*options.autocast, model::Autocast::Weights::kept);
+  }
 
   Tensors forward(Tensors inputs, const Batch& batch) override {
     if (stale_) refresh();
     if (between_steps_ && at::GradMode::is_enabled()) begin_step();
+    const model::Autocast::Scope scope(autocast_ ? &*autocast_ : nullptr);
     for (Model::Run& turn : model_->runs) inputs = run(*turn.unit, std::move(inputs), batch, precision_);
     return inputs;
   }
@@ -27,7 +30,10 @@ class LocalStage : public ParallelStage {
     between_steps_ = true;
   }
   std::span<Shard> owned() override { return model_->shards; }
-  void parameters_changed() override { stale_ = true; }
+  void parameters_changed() override {
+    stale_ = true;
+    if (autocast_) autocast_->parameters_changed();
+  }
   std::vector<WholeParameter> hold_whole() override {
     if (stale_) refresh();
     return model_->whole();
@@ -45,6 +51,7 @@ class LocalStage : public ParallelStage {
 
   std::unique_ptr<Model> model_;
   Precision precision_;
+  std::optional<model::Autocast> autocast_;
   bool stale_ = true, between_steps_ = true;
 };
 

@@ -31,6 +31,7 @@ ShardedStage::ShardedStage(std::unique_ptr<Model> model, const Options& options,
       reducer_(second_group(mesh, axis),
                mesh.size("dp_replicate") > 1 ? &mesh_.group("dp_replicate") : nullptr,
                reversed(model_->gradients)) {
+  if (options.autocast) autocast_.emplace(*options.autocast, model::Autocast::Weights::cast_each_time);
   for (const Group& group : model_->groups) group.expect(memory_);
   attach_gradient_hooks();
   for (const Group& group : model_->groups)
@@ -72,6 +73,7 @@ Tensors ShardedStage::forward(Tensors inputs, const Batch& batch) {
                 "end the scope Unsharded before training goes on");
   if (between_steps_ && records) begin_step();
   if (stale_) refresh();
+  const model::Autocast::Scope scope(autocast_ ? &*autocast_ : nullptr);
   std::vector<Run>& runs = model_->runs;
   const size_t ahead = static_cast<size_t>(options_.ahead.forward);
   for (size_t i = 0; i < runs.size(); ++i) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -60,6 +61,7 @@ class ShardedStage : public ParallelStage {
   Communicator& shard_;
   Reducer reducer_;
   Memory memory_;
+  std::optional<model::Autocast> autocast_;  // casts for each use: whole parameters do not stay
   std::unordered_map<const torch::autograd::Node*, Group*> owners_;  // of the leaves' accumulators
   bool between_steps_ = true, last_backward_ = false, flushed_ = false;
   bool stale_ = true;                         // parameters that every rank holds have changed

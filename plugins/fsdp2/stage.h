@@ -5,6 +5,7 @@
 #include <optional>
 #include <string_view>
 
+#include "heddle/model/autocast.h"
 #include "model.h"
 
 namespace heddle::fsdp2 {
@@ -17,6 +18,7 @@ struct Precision {
 
 struct Options {
   Precision precision;
+  std::optional<at::ScalarType> autocast;     // the dtype of products and attention; empty: as they stand
   std::optional<bool> reshard_after_forward;  // empty: every unit but the last
   bool defer_reduction = true;                // reduce once a step, not once a microbatch
   Ahead ahead;                                // gathers before the unit that runs

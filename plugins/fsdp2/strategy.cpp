@@ -36,6 +36,7 @@ Options options_of(const Config& config, int pipeline_ranks) {
   Options options;
   options.reshard_after_forward = config.reshard_after_forward;
   options.defer_reduction = config.defer_fsdp_grad_sync;
+  options.autocast = dtype_of(config.autocast_dtype);
   std::optional<Ahead> asked;
   if (config.enable_fsdp2_prefetch)
     asked = Ahead{config.fsdp2_forward_prefetch_depth, config.fsdp2_backward_prefetch_depth};
