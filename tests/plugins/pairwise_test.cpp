@@ -149,18 +149,18 @@ void expect_all_equal_one_rank(const std::string& strategy, const std::string& s
 }
 
 TEST(Pairwise, SettingsOfDdpTrainAsOneRank) {
-  expect_all_equal_one_rank("ddp", "broadcast_buffers: true",
-                            {topology({{{"dp", 1}},
-                                       {{"dp", 2}},
-                                       {{"dp", 3}},
-                                       {{"dp", 4}},
-                                       {{"dp", 2}, {"tp", 2}},
-                                       {{"pp", 2}, {"dp", 2}},
-                                       {{"pp", 2}, {"dp", 2}, {"tp", 2}}}),
-                             field("bucket", {"", "bucket_cap_mb: 0", "bucket_cap_mb: 0.002"}),
-                             field("view", {"", "gradient_as_bucket_view: true"}),
-                             field("static", {"", "static_graph: true"}),
-                             field("unused", {"", "find_unused_parameters: true"})});
+  expect_all_equal_one_rank(
+      "ddp", "broadcast_buffers: true",
+      {topology({{{"dp", 1}},
+                 {{"dp", 2}},
+                 {{"dp", 3}},
+                 {{"dp", 4}},
+                 {{"dp", 2}, {"tp", 2}},
+                 {{"pp", 2}, {"dp", 2}},
+                 {{"pp", 2}, {"dp", 2}, {"tp", 2}}}),
+       field("bucket", {"", "bucket_cap_mb: 0", "bucket_cap_mb: 0.002"}),
+       field("view", {"", "gradient_as_bucket_view: true"}), field("static", {"", "static_graph: true"}),
+       field("unused", {"", "find_unused_parameters: true"})});
 }
 
 TEST(Pairwise, SettingsOfFsdp2TrainAsOneRank) {
