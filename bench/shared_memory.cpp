@@ -56,7 +56,7 @@ std::unique_ptr<Rendezvous> meet_again(Rendezvous& first, RankPlace place) {
 
 struct Contender {
   std::function<void(int which, at::Tensor& whole, at::Tensor& part)> run;
-  std::vector<double> microseconds = {};
+  std::vector<double> microseconds = {}, processor = {};  // of the clock; of all threads of a rank
 };
 
 void run_ours(Communicator& group, int which, at::Tensor& whole, at::Tensor& part) {
@@ -71,17 +71,30 @@ void run_torch(bench::TorchGloo& group, int which, at::Tensor& whole, at::Tensor
   if (which == 2) group.all_reduce(whole);
 }
 
-// Seconds of one call, over as many as fill a turn; all ranks do equally many.
-double time_turn(Communicator& sync, int times, const std::function<void()>& call) {
+// Of one call, over as many as fill a turn.
+struct Seconds {
+  double clock, processor;
+};
+
+double processor_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// All ranks do equally many calls.
+Seconds time_turn(Communicator& sync, int times, const std::function<void()>& call) {
   auto one = at::ones({1});
   sync.all_reduce(one)->wait();
   const auto start = Clock::now();
+  const double processor = processor_seconds();
   for (int i = 0; i < times; ++i) call();
-  return std::chrono::duration<double>(Clock::now() - start).count() / times;
+  return {std::chrono::duration<double>(Clock::now() - start).count() / times,
+          (processor_seconds() - processor) / times};
 }
 
 int times_for(Communicator& sync, const std::function<void()>& call) {
-  auto seconds = at::ones({1}, at::kDouble).mul_(time_turn(sync, 2, call));
+  auto seconds = at::ones({1}, at::kDouble).mul_(time_turn(sync, 2, call).clock);
   sync.all_reduce(seconds, Reduce::max)->wait();
   return std::clamp(static_cast<int>(kTurn / seconds.item<double>()), 1, 2000);
 }
@@ -97,26 +110,28 @@ void compare(int which, int64_t bytes, int rounds, Communicator& sync, std::vect
   auto part = at::ones({count});
   std::vector<int> times;
   for (Contender& one : contenders) {
-    one.microseconds.clear();
+    one.microseconds.clear(), one.processor.clear();
     times.push_back(times_for(sync, [&] { one.run(which, whole, part); }));
     whole.fill_(1), part.fill_(1);
   }
   for (int round = 0; round < rounds; ++round) {
     for (size_t i = 0; i < contenders.size(); ++i) {
       const auto call = [&] { contenders[i].run(which, whole, part); };
-      contenders[i].microseconds.push_back(1e6 * time_turn(sync, times[i], call));
+      const Seconds seconds = time_turn(sync, times[i], call);
+      contenders[i].microseconds.push_back(1e6 * seconds.clock);
+      contenders[i].processor.push_back(1e6 * seconds.processor);
     }
     whole.fill_(1), part.fill_(1);  // sums of sums grow
   }
   if (sync.rank() != 0) return;
-  std::array<double, 3> middle{}, least{};
+  std::array<double, 3> clock{}, processor{};
   for (int i = 0; i < 3; ++i) {
-    middle[i] = median(contenders[i].microseconds);
-    least[i] = contenders[i].microseconds.front();
+    clock[i] = *std::min_element(contenders[i].microseconds.begin(), contenders[i].microseconds.end());
+    processor[i] = median(contenders[i].processor);
   }
   std::printf("| %s | %ld | %.2f | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f |\n", kNames[which], bytes,
-              least[0], least[1], least[2], least[1] / least[0], least[2] / least[0], middle[1] / middle[0],
-              middle[2] / middle[0]);
+              clock[0], clock[1], clock[2], clock[1] / clock[0], clock[2] / clock[0],
+              processor[1] / processor[0], processor[2] / processor[0]);
   std::fflush(stdout);
 }
 
@@ -163,7 +178,8 @@ int main(int count, char** arguments) {
   const std::string file =
       (std::filesystem::temp_directory_path() / ("heddle_bench." + std::to_string(::getpid()))).string();
   std::printf(
-      "| %d ranks | bytes | shared, least us | Gloo | torch | Gloo / shared | torch / shared | medians: Gloo "
+      "| %d ranks | bytes | shared, least us | Gloo | torch | Gloo / shared | torch / shared | processor: "
+      "Gloo "
       "| "
       "torch |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
       ranks);
