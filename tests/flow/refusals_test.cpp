@@ -137,7 +137,7 @@ TEST(Refusals, NameAMissingPlugin) {
 TEST(Refusals, NameWhatIsNotBuiltYet) {
   const TrainingFiles files;
   expect_refusal(heddle(files.train("run", {"--distributed", "{strategy: megatron_fsdp, nccl_ub: true}"})), 2,
-                 "error[not_built] --distributed (distributed.nccl_ub): needs GPUs whose NCCL buffers are "
+                 "error[not_built] --distributed distributed.nccl_ub: needs GPUs whose NCCL buffers are "
                  "registered, which heddle does not do yet");
   expect_refusal(heddle(files.train("run", {"--checkpoint.is_async", "true"})), 2,
                  "error[not_built] --checkpoint.is_async: checkpoints for resuming are not built yet");

@@ -197,6 +197,11 @@ TEST(Train, WarnsOfStorageThatLosesSmallUpdates) {
   EXPECT_THAT(with.out, ::testing::Not(HasSubstr(warning)));
   EXPECT_LT(column(files.path("two/training.jsonl"), "loss").back(),
             column(files.path("two/training.jsonl"), "loss").front() - 0.3);
+  const Outcome strategys = heddle(files.train(
+      "three", {"--model.dtype", "bfloat16", "--distributed",
+                "{strategy: megatron_fsdp, preserve_fp32_weights: true}", "--nproc-per-node", "2"}));
+  EXPECT_EQ(strategys.status, 0) << strategys.error;
+  EXPECT_THAT(strategys.out, ::testing::Not(HasSubstr(warning)));
 }
 
 TEST(Train, SavesEveryCheckpointsModelWhenAsked) {
