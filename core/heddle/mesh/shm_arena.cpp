@@ -5,6 +5,7 @@
 #include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -99,7 +100,10 @@ std::shared_ptr<Arena> Arena::open(const std::string& path, uint64_t nonce, std:
     why = reason(path, errno);
     return nullptr;
   }
-  char* start = map(fd, why);
+  struct stat file {};  // what is smaller is no arena, and reading it would end the process
+  const bool whole = ::fstat(fd, &file) == 0 && file.st_size == static_cast<off_t>(kArenaBytes);
+  if (!whole) why = path + " is of another process";
+  char* start = whole ? map(fd, why) : nullptr;
   if (start == nullptr) {
     ::close(fd);
     return nullptr;
@@ -158,9 +162,9 @@ void Arena::publish(Region& region, uint64_t key) {
 }
 
 void Arena::retire(Region& region, std::vector<const Region*> others) {
-  const bool had = region.state == RegionState::ready;
+  if (region.state != RegionState::ready) return;  // who comes late must still see that it was refused
   region.state = RegionState::closed;
-  if (had && !others.empty()) retired_.push_back({&region, region.key, std::move(others)});
+  if (!others.empty()) retired_.push_back({&region, region.key, std::move(others)});
 }
 
 const Region* Arena::find(uint64_t key) const {

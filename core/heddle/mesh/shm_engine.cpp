@@ -95,7 +95,7 @@ void ShmEngine::note_unfinished() {
 }
 
 bool ShmEngine::advance(ShmGroup& group) {
-  return !group.idle() && group.advance();
+  return !given_up_ && !group.idle() && group.advance();
 }
 
 bool ShmEngine::advance() {
@@ -217,6 +217,7 @@ void ShmEngine::check(std::unique_lock<std::mutex>& lock, ShmGroup& group, const
   const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
   if (!watch_.lost() && elapsed < options_.timeout) return;
   const std::string waited = std::string(name_of(pending.call.operation)) + " on " + group.place().name;
+  given_up_ = given_up_ || watch_.lost();
   lock.unlock();
   throw watch_.verdict(waited, group.place().ranks, elapsed, elapsed >= options_.timeout, "");
 }

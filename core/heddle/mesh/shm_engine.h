@@ -66,6 +66,7 @@ class ShmEngine {
   std::vector<ShmGroup*> busy_;  // with calls under way
   int waiters_ = 0;
   bool stop_ = false;
+  bool given_up_ = false;  // the error came out: memory that calls under way name may be freed now
   std::thread helper_;
 };
 

@@ -131,6 +131,10 @@ void ShmGroup::part() {
 
 void ShmGroup::start(const std::shared_ptr<Pending>& pending) try {
   const Call& call = pending->call;
+  if (state_ == State::broken) {  // by one of those that were posted before all had met
+    pending->fault = fault_;
+    return;
+  }
   if (state_ == State::apart) {
     pending->instead = repeat(*instead_, call);
     return;

@@ -1,15 +1,20 @@
 // Ranks as processes that share memory: what they map, and what happens where there is no memory to share.
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
 #include <sstream>
 
 #include "core/mesh/children.h"
+#include "heddle/base/error.h"
 #include "heddle/mesh/gloo.h"
 
 namespace heddle {
@@ -113,6 +118,54 @@ TEST(ShmMemory, AGroupWithoutRoomOnOneRankUsesGlooOnAll) {
               HasSubstr("shared memory cannot be had for the group second (no room in shared memory: "
                         "No space left on device): they use Gloo, which is much slower"));
   EXPECT_THAT(run.err, Not(HasSubstr("the group first")));
+}
+
+// Rank 0 has left the first group and given its memory to the second before the others look for the first.
+const Known kLeaves("one_leaves", [](Rendezvous& meeting) {
+  auto first = meeting.group("pp", all(meeting));
+  if (meeting.rank() == 0) first.reset();
+  auto second = meeting.group("dp", all(meeting));
+  auto value = at::ones({3});
+  second->all_reduce(value)->wait();
+  if (meeting.rank() == 1) first->send(value, 2, 1)->wait();
+  if (meeting.rank() == 2) first->receive(value.zero_(), 1, 1)->wait();
+  return std::to_string(value[0].item<double>());
+});
+
+TEST(ShmMemory, AMemberThatLeavesWithoutACallLeavesTheGroupToTheOthers) {
+  expect_all_say(run_ranks("one_leaves", 3, {.timeout = std::chrono::seconds(5)}), 3, "3.000000");
+}
+
+// Rank 2 dies in a gather of many rounds. Rank 0 gets the error and uses the memory for something else; only
+// then rank 1 comes with its part.
+const Known kGivenUp("given_up", [](Rendezvous& meeting) {
+  constexpr int64_t kPart = 600000;
+  auto group = meeting.group("dp", all(meeting));
+  std::vector<float> memory(3 * kPart);
+  auto whole = at::from_blob(memory.data(), {3 * kPart}, at::kFloat), part = at::ones({kPart});
+  const std::string folder = std::getenv("HEDDLE_TEST_FOLDER");
+  const auto await = [&](const char* mark) {
+    while (!std::filesystem::exists(folder + mark)) {
+    }
+  };
+  if (meeting.rank() == 1) await("/first");
+  auto work = group->all_gather(whole, part);
+  if (meeting.rank() == 2) ::kill(::getpid(), SIGKILL);
+  try {
+    work->wait();
+  } catch (const Error&) {
+    if (meeting.rank() == 1) std::ofstream(folder + "/second") << "here";
+    if (meeting.rank() == 1) throw;
+  }
+  std::fill(memory.begin(), memory.end(), 7.0f);
+  std::ofstream(folder + "/first") << "here";
+  await("/second");
+  const auto others = std::count_if(memory.begin(), memory.end(), [](float value) { return value != 7.0f; });
+  return std::to_string(others) + " changed";
+});
+
+TEST(ShmMemory, NothingIsWrittenAfterTheErrorOfALostRank) {
+  EXPECT_EQ(run_ranks("given_up", 3).said.at(0), "0 changed");
 }
 
 const Known kManyGroups("many_groups", [](Rendezvous& meeting) {
