@@ -19,7 +19,8 @@ class LocalStage : public ParallelStage {
     if (stale_) refresh();
     if (between_steps_ && at::GradMode::is_enabled()) begin_step();
     const model::Autocast::Scope scope(autocast_ ? &*autocast_ : nullptr);
-    for (Model::Run& turn : model_->runs) inputs = run(*turn.unit, std::move(inputs), batch, precision_);
+    for (Model::Run& turn : model_->runs)
+      inputs = run(*turn.unit, std::move(inputs), batch, turn.pinned ? Precision() : precision_);
     return inputs;
   }
   void unshard() override {}

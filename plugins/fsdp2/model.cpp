@@ -77,6 +77,8 @@ struct Model::Maker {
     for (auto& part : split(slots)) add_group(std::move(part), run, where);
     for (ParameterSlot& slot : slots) tie(slot, run);
     for (Group* group : run.groups) ++group->users;
+    run.pinned = !run.groups.empty() && std::all_of(run.groups.begin(), run.groups.end(),
+                                                    [](const Group* group) { return group->pinned(); });
     model.runs.push_back(std::move(run));
   }
 };

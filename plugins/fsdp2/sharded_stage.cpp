@@ -80,7 +80,7 @@ Tensors ShardedStage::forward(Tensors inputs, const Batch& batch) {
     start(runs[i]);
     finish(runs[i]);
     for (size_t next = i + 1; next < runs.size() && next <= i + ahead; ++next) start(runs[next]);
-    inputs = run(*runs[i].unit, std::move(inputs), batch, options_.precision);
+    inputs = run(*runs[i].unit, std::move(inputs), batch, runs[i].pinned ? Precision() : options_.precision);
     runs[i].has_backward = watch(inputs, i, batch.weight_gradients);
     release_after_forward(i);
   }

@@ -15,7 +15,7 @@ class PinnedUnit : public ToyUnit {
   std::optional<at::ScalarType> pin;
   std::vector<ParameterSlot> parameters() override {
     std::vector<ParameterSlot> slots = ToyUnit::parameters();
-    slots[1].compute = pin;
+    slots.back().compute = pin;
     return slots;
   }
 };
@@ -100,6 +100,39 @@ TEST(Fsdp2ComputeDtype, GathersAndReducesTheTwoDtypesOfAUnitApart) {
   dtypes_of("{param_dtype: bfloat16, reduce_dtype: bfloat16}", at::kFloat, at::kFloat, 2, &events);
   EXPECT_EQ(count(events, "all_gather"), 2);
   EXPECT_EQ(count(events, "reduce_scatter"), 2);
+}
+
+// Inputs in fp32 reach a unit whose parameters are all pinned to it, and its output is not cast.
+TEST(Fsdp2ComputeDtype, LeavesInputsAndOutputsOfAPinnedUnitAsTheyAre) {
+  const auto dtypes = [](std::optional<at::ScalarType> pin, int ranks) {
+    std::pair<at::ScalarType, at::ScalarType> out;
+    ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
+      const DeviceMesh mesh = mesh::build(shards(ranks), meeting, "test: world");
+      at::ScalarType input{};
+      const auto body = [&](ToyUnit&, Tensors x, const Batch&) {
+        input = x[0].scalar_type();
+        return x;
+      };
+      auto unit = std::make_unique<PinnedUnit>(
+          "unit", std::vector<ToyUnit::Parameter>{{"w", at::full({3}, 1.0).set_requires_grad(true), {}}},
+          body);
+      unit->pin = pin;
+      Units units;
+      units.push_back(std::move(unit));
+      auto stage = make_strategy("fsdp2",
+                                 "mp_policy: {param_dtype: bfloat16, output_dtype: float16, "
+                                 "cast_forward_inputs: true}")
+                       ->parallelize(std::move(units), mesh, {});
+      const at::Tensor output = stage->forward({at::full({3}, 1.0)}, Batch())[0];
+      if (mesh.rank("world") == 0) out = {input, output.scalar_type()};
+      stage->reshard();
+    });
+    return out;
+  };
+  for (const int ranks : {1, 2}) {
+    EXPECT_EQ(dtypes(std::nullopt, ranks), std::pair(at::kBFloat16, at::kHalf));
+    EXPECT_EQ(dtypes(at::kFloat, ranks), std::pair(at::kFloat, at::kFloat));
+  }
 }
 
 // One gradient of 1 and one of 2^-9: their sum is 1 in bfloat16 and 1 + 2^-9 in fp32.
