@@ -119,11 +119,9 @@ void Reducer::agree_on_order() {
   const at::Tensor order = at::empty({arrivals_.size()}, at::kLong);
   const std::vector<int64_t> mine = arrivals_.order();
   std::copy(mine.begin(), mine.end(), order.mutable_data_ptr<int64_t>());
-  const at::Tensor agreed = order.to(leaves_.front().tensor.device());
-  ranks_.broadcast(agreed, 0)->wait();
-  const at::Tensor here = agreed.to(at::kCPU);
-  const int64_t* first = here.const_data_ptr<int64_t>();
-  new_order_.assign(first, first + here.numel());
+  ranks_.broadcast(order, 0)->wait();  // between hosts: it is read here
+  const int64_t* first = order.const_data_ptr<int64_t>();
+  new_order_.assign(first, first + order.numel());
 }
 
 void Reducer::compare_use() {

@@ -2,7 +2,6 @@
 #include "stage.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "heddle/model/unit_buffers.h"
+#include "heddle/parallel/storage.h"
 
 namespace heddle::ddp {
 
@@ -30,24 +30,27 @@ DdpStage::DdpStage(Units units, std::span<const Placed> placed, const DeviceMesh
 void DdpStage::take_parameters(std::span<const Placed> placed) {
   std::map<std::string, at::Tensor> seen;
   for (auto& unit : units_) {
-    for (ParameterSlot& slot : unit->parameters()) {
-      if (auto tied = seen.find(slot.name); tied != seen.end()) {
-        shared_.insert(tied->second.unsafeGetTensorImpl());
-        if (slot.tensor->is_same(tied->second)) continue;
+    std::vector<ParameterSlot> slots = unit->parameters();
+    std::vector<ParameterSlot*> fresh;
+    for (ParameterSlot& slot : slots)
+      if (seen.emplace(slot.name, at::Tensor()).second) fresh.push_back(&slot);
+    parallel::lay_flat(fresh, mesh_.device());
+    for (ParameterSlot& slot : slots) {
+      at::Tensor& first = seen.at(slot.name);
+      if (first.defined()) {
+        shared_.insert(first.unsafeGetTensorImpl());
+        if (slot.tensor->is_same(first)) continue;
         if (slot.foreign)
           throw Error(
               ErrorCode::input, "ddp",
               "parameter '" + slot.name + "' has two slots with two tensors, which cannot be tied in place",
               "let both modules hold one tensor, or give the slots two names");
-        slot.point(tied->second);
+        slot.point(first);
         continue;
       }
       Shard shard = whole_shard(slot, placed);
-      if (slot.tensor->is_meta())
-        slot.point(at::empty(slot.tensor->sizes(), slot.tensor->options().device(mesh_.device())));
-      shard.tensor = *slot.tensor;
+      first = shard.tensor = *slot.tensor;
       if (slot.foreign) foreign_.push_back(shard.tensor);
-      seen.emplace(slot.name, shard.tensor);
       shards_.push_back(std::move(shard));
     }
   }
