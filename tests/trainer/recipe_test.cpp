@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <string>
+
 #include "heddle/base/error.h"
 
 namespace heddle {
@@ -102,6 +105,11 @@ TEST(Recipe, TakesNullAsNoClipping) {
   EXPECT_EQ(read("clip_grad_norm: null\n").max_norm, std::nullopt);
   EXPECT_EQ(read("clip_grad_norm: {max_norm: none}\n").max_norm, std::nullopt);
   EXPECT_EQ(read("clip_grad_norm: {}\n").max_norm, 1.0);
+  EXPECT_EQ(read("clip_grad_norm: {}\n").norm_type, 2.0);
+  EXPECT_EQ(read("clip_grad_norm: {norm_type: 1}\n").norm_type, 1.0);
+  for (const char* word : {"inf", ".inf", "'inf'"})
+    EXPECT_TRUE(std::isinf(read(std::string("clip_grad_norm: {norm_type: ") + word + "}\n").norm_type))
+        << word;
 }
 
 TEST(Recipe, ReadsNamedValidationSets) {
@@ -170,6 +178,7 @@ TEST(Recipe, RefusesWrongTypes) {
       {"dataset: {file_pattern: a, seq_len: 0}\n", "seq_len must be greater than 0, got 0"},
       {"dataset: {file_pattern: a, seq_len: 8, dtype: float32}\n", "tokens are integers of 8 to 64 bits"},
       {"clip_grad_norm: {max_norm: 0}\n", "max_norm must be greater than 0, or null for no clipping"},
+      {"clip_grad_norm: {norm_type: 0}\n", "norm_type must be above 0, or inf, got 0"},
       {"plugins: acme\n", "expected a list of plugin names, files and directories"},
   });
 }

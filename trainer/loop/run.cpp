@@ -114,7 +114,8 @@ engine::Model Run::build(PluginRegistry& plugins, Rendezvous& meeting) {
 
 StepConfig Run::step_config() const {
   const OptimizerSection& optimizer = job_.recipe.optimizer;
-  return {optimizer.adamw, job_.recipe.max_norm, optimizer.master_weights, optimizer.groups};
+  return {optimizer.adamw, job_.recipe.max_norm, optimizer.master_weights, optimizer.groups,
+          job_.recipe.norm_type};
 }
 
 BatchSplit Run::split() const {

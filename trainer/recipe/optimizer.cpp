@@ -21,6 +21,25 @@ const ConfigSchema<ParameterGroup>& group_schema() {
 template <>
 struct FieldType<ParameterGroup> : SectionField<ParameterGroup, &group_schema> {};
 
+// A number above 0, or a word for infinity.
+struct NormType {
+  double p = 2.0;
+};
+
+template <>
+struct FieldType<NormType> {
+  static std::string type_name() { return "number above 0, or inf"; }
+  static NormType read(const Node& value) {
+    const bool word =
+        value.kind() == Node::Kind::text && (value.as_text() == "inf" || value.as_text() == "infinity");
+    const double p = word ? std::numeric_limits<double>::infinity() : value.as_real();
+    if (p > 0) return {p};
+    throw Error(ErrorCode::config, value.where(),
+                "norm_type must be above 0, or inf, got " + value.written());
+  }
+  static Node write(const NormType& value) { return Node::real(value.p); }
+};
+
 namespace recipe {
 namespace {
 
@@ -102,7 +121,7 @@ namespace {
 
 struct Clipping {
   std::optional<double> max_norm = 1.0;
-  double norm_type = 2.0;
+  NormType norm_type;
 };
 
 struct Loss {
@@ -114,17 +133,15 @@ struct Loss {
 
 }  // namespace
 
-std::optional<double> read_clipping(const Node& section, NotBuilt& not_built) {
+std::pair<std::optional<double>, double> read_clipping(const Node& section) {
   static const auto schema =
       ConfigSchema<Clipping>()
           .field("max_norm", &Clipping::max_norm, "The largest gradient norm; null: no clipping.")
-          .field("norm_type", &Clipping::norm_type, "The norm.")
-          .later("norm_type", "the norm is the Euclidean one");
+          .field("norm_type", &Clipping::norm_type, "p of the norm; inf: the largest number.");
   const Clipping clipping = schema.read(section);
   require(section, "max_norm", !clipping.max_norm || *clipping.max_norm > 0,
           "greater than 0, or null for no clipping");
-  add_not_built(not_built, "clip_grad_norm", schema, clipping);
-  return clipping.max_norm;
+  return {clipping.max_norm, clipping.norm_type.p};
 }
 
 void read_loss(const Node& section, NotBuilt& not_built) {

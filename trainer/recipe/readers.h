@@ -22,7 +22,8 @@ OptimizerSection read_optimizer(const Node& section, NotBuilt& not_built);
 LrSection read_lr_schedule(const Node& section, NotBuilt& not_built);
 CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built);
 void read_loss(const Node& section, NotBuilt& not_built);
-std::optional<double> read_clipping(const Node& section, NotBuilt& not_built);
+// max_norm, and the norm's p.
+std::pair<std::optional<double>, double> read_clipping(const Node& section);
 PluginsSection read_plugins(const Node& section);
 
 // Adds a schema's later fields with the section's name in front.

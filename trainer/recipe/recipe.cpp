@@ -63,8 +63,10 @@ Recipe read_recipe(const Node& root) {
     recipe.lr_schedule = recipe::read_lr_schedule(*section, recipe.not_built);
   recipe::read_loss(recipe::section_of(root, "loss_fn"), recipe.not_built);
   const Node* clipping = root.find("clip_grad_norm");
-  if (clipping != nullptr)
-    recipe.max_norm = clipping->is_null() ? std::nullopt : recipe::read_clipping(*clipping, recipe.not_built);
+  if (clipping != nullptr && clipping->is_null())
+    recipe.max_norm = std::nullopt;
+  else if (clipping != nullptr)
+    std::tie(recipe.max_norm, recipe.norm_type) = recipe::read_clipping(*clipping);
   recipe.checkpoint = recipe::read_checkpoint(recipe::section_of(root, "checkpoint"), recipe.not_built);
   recipe::read_plugins(recipe::section_of(root, "plugins"));
   return recipe;

@@ -23,6 +23,7 @@ struct Recipe {
   OptimizerSection optimizer;
   std::optional<LrSection> lr_schedule;
   std::optional<double> max_norm = 1.0;  // empty: no clipping
+  double norm_type = 2.0;
   CheckpointSection checkpoint;
   std::vector<std::string> not_built;  // "checkpoint.is_async: why": set, valid, and not built yet
 };

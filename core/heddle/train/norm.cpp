@@ -5,12 +5,16 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "heddle/train/squares_cpu.h"
 
@@ -46,8 +50,10 @@ at::Tensor sum_of_squares_on_device(at::TensorList tensors) {
   return at::stack(norms).square_().sum().view({1});
 }
 
-GradientNorm::GradientNorm(std::span<Shard* const> shards, const DeviceMesh& mesh) : device_(mesh.device()) {
+GradientNorm::GradientNorm(std::span<Shard* const> shards, const DeviceMesh& mesh, double norm_type)
+    : device_(mesh.device()), norm_type_(norm_type), fits_(true) {
   for (Shard* shard : shards) {
+    fits_ = fits_ && shard->tensor.scalar_type() != at::kDouble;
     auto group =
         std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return g.axes == shard->axes; });
     if (group == groups_.end()) {
@@ -60,8 +66,24 @@ GradientNorm::GradientNorm(std::span<Shard* const> shards, const DeviceMesh& mes
   if (mesh.size("pp") > 1) pipeline_ = &mesh.group("pp");
 }
 
+namespace {
+
+at::TensorOptions double_on(c10::Device device) {
+  return at::TensorOptions(at::kDouble).device(device);
+}
+
+std::vector<at::Tensor> gradients_of(const std::vector<Shard*>& shards) {
+  std::vector<at::Tensor> out;
+  for (const Shard* shard : shards)
+    if (const at::Tensor& gradient = shard->tensor.grad(); gradient.defined() && gradient.numel() > 0)
+      out.push_back(gradient);
+  return out;
+}
+
+}  // namespace
+
 at::Tensor GradientNorm::squares_of(const Group& group) const {
-  const at::Tensor none = at::zeros({1}, at::TensorOptions(at::kDouble).device(device_));
+  const at::Tensor none = at::zeros({1}, double_on(device_));
   std::vector<at::Tensor> there;
   double squares = 0;
   for (const Shard* shard : group.shards) {
@@ -77,14 +99,54 @@ at::Tensor GradientNorm::squares_of(const Group& group) const {
 
 at::Tensor GradientNorm::measure() const {
   at::NoGradGuard no_gradients;
-  at::Tensor total = at::zeros({1}, at::TensorOptions(at::kDouble).device(device_));
+  if (std::isinf(norm_type_)) return largest();
+  return norm_type_ == 2.0 && fits_ ? euclidean() : scaled();
+}
+
+// One number or a few of each group, reduced over the axes that split it, then over groups and stages.
+at::Tensor GradientNorm::over_ranks(Reduce reduce,
+                                    const std::function<at::Tensor(const Group&)>& of_group) const {
+  at::Tensor total;
   for (const Group& group : groups_) {
-    const at::Tensor sum = squares_of(group);
-    for (Communicator* axis : group.reduces) axis->all_reduce(sum)->wait();
-    total += sum;
+    const at::Tensor part = of_group(group);
+    for (Communicator* axis : group.reduces) axis->all_reduce(part, reduce)->wait();
+    total = !total.defined() ? part : reduce == Reduce::max ? at::maximum(total, part) : total + part;
   }
-  if (pipeline_ != nullptr) pipeline_->all_reduce(total)->wait();
-  return total.sqrt_();
+  if (!total.defined()) total = at::zeros({reduce == Reduce::max ? 2 : 1}, double_on(device_));
+  if (pipeline_ != nullptr) pipeline_->all_reduce(total, reduce)->wait();
+  return total;
+}
+
+at::Tensor GradientNorm::euclidean() const {
+  return over_ranks(Reduce::sum, [this](const Group& group) { return squares_of(group); }).sqrt_();
+}
+
+// The largest number of each rank, and whether it has a nan: a maximum over ranks need not keep one.
+at::Tensor GradientNorm::largest() const {
+  const at::Tensor both = over_ranks(Reduce::max, [this](const Group& group) {
+    at::Tensor most = at::zeros({1}, double_on(device_));
+    for (const at::Tensor& gradient : gradients_of(group.shards))
+      most = at::maximum(most, gradient.abs().max().to(device_, at::kDouble));
+    const at::Tensor nan = most.isnan();
+    return at::cat({most.masked_fill(nan, 0), nan.to(at::kDouble)});
+  });
+  return both.narrow(0, 0, 1).masked_fill(both.narrow(0, 1, 1).gt(0), std::nan(""));
+}
+
+// The largest number times the norm of what it divides (as LAPACK's and PyTorch's robust norms).
+at::Tensor GradientNorm::scaled() const {
+  const at::Tensor most = largest();
+  const at::Tensor usable = most.isfinite().logical_and_(most.gt(0));
+  const at::Tensor scale = at::where(usable, most, 1.0);
+  const at::Tensor sum = over_ranks(Reduce::sum, [&](const Group& group) {
+    at::Tensor part = at::zeros({1}, double_on(device_));
+    for (const at::Tensor& gradient : gradients_of(group.shards)) {
+      const at::Tensor wide = gradient.to(device_, at::kDouble).abs() / scale;
+      part += wide.pow_(norm_type_).sum();
+    }
+    return part;
+  });
+  return sum.pow_(1.0 / norm_type_).mul_(scale);
 }
 
 at::Tensor clip_divisor(const at::Tensor& norm, double max_norm) {

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,9 +26,12 @@ HEDDLE_API at::Tensor sum_of_squares_on_device(at::TensorList tensors);
 // over `pp`. Holds the shards' places, so that a step only adds.
 class HEDDLE_API GradientNorm {
  public:
-  GradientNorm(std::span<Shard* const> shards, const DeviceMesh& mesh);
+  // norm_type: p of the p-norm, above 0; infinity: the largest number.
+  GradientNorm(std::span<Shard* const> shards, const DeviceMesh& mesh, double norm_type = 2.0);
 
-  // The 2-norm of all gradients, fp64 [1]; gradients that are undefined count as zero. A collective of every
+  // The norm of all gradients, fp64 [1]; gradients that are undefined count as zero. A gradient that is inf
+  // makes it inf, one that is nan makes it nan. Finite ones never overflow: squares of fp32 are summed in
+  // fp64, which holds them, and anything else is scaled by the largest number first. A collective of every
   // rank.
   at::Tensor measure() const;
 
@@ -38,8 +42,14 @@ class HEDDLE_API GradientNorm {
     std::vector<Communicator*> reduces;
   };
   at::Tensor squares_of(const Group& group) const;
+  at::Tensor euclidean() const;
+  at::Tensor scaled() const;
+  at::Tensor largest() const;
+  at::Tensor over_ranks(Reduce reduce, const std::function<at::Tensor(const Group&)>& of_group) const;
 
   c10::Device device_;
+  double norm_type_;
+  bool fits_;  // squares of the gradients are within fp64
   std::vector<Group> groups_;
   Communicator* pipeline_ = nullptr;
 };

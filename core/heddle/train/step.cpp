@@ -71,7 +71,7 @@ struct Step::Impl {
         runner(stages, mesh),
         shards(stages.shards()),
         partial(shards, mesh),
-        norm(shards, mesh),
+        norm(shards, mesh, config.norm_type),
         optimizer(shards, config) {}
 
   static Communicator* group_of(const DeviceMesh& mesh, std::string_view axis) {

@@ -38,6 +38,7 @@ struct StepConfig {
   std::optional<double> max_norm = 1.0;  // empty: no clipping
   bool master_weights = false;           // fp32 copies of shards stored in a lower dtype
   std::vector<ParameterGroup> groups;    // other learning rates and decays; empty: one rule for all
+  double norm_type = 2.0;                // p of the gradient norm; infinity: the largest number
 };
 
 // Tensors, so that nothing waits for the device; read them when the line is logged.

@@ -148,6 +148,22 @@ TEST(Step, ReportsTheNormBeforeClipping) {
   EXPECT_EQ(first_norm(1e-3), first_norm(std::nullopt));
 }
 
+TEST(Step, WithoutAMaximumNormGradientsStayAsTheyAre) {
+  const auto after = [](std::optional<double> max_norm) {
+    at::Tensor table;
+    StepConfig config;
+    config.max_norm = max_norm;
+    on_one_rank(config, [&](Step& step, Stages& stages) {
+      for (const int64_t rows : {1, 4, 2}) step.run(std::vector<Batch>{batch_of(rows)}, 0.1, 0.0);
+      table = stages[0]->owned()[0].tensor.detach().clone();
+    });
+    return table;
+  };
+  const at::Tensor free = after(std::nullopt);
+  EXPECT_TRUE(at::equal(free, after(1e30)));
+  EXPECT_FALSE(at::equal(free, after(0.1)));
+}
+
 TEST(Step, NamesABatchWithoutLabelsAndAModelWithoutLoss) {
   on_one_rank({}, [](Step& step, Stages&) {
     Batch batch = batch_of(1);
