@@ -123,7 +123,13 @@ void Stage::begin_drain(const WeightGradients::Accumulators& leaves) {
   draining_ = true;
   for (Gradients& gradients : model_->gradients) gradients.arrived = gradients.members();
   for (const torch::autograd::Node* leaf : leaves)
-    if (const auto owner = owners_.find(leaf); owner != owners_.end()) --owner->second->arrived;
+    if (const auto owner = owners_.find(leaf); owner != owners_.end()) {
+      Gradients& gradients = *owner->second;
+      --gradients.arrived;
+      if (!gradients.split()) continue;
+      reducer_->wait_for(gradients);  // of the microbatch before
+      gradients.open();
+    }
   for (Gradients& gradients : model_->gradients)
     if (gradients.arrived == gradients.members()) complete(gradients);
 }

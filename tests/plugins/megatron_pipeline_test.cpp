@@ -71,7 +71,7 @@ TEST(Megatron, EqualsOneRankWhereTheScheduleSplitsTheBackward) {
 TEST(Megatron, TakesWeightGradientsInAnyOrder) {
   for (const std::string& section :
        {std::string("calculate_per_token_loss: true"), kFlat + "calculate_per_token_loss: true",
-        fsdp("optim_grads_params", "calculate_per_token_loss: true")})
+        fsdp("optim_grads_params", "overlap_grad_reduce: true\ncalculate_per_token_loss: true")})
     for (const char* order : {"F0 F1 I0 I1 W0 W1", "F0 I0 F1 W0 B1", "F0 B0 F1 I1 W1"}) {
       SCOPED_TRACE(section + ", " + order);
       Training whole = llama_alone();
