@@ -82,8 +82,8 @@ void ShardedStage::before_backward(size_t index, WeightGradients* queue) {
     if (Run& run = runs[--unprepared_]; run.has_backward) start(run);
   finish(runs[index]);
   // The units above are through, so what had no gradient to wait for can go.
-  if (index + 1 < runs.size())
-    for (Group* group : runs[index + 1].groups)
+  for (size_t above = index + 1; above < runs.size(); ++above)
+    for (Group* group : runs[above].groups)
       if ((split_ || !group->all_trainable()) && may_free(*group) && !runs[index].uses(group))
         group->free(memory_);
   start_below(index);

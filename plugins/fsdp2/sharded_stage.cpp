@@ -71,6 +71,9 @@ Tensors ShardedStage::forward(Tensors inputs, const Batch& batch) {
   if (held_ && records)
     throw Error(ErrorCode::internal, "fsdp2", "a forward with gradients ran while parameters are held whole",
                 "end the scope Unsharded before training goes on");
+  if (in_backward_ && records)
+    throw Error(ErrorCode::internal, "fsdp2", "a forward with gradients follows a backward that did not end",
+                "the backward threw, and gradients are not whole: end the run, or build the model anew");
   if (between_steps_ && records) begin_step();
   if (stale_) refresh();
   const model::Autocast::Scope scope(autocast_ ? &*autocast_ : nullptr);
@@ -81,18 +84,18 @@ Tensors ShardedStage::forward(Tensors inputs, const Batch& batch) {
     finish(runs[i]);
     for (size_t next = i + 1; next < runs.size() && next <= i + ahead; ++next) start(runs[next]);
     inputs = run(*runs[i].unit, std::move(inputs), batch, runs[i].pinned ? Precision() : options_.precision);
-    runs[i].has_backward = watch(inputs, i, batch.weight_gradients);
-    release_after_forward(i);
+    const bool backward_comes = watch(inputs, i, batch.weight_gradients);
+    if (records) runs[i].has_backward = backward_comes;
+    release_after_forward(i, backward_comes);
   }
   return inputs;
 }
 
 // What a unit whose gather was started ahead computes with as well is left to it. Without a backward to come,
 // only what was asked to stay stays.
-void ShardedStage::release_after_forward(size_t index) {
+void ShardedStage::release_after_forward(size_t index, bool backward_comes) {
   const Run& run = model_->runs[index];
-  if (held_ || run.stay == Stay::until_last_backward ||
-      (run.stay == Stay::until_gradients && run.has_backward))
+  if (held_ || run.stay == Stay::until_last_backward || (run.stay == Stay::until_gradients && backward_comes))
     return;
   const size_t ahead = static_cast<size_t>(std::max<int64_t>(options_.ahead.forward, 1));
   const size_t end = std::min(model_->runs.size(), index + 1 + ahead);
@@ -119,6 +122,9 @@ void ShardedStage::free_all() {
 }
 
 void ShardedStage::parameters_changed() {
+  if (held_)
+    throw Error(ErrorCode::internal, "fsdp2", "parameters changed while they are held whole",
+                "end the scope Unsharded before the optimizer steps");
   free_all();
   stale_ = true;
 }
@@ -129,6 +135,9 @@ void ShardedStage::refresh() {
 }
 
 std::vector<WholeParameter> ShardedStage::hold_whole() {
+  if (held_)
+    throw Error(ErrorCode::internal, "fsdp2", "parameters are held whole already",
+                "use the scope Unsharded that stands; it does not nest");
   held_ = true;
   try {
     if (stale_) refresh();

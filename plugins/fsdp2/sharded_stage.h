@@ -41,7 +41,7 @@ class ShardedStage : public ParallelStage {
   void attach_gradient_hooks();
   void start(Run& run);
   void finish(Run& run);
-  void release_after_forward(size_t index);
+  void release_after_forward(size_t index, bool backward_comes);
   bool watch(const Tensors& outputs, size_t index, WeightGradients* queue);
 
   void begin_backward(WeightGradients* queue);

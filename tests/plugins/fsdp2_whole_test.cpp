@@ -4,6 +4,8 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
 
 #include <stdexcept>
 
@@ -94,6 +96,13 @@ TEST(Fsdp2Whole, GivesEveryParameterOnceWithItsValues) {
     });
 }
 
+struct Failing : torch::autograd::FunctionPostHook {
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list&,
+                                            const torch::autograd::variable_list&) override {
+    throw std::runtime_error("a node fails");
+  }
+};
+
 TEST(Fsdp2Whole, GivesParametersInTheDtypeOfTheModel) {
   for (const int ranks : {1, 2})
     in_world(ranks, "mp_policy: {param_dtype: bfloat16}", [](Seen seen) {
@@ -131,6 +140,33 @@ TEST(Fsdp2Whole, RefusesAForwardWithGradientsInTheScope) {
     EXPECT_EQ(error_of([&] { seen.stages.front()->forward({}, some_tokens()); }),
               "error[internal] fsdp2: a forward with gradients ran while parameters are held whole\n"
               "  hint: end the scope Unsharded before training goes on");
+  });
+}
+
+TEST(Fsdp2Whole, RefusesAScopeInTheScopeAndAnUpdateInIt) {
+  in_world(2, "", [](Seen seen) {
+    Unsharded whole(seen.stages);
+    EXPECT_EQ(error_of([&] { Unsharded inner(seen.stages); }),
+              "error[internal] fsdp2: parameters are held whole already\n"
+              "  hint: use the scope Unsharded that stands; it does not nest");
+    EXPECT_EQ(error_of([&] { seen.stages.front()->parameters_changed(); }),
+              "error[internal] fsdp2: parameters changed while they are held whole\n"
+              "  hint: end the scope Unsharded before the optimizer steps");
+    logits(seen.stages);  // and still whole
+  });
+}
+
+TEST(Fsdp2Whole, RefusesAForwardAfterABackwardThatThrew) {
+  in_world(2, "", [](Seen seen) {
+    const Tensors outputs = seen.stages.front()->forward({}, some_tokens());
+    for (const at::Tensor& output : outputs)
+      if (output.requires_grad())
+        output.grad_fn()->next_edge(0).function->add_post_hook(std::make_unique<Failing>());
+    EXPECT_THROW(at::Tensor(outputs[0].sum()).backward(), std::runtime_error);
+    EXPECT_EQ(
+        error_of([&] { seen.stages.front()->forward({}, some_tokens()); }),
+        "error[internal] fsdp2: a forward with gradients follows a backward that did not end\n"
+        "  hint: the backward threw, and gradients are not whole: end the run, or build the model anew");
   });
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <set>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -169,7 +170,7 @@ class GlooRendezvous : public Rendezvous {
 
   std::unique_ptr<Communicator> gloo_group(const std::string& name, const std::string& key,
                                            const std::vector<int>& members, int place) {
-    if (!device_) device_ = open_gloo_device(one_machine());
+    std::call_once(device_opened_, [this] { device_ = open_gloo_device(one_machine()); });
     // The thread of the group connects, on a connection of its own: the store's calls block.
     auto connect = [=, root = root_, device = device_, timeout = options_.timeout + kMargin, at = place_] {
       return connect_gloo(scoped(at, root->clone()), *device, {key, members, place, timeout});
@@ -211,6 +212,7 @@ class GlooRendezvous : public Rendezvous {
   Watch watch_;
   std::set<int> sharing_;  // the ranks that share memory with this one, itself among them
   std::unique_ptr<ShmEngine> engine_;
+  std::once_flag device_opened_;  // shared memory's thread makes groups over Gloo too
   std::shared_ptr<GlooDevice> device_;
   std::map<std::string, int> exchanged_;
   std::map<std::vector<int>, int> made_;

@@ -215,11 +215,12 @@ void ShmEngine::doze(std::unique_lock<std::mutex>& lock, const Pending& pending,
 void ShmEngine::check(std::unique_lock<std::mutex>& lock, ShmGroup& group, const Pending& pending,
                       Clock::time_point start) {
   const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
-  if (!watch_.lost() && elapsed < options_.timeout) return;
+  const bool timed_out = given_up_ || elapsed >= options_.timeout;
+  if (!watch_.lost() && !timed_out) return;
   const std::string waited = std::string(name_of(pending.call.operation)) + " on " + group.place().name;
-  given_up_ = given_up_ || watch_.lost();
+  given_up_ = true;  // whoever catches the error frees memory that is written to
   lock.unlock();
-  throw watch_.verdict(waited, group.place().ranks, elapsed, elapsed >= options_.timeout, "");
+  throw watch_.verdict(waited, group.place().ranks, elapsed, timed_out, "");
 }
 
 // Called and woken by other ranks that wait for this one, and by the rank itself when it leaves much behind.

@@ -26,10 +26,11 @@ inline bool has_kernel(const at::Tensor& tensor) {
          (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble);
 }
 
-// The same where the rows of a matrix may lie apart.
+// The same where the rows of a matrix may lie apart; they do not overlap.
 inline bool has_row_kernel(const at::Tensor& tensor) {
   const at::ScalarType dtype = tensor.scalar_type();
   return tensor.is_cpu() && tensor.dim() == 2 && tensor.stride(1) == 1 &&
+         (tensor.size(0) <= 1 || tensor.stride(0) >= tensor.size(1)) &&
          (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble);
 }
 
