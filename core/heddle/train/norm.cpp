@@ -63,7 +63,17 @@ GradientNorm::GradientNorm(std::span<Shard* const> shards, const DeviceMesh& mes
     }
     group->shards.push_back(shard);
   }
+  std::sort(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) { return a.axes < b.axes; });
   if (mesh.size("pp") > 1) pipeline_ = &mesh.group("pp");
+  agree(mesh);
+}
+
+// A rank may hold nothing of the parameters whose squares need more than fp64.
+void GradientNorm::agree(const DeviceMesh& mesh) {
+  if (mesh.size("world") == 1) return;
+  const at::Tensor others = at::zeros({1}, at::kDouble).fill_(fits_ ? 0 : 1);
+  mesh.group("world").all_reduce(others, Reduce::max)->wait();
+  fits_ = others.item<double>() == 0;
 }
 
 namespace {

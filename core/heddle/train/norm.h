@@ -41,6 +41,7 @@ class HEDDLE_API GradientNorm {
     std::vector<Shard*> shards;
     std::vector<Communicator*> reduces;
   };
+  void agree(const DeviceMesh& mesh);
   at::Tensor squares_of(const Group& group) const;
   at::Tensor euclidean() const;
   at::Tensor scaled() const;
