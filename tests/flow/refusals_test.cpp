@@ -140,7 +140,7 @@ TEST(Refusals, NameWhatIsNotBuiltYet) {
                  "error[not_built] --distributed distributed.nccl_ub: needs GPUs whose NCCL buffers are "
                  "registered, which heddle does not do yet");
   expect_refusal(heddle(files.train("run", {"--checkpoint.is_async", "true"})), 2,
-                 "error[not_built] --checkpoint.is_async: checkpoints for resuming are not built yet");
+                 "error[not_built] --checkpoint.is_async: checkpoints are written while training waits");
   expect_refusal(heddle(files.train("run", {"--distributed.cp_size", "2", "--nproc-per-node", "2"})), 2,
                  "error[not_built]");
   EXPECT_FALSE(std::filesystem::exists(files.path("run")));
@@ -218,7 +218,7 @@ TEST(Refusals, SayWhatABackendLacksBeforeAnyRankStarts) {
 TEST(Refusals, NameFieldsOfTheRunThatComeLater) {
   const TrainingFiles files;
   expect_refusal(heddle(files.train("run", {"--step_scheduler.preemption_signal", "SIGUSR1"})), 2,
-                 "step_scheduler.preemption_signal: saving on a signal comes with resuming");
+                 "step_scheduler.preemption_signal: saving on a signal is not built yet");
   expect_refusal(
       heddle(files.train("run", {"--checkpoint.consolidation_timeout_minutes", "3"})), 2,
       "checkpoint.consolidation_timeout_minutes: an export is bounded by dist_env.timeout_minutes");

@@ -174,15 +174,21 @@ TEST(Train, WritesMetricsWhereItIsTold) {
   EXPECT_FALSE(std::filesystem::exists(files.path("run")));
 }
 
-TEST(Train, SaysWhatItSavesAndWhatItReplaces) {
+TEST(Train, SaysWhatItSaves) {
   const TrainingFiles files;
-  const Outcome one = heddle(files.train("run", {"--step_scheduler.ckpt_every_steps", "5"}));
-  EXPECT_THAT(one.out, HasSubstr("saves   the model at the end, in " + files.path("run/epoch_0_step_11") +
-                                 "; checkpoints to resume from are not built yet\n"));
-  const Outcome two = heddle(files.train("run"));
-  EXPECT_EQ(two.status, 0) << two.error;
-  EXPECT_THAT(two.out, HasSubstr("; the one of an earlier run there is replaced\n"));
-  EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), 24u);
+  const std::string last = files.path("run/epoch_0_step_11");
+  EXPECT_THAT(heddle(files.train("run", {"--step_scheduler.ckpt_every_steps", "5"})).out,
+              HasSubstr("saves   checkpoints on the way and at the end, in " + last +
+                        "; the last with the model for transformers\n"));
+  for (const auto& [word, text] :
+       {std::pair{"final", "; the last with the model for transformers\n"},
+        std::pair{"every", "; each with the model for transformers\n"}, std::pair{"false", "\n"}}) {
+    std::filesystem::remove_all(files.path("run"));
+    const Outcome outcome = heddle(files.train("run", {"--checkpoint.save_consolidated", word}));
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    EXPECT_THAT(outcome.out, HasSubstr("saves   a checkpoint at the end, in " + last + text));
+    EXPECT_EQ(std::filesystem::exists(last + "/model/consolidated"), word != std::string("false"));
+  }
 }
 
 TEST(Train, WarnsOfStorageThatLosesSmallUpdates) {

@@ -230,10 +230,9 @@ TEST(Recipe, RefusesCheckpointsThatMakeNoSense) {
 
 TEST(Recipe, NamesWhatComesLater) {
   EXPECT_THAT(read("checkpoint: {is_async: true, restore_from: LATEST}\n").not_built,
-              ElementsAre("checkpoint.is_async: checkpoints for resuming are not built yet",
-                          "checkpoint.restore_from: checkpoints for resuming are not built yet"));
+              ElementsAre("checkpoint.is_async: checkpoints are written while training waits"));
   EXPECT_THAT(read("step_scheduler: {start_step: 3}\n").not_built,
-              ElementsAre("step_scheduler.start_step: resuming is not built yet"));
+              ElementsAre("step_scheduler.start_step: a checkpoint says where a run goes on"));
   EXPECT_THAT(read("dataset: {file_pattern: a, seq_len: 8, align_to_bos: true}\n").not_built,
               ElementsAre("dataset.align_to_bos: samples are cut one after the other"));
   EXPECT_THAT(read("optimizer: {amsgrad: true}\n").not_built,

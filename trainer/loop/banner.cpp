@@ -2,8 +2,6 @@
 #include "trainer/loop/banner.h"
 
 #include <cstdio>
-#include <filesystem>
-#include <system_error>
 
 #include "heddle/base/version.h"
 #include "trainer/loop/save.h"
@@ -68,19 +66,26 @@ std::string run_text(const Job& job) {
   return out;
 }
 
-// Where the models go, and what a person may expect of checkpoints that are not there yet.
+// Where checkpoints and models go.
 std::string saves_text(const Job& job) {
   if (!job.recipe.checkpoint.enabled) return "nothing, as checkpoint.enabled is false";
   const Moment last = job.scheduler.last();
-  if (!saves_model(job.recipe.checkpoint, last)) return "no model, as checkpoint.save_consolidated is false";
-  const std::filesystem::path directory = directory_of(job, last);
   const bool every = job.recipe.checkpoint.save_consolidated == CheckpointSection::Export::every;
-  std::string out =
-      (every ? "a model at each checkpoint, the last in " : "the model at the end, in ") + directory.string();
-  std::error_code ignored;
-  if (std::filesystem::exists(directory, ignored)) out += "; the one of an earlier run there is replaced";
-  if (job.scheduler.saves_before_the_end()) out += "; checkpoints to resume from are not built yet";
-  return out;
+  return std::string(job.scheduler.saves_before_the_end() ? "checkpoints on the way and at the end, in "
+                                                          : "a checkpoint at the end, in ") +
+         directory_of(job, last).string() +
+         (every                                      ? "; each with the model for transformers"
+          : saves_model(job.recipe.checkpoint, last) ? "; the last with the model for transformers"
+                                                     : "");
+}
+
+std::string resume_text(const Job& job) {
+  if (!job.resume) return "";
+  const int64_t done = job.resume->position.step, all = job.scheduler.total_steps();
+  return "  resumes " + job.resume->directory.string() +
+         (done < all ? ": goes on with step " + std::to_string(done + 1) + " of " + std::to_string(all)
+                     : ": all " + std::to_string(all) + " steps are done") +
+         "\n";
 }
 
 std::string warnings_text(const Job& job, const ModelSize& size) {
@@ -113,7 +118,7 @@ std::string banner(const Job& job, const ModelSize& size) {
   out += "  memory  a rank: parameters " + bytes_text(size.owned) + ", gradients " +
          bytes_text(size.gradients) + ", optimizer " + bytes_text(size.optimizer) + ", largest unit " +
          bytes_text(size.largest_unit) + "; activations come on top\n";
-  out += "  saves   " + saves_text(job) + "\n";
+  out += "  saves   " + saves_text(job) + "\n" + resume_text(job);
   return out + warnings_text(job, size);
 }
 

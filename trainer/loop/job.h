@@ -10,6 +10,7 @@
 #include "heddle/engine/engine.h"
 #include "trainer/data/token_dataset.h"
 #include "trainer/loop/lr_schedule.h"
+#include "trainer/loop/position.h"
 #include "trainer/loop/step_scheduler.h"
 #include "trainer/models/model_config.h"
 #include "trainer/recipe/recipe.h"
@@ -37,6 +38,12 @@ struct JobPipeline {
   int64_t microbatch_size = 1;  // samples
 };
 
+// A checkpoint that the run goes on from.
+struct Resume {
+  std::filesystem::path directory;
+  Position position;
+};
+
 struct Job {
   Node configuration;  // with the overrides
   Recipe recipe;
@@ -48,6 +55,7 @@ struct Job {
   StepScheduler scheduler;
   LrSchedule rates;
   std::filesystem::path metrics;
+  std::optional<Resume> resume = std::nullopt;  // empty: from the first step
 };
 
 // What can be said of a recipe without opening a file: its inline model and the length of its samples. Throws
@@ -59,7 +67,7 @@ void check_recipe(const Recipe& recipe, Setup& setup);
 Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_size,
                 const std::string& metrics);
 
-// Runs this rank of the job. Rank 0 writes metrics, progress and the model.
+// Runs this rank of the job. Rank 0 writes metrics and progress, every rank its part of checkpoints.
 void run_rank(const Job& job, PluginRegistry& plugins, Rendezvous& meeting);
 
 }  // namespace heddle

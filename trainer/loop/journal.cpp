@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "heddle/checkpoint/file_writer.h"
+#include "trainer/loop/kept_lines.h"
 
 namespace heddle {
 namespace {
@@ -16,10 +17,29 @@ Progress::Style style() {
   return isatty(STDOUT_FILENO) ? Progress::Style::rewriting : Progress::Style::lines;
 }
 
+// What a file of metrics says of the steps before those that this run makes.
+std::vector<CurvePoint> kept(const Job& job, const std::filesystem::path& file) {
+  if (!job.resume) return {};
+  return keep_before(file, job.resume->position.step);
+}
+
 }  // namespace
 
 Journal::Journal(const Job& job)
-    : job_(job), metrics_(job.metrics), progress_(std::cout, style(), job.scheduler.total_steps()) {}
+    : job_(job),
+      training_(kept(job, job.metrics)),
+      metrics_(job.metrics),
+      progress_(std::cout, style(), job.scheduler.total_steps()) {
+  for (const ValidationSet& set : job.validation) {
+    const std::vector<CurvePoint> points = kept(job, file_of(set.name));
+    if (&set == &job.validation.front()) validations_ = points;
+  }
+}
+
+std::filesystem::path Journal::file_of(const std::string& set) const {
+  const std::string name = set.empty() ? "validation.jsonl" : "validation_" + set + ".jsonl";
+  return std::filesystem::path(job_.recipe.checkpoint.directory) / name;
+}
 
 void Journal::trained(const Moment& moment, const StepReport& report, double lr, double seconds,
                       double peak_memory) {
@@ -46,9 +66,7 @@ void Journal::trained(const Moment& moment, const StepReport& report, double lr,
 void Journal::validated(const Moment& moment, const std::string& set, double loss, int64_t label_tokens,
                         double lr) {
   std::unique_ptr<LinesFile>& file = validation_[set];
-  const std::string name = set.empty() ? "validation.jsonl" : "validation_" + set + ".jsonl";
-  if (!file)
-    file = std::make_unique<LinesFile>(std::filesystem::path(job_.recipe.checkpoint.directory) / name);
+  if (!file) file = std::make_unique<LinesFile>(file_of(set));
   file->append(to_json(ValidationRecord{moment.step, moment.epoch, loss, lr, label_tokens}, timestamp_now()));
   if (set == job_.validation.front().name) validations_.push_back({moment.step, loss});
   char text[96];

@@ -16,7 +16,8 @@ namespace heddle {
 
 class Journal {
  public:
-  // Opens the metrics file. Throws Error{io}.
+  // Opens the metrics file; where the run goes on, lines of steps that it runs again are taken away. Throws
+  // Error{io}.
   explicit Journal(const Job& job);
 
   // A line of metrics, flushed, and the progress. Throws Error{io} when the disk is full.
@@ -29,11 +30,14 @@ class Journal {
   const std::string& curve() const { return curve_; }  // its path; empty: none
 
  private:
+  std::filesystem::path file_of(const std::string& set) const;
+
   const Job& job_;
+  std::vector<CurvePoint> training_;
   LinesFile metrics_;
   std::map<std::string, std::unique_ptr<LinesFile>> validation_;
   Progress progress_;
-  std::vector<CurvePoint> training_, validations_;
+  std::vector<CurvePoint> validations_;
   std::string curve_;
 };
 

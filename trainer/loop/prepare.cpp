@@ -4,6 +4,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "trainer/loop/job.h"
+#include "trainer/loop/resume.h"
 #include "trainer/models/freeze.h"
 #include "trainer/models/make_units.h"
 #include "trainer/models/pretrained.h"
@@ -109,7 +110,7 @@ Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_si
   LrSchedule rates(recipe.lr_schedule, recipe.optimizer.adamw, scheduler.total_steps());
   std::filesystem::path file = metrics;
   if (metrics.empty()) file = std::filesystem::path(recipe.checkpoint.directory) / "training.jsonl";
-  return {configuration,
+  Job job{configuration,
           std::move(recipe),
           std::move(setup),
           std::move(pipeline),
@@ -119,6 +120,9 @@ Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_si
           std::move(scheduler),
           rates,
           file};
+  job.resume = find_checkpoint(job, job.setup.warnings);
+  if (job.resume) job.scheduler.go_on_from(job.resume->position.step);
+  return job;
 }
 
 }  // namespace heddle

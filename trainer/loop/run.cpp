@@ -10,6 +10,7 @@
 #include "trainer/loop/banner.h"
 #include "trainer/loop/job.h"
 #include "trainer/loop/journal.h"
+#include "trainer/loop/resume.h"
 #include "trainer/loop/save.h"
 #include "trainer/models/freeze.h"
 #include "trainer/models/make_units.h"
@@ -64,6 +65,7 @@ class Run {
   StepConfig step_config() const;
   BatchSplit split() const;
   void train_one(const Moment& moment);
+  void save(const Moment& moment);
   double peak_memory() const;
   void validate(const Moment& moment);
   void finish();
@@ -76,7 +78,8 @@ class Run {
   std::vector<Batches> validation_;
   StepScheduler scheduler_;
   std::optional<Journal> journal_;  // on rank 0
-  std::filesystem::path saved_;
+  Losses losses_;
+  std::filesystem::path saved_;  // the last model in Hugging Face's format
 };
 
 Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting)
@@ -85,6 +88,7 @@ Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting)
       step_(model_.stages, model_.mesh, step_config()),
       batches_(job.dataset, split(), job.model.config.vocab_size),
       scheduler_(job.scheduler) {
+  if (job.resume) restore(*job.resume, model_, step_);
   for (const ValidationSet& set : job.validation)
     validation_.emplace_back(set.dataset, split(), job.model.config.vocab_size);
   if (meeting.rank() != 0) return;
@@ -107,6 +111,7 @@ engine::Model Run::build(PluginRegistry& plugins, Rendezvous& meeting) {
   std::string lines;
   const Node others = job_.configuration.without("plugins").without("distributed");
   for (const auto& [key, value] : others.entries()) lines += key + ": " + config::to_json(value) + "\n";
+  if (job_.resume) lines += "resume: " + job_.resume->directory.filename().string() + "\n";
   return engine::model(
       job_.configuration, plugins,
       {meeting, make_units, job_.model.source, static_cast<uint64_t>(job_.recipe.seed), lines});
@@ -126,9 +131,15 @@ void Run::train() {
   while (const auto moment = scheduler_.next()) {
     train_one(*moment);
     if (moment->validate && !job_.validation.empty()) validate(*moment);
-    if (saves_model(job_.recipe.checkpoint, *moment)) saved_ = save_model(job_, model_, *moment);
+    if (moment->checkpoint && job_.recipe.checkpoint.enabled) save(*moment);
   }
   if (journal_) finish();
+}
+
+void Run::save(const Moment& moment) {
+  save_checkpoint(job_, model_, step_, moment, losses_);
+  if (saves_model(job_.recipe.checkpoint, moment))
+    saved_ = directory_of(job_, moment) / "model" / "consolidated";
 }
 
 void Run::train_one(const Moment& moment) {
@@ -138,6 +149,7 @@ void Run::train_one(const Moment& moment) {
                           moment.epoch);
   const auto microbatches = batches_.read(order, moment.begin, moment.end);
   const StepReport report = step_.run(microbatches, lr, job_.rates.weight_decay(moment.step));
+  if (moment.checkpoint) losses_.training = report.loss.item<double>();
   if (!journal_) return;
   if (model_.device) model_.device->synchronize();  // the host runs ahead; the time is the step's
   journal_->trained(moment, report, lr, seconds_since(begin), peak_memory());
@@ -162,6 +174,7 @@ void Run::validate(const Moment& moment) {
       sum += report.loss.item<double>() * static_cast<double>(report.label_tokens);
       tokens += report.label_tokens;
     }
+    losses_.validation[job_.validation[i].name] = sum / static_cast<double>(tokens);
     if (journal_)
       journal_->validated(moment, job_.validation[i].name, sum / static_cast<double>(tokens), tokens,
                           job_.rates.lr(moment.step));

@@ -1,4 +1,4 @@
-// Where a run lays its models.
+// Where a run lays its checkpoints and models.
 #include "trainer/loop/save.h"
 
 #include <array>
@@ -8,7 +8,10 @@
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/export.h"
-#include "heddle/checkpoint/file_writer.h"
+#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/safetensors_writer.h"
+#include "heddle/checkpoint/together.h"
+#include "trainer/loop/resume.h"
 
 namespace heddle {
 namespace {
@@ -27,12 +30,6 @@ constexpr std::array<const char*, 9> kCarried = {"generation_config.json",
                                                  "merges.txt",
                                                  kTokenizerNote};
 
-void write_text(const fs::path& file, const std::string& text) {
-  checkpoint::FileWriter writer(file);
-  writer.write(text.data(), text.size());
-  writer.finish();
-}
-
 // Notes beside the weights: those of the model that training began from, else that tokens are bytes.
 void write_notes(const Job& job, const fs::path& model) {
   for (const char* name : kCarried) {
@@ -41,27 +38,23 @@ void write_notes(const Job& job, const fs::path& model) {
       fs::copy_file(job.model.directory / name, model / name, fs::copy_options::overwrite_existing);
   }
   if (job.model.directory.empty() && job.dataset.holds_bytes())
-    write_text(model / kTokenizerNote, kByteTokenizer);
+    checkpoint::write_text(model / kTokenizerNote, kByteTokenizer);
 }
 
-// Points LATEST to a directory beside it; a text file where the file system has no links.
-void point_latest(const fs::path& directory) {
-  const fs::path link = directory.parent_path() / "LATEST", fresh = directory.parent_path() / ".LATEST.new";
-  std::error_code failed;
-  fs::remove(fresh, failed);
-  fs::create_directory_symlink(directory.filename(), fresh, failed);
-  if (!failed) return fs::rename(fresh, link);
-  write_text(link.string() + ".txt", directory.filename().string() + "\n");
-}
-
-void finish_on_disk(const Job& job, const fs::path& directory, const fs::path& model) {
-  try {
-    write_notes(job, model);
-    write_text(directory / "config.yaml", config::to_yaml(job.configuration));
-    point_latest(directory);
-  } catch (const fs::filesystem_error& error) {
-    throw Error(ErrorCode::io, error.path1().string(), "cannot be written: " + error.code().message());
+std::string written(const Losses& losses) {
+  nlohmann::ordered_json out{{"train_loss", losses.training}};
+  if (losses.validation.size() == 1 && losses.validation.begin()->first.empty()) {
+    out["val_loss"] = losses.validation.begin()->second;
+  } else {
+    for (const auto& [set, loss] : losses.validation) out["val_loss"][set.empty() ? "default" : set] = loss;
   }
+  return out.dump(1) + "\n";
+}
+
+void write_beside(const Job& job, const Moment& moment, const Losses& losses, const fs::path& stage) {
+  checkpoint::write_text(stage / "losses.json", written(losses));
+  checkpoint::write_text(stage / "config.yaml", config::to_yaml(job.configuration));
+  checkpoint::write_text(stage / kPositionFile, to_json(position_after(job, moment)));
 }
 
 }  // namespace
@@ -76,16 +69,33 @@ fs::path directory_of(const Job& job, const Moment& moment) {
   return fs::path(job.recipe.checkpoint.directory) / name;
 }
 
-fs::path save_model(const Job& job, engine::Model& model, const Moment& moment) {
-  const fs::path directory = directory_of(job, moment);
-  const fs::path consolidated = directory / "model" / "consolidated";
-  checkpoint::HfExport what;
-  what.directory = consolidated;
-  what.config_json = job.model.config_json;
-  what.key = directory.filename().string();
-  checkpoint::export_hf(model.stages, model.mesh, what);
-  if (model.mesh.meeting().rank() == 0) finish_on_disk(job, directory, consolidated);
-  return consolidated;
+void save_checkpoint(const Job& job, engine::Model& model, Step& step, const Moment& moment,
+                     const Losses& losses) {
+  const fs::path directory = directory_of(job, moment), stage = checkpoint::stage_of(directory);
+  const std::string key = directory.filename().string();
+  Rendezvous& meeting = model.mesh.meeting();
+  checkpoint::on_first(meeting, "stage/" + key, [&] {
+    checkpoint::open_stage(directory);
+    fs::create_directories(stage / "model");
+    fs::create_directories(stage / "optim");
+  });
+  checkpoint::write_sharded(stage / "model", "model", model_parts(model.stages), meeting, key + "/model");
+  checkpoint::write_sharded(stage / "optim", "optim", optimizer_parts(step), meeting, key + "/optim");
+  const bool whole = saves_model(job.recipe.checkpoint, moment);
+  const fs::path consolidated = stage / "model" / "consolidated";
+  if (whole) {
+    checkpoint::HfExport what;
+    what.directory = consolidated;
+    what.config_json = job.model.config_json;
+    what.key = key;
+    checkpoint::export_hf(model.stages, model.mesh, what);
+  }
+  checkpoint::on_first(meeting, "publish/" + key, [&] {
+    if (whole) write_notes(job, consolidated);
+    write_beside(job, moment, losses, stage);
+    checkpoint::publish(directory);
+    checkpoint::point(directory.parent_path() / "LATEST", key);
+  });
 }
 
 fs::path find_model(const fs::path& directory) {

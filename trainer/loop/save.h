@@ -1,7 +1,8 @@
-// Where a run lays its models: names of directories, the pointer LATEST, what stands beside the weights.
+// Where a run lays its checkpoints and models: names of directories, the pointer LATEST, what stands beside.
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -10,10 +11,18 @@
 
 namespace heddle {
 
-// checkpoint_dir/epoch_E_step_S/model/consolidated: config.json, safetensors, the notes on the tokenizer; the
-// configuration beside model/; then LATEST points to epoch_E_step_S. A collective of all ranks; rank 0
-// writes. Throws Error{io} on every rank when rank 0 cannot write. Returns the directory of the model.
-std::filesystem::path save_model(const Job& job, engine::Model& model, const Moment& moment);
+// The losses that a checkpoint is judged by.
+struct Losses {
+  double training = 0;                       // of its last step
+  std::map<std::string, double> validation;  // by the name of the set; as they were last measured
+};
+
+// checkpoint_dir/epoch_E_step_S: model/ and optim/ as the ranks hold them, where the run stands, losses.json
+// and the configuration; model/consolidated with config.json, safetensors and the notes on the tokenizer
+// where saves_model() says so; then LATEST points to it. It appears when all of it is on the disk. A
+// collective of all ranks; what fails on one throws on every rank.
+void save_checkpoint(const Job& job, engine::Model& model, Step& step, const Moment& moment,
+                     const Losses& losses);
 
 // checkpoint_dir/epoch_E_step_S.
 std::filesystem::path directory_of(const Job& job, const Moment& moment);

@@ -69,6 +69,11 @@ std::optional<Moment> StepScheduler::next() {
   return moment;
 }
 
+void StepScheduler::go_on_from(int64_t step) {
+  step_ = std::min(step, total_steps_);
+  epoch_ = epoch_steps_ == kEndless ? epoch_ : step_ / epoch_steps_;
+}
+
 Moment StepScheduler::last() const {
   const int64_t step = total_steps_ - 1;
   return moment_of(step, epoch_steps_ == kEndless ? epoch_ : step / epoch_steps_);

@@ -31,6 +31,9 @@ class StepScheduler {
   // The next step, or nothing at the end.
   std::optional<Moment> next();
 
+  // The next step is this one, of the epoch that it falls into; the last at most.
+  void go_on_from(int64_t step);
+
   Moment last() const;  // of a run that has steps
   // Whether a checkpoint is due before the last step.
   bool saves_before_the_end() const;

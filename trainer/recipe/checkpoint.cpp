@@ -1,4 +1,4 @@
-// Reads `checkpoint:`: every key of AutoModel's, of which the export of the final model is built.
+// Reads `checkpoint:`: every key of AutoModel's, of which saving, the export and resuming are built.
 #include "trainer/recipe/component.h"
 #include "trainer/recipe/readers.h"
 
@@ -24,8 +24,8 @@ struct Words {
 
 void add_saving(ConfigSchema<Words>& schema) {
   using W = Words;
-  const std::string later = "checkpoints for resuming are not built yet";
-  schema.field("enabled", &W::enabled, "false: nothing is saved.")
+  const std::string later = "checkpoints are written while training waits";
+  schema.field("enabled", &W::enabled, "false: nothing is saved, and nothing gone on from.")
       .field("checkpoint_dir", &W::checkpoint_dir, "Models, checkpoints and metrics stand here.")
       .field("model_save_format", &W::model_save_format, "safetensors or torch_save.")
       .later("model_save_format", "models are written as safetensors")
@@ -36,31 +36,30 @@ void add_saving(ConfigSchema<Words>& schema) {
       .field("wait_for_staging", &W::wait_for_staging, "Wait until an asynchronous save has its copy.")
       .later("wait_for_staging", later)
       .field("cpu_offload", &W::cpu_offload, "Gather on the CPU before saving.")
-      .later("cpu_offload", later)
+      .later("cpu_offload", "each rank writes its own parts, nothing is gathered")
       .field("max_recent_checkpoints", &W::max_recent_checkpoints, "Keep this many; null: all.")
-      .later("max_recent_checkpoints", later)
+      .later("max_recent_checkpoints", "every checkpoint is kept")
       .field("consolidation_timeout_minutes", &W::consolidation_timeout_minutes,
              "Limit of an export, in minutes.")
       .later("consolidation_timeout_minutes", "an export is bounded by dist_env.timeout_minutes")
       .field("single_rank_consolidation", &W::single_rank_consolidation, "Rank 0 writes the export.")
       .field("staging_dir", &W::staging_dir, "A place for files in the making.")
-      .later("staging_dir", later)
+      .later("staging_dir", "a checkpoint is put together beside its own name")
       .field("v4_compatible", &W::v4_compatible, "The older flavour of config.json.")
       .later("v4_compatible", "config.json has one flavour")
       .field("diffusers_compatible", &W::diffusers_compatible, "Names of files as diffusers has them.")
       .later("diffusers_compatible", "files are named as transformers has them")
       .field("best_metric_key", &W::best_metric_key, "The validation set of LOWEST_VAL.")
-      .later("best_metric_key", later);
+      .later("best_metric_key", "LOWEST_VAL is not built yet");
 }
 
 void add_loading(ConfigSchema<Words>& schema) {
   using W = Words;
-  const std::string later = "checkpoints for resuming are not built yet";
   schema
       .field("allow_legacy_pickle_restore", &W::allow_legacy_pickle_restore, "Read old pickled checkpoints.")
-      .later("allow_legacy_pickle_restore", later)
-      .field("restore_from", &W::restore_from, "The checkpoint to go on from.")
-      .later("restore_from", later)
+      .later("allow_legacy_pickle_restore", "checkpoints hold no pickles")
+      .field("restore_from", &W::restore_from,
+             "The checkpoint to go on from: null (the newest), LATEST, LOWEST_VAL, a name, a path.")
       .field("dequantize_base_checkpoint", &W::dequantize_base_checkpoint, "For quantized base models.")
       .later("dequantize_base_checkpoint", "quantized base models are not built yet")
       .field("skip_task_head_prefixes_for_base_model", &W::skip_task_head_prefixes_for_base_model,
@@ -120,7 +119,8 @@ CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built) {
   if (words.checkpoint_dir.find("://") != std::string::npos)
     not_built.push_back("checkpoint.checkpoint_dir: cloud storage is not built yet");
   add_not_built(not_built, "checkpoint", schema(), words);
-  return {words.enabled, words.checkpoint_dir, export_of(section, words.save_consolidated)};
+  return {words.enabled, words.checkpoint_dir, export_of(section, words.save_consolidated),
+          words.restore_from};
 }
 
 }  // namespace heddle::recipe

@@ -41,7 +41,7 @@ const ConfigSchema<Words>& schema() {
           .field("use_checkpoint_opt_param_scheduler", &W::use_checkpoint,
                  "On resuming, the checkpoint's values win.")
           .field("override_opt_param_scheduler", &W::override_checkpoint, "On resuming, these values win.")
-          .later("override_opt_param_scheduler", "resuming is not built yet");
+          .later("override_opt_param_scheduler", "a resumed run follows the schedule of its configuration");
   return schema;
 }
 

@@ -83,6 +83,7 @@ struct CheckpointSection {
   bool enabled = true;
   std::string directory = "checkpoints/";
   Export save_consolidated = Export::final;
+  std::optional<std::string> restore_from;  // empty: the newest complete checkpoint, where there is one
 };
 
 struct PluginsSection {

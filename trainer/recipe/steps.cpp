@@ -24,12 +24,12 @@ const ConfigSchema<StepSection>& schema() {
                  "For remote loggers; there are none.")
           .field("gc_every_steps", &S::gc_every_steps, "For Python's garbage collector; there is none.")
           .field("start_step", &S::start_step, "The first step.")
-          .later("start_step", "resuming is not built yet")
+          .later("start_step", "a checkpoint says where a run goes on")
           .field("start_epoch", &S::start_epoch, "The first epoch.")
-          .later("start_epoch", "resuming is not built yet")
+          .later("start_epoch", "a checkpoint says where a run goes on")
           .field("preemption_signal", &S::preemption_signal,
                  "Signals that save a checkpoint and end the run.")
-          .later("preemption_signal", "saving on a signal comes with resuming; SIGTERM ends the run");
+          .later("preemption_signal", "saving on a signal is not built yet; SIGTERM ends the run");
   return schema;
 }
 

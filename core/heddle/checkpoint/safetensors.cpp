@@ -67,6 +67,11 @@ const std::map<std::string, StoredTensor>& SafetensorsFile::tensors() const {
   return impl_->header.tensors;
 }
 
+std::string_view SafetensorsFile::bytes(const std::string& name) const {
+  const StoredTensor& stored = tensors().at(name);
+  return impl_->mapping.bytes().substr(impl_->header.data + stored.begin, stored.end - stored.begin);
+}
+
 void SafetensorsFile::read(const std::string& name, std::span<const int64_t> offset, at::Tensor out) const {
   const auto found = tensors().find(name);
   if (found == tensors().end())

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,8 @@ class HEDDLE_API SafetensorsFile {
   const std::map<std::string, StoredTensor>& tensors() const;
   // Copies the box [offset, offset + out.sizes()) of a tensor into `out`, converting the dtype.
   void read(const std::string& name, std::span<const int64_t> offset, at::Tensor out) const;
+  // The bytes of a tensor that is there, in the mapped file; they live as long as this does.
+  std::string_view bytes(const std::string& name) const;
 
  private:
   struct Impl;

@@ -78,6 +78,17 @@ void AdamW::add_state(Group& group, Shard& shard) {
   group.squares.push_back(at::zeros_like(group.weights.back()));
 }
 
+std::vector<OptimizerState> AdamW::state() const {
+  std::vector<OptimizerState> out;
+  for (const Group& group : groups_)
+    for (size_t i = 0; i < group.shards.size(); ++i) {
+      const bool master = !group.weights[i].is_alias_of(group.shards[i]->tensor);
+      out.push_back({group.shards[i], group.averages[i], group.squares[i], group.steps[i],
+                     master ? group.weights[i] : at::Tensor()});
+    }
+  return out;
+}
+
 // Shards in host memory are updated there, while the norm was taken on the device.
 void AdamW::update(double lr, double weight_decay, const at::Tensor& divisor) {
   at::NoGradGuard no_gradients;

@@ -22,6 +22,9 @@ class HEDDLE_API AdamW {
   // One update. Gradients are first divided by `divisor` (fp32 [1]; undefined: 1), then reset to undefined.
   void update(double lr, double weight_decay, const at::Tensor& divisor);
 
+  // Of every shard given that is not empty and trains.
+  std::vector<OptimizerState> state() const;
+
  private:
   struct Group {  // shards of one multiplier, dtype and device, as the kernels of GPUs want them; the lists
                   // run side by side

@@ -122,6 +122,10 @@ StepReport Step::evaluate(std::span<const Batch> batches) {
   return report;
 }
 
+std::vector<OptimizerState> Step::optimizer_state() {
+  return impl_->optimizer.state();
+}
+
 int Step::peak_alive() const {
   return impl_->runner.peak_alive();
 }

@@ -14,6 +14,7 @@
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/model/batch.h"
 #include "heddle/parallel/build.h"
+#include "heddle/parallel/shard.h"
 #include "heddle/train/recording.h"
 
 namespace heddle {
@@ -48,6 +49,15 @@ struct StepReport {
   int64_t label_tokens = 0;  // of the global batch
 };
 
+// What AdamW keeps of one shard. The tensors are the optimizer's own storage: what is copied into them
+// between two steps is what it goes on from.
+struct OptimizerState {
+  const Shard* shard = nullptr;    // whose place in the whole they share
+  at::Tensor exp_avg, exp_avg_sq;  // the moving averages of the gradient and of its square
+  at::Tensor step;                 // fp32 []: updates so far
+  at::Tensor master;               // the fp32 copy of the shard; undefined: the shard itself is updated
+};
+
 class HEDDLE_API Step {
  public:
   Step(Stages& stages, const DeviceMesh& mesh, StepConfig config);
@@ -61,6 +71,9 @@ class HEDDLE_API Step {
   StepReport run(std::span<const Batch> batches, double lr, double weight_decay);
   // The same loss without gradients, for validation.
   StepReport evaluate(std::span<const Batch> batches);
+
+  // Of every shard on this rank that holds something and trains, in no order that means anything.
+  std::vector<OptimizerState> optimizer_state();
 
   // The most microbatches that were alive at once on this rank, over its stages, since the beginning.
   int peak_alive() const;

@@ -1,0 +1,93 @@
+// The manifest as JSON, and what is refused in it.
+#include "heddle/checkpoint/manifest.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "heddle/checkpoint/checksum.h"
+#include "heddle/checkpoint/dtype_names.h"
+
+namespace heddle::checkpoint {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+constexpr const char* kFormat = "heddle sharded tensors";
+
+[[noreturn]] void refuse(const std::filesystem::path& file, const std::string& message,
+                         const std::string& hint = "go on from another checkpoint, or copy this one again") {
+  throw Error(ErrorCode::input, file.string(), message, hint);
+}
+
+SavedTensor tensor_of(const json& entry, const std::string& name, const std::filesystem::path& file) {
+  const auto dtype = dtype_named(entry.at("dtype").get<std::string>());
+  if (!dtype) refuse(file, "tensor " + text::quoted(name) + ": the dtype is not known");
+  SavedTensor tensor{*dtype, entry.at("shape").get<std::vector<int64_t>>(), {}};
+  for (const json& one : entry.at("boxes")) {
+    SavedBox box{one.at("file"),
+                 one.at("key"),
+                 {one.at("offset").get<std::vector<int64_t>>(), one.at("size").get<std::vector<int64_t>>()},
+                 one.at("sums").get<std::vector<std::string>>()};
+    if (!fits(box.box, tensor.shape) || box.file.find('/') != std::string::npos)
+      refuse(file, "tensor " + text::quoted(name) + ": a box lies outside its shape or its directory");
+    tensor.boxes.push_back(std::move(box));
+  }
+  return tensor;
+}
+
+json parse(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) refuse(file, "cannot be read", "is this a checkpoint that was saved to the end?");
+  std::ostringstream bytes;
+  bytes << in.rdbuf();
+  json parsed = json::parse(bytes.str(), nullptr, false);
+  if (!parsed.is_object() || parsed.value("format", json()) != kFormat)
+    refuse(file, "is no manifest of a sharded checkpoint");
+  return parsed;
+}
+
+}  // namespace
+
+std::string written(const Manifest& manifest) {
+  json out{{"format", kFormat}, {"version", Manifest::kVersion}, {"stretch", Manifest::kStretch}};
+  json& tensors = out["tensors"] = json::object();
+  for (const auto& [name, tensor] : manifest.tensors) {
+    json boxes = json::array();
+    for (const SavedBox& one : tensor.boxes)
+      boxes.push_back({{"file", one.file},
+                       {"key", one.key},
+                       {"offset", one.box.offset},
+                       {"size", one.box.size},
+                       {"sums", one.sums}});
+    tensors[name] = {{"dtype", name_of_dtype(tensor.dtype)}, {"shape", tensor.shape}, {"boxes", boxes}};
+  }
+  out["checksum"] = checksum(out.dump());
+  return out.dump(1) + "\n";
+}
+
+Manifest read_manifest(const std::filesystem::path& file) {
+  json parsed = parse(file);
+  const json version = parsed.value("version", json());
+  if (version != Manifest::kVersion)
+    refuse(
+        file,
+        "has version " + version.dump() + ", this heddle reads version " + std::to_string(Manifest::kVersion),
+        "read it with the heddle that wrote it, or a newer one");
+  const json sum = parsed.value("checksum", json());
+  parsed.erase("checksum");
+  if (sum != checksum(parsed.dump())) refuse(file, "was changed after it was written: its checksum differs");
+  Manifest manifest;
+  try {
+    if (parsed.at("stretch") != Manifest::kStretch) refuse(file, "counts checksums in another length");
+    for (const auto& [name, entry] : parsed.at("tensors").items())
+      manifest.tensors.emplace(name, tensor_of(entry, name, file));
+  } catch (const json::exception& error) {
+    refuse(file, std::string("is no manifest of a sharded checkpoint: ") + error.what());
+  }
+  return manifest;
+}
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,29 @@
+// Directories that appear under their name only when all of them is on the disk.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "heddle/base/export.h"
+
+namespace heddle::checkpoint {
+
+// Where a directory is put together before it is published: its name with ".incomplete" behind it.
+HEDDLE_API std::filesystem::path stage_of(const std::filesystem::path& directory);
+
+// Makes the empty stage of a directory, in the place of one that an interrupted save has left. Throws
+// Error{io} when the directory itself is there already.
+HEDDLE_API void open_stage(const std::filesystem::path& directory);
+
+// Syncs every file and directory of the stage, renames it, and syncs the directory above. Whatever interrupts
+// it, the directory is either whole or not there. Throws Error{io}.
+HEDDLE_API void publish(const std::filesystem::path& directory);
+
+// Lets the link LINK name the directory TARGET beside it; a text file LINK.txt where the file system has no
+// links. A reader sees the old target or the new one.
+HEDDLE_API void point(const std::filesystem::path& link, const std::string& target);
+
+// What such a link names; "" where there is none.
+HEDDLE_API std::string pointed(const std::filesystem::path& link);
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,71 @@
+// Directories that are published whole, and the links that name one of them.
+#include "heddle/checkpoint/publish.h"
+
+#include <gtest/gtest.h>
+
+#include "core/checkpoint/folder.h"
+#include "heddle/checkpoint/checksum.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::error_of;
+using testing::Folder;
+
+TEST(Publish, ShowsADirectoryOnlyWhenItIsWhole) {
+  const Folder folder;
+  const fs::path directory = folder / "runs/epoch_0_step_3";
+  checkpoint::open_stage(directory);
+  fs::create_directories(checkpoint::stage_of(directory) / "model");
+  folder.write("runs/epoch_0_step_3.incomplete/model/one", "1");
+  EXPECT_FALSE(fs::exists(directory));
+  checkpoint::publish(directory);
+  EXPECT_TRUE(fs::exists(directory / "model/one"));
+  EXPECT_FALSE(fs::exists(checkpoint::stage_of(directory)));
+}
+
+TEST(Publish, ReplacesWhatAnInterruptedSaveHasLeft) {
+  const Folder folder;
+  checkpoint::open_stage(folder / "a");
+  folder.write("a.incomplete/old", "1");
+  checkpoint::open_stage(folder / "a");
+  EXPECT_TRUE(fs::is_empty(folder / "a.incomplete"));
+}
+
+TEST(Publish, RefusesADirectoryThatIsPublished) {
+  const Folder folder;
+  fs::create_directories(folder / "a");
+  EXPECT_EQ(
+      error_of(folder, [&] { checkpoint::open_stage(folder / "a"); }),
+      "error[io] FOLDER/a: Checkpoint directory FOLDER/a already holds a published checkpoint.\n"
+      "  hint: Remove it, or point checkpoint.checkpoint_dir at a fresh directory, before re-running this "
+      "step.");
+}
+
+TEST(Publish, PointsALinkAtOneDirectoryAfterAnother) {
+  const Folder folder;
+  EXPECT_EQ(checkpoint::pointed(folder / "LATEST"), "");
+  checkpoint::point(folder / "LATEST", "one");
+  checkpoint::point(folder / "LATEST", "two");
+  EXPECT_EQ(checkpoint::pointed(folder / "LATEST"), "two");
+  folder.write("BEST.txt", "three\n");
+  EXPECT_EQ(checkpoint::pointed(folder / "BEST"), "three");
+}
+
+TEST(Checksum, ChangesWithEveryBitAndWithTheLength) {
+  for (const size_t length : {size_t{1}, size_t{7}, size_t{31}, size_t{32}, size_t{100}}) {
+    std::string bytes(length, 'x');
+    const std::string sum = checkpoint::checksum(bytes);
+    for (size_t bit = 0; bit < length * 8; ++bit) {
+      bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
+      EXPECT_NE(checkpoint::checksum(bytes), sum) << bit << " of " << length;
+      bytes[bit / 8] = 'x';
+    }
+    EXPECT_NE(checkpoint::checksum(bytes + std::string(1, '\0')), sum);
+  }
+  EXPECT_EQ(checkpoint::checksum(""), checkpoint::checksum(""));
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,32 @@
+// Where a run stands between two steps, as a checkpoint keeps it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "trainer/recipe/recipe.h"
+
+namespace heddle {
+
+// Everything else about the next step (its rates, its samples, its random numbers) follows from these and the
+// configuration.
+struct Position {
+  int64_t step = 0, epoch = 0;  // the next step to run, and its epoch
+  int64_t sample = 0;           // samples seen since the first step: the place in the data, on any topology
+  // What the order of the samples is made of.
+  int64_t seed = 0, global_batch_size = 0, dataset_samples = 0, sequence_length = 0;
+  bool shuffled = false;
+  std::map<std::string, std::string> model;  // keys and values that two checkpoints of one model share
+  bool operator==(const Position&) const = default;
+};
+
+// The file beside a checkpoint's model/ and optim/; where it stands, the checkpoint is one to go on from.
+inline constexpr const char* kPositionFile = "step_scheduler.json";
+
+std::string to_json(const Position& position);
+// Throws Error{input}: not there, broken, of a newer version.
+Position read_position(const std::filesystem::path& file);
+
+}  // namespace heddle

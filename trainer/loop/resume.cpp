@@ -1,0 +1,153 @@
+// Finding the checkpoint that a run goes on from, and whether it fits.
+#include "trainer/loop/resume.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <regex>
+#include <system_error>
+
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/publish.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
+// What makes two models one, after AutoModel's signature.
+std::map<std::string, std::string> signature(const ModelConfig& model) {
+  return {{"model_type", model.model_type},
+          {"hidden_size", std::to_string(model.hidden_size)},
+          {"num_hidden_layers", std::to_string(model.num_hidden_layers)},
+          {"num_attention_heads", std::to_string(model.num_attention_heads)},
+          {"num_key_value_heads", std::to_string(model.num_key_value_heads)},
+          {"intermediate_size", std::to_string(model.intermediate_size)},
+          {"vocab_size", std::to_string(model.vocab_size)},
+          {"tie_word_embeddings", model.tie_word_embeddings ? "true" : "false"},
+          {"rope_theta", number(model.rope_theta)}};
+}
+
+// "hidden_size is 24 there and 32 here"; "" where nothing differs.
+std::string difference(const Position& there, const Job& job) {
+  for (const auto& [key, here] : signature(job.model.config)) {
+    const auto found = there.model.find(key);
+    if (found == there.model.end() || found->second != here)
+      return key + " is " + (found == there.model.end() ? "not said" : found->second) + " there and " + here +
+             " here";
+  }
+  return "";
+}
+
+// The order of the samples must be the one that the checkpoint stands in.
+void check_data(const fs::path& directory, const Position& there, const Position& here) {
+  const auto check = [&](const char* what, int64_t saved, int64_t wanted) {
+    if (saved == wanted) return;
+    throw Error(ErrorCode::config, "checkpoint.restore_from",
+                directory.string() + " stands in another order of the data: " + what + " is " +
+                    std::to_string(saved) + " there and " + std::to_string(wanted) + " here",
+                "go on with the same data, or point checkpoint.checkpoint_dir at a fresh directory and start "
+                "from the model in model/consolidated");
+  };
+  check("step_scheduler.global_batch_size", there.global_batch_size, here.global_batch_size);
+  check("the number of samples", there.dataset_samples, here.dataset_samples);
+  check("dataset.seq_len", there.sequence_length, here.sequence_length);
+  check("dataloader.shuffle", there.shuffled, here.shuffled);
+  if (here.shuffled) check("seed", there.seed, here.seed);
+}
+
+bool is_complete(const fs::path& directory) {
+  std::error_code ignored;
+  return fs::exists(directory / kPositionFile, ignored) &&
+         fs::exists(directory / "model" / checkpoint::kManifest, ignored) &&
+         fs::exists(directory / "optim" / checkpoint::kManifest, ignored);
+}
+
+// The place that a word names, or "" and a warning where a pointer names nothing.
+fs::path named(const std::string& word, const fs::path& root, std::vector<std::string>& warnings) {
+  std::error_code ignored;
+  if (word == "LATEST" || word == "LOWEST_VAL") {
+    const std::string target = checkpoint::pointed(root / word);
+    if (!target.empty() && is_complete(root / target)) return root / target;
+    warnings.push_back("restore_from is " + word + ", and " + (root / word).string() +
+                       " names no complete checkpoint; starting fresh");
+    return "";
+  }
+  for (const fs::path& place : {root / word, fs::path(word)}) {
+    if (!fs::exists(place, ignored)) continue;
+    if (is_complete(place)) return place;
+    throw Error(ErrorCode::input, "checkpoint.restore_from",
+                place.string() + " is no complete checkpoint: it needs " + kPositionFile + ", model/" +
+                    checkpoint::kManifest + " and optim/" + checkpoint::kManifest,
+                "a directory with a model alone is a model to start from: "
+                "model.pretrained_model_name_or_path");
+  }
+  throw Error(ErrorCode::input, "checkpoint.restore_from",
+              "neither " + (root / word).string() + " nor " + word + " is there",
+              "give the name of a directory in " + root.string() + ", a path, LATEST or LOWEST_VAL");
+}
+
+}  // namespace
+
+std::vector<fs::path> checkpoints_in(const fs::path& root) {
+  static const std::regex kName("epoch_([0-9]{1,18})_step_([0-9]{1,18})");
+  std::vector<std::pair<int64_t, fs::path>> found;
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root, failed)) {
+    std::smatch words;
+    const std::string name = entry.path().filename().string();
+    if (std::regex_match(name, words, kName) && is_complete(entry.path()))
+      found.emplace_back(std::stoll(words[2]), entry.path());
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<fs::path> out;
+  for (auto& [step, path] : found) out.push_back(std::move(path));
+  return out;
+}
+
+Position position_after(const Job& job, const Moment& moment) {
+  const int64_t an_epoch = job.scheduler.steps_per_epoch();
+  Position position;
+  position.step = moment.step + 1;
+  position.epoch = position.step / an_epoch;
+  position.sample = moment.step / an_epoch * job.dataset.size() + moment.end;
+  position.seed = job.recipe.seed;
+  position.global_batch_size = job.recipe.steps.global_batch_size;
+  position.dataset_samples = job.dataset.size();
+  position.sequence_length = job.dataset.sequence_length();
+  position.shuffled = job.recipe.shuffle == Shuffle::on;
+  position.model = signature(job.model.config);
+  return position;
+}
+
+std::optional<Resume> find_checkpoint(const Job& job, std::vector<std::string>& warnings) {
+  const CheckpointSection& section = job.recipe.checkpoint;
+  if (!section.enabled) return std::nullopt;
+  fs::path directory;
+  if (section.restore_from) {
+    directory = named(*section.restore_from, section.directory, warnings);
+  } else if (const auto all = checkpoints_in(section.directory); !all.empty()) {
+    directory = all.back();
+  }
+  if (directory.empty()) return std::nullopt;
+  Resume resume{directory, read_position(directory / kPositionFile)};
+  if (const std::string reason = difference(resume.position, job); !reason.empty()) {
+    if (!section.restore_from) {
+      warnings.push_back("Auto-detected checkpoint at " + directory.string() +
+                         " is incompatible with current model configuration: " + reason +
+                         ". Skipping restore.");
+      return std::nullopt;
+    }
+    warnings.push_back("the checkpoint at " + directory.string() +
+                       " was saved with another model configuration: " + reason);
+  }
+  check_data(directory, resume.position, position_after(job, Moment{}));
+  return resume;
+}
+
+}  // namespace heddle

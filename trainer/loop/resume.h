@@ -1,0 +1,34 @@
+// Going on from a checkpoint: which one, whether it fits, and filling model and optimizer from it.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/checkpoint/sharded.h"
+#include "heddle/engine/engine.h"
+#include "trainer/loop/job.h"
+
+namespace heddle {
+
+// Complete checkpoints under a directory (epoch_E_step_S), by their steps.
+std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& directory);
+
+// What checkpoint.restore_from names, for a run of this model and data. Null: the newest complete one, unless
+// it is of another model, which is a warning. LATEST and LOWEST_VAL where there is none: a warning. Throws
+// Error{input} when a name or a path is not there, and Error{config} when the data are others.
+std::optional<Resume> find_checkpoint(const Job& job, std::vector<std::string>& warnings);
+
+// Where the run stands after `moment`.
+Position position_after(const Job& job, const Moment& moment);
+
+// This rank's boxes of the model and of the optimizer's state ("exp_avg.NAME", "exp_avg_sq.NAME",
+// "step.NAME", "master.NAME").
+std::vector<checkpoint::Part> model_parts(Stages& stages);
+std::vector<checkpoint::Part> optimizer_parts(Step& step);
+
+// Fills both from a checkpoint of any topology. A collective; throws Error{input} on every rank.
+void restore(const Resume& resume, engine::Model& model, Step& step);
+
+}  // namespace heddle
