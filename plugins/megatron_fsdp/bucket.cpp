@@ -28,6 +28,21 @@ at::Tensor view_of(const at::Tensor& flat, int64_t begin, at::IntArrayRef sizes)
 
 }  // namespace
 
+Ranks ranks_over(const DeviceMesh& mesh, std::string axis) {
+  Ranks ranks;
+  ranks.shards = mesh.size(axis);
+  ranks.shard = mesh.rank(axis);
+  ranks.replicas = mesh.size("dp_replicate");
+  ranks.device = mesh.device();
+  if (ranks.shards > 1) ranks.gather = &mesh.group(axis);
+  if (ranks.replicas > 1) {
+    ranks.replica = mesh.rank("dp_replicate");
+    ranks.copies = &mesh.group("dp_replicate");
+  }
+  ranks.axis = std::move(axis);
+  return ranks;
+}
+
 at::ScalarType dtype_of(const ParameterSlot& slot) {
   return slot.compute.value_or(slot.tensor->scalar_type());
 }

@@ -29,6 +29,9 @@ struct Ranks {
   int all() const { return shards * replicas; }
 };
 
+// Those of a mesh: parts are split over `axis`, and dp_replicate, where there is one, holds copies.
+Ranks ranks_over(const DeviceMesh& mesh, std::string axis);
+
 struct Member {  // one parameter
   std::string name;
   std::vector<int64_t> sizes;

@@ -108,15 +108,7 @@ Needs Megatron::needs() const {
 std::unique_ptr<ParallelStage> Megatron::parallelize(Units units, const DeviceMesh& mesh,
                                                      std::span<const Placed> placed) {
   check_mesh(mesh, config_);
-  Ranks ranks;
-  ranks.axis = mesh.size("cp") > 1 ? "dp_shard_cp" : "dp_shard";
-  ranks.shards = mesh.size(ranks.axis);
-  ranks.shard = mesh.rank(ranks.axis);
-  ranks.replicas = mesh.size("dp_replicate");
-  ranks.replica = mesh.rank("dp_replicate");
-  ranks.device = mesh.device();
-  if (ranks.shards > 1) ranks.gather = &mesh.group(ranks.axis);
-  if (ranks.replicas > 1) ranks.copies = &mesh.group("dp_replicate");
+  const Ranks ranks = ranks_over(mesh, mesh.size("cp") > 1 ? "dp_shard_cp" : "dp_shard");
   return std::make_unique<Stage>(std::move(units), placed, options_of(config_, mesh, ranks), ranks, mesh);
 }
 

@@ -50,12 +50,7 @@ Needs MegatronFsdp::needs() const {
 std::unique_ptr<ParallelStage> MegatronFsdp::parallelize(Units units, const DeviceMesh& mesh,
                                                          std::span<const Placed> placed) {
   warn(config_, mesh);
-  Ranks ranks;
-  ranks.axis = mesh.size("cp") > 1 ? "dp_cp" : "dp";
-  ranks.shards = mesh.size(ranks.axis);
-  ranks.shard = mesh.rank(ranks.axis);
-  ranks.device = mesh.device();
-  if (ranks.shards > 1) ranks.gather = &mesh.group(ranks.axis);
+  const Ranks ranks = ranks_over(mesh, mesh.size("cp") > 1 ? "dp_cp" : "dp");
   return std::make_unique<Stage>(std::move(units), placed, options_of(config_), ranks, mesh);
 }
 
