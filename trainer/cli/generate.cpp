@@ -6,7 +6,7 @@
 #include "heddle/base/error.h"
 #include "heddle/mesh/alone.h"
 #include "heddle/parallel/single.h"
-#include "trainer/loop/save.h"
+#include "trainer/loop/consolidated.h"
 #include "trainer/models/generate.h"
 #include "trainer/models/make_units.h"
 #include "trainer/models/pretrained.h"

@@ -78,6 +78,7 @@ class Run {
   std::vector<Batches> validation_;
   StepScheduler scheduler_;
   std::optional<Journal> journal_;  // on rank 0
+  std::optional<Saver> saver_;      // where checkpoints are enabled
   Losses losses_;
   std::filesystem::path saved_;  // the last model in Hugging Face's format
 };
@@ -89,6 +90,7 @@ Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting)
       batches_(job.dataset, split(), job.model.config.vocab_size),
       scheduler_(job.scheduler) {
   if (job.resume) restore(*job.resume, model_, step_);
+  if (job.recipe.checkpoint.enabled) saver_.emplace(job, meeting);
   for (const ValidationSet& set : job.validation)
     validation_.emplace_back(set.dataset, split(), job.model.config.vocab_size);
   if (meeting.rank() != 0) return;
@@ -131,13 +133,13 @@ void Run::train() {
   while (const auto moment = scheduler_.next()) {
     train_one(*moment);
     if (moment->validate && !job_.validation.empty()) validate(*moment);
-    if (moment->checkpoint && job_.recipe.checkpoint.enabled) save(*moment);
+    if (moment->checkpoint && saver_) save(*moment);
   }
   if (journal_) finish();
 }
 
 void Run::save(const Moment& moment) {
-  save_checkpoint(job_, model_, step_, moment, losses_);
+  saver_->save(model_, step_, moment, losses_);
   if (saves_model(job_.recipe.checkpoint, moment))
     saved_ = directory_of(job_, moment) / "model" / "consolidated";
 }

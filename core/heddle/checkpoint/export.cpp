@@ -1,18 +1,19 @@
 // Writing a model as a Hugging Face directory.
 #include "heddle/checkpoint/export.h"
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
 #include <cstdio>
-#include <exception>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <span>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/safetensors_writer.h"
-#include "heddle/checkpoint/whole.h"
+#include "heddle/checkpoint/sharded.h"
+#include "heddle/checkpoint/together.h"
 
 namespace heddle::checkpoint {
 namespace {
@@ -70,76 +71,38 @@ void remove_older(const fs::path& directory, std::span<const FilePlan> files) {
   }
 }
 
-// What rank 0 writes. A failure is kept while the other ranks go on sending, so that nobody waits in vain.
-class HfWriter {
- public:
-  HfWriter(const HfExport& what, std::span<const TensorToWrite> tensors, bool writes)
-      : what_(what), tensors_(tensors), files_(plan_files(tensors, what.max_shard_bytes)), writes_(writes) {
-    guarded([&] {
-      std::error_code failed;
-      fs::create_directories(what_.directory, failed);
-      if (failed)
-        throw Error(ErrorCode::io, what_.directory.string(), "cannot be created: " + failed.message(),
-                    "check the path and its permissions");
-      write_text(what_.directory / "config.json", what_.config_json);
-    });
-  }
-  void append(size_t index, const at::Tensor& whole) {
-    guarded([&] {
-      const FilePlan& file = files_[at_];
-      if (index == file.first)
-        writer_.emplace(what_.directory / file.name, tensors_.subspan(file.first, file.count));
-      writer_->append(whole);
-    });
-    if (index + 1 != files_[at_].first + files_[at_].count) return;
-    guarded([&] { writer_->finish(); });
-    writer_.reset();
-    ++at_;
-  }
-  void finish() {
-    guarded([&] {
-      if (files_.size() > 1)
-        write_text(what_.directory / "model.safetensors.index.json", index_of(tensors_, files_));
-      remove_older(what_.directory, files_);
-    });
-  }
-  const std::optional<Error>& failure() const { return failure_; }
-
- private:
-  template <class Work>
-  void guarded(const Work& work) {
-    if (!writes_ || failure_) return;
-    try {
-      work();
-    } catch (const Error& error) {
-      failure_ = error;
-      writer_.reset();
+void write_files(const HfExport& what, ShardedReader& reader) {
+  std::error_code failed;
+  fs::create_directories(what.directory, failed);
+  if (failed)
+    throw Error(ErrorCode::io, what.directory.string(), "cannot be created: " + failed.message(),
+                "check the path and its permissions");
+  write_text(what.directory / "config.json", what.config_json);
+  std::vector<TensorToWrite> tensors;
+  for (const auto& [name, tensor] : reader.manifest().tensors)
+    tensors.push_back({name, tensor.dtype, tensor.shape});
+  const std::vector<FilePlan> files = plan_files(tensors, what.max_shard_bytes);
+  for (const FilePlan& file : files) {
+    const std::span<const TensorToWrite> held = std::span(tensors).subspan(file.first, file.count);
+    SafetensorsWriter writer(what.directory / file.name, held);
+    for (const TensorToWrite& tensor : held) {
+      const at::Tensor whole = at::empty(tensor.shape, tensor.dtype);
+      reader.read({tensor.name, whole, tensor.shape, std::vector<int64_t>(tensor.shape.size(), 0)});
+      writer.append(whole);
     }
+    writer.finish();
   }
-
-  const HfExport& what_;
-  std::span<const TensorToWrite> tensors_;
-  std::vector<FilePlan> files_;
-  bool writes_;
-  size_t at_ = 0;
-  std::optional<SafetensorsWriter> writer_;
-  std::optional<Error> failure_;
-};
+  if (files.size() > 1) write_text(what.directory / "model.safetensors.index.json", index_of(tensors, files));
+  remove_older(what.directory, files);
+}
 
 }  // namespace
 
-void export_hf(Stages& stages, const DeviceMesh& mesh, const HfExport& what) {
-  WholeParameters parameters(stages, mesh, what.key);
-  HfWriter writer(what, parameters.tensors(), mesh.rank("world") == 0);
-  for (size_t index = 0; index < parameters.tensors().size(); ++index)
-    writer.append(index, parameters.gather(index));
-  writer.finish();
-  nlohmann::json outcome;
-  if (writer.failure())
-    outcome = {writer.failure()->where(), writer.failure()->message(), writer.failure()->hint()};
-  const auto told = nlohmann::json::parse(mesh.meeting().exchange("export/" + what.key, outcome.dump())[0]);
-  if (writer.failure()) throw *writer.failure();
-  if (!told.is_null()) throw Error(ErrorCode::io, told[0], told[1], told[2]);
+void export_hf(const HfExport& what, Rendezvous& meeting, const std::string& key) {
+  on_first(meeting, "export/" + key, [&] {
+    ShardedReader reader(what.sharded);
+    write_files(what, reader);
+  });
 }
 
 }  // namespace heddle::checkpoint

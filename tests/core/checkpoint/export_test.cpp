@@ -9,6 +9,7 @@
 
 #include "core/checkpoint/folder.h"
 #include "heddle/checkpoint/safetensors.h"
+#include "heddle/checkpoint/sharded.h"
 #include "heddle/mesh/threads.h"
 
 namespace heddle {
@@ -17,22 +18,6 @@ namespace {
 using testing::error_of;
 using testing::Folder;
 
-// A stage that only owns shards.
-class Owner : public ParallelStage {
- public:
-  explicit Owner(std::vector<Shard> shards) : shards_(std::move(shards)) {}
-  Tensors forward(Tensors inputs, const Batch&) override { return inputs; }
-  void unshard() override {}
-  void reshard() override {}
-  void expect_last_backward() override {}
-  void finish_gradients() override {}
-  std::span<Shard> owned() override { return shards_; }
-  void parameters_changed() override {}
-
- private:
-  std::vector<Shard> shards_;
-};
-
 at::Tensor wide() {
   return at::arange(42, at::kFloat).view({6, 7});
 }
@@ -40,37 +25,38 @@ at::Tensor narrow() {
   return at::arange(5, at::kFloat).to(at::kBFloat16);
 }
 
-Shard piece(const std::string& name, const at::Tensor& whole, int64_t dim, int64_t offset, int64_t size) {
-  Shard shard{name,
-              whole.narrow(dim, offset, size).clone(),
-              whole.sizes().vec(),
-              std::vector<int64_t>(whole.dim(), 0),
-              {},
-              {},
-              {}};
-  shard.offset[dim] = offset;
-  return shard;
+checkpoint::Part piece(const std::string& name, const at::Tensor& whole, int64_t dim, int64_t offset,
+                       int64_t size) {
+  checkpoint::Part part{name, whole.narrow(dim, offset, size), whole.sizes().vec(),
+                        std::vector<int64_t>(whole.dim(), 0)};
+  part.offset[dim] = offset;
+  return part;
 }
 
 // Four ranks: "wide" in columns on ranks 0 to 2 (rank 3: a replica of rank 1's), "narrow" on rank 2, with an
 // empty shard on rank 0.
-Stages stages_of(int rank) {
+std::vector<checkpoint::Part> parts_of(int rank) {
   constexpr std::array<int64_t, 4> kOffset{0, 3, 5, 3}, kSize{3, 2, 2, 2};
-  std::vector<Shard> shards{piece("wide", wide(), 1, kOffset[rank], kSize[rank])};
-  if (rank == 0) shards.push_back(piece("narrow", narrow(), 0, 0, 0));
-  if (rank == 2) shards.push_back(piece("narrow", narrow(), 0, 0, 5));
-  Stages stages;
-  stages.push_back(std::make_unique<Owner>(std::move(shards)));
-  return stages;
+  std::vector<checkpoint::Part> parts{piece("wide", wide(), 1, kOffset[rank], kSize[rank])};
+  if (rank == 0) parts.push_back(piece("narrow", narrow(), 0, 0, 0));
+  if (rank == 2) parts.push_back(piece("narrow", narrow(), 0, 0, 5));
+  return parts;
 }
 
-void export_on_four_ranks(const std::filesystem::path& directory, int64_t max_shard_bytes) {
+// Saves four ranks' boxes in folder/model and exports them; the last error of each rank, "" for none.
+std::array<std::string, 4> export_on_four_ranks(const Folder& folder, const std::filesystem::path& directory,
+                                                int64_t max_shard_bytes) {
+  std::array<std::string, 4> errors;
+  const std::filesystem::path sharded = folder / "model";
+  std::filesystem::create_directories(sharded);
   ThreadWorld::run(4, [&](Rendezvous& meeting) {
-    Stages stages = stages_of(meeting.rank());
-    const DeviceMesh mesh = mesh::build(std::array<Axis, 1>{Axis{"dp", 4}}, meeting, "export");
-    checkpoint::export_hf(stages, mesh,
-                          {directory, "{\"model_type\": \"llama\"}\n", max_shard_bytes, "final"});
+    checkpoint::write_sharded(sharded, "model", parts_of(meeting.rank()), meeting, "save");
+    errors[meeting.rank()] = error_of(folder, [&] {
+      checkpoint::export_hf({sharded, directory, "{\"model_type\": \"llama\"}\n", max_shard_bytes}, meeting,
+                            "final");
+    });
   });
+  return errors;
 }
 
 void expect_whole(const std::filesystem::path& directory) {
@@ -86,18 +72,18 @@ void expect_whole(const std::filesystem::path& directory) {
 
 TEST(Export, PutsTheBoxesOfFourRanksTogether) {
   const Folder folder;
-  export_on_four_ranks(folder / "out", 1 << 20);
+  export_on_four_ranks(folder, folder / "out", 1 << 20);
   EXPECT_TRUE(std::filesystem::exists(folder / "out/model.safetensors"));
   expect_whole(folder / "out");
 }
 
 TEST(Export, CutsIntoFilesWithAnIndexAndReplacesAnOlderExport) {
   const Folder folder;
-  export_on_four_ranks(folder / "out", 100);
+  export_on_four_ranks(folder, folder / "out", 100);
   EXPECT_TRUE(std::filesystem::exists(folder / "out/model-00001-of-00002.safetensors"));
   EXPECT_TRUE(std::filesystem::exists(folder / "out/model.safetensors.index.json"));
   expect_whole(folder / "out");
-  export_on_four_ranks(folder / "out", 1 << 20);
+  export_on_four_ranks(folder, folder / "out", 1 << 20);
   EXPECT_FALSE(std::filesystem::exists(folder / "out/model-00001-of-00002.safetensors"));
   EXPECT_FALSE(std::filesystem::exists(folder / "out/model.safetensors.index.json"));
   expect_whole(folder / "out");
@@ -106,31 +92,10 @@ TEST(Export, CutsIntoFilesWithAnIndexAndReplacesAnOlderExport) {
 TEST(Export, TellsEveryRankWhatFailedOnTheFirst) {
   const Folder folder;
   folder.write("file", "in the way");
-  std::array<std::string, 4> errors;
-  ThreadWorld::run(4, [&](Rendezvous& meeting) {
-    Stages stages = stages_of(meeting.rank());
-    const DeviceMesh mesh = mesh::build(std::array<Axis, 1>{Axis{"dp", 4}}, meeting, "export");
-    errors[meeting.rank()] = error_of(folder, [&] {
-      checkpoint::export_hf(stages, mesh, {folder / "file", "{}", 1 << 20, "final"});
-    });
-  });
-  for (const std::string& error : errors)
+  for (const std::string& error : export_on_four_ranks(folder, folder / "file", 1 << 20))
     EXPECT_EQ(error,
               "error[io] FOLDER/file: cannot be created: Not a directory\n"
               "  hint: check the path and its permissions");
-}
-
-TEST(Export, RefusesShardsThatDoNotMakeAWhole) {
-  const Folder folder;
-  std::string error;
-  ThreadWorld::run(1, [&](Rendezvous& meeting) {
-    Stages stages = stages_of(0);
-    const DeviceMesh mesh = mesh::build(std::array<Axis, 1>{Axis{"dp", 1}}, meeting, "export");
-    error = error_of(folder, [&] {
-      checkpoint::export_hf(stages, mesh, {folder / "out", "{}", 1 << 20, "final"});
-    });
-  });
-  EXPECT_EQ(error, "error[internal] checkpoint: the shards of \"wide\" hold 18 numbers, the whole has 42");
 }
 
 }  // namespace
