@@ -12,10 +12,6 @@
 #include "layout.h"
 #include "memory.h"
 
-namespace torch::autograd {
-struct Node;
-}
-
 namespace heddle::fsdp2 {
 
 // What all groups of a stage have in common.
@@ -37,7 +33,6 @@ struct Parameter {
   int64_t chunk = 0;         // rows of the first rank, which every rank's part is padded to
   int64_t offset = 0;        // of its chunk in a rank's part, in elements
   int64_t place = 0;         // of the whole parameter in the group's storage, in elements
-  std::shared_ptr<torch::autograd::Node> accumulator;  // autograd itself holds it only weakly
   int64_t chunk_elements() const { return chunk * row_elements; }
 };
 
@@ -68,8 +63,7 @@ class Group {
   void refresh();                                   // not sharded: the leaves take the shards' values
 
   Stay stay = Stay::not_at_all;
-  int users = 0;    // units that compute with some of its parameters
-  int arrived = 0;  // parameters whose gradient has come in the current backward
+  int users = 0;  // units that compute with some of its parameters
 
  private:
   enum class State { sharded, in_flight, whole };

@@ -23,7 +23,6 @@ class Model {
     std::vector<Group*> groups;  // its own, and those of earlier units that it shares a tied parameter with
     Stay stay;
     bool pinned = false;  // its model chose the dtype of every parameter: inputs and outputs stay as well
-    bool has_backward = false;  // its last forward returned something that needs a gradient
     bool uses(const Group* group) const {
       return std::find(groups.begin(), groups.end(), group) != groups.end();
     }

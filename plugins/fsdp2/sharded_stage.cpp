@@ -30,10 +30,11 @@ ShardedStage::ShardedStage(std::unique_ptr<Model> model, const Options& options,
       shard_(mesh_.group(axis)),
       reducer_(second_group(mesh, axis),
                mesh.size("dp_replicate") > 1 ? &mesh_.group("dp_replicate") : nullptr,
-               reversed(model_->gradients)) {
+               reversed(model_->gradients)),
+      walk_(*this, model_->runs.size()) {
   if (options.autocast) autocast_.emplace(*options.autocast, model::Autocast::Weights::cast_each_time);
   for (const Group& group : model_->groups) group.expect(memory_);
-  attach_gradient_hooks();
+  watch_gradients();
   for (const Group& group : model_->groups)
     if (group.foreign()) make_equal(group);
 }
@@ -50,6 +51,14 @@ void ShardedStage::make_equal(const Group& group) {
     if (!group.sharded()) take_first(parameter.shard.tensor.detach(), shard_);
     if (mesh_.size("dp_replicate") > 1)
       take_first(parameter.shard.tensor.detach(), mesh_.group("dp_replicate"));
+  }
+}
+
+void ShardedStage::watch_gradients() {
+  for (size_t bucket = 0; bucket < model_->gradients.size(); ++bucket) {
+    const Group& group = model_->gradients[bucket].group();
+    for (const Parameter& parameter : group.parameters())
+      if (parameter.trainable) walk_.add(parameter.leaf, bucket, group.users);
   }
 }
 
@@ -71,7 +80,7 @@ Tensors ShardedStage::forward(Tensors inputs, const Batch& batch) {
   if (held_ && records)
     throw Error(ErrorCode::internal, "fsdp2", "a forward with gradients ran while parameters are held whole",
                 "end the scope Unsharded before training goes on");
-  if (in_backward_ && records)
+  if (walk_.running() && records)
     throw Error(ErrorCode::internal, "fsdp2", "a forward with gradients follows a backward that did not end",
                 "the backward threw, and gradients are not whole: end the run, or build the model anew");
   if (between_steps_ && records) begin_step();
@@ -84,9 +93,7 @@ Tensors ShardedStage::forward(Tensors inputs, const Batch& batch) {
     finish(runs[i]);
     for (size_t next = i + 1; next < runs.size() && next <= i + ahead; ++next) start(runs[next]);
     inputs = run(*runs[i].unit, std::move(inputs), batch, runs[i].pinned ? Precision() : options_.precision);
-    const bool backward_comes = watch(inputs, i, batch.weight_gradients);
-    if (records) runs[i].has_backward = backward_comes;
-    release_after_forward(i, backward_comes);
+    release_after_forward(i, walk_.watch(i, inputs, batch.weight_gradients));
   }
   return inputs;
 }

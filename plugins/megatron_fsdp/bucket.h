@@ -12,10 +12,6 @@
 #include "loan.h"
 #include "options.h"
 
-namespace torch::autograd {
-struct Node;
-}
-
 namespace heddle::megatron_fsdp {
 
 // The ranks that share a stage's parameters. One rank has no communicator.
@@ -38,8 +34,7 @@ struct Member {  // one parameter
   at::Tensor leaf;                     // what the model computes with: a view of the whole bucket
   Range range;                         // in the bucket
   size_t first_shard = 0, shards = 0;  // its boxes among the bucket's
-  std::shared_ptr<torch::autograd::Node> accumulator;  // autograd itself holds it only weakly
-  int users = 0;                                       // units that compute with it
+  int users = 0;                       // units that compute with it
 };
 
 // Where the members lie. `whole` is a piece of a larger buffer, or undefined.

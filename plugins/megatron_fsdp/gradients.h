@@ -45,7 +45,6 @@ class Gradients {
   void place(int index, bool used);
 
   bool in_flight = false;  // being reduced
-  int arrived = 0;         // gradients that have come in the current backward
   size_t turn = 0;         // its place in the order of reductions
   int64_t number = 0;      // of the bucket, in messages
 

@@ -24,7 +24,6 @@ class Model {
     std::vector<Bucket*> buckets;  // that hold a parameter of it
     std::vector<Gradients*> sums;  // of these, whose memory is there only now and then
     bool freed = true;             // after its forward and its backward; else at the end of the step
-    bool has_backward = false;     // its last forward returned something that needs a gradient
     bool uses(const Bucket* bucket) const {
       return std::find(buckets.begin(), buckets.end(), bucket) != buckets.end();
     }

@@ -46,12 +46,15 @@ Stage::Stage(Units units, std::span<const Placed> placed, const Options& options
       model_(std::make_unique<Model>(std::move(units), placed, options_, ranks)),
       checks_(options, mesh.meeting().rank(), mesh.log()),
       presence_(model_->gradients, everyone(ranks, mesh)),
-      room_(gather_room(options_, *model_)) {
+      room_(gather_room(options_, *model_)),
+      walk_(*this, model_->runs.size()) {
   std::unique_ptr<Communicator> sums;
   if (ranks.shards > 1) sums = mesh_.meeting().group(ranks.axis, mesh_.ranks(ranks.axis));
   reducer_ = std::make_unique<Reducer>(options_, ranks, std::move(sums), model_->order,
                                        reduce_limit(options_, *model_), checks_);
-  attach_gradient_hooks();
+  for (size_t bucket = 0; bucket < model_->gradients.size(); ++bucket)
+    for (const Member& member : model_->gradients[bucket].bucket().members())
+      walk_.add(member.leaf, bucket, member.users);
 }
 
 // What was gathered ahead of a step that never came is waited for; the others wait as well.
@@ -114,7 +117,7 @@ Tensors Stage::forward(Tensors inputs, const Batch& batch) {
     finish(runs[i]);
     gather_ahead(i);
     inputs = runs[i].unit->forward(std::move(inputs), *given);
-    runs[i].has_backward = watch(inputs, i, given->weight_gradients);
+    walk_.watch(i, inputs, given->weight_gradients);
     release_after_forward(i);
   }
   pending_ = false;

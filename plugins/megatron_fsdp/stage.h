@@ -3,10 +3,9 @@
 
 #include <deque>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
-#include "heddle/model/weight_gradients.h"
+#include "heddle/parallel/backward_walk.h"
 #include "model.h"
 #include "presence.h"
 #include "reducer.h"
@@ -15,7 +14,7 @@ namespace heddle::megatron_fsdp {
 
 // Gathers run in the order of the forward, and in a backward in the reverse order. One body for all that may
 // be split: what is never split is whole all the time, and its gathers and frees do nothing.
-class Stage : public ParallelStage {
+class Stage : public ParallelStage, private BackwardWalk::Stops {
  public:
   Stage(Units units, std::span<const Placed> placed, const Options& options, const Ranks& ranks,
         const DeviceMesh& mesh);
@@ -36,7 +35,6 @@ class Stage : public ParallelStage {
  private:
   using Run = Model::Run;
   void begin_step();
-  void attach_gradient_hooks();
   void start(Run& run);
   void finish(Run& run);
   int64_t start_within(Run& run, int64_t room);  // what is left of the room; negative: it did not fit
@@ -44,16 +42,14 @@ class Stage : public ParallelStage {
   void gather_behind(size_t index);
   void release_after_forward(size_t index);
   void free(Bucket& bucket);
-  bool watch(const Tensors& outputs, size_t index, WeightGradients* queue);
   WeightGradients* own_queue();
 
-  void begin_backward(WeightGradients* queue);
-  void before_backward(size_t index, WeightGradients* queue);  // a gradient of the unit's output has come
-  void gradient_arrived(Gradients& gradients);
-  void complete(Gradients& gradients);
-  void end_backward(WeightGradients* queue);
-  void begin_drain(const WeightGradients::Accumulators& leaves);
-  void end_drain();
+  void approach(size_t unit) override;
+  void enter(size_t unit) override;
+  void complete(size_t bucket) override;
+  void ended(WeightGradients* queue) override;
+  void awaits(size_t bucket) override;
+  void drained() override;
   void end_microbatch();  // all its gradients are there
   bool reduces(const Gradients& gradients) const { return last_backward_ || gradients.split(); }
 
@@ -64,15 +60,12 @@ class Stage : public ParallelStage {
   std::unique_ptr<Reducer> reducer_;  // null: one rank
   Checks checks_;
   Presence presence_;
-  int64_t room_ = 0;                                                     // elements that are gathered ahead
-  std::unordered_map<const torch::autograd::Node*, Gradients*> owners_;  // of the leaves' accumulators
-  std::deque<WeightGradients> queues_;                                   // of weights_last
+  int64_t room_ = 0;                    // elements that are gathered ahead
+  BackwardWalk walk_;                   // buckets: the model's gradients
+  std::deque<WeightGradients> queues_;  // of weights_last
   std::vector<WeightGradients*> idle_queues_;
   bool between_steps_ = true, last_backward_ = false, flushed_ = false, held_ = false;
-  bool in_backward_ = false, split_ = false;  // split: its weight gradients come when a queue is drained
-  bool draining_ = false;
-  bool pending_ = true;    // some bucket that stays whole has not been gathered since the update
-  size_t unprepared_ = 0;  // in a backward: units below this one were not reached yet
+  bool pending_ = true;  // some bucket that stays whole has not been gathered since the update
   int64_t microbatch_ = 0;
 };
 

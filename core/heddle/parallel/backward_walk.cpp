@@ -1,0 +1,118 @@
+// Hooks on units' outputs and on leaves, and what they add up to.
+#include "heddle/parallel/backward_walk.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "heddle/parallel/after_gradient.h"
+
+namespace heddle {
+
+// Called before the node that made a unit's output runs.
+struct BackwardWalk::Reached final : torch::autograd::FunctionPreHook {
+  Reached(BackwardWalk& walk, size_t unit, WeightGradients* queue) : walk(walk), unit(unit), queue(queue) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& gradients) override {
+    walk.reach(unit, queue);
+    return gradients;
+  }
+  BackwardWalk& walk;
+  const size_t unit;
+  WeightGradients* const queue;
+};
+
+BackwardWalk::BackwardWalk(Stops& stops, size_t units) : stops_(stops), has_backward_(units, 0) {}
+
+BackwardWalk::~BackwardWalk() = default;
+
+void BackwardWalk::add(const at::Tensor& leaf, size_t bucket, int units) {
+  if (bucket >= buckets_.size()) buckets_.resize(bucket + 1);
+  ++buckets_[bucket].parameters;
+  accumulators_.push_back(torch::autograd::impl::grad_accumulator(leaf));
+  bucket_of_.emplace(accumulators_.back().get(), bucket);
+  if (units > 1) return;
+  accumulators_.back()->add_post_hook(std::make_unique<AfterGradient>([this, bucket] { arrive(bucket); }));
+}
+
+// One hook on a node is enough for all that it returns.
+bool BackwardWalk::watch(size_t unit, const Tensors& outputs, WeightGradients* queue) {
+  if (!at::GradMode::is_enabled()) return false;
+  const torch::autograd::Node* watched = nullptr;
+  bool any = false;
+  for (const at::Tensor& output : outputs) {
+    if (!output.defined() || !output.requires_grad()) continue;
+    any = true;
+    const auto& node = output.grad_fn();
+    if (node == nullptr) {  // an input that comes out as it is
+      output.register_hook([this, unit, queue](const at::Tensor&) { reach(unit, queue); });
+    } else if (node.get() != watched) {
+      node->add_tensor_pre_hook(std::make_unique<Reached>(*this, unit, queue));
+      watched = node.get();
+    }
+  }
+  has_backward_[unit] = any ? 1 : 0;
+  return any;
+}
+
+// Called by hooks on outputs of units, never by those on leaves: where a unit is computed again these run in
+// a nested backward, whose end is not the end.
+void BackwardWalk::begin(WeightGradients* queue) {
+  running_ = true;
+  split_ = queue != nullptr && queue->defers();
+  if (split_) {
+    queue->when_draining([this](const WeightGradients::Accumulators& leaves) { begin_drain(leaves); });
+    queue->when_drained([this] { end_drain(); });
+  }
+  unreached_ = has_backward_.size();
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [this, queue] { end(split_ ? queue : nullptr); });
+}
+
+void BackwardWalk::reach(size_t unit, WeightGradients* queue) {
+  if (!running_) begin(queue);
+  if (unit >= unreached_) return;
+  while (unreached_ > unit)
+    if (has_backward_[--unreached_]) stops_.approach(unreached_);
+  stops_.enter(unit);
+}
+
+void BackwardWalk::end(WeightGradients* queue) {
+  running_ = false;
+  while (unreached_ > 0)
+    if (has_backward_[--unreached_]) stops_.approach(unreached_);
+  forget_arrivals();
+  stops_.ended(queue);
+}
+
+// In the first half of a split backward nothing is complete.
+void BackwardWalk::arrive(size_t bucket) {
+  if (running_ ? split_ : !draining_) return;
+  if (++buckets_[bucket].arrived == buckets_[bucket].parameters) stops_.complete(bucket);
+}
+
+// All but these have their gradients already.
+void BackwardWalk::begin_drain(const WeightGradients::Accumulators& leaves) {
+  draining_ = true;
+  for (Bucket& bucket : buckets_) bucket.arrived = bucket.parameters;
+  for (const torch::autograd::Node* leaf : leaves)
+    if (const auto found = bucket_of_.find(leaf); found != bucket_of_.end()) {
+      --buckets_[found->second].arrived;
+      stops_.awaits(found->second);
+    }
+  for (size_t i = 0; i < buckets_.size(); ++i)
+    if (buckets_[i].arrived == buckets_[i].parameters) stops_.complete(i);
+}
+
+void BackwardWalk::end_drain() {
+  draining_ = false;
+  forget_arrivals();
+  stops_.drained();
+}
+
+void BackwardWalk::forget_arrivals() {
+  for (Bucket& bucket : buckets_) bucket.arrived = 0;
+}
+
+}  // namespace heddle

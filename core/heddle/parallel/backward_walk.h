@@ -1,0 +1,87 @@
+// For strategies that gather before and reduce behind it: where the backward of a stage is.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/model/unit.h"
+#include "heddle/model/weight_gradients.h"
+
+namespace torch::autograd {
+struct Node;
+}
+
+namespace heddle {
+
+// A stage's units are numbered in the order of the forward, and its trainable parameters lie in buckets whose
+// gradients are reduced together. The walk watches the units' outputs and the parameters' gradients and tells
+// the strategy what comes next, for whole backwards, split ones (WeightGradients) and units that are computed
+// again (FSDP of PyTorch and Megatron-Core find the same points with hooks of their own).
+class HEDDLE_API BackwardWalk {
+ public:
+  // What the strategy does on the way; called in the thread of the backward.
+  class Stops {
+   public:
+    virtual ~Stops() = default;
+    // Once in a backward for every unit that has one, from the last to the first, on every rank, also where
+    // no gradient came to the unit on this one: collectives begun here meet those of the other ranks.
+    virtual void approach(size_t unit) = 0;
+    // A gradient of the unit's output has come: its own backward is next, and needs its parameters.
+    virtual void enter(size_t unit) = 0;
+    // Every parameter of the bucket has its gradient of this backward.
+    virtual void complete(size_t bucket) = 0;
+    // The backward is through. `queue` holds the gradients that wait, where it was split, else it is null.
+    virtual void ended(WeightGradients* queue) = 0;
+    // A queue is about to be drained, and gives gradients to this bucket.
+    virtual void awaits(size_t bucket) {}
+    // And it is drained.
+    virtual void drained() = 0;
+  };
+
+  // `stops` and this outlive the graphs of the forwards that were watched.
+  BackwardWalk(Stops& stops, size_t units);
+  ~BackwardWalk();
+  BackwardWalk(const BackwardWalk&) = delete;
+  BackwardWalk& operator=(const BackwardWalk&) = delete;
+
+  // Before the first forward, for each trainable parameter. `units`: how many compute with it. Of several,
+  // its gradient may come in parts where units are computed again, so that its bucket is never complete
+  // before the end.
+  void add(const at::Tensor& leaf, size_t bucket, int units = 1);
+
+  // After the forward of each unit. Says whether a backward will come; without gradients nothing changes.
+  bool watch(size_t unit, const Tensors& outputs, WeightGradients* queue);
+
+  bool running() const { return running_; }  // it began and has not ended; still, where it threw
+  bool split() const { return split_; }      // the one that runs or ran last
+  bool draining() const { return draining_; }
+  bool has_backward(size_t unit) const { return has_backward_[unit] != 0; }
+
+ private:
+  struct Reached;
+  struct Bucket {
+    int parameters = 0, arrived = 0;
+  };
+  void reach(size_t unit, WeightGradients* queue);
+  void begin(WeightGradients* queue);
+  void end(WeightGradients* queue);
+  void arrive(size_t bucket);
+  void begin_drain(const WeightGradients::Accumulators& leaves);
+  void end_drain();
+  void forget_arrivals();
+
+  Stops& stops_;
+  std::vector<char> has_backward_;  // of each unit, by its last forward
+  std::vector<Bucket> buckets_;
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;  // autograd itself holds them weakly
+  std::unordered_map<const torch::autograd::Node*, size_t> bucket_of_;
+  bool running_ = false, split_ = false, draining_ = false;
+  size_t unreached_ = 0;  // in a backward: units below this one
+};
+
+}  // namespace heddle
