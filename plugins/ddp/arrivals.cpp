@@ -11,11 +11,13 @@ namespace heddle::ddp {
 Arrivals::Arrivals(std::vector<std::string> names, std::vector<bool> parts)
     : names_(std::move(names)), parts_(std::move(parts)), owed_(names_.size(), 0), came_(names_.size(), 0) {}
 
-void Arrivals::begin() {
+void Arrivals::begin(Count count) {
   sequence_.clear();
   from_queue_ = false;
   std::fill(came_.begin(), came_.end(), 0);
-  for (int i = 0; i < size(); ++i) owed_[i] = !learned_.empty() ? learned_[i] : parts_[i] ? kUntilTheEnd : 1;
+  const bool learning = count == Count::learning;
+  for (int i = 0; i < size(); ++i)
+    owed_[i] = !learned_.empty() ? learned_[i] : learning || parts_[i] ? kUntilTheEnd : 1;
 }
 
 void Arrivals::reached_only(const std::vector<bool>& reached) {

@@ -18,8 +18,10 @@ class Arrivals {
   int size() const { return static_cast<int>(names_.size()); }
   const std::string& name(int parameter) const { return names_[parameter]; }
 
-  // The last backward begins: every gradient is owed as often as learned, else once.
-  void begin();
+  // The last backward begins: every gradient is owed as often as learned, else once, or in a backward that is
+  // learnt from until it ends.
+  enum class Count { as_owed, learning };
+  void begin(Count count);
   // The parameters that its graph reaches; the others will get nothing.
   void reached_only(const std::vector<bool>& reached);
   // What is left comes from a queue, once for each of these; the rest is there.

@@ -70,9 +70,9 @@ void Reducer::count_owed() {
 
 void Reducer::begin_backward(std::span<const std::weak_ptr<torch::autograd::Node>> roots) {
   if (!last_ || std::exchange(begun_, true)) return;
-  arrivals_.begin();
-  if (options_.find_unused && (first_step_ || !options_.static_graph))
-    arrivals_.reached_only(reach(roots, places_));
+  const bool learning = options_.static_graph && first_step_;
+  arrivals_.begin(learning ? Arrivals::Count::learning : Arrivals::Count::as_owed);
+  if (options_.find_unused && !options_.static_graph) arrivals_.reached_only(reach(roots, places_));
   count_owed();
 }
 
@@ -81,7 +81,7 @@ void Reducer::begin_drain(const WeightGradients::Accumulators& leaves) {
   std::vector<bool> awaited(leaves_.size());
   for (const torch::autograd::Node* leaf : leaves)
     if (const auto place = places_.find(leaf); place != places_.end()) awaited[place->second] = true;
-  arrivals_.begin();
+  arrivals_.begin(Arrivals::Count::as_owed);
   arrivals_.draining(awaited);
   count_owed();
   launch_full();
