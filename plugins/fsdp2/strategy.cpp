@@ -73,6 +73,17 @@ void check_mesh(const DeviceMesh& mesh) {
                 "use the strategy ddp");
 }
 
+// AutoModel takes depths that nothing reads; here a person hears of it.
+void warn(const Config& config, const DeviceMesh& mesh) {
+  const Config fresh;
+  const bool depths = config.fsdp2_forward_prefetch_depth != fresh.fsdp2_forward_prefetch_depth ||
+                      config.fsdp2_backward_prefetch_depth != fresh.fsdp2_backward_prefetch_depth;
+  if (!depths || config.enable_fsdp2_prefetch || mesh.meeting().rank() != 0) return;
+  mesh.log().warning("fsdp2",
+                     "the prefetch depths have no effect while enable_fsdp2_prefetch is false: one unit is "
+                     "gathered ahead");
+}
+
 }  // namespace
 
 Needs Fsdp2::needs() const {
@@ -86,6 +97,7 @@ Needs Fsdp2::needs() const {
 std::unique_ptr<ParallelStage> Fsdp2::parallelize(Units units, const DeviceMesh& mesh,
                                                   std::span<const Placed> placed) {
   check_mesh(mesh);
+  warn(config_, mesh);
   const Options options = options_of(config_, mesh.size("pp"));
   Place place;
   place.axis = mesh.size("cp") > 1 ? "dp_shard_cp" : "dp_shard";
