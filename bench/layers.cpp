@@ -1,10 +1,11 @@
 // What the hand-written layers save: forward and backward of each against its plain ATen composition, in
-// turn.
+// turn; and what large products gain where oneDNN computes them.
 //   bench_layers [rounds]
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "heddle/model/linear.h"
+#include "heddle/model/matrix_product.h"
 #include "heddle/model/rms_norm.h"
 #include "heddle/model/rotary.h"
 #include "heddle/model/swiglu.h"
@@ -30,13 +32,19 @@ struct Pair {
   Inputs inputs;
 };
 
-double once(const Layer& layer, const Inputs& inputs) {
+double microseconds(const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();
-  const at::Tensor y = layer(inputs);
-  y.backward(at::ones_like(y));
-  const auto end = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
+}
+
+double once(const Layer& layer, const Inputs& inputs) {
+  const double time = microseconds([&] {
+    const at::Tensor y = layer(inputs);
+    y.backward(at::ones_like(y));
+  });
   for (const at::Tensor& input : inputs) input.mutable_grad().reset();
-  return std::chrono::duration<double, std::micro>(end - start).count();
+  return time;
 }
 
 void report(const Pair& pair, int rounds) {
@@ -95,6 +103,24 @@ std::vector<Pair> pairs(int64_t tokens, int64_t width) {
            {leaf({tokens, width}), leaf({256, width})}}};
 }
 
+// The three products of a linear layer: y = x W^T, dX = dY W, dW = dY^T X.
+void report_products(int64_t tokens, int64_t in, int64_t out, int rounds) {
+  const at::Tensor x = at::randn({tokens, in}), weight = at::randn({out, in}), dy = at::randn({tokens, out});
+  const std::array<std::pair<at::Tensor, at::Tensor>, 3> products{
+      {{x, weight.t()}, {dy, weight}, {dy.t(), x}}};
+  std::printf("| %lld x %lld x %lld |", static_cast<long long>(tokens), static_cast<long long>(in),
+              static_cast<long long>(out));
+  for (const auto& [a, b] : products) {
+    double ours = 1e12, aten = 1e12;
+    for (int i = 0; i < rounds; ++i) {
+      ours = std::min(ours, microseconds([&] { model::matrix_product(a, b); }));
+      aten = std::min(aten, microseconds([&] { at::mm(a, b); }));
+    }
+    std::printf(" %.0f / %.0f = %.2f |", aten, ours, aten / ours);
+  }
+  std::printf("\n");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -103,4 +129,13 @@ int main(int argc, char** argv) {
   std::printf("| layer, tokens x width | ours, us | ATen, us | times |\n|---|--:|--:|--:|\n");
   for (const auto& [tokens, width] : {std::pair<int64_t, int64_t>{64, 64}, {512, 256}})
     for (const Pair& pair : pairs(tokens, width)) report(pair, rounds);
+  std::printf("\n| tokens x in x out | x W^T: mm / ours, us | dY W | dY^T X |\n|---|--:|--:|--:|\n");
+  for (const auto& [tokens, in, out] : {std::array<int64_t, 3>{64, 64, 64},
+                                        {128, 128, 128},
+                                        {128, 128, 255},
+                                        {128, 128, 256},
+                                        {256, 256, 256},
+                                        {512, 512, 512},
+                                        {512, 512, 1536}})
+    report_products(tokens, in, out, rounds / 4 + 1);
 }

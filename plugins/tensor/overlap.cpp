@@ -2,9 +2,7 @@
 #include "overlap.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 
 #include <functional>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "heddle/model/autograd_node.h"
+#include "heddle/model/matrix_product.h"
 #include "heddle/model/weight_gradients.h"
 #include "parts.h"
 
@@ -103,7 +102,8 @@ bool put_off(WeightGradients* later, const Edge& weight, const Edge& bias, const
   const bool has_weight = weight.is_valid(), has_bias = bias.is_valid();
   if (!has_weight && !has_bias) return true;
   later->push({weight, bias}, [dy, x, has_weight, has_bias]() -> WeightGradients::Gradients {
-    return {has_weight ? at::mm(dy.t(), x) : at::Tensor(), has_bias ? dy.sum(0) : at::Tensor()};
+    return {has_weight ? model::matrix_product(dy.t(), x) : at::Tensor(),
+            has_bias ? dy.sum(0) : at::Tensor()};
   });
   return true;
 }
@@ -132,15 +132,15 @@ struct GatheredNode final : model::LayerNode {
           if (!dy[i].defined()) continue;
           const at::Tensor rows = dy[i].narrow(0, begin, piece.size(0));
           if (std::exchange(first, false))
-            at::mm_out(piece, rows, saved[i]);
+            model::matrix_product_into(piece, rows, saved[i]);
           else
-            piece.addmm_(rows, saved[i]);
+            model::add_matrix_product(piece, rows, saved[i]);
         }
       });
     for (size_t i = 0; i < dy.size(); ++i) {
       if (!dy[i].defined()) continue;
       if (put_off(later, next_edge(1 + 2 * i), next_edge(2 + 2 * i), dy[i], all)) continue;
-      if (task_should_compute_output(1 + 2 * i)) out[1 + 2 * i] = at::mm(dy[i].t(), all);
+      if (task_should_compute_output(1 + 2 * i)) out[1 + 2 * i] = model::matrix_product(dy[i].t(), all);
       if (task_should_compute_output(2 + 2 * i)) out[2 + 2 * i] = dy[i].sum(0);
     }
     if (dx) out[0] = dx->rows();
@@ -169,11 +169,11 @@ struct ScatteredNode final : model::LayerNode {
         gather_behind(given[0], whole_x.size(0), *ranks, [&](const Part& rows, const at::Tensor& values) {
           if (!wants_dx) return;
           at::Tensor piece = dx.narrow(0, rows.begin, rows.count);
-          at::mm_out(piece, values, w);
+          model::matrix_product_into(piece, values, w);
         });
     if (wants_dx) out[0] = std::move(dx);
     if (!put_off(later, next_edge(1), {}, dy, whole_x) && task_should_compute_output(1))
-      out[1] = at::mm(dy.t(), whole_x);
+      out[1] = model::matrix_product(dy.t(), whole_x);
     return out;
   }
   void release_variables() override {
@@ -216,10 +216,7 @@ model::FewTensors gathered_products(std::span<Linear* const> layers, const at::T
       for (size_t i = 0; i < layers.size(); ++i) {
         at::Tensor y = out[i].narrow(0, rows.begin, rows.count);
         const at::Tensor turned = layers[i]->weight.t();
-        if (layers[i]->bias.defined())
-          at::addmm_out(y, layers[i]->bias, values, turned);
-        else
-          at::mm_out(y, values, turned);
+        model::matrix_product_into(y, values, turned, layers[i]->bias);
       }
     });
   }
@@ -244,7 +241,7 @@ at::Tensor scattered_product(const Linear& layer, const at::Tensor& x, const Bat
     y = model::once(model::Operator::collective, [&] {
       return Scatter(x.size(0), layer.weight.size(0), x, ranks,
                      [&](int64_t begin, at::Tensor piece) {
-                       at::mm_out(piece, x.narrow(0, begin, piece.size(0)), turned);
+                       model::matrix_product_into(piece, x.narrow(0, begin, piece.size(0)), turned);
                      })
           .rows();
     });

@@ -2,7 +2,6 @@
 #include "heddle/model/linear.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 
 #include <utility>
@@ -11,6 +10,7 @@
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/linear_autocast.h"
 #include "heddle/model/linear_products.h"
+#include "heddle/model/matrix_product.h"
 #include "heddle/model/parameter.h"
 #include "heddle/model/weight_gradients.h"
 
@@ -51,14 +51,14 @@ struct LinearNode final : LayerNode {
       if (!gradients[i].defined()) continue;
       const at::Tensor dy = rows_of(gradients[i]);
       if (!put_off(i, dy, rows)) {
-        if (task_should_compute_output(1 + 2 * i)) out[1 + 2 * i] = at::mm(dy.t(), rows);
+        if (task_should_compute_output(1 + 2 * i)) out[1 + 2 * i] = matrix_product(dy.t(), rows);
         if (task_should_compute_output(2 + 2 * i)) out[2 + 2 * i] = dy.sum(0);
       }
       if (!task_should_compute_output(0)) continue;
       if (dx.defined())
-        dx.addmm_(dy, weights[i].unpack());
+        add_matrix_product(dx, dy, weights[i].unpack());
       else
-        dx = at::mm(dy, weights[i].unpack());
+        dx = matrix_product(dy, weights[i].unpack());
     }
   }
 
@@ -73,9 +73,9 @@ struct LinearNode final : LayerNode {
     const at::Tensor weight = joined_rows(unpacked);
     if (!weight.defined()) return false;
     const at::Tensor dy = joined_columns(gradients);
-    if (task_should_compute_output(0)) dx = at::mm(dy, weight);
+    if (task_should_compute_output(0)) dx = matrix_product(dy, weight);
     if (put_off_joined(unpacked, dy, rows)) return true;
-    const at::Tensor dw = at::mm(dy.t(), rows);
+    const at::Tensor dw = matrix_product(dy.t(), rows);
     int64_t at = 0;
     for (size_t i = 0; i < unpacked.size(); ++i) {
       const int64_t count = unpacked[i].size(0);
@@ -95,7 +95,8 @@ struct LinearNode final : LayerNode {
     const at::Tensor x_rows = weight.is_valid() ? rows : at::Tensor();
     const bool with_bias = bias.is_valid();
     later->push({weight, bias}, [dy, x_rows, with_bias]() -> Gradients {
-      return {x_rows.defined() ? at::mm(dy.t(), x_rows) : at::Tensor(), with_bias ? dy.sum(0) : at::Tensor()};
+      return {x_rows.defined() ? matrix_product(dy.t(), x_rows) : at::Tensor(),
+              with_bias ? dy.sum(0) : at::Tensor()};
     });
     return true;
   }
@@ -111,7 +112,7 @@ struct LinearNode final : LayerNode {
     }
     later->push(leaves, [leaves, counts, dy, rows]() -> Gradients {
       Gradients out(leaves.size());
-      const at::Tensor dw = at::mm(dy.t(), rows);
+      const at::Tensor dw = matrix_product(dy.t(), rows);
       int64_t at = 0;
       for (size_t i = 0; i < counts.size(); at += counts[i++]) {
         out[2 * i] = dw.narrow(0, at, counts[i]);

@@ -2,13 +2,13 @@
 #include "heddle/model/linear_autocast.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
 
 #include <utility>
 #include <vector>
 
 #include "heddle/model/autograd_node.h"
+#include "heddle/model/matrix_product.h"
 #include "heddle/model/region.h"
 #include "heddle/model/weight_gradients.h"
 
@@ -42,12 +42,16 @@ struct AutocastLinearNode final : LayerNode {
       if (!gradients[i].defined()) continue;
       const at::Tensor dy = as(rows_of(gradients[i]), rows.scalar_type());
       if (!put_off(i, dy, rows)) {
-        if (task_should_compute_output(1 + 2 * i)) out[1 + 2 * i] = as(at::mm(dy.t(), rows), weight_dtype);
+        if (task_should_compute_output(1 + 2 * i))
+          out[1 + 2 * i] = as(matrix_product(dy.t(), rows), weight_dtype);
         if (task_should_compute_output(2 + 2 * i)) out[2 + 2 * i] = as(dy.sum(0), weight_dtype);
       }
       if (!task_should_compute_output(0)) continue;
       const at::Tensor weight = autocast->weight(weights[i].unpack());
-      dx.defined() ? dx.addmm_(dy, weight) : dx = at::mm(dy, weight);
+      if (dx.defined())
+        add_matrix_product(dx, dy, weight);
+      else
+        dx = matrix_product(dy, weight);
     }
     if (dx.defined()) out[0] = as(saved_x.dim() == 2 ? dx : dx.view(saved_x.sizes()), x_dtype);
     if (const size_t residual = 1 + 2 * weights.size(); residual < out.size())
@@ -70,7 +74,7 @@ struct AutocastLinearNode final : LayerNode {
     const at::Tensor x_rows = weight.is_valid() ? rows : at::Tensor();
     later->push({weight, bias},
                 [dy, x_rows, with_bias = bias.is_valid(), dtype = weight_dtype]() -> Gradients {
-                  return {x_rows.defined() ? as(at::mm(dy.t(), x_rows), dtype) : at::Tensor(),
+                  return {x_rows.defined() ? as(matrix_product(dy.t(), x_rows), dtype) : at::Tensor(),
                           with_bias ? as(dy.sum(0), dtype) : at::Tensor()};
                 });
     return true;

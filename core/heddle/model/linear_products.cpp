@@ -1,12 +1,11 @@
-// Joining by looking at where matrices lie, and ATen's products.
+// Joining by looking at where matrices lie.
 #include "heddle/model/linear_products.h"
 
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/mm.h>
 
 #include <utility>
 
+#include "heddle/model/matrix_product.h"
 #include "heddle/model/region.h"
 
 namespace heddle::model {
@@ -40,10 +39,10 @@ at::Tensor product(const at::Tensor& residual, const at::Tensor& x, const Weight
   const at::Tensor rows = rows_of(x), turned = layer.weight.t();
   at::Tensor y;
   if (residual.defined()) {
-    y = at::addmm(rows_of(residual), rows, turned);
+    y = matrix_product(rows, turned, rows_of(residual));
     if (layer.bias.defined()) y.add_(layer.bias);
   } else {
-    y = layer.bias.defined() ? at::addmm(layer.bias, rows, turned) : at::mm(rows, turned);
+    y = matrix_product(rows, turned, layer.bias);
   }
   return shaped(std::move(y), x, layer.weight.size(0));
 }
@@ -54,7 +53,7 @@ bool multiply_joined(const at::Tensor& x, const FewWeights& layers, FewTensors& 
   const at::Tensor joined = joined_rows(weights);
   if (!joined.defined()) return false;
   const at::Tensor all =
-      once(Operator::product, [&] { return with_biases(at::mm(rows_of(x), joined.t()), layers); });
+      once(Operator::product, [&] { return with_biases(matrix_product(rows_of(x), joined.t()), layers); });
   int64_t at = 0;
   for (const Weights& layer : layers) {
     const int64_t count = layer.weight.size(0);

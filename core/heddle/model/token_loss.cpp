@@ -10,7 +10,6 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/logsumexp.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -21,6 +20,7 @@
 #include "heddle/model/autocast.h"
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/batch.h"
+#include "heddle/model/matrix_product.h"
 
 namespace heddle {
 namespace model {
@@ -127,11 +127,11 @@ struct LinearTokenLossNode final : LayerNode {
 // sum += a^T b; several blocks of 16-bit numbers are summed wide.
 void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, at::ScalarType wide_dtype) {
   if (!sum.defined())
-    sum = at::mm(a.t(), b);
+    sum = matrix_product(a.t(), b);
   else if (a.scalar_type() == wide_dtype)
-    sum.addmm_(a.t(), b);
+    add_matrix_product(sum, a.t(), b);
   else
-    sum = sum.to(wide_dtype).add_(at::mm(a.t(), b));
+    sum = sum.to(wide_dtype).add_(matrix_product(a.t(), b));
 }
 
 // The log-probabilities of a block and the sum of its losses.
@@ -179,15 +179,14 @@ LinearLoss loss_and_gradients(const at::Tensor& hidden, const at::Tensor& weight
     const int64_t rows = std::min(step, tokens - row);
     const at::Tensor input = hidden.narrow(0, row, rows);
     const Labels wanted = all.block(row, rows);
-    at::Tensor logits = at::mm(input, weight.t()).to(dtype);
+    at::Tensor logits = matrix_product(input, weight.t()).to(dtype);
     BlockLoss block =
         part == nullptr ? loss_of(logits, wanted) : loss_of(std::move(logits), wanted, *part->ranks);
     out.sum.add_(block.sum);
     if (!of_hidden && !of_weight) continue;
     const at::Tensor d_logits = logit_gradient(std::move(block.log_p), wanted).to(hidden.scalar_type());
     if (of_hidden) {
-      at::Tensor d_input = out.d_hidden.narrow(0, row, rows);
-      at::mm_out(d_input, d_logits, weight);
+      matrix_product_into(out.d_hidden.narrow(0, row, rows), d_logits, weight);
     }
     if (of_weight) add_product(out.d_weight, d_logits, input, dtype);
   }
