@@ -150,14 +150,13 @@ TEST(Refusals, NameAModelsMissingDirectory) {
   const TrainingFiles files;
   expect_refusal(heddle(files.train("run", {"--model", "{pretrained_model_name_or_path: /nowhere}"})), 2,
                  "error[input] /nowhere: is not a directory");
-  expect_refusal(heddle({"generate", files.path("text.txt"), "--prompt", "a"}), 2, "holds no model");
+  expect_refusal(heddle({"generate", files.path("text.txt"), "--prompt", "a"}), 2, "is not a directory");
 }
 
 TEST(Refusals, AskForTokensWhereAModelWasNotTrainedOnBytes) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run")).status, 0);
-  const std::string model = files.path("run/LATEST/model/consolidated");
-  std::filesystem::remove(model + "/heddle_tokenizer.json");
+  std::filesystem::remove(files.path("run/LATEST/model/.hf_metadata/heddle_tokenizer.json"));
   expect_refusal(heddle({"generate", files.path("run"), "--prompt", "a"}), 2,
                  "the model was not trained on bytes of text, so a prompt needs its token ids");
   expect_refusal(heddle({"generate", files.path("run"), "--tokens", "1,256"}), 2,

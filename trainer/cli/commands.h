@@ -44,13 +44,20 @@ struct DataCommand {
 };
 
 struct GenerateCommand {
-  std::string directory;  // an HF directory, or the checkpoint directory of a run
+  std::string directory;  // any that find_model() takes
   std::string prompt;
   std::vector<int64_t> tokens;  // instead of the prompt
   int64_t max_tokens = 200;
   double temperature = 0.8;  // 0: the likeliest token each time
   int64_t top_k = 40;        // 0: all
   uint64_t seed = 42;
+};
+
+struct ConvertCommand {
+  std::string source, destination;
+  std::string dtype;                       // of what is written; empty: as it was
+  std::optional<uint64_t> max_shard_size;  // bytes of a file; empty: the files of the original, or 5 GiB
+  std::optional<int> nproc_per_node;
 };
 
 struct ScheduleCommand {
@@ -62,8 +69,8 @@ struct ScheduleCommand {
   bool lowered = false;
 };
 
-using Command =
-    std::variant<TrainCommand, CheckCommand, PluginsCommand, DataCommand, GenerateCommand, ScheduleCommand>;
+using Command = std::variant<TrainCommand, CheckCommand, PluginsCommand, DataCommand, GenerateCommand,
+                             ConvertCommand, ScheduleCommand>;
 
 // The one function of libheddle_trainer that the executable calls, by the name below. Returns the exit
 // status; throws Error.

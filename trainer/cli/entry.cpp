@@ -2,6 +2,7 @@
 #include "heddle/base/export.h"
 #include "trainer/cli/check.h"
 #include "trainer/cli/commands.h"
+#include "trainer/cli/convert.h"
 #include "trainer/cli/data.h"
 #include "trainer/cli/generate.h"
 #include "trainer/cli/plugins.h"
@@ -17,6 +18,7 @@ struct Run {
   int operator()(const PluginsCommand& command) const { return plugins(command); }
   int operator()(const DataCommand& command) const { return data(command); }
   int operator()(const GenerateCommand& command) const { return generate(command); }
+  int operator()(const ConvertCommand& command) const { return convert(command); }
   int operator()(const ScheduleCommand& command) const { return schedule(command); }
 };
 

@@ -6,7 +6,6 @@
 #include "heddle/base/error.h"
 #include "heddle/mesh/alone.h"
 #include "heddle/parallel/single.h"
-#include "trainer/loop/consolidated.h"
 #include "trainer/models/generate.h"
 #include "trainer/models/make_units.h"
 #include "trainer/models/pretrained.h"
@@ -14,11 +13,10 @@
 namespace heddle::cli {
 namespace {
 
-std::vector<int64_t> prompt_of(const GenerateCommand& command, const std::filesystem::path& model,
-                               bool bytes) {
+std::vector<int64_t> prompt_of(const GenerateCommand& command, const ModelPlace& model, bool bytes) {
   if (!command.tokens.empty()) return command.tokens;
   if (!bytes)
-    throw Error(ErrorCode::usage, model.string(),
+    throw Error(ErrorCode::usage, model.weights.string(),
                 "the model was not trained on bytes of text, so a prompt needs its token ids",
                 "heddle generate " + command.directory + " --tokens 1,2,3");
   if (command.prompt.empty())
@@ -56,10 +54,9 @@ void print(const std::vector<int64_t>& tokens, bool bytes) {
 }  // namespace
 
 int generate(const GenerateCommand& command) {
-  const std::filesystem::path directory = find_model(command.directory);
-  const Pretrained model = open_pretrained(directory);
-  const bool bytes = has_byte_tokenizer(directory) && command.tokens.empty();
-  const std::vector<int64_t> prompt = prompt_of(command, directory, bytes);
+  const Pretrained model = open_pretrained(command.directory);
+  const bool bytes = has_byte_tokenizer(model.place) && command.tokens.empty();
+  const std::vector<int64_t> prompt = prompt_of(command, model.place, bytes);
   check_tokens(prompt, model.config.vocab_size);
 
   AloneRendezvous meeting(Log::to_stderr(0));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "heddle/checkpoint/hf_origin.h"
 #include "heddle/config/setup.h"
 #include "heddle/engine/engine.h"
 #include "trainer/data/token_dataset.h"
@@ -20,8 +21,9 @@ namespace heddle {
 // What the run trains, and where its values come from.
 struct JobModel {
   ModelConfig config;
-  std::string config_json;  // for the export
-  ParameterSource source;   // empty: random weights
+  checkpoint::HfOrigin origin;  // what exports carry over: config.json, tokenizer, names of files, dtypes
+  ParameterSource source;       // empty: random weights
+  std::vector<std::string> tensors;  // that are there to be loaded
   at::ScalarType dtype = at::kFloat;
   std::filesystem::path directory;  // of a pretrained model; empty: random weights
 };

@@ -3,6 +3,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "heddle/checkpoint/hf_source.h"
 #include "trainer/loop/job.h"
 #include "trainer/loop/resume.h"
 #include "trainer/models/freeze.h"
@@ -12,12 +13,15 @@
 namespace heddle {
 namespace {
 
+constexpr const char* kByteTokenizer = "{\"type\": \"bytes\"}\n";
+
 JobModel open_model(const ModelSection& section) {
   JobModel model;
   if (section.source == ModelSection::Source::pretrained) {
     Pretrained pretrained = open_pretrained(section.directory);
     model.config = pretrained.config;
-    model.config_json = pretrained.config_json;
+    model.origin = std::move(pretrained.origin);
+    model.tensors = std::move(pretrained.names);
     model.source = pretrained.source;
     model.directory = section.directory;
   } else {
@@ -27,9 +31,9 @@ JobModel open_model(const ModelSection& section) {
   }
   const std::string dtype = !section.dtype.empty() ? section.dtype : model.config.dtype;
   model.dtype = dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
-  if (model.config_json.empty()) {
+  if (!model.source) {
     model.config.dtype = model.dtype == at::kFloat ? "float32" : "bfloat16";
-    model.config_json = to_config_json(model.config);
+    model.origin.files["config.json"] = to_config_json(model.config);
   }
   return model;
 }
@@ -55,11 +59,24 @@ void check_length(const DatasetSection& section, const ModelConfig& model) {
               "make dataset.seq_len smaller, or the model's max_position_embeddings larger");
 }
 
+// Tensors in the files that the model has no place for, the first of them by name.
+void warn_of_unused(const JobModel& model, const Units& units, std::vector<std::string>& warnings) {
+  std::vector<std::string> names = checkpoint::unused(model.tensors, units);
+  if (names.empty()) return;
+  const std::string count = std::to_string(names.size());
+  const bool more = names.size() > 5;
+  if (more) names.resize(5);
+  warnings.push_back(model.directory.string() + ": the model has no place for " + count +
+                     " of the tensors (" + text::join(names) + (more ? ", ..." : "") +
+                     "); they are not loaded and not saved");
+}
+
 // What the model and the batch have to say to the plan, on meta: each rank makes its own units later.
-std::optional<JobPipeline> look_at_model(const Plan& plan, const Setup& setup, const JobModel& model,
+std::optional<JobPipeline> look_at_model(const Plan& plan, Setup& setup, const JobModel& model,
                                          const Recipe& recipe) {
   const StepSection& steps = recipe.steps;
   Units units = make_units(model.config, at::TensorOptions(at::kMeta).dtype(model.dtype));
+  warn_of_unused(model, units, setup.warnings);
   if (recipe.freeze) freeze(units, *recipe.freeze);
   engine::check_model(plan, setup, units, steps.local_batch_size);
   if (plan.schedule == nullptr) return std::nullopt;
@@ -101,6 +118,7 @@ Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_si
   check_length(*recipe.dataset, model.config);
   std::optional<JobPipeline> pipeline = look_at_model(plan, setup, model, recipe);
   TokenDataset dataset = open_dataset(*recipe.dataset, recipe.seed);
+  if (!model.source && dataset.holds_bytes()) model.origin.files[kTokenizerNote] = kByteTokenizer;
   std::vector<ValidationSet> validation;
   for (const DatasetSection& section : recipe.validation) {
     check_length(section, model.config);

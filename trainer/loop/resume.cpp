@@ -8,6 +8,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/publish.h"
+#include "trainer/models/foreign.h"
 
 namespace heddle {
 namespace {
@@ -81,6 +82,7 @@ fs::path named(const std::string& word, const fs::path& root, std::vector<std::s
   for (const fs::path& place : {root / word, fs::path(word)}) {
     if (!fs::exists(place, ignored)) continue;
     if (is_complete(place)) return place;
+    if (const auto foreign = foreign_checkpoint(place)) throw *foreign;
     throw Error(ErrorCode::input, "checkpoint.restore_from",
                 place.string() + " is no complete checkpoint: it needs " + kPositionFile + ", model/" +
                     checkpoint::kManifest + " and optim/" + checkpoint::kManifest,

@@ -27,6 +27,7 @@ std::string written(const Losses& losses) {
 }
 
 void write_beside(const Job& job, const Saving& saving, const fs::path& stage) {
+  checkpoint::keep_origin(stage / "model" / checkpoint::kHfMetadata, job.model.origin);
   checkpoint::write_text(stage / "losses.json", written(saving.losses));
   checkpoint::write_text(stage / "config.yaml", config::to_yaml(job.configuration));
   checkpoint::write_text(stage / kPositionFile, to_json(saving.position));
@@ -59,7 +60,7 @@ void Saver::write(const Saving& saving) {
   });
   checkpoint::write_sharded(stage / "model", "model", saving.model, meeting_, key + "/model");
   checkpoint::write_sharded(stage / "optim", "optim", saving.optimizer, meeting_, key + "/optim");
-  if (saving.consolidated) write_consolidated(job_, stage / "model", meeting_, key);
+  if (saving.consolidated) write_consolidated(job_, stage / "model", stage / "optim", meeting_, key);
   checkpoint::on_first(meeting_, "publish/" + key, [&] {
     write_beside(job_, saving, stage);
     checkpoint::publish(directory);

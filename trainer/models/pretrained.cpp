@@ -1,24 +1,31 @@
-// A model as it stands in a Hugging Face directory.
+// A model as it stands on disk, of either kind.
 #include "trainer/models/pretrained.h"
 
-#include <fstream>
-#include <iterator>
+#include <memory>
 
-#include "heddle/base/error.h"
 #include "heddle/checkpoint/hf_source.h"
+#include "heddle/checkpoint/manifest.h"
+#include "heddle/checkpoint/sharded_source.h"
 
 namespace heddle {
 
-Pretrained open_pretrained(const std::filesystem::path& directory) {
-  if (!std::filesystem::is_directory(directory))
-    throw Error(ErrorCode::input, directory.string(), "is not a directory",
-                "name a Hugging Face directory: config.json and safetensors");
+Pretrained open_pretrained(const std::filesystem::path& path) {
   Pretrained out;
-  out.config = read_model_config(directory / "config.json");
-  std::ifstream stream(directory / "config.json");
-  out.config_json.assign(std::istreambuf_iterator<char>(stream), {});
-  out.weights = std::make_shared<const HfWeights>(directory);
-  out.source = checkpoint::hf_source(directory, out.weights);
+  out.place = find_model(path);
+  const ModelPlace& place = out.place;
+  out.config = read_model_config(place.notes / "config.json");
+  if (place.kind == ModelPlace::Kind::hugging_face) {
+    const auto weights = std::make_shared<const HfWeights>(place.weights);
+    out.origin = checkpoint::read_origin(place.weights, *weights);
+    out.names = weights->names();
+    out.source = checkpoint::hf_source(place.weights, weights);
+  } else {
+    out.origin = checkpoint::kept_origin(place.notes);
+    for (const auto& [name, tensor] :
+         checkpoint::read_manifest(place.weights / checkpoint::kManifest).tensors)
+      out.names.push_back(name);
+    out.source = checkpoint::sharded_source(place.weights, place.optimizer);
+  }
   return out;
 }
 

@@ -1,26 +1,28 @@
-// A model as it stands in a Hugging Face directory: its shape, and where its values come from.
+// A model as it stands on disk: its shape, and where its values come from.
 #pragma once
 
 #include <filesystem>
-#include <memory>
 #include <string>
+#include <vector>
 
 #include "heddle/base/export.h"
-#include "heddle/checkpoint/safetensors.h"
+#include "heddle/checkpoint/hf_origin.h"
 #include "heddle/parallel/build.h"
+#include "trainer/models/find_model.h"
 #include "trainer/models/model_config.h"
 
 namespace heddle {
 
 struct Pretrained {
+  ModelPlace place;
   ModelConfig config;
-  std::string config_json;  // the file's text, to be carried over to an export
-  std::shared_ptr<const HfWeights> weights;
-  ParameterSource source;  // for parallel::build
+  checkpoint::HfOrigin origin;     // what an export carries over
+  std::vector<std::string> names;  // of the tensors that are there
+  ParameterSource source;          // for parallel::build
 };
 
-// Reads config.json and the headers of the weights, not the weights. Throws Error{input} naming the file and
-// the key or tensor.
-HEDDLE_API Pretrained open_pretrained(const std::filesystem::path& directory);
+// Reads config.json and the headers of the weights, or the manifest, not the weights. PATH is what
+// find_model() takes. Throws Error{input} naming the file and the key or tensor.
+HEDDLE_API Pretrained open_pretrained(const std::filesystem::path& path);
 
 }  // namespace heddle

@@ -41,12 +41,12 @@ void add_saving(ConfigSchema<Words>& schema) {
       .later("max_recent_checkpoints", "every checkpoint is kept")
       .field("consolidation_timeout_minutes", &W::consolidation_timeout_minutes,
              "Limit of an export, in minutes.")
-      .later("consolidation_timeout_minutes", "an export is bounded by dist_env.timeout_minutes")
-      .field("single_rank_consolidation", &W::single_rank_consolidation, "Rank 0 writes the export.")
+      .field("single_rank_consolidation", &W::single_rank_consolidation,
+             "Rank 0 writes the whole export, a part of a tensor at a time; else every rank its share.")
       .field("staging_dir", &W::staging_dir, "A place for files in the making.")
       .later("staging_dir", "a checkpoint is put together beside its own name")
-      .field("v4_compatible", &W::v4_compatible, "The older flavour of config.json.")
-      .later("v4_compatible", "config.json has one flavour")
+      .field("v4_compatible", &W::v4_compatible,
+             "config.json has transformers 4's keys too: torch_dtype, rope_theta, rope_scaling.")
       .field("diffusers_compatible", &W::diffusers_compatible, "Names of files as diffusers has them.")
       .later("diffusers_compatible", "files are named as transformers has them")
       .field("best_metric_key", &W::best_metric_key, "The validation set of LOWEST_VAL.")
@@ -66,7 +66,8 @@ void add_loading(ConfigSchema<Words>& schema) {
              "Keys to leave out.")
       .later("skip_task_head_prefixes_for_base_model", "base models are read whole")
       .field("original_model_root_dir", &W::original_model_root_dir, "Where base models stand.")
-      .later("original_model_root_dir", "give the directory in model.pretrained_model_name_or_path")
+      .later("original_model_root_dir",
+             "names and dtypes of an export are those of model.pretrained_model_name_or_path")
       .field("model_cache_dir", &W::model_cache_dir, "Where downloaded models stand.")
       .later("model_cache_dir", "models are not downloaded")
       .field("model_repo_id", &W::model_repo_id, "The name of a model to download.")
@@ -119,8 +120,13 @@ CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built) {
   if (words.checkpoint_dir.find("://") != std::string::npos)
     not_built.push_back("checkpoint.checkpoint_dir: cloud storage is not built yet");
   add_not_built(not_built, "checkpoint", schema(), words);
-  return {words.enabled, words.checkpoint_dir, export_of(section, words.save_consolidated),
-          words.restore_from};
+  return {words.enabled,
+          words.checkpoint_dir,
+          export_of(section, words.save_consolidated),
+          words.restore_from,
+          words.consolidation_timeout_minutes,
+          words.single_rank_consolidation,
+          words.v4_compatible};
 }
 
 }  // namespace heddle::recipe

@@ -84,6 +84,8 @@ struct CheckpointSection {
   std::string directory = "checkpoints/";
   Export save_consolidated = Export::final;
   std::optional<std::string> restore_from;  // empty: the newest complete checkpoint, where there is one
+  double consolidation_timeout_minutes = 30;
+  bool single_rank_consolidation = false, v4_compatible = false;
 };
 
 struct PluginsSection {

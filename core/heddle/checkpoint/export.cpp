@@ -1,17 +1,18 @@
-// Writing a model as a Hugging Face directory.
+// An export in three parts: rank 0 lays out the files, all ranks fill them, rank 0 writes what stands beside.
 #include "heddle/checkpoint/export.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
-#include <span>
+#include <optional>
 #include <system_error>
 #include <vector>
 
 #include "heddle/base/error.h"
-#include "heddle/checkpoint/safetensors_writer.h"
+#include "heddle/checkpoint/placed_file.h"
+#include "heddle/checkpoint/rows.h"
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/checkpoint/together.h"
 
@@ -19,90 +20,132 @@ namespace heddle::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
 
-struct FilePlan {
-  std::string name;
-  size_t first = 0, count = 0;  // of the parameters
+constexpr uint64_t kMostAtOnce = uint64_t{64} << 20;  // bytes that a rank holds of a tensor
+
+void make_directory(const fs::path& directory) {
+  std::error_code failed;
+  fs::create_directories(directory, failed);
+  if (failed)
+    throw Error(ErrorCode::io, directory.string(), "cannot be created: " + failed.message(),
+                "check the path and its permissions");
+}
+
+// The rows that this rank writes, file by file.
+class Share {
+ public:
+  Share(const HfExport& what, const HfPlan& plan, const Rendezvous& meeting)
+      : what_(what), plan_(plan), saved_(what.sharded) {
+    if (!what.finer.empty() && fs::exists(what.finer / kManifest)) finer_.emplace(what.finer);
+    std::vector<std::vector<TensorToWrite>> tensors;
+    for (const HfFile& file : plan.files) tensors.push_back(file.tensors);
+    const bool all = what.writers == HfExport::Writers::all;
+    if (all || meeting.rank() == 0)
+      rows_ = deal_rows(tensors, kMostAtOnce, meeting.rank(), all ? meeting.world_size() : 1);
+  }
+
+  bool done() const { return next_ == rows_.size(); }
+
+  // One stretch, and more until the moment is over; what was written is on the disk then.
+  void write_until(Clock::time_point over) {
+    for (bool more = !done(); more; more = !done() && Clock::now() < over) {
+      const Rows& rows = rows_[next_];
+      if (!open_ || open_file_ != rows.file) open(rows.file);
+      write(rows);
+      ++next_;
+    }
+    close();
+  }
+
+ private:
+  void open(size_t file) {
+    close();
+    open_.emplace(what_.directory / plan_.files[file].name);
+    open_file_ = file;
+  }
+
+  void close() {
+    if (open_) open_->sync();
+    open_.reset();
+  }
+
+  void write(const Rows& rows) {
+    const HfFile& file = plan_.files[rows.file];
+    const TensorToWrite& tensor = file.tensors[rows.tensor];
+    const SavedTensor& saved = saved_.manifest().tensors.at(tensor.name);
+    const std::string master = "master." + tensor.name;
+    const bool finer = finer_ && saved.dtype != tensor.dtype && finer_->has(master);
+    std::vector<int64_t> sizes = tensor.shape, offset(tensor.shape.size(), 0);
+    if (!sizes.empty()) {
+      sizes[0] = rows.count;
+      offset[0] = rows.first;
+    }
+    const at::Tensor values = at::empty(sizes, tensor.dtype);
+    (finer ? *finer_ : saved_).read({finer ? master : tensor.name, values, tensor.shape, offset});
+    open_->write({static_cast<const char*>(values.const_data_ptr()), values.nbytes()},
+                 file.header.size() + rows.at);
+  }
+
+  const HfExport& what_;
+  const HfPlan& plan_;
+  ShardedReader saved_;
+  std::optional<ShardedReader> finer_;
+  std::vector<Rows> rows_;
+  size_t next_ = 0, open_file_ = 0;
+  std::optional<PlacedFile> open_;
 };
 
-// As many parameters in a file as fit, at least one.
-std::vector<FilePlan> plan_files(std::span<const TensorToWrite> tensors, int64_t limit) {
-  std::vector<FilePlan> files;
-  uint64_t filled = 0;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    if (files.empty() || filled + tensors[i].bytes() > static_cast<uint64_t>(limit)) {
-      files.push_back({"", i, 0});
-      filled = 0;
-    }
-    filled += tensors[i].bytes();
-    ++files.back().count;
-  }
-  for (size_t i = 0; i < files.size(); ++i) {
-    char name[64];
-    std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, files.size());
-    files[i].name = files.size() == 1 ? "model.safetensors" : name;
-  }
-  return files;
+[[noreturn]] void refuse_late(const HfExport& what) {
+  char minutes[32];
+  std::snprintf(minutes, sizeof minutes, "%.3g", what.limit.count() / 60);
+  throw Error(
+      ErrorCode::io, what.directory.string(),
+      std::string("the export is not done after ") + minutes + " minutes",
+      "raise checkpoint.consolidation_timeout_minutes, or convert the sharded checkpoint later: heddle "
+      "convert");
 }
 
-std::string index_of(std::span<const TensorToWrite> tensors, std::span<const FilePlan> files) {
-  nlohmann::ordered_json index;
-  uint64_t total = 0;
-  for (const FilePlan& file : files)
-    for (size_t i = file.first; i < file.first + file.count; ++i) {
-      index["weight_map"][tensors[i].name] = file.name;
-      total += tensors[i].bytes();
+// In rounds that are shorter than a rank's patience in a meeting, so that the limit is the export's own.
+void fill(const HfExport& what, const HfPlan& plan, Rendezvous& meeting, const std::string& key) {
+  std::optional<Share> share;
+  const Clock::time_point start = Clock::now();
+  const auto round = std::min<Clock::duration>(std::chrono::seconds(20), meeting.timeout() / 4);
+  for (bool more = true; more;) {
+    together(meeting, "export/" + key, [&] {
+      if (!share) share.emplace(what, plan, meeting);
+      share->write_until(Clock::now() + round);
+    });
+    const bool late = Clock::now() - start > what.limit;
+    const std::string word = share->done() ? "done" : late ? "late" : "more";
+    more = false;
+    bool any_late = false;
+    for (const std::string& other : meeting.exchange("exported/" + key, word)) {
+      more |= other != "done";
+      any_late |= other == "late";
     }
-  return nlohmann::ordered_json{{"metadata", {{"total_size", total}}}, {"weight_map", index["weight_map"]}}
-             .dump(2) +
-         "\n";
-}
-
-// Files of an older export that the new one did not replace would be read instead of it.
-void remove_older(const fs::path& directory, std::span<const FilePlan> files) {
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored)) {
-    const std::string name = entry.path().filename().string();
-    const bool weights = name.starts_with("model") && name.ends_with(".safetensors");
-    bool ours = name == "model.safetensors.index.json" ? files.size() > 1 : !weights;
-    for (const FilePlan& file : files) ours = ours || name == file.name;
-    if (name == "model.safetensors.index.json" && files.size() == 1) ours = false;
-    if (!ours) fs::remove(entry.path(), ignored);
+    if (any_late) refuse_late(what);
   }
-}
-
-void write_files(const HfExport& what, ShardedReader& reader) {
-  std::error_code failed;
-  fs::create_directories(what.directory, failed);
-  if (failed)
-    throw Error(ErrorCode::io, what.directory.string(), "cannot be created: " + failed.message(),
-                "check the path and its permissions");
-  write_text(what.directory / "config.json", what.config_json);
-  std::vector<TensorToWrite> tensors;
-  for (const auto& [name, tensor] : reader.manifest().tensors)
-    tensors.push_back({name, tensor.dtype, tensor.shape});
-  const std::vector<FilePlan> files = plan_files(tensors, what.max_shard_bytes);
-  for (const FilePlan& file : files) {
-    const std::span<const TensorToWrite> held = std::span(tensors).subspan(file.first, file.count);
-    SafetensorsWriter writer(what.directory / file.name, held);
-    for (const TensorToWrite& tensor : held) {
-      const at::Tensor whole = at::empty(tensor.shape, tensor.dtype);
-      reader.read({tensor.name, whole, tensor.shape, std::vector<int64_t>(tensor.shape.size(), 0)});
-      writer.append(whole);
-    }
-    writer.finish();
-  }
-  if (files.size() > 1) write_text(what.directory / "model.safetensors.index.json", index_of(tensors, files));
-  remove_older(what.directory, files);
 }
 
 }  // namespace
 
-void export_hf(const HfExport& what, Rendezvous& meeting, const std::string& key) {
-  on_first(meeting, "export/" + key, [&] {
-    ShardedReader reader(what.sharded);
-    write_files(what, reader);
+HfPlan export_hf(const HfExport& what, Rendezvous& meeting, const std::string& key) {
+  HfPlan plan;
+  together(meeting, "plan/" + key, [&] {
+    plan = plan_hf(read_manifest(what.sharded / kManifest), what.origin, what.choice);
+    if (meeting.rank() != 0) return;
+    make_directory(what.directory);
+    for (const HfFile& file : plan.files) lay_out(what.directory / file.name, file.header, file.bytes());
   });
+  fill(what, plan, meeting, key);
+  on_first(meeting, "beside/" + key, [&] {
+    for (const HfFile& file : plan.files) PlacedFile(what.directory / file.name).sync();
+    for (const auto& [name, bytes] : what.origin.files)
+      write_text(what.directory / name, name == "config.json" ? plan.config : bytes);
+    if (!plan.index.empty()) write_text(what.directory / "model.safetensors.index.json", plan.index);
+  });
+  return plan;
 }
 
 }  // namespace heddle::checkpoint

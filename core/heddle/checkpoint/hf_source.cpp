@@ -12,9 +12,6 @@
 namespace heddle::checkpoint {
 namespace {
 
-constexpr const char* kEmbedding = "model.embed_tokens.weight";
-constexpr const char* kHead = "lm_head.weight";
-
 [[noreturn]] void refuse_missing(const std::string& directory, const HfWeights& weights,
                                  const std::string& name) {
   const std::vector<std::string> names = weights.names();
@@ -43,13 +40,13 @@ ParameterSource hf_source(const std::filesystem::path& directory, std::shared_pt
   };
 }
 
-std::vector<std::string> unused(const HfWeights& weights, const Units& units) {
+std::vector<std::string> unused(std::span<const std::string> names, const Units& units) {
   std::set<std::string> wanted;
   for (const auto& unit : units)
     for (const ParameterSlot& slot : unit->parameters()) wanted.insert(slot.name);
   if (!wanted.count(kHead)) wanted.insert(kHead);  // a tied head that was saved all the same
   std::vector<std::string> out;
-  for (const std::string& name : weights.names())
+  for (const std::string& name : names)
     if (!wanted.count(name)) out.push_back(name);
   return out;
 }

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,11 @@ namespace heddle::checkpoint {
 HEDDLE_API ParameterSource hf_source(const std::filesystem::path& directory,
                                      std::shared_ptr<const HfWeights> weights);
 
-// Names of tensors in the weights that no parameter of the units is filled from, sorted: worth a warning.
-HEDDLE_API std::vector<std::string> unused(const HfWeights& weights, const Units& units);
+// A tied head is the embedding; files may hold either.
+inline constexpr const char* kEmbedding = "model.embed_tokens.weight";
+inline constexpr const char* kHead = "lm_head.weight";
+
+// Those of the tensors' names that no parameter of the units is filled from: worth a warning.
+HEDDLE_API std::vector<std::string> unused(std::span<const std::string> names, const Units& units);
 
 }  // namespace heddle::checkpoint

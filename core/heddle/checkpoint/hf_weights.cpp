@@ -1,5 +1,6 @@
 // The weights of a Hugging Face directory: one file, or several with an index.
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -16,10 +17,14 @@ namespace fs = std::filesystem;
 constexpr const char* kSingle = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
-std::map<std::string, std::string> read_index(const fs::path& file) {
-  std::ifstream stream(file);
+std::string read_text(const fs::path& file) {
+  std::ifstream stream(file, std::ios::binary);
   if (!stream) throw Error(ErrorCode::input, file.string(), "cannot be read");
-  const json index = json::parse(stream, nullptr, false);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+std::map<std::string, std::string> read_index(const fs::path& file, const std::string& text) {
+  const json index = json::parse(text, nullptr, false);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
     throw Error(ErrorCode::input, file.string(), "is not JSON with a weight_map");
   std::map<std::string, std::string> out;
@@ -39,6 +44,7 @@ std::map<std::string, std::string> read_index(const fs::path& file) {
 HfWeights::HfWeights(const fs::path& directory) {
   if (fs::exists(directory / kSingle)) {
     files_.emplace_back(directory / kSingle);
+    file_names_ = {kSingle};
     for (const auto& [name, stored] : files_[0].tensors()) file_of_.emplace(name, 0);
     return;
   }
@@ -47,11 +53,13 @@ HfWeights::HfWeights(const fs::path& directory) {
     throw Error(ErrorCode::input, directory.string(),
                 std::string("holds neither ") + kSingle + " nor " + kIndex,
                 "name a Hugging Face directory with safetensors weights");
+  index_ = read_text(index);
   std::map<std::string, size_t> opened;
-  for (const auto& [name, shard] : read_index(index)) {
+  for (const auto& [name, shard] : read_index(index, index_)) {
     if (!opened.count(shard)) {
       opened.emplace(shard, files_.size());
       files_.emplace_back(directory / shard);
+      file_names_.push_back(shard);
     }
     const size_t number = opened.at(shard);
     if (!files_[number].tensors().count(name))
@@ -71,6 +79,16 @@ const StoredTensor& HfWeights::at(const std::string& name) const {
   if (found == file_of_.end())
     throw Error(ErrorCode::input, "the weights", "hold no tensor " + text::quoted(name));
   return files_[found->second].tensors().at(name);
+}
+
+std::string_view HfWeights::bytes(const std::string& name) const {
+  this->at(name);
+  return files_[file_of_.at(name)].bytes(name);
+}
+
+const std::string& HfWeights::file(const std::string& name) const {
+  this->at(name);
+  return file_names_[file_of_.at(name)];
 }
 
 void HfWeights::read(const std::string& name, std::span<const int64_t> offset, at::Tensor out) const {

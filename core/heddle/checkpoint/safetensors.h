@@ -48,10 +48,18 @@ class HEDDLE_API HfWeights {
   const StoredTensor& at(const std::string& name) const;
   void read(const std::string& name, std::span<const int64_t> offset, at::Tensor out) const;
   std::vector<std::string> names() const;
+  // The bytes of a tensor that is there, mapped as long as this lives.
+  std::string_view bytes(const std::string& name) const;
+  // The name of the file that holds it.
+  const std::string& file(const std::string& name) const;
+  // The text of the index; empty for a single file.
+  const std::string& index() const { return index_; }
 
  private:
   std::vector<SafetensorsFile> files_;
+  std::vector<std::string> file_names_;
   std::map<std::string, size_t> file_of_;
+  std::string index_;
 };
 
 namespace checkpoint {

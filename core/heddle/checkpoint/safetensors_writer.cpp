@@ -13,7 +13,6 @@
 #include "heddle/checkpoint/safetensors.h"
 
 namespace heddle::checkpoint {
-namespace {
 
 // The format's own metadata says which framework wrote it; Hugging Face's loader asks for it.
 std::string header_of(std::span<const TensorToWrite> tensors, const std::string& file) {
@@ -37,8 +36,6 @@ std::string header_of(std::span<const TensorToWrite> tensors, const std::string&
   std::memcpy(bytes.data(), &length, sizeof length);
   return bytes + text;
 }
-
-}  // namespace
 
 uint64_t TensorToWrite::bytes() const {
   return static_cast<uint64_t>(Box{shape, shape}.numel()) * c10::elementSize(dtype);

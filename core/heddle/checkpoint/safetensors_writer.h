@@ -21,6 +21,10 @@ struct TensorToWrite {
   uint64_t bytes() const;
 };
 
+// The first bytes of a file that holds these tensors one behind the other: the length, and the JSON padded to
+// eight bytes. `file` is for the message of Error{internal}, thrown for a dtype that the format lacks.
+std::string header_of(std::span<const TensorToWrite> tensors, const std::string& file);
+
 // Every failure (full disk, no permission) throws Error{io} naming the file; the old file stays and the
 // temporary one is removed.
 class HEDDLE_API SafetensorsWriter {

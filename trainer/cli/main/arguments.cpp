@@ -13,8 +13,8 @@
 namespace heddle::cli {
 namespace {
 
-const std::vector<std::string> kCommands = {"train",    "check",    "plugins", "data",
-                                            "generate", "schedule", "plan"};
+const std::vector<std::string> kCommands = {"train",    "check",   "plugins",  "data",
+                                            "generate", "convert", "schedule", "plan"};
 
 constexpr const char* kOverrides =
     "--SECTION.KEY VALUE overrides one value of the configuration: --distributed.tp_size 2, --lr_scheduler "
@@ -27,6 +27,7 @@ struct Parsed {
   PluginsCommand plugins;
   DataCommand data;
   GenerateCommand generate;
+  ConvertCommand convert;
   ScheduleCommand schedule;
   std::string only, format = "table";
   bool json = false;
@@ -83,7 +84,9 @@ void add_data(CLI::App& app, Parsed& parsed) {
 void add_generate(CLI::App& app, Parsed& parsed) {
   GenerateCommand& to = parsed.generate;
   CLI::App* command = app.add_subcommand("generate", "Continues a text with a trained model");
-  command->add_option("DIR", to.directory, "A Hugging Face directory, or the checkpoint directory of a run")
+  command
+      ->add_option("DIR", to.directory,
+                   "A Hugging Face directory, the checkpoint directory of a run, or a checkpoint in it")
       ->required();
   auto* prompt = command->add_option("--prompt", to.prompt, "The text to continue (models trained on bytes)");
   command->add_option("--tokens", to.tokens, "Token ids to continue, separated by commas")
@@ -99,6 +102,36 @@ void add_generate(CLI::App& app, Parsed& parsed) {
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 24));
   command->add_option("--seed", to.seed, "Seed of the choice")->capture_default_str();
+}
+
+void add_convert(CLI::App& app, Parsed& parsed) {
+  ConvertCommand& to = parsed.convert;
+  CLI::App* command = app.add_subcommand(
+      "convert",
+      "Makes a Hugging Face directory of a saved checkpoint, or a sharded model of such a directory");
+  command
+      ->add_option(
+          "SRC", to.source,
+          "A checkpoint directory (its LATEST), a checkpoint, its model/; or a Hugging Face directory")
+      ->required();
+  command->add_option("DST", to.destination, "The directory to make: not there yet, or empty")->required();
+  command
+      ->add_option(
+          "--dtype", to.dtype,
+          "Of the Hugging Face directory: float32, bfloat16 or float16 (default: the original's, else "
+          "as saved)")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}))
+      ->option_text("DTYPE");
+  command
+      ->add_option(
+          "--max-shard-size", to.max_shard_size,
+          "Of a file of the Hugging Face directory: 5GB, 800MiB (default: the original's files, else "
+          "5GiB)")
+      ->transform(CLI::AsSizeValue(true))
+      ->check(CLI::PositiveNumber)
+      ->option_text("SIZE");
+  command->add_option("--nproc-per-node", to.nproc_per_node, "Local ranks that share the work (default 1)")
+      ->check(CLI::Range(1, 1024));
 }
 
 void add_schedule(CLI::App& app, Parsed& parsed) {
@@ -196,6 +229,7 @@ Command command_of(const CLI::App& app, Parsed parsed, std::vector<Override> ove
   if (name == "plugins") return parsed.plugins;
   if (name == "data") return parsed.data;
   if (name == "generate") return parsed.generate;
+  if (name == "convert") return parsed.convert;
   if (name == "schedule") {
     check_schedule(parsed.schedule);
     parsed.schedule.format = format_of(parsed.format);
@@ -223,6 +257,7 @@ std::variant<Answer, Command> parse(std::span<const std::string> given) {
   add_plugins(app, parsed);
   add_data(app, parsed);
   add_generate(app, parsed);
+  add_convert(app, parsed);
   add_schedule(app, parsed);
   add_later(app);
   try {

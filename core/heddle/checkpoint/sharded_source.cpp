@@ -1,0 +1,41 @@
+// Parameters filled from a sharded directory.
+#include "heddle/checkpoint/sharded_source.h"
+
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "heddle/checkpoint/hf_source.h"
+#include "heddle/checkpoint/sharded.h"
+
+namespace heddle::checkpoint {
+namespace {
+
+struct Opened {
+  Opened(const std::filesystem::path& directory, const std::filesystem::path& finer) : saved(directory) {
+    if (!finer.empty() && std::filesystem::exists(finer / kManifest)) masters.emplace(finer);
+  }
+  std::mutex turn;
+  ShardedReader saved;
+  std::optional<ShardedReader> masters;
+};
+
+}  // namespace
+
+ParameterSource sharded_source(const std::filesystem::path& directory, const std::filesystem::path& finer) {
+  return [opened = std::make_shared<Opened>(directory, finer)](const Shard& shard) {
+    const std::lock_guard turn(opened->turn);
+    std::string name = shard.name;
+    if (name == kEmbedding && !opened->saved.has(name) && opened->saved.has(kHead)) name = kHead;
+    const auto found = opened->saved.manifest().tensors.find(name);
+    const bool other =
+        found != opened->saved.manifest().tensors.end() && found->second.dtype != shard.tensor.scalar_type();
+    const std::string master = "master." + name;
+    const bool finest = other && opened->masters && opened->masters->has(master);
+    (finest ? *opened->masters : opened->saved)
+        .read({finest ? master : name, shard.tensor.detach(), shard.shape, shard.offset});
+    return true;
+  };
+}
+
+}  // namespace heddle::checkpoint

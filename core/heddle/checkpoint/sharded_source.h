@@ -1,0 +1,20 @@
+// Parameters filled from a sharded directory, saved by any topology: each rank reads its shards and nothing
+// else.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/parallel/build.h"
+
+namespace heddle::checkpoint {
+
+// For parallel::build; ranks that are threads take turns. `finer`: a directory with finer values of some
+// parameters under "master.NAME", which are taken where the dtype changes; or empty. A tied head is one
+// parameter, as in hf_source(). Throws Error{input}.
+HEDDLE_API ParameterSource sharded_source(const std::filesystem::path& directory,
+                                          const std::filesystem::path& finer);
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,124 @@
+// `heddle convert`: finds the model, writes it as the other kind into a stage, publishes that.
+#include "trainer/cli/convert.h"
+
+#include <cstdio>
+#include <iostream>
+#include <system_error>
+
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/export.h"
+#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/shard_hf.h"
+#include "heddle/checkpoint/together.h"
+#include "trainer/cli/ranks.h"
+#include "trainer/models/find_model.h"
+
+namespace heddle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::chrono::hours kTimeout{1};  // of a rank that waits for the others
+
+// "out/" is "out"; a directory that holds nothing may be there.
+fs::path destination_of(const std::string& given) {
+  const fs::path normal = fs::path(given).lexically_normal();
+  const fs::path path = normal.has_filename() ? normal : normal.parent_path();
+  std::error_code ignored;
+  if (fs::exists(path, ignored) && !fs::is_empty(path, ignored))
+    throw Error(ErrorCode::usage, path.string(), "is there and is not empty",
+                "name a directory that is not there yet; nothing is overwritten");
+  return path;
+}
+
+std::optional<c10::ScalarType> dtype_of(const std::string& word) {
+  if (word.empty()) return std::nullopt;
+  return word == "bfloat16" ? at::kBFloat16 : word == "float16" ? at::kHalf : at::kFloat;
+}
+
+void check_options(const ConvertCommand& command, const ModelPlace& from) {
+  if (from.kind == ModelPlace::Kind::sharded) return;
+  const std::string given = !command.dtype.empty()   ? "--dtype"
+                            : command.max_shard_size ? "--max-shard-size"
+                                                     : "";
+  if (!given.empty())
+    throw Error(ErrorCode::usage, "heddle convert",
+                given + " is for a Hugging Face directory, and " + from.weights.string() +
+                    " is one: it becomes a sharded model, with the values that it has",
+                "leave it out; a model is loaded in any dtype (model.dtype)");
+}
+
+std::string size_of(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KB", "MB", "GB", "TB"};
+  auto size = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; size >= 1000 && unit + 1 < std::size(kUnits); ++unit) size /= 1000;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g %s", size, kUnits[unit]);
+  return text;
+}
+
+std::string to_hf(const ConvertCommand& command, const ModelPlace& from, const fs::path& stage,
+                  Rendezvous& meeting) {
+  checkpoint::HfExport what;
+  what.sharded = from.weights;
+  what.finer = from.optimizer;
+  what.directory = stage;
+  what.origin = checkpoint::kept_origin(from.notes);
+  what.choice.dtype = dtype_of(command.dtype);
+  what.choice.max_file_bytes = command.max_shard_size;
+  what.limit = std::chrono::hours(24 * 365);
+  const checkpoint::HfPlan plan = checkpoint::export_hf(what, meeting, "convert");
+  size_t tensors = 0;
+  uint64_t bytes = 0;
+  for (const checkpoint::HfFile& file : plan.files) {
+    tensors += file.tensors.size();
+    bytes += file.bytes();
+  }
+  return "a Hugging Face directory of " + std::to_string(tensors) + " tensors, " + size_of(bytes) + " in " +
+         std::to_string(plan.files.size()) + (plan.files.size() == 1 ? " file" : " files");
+}
+
+std::string to_sharded(const ModelPlace& from, const fs::path& stage, Rendezvous& meeting) {
+  const HfWeights weights(from.weights);
+  checkpoint::shard_hf(weights, stage, meeting, "convert");
+  checkpoint::on_first(meeting, "notes", [&] {
+    checkpoint::keep_origin(stage / checkpoint::kHfMetadata, checkpoint::read_origin(from.weights, weights));
+  });
+  uint64_t bytes = 0;
+  for (const std::string& name : weights.names()) bytes += weights.bytes(name).size();
+  const int ranks = meeting.world_size();
+  return "a sharded model of " + std::to_string(weights.names().size()) + " tensors, " + size_of(bytes) +
+         " in " + std::to_string(ranks) + (ranks == 1 ? " shard" : " shards");
+}
+
+void convert_on(const ConvertCommand& command, const ModelPlace& from, const fs::path& to,
+                Rendezvous& meeting) {
+  std::error_code ignored;
+  try {
+    checkpoint::on_first(meeting, "stage", [&] {
+      fs::remove(to, ignored);  // an empty directory
+      checkpoint::open_stage(to);
+    });
+    const fs::path stage = checkpoint::stage_of(to);
+    const std::string made = from.kind == ModelPlace::Kind::sharded ? to_hf(command, from, stage, meeting)
+                                                                    : to_sharded(from, stage, meeting);
+    checkpoint::on_first(meeting, "publish", [&] { checkpoint::publish(to); });
+    if (meeting.rank() == 0) std::cout << to.string() << ": " << made << std::endl;
+  } catch (const Error&) {
+    if (meeting.rank() == 0) fs::remove_all(checkpoint::stage_of(to), ignored);
+    throw;
+  }
+}
+
+}  // namespace
+
+int convert(const ConvertCommand& command) {
+  const ModelPlace from = find_model(command.source);
+  check_options(command, from);
+  const fs::path to = destination_of(command.destination);
+  return run_ranks(plan_ranks(command.nproc_per_node), kTimeout,
+                   [&](Rendezvous& meeting) { convert_on(command, from, to, meeting); });
+}
+
+}  // namespace heddle::cli
