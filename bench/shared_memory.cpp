@@ -1,7 +1,9 @@
-// Collectives between processes of one machine: ours over shared memory, ours over Gloo, and PyTorch's
-// process group over Gloo, taking turns. Bytes are those of the whole tensor.
-//   bench_shared_memory [ranks] [rounds] [most bytes]
+// Collectives between processes of one machine: ours over shared memory with plain tensors and with tensors
+// that lie in it, ours over Gloo, PyTorch's process group over Gloo, and a mere copy of as many bytes, taking
+// turns. Bytes are those of the whole tensor.
+//   bench_shared_memory [ranks] [rounds] [most bytes] [least bytes]
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -14,6 +16,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <numeric>
@@ -22,6 +25,7 @@
 
 #include "bench/torch_gloo.h"
 #include "heddle/mesh/gloo.h"
+#include "heddle/mesh/shared_memory.h"
 #include "trainer/cli/launch.h"
 
 namespace {
@@ -31,6 +35,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::array<int64_t, 7> kBytes = {4, 1024, 16384, 262144, 4 << 20, 16 << 20, 256 << 20};
 constexpr std::array<const char*, 3> kNames = {"all_gather", "reduce_scatter", "all_reduce"};
+constexpr int64_t kTouched = 16384;
 constexpr double kTurn = 1.5e-3;  // seconds, about, for one contender's turn
 
 // A second meeting of the same ranks, at a port that rank 0 finds.
@@ -54,21 +59,35 @@ std::unique_ptr<Rendezvous> meet_again(Rendezvous& first, RankPlace place) {
   return mesh::join(place, options);
 }
 
+// What the contenders of one line work on. A gather from shared memory takes the part where it belongs in the
+// whole, as a strategy's flat buffer holds it.
+struct Tensors {
+  at::Tensor whole, part;
+};
+
 struct Contender {
-  std::function<void(int which, at::Tensor& whole, at::Tensor& part)> run;
+  std::function<void(int which, Tensors& on)> run;
+  Tensors on = {};
+  int times = 0;                                          // calls in a turn
   std::vector<double> microseconds = {}, processor = {};  // of the clock; of all threads of a rank
 };
 
-void run_ours(Communicator& group, int which, at::Tensor& whole, at::Tensor& part) {
-  if (which == 0) group.all_gather(whole, part)->wait();
-  if (which == 1) group.reduce_scatter(part, whole, Reduce::sum)->wait();
-  if (which == 2) group.all_reduce(whole, Reduce::sum)->wait();
+enum Who { kPlain, kShared, kGloo, kTorch, kCopy, kContenders };
+
+void run_ours(Communicator& group, int which, Tensors& on) {
+  if (which == 0) group.all_gather(on.whole, on.part)->wait();
+  if (which == 1) group.reduce_scatter(on.part, on.whole, Reduce::sum)->wait();
+  if (which == 2) group.all_reduce(on.whole, Reduce::sum)->wait();
 }
 
-void run_torch(bench::TorchGloo& group, int which, at::Tensor& whole, at::Tensor& part) {
-  if (which == 0) group.all_gather(whole, part);
-  if (which == 1) group.reduce_scatter(part, whole);
-  if (which == 2) group.all_reduce(whole);
+void run_copy(Tensors& on) {
+  std::memcpy(on.part.mutable_data_ptr(), on.whole.const_data_ptr(), on.whole.nbytes());
+}
+
+void run_torch(bench::TorchGloo& group, int which, Tensors& on) {
+  if (which == 0) group.all_gather(on.whole, on.part);
+  if (which == 1) group.reduce_scatter(on.part, on.whole);
+  if (which == 2) group.all_reduce(on.whole);
 }
 
 // Of one call, over as many as fill a turn.
@@ -82,19 +101,33 @@ double processor_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// All ranks do equally many calls.
-Seconds time_turn(Communicator& sync, int times, const std::function<void()>& call) {
+// All ranks do equally many calls. What a call reads is written anew before it, as in training: lines that
+// nobody changes would be read from the reader's own caches. Not for a few bytes, where two looks at the
+// clock would count.
+Seconds time_turn(Communicator& sync, int times, const std::function<void()>& touch,
+                  const std::function<void()>& call) {
   auto one = at::ones({1});
   sync.all_reduce(one)->wait();
+  Clock::duration untimed{};
+  double unused = 0;
   const auto start = Clock::now();
   const double processor = processor_seconds();
-  for (int i = 0; i < times; ++i) call();
-  return {std::chrono::duration<double>(Clock::now() - start).count() / times,
-          (processor_seconds() - processor) / times};
+  for (int i = 0; i < times; ++i) {
+    if (touch) {
+      const auto before = Clock::now();
+      const double used = processor_seconds();
+      touch();
+      unused += processor_seconds() - used;
+      untimed += Clock::now() - before;
+    }
+    call();
+  }
+  return {std::chrono::duration<double>(Clock::now() - start - untimed).count() / times,
+          (processor_seconds() - processor - unused) / times};
 }
 
 int times_for(Communicator& sync, const std::function<void()>& call) {
-  auto seconds = at::ones({1}, at::kDouble).mul_(time_turn(sync, 2, call).clock);
+  auto seconds = at::ones({1}, at::kDouble).mul_(time_turn(sync, 2, {}, call).clock);
   sync.all_reduce(seconds, Reduce::max)->wait();
   return std::clamp(static_cast<int>(kTurn / seconds.item<double>()), 1, 2000);
 }
@@ -104,35 +137,49 @@ double median(std::vector<double>& values) {
   return values[values.size() / 2];
 }
 
+Tensors tensors_for(int who, int which, int64_t bytes, Communicator& group) {
+  const int64_t parts = group.size(), count = std::max<int64_t>(bytes / 4 / parts, 1);
+  const int64_t all = which == 2 ? std::max<int64_t>(bytes / 4, 1) : count * parts;
+  if (who == kCopy) return {at::ones({all}), at::ones({all})};
+  if (who != kShared) return {at::ones({all}), at::ones({count})};
+  auto whole = mesh::shared_empty(group, {all}, at::kFloat).fill_(1);
+  return {whole, which == 2 ? whole : whole.narrow(0, group.rank() * count, count)};
+}
+
+void print(int which, int64_t bytes, std::vector<Contender>& all) {
+  std::array<double, kContenders> clock{}, processor{};
+  for (int i = 0; i < kContenders; ++i) {
+    clock[i] = *std::min_element(all[i].microseconds.begin(), all[i].microseconds.end());
+    processor[i] = median(all[i].processor);
+  }
+  std::printf("| %s | %ld |", kNames[which], bytes);
+  for (int i = 0; i < kContenders; ++i) std::printf(i < 2 ? " %.2f |" : " %.1f |", clock[i]);
+  for (const int ours : {kPlain, kShared})
+    for (const int peer : {kTorch, kGloo}) std::printf(" %.1f |", clock[peer] / clock[ours]);
+  for (const int peer : {kTorch, kGloo}) std::printf(" %.1f |", processor[peer] / processor[kPlain]);
+  std::printf("\n");
+  std::fflush(stdout);
+}
+
 void compare(int which, int64_t bytes, int rounds, Communicator& sync, std::vector<Contender>& contenders) {
-  const int64_t count = std::max<int64_t>(bytes / 4 / sync.size(), 1);
-  auto whole = at::ones({which == 2 ? std::max<int64_t>(bytes / 4, 1) : count * sync.size()});
-  auto part = at::ones({count});
-  std::vector<int> times;
-  for (Contender& one : contenders) {
+  for (int who = 0; who < kContenders; ++who) {
+    Contender& one = contenders[who];
     one.microseconds.clear(), one.processor.clear();
-    times.push_back(times_for(sync, [&] { one.run(which, whole, part); }));
-    whole.fill_(1), part.fill_(1);
+    one.on = tensors_for(who, which, bytes, sync);
+    one.times = times_for(sync, [&] { one.run(which, one.on); });
   }
   for (int round = 0; round < rounds; ++round) {
-    for (size_t i = 0; i < contenders.size(); ++i) {
-      const auto call = [&] { contenders[i].run(which, whole, part); };
-      const Seconds seconds = time_turn(sync, times[i], call);
-      contenders[i].microseconds.push_back(1e6 * seconds.clock);
-      contenders[i].processor.push_back(1e6 * seconds.processor);
+    for (Contender& one : contenders) {
+      one.on.whole.fill_(1), one.on.part.fill_(1);  // sums of sums grow
+      const std::function<void()> touch = [&] { (which == 0 ? one.on.part : one.on.whole).fill_(1); };
+      const Seconds seconds =
+          time_turn(sync, one.times, bytes < kTouched ? nullptr : touch, [&] { one.run(which, one.on); });
+      one.microseconds.push_back(1e6 * seconds.clock);
+      one.processor.push_back(1e6 * seconds.processor);
     }
-    whole.fill_(1), part.fill_(1);  // sums of sums grow
   }
-  if (sync.rank() != 0) return;
-  std::array<double, 3> clock{}, processor{};
-  for (int i = 0; i < 3; ++i) {
-    clock[i] = *std::min_element(contenders[i].microseconds.begin(), contenders[i].microseconds.end());
-    processor[i] = median(contenders[i].processor);
-  }
-  std::printf("| %s | %ld | %.2f | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f |\n", kNames[which], bytes,
-              clock[0], clock[1], clock[2], clock[1] / clock[0], clock[2] / clock[0],
-              processor[1] / processor[0], processor[2] / processor[0]);
-  std::fflush(stdout);
+  if (sync.rank() == 0) print(which, bytes, contenders);
+  for (Contender& one : contenders) one.on = {};
 }
 
 // Cores are dealt in turn.
@@ -144,7 +191,7 @@ void keep_to_core(int rank) {
   ::sched_setaffinity(0, sizeof set, &set);
 }
 
-int run_rank(const RankPlace& place, const std::string& file, int rounds, int64_t most) {
+int run_rank(const RankPlace& place, const std::string& file, int rounds, int64_t most, int64_t least) {
   at::set_num_threads(1);
   const auto meeting = mesh::join(place);
   const auto slow = meet_again(*meeting, place);
@@ -154,13 +201,16 @@ int run_rank(const RankPlace& place, const std::string& file, int rounds, int64_
   {
     const auto shared = meeting->group("shared", ranks), gloo = slow->group("gloo", ranks);
     bench::TorchGloo torch(file, place.rank, place.world_size);
-    std::vector<Contender> contenders;
-    for (Communicator* group : {shared.get(), gloo.get()})
-      contenders.push_back(
-          {[=](int which, auto& whole, auto& part) { run_ours(*group, which, whole, part); }});
-    contenders.push_back({[&](int which, auto& whole, auto& part) { run_torch(torch, which, whole, part); }});
+    const auto ours = [](Communicator& group) {
+      return [&group](int which, Tensors& on) { run_ours(group, which, on); };
+    };
+    std::vector<Contender> contenders(kContenders);
+    contenders[kPlain].run = contenders[kShared].run = ours(*shared);
+    contenders[kGloo].run = ours(*gloo);
+    contenders[kTorch].run = [&](int which, Tensors& on) { run_torch(torch, which, on); };
+    contenders[kCopy].run = [](int, Tensors& on) { run_copy(on); };
     for (const int64_t bytes : kBytes) {
-      for (int which = 0; which < 3 && bytes <= most; ++which)
+      for (int which = 0; which < 3 && bytes <= most && bytes >= least; ++which)
         compare(which, bytes, bytes > (32 << 20) ? std::max(rounds / 8, 3) : rounds, *shared, contenders);
     }
   }
@@ -175,17 +225,18 @@ int main(int count, char** arguments) {
   const int ranks = count > 1 ? std::atoi(arguments[1]) : 2;
   const int rounds = count > 2 ? std::atoi(arguments[2]) : 60;
   const int64_t most = count > 3 ? std::atoll(arguments[3]) : kBytes.back();
+  const int64_t least = count > 4 ? std::atoll(arguments[4]) : 0;
   const std::string file =
       (std::filesystem::temp_directory_path() / ("heddle_bench." + std::to_string(::getpid()))).string();
   std::printf(
-      "| %d ranks | bytes | shared, least us | Gloo | torch | Gloo / shared | torch / shared | processor: "
-      "Gloo "
+      "| %d ranks | bytes | plain, least us | shared | Gloo | torch | a copy | torch / plain | Gloo / plain "
       "| "
-      "torch |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+      "torch / shared | Gloo / shared | processor: torch / plain | Gloo / plain |\n"
+      "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
       ranks);
   std::fflush(stdout);
   const int status =
-      launch::run(ranks, [&](const RankPlace& place) { return run_rank(place, file, rounds, most); });
+      launch::run(ranks, [&](const RankPlace& place) { return run_rank(place, file, rounds, most, least); });
   std::filesystem::remove(file);
   return status;
 }

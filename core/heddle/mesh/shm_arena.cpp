@@ -18,7 +18,6 @@
 namespace heddle::mesh {
 namespace {
 
-constexpr size_t kArenaBytes = size_t{1} << 30;  // addresses, not memory
 constexpr size_t kPage = 4096;
 
 size_t whole_pages(size_t bytes) {
@@ -57,9 +56,15 @@ void sleep(Bell& bell, uint32_t seen, std::chrono::microseconds most) {
   futex(bell.word, FUTEX_WAIT, seen, &time);
 }
 
+Arena::Arena(int fd, char* start, size_t most)
+    : fd_(fd), start_(start), most_(most), extents_(whole_pages(sizeof(ArenaHead)), kArenaBytes) {}
+
 char* Arena::map(int fd, std::string& why) {
   void* start = ::mmap(nullptr, kArenaBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-  if (start != MAP_FAILED) return static_cast<char*>(start);
+  if (start != MAP_FAILED) {
+    ::madvise(start, kArenaBytes, MADV_DONTDUMP);
+    return static_cast<char*>(start);
+  }
   why = reason("no addresses for shared memory", errno);
   return nullptr;
 }
@@ -68,7 +73,7 @@ std::shared_ptr<Arena> Arena::make(uint64_t nonce, size_t most, std::string& why
   rlimit files{};
   ::getrlimit(RLIMIT_FSIZE, &files);
   if (files.rlim_cur != RLIM_INFINITY && files.rlim_cur < kArenaBytes) {
-    why = "the limit on file sizes (ulimit -f) is below 1 GiB";
+    why = "the limit on file sizes (ulimit -f) is below 16 GiB";
     return nullptr;
   }
   const int fd = ::memfd_create("heddle", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -89,9 +94,7 @@ std::shared_ptr<Arena> Arena::make(uint64_t nonce, size_t most, std::string& why
   auto* first = new (start) ArenaHead;
   first->nonce = nonce;
   ::sched_getaffinity(0, sizeof first->cores, &first->cores);
-  auto arena = std::shared_ptr<Arena>(new Arena(fd, start, most));
-  arena->used_ = head;
-  return arena;
+  return std::shared_ptr<Arena>(new Arena(fd, start, most));
 }
 
 std::shared_ptr<Arena> Arena::open(const std::string& path, uint64_t nonce, std::string& why) {
@@ -123,57 +126,100 @@ std::string Arena::path() const {
   return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd_);
 }
 
-Region* Arena::reuse(size_t bytes) {
-  const auto free = [&](const Retired& one) {
-    return one.region->bytes == bytes && std::all_of(one.others.begin(), one.others.end(), [&](auto* other) {
-             return other->key != one.key || other->state == RegionState::closed;
-           });
-  };
-  const auto found = std::find_if(retired_.begin(), retired_.end(), free);
-  if (found == retired_.end()) return nullptr;
-  Region* region = found->region;
-  retired_.erase(found);
-  region->key = 0;
-  region->state = RegionState::ready;
-  std::memset(memory(*region), 0, bytes);
-  return region;
+// Pages that are taken, within what this rank may have.
+std::optional<size_t> Arena::room(size_t bytes, int& failed) {
+  failed = ENOSPC;
+  if (whole_pages(sizeof(ArenaHead)) + extents_.taken() + bytes > most_) return std::nullopt;
+  const auto start = extents_.take(bytes);
+  if (!start) return std::nullopt;
+  failed = take_pages(fd_, *start, bytes);
+  if (failed == 0) return start;
+  extents_.give(*start, bytes);
+  return std::nullopt;
+}
+
+bool Arena::Retired::tell() {
+  std::erase_if(untold, [&](const auto& other) {
+    Region* theirs = other->find(key);
+    if (theirs != nullptr) theirs->gone.fetch_add(1, std::memory_order_acq_rel);
+    return theirs != nullptr;
+  });
+  return untold.empty() && region->gone.load(std::memory_order_acquire) == members;
+}
+
+// Best one that has so much memory already.
+Region* Arena::free_line(size_t bytes) {
+  auto found = retired_.end();
+  for (auto one = retired_.begin(); one != retired_.end(); ++one)
+    if (one->tell() && (found == retired_.end() || one->region->bytes == bytes)) found = one;
+  if (found != retired_.end()) {
+    Region* region = found->region;
+    retired_.erase(found);
+    region->key = 0;
+    return region;
+  }
+  const uint32_t used = head().used;
+  if (used == kRegions) return nullptr;
+  head().used = used + 1;
+  return &head().regions[used];
 }
 
 Region* Arena::take(size_t bytes, std::string& why) {
   bytes = whole_pages(bytes);
-  if (Region* region = reuse(bytes)) return region;
-  why = "it has " + std::to_string(kRegions) + " groups in shared memory already";
-  const uint32_t used = head().used;
-  if (used == kRegions) return nullptr;
-  Region& region = head().regions[used];
-  head().used = used + 1;
-  const bool fits = used_ + bytes <= std::min(most_, kArenaBytes);
-  const int failed = fits ? take_pages(fd_, used_, bytes) : ENOSPC;
-  region.offset = used_;
-  region.bytes = bytes;
-  region.state = failed == 0 ? RegionState::ready : RegionState::refused;
-  if (failed == 0) used_ += bytes;
-  if (failed != 0) why = reason("no room in shared memory", failed);
-  return &region;
+  const std::lock_guard lock(mutex_);
+  Region* region = free_line(bytes);
+  if (region == nullptr) {
+    why = "it has " + std::to_string(kRegions) + " groups in shared memory already";
+    return nullptr;
+  }
+  region->gone = 0;
+  region->state = RegionState::ready;
+  if (region->bytes == bytes) return region;
+  if (region->bytes > 0) extents_.give(region->offset, region->bytes);
+  int failed = 0;
+  const auto start = room(bytes, failed);
+  region->offset = start.value_or(0);
+  region->bytes = start ? bytes : 0;
+  if (start) return region;
+  region->state = RegionState::refused;
+  why = reason("no room in shared memory", failed);
+  return region;
 }
 
 void Arena::publish(Region& region, uint64_t key) {
   region.key.store(key, std::memory_order_release);
 }
 
-void Arena::retire(Region& region, std::vector<const Region*> others) {
-  if (region.state != RegionState::ready) return;  // who comes late must still see that it was refused
-  region.state = RegionState::closed;
-  if (!others.empty()) retired_.push_back({&region, region.key, std::move(others)});
+void Arena::retire(Region& region, std::vector<std::shared_ptr<Arena>> others) {
+  const std::lock_guard lock(mutex_);
+  const auto members = static_cast<uint32_t>(others.size());
+  retired_.push_back({&region, region.key, members, std::move(others)});
+  retired_.back().tell();
 }
 
-const Region* Arena::find(uint64_t key) const {
+Region* Arena::find(uint64_t key) const {
   const uint32_t used = head().used;
   for (uint32_t line = 0; line < used; ++line) {
-    const Region& region = head().regions[line];
+    Region& region = head().regions[line];
     if (region.key.load(std::memory_order_acquire) == key) return &region;
   }
   return nullptr;
+}
+
+char* Arena::lend(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  int failed = 0;
+  const auto start = room(whole_pages(bytes), failed);
+  return start ? start_ + *start : nullptr;
+}
+
+void Arena::take_back(char* memory, size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const size_t start = place_of(memory);
+  bytes = whole_pages(bytes);
+  ::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(start),
+              static_cast<off_t>(bytes));
+  extents_.give(start, bytes);
 }
 
 }  // namespace heddle::mesh

@@ -8,13 +8,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "heddle/mesh/shm_extents.h"
+
 namespace heddle::mesh {
 
-constexpr size_t kLine = 64;  // bytes that move between cores as one
+constexpr size_t kLine = 64;                      // bytes that move between cores as one
+constexpr size_t kArenaBytes = size_t{16} << 30;  // addresses, not memory
 
 // Where a process sleeps until another one has something for it.
 struct alignas(kLine) Bell {
@@ -28,12 +31,13 @@ void ring_loudly(Bell& bell);
 // Sleeps until somebody rings after the word was `seen`, or for `most`. The caller is one of the sleepers.
 void sleep(Bell& bell, uint32_t seen, std::chrono::microseconds most);
 
-enum class RegionState : uint32_t { ready, refused, closed };
+enum class RegionState : uint32_t { ready, refused };
 
 // A line of an arena's directory. The key says which group it belongs to; refused: there was no memory.
 struct alignas(kLine) Region {
   std::atomic<uint64_t> key{0};
   std::atomic<RegionState> state{RegionState::ready};
+  std::atomic<uint32_t> gone{0};  // other members that have left the group and look here no more
   uint64_t offset = 0, bytes = 0;
 };
 
@@ -68,32 +72,46 @@ class Arena {
   ArenaHead& head() const { return *reinterpret_cast<ArenaHead*>(start_); }
   char* memory(const Region& region) const { return start_ + region.offset; }
 
-  // Own arena: zeroed memory under a key, to be published once it is filled in; its state is refused when
-  // there is none, and why says the cause. Null when the directory is full.
+  // Own arena: memory under a key, to be published once it is filled in; its state is refused when there is
+  // none, and why says the cause. Null when the directory is full.
   Region* take(size_t bytes, std::string& why);
   static void publish(Region& region, uint64_t key);
-  // Own arena: the region is free once the regions of that key in all `others` are closed too; never, when
-  // the group did not meet, as nobody knows then who still looks at it.
-  void retire(Region& region, std::vector<const Region*> others);
+  // Own arena: this rank has left the group. The line is free for another one once the others have left too;
+  // each says so in the lines of all, so that none is reused while somebody may still look for its key.
+  void retire(Region& region, std::vector<std::shared_ptr<Arena>> others);
 
   // Another's region of that key; null when it is not there yet.
-  const Region* find(uint64_t key) const;
+  Region* find(uint64_t key) const;
+
+  // Own arena: memory for a tensor, in whole pages of zeros; null when there is none. From any thread.
+  char* lend(size_t bytes);
+  void take_back(char* memory, size_t bytes);
+  // How far into the arena that memory lies; 0: it lies elsewhere.
+  size_t place_of(const char* memory) const {
+    return memory > start_ && memory < start_ + kArenaBytes ? static_cast<size_t>(memory - start_) : 0;
+  }
+  const char* at(size_t place) const { return start_ + place; }
 
  private:
-  Arena(int fd, char* start, size_t most) : fd_(fd), start_(start), most_(most) {}
+  Arena(int fd, char* start, size_t most);
   static char* map(int fd, std::string& why);
-  Region* reuse(size_t bytes);
+  std::optional<size_t> room(size_t bytes, int& failed);
+  Region* free_line(size_t bytes);
 
   struct Retired {
     Region* region;
     uint64_t key;
-    std::vector<const Region*> others;
+    uint32_t members;                            // others
+    std::vector<std::shared_ptr<Arena>> untold;  // that do not know yet that this rank left
+
+    bool tell();  // true once all others are gone too
   };
 
   const int fd_;
   char* const start_;
   const size_t most_;
-  size_t used_ = 0;
+  std::mutex mutex_;
+  Extents extents_;
   std::vector<Retired> retired_;
 };
 

@@ -16,6 +16,8 @@ class ShmCommunicator : public CheckedCommunicator {
   ShmCommunicator(ShmGroupPlace place, ShmEngine& engine);
   ~ShmCommunicator() override;  // sends nothing; gives up what is still under way
 
+  const std::shared_ptr<Arena>& arena() const { return engine_.arena(); }  // this rank's
+
  protected:
   std::unique_ptr<Work> post(Call call) override;
 

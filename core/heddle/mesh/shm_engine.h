@@ -33,6 +33,7 @@ class ShmEngine {
   ShmEngine(const ShmEngine&) = delete;
   ShmEngine& operator=(const ShmEngine&) = delete;
 
+  const std::shared_ptr<Arena>& arena() const { return options_.arenas.at(options_.rank); }
   std::unique_ptr<ShmGroup> group(ShmGroupPlace place);
   void forget(std::unique_ptr<ShmGroup> group);
 

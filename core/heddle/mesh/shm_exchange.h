@@ -10,26 +10,40 @@
 
 namespace heddle::mesh {
 
+// Where a rank's part of a round lies.
+struct Part {
+  const char* bytes;
+  // In the slot, packed as put() does it, or still in that rank's tensor, which all see.
+  enum class Where { in_slot, in_tensor } where;
+};
+
 // One collective of a group. All ranks make it from the same sizes, so they agree about its rounds.
 class Exchange {
  public:
   virtual ~Exchange();
   int rounds() const { return rounds_; }
   virtual size_t payload(int round) const = 0;  // bytes that a rank puts into its slot
-  virtual bool speaks(int rank) const { return true; }
+  virtual bool speaks(int rank, int round) const { return true; }
   // How many rounds of this collective must be read before this one can be put.
   virtual int after(int round) const { return 0; }
+  // Where the same bytes lie in this rank's tensor, to be read there by the others until they all have, in
+  // place of put(); null: they cannot be.
+  virtual const char* source(int round) const { return nullptr; }
   virtual void put(int round, char* slot) = 0;
-  // slots: of every rank; a rank that does not speak has none.
-  virtual void take(int round, const char* const* slots) = 0;
+  virtual void keep(int round) {}  // what this rank does for itself, while the others begin to read
+  // parts: of every rank but this one; a rank that does not speak has none.
+  virtual void take(int round, const Part* parts) = 0;
 
  protected:
   int rounds_ = 0;
 };
 
+// Where this rank's tensor lies: only it sees it, or the others do too.
+enum class Memory { own, shared };
+
 // The rounds of a collective, each of `room` bytes at most. An all_to_all has one round without bytes: its
 // rows travel between pairs of ranks.
-std::unique_ptr<Exchange> make_exchange(const Call& call, int rank, int size, size_t room);
+std::unique_ptr<Exchange> make_exchange(const Call& call, int rank, int size, size_t room, Memory memory);
 
 // What all ranks must say alike, as a number; and as a text: "all_reduce (max) of 12 Float".
 uint64_t what_of(const Call& call);

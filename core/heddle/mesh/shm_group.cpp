@@ -71,7 +71,9 @@ ShmGroup::ShmGroup(ShmGroupPlace place, std::vector<std::shared_ptr<Arena>> aren
 }
 
 ShmGroup::~ShmGroup() {
-  arenas_[place_.rank]->retire(*region_, regions_);
+  auto others = arenas_;
+  others.erase(others.begin() + place_.rank);
+  arenas_[place_.rank]->retire(*region_, std::move(others));
 }
 
 // Rings of a region lie behind its outbox, one to each other rank; `to` = -1: the end.
@@ -108,7 +110,6 @@ void ShmGroup::meet() {
 }
 
 void ShmGroup::attach(const std::vector<const Region*>& regions) {
-  regions_ = regions;
   std::vector<Outbox*> boxes;
   std::vector<Ring*> out, in;
   for (int rank = 0; rank < static_cast<int>(arenas_.size()); ++rank) {
@@ -119,7 +120,7 @@ void ShmGroup::attach(const std::vector<const Region*>& regions) {
     out.push_back(other ? reinterpret_cast<Ring*>(ours + ring_at(place_.rank, rank)) : nullptr);
     in.push_back(other ? reinterpret_cast<Ring*>(theirs + ring_at(rank, place_.rank)) : nullptr);
   }
-  rounds_.attach(std::move(boxes));
+  rounds_.attach(std::move(boxes), arenas_);
   channels_.attach(room_, std::move(out), std::move(in));
   state_ = State::shared;
 }
@@ -183,9 +184,10 @@ bool ShmGroup::step() {
   const bool put = rounds_.put();
   if (put) ring_all();
   const bool took = rounds_.take();
+  const bool settled = rounds_.settle();
   const bool moved = !channels_.idle() && channels_.advance();
   if (took || moved) ring_all();
-  return put || took || moved;
+  return put || took || settled || moved;
 }
 
 bool ShmGroup::advance() try {

@@ -66,7 +66,6 @@ class ShmGroup {
   bool large_ = false;
   std::string why_;
   Region* region_ = nullptr;
-  std::vector<const Region*> regions_;
   std::vector<std::shared_ptr<Pending>> early_;  // posted before all had met
   std::unique_ptr<Communicator> instead_;
   std::exception_ptr fault_;

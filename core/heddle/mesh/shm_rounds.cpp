@@ -7,41 +7,67 @@
 
 namespace heddle::mesh {
 
-void ShmRounds::attach(std::vector<Outbox*> boxes) {
+namespace {
+
+constexpr size_t kLendFrom = 4096;  // bytes of a round; fewer are copied sooner than all have read them
+
+}  // namespace
+
+void ShmRounds::attach(std::vector<Outbox*> boxes, std::vector<std::shared_ptr<Arena>> arenas) {
   boxes_ = std::move(boxes);
-  slots_.resize(size_);
+  arenas_ = std::move(arenas);
+  parts_.resize(size_);
+}
+
+Memory ShmRounds::memory_of(const Call& call) const {
+  const auto* start = static_cast<const char*>(call.in.const_data_ptr());
+  return arenas_[rank_]->place_of(start) != 0 ? Memory::shared : Memory::own;
 }
 
 void ShmRounds::post(const std::shared_ptr<Pending>& pending) {
   ++pending->left;
-  auto exchange = make_exchange(pending->call, rank_, size_, kSlotBytes);
+  auto exchange = make_exchange(pending->call, rank_, size_, kSlotBytes, memory_of(pending->call));
   if (exchange->rounds() == 0) return pending->finish_part();
   const uint64_t first = posted_;
   posted_ += exchange->rounds();
   line_.push_back({pending, std::move(exchange), first, what_of(pending->call)});
 }
 
-bool ShmRounds::has_room() {
-  if (written_ - freed_ < kSlots) return true;
+uint64_t ShmRounds::least_read() const {
   uint64_t least = ~uint64_t{0};
   for (const Outbox* box : boxes_) least = std::min(least, box->read.load(std::memory_order_acquire));
-  freed_ = least;
+  return least;
+}
+
+bool ShmRounds::has_room() {
+  if (written_ - freed_ < kSlots) return true;
+  freed_ = least_read();
   return written_ - freed_ < kSlots;
+}
+
+// The place in this rank's arena where the others may read the round; 0: it must be copied.
+size_t ShmRounds::lend(const Exchange& exchange, int round) const {
+  if (exchange.payload(round) < kLendFrom) return 0;
+  const char* source = exchange.source(round);
+  return source == nullptr ? 0 : arenas_[rank_]->place_of(source);
 }
 
 bool ShmRounds::put() {
   if (!unsaid()) return false;
-  const Entry& entry = line_[writing_];
+  Entry& entry = line_[writing_];
   Exchange& exchange = *entry.exchange;
   const int round = static_cast<int>(written_ - entry.first);
-  if (exchange.speaks(rank_)) {
+  if (exchange.speaks(rank_, round)) {
     if (!has_room() || read_ < entry.first + exchange.after(round)) return false;
     Outbox& box = *boxes_[rank_];
     Slot& slot = box.slots[written_ % kSlots];
     const bool small = exchange.payload(round) <= slot.small.size();
-    exchange.put(round, small ? slot.small.data() : box.data[written_ % kSlots]);
+    slot.place = lend(exchange, round);
+    entry.lends = entry.lends || slot.place != 0;
+    if (slot.place == 0) exchange.put(round, small ? slot.small.data() : box.data[written_ % kSlots]);
     slot.what = entry.what;
     slot.stamp.store(written_ + 1, std::memory_order_release);
+    exchange.keep(round);
   }
   ++written_;
   if (round + 1 == exchange.rounds()) ++writing_;
@@ -58,8 +84,9 @@ void ShmRounds::compare(const Entry& entry, int peer) const {
 }
 
 bool ShmRounds::all_put(const Entry& entry) {
+  const int round = static_cast<int>(read_ - entry.first);
   for (; seen_ < size_; ++seen_) {
-    if (seen_ == rank_ || !entry.exchange->speaks(seen_)) continue;
+    if (seen_ == rank_ || !entry.exchange->speaks(seen_, round)) continue;
     const Slot& slot = boxes_[seen_]->slots[read_ % kSlots];
     if (slot.stamp.load(std::memory_order_acquire) != read_ + 1) return false;
     compare(entry, seen_);
@@ -74,24 +101,40 @@ bool ShmRounds::take() {
   const int round = static_cast<int>(read_ - entry.first);
   const bool small = exchange.payload(round) <= sizeof(Slot::small);
   for (int rank = 0; rank < size_; ++rank) {
-    Outbox& box = *boxes_[rank];
-    slots_[rank] = small ? box.slots[read_ % kSlots].small.data() : box.data[read_ % kSlots];
+    const Outbox& box = *boxes_[rank];
+    const Slot& slot = box.slots[read_ % kSlots];
+    parts_[rank] = slot.place != 0
+                       ? Part{arenas_[rank]->at(slot.place), Part::Where::in_tensor}
+                       : Part{small ? slot.small.data() : box.data[read_ % kSlots], Part::Where::in_slot};
   }
-  exchange.take(round, slots_.data());
+  exchange.take(round, parts_.data());
   boxes_[rank_]->read.store(++read_, std::memory_order_release);
   seen_ = 0;
   if (round + 1 < exchange.rounds()) return true;
-  entry.pending->finish_part();
+  if (entry.lends)
+    lent_.push_back({entry.pending, read_});
+  else
+    entry.pending->finish_part();
   line_.pop_front();
   --writing_;
   return true;
 }
 
+bool ShmRounds::settle() {
+  if (lent_.empty() || least_read() < lent_.front().until) return false;
+  lent_.front().pending->finish_part();
+  lent_.pop_front();
+  return true;
+}
+
 bool ShmRounds::awaits(int peer) const {
-  if (line_.empty() || peer == rank_) return false;
+  if (idle() || peer == rank_) return false;
   const Outbox& box = *boxes_[peer];
+  if (!lent_.empty() && box.read.load(std::memory_order_relaxed) < lent_.front().until) return true;
+  if (line_.empty()) return false;
   const bool full = unsaid() && written_ - box.read.load(std::memory_order_relaxed) >= kSlots;
-  const bool silent = line_.front().exchange->speaks(peer) &&
+  const Entry& next = line_.front();
+  const bool silent = next.exchange->speaks(peer, static_cast<int>(read_ - next.first)) &&
                       box.slots[read_ % kSlots].stamp.load(std::memory_order_relaxed) != read_ + 1;
   return full || silent;
 }
@@ -99,7 +142,8 @@ bool ShmRounds::awaits(int peer) const {
 std::vector<std::shared_ptr<Pending>> ShmRounds::drop() {
   std::vector<std::shared_ptr<Pending>> all;
   for (Entry& entry : line_) all.push_back(std::move(entry.pending));
-  line_.clear();
+  for (Lent& lent : lent_) all.push_back(std::move(lent.pending));
+  line_.clear(), lent_.clear();
   writing_ = 0;
   return all;
 }

@@ -8,14 +8,18 @@
 #include <string>
 
 #include "heddle/base/error.h"
+#include "heddle/base/widest.h"
 
 namespace heddle::mesh {
 namespace {
 
 constexpr int64_t kBlock = 512;
 
+// What is compiled anew for each of the callers' processors must lie inside them.
+#define HEDDLE_INSIDE __attribute__((always_inline)) inline
+
 template <class T, class Running>
-void fold(Running* running, const T* __restrict part, int64_t count, Reduce reduce) {
+HEDDLE_INSIDE void fold(Running* running, const T* __restrict part, int64_t count, Reduce reduce) {
   if (reduce != Reduce::max) {
     for (int64_t i = 0; i < count; ++i) running[i] += static_cast<Running>(part[i]);
     return;
@@ -28,7 +32,7 @@ void fold(Running* running, const T* __restrict part, int64_t count, Reduce redu
 
 // Two ranks, the usual case on one machine; element by element, so `out` may be one of them.
 template <class T, class Running>
-void add_two(void* out, const void* first, const void* second, int64_t count, Running divisor) {
+HEDDLE_INSIDE void add_two(void* out, const void* first, const void* second, int64_t count, Running divisor) {
   T* to = static_cast<T*>(out);
   const T *a = static_cast<const T*>(first), *b = static_cast<const T*>(second);
   if (divisor == Running{1}) {
@@ -43,7 +47,7 @@ void add_two(void* out, const void* first, const void* second, int64_t count, Ru
 }
 
 template <class T, class Running>
-void combine_as(void* out, std::span<const void* const> parts, int64_t count, Reduce reduce) {
+HEDDLE_INSIDE void combine_as(void* out, std::span<const void* const> parts, int64_t count, Reduce reduce) {
   if (parts.size() == 2 && reduce != Reduce::max) {
     const auto divisor = static_cast<Running>(reduce == Reduce::average ? 2 : 1);
     return add_two<T, Running>(out, parts[0], parts[1], count, divisor);
@@ -63,34 +67,49 @@ void combine_as(void* out, std::span<const void* const> parts, int64_t count, Re
   }
 }
 
+// False for a type that cannot be summed.
+HEDDLE_WIDEST bool combine_in(void* out, std::span<const void* const> parts, int64_t count,
+                              at::ScalarType type, Reduce reduce) {
+  switch (type) {
+    case at::kFloat:
+      combine_as<float, float>(out, parts, count, reduce);
+      return true;
+    case at::kDouble:
+      combine_as<double, double>(out, parts, count, reduce);
+      return true;
+    case at::kBFloat16:
+      combine_as<c10::BFloat16, float>(out, parts, count, reduce);
+      return true;
+    case at::kHalf:
+      combine_as<c10::Half, float>(out, parts, count, reduce);
+      return true;
+    case at::kLong:
+      combine_as<int64_t, int64_t>(out, parts, count, reduce);
+      return true;
+    case at::kInt:
+      combine_as<int32_t, int32_t>(out, parts, count, reduce);
+      return true;
+    case at::kShort:
+      combine_as<int16_t, int16_t>(out, parts, count, reduce);
+      return true;
+    case at::kChar:
+      combine_as<int8_t, int8_t>(out, parts, count, reduce);
+      return true;
+    case at::kByte:
+      combine_as<uint8_t, uint8_t>(out, parts, count, reduce);
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 void combine(void* out, std::span<const void* const> parts, int64_t count, at::ScalarType type,
              Reduce reduce) {
-  switch (type) {
-    case at::kFloat:
-      return combine_as<float, float>(out, parts, count, reduce);
-    case at::kDouble:
-      return combine_as<double, double>(out, parts, count, reduce);
-    case at::kBFloat16:
-      return combine_as<c10::BFloat16, float>(out, parts, count, reduce);
-    case at::kHalf:
-      return combine_as<c10::Half, float>(out, parts, count, reduce);
-    case at::kLong:
-      return combine_as<int64_t, int64_t>(out, parts, count, reduce);
-    case at::kInt:
-      return combine_as<int32_t, int32_t>(out, parts, count, reduce);
-    case at::kShort:
-      return combine_as<int16_t, int16_t>(out, parts, count, reduce);
-    case at::kChar:
-      return combine_as<int8_t, int8_t>(out, parts, count, reduce);
-    case at::kByte:
-      return combine_as<uint8_t, uint8_t>(out, parts, count, reduce);
-    default:
-      throw Error(ErrorCode::internal, "mesh",
-                  std::string("ranks cannot be summed over ") + c10::toString(type),
-                  "sum in float32, bfloat16, float16, float64 or an integer type");
-  }
+  if (combine_in(out, parts, count, type, reduce)) return;
+  throw Error(ErrorCode::internal, "mesh", std::string("ranks cannot be summed over ") + c10::toString(type),
+              "sum in float32, bfloat16, float16, float64 or an integer type");
 }
 
 }  // namespace heddle::mesh

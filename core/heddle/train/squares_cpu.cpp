@@ -1,11 +1,7 @@
 // Sixteen running sums side by side, in the widest registers that the processor has.
 #include "heddle/train/squares_cpu.h"
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
-#define HEDDLE_WIDEST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define HEDDLE_WIDEST
-#endif
+#include "heddle/base/widest.h"
 
 namespace heddle::train {
 

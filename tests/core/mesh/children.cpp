@@ -3,6 +3,7 @@
 
 #include <ATen/Parallel.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <sstream>
 #include <thread>
 
@@ -114,6 +116,18 @@ void say(int rank, const std::string& text) {
     file << text;
   }
   std::filesystem::rename(path + ".new", path);
+}
+
+void expect_all_say(const RunOutcome& run, int ranks, const std::string& text) {
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_FALSE(run.left_behind);
+  for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(run.said.at(rank), text) << "rank " << rank;
+}
+
+std::vector<int> everyone(const Rendezvous& meeting) {
+  std::vector<int> ranks(meeting.world_size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
 }
 
 RunOutcome run_ranks(const std::string& body, int ranks, RunOptions options) {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "heddle/base/rank_place.h"
 #include "heddle/mesh/rendezvous.h"
@@ -47,6 +48,12 @@ struct RunOptions {
 };
 
 RunOutcome run_ranks(const std::string& body, int ranks, RunOptions options = {});
+
+// Every rank said that, and the run ended well.
+void expect_all_say(const RunOutcome& run, int ranks, const std::string& text);
+
+// All ranks of the run, for a group of them.
+std::vector<int> everyone(const Rendezvous& meeting);
 
 // Writes what this rank says before its body ends.
 void say(int rank, const std::string& text);

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <mutex>
-#include <numeric>
 #include <thread>
 
 #include "core/mesh/children.h"
@@ -20,18 +19,13 @@
 namespace heddle {
 namespace {
 
+using testing::everyone;
 using ::testing::HasSubstr;
 using testing::Known;
 using testing::run_ranks;
 
-std::vector<int> all(const Rendezvous& meeting) {
-  std::vector<int> ranks(meeting.world_size());
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
 std::string exercised(Rendezvous& meeting) {
-  auto group = meeting.group("world", all(meeting));
+  auto group = meeting.group("world", everyone(meeting));
   return testing::bytes(testing::exercise(*group));
 }
 
@@ -85,7 +79,7 @@ TEST(GlooMesh, ARankWithAnotherSetupIsNamedOnEveryRankAndTheStatusIsTwo) {
 }
 
 const Known kEarly("early", [](Rendezvous& meeting) {
-  auto pair = meeting.group("world", all(meeting));
+  auto pair = meeting.group("world", everyone(meeting));
   auto value = at::ones({3});
   pair->all_reduce(value)->wait();
   // The ranks end one after the other, rank 0 first; nobody is mistaken for dead.
@@ -100,7 +94,7 @@ TEST(GlooMesh, RanksThatLeaveAtDifferentTimesAreNotTakenForDead) {
 }
 
 const Known kLate("late", [](Rendezvous& meeting) {
-  auto group = meeting.group("dp_shard", all(meeting));
+  auto group = meeting.group("dp_shard", everyone(meeting));
   if (meeting.rank() == 1) {
     for (;;) ::pause();
   }
@@ -127,7 +121,7 @@ TEST(GlooMesh, ACollectiveThatTakesTooLongNamesTheLateRankAndEndsEveryRank) {
 }
 
 const Known kNoCall("crossed", [](Rendezvous& meeting) {
-  auto group = meeting.group("pp", all(meeting));
+  auto group = meeting.group("pp", everyone(meeting));
   group->receive(at::empty({1}), 1 - meeting.rank(), 0)->wait();  // both receive, nobody sends
   return std::string("done");
 });

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <limits>
-#include <numeric>
 #include <string>
 #include <tuple>
 
@@ -20,19 +19,14 @@ namespace heddle {
 namespace {
 
 using ::testing::AnyOf;
+using testing::everyone;
 using ::testing::HasSubstr;
 using testing::Known;
 using testing::run_ranks;
 
-std::vector<int> all(const Rendezvous& meeting) {
-  std::vector<int> ranks(meeting.world_size());
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
 // Works on the group until the victim has had five rounds and dies, or stops, in the middle.
 std::string fall(Rendezvous& meeting, int victim, int how) {
-  auto group = meeting.group("dp_shard", all(meeting));
+  auto group = meeting.group("dp_shard", everyone(meeting));
   for (int round = 0;; ++round) {
     auto value = at::ones({100000});
     auto work = group->all_reduce(value);
@@ -67,7 +61,7 @@ const Known kChain("chain", [](Rendezvous& meeting) {
 
 // Everybody computes when rank 1 dies.
 const Known kBusy("busy", [](Rendezvous& meeting) {
-  auto group = meeting.group("dp", all(meeting));
+  auto group = meeting.group("dp", everyone(meeting));
   auto value = at::ones({3});
   group->all_reduce(value)->wait();
   if (meeting.rank() == 1) ::kill(::getpid(), SIGKILL);
@@ -76,7 +70,7 @@ const Known kBusy("busy", [](Rendezvous& meeting) {
 });
 
 const Known kThrows("throws", [](Rendezvous& meeting) {
-  auto group = meeting.group("dp", all(meeting));
+  auto group = meeting.group("dp", everyone(meeting));
   auto value = at::ones({3});
   group->all_reduce(value)->wait();
   if (meeting.rank() == 1) {
@@ -89,7 +83,7 @@ const Known kThrows("throws", [](Rendezvous& meeting) {
 
 // Rank 1 ends before the others have even met it.
 const Known kNeverJoins("silent_exit", [](Rendezvous& meeting) {
-  auto group = meeting.group("dp", all(meeting));
+  auto group = meeting.group("dp", everyone(meeting));
   if (meeting.rank() == 1) ::_exit(1);
   auto value = at::ones({3});
   group->all_reduce(value)->wait();

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 #include <sstream>
 
 #include "core/mesh/children.h"
@@ -20,16 +19,12 @@
 namespace heddle {
 namespace {
 
+using testing::everyone;
+using testing::expect_all_say;
 using ::testing::HasSubstr;
 using testing::Known;
 using ::testing::Not;
 using testing::run_ranks;
-
-std::vector<int> all(const Rendezvous& meeting) {
-  std::vector<int> ranks(meeting.world_size());
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
 
 std::string read(const std::string& path) {
   std::ifstream file(path);
@@ -38,15 +33,9 @@ std::string read(const std::string& path) {
   return text.str();
 }
 
-void expect_all_say(const testing::RunOutcome& run, int ranks, const std::string& text) {
-  EXPECT_EQ(run.status, 0) << run.err;
-  EXPECT_FALSE(run.left_behind);
-  for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(run.said.at(rank), text) << "rank " << rank;
-}
-
 // What this process has mapped of the other ranks, and what has a name where others could find it.
 std::string memory_of(Rendezvous& meeting) {
-  auto group = meeting.group("world", all(meeting));
+  auto group = meeting.group("world", everyone(meeting));
   auto value = at::ones({1});
   group->all_reduce(value)->wait();
   const std::string maps = read("/proc/self/maps");
@@ -54,9 +43,9 @@ std::string memory_of(Rendezvous& meeting) {
   for (size_t at = maps.find("/memfd:heddle"); at != std::string::npos;
        at = maps.find("/memfd:heddle", at + 1))
     ++arenas;
-  size_t named = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
-    named += entry.path().string().find("heddle") != std::string::npos ? 1 : 0;
+  size_t named = 0;  // a mapped file that others could find
+  for (size_t at = maps.find("/dev/shm/"); at != std::string::npos; at = maps.find("/dev/shm/", at + 1))
+    ++named;
   return std::to_string(arenas) + " arenas, " + std::to_string(named) + " names, sum " +
          std::to_string(value.item<float>());
 }
@@ -99,7 +88,7 @@ const Known kTwoGroups("two_groups", [](Rendezvous& meeting) {
   std::string text;
   std::vector<std::unique_ptr<Communicator>> groups;
   for (const char* name : {"first", "second"}) {
-    auto& group = *groups.emplace_back(meeting.group(name, all(meeting)));
+    auto& group = *groups.emplace_back(meeting.group(name, everyone(meeting)));
     auto value = at::ones({70000}), more = at::ones({3}), sent = at::full({5}, 9.0);
     auto one = group.all_reduce(value), two = group.all_reduce(more, Reduce::max);
     if (meeting.rank() == 0) group.send(sent, 1, 5)->wait();
@@ -122,9 +111,9 @@ TEST(ShmMemory, AGroupWithoutRoomOnOneRankUsesGlooOnAll) {
 
 // Rank 0 has left the first group and given its memory to the second before the others look for the first.
 const Known kLeaves("one_leaves", [](Rendezvous& meeting) {
-  auto first = meeting.group("pp", all(meeting));
+  auto first = meeting.group("pp", everyone(meeting));
   if (meeting.rank() == 0) first.reset();
-  auto second = meeting.group("dp", all(meeting));
+  auto second = meeting.group("dp", everyone(meeting));
   auto value = at::ones({3});
   second->all_reduce(value)->wait();
   if (meeting.rank() == 1) first->send(value, 2, 1)->wait();
@@ -140,7 +129,7 @@ TEST(ShmMemory, AMemberThatLeavesWithoutACallLeavesTheGroupToTheOthers) {
 // then rank 1 comes with its part.
 const Known kGivenUp("given_up", [](Rendezvous& meeting) {
   constexpr int64_t kPart = 600000;
-  auto group = meeting.group("dp", all(meeting));
+  auto group = meeting.group("dp", everyone(meeting));
   std::vector<float> memory(3 * kPart);
   auto whole = at::from_blob(memory.data(), {3 * kPart}, at::kFloat), part = at::ones({kPart});
   const std::string folder = std::getenv("HEDDLE_TEST_FOLDER");
@@ -168,10 +157,11 @@ TEST(ShmMemory, NothingIsWrittenAfterTheErrorOfALostRank) {
   EXPECT_EQ(run_ranks("given_up", 3).said.at(0), "0 changed");
 }
 
+// More than the directory has lines, and far more than there is memory for.
 const Known kManyGroups("many_groups", [](Rendezvous& meeting) {
   double sum = 0;
-  for (int i = 0; i < 1500; ++i) {
-    auto group = meeting.group("dp", all(meeting));
+  for (int i = 0; i < 3000; ++i) {
+    auto group = meeting.group("dp", everyone(meeting));
     auto value = at::ones({2});
     group->all_reduce(value)->wait();
     sum += value[0].item<double>();
@@ -180,7 +170,26 @@ const Known kManyGroups("many_groups", [](Rendezvous& meeting) {
 });
 
 TEST(ShmMemory, GroupsThatEndGiveTheirMemoryBack) {
-  expect_all_say(run_ranks("many_groups", 2, {.shared_memory = 32 << 20}), 2, "3000.000000");
+  expect_all_say(run_ranks("many_groups", 2, {.shared_memory = 32 << 20}), 2, "6000.000000");
+}
+
+// Nobody calls anything in most of them, so their members never look for one another.
+const Known kUnusedGroups("unused_groups", [](Rendezvous& meeting) {
+  for (int i = 0; i < 3000; ++i) {
+    meeting.group("dp", everyone(meeting));
+    if (i % 500 == 0) meeting.exchange("pace", "");
+  }
+  auto value = at::ones({2});
+  meeting.group("dp", everyone(meeting))->all_reduce(value)->wait();
+  return std::to_string(value[0].item<double>());
+});
+
+TEST(ShmMemory, GroupsThatNobodyUsedGiveTheirPlacesBack) {
+  expect_all_say(run_ranks("unused_groups", 3, {.shared_memory = 32 << 20}), 3, "3.000000");
+}
+
+TEST(ShmMemory, GroupsThatGotNoMemoryGiveTheirPlacesBack) {
+  expect_all_say(run_ranks("unused_groups", 2, {.shared_memory = 1 << 20, .scarce_rank = 1}), 2, "2.000000");
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 
 #include "core/mesh/children.h"
 #include "core/mesh/exercise.h"
@@ -19,26 +18,16 @@
 namespace heddle {
 namespace {
 
+using testing::everyone;
+using testing::expect_all_say;
 using ::testing::HasSubstr;
 using testing::Known;
 using ::testing::Not;
 using testing::run_ranks;
 
-std::vector<int> all(const Rendezvous& meeting) {
-  std::vector<int> ranks(meeting.world_size());
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
-void expect_all_say(const testing::RunOutcome& run, int ranks, const std::string& text) {
-  EXPECT_EQ(run.status, 0) << run.err;
-  EXPECT_FALSE(run.left_behind);
-  for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(run.said.at(rank), text) << "rank " << rank;
-}
-
 // The whole world, and two groups of every second rank, which go on at the same time.
 std::string exercised(Rendezvous& meeting) {
-  auto world = meeting.group("world", all(meeting));
+  auto world = meeting.group("world", everyone(meeting));
   std::string text = testing::bytes(testing::exercise(*world));
   std::vector<int> half;
   for (int rank = meeting.rank() % 2; rank < meeting.world_size(); rank += 2) half.push_back(rank);
@@ -65,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Shm, ::testing::Values(2, 3, 4, 5));
 
 // A rank's own part of the work is done when it posts: the late rank is never waited for in the middle.
 const Known kCrossed("crossed_waits", [](Rendezvous& meeting) {
-  auto pair = meeting.group("pp", all(meeting)), other = meeting.group("dp", all(meeting));
+  auto pair = meeting.group("pp", everyone(meeting)), other = meeting.group("dp", everyone(meeting));
   auto big = at::ones({3000000}), small = at::full({3}, 1.0 + meeting.rank());
   auto got = at::empty({2000000});
   auto posted = pair->all_reduce(big);
@@ -87,7 +76,7 @@ TEST(ShmOrder, RanksMayWaitForGroupsInAnotherOrder) {
 
 // Messages of up to some megabytes, received from the last to the first, twice for each tag.
 const Known kTags("many_tags", [](Rendezvous& meeting) {
-  auto group = meeting.group("pp", all(meeting));
+  auto group = meeting.group("pp", everyone(meeting));
   constexpr int kTags = 40;
   const auto length = [](int i) { return (i % 7 == 3 ? 300000 : 1000) + 17 * i; };
   const int next = (meeting.rank() + 1) % meeting.world_size();
@@ -113,7 +102,7 @@ TEST(ShmOrder, MessagesFindTheirTagsInAnyOrder) {
 
 // Far more than there is room for at once; odd ranks wait from the last to the first.
 const Known kUnderWay("many_under_way", [](Rendezvous& meeting) {
-  auto group = meeting.group("dp", all(meeting));
+  auto group = meeting.group("dp", everyone(meeting));
   std::vector<at::Tensor> values;
   std::vector<std::unique_ptr<Work>> works;
   constexpr int kMany = 150;
@@ -138,7 +127,7 @@ TEST(ShmOrder, ManyCollectivesMayBeUnderWay) {
 
 // Rank 0 posts, and looks at nothing but a file until rank 1 has everything.
 const Known kBehind("behind_compute", [](Rendezvous& meeting) {
-  auto group = meeting.group("dp", all(meeting));
+  auto group = meeting.group("dp", everyone(meeting));
   auto whole = at::ones({8 << 20});
   auto work = group->all_reduce(whole);
   const std::string mark = std::string(std::getenv("HEDDLE_TEST_FOLDER")) + "/mark";
@@ -158,7 +147,7 @@ TEST(ShmOrder, AnotherRankIsServedWhileThisOneComputes) {
 }
 
 const Known kMismatch("mismatch", [](Rendezvous& meeting) {
-  auto group = meeting.group("dp", all(meeting));
+  auto group = meeting.group("dp", everyone(meeting));
   auto value = at::ones({4});
   if (meeting.rank() == 0) group->all_reduce(value, Reduce::max)->wait();
   if (meeting.rank() == 1) group->reduce_scatter(at::empty({2}), value)->wait();
@@ -174,8 +163,26 @@ TEST(ShmFaults, RanksThatCallDifferentCollectivesSayBoth) {
   EXPECT_THAT(run.said.at(0) + run.said.at(1), HasSubstr("reduce_scatter of 4 Float"));
 }
 
+// Each of the first two takes itself for the one who speaks.
+const Known kTwoRoots("two_roots", [](Rendezvous& meeting) {
+  auto group = meeting.group("dp", everyone(meeting));
+  group->broadcast(at::ones({4}), meeting.rank() == 1 ? 1 : 0)->wait();
+  return std::string("done");
+});
+
+TEST(ShmFaults, TwoRootsInOneBroadcastAreAnErrorOnEveryRank) {
+  const auto run = run_ranks("two_roots", 3);
+  EXPECT_EQ(run.status, 1);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(run.said.at(rank),
+                HasSubstr("error[internal] mesh: ranks call different collectives on dp: rank "));
+    EXPECT_THAT(run.said.at(rank), HasSubstr("broadcast from 0 of 4 Float"));
+    EXPECT_THAT(run.said.at(rank), HasSubstr("broadcast from 1 of 4 Float"));
+  }
+}
+
 const Known kSizes("other_size", [](Rendezvous& meeting) {
-  auto group = meeting.group("pp", all(meeting));
+  auto group = meeting.group("pp", everyone(meeting));
   if (meeting.rank() == 0) group->send(at::ones({4}), 1, 3)->wait();
   if (meeting.rank() == 1) group->receive(at::ones({5}), 0, 3)->wait();
   return std::string("done");
@@ -209,7 +216,7 @@ TEST(ShmFaults, WhenEveryRankWaitsTheTimeoutBlamesNobody) {
 
 // Longer than the silence after which a rank is taken for dead.
 const Known kLong("computes_long", [](Rendezvous& meeting) {
-  auto group = meeting.group("dp", all(meeting));
+  auto group = meeting.group("dp", everyone(meeting));
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   while (meeting.rank() == 1 && std::chrono::steady_clock::now() < end) {
   }
