@@ -25,7 +25,7 @@ void expect_refusal(const Outcome& outcome, int status, const std::string& messa
 TEST(Program, AnswersHelpAndVersion) {
   const Outcome help = heddle({"--help"});
   EXPECT_EQ(help.status, 0);
-  for (const char* command : {"train", "check", "plugins", "data", "generate", "schedule", "plan"})
+  for (const char* command : {"train", "check", "plugins", "data", "generate", "convert", "schedule", "plan"})
     EXPECT_THAT(help.out, HasSubstr(command));
   EXPECT_EQ(heddle({"train", "--help"}).status, 0);
   EXPECT_THAT(heddle({"--version"}).out, ::testing::MatchesRegex("heddle [0-9.]+ \\(SDK [0-9]+\\)\n"));
