@@ -8,6 +8,8 @@
 namespace flow {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 TEST(ForeignCheckpoints, AreRefusedByEveryCommand) {
@@ -33,6 +35,24 @@ TEST(ForeignCheckpoints, AreRefusedByEveryCommand) {
             "the transformers model and save_pretrained() a Hugging Face directory\n");
   }
   EXPECT_FALSE(std::filesystem::exists(files.path("out")));
+}
+
+TEST(ForeignCheckpoints, AreSaidWhereARunWouldGoOnByItself) {
+  const TrainingFiles files;
+  std::filesystem::create_directories(files.path("run/epoch_0_step_3/model"));
+  files.write("run/epoch_0_step_3/model/.metadata", "");
+  const std::string what =
+      files.path("run/epoch_0_step_3/model") + " is a checkpoint of PyTorch's distributed";
+  const Outcome fresh = heddle(files.train("run", {"--step_scheduler.max_steps", "1"}));
+  EXPECT_EQ(fresh.status, 0) << fresh.error;
+  EXPECT_THAT(fresh.out, AllOf(HasSubstr("warning: " + what), HasSubstr("; starting fresh\n")));
+  std::filesystem::remove_all(files.path("run/epoch_0_step_0"));
+  std::filesystem::remove(files.path("run/LATEST"));
+  std::filesystem::create_directory_symlink("epoch_0_step_3", files.path("run/LATEST"));
+  const Outcome asked = heddle(files.train("run", {"--checkpoint.restore_from", "LATEST"}));
+  EXPECT_EQ(asked.status, 2);
+  EXPECT_THAT(asked.error, StartsWith("error[input] " + files.path("run/epoch_0_step_3/model") +
+                                      ": is a checkpoint of PyTorch's distributed"));
 }
 
 }  // namespace

@@ -69,12 +69,27 @@ bool is_complete(const fs::path& directory) {
          fs::exists(directory / "optim" / checkpoint::kManifest, ignored);
 }
 
+// Somebody may expect to go on from what another program has saved there.
+void warn_of_foreign(const fs::path& root, std::vector<std::string>& warnings) {
+  std::vector<fs::path> places = {root};
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root, failed))
+    if (entry.path().filename().string().starts_with("epoch_")) places.push_back(entry.path());
+  for (const fs::path& place : places) {
+    const auto foreign = foreign_checkpoint(place);
+    if (!foreign) continue;
+    warnings.push_back(foreign->where() + " " + foreign->message() + "; starting fresh");
+    return;
+  }
+}
+
 // The place that a word names, or "" and a warning where a pointer names nothing.
 fs::path named(const std::string& word, const fs::path& root, std::vector<std::string>& warnings) {
   std::error_code ignored;
   if (word == "LATEST" || word == "LOWEST_VAL") {
     const std::string target = checkpoint::pointed(root / word);
     if (!target.empty() && is_complete(root / target)) return root / target;
+    if (const auto foreign = foreign_checkpoint(target.empty() ? root : root / target)) throw *foreign;
     warnings.push_back("restore_from is " + word + ", and " + (root / word).string() +
                        " names no complete checkpoint; starting fresh");
     return "";
@@ -135,6 +150,8 @@ std::optional<Resume> find_checkpoint(const Job& job, std::vector<std::string>& 
     directory = named(*section.restore_from, section.directory, warnings);
   } else if (const auto all = checkpoints_in(section.directory); !all.empty()) {
     directory = all.back();
+  } else {
+    warn_of_foreign(section.directory, warnings);
   }
   if (directory.empty()) return std::nullopt;
   Resume resume{directory, read_position(directory / kPositionFile)};

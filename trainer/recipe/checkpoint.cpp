@@ -61,7 +61,8 @@ void add_loading(ConfigSchema<Words>& schema) {
       .field("restore_from", &W::restore_from,
              "The checkpoint to go on from: null (the newest), LATEST, LOWEST_VAL, a name, a path.")
       .field("dequantize_base_checkpoint", &W::dequantize_base_checkpoint, "For quantized base models.")
-      .later("dequantize_base_checkpoint", "quantized base models are not built yet")
+      .later("dequantize_base_checkpoint", "quantized base models are not built yet",
+             [](const W& words) { return !words.dequantize_base_checkpoint.value_or(false); })
       .field("skip_task_head_prefixes_for_base_model", &W::skip_task_head_prefixes_for_base_model,
              "Keys to leave out.")
       .later("skip_task_head_prefixes_for_base_model", "base models are read whole")
@@ -73,7 +74,8 @@ void add_loading(ConfigSchema<Words>& schema) {
       .field("model_repo_id", &W::model_repo_id, "The name of a model to download.")
       .later("model_repo_id", "models are not downloaded")
       .field("is_peft", &W::is_peft, "Adapters.")
-      .later("is_peft", "adapters are not built yet");
+      .later("is_peft", "adapters are not built yet",
+             [](const W& words) { return !words.is_peft.value_or(false); });
 }
 
 const ConfigSchema<Words>& schema() {
