@@ -112,7 +112,7 @@ TEST(ModelConfig, RefusesSizesThatCannotBe) {
   EXPECT_EQ(refusal(with(R"("head_dim":7)")),
             kAt + " head_dim: the rotary embedding needs an even head_dim, got 7");
   EXPECT_EQ(refusal(with(R"("num_hidden_layers":0)")),
-            kAt + " num_hidden_layers: expected a size of at least 1, got 0");
+            kAt + " num_hidden_layers: expected a size from 1 to 100000, got 0");
   EXPECT_EQ(refusal(with(R"("vocab_size":"many")")), kAt + " vocab_size: expected an integer, got 'many'");
   EXPECT_EQ(refusal(with(R"("vocab_size":10,"pad_token_id":10)")),
             kAt + " pad_token_id: expected a token of the vocabulary of 10, got 10");

@@ -57,7 +57,7 @@ size_t width_of(TokenType type) {
 TokenHeader read_token_header(const std::filesystem::path& file, std::span<const std::byte> bytes,
                               std::optional<TokenType> bare) {
   int32_t words[5] = {0, 0, 0, 0, 0};  // magic, version, tokens, bytes per token, our mark
-  std::memcpy(words, bytes.data(), std::min(bytes.size(), sizeof(words)));
+  if (!bytes.empty()) std::memcpy(words, bytes.data(), std::min(bytes.size(), sizeof(words)));
   const bool known = words[0] == kNanogptMagic || words[0] == kAutomodelMagic;
   if (!known && bare) return bare_header(file, bytes.size(), *bare);
   if (!known)

@@ -1,10 +1,14 @@
-// Where a run stands between two steps, as JSON.
+// Where a run stands between two steps, as JSON with a checksum of its own.
 #include "trainer/loop/position.h"
 
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "heddle/base/error.h"
+#include "heddle/base/nesting.h"
+#include "heddle/checkpoint/checksum.h"
 
 namespace heddle {
 namespace {
@@ -12,19 +16,57 @@ namespace {
 using json = nlohmann::ordered_json;
 constexpr int64_t kVersion = 1;
 
-Position position_of(const json& in) {
+[[noreturn]] void refuse(const std::filesystem::path& file, const std::string& message) {
+  throw Error(ErrorCode::input, file.string(), message,
+              "go on from another checkpoint, or copy this one again");
+}
+
+// Reads whole numbers only: the JSON library would take 1.5, true and 2^64.
+class Numbers {
+ public:
+  explicit Numbers(const std::filesystem::path& file) : file_(file) {}
+
+  int64_t read(const json& in, const char* key, int64_t least) const {
+    const json& value = in.at(key);
+    const bool fits = value.is_number_unsigned()
+                          ? value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()}
+                          : value.is_number_integer();
+    if (!fits || value.get<int64_t>() < least)
+      refuse(file_, std::string("does not say where a run stands: ") + key + " is no number of " +
+                        std::to_string(least) + " or more");
+    return value.get<int64_t>();
+  }
+
+ private:
+  const std::filesystem::path& file_;
+};
+
+Position position_of(const json& in, const Numbers& numbers) {
   Position out;
-  out.step = in.at("step");
-  out.epoch = in.at("epoch");
-  out.sample = in.at("sample");
+  out.step = numbers.read(in, "step", 0);
+  out.epoch = numbers.read(in, "epoch", 0);
+  out.sample = numbers.read(in, "sample", 0);
   const json& data = in.at("data");
-  out.seed = data.at("seed");
-  out.shuffled = data.at("shuffle");
-  out.global_batch_size = data.at("global_batch_size");
-  out.dataset_samples = data.at("samples");
-  out.sequence_length = data.at("sequence_length");
+  out.seed = numbers.read(data, "seed", std::numeric_limits<int64_t>::min());
+  out.shuffled = data.at("shuffle").get<bool>();
+  out.global_batch_size = numbers.read(data, "global_batch_size", 1);
+  out.dataset_samples = numbers.read(data, "samples", 1);
+  out.sequence_length = numbers.read(data, "sequence_length", 1);
   for (const auto& [key, value] : in.at("model").items()) out.model[key] = value.get<std::string>();
   return out;
+}
+
+json parse(const std::filesystem::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in)
+    throw Error(ErrorCode::input, file.string(), "cannot be read: there is no checkpoint to go on from",
+                "name a checkpoint that this or another run of heddle train has saved");
+  std::ostringstream bytes;
+  bytes << in.rdbuf();
+  const bool readable = !text::nests_deeper(bytes.view(), text::kDeepest);
+  json parsed = readable ? json::parse(bytes.view(), nullptr, false) : json();
+  if (!parsed.is_object()) refuse(file, "does not say where a run stands: it is cut or no JSON");
+  return parsed;
 }
 
 }  // namespace
@@ -35,27 +77,27 @@ std::string to_json(const Position& position) {
                   {"global_batch_size", position.global_batch_size},
                   {"samples", position.dataset_samples},
                   {"sequence_length", position.sequence_length}};
-  const json out{{"version", kVersion},       {"step", position.step}, {"epoch", position.epoch},
-                 {"sample", position.sample}, {"data", data},          {"model", position.model}};
+  json out{{"version", kVersion},       {"step", position.step}, {"epoch", position.epoch},
+           {"sample", position.sample}, {"data", data},          {"model", position.model}};
+  out["checksum"] = checkpoint::checksum(out.dump());
   return out.dump(1) + "\n";
 }
 
 Position read_position(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  if (!in)
-    throw Error(ErrorCode::input, file.string(), "cannot be read: there is no checkpoint to go on from",
-                "name a checkpoint that this or another run of heddle train has saved");
-  const json parsed = json::parse(in, nullptr, false);
-  const json version = parsed.is_object() ? parsed.value("version", json()) : json();
+  json parsed = parse(file);
+  const json version = parsed.value("version", json());
   if (version.is_number_integer() && version != kVersion)
     throw Error(ErrorCode::input, file.string(),
                 "has version " + version.dump() + ", this heddle reads version " + std::to_string(kVersion),
                 "go on with the heddle that wrote it, or a newer one");
+  const json sum = parsed.value("checksum", json());
+  parsed.erase("checksum");
+  if (sum != checkpoint::checksum(parsed.dump()))
+    refuse(file, "was changed after it was written: its checksum differs");
   try {
-    return position_of(parsed);
-  } catch (const json::exception&) {
-    throw Error(ErrorCode::input, file.string(), "does not say where a run stands",
-                "the file was changed; go on from another checkpoint");
+    return position_of(parsed, Numbers(file));
+  } catch (const json::exception& error) {
+    refuse(file, std::string("does not say where a run stands: ") + error.what());
   }
 }
 

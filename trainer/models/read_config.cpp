@@ -2,7 +2,9 @@
 #include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "heddle/base/nesting.h"
 #include "heddle/base/text.h"
 #include "trainer/models/config_keys.h"
 #include "trainer/models/model_config.h"
@@ -53,9 +55,14 @@ ModelConfig defaults_of(const std::string& type) {
   return config;
 }
 
-int64_t read_size(const Node& keys, std::string_view key, int64_t otherwise) {
+// Beyond any model there is; products of two such sizes, in bytes, are numbers of 64 bits.
+constexpr int64_t kLargestSize = int64_t{1} << 28, kMostLayers = 100'000;
+
+int64_t read_size(const Node& keys, std::string_view key, int64_t otherwise, int64_t most = kLargestSize) {
   const int64_t size = integer_or(keys, key, otherwise);
-  if (size < 1) refuse(*keys.find(key), "expected a size of at least 1, got " + std::to_string(size));
+  if (size < 1 || size > most)
+    refuse(*keys.find(key),
+           "expected a size from 1 to " + std::to_string(most) + ", got " + std::to_string(size));
   return size;
 }
 
@@ -82,6 +89,9 @@ void read_heads(const Node& keys, ModelConfig& config) {
            "give head_dim");
   config.head_dim =
       fixed ? 128 : read_size(keys, "head_dim", config.hidden_size / config.num_attention_heads);
+  if (config.num_attention_heads * config.head_dim > kLargestSize)
+    refuse(keys, "num_attention_heads " + std::to_string(config.num_attention_heads) + " of head_dim " +
+                     std::to_string(config.head_dim) + " are more than " + std::to_string(kLargestSize));
   if (config.head_dim % 2 != 0)
     refuse(given ? *head_dim : keys,
            "the rotary embedding needs an even head_dim, got " + std::to_string(config.head_dim));
@@ -111,7 +121,7 @@ ModelConfig read_keys(const Node& keys, UnknownKeys unknown) {
   config.vocab_size = read_size(keys, "vocab_size", config.vocab_size);
   config.hidden_size = read_size(keys, "hidden_size", config.hidden_size);
   config.intermediate_size = read_size(keys, "intermediate_size", config.intermediate_size);
-  config.num_hidden_layers = read_size(keys, "num_hidden_layers", config.num_hidden_layers);
+  config.num_hidden_layers = read_size(keys, "num_hidden_layers", config.num_hidden_layers, kMostLayers);
   config.max_position_embeddings = read_size(keys, "max_position_embeddings", config.max_position_embeddings);
   read_heads(keys, config);
   config.rms_norm_eps = models::real_or(keys, "rms_norm_eps", config.rms_norm_eps);
@@ -159,8 +169,13 @@ ModelConfig read_model_config(const std::filesystem::path& config_json) {
   if (!stream)
     throw Error(ErrorCode::input, config_json.string(), "cannot be read",
                 "name a Hugging Face directory, which holds a config.json");
+  std::ostringstream bytes;
+  bytes << stream.rdbuf();
+  if (text::nests_deeper(bytes.view(), text::kDeepest))
+    throw Error(ErrorCode::input, config_json.string(),
+                "nests deeper than " + std::to_string(text::kDeepest));
   try {
-    return read_keys(to_node(ordered_json::parse(stream), {config_json.string(), 0, 0}, ""),
+    return read_keys(to_node(ordered_json::parse(bytes.view()), {config_json.string(), 0, 0}, ""),
                      UnknownKeys::passed_over);
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorCode::input, config_json.string(), std::string("is not JSON: ") + error.what());

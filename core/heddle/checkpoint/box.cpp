@@ -1,6 +1,8 @@
 // Boxes of a whole tensor.
 #include "heddle/checkpoint/box.h"
 
+#include <algorithm>
+
 #include "heddle/base/text.h"
 
 namespace heddle::checkpoint {
@@ -14,9 +16,17 @@ int64_t Box::numel() const {
 bool fits(const Box& box, std::span<const int64_t> shape) {
   if (box.offset.size() != shape.size() || box.size.size() != shape.size()) return false;
   for (size_t dim = 0; dim < shape.size(); ++dim)
-    if (box.offset[dim] < 0 || box.size[dim] < 0 || box.offset[dim] > shape[dim] - box.size[dim])
+    if (shape[dim] < 0 || box.offset[dim] < 0 || box.size[dim] < 0 ||
+        box.offset[dim] > shape[dim] - box.size[dim])
       return false;
   return true;
+}
+
+bool countable(std::span<const int64_t> shape) {
+  int64_t total = 1;
+  for (const int64_t length : shape)
+    if (length < 0 || __builtin_mul_overflow(total, std::max<int64_t>(length, 1), &total)) return false;
+  return total <= (int64_t{1} << 59);  // bytes of the widest dtype fit too
 }
 
 void for_each_run(const Box& box, std::span<const int64_t> shape,

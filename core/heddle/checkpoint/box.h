@@ -22,6 +22,10 @@ struct Box {
 // The box lies inside a tensor of `shape` and has as many dims.
 HEDDLE_API bool fits(const Box& box, std::span<const int64_t> shape);
 
+// No size is negative, and neither the numbers of such a tensor nor their bytes are more than 64 bits count,
+// even with the dims of size 0 taken as 1, as strides are made of them.
+HEDDLE_API bool countable(std::span<const int64_t> shape);
+
 // Calls `visit(first, count)` for each stretch of a row-major tensor of `shape` that the box covers, in
 // row-major order; stretches that touch are one.
 HEDDLE_API void for_each_run(const Box& box, std::span<const int64_t> shape,

@@ -2,9 +2,9 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "heddle/base/error.h"
+#include "heddle/base/nesting.h"
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/safetensors.h"
 
@@ -23,8 +23,9 @@ std::string read_text(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-std::map<std::string, std::string> read_index(const fs::path& file, const std::string& text) {
-  const json index = json::parse(text, nullptr, false);
+std::map<std::string, std::string> read_index(const fs::path& file, const std::string& bytes) {
+  const bool readable = !text::nests_deeper(bytes, text::kDeepest);
+  const json index = readable ? json::parse(bytes, nullptr, false) : json();
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())
     throw Error(ErrorCode::input, file.string(), "is not JSON with a weight_map");
   std::map<std::string, std::string> out;

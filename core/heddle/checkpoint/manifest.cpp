@@ -2,10 +2,12 @@
 #include "heddle/checkpoint/manifest.h"
 
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "heddle/base/error.h"
+#include "heddle/base/nesting.h"
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/checksum.h"
 #include "heddle/checkpoint/dtype_names.h"
@@ -22,14 +24,27 @@ constexpr const char* kFormat = "heddle sharded tensors";
   throw Error(ErrorCode::input, file.string(), message, hint);
 }
 
+// The JSON library would take 1.5, and 2^64 as a negative number.
+std::vector<int64_t> sizes_of(const json& list, const std::string& name, const std::filesystem::path& file) {
+  std::vector<int64_t> sizes;
+  for (const json& size : list) {
+    if (!size.is_number_unsigned() || size.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()})
+      refuse(file, "tensor " + text::quoted(name) + ": expected a size of 0 or more");
+    sizes.push_back(size.get<int64_t>());
+  }
+  return sizes;
+}
+
 SavedTensor tensor_of(const json& entry, const std::string& name, const std::filesystem::path& file) {
   const auto dtype = dtype_named(entry.at("dtype").get<std::string>());
   if (!dtype) refuse(file, "tensor " + text::quoted(name) + ": the dtype is not known");
-  SavedTensor tensor{*dtype, entry.at("shape").get<std::vector<int64_t>>(), {}};
+  SavedTensor tensor{*dtype, sizes_of(entry.at("shape"), name, file), {}};
+  if (!countable(tensor.shape))
+    refuse(file, "tensor " + text::quoted(name) + ": the shape " + written(tensor.shape) + " is too large");
   for (const json& one : entry.at("boxes")) {
     SavedBox box{one.at("file"),
                  one.at("key"),
-                 {one.at("offset").get<std::vector<int64_t>>(), one.at("size").get<std::vector<int64_t>>()},
+                 {sizes_of(one.at("offset"), name, file), sizes_of(one.at("size"), name, file)},
                  one.at("sums").get<std::vector<std::string>>()};
     if (!fits(box.box, tensor.shape) || box.file.find('/') != std::string::npos)
       refuse(file, "tensor " + text::quoted(name) + ": a box lies outside its shape or its directory");
@@ -43,7 +58,9 @@ json parse(const std::filesystem::path& file) {
   if (!in) refuse(file, "cannot be read", "is this a checkpoint that was saved to the end?");
   std::ostringstream bytes;
   bytes << in.rdbuf();
-  json parsed = json::parse(bytes.str(), nullptr, false);
+  if (text::nests_deeper(bytes.view(), text::kDeepest))
+    refuse(file, "is no manifest of a sharded checkpoint");
+  json parsed = json::parse(bytes.view(), nullptr, false);
   if (!parsed.is_object() || parsed.value("format", json()) != kFormat)
     refuse(file, "is no manifest of a sharded checkpoint");
   return parsed;

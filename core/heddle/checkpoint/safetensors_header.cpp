@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "heddle/base/error.h"
+#include "heddle/base/nesting.h"
 #include "heddle/base/text.h"
+#include "heddle/checkpoint/box.h"
 #include "heddle/checkpoint/dtype_names.h"
 
 namespace heddle::checkpoint {
@@ -33,8 +35,18 @@ constexpr uint64_t kLongestHeader = 100'000'000;
   refuse(file, "tensor " + text::quoted(name) + ": " + message);
 }
 
+// A header may be as long as it likes, a message not.
+std::string shown(const json& value) {
+  constexpr size_t kMost = 200;
+  std::string text = value.dump(-1, ' ', true);
+  if (text.size() > kMost) text = text.substr(0, kMost) + "...";
+  return text;
+}
+
 // Parses JSON and refuses a key that stands twice in one object, which the JSON library would take.
 json parse(std::string_view text, const std::string& file) {
+  if (text::nests_deeper(text, text::kDeepest))
+    refuse(file, "the header nests deeper than " + std::to_string(text::kDeepest));
   std::vector<std::set<std::string>> open;
   std::string twice;
   const auto watch = [&](int, json::parse_event_t event, json& value) {
@@ -66,7 +78,7 @@ std::vector<int64_t> read_shape(const json& entry, const std::string& name, cons
   std::vector<int64_t> shape;
   for (const json& size : entry.at("shape")) {
     if (!size.is_number_unsigned() || size.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()})
-      refuse_tensor(file, name, "the shape holds " + size.dump() + ", not a size");
+      refuse_tensor(file, name, "the shape holds " + shown(size) + ", not a size");
     shape.push_back(size.get<int64_t>());
   }
   return shape;
@@ -79,19 +91,20 @@ StoredTensor read_entry(const json& entry, const std::string& name, uint64_t dat
                      entry["data_offsets"].is_array() && entry["data_offsets"].size() == 2 &&
                      entry["data_offsets"][0].is_number_unsigned() &&
                      entry["data_offsets"][1].is_number_unsigned();
-  if (!whole) refuse_tensor(file, name, "expected dtype, shape and two data_offsets, got " + entry.dump());
+  if (!whole) refuse_tensor(file, name, "expected dtype, shape and two data_offsets, got " + shown(entry));
   const auto dtype = dtype_named(entry["dtype"].get<std::string>());
-  if (!dtype) refuse_tensor(file, name, "the dtype " + entry["dtype"].dump() + " is not known");
+  if (!dtype) refuse_tensor(file, name, "the dtype " + shown(entry["dtype"]) + " is not known");
   StoredTensor stored{*dtype, read_shape(entry, name, file), entry["data_offsets"][0].get<uint64_t>(),
                       entry["data_offsets"][1].get<uint64_t>()};
   if (stored.begin > stored.end || stored.end > data_bytes)
     refuse_tensor(file, name,
                   "the bytes " + std::to_string(stored.begin) + " to " + std::to_string(stored.end) +
                       " are not in the file, which holds " + std::to_string(data_bytes));
-  const auto needed = bytes_of(stored.shape, c10::elementSize(*dtype));
+  const auto needed =
+      countable(stored.shape) ? bytes_of(stored.shape, c10::elementSize(*dtype)) : std::nullopt;
   if (!needed || *needed != stored.end - stored.begin)
     refuse_tensor(file, name,
-                  "shape " + entry["shape"].dump() + " of " + entry["dtype"].get<std::string>() + " takes " +
+                  "shape " + shown(entry["shape"]) + " of " + entry["dtype"].get<std::string>() + " takes " +
                       (needed ? std::to_string(*needed) : "too many") + " bytes, the offsets give " +
                       std::to_string(stored.end - stored.begin));
   return stored;

@@ -1,0 +1,23 @@
+// The readers of files that come from elsewhere, each as one function of any bytes.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace heddle::fuzz {
+
+// Each reads the bytes as a run would and asks for some of what they hold. An Error is an answer; a crash, a
+// leak, a hang, another exception or a std::abort() where what was read contradicts itself is a defect.
+void config_json(std::string_view bytes);     // a model's config.json
+void hf_index(std::string_view bytes);        // model.safetensors.index.json, NUL, a.safetensors
+void manifest(std::string_view bytes);        // manifest.json, NUL, a.safetensors
+void megatron_index(std::string_view bytes);  // two bytes of length, NAME.idx, NAME.bin
+void position(std::string_view bytes);        // step_scheduler.json
+void safetensors(std::string_view bytes);     // a safetensors file
+void token_file(std::string_view bytes);      // a byte for dataset.dtype, then the file
+
+// All of them, by name.
+const std::map<std::string, void (*)(std::string_view)>& targets();
+
+}  // namespace heddle::fuzz

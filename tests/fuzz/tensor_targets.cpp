@@ -1,0 +1,107 @@
+// Readers of tensors: safetensors files, Hugging Face's index over them, manifests over them.
+#include <ATen/core/Tensor.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "fuzz/asked_box.h"
+#include "fuzz/checksummed.h"
+#include "fuzz/files.h"
+#include "fuzz/targets.h"
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/checksum.h"
+#include "heddle/checkpoint/safetensors.h"
+#include "heddle/checkpoint/sharded.h"
+
+namespace heddle::fuzz {
+namespace {
+
+using json = nlohmann::ordered_json;
+
+constexpr const char* kShard = "a.safetensors";
+
+// Both ends of each tensor, as it is stored and as float32.
+template <class Read>
+void read_ends(const std::vector<int64_t>& shape, at::ScalarType dtype, const Read& read) {
+  for (const bool end : {false, true})
+    for (const at::ScalarType as : {dtype, at::kFloat}) {
+      if (as != dtype && at::isComplexType(dtype)) continue;  // a conversion that warns
+      read(asked_box(shape, as, end));
+    }
+}
+
+// The sums that the shard would have, so that a changed input comes past the checksums.
+void repair_sums(json& parsed, const SafetensorsFile& shard) {
+  for (json& tensor : parsed["tensors"])
+    for (json& box : tensor.at("boxes")) {
+      const auto found = shard.tensors().find(box.value("key", ""));
+      if (found != shard.tensors().end()) box["sums"] = {checkpoint::checksum(shard.bytes(found->first))};
+    }
+}
+
+std::string repaired(std::string_view text, const std::filesystem::path& shard) {
+  json parsed = parsed_object(text);
+  if (parsed.is_null()) return std::string(text);
+  try {
+    repair_sums(parsed, SafetensorsFile(shard));
+  } catch (const std::exception&) {
+    // The reader meets it too.
+  }
+  return checksummed(parsed.dump());
+}
+
+void read_sharded(std::string_view text) {
+  files().write(checkpoint::kManifest, text);
+  try {
+    checkpoint::ShardedReader reader(files().root());
+    for (const auto& [name, tensor] : reader.manifest().tensors) {
+      try {
+        read_ends(tensor.shape, tensor.dtype, [&, &name = name, &tensor = tensor](AskedBox box) {
+          reader.read({name, box.tensor, tensor.shape, box.offset});
+        });
+      } catch (const Error&) {
+      }
+    }
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace
+
+void safetensors(std::string_view bytes) {
+  try {
+    const SafetensorsFile file(files().write(kShard, bytes));
+    uint64_t held = 0;
+    for (const auto& [name, stored] : file.tensors()) {
+      held += file.bytes(name).size();
+      read_ends(stored.shape, stored.dtype,
+                [&, &name = name](const AskedBox& box) { file.read(name, box.offset, box.tensor); });
+    }
+    if (held > bytes.size()) std::abort();
+  } catch (const Error&) {
+  }
+}
+
+void hf_index(std::string_view bytes) {
+  const auto [index, shard] = two_files(bytes);
+  files().write("model.safetensors.index.json", index);
+  files().write(kShard, shard);
+  try {
+    const HfWeights weights(files().root());
+    for (const std::string& name : weights.names()) {
+      const StoredTensor& stored = weights.at(name);
+      read_ends(stored.shape, stored.dtype,
+                [&](const AskedBox& box) { weights.read(name, box.offset, box.tensor); });
+    }
+  } catch (const Error&) {
+  }
+}
+
+void manifest(std::string_view bytes) {
+  const auto [text, shard] = two_files(bytes);
+  const std::filesystem::path file = files().write(kShard, shard);
+  read_sharded(text);
+  read_sharded(repaired(text, file));
+}
+
+}  // namespace heddle::fuzz

@@ -1,0 +1,32 @@
+// Readers of text: a model's shape, where a run stands.
+#include <cstdlib>
+
+#include "fuzz/checksummed.h"
+#include "fuzz/files.h"
+#include "fuzz/targets.h"
+#include "heddle/base/error.h"
+#include "trainer/loop/position.h"
+#include "trainer/models/model_config.h"
+
+namespace heddle::fuzz {
+
+// What was read is written and read again: it stays what it was.
+void config_json(std::string_view bytes) {
+  try {
+    const ModelConfig config = read_model_config(files().write("config.json", bytes));
+    if (read_model_config(files().write("again.json", to_config_json(config))) != config) std::abort();
+  } catch (const Error&) {
+  }
+}
+
+void position(std::string_view bytes) {
+  for (const std::string& text : {std::string(bytes), checksummed(bytes)}) {
+    try {
+      const Position read = read_position(files().write(kPositionFile, text));
+      if (read_position(files().write("again.json", to_json(read))) != read) std::abort();
+    } catch (const Error&) {
+    }
+  }
+}
+
+}  // namespace heddle::fuzz
