@@ -1,0 +1,103 @@
+// The files of a run, its ranks, and what its metrics say.
+#include "plugins/whole_runs.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "heddle/checkpoint/sharded.h"
+#include "heddle/mesh/threads.h"
+#include "trainer/loop/job.h"
+
+namespace heddle::testing {
+namespace {
+
+constexpr const char* kRecipe = R"(
+seed: 7
+model:
+  config: {model_type: qwen2, vocab_size: 53, hidden_size: 14, intermediate_size: 23, num_hidden_layers: 3,
+           num_attention_heads: 4, num_key_value_heads: 4, head_dim: 6, max_position_embeddings: 16}
+  dtype: float32
+optimizer: {lr: 0.01, weight_decay: 0.1}
+lr_scheduler: {lr_decay_style: cosine, lr_warmup_steps: 3, lr_decay_steps: 20}
+)";
+
+// Keeps the words of a run from the tests' output.
+class Quiet {
+ public:
+  Quiet() : before_(std::cout.rdbuf(words_.rdbuf())) {}
+  ~Quiet() { std::cout.rdbuf(before_); }
+
+ private:
+  std::ostringstream words_;
+  std::streambuf* before_;
+};
+
+Told told(const std::filesystem::path& metrics) {
+  Told out;
+  std::ifstream file(metrics);
+  for (std::string line; std::getline(file, line);) {
+    const auto record = nlohmann::json::parse(line);
+    out.steps.push_back(record.at("step"));
+    out.losses.push_back(record.at("loss"));
+    out.norms.push_back(record.at("grad_norm"));
+  }
+  return out;
+}
+
+}  // namespace
+
+WholeRuns::WholeRuns() {
+  std::vector<uint16_t> tokens;
+  for (uint32_t i = 0, state = 12345; i < 41 * 7 + 3; ++i) {
+    state = state * 1664525u + 1013904223u;
+    // Every other token can be learned from the one before.
+    tokens.push_back(i % 2 == 1 ? (tokens.back() * 3 + 1) % 53 : (state >> 16) % 53);
+  }
+  write_token_file(place_ / "train.bin", {20240520, 1, static_cast<int32_t>(tokens.size())}, tokens);
+}
+
+Told WholeRuns::train(const Topology& topology, const std::string& run, int steps,
+                      const std::string& restore_from) const {
+  std::string yaml = kRecipe + topology.more + "\ndistributed: " + topology.distributed;
+  yaml += "\ndataset: {file_pattern: " + (place_ / "train.bin").string() + ", seq_len: 7}";
+  yaml +=
+      "\nstep_scheduler: {global_batch_size: 12, local_batch_size: 3, num_epochs: 3, ckpt_every_steps: 4, "
+      "save_checkpoint_every_epoch: false, max_steps: " +
+      std::to_string(steps) + "}";
+  yaml += "\ncheckpoint: {save_consolidated: false, checkpoint_dir: " + (place_ / run).string();
+  yaml += restore_from.empty() ? "}\n" : ", restore_from: " + (place_ / restore_from).string() + "}\n";
+  const Node configuration = config::read_text(yaml, "run.yaml");
+  const Quiet quiet;
+  PluginRegistry first({HEDDLE_BINARY_DIR "/plugins"});
+  const Job job = prepare_job(configuration, first, topology.ranks, "");
+  ThreadWorld::run(topology.ranks, [&](Rendezvous& meeting) {
+    PluginRegistry own({HEDDLE_BINARY_DIR "/plugins"});
+    run_rank(job, own, meeting);
+  });
+  return told(job.metrics);
+}
+
+std::map<std::string, at::Tensor> tensors_of(const std::filesystem::path& directory) {
+  checkpoint::ShardedReader reader(directory);
+  std::map<std::string, at::Tensor> out;
+  for (const auto& [name, saved] : reader.manifest().tensors) {
+    const checkpoint::Part part{name, at::empty(saved.shape, saved.dtype), saved.shape,
+                                std::vector<int64_t>(saved.shape.size(), 0)};
+    reader.read(part);
+    out[name] = part.tensor;
+  }
+  return out;
+}
+
+std::string checksums_of(const std::filesystem::path& checkpoint) {
+  std::ostringstream out;
+  for (const char* part : {"model", "optim"})
+    out << std::ifstream(checkpoint / part / checkpoint::kManifest, std::ios::binary).rdbuf();
+  return out.str();
+}
+
+}  // namespace heddle::testing

@@ -1,0 +1,51 @@
+// `heddle train` in this process: the whole trainer on ranks that are threads, with its files.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "trainer/token_files.h"
+
+namespace heddle::testing {
+
+// A number of ranks and the section `distributed:` that runs on them.
+struct Topology {
+  std::string name;
+  int ranks = 1;
+  std::string distributed;
+  std::string more = {};  // sections of its own
+};
+
+// What the metrics say, step by step.
+struct Told {
+  std::vector<int64_t> steps;
+  std::vector<double> losses, norms;
+};
+
+// A directory with a token file, shuffled by the runs: 41 samples of seven tokens in an epoch, a vocabulary
+// of 53.
+class WholeRuns {
+ public:
+  WholeRuns();
+  std::filesystem::path operator/(const std::string& name) const { return place_ / name; }
+
+  // Twelve samples a step, so that the fourth of an epoch has five, on an odd Qwen2 with heads for four
+  // ranks. Checkpoints lie in the directory `run`, after every fourth step and the last.
+  Told train(const Topology& topology, const std::string& run, int steps,
+             const std::string& restore_from = "") const;
+
+ private:
+  ScratchDirectory place_;
+};
+
+// The tensors of a checkpoint's model/ or optim/, whole.
+std::map<std::string, at::Tensor> tensors_of(const std::filesystem::path& directory);
+
+// The manifests of a checkpoint, which hold the checksums of all of its bytes.
+std::string checksums_of(const std::filesystem::path& checkpoint);
+
+}  // namespace heddle::testing
