@@ -1,0 +1,121 @@
+// What is asked after each death: are all checkpoints there, does the next life go on, does the end agree.
+#include "chain.h"
+
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <utility>
+
+namespace kills {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Published checkpoints, by their steps.
+std::map<int64_t, std::string> published(const fs::path& folder) {
+  static const std::regex kName("epoch_[0-9]+_step_([0-9]+)");
+  std::map<int64_t, std::string> found;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    std::smatch words;
+    const std::string name = entry.path().filename().string();
+    if (std::regex_match(name, words, kName)) found[std::stoll(words[1])] = name;
+  }
+  return found;
+}
+
+std::string text_of(const fs::path& file) {
+  std::ostringstream out;
+  out << std::ifstream(file, std::ios::binary).rdbuf();
+  return out.str();
+}
+
+// The parameters and the optimizer's state, as the checksums of their manifests say, and the metrics without
+// what a clock decides.
+std::string end_of(const fs::path& folder) {
+  static const std::regex kClock(R"re("(timestamp|mem|tps|tps_per_gpu|step_time)":("[^"]*"|[^,}]*))re");
+  const fs::path last = folder / published(folder).rbegin()->second;
+  return text_of(last / "model/manifest.json") + text_of(last / "optim/manifest.json") +
+         std::regex_replace(text_of(folder / "training.jsonl"), kClock, "");
+}
+
+}  // namespace
+
+Chain::Chain(Training training, fs::path folder, uint64_t seed)
+    : training_(std::move(training)),
+      cut_(folder / "cut"),
+      whole_(folder / "whole"),
+      random_(seed),
+      operations_(training_.ranks) {
+  for (int rank = 0; rank < training_.ranks; ++rank) {
+    fs::remove_all(whole_);
+    const End end = live(training_, whole_, Doom{}, rank);
+    if (end.status != 0) throw Broken{"the undisturbed run failed: " + end.errors};
+    operations_[rank] = operations();
+    if (operations_[rank] == 0) throw Broken{"no operation on a file is seen"};
+    if (rank > 0 && end_of(whole_) != wanted_)
+      throw Broken{"two undisturbed runs do not end with the same bits"};
+    wanted_ = end_of(whole_);
+  }
+  checkpoints_ = static_cast<int64_t>(wanted_.empty() ? 0 : published(whole_).rbegin()->first + 1);
+}
+
+int Chain::kill(int kills) {
+  fs::remove_all(cut_);
+  while (killed_ < kills) live_once();
+  const End last = live(training_, cut_, Doom{}, 0);
+  if (last.status != 0) throw Broken{"the last life failed: " + last.errors};
+  check_the_end();
+  return ends_;
+}
+
+void Chain::live_once() {
+  const auto before = published(cut_);
+  const int rank = static_cast<int>(random_() % static_cast<uint64_t>(training_.ranks));
+  const Doom one = draw(rank);
+  const End end = live(training_, cut_, one, rank);
+  const std::string tale = "life " + std::to_string(killed_) + ", rank " + std::to_string(rank) +
+                           ", operation " + std::to_string(one.operation) + ": ";
+  const auto after = published(cut_);
+  for (const auto& [step, name] : before)
+    if (!after.contains(step) &&
+        (training_.kept == 0 || after.empty() || after.rbegin()->first - step < training_.kept))
+      throw Broken{tale + "the checkpoint " + name + " was lost"};
+  if (fs::is_symlink(cut_ / "LATEST") && !fs::exists(cut_ / "LATEST/step_scheduler.json"))
+    throw Broken{tale + "LATEST names no complete checkpoint"};
+  if (end.status == 0) {
+    check_the_end();
+    fs::remove_all(cut_);
+    return;
+  }
+  ++killed_;
+  const bool killed =
+      end.status == 128 + 9 || (end.status == 1 && end.errors.find("error[rank_lost]") != std::string::npos);
+  const bool clean =
+      end.errors.find("error[io]") == std::string::npos && end.errors.find("error[in") == std::string::npos;
+  if (!killed || !clean) throw Broken{tale + "status " + std::to_string(end.status) + ", " + end.errors};
+}
+
+// An operation of the next three checkpoints or so.
+Doom Chain::draw(int rank) {
+  const auto below = [&](int64_t most) {
+    return static_cast<int64_t>(random_() % static_cast<uint64_t>(most));
+  };
+  Doom one;
+  one.when = static_cast<Doom::When>(below(4));
+  one.whom = static_cast<Doom::Whom>(below(2));
+  one.operation = 1 + below(3 * operations_[rank] / checkpoints_ + 4);
+  one.microseconds = below(4000);
+  return one;
+}
+
+void Chain::check_the_end() {
+  if (const std::string error = read_all(cut_); !error.empty())
+    throw Broken{"a checkpoint is damaged: " + error};
+  if (end_of(cut_) != wanted_) throw Broken{"the end is another one than that of the undisturbed run"};
+  ++ends_;
+}
+
+}  // namespace kills

@@ -1,0 +1,42 @@
+// Lives that each go on where the one before was killed, and what must be true after each of them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "life.h"
+
+namespace kills {
+
+// What should have been true and was not.
+struct Broken {
+  std::string what;
+};
+
+class Chain {
+ public:
+  // Runs the training undisturbed in folder/whole, once for each rank. Throws Broken.
+  Chain(Training training, std::filesystem::path folder, uint64_t seed);
+
+  // Kills `kills` lives at random moments and compares the end of each training to the undisturbed one; gives
+  // the number of such ends. Throws Broken.
+  int kill(int kills);
+
+ private:
+  void live_once();  // to a random moment
+  void check_the_end();
+  Doom draw(int rank);
+
+  Training training_;
+  std::filesystem::path cut_, whole_;
+  std::mt19937_64 random_;
+  std::string wanted_;               // the end of the undisturbed run
+  std::vector<int64_t> operations_;  // of each rank in it
+  int64_t checkpoints_ = 0;          // in it
+  int killed_ = 0, ends_ = 0;
+};
+
+}  // namespace kills

@@ -1,0 +1,176 @@
+// The functions of the C library that change files, in the place of its own: they count, and one of them is
+// the last.
+#include "doom.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdarg>
+#include <cstdlib>
+#include <thread>
+
+namespace kills {
+namespace {
+
+Doom fate;
+std::atomic<bool> doomed = false;
+std::atomic<int64_t>* count = nullptr;  // shared by all processes
+
+void die() {
+  ::kill(fate.whom == Doom::Whom::group ? 0 : ::getpid(), SIGKILL);
+  for (;;) ::pause();
+}
+
+void die_later() {
+  std::thread([] {
+    std::this_thread::sleep_for(std::chrono::microseconds(fate.microseconds));
+    die();
+  }).detach();
+}
+
+// Around one operation. `half` makes half of it, where there is such a thing.
+template <class Whole, class Half>
+auto operation(const Whole& whole, const Half& half) {
+  if (!doomed || ++*count != fate.operation) return whole();
+  if (fate.when == Doom::When::later) die_later();
+  if (fate.when == Doom::When::halfway) half();
+  if (fate.when == Doom::When::before || fate.when == Doom::When::halfway) die();
+  const auto result = whole();
+  if (fate.when == Doom::When::after) die();
+  return result;
+}
+
+template <class Whole>
+auto operation(const Whole& whole) {
+  return operation(whole, [] {});
+}
+
+template <class Function>
+Function* own_of(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+bool is_file(int descriptor) {
+  struct stat status {};
+  return doomed && ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+}
+
+}  // namespace
+
+void share_the_count() {
+  void* shared = ::mmap(nullptr, sizeof *count, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) std::abort();
+  count = new (shared) std::atomic<int64_t>(0);
+}
+
+void doom(const Doom& one) {
+  fate = one;
+  *count = 0;
+  doomed = true;
+}
+
+int64_t operations() {
+  return *count;
+}
+
+}  // namespace kills
+
+using kills::is_file;
+using kills::operation;
+using kills::own_of;
+
+#define OWN(name) static auto* const own = own_of<decltype(name)>(#name)
+
+extern "C" {
+
+int open(const char* path, int flags, ...) {
+  using Open = int(const char*, int, ...);
+  static auto* const own = own_of<Open>("open");
+  va_list more;
+  va_start(more, flags);
+  const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(more, mode_t) : 0;
+  va_end(more);
+  if ((flags & O_CREAT) == 0) return own(path, flags, mode);
+  return operation([&] { return own(path, flags, mode); });
+}
+
+ssize_t write(int file, const void* data, size_t bytes) {
+  OWN(write);
+  if (!is_file(file)) return own(file, data, bytes);
+  return operation([&] { return own(file, data, bytes); }, [&] { own(file, data, bytes / 2); });
+}
+
+ssize_t pwrite(int file, const void* data, size_t bytes, off_t at) {
+  OWN(pwrite);
+  if (!is_file(file)) return own(file, data, bytes, at);
+  return operation([&] { return own(file, data, bytes, at); }, [&] { own(file, data, bytes / 2, at); });
+}
+
+ssize_t pwrite64(int file, const void* data, size_t bytes, off64_t at) {
+  return pwrite(file, data, bytes, at);
+}
+
+ssize_t writev(int file, const struct iovec* parts, int count) {
+  OWN(writev);
+  if (!is_file(file)) return own(file, parts, count);
+  return operation([&] { return own(file, parts, count); }, [&] { own(file, parts, count / 2); });
+}
+
+int fsync(int file) {
+  OWN(fsync);
+  return operation([&] { return own(file); });
+}
+
+int fdatasync(int file) {
+  OWN(fdatasync);
+  return operation([&] { return own(file); });
+}
+
+int rename(const char* from, const char* to) noexcept {
+  OWN(rename);
+  return operation([&] { return own(from, to); });
+}
+
+int mkdir(const char* path, mode_t mode) noexcept {
+  OWN(mkdir);
+  return operation([&] { return own(path, mode); });
+}
+
+int symlink(const char* target, const char* path) noexcept {
+  OWN(symlink);
+  return operation([&] { return own(target, path); });
+}
+
+int unlink(const char* path) noexcept {
+  OWN(unlink);
+  return operation([&] { return own(path); });
+}
+
+int unlinkat(int folder, const char* path, int flags) noexcept {
+  OWN(unlinkat);
+  return operation([&] { return own(folder, path, flags); });
+}
+
+int rmdir(const char* path) noexcept {
+  OWN(rmdir);
+  return operation([&] { return own(path); });
+}
+
+int remove(const char* path) noexcept {
+  OWN(remove);
+  return operation([&] { return own(path); });
+}
+
+int ftruncate(int file, off_t size) noexcept {
+  OWN(ftruncate);
+  return operation([&] { return own(file, size); });
+}
+}

@@ -1,0 +1,26 @@
+// The death of a process in the middle of what it does to files.
+#pragma once
+
+#include <cstdint>
+
+namespace kills {
+
+// SIGKILL at the operation with this number, counted from doom() on: a file or directory made, written,
+// synced, renamed or removed.
+struct Doom {
+  enum class When { before, halfway, after, later } when = When::before;  // halfway: half of a write is made
+  enum class Whom { process, group } whom = Whom::process;
+  int64_t operation = 0;     // 0: never; it only counts
+  int64_t microseconds = 0;  // later: so long after the operation, whatever is done then
+};
+
+// To be called once in a process.
+void doom(const Doom& doom);
+
+// How many operations there were; of the last process of this program that was doomed, across forks.
+int64_t operations();
+
+// Before the first fork: lays the count into memory that all processes share.
+void share_the_count();
+
+}  // namespace kills

@@ -1,0 +1,85 @@
+// The road of `heddle train` from the configuration to its ranks, in a forked process: LibTorch is loaded
+// once for all lives.
+#include "life.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/sharded.h"
+#include "trainer/cli/launch.h"
+#include "trainer/cli/ranks.h"
+#include "trainer/loop/job.h"
+#include "trainer/loop/resume.h"
+
+namespace kills {
+namespace {
+
+namespace fs = std::filesystem;
+
+int train(const Training& training, const fs::path& folder, const Doom& one, int doomed_rank) {
+  using namespace heddle;
+  const Node read = config::read_text(training.yaml, "run.yaml");
+  const Node configuration = config::with_override(read, "checkpoint.checkpoint_dir", folder.string());
+  PluginRegistry plugins = open_plugins(configuration, Log());
+  const cli::RankPlan plan = cli::plan_ranks(training.ranks);
+  const Job job = prepare_job(configuration, plugins, plan.world_size(), "");
+  return cli::run_ranks(plan, std::chrono::minutes(1), [&](Rendezvous& meeting) {
+    at::set_num_threads(1);  // a life is too short for more
+    if (meeting.rank() == doomed_rank) doom(one);
+    run_rank(job, plugins, meeting);
+  });
+}
+
+// A process in a group of its own that runs `body`, with its words in files.
+template <class Body>
+End in_a_process(const fs::path& words, const Body& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::setpgid(0, 0);
+    ::dup2(::open("/dev/null", O_WRONLY), STDOUT_FILENO);
+    ::dup2(::open(words.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+    heddle::launch::be_rank({}, [&](const heddle::RankPlace&) { return body(); });
+  }
+  int state = 0;
+  ::waitpid(child, &state, 0);
+  ::kill(-child, SIGKILL);  // ranks that outlived their launcher
+  std::ostringstream said;
+  said << std::ifstream(words).rdbuf();
+  return {WIFSIGNALED(state) ? 128 + WTERMSIG(state) : WEXITSTATUS(state), said.str()};
+}
+
+void read_tensors(const fs::path& directory) {
+  heddle::checkpoint::ShardedReader reader(directory);
+  for (const auto& [name, saved] : reader.manifest().tensors)
+    reader.read({name, at::empty(saved.shape, saved.dtype), saved.shape,
+                 std::vector<int64_t>(saved.shape.size(), 0)});
+}
+
+}  // namespace
+
+End live(const Training& training, const fs::path& folder, const Doom& doom, int doomed_rank) {
+  return in_a_process(folder.string() + ".words", [&] { return train(training, folder, doom, doomed_rank); });
+}
+
+std::string read_all(const fs::path& folder) {
+  const End end = in_a_process(folder.string() + ".words", [&] {
+    for (const fs::path& one : heddle::checkpoints_in(folder)) {
+      heddle::read_position(one / heddle::kPositionFile);
+      read_tensors(one / "model");
+      read_tensors(one / "optim");
+    }
+    return 0;
+  });
+  return end.status == 0 ? "" : end.errors + "(status " + std::to_string(end.status) + ")";
+}
+
+}  // namespace kills

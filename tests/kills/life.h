@@ -1,0 +1,31 @@
+// One start of `heddle train` with its ranks, as processes that are doomed.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "doom.h"
+
+namespace kills {
+
+// What one chain of lives trains.
+struct Training {
+  std::string name;
+  int ranks = 1;
+  std::string yaml;  // without checkpoint_dir
+  int kept = 0;      // max_recent_checkpoints; 0: all
+};
+
+struct End {
+  int status = -1;     // as a shell says it: 137 after SIGKILL
+  std::string errors;  // what it wrote to standard error
+};
+
+// Runs until the training is done or the doomed rank has met its end; -1: no rank is doomed.
+End live(const Training& training, const std::filesystem::path& folder, const Doom& doom, int doomed_rank);
+
+// Reads every tensor of every checkpoint that stands in the folder, in a process of its own: "" or the first
+// error.
+std::string read_all(const std::filesystem::path& folder);
+
+}  // namespace kills

@@ -1,0 +1,99 @@
+// Kills runs that save after every step with SIGKILL, at random operations on files and at random
+// microseconds after them, one rank or all, and lets them go on each time: heddle_kills [KILLS [SEED]].
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "chain.h"
+#include "heddle/base/error.h"
+
+namespace kills {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kRecipe = R"(
+seed: 7
+model:
+  config: {model_type: llama, vocab_size: 53, hidden_size: 14, intermediate_size: 23, num_hidden_layers: 2,
+           num_attention_heads: 3, num_key_value_heads: 1, head_dim: 6, max_position_embeddings: 16}
+  dtype: float32
+optimizer: {lr: 0.01, weight_decay: 0.1}
+step_scheduler: {global_batch_size: 6, local_batch_size: 3, max_steps: 30, num_epochs: null, ckpt_every_steps: 1}
+)";
+
+std::vector<Training> trainings(const fs::path& folder) {
+  const std::string recipe =
+      kRecipe + ("dataset: {seq_len: 7, file_pattern: " + (folder / "train.bin").string() + "}\n");
+  const std::string fsdp =
+      "distributed: {strategy: fsdp2, mp_policy: {param_dtype: float32, reduce_dtype: float32}}\n";
+  return {{"one rank", 1, recipe + "distributed: {strategy: single}\n", 0},
+          {"two ranks", 2, recipe + fsdp, 0}};
+}
+
+void write_tokens(const fs::path& file) {
+  constexpr int32_t kTokens = 41 * 7 + 3;
+  std::vector<int32_t> header(256, 0);
+  header[0] = 20240520, header[1] = 1, header[2] = kTokens;
+  std::vector<uint16_t> tokens;
+  for (uint32_t i = 0, state = 1; i < kTokens; ++i)
+    tokens.push_back(static_cast<uint16_t>(((state = state * 1664525u + 1013904223u) >> 16) % 53));
+  std::ofstream out(file, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(header.data()), static_cast<std::streamsize>(header.size() * 4));
+  out.write(reinterpret_cast<const char*>(tokens.data()), static_cast<std::streamsize>(tokens.size() * 2));
+}
+
+// In memory where the machine has such a place: SIGKILL takes nothing from the kernel that it was given, so
+// the disk shows no more, and takes its time to sync.
+fs::path place_of_files() {
+  const fs::path memory = "/dev/shm";
+  std::error_code none;
+  return fs::is_directory(memory, none) && ::access(memory.c_str(), W_OK) == 0 ? memory
+                                                                               : fs::temp_directory_path();
+}
+
+int run(int kills, uint64_t seed) {
+  std::string name = (place_of_files() / "heddle_kills_XXXXXX").string();
+  const fs::path folder = ::mkdtemp(name.data());
+  write_tokens(folder / "train.bin");
+  share_the_count();
+  const std::vector<Training> all = trainings(folder);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    const int share = kills * static_cast<int>(i + 1) / static_cast<int>(all.size()) -
+                      kills * static_cast<int>(i) / static_cast<int>(all.size());
+    try {
+      const fs::path place = folder / std::to_string(i);
+      fs::create_directories(place);
+      const int ends = Chain(all[i], place, seed + i).kill(share);
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+      std::printf("%s: %d kills, nothing lost, the same bits at %d ends (%.0f s)\n", all[i].name.c_str(),
+                  share, ends, seconds.count());
+      std::fflush(stdout);
+    } catch (const Broken& broken) {
+      std::printf("FAILED: %s, seed %llu, in %s\n%s\n", all[i].name.c_str(),
+                  static_cast<unsigned long long>(seed), folder.c_str(), broken.what.c_str());
+      return 1;
+    }
+  }
+  fs::remove_all(folder);
+  return 0;
+}
+
+}  // namespace
+}  // namespace kills
+
+int main(int count, char** words) {
+  const int kills = count > 1 ? std::atoi(words[1]) : 100;
+  const uint64_t seed = count > 2 ? std::strtoull(words[2], nullptr, 10) : 1;
+  if (kills < 1) {
+    std::fprintf(stderr, "heddle_kills [KILLS [SEED]]\n");
+    return 2;
+  }
+  return kills::run(kills, seed);
+}
