@@ -9,6 +9,7 @@
 
 #include "heddle/checkpoint/file_writer.h"
 #include "trainer/loop/kept_lines.h"
+#include "trainer/loop/resume.h"
 
 namespace heddle {
 namespace {
@@ -17,10 +18,15 @@ Progress::Style style() {
   return isatty(STDOUT_FILENO) ? Progress::Style::rewriting : Progress::Style::lines;
 }
 
-// What a file of metrics says of the steps before those that this run makes.
+// What a file of metrics says of the steps before those that this run makes. A run that was killed before its
+// first checkpoint begins anew, and so does its file; lines beside checkpoints of another run, and in a file
+// that --metrics names, stay.
 std::vector<CurvePoint> kept(const Job& job, const std::filesystem::path& file) {
-  if (!job.resume) return {};
-  return keep_before(file, job.resume->position.step);
+  if (job.resume) return keep_before(file, job.resume->position.step);
+  const std::filesystem::path directory = job.recipe.checkpoint.directory;
+  const bool anew = job.recipe.checkpoint.enabled && file == directory / file.filename() &&
+                    checkpoints_in(directory).empty();
+  return anew ? keep_before(file, job.recipe.steps.start_step) : std::vector<CurvePoint>();
 }
 
 }  // namespace
