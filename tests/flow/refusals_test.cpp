@@ -216,11 +216,8 @@ TEST(Refusals, SayWhatABackendLacksBeforeAnyRankStarts) {
 
 TEST(Refusals, NameFieldsOfTheRunThatComeLater) {
   const TrainingFiles files;
-  expect_refusal(heddle(files.train("run", {"--step_scheduler.preemption_signal", "SIGUSR1"})), 2,
-                 "step_scheduler.preemption_signal: saving on a signal is not built yet");
-  expect_refusal(
-      heddle(files.train("run", {"--checkpoint.consolidation_timeout_minutes", "3"})), 2,
-      "checkpoint.consolidation_timeout_minutes: an export is bounded by dist_env.timeout_minutes");
+  expect_refusal(heddle(files.train("run", {"--step_scheduler.start_step", "3"})), 2,
+                 "step_scheduler.start_step: a checkpoint says where a run goes on");
 }
 
 TEST(Failures, OfWritingTheModelEndTheRunOnceAndLeaveNoLatest) {
@@ -258,29 +255,6 @@ TEST(Failures, OfOneRankEndAllAndNameIt) {
   EXPECT_THAT(outcome.error, HasSubstr("error[rank_lost]"));
   EXPECT_THAT(outcome.error, HasSubstr("rank 1"));
   for (const pid_t rank : ranks) EXPECT_FALSE(is_alive(rank));
-}
-
-TEST(Failures, OfPatienceEndAllRanks) {
-  for (const int number : {SIGINT, SIGTERM}) {
-    const TrainingFiles files;
-    Started run(long_run(files));
-    ASSERT_TRUE(under_way(files));
-    const std::vector<pid_t> ranks = run.children();
-    kill(run.pid(), number);
-    EXPECT_EQ(run.wait().status, 1);
-    for (const pid_t rank : ranks) EXPECT_FALSE(is_alive(rank));
-  }
-}
-
-TEST(Failures, OfPatienceEndARunOfOneRank) {
-  const TrainingFiles files;
-  Started run(files.train(
-      "run", {"--step_scheduler.max_steps", "1000000", "--step_scheduler.num_epochs", "1000000"}));
-  ASSERT_TRUE(under_way(files));
-  kill(run.pid(), SIGINT);
-  const Outcome outcome = run.wait();
-  EXPECT_EQ(outcome.status, 1);
-  EXPECT_THAT(outcome.error, HasSubstr("error[rank_lost] launch: interrupted by a signal"));
 }
 
 }  // namespace

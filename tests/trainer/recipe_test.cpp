@@ -200,6 +200,10 @@ TEST(Recipe, RefusesStepsAsTheSchedulerDoes) {
       {"step_scheduler: {start_step: -1}\n", "start_step must be greater than or equal to 0, got -1"},
       {"step_scheduler: {start_epoch: -2}\n", "start_epoch must be greater than or equal to 0, got -2"},
       {"step_scheduler: {preemption_signal: 1.5}\n", "expected the name or number of a signal"},
+      {"step_scheduler: {preemption_signal: SIGKILL}\n",
+       "'SIGKILL' is no signal that a run can save and end on; there are: SIGTERM, SIGINT, SIGUSR1, SIGUSR2, "
+       "SIGHUP, SIGQUIT, SIGALRM, SIGXCPU"},
+      {"step_scheduler: {preemption_signal: [SIGTERM, 9]}\n", "9 is no signal that a run can save"},
   });
 }
 

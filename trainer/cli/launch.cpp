@@ -4,24 +4,23 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
-#include <new>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "heddle/base/error.h"
+#include "trainer/cli/last_words.h"
+#include "trainer/cli/stop_signals.h"
 
 namespace heddle::launch {
 namespace {
@@ -34,30 +33,6 @@ std::string reason() {
 
 [[noreturn]] void fail(const std::string& what) {
   throw Error(ErrorCode::internal, "launch", what + ": " + reason());
-}
-
-void write_all(int file, std::string_view text) {
-  [[maybe_unused]] const auto written = ::write(file, text.data(), text.size());
-}
-
-// In memory that the ranks share: whether one of them has answered. Null: JSON is not asked for.
-std::atomic<bool>* answered = nullptr;
-bool is_forked_rank = false;
-
-void answer(const Error& error) {
-  if (answered != nullptr && !answered->exchange(true)) write_all(STDOUT_FILENO, error.json() + "\n");
-}
-
-// One write, so that the blocks of several ranks do not mix. A rank that lost another leaves the answer to
-// that one, or to the launcher.
-void say(const Error& error) {
-  write_all(STDERR_FILENO, std::string(error.what()) + "\n");
-  if (!is_forked_rank || error.code() != ErrorCode::rank_lost) answer(error);
-}
-
-void say(const std::exception& error) {
-  const auto* own = dynamic_cast<const Error*>(&error);
-  say(own != nullptr ? *own : Error(ErrorCode::internal, "heddle", error.what()));
 }
 
 // Listening on a free port of the loopback address. Rank 0 inherits it, so nobody can take the port in
@@ -88,10 +63,15 @@ struct Listener {
 // Signals that this process takes one by one while its ranks run.
 class Signals {
  public:
-  Signals() {
+  explicit Signals(const std::vector<int>& stop) {
     ::signal(SIGCHLD, SIG_DFL);  // an inherited "ignore" would take the ranks' statuses away
     sigemptyset(&taken_);
+    sigemptyset(&stop_);
     for (const int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&taken_, number);
+    for (const int number : stop) {
+      sigaddset(&taken_, number);
+      sigaddset(&stop_, number);
+    }
     struct sigaction hangup {};
     ::sigaction(SIGHUP, nullptr, &hangup);
     if (hangup.sa_handler != SIG_IGN) sigaddset(&taken_, SIGHUP);  // under nohup it stays ignored
@@ -102,6 +82,12 @@ class Signals {
   Signals& operator=(const Signals&) = delete;
 
   void restore() const { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  // In a rank: its own thread takes those that ask for a save.
+  void restore_all_but_stop() const {
+    restore();
+    ::sigprocmask(SIG_BLOCK, &stop_, nullptr);
+  }
+  bool is_stop(int number) const { return sigismember(&stop_, number) == 1; }
 
   // The next signal, or 0 after `most`.
   int next(std::chrono::milliseconds most, siginfo_t& info) const {
@@ -110,7 +96,7 @@ class Signals {
   }
 
  private:
-  sigset_t taken_, before_;
+  sigset_t taken_, stop_, before_;
 };
 
 [[noreturn]] void leave(int status) {
@@ -122,15 +108,15 @@ class Signals {
 [[noreturn]] void child(const RankPlace& place, const Body& body, pid_t parent, const Signals& signals) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // it died before the line above
-  signals.restore();
-  is_forked_rank = true;
+  signals.restore_all_but_stop();
+  speak_as_rank();
   be_rank(place, body);
 }
 
 // The processes of one run, by rank.
 class Ranks {
  public:
-  explicit Ranks(Patience patience) : patience_(patience) {}
+  Ranks(Patience patience, Stop stop) : patience_(patience), stop_(std::move(stop)) {}
 
   void start(int ranks, const Body& body, const Signals& signals) {
     const Listener listener;
@@ -164,10 +150,10 @@ class Ranks {
     while (collect(WNOHANG), alive() > 0) {
       siginfo_t info{};
       const int number = signals.next(std::chrono::milliseconds(deadline_set_ ? 100 : 60000), info);
-      if (number != 0 && number != SIGCHLD) pass_on(info);
+      if (number != 0 && number != SIGCHLD) signals.is_stop(number) ? ask_to_stop(number) : pass_on(info);
       if (deadline_set_ && !killed_ && Clock::now() >= deadline_) kill_stragglers();
     }
-    return status_;
+    return early_ ? 0 : status_;
   }
 
  private:
@@ -196,6 +182,31 @@ class Ranks {
     if (deadline_set_ && deadline_ < deadline) return;
     deadline_set_ = true;
     deadline_ = deadline;
+  }
+
+  // All ranks of this machine read the wish; before their first step there is nothing that they could save.
+  void ask_to_stop(int number) {
+    const bool another = repeats_.is_another();
+    if (interrupted_) {
+      if (another) end_at_once();
+      return;
+    }
+    interrupted_ = true;
+    if (!stop_.wish->stepping) {
+      kill_all(SIGKILL);
+      early_ = true;
+      write_all(STDOUT_FILENO, cli::stopped_before_the_first_step(number) + "\n");
+      return;
+    }
+    stop_.wish->signal = number;
+    write_all(STDERR_FILENO, cli::stop_heard(number) + "\n");
+    end_within(patience_.to_save);
+  }
+
+  void end_at_once() {
+    kill_all(SIGKILL);
+    status_ = 1;
+    say(Error(ErrorCode::rank_lost, "launch", "ended at once by a second signal: nothing more was saved"));
   }
 
   void pass_on(const siginfo_t& info) {
@@ -233,17 +244,26 @@ class Ranks {
   }
 
   const Patience patience_;
+  const Stop stop_;
   std::vector<pid_t> pids_;  // 0: ended
   int status_ = 0;
   bool interrupted_ = false, killed_ = false, deadline_set_ = false;
+  bool early_ = false;  // nothing was lost: no rank had begun its first step
+  Repeats repeats_;
   Clock::time_point deadline_;
 };
 
 }  // namespace
 
-int run(int ranks, const Body& body, Patience patience) {
-  const Signals signals;
-  Ranks processes(patience);
+bool Repeats::is_another() {
+  const auto now = Clock::now();
+  if (first_ == Clock::time_point()) first_ = now;
+  return now - first_ > std::chrono::milliseconds(500);
+}
+
+int run(int ranks, const Body& body, Patience patience, Stop stop) {
+  const Signals signals(stop.signals);
+  Ranks processes(patience, std::move(stop));
   processes.start(ranks, body, signals);
   const int status = processes.watch(signals);
   if (status != 0)
@@ -261,32 +281,6 @@ void be_rank(const RankPlace& place, const Body& body) {
   } catch (...) {
     end(Error(ErrorCode::internal, "heddle", "something unknown was thrown"));
   }
-}
-
-void end(const std::exception& error) {
-  static std::atomic<bool> ending = false;
-  if (ending.exchange(true)) {
-    for (;;) ::pause();  // another thread is printing its block and ends the process
-  }
-  say(error);
-  const auto* own = dynamic_cast<const Error*>(&error);
-  ::_exit(own ? exit_status(own->code()) : 1);  // no flush: another thread may hold a stream
-}
-
-void end_interrupted() {
-  write_all(STDERR_FILENO, "error[rank_lost] launch: interrupted by a signal\n");
-  if (answered != nullptr)
-    write_all(STDOUT_FILENO,
-              "{\"error\": {\"code\": \"rank_lost\", \"where\": \"launch\", \"what\": \"interrupted by a "
-              "signal\", \"hint\": \"\"}}\n");
-  ::_exit(1);
-}
-
-void answer_in_json() {
-  void* shared =
-      ::mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (shared == MAP_FAILED) fail("no memory that the ranks share");
-  answered = new (shared) std::atomic<bool>(false);
 }
 
 }  // namespace heddle::launch

@@ -3,24 +3,47 @@
 
 #include <chrono>
 #include <functional>
+#include <vector>
 
 #include "heddle/base/rank_place.h"
+#include "trainer/loop/stop_wish.h"
 
 namespace heddle::launch {
 
 using Body = std::function<int(const RankPlace&)>;  // returns an exit status; may throw Error
 
-// How long the other ranks have to end by themselves once one has failed, and after a signal.
+// How long the other ranks have to end by themselves once one has failed, after a signal, and after one that
+// asks for a save.
 struct Patience {
   std::chrono::milliseconds after_failure{4000};
   std::chrono::milliseconds after_signal{5000};
+  std::chrono::milliseconds to_save{600000};
+};
+
+// Signals that ask the ranks to save and end, and where they read of it; none: every signal ends the run.
+struct Stop {
+  std::vector<int> signals = {};
+  StopWish* wish = nullptr;
+};
+
+// Tells a second signal of a person from the echo of one: `timeout` and a terminal may send the same signal
+// to a process and to its group.
+class Repeats {
+ public:
+  // Whether this one comes more than half a second after the first.
+  bool is_another();
+
+ private:
+  std::chrono::steady_clock::time_point first_{};
 };
 
 // Forks `ranks` processes that run body and end; to be called before any tensor work, as LibTorch's threads
 // do not survive a fork. Returns the status of the first rank that failed (1 when a signal killed it, which
-// is said on standard error), else 0. SIGINT and SIGTERM go on to the ranks, a second one kills them; the
-// answer is then 1. When this process dies, the ranks are killed.
-int run(int ranks, const Body& body, Patience patience = {});
+// is said on standard error), else 0. SIGINT and SIGTERM go on to the ranks and the answer is 1, but for
+// those of `stop`: they are noted in the wish, and the ranks end when they have saved; before their first
+// step they are ended at once, with status 0. In a rank the signals of `stop` are blocked when its body
+// begins. A second signal kills the ranks. When this process dies, the ranks are killed.
+int run(int ranks, const Body& body, Patience patience = {}, Stop stop = {});
 
 // Runs body as the rank that another launcher started, and ends the process with its status. An error is
 // printed as its block. No static destructor runs: after a broken collective threads of Gloo may still be at
@@ -30,7 +53,7 @@ int run(int ranks, const Body& body, Patience patience = {});
 // Prints the block of an error and ends the process with its status; safe to call from any thread.
 [[noreturn]] void end(const std::exception& error);
 
-// The same after Ctrl-C in a run of one rank; safe to call from a signal's handler.
+// The same after a signal in a run of one rank; safe to call from a signal's handler.
 [[noreturn]] void end_interrupted();
 
 // From here on the first error that this process or one of its ranks prints goes to standard output as JSON

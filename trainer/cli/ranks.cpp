@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "heddle/base/error.h"
 #include "heddle/mesh/gloo.h"
 #include "trainer/cli/launch.h"
+#include "trainer/cli/stop_signals.h"
 
 namespace heddle::cli {
 namespace {
@@ -26,9 +28,10 @@ void quiet_libtorch() {
   }
 }
 
-// A run in this process ends with status 1 on Ctrl-C, as one with many ranks does.
-void end_on_signals() {
+// A run in this process ends with status 1 on signals that do not save, as one with many ranks does.
+void end_on_signals(const std::vector<int>& saving) {
   for (const int number : {SIGINT, SIGTERM}) {
+    if (std::count(saving.begin(), saving.end(), number) > 0) continue;
     ::signal(number, [](int) { launch::end_interrupted(); });
   }
 }
@@ -97,16 +100,21 @@ RankPlan plan_ranks(std::optional<int> nproc_per_node) {
 }
 
 int run_ranks(const RankPlan& plan, std::chrono::milliseconds timeout,
-              const std::function<void(Rendezvous&)>& body) {
+              const std::function<void(Rendezvous&)>& body, const launch::Stop& stop) {
+  const bool by_term = std::count(stop.signals.begin(), stop.signals.end(), SIGTERM) > 0;
   if (plan.place) {
     launch::be_rank(*plan.place, [&](const RankPlace& place) {
-      outlive_sigterm();
+      if (!by_term) outlive_sigterm();
       return be_one(place, timeout, body);
     });
   }
-  const auto one = [&](const RankPlace& place) { return be_one(place, timeout, body); };
-  if (plan.local_ranks > 1) return launch::run(plan.local_ranks, one);
-  end_on_signals();
+  const bool alone = plan.local_ranks == 1;
+  const auto one = [&](const RankPlace& place) {
+    listen(stop, alone ? Taker::whole : Taker::rank);
+    return be_one(place, timeout, body);
+  };
+  if (!alone) return launch::run(plan.local_ranks, one, {.to_save = timeout}, stop);
+  end_on_signals(stop.signals);
   return one(RankPlace{});
 }
 

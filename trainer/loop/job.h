@@ -13,6 +13,7 @@
 #include "trainer/loop/lr_schedule.h"
 #include "trainer/loop/position.h"
 #include "trainer/loop/step_scheduler.h"
+#include "trainer/loop/stop_wish.h"
 #include "trainer/models/model_config.h"
 #include "trainer/recipe/recipe.h"
 
@@ -69,7 +70,8 @@ void check_recipe(const Recipe& recipe, Setup& setup);
 Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_size,
                 const std::string& metrics);
 
-// Runs this rank of the job. Rank 0 writes metrics and progress, every rank its part of checkpoints.
-void run_rank(const Job& job, PluginRegistry& plugins, Rendezvous& meeting);
+// Runs this rank of the job. Rank 0 writes metrics and progress, every rank its part of checkpoints. Where
+// the wish of any rank says so, all of them save after one step and return.
+void run_rank(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish& wish);
 
 }  // namespace heddle

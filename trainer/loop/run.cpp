@@ -1,4 +1,6 @@
 // One rank of a run: build the model, then step after step.
+#include <ATen/core/Tensor.h>
+
 #include <chrono>
 #include <functional>
 #include <iostream>
@@ -12,8 +14,10 @@
 #include "trainer/loop/journal.h"
 #include "trainer/loop/resume.h"
 #include "trainer/loop/save.h"
+#include "trainer/loop/stop.h"
 #include "trainer/models/freeze.h"
 #include "trainer/models/make_units.h"
+#include "trainer/recipe/signals.h"
 
 namespace heddle {
 namespace {
@@ -57,17 +61,19 @@ void add_shards(ModelSize& size, Stages& stages, bool master_weights) {
 // The rank's side of a run.
 class Run {
  public:
-  Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting);
+  Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish& wish);
   void train();
 
  private:
   engine::Model build(PluginRegistry& plugins, Rendezvous& meeting);
   StepConfig step_config() const;
   BatchSplit split() const;
+  int go_through(const Moment& moment);
   void train_one(const Moment& moment);
   void save(const Moment& moment);
   double peak_memory() const;
-  void validate(const Moment& moment);
+  int validate(const Moment& moment);
+  std::string stopped(int signal, const std::optional<Moment>& moment) const;
   void finish();
 
   const Job& job_;
@@ -77,18 +83,23 @@ class Run {
   Batches batches_;
   std::vector<Batches> validation_;
   StepScheduler scheduler_;
+  StopWish& wish_;
+  StopAgreement stop_;
   std::optional<Journal> journal_;  // on rank 0
   std::optional<Saver> saver_;      // where checkpoints are enabled
+  at::Tensor loss_;                 // of the last step
   Losses losses_;
   std::filesystem::path saved_;  // the last model in Hugging Face's format
 };
 
-Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting)
+Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish& wish)
     : job_(job),
       model_(build(plugins, meeting)),
       step_(model_.stages, model_.mesh, step_config()),
       batches_(job.dataset, split(), job.model.config.vocab_size),
-      scheduler_(job.scheduler) {
+      scheduler_(job.scheduler),
+      wish_(wish),
+      stop_(meeting, wish) {
   if (job.resume) restore(*job.resume, model_, step_);
   if (job.recipe.checkpoint.enabled) saver_.emplace(job, meeting);
   for (const ValidationSet& set : job.validation)
@@ -130,15 +141,51 @@ BatchSplit Run::split() const {
 }
 
 void Run::train() {
-  while (const auto moment = scheduler_.next()) {
-    train_one(*moment);
-    if (moment->validate && !job_.validation.empty()) validate(*moment);
-    if (moment->checkpoint && saver_) save(*moment);
+  wish_.stepping = true;
+  int signal = stop_.now();
+  std::optional<Moment> moment, next;
+  while (signal == 0 && (next = scheduler_.next())) {
+    moment = next;
+    signal = go_through(*moment);
   }
-  if (journal_) finish();
+  if (!journal_) return;
+  if (signal != 0 && !(moment && moment->last)) journal_->note(stopped(signal, moment));
+  finish();
+}
+
+// A step and what is due after it; gives the signal that ends the run here, or 0.
+int Run::go_through(const Moment& moment) {
+  stop_.begin();
+  losses_ = {};
+  train_one(moment);
+  int signal = stop_.end();
+  if (signal == 0 && moment.validate && !job_.validation.empty()) signal = validate(moment);
+  bool is_saved = false;
+  const auto save_once = [&] {
+    if (saver_ && !is_saved) save(moment);
+    is_saved = true;
+  };
+  if (signal != 0 || moment.checkpoint) save_once();
+  // What came while all waited for a validation or for the disk ends the run here, not a step later.
+  if (signal == 0 && (moment.validate || moment.checkpoint)) signal = stop_.now();
+  if (signal != 0) save_once();
+  return signal;
+}
+
+std::string Run::stopped(int signal, const std::optional<Moment>& moment) const {
+  const std::string by = "stopped by " + signal_name(signal);
+  if (!moment) return by + " before the first step: nothing new to save; the same command starts again";
+  const std::string at = by + " after step " + std::to_string(moment->step + 1) + " of " +
+                         std::to_string(job_.scheduler.total_steps());
+  if (!saver_) return at + ": nothing was saved, as checkpoint.enabled is false";
+  const std::optional<std::string>& from = job_.recipe.checkpoint.restore_from;
+  const bool follows = !from || *from == "LATEST";
+  return at + ": saved " + directory_of(job_, *moment).string() + "; the same command " +
+         (follows ? "goes on from there" : "with --checkpoint.restore_from LATEST goes on from there");
 }
 
 void Run::save(const Moment& moment) {
+  losses_.training = loss_.item<double>();
   saver_->save(model_, step_, moment, losses_);
   if (saves_model(job_.recipe.checkpoint, moment))
     saved_ = directory_of(job_, moment) / "model" / "consolidated";
@@ -151,7 +198,7 @@ void Run::train_one(const Moment& moment) {
                           moment.epoch);
   const auto microbatches = batches_.read(order, moment.begin, moment.end);
   const StepReport report = step_.run(microbatches, lr, job_.rates.weight_decay(moment.step));
-  if (moment.checkpoint) losses_.training = report.loss.item<double>();
+  loss_ = report.loss;
   if (!journal_) return;
   if (model_.device) model_.device->synchronize();  // the host runs ahead; the time is the step's
   journal_->trained(moment, report, lr, seconds_since(begin), peak_memory());
@@ -162,8 +209,9 @@ double Run::peak_memory() const {
   return model_.device ? static_cast<double>(model_.device->memory().peak) / (1 << 30) : peak_memory_gib();
 }
 
-// The mean over all label tokens of each set, in groups of a global batch.
-void Run::validate(const Moment& moment) {
+// The mean over all label tokens of each set, in groups of a global batch. A signal breaks it off; gives it,
+// or 0.
+int Run::validate(const Moment& moment) {
   const int64_t group = job_.recipe.steps.global_batch_size;
   for (size_t i = 0; i < validation_.size(); ++i) {
     const int64_t samples = job_.validation[i].dataset.size();
@@ -171,16 +219,19 @@ void Run::validate(const Moment& moment) {
     double sum = 0;
     int64_t tokens = 0;
     for (int64_t begin = 0; begin < samples; begin += group) {
+      stop_.begin();
       const auto microbatches = validation_[i].read(order, begin, std::min(begin + group, samples));
       const StepReport report = step_.evaluate(microbatches);
       sum += report.loss.item<double>() * static_cast<double>(report.label_tokens);
       tokens += report.label_tokens;
+      if (const int signal = stop_.end()) return signal;
     }
     losses_.validation[job_.validation[i].name] = sum / static_cast<double>(tokens);
     if (journal_)
       journal_->validated(moment, job_.validation[i].name, sum / static_cast<double>(tokens), tokens,
                           job_.rates.lr(moment.step));
   }
+  return 0;
 }
 
 void Run::finish() {
@@ -193,8 +244,8 @@ void Run::finish() {
 
 }  // namespace
 
-void run_rank(const Job& job, PluginRegistry& plugins, Rendezvous& meeting) {
-  Run(job, plugins, meeting).train();
+void run_rank(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish& wish) {
+  Run(job, plugins, meeting, wish).train();
 }
 
 }  // namespace heddle

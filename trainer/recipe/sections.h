@@ -30,6 +30,7 @@ struct StepSection {
   std::optional<int64_t> gc_every_steps;
   int64_t start_step = 0, start_epoch = 0;
   Node preemption_signal = Node::text("SIGTERM");
+  std::vector<int> stop_signals;         // the numbers of preemption_signal; empty: none
   std::string where = "step_scheduler";  // of global_batch_size, for messages
 };
 

@@ -1,6 +1,8 @@
 // Reads `step_scheduler:`.
+#include "heddle/base/text.h"
 #include "trainer/recipe/component.h"
 #include "trainer/recipe/readers.h"
+#include "trainer/recipe/signals.h"
 
 namespace heddle::recipe {
 namespace {
@@ -28,18 +30,29 @@ const ConfigSchema<StepSection>& schema() {
           .field("start_epoch", &S::start_epoch, "The first epoch.")
           .later("start_epoch", "a checkpoint says where a run goes on")
           .field("preemption_signal", &S::preemption_signal,
-                 "Signals that save a checkpoint and end the run.")
-          .later("preemption_signal", "saving on a signal is not built yet; SIGTERM ends the run");
+                 "Signals that save a checkpoint and end the run; null: none does.");
   return schema;
 }
 
-void check_signal(const Node& value) {
+std::vector<int> signals_of(const Node& value) {
   const auto kind = value.kind();
-  if (kind == Node::Kind::null || kind == Node::Kind::integer || kind == Node::Kind::text) return;
-  if (kind != Node::Kind::list)
+  if (kind == Node::Kind::null) return {};
+  if (kind == Node::Kind::list) {
+    std::vector<int> all;
+    for (const Node& item : value.items())
+      for (const int number : signals_of(item)) all.push_back(number);
+    return all;
+  }
+  if (kind != Node::Kind::integer && kind != Node::Kind::text)
     throw Error(ErrorCode::config, value.where(),
                 "expected the name or number of a signal, a list of them, or null, got " + value.written());
-  for (const Node& item : value.items()) check_signal(item);
+  const std::string name =
+      kind == Node::Kind::text ? value.as_text() : signal_name(static_cast<int>(value.as_integer()));
+  if (const auto number = signal_of(name)) return {*number};
+  throw Error(ErrorCode::config, value.where(),
+              value.written() +
+                  " is no signal that a run can save and end on; there are: " + text::join(signal_names()),
+              "name one of them or give its number, or null for none");
 }
 
 }  // namespace
@@ -61,7 +74,7 @@ StepSection read_steps(const Node& section, NotBuilt& not_built) {
     if (value < 0)
       throw Error(ErrorCode::config, where_of(section, key),
                   std::string(key) + " must be greater than or equal to 0, got " + std::to_string(value));
-  check_signal(steps.preemption_signal);
+  steps.stop_signals = signals_of(steps.preemption_signal);
   add_not_built(not_built, "step_scheduler", schema(), steps);
   return steps;
 }

@@ -1,0 +1,219 @@
+// A run that is asked to end: it saves on all ranks at one step, ends with status 0, and goes on bit for bit.
+#include <gmock/gmock.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <regex>
+
+#include "started.h"
+#include "training_files.h"
+
+namespace flow {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Words = std::vector<std::string>;
+
+const Words kLong = {"--step_scheduler.max_steps",        "1000000", "--step_scheduler.num_epochs", "1000000",
+                     "--step_scheduler.ckpt_every_steps", "1000000"};
+
+Words plus(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+bool under_way(const TrainingFiles& files) {
+  return eventually([&] { return column(files.path("run/training.jsonl"), "step").size() > 2; });
+}
+
+// "stopped by SIGTERM after step 7 of ...: saved DIRECTORY; ...": what follows "after step ", or -1.
+int64_t step_of(const std::string& output) {
+  std::smatch found;
+  const std::regex line(
+      "stopped by SIG[A-Z0-9]+ after step ([0-9]+) of 1000000: saved ([^;]*); the same command");
+  return std::regex_search(output, found, line) ? std::stoll(found[1]) : -1;
+}
+
+size_t checkpoints(const TrainingFiles& files) {
+  size_t count = 0;
+  for (const auto& entry : fs::directory_iterator(files.path("run")))
+    count += entry.path().filename().string().starts_with("epoch_");
+  return count;
+}
+
+std::string tensors_of(const std::string& run) {
+  const std::string newest = run + "/" + fs::read_symlink(run + "/LATEST").string();
+  return read_text(newest + "/model/manifest.json") + read_text(newest + "/optim/manifest.json");
+}
+
+// The stopped run and one that never stopped end with the same bits, some steps later.
+void expect_goes_on(const TrainingFiles& files, const Words& words, int64_t step) {
+  const Words to = {"--step_scheduler.max_steps", std::to_string(step + 3), "--step_scheduler.num_epochs",
+                    "1000000"};
+  const Outcome rest = heddle(plus(files.train("run", words), to));
+  ASSERT_EQ(rest.status, 0) << rest.error;
+  EXPECT_THAT(rest.out, HasSubstr("goes on with step " + std::to_string(step + 1) + " of "));
+  const Outcome whole = heddle(plus(files.train("whole", words), to));
+  ASSERT_EQ(whole.status, 0) << whole.error;
+  EXPECT_EQ(without_clock(files.path("run/training.jsonl")),
+            without_clock(files.path("whole/training.jsonl")));
+  EXPECT_EQ(tensors_of(files.path("run")), tensors_of(files.path("whole")));
+}
+
+TEST(Stop, SavesOnAllRanksAtOneStepAndGoesOnBitForBit) {
+  const TrainingFiles files;
+  const Words two = {"--nproc-per-node", "2"};
+  Started run(plus(files.train("run", two), kLong));
+  ASSERT_TRUE(under_way(files));
+  kill(run.pid(), SIGTERM);
+  const Outcome outcome = run.wait();
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(outcome.error,
+            "SIGTERM: the run saves and ends after this step; a second signal ends it at once, unsaved\n");
+  const int64_t step = step_of(outcome.out);
+  ASSERT_GT(step, 2) << outcome.out;
+  EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), static_cast<size_t>(step));
+  EXPECT_EQ(checkpoints(files), 1u);
+  expect_goes_on(files, two, step);
+}
+
+TEST(Stop, OfOneRankIsOneStepLater) {
+  const TrainingFiles files;
+  Started run(plus(files.train("run"), kLong));
+  ASSERT_TRUE(under_way(files));
+  kill(run.pid(), SIGINT);
+  const Outcome outcome = run.wait();
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("stopped by SIGINT after step "));
+  expect_goes_on(files, {}, step_of(outcome.out));
+}
+
+// Ctrl-C in a terminal, and a signal that only one rank gets.
+TEST(Stop, IsOneSaveWhoeverIsAsked) {
+  for (const bool group : {true, false}) {
+    const TrainingFiles files;
+    Started run(plus(files.train("run", {"--nproc-per-node", "4"}), kLong));
+    ASSERT_TRUE(under_way(files));
+    kill(group ? -run.pid() : run.children().at(1), SIGINT);
+    const Outcome outcome = run.wait();
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    EXPECT_GT(step_of(outcome.out), 2) << outcome.out;
+    EXPECT_EQ(checkpoints(files), 1u);
+  }
+}
+
+TEST(Stop, BreaksOffAValidation) {
+  const TrainingFiles files;
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += read_text(files.path("text.txt"));
+  files.write("long.txt", text);
+  ASSERT_EQ(heddle({"data", files.path("long.txt"), "--out", files.path("long.bin")}).status, 0);
+  Started run(plus(files.train("run", {"--nproc-per-node", "2", "--step_scheduler.val_every_steps", "1",
+                                       "--validation_dataset",
+                                       "{file_pattern: " + files.path("long.bin") + ", seq_len: 16}"}),
+                   kLong));
+  ASSERT_TRUE(eventually([&] { return column(files.path("run/training.jsonl"), "step").size() == 1; }));
+  kill(run.pid(), SIGTERM);
+  const Outcome outcome = run.wait();
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(step_of(outcome.out), 1) << outcome.out;
+  EXPECT_TRUE(fs::exists(files.path("run/epoch_0_step_0/step_scheduler.json")));
+  EXPECT_EQ(read_text(files.path("run/validation.jsonl")), "");
+}
+
+TEST(Stop, SaysThatNothingWasSavedWhereCheckpointsAreOff) {
+  const TrainingFiles files;
+  Started run(plus(files.train("run", {"--checkpoint.enabled", "false"}), kLong));
+  ASSERT_TRUE(under_way(files));
+  kill(run.pid(), SIGTERM);
+  const Outcome outcome = run.wait();
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr(": nothing was saved, as checkpoint.enabled is false"));
+}
+
+TEST(Stop, IsBySignalsThatTheConfigurationNames) {
+  const std::string error = "error[rank_lost] launch: interrupted by a signal";
+  struct Case {
+    std::string named, ranks;
+    int sent, status;
+  };
+  for (const Case& one : {Case{"SIGUSR1", "2", SIGUSR1, 0}, Case{"[usr2, 10]", "1", SIGUSR1, 0},
+                          Case{"SIGUSR1", "2", SIGTERM, 1}, Case{"SIGUSR1", "1", SIGTERM, 1},
+                          Case{"null", "2", SIGINT, 1}, Case{"null", "1", SIGINT, 1}}) {
+    const TrainingFiles files;
+    Started run(plus(
+        files.train("run", {"--nproc-per-node", one.ranks, "--step_scheduler.preemption_signal", one.named}),
+        kLong));
+    ASSERT_TRUE(under_way(files));
+    const std::vector<pid_t> ranks = run.children();
+    kill(run.pid(), one.sent);
+    const Outcome outcome = run.wait();
+    EXPECT_EQ(outcome.status, one.status) << one.named << outcome.error;
+    EXPECT_EQ(checkpoints(files), one.status == 0 ? 1u : 0u) << one.named;
+    if (one.status == 1) {
+      EXPECT_THAT(outcome.error, HasSubstr(error)) << one.named;
+    }
+    for (const pid_t rank : ranks) EXPECT_FALSE(is_alive(rank));
+  }
+}
+
+// Ranks of torchrun, srun or mpirun: each is a program of its own, which gets its own signals.
+class Placed {
+ public:
+  Placed(const Words& words, int rank, int ranks)
+      : run_(words, {"RANK=" + std::to_string(rank), "WORLD_SIZE=" + std::to_string(ranks),
+                     "LOCAL_RANK=" + std::to_string(rank), "LOCAL_WORLD_SIZE=" + std::to_string(ranks),
+                     "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(20000 + getpid() % 12000)}) {}
+
+  Started& run() { return run_; }
+  // Whether its signals are taken by now: Linux says which are blocked.
+  bool listens() const {
+    std::ifstream status("/proc/" + std::to_string(run_.pid()) + "/status");
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with("SigBlk:")) return (std::stoull(line.substr(7), nullptr, 16) >> (SIGTERM - 1)) & 1;
+    return false;
+  }
+
+ private:
+  Started run_;
+};
+
+TEST(StopUnderALauncher, IsAgreedOnWhereOneRankIsAsked) {
+  const TrainingFiles files;
+  std::vector<std::unique_ptr<Placed>> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.push_back(std::make_unique<Placed>(plus(files.train("run"), kLong), rank, 2));
+  ASSERT_TRUE(under_way(files));
+  kill(ranks[1]->run().pid(), SIGTERM);
+  for (auto& rank : ranks) {
+    const Outcome outcome = rank->run().wait();
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    if (rank != ranks.front()) continue;
+    EXPECT_GT(step_of(outcome.out), 2) << outcome.out;
+  }
+  EXPECT_EQ(checkpoints(files), 1u);
+}
+
+TEST(StopUnderALauncher, BeforeTheFirstStepEndsAllRanksAndLosesNothing) {
+  const TrainingFiles files;
+  const Words words = plus(files.train("run"), kLong);
+  Placed first(words, 0, 2);
+  ASSERT_TRUE(eventually([&] { return first.listens(); }));
+  kill(first.run().pid(), SIGTERM);
+  Placed second(words, 1, 2);
+  const Outcome outcome = first.run().wait();
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(second.run().wait().status, 0);
+  EXPECT_THAT(outcome.out,
+              HasSubstr("stopped by SIGTERM before the first step: nothing new to save; the same "
+                        "command starts again"));
+  EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), 0u);
+}
+
+}  // namespace
+}  // namespace flow

@@ -1,0 +1,134 @@
+// Signals that ask a run to save: what the local launcher and a rank do about them.
+#include "trainer/cli/stop_signals.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "core/mesh/children.h"
+#include "heddle/mesh/alone.h"
+#include "heddle/mesh/threads.h"
+#include "trainer/cli/launch.h"
+#include "trainer/loop/stop.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::KnownPlain;
+using testing::run_ranks;
+
+launch::Stop on_term(bool stepping) {
+  StopWish& wish = cli::shared_wish();
+  wish.stepping = stepping;
+  return {{SIGTERM}, &wish};
+}
+
+[[noreturn]] void wait_for_ever() {
+  for (;;) ::pause();
+}
+
+// What the ranks of a launcher within a rank do; they signal that launcher.
+int asks_once(const RankPlace& place) {
+  if (place.rank == 0) ::kill(::getppid(), SIGTERM);
+  wait_for_ever();
+}
+int asks_again(const RankPlace& place) {
+  for (; place.rank == 0; ::usleep(100000)) ::kill(::getppid(), SIGTERM);
+  wait_for_ever();
+}
+
+// What the rank tells the test of that launcher's end.
+int tell(const RankPlace& place, int status) {
+  testing::say(place.rank, "status " + std::to_string(status));
+  return status;
+}
+
+const KnownPlain kEarly("stop_early", [](const RankPlace& place) {
+  return tell(place, launch::run(2, asks_once, {}, on_term(false)));
+});
+
+TEST(StopSignals, EndTheRanksAtOnceBeforeTheirFirstStep) {
+  const auto run = run_ranks("stop_early", 1);
+  EXPECT_EQ(run.status, 0);
+  EXPECT_EQ(run.said.at(0), "status 0");
+  EXPECT_EQ(run.err, "");
+  EXPECT_FALSE(run.left_behind);
+}
+
+const KnownPlain kSaves("stop_saves", [](const RankPlace& place) {
+  const launch::Stop stop = on_term(true);
+  const auto saves = [&](const RankPlace& inner) {
+    if (inner.rank == 0) ::kill(::getppid(), SIGTERM);
+    while (stop.wish->signal != SIGTERM) ::usleep(1000);
+    return 0;
+  };
+  return tell(place, launch::run(2, saves, {}, stop));
+});
+
+TEST(StopSignals, AreToldToAllRanksWhichTakeTheirTime) {
+  const auto run = run_ranks("stop_saves", 1);
+  EXPECT_EQ(run.said.at(0), "status 0");
+  EXPECT_EQ(run.err,
+            "SIGTERM: the run saves and ends after this step; a second signal ends it at once, unsaved\n");
+}
+
+const KnownPlain kTwice("stop_twice", [](const RankPlace& place) {
+  return tell(place, launch::run(2, asks_again, {}, on_term(true)));
+});
+
+TEST(StopSignals, EndTheRanksAtOnceWhenTheyComeAgain) {
+  const auto run = run_ranks("stop_twice", 1);
+  EXPECT_EQ(run.status, 1);
+  EXPECT_EQ(run.said.at(0), "status 1");
+  EXPECT_THAT(run.err,
+              HasSubstr("error[rank_lost] launch: ended at once by a second signal: nothing more was "
+                        "saved"));
+  EXPECT_FALSE(run.left_behind);
+}
+
+const KnownPlain kNever("stop_never", [](const RankPlace& place) {
+  const launch::Patience patience{.to_save = std::chrono::milliseconds(200)};
+  return tell(place, launch::run(1, asks_once, patience, on_term(true)));
+});
+
+TEST(StopSignals, EndRanksThatDoNotSaveInTime) {
+  const auto run = run_ranks("stop_never", 1);
+  EXPECT_EQ(run.said.at(0), "status 1");
+  EXPECT_THAT(run.err, HasSubstr("error[rank_lost] launch: rank 0 did not end by itself and was killed"));
+}
+
+TEST(StopSignals, AreThoseOfTheConfigurationAndThoseOfATerminal) {
+  EXPECT_EQ(cli::stop_signals({}), std::vector<int>{});
+  EXPECT_EQ(cli::stop_signals({SIGUSR1}), (std::vector<int>{SIGUSR1, SIGINT, SIGHUP}));
+  ::signal(SIGHUP, SIG_IGN);
+  EXPECT_EQ(cli::stop_signals({SIGINT, SIGTERM}), (std::vector<int>{SIGINT, SIGTERM}));
+  ::signal(SIGHUP, SIG_DFL);
+}
+
+TEST(StopAgreement, GivesEveryRankWhatAnyWasAsked) {
+  ThreadWorld::run(3, [](Rendezvous& meeting) {
+    StopWish wish;
+    StopAgreement stop(meeting, wish);
+    EXPECT_EQ(stop.now(), 0);
+    stop.begin();
+    if (meeting.rank() == 1) wish.signal = SIGTERM;  // it asked before: this is for the next time
+    EXPECT_EQ(stop.end(), 0);
+    if (meeting.rank() == 2) wish.signal = SIGINT;
+    stop.begin();
+    EXPECT_EQ(stop.end(), SIGTERM);  // the largest
+  });
+}
+
+TEST(StopAgreement, OfOneRankAsksItself) {
+  AloneRendezvous meeting;
+  StopWish wish;
+  StopAgreement stop(meeting, wish);
+  EXPECT_EQ(stop.now(), 0);
+  wish.signal = SIGUSR1;
+  EXPECT_EQ(stop.now(), SIGUSR1);
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,35 @@
+// Ending a run before its last step: how its ranks agree on one.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "heddle/mesh/rendezvous.h"
+#include "trainer/loop/stop_wish.h"
+
+namespace heddle {
+
+// Whether any rank of the run was asked to end. With several ranks one number goes over all of them beside
+// each step (a maximum that starts with the step and is read at its end), so nobody waits for it; one rank
+// asks itself.
+class StopAgreement {
+ public:
+  // A collective of all ranks.
+  StopAgreement(Rendezvous& meeting, const StopWish& wish);
+
+  // Starts to ask, with what this rank knows now. A collective.
+  void begin();
+  // The answer to begin(), the same on every rank: the number of a signal, or 0. Throws Error{rank_lost}.
+  int end();
+  // Both at once, where the ranks have waited for each other anyway.
+  int now();
+
+ private:
+  const StopWish& wish_;
+  std::unique_ptr<Communicator> world_;  // null: one rank
+  at::Tensor number_;
+  std::unique_ptr<Work> asked_;
+};
+
+}  // namespace heddle
