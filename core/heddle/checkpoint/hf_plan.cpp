@@ -29,11 +29,16 @@ size_t rank_of(c10::ScalarType dtype) {
                              kLargestFirst.begin());
 }
 
+// Eight-bit floats are numbers of a quantization: without their scales they mean nothing, so they stay.
+bool is_real(c10::ScalarType dtype) {
+  return c10::isFloatingType(dtype) && c10::elementSize(dtype) > 1;
+}
+
 // What a tensor that the original lacks is stored as: the real dtype of most of its tensors.
 std::optional<c10::ScalarType> common_dtype(const HfOrigin& origin) {
   std::map<c10::ScalarType, size_t> count;
   for (const auto& [name, tensor] : origin.tensors)
-    if (c10::isFloatingType(tensor.dtype)) ++count[tensor.dtype];
+    if (is_real(tensor.dtype)) ++count[tensor.dtype];
   const auto most = std::max_element(count.begin(), count.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   return most == count.end() ? std::nullopt : std::optional(most->first);
@@ -44,7 +49,7 @@ std::vector<TensorToWrite> tensors_of(const Manifest& manifest, const HfOrigin& 
   const auto common = common_dtype(origin);
   std::vector<TensorToWrite> out;
   for (const auto& [name, saved] : manifest.tensors) {
-    const bool real = c10::isFloatingType(saved.dtype);
+    const bool real = is_real(saved.dtype);
     const auto original = origin.tensors.find(name);
     c10::ScalarType dtype = saved.dtype;
     if (choice.dtype && real) {
@@ -141,7 +146,7 @@ std::optional<c10::ScalarType> written_dtype(const std::vector<HfFile>& files) {
   std::map<c10::ScalarType, uint64_t> bytes;
   for (const HfFile& file : files)
     for (const TensorToWrite& tensor : file.tensors)
-      if (c10::isFloatingType(tensor.dtype)) bytes[tensor.dtype] += tensor.bytes();
+      if (is_real(tensor.dtype)) bytes[tensor.dtype] += tensor.bytes();
   const auto most = std::max_element(bytes.begin(), bytes.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   return most == bytes.end() ? std::nullopt : std::optional(most->first);

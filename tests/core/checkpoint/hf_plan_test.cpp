@@ -105,14 +105,16 @@ TEST(HfPlan, RestoresDtypesAndGivesNewTensorsTheCommonOne) {
   origin.files["config.json"] = "{\"torch_dtype\":\"bfloat16\"}";
   Manifest manifest = saved({"a", "b", "c", "new", "steps"});
   manifest.tensors["steps"].dtype = at::kLong;
+  manifest.tensors["small"] = {at::ScalarType::Float8_e4m3fn, {2, 2}, {}};
   const HfPlan plan = checkpoint::plan_hf(manifest, origin, {});
-  EXPECT_THAT(tensors_of(plan.files[0]), ElementsAre("steps", "c", "a", "b", "new"));
+  EXPECT_THAT(tensors_of(plan.files[0]), ElementsAre("steps", "c", "a", "b", "new", "small"));
   EXPECT_EQ(plan.files[0].tensors[1].dtype, at::kFloat);
   EXPECT_EQ(plan.files[0].tensors[4].dtype, at::kBFloat16);
   EXPECT_EQ(plan.config, "{\"torch_dtype\":\"bfloat16\"}");
   const HfPlan asked = checkpoint::plan_hf(manifest, origin, {.dtype = at::kHalf});
   EXPECT_EQ(asked.files[0].tensors[0].dtype, at::kLong);
   EXPECT_EQ(asked.files[0].tensors[1].dtype, at::kHalf);
+  EXPECT_EQ(asked.files[0].tensors[5].dtype, at::ScalarType::Float8_e4m3fn);
   EXPECT_EQ(asked.config, "{\n  \"torch_dtype\": \"float16\"\n}\n");
 }
 
