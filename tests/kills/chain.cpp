@@ -1,47 +1,12 @@
 // What is asked after each death: are all checkpoints there, does the next life go on, does the end agree.
 #include "chain.h"
 
-#include <fstream>
-#include <map>
-#include <regex>
-#include <set>
-#include <sstream>
 #include <utility>
 
+#include "ends.h"
+
 namespace kills {
-namespace {
-
 namespace fs = std::filesystem;
-
-// Published checkpoints, by their steps.
-std::map<int64_t, std::string> published(const fs::path& folder) {
-  static const std::regex kName("epoch_[0-9]+_step_([0-9]+)");
-  std::map<int64_t, std::string> found;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(folder, none)) {
-    std::smatch words;
-    const std::string name = entry.path().filename().string();
-    if (std::regex_match(name, words, kName)) found[std::stoll(words[1])] = name;
-  }
-  return found;
-}
-
-std::string text_of(const fs::path& file) {
-  std::ostringstream out;
-  out << std::ifstream(file, std::ios::binary).rdbuf();
-  return out.str();
-}
-
-// The parameters and the optimizer's state, as the checksums of their manifests say, and the metrics without
-// what a clock decides.
-std::string end_of(const fs::path& folder) {
-  static const std::regex kClock(R"re("(timestamp|mem|tps|tps_per_gpu|step_time)":("[^"]*"|[^,}]*))re");
-  const fs::path last = folder / published(folder).rbegin()->second;
-  return text_of(last / "model/manifest.json") + text_of(last / "optim/manifest.json") +
-         std::regex_replace(text_of(folder / "training.jsonl"), kClock, "");
-}
-
-}  // namespace
 
 Chain::Chain(Training training, fs::path folder, uint64_t seed)
     : training_(std::move(training)),
@@ -112,8 +77,7 @@ Doom Chain::draw(int rank) {
 }
 
 void Chain::check_the_end() {
-  if (const std::string error = read_all(cut_); !error.empty())
-    throw Broken{"a checkpoint is damaged: " + error};
+  check_whole(cut_);
   if (end_of(cut_) != wanted_) throw Broken{"the end is another one than that of the undisturbed run"};
   ++ends_;
 }

@@ -11,11 +11,6 @@
 
 namespace kills {
 
-// What should have been true and was not.
-struct Broken {
-  std::string what;
-};
-
 class Chain {
  public:
   // Runs the training undisturbed in folder/whole, once for each rank. Throws Broken.

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdarg>
 #include <cstdlib>
@@ -36,10 +37,25 @@ void die_later() {
   }).detach();
 }
 
+enum class Kind { grows, writes, syncs, adds, removes };  // adds: a name to a directory
+
+bool fails_at(Kind kind) {
+  if (fate.error == ENOSPC) return kind == Kind::grows || kind == Kind::writes || kind == Kind::adds;
+  if (fate.error == EIO) return kind == Kind::writes || kind == Kind::syncs;
+  return kind == Kind::grows || kind == Kind::adds || kind == Kind::removes;
+}
+
 // Around one operation. `half` makes half of it, where there is such a thing.
 template <class Whole, class Half>
-auto operation(const Whole& whole, const Half& half) {
-  if (!doomed || ++*count != fate.operation) return whole();
+auto operation(Kind kind, const Whole& whole, const Half& half) -> decltype(whole()) {
+  if (!doomed) return whole();
+  const int64_t number = ++*count;
+  if (fate.when == Doom::When::fails && fate.operation != 0 && number >= fate.operation && fails_at(kind)) {
+    if (number == fate.operation && fate.error == ENOSPC) half();
+    errno = fate.error;
+    return -1;
+  }
+  if (number != fate.operation || fate.when == Doom::When::fails) return whole();
   if (fate.when == Doom::When::later) die_later();
   if (fate.when == Doom::When::halfway) half();
   if (fate.when == Doom::When::before || fate.when == Doom::When::halfway) die();
@@ -49,8 +65,8 @@ auto operation(const Whole& whole, const Half& half) {
 }
 
 template <class Whole>
-auto operation(const Whole& whole) {
-  return operation(whole, [] {});
+auto operation(Kind kind, const Whole& whole) {
+  return operation(kind, whole, [] {});
 }
 
 template <class Function>
@@ -60,7 +76,7 @@ Function* own_of(const char* name) {
 
 bool is_file(int descriptor) {
   struct stat status {};
-  return doomed && ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+  return doomed && descriptor > STDERR_FILENO && ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
 }
 
 }  // namespace
@@ -84,6 +100,7 @@ int64_t operations() {
 }  // namespace kills
 
 using kills::is_file;
+using kills::Kind;
 using kills::operation;
 using kills::own_of;
 
@@ -99,19 +116,21 @@ int open(const char* path, int flags, ...) {
   const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(more, mode_t) : 0;
   va_end(more);
   if ((flags & O_CREAT) == 0) return own(path, flags, mode);
-  return operation([&] { return own(path, flags, mode); });
+  return operation(Kind::grows, [&] { return own(path, flags, mode); });
 }
 
 ssize_t write(int file, const void* data, size_t bytes) {
   OWN(write);
   if (!is_file(file)) return own(file, data, bytes);
-  return operation([&] { return own(file, data, bytes); }, [&] { own(file, data, bytes / 2); });
+  return operation(
+      Kind::writes, [&] { return own(file, data, bytes); }, [&] { own(file, data, bytes / 2); });
 }
 
 ssize_t pwrite(int file, const void* data, size_t bytes, off_t at) {
   OWN(pwrite);
   if (!is_file(file)) return own(file, data, bytes, at);
-  return operation([&] { return own(file, data, bytes, at); }, [&] { own(file, data, bytes / 2, at); });
+  return operation(
+      Kind::writes, [&] { return own(file, data, bytes, at); }, [&] { own(file, data, bytes / 2, at); });
 }
 
 ssize_t pwrite64(int file, const void* data, size_t bytes, off64_t at) {
@@ -121,56 +140,57 @@ ssize_t pwrite64(int file, const void* data, size_t bytes, off64_t at) {
 ssize_t writev(int file, const struct iovec* parts, int count) {
   OWN(writev);
   if (!is_file(file)) return own(file, parts, count);
-  return operation([&] { return own(file, parts, count); }, [&] { own(file, parts, count / 2); });
+  return operation(
+      Kind::writes, [&] { return own(file, parts, count); }, [&] { own(file, parts, count / 2); });
 }
 
 int fsync(int file) {
   OWN(fsync);
-  return operation([&] { return own(file); });
+  return operation(Kind::syncs, [&] { return own(file); });
 }
 
 int fdatasync(int file) {
   OWN(fdatasync);
-  return operation([&] { return own(file); });
+  return operation(Kind::syncs, [&] { return own(file); });
 }
 
 int rename(const char* from, const char* to) noexcept {
   OWN(rename);
-  return operation([&] { return own(from, to); });
+  return operation(Kind::adds, [&] { return own(from, to); });
 }
 
 int mkdir(const char* path, mode_t mode) noexcept {
   OWN(mkdir);
-  return operation([&] { return own(path, mode); });
+  return operation(Kind::adds, [&] { return own(path, mode); });
 }
 
 int symlink(const char* target, const char* path) noexcept {
   OWN(symlink);
-  return operation([&] { return own(target, path); });
+  return operation(Kind::adds, [&] { return own(target, path); });
 }
 
 int unlink(const char* path) noexcept {
   OWN(unlink);
-  return operation([&] { return own(path); });
+  return operation(Kind::removes, [&] { return own(path); });
 }
 
 int unlinkat(int folder, const char* path, int flags) noexcept {
   OWN(unlinkat);
-  return operation([&] { return own(folder, path, flags); });
+  return operation(Kind::removes, [&] { return own(folder, path, flags); });
 }
 
 int rmdir(const char* path) noexcept {
   OWN(rmdir);
-  return operation([&] { return own(path); });
+  return operation(Kind::removes, [&] { return own(path); });
 }
 
 int remove(const char* path) noexcept {
   OWN(remove);
-  return operation([&] { return own(path); });
+  return operation(Kind::removes, [&] { return own(path); });
 }
 
 int ftruncate(int file, off_t size) noexcept {
   OWN(ftruncate);
-  return operation([&] { return own(file, size); });
+  return operation(Kind::grows, [&] { return own(file, size); });
 }
 }

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -19,6 +20,7 @@
 #include "trainer/cli/ranks.h"
 #include "trainer/loop/job.h"
 #include "trainer/loop/resume.h"
+#include "trainer/loop/stop_wish.h"
 
 namespace kills {
 namespace {
@@ -32,10 +34,12 @@ int train(const Training& training, const fs::path& folder, const Doom& one, int
   PluginRegistry plugins = open_plugins(configuration, Log());
   const cli::RankPlan plan = cli::plan_ranks(training.ranks);
   const Job job = prepare_job(configuration, plugins, plan.world_size(), "");
+  if (training.user == Training::User::nobody && ::geteuid() == 0 && ::seteuid(65534) != 0) std::abort();
   return cli::run_ranks(plan, std::chrono::minutes(1), [&](Rendezvous& meeting) {
     at::set_num_threads(1);  // a life is too short for more
     if (meeting.rank() == doomed_rank) doom(one);
-    run_rank(job, plugins, meeting);
+    StopWish wish;
+    run_rank(job, plugins, meeting, wish);
   });
 }
 

@@ -12,8 +12,9 @@ namespace kills {
 struct Training {
   std::string name;
   int ranks = 1;
-  std::string yaml;  // without checkpoint_dir
-  int kept = 0;      // max_recent_checkpoints; 0: all
+  std::string yaml;                                  // without checkpoint_dir
+  int kept = 0;                                      // max_recent_checkpoints; 0: all
+  enum class User { own, nobody } user = User::own;  // nobody: as far as that can be chosen
 };
 
 struct End {

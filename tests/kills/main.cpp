@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "chain.h"
-#include "heddle/base/error.h"
+#include "ends.h"
+#include "faults.h"
 
 namespace kills {
 namespace {
@@ -57,27 +58,45 @@ fs::path place_of_files() {
                                                                                : fs::temp_directory_path();
 }
 
-int run(int kills, uint64_t seed) {
+void report(const std::string& done, std::chrono::steady_clock::time_point begin) {
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  std::printf("%s (%.0f s)\n", done.c_str(), seconds.count());
+  std::fflush(stdout);
+}
+
+void kill(const Training& training, const fs::path& place, int kills, uint64_t seed) {
+  const auto begin = std::chrono::steady_clock::now();
+  const int ends = Chain(training, place, seed).kill(kills);
+  report(training.name + ": " + std::to_string(kills) + " kills, nothing lost, the same bits at " +
+             std::to_string(ends) + " ends",
+         begin);
+}
+
+void fail(const Training& training, const fs::path& place, int stride) {
+  const auto begin = std::chrono::steady_clock::now();
+  const int failed = fail_everywhere(training, place, stride);
+  fs::remove_all(place);
+  fs::create_directories(place);
+  fail_without_permission(training, place);
+  report(training.name + ": " + std::to_string(failed) + " failures, each said, nothing lost", begin);
+}
+
+// `share(i, n)` does the i-th of n trainings.
+template <class Share>
+int on_all(const Share& share) {
   std::string name = (place_of_files() / "heddle_kills_XXXXXX").string();
   const fs::path folder = ::mkdtemp(name.data());
+  fs::permissions(folder, fs::perms::others_exec | fs::perms::group_exec, fs::perm_options::add);
   write_tokens(folder / "train.bin");
   share_the_count();
   const std::vector<Training> all = trainings(folder);
   for (size_t i = 0; i < all.size(); ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    const int share = kills * static_cast<int>(i + 1) / static_cast<int>(all.size()) -
-                      kills * static_cast<int>(i) / static_cast<int>(all.size());
     try {
       const fs::path place = folder / std::to_string(i);
       fs::create_directories(place);
-      const int ends = Chain(all[i], place, seed + i).kill(share);
-      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-      std::printf("%s: %d kills, nothing lost, the same bits at %d ends (%.0f s)\n", all[i].name.c_str(),
-                  share, ends, seconds.count());
-      std::fflush(stdout);
+      share(all[i], place, static_cast<int>(i), static_cast<int>(all.size()));
     } catch (const Broken& broken) {
-      std::printf("FAILED: %s, seed %llu, in %s\n%s\n", all[i].name.c_str(),
-                  static_cast<unsigned long long>(seed), folder.c_str(), broken.what.c_str());
+      std::printf("FAILED: %s, in %s\n%s\n", all[i].name.c_str(), folder.c_str(), broken.what.c_str());
       return 1;
     }
   }
@@ -85,15 +104,27 @@ int run(int kills, uint64_t seed) {
   return 0;
 }
 
+int usage() {
+  std::fprintf(stderr, "heddle_kills [KILLS [SEED]]\nheddle_kills faults [STRIDE]\n");
+  return 2;
+}
+
 }  // namespace
 }  // namespace kills
 
 int main(int count, char** words) {
-  const int kills = count > 1 ? std::atoi(words[1]) : 100;
-  const uint64_t seed = count > 2 ? std::strtoull(words[2], nullptr, 10) : 1;
-  if (kills < 1) {
-    std::fprintf(stderr, "heddle_kills [KILLS [SEED]]\n");
-    return 2;
+  using namespace kills;
+  const std::string first = count > 1 ? words[1] : "100";
+  const uint64_t second = count > 2 ? std::strtoull(words[2], nullptr, 10) : 1;
+  if (first == "faults") {
+    if (second < 1) return usage();
+    return on_all([&](const Training& training, const fs::path& place, int, int) {
+      fail(training, place, static_cast<int>(second));
+    });
   }
-  return kills::run(kills, seed);
+  const int kills = std::atoi(first.c_str());
+  if (kills < 1) return usage();
+  return on_all([&](const Training& training, const fs::path& place, int i, int of) {
+    kill(training, place, kills * (i + 1) / of - kills * i / of, second + static_cast<uint64_t>(i));
+  });
 }

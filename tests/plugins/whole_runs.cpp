@@ -11,6 +11,7 @@
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/mesh/threads.h"
 #include "trainer/loop/job.h"
+#include "trainer/loop/stop_wish.h"
 
 namespace heddle::testing {
 namespace {
@@ -76,7 +77,8 @@ Told WholeRuns::train(const Topology& topology, const std::string& run, int step
   const Job job = prepare_job(configuration, first, topology.ranks, "");
   ThreadWorld::run(topology.ranks, [&](Rendezvous& meeting) {
     PluginRegistry own({HEDDLE_BINARY_DIR "/plugins"});
-    run_rank(job, own, meeting);
+    StopWish wish;
+    run_rank(job, own, meeting, wish);
   });
   return told(job.metrics);
 }

@@ -1,0 +1,26 @@
+// What a folder of checkpoints has come to.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+
+namespace kills {
+
+// What should have been true and was not.
+struct Broken {
+  std::string what;
+};
+
+// Published checkpoints, by their steps.
+std::map<int64_t, std::string> published(const std::filesystem::path& folder);
+
+// The parameters and the optimizer's state of the last, as the checksums of their manifests say, and the
+// metrics without what a clock decides.
+std::string end_of(const std::filesystem::path& folder);
+
+// Throws Broken where a checkpoint is not whole, or LATEST names none.
+void check_whole(const std::filesystem::path& folder);
+
+}  // namespace kills
