@@ -1,12 +1,102 @@
-// The pointers of a directory of checkpoints.
+// The pointers of a directory of checkpoints, and the end of old ones.
 #include "trainer/loop/keep.h"
 
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <system_error>
+
 #include "heddle/checkpoint/publish.h"
+#include "trainer/loop/resume.h"
 
 namespace heddle {
+namespace {
 
-void keep(const Job&, const std::filesystem::path& directory, const Losses&) {
-  checkpoint::point(directory.parent_path() / "LATEST", directory.filename().string());
+namespace fs = std::filesystem;
+
+constexpr const char* kRemoved = ".removed";  // behind the name of what is being taken away
+
+bool is_better(const fs::path& root, const std::string& set, const Losses& losses) {
+  const auto found = losses.validation.find(set);
+  if (found == losses.validation.end() || !std::isfinite(found->second)) return false;
+  const std::string best = checkpoint::pointed(root / "LOWEST_VAL");
+  if (best.empty()) return true;
+  const auto lowest = validation_loss(root / best / "losses.json", set);
+  return !lowest || found->second < *lowest;
+}
+
+// A directory loses its name at once and its files then: a reader never sees a half of it. Returns why it
+// could not be done, or "".
+std::string remove_whole(const fs::path& directory) {
+  const fs::path gone = directory.string() + kRemoved;
+  std::error_code failed;
+  fs::remove_all(gone, failed);
+  if (!failed) fs::rename(directory, gone, failed);
+  if (!failed) fs::remove_all(gone, failed);
+  return failed ? failed.message() : "";
+}
+
+void prune(const fs::path& root, int64_t newest, const Log& log) {
+  std::vector<fs::path> all = checkpoints_in(root);
+  all.resize(std::max<int64_t>(0, static_cast<int64_t>(all.size()) - newest));
+  for (const fs::path& old : all) {
+    const std::string name = old.filename().string();
+    if (name == checkpoint::pointed(root / "LATEST") || name == checkpoint::pointed(root / "LOWEST_VAL"))
+      continue;
+    if (const std::string why = remove_whole(old); !why.empty())
+      log.warning("checkpoint", old.string() +
+                                    " is older than max_recent_checkpoints keeps, and cannot be "
+                                    "removed: " +
+                                    why);
+  }
+}
+
+}  // namespace
+
+void keep(const CheckpointSection& section, const fs::path& directory, const Losses& losses, const Log& log) {
+  const fs::path root = directory.parent_path();
+  const std::string name = directory.filename().string();
+  checkpoint::point(root / "LATEST", name);
+  if (section.best_set && is_better(root, *section.best_set, losses))
+    checkpoint::point(root / "LOWEST_VAL", name);
+  if (section.max_recent) prune(root, *section.max_recent, log);
+}
+
+std::string to_json(const Losses& losses) {
+  nlohmann::ordered_json out{{"train_loss", losses.training}};
+  if (losses.validation.size() == 1 && losses.validation.begin()->first.empty()) {
+    out["val_loss"] = losses.validation.begin()->second;
+  } else {
+    for (const auto& [set, loss] : losses.validation) out["val_loss"][set.empty() ? "default" : set] = loss;
+  }
+  return out.dump(1) + "\n";
+}
+
+std::optional<double> validation_loss(const fs::path& file, const std::string& set) {
+  std::ifstream in(file);
+  const auto parsed = nlohmann::json::parse(in, nullptr, false);
+  if (!parsed.is_object()) return std::nullopt;
+  auto value = parsed.value("val_loss", nlohmann::json());
+  if (value.is_object())
+    value = value.value(set.empty() ? "default" : set, nlohmann::json());
+  else if (!set.empty())
+    return std::nullopt;
+  if (!value.is_number()) return std::nullopt;  // JSON has no word for NaN: it was written as null
+  return value.get<double>();
+}
+
+std::vector<std::string> sweep(const fs::path& root) {
+  static const std::regex kLeft(R"(epoch_[0-9]{1,18}_step_[0-9]{1,18}\.(incomplete|removed))");
+  std::vector<std::string> gone;
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root, failed))
+    if (std::regex_match(entry.path().filename().string(), kLeft))
+      gone.push_back(entry.path().filename().string());
+  std::sort(gone.begin(), gone.end());
+  for (const std::string& name : gone) fs::remove_all(root / name, failed);
+  return gone;
 }
 
 }  // namespace heddle

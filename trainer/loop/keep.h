@@ -1,13 +1,31 @@
-// What a published checkpoint changes beside it: the pointers to the newest and the best.
+// What a published checkpoint changes beside it: the pointers to the newest and the best, and which older
+// ones stay.
 #pragma once
 
 #include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "trainer/loop/save.h"
 
 namespace heddle {
 
-// On rank 0, once `directory` is published: LATEST points to it. Throws Error{io}.
-void keep(const Job& job, const std::filesystem::path& directory, const Losses& losses);
+// On rank 0, once `directory` is published: LATEST points to it; LOWEST_VAL too where its loss on the set of
+// best_metric_key is finite and lower than that of the checkpoint it points to; then all but the newest
+// max_recent_checkpoints and what the pointers name go. Throws Error{io}; what cannot be removed is a
+// warning.
+void keep(const CheckpointSection& section, const std::filesystem::path& directory, const Losses& losses,
+          const Log& log);
+
+// The text of losses.json.
+std::string to_json(const Losses& losses);
+// The loss of one validation set ("": the one without a name) in a losses.json; empty: it was not measured,
+// or is not finite.
+std::optional<double> validation_loss(const std::filesystem::path& file, const std::string& set);
+
+// Takes away what interrupted saves and removals have left in a directory of checkpoints, and gives the
+// names. No other run may be at work there.
+std::vector<std::string> sweep(const std::filesystem::path& root);
 
 }  // namespace heddle

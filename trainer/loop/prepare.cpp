@@ -89,6 +89,12 @@ std::optional<JobPipeline> look_at_model(const Plan& plan, Setup& setup, const J
   return pipeline;
 }
 
+void warn_of_no_best(Job& job) {
+  if (job.recipe.checkpoint.best_set || job.validation.empty()) return;
+  job.setup.warnings.push_back(
+      "LOWEST_VAL is not kept: none of the validation sets is the default; set checkpoint.best_metric_key");
+}
+
 }  // namespace
 
 void check_recipe(const Recipe& recipe, Setup& setup) {
@@ -138,6 +144,7 @@ Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_si
           std::move(scheduler),
           rates,
           file};
+  warn_of_no_best(job);
   job.resume = find_checkpoint(job, job.setup.warnings);
   if (job.resume) job.scheduler.go_on_from(job.resume->position.step);
   return job;

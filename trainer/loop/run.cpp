@@ -8,11 +8,14 @@
 #include <set>
 
 #include "heddle/base/error.h"
+#include "heddle/checkpoint/together.h"
 #include "trainer/data/batches.h"
 #include "trainer/loop/banner.h"
 #include "trainer/loop/job.h"
 #include "trainer/loop/journal.h"
+#include "trainer/loop/keep.h"
 #include "trainer/loop/resume.h"
+#include "trainer/loop/run_lock.h"
 #include "trainer/loop/save.h"
 #include "trainer/loop/stop.h"
 #include "trainer/models/freeze.h"
@@ -68,6 +71,7 @@ class Run {
   engine::Model build(PluginRegistry& plugins, Rendezvous& meeting);
   StepConfig step_config() const;
   BatchSplit split() const;
+  void clean() const;
   int go_through(const Moment& moment);
   void train_one(const Moment& moment);
   void save(const Moment& moment);
@@ -86,6 +90,7 @@ class Run {
   StopWish& wish_;
   StopAgreement stop_;
   std::optional<Journal> journal_;  // on rank 0
+  std::optional<RunLock> lock_;     // with them, on rank 0
   std::optional<Saver> saver_;      // where checkpoints are enabled
   at::Tensor loss_;                 // of the last step
   Losses losses_;
@@ -102,14 +107,27 @@ Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish&
       stop_(meeting, wish) {
   if (job.resume) restore(*job.resume, model_, step_);
   if (job.recipe.checkpoint.enabled) saver_.emplace(job, meeting);
+  if (saver_) checkpoint::on_first(meeting, "lock", [&] { lock_.emplace(job.recipe.checkpoint.directory); });
   for (const ValidationSet& set : job.validation)
     validation_.emplace_back(set.dataset, split(), job.model.config.vocab_size);
   if (meeting.rank() != 0) return;
   add_shards(size_, model_.stages, job.recipe.optimizer.master_weights);
   std::cout << banner(job, size_);
   if (model_.device) std::cout << "  device  " << model_.mesh.device() << "\n";
+  if (saver_) clean();
   std::cout << std::flush;
   journal_.emplace(job);
+}
+
+// What earlier runs have left where this one saves.
+void Run::clean() const {
+  const std::filesystem::path root = job_.recipe.checkpoint.directory;
+  if (!lock_->is_held()) {
+    std::cout << "warning: " << root.string() << " cannot be locked: see that no other run saves there\n";
+    return;
+  }
+  for (const std::string& name : sweep(root))
+    std::cout << "warning: removed " << (root / name).string() << ", which an interrupted run has left\n";
 }
 
 engine::Model Run::build(PluginRegistry& plugins, Rendezvous& meeting) {

@@ -1,7 +1,6 @@
 // What a checkpoint holds, and writing it.
 #include "trainer/loop/save.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "heddle/checkpoint/publish.h"
@@ -16,19 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string written(const Losses& losses) {
-  nlohmann::ordered_json out{{"train_loss", losses.training}};
-  if (losses.validation.size() == 1 && losses.validation.begin()->first.empty()) {
-    out["val_loss"] = losses.validation.begin()->second;
-  } else {
-    for (const auto& [set, loss] : losses.validation) out["val_loss"][set.empty() ? "default" : set] = loss;
-  }
-  return out.dump(1) + "\n";
-}
-
 void write_beside(const Job& job, const Saving& saving, const fs::path& stage) {
   checkpoint::keep_origin(stage / "model" / checkpoint::kHfMetadata, job.model.origin);
-  checkpoint::write_text(stage / "losses.json", written(saving.losses));
+  checkpoint::write_text(stage / "losses.json", to_json(saving.losses));
   checkpoint::write_text(stage / "config.yaml", config::to_yaml(job.configuration));
   checkpoint::write_text(stage / kPositionFile, to_json(saving.position));
 }
@@ -64,7 +53,7 @@ void Saver::write(const Saving& saving) {
   checkpoint::on_first(meeting_, "publish/" + key, [&] {
     write_beside(job_, saving, stage);
     checkpoint::publish(directory);
-    keep(job_, directory, saving.losses);
+    keep(job_.recipe.checkpoint, directory, saving.losses, meeting_.log());
   });
 }
 

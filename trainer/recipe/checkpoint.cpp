@@ -1,4 +1,5 @@
 // Reads `checkpoint:`: every key of AutoModel's, of which saving, the export and resuming are built.
+#include "heddle/base/text.h"
 #include "trainer/recipe/component.h"
 #include "trainer/recipe/readers.h"
 
@@ -37,8 +38,7 @@ void add_saving(ConfigSchema<Words>& schema) {
       .later("wait_for_staging", later)
       .field("cpu_offload", &W::cpu_offload, "Gather on the CPU before saving.")
       .later("cpu_offload", "each rank writes its own parts, nothing is gathered")
-      .field("max_recent_checkpoints", &W::max_recent_checkpoints, "Keep this many; null: all.")
-      .later("max_recent_checkpoints", "every checkpoint is kept")
+      .field("max_recent_checkpoints", &W::max_recent_checkpoints, "Keep the newest so many; null: all.")
       .field("consolidation_timeout_minutes", &W::consolidation_timeout_minutes,
              "Limit of an export, in minutes.")
       .field("single_rank_consolidation", &W::single_rank_consolidation,
@@ -49,8 +49,7 @@ void add_saving(ConfigSchema<Words>& schema) {
              "config.json has transformers 4's keys too: torch_dtype, rope_theta, rope_scaling.")
       .field("diffusers_compatible", &W::diffusers_compatible, "Names of files as diffusers has them.")
       .later("diffusers_compatible", "files are named as transformers has them")
-      .field("best_metric_key", &W::best_metric_key, "The validation set of LOWEST_VAL.")
-      .later("best_metric_key", "LOWEST_VAL is not built yet");
+      .field("best_metric_key", &W::best_metric_key, "The validation set of LOWEST_VAL.");
 }
 
 void add_loading(ConfigSchema<Words>& schema) {
@@ -128,7 +127,26 @@ CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built) {
           words.restore_from,
           words.consolidation_timeout_minutes,
           words.single_rank_consolidation,
-          words.v4_compatible};
+          words.v4_compatible,
+          recent.is_null() ? std::nullopt : std::optional(recent.as_integer()),
+          words.best_metric_key};
+}
+
+std::optional<std::string> best_set(const Node& section, const std::string& key,
+                                    const std::vector<DatasetSection>& sets) {
+  std::vector<std::string> names;
+  for (const DatasetSection& set : sets) {
+    const std::string name = set.name.empty() ? "default" : set.name;
+    if (name == key) return set.name;
+    names.push_back(name);
+  }
+  if (key == "default") return sets.size() == 1 ? std::optional(sets.front().name) : std::nullopt;
+  const std::string nearest = text::nearest(key, names);
+  throw Error(ErrorCode::config, where_of(section, "best_metric_key"),
+              "there is no validation set '" + key + "'; there " +
+                  (names.empty() ? "are none" : "are: " + text::join(names)),
+              nearest.empty() ? "name one of them; default is the section validation_dataset"
+                              : "did you mean '" + nearest + "'?");
 }
 
 }  // namespace heddle::recipe

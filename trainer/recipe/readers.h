@@ -21,6 +21,10 @@ Shuffle read_dataloader(const Node& section, NotBuilt& not_built);
 OptimizerSection read_optimizer(const Node& section, NotBuilt& not_built);
 LrSection read_lr_schedule(const Node& section, NotBuilt& not_built);
 CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built);
+// The set that best_metric_key names; a single set is the default, and of several named ones none is. Throws
+// Error{config} with the names there are.
+std::optional<std::string> best_set(const Node& section, const std::string& key,
+                                    const std::vector<DatasetSection>& sets);
 void read_loss(const Node& section, NotBuilt& not_built);
 // max_norm, and the norm's p.
 std::pair<std::optional<double>, double> read_clipping(const Node& section);

@@ -68,6 +68,8 @@ Recipe read_recipe(const Node& root) {
   else if (clipping != nullptr)
     std::tie(recipe.max_norm, recipe.norm_type) = recipe::read_clipping(*clipping);
   recipe.checkpoint = recipe::read_checkpoint(recipe::section_of(root, "checkpoint"), recipe.not_built);
+  recipe.checkpoint.best_set = recipe::best_set(recipe::section_of(root, "checkpoint"),
+                                                recipe.checkpoint.best_metric_key, recipe.validation);
   recipe::read_plugins(recipe::section_of(root, "plugins"));
   return recipe;
 }

@@ -87,6 +87,9 @@ struct CheckpointSection {
   std::optional<std::string> restore_from;  // empty: the newest complete checkpoint, where there is one
   double consolidation_timeout_minutes = 30;
   bool single_rank_consolidation = false, v4_compatible = false;
+  std::optional<int64_t> max_recent;  // checkpoints that stay, beside those with a pointer; empty: all
+  std::string best_metric_key = "default";
+  std::optional<std::string> best_set;  // the validation set of LOWEST_VAL ("": the unnamed); empty: none
 };
 
 struct PluginsSection {

@@ -71,7 +71,11 @@ void point(const fs::path& link, const std::string& target) {
   std::error_code failed;
   fs::remove(fresh, failed);
   fs::create_directory_symlink(target, fresh, failed);
-  if (failed) return write_text(link.string() + ".txt", target + "\n");
+  if (failed) {
+    write_text(link.string() + ".txt", target + "\n");
+    fs::remove(link, failed);  // of another time: it would hide the text
+    return;
+  }
   fs::rename(fresh, link, failed);
   if (failed) fail(link, "cannot be written", failed.message());
   sync(parent_of(link));

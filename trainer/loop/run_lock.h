@@ -1,0 +1,25 @@
+// One run at a time in a directory of checkpoints.
+#pragma once
+
+#include <filesystem>
+
+namespace heddle {
+
+// A lock on DIRECTORY/.lock, which ends with the process, however that ends. The file says who holds it.
+class RunLock {
+ public:
+  // Throws Error{config} when another run holds it.
+  explicit RunLock(const std::filesystem::path& directory);
+  ~RunLock();
+  RunLock(const RunLock&) = delete;
+  RunLock& operator=(const RunLock&) = delete;
+
+  // False where the file cannot be made, or the file system knows no locks: nobody was asked.
+  bool is_held() const { return held_; }
+
+ private:
+  int file_ = -1;
+  bool held_ = false;
+};
+
+}  // namespace heddle
