@@ -2,19 +2,21 @@
 #include "bucket.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 
 #include <map>
 #include <utility>
 
+#include "heddle/mesh/shared_memory.h"
+
 namespace heddle::ddp {
 
-Bucket::Bucket(std::vector<int> members, std::vector<at::Tensor> leaves) : members_(std::move(members)) {
+Bucket::Bucket(std::vector<int> members, std::vector<at::Tensor> leaves, const Communicator& ranks)
+    : members_(std::move(members)) {
   at::NoGradGuard no_gradients;
   int64_t elements = 0;
   for (const at::Tensor& leaf : leaves) elements += leaf.numel();
   const int64_t flags = static_cast<int64_t>(leaves.size());
-  buffer_ = at::empty({elements + flags}, leaves.front().options().requires_grad(false));
+  buffer_ = mesh::shared_empty(ranks, {elements + flags}, leaves.front().options().requires_grad(false));
   flags_ = buffer_.narrow(0, elements, flags);
   int64_t at = 0;
   for (at::Tensor& leaf : leaves) {

@@ -15,8 +15,8 @@ namespace heddle::ddp {
 // parameter that no rank used stays without one.
 class Bucket {
  public:
-  // `members`: the numbers of the parameters, as many as leaves.
-  Bucket(std::vector<int> members, std::vector<at::Tensor> leaves);
+  // `members`: the numbers of the parameters, as many as leaves; `ranks` sum them.
+  Bucket(std::vector<int> members, std::vector<at::Tensor> leaves, const Communicator& ranks);
 
   const std::vector<int>& members() const { return members_; }
   // Of the step's launch: this rank had a gradient.

@@ -49,7 +49,8 @@ void Reducer::make_buckets(const std::vector<int64_t>& order) {
   for (std::vector<int>& members : deal(tensors, order, options_.first_bucket_bytes, options_.bucket_bytes)) {
     std::vector<at::Tensor> parts;
     for (const int parameter : members) parts.push_back(tensors[parameter]);
-    Bucket& bucket = *buckets_.emplace_back(std::make_unique<Bucket>(std::move(members), std::move(parts)));
+    Bucket& bucket =
+        *buckets_.emplace_back(std::make_unique<Bucket>(std::move(members), std::move(parts), ranks_));
     for (const int parameter : bucket.members()) bucket_of_[parameter] = &bucket;
   }
 }

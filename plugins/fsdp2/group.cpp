@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "heddle/mesh/shared_memory.h"
 #include "heddle/parallel/storage.h"
 
 namespace heddle::fsdp2 {
@@ -90,7 +91,9 @@ void Group::lay_out(std::vector<ParameterSlot>& slots, const Place& place, int64
   const c10::Device device = home_of(*slots.front().tensor, place);
   Line line;
   for (Parameter& parameter : parameters_) parameter.place = line.add(ranks_ * parameter.chunk_elements());
-  flat_ = at::empty({part}, options_of_shards(place, device).dtype(storage_dtype_));
+  const auto like = options_of_shards(place, device).dtype(storage_dtype_);
+  // The others read it in place where the ranks share memory.
+  flat_ = place.group != nullptr ? mesh::shared_empty(*place.group, {part}, like) : at::empty({part}, like);
   if (!flat_.is_meta()) flat_.zero_();  // what lies between the shards
   whole_ = at::empty({line.elements()}, at::TensorOptions().dtype(compute_dtype_).device(device));
   whole_bytes_ = whole_.nbytes();

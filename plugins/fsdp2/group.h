@@ -18,6 +18,7 @@ namespace heddle::fsdp2 {
 struct Place {
   int ranks = 1, rank = 0;                // of the shard group
   std::string axis;                       // its name
+  const Communicator* group = nullptr;    // the shard group; null: of one rank
   c10::Device device = at::kCPU;          // of parameters that come without storage
   std::optional<at::ScalarType> compute;  // the dtype of whole parameters; empty: the storage dtype
   std::optional<at::ScalarType> reduce;   // the dtype in which gradients are summed; empty: the compute dtype

@@ -72,7 +72,8 @@ struct Model::Maker {
     std::vector<ParameterSlot> slots = unit.parameters();
     Place where = place;
     if (all_frozen(slots) && frozen == Frozen::root) stay = Stay::until_last_backward;
-    if (all_frozen(slots) && frozen == Frozen::replicate) where.ranks = 1, where.rank = 0;
+    if (all_frozen(slots) && frozen == Frozen::replicate)
+      where.ranks = 1, where.rank = 0, where.group = nullptr;
     Run run{&unit, {}, stay};
     for (auto& part : split(slots)) add_group(std::move(part), run, where);
     for (ParameterSlot& slot : slots) tie(slot, run);

@@ -2,10 +2,11 @@
 #include "reducer.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <utility>
+
+#include "heddle/mesh/shared_memory.h"
 
 namespace heddle::fsdp2 {
 Reducer::Reducer(std::unique_ptr<Communicator> shard, Communicator* replicate, std::vector<Gradients*> order)
@@ -35,7 +36,7 @@ const at::Tensor& Reducer::piece(std::vector<at::Tensor>& pieces, const Gradient
     if (alike(order_[turn].gradients->sum)) largest = std::max(largest, order_[turn].gradients->part());
     if (pieces[turn].defined() && alike(pieces[turn])) buffer = pieces[turn];
   }
-  if (!buffer.defined()) buffer = at::empty({ranks * largest}, gradients.sum.options());
+  if (!buffer.defined()) buffer = mesh::shared_empty(*shard_, {ranks * largest}, gradients.sum.options());
   const int64_t elements = ranks * gradients.part();
   return found = buffer.as_strided({elements}, {1}, 0);
 }

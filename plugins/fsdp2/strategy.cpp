@@ -103,6 +103,7 @@ std::unique_ptr<ParallelStage> Fsdp2::parallelize(Units units, const DeviceMesh&
   place.axis = mesh.size("cp") > 1 ? "dp_shard_cp" : "dp_shard";
   place.ranks = mesh.size(place.axis);
   place.rank = mesh.rank(place.axis);
+  if (place.ranks > 1) place.group = &mesh.group(place.axis);
   place.device = mesh.device();
   place.compute = options.precision.parameters;
   place.reduce = options.precision.reduce;

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "heddle/mesh/shared_memory.h"
+
 namespace heddle::megatron_fsdp {
 namespace {
 
@@ -51,6 +53,11 @@ at::ScalarType main_dtype_of(at::ScalarType parameters, std::optional<at::Scalar
   return asked ? c10::promoteTypes(parameters, *asked) : parameters;
 }
 
+at::Tensor empty_for(const Ranks& ranks, int64_t elements, const at::TensorOptions& options) {
+  if (ranks.gather == nullptr) return at::empty({elements}, options);
+  return mesh::shared_empty(*ranks.gather, {elements}, options);
+}
+
 Bucket::Bucket(std::vector<ParameterSlot> slots, std::span<const Placed> placed, BucketPlace place,
                const Options& options, const Ranks& ranks)
     : elements_(place.elements), trainable_(slots.front().trainable()), whole_(std::move(place.whole)) {
@@ -61,7 +68,8 @@ Bucket::Bucket(std::vector<ParameterSlot> slots, std::span<const Placed> placed,
   if (!whole_.defined()) {
     const at::Tensor& first = *slots.front().tensor;
     const auto device = first.is_meta() ? ranks.device : first.device();
-    whole_ = at::empty({elements_}, at::TensorOptions().dtype(dtype_of(slots.front())).device(device));
+    const auto like = at::TensorOptions().dtype(dtype_of(slots.front())).device(device);
+    whole_ = split_.parameters ? at::empty({elements_}, like) : empty_for(ranks, elements_, like);
   }
   for (size_t i = 0; i < slots.size(); ++i) {
     Member member;
@@ -74,7 +82,7 @@ Bucket::Bucket(std::vector<ParameterSlot> slots, std::span<const Placed> placed,
   for (const ParameterSlot& slot : slots) wholes.push_back(whole_shard(slot, placed));
   const bool filled = std::any_of(slots.begin(), slots.end(), [](auto& s) { return !s.tensor->is_meta(); });
   fill(slots, ranks);
-  make_main(trainable_ ? options.main_parameters : std::nullopt, filled);
+  make_main(trainable_ ? options.main_parameters : std::nullopt, filled, ranks);
   for (size_t i = 0; i < slots.size(); ++i) {
     if (split_.optimizer) wholes[i].axes.push_back(ranks.axis);
     if (split_.outer) wholes[i].axes.push_back("dp_replicate");
@@ -101,11 +109,11 @@ void Bucket::fill(std::vector<ParameterSlot>& slots, const Ranks& ranks) {
   if (ranks.copies != nullptr) ranks.copies->broadcast(whole_, 0)->wait();
 }
 
-void Bucket::make_main(std::optional<at::ScalarType> dtype, bool filled) {
+void Bucket::make_main(std::optional<at::ScalarType> dtype, bool filled, const Ranks& ranks) {
   const at::ScalarType type = main_dtype_of(whole_.scalar_type(), dtype);
   const at::Tensor mine = whole_.narrow(0, held_.begin, held_.size());
   const bool alias = type == whole_.scalar_type() && !split_.parameters;
-  main_ = alias ? mine : at::empty({held_.size()}, whole_.options().dtype(type));
+  main_ = alias ? mine : empty_for(ranks, held_.size(), whole_.options().dtype(type));
   if (filled && !alias) main_.copy_(mine);
   if (split_.outer) inner_ = at::empty({part_.size()}, whole_.options());
   if (alias && !split_.optimizer) state_ = State::whole;

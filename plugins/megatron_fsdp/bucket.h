@@ -25,6 +25,9 @@ struct Ranks {
   int all() const { return shards * replicas; }
 };
 
+// Memory of a bucket, which the shards' ranks read in place where they share memory. It cannot be lent out.
+at::Tensor empty_for(const Ranks& ranks, int64_t elements, const at::TensorOptions& options);
+
 // Those of a mesh: parts are split over `axis`, and dp_replicate, where there is one, holds copies.
 Ranks ranks_over(const DeviceMesh& mesh, std::string axis);
 
@@ -80,7 +83,7 @@ class Bucket {
   enum class State { resting, in_flight, whole };
   void measure(const ParameterSlot& slot, std::span<const Placed> placed, const Ranks& ranks);
   void fill(std::vector<ParameterSlot>& slots, const Ranks& ranks);
-  void make_main(std::optional<at::ScalarType> dtype, bool filled);
+  void make_main(std::optional<at::ScalarType> dtype, bool filled, const Ranks& ranks);
   void add_shards(const Member& member, const Shard& whole);
   void gather_inner_part(const Ranks& ranks);
 

@@ -47,11 +47,12 @@ bool matches(const std::string& pattern, const std::string& name) {
   return std::regex_match(name, std::regex(expression));
 }
 
-Gradients::Gradients(Bucket& bucket, const Options& options, at::Tensor home)
+Gradients::Gradients(Bucket& bucket, const Options& options, const Ranks& ranks, at::Tensor home)
     : bucket_(&bucket), whole_(std::move(home)), cast_(options.cast_gradients) {
   at::NoGradGuard no_gradients;
   const auto like = bucket.main().options().dtype(gradient_dtype(bucket.dtype(), options));
-  if (!whole_.defined()) whole_ = at::empty({bucket.elements()}, like);
+  if (!whole_.defined())
+    whole_ = split() ? at::empty({bucket.elements()}, like) : empty_for(ranks, bucket.elements(), like);
   for (Member& member : bucket.members()) {
     Entry entry{&member, {}, {}, 0, false, {}};
     entry.piece =

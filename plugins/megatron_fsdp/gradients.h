@@ -16,7 +16,7 @@ namespace heddle::megatron_fsdp {
 class Gradients {
  public:
   // `home`: a piece of a larger buffer for the whole, or undefined.
-  Gradients(Bucket& bucket, const Options& options, at::Tensor home);
+  Gradients(Bucket& bucket, const Options& options, const Ranks& ranks, at::Tensor home);
 
   Bucket& bucket() const { return *bucket_; }
   bool split() const { return bucket_->split().gradients; }

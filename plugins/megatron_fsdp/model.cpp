@@ -119,7 +119,7 @@ Bucket& Model::add_bucket(Slots slots, std::span<const Placed> placed, BucketPla
     member.users = users_.at(member.name);
     homes_[member.name] = {&bucket, i};
   }
-  if (bucket.trainable()) gradients.emplace_back(bucket, options, std::move(gradients_home));
+  if (bucket.trainable()) gradients.emplace_back(bucket, options, ranks, std::move(gradients_home));
   return bucket;
 }
 
@@ -165,10 +165,11 @@ void Model::add_flat_buffer(const Slots& slots, std::span<const Placed> placed, 
   const at::Tensor& first = *slots.front().tensor;
   const auto device = first.is_meta() ? ranks.device : first.device();
   const auto like = at::TensorOptions().dtype(dtype_of(slots.front())).device(device);
-  const at::Tensor whole = at::empty({layout.elements}, like);
+  const at::Tensor whole =
+      options.split.parameters ? at::empty({layout.elements}, like) : empty_for(ranks, layout.elements, like);
   at::Tensor sums;
   if (trains)
-    sums = at::empty({layout.elements}, like.dtype(gradient_dtype(dtype_of(slots.front()), options)));
+    sums = empty_for(ranks, layout.elements, like.dtype(gradient_dtype(dtype_of(slots.front()), options)));
   for (size_t index = 0; index < layout.buckets.size(); ++index) {
     const Range range = layout.buckets[index];
     Slots members;
