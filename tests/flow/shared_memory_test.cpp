@@ -13,8 +13,8 @@ TEST_P(Transports, GiveTheSameLossesAndGradientNorms) {
   const TrainingFiles files;
   const auto run = [&](const std::string& name, const std::string& shared) {
     const auto words = files.train(
-        name, {"--nproc-per-node", "2", "--step_scheduler.max_steps", "3", "--model.config.hidden_size", "72",
-               "--model.config.intermediate_size", "140", "--distributed", GetParam()});
+        name, {"--nproc-per-node", "2", "--step_scheduler.max_steps", "3", "--model.config.hidden_size",
+               "144", "--model.config.intermediate_size", "280", "--distributed", GetParam()});
     const Outcome outcome = heddle(words, {"HEDDLE_SHM=" + shared});
     EXPECT_EQ(outcome.status, 0) << outcome.error;
     EXPECT_EQ(column(files.path(name + "/training.jsonl"), "grad_norm").size(), 3u);

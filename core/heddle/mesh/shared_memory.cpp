@@ -9,7 +9,8 @@
 namespace heddle::mesh {
 namespace {
 
-constexpr size_t kFewest = 16 * 1024;  // bytes; smaller tensors are copied as soon as lent
+// Bytes. Fewer are copied in less time than it takes to wake a rank that has still to read them.
+constexpr size_t kFewest = 128 * 1024;
 
 bool may_be_shared(const at::TensorOptions& options) {
   return options.device().is_cpu() && options.layout() == at::kStrided && !options.pinned_memory();
