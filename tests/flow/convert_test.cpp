@@ -3,8 +3,8 @@
 
 #include <filesystem>
 #include <fstream>
-#include <set>
 
+#include "model_files.h"
 #include "started.h"
 #include "training_files.h"
 
@@ -16,42 +16,9 @@ using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-using Words = std::vector<std::string>;
-
-const std::string kGolden = HEDDLE_SOURCE_DIR "/tests/golden/";
-
-Words plus(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 Outcome convert(const std::string& from, const std::string& to, const Words& more = {}) {
   return heddle(plus({"convert", from, to}, more));
-}
-
-// A run of two ranks that starts from a golden model, or goes on with `model`.
-Words train(const TrainingFiles& files, const std::string& run, const std::string& model,
-            const Words& more = {}) {
-  return plus(files.train(run, {"--model", "{pretrained_model_name_or_path: " + model + "}",
-                                "--nproc-per-node", "2", "--step_scheduler.max_steps", "2"}),
-              more);
-}
-
-// The files of a model's directory that an export writes.
-std::set<std::string> model_files(const std::string& directory) {
-  std::set<std::string> names;
-  for (const fs::directory_entry& entry : fs::directory_iterator(directory)) {
-    const std::string name = entry.path().filename().string();
-    const bool weights = name.starts_with("model") && !name.ends_with(".py");
-    if (name == "config.json" || weights) names.insert(name);
-  }
-  return names;
-}
-
-void expect_same_files(const std::string& one, const std::string& other) {
-  EXPECT_EQ(model_files(one), model_files(other));
-  for (const std::string& name : model_files(one))
-    EXPECT_TRUE(read_text(one + "/" + name) == read_text(other + "/" + name)) << one << "/" << name;
 }
 
 // Headers, indices and config.json too are those that transformers wrote.
@@ -156,7 +123,12 @@ TEST(Convert, RefusesWhatItWouldOverwriteAndWhatMakesNoSense) {
                             ": is there and is not empty\n  hint: name a directory that is not there yet; "
                             "nothing is overwritten\n");
   EXPECT_EQ(read_text(files.path("full/file")), "mine");
+  fs::create_directories(files.path("empty.incomplete"));  // what an interrupted one has left
+  files.write("empty.incomplete/junk", "");
   EXPECT_EQ(convert(kGolden + "llama", files.path("empty/")).status, 0);
+  EXPECT_TRUE(fs::exists(files.path("empty/manifest.json")));
+  EXPECT_FALSE(fs::exists(files.path("empty/junk")));
+  EXPECT_FALSE(fs::exists(files.path("empty.incomplete")));
   const Outcome dtype = convert(kGolden + "llama", files.path("new"), {"--dtype", "bfloat16"});
   EXPECT_EQ(dtype.status, 2);
   EXPECT_EQ(dtype.error, "error[usage] heddle convert: --dtype is for a Hugging Face directory, and " +
@@ -167,6 +139,14 @@ TEST(Convert, RefusesWhatItWouldOverwriteAndWhatMakesNoSense) {
   EXPECT_EQ(nothing.status, 2);
   EXPECT_THAT(nothing.error, HasSubstr("error[input] " + files.path("nothing") + ": is not a directory"));
   EXPECT_EQ(convert(kGolden + "llama", files.path("new"), {"--dtype", "float8"}).status, 2);
+  for (const std::string size : {"much", "0", "-5", "5XB"}) {
+    const Outcome outcome = convert(kGolden + "llama", files.path("new"), {"--max-shard-size=" + size});
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_EQ(outcome.error,
+              "error[usage] heddle convert: --max-shard-size: expected a size such as 5GB or "
+              "800MiB, got '" +
+                  size + "'\n  hint: run: heddle convert --help\n");
+  }
   EXPECT_FALSE(fs::exists(files.path("new")));
 }
 
@@ -208,78 +188,6 @@ TEST(EitherKind, TrainsAndGeneratesTheSame) {
     EXPECT_EQ(losses, first) << model;
   }
   EXPECT_EQ(first.size(), 2u);
-}
-
-// What every topology exports has the loss that its run ended with, for one rank that reads it.
-TEST(Exported, HasTheLossOfTheRun) {
-  const TrainingFiles files;
-  files.write("held_out.txt",
-              "heald loom shed warp reed weft beam pick\nweft warp shed loom reed heald beam\n");
-  ASSERT_EQ(heddle({"data", files.path("held_out.txt"), "--out", files.path("held_out.bin")}).status, 0);
-  const std::string precise = "mp_policy: {param_dtype: float32, reduce_dtype: float32}";
-  const std::pair<const char*, std::string> topologies[] = {
-      {"fsdp2", "{strategy: fsdp2, " + precise + "}"},
-      {"tp", "{strategy: fsdp2, tp_size: 2, " + precise + "}"},
-      {"pp", "{strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 1}}"},
-      {"zero3", "{strategy: megatron_fsdp, zero_dp_strategy: 3}"}};
-  const Words even = {"--model.config.num_attention_heads", "2", "--model.config.num_key_value_heads", "2"};
-  const Words held_out = {"--validation_dataset",
-                          "{file_pattern: " + files.path("held_out.bin") + ", seq_len: 16}"};
-  for (const auto& [name, distributed] : topologies) {
-    const std::string again = std::string(name) + "_again";
-    const Words words = plus({"--distributed", distributed, "--step_scheduler.max_steps", "2"}, held_out);
-    const Outcome run = heddle(plus(files.train(name, {"--nproc-per-node", "2"}), plus(even, words)));
-    ASSERT_EQ(run.status, 0) << run.error;
-    const std::string exported = files.path(std::string(name) + "/LATEST/model/consolidated");
-    const Words still = {"--optimizer",   "{lr: 0, weight_decay: 0}", "--step_scheduler.max_steps", "1",
-                         "--distributed", "{strategy: single}",       "--nproc-per-node",           "1"};
-    const Outcome other =
-        heddle(plus(files.train(again, held_out),
-                    plus({"--model", "{pretrained_model_name_or_path: " + exported + "}"}, still)));
-    ASSERT_EQ(other.status, 0) << other.error;
-    const double want = column(files.path(std::string(name) + "/validation.jsonl"), "loss").back();
-    EXPECT_NEAR(column(files.path(again + "/validation.jsonl"), "loss").back(), want, 2e-5 * want) << name;
-  }
-}
-
-TEST(Exported, BySingleRankAndForTransformers4) {
-  const TrainingFiles files;
-  const Words steps = {"--nproc-per-node", "2", "--step_scheduler.max_steps", "1"};
-  ASSERT_EQ(heddle(plus(files.train("all"), steps)).status, 0);
-  const Outcome first =
-      heddle(plus(files.train("first", {"--checkpoint.single_rank_consolidation", "true"}), steps));
-  ASSERT_EQ(first.status, 0) << first.error;
-  expect_same_files(files.path("all/LATEST/model/consolidated"),
-                    files.path("first/LATEST/model/consolidated"));
-  fs::copy(kGolden + "llama_odd", files.path("original"));
-  ASSERT_EQ(
-      heddle(train(files, "older", files.path("original"), {"--checkpoint.v4_compatible", "true"})).status,
-      0);
-  const std::string config = read_text(files.path("older/LATEST/model/consolidated/config.json"));
-  for (const char* key : {"\"torch_dtype\": \"float32\"", "\"rope_theta\": 500000.0", "\"rope_scaling\": {"})
-    EXPECT_THAT(config, HasSubstr(key));
-}
-
-TEST(Pretrained, WarnsOfTensorsWithoutAPlaceAndRefusesMissingOnes) {
-  const TrainingFiles files;
-  fs::copy(kGolden + "llama_odd", files.path("model"));
-  const auto layers = [&](const std::string& count) {
-    std::string config = read_text(kGolden + "llama_odd/config.json");
-    const std::string key = "\"num_hidden_layers\": ";
-    config.replace(config.find(key), key.size() + 1, key + count);
-    files.write("model/config.json", config);
-    return heddle(train(files, "run" + count, files.path("model")));
-  };
-  const Outcome fewer = layers("2");
-  EXPECT_EQ(fewer.status, 0) << fewer.error;
-  EXPECT_THAT(fewer.out, HasSubstr("warning: " + files.path("model") +
-                                   ": the model has no place for 16 of the tensors "
-                                   "(model.layers.2.input_layernorm.weight, "));
-  EXPECT_THAT(fewer.out, HasSubstr(", ...); they are not loaded and not saved"));
-  const Outcome more = layers("4");
-  EXPECT_EQ(more.status, 2);
-  EXPECT_THAT(more.error, HasSubstr("error[input] " + files.path("model") +
-                                    ": the weights hold no tensor \"model.layers.3."));
 }
 
 }  // namespace

@@ -104,6 +104,17 @@ void add_generate(CLI::App& app, Parsed& parsed) {
   command->add_option("--seed", to.seed, "Seed of the choice")->capture_default_str();
 }
 
+// "5GB" and "800MiB" become bytes; returns what is wrong with the word.
+std::string read_size(std::string& word) {
+  const std::string given = word;
+  try {
+    const std::string wrong = CLI::AsSizeValue(true)(word);
+    if (wrong.empty() && word != "0" && !word.starts_with("-")) return "";
+  } catch (const CLI::Error&) {
+  }
+  return "expected a size such as 5GB or 800MiB, got '" + given + "'";
+}
+
 void add_convert(CLI::App& app, Parsed& parsed) {
   ConvertCommand& to = parsed.convert;
   CLI::App* command = app.add_subcommand(
@@ -127,8 +138,7 @@ void add_convert(CLI::App& app, Parsed& parsed) {
           "--max-shard-size", to.max_shard_size,
           "Of a file of the Hugging Face directory: 5GB, 800MiB (default: the original's files, else "
           "5GiB)")
-      ->transform(CLI::AsSizeValue(true))
-      ->check(CLI::PositiveNumber)
+      ->transform(CLI::Validator(read_size, ""))
       ->option_text("SIZE");
   command->add_option("--nproc-per-node", to.nproc_per_node, "Local ranks that share the work (default 1)")
       ->check(CLI::Range(1, 1024));
