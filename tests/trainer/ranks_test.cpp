@@ -50,7 +50,7 @@ TEST(RankPlan, ALaunchersWorldIsNotStartedAgain) {
       cli::plan_ranks(2);
       FAIL() << "both were accepted";
     } catch (const Error& error) {
-      EXPECT_EQ(error.message(), "--nproc-per-node is given, but torchrun has already started 4 ranks");
+      EXPECT_EQ(error.message(), "is given, but torchrun has already started 4 ranks");
     }
   }
   const Variable world("WORLD_SIZE", "1");

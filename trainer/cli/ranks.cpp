@@ -91,8 +91,8 @@ RankPlan plan_ranks(std::optional<int> nproc_per_node) {
   plan.place = place_from_environment();
   if (plan.place && plan.place->world_size == 1) plan.place.reset();  // one rank needs nobody
   if (plan.place && nproc_per_node) {
-    throw Error(ErrorCode::usage, "heddle train",
-                "--nproc-per-node is given, but " + plan.place->launcher + " has already started " +
+    throw Error(ErrorCode::usage, "--nproc-per-node",
+                "is given, but " + plan.place->launcher + " has already started " +
                     std::to_string(plan.place->world_size) + " ranks",
                 "leave --nproc-per-node out under a launcher");
   }
