@@ -57,6 +57,25 @@ TEST(StopSignals, EndTheRanksAtOnceBeforeTheirFirstStep) {
   EXPECT_FALSE(run.left_behind);
 }
 
+// One has failed and was collected when the signal comes; a second wish carries its process.
+const KnownPlain kFailed("stop_failed", [](const RankPlace& place) {
+  StopWish& note = cli::shared_wish();
+  const auto fails = [&](const RankPlace& inner) -> int {
+    if (inner.rank == 0) {
+      note.signal = ::getpid();
+      return 2;
+    }
+    while (note.signal == 0 || ::kill(note.signal, 0) == 0) ::usleep(1000);
+    ::kill(::getppid(), SIGTERM);
+    wait_for_ever();
+  };
+  return tell(place, launch::run(2, fails, {}, on_term(false)));
+});
+
+TEST(StopSignals, DoNotMakeAFailureASuccess) {
+  EXPECT_EQ(run_ranks("stop_failed", 1).said.at(0), "status 2");
+}
+
 const KnownPlain kSaves("stop_saves", [](const RankPlace& place) {
   const launch::Stop stop = on_term(true);
   const auto saves = [&](const RankPlace& inner) {

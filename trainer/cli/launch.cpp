@@ -193,8 +193,9 @@ class Ranks {
     }
     interrupted_ = true;
     if (!stop_.wish->stepping) {
+      early_ = status_ == 0;
       kill_all(SIGKILL);
-      early_ = true;
+      if (!early_) return;
       write_all(STDOUT_FILENO, cli::stopped_before_the_first_step(number) + "\n");
       return;
     }

@@ -13,6 +13,8 @@ namespace heddle {
 
 std::vector<CurvePoint> keep_before(const std::filesystem::path& file, int64_t step) {
   std::vector<CurvePoint> points;
+  std::error_code missing;
+  if (!std::filesystem::is_regular_file(file, missing)) return points;
   std::ifstream in(file, std::ios::binary);
   std::string kept, line;
   while (std::getline(in, line)) {
@@ -24,7 +26,6 @@ std::vector<CurvePoint> keep_before(const std::filesystem::path& file, int64_t s
     const auto loss = parsed.value("loss", nlohmann::json());
     points.push_back({at, loss.is_number() ? loss.get<double>() : std::numeric_limits<double>::quiet_NaN()});
   }
-  std::error_code missing;
   const auto size = std::filesystem::file_size(file, missing);
   if (missing || size == kept.size()) return points;
   checkpoint::FileWriter writer(file);

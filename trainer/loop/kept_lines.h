@@ -10,7 +10,8 @@
 namespace heddle {
 
 // Keeps the lines of steps before `step` and gives their losses; a line cut by a crash goes too. The file is
-// replaced whole, or left alone where nothing goes or there is none. Throws Error{io}.
+// replaced whole, or left alone where nothing goes, there is none, or it is a pipe or a device. Throws
+// Error{io}.
 std::vector<CurvePoint> keep_before(const std::filesystem::path& file, int64_t step);
 
 }  // namespace heddle

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
+#include "heddle/base/nesting.h"
 
 namespace heddle::checkpoint {
 namespace {
@@ -45,6 +46,9 @@ void add_older_keys(json& config) {
 
 std::string config_for(const std::string& config_json, std::optional<c10::ScalarType> dtype,
                        HfChoice::Config keys) {
+  if (text::nests_deeper(config_json, text::kDeepest))
+    throw Error(ErrorCode::input, "config.json", "nests deeper than " + std::to_string(text::kDeepest),
+                "copy the model's config.json again");
   json config = json::parse(config_json, nullptr, false);
   if (!config.is_object()) throw Error(ErrorCode::input, "config.json", "is not a JSON object");
   const json before = config;

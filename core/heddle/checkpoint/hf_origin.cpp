@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "heddle/base/error.h"
+#include "heddle/base/nesting.h"
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/dtype_names.h"
 #include "heddle/checkpoint/safetensors_writer.h"
@@ -94,7 +95,11 @@ HfOrigin kept_origin(const fs::path& place) {
   const fs::path file = place / kTensors;
   if (!fs::exists(file, ignored)) return origin;
   try {
-    const json kept = json::parse(read_bytes(file));
+    const std::string bytes = read_bytes(file);
+    if (text::nests_deeper(bytes, text::kDeepest))
+      throw Error(ErrorCode::input, file.string(), "nests deeper than " + std::to_string(text::kDeepest),
+                  "copy the checkpoint again, or remove the file: an export then chooses files by size");
+    const json kept = json::parse(bytes);
     if (!kept.at("index").is_null()) origin.index = kept.at("index").dump();
     for (const auto& [name, entry] : kept.at("tensors").items()) {
       const std::string shard = entry.at("file");

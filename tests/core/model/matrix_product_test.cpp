@@ -61,6 +61,18 @@ TEST_P(MatrixProductTest, WritesIntoRowsOfALargerMatrixAndAddsToWhatIsThere) {
   EXPECT_TRUE(at::equal(all[-1], at::full({b.size(1)}, 7.0)));
 }
 
+// Rows or columns that lie on one another, as expand() and sum()'s gradient make them.
+TEST_P(MatrixProductTest, TakesExpandedMatrices) {
+  const auto [m, k, n] = GetParam();
+  const at::Tensor row_of_a = a[0].expand({m, k}), column_of_a = a.select(1, 0).unsqueeze(1).expand({m, k});
+  const at::Tensor row_of_b = b[0].expand({k, n}), column_of_b = b.select(1, 0).unsqueeze(1).expand({k, n});
+  const at::Tensor one = at::ones({1, 1}).expand({k, n});
+  for (const at::Tensor& left : {row_of_a, column_of_a, a})
+    for (const at::Tensor& right : {row_of_b, column_of_b, one, b})
+      EXPECT_LT(worst(matrix_product(left, right), at::mm(left.to(at::kDouble), right.to(at::kDouble))), close)
+          << left.strides() << right.strides();
+}
+
 TEST_P(MatrixProductTest, RepeatsItsBits) {
   EXPECT_TRUE(at::equal(matrix_product(a, b), matrix_product(a, b)));
 }
