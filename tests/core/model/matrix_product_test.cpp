@@ -68,9 +68,10 @@ TEST_P(MatrixProductTest, TakesExpandedMatrices) {
   const at::Tensor row_of_b = b[0].expand({k, n}), column_of_b = b.select(1, 0).unsqueeze(1).expand({k, n});
   const at::Tensor one = at::ones({1, 1}).expand({k, n});
   for (const at::Tensor& left : {row_of_a, column_of_a, a})
-    for (const at::Tensor& right : {row_of_b, column_of_b, one, b})
-      EXPECT_LT(worst(matrix_product(left, right), at::mm(left.to(at::kDouble), right.to(at::kDouble))), close)
-          << left.strides() << right.strides();
+    for (const at::Tensor& right : {row_of_b, column_of_b, one, b}) {
+      const at::Tensor expected = at::mm(left.to(at::kDouble), right.to(at::kDouble));  // may be large
+      EXPECT_TRUE(at::allclose(matrix_product(left, right).to(at::kDouble), expected, 1e-4, 1e-4));
+    }
 }
 
 TEST_P(MatrixProductTest, RepeatsItsBits) {
