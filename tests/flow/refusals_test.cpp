@@ -139,8 +139,8 @@ TEST(Refusals, NameWhatIsNotBuiltYet) {
   expect_refusal(heddle(files.train("run", {"--distributed", "{strategy: megatron_fsdp, nccl_ub: true}"})), 2,
                  "error[not_built] --distributed distributed.nccl_ub: needs GPUs whose NCCL buffers are "
                  "registered, which heddle does not do yet");
-  expect_refusal(heddle(files.train("run", {"--checkpoint.is_async", "true"})), 2,
-                 "error[not_built] --checkpoint.is_async: checkpoints are written while training waits");
+  expect_refusal(heddle(files.train("run", {"--checkpoint.is_peft", "true"})), 2,
+                 "error[not_built] --checkpoint.is_peft: adapters are not built yet");
   expect_refusal(heddle(files.train("run", {"--distributed.cp_size", "2", "--nproc-per-node", "2"})), 2,
                  "error[not_built]");
   EXPECT_FALSE(std::filesystem::exists(files.path("run")));

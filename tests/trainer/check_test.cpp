@@ -136,12 +136,12 @@ TEST_F(Check, LooksIntoTheModelAndSaysWhatTrainWouldRefuse) {
   EXPECT_EQ(run(command), 2);
   EXPECT_THAT(err_,
               HasSubstr("long.yaml:2 dataset.seq_len: seq_len 64 is longer than the model's 32 positions"));
-  command.configs = {file("batch.yaml", model + "num_attention_heads: 4}}\ncheckpoint: {is_async: true}\n")};
+  command.configs = {file("batch.yaml", model + "num_attention_heads: 4}}\ncheckpoint: {is_peft: true}\n")};
   command.world_sizes = {3};
   EXPECT_EQ(run(command), 0) << err_;
   EXPECT_THAT(out_, HasSubstr("heddle train refuses this number of ranks: global_batch_size (32) must be "
                               "divisible by local_batch_size * dp_size (1 * 3)"));
-  EXPECT_THAT(out_, HasSubstr("\"not_built\": [\"checkpoint.is_async: "));
+  EXPECT_THAT(out_, HasSubstr("\"not_built\": [\"checkpoint.is_peft: "));
 }
 
 TEST_F(Check, AFileThatIsNotThereOrNoYamlIsRefusedForEverySize) {

@@ -233,8 +233,8 @@ TEST(Recipe, RefusesCheckpointsThatMakeNoSense) {
 }
 
 TEST(Recipe, NamesWhatComesLater) {
-  EXPECT_THAT(read("checkpoint: {is_async: true, restore_from: LATEST}\n").not_built,
-              ElementsAre("checkpoint.is_async: checkpoints are written while training waits"));
+  EXPECT_THAT(read("checkpoint: {is_peft: true, restore_from: LATEST}\n").not_built,
+              ElementsAre("checkpoint.is_peft: adapters are not built yet"));
   EXPECT_THAT(read("step_scheduler: {start_step: 3}\n").not_built,
               ElementsAre("step_scheduler.start_step: a checkpoint says where a run goes on"));
   EXPECT_THAT(read("dataset: {file_pattern: a, seq_len: 8, align_to_bos: true}\n").not_built,

@@ -4,6 +4,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/hf_source.h"
+#include "heddle/checkpoint/publish.h"
 #include "trainer/loop/job.h"
 #include "trainer/loop/resume.h"
 #include "trainer/models/freeze.h"
@@ -71,6 +72,16 @@ void warn_of_unused(const JobModel& model, const Units& units, std::vector<std::
                      "); they are not loaded and not saved");
 }
 
+// A checkpoint is published by renaming it, which a file system does only within itself.
+void check_staging(const CheckpointSection& section) {
+  if (!section.enabled || !section.staging_dir) return;
+  if (checkpoint::on_one_file_system(*section.staging_dir, section.directory)) return;
+  throw Error(ErrorCode::config, section.staging_where,
+              "staging_dir " + *section.staging_dir + " is on another file system than checkpoint_dir " +
+                  section.directory + ", so a checkpoint cannot be renamed from the one to the other",
+              "name a directory beside checkpoint_dir, or leave checkpoint.staging_dir out");
+}
+
 // What the model and the batch have to say to the plan, on meta: each rank makes its own units later.
 std::optional<JobPipeline> look_at_model(const Plan& plan, Setup& setup, const JobModel& model,
                                          const Recipe& recipe) {
@@ -120,6 +131,7 @@ Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_si
     throw Error(
         ErrorCode::config, configuration.where(), "the section dataset is missing",
         "dataset: {file_pattern: train.bin, seq_len: 256}; heddle data makes a token file from a text");
+  check_staging(recipe.checkpoint);
   JobModel model = open_model(recipe.model);
   check_length(*recipe.dataset, model.config);
   std::optional<JobPipeline> pipeline = look_at_model(plan, setup, model, recipe);

@@ -106,7 +106,7 @@ Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish&
       wish_(wish),
       stop_(meeting, wish) {
   if (job.resume) restore(*job.resume, model_, step_);
-  if (job.recipe.checkpoint.enabled) saver_.emplace(job, meeting);
+  if (job.recipe.checkpoint.enabled) saver_.emplace(job, meeting, model_, step_);
   if (saver_) checkpoint::on_first(meeting, "lock", [&] { lock_.emplace(job.recipe.checkpoint.directory); });
   for (const ValidationSet& set : job.validation)
     validation_.emplace_back(set.dataset, split(), job.model.config.vocab_size);
@@ -166,6 +166,7 @@ void Run::train() {
     moment = next;
     signal = go_through(*moment);
   }
+  if (saver_) saver_->finish();
   if (!journal_) return;
   if (signal != 0 && !(moment && moment->last)) journal_->note(stopped(signal, moment));
   finish();

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "heddle/base/error.h"
 #include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/safetensors_writer.h"
 #include "heddle/checkpoint/together.h"
@@ -14,13 +15,6 @@ namespace heddle {
 namespace {
 
 namespace fs = std::filesystem;
-
-void write_beside(const Job& job, const Saving& saving, const fs::path& stage) {
-  checkpoint::keep_origin(stage / "model" / checkpoint::kHfMetadata, job.model.origin);
-  checkpoint::write_text(stage / "losses.json", to_json(saving.losses));
-  checkpoint::write_text(stage / "config.yaml", config::to_yaml(job.configuration));
-  checkpoint::write_text(stage / kPositionFile, to_json(saving.position));
-}
 
 }  // namespace
 
@@ -34,27 +28,82 @@ fs::path directory_of(const Job& job, const Moment& moment) {
   return fs::path(job.recipe.checkpoint.directory) / name;
 }
 
+Saver::Saver(const Job& job, Rendezvous& meeting, engine::Model& model, Step& step)
+    : job_(job),
+      meeting_(meeting),
+      model_("model", model_parts(model.stages), meeting, "model"),
+      optimizer_("optim", optimizer_parts(step), meeting, "optim") {
+  if (!job.recipe.checkpoint.is_async) return;
+  model_copies_.of(model_.mine(model_parts(model.stages)));
+  optimizer_copies_.of(optimizer_.mine(optimizer_parts(step)));
+}
+
 void Saver::save(engine::Model& model, Step& step, const Moment& moment, const Losses& losses) {
-  write({directory_of(job_, moment), position_after(job_, moment), losses,
-         saves_model(job_.recipe.checkpoint, moment), model_parts(model.stages), optimizer_parts(step)});
+  finish();  // checkpoints appear in the order of their steps, and one at a time has its copy in memory
+  Saving saving{directory_of(job_, moment),
+                position_after(job_, moment),
+                losses,
+                saves_model(job_.recipe.checkpoint, moment),
+                model_.mine(model_parts(model.stages)),
+                optimizer_.mine(optimizer_parts(step))};
+  if (!job_.recipe.checkpoint.is_async) return write(saving);
+  saving.model = model_copies_.of(saving.model);
+  saving.optimizer = optimizer_copies_.of(saving.optimizer);
+  if (model.device) model.device->synchronize();
+  background_.start([this, saving = std::move(saving)] {
+    try {
+      write(saving);
+    } catch (const Error& error) {
+      if (meeting_.rank() == 0 && error.code() != ErrorCode::rank_lost)
+        meeting_.log().warning("checkpoint", "saving " + saving.directory.string() + " failed: " +
+                                                 error.what() + "; the run ends at its next save");
+      throw;
+    }
+  });
+}
+
+void Saver::finish() {
+  background_.wait();
+}
+
+// A checkpoint in the making lies beside its name, or in checkpoint.staging_dir.
+fs::path Saver::stage_of(const fs::path& directory) const {
+  const fs::path beside = checkpoint::stage_of(directory);
+  const std::optional<std::string>& elsewhere = job_.recipe.checkpoint.staging_dir;
+  return elsewhere ? fs::path(*elsewhere) / beside.filename() : beside;
 }
 
 void Saver::write(const Saving& saving) {
-  const fs::path &directory = saving.directory, stage = checkpoint::stage_of(directory);
+  const fs::path &directory = saving.directory, stage = stage_of(directory);
   const std::string key = directory.filename().string();
   checkpoint::on_first(meeting_, "stage/" + key, [&] {
-    checkpoint::open_stage(directory);
+    checkpoint::open_stage(directory, stage);
     fs::create_directories(stage / "model");
     fs::create_directories(stage / "optim");
   });
-  checkpoint::write_sharded(stage / "model", "model", saving.model, meeting_, key + "/model");
-  checkpoint::write_sharded(stage / "optim", "optim", saving.optimizer, meeting_, key + "/optim");
+  std::string model;  // both are written in one go: a rank with less of the one may have more of the other
+  const auto optimizer = checkpoint::tell_together(meeting_, "write/" + key, [&] {
+    model = model_.write(stage / "model", saving.model);
+    return optimizer_.write(stage / "optim", saving.optimizer);
+  });
+  const std::vector<std::string> models = meeting_.exchange("wrote/" + key, model);
+  checkpoint::on_first(meeting_, "manifests/" + key, [&] {
+    model_.write_manifest(stage / "model", models);
+    optimizer_.write_manifest(stage / "optim", optimizer);
+  });
   if (saving.consolidated) write_consolidated(job_, stage / "model", stage / "optim", meeting_, key);
   checkpoint::on_first(meeting_, "publish/" + key, [&] {
-    write_beside(job_, saving, stage);
-    checkpoint::publish(directory);
+    write_beside(saving, stage);
+    checkpoint::publish(directory, stage);
     keep(job_.recipe.checkpoint, directory, saving.losses, meeting_.log());
   });
+}
+
+void Saver::write_beside(const Saving& saving, const fs::path& stage) const {
+  checkpoint::keep_origin(stage / "model" / checkpoint::kHfMetadata, job_.model.origin);
+  checkpoint::write_text(stage / "losses.json", to_json(saving.losses));
+  checkpoint::write_text(stage / "config.yaml", config::to_yaml(job_.configuration));
+  checkpoint::write_text(stage / kPositionFile, to_json(saving.position));
 }
 
 }  // namespace heddle

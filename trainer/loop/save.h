@@ -8,6 +8,8 @@
 
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/engine/engine.h"
+#include "trainer/loop/background.h"
+#include "trainer/loop/copies.h"
 #include "trainer/loop/job.h"
 
 namespace heddle {
@@ -24,25 +26,38 @@ struct Saving {
   Position position;
   Losses losses;
   bool consolidated = false;                       // with the model for transformers
-  std::vector<checkpoint::Part> model, optimizer;  // this rank's
+  std::vector<checkpoint::Part> model, optimizer;  // what this rank writes
 };
 
 // Saves checkpoints of one run, on every rank.
 class Saver {
  public:
-  Saver(const Job& job, Rendezvous& meeting) : job_(job), meeting_(meeting) {}
+  // The ranks agree on who writes what. With checkpoint.is_async the memory of the copies is taken here too:
+  // as much again as this rank writes. A collective.
+  Saver(const Job& job, Rendezvous& meeting, engine::Model& model, Step& step);
 
   // checkpoint_dir/epoch_E_step_S: model/ and optim/ as the ranks hold them, where the run stands,
   // losses.json and the configuration; model/consolidated with config.json, safetensors and the notes on the
   // tokenizer where saves_model() says so; then the pointers. It appears when all of it is on the disk. A
   // collective of all ranks; what fails on one throws on every rank.
+  // With checkpoint.is_async it returns when this rank has its copy, and a thread does the rest while the run
+  // goes on; what fails there is a warning at once, and is thrown on every rank by the next save() or
+  // finish().
   void save(engine::Model& model, Step& step, const Moment& moment, const Losses& losses);
 
+  // Waits for the save that is under way; throws what went wrong, on every rank.
+  void finish();
+
  private:
+  std::filesystem::path stage_of(const std::filesystem::path& directory) const;
   void write(const Saving& saving);
+  void write_beside(const Saving& saving, const std::filesystem::path& stage) const;
 
   const Job& job_;
   Rendezvous& meeting_;
+  const checkpoint::ShardedWriter model_, optimizer_;
+  Copies model_copies_, optimizer_copies_;
+  Background background_;  // last: it uses all the others
 };
 
 // checkpoint_dir/epoch_E_step_S.

@@ -10,7 +10,8 @@ struct Words {
   bool enabled = true;
   std::string checkpoint_dir = "checkpoints/", model_save_format = "safetensors";
   Node save_consolidated = Node::text("final");
-  bool is_async = false, wait_for_staging = false, cpu_offload = false;
+  std::optional<bool> is_async;
+  bool wait_for_staging = false, cpu_offload = false;
   Node allow_legacy_pickle_restore = Node::boolean(false);
   Node max_recent_checkpoints;
   double consolidation_timeout_minutes = 30;
@@ -25,26 +26,25 @@ struct Words {
 
 void add_saving(ConfigSchema<Words>& schema) {
   using W = Words;
-  const std::string later = "checkpoints are written while training waits";
   schema.field("enabled", &W::enabled, "false: nothing is saved, and nothing gone on from.")
       .field("checkpoint_dir", &W::checkpoint_dir, "Models, checkpoints and metrics stand here.")
       .field("model_save_format", &W::model_save_format, "safetensors or torch_save.")
       .later("model_save_format", "models are written as safetensors")
       .field("save_consolidated", &W::save_consolidated,
              "false, final (the end of the run) or every (checkpoint).")
-      .field("is_async", &W::is_async, "Save while training goes on.")
-      .later("is_async", later)
-      .field("wait_for_staging", &W::wait_for_staging, "Wait until an asynchronous save has its copy.")
-      .later("wait_for_staging", later)
-      .field("cpu_offload", &W::cpu_offload, "Gather on the CPU before saving.")
-      .later("cpu_offload", "each rank writes its own parts, nothing is gathered")
+      .field("is_async", &W::is_async, "Save while training goes on, from a copy in memory.")
+      .field("wait_for_staging", &W::wait_for_staging,
+             "The step waits for that copy; it always does, so nothing can change beneath it.")
+      .field("cpu_offload", &W::cpu_offload,
+             "Tensors go to the CPU to be saved; they always do, each rank's own, and nothing is gathered.")
       .field("max_recent_checkpoints", &W::max_recent_checkpoints, "Keep the newest so many; null: all.")
       .field("consolidation_timeout_minutes", &W::consolidation_timeout_minutes,
              "Limit of an export, in minutes.")
       .field("single_rank_consolidation", &W::single_rank_consolidation,
              "Rank 0 writes the whole export, a part of a tensor at a time; else every rank its share.")
-      .field("staging_dir", &W::staging_dir, "A place for files in the making.")
-      .later("staging_dir", "a checkpoint is put together beside its own name")
+      .field(
+          "staging_dir", &W::staging_dir,
+          "Where checkpoints in the making lie; null: beside their names. On checkpoint_dir's file system.")
       .field("v4_compatible", &W::v4_compatible,
              "config.json has transformers 4's keys too: torch_dtype, rope_theta, rope_scaling.")
       .field("diffusers_compatible", &W::diffusers_compatible, "Names of files as diffusers has them.")
@@ -129,7 +129,11 @@ CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built) {
           words.single_rank_consolidation,
           words.v4_compatible,
           recent.is_null() ? std::nullopt : std::optional(recent.as_integer()),
-          words.best_metric_key};
+          words.best_metric_key,
+          std::nullopt,
+          words.is_async.value_or(false),
+          words.staging_dir,
+          where_of(section, "staging_dir")};
 }
 
 std::optional<std::string> best_set(const Node& section, const std::string& key,

@@ -90,6 +90,9 @@ struct CheckpointSection {
   std::optional<int64_t> max_recent;  // checkpoints that stay, beside those with a pointer; empty: all
   std::string best_metric_key = "default";
   std::optional<std::string> best_set;  // the validation set of LOWEST_VAL ("": the unnamed); empty: none
+  bool is_async = false;
+  std::optional<std::string> staging_dir;  // empty: beside the checkpoint
+  std::string staging_where;               // of staging_dir, for messages
 };
 
 struct PluginsSection {

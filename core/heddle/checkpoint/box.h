@@ -16,7 +16,7 @@ struct Box {
   std::vector<int64_t> offset, size;
   bool operator==(const Box&) const = default;
   auto operator<=>(const Box&) const = default;
-  int64_t numel() const;
+  HEDDLE_API int64_t numel() const;
 };
 
 // The box lies inside a tensor of `shape` and has as many dims.

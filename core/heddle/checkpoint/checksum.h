@@ -1,6 +1,7 @@
 // A checksum of bytes for files that are read long after they were written.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -9,8 +10,24 @@
 
 namespace heddle::checkpoint {
 
-// Sixteen hexadecimal digits. Four lanes of 64-bit words, each step a bijection: a change inside one word is
-// always seen. It finds damage, and is no defence against a forger.
+// Sixty-four lanes of 32-bit words, each step a bijection of its lane: a change inside one word is always
+// seen. It finds damage, and is no defence against a forger. Faster than memory is read.
+class HEDDLE_API Checksum {
+ public:
+  static constexpr size_t kBlock = 256;  // bytes
+
+  Checksum();
+  // The next bytes: whole blocks, but for the last call.
+  void add(std::string_view bytes);
+  // Sixteen hexadecimal digits of all that was added.
+  std::string digits() const;
+
+ private:
+  alignas(64) std::array<uint32_t, 64> lanes_;
+  uint64_t length_ = 0;
+};
+
+// Of all bytes at once.
 HEDDLE_API std::string checksum(std::string_view bytes);
 
 }  // namespace heddle::checkpoint

@@ -13,6 +13,11 @@
 #include "heddle/base/error.h"
 
 namespace heddle::checkpoint {
+namespace {
+
+constexpr uint64_t kWriteBack = uint64_t{32} << 20;
+
+}  // namespace
 
 std::filesystem::path replaceable(const std::filesystem::path& file) {
   std::error_code ignored;
@@ -35,6 +40,15 @@ FileWriter::~FileWriter() {
   ::unlink(temporary_.c_str());
 }
 
+void FileWriter::reserve(uint64_t bytes) {
+  if (bytes == 0) return;
+  int failed = 0;
+  do {
+    failed = ::fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes));
+  } while (failed != 0 && errno == EINTR);
+  if (failed != 0 && errno != EOPNOTSUPP && errno != ENOSYS) fail("cannot be written");
+}
+
 void FileWriter::write(const void* data, size_t bytes) {
   const char* at = static_cast<const char*>(data);
   while (bytes > 0) {
@@ -43,7 +57,17 @@ void FileWriter::write(const void* data, size_t bytes) {
     if (wrote < 0) fail("cannot be written");
     at += wrote;
     bytes -= static_cast<size_t>(wrote);
+    written_ += static_cast<uint64_t>(wrote);
   }
+  start_writing_back();
+}
+
+// Else the disk would idle until finish(). What goes wrong in it, fsync says.
+void FileWriter::start_writing_back() {
+  if (written_ - started_ < kWriteBack) return;
+  ::sync_file_range(descriptor_, static_cast<off_t>(started_), static_cast<off_t>(written_ - started_),
+                    SYNC_FILE_RANGE_WRITE);
+  started_ = written_;
 }
 
 void FileWriter::finish() {

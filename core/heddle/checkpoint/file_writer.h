@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -21,14 +22,21 @@ class HEDDLE_API FileWriter {
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
+  // Takes the room of a file of so many bytes, so that a full disk is found before the first of them is
+  // written. Where the file system cannot, it is found on the way.
+  void reserve(uint64_t bytes);
+  // The disk begins with what was written while the rest is.
   void write(const void* data, size_t bytes);
   void finish();  // synced, closed, renamed, and the directory synced
 
  private:
   [[noreturn]] void fail(const std::string& doing);
 
+  void start_writing_back();
+
   std::filesystem::path file_, temporary_;
   int descriptor_ = -1;
+  uint64_t written_ = 0, started_ = 0;  // bytes; that the disk was given
 };
 
 }  // namespace heddle::checkpoint

@@ -2,6 +2,7 @@
 #include "heddle/checkpoint/publish.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -40,21 +41,21 @@ fs::path stage_of(const fs::path& directory) {
   return directory.string() + ".incomplete";
 }
 
-void open_stage(const fs::path& directory) {
+void open_stage(const fs::path& directory, fs::path stage) {
   std::error_code failed;
   if (fs::exists(directory, failed))
     throw Error(ErrorCode::io, directory.string(),
                 "Checkpoint directory " + directory.string() + " already holds a published checkpoint.",
                 "Remove it, or point checkpoint.checkpoint_dir at a fresh directory, before re-running this "
                 "step.");
-  const fs::path stage = stage_of(directory);
+  if (stage.empty()) stage = stage_of(directory);
   fs::remove_all(stage, failed);
   if (!failed) fs::create_directories(stage, failed);
   if (failed) fail(stage, "cannot be created", failed.message());
 }
 
-void publish(const fs::path& directory) {
-  const fs::path stage = stage_of(directory);
+void publish(const fs::path& directory, fs::path stage) {
+  if (stage.empty()) stage = stage_of(directory);
   std::error_code failed;
   for (auto at = fs::recursive_directory_iterator(stage, failed); !failed && at != fs::end(at);
        at.increment(failed))
@@ -64,6 +65,18 @@ void publish(const fs::path& directory) {
   fs::rename(stage, directory, failed);
   if (failed) fail(directory, "cannot be published", failed.message());
   sync(parent_of(directory));
+  if (parent_of(stage) != parent_of(directory)) sync(parent_of(stage));
+}
+
+bool on_one_file_system(const fs::path& a, const fs::path& b) {
+  const auto device_of = [](fs::path path) {
+    std::error_code failed;
+    path = fs::absolute(path, failed);
+    struct stat status {};
+    while (::stat(path.c_str(), &status) != 0 && path != path.parent_path()) path = path.parent_path();
+    return status.st_dev;
+  };
+  return device_of(a) == device_of(b);
 }
 
 void point(const fs::path& link, const std::string& target) {

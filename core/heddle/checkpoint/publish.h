@@ -11,13 +11,17 @@ namespace heddle::checkpoint {
 // Where a directory is put together before it is published: its name with ".incomplete" behind it.
 HEDDLE_API std::filesystem::path stage_of(const std::filesystem::path& directory);
 
-// Makes the empty stage of a directory, in the place of one that an interrupted save has left. Throws
-// Error{io} when the directory itself is there already.
-HEDDLE_API void open_stage(const std::filesystem::path& directory);
+// Makes the empty stage of a directory (elsewhere where one is given, on the same file system), in the place
+// of one that an interrupted save has left. Throws Error{io} when the directory itself is there already.
+HEDDLE_API void open_stage(const std::filesystem::path& directory, std::filesystem::path stage = {});
 
-// Syncs every file and directory of the stage, renames it, and syncs the directory above. Whatever interrupts
-// it, the directory is either whole or not there. Throws Error{io}.
-HEDDLE_API void publish(const std::filesystem::path& directory);
+// Syncs every file and directory of the stage, renames it, and syncs the directories above. Whatever
+// interrupts it, the directory is either whole or not there. Throws Error{io}.
+HEDDLE_API void publish(const std::filesystem::path& directory, std::filesystem::path stage = {});
+
+// Whether a directory can be renamed from the one place to the other: both lie on one file system, or will,
+// where they are not there yet.
+HEDDLE_API bool on_one_file_system(const std::filesystem::path& a, const std::filesystem::path& b);
 
 // Lets the link LINK name the directory TARGET beside it; a text file LINK.txt where the file system has no
 // links. A reader sees the old target or the new one.

@@ -19,32 +19,34 @@
 namespace heddle {
 namespace {
 
-// A whole file, mapped for reading; the mapping lives as long as this does.
+// A whole file, open and mapped for reading; the mapping lives as long as this does.
 class Mapping {
  public:
-  explicit Mapping(const std::filesystem::path& file) {
-    const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  explicit Mapping(const std::filesystem::path& file)
+      : descriptor_(::open(file.c_str(), O_RDONLY | O_CLOEXEC)) {
     struct stat status {};
-    if (descriptor < 0 || ::fstat(descriptor, &status) != 0) refuse(file, descriptor);
+    if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) refuse(file);
     size_ = static_cast<size_t>(status.st_size);
-    if (size_ != 0) data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor, 0);
-    if (data_ == MAP_FAILED) refuse(file, descriptor);
-    ::close(descriptor);
+    if (size_ != 0) data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor_, 0);
+    if (data_ == MAP_FAILED) refuse(file);
   }
   ~Mapping() {
     if (size_ != 0) ::munmap(data_, size_);
+    ::close(descriptor_);
   }
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   std::string_view bytes() const { return {static_cast<const char*>(data_), size_}; }
+  int descriptor() const { return descriptor_; }
 
  private:
-  [[noreturn]] static void refuse(const std::filesystem::path& file, int descriptor) {
+  [[noreturn]] void refuse(const std::filesystem::path& file) {
     const std::string reason = std::strerror(errno);
-    if (descriptor >= 0) ::close(descriptor);
+    if (descriptor_ >= 0) ::close(descriptor_);
     throw Error(ErrorCode::input, file.string(), "cannot be read: " + reason);
   }
 
+  const int descriptor_;
   void* data_ = nullptr;
   size_t size_ = 0;
 };
@@ -67,9 +69,35 @@ const std::map<std::string, StoredTensor>& SafetensorsFile::tensors() const {
   return impl_->header.tensors;
 }
 
+const std::map<std::string, std::string>& SafetensorsFile::metadata() const {
+  return impl_->header.metadata;
+}
+
 std::string_view SafetensorsFile::bytes(const std::string& name) const {
   const StoredTensor& stored = tensors().at(name);
   return impl_->mapping.bytes().substr(impl_->header.data + stored.begin, stored.end - stored.begin);
+}
+
+void SafetensorsFile::read_bytes(const std::string& name, uint64_t from, std::span<char> out) const {
+  uint64_t at = impl_->header.data + tensors().at(name).begin + from;
+  while (!out.empty()) {
+    const ssize_t got = ::pread(impl_->mapping.descriptor(), out.data(), out.size(), static_cast<off_t>(at));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0)
+      throw Error(ErrorCode::io, impl_->file,
+                  got == 0
+                      ? "ends before byte " + std::to_string(at + out.size()) + ": it was cut while in use"
+                      : std::string("cannot be read: ") + std::strerror(errno),
+                  "see what the system says of the disk, and go on from another copy");
+    at += static_cast<uint64_t>(got);
+    out = out.subspan(static_cast<size_t>(got));
+  }
+}
+
+void SafetensorsFile::will_read(const std::string& name, uint64_t from, uint64_t bytes) const {
+  const uint64_t at = impl_->header.data + tensors().at(name).begin + from;
+  ::posix_fadvise(impl_->mapping.descriptor(), static_cast<off_t>(at), static_cast<off_t>(bytes),
+                  POSIX_FADV_WILLNEED);
 }
 
 void SafetensorsFile::read(const std::string& name, std::span<const int64_t> offset, at::Tensor out) const {

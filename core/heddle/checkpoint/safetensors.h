@@ -23,7 +23,8 @@ struct StoredTensor {
   uint64_t begin = 0, end = 0;  // bytes, from the end of the header
 };
 
-// One mapped file. Throws Error{input} on a cut file, a bad header, overlapping or wrong offsets.
+// One file. Throws Error{input} on a cut file, a bad header, overlapping or wrong offsets, Error{io} where
+// the disk fails.
 class HEDDLE_API SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& file);
@@ -34,6 +35,13 @@ class HEDDLE_API SafetensorsFile {
   void read(const std::string& name, std::span<const int64_t> offset, at::Tensor out) const;
   // The bytes of a tensor that is there, in the mapped file; they live as long as this does.
   std::string_view bytes(const std::string& name) const;
+  // Reads bytes of a tensor that is there, from its byte `from` on, past the mapping: a disk that fails is an
+  // Error{io}, and long stretches come faster than page by page.
+  void read_bytes(const std::string& name, uint64_t from, std::span<char> out) const;
+  // Lets the disk begin with bytes that will be read.
+  void will_read(const std::string& name, uint64_t from, uint64_t bytes) const;
+  // The texts of the header's __metadata__.
+  const std::map<std::string, std::string>& metadata() const;
 
  private:
   struct Impl;

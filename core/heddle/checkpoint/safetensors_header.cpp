@@ -144,10 +144,16 @@ Header read_header(std::string_view bytes, const std::string& file) {
     refuse(file, "cut: the header needs " + std::to_string(length) + " bytes, the file holds " +
                      std::to_string(bytes.size() - sizeof length));
   const json parsed = parse(bytes.substr(sizeof length, length), file);
-  Header header{{}, sizeof length + length};
+  Header header{{}, {}, sizeof length + length};
   const uint64_t data_bytes = bytes.size() - header.data;
-  for (const auto& [name, entry] : parsed.items())
-    if (name != "__metadata__") header.tensors.emplace(name, read_entry(entry, name, data_bytes, file));
+  for (const auto& [name, entry] : parsed.items()) {
+    if (name != "__metadata__") {
+      header.tensors.emplace(name, read_entry(entry, name, data_bytes, file));
+    } else if (entry.is_object()) {
+      for (const auto& [key, value] : entry.items())
+        if (value.is_string()) header.metadata.emplace(key, value.get<std::string>());
+    }
+  }
   check_cover(header, data_bytes, file);
   return header;
 }

@@ -12,7 +12,8 @@ namespace heddle::checkpoint {
 
 struct Header {
   std::map<std::string, StoredTensor> tensors;
-  uint64_t data = 0;  // where the tensors' bytes begin in the file
+  std::map<std::string, std::string> metadata;  // the texts of __metadata__
+  uint64_t data = 0;                            // where the tensors' bytes begin in the file
 };
 
 // Checks and reads the header of a whole file's bytes. Throws Error{input} naming the file, and the tensor

@@ -8,16 +8,24 @@
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/box.h"
+#include "heddle/checkpoint/checksum.h"
 #include "heddle/checkpoint/dtype_names.h"
 #include "heddle/checkpoint/file_writer.h"
 #include "heddle/checkpoint/safetensors.h"
 
 namespace heddle::checkpoint {
+namespace {
+
+constexpr size_t kInCache = size_t{256} << 10;  // bytes; the second level of most processors holds them
+
+}  // namespace
 
 // The format's own metadata says which framework wrote it; Hugging Face's loader asks for it.
-std::string header_of(std::span<const TensorToWrite> tensors, const std::string& file) {
+std::string header_of(std::span<const TensorToWrite> tensors, const std::string& file,
+                      const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header;
   header["__metadata__"]["format"] = "pt";
+  for (const auto& [key, value] : metadata) header["__metadata__"][key] = value;
   uint64_t at = 0;
   for (const TensorToWrite& tensor : tensors) {
     const std::string dtype = name_of_dtype(tensor.dtype);
@@ -51,16 +59,21 @@ struct SafetensorsWriter::Impl {
 };
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& file,
-                                     std::span<const TensorToWrite> tensors)
+                                     std::span<const TensorToWrite> tensors,
+                                     const std::map<std::string, std::string>& metadata)
     : impl_(std::make_unique<Impl>(file, tensors)) {
-  const std::string header = header_of(tensors, impl_->name);
+  const std::string header = header_of(tensors, impl_->name, metadata);
+  uint64_t bytes = header.size();
+  for (const TensorToWrite& tensor : tensors) bytes += tensor.bytes();
+  impl_->file.reserve(bytes);
   impl_->file.write(header.data(), header.size());
 }
 
 SafetensorsWriter::~SafetensorsWriter() = default;
 SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&&) noexcept = default;
 
-void SafetensorsWriter::append(const at::Tensor& tensor) {
+// The next tensor as it is to stand in the file; a copy only where it lies or is spelled otherwise.
+at::Tensor SafetensorsWriter::next(const at::Tensor& tensor) {
   if (impl_->next == impl_->tensors.size())
     throw Error(ErrorCode::internal, impl_->name, "one tensor more than were declared");
   const TensorToWrite& declared = impl_->tensors[impl_->next++];
@@ -68,8 +81,29 @@ void SafetensorsWriter::append(const at::Tensor& tensor) {
     throw Error(ErrorCode::internal, impl_->name,
                 "tensor " + text::quoted(declared.name) + " was declared as " + written(declared.shape) +
                     ", got " + written(tensor.sizes()));
-  const at::Tensor plain = tensor.detach().to(at::kCPU, declared.dtype).contiguous();
-  impl_->file.write(plain.const_data_ptr(), declared.bytes());
+  return tensor.detach().to(at::kCPU, declared.dtype).contiguous();
+}
+
+void SafetensorsWriter::append(const at::Tensor& tensor) {
+  const at::Tensor plain = next(tensor);
+  impl_->file.write(plain.const_data_ptr(), plain.nbytes());
+}
+
+std::vector<std::string> SafetensorsWriter::append_summed(const at::Tensor& tensor, uint64_t stretch) {
+  const at::Tensor plain = next(tensor);
+  const std::string_view all(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
+  std::vector<std::string> sums;
+  for (size_t begin = 0; begin < all.size(); begin += stretch) {
+    Checksum sum;
+    const std::string_view one = all.substr(begin, stretch);
+    for (size_t at = 0; at < one.size(); at += kInCache) {
+      const std::string_view piece = one.substr(at, kInCache);
+      sum.add(piece);
+      impl_->file.write(piece.data(), piece.size());
+    }
+    sums.push_back(sum.digits());
+  }
+  return sums;
 }
 
 void SafetensorsWriter::finish() {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,24 +23,33 @@ struct TensorToWrite {
 };
 
 // The first bytes of a file that holds these tensors one behind the other: the length, and the JSON padded to
-// eight bytes. `file` is for the message of Error{internal}, thrown for a dtype that the format lacks.
-std::string header_of(std::span<const TensorToWrite> tensors, const std::string& file);
+// eight bytes. `file` is for the message of Error{internal}, thrown for a dtype that the format lacks;
+// `metadata`: what __metadata__ says beside the format.
+std::string header_of(std::span<const TensorToWrite> tensors, const std::string& file,
+                      const std::map<std::string, std::string>& metadata = {});
 
 // Every failure (full disk, no permission) throws Error{io} naming the file; the old file stays and the
 // temporary one is removed.
 class HEDDLE_API SafetensorsWriter {
  public:
-  // All tensors are declared first: the header stands before the data.
-  SafetensorsWriter(const std::filesystem::path& file, std::span<const TensorToWrite> tensors);
+  // All tensors are declared first: the header stands before the data. `metadata`: what else the header says,
+  // beside the format.
+  SafetensorsWriter(const std::filesystem::path& file, std::span<const TensorToWrite> tensors,
+                    const std::map<std::string, std::string>& metadata = {});
   ~SafetensorsWriter();  // without finish(): the temporary file is removed
   SafetensorsWriter(SafetensorsWriter&&) noexcept;
 
   // The next tensor, in the order declared; on any device, converted to the declared dtype.
   void append(const at::Tensor& tensor);
+  // The same, and what it comes to: the checksum of each stretch of so many bytes, taken while they are in
+  // the processor's caches.
+  std::vector<std::string> append_summed(const at::Tensor& tensor, uint64_t stretch);
   // Syncs and renames.
   void finish();
 
  private:
+  at::Tensor next(const at::Tensor& tensor);
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -14,48 +14,72 @@
 #include "heddle/base/export.h"
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/checkpoint/safetensors.h"
+#include "heddle/checkpoint/write_plan.h"
 #include "heddle/mesh/rendezvous.h"
 
 namespace heddle::checkpoint {
 
-// This rank's box of a named tensor: along dim d it holds [offset[d], offset[d] + tensor.size(d)). A rank may
-// hold several boxes of one name, and several ranks the same box.
-struct Part {
-  std::string name;
-  at::Tensor tensor;           // on any device
-  std::vector<int64_t> shape;  // of the whole
-  std::vector<int64_t> offset;
+// The writing of one kind of state, again and again in a run: who writes which box is agreed on once, and
+// holds as long as no rank holds other boxes. Boxes that several ranks hold are dealt over them (see deal.h),
+// and a large one of those is cut, so that all ranks write about as much.
+class HEDDLE_API ShardedWriter {
+ public:
+  // `word` stands in the files' names. A collective of all ranks; `key` is used once in a run. Throws
+  // Error{internal} on every rank where the boxes do not make a tensor whole.
+  ShardedWriter(std::string word, std::span<const Part> parts, Rendezvous& meeting, const std::string& key);
+
+  // Of this rank's parts, those that it writes, and of those the stretches: views, in the order of its file.
+  // Throws Error{internal} when the parts are not boxes of the plan.
+  std::vector<Part> mine(std::span<const Part> parts) const;
+
+  // Writes DIRECTORY/shard-RRRRR-WORD-00001-of-00001.safetensors with what mine() gave, or a copy of it:
+  // synced, and nothing where there is nothing. Returns what write_manifest() needs of this rank. Throws
+  // Error{io}.
+  std::string write(const std::filesystem::path& directory, std::span<const Part> mine) const;
+
+  // DIRECTORY/manifest.json, from what write() returned on each rank. On one rank. Throws Error{io}.
+  void write_manifest(const std::filesystem::path& directory, std::span<const std::string> written) const;
+
+ private:
+  std::string file_of(int rank) const;
+  template <class Visit>
+  void for_mine(const Visit& visit) const;
+
+  std::string word_, described_;
+  int rank_;
+  WritePlan plan_;
 };
 
-// Writes DIRECTORY/shard-RRRRR-WORD-00001-of-00001.safetensors on each rank that has something to write (of
-// replicas of a box, the lowest rank writes it) and DIRECTORY/manifest.json on rank 0. Called by every rank;
-// `key` is used once in a run. Every failure is thrown on every rank: Error{io}, and Error{internal} where
-// the boxes do not make a tensor whole.
+// All of it at once: DIRECTORY/shard-RRRRR-WORD-00001-of-00001.safetensors on each rank that has something to
+// write and DIRECTORY/manifest.json on rank 0. Called by every rank; `key` is used once in a run. Every
+// failure is thrown on every rank: Error{io}, and Error{internal} where the boxes do not make a tensor whole.
 HEDDLE_API void write_sharded(const std::filesystem::path& directory, const std::string& word,
                               std::span<const Part> parts, Rendezvous& meeting, const std::string& key);
 
-// Reads boxes of any layout out of such a directory. Files are mapped when they are first needed, and only
-// what a box overlaps is read, against its checksums. Each rank has its own. Throws Error{input} naming the
-// file, and the tensor where one is at fault.
+// Reads boxes of any layout out of such a directory. Only the stretches that a box overlaps are read,
+// straight into its tensor where that is contiguous, of the saved dtype and on the CPU, and against their
+// checksums. Each rank has its own. Throws Error{input} naming the file, and the tensor where one is at
+// fault.
 class HEDDLE_API ShardedReader {
  public:
   explicit ShardedReader(std::filesystem::path directory);
+  ~ShardedReader();
+  ShardedReader(ShardedReader&&) noexcept;
   bool has(const std::string& name) const { return manifest_.tensors.count(name) != 0; }
   const Manifest& manifest() const { return manifest_; }
   // Fills part.tensor, converting the dtype.
   void read(const Part& part);
 
  private:
-  struct Checked {  // of one saved box: which stretches agreed with their checksums
-    std::vector<char> stretches;
-  };
-  const SafetensorsFile& file_of(const SavedTensor& tensor, const SavedBox& saved, const std::string& name);
-  void check(const SavedTensor& tensor, const SavedBox& saved, const Box& inside, const std::string& name);
+  struct Shard;
+  const Shard& shard_of(const std::string& name, const SavedTensor& tensor, const SavedBox& saved);
+  void fill(at::Tensor target, const Box& inside, const std::string& name, const SavedTensor& tensor,
+            const SavedBox& saved);
 
   std::filesystem::path directory_;
   Manifest manifest_;
-  std::map<std::string, SafetensorsFile> files_;
-  std::map<const SavedBox*, Checked> checked_;
+  std::map<std::string, Shard> shards_;  // by file; opened when first needed
+  std::string buffer_;                   // a stretch of which a part is wanted
 };
 
 }  // namespace heddle::checkpoint

@@ -1,11 +1,15 @@
 // Reading boxes out of the boxes that were saved, whatever the ranks were then.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cstring>
+#include <optional>
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/checksum.h"
+#include "heddle/checkpoint/placements.h"
 #include "heddle/checkpoint/sharded.h"
 
 namespace heddle::checkpoint {
@@ -35,7 +39,54 @@ at::Tensor corner(at::Tensor view, const Box& box) {
   return view;
 }
 
+// The stretches of one saved box, read whole and compared with their checksums.
+class Stretches {
+ public:
+  Stretches(const SafetensorsFile& file, const SavedBox& saved, uint64_t bytes)
+      : file_(file), saved_(saved), bytes_(bytes) {}
+
+  uint64_t end_of(uint64_t index) const { return std::min((index + 1) * Manifest::kStretch, bytes_); }
+
+  // False where they are not the bytes that were saved.
+  bool read(uint64_t index, char* out) {
+    const uint64_t begin = index * Manifest::kStretch, end = end_of(index);
+    if (index >= saved_.sums.size()) return false;
+    read_ahead(begin);
+    Checksum sum;
+    for (uint64_t at = begin; at < end; at += kInCache) {
+      const std::span<char> piece(out + (at - begin), std::min(kInCache, end - at));
+      file_.read_bytes(saved_.key, at, piece);
+      sum.add({piece.data(), piece.size()});
+    }
+    return sum.digits() == saved_.sums[index];
+  }
+
+ private:
+  static constexpr uint64_t kInCache = uint64_t{256} << 10, kAhead = uint64_t{8} << 20;
+
+  // The disk is asked for the next bytes while these are copied and summed.
+  void read_ahead(uint64_t at) {
+    if (at < asked_ && at + kAhead / 2 < asked_) return;
+    const uint64_t begin = std::max(at, asked_), end = std::min(at + kAhead, bytes_);
+    if (begin < end) file_.will_read(saved_.key, begin, end - begin);
+    asked_ = end;
+  }
+
+  const SafetensorsFile& file_;
+  const SavedBox& saved_;
+  const uint64_t bytes_;
+  uint64_t asked_ = 0;
+};
+
 }  // namespace
+
+struct ShardedReader::Shard {
+  SafetensorsFile file;
+  std::map<std::string, Placement> places;  // by key; empty where the file does not say
+};
+
+ShardedReader::~ShardedReader() = default;
+ShardedReader::ShardedReader(ShardedReader&&) noexcept = default;
 
 ShardedReader::ShardedReader(std::filesystem::path directory)
     : directory_(std::move(directory)), manifest_(read_manifest(directory_ / kManifest)) {}
@@ -53,14 +104,16 @@ void ShardedReader::read(const Part& part) {
                     ", this run needs " + written(part.shape),
                 "is this the checkpoint of another model?");
   const Box wanted{part.offset, part.tensor.sizes().vec()};
+  const at::Tensor out = part.tensor.detach();
   int64_t filled = 0;
   for (const SavedBox& saved : tensor.boxes) {
     const Box common = overlap(wanted, saved.box);
     if (common.numel() == 0) continue;
-    const Box inside = seen_from(common, saved.box.offset);
-    check(tensor, saved, inside, part.name);
-    file_of(tensor, saved, part.name)
-        .read(saved.key, inside.offset, corner(part.tensor.detach(), seen_from(common, part.offset)));
+    const at::Tensor target = corner(out, seen_from(common, part.offset));
+    const bool direct = target.is_cpu() && target.is_contiguous() && target.scalar_type() == tensor.dtype;
+    const at::Tensor plain = direct ? target : at::empty(common.size, at::TensorOptions(tensor.dtype));
+    fill(plain, seen_from(common, saved.box.offset), part.name, tensor, saved);
+    if (!direct) target.copy_(plain);
     filled += common.numel();
   }
   if (filled != wanted.numel())
@@ -69,40 +122,59 @@ void ShardedReader::read(const Part& part) {
 }
 
 // The file of a box, whose header must say what the manifest says: files may have been swapped.
-const SafetensorsFile& ShardedReader::file_of(const SavedTensor& tensor, const SavedBox& saved,
-                                              const std::string& name) {
-  auto found = files_.find(saved.file);
-  if (found == files_.end())
-    found = files_.emplace(saved.file, SafetensorsFile(directory_ / saved.file)).first;
-  const auto stored = found->second.tensors().find(saved.key);
-  if (stored == found->second.tensors().end() || stored->second.shape != saved.box.size ||
-      stored->second.dtype != tensor.dtype)
+const ShardedReader::Shard& ShardedReader::shard_of(const std::string& name, const SavedTensor& tensor,
+                                                    const SavedBox& saved) {
+  auto found = shards_.find(saved.file);
+  if (found == shards_.end()) {
+    Shard shard{SafetensorsFile(directory_ / saved.file), {}};
+    if (const auto said = shard.file.metadata().find(kPlacements); said != shard.file.metadata().end())
+      if (auto places = read_placements(said->second)) shard.places = std::move(*places);
+    found = shards_.emplace(saved.file, std::move(shard)).first;
+  }
+  const Shard& shard = found->second;
+  const auto stored = shard.file.tensors().find(saved.key);
+  const auto place = shard.places.find(saved.key);
+  if (stored == shard.file.tensors().end() || stored->second.shape != saved.box.size ||
+      stored->second.dtype != tensor.dtype || place == shard.places.end() ||
+      place->second != Placement{name, tensor.shape, saved.box.offset})
     throw Error(ErrorCode::input, (directory_ / saved.file).string(),
                 "tensor " + text::quoted(name) + ": the file does not hold the box that " + kManifest +
                     " says it holds",
                 "were files of a checkpoint swapped? copy it again, or go on from another");
-  return found->second;
+  return shard;
 }
 
-// Compares the stretches of bytes that a box inside a saved box lies in, each once.
-void ShardedReader::check(const SavedTensor& tensor, const SavedBox& saved, const Box& inside,
-                          const std::string& name) {
-  const std::string_view bytes = file_of(tensor, saved, name).bytes(saved.key);
-  std::vector<char>& done = checked_[&saved].stretches;
-  done.resize(saved.sums.size());
+// Reads the box `inside` of a saved box into `target`, which is contiguous: stretches that it covers straight
+// into it, the others by way of a buffer.
+void ShardedReader::fill(at::Tensor target, const Box& inside, const std::string& name,
+                         const SavedTensor& tensor, const SavedBox& saved) {
   const uint64_t item = c10::elementSize(tensor.dtype);
+  Stretches stretches(shard_of(name, tensor, saved).file, saved,
+                      static_cast<uint64_t>(saved.box.numel()) * item);
+  const auto load = [&](uint64_t index, char* out) {
+    if (stretches.read(index, out)) return;
+    throw Error(ErrorCode::input, (directory_ / saved.file).string(),
+                "tensor " + text::quoted(name) + ": the bytes are not those that were saved",
+                "the file was changed or damaged; copy it again, or go on from another checkpoint");
+  };
+  char* to = static_cast<char*>(target.mutable_data_ptr());
+  std::optional<uint64_t> buffered;
   for_each_run(inside, saved.box.size, [&](int64_t first, int64_t count) {
-    const uint64_t begin = static_cast<uint64_t>(first) * item,
-                   end = begin + static_cast<uint64_t>(count) * item;
-    for (uint64_t at = begin / Manifest::kStretch; at * Manifest::kStretch < end; ++at) {
-      const bool known = at < done.size();
-      if (known && done[at]) continue;
-      const std::string_view stretch = bytes.substr(at * Manifest::kStretch, Manifest::kStretch);
-      if (!known || checksum(stretch) != saved.sums[at])
-        throw Error(ErrorCode::input, (directory_ / saved.file).string(),
-                    "tensor " + text::quoted(name) + ": the bytes are not those that were saved",
-                    "the file was changed or damaged; copy it again, or go on from another checkpoint");
-      done[at] = 1;
+    uint64_t at = static_cast<uint64_t>(first) * item;
+    const uint64_t end = at + static_cast<uint64_t>(count) * item;
+    while (at < end) {
+      const uint64_t index = at / Manifest::kStretch, begin = index * Manifest::kStretch;
+      const uint64_t bytes = std::min(end, stretches.end_of(index)) - at;
+      if (at == begin && at + bytes == stretches.end_of(index)) {
+        load(index, to);
+      } else {
+        buffer_.resize(Manifest::kStretch);
+        if (buffered != index) load(index, buffer_.data());
+        buffered = index;
+        std::memcpy(to, buffer_.data() + (at - begin), bytes);
+      }
+      to += bytes;
+      at += bytes;
     }
   });
 }

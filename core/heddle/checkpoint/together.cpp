@@ -26,16 +26,33 @@ std::optional<Error> failure_of(const std::function<void()>& work) {
 
 }  // namespace
 
-void together(Rendezvous& meeting, const std::string& key, const std::function<void()>& work) {
-  const std::optional<Error> failure = failure_of(work);
-  nlohmann::json mine;
-  if (failure)
-    mine = {static_cast<int>(failure->code()), failure->where(), failure->message(), failure->hint()};
-  const auto replace = nlohmann::json::error_handler_t::replace;  // a path may hold any bytes
-  for (const std::string& text : meeting.exchange(key, mine.dump(-1, ' ', false, replace))) {
-    const auto told = nlohmann::json::parse(text);
-    if (!told.is_null()) throw Error(static_cast<ErrorCode>(told[0].get<int>()), told[1], told[2], told[3]);
+// What a rank tells: "+" and what its work returned, or its error as JSON.
+std::vector<std::string> tell_together(Rendezvous& meeting, const std::string& key,
+                                       const std::function<std::string()>& work) {
+  std::string mine = "+";
+  const std::optional<Error> failure = failure_of([&] { mine += work(); });
+  if (failure) {
+    const nlohmann::json words{static_cast<int>(failure->code()), failure->where(), failure->message(),
+                               failure->hint()};
+    mine = words.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a path may hold any bytes
   }
+  std::vector<std::string> told = meeting.exchange(key, mine);
+  for (std::string& text : told) {
+    if (text.starts_with('+')) {
+      text.erase(0, 1);
+      continue;
+    }
+    const auto error = nlohmann::json::parse(text);
+    throw Error(static_cast<ErrorCode>(error[0].get<int>()), error[1], error[2], error[3]);
+  }
+  return told;
+}
+
+void together(Rendezvous& meeting, const std::string& key, const std::function<void()>& work) {
+  tell_together(meeting, key, [&] {
+    work();
+    return std::string();
+  });
 }
 
 void on_first(Rendezvous& meeting, const std::string& key, const std::function<void()>& work) {

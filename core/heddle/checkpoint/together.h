@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "heddle/base/export.h"
 #include "heddle/mesh/rendezvous.h"
@@ -12,6 +13,10 @@ namespace heddle::checkpoint {
 // A meeting of all ranks after `work`; `key` is used once in a run. Where the work of some ranks threw, the
 // Error of the lowest of them is thrown on every rank, so that nobody waits for one that is gone.
 HEDDLE_API void together(Rendezvous& meeting, const std::string& key, const std::function<void()>& work);
+
+// The same, and every rank gets what the work of each rank returned, in rank order.
+HEDDLE_API std::vector<std::string> tell_together(Rendezvous& meeting, const std::string& key,
+                                                  const std::function<std::string()>& work);
 
 // The same for work that rank 0 does alone.
 HEDDLE_API void on_first(Rendezvous& meeting, const std::string& key, const std::function<void()>& work);

@@ -99,7 +99,7 @@ class GlooRendezvous : public Rendezvous {
 
   // Rank 0 collects the texts and publishes them as one, so the store answers a few calls per rank.
   std::vector<std::string> exchange(const std::string& key, const std::string& text) override {
-    const std::string once = "text/" + key + "/" + std::to_string(exchanged_[key]++) + "/";
+    const std::string once = "text/" + key + "/" + std::to_string(times(key)) + "/";
     const std::string waited = "the exchange of " + key;
     try {
       store_->set(once + std::to_string(rank()), bytes(text));
@@ -153,6 +153,12 @@ class GlooRendezvous : public Rendezvous {
   void forget(const void* owner) override { watch_.forget(owner); }
 
  private:
+  // How often a key was used before. Texts may be exchanged by several threads of a rank, each with its keys.
+  int times(const std::string& key) {
+    const std::lock_guard lock(exchanged_mutex_);
+    return exchanged_[key]++;
+  }
+
   void share() {
     auto machine = share_memory(rank(), options_.shared_memory,
                                 [&](auto& key, auto& text) { return exchange(key, text); });
@@ -187,7 +193,9 @@ class GlooRendezvous : public Rendezvous {
                 const std::vector<std::string>& by_rank) {
     const auto start = Clock::now();
     auto pause = std::chrono::milliseconds(1);
-    watch_.set_waiting(true);
+    // A rank is late when its own thread does not wait, whatever threads beside it do.
+    const bool own = std::this_thread::get_id() == own_;
+    if (own) watch_.set_waiting(true);
     while (!ready()) {
       const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
       if (watch_.lost()) throw watch_.verdict(waited, {}, elapsed, false, "");
@@ -195,7 +203,7 @@ class GlooRendezvous : public Rendezvous {
       std::this_thread::sleep_for(pause);
       pause = std::min(pause * 2, kMostPause);
     }
-    watch_.set_waiting(false);
+    if (own) watch_.set_waiting(false);
   }
 
   std::vector<int> absent(const std::vector<std::string>& by_rank) {
@@ -214,6 +222,8 @@ class GlooRendezvous : public Rendezvous {
   std::unique_ptr<ShmEngine> engine_;
   std::once_flag device_opened_;  // shared memory's thread makes groups over Gloo too
   std::shared_ptr<GlooDevice> device_;
+  const std::thread::id own_ = std::this_thread::get_id();  // the rank's own thread, which has joined
+  std::mutex exchanged_mutex_;
   std::map<std::string, int> exchanged_;
   std::map<std::vector<int>, int> made_;
 };

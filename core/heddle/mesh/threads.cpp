@@ -163,8 +163,8 @@ class ThreadRendezvous : public Rendezvous {
   const Log& log() const override { return hall_->log; }
 
   std::vector<std::string> exchange(const std::string& key, const std::string& text) override {
+    std::unique_lock lock(hall_->mutex);  // of exchanged_ too: a rank may have threads beside its own
     const std::string once = key + "#" + std::to_string(exchanged_[key]++);
-    std::unique_lock lock(hall_->mutex);
     auto& texts = hall_->texts[once];
     texts[rank_] = text;
     hall_->changed.notify_all();

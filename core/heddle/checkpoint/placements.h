@@ -1,0 +1,31 @@
+// What a shard file says of itself: which boxes of which tensors its entries are.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heddle/base/export.h"
+
+namespace heddle::checkpoint {
+
+// An entry's place: its own shape stands in the header beside it.
+struct Placement {
+  std::string tensor;          // the name of the whole
+  std::vector<int64_t> shape;  // of the whole
+  std::vector<int64_t> offset;
+  bool operator==(const Placement&) const = default;
+};
+
+// The key of __metadata__ that holds them, as JSON in a text: {"KEY": {"tensor", "shape", "offset"}, ...}.
+inline constexpr const char* kPlacements = "heddle.boxes";
+
+HEDDLE_API std::string written(const std::map<std::string, Placement>& by_key);
+
+// Empty where the text is no such JSON.
+HEDDLE_API std::optional<std::map<std::string, Placement>> read_placements(const std::string& text);
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,116 @@
+// Saving while training goes on: the same bytes as saving while it waits, and failures that are not lost.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "started.h"
+#include "training_files.h"
+
+namespace flow {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+Words plus(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+const Words kTwoRanks = {"--distributed", "{strategy: ddp}", "--nproc-per-node", "2"};
+const Words kOften = {"--step_scheduler.ckpt_every_steps", "2", "--step_scheduler.max_steps", "8"};
+const Words kAsync = {"--checkpoint.is_async", "true"};
+
+// Every file of a checkpoint but the configuration, which says how it was saved.
+std::map<std::string, std::string> files_of(const fs::path& checkpoint) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(checkpoint))
+    if (entry.is_regular_file() && entry.path().filename() != "config.yaml")
+      files[fs::relative(entry.path(), checkpoint)] = read_text(entry.path());
+  return files;
+}
+
+TEST(Async, WritesTheBytesOfASaveThatWaits) {
+  const TrainingFiles files;
+  const Words words = plus(kTwoRanks, plus(kOften, {"--checkpoint.save_consolidated", "every"}));
+  const Outcome waits = heddle(files.train("waits", words));
+  const Outcome async = heddle(files.train("async", plus(words, kAsync)));
+  ASSERT_EQ(waits.status, 0) << waits.error;
+  ASSERT_EQ(async.status, 0) << async.error;
+  EXPECT_EQ(without_clock(files.path("async/training.jsonl")),
+            without_clock(files.path("waits/training.jsonl")));
+  for (const char* step : {"1", "3", "5", "7"}) {
+    const std::string name = std::string("/epoch_0_step_") + step;
+    const auto got = files_of(files.path("async") + name);
+    EXPECT_EQ(got, files_of(files.path("waits") + name)) << step;
+    EXPECT_TRUE(got.contains("model/consolidated/model.safetensors")) << step;
+    EXPECT_TRUE(got.contains("optim/shard-00002-optim-00001-of-00001.safetensors")) << step;
+  }
+  EXPECT_EQ(fs::read_symlink(files.path("async/LATEST")), "epoch_0_step_7");
+}
+
+TEST(Async, ResumesWithTheBitsOfARunThatNeverStopped) {
+  const TrainingFiles files;
+  const Words words = plus(kTwoRanks, kAsync);
+  ASSERT_EQ(heddle(files.train("whole", plus(words, kOften))).status, 0);
+  ASSERT_EQ(heddle(files.train("cut", plus(words, {"--step_scheduler.max_steps", "4"}))).status, 0);
+  ASSERT_EQ(heddle(files.train("cut", plus(words, {"--step_scheduler.max_steps", "8"}))).status, 0);
+  EXPECT_EQ(without_clock(files.path("cut/training.jsonl")),
+            without_clock(files.path("whole/training.jsonl")));
+  EXPECT_EQ(files_of(files.path("cut/epoch_0_step_7/optim")),
+            files_of(files.path("whole/epoch_0_step_7/optim")));
+}
+
+// A directory of the second checkpoint's name stands in the way.
+TEST(Async, WarnsOfAFailureAtOnceAndEndsTheRunWithIt) {
+  const TrainingFiles files;
+  fs::create_directories(files.path("run/epoch_0_step_3"));
+  const Outcome outcome = heddle(files.train("run", plus(plus(kTwoRanks, kOften), kAsync)));
+  const std::string error = "error[io] " + files.path("run/epoch_0_step_3") + ": Checkpoint directory " +
+                            files.path("run/epoch_0_step_3") + " already holds a published checkpoint.";
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.error, HasSubstr("saving " + files.path("run/epoch_0_step_3") + " failed: " + error));
+  EXPECT_THAT(outcome.error, HasSubstr("\n" + error));
+  EXPECT_TRUE(fs::exists(files.path("run/epoch_0_step_1/model/manifest.json")));
+  EXPECT_FALSE(fs::exists(files.path("run/epoch_0_step_5")));
+}
+
+TEST(Async, EndsTheRunWithTheFailureOfItsLastSave) {
+  const TrainingFiles files;
+  fs::create_directories(files.path("run/epoch_0_step_3"));
+  const Outcome outcome =
+      heddle(files.train("run", plus(plus(kTwoRanks, kAsync), {"--step_scheduler.max_steps", "4"})));
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_THAT(outcome.error, HasSubstr("\nerror[io] " + files.path("run/epoch_0_step_3") + ": "));
+}
+
+TEST(Staging, LiesWhereTheConfigurationSays) {
+  const TrainingFiles files;
+  fs::create_directories(files.path("staging/epoch_0_step_1.incomplete/left"));
+  const Words words =
+      plus(kOften, {"--checkpoint.staging_dir", files.path("staging"), "--checkpoint.cpu_offload", "true",
+                    "--checkpoint.wait_for_staging", "true"});
+  const Outcome outcome = heddle(files.train("run", words));
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_TRUE(fs::exists(files.path("run/epoch_0_step_1/model/manifest.json")));
+  EXPECT_FALSE(fs::exists(files.path("run/epoch_0_step_1/left")));
+  EXPECT_TRUE(fs::is_empty(files.path("staging")));
+}
+
+TEST(Staging, IsRefusedOnAnotherFileSystem) {
+  const TrainingFiles files;
+  const Outcome outcome = heddle(files.train("run", {"--checkpoint.staging_dir", "/proc/staging"}));
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(
+      outcome.error,
+      "error[config] --checkpoint.staging_dir: staging_dir /proc/staging is on another file system than "
+      "checkpoint_dir " +
+          files.path("run") +
+          ", so a checkpoint cannot be renamed from the one to the other\n"
+          "  hint: name a directory beside checkpoint_dir, or leave checkpoint.staging_dir out\n");
+  EXPECT_FALSE(fs::exists(files.path("run")));
+}
+
+}  // namespace
+}  // namespace flow
