@@ -18,6 +18,7 @@ struct Override {
 struct TrainCommand {
   std::string config;
   std::optional<int> nproc_per_node;  // local ranks; absent: 1, or what the launcher says
+  int max_restarts = 0;               // of all local ranks, once one is lost
   std::string metrics;                // empty: training.jsonl in the checkpoint directory
   bool json = false;                  // an error goes to standard output too, as JSON
   std::vector<Override> overrides;

@@ -213,6 +213,8 @@ class Ranks {
   void pass_on(const siginfo_t& info) {
     if (interrupted_) return kill_all(SIGKILL);
     interrupted_ = true;
+    if (stop_.wish != nullptr)
+      stop_.wish->signal = info.si_signo;  // whoever started the ranks knows why they end
     status_ = 1;
     say(Error(ErrorCode::rank_lost, "launch", "interrupted by a signal"));
     // A terminal sends its signal to the whole process group, ranks included.

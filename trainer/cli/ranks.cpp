@@ -81,9 +81,10 @@ int be_one(const RankPlace& place, std::chrono::milliseconds timeout,
 
 }  // namespace
 
-RankPlan plan_ranks(std::optional<int> nproc_per_node) {
+RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts) {
   RankPlan plan;
   plan.local_ranks = nproc_per_node.value_or(1);
+  plan.restarts = max_restarts > 0;
   if (plan.local_ranks < 1) {
     throw Error(ErrorCode::usage, "--nproc-per-node",
                 "is " + std::to_string(plan.local_ranks) + "; 1 or more is needed");
@@ -95,6 +96,11 @@ RankPlan plan_ranks(std::optional<int> nproc_per_node) {
                 "is given, but " + plan.place->launcher + " has already started " +
                     std::to_string(plan.place->world_size) + " ranks",
                 "leave --nproc-per-node out under a launcher");
+  }
+  if (plan.place && plan.restarts) {
+    throw Error(ErrorCode::usage, "heddle train",
+                "--max-restarts is given, but " + plan.place->launcher + " starts the ranks",
+                "torchrun has --max-restarts itself; Slurm starts a job again with --requeue");
   }
   return plan;
 }
@@ -108,7 +114,7 @@ int run_ranks(const RankPlan& plan, std::chrono::milliseconds timeout,
       return be_one(place, timeout, body);
     });
   }
-  const bool alone = plan.local_ranks == 1;
+  const bool alone = plan.local_ranks == 1 && !plan.restarts;
   const auto one = [&](const RankPlace& place) {
     listen(stop, alone ? Taker::whole : Taker::rank);
     return be_one(place, timeout, body);

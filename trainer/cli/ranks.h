@@ -15,13 +15,14 @@ namespace heddle::cli {
 struct RankPlan {
   std::optional<RankPlace> place;  // a launcher has started this process as one of several ranks
   int local_ranks = 1;             // else: to be started here
+  bool restarts = false;           // of ranks that are lost: one rank too is a process of its own
   int world_size() const { return place ? place->world_size : local_ranks; }
   int rank() const { return place ? place->rank : 0; }
 };
 
-// Throws Error{usage}: a count below 1, a count under a launcher that has started several ranks, half an
-// environment.
-RankPlan plan_ranks(std::optional<int> nproc_per_node);
+// Throws Error{usage}: a count below 1, a count or restarts under a launcher that has started several ranks,
+// half an environment.
+RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts = 0);
 
 // Runs body once per rank and returns the exit status of the run. Sets the intra-op threads, watches for lost
 // ranks, tells the others when body throws, leaves in good order when it returns. timeout: of a collective,

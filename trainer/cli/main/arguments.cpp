@@ -40,6 +40,11 @@ void add_train(CLI::App& app, Parsed& parsed) {
       ->add_option("--nproc-per-node", parsed.train.nproc_per_node,
                    "Local ranks to start, when no launcher has set the rank (default 1)")
       ->check(CLI::Range(1, 1024));
+  command
+      ->add_option("--max-restarts", parsed.train.max_restarts,
+                   "Times to start all local ranks again when one is lost; they go on from the newest "
+                   "checkpoint (default 0)")
+      ->check(CLI::Range(0, 1 << 24));
   command->add_option("--metrics", parsed.train.metrics,
                       "Metrics file (default: training.jsonl in checkpoint.checkpoint_dir)");
   command->add_flag("--json", parsed.json, "An error is printed on standard output too, as JSON");
