@@ -192,6 +192,7 @@ class Ranks {
       return;
     }
     interrupted_ = true;
+    stop_.wish->signal = number;
     if (!stop_.wish->stepping) {
       early_ = status_ == 0;
       kill_all(SIGKILL);
@@ -199,7 +200,6 @@ class Ranks {
       write_all(STDOUT_FILENO, cli::stopped_before_the_first_step(number) + "\n");
       return;
     }
-    stop_.wish->signal = number;
     write_all(STDERR_FILENO, cli::stop_heard(number) + "\n");
     end_within(patience_.to_save);
   }
