@@ -5,6 +5,8 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -21,7 +23,19 @@ namespace {
 using namespace heddle;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSteps = 50;  // of a turn
+constexpr int kSteps = 20;  // of a turn
+
+struct Cost {
+  double clock, processor;
+};
+
+// Of all threads of this process, in microseconds.
+double processor() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto microseconds = [](const timeval& time) { return 1e6 * time.tv_sec + time.tv_usec; };
+  return microseconds(usage.ru_utime) + microseconds(usage.ru_stime);
+}
 
 struct Bench {
   Communicator& group;
@@ -36,12 +50,14 @@ struct Bench {
     }
     if (asks && stop.end() != 0) std::abort();
   }
-  // Microseconds of a step.
-  double turn(bool asks) {
+  // Of a step, in microseconds.
+  Cost turn(bool asks) {
     step(asks);
     const auto begin = Clock::now();
+    const double busy = processor();
     for (int i = 0; i < kSteps; ++i) step(asks);
-    return std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / kSteps;
+    const double clock = std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+    return {clock / kSteps, (processor() - busy) / kSteps};
   }
 };
 
@@ -59,21 +75,19 @@ int run_rank(const RankPlace& place, int rounds) {
   StopWish wish;
   StopAgreement stop(*meeting, wish);
   Bench bench{*group, stop};
-  std::vector<double> without, with, more;
-  for (int round = 0; round < rounds; ++round) {
-    without.push_back(bench.turn(false));
-    with.push_back(bench.turn(true));
-    more.push_back(with.back() - without.back());
+  std::vector<double> clock[2], busy[2];
+  for (int round = 0; round < 2 * rounds; ++round) {
+    const Cost cost = bench.turn(round % 2 == 1);
+    clock[round % 2].push_back(cost.clock);
+    busy[round % 2].push_back(cost.processor);
   }
-  if (place.rank == 0) {
-    const auto least = [](const std::vector<double>& all) {
-      return *std::min_element(all.begin(), all.end());
-    };
+  const auto least = [](const std::vector<double>& all) { return *std::min_element(all.begin(), all.end()); };
+  if (place.rank == 0)
     std::printf(
-        "%d ranks: a step of %.1f us, with the question %.1f us (least: %.1f and %.1f); median of the "
-        "differences %.1f us\n",
-        place.world_size, median(without), median(with), least(without), least(with), median(more));
-  }
+        "%d ranks: a step of %.0f us, with the question %.0f us (least of all turns: %.0f and %.0f); of the "
+        "processor %.0f and %.0f us\n",
+        place.world_size, median(clock[0]), median(clock[1]), least(clock[0]), least(clock[1]),
+        median(busy[0]), median(busy[1]));
   meeting->leave();
   return 0;
 }
