@@ -5,8 +5,8 @@
 
 namespace heddle::mesh {
 
-// Tensors of so many bytes do not stay in a core's share of the caches anyway.
-constexpr size_t kFar = 6 * 1024 * 1024;
+// Tensors of so many bytes do not stay in the caches anyway.
+constexpr size_t kFar = 24 * 1024 * 1024;
 
 // memcpy past the caches: the target's lines are not read first, and what is in the caches stays there.
 void copy_far(char* to, const char* from, size_t count);

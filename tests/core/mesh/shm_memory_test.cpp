@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "core/mesh/children.h"
 #include "heddle/base/error.h"
@@ -134,8 +135,7 @@ const Known kGivenUp("given_up", [](Rendezvous& meeting) {
   auto whole = at::from_blob(memory.data(), {3 * kPart}, at::kFloat), part = at::ones({kPart});
   const std::string folder = std::getenv("HEDDLE_TEST_FOLDER");
   const auto await = [&](const char* mark) {
-    while (!std::filesystem::exists(folder + mark)) {
-    }
+    while (!std::filesystem::exists(folder + mark)) std::this_thread::yield();
   };
   if (meeting.rank() == 1) await("/first");
   auto work = group->all_gather(whole, part);
