@@ -33,8 +33,10 @@ std::vector<Training> trainings(const fs::path& folder) {
       kRecipe + ("dataset: {seq_len: 7, file_pattern: " + (folder / "train.bin").string() + "}\n");
   const std::string fsdp =
       "distributed: {strategy: fsdp2, mp_policy: {param_dtype: float32, reduce_dtype: float32}}\n";
-  return {{"one rank", 1, recipe + "distributed: {strategy: single}\n", 0},
-          {"two ranks", 2, recipe + fsdp, 0}};
+  const std::string latest = "checkpoint: {max_recent_checkpoints: 2, restore_from: LATEST}\n";
+  return {{"one rank", 1, recipe + "distributed: {strategy: single}\n"},
+          {"two ranks", 2, recipe + fsdp},
+          {"two ranks that keep two checkpoints and go on from LATEST", 2, recipe + fsdp + latest, 2}};
 }
 
 void write_tokens(const fs::path& file) {

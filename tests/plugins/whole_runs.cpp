@@ -5,9 +5,11 @@
 #include <ATen/ops/empty.h>
 
 #include <iostream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/mesh/threads.h"
 #include "trainer/loop/job.h"
@@ -61,8 +63,8 @@ WholeRuns::WholeRuns() {
   write_token_file(place_ / "train.bin", {20240520, 1, static_cast<int32_t>(tokens.size())}, tokens);
 }
 
-Told WholeRuns::train(const Topology& topology, const std::string& run, int steps,
-                      const std::string& restore_from) const {
+std::string WholeRuns::configuration(const Topology& topology, const std::string& run, int steps,
+                                     const std::string& restore_from) const {
   std::string yaml = kRecipe + topology.more + "\ndistributed: " + topology.distributed;
   yaml += "\ndataset: {file_pattern: " + (place_ / "train.bin").string() + ", seq_len: 7}";
   yaml +=
@@ -70,17 +72,38 @@ Told WholeRuns::train(const Topology& topology, const std::string& run, int step
       "save_checkpoint_every_epoch: false, max_steps: " +
       std::to_string(steps) + "}";
   yaml += "\ncheckpoint: {save_consolidated: false, checkpoint_dir: " + (place_ / run).string();
-  yaml += restore_from.empty() ? "}\n" : ", restore_from: " + (place_ / restore_from).string() + "}\n";
-  const Node configuration = config::read_text(yaml, "run.yaml");
+  if (restore_from == "LATEST") return yaml + ", restore_from: LATEST}\n";
+  return yaml +
+         (restore_from.empty() ? "}\n" : ", restore_from: " + (place_ / restore_from).string() + "}\n");
+}
+
+Told WholeRuns::train(const Topology& topology, const std::string& run, int steps,
+                      const std::string& restore_from, std::vector<std::string>* refusals) const {
+  std::mutex one_at_a_time;
+  const auto refused = [&](const Error& error) {
+    const std::lock_guard lock(one_at_a_time);
+    refusals->push_back(error.what());
+  };
   const Quiet quiet;
-  PluginRegistry first({HEDDLE_BINARY_DIR "/plugins"});
-  const Job job = prepare_job(configuration, first, topology.ranks, "");
-  ThreadWorld::run(topology.ranks, [&](Rendezvous& meeting) {
-    PluginRegistry own({HEDDLE_BINARY_DIR "/plugins"});
-    StopWish wish;
-    run_rank(job, own, meeting, wish);
-  });
-  return told(job.metrics);
+  try {
+    PluginRegistry first({HEDDLE_BINARY_DIR "/plugins"});
+    const Node words = config::read_text(configuration(topology, run, steps, restore_from), "run.yaml");
+    const Job job = prepare_job(words, first, topology.ranks, "");
+    ThreadWorld::run(topology.ranks, [&](Rendezvous& meeting) {
+      PluginRegistry own({HEDDLE_BINARY_DIR "/plugins"});
+      StopWish wish;
+      try {
+        run_rank(job, own, meeting, wish);
+      } catch (const Error& error) {
+        if (refusals == nullptr) throw;
+        refused(error);
+      }
+    });
+  } catch (const Error& error) {
+    if (refusals == nullptr) throw;
+    refused(error);
+  }
+  return told(place_ / run / "training.jsonl");
 }
 
 std::map<std::string, at::Tensor> tensors_of(const std::filesystem::path& directory) {

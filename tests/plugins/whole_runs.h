@@ -34,11 +34,16 @@ class WholeRuns {
   std::filesystem::path operator/(const std::string& name) const { return place_ / name; }
 
   // Twelve samples a step, so that the fourth of an epoch has five, on an odd Qwen2 with heads for four
-  // ranks. Checkpoints lie in the directory `run`, after every fourth step and the last.
+  // ranks. Checkpoints lie in the directory `run`, after every fourth step and the last. restore_from: a
+  // directory beside it, or LATEST. refusals: takes what each rank says that cannot go on, or what is said
+  // before they start; without it, that is thrown.
   Told train(const Topology& topology, const std::string& run, int steps,
-             const std::string& restore_from = "") const;
+             const std::string& restore_from = "", std::vector<std::string>* refusals = nullptr) const;
 
  private:
+  std::string configuration(const Topology& topology, const std::string& run, int steps,
+                            const std::string& restore_from) const;
+
   ScratchDirectory place_;
 };
 

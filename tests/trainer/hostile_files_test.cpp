@@ -71,6 +71,7 @@ TEST(Positions, AreRefusedWhereAByteWasChanged) {
   position.step = 4, position.global_batch_size = 8, position.dataset_samples = 100,
   position.sequence_length = 16;
   position.model = {{"hidden_size", "24"}};
+  position.parts = {{"model", "0123456789abcdef"}};
   const std::string text = to_json(position);
   EXPECT_EQ(read_position(folder.write("a", text)), position);
   std::string changed = text;

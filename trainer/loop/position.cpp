@@ -53,6 +53,7 @@ Position position_of(const json& in, const Numbers& numbers) {
   out.dataset_samples = numbers.read(data, "samples", 1);
   out.sequence_length = numbers.read(data, "sequence_length", 1);
   for (const auto& [key, value] : in.at("model").items()) out.model[key] = value.get<std::string>();
+  for (const auto& [key, value] : in.at("parts").items()) out.parts[key] = value.get<std::string>();
   return out;
 }
 
@@ -78,7 +79,8 @@ std::string to_json(const Position& position) {
                   {"samples", position.dataset_samples},
                   {"sequence_length", position.sequence_length}};
   json out{{"version", kVersion},       {"step", position.step}, {"epoch", position.epoch},
-           {"sample", position.sample}, {"data", data},          {"model", position.model}};
+           {"sample", position.sample}, {"data", data},          {"model", position.model},
+           {"parts", position.parts}};
   out["checksum"] = checkpoint::checksum(out.dump());
   return out.dump(1) + "\n";
 }

@@ -19,6 +19,7 @@ struct Position {
   int64_t seed = 0, global_batch_size = 0, dataset_samples = 0, sequence_length = 0;
   bool shuffled = false;
   std::map<std::string, std::string> model;  // keys and values that two checkpoints of one model share
+  std::map<std::string, std::string> parts;  // "model" and "optim": the sums of their manifests
   bool operator==(const Position&) const = default;
 };
 

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
+#include "heddle/base/error.h"
 #include "heddle/checkpoint/together.h"
 #include "trainer/loop/resume.h"
 
@@ -12,6 +13,15 @@ using checkpoint::Part;
 
 Part part_of(const std::string& kind, const Shard& shard, const at::Tensor& tensor) {
   return {kind + shard.name, tensor, shard.shape, shard.offset};
+}
+
+// A directory that was copied out of another checkpoint is whole in itself.
+void check_part(const Resume& resume, const std::string& name, const checkpoint::ShardedReader& reader) {
+  const auto wanted = resume.position.parts.find(name);
+  if (wanted != resume.position.parts.end() && wanted->second == reader.manifest().sum) return;
+  throw Error(ErrorCode::input, (resume.directory / name / checkpoint::kManifest).string(),
+              std::string("is of another checkpoint than the ") + kPositionFile + " beside it",
+              "copy the whole checkpoint again, or go on from another");
 }
 
 }  // namespace
@@ -40,6 +50,8 @@ void restore(const Resume& resume, engine::Model& model, Step& step) {
   checkpoint::together(model.mesh.meeting(), "restore/" + resume.directory.filename().string(), [&] {
     at::NoGradGuard no_gradients;
     checkpoint::ShardedReader weights(resume.directory / "model"), states(resume.directory / "optim");
+    check_part(resume, "model", weights);
+    check_part(resume, "optim", states);
     for (Part& part : model_parts(model.stages)) {
       const std::string master = "master." + part.name;
       const bool finer = part.tensor.scalar_type() == at::kFloat && states.has(master);

@@ -83,12 +83,29 @@ void warn_of_foreign(const fs::path& root, std::vector<std::string>& warnings) {
   }
 }
 
+// What LATEST names. A run may end between the publishing of a checkpoint and the turning of the pointer, so
+// a newer one counts, and a pointer to nothing loses nothing.
+fs::path latest(const fs::path& root, const std::string& target, std::vector<std::string>& warnings) {
+  const std::vector<fs::path> all = checkpoints_in(root);
+  const bool whole = !target.empty() && is_complete(root / target);
+  const bool known = std::find(all.begin(), all.end(), root / target) != all.end();
+  if (all.empty() || (whole && (!known || root / target == all.back()))) return whole ? root / target : "";
+  warnings.push_back((root / "LATEST").string() + " names " + (target.empty() ? "nothing" : target) +
+                     "; going on from " + all.back().filename().string() +
+                     ", the newest complete checkpoint there");
+  return all.back();
+}
+
 // The place that a word names, or "" and a warning where a pointer names nothing.
 fs::path named(const std::string& word, const fs::path& root, std::vector<std::string>& warnings) {
   std::error_code ignored;
   if (word == "LATEST" || word == "LOWEST_VAL") {
     const std::string target = checkpoint::pointed(root / word);
-    if (!target.empty() && is_complete(root / target)) return root / target;
+    if (word == "LATEST") {
+      if (const fs::path place = latest(root, target, warnings); !place.empty()) return place;
+    } else if (!target.empty() && is_complete(root / target)) {
+      return root / target;
+    }
     if (const auto foreign = foreign_checkpoint(target.empty() ? root : root / target)) throw *foreign;
     warnings.push_back("restore_from is " + word + ", and " + (root / word).string() +
                        " names no complete checkpoint; starting fresh");
@@ -97,7 +114,8 @@ fs::path named(const std::string& word, const fs::path& root, std::vector<std::s
   for (const fs::path& place : {root / word, fs::path(word)}) {
     if (!fs::exists(place, ignored)) continue;
     if (is_complete(place)) return place;
-    if (const auto foreign = foreign_checkpoint(place)) throw *foreign;
+    const bool ours = fs::exists(place / kPositionFile, ignored);
+    if (const auto foreign = ours ? std::nullopt : foreign_checkpoint(place)) throw *foreign;
     throw Error(ErrorCode::input, "checkpoint.restore_from",
                 place.string() + " is no complete checkpoint: it needs " + kPositionFile + ", model/" +
                     checkpoint::kManifest + " and optim/" + checkpoint::kManifest,

@@ -103,7 +103,10 @@ void Saver::write_beside(const Saving& saving, const fs::path& stage) const {
   checkpoint::keep_origin(stage / "model" / checkpoint::kHfMetadata, job_.model.origin);
   checkpoint::write_text(stage / "losses.json", to_json(saving.losses));
   checkpoint::write_text(stage / "config.yaml", config::to_yaml(job_.configuration));
-  checkpoint::write_text(stage / kPositionFile, to_json(saving.position));
+  Position position = saving.position;
+  for (const char* part : {"model", "optim"})
+    position.parts[part] = checkpoint::read_manifest(stage / part / checkpoint::kManifest).sum;
+  checkpoint::write_text(stage / kPositionFile, to_json(position));
 }
 
 }  // namespace heddle

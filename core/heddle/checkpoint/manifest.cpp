@@ -97,6 +97,7 @@ Manifest read_manifest(const std::filesystem::path& file) {
   parsed.erase("checksum");
   if (sum != checksum(parsed.dump())) refuse(file, "was changed after it was written: its checksum differs");
   Manifest manifest;
+  manifest.sum = sum.get<std::string>();
   try {
     if (parsed.at("stretch") != Manifest::kStretch) refuse(file, "counts checksums in another length");
     for (const auto& [name, entry] : parsed.at("tensors").items())

@@ -33,6 +33,7 @@ struct Manifest {
   static constexpr int64_t kVersion = 1;
   static constexpr uint64_t kStretch = uint64_t{1} << 20;  // bytes
   std::map<std::string, SavedTensor> tensors;
+  std::string sum;  // the checksum of its own, once it was read: two manifests of one sum hold the same bytes
 };
 
 // JSON with a checksum of its own.

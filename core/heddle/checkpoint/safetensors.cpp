@@ -43,7 +43,8 @@ class Mapping {
   [[noreturn]] void refuse(const std::filesystem::path& file) {
     const std::string reason = std::strerror(errno);
     if (descriptor_ >= 0) ::close(descriptor_);
-    throw Error(ErrorCode::input, file.string(), "cannot be read: " + reason);
+    throw Error(ErrorCode::input, file.string(), "cannot be read: " + reason,
+                "is the file there, and may it be read? copy it again, or go on from another");
   }
 
   const int descriptor_;

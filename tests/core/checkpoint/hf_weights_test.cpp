@@ -57,7 +57,8 @@ TEST(HfWeights, RefusesAnIndexThatLies) {
             "beside it, "
             "got \"../one.safetensors\"");
   EXPECT_EQ(with(R"({"weight_map":{"a":"three.safetensors"}})"),
-            "error[input] FOLDER/three.safetensors: cannot be read: No such file or directory");
+            "error[input] FOLDER/three.safetensors: cannot be read: No such file or directory\n"
+            "  hint: is the file there, and may it be read? copy it again, or go on from another");
 }
 
 TEST(HfSource, NamesAMissingTensorAndAWrongShape) {

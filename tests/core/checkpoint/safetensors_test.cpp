@@ -120,7 +120,8 @@ TEST(Safetensors, RefusesABoxOutsideTheTensor) {
 TEST(Safetensors, RefusesAFileThatIsNotThere) {
   const Folder folder;
   EXPECT_EQ(error_of(folder, [&] { SafetensorsFile file(folder / "x"); }),
-            "error[input] FOLDER/x: cannot be read: No such file or directory");
+            "error[input] FOLDER/x: cannot be read: No such file or directory\n"
+            "  hint: is the file there, and may it be read? copy it again, or go on from another");
 }
 
 TEST(Safetensors, RefusesACutFile) {
