@@ -7,61 +7,30 @@ tokens, take the same steps with fused AdamW and clipping, and must come to the 
 rank is a process with one thread; while one side runs, the other one's processes wait. Prints a table in Markdown.
 """
 import argparse
-import json
 import os
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from ranks_on_command import HERE, Side  # noqa: E402
+
 FP32 = "mp_policy: {param_dtype: float32, reduce_dtype: float32}"
 # name: layers, width, sequence, batch of a rank, steps in a turn
 SHAPES = {"narrow": (24, 64, 4, 8, 20), "wide": (8, 512, 256, 2, 2)}
 PAIRS = [("fsdp2", f"distributed: {{strategy: fsdp2, {FP32}}}"), ("ddp", "distributed: {strategy: ddp}")]
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-class Side:
-    """The ranks of one contender, which step when they are told to."""
+class Contender(Side):
+    """A side that takes steps, timed."""
 
     def __init__(self, label, command, ranks):
-        self.label, self.milliseconds, self.answer = label, [], None
-        port = free_port()
-        self.ranks = []
-        for rank in range(ranks):
-            place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks,
-                     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
-            environment = {**os.environ, **{key: str(value) for key, value in place.items()},
-                           "TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-            self.ranks.append(subprocess.Popen(command, env=environment, stdin=subprocess.PIPE,
-                                               stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-                                               stderr=subprocess.DEVNULL if "python" in command[0] else None,
-                                               text=True))
-
-    def tell(self, line):
-        for rank in self.ranks:
-            rank.stdin.write(line + "\n")
-            rank.stdin.flush()
+        super().__init__(label, command, ranks)
+        self.milliseconds, self.answer = [], None
 
     def step(self, count):
-        self.tell(f"run {count}")
-        line = self.ranks[0].stdout.readline()
-        if not line:
-            sys.exit(f"{self.label}: a rank ended; run its command by hand to see why")
-        self.answer = json.loads(line)
+        self.answer = self.ask(f"run {count}")
         return 1000 * self.answer["seconds"] / count
-
-    def end(self):
-        self.tell("quit")
-        for rank in self.ranks:
-            rank.wait(timeout=60)
 
 
 def make_model(directory, layers, width, sequence):
@@ -87,10 +56,10 @@ def check_equal(ours, theirs):
 def compare(directory, shape, ranks, peer, section, options):
     layers, width, sequence, batch, turn = SHAPES[shape]
     steps = [str(batch), str(sequence)]
-    theirs = Side(f"PyTorch {peer}",
-                  [sys.executable, os.path.join(HERE, "peers", "pytorch_steps.py"), directory, peer, *steps], ranks)
-    ours = Side(f"heddle {peer}", [os.path.join(options.build, "bench_steps"), directory, f"{{{section}}}", *steps],
-                ranks)
+    theirs = Contender(f"PyTorch {peer}",
+                       [sys.executable, os.path.join(HERE, "peers", "pytorch_steps.py"), directory, peer, *steps], ranks)
+    ours = Contender(f"heddle {peer}",
+                     [os.path.join(options.build, "bench_steps"), directory, f"{{{section}}}", *steps], ranks)
     for side in (theirs, ours):
         side.step(turn)
     check_equal(ours, theirs)

@@ -29,6 +29,7 @@ class Mapping {
     size_ = static_cast<size_t>(status.st_size);
     if (size_ != 0) data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor_, 0);
     if (data_ == MAP_FAILED) refuse(file);
+    ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);  // a longer way ahead of what is read
   }
   ~Mapping() {
     if (size_ != 0) ::munmap(data_, size_);
@@ -93,12 +94,6 @@ void SafetensorsFile::read_bytes(const std::string& name, uint64_t from, std::sp
     at += static_cast<uint64_t>(got);
     out = out.subspan(static_cast<size_t>(got));
   }
-}
-
-void SafetensorsFile::will_read(const std::string& name, uint64_t from, uint64_t bytes) const {
-  const uint64_t at = impl_->header.data + tensors().at(name).begin + from;
-  ::posix_fadvise(impl_->mapping.descriptor(), static_cast<off_t>(at), static_cast<off_t>(bytes),
-                  POSIX_FADV_WILLNEED);
 }
 
 void SafetensorsFile::read(const std::string& name, std::span<const int64_t> offset, at::Tensor out) const {

@@ -38,8 +38,6 @@ class HEDDLE_API SafetensorsFile {
   // Reads bytes of a tensor that is there, from its byte `from` on, past the mapping: a disk that fails is an
   // Error{io}, and long stretches come faster than page by page.
   void read_bytes(const std::string& name, uint64_t from, std::span<char> out) const;
-  // Lets the disk begin with bytes that will be read.
-  void will_read(const std::string& name, uint64_t from, uint64_t bytes) const;
   // The texts of the header's __metadata__.
   const std::map<std::string, std::string>& metadata() const;
 

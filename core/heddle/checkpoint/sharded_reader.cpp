@@ -51,7 +51,6 @@ class Stretches {
   bool read(uint64_t index, char* out) {
     const uint64_t begin = index * Manifest::kStretch, end = end_of(index);
     if (index >= saved_.sums.size()) return false;
-    read_ahead(begin);
     Checksum sum;
     for (uint64_t at = begin; at < end; at += kInCache) {
       const std::span<char> piece(out + (at - begin), std::min(kInCache, end - at));
@@ -62,20 +61,11 @@ class Stretches {
   }
 
  private:
-  static constexpr uint64_t kInCache = uint64_t{256} << 10, kAhead = uint64_t{8} << 20;
-
-  // The disk is asked for the next bytes while these are copied and summed.
-  void read_ahead(uint64_t at) {
-    if (at < asked_ && at + kAhead / 2 < asked_) return;
-    const uint64_t begin = std::max(at, asked_), end = std::min(at + kAhead, bytes_);
-    if (begin < end) file_.will_read(saved_.key, begin, end - begin);
-    asked_ = end;
-  }
+  static constexpr uint64_t kInCache = uint64_t{256} << 10;
 
   const SafetensorsFile& file_;
   const SavedBox& saved_;
   const uint64_t bytes_;
-  uint64_t asked_ = 0;
 };
 
 }  // namespace

@@ -26,7 +26,7 @@ namespace {
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kMostPause{20};
+constexpr std::chrono::milliseconds kLeastPause{1}, kMostPause{20};  // between two looks into the store
 constexpr std::chrono::seconds kMargin{10};  // Gloo's own timeout comes after ours, which knows more
 
 StorePtr open_store(const RankPlace& place, std::chrono::milliseconds timeout) {
@@ -192,7 +192,6 @@ class GlooRendezvous : public Rendezvous {
   void wait_for(const std::function<bool()>& ready, const std::string& waited,
                 const std::vector<std::string>& by_rank) {
     const auto start = Clock::now();
-    auto pause = std::chrono::milliseconds(1);
     // A rank is late when its own thread does not wait, whatever threads beside it do.
     const bool own = std::this_thread::get_id() == own_;
     if (own) watch_.set_waiting(true);
@@ -200,8 +199,7 @@ class GlooRendezvous : public Rendezvous {
       const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
       if (watch_.lost()) throw watch_.verdict(waited, {}, elapsed, false, "");
       if (elapsed >= options_.timeout) throw timed_out(waited, elapsed, absent(by_rank));
-      std::this_thread::sleep_for(pause);
-      pause = std::min(pause * 2, kMostPause);
+      std::this_thread::sleep_for(std::clamp(elapsed / 16, kLeastPause, kMostPause));
     }
     if (own) watch_.set_waiting(false);
   }

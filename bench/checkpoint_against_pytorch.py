@@ -1,0 +1,109 @@
+"""Saving and loading a state: heddle, PyTorch's distributed checkpoint, and plain files, taking turns in one run.
+
+  PYTHON bench/checkpoint_against_pytorch.py [--build build] [--mebibytes 2048] [--rounds 10] [--directory .]
+
+PYTHON has torch (heddle itself needs none). Each rank is a process with one thread; while one side works, the other
+one's processes wait. All three write as many bytes from as many processes and sync them; heddle's also checks sums,
+publishes by rename and says where every box lies. Loading is into memory that is there: once from the page cache, once
+after the files were dropped from it. Then saves in the background: what the run waits for, beside a bare copy of as
+many bytes. Prints tables in Markdown: least and median seconds, and medians as ratios, turn by turn.
+"""
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from ranks_on_command import HERE, Side  # noqa: E402
+
+
+def drop(directory):
+    """Lets the page cache forget the files of a directory, which are synced."""
+    for folder, _, files in os.walk(directory):
+        for name in files:
+            file = os.open(os.path.join(folder, name), os.O_RDONLY)
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(file)
+
+
+def settle():
+    os.sync()
+
+
+class Bench:
+    def __init__(self, options):
+        self.ours = Side("heddle", [os.path.join(options.build, "bench_checkpoint"), str(options.mebibytes)],
+                         options.ranks)
+        self.theirs = Side("PyTorch", [sys.executable, os.path.join(HERE, "peers", "pytorch_checkpoint.py"),
+                                       str(options.mebibytes)], options.ranks)
+        self.seconds = {}
+
+    def turn(self, what, order, places, before=lambda place: settle()):
+        words = {"heddle": (self.ours, "save"), "PyTorch": (self.theirs, "save"), "plain": (self.ours, "write")}
+        if what != "save":
+            words = {"heddle": (self.ours, "load"), "PyTorch": (self.theirs, "load"), "plain": (self.ours, "read")}
+        for who in order:
+            side, word = words[who]
+            before(places[who])
+            self.seconds.setdefault((what, who), []).append(side.ask(f"{word} {places[who]}")["seconds"])
+
+    def round(self, number, folder):
+        who = ["heddle", "PyTorch", "plain"]
+        order = who[number % 3:] + who[:number % 3]
+        places = {one: os.path.join(folder, one) for one in order}
+        self.turn("save", order, places)
+        self.turn("load, cached", order, places, before=lambda place: None)
+        self.turn("load, from the disk", order, places, before=drop)
+        for place in places.values():
+            shutil.rmtree(place)
+
+    def print(self):
+        print("| | heddle, least s | median | plain, least s | median | PyTorch, least s | median | heddle's speed in"
+              " plain's | in PyTorch's |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+        for what in ("save", "load, cached", "load, from the disk"):
+            times = {who: self.seconds[(what, who)] for who in ("heddle", "plain", "PyTorch")}
+            cells = [f"{min(t):.2f} | {statistics.median(t):.2f}" for t in times.values()]
+            ratios = [statistics.median(b / a for a, b in zip(times["heddle"], times[who])) for who in
+                      ("plain", "PyTorch")]
+            print(f"| {what} | {' | '.join(cells)} | {ratios[0]:.2f} | {ratios[1]:.2f} |", flush=True)
+
+
+def in_background(ours, rounds, folder):
+    answers = []
+    for number in range(rounds):
+        place = os.path.join(folder, "background")
+        settle()
+        answers.append(ours.ask(f"async {place}"))
+        shutil.rmtree(place)
+    middle = {key: statistics.median(one[key] for one in answers) for key in answers[0]}
+    ratio = statistics.median(one["pause"] / one["copy"] for one in answers)
+    print("\n| in the background | pause, s | bare copy, s | pause / copy | saving, s | a step's time meanwhile |\n"
+          "|---|--:|--:|--:|--:|--:|\n"
+          f"| median of {rounds} | {middle['pause']:.3f} | {middle['copy']:.3f} | {ratio:.2f} |"
+          f" {middle['saving']:.2f} | {middle['slower']:.2f} |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default=os.path.join(HERE, "..", "build"))
+    parser.add_argument("--mebibytes", type=int, default=2048)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--directory", help="where the files go; default: the system's directory of temporary files")
+    options = parser.parse_args()
+    bench = Bench(options)
+    with tempfile.TemporaryDirectory(dir=options.directory) as folder:
+        for number in range(options.rounds + 1):  # the first takes memory and does not count
+            bench.round(number, folder)
+            if number == 0:
+                bench.seconds.clear()
+        bench.print()
+        in_background(bench.ours, options.rounds, folder)
+    for side in (bench.ours, bench.theirs):
+        side.end()
+
+
+main()
