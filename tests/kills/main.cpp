@@ -36,7 +36,8 @@ std::vector<Training> trainings(const fs::path& folder) {
   const std::string latest = "checkpoint: {max_recent_checkpoints: 2, restore_from: LATEST}\n";
   return {{"one rank", 1, recipe + "distributed: {strategy: single}\n"},
           {"two ranks", 2, recipe + fsdp},
-          {"two ranks that keep two checkpoints and go on from LATEST", 2, recipe + fsdp + latest, 2}};
+          {"two ranks that keep two checkpoints and go on from LATEST", 2, recipe + fsdp + latest, 2},
+          {"two ranks that save beside their steps", 2, recipe + fsdp + "checkpoint: {is_async: true}\n", 0}};
 }
 
 void write_tokens(const fs::path& file) {

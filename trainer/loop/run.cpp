@@ -174,10 +174,14 @@ void Run::train() {
 
 // A step and what is due after it; gives the signal that ends the run here, or 0.
 int Run::go_through(const Moment& moment) {
-  stop_.begin();
+  stop_.begin(saver_ && saver_->has_failed() ? kSavingFailed : 0);
   losses_ = {};
   train_one(moment);
   int signal = stop_.end();
+  if (signal == kSavingFailed) {
+    saver_->finish();  // throws, on every rank after the same step
+    signal = 0;
+  }
   if (signal == 0 && moment.validate && !job_.validation.empty()) signal = validate(moment);
   bool is_saved = false;
   const auto save_once = [&] {

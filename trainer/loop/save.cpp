@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include "heddle/base/error.h"
 #include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/safetensors_writer.h"
 #include "heddle/checkpoint/together.h"
@@ -50,16 +49,7 @@ void Saver::save(engine::Model& model, Step& step, const Moment& moment, const L
   saving.model = model_copies_.of(saving.model);
   saving.optimizer = optimizer_copies_.of(saving.optimizer);
   if (model.device) model.device->synchronize();
-  background_.start([this, saving = std::move(saving)] {
-    try {
-      write(saving);
-    } catch (const Error& error) {
-      if (meeting_.rank() == 0 && error.code() != ErrorCode::rank_lost)
-        meeting_.log().warning("checkpoint", "saving " + saving.directory.string() + " failed: " +
-                                                 error.what() + "; the run ends at its next save");
-      throw;
-    }
-  });
+  background_.start([this, saving = std::move(saving)] { write(saving); });
 }
 
 void Saver::finish() {

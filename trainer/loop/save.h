@@ -41,12 +41,13 @@ class Saver {
   // tokenizer where saves_model() says so; then the pointers. It appears when all of it is on the disk. A
   // collective of all ranks; what fails on one throws on every rank.
   // With checkpoint.is_async it returns when this rank has its copy, and a thread does the rest while the run
-  // goes on; what fails there is a warning at once, and is thrown on every rank by the next save() or
-  // finish().
+  // goes on; what fails there is thrown on every rank by the next save() or finish().
   void save(engine::Model& model, Step& step, const Moment& moment, const Losses& losses);
 
   // Waits for the save that is under way; throws what went wrong, on every rank.
   void finish();
+  // The save that was under way has failed on this rank: on the others too, or soon.
+  bool has_failed() const { return background_.has_failed(); }
 
  private:
   std::filesystem::path stage_of(const std::filesystem::path& directory) const;

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -16,8 +17,8 @@ StopAgreement::StopAgreement(Rendezvous& meeting, const StopWish& wish) : wish_(
   world_ = meeting.group("world", all);
 }
 
-void StopAgreement::begin() {
-  *number_.mutable_data_ptr<int>() = wish_.signal;
+void StopAgreement::begin(int own) {
+  *number_.mutable_data_ptr<int>() = std::max<int>(wish_.signal, own);
   if (world_) asked_ = world_->all_reduce(number_, Reduce::max);
 }
 

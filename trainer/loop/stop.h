@@ -10,6 +10,9 @@
 
 namespace heddle {
 
+// In the place of a signal: a save that went on beside the steps has failed.
+inline constexpr int kSavingFailed = 1000;
+
 // Whether any rank of the run was asked to end. With several ranks one number goes over all of them beside
 // each step (a maximum that starts with the step and is read at its end), so nobody waits for it; one rank
 // asks itself.
@@ -18,9 +21,10 @@ class StopAgreement {
   // A collective of all ranks.
   StopAgreement(Rendezvous& meeting, const StopWish& wish);
 
-  // Starts to ask, with what this rank knows now. A collective.
-  void begin();
-  // The answer to begin(), the same on every rank: the number of a signal, or 0. Throws Error{rank_lost}.
+  // Starts to ask, with what this rank knows now: the signal that it got, or kSavingFailed where `own` is
+  // that. A collective.
+  void begin(int own = 0);
+  // The answer to begin(), the same on every rank: the largest of all of them, or 0. Throws Error{rank_lost}.
   int end();
   // Both at once, where the ranks have waited for each other anyway.
   int now();
