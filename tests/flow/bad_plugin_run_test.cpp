@@ -33,7 +33,8 @@ class Configuration {
 };
 
 std::string naming(const std::string& plugin) {
-  return "distributed: {strategy: " + plugin + "}\nplugins: [" + kGallery + "/libheddle_" + plugin + ".so]\n";
+  return "model: {config: {model_type: llama}}\ndistributed: {strategy: " + plugin + "}\nplugins: [" +
+         kGallery + "/libheddle_" + plugin + ".so]\n";
 }
 
 TEST(RunWithABadPlugin, OfAnotherLibTorchIsRefusedWithBothTags) {
