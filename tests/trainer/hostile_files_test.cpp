@@ -4,6 +4,7 @@
 
 #include "core/checkpoint/folder.h"
 #include "heddle/checkpoint/manifest.h"
+#include "heddle/checkpoint/placements.h"
 #include "heddle/checkpoint/safetensors.h"
 #include "trainer/loop/position.h"
 #include "trainer/models/model_config.h"
@@ -63,6 +64,20 @@ TEST(HostileFiles, AreRefusedWhereAModelIsLargerThanAnyThereIs) {
             "error[input] FOLDER/a vocab_size: expected a size from 1 to 268435456, got 268435457");
   EXPECT_THAT(refusal("\"head_dim\": 268435456, \"hidden_size\": 32"),
               HasSubstr("num_attention_heads 32 of head_dim 268435456 are more than 268435456"));
+}
+
+TEST(Placements, AreNoneWhereASizeIsNoSize) {
+  const auto said = [](const std::string& shape, const std::string& offset) {
+    return checkpoint::read_placements(R"({"a": {"tensor": "b", "shape": )" + shape +
+                                       ", \"offset\": " + offset + "}}");
+  };
+  ASSERT_TRUE(said("[2]", "[0]"));
+  EXPECT_EQ(said("[2]", "[0]")->at("a"), (checkpoint::Placement{"b", {2}, {0}}));
+  for (const char* odd : {"[1.5]", "[1e300]", "[-1]", "[18446744073709551615]", "2", "[[2]]"}) {
+    EXPECT_FALSE(said(odd, "[0]")) << odd;
+    EXPECT_FALSE(said("[2]", odd)) << odd;
+  }
+  EXPECT_FALSE(checkpoint::read_placements(kDeep));
 }
 
 TEST(Positions, AreRefusedWhereAByteWasChanged) {

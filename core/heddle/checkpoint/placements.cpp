@@ -1,9 +1,29 @@
 // Placements as JSON.
 #include "heddle/checkpoint/placements.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
+#include "heddle/base/nesting.h"
+
 namespace heddle::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+// Empty where one is no size: the JSON library would take 1.5, and 2^64 as a negative number.
+std::optional<std::vector<int64_t>> sizes_of(const json& list) {
+  std::vector<int64_t> sizes;
+  if (!list.is_array()) return std::nullopt;
+  for (const json& size : list) {
+    if (!size.is_number_unsigned() || size.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()})
+      return std::nullopt;
+    sizes.push_back(size.get<int64_t>());
+  }
+  return sizes;
+}
+
+}  // namespace
 
 std::string written(const std::map<std::string, Placement>& by_key) {
   nlohmann::ordered_json out = nlohmann::ordered_json::object();
@@ -12,14 +32,17 @@ std::string written(const std::map<std::string, Placement>& by_key) {
   return out.dump();
 }
 
-std::optional<std::map<std::string, Placement>> read_placements(const std::string& text) {
+std::optional<std::map<std::string, Placement>> read_placements(const std::string& said) {
+  if (text::nests_deeper(said, text::kDeepest)) return std::nullopt;
   std::map<std::string, Placement> by_key;
   try {
-    const auto parsed = nlohmann::json::parse(text);
-    for (const auto& [key, one] : parsed.items())
-      by_key[key] = {one.at("tensor").get<std::string>(), one.at("shape").get<std::vector<int64_t>>(),
-                     one.at("offset").get<std::vector<int64_t>>()};
-  } catch (const nlohmann::json::exception&) {
+    const json parsed = json::parse(said);
+    for (const auto& [key, one] : parsed.items()) {
+      auto shape = sizes_of(one.at("shape")), offset = sizes_of(one.at("offset"));
+      if (!shape || !offset) return std::nullopt;
+      by_key[key] = {one.at("tensor").get<std::string>(), std::move(*shape), std::move(*offset)};
+    }
+  } catch (const json::exception&) {
     return std::nullopt;
   }
   return by_key;
