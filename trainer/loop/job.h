@@ -45,6 +45,7 @@ struct JobPipeline {
 struct Resume {
   std::filesystem::path directory;
   Position position;
+  Losses losses;
 };
 
 struct Job {

@@ -21,8 +21,8 @@ Progress::Style style() {
 // What a file of metrics says of the steps before those that this run makes. A run that was killed before its
 // first checkpoint begins anew, and so does its file; lines beside checkpoints of another run, and in a file
 // that --metrics names, stay.
-std::vector<CurvePoint> kept(const Job& job, const std::filesystem::path& file) {
-  if (job.resume) return keep_before(file, job.resume->position.step);
+std::vector<CurvePoint> kept(const Job& job, const std::filesystem::path& file, int64_t again = 0) {
+  if (job.resume) return keep_before(file, job.resume->position.step - again);
   const std::filesystem::path directory = job.recipe.checkpoint.directory;
   const bool anew = job.recipe.checkpoint.enabled && file == directory / file.filename() &&
                     checkpoints_in(directory).empty();
@@ -37,7 +37,8 @@ Journal::Journal(const Job& job)
       metrics_(job.metrics),
       progress_(std::cout, style(), job.scheduler.total_steps()) {
   for (const ValidationSet& set : job.validation) {
-    const std::vector<CurvePoint> points = kept(job, file_of(set.name));
+    const std::vector<CurvePoint> points =
+        kept(job, file_of(set.name), owes_validation(job, set.name) ? 1 : 0);
     if (&set == &job.validation.front()) validations_ = points;
   }
 }

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <system_error>
 
 #include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/safetensors_writer.h"
 #include "trainer/loop/resume.h"
 
 namespace heddle {
@@ -53,15 +55,27 @@ void prune(const fs::path& root, int64_t newest, const Log& log) {
   }
 }
 
+void keep_best(const CheckpointSection& section, const fs::path& directory, const Losses& losses) {
+  const fs::path root = directory.parent_path();
+  if (section.best_set && is_better(root, *section.best_set, losses))
+    checkpoint::point(root / "LOWEST_VAL", directory.filename().string());
+}
+
 }  // namespace
 
 void keep(const CheckpointSection& section, const fs::path& directory, const Losses& losses, const Log& log) {
   const fs::path root = directory.parent_path();
   const std::string name = directory.filename().string();
   checkpoint::point(root / "LATEST", name);
-  if (section.best_set && is_better(root, *section.best_set, losses))
-    checkpoint::point(root / "LOWEST_VAL", name);
+  keep_best(section, directory, losses);
   if (section.max_recent) prune(root, *section.max_recent, log);
+}
+
+void amend(const CheckpointSection& section, const fs::path& directory, const Losses& losses) {
+  std::error_code ignored;
+  if (!fs::equivalent(directory.parent_path(), section.directory, ignored)) return;
+  checkpoint::write_text(directory / "losses.json", to_json(losses));
+  keep_best(section, directory, losses);
 }
 
 std::string to_json(const Losses& losses) {
@@ -74,17 +88,28 @@ std::string to_json(const Losses& losses) {
   return out.dump(1) + "\n";
 }
 
-std::optional<double> validation_loss(const fs::path& file, const std::string& set) {
+Losses read_losses(const fs::path& file) {
+  const auto number = [](const nlohmann::json& value) {  // JSON has no word for NaN: it was written as null
+    return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+  };
+  Losses out;
   std::ifstream in(file);
   const auto parsed = nlohmann::json::parse(in, nullptr, false);
-  if (!parsed.is_object()) return std::nullopt;
-  auto value = parsed.value("val_loss", nlohmann::json());
-  if (value.is_object())
-    value = value.value(set.empty() ? "default" : set, nlohmann::json());
-  else if (!set.empty())
-    return std::nullopt;
-  if (!value.is_number()) return std::nullopt;  // JSON has no word for NaN: it was written as null
-  return value.get<double>();
+  if (!parsed.is_object()) return out;
+  out.training = number(parsed.value("train_loss", nlohmann::json()));
+  const auto value = parsed.find("val_loss");
+  if (value == parsed.end()) return out;
+  if (!value->is_object()) out.validation[""] = number(*value);
+  if (value->is_object())
+    for (const auto& [set, loss] : value->items()) out.validation[set == "default" ? "" : set] = number(loss);
+  return out;
+}
+
+std::optional<double> validation_loss(const fs::path& file, const std::string& set) {
+  const Losses losses = read_losses(file);
+  const auto found = losses.validation.find(set);
+  if (found == losses.validation.end() || !std::isfinite(found->second)) return std::nullopt;
+  return found->second;
 }
 
 std::vector<std::string> sweep(const fs::path& root) {

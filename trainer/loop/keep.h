@@ -18,8 +18,13 @@ namespace heddle {
 void keep(const CheckpointSection& section, const std::filesystem::path& directory, const Losses& losses,
           const Log& log);
 
-// The text of losses.json.
+// On rank 0: the losses of a published checkpoint are all known now. Its losses.json says so, and LOWEST_VAL
+// may point to it. One that is not in this run's directory stays as it is. Throws Error{io}.
+void amend(const CheckpointSection& section, const std::filesystem::path& directory, const Losses& losses);
+
+// The text of losses.json, and what such a file says; nothing where it cannot be read.
 std::string to_json(const Losses& losses);
+Losses read_losses(const std::filesystem::path& file);
 // The loss of one validation set ("": the one without a name) in a losses.json; empty: it was not measured,
 // or is not finite.
 std::optional<double> validation_loss(const std::filesystem::path& file, const std::string& set);

@@ -23,6 +23,12 @@ struct Position {
   bool operator==(const Position&) const = default;
 };
 
+// The losses that a checkpoint is judged by.
+struct Losses {
+  double training = 0;                       // of its last step
+  std::map<std::string, double> validation;  // after that step, by the name of the set; NaN: not finite
+};
+
 // The file beside a checkpoint's model/ and optim/; where it stands, the checkpoint is one to go on from.
 inline constexpr const char* kPositionFile = "step_scheduler.json";
 

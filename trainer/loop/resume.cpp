@@ -8,6 +8,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/publish.h"
+#include "trainer/loop/keep.h"
 #include "trainer/models/foreign.h"
 
 namespace heddle {
@@ -145,6 +146,12 @@ std::vector<fs::path> checkpoints_in(const fs::path& root) {
   return out;
 }
 
+bool owes_validation(const Job& job, const std::string& set) {
+  if (!job.resume || job.resume->position.step == 0) return false;
+  return job.scheduler.at(job.resume->position.step - 1).validate &&
+         job.resume->losses.validation.count(set) == 0;
+}
+
 Position position_after(const Job& job, const Moment& moment) {
   const int64_t an_epoch = job.scheduler.steps_per_epoch();
   Position position;
@@ -172,7 +179,7 @@ std::optional<Resume> find_checkpoint(const Job& job, std::vector<std::string>& 
     warn_of_foreign(section.directory, warnings);
   }
   if (directory.empty()) return std::nullopt;
-  Resume resume{directory, read_position(directory / kPositionFile)};
+  Resume resume{directory, read_position(directory / kPositionFile), read_losses(directory / "losses.json")};
   if (const std::string reason = difference(resume.position, job); !reason.empty()) {
     if (!section.restore_from) {
       warnings.push_back("Auto-detected checkpoint at " + directory.string() +

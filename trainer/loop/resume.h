@@ -20,6 +20,10 @@ std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& d
 // Error{input} when a name or a path is not there, and Error{config} when the data are others.
 std::optional<Resume> find_checkpoint(const Job& job, std::vector<std::string>& warnings);
 
+// Whether the run that saved what this one goes on from was ended before it had measured this validation set,
+// due after its last step.
+bool owes_validation(const Job& job, const std::string& set);
+
 // Where the run stands after `moment`.
 Position position_after(const Job& job, const Moment& moment);
 

@@ -1,6 +1,7 @@
 // One rank of a run: build the model, then step after step.
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <iostream>
@@ -72,6 +73,7 @@ class Run {
   StepConfig step_config() const;
   BatchSplit split() const;
   void clean() const;
+  int make_up();
   int go_through(const Moment& moment);
   void train_one(const Moment& moment);
   void save(const Moment& moment);
@@ -161,6 +163,7 @@ BatchSplit Run::split() const {
 void Run::train() {
   wish_.stepping = true;
   int signal = stop_.now();
+  if (signal == 0) signal = make_up();
   std::optional<Moment> moment, next;
   while (signal == 0 && (next = scheduler_.next())) {
     moment = next;
@@ -170,6 +173,17 @@ void Run::train() {
   if (!journal_) return;
   if (signal != 0 && !(moment && moment->last)) journal_->note(stopped(signal, moment));
   finish();
+}
+
+// The validation that was due when a signal ended the run before. Gives a signal that ends this one, or 0.
+int Run::make_up() {
+  const auto owed = [&](const ValidationSet& set) { return owes_validation(job_, set.name); };
+  if (std::none_of(job_.validation.begin(), job_.validation.end(), owed)) return 0;
+  losses_ = job_.resume->losses;
+  if (const int signal = validate(job_.scheduler.at(job_.resume->position.step - 1))) return signal;
+  checkpoint::on_first(model_.mesh.meeting(), "amend",
+                       [&] { amend(job_.recipe.checkpoint, job_.resume->directory, losses_); });
+  return 0;
 }
 
 // A step and what is due after it; gives the signal that ends the run here, or 0.
@@ -237,6 +251,7 @@ double Run::peak_memory() const {
 int Run::validate(const Moment& moment) {
   const int64_t group = job_.recipe.steps.global_batch_size;
   for (size_t i = 0; i < validation_.size(); ++i) {
+    if (losses_.validation.count(job_.validation[i].name) != 0) continue;  // by the run before
     const int64_t samples = job_.validation[i].dataset.size();
     const SampleOrder order(samples, Shuffle::off, 0, 0);
     double sum = 0;

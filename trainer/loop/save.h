@@ -14,12 +14,6 @@
 
 namespace heddle {
 
-// The losses that a checkpoint is judged by.
-struct Losses {
-  double training = 0;                       // of its last step
-  std::map<std::string, double> validation;  // by the name of the set; as they were last measured
-};
-
 // A checkpoint that is being written: all that it holds, apart from the run that goes on.
 struct Saving {
   std::filesystem::path directory;  // that it will have

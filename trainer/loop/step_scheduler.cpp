@@ -74,8 +74,7 @@ void StepScheduler::go_on_from(int64_t step) {
   epoch_ = epoch_steps_ == kEndless ? epoch_ : step_ / epoch_steps_;
 }
 
-Moment StepScheduler::last() const {
-  const int64_t step = total_steps_ - 1;
+Moment StepScheduler::at(int64_t step) const {
   return moment_of(step, epoch_steps_ == kEndless ? epoch_ : step / epoch_steps_);
 }
 

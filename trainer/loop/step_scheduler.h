@@ -34,7 +34,8 @@ class StepScheduler {
   // The next step is this one, of the epoch that it falls into; the last at most.
   void go_on_from(int64_t step);
 
-  Moment last() const;  // of a run that has steps
+  Moment at(int64_t step) const;
+  Moment last() const { return at(total_steps_ - 1); }  // of a run that has steps
   // Whether a checkpoint is due before the last step.
   bool saves_before_the_end() const;
   int64_t total_steps() const { return total_steps_; }
