@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "heddle/checkpoint/checksum.h"
 #include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/safetensors_writer.h"
 #include "heddle/checkpoint/together.h"
@@ -11,11 +12,8 @@
 #include "trainer/loop/resume.h"
 
 namespace heddle {
-namespace {
 
 namespace fs = std::filesystem;
-
-}  // namespace
 
 bool saves_model(const CheckpointSection& section, const Moment& moment) {
   if (!section.enabled || section.save_consolidated == CheckpointSection::Export::never) return false;
@@ -56,11 +54,15 @@ void Saver::finish() {
   background_.wait();
 }
 
-// A checkpoint in the making lies beside its name, or in checkpoint.staging_dir.
+// A checkpoint in the making lies beside its name, or in checkpoint.staging_dir, where runs that save in
+// other directories may put theirs of the same name.
 fs::path Saver::stage_of(const fs::path& directory) const {
   const fs::path beside = checkpoint::stage_of(directory);
   const std::optional<std::string>& elsewhere = job_.recipe.checkpoint.staging_dir;
-  return elsewhere ? fs::path(*elsewhere) / beside.filename() : beside;
+  if (!elsewhere) return beside;
+  const std::string run =
+      checkpoint::checksum(fs::absolute(directory.parent_path()).lexically_normal().string());
+  return fs::path(*elsewhere) / run / beside.filename();
 }
 
 void Saver::write(const Saving& saving) {
@@ -84,6 +86,7 @@ void Saver::write(const Saving& saving) {
   if (saving.consolidated) write_consolidated(job_, stage / "model", stage / "optim", meeting_, key);
   checkpoint::on_first(meeting_, "publish/" + key, [&] {
     write_beside(saving, stage);
+    checkpoint::announce(directory.parent_path() / "LATEST", directory.filename().string());
     checkpoint::publish(directory, stage);
     keep(job_.recipe.checkpoint, directory, saving.losses, meeting_.log());
   });

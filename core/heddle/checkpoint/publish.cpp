@@ -35,6 +35,10 @@ fs::path parent_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
+fs::path next_of(const fs::path& link) {
+  return parent_of(link) / ("." + link.filename().string() + ".new");
+}
+
 }  // namespace
 
 fs::path stage_of(const fs::path& directory) {
@@ -80,7 +84,7 @@ bool on_one_file_system(const fs::path& a, const fs::path& b) {
 }
 
 void point(const fs::path& link, const std::string& target) {
-  const fs::path fresh = parent_of(link) / ("." + link.filename().string() + ".new");
+  const fs::path fresh = next_of(link);
   std::error_code failed;
   fs::remove(fresh, failed);
   fs::create_directory_symlink(target, fresh, failed);
@@ -94,8 +98,16 @@ void point(const fs::path& link, const std::string& target) {
   sync(parent_of(link));
 }
 
+void announce(const fs::path& link, const std::string& target) {
+  std::error_code ignored;
+  fs::remove(next_of(link), ignored);
+  fs::create_directory_symlink(target, next_of(link), ignored);
+}
+
 std::string pointed(const fs::path& link) {
   std::error_code missing;
+  const fs::path next = fs::read_symlink(next_of(link), missing).filename();
+  if (!missing && fs::exists(parent_of(link) / next, missing)) return next.string();
   const fs::path target = fs::read_symlink(link, missing);
   if (!missing) return target.filename().string();
   std::string name;

@@ -27,7 +27,11 @@ HEDDLE_API bool on_one_file_system(const std::filesystem::path& a, const std::fi
 // links. A reader sees the old target or the new one.
 HEDDLE_API void point(const std::filesystem::path& link, const std::string& target);
 
-// What such a link names; "" where there is none.
+// Before `target` is published: from the moment it is there, the link names it, also where the process ends
+// before point(). Does nothing where the file system has no links.
+HEDDLE_API void announce(const std::filesystem::path& link, const std::string& target);
+
+// What such a link names, or will once point() is through; "" where there is none.
 HEDDLE_API std::string pointed(const std::filesystem::path& link);
 
 }  // namespace heddle::checkpoint

@@ -53,6 +53,18 @@ TEST(Publish, PointsALinkAtOneDirectoryAfterAnother) {
   EXPECT_EQ(checkpoint::pointed(folder / "BEST"), "three");
 }
 
+TEST(Publish, AnAnnouncedLinkCountsFromTheMomentItsTargetIsThere) {
+  const Folder folder;
+  fs::create_directories(folder / "one");
+  checkpoint::point(folder / "LATEST", "one");
+  checkpoint::announce(folder / "LATEST", "two");
+  EXPECT_EQ(checkpoint::pointed(folder / "LATEST"), "one");
+  fs::create_directories(folder / "two");  // and the process ends before point()
+  EXPECT_EQ(checkpoint::pointed(folder / "LATEST"), "two");
+  checkpoint::point(folder / "LATEST", "two");
+  EXPECT_FALSE(fs::is_symlink(folder / ".LATEST.new"));
+}
+
 TEST(Checksum, ChangesWithEveryBitAndWithTheLength) {
   for (const size_t length : {size_t{1}, size_t{7}, size_t{31}, size_t{32}, size_t{100}}) {
     std::string bytes(length, 'x');
