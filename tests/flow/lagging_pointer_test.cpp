@@ -1,4 +1,5 @@
-// A checkpoint that was published while LATEST could not be moved to it.
+// Where LATEST is not the checkpoint with the most steps: published while it could not be moved, or of a run
+// that began again from an older one.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -29,6 +30,30 @@ TEST(LaggingPointer, NamesWhatItWasAboutToName) {
   EXPECT_THAT(rest.out,
               HasSubstr("resumes " + files.path("run/epoch_0_step_1") + ": goes on with step 3 of 3"));
   EXPECT_EQ(fs::read_symlink(files.path("run/LATEST")), "epoch_0_step_2");
+}
+
+// Steps beyond the older checkpoint are there twice over: those of the run before, and what this one has
+// saved.
+TEST(LaggingPointer, ARestartGoesOnFromWhatThisRunHasSaved) {
+  const TrainingFiles files;
+  const auto train = [&](std::vector<std::string> more, const std::vector<std::string>& environment = {}) {
+    more.insert(more.end(),
+                {"--distributed", "{strategy: single}", "--checkpoint.save_consolidated", "false"});
+    return heddle(files.train("run", more), environment);
+  };
+  ASSERT_EQ(train({"--step_scheduler.max_steps", "6", "--step_scheduler.ckpt_every_steps", "2"}).status, 0);
+  const std::vector<std::string> older = {"--checkpoint.restore_from", "epoch_0_step_1",
+                                          "--step_scheduler.max_steps"};
+  const auto up_to = [&](const std::string& steps) {
+    std::vector<std::string> words = older;
+    words.push_back(steps);
+    return words;
+  };
+  ASSERT_EQ(train(up_to("3")).status, 0);
+  const Outcome again = train(up_to("5"), {"TORCHELASTIC_RESTART_COUNT=1"});
+  EXPECT_EQ(again.status, 0) << again.error;
+  EXPECT_THAT(again.out,
+              HasSubstr("resumes " + files.path("run/epoch_0_step_2") + ": goes on with step 4 of 5"));
 }
 
 }  // namespace

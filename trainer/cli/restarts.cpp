@@ -40,7 +40,7 @@ std::optional<Node> saved_since(const Node& configuration) {
   const std::string latest = checkpoint::pointed(root / "LATEST");
   if (latest.empty() || step_of(root / latest) <= std::max(step_of(root / named), step_of(named)))
     return std::nullopt;
-  return config::with_override(configuration, "checkpoint.restore_from", "LATEST");
+  return config::with_override(configuration, "checkpoint.restore_from", latest);
 }
 
 std::string restart_line(int restart, int most, const Job& job) {

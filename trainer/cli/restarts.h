@@ -13,8 +13,8 @@ namespace heddle::cli {
 bool was_started_before();
 
 // A run that is started again goes on from what it has saved itself, also where its configuration names an
-// older checkpoint to begin with, which may be gone by then: the configuration with checkpoint.restore_from
-// LATEST; empty: as it is.
+// older checkpoint to begin with, which may be gone by then: the configuration with the name of the latest in
+// checkpoint.restore_from, as checkpoints of more steps may be of another run; empty: as it is.
 std::optional<Node> saved_since(const Node& configuration);
 
 // "restart 1 of 3: all ranks are started again and go on from checkpoints/epoch_0_step_9"
