@@ -29,7 +29,6 @@ class Mapping {
     size_ = static_cast<size_t>(status.st_size);
     if (size_ != 0) data_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor_, 0);
     if (data_ == MAP_FAILED) refuse(file);
-    ::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);  // a longer way ahead of what is read
   }
   ~Mapping() {
     if (size_ != 0) ::munmap(data_, size_);

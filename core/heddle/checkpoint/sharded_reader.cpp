@@ -51,18 +51,12 @@ class Stretches {
   bool read(uint64_t index, char* out) {
     const uint64_t begin = index * Manifest::kStretch, end = end_of(index);
     if (index >= saved_.sums.size()) return false;
-    Checksum sum;
-    for (uint64_t at = begin; at < end; at += kInCache) {
-      const std::span<char> piece(out + (at - begin), std::min(kInCache, end - at));
-      file_.read_bytes(saved_.key, at, piece);
-      sum.add({piece.data(), piece.size()});
-    }
-    return sum.digits() == saved_.sums[index];
+    const std::span<char> bytes(out, end - begin);
+    file_.read_bytes(saved_.key, begin, bytes);
+    return checksum({bytes.data(), bytes.size()}) == saved_.sums[index];
   }
 
  private:
-  static constexpr uint64_t kInCache = uint64_t{256} << 10;
-
   const SafetensorsFile& file_;
   const SavedBox& saved_;
   const uint64_t bytes_;
