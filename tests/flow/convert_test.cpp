@@ -1,5 +1,8 @@
 // Models between the two kinds of directory, without training: nothing is changed on the way.
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -110,6 +113,26 @@ TEST(Convert, ChangesDtypesAndSizesWhereAsked) {
   ASSERT_EQ(convert(files.path("half"), files.path("again")).status, 0);
   ASSERT_EQ(convert(files.path("again"), files.path("back")).status, 0);
   expect_same_files(files.path("half"), files.path("back"));
+}
+
+// The other one holds a lock on the directory in the making, as this test does.
+TEST(Convert, RefusesADestinationThatAnotherOneIsMaking) {
+  const TrainingFiles files;
+  const std::string stage = files.path("new.incomplete");
+  fs::create_directories(stage);
+  files.write("new.incomplete/half", "written");
+  const int held = ::open(stage.c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(::flock(held, LOCK_EX | LOCK_NB), 0);
+  const Outcome second = convert(kGolden + "llama", files.path("new"), {"--nproc-per-node", "2"});
+  EXPECT_EQ(second.status, 2);
+  EXPECT_THAT(second.error, HasSubstr("error[usage] " + files.path("new") +
+                                      ": is being made by another heddle convert\n"
+                                      "  hint: wait for it, or name another directory\n"));
+  EXPECT_EQ(read_text(stage + "/half"), "written");
+  ::close(held);  // it was killed
+  EXPECT_EQ(convert(kGolden + "llama", files.path("new")).status, 0);
+  EXPECT_FALSE(fs::exists(files.path("new/half")));
+  EXPECT_FALSE(fs::exists(stage));
 }
 
 TEST(Convert, RefusesWhatItWouldOverwriteAndWhatMakesNoSense) {

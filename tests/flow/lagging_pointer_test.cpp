@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "started.h"
 #include "training_files.h"
@@ -54,6 +55,54 @@ TEST(LaggingPointer, ARestartGoesOnFromWhatThisRunHasSaved) {
   EXPECT_EQ(again.status, 0) << again.error;
   EXPECT_THAT(again.out,
               HasSubstr("resumes " + files.path("run/epoch_0_step_2") + ": goes on with step 4 of 5"));
+}
+
+// What LATEST names has fewer steps than what the run left that this one has branched off from.
+TEST(LaggingPointer, OfABranchIsFollowedAndTheOtherOneSaid) {
+  const TrainingFiles files;
+  const std::string latest = files.path("run/LATEST");
+  const auto train = [&](std::vector<std::string> more) {
+    more.insert(more.end(),
+                {"--distributed", "{strategy: single}", "--checkpoint.save_consolidated", "false"});
+    return heddle(files.train("run", more));
+  };
+  ASSERT_EQ(train({"--step_scheduler.max_steps", "6", "--step_scheduler.ckpt_every_steps", "2"}).status, 0);
+  ASSERT_EQ(train({"--checkpoint.restore_from", "epoch_0_step_1", "--step_scheduler.max_steps", "3"}).status,
+            0);
+  for (const auto& [word, steps] :
+       std::vector<std::pair<std::string, std::string>>{{"null", "5"}, {"LATEST", "7"}}) {
+    const Outcome rest = train({"--checkpoint.restore_from", word, "--step_scheduler.max_steps", steps});
+    ASSERT_EQ(rest.status, 0) << rest.error;
+    const std::string from = steps == "5" ? "epoch_0_step_2" : "epoch_0_step_4";
+    EXPECT_THAT(rest.out, HasSubstr("resumes " + files.path("run/") + from));
+    EXPECT_THAT(rest.out, HasSubstr("warning: " + latest + " names " + from +
+                                    "; epoch_0_step_5 beside it has more steps: --checkpoint.restore_from "
+                                    "epoch_0_step_5 goes on from that one\n"));
+  }
+  const Outcome later = train({"--step_scheduler.max_steps", "7"});
+  EXPECT_THAT(later.out, HasSubstr("resumes " + files.path("run/epoch_0_step_6")));
+  EXPECT_EQ(later.out.find("has more steps"), std::string::npos);
+}
+
+TEST(LaggingPointer, ToNothingWholeLosesNothing) {
+  const TrainingFiles files;
+  const auto train = [&](const std::string& steps) {
+    return heddle(files.train("run", {"--distributed", "{strategy: single}", "--step_scheduler.max_steps",
+                                      steps, "--step_scheduler.ckpt_every_steps", "2"}));
+  };
+  ASSERT_EQ(train("4").status, 0);
+  const std::string latest = files.path("run/LATEST"),
+                    goes_on =
+                        "; going on from epoch_0_step_3, the complete checkpoint with the most steps there\n";
+  fs::remove(latest);
+  EXPECT_THAT(train("4").out, HasSubstr("warning: " + latest + " names nothing" + goes_on));
+  fs::create_directories(files.path("run/epoch_0_step_9/model"));
+  fs::create_directory_symlink("epoch_0_step_9", latest);
+  const Outcome rest = train("5");
+  EXPECT_EQ(rest.status, 0) << rest.error;
+  EXPECT_THAT(rest.out, HasSubstr("warning: " + latest +
+                                  " names epoch_0_step_9, which is no complete checkpoint" + goes_on));
+  EXPECT_EQ(fs::read_symlink(latest), "epoch_0_step_4");
 }
 
 }  // namespace

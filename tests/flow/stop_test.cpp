@@ -6,10 +6,8 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <regex>
 
-#include "started.h"
-#include "training_files.h"
+#include "stopping.h"
 
 namespace flow {
 namespace {
@@ -17,53 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using Words = std::vector<std::string>;
-
-const Words kLong = {"--step_scheduler.max_steps",        "1000000", "--step_scheduler.num_epochs", "1000000",
-                     "--step_scheduler.ckpt_every_steps", "1000000"};
-
-Words plus(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-bool under_way(const TrainingFiles& files) {
-  return eventually([&] { return column(files.path("run/training.jsonl"), "step").size() > 2; });
-}
-
-// "stopped by SIGTERM after step 7 of ...: saved DIRECTORY; ...": what follows "after step ", or -1.
-int64_t step_of(const std::string& output) {
-  std::smatch found;
-  const std::regex line(
-      "stopped by SIG[A-Z0-9]+ after step ([0-9]+) of 1000000: saved ([^;]*); the same command");
-  return std::regex_search(output, found, line) ? std::stoll(found[1]) : -1;
-}
-
-size_t checkpoints(const TrainingFiles& files) {
-  size_t count = 0;
-  for (const auto& entry : fs::directory_iterator(files.path("run")))
-    count += entry.path().filename().string().starts_with("epoch_");
-  return count;
-}
-
-std::string tensors_of(const std::string& run) {
-  const std::string newest = run + "/" + fs::read_symlink(run + "/LATEST").string();
-  return read_text(newest + "/model/manifest.json") + read_text(newest + "/optim/manifest.json");
-}
-
-// The stopped run and one that never stopped end with the same bits, some steps later.
-void expect_goes_on(const TrainingFiles& files, const Words& words, int64_t step) {
-  const Words to = {"--step_scheduler.max_steps", std::to_string(step + 3), "--step_scheduler.num_epochs",
-                    "1000000"};
-  const Outcome rest = heddle(plus(files.train("run", words), to));
-  ASSERT_EQ(rest.status, 0) << rest.error;
-  EXPECT_THAT(rest.out, HasSubstr("goes on with step " + std::to_string(step + 1) + " of "));
-  const Outcome whole = heddle(plus(files.train("whole", words), to));
-  ASSERT_EQ(whole.status, 0) << whole.error;
-  EXPECT_EQ(without_clock(files.path("run/training.jsonl")),
-            without_clock(files.path("whole/training.jsonl")));
-  EXPECT_EQ(tensors_of(files.path("run")), tensors_of(files.path("whole")));
-}
 
 TEST(Stop, SavesOnAllRanksAtOneStepAndGoesOnBitForBit) {
   const TrainingFiles files;

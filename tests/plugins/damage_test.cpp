@@ -179,8 +179,8 @@ TEST_F(Damage, OfThePointerLatestLosesNothing) {
   fs::create_directory_symlink("epoch_0_step_9", runs_ / "sound/LATEST");
   EXPECT_EQ(goes_on(), 6u);
   fs::remove(runs_ / "sound/LATEST");
-  fs::create_directory_symlink("epoch_0_step_3",
-                               runs_ / "sound/LATEST");  // killed before the pointer was turned
+  fs::create_directory_symlink("epoch_0_step_3", runs_ / "sound/LATEST");
+  fs::create_directory_symlink("epoch_1_step_5", runs_ / "sound/.LATEST.new");  // killed between the two
   EXPECT_EQ(runs_.train(kTwo, "sound", kSteps + 1, "LATEST").steps.size(), 7u);
   begin_again();
   fs::create_directories(runs_ / "sound/epoch_0_step_9");  // empty

@@ -107,17 +107,6 @@ TEST(StopSignals, EndTheRanksAtOnceWhenTheyComeAgain) {
   EXPECT_FALSE(run.left_behind);
 }
 
-const KnownPlain kNever("stop_never", [](const RankPlace& place) {
-  const launch::Patience patience{.to_save = std::chrono::milliseconds(200)};
-  return tell(place, launch::run(1, asks_once, patience, on_term(true)));
-});
-
-TEST(StopSignals, EndRanksThatDoNotSaveInTime) {
-  const auto run = run_ranks("stop_never", 1);
-  EXPECT_EQ(run.said.at(0), "status 1");
-  EXPECT_THAT(run.err, HasSubstr("error[rank_lost] launch: rank 0 did not end by itself and was killed"));
-}
-
 TEST(StopSignals, AreThoseOfTheConfigurationAndThoseOfATerminal) {
   EXPECT_EQ(cli::stop_signals({}), std::vector<int>{});
   EXPECT_EQ(cli::stop_signals({SIGUSR1}), (std::vector<int>{SIGUSR1, SIGINT, SIGHUP}));

@@ -3,13 +3,14 @@
 
 #include <cstdio>
 #include <iostream>
-#include <system_error>
+#include <optional>
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/export.h"
 #include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/shard_hf.h"
 #include "heddle/checkpoint/together.h"
+#include "trainer/cli/convert_stage.h"
 #include "trainer/cli/ranks.h"
 #include "trainer/models/find_model.h"
 
@@ -24,10 +25,7 @@ constexpr std::chrono::hours kTimeout{1};  // of a rank that waits for the other
 fs::path destination_of(const std::string& given) {
   const fs::path normal = fs::path(given).lexically_normal();
   const fs::path path = normal.has_filename() ? normal : normal.parent_path();
-  std::error_code ignored;
-  if (fs::exists(path, ignored) && !fs::is_empty(path, ignored))
-    throw Error(ErrorCode::usage, path.string(), "is there and is not empty",
-                "name a directory that is not there yet; nothing is overwritten");
+  check_free(path);
   return path;
 }
 
@@ -94,21 +92,13 @@ std::string to_sharded(const ModelPlace& from, const fs::path& stage, Rendezvous
 
 void convert_on(const ConvertCommand& command, const ModelPlace& from, const fs::path& to,
                 Rendezvous& meeting) {
-  std::error_code ignored;
-  try {
-    checkpoint::on_first(meeting, "stage", [&] {
-      fs::remove(to, ignored);  // an empty directory
-      checkpoint::open_stage(to);
-    });
-    const fs::path stage = checkpoint::stage_of(to);
-    const std::string made = from.kind == ModelPlace::Kind::sharded ? to_hf(command, from, stage, meeting)
-                                                                    : to_sharded(from, stage, meeting);
-    checkpoint::on_first(meeting, "publish", [&] { checkpoint::publish(to); });
-    if (meeting.rank() == 0) std::cout << to.string() << ": " << made << std::endl;
-  } catch (const Error&) {
-    if (meeting.rank() == 0) fs::remove_all(checkpoint::stage_of(to), ignored);
-    throw;
-  }
+  std::optional<ConvertStage> own;  // on rank 0
+  checkpoint::on_first(meeting, "stage", [&] { own.emplace(to); });
+  const fs::path stage = checkpoint::stage_of(to);
+  const std::string made = from.kind == ModelPlace::Kind::sharded ? to_hf(command, from, stage, meeting)
+                                                                  : to_sharded(from, stage, meeting);
+  checkpoint::on_first(meeting, "publish", [&] { own->publish(); });
+  if (meeting.rank() == 0) std::cout << to.string() << ": " << made << std::endl;
 }
 
 }  // namespace

@@ -201,7 +201,6 @@ class Ranks {
       return;
     }
     write_all(STDERR_FILENO, cli::stop_heard(number) + "\n");
-    end_within(patience_.to_save);
   }
 
   void end_at_once() {

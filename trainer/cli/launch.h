@@ -12,12 +12,11 @@ namespace heddle::launch {
 
 using Body = std::function<int(const RankPlace&)>;  // returns an exit status; may throw Error
 
-// How long the other ranks have to end by themselves once one has failed, after a signal, and after one that
-// asks for a save.
+// How long the other ranks have to end by themselves once one has failed, and after a signal that ends the
+// run; one that asks for a save gives them as long as the disk takes.
 struct Patience {
   std::chrono::milliseconds after_failure{4000};
   std::chrono::milliseconds after_signal{5000};
-  std::chrono::milliseconds to_save{600000};
 };
 
 // Signals that ask the ranks to save and end, and where they read of it; none: every signal ends the run.

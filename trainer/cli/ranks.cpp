@@ -119,7 +119,7 @@ int run_ranks(const RankPlan& plan, std::chrono::milliseconds timeout,
     listen(stop, alone ? Taker::whole : Taker::rank);
     return be_one(place, timeout, body);
   };
-  if (!alone) return launch::run(plan.local_ranks, one, {.to_save = timeout}, stop);
+  if (!alone) return launch::run(plan.local_ranks, one, {}, stop);
   end_on_signals(stop.signals);
   return one(RankPlace{});
 }

@@ -25,8 +25,8 @@ struct RankPlan {
 RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts = 0);
 
 // Runs body once per rank and returns the exit status of the run. Sets the intra-op threads, watches for lost
-// ranks, tells the others when body throws, leaves in good order when it returns. timeout: of a collective,
-// and of the save that a signal of `stop` asks for. Under a launcher of several ranks it does not return: the
+// ranks, tells the others when body throws, leaves in good order when it returns. timeout: of a collective.
+// Under a launcher of several ranks it does not return: the
 // process ends as its rank, and has to listen to these signals already.
 int run_ranks(const RankPlan& plan, std::chrono::milliseconds timeout,
               const std::function<void(Rendezvous&)>& body, const launch::Stop& stop = {});

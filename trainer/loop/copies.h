@@ -17,8 +17,6 @@ class Copies {
   // copies may be under way when this returns: wait for the device.
   std::vector<checkpoint::Part> of(std::span<const checkpoint::Part> parts);
 
-  int64_t bytes() const;
-
  private:
   at::Tensor& buffer_for(size_t place, const at::Tensor& tensor);
 

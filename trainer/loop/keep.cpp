@@ -9,6 +9,7 @@
 #include <regex>
 #include <system_error>
 
+#include "heddle/base/error.h"
 #include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/safetensors_writer.h"
 #include "trainer/loop/resume.h"
@@ -29,14 +30,20 @@ bool is_better(const fs::path& root, const std::string& set, const Losses& losse
   return !lowest || found->second < *lowest;
 }
 
-// A directory loses its name at once and its files then: a reader never sees a half of it. Returns why it
-// could not be done, or "".
+// A directory loses its name at once, on the disk too, and its files then: a reader never sees a half of it,
+// nor does one after a power cut. Returns why it could not be done, or "".
 std::string remove_whole(const fs::path& directory) {
   const fs::path gone = directory.string() + kRemoved;
   std::error_code failed;
   fs::remove_all(gone, failed);
   if (!failed) fs::rename(directory, gone, failed);
-  if (!failed) fs::remove_all(gone, failed);
+  if (failed) return failed.message();
+  try {
+    checkpoint::sync(directory.parent_path());
+  } catch (const Error& error) {
+    return error.message();
+  }
+  fs::remove_all(gone, failed);
   return failed ? failed.message() : "";
 }
 
@@ -113,7 +120,9 @@ std::optional<double> validation_loss(const fs::path& file, const std::string& s
 }
 
 std::vector<std::string> sweep(const fs::path& root) {
-  static const std::regex kLeft(R"(epoch_[0-9]{1,18}_step_[0-9]{1,18}\.(incomplete|removed))");
+  static const std::regex kLeft(
+      R"(epoch_[0-9]{1,18}_step_[0-9]{1,18}\.(incomplete|removed))"
+      R"(|((training|validation.*)\.jsonl|loss\.svg|\.(LATEST|LOWEST_VAL)\.txt\.new)\.tmp\.[0-9]{1,18})");
   std::vector<std::string> gone;
   std::error_code failed;
   for (const fs::directory_entry& entry : fs::directory_iterator(root, failed))

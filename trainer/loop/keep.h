@@ -29,8 +29,8 @@ Losses read_losses(const std::filesystem::path& file);
 // or is not finite.
 std::optional<double> validation_loss(const std::filesystem::path& file, const std::string& set);
 
-// Takes away what interrupted saves and removals have left in a directory of checkpoints, and gives the
-// names. No other run may be at work there.
+// Takes away what interrupted saves and removals have left in a directory of checkpoints, or of those in the
+// making, and gives the names. No other run may be at work there.
 std::vector<std::string> sweep(const std::filesystem::path& root);
 
 }  // namespace heddle

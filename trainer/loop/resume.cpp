@@ -84,17 +84,33 @@ void warn_of_foreign(const fs::path& root, std::vector<std::string>& warnings) {
   }
 }
 
-// What LATEST names. A run may end between the publishing of a checkpoint and the turning of the pointer, so
-// a newer one counts, and a pointer to nothing loses nothing.
-fs::path latest(const fs::path& root, const std::string& target, std::vector<std::string>& warnings) {
+// The steps of a checkpoint, by its name; empty: it has another name.
+std::optional<int64_t> steps_of(const fs::path& checkpoint) {
+  static const std::regex kName("epoch_[0-9]{1,18}_step_([0-9]{1,18})");
+  std::smatch words;
+  const std::string name = checkpoint.filename().string();
+  return std::regex_match(name, words, kName) ? std::optional(std::stoll(words[1])) : std::nullopt;
+}
+
+// Where a run goes on by itself: what LATEST names, as checkpoints of more steps may be of a run that this
+// one has branched off from. Only where that is not whole the one with the most steps; "" where there is
+// none.
+fs::path latest(const fs::path& root, std::vector<std::string>& warnings) {
   const std::vector<fs::path> all = checkpoints_in(root);
+  const std::string target = checkpoint::pointed(root / "LATEST");
   const bool whole = !target.empty() && is_complete(root / target);
-  const bool known = std::find(all.begin(), all.end(), root / target) != all.end();
-  if (all.empty() || (whole && (!known || root / target == all.back()))) return whole ? root / target : "";
-  warnings.push_back((root / "LATEST").string() + " names " + (target.empty() ? "nothing" : target) +
-                     "; going on from " + all.back().filename().string() +
-                     ", the newest complete checkpoint there");
-  return all.back();
+  if (all.empty()) return whole ? root / target : "";
+  const std::string most = all.back().filename().string(), names = (root / "LATEST").string() + " names ";
+  if (!whole) {
+    warnings.push_back(names + (target.empty() ? "nothing" : target + ", which is no complete checkpoint") +
+                       "; going on from " + most + ", the complete checkpoint with the most steps there");
+    return all.back();
+  }
+  if (const auto steps = steps_of(target); steps && *steps < *steps_of(most))
+    warnings.push_back(names + target + "; " + most +
+                       " beside it has more steps: --checkpoint.restore_from " + most +
+                       " goes on from that one");
+  return root / target;
 }
 
 // The place that a word names, or "" and a warning where a pointer names nothing.
@@ -103,7 +119,7 @@ fs::path named(const std::string& word, const fs::path& root, std::vector<std::s
   if (word == "LATEST" || word == "LOWEST_VAL") {
     const std::string target = checkpoint::pointed(root / word);
     if (word == "LATEST") {
-      if (const fs::path place = latest(root, target, warnings); !place.empty()) return place;
+      if (const fs::path place = latest(root, warnings); !place.empty()) return place;
     } else if (!target.empty() && is_complete(root / target)) {
       return root / target;
     }
@@ -131,15 +147,11 @@ fs::path named(const std::string& word, const fs::path& root, std::vector<std::s
 }  // namespace
 
 std::vector<fs::path> checkpoints_in(const fs::path& root) {
-  static const std::regex kName("epoch_([0-9]{1,18})_step_([0-9]{1,18})");
   std::vector<std::pair<int64_t, fs::path>> found;
   std::error_code failed;
-  for (const fs::directory_entry& entry : fs::directory_iterator(root, failed)) {
-    std::smatch words;
-    const std::string name = entry.path().filename().string();
-    if (std::regex_match(name, words, kName) && is_complete(entry.path()))
-      found.emplace_back(std::stoll(words[2]), entry.path());
-  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(root, failed))
+    if (const auto steps = steps_of(entry.path()); steps && is_complete(entry.path()))
+      found.emplace_back(*steps, entry.path());
   std::sort(found.begin(), found.end());
   std::vector<fs::path> out;
   for (auto& [step, path] : found) out.push_back(std::move(path));
@@ -173,10 +185,9 @@ std::optional<Resume> find_checkpoint(const Job& job, std::vector<std::string>& 
   fs::path directory;
   if (section.restore_from) {
     directory = named(*section.restore_from, section.directory, warnings);
-  } else if (const auto all = checkpoints_in(section.directory); !all.empty()) {
-    directory = all.back();
   } else {
-    warn_of_foreign(section.directory, warnings);
+    directory = latest(section.directory, warnings);
+    if (directory.empty()) warn_of_foreign(section.directory, warnings);
   }
   if (directory.empty()) return std::nullopt;
   Resume resume{directory, read_position(directory / kPositionFile), read_losses(directory / "losses.json")};

@@ -15,9 +15,11 @@ namespace heddle {
 // Complete checkpoints under a directory (epoch_E_step_S), by their steps.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& directory);
 
-// What checkpoint.restore_from names, for a run of this model and data. Null: the newest complete one, unless
-// it is of another model, which is a warning. LATEST and LOWEST_VAL where there is none: a warning. Throws
-// Error{input} when a name or a path is not there, and Error{config} when the data are others.
+// What checkpoint.restore_from names, for a run of this model and data. Null: as LATEST, unless that is of
+// another model, which is a warning. LATEST that names nothing whole: the complete one with the most steps,
+// and a warning; so it is where there are others of more steps. LATEST and LOWEST_VAL where there is none: a
+// warning. Throws Error{input} when a name or a path is not there, and Error{config} when the data are
+// others.
 std::optional<Resume> find_checkpoint(const Job& job, std::vector<std::string>& warnings);
 
 // Whether the run that saved what this one goes on from was ended before it had measured this validation set,

@@ -128,8 +128,9 @@ void Run::clean() const {
     std::cout << "warning: " << root.string() << " cannot be locked: see that no other run saves there\n";
     return;
   }
-  for (const std::string& name : sweep(root))
-    std::cout << "warning: removed " << (root / name).string() << ", which an interrupted run has left\n";
+  for (const auto& place : std::set{root, stages_of(job_.recipe.checkpoint)})
+    for (const std::string& name : sweep(place))
+      std::cout << "warning: removed " << (place / name).string() << ", which an interrupted run has left\n";
 }
 
 engine::Model Run::build(PluginRegistry& plugins, Rendezvous& meeting) {

@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <fstream>
 #include <string>
-#include <system_error>
 
 #include "heddle/base/error.h"
+#include "heddle/checkpoint/publish.h"
 
 namespace heddle {
 namespace {
@@ -21,11 +21,16 @@ std::string this_process() {
   return "process " + std::to_string(::getpid()) + " on " + host;
 }
 
+// Where it cannot be made, the file in it cannot either.
+void make(const std::filesystem::path& directory) try {
+  checkpoint::make_directories(directory);
+} catch (const Error&) {
+}
+
 }  // namespace
 
 RunLock::RunLock(const std::filesystem::path& directory) {
-  std::error_code ignored;
-  std::filesystem::create_directories(directory, ignored);
+  make(directory);
   const std::filesystem::path path = directory / ".lock";
   file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (file_ < 0) return;

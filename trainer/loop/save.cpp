@@ -1,8 +1,10 @@
 // What a checkpoint holds, and writing it.
 #include "trainer/loop/save.h"
 
+#include <system_error>
 #include <utility>
 
+#include "heddle/base/error.h"
 #include "heddle/checkpoint/checksum.h"
 #include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/safetensors_writer.h"
@@ -23,6 +25,13 @@ bool saves_model(const CheckpointSection& section, const Moment& moment) {
 fs::path directory_of(const Job& job, const Moment& moment) {
   const std::string name = "epoch_" + std::to_string(moment.epoch) + "_step_" + std::to_string(moment.step);
   return fs::path(job.recipe.checkpoint.directory) / name;
+}
+
+// Runs that save in other directories may have theirs of the same names in the same staging_dir.
+fs::path stages_of(const CheckpointSection& section) {
+  if (!section.staging_dir) return section.directory;
+  const fs::path directory = fs::absolute(fs::path(section.directory) / ".").lexically_normal();
+  return fs::path(*section.staging_dir) / checkpoint::checksum(directory.string());
 }
 
 Saver::Saver(const Job& job, Rendezvous& meeting, engine::Model& model, Step& step)
@@ -54,19 +63,30 @@ void Saver::finish() {
   background_.wait();
 }
 
-// A checkpoint in the making lies beside its name, or in checkpoint.staging_dir, where runs that save in
-// other directories may put theirs of the same name.
-fs::path Saver::stage_of(const fs::path& directory) const {
-  const fs::path beside = checkpoint::stage_of(directory);
-  const std::optional<std::string>& elsewhere = job_.recipe.checkpoint.staging_dir;
-  if (!elsewhere) return beside;
-  const std::string run =
-      checkpoint::checksum(fs::absolute(directory.parent_path()).lexically_normal().string());
-  return fs::path(*elsewhere) / run / beside.filename();
+void Saver::write(const Saving& saving) {
+  const fs::path stage =
+      stages_of(job_.recipe.checkpoint) / checkpoint::stage_of(saving.directory).filename();
+  try {
+    write_in(stage, saving);
+  } catch (const Error& error) {
+    const bool agreed = error.code() != ErrorCode::rank_lost && error.code() != ErrorCode::timeout;
+    if (agreed) give_up(stage);
+    throw;
+  }
 }
 
-void Saver::write(const Saving& saving) {
-  const fs::path &directory = saving.directory, stage = stage_of(directory);
+// Every rank has the error, so none of them writes any more, and the room on the disk is free at once.
+void Saver::give_up(const fs::path& stage) try {
+  checkpoint::on_first(meeting_, "give up/" + stage.filename().string(), [&] {
+    std::error_code ignored;
+    fs::remove_all(stage, ignored);
+  });
+} catch (const Error&) {
+  // The first error says more.
+}
+
+void Saver::write_in(const fs::path& stage, const Saving& saving) {
+  const fs::path& directory = saving.directory;
   const std::string key = directory.filename().string();
   checkpoint::on_first(meeting_, "stage/" + key, [&] {
     checkpoint::open_stage(directory, stage);
@@ -86,10 +106,21 @@ void Saver::write(const Saving& saving) {
   if (saving.consolidated) write_consolidated(job_, stage / "model", stage / "optim", meeting_, key);
   checkpoint::on_first(meeting_, "publish/" + key, [&] {
     write_beside(saving, stage);
+    sync_metrics();
     checkpoint::announce(directory.parent_path() / "LATEST", directory.filename().string());
     checkpoint::publish(directory, stage);
     keep(job_.recipe.checkpoint, directory, saving.losses, meeting_.log());
   });
+}
+
+// A run that goes on from the checkpoint makes no lines of the steps before it.
+void Saver::sync_metrics() const {
+  std::vector<fs::path> files{job_.metrics};
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(job_.recipe.checkpoint.directory, ignored))
+    if (entry.path().extension() == ".jsonl") files.push_back(entry.path());
+  for (const fs::path& file : files)
+    if (fs::is_regular_file(file, ignored)) checkpoint::sync(file);
 }
 
 void Saver::write_beside(const Saving& saving, const fs::path& stage) const {

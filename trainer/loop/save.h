@@ -44,8 +44,10 @@ class Saver {
   bool has_failed() const { return background_.has_failed(); }
 
  private:
-  std::filesystem::path stage_of(const std::filesystem::path& directory) const;
   void write(const Saving& saving);
+  void write_in(const std::filesystem::path& stage, const Saving& saving);
+  void give_up(const std::filesystem::path& stage);
+  void sync_metrics() const;
   void write_beside(const Saving& saving, const std::filesystem::path& stage) const;
 
   const Job& job_;
@@ -57,6 +59,9 @@ class Saver {
 
 // checkpoint_dir/epoch_E_step_S.
 std::filesystem::path directory_of(const Job& job, const Moment& moment);
+
+// Where checkpoints in the making lie: in checkpoint_dir, or where checkpoint.staging_dir says.
+std::filesystem::path stages_of(const CheckpointSection& section);
 
 // Whether this moment writes a model, as checkpoint.save_consolidated says.
 bool saves_model(const CheckpointSection& section, const Moment& moment);

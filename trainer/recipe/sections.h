@@ -84,7 +84,7 @@ struct CheckpointSection {
   bool enabled = true;
   std::string directory = "checkpoints/";
   Export save_consolidated = Export::final;
-  std::optional<std::string> restore_from;  // empty: the newest complete checkpoint, where there is one
+  std::optional<std::string> restore_from;  // empty: the latest checkpoint, where there is one
   double consolidation_timeout_minutes = 30;
   bool single_rank_consolidation = false, v4_compatible = false;
   std::optional<int64_t> max_recent;  // checkpoints that stay, beside those with a pointer; empty: all

@@ -6,6 +6,46 @@
 #include "heddle/base/text.h"
 
 namespace heddle::checkpoint {
+namespace {
+
+using Boxes = std::span<const Box*>;
+
+constexpr int kMostSplits = 64;  // inside one another; more than any layout has, and a bound for forged ones
+
+// Sorted along `dim`: where the first group of boxes ends that a plane divides from all the others.
+size_t end_of_group(Boxes boxes, size_t dim) {
+  int64_t end = boxes[0]->offset[dim] + boxes[0]->size[dim];
+  size_t i = 1;
+  for (; i < boxes.size() && boxes[i]->offset[dim] < end; ++i)
+    end = std::max(end, boxes[i]->offset[dim] + boxes[i]->size[dim]);
+  return i;
+}
+
+bool can_be_cut_apart(Boxes boxes, size_t dims, int splits) {
+  if (boxes.size() < 2) return true;
+  if (splits == kMostSplits) return false;
+  for (size_t dim = 0; dim < dims; ++dim) {
+    std::sort(boxes.begin(), boxes.end(),
+              [&](const Box* a, const Box* b) { return a->offset[dim] < b->offset[dim]; });
+    size_t end = end_of_group(boxes, dim);
+    if (end == boxes.size()) continue;
+    for (;; end = end_of_group(boxes, dim)) {
+      if (!can_be_cut_apart(boxes.first(end), dims, splits + 1)) return false;
+      boxes = boxes.subspan(end);
+      if (boxes.empty()) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool are_apart(std::span<const Box> boxes) {
+  std::vector<const Box*> filled;
+  for (const Box& box : boxes)
+    if (box.numel() != 0) filled.push_back(&box);
+  return filled.empty() || can_be_cut_apart(filled, filled[0]->size.size(), 0);
+}
 
 int64_t Box::numel() const {
   int64_t total = 1;

@@ -22,6 +22,11 @@ struct Box {
 // The box lies inside a tensor of `shape` and has as many dims.
 HEDDLE_API bool fits(const Box& box, std::span<const int64_t> shape);
 
+// No two of the boxes of one tensor have a number in common. Of boxes that hyperplanes cut apart, one after
+// the other, as every split of a tensor into parts of parts does; others count as overlapping. In n log n for
+// each kind of split.
+HEDDLE_API bool are_apart(std::span<const Box> boxes);
+
 // No size is negative, and neither the numbers of such a tensor nor their bytes are more than 64 bits count,
 // even with the dims of size 0 taken as 1, as strides are made of them.
 HEDDLE_API bool countable(std::span<const int64_t> shape);

@@ -106,28 +106,6 @@ class Share {
       "convert");
 }
 
-// In rounds that are shorter than a rank's patience in a meeting, so that the limit is the export's own.
-void fill(const HfExport& what, const HfPlan& plan, Rendezvous& meeting, const std::string& key) {
-  std::optional<Share> share;
-  const Clock::time_point start = Clock::now();
-  const auto round = std::min<Clock::duration>(std::chrono::seconds(20), meeting.timeout() / 4);
-  for (bool more = true; more;) {
-    together(meeting, "export/" + key, [&] {
-      if (!share) share.emplace(what, plan, meeting);
-      share->write_until(Clock::now() + round);
-    });
-    const bool late = Clock::now() - start > what.limit;
-    const std::string word = share->done() ? "done" : late ? "late" : "more";
-    more = false;
-    bool any_late = false;
-    for (const std::string& other : meeting.exchange("exported/" + key, word)) {
-      more |= other != "done";
-      any_late |= other == "late";
-    }
-    if (any_late) refuse_late(what);
-  }
-}
-
 }  // namespace
 
 HfPlan export_hf(const HfExport& what, Rendezvous& meeting, const std::string& key) {
@@ -138,7 +116,12 @@ HfPlan export_hf(const HfExport& what, Rendezvous& meeting, const std::string& k
     make_directory(what.directory);
     for (const HfFile& file : plan.files) lay_out(what.directory / file.name, file.header, file.bytes());
   });
-  fill(what, plan, meeting, key);
+  const auto over = Clock::now() + std::chrono::duration_cast<Clock::duration>(what.limit);
+  together(meeting, "export/" + key, [&] {
+    Share share(what, plan, meeting);
+    share.write_until(over);
+    if (!share.done()) refuse_late(what);
+  });
   on_first(meeting, "beside/" + key, [&] {
     for (const HfFile& file : plan.files) PlacedFile(what.directory / file.name).sync();
     for (const auto& [name, bytes] : what.origin.files)

@@ -28,10 +28,19 @@ std::filesystem::path replaceable(const std::filesystem::path& file) {
   return std::filesystem::canonical(file, ignored);
 }
 
+void fail_on(const std::filesystem::path& file, const std::string& doing) {
+  const int reason = errno;
+  const bool full = reason == ENOSPC || reason == EDQUOT || reason == EFBIG;
+  throw Error(
+      ErrorCode::io, file.string(), doing + ": " + std::strerror(reason),
+      full ? "make room on the disk, or write to another directory; what stood there before is untouched"
+           : "check that the directory exists and that it may be written to");
+}
+
 FileWriter::FileWriter(std::filesystem::path file)
     : file_(replaceable(file)), temporary_(file_.string() + ".tmp." + std::to_string(::getpid())) {
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) fail("cannot be created");
+  if (descriptor_ < 0) fail_on(file_, "cannot be created");
 }
 
 FileWriter::~FileWriter() {
@@ -46,7 +55,7 @@ void FileWriter::reserve(uint64_t bytes) {
   do {
     failed = ::fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes));
   } while (failed != 0 && errno == EINTR);
-  if (failed != 0 && errno != EOPNOTSUPP && errno != ENOSYS) fail("cannot be written");
+  if (failed != 0 && errno != EOPNOTSUPP && errno != ENOSYS) fail_on(file_, "cannot be written");
 }
 
 void FileWriter::write(const void* data, size_t bytes) {
@@ -54,7 +63,7 @@ void FileWriter::write(const void* data, size_t bytes) {
   while (bytes > 0) {
     const ssize_t wrote = ::write(descriptor_, at, std::min(bytes, size_t{1} << 30));
     if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) fail("cannot be written");
+    if (wrote < 0) fail_on(file_, "cannot be written");
     at += wrote;
     bytes -= static_cast<size_t>(wrote);
     written_ += static_cast<uint64_t>(wrote);
@@ -71,28 +80,22 @@ void FileWriter::start_writing_back() {
 }
 
 void FileWriter::finish() {
-  if (::fsync(descriptor_) != 0) fail("cannot be written");
+  if (::fsync(descriptor_) != 0) fail_on(file_, "cannot be written");
   const int closing = std::exchange(descriptor_, -1);
   if (::close(closing) != 0 || std::rename(temporary_.c_str(), file_.c_str()) != 0) {
     const int reason = errno;
     ::unlink(temporary_.c_str());
     errno = reason;
-    fail("cannot be written");
+    fail_on(file_, "cannot be written");
   }
   const std::filesystem::path folder = file_.has_parent_path() ? file_.parent_path() : ".";
   const int directory = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) return;
-  ::fsync(directory);
-  ::close(directory);
-}
-
-void FileWriter::fail(const std::string& doing) {
+  const bool synced = ::fsync(directory) == 0 || errno == EINVAL;  // some file systems have nothing to sync
   const int reason = errno;
-  const bool full = reason == ENOSPC || reason == EDQUOT || reason == EFBIG;
-  throw Error(
-      ErrorCode::io, file_.string(), doing + ": " + std::strerror(reason),
-      full ? "make room on the disk, or write to another directory; what stood there before is untouched"
-           : "check that the directory exists and that it may be written to");
+  ::close(directory);
+  errno = reason;
+  if (!synced) fail_on(file_, "cannot be written");
 }
 
 }  // namespace heddle::checkpoint

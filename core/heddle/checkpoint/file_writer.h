@@ -14,6 +14,9 @@ namespace heddle::checkpoint {
 // Error{io} when a device, a pipe or a directory stands there.
 HEDDLE_API std::filesystem::path replaceable(const std::filesystem::path& file);
 
+// Throws Error{io} naming the file, what cannot be done with it, and the reason, which errno holds.
+[[noreturn]] void fail_on(const std::filesystem::path& file, const std::string& doing);
+
 // Throws Error{io} naming the file and the reason.
 class HEDDLE_API FileWriter {
  public:
@@ -30,8 +33,6 @@ class HEDDLE_API FileWriter {
   void finish();  // synced, closed, renamed, and the directory synced
 
  private:
-  [[noreturn]] void fail(const std::string& doing);
-
   void start_writing_back();
 
   std::filesystem::path file_, temporary_;

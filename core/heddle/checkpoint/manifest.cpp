@@ -41,6 +41,7 @@ SavedTensor tensor_of(const json& entry, const std::string& name, const std::fil
   SavedTensor tensor{*dtype, sizes_of(entry.at("shape"), name, file), {}};
   if (!countable(tensor.shape))
     refuse(file, "tensor " + text::quoted(name) + ": the shape " + written(tensor.shape) + " is too large");
+  std::vector<Box> boxes;
   for (const json& one : entry.at("boxes")) {
     SavedBox box{one.at("file"),
                  one.at("key"),
@@ -48,8 +49,10 @@ SavedTensor tensor_of(const json& entry, const std::string& name, const std::fil
                  one.at("sums").get<std::vector<std::string>>()};
     if (!fits(box.box, tensor.shape) || box.file.find('/') != std::string::npos)
       refuse(file, "tensor " + text::quoted(name) + ": a box lies outside its shape or its directory");
+    boxes.push_back(box.box);
     tensor.boxes.push_back(std::move(box));
   }
+  if (!are_apart(boxes)) refuse(file, "tensor " + text::quoted(name) + ": its boxes overlap");
   return tensor;
 }
 

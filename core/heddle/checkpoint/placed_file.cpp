@@ -6,38 +6,26 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
-#include "heddle/base/error.h"
+#include "heddle/checkpoint/file_writer.h"
 
 namespace heddle::checkpoint {
-namespace {
-
-[[noreturn]] void fail(const std::filesystem::path& file, const std::string& doing) {
-  const int reason = errno;
-  const bool full = reason == ENOSPC || reason == EDQUOT || reason == EFBIG;
-  throw Error(ErrorCode::io, file.string(), doing + ": " + std::strerror(reason),
-              full ? "make room on the disk, or write to another directory"
-                   : "check that the directory exists, that every rank sees it and may write to it");
-}
-
-}  // namespace
 
 void lay_out(const std::filesystem::path& file, std::string_view first, uint64_t size) {
   const int descriptor = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (descriptor < 0) fail(file, "cannot be created");
+  if (descriptor < 0) fail_on(file, "cannot be created");
   const bool sized = ::ftruncate(descriptor, static_cast<off_t>(size)) == 0;
   const int reason = errno;
   ::close(descriptor);
   errno = reason;
-  if (!sized) fail(file, "cannot be created");
+  if (!sized) fail_on(file, "cannot be created");
   PlacedFile(file).write(first, 0);
 }
 
 PlacedFile::PlacedFile(std::filesystem::path file) : file_(std::move(file)) {
   descriptor_ = ::open(file_.c_str(), O_WRONLY | O_CLOEXEC);
-  if (descriptor_ < 0) fail(file_, "cannot be opened");
+  if (descriptor_ < 0) fail_on(file_, "cannot be opened");
 }
 
 PlacedFile::~PlacedFile() {
@@ -49,14 +37,14 @@ void PlacedFile::write(std::string_view bytes, uint64_t at) {
     const size_t some = std::min(bytes.size(), size_t{1} << 30);
     const ssize_t wrote = ::pwrite(descriptor_, bytes.data(), some, static_cast<off_t>(at));
     if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) fail(file_, "cannot be written");
+    if (wrote < 0) fail_on(file_, "cannot be written");
     bytes.remove_prefix(static_cast<size_t>(wrote));
     at += static_cast<uint64_t>(wrote);
   }
 }
 
 void PlacedFile::sync() {
-  if (::fsync(descriptor_) != 0) fail(file_, "cannot be written");
+  if (::fsync(descriptor_) != 0) fail_on(file_, "cannot be written");
 }
 
 }  // namespace heddle::checkpoint

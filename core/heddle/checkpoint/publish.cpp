@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <system_error>
+#include <vector>
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/safetensors_writer.h"
@@ -23,6 +24,56 @@ namespace fs = std::filesystem;
               "check the path, its permissions and the room on the disk");
 }
 
+fs::path parent_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+// A pointer has one of two forms: a link, or a text where the file system has no links.
+fs::path text_of(const fs::path& link) {
+  return link.string() + ".txt";
+}
+
+// Where what a pointer will name is laid ready, in the form of `pointer`.
+fs::path next_of(const fs::path& pointer) {
+  return parent_of(pointer) / ("." + pointer.filename().string() + ".new");
+}
+
+// What stands in a pointer of either form; "" where there is none.
+std::string named_by(const fs::path& pointer) {
+  std::error_code missing;
+  fs::path target = fs::read_symlink(pointer, missing);
+  if (missing) {
+    std::ifstream text(pointer);
+    text >> target;
+  }
+  return target.filename().string();
+}
+
+std::string announced(const fs::path& link) {
+  const std::string name = named_by(next_of(link));
+  return name.empty() ? named_by(next_of(text_of(link))) : name;
+}
+
+bool is_beside(const fs::path& link, const std::string& name) {
+  std::error_code ignored;
+  return !name.empty() && fs::exists(parent_of(link) / name, ignored);
+}
+
+// What was announced takes the pointer's place.
+void turn(const fs::path& link) {
+  std::error_code failed, ignored;
+  if (fs::is_symlink(next_of(link), ignored)) {
+    fs::rename(next_of(link), link, failed);
+  } else {
+    fs::rename(next_of(text_of(link)), text_of(link), failed);
+    if (!failed) fs::remove(link, ignored);  // of another time: it would hide the text
+  }
+  if (failed) fail(link, "cannot be written", failed.message());
+  sync(parent_of(link));
+}
+
+}  // namespace
+
 void sync(const fs::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   const bool synced = descriptor >= 0 && ::fsync(descriptor) == 0;
@@ -31,15 +82,17 @@ void sync(const fs::path& path) {
   if (!synced) fail(path, "cannot be synced", reason);
 }
 
-fs::path parent_of(const fs::path& path) {
-  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+void make_directories(const fs::path& path) {
+  std::error_code failed;
+  const fs::path whole = fs::absolute(path, failed).lexically_normal();
+  std::vector<fs::path> fresh;
+  for (fs::path at = whole; !failed && !fs::exists(at, failed) && at != at.parent_path();
+       at = at.parent_path())
+    fresh.push_back(at);
+  fs::create_directories(whole, failed);
+  if (failed) fail(path, "cannot be created", failed.message());
+  for (const fs::path& one : fresh) sync(parent_of(one));
 }
-
-fs::path next_of(const fs::path& link) {
-  return parent_of(link) / ("." + link.filename().string() + ".new");
-}
-
-}  // namespace
 
 fs::path stage_of(const fs::path& directory) {
   return directory.string() + ".incomplete";
@@ -54,8 +107,8 @@ void open_stage(const fs::path& directory, fs::path stage) {
                 "step.");
   if (stage.empty()) stage = stage_of(directory);
   fs::remove_all(stage, failed);
-  if (!failed) fs::create_directories(stage, failed);
   if (failed) fail(stage, "cannot be created", failed.message());
+  make_directories(stage);
 }
 
 void publish(const fs::path& directory, fs::path stage) {
@@ -83,37 +136,26 @@ bool on_one_file_system(const fs::path& a, const fs::path& b) {
   return device_of(a) == device_of(b);
 }
 
-void point(const fs::path& link, const std::string& target) {
-  const fs::path fresh = next_of(link);
+void announce(const fs::path& link, const std::string& target) {
+  const std::string before = announced(link);
+  if (before == target) return;
+  if (is_beside(link, before)) turn(link);  // else it would be forgotten from here on
   std::error_code failed;
-  fs::remove(fresh, failed);
-  fs::create_directory_symlink(target, fresh, failed);
-  if (failed) {
-    write_text(link.string() + ".txt", target + "\n");
-    fs::remove(link, failed);  // of another time: it would hide the text
-    return;
-  }
-  fs::rename(fresh, link, failed);
-  if (failed) fail(link, "cannot be written", failed.message());
+  for (const fs::path& place : {next_of(link), next_of(text_of(link))}) fs::remove(place, failed);
+  fs::create_directory_symlink(target, next_of(link), failed);
+  if (failed) write_text(next_of(text_of(link)), target + "\n");
   sync(parent_of(link));
 }
 
-void announce(const fs::path& link, const std::string& target) {
-  std::error_code ignored;
-  fs::remove(next_of(link), ignored);
-  fs::create_directory_symlink(target, next_of(link), ignored);
+void point(const fs::path& link, const std::string& target) {
+  announce(link, target);
+  turn(link);
 }
 
 std::string pointed(const fs::path& link) {
-  std::error_code missing;
-  const fs::path next = fs::read_symlink(next_of(link), missing).filename();
-  if (!missing && fs::exists(parent_of(link) / next, missing)) return next.string();
-  const fs::path target = fs::read_symlink(link, missing);
-  if (!missing) return target.filename().string();
-  std::string name;
-  std::ifstream note(link.string() + ".txt");
-  note >> name;
-  return name;
+  if (const std::string next = announced(link); is_beside(link, next)) return next;
+  const std::string now = named_by(link);
+  return now.empty() ? named_by(text_of(link)) : now;
 }
 
 }  // namespace heddle::checkpoint

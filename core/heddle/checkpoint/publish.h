@@ -8,6 +8,13 @@
 
 namespace heddle::checkpoint {
 
+// A file or a directory as it is now outlasts a power cut. Throws Error{io}.
+HEDDLE_API void sync(const std::filesystem::path& path);
+
+// Makes a directory and those above it, where they are missing, so that a power cut does not take them away
+// with all that was synced in them. Throws Error{io}.
+HEDDLE_API void make_directories(const std::filesystem::path& path);
+
 // Where a directory is put together before it is published: its name with ".incomplete" behind it.
 HEDDLE_API std::filesystem::path stage_of(const std::filesystem::path& directory);
 
@@ -24,11 +31,11 @@ HEDDLE_API void publish(const std::filesystem::path& directory, std::filesystem:
 HEDDLE_API bool on_one_file_system(const std::filesystem::path& a, const std::filesystem::path& b);
 
 // Lets the link LINK name the directory TARGET beside it; a text file LINK.txt where the file system has no
-// links. A reader sees the old target or the new one.
+// links. A reader sees the old target or the new one. Throws Error{io}.
 HEDDLE_API void point(const std::filesystem::path& link, const std::string& target);
 
 // Before `target` is published: from the moment it is there, the link names it, also where the process ends
-// before point(). Does nothing where the file system has no links.
+// before point(), or the power goes. Throws Error{io}.
 HEDDLE_API void announce(const std::filesystem::path& link, const std::string& target);
 
 // What such a link names, or will once point() is through; "" where there is none.

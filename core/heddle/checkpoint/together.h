@@ -11,7 +11,8 @@
 namespace heddle::checkpoint {
 
 // A meeting of all ranks after `work`; `key` is used once in a run. Where the work of some ranks threw, the
-// Error of the lowest of them is thrown on every rank, so that nobody waits for one that is gone.
+// Error of the lowest of them is thrown on every rank, so that nobody waits for one that is gone. The work
+// may take longer than the meeting's timeout, which is of ranks that give no sign; rank 0 warns then.
 HEDDLE_API void together(Rendezvous& meeting, const std::string& key, const std::function<void()>& work);
 
 // The same, and every rank gets what the work of each rank returned, in rank order.

@@ -67,13 +67,19 @@ Holdings together_hold(std::span<const std::string> ranks) {
 }
 
 void check_cover(const Holdings& all) {
-  std::map<std::string, int64_t> covered;
-  for (const Holding& one : all.boxes) covered[one.name] += one.box.numel();
-  for (const auto& [name, tensor] : all.tensors)
-    if (const int64_t whole = Box{tensor.shape, tensor.shape}.numel(); covered[name] != whole)
+  std::map<std::string, std::vector<Box>> boxes;
+  for (const Holding& one : all.boxes) boxes[one.name].push_back(one.box);
+  for (const auto& [name, tensor] : all.tensors) {
+    int64_t covered = 0;
+    for (const Box& box : boxes[name]) covered += box.numel();
+    const int64_t whole = Box{tensor.shape, tensor.shape}.numel();
+    if (covered != whole)
       throw Error(ErrorCode::internal, "checkpoint",
-                  "the shards of " + text::quoted(name) + " hold " + std::to_string(covered[name]) +
+                  "the shards of " + text::quoted(name) + " hold " + std::to_string(covered) +
                       " numbers, the whole has " + std::to_string(whole));
+    if (!are_apart(boxes[name]))
+      throw Error(ErrorCode::internal, "checkpoint", "the shards of " + text::quoted(name) + " overlap");
+  }
 }
 
 // `count` boxes of as many rows each, but for one.

@@ -161,6 +161,7 @@ class ThreadRendezvous : public Rendezvous {
   int local_rank() const override { return rank_; }
   int local_world_size() const override { return hall_->size; }
   const Log& log() const override { return hall_->log; }
+  std::chrono::milliseconds timeout() const override { return hall_->timeout; }
 
   std::vector<std::string> exchange(const std::string& key, const std::string& text) override {
     std::unique_lock lock(hall_->mutex);  // of exchanged_ too: a rank may have threads beside its own

@@ -158,12 +158,6 @@ TEST(Export, TellsEveryRankWhatFailedOnTheFirst) {
               "  hint: check the path and its permissions");
 }
 
-// Rounds of one stretch each.
-class Hasty : public AloneRendezvous {
- public:
-  std::chrono::milliseconds timeout() const override { return std::chrono::milliseconds(0); }
-};
-
 TEST(Export, EndsWhenItsTimeIsOver) {
   const Folder folder;
   export_on_four_ranks(folder, folder / "first");
@@ -171,7 +165,7 @@ TEST(Export, EndsWhenItsTimeIsOver) {
   what.sharded = folder / "model";
   what.directory = folder / "late";
   what.limit = std::chrono::duration<double>(-60);
-  Hasty meeting;
+  AloneRendezvous meeting;
   EXPECT_EQ(error_of(folder, [&] { checkpoint::export_hf(what, meeting, "late"); }),
             "error[io] FOLDER/late: the export is not done after -1 minutes\n"
             "  hint: raise checkpoint.consolidation_timeout_minutes, or convert the sharded checkpoint "

@@ -65,6 +65,35 @@ TEST(Publish, AnAnnouncedLinkCountsFromTheMomentItsTargetIsThere) {
   EXPECT_FALSE(fs::is_symlink(folder / ".LATEST.new"));
 }
 
+// The run after one that ended before point() may end at any moment too.
+TEST(Publish, AnAnnouncementThatCameTrueIsNotForgottenForTheNext) {
+  for (const bool links : {true, false}) {
+    const Folder folder;
+    if (!links) fs::create_directories(folder / ".LATEST.new/in_the_way");  // as if they could not be made
+    for (const char* name : {"one", "two"}) {
+      checkpoint::announce(folder / "LATEST", name);
+      fs::create_directories(folder / name);
+    }
+    checkpoint::announce(folder / "LATEST", "three");
+    EXPECT_EQ(checkpoint::pointed(folder / "LATEST"), "two");
+    EXPECT_EQ(fs::is_symlink(folder / "LATEST"), links);
+    fs::create_directories(folder / "three");
+    EXPECT_EQ(checkpoint::pointed(folder / "LATEST"), "three");
+  }
+}
+
+TEST(Publish, MakesDirectoriesWithThoseAboveThem) {
+  const Folder folder;
+  checkpoint::make_directories(folder / "a/b/../c/");
+  checkpoint::make_directories(folder / "a");
+  EXPECT_TRUE(fs::is_directory(folder / "a/c"));
+  EXPECT_FALSE(fs::exists(folder / "a/b"));
+  folder.write("file", "");
+  EXPECT_EQ(error_of(folder, [&] { checkpoint::make_directories(folder / "file/a"); }),
+            "error[io] FOLDER/file/a: cannot be created: Not a directory\n"
+            "  hint: check the path, its permissions and the room on the disk");
+}
+
 TEST(Checksum, ChangesWithEveryBitAndWithTheLength) {
   for (const size_t length : {size_t{1}, size_t{7}, size_t{31}, size_t{32}, size_t{100}}) {
     std::string bytes(length, 'x');

@@ -1,0 +1,129 @@
+// Signals that come while a checkpoint is being written, or when the last one is: the run is made to stand
+// still there, so that they come nowhere else.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <regex>
+
+#include "stopping.h"
+
+namespace flow {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const Words kTwo = {"--nproc-per-node", "2"};
+const Words kEachStep = plus(kLong, {"--step_scheduler.ckpt_every_steps", "1"});
+
+// The step whose checkpoint is in the making.
+std::optional<int64_t> step_in_the_making(const TrainingFiles& files) {
+  static const std::regex kName("epoch_[0-9]+_step_([0-9]+)\\.incomplete");
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(files.path("run"), none)) {
+    std::smatch words;
+    const std::string name = entry.path().filename().string();
+    if (std::regex_match(name, words, kName)) return std::stoll(words[1]);
+  }
+  return std::nullopt;
+}
+
+// 'T': it stands still; 'Z': it has ended.
+char state_of(pid_t pid) {
+  std::string line;
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::getline(file, line);
+  const size_t end = line.rfind(')');
+  return end == std::string::npos ? 'Z' : line.at(end + 2);
+}
+
+// Lets all processes of the run stand still; false where it has ended.
+bool stand_still(const Started& run) {
+  kill(-run.pid(), SIGSTOP);
+  std::vector<pid_t> all = run.children();
+  all.push_back(run.pid());
+  for (const pid_t pid : all)
+    while (state_of(pid) != 'T' && state_of(pid) != 'Z') {
+    }
+  return state_of(run.pid()) == 'T';
+}
+
+// Lets it stand still while `there` is true, asking all the time, for a minute at most.
+template <class Question>
+bool stand_still_where(const Started& run, const Question& there) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  for (;;) {
+    while (!there())
+      if (state_of(run.pid()) == 'Z' || std::chrono::steady_clock::now() > end) return false;
+    if (!stand_still(run)) return false;
+    if (there()) return true;
+    kill(-run.pid(), SIGCONT);
+  }
+}
+
+Outcome ended_by(Started& run, int number) {
+  kill(run.pid(), number);
+  kill(-run.pid(), SIGCONT);
+  return run.wait();
+}
+
+// The thread that takes signals may see it when the save is through: then it is one step later.
+TEST(StopInASave, EndsTheRunWithThatSave) {
+  const TrainingFiles files;
+  Started run(plus(files.train("run", kTwo), kEachStep));
+  ASSERT_TRUE(under_way(files));
+  ASSERT_TRUE(stand_still_where(run, [&] { return step_in_the_making(files).has_value(); }));
+  const int64_t step = *step_in_the_making(files);
+  const Outcome outcome = ended_by(run, SIGTERM);
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  const int64_t steps = step_of(outcome.out);
+  EXPECT_GT(steps, step) << outcome.out;
+  EXPECT_LE(steps, step + 2) << outcome.out;
+  EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), static_cast<size_t>(steps));
+  EXPECT_EQ(checkpoints(files), static_cast<size_t>(steps));  // each of them, and none in the making
+  EXPECT_EQ(step_in_the_making(files), std::nullopt);
+  expect_goes_on(files, kTwo, steps);
+}
+
+TEST(StopInASave, BesideTheStepsEndsTheRunWithTheStepUnderWay) {
+  const TrainingFiles files;
+  const Words async = plus(kTwo, {"--checkpoint.is_async", "true"});
+  Started run(plus(files.train("run", async), kEachStep));
+  ASSERT_TRUE(under_way(files));
+  ASSERT_TRUE(stand_still_where(run, [&] { return step_in_the_making(files).has_value(); }));
+  const int64_t before = *step_in_the_making(files);
+  const Outcome outcome = ended_by(run, SIGTERM);
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  const int64_t steps = step_of(outcome.out);
+  EXPECT_GT(steps, before);
+  EXPECT_LE(steps, before + 3) << "one that was under way, and one that had not asked yet";
+  EXPECT_EQ(checkpoints(files), static_cast<size_t>(steps));  // each of them, and none in the making
+  EXPECT_EQ(step_in_the_making(files), std::nullopt);
+  expect_goes_on(files, async, steps);
+}
+
+// In the save of the last step, and when it is published. A run that was quicker is tried again.
+TEST(StopInASave, OfTheLastStepChangesNothing) {
+  for (const char* name : {"epoch_0_step_3.incomplete", "epoch_0_step_3"}) {
+    bool came_in_time = false;
+    for (int attempt = 0; attempt < 50 && !came_in_time; ++attempt) {
+      const TrainingFiles files;
+      Started run(files.train("run", plus(kTwo, {"--step_scheduler.max_steps", "4"})));
+      came_in_time = stand_still_where(run, [&] { return fs::exists(files.path("run/") + name); });
+      const Outcome outcome = ended_by(run, SIGTERM);
+      EXPECT_EQ(outcome.status, 0) << outcome.error;
+      EXPECT_THAT(outcome.out, Not(HasSubstr("stopped by")));
+      EXPECT_TRUE(fs::exists(files.path("run/epoch_0_step_3/model/consolidated/model.safetensors")));
+      if (came_in_time) expect_goes_on(files, kTwo, 4);
+    }
+    EXPECT_TRUE(came_in_time) << name;
+  }
+}
+
+}  // namespace
+}  // namespace flow
