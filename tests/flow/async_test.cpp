@@ -101,6 +101,22 @@ TEST(Staging, LiesWhereTheConfigurationSays) {
   EXPECT_TRUE(fs::exists(files.path("staging/epoch_0_step_1.incomplete/left")));  // another run's
 }
 
+// Of another step than this run saves; its place there is the run's own.
+TEST(Staging, IsSweptOfWhatAnInterruptedRunHasLeft) {
+  const TrainingFiles files;
+  const auto train = [&](const std::string& steps) {
+    return heddle(files.train(
+        "run", {"--checkpoint.staging_dir", files.path("staging"), "--step_scheduler.max_steps", steps}));
+  };
+  ASSERT_EQ(train("1").status, 0);
+  const fs::path own = *fs::directory_iterator(files.path("staging"));
+  fs::create_directories(own / "epoch_9_step_999.incomplete/model");
+  const Outcome second = train("2");
+  EXPECT_THAT(second.out, HasSubstr("warning: removed " + (own / "epoch_9_step_999.incomplete").string() +
+                                    ", which an interrupted run has left\n"));
+  EXPECT_TRUE(fs::is_empty(own));
+}
+
 TEST(Staging, IsRefusedOnAnotherFileSystem) {
   const TrainingFiles files;
   const Outcome outcome = heddle(files.train("run", {"--checkpoint.staging_dir", "/proc/staging"}));

@@ -265,6 +265,7 @@ TEST(Checkpoints, AreLeftAloneWhenTheDiskIsFull) {
   EXPECT_EQ(full.status, 1);
   EXPECT_THAT(full.error, HasSubstr("hint: make room on the disk"));
   EXPECT_FALSE(fs::exists(files.path("run/epoch_0_step_3")));
+  EXPECT_FALSE(fs::exists(files.path("run/epoch_0_step_3.incomplete")));  // its room is free at once
   EXPECT_EQ(fs::read_symlink(files.path("run/LATEST")), "epoch_0_step_1");
   EXPECT_EQ(tensors_of(files.path("run/epoch_0_step_1")), before);
   EXPECT_EQ(heddle(plus(files.train("run", {"--nproc-per-node", "2"}), up_to("4"))).status, 0);

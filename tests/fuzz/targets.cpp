@@ -4,10 +4,14 @@
 namespace heddle::fuzz {
 
 const std::map<std::string, void (*)(std::string_view)>& targets() {
-  static const std::map<std::string, void (*)(std::string_view)> all{
-      {"config_json", config_json},       {"hf_index", hf_index}, {"manifest", manifest},
-      {"megatron_index", megatron_index}, {"position", position}, {"safetensors", safetensors},
-      {"token_file", token_file}};
+  static const std::map<std::string, void (*)(std::string_view)> all{{"config_json", config_json},
+                                                                     {"hf_index", hf_index},
+                                                                     {"hf_notes", hf_notes},
+                                                                     {"manifest", manifest},
+                                                                     {"megatron_index", megatron_index},
+                                                                     {"position", position},
+                                                                     {"safetensors", safetensors},
+                                                                     {"token_file", token_file}};
   return all;
 }
 

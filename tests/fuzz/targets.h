@@ -11,6 +11,7 @@ namespace heddle::fuzz {
 // leak, a hang, another exception or a std::abort() where what was read contradicts itself is a defect.
 void config_json(std::string_view bytes);     // a model's config.json
 void hf_index(std::string_view bytes);        // model.safetensors.index.json, NUL, a.safetensors
+void hf_notes(std::string_view bytes);        // .hf_metadata/tensors.json, NUL, config.json beside it
 void manifest(std::string_view bytes);        // manifest.json, NUL, a.safetensors
 void megatron_index(std::string_view bytes);  // two bytes of length, NAME.idx, NAME.bin
 void position(std::string_view bytes);        // step_scheduler.json

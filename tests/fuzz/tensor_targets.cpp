@@ -10,6 +10,8 @@
 #include "fuzz/targets.h"
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/checksum.h"
+#include "heddle/checkpoint/hf_origin.h"
+#include "heddle/checkpoint/hf_plan.h"
 #include "heddle/checkpoint/safetensors.h"
 #include "heddle/checkpoint/sharded.h"
 
@@ -93,6 +95,27 @@ void hf_index(std::string_view bytes) {
       read_ends(stored.shape, stored.dtype,
                 [&](const AskedBox& box) { weights.read(name, box.offset, box.tensor); });
     }
+  } catch (const Error&) {
+  }
+}
+
+// What an export is made of: names of files, dtypes, the index's metadata.
+void hf_notes(std::string_view bytes) {
+  const auto [tensors, config] = two_files(bytes);
+  files().write("tensors.json", tensors);
+  files().write("config.json", config);
+  try {
+    const checkpoint::HfOrigin origin = checkpoint::kept_origin(files().root());
+    checkpoint::Manifest saved{{{"more", {at::kFloat, {2, 3}, {}}}}, ""};
+    for (const auto& [name, tensor] : origin.tensors) saved.tensors.insert({name, {at::kHalf, {3}, {}}});
+    size_t planned = 0;
+    for (const checkpoint::HfFile& file : checkpoint::plan_hf(saved, origin, {}).files)
+      planned += file.tensors.size();
+    if (planned != saved.tensors.size()) std::abort();
+    if (origin.tensors.empty()) return;
+    checkpoint::keep_origin(files().root() / "again", origin);
+    const checkpoint::HfOrigin again = checkpoint::kept_origin(files().root() / "again");
+    if (again.tensors != origin.tensors || again.index != origin.index) std::abort();
   } catch (const Error&) {
   }
 }

@@ -48,8 +48,11 @@ void Chain::live_once() {
     if (!after.contains(step) &&
         (training_.kept == 0 || after.empty() || after.rbegin()->first - step < training_.kept))
       throw Broken{tale + "the checkpoint " + name + " was lost"};
-  if (fs::is_symlink(cut_ / "LATEST") && !fs::exists(cut_ / "LATEST/step_scheduler.json"))
-    throw Broken{tale + "LATEST names no complete checkpoint"};
+  try {
+    check_pointers(cut_);
+  } catch (const Broken& broken) {
+    throw Broken{tale + broken.what};
+  }
   if (end.status == 0) {
     check_the_end();
     fs::remove_all(cut_);

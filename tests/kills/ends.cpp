@@ -5,6 +5,7 @@
 #include <regex>
 #include <sstream>
 
+#include "heddle/checkpoint/publish.h"
 #include "life.h"
 
 namespace kills {
@@ -36,12 +37,19 @@ std::string end_of(const fs::path& folder) {
   static const std::regex kClock(R"re("(timestamp|mem|tps|tps_per_gpu|step_time)":("[^"]*"|[^,}]*))re");
   const fs::path last = folder / published(folder).rbegin()->second;
   return text_of(last / "model/manifest.json") + text_of(last / "optim/manifest.json") +
-         std::regex_replace(text_of(folder / "training.jsonl"), kClock, "");
+         std::regex_replace(text_of(folder / "training.jsonl") + text_of(folder / "validation.jsonl"), kClock,
+                            "") +
+         heddle::checkpoint::pointed(folder / "LOWEST_VAL");
+}
+
+void check_pointers(const fs::path& folder) {
+  for (const char* link : {"LATEST", "LOWEST_VAL"})
+    if (fs::is_symlink(folder / link) && !fs::exists(folder / link / "step_scheduler.json"))
+      throw Broken{std::string(link) + " names no complete checkpoint"};
 }
 
 void check_whole(const fs::path& folder) {
-  if (fs::is_symlink(folder / "LATEST") && !fs::exists(folder / "LATEST/step_scheduler.json"))
-    throw Broken{"LATEST names no complete checkpoint"};
+  check_pointers(folder);
   if (const std::string error = read_all(folder); !error.empty())
     throw Broken{"a checkpoint is damaged: " + error};
 }

@@ -15,12 +15,6 @@ namespace fs = std::filesystem;
 constexpr std::array<std::pair<int, const char*>, 3> kErrors{
     {{ENOSPC, "No space left on device"}, {EACCES, "Permission denied"}, {EIO, "Input/output error"}}};
 
-Training up_to(Training training, int steps) {
-  const std::string all = "max_steps: 30";
-  training.yaml.replace(training.yaml.find(all), all.size(), "max_steps: " + std::to_string(steps));
-  return training;
-}
-
 void copy_anew(const fs::path& from, const fs::path& to) {
   fs::remove_all(to);
   fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
@@ -41,6 +35,13 @@ void check_untouched(const fs::path& before, const fs::path& after) {
   for (const auto& [step, name] : published(before))
     if (!published(after).contains(step)) throw Broken{"the checkpoint " + name + " was lost"};
   check_whole(after);
+}
+
+// A save that failed has taken away what it had written, where the disk let it.
+void check_room(const fs::path& folder) {
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".incomplete")
+      throw Broken{entry.path().filename().string() + " still takes room"};
 }
 
 void check_goes_on(const Training& training, const fs::path& cut, const std::string& wanted) {
@@ -74,6 +75,7 @@ int fail_everywhere(const Training& training, const fs::path& folder, int stride
         const End end = live(all, cut, Doom{Doom::When::fails, Doom::Whom::process, at, 0, number}, rank);
         try {
           if (end.status != 0) check_message(end, words), ++failed;
+          if (number != EACCES) check_room(cut);
           check_untouched(base, cut);
           check_goes_on(all, cut, wanted);
         } catch (const Broken& broken) {

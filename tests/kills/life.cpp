@@ -18,6 +18,7 @@
 #include "heddle/checkpoint/sharded.h"
 #include "trainer/cli/launch.h"
 #include "trainer/cli/ranks.h"
+#include "trainer/cli/train.h"
 #include "trainer/loop/job.h"
 #include "trainer/loop/resume.h"
 #include "trainer/loop/stop_wish.h"
@@ -70,8 +71,28 @@ void read_tensors(const fs::path& directory) {
 
 }  // namespace
 
+Training up_to(Training training, int steps) {
+  const std::string all = "max_steps: 30";
+  training.yaml.replace(training.yaml.find(all), all.size(), "max_steps: " + std::to_string(steps));
+  return training;
+}
+
 End live(const Training& training, const fs::path& folder, const Doom& doom, int doomed_rank) {
   return in_a_process(folder.string() + ".words", [&] { return train(training, folder, doom, doomed_rank); });
+}
+
+End live_again(const Training& training, const fs::path& folder, const Doom& one, int restarts) {
+  const fs::path file = folder.string() + ".yaml";
+  std::ofstream(file) << training.yaml;
+  return in_a_process(folder.string() + ".words", [&] {
+    doom(one);
+    heddle::cli::TrainCommand command;
+    command.config = file;
+    command.nproc_per_node = training.ranks;
+    command.max_restarts = restarts;
+    command.overrides = {{"checkpoint.checkpoint_dir", folder.string()}};
+    return heddle::cli::train(command);
+  });
 }
 
 std::string read_all(const fs::path& folder) {

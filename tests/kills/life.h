@@ -17,6 +17,9 @@ struct Training {
   enum class User { own, nobody } user = User::own;  // nobody: as far as that can be chosen
 };
 
+// The same training, ended after so many steps.
+Training up_to(Training training, int steps);
+
 struct End {
   int status = -1;     // as a shell says it: 137 after SIGKILL
   std::string errors;  // what it wrote to standard error
@@ -24,6 +27,10 @@ struct End {
 
 // Runs until the training is done or the doomed rank has met its end; -1: no rank is doomed.
 End live(const Training& training, const std::filesystem::path& folder, const Doom& doom, int doomed_rank);
+
+// The whole of `heddle train --max-restarts RESTARTS`: whichever rank comes to the operation is doomed, in
+// its first life.
+End live_again(const Training& training, const std::filesystem::path& folder, const Doom& doom, int restarts);
 
 // Reads every tensor of every checkpoint that stands in the folder, in a process of its own: "" or the first
 // error.

@@ -1,5 +1,6 @@
 // Kills runs that save after every step with SIGKILL, at random operations on files and at random
-// microseconds after them, one rank or all, and lets them go on each time: heddle_kills [KILLS [SEED]].
+// microseconds after them, one rank or all, and lets them go on each time, or lets their launcher start them
+// again: heddle_kills [KILLS [SEED]]. With faults: lets disks fail.
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "chain.h"
 #include "ends.h"
 #include "faults.h"
+#include "restarts.h"
 
 namespace kills {
 namespace {
@@ -25,7 +27,7 @@ model:
            num_attention_heads: 3, num_key_value_heads: 1, head_dim: 6, max_position_embeddings: 16}
   dtype: float32
 optimizer: {lr: 0.01, weight_decay: 0.1}
-step_scheduler: {global_batch_size: 6, local_batch_size: 3, max_steps: 30, num_epochs: null, ckpt_every_steps: 1}
+step_scheduler: {global_batch_size: 6, local_batch_size: 3, max_steps: 30, num_epochs: null, ckpt_every_steps: 1, val_every_steps: 1}
 )";
 
 std::vector<Training> trainings(const fs::path& folder) {
@@ -33,19 +35,22 @@ std::vector<Training> trainings(const fs::path& folder) {
       kRecipe + ("dataset: {seq_len: 7, file_pattern: " + (folder / "train.bin").string() + "}\n");
   const std::string fsdp =
       "distributed: {strategy: fsdp2, mp_policy: {param_dtype: float32, reduce_dtype: float32}}\n";
-  const std::string latest = "checkpoint: {max_recent_checkpoints: 2, restore_from: LATEST}\n";
+  const std::string latest =
+      "checkpoint: {max_recent_checkpoints: 2, restore_from: LATEST}\n"
+      "validation_dataset: {seq_len: 7, file_pattern: " +
+      (folder / "validation.bin").string() + "}\n";
   return {{"one rank", 1, recipe + "distributed: {strategy: single}\n"},
           {"two ranks", 2, recipe + fsdp},
-          {"two ranks that keep two checkpoints and go on from LATEST", 2, recipe + fsdp + latest, 2},
+          {"two ranks that keep two checkpoints and the best and go on from LATEST", 2,
+           recipe + fsdp + latest, 2},
           {"two ranks that save beside their steps", 2, recipe + fsdp + "checkpoint: {is_async: true}\n", 0}};
 }
 
-void write_tokens(const fs::path& file) {
-  constexpr int32_t kTokens = 41 * 7 + 3;
+void write_tokens(const fs::path& file, int32_t count) {
   std::vector<int32_t> header(256, 0);
-  header[0] = 20240520, header[1] = 1, header[2] = kTokens;
+  header[0] = 20240520, header[1] = 1, header[2] = count;
   std::vector<uint16_t> tokens;
-  for (uint32_t i = 0, state = 1; i < kTokens; ++i)
+  for (uint32_t i = 0, state = 1; i < static_cast<uint32_t>(count); ++i)
     tokens.push_back(static_cast<uint16_t>(((state = state * 1664525u + 1013904223u) >> 16) % 53));
   std::ofstream out(file, std::ios::binary);
   out.write(reinterpret_cast<const char*>(header.data()), static_cast<std::streamsize>(header.size() * 4));
@@ -75,6 +80,14 @@ void kill(const Training& training, const fs::path& place, int kills, uint64_t s
          begin);
 }
 
+void restart(const Training& training, const fs::path& place, int kills, uint64_t seed) {
+  const auto begin = std::chrono::steady_clock::now();
+  const int restarts = restart_after_kills(training, place, kills, seed);
+  report(training.name + ", started again by the launcher: " + std::to_string(kills) + " runs, " +
+             std::to_string(restarts) + " restarts, nothing lost, the same bits at every end",
+         begin);
+}
+
 void fail(const Training& training, const fs::path& place, int stride) {
   const auto begin = std::chrono::steady_clock::now();
   const int failed = fail_everywhere(training, place, stride);
@@ -90,7 +103,8 @@ int on_all(const Share& share) {
   std::string name = (place_of_files() / "heddle_kills_XXXXXX").string();
   const fs::path folder = ::mkdtemp(name.data());
   fs::permissions(folder, fs::perms::others_exec | fs::perms::group_exec, fs::perm_options::add);
-  write_tokens(folder / "train.bin");
+  write_tokens(folder / "train.bin", 41 * 7 + 3);
+  write_tokens(folder / "validation.bin", 5 * 7 + 3);
   share_the_count();
   const std::vector<Training> all = trainings(folder);
   for (size_t i = 0; i < all.size(); ++i) {
@@ -128,6 +142,8 @@ int main(int count, char** words) {
   const int kills = std::atoi(first.c_str());
   if (kills < 1) return usage();
   return on_all([&](const Training& training, const fs::path& place, int i, int of) {
-    kill(training, place, kills * (i + 1) / of - kills * i / of, second + static_cast<uint64_t>(i));
+    const uint64_t seed = second + static_cast<uint64_t>(i);
+    kill(training, place, kills * (i + 1) / of - kills * i / of, seed);
+    if (training.kept != 0) restart(training, place, 1 + kills / 25, seed);
   });
 }

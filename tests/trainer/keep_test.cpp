@@ -208,15 +208,57 @@ TEST(Pointers, AreTextsWhereThereCanBeNoLinks) {
   EXPECT_EQ(line, "epoch_0_step_2");
 }
 
+TEST(Pointers, AreThoseThatWereAnnouncedWhereTheRunEndsOnceItIsPublished) {
+  Root root;
+  root.section.best_set = "";
+  root.save(1, {{"", 3.0}});
+  announce(root.section, root.folder / "epoch_0_step_2", {1.0, {{"", 2.0}}});
+  EXPECT_EQ(root.latest(), "epoch_0_step_1");
+  EXPECT_EQ(root.lowest(), "epoch_0_step_1");
+  publish(root.folder, 2, {1.0, {{"", 2.0}}});
+  EXPECT_EQ(root.latest(), "epoch_0_step_2");
+  EXPECT_EQ(root.lowest(), "epoch_0_step_2");
+}
+
+// It was never published, and another run comes to another loss there.
+TEST(Pointers, ForgetWhatWasAnnouncedInVain) {
+  Root root;
+  root.section.best_set = "";
+  root.save(1, {{"", 3.0}});
+  announce(root.section, root.folder / "epoch_0_step_2", {1.0, {{"", 2.0}}});
+  announce(root.section, root.folder / "epoch_0_step_2", {1.0, {{"", 3.5}}});
+  publish(root.folder, 2, {1.0, {{"", 3.5}}});
+  EXPECT_EQ(root.latest(), "epoch_0_step_2");
+  EXPECT_EQ(root.lowest(), "epoch_0_step_1");
+}
+
+// A run that ended before the link was turned: what it names goes, and the link must not hang in the air.
+TEST(Pointers, AreTurnedBeforeWhatTheyNamedGoes) {
+  Root root;
+  root.section.max_recent = 1;
+  root.section.best_set = "";
+  root.save(1, {{"", 3.0}});
+  publish(root.folder, 2, {1.0, {{"", 2.0}}});
+  checkpoint::announce(root.folder / "LOWEST_VAL", "epoch_0_step_2");
+  root.save(3, {{"", 2.5}});
+  EXPECT_EQ(fs::read_symlink(root.folder / "LOWEST_VAL"), "epoch_0_step_2");
+  EXPECT_EQ(names_in(root.folder), (Names{"LATEST", "LOWEST_VAL", "epoch_0_step_2", "epoch_0_step_3"}));
+}
+
 TEST(Sweep, TakesWhatInterruptedRunsHaveLeftAndNothingElse) {
   const Folder folder;
   publish(folder, 1);
+  for (const char* name : {"training.jsonl.tmp.17", "validation_code.jsonl.tmp.17", "loss.svg.tmp.17",
+                           ".LATEST.txt.new.tmp.17", "training.jsonl", "notes.tmp.17"})
+    folder.write(name, "");
   for (const char* name : {"epoch_0_step_2.incomplete/model", "epoch_1_step_7.removed/optim",
                            "mine.incomplete", "epoch_0_step_3", "epoch_0_step_x.incomplete"})
     fs::create_directories(folder / name);
-  EXPECT_THAT(sweep(folder.path()), ElementsAre("epoch_0_step_2.incomplete", "epoch_1_step_7.removed"));
-  EXPECT_EQ(names_in(folder),
-            (Names{"epoch_0_step_1", "epoch_0_step_3", "epoch_0_step_x.incomplete", "mine.incomplete"}));
+  EXPECT_THAT(sweep(folder.path()),
+              ElementsAre(".LATEST.txt.new.tmp.17", "epoch_0_step_2.incomplete", "epoch_1_step_7.removed",
+                          "loss.svg.tmp.17", "training.jsonl.tmp.17", "validation_code.jsonl.tmp.17"));
+  EXPECT_EQ(names_in(folder), (Names{"epoch_0_step_1", "epoch_0_step_3", "epoch_0_step_x.incomplete",
+                                     "mine.incomplete", "notes.tmp.17", "training.jsonl"}));
 }
 
 TEST(RunLock, IsHeldByOneRunAtATime) {

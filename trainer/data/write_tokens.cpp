@@ -12,6 +12,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/file_writer.h"
+#include "heddle/checkpoint/publish.h"
 #include "trainer/data/token_header.h"
 
 namespace heddle {
@@ -79,7 +80,9 @@ int64_t write_byte_tokens(std::span<const std::string> texts, const std::filesys
     file.write(reinterpret_cast<const char*>(header.data()), sizeof(header));
     file.close();
     if (!file) throw cannot_write(out);
+    checkpoint::sync(partial);
     std::filesystem::rename(partial, out);
+    checkpoint::sync(out.has_parent_path() ? out.parent_path() : ".");
     return count;
   } catch (const std::filesystem::filesystem_error& error) {
     std::filesystem::remove(partial, ignored);

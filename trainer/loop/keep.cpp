@@ -62,27 +62,35 @@ void prune(const fs::path& root, int64_t newest, const Log& log) {
   }
 }
 
-void keep_best(const CheckpointSection& section, const fs::path& directory, const Losses& losses) {
+void announce_best(const CheckpointSection& section, const fs::path& directory, const Losses& losses) {
   const fs::path root = directory.parent_path();
+  checkpoint::settle(root / "LOWEST_VAL");
   if (section.best_set && is_better(root, *section.best_set, losses))
-    checkpoint::point(root / "LOWEST_VAL", directory.filename().string());
+    checkpoint::announce(root / "LOWEST_VAL", directory.filename().string());
 }
 
 }  // namespace
+
+void announce(const CheckpointSection& section, const fs::path& directory, const Losses& losses) {
+  checkpoint::announce(directory.parent_path() / "LATEST", directory.filename().string());
+  announce_best(section, directory, losses);
+}
 
 void keep(const CheckpointSection& section, const fs::path& directory, const Losses& losses, const Log& log) {
   const fs::path root = directory.parent_path();
   const std::string name = directory.filename().string();
   checkpoint::point(root / "LATEST", name);
-  keep_best(section, directory, losses);
+  announce_best(section, directory, losses);
+  checkpoint::settle(root / "LOWEST_VAL");  // what it named before may go now
   if (section.max_recent) prune(root, *section.max_recent, log);
 }
 
 void amend(const CheckpointSection& section, const fs::path& directory, const Losses& losses) {
   std::error_code ignored;
   if (!fs::equivalent(directory.parent_path(), section.directory, ignored)) return;
+  announce_best(section, directory, losses);  // first: a run that ends between the two makes up for it again
   checkpoint::write_text(directory / "losses.json", to_json(losses));
-  keep_best(section, directory, losses);
+  checkpoint::settle(directory.parent_path() / "LOWEST_VAL");
 }
 
 std::string to_json(const Losses& losses) {

@@ -11,6 +11,10 @@
 
 namespace heddle {
 
+// On rank 0, before `directory` is published: from the moment it is there LATEST names it, and LOWEST_VAL
+// where its loss is lower, as for keep(), whatever becomes of this process then. Throws Error{io}.
+void announce(const CheckpointSection& section, const std::filesystem::path& directory, const Losses& losses);
+
 // On rank 0, once `directory` is published: LATEST points to it; LOWEST_VAL too where its loss on the set of
 // best_metric_key is finite and lower than that of the checkpoint it points to; then all but the newest
 // max_recent_checkpoints and what the pointers name go. Throws Error{io}; what cannot be removed is a

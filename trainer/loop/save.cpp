@@ -107,7 +107,7 @@ void Saver::write_in(const fs::path& stage, const Saving& saving) {
   checkpoint::on_first(meeting_, "publish/" + key, [&] {
     write_beside(saving, stage);
     sync_metrics();
-    checkpoint::announce(directory.parent_path() / "LATEST", directory.filename().string());
+    announce(job_.recipe.checkpoint, directory, saving.losses);
     checkpoint::publish(directory, stage);
     keep(job_.recipe.checkpoint, directory, saving.losses, meeting_.log());
   });

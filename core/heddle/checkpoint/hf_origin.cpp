@@ -45,6 +45,13 @@ bool is_note(const fs::path& file) {
          std::find(kEndings.begin(), kEndings.end(), ending) != kEndings.end();
 }
 
+// A file of weights in a directory, and in nobody's place there.
+bool may_hold_weights(const std::string& name) {
+  const fs::path file(name);
+  return !name.empty() && name.find('\0') == std::string::npos && file.filename() == file && name != "." &&
+         name != ".." && !is_note(file);
+}
+
 std::string read_bytes(const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(stream), {}};
@@ -104,7 +111,7 @@ HfOrigin kept_origin(const fs::path& place) {
     for (const auto& [name, entry] : kept.at("tensors").items()) {
       const std::string shard = entry.at("file");
       const auto dtype = dtype_named(entry.at("dtype").get<std::string>());
-      if (!dtype || shard.empty() || fs::path(shard).filename() != fs::path(shard))
+      if (!dtype || !may_hold_weights(shard))
         throw Error(ErrorCode::input, file.string(),
                     "tensor " + text::quoted(name) + ": expected a dtype and the name of a file");
       origin.tensors.emplace(name, HfOrigin::Tensor{shard, *dtype});

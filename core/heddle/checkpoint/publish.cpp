@@ -137,11 +137,9 @@ bool on_one_file_system(const fs::path& a, const fs::path& b) {
 }
 
 void announce(const fs::path& link, const std::string& target) {
-  const std::string before = announced(link);
-  if (before == target) return;
-  if (is_beside(link, before)) turn(link);  // else it would be forgotten from here on
+  if (announced(link) == target) return;
+  settle(link);
   std::error_code failed;
-  for (const fs::path& place : {next_of(link), next_of(text_of(link))}) fs::remove(place, failed);
   fs::create_directory_symlink(target, next_of(link), failed);
   if (failed) write_text(next_of(text_of(link)), target + "\n");
   sync(parent_of(link));
@@ -150,6 +148,12 @@ void announce(const fs::path& link, const std::string& target) {
 void point(const fs::path& link, const std::string& target) {
   announce(link, target);
   turn(link);
+}
+
+void settle(const fs::path& link) {
+  if (is_beside(link, announced(link))) return turn(link);
+  std::error_code ignored;
+  for (const fs::path& place : {next_of(link), next_of(text_of(link))}) fs::remove(place, ignored);
 }
 
 std::string pointed(const fs::path& link) {

@@ -38,6 +38,10 @@ HEDDLE_API void point(const std::filesystem::path& link, const std::string& targ
 // before point(), or the power goes. Throws Error{io}.
 HEDDLE_API void announce(const std::filesystem::path& link, const std::string& target);
 
+// What was announced and is there takes the link's place: until then only pointed() knows. What is not there
+// is announced no more. Throws Error{io}.
+HEDDLE_API void settle(const std::filesystem::path& link);
+
 // What such a link names, or will once point() is through; "" where there is none.
 HEDDLE_API std::string pointed(const std::filesystem::path& link);
 
