@@ -5,16 +5,18 @@
 PYTHON has torch (heddle itself needs none). Each rank is a process with one thread; while one side works, the other
 one's processes wait. All three write as many bytes from as many processes and sync them; heddle's also checks sums,
 publishes by rename and says where every box lies. Loading is into memory that is there: once from the page cache, once
-after the files were dropped from it. Then saves in the background: what the run waits for, beside a bare copy of as
+after the files were dropped from it, with a pause before, as disks let bursts through. Six rounds have all orders. Then saves in the background: what the run waits for, beside a bare copy of as
 many bytes. Prints tables in Markdown: least and median seconds, and medians as ratios, turn by turn.
 """
 import argparse
+import itertools
 import json
 import os
 import shutil
 import statistics
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from ranks_on_command import HERE, Side  # noqa: E402
@@ -27,6 +29,12 @@ def drop(directory):
             file = os.open(os.path.join(folder, name), os.O_RDONLY)
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(file)
+
+
+def rest(directory):
+    """As drop(); then nobody reads for a while, so that no side is served from what a disk lets through at first."""
+    drop(directory)
+    time.sleep(3)
 
 
 def settle():
@@ -51,12 +59,11 @@ class Bench:
             self.seconds.setdefault((what, who), []).append(side.ask(f"{word} {places[who]}")["seconds"])
 
     def round(self, number, folder):
-        who = ["heddle", "PyTorch", "plain"]
-        order = who[number % 3:] + who[:number % 3]
+        order = list(itertools.permutations(("heddle", "PyTorch", "plain")))[number % 6]
         places = {one: os.path.join(folder, one) for one in order}
         self.turn("save", order, places)
         self.turn("load, cached", order, places, before=lambda place: None)
-        self.turn("load, from the disk", order, places, before=drop)
+        self.turn("load, from the disk", order, places, before=rest)
         for place in places.values():
             shutil.rmtree(place)
 
@@ -91,7 +98,7 @@ def main():
     parser.add_argument("--build", default=os.path.join(HERE, "..", "build"))
     parser.add_argument("--mebibytes", type=int, default=2048)
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--directory", help="where the files go; default: the system's directory of temporary files")
     options = parser.parse_args()
     bench = Bench(options)

@@ -105,7 +105,7 @@ TEST(Launch, WhenTheLauncherIsKilledTheRanksGoToo) {
 }
 
 TEST(Launch, RanksThatDoNotEndAfterAFailureAreKilledAndNamed) {
-  const auto run = run_ranks("one_fails", 3);
+  const auto run = run_ranks("one_fails", 3, {.patience = std::chrono::milliseconds(500)});
   EXPECT_EQ(run.status, 1);
   EXPECT_FALSE(run.left_behind);
   EXPECT_EQ(run.err, "error[rank_lost] launch: rank 1, 2 did not end by itself and was killed\n");

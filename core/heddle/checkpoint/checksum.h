@@ -19,10 +19,15 @@ class HEDDLE_API Checksum {
   Checksum();
   // The next bytes: whole blocks, but for the last call.
   void add(std::string_view bytes);
+  // The same, and copies them to `to` past the caches: for bytes that lie in a cache now and that nobody
+  // needs soon, this costs little more than a copy alone.
+  void add_copying(std::string_view bytes, char* to);
   // Sixteen hexadecimal digits of all that was added.
   std::string digits() const;
 
  private:
+  void add_rest(std::string_view rest);
+
   alignas(64) std::array<uint32_t, 64> lanes_;
   uint64_t length_ = 0;
 };

@@ -18,7 +18,7 @@ namespace heddle::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using json = nlohmann::ordered_json;
+using nlohmann::json;
 
 constexpr const char* kTensors = "tensors.json";
 

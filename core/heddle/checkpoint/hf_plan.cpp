@@ -14,7 +14,7 @@ namespace heddle::checkpoint {
 namespace {
 
 using enum c10::ScalarType;
-using json = nlohmann::ordered_json;
+using nlohmann::json;
 
 constexpr uint64_t kMostBytes = uint64_t{5} << 30;
 constexpr const char* kSingle = "model.safetensors";

@@ -15,7 +15,7 @@
 namespace heddle::checkpoint {
 namespace {
 
-using json = nlohmann::ordered_json;
+using nlohmann::json;
 
 constexpr const char* kFormat = "heddle sharded tensors";
 

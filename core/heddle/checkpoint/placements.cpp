@@ -26,7 +26,7 @@ std::optional<std::vector<int64_t>> sizes_of(const json& list) {
 }  // namespace
 
 std::string written(const std::map<std::string, Placement>& by_key) {
-  nlohmann::ordered_json out = nlohmann::ordered_json::object();
+  json out = json::object();
   for (const auto& [key, one] : by_key)
     out[key] = {{"tensor", one.tensor}, {"shape", one.shape}, {"offset", one.offset}};
   return out.dump();

@@ -16,14 +16,14 @@
 namespace heddle::checkpoint {
 namespace {
 
-constexpr size_t kInCache = size_t{256} << 10;  // bytes; the second level of most processors holds them
+constexpr size_t kPage = 4096;  // bytes
 
 }  // namespace
 
 // The format's own metadata says which framework wrote it; Hugging Face's loader asks for it.
 std::string header_of(std::span<const TensorToWrite> tensors, const std::string& file,
                       const std::map<std::string, std::string>& metadata) {
-  nlohmann::ordered_json header;
+  nlohmann::json header;
   header["__metadata__"]["format"] = "pt";
   for (const auto& [key, value] : metadata) header["__metadata__"][key] = value;
   uint64_t at = 0;
@@ -38,7 +38,8 @@ std::string header_of(std::span<const TensorToWrite> tensors, const std::string&
     at += tensor.bytes();
   }
   std::string text = header.dump();
-  text.append((8 - text.size() % 8) % 8, ' ');
+  // Tensors that begin where a page does are read and written in larger parts of the page cache.
+  text.append(kPage - 1 - (text.size() + sizeof(uint64_t) + kPage - 1) % kPage, ' ');
   const uint64_t length = text.size();
   std::string bytes(sizeof length, '\0');
   std::memcpy(bytes.data(), &length, sizeof length);
@@ -94,14 +95,9 @@ std::vector<std::string> SafetensorsWriter::append_summed(const at::Tensor& tens
   const std::string_view all(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
   std::vector<std::string> sums;
   for (size_t begin = 0; begin < all.size(); begin += stretch) {
-    Checksum sum;
     const std::string_view one = all.substr(begin, stretch);
-    for (size_t at = 0; at < one.size(); at += kInCache) {
-      const std::string_view piece = one.substr(at, kInCache);
-      sum.add(piece);
-      impl_->file.write(piece.data(), piece.size());
-    }
-    sums.push_back(sum.digits());
+    sums.push_back(checksum(one));
+    impl_->file.write(one.data(), one.size());
   }
   return sums;
 }

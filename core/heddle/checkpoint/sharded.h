@@ -57,8 +57,8 @@ HEDDLE_API void write_sharded(const std::filesystem::path& directory, const std:
                               std::span<const Part> parts, Rendezvous& meeting, const std::string& key);
 
 // Reads boxes of any layout out of such a directory. Only the stretches that a box overlaps are read,
-// straight into its tensor where that is contiguous, of the saved dtype and on the CPU, and against their
-// checksums. Each rank has its own. Throws Error{input} naming the file, and the tensor where one is at
+// without a copy of the whole where the tensor is contiguous, of the saved dtype and on the CPU, and against
+// their checksums. Each rank has its own. Throws Error{input} naming the file, and the tensor where one is at
 // fault.
 class HEDDLE_API ShardedReader {
  public:
@@ -79,6 +79,7 @@ class HEDDLE_API ShardedReader {
   std::filesystem::path directory_;
   Manifest manifest_;
   std::map<std::string, Shard> shards_;  // by file; opened when first needed
+  at::Tensor piece_;                     // what one read brings
   std::string buffer_;                   // a stretch of which a part is wanted
 };
 

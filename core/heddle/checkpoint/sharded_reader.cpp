@@ -39,27 +39,36 @@ at::Tensor corner(at::Tensor view, const Box& box) {
   return view;
 }
 
-// The stretches of one saved box, read whole and compared with their checksums.
+// What one read of a file brings: it stays in a processor's own cache while it is summed and copied on.
+constexpr uint64_t kPiece = 256 * 1024;  // bytes
+static_assert(Manifest::kStretch % kPiece == 0 && kPiece % Checksum::kBlock == 0);
+
+// The stretches of one saved box, read whole, by way of a piece, and compared with their checksums.
 class Stretches {
  public:
-  Stretches(const SafetensorsFile& file, const SavedBox& saved, uint64_t bytes)
-      : file_(file), saved_(saved), bytes_(bytes) {}
+  Stretches(const SafetensorsFile& file, const SavedBox& saved, uint64_t bytes, const at::Tensor& piece)
+      : file_(file), saved_(saved), bytes_(bytes), piece_(static_cast<char*>(piece.mutable_data_ptr())) {}
 
   uint64_t end_of(uint64_t index) const { return std::min((index + 1) * Manifest::kStretch, bytes_); }
 
   // False where they are not the bytes that were saved.
   bool read(uint64_t index, char* out) {
-    const uint64_t begin = index * Manifest::kStretch, end = end_of(index);
     if (index >= saved_.sums.size()) return false;
-    const std::span<char> bytes(out, end - begin);
-    file_.read_bytes(saved_.key, begin, bytes);
-    return checksum({bytes.data(), bytes.size()}) == saved_.sums[index];
+    Checksum sum;
+    for (uint64_t at = index * Manifest::kStretch; at < end_of(index); at += kPiece) {
+      const std::span<char> bytes(piece_, std::min(kPiece, end_of(index) - at));
+      file_.read_bytes(saved_.key, at, bytes);
+      sum.add_copying({bytes.data(), bytes.size()}, out);
+      out += bytes.size();
+    }
+    return sum.digits() == saved_.sums[index];
   }
 
  private:
   const SafetensorsFile& file_;
   const SavedBox& saved_;
   const uint64_t bytes_;
+  char* const piece_;
 };
 
 }  // namespace
@@ -73,7 +82,9 @@ ShardedReader::~ShardedReader() = default;
 ShardedReader::ShardedReader(ShardedReader&&) noexcept = default;
 
 ShardedReader::ShardedReader(std::filesystem::path directory)
-    : directory_(std::move(directory)), manifest_(read_manifest(directory_ / kManifest)) {}
+    : directory_(std::move(directory)),
+      manifest_(read_manifest(directory_ / kManifest)),
+      piece_(at::empty({kPiece}, at::kByte)) {}
 
 void ShardedReader::read(const Part& part) {
   if (part.tensor.numel() == 0) return;
@@ -134,7 +145,7 @@ void ShardedReader::fill(at::Tensor target, const Box& inside, const std::string
                          const SavedTensor& tensor, const SavedBox& saved) {
   const uint64_t item = c10::elementSize(tensor.dtype);
   Stretches stretches(shard_of(name, tensor, saved).file, saved,
-                      static_cast<uint64_t>(saved.box.numel()) * item);
+                      static_cast<uint64_t>(saved.box.numel()) * item, piece_);
   const auto load = [&](uint64_t index, char* out) {
     if (stretches.read(index, out)) return;
     throw Error(ErrorCode::input, (directory_ / saved.file).string(),

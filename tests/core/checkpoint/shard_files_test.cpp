@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <sstream>
 
 #include "core/checkpoint/folder.h"
@@ -109,6 +110,25 @@ TEST(ShardFiles, AreReadAndCheckedByStretches) {
               ::testing::HasSubstr("the bytes are not those that were saved"));
 }
 
+// Cut after its header was read: the mapping would end the program with a signal.
+TEST(ShardFiles, ThatAreCutWhileTheyAreReadAreAnError) {
+  const Folder folder;
+  AloneRendezvous alone;
+  const int64_t count = 1 << 19;
+  const std::vector<Part> parts{{"w", at::ones({count}), {count}, {0}}, {"v", at::ones({1}), {1}, {0}}};
+  checkpoint::write_sharded(folder.path(), "model", parts, alone, "save");
+  ShardedReader reader(folder.path());
+  reader.read({"v", at::zeros({1}), {1}, {0}});
+  fs::resize_file(folder / kFirst, 1 << 20);
+  EXPECT_THAT(
+      error_of(folder,
+               [&] {
+                 reader.read({"w", at::zeros({count}), {count}, {0}});
+               }),
+      ::testing::MatchesRegex("error.io. FOLDER/.*: ends before byte [0-9]+: it was cut while in use\n"
+                              "  hint: see what the system says of the disk, and go on from another copy"));
+}
+
 TEST(ShardFiles, AreWrittenAgainAndAgainByOnePlan) {
   const Folder folder;
   ThreadWorld::run(2, [&](Rendezvous& meeting) {
@@ -152,6 +172,21 @@ TEST(Checksum, IsTheSameInPiecesAndSeesEveryBitAroundItsBlocks) {
     EXPECT_NE(checkpoint::checksum(bytes), swapped);
   }
   EXPECT_EQ(checkpoint::checksum("heddle"), checkpoint::checksum(std::string("heddle")));
+}
+
+TEST(Checksum, IsTheSameWhileItCopies) {
+  alignas(64) std::array<char, 1100> copy;
+  for (const size_t length : {size_t{0}, size_t{255}, size_t{256}, size_t{1000}})
+    for (const size_t offset : {size_t{0}, size_t{1}, size_t{64}}) {  // streamed, copied, streamed
+      std::string bytes(length, '\0');
+      for (size_t at = 0; at < length; ++at) bytes[at] = static_cast<char>(at * 7 + offset);
+      copy.fill('x');
+      checkpoint::Checksum sum;
+      sum.add_copying(bytes, copy.data() + offset);
+      EXPECT_EQ(sum.digits(), checkpoint::checksum(bytes)) << length << " at " << offset;
+      EXPECT_EQ(std::string_view(copy.data() + offset, length), bytes);
+      EXPECT_EQ(copy[offset + length], 'x');
+    }
 }
 
 }  // namespace

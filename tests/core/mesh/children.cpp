@@ -72,6 +72,7 @@ pid_t start(const std::string& body, int ranks, const RunOptions& options, const
   ::setenv("HEDDLE_TEST_CHILD", body.c_str(), 1);
   ::setenv("HEDDLE_TEST_RANKS", std::to_string(ranks).c_str(), 1);
   ::setenv("HEDDLE_TEST_TIMEOUT", std::to_string(options.timeout.count()).c_str(), 1);
+  ::setenv("HEDDLE_TEST_PATIENCE", std::to_string(options.patience.count()).c_str(), 1);
   ::setenv("HEDDLE_TEST_SHARED", std::to_string(options.shared_memory).c_str(), 1);
   ::setenv("HEDDLE_TEST_SCARCE", std::to_string(options.scarce_rank).c_str(), 1);
   ::setenv("HEDDLE_TEST_FOLDER", folder.c_str(), 1);
@@ -98,7 +99,9 @@ bool somebody_left(pid_t group) {
 
 // Called by the tests' main() instead of the tests.
 int be_child(const std::string& name) {
-  return launch::run(std::stoi(variable("HEDDLE_TEST_RANKS")), bodies().at(name));
+  const launch::Patience patience{.after_failure =
+                                      std::chrono::milliseconds(std::stoi(variable("HEDDLE_TEST_PATIENCE")))};
+  return launch::run(std::stoi(variable("HEDDLE_TEST_RANKS")), bodies().at(name), patience);
 }
 
 Known::Known(const std::string& name, RankBody body) {

@@ -45,6 +45,8 @@ struct RunOptions {
   // Bytes of shared memory for each rank's groups; 0: Gloo.
   size_t shared_memory = std::numeric_limits<size_t>::max();
   int scarce_rank = -1;  // only this rank has that limit; -1: all
+  // What the launcher grants the others once one has failed. A busy machine needs more than a user.
+  std::chrono::milliseconds patience = std::chrono::seconds(30);
 };
 
 RunOutcome run_ranks(const std::string& body, int ranks, RunOptions options = {});
