@@ -154,13 +154,19 @@ TEST(Convert, RefusesWhatItWouldOverwriteAndWhatMakesNoSense) {
   EXPECT_FALSE(fs::exists(files.path("empty.incomplete")));
   const Outcome dtype = convert(kGolden + "llama", files.path("new"), {"--dtype", "bfloat16"});
   EXPECT_EQ(dtype.status, 2);
-  EXPECT_EQ(dtype.error, "error[usage] heddle convert: --dtype is for a Hugging Face directory, and " +
-                             kGolden +
-                             "llama is one: it becomes a sharded model, with the values that it has\n  hint: "
-                             "leave it out; a model is loaded in any dtype (model.dtype)\n");
+  EXPECT_EQ(dtype.error,
+            "error[usage] heddle convert: --dtype says how a Hugging Face directory is written, and " +
+                kGolden +
+                "llama is one: it becomes a sharded model, tensor for tensor\n  hint: leave it "
+                "out: runs and heddle generate read a model in any dtype; for other dtypes on "
+                "the disk, convert the sharded model back with --dtype\n");
+  const Outcome sized = convert(kGolden + "llama", files.path("new"), {"--max-shard-size", "1MB"});
+  EXPECT_EQ(sized.status, 2);
+  EXPECT_THAT(sized.error, HasSubstr("tensor for tensor\n  hint: leave it out: a sharded model has one file "
+                                     "for each rank\n"));
   const Outcome nothing = convert(files.path("nothing"), files.path("new"));
   EXPECT_EQ(nothing.status, 2);
-  EXPECT_THAT(nothing.error, HasSubstr("error[input] " + files.path("nothing") + ": is not a directory"));
+  EXPECT_THAT(nothing.error, HasSubstr("error[input] " + files.path("nothing") + ": is not there"));
   EXPECT_EQ(convert(kGolden + "llama", files.path("new"), {"--dtype", "float8"}).status, 2);
   for (const std::string size : {"much", "0", "-5", "5XB"}) {
     const Outcome outcome = convert(kGolden + "llama", files.path("new"), {"--max-shard-size=" + size});

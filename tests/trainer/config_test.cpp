@@ -144,9 +144,11 @@ TEST(ModelConfig, RefusesLayersAndNumbersOfAnotherKind) {
 
 TEST(Pretrained, NamesADirectoryThatIsNotThere) {
   const Folder folder;
-  EXPECT_EQ(error_of(folder, [&] { open_pretrained(folder / "none"); }),
-            "error[input] FOLDER/none: is not a directory\n"
-            "  hint: name a Hugging Face directory: config.json and safetensors");
+  EXPECT_EQ(
+      error_of(folder, [&] { open_pretrained(folder / "none"); }),
+      "error[input] FOLDER/none: is not there\n"
+      "  hint: name a Hugging Face directory (config.json and safetensors), the checkpoint_dir of a run, or "
+      "a checkpoint in it");
 }
 
 TEST(ModelConfig, NamesTheNearestKeyAndModel) {

@@ -77,5 +77,8 @@ using Command = std::variant<TrainCommand, CheckCommand, PluginsCommand, DataCom
 // status; throws Error.
 using RunCommand = int(const Command& command);
 inline constexpr const char* kRunCommand = "heddle_run_command";
+// A text beside it that both sides have from the build (HEDDLE_COMMANDS): the version and a digest of this
+// file. Where it differs, the structs above may too.
+inline constexpr const char* kCommandsStamp = "heddle_commands_stamp";
 
 }  // namespace heddle::cli

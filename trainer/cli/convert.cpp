@@ -41,9 +41,12 @@ void check_options(const ConvertCommand& command, const ModelPlace& from) {
                                                      : "";
   if (!given.empty())
     throw Error(ErrorCode::usage, "heddle convert",
-                given + " is for a Hugging Face directory, and " + from.weights.string() +
-                    " is one: it becomes a sharded model, with the values that it has",
-                "leave it out; a model is loaded in any dtype (model.dtype)");
+                given + " says how a Hugging Face directory is written, and " + from.weights.string() +
+                    " is one: it becomes a sharded model, tensor for tensor",
+                command.dtype.empty()
+                    ? "leave it out: a sharded model has one file for each rank"
+                    : "leave it out: runs and heddle generate read a model in any dtype; for "
+                      "other dtypes on the disk, convert the sharded model back with --dtype");
 }
 
 std::string size_of(uint64_t bytes) {

@@ -25,6 +25,11 @@ struct Run {
 }  // namespace
 }  // namespace heddle::cli
 
+extern "C" {
+extern HEDDLE_API const char heddle_commands_stamp[];
+const char heddle_commands_stamp[] = HEDDLE_COMMANDS;
+}
+
 extern "C" HEDDLE_API int heddle_run_command(const heddle::cli::Command& command) {
   return std::visit(heddle::cli::Run{}, command);
 }

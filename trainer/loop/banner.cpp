@@ -117,7 +117,9 @@ std::string banner(const Job& job, const ModelSize& size) {
   out += "  run     " + run_text(job) + "\n";
   out += "  memory  a rank: parameters " + bytes_text(size.owned) + ", gradients " +
          bytes_text(size.gradients) + ", optimizer " + bytes_text(size.optimizer) + ", largest unit " +
-         bytes_text(size.largest_unit) + "; activations come on top\n";
+         bytes_text(size.largest_unit) +
+         (size.copies > 0 ? ", copies to save from " + bytes_text(size.copies) : "") +
+         "; activations come on top\n";
   out += "  saves   " + saves_text(job) + "\n" + resume_text(job);
   return out + warnings_text(job, size);
 }

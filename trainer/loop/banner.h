@@ -14,6 +14,7 @@ struct ModelSize {
   int64_t owned = 0;         // of this rank's shards
   int64_t gradients = 0;     // of the shards
   int64_t optimizer = 0;     // both moments, and master weights
+  int64_t copies = 0;        // that checkpoint.is_async saves from
   bool rounded = false;      // the optimizer updates shards of 16 bits
   int64_t largest_unit = 0;  // the largest stretch of the model that is whole at one time
 };

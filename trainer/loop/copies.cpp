@@ -26,4 +26,10 @@ std::vector<checkpoint::Part> Copies::of(std::span<const checkpoint::Part> parts
   return out;
 }
 
+int64_t Copies::bytes() const {
+  int64_t total = 0;
+  for (const at::Tensor& buffer : buffers_) total += static_cast<int64_t>(buffer.nbytes());
+  return total;
+}
+
 }  // namespace heddle

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,8 @@ class Copies {
   // touched, when parts of these sizes come for the first time; it is pinned for parts on a device, whose
   // copies may be under way when this returns: wait for the device.
   std::vector<checkpoint::Part> of(std::span<const checkpoint::Part> parts);
+
+  int64_t bytes() const;
 
  private:
   at::Tensor& buffer_for(size_t place, const at::Tensor& tensor);

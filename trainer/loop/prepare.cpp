@@ -5,6 +5,7 @@
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/publish.h"
+#include "trainer/loop/in_the_way.h"
 #include "trainer/loop/job.h"
 #include "trainer/loop/resume.h"
 #include "trainer/models/freeze.h"
@@ -106,6 +107,13 @@ void warn_of_no_best(Job& job) {
       "LOWEST_VAL is not kept: none of the validation sets is the default; set checkpoint.best_metric_key");
 }
 
+// The checkpoint that the run goes on from, where there is one.
+void find_beginning(Job& job) {
+  job.resume = find_checkpoint(job, job.setup.warnings);
+  refuse_what_is_in_the_way(job);
+  if (job.resume) job.scheduler.go_on_from(job.resume->position.step);
+}
+
 }  // namespace
 
 void check_recipe(const Recipe& recipe, Setup& setup) {
@@ -157,8 +165,7 @@ Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_si
           rates,
           file};
   warn_of_no_best(job);
-  job.resume = find_checkpoint(job, job.setup.warnings);
-  if (job.resume) job.scheduler.go_on_from(job.resume->position.step);
+  find_beginning(job);
   return job;
 }
 

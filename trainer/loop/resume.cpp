@@ -54,7 +54,8 @@ void check_data(const fs::path& directory, const Position& there, const Position
                 directory.string() + " stands in another order of the data: " + what + " is " +
                     std::to_string(saved) + " there and " + std::to_string(wanted) + " here",
                 "go on with the same data, or point checkpoint.checkpoint_dir at a fresh directory and start "
-                "from the model in model/consolidated");
+                "from the model: model.pretrained_model_name_or_path: " +
+                    directory.string());
   };
   check("step_scheduler.global_batch_size", there.global_batch_size, here.global_batch_size);
   check("the number of samples", there.dataset_samples, here.dataset_samples);
@@ -113,6 +114,16 @@ fs::path latest(const fs::path& root, std::vector<std::string>& warnings) {
   return root / target;
 }
 
+// What to do with a place that is no checkpoint: a run's directory and a checkpoint's model are near to one.
+std::string instead_of(const fs::path& place) {
+  const fs::path normal = place.lexically_normal();
+  const fs::path above = normal.has_filename() ? normal.parent_path() : normal.parent_path().parent_path();
+  if (const auto all = checkpoints_in(place); !all.empty())
+    return "it is a directory of checkpoints; the newest is " + all.back().string();
+  if (!above.empty() && is_complete(above)) return "it is a part of the checkpoint " + above.string();
+  return "a directory with a model alone is a model to start from: model.pretrained_model_name_or_path";
+}
+
 // The place that a word names, or "" and a warning where a pointer names nothing.
 fs::path named(const std::string& word, const fs::path& root, std::vector<std::string>& warnings) {
   std::error_code ignored;
@@ -128,7 +139,8 @@ fs::path named(const std::string& word, const fs::path& root, std::vector<std::s
                        " names no complete checkpoint; starting fresh");
     return "";
   }
-  for (const fs::path& place : {root / word, fs::path(word)}) {
+  const fs::path inside = root / word, alone = word;  // of a path from "/" both are the same
+  for (const fs::path& place : {inside, alone}) {
     if (!fs::exists(place, ignored)) continue;
     if (is_complete(place)) return place;
     const bool ours = fs::exists(place / kPositionFile, ignored);
@@ -136,12 +148,12 @@ fs::path named(const std::string& word, const fs::path& root, std::vector<std::s
     throw Error(ErrorCode::input, "checkpoint.restore_from",
                 place.string() + " is no complete checkpoint: it needs " + kPositionFile + ", model/" +
                     checkpoint::kManifest + " and optim/" + checkpoint::kManifest,
-                "a directory with a model alone is a model to start from: "
-                "model.pretrained_model_name_or_path");
+                instead_of(place));
   }
-  throw Error(ErrorCode::input, "checkpoint.restore_from",
-              "neither " + (root / word).string() + " nor " + word + " is there",
-              "give the name of a directory in " + root.string() + ", a path, LATEST or LOWEST_VAL");
+  throw Error(
+      ErrorCode::input, "checkpoint.restore_from",
+      inside == alone ? word + " is not there" : "neither " + inside.string() + " nor " + word + " is there",
+      "give the name of a directory in " + root.string() + ", a path, LATEST or LOWEST_VAL");
 }
 
 }  // namespace

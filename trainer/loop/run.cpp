@@ -114,6 +114,7 @@ Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish&
     validation_.emplace_back(set.dataset, split(), job.model.config.vocab_size);
   if (meeting.rank() != 0) return;
   add_shards(size_, model_.stages, job.recipe.optimizer.master_weights);
+  if (saver_) size_.copies = saver_->bytes();
   std::cout << banner(job, size_);
   if (model_.device) std::cout << "  device  " << model_.mesh.device() << "\n";
   if (saver_) clean();
@@ -124,6 +125,7 @@ Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish&
 // What earlier runs have left where this one saves.
 void Run::clean() const {
   const std::filesystem::path root = job_.recipe.checkpoint.directory;
+  if (!std::filesystem::is_directory(root)) return;  // the first to write there says why
   if (!lock_->is_held()) {
     std::cout << "warning: " << root.string() << " cannot be locked: see that no other run saves there\n";
     return;

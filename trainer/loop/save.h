@@ -40,6 +40,8 @@ class Saver {
 
   // Waits for the save that is under way; throws what went wrong, on every rank.
   void finish();
+  // What the copies of checkpoint.is_async take on this rank.
+  int64_t bytes() const { return model_copies_.bytes() + optimizer_copies_.bytes(); }
   // The save that was under way has failed on this rank: on the others too, or soon.
   bool has_failed() const { return background_.has_failed(); }
 

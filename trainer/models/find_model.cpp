@@ -86,8 +86,10 @@ ModelPlace find_model(const fs::path& given) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
     if (const auto foreign = foreign_checkpoint(path)) throw *foreign;
-    throw Error(ErrorCode::input, path.string(), "is not a directory",
-                "name a Hugging Face directory: config.json and safetensors");
+    throw Error(
+        ErrorCode::input, path.string(), is_there(path) ? "is not a directory" : "is not there",
+        "name a Hugging Face directory (config.json and safetensors), the checkpoint_dir of a run, or a "
+        "checkpoint in it");
   }
   if (auto found = model_of(path)) return *found;
   const std::string latest = checkpoint::pointed(path / "LATEST");

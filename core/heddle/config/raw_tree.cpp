@@ -130,6 +130,16 @@ class TreeBuilder : public YAML::EventHandler {
   std::shared_ptr<Raw> root_;
 };
 
+// YAML has no tabs there, and what the parser says of one is of something else.
+bool indents_by_tab(const std::string& yaml, int line) {
+  std::istringstream lines(yaml);
+  std::string text;
+  for (int at = 0; at <= line && std::getline(lines, text); ++at)
+    if (const size_t first = text.find_first_not_of(' '); at == line && first != text.npos)
+      return text[first] == '\t';
+  return false;
+}
+
 }  // namespace
 
 std::shared_ptr<const Raw> raw_tree(const std::string& yaml, const std::string& name) {
@@ -147,7 +157,8 @@ std::shared_ptr<const Raw> raw_tree(const std::string& yaml, const std::string& 
     throw Error(
         ErrorCode::config,
         name + ":" + std::to_string(problem.mark.line + 1) + ":" + std::to_string(problem.mark.column + 1),
-        "YAML syntax: " + problem.msg);
+        "YAML syntax: " + problem.msg,
+        indents_by_tab(yaml, problem.mark.line) ? "indent by spaces: the line begins with a tab" : "");
   }
 }
 

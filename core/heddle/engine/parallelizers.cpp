@@ -2,6 +2,10 @@
 #include "heddle/engine/parallelizers.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <vector>
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
@@ -43,29 +47,69 @@ Node fields_of(const OfferedParallelizer& offered, const Node& section, const Se
   return fields;
 }
 
-}  // namespace
+// Where the plugin of a parallelizer was found: a number that is lower the earlier its place is searched.
+// What was loaded by its file's name comes first.
+size_t place_of(const PluginRegistry& plugins, const std::string& parallelizer) {
+  const std::string offer = "parallelizer " + parallelizer;
+  for (const PluginInfo& info : plugins.loaded()) {
+    if (std::none_of(info.offers.begin(), info.offers.end(),
+                     [&](const std::string& one) { return one == offer || one.starts_with(offer + " ("); }))
+      continue;
+    const auto& places = plugins.places();
+    std::error_code ignored;
+    for (size_t i = 0; i < places.size(); ++i)
+      if (std::filesystem::equivalent(info.path.parent_path(), places[i], ignored)) return i + 1;
+  }
+  return 0;
+}
 
-const OfferedParallelizer* parallelizer_of(PluginRegistry& plugins, std::string_view axis) {
-  const OfferedParallelizer* found = nullptr;
+struct Found {
+  const OfferedParallelizer* offered;
+  size_t place;
+};
+
+// Those that split the axis, in the order of the names.
+std::vector<Found> all_of(PluginRegistry& plugins, std::string_view axis) {
+  std::vector<Found> out;
   for (const std::string& name : plugins.names("parallelizer")) {
     const OfferedParallelizer* offered = plugins.parallelizer(name);
-    if (offered == nullptr || offered == found || !offered->not_built.empty()) continue;
+    if (offered == nullptr || !offered->not_built.empty()) continue;
     const auto& axes = offered->needs.axes;
-    if (std::find(axes.begin(), axes.end(), axis) == axes.end()) continue;
-    if (found != nullptr)
-      throw Error(ErrorCode::plugin_conflict, "distributed." + std::string(axis) + "_size",
-                  "two plugins split the axis " + std::string(axis) + ": '" + found->name + "' and '" +
-                      offered->name + "'",
-                  "remove one of them from the places where plugins are looked for");
-    found = offered;
+    const auto same = [&](const Found& one) { return one.offered == offered; };  // by an alias
+    if (std::find(axes.begin(), axes.end(), axis) == axes.end() || std::any_of(out.begin(), out.end(), same))
+      continue;
+    out.push_back({offered, place_of(plugins, offered->name)});
   }
-  return found;
+  return out;
+}
+
+}  // namespace
+
+const OfferedParallelizer* parallelizer_of(PluginRegistry& plugins, std::string_view axis,
+                                           std::vector<std::string>* warnings) {
+  std::vector<Found> all = all_of(plugins, axis);
+  std::stable_sort(all.begin(), all.end(), [](const Found& a, const Found& b) { return a.place < b.place; });
+  if (all.empty()) return nullptr;
+  const Found& first = all.front();
+  for (size_t i = 1; i < all.size(); ++i) {
+    if (all[i].place == first.place)
+      throw Error(
+          ErrorCode::plugin_conflict, "distributed." + std::string(axis) + "_size",
+          "two plugins split the axis " + std::string(axis) + ": '" + first.offered->name + "' and '" +
+              all[i].offered->name + "'",
+          "remove one of them from the place where both stand, or name the other's file under 'plugins:'");
+    if (warnings != nullptr)
+      warnings->push_back("the axis " + std::string(axis) + " is split by the plugin '" +
+                          first.offered->name + "', whose place is searched before that of '" +
+                          all[i].offered->name + "'");
+  }
+  return first.offered;
 }
 
 void resolve_parallelizers(const Node& section, Setup& setup, PluginRegistry& plugins) {
   for (const char* axis : {"tp", "cp", "ep"}) {
     if (setup.sizes.of(axis) == 1) continue;
-    const OfferedParallelizer* offered = parallelizer_of(plugins, axis);
+    const OfferedParallelizer* offered = parallelizer_of(plugins, axis, &setup.warnings);
     if (offered == nullptr) continue;  // not built yet: noted with the other sizes
     const Resolved resolved = offered->resolve(fields_of(*offered, section, setup, plugins));
     for (const std::string& line : resolved.not_built) setup.not_built.push_back("distributed." + line);

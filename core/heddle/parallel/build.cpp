@@ -21,6 +21,24 @@ std::set<std::string> parameters_on_meta(const Units& units) {
   return names;
 }
 
+std::set<std::string> trained(const Units& units) {
+  std::set<std::string> names;
+  for (const auto& unit : units)
+    for (const ParameterSlot& slot : unit->parameters())
+      if (slot.trainable()) names.insert(slot.name);
+  return names;
+}
+
+// A shard that requires no gradient is not updated: said here, where else a model would not learn in silence.
+void check_owned(ParallelStage& stage, const std::set<std::string>& trained) {
+  for (const Shard& shard : stage.owned())
+    if (shard.tensor.numel() > 0 && !shard.tensor.requires_grad() && trained.count(shard.name) != 0)
+      throw Error(ErrorCode::plugin_failed, "parallel",
+                  "the strategy owns a shard of '" + shard.name +
+                      "' that requires no gradient, so the optimizer would leave it as it is",
+                  "in parallelize(): shard.tensor.set_requires_grad(true) where the slot is trainable()");
+}
+
 std::optional<at::ScalarType> dtype_of(const PipelineWords& words) {
   if (words.dtype.empty()) return std::nullopt;
   if (words.dtype == "float32") return at::kFloat;
@@ -87,7 +105,7 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
              *last = units.empty() ? nullptr : units.back().get();
   const std::vector<size_t> counts = keep(units, map, rank);
   check_device(units, mesh.device());
-  const std::set<std::string> on_meta = parameters_on_meta(units);
+  const std::set<std::string> on_meta = parameters_on_meta(units), learning = trained(units);
   const std::vector<Placed> placed = split(units, plan, mesh);
   recompute(units, first, last, plan.activation_checkpointing);
   Stages stages(pipeline_of(plan, std::move(map.rank_of_stage)), rank);
@@ -98,6 +116,7 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
     next = end;
   }
   for (const auto& stage : stages) {
+    check_owned(*stage, learning);
     for (const Shard& shard : stage->owned())
       if (on_meta.count(shard.name) != 0 && !(source && source(shard))) initialise(shard, seed);
     stage->parameters_changed();

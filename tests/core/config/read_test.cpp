@@ -128,6 +128,14 @@ TEST(Read, SyntaxErrorsNameLineAndColumn) {
     EXPECT_NE(refusal(broken), "") << broken;
 }
 
+TEST(Read, SaysThatALineIsIndentedByATab) {
+  EXPECT_EQ(
+      refusal("a: 1\nb:\n\tc: 1\n"),
+      "error[config] f:3:3: YAML syntax: illegal map value\n  hint: indent by spaces: the line begins with a "
+      "tab");
+  EXPECT_EQ(refusal("a: 1\nb: c: 1\n").find("tab"), std::string::npos);
+}
+
 TEST(Read, RefusesGapsThatTheParserWouldFillWithNull) {
   EXPECT_EQ(refusal("a: 1\ntp_size 2\n"), "error[config] f:2: YAML syntax: ':' is missing after 'tp_size 2'");
   EXPECT_EQ(refusal("a: [1, , 2]\n"), "error[config] f:1: YAML syntax: a value is missing before ','");

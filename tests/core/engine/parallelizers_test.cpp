@@ -46,19 +46,50 @@ TEST(Parallelizers, OverlapNeedsSequenceParallelism) {
   EXPECT_EQ(sentence("{enable_async_tensor_parallel: true}", 4), "");
 }
 
-TEST(Parallelizers, OfTwoPluginsForOneAxisAreRefused) {
+TEST(Parallelizers, OfAFileThatIsNamedComeBeforeThoseThatWereFound) {
   PluginRegistry plugins({std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"});
   plugins.load(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_splits_tp.so");
-  const auto validated = [&](const std::string& section) {
-    return thrown_by([&] {
-      engine::validate(config::read_text("distributed: " + section + "\n", "run.yaml"), plugins, 4);
-    });
+  const auto setup = [&](const std::string& section) {
+    return engine::validate(config::read_text("distributed: " + section + "\n", "run.yaml"), plugins, 4);
   };
+  const heddle::Setup two = setup("{tp_size: 2}");
+  ASSERT_EQ(two.parallelizers.size(), 1u);
+  EXPECT_EQ(two.parallelizers[0].first, "second");
+  EXPECT_THAT(two.warnings, ::testing::ElementsAre(
+                                "the axis tp is split by the plugin 'second', whose place is searched before "
+                                "that of 'tensor'"));
+  EXPECT_THAT(setup("{}").warnings, ::testing::IsEmpty());
+}
+
+// Two places with a plugin each, and one with both.
+TEST(Parallelizers, OfTwoPlacesAreThoseOfTheFirstAndOfOnePlaceAreRefused) {
+  namespace fs = std::filesystem;
+  std::string made = (fs::temp_directory_path() / "heddle_axis_XXXXXX").string();
+  const fs::path root = mkdtemp(made.data());
+  const fs::path second = fs::path(HEDDLE_BINARY_DIR) / "tests/bad_plugins/libheddle_splits_tp.so";
+  const fs::path plugins = fs::path(HEDDLE_BINARY_DIR) / "plugins";
+  const auto lay = [&](const std::string& place, const fs::path& file) {
+    fs::create_directories(root / place);
+    fs::copy_file(file, root / place / file.filename());
+  };
+  lay("mine", second);
+  for (const char* place : {"all", "both"})
+    for (const char* name : {"fsdp2", "tensor"})
+      lay(place, plugins / ("libheddle_" + std::string(name) + ".so"));
+  lay("both", second);
+  const auto split_by = [&](std::vector<fs::path> places) {
+    PluginRegistry registry(std::move(places));
+    const auto yaml = config::read_text("distributed: {tp_size: 2}\n", "run.yaml");
+    return engine::validate(yaml, registry, 4).parallelizers.at(0).first;
+  };
+  EXPECT_EQ(split_by({root / "mine", root / "all"}), "second");
+  EXPECT_EQ(split_by({root / "all", root / "mine"}), "tensor");
   EXPECT_THAT(
-      validated("{tp_size: 2}"),
+      thrown_by([&] { split_by({root / "both"}); }),
       HasSubstr("error[plugin_conflict] distributed.tp_size: two plugins split the axis tp: 'second' and "
-                "'tensor'"));
-  EXPECT_EQ(validated("{}"), "");
+                "'tensor'\n  hint: remove one of them from the place where both stand, or name the "
+                "other's file under 'plugins:'"));
+  fs::remove_all(root);
 }
 
 TEST(Parallelizers, KnowThePlansOfEveryPlugin) {

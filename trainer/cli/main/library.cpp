@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 
 #include <filesystem>
+#include <string>
+#include <string_view>
 #include <system_error>
 
 #include "heddle/base/error.h"
@@ -30,6 +32,12 @@ int run_in_library(const Command& command) {
   if (!library)
     throw Error(ErrorCode::internal, file.string(), dlerror(),
                 "build heddle again against the LibTorch it finds");
+  const auto* stamp = static_cast<const char*>(dlsym(library, kCommandsStamp));
+  if (stamp == nullptr || std::string_view(stamp) != HEDDLE_COMMANDS)
+    throw Error(ErrorCode::internal, file.string(),
+                std::string("the trainer's library is of another build than the program: its commands are ") +
+                    (stamp == nullptr ? "not said" : stamp) + ", and the program's " HEDDLE_COMMANDS,
+                "build both together (the target heddle_program), or install heddle again");
   auto* run = reinterpret_cast<RunCommand*>(dlsym(library, kRunCommand));
   if (!run) throw Error(ErrorCode::internal, file.string(), dlerror(), "build heddle again");
   return run(command);

@@ -9,21 +9,11 @@
 namespace heddle::cli {
 namespace {
 
-constexpr std::array<std::string_view, 15> kSections = {"recipe",
-                                                        "seed",
-                                                        "step_scheduler",
-                                                        "dist_env",
-                                                        "model",
-                                                        "dataset",
-                                                        "validation_dataset",
-                                                        "dataloader",
-                                                        "loss_fn",
-                                                        "optimizer",
-                                                        "lr_scheduler",
-                                                        "clip_grad_norm",
-                                                        "distributed",
-                                                        "checkpoint",
-                                                        "plugins"};
+constexpr std::array<std::string_view, 16> kSections = {
+    "recipe",     "seed",       "step_scheduler", "model",          "dataset", "validation_dataset",
+    "dataloader", "optimizer",  "lr_scheduler",   "clip_grad_norm", "loss_fn", "distributed",
+    "dist_env",   "checkpoint", "plugins",        "freeze_config"};
+constexpr std::string_view kNamedValidation = "validation_dataset_";
 
 bool is_override(std::string_view word) {
   if (word.size() < 3 || word.substr(0, 2) != "--") return false;
@@ -31,7 +21,7 @@ bool is_override(std::string_view word) {
   if (key.find('.') != key.npos) return true;
   for (std::string_view section : kSections)
     if (key == section) return true;
-  return false;
+  return key.starts_with(kNamedValidation) && key.size() > kNamedValidation.size();
 }
 
 // The next word is the value unless it is an option; "-1" is a number.
