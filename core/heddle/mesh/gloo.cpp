@@ -119,7 +119,7 @@ class GlooRendezvous : public Rendezvous {
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      throw watch_.verdict(waited, {}, {}, false, error.what());
+      throw watch_.verdict(waited, {}, {}, false, error.what(), this_thread());
     }
   }
 
@@ -186,6 +186,10 @@ class GlooRendezvous : public Rendezvous {
     return communicator;
   }
 
+  Watch::Thread this_thread() const {
+    return std::this_thread::get_id() == own_ ? Watch::Thread::own : Watch::Thread::beside;
+  }
+
   bool one_machine() const { return place_.local_world_size == place_.world_size; }
 
   // by_rank: the keys whose absence names a rank, or none.
@@ -193,11 +197,11 @@ class GlooRendezvous : public Rendezvous {
                 const std::vector<std::string>& by_rank) {
     const auto start = Clock::now();
     // A rank is late when its own thread does not wait, whatever threads beside it do.
-    const bool own = std::this_thread::get_id() == own_;
+    const bool own = this_thread() == Watch::Thread::own;
     if (own) watch_.set_waiting(true);
     while (!ready()) {
       const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
-      if (watch_.lost()) throw watch_.verdict(waited, {}, elapsed, false, "");
+      if (watch_.lost()) throw watch_.verdict(waited, {}, elapsed, false, "", this_thread());
       if (elapsed >= options_.timeout) throw timed_out(waited, elapsed, absent(by_rank));
       std::this_thread::sleep_for(std::clamp(elapsed / 16, kLeastPause, kMostPause));
     }

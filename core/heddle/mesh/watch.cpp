@@ -105,7 +105,8 @@ void Watch::forget(const void* owner) {
 }
 
 Error Watch::verdict(const std::string& waited, std::span<const int> members,
-                     std::chrono::milliseconds elapsed, bool timed_out, const std::string& broken) {
+                     std::chrono::milliseconds elapsed, bool timed_out, const std::string& broken,
+                     Thread thread) {
   State& state = *state_;
   std::unique_lock lock(state.mutex);
   if (!state.loss) {
@@ -118,7 +119,7 @@ Error Watch::verdict(const std::string& waited, std::span<const int> members,
     const auto patience = timed_out ? kSuspectSilence + kBeat : kInquiry;
     state.changed.wait_for(lock, patience, [&] { return state.loss.has_value(); });
   }
-  state.claimed = true;
+  state.claimed = state.claimed || thread == Thread::own;
   if (state.loss) {
     const Error error = state.error(waited);
     state.linger(lock);

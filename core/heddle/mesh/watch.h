@@ -39,10 +39,14 @@ class Watch {
   // To be called around everything that waits for other ranks: a rank that does not wait is late.
   void set_waiting(bool waiting);
 
+  // Who gets a verdict. A thread beside the rank's own leaves it to on_lost to end the rank, should its own
+  // thread be busy with something else, a disk that does not answer.
+  enum class Thread { own, beside };
+
   // The error for a collective that broke or (timed_out) took too long: finds out who is to blame, which
   // takes some seconds when it is not known yet. broken: what the transport said.
   Error verdict(const std::string& waited, std::span<const int> members, std::chrono::milliseconds elapsed,
-                bool timed_out, const std::string& broken);
+                bool timed_out, const std::string& broken, Thread thread = Thread::own);
 
   // Called again and again once a rank is lost, to release what blocks; until forget() of the same owner.
   void interrupt(const void* owner, std::function<void()> release);
