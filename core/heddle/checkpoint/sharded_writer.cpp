@@ -80,7 +80,7 @@ std::string ShardedWriter::write(const std::filesystem::path& directory, std::sp
 
 void ShardedWriter::write_manifest(const std::filesystem::path& directory,
                                    std::span<const std::string> written_by) const {
-  Manifest manifest{plan_.tensors};
+  Manifest manifest{plan_.tensors, ""};
   std::vector<size_t> at(written_by.size(), 0);
   for (const PlannedBox& one : plan_.boxes) {
     SavedTensor& tensor = manifest.tensors.at(one.name);
