@@ -1,12 +1,17 @@
 // Embeds the engine: a torch::nn model and a training loop of one's own, made parallel by a strategy from a
-// YAML. Usage: embed STRATEGY RANKS. Trains alone first, then on RANKS threads, and compares the losses.
+// YAML. Usage: embed STRATEGY RANKS. Trains alone first, then on RANKS threads, and compares the losses; what
+// was saved half-way goes on on one rank.
 #include <torch/torch.h>
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <mutex>
 
 #include "heddle/adapters/torch_nn.h"
+#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
+#include "heddle/checkpoint/together.h"
 #include "heddle/engine/engine.h"
 #include "heddle/mesh/threads.h"
 
@@ -100,8 +105,51 @@ heddle::Units units_of(const Net& net) {
   return heddle::adapters::torch_units(std::move(pieces));
 }
 
-// One rank: the engine's second door, and the host's own loop.
-std::vector<double> train(const std::string& distributed, heddle::Rendezvous& meeting) {
+namespace fs = std::filesystem;
+using heddle::checkpoint::Part;
+
+// This rank's boxes of all that a run goes on from: its shards, and what AdamW keeps of each. A new optimizer
+// has nothing yet, and gets room for it.
+std::vector<Part> parts_of(heddle::ParallelStage& stage, torch::optim::AdamW& optimizer) {
+  std::vector<Part> parts;
+  for (const heddle::Shard& shard : stage.owned()) {
+    if (shard.tensor.numel() == 0) continue;
+    auto& kept = optimizer.state()[shard.tensor.unsafeGetTensorImpl()];
+    if (!kept) {
+      auto fresh = std::make_unique<torch::optim::AdamWParamState>();
+      const torch::Tensor like = shard.tensor.detach();
+      fresh->exp_avg(torch::zeros_like(like)).exp_avg_sq(torch::zeros_like(like));
+      kept = std::move(fresh);
+    }
+    auto& state = static_cast<torch::optim::AdamWParamState&>(*kept);
+    parts.push_back({shard.name, shard.tensor.detach(), shard.shape, shard.offset});
+    parts.push_back({"exp_avg." + shard.name, state.exp_avg(), shard.shape, shard.offset});
+    parts.push_back({"exp_avg_sq." + shard.name, state.exp_avg_sq(), shard.shape, shard.offset});
+  }
+  return parts;
+}
+
+// All ranks at once: every value is written once, and the directory appears when it is whole.
+void save(const fs::path& to, std::span<const Part> parts, heddle::Rendezvous& meeting) {
+  namespace checkpoint = heddle::checkpoint;
+  checkpoint::on_first(meeting, "stage", [&] { checkpoint::open_stage(to); });
+  checkpoint::write_sharded(checkpoint::stage_of(to), "state", parts, meeting, "state");
+  checkpoint::on_first(meeting, "publish", [&] { checkpoint::publish(to); });
+}
+
+// Any ranks and any strategy: each reads what makes up its own boxes.
+void load(const fs::path& from, heddle::ParallelStage& stage, torch::optim::AdamW& optimizer, int64_t step) {
+  heddle::checkpoint::ShardedReader reader(from);
+  for (const Part& part : parts_of(stage, optimizer)) reader.read(part);
+  for (const auto& [parameter, kept] : optimizer.state())
+    static_cast<torch::optim::AdamWParamState&>(*kept).step(step);
+  stage.parameters_changed();
+}
+
+// One rank: the engine's second door, and the host's own loop. Begins at step `first`, from a checkpoint
+// where that is not 0, and saves one half-way where it is.
+std::vector<double> train(const std::string& distributed, heddle::Rendezvous& meeting,
+                          const fs::path& checkpoint, int first) {
   const auto yaml =
       heddle::config::read_text("distributed: {" + distributed + "}\ndist_env: {backend: gloo}", "embed");
   heddle::PluginRegistry plugins(heddle::plugin::search_path({}));
@@ -115,13 +163,15 @@ std::vector<double> train(const std::string& distributed, heddle::Rendezvous& me
   for (const heddle::Shard& shard : stage.owned())
     if (shard.tensor.numel() > 0) mine.push_back(shard.tensor);
   torch::optim::AdamW optimizer(mine, rates());
+  if (first > 0) load(checkpoint, stage, optimizer, first);
 
-  const int64_t rows = kBatch / model.mesh.size("dp"), first = rows * model.mesh.rank("dp");
+  const int64_t rows = kBatch / model.mesh.size("dp"), row = rows * model.mesh.rank("dp");
   std::vector<double> losses;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = first; step < kSteps; ++step) {
+    if (first == 0 && step == kSteps / 2) save(checkpoint, parts_of(stage, optimizer), meeting);
     heddle::Batch batch = batch_of(step);
-    batch.tokens = batch.tokens.narrow(0, first, rows);
-    batch.labels = batch.labels.narrow(0, first, rows);
+    batch.tokens = batch.tokens.narrow(0, row, rows);
+    batch.labels = batch.labels.narrow(0, row, rows);
     stage.expect_last_backward();
     torch::Tensor loss = stage.forward({}, batch)[0] / (kBatch * kSequence);
     loss.backward();
@@ -136,18 +186,29 @@ std::vector<double> train(const std::string& distributed, heddle::Rendezvous& me
   return losses;
 }
 
-int compare(const std::string& distributed, int ranks) {
-  const std::vector<double> alone = train_alone();
-  std::vector<double> together;
+// The losses of rank 0.
+std::vector<double> train_on(int ranks, const std::string& distributed, const fs::path& checkpoint,
+                             int first) {
+  std::vector<double> out;
   heddle::ThreadWorld::run(ranks, [&](heddle::Rendezvous& meeting) {
-    std::vector<double> losses = train(distributed, meeting);
-    if (meeting.rank() == 0) together = std::move(losses);
+    std::vector<double> losses = train(distributed, meeting, checkpoint, first);
+    if (meeting.rank() == 0) out = std::move(losses);
   });
+  return out;
+}
+
+int compare(const std::string& distributed, int ranks, const fs::path& checkpoint) {
+  const std::vector<double> alone = train_alone();
+  const std::vector<double> together = train_on(ranks, distributed, checkpoint, 0);
+  const std::vector<double> later = train_on(1, "strategy: single", checkpoint, kSteps / 2);
   double worst = 0;
-  std::printf("step  torch::nn alone  {%s} on %d\n", distributed.c_str(), ranks);
+  std::printf("step  torch::nn alone  {%s} on %d  gone on on 1\n", distributed.c_str(), ranks);
   for (int step = 0; step < kSteps; ++step) {
-    std::printf("%4d  %15.9f  %.9f\n", step, alone[step], together[step]);
+    const bool gone_on = step >= kSteps / 2;
+    std::printf("%4d  %15.9f  %.9f", step, alone[step], together[step]);
+    gone_on ? std::printf("  %.9f\n", later[step - kSteps / 2]) : std::printf("\n");
     worst = std::max(worst, std::abs(together[step] / alone[step] - 1));
+    if (gone_on) worst = std::max(worst, std::abs(later[step - kSteps / 2] / alone[step] - 1));
   }
   std::printf("largest difference: %.1e relative\n", worst);
   return worst <= 2e-5 && alone.back() < 0.8 * alone.front() ? 0 : 1;
@@ -158,8 +219,12 @@ int compare(const std::string& distributed, int ranks) {
 int main(int argc, char** argv) {
   if (argc != 3)
     return std::fprintf(stderr, "usage: embed DISTRIBUTED RANKS, such as: embed 'strategy: ddp' 2\n"), 2;
+  std::string place = (fs::temp_directory_path() / "embed_XXXXXX").string();
+  const fs::path room = mkdtemp(place.data());
   try {
-    return compare(argv[1], std::atoi(argv[2]));
+    const int status = compare(argv[1], std::atoi(argv[2]), room / "half");
+    fs::remove_all(room);
+    return status;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

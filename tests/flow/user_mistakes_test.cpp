@@ -40,6 +40,16 @@ TEST(Overrides, TakeEverySectionWhole) {
   EXPECT_THAT(wrong.error, HasSubstr("--validation_dataset_small validation_dataset_small"));
 }
 
+TEST(AShortTry, NeedsAShorterWarmup) {
+  const TrainingFiles files;
+  const Outcome outcome =
+      heddle(files.train("run", plus(up_to("2"), {"--lr_scheduler.lr_warmup_steps", "20"})));
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.error,
+              HasSubstr("lr_warmup_steps (20) must be below lr_decay_steps (2), which is the length "
+                        "of the run where it is not given"));
+}
+
 TEST(GoingBack, IsRefusedWhereTheNextCheckpointsAreThereBeforeAnyStep) {
   const TrainingFiles files;
   ASSERT_EQ(heddle(files.train("run", up_to("6"))).status, 0);

@@ -69,7 +69,8 @@ void LrSchedule::check(const LrSection& section) const {
           "init_lr (" + text_of(init_) + ") must not be above max_lr (" + text_of(max_) + ")");
   require(section, warmup_ < decay_steps_,
           "lr_warmup_steps (" + std::to_string(warmup_) + ") must be below lr_decay_steps (" +
-              std::to_string(decay_steps_) + ")");
+              std::to_string(decay_steps_) + ")" +
+              (section.lr_decay_steps ? "" : ", which is the length of the run where it is not given"));
   require(section, start_wd_ >= 0 && end_wd_ >= start_wd_,
           "end_wd (" + text_of(end_wd_) + ") must not be below start_wd (" + text_of(start_wd_) +
               "), nor start_wd below 0");

@@ -1,6 +1,7 @@
 // Reads `checkpoint:`: every key of AutoModel's, of which saving, the export and resuming are built.
 #include "heddle/base/text.h"
 #include "trainer/recipe/component.h"
+#include "trainer/recipe/fields.h"
 #include "trainer/recipe/readers.h"
 
 namespace heddle::recipe {
@@ -100,6 +101,10 @@ CheckpointSection::Export export_of(const Node& section, const Node& value) {
 }
 
 }  // namespace
+
+std::vector<FieldInfo> checkpoint_fields() {
+  return schema().fields();
+}
 
 CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built) {
   const Words words = schema().read(section);

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "trainer/recipe/component.h"
+#include "trainer/recipe/fields.h"
 #include "trainer/recipe/readers.h"
 
 namespace heddle::recipe {
@@ -75,6 +76,14 @@ std::vector<std::string> patterns_of(const Node& section) {
 }
 
 }  // namespace
+
+std::vector<FieldInfo> dataset_fields() {
+  return dataset_schema().fields();
+}
+
+std::vector<FieldInfo> dataloader_fields() {
+  return loader_schema().fields();
+}
 
 DatasetSection read_dataset(const Node& section, NotBuilt& not_built) {
   component(section, kDatasets, "NanogptDataset");

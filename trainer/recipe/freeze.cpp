@@ -3,6 +3,7 @@
 #include <regex>
 
 #include "trainer/recipe/component.h"
+#include "trainer/recipe/fields.h"
 #include "trainer/recipe/readers.h"
 
 namespace heddle::recipe {
@@ -29,6 +30,10 @@ const ConfigSchema<Words>& schema() {
 }
 
 }  // namespace
+
+std::vector<FieldInfo> freeze_fields() {
+  return schema().fields();
+}
 
 FreezeSection read_freeze(const Node& section, NotBuilt& not_built) {
   const Words words = schema().read(section);

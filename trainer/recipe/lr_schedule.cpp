@@ -3,6 +3,7 @@
 
 #include "heddle/base/text.h"
 #include "trainer/recipe/component.h"
+#include "trainer/recipe/fields.h"
 #include "trainer/recipe/readers.h"
 
 namespace heddle::recipe {
@@ -39,7 +40,7 @@ const ConfigSchema<Words>& schema() {
           .field<std::optional<std::string>>("lr_wsd_decay_style", &W::lr_wsd_decay_style,
                                              "WSD: linear, cosine, exponential, minus_sqrt.")
           .field("use_checkpoint_opt_param_scheduler", &W::use_checkpoint,
-                 "On resuming, the checkpoint's values win.")
+                 "Taken, and changes nothing: a resumed run follows its configuration.")
           .field("override_opt_param_scheduler", &W::override_checkpoint, "On resuming, these values win.")
           .later("override_opt_param_scheduler", "a resumed run follows the schedule of its configuration");
   return schema;
@@ -77,6 +78,10 @@ void check_words(const Node& section, const Words& words) {
 }
 
 }  // namespace
+
+std::vector<FieldInfo> lr_fields() {
+  return schema().fields();
+}
 
 LrSection read_lr_schedule(const Node& section, NotBuilt&) {
   component(section, kTargets, "");

@@ -2,6 +2,7 @@
 #include <array>
 
 #include "trainer/recipe/component.h"
+#include "trainer/recipe/fields.h"
 #include "trainer/recipe/readers.h"
 
 namespace heddle::recipe {
@@ -17,7 +18,8 @@ const ConfigSchema<Words>& schema() {
   static const auto schema =
       ConfigSchema<Words>()
           .field("_target_", &Words::target, "from_pretrained or from_config.")
-          .field("pretrained_model_name_or_path", &Words::directory, "A Hugging Face directory.")
+          .field("pretrained_model_name_or_path", &Words::directory,
+                 "A Hugging Face directory, the checkpoint_dir of a run, or a checkpoint.")
           .field("config", &Words::config, "HF's keys, or the path of a config.json, for random weights.")
           .field("dtype", &Words::dtype, "Storage; null or auto: what config.json says, else float32.")
           .field("torch_dtype", &Words::torch_dtype, "The older name of dtype.");
@@ -39,6 +41,10 @@ std::string storage(const Node& value) {
 }
 
 }  // namespace
+
+std::vector<FieldInfo> model_fields() {
+  return schema().fields();
+}
 
 ModelSection read_model(const Node& section, NotBuilt&) {
   const Words words = schema().read(section);

@@ -4,6 +4,7 @@
 #include <regex>
 
 #include "trainer/recipe/component.h"
+#include "trainer/recipe/fields.h"
 #include "trainer/recipe/readers.h"
 
 namespace heddle {
@@ -102,6 +103,14 @@ void check_groups(const Node& section, const std::vector<ParameterGroup>& groups
 
 }  // namespace
 
+std::vector<FieldInfo> optimizer_fields() {
+  return schema().fields();
+}
+
+std::vector<FieldInfo> group_fields() {
+  return group_schema().fields();
+}
+
 OptimizerSection read_optimizer(const Node& section, NotBuilt& not_built) {
   component(section, kOptimizers, "AdamW");
   const Words words = schema().read(section);
@@ -131,20 +140,15 @@ struct Loss {
   std::string reduction = "sum";
 };
 
-}  // namespace
-
-std::pair<std::optional<double>, double> read_clipping(const Node& section) {
+const ConfigSchema<Clipping>& clipping_schema() {
   static const auto schema =
       ConfigSchema<Clipping>()
           .field("max_norm", &Clipping::max_norm, "The largest gradient norm; null: no clipping.")
           .field("norm_type", &Clipping::norm_type, "p of the norm; inf: the largest number.");
-  const Clipping clipping = schema.read(section);
-  require(section, "max_norm", !clipping.max_norm || *clipping.max_norm > 0,
-          "greater than 0, or null for no clipping");
-  return {clipping.max_norm, clipping.norm_type.p};
+  return schema;
 }
 
-void read_loss(const Node& section, NotBuilt& not_built) {
+const ConfigSchema<Loss>& loss_schema() {
   static const auto schema = ConfigSchema<Loss>()
                                  .field("_target_", &Loss::target, "MaskedCrossEntropy.")
                                  .field("fp32_upcast", &Loss::fp32_upcast, "The loss is computed in float32.")
@@ -153,8 +157,29 @@ void read_loss(const Node& section, NotBuilt& not_built) {
                                  .later("ignore_index", "labels of -100 count nothing")
                                  .field("reduction", &Loss::reduction, "The sum, over the label tokens.")
                                  .later("reduction", "the loss is the sum over the number of label tokens");
+  return schema;
+}
+
+}  // namespace
+
+std::vector<FieldInfo> clipping_fields() {
+  return clipping_schema().fields();
+}
+
+std::vector<FieldInfo> loss_fields() {
+  return loss_schema().fields();
+}
+
+std::pair<std::optional<double>, double> read_clipping(const Node& section) {
+  const Clipping clipping = clipping_schema().read(section);
+  require(section, "max_norm", !clipping.max_norm || *clipping.max_norm > 0,
+          "greater than 0, or null for no clipping");
+  return {clipping.max_norm, clipping.norm_type.p};
+}
+
+void read_loss(const Node& section, NotBuilt& not_built) {
   component(section, kLosses, "MaskedCrossEntropy");
-  add_not_built(not_built, "loss_fn", schema, schema.read(section));
+  add_not_built(not_built, "loss_fn", loss_schema(), loss_schema().read(section));
 }
 
 }  // namespace recipe

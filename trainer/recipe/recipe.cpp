@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "heddle/base/text.h"
 #include "trainer/recipe/component.h"
@@ -17,6 +18,17 @@ const std::array<std::string, 16> kKeys = {
     "dist_env",   "checkpoint", "plugins",        "freeze_config"};
 constexpr std::string_view kNamedValidation = "validation_dataset_";
 
+// Sections of AutoModel's recipes that mean something else here, or nothing.
+const std::map<std::string, std::string> kElsewhere = {
+    {"rng", "seed: N at the top stands for it"},
+    {"wandb", "leave it out: metrics go to training.jsonl"},
+    {"mlflow", "leave it out: metrics go to training.jsonl"},
+    {"comet", "leave it out: metrics go to training.jsonl"},
+    {"peft", "leave it out: adapters are not built yet, and every parameter trains (see freeze_config)"},
+    {"packed_sequence", "leave it out: samples are cut from one row of tokens, so nothing needs packing"},
+    {"validation_dataloader", "leave it out: validation reads its samples in the order of the files"},
+    {"benchmark", "leave it out: training.jsonl has the time of each step"}};
+
 void check_keys(const Node& root) {
   if (!root.is_map() && !root.is_null())
     throw Error(ErrorCode::config, root.where(), "expected a map of sections, got " + root.written());
@@ -24,9 +36,11 @@ void check_keys(const Node& root) {
     if (std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end()) continue;
     if (key.starts_with(kNamedValidation) && key.size() > kNamedValidation.size()) continue;
     const std::string nearest = text::nearest(key, kKeys);
-    throw Error(
-        ErrorCode::config, value.where(), "unknown key '" + key + "'",
-        nearest.empty() ? "the sections are: " + text::join(kKeys) : "did you mean '" + nearest + "'?");
+    const auto elsewhere = kElsewhere.find(key);
+    throw Error(ErrorCode::config, value.where(), "unknown key '" + key + "'",
+                elsewhere != kElsewhere.end() ? elsewhere->second
+                : nearest.empty()             ? "the sections are: " + text::join(kKeys)
+                                              : "did you mean '" + nearest + "'?");
   }
 }
 

@@ -1,6 +1,7 @@
 // Reads `step_scheduler:`.
 #include "heddle/base/text.h"
 #include "trainer/recipe/component.h"
+#include "trainer/recipe/fields.h"
 #include "trainer/recipe/readers.h"
 #include "trainer/recipe/signals.h"
 
@@ -56,6 +57,10 @@ std::vector<int> signals_of(const Node& value) {
 }
 
 }  // namespace
+
+std::vector<FieldInfo> step_fields() {
+  return schema().fields();
+}
 
 StepSection read_steps(const Node& section, NotBuilt& not_built) {
   StepSection steps = schema().read(section);
