@@ -114,7 +114,10 @@ class GlooRendezvous : public Rendezvous {
       // Rank 0 may end over what it has read, and the store with it: the others read first.
       store_->add(once + "read", 1);
       const auto have_read = [&] { return store_->add(once + "read", 0) >= world_size(); };
-      if (rank() == 0) wait_for(have_read, waited, {});
+      if (rank() == 0) {
+        wait_for(have_read, waited, {});
+        forget(once);
+      }
       return texts;
     } catch (const Error&) {
       throw;
@@ -184,6 +187,12 @@ class GlooRendezvous : public Rendezvous {
     auto communicator = std::make_unique<WireCommunicator>(name, place, members, options_.timeout, watch_);
     communicator->start(connect);
     return communicator;
+  }
+
+  // A run that saves for weeks would fill the store with what nobody asks for again.
+  void forget(const std::string& once) {
+    for (int r = 0; r < world_size(); ++r) store_->deleteKey(once + std::to_string(r));
+    for (const char* word : {"all", "read"}) store_->deleteKey(once + word);
   }
 
   Watch::Thread this_thread() const {

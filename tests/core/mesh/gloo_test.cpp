@@ -9,6 +9,7 @@
 
 #include <mutex>
 #include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "core/mesh/children.h"
 #include "core/mesh/exercise.h"
@@ -22,6 +23,7 @@ namespace {
 using testing::everyone;
 using ::testing::HasSubstr;
 using testing::Known;
+using testing::KnownPlain;
 using testing::run_ranks;
 
 std::string exercised(Rendezvous& meeting) {
@@ -76,6 +78,26 @@ TEST(GlooMesh, ARankWithAnotherSetupIsNamedOnEveryRankAndTheStatusIsTwo) {
                 HasSubstr("error[mesh] mesh: the ranks were not started alike: setup is 11 on "
                           "ranks 0, 1, 22 on rank 2"));
   }
+}
+
+const KnownPlain kForgets("forgets", [](const RankPlace& place) {
+  constexpr int kTimes = 50;
+  const auto meeting = mesh::join(place, {});
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(place.port);
+  c10d::TCPStore store(place.host, options);
+  meeting->exchange("first", "text");
+  const int64_t before = store.getNumKeys();
+  for (int i = 0; i < kTimes; ++i) meeting->exchange("again", std::to_string(i));
+  if (place.rank == 0) testing::say(0, store.getNumKeys() < before + kTimes ? "forgotten" : "kept");
+  meeting->leave();
+  return 0;
+});
+
+TEST(GlooMesh, WhatRanksHaveToldEachOtherLeavesTheStore) {
+  const auto run = run_ranks("forgets", 2);
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.said.at(0), "forgotten");
 }
 
 const Known kEarly("early", [](Rendezvous& meeting) {
