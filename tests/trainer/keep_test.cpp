@@ -116,15 +116,11 @@ TEST(Keep, TakesADirectorysNameBeforeItsFiles) {
 // Root may remove everything, so the test is nobody for a while.
 class AsNobody {
  public:
-  AsNobody() : root_(::geteuid() == 0) {
-    if (root_) EXPECT_EQ(::seteuid(65534), 0);
-  }
-  ~AsNobody() {
-    if (root_) EXPECT_EQ(::seteuid(0), 0);
-  }
+  AsNobody() { EXPECT_EQ(::seteuid(user_ == 0 ? 65534 : user_), 0); }
+  ~AsNobody() { EXPECT_EQ(::seteuid(user_), 0); }
 
  private:
-  bool root_;
+  const uid_t user_ = ::geteuid();
 };
 
 TEST(Keep, WarnsOfWhatItCannotRemove) {

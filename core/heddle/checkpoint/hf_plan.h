@@ -18,8 +18,8 @@ namespace heddle::checkpoint {
 
 // What an export is asked for; empty: as the original has it, else as it was saved.
 struct HfChoice {
-  std::optional<c10::ScalarType> dtype;    // of every tensor of real numbers
-  std::optional<uint64_t> max_file_bytes;  // files by size; without an original they are at most 5 GiB
+  std::optional<c10::ScalarType> dtype = {};    // of every tensor of real numbers
+  std::optional<uint64_t> max_file_bytes = {};  // files by size; without an original they are at most 5 GiB
   enum class Config { original, readable_by_v4 } config = Config::original;
 };
 

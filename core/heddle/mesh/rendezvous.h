@@ -39,7 +39,7 @@ class HEDDLE_API Rendezvous {
   // one kind.
   virtual c10::Device device() const { return at::kCPU; }
 
-  // Every rank gives a text and gets all of them in rank order; a meeting of all ranks. A `key` may come again.
+  // A meeting of all ranks: each gives a text and gets all of them in rank order. A `key` may come again.
   virtual std::vector<std::string> exchange(const std::string& key, const std::string& text) = 0;
 
   // Collectives among `ranks` (global, ascending; this rank is one of them). Called by exactly those ranks,
