@@ -59,7 +59,7 @@ void add_loading(ConfigSchema<Words>& schema) {
       .field("allow_legacy_pickle_restore", &W::allow_legacy_pickle_restore, "Read old pickled checkpoints.")
       .later("allow_legacy_pickle_restore", "checkpoints hold no pickles")
       .field("restore_from", &W::restore_from,
-             "The checkpoint to go on from: null (the newest), LATEST, LOWEST_VAL, a name, a path.")
+             "The checkpoint to go on from: null or LATEST (the one saved last), LOWEST_VAL, a name, a path.")
       .field("dequantize_base_checkpoint", &W::dequantize_base_checkpoint, "For quantized base models.")
       .later("dequantize_base_checkpoint", "quantized base models are not built yet",
              [](const W& words) { return !words.dequantize_base_checkpoint.value_or(false); })
