@@ -2,6 +2,7 @@
 #include "cuda/group.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <array>
@@ -14,7 +15,11 @@ namespace {
 
 constexpr int kIdTag = (1 << 29) - 1;  // of the message that carries a line's id between two ranks
 
-// Bytes of one element, for what is only moved.
+bool reduces(mesh::Operation operation) {
+  return operation == mesh::Operation::all_reduce || operation == mesh::Operation::reduce_scatter;
+}
+
+// A bool is moved as a byte; as on the CPU there is no sum of them.
 ncclDataType_t type_of(const mesh::Call& call, const std::string& axis) {
   const at::ScalarType type = (call.in.defined() ? call.in : call.out).scalar_type();
   switch (type) {
@@ -35,10 +40,11 @@ ncclDataType_t type_of(const mesh::Call& call, const std::string& axis) {
     case at::kChar:
       return ncclInt8;
     case at::kBool:
-      return ncclUint8;
+      if (!reduces(call.operation)) return ncclUint8;
+      [[fallthrough]];
     default:
       throw Error(ErrorCode::internal, "nccl",
-                  std::string(mesh::name_of(call.operation)) + " on " + axis + ": NCCL does not move " +
+                  std::string(mesh::name_of(call.operation)) + " on " + axis + ": NCCL does not take " +
                       c10::toString(type));
   }
 }
@@ -121,7 +127,10 @@ bool is_direct(const mesh::Call& call) {
   return call.operation == mesh::Operation::send || call.operation == mesh::Operation::receive;
 }
 
+// Alike on every rank: of an all_to_all one rank may have nothing while others do, and comes all the same, as
+// the line is made by all.
 bool is_empty(const mesh::Call& call) {
+  if (call.operation == mesh::Operation::all_to_all) return false;
   return (!call.in.defined() || call.in.numel() == 0) && (!call.out.defined() || call.out.numel() == 0);
 }
 
@@ -210,6 +219,7 @@ std::unique_ptr<Work> Group::post_on_host(const mesh::Call& call) {
 
 Line& Group::add(const ncclUniqueId& id, int rank, int size, std::unique_ptr<Line>& place,
                  std::vector<int> members) {
+  const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device_));
   place =
       std::make_unique<Line>(id, LineOptions{device_, rank, size, overseer_->timeout()}, overseer_->fault());
   overseer_->add(place.get(), name(), std::move(members));

@@ -82,7 +82,7 @@ void Line::settle(ncclResult_t result, const std::string& doing) {
   fail(doing, ncclGetErrorString(result));
 }
 
-ncclResult_t Line::enqueue(mesh::Operation operation, const Calls& calls) {
+ncclResult_t Line::enqueue(mesh::Operation operation, Calls calls) {
   const std::lock_guard lock(comm_mutex_);
   if (comm_ == nullptr) fail(mesh::name_of(operation), "the communicator was given up");
   if (const ncclResult_t started = ncclGroupStart(); started != ncclSuccess) return started;
@@ -95,7 +95,7 @@ ncclResult_t Line::enqueue(mesh::Operation operation, const Calls& calls) {
   return ncclGroupEnd();
 }
 
-std::shared_ptr<Event> Line::post(mesh::Operation operation, const Calls& calls) {
+std::shared_ptr<Event> Line::post(mesh::Operation operation, Calls calls) {
   fault_->rethrow();
   const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(options_.device));
   // A wait takes the record as it stands now, so one event serves all calls.

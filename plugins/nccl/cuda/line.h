@@ -2,12 +2,12 @@
 #pragma once
 
 #include <c10/cuda/CUDAStream.h>
+#include <c10/util/FunctionRef.h>
 #include <nccl.h>
 
 #include <atomic>
 #include <chrono>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -59,7 +59,7 @@ struct LineOptions {
 class Line {
  public:
   // Joins the other ranks of `id`; they do the same. Waits for them, at most the timeout or until `fault` is
-  // set. Throws Error{timeout | rank_lost}.
+  // set. Made where the device is the current one. Throws Error{timeout | rank_lost}.
   Line(const ncclUniqueId& id, LineOptions options, std::shared_ptr<Fault> fault);
   // Waits a little for what is under way, and lets go without asking the others.
   ~Line();
@@ -68,8 +68,8 @@ class Line {
 
   // Enqueues `calls` (NCCL calls between one group's start and end) behind what the current stream holds, and
   // returns at once with the mark of their end.
-  using Calls = std::function<void(ncclComm_t, cudaStream_t)>;
-  std::shared_ptr<Event> post(mesh::Operation operation, const Calls& calls);
+  using Calls = c10::function_ref<void(ncclComm_t, cudaStream_t)>;
+  std::shared_ptr<Event> post(mesh::Operation operation, Calls calls);
 
   // For the looking thread: forgets what has ended; empty: all is well.
   std::optional<Trouble> look();
@@ -79,7 +79,7 @@ class Line {
   // Waits for NCCL's own thread; throws when it failed.
   void settle(ncclResult_t result, const std::string& doing);
   ncclResult_t state();
-  ncclResult_t enqueue(mesh::Operation operation, const Calls& calls);
+  ncclResult_t enqueue(mesh::Operation operation, Calls calls);
 
   const LineOptions options_;
   const std::shared_ptr<Fault> fault_;

@@ -42,23 +42,19 @@ void Overseer::remove(Line* line) {
 }
 
 void Overseer::oversee() {
-  c10::cuda::set_device(static_cast<c10::DeviceIndex>(device_));
-  std::unique_lock lock(mutex_);
-  while (!stop_ && !fault_->is_set()) {
-    changed_.wait_for(lock, kGlance);
-    if (stop_) return;
-    try {
-      lock.unlock();
-      look();
-      lock.lock();
-    } catch (const Error& error) {
-      give_up(error);
-      lock.lock();
-    } catch (const std::exception& error) {
-      give_up(Error(ErrorCode::internal, "nccl", error.what()));
-      lock.lock();
-    }
+  try {
+    c10::cuda::set_device(static_cast<c10::DeviceIndex>(device_));
+    while (!ends_within(kGlance)) look();
+  } catch (const Error& error) {
+    give_up(error);
+  } catch (const std::exception& error) {
+    give_up(Error(ErrorCode::internal, "nccl", error.what()));
   }
+}
+
+bool Overseer::ends_within(std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, time, [this] { return stop_; });
 }
 
 // Throws what it finds.

@@ -1,6 +1,7 @@
 // Looks after the lines of a process: one thread that finds failed and late collectives, and lost ranks.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -38,6 +39,7 @@ class Overseer {
     std::vector<int> members;
   };
   void oversee();
+  bool ends_within(std::chrono::milliseconds time);
   void look();
   Error error_of(const Trouble& trouble, const Watched& watched);
   void give_up(const Error& error);
