@@ -173,6 +173,7 @@ void Run::train() {
     signal = go_through(*moment);
   }
   if (saver_) saver_->finish();
+  engine::settle(model_);
   if (!journal_) return;
   if (signal != 0 && !(moment && moment->last)) journal_->note(stopped(signal, moment));
   finish();
@@ -225,6 +226,8 @@ std::string Run::stopped(int signal, const std::optional<Moment>& moment) const 
 }
 
 void Run::save(const Moment& moment) {
+  // Throws where a collective was given up: what it left is not saved.
+  if (model_.device) model_.device->synchronize();
   losses_.training = loss_.item<double>();
   saver_->save(model_, step_, moment, losses_);
   if (saves_model(job_.recipe.checkpoint, moment))

@@ -66,18 +66,24 @@ struct ModelHost {
 };
 HEDDLE_API Model model(const Node& configuration, PluginRegistry& plugins, const ModelHost& host);
 
-// The third door: the engine runs the loop, and the host gives batches and rates and hears of each step.
+// The end of a healthy run, called on every rank before the model goes: returns when every rank's device has
+// done what it was given. A host runs ahead of its device, and a rank that let go of its collectives would
+// take them from the others. Nothing on the CPU. Throws what went wrong on the device.
+HEDDLE_API void settle(Model& model);
+
+// The third door: the engine runs the loop and settles the model at its end; the host gives batches and rates
+// and hears of each step.
 struct Rates {
   double lr, weight_decay;
 };
 struct RunHost : ModelHost {
-  StepConfig step;
+  StepConfig step = {};
   int64_t first_step = 0, steps = 0;  // runs the steps [first_step, steps)
-  std::function<Rates(int64_t step)> rates;
+  std::function<Rates(int64_t step)> rates = {};
   // This rank's microbatches of a step; they stay valid until the next call.
-  std::function<std::span<const Batch>(int64_t step, const DeviceMesh& mesh)> next_batches;
+  std::function<std::span<const Batch>(int64_t step, const DeviceMesh& mesh)> next_batches = {};
   // After each step, on every rank: log, validate with `trained`, save. False ends the run.
-  std::function<bool(int64_t step, const StepReport& report, Step& trained, Model& model)> after_step;
+  std::function<bool(int64_t step, const StepReport& report, Step& trained, Model& model)> after_step = {};
 };
 HEDDLE_API void run(const Node& configuration, PluginRegistry& plugins, RunHost& host);
 

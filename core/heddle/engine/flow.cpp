@@ -36,6 +36,12 @@ Model model(const Node& configuration, PluginRegistry& plugins, const ModelHost&
   return {std::move(setup), std::move(plan.device), std::move(own), std::move(mesh), std::move(stages)};
 }
 
+void settle(Model& model) {
+  if (!model.device) return;
+  model.device->synchronize();
+  model.mesh.meeting().exchange("the end of the devices' work", "");
+}
+
 void run(const Node& configuration, PluginRegistry& plugins, RunHost& host) {
   Model built = model(configuration, plugins, host);
   Step step(built.stages, built.mesh, host.step);  // stages -> one optimizer step
@@ -44,6 +50,7 @@ void run(const Node& configuration, PluginRegistry& plugins, RunHost& host) {
     const StepReport report = step.run(host.next_batches(at, built.mesh), rates.lr, rates.weight_decay);
     if (!host.after_step(at, report, step, built)) break;
   }
+  settle(built);
 }
 
 }  // namespace heddle::engine

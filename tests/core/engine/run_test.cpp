@@ -1,0 +1,121 @@
+// The third door: the engine's own loop, and the end of a run on a device.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "heddle/mesh/alone.h"
+#include "heddle/mesh/dry.h"
+#include "heddle/testing/strategy.h"
+
+namespace heddle::tests {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr double kRate = 0.02, kDecay = 0.01;
+
+Node single() {
+  return config::read_text("distributed: {strategy: single}\ndist_env: {backend: gloo}\n", "run.yaml");
+}
+
+engine::ModelHost host_of(Rendezvous& meeting) {
+  return {meeting, [](const Setup&) { return testing::detail::small_units(); }, {}, 42, ""};
+}
+
+// A host whose rate falls with each step. It notes what it is asked for and told.
+struct Loop {
+  AloneRendezvous meeting;
+  PluginRegistry plugins{std::vector<std::filesystem::path>{}};
+  std::vector<Batch> batches;
+  std::vector<int64_t> begun, ended;
+  std::vector<double> losses;
+  engine::RunHost host{host_of(meeting)};
+
+  Loop() {
+    host.rates = [](int64_t step) { return engine::Rates{kRate / static_cast<double>(step + 1), kDecay}; };
+    host.next_batches = [this](int64_t step, const DeviceMesh& mesh) -> std::span<const Batch> {
+      begun.push_back(step);
+      batches = testing::detail::small_batches(step, mesh.rank("dp"), mesh.size("dp"));
+      return batches;
+    };
+    host.after_step = [this](int64_t step, const StepReport& report, Step&, engine::Model&) {
+      ended.push_back(step);
+      losses.push_back(report.loss.item<double>());
+      return true;
+    };
+  }
+  void run() { engine::run(single(), plugins, host); }
+};
+
+TEST(Run, GivesTheLossesOfALoopWrittenByHand) {
+  Loop loop;
+  loop.host.steps = 4;
+  loop.run();
+  AloneRendezvous meeting;
+  engine::Model model = engine::model(single(), loop.plugins, host_of(meeting));
+  Step step(model.stages, model.mesh, {});
+  std::vector<double> losses;
+  for (int64_t at = 0; at < 4; ++at)
+    losses.push_back(
+        step.run(testing::detail::small_batches(at, 0, 1), kRate / static_cast<double>(at + 1), kDecay)
+            .loss.item<double>());
+  EXPECT_EQ(loop.losses, losses);
+  EXPECT_LT(losses.back(), losses.front());
+}
+
+TEST(Run, GoesFromTheFirstStepToTheLast) {
+  Loop loop;
+  loop.host.first_step = 3;
+  loop.host.steps = 6;
+  loop.run();
+  EXPECT_THAT(loop.begun, ElementsAre(3, 4, 5));
+  EXPECT_EQ(loop.ended, loop.begun);
+}
+
+TEST(Run, EndsWhereTheHostSaysSo) {
+  Loop loop;
+  loop.host.steps = 6;
+  const auto note = loop.host.after_step;
+  loop.host.after_step = [&](int64_t step, const StepReport& report, Step& trained, engine::Model& model) {
+    return note(step, report, trained, model) && step < 2;
+  };
+  loop.run();
+  EXPECT_THAT(loop.begun, ElementsAre(0, 1, 2));
+}
+
+// What a rank does at the end of a run, in order.
+using Deeds = std::vector<std::string>;
+
+struct Clock : IDevice {
+  explicit Clock(Deeds& deeds) : deeds(deeds) {}
+  std::string absent() const override { return ""; }
+  c10::Device start(int) override { return at::kMeta; }
+  std::unique_ptr<Rendezvous> wrap(Rendezvous&) override { return nullptr; }
+  DeviceMemory memory() const override { return {}; }
+  void synchronize() override { deeds.push_back("waits for its device"); }
+  Deeds& deeds;
+};
+
+struct Meeting : DryRendezvous {
+  explicit Meeting(Deeds& deeds) : DryRendezvous(0, 2), deeds(deeds) {}
+  std::vector<std::string> exchange(const std::string& key, const std::string& text) override {
+    deeds.push_back("waits for the others");
+    return DryRendezvous::exchange(key, text);
+  }
+  Deeds& deeds;
+};
+
+TEST(Run, IsSettledWhenTheDevicesOfAllRanksAreDone) {
+  Deeds deeds;
+  Meeting meeting(deeds);
+  const std::vector<Axis> axes = {{"dp", 2}};
+  engine::Model model{{}, nullptr, nullptr, mesh::build(axes, meeting, ""), {}};
+  deeds.clear();
+  engine::settle(model);
+  EXPECT_THAT(deeds, ElementsAre());
+  model.device = std::make_unique<Clock>(deeds);
+  engine::settle(model);
+  EXPECT_THAT(deeds, ElementsAre("waits for its device", "waits for the others"));
+}
+
+}  // namespace
+}  // namespace heddle::tests
