@@ -1,22 +1,15 @@
 // Puts the sections of a recipe together.
 #include "trainer/recipe/recipe.h"
 
-#include <algorithm>
-#include <array>
 #include <map>
 
 #include "heddle/base/text.h"
 #include "trainer/recipe/component.h"
 #include "trainer/recipe/readers.h"
+#include "trainer/recipe/section_names.h"
 
 namespace heddle {
 namespace {
-
-const std::array<std::string, 16> kKeys = {
-    "recipe",     "seed",       "step_scheduler", "model",          "dataset", "validation_dataset",
-    "dataloader", "optimizer",  "lr_scheduler",   "clip_grad_norm", "loss_fn", "distributed",
-    "dist_env",   "checkpoint", "plugins",        "freeze_config"};
-constexpr std::string_view kNamedValidation = "validation_dataset_";
 
 // Sections of AutoModel's recipes that mean something else here, or nothing.
 const std::map<std::string, std::string> kElsewhere = {
@@ -33,13 +26,13 @@ void check_keys(const Node& root) {
   if (!root.is_map() && !root.is_null())
     throw Error(ErrorCode::config, root.where(), "expected a map of sections, got " + root.written());
   for (const auto& [key, value] : root.entries()) {
-    if (std::find(kKeys.begin(), kKeys.end(), key) != kKeys.end()) continue;
-    if (key.starts_with(kNamedValidation) && key.size() > kNamedValidation.size()) continue;
-    const std::string nearest = text::nearest(key, kKeys);
+    if (is_section(key)) continue;
+    const std::vector<std::string> names(kSections.begin(), kSections.end());
+    const std::string nearest = text::nearest(key, names);
     const auto elsewhere = kElsewhere.find(key);
     throw Error(ErrorCode::config, value.where(), "unknown key '" + key + "'",
                 elsewhere != kElsewhere.end() ? elsewhere->second
-                : nearest.empty()             ? "the sections are: " + text::join(kKeys)
+                : nearest.empty()             ? "the sections are: " + text::join(names)
                                               : "did you mean '" + nearest + "'?");
   }
 }

@@ -9,6 +9,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/base/version.h"
+#include "trainer/recipe/section_names.h"
 
 namespace heddle::cli {
 namespace {
@@ -208,7 +209,7 @@ std::string nearest_word(const CLI::App& command, const std::vector<std::string>
   for (const CLI::Option* option : command.get_options({}))
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
   if (command.get_footer() == kOverrides)
-    for (const std::string_view section : section_names()) known.push_back("--" + std::string(section));
+    for (const std::string_view section : kSections) known.push_back("--" + std::string(section));
   for (const CLI::App* below : command.get_subcommands({})) known.push_back(below->get_name());
   for (const std::string& word : words) {
     const std::string name = word.substr(0, word.find('='));

@@ -20,9 +20,6 @@ struct Answer {
 // Error{not_built} for commands that come later.
 std::variant<Answer, Command> parse(std::span<const std::string> words);
 
-// The sections of a configuration, which may be overridden whole.
-std::span<const std::string_view> section_names();
-
 // "--SECTION.KEY VALUE", "--SECTION.KEY=VALUE" and a bare "--SECTION.KEY" (true) are taken out of `words`; so
 // are whole sections by their name ("--seed 7", "--lr_scheduler none").
 std::vector<Override> take_overrides(std::vector<std::string>& words);

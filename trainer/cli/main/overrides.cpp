@@ -1,27 +1,18 @@
 // Takes the overrides of the configuration out of the words of a command line.
-#include <array>
 #include <cctype>
 #include <string_view>
 #include <utility>
 
 #include "trainer/cli/main/arguments.h"
+#include "trainer/recipe/section_names.h"
 
 namespace heddle::cli {
 namespace {
 
-constexpr std::array<std::string_view, 16> kSections = {
-    "recipe",     "seed",       "step_scheduler", "model",          "dataset", "validation_dataset",
-    "dataloader", "optimizer",  "lr_scheduler",   "clip_grad_norm", "loss_fn", "distributed",
-    "dist_env",   "checkpoint", "plugins",        "freeze_config"};
-constexpr std::string_view kNamedValidation = "validation_dataset_";
-
 bool is_override(std::string_view word) {
   if (word.size() < 3 || word.substr(0, 2) != "--") return false;
   const std::string_view key = word.substr(2, word.find('=') == word.npos ? word.npos : word.find('=') - 2);
-  if (key.find('.') != key.npos) return true;
-  for (std::string_view section : kSections)
-    if (key == section) return true;
-  return key.starts_with(kNamedValidation) && key.size() > kNamedValidation.size();
+  return key.find('.') != key.npos || is_section(key);
 }
 
 // The next word is the value unless it is an option; "-1" is a number.
@@ -31,10 +22,6 @@ bool is_value(std::string_view word) {
 }
 
 }  // namespace
-
-std::span<const std::string_view> section_names() {
-  return kSections;
-}
 
 std::vector<Override> take_overrides(std::vector<std::string>& words) {
   std::vector<Override> overrides;
