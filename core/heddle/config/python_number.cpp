@@ -3,8 +3,9 @@
 
 #include <charconv>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
+
+#include "heddle/base/real.h"
 
 namespace heddle::config {
 namespace {
@@ -32,8 +33,7 @@ std::optional<Node> whole(std::string_view text, int radix, bool negative, const
   int64_t value = 0;
   const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), value, radix);
   if (result.ec == std::errc()) return Node::integer(value, mark, path);
-  const double beyond =
-      radix == 10 ? std::strtod(digits.c_str(), nullptr) : std::numeric_limits<double>::infinity();
+  const double beyond = radix == 10 ? text::real(digits) : std::numeric_limits<double>::infinity();
   return Node::real(beyond, mark, path);
 }
 
@@ -94,7 +94,7 @@ std::optional<Node> python_number(std::string_view text, bool negative, const Ma
     return whole(text, 10, negative, mark, path);
   }
   if (text.find_first_of(".eE") == text.npos || !real_fits(text)) return {};
-  const double value = std::strtod(clean(text).c_str(), nullptr);
+  const double value = text::real(clean(text));
   return Node::real(negative ? -value : value, mark, path);
 }
 

@@ -5,10 +5,10 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 
 #include "heddle/base/error.h"
+#include "heddle/base/real.h"
 
 namespace heddle::config {
 namespace {
@@ -42,9 +42,7 @@ Node whole_number(std::string_view digits, int radix, bool negative, const Mark&
   const auto [end, error] = std::from_chars(clean.data(), clean.data() + clean.size(), value, radix);
   if (error == std::errc() && end == clean.data() + clean.size()) return Node::integer(value, mark, path);
   if (error == std::errc::result_out_of_range)
-    return Node::real(
-        radix == 10 ? std::strtod(clean.c_str(), nullptr) : std::numeric_limits<double>::infinity(), mark,
-        path);
+    return Node::real(radix == 10 ? text::real(clean) : std::numeric_limits<double>::infinity(), mark, path);
   return Node::text(std::string(digits), mark, path);
 }
 
@@ -60,7 +58,7 @@ std::optional<double> sexagesimal(std::string_view text, bool fraction) {
     const std::string whole = last && fraction ? part.substr(0, part.find('.')) : part;
     if (!all_of(whole, "0123456789")) return {};
     if (!first && (whole.size() > 2 || (whole.size() == 2 && whole[0] > '5'))) return {};
-    value = value * 60 + std::strtod(part.c_str(), nullptr);
+    value = value * 60 + text::real(part);
     if (last) return first ? std::nullopt : std::optional(value);
     from = colon + 1;
   }
@@ -79,8 +77,11 @@ std::optional<Node> yaml_integer(std::string_view text, const Mark& mark, const 
                                      : std::nullopt;
   if (all_of(rest, "0123456789_")) return whole_number(rest, 10, negative, mark, path);
   if (rest.find(':') != rest.npos && rest[0] != '0' && rest.find('.') == rest.npos)
-    if (const auto value = sexagesimal(rest, false))
-      return Node::integer(static_cast<int64_t>(negative ? -*value : *value), mark, path);
+    if (const auto value = sexagesimal(rest, false)) {
+      const double signed_value = negative ? -*value : *value;
+      if (*value >= 0x1p63) return Node::real(signed_value, mark, path);
+      return Node::integer(static_cast<int64_t>(signed_value), mark, path);
+    }
   return {};
 }
 
@@ -109,7 +110,7 @@ std::optional<Node> yaml_real(std::string_view text, const Mark& mark, const std
   const size_t end = std::min(rest.find_first_not_of("0123456789_", dot + 1), rest.size());
   if (!exponent_fits(rest.substr(end))) return {};
   const std::string clean = without_underscores(text);
-  return Node::real(std::strtod(clean.c_str(), nullptr), mark, path);
+  return Node::real(text::real(clean), mark, path);
 }
 
 }  // namespace

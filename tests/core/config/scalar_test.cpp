@@ -69,6 +69,7 @@ constexpr Row kIntegers[] = {{"1", "1"},
 INSTANTIATE_TEST_SUITE_P(Integers, Scalar, testing::ValuesIn(kIntegers));
 
 constexpr Row kReals[] = {{"1e3", "1000.0"},
+                          {"9000000000000000000:00", "5.4e+20"},
                           {"1E3", "1000.0"},
                           {"1e-3", "0.001"},
                           {"1.0e+3", "1000.0"},
