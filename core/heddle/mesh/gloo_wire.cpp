@@ -55,8 +55,9 @@ class GlooTransfer : public Transfer {
     const std::lock_guard lock(underway_->mutex);
     underway_->works.erase(work_.get());
   }
-  void wait() override {
-    if (!work_->wait()) throw std::runtime_error("the wait was aborted");
+  void wait() override { wait_for(kNoTimeout); }
+  void wait_for(std::chrono::milliseconds most) override {
+    if (!work_->wait(most)) throw std::runtime_error("the wait was aborted");
   }
 
  private:

@@ -1,6 +1,7 @@
 // Bytes from rank to rank within one group: what a transport gives, and what the collectives are made of.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 
@@ -12,7 +13,9 @@ namespace heddle::mesh {
 class HEDDLE_API Transfer {
  public:
   virtual ~Transfer();
-  virtual void wait() = 0;  // throws std::exception when the connection broke or abort() was called
+  // Throws std::exception when the connection broke, abort() was called, or the wire's own time is up.
+  virtual void wait() = 0;
+  virtual void wait_for(std::chrono::milliseconds most) = 0;  // the same, with this time
 };
 
 // Messages between two ranks with one tag arrive in the order of their sending. Posting never blocks. Safe to

@@ -58,7 +58,7 @@ class TransferWork : public Work {
     const Waiting waiting(group_.watch_);
     const auto start = Clock::now();
     try {
-      transfer_->wait();
+      transfer_->wait_for(group_.timeout_);
     } catch (const std::exception& error) {
       group_.fail(group_.waited(call_.operation), start, error.what());
     }

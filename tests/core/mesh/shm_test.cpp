@@ -50,7 +50,7 @@ TEST_P(Shm, GivesTheSameBitsAsThreads) {
     EXPECT_TRUE(run.said.at(rank) == wanted[rank]) << "rank " << rank;
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, Shm, ::testing::Values(2, 3, 4, 5));
+INSTANTIATE_TEST_SUITE_P(Sizes, Shm, ::testing::Values(2, 3, 5));
 
 // A rank's own part of the work is done when it posts: the late rank is never waited for in the middle.
 const Known kCrossed("crossed_waits", [](Rendezvous& meeting) {
