@@ -10,8 +10,8 @@
 
 namespace heddle::megatron_fsdp {
 
-// One number for each parameter, its maximum over the ranks, once a step. It is read only where this rank had
-// no gradient itself, so the usual step never waits for it.
+// One number for each parameter, its maximum over the ranks, once a step. The numbers are the hosts' and go
+// from host to host behind the sums, so that nothing of them waits for a device.
 class Presence {
  public:
   // `ranks` may be null: one rank.

@@ -10,7 +10,7 @@
 
 #include "heddle/mesh/dry.h"
 #include "heddle/train/step.h"
-#include "tests/plugins/training_world.h"
+#include "tests/plugins/tensor_training.h"
 
 namespace heddle::testing {
 namespace {
@@ -45,8 +45,8 @@ TORCH_LIBRARY_IMPL(aten, Meta, library) {
   library.impl("_fused_adamw_", &fused_adamw_of_a_device);
 }
 
-// Checks where the tensors of every collective lie; the numbers of label tokens go over the host, and so does
-// the order of ddp's buckets, once.
+// Checks where the tensors of every collective lie; the numbers of label tokens go over the host, and so do
+// the order of ddp's buckets, once, and megatron's flags of what had a gradient.
 class CheckingCommunicator : public mesh::CheckedCommunicator {
  public:
   using CheckedCommunicator::CheckedCommunicator;
@@ -55,11 +55,13 @@ class CheckingCommunicator : public mesh::CheckedCommunicator {
  protected:
   std::unique_ptr<Work> post(mesh::Call call) override {
     const bool order = call.operation == mesh::Operation::broadcast && std::exchange(order_unknown_, false);
+    const bool flags = call.operation == mesh::Operation::all_reduce && call.reduce == Reduce::max;
     for (const at::Tensor& tensor : {call.out, call.in}) {
       if (!tensor.defined()) continue;
       if (tensor.is_meta())
         ++on_device;
-      else if (order || (tensor.is_cpu() && tensor.numel() == 1 && tensor.scalar_type() == at::kDouble))
+      else if (order || flags ||
+               (tensor.is_cpu() && tensor.numel() == 1 && tensor.scalar_type() == at::kDouble))
         ++on_host;
       else
         ADD_FAILURE() << call.describe() << " on " << tensor.device().str();
@@ -88,17 +90,20 @@ Batch host_batch() {
   return batch;
 }
 
-// Three steps with two microbatches each, and one without gradients.
+// Three steps with two microbatches each, and one without gradients. `tensor`: the fields of tensor
+// parallelism; empty: none.
 void train_on_device(const std::string& strategy, const std::string& section, std::vector<Axis> axes,
-                     int ranks, at::ScalarType dtype) {
-  SCOPED_TRACE(strategy + " " + section);
+                     int ranks, at::ScalarType dtype, const std::string& tensor = "") {
+  SCOPED_TRACE(strategy + " " + section + " " + tensor);
   DeviceMeeting meeting(0, ranks);
   const DeviceMesh mesh = mesh::build(axes, meeting, "");
   EXPECT_EQ(mesh.device(), c10::Device(at::kMeta));
   Plan plan;
   plan.strategy = make_strategy(strategy, section);
+  if (!tensor.empty()) plan.parallelizers.push_back(make_parallelizer("tensor", tensor));
   const auto options = at::TensorOptions().device(at::kMeta).dtype(dtype);
-  Stages stages = parallel::build(make_units(odd_llama(), options), plan, mesh, {}, 1);
+  const ModelConfig model = tensor.empty() ? odd_llama() : four_heads().model;
+  Stages stages = parallel::build(make_units(model, options), plan, mesh, {}, 1);
   const bool offloads = section.find("offload_policy") != std::string::npos;
   for (const Shard* shard : stages.shards()) EXPECT_EQ(shard->tensor.is_cpu(), offloads) << shard->name;
   StepConfig config;
@@ -136,6 +141,22 @@ TEST(Device, AStepOfFsdp2ReadsNothingBackAndMixesNothingWithTheHost) {
   train_on_device("fsdp2", fp32, axes(1, 3), 3, at::kFloat);
   train_on_device("fsdp2", "{}", axes(2, 2), 4, at::kFloat);
   train_on_device("fsdp2", "{reshard_after_forward: false}", axes(1, 2), 2, at::kFloat);
+}
+
+TEST(Device, AStepOfMegatronsStrategiesReadsNothingBackAndMixesNothingWithTheHost) {
+  for (const char* split : {"{zero_dp_strategy: 0}", "{zero_dp_strategy: 1}", "{zero_dp_strategy: 2}",
+                            "{zero_dp_strategy: 3}", "{zero_dp_strategy: 3, fsdp_double_buffer: true}"})
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16})
+      train_on_device("megatron_fsdp", split, {{"dp", 3}, {"cp", 1}, {"tp", 1}}, 3, dtype);
+  for (const char* section : {"{}", "{use_distributed_optimizer: true, overlap_grad_reduce: true}"})
+    train_on_device("megatron", section,
+                    {{"pp", 1}, {"dp_replicate", 1}, {"dp_shard", 3}, {"cp", 1}, {"tp", 1}}, 3, at::kFloat);
+}
+
+TEST(Device, AStepOfSplitLayersReadsNothingBackAndMixesNothingWithTheHost) {
+  for (const char* tensor :
+       {"{}", "{sequence_parallel: true}", "{sequence_parallel: true, enable_async_tensor_parallel: true}"})
+    train_on_device("ddp", "{}", {{"dp", 2}, {"tp", 2}}, 4, at::kFloat, tensor);
 }
 
 // Shards, gradients and the optimizer are the host's; sums over ranks and the norm stay on the device.

@@ -81,10 +81,10 @@ at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, int64_t
     const at::Tensor flat = tokens.reshape({-1});
     if (flat.is_cpu()) check_tokens(flat, rows.whole);
     local = flat - rows.first;
-    const at::Tensor outside = local.lt(0).logical_or_(local.ge(held));
+    const at::Tensor outside = local.lt(0).bitwise_or_(local.ge(held));
     y = part_of_look_up(local.masked_fill(outside, 0), outside.unsqueeze(1), weight);
     // `held` is no row: what stands there gets no gradient, and neither does the padding.
-    local.masked_fill_(outside.logical_or_(flat.eq(padding)), held);
+    local.masked_fill_(outside.bitwise_or_(flat.eq(padding)), held);
   }
   return recorded(std::move(y), local, weight, held);
 }

@@ -69,7 +69,7 @@ Labels read_labels(const at::Tensor& labels, int64_t vocabulary, at::ScalarType 
 Labels read_labels(const at::Tensor& labels, const VocabularyPart& part, int64_t held, at::ScalarType dtype) {
   Labels all = read_labels(labels, part.whole, dtype);
   const at::Tensor local = all.index - part.first;
-  const at::Tensor here = local.ge(0).logical_and_(local.lt(held));
+  const at::Tensor here = local.ge(0).bitwise_and_(local.lt(held));
   all.index = local * here;
   all.hit = here.to(dtype).neg_();
   return all;
