@@ -64,7 +64,6 @@ class Bucket {
   Range held() const { return held_; }  // by this rank's optimizer
   bool trainable() const { return trainable_; }
   at::ScalarType dtype() const { return whole_.scalar_type(); }
-  at::ScalarType main_dtype() const { return main_.scalar_type(); }
   const at::Tensor& whole() const { return whole_; }
   Loan& loan() { return loan_; }
   const at::Tensor& main() const { return main_; }

@@ -40,7 +40,7 @@ struct Check {
   std::function<void(const Node&)> run;
 };
 
-// A dtype by its word: "float32", "bfloat16", ... (automodel.md 1.10, point 10); empty stands for null.
+// A dtype by its word: "float32", "bfloat16", ...; empty stands for null.
 struct DTypeWord {
   std::string word;
   bool operator==(const DTypeWord&) const = default;

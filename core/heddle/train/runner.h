@@ -49,7 +49,6 @@ class Runner {
   void perform_recorded(const Turn& turn);
 
   void forward(const Turn& turn);
-  Tensors inputs_of(LocalStage& stage, Passage& passage);
   void take_loss(Passage& passage, const Tensors& outputs);
   void pass_on(LocalStage& stage, Passage& passage, int microbatch, Tensors outputs);
 
