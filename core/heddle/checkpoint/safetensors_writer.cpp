@@ -20,12 +20,13 @@ constexpr size_t kPage = 4096;  // bytes
 
 }  // namespace
 
-// The format's own metadata says which framework wrote it; Hugging Face's loader asks for it.
+// The format's own metadata says which framework wrote it; Hugging Face's loader asks for it. Put together
+// tensor by tensor: an ordered object of tens of thousands of keys would be searched for each.
 std::string header_of(std::span<const TensorToWrite> tensors, const std::string& file,
-                      const std::map<std::string, std::string>& metadata) {
-  nlohmann::json header;
-  header["__metadata__"]["format"] = "pt";
-  for (const auto& [key, value] : metadata) header["__metadata__"][key] = value;
+                      const std::map<std::string, std::string>& metadata, size_t multiple) {
+  nlohmann::ordered_json own{{"format", "pt"}};
+  for (const auto& [key, value] : metadata) own[key] = value;
+  std::string header = R"({"__metadata__":)" + own.dump();
   uint64_t at = 0;
   for (const TensorToWrite& tensor : tensors) {
     const std::string dtype = name_of_dtype(tensor.dtype);
@@ -33,17 +34,17 @@ std::string header_of(std::span<const TensorToWrite> tensors, const std::string&
       throw Error(
           ErrorCode::internal, file,
           "tensor " + text::quoted(tensor.name) + ": safetensors has no dtype " + toString(tensor.dtype));
-    header[tensor.name] = {
+    const nlohmann::ordered_json entry{
         {"dtype", dtype}, {"shape", tensor.shape}, {"data_offsets", {at, at + tensor.bytes()}}};
+    header += "," + nlohmann::json(tensor.name).dump() + ":" + entry.dump();
     at += tensor.bytes();
   }
-  std::string text = header.dump();
-  // Tensors that begin where a page does are read and written in larger parts of the page cache.
-  text.append(kPage - 1 - (text.size() + sizeof(uint64_t) + kPage - 1) % kPage, ' ');
-  const uint64_t length = text.size();
+  header += "}";
+  header.append(multiple - 1 - (header.size() + sizeof(uint64_t) + multiple - 1) % multiple, ' ');
+  const uint64_t length = header.size();
   std::string bytes(sizeof length, '\0');
   std::memcpy(bytes.data(), &length, sizeof length);
-  return bytes + text;
+  return bytes + header;
 }
 
 uint64_t TensorToWrite::bytes() const {
@@ -63,7 +64,8 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& file,
                                      std::span<const TensorToWrite> tensors,
                                      const std::map<std::string, std::string>& metadata)
     : impl_(std::make_unique<Impl>(file, tensors)) {
-  const std::string header = header_of(tensors, impl_->name, metadata);
+  // Tensors that begin where a page does are read and written in larger parts of the page cache.
+  const std::string header = header_of(tensors, impl_->name, metadata, kPage);
   uint64_t bytes = header.size();
   for (const TensorToWrite& tensor : tensors) bytes += tensor.bytes();
   impl_->file.reserve(bytes);

@@ -22,11 +22,12 @@ struct TensorToWrite {
   uint64_t bytes() const;
 };
 
-// The first bytes of a file that holds these tensors one behind the other: the length, and the JSON padded to
-// eight bytes. `file` is for the message of Error{internal}, thrown for a dtype that the format lacks;
-// `metadata`: what __metadata__ says beside the format.
+// The first bytes of a file that holds these tensors one behind the other: the length, and the JSON in their
+// order, padded so that data begin at a multiple of `multiple` bytes (Hugging Face's files: 8). `file` is for
+// the message of Error{internal}, thrown for a dtype that the format lacks; `metadata`: what __metadata__
+// says beside the format.
 std::string header_of(std::span<const TensorToWrite> tensors, const std::string& file,
-                      const std::map<std::string, std::string>& metadata = {});
+                      const std::map<std::string, std::string>& metadata = {}, size_t multiple = 8);
 
 // Every failure (full disk, no permission) throws Error{io} naming the file; the old file stays and the
 // temporary one is removed.
