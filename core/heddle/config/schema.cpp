@@ -34,12 +34,8 @@ void SchemaTable::check_keys(const Node& section) const {
     throw Error(ErrorCode::config, section.where(), "expected a map, got " + section.written());
   std::vector<std::string> known;
   for (const FieldInfo& field : fields_) known.push_back(field.key);
-  std::vector<const Node::Entry*> unknown;
   for (const Node::Entry& entry : section.entries())
-    if (std::find(known.begin(), known.end(), entry.first) == known.end()) unknown.push_back(&entry);
-  if (unknown.empty()) return;
-  if (unknown_keys_) throw unknown_keys_(section, unknown, known);
-  throw unknown_key(*unknown.front(), known);
+    if (std::find(known.begin(), known.end(), entry.first) == known.end()) throw unknown_key(entry, known);
 }
 
 Error range_error(const Node& value, const std::string& range) {

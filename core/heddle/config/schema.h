@@ -64,16 +64,11 @@ class HEDDLE_API SchemaTable {
  public:
   const std::vector<FieldInfo>& fields() const { return fields_; }
 
-  // Makes the message for keys that no field has. The default names the nearest key at the first such key.
-  using UnknownKeys = std::function<Error(const Node& section, const std::vector<const Node::Entry*>& unknown,
-                                          const std::vector<std::string>& known)>;
-
  protected:
   void add(FieldInfo info);
   FieldInfo& of(const std::string& key);       // throws Error{internal} for a key that no field has
   void check_keys(const Node& section) const;  // throws for unknown keys and for a section that is no map
   std::vector<FieldInfo> fields_;
-  UnknownKeys unknown_keys_;
 };
 
 HEDDLE_API Error range_error(const Node& value, const std::string& range);
@@ -157,11 +152,6 @@ class ConfigSchema : public SchemaTable {
   ConfigSchema& later(const std::string& key, std::string why, std::function<bool(const Struct&)> built) {
     built_[key] = std::move(built);
     return later(key, std::move(why));
-  }
-
-  ConfigSchema& on_unknown_keys(UnknownKeys make) {
-    unknown_keys_ = std::move(make);
-    return *this;
   }
 
   // Throws Error{config} with file, line, key and the nearest key.

@@ -47,10 +47,9 @@ class HEDDLE_API Rotary {
 
   // Angles of the batch's positions (absent: 0, 1, 2, ... in every row), on the device of its tokens.
   const model::RotaryAngles& angles(const Batch& batch);
-  const at::Tensor& frequencies() const { return frequencies_; }  // fp32 [head_dim / 2], on the CPU
 
  private:
-  at::Tensor frequencies_;
+  at::Tensor frequencies_;   // fp32 [head_dim / 2], on the CPU
   at::Tensor of_positions_;  // what the kept table was made for; undefined: counted positions
   int64_t batch_ = 0, length_ = 0;
   uint32_t version_ = 0;

@@ -26,7 +26,7 @@ struct Placed {
 // A box of the whole parameter: along dim d it holds [offset[d], offset[d] + tensor.size(d)).
 struct Shard {
   std::string name;
-  at::Tensor tensor;  // the storage the optimizer updates; its grad() is the final gradient of the step
+  at::Tensor tensor;  // updated by the optimizer where it requires_grad; its grad() is the step's, final
   std::vector<int64_t> shape;     // of the whole parameter
   std::vector<int64_t> offset;    // of this box in it
   std::vector<std::string> axes;  // mesh axes that split it: its norm is summed over exactly these
@@ -35,7 +35,7 @@ struct Shard {
 };
 
 // The shard that holds all of a slot's tensor: what the parallelizers left of the parameter. `tensor` is not
-// set.
+// set. Throws Error{config} where two of them split one dim.
 HEDDLE_API Shard whole_shard(const ParameterSlot& slot, std::span<const Placed> placed);
 
 }  // namespace heddle

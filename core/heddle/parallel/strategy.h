@@ -44,7 +44,7 @@ class HEDDLE_API ParallelStage {
   // Where a parameter is cut in the middle of a row, several boxes of it are listed, each a shard of that
   // name.
   virtual std::span<Shard> owned() = 0;
-  // Called after the optimizer changed the owned shards.
+  // Called after core wrote to the owned shards: their first values, a checkpoint's, or an update.
   virtual void parameters_changed() = 0;
   // What finish_gradients() divides the sums by (Megatron averages over the data-parallel ranks). The step
   // multiplies the loss by it, so that gradients are of the loss all the same. Alike on every rank; by

@@ -132,17 +132,6 @@ class HEDDLE_API Offer {
     return plans_.emplace_back(std::move(offered));
   }
 
-  // Words whose hands come later: the strategy is validated and inspected, and a run is refused with `why`.
-  template <class Config>
-  OfferedStrategy& strategy_words(std::string name, ConfigSchema<Config> schema, Needs needs,
-                                  std::string why) {
-    OfferedStrategy offered;
-    fill(offered, std::move(name), schema);
-    offered.needs = std::move(needs);
-    offered.not_built = std::move(why);
-    return strategies_.emplace_back(std::move(offered));
-  }
-
   const std::vector<OfferedStrategy>& strategies() const { return strategies_; }
   const std::vector<OfferedParallelizer>& parallelizers() const { return parallelizers_; }
   const std::vector<OfferedSchedule>& schedules() const { return schedules_; }

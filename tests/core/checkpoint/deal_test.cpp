@@ -102,7 +102,7 @@ TEST(Deal, WritesACutBoxOnceAndWhole) {
     EXPECT_GT(one, whole.nbytes() / 5) << "rank " << rank;
     bytes += one;
   }
-  EXPECT_LT(bytes, whole.nbytes() + 3 * 1024);
+  EXPECT_LE(bytes, whole.nbytes() + 3 * 4096);  // each header fills a page
   checkpoint::ShardedReader reader(folder.path());
   const Part read{"w", at::zeros({1000, 4001}), {1021, 4099}, {17, 98}};
   reader.read(read);

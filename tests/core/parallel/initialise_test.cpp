@@ -6,6 +6,7 @@
 #include <ATen/ops/std.h>
 #include <gtest/gtest.h>
 
+#include "heddle/base/error.h"
 #include "heddle/parallel/build.h"
 
 namespace heddle {
@@ -73,6 +74,19 @@ TEST(WholeShard, TakesTheSplitOfAParallelizer) {
   EXPECT_EQ(shard.shape, (std::vector<int64_t>{3, 30}));
   EXPECT_EQ(shard.offset, (std::vector<int64_t>{0, 16}));
   EXPECT_EQ(shard.axes, (std::vector<std::string>{"tp"}));
+}
+
+TEST(WholeShard, RefusesADimThatTwoParallelizersSplit) {
+  at::Tensor tensor = at::empty({3, 8}, at::kMeta);
+  const std::vector<Placed> placed = {{"w", "tp", 1, 16, 30}, {"w", "ep", 1, 8, 30}};
+  try {
+    whole_shard({"w", &tensor, {}, false}, placed);
+    FAIL() << "two offsets of one dim were taken";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "error[config] distributed: dim 1 of \"w\" is split along tp and along ep\n"
+                 "  hint: let one of the two parallelizers leave the parameter, or split another dim of it");
+  }
 }
 
 }  // namespace
