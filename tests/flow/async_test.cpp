@@ -11,12 +11,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
-using Words = std::vector<std::string>;
-
-Words plus(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 const Words kTwoRanks = {"--distributed", "{strategy: ddp}", "--nproc-per-node", "2"};
 const Words kOften = {"--step_scheduler.ckpt_every_steps", "2", "--step_scheduler.max_steps", "8"};

@@ -9,11 +9,6 @@
 
 namespace flow {
 
-Words plus(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
 Words train(const TrainingFiles& files, const std::string& run, const std::string& model, const Words& more) {
   return plus(files.train(run, {"--model", "{pretrained_model_name_or_path: " + model + "}",
                                 "--nproc-per-node", "2", "--step_scheduler.max_steps", "2"}),

@@ -9,12 +9,8 @@
 
 namespace flow {
 
-using Words = std::vector<std::string>;
-
 // The directory of the models that transformers wrote, with "/" behind it.
 inline const std::string kGolden = HEDDLE_SOURCE_DIR "/tests/golden/";
-
-Words plus(Words words, const Words& more);
 
 // A run of two steps on two ranks that starts from `model`.
 Words train(const TrainingFiles& files, const std::string& run, const std::string& model,

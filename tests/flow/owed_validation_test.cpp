@@ -10,7 +10,6 @@ namespace flow {
 namespace {
 
 namespace fs = std::filesystem;
-using Words = std::vector<std::string>;
 
 Outcome train(const TrainingFiles& files, const std::string& run, const std::string& steps,
               const Words& more) {

@@ -14,8 +14,6 @@ namespace flow {
 namespace {
 
 using ::testing::HasSubstr;
-using Words = std::vector<std::string>;
-using Words = std::vector<std::string>;
 
 // Two stages of four ranks; the tiny model has two layers.
 Words stages(const std::string& pipeline, const std::string& strategy = "fsdp2") {

@@ -38,6 +38,11 @@ void replace(int stream, const std::filesystem::path& file) {
 
 }  // namespace
 
+Words plus(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
 Outcome heddle(const std::vector<std::string>& words, const std::vector<std::string>& environment) {
   std::string place = (std::filesystem::temp_directory_path() / "heddle_flow_XXXXXX").string();
   const std::filesystem::path folder = mkdtemp(place.data());

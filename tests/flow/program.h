@@ -6,6 +6,10 @@
 
 namespace flow {
 
+using Words = std::vector<std::string>;  // of a command line
+
+Words plus(Words words, const Words& more);
+
 struct Outcome {
   int status = -1;  // exit status; 128 + N when signal N ended it
   std::string out, error;

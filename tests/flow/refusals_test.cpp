@@ -13,7 +13,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-using Words = std::vector<std::string>;
 
 // One block on standard error, and the status.
 void expect_refusal(const Outcome& outcome, int status, const std::string& message) {

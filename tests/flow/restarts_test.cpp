@@ -15,12 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using Words = std::vector<std::string>;
-
-Words plus(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
 
 const Words kRun = {"--step_scheduler.max_steps",          "80", "--step_scheduler.num_epochs",    "100",
                     "--step_scheduler.ckpt_every_steps",   "20", "--checkpoint.save_consolidated", "false",

@@ -12,7 +12,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Words = std::vector<std::string>;
 
 TEST(Train, WritesMetricsTheLossCurveAndTheModel) {
   const TrainingFiles files;

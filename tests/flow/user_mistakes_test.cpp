@@ -13,13 +13,6 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-using Words = std::vector<std::string>;
-
-Words plus(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
 const Words kEvery2 = {"--step_scheduler.ckpt_every_steps", "2"};
 
 Words up_to(const std::string& steps) {
