@@ -259,14 +259,18 @@ TEST(Sweep, TakesWhatInterruptedRunsHaveLeftAndNothingElse) {
 
 TEST(RunLock, IsHeldByOneRunAtATime) {
   const Folder folder;
+  refuse_where_a_run_saves(folder / "run");  // there is no such directory
   {
     const RunLock first(folder / "run");
     EXPECT_TRUE(first.is_held());
-    EXPECT_THAT(
-        error_of(folder, [&] { RunLock second(folder / "run"); }),
-        HasSubstr("error[config] checkpoint.checkpoint_dir: another run saves in FOLDER/run: process " +
-                  std::to_string(::getpid()) + " on "));
+    const std::string held =
+        "error[config] checkpoint.checkpoint_dir: another run saves in FOLDER/run: process " +
+        std::to_string(::getpid()) + " on ";
+    EXPECT_THAT(error_of(folder, [&] { RunLock second(folder / "run"); }), HasSubstr(held));
+    for (int time = 0; time < 2; ++time)  // to ask changes nothing
+      EXPECT_THAT(error_of(folder, [&] { refuse_where_a_run_saves(folder / "run"); }), HasSubstr(held));
   }
+  refuse_where_a_run_saves(folder / "run");
   EXPECT_TRUE(RunLock(folder / "run").is_held());
 }
 

@@ -8,6 +8,7 @@
 #include "trainer/loop/in_the_way.h"
 #include "trainer/loop/job.h"
 #include "trainer/loop/resume.h"
+#include "trainer/loop/run_lock.h"
 #include "trainer/models/freeze.h"
 #include "trainer/models/make_units.h"
 #include "trainer/models/pretrained.h"
@@ -109,6 +110,7 @@ void warn_of_no_best(Job& job) {
 
 // The checkpoint that the run goes on from, where there is one.
 void find_beginning(Job& job) {
+  if (job.recipe.checkpoint.enabled) refuse_where_a_run_saves(job.recipe.checkpoint.directory);
   job.resume = find_checkpoint(job, job.setup.warnings);
   refuse_what_is_in_the_way(job);
   if (job.resume) job.scheduler.go_on_from(job.resume->position.step);

@@ -107,9 +107,10 @@ Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish&
       scheduler_(job.scheduler),
       wish_(wish),
       stop_(meeting, wish) {
+  const CheckpointSection& checkpoint = job.recipe.checkpoint;
+  if (checkpoint.enabled) checkpoint::on_first(meeting, "lock", [&] { lock_.emplace(checkpoint.directory); });
   if (job.resume) restore(*job.resume, model_, step_);
-  if (job.recipe.checkpoint.enabled) saver_.emplace(job, meeting, model_, step_);
-  if (saver_) checkpoint::on_first(meeting, "lock", [&] { lock_.emplace(job.recipe.checkpoint.directory); });
+  if (checkpoint.enabled) saver_.emplace(job, meeting, model_, step_);
   for (const ValidationSet& set : job.validation)
     validation_.emplace_back(set.dataset, split(), job.model.config.vocab_size);
   if (meeting.rank() != 0) return;

@@ -1,8 +1,7 @@
-// flock() on a file beside the checkpoints.
+// A lock on a file beside the checkpoints, which belongs to its opening (F_OFD_SETLK).
 #include "trainer/loop/run_lock.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,10 +14,29 @@
 namespace heddle {
 namespace {
 
+constexpr const char* kName = ".lock";
+
 std::string this_process() {
   char host[256] = "";
   ::gethostname(host, sizeof host - 1);
   return "process " + std::to_string(::getpid()) + " on " + host;
+}
+
+// A lock of this opening of the file, whichever process or thread asks.
+struct flock all_of_it() {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+Error held_by_another(const std::filesystem::path& directory) {
+  std::string holder;
+  std::ifstream in(directory / kName);
+  std::getline(in, holder);
+  return {ErrorCode::config, "checkpoint.checkpoint_dir",
+          "another run saves in " + directory.string() + (holder.empty() ? "" : ": " + holder),
+          "end that run, or give this one a directory of its own"};
 }
 
 // Where it cannot be made, the file in it cannot either.
@@ -29,20 +47,25 @@ void make(const std::filesystem::path& directory) try {
 
 }  // namespace
 
+void refuse_where_a_run_saves(const std::filesystem::path& directory) {
+  const int file = ::open((directory / kName).c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return;
+  struct flock other = all_of_it();
+  const bool held = ::fcntl(file, F_OFD_GETLK, &other) == 0 && other.l_type != F_UNLCK;
+  ::close(file);
+  if (held) throw held_by_another(directory);
+}
+
 RunLock::RunLock(const std::filesystem::path& directory) {
   make(directory);
-  const std::filesystem::path path = directory / ".lock";
+  const std::filesystem::path path = directory / kName;
   file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (file_ < 0) return;
-  held_ = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
-  if (!held_ && errno == EWOULDBLOCK) {
-    std::string holder;
-    std::ifstream in(path);
-    std::getline(in, holder);
+  struct flock whole = all_of_it();
+  held_ = ::fcntl(file_, F_OFD_SETLK, &whole) == 0;
+  if (!held_ && (errno == EAGAIN || errno == EACCES)) {
     ::close(file_);
-    throw Error(ErrorCode::config, "checkpoint.checkpoint_dir",
-                "another run saves in " + directory.string() + (holder.empty() ? "" : ": " + holder),
-                "end that run, or give this one a directory of its own");
+    throw held_by_another(directory);
   }
   const std::string self = this_process() + "\n";
   if (held_ && ::ftruncate(file_, 0) == 0) held_ = ::pwrite(file_, self.data(), self.size(), 0) > 0;

@@ -22,4 +22,8 @@ class RunLock {
   bool held_ = false;
 };
 
+// Asks for the lock without taking it: throws Error{config} when a run holds it. Before the checkpoints there
+// are looked at, as that run removes them while they are read.
+void refuse_where_a_run_saves(const std::filesystem::path& directory);
+
 }  // namespace heddle
