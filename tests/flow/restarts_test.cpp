@@ -100,8 +100,8 @@ TEST(Restarts, AreNotForWrongInput) {
   ASSERT_TRUE(has_saved(files));
   // What the first has removed by now is not looked for: while it saves there, nothing else is worth saying.
   const Words gone = {"--checkpoint.restore_from", "epoch_0_step_1"};
-  const Outcome second = heddle(
-      plus(files.train("run", {"--nproc-per-node", "2", "--max-restarts", "5"}), plus(kRun, gone)));
+  const Outcome second =
+      heddle(plus(files.train("run", {"--nproc-per-node", "2", "--max-restarts", "5"}), plus(kRun, gone)));
   EXPECT_EQ(second.status, 2);
   EXPECT_THAT(second.error, HasSubstr("another run saves in "));
   EXPECT_THAT(second.error, Not(HasSubstr("restart")));
