@@ -16,6 +16,6 @@ struct Outcome {
 };
 
 // The words after `heddle`; `environment` holds "NAME=value". The search path of plugins is the build's own.
-Outcome heddle(const std::vector<std::string>& words, const std::vector<std::string>& environment = {});
+Outcome heddle(const Words& words, const Words& environment = {});
 
 }  // namespace flow

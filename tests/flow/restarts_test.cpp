@@ -109,8 +109,7 @@ TEST(Restarts, AreNotForWrongInput) {
 
 TEST(Restarts, AreTheLaunchersWhereThereIsOne) {
   const TrainingFiles files;
-  const Outcome outcome = heddle(files.train("run", {"--max-restarts", "1"}),
-                                 {"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=20000"});
+  const Outcome outcome = heddle(files.train("run", {"--max-restarts", "1"}), place(0, 2));
   EXPECT_EQ(outcome.status, 2);
   EXPECT_EQ(outcome.error,
             "error[usage] heddle train: --max-restarts is given, but torchrun starts the ranks\n"
@@ -119,12 +118,9 @@ TEST(Restarts, AreTheLaunchersWhereThereIsOne) {
 
 // A worker of torchrun's agent.
 std::unique_ptr<Started> worker(const Words& words, int rank, int restart) {
-  const std::string port = std::to_string(20000 + getpid() % 12000);
   return std::make_unique<Started>(
-      words, Words{"RANK=" + std::to_string(rank), "WORLD_SIZE=2", "LOCAL_RANK=" + std::to_string(rank),
-                   "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port,
-                   "TORCHELASTIC_USE_AGENT_STORE=False", "TORCHELASTIC_MAX_RESTARTS=3",
-                   "TORCHELASTIC_RESTART_COUNT=" + std::to_string(restart)});
+      words, plus(place(rank, 2), {"TORCHELASTIC_USE_AGENT_STORE=False", "TORCHELASTIC_MAX_RESTARTS=3",
+                                   "TORCHELASTIC_RESTART_COUNT=" + std::to_string(restart)}));
 }
 
 // The configuration names the checkpoint that the first start begins with; the second goes on from what the

@@ -1,4 +1,4 @@
-// A program that runs while the test goes on.
+// The program runs with its output in files, which cannot fill up as a pipe can.
 #include "started.h"
 
 #include <fcntl.h>
@@ -11,6 +11,7 @@
 #include <fstream>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 namespace flow {
 namespace {
@@ -26,7 +27,7 @@ pid_t start(std::vector<std::string> words, std::vector<std::string> environment
   if (child != 0) return child;
   setpgid(0, 0);
   for (const auto& [stream, name] : {std::pair{STDOUT_FILENO, "out"}, std::pair{STDERR_FILENO, "error"}})
-    dup2(open((folder / name).c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), stream);
+    if (dup2(open((folder / name).c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), stream) < 0) _exit(126);
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -72,7 +73,7 @@ std::string Started::output() const {
 }
 
 Outcome Started::wait() {
-  return finished(pid_, folder_);
+  return finished(std::exchange(pid_, -1), folder_);
 }
 
 bool eventually(const std::function<bool()>& question) {
@@ -82,6 +83,14 @@ bool eventually(const std::function<bool()>& question) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   return false;
+}
+
+Words place(int rank, int ranks) {
+  // Below the ports that the system gives away by itself.
+  const std::string one = std::to_string(rank), all = std::to_string(ranks);
+  return {"RANK=" + one,           "WORLD_SIZE=" + all,
+          "LOCAL_RANK=" + one,     "LOCAL_WORLD_SIZE=" + all,
+          "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(20000 + getpid() % 12000)};
 }
 
 Outcome shell(const std::string& command) {

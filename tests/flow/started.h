@@ -33,6 +33,9 @@ class Started {
 // Asks again and again, for a minute at most, until the answer is yes; false when it never was.
 bool eventually(const std::function<bool()>& question);
 
+// What torchrun, srun or mpirun sets for a rank of one machine.
+Words place(int rank, int ranks);
+
 // A shell's words, for what only a shell can set (limits, traps).
 Outcome shell(const std::string& command);
 

@@ -116,10 +116,7 @@ TEST(Stop, IsBySignalsThatTheConfigurationNames) {
 // Ranks of torchrun, srun or mpirun: each is a program of its own, which gets its own signals.
 class Placed {
  public:
-  Placed(const Words& words, int rank, int ranks)
-      : run_(words, {"RANK=" + std::to_string(rank), "WORLD_SIZE=" + std::to_string(ranks),
-                     "LOCAL_RANK=" + std::to_string(rank), "LOCAL_WORLD_SIZE=" + std::to_string(ranks),
-                     "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(20000 + getpid() % 12000)}) {}
+  Placed(const Words& words, int rank, int ranks) : run_(words, place(rank, ranks)) {}
 
   Started& run() { return run_; }
   // Whether its signals are taken by now: Linux says which are blocked.

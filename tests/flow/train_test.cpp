@@ -221,12 +221,7 @@ TEST(Train, SavesEveryCheckpointsModelWhenAsked) {
 
 TEST(Train, TakesItsRanksFromALauncher) {
   const TrainingFiles files;
-  const Words place = {"WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
-                       "MASTER_PORT=" + std::to_string(20000 + getpid() % 20000)};
-  Words zero = place, one = place;
-  zero.insert(zero.end(), {"RANK=0", "LOCAL_RANK=0"});
-  one.insert(one.end(), {"RANK=1", "LOCAL_RANK=1"});
-  Started first(files.train("run"), zero), second(files.train("run"), one);
+  Started first(files.train("run"), place(0, 2)), second(files.train("run"), place(1, 2));
   const Outcome outcome = first.wait();
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_EQ(second.wait().status, 0);

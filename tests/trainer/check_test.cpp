@@ -141,6 +141,7 @@ TEST_F(Check, LooksIntoTheModelAndSaysWhatTrainWouldRefuse) {
   EXPECT_EQ(run(command), 0) << err_;
   EXPECT_THAT(out_, HasSubstr("heddle train refuses this number of ranks: global_batch_size (32) must be "
                               "divisible by local_batch_size * dp_size (1 * 3)"));
+  EXPECT_THAT(out_, HasSubstr("heddle train refuses this file: the section dataset is missing"));
   EXPECT_THAT(out_, HasSubstr("\"not_built\": [\"checkpoint.is_peft: "));
 }
 

@@ -124,6 +124,8 @@ void check_recipe(const Recipe& recipe, Setup& setup) {
     if (recipe.dataset) check_length(*recipe.dataset, model);
     for (const DatasetSection& section : recipe.validation) check_length(section, model);
   }
+  if (!recipe.dataset)
+    setup.warnings.push_back("heddle train refuses this file: the section dataset is missing");
   try {
     check_split(recipe.steps, setup.sizes.dp);
   } catch (const Error& error) {

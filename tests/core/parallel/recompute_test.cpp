@@ -10,6 +10,7 @@
 
 #include "core/parallel/held_bytes.h"
 #include "core/parallel/lambda_unit.h"
+#include "core/parallel/recompute_units.h"
 #include "heddle/base/error.h"
 #include "heddle/model/weight_gradients.h"
 #include "trainer/models/make_units.h"
@@ -17,62 +18,22 @@
 namespace heddle {
 namespace {
 
+using namespace heddle::testing;
+
 std::unique_ptr<Unit> recomputed(std::unique_ptr<Unit> unit) {
-  return parallel::recomputed(std::move(unit), ActivationCheckpointing::full);
+  return parallel::recomputed(std::move(unit), Mode::full);
 }
-using testing::held_while;
-using testing::LambdaUnit;
-using Gradients = std::vector<at::Tensor>;
 
 ModelConfig shape_of(const std::string& architecture) {
-  ModelConfig shape;
-  shape.vocab_size = 53;
-  shape.hidden_size = 14;
-  shape.intermediate_size = 23;
-  shape.num_hidden_layers = 3;
-  shape.num_attention_heads = 3;
-  shape.num_key_value_heads = 1;
-  shape.head_dim = 6;
+  ModelConfig shape = small_model();
   shape.qkv_bias = architecture == "qwen2";
   shape.qk_norm = architecture == "qwen3";
   return shape;
 }
 
-Batch tokens() {
-  Batch batch;
-  batch.tokens = at::arange(24).remainder(53).view({4, 6});
-  batch.labels = (batch.tokens * 3 + 1).remainder(53);
-  return batch;
-}
-
 // The units of a model with fixed values, recomputed or not.
 Units model(const ModelConfig& shape, bool again) {
-  at::manual_seed(11);
-  Units units = make_units(shape, at::kFloat);
-  const Unit *first = units.front().get(), *last = units.back().get();
-  if (again) parallel::recompute(units, first, last, ActivationCheckpointing::full);
-  return units;
-}
-
-at::Tensor loss_of(Units& units, const Batch& batch) {
-  Tensors flow;
-  for (auto& unit : units) flow = unit->forward(std::move(flow), batch);
-  return flow[0];
-}
-
-Gradients gradients_of(Units& units) {
-  Gradients out;
-  for (auto& unit : units)
-    for (const ParameterSlot& slot : unit->parameters()) out.push_back(slot.tensor->grad());
-  return out;
-}
-
-void expect_equal(const Gradients& got, const Gradients& want) {
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < want.size(); ++i) {
-    ASSERT_EQ(got[i].defined(), want[i].defined()) << i;
-    EXPECT_TRUE(!want[i].defined() || at::equal(got[i], want[i])) << i;
-  }
+  return built_model(shape, again ? Mode::full : Mode::none);
 }
 
 TEST(Recompute, GivesTheBitsOfThePlainModel) {
@@ -117,7 +78,7 @@ TEST(Recompute, GivesTheBitsOfThePlainModelWithFrozenParameters) {
       for (const ParameterSlot& slot : units[frozen]->parameters()) slot.tensor->set_requires_grad(false);
     units[1]->parameters()[0].tensor->set_requires_grad(false);
     const Unit *first = units.front().get(), *last = units.back().get(), *layer = units[2].get();
-    if (again) parallel::recompute(units, first, last, ActivationCheckpointing::full);
+    if (again) parallel::recompute(units, first, last, Mode::full);
     EXPECT_EQ(units[2].get(), layer);  // nothing in it trains
     loss_of(units, tokens()).backward();
     results[again] = gradients_of(units);
