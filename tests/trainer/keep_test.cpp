@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <set>
+#include <thread>
 
 #include "core/checkpoint/folder.h"
 #include "heddle/checkpoint/publish.h"
@@ -22,6 +25,7 @@ using testing::error_of;
 using testing::Folder;
 using ::testing::HasSubstr;
 using Names = std::set<std::string>;
+using namespace std::chrono_literals;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -268,9 +272,21 @@ TEST(RunLock, IsHeldByOneRunAtATime) {
         std::to_string(::getpid()) + " on ";
     EXPECT_THAT(error_of(folder, [&] { RunLock second(folder / "run"); }), HasSubstr(held));
     for (int time = 0; time < 2; ++time)  // to ask changes nothing
-      EXPECT_THAT(error_of(folder, [&] { refuse_where_a_run_saves(folder / "run"); }), HasSubstr(held));
+      EXPECT_THAT(error_of(folder, [&] { refuse_where_a_run_saves(folder / "run", 30ms); }), HasSubstr(held));
   }
   refuse_where_a_run_saves(folder / "run");
+  EXPECT_TRUE(RunLock(folder / "run").is_held());
+}
+
+TEST(RunLock, OfARunThatIsAboutToEndIsWaitedFor) {
+  const Folder folder;
+  auto first = std::make_unique<RunLock>(folder / "run");
+  std::thread ends([&] {
+    std::this_thread::sleep_for(50ms);
+    first.reset();
+  });
+  refuse_where_a_run_saves(folder / "run", 60s);
+  ends.join();
   EXPECT_TRUE(RunLock(folder / "run").is_held());
 }
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/publish.h"
@@ -30,6 +31,15 @@ struct flock all_of_it() {
   return lock;
 }
 
+bool is_locked(const std::filesystem::path& path) {
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return false;
+  struct flock other = all_of_it();
+  const bool locked = ::fcntl(file, F_OFD_GETLK, &other) == 0 && other.l_type != F_UNLCK;
+  ::close(file);
+  return locked;
+}
+
 Error held_by_another(const std::filesystem::path& directory) {
   std::string holder;
   std::ifstream in(directory / kName);
@@ -47,13 +57,12 @@ void make(const std::filesystem::path& directory) try {
 
 }  // namespace
 
-void refuse_where_a_run_saves(const std::filesystem::path& directory) {
-  const int file = ::open((directory / kName).c_str(), O_RDWR | O_CLOEXEC);
-  if (file < 0) return;
-  struct flock other = all_of_it();
-  const bool held = ::fcntl(file, F_OFD_GETLK, &other) == 0 && other.l_type != F_UNLCK;
-  ::close(file);
-  if (held) throw held_by_another(directory);
+void refuse_where_a_run_saves(const std::filesystem::path& directory, std::chrono::milliseconds patience) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (is_locked(directory / kName)) {
+    if (std::chrono::steady_clock::now() >= end) throw held_by_another(directory);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
 }
 
 RunLock::RunLock(const std::filesystem::path& directory) {

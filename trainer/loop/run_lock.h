@@ -1,6 +1,7 @@
 // One run at a time in a directory of checkpoints.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 
 namespace heddle {
@@ -22,8 +23,10 @@ class RunLock {
   bool held_ = false;
 };
 
-// Asks for the lock without taking it: throws Error{config} when a run holds it. Before the checkpoints there
-// are looked at, as that run removes them while they are read.
-void refuse_where_a_run_saves(const std::filesystem::path& directory);
+// Asks for the lock without taking it: throws Error{config} when a run still holds it after `patience`, as
+// the processes of a run that was killed take their time to go. Before the checkpoints there are looked at,
+// as a run that saves there removes them while they are read.
+void refuse_where_a_run_saves(const std::filesystem::path& directory,
+                              std::chrono::milliseconds patience = std::chrono::seconds(5));
 
 }  // namespace heddle
