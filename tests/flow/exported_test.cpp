@@ -51,6 +51,31 @@ TEST(Exported, HasTheLossOfTheRun) {
   }
 }
 
+// The same model can be exported from it as if nothing had been.
+TEST(Exported, TooLateLeavesTheCheckpoint) {
+  const TrainingFiles files;
+  const Words words = {"--nproc-per-node", "2", "--step_scheduler.max_steps", "2"};
+  ASSERT_EQ(heddle(files.train("whole", words)).status, 0);
+  for (const char* async : {"false", "true"}) {
+    const std::string run = std::string("late_") + async, last = files.path(run + "/epoch_0_step_1");
+    const Outcome late = heddle(files.train(run, plus(words, {"--checkpoint.consolidation_timeout_minutes",
+                                                              "1e-9", "--checkpoint.is_async", async})));
+    EXPECT_EQ(late.status, 1);
+    EXPECT_EQ(late.error, "error[io] " + last +
+                              "/model/consolidated: the export is not done after 1e-09 minutes\n"
+                              "  hint: the checkpoint is saved, without the export: heddle convert " +
+                              last +
+                              " MODEL makes it later; for the next one: raise "
+                              "checkpoint.consolidation_timeout_minutes\n");
+    EXPECT_EQ(fs::read_symlink(files.path(run + "/LATEST")), "epoch_0_step_1");
+    EXPECT_FALSE(fs::exists(last + "/model/consolidated"));
+    EXPECT_FALSE(fs::exists(last + ".incomplete"));
+    ASSERT_EQ(heddle({"convert", last, files.path(run + "/made")}).status, 0);
+    expect_same_files(files.path("whole/LATEST/model/consolidated"), files.path(run + "/made"));
+    EXPECT_EQ(heddle(files.train(run, words)).status, 0);
+  }
+}
+
 TEST(Exported, BySingleRankAndForTransformers4) {
   const TrainingFiles files;
   const Words steps = {"--nproc-per-node", "2", "--step_scheduler.max_steps", "1"};

@@ -2,16 +2,20 @@
 #pragma once
 
 #include <filesystem>
-#include <string>
+#include <optional>
 
+#include "heddle/base/error.h"
 #include "heddle/mesh/rendezvous.h"
 #include "trainer/loop/job.h"
 
 namespace heddle {
 
-// MODEL/consolidated from the sharded files in MODEL and OPTIMIZER, as checkpoint: says. A collective; what
-// fails on one rank throws on every rank. `key` is used once in a run.
-void write_consolidated(const Job& job, const std::filesystem::path& model,
-                        const std::filesystem::path& optimizer, Rendezvous& meeting, const std::string& key);
+// STAGE/model/consolidated from the sharded files in STAGE/model and STAGE/optim, as checkpoint: says, before
+// the stage is published as `directory`. An export that fails takes no checkpoint with it: what there is of
+// it is taken away, and its error is returned, on every rank, to be thrown when the checkpoint is published;
+// it says how the model is exported then. Thrown is what makes the checkpoint itself doubtful: saved files
+// that cannot be read again, a rank that is lost. A collective, once for a directory in a run.
+std::optional<Error> write_consolidated(const Job& job, const std::filesystem::path& stage,
+                                        const std::filesystem::path& directory, Rendezvous& meeting);
 
 }  // namespace heddle

@@ -1,6 +1,7 @@
 // What a checkpoint holds, and writing it.
 #include "trainer/loop/save.h"
 
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -66,13 +67,17 @@ void Saver::finish() {
 void Saver::write(const Saving& saving) {
   const fs::path stage =
       stages_of(job_.recipe.checkpoint) / checkpoint::stage_of(saving.directory).filename();
+  std::optional<Error> not_exported;
   try {
     write_in(stage, saving);
+    if (saving.consolidated) not_exported = write_consolidated(job_, stage, saving.directory, meeting_);
+    publish(stage, saving);
   } catch (const Error& error) {
     const bool agreed = error.code() != ErrorCode::rank_lost && error.code() != ErrorCode::timeout;
     if (agreed) give_up(stage);
     throw;
   }
+  if (not_exported) throw *not_exported;
 }
 
 // Every rank has the error, so none of them writes any more, and the room on the disk is free at once.
@@ -86,10 +91,9 @@ void Saver::give_up(const fs::path& stage) try {
 }
 
 void Saver::write_in(const fs::path& stage, const Saving& saving) {
-  const fs::path& directory = saving.directory;
-  const std::string key = directory.filename().string();
+  const std::string key = saving.directory.filename().string();
   checkpoint::on_first(meeting_, "stage/" + key, [&] {
-    checkpoint::open_stage(directory, stage);
+    checkpoint::open_stage(saving.directory, stage);
     fs::create_directories(stage / "model");
     fs::create_directories(stage / "optim");
   });
@@ -103,8 +107,11 @@ void Saver::write_in(const fs::path& stage, const Saving& saving) {
     model_.write_manifest(stage / "model", models);
     optimizer_.write_manifest(stage / "optim", optimizer);
   });
-  if (saving.consolidated) write_consolidated(job_, stage / "model", stage / "optim", meeting_, key);
-  checkpoint::on_first(meeting_, "publish/" + key, [&] {
+}
+
+void Saver::publish(const fs::path& stage, const Saving& saving) {
+  const fs::path& directory = saving.directory;
+  checkpoint::on_first(meeting_, "publish/" + directory.filename().string(), [&] {
     write_beside(saving, stage);
     sync_metrics();
     announce(job_.recipe.checkpoint, directory, saving.losses);

@@ -33,7 +33,8 @@ class Saver {
   // checkpoint_dir/epoch_E_step_S: model/ and optim/ as the ranks hold them, where the run stands,
   // losses.json and the configuration; model/consolidated with config.json, safetensors and the notes on the
   // tokenizer where saves_model() says so; then the pointers. It appears when all of it is on the disk. A
-  // collective of all ranks; what fails on one throws on every rank.
+  // collective of all ranks; what fails on one throws on every rank. Where the export alone fails, the
+  // checkpoint appears without it before that is thrown.
   // With checkpoint.is_async it returns when this rank has its copy, and a thread does the rest while the run
   // goes on; what fails there is thrown on every rank by the next save() or finish().
   void save(engine::Model& model, Step& step, const Moment& moment, const Losses& losses);
@@ -48,6 +49,7 @@ class Saver {
  private:
   void write(const Saving& saving);
   void write_in(const std::filesystem::path& stage, const Saving& saving);
+  void publish(const std::filesystem::path& stage, const Saving& saving);
   void give_up(const std::filesystem::path& stage);
   void sync_metrics() const;
   void write_beside(const Saving& saving, const std::filesystem::path& stage) const;
