@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "started.h"
 #include "training_files.h"
@@ -11,6 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 const Words kTwoRanks = {"--distributed", "{strategy: ddp}", "--nproc-per-node", "2"};
 const Words kOften = {"--step_scheduler.ckpt_every_steps", "2", "--step_scheduler.max_steps", "8"};
@@ -56,18 +58,28 @@ TEST(Async, ResumesWithTheBitsOfARunThatNeverStopped) {
             files_of(files.path("whole/epoch_0_step_7/optim")));
 }
 
-// A directory of the first epoch's name stands in the way; the next save would be an epoch later.
+// A file stands where this run's directories in the making would be; gives it.
+std::string obstruct(const TrainingFiles& files, const Words& staging) {
+  const Words one =
+      plus(staging, {"--step_scheduler.max_steps", "1", "--checkpoint.save_consolidated", "false"});
+  EXPECT_EQ(heddle(files.train("run", one)).status, 0);
+  const fs::path place = *fs::directory_iterator(files.path("staging"));
+  fs::remove_all(place);
+  std::ofstream(place) << "in the way";
+  return place.string();
+}
+
+// A save at the end of each epoch, so the next one would be an epoch later.
 TEST(Async, EndsTheRunWithAFailureLongBeforeTheNextSave) {
   const TrainingFiles files;
-  const std::string first = files.path("run/epoch_0_step_123");
-  fs::create_directories(first);
-  const Words epochs = {"--step_scheduler.max_steps", "none", "--step_scheduler.num_epochs", "2"};
-  const Outcome outcome = heddle(files.train("run", plus(plus(kTwoRanks, epochs), kAsync)));
+  const Words staging = plus(kTwoRanks, {"--checkpoint.staging_dir", files.path("staging")});
+  const std::string place = obstruct(files, staging);
+  const Words epochs = {"--step_scheduler.max_steps",        "none", "--step_scheduler.num_epochs", "2",
+                        "--step_scheduler.ckpt_every_steps", "1000"};
+  const Outcome outcome = heddle(files.train("run", plus(plus(staging, epochs), kAsync)));
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_EQ(outcome.error,
-            "error[io] " + first + ": Checkpoint directory " + first +
-                " already holds a published checkpoint.\n  hint: Remove it, or point "
-                "checkpoint.checkpoint_dir at a fresh directory, before re-running this step.\n");
+  EXPECT_THAT(outcome.error,
+              StartsWith("error[io] " + place + "/epoch_0_step_123.incomplete: cannot be created: "));
   const size_t steps = column(files.path("run/training.jsonl"), "step").size();
   EXPECT_GE(steps, 125u);
   EXPECT_LT(steps, 248u);
@@ -75,11 +87,12 @@ TEST(Async, EndsTheRunWithAFailureLongBeforeTheNextSave) {
 
 TEST(Async, EndsTheRunWithTheFailureOfItsLastSave) {
   const TrainingFiles files;
-  fs::create_directories(files.path("run/epoch_0_step_3"));
+  const Words staging = plus(kTwoRanks, {"--checkpoint.staging_dir", files.path("staging")});
+  const std::string place = obstruct(files, staging);
   const Outcome outcome =
-      heddle(files.train("run", plus(plus(kTwoRanks, kAsync), {"--step_scheduler.max_steps", "4"})));
+      heddle(files.train("run", plus(plus(staging, kAsync), {"--step_scheduler.max_steps", "4"})));
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_THAT(outcome.error, HasSubstr("error[io] " + files.path("run/epoch_0_step_3") + ": "));
+  EXPECT_THAT(outcome.error, StartsWith("error[io] " + place + "/epoch_0_step_3.incomplete: "));
 }
 
 TEST(Staging, LiesWhereTheConfigurationSays) {

@@ -20,11 +20,8 @@ TEST(LaggingPointer, NamesWhatItWasAboutToName) {
     return heddle(files.train("run", {"--distributed", "{strategy: single}", "--step_scheduler.max_steps",
                                       steps, "--checkpoint.restore_from", "LATEST"}));
   };
-  fs::create_directories(files.path("run/LATEST/in_the_way"));
-  const Outcome stuck = train("2");
-  EXPECT_EQ(stuck.status, 1);
-  EXPECT_THAT(stuck.error, HasSubstr("error[io] " + files.path("run/LATEST") + ": cannot be written: "));
-  fs::remove_all(files.path("run/LATEST"));
+  ASSERT_EQ(train("2").status, 0);
+  fs::rename(files.path("run/LATEST"), files.path("run/.LATEST.new"));  // killed before it was turned
 
   const Outcome rest = train("3");  // else it would start fresh, and fail where the first checkpoint stands
   EXPECT_EQ(rest.status, 0) << rest.error;
@@ -96,6 +93,8 @@ TEST(LaggingPointer, ToNothingWholeLosesNothing) {
                         "; going on from epoch_0_step_3, the complete checkpoint with the most steps there\n";
   fs::remove(latest);
   EXPECT_THAT(train("4").out, HasSubstr("warning: " + latest + " names nothing" + goes_on));
+  EXPECT_EQ(fs::read_symlink(latest), "epoch_0_step_3");
+  fs::remove(latest);
   fs::create_directories(files.path("run/epoch_0_step_9/model"));
   fs::create_directory_symlink("epoch_0_step_9", latest);
   const Outcome rest = train("5");

@@ -71,8 +71,8 @@ TEST(AnotherModel, IsRefusedWhereItWouldSaveOverTheOldOnesCheckpoints) {
   EXPECT_THAT(wider.error,
               HasSubstr(files.path("run/epoch_0_step_1") +
                         " is in the way: the run begins with step 1 and would save there after step "
-                        "2\n  hint: remove it and those after it, or point "
-                        "checkpoint.checkpoint_dir at a fresh directory\n"));
+                        "2; it is of another model: intermediate_size is 40 there and 48 here\n"
+                        "  hint: point checkpoint.checkpoint_dir at a fresh directory\n"));
 }
 
 TEST(RestoreFrom, SaysWhatIsNearToACheckpoint) {

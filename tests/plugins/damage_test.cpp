@@ -167,6 +167,19 @@ TEST_F(Damage, LeavesTheCheckpointBeforeItToGoOnFrom) {
   EXPECT_EQ(again.losses, want_.losses);
 }
 
+TEST_F(Damage, ByARunThatSavesMeanwhileIsRefused) {
+  runs_.meanwhile = [&] {
+    fs::remove(runs_ / "sound/LATEST");
+    fs::create_directory_symlink("epoch_1_step_5", runs_ / "sound/LATEST");
+    fs::create_directory(runs_ / "sound/epoch_1_step_5");
+  };
+  std::vector<std::string> said;
+  runs_.train(kTwo, "sound", kSteps, "", &said);
+  const std::string saved = "error[config] checkpoint.checkpoint_dir: another run has saved in " +
+                            (runs_ / "sound").string() + " while this one was getting ready\n";
+  EXPECT_THAT(said, AllOf(SizeIs(2), Each(StartsWith(saved))));
+}
+
 TEST_F(Damage, OfThePointerLatestLosesNothing) {
   const auto goes_on = [&] { return runs_.train(kTwo, "sound", kSteps, "LATEST").steps.size(); };
   const auto begin_again = [&] {

@@ -89,6 +89,7 @@ Told WholeRuns::train(const Topology& topology, const std::string& run, int step
     PluginRegistry first({HEDDLE_BINARY_DIR "/plugins"});
     const Node words = config::read_text(configuration(topology, run, steps, restore_from), "run.yaml");
     const Job job = prepare_job(words, first, topology.ranks, "");
+    meanwhile();
     ThreadWorld::run(topology.ranks, [&](Rendezvous& meeting) {
       PluginRegistry own({HEDDLE_BINARY_DIR "/plugins"});
       StopWish wish;

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -39,6 +40,8 @@ class WholeRuns {
   // before they start; without it, that is thrown.
   Told train(const Topology& topology, const std::string& run, int steps,
              const std::string& restore_from = "", std::vector<std::string>* refusals = nullptr) const;
+  // What others do between the look at the checkpoints and the start of the ranks.
+  std::function<void()> meanwhile = [] {};
 
  private:
   std::string configuration(const Topology& topology, const std::string& run, int steps,

@@ -121,6 +121,10 @@ TEST(Recipe, ReadsNamedValidationSets) {
   EXPECT_EQ(recipe.validation[1].name, "code");
   EXPECT_THAT(recipe.validation[1].patterns, ElementsAre("b.bin", "c.bin"));
   EXPECT_EQ(recipe.validation[1].bare, TokenType::uint16);
+  expect_refusals(
+      {{"validation_dataset: {file_pattern: a.bin, seq_len: 8}\n"
+        "validation_dataset_default: {file_pattern: b.bin, seq_len: 8}\n",
+        "validation_dataset_default: validation_dataset is the set 'default' already"}});
 }
 
 TEST(Recipe, ReadsGroupsOfParameters) {

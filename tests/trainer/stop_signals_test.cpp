@@ -108,6 +108,7 @@ TEST(StopSignals, EndTheRanksAtOnceWhenTheyComeAgain) {
 }
 
 TEST(StopSignals, AreThoseOfTheConfigurationAndThoseOfATerminal) {
+  ::signal(SIGHUP, SIG_DFL);  // nohup ignores it
   EXPECT_EQ(cli::stop_signals({}), std::vector<int>{});
   EXPECT_EQ(cli::stop_signals({SIGUSR1}), (std::vector<int>{SIGUSR1, SIGINT, SIGHUP}));
   ::signal(SIGHUP, SIG_IGN);

@@ -1,9 +1,12 @@
 // Names of checkpoints that are there, against the steps that will be saved.
 #include "trainer/loop/in_the_way.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
+#include <system_error>
 
 #include "heddle/base/error.h"
 #include "trainer/loop/resume.h"
@@ -14,31 +17,41 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The first step from `first` on whose checkpoint is there already.
-std::optional<Moment> first_met(const Job& job, int64_t first) {
-  for (const fs::path& there : checkpoints_in(job.recipe.checkpoint.directory)) {
-    const std::string name = there.filename().string();
-    const int64_t step = std::stoll(name.substr(name.rfind('_') + 1));
-    if (step < first || step >= job.scheduler.total_steps()) continue;
-    const Moment moment = job.scheduler.at(step);
-    if (moment.checkpoint && directory_of(job, moment).filename() == name) return moment;
+// The steps from `first` on whose checkpoint's name is taken, by a whole one or not.
+std::set<int64_t> taken_from(const Job& job, int64_t first) {
+  std::set<int64_t> out;
+  std::error_code none;
+  for (const fs::directory_entry& entry : fs::directory_iterator(job.recipe.checkpoint.directory, none)) {
+    const std::optional<int64_t> step = steps_of(entry.path());
+    if (!step || *step < first || *step >= job.scheduler.total_steps()) continue;
+    if (directory_of(job, job.scheduler.at(*step)).filename() == entry.path().filename()) out.insert(*step);
   }
-  return std::nullopt;
+  return out;
+}
+
+std::string what_to_do(const Job& job, bool is_other_model) {
+  const std::string fresh = "point checkpoint.checkpoint_dir at a fresh directory";
+  if (is_other_model) return fresh;
+  return "remove it and those after it, or " + fresh +
+         (job.resume ? " and checkpoint.restore_from at " + job.resume->directory.string() : "");
 }
 
 }  // namespace
 
-void refuse_what_is_in_the_way(const Job& job) {
+void refuse_what_is_in_the_way(Job& job) {
   if (!job.recipe.checkpoint.enabled) return;
   const int64_t first = job.resume ? job.resume->position.step : 0;
-  const std::optional<Moment> met = first_met(job, first);
-  if (!met) return;
-  throw Error(
-      ErrorCode::config, "checkpoint.checkpoint_dir",
-      directory_of(job, *met).string() + " is in the way: the run begins with step " +
-          std::to_string(first + 1) + " and would save there after step " + std::to_string(met->step + 1),
-      "remove it and those after it, or point checkpoint.checkpoint_dir at a fresh directory" +
-          std::string(job.resume ? " and checkpoint.restore_from at " + job.resume->directory.string() : ""));
+  job.taken = taken_from(job, first);
+  const auto met = std::find_if(job.taken.begin(), job.taken.end(),
+                                [&](int64_t step) { return job.scheduler.at(step).checkpoint; });
+  if (met == job.taken.end()) return;
+  const fs::path there = directory_of(job, job.scheduler.at(*met));
+  const std::string other = other_model(there, job);
+  throw Error(ErrorCode::config, "checkpoint.checkpoint_dir",
+              there.string() + " is in the way: the run begins with step " + std::to_string(first + 1) +
+                  " and would save there after step " + std::to_string(*met + 1) +
+                  (other.empty() ? "" : "; it is of another model: " + other),
+              what_to_do(job, !other.empty()));
 }
 
 }  // namespace heddle

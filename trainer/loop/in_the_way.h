@@ -7,7 +7,7 @@ namespace heddle {
 
 // Nothing is ever saved over a published checkpoint, so a run whose schedule comes to one would lose the
 // steps up to it. Throws Error{config} naming the first: after restore_from has named an older one, or where
-// the newest is of another model.
-void refuse_what_is_in_the_way(const Job& job);
+// the newest is of another model, or damaged. Sets Job::taken.
+void refuse_what_is_in_the_way(Job& job);
 
 }  // namespace heddle

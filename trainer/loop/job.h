@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,8 @@ struct Job {
   LrSchedule rates;
   std::filesystem::path metrics;
   std::optional<Resume> resume = std::nullopt;  // empty: from the first step
+  std::string latest = "";                      // what LATEST named when the beginning was looked for
+  std::set<int64_t> taken = {};                 // steps to come whose checkpoint's name is another one's
 };
 
 // What can be said of a recipe without opening a file: its inline model and the length of its samples. Throws

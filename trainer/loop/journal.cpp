@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <iostream>
 
+#include "heddle/base/error.h"
 #include "heddle/checkpoint/file_writer.h"
+#include "heddle/checkpoint/publish.h"
 #include "trainer/loop/kept_lines.h"
 #include "trainer/loop/resume.h"
 
@@ -86,12 +88,17 @@ void Journal::validated(const Moment& moment, const std::string& set, double los
 void Journal::finish() {
   progress_.finish();
   if (!job_.recipe.checkpoint.enabled) return;
-  curve_ = (std::filesystem::path(job_.recipe.checkpoint.directory) / "loss.svg").string();
-  std::filesystem::create_directories(job_.recipe.checkpoint.directory);
+  const std::filesystem::path file = std::filesystem::path(job_.recipe.checkpoint.directory) / "loss.svg";
   const std::string svg = loss_curve_svg(training_, validations_);
-  checkpoint::FileWriter writer(curve_);
-  writer.write(svg.data(), svg.size());
-  writer.finish();
+  try {
+    checkpoint::make_directories(file.parent_path());
+    checkpoint::FileWriter writer(file.string());
+    writer.write(svg.data(), svg.size());
+    writer.finish();
+    curve_ = file.string();
+  } catch (const Error& error) {  // the run is done, and all that matters is saved
+    progress_.note(std::string("warning: no loss curve: ") + error.what());
+  }
 }
 
 }  // namespace heddle

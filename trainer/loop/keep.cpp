@@ -85,6 +85,14 @@ void keep(const CheckpointSection& section, const fs::path& directory, const Los
   if (section.max_recent) prune(root, *section.max_recent, log);
 }
 
+void begin_from(const CheckpointSection& section, const fs::path& checkpoint) {
+  const fs::path root = section.directory;
+  const std::string name = checkpoint.filename().string();
+  std::error_code ignored;
+  if (fs::equivalent(checkpoint.parent_path(), root, ignored) && checkpoint::pointed(root / "LATEST") != name)
+    checkpoint::point(root / "LATEST", name);
+}
+
 void amend(const CheckpointSection& section, const fs::path& directory, const Losses& losses) {
   std::error_code ignored;
   if (!fs::equivalent(directory.parent_path(), section.directory, ignored)) return;
@@ -137,7 +145,11 @@ std::vector<std::string> sweep(const fs::path& root) {
     if (std::regex_match(entry.path().filename().string(), kLeft))
       gone.push_back(entry.path().filename().string());
   std::sort(gone.begin(), gone.end());
-  for (const std::string& name : gone) fs::remove_all(root / name, failed);
+  std::erase_if(gone, [&](const std::string& name) {
+    std::error_code kept;
+    fs::remove_all(root / name, kept);
+    return static_cast<bool>(kept);
+  });
   return gone;
 }
 

@@ -22,6 +22,11 @@ void announce(const CheckpointSection& section, const std::filesystem::path& dir
 void keep(const CheckpointSection& section, const std::filesystem::path& directory, const Losses& losses,
           const Log& log);
 
+// On rank 0, once a run goes on from a checkpoint: LATEST points to it where it lies in this run's directory.
+// What is started again before it has saved then goes on from there, not from another branch. Throws
+// Error{io}.
+void begin_from(const CheckpointSection& section, const std::filesystem::path& checkpoint);
+
 // On rank 0: the losses of a published checkpoint are all known now. Its losses.json says so, and LOWEST_VAL
 // may point to it. One that is not in this run's directory stays as it is. Throws Error{io}.
 void amend(const CheckpointSection& section, const std::filesystem::path& directory, const Losses& losses);

@@ -111,6 +111,7 @@ void warn_of_no_best(Job& job) {
 // The checkpoint that the run goes on from, where there is one.
 void find_beginning(Job& job) {
   if (job.recipe.checkpoint.enabled) refuse_where_a_run_saves(job.recipe.checkpoint.directory);
+  job.latest = checkpoint::pointed(std::filesystem::path(job.recipe.checkpoint.directory) / "LATEST");
   job.resume = find_checkpoint(job, job.setup.warnings);
   refuse_what_is_in_the_way(job);
   if (job.resume) job.scheduler.go_on_from(job.resume->position.step);

@@ -22,6 +22,19 @@ std::string number(double value) {
   return text;
 }
 
+std::string words_of(const RotaryScaling& scaling) {
+  switch (scaling.kind) {
+    case RotaryScaling::Kind::none:
+      return "none";
+    case RotaryScaling::Kind::linear:
+      return "linear " + number(scaling.factor);
+    case RotaryScaling::Kind::llama3:
+      return "llama3 " + number(scaling.factor) + " " + number(scaling.low_freq_factor) + " " +
+             number(scaling.high_freq_factor) + " " + std::to_string(scaling.original_positions);
+  }
+  return "";
+}
+
 // What makes two models one, after AutoModel's signature.
 std::map<std::string, std::string> signature(const ModelConfig& model) {
   return {{"model_type", model.model_type},
@@ -32,7 +45,8 @@ std::map<std::string, std::string> signature(const ModelConfig& model) {
           {"intermediate_size", std::to_string(model.intermediate_size)},
           {"vocab_size", std::to_string(model.vocab_size)},
           {"tie_word_embeddings", model.tie_word_embeddings ? "true" : "false"},
-          {"rope_theta", number(model.rope_theta)}};
+          {"rope_theta", number(model.rope_theta)},
+          {"rope_scaling", words_of(model.rope_scaling)}};
 }
 
 // "hidden_size is 24 there and 32 here"; "" where nothing differs.
@@ -47,7 +61,7 @@ std::string difference(const Position& there, const Job& job) {
 }
 
 // The order of the samples must be the one that the checkpoint stands in.
-void check_data(const fs::path& directory, const Position& there, const Position& here) {
+void check_data(const fs::path& directory, const Position& there, const Position& here, bool seeded) {
   const auto check = [&](const char* what, int64_t saved, int64_t wanted) {
     if (saved == wanted) return;
     throw Error(ErrorCode::config, "checkpoint.restore_from",
@@ -61,7 +75,7 @@ void check_data(const fs::path& directory, const Position& there, const Position
   check("the number of samples", there.dataset_samples, here.dataset_samples);
   check("dataset.seq_len", there.sequence_length, here.sequence_length);
   check("dataloader.shuffle", there.shuffled, here.shuffled);
-  if (here.shuffled) check("seed", there.seed, here.seed);
+  if (seeded) check("seed", there.seed, here.seed);
 }
 
 bool is_complete(const fs::path& directory) {
@@ -85,12 +99,28 @@ void warn_of_foreign(const fs::path& root, std::vector<std::string>& warnings) {
   }
 }
 
-// The steps of a checkpoint, by its name; empty: it has another name.
-std::optional<int64_t> steps_of(const fs::path& checkpoint) {
-  static const std::regex kName("epoch_[0-9]{1,18}_step_([0-9]{1,18})");
-  std::smatch words;
-  const std::string name = checkpoint.filename().string();
-  return std::regex_match(name, words, kName) ? std::optional(std::stoll(words[1])) : std::nullopt;
+// What LATEST names is there, is not whole, and is all that there is: to begin anew would go over it.
+void refuse_damaged(const fs::path& place) {
+  std::error_code ignored;
+  const bool is_there =
+      place.has_filename() && fs::symlink_status(place, ignored).type() != fs::file_type::not_found;
+  if (!is_there || foreign_checkpoint(place)) return;
+  throw Error(ErrorCode::input, "checkpoint.restore_from",
+              (place.parent_path() / "LATEST").string() + " names " + place.filename().string() +
+                  ", which is no complete checkpoint, or cannot be read, and there is no other",
+              "bring its files back; or remove it and LATEST to begin with the first step; or point "
+              "checkpoint.checkpoint_dir at a fresh directory");
+}
+
+// A copy that follows links makes a directory of a pointer, and no save could turn it.
+void refuse_copied_pointers(const fs::path& root) {
+  for (const char* name : {"LATEST", "LOWEST_VAL"}) {
+    std::error_code ignored;
+    if (!fs::is_directory(fs::symlink_status(root / name, ignored))) continue;
+    throw Error(ErrorCode::config, "checkpoint.checkpoint_dir",
+                (root / name).string() + " is a directory, where a link to a checkpoint belongs",
+                "it is a copy of what the link named: remove it");
+  }
 }
 
 // Where a run goes on by itself: what LATEST names, as checkpoints of more steps may be of a run that this
@@ -100,6 +130,7 @@ fs::path latest(const fs::path& root, std::vector<std::string>& warnings) {
   const std::vector<fs::path> all = checkpoints_in(root);
   const std::string target = checkpoint::pointed(root / "LATEST");
   const bool whole = !target.empty() && is_complete(root / target);
+  if (all.empty() && !whole) refuse_damaged(root / target);
   if (all.empty()) return whole ? root / target : "";
   const std::string most = all.back().filename().string(), names = (root / "LATEST").string() + " names ";
   if (!whole) {
@@ -124,6 +155,15 @@ std::string instead_of(const fs::path& place) {
   return "a directory with a model alone is a model to start from: model.pretrained_model_name_or_path";
 }
 
+// What a link to a checkpoint names, and no "/" at its end: its last word is the checkpoint's name.
+fs::path by_name(const fs::path& place) {
+  const fs::path plain = place.has_filename() ? place : place.parent_path();
+  std::error_code ignored;
+  if (!fs::is_symlink(plain, ignored)) return plain;
+  const fs::path target = fs::read_symlink(plain, ignored);
+  return target.is_absolute() ? target : plain.parent_path() / target;
+}
+
 // The place that a word names, or "" and a warning where a pointer names nothing.
 fs::path named(const std::string& word, const fs::path& root, std::vector<std::string>& warnings) {
   std::error_code ignored;
@@ -142,7 +182,7 @@ fs::path named(const std::string& word, const fs::path& root, std::vector<std::s
   const fs::path inside = root / word, alone = word;  // of a path from "/" both are the same
   for (const fs::path& place : {inside, alone}) {
     if (!fs::exists(place, ignored)) continue;
-    if (is_complete(place)) return place;
+    if (is_complete(place)) return by_name(place);
     const bool ours = fs::exists(place / kPositionFile, ignored);
     if (const auto foreign = ours ? std::nullopt : foreign_checkpoint(place)) throw *foreign;
     throw Error(ErrorCode::input, "checkpoint.restore_from",
@@ -157,6 +197,17 @@ fs::path named(const std::string& word, const fs::path& root, std::vector<std::s
 }
 
 }  // namespace
+
+std::optional<int64_t> steps_of(const fs::path& checkpoint) {
+  static const std::regex kName("epoch_[0-9]{1,18}_step_([0-9]{1,18})");
+  std::smatch words;
+  const std::string name = checkpoint.filename().string();
+  return std::regex_match(name, words, kName) ? std::optional(std::stoll(words[1])) : std::nullopt;
+}
+
+std::string other_model(const fs::path& checkpoint, const Job& job) {
+  return is_complete(checkpoint) ? difference(read_position(checkpoint / kPositionFile), job) : "";
+}
 
 std::vector<fs::path> checkpoints_in(const fs::path& root) {
   std::vector<std::pair<int64_t, fs::path>> found;
@@ -194,6 +245,7 @@ Position position_after(const Job& job, const Moment& moment) {
 std::optional<Resume> find_checkpoint(const Job& job, std::vector<std::string>& warnings) {
   const CheckpointSection& section = job.recipe.checkpoint;
   if (!section.enabled) return std::nullopt;
+  refuse_copied_pointers(section.directory);
   fs::path directory;
   if (section.restore_from) {
     directory = named(*section.restore_from, section.directory, warnings);
@@ -213,7 +265,8 @@ std::optional<Resume> find_checkpoint(const Job& job, std::vector<std::string>& 
     warnings.push_back("the checkpoint at " + directory.string() +
                        " was saved with another model configuration: " + reason);
   }
-  check_data(directory, resume.position, position_after(job, Moment{}));
+  const bool seeded = job.recipe.shuffle == Shuffle::on || job.recipe.dataset->shuffle_files == Shuffle::on;
+  check_data(directory, resume.position, position_after(job, Moment{}), seeded);
   return resume;
 }
 

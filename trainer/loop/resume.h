@@ -12,6 +12,9 @@
 
 namespace heddle {
 
+// The last step of a checkpoint (epoch_E_step_S), by its name alone; empty: it has another name.
+std::optional<int64_t> steps_of(const std::filesystem::path& checkpoint);
+
 // Complete checkpoints under a directory (epoch_E_step_S), by their steps.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& directory);
 
@@ -21,6 +24,10 @@ std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& d
 // warning. Throws Error{input} when a name or a path is not there, and Error{config} when the data are
 // others.
 std::optional<Resume> find_checkpoint(const Job& job, std::vector<std::string>& warnings);
+
+// "hidden_size is 24 there and 32 here": why a checkpoint is not of this run's model. "" where it is, or
+// cannot be known.
+std::string other_model(const std::filesystem::path& checkpoint, const Job& job);
 
 // Whether the run that saved what this one goes on from was ended before it had measured this validation set,
 // due after its last step.

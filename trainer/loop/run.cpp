@@ -9,12 +9,14 @@
 #include <set>
 
 #include "heddle/base/error.h"
+#include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/together.h"
 #include "trainer/data/batches.h"
 #include "trainer/loop/banner.h"
 #include "trainer/loop/job.h"
 #include "trainer/loop/journal.h"
 #include "trainer/loop/keep.h"
+#include "trainer/loop/model_size.h"
 #include "trainer/loop/resume.h"
 #include "trainer/loop/run_lock.h"
 #include "trainer/loop/save.h"
@@ -32,36 +34,6 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-int64_t bytes_of(const at::Tensor& tensor) {
-  return static_cast<int64_t>(tensor.numel() * tensor.element_size());
-}
-
-// Counts every parameter once, and finds the largest unit.
-ModelSize size_of(const Units& units) {
-  ModelSize size;
-  std::set<std::string> seen;
-  for (const auto& unit : units) {
-    int64_t bytes = 0;
-    for (const ParameterSlot& slot : unit->parameters()) {
-      bytes += bytes_of(*slot.tensor);
-      if (seen.insert(slot.name).second) size.parameters += slot.tensor->numel();
-    }
-    size.largest_unit = std::max(size.largest_unit, bytes);
-  }
-  return size;
-}
-
-void add_shards(ModelSize& size, Stages& stages, bool master_weights) {
-  for (const auto& stage : stages)
-    for (const Shard& shard : stage->owned()) {
-      size.owned += bytes_of(shard.tensor);
-      const bool copies = master_weights && shard.tensor.scalar_type() != at::kFloat;
-      size.rounded = size.rounded || (!master_weights && shard.tensor.element_size() == 2);
-      size.optimizer += shard.tensor.numel() * 4 * (copies ? 3 : 2);
-    }
-  size.gradients = size.owned;
-}
-
 // The rank's side of a run.
 class Run {
  public:
@@ -72,6 +44,7 @@ class Run {
   engine::Model build(PluginRegistry& plugins, Rendezvous& meeting);
   StepConfig step_config() const;
   BatchSplit split() const;
+  void lock();
   void clean() const;
   int make_up();
   int go_through(const Moment& moment);
@@ -107,10 +80,12 @@ Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish&
       scheduler_(job.scheduler),
       wish_(wish),
       stop_(meeting, wish) {
-  const CheckpointSection& checkpoint = job.recipe.checkpoint;
-  if (checkpoint.enabled) checkpoint::on_first(meeting, "lock", [&] { lock_.emplace(checkpoint.directory); });
+  const bool saves = job.recipe.checkpoint.enabled;
+  if (saves) checkpoint::on_first(meeting, "lock", [this] { lock(); });
   if (job.resume) restore(*job.resume, model_, step_);
-  if (checkpoint.enabled) saver_.emplace(job, meeting, model_, step_);
+  if (saves && job.resume)
+    checkpoint::on_first(meeting, "begin", [&] { begin_from(job.recipe.checkpoint, job.resume->directory); });
+  if (saves) saver_.emplace(job, meeting, model_, step_);
   for (const ValidationSet& set : job.validation)
     validation_.emplace_back(set.dataset, split(), job.model.config.vocab_size);
   if (meeting.rank() != 0) return;
@@ -123,10 +98,21 @@ Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish&
   journal_.emplace(job);
 }
 
+// No other run may have saved between this one's look and its lock.
+void Run::lock() {
+  const std::filesystem::path root = job_.recipe.checkpoint.directory;
+  lock_.emplace(root);
+  if (checkpoint::pointed(root / "LATEST") == job_.latest) return;
+  throw Error(ErrorCode::config, "checkpoint.checkpoint_dir",
+              "another run has saved in " + root.string() + " while this one was getting ready",
+              "start again, to go on from what it saved");
+}
+
 // What earlier runs have left where this one saves.
 void Run::clean() const {
   const std::filesystem::path root = job_.recipe.checkpoint.directory;
-  if (!std::filesystem::is_directory(root)) return;  // the first to write there says why
+  std::error_code unknown;
+  if (!std::filesystem::is_directory(root, unknown)) return;  // the first to write there says why
   if (!lock_->is_held()) {
     std::cout << "warning: " << root.string() << " cannot be locked: see that no other run saves there\n";
     return;
@@ -201,7 +187,10 @@ int Run::go_through(const Moment& moment) {
     saver_->finish();  // throws, on every rank after the same step
     signal = 0;
   }
-  if (signal == 0 && moment.validate && !job_.validation.empty()) signal = validate(moment);
+  // A step whose checkpoint has the name of another branch's is not the last one: the next is.
+  const auto unless_taken = [&](int wish) { return job_.taken.contains(moment.step) ? 0 : wish; };
+  signal = unless_taken(signal);
+  if (signal == 0 && moment.validate && !job_.validation.empty()) signal = unless_taken(validate(moment));
   bool is_saved = false;
   const auto save_once = [&] {
     if (saver_ && !is_saved) save(moment);
@@ -209,7 +198,7 @@ int Run::go_through(const Moment& moment) {
   };
   if (signal != 0 || moment.checkpoint) save_once();
   // What came while all waited for a validation or for the disk ends the run here, not a step later.
-  if (signal == 0 && (moment.validate || moment.checkpoint)) signal = stop_.now();
+  if (signal == 0 && (moment.validate || moment.checkpoint)) signal = unless_taken(stop_.now());
   if (signal != 0) save_once();
   return signal;
 }

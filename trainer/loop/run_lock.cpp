@@ -32,7 +32,7 @@ struct flock all_of_it() {
 }
 
 bool is_locked(const std::filesystem::path& path) {
-  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return false;
   struct flock other = all_of_it();
   const bool locked = ::fcntl(file, F_OFD_GETLK, &other) == 0 && other.l_type != F_UNLCK;
@@ -77,7 +77,8 @@ RunLock::RunLock(const std::filesystem::path& directory) {
     throw held_by_another(directory);
   }
   const std::string self = this_process() + "\n";
-  if (held_ && ::ftruncate(file_, 0) == 0) held_ = ::pwrite(file_, self.data(), self.size(), 0) > 0;
+  if (held_ && ::ftruncate(file_, 0) == 0) [[maybe_unused]]
+    const ssize_t said = ::pwrite(file_, self.data(), self.size(), 0);  // a disk may be full
 }
 
 RunLock::~RunLock() {

@@ -33,7 +33,8 @@ StepScheduler::StepScheduler(const StepSection& section, int64_t data_ranks, std
     throw Error(ErrorCode::config, section.where,
                 "Cannot infer total steps for an iterable/streaming dataset; set step_scheduler.max_steps.");
   }
-  const int64_t all_epochs = !samples || !section.num_epochs ? kEndless : *section.num_epochs * epoch_steps_;
+  const bool endless = !samples || !section.num_epochs || *section.num_epochs > kEndless / epoch_steps_;
+  const int64_t all_epochs = endless ? kEndless : *section.num_epochs * epoch_steps_;
   // Neither is given: ten epochs, the default that null stands for.
   const int64_t all = section.num_epochs || section.max_steps ? all_epochs : 10 * epoch_steps_;
   total_steps_ = std::min(all, section.max_steps.value_or(kEndless));

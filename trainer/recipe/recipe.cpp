@@ -42,6 +42,9 @@ void read_data(const Node& root, Recipe& recipe) {
     recipe.dataset = recipe::read_dataset(*dataset, recipe.not_built);
   for (const auto& [key, section] : root.entries()) {
     if (!key.starts_with("validation_dataset") || section.is_null()) continue;
+    if (key == "validation_dataset_default" && root.find("validation_dataset") != nullptr)
+      throw Error(ErrorCode::config, section.where(), "validation_dataset is the set 'default' already",
+                  "give this one another name");
     recipe.validation.push_back(recipe::read_dataset(section, recipe.not_built));
     if (key.size() > kNamedValidation.size())
       recipe.validation.back().name = key.substr(kNamedValidation.size());
