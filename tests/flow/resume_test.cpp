@@ -242,10 +242,11 @@ TEST(Checkpoints, AreNotSavedOverAPublishedOne) {
   const TrainingFiles files;
   fs::create_directories(files.path("run/epoch_0_step_1"));
   const Outcome outcome = heddle(plus(files.train("run", {"--nproc-per-node", "2"}), up_to("2")));
-  EXPECT_EQ(outcome.status, 1);
-  EXPECT_THAT(outcome.error, HasSubstr("Checkpoint directory " + files.path("run/epoch_0_step_1") +
-                                       " already holds a published checkpoint.\n  hint: Remove it, or point "
-                                       "checkpoint.checkpoint_dir at a fresh directory"));
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.error, HasSubstr(files.path("run/epoch_0_step_1") +
+                                       " is in the way: the run begins with step 1 and would save there "
+                                       "after step 2\n  hint: remove it"));
+  EXPECT_FALSE(fs::exists(files.path("run/training.jsonl")));
 }
 
 TEST(Checkpoints, AreLeftAloneWhenTheDiskIsFull) {
