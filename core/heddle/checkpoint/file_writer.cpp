@@ -37,6 +37,16 @@ void fail_on(const std::filesystem::path& file, const std::string& doing) {
            : "check that the directory exists and that it may be written to");
 }
 
+bool bring_to_disk(const std::filesystem::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  const bool synced = ::fsync(descriptor) == 0 || errno == EINVAL;  // there is nothing to sync
+  const int reason = errno;
+  ::close(descriptor);
+  errno = reason;
+  return synced;
+}
+
 FileWriter::FileWriter(std::filesystem::path file)
     : file_(replaceable(file)), temporary_(file_.string() + ".tmp." + std::to_string(::getpid())) {
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
@@ -89,13 +99,8 @@ void FileWriter::finish() {
     fail_on(file_, "cannot be written");
   }
   const std::filesystem::path folder = file_.has_parent_path() ? file_.parent_path() : ".";
-  const int directory = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return;
-  const bool synced = ::fsync(directory) == 0 || errno == EINVAL;  // some file systems have nothing to sync
-  const int reason = errno;
-  ::close(directory);
-  errno = reason;
-  if (!synced) fail_on(file_, "cannot be written");
+  // A directory that may be written to and not be read cannot be opened.
+  if (!bring_to_disk(folder) && errno != EACCES) fail_on(file_, "cannot be written");
 }
 
 }  // namespace heddle::checkpoint

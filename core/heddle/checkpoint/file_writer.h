@@ -17,6 +17,10 @@ HEDDLE_API std::filesystem::path replaceable(const std::filesystem::path& file);
 // Throws Error{io} naming the file, what cannot be done with it, and the reason, which errno holds.
 [[noreturn]] void fail_on(const std::filesystem::path& file, const std::string& doing);
 
+// A file or a directory as it is now outlasts a power cut; also where its file system has nothing to sync.
+// False where it does not; errno says why.
+bool bring_to_disk(const std::filesystem::path& path);
+
 // Throws Error{io} naming the file and the reason.
 class HEDDLE_API FileWriter {
  public:

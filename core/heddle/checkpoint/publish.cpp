@@ -1,9 +1,7 @@
 // Staging, syncing and renaming of directories.
 #include "heddle/checkpoint/publish.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "heddle/base/error.h"
+#include "heddle/checkpoint/file_writer.h"
 #include "heddle/checkpoint/safetensors_writer.h"
 
 namespace heddle::checkpoint {
@@ -75,11 +74,7 @@ void turn(const fs::path& link) {
 }  // namespace
 
 void sync(const fs::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  const bool synced = descriptor >= 0 && ::fsync(descriptor) == 0;
-  const std::string reason = std::strerror(errno);
-  if (descriptor >= 0) ::close(descriptor);
-  if (!synced) fail(path, "cannot be synced", reason);
+  if (!bring_to_disk(path)) fail(path, "cannot be synced", std::strerror(errno));
 }
 
 void make_directories(const fs::path& path) {

@@ -94,6 +94,16 @@ TEST(Publish, MakesDirectoriesWithThoseAboveThem) {
             "  hint: check the path, its permissions and the room on the disk");
 }
 
+// As there: the kernel answers that these have nothing to sync.
+TEST(Publish, TakesAFileSystemThatHasNothingToSync) {
+  const Folder folder;
+  EXPECT_NO_THROW(checkpoint::sync("/proc"));
+  EXPECT_NO_THROW(checkpoint::sync("/dev/null"));
+  EXPECT_EQ(error_of(folder, [&] { checkpoint::sync(folder / "none"); }),
+            "error[io] FOLDER/none: cannot be synced: No such file or directory\n"
+            "  hint: check the path, its permissions and the room on the disk");
+}
+
 TEST(Checksum, ChangesWithEveryBitAndWithTheLength) {
   for (const size_t length : {size_t{1}, size_t{7}, size_t{31}, size_t{32}, size_t{100}}) {
     std::string bytes(length, 'x');
