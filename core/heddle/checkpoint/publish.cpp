@@ -63,6 +63,7 @@ void turn(const fs::path& link) {
   std::error_code failed, ignored;
   if (fs::is_symlink(next_of(link), ignored)) {
     fs::rename(next_of(link), link, failed);
+    if (!failed) fs::remove(text_of(link), ignored);  // of another time: believed once the link is gone
   } else {
     fs::rename(next_of(text_of(link)), text_of(link), failed);
     if (!failed) fs::remove(link, ignored);  // of another time: it would hide the text

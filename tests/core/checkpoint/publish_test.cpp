@@ -53,6 +53,17 @@ TEST(Publish, PointsALinkAtOneDirectoryAfterAnother) {
   EXPECT_EQ(checkpoint::pointed(folder / "BEST"), "three");
 }
 
+// A directory that was copied from a file system without links.
+TEST(Publish, ALinkTakesAwayTheTextOfAnotherTime) {
+  const Folder folder;
+  folder.write("LATEST.txt", "one\n");
+  EXPECT_EQ(checkpoint::pointed(folder / "LATEST"), "one");
+  checkpoint::point(folder / "LATEST", "two");
+  EXPECT_EQ(checkpoint::pointed(folder / "LATEST"), "two");
+  fs::remove(folder / "LATEST");
+  EXPECT_EQ(checkpoint::pointed(folder / "LATEST"), "");
+}
+
 TEST(Publish, AnAnnouncedLinkCountsFromTheMomentItsTargetIsThere) {
   const Folder folder;
   fs::create_directories(folder / "one");
