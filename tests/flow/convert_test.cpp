@@ -121,6 +121,7 @@ TEST(Convert, RefusesADestinationThatAnotherOneIsMaking) {
   const std::string stage = files.path("new.incomplete");
   fs::create_directories(stage);
   files.write("new.incomplete/half", "written");
+  files.write("new.incomplete/.heddle_convert", "");
   const int held = ::open(stage.c_str(), O_RDONLY | O_DIRECTORY);
   ASSERT_EQ(::flock(held, LOCK_EX | LOCK_NB), 0);
   const Outcome second = convert(kGolden + "llama", files.path("new"), {"--nproc-per-node", "2"});
@@ -148,9 +149,11 @@ TEST(Convert, RefusesWhatItWouldOverwriteAndWhatMakesNoSense) {
   EXPECT_EQ(read_text(files.path("full/file")), "mine");
   fs::create_directories(files.path("empty.incomplete"));  // what an interrupted one has left
   files.write("empty.incomplete/junk", "");
+  files.write("empty.incomplete/.heddle_convert.tmp.1", "");
   EXPECT_EQ(convert(kGolden + "llama", files.path("empty/")).status, 0);
   EXPECT_TRUE(fs::exists(files.path("empty/manifest.json")));
   EXPECT_FALSE(fs::exists(files.path("empty/junk")));
+  EXPECT_FALSE(fs::exists(files.path("empty/.heddle_convert")));
   EXPECT_FALSE(fs::exists(files.path("empty.incomplete")));
   const Outcome dtype = convert(kGolden + "llama", files.path("new"), {"--dtype", "bfloat16"});
   EXPECT_EQ(dtype.status, 2);
@@ -179,6 +182,50 @@ TEST(Convert, RefusesWhatItWouldOverwriteAndWhatMakesNoSense) {
   EXPECT_FALSE(fs::exists(files.path("new")));
 }
 
+TEST(Convert, TakesNothingAwayThatSomebodyElseHasMade) {
+  const TrainingFiles files;
+  fs::create_directories(files.path("new.incomplete"));
+  fs::create_directories(files.path("disk"));
+  files.write("new.incomplete/mine", "mine");
+  files.write("file", "");
+  fs::create_directory_symlink("disk", files.path("link"));
+  fs::create_directory_symlink("gone", files.path("dangling"));
+  fs::create_directory_symlink("disk", files.path("other.incomplete"));
+  const std::string overwritten = "; nothing is overwritten\n";
+  const std::string foreign =
+      ".incomplete: is in the way, and no heddle convert has left it\n  hint: move it "
+      "away, or name another directory" +
+      overwritten;
+  const std::string link = ": is a link\n  hint: name the directory that it leads to itself\n";
+  const std::pair<std::string, std::string> refused[] = {
+      {"new", foreign},
+      {"other", foreign},
+      {"file",
+       ": is there and is no directory\n  hint: name a directory that is not there yet" + overwritten},
+      {"link", link},
+      {"link/", link},
+      {"dangling", link}};
+  for (const auto& [name, words] : refused) {
+    const Outcome outcome = convert(kGolden + "llama", files.path(name));
+    const std::string place = files.path(name.substr(0, name.find('/')));
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_EQ(outcome.error, "error[usage] " + place + words);
+  }
+  for (const std::string name : {"", ".", "..", "./", "a/.."}) {
+    const Outcome outcome = convert(kGolden + "llama", name);
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.error,
+                AllOf(StartsWith("error[usage] heddle convert: expected the name of a new directory, got \""),
+                      EndsWith("\"\n  hint: name a directory that is not there yet\n")));
+  }
+  EXPECT_EQ(read_text(files.path("new.incomplete/mine")), "mine");
+  EXPECT_TRUE(fs::is_regular_file(files.path("file")));
+  EXPECT_TRUE(fs::is_empty(files.path("disk")));
+  for (const char* name : {"link", "dangling", "other.incomplete"})
+    EXPECT_TRUE(fs::is_symlink(files.path(name))) << name;
+}
+
+// A directory that was there and empty is there and empty then.
 TEST(Convert, LeavesNothingBehindWhereAFileIsDamaged) {
   const TrainingFiles files;
   const std::string sharded = files.path("sharded");
@@ -187,6 +234,9 @@ TEST(Convert, LeavesNothingBehindWhereAFileIsDamaged) {
   std::string bytes = read_text(shard);
   bytes.back() = static_cast<char>(bytes.back() ^ 1);
   std::ofstream(shard, std::ios::binary) << bytes;
+  fs::create_directories(files.path("empty"));
+  EXPECT_EQ(convert(sharded, files.path("empty")).status, 2);
+  EXPECT_TRUE(fs::is_empty(files.path("empty")));
   const Outcome outcome = convert(sharded, files.path("out"), {"--nproc-per-node", "2"});
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.error, HasSubstr(shard + ": tensor \""));
