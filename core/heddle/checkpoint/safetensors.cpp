@@ -55,14 +55,23 @@ class Mapping {
 }  // namespace
 
 struct SafetensorsFile::Impl {
-  explicit Impl(const std::filesystem::path& path)
-      : file(path.string()), mapping(path), header(checkpoint::read_header(mapping.bytes(), file)) {}
+  Impl(const std::filesystem::path& path, const std::string& if_damaged)
+      : file(path.string()), mapping(path), header(read(if_damaged)) {}
+
+  checkpoint::Header read(const std::string& if_damaged) const try {
+    return checkpoint::read_header(mapping.bytes(), file);
+  } catch (const Error& error) {
+    if (if_damaged.empty()) throw;
+    throw Error(error.code(), error.where(), error.message(), if_damaged);
+  }
+
   std::string file;
   Mapping mapping;
   checkpoint::Header header;
 };
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& file) : impl_(std::make_unique<Impl>(file)) {}
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& file, const std::string& if_damaged)
+    : impl_(std::make_unique<Impl>(file, if_damaged)) {}
 SafetensorsFile::~SafetensorsFile() = default;
 SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
 

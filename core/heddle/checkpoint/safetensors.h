@@ -27,7 +27,8 @@ struct StoredTensor {
 // the disk fails.
 class HEDDLE_API SafetensorsFile {
  public:
-  explicit SafetensorsFile(const std::filesystem::path& file);
+  // `if_damaged` is the hint where the file is one that is not to be written or downloaded again.
+  explicit SafetensorsFile(const std::filesystem::path& file, const std::string& if_damaged = "");
   ~SafetensorsFile();
   SafetensorsFile(SafetensorsFile&&) noexcept;
   const std::map<std::string, StoredTensor>& tensors() const;

@@ -70,6 +70,14 @@ class Twice : public nlohmann::json_sax<json> {
   std::vector<std::set<std::string>> open_;
 };
 
+// The parser shows the last that it read; a header may end in a page of blanks.
+std::string without_padding(std::string_view words) {
+  std::string out;
+  for (const char c : words)
+    if (c != ' ' || !out.ends_with(' ')) out += c;
+  return out;
+}
+
 json parse(std::string_view text, const std::string& file) {
   if (text::nests_deeper(text, text::kDeepest))
     refuse(file, "the header nests deeper than " + std::to_string(text::kDeepest));
@@ -77,7 +85,7 @@ json parse(std::string_view text, const std::string& file) {
   try {
     parsed = json::parse(text);
   } catch (const json::exception& error) {
-    refuse(file, std::string("the header is not JSON: ") + error.what());
+    refuse(file, "the header is not JSON: " + without_padding(error.what()));
   }
   Twice twice;
   json::sax_parse(text, &twice);

@@ -15,6 +15,9 @@
 namespace heddle::checkpoint {
 namespace {
 
+constexpr const char* kIfDamaged =
+    "the file was changed or damaged; copy it again, or go on from another checkpoint";
+
 // What two boxes of one tensor have in common; size 0 along some dim where they have nothing.
 Box overlap(const Box& a, const Box& b) {
   Box out;
@@ -91,7 +94,8 @@ void ShardedReader::read(const Part& part) {
   const auto found = manifest_.tensors.find(part.name);
   if (found == manifest_.tensors.end())
     throw Error(ErrorCode::input, (directory_ / kManifest).string(),
-                "holds no tensor " + text::quoted(part.name), "is this the checkpoint of another model?");
+                "holds no tensor " + text::quoted(part.name),
+                "is this the checkpoint of another model, or of a run with another freeze_config?");
   const SavedTensor& tensor = found->second;
   if (tensor.shape != part.shape)
     throw Error(ErrorCode::input, (directory_ / kManifest).string(),
@@ -121,7 +125,7 @@ const ShardedReader::Shard& ShardedReader::shard_of(const std::string& name, con
                                                     const SavedBox& saved) {
   auto found = shards_.find(saved.file);
   if (found == shards_.end()) {
-    Shard shard{SafetensorsFile(directory_ / saved.file), {}};
+    Shard shard{SafetensorsFile(directory_ / saved.file, kIfDamaged), {}};
     if (const auto said = shard.file.metadata().find(kPlacements); said != shard.file.metadata().end())
       if (auto places = read_placements(said->second)) shard.places = std::move(*places);
     found = shards_.emplace(saved.file, std::move(shard)).first;
@@ -149,8 +153,7 @@ void ShardedReader::fill(at::Tensor target, const Box& inside, const std::string
   const auto load = [&](uint64_t index, char* out) {
     if (stretches.read(index, out)) return;
     throw Error(ErrorCode::input, (directory_ / saved.file).string(),
-                "tensor " + text::quoted(name) + ": the bytes are not those that were saved",
-                "the file was changed or damaged; copy it again, or go on from another checkpoint");
+                "tensor " + text::quoted(name) + ": the bytes are not those that were saved", kIfDamaged);
   };
   char* to = static_cast<char*>(target.mutable_data_ptr());
   std::optional<uint64_t> buffered;

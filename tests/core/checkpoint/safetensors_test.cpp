@@ -142,6 +142,7 @@ TEST(Safetensors, RefusesAFileOfAnotherKind) {
 
 TEST(Safetensors, RefusesAHeaderThatIsNoJsonObject) {
   EXPECT_NE(refusal("{\"w\":", 0).find("FOLDER/x.safetensors: the header is not JSON: "), std::string::npos);
+  EXPECT_LT(refusal("{\"w\":" + std::string(500, ' '), 0).size(), 300u);
   EXPECT_EQ(refusal("[1]", 0), "error[input] FOLDER/x.safetensors: the header is not a JSON object" + kAgain);
 }
 

@@ -71,6 +71,19 @@ TEST(ShardFiles, AreRefusedWhereTheirHeadersContradictTheManifest) {
                 "  hint: were files of a checkpoint swapped? copy it again, or go on from another");
 }
 
+// Nobody can download them again.
+TEST(ShardFiles, ThatAreCutOrDamagedAreForAnotherCheckpoint) {
+  const std::string hint =
+      "\n  hint: the file was changed or damaged; copy it again, or go on from another checkpoint";
+  const std::string at = std::string("error[input] FOLDER/") + kFirst + ": ";
+  const Folder folder;
+  save_halves(folder.path());
+  folder.write(kFirst, "cut");
+  EXPECT_EQ(read_whole(folder), at + "cut: 3 bytes, a safetensors file starts with 8 bytes of length" + hint);
+  folder.write(kFirst, std::string("\x02\0\0\0\0\0\0\0[]", 10));
+  EXPECT_EQ(read_whole(folder), at + "the header is not a JSON object" + hint);
+}
+
 TEST(ShardFiles, AreRefusedWhenTheySayNothingOfTheirBoxes) {
   const Folder folder;
   save_halves(folder.path());
