@@ -1,4 +1,4 @@
-// Reading safetensors files by mapping, with their headers checked, and writing them whole.
+// Reading safetensors files by mapping, with their headers checked.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +10,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "heddle/base/export.h"
@@ -69,12 +68,4 @@ class HEDDLE_API HfWeights {
   std::string index_;
 };
 
-namespace checkpoint {
-
-// Writes tensors (CPU, contiguous) in the order given; to a temporary name, synced, then renamed.
-// Throws Error{io} when the disk is full or not writable; the old file stays.
-HEDDLE_API void write_safetensors(const std::filesystem::path& file,
-                                  std::span<const std::pair<std::string, at::Tensor>> tensors);
-
-}  // namespace checkpoint
 }  // namespace heddle

@@ -11,7 +11,6 @@
 #include "heddle/checkpoint/checksum.h"
 #include "heddle/checkpoint/dtype_names.h"
 #include "heddle/checkpoint/file_writer.h"
-#include "heddle/checkpoint/safetensors.h"
 
 namespace heddle::checkpoint {
 namespace {
@@ -113,16 +112,6 @@ void SafetensorsWriter::finish() {
 void write_text(const std::filesystem::path& file, const std::string& text) {
   FileWriter writer(file);
   writer.write(text.data(), text.size());
-  writer.finish();
-}
-
-void write_safetensors(const std::filesystem::path& file,
-                       std::span<const std::pair<std::string, at::Tensor>> tensors) {
-  std::vector<TensorToWrite> declared;
-  for (const auto& [name, tensor] : tensors)
-    declared.push_back({name, tensor.scalar_type(), tensor.sizes().vec()});
-  SafetensorsWriter writer(file, declared);
-  for (const auto& [name, tensor] : tensors) writer.append(tensor);
   writer.finish();
 }
 

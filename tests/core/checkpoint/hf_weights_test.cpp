@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/checkpoint/folder.h"
+#include "core/checkpoint/write_safetensors.h"
 #include "heddle/checkpoint/hf_source.h"
 
 namespace heddle {
@@ -13,8 +14,8 @@ using testing::Folder;
 using Named = std::vector<std::pair<std::string, at::Tensor>>;
 
 void write_two_files(const Folder& folder) {
-  checkpoint::write_safetensors(folder / "one.safetensors", Named{{"a", at::ones({2, 3})}});
-  checkpoint::write_safetensors(folder / "two.safetensors", Named{{"b", at::full({4}, 2.0)}});
+  testing::write_safetensors(folder / "one.safetensors", Named{{"a", at::ones({2, 3})}});
+  testing::write_safetensors(folder / "two.safetensors", Named{{"b", at::full({4}, 2.0)}});
 }
 
 Shard shard_of(const std::string& name, std::vector<int64_t> shape) {
@@ -63,7 +64,7 @@ TEST(HfWeights, RefusesAnIndexThatLies) {
 
 TEST(HfSource, NamesAMissingTensorAndAWrongShape) {
   const Folder folder;
-  checkpoint::write_safetensors(folder / "model.safetensors", Named{{"model.norm.weight", at::ones({3})}});
+  testing::write_safetensors(folder / "model.safetensors", Named{{"model.norm.weight", at::ones({3})}});
   const auto source = checkpoint::hf_source(folder.path(), std::make_shared<HfWeights>(folder.path()));
   EXPECT_EQ(
       error_of(folder, [&] { source(shard_of("model.norm.wight", {3})); }),
@@ -76,8 +77,7 @@ TEST(HfSource, NamesAMissingTensorAndAWrongShape) {
 
 TEST(HfSource, ReadsATiedEmbeddingThatWasSavedAsTheHead) {
   const Folder folder;
-  checkpoint::write_safetensors(folder / "model.safetensors",
-                                Named{{"lm_head.weight", at::full({3, 2}, 7.0)}});
+  testing::write_safetensors(folder / "model.safetensors", Named{{"lm_head.weight", at::full({3, 2}, 7.0)}});
   const auto source = checkpoint::hf_source(folder.path(), std::make_shared<HfWeights>(folder.path()));
   const Shard shard = shard_of("model.embed_tokens.weight", {3, 2});
   EXPECT_TRUE(source(shard));

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "core/checkpoint/folder.h"
+#include "core/checkpoint/write_safetensors.h"
 #include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/checkpoint/sharded_source.h"
@@ -75,8 +76,8 @@ void expect_a_quarter(const Folder& folder, const ParameterSource& source) {
 
 TEST(Slices, OfAHuggingFaceDirectoryAreAllThatARankReads) {
   const Folder folder;
-  checkpoint::write_safetensors(folder / "model.safetensors",
-                                std::vector<std::pair<std::string, at::Tensor>>{{"w", values()}});
+  testing::write_safetensors(folder / "model.safetensors",
+                             std::vector<std::pair<std::string, at::Tensor>>{{"w", values()}});
   expect_a_quarter(folder, checkpoint::hf_source(folder.path(), std::make_shared<HfWeights>(folder.path())));
 }
 
