@@ -218,6 +218,12 @@ TEST(ResumeDone, RunsNothingMore) {
   const Outcome again = heddle(plus(files.train("run"), up_to("2")));
   EXPECT_EQ(again.status, 0) << again.error;
   EXPECT_THAT(again.out, HasSubstr(": all 2 steps are done\n"));
+  EXPECT_THAT(again.out, Not(HasSubstr("warning: ")));
+  const std::string last = files.path("run/epoch_0_step_1");
+  fs::remove_all(last + "/model/consolidated");
+  EXPECT_THAT(heddle(plus(files.train("run"), up_to("2"))).out,
+              HasSubstr("warning: " + last + " has no model for transformers: heddle convert " + last +
+                        " MODEL makes it\n"));
   EXPECT_THAT(column(files.path("run/training.jsonl"), "step"), ElementsAre(0, 1));
 }
 

@@ -108,11 +108,23 @@ void warn_of_no_best(Job& job) {
       "LOWEST_VAL is not kept: none of the validation sets is the default; set checkpoint.best_metric_key");
 }
 
+// The last export may have failed, and no step is left that would bring the next.
+void warn_of_no_export(Job& job) {
+  const bool done = job.resume && job.resume->position.step >= job.scheduler.total_steps();
+  if (!done || job.recipe.checkpoint.save_consolidated == CheckpointSection::Export::never) return;
+  std::error_code ignored;
+  if (std::filesystem::exists(job.resume->directory / "model" / "consolidated", ignored)) return;
+  job.setup.warnings.push_back(job.resume->directory.string() +
+                               " has no model for transformers: heddle convert " +
+                               job.resume->directory.string() + " MODEL makes it");
+}
+
 // The checkpoint that the run goes on from, where there is one.
 void find_beginning(Job& job) {
   if (job.recipe.checkpoint.enabled) refuse_where_a_run_saves(job.recipe.checkpoint.directory);
   job.latest = checkpoint::pointed(std::filesystem::path(job.recipe.checkpoint.directory) / "LATEST");
   job.resume = find_checkpoint(job, job.setup.warnings);
+  warn_of_no_export(job);
   refuse_what_is_in_the_way(job);
   if (job.resume) job.scheduler.go_on_from(job.resume->position.step);
 }
