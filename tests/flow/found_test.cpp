@@ -122,6 +122,19 @@ TEST(ResumeChecks, TheScalingOfTheRotaryEmbedding) {
               HasSubstr("; it is of another model: rope_scaling is none there and linear 4 here\n"));
 }
 
+// What the run begins from has the name of its checkpoint, whatever led there.
+TEST(RestoreFrom, FollowsALinkAndADirectoryWithASlash) {
+  const TrainingFiles files;
+  ASSERT_EQ(heddle(files.train("run", up_to("2"))).status, 0);
+  for (const char* word : {"run/LATEST", "run/epoch_0_step_1/"}) {
+    const Outcome outcome =
+        heddle(files.train("run", plus(up_to("2"), {"--checkpoint.restore_from", files.path(word)})));
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    EXPECT_THAT(outcome.out, HasSubstr("resumes " + files.path("run/epoch_0_step_1") + ": all 2 steps"));
+    EXPECT_EQ(fs::read_symlink(files.path("run/LATEST")), "epoch_0_step_1");
+  }
+}
+
 TEST(LossCurve, ThatCannotBeWrittenIsAWarning) {
   const TrainingFiles files;
   fs::create_directories(files.path("run/loss.svg/in_the_way"));

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <limits>
 
 #include "heddle/base/error.h"
 #include "trainer/loop/lr_schedule.h"
@@ -208,6 +209,14 @@ TEST(StepScheduler, KnowsItsLastStepAhead) {
   EXPECT_TRUE(scheduler.saves_before_the_end());
   section.num_epochs = 1;
   EXPECT_FALSE(StepScheduler(section, 1, 7).saves_before_the_end());
+}
+
+TEST(StepScheduler, CountsMoreEpochsThanANumberHoldsAsEndless) {
+  StepSection section = steps_of(2, 1);
+  section.num_epochs = std::numeric_limits<int64_t>::max() / 3;  // of four steps each
+  EXPECT_EQ(StepScheduler(section, 1, 7).total_steps(), std::numeric_limits<int64_t>::max());
+  section.max_steps = 9;
+  EXPECT_EQ(StepScheduler(section, 1, 7).total_steps(), 9);
 }
 
 TEST(StepScheduler, GoesOnWhereARunStopped) {
