@@ -53,8 +53,9 @@ class HelloStage : public heddle::ParallelStage {
     agreed->wait();
     for (size_t i = 0; i < buckets_.size(); ++i) {
       sums[i]->wait();
-      each(buckets_[i],
-           [](const at::Tensor& parameter, at::Tensor part) { parameter.mutable_grad() = part; });
+      each(buckets_[i], [](const at::Tensor& parameter, at::Tensor part) {
+        parameter.mutable_grad() = part.detach();  // an optimizer detaches it in place, which a view refuses
+      });
     }
     for (size_t i = 0; i < owned_.size(); ++i)
       if (used[i] == 0) owned_[i].tensor.mutable_grad() = at::Tensor();
