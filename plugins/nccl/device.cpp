@@ -36,30 +36,30 @@ c10::Device Device::start(int local_rank) {
   // libtorch_cuda first: it brings libnccl and the other libraries, by paths that it knows itself.
   open(fs::path(look().torch_directory) / "libtorch_cuda.so", RTLD_GLOBAL,
        "install torch 2.11.0 with the nvidia packages it asks for, or write dist_env.backend: gloo");
-  void* library = open(own_directory() / "heddle_nccl_hands.so", RTLD_LOCAL, "build the plugin nccl again");
-  auto* make = reinterpret_cast<MakeHands*>(dlsym(library, kMakeHands));
+  void* library = open(own_directory() / "heddle_nccl_cuda.so", RTLD_LOCAL, "build the plugin nccl again");
+  auto* make = reinterpret_cast<MakeCudaDevice*>(dlsym(library, kMakeCudaDevice));
   if (make == nullptr)
-    throw Error(ErrorCode::plugin_failed, (own_directory() / "heddle_nccl_hands.so").string(), dlerror(),
+    throw Error(ErrorCode::plugin_failed, (own_directory() / "heddle_nccl_cuda.so").string(), dlerror(),
                 "build the plugin nccl again");
-  hands_.reset(make());
-  return hands_->start(local_rank);
+  cuda_.reset(make());
+  return cuda_->start(local_rank);
 }
 
-IDevice& Device::hands() const {
-  if (!hands_) throw Error(ErrorCode::internal, "nccl", "the device is used before start()");
-  return *hands_;
+IDevice& Device::cuda() const {
+  if (!cuda_) throw Error(ErrorCode::internal, "nccl", "the device is used before start()");
+  return *cuda_;
 }
 
 std::unique_ptr<Rendezvous> Device::wrap(Rendezvous& host) {
-  return hands().wrap(host);
+  return cuda().wrap(host);
 }
 
 DeviceMemory Device::memory() const {
-  return hands().memory();
+  return cuda().memory();
 }
 
 void Device::synchronize() {
-  hands().synchronize();
+  cuda().synchronize();
 }
 
 }  // namespace heddle::nccl

@@ -1,4 +1,4 @@
-// The device `nccl` before there is anything of CUDA in the process, and the library that does the work.
+// The device `nccl`, which does not depend on CUDA, and how it opens the library that does.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 
 namespace heddle::nccl {
 
-// Knows whether a GPU is there, and opens LibTorch's CUDA libraries and the plugin's hands
-// (heddle_nccl_hands.so, beside it) in start(): a machine without a GPU loads nothing of them.
+// Finds out whether a GPU is available, and opens LibTorch's CUDA libraries and heddle_nccl_cuda.so (in the
+// plugin's directory) in start(): a machine without a GPU loads none of them.
 class Device : public IDevice {
  public:
   std::string absent() const override;
@@ -19,13 +19,13 @@ class Device : public IDevice {
   void synchronize() override;
 
  private:
-  IDevice& hands() const;
+  IDevice& cuda() const;
 
-  std::unique_ptr<IDevice> hands_;  // from start() on
+  std::unique_ptr<IDevice> cuda_;  // from start() on
 };
 
-// The one function of heddle_nccl_hands.so: what works on a GPU.
-using MakeHands = IDevice*();
-inline constexpr const char* kMakeHands = "heddle_nccl_make_hands";
+// The one exported function of heddle_nccl_cuda.so: makes the device that uses CUDA.
+using MakeCudaDevice = IDevice*();
+inline constexpr const char* kMakeCudaDevice = "heddle_nccl_make_cuda_device";
 
 }  // namespace heddle::nccl

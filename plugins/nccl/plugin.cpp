@@ -1,4 +1,4 @@
-// The door of nccl.
+// The entry point of nccl.
 #include "device.h"
 
 HEDDLE_PLUGIN("nccl", "0.1.0", "device nccl") {

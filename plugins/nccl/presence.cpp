@@ -51,18 +51,18 @@ int counted_by_files() {
 
 }  // namespace
 
-Sight look() {
-  Sight sight;
-  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) sight.visible = visible;
+Probe look() {
+  Probe probe;
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) probe.visible = visible;
   const std::optional<int> counted = counted_by_nvml();
-  sight.driver = counted || opens("libcuda.so.1");
-  sight.gpus = counted ? *counted : counted_by_files();
+  probe.driver = counted || opens("libcuda.so.1");
+  probe.gpus = counted ? *counted : counted_by_files();
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&c10::GetAllocator), &info) != 0 && info.dli_fname != nullptr)
-    sight.torch_directory = fs::path(info.dli_fname).parent_path().string();
+    probe.torch_directory = fs::path(info.dli_fname).parent_path().string();
   std::error_code ignored;
-  sight.torch_has_cuda = fs::exists(fs::path(sight.torch_directory) / "libtorch_cuda.so", ignored);
-  return sight;
+  probe.torch_has_cuda = fs::exists(fs::path(probe.torch_directory) / "libtorch_cuda.so", ignored);
+  return probe;
 }
 
 }  // namespace heddle::nccl

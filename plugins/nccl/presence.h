@@ -6,7 +6,7 @@
 
 namespace heddle::nccl {
 
-struct Sight {
+struct Probe {
   std::optional<std::string> visible;  // CUDA_VISIBLE_DEVICES, where it is set
   bool driver = false;                 // the driver's library opens
   int gpus = 0;                        // that the driver counts
@@ -15,18 +15,18 @@ struct Sight {
 };
 
 // Empty: a GPU can be used. Else the first thing that is missing.
-inline std::string why_absent(const Sight& sight) {
-  if (!sight.driver) return "there is no NVIDIA driver (neither libnvidia-ml.so.1 nor libcuda.so.1 opens)";
-  if (sight.gpus == 0) return "there is an NVIDIA driver, and no GPU";
-  if (sight.visible && (sight.visible->empty() || sight.visible->front() == '-'))
-    return "CUDA_VISIBLE_DEVICES is '" + *sight.visible + "', which hides every GPU";
-  if (!sight.torch_has_cuda)
-    return "the LibTorch in '" + sight.torch_directory + "' has no libtorch_cuda.so: it is built for the CPU";
+inline std::string why_absent(const Probe& probe) {
+  if (!probe.driver) return "there is no NVIDIA driver (neither libnvidia-ml.so.1 nor libcuda.so.1 opens)";
+  if (probe.gpus == 0) return "there is an NVIDIA driver, and no GPU";
+  if (probe.visible && (probe.visible->empty() || probe.visible->front() == '-'))
+    return "CUDA_VISIBLE_DEVICES is '" + *probe.visible + "', which hides every GPU";
+  if (!probe.torch_has_cuda)
+    return "the LibTorch in '" + probe.torch_directory + "' has no libtorch_cuda.so: it is built for the CPU";
   return "";
 }
 
 // Looks: NVML counts the GPUs, as it starts no driver in this process and so leaves a later fork alone; where
 // it is missing, the device files do.
-Sight look();
+Probe look();
 
 }  // namespace heddle::nccl

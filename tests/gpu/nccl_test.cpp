@@ -96,8 +96,8 @@ TEST(Device, CountsTheBytesOfItsTensors) {
 TEST(Group, OfOneRankPassesTheExerciseThroughNccl) {
   device();
   AloneRendezvous host;
-  auto overseer = std::make_shared<nccl::Overseer>(host, 0);
-  nccl::Group group("dp", 0, {0}, host.group("dp", std::vector<int>{0}), 0, overseer);
+  auto watchdog = std::make_shared<nccl::Watchdog>(host, 0);
+  nccl::Group group("dp", 0, {0}, host.group("dp", std::vector<int>{0}), 0, watchdog);
   Carried carried(group, {at::kCUDA, 0});
   expect_near(exercise(carried));
 }
@@ -105,8 +105,8 @@ TEST(Group, OfOneRankPassesTheExerciseThroughNccl) {
 TEST(Group, RunsBehindTheComputeThatWasGivenBeforeAndIsWaitedForByTheNext) {
   device();
   AloneRendezvous host;
-  auto overseer = std::make_shared<nccl::Overseer>(host, 0);
-  nccl::Group group("dp", 0, {0}, host.group("dp", std::vector<int>{0}), 0, overseer);
+  auto watchdog = std::make_shared<nccl::Watchdog>(host, 0);
+  nccl::Group group("dp", 0, {0}, host.group("dp", std::vector<int>{0}), 0, watchdog);
   const at::Tensor large = at::full({4096, 4096}, 1.0 / 4096, kOnGpu);
   at::Tensor value = at::ones({4096, 4096}, kOnGpu), gathered = at::full({4096, 4096}, -1, kOnGpu);
   for (int i = 0; i < 50; ++i) value = at::mm(value, large);  // the stream is busy for long
@@ -114,22 +114,22 @@ TEST(Group, RunsBehindTheComputeThatWasGivenBeforeAndIsWaitedForByTheNext) {
   EXPECT_NEAR(gathered.sum().item<double>(), 4096.0 * 4096.0, 1.0);
 }
 
-TEST(Line, ForgetsWhatHasEndedAndThrowsItsFault) {
+TEST(NcclCommunicator, ForgetsWhatHasEndedAndThrowsItsFault) {
   device();
   AloneRendezvous host;
   const auto fault = std::make_shared<nccl::Fault>();
   ncclUniqueId id;
   ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-  nccl::Line line(id, {0, 0, 1, std::chrono::minutes(1)}, fault);
+  nccl::NcclCommunicator communicator(id, {0, 0, 1, std::chrono::minutes(1)}, fault);
   at::Tensor tensor = at::ones({16}, kOnGpu);
-  const auto done = line.post(mesh::Operation::all_reduce, [&](ncclComm_t comm, cudaStream_t stream) {
+  const auto done = communicator.post(mesh::Operation::all_reduce, [&](ncclComm_t comm, cudaStream_t stream) {
     ncclAllReduce(tensor.const_data_ptr(), tensor.mutable_data_ptr(), 16, ncclFloat32, ncclSum, comm, stream);
   });
   device().synchronize();
   EXPECT_TRUE(done->passed());
-  EXPECT_FALSE(line.look().has_value());
+  EXPECT_FALSE(communicator.look().has_value());
   fault->set(Error(ErrorCode::rank_lost, "mesh", "rank 1 was killed"));
-  EXPECT_THROW(line.post(mesh::Operation::all_reduce, [](ncclComm_t, cudaStream_t) {}), Error);
+  EXPECT_THROW(communicator.post(mesh::Operation::all_reduce, [](ncclComm_t, cudaStream_t) {}), Error);
 }
 
 // As many ranks as there are GPUs, up to four; with one GPU there is nothing between ranks to test.
@@ -140,10 +140,10 @@ TEST(Group, BetweenGpusPassesTheExercise) {
   ThreadWorld::run(ranks, [&](Rendezvous& host) {
     const int index = host.rank();
     c10::cuda::set_device(static_cast<c10::DeviceIndex>(index));
-    auto overseer = std::make_shared<nccl::Overseer>(host, index);
+    auto watchdog = std::make_shared<nccl::Watchdog>(host, index);
     std::vector<int> all(static_cast<size_t>(ranks));
     std::iota(all.begin(), all.end(), 0);
-    nccl::Group group("dp", index, all, host.group("dp", all), index, overseer);
+    nccl::Group group("dp", index, all, host.group("dp", all), index, watchdog);
     // Rank 0 has nothing in the first call, in which the communicator is made.
     std::vector<int64_t> rows(static_cast<size_t>(ranks));
     rows[static_cast<size_t>(index)] = index;

@@ -17,7 +17,7 @@ void Event::record(cudaStream_t stream) {
   check(cudaEventRecord(event_, stream), "record an event");
 }
 
-void Event::hold_up(cudaStream_t stream) const {
+void Event::block(cudaStream_t stream) const {
   check(cudaStreamWaitEvent(stream, event_, 0), "let a stream wait");
 }
 

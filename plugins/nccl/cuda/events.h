@@ -1,4 +1,4 @@
-// Marks in a stream that other streams wait for, used again and again.
+// CUDA events that order streams, and a pool of them.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -17,15 +17,15 @@ class Event {
   Event& operator=(const Event&) = delete;
 
   void record(cudaStream_t stream);
-  // What `stream` is given from now on runs after the record.
-  void hold_up(cudaStream_t stream) const;
+  // Work enqueued on `stream` from now on runs after the record.
+  void block(cudaStream_t stream) const;
   bool passed() const;  // the record has been reached; true too after an error of the device
 
  private:
   cudaEvent_t event_ = nullptr;
 };
 
-// Events that nobody else holds are handed out again, so a step makes none.
+// Events without other owners are reused, so a step creates none.
 class Events {
  public:
   std::shared_ptr<Event> take();

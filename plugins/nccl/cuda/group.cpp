@@ -13,7 +13,7 @@
 namespace heddle::nccl {
 namespace {
 
-constexpr int kIdTag = (1 << 29) - 1;  // of the message that carries a line's id between two ranks
+constexpr int kIdTag = (1 << 29) - 1;  // of the message that carries a communicator's id between two ranks
 
 bool reduces(mesh::Operation operation) {
   return operation == mesh::Operation::all_reduce || operation == mesh::Operation::reduce_scatter;
@@ -58,14 +58,14 @@ class DeviceWork : public Work {
   ~DeviceWork() override {
     if (done_ == nullptr) return;
     try {
-      done_->hold_up(c10::cuda::getCurrentCUDAStream().stream());
+      done_->block(c10::cuda::getCurrentCUDAStream().stream());
     } catch (const Error&) {
     }
   }
   void wait() override {
     fault_->rethrow();
     if (done_ == nullptr) return;
-    done_->hold_up(c10::cuda::getCurrentCUDAStream().stream());
+    done_->block(c10::cuda::getCurrentCUDAStream().stream());
     done_.reset();
     call_ = {};
   }
@@ -128,7 +128,7 @@ bool is_direct(const mesh::Call& call) {
 }
 
 // Alike on every rank: of an all_to_all one rank may have nothing while others do, and comes all the same, as
-// the line is made by all.
+// the communicator is made by all of them.
 bool is_empty(const mesh::Call& call) {
   if (call.operation == mesh::Operation::all_to_all) return false;
   return (!call.in.defined() || call.in.numel() == 0) && (!call.out.defined() || call.out.numel() == 0);
@@ -155,17 +155,17 @@ ncclUniqueId id_of(const at::Tensor& bytes) {
 }  // namespace
 
 Group::Group(std::string name, int rank, std::vector<int> ranks, std::unique_ptr<Communicator> host,
-             int device, std::shared_ptr<Overseer> overseer)
+             int device, std::shared_ptr<Watchdog> watchdog)
     : CheckedCommunicator(std::move(name), rank, static_cast<int>(ranks.size())),
       ranks_(std::move(ranks)),
       host_(std::move(host)),
       device_(device),
-      overseer_(std::move(overseer)) {}
+      watchdog_(std::move(watchdog)) {}
 
 Group::~Group() {
-  if (collectives_) overseer_->remove(collectives_.get());
-  for (const auto& [pair, line] : transfers_)
-    if (line) overseer_->remove(line.get());
+  if (collectives_) watchdog_->remove(collectives_.get());
+  for (const auto& [pair, communicator] : transfers_)
+    if (communicator) watchdog_->remove(communicator.get());
 }
 
 std::unique_ptr<Work> Group::post(mesh::Call call) {
@@ -178,19 +178,20 @@ std::unique_ptr<Work> Group::post(mesh::Call call) {
                       tensor.device().str() + ", this rank's device is cuda:" + std::to_string(device_));
   if (is_empty(call)) return std::make_unique<mesh::DoneWork>();
   std::shared_ptr<Event> done = enqueue(call);
-  return std::make_unique<DeviceWork>(std::move(call), std::move(done), overseer_->fault());
+  return std::make_unique<DeviceWork>(std::move(call), std::move(done), watchdog_->fault());
 }
 
 std::shared_ptr<Event> Group::enqueue(const mesh::Call& call) {
   const ncclDataType_t type = type_of(call, name());
   if (!is_direct(call))
-    return collective_line().post(call.operation, [&](ncclComm_t comm, cudaStream_t stream) {
+    return collective_communicator().post(call.operation, [&](ncclComm_t comm, cudaStream_t stream) {
       enqueue_collective(call, type, size(), comm, stream);
     });
   const bool sends = call.operation == mesh::Operation::send;
-  Line& line = sends ? direct_line(rank(), call.peer) : direct_line(call.peer, rank());
-  return line.post(call.operation, [&](ncclComm_t comm, cudaStream_t stream) {
-    if (sends)  // the source is rank 0 of its line
+  NcclCommunicator& pair =
+      sends ? direct_communicator(rank(), call.peer) : direct_communicator(call.peer, rank());
+  return pair.post(call.operation, [&](ncclComm_t comm, cudaStream_t stream) {
+    if (sends)  // the source is rank 0 of the pair
       give(ncclSend(call.in.const_data_ptr(), call.in.numel(), type, 1, comm, stream), "send");
     else
       give(ncclRecv(call.out.mutable_data_ptr(), call.out.numel(), type, 0, comm, stream), "receive");
@@ -214,27 +215,27 @@ std::unique_ptr<Work> Group::post_on_host(const mesh::Call& call) {
     case mesh::Operation::receive:
       return host_->receive(call.out, call.peer, call.tag);
   }
-  throw Error(ErrorCode::internal, "nccl", "an operation that nobody knows");
+  throw Error(ErrorCode::internal, "nccl", "unknown operation");
 }
 
-Line& Group::add(const ncclUniqueId& id, int rank, int size, std::unique_ptr<Line>& place,
-                 std::vector<int> members) {
+NcclCommunicator& Group::add(const ncclUniqueId& id, int rank, int size,
+                             std::unique_ptr<NcclCommunicator>& place, std::vector<int> members) {
   const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device_));
-  place =
-      std::make_unique<Line>(id, LineOptions{device_, rank, size, overseer_->timeout()}, overseer_->fault());
-  overseer_->add(place.get(), name(), std::move(members));
+  place = std::make_unique<NcclCommunicator>(id, NcclOptions{device_, rank, size, watchdog_->timeout()},
+                                             watchdog_->fault());
+  watchdog_->add(place.get(), name(), std::move(members));
   return *place;
 }
 
-Line& Group::collective_line() {
+NcclCommunicator& Group::collective_communicator() {
   if (collectives_) return *collectives_;
   at::Tensor id = rank() == 0 ? bytes_of(fresh_id()) : at::empty({sizeof(ncclUniqueId)}, at::kByte);
   host_->broadcast(id, 0)->wait();
   return add(id_of(id), rank(), size(), collectives_, ranks_);
 }
 
-Line& Group::direct_line(int source, int target) {
-  std::unique_ptr<Line>& place = transfers_[{source, target}];
+NcclCommunicator& Group::direct_communicator(int source, int target) {
+  std::unique_ptr<NcclCommunicator>& place = transfers_[{source, target}];
   if (place) return *place;
   const bool sends = source == rank();
   at::Tensor id = sends ? bytes_of(fresh_id()) : at::empty({sizeof(ncclUniqueId)}, at::kByte);

@@ -7,22 +7,22 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/line.h"
-#include "cuda/overseer.h"
+#include "cuda/nccl_communicator.h"
+#include "cuda/watchdog.h"
 #include "heddle/mesh/call.h"
 
 namespace heddle::nccl {
 
-// Collectives go over one line. A send and a receive go over a line for their direction between their two
+// Collectives use one communicator. A send and its receive use one for their direction between their two
 // ranks, so that opposite transfers never wait for each other (Megatron's own pairs; core's schedules give
-// every pair one order of transfers). Lines are made at the first use, which all their ranks come to. Sums
+// every pair one order of transfers). Communicators are made at the first use, by all of their ranks. Sums
 // follow NCCL's algorithm, in the dtype of the tensors: not in rank order, and the same again on the same
 // machines.
 class Group : public mesh::CheckedCommunicator {
  public:
-  // ranks: global. host: the same group on the CPU; it carries the ids by which lines meet.
+  // ranks: global. host: the same group on the CPU; it carries the ids of NCCL communicators.
   Group(std::string name, int rank, std::vector<int> ranks, std::unique_ptr<Communicator> host, int device,
-        std::shared_ptr<Overseer> overseer);
+        std::shared_ptr<Watchdog> watchdog);
   ~Group() override;
 
  protected:
@@ -31,17 +31,17 @@ class Group : public mesh::CheckedCommunicator {
  private:
   std::unique_ptr<Work> post_on_host(const mesh::Call& call);
   std::shared_ptr<Event> enqueue(const mesh::Call& call);
-  Line& collective_line();
-  Line& direct_line(int source, int target);
-  Line& add(const ncclUniqueId& id, int rank, int size, std::unique_ptr<Line>& place,
-            std::vector<int> members);
+  NcclCommunicator& collective_communicator();
+  NcclCommunicator& direct_communicator(int source, int target);
+  NcclCommunicator& add(const ncclUniqueId& id, int rank, int size, std::unique_ptr<NcclCommunicator>& place,
+                        std::vector<int> members);
 
   const std::vector<int> ranks_;
   const std::unique_ptr<Communicator> host_;
   const int device_;
-  const std::shared_ptr<Overseer> overseer_;
-  std::unique_ptr<Line> collectives_;
-  std::map<std::pair<int, int>, std::unique_ptr<Line>> transfers_;  // by source and target
+  const std::shared_ptr<Watchdog> watchdog_;
+  std::unique_ptr<NcclCommunicator> collectives_;
+  std::map<std::pair<int, int>, std::unique_ptr<NcclCommunicator>> transfers_;  // by source and target
 };
 
 }  // namespace heddle::nccl

@@ -1,4 +1,5 @@
-// Looks after the lines of a process: one thread that finds failed and late collectives, and lost ranks.
+// The watchdog of a process's NCCL communicators: one thread finds failed and late collectives, and lost
+// ranks.
 #pragma once
 
 #include <chrono>
@@ -10,35 +11,35 @@
 #include <thread>
 #include <vector>
 
-#include "cuda/line.h"
+#include "cuda/nccl_communicator.h"
 #include "heddle/mesh/rendezvous.h"
 
 namespace heddle::nccl {
 
 // NCCL's kernels wait for a dead rank for ever, and the host behind them. A finding becomes the fault that
-// every later call throws; then the lines are aborted, which frees the device and so the host. The host's
-// meeting says which rank is to blame. A program that ends itself on a lost rank has 3 s to do so first, as
-// what the device still holds is worthless.
-class Overseer {
+// every later call throws; then the communicators are aborted, which frees the device and so the host. The
+// host's meeting says which rank is to blame. A program that ends itself on a lost rank has 3 s to do so
+// first, as what the device still holds is worthless.
+class Watchdog {
  public:
-  Overseer(Rendezvous& host, int device);
-  ~Overseer();
-  Overseer(const Overseer&) = delete;
-  Overseer& operator=(const Overseer&) = delete;
+  Watchdog(Rendezvous& host, int device);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
 
   const std::shared_ptr<Fault>& fault() const { return fault_; }
   std::chrono::milliseconds timeout() const { return host_.timeout(); }
 
   // group: for messages; members: global ranks.
-  void add(Line* line, std::string group, std::vector<int> members);
-  void remove(Line* line);
+  void add(NcclCommunicator* communicator, std::string group, std::vector<int> members);
+  void remove(NcclCommunicator* communicator);
 
  private:
   struct Watched {
     std::string group;
     std::vector<int> members;
   };
-  void oversee();
+  void watch();
   bool ends_within(std::chrono::milliseconds time);
   void look();
   Error error_of(const Trouble& trouble, const Watched& watched);
@@ -49,7 +50,7 @@ class Overseer {
   const std::shared_ptr<Fault> fault_ = std::make_shared<Fault>();
   std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
-  std::map<Line*, Watched> lines_;
+  std::map<NcclCommunicator*, Watched> communicators_;
   bool stop_ = false;
   std::optional<Clock::time_point> lost_;  // when the host first spoke of a lost rank
   std::thread thread_;

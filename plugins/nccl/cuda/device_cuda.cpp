@@ -18,8 +18,8 @@ namespace {
 class Meeting : public Rendezvous {
  public:
   Meeting(Rendezvous& host, int device)
-      : host_(host), device_(device), overseer_(std::make_shared<Overseer>(host, device)) {}
-  const std::shared_ptr<Fault>& fault() const { return overseer_->fault(); }
+      : host_(host), device_(device), watchdog_(std::make_shared<Watchdog>(host, device)) {}
+  const std::shared_ptr<Fault>& fault() const { return watchdog_->fault(); }
   int rank() const override { return host_.rank(); }
   int world_size() const override { return host_.world_size(); }
   int local_rank() const override { return host_.local_rank(); }
@@ -33,7 +33,7 @@ class Meeting : public Rendezvous {
     if (ranks.size() == 1) return std::make_unique<AloneCommunicator>(name);
     const auto place = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin());
     return std::make_unique<Group>(name, place, std::vector<int>(ranks.begin(), ranks.end()),
-                                   host_.group(name, ranks), device_, overseer_);
+                                   host_.group(name, ranks), device_, watchdog_);
   }
   void leave() override { host_.leave(); }
   void abandon(const std::string& why) override { host_.abandon(why); }
@@ -47,7 +47,7 @@ class Meeting : public Rendezvous {
  private:
   Rendezvous& host_;
   const int device_;
-  const std::shared_ptr<Overseer> overseer_;
+  const std::shared_ptr<Watchdog> watchdog_;
 };
 
 // A launcher that shows each rank one GPU alone has numbered it 0.
@@ -56,7 +56,7 @@ bool one_gpu_is_shown() {
   return visible != nullptr && *visible != 0 && std::string(visible).find(',') == std::string::npos;
 }
 
-class Hands : public IDevice {
+class CudaDevice : public IDevice {
  public:
   std::string absent() const override { return ""; }
 
@@ -106,6 +106,6 @@ class Hands : public IDevice {
 }  // namespace
 }  // namespace heddle::nccl
 
-extern "C" HEDDLE_API heddle::IDevice* heddle_nccl_make_hands() {
-  return new heddle::nccl::Hands();
+extern "C" HEDDLE_API heddle::IDevice* heddle_nccl_make_cuda_device() {
+  return new heddle::nccl::CudaDevice();
 }

@@ -1,6 +1,6 @@
 // A non-blocking NCCL communicator: a call that NCCL works on in its own thread is waited for here, so that a
 // lost rank or a timeout ends the wait.
-#include "cuda/line.h"
+#include "cuda/nccl_communicator.h"
 
 #include <c10/cuda/CUDAGuard.h>
 
@@ -38,7 +38,7 @@ void Fault::rethrow() const {
   throw *error_;
 }
 
-Line::Line(const ncclUniqueId& id, LineOptions options, std::shared_ptr<Fault> fault)
+NcclCommunicator::NcclCommunicator(const ncclUniqueId& id, NcclOptions options, std::shared_ptr<Fault> fault)
     : options_(options),
       fault_(std::move(fault)),
       stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true,
@@ -54,14 +54,14 @@ Line::Line(const ncclUniqueId& id, LineOptions options, std::shared_ptr<Fault> f
   }
 }
 
-Line::~Line() {
+NcclCommunicator::~NcclCommunicator() {
   const auto end = Clock::now() + kLetGo;
-  for (look(); !under_way_.empty() && !fault_->is_set() && Clock::now() < end; look())
+  for (look(); !in_flight_.empty() && !fault_->is_set() && Clock::now() < end; look())
     std::this_thread::sleep_for(kPause);
   abort();
 }
 
-ncclResult_t Line::state() {
+ncclResult_t NcclCommunicator::state() {
   const std::lock_guard lock(comm_mutex_);
   ncclResult_t state = ncclInvalidUsage;
   if (comm_ == nullptr) return state;
@@ -69,7 +69,7 @@ ncclResult_t Line::state() {
   return asked == ncclSuccess ? state : asked;
 }
 
-void Line::settle(ncclResult_t result, const std::string& doing) {
+void NcclCommunicator::settle(ncclResult_t result, const std::string& doing) {
   const auto start = Clock::now();
   while (result == ncclInProgress) {
     fault_->rethrow();
@@ -82,7 +82,7 @@ void Line::settle(ncclResult_t result, const std::string& doing) {
   fail(doing, ncclGetErrorString(result));
 }
 
-ncclResult_t Line::enqueue(mesh::Operation operation, Calls calls) {
+ncclResult_t NcclCommunicator::enqueue(mesh::Operation operation, Calls calls) {
   const std::lock_guard lock(comm_mutex_);
   if (comm_ == nullptr) fail(mesh::name_of(operation), "the communicator was given up");
   if (const ncclResult_t started = ncclGroupStart(); started != ncclSuccess) return started;
@@ -95,25 +95,25 @@ ncclResult_t Line::enqueue(mesh::Operation operation, Calls calls) {
   return ncclGroupEnd();
 }
 
-std::shared_ptr<Event> Line::post(mesh::Operation operation, Calls calls) {
+std::shared_ptr<Event> NcclCommunicator::post(mesh::Operation operation, Calls calls) {
   fault_->rethrow();
   const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(options_.device));
   // A wait takes the record as it stands now, so one event serves all calls.
   ready_.record(c10::cuda::getCurrentCUDAStream().stream());
-  ready_.hold_up(stream_.stream());
+  ready_.block(stream_.stream());
   settle(enqueue(operation, calls), mesh::name_of(operation));
   auto done = events_.take();
   done->record(stream_.stream());
   const std::lock_guard lock(mutex_);
-  under_way_.push_back({done, operation, Clock::now()});
+  in_flight_.push_back({done, operation, Clock::now()});
   return done;
 }
 
-std::optional<Trouble> Line::look() {
+std::optional<Trouble> NcclCommunicator::look() {
   const std::lock_guard lock(mutex_);
-  while (!under_way_.empty() && under_way_.front().done->passed()) under_way_.pop_front();
-  if (under_way_.empty()) return std::nullopt;
-  const UnderWay& oldest = under_way_.front();
+  while (!in_flight_.empty() && in_flight_.front().done->passed()) in_flight_.pop_front();
+  if (in_flight_.empty()) return std::nullopt;
+  const InFlight& oldest = in_flight_.front();
   const auto elapsed = since(oldest.since);
   if (const ncclResult_t now = state(); now != ncclSuccess && now != ncclInProgress)
     return Trouble{oldest.operation, elapsed, false, ncclGetErrorString(now)};
@@ -121,7 +121,7 @@ std::optional<Trouble> Line::look() {
   return std::nullopt;
 }
 
-void Line::abort() {
+void NcclCommunicator::abort() {
   const std::lock_guard lock(comm_mutex_);
   if (comm_ != nullptr) ncclCommAbort(comm_);
   comm_ = nullptr;

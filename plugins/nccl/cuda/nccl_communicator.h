@@ -35,14 +35,14 @@ class Fault {
   std::optional<Error> error_;
 };
 
-// What is under way on a line, for the one that looks after it.
-struct UnderWay {
+// An operation that was enqueued and has not ended, for the watchdog.
+struct InFlight {
   std::shared_ptr<Event> done;
   mesh::Operation operation;
   Clock::time_point since;
 };
 
-// What a look at a line found wrong.
+// What the watchdog finds wrong with a communicator.
 struct Trouble {
   mesh::Operation operation;
   std::chrono::milliseconds elapsed{};
@@ -50,28 +50,28 @@ struct Trouble {
   std::string said;
 };
 
-struct LineOptions {
+struct NcclOptions {
   int device = 0;
   int rank = 0, size = 1;  // in the communicator
   std::chrono::milliseconds timeout{};
 };
 
-class Line {
+class NcclCommunicator {
  public:
   // Joins the other ranks of `id`; they do the same. Waits for them, at most the timeout or until `fault` is
   // set. Made where the device is the current one. Throws Error{timeout | rank_lost}.
-  Line(const ncclUniqueId& id, LineOptions options, std::shared_ptr<Fault> fault);
+  NcclCommunicator(const ncclUniqueId& id, NcclOptions options, std::shared_ptr<Fault> fault);
   // Waits a little for what is under way, and lets go without asking the others.
-  ~Line();
-  Line(const Line&) = delete;
-  Line& operator=(const Line&) = delete;
+  ~NcclCommunicator();
+  NcclCommunicator(const NcclCommunicator&) = delete;
+  NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
   // Enqueues `calls` (NCCL calls between one group's start and end) behind what the current stream holds, and
   // returns at once with the mark of their end.
   using Calls = c10::function_ref<void(ncclComm_t, cudaStream_t)>;
   std::shared_ptr<Event> post(mesh::Operation operation, Calls calls);
 
-  // For the looking thread: forgets what has ended; empty: all is well.
+  // For the watchdog's thread: forgets operations that have ended. Empty: no fault.
   std::optional<Trouble> look();
   void abort();  // ends what is under way on the device; any thread
 
@@ -81,7 +81,7 @@ class Line {
   ncclResult_t state();
   ncclResult_t enqueue(mesh::Operation operation, Calls calls);
 
-  const LineOptions options_;
+  const NcclOptions options_;
   const std::shared_ptr<Fault> fault_;
   const c10::cuda::CUDAStream stream_;
   std::mutex comm_mutex_;      // held for one call of NCCL, which never blocks
@@ -89,7 +89,7 @@ class Line {
   Event ready_;
   Events events_;
   std::mutex mutex_;
-  std::deque<UnderWay> under_way_;
+  std::deque<InFlight> in_flight_;
 };
 
 }  // namespace heddle::nccl

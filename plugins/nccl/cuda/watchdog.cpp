@@ -1,5 +1,5 @@
-// A look each 100 ms; nothing of it is on the path of a step.
-#include "cuda/overseer.h"
+// Polls every 100 ms, off the path of a step.
+#include "cuda/watchdog.h"
 
 #include <c10/cuda/CUDAFunctions.h>
 
@@ -8,20 +8,20 @@
 namespace heddle::nccl {
 namespace {
 
-constexpr std::chrono::milliseconds kGlance{100};
+constexpr std::chrono::milliseconds kPoll{100};
 constexpr std::chrono::seconds kGrace{3};
 
 }  // namespace
 
-Overseer::Overseer(Rendezvous& host, int device) : host_(host), device_(device) {
+Watchdog::Watchdog(Rendezvous& host, int device) : host_(host), device_(device) {
   host_.interrupt(this, [this] {
     const std::lock_guard lock(mutex_);
     if (!lost_) lost_ = Clock::now();
   });
-  thread_ = std::thread([this] { oversee(); });
+  thread_ = std::thread([this] { watch(); });
 }
 
-Overseer::~Overseer() {
+Watchdog::~Watchdog() {
   host_.forget(this);
   {
     const std::lock_guard lock(mutex_);
@@ -31,20 +31,20 @@ Overseer::~Overseer() {
   thread_.join();
 }
 
-void Overseer::add(Line* line, std::string group, std::vector<int> members) {
+void Watchdog::add(NcclCommunicator* communicator, std::string group, std::vector<int> members) {
   const std::lock_guard lock(mutex_);
-  lines_[line] = {std::move(group), std::move(members)};
+  communicators_[communicator] = {std::move(group), std::move(members)};
 }
 
-void Overseer::remove(Line* line) {
+void Watchdog::remove(NcclCommunicator* communicator) {
   const std::lock_guard lock(mutex_);
-  lines_.erase(line);
+  communicators_.erase(communicator);
 }
 
-void Overseer::oversee() {
+void Watchdog::watch() {
   try {
     c10::cuda::set_device(static_cast<c10::DeviceIndex>(device_));
-    while (!ends_within(kGlance)) look();
+    while (!ends_within(kPoll)) look();
   } catch (const Error& error) {
     give_up(error);
   } catch (const std::exception& error) {
@@ -52,19 +52,19 @@ void Overseer::oversee() {
   }
 }
 
-bool Overseer::ends_within(std::chrono::milliseconds time) {
+bool Watchdog::ends_within(std::chrono::milliseconds time) {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, time, [this] { return stop_; });
 }
 
 // Throws what it finds.
-void Overseer::look() {
+void Watchdog::look() {
   Watched watched;
   std::optional<Trouble> trouble;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [line, group] : lines_) {
-      trouble = line->look();
+    for (const auto& [communicator, group] : communicators_) {
+      trouble = communicator->look();
       if (!trouble) continue;
       watched = group;
       break;
@@ -75,20 +75,20 @@ void Overseer::look() {
   throw host_.verdict({"a step", {}, {}, Broken::How::failed, "a rank is lost"});
 }
 
-Error Overseer::error_of(const Trouble& trouble, const Watched& watched) {
+Error Watchdog::error_of(const Trouble& trouble, const Watched& watched) {
   const std::string waited = std::string(mesh::name_of(trouble.operation)) + " on " + watched.group;
   if (!trouble.late)
     return host_.verdict({waited, watched.members, trouble.elapsed, Broken::How::failed, trouble.said});
-  // Every host waits for its device then, so the beats cannot tell who is late.
+  // Every host waits for its device then, so heartbeats cannot tell which rank is late.
   const Error error = mesh::timed_out(waited, trouble.elapsed, {});
   host_.abandon(error.message());
   return error;
 }
 
-void Overseer::give_up(const Error& error) {
+void Watchdog::give_up(const Error& error) {
   fault_->set(error);
   const std::lock_guard lock(mutex_);
-  for (const auto& [line, group] : lines_) line->abort();
+  for (const auto& [communicator, group] : communicators_) communicator->abort();
 }
 
 }  // namespace heddle::nccl
