@@ -1,8 +1,22 @@
 // The table of the pipeline's fields, and the dtype that flows between stages.
 #include "config.h"
 
+#include "heddle/base/text.h"
+#include "heddle/config/component.h"
+
 namespace heddle::pipeline {
 namespace {
+
+// Of the recipes; the first is the one that there is.
+const std::vector<std::string>& losses() {
+  static const std::vector<std::string> names = {"MaskedCrossEntropy", "FusedLinearCrossEntropy",
+                                                 "TEParallelCrossEntropy", "ChunkedCrossEntropy"};
+  return names;
+}
+
+void check_loss(const Node& value) {
+  if (!value.is_null()) config::component_of(value, losses());
+}
 
 void add_schedule_fields(ConfigSchema<Config>& schema) {
   schema.field("pp_schedule", &Config::pp_schedule, "Name of the schedule, in any case.")
@@ -38,13 +52,17 @@ void add_stage_fields(ConfigSchema<Config>& schema) {
   schema.field("dtype", &Config::dtype, "Dtype between stages; null: what mp_policy returns.")
       .field("scale_grads_in_schedule", &Config::scale_grads_in_schedule,
              "Divide gradients by the number of microbatches, besides the loss's own division by its tokens.")
-      .field("loss_fn", &Config::loss_fn, "The loss; null: the recipe's.")
+      .field("loss_fn", &Config::loss_fn, "The loss; null: the recipe's.",
+             Check{text::join(losses()), check_loss})
       .field("pp_seq_len", &Config::pp_seq_len, "No effect: shapes between stages follow each step's batch.",
              at_least<int64_t>(1))
       .field("pp_recv_buffer_pool", &Config::pp_recv_buffer_pool, "Receive into buffers that are kept.")
       .field("pp_recv_buffer_pool_slack", &Config::pp_recv_buffer_pool_slack, "Buffers kept beyond need.",
              at_least<int64_t>(0))
-      .later("loss_fn", "the loss of a pipeline is the recipe's loss_fn; leave this null");
+      .later("loss_fn", "the loss of a pipeline is the recipe's loss_fn; leave this null",
+             [](const Config& config) {
+               return !config.loss_fn || config.loss_fn->ends_with(losses().front());
+             });
 }
 
 }  // namespace

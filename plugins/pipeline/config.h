@@ -37,10 +37,8 @@ ConfigSchema<Config> schema();
 // kept, with a warning.
 Node derive(Node section, const Node& strategy_config, std::vector<std::string>& warnings);
 
-// What the block asks of core. Throws Error{config} when neither a schedule nor a table is given.
+// What the block asks of core. Throws Error{config} when neither a schedule nor a table is given, or a
+// schedule without an order of its own and no table.
 PipelineWords words_of(const Node& resolved);
-
-// Schedules of NeMo AutoModel that no plugin of this version offers: "why" for the list of what is not built.
-std::string schedule_that_comes_later(const Node& resolved);
 
 }  // namespace heddle::pipeline

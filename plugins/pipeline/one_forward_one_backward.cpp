@@ -1,18 +1,19 @@
 // The order of PyTorch's Schedule1F1B: fill, then backward and forward in turns, then drain.
-#include "one_forward_one_backward.h"
-
 #include <algorithm>
+
+#include "schedules.h"
 
 namespace heddle::pipeline {
 
-ScheduleTable OneForwardOneBackward::plan(int ranks, int /*stages*/, int microbatches) const {
-  ScheduleTable table(ranks);
-  for (int rank = 0; rank < ranks; ++rank) {
-    const int ahead = std::min(microbatches, ranks - rank);  // the deeper the stage, the fewer in flight
+ScheduleTable one_forward_one_backward(const Sizes& sizes) {
+  ScheduleTable table(sizes.ranks);
+  for (int rank = 0; rank < sizes.ranks; ++rank) {
+    const int ahead = std::min(sizes.microbatches, sizes.ranks - rank);  // deeper stages: fewer in flight
     for (int forward = 0; forward < ahead; ++forward) table[rank].push_back({Action::forward, rank, forward});
-    for (int backward = 0; backward < microbatches; ++backward) {
+    for (int backward = 0; backward < sizes.microbatches; ++backward) {
       table[rank].push_back({Action::backward, rank, backward});
-      if (backward + ahead < microbatches) table[rank].push_back({Action::forward, rank, backward + ahead});
+      if (backward + ahead < sizes.microbatches)
+        table[rank].push_back({Action::forward, rank, backward + ahead});
     }
   }
   return table;

@@ -5,6 +5,20 @@
 
 namespace heddle::pipeline {
 
+namespace {
+
+// Two names of the recipes are classes without an order of their own: their table comes from a file.
+void refuse_class_without_table(const Config& config, const std::string& where) {
+  if (config.pp_schedule_csv) return;
+  for (const char* name : {"PipelineScheduleSingle", "PipelineScheduleMulti"})
+    if (text::lower(*config.pp_schedule) == text::lower(name))
+      throw Error(ErrorCode::config, where,
+                  std::string("pp_schedule: '") + name + "' has no order of its own",
+                  "set pp_schedule_csv to the path of a table, or name a schedule such as 1f1b");
+}
+
+}  // namespace
+
 PipelineWords words_of(const Node& resolved) {
   const Config config = schema().read(resolved);
   PipelineWords words;
@@ -12,6 +26,7 @@ PipelineWords words_of(const Node& resolved) {
     throw Error(ErrorCode::config, words.where,
                 "Either pipeline_parallel_schedule or pipeline_parallel_schedule_csv must be provided",
                 "set pp_schedule, or pp_schedule_csv to the path of a table");
+  refuse_class_without_table(config, words.where);
   words.table = config.pp_schedule_csv.value_or("");
   if (words.table.empty()) words.schedule = *config.pp_schedule;
   words.microbatch_size = config.pp_microbatch_size;
@@ -25,16 +40,6 @@ PipelineWords words_of(const Node& resolved) {
   words.keep_receive_buffers = config.pp_recv_buffer_pool;
   words.buffer_slack = config.pp_recv_buffer_pool_slack;
   return words;
-}
-
-std::string schedule_that_comes_later(const Node& resolved) {
-  const Config config = schema().read(resolved);
-  if (config.pp_schedule_csv || !config.pp_schedule) return "";
-  for (const char* name :
-       {"interleaved1f1b", "loopedbfs", "interleavedzerobubble", "zbvzerobubble", "dualpipev"})
-    if (text::lower(*config.pp_schedule) == name)
-      return "pp_schedule: the schedule '" + *config.pp_schedule + "' is not built yet; gpipe and 1f1b are";
-  return "";
 }
 
 }  // namespace heddle::pipeline

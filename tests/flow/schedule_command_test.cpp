@@ -131,9 +131,61 @@ TEST(ScheduleCommand, RefusesATableThatIsWrong) {
             "  hint: give the path of a schedule's table; a relative path starts at the working directory\n");
 }
 
+TEST(ScheduleCommand, ComparesAllSchedules) {
+  const Outcome outcome = heddle(
+      {"schedule", "--compare", "--ranks", "4", "--microbatches", "6", "--limit", "4", "--memory", "3GiB"});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out,
+              HasSubstr("4 ranks, 6 microbatches; on all layers of a rank F 1, I 1, W 1; a transfer 0\n"
+                        "schedule       stages  length    idle  peak  transfers  peak memory\n"
+                        "auto                8"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("\n1f1b                4      27  33.3 %     4         36     12.0 GiB\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("\ngpipe (4 stages): its peak is above the limit\n"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr("\ndualpipev (8 stages): DualPipeV requires at least as many microbatches as "
+                        "stages, but got 6 microbatches and 8 stages.\n"));
+  EXPECT_LT(outcome.out.find("\nzb1p "), outcome.out.find("\n1f1b "));
+}
+
+TEST(ScheduleCommand, ComparesInJsonForMeasuredTimes) {
+  const Outcome outcome = heddle(
+      {"schedule", "--compare", "--ranks", "2", "--microbatches", "4", "--times", "1,2,1,0.5", "--json"});
+  EXPECT_THAT(outcome.out,
+              HasSubstr(R"({"ranks":2,"microbatches":4,"times":{"forward":1.0,"backward_input":2.0,)"
+                        R"("backward_weight":1.0,"transfer":0.5},"schedules":[{"schedule":")"));
+  EXPECT_THAT(outcome.out, HasSubstr(R"({"schedule":"gpipe","stages":2,"length":21.0,"idle":)"));
+  EXPECT_THAT(outcome.out, HasSubstr(R"("peak":4.0,"transfers":8})"));
+}
+
+TEST(ScheduleCommand, PlansAutoForTimesAndALimit) {
+  const Outcome outcome = heddle({"schedule", "auto", "--ranks", "2", "--stages", "2", "--microbatches", "4",
+                                  "--times", "1,1,1,1", "--limit", "3"});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("auto: 2 ranks, 2 stages, 4 microbatches\n"));
+  EXPECT_THAT(outcome.out, testing::Not(HasSubstr("peak 4")));
+  expect_usage(
+      {"schedule", "auto", "--ranks", "2", "--stages", "2", "--microbatches", "4", "--limit", "0.5"},
+      "error[config] schedule auto: no order of 2 stages on 2 ranks keeps the limit of 0.5 microbatches\n"
+      "  hint: raise the limit to 1 or more, or take fewer stages a rank");
+}
+
+TEST(ScheduleCommand, RefusesWhatDoesNotBelongToAComparison) {
+  expect_usage({"schedule", "--compare", "--microbatches", "4"},
+               "error[usage] heddle schedule: --ranks R is required\n"
+               "  hint: for example: heddle schedule --compare --ranks 4 --microbatches 8");
+  expect_usage({"schedule", "--compare", "--ranks", "2", "--microbatches", "4", "--format", "svg"},
+               "error[usage] heddle schedule: --compare prints a table or JSON\n"
+               "  hint: leave --format, or give --json");
+  expect_usage({"schedule", "1f1b", "--ranks", "2", "--microbatches", "4", "--memory", "3GiB"},
+               "error[usage] heddle schedule: --memory requires --compare\n"
+               "  hint: run: heddle schedule --help");
+}
+
 TEST(ScheduleCommand, HelpListsTheOptions) {
   const Outcome outcome = heddle({"schedule", "--help"});
-  for (const char* option : {"--ranks", "--stages", "--microbatches", "--lowered", "--format", "--csv"})
+  for (const char* option : {"--ranks", "--stages", "--microbatches", "--lowered", "--format", "--csv",
+                             "--compare", "--times", "--limit", "--memory", "--json"})
     EXPECT_THAT(outcome.out, HasSubstr(option));
 }
 

@@ -5,10 +5,13 @@
 tables.txt    a line for each schedule, number of ranks and of microbatches: the FNV-1a hash of the compute rows that
               the loops of ScheduleGPipe and Schedule1F1B run (their printed orders are not used: that of 1F1B is wrong
               on the last rank), and the hash of the rows after PyTorch's own lowering.
+several.txt   a line for each schedule with several stages a rank, number of ranks and of stages a rank: for 1 to 32
+              microbatches the hash of the compute table that its constructor makes, - where the constructor refuses.
 NAME.csv      compute tables of the schedules with several stages a rank, and NAME.lowered.csv the same lowered.
 """
 import csv
 import pathlib
+import types
 
 import torch
 from torch.distributed.pipelining import schedules as s
@@ -77,6 +80,32 @@ def write_tables():
                     out.write(f"{name} {ranks} {microbatches} {fnv(rows)} {fnv(low)}\n")
 
 
+SEVERAL = {"loopedbfs": s.ScheduleLoopedBFS, "interleaved1f1b": s.ScheduleInterleaved1F1B,
+           "interleavedzerobubble": s.ScheduleInterleavedZeroBubble, "zbvzerobubble": s.ScheduleZBVZeroBubble,
+           "dualpipev": s.ScheduleDualPipeV}
+
+
+def constructed(kind, ranks, stages, microbatches):
+    """The compute rows that PyTorch's constructor makes, validates and lowers; None where it refuses."""
+    of_rank_0 = [types.SimpleNamespace(stage_index=index, num_stages=stages, group_size=ranks, group_rank=0,
+                                       is_first=index == 0, is_last=index == stages - 1, submod=None)
+                 for index in range(0, stages, ranks)]
+    try:
+        schedule = kind(of_rank_0, microbatches)
+    except (ValueError, AssertionError):
+        return None
+    return {rank: [action for action in row if action is not None] for rank, row in schedule.pipeline_order.items()}
+
+
+def write_several():
+    with open(FOLDER / "several.txt", "w") as out:
+        for name, kind in SEVERAL.items():
+            for ranks in range(1, 9):
+                for each in range(1, 5):
+                    rows = [constructed(kind, ranks, ranks * each, microbatches) for microbatches in range(1, 33)]
+                    out.write(" ".join([name, str(ranks), str(each)] + [fnv(row) if row else "-" for row in rows]) + "\n")
+
+
 def write_csv(path, rows):
     with open(path, "w", newline="") as out:
         writer = csv.writer(out, lineterminator="\n")
@@ -104,6 +133,7 @@ if __name__ == "__main__":
     assert torch.__version__.startswith("2.11."), torch.__version__
     FOLDER.mkdir(exist_ok=True)
     write_tables()
+    write_several()
     write_multi("interleaved", s.ScheduleInterleaved1F1B, 2, 4)
     write_multi("interleaved_zero_bubble", s.ScheduleInterleavedZeroBubble, 4, 8)
     write_multi("zbv", s.ScheduleZBVZeroBubble, 3, 7)

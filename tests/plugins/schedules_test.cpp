@@ -69,9 +69,23 @@ TEST(Schedules, The1F1BPeakIsTheSmallerOfMicrobatchesAndRanksBelow) {
 }
 
 TEST(Schedules, TakeOneStageARank) {
-  for (const char* name : {"gpipe", "1f1b", "single"}) {
+  for (const char* name : {"gpipe", "1f1b", "zb1p", "zb2p", "single"}) {
     EXPECT_EQ(made(name)->stages_per_rank().least, 1) << name;
     EXPECT_EQ(made(name)->stages_per_rank().most, 1) << name;
+  }
+}
+
+TEST(Schedules, OfSeveralStagesTakeTwoOrMore) {
+  for (const char* name : {"LoopedBFS", "looped_bfs", "dfs", "Interleaved1F1B", "interleaved_1f1b",
+                           "InterleavedZeroBubble", "zero_bubble"}) {
+    EXPECT_EQ(made(name)->stages_per_rank().least, 2) << name;
+    EXPECT_EQ(made(name)->stages_per_rank().most, kAnyNumber) << name;
+    EXPECT_EQ(schedule::placement(*made(name), 4, 8, name), schedule::loop_placement(4, 8)) << name;
+  }
+  for (const char* name : {"ZBVZeroBubble", "v_schedule", "DualPipeV", "vhalf", "vmin"}) {
+    EXPECT_EQ(made(name)->stages_per_rank().least, 2) << name;
+    EXPECT_EQ(made(name)->stages_per_rank().most, 2) << name;
+    EXPECT_EQ(schedule::placement(*made(name), 4, 8, name), schedule::v_placement(4, 8)) << name;
   }
 }
 
@@ -96,9 +110,9 @@ TEST(Schedules, OfTheExampleTakeAnyNumberOfStages) {
 
 TEST(Schedules, AnUnknownNameGetsTheListAndTheNearest) {
   const std::string block = tests::thrown_by([] { made("1f1"); });
-  EXPECT_THAT(block,
-              testing::HasSubstr("error[plugin_missing] plugin: there is no schedule '1f1'; looked in "));
-  EXPECT_THAT(block, testing::HasSubstr("which hold 1f1b, gpipe"));
+  EXPECT_THAT(block, testing::HasSubstr("error[plugin_missing] plugin: there is no schedule '1f1'; "
+                                        "available: 1f1b, auto, dfs, dualpipev, gpipe"));
+  EXPECT_THAT(block, testing::HasSubstr("(searched "));
   EXPECT_THAT(block, testing::HasSubstr("did you mean '1f1b'?"));
 }
 
@@ -147,6 +161,16 @@ TEST(PipelineWords, NeedAScheduleOrATable) {
             "  hint: set pp_schedule, or pp_schedule_csv to the path of a table");
 }
 
+TEST(PipelineWords, AClassWithoutAnOrderNeedsATable) {
+  for (const std::string name : {"PipelineScheduleSingle", "PipelineScheduleMulti"}) {
+    EXPECT_EQ(tests::thrown_by([&] { words("{pp_schedule: " + name + "}"); }),
+              "error[config] distributed.pipeline: pp_schedule: '" + name +
+                  "' has no order of its own\n"
+                  "  hint: set pp_schedule_csv to the path of a table, or name a schedule such as 1f1b");
+    EXPECT_EQ(words("{pp_schedule: " + name + ", pp_schedule_csv: mine.csv}").table, "mine.csv");
+  }
+}
+
 TEST(PipelineWords, WhatARunCannotDoIsSaidInTheListOfWhatIsNotBuilt) {
   const OfferedSection* section = plugins().section("pipeline");
   const auto not_built = [&](const std::string& block) {
@@ -154,12 +178,14 @@ TEST(PipelineWords, WhatARunCannotDoIsSaidInTheListOfWhatIsNotBuilt) {
   };
   EXPECT_THAT(not_built("{}"), testing::IsEmpty());
   EXPECT_THAT(
-      not_built("{loss_fn: my.loss}"),
+      not_built("{loss_fn: nemo_automodel.components.loss.te_parallel_ce.TEParallelCrossEntropy}"),
       testing::ElementsAre("loss_fn: the loss of a pipeline is the recipe's loss_fn; leave this null"));
-  EXPECT_THAT(not_built("{pp_schedule: Interleaved1F1B}"),
-              testing::ElementsAre(
-                  "pp_schedule: the schedule 'Interleaved1F1B' is not built yet; gpipe and 1f1b are"));
-  EXPECT_THAT(not_built("{pp_schedule: Interleaved1F1B, pp_schedule_csv: mine.csv}"), testing::IsEmpty());
+  EXPECT_THAT(not_built("{loss_fn: nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy}"),
+              testing::IsEmpty());
+  EXPECT_EQ(
+      tests::thrown_by([&] { not_built("{loss_fn: no.such.loss}"); }),
+      "error[config] run.yaml:1 loss_fn: unknown component 'no.such.loss'; there is: MaskedCrossEntropy, "
+      "FusedLinearCrossEntropy, TEParallelCrossEntropy, ChunkedCrossEntropy");
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
-// Finds the schedule by its name, asks it for its table, and prints that.
+// Finds the schedule by its name, asks it for its table, and prints that; or compares all.
 #include "trainer/cli/schedule.h"
 
 #include <algorithm>
 
 #include "heddle/plugin/registry.h"
+#include "trainer/cli/schedule_compare.h"
 #include "trainer/cli/schedule_output.h"
 
 namespace heddle::cli {
@@ -32,21 +33,29 @@ int stages_of(const ScheduleCommand& command, StagesPerRank takes) {
                   to_string(command.ranks) + " ranks are " + to_string(each));
 }
 
+void refuse_large(int stages, int microbatches) {
+  if (int64_t{stages} * microbatches > kMostCells)
+    throw Error(ErrorCode::usage, "heddle schedule",
+                to_string(stages) + " stages and " + to_string(microbatches) +
+                    " microbatches are more than a table can show",
+                "ask for fewer");
+}
+
 }  // namespace
 
 int schedule(const ScheduleCommand& command) {
   PluginRegistry plugins(plugin::search_path({}), Log::to_stderr(0));
+  if (command.compare) {
+    refuse_large(2 * command.ranks, command.microbatches);
+    return compare_schedules(command, plugins);
+  }
   const OfferedSchedule* offered = plugins.schedule(command.name);
   if (offered == nullptr) throw plugins.missing("schedule", command.name);
   const std::unique_ptr<IPipelineSchedule> made = offered->make();
   const int stages = stages_of(command, made->stages_per_rank());
-  if (int64_t{stages} * command.microbatches > kMostCells)
-    throw Error(ErrorCode::usage, "heddle schedule",
-                to_string(stages) + " stages and " + to_string(command.microbatches) +
-                    " microbatches are more than a table can show",
-                "ask for fewer");
+  refuse_large(stages, command.microbatches);
   return print_schedule(
-      {offered->name, made->plan(command.ranks, stages, command.microbatches),
+      {offered->name, plan_of(*made, command, stages),
        heddle::schedule::placement(*made, command.ranks, stages, offered->name), command.microbatches},
       command);
 }

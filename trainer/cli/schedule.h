@@ -1,4 +1,4 @@
-// `heddle schedule NAME`: the table that a plugin's schedule plans.
+// `heddle schedule NAME`: the table that a plugin's schedule plans; `heddle schedule --compare`: all of them.
 #pragma once
 
 #include "trainer/cli/commands.h"

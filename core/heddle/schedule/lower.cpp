@@ -2,9 +2,12 @@
 #include "heddle/schedule/lower.h"
 
 #include <algorithm>
+#include <functional>
+#include <queue>
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "heddle/schedule/simulate.h"
 
 namespace heddle::schedule {
 namespace {
@@ -69,30 +72,39 @@ Row with_reductions(const Row& row) {
   return out;
 }
 
-// Walks the ranks in turns, one action (or one group of overlapped ones) of each; what is not ready waits.
+// How the ranks are walked: in turns, an action of each, as PyTorch does; or in time, by the default costs.
+enum class Clock { turns, time };
+
+// Walks all ranks, an action (or a group of overlapped ones) at a time, in the order of their ends.
 class Transfers {
  public:
-  Transfers(const ScheduleTable& rows, std::span<const int> rank_of_stage)
-      : rows_(rows), rank_of_(rank_of_stage), at_(rows.size(), 0), out_(rows.size()) {
+  Transfers(const ScheduleTable& rows, std::span<const int> rank_of_stage, Clock clock)
+      : rows_(rows),
+        rank_of_(rank_of_stage),
+        clock_(clock),
+        at_(rows.size(), 0),
+        free_(rows.size(), 0),
+        out_(rows.size()) {
     for (const Row& row : rows)
       for (const Action& action : row) microbatches_ = std::max(microbatches_, action.microbatch + 1);
-    for (auto& ready : ready_) ready.assign(rank_of_.size() * microbatches_, false);
+    for (auto& made : made_) made.assign(rank_of_.size() * microbatches_, kNotYet);
   }
 
   ScheduleTable run() {
-    for (bool progress = true, left = true; left;) {
-      progress = left = false;
-      for (int rank = 0; rank < static_cast<int>(rows_.size()); ++rank) {
-        progress |= turn(rank);
-        left |= at_[rank] < rows_[rank].size();
-      }
-      if (left && !progress) refuse();
+    for (int rank = 0; rank < static_cast<int>(rows_.size()); ++rank) look(rank);
+    while (!next_.empty()) {
+      const auto [end, rank] = next_.top();
+      next_.pop();
+      perform(rank, end);
     }
+    for (size_t rank = 0; rank < rows_.size(); ++rank)
+      if (at_[rank] < rows_[rank].size()) refuse();
     return std::move(out_);
   }
 
  private:
   enum Direction { down, up };  // activations, gradients
+  static constexpr double kNotYet = -1;
 
   int last() const { return static_cast<int>(rank_of_.size()) - 1; }
   static bool gives_gradient(Action::Kind kind) {
@@ -101,40 +113,72 @@ class Transfers {
   size_t place(int stage, int microbatch) const {
     return static_cast<size_t>(stage) * microbatches_ + microbatch;
   }
-
-  bool is_ready(const Action& action) const {
-    if (action.kind == Action::forward && action.stage > 0)
-      return ready_[down][place(action.stage, action.microbatch)];
-    if (gives_gradient(action.kind) && action.stage < last())
-      return ready_[up][place(action.stage, action.microbatch)];
-    return true;
-  }
-
-  bool turn(int rank) {
+  size_t group_end(int rank) const {
     const Row& row = rows_[rank];
-    if (at_[rank] == row.size()) return false;
     size_t end = at_[rank] + 1;
     while (end < row.size() && row[end - 1].overlaps_next) ++end;
-    for (size_t at = at_[rank]; at < end; ++at)
-      if (!is_ready(row[at])) return false;
-    out_[rank].insert(out_[rank].end(), row.begin() + at_[rank], row.begin() + end);
-    for (; at_[rank] < end; ++at_[rank]) pass_on(rank, row[at_[rank]]);
-    return true;
+    return end;
+  }
+
+  // When the input of an action is there; kNotYet: nothing makes it yet.
+  double ready(const Action& action) const {
+    if (action.kind == Action::forward && action.stage > 0)
+      return made_[down][place(action.stage, action.microbatch)];
+    if (gives_gradient(action.kind) && action.stage < last())
+      return made_[up][place(action.stage, action.microbatch)];
+    return 0;
+  }
+
+  // Puts the rank's next group into the queue, by its end, when all of its inputs are known.
+  void look(int rank) {
+    if (at_[rank] == rows_[rank].size()) return;
+    double start = free_[rank], length = 0;
+    for (size_t at = at_[rank]; at < group_end(rank); ++at) {
+      const double there = ready(rows_[rank][at]);
+      if (there == kNotYet) return;
+      start = std::max(start, there);
+      length += cost_of(rows_[rank][at], Costs());
+    }
+    next_.push({start + (clock_ == Clock::turns ? 1 : length), rank});
+  }
+
+  void perform(int rank, double end) {
+    const Row& row = rows_[rank];
+    const size_t from = at_[rank];
+    at_[rank] = group_end(rank);
+    free_[rank] = end;
+    out_[rank].insert(out_[rank].end(), row.begin() + from, row.begin() + at_[rank]);
+    for (size_t at = from; at < at_[rank]; ++at) pass_on(rank, row[at], end);
+    look(rank);
   }
 
   // What the action made goes to the neighbouring stage: through both rows at this moment, or not at all when
   // one rank holds both.
-  void pass_on(int rank, const Action& action) {
+  void pass_on(int rank, const Action& action, double end) {
     const bool forward = action.kind == Action::forward;
     if (!forward && !gives_gradient(action.kind)) return;
     const int to = forward ? action.stage + 1 : action.stage - 1;
     if (to < 0 || to > last()) return;
-    ready_[forward ? down : up][place(to, action.microbatch)] = true;
-    if (rank_of_[to] == rank) return;
+    const int peer = rank_of_[to];
+    const bool waits = peer != rank && at_[peer] < rows_[peer].size() && waits_for(peer, forward, to, action);
+    // Lower ranks have their turn first: what they make is there in the same turn.
+    const bool same_turn = clock_ == Clock::turns && rank < peer;
+    made_[forward ? down : up][place(to, action.microbatch)] = same_turn ? end - 1 : end;
+    if (peer == rank) return;
     const Action send{forward ? Action::send_forward : Action::send_backward, action.stage,
                       action.microbatch};
     out_[rank].push_back(send);
-    out_[rank_of_[to]].push_back(counterpart(send));
+    out_[peer].push_back(counterpart(send));
+    if (waits) look(peer);
+  }
+
+  // Whether the rank's next group needs what is made now.
+  bool waits_for(int rank, bool forward, int stage, const Action& made) const {
+    const Row& row = rows_[rank];
+    return std::any_of(row.begin() + at_[rank], row.begin() + group_end(rank), [&](const Action& action) {
+      const bool takes = forward ? action.kind == Action::forward : gives_gradient(action.kind);
+      return takes && action.stage == stage && action.microbatch == made.microbatch;
+    });
   }
 
   [[noreturn]] void refuse() const {
@@ -149,10 +193,14 @@ class Transfers {
 
   const ScheduleTable& rows_;
   std::span<const int> rank_of_;
+  const Clock clock_;
   std::vector<size_t> at_;
+  std::vector<double> free_;  // [rank]
   ScheduleTable out_;
   int microbatches_ = 1;
-  std::vector<bool> ready_[2];  // [direction][stage, microbatch]: its input is there
+  std::vector<double> made_[2];        // [direction][stage, microbatch]: when its input is there
+  using End = std::pair<double, int>;  // of a rank's next group
+  std::priority_queue<End, std::vector<End>, std::greater<>> next_;
 };
 
 void refuse_unknown_stages(const ScheduleTable& compute, std::span<const int> rank_of_stage) {
@@ -169,22 +217,37 @@ void refuse_unknown_stages(const ScheduleTable& compute, std::span<const int> ra
     }
 }
 
+// Whether a rank asks for data only after the other side has begun to send it.
+bool starts_late(const ScheduleTable& table, std::span<const int> rank_of_stage) {
+  const Simulation run = simulate(table, rank_of_stage);
+  for (size_t rank = 0; rank < table.size(); ++rank) {
+    double free = 0;
+    for (size_t at = 0; at < table[rank].size(); ++at) {
+      const Action::Kind kind = table[rank][at].kind;
+      if (computes(kind)) free = run.times[rank][at].end;
+      if (receives(kind) && free > run.times[rank][at].start) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 ScheduleTable lower(const ScheduleTable& compute, std::span<const int> rank_of_stage) {
   refuse_unknown_stages(compute, rank_of_stage);
   ScheduleTable rows;
   for (const Row& row : compute) rows.push_back(with_reductions(with_gathering(row)));
-  return Transfers(rows, rank_of_stage).run();
+  ScheduleTable table = Transfers(rows, rank_of_stage, Clock::turns).run();
+  if (!starts_late(table, rank_of_stage)) return table;
+  return Transfers(rows, rank_of_stage, Clock::time).run();
 }
 
-ScheduleTable forward_only(const ScheduleTable& compute) {
-  ScheduleTable table;
-  for (const Row& row : compute) {
-    Row& forwards = table.emplace_back();
-    for (const Action& action : row)
-      if (action.kind == Action::forward) forwards.push_back({action.kind, action.stage, action.microbatch});
-  }
+ScheduleTable forward_wave(std::span<const int> rank_of_stage, int ranks, int microbatches) {
+  ScheduleTable table(ranks);
+  const int stages = static_cast<int>(rank_of_stage.size());
+  for (int time = 0; time < stages + microbatches - 1; ++time)
+    for (int stage = std::max(0, time - microbatches + 1); stage <= std::min(time, stages - 1); ++stage)
+      table[rank_of_stage[stage]].push_back({Action::forward, stage, time - stage});
   return table;
 }
 

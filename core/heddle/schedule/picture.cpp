@@ -8,7 +8,8 @@
 namespace heddle::schedule {
 namespace {
 
-constexpr double kLeft = 76, kRight = 150, kTop = 74, kLane = 34, kGap = 8, kBelow = 84, kLeast = 780;
+constexpr double kLeft = 76, kRight = 164, kTop = 74, kLane = 34, kGap = 8, kBelow = 102, kLeast = 780;
+constexpr double kLetter = 7.2, kHeadLetter = 12;  // widths of text of 12 and of 20, at most on average
 
 std::string number(double value) {
   char text[32];
@@ -57,7 +58,9 @@ class Picture {
   }
 
   std::string draw() {
-    const double width = std::max(kLeast, kLeft + run_.length * unit_ + kRight), height = bottom() + kBelow;
+    const double heading_width = 40 + kHeadLetter * static_cast<double>(drawing_.name.size());
+    const double width = std::max({kLeast, kLeft + run_.length * unit_ + kRight, heading_width});
+    const double height = bottom() + kBelow;
     out_ = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + number(width) + " " + number(height) +
            "\" width=\"" + number(width) + "\" height=\"" + number(height) +
            "\" role=\"img\" aria-label=\"pipeline schedule, " + sizes_text(drawing_) +
@@ -180,13 +183,14 @@ class Picture {
         out_ += "<rect x=\"" + number(at + 9 * shade) + "\" y=\"" + number(line - 11) +
                 "\" width=\"9\" height=\"14\" fill=\"" + fill(look, last * shade / 2) + "\"/>\n";
       text(at + 34, line, look.words, "font-size=\"12\" fill=\"#10202e\"");
-      at += 34 + 7.2 * static_cast<double>(std::string(look.words).size()) + 18;
+      at += 34 + kLetter * static_cast<double>(std::string(look.words).size()) + 18;
     }
-    text(kLeft, line + 22,
-         "Numbers are microbatches; the shade is the stage, light for the last. Time: forward 1, backward 2 "
-         "(input 1, weights 1)" +
-             std::string(lowered_ ? ", a transfer 0.25." : "."),
-         "font-size=\"12\" fill=\"#51606e\"");
+    const std::string style = "font-size=\"12\" fill=\"#51606e\"";
+    text(kLeft, line + 22, "Numbers are microbatches; the shade is the stage, light for the last.", style);
+    text(kLeft, line + 40,
+         std::string("Time: forward 1, backward 2 (input 1, weights 1)") +
+             (lowered_ ? ", a transfer 0.25." : "."),
+         style);
   }
 
   const Drawing& drawing_;

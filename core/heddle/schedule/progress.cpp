@@ -71,7 +71,7 @@ class Walk {
       const int peer = rank_of_[peer_stage(action)];
       if (ended(peer) || !(now(peer) == counterpart(action))) return false;
       ++at_[peer];
-    } else if (waits_for(action) >= 0) {
+    } else if (waits_for_rank(rank) >= 0) {
       return false;
     }
     ++at_[rank];
@@ -90,9 +90,15 @@ class Walk {
     return places_.of(made) >= static_cast<int>(at_[rank]) ? rank : -1;
   }
 
+  // Overlapped actions wait for each other's inputs.
   int waits_for_rank(int rank) const {
-    const Action& action = now(rank);
-    return moves(action) ? rank_of_[peer_stage(action)] : waits_for(action);
+    if (moves(now(rank))) return rank_of_[peer_stage(now(rank))];
+    const auto& row = table_[rank];
+    for (size_t at = at_[rank]; at < row.size(); ++at) {
+      if (const int other = waits_for(row[at]); other >= 0) return other;
+      if (!row[at].overlaps_next) break;
+    }
+    return -1;
   }
 
   // Ranks that wait for each other end in a ring; it is told from its lowest rank.

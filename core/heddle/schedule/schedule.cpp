@@ -1,11 +1,14 @@
-// The home of the interface's vtable, placements of stages on ranks, and the text of an action.
+// The interfaces' destructors, which anchor their vtables; placements of stages on ranks, and the text of an
+// action.
 #include "heddle/schedule/schedule.h"
 
 #include "heddle/base/error.h"
+#include "heddle/schedule/timed.h"
 
 namespace heddle {
 
 IPipelineSchedule::~IPipelineSchedule() = default;
+ITimedSchedule::~ITimedSchedule() = default;
 
 namespace schedule {
 namespace {

@@ -13,7 +13,7 @@ constexpr double kNotYet = -1;
 
 class Simulator {
  public:
-  Simulator(const ScheduleTable& table, std::span<const int> rank_of_stage, const Costs& costs)
+  Simulator(const ScheduleTable& table, std::span<const int> rank_of_stage, std::span<const Costs> costs)
       : table_(table), rank_of_(rank_of_stage), costs_(costs), at_(table.size(), 0), free_(table.size(), 0) {
     for (const auto& row : table) {
       out_.times.emplace_back(row.size());
@@ -38,21 +38,6 @@ class Simulator {
   }
 
  private:
-  double cost_of(const Action& action) const {
-    switch (action.kind) {
-      case Action::forward:
-        return costs_.forward;
-      case Action::backward:
-        return costs_.backward;
-      case Action::backward_input:
-        return costs_.backward_input;
-      case Action::backward_weight:
-        return costs_.backward_weight;
-      default:
-        return 0;
-    }
-  }
-
   // Ends of the computations by what they give: activations down, gradients up.
   double& end_of(bool forward, int stage, int microbatch) {
     return ends_[forward ? 0 : 1][static_cast<size_t>(stage) * microbatches_ + microbatch];
@@ -63,35 +48,62 @@ class Simulator {
     if (stage < 0 || stage >= static_cast<int>(rank_of_.size())) return 0;
     const double made = end_of(forward, stage, microbatch);
     if (made == kNotYet) return kNotYet;
-    return rank_of_[stage] == static_cast<int>(rank) ? made : made + costs_.transfer;
+    return rank_of_[stage] == static_cast<int>(rank) ? made
+                                                     : made + costs_[forward ? stage : stage - 1].transfer;
+  }
+
+  // When the input of a computation is at its rank; kNotYet: it is not made.
+  double ready(const Action& action, size_t rank) {
+    if (action.kind == Action::backward_weight) return 0;
+    const bool forward = action.kind == Action::forward;
+    return arrival(forward, action.stage + (forward ? -1 : 1), action.microbatch, rank);
   }
 
   bool goes(size_t rank) {
     const Action& action = table_[rank][at_[rank]];
-    TimeSpan& time = out_.times[rank][at_[rank]];
-    if (computes(action.kind)) {
-      const bool forward = action.kind == Action::forward;
-      double ready = 0;
-      if (action.kind != Action::backward_weight)
-        ready = arrival(forward, action.stage + (forward ? -1 : 1), action.microbatch, rank);
-      if (ready == kNotYet) return false;
-      time.start = std::max(free_[rank], ready);
-      time.end = free_[rank] = time.start + cost_of(action);
-      if (action.kind != Action::backward_weight) end_of(forward, action.stage, action.microbatch) = time.end;
-    } else if (sends(action.kind) || receives(action.kind)) {
-      const bool forward = action.kind == Action::send_forward || action.kind == Action::receive_forward;
-      const int from = sends(action.kind) ? action.stage : peer_stage(action);
-      time.start = end_of(forward, from, action.microbatch);
-      if (time.start == kNotYet) {
-        // Its data will come; the row goes on, and the computation that needs it waits.
-        late_.push_back({rank, at_[rank]});
-      }
-      time.end = time.start + costs_.transfer;
-    } else {
-      time = {free_[rank], free_[rank]};
-    }
+    if (computes(action.kind)) return compute(rank);
+    if (sends(action.kind) || receives(action.kind))
+      transfer(rank);
+    else
+      out_.times[rank][at_[rank]] = {free_[rank], free_[rank]};
     ++at_[rank];
     return true;
+  }
+
+  // An action, or a group of overlapped ones: it starts when the inputs of all are there, and their results
+  // are there at its end.
+  bool compute(size_t rank) {
+    const auto& row = table_[rank];
+    size_t end = at_[rank] + 1;
+    while (end < row.size() && row[end - 1].overlaps_next && computes(row[end].kind)) ++end;
+    double time = free_[rank];
+    for (size_t at = at_[rank]; at < end; ++at) {
+      const double there = ready(row[at], rank);
+      if (there == kNotYet) return false;
+      time = std::max(time, there);
+    }
+    for (size_t at = at_[rank]; at < end; ++at, time = free_[rank])
+      out_.times[rank][at] = {time, free_[rank] = time + cost_of(row[at], costs_[row[at].stage])};
+    for (; at_[rank] < end; ++at_[rank]) {
+      const Action& action = row[at_[rank]];
+      if (action.kind != Action::backward_weight)
+        end_of(action.kind == Action::forward, action.stage, action.microbatch) = free_[rank];
+    }
+    return true;
+  }
+
+  double transfer_cost(const Action& action) const {
+    return costs_[std::min(action.stage, peer_stage(action))].transfer;
+  }
+
+  void transfer(size_t rank) {
+    const Action& action = table_[rank][at_[rank]];
+    const bool forward = action.kind == Action::send_forward || action.kind == Action::receive_forward;
+    const int from = sends(action.kind) ? action.stage : peer_stage(action);
+    const double start = end_of(forward, from, action.microbatch);
+    // Data that comes later: the row goes on, and the computation that needs it waits.
+    if (start == kNotYet) late_.push_back({rank, at_[rank]});
+    out_.times[rank][at_[rank]] = {start, start + transfer_cost(action)};
   }
 
   void finish() {
@@ -99,12 +111,12 @@ class Simulator {
       const Action& action = table_[rank][step];
       const double start =
           end_of(action.kind == Action::receive_forward, peer_stage(action), action.microbatch);
-      out_.times[rank][step] = {start, start + costs_.transfer};
+      out_.times[rank][step] = {start, start + transfer_cost(action)};
     }
     for (const double end : free_) out_.length = std::max(out_.length, end);
     for (size_t rank = 0; rank < table_.size(); ++rank) {
       double busy = 0;
-      for (const Action& action : table_[rank]) busy += cost_of(action);
+      for (const Action& action : table_[rank]) busy += cost_of(action, costs_[action.stage]);
       out_.idle.push_back(out_.length > 0 ? 1 - busy / out_.length : 0);
     }
     out_.peak = peak_alive(table_);
@@ -112,7 +124,7 @@ class Simulator {
 
   const ScheduleTable& table_;
   std::span<const int> rank_of_;
-  const Costs costs_;
+  const std::span<const Costs> costs_;  // [stage]
   int microbatches_ = 1;
   std::vector<size_t> at_;
   std::vector<double> free_;     // [rank]: when it has done its actions so far
@@ -123,7 +135,33 @@ class Simulator {
 
 }  // namespace
 
+double cost_of(const Action& action, const Costs& costs) {
+  switch (action.kind) {
+    case Action::forward:
+      return costs.forward;
+    case Action::backward:
+      return costs.backward;
+    case Action::backward_input:
+      return costs.backward_input;
+    case Action::backward_weight:
+      return costs.backward_weight;
+    default:
+      return 0;
+  }
+}
+
+Costs share_of(const Costs& rank, int each) {
+  return {rank.forward / each, rank.backward / each, rank.backward_input / each, rank.backward_weight / each,
+          rank.transfer};
+}
+
 Simulation simulate(const ScheduleTable& table, std::span<const int> rank_of_stage, const Costs& costs) {
+  const std::vector<Costs> alike(rank_of_stage.size(), costs);
+  return Simulator(table, rank_of_stage, alike).run();
+}
+
+Simulation simulate(const ScheduleTable& table, std::span<const int> rank_of_stage,
+                    std::span<const Costs> costs) {
   return Simulator(table, rank_of_stage, costs).run();
 }
 

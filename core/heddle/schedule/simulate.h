@@ -8,11 +8,18 @@
 
 namespace heddle::schedule {
 
-// In any unit of time, alike for all stages. Transfers run beside computation: what waits is the action that
-// needs the data.
+// Of one stage, in any unit of time; `transfer` is between it and the next stage. Transfers run beside
+// computation: what waits is the action that needs the data.
 struct Costs {
   double forward = 1, backward = 2, backward_input = 1, backward_weight = 1, transfer = 0;
 };
+
+// The costs of a stage that takes 1 / `each` of what `rank` says of all layers of a rank; transfers as they
+// are.
+HEDDLE_API Costs share_of(const Costs& rank, int each);
+
+// What an action takes; transfers and the actions of a stage: nothing.
+HEDDLE_API double cost_of(const Action& action, const Costs& costs);
 
 struct TimeSpan {
   double start = 0, end = 0;
@@ -29,6 +36,9 @@ struct Simulation {
 // Of a compute table or a lowered one, checked before. Throws Error{internal} on a table that cannot run.
 HEDDLE_API Simulation simulate(const ScheduleTable& table, std::span<const int> rank_of_stage,
                                const Costs& costs = {});
+// The same with the costs of each stage, [stage].
+HEDDLE_API Simulation simulate(const ScheduleTable& table, std::span<const int> rank_of_stage,
+                               std::span<const Costs> costs);
 
 // The peaks alone: no times are needed for them.
 HEDDLE_API std::vector<int> peak_alive(const ScheduleTable& table);

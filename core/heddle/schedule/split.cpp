@@ -207,7 +207,7 @@ StageCount count_stages(int64_t layers, int ranks, const PipelineWords& words, S
     return {ranks * per_rank, per_rank};
   }
   Asked asked{layers, *words.layers_per_stage,
-              (layers + *words.layers_per_stage - 1) / *words.layers_per_stage, ranks};
+              layers / *words.layers_per_stage + (layers % *words.layers_per_stage != 0), ranks};
   const int64_t stages = rounded(asked, words);
   asked.stages = stages;
   refuse_by_schedule(asked, stages / ranks, words, takes);

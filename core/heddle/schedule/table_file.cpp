@@ -172,8 +172,9 @@ bool is_lowered(const ScheduleTable& table) {
 
 TableFile read_table(const std::string& path, const std::string& where) {
   std::error_code failure;
-  std::ifstream stream(path, std::ios::binary);
-  if (!std::filesystem::is_regular_file(path, failure) || !stream)
+  std::ifstream stream;
+  if (std::filesystem::is_regular_file(path, failure)) stream.open(path, std::ios::binary);
+  if (!stream.is_open())
     throw Error(ErrorCode::input, where, "The specified path " + path + " does not exist or is not a file.",
                 "give the path of a schedule's table; a relative path starts at the working directory");
   const std::string text{std::istreambuf_iterator<char>(stream), {}};

@@ -24,7 +24,10 @@ TEST(ScheduleCheck, AcceptsEveryKindOfScheduleBeforeAndAfterLowering) {
         ASSERT_EQ(fault_of(planned.table, planned.rank_of_stage, microbatches), "") << say();
         const ScheduleTable lowered = lower(planned.table, planned.rank_of_stage);
         ASSERT_EQ(fault_of(lowered, planned.rank_of_stage, microbatches), "") << say();
-        const ScheduleTable forwards = lower(schedule::forward_only(planned.table), planned.rank_of_stage);
+        const ScheduleTable forwards =
+            lower(schedule::forward_wave(planned.rank_of_stage, static_cast<int>(planned.table.size()),
+                                         planned.microbatches),
+                  planned.rank_of_stage);
         ASSERT_EQ(fault_of(forwards, planned.rank_of_stage, microbatches, Work::evaluation), "") << say();
       }
 }

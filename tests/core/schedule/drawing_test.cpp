@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <regex>
+
 #include "heddle/config/node.h"
 #include "heddle/schedule/lower.h"
 #include "tests/core/schedule/tables.h"
@@ -77,6 +79,27 @@ TEST(ScheduleDrawing, DrawsTheTransfersOfALoweredTable) {
   const std::string svg = schedule::to_svg(drawing);
   EXPECT_EQ(count(svg, "<title>0SEND_F1</title></line>"), 1u);
   EXPECT_EQ(count(svg, "</title></line>"), 16u);  // 2 borders, 4 microbatches, 2 directions
+}
+
+// Letters of a proportional font are at most 0.6 of its size wide on average.
+TEST(ScheduleDrawing, IsAsWideAsItsWords) {
+  const std::regex width_of("width=\"([0-9.]+)\" height"),
+      word("<text x=\"([0-9.]+)\"[^>]*font-size=\"([0-9.]+)\"([^>]*)>([^<]*)<");
+  for (const int microbatches : {1, 2, 40})
+    for (const bool lowered : {false, true}) {
+      schedule::Drawing drawing = drawing_of(tests::early_backward(2, microbatches, tests::Backward::split));
+      drawing.name = "tables/of/somebody/with/a/very/long/path/that/is/the/name/of/a/schedule.csv";
+      if (lowered) drawing.table = schedule::lower(drawing.table, drawing.rank_of_stage);
+      const std::string svg = schedule::to_svg(drawing);
+      std::smatch whole;
+      ASSERT_TRUE(std::regex_search(svg, whole, width_of));
+      for (std::sregex_iterator one(svg.begin(), svg.end(), word), none; one != none; ++one) {
+        const bool from_x = (*one)[3].str().find("text-anchor") == std::string::npos;
+        const double reach =
+            std::stod((*one)[1]) + 0.6 * std::stod((*one)[2]) * static_cast<double>((*one)[4].length());
+        if (from_x) EXPECT_LE(reach, std::stod(whole[1])) << (*one)[4];
+      }
+    }
 }
 
 TEST(ScheduleDrawing, WritesNamesAsTextNotAsMarkup) {

@@ -41,6 +41,30 @@ TEST(ScheduleSimulate, ThePeakOfEarlyBackwardIsTheSmallerOfMicrobatchesAndStages
     }
 }
 
+TEST(ScheduleSimulate, OverlappedActionsStartAndGiveTheirResultsTogether) {
+  ScheduleTable table = {
+      {{Action::forward, 0, 0},
+       {Action::forward, 0, 1, /*overlaps_next=*/true},
+       {Action::backward, 0, 0},
+       {Action::backward, 0, 1}},
+      {{Action::forward, 1, 0}, {Action::backward, 1, 0}, {Action::forward, 1, 1}, {Action::backward, 1, 1}}};
+  const std::vector<int> placement = {0, 1};
+  EXPECT_EQ(tests::fault_of(table, placement, 2), "");
+  const Simulation run = simulate(table, placement);
+  EXPECT_EQ(run.times[0][1].start, 4);  // the backward's input comes then
+  EXPECT_EQ(run.times[0][2].end, 7);
+  EXPECT_EQ(run.times[1][2].start, 7);
+  EXPECT_EQ(run.length, 12);
+  table[0][1].overlaps_next = false;
+  EXPECT_EQ(simulate(table, placement).length, 9);
+  // Here the pair waits for what its own forward is needed for.
+  table[0][1].overlaps_next = true;
+  std::swap(table[1][1], table[1][2]);
+  EXPECT_EQ(tests::fault_of(table, placement, 2),
+            "rank 0, step 1: 0F1: deadlock: rank 0 at 0F1 (step 1) waits for rank 1, rank 1 at 1F1 (step 1) "
+            "waits for rank 0");
+}
+
 TEST(ScheduleSimulate, ASplitBackwardWithWeightsLastFillsTheBubble) {
   const tests::Planned whole = tests::early_backward(4, 8, tests::Backward::whole);
   const tests::Planned split = tests::early_backward(4, 8, tests::Backward::weights_last);
@@ -82,7 +106,8 @@ TEST(ScheduleSimulate, ATransferRunsFromTheEndOfItsComputation) {
 
 TEST(ScheduleSimulate, AnEvaluationKeepsOneMicrobatchAtATime) {
   const tests::Planned planned = tests::fill_and_drain(3, 5);
-  EXPECT_THAT(schedule::peak_alive(schedule::forward_only(planned.table)), ElementsAre(1, 1, 1));
+  EXPECT_THAT(schedule::peak_alive(schedule::forward_wave(planned.rank_of_stage, 3, planned.microbatches)),
+              ElementsAre(1, 1, 1));
 }
 
 TEST(ScheduleSimulate, RefusesATableThatCannotRun) {

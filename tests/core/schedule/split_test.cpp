@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "heddle/schedule/microbatches.h"
 #include "tests/thrown.h"
 
@@ -210,6 +212,22 @@ TEST(Microbatches, DivideTheSamplesOfARank) {
   EXPECT_EQ(thrown_by([&] { schedule::count_microbatches(8, words); }),
             "error[config] distributed.pipeline.pp_microbatch_size: local_batch_size must be divisible by "
             "microbatch_size: 8 and 3\n  hint: change step_scheduler.local_batch_size or pp_microbatch_size");
+}
+
+TEST(Microbatches, AreNotMoreThanATableHolds) {
+  PipelineWords words;
+  words.microbatch_size = 2;
+  EXPECT_EQ(
+      thrown_by([&] { schedule::count_microbatches(int64_t{1} << 33, words); }),
+      "error[config] distributed.pipeline.pp_microbatch_size: 8589934592 samples in microbatches of 2 are "
+      "4294967296 microbatches of one pass; at most 1048576 are run\n"
+      "  hint: a smaller step_scheduler.local_batch_size, or a larger pp_microbatch_size");
+}
+
+TEST(Microbatches, LayersOfAStageMayBeAnyNumber) {
+  PipelineWords words;
+  words.layers_per_stage = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(schedule::count_stages(8, 1, words, {1, 2}).stages, 1);
 }
 
 TEST(Microbatches, FewerThanStagesAreWarnedOf) {

@@ -7,6 +7,7 @@
 
 #include "heddle/schedule/check.h"
 #include "heddle/schedule/schedule.h"
+#include "heddle/schedule/simulate.h"
 
 namespace heddle::tests {
 
@@ -82,6 +83,20 @@ inline std::string fault_of(const ScheduleTable& table, const std::vector<int>& 
   if (!fault) return "";
   return "rank " + std::to_string(fault->rank) + ", step " + std::to_string(fault->step) + ": " +
          fault->action + ": " + fault->text;
+}
+
+// Receives that their rank posts after the data is made, because it still computes.
+inline int late_receives(const ScheduleTable& table, const std::vector<int>& rank_of_stage) {
+  const schedule::Simulation run = schedule::simulate(table, rank_of_stage);
+  int late = 0;
+  for (size_t rank = 0; rank < table.size(); ++rank) {
+    double free = 0;
+    for (size_t at = 0; at < table[rank].size(); ++at) {
+      if (schedule::computes(table[rank][at].kind)) free = run.times[rank][at].end;
+      if (schedule::receives(table[rank][at].kind) && free > run.times[rank][at].start) ++late;
+    }
+  }
+  return late;
 }
 
 // Every row as words: "0F0 0B0".
