@@ -40,7 +40,7 @@ int train(const Training& training, const fs::path& folder, const Doom& one, int
     at::set_num_threads(1);  // a life is too short for more
     if (meeting.rank() == doomed_rank) doom(one);
     StopWish wish;
-    run_rank(job, plugins, meeting, wish);
+    return run_rank(job, plugins, meeting, wish);
   });
 }
 

@@ -1,20 +1,18 @@
 // The wording of lost ranks and of timeouts.
 #include "heddle/mesh/faults.h"
 
+#include <map>
 #include <vector>
 
 #include "heddle/base/text.h"
 
 namespace heddle::mesh {
-namespace {
 
-std::string seconds(std::chrono::milliseconds time) {
+std::string in_seconds(std::chrono::milliseconds time) {
   std::string text = std::to_string(time.count() / 1000);
   if (time.count() % 1000 >= 100) text += "." + std::to_string(time.count() % 1000 / 100);
   return text + " s";
 }
-
-}  // namespace
 
 std::string list_ranks(std::span<const int> ranks) {
   std::vector<std::string> words;
@@ -34,15 +32,18 @@ std::string list_ranks(std::span<const int> ranks) {
 Error rank_lost(int rank, const std::string& how, const std::string& waited) {
   std::string what = "rank " + std::to_string(rank) + " " + how;
   if (!waited.empty()) what += "; this rank waited for it in " + waited;
-  return Error(
-      ErrorCode::rank_lost, "mesh", what,
-      "the cause stands in the output of rank " + std::to_string(rank) + "; then start the run again");
+  return Error(ErrorCode::rank_lost, "mesh", what,
+               "see the output of rank " + std::to_string(rank) + " for the cause; then start the run again");
 }
 
-Error timed_out(const std::string& waited, std::chrono::milliseconds elapsed, std::span<const int> absent) {
-  std::string what = waited + " did not end in " + seconds(elapsed);
-  if (!absent.empty()) {
-    what += std::string("; rank") + (absent.size() > 1 ? "s " : " ") + list_ranks(absent) + " did not come";
+Error timed_out(const std::string& waited, std::chrono::milliseconds elapsed,
+                std::span<const Absent> absent) {
+  std::string what = waited + " did not end in " + in_seconds(elapsed);
+  std::map<std::string, std::vector<int>> by_cause;
+  for (const Absent& one : absent) by_cause[one.why].push_back(one.rank);
+  for (const auto& [why, ranks] : by_cause) {
+    what += std::string("; rank") + (ranks.size() > 1 ? "s " : " ") + list_ranks(ranks) + " did not come";
+    if (!why.empty()) what += " (" + why + ")";
   }
   return Error(ErrorCode::timeout, "mesh", what,
                "see what the absent ranks do; a larger dist_env.timeout_minutes gives them more time");

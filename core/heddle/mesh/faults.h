@@ -16,8 +16,17 @@ HEDDLE_API std::string list_ranks(std::span<const int> ranks);
 // how: "was killed or lost its machine", "failed: ...". waited: "all_gather on dp_shard", or empty for none.
 HEDDLE_API Error rank_lost(int rank, const std::string& how, const std::string& waited);
 
-// absent: the ranks that did not come; empty when it is not known which.
+// A rank that did not come. why: "stopped by a signal, state T"; empty: not known, or its process runs.
+struct Absent {
+  int rank = 0;
+  std::string why = {};
+};
+
+// absent: empty when it is not known which.
 HEDDLE_API Error timed_out(const std::string& waited, std::chrono::milliseconds elapsed,
-                           std::span<const int> absent);
+                           std::span<const Absent> absent);
+
+// "1.5 s".
+HEDDLE_API std::string in_seconds(std::chrono::milliseconds time);
 
 }  // namespace heddle::mesh

@@ -17,6 +17,7 @@
 #include "heddle/mesh/gloo_wire.h"
 #include "heddle/mesh/shm_communicator.h"
 #include "heddle/mesh/shm_machine.h"
+#include "heddle/mesh/texts.h"
 #include "heddle/mesh/watch.h"
 #include "heddle/mesh/wire_communicator.h"
 
@@ -24,10 +25,8 @@ namespace heddle::mesh {
 namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
-using Clock = std::chrono::steady_clock;
-
 constexpr std::chrono::milliseconds kLeastPause{1}, kMostPause{20};  // between two looks into the store
-constexpr std::chrono::seconds kMargin{10};  // Gloo's own timeout comes after ours, which knows more
+constexpr std::chrono::hours kGlooLimit{24};  // Gloo's own timeout comes after ours, which knows of pauses
 
 StorePtr open_store(const RankPlace& place, std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
@@ -55,30 +54,6 @@ StorePtr scoped(const RankPlace& place, const StorePtr& store) {
   return c10::make_intrusive<c10d::PrefixStore>("heddle" + place.session, store);
 }
 
-std::vector<uint8_t> bytes(const std::string& text) {
-  return {text.begin(), text.end()};
-}
-
-// Texts as one: each with its length before it.
-std::string pack(const std::vector<std::vector<uint8_t>>& texts) {
-  std::string all;
-  for (const auto& text : texts)
-    all += std::to_string(text.size()) + ":" + std::string(text.begin(), text.end());
-  return all;
-}
-
-std::vector<std::string> unpack(const std::vector<uint8_t>& packed) {
-  const std::string all(packed.begin(), packed.end());
-  std::vector<std::string> texts;
-  for (size_t at = 0; at < all.size();) {
-    const size_t colon = all.find(':', at);
-    const size_t length = std::stoul(all.substr(at, colon - at));
-    texts.push_back(all.substr(colon + 1, length));
-    at = colon + 1 + length;
-  }
-  return texts;
-}
-
 class GlooRendezvous : public Rendezvous {
  public:
   GlooRendezvous(const RankPlace& place, GlooOptions options)
@@ -86,8 +61,8 @@ class GlooRendezvous : public Rendezvous {
         options_(std::move(options)),
         root_(open_store(place_, options_.timeout)),
         store_(scoped(place_, root_)),
-        watch_(scoped(place_, root_->clone()),
-               {place.rank, place.world_size, !place.store_served, one_machine(), options_.on_lost}) {
+        watch_(scoped(place_, root_->clone()), {place.rank, place.world_size, !place.store_served,
+                                                this_process(), options_.timeout, options_.on_lost}) {
     share();
   }
 
@@ -97,32 +72,15 @@ class GlooRendezvous : public Rendezvous {
   int local_world_size() const override { return place_.local_world_size; }
   const Log& log() const override { return options_.log; }
 
-  // Rank 0 collects the texts and publishes them as one, so the store answers a few calls per rank.
   std::vector<std::string> exchange(const std::string& key, const std::string& text) override {
     const std::string once = "text/" + key + "/" + std::to_string(times(key)) + "/";
     const std::string waited = "the exchange of " + key;
     try {
-      store_->set(once + std::to_string(rank()), bytes(text));
-      if (rank() == 0) {
-        std::vector<std::string> keys;
-        for (int r = 0; r < world_size(); ++r) keys.push_back(once + std::to_string(r));
-        wait_for([&] { return store_->check(keys); }, waited, keys);
-        store_->set(once + "all", bytes(pack(store_->multiGet(keys))));
-      }
-      wait_for([&] { return store_->check({once + "all"}); }, waited, {});
-      const auto texts = unpack(store_->get(once + "all"));
-      // Rank 0 may end over what it has read, and the store with it: the others read first.
-      store_->add(once + "read", 1);
-      const auto have_read = [&] { return store_->add(once + "read", 0) >= world_size(); };
-      if (rank() == 0) {
-        wait_for(have_read, waited, {});
-        forget(once);
-      }
-      return texts;
+      return unpack(exchanged(once, waited, text));
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      throw watch_.verdict(waited, {}, {}, false, error.what(), this_thread());
+      throw watch_.verdict({waited, {}, {}, Broken::How::failed, error.what()}, this_thread());
     }
   }
 
@@ -143,13 +101,10 @@ class GlooRendezvous : public Rendezvous {
   }
 
   void abandon(const std::string& why) override { watch_.abandon(why); }
-  void leave() override { watch_.leave(options_.timeout); }
+  void leave() override { watch_.leave(); }
 
   std::chrono::milliseconds timeout() const override { return options_.timeout; }
-  Error verdict(const Broken& broken) override {
-    const bool timed_out = broken.how == Broken::How::timed_out;
-    return watch_.verdict(broken.waited, broken.members, broken.elapsed, timed_out, broken.said);
-  }
+  Error verdict(const Broken& broken) override { return watch_.verdict(broken); }
   void interrupt(const void* owner, std::function<void()> release) override {
     watch_.interrupt(owner, std::move(release));
   }
@@ -181,18 +136,36 @@ class GlooRendezvous : public Rendezvous {
                                            const std::vector<int>& members, int place) {
     std::call_once(device_opened_, [this] { device_ = open_gloo_device(one_machine()); });
     // The thread of the group connects, on a connection of its own: the store's calls block.
-    auto connect = [=, root = root_, device = device_, timeout = options_.timeout + kMargin, at = place_] {
-      return connect_gloo(scoped(at, root->clone()), *device, {key, members, place, timeout});
+    auto connect = [=, root = root_, device = device_, at = place_] {
+      return connect_gloo(scoped(at, root->clone()), *device, {key, members, place, kGlooLimit});
     };
     auto communicator = std::make_unique<WireCommunicator>(name, place, members, options_.timeout, watch_);
     communicator->start(connect);
     return communicator;
   }
 
-  // A run that saves for weeks would fill the store with what nobody asks for again.
-  void forget(const std::string& once) {
-    for (int r = 0; r < world_size(); ++r) store_->deleteKey(once + std::to_string(r));
-    for (const char* word : {"all", "read"}) store_->deleteKey(once + word);
+  // Rank 0 collects the texts and publishes them as one, so the store answers a few calls per rank. Nothing
+  // stays in the store: a run that saves for weeks would fill it.
+  std::string exchanged(const std::string& once, const std::string& waited, const std::string& text) {
+    texts_.put(once + std::to_string(rank()), text);
+    const std::string all = once + "all", read = once + "read";
+    if (rank() == 0) {
+      std::vector<std::string> keys;
+      for (int r = 0; r < world_size(); ++r) keys.push_back(once + std::to_string(r));
+      wait_for([&] { return store_->check(keys); }, waited, keys);
+      const std::string packed = pack(texts_.get(keys));
+      for (const std::string& key : keys) texts_.forget(key);
+      texts_.put(all, packed);
+    }
+    wait_for([&] { return store_->check({all}); }, waited, {});
+    std::string packed = texts_.get(all);
+    // Rank 0 may end over what it has read, and the store with it: the others read first.
+    store_->add(read, 1);
+    if (rank() != 0) return packed;
+    wait_for([&] { return store_->add(read, 0) >= world_size(); }, waited, {});
+    texts_.forget(all);
+    store_->deleteKey(read);
+    return packed;
   }
 
   Watch::Thread this_thread() const {
@@ -204,14 +177,16 @@ class GlooRendezvous : public Rendezvous {
   // by_rank: the keys whose absence names a rank, or none.
   void wait_for(const std::function<bool()>& ready, const std::string& waited,
                 const std::vector<std::string>& by_rank) {
-    const auto start = Clock::now();
+    const auto start = watch_.running_time();
     // A rank is late when its own thread does not wait, whatever threads beside it do.
     const bool own = this_thread() == Watch::Thread::own;
     if (own) watch_.set_waiting(true);
     while (!ready()) {
-      const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
-      if (watch_.lost()) throw watch_.verdict(waited, {}, elapsed, false, "", this_thread());
-      if (elapsed >= options_.timeout) throw timed_out(waited, elapsed, absent(by_rank));
+      const auto elapsed = watch_.running_time() - start;
+      if (watch_.lost()) throw watch_.verdict({waited, {}, elapsed, Broken::How::failed, ""}, this_thread());
+      if (elapsed >= options_.timeout)
+        throw watch_.verdict({waited, {}, elapsed, Broken::How::timed_out, ""}, this_thread(),
+                             absent(by_rank));
       std::this_thread::sleep_for(std::clamp(elapsed / 16, kLeastPause, kMostPause));
     }
     if (own) watch_.set_waiting(false);
@@ -228,6 +203,7 @@ class GlooRendezvous : public Rendezvous {
   const RankPlace place_;
   const GlooOptions options_;
   const StorePtr root_, store_;
+  StoredTexts texts_{store_};
   Watch watch_;
   std::set<int> sharing_;  // the ranks that share memory with this one, itself among them
   std::unique_ptr<ShmEngine> engine_;

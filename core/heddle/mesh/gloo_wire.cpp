@@ -38,6 +38,8 @@ namespace {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
+constexpr std::chrono::hours kNoLimit{24 * 365};  // a timeout of Gloo's would break all of its connections
+
 // The works that may block a thread, so that abort() finds them.
 struct Underway {
   std::mutex mutex;
@@ -55,10 +57,10 @@ class GlooTransfer : public Transfer {
     const std::lock_guard lock(underway_->mutex);
     underway_->works.erase(work_.get());
   }
-  void wait() override { wait_for(kNoTimeout); }
-  void wait_for(std::chrono::milliseconds most) override {
-    if (!work_->wait(most)) throw std::runtime_error("the wait was aborted");
+  void wait() override {
+    if (!work_->wait(kNoLimit)) throw std::runtime_error("the wait was aborted");
   }
+  void abort() override { work_->abort(); }
 
  private:
   WorkPtr work_;

@@ -20,10 +20,10 @@ struct GlooDevice;
 std::shared_ptr<GlooDevice> open_gloo_device(bool one_machine);
 
 struct GlooWireOptions {
-  std::string name;            // the prefix of the group's keys in the store
-  std::span<const int> ranks;  // global
-  int rank = 0;                // in the group
-  std::chrono::milliseconds timeout{};
+  std::string name;                     // the prefix of the group's keys in the store
+  std::span<const int> ranks;           // global
+  int rank = 0;                         // in the group
+  std::chrono::milliseconds timeout{};  // of connecting
 };
 
 // Connects to the other ranks of the group; they do the same. Throws std::exception.

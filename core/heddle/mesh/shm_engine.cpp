@@ -33,12 +33,12 @@ int cores(const ShmEngineOptions& options) {
 }
 
 // Tells the watch and the other ranks that this one waits.
-class Waiting {
+class WaitingEngine {
  public:
-  Waiting(Watch& watch) : watch_(watch) { watch_.set_waiting(true); }
-  ~Waiting() { watch_.set_waiting(false); }
-  Waiting(const Waiting&) = delete;
-  Waiting& operator=(const Waiting&) = delete;
+  WaitingEngine(Watch& watch) : watch_(watch) { watch_.set_waiting(true); }
+  ~WaitingEngine() { watch_.set_waiting(false); }
+  WaitingEngine(const WaitingEngine&) = delete;
+  WaitingEngine& operator=(const WaitingEngine&) = delete;
 
  private:
   Watch& watch_;
@@ -186,8 +186,8 @@ void ShmEngine::wait(ShmGroup& group, Pending& pending) {
   const auto over = [&] { return pending.done || pending.fault || pending.instead; };
   const Driving driving(*this, lock);
   if (!over() && !spin(pending)) {
-    const Waiting waiting(watch_);
-    const auto start = Clock::now();
+    const WaitingEngine waiting(watch_);
+    const auto start = watch_.running_time();
     auto nap = kNap;
     while (!over()) {
       doze(lock, pending, nap);
@@ -213,14 +213,15 @@ void ShmEngine::doze(std::unique_lock<std::mutex>& lock, const Pending& pending,
 }
 
 void ShmEngine::check(std::unique_lock<std::mutex>& lock, ShmGroup& group, const Pending& pending,
-                      Clock::time_point start) {
-  const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
+                      std::chrono::milliseconds start) {
+  const auto elapsed = watch_.running_time() - start;
   const bool timed_out = given_up_ || elapsed >= options_.timeout;
   if (!watch_.lost() && !timed_out) return;
   const std::string waited = std::string(name_of(pending.call.operation)) + " on " + group.place().name;
   given_up_ = true;  // whoever catches the error frees memory that is written to
   lock.unlock();
-  throw watch_.verdict(waited, group.place().ranks, elapsed, timed_out, "");
+  throw watch_.verdict(
+      {waited, group.place().ranks, elapsed, timed_out ? Broken::How::timed_out : Broken::How::failed, ""});
 }
 
 // Called and woken by other ranks that wait for this one, and by the rank itself when it leaves much behind.

@@ -53,7 +53,7 @@ class ShmEngine {
   bool spin(const Pending& pending);
   void doze(std::unique_lock<std::mutex>& lock, const Pending& pending, std::chrono::microseconds most);
   void check(std::unique_lock<std::mutex>& lock, ShmGroup& group, const Pending& pending,
-             Clock::time_point start);
+             std::chrono::milliseconds start);
   void help();
   void help_on(std::unique_lock<std::mutex>& lock);
 

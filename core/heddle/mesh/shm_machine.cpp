@@ -1,14 +1,12 @@
 // Two exchanges of texts: who is where, and whether all could map the others' memory.
 #include "heddle/mesh/shm_machine.h"
 
-#include <unistd.h>
-
 #include <cstdlib>
-#include <fstream>
 #include <random>
 #include <sstream>
 
 #include "heddle/base/error.h"
+#include "heddle/mesh/process.h"
 
 namespace heddle::mesh {
 namespace {
@@ -24,15 +22,6 @@ Wish wish(size_t most) {
               "0 makes the ranks of one machine talk over Gloo; leave it unset for shared memory");
 }
 
-std::string machine() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string boot;
-  std::getline(file, boot);
-  char table[64] = {};
-  const auto length = ::readlink("/proc/self/ns/pid", table, sizeof table - 1);
-  return boot.empty() || length <= 0 ? "" : boot + "/" + table;
-}
-
 uint64_t random_number() {
   std::random_device source;
   return static_cast<uint64_t>(source()) << 32 | source();
@@ -40,17 +29,17 @@ uint64_t random_number() {
 
 // What a rank tells of itself, a line each.
 struct Card {
-  std::string machine, path, nonce, why;  // no path: it has no memory to share; and no why: by wish
+  std::string table, path, nonce, why;  // no path: it has no memory to share; and no why: by wish
 };
 
 std::string write(const Card& card) {
-  return card.machine + "\n" + card.path + "\n" + card.nonce + "\n" + card.why;
+  return card.table + "\n" + card.path + "\n" + card.nonce + "\n" + card.why;
 }
 
 Card read(const std::string& text) {
   std::istringstream lines(text);
   Card card;
-  for (std::string* part : {&card.machine, &card.path, &card.nonce, &card.why}) std::getline(lines, *part);
+  for (std::string* part : {&card.table, &card.path, &card.nonce, &card.why}) std::getline(lines, *part);
   return card;
 }
 
@@ -62,15 +51,15 @@ std::string blame(int rank, const std::string& why) {
 
 SharedMachine share_memory(int rank, size_t most, const ExchangeTexts& exchange) {
   const uint64_t nonce = random_number();
-  Card own{machine(), "", std::to_string(nonce), ""};
+  Card own{this_process().table, "", std::to_string(nonce), ""};
   std::shared_ptr<Arena> arena;
-  if (wish(most) == Wish::shared && !own.machine.empty()) arena = Arena::make(nonce, most, own.why);
+  if (wish(most) == Wish::shared && !own.table.empty()) arena = Arena::make(nonce, most, own.why);
   if (arena) own.path = arena->path();
   std::map<int, Card> here;
   const auto cards = exchange("machine", write(own));
   for (int other = 0; other < static_cast<int>(cards.size()); ++other) {
     const Card card = read(cards[other]);
-    if (card.machine == own.machine && !own.machine.empty()) here[other] = card;
+    if (card.table == own.table && !own.table.empty()) here[other] = card;
   }
   SharedMachine shared;
   std::string trouble;

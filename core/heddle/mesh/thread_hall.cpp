@@ -2,8 +2,14 @@
 #include "heddle/mesh/thread_hall.h"
 
 #include "heddle/mesh/faults.h"
+#include "heddle/mesh/running_time.h"
 
 namespace heddle::mesh {
+namespace {
+
+constexpr std::chrono::milliseconds kThreadSlice{50};  // of waiting; a pause of the process counts as one
+
+}  // namespace
 
 ThreadHall::ThreadHall(int size, std::chrono::milliseconds timeout, Log log)
     : size(size), timeout(timeout), log(std::move(log)), left(size, false) {}
@@ -18,11 +24,15 @@ void ThreadHall::wait(std::unique_lock<std::mutex>& lock, const std::string& wai
     }
     return gone >= 0;
   };
-  const bool in_time = changed.wait_for(lock, timeout, decided);
+  RunningTime waited_for;
+  bool in_time = true;
+  while (in_time && !changed.wait_for(lock, kThreadSlice, decided)) in_time = waited_for.tick() < timeout;
   if (ready()) return;
   if (failed >= 0) throw rank_lost(failed, "failed: " + how, waited);
   if (gone >= 0) throw rank_lost(gone, "ended its work", waited);
-  if (!in_time) throw timed_out(waited, timeout, awaited());
+  std::vector<Absent> absent;
+  for (const int rank : awaited()) absent.push_back({rank});
+  throw timed_out(waited, timeout, absent);
 }
 
 void ThreadHall::leave(int rank) {

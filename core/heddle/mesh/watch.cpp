@@ -1,4 +1,4 @@
-// The watch as the rank's own thread sees it, and the thread that judges.
+// The watch as the rank's own thread sees it.
 #include "heddle/mesh/watch.h"
 
 #include <algorithm>
@@ -6,10 +6,12 @@
 #include <numeric>
 #include <thread>
 
-#include "heddle/mesh/faults.h"
 #include "heddle/mesh/watch_state.h"
 
 namespace heddle::mesh {
+
+Watch::State::State(c10::intrusive_ptr<c10d::Store> link, WatchOptions given)
+    : store(std::move(link)), options(std::move(given)) {}
 
 void Watch::State::learn(Loss found) {
   if (loss) return;
@@ -29,10 +31,25 @@ Error Watch::State::error(const std::string& waited) const {
   return rank_lost(loss->rank, loss->how, waited);
 }
 
-std::vector<int> Watch::State::late() const {
-  std::vector<int> ranks;
+std::string Watch::State::excuse(int rank) const {
+  const auto known = pulses.find(rank);
+  if (known == pulses.end()) return "no heartbeat at all";
+  if (known->second.process == ProcessState::stopped) return "stopped by a signal, state T";
+  if (known->second.process == ProcessState::traced) return "traced by a debugger, state t";
+  const auto silence = ran.load() - known->second.changed;
+  return silence < kSilence ? "" : "no heartbeat for " + in_seconds(silence);
+}
+
+std::vector<Absent> Watch::State::late() const {
+  if (store_is_rank_zero() && ran.load() - last_contact > kSilence) {
+    // Nothing is known of the others.
+    const std::string why = excuse(0);
+    return {{0, why.empty() ? "its store does not answer" : why}};
+  }
+  std::vector<Absent> ranks;
   for (const auto& [rank, pulse] : pulses) {
-    if (pulse.state == 'c') ranks.push_back(rank);
+    const std::string why = excuse(rank);
+    if (pulse.beat.state == 'c' || (pulse.beat.state != 'l' && !why.empty())) ranks.push_back({rank, why});
   }
   return ranks;
 }
@@ -44,32 +61,27 @@ void Watch::State::linger(std::unique_lock<std::mutex>& lock) {
                    [&] { return !talking || seen >= options.world_size - (loss && !loss->lives ? 1 : 0); });
 }
 
-void Watch::State::judge() {
-  std::unique_lock lock(mutex);
-  while (!stop) {
-    changed.wait_for(lock, kGlance);
-    const auto now = Clock::now();
-    if (!loss && talking && options.rank != 0 && now - last_contact > kStoreSilence) {
-      learn({options.rank_zero_serves ? 0 : -1, false, "was lost: its store does not answer"});
-    }
-    if (!loss) continue;
-    lock.unlock();
-    release_all();
-    lock.lock();
-    if (stop || claimed || !options.on_lost || now - loss_time < kNotice) continue;
-    claimed = true;
-    const Error found = error("");
-    lock.unlock();
-    options.on_lost(found);
-    lock.lock();
+// Lets the talking thread look at those who may be to blame.
+void Watch::State::inquire(std::unique_lock<std::mutex>& lock, const Broken& given) {
+  if (loss) return;
+  const bool timed_out = given.how == Broken::How::timed_out;
+  suspects = given.members;
+  if (timed_out) {  // who is late may stand behind a rank of another group
+    suspects.resize(options.world_size);
+    std::iota(suspects.begin(), suspects.end(), 0);
   }
-  judging = false;
+  broken = broken || !timed_out;
   changed.notify_all();
+  changed.wait_for(lock, timed_out ? kSilence + kBeat : kInquiry, [&] { return loss.has_value(); });
 }
 
-void Watch::State::release_all() {
-  const std::lock_guard lock(releases_mutex);
-  for (const auto& [owner, release] : releases) release();
+void Watch::State::blame(std::unique_lock<std::mutex>& lock, const Absent& late, const Broken& given) {
+  to_publish = Loss{late.rank, true,
+                    "is alive but did not come to " + given.waited + " in " + in_seconds(given.elapsed) +
+                        (late.why.empty() ? "" : " (" + late.why + ")")};
+  changed.notify_all();
+  changed.wait_for(lock, kLinger, [&] { return loss.has_value(); });
+  linger(lock);
 }
 
 Watch::Watch(c10::intrusive_ptr<c10d::Store> store, WatchOptions options) {
@@ -90,13 +102,17 @@ bool Watch::lost() const {
   return state_->is_lost;
 }
 
+std::chrono::milliseconds Watch::running_time() const {
+  return state_->ran;
+}
+
 void Watch::set_waiting(bool waiting) {
   state_->waiting = waiting;
 }
 
-void Watch::interrupt(const void* owner, std::function<void()> release) {
+void Watch::interrupt(const void* owner, std::function<void()> release, std::chrono::milliseconds until) {
   const std::lock_guard lock(state_->releases_mutex);
-  state_->releases[owner] = std::move(release);
+  state_->releases[owner] = {std::move(release), until};
 }
 
 void Watch::forget(const void* owner) {
@@ -104,39 +120,29 @@ void Watch::forget(const void* owner) {
   state_->releases.erase(owner);
 }
 
-Error Watch::verdict(const std::string& waited, std::span<const int> members,
-                     std::chrono::milliseconds elapsed, bool timed_out, const std::string& broken,
-                     Thread thread) {
+Error Watch::verdict(const Broken& broken, Thread thread, std::span<const int> absent) {
   State& state = *state_;
   std::unique_lock lock(state.mutex);
-  if (!state.loss) {
-    state.suspects.assign(members.begin(), members.end());
-    if (timed_out) {  // who is late may stand behind a rank of another group
-      state.suspects.resize(state.options.world_size);
-      std::iota(state.suspects.begin(), state.suspects.end(), 0);
-    }
-    state.changed.notify_all();
-    const auto patience = timed_out ? kSuspectSilence + kBeat : kInquiry;
-    state.changed.wait_for(lock, patience, [&] { return state.loss.has_value(); });
-  }
+  state.inquire(lock, broken);
   state.claimed = state.claimed || thread == Thread::own;
   if (state.loss) {
-    const Error error = state.error(waited);
+    const Error error = state.error(broken.waited);
     state.linger(lock);
     return error;
   }
-  if (!timed_out) {
-    return Error(ErrorCode::rank_lost, "mesh", waited + " broke, and every rank still lives: " + broken,
-                 "see the network between the machines");
+  if (broken.how != Broken::How::timed_out) {
+    return Error(ErrorCode::rank_lost, "mesh",
+                 broken.waited + " broke, and every rank is alive: " + broken.said,
+                 "check the network between the machines");
   }
-  const std::vector<int> late = state.late();
-  if (!late.empty()) {
-    state.to_publish = Loss{late.front(), true, "lives, but others waited in vain for it in " + waited};
-    state.changed.notify_all();
-    state.changed.wait_for(lock, kLinger, [&] { return state.loss.has_value(); });
-    state.linger(lock);
-  }
-  return mesh::timed_out(waited, elapsed, late);
+  std::vector<Absent> late;
+  for (const int rank : absent) late.push_back({rank, state.excuse(rank)});
+  if (late.empty()) late = state.late();
+  // A rank that is stopped or silent is to blame before one that computes and may wait for it later.
+  const auto first =
+      std::find_if(late.begin(), late.end(), [](const Absent& one) { return !one.why.empty(); });
+  if (!late.empty()) state.blame(lock, first == late.end() ? late.front() : *first, broken);
+  return timed_out(broken.waited, broken.elapsed, late);
 }
 
 void Watch::abandon(const std::string& why) {
@@ -150,9 +156,9 @@ void Watch::abandon(const std::string& why) {
   state.linger(lock);
 }
 
-void Watch::leave(std::chrono::milliseconds most) {
+void Watch::leave() {
   State& state = *state_;
-  const auto end = Clock::now() + most;
+  const auto begin = running_time();
   {
     std::unique_lock lock(state.mutex);
     state.claimed = true;
@@ -160,16 +166,16 @@ void Watch::leave(std::chrono::milliseconds most) {
     if (state.options.rank != 0) {  // rank 0 goes on to watch while it waits
       state.stop = true;
       state.changed.notify_all();
-      if (!state.changed.wait_for(lock, kStoreSilence, [&] { return !state.talking; })) return;
+      if (!state.changed.wait_for(lock, state.options.timeout, [&] { return !state.talking; })) return;
     }
   }
   try {
     if (state.options.rank != 0)
-      state.store->set("beat/" + std::to_string(state.options.rank), std::string("0 l 0"));
+      state.store->set("beat/" + std::to_string(state.options.rank), Beat{0, 'l'}.text());
     int64_t gone = state.store->add("left", 1);
     for (auto pause = std::chrono::milliseconds(1);
          state.options.rank == 0 && gone < state.options.world_size;) {
-      if (lost() || Clock::now() > end) return;
+      if (lost() || running_time() - begin > state.options.timeout) return;
       std::this_thread::sleep_for(pause);
       pause = std::min(pause * 2, kGlance);
       gone = state.store->add("left", 0);

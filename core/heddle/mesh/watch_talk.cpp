@@ -1,19 +1,14 @@
 // The thread of a watch that talks to the store.
-#include <signal.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
-#include <cstdio>
-#include <fstream>
+#include <sstream>
 
 #include "heddle/mesh/watch_state.h"
 
 namespace heddle::mesh {
 namespace {
 
-std::vector<uint8_t> bytes(const std::string& text) {
+std::vector<uint8_t> as_bytes(const std::string& text) {
   return {text.begin(), text.end()};
 }
 
@@ -25,24 +20,27 @@ std::string beat_key(int rank) {
   return "beat/" + std::to_string(rank);
 }
 
-// Also true for a process that has ended and that nobody has collected yet.
-bool process_ended(int pid) {
-  if (::kill(pid, 0) != 0) return errno == ESRCH;
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string line;
-  if (!std::getline(file, line)) return ::kill(pid, 0) != 0 && errno == ESRCH;
-  const size_t end = line.rfind(')');
-  return end != std::string::npos && end + 2 < line.size() && (line[end + 2] == 'Z' || line[end + 2] == 'X');
+}  // namespace
+
+std::string Beat::text() const {
+  std::ostringstream out;
+  out << count << ' ' << state << ' ' << process.id << ' ' << process.started << ' ' << process.table;
+  return out.str();
 }
 
-}  // namespace
+Beat Beat::read(const std::string& text) {
+  Beat beat;
+  std::istringstream(text) >> beat.count >> beat.state >> beat.process.id >> beat.process.started >>
+      beat.process.table;
+  return beat;
+}
 
 void Watch::State::talk() {
   try {
     for (;;) {
       exchange_news();
       std::unique_lock lock(mutex);
-      last_contact = Clock::now();
+      last_contact = ran;
       const bool hurry = !suspects.empty() || to_publish.has_value() || loss.has_value();
       changed.wait_for(lock, hurry ? kQuickBeat : kBeat,
                        [&] { return stop || (!hurry && (!suspects.empty() || to_publish)); });
@@ -50,10 +48,13 @@ void Watch::State::talk() {
     }
   } catch (const std::exception&) {
     const std::lock_guard lock(mutex);
-    if (options.rank_zero_serves && options.rank != 0) {
-      learn({0, false, "was lost: the store that it serves is gone"});
+    const auto server = pulses.find(0);
+    const bool ended = store_is_rank_zero() && server != pulses.end() &&
+                       state_of(server->second.beat.process, options.process.table) == ProcessState::ended;
+    if (store_is_rank_zero()) {
+      learn({0, false, ended ? kDied : "was lost: the connection to the store that it serves broke"});
     } else {
-      learn({-1, false, "was lost: it does not answer"});
+      learn({-1, false, "was lost: the connection to it broke"});
     }
   }
   const std::lock_guard lock(mutex);
@@ -63,8 +64,7 @@ void Watch::State::talk() {
 
 void Watch::State::exchange_news() {
   const char state = waiting ? 'w' : 'c';
-  store->set(beat_key(options.rank),
-             bytes(std::to_string(++beats) + " " + state + " " + std::to_string(::getpid())));
+  store->set(beat_key(options.rank), as_bytes(Beat{++beats, state, options.process}.text()));
   std::optional<Loss> found;
   std::vector<int> ranks;
   {
@@ -75,12 +75,13 @@ void Watch::State::exchange_news() {
   if (found) publish(*found);
   look_for_loss();
   if (is_lost) return;
+  if (store_is_rank_zero() && !pulses.contains(0)) look_at(0);  // before its store may be silent
   // The ring: everyone looks after the next rank that has not left.
   for (int step = 1; step < options.world_size; ++step) {
     const int next = (options.rank + step) % options.world_size;
     look_at(next);
     const std::lock_guard lock(mutex);
-    if (pulses[next].state != 'l') break;
+    if (pulses[next].beat.state != 'l') break;
   }
   for (const int rank : ranks) look_at(rank);
 }
@@ -104,42 +105,40 @@ void Watch::State::look_for_loss() {
 
 void Watch::State::look_at(int rank) {
   if (rank == options.rank || !store->check({beat_key(rank)})) return;
-  int64_t count = 0;
-  char state = '?';
-  int pid = 0;
-  const std::string beat = text(store->get(beat_key(rank)));
-  std::sscanf(beat.c_str(), "%ld %c %d", &count, &state, &pid);
-  const auto now = Clock::now();
-  bool dead = false, left = false;
+  const Beat beat = Beat::read(text(store->get(beat_key(rank))));
+  const ProcessState process = state_of(beat.process, options.process.table);
+  bool silent = false, left = false;
   std::chrono::milliseconds silence{};
   {
     const std::lock_guard lock(mutex);
     Pulse& pulse = pulses[rank];
-    if (pulse.count != count || pulse.state != state) pulse.changed = now;
-    pulse.count = count, pulse.state = state, pulse.pid = pid;
-    dead = state != 'l' && is_dead(pulse, now);
-    left = state == 'l' && std::find(suspects.begin(), suspects.end(), rank) != suspects.end();
-    silence = std::chrono::duration_cast<std::chrono::milliseconds>(now - pulse.changed);
+    if (pulse.beat.count != beat.count || pulse.beat.state != beat.state) pulse.changed = ran;
+    pulse.beat = beat, pulse.process = process;
+    left = beat.state == 'l' && std::find(suspects.begin(), suspects.end(), rank) != suspects.end();
+    silent = is_lost_by_silence(pulse);
+    silence = ran.load() - pulse.changed;
   }
-  if (left) publish({rank, false, "has ended its work"});
-  if (!dead) return;
-  const bool ended = options.one_machine && process_ended(pid);
-  // It may have left in good order since its beat was read.
-  if (ended && text(store->get(beat_key(rank))).find(" l ") != std::string::npos) return;
-  publish({rank, false,
-           ended ? "died (its process is gone)"
-                 : "was lost: no sign of life for " + std::to_string(silence.count() / 1000) + " s"});
+  if (left) return publish({rank, false, "has ended its work"});
+  if (beat.state == 'l') return;
+  if (silent)
+    publish(
+        {rank, false,
+         "was lost: no heartbeat for " + in_seconds(silence) + ", and its process cannot be seen from here"});
+  if (process != ProcessState::ended) return;
+  // It may have left in good order since its heartbeat was read.
+  if (Beat::read(text(store->get(beat_key(rank)))).state != 'l') publish({rank, false, kDied});
 }
 
-bool Watch::State::is_dead(const Pulse& pulse, Clock::time_point now) const {
-  if (options.one_machine && pulse.pid > 0 && process_ended(pulse.pid)) return true;
-  return now - pulse.changed >= (suspects.empty() ? kSilence : kSuspectSilence);
+bool Watch::State::is_lost_by_silence(const Pulse& pulse) const {
+  const auto limit = broken ? kSilence : std::max(options.timeout, kSilence);
+  return pulse.process == ProcessState::unseen && pulse.beat.state != 'l' &&
+         ran.load() - pulse.changed >= limit;
 }
 
 // The first who publishes is right; the others learn it from the store.
 void Watch::State::publish(const Loss& found) {
   store->compareSet("lost", {},
-                    bytes(std::to_string(found.rank) + (found.lives ? " l " : " d ") + found.how));
+                    as_bytes(std::to_string(found.rank) + (found.lives ? " l " : " d ") + found.how));
   {
     const std::lock_guard lock(mutex);
     to_publish.reset();

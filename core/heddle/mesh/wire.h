@@ -1,7 +1,6 @@
 // Bytes from rank to rank within one group: what a transport gives, and what the collectives are made of.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <memory>
 
@@ -13,9 +12,9 @@ namespace heddle::mesh {
 class HEDDLE_API Transfer {
  public:
   virtual ~Transfer();
-  // Throws std::exception when the connection broke, abort() was called, or the wire's own time is up.
+  // Throws std::exception when the connection broke or abort() was called; has no limit of its own.
   virtual void wait() = 0;
-  virtual void wait_for(std::chrono::milliseconds most) = 0;  // the same, with this time
+  virtual void abort() = 0;  // ends a wait that blocks now; from any thread, again and again
 };
 
 // Messages between two ranks with one tag arrive in the order of their sending. Posting never blocks. Safe to
@@ -25,7 +24,7 @@ class HEDDLE_API Wire {
   virtual ~Wire();
   virtual std::unique_ptr<Transfer> send(const void* data, size_t count, int peer, int tag) = 0;
   virtual std::unique_ptr<Transfer> receive(void* data, size_t count, int peer, int tag) = 0;
-  virtual void abort() = 0;  // ends the waits that block now; may be called again and again
+  virtual void abort() = 0;  // of all transfers
 };
 
 }  // namespace heddle::mesh

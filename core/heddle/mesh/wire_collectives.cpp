@@ -9,7 +9,7 @@
 namespace heddle::mesh {
 namespace {
 
-constexpr size_t kSmall = 16 * 1024;  // bytes below which an all_reduce is one exchange
+constexpr size_t kSmallBytes = 16 * 1024;  // bytes below which an all_reduce is one exchange
 
 char* bytes_of(const at::Tensor& tensor) {
   return static_cast<char*>(tensor.mutable_data_ptr());
@@ -110,7 +110,7 @@ void WireCollectives::reduce_small(char* data, size_t bytes, const Call& call) {
 void WireCollectives::all_reduce(const Call& call) {
   ++number_;
   char* data = bytes_of(call.out);
-  if (call.in.nbytes() <= kSmall) return reduce_small(data, call.in.nbytes(), call);
+  if (call.in.nbytes() <= kSmallBytes) return reduce_small(data, call.in.nbytes(), call);
   const size_t element = call.in.element_size();
   const auto start = [&](int rank) { return static_cast<size_t>(call.in.numel() * rank / size_); };
   const auto length = [&](int rank) { return start(rank + 1) - start(rank); };

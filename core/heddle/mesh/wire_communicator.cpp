@@ -8,14 +8,8 @@
 namespace heddle::mesh {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::chrono::milliseconds kSlice{100};  // between two looks at the watch
 constexpr std::chrono::milliseconds kLetGo{500};  // for the thread to end
-
-std::chrono::milliseconds since(Clock::time_point start) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
-}
 
 // Tells the watch that this rank waits.
 class Waiting {
@@ -29,6 +23,23 @@ class Waiting {
   Watch& watch_;
 };
 
+// Aborts a transfer once its time is up or a rank is lost.
+class Limit {
+ public:
+  Limit(Watch& watch, Transfer& transfer, std::chrono::milliseconds until)
+      : watch_(watch), transfer_(transfer) {
+    watch_.interrupt(
+        &transfer_, [this] { transfer_.abort(); }, until);
+  }
+  ~Limit() { watch_.forget(&transfer_); }
+  Limit(const Limit&) = delete;
+  Limit& operator=(const Limit&) = delete;
+
+ private:
+  Watch& watch_;
+  Transfer& transfer_;
+};
+
 }  // namespace
 
 class PostedWork : public Work {
@@ -38,7 +49,9 @@ class PostedWork : public Work {
   void wait() override {
     std::unique_lock lock(group_.line_->mutex);
     if (posted_->done) return;
-    group_.wait(lock, group_.waited(posted_->call.operation), [&] { return posted_->done; });
+    const Waiting waiting(group_.watch_);
+    group_.wait(lock, group_.waited(posted_->call.operation), group_.watch_.running_time(),
+                [&] { return posted_->done; });
   }
   bool done() const override {
     const std::lock_guard lock(group_.line_->mutex);
@@ -50,25 +63,41 @@ class PostedWork : public Work {
   std::shared_ptr<Posted> posted_;
 };
 
-class TransferWork : public Work {
+class DirectWork : public Work {
  public:
-  TransferWork(WireCommunicator& group, Call call, std::unique_ptr<Transfer> transfer)
-      : group_(group), call_(std::move(call)), transfer_(std::move(transfer)) {}
+  DirectWork(WireCommunicator& group, std::shared_ptr<Direct> direct)
+      : group_(group), direct_(std::move(direct)) {}
   void wait() override {
     const Waiting waiting(group_.watch_);
-    const auto start = Clock::now();
+    const auto start = group_.watch_.running_time();
+    const std::string waited = group_.waited(direct_->call.operation);
+    {
+      std::unique_lock lock(group_.line_->mutex);
+      if (!direct_->started()) group_.wait(lock, waited, start, [&] { return direct_->started(); });
+    }
+    if (!direct_->transfer) group_.fail(waited, start, direct_->broken);
+    const Limit limit(group_.watch_, *direct_->transfer, start + group_.timeout_);
     try {
-      transfer_->wait_for(group_.timeout_);
+      direct_->transfer->wait();
     } catch (const std::exception& error) {
-      group_.fail(group_.waited(call_.operation), start, error.what());
+      group_.fail(waited, start, error.what());
     }
   }
 
  private:
   WireCommunicator& group_;
-  Call call_;  // keeps the tensor
-  std::unique_ptr<Transfer> transfer_;
+  std::shared_ptr<Direct> direct_;
 };
+
+void Direct::start(Wire& wire) try {
+  const int tag = direct_tag(call.tag);
+  transfer = call.operation == Operation::send
+                 ? wire.send(call.in.const_data_ptr(), call.in.nbytes(), call.peer, tag)
+                 : wire.receive(call.out.mutable_data_ptr(), call.out.nbytes(), call.peer, tag);
+} catch (const std::exception& error) {
+  broken = error.what();
+  if (broken.empty()) broken = "it could not start";
+}
 
 void WireLine::work(const std::function<std::unique_ptr<Wire>()>& connect, int rank, int size) {
   std::unique_lock lock(mutex, std::defer_lock);
@@ -76,6 +105,8 @@ void WireLine::work(const std::function<std::unique_ptr<Wire>()>& connect, int r
     std::shared_ptr<Wire> made = connect();
     WireCollectives collectives(*made, rank, size);
     lock.lock();
+    for (const auto& direct : early) direct->start(*made);
+    early.clear();
     wire = made;
     changed.notify_all();
     for (;;) {
@@ -119,8 +150,9 @@ WireCommunicator::~WireCommunicator() {
   watch_.forget(this);
   std::unique_lock lock(line_->mutex);
   line_->stop = true;
-  const auto end = Clock::now() + kLetGo;
-  while (!line_->ended && Clock::now() < end) {
+  line_->early.clear();
+  const auto end = std::chrono::steady_clock::now() + kLetGo;
+  while (!line_->ended && std::chrono::steady_clock::now() < end) {
     line_->changed.notify_all();
     line_->changed.wait_for(lock, kSlice / 10, [&] { return line_->ended; });
     if (!line_->ended && line_->wire) line_->wire->abort();
@@ -138,35 +170,26 @@ std::unique_ptr<Work> WireCommunicator::post(Call call) {
   return std::make_unique<PostedWork>(*this, std::move(posted));
 }
 
+// Never waits: a caller may hold what the thread that connects, or another group of this rank, needs.
 std::unique_ptr<Work> WireCommunicator::post_direct(Call call) {
-  const auto start = Clock::now();
-  std::shared_ptr<Wire> wire;
-  {
-    std::unique_lock lock(line_->mutex);
-    if (!line_->wire) wait(lock, waited(call.operation), [&] { return line_->wire != nullptr; });
-    wire = line_->wire;
-  }
   if (call.tag > (1 << 29))
     throw Error(ErrorCode::internal, "mesh", "tag " + std::to_string(call.tag) + " is above 2^29");
   if (call.in.defined() ? call.in.numel() == 0 : call.out.numel() == 0) return std::make_unique<DoneWork>();
-  try {
-    auto transfer =
-        call.operation == Operation::send
-            ? wire->send(call.in.const_data_ptr(), call.in.nbytes(), call.peer, direct_tag(call.tag))
-            : wire->receive(call.out.mutable_data_ptr(), call.out.nbytes(), call.peer, direct_tag(call.tag));
-    return std::make_unique<TransferWork>(*this, std::move(call), std::move(transfer));
-  } catch (const std::exception& error) {
-    const Waiting waiting(watch_);
-    fail(waited(call.operation), start, error.what());
+  auto direct = std::make_shared<Direct>(Direct{std::move(call)});
+  std::shared_ptr<Wire> wire;
+  {
+    const std::lock_guard lock(line_->mutex);
+    wire = line_->wire;
+    if (!wire) line_->early.push_back(direct);
   }
+  if (wire) direct->start(*wire);
+  return std::make_unique<DirectWork>(*this, std::move(direct));
 }
 
 void WireCommunicator::wait(std::unique_lock<std::mutex>& lock, const std::string& waited,
-                            const std::function<bool()>& ready) {
-  const Waiting waiting(watch_);
-  const auto start = Clock::now();
+                            std::chrono::milliseconds start, const std::function<bool()>& ready) {
   while (!ready()) {
-    if (line_->ended || watch_.lost() || since(start) >= timeout_) {
+    if (line_->ended || watch_.lost() || watch_.running_time() - start >= timeout_) {
       const std::string broken = line_->broken;
       lock.unlock();
       fail(waited, start, broken);
@@ -175,9 +198,11 @@ void WireCommunicator::wait(std::unique_lock<std::mutex>& lock, const std::strin
   }
 }
 
-void WireCommunicator::fail(const std::string& waited, Clock::time_point start, const std::string& broken) {
-  const auto elapsed = since(start);
-  throw watch_.verdict(waited, ranks_, elapsed, elapsed >= timeout_, broken);
+void WireCommunicator::fail(const std::string& waited, std::chrono::milliseconds start,
+                            const std::string& broken) {
+  const auto elapsed = watch_.running_time() - start;
+  const auto how = elapsed >= timeout_ ? Broken::How::timed_out : Broken::How::failed;
+  throw watch_.verdict({waited, ranks_, elapsed, how, broken});
 }
 
 }  // namespace heddle::mesh

@@ -23,6 +23,16 @@ struct Posted {
   bool done = false;
 };
 
+// A send or receive: it starts when there is a wire.
+struct Direct {
+  Call call;  // keeps the tensor
+  std::unique_ptr<Transfer> transfer = {};
+  std::string broken = {};  // why it could not start
+
+  void start(Wire& wire);
+  bool started() const { return transfer || !broken.empty(); }
+};
+
 // The half that the thread works on; it may outlive the communicator when a wire does not let go.
 struct WireLine {
   // Connects, then carries out what is posted, in order, until it is told to stop or something breaks.
@@ -31,8 +41,9 @@ struct WireLine {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::shared_ptr<Posted>> posted;
-  std::shared_ptr<Wire> wire;  // null until it is connected
-  std::string broken;          // what the wire said when it broke; nothing is carried out afterwards
+  std::deque<std::shared_ptr<Direct>> early;  // posted before there was a wire
+  std::shared_ptr<Wire> wire;                 // null until it is connected
+  std::string broken;  // what the wire said when it broke; nothing is carried out afterwards
   bool stop = false, ended = false;
 };
 
@@ -49,13 +60,14 @@ class WireCommunicator : public CheckedCommunicator {
 
  private:
   friend class PostedWork;
-  friend class TransferWork;
+  friend class DirectWork;
 
   std::unique_ptr<Work> post_direct(Call call);
-  // Waits with the line's mutex held; throws what the watch finds when a rank is lost or time is up.
-  void wait(std::unique_lock<std::mutex>& lock, const std::string& waited,
+  // Waits with the line's mutex held, in a rank that the watch knows to wait; throws what the watch finds
+  // when a rank is lost or time is up. start: in the watch's running time.
+  void wait(std::unique_lock<std::mutex>& lock, const std::string& waited, std::chrono::milliseconds start,
             const std::function<bool()>& ready);
-  [[noreturn]] void fail(const std::string& waited, std::chrono::steady_clock::time_point start,
+  [[noreturn]] void fail(const std::string& waited, std::chrono::milliseconds start,
                          const std::string& broken);
   std::string waited(Operation operation) const { return std::string(name_of(operation)) + " on " + name(); }
 

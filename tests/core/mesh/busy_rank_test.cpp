@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const testing::Known kBusy("busy_at_its_disk", [](Rendezvous& meeting) -> std::string {
+const testing::Known kBusyAtDisk("busy_at_its_disk", [](Rendezvous& meeting) -> std::string {
   meeting.exchange("start", "");
   if (meeting.rank() == 1) ::kill(::getpid(), SIGKILL);
   std::thread beside([&] {

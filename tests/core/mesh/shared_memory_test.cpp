@@ -89,19 +89,20 @@ class Lending : public mesh::CheckedCommunicator {
   const int every_;
 };
 
-std::string exercised(Rendezvous& meeting) {
+std::string exercised_shared(Rendezvous& meeting) {
   auto group = meeting.group("world", everyone(meeting));
   Lending all(*group, 1), some(*group, 2);
   return testing::bytes(testing::exercise(all)) + testing::bytes(testing::exercise(some));
 }
 
-const Known kExercise("exercise_shared", exercised);
+const Known kExerciseShared("exercise_shared", exercised_shared);
 
 class SharedMemory : public ::testing::TestWithParam<int> {};
 
 TEST_P(SharedMemory, GivesTheSameBitsAsThreadsWithTensorsOfAllOrSomeRanks) {
   std::vector<std::string> wanted(GetParam());
-  ThreadWorld::run(GetParam(), [&](Rendezvous& meeting) { wanted[meeting.rank()] = exercised(meeting); });
+  ThreadWorld::run(GetParam(),
+                   [&](Rendezvous& meeting) { wanted[meeting.rank()] = exercised_shared(meeting); });
   const auto run = run_ranks("exercise_shared", GetParam());
   EXPECT_EQ(run.status, 0) << run.err;
   for (int rank = 0; rank < GetParam(); ++rank)

@@ -27,7 +27,7 @@ using testing::Known;
 using ::testing::Not;
 using testing::run_ranks;
 
-std::string read(const std::string& path) {
+std::string read_line(const std::string& path) {
   std::ifstream file(path);
   std::ostringstream text;
   text << file.rdbuf();
@@ -39,7 +39,7 @@ std::string memory_of(Rendezvous& meeting) {
   auto group = meeting.group("world", everyone(meeting));
   auto value = at::ones({1});
   group->all_reduce(value)->wait();
-  const std::string maps = read("/proc/self/maps");
+  const std::string maps = read_line("/proc/self/maps");
   size_t arenas = 0;
   for (size_t at = maps.find("/memfd:heddle"); at != std::string::npos;
        at = maps.find("/memfd:heddle", at + 1))
@@ -108,6 +108,32 @@ TEST(ShmMemory, AGroupWithoutRoomOnOneRankUsesGlooOnAll) {
               HasSubstr("shared memory cannot be had for the group second (no room in shared memory: "
                         "No space left on device): they use Gloo, which is much slower"));
   EXPECT_THAT(run.err, Not(HasSubstr("the group first")));
+}
+
+// Rank 0 sends on a group without memory before rank 1 has come to it, as stages of a pipeline do; rank 1
+// needs rank 0 in the other group first.
+const Known kBeforeGloo("sends_before_gloo_connects", [](Rendezvous& meeting) {
+  auto first = meeting.group("first", everyone(meeting)), second = meeting.group("second", everyone(meeting));
+  auto large = at::ones({1 << 20}), one = at::full({16}, 1.0), two = at::full({16}, 2.0);
+  auto sum = first->all_reduce(large);
+  std::vector<std::unique_ptr<Work>> sends;
+  if (meeting.rank() == 0) {
+    sends.push_back(second->send(one, 1, 3));
+    sends.push_back(second->send(two, 1, 3));
+  }
+  sum->wait();
+  if (meeting.rank() == 1) {
+    second->receive(one.zero_(), 0, 3)->wait();
+    second->receive(two.zero_(), 0, 3)->wait();
+  }
+  for (auto& send : sends) send->wait();
+  std::ostringstream text;
+  for (const auto& value : {large, one, two}) text << value[15].item<float>() << " ";
+  return text.str();
+});
+
+TEST(ShmMemory, AGroupThatStillConnectsDoesNotHoldUpTheOthers) {
+  expect_all_say(run_ranks("sends_before_gloo_connects", 2, {.shared_memory = 4500000}), 2, "2 1 2 ");
 }
 
 // Rank 0 has left the first group and given its memory to the second before the others look for the first.

@@ -109,7 +109,7 @@ TEST(Threads, ARankThatThrowsReleasesTheOthersWhichNameIt) {
         EXPECT_EQ(error.code(), ErrorCode::rank_lost);
         EXPECT_EQ(error.message(),
                   "rank 1 failed: out of chalk; this rank waited for it in all_reduce on dp_shard");
-        EXPECT_EQ(error.hint(), "the cause stands in the output of rank 1; then start the run again");
+        EXPECT_EQ(error.hint(), "see the output of rank 1 for the cause; then start the run again");
         ++released;
         throw;
       }
