@@ -11,7 +11,8 @@ const std::map<std::string, void (*)(std::string_view)>& targets() {
                                                                      {"megatron_index", megatron_index},
                                                                      {"position", position},
                                                                      {"safetensors", safetensors},
-                                                                     {"token_file", token_file}};
+                                                                     {"token_file", token_file},
+                                                                     {"yaml", yaml}};
   return all;
 }
 

@@ -17,6 +17,7 @@ void megatron_index(std::string_view bytes);  // two bytes of length, NAME.idx, 
 void position(std::string_view bytes);        // step_scheduler.json
 void safetensors(std::string_view bytes);     // a safetensors file
 void token_file(std::string_view bytes);      // a byte for dataset.dtype, then the file
+void yaml(std::string_view bytes);            // a configuration
 
 // All of them, by name.
 const std::map<std::string, void (*)(std::string_view)>& targets();

@@ -1,10 +1,11 @@
-// Readers of text: a model's shape, where a run stands.
+// Readers of text: a model's shape, where a run stands, a configuration.
 #include <cstdlib>
 
 #include "fuzz/checksummed.h"
 #include "fuzz/files.h"
 #include "fuzz/targets.h"
 #include "heddle/base/error.h"
+#include "heddle/config/node.h"
 #include "trainer/loop/position.h"
 #include "trainer/models/model_config.h"
 
@@ -26,6 +27,15 @@ void position(std::string_view bytes) {
       if (read_position(files().write("again.json", to_json(read))) != read) std::abort();
     } catch (const Error&) {
     }
+  }
+}
+
+// What was read is written; without variables and with text in UTF-8 it would be read again.
+void yaml(std::string_view bytes) {
+  try {
+    const Node root = config::read_text(std::string(bytes), "run.yaml");
+    if (config::to_json(root).empty() || config::to_yaml(root).empty()) std::abort();
+  } catch (const Error&) {
   }
 }
 

@@ -35,6 +35,8 @@ std::string_view name_of(ErrorCode code) {
       return "io";
     case ErrorCode::internal:
       return "internal";
+    case ErrorCode::diverged:
+      return "diverged";
   }
   return "internal";
 }
@@ -45,6 +47,7 @@ int exit_status(ErrorCode code) {
     case ErrorCode::timeout:
     case ErrorCode::io:
     case ErrorCode::internal:
+    case ErrorCode::diverged:
       return 1;
     default:
       return 2;

@@ -22,7 +22,8 @@ enum class ErrorCode {
   rank_lost,        // another rank died
   timeout,          // a collective did not end in time
   io,               // writing failed: full disk, permission
-  internal          // a fault of heddle itself
+  internal,         // a fault of heddle itself
+  diverged          // training produced numbers that are not finite
 };
 
 HEDDLE_API std::string_view name_of(ErrorCode code);

@@ -2,6 +2,7 @@
 #include "heddle/config/node.h"
 
 #include <charconv>
+#include <cmath>
 
 #include "heddle/base/error.h"
 
@@ -24,6 +25,11 @@ namespace {
 Error wrong_kind(const Node& node, std::string_view expected) {
   return Error(ErrorCode::config, node.where(),
                "expected " + std::string(expected) + ", got " + node.written());
+}
+
+// Of 1e3 and 16.0 it can be said how they are written as integers.
+bool is_whole(double value) {
+  return std::abs(value) < 0x1p53 && std::trunc(value) == value;
 }
 
 }  // namespace
@@ -118,8 +124,11 @@ bool Node::as_boolean() const {
 }
 
 int64_t Node::as_integer() const {
-  if (kind() != Kind::integer) throw wrong_kind(*this, "an integer");
-  return value_->integer;
+  if (kind() == Kind::integer) return value_->integer;
+  const Error error = wrong_kind(*this, "an integer");
+  if (kind() != Kind::real || !is_whole(value_->real)) throw error;
+  throw Error(error.code(), error.where(), error.message(),
+              "write " + std::to_string(static_cast<int64_t>(value_->real)));
 }
 
 double Node::as_real() const {

@@ -1,9 +1,13 @@
 // "--a.b.c VALUE": one value of the tree set from the command line.
+#include <algorithm>
+
 #include "heddle/base/error.h"
 #include "heddle/config/node.h"
 
 namespace heddle::config {
 namespace {
+
+constexpr int kMostLevels = 100;
 
 // The value with its paths and marks moved to where it is put.
 Node placed(const Node& value, const Mark& mark, const std::string& path) {
@@ -56,6 +60,8 @@ Node with_override(const Node& root, const std::string& dotted_key, const std::s
   const bool malformed = dotted_key.empty() || dotted_key.front() == '.' || dotted_key.back() == '.' ||
                          dotted_key.find("..") != std::string::npos;
   if (malformed) throw Error(ErrorCode::usage, mark.file, "not a key", "write --SECTION.KEY VALUE");
+  if (std::count(dotted_key.begin(), dotted_key.end(), '.') >= kMostLevels)
+    throw Error(ErrorCode::usage, "--", "a key of more than " + std::to_string(kMostLevels) + " levels");
   const Node read = read_text(value, mark.file);
   return set(root, dotted_key, placed(read, mark, dotted_key), mark, "");
 }

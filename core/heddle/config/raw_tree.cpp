@@ -5,6 +5,7 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
+#include <algorithm>
 #include <map>
 #include <sstream>
 
@@ -13,7 +14,7 @@
 namespace heddle::config {
 namespace {
 
-constexpr size_t kDeepest = 100;
+constexpr size_t kDeepestNesting = 100;
 
 class TreeBuilder : public YAML::EventHandler {
  public:
@@ -37,6 +38,8 @@ class TreeBuilder : public YAML::EventHandler {
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const std::shared_ptr<Raw> named = anchors_.at(anchor);
     if (!named->complete) throw Error(ErrorCode::config, where(mark), "an alias inside what it stands for");
+    if (open_.size() + named->height > kDeepestNesting)
+      throw too_deep(mark, "an alias counts as what it stands for");
     add(named);
   }
 
@@ -54,6 +57,11 @@ class TreeBuilder : public YAML::EventHandler {
 
  private:
   std::string where(const YAML::Mark& mark) const { return name_ + ":" + std::to_string(mark.line + 1); }
+
+  Error too_deep(const YAML::Mark& mark, const std::string& hint) const {
+    return Error(ErrorCode::config, where(mark), "nested deeper than " + std::to_string(kDeepestNesting),
+                 hint);
+  }
 
   std::shared_ptr<Raw> make(Raw::Kind kind, const YAML::Mark& mark, const std::string& tag,
                             YAML::anchor_t anchor) {
@@ -74,9 +82,9 @@ class TreeBuilder : public YAML::EventHandler {
 
   void open(Raw::Kind kind, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
             YAML::EmitterStyle::value style) {
-    if (open_.size() >= kDeepest)
-      throw Error(ErrorCode::config, where(mark), "nested deeper than " + std::to_string(kDeepest));
+    if (open_.size() >= kDeepestNesting) throw too_deep(mark, "");
     auto raw = make(kind, mark, tag, anchor);
+    raw->height = 1;
     raw->complete = false;
     open_.push_back({std::move(raw), nullptr, style == YAML::EmitterStyle::Flow});
   }
@@ -94,6 +102,7 @@ class TreeBuilder : public YAML::EventHandler {
       return;
     }
     Open& top = open_.back();
+    top.raw->height = std::max(top.raw->height, value->height + 1);
     if (top.raw->kind == Raw::Kind::list)
       top.raw->items.push_back(std::move(value));
     else if (top.key == nullptr)

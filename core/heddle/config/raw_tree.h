@@ -19,11 +19,13 @@ struct Raw {
   std::vector<std::shared_ptr<Raw>> items;
   std::vector<std::pair<std::shared_ptr<Raw>, std::shared_ptr<Raw>>> entries;
   RawMark mark;
+  size_t height = 0;     // levels of lists and maps from here down, aliases written out
   bool complete = true;  // false while its end is not read: an alias in itself
 };
 
 // The one document of a text; null when it is empty. An alias shares what it names. Throws Error{config}:
-// syntax, deeper than 100, an alias inside its own anchor, more than one document.
+// syntax, deeper than 100 with its aliases written out, an alias inside its own anchor, more than one
+// document.
 std::shared_ptr<const Raw> raw_tree(const std::string& yaml, const std::string& name);
 
 }  // namespace heddle::config

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <unordered_map>
 
 #include "heddle/base/error.h"
+#include "heddle/base/regular_file.h"
+#include "heddle/config/other_format.h"
 #include "heddle/config/raw_tree.h"
 #include "heddle/config/scalar.h"
 
@@ -13,6 +16,8 @@ namespace {
 
 constexpr size_t kLargestFile = 4u << 20;  // bytes
 constexpr size_t kMostNodes = 200000;      // values once every alias is written out
+constexpr size_t kMostBytes = 64u << 20;   // of their words and their paths
+constexpr size_t kLongestKey = 1000;       // bytes
 constexpr std::string_view kYamlTag = "tag:yaml.org,2002:";
 
 // Turns raw nodes into values; counts them, so that aliases cannot grow without end.
@@ -22,10 +27,7 @@ class Resolver {
 
   Node node(const Raw& raw, const RawMark& at, const std::string& path) {
     const Mark mark{file_, at.line, at.column};
-    if (++count_ > kMostNodes)
-      throw Error(ErrorCode::config, where(raw.mark, path),
-                  "more than " + std::to_string(kMostNodes) + " values once the aliases are written out",
-                  "write the file without aliases of aliases");
+    spend(1, path.size() + raw.text.size(), raw.mark);
     switch (raw.kind) {
       case Raw::Kind::null:
         return Node::null(mark, path);
@@ -44,8 +46,50 @@ class Resolver {
     std::string key;
     const Raw* value;
     RawMark mark;
-    bool merged;
   };
+
+  // Pairs in their order, found by their key.
+  class Pairs {
+   public:
+    const Pair* find(const std::string& key) const {
+      const auto at = places_.find(key);
+      return at == places_.end() ? nullptr : &pairs_[at->second];
+    }
+    // A pair that is there is replaced in its place, or stays.
+    void add(Pair pair, bool replaces) {
+      const auto [at, is_new] = places_.try_emplace(pair.key, pairs_.size());
+      if (is_new)
+        pairs_.push_back(std::move(pair));
+      else if (replaces)
+        pairs_[at->second] = std::move(pair);
+    }
+    const std::vector<Pair>& all() const { return pairs_; }
+
+   private:
+    std::vector<Pair> pairs_;
+    std::unordered_map<std::string, size_t> places_;
+  };
+
+  // Counts values and their bytes, so that neither aliases nor long keys grow without end.
+  void spend(size_t values, size_t bytes, const RawMark& at) {
+    count_ += values;
+    bytes_ += bytes;
+    if (count_ > kMostNodes)
+      throw Error(ErrorCode::config, where(at, ""),
+                  "more than " + std::to_string(kMostNodes) + " values once the aliases are written out",
+                  "write the file without aliases of aliases");
+    if (bytes_ > kMostBytes)
+      throw Error(ErrorCode::config, where(at, ""),
+                  "the values and their paths have more than " + std::to_string(kMostBytes) + " bytes",
+                  "write shorter keys, fewer levels, or fewer aliases");
+  }
+
+  // A word may be a literal of Python with values inside it.
+  void spend_inside(const Node& value, const RawMark& at) {
+    spend(value.size(), value.size() * value.path().size(), at);
+    for (const Node& item : value.items()) spend_inside(item, at);
+    for (const auto& [key, item] : value.entries()) spend_inside(item, at);
+  }
 
   std::string where(const RawMark& at, const std::string& path) const {
     return Node::null({file_, at.line, at.column}, path).where();
@@ -60,7 +104,13 @@ class Resolver {
                 "write the value without a tag");
   }
 
-  Node scalar(const Raw& raw, const Mark& mark, const std::string& path) const {
+  Node scalar(const Raw& raw, const Mark& mark, const std::string& path) {
+    const Node value = meaning(raw, mark, path);
+    spend_inside(value, raw.mark);
+    return value;
+  }
+
+  Node meaning(const Raw& raw, const Mark& mark, const std::string& path) const {
     const std::string tag = tag_of(raw, path, {"str", "int", "float", "bool", "null"});
     if (tag != "?" && tag != "!" && tag != "str") return tagged(raw, tag, mark, path);
     if (tag == "?")
@@ -92,10 +142,9 @@ class Resolver {
   }
 
   Node map(const Raw& raw, const Mark& mark, const std::string& path) {
-    std::vector<Pair> pairs;
-    collect(raw, path, false, pairs, 0);
     std::vector<Node::Entry> entries;
-    for (const Pair& pair : pairs)
+    const Pairs pairs = collect(raw, path, 0);
+    for (const Pair& pair : pairs.all())
       if (!path.empty() || wanted(pair.key))
         entries.emplace_back(pair.key,
                              node(*pair.value, pair.mark, path.empty() ? pair.key : path + "." + pair.key));
@@ -107,24 +156,16 @@ class Resolver {
     return keys_.empty() || std::find(keys_.begin(), keys_.end(), key) != keys_.end();
   }
 
-  static Pair* find(std::vector<Pair>& pairs, const std::string& key) {
-    for (Pair& pair : pairs)
-      if (pair.key == key) return &pair;
-    return nullptr;
-  }
-
   // The keys of a map with its merges: an own key wins over a merged one, an earlier merge over a later one.
-  void collect(const Raw& raw, const std::string& path, bool merged, std::vector<Pair>& pairs, int depth) {
+  Pairs collect(const Raw& raw, const std::string& path, int depth) {
     tag_of(raw, path, {"map"});
-    if (depth > 50 || ++count_ > kMostNodes)
-      throw Error(ErrorCode::config, where(raw.mark, path), "merges are nested too deep");
-    std::vector<Pair> own;
+    if (depth > 50) throw Error(ErrorCode::config, where(raw.mark, path), "merges are nested too deep");
+    Pairs own;
     const Raw* merge = nullptr;
     for (const auto& [key, value] : raw.entries) {
-      if (key->kind == Raw::Kind::list || key->kind == Raw::Kind::map)
-        throw Error(ErrorCode::config, where(key->mark, path), "a key must be a word");
+      check_key(*key, path);
       const bool is_merge = key->tag == "?" && key->text == "<<";
-      if (const Pair* first = find(own, key->text); first != nullptr || (is_merge && merge != nullptr))
+      if (const Pair* first = own.find(key->text); first != nullptr || (is_merge && merge != nullptr))
         throw Error(ErrorCode::config, where(key->mark, path.empty() ? key->text : path + "." + key->text),
                     "the key '" + key->text + "' stands twice; it stands first in line " +
                         std::to_string(first != nullptr ? first->mark.line : merge->mark.line),
@@ -132,22 +173,24 @@ class Resolver {
       if (is_merge)
         merge = value.get();
       else
-        own.push_back({key->text, value.get(), key->mark, merged});
+        own.add({key->text, value.get(), key->mark}, false);
     }
-    if (merge != nullptr) collect_merge(*merge, path, pairs, depth);
-    for (Pair& pair : own) add(std::move(pair), pairs, merged);
+    if (merge == nullptr) return own;
+    Pairs pairs = merged(*merge, path, depth);
+    for (const Pair& pair : own.all()) pairs.add(pair, true);
+    return pairs;
   }
 
-  // A merged key does not replace one that an earlier merge gave; an own key does.
-  static void add(Pair pair, std::vector<Pair>& pairs, bool merged) {
-    if (Pair* there = find(pairs, pair.key)) {
-      if (!merged) *there = std::move(pair);
-    } else {
-      pairs.push_back(std::move(pair));
-    }
+  void check_key(const Raw& key, const std::string& path) const {
+    if (key.kind == Raw::Kind::list || key.kind == Raw::Kind::map)
+      throw Error(ErrorCode::config, where(key.mark, path), "a key must be a word");
+    if (key.text.size() > kLongestKey)
+      throw Error(ErrorCode::config, where(key.mark, ""),
+                  "a key of " + std::to_string(key.text.size()) + " bytes; at most " +
+                      std::to_string(kLongestKey) + " are read");
   }
 
-  void collect_merge(const Raw& merge, const std::string& path, std::vector<Pair>& pairs, int depth) {
+  Pairs merged(const Raw& merge, const std::string& path, int depth) {
     std::vector<const Raw*> sources;
     if (merge.kind == Raw::Kind::map)
       sources.push_back(&merge);
@@ -155,18 +198,20 @@ class Resolver {
       for (const auto& item : merge.items) sources.push_back(item.get());
     else
       sources.push_back(nullptr);
+    Pairs pairs;
     for (const Raw* source : sources) {
       if (source == nullptr || source->kind != Raw::Kind::map)
         throw Error(ErrorCode::config, where(merge.mark, path), "'<<' takes a map or a list of maps");
-      std::vector<Pair> from;
-      collect(*source, path, false, from, depth + 1);
-      for (Pair& pair : from) add(std::move(pair), pairs, true);
+      const Pairs given = collect(*source, path, depth + 1);
+      spend(1 + given.all().size(), 0, source->mark);
+      for (const Pair& pair : given.all()) pairs.add(pair, false);
     }
+    return pairs;
   }
 
   const std::string& file_;
   std::span<const std::string> keys_;  // empty: all
-  size_t count_ = 0;
+  size_t count_ = 0, bytes_ = 0;
 };
 
 Node tree(const std::string& yaml, const std::string& name, std::span<const std::string> keys) {
@@ -179,9 +224,7 @@ Node tree(const std::string& yaml, const std::string& name, std::span<const std:
 }
 
 std::string content(const std::string& file) {
-  std::error_code error;
-  if (std::filesystem::is_directory(file, error))
-    throw Error(ErrorCode::config, file, "this is a directory; a YAML file was expected");
+  refuse_irregular(file, ErrorCode::config);
   std::ifstream in(file, std::ios::binary);
   if (!in) throw Error(ErrorCode::config, file, "no such file, or it cannot be read", "check the path");
   std::string text(kLargestFile + 1, '\0');
@@ -199,11 +242,23 @@ Node read_text(const std::string& yaml, const std::string& name) {
 }
 
 Node read(const std::string& file) {
-  return tree(content(file), file, {});
+  return read_only(file, {});
 }
 
 Node read_only(const std::string& file, std::span<const std::string> keys) {
-  return tree(content(file), file, keys);
+  const std::string text = content(file);
+  Node root;
+  try {
+    root = tree(text, file, keys);
+  } catch (const Error& error) {
+    const std::string& what = error.message();
+    const bool unread = what.starts_with("YAML syntax") || what.starts_with("the file holds more than one");
+    const std::string other = unread ? other_format(text) : "";
+    throw Error(error.code(), error.where(), what, other.empty() ? error.hint() : other);
+  }
+  const std::string other = root.is_map() ? "" : other_format(text);
+  if (!other.empty()) throw Error(ErrorCode::config, file, "expected a map of sections", other);
+  return root;
 }
 
 }  // namespace heddle::config

@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 
 #include "heddle/base/error.h"
@@ -126,8 +127,27 @@ std::optional<Node> yaml_meaning(std::string_view text, const Mark& mark, const 
   return yaml_real(text, mark, path);
 }
 
+namespace {
+
+// ${HEDDLE_CONFIG_DIR} is the directory of the file that holds the value; of an override the working
+// directory.
+std::string with_variables(std::string_view text, const Mark& mark, const std::string& path) {
+  constexpr std::string_view kDirectory = "${HEDDLE_CONFIG_DIR}";
+  const std::string where = Node::null(mark, path).where();
+  const std::filesystem::path directory = std::filesystem::path(mark.file).parent_path();
+  std::string out;
+  for (size_t at = text.find(kDirectory); at != text.npos; at = text.find(kDirectory)) {
+    out += with_environment(std::string(text.substr(0, at)), where);
+    out += directory.empty() ? "." : directory.string();
+    text.remove_prefix(at + kDirectory.size());
+  }
+  return out + with_environment(std::string(text), where);
+}
+
+}  // namespace
+
 Node string_meaning(const std::string& text, const Mark& mark, const std::string& path) {
-  const std::string value = with_environment(text, Node::null(mark, path).where());
+  const std::string value = with_variables(text, mark, path);
   if (is_any(value, {"none", "None"})) return Node::null(mark, path);
   if (is_any(value, {"true", "True"})) return Node::boolean(true, mark, path);
   if (is_any(value, {"false", "False"})) return Node::boolean(false, mark, path);

@@ -28,6 +28,15 @@ std::unique_ptr<IDevice> device_there(PluginRegistry& plugins) {
   return nullptr;
 }
 
+// The file that the strategy came from; empty: the engine itself.
+std::string file_of_strategy(const std::string& name, const PluginRegistry& plugins) {
+  for (const PluginInfo& info : plugins.loaded())
+    for (const std::string& offer : info.offers)
+      if (offer == "strategy " + name || offer.starts_with("strategy " + name + " "))
+        return info.path.string();
+  return "";
+}
+
 }  // namespace
 
 std::unique_ptr<IDevice> choose_device(const Setup& setup, PluginRegistry& plugins) {
@@ -46,6 +55,8 @@ Plan choose(const Setup& setup, PluginRegistry& plugins) {
                 "train with one of the strategies that are built; `heddle plugins list` names them");
   Plan plan;
   plan.strategy = strategy->make(setup.strategy_config);
+  plan.strategy_name = strategy->name;
+  plan.strategy_file = file_of_strategy(strategy->name, plugins);
   plan.activation_checkpointing = setup.activation_checkpointing;
   for (const auto& [name, section] : setup.parallelizers)
     plan.parallelizers.push_back(plugins.parallelizer(name)->make(section));

@@ -14,10 +14,6 @@ std::string number(int64_t value) {
   return std::to_string(value);
 }
 
-bool has(const std::vector<std::string>& words, std::string_view word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
 // Where a key stands, or the section when it is not given.
 std::string where(const Node& section, std::string_view key) {
   const Node* node = section.find(key);
@@ -73,9 +69,15 @@ std::vector<std::string> factors(const Degrees& degrees, const Needs& needs) {
   return keys;
 }
 
+// The largest number where the product is larger.
+int64_t times(int64_t a, int64_t b) {
+  int64_t out = 0;
+  return __builtin_mul_overflow(a, b, &out) ? std::numeric_limits<int64_t>::max() : out;
+}
+
 int64_t product(const Degrees& degrees, const std::vector<std::string>& keys) {
   int64_t out = 1;
-  for (const std::string& key : keys) out *= degrees.of(key);
+  for (const std::string& key : keys) out = times(out, degrees.of(key));
   return out;
 }
 
@@ -91,17 +93,20 @@ int infer_dp(const Degrees& degrees, const std::vector<std::string>& keys, int w
     const auto largest = std::max_element(keys.begin(), keys.end(), [&](const auto& a, const auto& b) {
       return degrees.of(a) < degrees.of(b);
     });
+    const std::string each = keys.size() > 1 ? "their product" : "it";
     refuse(asking, *largest,
            "world_size (" + number(world) + ") must be divisible by (" + text::join(keys, " * ") + ") (" +
                numbers(degrees, keys) + " = " + number(others) + ")",
-           "choose sizes whose product divides the number of ranks");
+           "one copy of the model takes " + number(others) + " ranks here: start a multiple of " +
+               number(others) + " ranks, or lower " + text::join(keys, " or ") + " until " + each +
+               " divides " + number(world));
   }
   return static_cast<int>(world / others);
 }
 
 void check_product(const Degrees& degrees, const std::vector<std::string>& keys, int world,
                    const Asking& asking) {
-  const int64_t all = static_cast<int64_t>(degrees.dp) * product(degrees, keys);
+  const int64_t all = times(degrees.dp, product(degrees, keys));
   if (degrees.dp == 0 || all == world) return;
   refuse(asking, "dp_size",
          "dp_size * " + text::join(keys, " * ") + " must be world_size (" + number(world) + "), but " +
@@ -114,12 +119,12 @@ void check_sizes(const Sizes& sizes, const Needs& needs, const Asking& asking) {
     refuse(asking, "dp_replicate_size",
            "dp_size must be a multiple of dp_replicate_size: dp_size=" + number(sizes.dp) +
                ", dp_replicate_size=" + number(sizes.dp_replicate));
-  const int64_t non_pp = static_cast<int64_t>(sizes.dp) * sizes.cp * sizes.tp;
+  const int64_t non_pp = times(times(sizes.dp, sizes.cp), sizes.tp);
   const bool experts_fit = non_pp % sizes.ep == 0;
   if (needs.sizes_rule)
     if (const std::string complaint = needs.sizes_rule(sizes); !complaint.empty())
-      refuse(asking, experts_fit ? (sizes.dp_replicate > 1 ? "dp_replicate_size" : "") : "ep_size",
-             complaint);
+      refuse(asking, experts_fit ? (sizes.dp_replicate > 1 ? "dp_replicate_size" : "") : "ep_size", complaint,
+             "change the number of ranks, the sizes under distributed, or distributed.strategy");
   if (!experts_fit)
     refuse(asking, "ep_size",
            "non_pp_size=" + number(non_pp) + " must be a multiple of ep_size=" + number(sizes.ep));

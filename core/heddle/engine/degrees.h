@@ -11,6 +11,10 @@
 
 namespace heddle::engine {
 
+inline bool has(const std::vector<std::string>& words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
 // The `*_size` keys of the section, in the order in which they are read.
 const std::vector<std::string>& size_keys();
 

@@ -37,7 +37,7 @@ void refuse_not_built(const Node& configuration, std::span<const std::string> li
   std::string all = first.why;
   for (const std::string& line : lines.subspan(1)) all += "; " + line;
   throw Error(ErrorCode::not_built, place_of(configuration, first.key), all,
-              "leave these at their defaults to train; `heddle check` accepts them");
+              "leave these at their defaults to train");
 }
 
 }  // namespace heddle::engine

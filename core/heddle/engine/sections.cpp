@@ -26,6 +26,14 @@ struct Environment {
   std::optional<double> timeout_minutes;
 };
 
+// In minutes: what a clock of 64 bits in nanoseconds can wait for, and what is not over at once.
+std::string timeout_complaint(const std::string& key, const std::optional<double>& minutes) {
+  constexpr double kLeast = 1e-3, kYear = 525'600;
+  if (!minutes || (*minutes >= kLeast && *minutes <= kYear)) return "";
+  if (*minutes <= 0) return key + " must be above 0";
+  return key + " must be from 0.001 to 525600 (a year)";
+}
+
 ConfigSchema<Environment> environment_schema(const PluginRegistry& plugins) {
   std::vector<std::string> backends = {"gloo", "nccl"};  // the recipes' words, whether they can be had or not
   for (const std::string& name : plugins.names("device"))
@@ -34,10 +42,8 @@ ConfigSchema<Environment> environment_schema(const PluginRegistry& plugins) {
       .field("backend", &Environment::backend, "Who moves the bytes; null: chosen by the device.",
              OneOf{backends})
       .field("timeout_minutes", &Environment::timeout_minutes, "Patience of a collective.")
-      .rule([](const Environment& read) {
-        const bool fits = !read.timeout_minutes || *read.timeout_minutes > 0;
-        return std::string(fits ? "" : "timeout_minutes must be above 0");
-      });
+      .rule(
+          [](const Environment& read) { return timeout_complaint("timeout_minutes", read.timeout_minutes); });
 }
 
 }  // namespace

@@ -35,6 +35,12 @@ void note_what_comes_later(Setup& setup, PluginRegistry& plugins);
 // Error{config}.
 void read_environment(const Node& configuration, Setup& setup, const PluginRegistry& plugins);
 
+// Checks `_target_`, `_recursive_` and `_convert_`, which a recipe may hold and which choose nothing: a
+// `_target_` names a strategy and Config or Manager ("...MegatronFSDPConfig"). A warning where that is
+// another strategy than `chosen`. Throws Error{config}.
+void check_hydra_keys(const Node& section, const std::string& chosen, PluginRegistry& plugins,
+                      std::vector<std::string>& warnings);
+
 // ['a', 'b'], as the messages of the recipes have it.
 std::string python_list(const std::vector<std::string>& words);
 

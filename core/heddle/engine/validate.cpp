@@ -7,15 +7,12 @@
 #include "heddle/engine/engine.h"
 #include "heddle/engine/parallelizers.h"
 #include "heddle/engine/sections.h"
+#include "heddle/parallel/features.h"
 
 namespace heddle::engine {
 namespace {
 
-constexpr const char* kSelective = "selective_activation_checkpointing";
-
-bool has(const std::vector<std::string>& words, std::string_view word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
+const std::string kSelective(kSelectiveCheckpointing);
 
 // No section, null and an empty list are the defaults.
 Node distributed_of(const Node& configuration) {
@@ -153,6 +150,7 @@ Setup validate(const Node& configuration, PluginRegistry& plugins, int world_siz
   check_options(options, word, *offered, blocks);
   Resolved strategy = offered->resolve(options);
   setup.strategy = offered->name;
+  check_hydra_keys(section, offered->name, plugins, setup.warnings);
   setup.strategy_config = strategy.values;
   add_not_built(setup.not_built, "distributed", strategy.not_built);
   resolve_blocks(blocks, section, setup);

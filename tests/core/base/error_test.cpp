@@ -25,7 +25,8 @@ TEST(Error, WhatWasAskedWronglyEndsWithTwoAndAFailedRunWithOne) {
                                ErrorCode::mesh, ErrorCode::plugin_missing, ErrorCode::plugin_abi,
                                ErrorCode::plugin_conflict, ErrorCode::plugin_failed})
     EXPECT_EQ(exit_status(code), 2) << name_of(code);
-  for (const ErrorCode code : {ErrorCode::rank_lost, ErrorCode::timeout, ErrorCode::io, ErrorCode::internal})
+  for (const ErrorCode code :
+       {ErrorCode::rank_lost, ErrorCode::timeout, ErrorCode::io, ErrorCode::internal, ErrorCode::diverged})
     EXPECT_EQ(exit_status(code), 1) << name_of(code);
 }
 

@@ -46,6 +46,13 @@ TEST(Override, RefusesAKeyWithEmptyParts) {
               "error[usage] --" + std::string(key) + ": not a key\n  hint: write --SECTION.KEY VALUE");
 }
 
+TEST(Override, RefusesAKeyOfTooManyLevels) {
+  std::string key = "a";
+  for (int i = 0; i < 100; ++i) key += ".a";
+  EXPECT_EQ(tests::thrown_by([&] { after("{}", key, "2"); }),
+            "error[usage] --: a key of more than 100 levels");
+}
+
 TEST(Override, RefusesAValueThatIsNoYaml) {
   EXPECT_EQ(tests::thrown_by([] { after("{}", "a.b", "[1"); }).substr(0, 20), "error[config] --a.b:");
 }

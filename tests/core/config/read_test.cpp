@@ -1,5 +1,6 @@
 // Reading YAML: structure, merges, and the traps that are closed.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -106,6 +107,65 @@ TEST(Read, RefusesWhatIsNestedTooDeep) {
   EXPECT_NE(refusal(std::string(100000, '[')), "");
 }
 
+TEST(Read, CountsTheDepthOfAliasesWrittenOut) {
+  const auto nested = [](int levels, const std::string& inside) {
+    return std::string(levels, '[') + inside + std::string(levels, ']');
+  };
+  const std::string first = "a: &a " + nested(60, "1") + "\n";
+  EXPECT_EQ(refusal(first + "b: " + nested(39, "*a") + "\n"), "");
+  EXPECT_EQ(refusal(first + "b: " + nested(40, "*a") + "\n"),
+            "error[config] f:2: nested deeper than 100\n  hint: an alias counts as what it stands for");
+  std::string chain = "a0: &a0 " + nested(60, "1") + "\n";
+  for (int i = 1; i < 500; ++i)
+    chain += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " " +
+             nested(60, "*a" + std::to_string(i - 1)) + "\n";
+  EXPECT_NE(refusal(chain).find("f:2: nested deeper than 100"), std::string::npos);
+}
+
+TEST(Read, TakesManyKeysAndRefusesTooMany) {
+  const auto keys = [](int count) {
+    std::string yaml;
+    for (int i = 0; i < count; ++i) yaml += "k" + std::to_string(i) + ": 1\n";
+    return yaml;
+  };
+  EXPECT_EQ(config::read_text(keys(150000), "f").size(), 150000u);
+  EXPECT_EQ(refusal(keys(250000)).substr(0, 62),
+            "error[config] f:200000: more than 200000 values once the alias");
+  EXPECT_NE(refusal(keys(150000) + "k149999: 2\n").find("'k149999' stands twice"), std::string::npos);
+  std::string merges = "a: &a {";
+  for (int i = 0; i < 5000; ++i) merges += "k" + std::to_string(i) + ": 1, ";
+  merges += "}\nb: {<<: [";
+  for (int i = 0; i < 5000; ++i) merges += "*a, ";
+  EXPECT_NE(refusal(merges + "]}\n").find("more than 200000 values"), std::string::npos);
+}
+
+TEST(Read, BoundsTheBytesOfPathsAndOfAliases) {
+  const std::string key(900, 'k');
+  std::string levels;
+  for (int i = 0; i < 13; ++i) levels += "{" + key + ": ";
+  std::string wide = "a: &a [1";
+  for (int i = 1; i < 400; ++i) wide += ", 1";
+  wide += "]\nb: " + levels + "[*a";
+  for (int i = 1; i < 400; ++i) wide += ", *a";
+  wide += "]" + std::string(13, '}') + "\n";
+  EXPECT_EQ(refusal(wide),
+            "error[config] f:1: the values and their paths have more than 67108864 bytes\n"
+            "  hint: write shorter keys, fewer levels, or fewer aliases");
+  EXPECT_EQ(refusal(std::string(1001, 'k') + ": 1\n"),
+            "error[config] f:1: a key of 1001 bytes; at most 1000 are read");
+  std::string copies = "a: &a " + std::string(1 << 20, 'x') + "\nb: [*a";
+  for (int i = 0; i < 100; ++i) copies += ", *a";
+  EXPECT_NE(refusal(copies + "]\n").find("more than 67108864 bytes"), std::string::npos);
+}
+
+TEST(Read, CountsTheValuesInsideOfLiterals) {
+  std::string literals = "- &a \"[1";
+  for (int i = 0; i < 490; ++i) literals += ",1";
+  literals += "]\"\n";
+  for (int i = 0; i < 500; ++i) literals += "- *a\n";
+  EXPECT_NE(refusal(literals).find("more than 200000 values"), std::string::npos);
+}
+
 TEST(Read, RefusesAFileThatIsTooLarge) {
   EXPECT_EQ(refusal("a: " + std::string(4 << 20, 'x')),
             "error[config] f: the file has 4194307 bytes; at most 4194304 are read");
@@ -151,7 +211,38 @@ TEST(Read, AFileThatIsNotThereIsAnError) {
   EXPECT_EQ(thrown_by([] { config::read("/nowhere/run.yaml"); }),
             "error[config] /nowhere/run.yaml: no such file, or it cannot be read\n  hint: check the path");
   EXPECT_EQ(thrown_by([] { config::read("/"); }),
-            "error[config] /: this is a directory; a YAML file was expected");
+            "error[config] /: is a directory; a regular file is expected");
+}
+
+TEST(Read, RefusesAFifoUnopened) {
+  const std::string file = testing::TempDir() + "/heddle_read_fifo";
+  std::filesystem::remove(file);
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  EXPECT_EQ(thrown_by([&] { config::read(file); }),
+            "error[config] " + file +
+                ": is a FIFO; a regular file is expected\n  hint: write what it gives to a file");
+  std::filesystem::remove(file);
+  EXPECT_EQ(thrown_by([] { config::read("/dev/zero"); }),
+            "error[config] /dev/zero: is a device; a regular file is expected");
+}
+
+TEST(Read, NamesTomlAndJson) {
+  const std::string file = testing::TempDir() + "/heddle_read_other";
+  const auto refused = [&](const std::string& text) {
+    std::ofstream(file) << text;
+    return thrown_by([&] { config::read(file); });
+  };
+  const std::string toml = "\n  hint: this looks like TOML; heddle reads YAML: 'key: value' below 'section:'";
+  EXPECT_EQ(refused("# a run\nseed = 42\n[distributed]\ntp_size = 2\n"),
+            "error[config] " + file + ": expected a map of sections" + toml);
+  EXPECT_EQ(refused("[distributed]\n"), "error[config] " + file + ": expected a map of sections" + toml);
+  EXPECT_NE(refused("[distributed]\ntp_size = 2\n").find(toml), std::string::npos);
+  EXPECT_NE(refused("// a run\n{\"seed\": 1}\n").find("hint: this looks like JSON"), std::string::npos);
+  EXPECT_NE(refused("{\"seed\": 1,, }\n").find("hint: this looks like JSON"), std::string::npos);
+  EXPECT_EQ(refused("{\"seed\": 1}\n"), "");
+  EXPECT_EQ(refused("[a, b]\n"), "");
+  EXPECT_EQ(refused("seed: 1 = 2\n"), "");
+  std::filesystem::remove(file);
 }
 
 TEST(Read, AFileGivesItsPathToMessages) {

@@ -206,6 +206,14 @@ TEST_F(Environment, TakesTheDefaultOnlyWhereTheVariableIsNotSet) {
   EXPECT_EQ(meaning("\"${HEDDLE_TEST_NOBODY,a,b}\""), "\"a,b\"");
 }
 
+TEST_F(Environment, HasTheDirectoryOfTheFile) {
+  const auto value = [](const std::string& text, const std::string& file) {
+    return config::to_json(*config::read_text("a: " + text + "\n", file).find("a"));
+  };
+  EXPECT_EQ(value("${HEDDLE_CONFIG_DIR}/../data", "runs/$x/one.yaml"), "\"runs/$x/../data\"");
+  EXPECT_EQ(value("${HEDDLE_CONFIG_DIR}/${HEDDLE_TEST_SEVEN}/${HEDDLE_CONFIG_DIR}", "run.yaml"), "\"./7/.\"");
+}
+
 TEST_F(Environment, LeavesADollarThatNamesNothing) {
   EXPECT_EQ(meaning("\"$5 $ ${} ${HEDDLE\""), "\"$5 $ ${} ${HEDDLE\"");
 }
@@ -216,6 +224,27 @@ TEST_F(Environment, RefusesAVariableThatIsNotSet) {
             "'${HEDDLE_TEST_NOBODY}')\n  hint: set it, or write a default: ${HEDDLE_TEST_NOBODY,default}");
   EXPECT_NE(thrown_by([] { config::read_text("a: $HEDDLE_TEST_SEVEN.x\n", "f"); }),
             "");  // dots join the name
+}
+
+TEST_F(Environment, SaysHowADefaultIsWritten) {
+  EXPECT_EQ(thrown_by([] { config::read_text("a: ${HEDDLE_TEST_NOBODY:-.}\n", "f"); }),
+            "error[config] f:1 a: '${HEDDLE_TEST_NOBODY:-.}' has a default as a shell writes it, after ':-'\n"
+            "  hint: a comma comes before a default: ${HEDDLE_TEST_NOBODY,.}");
+}
+
+TEST_F(Environment, RefusesAValueThatItsVariablesMakeTooLong) {
+  const std::string value(100000, 'x');
+  setenv("HEDDLE_TEST_SEVEN", value.c_str(), 1);
+  std::string many;
+  for (int i = 0; i < 11; ++i) many += "${HEDDLE_TEST_SEVEN}";
+  EXPECT_EQ(thrown_by([&] { config::read_text("a: " + many + "\n", "f"); }),
+            "error[config] f:1 a: more than 1048576 bytes with its environment variables written out");
+}
+
+TEST_F(Environment, PassesOverManyBracesThatAreNotClosed) {
+  std::string open;
+  for (int i = 0; i < 1000000; ++i) open += "${";
+  EXPECT_EQ(config::read_text("a: '" + open + "'\n", "f").find("a")->as_text(), open);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ ConfigSchema<Options> schema() {
 Options read(const std::string& yaml) {
   return schema().read(*config::read_text("s: " + yaml, "f").find("s"));
 }
-std::string refusal(const std::string& yaml) {
+std::string schema_refusal(const std::string& yaml) {
   return thrown_by([&] { read(yaml); });
 }
 
@@ -67,37 +67,39 @@ TEST(Schema, GivenValuesAreReadAndWrittenInTheOrderOfTheSchema) {
 }
 
 TEST(Schema, RefusesWrongTypesWithTheKeyAndTheValue) {
-  EXPECT_EQ(refusal("{on: 1}"), "error[config] f:1 s.on: expected true or false, got 1");
-  EXPECT_EQ(refusal("{on: null}"), "error[config] f:1 s.on: expected true or false, got null");
-  EXPECT_EQ(refusal("{on: 'yes'}"), "error[config] f:1 s.on: expected true or false, got 'yes'");
-  EXPECT_EQ(refusal("{count: 2.0}"), "error[config] f:1 s.count: expected an integer, got 2.0");
-  EXPECT_EQ(refusal("{count: true}"), "error[config] f:1 s.count: expected an integer, got true");
-  EXPECT_EQ(refusal("{share: .inf}"), "error[config] f:1 s.share: expected a finite number, got .inf");
-  EXPECT_EQ(refusal("{name: 3}"), "error[config] f:1 s.name: expected a word, got 3");
-  EXPECT_EQ(refusal("{words: a}"), "error[config] f:1 s.words: expected a list of word, got 'a'");
-  EXPECT_EQ(refusal("{groups: [[a], b]}"), "error[config] f:1 s.groups[1]: expected a list of word, got 'b'");
-  EXPECT_EQ(refusal("[1]"), "error[config] f:1 s: expected a map, got a list");
-  EXPECT_EQ(refusal("null"), "error[config] f:1 s: expected a map, got null");
+  EXPECT_EQ(schema_refusal("{on: 1}"), "error[config] f:1 s.on: expected true or false, got 1");
+  EXPECT_EQ(schema_refusal("{on: null}"), "error[config] f:1 s.on: expected true or false, got null");
+  EXPECT_EQ(schema_refusal("{on: 'yes'}"), "error[config] f:1 s.on: expected true or false, got 'yes'");
+  EXPECT_EQ(schema_refusal("{count: 2.0}"),
+            "error[config] f:1 s.count: expected an integer, got 2.0\n  hint: write 2");
+  EXPECT_EQ(schema_refusal("{count: true}"), "error[config] f:1 s.count: expected an integer, got true");
+  EXPECT_EQ(schema_refusal("{share: .inf}"), "error[config] f:1 s.share: expected a finite number, got .inf");
+  EXPECT_EQ(schema_refusal("{name: 3}"), "error[config] f:1 s.name: expected a word, got 3");
+  EXPECT_EQ(schema_refusal("{words: a}"), "error[config] f:1 s.words: expected a list of word, got 'a'");
+  EXPECT_EQ(schema_refusal("{groups: [[a], b]}"),
+            "error[config] f:1 s.groups[1]: expected a list of word, got 'b'");
+  EXPECT_EQ(schema_refusal("[1]"), "error[config] f:1 s: expected a map, got a list");
+  EXPECT_EQ(schema_refusal("null"), "error[config] f:1 s: expected a map, got null");
 }
 
 TEST(Schema, RefusesWhatIsOutOfRange) {
-  EXPECT_EQ(refusal("{count: 9}"), "error[config] f:1 s.count: expected 0 to 8, got 9");
-  EXPECT_EQ(refusal("{count: -1}"), "error[config] f:1 s.count: expected 0 to 8, got -1");
-  EXPECT_EQ(refusal("{limit: 0}"), "error[config] f:1 s.limit: expected at least 1, got 0");
-  EXPECT_EQ(refusal("{limit: null, count: 0}"), "");
+  EXPECT_EQ(schema_refusal("{count: 9}"), "error[config] f:1 s.count: expected 0 to 8, got 9");
+  EXPECT_EQ(schema_refusal("{count: -1}"), "error[config] f:1 s.count: expected 0 to 8, got -1");
+  EXPECT_EQ(schema_refusal("{limit: 0}"), "error[config] f:1 s.limit: expected at least 1, got 0");
+  EXPECT_EQ(schema_refusal("{limit: null, count: 0}"), "");
 }
 
 TEST(Schema, RefusesAWordOutOfTheListWithTheNearest) {
-  EXPECT_EQ(refusal("{mode: behnd}"),
+  EXPECT_EQ(schema_refusal("{mode: behnd}"),
             "error[config] f:1 s.mode: expected one of up_front, behind, got 'behnd'\n  hint: did you mean "
             "'behind'?");
   EXPECT_EQ(read("{mode: UP-FRONT}").mode, "up_front");
 }
 
 TEST(Schema, RefusesUnknownKeysWithTheNearest) {
-  EXPECT_EQ(refusal("\n  on: true\n  cuont: 3\n"),
+  EXPECT_EQ(schema_refusal("\n  on: true\n  cuont: 3\n"),
             "error[config] f:3 s.cuont: unknown key 'cuont'\n  hint: did you mean 'count'?");
-  EXPECT_EQ(refusal("{zzzzzzzz: 3}"),
+  EXPECT_EQ(schema_refusal("{zzzzzzzz: 3}"),
             "error[config] f:1 s.zzzzzzzz: unknown key 'zzzzzzzz'\n  hint: the keys are on, count, share, "
             "name, maybe, "
             "limit, words, groups, dtype, mode, raw");

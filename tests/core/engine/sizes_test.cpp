@@ -48,10 +48,12 @@ TEST(MeshSizes, OfExperts) {
 }
 
 TEST(MeshSizes, TheWorldMustDivide) {
-  EXPECT_EQ(refusal("\n  tp_size: 4", 6),
-            "error[mesh] run.yaml:2 distributed.tp_size: world_size (6) must be divisible by (tp_size * "
-            "cp_size * pp_size) "
-            "(4 * 1 * 1 = 4)\n  hint: choose sizes whose product divides the number of ranks");
+  EXPECT_EQ(
+      refusal("\n  tp_size: 4", 6),
+      "error[mesh] run.yaml:2 distributed.tp_size: world_size (6) must be divisible by (tp_size * "
+      "cp_size * pp_size) "
+      "(4 * 1 * 1 = 4)\n  hint: one copy of the model takes 4 ranks here: start a multiple of 4 ranks, or "
+      "lower tp_size or cp_size or pp_size until their product divides 6");
   EXPECT_EQ(sentence("{strategy: mfsdp, tp_size: 2, cp_size: 2}", 6),
             "world_size (6) must be divisible by (tp_size * cp_size) (2 * 2 = 4)");
   EXPECT_EQ(sentence("{tp_size: 16}", 8),

@@ -93,9 +93,40 @@ TEST(Distributed, BackendAndFlatShardingKeysAreUnknownOptions) {
               "Unknown options for strategy '" + std::string(strategy) + "': ['sequence_parallel']");
 }
 
-TEST(Distributed, HydraKeysAreIgnored) {
-  EXPECT_EQ(setup_of("{_target_: a.b.MegatronFSDPConfig, _recursive_: false, _convert_: all}", 2).strategy,
-            "fsdp2");
+TEST(Distributed, HydraKeysChooseNothing) {
+  for (const char* target :
+       {"FSDP2Config", "nemo_automodel.components.distributed.fsdp2.FSDP2Manager", "null"})
+    EXPECT_THAT(
+        setup_of("{_target_: " + std::string(target) + ", _recursive_: false, _convert_: all}", 2).warnings,
+        testing::IsEmpty());
+  const heddle::Setup other = setup_of("{_target_: a.b.MegatronFSDPConfig}", 2);
+  EXPECT_EQ(other.strategy, "fsdp2");
+  EXPECT_THAT(
+      other.warnings,
+      testing::ElementsAre("distributed._target_ names megatron_fsdp and chooses nothing: the strategy "
+                           "is fsdp2; write strategy: megatron_fsdp if that is meant"));
+}
+
+TEST(Distributed, RefusesHydraKeysThatNameNothingKnown) {
+  EXPECT_EQ(
+      refusal("{_target_: my_trainer.Manager}"),
+      "error[config] run.yaml:1 distributed._target_: unknown component 'my_trainer.Manager'; here it names "
+      "a strategy and Config or Manager, and the strategies are ddp, fsdp2, megatron, megatron-fsdp, "
+      "megatron_fsdp, mfsdp\n  hint: leave _target_ out: the key strategy chooses");
+  EXPECT_THAT(refusal("{_target_: 5}"), HasSubstr("expected a word, got 5"));
+  EXPECT_THAT(refusal("{_recursive_: perhaps}"), HasSubstr("expected true or false, got 'perhaps'"));
+  EXPECT_THAT(refusal("{_convert_: some}"),
+              HasSubstr("expected one of none, partial, object, all, got 'some'"));
+}
+
+TEST(Distributed, RefusesSizesWhoseProductIsBeyondANumber) {
+  const std::string most = "2147483647";
+  EXPECT_THAT(refusal("{tp_size: " + most + ", pp_size: " + most + ", cp_size: " + most + ", pipeline: {}}"),
+              HasSubstr("(2147483647 * 2147483647 * 2147483647 = 9223372036854775807)"));
+  EXPECT_THAT(refusal("{tp_size: 1073741824, pp_size: 1073741824, cp_size: 16, pipeline: {}}"),
+              HasSubstr("world_size (8) must be divisible by"));
+  EXPECT_THAT(refusal("{dp_size: " + most + ", tp_size: " + most + ", cp_size: " + most + "}"),
+              HasSubstr("must be world_size (8)"));
 }
 
 TEST(Distributed, SizesThatAreNullZeroOrNegativeActAsOne) {
@@ -189,6 +220,9 @@ TEST(Environment, OfTheProcessGroupIsChecked) {
             "error[config] run.yaml:1 dist_env.timeout_minutes: expected a number, got 'soon'");
   EXPECT_EQ(refused("{timeout_minutes: 0}"),
             "error[config] run.yaml:1 dist_env: timeout_minutes must be above 0");
+  for (const char* minutes : {"1e15", "525601", "0.0001"})
+    EXPECT_EQ(refused("{timeout_minutes: " + std::string(minutes) + "}"),
+              "error[config] run.yaml:1 dist_env: timeout_minutes must be from 0.001 to 525600 (a year)");
   EXPECT_EQ(refused("{timeout: 3}"),
             "error[config] run.yaml:1 dist_env.timeout: unknown key 'timeout'\n"
             "  hint: the keys are backend, timeout_minutes");
