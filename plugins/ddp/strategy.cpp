@@ -1,6 +1,7 @@
 // The words of ddp, and its stage.
 #include "strategy.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "stage.h"
@@ -19,10 +20,11 @@ Needs Ddp::needs() const {
 
 std::unique_ptr<ParallelStage> Ddp::parallelize(Units units, const DeviceMesh& mesh,
                                                 std::span<const Placed> placed) {
-  constexpr double kMiB = 1 << 20;
+  constexpr double kMiB = 1 << 20, kLargestBucket = 1 << 30;  // a bucket holds all long before that
   Options options;
   if (config_.bucket_cap_mb)
-    options.first_bucket_bytes = options.bucket_bytes = static_cast<int64_t>(*config_.bucket_cap_mb * kMiB);
+    options.first_bucket_bytes = options.bucket_bytes =
+        static_cast<int64_t>(std::min(*config_.bucket_cap_mb, kLargestBucket) * kMiB);
   options.add_into_buckets = config_.gradient_as_bucket_view;
   options.find_unused = config_.find_unused_parameters;
   options.static_graph = config_.static_graph;

@@ -1,20 +1,22 @@
-// The backward: units are gathered again before theirs, freed and reduced when their gradients have come.
+// The backward: units are gathered again before theirs, freed when it has passed, and reduced when their
+// gradients have come.
 #include "sharded_stage.h"
 
 namespace heddle::fsdp2 {
 
+// The backward of the units above is through. Before that a unit's parameters are still needed, also when
+// they have their gradients: for the gradient of its input. A group of several units stays to the end, as a
+// rank whose backward ended early would gather it once less than the others.
 void ShardedStage::approach(size_t unit) {
-  start(model_->runs[unit]);
+  std::vector<Run>& runs = model_->runs;
+  for (size_t above = unit + 1; above < runs.size(); ++above)
+    for (Group* group : runs[above].groups)
+      if (group->users == 1 && may_free(*group)) group->free(memory_);
+  start(runs[unit]);
 }
 
 void ShardedStage::enter(size_t unit) {
-  std::vector<Run>& runs = model_->runs;
-  finish(runs[unit]);
-  // The units above are through, so what had no gradient to wait for can go.
-  for (size_t above = unit + 1; above < runs.size(); ++above)
-    for (Group* group : runs[above].groups)
-      if ((walk_.split() || !group->all_trainable()) && may_free(*group) && !runs[unit].uses(group))
-        group->free(memory_);
+  finish(model_->runs[unit]);
   start_below(unit);
 }
 
@@ -31,14 +33,11 @@ bool ShardedStage::may_free(const Group& group) const {
   return last_backward_ || group.stay != Stay::until_last_backward;
 }
 
-// A frozen parameter may still be needed for the gradient of the unit's input. What a drain completes before
-// the last microbatch waits for it.
+// What a drain completes before the last microbatch waits for it.
 void ShardedStage::complete(size_t bucket) {
   const bool waits = !last_backward_ && options_.defer_reduction;
   if (walk_.draining() && waits) return;
   Gradients& gradients = model_->gradients[bucket];
-  Group& group = gradients.group();
-  if (group.all_trainable() && may_free(group)) group.free(memory_);
   if (waits)
     gradients.widen();
   else

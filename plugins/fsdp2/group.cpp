@@ -65,7 +65,6 @@ void Group::add(ParameterSlot& slot, std::span<const Placed> placed, const Place
   parameter.trainable = slot.trainable();
   trainable_ += parameter.trainable;
   foreign_ = foreign_ || slot.foreign;
-  all_trainable_ = all_trainable_ && parameter.trainable;
   if (place.ranks > 1 && slot.tensor->dim() == 0)
     throw Error(ErrorCode::input, "fsdp2", "parameter '" + slot.name + "' has no dim that could be split",
                 "give it the shape [1], or use a strategy that keeps parameters whole");

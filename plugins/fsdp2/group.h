@@ -46,10 +46,9 @@ class Group {
 
   std::vector<Parameter>& parameters() { return parameters_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
-  bool same() const { return same_; }        // one rank, dtype and device: the leaves are the shards
-  bool pinned() const { return pinned_; }    // its model chose the compute dtype
-  bool foreign() const { return foreign_; }  // some of its tensors were an embedder's
-  bool all_trainable() const { return all_trainable_; }
+  bool same() const { return same_; }           // one rank, dtype and device: the leaves are the shards
+  bool pinned() const { return pinned_; }       // its model chose the compute dtype
+  bool foreign() const { return foreign_; }     // some of its tensors were an embedder's
   int trainable() const { return trainable_; }  // how many
   at::ScalarType storage_dtype() const { return storage_dtype_; }
   at::ScalarType compute_dtype() const { return compute_dtype_; }
@@ -80,7 +79,7 @@ class Group {
 
   std::vector<Parameter> parameters_;
   at::ScalarType storage_dtype_, compute_dtype_;
-  bool pinned_ = false, same_ = false, all_trainable_ = true, foreign_ = false;
+  bool pinned_ = false, same_ = false, foreign_ = false;
   int trainable_ = 0, ranks_ = 1, rank_ = 0;
   State state_ = State::sharded;
 

@@ -1,4 +1,5 @@
-// The backward: units are gathered again before theirs, freed and reduced when their gradients have come.
+// The backward: units are gathered again before theirs, freed when it has passed, and reduced when their
+// gradients have come.
 #include "stage.h"
 
 namespace heddle::megatron_fsdp {
@@ -12,8 +13,15 @@ WeightGradients* Stage::own_queue() {
   return queue;
 }
 
+// The backward of the units above is through. Before that a unit's parameters are still needed, also when
+// they have their gradients: for the gradient of its input. A bucket of several units stays to the end, as a
+// rank whose backward ended early would gather it once less than the others.
 void Stage::approach(size_t unit) {
-  start(model_->runs[unit]);
+  std::vector<Run>& runs = model_->runs;
+  for (size_t above = unit + 1; above < runs.size(); ++above)
+    for (Bucket* bucket : runs[above].buckets)
+      if (bucket->users == 1 && !bucket->kept) free(*bucket);
+  start(runs[unit]);
 }
 
 void Stage::enter(size_t unit) {
@@ -23,10 +31,6 @@ void Stage::enter(size_t unit) {
     reducer_->wait_for(*sums);  // of the microbatch before
     sums->open();
   }
-  // The units above are through, so what had no gradient to wait for can go.
-  if (unit + 1 < runs.size())
-    for (Bucket* bucket : runs[unit + 1].buckets)
-      if ((walk_.split() || !bucket->trainable()) && bucket->users == 1 && !bucket->kept) free(*bucket);
   gather_behind(unit);
 }
 
@@ -43,8 +47,6 @@ void Stage::gather_behind(size_t index) {
 
 void Stage::complete(size_t bucket) {
   Gradients& gradients = model_->gradients[bucket];
-  Bucket& parameters = gradients.bucket();
-  if (parameters.users == 1 && !parameters.kept) free(parameters);
   if (!reduces(gradients) || checks_.parameters()) return;
   reducer_->ready(gradients);
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "heddle/mesh/shared_memory.h"
+#include "heddle/parallel/flat.h"
 
 namespace heddle::megatron_fsdp {
 namespace {
@@ -91,8 +92,8 @@ Bucket::Bucket(std::vector<ParameterSlot> slots, std::span<const Placed> placed,
     members_[i].shards = shards_.size() - members_[i].first_shard;
   }
   if (!split_.parameters) return;
-  loan_ = Loan(whole_);
-  loan_.give();
+  storage_ = TransientStorage(whole_);
+  storage_.release();
 }
 
 // Values that are there go into the leaves; an embedder's may differ between ranks.
@@ -122,19 +123,10 @@ void Bucket::make_main(std::optional<at::ScalarType> dtype, bool filled, const R
 void Bucket::add_shards(const Member& member, const Shard& whole) {
   const Range mine = meet(member.range, held_);
   const Range inside{mine.begin - member.range.begin, mine.end - member.range.begin};
-  std::vector<FlatBox> boxes = boxes_of(member.sizes, inside);
-  if (boxes.empty() && !member.sizes.empty()) {  // nothing of it is here
-    boxes.push_back({0, std::vector<int64_t>(member.sizes.size(), 0), member.sizes});
-    boxes[0].size[0] = 0;
-  }
-  for (const FlatBox& box : boxes) {
-    Shard shard = whole;
-    for (size_t dim = 0; dim < box.offset.size(); ++dim) shard.offset[dim] += box.offset[dim];
-    const int64_t begin = mine.size() == 0 ? 0 : member.range.begin + box.begin - held_.begin;
-    shard.tensor = view_of(main_, begin, box.size);
-    shard.tensor.set_requires_grad(trainable_);
+  const at::Tensor held = main_.narrow(0, mine.size() == 0 ? 0 : mine.begin - held_.begin, mine.size());
+  for (Shard& shard :
+       parallel::shards_of_range(whole, member.sizes, inside.begin, inside.end, held, trainable_))
     shards_.push_back(std::move(shard));
-  }
 }
 
 void Bucket::changed() {
@@ -156,7 +148,7 @@ void Bucket::gather_inner_part(const Ranks& ranks) {
 void Bucket::start(const Ranks& ranks) {
   if (state_ != State::resting) return;
   at::NoGradGuard no_gradients;
-  if (split_.parameters) loan_.take();
+  if (split_.parameters) storage_.acquire();
   const at::Tensor own = whole_.narrow(0, part_.begin, part_.size());
   at::Tensor source = own;
   if (split_.outer) {
@@ -182,7 +174,7 @@ void Bucket::finish() {
 
 void Bucket::free() {
   if (state_ != State::whole || !split_.parameters) return;
-  loan_.give();
+  storage_.release();
   state_ = State::resting;
 }
 

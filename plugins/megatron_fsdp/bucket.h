@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "heddle/sdk.h"
-#include "loan.h"
 #include "options.h"
+#include "transient_storage.h"
 
 namespace heddle::megatron_fsdp {
 
@@ -65,7 +65,7 @@ class Bucket {
   bool trainable() const { return trainable_; }
   at::ScalarType dtype() const { return whole_.scalar_type(); }
   const at::Tensor& whole() const { return whole_; }
-  Loan& loan() { return loan_; }
+  TransientStorage& storage() { return storage_; }
   const at::Tensor& main() const { return main_; }
 
   bool resting() const { return state_ == State::resting; }
@@ -93,8 +93,8 @@ class Bucket {
   std::vector<Member> members_;
   std::vector<Shard> shards_;
   at::Tensor whole_, main_;
-  at::Tensor inner_;  // split over replicas too: this rank's part in the shard group
-  Loan loan_;         // the whole, where parameters are split
+  at::Tensor inner_;          // split over replicas too: this rank's part in the shard group
+  TransientStorage storage_;  // the whole, where parameters are split
   State state_ = State::resting;
   std::unique_ptr<Work> work_;
 };

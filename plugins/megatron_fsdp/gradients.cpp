@@ -64,8 +64,8 @@ Gradients::Gradients(Bucket& bucket, const Options& options, const Ranks& ranks,
   }
   if (split()) {
     sum_ = at::empty({bucket.part().size()}, like);
-    loan_ = Loan(whole_);
-    loan_.give();
+    storage_ = TransientStorage(whole_);
+    storage_.release();
   }
   const at::Tensor& home_of_finals = split() ? sum_ : whole_;
   const int64_t first = split() ? bucket.part().begin : 0;
@@ -91,7 +91,7 @@ void Gradients::begin() {
 void Gradients::open() {
   if (std::exchange(open_, true)) return;
   at::NoGradGuard no_gradients;
-  if (split()) loan_.take();
+  if (split()) storage_.acquire();
   whole_.zero_();
   for (Entry& entry : entries_)
     if (!entry.adds.is_same(entry.piece)) entry.adds.zero_();
@@ -140,7 +140,7 @@ void Gradients::accept(const at::Tensor& own) {
     sum_.copy_(own);
   detach();
   open_ = false;
-  loan_.give();
+  storage_.release();
 }
 
 void Gradients::place(int index, bool used) {

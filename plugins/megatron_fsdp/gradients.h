@@ -22,7 +22,7 @@ class Gradients {
   bool split() const { return bucket_->split().gradients; }
   at::ScalarType dtype() const { return whole_.scalar_type(); }
   const at::Tensor& whole() const { return whole_; }
-  Loan& loan() { return loan_; }
+  TransientStorage& storage() { return storage_; }
   int64_t elements() const { return bucket_->elements(); }
 
   void begin();  // a step begins
@@ -62,7 +62,7 @@ class Gradients {
 
   Bucket* bucket_;
   at::Tensor whole_, sum_;  // sum: this rank's part, where gradients are split
-  Loan loan_;
+  TransientStorage storage_;
   bool open_ = false, summed_ = false, cast_ = false;
   std::vector<Entry> entries_;
 };

@@ -1,4 +1,4 @@
-// Padding, buckets, shard maps and boxes.
+// Padding, buckets and shard maps.
 #include "layout.h"
 
 #include <algorithm>
@@ -8,40 +8,6 @@ namespace heddle::megatron_fsdp {
 namespace {
 
 constexpr int64_t kParameterStart = 64, kBucketEnd = 128, kBusWidth = 1 << 16;
-
-int64_t up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-// Boxes of a tensor whose leading dims are fixed at `at`; `sizes` are the dims that are left.
-void add_boxes(std::span<const int64_t> sizes, Range range, int64_t start, std::vector<int64_t>& at,
-               std::vector<FlatBox>& out) {
-  const auto add = [&](std::vector<int64_t> offset, std::vector<int64_t> size, int64_t begin) {
-    std::vector<int64_t> whole_size(at.size(), 1), whole_offset = at;
-    whole_offset.insert(whole_offset.end(), offset.begin(), offset.end());
-    whole_size.insert(whole_size.end(), size.begin(), size.end());
-    out.push_back({start + begin, std::move(whole_offset), std::move(whole_size)});
-  };
-  if (sizes.size() <= 1) return add({range.begin}, {range.size()}, range.begin);
-  const int64_t row = std::accumulate(sizes.begin() + 1, sizes.end(), int64_t{1}, std::multiplies<>());
-  const auto inside_row = [&](Range part) {
-    const int64_t index = part.begin / row;
-    at.push_back(index);
-    add_boxes(sizes.subspan(1), {part.begin - index * row, part.end - index * row}, start + index * row, at,
-              out);
-    at.pop_back();
-  };
-  const int64_t first = up(range.begin, row), last = range.end / row * row;
-  if (first > last) return inside_row(range);
-  if (range.begin < first) inside_row({range.begin, first});
-  if (first < last) {
-    std::vector<int64_t> offset(sizes.size(), 0), size(sizes.begin(), sizes.end());
-    offset[0] = first / row;
-    size[0] = (last - first) / row;
-    add(std::move(offset), std::move(size), first);
-  }
-  if (last < range.end) inside_row({last, range.end});
-}
 
 }  // namespace
 
@@ -96,15 +62,6 @@ ShardMap map_shard(Range item, Range bucket, int ranks, int rank) {
   if (mine.size() == 0) return {};
   const auto from = [&](int64_t origin) { return Range{mine.begin - origin, mine.end - origin}; };
   return {mine, from(bucket.begin), from(part.begin), from(item.begin)};
-}
-
-std::vector<FlatBox> boxes_of(std::span<const int64_t> sizes, Range range) {
-  std::vector<FlatBox> out;
-  if (range.size() == 0) return out;
-  if (sizes.empty()) return {FlatBox{}};
-  std::vector<int64_t> at;
-  add_boxes(sizes, range, 0, at, out);
-  return out;
 }
 
 }  // namespace heddle::megatron_fsdp

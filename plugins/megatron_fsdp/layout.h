@@ -14,6 +14,11 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
+// The least multiple of `multiple` that is not below `value`.
+constexpr int64_t up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
 // What two ranges share; empty (of size 0) where they do not meet.
 Range meet(Range a, Range b);
 
@@ -81,16 +86,5 @@ struct ShardMap {
 
 // `item` and `bucket` lie in the buffer. All ranges are empty where the rank holds nothing of the item.
 ShardMap map_shard(Range item, Range bucket, int ranks, int rank);
-
-// A box of a tensor.
-struct FlatBox {
-  int64_t begin = 0;  // its first element in the flattened tensor; its elements follow each other
-  std::vector<int64_t> offset, size;
-  bool operator==(const FlatBox&) const = default;
-};
-
-// Elements [begin, end) of a flattened tensor as boxes, in order: the rest of a row, whole rows, the start of
-// a row. Empty for an empty range.
-std::vector<FlatBox> boxes_of(std::span<const int64_t> sizes, Range range);
 
 }  // namespace heddle::megatron_fsdp

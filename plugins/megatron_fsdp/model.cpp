@@ -36,7 +36,7 @@ Model::Model(Units units, std::span<const Placed> placed, const Options& options
   tie(options);
   order_reductions();
   list_shards();
-  lend_buffers(options, ranks);
+  assign_double_buffers(options, ranks);
 }
 
 namespace {

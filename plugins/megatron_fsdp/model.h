@@ -55,13 +55,13 @@ class Model {
   void tie(const Options& options);
   void order_reductions();
   void list_shards();
-  void lend_buffers(const Options& options, const Ranks& ranks);
+  void assign_double_buffers(const Options& options, const Ranks& ranks);
 
   Units units_;
   std::map<std::string, Home> homes_;
   std::map<std::string, int> users_;  // units of each parameter
   std::vector<std::string> names_;    // of the parameters, in execution order
-  std::deque<Lane> lanes_;
+  std::deque<DoubleBuffer> double_buffers_;
 };
 
 // "transformers.models.llama.modeling_llama.LlamaDecoderLayer" names modules of the kind "decoder_layer": its

@@ -8,10 +8,6 @@
 namespace heddle::megatron_fsdp {
 namespace {
 
-int64_t up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
 int64_t chunk_of(std::span<const RowItem> items) {
   int64_t chunk = 1;
   for (const RowItem& item : items)

@@ -9,7 +9,7 @@
 namespace heddle::checkpoint {
 namespace {
 
-using json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 std::string word_of(c10::ScalarType dtype) {
   switch (dtype) {
@@ -26,20 +26,20 @@ std::string word_of(c10::ScalarType dtype) {
   }
 }
 
-void say_dtype(json& config, const std::string& word) {
+void say_dtype(OrderedJson& config, const std::string& word) {
   if (config.contains("torch_dtype")) config["torch_dtype"] = word;
   if (config.contains("dtype") || !config.contains("torch_dtype")) config["dtype"] = word;
 }
 
 // transformers 5 reads rope_parameters and dtype, transformers 4 the others.
-void add_older_keys(json& config) {
+void add_older_keys(OrderedJson& config) {
   if (config.contains("dtype") && !config.contains("torch_dtype")) config["torch_dtype"] = config["dtype"];
   if (!config.contains("rope_parameters") || !config["rope_parameters"].is_object()) return;
-  const json& rope = config["rope_parameters"];
-  const bool plain = rope.value("rope_type", json("default")) == "default";
+  const OrderedJson& rope = config["rope_parameters"];
+  const bool plain = rope.value("rope_type", OrderedJson("default")) == "default";
   if (rope.contains("rope_theta") && !config.contains("rope_theta"))
     config["rope_theta"] = rope["rope_theta"];
-  if (!config.contains("rope_scaling")) config["rope_scaling"] = plain ? json() : rope;
+  if (!config.contains("rope_scaling")) config["rope_scaling"] = plain ? OrderedJson() : rope;
 }
 
 }  // namespace
@@ -49,11 +49,12 @@ std::string config_for(const std::string& config_json, std::optional<c10::Scalar
   if (text::nests_deeper(config_json, text::kDeepest))
     throw Error(ErrorCode::input, "config.json", "nests deeper than " + std::to_string(text::kDeepest),
                 "copy the model's config.json again");
-  json config = json::parse(config_json, nullptr, false);
+  OrderedJson config = OrderedJson::parse(config_json, nullptr, false);
   if (!config.is_object()) throw Error(ErrorCode::input, "config.json", "is not a JSON object");
-  const json before = config;
+  const OrderedJson before = config;
   const std::string word = dtype ? word_of(*dtype) : "";
-  const json said = config.contains("dtype") ? config["dtype"] : config.value("torch_dtype", json());
+  const OrderedJson said =
+      config.contains("dtype") ? config["dtype"] : config.value("torch_dtype", OrderedJson());
   // A text that says none is read by the dtype of its tensors; float32 is what it then means to us as well.
   if (!word.empty() && said != word && !(said.is_null() && word == "float32")) say_dtype(config, word);
   if (keys == HfChoice::Config::readable_by_v4) add_older_keys(config);

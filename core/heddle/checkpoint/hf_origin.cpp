@@ -10,6 +10,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/nesting.h"
+#include "heddle/base/regular_file.h"
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/dtype_names.h"
 #include "heddle/checkpoint/safetensors_writer.h"
@@ -53,6 +54,7 @@ bool may_hold_weights(const std::string& name) {
 }
 
 std::string read_bytes(const fs::path& file) {
+  refuse_irregular(file, ErrorCode::input);
   std::ifstream stream(file, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(stream), {}};
   if (!stream) throw Error(ErrorCode::input, file.string(), "cannot be read");

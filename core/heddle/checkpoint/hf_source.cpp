@@ -35,7 +35,7 @@ ParameterSource hf_source(const std::filesystem::path& directory, std::shared_pt
                   "tensor " + text::quoted(name) + " has the shape " + written(stored.shape) +
                       ", the model needs " + written(shard.shape),
                   "do config.json and the weights belong together?");
-    weights->read(name, shard.offset, shard.tensor);
+    if (!shard.tensor.is_meta()) weights->read(name, shard.offset, shard.tensor);
     return true;
   };
 }

@@ -16,7 +16,7 @@ namespace heddle::checkpoint {
 
 // For parallel::build. Throws Error{input} naming the directory and the parameter when a tensor is missing or
 // has another shape. A tied head is one parameter, "model.embed_tokens.weight"; a file that holds it as
-// "lm_head.weight" only is read too.
+// "lm_head.weight" only is read too. On meta only names and shapes are compared.
 HEDDLE_API ParameterSource hf_source(const std::filesystem::path& directory,
                                      std::shared_ptr<const HfWeights> weights);
 

@@ -5,6 +5,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/nesting.h"
+#include "heddle/base/regular_file.h"
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/safetensors.h"
 
@@ -14,10 +15,11 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-constexpr const char* kSingle = "model.safetensors";
+constexpr const char* kWholeFile = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
 std::string read_text(const fs::path& file) {
+  refuse_irregular(file, ErrorCode::input);
   std::ifstream stream(file, std::ios::binary);
   if (!stream) throw Error(ErrorCode::input, file.string(), "cannot be read");
   return {std::istreambuf_iterator<char>(stream), {}};
@@ -43,16 +45,16 @@ std::map<std::string, std::string> read_index(const fs::path& file, const std::s
 }  // namespace
 
 HfWeights::HfWeights(const fs::path& directory) {
-  if (fs::exists(directory / kSingle)) {
-    files_.emplace_back(directory / kSingle);
-    file_names_ = {kSingle};
+  if (fs::exists(directory / kWholeFile)) {
+    files_.emplace_back(directory / kWholeFile);
+    file_names_ = {kWholeFile};
     for (const auto& [name, stored] : files_[0].tensors()) file_of_.emplace(name, 0);
     return;
   }
   const fs::path index = directory / kIndex;
   if (!fs::exists(index))
     throw Error(ErrorCode::input, directory.string(),
-                std::string("holds neither ") + kSingle + " nor " + kIndex,
+                std::string("holds neither ") + kWholeFile + " nor " + kIndex,
                 "name a Hugging Face directory with safetensors weights");
   index_ = read_text(index);
   std::map<std::string, size_t> opened;

@@ -8,6 +8,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/nesting.h"
+#include "heddle/base/regular_file.h"
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/checksum.h"
 #include "heddle/checkpoint/dtype_names.h"
@@ -57,6 +58,7 @@ SavedTensor tensor_of(const json& entry, const std::string& name, const std::fil
 }
 
 json parse(const std::filesystem::path& file) {
+  refuse_irregular(file, ErrorCode::input);
   std::ifstream in(file, std::ios::binary);
   if (!in) refuse(file, "cannot be read", "is this a checkpoint that was saved to the end?");
   std::ostringstream bytes;

@@ -42,7 +42,8 @@ std::string named_by(const fs::path& pointer) {
   std::error_code missing;
   fs::path target = fs::read_symlink(pointer, missing);
   if (missing) {
-    std::ifstream text(pointer);
+    std::ifstream text;
+    if (fs::is_regular_file(pointer, missing)) text.open(pointer);
     text >> target;
   }
   return target.filename().string();

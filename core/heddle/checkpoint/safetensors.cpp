@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "heddle/base/error.h"
+#include "heddle/base/regular_file.h"
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/box.h"
 #include "heddle/checkpoint/safetensors_header.h"
@@ -22,8 +23,9 @@ namespace {
 // A whole file, open and mapped for reading; the mapping lives as long as this does.
 class Mapping {
  public:
-  explicit Mapping(const std::filesystem::path& file)
-      : descriptor_(::open(file.c_str(), O_RDONLY | O_CLOEXEC)) {
+  explicit Mapping(const std::filesystem::path& file) {
+    refuse_irregular(file, ErrorCode::input);
+    descriptor_ = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
     struct stat status {};
     if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) refuse(file);
     size_ = static_cast<size_t>(status.st_size);
@@ -47,7 +49,7 @@ class Mapping {
                 "is the file there, and may it be read? copy it again, or go on from another");
   }
 
-  const int descriptor_;
+  int descriptor_ = -1;
   void* data_ = nullptr;
   size_t size_ = 0;
 };

@@ -67,7 +67,7 @@ class HEDDLE_API ShardedReader {
   ShardedReader(ShardedReader&&) noexcept;
   bool has(const std::string& name) const { return manifest_.tensors.count(name) != 0; }
   const Manifest& manifest() const { return manifest_; }
-  // Fills part.tensor, converting the dtype.
+  // Fills part.tensor, converting the dtype. On meta only the name and the shape are compared.
   void read(const Part& part);
 
  private:

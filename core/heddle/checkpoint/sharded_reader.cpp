@@ -102,6 +102,7 @@ void ShardedReader::read(const Part& part) {
                 "tensor " + text::quoted(part.name) + " has the shape " + written(tensor.shape) +
                     ", this run needs " + written(part.shape),
                 "is this the checkpoint of another model?");
+  if (part.tensor.is_meta()) return;
   const Box wanted{part.offset, part.tensor.sizes().vec()};
   const at::Tensor out = part.tensor.detach();
   int64_t filled = 0;

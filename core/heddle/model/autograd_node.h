@@ -6,6 +6,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <memory>
 #include <string>
@@ -42,6 +43,11 @@ class HEDDLE_API LayerNode : public torch::autograd::Node {
  private:
   const char* name_;
 };
+
+// Where the gradient of `tensor` goes; no edge where it is undefined.
+inline torch::autograd::Edge edge_to(const at::Tensor& tensor) {
+  return tensor.defined() ? torch::autograd::impl::gradient_edge(tensor) : torch::autograd::Edge();
+}
 
 // Makes `node` the source of `output`, with edges to `inputs`; call it above the dispatch guard, after the
 // forward.

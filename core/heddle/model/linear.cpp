@@ -20,10 +20,6 @@ namespace {
 
 using torch::autograd::Edge;
 
-Edge edge_to(const at::Tensor& tensor) {
-  return tensor.defined() ? torch::autograd::impl::gradient_edge(tensor) : Edge();
-}
-
 // Edges: x, then weight and bias of each layer, then the residual.
 struct LinearNode final : LayerNode {
   LinearNode() : LayerNode("LinearBackward") {}

@@ -17,10 +17,6 @@ namespace {
 
 using torch::autograd::Edge;
 
-Edge edge_to(const at::Tensor& tensor) {
-  return tensor.defined() ? torch::autograd::impl::gradient_edge(tensor) : Edge();
-}
-
 at::Tensor as(const at::Tensor& gradient, at::ScalarType dtype) {
   return gradient.scalar_type() == dtype ? gradient : gradient.to(dtype);
 }

@@ -29,11 +29,13 @@ class HEDDLE_API BackwardWalk {
    public:
     virtual ~Stops() = default;
     // Once in a backward for every unit that has one, from the last to the first, on every rank, also where
-    // no gradient came to the unit on this one: collectives begun here meet those of the other ranks.
+    // no gradient came to the unit on this one: collectives begun here meet those of the other ranks. The
+    // backward of the units above is through, so parameters that only they use can be freed.
     virtual void approach(size_t unit) = 0;
     // A gradient of the unit's output has come: its own backward is next, and needs its parameters.
     virtual void enter(size_t unit) = 0;
-    // Every parameter of the bucket has its gradient of this backward.
+    // Every parameter of the bucket has its gradient of this backward. The unit may still read them, for the
+    // gradient of its input.
     virtual void complete(size_t bucket) = 0;
     // The backward is through. `queue` holds the gradients that wait, where it was split, else it is null.
     virtual void ended(WeightGradients* queue) = 0;

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "heddle/parallel/last_unit.h"
+#include "heddle/parallel/ownership.h"
 #include "heddle/parallel/recompute.h"
 
 namespace heddle::parallel {
@@ -19,24 +21,6 @@ std::set<std::string> parameters_on_meta(const Units& units) {
     for (const ParameterSlot& slot : unit->parameters())
       if (slot.tensor->is_meta()) names.insert(slot.name);
   return names;
-}
-
-std::set<std::string> trained(const Units& units) {
-  std::set<std::string> names;
-  for (const auto& unit : units)
-    for (const ParameterSlot& slot : unit->parameters())
-      if (slot.trainable()) names.insert(slot.name);
-  return names;
-}
-
-// A shard that requires no gradient is not updated: said here, where else a model would not learn in silence.
-void check_owned(ParallelStage& stage, const std::set<std::string>& trained) {
-  for (const Shard& shard : stage.owned())
-    if (shard.tensor.numel() > 0 && !shard.tensor.requires_grad() && trained.count(shard.name) != 0)
-      throw Error(ErrorCode::plugin_failed, "parallel",
-                  "the strategy owns a shard of '" + shard.name +
-                      "' that requires no gradient, so the optimizer would leave it as it is",
-                  "in parallelize(): shard.tensor.set_requires_grad(true) where the slot is trainable()");
 }
 
 std::optional<at::ScalarType> dtype_of(const PipelineWords& words) {
@@ -95,28 +79,42 @@ void check_device(const Units& units, c10::Device device) {
                     "move the model there, or choose the device with dist_env.backend (gloo: the CPU)");
 }
 
+Stages::Whole whole_of(const Units& units, const Plan& plan) {
+  Stages::Whole whole{{}, plan.strategy_name, plan.strategy_file.empty() ? "parallel" : plan.strategy_file};
+  for (const auto& unit : units)
+    for (const ParameterSlot& slot : unit->parameters())
+      whole.sizes.emplace(slot.name, slot.tensor->sizes().vec());
+  return whole;
+}
+
 }  // namespace
 
 Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const ParameterSource& source,
              uint64_t seed) {
   const int rank = mesh.rank("pp");
   StageMap map = map_stages(units, plan, mesh.size("pp"));
+  const Ownership ownership(units, map);
   const Unit *first = units.empty() ? nullptr : units.front().get(),
              *last = units.empty() ? nullptr : units.back().get();
   const std::vector<size_t> counts = keep(units, map, rank);
+  const bool holds_last = !units.empty() && units.back().get() == last;
   check_device(units, mesh.device());
-  const std::set<std::string> on_meta = parameters_on_meta(units), learning = trained(units);
+  const std::set<std::string> on_meta = parameters_on_meta(units);
   const std::vector<Placed> placed = split(units, plan, mesh);
   recompute(units, first, last, plan.activation_checkpointing);
+  GradientFactor factor;
+  if (holds_last) factor = multiply_gradients(units.back());
   Stages stages(pipeline_of(plan, std::move(map.rank_of_stage)), rank);
+  stages.expect_whole(whole_of(units, plan));
   auto next = std::make_move_iterator(units.begin());
   for (const int index : stages.indices()) {
     const auto end = next + static_cast<std::ptrdiff_t>(counts[index]);
     stages.push_back(plan.strategy->parallelize(Units(next, end), mesh, placed));
     next = end;
   }
+  if (factor) *factor = (*std::prev(stages.end()))->gradient_divisor();
+  ownership.check(stages, plan, mesh);
   for (const auto& stage : stages) {
-    check_owned(*stage, learning);
     for (const Shard& shard : stage->owned())
       if (on_meta.count(shard.name) != 0 && !(source && source(shard))) initialise(shard, seed);
     stage->parameters_changed();

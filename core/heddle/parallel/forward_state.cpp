@@ -84,6 +84,12 @@ void ForwardState::set(const Autocasts& states) {
   }
 }
 
+c10::Device first_device(std::span<const at::Tensor> inputs) {
+  for (const at::Tensor& input : inputs)
+    if (input.defined()) return input.device();
+  return at::kCPU;
+}
+
 NoCastCache::NoCastCache() : cached_(at::autocast::is_autocast_cache_enabled()) {
   at::autocast::set_autocast_cache_enabled(false);
 }

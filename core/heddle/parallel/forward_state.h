@@ -9,10 +9,14 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "heddle/model/autocast.h"
 
 namespace heddle::parallel {
+
+// The device of the first input that is defined; else the CPU.
+c10::Device first_device(std::span<const at::Tensor> inputs);
 
 // Random generators, autocast and dispatch keys of this thread. Taken before a forward; generators are kept
 // only where the forward drew from them.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "heddle/config/setup.h"
@@ -15,6 +16,7 @@ namespace heddle {
 
 struct Plan {
   std::unique_ptr<IStrategy> strategy;
+  std::string strategy_name, strategy_file;  // for messages; no file: the engine's own
   std::vector<std::unique_ptr<IParallelizer>>
       parallelizers;                                  // in the order in which they act, before the strategy
   std::shared_ptr<const IPipelineSchedule> schedule;  // null: no pipeline

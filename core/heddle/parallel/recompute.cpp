@@ -23,17 +23,11 @@ namespace {
 using model::Region;
 using torch::autograd::Node;
 
-c10::Device device_of(const Tensors& inputs) {
-  for (const at::Tensor& input : inputs)
-    if (input.defined()) return input.device();
-  return at::kCPU;
-}
-
 // One forward of a unit. The unit outlives the graph.
 class UnitRegion final : public Region {
  public:
   UnitRegion(Keeps keeps, Unit& unit, const Tensors& inputs, const Batch& batch)
-      : Region(keeps), unit_(unit), batch_(batch), state_(device_of(inputs)) {
+      : Region(keeps), unit_(unit), batch_(batch), state_(first_device(inputs)) {
     for (const at::Tensor& input : inputs) {
       inputs_.push_back({});
       if (input.defined())

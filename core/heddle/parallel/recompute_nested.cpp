@@ -72,14 +72,8 @@ struct RecomputeNode final : torch::autograd::Node {
   }
 };
 
-c10::Device device_of(const Tensors& inputs) {
-  for (const at::Tensor& input : inputs)
-    if (input.defined()) return input.device();
-  return at::kCPU;
-}
-
 std::shared_ptr<RecomputeNode> make_node(Unit& unit, const Tensors& inputs, const Batch& batch) {
-  std::shared_ptr<RecomputeNode> node(new RecomputeNode(unit, batch, device_of(inputs)),
+  std::shared_ptr<RecomputeNode> node(new RecomputeNode(unit, batch, first_device(inputs)),
                                       torch::autograd::deleteNode);
   torch::autograd::edge_list edges;
   for (const at::Tensor& input : inputs) {

@@ -4,8 +4,11 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "heddle/base/export.h"
@@ -49,11 +52,21 @@ class HEDDLE_API Stages {
   // The shards of all local stages, in execution order. They stay where they are while the stages live.
   std::vector<Shard*> shards();
 
+  // What hold_whole() of the local stages has to give together: names and sizes as the parallelizers left
+  // them. `strategy` and `where` are for messages.
+  struct Whole {
+    std::map<std::string, std::vector<int64_t>> sizes;
+    std::string strategy, where;
+  };
+  void expect_whole(Whole whole) { whole_ = std::move(whole); }
+  const std::optional<Whole>& whole() const { return whole_; }  // empty: not known
+
  private:
   Pipeline pipeline_;
   int rank_ = 0;
   std::vector<int> indices_ = {0};
   std::vector<std::unique_ptr<ParallelStage>> stages_;
+  std::optional<Whole> whole_;
 };
 
 }  // namespace heddle

@@ -33,8 +33,8 @@ class HEDDLE_API ParallelStage {
   // start. Where backwards are split (Batch::weight_gradients) it comes before the last drain of a queue.
   virtual void expect_last_backward() = 0;
   // Returns when the gradient of every owned shard is final: the sum over the data-parallel ranks and all
-  // microbatches of the step, in shard.tensor.grad(); undefined where no rank had one. The optimizer may
-  // scale it in place, and resets it to undefined after the update.
+  // microbatches of the step, in shard.tensor.grad(); undefined where no rank had one. The optimizer scales
+  // and detaches it in place (an autograd view refuses that: detach() it), and then resets it to undefined.
   virtual void finish_gradients() = 0;
   // Every gradient of this step is there: starts what is left of the reductions, and returns at once. Called
   // after the last backward, or not at all: finish_gradients() completes everything by itself. By default
@@ -46,14 +46,14 @@ class HEDDLE_API ParallelStage {
   virtual std::span<Shard> owned() = 0;
   // Called after core wrote to the owned shards: their first values, a checkpoint's, or an update.
   virtual void parameters_changed() = 0;
-  // What finish_gradients() divides the sums by (Megatron averages over the data-parallel ranks). The step
-  // multiplies the loss by it, so that gradients are of the loss all the same. Alike on every rank; by
-  // default 1.
+  // What finish_gradients() divides the sums by (Megatron averages over the data-parallel ranks). Core
+  // multiplies the gradient of the model's outputs by it in every backward, so gradients are of the loss all
+  // the same, and a host does nothing. Read once, after parallelize(); alike on every rank; by default 1.
   virtual double gradient_divisor() const;
 
   // Parameters with what the data-parallel ranks hold of them together, until release_whole(): for sampling
   // and for reading them between two steps. Nothing but forwards without gradients may run meanwhile. Called
-  // by all ranks of the strategy's axes. By default the owned shards, which must then be whole.
+  // by all ranks of the strategy's axes. By default the owned shards: override it where they are parts.
   virtual std::vector<WholeParameter> hold_whole();
   virtual void release_whole();  // neither communicates nor throws
 };

@@ -11,7 +11,8 @@ namespace heddle {
 
 // Gathers the parameters of a rank's stages and gives them back at the end of the scope, also when an
 // exception ends it: for sampling without a gather for each token, and for reading parameters. Made between
-// two steps, by all ranks of the strategy's axes; it does not nest. The stages outlive it.
+// two steps, by all ranks of the strategy's axes; it does not nest. The stages outlive it. Throws
+// Error{plugin_failed} where a strategy gives parts of parameters.
 class HEDDLE_API Unsharded {
  public:
   explicit Unsharded(Stages& stages);

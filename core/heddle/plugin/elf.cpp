@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "heddle/base/error.h"
+#include "heddle/base/regular_file.h"
 
 namespace heddle::plugin {
 namespace {
@@ -22,7 +23,9 @@ constexpr uint64_t kMostSectionBytes = 1 << 16;  // papers are a few hundred byt
 
 class ElfFile {
  public:
-  explicit ElfFile(const std::filesystem::path& file) : path_(file.string()), in_(file, std::ios::binary) {
+  explicit ElfFile(const std::filesystem::path& file) : path_(file.string()) {
+    refuse_irregular(file, ErrorCode::plugin_failed);
+    in_.open(file, std::ios::binary);
     if (!in_)
       throw Error(ErrorCode::plugin_failed, path_, "the file cannot be read", "look at its permissions");
     in_.seekg(0, std::ios::end);

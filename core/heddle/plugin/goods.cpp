@@ -3,7 +3,9 @@
 
 #include <utility>
 
+#include "heddle/plugin/named_stage.h"
 #include "heddle/schedule/check.h"
+#include "heddle/schedule/timed.h"
 
 namespace heddle::plugin {
 namespace {
@@ -15,8 +17,9 @@ class NamedStrategy : public IStrategy {
   Needs needs() const override { return inner_->needs(); }
   std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh& mesh,
                                              std::span<const Placed> placed) override {
-    return guarded_but_errors(author_, "parallelized the model",
-                              [&] { return inner_->parallelize(std::move(units), mesh, placed); });
+    return name_stage(author_, guarded_but_errors(author_, "parallelized the model", [&] {
+                        return inner_->parallelize(std::move(units), mesh, placed);
+                      }));
   }
 
  private:
@@ -41,16 +44,20 @@ class NamedParallelizer : public IParallelizer {
   std::unique_ptr<IParallelizer> inner_;
 };
 
-class NamedSchedule : public IPipelineSchedule {
+// A schedule of a plugin, with or without times: without them both plans are one.
+class NamedSchedule : public ITimedSchedule {
  public:
   NamedSchedule(Author author, std::unique_ptr<IPipelineSchedule> inner)
-      : author_(std::move(author)), inner_(std::move(inner)) {}
+      : author_(std::move(author)),
+        inner_(std::move(inner)),
+        timed_(dynamic_cast<const ITimedSchedule*>(inner_.get())) {}
   ScheduleTable plan(int ranks, int stages, int microbatches) const override {
-    ScheduleTable table = guarded_but_errors(author_, "planned a schedule",
-                                             [&] { return inner_->plan(ranks, stages, microbatches); });
-    schedule::check(table, schedule::placement(*this, ranks, stages, author_.file.string()), microbatches,
-                    author_.file.string(), schedule::Work::training, ErrorCode::plugin_failed);
-    return table;
+    return checked(ranks, stages, microbatches, [&] { return inner_->plan(ranks, stages, microbatches); });
+  }
+  ScheduleTable plan_for(int ranks, int stages, int microbatches, const Measured& measured) const override {
+    if (timed_ == nullptr) return plan(ranks, stages, microbatches);
+    return checked(ranks, stages, microbatches,
+                   [&] { return timed_->plan_for(ranks, stages, microbatches, measured); });
   }
   int rank_of(int stage, int ranks, int stages) const override {
     return guarded_but_errors(author_, "placed a stage",
@@ -61,8 +68,17 @@ class NamedSchedule : public IPipelineSchedule {
   }
 
  private:
+  template <class Make>
+  ScheduleTable checked(int ranks, int stages, int microbatches, const Make& make) const {
+    ScheduleTable table = guarded_but_errors(author_, "planned a schedule", make);
+    schedule::check(table, schedule::placement(*this, ranks, stages, author_.file.string()), microbatches,
+                    author_.file.string(), schedule::Work::training, ErrorCode::plugin_failed);
+    return table;
+  }
+
   Author author_;
   std::unique_ptr<IPipelineSchedule> inner_;
+  const ITimedSchedule* timed_;  // the same, or null
 };
 
 class NamedDevice : public IDevice {

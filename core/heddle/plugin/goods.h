@@ -18,10 +18,8 @@ struct Goods {
   std::vector<OfferedPlan> plans;
 };
 
-// Makers give no null pointer. What makers, schemas, parallelize, apply, plan and a
-// device throw becomes
-// Error{plugin_failed}; an Error of ours passes as it is. The stages of a strategy are not wrapped: they are
-// the hot path.
+// Makers give no null pointer. What makers, schemas, parallelize, stages, apply, plan and a device throw
+// becomes Error{plugin_failed}; an Error of ours passes as it is.
 Goods take(const Offer& offer, const Papers& papers, const Author& author);
 
 }  // namespace heddle::plugin

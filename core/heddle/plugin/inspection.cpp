@@ -5,6 +5,7 @@
 #include <set>
 
 #include "heddle/base/text.h"
+#include "heddle/parallel/features.h"
 
 namespace heddle::plugin {
 namespace {
@@ -67,6 +68,11 @@ class Inspector {
         refuse(thing + " needs the axis '" + axis + "' twice", "list each axis once");
       known_axis(thing, axis);
     }
+    for (const std::string& word : needs.may_use)
+      if (std::find(kFeatures.begin(), kFeatures.end(), word) == kFeatures.end())
+        refuse(
+            thing + " may use '" + word + "', and core has no such feature",
+            "words of may_use: " + text::join(std::vector<std::string>(kFeatures.begin(), kFeatures.end())));
     for (const Refusal& refusal : needs.refuses) {
       known_axis(thing, refusal.axis);
       if (refusal.text.empty())

@@ -1,6 +1,8 @@
 // Boost.DLL opens the file with every symbol resolved at once and none given to others.
 #include "heddle/plugin/library.h"
 
+#include <dlfcn.h>
+
 #include <array>
 #include <boost/dll/shared_library.hpp>
 #include <cstdint>
@@ -26,7 +28,35 @@ std::string loader_words(const std::string& what) {
   return what.substr(from, what.find_last_of(')') - from);
 }
 
+// Another build would come in without the check of its ABI.
+void refuse_replaced(const Papers& read, const Papers& now, const std::filesystem::path& file) {
+  if (now == read) return;
+  throw Error(ErrorCode::plugin_failed, file.string(),
+              "the file of the plugin '" + read.name + "' " + read.version +
+                  " was replaced after it was read: it is '" + now.name + "' " + now.version + " (" +
+                  now.abi + ") now",
+              "leave a plugin's file in place while a run starts, and start the run again");
+}
+
+// What the opened library says of itself.
+Papers papers_of(const boost::dll::shared_library& library, const std::filesystem::path& file) {
+  constexpr const char* kName = "heddle_plugin_papers";
+  return parse_papers(library.has(kName) ? &library.get<const char>(kName) : "", file.string());
+}
+
+// Opens the file for good, which runs its static initialisers. An exception of theirs would leave the
+// loader's lock taken: it ends the process here. dlopen is declared as throwing nothing, so a direct call is
+// not guarded.
+void run_static_initialisers(const std::filesystem::path& file) noexcept {
+  void* (*volatile open_file)(const char*, int) = ::dlopen;
+  (void)open_file(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
+// The file is read again before it is opened, as opening runs its static initialisers; and what was opened is
+// compared, as it may have been replaced between the two.
 Entry* entry_of(const Papers& papers, const std::filesystem::path& file) {
+  refuse_replaced(papers, read_papers(file), file);
+  run_static_initialisers(std::filesystem::absolute(file));
   // On the heap and never deleted: its destructor would close the library.
   auto* library = new boost::dll::shared_library();
   try {
@@ -37,6 +67,7 @@ Entry* entry_of(const Papers& papers, const std::filesystem::path& file) {
                 "the plugin '" + papers.name + "' does not open: " + loader_words(error.what()),
                 "link the plugin with heddle_add_plugin(), which finds missing symbols when it is built");
   }
+  refuse_replaced(papers, papers_of(*library, file), file);
   if (!library->has(HEDDLE_ENTRY_NAME))
     throw Error(ErrorCode::plugin_failed, file.string(),
                 "the plugin '" + papers.name + "' has papers, but no entry function " HEDDLE_ENTRY_NAME,

@@ -19,11 +19,13 @@ struct PaperOffer {
   // The name or an alias, in any case.
   HEDDLE_API bool answers_to(std::string_view word) const;
   HEDDLE_API std::string text() const;  // "strategy acme (acme2, acme-two)"
+  bool operator==(const PaperOffer&) const = default;
 };
 
 struct Papers {
   std::string abi, name, version;
   std::vector<PaperOffer> offers;  // never empty
+  bool operator==(const Papers&) const = default;
 };
 
 // The tag of this engine; see abi.h.

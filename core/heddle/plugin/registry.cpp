@@ -257,11 +257,13 @@ Error PluginRegistry::missing(std::string_view kind, std::string_view name) cons
   const std::lock_guard lock(impl_->mutex);
   std::vector<std::string> looked;
   for (const std::filesystem::path& place : impl_->places) looked.push_back(place.string());
-  const std::vector<std::string> known = impl_->every_name(kind);
+  std::vector<std::string> known = impl_->every_name(kind);
+  if (kind == "plugin" || kind == "strategy" || kind == "schedule") known.emplace_back("single");
+  std::sort(known.begin(), known.end());
   const std::string nearest = text::nearest(name, known);
-  std::string what = "there is no " + std::string(kind) + " '" + std::string(name) + "'; looked in " +
-                     (looked.empty() ? "no place" : text::join(looked));
-  what += known.empty() ? ", which hold none" : ", which hold " + text::join(known);
+  const std::string what = "there is no " + std::string(kind) + " '" + std::string(name) +
+                           "'; available: " + (known.empty() ? "none" : text::join(known)) + " (searched " +
+                           (looked.empty() ? "no directory" : text::join(looked)) + ")";
   std::string hint = nearest.empty() ? "" : "did you mean '" + nearest + "'? Else ";
   hint += "name the plugin's directory under 'plugins:' or in HEDDLE_PLUGIN_PATH";
   return Error(ErrorCode::plugin_missing, "plugin", what, hint);

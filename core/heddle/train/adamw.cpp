@@ -90,17 +90,33 @@ std::vector<OptimizerState> AdamW::state() const {
 }
 
 // Shards in host memory are updated there, while the norm was taken on the device.
-void AdamW::update(double lr, double weight_decay, const at::Tensor& divisor) {
+void AdamW::update(double lr, double weight_decay, const at::Tensor& divisor, const at::Tensor& skip) {
   at::NoGradGuard no_gradients;
   for (Group& group : groups_) {
     const c10::Device home = group.weights.front().device();
-    const bool elsewhere = divisor.defined() && divisor.device() != home;
-    update_group(group, lr * group.lr_mult, weight_decay * group.wd_mult,
-                 elsewhere ? divisor.to(home) : divisor);
+    const auto at_home = [&](const at::Tensor& value) {
+      return value.defined() && value.device() != home ? value.to(home) : value;
+    };
+    update_group(group, {lr * group.lr_mult, weight_decay * group.wd_mult, at_home(divisor), at_home(skip)});
   }
 }
 
-void AdamW::update_group(Group& group, double lr, double weight_decay, const at::Tensor& divisor) {
+void AdamW::drop_gradients() {
+  for (Group& group : groups_)
+    for (Shard* shard : group.shards) shard->tensor.mutable_grad().reset();
+}
+
+void AdamW::run_kernel(at::TensorList weights, at::TensorList gradients, at::TensorList averages,
+                       at::TensorList squares, at::TensorList steps, const Rates& rates) const {
+  const auto given = [](const at::Tensor& value) {
+    return value.defined() ? std::make_optional(value) : std::nullopt;
+  };
+  at::_fused_adamw_(weights, gradients, averages, squares, {}, steps, rates.lr, config_.optimizer.beta1,
+                    config_.optimizer.beta2, rates.weight_decay, config_.optimizer.eps, /*amsgrad=*/false,
+                    /*maximize=*/false, given(rates.divisor), given(rates.skip));
+}
+
+void AdamW::update_group(Group& group, const Rates& rates) {
   std::vector<at::Tensor> gradients;
   gradients.reserve(group.shards.size());
   for (size_t i = 0; i < group.shards.size(); ++i) {
@@ -110,22 +126,20 @@ void AdamW::update_group(Group& group, double lr, double weight_decay, const at:
                             ? gradient
                             : gradient.to(group.weights[i].scalar_type()));
   }
-  const auto fused = [&](at::TensorList weights, at::TensorList given, at::TensorList averages,
-                         at::TensorList squares, at::TensorList steps) {
-    at::_fused_adamw_(weights, given, averages, squares, {}, steps, lr, config_.optimizer.beta1,
-                      config_.optimizer.beta2, weight_decay, config_.optimizer.eps, /*amsgrad=*/false,
-                      /*maximize=*/false, divisor.defined() ? std::make_optional(divisor) : std::nullopt);
+  const auto count = [&](const at::Tensor& steps) {
+    steps.add_(1);
+    if (rates.skip.defined()) steps.sub_(rates.skip.select(0, 0));
   };
   if (gradients.size() == group.shards.size()) {
-    group.all_steps.add_(1);
-    fused(group.weights, gradients, group.averages, group.squares, group.steps);
+    count(group.all_steps);
+    run_kernel(group.weights, gradients, group.averages, group.squares, group.steps, rates);
   } else {  // some parameter took no part in this step: one by one
     for (size_t i = 0; i < group.shards.size(); ++i) {
       const at::Tensor gradient = group.shards[i]->tensor.grad();
       if (!gradient.defined()) continue;
-      group.steps[i].add_(1);
-      fused(group.weights[i], gradient.to(group.weights[i].scalar_type()), group.averages[i],
-            group.squares[i], group.steps[i]);
+      count(group.steps[i]);
+      run_kernel(group.weights[i], gradient.to(group.weights[i].scalar_type()), group.averages[i],
+                 group.squares[i], group.steps[i], rates);
     }
   }
   for (size_t i = 0; i < group.shards.size(); ++i) {

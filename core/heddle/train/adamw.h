@@ -20,7 +20,10 @@ class HEDDLE_API AdamW {
   AdamW(std::span<Shard* const> shards, const StepConfig& config);
 
   // One update. Gradients are first divided by `divisor` (fp32 [1]; undefined: 1), then reset to undefined.
-  void update(double lr, double weight_decay, const at::Tensor& divisor);
+  // Where `skip` (fp32 [1], read by the kernel and not by the host; undefined: 0) is 1, nothing else changes.
+  void update(double lr, double weight_decay, const at::Tensor& divisor, const at::Tensor& skip = {});
+  // Resets the gradients to undefined and changes nothing else.
+  void drop_gradients();
 
   // Of every shard given that is not empty and trains.
   std::vector<OptimizerState> state() const;
@@ -36,7 +39,13 @@ class HEDDLE_API AdamW {
   };
   Group& group_for(const Shard& shard, double lr_mult, double wd_mult);
   void add_state(Group& group, Shard& shard);
-  void update_group(Group& group, double lr, double weight_decay, const at::Tensor& divisor);
+  struct Rates {  // of one update of one group
+    double lr, weight_decay;
+    at::Tensor divisor, skip;
+  };
+  void update_group(Group& group, const Rates& rates);
+  void run_kernel(at::TensorList weights, at::TensorList gradients, at::TensorList averages,
+                  at::TensorList squares, at::TensorList steps, const Rates& rates) const;
 
   StepConfig config_;
   std::vector<Group> groups_;

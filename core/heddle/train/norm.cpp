@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "heddle/train/squares_cpu.h"
 
@@ -65,6 +66,8 @@ GradientNorm::GradientNorm(std::span<Shard* const> shards, const DeviceMesh& mes
   }
   std::sort(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) { return a.axes < b.axes; });
   if (mesh.size("pp") > 1) pipeline_ = &mesh.group("pp");
+  crosses_ = groups_.size() > 1 && std::any_of(groups_.begin(), groups_.end(),
+                                               [](const Group& group) { return !group.reduces.empty(); });
   agree(mesh);
 }
 
@@ -113,15 +116,37 @@ at::Tensor GradientNorm::measure() const {
   return norm_type_ == 2.0 && fits_ ? euclidean() : scaled();
 }
 
+namespace {
+
+at::Tensor joined(Reduce reduce, const std::vector<at::Tensor>& parts) {
+  at::Tensor total;
+  for (const at::Tensor& part : parts)
+    total = !total.defined() ? part : reduce == Reduce::max ? at::maximum(total, part) : total + part;
+  return total;
+}
+
+// An inf or nan in one group goes into the parts of all: it then reaches every rank over the axes of any
+// group, also where only one of the ranks that hold a replicated gradient has it.
+void spread_what_is_not_finite(Reduce reduce, const std::vector<at::Tensor>& parts) {
+  const at::Tensor all = joined(reduce, parts), finite = (all - all).eq(0);
+  for (const at::Tensor& part : parts)
+    if (reduce == Reduce::max)
+      part.copy_(at::maximum(part, all));
+    else
+      part.add_(all.masked_fill(finite, 0));
+}
+
+}  // namespace
+
 // One number or a few of each group, reduced over the axes that split it, then over groups and stages.
 at::Tensor GradientNorm::over_ranks(Reduce reduce,
                                     const std::function<at::Tensor(const Group&)>& of_group) const {
-  at::Tensor total;
-  for (const Group& group : groups_) {
-    const at::Tensor part = of_group(group);
-    for (Communicator* axis : group.reduces) axis->all_reduce(part, reduce)->wait();
-    total = !total.defined() ? part : reduce == Reduce::max ? at::maximum(total, part) : total + part;
-  }
+  std::vector<at::Tensor> parts;
+  for (const Group& group : groups_) parts.push_back(of_group(group));
+  if (crosses_) spread_what_is_not_finite(reduce, parts);
+  for (size_t i = 0; i < groups_.size(); ++i)
+    for (Communicator* axis : groups_[i].reduces) axis->all_reduce(parts[i], reduce)->wait();
+  at::Tensor total = joined(reduce, parts);
   if (!total.defined()) total = at::zeros({reduce == Reduce::max ? 2 : 1}, double_on(device_));
   if (pipeline_ != nullptr) pipeline_->all_reduce(total, reduce)->wait();
   return total;
@@ -161,6 +186,16 @@ at::Tensor GradientNorm::scaled() const {
 
 at::Tensor clip_divisor(const at::Tensor& norm, double max_norm) {
   return at::clamp_min((norm + 1e-6) / max_norm, 1.0).to(at::kFloat);
+}
+
+double largest_norm(std::optional<double> max_norm) {
+  constexpr double most = std::numeric_limits<float>::max();
+  const double square_root = std::sqrt(most);
+  return max_norm && *max_norm <= square_root ? *max_norm * most : square_root;
+}
+
+at::Tensor skip_above(const at::Tensor& norm, double largest) {
+  return norm.le(largest).to(at::kFloat).neg_().add_(1);  // nan is not <= either
 }
 
 }  // namespace heddle::train

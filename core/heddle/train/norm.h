@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,9 +31,9 @@ class HEDDLE_API GradientNorm {
   GradientNorm(std::span<Shard* const> shards, const DeviceMesh& mesh, double norm_type = 2.0);
 
   // The norm of all gradients, fp64 [1]; gradients that are undefined count as zero. A gradient that is inf
-  // makes it inf, one that is nan makes it nan. Finite ones never overflow: squares of fp32 are summed in
-  // fp64, which holds them, and anything else is scaled by the largest number first. A collective of every
-  // rank.
+  // makes it inf, one that is nan makes it nan, on every rank of the axes that split any shard. Finite ones
+  // never overflow: squares of fp32 are summed in fp64, which holds them, and anything else is scaled by the
+  // largest number first. A collective of every rank.
   at::Tensor measure() const;
 
  private:
@@ -53,7 +54,15 @@ class HEDDLE_API GradientNorm {
   bool fits_;  // squares of the gradients are within fp64
   std::vector<Group> groups_;
   Communicator* pipeline_ = nullptr;
+  bool crosses_ = false;  // several groups, of which some are reduced over ranks
 };
+
+// The largest gradient norm that AdamW takes: of a larger one, of inf and of nan, the squares of the clipped
+// gradients (max_norm; empty: not clipped) or the divisor are not finite in fp32.
+HEDDLE_API double largest_norm(std::optional<double> max_norm);
+
+// What AdamW::update takes as `skip`: fp32 [1] beside the norm, 1 where it is above `largest` or nan.
+HEDDLE_API at::Tensor skip_above(const at::Tensor& norm, double largest);
 
 // What gradients are divided by so that their norm becomes at most max_norm: max(1, (norm + 1e-6) /
 // max_norm), fp32 [1]. torch.nn.utils.clip_grad_norm_ multiplies by the reciprocal.

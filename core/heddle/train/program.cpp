@@ -11,13 +11,17 @@
 namespace heddle::train {
 namespace {
 
+// A schedule may refuse numbers of microbatches for its backwards; an evaluation takes any number.
 ScheduleTable table_of(const Pipeline& pipeline, int ranks, int microbatches, Work work) {
   const std::string& where = pipeline.words.where;
-  ScheduleTable table = pipeline.schedule != nullptr
-                            ? pipeline.schedule->plan(ranks, pipeline.stages(), microbatches)
-                            : schedule::make_single()->plan(1, 1, microbatches);
   const bool trains = work == Work::training;
-  if (!trains) table = schedule::forward_only(table);
+  ScheduleTable table;
+  if (!trains)
+    table = schedule::forward_wave(pipeline.rank_of_stage, ranks, microbatches);
+  else if (pipeline.schedule != nullptr)
+    table = pipeline.schedule->plan(ranks, pipeline.stages(), microbatches);
+  else
+    table = schedule::make_single()->plan(1, 1, microbatches);
   const auto for_whom = trains ? schedule::Work::training : schedule::Work::evaluation;
   schedule::check(table, pipeline.rank_of_stage, microbatches, where, for_whom);
   table = schedule::lower(table, pipeline.rank_of_stage);

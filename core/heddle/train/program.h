@@ -28,7 +28,7 @@ struct Program {
 void check_schedule(const Pipeline& pipeline, int ranks, int microbatches);
 
 // Plans, lowers and checks. Throws Error{input} naming rank, step and action of a table that cannot run, and
-// what the schedule itself throws.
+// what the schedule itself throws. An evaluation is planned by the placement alone and takes any number.
 Program make_program(const Stages& stages, int ranks, int microbatches, Work work);
 
 }  // namespace heddle::train

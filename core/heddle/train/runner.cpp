@@ -33,7 +33,7 @@ void add_sizes(std::vector<int64_t>& shape, const at::Tensor& tensor) {
 // more.
 Buffers buffers_of(const PipelineWords& words, int stages) {
   if (!words.keep_receive_buffers) return Buffers(0);
-  return Buffers(static_cast<size_t>(2 * stages + words.buffer_slack));
+  return Buffers(2 * static_cast<size_t>(stages) + static_cast<size_t>(words.buffer_slack));
 }
 
 }  // namespace

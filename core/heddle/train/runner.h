@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "heddle/base/export.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/model/batch.h"
 #include "heddle/parallel/stages.h"
@@ -23,7 +24,7 @@ namespace heddle::train {
 
 // A batch is one call of the schedule, cut into microbatches of rows; several batches accumulate gradients.
 // Without a pipeline a batch is one microbatch on one stage, and the road is the same.
-class Runner {
+class HEDDLE_API Runner {
  public:
   // The stages outlive it.
   Runner(Stages& stages, const DeviceMesh& mesh);

@@ -78,6 +78,16 @@ struct Step::Impl {
     return mesh.size(axis) > 1 ? &mesh.group(axis) : nullptr;
   }
 
+  // A norm in host memory is looked at; one on a device is compared there, and the kernel takes the answer.
+  void update(const StepReport& report, double lr, double weight_decay) {
+    const bool known = report.grad_norm.is_cpu();
+    if (known && report.skipped()) return optimizer.drop_gradients();
+    at::Tensor divisor, skip;
+    if (config.max_norm) divisor = train::clip_divisor(report.grad_norm, *config.max_norm);
+    if (!known) skip = train::skip_above(report.grad_norm, report.largest_norm);
+    optimizer.update(lr, weight_decay, divisor, skip);
+  }
+
   // The loss of the global batch, on every rank.
   void report_loss(StepReport& report, Total& tokens, Total& sums) {
     at::Tensor sum = sums.get();
@@ -86,6 +96,10 @@ struct Step::Impl {
     report.loss = sum / static_cast<double>(std::max<int64_t>(report.label_tokens, 1));
   }
 };
+
+bool StepReport::skipped() const {
+  return grad_norm.defined() && !(grad_norm.item<double>() <= largest_norm);
+}
 
 Step::Step(Stages& stages, const DeviceMesh& mesh, StepConfig config)
     : impl_(std::make_unique<Impl>(stages, mesh, std::move(config))) {}
@@ -97,7 +111,7 @@ StepReport Step::run(std::span<const Batch> batches, double lr, double weight_de
   Total tokens(static_cast<double>(label_tokens(batches)), my.counted);
   const auto scale = [&] {
     const double count = tokens.get().item<double>();
-    return count > 0 ? my.stages.front()->gradient_divisor() / count : 0;
+    return count > 0 ? 1 / count : 0;
   };
   Total loss(my.runner.train(batches, scale), my.summed);
   for (const auto& stage : my.stages) stage->finish_gradients();
@@ -105,9 +119,8 @@ StepReport Step::run(std::span<const Batch> batches, double lr, double weight_de
 
   StepReport report;
   report.grad_norm = my.norm.measure();
-  at::Tensor divisor;
-  if (my.config.max_norm) divisor = train::clip_divisor(report.grad_norm, *my.config.max_norm);
-  my.optimizer.update(lr, weight_decay, divisor);
+  report.largest_norm = train::largest_norm(my.config.max_norm);
+  my.update(report, lr, weight_decay);
   for (const auto& stage : my.stages) stage->parameters_changed();
   my.report_loss(report, tokens, loss);
   return report;

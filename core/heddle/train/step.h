@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -43,10 +44,15 @@ struct StepConfig {
 };
 
 // Tensors, so that nothing waits for the device; read them when the line is logged.
-struct StepReport {
+struct HEDDLE_API StepReport {
   at::Tensor loss;           // fp64 [1]: sum of the token losses of the global batch / its label tokens
-  at::Tensor grad_norm;      // fp64 [1]: before clipping, over the whole model
+  at::Tensor grad_norm;      // fp64 [1]: before clipping, over the whole model; undefined: evaluated
   int64_t label_tokens = 0;  // of the global batch
+  double largest_norm = std::numeric_limits<double>::infinity();  // the largest that makes an update
+
+  // Whether the step changed neither parameters nor the optimizer's state, as its norm is nan, inf or too
+  // large to be squared in fp32. The same on every rank. Waits for the device.
+  bool skipped() const;
 };
 
 // What AdamW keeps of one shard. The tensors are the optimizer's own storage: what is copied into them
@@ -65,7 +71,8 @@ class HEDDLE_API Step {
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
-  // Forward and backward over this rank's batches, reduction, clipping and the update with `lr`. A batch is
+  // Forward and backward over this rank's batches, reduction, clipping and the update with `lr`, which is
+  // skipped where the norm is not finite (StepReport::skipped). A batch is
   // one pass through the pipeline's schedule, cut into its microbatches, or one microbatch where there is no
   // pipeline; several accumulate. Every rank of a pipeline is given the same batches.
   StepReport run(std::span<const Batch> batches, double lr, double weight_decay);

@@ -20,10 +20,10 @@ namespace {
 using testing::error_of;
 using testing::Folder;
 
-at::Tensor wide() {
+at::Tensor wide_tensor() {
   return at::arange(42, at::kFloat).view({6, 7});
 }
-at::Tensor narrow() {
+at::Tensor narrow_tensor() {
   return at::arange(5, at::kFloat).to(at::kBFloat16);
 }
 
@@ -39,9 +39,9 @@ checkpoint::Part piece(const std::string& name, const at::Tensor& whole, int64_t
 // empty shard on rank 0.
 std::vector<checkpoint::Part> parts_of(int rank) {
   constexpr std::array<int64_t, 4> kOffset{0, 3, 5, 3}, kSize{3, 2, 2, 2};
-  std::vector<checkpoint::Part> parts{piece("wide", wide(), 1, kOffset[rank], kSize[rank])};
-  if (rank == 0) parts.push_back(piece("narrow", narrow(), 0, 0, 0));
-  if (rank == 2) parts.push_back(piece("narrow", narrow(), 0, 0, 5));
+  std::vector<checkpoint::Part> parts{piece("wide", wide_tensor(), 1, kOffset[rank], kSize[rank])};
+  if (rank == 0) parts.push_back(piece("narrow", narrow_tensor(), 0, 0, 0));
+  if (rank == 2) parts.push_back(piece("narrow", narrow_tensor(), 0, 0, 5));
   return parts;
 }
 
@@ -72,8 +72,8 @@ void expect_whole(const std::filesystem::path& directory) {
   at::Tensor a = at::empty({6, 7}), b = at::empty({5}, at::kBFloat16);
   weights.read("wide", std::vector<int64_t>{0, 0}, a);
   weights.read("narrow", std::vector<int64_t>{0}, b);
-  EXPECT_TRUE(at::equal(a, wide()));
-  EXPECT_TRUE(at::equal(b, narrow()));
+  EXPECT_TRUE(at::equal(a, wide_tensor()));
+  EXPECT_TRUE(at::equal(b, narrow_tensor()));
 }
 
 TEST(Export, PutsTheBoxesOfFourRanksTogether) {

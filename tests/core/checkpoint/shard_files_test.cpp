@@ -26,8 +26,8 @@ using testing::error_of;
 using testing::Folder;
 using ::testing::Pair;
 
-constexpr const char* kFirst = "shard-00001-model-00001-of-00001.safetensors";
-constexpr const char* kSecond = "shard-00002-model-00001-of-00001.safetensors";
+constexpr const char* kFirstShard = "shard-00001-model-00001-of-00001.safetensors";
+constexpr const char* kSecondShard = "shard-00002-model-00001-of-00001.safetensors";
 
 // Two halves of one shape.
 Part half(int rank) {
@@ -50,7 +50,7 @@ std::string read_whole(const Folder& folder) {
 TEST(ShardFiles, SayWhichBoxesTheyHold) {
   const Folder folder;
   save_halves(folder.path());
-  const SafetensorsFile second(folder / kSecond);
+  const SafetensorsFile second(folder / kSecondShard);
   EXPECT_EQ(second.metadata().at("format"), "pt");
   const auto places = checkpoint::read_placements(second.metadata().at("heddle.boxes"));
   ASSERT_TRUE(places);
@@ -62,11 +62,11 @@ TEST(ShardFiles, AreRefusedWhereTheirHeadersContradictTheManifest) {
   const Folder folder;
   save_halves(folder.path());
   EXPECT_EQ(read_whole(folder), "no error");
-  fs::rename(folder / kFirst, folder / "other");
-  fs::rename(folder / kSecond, folder / kFirst);
-  fs::rename(folder / "other", folder / kSecond);
+  fs::rename(folder / kFirstShard, folder / "other");
+  fs::rename(folder / kSecondShard, folder / kFirstShard);
+  fs::rename(folder / "other", folder / kSecondShard);
   EXPECT_EQ(read_whole(folder),
-            std::string("error[input] FOLDER/") + kFirst +
+            std::string("error[input] FOLDER/") + kFirstShard +
                 ": tensor \"w\": the file does not hold the box that manifest.json says it holds\n"
                 "  hint: were files of a checkpoint swapped? copy it again, or go on from another");
 }
@@ -75,12 +75,12 @@ TEST(ShardFiles, AreRefusedWhereTheirHeadersContradictTheManifest) {
 TEST(ShardFiles, ThatAreCutOrDamagedAreForAnotherCheckpoint) {
   const std::string hint =
       "\n  hint: the file was changed or damaged; copy it again, or go on from another checkpoint";
-  const std::string at = std::string("error[input] FOLDER/") + kFirst + ": ";
+  const std::string at = std::string("error[input] FOLDER/") + kFirstShard + ": ";
   const Folder folder;
   save_halves(folder.path());
-  folder.write(kFirst, "cut");
+  folder.write(kFirstShard, "cut");
   EXPECT_EQ(read_whole(folder), at + "cut: 3 bytes, a safetensors file starts with 8 bytes of length" + hint);
-  folder.write(kFirst, std::string("\x02\0\0\0\0\0\0\0[]", 10));
+  folder.write(kFirstShard, std::string("\x02\0\0\0\0\0\0\0[]", 10));
   EXPECT_EQ(read_whole(folder), at + "the header is not a JSON object" + hint);
 }
 
@@ -88,10 +88,10 @@ TEST(ShardFiles, AreRefusedWhenTheySayNothingOfTheirBoxes) {
   const Folder folder;
   save_halves(folder.path());
   std::ostringstream bytes;
-  bytes << std::ifstream(folder / kFirst, std::ios::binary).rdbuf();
+  bytes << std::ifstream(folder / kFirstShard, std::ios::binary).rdbuf();
   std::string text = bytes.str();
   text.replace(text.find("heddle.boxes"), 12, "heddle.bones");
-  folder.write(kFirst, text);
+  folder.write(kFirstShard, text);
   EXPECT_THAT(read_whole(folder), ::testing::HasSubstr("the file does not hold the box"));
   EXPECT_FALSE(checkpoint::read_placements("[1]"));
   EXPECT_FALSE(checkpoint::read_placements("{\"w\": {\"tensor\": 1}}"));
@@ -113,7 +113,7 @@ TEST(ShardFiles, AreReadAndCheckedByStretches) {
   for (const int64_t begin : {int64_t{0}, int64_t{1}, stretch - 1, stretch, stretch + 1})
     for (const int64_t end : {2 * stretch, 2 * stretch + 1, 3 * stretch - 1, count - 1, count})
       read(begin, end);
-  std::fstream file(folder / kFirst, std::ios::in | std::ios::out | std::ios::binary);
+  std::fstream file(folder / kFirstShard, std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(-int64_t{4} * (count - 2 * stretch) - 4,
              std::ios::end);  // the last number of the second stretch
   file.put('x').flush();
@@ -132,7 +132,7 @@ TEST(ShardFiles, ThatAreCutWhileTheyAreReadAreAnError) {
   checkpoint::write_sharded(folder.path(), "model", parts, alone, "save");
   ShardedReader reader(folder.path());
   reader.read({"v", at::zeros({1}), {1}, {0}});
-  fs::resize_file(folder / kFirst, 1 << 20);
+  fs::resize_file(folder / kFirstShard, 1 << 20);
   EXPECT_THAT(
       error_of(folder,
                [&] {

@@ -48,6 +48,10 @@ INSTANTIATE_TEST_SUITE_P(
              "unknown kind 'optimizer' (there are: strategy, parallelizer, schedule, section, device, plan)",
              "kind name alias"},
         Case{"no_entry", kFailed, "has papers, but no entry function heddle_plugin_offer", "HEDDLE_PLUGIN"},
+        Case{"two_papers", kFailed,
+             "the file of the plugin 'two_papers' 0.1.0 was replaced after it was read: it is 'two_papers' "
+             "0.2.0 (sdk=0) now",
+             "leave a plugin's file in place while a run starts"},
         Case{"unresolved", kFailed, "undefined symbol: _Z28a_function_that_nobody_wrotev",
              "heddle_add_plugin()"},
         Case{"lies", kFailed,

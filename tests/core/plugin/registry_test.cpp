@@ -79,13 +79,15 @@ TEST(Registry, NamesEveryPlaceAndTheNearestNameWhenAPluginIsMissing) {
   PluginRegistry registry({one.path(), two.path()});
   const Error error = error_of([&] { registry.load("plane"); });
   EXPECT_EQ(error.code(), ErrorCode::plugin_missing);
-  EXPECT_EQ(error.message(), "there is no plugin 'plane'; looked in " + one.path().string() + ", " +
-                                 two.path().string() + ", which hold plain");
+  EXPECT_EQ(error.message(), "there is no plugin 'plane'; available: plain, single (searched " +
+                                 one.path().string() + ", " + two.path().string() + ")");
   EXPECT_EQ(
       error.hint(),
       "did you mean 'plain'? Else name the plugin's directory under 'plugins:' or in HEDDLE_PLUGIN_PATH");
-  EXPECT_THAT(PluginRegistry({}).missing("strategy", "x").message(),
-              HasSubstr("looked in no place, which hold none"));
+  EXPECT_EQ(PluginRegistry({}).missing("strategy", "x").message(),
+            "there is no strategy 'x'; available: single (searched no directory)");
+  EXPECT_EQ(PluginRegistry({}).missing("device", "x").message(),
+            "there is no device 'x'; available: none (searched no directory)");
 }
 
 TEST(Registry, SaysThatAPluginFileIsNotThere) {
@@ -93,6 +95,22 @@ TEST(Registry, SaysThatAPluginFileIsNotThere) {
   EXPECT_EQ(error.code(), ErrorCode::plugin_missing);
   EXPECT_EQ(error.where(), "./nowhere/libheddle_x.so");
   EXPECT_EQ(error.message(), "there is no such plugin file");
+}
+
+// The new file is never opened: it would end the process.
+TEST(Registry, RefusesAFileThatWasReplacedAfterItWasRead) {
+  const Place place({"plain"});
+  PluginRegistry plugins({place.path()});
+  const auto path = place.path() / "libheddle_plain.so";
+  std::filesystem::remove(path);
+  place.add(file("other_torch"), "libheddle_plain.so");
+  const Error error = error_of([&] { plugins.strategy("plain"); });
+  EXPECT_EQ(error.code(), ErrorCode::plugin_failed);
+  EXPECT_EQ(error.where(), path.string());
+  EXPECT_THAT(error.message(),
+              HasSubstr("the file of the plugin 'plain' 1.2.3 was replaced after it was read: "
+                        "it is 'other_torch' 0.1.0 (sdk="));
+  EXPECT_EQ(error.hint(), "leave a plugin's file in place while a run starts, and start the run again");
 }
 
 TEST(Registry, TakesTheFirstPlaceThatHasTheName) {

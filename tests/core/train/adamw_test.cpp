@@ -6,6 +6,8 @@
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "heddle/base/error.h"
 #include "heddle/train/adamw.h"
 #include "heddle/train/norm.h"
@@ -65,6 +67,31 @@ TEST(AdamW, FollowsItsFormulaWithGroupsAndADivisor) {
     EXPECT_FALSE(shards[0].tensor.grad().defined());
     expect_close(shards[0], formulas[0]);
     expect_close(shards[1], formulas[1]);
+  }
+}
+
+// What a device does: the host has not seen the norm, and the kernel reads `skip`.
+TEST(AdamW, ChangesNothingWhereSkipIsOne) {
+  const StepConfig config;
+  const auto after = [&](const std::vector<float>& skips, bool second_has_gradients) {
+    std::vector<Shard> shards = {parameter("a", at::full({40}, 0.25f)), parameter("b", at::full({3}, 1.5f))};
+    train::AdamW optimizer(all(shards), config);
+    for (const float skip : skips) {
+      shards[0].tensor.mutable_grad() = at::full({40}, skip == 1 ? NAN : 0.5f);
+      if (second_has_gradients) shards[1].tensor.mutable_grad() = at::full({3}, 2.0f);
+      optimizer.update(0.01, 0.1, at::full({1}, skip == 1 ? NAN : 1.0f), at::full({1}, skip));
+      EXPECT_FALSE(shards[0].tensor.grad().defined());
+    }
+    std::vector<at::Tensor> out;
+    for (const OptimizerState& state : optimizer.state())
+      for (const at::Tensor& tensor : {state.shard->tensor, state.exp_avg, state.exp_avg_sq, state.step})
+        out.push_back(tensor.detach().clone());
+    return out;
+  };
+  for (const bool both : {true, false}) {
+    const auto want = after({0, 0}, both), got = after({0, 1, 1, 0}, both);
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(at::equal(got[i], want[i])) << i;
+    EXPECT_EQ(want[3].item<float>(), 2.0f);
   }
 }
 

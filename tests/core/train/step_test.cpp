@@ -1,7 +1,9 @@
 // One step on one rank: the split into microbatches does not count, labels do; faults of a model are named.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/ne.h>
@@ -10,6 +12,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 
 #include "heddle/base/error.h"
@@ -132,6 +135,33 @@ TEST(Step, WithoutAnyLabelIsZeroAndNotNan) {
     EXPECT_EQ(report.grad_norm.item<double>(), 0.0);
     EXPECT_FALSE(stages[0]->owned()[0].tensor.isnan().any().item<bool>());
   });
+}
+
+TEST(Step, SkipsUpdatesWhoseNormIsNotFiniteWithAndWithoutClipping) {
+  for (const std::optional<double> max_norm : {std::optional(1.0), std::optional<double>()}) {
+    StepConfig config;
+    config.max_norm = max_norm;
+    on_one_rank(config, [](Step& step, Stages& stages) {
+      const std::vector<Batch> batches = {batch_of(3)};
+      EXPECT_FALSE(step.run(batches, 0.1, 0.1).skipped());
+      const at::Tensor table = stages[0]->owned()[0].tensor.detach();
+      table[0][0] = NAN;
+      const at::Tensor before = table.clone(), average = step.optimizer_state()[0].exp_avg.clone();
+      for (int i = 0; i < 3; ++i) {
+        const StepReport report = step.run(batches, 0.1, 0.1);
+        EXPECT_TRUE(report.skipped());
+        EXPECT_TRUE(std::isnan(report.grad_norm.item<double>()));
+      }
+      EXPECT_TRUE(at::allclose(table, before, 0, 0, /*equal_nan=*/true));
+      EXPECT_TRUE(at::equal(step.optimizer_state()[0].exp_avg, average));
+      EXPECT_EQ(step.optimizer_state()[0].step.item<float>(), 1.0f);
+      EXPECT_FALSE(stages[0]->owned()[0].tensor.grad().defined());
+      EXPECT_FALSE(step.evaluate(batches).skipped());
+      table[0][0] = 0;
+      EXPECT_FALSE(step.run(batches, 0.1, 0.1).skipped());
+      EXPECT_TRUE(table.isfinite().all().item<bool>());
+    });
+  }
 }
 
 TEST(Step, ReportsTheNormBeforeClipping) {

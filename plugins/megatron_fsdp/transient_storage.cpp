@@ -1,5 +1,5 @@
-// Taking memory and giving it back.
-#include "loan.h"
+// Allocating and freeing the storage of an unsharded tensor.
+#include "transient_storage.h"
 
 #include <ATen/ops/empty.h>
 
@@ -9,37 +9,38 @@
 
 namespace heddle::megatron_fsdp {
 
-Lane::Lane(size_t bytes, c10::Device device) : bytes_(bytes) {
+DoubleBuffer::DoubleBuffer(size_t bytes, c10::Device device) : bytes_(bytes) {
   for (at::Tensor& buffer : buffers_)
     buffer = at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions().dtype(at::kByte).device(device));
 }
 
-int Lane::take() {
+int DoubleBuffer::acquire() {
   for (int index = 0; index < 2; ++index)
     if (!std::exchange(busy_[index], true)) return index;
   return -1;
 }
 
-Loan::Loan(at::Tensor tensor) : tensor_(std::move(tensor)), bytes_(tensor_.storage().nbytes()) {}
+TransientStorage::TransientStorage(at::Tensor tensor)
+    : tensor_(std::move(tensor)), bytes_(tensor_.storage().nbytes()) {}
 
-// A view of a lane's buffer holds the buffer, so that nothing dangles when the lane goes first.
-void Loan::take() {
+// A view of a fixed buffer holds the buffer, so that it stays valid when the DoubleBuffer is destroyed first.
+void TransientStorage::acquire() {
   if (std::exchange(taken_, true) || there_) return void(there_ = true);
   there_ = true;
-  place_ = lane_ != nullptr ? lane_->take() : -1;
+  place_ = double_buffer_ != nullptr ? double_buffer_->acquire() : -1;
   if (place_ < 0) return parallel::resize_storage(tensor_, bytes_);
-  auto* buffer = new at::Tensor(lane_->buffer(place_));
+  auto* buffer = new at::Tensor(double_buffer_->buffer(place_));
   c10::StorageImpl& storage = *tensor_.storage().unsafeGetStorageImpl();
   storage.set_data_ptr_noswap({buffer->mutable_data_ptr(), buffer,
                                [](void* held) { delete static_cast<at::Tensor*>(held); }, tensor_.device()});
   storage.set_nbytes(bytes_);
 }
 
-void Loan::give() {
+void TransientStorage::release() {
   if (!std::exchange(taken_, false) || kept_) return;
   there_ = false;
   parallel::resize_storage(tensor_, 0);
-  if (place_ >= 0) lane_->give(std::exchange(place_, -1));
+  if (place_ >= 0) double_buffer_->release(std::exchange(place_, -1));
 }
 
 }  // namespace heddle::megatron_fsdp

@@ -1,0 +1,40 @@
+// The check that the shards of a strategy hold every parameter of the model exactly once.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "heddle/parallel/build.h"
+
+namespace heddle::parallel {
+
+// Taken of the whole model before it is cut, alike on every rank.
+class Ownership {
+ public:
+  Ownership(const Units& units, const StageMap& map);
+
+  // After parallelize(), on every rank: in each copy of a stage (the ranks along the axes that its shards
+  // name) every element of a parameter lies in one shard, and shards fit into their parameters. Sends one
+  // digest for each parameter, however many ranks there are. Throws the same Error{plugin_failed} on every
+  // rank.
+  void check(const Stages& stages, const Plan& plan, const DeviceMesh& mesh) const;
+
+ private:
+  struct Parameter {
+    std::string name;
+    std::vector<int64_t> shape;
+    bool trainable;
+    int place;  // of its stage on the axis pp
+  };
+  class Sums;
+  std::string fault_of(const Shard& shard, const DeviceMesh& mesh) const;
+  std::string local_fault(const Stages& stages, const DeviceMesh& mesh) const;
+  std::string fault_of(const double* held, Sums& sums) const;
+
+  std::vector<Parameter> parameters_;
+  std::unordered_map<std::string, size_t> index_;
+};
+
+}  // namespace heddle::parallel

@@ -1,0 +1,52 @@
+// Storage that is allocated only while a tensor is unsharded: the allocator's, or one of two fixed buffers.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <cstddef>
+
+namespace heddle::megatron_fsdp {
+
+// Two buffers that stay allocated, for tensors that are unsharded in turn.
+class DoubleBuffer {
+ public:
+  DoubleBuffer(size_t bytes, c10::Device device);
+  size_t bytes() const { return bytes_; }
+  // The index of a buffer that is free, or -1.
+  int acquire();
+  void release(int index) { busy_[index] = false; }
+  const at::Tensor& buffer(int index) const { return buffers_[index]; }
+
+ private:
+  size_t bytes_;
+  std::array<at::Tensor, 2> buffers_;
+  std::array<bool, 2> busy_ = {};
+};
+
+// The storage of one tensor and its views. Views are made once and stay valid after each acquire().
+class TransientStorage {
+ public:
+  TransientStorage() = default;
+  explicit TransientStorage(at::Tensor tensor);  // whose memory is allocated now
+  const at::Tensor& tensor() const { return tensor_; }
+  size_t bytes() const { return bytes_; }
+
+  void use(DoubleBuffer* double_buffer) {
+    double_buffer_ = double_buffer;
+  }                              // before the first acquire(); bytes() fit into it
+  void keep() { kept_ = true; }  // once acquired, the memory stays
+
+  void acquire();  // memory without values
+  void release();
+  bool taken() const { return taken_; }
+
+ private:
+  at::Tensor tensor_;
+  size_t bytes_ = 0;
+  DoubleBuffer* double_buffer_ = nullptr;
+  int place_ = -1;
+  bool taken_ = true, kept_ = false, there_ = true;
+};
+
+}  // namespace heddle::megatron_fsdp
