@@ -15,6 +15,7 @@ class HastyStage : public heddle::ParallelStage {
   HastyStage(std::unique_ptr<heddle::ParallelStage> inner, heddle::Communicator& ranks)
       : inner_(std::move(inner)) {
     for (heddle::Shard& shard : inner_->owned()) {
+      if (!shard.tensor.requires_grad()) continue;
       accumulators_.push_back(torch::autograd::impl::grad_accumulator(shard.tensor));
       accumulators_.back()->add_post_hook(std::make_unique<heddle::AfterGradient>([this, &shard, &ranks] {
         if (last_) ranks.all_reduce(shard.tensor.grad())->wait();

@@ -12,13 +12,13 @@ expect() { grep -qF -- "$1" "$2" || { cat "$2" >&2; fail "'$1' is not in the out
 outside=$(mktemp -d)
 trap 'rm -rf "$outside"' EXIT
 
-# build SOURCE PREFIX: configures and builds it in $outside/build, against the engine in PREFIX.
+# build SOURCE PREFIX [FOLDER]: configures and builds it in $outside/FOLDER (build), against the engine in PREFIX.
 build() {
-  local flags=()
+  local flags=() into=$outside/${3:-build}
   [ -z "${LAUNCHER:-}" ] || flags+=("-DCMAKE_CXX_COMPILER_LAUNCHER=$LAUNCHER")
   [ -z "${SANITIZE:-}" ] || flags+=("-DCMAKE_CXX_FLAGS=-fsanitize=$SANITIZE" "-DCMAKE_SHARED_LINKER_FLAGS=-fsanitize=$SANITIZE")
-  "$CMAKE_COMMAND" -S "$1" -B "$outside/build" -DCMAKE_PREFIX_PATH="$2" "${flags[@]}" >"$outside/configure.log" 2>&1 ||
+  "$CMAKE_COMMAND" -S "$1" -B "$into" -DCMAKE_PREFIX_PATH="$2" "${flags[@]}" >"$outside/configure.log" 2>&1 ||
     { cat "$outside/configure.log" >&2; fail "it does not configure"; }
-  "$CMAKE_COMMAND" --build "$outside/build" -j2 >"$outside/build.log" 2>&1 ||
+  "$CMAKE_COMMAND" --build "$into" -j2 >"$outside/build.log" 2>&1 ||
     { cat "$outside/build.log" >&2; fail "it does not build"; }
 }

@@ -5,11 +5,18 @@ source=$1 prefix=$2
 cp -r "$source" "$outside/embed"
 say "builds the embedding program outside the tree"
 build "$outside/embed" "$prefix"
+say "builds the template's strategy"
+(cd "$outside" && "$prefix/bin/heddle" plugins new hello >/dev/null)
+build "$outside/hello" "$prefix" hello_build
+export HEDDLE_PLUGIN_PATH="$outside/hello_build/plugins"
+embed=$outside/build/embed
 float32="{param_dtype: float32, reduce_dtype: float32}"
-for section in "strategy: ddp" "strategy: fsdp2, mp_policy: $float32"; do
-  for ranks in 1 2; do
+"$embed" "strategy: single" 1
+for section in "strategy: ddp" "strategy: fsdp2, mp_policy: $float32" "strategy: megatron" \
+  "strategy: megatron, use_distributed_optimizer: true" "strategy: megatron_fsdp" "strategy: hello"; do
+  for ranks in 1 2 3; do
     say "$section on $ranks rank(s) against plain torch::nn"
-    "$outside/build/embed" "$section" "$ranks"
+    "$embed" "$section" "$ranks"
   done
 done
 say "a LibTorch that is not there"
@@ -17,5 +24,5 @@ say "a LibTorch that is not there"
   >"$outside/out" 2>&1 && fail "it should not configure"
 expect "No LibTorch in '/no/torch'" "$outside/out"
 say "a strategy that is not there"
-"$outside/build/embed" "strategy: fsdp7" 1 >"$outside/out" 2>&1 && fail "it should not train"
+"$embed" "strategy: fsdp7" 1 >"$outside/out" 2>&1 && fail "it should not train"
 expect "error[plugin_missing] embed:1 distributed.strategy: Unknown strategy: fsdp7" "$outside/out"

@@ -6,12 +6,12 @@ rm -rf "$prefix"
 "${CMAKE_COMMAND:-cmake}" --install "$build" --prefix "$prefix" >/dev/null
 for file in bin/heddle lib/libheddle.so lib/libheddle_base.so lib/libheddle_trainer.so include/heddle/sdk.h \
   include/heddle/base/version.h include/heddle/adapters/torch_nn.h include/heddle/testing/conformance.h \
-  lib/cmake/Heddle/HeddleConfig.cmake lib/cmake/HeddleSdk/HeddleSdkConfig.cmake share/heddle/template/CMakeLists.txt \
+  lib/cmake/Heddle/HeddleConfig.cmake lib/cmake/HeddleSdk/HeddleSdkConfig.cmake share/heddle/template/strategy/CMakeLists.txt share/heddle/heddle_tokenizer.py lib/libheddle_kits.so \
   share/doc/heddle/README.md share/doc/heddle/sdk/README.md share/doc/heddle/docs/embedding.md; do
   [ -e "$prefix/$file" ] || { echo "FAILED: $prefix/$file is not there" >&2; exit 1; }
 done
 "$prefix/bin/heddle" plugins list | tee "$prefix/list.txt"
-grep -qF "looked in: $(realpath "$prefix")/lib/plugins" "$prefix/list.txt"
+grep -qF "searched: $(realpath "$prefix")/lib/plugins" "$prefix/list.txt"
 # Every link of the installed documents leads somewhere.
 find "$prefix/share/doc/heddle" -name '*.md' | while read -r page; do
   awk '/^```/ {code = !code} !code' "$page" | { grep -oE '\]\([^)#: ]+' || true; } | cut -c3- | while read -r link; do

@@ -38,7 +38,7 @@ expect "is torch 2.10.0; 2.11.0 is needed" "$outside/out"
 say "checks and trains two steps on two ranks"
 heddle() { elsewhere HEDDLE_TORCH="$torch" "$tree/bin/heddle" "$@"; }
 heddle plugins list | tee "$outside/out"
-expect "looked in: $tree/lib/plugins" "$outside/out"
+expect "searched: $tree/lib/plugins" "$outside/out"
 heddle data "$tree/examples/fsdp2.yaml" --out train.bin
 run=("$tree/examples/fsdp2.yaml" --dataset.file_pattern "$outside/train.bin" --dataset.seq_len 16
   --step_scheduler.max_steps 2 --lr_scheduler none --checkpoint.checkpoint_dir "$outside/run")

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# The template, copied outside the tree and built against the installed SDK, is found by its name and trains.
+# A new strategy, built outside the tree against the installed SDK, is found by its name and trains.
 # Argument: PREFIX.
 . "$(dirname "$0")/common.sh"
 prefix=$1
 heddle=$prefix/bin/heddle
-cp -r "$prefix/share/heddle/template" "$outside/hello"
-cd "$outside/hello"
+cd "$outside"
+"$heddle" plugins new hello
+cd hello
 
-say "before it is built, nobody knows the name"
+say "before it is built, the name is unknown"
 "$heddle" check hello.yaml --only distributed >"$outside/out" 2>&1 && fail "there is no hello yet"
 expect "Unknown strategy: hello" "$outside/out"
 
@@ -15,14 +16,15 @@ say "builds it with find_package(HeddleSdk)"
 build "$outside/hello" "$prefix"
 ln -s ../build "$outside/hello/build"
 
-say "its own test, and the door kit"
+say "its own test, and the conformance kits"
 "$CMAKE_COMMAND" -E chdir "$outside/build" ctest --output-on-failure
-"$heddle" plugins check build/plugins/libheddle_hello.so
+"$heddle" plugins check build/plugins/libheddle_hello.so --ranks 2 | tee "$outside/out"
+expect "ok    strategy 'hello' on 2 ranks: owned(): a tied parameter once" "$outside/out"
 "$heddle" plugins inspect ./build/plugins/libheddle_hello.so | tee "$outside/out"
 expect "bucket_mb" "$outside/out"
 
 say "the name in a YAML finds it"
-"$heddle" check hello.yaml --world-size 2 | tee "$outside/out"
+"$heddle" check hello.yaml --world-size 2 --elsewhere | tee "$outside/out"  # its tokens are not made yet
 expect "hello" "$outside/out"
 "$heddle" check hello.yaml --world-size 2 --distributed.bucket_md 3 >"$outside/out" 2>&1 && fail "bucket_md is no key"
 expect "did you mean 'bucket_mb'?" "$outside/out"

@@ -14,7 +14,7 @@ std::string sharding(const std::string& place) {
 }
 
 // All parameters of layer1, and the embedding.
-const std::vector<std::string> kUnits = {"embed.weight", "layer1.weight", "layer1.bias", "layer1.scale",
+const std::vector<std::string> kNames = {"embed.weight", "layer1.weight", "layer1.bias", "layer1.scale",
                                          "layer1.extra"};
 
 // As LoRA does: every large matrix is frozen, small parameters beside them train.
@@ -28,14 +28,14 @@ Outcome alone(const std::vector<std::string>& frozen) {
 }
 
 TEST(Fsdp2Frozen, EqualsSingleWhereverFrozenUnitsLive) {
-  const Outcome want = alone(kUnits), mixed = alone(kMix);
+  const Outcome want = alone(kNames), mixed = alone(kMix);
   for (const std::string& place : kPlaces)
     for (const char* reshard : {"null", "true", "false"})
       for (const int microbatches : {1, 3}) {
         SCOPED_TRACE(place + ", reshard_after_forward " + reshard + ", " + std::to_string(microbatches));
         Training run = toy("fsdp2", shards(2), sharding(place) + "reshard_after_forward: " + reshard + "\n");
         run.microbatches = microbatches;
-        run.frozen = kUnits;
+        run.frozen = kNames;
         expect_close(train(run), want);
         run.frozen = kMix;
         expect_close(train(run), mixed);
@@ -43,14 +43,14 @@ TEST(Fsdp2Frozen, EqualsSingleWhereverFrozenUnitsLive) {
 }
 
 TEST(Fsdp2Frozen, EqualsSingleOnOneRankUnevenRanksAndReplicas) {
-  const Outcome want = alone(kUnits);
+  const Outcome want = alone(kNames);
   for (const std::string& place : kPlaces)
     for (const auto& [ranks, replicas] :
          {std::pair{1, 1}, std::pair{3, 1}, std::pair{4, 1}, std::pair{2, 2}}) {
       SCOPED_TRACE(place + ", " + std::to_string(ranks) + " ranks, " + std::to_string(replicas) +
                    " replicas");
       Training run = toy("fsdp2", shards(ranks, replicas), sharding(place) + "defer_fsdp_grad_sync: false\n");
-      run.frozen = kUnits;
+      run.frozen = kNames;
       expect_close(train(run), want);
     }
 }
@@ -58,13 +58,13 @@ TEST(Fsdp2Frozen, EqualsSingleOnOneRankUnevenRanksAndReplicas) {
 TEST(Fsdp2Frozen, EqualsSingleInMixedPrecisionWhereverFrozenUnitsLive) {
   const std::string policy = "mp_policy: {param_dtype: bfloat16, reduce_dtype: float32}\n";
   Training whole = toy("fsdp2", shards(1), policy);
-  whole.frozen = kUnits;
+  whole.frozen = kNames;
   whole.microbatches = 2;
   const Outcome want = train(whole);
   for (const std::string& place : kPlaces) {
     SCOPED_TRACE(place);
     Training run = toy("fsdp2", shards(2), policy + sharding(place));
-    run.frozen = kUnits;
+    run.frozen = kNames;
     expect_close(train(run), want);
   }
 }
@@ -83,7 +83,7 @@ Events collectives(const std::string& section, const std::vector<std::string>& f
 TEST(Fsdp2Frozen, ReducesNothingThatDoesNotTrain) {
   EXPECT_EQ(count(collectives("", {}), "reduce_scatter"), 5);
   for (const std::string& place : kPlaces)
-    EXPECT_EQ(count(collectives(sharding(place), kUnits), "reduce_scatter"), 3) << place;
+    EXPECT_EQ(count(collectives(sharding(place), kNames), "reduce_scatter"), 3) << place;
   // Of a layer's 36 + 6 + 1 + 6 elements, bias, scale and extra are left, and a flag each.
   const Events mix = collectives("", kMix);
   EXPECT_EQ(count(mix, "reduce_scatter"), 3);
@@ -102,9 +102,9 @@ TEST(Fsdp2Frozen, ReducesNothingThatDoesNotTrain) {
 // head stays whole from its forward on.
 TEST(Fsdp2Frozen, GathersFrozenUnitsOnceAStepAtEachUseOrNever) {
   const int trained = 2 * (2 + 2 + 1);  // layer0, layer2, head
-  EXPECT_EQ(count(collectives(sharding("root"), kUnits), "all_gather"), trained + 2);
-  EXPECT_EQ(count(collectives(sharding("per_layer"), kUnits), "all_gather"), trained + 2 * (1 + 2));
-  EXPECT_EQ(count(collectives(sharding("replicate"), kUnits), "all_gather"), trained);
+  EXPECT_EQ(count(collectives(sharding("root"), kNames), "all_gather"), trained + 2);
+  EXPECT_EQ(count(collectives(sharding("per_layer"), kNames), "all_gather"), trained + 2 * (1 + 2));
+  EXPECT_EQ(count(collectives(sharding("replicate"), kNames), "all_gather"), trained);
 }
 
 TEST(Fsdp2Frozen, KeepsNoGradientAndShardsWhatItSays) {
@@ -112,7 +112,7 @@ TEST(Fsdp2Frozen, KeepsNoGradientAndShardsWhatItSays) {
     ThreadWorld::run(2, [&](Rendezvous& meeting) {
       const DeviceMesh mesh = mesh::build(shards(2), meeting, "test: world");
       Training run = toy("fsdp2", shards(2), sharding(place));
-      run.frozen = kUnits;
+      run.frozen = kNames;
       Stages stages = build(run, mesh);
       Batch batch;
       batch.tokens = batch.labels = at::full({2, 3}, 4, at::kLong);
@@ -120,7 +120,7 @@ TEST(Fsdp2Frozen, KeepsNoGradientAndShardsWhatItSays) {
       stages.front()->forward({}, batch)[0].backward();
       stages.front()->finish_gradients();
       for (const Shard& shard : stages.front()->owned()) {
-        const bool frozen = std::count(kUnits.begin(), kUnits.end(), shard.name) != 0;
+        const bool frozen = std::count(kNames.begin(), kNames.end(), shard.name) != 0;
         EXPECT_EQ(shard.tensor.requires_grad(), !frozen) << shard.name;
         EXPECT_EQ(shard.tensor.grad().defined(), !frozen) << shard.name;
         const bool whole = frozen && place == "replicate";
@@ -137,11 +137,11 @@ TEST(Fsdp2Frozen, CopiesAForeignFrozenUnitFromTheFirstRank) {
   foreign.meta = false;
   foreign.foreign = true;
   Training whole = toy("single", {}, "", foreign);
-  whole.frozen = kUnits;
+  whole.frozen = kNames;
   const Outcome want = train(whole);
   for (const int replicas : {1, 2}) {
     Training run = toy("fsdp2", shards(2, replicas), sharding("replicate"), foreign);
-    run.frozen = kUnits;
+    run.frozen = kNames;
     run.make_units = [foreign](int rank) {
       Units units = toy_units(foreign);
       if (rank > 0) toy_at(units, 0).own[0].tensor.detach().fill_(9);

@@ -113,12 +113,12 @@ TEST(Fsdp2Precision, IsTheDefaultAlsoOnOneRank) {
   expect_bit_equal(train(by_default), train(mixed(1, 1)));
 }
 
-struct Dtypes {
+struct PolicyDtypes {
   at::ScalarType input, parameter, shard;
 };
 
 // A unit with one parameter that checks what it gets.
-Units checking_unit(const Dtypes& want) {
+Units checking_unit(const PolicyDtypes& want) {
   const auto body = [want](ToyUnit& unit, Tensors inputs, const Batch& batch) {
     EXPECT_EQ(inputs[0].scalar_type(), want.input);
     EXPECT_EQ(batch.extra.scalar_type(), want.input);
@@ -131,7 +131,7 @@ Units checking_unit(const Dtypes& want) {
   return units;
 }
 
-void expect_dtypes(const std::string& policy, int ranks, const Dtypes& want) {
+void expect_dtypes(const std::string& policy, int ranks, const PolicyDtypes& want) {
   ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
     const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp_shard", ranks}}, meeting, "test: world");
     auto stage = make_strategy("fsdp2", "mp_policy: " + policy)->parallelize(checking_unit(want), mesh, {});

@@ -12,12 +12,12 @@ namespace {
 
 using fsdp2::Ahead;
 
-constexpr int kUnits = 4;
+constexpr int kToyUnits = 4;
 
 // Units "0" to "3" of one parameter each, of 2, 4, 6 and 8 elements: the size of a gather says whose it is.
 Units numbered_units(Events* events) {
   Units units;
-  for (int i = 0; i < kUnits; ++i) {
+  for (int i = 0; i < kToyUnits; ++i) {
     std::vector<ToyUnit::Parameter> parameters = {
         {"w" + std::to_string(i), at::full({2 * (i + 1)}, 0.5).set_requires_grad(true), {}}};
     const auto body = [events](ToyUnit& unit, Tensors x, const Batch&) {
@@ -35,7 +35,7 @@ Units numbered_units(Events* events) {
 }
 
 // One forward and backward on rank 0: "gather 1", "forward 0", "backward 3", and so on.
-Events story(const std::string& section) {
+Events prefetch_story(const std::string& section) {
   std::vector<Events> all(2);
   ThreadWorld::run(2, [&](Rendezvous& meeting) {
     Events& events = all[meeting.rank()];
@@ -62,7 +62,7 @@ std::string depths(int forward, int backward) {
 }
 
 TEST(Fsdp2Prefetch, GathersOneUnitAheadAndTwoUnitsBackByTheDefaultDepths) {
-  EXPECT_EQ(story("reshard_after_forward: true\nenable_fsdp2_prefetch: true"),
+  EXPECT_EQ(prefetch_story("reshard_after_forward: true\nenable_fsdp2_prefetch: true"),
             (Events{"gather 0", "gather 1", "forward 0", "gather 2", "forward 1", "gather 3", "forward 2",
                     "forward 3",  //
                     "gather 3", "gather 2", "gather 1", "backward 3", "gather 0", "backward 2", "backward 1",
@@ -70,7 +70,7 @@ TEST(Fsdp2Prefetch, GathersOneUnitAheadAndTwoUnitsBackByTheDefaultDepths) {
 }
 
 TEST(Fsdp2Prefetch, GathersAsManyUnitsAheadAsTheDepthsSay) {
-  EXPECT_EQ(story("reshard_after_forward: true\n" + depths(2, 3)),
+  EXPECT_EQ(prefetch_story("reshard_after_forward: true\n" + depths(2, 3)),
             (Events{"gather 0", "gather 1", "gather 2", "forward 0", "gather 3", "forward 1", "forward 2",
                     "forward 3",  //
                     "gather 3", "gather 2", "gather 1", "gather 0", "backward 3", "backward 2", "backward 1",
@@ -78,7 +78,7 @@ TEST(Fsdp2Prefetch, GathersAsManyUnitsAheadAsTheDepthsSay) {
 }
 
 TEST(Fsdp2Prefetch, GathersNothingAheadAtDepthZero) {
-  EXPECT_EQ(story("reshard_after_forward: true\n" + depths(0, 0)),
+  EXPECT_EQ(prefetch_story("reshard_after_forward: true\n" + depths(0, 0)),
             (Events{"gather 0", "forward 0", "gather 1", "forward 1", "gather 2", "forward 2", "gather 3",
                     "forward 3",  //
                     "gather 3", "backward 3", "gather 2", "backward 2", "gather 1", "backward 1", "gather 0",
@@ -90,14 +90,14 @@ TEST(Fsdp2Prefetch, GathersOneUnitAheadWhereItIsNotAskedFor) {
                            "forward 1",  "gather 3", "forward 2",  "forward 3",  //
                            "gather 3",   "gather 2", "backward 3", "gather 1",
                            "backward 2", "gather 0", "backward 1", "backward 0"};
-  EXPECT_EQ(story("reshard_after_forward: true"), implicit);
-  EXPECT_EQ(story("reshard_after_forward: true\nfsdp2_forward_prefetch_depth: 3"), implicit);
+  EXPECT_EQ(prefetch_story("reshard_after_forward: true"), implicit);
+  EXPECT_EQ(prefetch_story("reshard_after_forward: true\nfsdp2_forward_prefetch_depth: 3"), implicit);
 }
 
 // The last unit stays whole, so its backward gathers nothing but what is ahead of it.
 TEST(Fsdp2Prefetch, CountsTheUnitsAheadFromOneThatStayedWhole) {
   EXPECT_EQ(
-      story(depths(1, 1)),
+      prefetch_story(depths(1, 1)),
       (Events{"gather 0", "gather 1", "forward 0", "gather 2", "forward 1", "gather 3", "forward 2",
               "forward 3",  //
               "gather 2", "backward 3", "gather 1", "backward 2", "gather 0", "backward 1", "backward 0"}));
@@ -110,7 +110,7 @@ TEST(Fsdp2Prefetch, IsOneUnitWhereUnitsStayWholeAndInAPipeline) {
   EXPECT_EQ(fsdp2::ahead(Ahead{3, 2}, std::nullopt, 2), (Ahead{1, 1}));
   EXPECT_EQ(fsdp2::ahead(Ahead{3, 2}, true, 2), (Ahead{1, 1}));
   EXPECT_EQ(fsdp2::ahead(std::nullopt, true, 1), (Ahead{1, 1}));
-  EXPECT_EQ(story("reshard_after_forward: false\n" + depths(0, 0)),
+  EXPECT_EQ(prefetch_story("reshard_after_forward: false\n" + depths(0, 0)),
             (Events{"gather 0", "gather 1", "forward 0", "gather 2", "forward 1", "gather 3", "forward 2",
                     "forward 3", "backward 3", "backward 2", "backward 1", "backward 0"}));
 }

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 
 #include <stdexcept>
+#include <string>
 
 #include "heddle/parallel/unsharded.h"
 #include "plugins/toy_training.h"
@@ -122,7 +123,8 @@ TEST(Fsdp2Whole, IsGivenBackWhenAnExceptionEndsTheScope) {
         seen.units[3]->before = [](const Tensors&) { throw std::runtime_error("a unit fails"); };
         logits(seen.stages);
         FAIL() << "the unit did not fail";
-      } catch (const std::runtime_error&) {
+      } catch (const Error& error) {
+        EXPECT_NE(error.message().find("a unit fails"), std::string::npos);
         seen.units[3]->before = nullptr;
         logits(seen.stages);  // the scope still holds them
         throw std::logic_error("the host gives up");

@@ -1,103 +1,163 @@
-// The kits of the SDK on the plugins of the build, and on one that only looks right.
+// The conformance kits on the plugins of the build, on the templates and examples, and on plugins that are
+// wrong.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <sstream>
 #include <thread>
 
-#include "heddle/testing/strategy.h"
+#include "heddle/testing/conformance.h"
 
+namespace heddle::testing {
 namespace {
 
-using heddle::testing::Check;
-using heddle::testing::equals_single;
 using ::testing::HasSubstr;
 
-const std::string kFloat32 = ", mp_policy: {param_dtype: float32, reduce_dtype: float32}";
-
-heddle::PluginRegistry built() {
-  return heddle::PluginRegistry({HEDDLE_BINARY_DIR "/plugins"});
+PluginRegistry built() {
+  return PluginRegistry({HEDDLE_BINARY_DIR "/plugins"});
 }
 
-TEST(StrategyKit, PassesDdpOnRanksThatDoNotDivideTheSizes) {
-  heddle::PluginRegistry plugins = built();
-  for (const int ranks : {1, 2, 3}) {
-    const Check check = equals_single("strategy: ddp", plugins, ranks);
-    EXPECT_TRUE(check.passed) << check.rule << ": " << check.detail;
-  }
+std::string bad(const std::string& name) {
+  return HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_" + name + ".so";
 }
 
-TEST(StrategyKit, PassesFsdp2OnRanksThatDoNotDivideTheSizes) {
-  heddle::PluginRegistry plugins = built();
-  for (const int ranks : {1, 2, 3, 4}) {
-    const Check check = equals_single("strategy: fsdp2" + kFloat32, plugins, ranks);
-    EXPECT_TRUE(check.passed) << check.rule << ": " << check.detail;
-  }
+const Check& kit(const Report& report, const std::string& sentence) {
+  for (const Check& check : report.checks)
+    if (check.rule.find(sentence) != std::string::npos) return check;
+  ADD_FAILURE() << "no kit '" << sentence << "' in\n" << report.text();
+  return report.checks.front();
 }
 
-TEST(StrategyKit, PassesEveryStrategyWhenBackwardsAreSplitAndWhenUnitsAreRecomputed) {
-  heddle::PluginRegistry plugins = built();
-  for (const std::string& words : {std::string("strategy: ddp"), "strategy: fsdp2" + kFloat32})
-    for (const int ranks : {1, 2, 3}) {
-      const Check split = heddle::testing::equals_single_when_split(words, plugins, ranks);
-      EXPECT_TRUE(split.passed) << split.rule << ": " << split.detail;
-      const Check again = heddle::testing::equals_single_when_recomputed(words, plugins, ranks);
-      EXPECT_TRUE(again.passed) << again.rule << ": " << again.detail;
-    }
+class KitsPass : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(KitsPass, TheStrategyOnRanksThatDoNotDivideTheSizes) {
+  PluginRegistry plugins = built();
+  const Report report = check_strategy(GetParam(), plugins, {1, 2, 3});
+  EXPECT_TRUE(report.passed()) << report.text();
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, KitsPass,
+                         ::testing::Values("strategy: ddp", "strategy: ddp, gradient_as_bucket_view: true",
+                                           "strategy: fsdp2",
+                                           "strategy: fsdp2, reshard_after_forward: false"));
+
+class TemplateKits : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(TemplateKits, PassWhatPluginsNewWritesAndTheExamples) {
+  const Report report = check_plugin(HEDDLE_BINARY_DIR "/tests/examples/libheddle_" + GetParam() + ".so");
+  EXPECT_TRUE(report.passed()) << report.text();
+}
+
+INSTANTIATE_TEST_SUITE_P(Examples, TemplateKits,
+                         ::testing::Values("template_strategy", "template_sharded_strategy",
+                                           "template_parallelizer", "template_schedule", "overlapped",
+                                           "looped"),
+                         [](const auto& info) { return info.param; });
+
+TEST(SdkReadme, HoldsTheWalkOfTheExample) {
+  const auto text = [](const std::string& path) {
+    std::ostringstream out;
+    out << std::ifstream(HEDDLE_SOURCE_DIR "/" + path).rdbuf();
+    return out.str();
+  };
+  const std::string example = text("examples/walk/overlapped.cpp"), readme = text("sdk/README.md");
+  const size_t begin = example.find("[walk]\n") + 7, end = example.find("  // [/walk]");
+  ASSERT_LT(begin, end);
+  std::istringstream lines(example.substr(begin, end - begin));
+  std::string excerpt;
+  for (std::string line; std::getline(lines, line);) excerpt += (line.empty() ? line : line.substr(2)) + "\n";
+  EXPECT_THAT(readme, HasSubstr("```cpp\n" + excerpt + "```"))
+      << "put the lines between [walk] into the README";
+}
+
+// Before the first step, by the parameter and the file.
+TEST(StrategyKits, RefuseAStrategyThatOwnsATiedParameterTwice) {
+  const std::string file = HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_owns_twice.so";
+  EXPECT_THAT(check_plugin(file, {.ranks = {2}}).text(),
+              HasSubstr("the strategy 'owns_twice' breaks a rule of ParallelStage::owned(): the shards of "));
 }
 
 // It sums a gradient when its hook is called in the last backward. That may come before a drain, and more
 // than once for a weight of two units.
-TEST(StrategyKit, FailsAStrategyThatTakesTheFirstCallOfAHookForTheWholeGradient) {
-  heddle::PluginRegistry plugins({});
-  plugins.load(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_hasty.so");
-  EXPECT_TRUE(equals_single("strategy: hasty", plugins, 2).passed);
-  const Check split = heddle::testing::equals_single_when_split("strategy: hasty", plugins, 2);
-  EXPECT_FALSE(split.passed);
-  EXPECT_EQ(split.rule, "{strategy: hasty} on 2 ranks trains as single does when backwards are split");
-  EXPECT_THAT(split.detail, HasSubstr("loss differs by"));
-  EXPECT_FALSE(heddle::testing::equals_single_when_recomputed("strategy: hasty", plugins, 2).passed);
+TEST(StrategyKits, RefuseAStrategyThatTakesTheFirstCallOfAHookForTheWholeGradient) {
+  const Report report = check_plugin(bad("hasty"), {.ranks = {2}});
+  EXPECT_FALSE(kit(report, "before the last drain").passed);
+  EXPECT_FALSE(kit(report, "computed again in the backward").passed);
 }
 
-TEST(StrategyKit, FailsAStrategyThatForgetsToSumGradients) {
-  heddle::PluginRegistry plugins({});
-  plugins.load(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_forgets.so");
-  EXPECT_TRUE(equals_single("strategy: forgets", plugins, 1).passed);
-  const Check check = equals_single("strategy: forgets", plugins, 2);
+TEST(StrategyKits, RefuseAStrategyThatForgetsToSumGradients) {
+  const std::string sum = "the sum over the data-parallel ranks and all microbatches";
+  EXPECT_TRUE(kit(check_plugin(bad("forgets"), {.ranks = {1}}), sum).passed);
+  const Check check = kit(check_plugin(bad("forgets"), {.ranks = {2}}), sum);
   EXPECT_FALSE(check.passed);
-  EXPECT_EQ(check.rule, "{strategy: forgets} on 2 ranks trains as single does");
-  EXPECT_THAT(check.detail, HasSubstr("gradient norm by"));
+  EXPECT_EQ(check.rule, "strategy 'forgets' on 2 ranks: finish_gradients(): " + sum + " of the step");
 }
 
-TEST(StrategyKit, SaysWhyAStrategyDoesNotRun) {
-  heddle::PluginRegistry plugins({});
-  plugins.load(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_late.so");
-  const Check check = equals_single("strategy: late", plugins, 2);
-  EXPECT_FALSE(check.passed);
-  EXPECT_THAT(check.detail,
+TEST(StrategyKits, SayWhyAStrategyDoesNotRun) {
+  const Report report = check_plugin(bad("late"), {.ranks = {2}});
+  EXPECT_FALSE(report.passed());
+  EXPECT_THAT(report.text(),
               HasSubstr("the plugin 'late' 0.1.0 threw while it parallelized the model: no workspace"));
 }
 
-TEST(Engine, WorksTwiceInOneProcessAtTheSameTime) {
-  Check one, two;
-  std::thread other([&] {
-    heddle::PluginRegistry plugins = built();
-    one = equals_single("strategy: ddp", plugins, 2);
-  });
-  heddle::PluginRegistry plugins = built();
-  two = equals_single("strategy: fsdp2" + kFloat32, plugins, 2);
-  other.join();
-  EXPECT_TRUE(one.passed) << one.detail;
-  EXPECT_TRUE(two.passed) << two.detail;
+TEST(StrategyKits, NameTheStrategyThatIsNotThere) {
+  PluginRegistry plugins({});
+  try {
+    check_strategy("strategy: nowhere", plugins, {1});
+    ADD_FAILURE() << "it should throw";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::plugin_missing);
+  }
 }
 
-TEST(DoorKit, PassesWhatTheRegistryAdmitsAndNamesTheRuleThatIsBroken) {
-  const std::string gallery = HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_";
-  EXPECT_TRUE(heddle::testing::check_plugin(gallery + "plain.so").passed());
-  const heddle::testing::Report report = heddle::testing::check_plugin(gallery + "other_torch.so");
+TEST(ScheduleKits, RefuseAScheduleThatLosesABackward) {
+  const Report report = check_plugin(bad("drops"));
+  EXPECT_FALSE(kit(report, "plan(): a pure function").passed);
+}
+
+TEST(ParallelizerKits, RefuseOneThatDoesNothingAndSaysSo) {
+  // It splits nothing, which is right in its numbers: every rank computes the whole.
+  const Report report = check_plugin(bad("splits_tp"), {.ranks = {2}});
+  EXPECT_TRUE(kit(report, "says what it split").passed) << report.text();
+}
+
+TEST(ParallelizerKits, PassTensorParallelismOnTwoRanks) {
+  const Report report = check_plugin(HEDDLE_BINARY_DIR "/plugins/libheddle_tensor.so", {.ranks = {2}});
+  EXPECT_TRUE(report.passed()) << report.text();
+  EXPECT_TRUE(kit(report, "its seams stand a split backward").ran) << report.text();
+}
+
+TEST(DeviceKits, RunWhereTheDeviceIsAndSayWhereItIsNot) {
+  const Report report = check_plugin(bad("devices"));
+  EXPECT_TRUE(report.passed()) << report.text();
+  EXPECT_THAT(report.text(),
+              HasSubstr("--    device 'ghost': start(), wrap(): a meeting whose groups move its "
+                        "tensors: not run: the device is not available here: nobody has seen one"));
+  EXPECT_THAT(report.text(), HasSubstr("ok    device 'paper': start(), wrap()"));
+}
+
+TEST(FileKits, PassWhatTheRegistryAcceptsAndNameTheRuleThatIsBroken) {
+  EXPECT_TRUE(check_plugin(bad("plain"), {.ranks = {}}).passed());
+  const Report report = check_plugin(bad("other_torch"));
   EXPECT_FALSE(report.passed());
   ASSERT_EQ(report.checks.size(), 2u);
-  EXPECT_EQ(report.checks[1].rule, "the stamp fits this engine");
-  EXPECT_THAT(report.text(), HasSubstr("FAIL  the stamp fits this engine: the plugin 'other_torch' 0.1.0"));
+  EXPECT_EQ(report.checks[1].rule, "the ABI tag is this engine's");
+  EXPECT_THAT(report.text(), HasSubstr("FAIL  the ABI tag is this engine's: the plugin 'other_torch' 0.1.0"));
+}
+
+TEST(Engine, WorksTwiceInOneProcessAtTheSameTime) {
+  Report one, two;
+  std::thread other([&] {
+    PluginRegistry plugins = built();
+    one = check_strategy("strategy: ddp", plugins, {2});
+  });
+  PluginRegistry plugins = built();
+  two = check_strategy("strategy: fsdp2", plugins, {2});
+  other.join();
+  EXPECT_TRUE(one.passed()) << one.text();
+  EXPECT_TRUE(two.passed()) << two.text();
 }
 
 }  // namespace
+}  // namespace heddle::testing

@@ -8,7 +8,7 @@
 namespace heddle::testing {
 namespace {
 
-constexpr int kUnits = 5;  // of the toy, a bucket each
+constexpr int kBuckets = 5;  // of the toy, a bucket each
 
 // All collectives of rank 0 in one step.
 Events events_of(Training run) {
@@ -27,7 +27,8 @@ struct Counts {
 };
 
 TEST(MegatronFsdp, GathersAndReducesAsOftenAsItsStrategySays) {
-  const Counts want[] = {{0, 0}, {kUnits, kUnits}, {kUnits, 2 * kUnits}, {4 * kUnits, 2 * kUnits}};
+  const Counts want[] = {
+      {0, 0}, {kBuckets, kBuckets}, {kBuckets, 2 * kBuckets}, {4 * kBuckets, 2 * kBuckets}};
   for (int strategy = 0; strategy <= 3; ++strategy)
     for (const char* more : {"", "overlap_param_gather: false\noverlap_grad_reduce: false"}) {
       SCOPED_TRACE(strategy);
@@ -37,7 +38,7 @@ TEST(MegatronFsdp, GathersAndReducesAsOftenAsItsStrategySays) {
       EXPECT_EQ(dp_count(events, "all_gather"), want[strategy].gathers);
       EXPECT_EQ(dp_count(events, "reduce_scatter"), want[strategy].scatters);
       // The sums of strategy 0, and one small one: which parameters were used.
-      EXPECT_EQ(dp_count(events, "all_reduce"), strategy == 0 ? kUnits + 1 : 1);
+      EXPECT_EQ(dp_count(events, "all_reduce"), strategy == 0 ? kBuckets + 1 : 1);
     }
 }
 
@@ -67,8 +68,8 @@ TEST(Megatron, ReducesOverReplicasOnceAStepUnderHybridSharding) {
   Training run = toy_like(megatron(2, fsdp("optim_grads_params"), 2));
   run.microbatches = 3;
   const Events events = events_of(run);
-  EXPECT_EQ(count(events, "all_reduce dp_replicate"), kUnits);
-  EXPECT_EQ(count(events, "reduce_scatter dp_shard"), 3 * kUnits);
+  EXPECT_EQ(count(events, "all_reduce dp_replicate"), kBuckets);
+  EXPECT_EQ(count(events, "reduce_scatter dp_shard"), 3 * kBuckets);
 }
 
 TEST(Megatron, ScattersOverReplicasWhereTheOptimizerIsSplitOverThemToo) {
@@ -76,8 +77,8 @@ TEST(Megatron, ScattersOverReplicasWhereTheOptimizerIsSplitOverThemToo) {
   run.microbatches = 3;
   const Events events = events_of(run);
   EXPECT_EQ(count(events, "all_reduce dp_replicate"), 0);
-  EXPECT_EQ(count(events, "reduce_scatter"), (3 + 1) * kUnits);
-  EXPECT_EQ(count(events, "all_gather dp_replicate"), kUnits);
+  EXPECT_EQ(count(events, "reduce_scatter"), (3 + 1) * kBuckets);
+  EXPECT_EQ(count(events, "all_gather dp_replicate"), kBuckets);
 }
 
 TEST(Megatron, ScattersSumsForTheDistributedOptimizerAndNotWithoutIt) {
@@ -192,22 +193,22 @@ TEST(Megatron, StartsTheFirstGatherRightAfterTheUpdateUnlessAskedNotTo) {
   EXPECT_NE(first_of_two("fsdp_all_gather_in_start_param_sync: false").rfind("all_gather dp_shard", 0), 0u);
 }
 
-struct Bytes {
+struct CommunicationBytes {
   size_t most_units = 0;     // that were whole at once
   std::vector<size_t> rest;  // of each unit, after forward and after backward
 };
 
 // One microbatch on two ranks.
-Bytes bytes_of(const std::string& strategy, const std::string& section, ActivationCheckpointing checkpointing,
-               Units (*make)() = nullptr) {
-  Bytes out;
+CommunicationBytes bytes_of(const std::string& strategy, const std::string& section,
+                            ActivationCheckpointing checkpointing, Units (*make)() = nullptr) {
+  CommunicationBytes out;
   ThreadWorld::run(2, [&](Rendezvous& meeting) {
     const bool wide = strategy == "megatron";
     const DeviceMesh mesh = mesh::build(wide ? shards(2) : mfsdp_axes(2), meeting, "test: world");
     Units units = make != nullptr ? make() : toy_units({});
     std::vector<ToyUnit*> seen;
     for (size_t i = 0; i < units.size(); ++i) seen.push_back(&toy_at(units, i));
-    Bytes mine;
+    CommunicationBytes mine;
     for (ToyUnit* unit : seen)
       unit->before = [&](const Tensors&) {
         size_t whole = 0;
@@ -233,8 +234,8 @@ Bytes bytes_of(const std::string& strategy, const std::string& section, Activati
 
 TEST(MegatronFsdp, LeavesEveryUnitRestingAfterForwardAndAfterBackward) {
   for (const auto checkpointing : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
-    const Bytes bytes = bytes_of("megatron_fsdp", zero(3), checkpointing);
-    EXPECT_EQ(bytes.rest, std::vector<size_t>(2 * kUnits, 0));
+    const CommunicationBytes bytes = bytes_of("megatron_fsdp", zero(3), checkpointing);
+    EXPECT_EQ(bytes.rest, std::vector<size_t>(2 * kBuckets, 0));
     EXPECT_LE(bytes.most_units, 2u);  // this unit, and the one gathered ahead
   }
 }
@@ -248,17 +249,17 @@ TEST(MegatronFsdp, KeepsEveryUnitWholeWhereParametersAreNotSplit) {
 TEST(Megatron, GivesAnOutlierABufferOfItsOwnUnderADoubleBufferWhereAsked) {
   const std::string two = "fsdp_double_buffer: true\n";
   EXPECT_EQ(bytes_of("megatron", fsdp("optim_grads_params", two), {}).rest,
-            std::vector<size_t>(2 * kUnits, 0));
+            std::vector<size_t>(2 * kBuckets, 0));
   const auto uneven = +[] {
     Units units = toy_units({});
     at::Tensor& weight = toy_at(units, 0).own[0].tensor;  // twice the words
     weight = at::empty({20, 6}, weight.options()).set_requires_grad(true);
     return units;
   };
-  const Bytes kept =
+  const CommunicationBytes kept =
       bytes_of("megatron", fsdp("optim_grads_params", two + "fsdp_db_use_persist_buf_on_alloc_fail: true"),
                {}, uneven);
-  for (size_t i = 0; i < 2 * kUnits; ++i) EXPECT_EQ(kept.rest[i] > 0, i % kUnits == 0) << i;
+  for (size_t i = 0; i < 2 * kBuckets; ++i) EXPECT_EQ(kept.rest[i] > 0, i % kBuckets == 0) << i;
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // The SDK's kits on megatron_fsdp and megatron, and several stages of a rank that share a group.
 #include <gtest/gtest.h>
 
-#include "heddle/testing/strategy.h"
+#include "heddle/testing/conformance.h"
 #include "plugins/megatron_runs.h"
 #include "plugins/pipelines.h"
 
@@ -19,24 +19,12 @@ const std::string kWords[] = {
     "strategy: megatron, use_megatron_fsdp: true, data_parallel_sharding_strategy: optim_grads_params, "
     "overlap_grad_reduce: true, overlap_param_gather: true"};
 
-TEST(StrategyKit, PassesMegatronsStrategiesOnRanksThatDoNotDivideTheSizes) {
+TEST(StrategyKits, PassMegatronsStrategiesOnRanksThatDoNotDivideTheSizes) {
   PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
-  for (const std::string& words : kWords)
-    for (const int ranks : {1, 2, 3, 4}) {
-      const Check check = equals_single(words, plugins, ranks);
-      EXPECT_TRUE(check.passed) << check.rule << ": " << check.detail;
-    }
-}
-
-TEST(StrategyKit, PassesMegatronsStrategiesWhenBackwardsAreSplitAndWhenUnitsAreRecomputed) {
-  PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
-  for (const std::string& words : kWords)
-    for (const int ranks : {1, 2, 3}) {
-      const Check split = equals_single_when_split(words, plugins, ranks);
-      EXPECT_TRUE(split.passed) << split.rule << ": " << split.detail;
-      const Check again = equals_single_when_recomputed(words, plugins, ranks);
-      EXPECT_TRUE(again.passed) << again.rule << ": " << again.detail;
-    }
+  for (const std::string& words : kWords) {
+    const Report report = check_strategy(words, plugins, {1, 2, 3});
+    EXPECT_TRUE(report.passed()) << words << "\n" << report.text();
+  }
 }
 
 TEST(Megatron, EqualsOneRankWithSeveralStagesOnARank) {

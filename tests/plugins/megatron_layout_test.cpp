@@ -160,34 +160,5 @@ TEST(MegatronShards, HoldEveryElementOnce) {
   }
 }
 
-TEST(MegatronShards, CutInTheMiddleOfRowsAreBoxes) {
-  const std::vector<int64_t> matrix = {4, 5};
-  EXPECT_EQ(boxes_of(matrix, {3, 17}),
-            (std::vector<FlatBox>{{3, {0, 3}, {1, 2}}, {5, {1, 0}, {2, 5}}, {15, {3, 0}, {1, 2}}}));
-  EXPECT_EQ(boxes_of(matrix, {6, 8}), (std::vector<FlatBox>{{6, {1, 1}, {1, 2}}}));
-  EXPECT_EQ(boxes_of(matrix, {3, 7}), (std::vector<FlatBox>{{3, {0, 3}, {1, 2}}, {5, {1, 0}, {1, 2}}}));
-  EXPECT_EQ(boxes_of(matrix, {0, 20}), (std::vector<FlatBox>{{0, {0, 0}, {4, 5}}}));
-  EXPECT_TRUE(boxes_of(matrix, {7, 7}).empty());
-  EXPECT_EQ(boxes_of({}, {0, 1}), std::vector<FlatBox>{FlatBox{}});
-}
-
-TEST(MegatronShards, BoxesOfThreeDimsHoldTheirElementsInOrder) {
-  const std::vector<int64_t> sizes = {3, 4, 5};
-  for (int64_t begin = 0; begin < 60; ++begin)
-    for (int64_t end = begin + 1; end <= 60; ++end) {
-      int64_t at = begin;
-      for (const FlatBox& box : boxes_of(sizes, {begin, end})) {
-        ASSERT_EQ(box.begin, at);
-        ASSERT_EQ(box.offset[0] * 20 + box.offset[1] * 5 + box.offset[2], at);
-        const int64_t count = box.size[0] * box.size[1] * box.size[2];
-        const int64_t last = (box.offset[0] + box.size[0] - 1) * 20 + (box.offset[1] + box.size[1] - 1) * 5 +
-                             box.offset[2] + box.size[2] - 1;
-        ASSERT_EQ(last, at + count - 1);  // its elements follow each other
-        at += count;
-      }
-      ASSERT_EQ(at, end);
-    }
-}
-
 }  // namespace
 }  // namespace heddle::testing

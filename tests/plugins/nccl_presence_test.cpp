@@ -6,35 +6,35 @@
 namespace heddle::nccl {
 namespace {
 
-Sight complete() {
-  Sight sight;
-  sight.driver = true;
-  sight.gpus = 2;
-  sight.torch_directory = "/torch/lib";
-  sight.torch_has_cuda = true;
-  return sight;
+Probe complete() {
+  Probe probe;
+  probe.driver = true;
+  probe.gpus = 2;
+  probe.torch_directory = "/torch/lib";
+  probe.torch_has_cuda = true;
+  return probe;
 }
 
 TEST(NcclPresence, AGpuIsThereWhenNothingIsMissing) {
   EXPECT_EQ(why_absent(complete()), "");
-  Sight one = complete();
+  Probe one = complete();
   one.visible = "1";
   EXPECT_EQ(why_absent(one), "");
 }
 
 TEST(NcclPresence, EachThingThatIsMissingIsNamed) {
-  Sight sight = complete();
-  sight.torch_has_cuda = false;
-  EXPECT_EQ(why_absent(sight),
+  Probe probe = complete();
+  probe.torch_has_cuda = false;
+  EXPECT_EQ(why_absent(probe),
             "the LibTorch in '/torch/lib' has no libtorch_cuda.so: it is built for the CPU");
-  sight.visible = "";
-  EXPECT_EQ(why_absent(sight), "CUDA_VISIBLE_DEVICES is '', which hides every GPU");
-  sight.visible = "-1";
-  EXPECT_EQ(why_absent(sight), "CUDA_VISIBLE_DEVICES is '-1', which hides every GPU");
-  sight.gpus = 0;
-  EXPECT_EQ(why_absent(sight), "there is an NVIDIA driver, and no GPU");
-  sight.driver = false;
-  EXPECT_EQ(why_absent(sight),
+  probe.visible = "";
+  EXPECT_EQ(why_absent(probe), "CUDA_VISIBLE_DEVICES is '', which hides every GPU");
+  probe.visible = "-1";
+  EXPECT_EQ(why_absent(probe), "CUDA_VISIBLE_DEVICES is '-1', which hides every GPU");
+  probe.gpus = 0;
+  EXPECT_EQ(why_absent(probe), "there is an NVIDIA driver, and no GPU");
+  probe.driver = false;
+  EXPECT_EQ(why_absent(probe),
             "there is no NVIDIA driver (neither libnvidia-ml.so.1 nor libcuda.so.1 opens)");
 }
 

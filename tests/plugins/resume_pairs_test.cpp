@@ -9,16 +9,16 @@
 namespace heddle::testing {
 namespace {
 
-const std::string kFp32 = "mp_policy: {param_dtype: float32, reduce_dtype: float32}";
+const std::string kFp32Policy = "mp_policy: {param_dtype: float32, reduce_dtype: float32}";
 
 const std::vector<Topology>& topologies() {
   static const std::vector<Topology> all{
       {"single", 1, "{strategy: single}"},
       {"ddp2", 2, "{strategy: ddp}"},
-      {"fsdp2", 2, "{strategy: fsdp2, " + kFp32 + "}"},
-      {"fsdp4", 4, "{strategy: fsdp2, " + kFp32 + "}"},
-      {"hsdp", 4, "{strategy: fsdp2, dp_replicate_size: 2, " + kFp32 + "}"},
-      {"tp2", 2, "{strategy: fsdp2, tp_size: 2, sequence_parallel: true, " + kFp32 + "}"},
+      {"fsdp2", 2, "{strategy: fsdp2, " + kFp32Policy + "}"},
+      {"fsdp4", 4, "{strategy: fsdp2, " + kFp32Policy + "}"},
+      {"hsdp", 4, "{strategy: fsdp2, dp_replicate_size: 2, " + kFp32Policy + "}"},
+      {"tp2", 2, "{strategy: fsdp2, tp_size: 2, sequence_parallel: true, " + kFp32Policy + "}"},
       {"pp2", 2, "{strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 1}}"},
       {"zero1", 2, "{strategy: megatron_fsdp, zero_dp_strategy: 1}"},
       {"zero3", 2, "{strategy: megatron_fsdp, zero_dp_strategy: 3}"}};
@@ -41,7 +41,7 @@ const std::vector<Topology>& megatron_topologies() {
 }
 
 constexpr int kSteps = 8, kStop = 4;
-const std::string kStopped = "/epoch_0_step_3", kEnd = "/epoch_1_step_7";
+const std::string kStoppedAt = "/epoch_0_step_3", kEnd = "/epoch_1_step_7";
 
 // One rank, never stopped.
 struct Undisturbed {
@@ -77,7 +77,7 @@ void expect_resumable(const Topology& from, const std::vector<Topology>& others)
   runs.train(from, "from", kStop);
   for (const Topology& to : others) {
     SCOPED_TRACE("from " + from.name + " to " + to.name);
-    const Told rest = runs.train(to, to.name, kSteps, "from" + kStopped);
+    const Told rest = runs.train(to, to.name, kSteps, "from" + kStoppedAt);
     expect_the_rest(rest, tensors_of(runs / (to.name + kEnd) / "model"));
   }
 }
@@ -112,7 +112,7 @@ TEST_P(ResumeSame, GivesTheBitsOfARunThatNeverStopped) {
   EXPECT_EQ(cut.steps, whole.steps);
   EXPECT_EQ(cut.losses, whole.losses);
   EXPECT_EQ(cut.norms, whole.norms);
-  ASSERT_NE(checksums_of(runs / ("whole" + kEnd)), checksums_of(runs / ("whole" + kStopped)));
+  ASSERT_NE(checksums_of(runs / ("whole" + kEnd)), checksums_of(runs / ("whole" + kStoppedAt)));
   EXPECT_EQ(checksums_of(runs / ("cut" + kEnd)), checksums_of(runs / ("whole" + kEnd)));
 }
 

@@ -1,4 +1,5 @@
-// Split backwards and recomputed units under every strategy: the bits of whole backwards of plain units.
+// Split backwards and recomputed units split_under every strategy: the bits of whole backwards of plain
+// units.
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -38,7 +39,7 @@ ModelConfig shape_of(const std::string& architecture) {
   return shape;
 }
 
-Training under(const std::string& strategy, const std::string& section, int ranks) {
+Training split_under(const std::string& strategy, const std::string& section, int ranks) {
   Training run;
   run.strategy = strategy;
   run.section = section;
@@ -83,7 +84,7 @@ void expect_split_and_recomputed_are_whole(Training run, double again = 0) {
 TEST(SplitBackward, GivesTheBitsOfAWholeOneForEveryArchitectureUnderSingle) {
   for (const char* architecture : {"llama", "llama with biases", "qwen2", "qwen3"}) {
     SCOPED_TRACE(architecture);
-    Training run = under("single", "{}", 1);
+    Training run = split_under("single", "{}", 1);
     run.model = shape_of(architecture);
     expect_split_and_recomputed_are_whole(run);
   }
@@ -93,7 +94,7 @@ TEST(SplitBackward, GivesTheBitsOfAWholeOneUnderDdp) {
   for (const int ranks : {1, 2, 3})
     for (const char* section : {"{}", "gradient_as_bucket_view: true", "bucket_cap_mb: 0.001"}) {
       SCOPED_TRACE(std::to_string(ranks) + " ranks, " + section);
-      Training run = under("ddp", section, ranks);
+      Training run = split_under("ddp", section, ranks);
       run.model = shape_of(ranks == 2 ? "qwen3" : "llama with biases");
       expect_split_and_recomputed_are_whole(run);
     }
@@ -103,7 +104,7 @@ TEST(SplitBackward, GivesTheBitsOfAWholeOneUnderFsdp2) {
   for (const int ranks : {1, 2, 3})
     for (const char* reshard : {"null", "true", "false"}) {
       SCOPED_TRACE(std::to_string(ranks) + " ranks, reshard " + reshard);
-      Training run = under("fsdp2", kFloat + "reshard_after_forward: " + reshard, ranks);
+      Training run = split_under("fsdp2", kFloat + "reshard_after_forward: " + reshard, ranks);
       run.model = shape_of(ranks == 2 ? "qwen3" : "llama with biases");
       expect_split_and_recomputed_are_whole(run);
     }
@@ -111,21 +112,21 @@ TEST(SplitBackward, GivesTheBitsOfAWholeOneUnderFsdp2) {
 
 TEST(SplitBackward, GivesTheBitsOfAWholeOneInMixedPrecision) {
   for (const int ranks : {1, 2}) {
-    Training run = under("fsdp2", "mp_policy: {param_dtype: bfloat16, reduce_dtype: float32}", ranks);
+    Training run = split_under("fsdp2", "mp_policy: {param_dtype: bfloat16, reduce_dtype: float32}", ranks);
     run.model = shape_of("qwen2");
     expect_split_and_recomputed_are_whole(run);
   }
 }
 
 TEST(SplitBackward, GivesTheBitsOfAWholeOneUnderHybridSharding) {
-  Training run = under("fsdp2", kFloat, 2);
+  Training run = split_under("fsdp2", kFloat, 2);
   run.axes = shards(2, 2);
   run.model = shape_of("llama");
   expect_split_and_recomputed_are_whole(run);
 }
 
 TEST(SplitBackward, AgreesWithSingleWhenEachMicrobatchIsReduced) {
-  Training single = under("single", "{}", 1);
+  Training single = split_under("single", "{}", 1);
   single.microbatches = 6;  // the same slices
   single.model = shape_of("qwen2");
   single.order = "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5";
@@ -134,7 +135,7 @@ TEST(SplitBackward, AgreesWithSingleWhenEachMicrobatchIsReduced) {
     for (const auto checkpointing : kCheckpointing)
       for (const char* order : kSplit) {
         SCOPED_TRACE(order);
-        Training run = under("fsdp2", kFloat + "defer_fsdp_grad_sync: false", 2);
+        Training run = split_under("fsdp2", kFloat + "defer_fsdp_grad_sync: false", 2);
         run.axes = shards(2, replicas);
         run.microbatches = 3;
         run.model = single.model;
@@ -147,7 +148,7 @@ TEST(SplitBackward, AgreesWithSingleWhenEachMicrobatchIsReduced) {
 TEST(SplitBackward, ReducesOnceAStepOrOnceAMicrobatchAsAsked) {
   std::vector<Events> events;
   for (const bool defer : {true, false}) {
-    Training run = under("fsdp2", kFloat + "defer_fsdp_grad_sync: " + (defer ? "true" : "false"), 2);
+    Training run = split_under("fsdp2", kFloat + "defer_fsdp_grad_sync: " + (defer ? "true" : "false"), 2);
     run.model = shape_of("llama");
     run.order = kSplit[1];
     run.events = &events;
@@ -160,7 +161,7 @@ TEST(SplitBackward, ReducesOnceAStepOrOnceAMicrobatchAsAsked) {
 // All reductions have started before the queue tells its end.
 TEST(SplitBackward, ReducesWhileTheLastQueueIsDrained) {
   for (const std::string strategy : {"ddp", "fsdp2"}) {
-    Training run = under(strategy, strategy == "ddp" ? "bucket_cap_mb: 0.002" : kFloat, 2);
+    Training run = split_under(strategy, strategy == "ddp" ? "bucket_cap_mb: 0.002" : kFloat, 2);
     const std::string call = strategy == "ddp" ? "all_reduce" : "reduce_scatter";
     ThreadWorld::run(2, [&](Rendezvous& meeting) {
       Events events;
@@ -191,7 +192,7 @@ TEST(SplitBackward, ReducesWhileTheLastQueueIsDrained) {
 }
 
 TEST(SplitBackward, TrainsFrozenAndForeignAndMissingParametersAsAWholeOne) {
-  Training frozen = under("fsdp2", kFloat, 2);
+  Training frozen = split_under("fsdp2", kFloat, 2);
   frozen.model = shape_of("llama with biases");
   frozen.frozen = {"model.embed_tokens.weight", "model.layers.0.mlp.up_proj.weight",
                    "model.layers.1.mlp.down_proj.bias"};

@@ -1,6 +1,7 @@
 // Forks before any tensor work: neither LibTorch's threads nor Gloo's are there yet.
 #include "trainer/cli/plugin_check.h"
 
+#include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,55 +9,95 @@
 #include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace heddle::cli {
 namespace {
 
-using Json = nlohmann::json;
+using Event = nlohmann::json;
 
-std::string written(const testing::Report& report) {
-  Json out = Json::array();
-  for (const testing::Check& check : report.checks) out.push_back({check.rule, check.passed, check.detail});
-  return out.dump(-1, ' ', false, Json::error_handler_t::replace);
+// A line for each event: the rule that begins, as a text, or a check, as a list.
+void write_line(int pipe, const Event& event) {
+  const std::string text = event.dump(-1, ' ', false, Event::error_handler_t::replace) + "\n";
+  for (size_t at = 0; at < text.size();) {
+    const ssize_t count = ::write(pipe, text.data() + at, text.size() - at);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) _exit(1);
+    at += static_cast<size_t>(count);
+  }
 }
 
-testing::Report parsed(const std::string& text) {
-  testing::Report report;
-  for (const Json& check : Json::parse(text))
-    report.checks.push_back({check[0].get<std::string>(), check[1].get<bool>(), check[2].get<std::string>()});
-  return report;
+testing::RunKits* open_kits() {
+  void* library = dlopen("libheddle_kits.so", RTLD_NOW | RTLD_LOCAL);
+  void* run = library == nullptr ? nullptr : dlsym(library, testing::kRunKits);
+  if (run == nullptr)
+    throw Error(ErrorCode::internal, "libheddle_kits.so", dlerror(),
+                "build the target heddle_kits, or install heddle again");
+  return reinterpret_cast<testing::RunKits*>(run);
 }
 
 // The child's half: it never returns.
-[[noreturn]] void report_to(int pipe, const std::filesystem::path& file) {
-  std::string text;
+[[noreturn]] void report_to(int pipe, const std::filesystem::path& file, testing::KitOptions options) {
+  const auto write_check = [pipe](const testing::Check& check) {
+    write_line(pipe, Event::array({check.rule, check.passed, check.detail, check.ran}));
+  };
+  options.begins = [pipe](const std::string& rule) { write_line(pipe, rule); };
+  options.ended = write_check;
   try {
-    text = written(testing::check_plugin(file));
+    testing::Report report;
+    open_kits()(file, options, report);
   } catch (const std::exception& error) {
-    text = written({{{"the check itself ends", false, error.what()}}});
-  }
-  for (size_t at = 0; at < text.size();) {
-    const ssize_t count = ::write(pipe, text.data() + at, text.size() - at);
-    if (count <= 0) break;
-    at += static_cast<size_t>(count);
+    write_check({"the check itself ends", false, error.what()});
   }
   _exit(0);
 }
 
-std::string read_all(int pipe) {
-  std::string out;
-  char bytes[4096];
-  for (ssize_t count = 0; (count = ::read(pipe, bytes, sizeof(bytes))) != 0;) {
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) break;
-    out.append(bytes, static_cast<size_t>(count));
+// What the child says, line by line.
+class KitListener {
+ public:
+  explicit KitListener(const testing::KitOptions& options) : options_(options) {}
+
+  void read(int pipe) {
+    std::string text;
+    char bytes[4096];
+    for (ssize_t count = 0; (count = ::read(pipe, bytes, sizeof(bytes))) != 0;) {
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) break;
+      text.append(bytes, static_cast<size_t>(count));
+      for (size_t end = 0; (end = text.find('\n')) != text.npos; text.erase(0, end + 1))
+        take(Event::parse(text.substr(0, end)));
+    }
   }
-  return out;
-}
+
+  // The child ended in the middle of a kit.
+  void ended(const std::string& how) {
+    const bool first = report_.checks.size() < 3;  // the file was not opened before
+    add({begun_.empty() ? "the check itself ends" : begun_, false,
+         "the process ended (" + how + ")" +
+             (first ? "; throw nothing from static initialisers, and register operators in the entry" : "")});
+  }
+
+  testing::Report report() && { return std::move(report_); }
+
+ private:
+  void take(const Event& event) {
+    if (event.is_string()) return void(begun_ = event.get<std::string>());
+    add({event[0].get<std::string>(), event[1].get<bool>(), event[2].get<std::string>(),
+         event[3].get<bool>()});
+  }
+  void add(testing::Check check) {
+    if (options_.ended) options_.ended(check);
+    report_.checks.push_back(std::move(check));
+  }
+
+  const testing::KitOptions& options_;
+  testing::Report report_;
+  std::string begun_;
+};
 
 }  // namespace
 
-testing::Report check_apart(const std::filesystem::path& file) {
+testing::Report check_apart(const std::filesystem::path& file, const testing::KitOptions& options) {
   if (!std::filesystem::is_regular_file(file))
     throw Error(ErrorCode::plugin_missing, file.string(), "there is no such plugin file",
                 "give the path of a libheddle_*.so");
@@ -67,19 +108,18 @@ testing::Report check_apart(const std::filesystem::path& file) {
   if (child < 0) throw Error(ErrorCode::internal, "heddle plugins check", std::strerror(errno));
   if (child == 0) {
     close(ends[0]);
-    report_to(ends[1], file);
+    report_to(ends[1], file, options);
   }
   close(ends[1]);
-  const std::string text = read_all(ends[0]);
+  KitListener listener(options);
+  listener.read(ends[0]);
   close(ends[0]);
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && !text.empty()) return parsed(text);
-  const std::string how = WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "exit";
-  return {{{"the process lives on when it is opened", false,
-            "it ended (" + how +
-                "); throw nothing from static initialisers, and register operators in the entry"}}};
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    listener.ended(WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "exit");
+  return std::move(listener).report();
 }
 
 }  // namespace heddle::cli

@@ -1,4 +1,5 @@
-// The door kit in a process of its own, so that a plugin that ends its process is a line in the report.
+// The conformance kits in a process of its own, so that a plugin that ends its process is a line in the
+// report.
 #pragma once
 
 #include <filesystem>
@@ -7,7 +8,8 @@
 
 namespace heddle::cli {
 
-// Throws Error{plugin_missing} when there is no such file.
-testing::Report check_apart(const std::filesystem::path& file);
+// Opens the library of kits there, which no other command needs. `options.ended` is called here as the lines
+// come. Throws Error{plugin_missing} when there is no such file.
+testing::Report check_apart(const std::filesystem::path& file, const testing::KitOptions& options);
 
 }  // namespace heddle::cli

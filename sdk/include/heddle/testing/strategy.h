@@ -154,7 +154,7 @@ inline std::vector<double> split_run(const Node& configuration, PluginRegistry& 
     ParallelStage& stage = *model.stages.front();
     for (int64_t at = 0; at < steps; ++at) {
       const double mine = split_step(stage, small_batches(at, model.mesh.rank("dp"), model.mesh.size("dp")),
-                                     stage.gradient_divisor() / (kRows * kSequence));
+                                     1.0 / (kRows * kSequence));
       {
         const at::NoGradGuard no_gradients;
         for (const Shard& shard : stage.owned())

@@ -7,15 +7,17 @@
 #include <map>
 #include <utility>
 
+#include "heddle/parallel/flat.h"
+
 namespace hello {
 namespace {
 
 using heddle::Communicator;
 using heddle::Shard;
 
-// Parameters that lie beside each other and are summed in one all-reduce.
+// Parameters that are summed in one all-reduce, and the buffer for it.
 struct Bucket {
-  size_t first = 0, last = 0;  // shards [first, last)
+  heddle::parallel::FlatBucket range;
   at::Tensor flat;
 };
 
@@ -88,23 +90,18 @@ class HelloStage : public heddle::ParallelStage {
   }
 
   void make_buckets(int64_t bytes) {
-    for (size_t first = 0; first < owned_.size();) {
-      int64_t elements = 0;
-      size_t last = first;
-      while (last < owned_.size() && owned_[last].tensor.dtype() == owned_[first].tensor.dtype() &&
-             (last == first || elements * owned_[first].tensor.element_size() < bytes))
-        elements += owned_[last++].tensor.numel();
+    std::vector<at::Tensor> tensors;
+    for (const Shard& shard : owned_) tensors.push_back(shard.tensor);
+    for (const auto& range : heddle::parallel::flat_buckets(tensors, bytes))
       buckets_.push_back(
-          {first, last, at::empty({elements}, owned_[first].tensor.options().requires_grad(false))});
-      first = last;
-    }
+          {range, at::empty({range.elements}, tensors[range.first].options().requires_grad(false))});
   }
 
   // Calls with each parameter of the bucket, and its part of the flat tensor in its shape.
   template <class Call>
   void each(const Bucket& bucket, Call&& call) {
     int64_t at = 0;
-    for (size_t i = bucket.first; i < bucket.last; ++i) {
+    for (size_t i = bucket.range.first; i < bucket.range.last; ++i) {
       const int64_t size = owned_[i].tensor.numel();
       call(owned_[i].tensor, bucket.flat.narrow(0, at, size).view(owned_[i].tensor.sizes()));
       at += size;

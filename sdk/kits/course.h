@@ -1,0 +1,76 @@
+// A training of the small model under one strategy, by one of the ways that core or a host drives a stage.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gathered.h"
+#include "heddle/config/setup.h"
+#include "heddle/parallel/needs.h"
+#include "heddle/parallel/strategy.h"
+#include "heddle/schedule/schedule.h"
+#include "small_model.h"
+
+namespace heddle::testing {
+
+// What is trained with: a strategy, and what is told of it.
+struct Subject {
+  std::string name;
+  Needs needs;
+  std::function<std::unique_ptr<IStrategy>()> make;
+};
+
+// The state of a run between two steps, whole.
+struct Saved {
+  Named parameters, averages, squares, steps;
+};
+
+struct Course {
+  Shape shape = {};
+  int dp = 1, replicas = 1, tp = 1, pp = 1;  // dp: ranks of dp_shard, or of dp
+  // by_hand: a host's own loop, without unshard, reshard and reduce_gradients. The others: core's runner,
+  // which begins with all forwards where it says so, or splits backwards, or has stages on several ranks.
+  enum class Drive { by_hand, one_by_one, forwards_first, split, pipeline } drive = Drive::one_by_one;
+  ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
+  // The plain update w -= g / 2 shows gradients; AdamW, by core's Step, norms and states.
+  bool adamw = false;
+  int64_t first_step = 0, steps = 4;
+  bool lists_all = false;       // every rank lists every parameter
+  bool evaluates = false;       // after each step, which changes nothing
+  bool unshards = false;        // holds everything whole after each step
+  bool reloads = false;         // after each step: the first values are written, used, and taken back
+  const Saved* from = nullptr;  // values and optimizer state to begin with
+  Saved* to = nullptr;          // with adamw
+  std::shared_ptr<const IPipelineSchedule> schedule = nullptr;  // of Drive::pipeline; null: the kit's own
+  std::function<std::unique_ptr<IParallelizer>()> parallelizer = {};  // of tp; empty: the kit's own
+  int world() const { return dp * replicas * tp * pp; }
+};
+
+struct Outcome {
+  std::vector<double> losses, norms;  // of each step; norms with adamw
+  std::vector<Named> gradients;       // of each step, without adamw; no entry where no rank has one
+  Named parameters;                   // at the end
+};
+
+bool has_axis(const Needs& needs, const std::string& axis);
+
+// Why the strategy does not run so, by its needs; empty: it does.
+std::string refusal(const Subject& subject, const Course& course);
+
+// Trains. Throws Error{plugin_failed} with what the stage does against its interface, and what it throws.
+Outcome train(const Subject& subject, const Course& course);
+
+// The strategy `single`.
+Subject single();
+
+// Throws Error{plugin_failed} with the first number that differs: losses by more than 2e-5, norms 2e-4,
+// gradients and parameters 1e-4 of their largest element (at least 1e-3 of that of all). Gradients that only
+// one side has are named.
+void compare(const Outcome& got, const Outcome& want);
+// The largest relative difference of the losses: "loss differs by 1.2e-07".
+std::string distance(const Outcome& got, const Outcome& want);
+
+}  // namespace heddle::testing

@@ -1,0 +1,104 @@
+// Counting and comparing what the ranks bring.
+#include "gathered.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/nonzero.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "heddle/base/error.h"
+#include "heddle/mesh/layout.h"
+
+namespace heddle::testing {
+namespace {
+
+// Which of the replicas this rank is part of, and how many ranks have one number: the place along all axes
+// that neither split the shard nor hold other parameters.
+int replica_of(const DeviceMesh& mesh, const Shard& shard) {
+  const mesh::Layout layout = mesh::lay_out(mesh.axes(), mesh.size("world"));
+  std::vector<bool> splits(layout.axes.size(), false);
+  std::vector<std::string> names = shard.axes;
+  names.push_back("pp");
+  for (const std::string& name : names)
+    for (const int axis : layout.find(name)) splits[static_cast<size_t>(axis)] = true;
+  std::vector<int> others;
+  for (size_t i = 0; i < splits.size(); ++i)
+    if (!splits[i]) others.push_back(static_cast<int>(i));
+  return layout.place(others, mesh.rank("world"));
+}
+
+// "[2, 3]" of the first element that is not 1 in `counts`.
+std::string place_of(const at::Tensor& counts) {
+  const at::Tensor where = at::nonzero(at::ne(counts, 1))[0];
+  std::string out;
+  for (int64_t dim = 0; dim < where.numel(); ++dim)
+    out += (out.empty() ? "" : ", ") + std::to_string(where[dim].item<int64_t>());
+  return "[" + out + "]";
+}
+
+}  // namespace
+
+void found(const std::string& what) {
+  throw Error(ErrorCode::plugin_failed, "", what);
+}
+
+std::string written(double number) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1e", number);
+  return text;
+}
+
+at::Tensor box_of(const Shard& shard, at::Tensor whole) {
+  if (shard.offset.size() != shard.shape.size() ||
+      shard.tensor.dim() != static_cast<int64_t>(shard.shape.size()))
+    found("a shard of '" + shard.name + "' has another number of dims than the parameter");
+  for (size_t i = 0; i < shard.shape.size(); ++i) {
+    const auto dim = static_cast<int64_t>(i);
+    const int64_t size = shard.tensor.size(dim), end = shard.offset[i] + size;
+    if (shard.offset[i] < 0 || end > shard.shape[i])
+      found("a shard of '" + shard.name + "' ends at " + std::to_string(end) + " along dim " +
+            std::to_string(i) + ", and the parameter has " + std::to_string(shard.shape[i]));
+    whole = whole.narrow(dim, shard.offset[i], size);
+  }
+  return whole;
+}
+
+void Gathered::add(const DeviceMesh& mesh, const Shard& shard, const at::Tensor& numbers) {
+  const at::NoGradGuard no_gradients;
+  const int replica = replica_of(mesh, shard);
+  const std::lock_guard lock(mutex_);
+  Pieces& pieces = pieces_[{shard.name, replica}];
+  if (!pieces.values.defined()) {
+    pieces.values = at::zeros(shard.shape, numbers.options().requires_grad(false));
+    pieces.counts = at::zeros(shard.shape, at::kInt);
+  }
+  if (!pieces.values.sizes().equals(shard.shape))
+    found("two shards of '" + shard.name + "' say that it has different shapes");
+  box_of(shard, pieces.counts).add_(1);
+  box_of(shard, pieces.values).copy_(numbers);
+}
+
+Named Gathered::whole(const std::string& what) const {
+  Named out;
+  for (const auto& [key, pieces] : pieces_) {
+    const std::string name = what + " '" + key.first + "'";
+    const auto least = pieces.counts.numel() == 0 ? 1 : pieces.counts.min().item<int64_t>();
+    const auto most = pieces.counts.numel() == 0 ? 1 : pieces.counts.max().item<int64_t>();
+    if (least < 1) found(name + ": the element " + place_of(pieces.counts) + " is on no rank");
+    if (most > 1)
+      found(name + ": the element " + place_of(pieces.counts) + " is there " + std::to_string(most) +
+            " times");
+    const auto first = out.emplace(key.first, pieces.values).first;
+    // Not to the bit: kernels may round by where a buffer begins.
+    if (pieces.values.numel() > 0 && !((first->second - pieces.values).abs().max().item<double>() <=
+                                       1e-4 * first->second.abs().max().item<double>()))
+      found(name + ": ranks that should hold the same numbers hold different ones");
+  }
+  return out;
+}
+
+}  // namespace heddle::testing

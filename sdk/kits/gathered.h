@@ -1,0 +1,47 @@
+// Whole tensors put together from the shards of all ranks, which are threads; what is twice or missing is
+// said.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heddle/mesh/device_mesh.h"
+#include "heddle/parallel/shard.h"
+
+namespace heddle::testing {
+
+using Named = std::map<std::string, at::Tensor>;  // whole tensors
+
+// This rank's box of the whole tensor: a view.
+at::Tensor box_of(const Shard& shard, at::Tensor whole);
+
+// Ranks that differ along other axes than those that split a shard hold the same numbers: replicas.
+class Gathered {
+ public:
+  // Adds `numbers` (the shard's own, its gradient, ...), which have the shard's sizes. Any rank, any order.
+  void add(const DeviceMesh& mesh, const Shard& shard, const at::Tensor& numbers);
+  // The tensors, once all ranks have added. Throws Error{plugin_failed} for an element that is there twice or
+  // not at all in a replica, and for replicas that differ. `what`: "the gradient of", for messages.
+  Named whole(const std::string& what) const;
+
+ private:
+  struct Pieces {
+    at::Tensor values, counts;
+  };
+  mutable std::mutex mutex_;
+  std::map<std::pair<std::string, int>, Pieces> pieces_;  // by the name and the replica
+};
+
+// Throws Error{plugin_failed}: what a kit found.
+[[noreturn]] void found(const std::string& what);
+
+// "3.1e-02".
+std::string written(double number);
+
+}  // namespace heddle::testing

@@ -1,0 +1,167 @@
+// Tables that run, parts that train as the whole does, and devices that compute.
+#include "other_kits.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+
+#include "course.h"
+#include "heddle/mesh/alone.h"
+#include "heddle/schedule/check.h"
+#include "heddle/schedule/lower.h"
+
+namespace heddle::testing {
+namespace {
+
+using Drive = Course::Drive;
+
+std::string trains_as_single(Course course, Drive drive, ActivationCheckpointing checkpointing) {
+  Course plain;
+  plain.shape = course.shape;
+  plain.adamw = course.adamw = true;
+  course.drive = drive;
+  course.checkpointing = checkpointing;
+  const Outcome want = train(single(), plain), got = train(single(), course);
+  compare(got, want);
+  return distance(got, want);
+}
+
+// What a check of the whole model refuses is refused before ranks meet.
+void check_model(const OfferedParallelizer& offered, const Node& fields, const Course& course) {
+  Units units = small_model(course.shape);
+  Sizes sizes;
+  sizes.world = sizes.tp = course.tp;
+  try {
+    offered.make(fields)->check(units, sizes);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::plugin_failed) throw;
+    throw NotRun{"it refuses the model: " + error.message()};
+  }
+}
+
+// False: refused. A table that is wrong throws Error{plugin_failed}.
+bool plans(const IPipelineSchedule& made, const std::filesystem::path& file, int ranks, int stages,
+           int microbatches) {
+  ScheduleTable table;
+  try {
+    table = made.plan(ranks, stages, microbatches);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::plugin_failed) throw;
+    return false;
+  }
+  if (table != made.plan(ranks, stages, microbatches))
+    found("plan() gives two tables for " + std::to_string(ranks) + " ranks, " + std::to_string(stages) +
+          " stages and " + std::to_string(microbatches) + " microbatches");
+  const auto placement = schedule::placement(made, ranks, stages, file.string());
+  schedule::check(schedule::lower(table, placement), placement, microbatches, file.string(),
+                  schedule::Work::training, ErrorCode::plugin_failed);
+  return true;
+}
+
+// A schedule may refuse sizes (with an Error of its own), but not all of them.
+std::string plans_tables(const IPipelineSchedule& made, const std::filesystem::path& file) {
+  const StagesPerRank takes = made.stages_per_rank();
+  int planned = 0, refused = 0;
+  for (int ranks = 1; ranks <= 5; ++ranks)
+    for (int each = takes.least; each <= std::min(takes.most, takes.least + 2); ++each)
+      for (const int microbatches : {1, 2, 3, 4, 6, 8, 15})
+        ++(plans(made, file, ranks, ranks * each, microbatches) ? planned : refused);
+  if (planned == 0) found("it refuses every size");
+  return std::to_string(planned) + " tables" +
+         (refused == 0 ? "" : ", and refuses " + std::to_string(refused) + " sizes");
+}
+
+std::string trains_by(const OfferedSchedule& offered, int ranks) {
+  Course course;
+  course.pp = ranks;
+  course.schedule = offered.make();
+  course.shape.layers = 2 * ranks + 1;
+  const StagesPerRank takes = course.schedule->stages_per_rank();
+  try {
+    (void)course.schedule->plan(ranks, ranks * std::min(takes.most, std::max(takes.least, 1)), kRows);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::plugin_failed) throw;
+    throw NotRun{"it refuses " + std::to_string(kRows) + " microbatches: " + error.message()};
+  }
+  return trains_as_single(course, Drive::pipeline, ActivationCheckpointing::none);
+}
+
+std::string computes(IDevice& device) {
+  const c10::Device place = device.start(0);
+  AloneRendezvous host;
+  const auto meeting = device.wrap(host);
+  if (meeting == nullptr) found("wrap() gives a null pointer");
+  if (meeting->device() != place)
+    found("start() gives " + place.str() + ", and the meeting of wrap() is on " + meeting->device().str());
+  const std::vector<int> ranks = {0};
+  const auto group = meeting->group("dp", ranks);
+  for (const at::Device where : {place, c10::Device(at::kCPU)}) {
+    at::Tensor sum = at::full({5}, 3.0, at::TensorOptions().device(where));
+    group->all_reduce(sum)->wait();
+    if (!sum.is_meta() && sum.sum().item<double>() != 15) found("all_reduce of one rank changes its numbers");
+  }
+  device.synchronize();
+  const DeviceMemory memory = device.memory();
+  if (memory.current < 0 || memory.peak < memory.current) found("memory() gives a peak below what is held");
+  return place.str() + ", peak " + std::to_string(memory.peak) + " bytes";
+}
+
+}  // namespace
+
+void run_parallelizer_kits(const OfferedParallelizer& offered, int ranks, Attempts& attempt) {
+  const std::string thing = "parallelizer '" + offered.name + "' on " + std::to_string(ranks) + " ranks: ";
+  Course course;
+  course.shape.modules = true;
+  course.tp = ranks;
+  const auto run = [&](Drive drive, ActivationCheckpointing checkpointing) {
+    if (offered.needs.axes != std::vector<std::string>{"tp"})
+      throw NotRun{"core trains along tp only, and its axis is another"};
+    const Node fields = offered.resolve(Node::map({})).values;
+    check_model(offered, fields, course);
+    course.parallelizer = [&offered, fields] { return offered.make(fields); };
+    return trains_as_single(course, drive, checkpointing);
+  };
+  using Checkpointing = ActivationCheckpointing;
+  attempt(thing + "apply(): splits slots, sets seams, says what it split",
+          [&] { return run(Drive::one_by_one, Checkpointing::none); });
+  attempt(thing + "apply(): its seams stand a split backward",
+          [&] { return run(Drive::split, Checkpointing::none); });
+  attempt(thing + "apply(): its seams may be computed again in the backward",
+          [&] { return run(Drive::one_by_one, Checkpointing::full); });
+}
+
+void run_schedule_kits(const OfferedSchedule& offered, const std::filesystem::path& file,
+                       const std::vector<int>& ranks, Attempts& attempt) {
+  const std::string thing = "schedule '" + offered.name + "'";
+  attempt(thing + ": plan(): a pure function from sizes to an order of work",
+          [&] { return plans_tables(*offered.make(), file); });
+  for (const int each : ranks)
+    if (each > 1)
+      attempt(thing + " on " + std::to_string(each) + " ranks: core adds transfers and runs it",
+              [&] { return trains_by(offered, each); });
+}
+
+void run_device_kits(const OfferedDevice& offered, Attempts& attempt) {
+  const std::string thing = "device '" + offered.name + "': ";
+  std::string missing;
+  attempt(thing + "absent(): why nothing can be computed on it here", [&] {
+    missing = offered.make()->absent();
+    const std::string again = offered.make()->absent();
+    if (missing != again) found("it says '" + missing + "', then '" + again + "'");
+    return missing.empty() ? std::string("it is available") : missing;
+  });
+  attempt(thing + "start(), wrap(): a meeting whose groups move its tensors", [&] {
+    if (!missing.empty()) throw NotRun{"the device is not available here: " + missing};
+    return computes(*offered.make());
+  });
+}
+
+void run_plan_kits(const OfferedPlan& offered, Attempts& attempt) {
+  attempt("plan '" + offered.name + "': gives styles to modules", [&] {
+    if (offered.fields.empty()) found("it names no module");
+    return std::to_string(offered.fields.size()) + " patterns";
+  });
+}
+
+}  // namespace heddle::testing

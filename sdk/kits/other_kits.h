@@ -1,0 +1,20 @@
+// The kits of parallelizers, schedules, devices and plans.
+#pragma once
+
+#include <filesystem>
+
+#include "attempt.h"
+#include "heddle/plugin/offer.h"
+
+namespace heddle::testing {
+
+// On a Llama of small sizes, with `ranks` ranks along its axis.
+void run_parallelizer_kits(const OfferedParallelizer& offered, int ranks, Attempts& attempt);
+// Tables of many sizes, and a model trained on each number of ranks.
+void run_schedule_kits(const OfferedSchedule& offered, const std::filesystem::path& file,
+                       const std::vector<int>& ranks, Attempts& attempt);
+// Where the device is available.
+void run_device_kits(const OfferedDevice& offered, Attempts& attempt);
+void run_plan_kits(const OfferedPlan& offered, Attempts& attempt);
+
+}  // namespace heddle::testing

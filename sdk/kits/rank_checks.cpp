@@ -1,0 +1,103 @@
+// What a rank looks at between the steps, and the state that it saves and loads.
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "heddle/parallel/unsharded.h"
+#include "rank_run.h"
+
+namespace heddle::testing {
+
+void RankRun::check_list() {
+  std::vector<std::string> want, got;
+  const auto add = [](std::vector<std::string>& to, const std::string& name) {
+    if (std::find(to.begin(), to.end(), name) == to.end()) to.push_back(name);
+  };
+  for (const auto& unit : small_model(course_.shape))
+    for (const ParameterSlot& slot : unit->parameters()) add(want, slot.name);
+  for (const Shard* shard : stages_.shards()) add(got, shard->name);
+  for (const std::string& name : want)
+    if (std::find(got.begin(), got.end(), name) == got.end())
+      found("'" + name + "' is not listed on rank " + std::to_string(meeting_.rank()) +
+            "; list an empty shard (numel 0) where the rank holds nothing of it");
+}
+
+Named RankRun::values() {
+  const at::NoGradGuard no_gradients;
+  Named out;
+  size_t i = 0;
+  for (Shard* shard : stages_.shards()) out[std::to_string(i++)] = shard->tensor.detach().clone();
+  return out;
+}
+
+void RankRun::write(const Named& values) {
+  const at::NoGradGuard no_gradients;
+  size_t i = 0;
+  for (Shard* shard : stages_.shards()) shard->tensor.detach().copy_(values.at(std::to_string(i++)));
+  for (const auto& stage : stages_) stage->parameters_changed();
+}
+
+void RankRun::reload(const Named& first, double before) {
+  const Named now = values();
+  write(first);
+  const double again = evaluate(0);
+  write(now);
+  if (std::abs(again - before) > 1e-6 * std::abs(before))
+    found(
+        "core wrote the first values into the owned shards and called parameters_changed(), and the "
+        "forward still has other ones: its loss differs by " +
+        written(std::abs(again - before) / std::abs(before)));
+}
+
+// What LayerSplit left this rank of a parameter, where `held` is not all of it.
+at::Tensor RankRun::part_of(const at::Tensor& whole, const at::Tensor& held) const {
+  if (course_.tp == 1 || held.sizes().equals(whole.sizes()) || whole.dim() == 0) return whole;
+  const int64_t rows = whole.size(0), rank = mesh_.rank("tp"), first = rank * rows / course_.tp;
+  return whole.narrow(0, first, (rank + 1) * rows / course_.tp - first);
+}
+
+void RankRun::unshard(size_t index) {
+  const double plain = forward_by_hand(0);
+  for (Shard* shard : stages_.shards()) shared_.held[index].add(mesh_, *shard, shard->tensor);
+  meeting_.exchange("kit: held", "");
+  Named want = shared_.held[index].whole("the parameter");
+  const Unsharded whole(stages_);
+  for (const WholeParameter& parameter : whole.parameters()) {
+    const auto expected = want.find(parameter.name);
+    if (expected == want.end())
+      found("hold_whole() names '" + parameter.name + "' twice, or no shard is called so");
+    const at::Tensor part = part_of(expected->second, parameter.tensor);
+    if (!parameter.tensor.sizes().equals(part.sizes()))
+      found("hold_whole() gives a part of '" + parameter.name + "'");
+    if (part.numel() > 0 &&
+        !((parameter.tensor - part).abs().max().item<double>() <= 1e-4 * part.abs().max().item<double>()))
+      found("hold_whole() gives other numbers of '" + parameter.name + "' than the owned shards have");
+    want.erase(expected);
+  }
+  if (!want.empty()) found("hold_whole() does not give '" + want.begin()->first + "'");
+  if (forward_by_hand(0) != plain)
+    found("a forward between hold_whole() and release_whole() gives another loss");
+}
+
+void RankRun::load_states() {
+  for (const OptimizerState& state : step_->optimizer_state()) {
+    const at::NoGradGuard no_gradients;
+    const std::string& name = state.shard->name;
+    state.exp_avg.copy_(box_of(*state.shard, course_.from->averages.at(name)));
+    state.exp_avg_sq.copy_(box_of(*state.shard, course_.from->squares.at(name)));
+    state.step.copy_(course_.from->steps.at(name).max());
+  }
+}
+
+void RankRun::save_states() {
+  for (const OptimizerState& state : step_->optimizer_state()) {
+    shared_.averages.add(mesh_, *state.shard, state.exp_avg);
+    shared_.squares.add(mesh_, *state.shard, state.exp_avg_sq);
+    shared_.steps.add(mesh_, *state.shard, at::zeros_like(state.exp_avg) + state.step);
+  }
+}
+
+}  // namespace heddle::testing

@@ -1,0 +1,162 @@
+// The steps of one rank.
+#include "rank_run.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ne.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "heddle/parallel/build.h"
+#include "plain_schedule.h"
+
+namespace heddle::testing {
+namespace {
+
+double label_tokens(int64_t step) {
+  const Batch all = rows_of(step, 0, 1, true).front();
+  return at::ne(all.labels, Batch::kIgnore).sum().item<double>();
+}
+
+std::vector<Axis> axes_of(const Needs& needs, const Course& course) {
+  const bool sharded = has_axis(needs, "dp_shard");
+  std::vector<Axis> axes;
+  for (const std::string& name : needs.axes) {
+    int size = 1;
+    if (name == "dp_shard" || (name == "dp" && !sharded)) size = course.dp;
+    if (name == "dp_replicate") size = course.replicas;
+    if (name == "tp") size = course.tp;
+    if (name == "pp") size = course.pp;
+    const auto& optional = needs.axes_when_used;
+    if (size == 1 && std::find(optional.begin(), optional.end(), name) != optional.end()) continue;
+    axes.push_back({name, size});
+  }
+  return axes;
+}
+
+}  // namespace
+
+RankRun::RankRun(const Subject& subject, const Course& course, Rendezvous& meeting, Shared& shared)
+    : course_(course),
+      shared_(shared),
+      meeting_(meeting),
+      mesh_(mesh::build(axes_of(subject.needs, course), meeting, "kit: " + subject.name)),
+      stages_(build(subject)) {}
+
+void RankRun::run() {
+  if (course_.lists_all) check_list();
+  if (course_.adamw) {
+    StepConfig config;
+    config.optimizer.lr = 0.02;
+    config.optimizer.weight_decay = 0.1;
+    step_.emplace(stages_, mesh_, config);
+    if (course_.from != nullptr) load_states();
+  } else {
+    runner_.emplace(stages_, mesh_);
+  }
+  const Named first = course_.reloads ? values() : Named{};
+  const double before = course_.reloads ? evaluate(0) : 0;
+  for (int64_t i = 0; i < course_.steps; ++i) {
+    course_.adamw ? adamw_step(i) : plain_step(i);
+    if (course_.evaluates) evaluate(i);
+    if (course_.unshards) unshard(static_cast<size_t>(i));
+    if (course_.reloads) reload(first, before);
+  }
+  for (Shard* shard : stages_.shards()) shared_.parameters.add(mesh_, *shard, shard->tensor);
+  if (course_.to != nullptr) save_states();
+}
+
+Stages RankRun::build(const Subject& subject) {
+  Plan plan;
+  plan.strategy = subject.make();
+  plan.strategy_name = subject.name;
+  plan.activation_checkpointing = course_.checkpointing;
+  if (course_.tp > 1)
+    plan.parallelizers.push_back(course_.parallelizer ? course_.parallelizer()
+                                                      : std::make_unique<LayerSplit>());
+  plan.schedule = course_.schedule;
+  if (!plan.schedule && course_.drive >= Course::Drive::forwards_first)
+    plan.schedule = std::make_shared<PlainSchedule>(course_.drive == Course::Drive::split);
+  plan.pipeline.schedule = "kit";
+  const auto source = [this](const Shard& shard) {
+    if (course_.from == nullptr) return false;
+    const at::NoGradGuard no_gradients;
+    shard.tensor.copy_(box_of(shard, course_.from->parameters.at(shard.name)));
+    return true;
+  };
+  return parallel::build(small_model(course_.shape), plan, mesh_, source, 42);
+}
+
+std::vector<Batch> RankRun::batches(int64_t step) const {
+  return rows_of(course_.first_step + step, mesh_.rank("dp"), mesh_.size("dp"),
+                 course_.drive >= Course::Drive::forwards_first);
+}
+
+double RankRun::evaluate(int64_t step) {
+  if (step_) return step_->evaluate(batches(step)).loss.item<double>();
+  return course_.drive == Course::Drive::by_hand ? forward_by_hand(step)
+                                                 : runner_->evaluate(batches(step)).item<double>();
+}
+
+double RankRun::forward_by_hand(int64_t step) {
+  const at::NoGradGuard no_gradients;
+  double sum = 0;
+  for (const Batch& batch : batches(step)) sum += stages_.front()->forward({}, batch).at(0).item<double>();
+  return sum;
+}
+
+double RankRun::backward_by_hand(const std::vector<Batch>& mine, double scale) {
+  ParallelStage& stage = *stages_.front();
+  double sum = 0;
+  for (size_t i = 0; i < mine.size(); ++i) {
+    const at::Tensor loss = stage.forward({}, mine[i]).at(0);
+    sum += loss.item<double>();
+    if (i + 1 == mine.size()) stage.expect_last_backward();
+    torch::autograd::backward({loss * scale}, {});
+  }
+  return sum;
+}
+
+void RankRun::plain_step(int64_t index) {
+  const std::vector<Batch> mine = batches(index);
+  const double tokens = label_tokens(course_.first_step + index);
+  const auto scale = [&] { return 1 / tokens; };
+  const double sum = course_.drive == Course::Drive::by_hand ? backward_by_hand(mine, scale())
+                                                             : runner_->train(mine, scale).item<double>();
+  for (const auto& stage : stages_) stage->finish_gradients();
+  for (Shard* shard : stages_.shards()) take_gradient(*shard, shared_.gradients[index]);
+  {
+    const at::NoGradGuard no_gradients;  // in place, as an optimizer scales them
+    for (Shard* shard : stages_.shards())
+      if (shard->tensor.grad().defined()) shard->tensor.mutable_grad().mul_(0.5);
+    for (Shard* shard : stages_.shards())
+      if (shard->tensor.grad().defined()) shard->tensor.sub_(shard->tensor.grad());
+  }
+  for (Shard* shard : stages_.shards()) shard->tensor.mutable_grad() = at::Tensor();
+  for (const auto& stage : stages_) stage->parameters_changed();
+  const std::lock_guard lock(shared_.mutex);
+  if (mesh_.rank("tp") == 0) shared_.losses[index] += sum / tokens;
+}
+
+void RankRun::take_gradient(const Shard& shard, Gathered& into) {
+  const at::Tensor& gradient = shard.tensor.grad();
+  if (!gradient.defined()) return;
+  const std::string name = "the gradient of '" + shard.name + "' ";
+  if (!shard.tensor.requires_grad()) found("'" + shard.name + "' requires no gradient, and has one");
+  if (!gradient.sizes().equals(shard.tensor.sizes())) found(name + "has other sizes than its shard");
+  if (gradient.is_view())
+    found(name + "is a view of autograd, which zero_grad() cannot detach: give it as .detach()");
+  into.add(mesh_, shard, gradient);
+}
+
+void RankRun::adamw_step(int64_t index) {
+  const StepReport report = step_->run(batches(index), 0.02, 0.1);
+  const std::lock_guard lock(shared_.mutex);
+  if (meeting_.rank() != 0) return;
+  shared_.losses[index] = report.loss.item<double>();
+  shared_.norms[index] = report.grad_norm.item<double>();
+}
+
+}  // namespace heddle::testing

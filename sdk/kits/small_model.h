@@ -1,0 +1,42 @@
+// The model that the kits train: a look-up, a few layers and a loss, with sizes that divide by nothing.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "heddle/mesh/communicator.h"
+#include "heddle/model/unit.h"
+#include "heddle/parallel/parallelizer.h"
+
+namespace heddle::testing {
+
+inline constexpr int64_t kVocabulary = 13, kSequence = 5, kRows = 12;
+
+struct Shape {
+  int64_t width = 7;
+  int layers = 3;
+  bool tied = false;        // the last unit has the first one's weight, layer 2 has that of layer 0
+  bool unused = false;      // each layer has `extra`, used where Batch::extra is above 0; `never` in layer 0
+  bool frozen = false;      // the weight of layer 0 and all of layer 1 require no gradient
+  bool one_number = false;  // everything is frozen but one number in layer 0
+  bool foreign = false;     // slots of another library's module: with values, changed in place
+  bool modules = false;     // a Llama of heddle's own layers; the members above do nothing
+};
+
+// Units "first", "layer.0", ..., "last". Parameters of other shapes than `foreign` are on meta.
+Units small_model(const Shape& shape);
+
+// The rows of one data-parallel rank at one step: microbatches of one row each, or one batch of all rows.
+// Batch::extra is 1 for the last row of all ranks in the first step, for the first row in the third, else 0.
+std::vector<Batch> rows_of(int64_t step, int64_t rank, int64_t ranks, bool one_batch);
+
+// Splits the layers of small_model() along the axis tp: the rows of their weights and biases.
+class LayerSplit : public IParallelizer {
+ public:
+  Needs needs() const override;
+  std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override;
+};
+
+}  // namespace heddle::testing

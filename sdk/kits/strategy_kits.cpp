@@ -1,0 +1,183 @@
+// Courses that a stage must train as `single` does on one rank.
+#include "strategy_kits.h"
+
+#include <ATen/ops/equal.h>
+
+#include <utility>
+#include <vector>
+
+namespace heddle::testing {
+namespace {
+
+using Drive = Course::Drive;
+using Checkpointing = ActivationCheckpointing;
+
+// What the same steps give on one rank, one microbatch after another.
+Outcome oracle(const Course& course) {
+  Course plain;
+  plain.shape = course.shape;
+  plain.adamw = course.adamw;
+  plain.first_step = course.first_step;
+  plain.steps = course.steps;
+  return train(single(), plain);
+}
+
+// Trains, compares, and says how close it is.
+std::string same_as_single(const Subject& subject, const Course& course) {
+  if (const std::string why = refusal(subject, course); !why.empty()) throw NotRun{why};
+  const Outcome want = oracle(course), got = train(subject, course);
+  compare(got, want);
+  return distance(got, want);
+}
+
+std::string all_of(const Subject& subject, const std::vector<Course>& courses) {
+  std::string last;
+  for (const Course& course : courses) last = same_as_single(subject, course);
+  return last;
+}
+
+std::string lists_all(const Subject& subject, Course course) {
+  course.shape.unused = course.shape.tied = course.shape.frozen = course.lists_all = true;
+  course.steps = 0;
+  if (const std::string why = refusal(subject, course); !why.empty()) throw NotRun{why};
+  return std::to_string(train(subject, course).parameters.size()) + " parameters";
+}
+
+std::string same_bits_twice(const Subject& subject, Course course) {
+  course.shape.tied = true;
+  if (const std::string why = refusal(subject, course); !why.empty()) throw NotRun{why};
+  const Outcome one = train(subject, course), two = train(subject, course);
+  for (const auto& [name, tensor] : one.parameters)
+    if (!at::equal(tensor, two.parameters.at(name))) found("'" + name + "' differs between two runs");
+  return "";
+}
+
+// Saves after three steps, and goes on for three with other ranks.
+std::string resumes(const Subject& subject, Course course) {
+  course.adamw = true;
+  Course all = course;
+  all.steps = 6;
+  Course other = course;
+  other.dp = course.dp + 1;
+  for (const Course* each : {&course, &other})
+    if (const std::string why = refusal(subject, *each); !why.empty()) throw NotRun{why};
+  const Outcome want = oracle(all);
+  std::string out;
+  for (const auto& [before, after] : {std::pair(course, other), std::pair(other, course)}) {
+    Saved saved;
+    Course first = before, second = after;
+    first.steps = second.steps = second.first_step = 3;
+    first.to = &saved;
+    second.from = &saved;
+    train(subject, first);
+    Outcome rest{{want.losses.begin() + 3, want.losses.end()},
+                 {want.norms.begin() + 3, want.norms.end()},
+                 {},
+                 want.parameters};
+    const Outcome got = train(subject, second);
+    compare(got, rest);
+    out = std::to_string(other.dp) + " ranks and back: " + distance(got, rest);
+  }
+  return out;
+}
+
+struct Kit {
+  const char* sentence;
+  std::function<std::string(const Subject&, const Course&)> run;
+};
+
+// A kit of courses that differ from the plain one in a few members.
+template <class... Changes>
+std::function<std::string(const Subject&, const Course&)> trains(Changes... changes) {
+  return [=](const Subject& subject, const Course& plain) {
+    std::vector<Course> courses;
+    const auto add = [&](const auto& change) {
+      Course course = plain;
+      change(course);
+      courses.push_back(course);
+    };
+    (add(changes), ...);
+    return all_of(subject, courses);
+  };
+}
+
+std::vector<Kit> kits_of_values() {
+  return {
+      {"owned(): this rank's shards; empty shards are listed too", lists_all},
+      {"parallelize(): parameters on meta get storage, and values from core, element by element once",
+       trains([](Course& c) { c.steps = 1; })},
+      {"parallelize(): parameters with values are copied from; a foreign slot is changed in place",
+       trains([](Course& c) { c.shape.foreign = true; },
+              [](Course& c) { c.shape.foreign = c.shape.tied = c.shape.frozen = true; })},
+      {"owned(): a tied parameter once",
+       trains([](Course& c) { c.shape.tied = true; }, [](Course& c) { c.shape.tied = c.adamw = true; })},
+      {"owned(): one rank may own everything, and the others nothing",
+       trains([](Course& c) { c.shape.one_number = true; },
+              [](Course& c) { c.shape.one_number = c.adamw = true; })},
+      {"Shard::axes: the norm of a shard is summed over exactly these",
+       trains([](Course& c) { c.adamw = true, c.steps = 6; })},
+      {"parameters_changed(): called after core wrote to the owned shards: a checkpoint's values",
+       trains([](Course& c) { c.reloads = true; })},
+      {"hold_whole(): parameters with what the data-parallel ranks hold of them together",
+       trains([](Course& c) { c.unshards = c.shape.tied = true; },
+              [](Course& c) { c.unshards = c.adamw = c.shape.frozen = true; })},
+      {"a checkpoint saved by these ranks is read by others", resumes},
+      {"two runs of one topology have the same bits", same_bits_twice},
+  };
+}
+
+std::vector<Kit> kits_of_gradients() {
+  return {
+      {"finish_gradients(): the sum over the data-parallel ranks and all microbatches of the step",
+       trains([](Course& c) { c.steps = 3; })},
+      {"finish_gradients(): undefined where no rank had one",
+       trains([](Course& c) { c.shape.unused = true; }, [](Course& c) { c.shape.unused = c.adamw = true; })},
+      {"finish_gradients(): completes everything by itself, without reduce_gradients(), unshard(), reshard()",
+       trains([](Course& c) { c.drive = Drive::by_hand; },
+              [](Course& c) { c.drive = Drive::by_hand, c.shape.unused = c.shape.tied = true; })},
+      {"a parameter that requires no gradient gets none and keeps its value",
+       trains([](Course& c) { c.shape.frozen = true; }, [](Course& c) { c.shape.frozen = c.adamw = true; })},
+      {"gradients of several buckets: a model larger than the smallest bucket",
+       trains([](Course& c) { c.shape.width = 300, c.shape.layers = 5, c.steps = 2; })},
+      {"forward(): several microbatches may be in flight",
+       trains([](Course& c) { c.drive = Drive::forwards_first, c.shape.tied = true; })},
+      {"expect_last_backward(): where backwards are split it comes before the last drain",
+       trains([](Course& c) { c.drive = Drive::split, c.shape.tied = true; },
+              [](Course& c) { c.drive = Drive::split, c.shape.modules = c.adamw = true; })},
+      {"forward(): units may be computed again in the backward",
+       trains([](Course& c) { c.checkpointing = Checkpointing::full, c.shape.tied = true; },
+              [](Course& c) { c.checkpointing = Checkpointing::full, c.shape.modules = true; })},
+      {"Needs::may_use: selective_activation_checkpointing",
+       trains([](Course& c) { c.checkpointing = Checkpointing::selective, c.shape.modules = true; })},
+      {"forward(): an evaluation between two steps changes nothing",
+       trains([](Course& c) { c.evaluates = true, c.shape.unused = true; },
+              [](Course& c) { c.evaluates = true, c.drive = Drive::by_hand; },
+              [](Course& c) { c.evaluates = true, c.adamw = true; })},
+  };
+}
+
+std::vector<Kit> kits_of_topologies() {
+  return {
+      {"beside tensor parallelism: a parameter is this rank's part",
+       trains([](Course& c) { c.tp = 2, c.adamw = true; },
+              [](Course& c) { c.tp = 2, c.adamw = c.unshards = c.shape.tied = true; })},
+      {"beside pipeline parallelism: the units of one stage",
+       trains([](Course& c) { c.pp = 2, c.drive = Drive::pipeline; },
+              [](Course& c) { c.pp = 2, c.drive = Drive::split, c.adamw = c.evaluates = true; })},
+      {"beside replicas: the axis dp_replicate",
+       trains([](Course& c) { c.replicas = 2; }, [](Course& c) { c.replicas = 2, c.adamw = true; })},
+  };
+}
+
+}  // namespace
+
+void run_strategy_kits(const Subject& subject, int ranks, Attempts& attempt) {
+  const std::string thing =
+      "strategy '" + subject.name + "' on " + std::to_string(ranks) + (ranks == 1 ? " rank: " : " ranks: ");
+  Course plain;
+  plain.dp = ranks;
+  for (const auto& kits : {kits_of_values(), kits_of_gradients(), kits_of_topologies()})
+    for (const Kit& kit : kits) attempt(thing + kit.sentence, [&] { return kit.run(subject, plain); });
+}
+
+}  // namespace heddle::testing

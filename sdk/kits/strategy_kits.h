@@ -1,0 +1,12 @@
+// The kits of strategies, each named after the sentence of heddle/parallel/strategy.h that it checks.
+#pragma once
+
+#include "attempt.h"
+#include "course.h"
+
+namespace heddle::testing {
+
+// Every kit on `ranks` data-parallel ranks.
+void run_strategy_kits(const Subject& subject, int ranks, Attempts& attempt);
+
+}  // namespace heddle::testing

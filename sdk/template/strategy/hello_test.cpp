@@ -1,0 +1,50 @@
+// The plugin's own test. It begins with the failure, so that a test that never loads anything cannot pass.
+#include <iostream>
+
+#include "heddle/engine/engine.h"
+#include "heddle/testing/conformance.h"
+
+namespace {
+
+int failures = 0;
+
+void expect(bool holds, const std::string& what) {
+  std::cout << (holds ? "ok    " : "FAIL  ") << what << "\n";
+  failures += holds ? 0 : 1;
+}
+
+// Without the plugin's directory the name is unknown.
+void the_name_is_unknown_elsewhere() {
+  heddle::PluginRegistry nowhere({});
+  expect(nowhere.strategy("hello") == nullptr, "an empty registry has no strategy 'hello'");
+  try {
+    nowhere.load("hello");
+    expect(false, "loading 'hello' from nowhere is an error");
+  } catch (const heddle::Error& error) {
+    expect(error.code() == heddle::ErrorCode::plugin_missing,
+           "loading 'hello' from nowhere is plugin_missing");
+  }
+}
+
+// A misspelt key is refused, and the right one is named.
+void a_wrong_key_is_named() {
+  heddle::PluginRegistry plugins({PLUGINS});
+  const auto yaml = heddle::config::read_text("distributed: {strategy: hello, bucket_md: 4}", "wrong.yaml");
+  try {
+    heddle::engine::validate(yaml, plugins, 2);
+    expect(false, "bucket_md is refused");
+  } catch (const heddle::Error& error) {
+    expect(error.hint().find("bucket_mb") != std::string::npos, "bucket_md is refused, and bucket_mb named");
+  }
+}
+
+}  // namespace
+
+int main() {
+  the_name_is_unknown_elsewhere();
+  a_wrong_key_is_named();
+  const heddle::testing::Report kits = heddle::testing::check_plugin(PLUGINS "/libheddle_hello.so");
+  std::cout << kits.text();
+  expect(kits.passed(), "the conformance kits pass");
+  return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,98 @@
+// The conformance kits on a correct ZeRO-1 and on its broken variants (tests/bad_plugins/zero1): each is
+// refused by the kit whose sentence it breaks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "heddle/testing/conformance.h"
+
+namespace heddle::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+Report checked(const std::string& fault, std::vector<int> ranks) {
+  KitOptions options;
+  options.ranks = std::move(ranks);
+  return check_plugin(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_zero1_" + fault + ".so", options);
+}
+
+TEST(Zero1, PassesEveryKitOnRanksThatDoNotDivideTheSizes) {
+  const Report report = checked("none", {1, 2, 3});
+  EXPECT_TRUE(report.passed()) << report.text();
+  EXPECT_GT(report.checks.size(), 60u);
+  for (const Check& check : report.checks) {  // what it does not promise
+    const bool promised = check.rule.find("may_use") == std::string::npos &&
+                          check.rule.find("dp_replicate") == std::string::npos;
+    EXPECT_EQ(check.ran, promised) << check.text();
+  }
+}
+
+struct Variant {
+  std::string fault, sentence, detail;
+  int ranks = 2;
+};
+
+class BrokenZero1 : public ::testing::TestWithParam<Variant> {};
+
+TEST_P(BrokenZero1, IsRefusedByTheKitOfTheSentence) {
+  const Variant& variant = GetParam();
+  const Report report = checked(variant.fault, {variant.ranks});
+  EXPECT_FALSE(report.passed());
+  const Check* kit = nullptr;
+  for (const Check& check : report.checks)
+    if (check.rule.find(variant.sentence) != std::string::npos) kit = &check;
+  ASSERT_NE(kit, nullptr) << report.text();
+  EXPECT_FALSE(kit->passed) << report.text();
+  EXPECT_THAT(kit->detail, HasSubstr(variant.detail)) << report.text();
+}
+
+const std::string kThrew = "the plugin 'zero1_";
+
+INSTANTIATE_TEST_SUITE_P(
+    Variants, BrokenZero1,
+    ::testing::Values(
+        Variant{"tied_twice", "owned(): a tied parameter once", "'first.weight'"},
+        Variant{"unused_gets_zero", "undefined where no rank had one", "should not be"},
+        Variant{"unused_not_agreed", "undefined where no rank had one", "is on no rank"},
+        Variant{"frozen_trains", "requires no gradient gets none", "'layer.0.weight'"},
+        Variant{"foreign_replaced", "a foreign slot is changed in place", "'"},
+        Variant{"empty_shard_crashes", "empty shards are listed too", kThrew},
+        Variant{"empty_not_listed", "empty shards are listed too", "is not listed on rank", 3},
+        Variant{"owns_nothing_throws", "one rank may own everything", "a buffer of 0 bytes"},
+        Variant{"averages", "the sum over the data-parallel ranks", "differs in the gradients"},
+        Variant{"last_forgotten", "the sum over the data-parallel ranks", "differs in the gradients"},
+        Variant{"bucket_forgotten", "gradients of several buckets", "differ"},
+        Variant{"order_differs", "gradients of several buckets", "reduce_scatter"},
+        Variant{"drain_ignored", "before the last drain", "is missing in the gradients"},
+        Variant{"first_hook_counts", "computed again in the backward", "differs in the gradients"},
+        Variant{"evaluation_counts", "an evaluation between two steps changes nothing",
+                "differs in the gradients"},
+        Variant{"whole_is_part", "hold_whole()", "gives a part ["},
+        Variant{"change_ignored", "a checkpoint's values", "still has other ones"},
+        Variant{"first_ranks_kept", "saved by these ranks is read by others", "'"},
+        Variant{"needs_hints", "completes everything by itself", "is missing in the gradients"},
+        Variant{"needs_unshard", "completes everything by itself", "parameters are not gathered"},
+        Variant{"gradient_is_view", "the sum over the data-parallel ranks", "is a view of autograd"},
+        Variant{"offset_wrong", "owned(): a tied parameter once", "some by no rank"},
+        Variant{"axes_missing", "Shard::axes", "'"},
+        Variant{"remainder_lost", "element by element once", "owned by no rank"},
+        Variant{"gradients_pile_up", "the sum over the data-parallel ranks",
+                "differs in the gradients of step 1"},
+        Variant{"parts_unplaced", "beside tensor parallelism", ", and the parameter has ["},
+        Variant{"throws_in_forward", "the sum over the data-parallel ranks",
+                kThrew + "throws_in_forward' 0.1.0 threw while it ran forward() of its stage or of a unit: "
+                         "table of units"},
+        Variant{"throws_in_finish", "the sum over the data-parallel ranks",
+                kThrew + "throws_in_finish' 0.1.0 threw while it ran finish_gradients(): no free buffer"},
+        Variant{"throws_in_owned", "owned(): this rank's shards",
+                kThrew + "throws_in_owned' 0.1.0 threw while it ran owned(): the list of shards is locked"},
+        Variant{"throws_in_changed", "owned(): this rank's shards",
+                kThrew + "throws_in_changed' 0.1.0 threw while it ran parameters_changed(): no stream"},
+        Variant{"throws_in_hold", "hold_whole()",
+                kThrew + "throws_in_hold' 0.1.0 threw while it ran hold_whole(): nothing to hold"},
+        Variant{"throws_in_backward", "the sum over the data-parallel ranks",
+                "the plugin threw: no room for a gradient"}),
+    [](const auto& info) { return info.param.fault; });
+
+}  // namespace
+}  // namespace heddle::testing
