@@ -1,13 +1,84 @@
 // `heddle data`: makes a token file from texts.
 #include "trainer/cli/data.h"
 
-#include <iostream>
+#include <unistd.h>
 
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <system_error>
+
+#include "trainer/data/token_writer.h"
 #include "trainer/data/write_tokens.h"
 
 namespace heddle::cli {
+namespace {
+
+// Of all texts; 0 where one of them has no size, as a pipe.
+int64_t size_of_texts(const std::vector<std::string>& texts) {
+  int64_t sum = 0;
+  std::error_code ignored;
+  for (const std::string& text : texts) {
+    if (!std::filesystem::is_regular_file(text, ignored)) return 0;
+    sum += static_cast<int64_t>(std::filesystem::file_size(text, ignored));
+  }
+  return sum;
+}
+
+// A line that is written over, on a terminal only.
+class Bar {
+ public:
+  explicit Bar(int64_t bytes) : bytes_(bytes), on_(isatty(STDERR_FILENO) == 1) {}
+  ~Bar() {
+    if (on_) std::cerr << "\r\033[K" << std::flush;
+  }
+  Bar(const Bar&) = delete;
+  Bar& operator=(const Bar&) = delete;
+
+  void show(const Tokenized& done) const {
+    if (!on_) return;
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin_;
+    const double part = bytes_ > 0 ? static_cast<double>(done.bytes) / static_cast<double>(bytes_) : 0.0;
+    const auto full = static_cast<size_t>(part * kWidth);
+    std::array<char, 128> text{};
+    std::snprintf(text.data(), text.size(), "%3.0f%%  %.1f MB  %.1f MB/s  %.2fM tokens", part * 100,
+                  static_cast<double>(done.bytes) / 1e6,
+                  static_cast<double>(done.bytes) / 1e6 / seconds.count(),
+                  static_cast<double>(done.tokens) / 1e6);
+    std::cerr << "\r[" << std::string(full, '=') << std::string(kWidth - full, ' ') << "] " << text.data()
+              << "\033[K" << std::flush;
+  }
+
+ private:
+  static constexpr size_t kWidth = 20;
+  int64_t bytes_;
+  bool on_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+void tokenize(const DataCommand& command) {
+  const Tokenization how{command.tokenizer, command.end_token, {command.lines, command.field}};
+  Tokenized done;
+  {
+    const Bar bar(size_of_texts(command.texts));
+    done = write_text_tokens(command.texts, command.out, how, [&](const Tokenized& now) { bar.show(now); });
+  }
+  std::cout << command.out << ": " << done.tokens << " tokens of " << done.width << " bytes, "
+            << done.documents << (done.documents == 1 ? " document" : " documents") << ", token " << done.end
+            << " after each\n";
+}
+
+}  // namespace
 
 int data(const DataCommand& command) {
+  check_target(command.out, command.texts, command.force);
+  if (!command.tokenizer.empty()) {
+    tokenize(command);
+    return 0;
+  }
   const int64_t tokens = write_byte_tokens(command.texts, command.out);
   std::cout << command.out << ": " << tokens << " tokens, one a byte (vocab_size 256)\n";
   return 0;

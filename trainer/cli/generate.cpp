@@ -1,29 +1,118 @@
 // `heddle generate`: continues a text with a trained model.
 #include "trainer/cli/generate.h"
 
+#include <filesystem>
 #include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "heddle/base/error.h"
 #include "heddle/mesh/alone.h"
 #include "heddle/parallel/single.h"
+#include "trainer/data/end_tokens.h"
+#include "trainer/data/tokenizer.h"
+#include "trainer/data/utf8.h"
 #include "trainer/models/generate.h"
+#include "trainer/models/kv_cache.h"
 #include "trainer/models/make_units.h"
 #include "trainer/models/pretrained.h"
 
 namespace heddle::cli {
 namespace {
 
-std::vector<int64_t> prompt_of(const GenerateCommand& command, const ModelPlace& model, bool bytes) {
-  if (!command.tokens.empty()) return command.tokens;
-  if (!bytes)
-    throw Error(ErrorCode::usage, model.weights.string(),
-                "the model was not trained on bytes of text, so a prompt needs its token ids",
-                "heddle generate " + command.directory + " --tokens 1,2,3");
+// What a prompt is made of, and how new tokens are printed.
+class Text {
+ public:
+  virtual ~Text() = default;
+  virtual std::vector<int64_t> prompt() = 0;  // its tokens
+  virtual void begin() = 0;                   // prints the prompt
+  virtual void add(int64_t token) = 0;        // prints a new token
+  virtual void end() {}
+};
+
+class TextOfIds final : public Text {
+ public:
+  explicit TextOfIds(const std::vector<int64_t>& tokens) : tokens_(tokens) {}
+  std::vector<int64_t> prompt() override { return tokens_; }
+  void begin() override {
+    for (size_t i = 0; i < tokens_.size(); ++i) std::cout << (i == 0 ? "" : ",") << tokens_[i];
+  }
+  void add(int64_t token) override { std::cout << ',' << token; }
+
+ private:
+  const std::vector<int64_t>& tokens_;
+};
+
+class TextOfBytes final : public Text {
+ public:
+  explicit TextOfBytes(const std::string& prompt) : prompt_(prompt) {}
+  std::vector<int64_t> prompt() override {
+    std::vector<int64_t> tokens;
+    for (const char byte : prompt_) tokens.push_back(static_cast<unsigned char>(byte));
+    return tokens;
+  }
+  void begin() override { std::cout << prompt_ << std::flush; }
+  void add(int64_t token) override { std::cout << static_cast<char>(token) << std::flush; }
+
+ private:
+  const std::string& prompt_;
+};
+
+// As transformers: the prompt with the special tokens of the tokenizer, the text without any.
+class TextOfTokens final : public Text {
+ public:
+  TextOfTokens(Tokenizer& tokenizer, const std::string& prompt) : tokenizer_(tokenizer), prompt_(prompt) {}
+  std::vector<int64_t> prompt() override {
+    const std::vector<std::string> texts{prompt_};
+    const std::vector<uint32_t> ids = tokenizer_.encode(texts).at(0);
+    return {ids.begin(), ids.end()};
+  }
+  void begin() override {
+    for (const int64_t token : prompt()) add(token);
+  }
+  void add(int64_t token) override {
+    tokens_.push_back(token);
+    const std::string more = tokenizer_.step(token);
+    printed_ += more;
+    std::cout << more << std::flush;
+  }
+  // What the steps have held back: a last character that is not complete.
+  void end() override {
+    const std::string whole = tokenizer_.decode(tokens_);
+    if (whole.starts_with(printed_)) std::cout << whole.substr(printed_.size());
+  }
+
+ private:
+  Tokenizer& tokenizer_;
+  const std::string& prompt_;
+  std::vector<int64_t> tokens_;
+  std::string printed_;
+};
+
+// Of the directory that was named, else the model's own; none where tokens are bytes or ids.
+std::unique_ptr<Tokenizer> tokenizer_of(const GenerateCommand& command, const ModelPlace& model) {
+  if (!command.tokens.empty()) return nullptr;
   if (command.prompt.empty())
     throw Error(ErrorCode::usage, "heddle generate", "the prompt is empty", "give --prompt TEXT");
-  std::vector<int64_t> tokens;
-  for (const char byte : command.prompt) tokens.push_back(static_cast<unsigned char>(byte));
-  return tokens;
+  const bool named = !command.tokenizer.empty();
+  if (!named && has_byte_tokenizer(model)) return nullptr;
+  const std::filesystem::path directory = named ? command.tokenizer : model.notes.string();
+  if (!named && !std::filesystem::exists(directory / "tokenizer.json"))
+    throw Error(ErrorCode::usage, model.weights.string(),
+                "the model has no tokenizer.json, and was not trained on bytes of text",
+                "name the directory of one: --tokenizer DIR; or give token ids: --tokens 1,2,3");
+  if (const size_t valid = valid_utf8(command.prompt); valid != command.prompt.size())
+    throw Error(ErrorCode::usage, "heddle generate",
+                "byte " + std::to_string(valid + 1) + " of the prompt is not UTF-8");
+  return std::make_unique<Tokenizer>(directory);
+}
+
+std::unique_ptr<Text> make_text(const GenerateCommand& command, Tokenizer* tokenizer) {
+  if (!command.tokens.empty()) return std::make_unique<TextOfIds>(command.tokens);
+  if (tokenizer == nullptr) return std::make_unique<TextOfBytes>(command.prompt);
+  return std::make_unique<TextOfTokens>(*tokenizer, command.prompt);
 }
 
 void check_tokens(const std::vector<int64_t>& tokens, int64_t vocabulary) {
@@ -34,37 +123,35 @@ void check_tokens(const std::vector<int64_t>& tokens, int64_t vocabulary) {
                       std::to_string(vocabulary));
 }
 
-Stages load(const Pretrained& model, const DeviceMesh& mesh) {
-  const at::ScalarType dtype = model.config.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
+Stages load(const Pretrained& model, Units units, const DeviceMesh& mesh) {
   Plan plan;
   plan.strategy = parallel::make_single();
-  return parallel::build(make_units(model.config, at::TensorOptions().device(at::kMeta).dtype(dtype)), plan,
-                         mesh, model.source, 0);
-}
-
-void print(const std::vector<int64_t>& tokens, bool bytes) {
-  if (bytes) {
-    for (const int64_t token : tokens) std::cout.put(static_cast<char>(token));
-  } else {
-    for (size_t i = 0; i < tokens.size(); ++i) std::cout << (i == 0 ? "" : ",") << tokens[i];
-  }
-  std::cout << std::endl;
+  return parallel::build(std::move(units), plan, mesh, model.source, 0);
 }
 
 }  // namespace
 
 int generate(const GenerateCommand& command) {
   const Pretrained model = open_pretrained(command.directory);
-  const bool bytes = has_byte_tokenizer(model.place) && command.tokens.empty();
-  const std::vector<int64_t> prompt = prompt_of(command, model.place, bytes);
-  check_tokens(prompt, model.config.vocab_size);
-
+  const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(command, model.place);
+  const Sampling sampling{command.temperature, command.top_k, model.config.max_position_embeddings,
+                          command.top_p, stop_tokens(model.place.notes, tokenizer.get())};
+  const at::ScalarType dtype = model.config.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
+  Units units = make_units(model.config, at::TensorOptions().device(at::kMeta).dtype(dtype));
+  KvCache cache(units);
   AloneRendezvous meeting(Log::to_stderr(0));
   const DeviceMesh mesh = mesh::build({}, meeting, "generate: one rank");
-  Stages stages = load(model, mesh);
+  Stages stages = load(model, std::move(units), mesh);
   const Logits logits = [&](const Batch& batch) { return stages.front()->forward({}, batch).front(); };
-  const Sampling sampling{command.temperature, command.top_k, model.config.max_position_embeddings};
-  print(heddle::generate(logits, prompt, command.max_tokens, sampling, command.seed), bytes);
+
+  const std::unique_ptr<Text> text = make_text(command, tokenizer.get());
+  const std::vector<int64_t> prompt = text->prompt();
+  check_tokens(prompt, model.config.vocab_size);
+  text->begin();
+  heddle::generate(logits, prompt, command.max_new_tokens, sampling, command.seed, &cache,
+                   [&](int64_t token) { text->add(token); });
+  text->end();
+  std::cout << std::endl;
   return 0;
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "heddle/base/regular_file.h"
 
 namespace heddle {
 namespace {
@@ -23,16 +24,16 @@ Error cannot(const std::filesystem::path& file, const char* what) {
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& file) {
+  refuse_irregular(file, ErrorCode::input);
   const int descriptor = open(file.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) throw cannot(file, "opened");
   struct stat status {};
-  const bool known = fstat(descriptor, &status) == 0;
-  if (!known || !S_ISREG(status.st_mode)) {
-    const Error error =
-        known ? Error(ErrorCode::input, file.string(), "is not a file") : cannot(file, "read");
+  if (fstat(descriptor, &status) != 0) {
+    const Error error = cannot(file, "read");
     close(descriptor);
     throw error;
   }
+  modified_ = static_cast<int64_t>(status.st_mtim.tv_sec) * 1'000'000'000 + status.st_mtim.tv_nsec;
   const size_t size = static_cast<size_t>(status.st_size);
   void* address = size == 0 ? nullptr : mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
   const int mapping_error = errno;
@@ -42,7 +43,8 @@ MappedFile::MappedFile(const std::filesystem::path& file) {
   bytes_ = {static_cast<const std::byte*>(address), size};
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : bytes_(std::exchange(other.bytes_, {})), modified_(other.modified_) {}
 
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 
@@ -15,9 +16,11 @@ class MappedFile {
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&&) = delete;
   std::span<const std::byte> bytes() const { return bytes_; }
+  int64_t modified() const { return modified_; }  // nanoseconds since 1970
 
  private:
   std::span<const std::byte> bytes_;
+  int64_t modified_ = 0;
 };
 
 }  // namespace heddle

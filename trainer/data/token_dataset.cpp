@@ -11,6 +11,17 @@
 
 namespace heddle {
 
+namespace {
+
+Error outside(const TokenFile& file, int64_t place, int64_t token, int64_t vocabulary) {
+  return Error(ErrorCode::input, file.path().string(),
+               "token " + std::to_string(place) + " is " + std::to_string(token) +
+                   "; the model's vocabulary has " + std::to_string(vocabulary) + " tokens",
+               "were the tokens made for this model?");
+}
+
+}  // namespace
+
 std::vector<std::filesystem::path> matching_files(std::span<const std::string> patterns) {
   std::set<std::filesystem::path> files;
   for (const std::string& pattern : patterns) {
@@ -48,11 +59,16 @@ void TokenDataset::read(int64_t sample, int64_t vocabulary, std::span<int64_t> t
   files_[at].read(begin, tokens);
   for (size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= vocabulary)
-      throw Error(ErrorCode::input, files_[at].path().string(),
-                  "token " + std::to_string(begin + static_cast<int64_t>(i)) + " is " +
-                      std::to_string(tokens[i]) + "; the model's vocabulary has " +
-                      std::to_string(vocabulary) + " tokens",
-                  "were the tokens made for this model?");
+      throw outside(files_[at], begin + static_cast<int64_t>(i), tokens[i], vocabulary);
+}
+
+// The last tokens of a file, fewer than a sample has, are in none.
+void TokenDataset::refuse_outside(const TokenFile& file, int64_t vocabulary) const {
+  const std::optional<int64_t> place = file.first_outside(vocabulary);
+  if (!place || *place > (file.size() - 1) / sequence_length_ * sequence_length_) return;
+  int64_t token = 0;
+  file.read(*place, {&token, 1});
+  throw outside(file, *place, token, vocabulary);
 }
 
 }  // namespace heddle

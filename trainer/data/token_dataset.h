@@ -25,6 +25,10 @@ class TokenDataset {
   int64_t size() const { return first_.back(); }  // in samples
   bool holds_bytes() const;                       // every file: a token is a byte of text
   int64_t sequence_length() const { return sequence_length_; }
+  std::span<const TokenFile> files() const { return files_; }
+  // Throws Error{input} naming the first token of `file`, one of files(), that a sample has and that is
+  // outside [0, vocabulary).
+  void refuse_outside(const TokenFile& file, int64_t vocabulary) const;
   // Writes the L + 1 tokens of a sample. Throws Error{input} on a token outside [0, vocabulary).
   void read(int64_t sample, int64_t vocabulary, std::span<int64_t> tokens) const;
 

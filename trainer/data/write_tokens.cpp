@@ -1,4 +1,4 @@
-// Writes byte-level token files with nanoGPT's header.
+// Token files of texts.
 #include "trainer/data/write_tokens.h"
 
 #include <array>
@@ -6,91 +6,92 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
-#include <limits>
-#include <system_error>
 #include <vector>
 
 #include "heddle/base/error.h"
-#include "heddle/checkpoint/file_writer.h"
-#include "heddle/checkpoint/publish.h"
-#include "trainer/data/token_header.h"
+#include "trainer/data/end_tokens.h"
+#include "trainer/data/token_writer.h"
+#include "trainer/data/tokenizer.h"
 
 namespace heddle {
 namespace {
 
-using Header = std::array<int32_t, kHeaderWords>;
+constexpr size_t kBatchBytes = 4 << 20;  // of text that the tokenizer gets at once
 
-Error cannot_write(const std::filesystem::path& file) {
-  return Error(ErrorCode::io, file.string(), std::string("cannot be written: ") + std::strerror(errno),
-               "is there room, and is the directory writable?");
-}
-
-// Appends the bytes of one text as uint16; returns how many.
-int64_t append(std::istream& in, std::ostream& out) {
+void append(std::istream& in, TokenWriter& out) {
   std::array<char, 1 << 16> bytes;
-  std::array<uint16_t, bytes.size()> tokens;
-  int64_t count = 0;
+  std::array<uint32_t, bytes.size()> tokens;
   while (in.read(bytes.data(), bytes.size()), in.gcount() > 0) {
     const size_t got = static_cast<size_t>(in.gcount());
     for (size_t i = 0; i < got; ++i) tokens[i] = static_cast<uint8_t>(bytes[i]);
-    out.write(reinterpret_cast<const char*>(tokens.data()),
-              static_cast<std::streamsize>(got * sizeof(uint16_t)));
-    count += static_cast<int64_t>(got);
+    out.write({tokens.data(), got});
   }
-  return count;
 }
 
-int64_t append_all(std::span<const std::string> texts, std::ostream& out) {
-  int64_t count = 0;
+[[noreturn]] void refuse_empty(std::span<const std::string> texts) {
+  throw Error(ErrorCode::input, texts.empty() ? "heddle data" : texts.front(), "the text is empty");
+}
+
+// Documents of about kBatchBytes; empty at the end.
+std::vector<std::string> next_batch(DocumentReader& reader) {
+  std::vector<std::string> batch;
+  size_t bytes = 0;
+  for (std::string document; bytes < kBatchBytes && reader.next(document);) {
+    bytes += document.size();
+    batch.push_back(std::move(document));
+  }
+  return batch;
+}
+
+void write_documents(std::vector<std::vector<uint32_t>> documents, Tokenized& done, TokenWriter& out) {
+  for (std::vector<uint32_t>& ids : documents) {
+    if (ids.empty() || ids.back() != done.end) ids.push_back(static_cast<uint32_t>(done.end));
+    out.write(ids);
+    ++done.documents;
+  }
+  done.tokens = out.size();
+}
+
+}  // namespace
+
+int64_t write_byte_tokens(std::span<const std::string> texts, const std::filesystem::path& out) {
+  TokenWriter writer(out, 2, TokenWriter::Content::bytes);
   for (const std::string& text : texts) {
     if (text == "-") {
-      count += append(std::cin, out);
+      append(std::cin, writer);
       continue;
     }
     std::ifstream file(text, std::ios::binary);
     if (!file || std::filesystem::is_directory(text))
       throw Error(ErrorCode::input, text,
                   std::string("cannot be read: ") + std::strerror(file ? EISDIR : errno));
-    count += append(file, out);
+    append(file, writer);
   }
-  if (count == 0)
-    throw Error(ErrorCode::input, texts.empty() ? "heddle data" : texts.front(), "the text is empty");
-  if (count > std::numeric_limits<int32_t>::max())
-    throw Error(ErrorCode::input, texts.front(),
-                std::to_string(count) + " bytes of text; the header counts to 2147483647",
-                "make several files; dataset.file_pattern takes them together");
-  return count;
+  if (writer.size() == 0) refuse_empty(texts);
+  writer.finish();
+  return writer.size();
 }
 
-}  // namespace
-
-int64_t write_byte_tokens(std::span<const std::string> texts, const std::filesystem::path& given) {
-  const std::filesystem::path out = checkpoint::replaceable(given);
-  std::filesystem::path partial = out;
-  partial += ".part";
-  std::ofstream file(partial, std::ios::binary | std::ios::trunc);
-  if (!file) throw cannot_write(out);
-  std::error_code ignored;
-  try {
-    Header header{kNanogptMagic, 1, 0, 0, kBytesMark};
-    file.write(reinterpret_cast<const char*>(header.data()), sizeof(header));
-    const int64_t count = append_all(texts, file);
-    header[2] = static_cast<int32_t>(count);
-    file.seekp(0);
-    file.write(reinterpret_cast<const char*>(header.data()), sizeof(header));
-    file.close();
-    if (!file) throw cannot_write(out);
-    checkpoint::sync(partial);
-    std::filesystem::rename(partial, out);
-    checkpoint::sync(out.has_parent_path() ? out.parent_path() : ".");
-    return count;
-  } catch (const std::filesystem::filesystem_error& error) {
-    std::filesystem::remove(partial, ignored);
-    throw Error(ErrorCode::io, out.string(), "cannot be written: " + error.code().message());
-  } catch (...) {
-    std::filesystem::remove(partial, ignored);
-    throw;
+Tokenized write_text_tokens(std::span<const std::string> texts, const std::filesystem::path& out,
+                            const Tokenization& how, const std::function<void(const Tokenized&)>& progress) {
+  Tokenizer tokenizer(how.tokenizer);
+  Tokenized done;
+  done.end = separator(how.tokenizer, how.end_token, tokenizer);
+  done.width = tokenizer.vocabulary() <= 1 << 16 ? 2 : 4;
+  DocumentReader reader({texts.begin(), texts.end()}, how.form);
+  std::vector<std::string> batch = next_batch(reader);
+  if (batch.empty()) refuse_empty(texts);
+  TokenWriter writer(out, done.width, TokenWriter::Content::tokens);
+  while (!batch.empty()) {
+    tokenizer.begin_encoding(batch);
+    const int64_t bytes = reader.bytes();
+    batch = next_batch(reader);  // while the tokenizer works
+    write_documents(tokenizer.end_encoding(), done, writer);
+    done.bytes = bytes;
+    if (progress) progress(done);
   }
+  writer.finish();
+  return done;
 }
 
 }  // namespace heddle

@@ -69,6 +69,12 @@ std::optional<ModelPlace> newest_in(const fs::path& root) {
   return newest;
 }
 
+// ORG/MODEL
+bool may_be_on_hub(const std::string& name) {
+  static const std::regex kName("[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*");
+  return std::regex_match(name, kName);
+}
+
 [[noreturn]] void refuse(const fs::path& path) {
   if (const auto foreign = foreign_checkpoint(path)) throw *foreign;
   std::string looked;
@@ -86,10 +92,14 @@ ModelPlace find_model(const fs::path& given) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
     if (const auto foreign = foreign_checkpoint(path)) throw *foreign;
-    throw Error(
-        ErrorCode::input, path.string(), is_there(path) ? "is not a directory" : "is not there",
+    std::string hint =
         "name a Hugging Face directory (config.json and safetensors), the checkpoint_dir of a run, or a "
-        "checkpoint in it");
+        "checkpoint in it";
+    if (!is_there(path) && may_be_on_hub(given.string()))
+      hint += "; heddle downloads nothing: `hf download " + given.string() +
+              " --local-dir DIR` brings a model of the Hugging Face hub";
+    throw Error(ErrorCode::input, path.string(), is_there(path) ? "is not a directory" : "is not there",
+                hint);
   }
   if (auto found = model_of(path)) return *found;
   const std::string latest = checkpoint::pointed(path / "LATEST");
@@ -100,8 +110,9 @@ ModelPlace find_model(const fs::path& given) {
 }
 
 bool has_byte_tokenizer(const ModelPlace& model) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(model.notes / kTokenizerNote, ignored)) return false;
   std::ifstream file(model.notes / kTokenizerNote);
-  if (!file) return false;
   const auto note = nlohmann::json::parse(file, nullptr, false);
   return note.is_object() && note.value("type", "") == "bytes";
 }

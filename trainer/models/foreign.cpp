@@ -93,6 +93,8 @@ class Listing {
 };
 
 bool says_sharded_backend(const fs::path& file) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(file, ignored)) return false;
   std::ifstream stream(file);
   const auto said = nlohmann::json::parse(stream, nullptr, false);
   return said.is_object() && said.contains("sharded_backend");

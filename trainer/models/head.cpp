@@ -17,7 +17,8 @@ Head::Head(const ModelConfig& config, const at::TensorOptions& options)
 at::Tensor Head::forward(at::Tensor x, const Batch& batch) {
   const at::Tensor hidden = norm_.call(std::move(x), batch);
   if (batch.labels.defined()) return loss_.of(hidden, lm_head_, batch);
-  return lm_head_.call(hidden, batch).view({batch.tokens.size(0), batch.tokens.size(1), -1});
+  at::Tensor logits = lm_head_.call(hidden, batch);
+  return logits.view({batch.tokens.size(0), -1, logits.size(-1)});
 }
 
 }  // namespace heddle

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "heddle/base/nesting.h"
+#include "heddle/base/regular_file.h"
 #include "heddle/base/text.h"
 #include "trainer/models/config_keys.h"
 #include "trainer/models/model_config.h"
@@ -137,10 +138,16 @@ ModelConfig read_keys(const Node& keys, UnknownKeys unknown) {
   return config;
 }
 
-constexpr size_t kDeepest = 32;
+constexpr size_t kDeepest = 32, kMostBytes = 64u << 20, kLargestFile = 16u << 20;
 
-Node to_node(const ordered_json& value, const Mark& mark, const std::string& path, size_t depth = 0) {
+// `left`: the bytes that the values and their paths may still take.
+Node to_node(const ordered_json& value, const Mark& mark, const std::string& path, size_t& left,
+             size_t depth = 0) {
   if (depth > kDeepest) refuse(Node::null(mark, ""), "nested deeper than " + std::to_string(kDeepest));
+  if (left < sizeof(Node) + path.size())
+    refuse(Node::null(mark, ""),
+           "its keys and values take more than " + std::to_string(kMostBytes) + " bytes");
+  left -= sizeof(Node) + path.size();
   if (value.is_boolean()) return Node::boolean(value.get<bool>(), mark, path);
   if (value.is_number_integer()) return Node::integer(value.get<int64_t>(), mark, path);
   if (value.is_number()) return Node::real(value.get<double>(), mark, path);
@@ -148,13 +155,13 @@ Node to_node(const ordered_json& value, const Mark& mark, const std::string& pat
   if (value.is_array()) {
     std::vector<Node> items;
     for (size_t i = 0; i < value.size(); ++i)
-      items.push_back(to_node(value[i], mark, path + "[" + std::to_string(i) + "]", depth + 1));
+      items.push_back(to_node(value[i], mark, path + "[" + std::to_string(i) + "]", left, depth + 1));
     return Node::list(std::move(items), mark, path);
   }
   if (!value.is_object()) return Node::null(mark, path);
   std::vector<Node::Entry> entries;
   for (const auto& [key, item] : value.items())
-    entries.emplace_back(key, to_node(item, mark, path.empty() ? key : path + "." + key, depth + 1));
+    entries.emplace_back(key, to_node(item, mark, path.empty() ? key : path + "." + key, left, depth + 1));
   return Node::map(std::move(entries), mark, path);
 }
 
@@ -165,17 +172,23 @@ ModelConfig read_model_config(const Node& keys) {
 }
 
 ModelConfig read_model_config(const std::filesystem::path& config_json) {
+  refuse_irregular(config_json, ErrorCode::input);
   std::ifstream stream(config_json);
   if (!stream)
     throw Error(ErrorCode::input, config_json.string(), "cannot be read",
                 "name a Hugging Face directory, which holds a config.json");
+  if (const auto size = std::filesystem::file_size(config_json); size > kLargestFile)
+    throw Error(
+        ErrorCode::input, config_json.string(),
+        "has " + std::to_string(size) + " bytes; at most " + std::to_string(kLargestFile) + " are read");
   std::ostringstream bytes;
   bytes << stream.rdbuf();
   if (text::nests_deeper(bytes.view(), text::kDeepest))
     throw Error(ErrorCode::input, config_json.string(),
                 "nests deeper than " + std::to_string(text::kDeepest));
   try {
-    return read_keys(to_node(ordered_json::parse(bytes.view()), {config_json.string(), 0, 0}, ""),
+    size_t left = kMostBytes;
+    return read_keys(to_node(ordered_json::parse(bytes.view()), {config_json.string(), 0, 0}, "", left),
                      UnknownKeys::passed_over);
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorCode::input, config_json.string(), std::string("is not JSON: ") + error.what());

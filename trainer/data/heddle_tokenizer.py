@@ -1,0 +1,137 @@
+"""Token ids of texts and texts of token ids, by Hugging Face's tokenizers. heddle starts it and asks.
+
+Arguments: a tokenizer.json, and the number of a socket. A message is a line of JSON, then as many bytes as its "bytes"
+says. The first message goes to heddle; after it each request has one answer. It ends when the socket is closed.
+"""
+
+import array
+import json
+import os
+import signal
+import socket
+import sys
+
+PIECE = 1 << 16  # characters of a long text that are encoded at once
+OVERLAP = 1 << 11  # on either side, so that a piece's tokens near a join are those of the whole text
+AGREE = 16  # tokens in a row that two pieces must share where they are joined
+GROUP = 32  # pieces in memory
+
+
+class Server:
+    def __init__(self, file, channel):
+        import tokenizers
+        from tokenizers.decoders import DecodeStream
+
+        self.channel, self.new_stream = channel, DecodeStream
+        self.stream = DecodeStream(skip_special_tokens=True)
+        self.tokenizer = tokenizers.Tokenizer.from_file(file)
+        self.tokenizer.no_truncation()
+        self.tokenizer.no_padding()
+        # What the post-processor puts around every text.
+        plain, framed = (self.tokenizer.encode("a", add_special_tokens=special).ids for special in (False, True))
+        before = next(at for at in range(len(framed) + 1) if framed[at:at + len(plain)] == plain)
+        self.before, self.after = framed[:before], framed[before + len(plain):]
+        self.send({"vocabulary": max(self.tokenizer.get_vocab().values(), default=-1) + 1,
+                   "library": tokenizers.__version__})
+
+    def send(self, answer, payload=b""):
+        self.channel.write(json.dumps({**answer, "bytes": len(payload)}).encode() + b"\n" + payload)
+        self.channel.flush()
+
+    def encode(self, request, payload):
+        texts, at = [], 0
+        for length in request["lengths"]:
+            texts.append(str(payload[at:at + length], "utf-8"))
+            at += length
+        short = [text for text in texts if len(text) <= 2 * PIECE]
+        encoded = iter(self.tokenizer.encode_batch_fast(short, add_special_tokens=False))
+        ids, lengths = array.array("I"), []
+        for text in texts:
+            before = len(ids)
+            ids.extend(self.before)
+            ids.extend(next(encoded).ids if len(text) <= 2 * PIECE else self.long(text))
+            ids.extend(self.after)
+            lengths.append(len(ids) - before)
+        self.send({"lengths": lengths}, ids.tobytes())
+
+    def spans(self, text, begin, encoding):
+        return [(begin + a, begin + b, token) for (a, b), token in zip(encoding.offsets, encoding.ids)]
+
+    def long(self, text):
+        """The ids of a long text, from pieces that overlap: on all cores, in little memory."""
+        ids, left, joined = array.array("I"), [], 0
+        starts = range(0, len(text), PIECE)
+        for group in range(0, len(starts), GROUP):
+            places = [max(0, start - OVERLAP) for start in starts[group:group + GROUP]]
+            pieces = [text[place:start + PIECE + OVERLAP] for place, start in zip(places, starts[group:])]
+            encoded = self.tokenizer.encode_batch(pieces, add_special_tokens=False)
+            for place, start, piece, encoding in zip(places, starts[group:], pieces, encoded):
+                right = self.spans(text, place, encoding)
+                join = agreement(left, right, start) if start else (0, 0)
+                if join is None:  # the same text to the left, so the same tokens
+                    begin, end = joined, place + len(piece)
+                    right = self.spans(text, begin, self.tokenizer.encode(text[begin:end], add_special_tokens=False))
+                    join = agreement(left, right, left[0][0]) if left else None
+                    place = begin
+                if join is None:
+                    return self.tokenizer.encode(text, add_special_tokens=False).ids
+                ids.extend(span[2] for span in left[:join[0]])
+                left, joined = right[join[1]:], place
+        ids.extend(span[2] for span in left)
+        return ids
+
+    def id(self, request, payload):
+        found = self.tokenizer.token_to_id(request["token"])
+        self.send({"id": -1 if found is None else found})
+
+    def decode(self, request, payload):
+        ids = array.array("I", payload)
+        self.send({}, self.tokenizer.decode(list(ids), skip_special_tokens=True).encode())
+
+    def step(self, request, payload):
+        self.send({}, (self.stream.step(self.tokenizer, request["id"]) or "").encode())
+
+
+def agreement(left, right, at):
+    """Where both lists of (begin, end, id) go on alike from character `at`: an index of each, or None."""
+    first = {}
+    for index, span in enumerate(right):
+        first.setdefault(span[0], index)
+    for index, span in enumerate(left):
+        if span[0] < at or span[0] not in first:
+            continue
+        other = first[span[0]]
+        run = left[index:index + AGREE]
+        if len(run) == AGREE and run == right[other:other + AGREE]:
+            return index, other
+    return None
+
+
+def serve(file, channel):
+    def answer(words):
+        channel.write(json.dumps({**words, "bytes": 0}).encode() + b"\n")
+        channel.flush()
+
+    try:
+        server = Server(file, channel)
+    except ImportError as error:
+        return answer({"missing": str(error), "python": sys.version.split()[0]})
+    except BaseException as error:
+        return answer({"error": str(error)})
+    for line in iter(channel.readline, b""):
+        request = json.loads(line)
+        payload = channel.read(request.get("bytes", 0))
+        try:
+            {"encode": server.encode, "id": server.id, "decode": server.decode, "step": server.step}[request["do"]](
+                request, payload)
+        except OSError:
+            return  # heddle has ended
+        except BaseException as error:
+            answer({"error": f"{type(error).__name__}: {error}"})
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # heddle ends, and with it the socket
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    with socket.socket(fileno=int(sys.argv[2])) as connection:
+        serve(sys.argv[1], connection.makefile("rwb"))

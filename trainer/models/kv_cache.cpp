@@ -1,0 +1,104 @@
+// The cache: rows of keys and values per layer, and attention of one token to all of them.
+#include "trainer/models/kv_cache.h"
+
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+
+#include <algorithm>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "heddle/base/error.h"
+#include "heddle/model/attention_core.h"
+#include "heddle/model/linear.h"
+#include "heddle/model/module_unit.h"
+
+namespace heddle {
+namespace {
+
+// [tokens, heads * head_dim] as [1, heads, tokens, head_dim], a view.
+at::Tensor by_head(const at::Tensor& rows, int64_t head_dim) {
+  return rows.view({1, rows.size(0), -1, head_dim}).transpose(1, 2);
+}
+
+// One token's query over all keys; returns [1, heads * head_dim].
+at::Tensor attend_one(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t head_dim) {
+  const at::Tensor query = by_head(q, head_dim), keys = by_head(k, head_dim), values = by_head(v, head_dim);
+  at::Tensor out;
+  if (q.is_cpu())
+    out = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(query, keys, values, 0.0, false));
+  else
+    out = at::scaled_dot_product_attention(query, keys, values, {}, 0.0, false, std::nullopt,
+                                           q.size(1) != k.size(1));
+  return out.transpose(1, 2).reshape(q.sizes());
+}
+
+}  // namespace
+
+class KvCache::Layer {
+ public:
+  at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    const model::Heads& heads) {
+    if (heads.batch != 1 || (length_ > 0 && heads.sequence != 1))
+      throw Error(ErrorCode::internal, "generate",
+                  "the cache takes one sequence, and one token after the first forward");
+    append(k, v);
+    if (length_ == k.size(0)) return model::attend(q, k, v, heads);
+    return attend_one(q, keys_.narrow(0, 0, length_), values_.narrow(0, 0, length_), heads.head_dim);
+  }
+  int64_t length() const { return length_; }
+  void clear() { length_ = 0; }
+
+ private:
+  void append(const at::Tensor& k, const at::Tensor& v) {
+    const int64_t length = length_ + k.size(0);
+    if (!keys_.defined() || keys_.size(0) < length) {
+      keys_ = grown(keys_, k, length);
+      values_ = grown(values_, v, length);
+    }
+    keys_.narrow(0, length_, k.size(0)).copy_(k);
+    values_.narrow(0, length_, v.size(0)).copy_(v);
+    length_ = length;
+  }
+  // Twice the room, so that growing costs little on the whole.
+  at::Tensor grown(const at::Tensor& old, const at::Tensor& like, int64_t length) const {
+    at::Tensor rows = at::empty({std::max<int64_t>(2 * length, 64), like.size(1)}, like.options());
+    if (length_ > 0) rows.narrow(0, 0, length_).copy_(old.narrow(0, 0, length_));
+    return rows;
+  }
+
+  at::Tensor keys_, values_;  // [room, kv_heads * head_dim]
+  int64_t length_ = 0;
+};
+
+KvCache::KvCache(Units& units) {
+  for (const auto& unit : units) {
+    auto* module_unit = dynamic_cast<ModuleUnit*>(unit.get());
+    if (module_unit == nullptr) continue;
+    module_unit->visit([&](const std::string& path, Module& module) {
+      if (auto* core = dynamic_cast<AttentionCore*>(&module)) {
+        Layer* layer = layers_.emplace_back(std::make_unique<Layer>()).get();
+        core->instead = [layer](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                const model::Heads& heads,
+                                const Batch&) { return layer->attend(q, k, v, heads); };
+      }
+      if (path == "lm_head")
+        if (auto* head = dynamic_cast<Linear*>(&module))
+          head->input.add([](at::Tensor rows) { return rows.narrow(0, rows.size(0) - 1, 1); });
+    });
+  }
+}
+
+KvCache::~KvCache() = default;
+
+int64_t KvCache::length() const {
+  return layers_.empty() ? 0 : layers_.front()->length();
+}
+
+void KvCache::clear() {
+  for (const auto& layer : layers_) layer->clear();
+}
+
+}  // namespace heddle

@@ -1,0 +1,34 @@
+// Keys and values of the tokens that a model has seen, so that one more token costs one row.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/model/unit.h"
+
+namespace heddle {
+
+// Without gradients, one sequence, one rank. The first forward takes tokens [1, n] from position 0; each one
+// after it the next token [1, 1], with its position in the batch. Logits are those of the last token alone.
+class HEDDLE_API KvCache {
+ public:
+  // Sets AttentionCore::instead of every attention of the units, and narrows the input of "lm_head". The
+  // units may be moved, into stages too; the cache lives as long as they run.
+  explicit KvCache(Units& units);
+  ~KvCache();
+  KvCache(const KvCache&) = delete;
+  KvCache& operator=(const KvCache&) = delete;
+
+  int64_t length() const;  // tokens seen
+  void clear();
+
+ private:
+  class Layer;
+  std::vector<std::unique_ptr<Layer>> layers_;
+};
+
+}  // namespace heddle
