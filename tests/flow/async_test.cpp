@@ -119,8 +119,8 @@ TEST(Staging, IsSweptOfWhatAnInterruptedRunHasLeft) {
   const fs::path own = *fs::directory_iterator(files.path("staging"));
   fs::create_directories(own / "epoch_9_step_999.incomplete/model");
   const Outcome second = train("2");
-  EXPECT_THAT(second.out, HasSubstr("warning: removed " + (own / "epoch_9_step_999.incomplete").string() +
-                                    ", which an interrupted run has left\n"));
+  EXPECT_THAT(second.error, HasSubstr("warning: removed " + (own / "epoch_9_step_999.incomplete").string() +
+                                      ", which an interrupted run has left\n"));
   EXPECT_TRUE(fs::is_empty(own));
 }
 

@@ -13,7 +13,7 @@ using flow::heddle;
 using flow::Outcome;
 using ::testing::HasSubstr;
 
-const std::string kGallery = HEDDLE_BINARY_DIR "/tests/bad_plugins";
+const std::string kBadPlugins = HEDDLE_BINARY_DIR "/tests/bad_plugins";
 
 // A configuration in a folder of its own, gone after the test.
 class Configuration {
@@ -34,7 +34,7 @@ class Configuration {
 
 std::string naming(const std::string& plugin) {
   return "model: {config: {model_type: llama}}\ndistributed: {strategy: " + plugin + "}\nplugins: [" +
-         kGallery + "/libheddle_" + plugin + ".so]\n";
+         kBadPlugins + "/libheddle_" + plugin + ".so]\n";
 }
 
 TEST(RunWithABadPlugin, OfAnotherLibTorchIsRefusedWithBothTags) {
@@ -43,7 +43,7 @@ TEST(RunWithABadPlugin, OfAnotherLibTorchIsRefusedWithBothTags) {
     const Outcome outcome = heddle({command, run.file()});
     EXPECT_EQ(outcome.status, 2);
     EXPECT_THAT(outcome.error + outcome.out,
-                HasSubstr("error[plugin_abi] " + kGallery +
+                HasSubstr("error[plugin_abi] " + kBadPlugins +
                           "/libheddle_other_torch.so: the plugin 'other_torch' 0.1.0 "
                           "was built for another engine: torch is 2.10.0 there and 2.11.0 here"));
     EXPECT_THAT(outcome.error + outcome.out, HasSubstr("hint: build it again against this engine's SDK"));
@@ -54,7 +54,7 @@ TEST(RunWithABadPlugin, ThatThrowsIsNamed) {
   const Configuration run(naming("throws"));
   const Outcome outcome = heddle({"train", run.file()});
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.error, HasSubstr("error[plugin_failed] " + kGallery +
+  EXPECT_THAT(outcome.error, HasSubstr("error[plugin_failed] " + kBadPlugins +
                                        "/libheddle_throws.so: the plugin 'throws' "
                                        "0.1.0 threw while it made its offer: the licence server is away"));
 }

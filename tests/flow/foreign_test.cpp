@@ -45,7 +45,7 @@ TEST(ForeignCheckpoints, AreSaidWhereARunWouldGoOnByItself) {
       files.path("run/epoch_0_step_3/model") + " is a checkpoint of PyTorch's distributed";
   const Outcome fresh = heddle(files.train("run", {"--step_scheduler.max_steps", "1"}));
   EXPECT_EQ(fresh.status, 0) << fresh.error;
-  EXPECT_THAT(fresh.out, AllOf(HasSubstr("warning: " + what), HasSubstr("; starting fresh\n")));
+  EXPECT_THAT(fresh.error, AllOf(HasSubstr("warning: " + what), HasSubstr("; starting fresh\n")));
   std::filesystem::remove_all(files.path("run/epoch_0_step_0"));
   std::filesystem::remove(files.path("run/LATEST"));
   std::filesystem::create_directory_symlink("epoch_0_step_3", files.path("run/LATEST"));

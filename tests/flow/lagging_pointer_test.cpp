@@ -72,9 +72,9 @@ TEST(LaggingPointer, OfABranchIsFollowedAndTheOtherOneSaid) {
     ASSERT_EQ(rest.status, 0) << rest.error;
     const std::string from = steps == "5" ? "epoch_0_step_2" : "epoch_0_step_4";
     EXPECT_THAT(rest.out, HasSubstr("resumes " + files.path("run/") + from));
-    EXPECT_THAT(rest.out, HasSubstr("warning: " + latest + " names " + from +
-                                    "; epoch_0_step_5 beside it has more steps: --checkpoint.restore_from "
-                                    "epoch_0_step_5 goes on from that one\n"));
+    EXPECT_THAT(rest.error, HasSubstr("warning: " + latest + " names " + from +
+                                      "; epoch_0_step_5 beside it has more steps: --checkpoint.restore_from "
+                                      "epoch_0_step_5 goes on from that one\n"));
   }
   const Outcome later = train({"--step_scheduler.max_steps", "7"});
   EXPECT_THAT(later.out, HasSubstr("resumes " + files.path("run/epoch_0_step_6")));
@@ -92,15 +92,15 @@ TEST(LaggingPointer, ToNothingWholeLosesNothing) {
                     goes_on =
                         "; going on from epoch_0_step_3, the complete checkpoint with the most steps there\n";
   fs::remove(latest);
-  EXPECT_THAT(train("4").out, HasSubstr("warning: " + latest + " names nothing" + goes_on));
+  EXPECT_THAT(train("4").error, HasSubstr("warning: " + latest + " names nothing" + goes_on));
   EXPECT_EQ(fs::read_symlink(latest), "epoch_0_step_3");
   fs::remove(latest);
   fs::create_directories(files.path("run/epoch_0_step_9/model"));
   fs::create_directory_symlink("epoch_0_step_9", latest);
   const Outcome rest = train("5");
   EXPECT_EQ(rest.status, 0) << rest.error;
-  EXPECT_THAT(rest.out, HasSubstr("warning: " + latest +
-                                  " names epoch_0_step_9, which is no complete checkpoint" + goes_on));
+  EXPECT_THAT(rest.error, HasSubstr("warning: " + latest +
+                                    " names epoch_0_step_9, which is no complete checkpoint" + goes_on));
   EXPECT_EQ(fs::read_symlink(latest), "epoch_0_step_4");
 }
 

@@ -23,7 +23,7 @@ Words stages(const std::string& pipeline, const std::string& strategy = "fsdp2")
           "{strategy: " + strategy + ", pp_size: 2, pipeline: " + pipeline + policy + "}"};
 }
 
-void expect_near(const std::vector<double>& got, const std::vector<double>& want, double relative) {
+void expect_all_near(const std::vector<double>& got, const std::vector<double>& want, double relative) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], relative * want[i]) << "step " << i;
 }
@@ -51,12 +51,12 @@ TEST(PipelineRun, GivesTheCurveOfOneRankAndAModelThatLoads) {
     const auto numbers = [&](const std::string& of, const std::string& file, const std::string& key) {
       return column(files.path(of + "/" + file), key);
     };
-    expect_near(numbers(one.name, "training.jsonl", "loss"), numbers("alone", "training.jsonl", "loss"),
-                2e-5);
-    expect_near(numbers(one.name, "training.jsonl", "grad_norm"),
-                numbers("alone", "training.jsonl", "grad_norm"), 2e-4);
-    expect_near(numbers(one.name, "validation.jsonl", "loss"), numbers("alone", "validation.jsonl", "loss"),
-                2e-5);
+    expect_all_near(numbers(one.name, "training.jsonl", "loss"), numbers("alone", "training.jsonl", "loss"),
+                    2e-5);
+    expect_all_near(numbers(one.name, "training.jsonl", "grad_norm"),
+                    numbers("alone", "training.jsonl", "grad_norm"), 2e-4);
+    expect_all_near(numbers(one.name, "validation.jsonl", "loss"),
+                    numbers("alone", "validation.jsonl", "loss"), 2e-5);
     const Words words = {"generate", files.path(one.name), "--prompt", "warp ", "--max-tokens", "6"};
     const Outcome text = heddle(words);
     EXPECT_EQ(text.status, 0) << text.error;
@@ -82,8 +82,8 @@ TEST(PipelineRun, GivesTheCurveOfOneRankWithTensorParallelStages) {
                       "{strategy: " + std::string(strategy) + ", tp_size: 2, pp_size: 2, pipeline: {}}"});
     ASSERT_EQ(outcome.status, 0) << outcome.error;
     for (const auto& [key, relative] : {std::pair{"loss", 2e-5}, std::pair{"grad_norm", 2e-4}})
-      expect_near(column(files.path("split/training.jsonl"), key),
-                  column(files.path("alone/training.jsonl"), key), relative);
+      expect_all_near(column(files.path("split/training.jsonl"), key),
+                      column(files.path("alone/training.jsonl"), key), relative);
     const Outcome text = heddle({"generate", files.path("split"), "--prompt", "warp ", "--max-tokens", "6"});
     EXPECT_EQ(text.status, 0) << text.error;
     std::filesystem::remove_all(files.path("split"));
@@ -120,8 +120,8 @@ void expect_refusal(const TrainingFiles& files, const Words& words, const std::s
 TEST(PipelineRun, IsRefusedBeforeItsRanksStart) {
   const TrainingFiles files;
   expect_refusal(files, stages("{pp_schedule: 1f2b}", "single"),
-                 "Unknown schedule '1f2b'. The available schedules are ['1f1b', 'gpipe']\n"
-                 "  hint: did you mean '1f1b'?");
+                 "Unknown schedule '1f2b'. The available schedules are ['1f1b', ");
+  expect_refusal(files, stages("{pp_schedule: 1f2b}", "single"), "\n  hint: did you mean '1f1b'?");
   expect_refusal(files, stages("{pp_microbatch_size: 3}", "single"),
                  "local_batch_size must be divisible by microbatch_size: 2 and 3");
   expect_refusal(files, stages("{pp_schedule_csv: nowhere.csv}", "single"),

@@ -31,7 +31,7 @@ TEST(PluginsList, ShowsPapersPlacesAndWhatCannotBeLoaded) {
   EXPECT_THAT(outcome.out, HasSubstr("other_torch 0.1.0  CANNOT BE LOADED\n"));
   EXPECT_THAT(outcome.out, HasSubstr("  why: the plugin 'other_torch' 0.1.0 was built for another engine"));
   EXPECT_THAT(outcome.out, HasSubstr("no_papers  CANNOT BE LOADED\n"));
-  EXPECT_THAT(outcome.out, HasSubstr("looked in: " + kGallery + ", " HEDDLE_BINARY_DIR "/plugins"));
+  EXPECT_THAT(outcome.out, HasSubstr("searched: " + kGallery + ", " HEDDLE_BINARY_DIR "/plugins"));
 }
 
 TEST(PluginsList, LooksInTheVariablesPlacesToo) {
@@ -76,10 +76,9 @@ TEST(PluginsInspect, ShowsTheBuiltInStrategy) {
 TEST(PluginsInspect, NamesEveryPlaceAndTheNearestWhenThereIsNone) {
   const Outcome outcome = heddle({"plugins", "inspect", "fsdp3"});
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(
-      outcome.error,
-      HasSubstr("error[plugin_missing] plugin: there is no plugin 'fsdp3'; looked in " HEDDLE_BINARY_DIR
-                "/plugins, which hold ddp, fsdp2"));
+  EXPECT_THAT(outcome.error,
+              HasSubstr("error[plugin_missing] plugin: there is no plugin 'fsdp3'; available: ddp, fsdp2"));
+  EXPECT_THAT(outcome.error, HasSubstr(", single, tensor (searched " HEDDLE_BINARY_DIR "/plugins"));
   EXPECT_THAT(outcome.error, HasSubstr("\n  hint: did you mean 'fsdp2'?"));
 }
 
@@ -89,20 +88,44 @@ TEST(PluginsInspect, GivesAnErrorAsJsonToo) {
   EXPECT_THAT(outcome.out, HasSubstr(R"({"error": {"code": "plugin_abi")"));
 }
 
-TEST(PluginsCheck, PassesAGoodPlugin) {
-  const Outcome outcome = heddle({"plugins", "check", bad("plain")});
+TEST(PluginsCheck, PassesAGoodPluginOnTheRanksThatAreAskedFor) {
+  const Outcome outcome = heddle({"plugins", "check", bad("zero1_none"), "--ranks", "2"});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
-  EXPECT_THAT(outcome.out, HasSubstr("ok    the papers read: plain 1.2.3\n"));
-  EXPECT_THAT(outcome.out, HasSubstr("ok    loaded twice in one registry is refused\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("ok    the manifest is readable: zero1_none 0.1.0\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("ok    the same file is refused a second time\n"));
+  EXPECT_THAT(
+      outcome.out,
+      HasSubstr("ok    strategy 'zero1' on 2 ranks: owned(): a tied parameter once: loss differs by "));
+  EXPECT_THAT(outcome.out, HasSubstr("--    strategy 'zero1' on 2 ranks: beside replicas: the axis "
+                                     "dp_replicate: not run: its mesh has no axis dp_replicate\n"));
   EXPECT_THAT(outcome.out, Not(HasSubstr("FAIL")));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("on 3 ranks")));
+}
+
+TEST(PluginsCheck, PrintsOneObjectForAProgram) {
+  const Outcome outcome = heddle({"plugins", "check", bad("zero1_averages"), "--ranks", "2", "--json"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.out,
+              HasSubstr(R"("passed":false,"checks":[{"rule":"the manifest is readable","passed":true,)"));
+  EXPECT_THAT(outcome.out,
+              HasSubstr(R"({"rule":"strategy 'zero1' on 2 ranks: finish_gradients(): the sum over the )"
+                        R"(data-parallel ranks and all microbatches of the step","passed":false,)"));
+}
+
+TEST(PluginsCheck, ChecksWithOtherFields) {
+  const Outcome outcome =
+      heddle({"plugins", "check", bad("zero1_none"), "--ranks", "1", "--fields", "{bucket_md: 1}"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.out, HasSubstr("FAIL  the check itself ends: error[config]"));
+  EXPECT_THAT(outcome.out, HasSubstr("bucket_mb"));
 }
 
 TEST(PluginsCheck, PassesEveryPluginOfTheBuild) {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(HEDDLE_BINARY_DIR "/plugins")) {
     if (!entry.path().filename().string().starts_with("libheddle_"))
-      continue;  // the hands of one are beside it
-    const Outcome outcome = heddle({"plugins", "check", entry.path().string()});
+      continue;  // the CUDA part of one is beside it
+    const Outcome outcome = heddle({"plugins", "check", entry.path().string(), "--ranks", "2"});
     EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
     ++count;
   }
@@ -112,29 +135,36 @@ TEST(PluginsCheck, PassesEveryPluginOfTheBuild) {
 TEST(PluginsCheck, SaysWhichRuleABadPluginBreaks) {
   const Outcome outcome = heddle({"plugins", "check", bad("empty_offer")});
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.out,
-              HasSubstr("FAIL  the whole offer is admitted: the plugin 'empty_offer' 0.1.0 breaks a rule "
-                        "of the door: it offers nothing"));
+  EXPECT_THAT(
+      outcome.out,
+      HasSubstr("FAIL  the registry accepts all that the plugin offers: the plugin 'empty_offer' 0.1.0 "
+                "breaks a rule of the door: it offers nothing"));
   EXPECT_THAT(outcome.error,
-              HasSubstr("error[plugin_failed] " + bad("empty_offer") + ": 1 of 3 checks of the door failed"));
+              HasSubstr("error[plugin_failed] " + bad("empty_offer") + ": 1 of 3 checks failed"));
 }
 
 TEST(PluginsCheck, RunsTheTablesOfASchedule) {
   const Outcome good = heddle({"plugins", "check", HEDDLE_BINARY_DIR "/tests/examples/libheddle_looped.so"});
-  EXPECT_THAT(good.out, HasSubstr("ok    the schedule 'looped' plans tables that run: 105 tables\n"));
+  const std::string rule = "schedule 'looped': plan(): a pure function from sizes to an order of work: ";
+  EXPECT_THAT(good.out, HasSubstr("ok    " + rule + "105 tables\n"));
+  EXPECT_THAT(
+      good.out,
+      HasSubstr("ok    schedule 'looped' on 3 ranks: core adds transfers and runs it: loss differs by "));
   const Outcome outcome = heddle({"plugins", "check", bad("drops")});
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.out,
-              HasSubstr("FAIL  the schedule 'drops' plans tables that run: rank 0, step 7: 0B3: it "
-                        "is missing: the row ends without it\n"));
+  EXPECT_THAT(
+      outcome.out,
+      HasSubstr("FAIL  schedule 'drops': plan(): a pure function from sizes to an order of work: rank 0, "
+                "step 7: 0B3: it is missing: the row ends without it\n"));
 }
 
 TEST(PluginsCheck, SurvivesAPluginThatEndsItsProcess) {
   const Outcome outcome = heddle({"plugins", "check", bad("static_throw")});
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.out,
-              HasSubstr("FAIL  the process lives on when it is opened: it ended (Aborted); throw nothing "
-                        "from static initialisers"));
+  EXPECT_THAT(
+      outcome.out,
+      HasSubstr("FAIL  the registry accepts all that the plugin offers: the process ended (Aborted); throw "
+                "nothing from static initialisers"));
   EXPECT_THAT(outcome.error, HasSubstr("error[plugin_failed]"));
 }
 

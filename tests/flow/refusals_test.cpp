@@ -27,7 +27,25 @@ TEST(Program, AnswersHelpAndVersion) {
   for (const char* command : {"train", "check", "plugins", "data", "generate", "convert", "schedule", "plan"})
     EXPECT_THAT(help.out, HasSubstr(command));
   EXPECT_EQ(heddle({"train", "--help"}).status, 0);
-  EXPECT_THAT(heddle({"--version"}).out, ::testing::MatchesRegex("heddle [0-9.]+ \\(SDK [0-9]+\\)\n"));
+  EXPECT_THAT(heddle({"--version"}).out,
+              ::testing::MatchesRegex("heddle [0-9.]+ \\(SDK [0-9]+\\)\nLibTorch 2.11.0[^ ]* in /.*/lib\n"));
+}
+
+TEST(Program, UsesTheLibTorchThatTheVariableNames) {
+  const TrainingFiles files;
+  const std::string package = files.path("torch");
+  const auto list = [&] { return heddle({"plugins", "list"}, {"HEDDLE_TORCH=" + package}); };
+  expect_refusal(list(), 2, "error[usage] HEDDLE_TORCH: '" + package + "' holds no lib/libtorch_cpu.so");
+  expect_refusal(heddle({"--version"}, {"HEDDLE_TORCH=" + package}), 2, "holds no lib/libtorch_cpu.so");
+  std::filesystem::create_directories(package + "/lib");
+  files.write("torch/lib/libtorch_cpu.so", "no library");
+  expect_refusal(list(), 2, package + "/lib/libtorch_cpu.so: ");  // the loader's words
+  files.write("torch/version.py", "__version__ = '2.10.0+cpu'\n");
+  expect_refusal(list(), 2, "'" + package + "' is torch 2.10.0; 2.11.0 is needed");
+  files.write("torch/version.py", "__version__ = '2.11.0+cpu'\n");
+  EXPECT_THAT(heddle({"--version"}, {"HEDDLE_TORCH=" + package}).out,
+              HasSubstr("\nLibTorch 2.11.0+cpu in " + package + "/lib\n"));
+  EXPECT_EQ(heddle({"plugins", "list"}, {"HEDDLE_TORCH="}).status, 0);
 }
 
 TEST(Program, RefusesWordsThatItDoesNotKnow) {
@@ -123,6 +141,25 @@ TEST(Refusals, NameTokensOutsideTheVocabulary) {
   const TrainingFiles files;
   expect_refusal(heddle(files.train("run", {"--model.config.vocab_size", "100"})), 2,
                  "the model's vocabulary has 100 tokens");
+  // One token, late in a file: the run does not come to its step.
+  std::string bytes = read_text(files.path("train.bin"));
+  const size_t place = 12345, header = 1024;
+  bytes[header + 2 * place + 1] = 1;  // of the high byte
+  files.write("late.bin", bytes);
+  const std::string token = std::to_string(256 + static_cast<unsigned char>(bytes[header + 2 * place]));
+  const std::string late =
+      "error[input] " + files.path("late.bin") + ": token 12345 is " + token +
+      "; the model's vocabulary has 256 tokens\n  hint: were the tokens made for this model?";
+  for (const char* ranks : {"1", "2"}) {
+    expect_refusal(heddle(files.train("late", {"--dataset.file_pattern", files.path("late.bin"),
+                                               "--nproc-per-node", ranks})),
+                   2, late);
+    expect_refusal(heddle(files.train("late", {"--validation_dataset",
+                                               "{file_pattern: " + files.path("late.bin") + ", seq_len: 16}",
+                                               "--nproc-per-node", ranks})),
+                   2, late);
+  }
+  EXPECT_FALSE(std::filesystem::exists(files.path("late/training.jsonl")));
 }
 
 TEST(Refusals, NameAMissingPlugin) {
@@ -157,7 +194,7 @@ TEST(Refusals, AskForTokensWhereAModelWasNotTrainedOnBytes) {
   ASSERT_EQ(heddle(files.train("run")).status, 0);
   std::filesystem::remove(files.path("run/LATEST/model/.hf_metadata/heddle_tokenizer.json"));
   expect_refusal(heddle({"generate", files.path("run"), "--prompt", "a"}), 2,
-                 "the model was not trained on bytes of text, so a prompt needs its token ids");
+                 "the model has no tokenizer.json, and was not trained on bytes of text");
   expect_refusal(heddle({"generate", files.path("run"), "--tokens", "1,256"}), 2,
                  "token 256 is outside the model's vocabulary of 256");
 }
@@ -199,7 +236,7 @@ TEST(Failures, OfWritingThroughALinkReplaceWhatItNames) {
   files.write("text.txt", "In the beginning");
   files.write("old.bin", "old");
   std::filesystem::create_symlink(files.path("old.bin"), files.path("link.bin"));
-  EXPECT_EQ(heddle({"data", files.path("text.txt"), "--out", files.path("link.bin")}).status, 0);
+  EXPECT_EQ(heddle({"data", files.path("text.txt"), "--out", files.path("link.bin"), "--force"}).status, 0);
   EXPECT_TRUE(std::filesystem::is_symlink(files.path("link.bin")));
   EXPECT_GT(std::filesystem::file_size(files.path("old.bin")), 1024u);
 }
@@ -210,7 +247,7 @@ TEST(Refusals, SayWhatABackendLacksBeforeAnyRankStarts) {
   const bool built = std::filesystem::exists(HEDDLE_BINARY_DIR "/plugins/libheddle_nccl.so");
   expect_refusal(heddle(files.train("run", {"--dist_env.backend", "nccl"})), 2,
                  built ? "dist_env.backend: 'nccl' cannot be had here: "
-                       : "dist_env.backend: there is no device 'nccl'; looked in ");
+                       : "dist_env.backend: there is no device 'nccl'; available: none (searched ");
 }
 
 TEST(Refusals, NameFieldsOfTheRunThatComeLater) {

@@ -16,9 +16,10 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const Words kRun = {"--step_scheduler.max_steps",          "80", "--step_scheduler.num_epochs",    "100",
-                    "--step_scheduler.ckpt_every_steps",   "20", "--checkpoint.save_consolidated", "false",
-                    "--checkpoint.max_recent_checkpoints", "2"};
+const Words kLongRun = {
+    "--step_scheduler.max_steps",          "80", "--step_scheduler.num_epochs",    "100",
+    "--step_scheduler.ckpt_every_steps",   "20", "--checkpoint.save_consolidated", "false",
+    "--checkpoint.max_recent_checkpoints", "2"};
 
 bool has_saved(const TrainingFiles& files) {
   return eventually([&] { return fs::exists(files.path("run/LATEST")); });
@@ -26,7 +27,7 @@ bool has_saved(const TrainingFiles& files) {
 
 // The run and one that lost nobody end with the same bits.
 void expect_same_end(const TrainingFiles& files) {
-  const Outcome whole = heddle(plus(files.train("whole", {"--nproc-per-node", "2"}), kRun));
+  const Outcome whole = heddle(plus(files.train("whole", {"--nproc-per-node", "2"}), kLongRun));
   ASSERT_EQ(whole.status, 0) << whole.error;
   EXPECT_EQ(column(files.path("whole/training.jsonl"), "step").size(), 80u);
   EXPECT_EQ(without_clock(files.path("run/training.jsonl")),
@@ -42,7 +43,7 @@ void expect_same_end(const TrainingFiles& files) {
 
 TEST(Restarts, GoOnFromTheLastCheckpointByThemselves) {
   const TrainingFiles files;
-  Started run(plus(files.train("run", {"--nproc-per-node", "2", "--max-restarts", "2"}), kRun));
+  Started run(plus(files.train("run", {"--nproc-per-node", "2", "--max-restarts", "2"}), kLongRun));
   ASSERT_TRUE(has_saved(files));
   const std::vector<pid_t> ranks = run.children();
   ASSERT_EQ(ranks.size(), 2u);
@@ -81,11 +82,11 @@ TEST(Restarts, EndWithTheLastStatusWhenThereAreNoMore) {
 }
 
 TEST(Restarts, AreNotForRunsThatWereAskedToEnd) {
-  for (const auto& [signals, status] : {std::pair{"SIGTERM", 0}, std::pair{"null", 1}}) {
+  for (const auto& [signals, status] : {std::pair{"SIGTERM", 143}, std::pair{"null", 1}}) {
     const TrainingFiles files;
     Started run(plus(files.train("run", {"--nproc-per-node", "2", "--max-restarts", "5",
                                          "--step_scheduler.preemption_signal", signals}),
-                     plus(kRun, {"--step_scheduler.max_steps", "100000"})));
+                     plus(kLongRun, {"--step_scheduler.max_steps", "100000"})));
     ASSERT_TRUE(has_saved(files));
     kill(run.pid(), SIGTERM);
     const Outcome outcome = run.wait();
@@ -96,12 +97,12 @@ TEST(Restarts, AreNotForRunsThatWereAskedToEnd) {
 
 TEST(Restarts, AreNotForWrongInput) {
   const TrainingFiles files;
-  Started first(plus(files.train("run"), plus(kRun, {"--step_scheduler.max_steps", "100000"})));
+  Started first(plus(files.train("run"), plus(kLongRun, {"--step_scheduler.max_steps", "100000"})));
   ASSERT_TRUE(has_saved(files));
   // What the first has removed by now is not looked for: while it saves there, nothing else is worth saying.
   const Words gone = {"--checkpoint.restore_from", "epoch_0_step_1"};
-  const Outcome second =
-      heddle(plus(files.train("run", {"--nproc-per-node", "2", "--max-restarts", "5"}), plus(kRun, gone)));
+  const Outcome second = heddle(
+      plus(files.train("run", {"--nproc-per-node", "2", "--max-restarts", "5"}), plus(kLongRun, gone)));
   EXPECT_EQ(second.status, 2);
   EXPECT_THAT(second.error, HasSubstr("another run saves in "));
   EXPECT_THAT(second.error, Not(HasSubstr("restart")));
@@ -127,11 +128,11 @@ std::unique_ptr<Started> worker(const Words& words, int rank, int restart) {
 // first has saved.
 TEST(Elastic, StartsGoOnFromTheLastCheckpointByThemselves) {
   const TrainingFiles files;
-  ASSERT_EQ(heddle(plus(plus(files.train("run", {"--nproc-per-node", "2"}), kRun),
+  ASSERT_EQ(heddle(plus(plus(files.train("run", {"--nproc-per-node", "2"}), kLongRun),
                         {"--step_scheduler.max_steps", "3"}))
                 .status,
             0);
-  const Words words = plus(files.train("run", {"--checkpoint.restore_from", "epoch_0_step_2"}), kRun);
+  const Words words = plus(files.train("run", {"--checkpoint.restore_from", "epoch_0_step_2"}), kLongRun);
   auto first = worker(words, 0, 0), second = worker(words, 1, 0);
   ASSERT_TRUE(eventually([&] { return !fs::exists(files.path("run/epoch_0_step_2")); }));  // two came since
   kill(second->pid(), SIGKILL);

@@ -81,7 +81,7 @@ TEST(Retention, FollowsTheSetThatIsNamed) {
                         "code, text\n  hint: did you mean 'code'?"));
   const Outcome none = train({});
   EXPECT_EQ(none.status, 0) << none.error;
-  EXPECT_THAT(none.out,
+  EXPECT_THAT(none.error,
               HasSubstr("warning: LOWEST_VAL is not kept: none of the validation sets is the default; "
                         "set checkpoint.best_metric_key"));
   EXPECT_FALSE(fs::exists(files.path("run/LOWEST_VAL")));
@@ -100,8 +100,8 @@ TEST(Retention, TakesAwayWhatInterruptedRunsHaveLeft) {
   const Outcome outcome = heddle(plus(files.train("run", kTwo), {"--step_scheduler.max_steps", "1"}));
   ASSERT_EQ(outcome.status, 0) << outcome.error;
   for (const char* name : {"epoch_3_step_98.removed", "epoch_3_step_99.incomplete"}) {
-    EXPECT_THAT(outcome.out, HasSubstr("warning: removed " + files.path("run/") + name +
-                                       ", which an interrupted run has left"));
+    EXPECT_THAT(outcome.error, HasSubstr("warning: removed " + files.path("run/") + name +
+                                         ", which an interrupted run has left"));
     EXPECT_FALSE(fs::exists(files.path("run/") + name));
   }
 }
@@ -118,7 +118,7 @@ TEST(Retention, RefusesADirectoryWhereAnotherRunSaves) {
                         ": process " + std::to_string(first.pid()) + " on "));
   EXPECT_THAT(second.error, HasSubstr("hint: end that run, or give this one a directory of its own"));
   kill(first.pid(), SIGTERM);
-  EXPECT_EQ(first.wait().status, 0);
+  EXPECT_EQ(first.wait().status, 143);
 }
 
 }  // namespace

@@ -72,6 +72,10 @@ std::string Started::output() const {
   return read_text(folder_ / "out");
 }
 
+std::string Started::errors() const {
+  return read_text(folder_ / "error");
+}
+
 Outcome Started::wait() {
   return finished(std::exchange(pid_, -1), folder_);
 }

@@ -23,6 +23,7 @@ class Started {
   pid_t pid() const { return pid_; }
   std::vector<pid_t> children() const;
   std::string output() const;  // so far
+  std::string errors() const;  // so far, on standard error
   Outcome wait();
 
  private:

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const Words kTwo = {"--nproc-per-node", "2"};
+const Words kOnTwoRanks = {"--nproc-per-node", "2"};
 const Words kEachStep = plus(kLong, {"--step_scheduler.ckpt_every_steps", "1"});
 
 // The step whose checkpoint is in the making.
@@ -75,30 +75,30 @@ Outcome ended_by(Started& run, int number) {
 // The thread that takes signals may see it when the save is through: then it is one step later.
 TEST(StopInASave, EndsTheRunWithThatSave) {
   const TrainingFiles files;
-  Started run(plus(files.train("run", kTwo), kEachStep));
+  Started run(plus(files.train("run", kOnTwoRanks), kEachStep));
   ASSERT_TRUE(under_way(files));
   ASSERT_TRUE(stand_still_where(run, [&] { return step_in_the_making(files).has_value(); }));
   const int64_t step = *step_in_the_making(files);
   const Outcome outcome = ended_by(run, SIGTERM);
-  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(outcome.status, 143) << outcome.error;
   const int64_t steps = step_of(outcome.out);
   EXPECT_GT(steps, step) << outcome.out;
   EXPECT_LE(steps, step + 2) << outcome.out;
   EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), static_cast<size_t>(steps));
   EXPECT_EQ(checkpoints(files), static_cast<size_t>(steps));  // each of them, and none in the making
   EXPECT_EQ(step_in_the_making(files), std::nullopt);
-  expect_goes_on(files, kTwo, steps);
+  expect_goes_on(files, kOnTwoRanks, steps);
 }
 
 TEST(StopInASave, BesideTheStepsEndsTheRunWithTheStepUnderWay) {
   const TrainingFiles files;
-  const Words async = plus(kTwo, {"--checkpoint.is_async", "true"});
+  const Words async = plus(kOnTwoRanks, {"--checkpoint.is_async", "true"});
   Started run(plus(files.train("run", async), kEachStep));
   ASSERT_TRUE(under_way(files));
   ASSERT_TRUE(stand_still_where(run, [&] { return step_in_the_making(files).has_value(); }));
   const int64_t before = *step_in_the_making(files);
   const Outcome outcome = ended_by(run, SIGTERM);
-  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(outcome.status, 143) << outcome.error;
   const int64_t steps = step_of(outcome.out);
   EXPECT_GT(steps, before);
   EXPECT_LE(steps, before + 3) << "one that was under way, and one that had not asked yet";
@@ -113,13 +113,13 @@ TEST(StopInASave, OfTheLastStepChangesNothing) {
     bool came_in_time = false;
     for (int attempt = 0; attempt < 50 && !came_in_time; ++attempt) {
       const TrainingFiles files;
-      Started run(files.train("run", plus(kTwo, {"--step_scheduler.max_steps", "4"})));
+      Started run(files.train("run", plus(kOnTwoRanks, {"--step_scheduler.max_steps", "4"})));
       came_in_time = stand_still_where(run, [&] { return fs::exists(files.path("run/") + name); });
       const Outcome outcome = ended_by(run, SIGTERM);
       EXPECT_EQ(outcome.status, 0) << outcome.error;
       EXPECT_THAT(outcome.out, Not(HasSubstr("stopped by")));
       EXPECT_TRUE(fs::exists(files.path("run/epoch_0_step_3/model/consolidated/model.safetensors")));
-      if (came_in_time) expect_goes_on(files, kTwo, 4);
+      if (came_in_time) expect_goes_on(files, kOnTwoRanks, 4);
     }
     EXPECT_TRUE(came_in_time) << name;
   }

@@ -1,4 +1,5 @@
-// A run that is asked to end: it saves on all ranks at one step, ends with status 0, and goes on bit for bit.
+// A run that is asked to end: it saves on all ranks at one step, ends with the signal's status, and goes on
+// bit for bit.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <unistd.h>
@@ -23,7 +24,7 @@ TEST(Stop, SavesOnAllRanksAtOneStepAndGoesOnBitForBit) {
   ASSERT_TRUE(under_way(files));
   kill(run.pid(), SIGTERM);
   const Outcome outcome = run.wait();
-  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(outcome.status, 143) << outcome.error;
   EXPECT_EQ(outcome.error,
             "SIGTERM: the run saves and ends after this step; a second signal ends it at once, unsaved\n");
   const int64_t step = step_of(outcome.out);
@@ -39,7 +40,7 @@ TEST(Stop, OfOneRankIsOneStepLater) {
   ASSERT_TRUE(under_way(files));
   kill(run.pid(), SIGINT);
   const Outcome outcome = run.wait();
-  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(outcome.status, 130) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("stopped by SIGINT after step "));
   expect_goes_on(files, {}, step_of(outcome.out));
 }
@@ -52,7 +53,7 @@ TEST(Stop, IsOneSaveWhoeverIsAsked) {
     ASSERT_TRUE(under_way(files));
     kill(group ? -run.pid() : run.children().at(1), SIGINT);
     const Outcome outcome = run.wait();
-    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    EXPECT_EQ(outcome.status, 130) << outcome.error;
     EXPECT_GT(step_of(outcome.out), 2) << outcome.out;
     EXPECT_EQ(checkpoints(files), 1u);
   }
@@ -71,7 +72,7 @@ TEST(Stop, BreaksOffAValidation) {
   ASSERT_TRUE(eventually([&] { return column(files.path("run/training.jsonl"), "step").size() == 1; }));
   kill(run.pid(), SIGTERM);
   const Outcome outcome = run.wait();
-  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(outcome.status, 143) << outcome.error;
   EXPECT_EQ(step_of(outcome.out), 1) << outcome.out;
   EXPECT_TRUE(fs::exists(files.path("run/epoch_0_step_0/step_scheduler.json")));
   EXPECT_EQ(read_text(files.path("run/validation.jsonl")), "");
@@ -83,7 +84,7 @@ TEST(Stop, SaysThatNothingWasSavedWhereCheckpointsAreOff) {
   ASSERT_TRUE(under_way(files));
   kill(run.pid(), SIGTERM);
   const Outcome outcome = run.wait();
-  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(outcome.status, 143) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr(": nothing was saved, as checkpoint.enabled is false"));
 }
 
@@ -93,9 +94,10 @@ TEST(Stop, IsBySignalsThatTheConfigurationNames) {
     std::string named, ranks;
     int sent, status;
   };
-  for (const Case& one : {Case{"SIGUSR1", "2", SIGUSR1, 0}, Case{"[usr2, 10]", "1", SIGUSR1, 0},
-                          Case{"SIGUSR1", "2", SIGTERM, 1}, Case{"SIGUSR1", "1", SIGTERM, 1},
-                          Case{"null", "2", SIGINT, 1}, Case{"null", "1", SIGINT, 1}}) {
+  for (const Case& one :
+       {Case{"SIGUSR1", "2", SIGUSR1, 0}, Case{"[usr2, 10]", "1", SIGUSR1, 0},
+        Case{"SIGUSR1", "1", SIGHUP, 130}, Case{"SIGUSR1", "2", SIGTERM, 1}, Case{"SIGUSR1", "1", SIGTERM, 1},
+        Case{"null", "2", SIGINT, 1}, Case{"null", "1", SIGINT, 1}}) {
     const TrainingFiles files;
     Started run(plus(
         files.train("run", {"--nproc-per-node", one.ranks, "--step_scheduler.preemption_signal", one.named}),
@@ -105,11 +107,32 @@ TEST(Stop, IsBySignalsThatTheConfigurationNames) {
     kill(run.pid(), one.sent);
     const Outcome outcome = run.wait();
     EXPECT_EQ(outcome.status, one.status) << one.named << outcome.error;
-    EXPECT_EQ(checkpoints(files), one.status == 0 ? 1u : 0u) << one.named;
+    EXPECT_EQ(checkpoints(files), one.status == 1 ? 0u : 1u) << one.named;
     if (one.status == 1) {
       EXPECT_THAT(outcome.error, HasSubstr(error)) << one.named;
     }
     for (const pid_t rank : ranks) EXPECT_FALSE(is_alive(rank));
+  }
+}
+
+// Who sends SIGTERM decides the status: a person whose shell goes on to the next run, or a scheduler.
+TEST(Stop, EndsWithTheStatusThatItsSenderNeeds) {
+  struct Case {
+    Words more, environment;
+    int status;
+  };
+  const Words scheduler = {"--step_scheduler.preemption_sender", "scheduler"},
+              person = {"--step_scheduler.preemption_sender", "person"};
+  const Words alone = plus(place(0, 1), {"LOCAL_RANK=0"});
+  for (const Case& one : {Case{scheduler, {}, 0}, Case{plus(scheduler, {"--nproc-per-node", "2"}), {}, 0},
+                          Case{person, alone, 143}, Case{{}, alone, 0}, Case{{}, {"SLURM_JOB_ID=7"}, 0}}) {
+    const TrainingFiles files;
+    Started run(plus(files.train("run", one.more), kLong), one.environment);
+    ASSERT_TRUE(under_way(files));
+    kill(run.pid(), SIGTERM);
+    const Outcome outcome = run.wait();
+    EXPECT_EQ(outcome.status, one.status) << outcome.error;
+    EXPECT_EQ(checkpoints(files), 1u);
   }
 }
 

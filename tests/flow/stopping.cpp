@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string tensors_of(const std::string& run) {
+std::string tensor_lines(const std::string& run) {
   const std::string newest = run + "/" + fs::read_symlink(run + "/LATEST").string();
   return read_text(newest + "/model/manifest.json") + read_text(newest + "/optim/manifest.json");
 }
@@ -46,7 +46,7 @@ void expect_goes_on(const TrainingFiles& files, const Words& words, int64_t step
   ASSERT_EQ(whole.status, 0) << whole.error;
   EXPECT_EQ(without_clock(files.path("run/training.jsonl")),
             without_clock(files.path("whole/training.jsonl")));
-  EXPECT_EQ(tensors_of(files.path("run")), tensors_of(files.path("whole")));
+  EXPECT_EQ(tensor_lines(files.path("run")), tensor_lines(files.path("whole")));
 }
 
 }  // namespace flow

@@ -26,7 +26,8 @@ TEST(Overrides, TakeEverySectionWhole) {
                        "--freeze_config",
                        "{patterns: ['q_proj']}",
                        "--validation_dataset_small",
-                       "{file_pattern: a.bin, seq_len: 4}"};
+                       "{file_pattern: a.bin, seq_len: 4}",
+                       "--elsewhere"};
   EXPECT_EQ(heddle(check).status, 0) << heddle(check).error;
   const Outcome wrong =
       heddle({"check", files.path("run.yaml"), "--validation_dataset_small", "{sq_len: 4}"});
@@ -71,8 +72,64 @@ TEST(AnotherModel, IsRefusedWhereItWouldSaveOverTheOldOnesCheckpoints) {
   EXPECT_THAT(wider.error,
               HasSubstr(files.path("run/epoch_0_step_1") +
                         " is in the way: the run begins with step 1 and would save there after step "
-                        "2; it is of another model: intermediate_size is 40 there and 48 here\n"
+                        "2; it is of another model: intermediate_size was 40, now 48\n"
                         "  hint: point checkpoint.checkpoint_dir at a fresh directory\n"));
+}
+
+// The checkpoint in the way is this model's own, and good: nothing tells to remove it.
+TEST(AnotherModel, InLatestSendsToTheOwnCheckpoints) {
+  const TrainingFiles files;
+  const Words wider = {"--model.config.intermediate_size", "48"};
+  ASSERT_EQ(heddle(files.train("run", {"--step_scheduler.max_steps", "4"})).status, 0);
+  ASSERT_EQ(heddle(files.train("run", plus({"--step_scheduler.max_steps", "2"}, wider))).status, 0);
+  const Outcome back = heddle(files.train("run", {"--step_scheduler.max_steps", "4"}));
+  EXPECT_EQ(back.status, 2);
+  EXPECT_EQ(back.error,
+            "error[config] checkpoint.checkpoint_dir: " + files.path("run/epoch_0_step_3") +
+                " is in the way: the run begins with step 1 and would save there after step 4; LATEST names "
+                "epoch_0_step_1, which is of another model: intermediate_size was 48, now 40\n"
+                "  hint: --checkpoint.restore_from epoch_0_step_3 goes on from the newest checkpoint of this "
+                "model; or point checkpoint.checkpoint_dir at a fresh directory\n");
+  const Outcome further = heddle(files.train("run", {"--step_scheduler.max_steps", "3"}));
+  EXPECT_THAT(further.out + further.error,
+              HasSubstr("intermediate_size was 48, now 40. Skipping restore. --checkpoint.restore_from "
+                        "epoch_0_step_3 goes on from the newest of this model.\n"));
+}
+
+TEST(TheLearningRate, ThatIsAnotherOneOnResumingIsSaid) {
+  const TrainingFiles files;
+  const auto run = [&](const std::string& name, const std::string& steps, const Words& more) {
+    const Outcome outcome = heddle(files.train(name, plus({"--step_scheduler.max_steps", steps}, more)));
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    return outcome.out + outcome.error;
+  };
+  const Words cosine = {"--lr_scheduler", "{lr_decay_style: cosine, lr_warmup_steps: 1}"};
+  EXPECT_THAT(run("cosine", "4", cosine), Not(HasSubstr("learning rate")));
+  EXPECT_THAT(run("cosine", "8", cosine),
+              HasSubstr("warning: the learning rate of step 5 was to be 3e-05 in the run that saved "
+                        "epoch_0_step_3, and is 0.00184544 now: that run had 4 steps, this one has 8\n"));
+  run("constant", "2", {});
+  EXPECT_THAT(run("constant", "3", {"--optimizer.lr", "0.001"}),
+              HasSubstr("warning: the learning rate of step 3 was to be 0.003 in the run that saved "
+                        "epoch_0_step_1, and is 0.001 now\n"));
+  EXPECT_THAT(run("constant", "4", {"--optimizer.lr", "0.001"}), Not(HasSubstr("learning rate")));
+}
+
+TEST(ADiskWithLittleSpace, IsSaidBeforeTheFirstStep) {
+  const TrainingFiles files;
+  const auto begun = [&](const std::string& name, const Words& more) {
+    Started run(
+        files.train(name, plus({"--step_scheduler.max_steps", "1000000000", "--step_scheduler.num_epochs",
+                                "none", "--step_scheduler.ckpt_every_steps", "1"},
+                               more)));
+    EXPECT_TRUE(eventually([&] { return fs::exists(files.path(name + "/LATEST")); }));
+    return run.errors();
+  };
+  const std::string all = begun("all", {});
+  EXPECT_THAT(all, HasSubstr("warning: the checkpoints of this run take "));
+  EXPECT_THAT(all, HasSubstr(": set checkpoint.max_recent_checkpoints, or save less often with "
+                             "step_scheduler.ckpt_every_steps\n"));
+  EXPECT_THAT(begun("few", {"--checkpoint.max_recent_checkpoints", "2"}), Not(HasSubstr("take ")));
 }
 
 TEST(RestoreFrom, SaysWhatIsNearToACheckpoint) {
@@ -111,6 +168,66 @@ TEST(CopiesToSaveFrom, AreCountedInTheMemoryOfARun) {
   EXPECT_NEAR(bytes_behind("copies to save from "), bytes_behind("parameters ") + bytes_behind("optimizer "),
               0.1 * bytes_behind("optimizer "))
       << async;
+}
+
+TEST(Memory, ThatRunsOutIsSaidInNumbersWithWhatToLower) {
+  const Words wide = {
+      "--model.config.hidden_size",         "134217728", "--model.config.intermediate_size",   "268435456",
+      "--model.config.num_attention_heads", "1",         "--model.config.num_key_value_heads", "1",
+      "--model.config.vocab_size",          "268435456"};
+  for (const char* ranks : {"1", "2"}) {
+    const TrainingFiles files;
+    const Outcome outcome = heddle(plus(files.train("run", {"--nproc-per-node", ranks}), wide));
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_THAT(outcome.error,
+                ::testing::ContainsRegex("error\\[internal\\] memory: cannot allocate [0-9.]+ [PE]iB for a "
+                                         "tensor: this process holds [0-9.]+ [MG]iB; the machine has "));
+    EXPECT_THAT(outcome.error,
+                HasSubstr("\n  hint: lower step_scheduler.local_batch_size or dataset.seq_len, set "
+                          "distributed.activation_checkpointing: full, or split the model over "
+                          "more ranks\n"));
+    for (const char* other : {"frame #", "enforce fail", "error[plugin_failed]"})
+      EXPECT_THAT(outcome.error, Not(HasSubstr(other)));
+  }
+}
+
+// A launcher in Python holds more than a small run; a process counts it as its own until it has started
+// heddle.
+TEST(Memory, OfTheLauncherIsNotCounted) {
+  const TrainingFiles files;
+  const std::string launchers(size_t{1} << 30, 'x');
+  ASSERT_EQ(heddle(files.train("one")).status, 0);
+  ASSERT_EQ(heddle(files.train("two", {"--nproc-per-node", "2"})).status, 0);
+  for (const char* run : {"one/training.jsonl", "two/training.jsonl"}) {
+    const double mem = column(files.path(run), "mem").back();
+    EXPECT_GT(mem, 0.005) << run;
+    EXPECT_LT(mem, 0.5) << run;
+  }
+  EXPECT_EQ(launchers.back(), 'x');
+}
+
+TEST(StandardOutput, ThatCannotBeWrittenIsAFailureOnAnyNumberOfRanks) {
+  for (const char* ranks : {"1", "2"}) {
+    const TrainingFiles files;
+    std::string command = HEDDLE_BINARY_DIR "/heddle";
+    for (const std::string& word : files.train("run", {"--nproc-per-node", ranks}))
+      command += " '" + word + "'";
+    const Outcome outcome = shell(command + " >/dev/full");
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_EQ(outcome.error, "error[io] standard output: cannot be written\n");
+    EXPECT_EQ(column(files.path("run/training.jsonl"), "step").size(), 12u);  // the run itself is done
+  }
+}
+
+TEST(Freezing, TellsOfTheEmbeddingThatIsFrozenUnasked) {
+  const TrainingFiles files;
+  const Outcome unasked =
+      heddle(files.train("run", plus(up_to("1"), {"--freeze_config", "{patterns: [norm]}"})));
+  EXPECT_THAT(unasked.out, HasSubstr("  frozen  6.26 K parameters; the token embedding is among them: "
+                                     "freeze_config.freeze_embeddings false trains it\n"));
+  const Outcome without = heddle(files.train(
+      "other", plus(up_to("1"), {"--freeze_config", "{patterns: [norm], freeze_embeddings: false}"})));
+  EXPECT_THAT(without.out, HasSubstr("  frozen  120 parameters\n"));
 }
 
 TEST(Builds, OfTheProgramAndItsLibraryThatDifferAreRefused) {

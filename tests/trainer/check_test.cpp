@@ -70,8 +70,9 @@ TEST_F(Check, PrintsOneLineForEachPairInOrder) {
       printed[1],
       "{\"config\": \"" + one + "\", \"world_size\": 3, \"error\": {\"code\": \"mesh\", \"where\": \"" + one +
           ":1 distributed.tp_size\", \"what\": \"world_size (3) must be divisible by (tp_size * cp_size * "
-          "pp_size) (2 * 1 * 1 = 2)\", \"hint\": \"choose sizes whose product divides the number of "
-          "ranks\"}}");
+          "pp_size) (2 * 1 * 1 = 2)\", \"hint\": \"one copy of the model takes 2 ranks here: "
+          "start a multiple of 2 ranks, or lower tp_size or cp_size or pp_size until their product divides "
+          "3\"}}");
   EXPECT_THAT(printed[2], HasSubstr("\"world_size\": 4, \"error\": {\"code\": \"plugin_missing\""));
   EXPECT_THAT(printed[3], HasSubstr("\"world_size\": 3, \"error\": {\"code\": \"plugin_missing\""));
   EXPECT_THAT(err_, HasSubstr("error[mesh] " + one + ":1 distributed.tp_size: world_size (3)"));
@@ -124,25 +125,50 @@ TEST_F(Check, AppliesOverrides) {
                                 "distributed and dist_env are read"));
 }
 
-TEST_F(Check, LooksIntoTheModelAndSaysWhatTrainWouldRefuse) {
+TEST_F(Check, RefusesARunAsTrainDoes) {
   cli::CheckCommand command;
   const std::string model = "model: {config: {model_type: llama, hidden_size: 64, vocab_size: 256, ";
-  command.json = true;
-  command.configs = {file("heads.yaml", model + "num_attention_heads: 3}}\n")};
+  const std::string data = "dataset: {file_pattern: a.bin, seq_len: 64}\n";
+  command.elsewhere = true;
+  command.configs = {file("heads.yaml", model + "num_attention_heads: 3}}\n" + data)};
   EXPECT_EQ(run(command), 2);
   EXPECT_THAT(err_, HasSubstr("heads.yaml:1 model.config"));
-  command.configs = {file("long.yaml", model + "max_position_embeddings: 32}}\n"
-                                               "dataset: {file_pattern: a.bin, seq_len: 64}\n")};
+  command.configs = {file("long.yaml", model + "max_position_embeddings: 32}}\n" + data)};
   EXPECT_EQ(run(command), 2);
   EXPECT_THAT(err_,
               HasSubstr("long.yaml:2 dataset.seq_len: seq_len 64 is longer than the model's 32 positions"));
-  command.configs = {file("batch.yaml", model + "num_attention_heads: 4}}\ncheckpoint: {is_peft: true}\n")};
+  command.configs = {file("batch.yaml", model + "num_attention_heads: 4}}\n" + data)};
   command.world_sizes = {3};
-  EXPECT_EQ(run(command), 0) << err_;
-  EXPECT_THAT(out_, HasSubstr("heddle train refuses this number of ranks: global_batch_size (32) must be "
-                              "divisible by local_batch_size * dp_size (1 * 3)"));
-  EXPECT_THAT(out_, HasSubstr("heddle train refuses this file: the section dataset is missing"));
-  EXPECT_THAT(out_, HasSubstr("\"not_built\": [\"checkpoint.is_peft: "));
+  EXPECT_EQ(run(command), 2);
+  EXPECT_THAT(err_,
+              HasSubstr("global_batch_size (32) must be divisible by local_batch_size * dp_size (1 * 3)"));
+  command.configs = {file("alone.yaml", model + "num_attention_heads: 4}}\n")};
+  EXPECT_EQ(run(command), 2);
+  EXPECT_THAT(err_, HasSubstr("the section dataset is missing"));
+  command.configs = {
+      file("later.yaml", model + "num_attention_heads: 4}}\ncheckpoint: {is_peft: true}\n" + data)};
+  EXPECT_EQ(run(command), 2);
+  EXPECT_THAT(err_, HasSubstr("error[not_built] "));
+}
+
+TEST_F(Check, ElsewhereSizesARunWithoutItsData) {
+  cli::CheckCommand command;
+  command.elsewhere = command.json = true;
+  command.configs = {
+      file("run.yaml",
+           "model: {config: {model_type: llama, hidden_size: 8, vocab_size: 16, num_attention_heads: 2,\n"
+           "                 num_hidden_layers: 1, intermediate_size: 8, tie_word_embeddings: true}}\n"
+           "dataset: {file_pattern: none.bin, seq_len: 64}\n"
+           "distributed: {strategy: ddp}\noptimizer: {master_weights: true}\n")};
+  command.world_sizes = {4};
+  ASSERT_EQ(run(command), 0) << err_;
+  const int parameters = 16 * 8 + 4 * 8 * 8 + 3 * 8 * 8 + 3 * 8;
+  EXPECT_THAT(out_, HasSubstr("\"parameters\": " + std::to_string(parameters) +
+                              ", \"bytes_per_rank\": {\"parameters\": " +
+                              std::to_string(4 * parameters + 96) +  // padding
+                              ", \"gradients\": " + std::to_string(4 * parameters) +
+                              ", \"optimizer\": " + std::to_string(8 * parameters) + "}, \"steps\": null}"));
+  EXPECT_THAT(out_, HasSubstr("on this machine no file matches 'none.bin': the data is not checked"));
 }
 
 TEST_F(Check, AFileThatIsNotThereOrNoYamlIsRefusedForEverySize) {

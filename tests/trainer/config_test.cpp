@@ -11,12 +11,12 @@ namespace {
 using testing::error_of;
 using testing::Folder;
 
-ModelConfig read(const std::string& json) {
+ModelConfig read_config(const std::string& json) {
   const Folder folder;
   return read_model_config(folder.write("config.json", json));
 }
 
-std::string refusal(const std::string& json) {
+std::string config_refusal(const std::string& json) {
   const Folder folder;
   const auto file = folder.write("config.json", json);
   return error_of(folder, [&] { read_model_config(file); });
@@ -29,39 +29,39 @@ std::string with(const std::string& keys) {
 const std::string kAt = "error[input] FOLDER/config.json";
 
 TEST(ModelConfig, TakesTransformersDefaults) {
-  const ModelConfig llama = read(R"({"model_type":"llama"})");
+  const ModelConfig llama = read_config(R"({"model_type":"llama"})");
   EXPECT_EQ(llama.head_dim, 128);
   EXPECT_EQ(llama.num_key_value_heads, 32);
   EXPECT_EQ(llama.rope_theta, 10000.0);
   EXPECT_FALSE(llama.qkv_bias || llama.mlp_bias || llama.qk_norm || llama.tie_word_embeddings);
-  EXPECT_EQ(read(R"({"model_type":"qwen3","hidden_size":64})").head_dim, 128);
-  EXPECT_EQ(read(R"({"model_type":"qwen2"})").vocab_size, 151936);
-  EXPECT_TRUE(read(R"({"model_type":"qwen2","attention_bias":false})").qkv_bias);
-  EXPECT_FALSE(read(R"({"model_type":"qwen2"})").output_bias);
-  EXPECT_TRUE(read(R"({"model_type":"qwen3"})").qk_norm);
-  EXPECT_TRUE(read(with(R"("attention_bias":true)")).output_bias);
+  EXPECT_EQ(read_config(R"({"model_type":"qwen3","hidden_size":64})").head_dim, 128);
+  EXPECT_EQ(read_config(R"({"model_type":"qwen2"})").vocab_size, 151936);
+  EXPECT_TRUE(read_config(R"({"model_type":"qwen2","attention_bias":false})").qkv_bias);
+  EXPECT_FALSE(read_config(R"({"model_type":"qwen2"})").output_bias);
+  EXPECT_TRUE(read_config(R"({"model_type":"qwen3"})").qk_norm);
+  EXPECT_TRUE(read_config(with(R"("attention_bias":true)")).output_bias);
 }
 
 TEST(ModelConfig, ReadsBothSpellingsOfTheRotaryEmbedding) {
-  const ModelConfig before = read(
+  const ModelConfig before = read_config(
       with(R"("rope_theta":5e5,"max_position_embeddings":99,"rope_scaling":{"type":"linear","factor":4})"));
-  const ModelConfig now = read(with(
+  const ModelConfig now = read_config(with(
       R"("max_position_embeddings":99,"rope_parameters":{"rope_type":"linear","rope_theta":500000.0,"factor":4.0})"));
   EXPECT_EQ(before, now);
   EXPECT_EQ(now.rope_scaling.kind, RotaryScaling::Kind::linear);
-  const ModelConfig llama3 = read(with(
+  const ModelConfig llama3 = read_config(with(
       R"("max_position_embeddings":99,"rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4})"));
   EXPECT_EQ(llama3.rope_scaling.original_positions, 99);
 }
 
 TEST(ModelConfig, CountsANegativePaddingFromTheEnd) {
-  EXPECT_EQ(read(with(R"("vocab_size":100,"pad_token_id":-1)")).pad_token_id, 99);
-  EXPECT_EQ(read(with(R"("vocab_size":100,"pad_token_id":null)")).pad_token_id, -1);
+  EXPECT_EQ(read_config(with(R"("vocab_size":100,"pad_token_id":-1)")).pad_token_id, 99);
+  EXPECT_EQ(read_config(with(R"("vocab_size":100,"pad_token_id":null)")).pad_token_id, -1);
 }
 
 TEST(ModelConfig, PassesOverWhatChangesNoNumber) {
-  const ModelConfig plain = read(with(R"("vocab_size":9)"));
-  EXPECT_EQ(plain, read(with(R"("vocab_size":9,"architectures":["LlamaForCausalLM"],"use_cache":true,
+  const ModelConfig plain = read_config(with(R"("vocab_size":9)"));
+  EXPECT_EQ(plain, read_config(with(R"("vocab_size":9,"architectures":["LlamaForCausalLM"],"use_cache":true,
       "transformers_version":"4.40.0","sliding_window":4096,"use_sliding_window":false,"zzz_of_another_tool":1)")));
 }
 
@@ -76,28 +76,28 @@ TEST(ModelConfig, IsWrittenSoThatItReadsBackEqual) {
            R"({"model_type":"qwen2","hidden_size":36,"num_attention_heads":6,"num_key_value_heads":3,"tie_word_embeddings":true})"),
        std::string(
            R"({"model_type":"qwen3","hidden_size":40,"num_attention_heads":3,"num_key_value_heads":1,"head_dim":24})")})
-    EXPECT_EQ(read(json), read(to_config_json(read(json)))) << json;
+    EXPECT_EQ(read_config(json), read_config(to_config_json(read_config(json)))) << json;
 }
 
 TEST(ModelConfig, RefusesWhatTransformersWouldComputeOtherwise) {
-  EXPECT_EQ(refusal(with(R"("hidden_act":"gelu")")),
+  EXPECT_EQ(config_refusal(with(R"("hidden_act":"gelu")")),
             kAt + " hidden_act: the activation 'gelu' is not built; known: silu");
-  EXPECT_EQ(refusal(with(R"("attention_dropout":0.1)")),
+  EXPECT_EQ(config_refusal(with(R"("attention_dropout":0.1)")),
             kAt +
                 " attention_dropout: dropout of attention is not built, got 0.1\n  hint: set "
                 "attention_dropout: 0.0");
-  EXPECT_EQ(refusal(with(R"("rope_scaling":{"rope_type":"yarn","factor":4.0})")),
+  EXPECT_EQ(config_refusal(with(R"("rope_scaling":{"rope_type":"yarn","factor":4.0})")),
             kAt + " rope_scaling: rope type 'yarn' is not built; known: default, linear, llama3");
-  EXPECT_EQ(refusal(with(R"("rope_scaling":{"rope_type":"linear"})")),
+  EXPECT_EQ(config_refusal(with(R"("rope_scaling":{"rope_type":"linear"})")),
             kAt + " rope_scaling: rope type linear needs factor");
-  EXPECT_EQ(refusal(with(R"("partial_rotary_factor":0.5)")),
+  EXPECT_EQ(config_refusal(with(R"("partial_rotary_factor":0.5)")),
             kAt + " partial_rotary_factor: a rotary embedding of part of each head is not built, got 0.5");
-  EXPECT_EQ(refusal(with(R"("quantization_config":{"bits":4})")),
+  EXPECT_EQ(config_refusal(with(R"("quantization_config":{"bits":4})")),
             kAt +
                 " quantization_config: quantised weights are not built\n  hint: use the model's unquantised "
                 "weights");
   EXPECT_EQ(
-      refusal(
+      config_refusal(
           R"({"model_type":"qwen2","use_sliding_window":true,"sliding_window":16,"max_window_layers":2})"),
       kAt +
           " sliding_window: attention with a sliding window of 16 is not built\n"
@@ -105,22 +105,25 @@ TEST(ModelConfig, RefusesWhatTransformersWouldComputeOtherwise) {
 }
 
 TEST(ModelConfig, RefusesSizesThatCannotBe) {
-  EXPECT_EQ(refusal(with(R"("num_key_value_heads":3)")),
+  EXPECT_EQ(config_refusal(with(R"("num_key_value_heads":3)")),
             kAt + ": num_attention_heads 4 is not a multiple of num_key_value_heads 3");
-  EXPECT_EQ(refusal(R"({"model_type":"llama","hidden_size":40,"num_attention_heads":3})"),
+  EXPECT_EQ(config_refusal(R"({"model_type":"llama","hidden_size":40,"num_attention_heads":3})"),
             kAt + ": hidden_size 40 is not a multiple of num_attention_heads 3\n  hint: give head_dim");
-  EXPECT_EQ(refusal(with(R"("head_dim":7)")),
+  EXPECT_EQ(config_refusal(with(R"("head_dim":7)")),
             kAt + " head_dim: the rotary embedding needs an even head_dim, got 7");
-  EXPECT_EQ(refusal(with(R"("num_hidden_layers":0)")),
+  EXPECT_EQ(config_refusal(with(R"("num_hidden_layers":0)")),
             kAt + " num_hidden_layers: expected a size from 1 to 100000, got 0");
-  EXPECT_EQ(refusal(with(R"("vocab_size":"many")")), kAt + " vocab_size: expected an integer, got 'many'");
-  EXPECT_EQ(refusal(with(R"("vocab_size":10,"pad_token_id":10)")),
+  EXPECT_EQ(config_refusal(with(R"("vocab_size":"many")")),
+            kAt + " vocab_size: expected an integer, got 'many'");
+  EXPECT_EQ(config_refusal(with(R"("vocab_size":10,"pad_token_id":10)")),
             kAt + " pad_token_id: expected a token of the vocabulary of 10, got 10");
 }
 
 TEST(ModelConfig, RefusesRotaryParametersThatCannotBe) {
   const std::string at = kAt + " rope_parameters";
-  const auto rope = [](const std::string& json) { return refusal(with("\"rope_parameters\":" + json)); };
+  const auto rope = [](const std::string& json) {
+    return config_refusal(with("\"rope_parameters\":" + json));
+  };
   EXPECT_EQ(rope("3"), at + ": expected a map with rope_type, got 3");
   EXPECT_EQ(rope(R"({"full_attention":{"rope_type":"default"}})"),
             at + ".full_attention: rotary parameters of their own per layer type are not built");
@@ -133,13 +136,13 @@ TEST(ModelConfig, RefusesRotaryParametersThatCannotBe) {
 }
 
 TEST(ModelConfig, RefusesLayersAndNumbersOfAnotherKind) {
-  EXPECT_EQ(refusal(with(R"("layer_types":["full_attention","linear_attention"])")),
+  EXPECT_EQ(config_refusal(with(R"("layer_types":["full_attention","linear_attention"])")),
             kAt + " layer_types: a layer of type 'linear_attention' is not built; known: full_attention");
-  EXPECT_EQ(refusal(with(R"("rms_norm_eps":0)")), kAt + " rms_norm_eps: expected a number above 0");
-  EXPECT_EQ(refusal(with(R"("initializer_range":-1)")),
+  EXPECT_EQ(config_refusal(with(R"("rms_norm_eps":0)")), kAt + " rms_norm_eps: expected a number above 0");
+  EXPECT_EQ(config_refusal(with(R"("initializer_range":-1)")),
             kAt + " initializer_range: expected a number of at least 0");
-  EXPECT_EQ(refusal(std::string(50, '[') + std::string(50, ']')), kAt + ": nested deeper than 32");
-  EXPECT_EQ(refusal("[1]"), kAt + ": expected a map of Hugging Face's keys, got a list");
+  EXPECT_EQ(config_refusal(std::string(50, '[') + std::string(50, ']')), kAt + ": nested deeper than 32");
+  EXPECT_EQ(config_refusal("[1]"), kAt + ": expected a map of Hugging Face's keys, got a list");
 }
 
 TEST(Pretrained, NamesADirectoryThatIsNotThere) {
@@ -151,14 +154,25 @@ TEST(Pretrained, NamesADirectoryThatIsNotThere) {
       "a checkpoint in it");
 }
 
+TEST(Pretrained, SaysOfAHubNameThatNothingIsDownloaded) {
+  const Folder folder;
+  EXPECT_EQ(error_of(folder, [] { open_pretrained("some-org/Model-1.5B"); }),
+            "error[input] some-org/Model-1.5B: is not there\n"
+            "  hint: name a Hugging Face directory (config.json and safetensors), the checkpoint_dir of a "
+            "run, or a "
+            "checkpoint in it; heddle downloads nothing: `hf download some-org/Model-1.5B --local-dir DIR` "
+            "brings a "
+            "model of the Hugging Face hub");
+}
+
 TEST(ModelConfig, NamesTheNearestKeyAndModel) {
-  EXPECT_EQ(refusal(with(R"("hiden_size":64)")),
+  EXPECT_EQ(config_refusal(with(R"("hiden_size":64)")),
             kAt + " hiden_size: unknown key 'hiden_size'\n  hint: did you mean hidden_size?");
   EXPECT_EQ(
-      refusal(R"({"model_type":"qwen4"})").substr(0, 90),
+      config_refusal(R"({"model_type":"qwen4"})").substr(0, 90),
       (kAt + " model_type: model_type 'qwen4' is not built; known: llama, qwen2, qwen3\n").substr(0, 90));
-  EXPECT_EQ(refusal("{}"), kAt + ": model_type is missing; known: llama, qwen2, qwen3");
-  EXPECT_NE(refusal("{").find(kAt + ": is not JSON: "), std::string::npos);
+  EXPECT_EQ(config_refusal("{}"), kAt + ": model_type is missing; known: llama, qwen2, qwen3");
+  EXPECT_NE(config_refusal("{").find(kAt + ": is not JSON: "), std::string::npos);
   const Folder folder;
   EXPECT_EQ(error_of(folder, [&] { read_model_config(folder / "config.json"); }),
             "error[input] FOLDER/config.json: cannot be read\n"

@@ -7,18 +7,18 @@
 namespace heddle {
 namespace {
 
-std::string refusal(const std::string& yaml) {
+std::string elsewhere_refusal(const std::string& yaml) {
   return tests::thrown_by([&] { read_recipe(config::read_text(yaml, "run.yaml")); });
 }
 
 TEST(SectionsOfRecipes, ThatAreElsewhereHereAreRefusedWithWhatToDo) {
-  EXPECT_EQ(refusal("seed: 1\nrng: {seed: 1111}\n"),
+  EXPECT_EQ(elsewhere_refusal("seed: 1\nrng: {seed: 1111}\n"),
             "error[config] run.yaml:2 rng: unknown key 'rng'\n  hint: seed: N at the top stands for it");
-  EXPECT_EQ(refusal("wandb: {project: x}\n"),
+  EXPECT_EQ(elsewhere_refusal("wandb: {project: x}\n"),
             "error[config] run.yaml:1 wandb: unknown key 'wandb'\n  hint: leave it out: metrics go to "
             "training.jsonl");
   EXPECT_EQ(
-      refusal("validation_dataloader: {}\n"),
+      elsewhere_refusal("validation_dataloader: {}\n"),
       "error[config] run.yaml:1 validation_dataloader: unknown key 'validation_dataloader'\n  hint: leave "
       "it out: validation reads its samples in the order of the files");
 }

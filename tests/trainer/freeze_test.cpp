@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-Recipe read(const std::string& yaml) {
+Recipe read_freeze(const std::string& yaml) {
   return read_recipe(config::read_text("model: {config: {model_type: llama}}\n" + yaml, "run.yaml"));
 }
 
@@ -40,10 +40,10 @@ std::vector<std::string> names(Units& units, bool trainable) {
   return out;
 }
 
-std::string refusal(const std::string& yaml, bool tied = false) {
+std::string freeze_refusal(const std::string& yaml, bool tied = false) {
   try {
     Units units = llama(tied);
-    freeze(units, *read(yaml).freeze);
+    freeze(units, *read_freeze(yaml).freeze);
   } catch (const Error& error) {
     return error.what();
   }
@@ -51,31 +51,32 @@ std::string refusal(const std::string& yaml, bool tied = false) {
 }
 
 TEST(Freeze, FreezesNothingWithoutTheSectionAndEmbeddingsWithIt) {
-  EXPECT_FALSE(read("").freeze.has_value());
-  EXPECT_FALSE(read("freeze_config: null").freeze.has_value());
+  EXPECT_FALSE(read_freeze("").freeze.has_value());
+  EXPECT_FALSE(read_freeze("freeze_config: null").freeze.has_value());
   Units units = llama();
-  freeze(units, *read("freeze_config: {}").freeze);
+  freeze(units, *read_freeze("freeze_config: {}").freeze);
   EXPECT_THAT(names(units, false), ElementsAre("model.embed_tokens.weight"));
 }
 
 TEST(Freeze, FreezesATiedEmbeddingInBothPlaces) {
   Units units = llama(true);
-  freeze(units, *read("freeze_config: {freeze_embeddings: true}").freeze);
+  freeze(units, *read_freeze("freeze_config: {freeze_embeddings: true}").freeze);
   EXPECT_THAT(names(units, false), ElementsAre("model.embed_tokens.weight", "model.embed_tokens.weight"));
 }
 
 TEST(Freeze, LeavesTheHeadOfAFrozenLanguageModel) {
   Units units = llama();
-  freeze(units, *read("freeze_config: {freeze_language_model: true, freeze_embeddings: false}").freeze);
+  freeze(units,
+         *read_freeze("freeze_config: {freeze_language_model: true, freeze_embeddings: false}").freeze);
   EXPECT_THAT(names(units, true), ElementsAre("lm_head.weight"));
 }
 
 TEST(Freeze, FreezesWhatPatternsMatch) {
   Units units = llama();
-  freeze(
-      units,
-      *read(R"(freeze_config: {freeze_embeddings: false, patterns: ['layers\.1\..*proj', '^model\.norm']})")
-           .freeze);
+  freeze(units,
+         *read_freeze(
+              R"(freeze_config: {freeze_embeddings: false, patterns: ['layers\.1\..*proj', '^model\.norm']})")
+              .freeze);
   EXPECT_THAT(names(units, false),
               ElementsAre("model.layers.1.self_attn.q_proj.weight", "model.layers.1.self_attn.k_proj.weight",
                           "model.layers.1.self_attn.v_proj.weight", "model.layers.1.self_attn.o_proj.weight",
@@ -84,21 +85,21 @@ TEST(Freeze, FreezesWhatPatternsMatch) {
 }
 
 TEST(Freeze, RefusesPatternsThatMatchNothingAndModelsThatDoNotTrain) {
-  EXPECT_EQ(refusal("freeze_config: {patterns: [vision]}"),
+  EXPECT_EQ(freeze_refusal("freeze_config: {patterns: [vision]}"),
             "error[config] run.yaml:2 freeze_config: no parameter's name holds a match of 'vision'\n"
             "  hint: names are such as 'model.embed_tokens.weight'");
-  EXPECT_EQ(refusal("freeze_config: {freeze_language_model: true}", true),
+  EXPECT_EQ(freeze_refusal("freeze_config: {freeze_language_model: true}", true),
             "error[config] run.yaml:2 freeze_config: nothing is left to train\n"
             "  hint: freeze less; a head that is tied to the embedding is frozen with it");
-  EXPECT_THAT(refusal("freeze_config: {patterns: ['(']}"), HasSubstr("not a regular expression: '('"));
-  EXPECT_THAT(refusal("freeze_config: {freeze_heads: true}"), HasSubstr("unknown key 'freeze_heads'"));
+  EXPECT_THAT(freeze_refusal("freeze_config: {patterns: ['(']}"), HasSubstr("not a regular expression: '('"));
+  EXPECT_THAT(freeze_refusal("freeze_config: {freeze_heads: true}"), HasSubstr("unknown key 'freeze_heads'"));
 }
 
 TEST(Freeze, NamesTheTowersThatAreNotThere) {
-  EXPECT_THAT(read("freeze_config: {freeze_vision_tower: true, freeze_audio_tower: false}").not_built,
+  EXPECT_THAT(read_freeze("freeze_config: {freeze_vision_tower: true, freeze_audio_tower: false}").not_built,
               ElementsAre("freeze_config.freeze_vision_tower: there are no models with a vision tower",
                           "freeze_config.freeze_audio_tower: there are no models with an audio tower"));
-  EXPECT_THAT(read("freeze_config: {freeze_embeddings: false}").not_built, IsEmpty());
+  EXPECT_THAT(read_freeze("freeze_config: {freeze_embeddings: false}").not_built, IsEmpty());
 }
 
 }  // namespace

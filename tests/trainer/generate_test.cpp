@@ -1,12 +1,16 @@
-// Generation: greedy, sampled, cut to the last tokens, and repeatable.
+// Generation: greedy, sampled, with and without a cache, past the longest sequence, and repeatable.
 #include "trainer/models/generate.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
+#include <string>
 
 #include "core/checkpoint/folder.h"
+#include "trainer/models/kv_cache.h"
 #include "trainer/models/make_units.h"
 
 namespace heddle {
@@ -17,7 +21,7 @@ using testing::Folder;
 using Tokens = std::vector<int64_t>;
 
 // Likes the token after the last one, and the one after that a little less.
-at::Tensor counting(const Batch& batch) {
+at::Tensor counting_logits(const Batch& batch) {
   at::Tensor logits = at::full({1, batch.tokens.size(1), 8}, -20.0);
   const int64_t last = batch.tokens[0][-1].item<int64_t>();
   logits[0][-1][(last + 1) % 8] = 2.0;
@@ -26,14 +30,14 @@ at::Tensor counting(const Batch& batch) {
 }
 
 TEST(Generate, TakesTheLikeliestTokenAtTemperatureZero) {
-  EXPECT_EQ(generate(counting, {5}, 4, {.temperature = 0}, 1), (Tokens{5, 6, 7, 0, 1}));
-  EXPECT_EQ(generate(counting, {5}, 3, {.temperature = 1, .top_k = 1}, 1), (Tokens{5, 6, 7, 0}));
+  EXPECT_EQ(generate(counting_logits, {5}, 4, {.temperature = 0}, 1), (Tokens{5, 6, 7, 0, 1}));
+  EXPECT_EQ(generate(counting_logits, {5}, 3, {.temperature = 1, .top_k = 1}, 1), (Tokens{5, 6, 7, 0}));
 }
 
 TEST(Generate, GivesTheSameTokensForTheSameSeedOnly) {
-  const Tokens first = generate(counting, {0}, 40, {}, 7);
-  EXPECT_EQ(first, generate(counting, {0}, 40, {}, 7));
-  EXPECT_NE(first, generate(counting, {0}, 40, {}, 8));
+  const Tokens first = generate(counting_logits, {0}, 40, {}, 7);
+  EXPECT_EQ(first, generate(counting_logits, {0}, 40, {}, 7));
+  EXPECT_NE(first, generate(counting_logits, {0}, 40, {}, 8));
 }
 
 TEST(Generate, SamplesAmongTheKLikeliest) {
@@ -44,14 +48,97 @@ TEST(Generate, SamplesAmongTheKLikeliest) {
   EXPECT_EQ(std::set<int64_t>(tokens.begin() + 1, tokens.end()), (std::set<int64_t>{5, 6, 7}));
 }
 
+TEST(Generate, SamplesAmongTheLikeliestOfAProbability) {
+  const auto falling = [](const Batch& batch) {  // 0.5, 0.25, 0.125, ...
+    return at::arange(8, at::kFloat).mul(-std::log(2.0)).expand({1, batch.tokens.size(1), 8});
+  };
+  const auto chosen = [&](double top_p, int64_t top_k) {
+    const Sampling sampling{.temperature = 1, .top_k = top_k, .top_p = top_p};
+    const Tokens tokens = generate(falling, {0}, 300, sampling, 3);
+    return std::set<int64_t>(tokens.begin() + 1, tokens.end());
+  };
+  EXPECT_EQ(chosen(0.7, 0), (std::set<int64_t>{0, 1}));
+  EXPECT_EQ(chosen(0.8, 0), (std::set<int64_t>{0, 1, 2}));
+  EXPECT_EQ(chosen(0.8, 2), (std::set<int64_t>{0, 1}));
+  EXPECT_EQ(chosen(0.0, 0), (std::set<int64_t>{0}));
+}
+
+TEST(Generate, EndsWithAStopTokenAndTellsEachNewOne) {
+  Tokens told;
+  const Sampling sampling{.temperature = 0, .stop = {3, 7}};
+  const Tokens all =
+      generate(counting_logits, {7, 5}, 6, sampling, 1, nullptr, [&](int64_t t) { told.push_back(t); });
+  EXPECT_EQ(all, (Tokens{7, 5, 6, 7}));
+  EXPECT_EQ(told, (Tokens{6, 7}));
+}
+
 TEST(Generate, ShowsTheModelTheLastTokensOnly) {
   int64_t longest = 0;
   const auto watched = [&](const Batch& batch) {
     longest = std::max(longest, batch.tokens.size(1));
-    return counting(batch);
+    return counting_logits(batch);
   };
   generate(watched, {0, 1, 2}, 10, {.longest = 4}, 1);
   EXPECT_EQ(longest, 4);
+  longest = 0;
+  generate(watched, {0, 1, 2, 3, 4, 5, 6}, 1, {.longest = 4}, 1);
+  EXPECT_EQ(longest, 4);
+}
+
+ModelConfig small(const std::string& type) {
+  ModelConfig config;
+  config.model_type = type;
+  config.vocab_size = 61;
+  config.hidden_size = 24;
+  config.intermediate_size = 32;
+  config.num_hidden_layers = 3;
+  config.num_attention_heads = 6;
+  config.num_key_value_heads = type == "llama" ? 2 : 3;
+  config.head_dim = 8;
+  config.initializer_range = 0.5;
+  config.max_position_embeddings = 48;
+  config.qkv_bias = type == "qwen2";
+  config.qk_norm = type == "qwen3";
+  config.tie_word_embeddings = type == "qwen3";
+  return config;
+}
+
+TEST(Generate, GivesTheSameTokensWithACacheUpToTheLongestAndPastIt) {
+  for (const std::string type : {"llama", "qwen2", "qwen3"}) {
+    for (const Tokens& prompt : {Tokens{5}, Tokens{1, 60, 2, 7, 7, 30}, Tokens(60, 9)}) {
+      at::manual_seed(3);
+      Units plain = make_units(small(type), at::kFloat);
+      at::manual_seed(3);
+      Units cached = make_units(small(type), at::kFloat);
+      KvCache cache(cached);
+      int64_t rows = 0;
+      const Logits counted = [&](const Batch& batch) {
+        rows += batch.tokens.size(1);
+        return logits_of(cached)(batch);
+      };
+      for (const double temperature : {0.0, 1.0}) {
+        const Sampling sampling{.temperature = temperature, .longest = 48};
+        const Tokens want = generate(logits_of(plain), prompt, 120, sampling, 5);
+        cache.clear();
+        rows = 0;
+        EXPECT_EQ(generate(counted, prompt, 120, sampling, 5, &cache), want) << type << prompt.size();
+        EXPECT_GT(std::set<int64_t>(want.begin(), want.end()).size(), temperature == 0 ? 1u : 20u);
+        // The prompt, one row a token, and half a window each time that it is full.
+        EXPECT_LE(rows, 60 + 120 + 6 * 24) << type << prompt.size();
+      }
+    }
+  }
+}
+
+TEST(Generate, RefusesWhatACacheCannotHold) {
+  const Folder folder;
+  Units units = make_units(small("llama"), at::kFloat);
+  KvCache cache(units);
+  Batch batch;
+  batch.tokens = at::zeros({2, 3}, at::kLong);
+  at::NoGradGuard no_grad;
+  EXPECT_EQ(error_of(folder, [&] { logits_of(units)(batch); }),
+            "error[internal] generate: the cache takes one sequence, and one token after the first forward");
 }
 
 TEST(Generate, RunsAChainOfUnits) {
@@ -72,7 +159,7 @@ TEST(Generate, RunsAChainOfUnits) {
 TEST(Generate, RefusesWhatMakesNoSense) {
   const Folder folder;
   const auto refusal = [&](Tokens prompt, int64_t count, Sampling sampling) {
-    return error_of(folder, [&] { generate(counting, prompt, count, sampling, 1); });
+    return error_of(folder, [&] { generate(counting_logits, prompt, count, sampling, 1); });
   };
   EXPECT_EQ(refusal({}, 1, {}), "error[usage] generate: the prompt is empty; give at least one token");
   EXPECT_EQ(refusal({1}, -1, {}),
@@ -80,6 +167,8 @@ TEST(Generate, RefusesWhatMakesNoSense) {
   EXPECT_EQ(refusal({1}, 1, {.top_k = -2}), "error[usage] generate: expected a top_k of at least 0, got -2");
   EXPECT_EQ(refusal({1}, 1, {.temperature = -1}),
             "error[usage] generate: expected a temperature of at least 0, got -1.000000");
+  EXPECT_EQ(refusal({1}, 1, {.top_p = 1.5}),
+            "error[usage] generate: expected a top_p from 0 to 1, got 1.500000");
 }
 
 }  // namespace

@@ -2,10 +2,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+
 #include "core/checkpoint/folder.h"
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/checkpoint/placements.h"
+#include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/safetensors.h"
+#include "heddle/plugin/papers.h"
+#include "trainer/data/token_file.h"
 #include "trainer/loop/position.h"
 #include "trainer/models/model_config.h"
 
@@ -39,6 +50,52 @@ TEST(HostileFiles, AreRefusedWhereBracketsNestAMillionDeep) {
   folder.write("model.safetensors.index.json", kDeep);
   EXPECT_EQ(error_of(folder, [&] { HfWeights weights(folder.path()); }),
             "error[input] FOLDER/model.safetensors.index.json: is not JSON with a weight_map");
+}
+
+TEST(HostileFiles, AreRefusedUnopenedWhereTheyAreFifosDirectoriesSocketsOrDevices) {
+  const Folder folder;
+  const auto place = [&](const char* name) { return folder.path() / name; };
+  for (const char* name : {"fifo", "model.safetensors.index.json", "a.bin", "LATEST", "libheddle_a.so"})
+    ASSERT_EQ(::mkfifo(place(name).c_str(), 0600), 0);
+  const std::string fifo = ": is a FIFO; a regular file is expected\n  hint: write what it gives to a file";
+  EXPECT_EQ(error_of(folder, [&] { SafetensorsFile file(place("fifo")); }),
+            "error[input] FOLDER/fifo" + fifo);
+  EXPECT_EQ(error_of(folder, [&] { checkpoint::read_manifest(place("fifo")); }),
+            "error[input] FOLDER/fifo" + fifo);
+  EXPECT_EQ(error_of(folder, [&] { read_position(place("fifo")); }), "error[input] FOLDER/fifo" + fifo);
+  EXPECT_EQ(error_of(folder, [&] { read_model_config(place("fifo")); }), "error[input] FOLDER/fifo" + fifo);
+  EXPECT_EQ(error_of(folder, [&] { TokenFile(place("a.bin"), std::nullopt); }),
+            "error[input] FOLDER/a.bin" + fifo);
+  EXPECT_EQ(error_of(folder, [&] { HfWeights weights(folder.path()); }),
+            "error[input] FOLDER/model.safetensors.index.json" + fifo);
+  EXPECT_EQ(error_of(folder, [&] { plugin::read_papers(place("libheddle_a.so")); }),
+            "error[plugin_failed] FOLDER/libheddle_a.so" + fifo);
+  EXPECT_EQ(checkpoint::pointed(place("LATEST")), "");
+  std::filesystem::create_directory(place("directory"));
+  EXPECT_EQ(error_of(folder, [&] { TokenFile(place("directory"), std::nullopt); }),
+            "error[input] FOLDER/directory: is a directory; a regular file is expected");
+  EXPECT_EQ(error_of(folder, [&] { TokenFile("/dev/zero", std::nullopt); }),
+            "error[input] /dev/zero: is a device; a regular file is expected");
+  ::sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  ASSERT_LT(place("socket").string().size(), sizeof(address.sun_path));
+  std::strcpy(address.sun_path, place("socket").c_str());
+  const int listener = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_EQ(::bind(listener, reinterpret_cast<const ::sockaddr*>(&address), sizeof(address)), 0);
+  EXPECT_EQ(error_of(folder, [&] { TokenFile(place("socket"), std::nullopt); }),
+            "error[input] FOLDER/socket: is a socket; a regular file is expected");
+  ::close(listener);
+}
+
+TEST(HostileFiles, AreRefusedWhereThePathsOfAConfigJsonGrow) {
+  const Folder folder;
+  std::string wide = "{\"model_type\": \"llama\", \"" + std::string(100'000, 'k') + "\": [1";
+  for (int i = 0; i < 1000; ++i) wide += ",1";
+  EXPECT_EQ(error_of(folder, [&] { read_model_config(folder.write("a", wide + "]}")); }),
+            "error[input] FOLDER/a: its keys and values take more than 67108864 bytes");
+  std::filesystem::resize_file(folder.write("a", "{}"), uint64_t{1} << 40);
+  EXPECT_EQ(error_of(folder, [&] { read_model_config(folder.path() / "a"); }),
+            "error[input] FOLDER/a: has 1099511627776 bytes; at most 16777216 are read");
 }
 
 TEST(HostileFiles, AreRefusedWithAShortMessageWhereAnEntryIsLong) {

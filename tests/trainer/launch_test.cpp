@@ -46,6 +46,20 @@ TEST(Launch, TheStatusIsThatOfTheRankThatFailed) {
   EXPECT_EQ(run_ranks("status_odd", 3).status, 1);
 }
 
+// Rank 1 fails first because rank 0 does, which finds that its input is wrong.
+const KnownPlain kBoth("one_then_two", [](const RankPlace& place) {
+  if (place.rank == 0) ::usleep(300000);
+  return place.rank == 0 ? 2 : 1;
+});
+
+TEST(Launch, WhatWasAskedWronglyWinsOverWhatFailedForIt) {
+  EXPECT_EQ(run_ranks("one_then_two", 2).status, 2);
+  for (const auto& [one, other, both] : {std::tuple{0, 143, 143}, {143, 1, 1}, {1, 2, 2}, {2, 130, 2}}) {
+    EXPECT_EQ(launch::worse(one, other), both);
+    EXPECT_EQ(launch::worse(other, one), both);
+  }
+}
+
 TEST(Launch, AnErrorOfARankIsPrintedAsItsBlock) {
   const auto run = run_ranks("throw_config", 2);
   EXPECT_EQ(run.status, 2);

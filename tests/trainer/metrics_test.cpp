@@ -8,7 +8,9 @@
 
 #include "heddle/base/error.h"
 #include "tests/trainer/token_files.h"
+#include "trainer/data/mapped_file.h"
 #include "trainer/loop/loss_curve.h"
+#include "trainer/loop/peak_memory.h"
 #include "trainer/loop/progress.h"
 
 namespace heddle {
@@ -35,7 +37,7 @@ TrainingRecord record() {
 TEST(Metrics, HaveThePromisedKeysInOrder) {
   EXPECT_EQ(
       to_json(record(), "T"),
-      R"({"step":11,"epoch":0,"timestamp":"T","loss":0.1,"grad_norm":1.25,"lr":0.001,"mem":0.5,)"
+      R"({"step":11,"epoch":0,"timestamp":"T","loss":0.1,"grad_norm":1.25,"lr":0.001,"skipped":false,"mem":0.5,)"
       R"("tps":12345.0,"tps_per_gpu":6172.5,"mfu":null,"num_tokens_per_step":512,"num_label_tokens":500,)"
       R"("step_time":0.25})");
 }
@@ -77,27 +79,65 @@ TEST(LinesFile, SaysThatItCannotBeOpened) {
   }
 }
 
+TEST(PeakMemory, IsWhatWasHeldWithoutMappedFiles) {
+  ScratchDirectory scratch;
+  constexpr size_t kBytes = 256u << 20;
+  constexpr double kGib = 0.25;
+  std::ofstream(scratch / "file") << std::string(kBytes, 'x');
+  const PeakMemory peak;
+  const double before = peak.gib();
+  EXPECT_GT(before, 0.005);
+  size_t sum = 0;
+  {
+    const MappedFile file(scratch / "file");
+    for (size_t at = 0; at < kBytes; at += 4096) sum += file.bytes()[at] == std::byte{'x'};
+    EXPECT_LT(peak.gib(), before + kGib / 2);
+  }
+  EXPECT_EQ(sum, kBytes / 4096);
+  { const std::string held(kBytes, 'y'); }
+  EXPECT_GT(peak.gib(), before + kGib / 2);  // it is given back, and it counts
+}
+
 TEST(Progress, ShowsStepLossNormRateSpeedMemoryAndTimeLeft) {
   EXPECT_EQ(progress_line(record(), 300, 130),
             "step 12/300  loss 0.1000  norm 1.250  lr 1.00e-03  12.3k tok/s  0.50 GiB  2m 10s left");
 }
 
+TEST(Progress, IsNoWiderThanTheTerminal) {
+  const std::string whole = progress_line(record(), 300, 130);
+  EXPECT_EQ(progress_line(record(), 300, 130, whole.size()), whole);
+  EXPECT_EQ(progress_line(record(), 300, 130, 79),
+            "step 12/300  loss 0.1000  norm 1.250  lr 1.00e-03  12.3k tok/s  2m 10s left");
+  EXPECT_EQ(progress_line(record(), 300, 130, 60), "step 12/300  loss 0.1000  12.3k tok/s  2m 10s left");
+  EXPECT_EQ(progress_line(record(), 300, 130, 30), "step 12/300  loss 0.1000");
+  EXPECT_EQ(progress_line(record(), 300, 130, 4), "step");
+}
+
 TEST(Progress, WritesOverOneLineOnATerminal) {
   std::ostringstream out;
-  Progress progress(out, Progress::Style::rewriting, 300);
+  std::atomic<bool> open = false;
+  Progress progress({out, [] { return size_t{80}; }, open}, 300);
   progress.show(record());
+  EXPECT_TRUE(open);
   progress.note("saved");
+  EXPECT_FALSE(open);
   EXPECT_THAT(out.str(), ::testing::StartsWith("\rstep 12/300"));
-  EXPECT_THAT(out.str(), ::testing::EndsWith("\nsaved\n"));
+  EXPECT_THAT(out.str(), ::testing::EndsWith("1m 12s left\033[K\nsaved\n"));
+  progress.show(record());
+  open = false;  // a message has ended the line
+  progress.finish();
+  EXPECT_THAT(out.str(), ::testing::EndsWith("left\033[K"));
 }
 
 TEST(Progress, WritesPlainLinesElsewhere) {
   std::ostringstream out;
-  Progress progress(out, Progress::Style::lines, 300);
+  std::atomic<bool> open = false;
+  Progress progress({out, {}, open}, 300);
   progress.show(record());
   TrainingRecord last = record();
   last.step = 299;
   progress.show(last);
+  EXPECT_FALSE(open);
   EXPECT_THAT(out.str(), Not(HasSubstr("\r")));
   EXPECT_THAT(out.str(), HasSubstr("step 12/300"));
   EXPECT_THAT(out.str(), HasSubstr("step 300/300"));
@@ -118,6 +158,30 @@ TEST(LossCurve, DrawsTrainingAndValidation) {
 TEST(LossCurve, LeavesOutLossesThatAreNotFinite) {
   EXPECT_THAT(loss_curve_svg({{0, std::nan("")}, {1, 2.0}}, {}), Not(HasSubstr("nan")));
   EXPECT_THAT(loss_curve_svg({{0, std::nan("")}}, {}), HasSubstr("No finite loss"));
+}
+
+size_t count_of(const std::string& text, const std::string& word) {
+  size_t count = 0;
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++count;
+  return count;
+}
+
+TEST(LossCurve, HasAGapWhereLossesAreNotFiniteAndMarksSkippedUpdates) {
+  std::vector<CurvePoint> training;
+  for (int64_t step = 0; step < 100; ++step) training.push_back({step, 3.0});
+  const std::string whole = loss_curve_svg(training, {});
+  EXPECT_EQ(count_of(whole, "<polyline"), 2u);  // the losses and their mean
+  EXPECT_THAT(whole, Not(HasSubstr("skipped")));
+  for (const int64_t step : {40, 41, 90}) training[step] = {step, std::nan(""), true};
+  training[70].skipped = true;  // the loss was finite, its gradient was not
+  const std::string svg = loss_curve_svg(training, {});
+  EXPECT_EQ(count_of(svg, "<polyline"), 8u);
+  EXPECT_EQ(count_of(svg, "<rect"), 1u + 4u);
+  EXPECT_THAT(svg, HasSubstr("skipped, 4"));
+  EXPECT_THAT(svg, Not(HasSubstr("nan")));
+  // The last steps are part of the picture, though their losses are not.
+  for (int64_t step = 100; step < 200; ++step) training.push_back({step, std::nan(""), true});
+  EXPECT_THAT(loss_curve_svg(training, {}), HasSubstr(">200</text>"));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 constexpr const char* kModel = "model: {config: {model_type: llama}}\n";
 
-Recipe read(const std::string& yaml) {
+Recipe read_recipe(const std::string& yaml) {
   return read_recipe(config::read_text(kModel + yaml, "run.yaml"));
 }
 
@@ -27,7 +27,7 @@ struct Case {
 void expect_refusals(const std::vector<Case>& cases) {
   for (const Case& one : cases) {
     try {
-      read(one.yaml);
+      read_recipe(one.yaml);
       ADD_FAILURE() << "was taken: " << one.yaml;
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::config) << one.yaml;
@@ -37,7 +37,7 @@ void expect_refusals(const std::vector<Case>& cases) {
 }
 
 TEST(Recipe, HasTheDefaultsOfTheRecipes) {
-  const Recipe recipe = read("");
+  const Recipe recipe = read_recipe("");
   EXPECT_EQ(recipe.seed, 42);
   EXPECT_EQ(recipe.steps.global_batch_size, 32);
   EXPECT_EQ(recipe.steps.local_batch_size, 1);
@@ -102,18 +102,18 @@ plugins: [acme.fsdp3]
 }
 
 TEST(Recipe, TakesNullAsNoClipping) {
-  EXPECT_EQ(read("clip_grad_norm: null\n").max_norm, std::nullopt);
-  EXPECT_EQ(read("clip_grad_norm: {max_norm: none}\n").max_norm, std::nullopt);
-  EXPECT_EQ(read("clip_grad_norm: {}\n").max_norm, 1.0);
-  EXPECT_EQ(read("clip_grad_norm: {}\n").norm_type, 2.0);
-  EXPECT_EQ(read("clip_grad_norm: {norm_type: 1}\n").norm_type, 1.0);
+  EXPECT_EQ(read_recipe("clip_grad_norm: null\n").max_norm, std::nullopt);
+  EXPECT_EQ(read_recipe("clip_grad_norm: {max_norm: none}\n").max_norm, std::nullopt);
+  EXPECT_EQ(read_recipe("clip_grad_norm: {}\n").max_norm, 1.0);
+  EXPECT_EQ(read_recipe("clip_grad_norm: {}\n").norm_type, 2.0);
+  EXPECT_EQ(read_recipe("clip_grad_norm: {norm_type: 1}\n").norm_type, 1.0);
   for (const char* word : {"inf", ".inf", "'inf'"})
-    EXPECT_TRUE(std::isinf(read(std::string("clip_grad_norm: {norm_type: ") + word + "}\n").norm_type))
+    EXPECT_TRUE(std::isinf(read_recipe(std::string("clip_grad_norm: {norm_type: ") + word + "}\n").norm_type))
         << word;
 }
 
 TEST(Recipe, ReadsNamedValidationSets) {
-  const Recipe recipe = read(
+  const Recipe recipe = read_recipe(
       "validation_dataset: {file_pattern: a.bin, seq_len: 8}\n"
       "validation_dataset_code: {file_pattern: [b.bin, c.bin], seq_len: 8, dtype: uint16}\n");
   ASSERT_EQ(recipe.validation.size(), 2u);
@@ -128,7 +128,7 @@ TEST(Recipe, ReadsNamedValidationSets) {
 }
 
 TEST(Recipe, ReadsGroupsOfParameters) {
-  const Recipe recipe = read("optimizer: {param_group_overrides: [{pattern: norm, wd_mult: 0}]}\n");
+  const Recipe recipe = read_recipe("optimizer: {param_group_overrides: [{pattern: norm, wd_mult: 0}]}\n");
   ASSERT_EQ(recipe.optimizer.groups.size(), 1u);
   EXPECT_EQ(recipe.optimizer.groups[0].pattern, "norm");
   EXPECT_EQ(recipe.optimizer.groups[0].lr_mult, 1.0);
@@ -165,6 +165,12 @@ TEST(Recipe, RefusesComponentsThatItDoesNotHave) {
       {"dataset: {_target_: datasets.Squad, file_pattern: a, seq_len: 1}\n", "there is: NanogptDataset"},
       {"loss_fn: {_target_: losses.KDLoss}\n", "there is: MaskedCrossEntropy"},
       {"dataloader: {_target_: x.DataLoader}\n", "unknown component 'x.DataLoader'"},
+      {"dataloader: {collate_fn: my.own_default_collater}\n",
+       "unknown component 'my.own_default_collater'; there is: default_collater"},
+      {"dataset: {file_pattern: a, seq_len: 1, dtype: my.uint16}\n", "tokens are integers of 8 to 64 bits"},
+      {"recipe: my.Recipe\n", "unknown component 'my.Recipe'; there is: TrainFinetuneRecipeForNextTokenPre"},
+      {"recipe: {_target_: my.Recipe}\n", "run.yaml:2 recipe._target_: unknown component 'my.Recipe'"},
+      {"recipe: {a: b}\n", "run.yaml:2 recipe: expected a word, got a map"},
   });
 }
 
@@ -208,6 +214,12 @@ TEST(Recipe, RefusesStepsAsTheSchedulerDoes) {
        "'SIGKILL' is no signal that a run can save and end on; there are: SIGTERM, SIGINT, SIGUSR1, SIGUSR2, "
        "SIGHUP, SIGQUIT, SIGALRM, SIGXCPU"},
       {"step_scheduler: {preemption_signal: [SIGTERM, 9]}\n", "9 is no signal that a run can save"},
+      {"step_scheduler: {preemption_signal: 4294967311}\n", "4294967311 is no signal that a run can save"},
+      {"step_scheduler: {local_batch_size: 4611686018427387904}\n",
+       "local_batch_size must be at most 2147483647, got 4611686018427387904"},
+      {"step_scheduler: {global_batch_size: 2147483648}\n", "global_batch_size must be at most 2147483647"},
+      {"dataset: {file_pattern: a, seq_len: 9223372036854775807}\n", "seq_len must be at most 2147483647"},
+      {"step_scheduler: {max_steps: 1e3}\n", "expected an integer, got 1000.0\n  hint: write 1000"},
   });
 }
 
@@ -232,18 +244,22 @@ TEST(Recipe, RefusesCheckpointsThatMakeNoSense) {
        "checkpoint.max_recent_checkpoints must be unset or a positive integer"},
       {"checkpoint: {consolidation_timeout_minutes: 0}\n",
        "checkpoint.consolidation_timeout_minutes must be greater than 0"},
+      {"checkpoint: {consolidation_timeout_minutes: 1e15}\n",
+       "checkpoint.consolidation_timeout_minutes must be at most 525600 (a year)"},
       {"checkpoint: {save_consolidated: sometimes}\n", "expected false, final or every"},
   });
 }
 
 TEST(Recipe, NamesWhatComesLater) {
-  EXPECT_THAT(read("checkpoint: {is_peft: true, restore_from: LATEST}\n").not_built,
+  EXPECT_THAT(read_recipe("checkpoint: {is_peft: true, restore_from: LATEST}\n").not_built,
               ElementsAre("checkpoint.is_peft: adapters are not built yet"));
-  EXPECT_THAT(read("step_scheduler: {start_step: 3}\n").not_built,
+  EXPECT_THAT(read_recipe("recipe: nemo_automodel.BenchmarkingRecipeForNextTokenPrediction\n").not_built,
+              ElementsAre("recipe: benchmarks and distillation are not built yet"));
+  EXPECT_THAT(read_recipe("step_scheduler: {start_step: 3}\n").not_built,
               ElementsAre("step_scheduler.start_step: a checkpoint says where a run goes on"));
-  EXPECT_THAT(read("dataset: {file_pattern: a, seq_len: 8, align_to_bos: true}\n").not_built,
+  EXPECT_THAT(read_recipe("dataset: {file_pattern: a, seq_len: 8, align_to_bos: true}\n").not_built,
               ElementsAre("dataset.align_to_bos: samples are cut one after the other"));
-  EXPECT_THAT(read("optimizer: {amsgrad: true}\n").not_built,
+  EXPECT_THAT(read_recipe("optimizer: {amsgrad: true}\n").not_built,
               ElementsAre("optimizer.amsgrad: the fused kernel runs without it"));
 }
 
@@ -263,6 +279,13 @@ TEST(Recipe, RefusesModelsThatAreNotSaidOrSaidTwice) {
               HasSubstr("from_pretrained takes no config"));
   EXPECT_THAT(refusal_of_model("model: {config: {}, pretrained_model_name_or_path: a}\n").what(),
               HasSubstr("from_config takes no pretrained_model_name_or_path"));
+  EXPECT_THAT(
+      refusal_of_model("model: {_target_: nemo_automodel.NeMoAutoModelForImageTextToText.from_config,\n"
+                       "        config: {}}\n")
+          .what(),
+      HasSubstr("'NeMoAutoModelForImageTextToText' is not built; there is: NeMoAutoModelForCausalLM"));
+  EXPECT_THAT(refusal_of_model("model_type: llama\nhidden_size: 8\n").what(),
+              HasSubstr("this is a model's config.json; a configuration names it: model: {config: PATH}"));
   EXPECT_THAT(refusal_of_model("model: {config: {}, dtype: float16}\n").what(),
               HasSubstr("parameters are stored in float32 or bfloat16"));
   EXPECT_THAT(refusal_of_model("model: {config: {}, dtype: float32, torch_dtype: bfloat16}\n").what(),

@@ -51,8 +51,8 @@ const KnownPlain kEarly("stop_early", [](const RankPlace& place) {
 
 TEST(StopSignals, EndTheRanksAtOnceBeforeTheirFirstStep) {
   const auto run = run_ranks("stop_early", 1);
-  EXPECT_EQ(run.status, 0);
-  EXPECT_EQ(run.said.at(0), "status 0");
+  EXPECT_EQ(run.status, 143);
+  EXPECT_EQ(run.said.at(0), "status 143");
   EXPECT_EQ(run.err, "");
   EXPECT_FALSE(run.left_behind);
 }
@@ -114,6 +114,25 @@ TEST(StopSignals, AreThoseOfTheConfigurationAndThoseOfATerminal) {
   ::signal(SIGHUP, SIG_IGN);
   EXPECT_EQ(cli::stop_signals({SIGINT, SIGTERM}), (std::vector<int>{SIGINT, SIGTERM}));
   ::signal(SIGHUP, SIG_DFL);
+}
+
+TEST(StopSignals, ArePreemptionsWhereALauncherOrTheConfigurationSaysSo) {
+  StepSection steps;
+  steps.stop_signals = {SIGTERM, SIGUSR1};
+  EXPECT_EQ(cli::preemptions(steps, false), std::vector<int>{SIGUSR1});  // no person sends it
+  EXPECT_EQ(cli::preemptions(steps, true), steps.stop_signals);
+  steps.preemption_sender = "person";
+  EXPECT_EQ(cli::preemptions(steps, true), std::vector<int>{});
+  steps.preemption_sender = "scheduler";
+  EXPECT_EQ(cli::preemptions(steps, false), steps.stop_signals);
+}
+
+TEST(StopSignals, HaveTheirStatuses) {
+  const launch::Stop stop{{SIGTERM, SIGINT, SIGHUP, SIGUSR1}, nullptr, {SIGUSR1}};
+  EXPECT_EQ(stop.status_of(SIGTERM), 143);
+  EXPECT_EQ(stop.status_of(SIGINT), 130);
+  EXPECT_EQ(stop.status_of(SIGHUP), 130);
+  EXPECT_EQ(stop.status_of(SIGUSR1), 0);
 }
 
 TEST(StopAgreement, GivesEveryRankWhatAnyWasAsked) {

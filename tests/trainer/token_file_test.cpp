@@ -4,6 +4,7 @@
 #include "heddle/base/error.h"
 #include "tests/trainer/token_files.h"
 #include "trainer/data/token_file.h"
+#include "trainer/data/token_writer.h"
 #include "trainer/data/write_tokens.h"
 
 namespace heddle {
@@ -20,7 +21,7 @@ Tokens all_of(const TokenFile& file) {
 }
 
 // The message of the Error{input} that opening the file throws; "" when it opens.
-std::string refusal(const std::filesystem::path& file, std::optional<TokenType> bare = std::nullopt) {
+std::string file_refusal(const std::filesystem::path& file, std::optional<TokenType> bare = std::nullopt) {
   try {
     TokenFile opened(file, bare);
     return "";
@@ -77,34 +78,34 @@ TEST(TokenFile, ReadsMegatronsSequencesAsOneStream) {
 TEST(TokenFile, RefusesAMegatronIndexWithAGap) {
   ScratchDirectory scratch;
   write_megatron(scratch / "mega", 16);
-  EXPECT_THAT(refusal(scratch / "mega.bin"), HasSubstr("sequence 1 does not follow the one before it"));
+  EXPECT_THAT(file_refusal(scratch / "mega.bin"), HasSubstr("sequence 1 does not follow the one before it"));
 }
 
 TEST(TokenFile, RefusesAMegatronIndexOfAnotherVersion) {
   ScratchDirectory scratch;
   write_megatron(scratch / "mega", 12, 7);
-  EXPECT_THAT(refusal(scratch / "mega.bin"), HasSubstr("version 7 of the format; 1 is known"));
+  EXPECT_THAT(file_refusal(scratch / "mega.bin"), HasSubstr("version 7 of the format; 1 is known"));
 }
 
 TEST(TokenFile, RefusesACutMegatronIndex) {
   ScratchDirectory scratch;
   write_megatron(scratch / "mega", 12);
   std::filesystem::resize_file(scratch / "mega.idx", 30);
-  EXPECT_THAT(refusal(scratch / "mega.bin"), HasSubstr("the index is cut"));
+  EXPECT_THAT(file_refusal(scratch / "mega.bin"), HasSubstr("the index is cut"));
 }
 
 TEST(TokenFile, RefusesAMegatronIndexThatTheBinDoesNotFill) {
   ScratchDirectory scratch;
   write_megatron(scratch / "mega", 12);
   std::filesystem::resize_file(scratch / "mega.bin", 16);
-  EXPECT_THAT(refusal(scratch / "mega.bin"),
+  EXPECT_THAT(file_refusal(scratch / "mega.bin"),
               HasSubstr("the index says 5 tokens of 4 bytes; the .bin beside it has 16 bytes"));
 }
 
 TEST(TokenFile, RefusesAWrongMagic) {
   ScratchDirectory scratch;
   write_token_file<uint16_t>(scratch / "a.bin", {1234, 1, 1}, {7});
-  const std::string message = refusal(scratch / "a.bin");
+  const std::string message = file_refusal(scratch / "a.bin");
   EXPECT_THAT(message,
               HasSubstr("not a token file: it begins with the number 1234, not with 20240520 (nanoGPT) or "
                         "278895051 (AutoModel)"));
@@ -114,14 +115,14 @@ TEST(TokenFile, RefusesAWrongMagic) {
 TEST(TokenFile, RefusesAWrongVersion) {
   ScratchDirectory scratch;
   write_token_file<uint16_t>(scratch / "a.bin", {20240520, 2, 1}, {7});
-  EXPECT_THAT(refusal(scratch / "a.bin"), HasSubstr("version 2 of the format; 1 is known"));
+  EXPECT_THAT(file_refusal(scratch / "a.bin"), HasSubstr("version 2 of the format; 1 is known"));
 }
 
 TEST(TokenFile, RefusesAFileCutInItsTokens) {
   ScratchDirectory scratch;
   write_token_file<uint16_t>(scratch / "a.bin", {20240520, 1, 100}, {7, 8});
   EXPECT_THAT(
-      refusal(scratch / "a.bin"),
+      file_refusal(scratch / "a.bin"),
       HasSubstr(
           "the file is cut: the header says 100 tokens of 2 bytes, so 1224 bytes in all; the file has 1028"));
 }
@@ -130,32 +131,33 @@ TEST(TokenFile, RefusesAFileCutInItsHeader) {
   ScratchDirectory scratch;
   write_token_file<uint16_t>(scratch / "a.bin", {20240520, 1, 100}, {});
   std::filesystem::resize_file(scratch / "a.bin", 500);
-  EXPECT_THAT(refusal(scratch / "a.bin"),
+  EXPECT_THAT(file_refusal(scratch / "a.bin"),
               HasSubstr("the file is cut: it has 500 bytes, and its header alone has 1024"));
 }
 
 TEST(TokenFile, RefusesBytesThatAreLeftOver) {
   ScratchDirectory scratch;
   write_token_file<uint16_t>(scratch / "a.bin", {20240520, 1, 1}, {7, 8});
-  EXPECT_THAT(refusal(scratch / "a.bin"), HasSubstr("bytes are left over"));
+  EXPECT_THAT(file_refusal(scratch / "a.bin"), HasSubstr("bytes are left over"));
 }
 
 TEST(TokenFile, RefusesThreeBytesAToken) {
   ScratchDirectory scratch;
   write_token_file<uint16_t>(scratch / "a.bin", {278895051, 1, 1, 3}, {7});
-  EXPECT_THAT(refusal(scratch / "a.bin"), HasSubstr("the header says 3 bytes a token; 2 and 4 are known"));
+  EXPECT_THAT(file_refusal(scratch / "a.bin"),
+              HasSubstr("the header says 3 bytes a token; 2 and 4 are known"));
 }
 
 TEST(TokenFile, RefusesAnOddNumberOfBareBytes) {
   ScratchDirectory scratch;
   std::ofstream(scratch / "bare.bin", std::ios::binary) << "abc";
-  EXPECT_THAT(refusal(scratch / "bare.bin", TokenType::uint16),
+  EXPECT_THAT(file_refusal(scratch / "bare.bin", TokenType::uint16),
               HasSubstr("the file has 3 bytes, which is no multiple of the 2 bytes of a token"));
 }
 
 TEST(TokenFile, RefusesAMissingFile) {
   ScratchDirectory scratch;
-  EXPECT_THAT(refusal(scratch / "none.bin"), HasSubstr("cannot be opened: No such file or directory"));
+  EXPECT_THAT(file_refusal(scratch / "none.bin"), HasSubstr("cannot be opened: No such file or directory"));
 }
 
 TEST(WriteByteTokens, JoinsTextsByteByByte) {
@@ -168,6 +170,33 @@ TEST(WriteByteTokens, JoinsTextsByteByByte) {
   EXPECT_THAT(all_of(file), ElementsAre(97, 10, 255));
   EXPECT_TRUE(file.holds_bytes());
   EXPECT_FALSE(std::filesystem::exists(scratch / "out.bin.part"));
+}
+
+TEST(TokenWriter, WritesTokensOfTwoAndFourBytes) {
+  ScratchDirectory scratch;
+  for (const int width : {2, 4}) {
+    TokenWriter writer(scratch / "out.bin", width, TokenWriter::Content::tokens);
+    const std::vector<uint32_t> one = {1, 65535}, two = {width == 4 ? 70000u : 7u};
+    writer.write(one);
+    writer.write(two);
+    EXPECT_EQ(writer.size(), 3);
+    writer.finish();
+    const TokenFile file(scratch / "out.bin", std::nullopt);
+    EXPECT_THAT(all_of(file), ElementsAre(1, 65535, two[0]));
+    EXPECT_FALSE(file.holds_bytes());
+  }
+}
+
+TEST(TokenWriter, LeavesTheOldFileUntilItIsFinished) {
+  ScratchDirectory scratch;
+  std::ofstream(scratch / "out.bin") << "old";
+  {
+    TokenWriter writer(scratch / "out.bin", 2, TokenWriter::Content::tokens);
+    writer.write(std::vector<uint32_t>{1, 2, 3});
+    EXPECT_TRUE(std::filesystem::exists(scratch / "out.bin.part"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(scratch / "out.bin.part"));
+  EXPECT_EQ(std::filesystem::file_size(scratch / "out.bin"), 3u);
 }
 
 TEST(WriteByteTokens, SaysThatADiskIsFull) {

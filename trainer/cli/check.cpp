@@ -1,21 +1,21 @@
-// `heddle check`: validates configurations against numbers of ranks, and prints what they come to.
+// `heddle check`: the verdict of `heddle train` on configurations and numbers of ranks, and what they come
+// to.
 #include "trainer/cli/check.h"
 
 #include <algorithm>
-#include <array>
+#include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <map>
 
 #include "heddle/base/text.h"
 #include "heddle/engine/engine.h"
-#include "trainer/loop/job.h"
+#include "trainer/loop/amounts.h"
+#include "trainer/loop/look.h"
+#include "trainer/loop/rank_size.h"
 
 namespace heddle::cli {
 namespace {
-
-// The sections that the engine reads, where the rest belongs to another trainer.
-const std::array<std::string, 2> kEngineSections = {"distributed", "dist_env"};
 
 std::vector<int> world_sizes(const CheckCommand& command) {
   if (!command.world_sizes.empty()) return command.world_sizes;
@@ -29,8 +29,8 @@ std::vector<int> world_sizes(const CheckCommand& command) {
   return {static_cast<int>(size)};
 }
 
-// A file without any section of a recipe holds words for the engine alone, and has no model to check.
-bool is_recipe(const Node& whole) {
+// A file without any section of a recipe describes no run: its words are for the engine alone.
+bool is_run(const Node& whole) {
   for (const auto& [key, value] : whole.entries())
     if (key != "distributed" && key != "dist_env" && key != "plugins") return true;
   return false;
@@ -45,13 +45,78 @@ void check_override(const Override& override_, const CheckCommand& command) {
               "leave --only distributed out to check the whole recipe");
 }
 
+// Above this the world alone would take hundreds of megabytes to lay out.
+constexpr int kLargestDryWorld = 1 << 16;
+
+// What a configuration comes to on a number of ranks.
+struct Verdict {
+  Setup setup;
+  bool is_run = false;
+  std::optional<ModelSize> size = std::nullopt;       // of a rank; empty: not known
+  std::optional<StepScheduler> steps = std::nullopt;  // empty: not known
+};
+
+// A strategy may refuse what it meets; another fault of it says nothing of the run.
+std::optional<ModelSize> size_if_known(const Plan& plan, Setup& setup, const JobModel& model,
+                                       const Recipe& recipe) {
+  if (setup.sizes.world > kLargestDryWorld) return std::nullopt;
+  try {
+    return size_on_rank(plan, setup, model, recipe);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::plugin_failed && error.code() != ErrorCode::internal) throw;
+    setup.warnings.push_back("what a rank holds is not known: " + error.message());
+  } catch (const std::exception& error) {
+    setup.warnings.push_back(std::string("what a rank holds is not known: ") + error.what());
+  }
+  return std::nullopt;
+}
+
+Verdict run_elsewhere(Look look) {
+  Verdict out{std::move(look.setup), true, std::nullopt, look.scheduler};
+  if (look.model) out.size = size_if_known(look.plan, out.setup, *look.model, look.recipe);
+  return out;
+}
+
+// The way of `heddle train` to the start of its ranks, and what they would refuse.
+Verdict run_here(const Node& configuration, Look look) {
+  const Plan plan = std::move(look.plan);
+  Job job = begin(configuration, std::move(look), "", std::chrono::milliseconds(0));
+  const auto size = size_if_known(plan, job.setup, job.model, job.recipe);
+  return {std::move(job.setup), true, size, job.scheduler};
+}
+
 // A configuration as it is read, with its plugins; or why it cannot be.
 struct Loaded {
   std::optional<Node> configuration;
-  std::optional<Recipe> recipe;  // empty: words for the engine alone
+  bool is_run = false;
   std::shared_ptr<PluginRegistry> plugins;
   std::optional<Error> error;
 };
+
+std::string run_json(const Verdict& verdict) {
+  const auto number = [](std::optional<int64_t> value) { return value ? std::to_string(*value) : "null"; };
+  const auto of_size = [&](int64_t ModelSize::*field) {
+    return number(verdict.size ? std::optional((*verdict.size).*field) : std::nullopt);
+  };
+  return "\"parameters\": " + of_size(&ModelSize::parameters) +
+         ", \"bytes_per_rank\": {\"parameters\": " + of_size(&ModelSize::held) +
+         ", \"gradients\": " + of_size(&ModelSize::gradients) +
+         ", \"optimizer\": " + of_size(&ModelSize::optimizer) + "}, \"steps\": " +
+         number(verdict.steps ? std::optional(verdict.steps->total_steps()) : std::nullopt);
+}
+
+std::string run_text(const Verdict& verdict) {
+  if (!verdict.is_run) return "";
+  std::string out;
+  if (const auto& size = verdict.size)
+    out += "parameters: " + count_text(size->parameters) + "\nmemory of a rank: parameters " +
+           bytes_text(size->held) + ", gradients " + bytes_text(size->gradients) + ", optimizer " +
+           bytes_text(size->optimizer) + "; activations come on top\n";
+  if (const auto& steps = verdict.steps)
+    out += "steps: " + std::to_string(steps->total_steps()) + ", " +
+           std::to_string(steps->steps_per_epoch()) + " an epoch\n";
+  return out;
+}
 
 class Checker {
  public:
@@ -75,7 +140,8 @@ class Checker {
     try {
       Node whole = command_.only_distributed ? config::read_only(file, kEngineSections) : config::read(file);
       for (const Override& one : command_.overrides) whole = config::with_override(whole, one.key, one.value);
-      if (!command_.only_distributed && is_recipe(whole)) out.recipe = read_recipe(whole);
+      out.is_run = !command_.only_distributed && is_run(whole);
+      if (out.is_run) read_recipe(whole);  // its errors come before those of plugins
       out.plugins = plugins_of(whole);
       out.configuration = std::move(whole);
     } catch (const Error& error) {
@@ -96,27 +162,31 @@ class Checker {
   void check(const std::string& file, int size, const Loaded& loaded) {
     try {
       if (loaded.error) throw *loaded.error;
-      Setup setup = engine::validate(*loaded.configuration, *loaded.plugins, size);
-      if (loaded.recipe) {
-        check_recipe(*loaded.recipe, setup);
-        const std::vector<std::string>& more = loaded.recipe->not_built;
-        setup.not_built.insert(setup.not_built.end(), more.begin(), more.end());
-      }
-      print(file, setup);
+      print(file, verdict(loaded, size));
     } catch (const Error& error) {
       status_ = 2;
       refuse(file, size, error);
     }
   }
 
-  void print(const std::string& file, const Setup& setup) const {
+  Verdict verdict(const Loaded& loaded, int size) const {
+    if (!loaded.is_run) return {engine::validate(*loaded.configuration, *loaded.plugins, size)};
+    const Machine machine = command_.elsewhere ? Machine::another : Machine::this_one;
+    Look look = look_at(*loaded.configuration, *loaded.plugins, size, machine);
+    return command_.elsewhere ? run_elsewhere(std::move(look))
+                              : run_here(*loaded.configuration, std::move(look));
+  }
+
+  void print(const std::string& file, const Verdict& verdict) const {
     if (command_.json) {
-      std::cout << "{\"config\": " << text::quoted(file) << ", " << engine::to_json(setup).substr(1) << "\n";
+      std::string line = engine::to_json(verdict.setup);
+      if (verdict.is_run) line.replace(line.size() - 1, 1, ", " + run_json(verdict) + "}");
+      std::cout << "{\"config\": " << text::quoted(file) << ", " << line.substr(1) << "\n";
       return;
     }
-    const int ranks = setup.sizes.world;
-    std::cout << file << " on " << ranks << (ranks == 1 ? " rank\n" : " ranks\n") << engine::to_text(setup)
-              << "\n";
+    const int ranks = verdict.setup.sizes.world;
+    std::cout << file << " on " << ranks << (ranks == 1 ? " rank\n" : " ranks\n")
+              << engine::to_text(verdict.setup) << run_text(verdict) << "\n";
   }
 
   void refuse(const std::string& file, int size, const Error& error) const {

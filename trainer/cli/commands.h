@@ -1,6 +1,7 @@
 // The commands of the `heddle` program, parsed: what its small executable hands to libheddle_trainer.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -24,33 +25,47 @@ struct TrainCommand {
   std::vector<Override> overrides;
 };
 
+// The sections that --only distributed reads.
+inline const std::array<std::string, 2> kEngineSections = {"distributed", "dist_env"};
+
 struct CheckCommand {
   std::vector<std::string> configs;
   std::vector<int> world_sizes;   // empty: WORLD_SIZE of the environment, else 1
   bool only_distributed = false;  // the files may be recipes of another trainer
+  bool elsewhere = false;         // the run is for another machine: what this one lacks is a warning
   bool json = false;
   std::vector<Override> overrides;
 };
 
 struct PluginsCommand {
-  enum class Action { list, inspect, check } action = Action::list;
-  std::vector<std::string> arguments;  // directories; names or files; files
+  enum class Action { list, inspect, check, create } action = Action::list;
+  std::vector<std::string> arguments;  // directories; names or files; files; a name
   bool json = false;
-  bool markdown = false;  // inspect: the table as a README holds it
+  bool markdown = false;          // inspect: the table as a README holds it
+  std::vector<int> ranks;         // check: data-parallel ranks to train on; empty: the kits' own choice
+  std::string kind = "strategy";  // create: the template
+  std::string fields;             // check: YAML of the fields of the plugin's strategies; empty: defaults
 };
 
 struct DataCommand {
   std::vector<std::string> texts;
   std::string out;
+  bool force = false;     // an existing `out` is replaced
+  std::string tokenizer;  // the directory of a tokenizer.json; empty: a token is a byte
+  std::string end_token;  // between documents; empty: the model's own
+  std::string field;      // JSON lines: the field with the text
+  bool lines = false;     // each line is a document
 };
 
 struct GenerateCommand {
   std::string directory;  // any that find_model() takes
+  std::string tokenizer;  // the directory of a tokenizer.json; empty: the model's own
   std::string prompt;
   std::vector<int64_t> tokens;  // instead of the prompt
-  int64_t max_tokens = 200;
+  int64_t max_new_tokens = 200;
   double temperature = 0.8;  // 0: the likeliest token each time
   int64_t top_k = 40;        // 0: all
+  double top_p = 1.0;        // 1: all
   uint64_t seed = 42;
 };
 
@@ -68,6 +83,10 @@ struct ScheduleCommand {
   int ranks = 0, microbatches = 0;
   int stages = 0;  // of the whole pipeline; 0: what the schedule takes at least
   bool lowered = false;
+  bool compare = false;         // all schedules for these sizes
+  std::vector<double> times;    // F, I, W of a rank's layers and a transfer; empty: equal ones
+  std::optional<double> limit;  // microbatches that a rank may keep alive
+  uint64_t memory = 0;          // bytes of one microbatch on a rank; 0: not given
 };
 
 using Command = std::variant<TrainCommand, CheckCommand, PluginsCommand, DataCommand, GenerateCommand,

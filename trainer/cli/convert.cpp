@@ -110,8 +110,10 @@ int convert(const ConvertCommand& command) {
   const ModelPlace from = find_model(command.source);
   check_options(command, from);
   const fs::path to = destination_of(command.destination);
-  return run_ranks(plan_ranks(command.nproc_per_node), kTimeout,
-                   [&](Rendezvous& meeting) { convert_on(command, from, to, meeting); });
+  return run_ranks(plan_ranks(command.nproc_per_node), kTimeout, [&](Rendezvous& meeting) {
+    convert_on(command, from, to, meeting);
+    return 0;
+  });
 }
 
 }  // namespace heddle::cli

@@ -6,10 +6,13 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <iostream>
 #include <new>
 #include <string>
 
+#include "heddle/base/memory.h"
 #include "trainer/cli/launch.h"
 
 namespace heddle::launch {
@@ -18,11 +21,35 @@ namespace {
 // In memory that the ranks share: whether one of them has answered. Null: JSON is not asked for.
 std::atomic<bool>* answered = nullptr;
 bool is_forked_rank = false;
+std::atomic<bool>* progress_line = nullptr;  // whether it is open
+
+void end_line() {
+  if (progress_line != nullptr && progress_line->exchange(false)) write_all(STDOUT_FILENO, "\n");
+}
 
 }  // namespace
 
 void write_all(int file, std::string_view text) {
   [[maybe_unused]] const auto written = ::write(file, text.data(), text.size());
+}
+
+void end_before_messages(std::atomic<bool>& open_line) {
+  progress_line = &open_line;
+}
+
+void write_message(std::string_view text) {
+  end_line();
+  write_all(STDERR_FILENO, text);
+}
+
+Log log_of(int rank) {
+  const LogLevel least = rank == 0 ? LogLevel::info : LogLevel::warning;
+  return Log([rank, least](LogLevel level, std::string_view room, std::string_view text) {
+    if (level < least) return;
+    const char* mark = level == LogLevel::warning ? "warning: " : level == LogLevel::error ? "error: " : "";
+    write_message("[rank " + std::to_string(rank) + "] [" + std::string(room) + "] " + mark +
+                  std::string(text) + "\n");
+  });
 }
 
 void speak_as_rank() {
@@ -34,13 +61,19 @@ void answer(const Error& error) {
 }
 
 void say(const Error& error) {
-  write_all(STDERR_FILENO, std::string(error.what()) + "\n");
+  write_message(std::string(error.what()) + "\n");
   if (!is_forked_rank || error.code() != ErrorCode::rank_lost) answer(error);
 }
 
-void say(const std::exception& error) {
-  const auto* own = dynamic_cast<const Error*>(&error);
-  say(own != nullptr ? *own : Error(ErrorCode::internal, "heddle", error.what()));
+Error as_error(const std::exception& thrown) {
+  if (const auto* own = dynamic_cast<const Error*>(&thrown)) return *own;
+  if (const auto memory = out_of_memory(thrown)) return *memory;
+  return Error(ErrorCode::internal, "heddle", thrown.what());
+}
+
+void finish_output() {
+  std::fflush(stdout);
+  if (!(std::cout << std::flush)) throw Error(ErrorCode::io, "standard output", "cannot be written");
 }
 
 void end(const std::exception& error) {
@@ -48,13 +81,13 @@ void end(const std::exception& error) {
   if (ending.exchange(true)) {
     for (;;) ::pause();  // another thread is printing its block and ends the process
   }
-  say(error);
-  const auto* own = dynamic_cast<const Error*>(&error);
-  ::_exit(own ? exit_status(own->code()) : 1);  // no flush: another thread may hold a stream
+  const Error own = as_error(error);
+  say(own);
+  ::_exit(exit_status(own.code()));  // no flush: another thread may hold a stream
 }
 
 void end_interrupted() {
-  write_all(STDERR_FILENO, "error[rank_lost] launch: interrupted by a signal\n");
+  write_message("error[rank_lost] launch: interrupted by a signal\n");
   if (answered != nullptr)
     write_all(STDOUT_FILENO,
               "{\"error\": {\"code\": \"rank_lost\", \"where\": \"launch\", \"what\": \"interrupted by a "

@@ -1,14 +1,25 @@
 // What a process of a run prints before it ends: blocks of errors, as JSON too where that was asked for.
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <string_view>
 
 #include "heddle/base/error.h"
+#include "heddle/base/log.h"
 
 namespace heddle::launch {
 
 void write_all(int file, std::string_view text);
+
+// From here on messages of this process and of its ranks end the progress line first, where it is open.
+void end_before_messages(std::atomic<bool>& open_line);
+
+// Text on standard error, on a line of its own; safe to call from a signal's handler.
+void write_message(std::string_view text);
+
+// Warnings and more of a rank, each a message.
+Log log_of(int rank);
 
 // This process is a rank of ours: where it lost another rank, it leaves the answer in JSON to that one, or to
 // the launcher.
@@ -20,6 +31,12 @@ void answer(const Error& error);
 // The block of an error on standard error, in one write, so that those of several ranks do not mix; and the
 // answer.
 void say(const Error& error);
-void say(const std::exception& error);
+
+// What was thrown, as an Error: a failed allocation is Error{memory}, what is not ours Error{internal}.
+Error as_error(const std::exception& thrown);
+
+// Flushes standard output. Throws Error{io} when it could not be written: a command whose output is lost has
+// failed, though its work may be done.
+void finish_output();
 
 }  // namespace heddle::launch

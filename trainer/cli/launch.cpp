@@ -99,12 +99,6 @@ class Signals {
   sigset_t taken_, stop_, before_;
 };
 
-[[noreturn]] void leave(int status) {
-  std::cout.flush();
-  std::fflush(nullptr);
-  ::_exit(status);
-}
-
 [[noreturn]] void child(const RankPlace& place, const Body& body, pid_t parent, const Signals& signals) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);  // it died before the line above
@@ -150,10 +144,10 @@ class Ranks {
     while (collect(WNOHANG), alive() > 0) {
       siginfo_t info{};
       const int number = signals.next(std::chrono::milliseconds(deadline_set_ ? 100 : 60000), info);
-      if (number != 0 && number != SIGCHLD) signals.is_stop(number) ? ask_to_stop(number) : pass_on(info);
+      if (number != 0 && number != SIGCHLD) signals.is_stop(number) ? ask_to_stop(info) : pass_on(info);
       if (deadline_set_ && !killed_ && Clock::now() >= deadline_) kill_stragglers();
     }
-    return early_ ? 0 : status_;
+    return early_ ? stop_.status_of(stop_.wish->signal) : status_;
   }
 
  private:
@@ -185,13 +179,15 @@ class Ranks {
   }
 
   // All ranks of this machine read the wish; before their first step there is nothing that they could save.
-  void ask_to_stop(int number) {
+  void ask_to_stop(const siginfo_t& info) {
+    const int number = info.si_signo;
     const bool another = repeats_.is_another();
     if (interrupted_) {
       if (another) end_at_once();
       return;
     }
     interrupted_ = true;
+    stop_.wish->from_terminal = info.si_code == SI_KERNEL;
     stop_.wish->signal = number;
     if (!stop_.wish->stepping) {
       early_ = status_ == 0;
@@ -200,7 +196,7 @@ class Ranks {
       write_all(STDOUT_FILENO, cli::stopped_before_the_first_step(number) + "\n");
       return;
     }
-    write_all(STDERR_FILENO, cli::stop_heard(number) + "\n");
+    write_message(cli::stop_heard(number) + "\n");
   }
 
   void end_at_once() {
@@ -231,9 +227,9 @@ class Ranks {
   }
 
   void ended(int rank, int state) {
-    int status = WIFEXITED(state) ? WEXITSTATUS(state) : 1;
-    if (status > 2) status = 1;
-    if (status == 0) return;
+    const int status = WIFEXITED(state) ? known(WEXITSTATUS(state)) : 1;
+    status_ = worse(status_, status);
+    if (status != 1 && status != 2) return;
     if (WIFSIGNALED(state) && !interrupted_ && !killed_) {
       const int number = WTERMSIG(state);
       say(Error(ErrorCode::rank_lost, "launch",
@@ -241,7 +237,6 @@ class Ranks {
                     strsignal(number) + ")",
                 number == SIGKILL ? "the system kills processes when memory runs out: see dmesg" : ""));
     }
-    if (status_ == 0) status_ = status;
     end_within(patience_.after_failure);
   }
 
@@ -257,25 +252,22 @@ class Ranks {
 
 }  // namespace
 
-bool Repeats::is_another() {
-  const auto now = Clock::now();
-  if (first_ == Clock::time_point()) first_ = now;
-  return now - first_ > std::chrono::milliseconds(500);
-}
-
 int run(int ranks, const Body& body, Patience patience, Stop stop) {
   const Signals signals(stop.signals);
   Ranks processes(patience, std::move(stop));
   processes.start(ranks, body, signals);
   const int status = processes.watch(signals);
-  if (status != 0)
+  if (status == 1 || status == 2)
     answer(Error(ErrorCode::rank_lost, "launch", "a rank was lost", "the cause stands on standard error"));
   return status;
 }
 
 void be_rank(const RankPlace& place, const Body& body) {
   try {
-    leave(body(place));
+    const int status = body(place);
+    if (status == 0) finish_output();
+    std::cout.flush();
+    ::_exit(status);
   } catch (const std::exception& error) {
     std::cout.flush();
     std::fflush(stdout);

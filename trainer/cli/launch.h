@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "heddle/base/rank_place.h"
-#include "trainer/loop/stop_wish.h"
+#include "trainer/cli/stop.h"
 
 namespace heddle::launch {
 
@@ -19,29 +19,12 @@ struct Patience {
   std::chrono::milliseconds after_signal{5000};
 };
 
-// Signals that ask the ranks to save and end, and where they read of it; none: every signal ends the run.
-struct Stop {
-  std::vector<int> signals = {};
-  StopWish* wish = nullptr;
-};
-
-// Tells a second signal of a person from the echo of one: `timeout` and a terminal may send the same signal
-// to a process and to its group.
-class Repeats {
- public:
-  // Whether this one comes more than half a second after the first.
-  bool is_another();
-
- private:
-  std::chrono::steady_clock::time_point first_{};
-};
-
 // Forks `ranks` processes that run body and end; to be called before any tensor work, as LibTorch's threads
-// do not survive a fork. Returns the status of the first rank that failed (1 when a signal killed it, which
-// is said on standard error), else 0. SIGINT and SIGTERM go on to the ranks and the answer is 1, but for
-// those of `stop`: they are noted in the wish, and the ranks end when they have saved; before their first
-// step they are ended at once, with status 0. In a rank the signals of `stop` are blocked when its body
-// begins. A second signal kills the ranks. When this process dies, the ranks are killed.
+// do not survive a fork. Returns the worst status of the ranks (1 for one that a signal killed, which is said
+// on standard error). SIGINT and SIGTERM go on to the ranks and the answer is 1, but for those of `stop`:
+// they are noted in the wish, and the ranks end when they have saved; before their first step they are ended
+// at once, with the signal's status. In a rank the signals of `stop` are blocked when its body begins. A
+// second signal kills the ranks. When this process dies, the ranks are killed.
 int run(int ranks, const Body& body, Patience patience = {}, Stop stop = {});
 
 // Runs body as the rank that another launcher started, and ends the process with its status. An error is

@@ -1,4 +1,4 @@
-// `heddle plugins`: the list from the papers, the tables of one plugin, the door kit.
+// `heddle plugins`: the list from the manifests, the tables of one plugin, the conformance kits.
 #include "trainer/cli/plugins.h"
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "heddle/plugin/places.h"
 #include "heddle/plugin/registry.h"
 #include "trainer/cli/plugin_check.h"
+#include "trainer/cli/plugin_create.h"
 #include "trainer/cli/plugin_tables.h"
 
 namespace heddle::cli {
@@ -84,7 +85,7 @@ int list(const PluginsCommand& command) {
   if (command.json) {
     std::cout << Json{{"engine", plugin::abi_tag()}, {"places", looked}, {"plugins", lines}}.dump() << "\n";
   } else {
-    std::cout << text << "\nlooked in: " << text::join(looked) << "\n";
+    std::cout << text << "\nsearched: " << text::join(looked) << "\n";
   }
   return 0;
 }
@@ -137,23 +138,29 @@ int check(const PluginsCommand& command) {
   size_t failed = 0, all = 0;
   std::string broken;
   for (const std::string& file : command.arguments) {
-    const testing::Report report = check_apart(file);
+    testing::KitOptions options;
+    if (!command.ranks.empty()) options.ranks = command.ranks;
+    if (!command.fields.empty()) options.fields = command.fields;
+    if (!command.json) {
+      std::cout << file << std::endl;
+      options.ended = [](const testing::Check& check) { std::cout << check.text() << std::flush; };
+    }
+    const testing::Report report = check_apart(file, options);
     Json checks = Json::array();
     for (const testing::Check& check : report.checks) {
-      checks.push_back({{"rule", check.rule}, {"passed", check.passed}, {"detail", check.detail}});
+      checks.push_back(
+          {{"rule", check.rule}, {"passed", check.passed}, {"detail", check.detail}, {"ran", check.ran}});
       if (!check.passed && ++failed != 0 && broken.empty()) broken = file;
     }
     all += report.checks.size();
     if (command.json)
       std::cout << Json{{"file", file}, {"passed", report.passed()}, {"checks", checks}}.dump() << "\n";
-    else
-      std::cout << file << "\n" << report.text();
   }
   std::cout.flush();
   if (failed == 0) return 0;
   throw Error(ErrorCode::plugin_failed, broken,
-              std::to_string(failed) + " of " + std::to_string(all) + " checks of the door failed",
-              "the lines that begin with FAIL say what to change; sdk/README.md has a page of misuses");
+              std::to_string(failed) + " of " + std::to_string(all) + " checks failed",
+              "the lines that begin with FAIL say what to change; sdk/README.md explains each kit");
 }
 
 }  // namespace
@@ -166,6 +173,8 @@ int plugins(const PluginsCommand& command) {
       return inspect(command);
     case PluginsCommand::Action::check:
       return check(command);
+    case PluginsCommand::Action::create:
+      return create_plugin(command);
   }
   return 0;
 }

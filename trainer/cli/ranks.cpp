@@ -13,6 +13,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/mesh/gloo.h"
+#include "trainer/cli/last_words.h"
 #include "trainer/cli/launch.h"
 #include "trainer/cli/stop_signals.h"
 
@@ -54,28 +55,26 @@ void outlive_sigterm() {
 }
 
 int be_one(const RankPlace& place, std::chrono::milliseconds timeout,
-           const std::function<void(Rendezvous&)>& body) {
+           const std::function<int(Rendezvous&)>& body) {
   quiet_libtorch();
   // OMP_NUM_THREADS wins; else the ranks of a machine share its cores.
   if (std::getenv("OMP_NUM_THREADS") == nullptr)
     at::set_num_threads(threads_per_rank(place.local_world_size));
   GlooOptions options;
   options.timeout = timeout;
-  options.log = Log::to_stderr(place.rank);
+  options.log = launch::log_of(place.rank);
   options.on_lost = [](const Error& error) { launch::end(error); };
   const auto meeting = mesh::join(place, options);
   try {
-    body(*meeting);
+    const int status = body(*meeting);
     meeting->leave();
-    return 0;
-  } catch (const Error& error) {
+    return status;
+  } catch (const std::exception& thrown) {
+    const Error error = launch::as_error(thrown);
     meeting->abandon(error.where() + ": " + error.message());
     // Rank 0 alone writes files: it prints what stood in the way, once.
     if (error.code() == ErrorCode::io && place.rank != 0) return exit_status(error.code());
-    throw;
-  } catch (const std::exception& error) {
-    meeting->abandon(error.what());
-    throw;
+    throw error;
   }
 }
 
@@ -90,6 +89,7 @@ RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts) {
                 "is " + std::to_string(plan.local_ranks) + "; 1 or more is needed");
   }
   plan.place = place_from_environment();
+  plan.is_launched = plan.place || std::getenv("SLURM_JOB_ID") != nullptr;
   if (plan.place && plan.place->world_size == 1) plan.place.reset();  // one rank needs nobody
   if (plan.place && nproc_per_node) {
     throw Error(ErrorCode::usage, "--nproc-per-node",
@@ -106,7 +106,7 @@ RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts) {
 }
 
 int run_ranks(const RankPlan& plan, std::chrono::milliseconds timeout,
-              const std::function<void(Rendezvous&)>& body, const launch::Stop& stop) {
+              const std::function<int(Rendezvous&)>& body, const launch::Stop& stop) {
   const bool by_term = std::count(stop.signals.begin(), stop.signals.end(), SIGTERM) > 0;
   if (plan.place) {
     launch::be_rank(*plan.place, [&](const RankPlace& place) {

@@ -19,13 +19,18 @@
 namespace heddle::cli {
 namespace {
 
-// The lines that a signal's handler prints, made before it is installed.
-std::vector<std::string> lines_of_signals;
+// What a signal's handler prints and ends with, made before it is installed.
+struct LastLine {
+  std::string line;
+  int status = 0;
+};
+std::vector<LastLine> last_lines;
 
-void leave(int number) {
-  const std::string& line = lines_of_signals[number];
-  [[maybe_unused]] const auto written = ::write(STDOUT_FILENO, line.data(), line.size());
-  ::_exit(0);
+void leave_by_signal(int number, siginfo_t* info, void*) {
+  const auto& [line, status] = last_lines[number];
+  launch::write_all(STDOUT_FILENO, line);
+  if (number == SIGINT && info->si_code == SI_KERNEL && status != 0) end_by_interrupt();
+  ::_exit(status);
 }
 
 sigset_t set_of(const std::vector<int>& signals) {
@@ -36,19 +41,18 @@ sigset_t set_of(const std::vector<int>& signals) {
 }
 
 // A rank's part of it.
-void note(int number, StopWish& wish) {
+void note(const siginfo_t& info, StopWish& wish) {
   int none = 0;
-  wish.signal.compare_exchange_strong(none, number);
+  if (wish.signal == 0) wish.from_terminal = info.si_code == SI_KERNEL;
+  wish.signal.compare_exchange_strong(none, info.si_signo);
 }
 
-void answer_alone(int number, StopWish& wish, launch::Repeats& repeats) {
-  if (!wish.stepping) {
-    launch::write_all(STDOUT_FILENO, stopped_before_the_first_step(number) + "\n");
-    ::_exit(0);
-  }
+void answer_alone(siginfo_t info, const launch::Stop& stop, launch::Repeats& repeats) {
+  StopWish& wish = *stop.wish;
+  if (!wish.stepping) leave_by_signal(info.si_signo, &info, nullptr);
   if (repeats.is_another()) launch::end_interrupted();
-  if (wish.signal == 0) launch::write_all(STDERR_FILENO, stop_heard(number) + "\n");
-  note(number, wish);
+  if (wish.signal == 0) launch::write_message(stop_heard(info.si_signo) + "\n");
+  note(info, wish);
 }
 
 }  // namespace
@@ -65,6 +69,17 @@ std::vector<int> stop_signals(std::vector<int> asked) {
   return asked;
 }
 
+std::vector<int> preemptions(const StepSection& steps, bool is_launched) {
+  std::vector<int> out = steps.stop_signals;
+  const std::string sender = steps.preemption_sender.value_or(is_launched ? "scheduler" : "");
+  if (sender == "person") out.clear();
+  if (sender.empty())
+    std::erase_if(out, [](int number) {
+      return number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT;
+    });
+  return out;
+}
+
 StopWish& shared_wish() {
   void* shared = ::mmap(nullptr, sizeof(StopWish), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED)
@@ -73,24 +88,38 @@ StopWish& shared_wish() {
   return *new (shared) StopWish;
 }
 
-void end_on(const std::vector<int>& signals) {
-  for (const int number : signals) {
-    if (lines_of_signals.size() <= static_cast<size_t>(number)) lines_of_signals.resize(number + 1);
-    lines_of_signals[number] = stopped_before_the_first_step(number) + "\n";
+void end_on(const launch::Stop& stop) {
+  for (const int number : stop.signals) {
+    if (last_lines.size() <= static_cast<size_t>(number)) last_lines.resize(number + 1);
+    last_lines[number] = {stopped_before_the_first_step(number) + "\n", stop.status_of(number)};
   }
-  for (const int number : signals) ::signal(number, leave);
+  struct sigaction action {};
+  action.sa_sigaction = leave_by_signal;
+  action.sa_flags = SA_SIGINFO;
+  for (const int number : stop.signals) ::sigaction(number, &action, nullptr);
+}
+
+// Safe to call from a signal's handler.
+void end_by_interrupt() {
+  ::signal(SIGINT, SIG_DFL);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  ::raise(SIGINT);
+  ::_exit(130);
 }
 
 void listen(const launch::Stop& stop, Taker taker) {
   if (stop.signals.empty()) return;
   const sigset_t set = set_of(stop.signals);
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  std::thread([set, &wish = *stop.wish, taker] {
+  std::thread([set, stop, taker] {
     launch::Repeats repeats;
-    for (int number = 0;;) {
-      if (::sigwait(&set, &number) != 0) continue;
-      if (taker == Taker::whole) answer_alone(number, wish, repeats);
-      if (taker == Taker::rank) note(number, wish);
+    for (siginfo_t info{};;) {
+      if (::sigwaitinfo(&set, &info) < 0) continue;
+      if (taker == Taker::whole) answer_alone(info, stop, repeats);
+      if (taker == Taker::rank) note(info, *stop.wish);
     }
   }).detach();
 }

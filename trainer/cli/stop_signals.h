@@ -6,6 +6,7 @@
 
 #include "trainer/cli/launch.h"
 #include "trainer/loop/stop_wish.h"
+#include "trainer/recipe/sections.h"
 
 namespace heddle::cli {
 
@@ -20,11 +21,19 @@ enum class Taker {
 // none where there are none.
 std::vector<int> stop_signals(std::vector<int> asked);
 
+// Those of the named signals that end the run with status 0, as a launcher or a scheduler sends them. Where
+// step_scheduler.preemption_sender does not say who does: all where one has started the run, elsewhere those
+// that neither a terminal nor a plain `kill` sends.
+std::vector<int> preemptions(const StepSection& steps, bool is_launched);
+
 // In memory that ranks started from here on share with this process.
 StopWish& shared_wish();
 
-// Until listen() or launch::run(), one of these signals ends this process with status 0: nothing is lost.
-void end_on(const std::vector<int>& signals);
+// Until listen() or launch::run(), one of these signals ends this process with its status: nothing is lost.
+void end_on(const launch::Stop& stop);
+
+// Ends this process by SIGINT itself, which a shell reports as 130: bash leaves a loop only then.
+[[noreturn]] void end_by_interrupt();
 
 // From here on a thread takes the signals, for this process and all of its threads. To be called before
 // others are made, once.

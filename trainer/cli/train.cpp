@@ -5,7 +5,9 @@
 #include <optional>
 
 #include "heddle/base/error.h"
+#include "heddle/base/memory.h"
 #include "trainer/cli/configuration.h"
+#include "trainer/cli/last_words.h"
 #include "trainer/cli/launch.h"
 #include "trainer/cli/ranks.h"
 #include "trainer/cli/restarts.h"
@@ -17,13 +19,28 @@ namespace {
 
 // Signals count from here on; a rank of another launcher only remembers them, as the others wait for it.
 launch::Stop stop_of(const Node& configuration, const RankPlan& plan) {
-  launch::Stop stop{stop_signals(read_recipe(configuration).steps.stop_signals), &shared_wish()};
+  const StepSection steps = read_recipe(configuration).steps;
+  launch::Stop stop{stop_signals(steps.stop_signals), &shared_wish(), preemptions(steps, plan.is_launched)};
   if (plan.place) {
     listen(stop, Taker::rank);
   } else {
-    end_on(stop.signals);
+    end_on(stop);
   }
   return stop;
+}
+
+// Memory that runs out says what to lower.
+template <class Work>
+auto with_memory_hint(const Work& work) {
+  try {
+    return work();
+  } catch (const std::exception& thrown) {
+    const auto error = out_of_memory(thrown);
+    if (!error) throw;
+    throw Error(error->code(), error->where(), error->message(),
+                "lower step_scheduler.local_batch_size or dataset.seq_len, set "
+                "distributed.activation_checkpointing: full, or split the model over more ranks");
+  }
 }
 
 }  // namespace
@@ -32,17 +49,22 @@ int train(const TrainCommand& command) {
   const Node configuration = read_configuration(command.config, command.overrides);
   const RankPlan plan = plan_ranks(command.nproc_per_node, command.max_restarts);
   const launch::Stop stop = stop_of(configuration, plan);
+  launch::end_before_messages(stop.wish->open_line);
   PluginRegistry plugins = open_plugins(configuration, Log::to_stderr(plan.rank()));
   for (int restart = 0;; ++restart) {
     const bool again = restart > 0 || was_started_before();
     const Node from = (again ? saved_since(configuration) : std::nullopt).value_or(configuration);
     // Anew for each start: what the run goes on from is found here.
     const Job job = prepare_job(from, plugins, plan.world_size(), command.metrics);
-    if (restart > 0) std::cerr << restart_line(restart, command.max_restarts, job) << std::endl;
+    if (restart > 0) launch::write_message(restart_line(restart, command.max_restarts, job) + "\n");
     if (command.json) launch::answer_in_json();
     const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(job.setup.timeout_minutes * 60000));
-    const auto body = [&](Rendezvous& meeting) { run_rank(job, plugins, meeting, *stop.wish); };
+    const auto body = [&](Rendezvous& meeting) {
+      const int signal = with_memory_hint([&] { return run_rank(job, plugins, meeting, *stop.wish); });
+      return signal == 0 ? 0 : stop.status_of(signal);
+    };
     const int status = run_ranks(plan, timeout, body, stop);
+    if (status == 130 && stop.wish->from_terminal && std::cout.flush()) end_by_interrupt();
     const bool is_lost = status == 1 && stop.wish->signal == 0;
     if (!is_lost || restart == command.max_restarts) return status;
     stop.wish->stepping = false;

@@ -1,29 +1,13 @@
-// What a person is told before the first step.
+// The words for the terminal.
 #include "trainer/loop/banner.h"
 
-#include <cstdio>
-
 #include "heddle/base/version.h"
+#include "trainer/loop/amounts.h"
 #include "trainer/loop/save.h"
+#include "trainer/recipe/signals.h"
 
 namespace heddle {
 namespace {
-
-std::string counted(double value, const char* const (&units)[4], double base) {
-  int unit = 0;
-  while (value >= base && unit < 3) value /= base, ++unit;
-  char text[48];
-  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f%s" : "%.2f%s", value, units[unit]);
-  return text;
-}
-
-std::string bytes_text(int64_t bytes) {
-  return counted(static_cast<double>(bytes), {" B", " KiB", " MiB", " GiB"}, 1024);
-}
-
-std::string count_text(int64_t count) {
-  return counted(static_cast<double>(count), {"", " K", " M", " G"}, 1000);
-}
 
 std::string strategy_text(const Setup& setup) {
   std::string out = setup.strategy + " on " + std::to_string(setup.sizes.world) +
@@ -32,6 +16,17 @@ std::string strategy_text(const Setup& setup) {
   for (const Axis& axis : setup.axes)
     if (axis.size > 1) axes += (axes.empty() ? "" : ", ") + axis.name + " " + std::to_string(axis.size);
   return axes.empty() ? out : out + " (" + axes + ")";
+}
+
+// What freeze_config takes out of training; the embedding is easily forgotten, as it is frozen unasked.
+std::string frozen_text(const Job& job, const ModelSize& size) {
+  if (!job.recipe.freeze) return "";
+  const FreezeSection& freeze = *job.recipe.freeze;
+  return "  frozen  " + count_text(size.frozen) + " parameters" +
+         (freeze.embeddings
+              ? "; the token embedding is among them: freeze_config.freeze_embeddings false trains it"
+              : "") +
+         "\n";
 }
 
 std::string batch_text(const Job& job) {
@@ -73,7 +68,7 @@ std::string saves_text(const Job& job) {
   const bool every = job.recipe.checkpoint.save_consolidated == CheckpointSection::Export::every;
   return std::string(job.scheduler.saves_before_the_end() ? "checkpoints on the way and at the end, in "
                                                           : "a checkpoint at the end, in ") +
-         directory_of(job, last).string() +
+         directory_of(job, last).string() + " (its name counts steps from 0)" +
          (every                                      ? "; each with the model for transformers"
           : saves_model(job.recipe.checkpoint, last) ? "; the last with the model for transformers"
                                                      : "");
@@ -88,18 +83,28 @@ std::string resume_text(const Job& job) {
          "\n";
 }
 
-std::string warnings_text(const Job& job, const ModelSize& size) {
-  std::string out;
-  for (const std::string& warning : job.setup.warnings) out += "  warning: " + warning + "\n";
+}  // namespace
+
+std::vector<std::string> warnings(const Job& job, const ModelSize& size) {
+  std::vector<std::string> out = job.setup.warnings;
   if (size.rounded)
-    out +=
-        "  warning: parameters are stored in bfloat16 without master weights: small updates round to "
-        "nothing; set "
-        "optimizer.master_weights, or model.dtype float32\n";
+    out.push_back(
+        "parameters are stored in bfloat16 without master weights: small updates round to nothing; set "
+        "optimizer.master_weights, or model.dtype float32");
   return out;
 }
 
-}  // namespace
+std::string stopped_text(const Job& job, int signal, const std::optional<Moment>& moment) {
+  const std::string by = "stopped by " + signal_name(signal);
+  if (!moment) return by + " before the first step: nothing new to save; the same command starts again";
+  const std::string at = by + " after step " + std::to_string(moment->step + 1) + " of " +
+                         std::to_string(job.scheduler.total_steps());
+  if (!job.recipe.checkpoint.enabled) return at + ": nothing was saved, as checkpoint.enabled is false";
+  const std::optional<std::string>& from = job.recipe.checkpoint.restore_from;
+  const bool follows = !from || *from == "LATEST";
+  return at + ": saved " + directory_of(job, *moment).string() + "; the same command " +
+         (follows ? "goes on from there" : "with --checkpoint.restore_from LATEST goes on from there");
+}
 
 std::string banner(const Job& job, const ModelSize& size) {
   const bool mixed = job.recipe.shuffle == Shuffle::on;
@@ -107,6 +112,7 @@ std::string banner(const Job& job, const ModelSize& size) {
   out += "  model   " + job.model.config.model_type + ", " + count_text(size.parameters) + " parameters, " +
          (job.model.dtype == at::kFloat ? "float32" : "bfloat16") +
          (job.model.directory.empty() ? ", random weights" : ", from " + job.model.directory.string()) + "\n";
+  out += frozen_text(job, size);
   out += "  data    " + std::to_string(job.dataset.size()) + " samples of " +
          std::to_string(job.dataset.sequence_length()) + " tokens, " +
          (mixed ? "mixed by seed " + std::to_string(job.recipe.seed)
@@ -115,13 +121,12 @@ std::string banner(const Job& job, const ModelSize& size) {
   out += "  batch   " + batch_text(job) + "\n";
   out += pipeline_text(job);
   out += "  run     " + run_text(job) + "\n";
-  out += "  memory  a rank: parameters " + bytes_text(size.owned) + ", gradients " +
-         bytes_text(size.gradients) + ", optimizer " + bytes_text(size.optimizer) + ", largest unit " +
-         bytes_text(size.largest_unit) +
+  out += "  memory  a rank: parameters " + bytes_text(size.held) + ", gradients " +
+         bytes_text(size.gradients) + ", optimizer " + bytes_text(size.optimizer) +
+         (size.largest_unit > 0 ? ", largest unit " + bytes_text(size.largest_unit) : "") +
          (size.copies > 0 ? ", copies to save from " + bytes_text(size.copies) : "") +
          "; activations come on top\n";
-  out += "  saves   " + saves_text(job) + "\n" + resume_text(job);
-  return out + warnings_text(job, size);
+  return out + "  saves   " + saves_text(job) + "\n" + resume_text(job);
 }
 
 }  // namespace heddle

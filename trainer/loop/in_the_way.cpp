@@ -29,9 +29,20 @@ std::set<int64_t> taken_from(const Job& job, int64_t first) {
   return out;
 }
 
+// Why the run begins with its first step beside checkpoints of its own: LATEST names another model's.
+std::string latest_of_another(const Job& job) {
+  if (job.resume || job.latest.empty()) return "";
+  const std::string other = other_model(fs::path(job.recipe.checkpoint.directory) / job.latest, job);
+  return other.empty() ? "" : "; LATEST names " + job.latest + ", which is of another model: " + other;
+}
+
 std::string what_to_do(const Job& job, bool is_other_model) {
   const std::string fresh = "point checkpoint.checkpoint_dir at a fresh directory";
   if (is_other_model) return fresh;
+  const std::string own = latest_of_another(job).empty() ? "" : newest_of_this_model(job);
+  if (!own.empty())
+    return "--checkpoint.restore_from " + own + " goes on from the newest checkpoint of this model; or " +
+           fresh;
   return "remove it and those after it, or " + fresh +
          (job.resume ? " and checkpoint.restore_from at " + job.resume->directory.string() : "");
 }
@@ -50,7 +61,7 @@ void refuse_what_is_in_the_way(Job& job) {
   throw Error(ErrorCode::config, "checkpoint.checkpoint_dir",
               there.string() + " is in the way: the run begins with step " + std::to_string(first + 1) +
                   " and would save there after step " + std::to_string(*met + 1) +
-                  (other.empty() ? "" : "; it is of another model: " + other),
+                  (other.empty() ? latest_of_another(job) : "; it is of another model: " + other),
               what_to_do(job, !other.empty()));
 }
 

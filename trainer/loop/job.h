@@ -28,6 +28,8 @@ struct JobModel {
   std::vector<std::string> tensors;  // that are there to be loaded
   at::ScalarType dtype = at::kFloat;
   std::filesystem::path directory;  // of a pretrained model; empty: random weights
+  int64_t checkpoint_bytes = 0;     // of a checkpoint: parameters and the optimizer's state
+  int64_t export_bytes = 0;         // of the model for transformers
 };
 
 struct ValidationSet {
@@ -65,17 +67,25 @@ struct Job {
   std::set<int64_t> taken = {};                 // steps to come whose checkpoint's name is another one's
 };
 
-// What can be said of a recipe without opening a file: its inline model and the length of its samples. Throws
-// Error{config}. What only a number of ranks makes wrong goes to setup.warnings.
-void check_recipe(const Recipe& recipe, Setup& setup);
-
-// Reads and checks the whole configuration, refuses what is not built by its name, and opens the model's and
-// the data's files. Throws Error before any rank starts.
+// What look_at() sees of a run on this machine, and the checkpoint that it goes on from. Throws Error before
+// any rank starts.
 Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_size,
                 const std::string& metrics);
 
+// Where a run's metrics go unless --metrics says: training.jsonl in checkpoint_dir.
+std::filesystem::path default_metrics(const CheckpointSection& section);
+
+// What every rank must have alike: ranks with another file or other overrides are named before the first
+// step.
+std::string fingerprint(const Job& job);
+
+// Throws Error{input} where a token of the data is not in the model's vocabulary; see check_tokens() of the
+// datasets. For one rank, which has the lock of checkpoint_dir where anything is saved.
+void check_tokens(const Job& job);
+
 // Runs this rank of the job. Rank 0 writes metrics and progress, every rank its part of checkpoints. Where
-// the wish of any rank says so, all of them save after one step and return.
-void run_rank(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish& wish);
+// the wish of any rank says so, all of them save after one step and return. Returns the signal that ended the
+// run before its last step, the same on every rank; 0: all steps are done.
+int run_rank(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish& wish);
 
 }  // namespace heddle

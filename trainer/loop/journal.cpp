@@ -10,44 +10,26 @@
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/file_writer.h"
 #include "heddle/checkpoint/publish.h"
-#include "trainer/loop/kept_lines.h"
-#include "trainer/loop/resume.h"
 
 namespace heddle {
 namespace {
 
-Progress::Style style() {
-  return isatty(STDOUT_FILENO) ? Progress::Style::rewriting : Progress::Style::lines;
-}
-
-// What a file of metrics says of the steps before those that this run makes. A run that was killed before its
-// first checkpoint begins anew, and so does its file; lines beside checkpoints of another run, and in a file
-// that --metrics names, stay.
-std::vector<CurvePoint> kept(const Job& job, const std::filesystem::path& file, int64_t again = 0) {
-  if (job.resume) return keep_before(file, job.resume->position.step - again);
-  const std::filesystem::path directory = job.recipe.checkpoint.directory;
-  const bool anew = job.recipe.checkpoint.enabled && file == directory / file.filename() &&
-                    checkpoints_in(directory).empty();
-  return anew ? keep_before(file, job.recipe.steps.start_step) : std::vector<CurvePoint>();
+Screen screen(StopWish& shared) {
+  std::function<size_t()> columns;
+  if (isatty(STDOUT_FILENO)) columns = [] { return terminal_columns(STDOUT_FILENO); };
+  return {std::cout, columns, shared.open_line};
 }
 
 }  // namespace
 
-Journal::Journal(const Job& job)
+Journal::Journal(const Job& job, StopWish& shared)
     : job_(job),
-      training_(kept(job, job.metrics)),
-      metrics_(job.metrics),
-      progress_(std::cout, style(), job.scheduler.total_steps()) {
-  for (const ValidationSet& set : job.validation) {
-    const std::vector<CurvePoint> points =
-        kept(job, file_of(set.name), owes_validation(job, set.name) ? 1 : 0);
-    if (&set == &job.validation.front()) validations_ = points;
-  }
-}
-
-std::filesystem::path Journal::file_of(const std::string& set) const {
-  const std::string name = set.empty() ? "validation.jsonl" : "validation_" + set + ".jsonl";
-  return std::filesystem::path(job_.recipe.checkpoint.directory) / name;
+      files_(take_metrics_files(job)),
+      metrics_(files_.training),
+      progress_(screen(shared), job.scheduler.total_steps()),
+      skipped_(job.recipe.steps.max_skipped_updates) {
+  for (const auto& [set, file] : files_.validation) validation_.emplace(set, file);
+  for (const std::string& note : files_.notes) warn(note);
 }
 
 void Journal::trained(const Moment& moment, const StepReport& report, double lr, double seconds,
@@ -58,6 +40,8 @@ void Journal::trained(const Moment& moment, const StepReport& report, double lr,
   record.loss = report.loss.item<double>();
   record.grad_norm = report.grad_norm.item<double>();
   record.lr = lr;
+  record.skipped = report.skipped();
+  if (std::isnan(record.grad_norm)) record.grad_norm = NAN;  // a sign would be printed
   record.mem = peak_memory;
   record.num_tokens_per_step = (moment.end - moment.begin) * job_.dataset.sequence_length();
   record.num_label_tokens = report.label_tokens;
@@ -65,19 +49,30 @@ void Journal::trained(const Moment& moment, const StepReport& report, double lr,
   record.tps = static_cast<double>(record.num_tokens_per_step) / seconds;
   record.tps_per_gpu = record.tps / job_.setup.sizes.world;
   metrics_.append(to_json(record, timestamp_now()));
-  training_.push_back({record.step, record.loss});
+  files_.trained.push_back({record.step, record.loss, record.skipped});
+  skipped_.add(record.skipped);
   progress_.show(record);
-  if (!std::isfinite(record.loss) || !std::isfinite(record.grad_norm))
-    progress_.note("warning: step " + std::to_string(record.step) +
-                   ": the loss or its gradient is not finite");
+  warn(record);
+}
+
+void Journal::warn(const TrainingRecord& record) {
+  const std::string step = "step " + std::to_string(record.step + 1) + ": ";
+  if (record.skipped) {
+    char norm[32];
+    std::snprintf(norm, sizeof(norm), "%g", record.grad_norm);
+    const std::optional<int64_t> most = job_.recipe.steps.max_skipped_updates;
+    warn(step + "update skipped: the gradient norm is " + norm + "; " + std::to_string(skipped_.in_a_row()) +
+         " in a row" + (most ? ", the run ends at " + std::to_string(*most) : ""));
+  } else if (!std::isfinite(record.loss)) {
+    warn(step + "the loss is not finite");
+  }
 }
 
 void Journal::validated(const Moment& moment, const std::string& set, double loss, int64_t label_tokens,
                         double lr) {
-  std::unique_ptr<LinesFile>& file = validation_[set];
-  if (!file) file = std::make_unique<LinesFile>(file_of(set));
-  file->append(to_json(ValidationRecord{moment.step, moment.epoch, loss, lr, label_tokens}, timestamp_now()));
-  if (set == job_.validation.front().name) validations_.push_back({moment.step, loss});
+  validation_.at(set).append(
+      to_json(ValidationRecord{moment.step, moment.epoch, loss, lr, label_tokens}, timestamp_now()));
+  if (set == job_.validation.front().name) files_.validated.push_back({moment.step, loss});
   char text[96];
   std::snprintf(text, sizeof(text), "validation%s%s  step %lld  loss %.4f  (%lld tokens)",
                 set.empty() ? "" : " ", set.c_str(), static_cast<long long>(moment.step + 1), loss,
@@ -85,11 +80,21 @@ void Journal::validated(const Moment& moment, const std::string& set, double los
   progress_.note(text);
 }
 
+void Journal::saved(const Moment& moment, const std::filesystem::path& directory) {
+  progress_.note("saved " + directory.string() + " after step " + std::to_string(moment.step + 1) +
+                 " (counted from 0: step " + std::to_string(moment.step) + ")");
+}
+
+void Journal::warn(const std::string& text) {
+  progress_.finish();
+  std::cerr << "warning: " << text << std::endl;
+}
+
 void Journal::finish() {
   progress_.finish();
   if (!job_.recipe.checkpoint.enabled) return;
-  const std::filesystem::path file = std::filesystem::path(job_.recipe.checkpoint.directory) / "loss.svg";
-  const std::string svg = loss_curve_svg(training_, validations_);
+  const std::filesystem::path file = std::filesystem::path(job_.recipe.checkpoint.directory) / kLossCurve;
+  const std::string svg = loss_curve_svg(files_.trained, files_.validated);
   try {
     checkpoint::make_directories(file.parent_path());
     checkpoint::FileWriter writer(file.string());
@@ -97,7 +102,7 @@ void Journal::finish() {
     writer.finish();
     curve_ = file.string();
   } catch (const Error& error) {  // the run is done, and all that matters is saved
-    progress_.note(std::string("warning: no loss curve: ") + error.what());
+    warn(std::string("no loss curve: ") + error.what());
   }
 }
 

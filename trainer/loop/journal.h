@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,34 +9,42 @@
 #include "trainer/loop/job.h"
 #include "trainer/loop/loss_curve.h"
 #include "trainer/loop/metrics.h"
+#include "trainer/loop/metrics_files.h"
 #include "trainer/loop/progress.h"
+#include "trainer/loop/skipped.h"
 
 namespace heddle {
 
 class Journal {
  public:
-  // Opens the metrics file; where the run goes on, lines of steps that it runs again are taken away. Throws
-  // Error{io}.
-  explicit Journal(const Job& job);
+  // Opens the metrics files, as take_metrics_files() says. Throws Error{io}.
+  Journal(const Job& job, StopWish& shared);
 
   // A line of metrics, flushed, and the progress. Throws Error{io} when the disk is full.
   void trained(const Moment& moment, const StepReport& report, double lr, double seconds, double peak_memory);
   // One set's loss over all its label tokens.
   void validated(const Moment& moment, const std::string& set, double loss, int64_t label_tokens, double lr);
+  // A line for a checkpoint that is complete: the screen counts steps from 1, its name and the metrics from
+  // 0.
+  void saved(const Moment& moment, const std::filesystem::path& directory);
   void note(const std::string& text) { progress_.note(text); }
+  // On standard error, with the progress line ended before it.
+  void warn(const std::string& text);
+  const SkippedUpdates& skipped() const { return skipped_; }
   // Writes the picture of the loss, where anything is saved, and ends the progress line.
   void finish();
+  const MetricsFiles& files() const { return files_; }
   const std::string& curve() const { return curve_; }  // its path; empty: none
 
  private:
-  std::filesystem::path file_of(const std::string& set) const;
+  void warn(const TrainingRecord& record);
 
   const Job& job_;
-  std::vector<CurvePoint> training_;
+  MetricsFiles files_;
   LinesFile metrics_;
-  std::map<std::string, std::unique_ptr<LinesFile>> validation_;
+  std::map<std::string, LinesFile> validation_;  // by set
   Progress progress_;
-  std::vector<CurvePoint> validations_;
+  SkippedUpdates skipped_;
   std::string curve_;
 };
 

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <set>
 #include <system_error>
 
 #include "heddle/base/error.h"
@@ -116,6 +118,8 @@ Losses read_losses(const fs::path& file) {
     return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
   };
   Losses out;
+  std::error_code ignored;
+  if (!fs::is_regular_file(file, ignored)) return out;
   std::ifstream in(file);
   const auto parsed = nlohmann::json::parse(in, nullptr, false);
   if (!parsed.is_object()) return out;
@@ -151,6 +155,18 @@ std::vector<std::string> sweep(const fs::path& root) {
     return static_cast<bool>(kept);
   });
   return gone;
+}
+
+void clean_up(const std::filesystem::path& root, const std::filesystem::path& stages, bool is_locked) {
+  std::error_code unknown;
+  if (!std::filesystem::is_directory(root, unknown)) return;  // the first to write there says why
+  if (!is_locked) {
+    std::cerr << "warning: " << root.string() << " cannot be locked: see that no other run saves there\n";
+    return;
+  }
+  for (const auto& place : std::set{root, stages})
+    for (const std::string& name : sweep(place))
+      std::cerr << "warning: removed " << (place / name).string() << ", which an interrupted run has left\n";
 }
 
 }  // namespace heddle

@@ -42,4 +42,8 @@ std::optional<double> validation_loss(const std::filesystem::path& file, const s
 // making, and gives the names. No other run may be at work there.
 std::vector<std::string> sweep(const std::filesystem::path& root);
 
+// Sweeps the checkpoints' root and the directory of stages, with a warning on standard error for each name.
+// Removes nothing without the run's lock, and says so.
+void clean_up(const std::filesystem::path& root, const std::filesystem::path& stages, bool is_locked);
+
 }  // namespace heddle

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "trainer/loop/loss_curve.h"
@@ -13,5 +14,11 @@ namespace heddle {
 // replaced whole, or left alone where nothing goes, there is none, or it is a pipe or a device. Throws
 // Error{io}.
 std::vector<CurvePoint> keep_before(const std::filesystem::path& file, int64_t step);
+
+// The loss in a file's line of that step, the last one; nan where it was not finite. Empty: there is none.
+std::optional<double> loss_at(const std::filesystem::path& file, int64_t step);
+
+// Whether the first line is one of metrics.
+bool begins_with_metrics(const std::filesystem::path& file);
 
 }  // namespace heddle

@@ -11,6 +11,7 @@ namespace {
 constexpr double kWidth = 960, kHeight = 540;
 constexpr double kLeft = 72, kRight = 28, kTop = 56, kBottom = 58;
 constexpr size_t kMostPoints = 1200;
+constexpr const char *kBlue = "#2563eb", *kOrange = "#ea580c", *kRed = "#dc2626";
 
 std::string number(double value, const char* format = "%.1f") {
   char text[48];
@@ -36,10 +37,14 @@ double nice_tick(double range, double count) {
   return 10.0 * power;
 }
 
-std::vector<CurvePoint> finite(const std::vector<CurvePoint>& points) {
+bool is_drawn(const CurvePoint& point) {
+  return std::isfinite(point.loss) && !point.skipped;
+}
+
+std::vector<CurvePoint> drawn_points(const std::vector<CurvePoint>& points) {
   std::vector<CurvePoint> out;
   for (const CurvePoint& point : points)
-    if (std::isfinite(point.loss)) out.push_back(point);
+    if (is_drawn(point)) out.push_back(point);
   return out;
 }
 
@@ -88,29 +93,66 @@ std::string axes(const Frame& frame) {
   return out;
 }
 
-std::string polyline(const Frame& frame, const std::vector<CurvePoint>& points,
-                     const std::string& attributes) {
-  std::string out = "<polyline fill=\"none\" stroke-linejoin=\"round\" " + attributes + " points=\"";
+// One polyline for each stretch of losses that are drawn.
+std::string polylines(const Frame& frame, const std::vector<CurvePoint>& points,
+                      const std::string& attributes) {
+  std::string out, stretch;
   const size_t stride = points.size() / kMostPoints + 1;
-  const auto add = [&](const CurvePoint& point) {
-    out += number(frame.x(static_cast<double>(point.step + 1))) + "," + number(frame.y(point.loss)) + " ";
+  size_t count = 0;
+  const auto close = [&] {
+    if (count > 0)
+      out += "<polyline fill=\"none\" stroke-linejoin=\"round\" stroke-linecap=\"round\" " + attributes +
+             " points=\"" + (count == 1 ? stretch + stretch : stretch) + "\"/>\n";
+    stretch.clear();
+    count = 0;
   };
-  for (size_t i = 0; i + 1 < points.size(); i += stride) add(points[i]);
-  add(points.back());
-  return out + "\"/>\n";
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (!is_drawn(points[i])) {
+      close();
+      continue;
+    }
+    const bool is_end = i + 1 == points.size() || !is_drawn(points[i + 1]);
+    if (i % stride != 0 && count > 0 && !is_end) continue;
+    stretch += number(frame.x(static_cast<double>(points[i].step + 1))) + "," +
+               number(frame.y(points[i].loss)) + " ";
+    ++count;
+  }
+  close();
+  return out;
 }
 
 // An exponential mean over about a fiftieth of the run; over less where the run begins, so that it does not
-// lag.
+// lag. One that is not drawn does not count.
 std::vector<CurvePoint> running_mean(const std::vector<CurvePoint>& points) {
   const double longest = std::max(2.0, static_cast<double>(points.size()) / 50.0);
-  std::vector<CurvePoint> out;
-  double mean = 0;
-  for (size_t i = 0; i < points.size(); ++i) {
-    const double steps = std::min(longest, 1.0 + static_cast<double>(i) / 8.0);
-    mean += (points[i].loss - mean) / steps;
-    out.push_back({points[i].step, mean});
+  std::vector<CurvePoint> out = points;
+  double mean = 0, seen = 0;
+  for (CurvePoint& point : out) {
+    if (!is_drawn(point)) continue;
+    const double steps = std::min(longest, 1.0 + seen++ / 8.0);
+    mean += (point.loss - mean) / steps;
+    point.loss = mean;
   }
+  return out;
+}
+
+// Marks on the axis; those less than a pixel apart are one.
+std::string skipped_marks(const Frame& frame, const std::vector<CurvePoint>& points) {
+  std::string out;
+  double begin = -1, end = -1;
+  const auto close = [&] {
+    if (end < 0) return;
+    out += "<rect x=\"" + number(begin - 1) + "\" y=\"" + number(kHeight - kBottom - 8) + "\" width=\"" +
+           number(end - begin + 2) + "\" height=\"8\" fill=\"" + kRed + "\"/>\n";
+  };
+  for (const CurvePoint& point : points) {
+    if (!point.skipped) continue;
+    const double x = frame.x(static_cast<double>(point.step + 1));
+    if (end >= 0 && x - end > 1) close();
+    if (end < 0 || x - end > 1) begin = x;
+    end = x;
+  }
+  close();
   return out;
 }
 
@@ -119,12 +161,18 @@ std::string legend_entry(double x, const std::string& colour, const std::string&
          text_at(x + 32, 41.5, text, "font-size=\"13\" fill=\"#2b3440\"");
 }
 
+std::string stroke_of(const std::string& colour, const std::string& width) {
+  return "stroke=\"" + colour + "\" stroke-width=\"" + width + "\"";
+}
+
 }  // namespace
 
 std::string loss_curve_svg(const std::vector<CurvePoint>& all_training,
                            const std::vector<CurvePoint>& all_validation) {
-  const std::vector<CurvePoint> training = finite(all_training), validation = finite(all_validation);
-  const std::string blue = "#2563eb", orange = "#ea580c";
+  const std::vector<CurvePoint> training = drawn_points(all_training),
+                                validation = drawn_points(all_validation);
+  const auto skipped = std::count_if(all_training.begin(), all_training.end(),
+                                     [](const CurvePoint& point) { return point.skipped; });
   std::string out =
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 960 540\" width=\"960\" height=\"540\" "
       "font-family=\"system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif\">\n"
@@ -132,18 +180,21 @@ std::string loss_curve_svg(const std::vector<CurvePoint>& all_training,
   out += text_at(kLeft, 42, "Loss", "font-size=\"20\" font-weight=\"600\" fill=\"#1b2430\"");
   if (training.empty())
     return out + text_at(kLeft, kHeight / 2, "No finite loss", "font-size=\"16\"") + "</svg>\n";
-  const Frame frame = frame_of(training, validation);
-  const std::vector<CurvePoint> mean = running_mean(training);
+  Frame frame = frame_of(training, validation);
+  frame.steps = std::max(frame.steps, static_cast<double>(all_training.back().step + 1));
+  const std::vector<CurvePoint> mean = running_mean(all_training);
   out += axes(frame);
-  out += polyline(frame, training, "stroke=\"" + blue + "\" stroke-opacity=\"0.25\" stroke-width=\"1\"");
-  out += polyline(frame, mean, "stroke=\"" + blue + "\" stroke-width=\"2.5\"");
-  out += legend_entry(kWidth - 400, blue, "training, now " + number(mean.back().loss, "%.3f"));
+  out += polylines(frame, all_training, stroke_of(kBlue, "1") + " stroke-opacity=\"0.25\"");
+  out += polylines(frame, mean, stroke_of(kBlue, "2.5"));
+  out += skipped_marks(frame, all_training);
+  if (skipped > 0) out += legend_entry(kWidth - 580, kRed, "skipped, " + std::to_string(skipped));
+  out += legend_entry(kWidth - 400, kBlue, "training, now " + number(drawn_points(mean).back().loss, "%.3f"));
   if (!validation.empty()) {
-    out += polyline(frame, validation, "stroke=\"" + orange + "\" stroke-width=\"2\"");
+    out += polylines(frame, all_validation, stroke_of(kOrange, "2"));
     for (const CurvePoint& point : validation)
       out += "<circle cx=\"" + number(frame.x(static_cast<double>(point.step + 1))) + "\" cy=\"" +
-             number(frame.y(point.loss)) + "\" r=\"3.5\" fill=\"" + orange + "\"/>\n";
-    out += legend_entry(kWidth - 205, orange, "validation, now " + number(validation.back().loss, "%.3f"));
+             number(frame.y(point.loss)) + "\" r=\"3.5\" fill=\"" + kOrange + "\"/>\n";
+    out += legend_entry(kWidth - 205, kOrange, "validation, now " + number(validation.back().loss, "%.3f"));
   }
   return out + "</svg>\n";
 }

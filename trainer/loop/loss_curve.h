@@ -7,13 +7,17 @@
 
 namespace heddle {
 
+inline constexpr const char* kLossCurve = "loss.svg";  // in checkpoint_dir
+
 struct CurvePoint {
   int64_t step = 0;
   double loss = 0;
+  bool skipped = false;  // its update
 };
 
 // An SVG of 960 x 540: the training loss of each step, its running mean, and the validation losses, with
-// axes, labels and a legend. Points that are not finite are left out; with none at all the picture says so.
+// axes, labels and a legend. Lines have a gap where a loss is not finite or its update was skipped; with no
+// loss left the picture says so. Skipped steps have a red mark on the axis.
 std::string loss_curve_svg(const std::vector<CurvePoint>& training,
                            const std::vector<CurvePoint>& validation);
 

@@ -2,7 +2,6 @@
 #include "trainer/loop/metrics.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -36,6 +35,7 @@ std::string to_json(const TrainingRecord& record, const std::string& timestamp) 
   line["loss"] = record.loss;
   line["grad_norm"] = record.grad_norm;
   line["lr"] = record.lr;
+  line["skipped"] = record.skipped;
   line["mem"] = record.mem;
   line["tps"] = record.tps;
   line["tps_per_gpu"] = record.tps_per_gpu;
@@ -67,12 +67,6 @@ std::string timestamp_now() {
   std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
   std::snprintf(whole, sizeof(whole), "%s.%03dZ", text, static_cast<int>(since % 1000));
   return whole;
-}
-
-double peak_memory_gib() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<double>(usage.ru_maxrss) / (1024.0 * 1024.0);  // ru_maxrss is in KiB
 }
 
 LinesFile::LinesFile(const std::filesystem::path& file) : path_(file) {

@@ -12,7 +12,8 @@ namespace heddle {
 struct TrainingRecord {
   int64_t step = 0, epoch = 0;
   double loss = 0, grad_norm = 0, lr = 0;
-  double mem = 0;  // peak of this process
+  double mem = 0;        // the peak: see PeakMemory; on a device, of its tensors
+  bool skipped = false;  // the update, as its gradient norm was not finite
   double tps = 0, tps_per_gpu = 0;
   std::optional<double> mfu;  // in percent; empty where the peak is not known
   int64_t num_tokens_per_step = 0, num_label_tokens = 0;
@@ -31,9 +32,6 @@ std::string to_json(const ValidationRecord& record, const std::string& timestamp
 
 // "2026-11-21T10:15:30.123Z".
 std::string timestamp_now();
-
-// The most memory this process has held so far, in GiB.
-double peak_memory_gib();
 
 // Appends whole lines, each in one write of its own. Directories are made.
 class LinesFile {

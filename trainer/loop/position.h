@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "trainer/recipe/recipe.h"
@@ -18,6 +19,9 @@ struct Position {
   // What the order of the samples is made of.
   int64_t seed = 0, global_batch_size = 0, dataset_samples = 0, sequence_length = 0;
   bool shuffled = false;
+  // What the run that saved it would have used for the next step, and its length. Empty: not recorded.
+  std::optional<double> next_lr;
+  std::optional<int64_t> total_steps;
   std::map<std::string, std::string> model;  // keys and values that two checkpoints of one model share
   std::map<std::string, std::string> parts;  // "model" and "optim": the sums of their manifests
   bool operator==(const Position&) const = default;

@@ -1,8 +1,14 @@
 // The line that shows how a run is going.
 #include "trainer/loop/progress.h"
 
+#include <sys/ioctl.h>
+
 #include <cmath>
 #include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "heddle/base/text.h"
 
 namespace heddle {
 namespace {
@@ -34,43 +40,65 @@ std::string count_text(double value) {
 
 }  // namespace
 
-std::string progress_line(const TrainingRecord& record, int64_t total_steps, double seconds_left) {
-  char text[256];
-  std::snprintf(text, sizeof(text),
-                "step %lld/%lld  loss %.4f  norm %.3f  lr %.2e  %s tok/s  %.2f GiB  %s left",
-                static_cast<long long>(record.step + 1), static_cast<long long>(total_steps), record.loss,
-                record.grad_norm, record.lr, count_text(record.tps).c_str(), record.mem,
-                time_text(seconds_left).c_str());
-  return text;
+std::string progress_line(const TrainingRecord& record, int64_t total_steps, double seconds_left,
+                          size_t columns) {
+  const auto formatted = [](const char* format, double value) {
+    char text[64];
+    std::snprintf(text, sizeof(text), format, value);
+    return std::string(text);
+  };
+  std::vector<std::string> fields = {
+      "step " + std::to_string(record.step + 1) + "/" + std::to_string(total_steps),
+      formatted("loss %.4f", record.loss),
+      formatted("norm %.3f", record.grad_norm),
+      formatted("lr %.2e", record.lr),
+      count_text(record.tps) + " tok/s",
+      formatted("%.2f GiB", record.mem),
+      time_text(seconds_left) + " left"};
+  std::string line = text::join(fields, "  ");
+  for (const size_t least : {5, 2, 3, 4, 6, 1}) {  // of the fields that are left, the one that matters least
+    if (line.size() <= columns) return line;
+    fields[least].clear();
+    line.clear();
+    for (const std::string& field : fields)
+      if (!field.empty()) line += (line.empty() ? "" : "  ") + field;
+  }
+  return line.substr(0, columns);
 }
 
-Progress::Progress(std::ostream& out, Style style, int64_t total_steps)
-    : out_(out), style_(style), total_steps_(total_steps) {}
+size_t terminal_columns(int file) {
+  winsize size{};
+  return ::ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+Progress::Progress(Screen screen, int64_t total_steps)
+    : screen_(std::move(screen)), total_steps_(total_steps) {}
 
 void Progress::show(const TrainingRecord& record) {
   if (shown_++ > 0) seconds_ += record.step_time;
   const double one = shown_ > 1 ? seconds_ / static_cast<double>(shown_ - 1) : record.step_time;
   const double left = one * static_cast<double>(total_steps_ - record.step - 1);
-  if (style_ == Style::rewriting) {
-    out_ << '\r' << progress_line(record, total_steps_, left) << "\033[K" << std::flush;
-    open_ = true;
+  if (screen_.columns) {
+    // A line as wide as the terminal wraps on some.
+    const std::string line = progress_line(record, total_steps_, left, screen_.columns() - 1);
+    screen_.out << '\r' << line << "\033[K" << std::flush;
+    screen_.open_line = true;
     return;
   }
   const auto now = Clock::now();
   const bool last = record.step + 1 == total_steps_;
   if (shown_ > 1 && !last && now - last_line_ < std::chrono::seconds(1)) return;
   last_line_ = now;
-  out_ << progress_line(record, total_steps_, left) << std::endl;
+  screen_.out << progress_line(record, total_steps_, left) << std::endl;
 }
 
 void Progress::note(const std::string& text) {
   finish();
-  out_ << text << std::endl;
+  screen_.out << text << std::endl;
 }
 
 void Progress::finish() {
-  if (open_) out_ << std::endl;
-  open_ = false;
+  if (screen_.open_line.exchange(false)) screen_.out << std::endl;
 }
 
 }  // namespace heddle

@@ -49,13 +49,12 @@ std::map<std::string, std::string> signature(const ModelConfig& model) {
           {"rope_scaling", words_of(model.rope_scaling)}};
 }
 
-// "hidden_size is 24 there and 32 here"; "" where nothing differs.
+// "hidden_size was 24, now 32"; "" where nothing differs.
 std::string difference(const Position& there, const Job& job) {
   for (const auto& [key, here] : signature(job.model.config)) {
     const auto found = there.model.find(key);
     if (found == there.model.end() || found->second != here)
-      return key + " is " + (found == there.model.end() ? "not said" : found->second) + " there and " + here +
-             " here";
+      return key + " was " + (found == there.model.end() ? "not recorded" : found->second) + ", now " + here;
   }
   return "";
 }
@@ -65,8 +64,8 @@ void check_data(const fs::path& directory, const Position& there, const Position
   const auto check = [&](const char* what, int64_t saved, int64_t wanted) {
     if (saved == wanted) return;
     throw Error(ErrorCode::config, "checkpoint.restore_from",
-                directory.string() + " stands in another order of the data: " + what + " is " +
-                    std::to_string(saved) + " there and " + std::to_string(wanted) + " here",
+                directory.string() + " was saved with a different data order: " + what + " was " +
+                    std::to_string(saved) + ", now " + std::to_string(wanted),
                 "go on with the same data, or point checkpoint.checkpoint_dir at a fresh directory and start "
                 "from the model: model.pretrained_model_name_or_path: " +
                     directory.string());
@@ -209,6 +208,13 @@ std::string other_model(const fs::path& checkpoint, const Job& job) {
   return is_complete(checkpoint) ? difference(read_position(checkpoint / kPositionFile), job) : "";
 }
 
+std::string newest_of_this_model(const Job& job) {
+  const std::vector<fs::path> all = checkpoints_in(job.recipe.checkpoint.directory);
+  const auto found = std::find_if(all.rbegin(), all.rend(),
+                                  [&](const fs::path& one) { return other_model(one, job).empty(); });
+  return found == all.rend() ? "" : found->filename().string();
+}
+
 std::vector<fs::path> checkpoints_in(const fs::path& root) {
   std::vector<std::pair<int64_t, fs::path>> found;
   std::error_code failed;
@@ -239,8 +245,19 @@ Position position_after(const Job& job, const Moment& moment) {
   position.sequence_length = job.dataset.sequence_length();
   position.shuffled = job.recipe.shuffle == Shuffle::on;
   position.model = signature(job.model.config);
+  position.next_lr = job.rates.lr(position.step);
+  position.total_steps = job.scheduler.total_steps();
   return position;
 }
+
+namespace {
+
+std::string instead_of_latest(const Job& job) {
+  const std::string own = newest_of_this_model(job);
+  return own.empty() ? "" : " --checkpoint.restore_from " + own + " goes on from the newest of this model.";
+}
+
+}  // namespace
 
 std::optional<Resume> find_checkpoint(const Job& job, std::vector<std::string>& warnings) {
   const CheckpointSection& section = job.recipe.checkpoint;
@@ -259,7 +276,7 @@ std::optional<Resume> find_checkpoint(const Job& job, std::vector<std::string>& 
     if (!section.restore_from) {
       warnings.push_back("Auto-detected checkpoint at " + directory.string() +
                          " is incompatible with current model configuration: " + reason +
-                         ". Skipping restore.");
+                         ". Skipping restore." + instead_of_latest(job));
       return std::nullopt;
     }
     warnings.push_back("the checkpoint at " + directory.string() +

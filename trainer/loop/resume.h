@@ -25,9 +25,12 @@ std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& d
 // others.
 std::optional<Resume> find_checkpoint(const Job& job, std::vector<std::string>& warnings);
 
-// "hidden_size is 24 there and 32 here": why a checkpoint is not of this run's model. "" where it is, or
+// "hidden_size was 24, now 32": why a checkpoint is not of this run's model. "" where it is, or
 // cannot be known.
 std::string other_model(const std::filesystem::path& checkpoint, const Job& job);
+
+// The name of the newest checkpoint in checkpoint_dir that is of this run's model; "": there is none.
+std::string newest_of_this_model(const Job& job);
 
 // Whether the run that saved what this one goes on from was ended before it had measured this validation set,
 // due after its last step.

@@ -6,7 +6,6 @@
 #include <functional>
 #include <iostream>
 #include <optional>
-#include <set>
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/publish.h"
@@ -17,13 +16,14 @@
 #include "trainer/loop/journal.h"
 #include "trainer/loop/keep.h"
 #include "trainer/loop/model_size.h"
+#include "trainer/loop/peak_memory.h"
 #include "trainer/loop/resume.h"
 #include "trainer/loop/run_lock.h"
 #include "trainer/loop/save.h"
+#include "trainer/loop/skipped.h"
 #include "trainer/loop/stop.h"
 #include "trainer/models/freeze.h"
 #include "trainer/models/make_units.h"
-#include "trainer/recipe/signals.h"
 
 namespace heddle {
 namespace {
@@ -38,25 +38,26 @@ double seconds_since(Clock::time_point begin) {
 class Run {
  public:
   Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish& wish);
-  void train();
+  int train();
 
  private:
   engine::Model build(PluginRegistry& plugins, Rendezvous& meeting);
   StepConfig step_config() const;
   BatchSplit split() const;
   void lock();
-  void clean() const;
   int make_up();
   int go_through(const Moment& moment);
+  int end_of_step(const Moment& moment);
   void train_one(const Moment& moment);
   void save(const Moment& moment);
+  void tell_saved();
   double peak_memory() const;
   int validate(const Moment& moment);
-  std::string stopped(int signal, const std::optional<Moment>& moment) const;
   void finish();
 
   const Job& job_;
-  ModelSize size_;
+  UnitSlots slots_;  // of all units; valid: those of this rank's stages
+  ParameterCount parameters_;
   engine::Model model_;
   Step step_;
   Batches batches_;
@@ -65,6 +66,7 @@ class Run {
   StopWish& wish_;
   StopAgreement stop_;
   std::optional<Journal> journal_;  // on rank 0
+  std::optional<PeakMemory> peak_;  // with it
   std::optional<RunLock> lock_;     // with them, on rank 0
   std::optional<Saver> saver_;      // where checkpoints are enabled
   at::Tensor loss_;                 // of the last step
@@ -82,20 +84,26 @@ Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish&
       stop_(meeting, wish) {
   const bool saves = job.recipe.checkpoint.enabled;
   if (saves) checkpoint::on_first(meeting, "lock", [this] { lock(); });
+  checkpoint::on_first(meeting, "tokens", [&] { check_tokens(job); });
   if (job.resume) restore(*job.resume, model_, step_);
+  if (job.resume || job.model.source) refuse_not_finite(job, model_, std::nullopt);
   if (saves && job.resume)
     checkpoint::on_first(meeting, "begin", [&] { begin_from(job.recipe.checkpoint, job.resume->directory); });
   if (saves) saver_.emplace(job, meeting, model_, step_);
   for (const ValidationSet& set : job.validation)
     validation_.emplace_back(set.dataset, split(), job.model.config.vocab_size);
   if (meeting.rank() != 0) return;
-  add_shards(size_, model_.stages, job.recipe.optimizer.master_weights);
-  if (saver_) size_.copies = saver_->bytes();
-  std::cout << banner(job, size_);
+  ModelSize size = size_of(slots_, model_.stages, job.recipe.optimizer.master_weights);
+  size.parameters = parameters_.all;
+  size.frozen = parameters_.frozen;
+  if (saver_) size.copies = saver_->bytes();
+  std::cout << banner(job, size);
   if (model_.device) std::cout << "  device  " << model_.mesh.device() << "\n";
-  if (saver_) clean();
   std::cout << std::flush;
-  journal_.emplace(job);
+  for (const std::string& text : warnings(job, size)) std::cerr << "warning: " << text << std::endl;
+  if (saver_) clean_up(job.recipe.checkpoint.directory, stages_of(job.recipe.checkpoint), lock_->is_held());
+  journal_.emplace(job, wish);
+  peak_.emplace();
 }
 
 // No other run may have saved between this one's look and its lock.
@@ -108,36 +116,18 @@ void Run::lock() {
               "start again, to go on from what it saved");
 }
 
-// What earlier runs have left where this one saves.
-void Run::clean() const {
-  const std::filesystem::path root = job_.recipe.checkpoint.directory;
-  std::error_code unknown;
-  if (!std::filesystem::is_directory(root, unknown)) return;  // the first to write there says why
-  if (!lock_->is_held()) {
-    std::cout << "warning: " << root.string() << " cannot be locked: see that no other run saves there\n";
-    return;
-  }
-  for (const auto& place : std::set{root, stages_of(job_.recipe.checkpoint)})
-    for (const std::string& name : sweep(place))
-      std::cout << "warning: removed " << (place / name).string() << ", which an interrupted run has left\n";
-}
-
 engine::Model Run::build(PluginRegistry& plugins, Rendezvous& meeting) {
   const auto options = at::TensorOptions().device(at::kMeta).dtype(job_.model.dtype);
   const auto make_units = [&](const Setup&) {
     Units units = heddle::make_units(job_.model.config, options);
     if (job_.recipe.freeze) freeze(units, *job_.recipe.freeze);
-    size_ = size_of(units);
+    slots_ = slots_of(units);
+    parameters_ = count_parameters(slots_);
     return units;
   };
-  // Ranks with another file or other overrides are named before the first step.
-  std::string lines;
-  const Node others = job_.configuration.without("plugins").without("distributed");
-  for (const auto& [key, value] : others.entries()) lines += key + ": " + config::to_json(value) + "\n";
-  if (job_.resume) lines += "resume: " + job_.resume->directory.filename().string() + "\n";
-  return engine::model(
-      job_.configuration, plugins,
-      {meeting, make_units, job_.model.source, static_cast<uint64_t>(job_.recipe.seed), lines});
+  const auto seed = static_cast<uint64_t>(job_.recipe.seed);
+  return engine::model(job_.configuration, plugins,
+                       {meeting, make_units, job_.model.source, seed, fingerprint(job_)});
 }
 
 StepConfig Run::step_config() const {
@@ -150,20 +140,30 @@ BatchSplit Run::split() const {
   return {job_.recipe.steps.local_batch_size, model_.mesh.size("dp"), model_.mesh.rank("dp")};
 }
 
-void Run::train() {
+int Run::train() {
   wish_.stepping = true;
   int signal = stop_.now();
   if (signal == 0) signal = make_up();
   std::optional<Moment> moment, next;
-  while (signal == 0 && (next = scheduler_.next())) {
-    moment = next;
-    signal = go_through(*moment);
+  try {
+    while (signal == 0 && (next = scheduler_.next())) {
+      moment = next;
+      signal = go_through(*moment);
+    }
+  } catch (const Error& error) {
+    if (journal_ && error.code() == ErrorCode::diverged) journal_->finish();  // the curve shows it
+    throw;
   }
-  if (saver_) saver_->finish();
+  if (saver_) {
+    saver_->finish();
+    tell_saved();
+  }
   engine::settle(model_);
-  if (!journal_) return;
-  if (signal != 0 && !(moment && moment->last)) journal_->note(stopped(signal, moment));
+  if (moment && moment->last) signal = 0;
+  if (!journal_) return signal;
+  if (signal != 0) journal_->note(stopped_text(job_, signal, moment));
   finish();
+  return signal;
 }
 
 // The validation that was due when a signal ended the run before. Gives a signal that ends this one, or 0.
@@ -177,16 +177,26 @@ int Run::make_up() {
   return 0;
 }
 
+// The signal that ends the run after this step, or 0. Throws, on every rank after the same step, where a save
+// has failed and where too many updates were skipped.
+int Run::end_of_step(const Moment& moment) {
+  int answer = stop_.end();
+  if (answer == kMayEndSkipping)
+    answer = stop_.now(journal_ && journal_->skipped().end_the_run() ? kSkippedTooMany : 0);
+  if (answer == kSkippedTooMany) throw too_many_skipped(job_, moment);
+  if (answer != kSavingFailed) return answer;
+  saver_->finish();
+  return 0;
+}
+
 // A step and what is due after it; gives the signal that ends the run here, or 0.
 int Run::go_through(const Moment& moment) {
-  stop_.begin(saver_ && saver_->has_failed() ? kSavingFailed : 0);
+  const bool may_end = journal_ && journal_->skipped().may_end_with_the_next();
+  stop_.begin(saver_ && saver_->has_failed() ? kSavingFailed : may_end ? kMayEndSkipping : 0);
+  if (saver_) tell_saved();
   losses_ = {};
   train_one(moment);
-  int signal = stop_.end();
-  if (signal == kSavingFailed) {
-    saver_->finish();  // throws, on every rank after the same step
-    signal = 0;
-  }
+  int signal = end_of_step(moment);
   // A step whose checkpoint has the name of another branch's is not the last one: the next is.
   const auto unless_taken = [&](int wish) { return job_.taken.contains(moment.step) ? 0 : wish; };
   signal = unless_taken(signal);
@@ -203,25 +213,21 @@ int Run::go_through(const Moment& moment) {
   return signal;
 }
 
-std::string Run::stopped(int signal, const std::optional<Moment>& moment) const {
-  const std::string by = "stopped by " + signal_name(signal);
-  if (!moment) return by + " before the first step: nothing new to save; the same command starts again";
-  const std::string at = by + " after step " + std::to_string(moment->step + 1) + " of " +
-                         std::to_string(job_.scheduler.total_steps());
-  if (!saver_) return at + ": nothing was saved, as checkpoint.enabled is false";
-  const std::optional<std::string>& from = job_.recipe.checkpoint.restore_from;
-  const bool follows = !from || *from == "LATEST";
-  return at + ": saved " + directory_of(job_, *moment).string() + "; the same command " +
-         (follows ? "goes on from there" : "with --checkpoint.restore_from LATEST goes on from there");
-}
-
 void Run::save(const Moment& moment) {
   // Throws where a collective was given up: what it left is not saved.
   if (model_.device) model_.device->synchronize();
   losses_.training = loss_.item<double>();
-  saver_->save(model_, step_, moment, losses_);
+  // While updates are skipped, the older checkpoints may be the last good ones.
+  saver_->save(model_, step_, moment, losses_, journal_ && journal_->skipped().in_a_row() > 0);
+  tell_saved();
   if (saves_model(job_.recipe.checkpoint, moment))
     saved_ = directory_of(job_, moment) / "model" / "consolidated";
+}
+
+// A line for each checkpoint that has become complete; with checkpoint.is_async that is some steps later.
+void Run::tell_saved() {
+  for (const Moment& moment : saver_->published())
+    if (journal_) journal_->saved(moment, directory_of(job_, moment));
 }
 
 void Run::train_one(const Moment& moment) {
@@ -237,9 +243,8 @@ void Run::train_one(const Moment& moment) {
   journal_->trained(moment, report, lr, seconds_since(begin), peak_memory());
 }
 
-// In GiB: of the device's tensors, or of this process.
 double Run::peak_memory() const {
-  return model_.device ? static_cast<double>(model_.device->memory().peak) / (1 << 30) : peak_memory_gib();
+  return model_.device ? static_cast<double>(model_.device->memory().peak) / (1 << 30) : peak_->gib();
 }
 
 // The mean over all label tokens of each set, in groups of a global batch. A signal breaks it off; gives it,
@@ -270,7 +275,8 @@ int Run::validate(const Moment& moment) {
 
 void Run::finish() {
   journal_->finish();
-  std::cout << "  metrics     " << job_.metrics.string() << "\n";
+  std::cout << journal_->skipped().summary() << "  metrics     " << journal_->files().training.string()
+            << "\n";
   if (!journal_->curve().empty()) std::cout << "  loss curve  " << journal_->curve() << "\n";
   if (!saved_.empty()) std::cout << "  model       " << saved_.string() << "\n";
   std::cout << std::flush;
@@ -278,8 +284,8 @@ void Run::finish() {
 
 }  // namespace
 
-void run_rank(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish& wish) {
-  Run(job, plugins, meeting, wish).train();
+int run_rank(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish& wish) {
+  return Run(job, plugins, meeting, wish).train();
 }
 
 }  // namespace heddle

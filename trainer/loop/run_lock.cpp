@@ -32,7 +32,7 @@ struct flock all_of_it() {
 }
 
 bool is_locked(const std::filesystem::path& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) return false;
   struct flock other = all_of_it();
   const bool locked = ::fcntl(file, F_OFD_GETLK, &other) == 0 && other.l_type != F_UNLCK;

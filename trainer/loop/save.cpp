@@ -13,6 +13,7 @@
 #include "trainer/loop/consolidated.h"
 #include "trainer/loop/keep.h"
 #include "trainer/loop/resume.h"
+#include "trainer/loop/skipped.h"
 
 namespace heddle {
 
@@ -45,12 +46,16 @@ Saver::Saver(const Job& job, Rendezvous& meeting, engine::Model& model, Step& st
   optimizer_copies_.of(optimizer_.mine(optimizer_parts(step)));
 }
 
-void Saver::save(engine::Model& model, Step& step, const Moment& moment, const Losses& losses) {
+void Saver::save(engine::Model& model, Step& step, const Moment& moment, const Losses& losses,
+                 bool keeps_older) {
+  refuse_not_finite(job_, model, moment);
   finish();  // checkpoints appear in the order of their steps, and one at a time has its copy in memory
-  Saving saving{directory_of(job_, moment),
+  Saving saving{moment,
+                directory_of(job_, moment),
                 position_after(job_, moment),
                 losses,
                 saves_model(job_.recipe.checkpoint, moment),
+                keeps_older,
                 model_.mine(model_parts(model.stages)),
                 optimizer_.mine(optimizer_parts(step))};
   if (!job_.recipe.checkpoint.is_async) return write(saving);
@@ -116,8 +121,17 @@ void Saver::publish(const fs::path& stage, const Saving& saving) {
     sync_metrics();
     announce(job_.recipe.checkpoint, directory, saving.losses);
     checkpoint::publish(directory, stage);
-    keep(job_.recipe.checkpoint, directory, saving.losses, meeting_.log());
+    CheckpointSection section = job_.recipe.checkpoint;
+    if (saving.keeps_older) section.max_recent.reset();
+    keep(section, directory, saving.losses, meeting_.log());
   });
+  const std::lock_guard lock(published_mutex_);
+  published_.push_back(saving.moment);
+}
+
+std::vector<Moment> Saver::published() {
+  const std::lock_guard lock(published_mutex_);
+  return std::exchange(published_, {});
 }
 
 // A run that goes on from the checkpoint makes no lines of the steps before it.

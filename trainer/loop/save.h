@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,12 @@ namespace heddle {
 
 // A checkpoint that is being written: all that it holds, apart from the run that goes on.
 struct Saving {
+  Moment moment;
   std::filesystem::path directory;  // that it will have
   Position position;
   Losses losses;
   bool consolidated = false;                       // with the model for transformers
+  bool keeps_older = false;                        // whatever max_recent_checkpoints says
   std::vector<checkpoint::Part> model, optimizer;  // what this rank writes
 };
 
@@ -37,10 +40,14 @@ class Saver {
   // checkpoint appears without it before that is thrown.
   // With checkpoint.is_async it returns when this rank has its copy, and a thread does the rest while the run
   // goes on; what fails there is thrown on every rank by the next save() or finish().
-  void save(engine::Model& model, Step& step, const Moment& moment, const Losses& losses);
+  // Throws Error{diverged} where a parameter is not finite: nothing is written then.
+  // keeps_older: no older checkpoint is removed. Rank 0 decides.
+  void save(engine::Model& model, Step& step, const Moment& moment, const Losses& losses, bool keeps_older);
 
   // Waits for the save that is under way; throws what went wrong, on every rank.
   void finish();
+  // The moments of the checkpoints that have become complete since the last call.
+  std::vector<Moment> published();
   // What the copies of checkpoint.is_async take on this rank.
   int64_t bytes() const { return model_copies_.bytes() + optimizer_copies_.bytes(); }
   // The save that was under way has failed on this rank: on the others too, or soon.
@@ -58,6 +65,8 @@ class Saver {
   Rendezvous& meeting_;
   const checkpoint::ShardedWriter model_, optimizer_;
   Copies model_copies_, optimizer_copies_;
+  std::mutex published_mutex_;
+  std::vector<Moment> published_;
   Background background_;  // last: it uses all the others
 };
 

@@ -2,6 +2,7 @@
 #include "trainer/loop/step_scheduler.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 
 #include "heddle/base/error.h"
@@ -77,6 +78,20 @@ void StepScheduler::go_on_from(int64_t step) {
 
 Moment StepScheduler::at(int64_t step) const {
   return moment_of(step, epoch_steps_ == kEndless ? epoch_ : step / epoch_steps_);
+}
+
+int64_t StepScheduler::saves_from(int64_t first) const {
+  if (first >= total_steps_) return 0;
+  const auto ends = [&](int64_t length) { return total_steps_ / length - first / length; };
+  int64_t count = ends(checkpoint_every_);
+  bool last_counts = total_steps_ % checkpoint_every_ == 0;
+  if (section_.save_checkpoint_every_epoch) {
+    count += ends(epoch_steps_);
+    last_counts = last_counts || total_steps_ % epoch_steps_ == 0;
+    const int64_t factor = checkpoint_every_ / std::gcd(checkpoint_every_, epoch_steps_);
+    if (factor <= total_steps_ / epoch_steps_) count -= ends(factor * epoch_steps_);  // both at once
+  }
+  return count + (last_counts ? 0 : 1);
 }
 
 bool StepScheduler::saves_before_the_end() const {

@@ -38,6 +38,8 @@ class StepScheduler {
   Moment last() const { return at(total_steps_ - 1); }  // of a run that has steps
   // Whether a checkpoint is due before the last step.
   bool saves_before_the_end() const;
+  // How many of the steps from `first` on save a checkpoint.
+  int64_t saves_from(int64_t first) const;
   int64_t total_steps() const { return total_steps_; }
   int64_t steps_per_epoch() const { return epoch_steps_; }
   // Whether the run ends before max_steps, for want of epochs.

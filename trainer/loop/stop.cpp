@@ -28,8 +28,8 @@ int StopAgreement::end() {
   return *number_.const_data_ptr<int>();
 }
 
-int StopAgreement::now() {
-  begin();
+int StopAgreement::now(int own) {
+  begin(own);
   return end();
 }
 

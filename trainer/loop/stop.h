@@ -10,8 +10,13 @@
 
 namespace heddle {
 
-// In the place of a signal: a save that went on beside the steps has failed.
+// In the place of a signal, above all signals. Rank 0 has read the gradient norms so far: one more that is
+// not finite is one too many, so it is asked again after the step.
+inline constexpr int kMayEndSkipping = 900;
+// A save that went on beside the steps has failed.
 inline constexpr int kSavingFailed = 1000;
+// Too many updates in a row were skipped.
+inline constexpr int kSkippedTooMany = 1001;
 
 // Whether any rank of the run was asked to end. With several ranks one number goes over all of them beside
 // each step (a maximum that starts with the step and is read at its end), so nobody waits for it; one rank
@@ -21,13 +26,13 @@ class StopAgreement {
   // A collective of all ranks.
   StopAgreement(Rendezvous& meeting, const StopWish& wish);
 
-  // Starts to ask, with what this rank knows now: the signal that it got, or kSavingFailed where `own` is
-  // that. A collective.
+  // Starts to ask, with what this rank knows now: the signal that it got, or `own` where that is more. A
+  // collective.
   void begin(int own = 0);
   // The answer to begin(), the same on every rank: the largest of all of them, or 0. Throws Error{rank_lost}.
   int end();
   // Both at once, where the ranks have waited for each other anyway.
-  int now();
+  int now(int own = 0);
 
  private:
   const StopWish& wish_;

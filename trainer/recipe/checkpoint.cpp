@@ -7,7 +7,9 @@
 namespace heddle::recipe {
 namespace {
 
-struct Words {
+constexpr double kLongestTimeout = 525'600;  // minutes
+
+struct CheckpointFields {
   bool enabled = true;
   std::string checkpoint_dir = "checkpoints/", model_save_format = "safetensors";
   Node save_consolidated = Node::text("final");
@@ -25,8 +27,8 @@ struct Words {
   std::optional<std::string> original_model_root_dir, model_cache_dir, model_repo_id, restore_from;
 };
 
-void add_saving(ConfigSchema<Words>& schema) {
-  using W = Words;
+void add_saving(ConfigSchema<CheckpointFields>& schema) {
+  using W = CheckpointFields;
   schema.field("enabled", &W::enabled, "false: nothing is saved, and nothing gone on from.")
       .field("checkpoint_dir", &W::checkpoint_dir, "Models, checkpoints and metrics stand here.")
       .field("model_save_format", &W::model_save_format, "safetensors or torch_save.")
@@ -53,8 +55,8 @@ void add_saving(ConfigSchema<Words>& schema) {
       .field("best_metric_key", &W::best_metric_key, "The validation set of LOWEST_VAL.");
 }
 
-void add_loading(ConfigSchema<Words>& schema) {
-  using W = Words;
+void add_loading(ConfigSchema<CheckpointFields>& schema) {
+  using W = CheckpointFields;
   schema
       .field("allow_legacy_pickle_restore", &W::allow_legacy_pickle_restore, "Read old pickled checkpoints.")
       .later("allow_legacy_pickle_restore", "checkpoints hold no pickles")
@@ -78,9 +80,9 @@ void add_loading(ConfigSchema<Words>& schema) {
              [](const W& words) { return !words.is_peft.value_or(false); });
 }
 
-const ConfigSchema<Words>& schema() {
+const ConfigSchema<CheckpointFields>& checkpoint_schema() {
   static const auto schema = [] {
-    ConfigSchema<Words> made;
+    ConfigSchema<CheckpointFields> made;
     add_saving(made);
     add_loading(made);
     return made;
@@ -103,11 +105,11 @@ CheckpointSection::Export export_of(const Node& section, const Node& value) {
 }  // namespace
 
 std::vector<FieldInfo> checkpoint_fields() {
-  return schema().fields();
+  return checkpoint_schema().fields();
 }
 
 CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built) {
-  const Words words = schema().read(section);
+  const CheckpointFields words = checkpoint_schema().read(section);
   if (words.model_save_format != "safetensors" && words.model_save_format != "torch_save")
     refuse(section, "model_save_format",
            "Unsupported model save format: " + words.model_save_format +
@@ -122,14 +124,20 @@ CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built) {
   if (words.consolidation_timeout_minutes <= 0)
     refuse(section, "consolidation_timeout_minutes",
            "checkpoint.consolidation_timeout_minutes must be greater than 0");
+  if (words.consolidation_timeout_minutes > kLongestTimeout)
+    refuse(section, "consolidation_timeout_minutes",
+           "checkpoint.consolidation_timeout_minutes must be at most 525600 (a year)");
   if (words.checkpoint_dir.empty()) refuse(section, "checkpoint_dir", "checkpoint_dir is empty");
   if (words.checkpoint_dir.find("://") != std::string::npos)
     not_built.push_back("checkpoint.checkpoint_dir: cloud storage is not built yet");
-  add_not_built(not_built, "checkpoint", schema(), words);
+  add_not_built(not_built, "checkpoint", checkpoint_schema(), words);
+  const auto path_or_none = [](const std::optional<std::string>& word) {
+    return word ? std::optional(path_of(*word)) : std::nullopt;
+  };
   return {words.enabled,
-          words.checkpoint_dir,
+          path_of(words.checkpoint_dir),
           export_of(section, words.save_consolidated),
-          words.restore_from,
+          path_or_none(words.restore_from),
           words.consolidation_timeout_minutes,
           words.single_rank_consolidation,
           words.v4_compatible,
@@ -137,7 +145,7 @@ CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built) {
           words.best_metric_key,
           std::nullopt,
           words.is_async.value_or(false),
-          words.staging_dir,
+          path_or_none(words.staging_dir),
           where_of(section, "staging_dir")};
 }
 

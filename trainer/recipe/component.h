@@ -1,6 +1,7 @@
 // Reads `_target_` by its last word, and small checks that several sections share.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,9 +18,14 @@ std::string component(const Node& section, std::span<const std::string> known, c
 // The place of a key, or of the section when the key is not given.
 std::string where_of(const Node& section, const std::string& key);
 
-// Throws Error{config} "KEY must be greater than 0, got X".
+// Throws Error{config} "KEY must be greater than 0, got X", and for more than `most`.
 void require_positive(const Node& section, const std::string& key, std::optional<int64_t> value,
-                      const std::string& condition = "");
+                      const std::string& condition = "", int64_t most = std::numeric_limits<int64_t>::max());
+// Of a number of samples or tokens: so that products of two of them, in bytes, are numbers of 64 bits.
+inline constexpr int64_t kLargestSize = (int64_t{1} << 31) - 1;
+
+// A path as it is written in a configuration: "~" and "~/x" are in the home directory.
+std::string path_of(const std::string& word);
 
 // A section of the root that is absent or null reads as an empty map, with the place of the root.
 Node section_of(const Node& root, const std::string& key);

@@ -1,7 +1,9 @@
 // Reads `dataset:`, `validation_dataset:` and `dataloader:`.
+#include <algorithm>
 #include <array>
 #include <map>
 
+#include "heddle/config/component.h"
 #include "trainer/recipe/component.h"
 #include "trainer/recipe/fields.h"
 #include "trainer/recipe/readers.h"
@@ -9,7 +11,7 @@
 namespace heddle::recipe {
 namespace {
 
-struct Words {
+struct DataFields {
   std::optional<std::string> target;
   Node file_pattern;
   int64_t seq_len = 0;
@@ -19,18 +21,18 @@ struct Words {
   std::optional<std::string> dtype;
 };
 
-const ConfigSchema<Words>& dataset_schema() {
+const ConfigSchema<DataFields>& dataset_schema() {
   static const auto schema =
-      ConfigSchema<Words>()
-          .field("_target_", &Words::target, "NanogptDataset.")
-          .field("file_pattern", &Words::file_pattern, "Token files, as a shell reads it, or a list.")
-          .field("seq_len", &Words::seq_len, "Tokens of one sample.")
-          .field("shuffle_files", &Words::shuffle_files, "Mix the order of the files.")
-          .field("align_to_bos", &Words::align_to_bos, "Begin each sample at bos_token.")
+      ConfigSchema<DataFields>()
+          .field("_target_", &DataFields::target, "NanogptDataset.")
+          .field("file_pattern", &DataFields::file_pattern, "Token files, as a shell reads it, or a list.")
+          .field("seq_len", &DataFields::seq_len, "Tokens of one sample.")
+          .field("shuffle_files", &DataFields::shuffle_files, "Mix the order of the files.")
+          .field("align_to_bos", &DataFields::align_to_bos, "Begin each sample at bos_token.")
           .later("align_to_bos", "samples are cut one after the other")
-          .field("bos_token", &Words::bos_token, "The token that begins a document.")
+          .field("bos_token", &DataFields::bos_token, "The token that begins a document.")
           .later("bos_token", "samples are cut one after the other")
-          .field("dtype", &Words::dtype, "Type of the tokens of files without a header.");
+          .field("dtype", &DataFields::dtype, "Type of the tokens of files without a header.");
   return schema;
 }
 
@@ -61,6 +63,8 @@ const ConfigSchema<LoaderWords>& loader_schema() {
 
 const std::array<std::string, 1> kDatasets = {"NanogptDataset"};
 const std::array<std::string, 2> kLoaders = {"ParallelAwareDataloader", "StatefulDataLoader"};
+const std::array<std::string, 1> kCollaters = {"default_collater"};
+const std::array<std::string_view, 4> kPrefixes = {"", "numpy.", "np.", "torch."};  // of a dtype
 const std::map<std::string, TokenType> kTypes = {{"uint8", TokenType::uint8},   {"int8", TokenType::int8},
                                                  {"uint16", TokenType::uint16}, {"int16", TokenType::int16},
                                                  {"uint32", TokenType::uint32}, {"int32", TokenType::int32},
@@ -87,19 +91,22 @@ std::vector<FieldInfo> dataloader_fields() {
 
 DatasetSection read_dataset(const Node& section, NotBuilt& not_built) {
   component(section, kDatasets, "NanogptDataset");
-  const Words words = dataset_schema().read(section);
+  const DataFields words = dataset_schema().read(section);
   DatasetSection dataset;
   dataset.patterns = patterns_of(section);
   dataset.where = where_of(section, "file_pattern");
   if (section.find("seq_len") == nullptr)
     throw Error(ErrorCode::config, section.where(), "seq_len is missing");
-  require_positive(section, "seq_len", words.seq_len);
+  require_positive(section, "seq_len", words.seq_len, "", kLargestSize);
   dataset.sequence_length = words.seq_len;
   dataset.length_where = where_of(section, "seq_len");
   dataset.shuffle_files = words.shuffle_files ? Shuffle::on : Shuffle::off;
   if (words.dtype) {
-    const std::string word = words.dtype->substr(words.dtype->rfind('.') + 1);  // "numpy.uint16" is uint16
-    if (!kTypes.contains(word))
+    const size_t begin = words.dtype->rfind('.') + 1;  // "numpy.uint16" is uint16
+    const std::string word = words.dtype->substr(begin);
+    const bool known =
+        std::find(kPrefixes.begin(), kPrefixes.end(), words.dtype->substr(0, begin)) != kPrefixes.end();
+    if (!known || !kTypes.contains(word))
       throw Error(ErrorCode::config, where_of(section, "dtype"),
                   "tokens are integers of 8 to 64 bits, got '" + *words.dtype + "'");
     dataset.bare = kTypes.at(word);
@@ -111,9 +118,7 @@ DatasetSection read_dataset(const Node& section, NotBuilt& not_built) {
 Shuffle read_dataloader(const Node& section, NotBuilt& not_built) {
   component(section, kLoaders, "");
   const LoaderWords words = loader_schema().read(section);
-  if (words.collate_fn && !words.collate_fn->ends_with("default_collater"))
-    throw Error(ErrorCode::config, where_of(section, "collate_fn"),
-                "unknown component '" + *words.collate_fn + "'; there is: default_collater");
+  if (words.collate_fn) config::component_of(*section.find("collate_fn"), kCollaters);
   add_not_built(not_built, "dataloader", loader_schema(), words);
   return words.shuffle ? Shuffle::on : Shuffle::off;
 }

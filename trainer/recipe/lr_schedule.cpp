@@ -9,14 +9,14 @@
 namespace heddle::recipe {
 namespace {
 
-struct Words : LrSection {
+struct LrScheduleFields : LrSection {
   std::optional<std::string> target;
   Node warmup;  // an integer; a fraction has its own message
   bool use_checkpoint = true, override_checkpoint = false;
 };
 
-const ConfigSchema<Words>& schema() {
-  using W = Words;
+const ConfigSchema<LrScheduleFields>& lr_schedule_schema() {
+  using W = LrScheduleFields;
   static const auto schema =
       ConfigSchema<W>()
           .field("_target_", &W::target, "OptimizerParamScheduler.")
@@ -59,9 +59,9 @@ void require_word(const Node& section, const std::string& key, const std::string
 const std::array<std::string, 5> kStyles = {"cosine", "linear", "constant", "inverse-square-root", "WSD"};
 const std::array<std::string, 3> kWeightDecayStyles = {"constant", "linear", "cosine"};
 const std::array<std::string, 4> kWsdStyles = {"linear", "cosine", "exponential", "minus_sqrt"};
-const std::array<std::string, 1> kTargets = {"OptimizerParamScheduler"};
+const std::array<std::string, 1> kLrTargets = {"OptimizerParamScheduler"};
 
-void check_words(const Node& section, const Words& words) {
+void check_words(const Node& section, const LrScheduleFields& words) {
   require_word(section, "lr_decay_style", words.lr_decay_style, kStyles);
   require_word(section, "wd_incr_style", words.wd_incr_style, kWeightDecayStyles);
   if (words.lr_wsd_decay_style)
@@ -80,12 +80,12 @@ void check_words(const Node& section, const Words& words) {
 }  // namespace
 
 std::vector<FieldInfo> lr_fields() {
-  return schema().fields();
+  return lr_schedule_schema().fields();
 }
 
 LrSection read_lr_schedule(const Node& section, NotBuilt&) {
-  component(section, kTargets, "");
-  Words words = schema().read(section);
+  component(section, kLrTargets, "");
+  LrScheduleFields words = lr_schedule_schema().read(section);
   if (!words.warmup.is_null()) {
     if (words.warmup.kind() != Node::Kind::integer || words.warmup.as_integer() < 0)
       throw Error(ErrorCode::config, words.warmup.where(),

@@ -8,21 +8,22 @@
 namespace heddle::recipe {
 namespace {
 
-struct Words {
+struct ModelFields {
   std::optional<std::string> target, directory;
   Node config;
   Node dtype, torch_dtype;
 };
 
-const ConfigSchema<Words>& schema() {
+const ConfigSchema<ModelFields>& model_schema() {
   static const auto schema =
-      ConfigSchema<Words>()
-          .field("_target_", &Words::target, "from_pretrained or from_config.")
-          .field("pretrained_model_name_or_path", &Words::directory,
+      ConfigSchema<ModelFields>()
+          .field("_target_", &ModelFields::target, "from_pretrained or from_config.")
+          .field("pretrained_model_name_or_path", &ModelFields::directory,
                  "A Hugging Face directory, the checkpoint_dir of a run, or a checkpoint.")
-          .field("config", &Words::config, "HF's keys, or the path of a config.json, for random weights.")
-          .field("dtype", &Words::dtype, "Storage; null or auto: what config.json says, else float32.")
-          .field("torch_dtype", &Words::torch_dtype, "The older name of dtype.");
+          .field("config", &ModelFields::config,
+                 "HF's keys, or the path of a config.json, for random weights.")
+          .field("dtype", &ModelFields::dtype, "Storage; null or auto: what config.json says, else float32.")
+          .field("torch_dtype", &ModelFields::torch_dtype, "The older name of dtype.");
   return schema;
 }
 
@@ -40,16 +41,26 @@ std::string storage(const Node& value) {
   throw Error(ErrorCode::config, where, what, hint);
 }
 
+// AutoModel's classes for other tasks end in from_pretrained too.
+void refuse_other_class(const Node& section, const std::string& target) {
+  const size_t dot = target.rfind('.');
+  const std::string path = target.substr(0, dot == target.npos ? 0 : dot);
+  const std::string name = path.substr(path.rfind('.') + 1);
+  if (name.find("AutoModel") == name.npos || name.ends_with("ForCausalLM") || name == "AutoModel") return;
+  refuse(where_of(section, "_target_"), "'" + name + "' is not built; there is: NeMoAutoModelForCausalLM");
+}
+
 }  // namespace
 
 std::vector<FieldInfo> model_fields() {
-  return schema().fields();
+  return model_schema().fields();
 }
 
 ModelSection read_model(const Node& section, NotBuilt&) {
-  const Words words = schema().read(section);
+  const ModelFields words = model_schema().read(section);
   const bool has_config = !words.config.is_null();
   const std::string target = component(section, kTargets, has_config ? "from_config" : "from_pretrained");
+  if (words.target) refuse_other_class(section, *words.target);
   ModelSection model;
   model.where = section.where();
   const std::string older = storage(words.torch_dtype);
@@ -65,7 +76,7 @@ ModelSection read_model(const Node& section, NotBuilt&) {
              "the model is missing: neither pretrained_model_name_or_path nor config is given",
              "model: {config: {model_type: llama, hidden_size: 64, ...}} trains from scratch");
     model.source = ModelSection::Source::pretrained;
-    model.directory = *words.directory;
+    model.directory = path_of(*words.directory);
     return model;
   }
   if (words.directory)
@@ -76,6 +87,8 @@ ModelSection read_model(const Node& section, NotBuilt&) {
            "expected a map of HF's keys, or the path of a config.json, got " + words.config.written());
   model.source = ModelSection::Source::config;
   model.config = words.config;
+  if (const Node& file = words.config; file.kind() == Node::Kind::text)
+    model.config = Node::text(path_of(file.as_text()), file.mark(), file.path());
   return model;
 }
 

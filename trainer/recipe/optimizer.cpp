@@ -44,7 +44,7 @@ struct FieldType<NormType> {
 namespace recipe {
 namespace {
 
-struct Words {
+struct OptimizerFields {
   std::optional<std::string> target;
   double lr = 1e-4;
   std::vector<double> betas = {0.9, 0.999};
@@ -55,8 +55,8 @@ struct Words {
   std::vector<ParameterGroup> groups;
 };
 
-const ConfigSchema<Words>& schema() {
-  using W = Words;
+const ConfigSchema<OptimizerFields>& optimizer_schema() {
+  using W = OptimizerFields;
   static const auto schema =
       ConfigSchema<W>()
           .field("_target_", &W::target, "AdamW.")
@@ -104,7 +104,7 @@ void check_groups(const Node& section, const std::vector<ParameterGroup>& groups
 }  // namespace
 
 std::vector<FieldInfo> optimizer_fields() {
-  return schema().fields();
+  return optimizer_schema().fields();
 }
 
 std::vector<FieldInfo> group_fields() {
@@ -113,14 +113,14 @@ std::vector<FieldInfo> group_fields() {
 
 OptimizerSection read_optimizer(const Node& section, NotBuilt& not_built) {
   component(section, kOptimizers, "AdamW");
-  const Words words = schema().read(section);
+  const OptimizerFields words = optimizer_schema().read(section);
   require(section, "lr", words.lr >= 0, "0 or more");
   require(section, "betas", words.betas.size() == 2, "two numbers");
   for (const double beta : words.betas) require(section, "betas", beta >= 0 && beta < 1, "from 0 to below 1");
   require(section, "eps", words.eps >= 0, "0 or more");
   require(section, "weight_decay", words.weight_decay >= 0, "0 or more");
   check_groups(section, words.groups);
-  add_not_built(not_built, "optimizer", schema(), words);
+  add_not_built(not_built, "optimizer", optimizer_schema(), words);
   return {{words.lr, words.betas[0], words.betas[1], words.eps, words.weight_decay},
           words.master_weights,
           words.groups};
@@ -170,7 +170,9 @@ std::vector<FieldInfo> loss_fields() {
   return loss_schema().fields();
 }
 
-std::pair<std::optional<double>, double> read_clipping(const Node& section) {
+std::pair<std::optional<double>, double> read_clipping(const Node& given) {
+  const bool is_number = given.kind() == Node::Kind::integer || given.kind() == Node::Kind::real;
+  const Node section = is_number ? Node::map({{"max_norm", given}}, given.mark(), given.path()) : given;
   const Clipping clipping = clipping_schema().read(section);
   require(section, "max_norm", !clipping.max_norm || *clipping.max_norm > 0,
           "greater than 0, or null for no clipping");

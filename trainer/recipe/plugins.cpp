@@ -11,7 +11,7 @@ namespace {
 // What looks like a path is relative to the file that names it; an override is relative to the working
 // directory.
 std::filesystem::path resolved(const std::string& word, const Mark& mark) {
-  const std::filesystem::path path(word);
+  const std::filesystem::path path(path_of(word));
   if (path.is_absolute() || mark.file.starts_with("--")) return path;
   return (std::filesystem::path(mark.file).parent_path() / path).lexically_normal();
 }

@@ -26,7 +26,7 @@ CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built);
 std::optional<std::string> best_set(const Node& section, const std::string& key,
                                     const std::vector<DatasetSection>& sets);
 void read_loss(const Node& section, NotBuilt& not_built);
-// max_norm, and the norm's p.
+// max_norm, and the norm's p. A number alone is max_norm.
 std::pair<std::optional<double>, double> read_clipping(const Node& section);
 PluginsSection read_plugins(const Node& section);
 

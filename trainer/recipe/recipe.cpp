@@ -4,6 +4,7 @@
 #include <map>
 
 #include "heddle/base/text.h"
+#include "heddle/config/component.h"
 #include "trainer/recipe/component.h"
 #include "trainer/recipe/readers.h"
 #include "trainer/recipe/section_names.h"
@@ -31,10 +32,25 @@ void check_keys(const Node& root) {
     const std::string nearest = text::nearest(key, names);
     const auto elsewhere = kElsewhere.find(key);
     throw Error(ErrorCode::config, value.where(), "unknown key '" + key + "'",
-                elsewhere != kElsewhere.end() ? elsewhere->second
-                : nearest.empty()             ? "the sections are: " + text::join(names)
-                                              : "did you mean '" + nearest + "'?");
+                root.find("model_type") != nullptr
+                    ? "this is a model's config.json; a configuration names it: model: {config: PATH}"
+                : elsewhere != kElsewhere.end() ? elsewhere->second
+                : nearest.empty()               ? "the sections are: " + text::join(names)
+                                                : "did you mean '" + nearest + "'?");
   }
+}
+
+// The name of AutoModel's recipe, or a map with it.
+void read_name(const Node& root, std::vector<std::string>& not_built) {
+  static const std::vector<std::string> kNames = {"TrainFinetuneRecipeForNextTokenPrediction",
+                                                  "BenchmarkingRecipeForNextTokenPrediction",
+                                                  "KnowledgeDistillationRecipeForNextTokenPrediction"};
+  const Node* name = root.find("recipe");
+  if (name != nullptr && name->is_map())
+    name = name->without("_target_").size() == 0 ? name->find("_target_") : name;
+  if (name == nullptr || name->is_null()) return;
+  if (config::component_of(*name, kNames) != kNames.front())
+    not_built.push_back("recipe: benchmarks and distillation are not built yet");
 }
 
 void read_data(const Node& root, Recipe& recipe) {
@@ -62,7 +78,7 @@ Recipe read_recipe(const Node& root) {
     if (recipe.seed < 0)
       throw Error(ErrorCode::config, seed->where(), "seed must be 0 or more, got " + seed->written());
   }
-  if (const Node* name = root.find("recipe"); name != nullptr && !name->is_null()) name->as_text();
+  read_name(root, recipe.not_built);
   recipe.steps = recipe::read_steps(recipe::section_of(root, "step_scheduler"), recipe.not_built);
   recipe.model = recipe::read_model(recipe::section_of(root, "model"), recipe.not_built);
   if (const Node* section = root.find("freeze_config"); section != nullptr && !section->is_null())

@@ -29,9 +29,11 @@ struct StepSection {
   int64_t loss_average_window_steps = 50;
   std::optional<int64_t> gc_every_steps;
   int64_t start_step = 0, start_epoch = 0;
+  std::optional<int64_t> max_skipped_updates = 10;  // in a row; null: no limit
   Node preemption_signal = Node::text("SIGTERM");
-  std::vector<int> stop_signals;         // the numbers of preemption_signal; empty: none
-  std::string where = "step_scheduler";  // of global_batch_size, for messages
+  std::vector<int> stop_signals;                 // the numbers of preemption_signal; empty: none
+  std::optional<std::string> preemption_sender;  // scheduler or person; null: see preemptions()
+  std::string where = "step_scheduler";          // of global_batch_size, for messages
 };
 
 struct ModelSection {

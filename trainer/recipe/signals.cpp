@@ -35,7 +35,7 @@ std::optional<int> signal_of(std::string_view name) {
   return std::nullopt;
 }
 
-std::string signal_name(int number) {
+std::string signal_name(int64_t number) {
   for (const Named& one : kSignals)
     if (one.number == number) return one.name;
   return "signal " + std::to_string(number);

@@ -8,7 +8,7 @@
 namespace heddle::recipe {
 namespace {
 
-const ConfigSchema<StepSection>& schema() {
+const ConfigSchema<StepSection>& step_schema() {
   using S = StepSection;
   static const auto schema =
       ConfigSchema<S>()
@@ -30,8 +30,15 @@ const ConfigSchema<StepSection>& schema() {
           .later("start_step", "a checkpoint says where a run goes on")
           .field("start_epoch", &S::start_epoch, "The first epoch.")
           .later("start_epoch", "a checkpoint says where a run goes on")
+          .field("max_skipped_updates", &S::max_skipped_updates,
+                 "Updates in a row that may be skipped as their gradient norm is not finite, before the run "
+                 "ends with status 1; null: any number.")
           .field("preemption_signal", &S::preemption_signal,
-                 "Signals that save a checkpoint and end the run; null: none does.");
+                 "Signals that save a checkpoint and end the run; null: none does.")
+          .field("preemption_sender", &S::preemption_sender,
+                 "Who sends them: scheduler (the run then ends with status 0) or person (143 for SIGTERM, "
+                 "else 130); null: a scheduler where torchrun, Slurm or MPI started the run, a person "
+                 "elsewhere.");
   return schema;
 }
 
@@ -47,8 +54,7 @@ std::vector<int> signals_of(const Node& value) {
   if (kind != Node::Kind::integer && kind != Node::Kind::text)
     throw Error(ErrorCode::config, value.where(),
                 "expected the name or number of a signal, a list of them, or null, got " + value.written());
-  const std::string name =
-      kind == Node::Kind::text ? value.as_text() : signal_name(static_cast<int>(value.as_integer()));
+  const std::string name = kind == Node::Kind::text ? value.as_text() : signal_name(value.as_integer());
   if (const auto number = signal_of(name)) return {*number};
   throw Error(ErrorCode::config, value.where(),
               value.written() +
@@ -59,20 +65,21 @@ std::vector<int> signals_of(const Node& value) {
 }  // namespace
 
 std::vector<FieldInfo> step_fields() {
-  return schema().fields();
+  return step_schema().fields();
 }
 
 StepSection read_steps(const Node& section, NotBuilt& not_built) {
-  StepSection steps = schema().read(section);
+  StepSection steps = step_schema().read(section);
   steps.where = where_of(section, "global_batch_size");
-  require_positive(section, "global_batch_size", steps.global_batch_size);
-  require_positive(section, "local_batch_size", steps.local_batch_size);
+  require_positive(section, "global_batch_size", steps.global_batch_size, "", kLargestSize);
+  require_positive(section, "local_batch_size", steps.local_batch_size, "", kLargestSize);
   require_positive(section, "num_epochs", steps.num_epochs, " or None if max_steps is provided");
   require_positive(section, "max_steps", steps.max_steps);
   require_positive(section, "ckpt_every_steps", steps.ckpt_every_steps);
   require_positive(section, "val_every_steps", steps.val_every_steps, " if not None");
   require_positive(section, "log_remote_every_steps", steps.log_remote_every_steps);
   require_positive(section, "loss_average_window_steps", steps.loss_average_window_steps);
+  require_positive(section, "max_skipped_updates", steps.max_skipped_updates, " if not None");
   require_positive(section, "gc_every_steps", steps.gc_every_steps, " if not None");
   for (const auto& [key, value] :
        {std::pair{"start_step", steps.start_step}, std::pair{"start_epoch", steps.start_epoch}})
@@ -80,7 +87,11 @@ StepSection read_steps(const Node& section, NotBuilt& not_built) {
       throw Error(ErrorCode::config, where_of(section, key),
                   std::string(key) + " must be greater than or equal to 0, got " + std::to_string(value));
   steps.stop_signals = signals_of(steps.preemption_signal);
-  add_not_built(not_built, "step_scheduler", schema(), steps);
+  const auto& sender = steps.preemption_sender;
+  if (sender && *sender != "scheduler" && *sender != "person")
+    throw Error(ErrorCode::config, where_of(section, "preemption_sender"),
+                "expected scheduler, person or null, got '" + *sender + "'");
+  add_not_built(not_built, "step_scheduler", step_schema(), steps);
   return steps;
 }
 

@@ -8,7 +8,10 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
-#include "heddle/base/version.h"
+#include "trainer/cli/main/plugin_arguments.h"
+#include "trainer/cli/main/schedule_arguments.h"
+#include "trainer/cli/main/text_options.h"
+#include "trainer/cli/main/torch.h"
 #include "trainer/recipe/section_names.h"
 
 namespace heddle::cli {
@@ -30,7 +33,7 @@ struct Parsed {
   GenerateCommand generate;
   ConvertCommand convert;
   ScheduleCommand schedule;
-  std::string only, format = "table";
+  std::string only;
   bool json = false;
 };
 
@@ -60,65 +63,11 @@ void add_check(CLI::App& app, Parsed& parsed) {
       ->check(CLI::Range(1, 1 << 24));
   command->add_option("--only", parsed.only, "Read this section alone; the file may be any recipe")
       ->check(CLI::IsMember({"distributed"}));
+  command->add_flag(
+      "--elsewhere", parsed.check.elsewhere,
+      "The run is for another machine: a model, data or a device that this one lacks is a warning");
   command->add_flag("--json", parsed.json, "One JSON object a line for each file and world size");
   command->footer(kOverrides);
-}
-
-void add_plugins(CLI::App& app, Parsed& parsed) {
-  CLI::App* command = app.add_subcommand("plugins", "Lists, inspects and checks plugins");
-  command->require_subcommand(1);
-  auto* list = command->add_subcommand("list", "What is there, and where");
-  list->add_option("DIR", parsed.plugins.arguments, "Directories to look in besides the search path");
-  auto* inspect = command->add_subcommand("inspect", "The configuration table of a plugin");
-  inspect->add_option("NAME", parsed.plugins.arguments, "A name, or a plugin file")->required();
-  auto* check = command->add_subcommand("check", "The conformance kit of the door");
-  check->add_option("FILE", parsed.plugins.arguments, "A plugin file")->required();
-  inspect->add_flag("--markdown", parsed.plugins.markdown, "Print the tables of fields as Markdown");
-  for (CLI::App* each : {list, inspect, check}) each->add_flag("--json", parsed.json, "Print JSON");
-  list->callback([&parsed] { parsed.plugins.action = PluginsCommand::Action::list; });
-  inspect->callback([&parsed] { parsed.plugins.action = PluginsCommand::Action::inspect; });
-  check->callback([&parsed] { parsed.plugins.action = PluginsCommand::Action::check; });
-}
-
-void add_data(CLI::App& app, Parsed& parsed) {
-  CLI::App* command = app.add_subcommand("data", "Makes a byte-level token file (nanoGPT .bin) from texts");
-  command->add_option("TEXT", parsed.data.texts, "Text files, joined in this order; - is standard input")
-      ->required();
-  command->add_option("--out", parsed.data.out, "The token file to write")->required();
-}
-
-void add_generate(CLI::App& app, Parsed& parsed) {
-  GenerateCommand& to = parsed.generate;
-  CLI::App* command = app.add_subcommand("generate", "Continues a text with a trained model");
-  command
-      ->add_option("DIR", to.directory,
-                   "A Hugging Face directory, the checkpoint directory of a run, or a checkpoint in it")
-      ->required();
-  auto* prompt = command->add_option("--prompt", to.prompt, "The text to continue (models trained on bytes)");
-  command->add_option("--tokens", to.tokens, "Token ids to continue, separated by commas")
-      ->delimiter(',')
-      ->excludes(prompt);
-  command->add_option("--max-tokens", to.max_tokens, "How many tokens to add")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1 << 24));
-  command->add_option("--temperature", to.temperature, "0: the likeliest token each time")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 100.0));
-  command->add_option("--top-k", to.top_k, "Choose among the k likeliest; 0: among all")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1 << 24));
-  command->add_option("--seed", to.seed, "Seed of the choice")->capture_default_str();
-}
-
-// "5GB" and "800MiB" become bytes; returns what is wrong with the word.
-std::string read_size(std::string& word) {
-  const std::string given = word;
-  try {
-    const std::string wrong = CLI::AsSizeValue(true)(word);
-    if (wrong.empty() && word != "0" && !word.starts_with("-")) return "";
-  } catch (const CLI::Error&) {
-  }
-  return "expected a size such as 5GB or 800MiB, got '" + given + "'";
 }
 
 void add_convert(CLI::App& app, Parsed& parsed) {
@@ -148,48 +97,6 @@ void add_convert(CLI::App& app, Parsed& parsed) {
       ->option_text("SIZE");
   command->add_option("--nproc-per-node", to.nproc_per_node, "Local ranks that share the work (default 1)")
       ->check(CLI::Range(1, 1024));
-}
-
-void add_schedule(CLI::App& app, Parsed& parsed) {
-  ScheduleCommand& to = parsed.schedule;
-  CLI::App* command = app.add_subcommand("schedule", "Prints a pipeline schedule, or checks one from a file");
-  auto* name =
-      command->add_option("NAME", to.name, "A schedule, in any case: gpipe, 1f1b, single, a plugin's");
-  auto* ranks = command->add_option("--ranks", to.ranks, "Ranks of the pipeline")->check(CLI::Range(1, 4096));
-  auto* stages =
-      command->add_option("--stages", to.stages, "Stages of the whole pipeline, a multiple of the ranks")
-          ->check(CLI::Range(1, 1 << 16));
-  auto* microbatches = command->add_option("--microbatches", to.microbatches, "Microbatches in a step")
-                           ->check(CLI::Range(1, 1 << 20));
-  command->add_flag("--lowered", to.lowered, "With transfers, UNSHARD, RESHARD and REDUCE_GRAD");
-  command->add_option("--format", parsed.format, "table, csv (as PyTorch writes it), json or svg (a picture)")
-      ->check(CLI::IsMember({"table", "csv", "json", "svg"}))
-      ->option_text("table|csv|json|svg");
-  command->add_option("--csv", to.csv, "A table from this file instead of NAME: it is checked, then printed")
-      ->option_text("FILE")
-      ->excludes(name)
-      ->excludes(ranks)
-      ->excludes(stages)
-      ->excludes(microbatches);
-}
-
-ScheduleCommand::Format format_of(const std::string& word) {
-  using Format = ScheduleCommand::Format;
-  return word == "csv"    ? Format::csv
-         : word == "json" ? Format::json
-         : word == "svg"  ? Format::svg
-                          : Format::table;
-}
-
-// A schedule comes by its name and sizes, or from a file.
-void check_schedule(const ScheduleCommand& asked) {
-  std::string missing;
-  if (asked.name.empty() && asked.csv.empty()) missing = "a NAME, or --csv FILE";
-  if (!asked.name.empty() && asked.ranks == 0) missing = "--ranks R";
-  if (!asked.name.empty() && asked.ranks > 0 && asked.microbatches == 0) missing = "--microbatches M";
-  if (!missing.empty())
-    throw Error(ErrorCode::usage, "heddle schedule", missing + " is required",
-                "for example: heddle schedule 1f1b --ranks 4 --microbatches 8");
 }
 
 // Commands that come later: anything after their name is taken, and they are refused by name.
@@ -246,11 +153,7 @@ Command command_of(const CLI::App& app, Parsed parsed, std::vector<Override> ove
   if (name == "data") return parsed.data;
   if (name == "generate") return parsed.generate;
   if (name == "convert") return parsed.convert;
-  if (name == "schedule") {
-    check_schedule(parsed.schedule);
-    parsed.schedule.format = format_of(parsed.format);
-    return parsed.schedule;
-  }
+  if (name == "schedule") return checked_schedule(std::move(parsed.schedule));
   throw Error(ErrorCode::not_built, "heddle " + name, "this command is not built yet",
               "heddle train and heddle check are; see heddle --help");
 }
@@ -266,15 +169,14 @@ std::variant<Answer, Command> parse(std::span<const std::string> given) {
                "heddle");
   Parsed parsed;
   app.require_subcommand(1);
-  app.set_version_flag("--version",
-                       "heddle " HEDDLE_VERSION " (SDK " + std::to_string(HEDDLE_SDK_NUMBER) + ")");
+  app.set_version_flag("--version", version_text);
   add_train(app, parsed);
   add_check(app, parsed);
-  add_plugins(app, parsed);
-  add_data(app, parsed);
-  add_generate(app, parsed);
+  add_plugins(app, parsed.plugins, parsed.json);
+  add_data(app, parsed.data);
+  add_generate(app, parsed.generate);
   add_convert(app, parsed);
-  add_schedule(app, parsed);
+  add_schedule(app, parsed.schedule);
   add_later(app);
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "heddle/base/error.h"
+#include "trainer/cli/main/torch.h"
 
 namespace heddle::cli {
 namespace {
@@ -20,13 +21,15 @@ std::filesystem::path find_library() {
   if (std::filesystem::exists(beside, ignored)) return beside;
   const std::filesystem::path installed = here / ".." / "lib" / "libheddle_trainer.so";
   if (std::filesystem::exists(installed, ignored)) return installed;
-  throw Error(ErrorCode::internal, beside.string(), "the trainer's library does not stand beside the program",
+  throw Error(ErrorCode::internal, beside.string(),
+              "the trainer's library is not beside the program nor in ../lib",
               "build the target heddle_trainer, or install heddle again");
 }
 
 }  // namespace
 
 int run_in_library(const Command& command) {
+  load_torch_of_environment();
   const std::filesystem::path file = find_library();
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)

@@ -3,11 +3,11 @@
 
 #include <exception>
 #include <iostream>
-#include <new>
 #include <string>
 #include <vector>
 
 #include "heddle/base/error.h"
+#include "heddle/base/memory.h"
 #include "heddle/config/node.h"
 #include "trainer/cli/main/arguments.h"
 #include "trainer/cli/main/library.h"
@@ -20,8 +20,9 @@ namespace {
 void read_first(const Command& command) {
   if (const auto* train = std::get_if<TrainCommand>(&command)) config::read(train->config);
   if (const auto* check = std::get_if<CheckCommand>(&command))
-    if (check->configs.size() == 1 && !check->json && !check->only_distributed)
-      config::read(check->configs[0]);
+    if (check->configs.size() == 1 && !check->json)
+      check->only_distributed ? config::read_only(check->configs[0], kEngineSections)
+                              : config::read(check->configs[0]);
 }
 
 int run(const std::vector<std::string>& words) {
@@ -63,10 +64,9 @@ int main(int argc, char** argv) {
     return heddle::cli::run(words);
   } catch (const Error& error) {
     return heddle::cli::report(error, words);
-  } catch (const std::bad_alloc&) {
-    return heddle::cli::report(Error(ErrorCode::internal, "heddle", "out of memory"), words);
   } catch (const std::exception& error) {
-    return heddle::cli::report(Error(ErrorCode::internal, "heddle", error.what()), words);
+    const auto memory = heddle::out_of_memory(error);
+    return heddle::cli::report(memory ? *memory : Error(ErrorCode::internal, "heddle", error.what()), words);
   } catch (...) {
     return heddle::cli::report(Error(ErrorCode::internal, "heddle", "something unknown was thrown"), words);
   }

@@ -1,0 +1,118 @@
+// One run, one curve: whose lines a metrics file has, and what a run does that finds another one's.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <filesystem>
+
+#include "stopping.h"
+
+namespace flow {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const Words kUnsaved = {"--checkpoint.enabled", "false"};
+
+Words steps_up_to(const std::string& steps) {
+  return {"--step_scheduler.max_steps", steps};
+}
+
+TEST(MetricsFiles, ARunWithoutCheckpointsLeavesThoseThatAreThere) {
+  const TrainingFiles files;
+  const Words validates = {"--validation_dataset",
+                           "{file_pattern: " + files.path("train.bin") + ", seq_len: 900}",
+                           "--model.config.max_position_embeddings", "900"};
+  ASSERT_EQ(heddle(files.train("run", plus(validates, steps_up_to("3")))).status, 0);
+  const std::string training = read_text(files.path("run/training.jsonl")),
+                    validation = read_text(files.path("run/validation.jsonl"));
+  for (const char* number : {"1", "2"}) {
+    const Outcome tried = heddle(files.train("run", plus(plus(validates, kUnsaved), steps_up_to("2"))));
+    EXPECT_EQ(tried.status, 0) << tried.error;
+    const std::string own = files.path("run/training." + std::string(number) + ".jsonl");
+    EXPECT_THAT(tried.out + tried.error, HasSubstr("warning: " + files.path("run/training.jsonl") +
+                                                   " is of another run: the metrics go to " + own + "\n"));
+    EXPECT_THAT(tried.out, HasSubstr("  metrics     " + own + "\n"));
+    EXPECT_THAT(column(own, "step"), ElementsAre(0, 1));
+    EXPECT_THAT(column(files.path("run/validation." + std::string(number) + ".jsonl"), "step"),
+                ElementsAre(1));
+  }
+  EXPECT_EQ(read_text(files.path("run/training.jsonl")), training);
+  EXPECT_EQ(read_text(files.path("run/validation.jsonl")), validation);
+  ASSERT_EQ(heddle(files.train("run", plus(validates, steps_up_to("5")))).status, 0);
+  EXPECT_THAT(column(files.path("run/training.jsonl"), "step"), ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(column(files.path("run/validation.jsonl"), "step"), ElementsAre(2, 4));
+}
+
+TEST(MetricsFiles, TwoRunsAtOnceInOneDirectoryDoNotMix) {
+  const TrainingFiles files;
+  Started first(plus(files.train("run", kUnsaved), kLong));
+  ASSERT_TRUE(eventually([&] { return column(files.path("run/training.jsonl"), "step").size() > 3; }));
+  ASSERT_EQ(heddle(files.train("run", plus(kUnsaved, steps_up_to("3")))).status, 0);
+  EXPECT_THAT(column(files.path("run/training.1.jsonl"), "step"), ElementsAre(0, 1, 2));
+  // One that saves there has the name; the other goes on in its renamed file.
+  ASSERT_EQ(heddle(files.train("run", steps_up_to("4"))).status, 0);
+  EXPECT_THAT(column(files.path("run/training.jsonl"), "step"), ElementsAre(0, 1, 2, 3));
+  const size_t so_far = column(files.path("run/training.2.jsonl"), "step").size();
+  EXPECT_TRUE(eventually([&] { return column(files.path("run/training.2.jsonl"), "step").size() > so_far; }));
+  kill(first.pid(), SIGTERM);
+  first.wait();
+  const std::vector<double> steps = column(files.path("run/training.2.jsonl"), "step");
+  for (size_t i = 0; i < steps.size(); ++i) ASSERT_EQ(steps[i], i);
+}
+
+TEST(MetricsFiles, OfTwoModelsInOneDirectoryAreTwo) {
+  const TrainingFiles files;
+  const Words wider = {"--model.config.intermediate_size", "48"};
+  ASSERT_EQ(heddle(files.train("run", steps_up_to("4"))).status, 0);
+  const Outcome other = heddle(files.train("run", plus(wider, steps_up_to("2"))));
+  ASSERT_EQ(other.status, 0) << other.error;
+  EXPECT_THAT(other.out + other.error,
+              HasSubstr("warning: " + files.path("run/training.jsonl") + " is of another run: renamed to " +
+                        files.path("run/training.1.jsonl") + "\n"));
+  EXPECT_THAT(column(files.path("run/training.jsonl"), "step"), ElementsAre(0, 1));
+  EXPECT_THAT(column(files.path("run/training.1.jsonl"), "step"), ElementsAre(0, 1, 2, 3));
+  EXPECT_TRUE(fs::exists(files.path("run/loss.1.svg")));
+  // The first goes on, in its own file.
+  const Outcome first =
+      heddle(files.train("run", plus(steps_up_to("6"), {"--checkpoint.restore_from", "epoch_0_step_3"})));
+  ASSERT_EQ(first.status, 0) << first.error;
+  EXPECT_THAT(column(files.path("run/training.jsonl"), "step"), ElementsAre(0, 1, 2, 3, 4, 5));
+  EXPECT_THAT(column(files.path("run/training.2.jsonl"), "step"), ElementsAre(0, 1));
+}
+
+TEST(MetricsFiles, OneThatIsNamedIsContinuedRenamedOrRefused) {
+  const TrainingFiles files;
+  const Words named = {"--metrics", files.path("curve.jsonl")};
+  ASSERT_EQ(heddle(files.train("one", plus(named, steps_up_to("2")))).status, 0);
+  ASSERT_EQ(heddle(files.train("one", plus(named, steps_up_to("4")))).status, 0);
+  EXPECT_THAT(column(files.path("curve.jsonl"), "step"), ElementsAre(0, 1, 2, 3));
+  ASSERT_EQ(heddle(files.train("two", plus(named, plus(kUnsaved, steps_up_to("2"))))).status, 0);
+  EXPECT_THAT(column(files.path("curve.jsonl"), "step"), ElementsAre(0, 1));
+  EXPECT_THAT(column(files.path("curve.1.jsonl"), "step"), ElementsAre(0, 1, 2, 3));
+  const std::string text = read_text(files.path("text.txt"));
+  for (const Words& more : {kUnsaved, Words()}) {
+    const Outcome refused = heddle(files.train("one", plus({"--metrics", files.path("text.txt")}, more)));
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_EQ(refused.error, "error[usage] --metrics: " + files.path("text.txt") +
+                                 " is there and holds no metrics\n  hint: name a file that is not there\n");
+  }
+  EXPECT_EQ(read_text(files.path("text.txt")), text);
+}
+
+// Its lines stay, under another name: nothing says that they are of the same run.
+TEST(MetricsFiles, OfARunThatWasKilledBeforeItsFirstCheckpointAreRenamed) {
+  const TrainingFiles files;
+  {
+    Started killed(plus(files.train("run"), kLong));
+    ASSERT_TRUE(under_way(files));
+  }
+  ASSERT_EQ(heddle(files.train("run", steps_up_to("2"))).status, 0);
+  EXPECT_THAT(column(files.path("run/training.jsonl"), "step"), ElementsAre(0, 1));
+  EXPECT_GT(column(files.path("run/training.1.jsonl"), "step").size(), 0u);
+}
+
+}  // namespace
+}  // namespace flow

@@ -1,0 +1,40 @@
+// Values of a recipe that may be written in several ways.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "tests/thrown.h"
+#include "trainer/recipe/recipe.h"
+
+namespace heddle {
+namespace {
+
+Recipe read_of(const std::string& yaml) {
+  return read_recipe(config::read_text("model: {config: {model_type: llama}}\n" + yaml, "run.yaml"));
+}
+
+TEST(RecipeForms, TakesANumberAsTheLargestNorm) {
+  EXPECT_EQ(read_of("clip_grad_norm: 0.5\n").max_norm, 0.5);
+  EXPECT_EQ(read_of("clip_grad_norm: 2\n").max_norm, 2.0);
+  EXPECT_EQ(read_of("clip_grad_norm: 2\n").norm_type, 2.0);
+  EXPECT_EQ(
+      tests::thrown_by([] { read_of("clip_grad_norm: 0\n"); }),
+      "error[config] run.yaml:2 clip_grad_norm: max_norm must be greater than 0, or null for no clipping");
+  EXPECT_EQ(tests::thrown_by([] { read_of("clip_grad_norm: true\n"); }),
+            "error[config] run.yaml:2 clip_grad_norm: expected a map, got true");
+}
+
+TEST(RecipeForms, ReadsPathsBelowTheHomeDirectory) {
+  setenv("HOME", "/home/test", 1);
+  const Recipe recipe = read_of("checkpoint: {checkpoint_dir: ~/runs, restore_from: ~/old}\n");
+  EXPECT_EQ(recipe.checkpoint.directory, "/home/test/runs");
+  EXPECT_EQ(recipe.checkpoint.restore_from, "/home/test/old");
+  EXPECT_EQ(read_of("checkpoint: {checkpoint_dir: a~/b}\n").checkpoint.directory, "a~/b");
+  EXPECT_EQ(
+      read_recipe(config::read_text("model: {pretrained_model_name_or_path: ~/m}\n", "f")).model.directory,
+      "/home/test/m");
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,37 @@
+// The options of `heddle plugins`, declared for CLI11.
+#include "trainer/cli/main/plugin_arguments.h"
+
+#include <CLI/CLI.hpp>
+
+namespace heddle::cli {
+
+void add_plugins(CLI::App& app, PluginsCommand& to, bool& json) {
+  CLI::App* command = app.add_subcommand("plugins", "Lists, inspects, checks and begins plugins");
+  command->require_subcommand(1);
+  auto* list = command->add_subcommand("list", "What is there, and where");
+  list->add_option("DIR", to.arguments, "Directories to look in besides the search path");
+  auto* inspect = command->add_subcommand("inspect", "The configuration table of a plugin");
+  inspect->add_option("NAME", to.arguments, "A name, or a plugin file")->required();
+  auto* check = command->add_subcommand("check", "Runs the conformance kits on a plugin");
+  check->add_option("FILE", to.arguments, "A plugin file")->required();
+  check->add_option("--ranks", to.ranks, "Numbers of ranks to train on, separated by commas (default 1,2,3)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 12));
+  check->add_option("--fields", to.fields,
+                    "Fields of the plugin's strategies as YAML: '{bucket_mb: 1}' (default: their defaults)");
+  inspect->add_flag("--markdown", to.markdown, "Print the tables of fields as Markdown");
+  auto* create = command->add_subcommand("new", "Writes a project to start from, into a directory NAME");
+  create->add_option("NAME", to.arguments, "The directory to write, named as the plugin")
+      ->required()
+      ->expected(1);
+  create->add_option("--kind", to.kind, "What the plugin offers (default strategy)")
+      ->check(CLI::IsMember({"strategy", "sharded-strategy", "parallelizer", "schedule"}))
+      ->option_text("strategy|sharded-strategy|parallelizer|schedule");
+  for (CLI::App* each : {list, inspect, check}) each->add_flag("--json", json, "Print JSON");
+  list->callback([&to] { to.action = PluginsCommand::Action::list; });
+  inspect->callback([&to] { to.action = PluginsCommand::Action::inspect; });
+  check->callback([&to] { to.action = PluginsCommand::Action::check; });
+  create->callback([&to] { to.action = PluginsCommand::Action::create; });
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,101 @@
+// A schedule comes by its name and sizes or from a file; or all that take the sizes are compared.
+#include "trainer/cli/main/schedule_arguments.h"
+
+#include <map>
+
+#include "heddle/base/error.h"
+
+namespace heddle::cli {
+namespace {
+
+using Format = ScheduleCommand::Format;
+
+void add_sizes(CLI::App& command, ScheduleCommand& to) {
+  command.add_option("--ranks", to.ranks, "Ranks of the pipeline")->check(CLI::Range(1, 4096));
+  command.add_option("--stages", to.stages, "Stages of the whole pipeline, a multiple of the ranks")
+      ->check(CLI::Range(1, 1 << 16));
+  command.add_option("--microbatches", to.microbatches, "Microbatches in a step")
+      ->check(CLI::Range(1, 1 << 20));
+}
+
+void add_comparison(CLI::App& command, ScheduleCommand& to) {
+  command.add_flag("--compare", to.compare, "A table of all schedules for these sizes, the shortest first");
+  command
+      .add_option(
+          "--times", to.times,
+          "What a forward (F), the gradients of inputs (I) and of weights (W) take on all layers of a "
+          "rank, and a transfer (C), in any unit (default 1,1,1,0)")
+      ->delimiter(',')
+      ->expected(4)
+      ->check(CLI::NonNegativeNumber)
+      ->option_text("F,I,W,C");
+  command
+      .add_option("--limit", to.limit, "Microbatches that a rank may keep alive: for auto, and to compare")
+      ->check(CLI::PositiveNumber)
+      ->option_text("N");
+  command
+      .add_option("--memory", to.memory,
+                  "What one microbatch keeps on all layers of a rank: 3GiB, 800MiB; --compare prints the "
+                  "peak of a rank in it")
+      ->transform(CLI::Validator(read_size, ""))
+      ->option_text("SIZE");
+}
+
+}  // namespace
+
+std::string read_size(std::string& word) {
+  const std::string given = word;
+  try {
+    const std::string wrong = CLI::AsSizeValue(true)(word);
+    if (wrong.empty() && word != "0" && !word.starts_with("-")) return "";
+  } catch (const CLI::Error&) {
+  }
+  return "expected a size such as 5GB or 800MiB, got '" + given + "'";
+}
+
+void add_schedule(CLI::App& app, ScheduleCommand& to) {
+  CLI::App* command =
+      app.add_subcommand("schedule", "Prints a pipeline schedule, compares all, or checks one from a file");
+  CLI::Option* name =
+      command->add_option("NAME", to.name, "A schedule, in any case: 1f1b, zb1p, auto, a plugin's");
+  add_sizes(*command, to);
+  add_comparison(*command, to);
+  command->add_flag("--lowered", to.lowered, "With transfers, UNSHARD, RESHARD and REDUCE_GRAD");
+  const std::map<std::string, Format> formats = {
+      {"table", Format::table}, {"csv", Format::csv}, {"json", Format::json}, {"svg", Format::svg}};
+  command
+      ->add_option_function<std::string>(
+          "--format", [&to, formats](const std::string& word) { to.format = formats.at(word); },
+          "table, csv (as PyTorch writes it), json or svg (a picture)")
+      ->check(CLI::IsMember({"table", "csv", "json", "svg"}))
+      ->option_text("table|csv|json|svg");
+  command->add_flag_callback(
+      "--json", [&to] { to.format = Format::json; }, "The same as --format json");
+  CLI::Option* csv = command->add_option(
+      "--csv", to.csv, "A table from this file instead of NAME: it is checked, then printed");
+  csv->option_text("FILE")->excludes(name);
+  for (const char* other : {"--ranks", "--stages", "--microbatches", "--compare", "--times", "--limit"})
+    csv->excludes(command->get_option(other));
+  for (const char* other : {"--stages", "--lowered"})
+    command->get_option("--compare")->excludes(command->get_option(other));
+  command->get_option("--compare")->excludes(name);
+  command->get_option("--memory")->needs(command->get_option("--compare"));
+}
+
+ScheduleCommand checked_schedule(ScheduleCommand asked) {
+  std::string missing;
+  const bool by_sizes = !asked.name.empty() || asked.compare;
+  if (!by_sizes && asked.csv.empty()) missing = "a NAME, or --csv FILE";
+  if (by_sizes && asked.ranks == 0) missing = "--ranks R";
+  if (by_sizes && asked.ranks > 0 && asked.microbatches == 0) missing = "--microbatches M";
+  if (!missing.empty())
+    throw Error(ErrorCode::usage, "heddle schedule", missing + " is required",
+                std::string("for example: heddle schedule ") + (asked.compare ? "--compare" : "1f1b") +
+                    " --ranks 4 --microbatches 8");
+  if (asked.compare && (asked.format == Format::csv || asked.format == Format::svg))
+    throw Error(ErrorCode::usage, "heddle schedule", "--compare prints a table or JSON",
+                "leave --format, or give --json");
+  return asked;
+}
+
+}  // namespace heddle::cli

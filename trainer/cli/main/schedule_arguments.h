@@ -1,0 +1,19 @@
+// The options of `heddle schedule`, and sizes in words.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "trainer/cli/commands.h"
+
+namespace heddle::cli {
+
+void add_schedule(CLI::App& app, ScheduleCommand& to);
+
+// What the options said, checked together. Throws Error{usage}.
+ScheduleCommand checked_schedule(ScheduleCommand asked);
+
+// "5GB" and "800MiB" become bytes; returns what is wrong with the word.
+std::string read_size(std::string& word);
+
+}  // namespace heddle::cli

@@ -1,0 +1,65 @@
+// The options of the commands that take text: data and generate.
+#include "trainer/cli/main/text_options.h"
+
+#include <CLI/CLI.hpp>
+
+namespace heddle::cli {
+
+void add_data(CLI::App& app, DataCommand& to) {
+  CLI::App* command =
+      app.add_subcommand("data", "Makes a token file of texts: of a model's tokenizer, or of bytes");
+  command->add_option("TEXT", to.texts, "Text files (UTF-8), in this order; - is standard input")->required();
+  command->add_option("--out", to.out, "The token file to write")->required()->option_text("FILE");
+  command->add_flag("--force", to.force, "Replace FILE where it exists");
+  auto* tokenizer =
+      command
+          ->add_option("--tokenizer", to.tokenizer,
+                       "A model directory with its tokenizer.json; without it a token is a byte")
+          ->option_text("DIR");
+  auto* lines = command->add_flag("--lines", to.lines, "Each line is a document (default: each file)");
+  auto* field = command
+                    ->add_option("--field", to.field,
+                                 "Each line is a JSON object, and this field the document (*.jsonl: text)")
+                    ->option_text("NAME");
+  auto* end = command
+                  ->add_option("--end-token", to.end_token,
+                               "The token after each document (default: the model's end token)")
+                  ->option_text("TOKEN");
+  for (CLI::Option* option : {lines, field, end}) option->needs(tokenizer);
+  lines->excludes(field);
+}
+
+void add_generate(CLI::App& app, GenerateCommand& to) {
+  CLI::App* command = app.add_subcommand("generate", "Continues a text with a trained model");
+  command
+      ->add_option("DIR", to.directory,
+                   "A Hugging Face directory, the checkpoint directory of a run, or a checkpoint in it")
+      ->required();
+  auto* prompt = command->add_option("--prompt", to.prompt, "The text to continue");
+  command
+      ->add_option("--tokenizer", to.tokenizer,
+                   "A directory with the tokenizer.json to use (default: the model's own)")
+      ->option_text("DIR");
+  command->add_option("--tokens", to.tokens, "Token ids to continue, separated by commas; ids are printed")
+      ->delimiter(',')
+      ->excludes(prompt);
+  command
+      ->add_option("--max-new-tokens,--max-tokens", to.max_new_tokens,
+                   "How many tokens to add, where no end token comes before")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 24));
+  command->add_option("--temperature", to.temperature, "0: the likeliest token each time")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 100.0));
+  command->add_option("--top-k", to.top_k, "Choose among the k likeliest; 0: among all")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 24));
+  command
+      ->add_option("--top-p", to.top_p,
+                   "Choose among the likeliest that together have this probability; 1: among all")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--seed", to.seed, "Seed of the choice")->capture_default_str();
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,13 @@
+// The options of the commands that take text: data and generate.
+#pragma once
+
+#include <CLI/App.hpp>
+
+#include "trainer/cli/commands.h"
+
+namespace heddle::cli {
+
+void add_data(CLI::App& app, DataCommand& to);
+void add_generate(CLI::App& app, GenerateCommand& to);
+
+}  // namespace heddle::cli

@@ -1,0 +1,49 @@
+// A dry mesh on meta tensors runs the strategy.
+#include "trainer/loop/rank_size.h"
+
+#include "heddle/mesh/dry.h"
+#include "trainer/models/freeze.h"
+#include "trainer/models/make_units.h"
+
+namespace heddle {
+namespace {
+
+class MetaRendezvous : public DryRendezvous {
+ public:
+  using DryRendezvous::DryRendezvous;
+  c10::Device device() const override { return at::kMeta; }
+};
+
+// The ranks between two neighbours on the axis pp.
+int stride_of_pp(const Setup& setup) {
+  int stride = setup.sizes.world;
+  for (const Axis& axis : setup.axes) {
+    stride /= axis.size;
+    if (axis.name == "pp") return stride;
+  }
+  return 0;
+}
+
+}  // namespace
+
+ModelSize size_on_rank(const Plan& plan, const Setup& setup, const JobModel& model, const Recipe& recipe) {
+  const auto options = at::TensorOptions().device(at::kMeta).dtype(model.dtype);
+  const ParameterSource nothing = [](const Shard&) { return true; };
+  ModelSize most;
+  for (int stage = 0; stage < setup.sizes.pp; ++stage) {
+    Units units = make_units(model.config, options);
+    if (recipe.freeze) freeze(units, *recipe.freeze);
+    const UnitSlots slots = slots_of(units);
+    const ParameterCount count = count_parameters(slots);
+    MetaRendezvous meeting(stage * stride_of_pp(setup), setup.sizes.world);
+    const DeviceMesh mesh = mesh::build(setup.axes, meeting, "");
+    Stages stages = parallel::build(std::move(units), plan, mesh, nothing, 0);
+    ModelSize size = size_of(slots, stages, recipe.optimizer.master_weights);
+    size.parameters = count.all;
+    size.frozen = count.frozen;
+    if (size.held + size.optimizer >= most.held + most.optimizer) most = size;
+  }
+  return most;
+}
+
+}  // namespace heddle

@@ -1,0 +1,92 @@
+// Updates that a run has skipped, and what ends it for that.
+#include "trainer/loop/skipped.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <cmath>
+#include <filesystem>
+#include <string>
+
+#include "heddle/checkpoint/together.h"
+#include "heddle/train/norm.h"
+#include "trainer/loop/resume.h"
+
+namespace heddle {
+namespace {
+
+bool holds_finite(const at::Tensor& tensor) {
+  if (tensor.is_cpu()) return std::isfinite(train::sum_of_squares(tensor));
+  return std::isfinite(train::sum_of_squares_on_device({tensor}).item<double>());
+}
+
+// The first of this rank's parameters that holds inf or nan; "": none does.
+std::string first_not_finite(Stages& stages) {
+  std::vector<at::Tensor> on_device;
+  for (const auto& stage : stages)
+    for (const Shard& shard : stage->owned())
+      if (shard.tensor.numel() > 0 && !shard.tensor.is_cpu()) on_device.push_back(shard.tensor.detach());
+  // One number is read back for all of them: only a bad one makes the host ask for each.
+  const bool device_is_finite =
+      on_device.empty() || std::isfinite(train::sum_of_squares_on_device(on_device).item<double>());
+  for (const auto& stage : stages)
+    for (const Shard& shard : stage->owned())
+      if (shard.tensor.numel() > 0 && !(device_is_finite && !shard.tensor.is_cpu()) &&
+          !holds_finite(shard.tensor.detach()))
+        return shard.name;
+  return "";
+}
+
+// What to do once the numbers are not finite: the steps from `first` on are of no use.
+std::string how_to_go_back(const Job& job, int64_t first) {
+  const std::string change = "lower optimizer.lr or set clip_grad_norm";
+  std::string before;
+  if (job.recipe.checkpoint.enabled)
+    for (const std::filesystem::path& one : checkpoints_in(job.recipe.checkpoint.directory))
+      if (*steps_of(one) < first) before = one.filename().string();
+  return before.empty()
+             ? change
+             : change + "; " + before + " was saved before these steps: --checkpoint.restore_from " + before;
+}
+
+}  // namespace
+
+void SkippedUpdates::add(bool skipped) {
+  all_ += skipped ? 1 : 0;
+  in_a_row_ = skipped ? in_a_row_ + 1 : 0;
+}
+
+std::string SkippedUpdates::summary() const {
+  if (all_ == 0) return "";
+  return "  skipped     " + std::to_string(all_) + (all_ == 1 ? " update" : " updates") +
+         ": the gradient norm was nan, inf or too large\n";
+}
+
+Error too_many_skipped(const Job& job, const Moment& moment) {
+  const int64_t count = *job.recipe.steps.max_skipped_updates, first = moment.step - count + 1;
+  const std::string last = std::to_string(moment.step + 1);
+  return Error(
+      ErrorCode::diverged, "step_scheduler.max_skipped_updates",
+      (count == 1 ? "the update of step " + last + " was skipped"
+                  : "the updates of steps " + std::to_string(first + 1) + " to " + last + " were skipped") +
+          ", as the gradient norm was nan, inf or too large",
+      how_to_go_back(job, first));
+}
+
+void refuse_not_finite(const Job& job, engine::Model& model, const std::optional<Moment>& moment) {
+  const std::string key = "finite/" + (moment ? std::to_string(moment->step) : "start");
+  checkpoint::together(model.mesh.meeting(), key, [&] {
+    const std::string name = first_not_finite(model.stages);
+    if (name.empty()) return;
+    const std::string what = "the parameter '" + name + "' holds inf or nan";
+    if (moment)
+      throw Error(ErrorCode::diverged, "checkpoint",
+                  what + " after step " + std::to_string(moment->step + 1) + ": nothing is saved",
+                  how_to_go_back(job, moment->step));
+    throw Error(ErrorCode::input, job.resume ? job.resume->directory.string() : job.model.directory.string(),
+                what,
+                job.resume ? "go on from an older checkpoint with checkpoint.restore_from"
+                           : "give a model whose parameters are finite");
+  });
+}
+
+}  // namespace heddle

@@ -1,0 +1,40 @@
+// Updates that a run has skipped, and what ends it for that: too many of them, parameters that are not
+// finite.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "heddle/base/error.h"
+#include "heddle/engine/engine.h"
+#include "trainer/loop/job.h"
+
+namespace heddle {
+
+// Counts the updates that were skipped as their gradient norm was not finite (StepReport::skipped).
+class SkippedUpdates {
+ public:
+  // most: so many in a row end the run; empty: none do.
+  explicit SkippedUpdates(std::optional<int64_t> most) : most_(most) {}
+  void add(bool skipped);
+  int64_t all() const { return all_; }            // of this process
+  int64_t in_a_row() const { return in_a_row_; }  // up to the last step
+  bool may_end_with_the_next() const { return most_ && in_a_row_ + 1 >= *most_; }
+  std::string summary() const;  // a line for the end of the run; "": none were
+  bool end_the_run() const { return most_ && in_a_row_ >= *most_; }
+
+ private:
+  std::optional<int64_t> most_;
+  int64_t all_ = 0, in_a_row_ = 0;
+};
+
+// Error{diverged}: the update of `moment` was skipped, and so were those before it, up to the limit.
+Error too_many_skipped(const Job& job, const Moment& moment);
+
+// Throws on every rank where a parameter on any of them holds inf or nan, and names it: Error{diverged}
+// before the checkpoint after `moment` is made, Error{input} where the run has just read its parameters (no
+// moment). A collective.
+void refuse_not_finite(const Job& job, engine::Model& model, const std::optional<Moment>& moment);
+
+}  // namespace heddle

@@ -1,0 +1,15 @@
+// Whether the disk has room for the checkpoints of a run.
+#pragma once
+
+#include <string>
+
+#include "trainer/loop/job.h"
+
+namespace heddle {
+
+// "the checkpoints of this run take 12.00 GiB in DIR (4 of 3.00 GiB), ..."; "" where the disk has room, or
+// cannot be asked. Counts what is there at one time: the newest max_recent_checkpoints, the best, and one
+// that is being written.
+std::string want_of_space(const Job& job);
+
+}  // namespace heddle
