@@ -37,4 +37,21 @@ function(heddle_target target)
     BUILD_RPATH "$ORIGIN;$ORIGIN/..;${TORCHWHEEL_LIBRARY_DIR}" INSTALL_RPATH "$ORIGIN;$ORIGIN/../lib;$ORIGIN/..;${TORCHWHEEL_LIBRARY_DIR}")
 endfunction()
 
+# Compiles the sources of one folder together, `size` at a time (CMake's unity build): most of a file's compile time
+# is LibTorch's headers. Kernels with compile options of their own stay alone.
+function(heddle_unity target size)
+  get_target_property(sources ${target} SOURCES)
+  get_target_property(home ${target} SOURCE_DIR)
+  foreach(source ${sources})
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${home} NORMALIZE)
+    cmake_path(GET source PARENT_PATH folder)
+    string(MAKE_C_IDENTIFIER "${folder}" key)
+    math(EXPR count_${key} "${count_${key}} + 1")
+    math(EXPR part "(${count_${key}} - 1) / ${size}")
+    cmake_path(GET folder FILENAME name)
+    set_property(SOURCE ${source} DIRECTORY ${home} PROPERTY UNITY_GROUP ${name}_${part})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()
+
 include(${CMAKE_SOURCE_DIR}/sdk/cmake/HeddleAddPlugin.cmake)
