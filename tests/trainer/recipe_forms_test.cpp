@@ -26,14 +26,14 @@ TEST(RecipeForms, TakesANumberAsTheLargestNorm) {
 }
 
 TEST(RecipeForms, ReadsPathsBelowTheHomeDirectory) {
-  setenv("HOME", "/home/test", 1);
+  setenv("HOME", "/test/home", 1);
   const Recipe recipe = read_of("checkpoint: {checkpoint_dir: ~/runs, restore_from: ~/old}\n");
-  EXPECT_EQ(recipe.checkpoint.directory, "/home/test/runs");
-  EXPECT_EQ(recipe.checkpoint.restore_from, "/home/test/old");
+  EXPECT_EQ(recipe.checkpoint.directory, "/test/home/runs");
+  EXPECT_EQ(recipe.checkpoint.restore_from, "/test/home/old");
   EXPECT_EQ(read_of("checkpoint: {checkpoint_dir: a~/b}\n").checkpoint.directory, "a~/b");
   EXPECT_EQ(
       read_recipe(config::read_text("model: {pretrained_model_name_or_path: ~/m}\n", "f")).model.directory,
-      "/home/test/m");
+      "/test/home/m");
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ std::string what_there_is() {
          size_text(bytes_of("/proc/meminfo", "MemAvailable")) + " are available";
 }
 
-// The number after "you tried to allocate ", which stands in the words of the CPU's allocator.
+// The number after "you tried to allocate ", from the message of the CPU's allocator.
 std::optional<double> asked_of_cpu(std::string_view said) {
   constexpr std::string_view kBefore = "you tried to allocate ";
   const size_t at = said.find(kBefore);
