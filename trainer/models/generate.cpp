@@ -2,6 +2,7 @@
 #include "trainer/models/generate.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/softmax.h>
@@ -108,6 +109,7 @@ std::vector<int64_t> generate(const Logits& model, std::vector<int64_t> tokens, 
                               const std::function<void(int64_t token)>& each) {
   check(tokens, count, sampling);
   at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
   std::mt19937_64 random(seed);
   Window window(sampling.longest, cache);
   for (int64_t i = 0; i < count; ++i) {

@@ -6,11 +6,13 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <tuple>
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "heddle/model/attend_one_cpu.h"
 #include "heddle/model/attention_core.h"
 #include "heddle/model/linear.h"
 #include "heddle/model/module_unit.h"
@@ -46,6 +48,8 @@ class KvCache::Layer {
                   "the cache takes one sequence, and one token after the first forward");
     append(k, v);
     if (length_ == k.size(0)) return model::attend(q, k, v, heads);
+    if (model::is_for_attend_one_cpu(q, keys_, values_))
+      return model::attend_one_cpu(q, keys_, values_, length_, heads.head_dim);
     return attend_one(q, keys_.narrow(0, 0, length_), values_.narrow(0, 0, length_), heads.head_dim);
   }
   int64_t length() const { return length_; }
@@ -58,9 +62,19 @@ class KvCache::Layer {
       keys_ = grown(keys_, k, length);
       values_ = grown(values_, v, length);
     }
-    keys_.narrow(0, length_, k.size(0)).copy_(k);
-    values_.narrow(0, length_, v.size(0)).copy_(v);
+    put(keys_, k);
+    put(values_, v);
     length_ = length;
+  }
+  // One row in main memory is copied without the cost of two operators.
+  void put(const at::Tensor& kept, const at::Tensor& rows) const {
+    if (rows.size(0) > 1 || !rows.is_cpu() || rows.stride(1) != 1) {
+      kept.narrow(0, length_, rows.size(0)).copy_(rows);
+      return;
+    }
+    const size_t bytes = static_cast<size_t>(rows.size(1)) * rows.element_size();
+    std::memcpy(static_cast<char*>(kept.mutable_data_ptr()) + static_cast<size_t>(length_) * bytes,
+                rows.const_data_ptr(), bytes);
   }
   // Twice the room, so that growing costs little on the whole.
   at::Tensor grown(const at::Tensor& old, const at::Tensor& like, int64_t length) const {

@@ -48,10 +48,11 @@ void over_rows(int64_t rows, int64_t width, const Body& body) {
   at::parallel_for(0, rows, std::max<int64_t>(1, (int64_t{1} << 15) / std::max<int64_t>(1, width)), body);
 }
 
+constexpr int64_t kLanes = 16;
+
 // A sum in a fixed order, whatever the instruction set: 16 lanes side by side, then the lanes.
 template <class Sum, class Term>
 Sum sum_of(int64_t count, const Term& term) {
-  constexpr int64_t kLanes = 16;
   Sum lanes[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes)
@@ -60,6 +61,20 @@ Sum sum_of(int64_t count, const Term& term) {
   for (int64_t half = kLanes / 2; half > 0; half /= 2)
     for (int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
   return lanes[0];
+}
+
+// 16 numbers in registers: arithmetic on it is element by element, in the widest registers of the caller.
+typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
+
+inline const Lanes& lanes_at(const float* from) {
+  return *reinterpret_cast<const Lanes*>(from);
+}
+
+// Their sum in a fixed order.
+inline __attribute__((always_inline)) float total_of(const Lanes& lanes) {
+  float half[kLanes / 2];
+  for (int64_t i = 0; i < kLanes / 2; ++i) half[i] = lanes[i] + lanes[i + kLanes / 2];
+  return ((half[0] + half[4]) + (half[1] + half[5])) + ((half[2] + half[6]) + (half[3] + half[7]));
 }
 
 }  // namespace heddle::model

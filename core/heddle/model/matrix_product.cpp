@@ -1,4 +1,4 @@
-// The choice between MKL and oneDNN.
+// The choice between MKL, oneDNN and the kernel for one row.
 #include "heddle/model/matrix_product.h"
 
 #include <ATen/Context.h>
@@ -10,6 +10,8 @@
 
 #include <optional>
 #include <string_view>
+
+#include "heddle/model/row_product_cpu.h"
 
 namespace heddle::model {
 namespace {
@@ -58,13 +60,14 @@ at::Tensor large(const at::Tensor& a, const at::Tensor& b, const std::optional<a
 }  // namespace
 
 at::Tensor matrix_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& plus) {
+  if (is_row_product(a, b, plus)) return multiply_row(a, b, plus);
   if (!is_large(a, b)) return plus.defined() ? at::addmm(plus, a, b) : at::mm(a, b);
   if (!plus.defined()) return large(a, b, std::nullopt);
   return plus.dim() == 1 ? large(a, b, plus) : large(a, b, std::nullopt).add_(plus);
 }
 
 void matrix_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& plus) {
-  if (is_large(a, b))
+  if (is_row_product(a, b, plus) || is_large(a, b))
     out.copy_(matrix_product(a, b, plus));
   else if (plus.defined())
     at::addmm_out(out, plus, a, b);

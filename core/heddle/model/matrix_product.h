@@ -8,9 +8,10 @@
 namespace heddle::model {
 
 // Large products of float32 on a processor whose widest registers MKL leaves alone (AMD's with AVX-512) go to
-// LibTorch's oneDNN, about twice as fast there; all others are at::mm. The choice is a function of the
-// machine and the shapes, so that a run repeats its bits; at::globalContext().setUserEnabledMkldnn(false)
-// takes it back. Below autograd; on any device, of any dtype.
+// LibTorch's oneDNN, about twice as fast there; one row times a linear layer's weight goes to a kernel of our
+// own (row_product_cpu.h), because MKL's is not vectorized on AMD's; all others are at::mm. The choice is a
+// function of the machine and the shapes, so that a run repeats its bits;
+// at::globalContext().setUserEnabledMkldnn(false) takes it back. Below autograd; on any device, of any dtype.
 
 // a b + plus: [m, k] and [k, n] to [m, n]. plus: undefined, one row [n], or [m, n].
 HEDDLE_API at::Tensor matrix_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& plus = {});

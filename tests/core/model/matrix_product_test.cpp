@@ -78,9 +78,10 @@ TEST_P(MatrixProductTest, RepeatsItsBits) {
   EXPECT_TRUE(at::equal(matrix_product(a, b), matrix_product(a, b)));
 }
 
-// The last two are large.
+// The first three are one row, of fewer and of more numbers than a register holds; the last two are large.
 INSTANTIATE_TEST_SUITE_P(Sizes, MatrixProductTest,
-                         ::testing::Values(std::tuple{3, 5, 7}, std::tuple{130, 70, 33},
+                         ::testing::Values(std::tuple{1, 5, 7}, std::tuple{1, 48, 1}, std::tuple{1, 163, 530},
+                                           std::tuple{3, 5, 7}, std::tuple{130, 70, 33},
                                            std::tuple{161, 163, 167}, std::tuple{512, 100, 129}));
 
 TEST(MatrixProduct, KeepsDtypesThatItDoesNotSendElsewhere) {
