@@ -158,6 +158,16 @@ TEST_F(CheckedRun, HasTrainsVerdictOnWeightsOfAnotherModel) {
   EXPECT_EQ(checked.error, trained.error);
 }
 
+TEST_F(CheckedRun, SaysWarningsOnStandardErrorAndInTheJson) {
+  const Words half = {"check", files_.path("run.yaml"), "--distributed.pipeline", "{pp_schedule: 1f1b}"};
+  const Outcome text = heddle(half), outcome = heddle(plus(half, {"--json"}));
+  EXPECT_EQ(text.status, 0) << text.error;
+  EXPECT_THAT(text.out, Not(HasSubstr("warning")));
+  const json warnings = json::parse(outcome.out)["warnings"];
+  ASSERT_EQ(warnings.size(), 1u) << outcome.out;
+  EXPECT_EQ(text.error, "warning: " + warnings[0].get<std::string>() + "\n");
+}
+
 TEST_F(CheckedRun, CountsStepsAndTheBytesOfARank) {
   const Outcome text = heddle({"check", files_.path("run.yaml"), "--world-size", "2"});
   EXPECT_EQ(text.status, 0) << text.error;

@@ -4,9 +4,10 @@ Run by hand (needs torch 2.11, transformers 5, tokenizers and a build; no test r
 
     python3 tests/golden/check_text.py --heddle build/heddle
 
-For llama, qwen2 and qwen3 with each of four tokenizers (byte-level BPE, SentencePiece BPE, unigram, WordPiece): a model of
-random weights that transformers saves is fine-tuned with heddle; then `heddle generate` and transformers continue the
-same prompt greedily, from a checkpoint and from its export, and the texts are equal, and so are the ids.
+For llama with each of four tokenizers (byte-level BPE, SentencePiece BPE, unigram, WordPiece), and for qwen2 and qwen3 with
+byte-level BPE (transformers loads no other tokenizer for these): a model of random weights that transformers saves is
+fine-tuned with heddle; then `heddle generate` and transformers continue the same prompt greedily, from a checkpoint and
+from its export, and the texts are equal, and so are the ids.
 """
 
 import argparse
@@ -78,7 +79,7 @@ def main():
     text = make_tokenizers.mixed_text(60000)
     for model_type in MODELS:
         for kind, make in make_tokenizers.KINDS.items():
-            if arguments.only not in f"{model_type}, {kind}":
+            if arguments.only not in f"{model_type}, {kind}" or (model_type != "llama" and kind != "byte_level_bpe"):
                 continue
             with tempfile.TemporaryDirectory() as folder:
                 place = pathlib.Path(folder)

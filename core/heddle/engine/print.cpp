@@ -71,7 +71,6 @@ std::string to_text(const Setup& setup) {
       setup.strategy + ":\n" + fields(setup.strategy_config);
   for (const auto& [name, section] : setup.sections)
     if (!section.is_null()) out += name + ":\n" + fields(section);
-  for (const std::string& warning : setup.warnings) out += "warning: " + warning + "\n";
   for (const std::string& later : setup.not_built) out += "not built yet: " + later + "\n";
   return out;
 }
