@@ -26,6 +26,7 @@
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/checkpoint/together.h"
 #include "heddle/mesh/gloo.h"
+#include "heddle/mesh/packed.h"
 #include "trainer/loop/background.h"
 #include "trainer/loop/copies.h"
 
@@ -144,15 +145,19 @@ class Bench {
       fs::create_directories(stage / "model");
       fs::create_directories(stage / "optim");
     });
-    std::string mine;
-    const auto told = checkpoint::tell_together(meeting_, "write", [&] {
-      mine = model_.write(stage / "model", model);
-      return optimizer_.write(stage / "optim", optimizer);
+    const auto told = checkpoint::tell_first(meeting_, "write", [&] {
+      return mesh::pack(
+          std::vector{model_.write(stage / "model", model), optimizer_.write(stage / "optim", optimizer)});
     });
-    const auto models = meeting_.exchange("wrote", mine);
     checkpoint::on_first(meeting_, "publish", [&] {
+      std::vector<std::string> models, optimizers;
+      for (const std::string& rank : told) {
+        const std::vector<std::string> both = mesh::unpack(rank);
+        models.push_back(both[0]);
+        optimizers.push_back(both[1]);
+      }
       model_.write_manifest(stage / "model", models);
-      optimizer_.write_manifest(stage / "optim", told);
+      optimizer_.write_manifest(stage / "optim", optimizers);
       checkpoint::publish(directory);
     });
   }

@@ -36,7 +36,7 @@ Batch batch_of(int rank, int64_t rows, int64_t length, int64_t vocabulary) {
 }
 
 void serve(Step& step, const std::vector<Batch>& batches, const DeviceMesh& mesh) {
-  const auto meet = [&] { mesh.meeting().exchange("bench", ""); };
+  const auto meet = [&] { mesh.meeting().barrier("bench"); };
   for (std::string line; std::getline(std::cin, line) && line != "quit";) {
     const int count = std::atoi(line.c_str() + line.find(' '));
     meet();

@@ -52,6 +52,8 @@ function(heddle_unity target size)
     set_property(SOURCE ${source} DIRECTORY ${home} PROPERTY UNITY_GROUP ${name}_${part})
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  # A source that is included looks like a header, where a class must not use an anonymous namespace.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
 endfunction()
 
 include(${CMAKE_SOURCE_DIR}/sdk/cmake/HeddleAddPlugin.cmake)

@@ -62,7 +62,7 @@ at::Tensor RankRun::part_of(const at::Tensor& whole, const at::Tensor& held) con
 void RankRun::unshard(size_t index) {
   const double plain = forward_by_hand(0);
   for (Shard* shard : stages_.shards()) shared_.held[index].add(mesh_, *shard, shard->tensor);
-  meeting_.exchange("kit: held", "");
+  meeting_.barrier("kit: held");
   Named want = shared_.held[index].whole("the parameter");
   const Unsharded whole(stages_);
   for (const WholeParameter& parameter : whole.parameters()) {

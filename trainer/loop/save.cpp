@@ -10,6 +10,7 @@
 #include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/safetensors_writer.h"
 #include "heddle/checkpoint/together.h"
+#include "heddle/mesh/packed.h"
 #include "trainer/loop/consolidated.h"
 #include "trainer/loop/keep.h"
 #include "trainer/loop/resume.h"
@@ -102,15 +103,20 @@ void Saver::write_in(const fs::path& stage, const Saving& saving) {
     fs::create_directories(stage / "model");
     fs::create_directories(stage / "optim");
   });
-  std::string model;  // both are written in one go: a rank with less of the one may have more of the other
-  const auto optimizer = checkpoint::tell_together(meeting_, "write/" + key, [&] {
-    model = model_.write(stage / "model", saving.model);
-    return optimizer_.write(stage / "optim", saving.optimizer);
+  // Both are written in one go: a rank with less of the one may have more of the other.
+  const auto told = checkpoint::tell_first(meeting_, "write/" + key, [&] {
+    return mesh::pack(std::vector{model_.write(stage / "model", saving.model),
+                                  optimizer_.write(stage / "optim", saving.optimizer)});
   });
-  const std::vector<std::string> models = meeting_.exchange("wrote/" + key, model);
   checkpoint::on_first(meeting_, "manifests/" + key, [&] {
+    std::vector<std::string> models, optimizers;
+    for (const std::string& rank : told) {
+      const std::vector<std::string> both = mesh::unpack(rank);
+      models.push_back(both[0]);
+      optimizers.push_back(both[1]);
+    }
     model_.write_manifest(stage / "model", models);
-    optimizer_.write_manifest(stage / "optim", optimizer);
+    optimizer_.write_manifest(stage / "optim", optimizers);
   });
 }
 

@@ -37,17 +37,16 @@ class HEDDLE_API ShardedWriter {
   // Error{io}.
   std::string write(const std::filesystem::path& directory, std::span<const Part> mine) const;
 
-  // DIRECTORY/manifest.json, from what write() returned on each rank. On one rank. Throws Error{io}.
+  // DIRECTORY/manifest.json, from what write() returned on each rank. On rank 0. Throws Error{io}.
   void write_manifest(const std::filesystem::path& directory, std::span<const std::string> written) const;
 
  private:
   std::string file_of(int rank) const;
-  template <class Visit>
-  void for_mine(const Visit& visit) const;
 
   std::string word_, described_;
   int rank_;
-  WritePlan plan_;
+  WritePlan plan_;                // on rank 0
+  std::vector<WriteShare> mine_;  // in the order of this rank's file
 };
 
 // All of it at once: DIRECTORY/shard-RRRRR-WORD-00001-of-00001.safetensors on each rank that has something to

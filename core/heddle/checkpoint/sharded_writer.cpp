@@ -28,29 +28,29 @@ size_t stretches_of(const PlannedBox& one, c10::ScalarType dtype) {
 
 ShardedWriter::ShardedWriter(std::string word, std::span<const Part> parts, Rendezvous& meeting,
                              const std::string& key)
-    : word_(std::move(word)),
-      described_(describe(parts)),
-      rank_(meeting.rank()),
-      plan_(plan_writing(meeting.exchange("hold/" + key, described_))) {}
-
-template <class Visit>
-void ShardedWriter::for_mine(const Visit& visit) const {
-  for (const PlannedBox& one : plan_.boxes)
-    if (one.rank == rank_) visit(one);
+    : word_(std::move(word)), described_(describe(parts)), rank_(meeting.rank()) {
+  const auto answer = [&](std::span<const std::string> texts) {
+    plan_ = plan_writing(texts);
+    return shares(plan_, meeting.world_size());
+  };
+  mine_ = read_shares(meeting.meet("hold/" + key, described_, answer));
 }
 
 std::vector<Part> ShardedWriter::mine(std::span<const Part> parts) const {
   if (describe(parts) != described_) refuse("the shards of this rank are not those that were agreed on");
-  std::map<std::pair<std::string, Box>, const Part*> held;
+  std::vector<const Part*> held;  // as described: without empty ones
   for (const Part& part : parts)
-    held.emplace(std::pair(part.name, Box{part.offset, part.tensor.sizes().vec()}), &part);
+    if (part.tensor.numel() > 0) held.push_back(&part);
   std::vector<Part> out;
-  for_mine([&](const PlannedBox& one) {
-    const Part& part = *held.at({one.name, one.held});
-    at::Tensor box = part.tensor.detach();
-    if (one.box != one.held) box = box.narrow(0, one.box.offset[0] - one.held.offset[0], one.box.size[0]);
-    out.push_back({one.name, box, part.shape, one.box.offset});
-  });
+  for (const WriteShare& one : mine_) {
+    Part share = *held.at(one.part);
+    share.tensor = share.tensor.detach();
+    if (one.rows != WriteShare::kAll) {
+      share.tensor = share.tensor.narrow(0, one.first_row, one.rows);
+      share.offset[0] += one.first_row;
+    }
+    out.push_back(std::move(share));
+  }
   return out;
 }
 
@@ -61,15 +61,16 @@ std::string ShardedWriter::file_of(int rank) const {
 }
 
 std::string ShardedWriter::write(const std::filesystem::path& directory, std::span<const Part> mine) const {
+  if (mine_.size() != mine.size()) refuse("boxes are missing that this rank was to write");
+  if (mine.empty()) return "";
   std::vector<TensorToWrite> declared;
   std::map<std::string, Placement> places;
-  for_mine([&](const PlannedBox& one) {
-    const SavedTensor& tensor = plan_.tensors.at(one.name);
-    declared.push_back({one.key, tensor.dtype, one.box.size});
-    places[one.key] = {one.name, tensor.shape, one.box.offset};
-  });
-  if (declared.size() != mine.size()) refuse("boxes are missing that this rank was to write");
-  if (declared.empty()) return "";
+  for (size_t i = 0; i < mine.size(); ++i) {
+    const Part& part = mine[i];
+    const std::string key = key_of(part.name, mine_[i].again);
+    declared.push_back({key, part.tensor.scalar_type(), part.tensor.sizes().vec()});
+    places[key] = {part.name, part.shape, part.offset};
+  }
   SafetensorsWriter writer(directory / file_of(rank_), declared, {{kPlacements, written(places)}});
   std::string digits;
   for (const Part& part : mine)
@@ -84,7 +85,7 @@ void ShardedWriter::write_manifest(const std::filesystem::path& directory,
   std::vector<size_t> at(written_by.size(), 0);
   for (const PlannedBox& one : plan_.boxes) {
     SavedTensor& tensor = manifest.tensors.at(one.name);
-    SavedBox saved{file_of(one.rank), one.key, one.box, {}};
+    SavedBox saved{file_of(one.rank), key_of(one.name, one.again), one.box, {}};
     size_t& next = at[static_cast<size_t>(one.rank)];
     const std::string& digits = written_by[static_cast<size_t>(one.rank)];
     for (size_t left = stretches_of(one, tensor.dtype); left > 0; --left, next += kDigits)
@@ -100,7 +101,7 @@ void write_sharded(const std::filesystem::path& directory, const std::string& wo
                    std::span<const Part> parts, Rendezvous& meeting, const std::string& key) {
   const ShardedWriter writer(word, parts, meeting, key);
   const auto told =
-      tell_together(meeting, "write/" + key, [&] { return writer.write(directory, writer.mine(parts)); });
+      tell_first(meeting, "write/" + key, [&] { return writer.write(directory, writer.mine(parts)); });
   on_first(meeting, "manifest/" + key, [&] { writer.write_manifest(directory, told); });
 }
 

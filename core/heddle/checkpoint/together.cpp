@@ -5,11 +5,11 @@
 #include <chrono>
 #include <filesystem>
 #include <future>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "heddle/mesh/packed.h"
 
 namespace heddle::checkpoint {
 namespace {
@@ -17,7 +17,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kLongestRound{20};
-constexpr const char* kStill = "still at work";
 
 std::string waits_for(int64_t rank, Clock::duration time) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time).count();
@@ -41,15 +40,35 @@ std::optional<Error> failure_of(const std::function<void()>& work) {
   return std::nullopt;
 }
 
-// What a rank tells: "+" and what its work returned, or its error as JSON.
+// What a rank tells: that it is at work, or "+" and what its work returned, or "-" and its error.
+constexpr char kStill = '.', kDone = '+', kFailed = '-';
+
 std::string outcome_of(const std::function<std::string()>& work) {
-  std::string mine = "+";
+  std::string mine(1, kDone);
   const std::optional<Error> failure = failure_of([&] { mine += work(); });
-  if (!failure) return mine;
-  const nlohmann::json words{static_cast<int>(failure->code()), failure->where(), failure->message(),
-                             failure->hint()};
-  return words.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a path may hold any bytes
+  return failure ? kFailed + mesh::pack(*failure) : mine;
 }
+
+// On rank 0, from what all have told: whether some are still at work. Throws the error of the lowest rank
+// that failed, once all have ended.
+class Round {
+ public:
+  std::vector<std::string> answer(std::span<const std::string> texts) {
+    const auto starts_with = [](char mark) {
+      return [mark](const std::string& text) { return text.front() == mark; };
+    };
+    const auto late = std::find_if(texts.begin(), texts.end(), starts_with(kStill));
+    if (late != texts.end()) return {std::to_string(late - texts.begin())};
+    const auto failed = std::find_if(texts.begin(), texts.end(), starts_with(kFailed));
+    if (failed != texts.end()) throw mesh::unpack_error(std::string_view(*failed).substr(1));
+    for (const std::string& text : texts) told_.push_back(text.substr(1));
+    return {""};
+  }
+  std::vector<std::string> told() { return std::move(told_); }
+
+ private:
+  std::vector<std::string> told_;
+};
 
 // The others wait for a collective's timeout and no longer, a disk may take more: a rank says in each round
 // that it is still at work. One that is gone says nothing, which is seen as in any other meeting.
@@ -58,44 +77,38 @@ std::vector<std::string> meet(Rendezvous& meeting, const std::string& key,
   const auto begin = Clock::now();
   const auto patience = meeting.timeout();
   const auto round = std::min<std::chrono::milliseconds>(kLongestRound, patience / 4);
+  Round last;
   for (auto next_word = begin + patience;;) {
     const bool done = mine.wait_for(round) == std::future_status::ready;
-    std::vector<std::string> told = meeting.exchange(key, done ? mine.get() : std::string(kStill));
-    const auto late = std::find(told.begin(), told.end(), kStill);
-    if (late == told.end()) return told;
+    const std::string late =
+        meeting.meet(key, done ? mine.get() : std::string(1, kStill),
+                     [&](std::span<const std::string> texts) { return last.answer(texts); });
+    if (late.empty()) return last.told();
     if (meeting.rank() != 0 || Clock::now() < next_word) continue;
     next_word += patience;
-    meeting.log().warning("checkpoint", waits_for(late - told.begin(), Clock::now() - begin));
+    meeting.log().warning("checkpoint", waits_for(std::stoi(late), Clock::now() - begin));
   }
 }
 
 }  // namespace
 
 // The rounds are a thread's, as the work may need what belongs to this one.
-std::vector<std::string> tell_together(Rendezvous& meeting, const std::string& key,
-                                       const std::function<std::string()>& work) {
-  std::vector<std::string> told;
+std::vector<std::string> tell_first(Rendezvous& meeting, const std::string& key,
+                                    const std::function<std::string()>& work) {
   if (meeting.world_size() == 1) {
-    told = {outcome_of(work)};
-  } else {
-    std::promise<std::string> mine;
-    auto rounds = std::async(std::launch::async, meet, std::ref(meeting), key, mine.get_future().share());
-    mine.set_value(outcome_of(work));
-    told = rounds.get();
+    const std::vector<std::string> mine = {outcome_of(work)};
+    Round alone;
+    alone.answer(mine);
+    return alone.told();
   }
-  for (std::string& text : told) {
-    if (text.starts_with('+')) {
-      text.erase(0, 1);
-      continue;
-    }
-    const auto error = nlohmann::json::parse(text);
-    throw Error(static_cast<ErrorCode>(error[0].get<int>()), error[1], error[2], error[3]);
-  }
-  return told;
+  std::promise<std::string> mine;
+  auto rounds = std::async(std::launch::async, meet, std::ref(meeting), key, mine.get_future().share());
+  mine.set_value(outcome_of(work));
+  return rounds.get();
 }
 
 void together(Rendezvous& meeting, const std::string& key, const std::function<void()>& work) {
-  tell_together(meeting, key, [&] {
+  tell_first(meeting, key, [&] {
     work();
     return std::string();
   });

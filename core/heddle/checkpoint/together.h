@@ -15,9 +15,9 @@ namespace heddle::checkpoint {
 // may take longer than the meeting's timeout, which is of ranks that give no sign; rank 0 warns then.
 HEDDLE_API void together(Rendezvous& meeting, const std::string& key, const std::function<void()>& work);
 
-// The same, and every rank gets what the work of each rank returned, in rank order.
-HEDDLE_API std::vector<std::string> tell_together(Rendezvous& meeting, const std::string& key,
-                                                  const std::function<std::string()>& work);
+// The same, and rank 0 gets what the work of each rank returned, in rank order; the others get nothing.
+HEDDLE_API std::vector<std::string> tell_first(Rendezvous& meeting, const std::string& key,
+                                               const std::function<std::string()>& work);
 
 // The same for work that rank 0 does alone.
 HEDDLE_API void on_first(Rendezvous& meeting, const std::string& key, const std::function<void()>& work);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <utility>
 
 #include "heddle/base/error.h"
@@ -20,6 +21,7 @@ struct Holding {
   std::string name;
   Box box;
   Held held;
+  std::vector<size_t> parts;  // which of those that each of held.ranks described
 };
 
 struct Holdings {
@@ -39,7 +41,7 @@ uint64_t bytes_of(const Box& box, c10::ScalarType dtype) {
   return static_cast<uint64_t>(box.numel()) * c10::elementSize(dtype);
 }
 
-void add(Holdings& all, int rank, const std::string& name, const json& line) {
+void add(Holdings& all, int rank, size_t part, const std::string& name, const json& line) {
   const auto dtype = dtype_named(line[2].get<std::string>());
   SavedTensor fresh{dtype.value_or(at::kFloat), line[3].get<std::vector<int64_t>>(), {}};
   const SavedTensor& tensor = all.tensors.emplace(name, std::move(fresh)).first->second;
@@ -49,18 +51,22 @@ void add(Holdings& all, int rank, const std::string& name, const json& line) {
     throw Error(ErrorCode::internal, "checkpoint",
                 "the ranks do not agree about the dtype or the shape of " + text::quoted(name));
   const auto [at, is_new] = all.place.emplace(std::pair(name, box), all.boxes.size());
-  if (is_new) all.boxes.push_back({name, box, {bytes_of(box, tensor.dtype), {}}});
-  std::vector<int>& ranks = all.boxes[at->second].held.ranks;
-  if (ranks.empty() || ranks.back() != rank) ranks.push_back(rank);
+  if (is_new) all.boxes.push_back({name, box, {bytes_of(box, tensor.dtype), {}}, {}});
+  Holding& holding = all.boxes[at->second];
+  std::vector<int>& ranks = holding.held.ranks;
+  if (!ranks.empty() && ranks.back() == rank) return;
+  ranks.push_back(rank);
+  holding.parts.push_back(part);
 }
 
 Holdings together_hold(std::span<const std::string> ranks) {
   Holdings all;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     std::string name;
+    size_t part = 0;
     for (const json& line : json::parse(ranks[rank])) {
       name = name.substr(0, line[0].get<size_t>()) + line[1].get<std::string>();
-      add(all, static_cast<int>(rank), name, line);
+      add(all, static_cast<int>(rank), part++, name, line);
     }
   }
   return all;
@@ -121,10 +127,11 @@ WritePlan plan_writing(std::span<const std::string> ranks) {
   for (const Holding& one : all.boxes) total += one.held.bytes;
   WritePlan plan;
   std::vector<Held> held;
-  for (const Holding& one : all.boxes) {
+  for (size_t holding = 0; holding < all.boxes.size(); ++holding) {
+    const Holding& one = all.boxes[holding];
     const int64_t rows = one.box.size.empty() ? 1 : one.box.size[0];
     for (const Box& box : cut(one.box, cuts(one.held, rows, total, world))) {
-      plan.boxes.push_back({one.name, box, one.box, 0, ""});
+      plan.boxes.push_back({one.name, box, one.box, 0, holding, 0});
       held.push_back({bytes_of(box, all.tensors.at(one.name).dtype), one.held.ranks});
     }
   }
@@ -133,11 +140,39 @@ WritePlan plan_writing(std::span<const std::string> ranks) {
   for (size_t i = 0; i < writers.size(); ++i) {
     PlannedBox& one = plan.boxes[i];
     one.rank = writers[i];
-    const int again = seen[{one.rank, one.name}]++;
-    one.key = again == 0 ? one.name : one.name + "#" + std::to_string(again);
+    const Holding& holding = all.boxes[one.part];
+    const auto& ranks = holding.held.ranks;
+    one.part = holding.parts[static_cast<size_t>(std::lower_bound(ranks.begin(), ranks.end(), one.rank) -
+                                                 ranks.begin())];
+    one.again = seen[{one.rank, one.name}]++;
   }
   plan.tensors = std::move(all.tensors);
   return plan;
+}
+
+std::string key_of(const std::string& tensor, int again) {
+  return again == 0 ? tensor : tensor + "#" + std::to_string(again);
+}
+
+// Four numbers for each share.
+std::vector<std::string> shares(const WritePlan& plan, int world_size) {
+  std::vector<std::string> told(static_cast<size_t>(world_size));
+  for (const PlannedBox& one : plan.boxes) {
+    const bool whole = one.box == one.held;
+    const int64_t first_row = whole ? 0 : one.box.offset[0] - one.held.offset[0];
+    std::string& text = told[static_cast<size_t>(one.rank)];
+    for (const int64_t number : {static_cast<int64_t>(one.part), first_row,
+                                 whole ? WriteShare::kAll : one.box.size[0], static_cast<int64_t>(one.again)})
+      text += std::to_string(number) + " ";
+  }
+  return told;
+}
+
+std::vector<WriteShare> read_shares(const std::string& told) {
+  std::vector<WriteShare> out;
+  std::istringstream in(told);
+  for (WriteShare one; in >> one.part >> one.first_row >> one.rows >> one.again;) out.push_back(one);
+  return out;
 }
 
 }  // namespace heddle::checkpoint

@@ -39,7 +39,7 @@ Model model(const Node& configuration, PluginRegistry& plugins, const ModelHost&
 void settle(Model& model) {
   if (!model.device) return;
   model.device->synchronize();
-  model.mesh.meeting().exchange("the end of the devices' work", "");
+  model.mesh.meeting().barrier("the end of the devices' work");
 }
 
 void run(const Node& configuration, PluginRegistry& plugins, RunHost& host) {

@@ -74,7 +74,7 @@ const Log& DeviceMesh::log() const {
 namespace mesh {
 
 DeviceMesh build(std::span<const Axis> axes, Rendezvous& meeting, const std::string& fingerprint) {
-  compare_fingerprints(meeting.exchange("fingerprint", fingerprint));
+  agree(meeting, fingerprint);
   auto shared = std::make_shared<DeviceMesh::Shared>();
   shared->layout = lay_out(axes, meeting.world_size());
   shared->pool = std::make_shared<GroupPool>();

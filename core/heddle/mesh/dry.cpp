@@ -25,8 +25,9 @@ DryRendezvous::DryRendezvous(int rank, int world_size, int local_world_size, Log
       local_world_size_(std::min(local_world_size, world_size)),
       log_(std::move(log)) {}
 
-std::vector<std::string> DryRendezvous::exchange(const std::string& key, const std::string& text) {
-  return std::vector<std::string>(world_size_, text);
+std::string DryRendezvous::hold_meeting(const std::string&, const std::string& text, const Answer& answer) {
+  const auto answers = answer(std::vector<std::string>(static_cast<size_t>(world_size_), text));
+  return answers.size() == 1 ? answers[0] : answers[static_cast<size_t>(rank_)];
 }
 
 std::unique_ptr<Communicator> DryRendezvous::group(const std::string& name, std::span<const int> ranks) {

@@ -51,7 +51,7 @@ class HEDDLE_API DryRendezvous : public Rendezvous {
   int local_world_size() const override { return local_world_size_; }
   const Log& log() const override { return log_; }
   // The other ranks are taken to say what this one says.
-  std::vector<std::string> exchange(const std::string& key, const std::string& text) override;
+  std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override;
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override;
 
   const DryLog& entries() const { return *entries_; }  // of all groups, in the order of the calls

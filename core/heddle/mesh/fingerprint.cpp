@@ -1,4 +1,6 @@
 // Comparing what the ranks were started with, so that a rank with another YAML or plugin is named at once.
+#include <c10/util/hash.h>
+
 #include <algorithm>
 #include <map>
 #include <sstream>
@@ -76,6 +78,17 @@ void compare_fingerprints(std::span<const std::string> texts) {
   if (more > 0) what += "; and " + std::to_string(more) + " more";
   throw Error(ErrorCode::mesh, "mesh", what,
               "start every rank with the same configuration, plugins and build of heddle");
+}
+
+void agree(Rendezvous& meeting, const std::string& fingerprint) {
+  const auto are_equal = [](std::span<const std::string> digests) -> std::vector<std::string> {
+    return {std::equal(digests.begin() + 1, digests.end(), digests.begin()) ? "equal" : "different"};
+  };
+  if (meeting.meet("fingerprint", c10::sha1(fingerprint).str(), are_equal) == "equal") return;
+  meeting.meet("fingerprints", fingerprint, [](std::span<const std::string> texts) {
+    compare_fingerprints(texts);
+    return std::vector<std::string>{""};
+  });
 }
 
 }  // namespace heddle::mesh

@@ -17,7 +17,7 @@
 #include "heddle/mesh/gloo_wire.h"
 #include "heddle/mesh/shm_communicator.h"
 #include "heddle/mesh/shm_machine.h"
-#include "heddle/mesh/texts.h"
+#include "heddle/mesh/store_meeting.h"
 #include "heddle/mesh/watch.h"
 #include "heddle/mesh/wire_communicator.h"
 
@@ -72,11 +72,15 @@ class GlooRendezvous : public Rendezvous {
   int local_world_size() const override { return place_.local_world_size; }
   const Log& log() const override { return options_.log; }
 
-  std::vector<std::string> exchange(const std::string& key, const std::string& text) override {
-    const std::string once = "text/" + key + "/" + std::to_string(times(key)) + "/";
+  std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override {
     const std::string waited = "the exchange of " + key;
+    StoreMeeting meeting(store_, "text/" + key + "/" + std::to_string(times(key)) + "/", rank(),
+                         world_size());
     try {
-      return unpack(exchanged(once, waited, text));
+      if (rank() == 0) return answered(meeting, waited, text, answer);
+      meeting.give(text);
+      wait_for([&] { return meeting.is_answered(); }, waited);
+      return meeting.take();
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
@@ -118,8 +122,7 @@ class GlooRendezvous : public Rendezvous {
   }
 
   void share() {
-    auto machine = share_memory(rank(), options_.shared_memory,
-                                [&](auto& key, auto& text) { return exchange(key, text); });
+    auto machine = share_memory(options_.shared_memory, *this);
     if (!machine.why.empty()) warn_of_gloo("the ranks of this machine", machine.why);
     if (machine.arenas.empty()) return;
     for (const auto& [member, arena] : machine.arenas) sharing_.insert(member);
@@ -144,28 +147,14 @@ class GlooRendezvous : public Rendezvous {
     return communicator;
   }
 
-  // Rank 0 collects the texts and publishes them as one, so the store answers a few calls per rank. Nothing
-  // stays in the store: a run that saves for weeks would fill it.
-  std::string exchanged(const std::string& once, const std::string& waited, const std::string& text) {
-    texts_.put(once + std::to_string(rank()), text);
-    const std::string all = once + "all", read = once + "read";
-    if (rank() == 0) {
-      std::vector<std::string> keys;
-      for (int r = 0; r < world_size(); ++r) keys.push_back(once + std::to_string(r));
-      wait_for([&] { return store_->check(keys); }, waited, keys);
-      const std::string packed = pack(texts_.get(keys));
-      for (const std::string& key : keys) texts_.forget(key);
-      texts_.put(all, packed);
-    }
-    wait_for([&] { return store_->check({all}); }, waited, {});
-    std::string packed = texts_.get(all);
-    // Rank 0 may end over what it has read, and the store with it: the others read first.
-    store_->add(read, 1);
-    if (rank() != 0) return packed;
-    wait_for([&] { return store_->add(read, 0) >= world_size(); }, waited, {});
-    texts_.forget(all);
-    store_->deleteKey(read);
-    return packed;
+  // Rank 0 may end over what it has answered, and the store with it: the others read first.
+  std::string answered(StoreMeeting& meeting, const std::string& waited, const std::string& text,
+                       const Answer& answer) {
+    wait_for([&] { return meeting.is_complete(); }, waited, [&] { return meeting.absent(); });
+    const std::string own = meeting.answer(answer(meeting.texts(text)));
+    wait_for([&] { return meeting.is_read(); }, waited);
+    meeting.clear();
+    return own;
   }
 
   Watch::Thread this_thread() const {
@@ -174,9 +163,10 @@ class GlooRendezvous : public Rendezvous {
 
   bool one_machine() const { return place_.local_world_size == place_.world_size; }
 
-  // by_rank: the keys whose absence names a rank, or none.
-  void wait_for(const std::function<bool()>& ready, const std::string& waited,
-                const std::vector<std::string>& by_rank) {
+  // absent: the ranks that are waited for, where that is known.
+  void wait_for(
+      const std::function<bool()>& ready, const std::string& waited,
+      const std::function<std::vector<int>()>& absent = [] { return std::vector<int>{}; }) {
     const auto start = watch_.running_time();
     // A rank is late when its own thread does not wait, whatever threads beside it do.
     const bool own = this_thread() == Watch::Thread::own;
@@ -185,25 +175,15 @@ class GlooRendezvous : public Rendezvous {
       const auto elapsed = watch_.running_time() - start;
       if (watch_.lost()) throw watch_.verdict({waited, {}, elapsed, Broken::How::failed, ""}, this_thread());
       if (elapsed >= options_.timeout)
-        throw watch_.verdict({waited, {}, elapsed, Broken::How::timed_out, ""}, this_thread(),
-                             absent(by_rank));
+        throw watch_.verdict({waited, {}, elapsed, Broken::How::timed_out, ""}, this_thread(), absent());
       std::this_thread::sleep_for(std::clamp(elapsed / 16, kLeastPause, kMostPause));
     }
     if (own) watch_.set_waiting(false);
   }
 
-  std::vector<int> absent(const std::vector<std::string>& by_rank) {
-    std::vector<int> ranks;
-    for (size_t rank = 0; rank < by_rank.size(); ++rank) {
-      if (!store_->check({by_rank[rank]})) ranks.push_back(static_cast<int>(rank));
-    }
-    return ranks;
-  }
-
   const RankPlace place_;
   const GlooOptions options_;
   const StorePtr root_, store_;
-  StoredTexts texts_{store_};
   Watch watch_;
   std::set<int> sharing_;  // the ranks that share memory with this one, itself among them
   std::unique_ptr<ShmEngine> engine_;

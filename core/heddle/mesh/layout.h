@@ -8,6 +8,7 @@
 
 #include "heddle/base/export.h"
 #include "heddle/config/sizes.h"
+#include "heddle/mesh/rendezvous.h"
 
 namespace heddle::mesh {
 
@@ -34,5 +35,8 @@ HEDDLE_API Layout lay_out(std::span<const Axis> axes, int world_size);
 // texts: each rank's fingerprint, lines "part: value". Throws Error{mesh} naming the parts that differ and
 // where.
 HEDDLE_API void compare_fingerprints(std::span<const std::string> texts);
+
+// A meeting of all ranks that compares them: digests first, the texts only where digests differ.
+void agree(Rendezvous& meeting, const std::string& fingerprint);
 
 }  // namespace heddle::mesh

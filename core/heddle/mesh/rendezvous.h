@@ -39,8 +39,16 @@ class HEDDLE_API Rendezvous {
   // one kind.
   virtual c10::Device device() const { return at::kCPU; }
 
-  // A meeting of all ranks: each gives a text and gets all of them in rank order. A `key` may come again.
-  virtual std::vector<std::string> exchange(const std::string& key, const std::string& text) = 0;
+  // What rank 0 makes of the texts of all ranks, in rank order: one text for all ranks, or one for each.
+  using Answer = std::function<std::vector<std::string>(std::span<const std::string> texts)>;
+  // A meeting of all ranks: each gives a text, rank 0 answers, each gets its answer. So a rank pays for its
+  // own text and answer alone. `answer` is called on rank 0 only; what it throws is thrown on every rank. A
+  // `key` may come again.
+  std::string meet(const std::string& key, const std::string& text, const Answer& answer);
+  // Every rank has come.
+  void barrier(const std::string& key);
+  // Each rank gets the texts of all, in rank order. Costs world size squared: for few ranks.
+  std::vector<std::string> exchange(const std::string& key, const std::string& text);
 
   // Collectives among `ranks` (global, ascending; this rank is one of them). Called by exactly those ranks,
   // in one order. `name` says which axis it is, in messages.
@@ -59,6 +67,9 @@ class HEDDLE_API Rendezvous {
   virtual Error verdict(const Broken& broken);
   virtual void interrupt(const void* owner, std::function<void()> release) {}
   virtual void forget(const void* owner) {}
+
+  // meet() for an `answer` that does not throw.
+  virtual std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) = 0;
 };
 
 }  // namespace heddle

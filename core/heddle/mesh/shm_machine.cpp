@@ -1,4 +1,4 @@
-// Two exchanges of texts: who is where, and whether all could map the others' memory.
+// Two meetings: who is where, and whether all could map the others' memory.
 #include "heddle/mesh/shm_machine.h"
 
 #include <cstdlib>
@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "heddle/base/error.h"
+#include "heddle/mesh/packed.h"
 #include "heddle/mesh/process.h"
 
 namespace heddle::mesh {
@@ -43,24 +44,54 @@ Card read(const std::string& text) {
   return card;
 }
 
+// Each rank gets the ranks of its own machine with what they told, "rank" and text in turn.
+std::vector<std::string> by_machine(std::span<const std::string> cards) {
+  std::map<std::string, std::vector<std::string>> here;
+  for (size_t rank = 0; rank < cards.size(); ++rank) {
+    std::vector<std::string>& mates = here[read(cards[rank]).table];
+    mates.push_back(std::to_string(rank));
+    mates.push_back(cards[rank]);
+  }
+  std::vector<std::string> answers;
+  for (const std::string& card : cards) answers.push_back(pack(here[read(card).table]));
+  return answers;
+}
+
+// Each rank gets the trouble of the lowest rank of its machine that has one.
+std::vector<std::string> trouble_by_machine(std::span<const std::string> cards) {
+  std::map<std::string, std::string> first;
+  for (const std::string& text : cards) {
+    const Card card = read(text);
+    if (std::string& trouble = first[card.table]; trouble.empty()) trouble = card.why;
+  }
+  std::vector<std::string> answers;
+  for (const std::string& text : cards) answers.push_back(first[read(text).table]);
+  return answers;
+}
+
+// Every rank that shares this one's process table, itself among them; none where it has no table.
+std::map<int, Card> mates_of(const Card& own, Rendezvous& meeting) {
+  const std::vector<std::string> told = unpack(meeting.meet("machine", write(own), by_machine));
+  std::map<int, Card> here;
+  for (size_t i = 0; i + 1 < told.size() && !own.table.empty(); i += 2)
+    here[std::stoi(told[i])] = read(told[i + 1]);
+  return here;
+}
+
 std::string blame(int rank, const std::string& why) {
   return "rank " + std::to_string(rank) + ": " + why;
 }
 
 }  // namespace
 
-SharedMachine share_memory(int rank, size_t most, const ExchangeTexts& exchange) {
+SharedMachine share_memory(size_t most, Rendezvous& meeting) {
+  const int rank = meeting.rank();
   const uint64_t nonce = random_number();
   Card own{this_process().table, "", std::to_string(nonce), ""};
   std::shared_ptr<Arena> arena;
   if (wish(most) == Wish::shared && !own.table.empty()) arena = Arena::make(nonce, most, own.why);
   if (arena) own.path = arena->path();
-  std::map<int, Card> here;
-  const auto cards = exchange("machine", write(own));
-  for (int other = 0; other < static_cast<int>(cards.size()); ++other) {
-    const Card card = read(cards[other]);
-    if (card.table == own.table && !own.table.empty()) here[other] = card;
-  }
+  const std::map<int, Card> here = mates_of(own, meeting);
   SharedMachine shared;
   std::string trouble;
   bool wished = here.size() > 1;
@@ -74,10 +105,7 @@ SharedMachine share_memory(int rank, size_t most, const ExchangeTexts& exchange)
     shared.arenas[other] = other == rank ? arena : Arena::open(card.path, std::stoull(card.nonce), why);
     if (!why.empty()) trouble = blame(rank, why);
   }
-  const auto troubles = exchange("memory", trouble);
-  trouble.clear();
-  for (const auto& [other, card] : here)
-    if (trouble.empty()) trouble = troubles[other];
+  trouble = meeting.meet("memory", write({own.table, "", "", trouble}), trouble_by_machine);
   if (!wished || !trouble.empty()) shared.arenas.clear();
   if (wished && !here.empty() && here.begin()->first == rank) shared.why = trouble;
   return shared;

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "heddle/mesh/rendezvous.h"
 #include "heddle/mesh/shm_arena.h"
 
 namespace heddle::mesh {
@@ -18,12 +18,9 @@ struct SharedMachine {
   std::string why;  // the cause, where memory should be shared and cannot, on the machine's first rank alone
 };
 
-using ExchangeTexts =
-    std::function<std::vector<std::string>(const std::string& key, const std::string& text)>;
-
-// A meeting of all ranks of the run. Ranks are of one machine when they share its start (boot id) and its
+// Two meetings of all ranks of the run. Ranks are of one machine when they share its start (boot id) and its
 // process table; they share memory when each of them can, and none has HEDDLE_SHM=0. most: bytes for this
 // rank's groups. Throws Error{usage} for another value of HEDDLE_SHM.
-SharedMachine share_memory(int rank, size_t most, const ExchangeTexts& exchange);
+SharedMachine share_memory(size_t most, Rendezvous& meeting);
 
 }  // namespace heddle::mesh

@@ -27,6 +27,13 @@ struct Meeting {
   std::exception_ptr fault;  // every rank of the meeting gets it
 };
 
+// One meeting of all ranks.
+struct TextMeeting {
+  std::map<int, std::string> texts;  // by rank
+  std::vector<std::string> answers;  // empty: not answered yet
+  int read = 0;                      // how many ranks have theirs
+};
+
 // The shared half of one group.
 struct ThreadGroup {
   std::vector<int> ranks;
@@ -51,9 +58,9 @@ struct ThreadHall {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<bool> left;
-  int failed = -1;                                          // the first rank that threw
-  std::string how;                                          // what it threw
-  std::map<std::string, std::map<int, std::string>> texts;  // by key: what each rank gave
+  int failed = -1;                              // the first rank that threw
+  std::string how;                              // what it threw
+  std::map<std::string, TextMeeting> meetings;  // by key, until all have their answers
   std::map<std::pair<std::vector<int>, int>, std::shared_ptr<ThreadGroup>>
       groups;  // by ranks and how often made
 };

@@ -163,25 +163,27 @@ class ThreadRendezvous : public Rendezvous {
   const Log& log() const override { return hall_->log; }
   std::chrono::milliseconds timeout() const override { return hall_->timeout; }
 
-  std::vector<std::string> exchange(const std::string& key, const std::string& text) override {
+  std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override {
     std::unique_lock lock(hall_->mutex);  // of exchanged_ too: a rank may have threads beside its own
-    const std::string once = key + "#" + std::to_string(exchanged_[key]++);
-    auto& texts = hall_->texts[once];
-    texts[rank_] = text;
+    const std::string once = key + "#" + std::to_string(exchanged_[key]++), waited = "the exchange of " + key;
+    TextMeeting& meeting = hall_->meetings[once];
+    meeting.texts[rank_] = text;
     hall_->changed.notify_all();
-    const auto awaited = [&] {
+    const auto absent = [&] {
       std::vector<int> ranks;
-      for (int rank = 0; rank < hall_->size; ++rank) {
-        if (!texts.contains(rank)) ranks.push_back(rank);
-      }
+      for (int rank = 0; rank < hall_->size; ++rank)
+        if (!meeting.texts.contains(rank)) ranks.push_back(rank);
       return ranks;
     };
     hall_->wait(
-        lock, "the exchange of " + key, [&] { return static_cast<int>(texts.size()) == hall_->size; },
-        awaited);
-    std::vector<std::string> all;
-    for (const auto& [rank, given] : texts) all.push_back(given);
-    return all;
+        lock, waited, [&] { return meeting.texts.size() == static_cast<size_t>(hall_->size); }, absent);
+    if (rank_ == 0) meeting.answers = answered(lock, meeting, answer);
+    hall_->changed.notify_all();
+    hall_->wait(
+        lock, waited, [&] { return !meeting.answers.empty(); }, [] { return std::vector{0}; });
+    std::string own = meeting.answers[meeting.answers.size() == 1 ? 0 : static_cast<size_t>(rank_)];
+    if (++meeting.read == hall_->size) hall_->meetings.erase(once);
+    return own;
   }
 
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override {
@@ -198,6 +200,17 @@ class ThreadRendezvous : public Rendezvous {
   }
 
  private:
+  // What rank 0 makes of the texts, while the others may go on to other meetings.
+  static std::vector<std::string> answered(std::unique_lock<std::mutex>& lock, TextMeeting& meeting,
+                                           const Answer& answer) {
+    std::vector<std::string> texts;
+    for (auto& [rank, given] : meeting.texts) texts.push_back(given);
+    lock.unlock();
+    std::vector<std::string> answers = answer(texts);
+    lock.lock();
+    return answers;
+  }
+
   std::shared_ptr<ThreadHall> hall_;
   int rank_;
   std::map<std::string, int> exchanged_;

@@ -204,6 +204,13 @@ std::string name_of_world(const DeviceMesh& mesh) {
   return "world";
 }
 
+// With the rank that found it; empty: none did.
+std::vector<std::string> first_fault(std::span<const std::string> faults) {
+  for (size_t rank = 0; rank < faults.size(); ++rank)
+    if (!faults[rank].empty()) return {"on rank " + std::to_string(rank) + " " + faults[rank]};
+  return {""};
+}
+
 [[noreturn]] void refuse(const Plan& plan, const std::string& fault, const std::string& hint) {
   throw Error(ErrorCode::plugin_failed, plan.strategy_file.empty() ? "parallel" : plan.strategy_file,
               "the strategy '" + plan.strategy_name + "' breaks a rule of ParallelStage::owned(): " + fault,
@@ -214,12 +221,11 @@ std::string name_of_world(const DeviceMesh& mesh) {
 
 void Ownership::check(const Stages& stages, const Plan& plan, const DeviceMesh& mesh) const {
   // What one rank finds alone is told to all, so that none waits for it.
-  const auto faults = mesh.meeting().exchange("owned shards", local_fault(stages, mesh));
-  for (size_t rank = 0; rank < faults.size(); ++rank)
-    if (!faults[rank].empty())
-      refuse(plan, "on rank " + std::to_string(rank) + " " + faults[rank],
-             "a shard is a box of the whole parameter: begin with whole_shard(slot, placed), and call "
-             "shard.tensor.set_requires_grad(true) where the slot is trainable()");
+  const std::string fault = mesh.meeting().meet("owned shards", local_fault(stages, mesh), first_fault);
+  if (!fault.empty())
+    refuse(plan, fault,
+           "a shard is a box of the whole parameter: begin with whole_shard(slot, placed), and call "
+           "shard.tensor.set_requires_grad(true) where the slot is trainable()");
   Sums sums(mesh);
   const size_t count = kNumbers * parameters_.size();
   const at::Tensor all = at::zeros({static_cast<int64_t>(count) + 1}, at::kDouble);

@@ -26,8 +26,8 @@ class Meeting : public Rendezvous {
   int local_world_size() const override { return host_.local_world_size(); }
   const Log& log() const override { return host_.log(); }
   c10::Device device() const override { return {at::kCUDA, static_cast<c10::DeviceIndex>(device_)}; }
-  std::vector<std::string> exchange(const std::string& key, const std::string& text) override {
-    return host_.exchange(key, text);
+  std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override {
+    return host_.hold_meeting(key, text, answer);
   }
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override {
     if (ranks.size() == 1) return std::make_unique<AloneCommunicator>(name);

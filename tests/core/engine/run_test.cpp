@@ -97,9 +97,9 @@ struct Clock : IDevice {
 
 struct Meeting : DryRendezvous {
   explicit Meeting(Deeds& deeds) : DryRendezvous(0, 2), deeds(deeds) {}
-  std::vector<std::string> exchange(const std::string& key, const std::string& text) override {
+  std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override {
     deeds.push_back("waits for the others");
-    return DryRendezvous::exchange(key, text);
+    return DryRendezvous::hold_meeting(key, text, answer);
   }
   Deeds& deeds;
 };

@@ -1,0 +1,59 @@
+// One meeting of all ranks by way of a store: texts to rank 0, answers from it. Waiting is the caller's.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <span>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "heddle/base/export.h"
+
+namespace heddle::mesh {
+
+// Texts of any length in a store: LibTorch's TCPStore takes values of less than 8 MiB.
+class HEDDLE_API StoredTexts {
+ public:
+  explicit StoredTexts(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+  void put(const std::string& key, const std::string& text);
+  // The texts are there.
+  std::vector<std::string> get(std::span<const std::string> keys);
+  std::string get(const std::string& key) { return get(std::span(&key, 1)).front(); }
+  void forget(const std::string& key);
+
+ private:
+  const c10::intrusive_ptr<c10d::Store> store_;
+};
+
+// A rank's side of it. Through the store go each rank's text once and its answer once, and a few numbers;
+// nothing stays there. Rank 0: is_complete(), texts(), answer(), is_read(), clear(). The others: give(),
+// is_answered(), take().
+class HEDDLE_API StoreMeeting {
+ public:
+  // `key` is used once in a run.
+  StoreMeeting(c10::intrusive_ptr<c10d::Store> store, std::string key, int rank, int world_size);
+
+  void give(const std::string& text);
+  bool is_answered();
+  std::string take();
+
+  bool is_complete();
+  std::vector<int> absent();  // the ranks that have not given
+  // In rank order, with `own` for rank 0.
+  std::vector<std::string> texts(const std::string& own);
+  // One for all ranks, or one for each. Returns rank 0's.
+  std::string answer(std::span<const std::string> answers);
+  bool is_read();
+  void clear();
+
+ private:
+  std::string key_of(int rank) const { return key_ + std::to_string(rank); }
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  StoredTexts texts_;
+  const std::string key_;
+  const int rank_, world_size_;
+};
+
+}  // namespace heddle::mesh
