@@ -187,7 +187,8 @@ class Checker {
     const int ranks = verdict.setup.sizes.world;
     std::cout << file << " on " << ranks << (ranks == 1 ? " rank\n" : " ranks\n")
               << engine::to_text(verdict.setup) << run_text(verdict) << std::endl;
-    for (const std::string& warning : verdict.setup.warnings) std::cerr << "warning: " << warning << std::endl;
+    for (const std::string& warning : verdict.setup.warnings)
+      std::cerr << "warning: " << warning << std::endl;
   }
 
   void refuse(const std::string& file, int size, const Error& error) const {

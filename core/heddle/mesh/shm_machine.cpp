@@ -7,7 +7,6 @@
 
 #include "heddle/base/error.h"
 #include "heddle/mesh/packed.h"
-#include "heddle/mesh/process.h"
 
 namespace heddle::mesh {
 namespace {
@@ -84,10 +83,10 @@ std::string blame(int rank, const std::string& why) {
 
 }  // namespace
 
-SharedMachine share_memory(size_t most, Rendezvous& meeting) {
+SharedMachine share_memory(size_t most, Rendezvous& meeting, const std::string& table) {
   const int rank = meeting.rank();
   const uint64_t nonce = random_number();
-  Card own{this_process().table, "", std::to_string(nonce), ""};
+  Card own{table, "", std::to_string(nonce), ""};
   std::shared_ptr<Arena> arena;
   if (wish(most) == Wish::shared && !own.table.empty()) arena = Arena::make(nonce, most, own.why);
   if (arena) own.path = arena->path();

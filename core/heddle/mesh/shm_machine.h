@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "heddle/base/export.h"
+#include "heddle/mesh/process.h"
 #include "heddle/mesh/rendezvous.h"
 #include "heddle/mesh/shm_arena.h"
 
@@ -20,7 +22,9 @@ struct SharedMachine {
 
 // Two meetings of all ranks of the run. Ranks are of one machine when they share its start (boot id) and its
 // process table; they share memory when each of them can, and none has HEDDLE_SHM=0. most: bytes for this
-// rank's groups. Throws Error{usage} for another value of HEDDLE_SHM.
-SharedMachine share_memory(size_t most, Rendezvous& meeting);
+// rank's groups; table: what names this rank's machine and process table. Throws Error{usage} for another
+// value of HEDDLE_SHM.
+HEDDLE_API SharedMachine share_memory(size_t most, Rendezvous& meeting,
+                                      const std::string& table = this_process().table);
 
 }  // namespace heddle::mesh
