@@ -195,7 +195,7 @@ TEST(Views, AreComparedBetweenTheRanks) {
     });
   });
   EXPECT_THAT(told,
-              HasSubstr("view expert is (ep_shard=2, ep=2) on ranks 0-1, 3, (ep_shard=1, ep=4) on rank 2"));
+              HasSubstr("view expert is (ep_shard=2, ep=2) on ranks 0, 1, 3, (ep_shard=1, ep=4) on rank 2"));
 }
 
 }  // namespace
