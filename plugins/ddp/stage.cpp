@@ -16,14 +16,23 @@ namespace heddle::ddp {
 
 DdpStage::DdpStage(Units units, std::span<const Placed> placed, const DeviceMesh& mesh,
                    const Options& options, Buffers buffers, std::optional<at::ScalarType> autocast)
-    : units_(std::move(units)), mesh_(mesh), send_(buffers) {
+    : units_(std::move(units)), mesh_(mesh), reductions_(mesh, placed), send_(buffers) {
   if (autocast) autocast_.emplace(*autocast, model::Autocast::Weights::kept);
   take_parameters(placed);
-  if (mesh_.size("dp") == 1) return;
-  ranks_ = &mesh_.group("dp");
-  take_buffers();
+  ranks_ = ranks_of(reductions_.dense());
+  if (ranks_ != nullptr) take_buffers();
   make_replicas_equal();
-  reducer_.emplace(leaves(), *ranks_, options);
+  for (const Reduction& reduction : reductions_.distinct()) {
+    std::vector<Leaf> summed = leaves(reduction);
+    if (Communicator* ranks = ranks_of(reduction); ranks != nullptr)
+      reducers_.push_back(std::make_unique<Reducer>(std::move(summed), *ranks, options));
+    else
+      for (const Leaf& leaf : summed) unsummed_.push_back(leaf.tensor);
+  }
+}
+
+Communicator* DdpStage::ranks_of(const Reduction& reduction) const {
+  return mesh_.size(reduction.all) > 1 ? &mesh_.group(reduction.all) : nullptr;
 }
 
 // Tied slots share one tensor; what is on meta gets storage.
@@ -50,7 +59,7 @@ void DdpStage::take_parameters(std::span<const Placed> placed) {
       }
       Shard shard = whole_shard(slot, placed);
       first = shard.tensor = *slot.tensor;
-      if (slot.foreign) foreign_.push_back(shard.tensor);
+      if (slot.foreign) foreign_.emplace_back(shard.tensor, ranks_of(reductions_.of(slot.name)));
       shards_.push_back(std::move(shard));
     }
   }
@@ -65,22 +74,24 @@ void DdpStage::take_buffers() {
 // Our own parameters start from files or from a function of their names; an embedder's may differ between
 // ranks.
 void DdpStage::make_replicas_equal() {
-  for (const at::Tensor& tensor : foreign_) ranks_->broadcast(tensor.detach(), 0)->wait();
+  for (const auto& [tensor, ranks] : foreign_)
+    if (ranks != nullptr) ranks->broadcast(tensor.detach(), 0)->wait();
   for (const at::Tensor& buffer : buffers_) ranks_->broadcast(buffer, 0)->wait();
 }
 
-std::vector<Leaf> DdpStage::leaves() const {
+// Those that are summed over the same ranks.
+std::vector<Leaf> DdpStage::leaves(const Reduction& reduction) const {
   std::vector<Leaf> leaves;
   for (auto shard = shards_.rbegin(); shard != shards_.rend(); ++shard)
-    if (shard->tensor.requires_grad())
+    if (shard->tensor.requires_grad() && reductions_.of(shard->name) == reduction)
       leaves.push_back({shard->name, shard->tensor, shared_.count(shard->tensor.unsafeGetTensorImpl()) != 0});
   return leaves;
 }
 
 void DdpStage::begin_step() {
   between_steps_ = false;
-  if (reducer_) return reducer_->begin_step();
-  for (Shard& shard : shards_) shard.tensor.mutable_grad().reset();
+  for (const auto& reducer : reducers_) reducer->begin_step();
+  for (const at::Tensor& tensor : unsummed_) tensor.mutable_grad().reset();
 }
 
 // Once for each step and once for the evaluation after it: between two forwards of one step replicas may
@@ -101,7 +112,7 @@ Tensors DdpStage::forward(Tensors inputs, const Batch& batch) {
     const model::Autocast::Scope scope(autocast_ ? &*autocast_ : nullptr);
     for (auto& unit : units_) inputs = unit->forward(std::move(inputs), batch);
   }
-  if (reducer_) watch(inputs, batch.weight_gradients);
+  if (!reducers_.empty()) watch(inputs, batch.weight_gradients);
   return inputs;
 }
 
@@ -115,15 +126,19 @@ void DdpStage::watch(const Tensors& outputs, WeightGradients* queue) {
     if (!output.defined() || !output.requires_grad()) continue;
     output.register_hook([this, queue, roots](const at::Tensor&) {
       if (queue == nullptr || !queue->defers()) {
-        reducer_->begin_backward(*roots);
-        return torch::autograd::Engine::get_default_engine().queue_callback(
-            [this] { reducer_->end_backward(); });
+        for (const auto& reducer : reducers_) reducer->begin_backward(*roots);
+        return torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
       }
-      queue->when_draining(
-          [this](const WeightGradients::Accumulators& leaves) { reducer_->begin_drain(leaves); });
-      queue->when_drained([this] { reducer_->end_backward(); });
+      queue->when_draining([this](const WeightGradients::Accumulators& leaves) {
+        for (const auto& reducer : reducers_) reducer->begin_drain(leaves);
+      });
+      queue->when_drained([this] { end_backward(); });
     });
   }
+}
+
+void DdpStage::end_backward() {
+  for (const auto& reducer : reducers_) reducer->end_backward();
 }
 
 void DdpStage::parameters_changed() {
@@ -131,17 +146,17 @@ void DdpStage::parameters_changed() {
 }
 
 void DdpStage::expect_last_backward() {
-  if (reducer_) reducer_->expect_last();
+  for (const auto& reducer : reducers_) reducer->expect_last();
 }
 
 void DdpStage::reduce_gradients() {
   if (between_steps_) begin_step();  // no microbatch at all: every gradient is missing
-  if (reducer_) reducer_->launch_rest();
+  for (const auto& reducer : reducers_) reducer->launch_rest();
 }
 
 void DdpStage::finish_gradients() {
   reduce_gradients();
-  if (reducer_) reducer_->finish();
+  for (const auto& reducer : reducers_) reducer->finish();
   between_steps_ = true;
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "heddle/model/autocast.h"
@@ -35,20 +36,25 @@ class DdpStage : public ParallelStage {
   void take_parameters(std::span<const Placed> placed);
   void take_buffers();
   void make_replicas_equal();
-  std::vector<Leaf> leaves() const;
+  std::vector<Leaf> leaves(const Reduction& reduction) const;
+  Communicator* ranks_of(const Reduction& reduction) const;  // null: one rank
   void begin_step();
   void send_buffers();
   void watch(const Tensors& outputs, WeightGradients* queue);
+  void end_backward();
 
   Units units_;
   DeviceMesh mesh_;
-  Communicator* ranks_ = nullptr;  // null: one rank
+  Reductions reductions_;
+  Communicator* ranks_ = nullptr;  // of dense parameters; null: one rank
   Buffers send_;
   std::optional<model::Autocast> autocast_;
   std::vector<Shard> shards_;
-  std::vector<at::Tensor> foreign_, buffers_;
-  std::set<const void*> shared_;    // parameters of several units
-  std::optional<Reducer> reducer_;  // where there are several ranks
+  std::vector<std::pair<at::Tensor, Communicator*>> foreign_;
+  std::vector<at::Tensor> buffers_;
+  std::vector<at::Tensor> unsummed_;                // trainable parameters of one rank each
+  std::set<const void*> shared_;                    // parameters of several units
+  std::vector<std::unique_ptr<Reducer>> reducers_;  // one for each set of axes with several ranks
   bool between_steps_ = true, buffers_differ_ = false;
 };
 

@@ -40,7 +40,7 @@ void ShardedStage::complete(size_t bucket) {
   Gradients& gradients = model_->gradients[bucket];
   if (waits)
     gradients.widen();
-  else
+  else if (gradients.group().sharded())
     reducer_.ready(gradients);
 }
 

@@ -28,9 +28,10 @@ class Gradients {
   void pack(const at::Tensor& buffer);  // [ranks, part]; takes the gradients off the leaves
   void place();                         // gives the sums to the shards; where they move, wait for the device
 
-  at::Tensor sum;       // [part]: this rank's part, summed over ranks and microbatches
-  bool summed = false;  // there is something in it
-  size_t turn = 0;      // its place in the order of reductions
+  at::Tensor sum;                    // [part]: this rank's part, summed over ranks and microbatches
+  bool summed = false;               // there is something in it
+  size_t turn = 0;                   // its place in the order of reductions
+  Communicator* scatters = nullptr;  // sums over the shard group; null: one rank
 
  private:
   struct Column {  // one trainable parameter

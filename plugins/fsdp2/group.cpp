@@ -42,7 +42,10 @@ Group::Group(std::vector<ParameterSlot> slots, std::span<const Placed> placed, c
       same_(place.ranks == 1 && compute_dtype_ == storage_dtype_ &&
             !offloads(place, home_of(*slots.front().tensor, place))),
       ranks_(place.ranks),
-      rank_(place.rank) {
+      rank_(place.rank),
+      axis_(place.axis),
+      shards_(place.group),
+      copies_(place.copies) {
   at::NoGradGuard no_gradients;
   Line line;
   for (ParameterSlot& slot : slots) add(slot, placed, place, line);
@@ -92,7 +95,7 @@ void Group::lay_out(std::vector<ParameterSlot>& slots, const Place& place, int64
   for (Parameter& parameter : parameters_) parameter.place = line.add(ranks_ * parameter.chunk_elements());
   const auto like = options_of_shards(place, device).dtype(storage_dtype_);
   // The others read it in place where the ranks share memory.
-  flat_ = place.group != nullptr ? mesh::shared_empty(*place.group, {part}, like) : at::empty({part}, like);
+  flat_ = sharded() ? mesh::shared_empty(*place.group, {part}, like) : at::empty({part}, like);
   if (!flat_.is_meta()) flat_.zero_();  // what lies between the shards
   whole_ = at::empty({line.elements()}, at::TensorOptions().dtype(compute_dtype_).device(device));
   whole_bytes_ = whole_.nbytes();
@@ -127,7 +130,7 @@ const Group::Arrival& Group::arrival_in(const at::Tensor& buffer) {
 }
 
 // A single parameter arrives where it is used: its part of each rank follows that of the one before.
-void Group::start(Communicator& ranks, Memory& memory) {
+void Group::start(Memory& memory) {
   if (state_ != State::sharded || whole_bytes_ == 0 || !sharded()) return;
   at::NoGradGuard no_gradients;
   if (parameters_.size() == 1) {
@@ -138,7 +141,7 @@ void Group::start(Communicator& ranks, Memory& memory) {
     arriving_ = &arrival_in(staging_);
   }
   if (cast_) arriving_->mine.copy_(flat_, /*non_blocking=*/true);
-  work_ = ranks.all_gather(arriving_->all, arriving_->mine);
+  work_ = shards_->all_gather(arriving_->all, arriving_->mine);
   state_ = State::in_flight;
 }
 

@@ -18,7 +18,8 @@ namespace heddle::fsdp2 {
 struct Place {
   int ranks = 1, rank = 0;                // of the shard group
   std::string axis;                       // its name
-  const Communicator* group = nullptr;    // the shard group; null: of one rank
+  Communicator* group = nullptr;          // the shard group; null: of one rank
+  Communicator* copies = nullptr;         // ranks with copies of the shards; null: one
   c10::Device device = at::kCPU;          // of parameters that come without storage
   std::optional<at::ScalarType> compute;  // the dtype of whole parameters; empty: the storage dtype
   std::optional<at::ScalarType> reduce;   // the dtype in which gradients are summed; empty: the compute dtype
@@ -56,11 +57,14 @@ class Group {
   c10::Device home() const { return parameters_.front().shard.tensor.device(); }
 
   void expect(Memory& memory) const;
-  void start(Communicator& ranks, Memory& memory);  // from sharded: in flight
-  void finish(Memory& memory);                      // from in flight: whole
-  void free(Memory& memory);                        // from whole: sharded
-  bool sharded() const { return ranks_ > 1; }       // else every rank holds all of it
-  void refresh();                                   // not sharded: the leaves take the shards' values
+  void start(Memory& memory);                        // from sharded: in flight
+  void finish(Memory& memory);                       // from in flight: whole
+  void free(Memory& memory);                         // from whole: sharded
+  bool sharded() const { return ranks_ > 1; }        // else every rank of its shard group holds all of it
+  const std::string& axis() const { return axis_; }  // of its shard group
+  Communicator* shards() const { return shards_; }   // null: of one rank
+  Communicator* copies() const { return copies_; }   // null: one
+  void refresh();                                    // not sharded: the leaves take the shards' values
 
   Stay stay = Stay::not_at_all;
   int users = 0;  // units that compute with some of its parameters
@@ -81,6 +85,8 @@ class Group {
   at::ScalarType storage_dtype_, compute_dtype_;
   bool pinned_ = false, same_ = false, foreign_ = false;
   int trainable_ = 0, ranks_ = 1, rank_ = 0;
+  std::string axis_;
+  Communicator *shards_, *copies_;
   State state_ = State::sharded;
 
   at::Tensor flat_;    // this rank's part: the chunks of all parameters, padded

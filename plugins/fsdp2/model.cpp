@@ -1,5 +1,5 @@
-// Turns units into groups: one for each pair of dtypes (of storage, of compute) of a unit's own parameters,
-// tied parameters once.
+// Turns units into groups: one for each pair of dtypes (of storage, of compute) and each axis of shards of a
+// unit's own parameters, tied parameters once.
 #include "model.h"
 
 #include <map>
@@ -24,9 +24,13 @@ bool all_frozen(const std::vector<ParameterSlot>& slots) {
 struct Model::Maker {
   Model& model;
   std::span<const Placed> placed;
-  const Place& place;
+  const Places& places;
   Frozen frozen;
   std::map<std::string, std::pair<Group*, size_t>> owners;  // a name, its group and its place there
+
+  bool together(const ParameterSlot& one, const ParameterSlot& other) const {
+    return alike(one, other) && places(one.name).axis == places(other.name).axis;
+  }
 
   // Groups of a unit's new parameters, in order of appearance.
   std::vector<std::vector<ParameterSlot>> split(const std::vector<ParameterSlot>& slots) const {
@@ -35,7 +39,7 @@ struct Model::Maker {
     for (const ParameterSlot& slot : slots) {
       if (owners.count(slot.name) != 0 || std::exchange(seen[slot.name], true)) continue;
       auto part = parts.begin();
-      while (part != parts.end() && !alike(part->front(), slot)) ++part;
+      while (part != parts.end() && !together(part->front(), slot)) ++part;
       if (part == parts.end()) part = parts.insert(part, std::vector<ParameterSlot>());
       part->push_back(slot);
     }
@@ -70,12 +74,13 @@ struct Model::Maker {
 
   void add_unit(Unit& unit, Stay stay) {
     std::vector<ParameterSlot> slots = unit.parameters();
-    Place where = place;
     if (all_frozen(slots) && frozen == Frozen::root) stay = Stay::until_last_backward;
-    if (all_frozen(slots) && frozen == Frozen::replicate)
-      where.ranks = 1, where.rank = 0, where.group = nullptr;
     Run run{&unit, {}, stay};
-    for (auto& part : split(slots)) add_group(std::move(part), run, where);
+    for (auto& part : split(slots)) {
+      Place where = places(part.front().name);
+      if (all_frozen(slots) && frozen == Frozen::replicate) where.ranks = 1, where.rank = 0;
+      add_group(std::move(part), run, where);
+    }
     for (ParameterSlot& slot : slots) tie(slot, run);
     for (Group* group : run.groups) ++group->users;
     run.pinned = !run.groups.empty() && std::all_of(run.groups.begin(), run.groups.end(),
@@ -84,10 +89,10 @@ struct Model::Maker {
   }
 };
 
-Model::Model(Units units, std::span<const Placed> placed, const Place& place, std::vector<Stay> stays,
+Model::Model(Units units, std::span<const Placed> placed, const Places& places, std::vector<Stay> stays,
              Frozen frozen)
     : units_(std::move(units)) {
-  Maker maker{*this, placed, place, frozen, {}};
+  Maker maker{*this, placed, places, frozen, {}};
   for (size_t i = 0; i < units_.size(); ++i) maker.add_unit(*units_[i], stays[i]);
 }
 

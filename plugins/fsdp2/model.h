@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "gradients.h"
@@ -11,11 +13,14 @@
 
 namespace heddle::fsdp2 {
 
+// Over which ranks a parameter is sharded, by its name.
+using Places = std::function<Place(const std::string& parameter)>;
+
 // Units, and the groups of their parameters in execution order; a group is owned by the first unit that uses
 // it.
 class Model {
  public:
-  Model(Units units, std::span<const Placed> placed, const Place& place, std::vector<Stay> stays,
+  Model(Units units, std::span<const Placed> placed, const Places& places, std::vector<Stay> stays,
         Frozen frozen);
 
   struct Run {  // one unit's turn in the forward

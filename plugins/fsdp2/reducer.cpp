@@ -9,8 +9,7 @@
 #include "heddle/mesh/shared_memory.h"
 
 namespace heddle::fsdp2 {
-Reducer::Reducer(std::unique_ptr<Communicator> shard, Communicator* replicate, std::vector<Gradients*> order)
-    : shard_(std::move(shard)), replicate_(replicate) {
+Reducer::Reducer(std::vector<Gradients*> order) {
   for (Gradients* gradients : order) {
     order_.emplace_back();
     order_.back().gradients = gradients;
@@ -27,16 +26,18 @@ const at::Tensor& Reducer::piece(std::vector<at::Tensor>& pieces, const Gradient
                                  int64_t ranks) const {
   at::Tensor& found = pieces[gradients.turn];
   if (found.defined()) return found;
-  const auto alike = [&](const at::Tensor& other) {
-    return other.scalar_type() == gradients.dtype() && other.device() == gradients.sum.device();
-  };
   int64_t largest = 0;
   at::Tensor buffer;
   for (size_t turn = 0; turn < order_.size(); ++turn) {
-    if (alike(order_[turn].gradients->sum)) largest = std::max(largest, order_[turn].gradients->part());
-    if (pieces[turn].defined() && alike(pieces[turn])) buffer = pieces[turn];
+    const Gradients& other = *order_[turn].gradients;
+    if (other.dtype() != gradients.dtype() || other.sum.device() != gradients.sum.device() ||
+        other.scatters != gradients.scatters)
+      continue;
+    largest = std::max(largest, other.part());
+    if (pieces[turn].defined()) buffer = pieces[turn];
   }
-  if (!buffer.defined()) buffer = mesh::shared_empty(*shard_, {ranks * largest}, gradients.sum.options());
+  if (!buffer.defined())
+    buffer = mesh::shared_empty(*gradients.scatters, {ranks * largest}, gradients.sum.options());
   const int64_t elements = ranks * gradients.part();
   return found = buffer.as_strided({elements}, {1}, 0);
 }
@@ -60,14 +61,14 @@ void Reducer::launch(Gradients& gradients) {
   Slot& slot = slots_[turn_];
   turn_ = 1 - turn_;
   settle(slot);
-  const at::Tensor& input = piece(slot.inputs, gradients, shard_->size());
+  const at::Tensor& input = piece(slot.inputs, gradients, gradients.scatters->size());
   gradients.pack(input);
   const at::Tensor& output = gradients.summed ? piece(slot.outputs, gradients, 1) : gradients.sum;
   slot.adds = gradients.summed;
   slot.last = last_;
   gradients.summed = true;
   slot.busy = &gradients;
-  slot.work = shard_->reduce_scatter(output, input);
+  slot.work = gradients.scatters->reduce_scatter(output, input);
 }
 
 void Reducer::settle(Slot& slot) {
@@ -78,8 +79,8 @@ void Reducer::settle(Slot& slot) {
     at::NoGradGuard no_gradients;
     slot.busy->sum.add_(slot.outputs[slot.busy->turn]);
   }
-  if (slot.last && replicate_ != nullptr)
-    order_[slot.busy->turn].replicas = replicate_->all_reduce(slot.busy->sum);
+  if (Communicator* copies = slot.busy->group().copies(); slot.last && copies != nullptr)
+    order_[slot.busy->turn].replicas = copies->all_reduce(slot.busy->sum);
   slot.busy = nullptr;
 }
 
@@ -87,13 +88,11 @@ void Reducer::finish() {
   settle(slots_[turn_]);
   settle(slots_[1 - turn_]);
   last_ = false;
-  if (replicate_ == nullptr) return;
   for (Entry& entry : order_)
-    if (!entry.replicas) entry.replicas = replicate_->all_reduce(entry.gradients->sum);
-  for (Entry& entry : order_) {
-    entry.replicas->wait();
-    entry.replicas.reset();
-  }
+    if (Communicator* copies = entry.gradients->group().copies(); copies != nullptr && !entry.replicas)
+      entry.replicas = copies->all_reduce(entry.gradients->sum);
+  for (Entry& entry : order_)
+    if (const std::unique_ptr<Work> sum = std::move(entry.replicas)) sum->wait();
 }
 
 }  // namespace heddle::fsdp2

@@ -14,8 +14,8 @@ namespace heddle::fsdp2 {
 // that collectives agree. At most two reduce buffers are alive, each as large as the largest group.
 class Reducer {
  public:
-  // `replicate` may be null: no hybrid sharding.
-  Reducer(std::unique_ptr<Communicator> shard, Communicator* replicate, std::vector<Gradients*> order);
+  // All of them are sharded, and have Gradients::scatters set.
+  explicit Reducer(std::vector<Gradients*> order);
 
   void expect_last();                // the next flush ends the step, so sums over replicas may start
   void ready(Gradients& gradients);  // all its gradients have come
@@ -39,8 +39,6 @@ class Reducer {
   void launch(Gradients& gradients);
   void settle(Slot& slot);
 
-  std::unique_ptr<Communicator> shard_;
-  Communicator* replicate_;
   std::vector<Entry> order_;
   size_t next_ = 0;
   bool last_ = false;

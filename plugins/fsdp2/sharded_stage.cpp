@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <utility>
 
 namespace heddle::fsdp2 {
@@ -12,31 +13,40 @@ namespace {
 
 std::vector<Gradients*> reversed(std::deque<Gradients>& gradients) {
   std::vector<Gradients*> order;
-  for (auto it = gradients.rbegin(); it != gradients.rend(); ++it) order.push_back(&*it);
+  for (auto it = gradients.rbegin(); it != gradients.rend(); ++it)
+    if (it->group().sharded()) order.push_back(&*it);
   return order;
-}
-
-std::unique_ptr<Communicator> second_group(const DeviceMesh& mesh, std::string_view axis) {
-  return mesh.meeting().group(std::string(axis), mesh.ranks(axis));
 }
 
 }  // namespace
 
-ShardedStage::ShardedStage(std::unique_ptr<Model> model, const Options& options, const DeviceMesh& mesh,
-                           std::string_view axis)
+ShardedStage::ShardedStage(std::unique_ptr<Model> model, const Options& options, const DeviceMesh& mesh)
     : model_(std::move(model)),
       options_(options),
       mesh_(mesh),
-      shard_(mesh_.group(axis)),
-      reducer_(second_group(mesh, axis),
-               mesh.size("dp_replicate") > 1 ? &mesh_.group("dp_replicate") : nullptr,
-               reversed(model_->gradients)),
+      scatters_(add_scatters(mesh)),
+      reducer_(reversed(model_->gradients)),
       walk_(*this, model_->runs.size()) {
   if (options.autocast) autocast_.emplace(*options.autocast, model::Autocast::Weights::cast_each_time);
   for (const Group& group : model_->groups) group.expect(memory_);
   watch_gradients();
   for (const Group& group : model_->groups)
     if (group.foreign()) make_equal(group);
+}
+
+// One for each axis along which there are shards.
+std::vector<std::unique_ptr<Communicator>> ShardedStage::add_scatters(const DeviceMesh& mesh) const {
+  std::vector<std::unique_ptr<Communicator>> made;
+  std::map<const Communicator*, Communicator*> beside;  // of the group that gathers
+  for (Gradients& gradients : model_->gradients) {
+    const Group& group = gradients.group();
+    if (!group.sharded()) continue;
+    Communicator*& scatters = beside[group.shards()];
+    if (scatters == nullptr)
+      scatters = made.emplace_back(mesh.meeting().group(group.axis(), mesh.ranks(group.axis()))).get();
+    gradients.scatters = scatters;
+  }
+  return made;
 }
 
 // An embedder's ranks may have started from different values: what several of them hold is that of the first.
@@ -48,9 +58,9 @@ void ShardedStage::make_equal(const Group& group) {
     if (!there.is_same(tensor)) tensor.copy_(there);
   };
   for (const Parameter& parameter : group.parameters()) {
-    if (!group.sharded()) take_first(parameter.shard.tensor.detach(), shard_);
-    if (mesh_.size("dp_replicate") > 1)
-      take_first(parameter.shard.tensor.detach(), mesh_.group("dp_replicate"));
+    if (!group.sharded() && group.shards() != nullptr)
+      take_first(parameter.shard.tensor.detach(), *group.shards());
+    if (group.copies() != nullptr) take_first(parameter.shard.tensor.detach(), *group.copies());
   }
 }
 
@@ -68,7 +78,7 @@ void ShardedStage::begin_step() {
 }
 
 void ShardedStage::start(Run& run) {
-  for (Group* group : run.groups) group->start(shard_, memory_);
+  for (Group* group : run.groups) group->start(memory_);
 }
 
 void ShardedStage::finish(Run& run) {
@@ -190,8 +200,8 @@ void ShardedStage::finish_gradients() {
 }
 
 std::unique_ptr<ParallelStage> make_sharded_stage(std::unique_ptr<Model> model, const Options& options,
-                                                  const DeviceMesh& mesh, std::string_view axis) {
-  return std::make_unique<ShardedStage>(std::move(model), options, mesh, axis);
+                                                  const DeviceMesh& mesh) {
+  return std::make_unique<ShardedStage>(std::move(model), options, mesh);
 }
 
 }  // namespace heddle::fsdp2

@@ -16,8 +16,7 @@ namespace heddle::fsdp2 {
 // than on others.
 class ShardedStage : public ParallelStage, private BackwardWalk::Stops {
  public:
-  ShardedStage(std::unique_ptr<Model> model, const Options& options, const DeviceMesh& mesh,
-               std::string_view axis);
+  ShardedStage(std::unique_ptr<Model> model, const Options& options, const DeviceMesh& mesh);
 
   Tensors forward(Tensors inputs, const Batch& batch) override;
   void unshard() override;
@@ -32,6 +31,7 @@ class ShardedStage : public ParallelStage, private BackwardWalk::Stops {
 
  private:
   using Run = Model::Run;
+  std::vector<std::unique_ptr<Communicator>> add_scatters(const DeviceMesh& mesh) const;
   void make_equal(const Group& group);
   void refresh();
   void free_all();
@@ -52,8 +52,8 @@ class ShardedStage : public ParallelStage, private BackwardWalk::Stops {
 
   std::unique_ptr<Model> model_;
   Options options_;
-  DeviceMesh mesh_;
-  Communicator& shard_;
+  DeviceMesh mesh_;                                      // holds the groups
+  std::vector<std::unique_ptr<Communicator>> scatters_;  // for reductions, beside the groups that gather
   Reducer reducer_;
   Memory memory_;
   std::optional<model::Autocast> autocast_;  // casts for each use: whole parameters do not stay

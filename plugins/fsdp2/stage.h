@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <optional>
-#include <string_view>
 
 #include "heddle/model/autocast.h"
 #include "model.h"
@@ -29,7 +28,7 @@ std::unique_ptr<ParallelStage> make_local_stage(std::unique_ptr<Model> model, co
 
 // Several ranks.
 std::unique_ptr<ParallelStage> make_sharded_stage(std::unique_ptr<Model> model, const Options& options,
-                                                  const DeviceMesh& mesh, std::string_view axis);
+                                                  const DeviceMesh& mesh);
 
 // Runs one unit with its inputs and outputs cast as the precision says.
 Tensors run(Unit& unit, Tensors inputs, const Batch& batch, const Precision& precision);

@@ -59,6 +59,26 @@ Place::Shards shards_of(const Config& config) {
   return config.offload_policy->pin_memory ? Place::Shards::in_pinned_memory : Place::Shards::in_host_memory;
 }
 
+Place place_of(const std::string& parameter, const Reduction& reduction, const DeviceMesh& mesh,
+               const Precision& precision, Place::Shards shards) {
+  Place place;
+  place.axis = reduction.shards;
+  place.ranks = mesh.size(place.axis);
+  place.rank = mesh.rank(place.axis);
+  if (place.ranks > 1) place.group = &mesh.group(place.axis);
+  if (mesh.size(reduction.copies) > 1) place.copies = &mesh.group(reduction.copies);
+  if (place.ranks == 1 && place.copies != nullptr)
+    throw Error(ErrorCode::mesh, "fsdp2",
+                "the gradient of '" + parameter + "' is summed over " + reduction.copies +
+                    " alone, and fsdp2 sums over copies only what is split into shards",
+                "use the strategy ddp");
+  place.device = mesh.device();
+  place.compute = precision.parameters;
+  place.reduce = precision.reduce;
+  place.shards = shards;
+  return place;
+}
+
 // A host may bring a mesh of its own; gradients that nobody sums would be wrong without a word.
 void check_mesh(const DeviceMesh& mesh) {
   const int dp = mesh.size("dp"), replicas = mesh.size("dp_replicate"), shards = mesh.size("dp_shard");
@@ -89,7 +109,7 @@ void warn(const Config& config, const DeviceMesh& mesh) {
 Needs Fsdp2::needs() const {
   Needs needs;
   needs.axes = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
-  needs.may_use = {"selective_activation_checkpointing"};
+  needs.may_use = {"selective_activation_checkpointing", "reductions"};
   needs.sizes_rule = check_sizes;
   return needs;
 }
@@ -98,20 +118,18 @@ std::unique_ptr<ParallelStage> Fsdp2::parallelize(Units units, const DeviceMesh&
                                                   std::span<const Placed> placed) {
   check_mesh(mesh);
   warn(config_, mesh);
-  const Options options = options_of(config_, mesh.size("pp"));
-  Place place;
-  place.axis = mesh.size("cp") > 1 ? "dp_shard_cp" : "dp_shard";
-  place.ranks = mesh.size(place.axis);
-  place.rank = mesh.rank(place.axis);
-  if (place.ranks > 1) place.group = &mesh.group(place.axis);
-  place.device = mesh.device();
-  place.compute = options.precision.parameters;
-  place.reduce = options.precision.reduce;
-  place.shards = shards_of(config_);
-  auto kept = stays(units.size(), options.reshard_after_forward, mesh.size("pp"));
-  auto model = std::make_unique<Model>(std::move(units), placed, place, std::move(kept), frozen_of(config_));
-  if (place.ranks == 1) return make_local_stage(std::move(model), options);
-  return make_sharded_stage(std::move(model), options, mesh, place.axis);
+  const int pipeline_ranks = mesh.size(kPipelineAxis);
+  const Options options = options_of(config_, pipeline_ranks);
+  const Reductions reductions(mesh, placed);
+  const Places places = [&](const std::string& parameter) {
+    return place_of(parameter, reductions.of(parameter), mesh, options.precision, shards_of(config_));
+  };
+  bool alone = true;
+  for (const Reduction& reduction : reductions.distinct()) alone = alone && mesh.size(reduction.shards) == 1;
+  auto kept = stays(units.size(), options.reshard_after_forward, pipeline_ranks);
+  auto model = std::make_unique<Model>(std::move(units), placed, places, std::move(kept), frozen_of(config_));
+  if (alone) return make_local_stage(std::move(model), options);
+  return make_sharded_stage(std::move(model), options, mesh);
 }
 
 }  // namespace heddle::fsdp2

@@ -31,18 +31,17 @@ at::Tensor view_of(const at::Tensor& flat, int64_t begin, at::IntArrayRef sizes)
 
 }  // namespace
 
-Ranks ranks_over(const DeviceMesh& mesh, std::string axis) {
+Ranks ranks_over(const DeviceMesh& mesh, const Reduction& reduction) {
   Ranks ranks;
-  ranks.shards = mesh.size(axis);
-  ranks.shard = mesh.rank(axis);
-  ranks.replicas = mesh.size("dp_replicate");
+  ranks.axis = reduction.shards;
+  ranks.copies_axis = reduction.copies;
+  ranks.shards = mesh.size(ranks.axis);
+  ranks.shard = mesh.rank(ranks.axis);
+  ranks.replicas = mesh.size(ranks.copies_axis);
+  ranks.replica = mesh.rank(ranks.copies_axis);
   ranks.device = mesh.device();
-  if (ranks.shards > 1) ranks.gather = &mesh.group(axis);
-  if (ranks.replicas > 1) {
-    ranks.replica = mesh.rank("dp_replicate");
-    ranks.copies = &mesh.group("dp_replicate");
-  }
-  ranks.axis = std::move(axis);
+  if (ranks.shards > 1) ranks.gather = &mesh.group(ranks.axis);
+  if (ranks.replicas > 1) ranks.copies = &mesh.group(ranks.copies_axis);
   return ranks;
 }
 
@@ -86,7 +85,7 @@ Bucket::Bucket(std::vector<ParameterSlot> slots, std::span<const Placed> placed,
   make_main(trainable_ ? options.main_parameters : std::nullopt, filled, ranks);
   for (size_t i = 0; i < slots.size(); ++i) {
     if (split_.optimizer) wholes[i].axes.push_back(ranks.axis);
-    if (split_.outer) wholes[i].axes.push_back("dp_replicate");
+    if (split_.outer) wholes[i].axes.push_back(ranks.copies_axis);
     members_[i].first_shard = shards_.size();
     add_shards(members_[i], wholes[i]);
     members_[i].shards = shards_.size() - members_[i].first_shard;

@@ -18,7 +18,7 @@ namespace heddle::megatron_fsdp {
 struct Ranks {
   int shards = 1, shard = 0;       // the group over which parts are split
   int replicas = 1, replica = 0;   // copies of that
-  std::string axis;                // of the shards
+  std::string axis, copies_axis;   // of the shards, of the replicas
   Communicator* gather = nullptr;  // shards
   Communicator* copies = nullptr;  // replicas
   c10::Device device = at::kCPU;   // of parameters that come without storage
@@ -28,8 +28,8 @@ struct Ranks {
 // Memory of a bucket, which the shards' ranks read in place where they share memory. It cannot be lent out.
 at::Tensor empty_for(const Ranks& ranks, int64_t elements, const at::TensorOptions& options);
 
-// Those of a mesh: parts are split over `axis`, and dp_replicate, where there is one, holds copies.
-Ranks ranks_over(const DeviceMesh& mesh, std::string axis);
+// Those along a reduction's axes.
+Ranks ranks_over(const DeviceMesh& mesh, const Reduction& reduction);
 
 struct Member {  // one parameter
   std::string name;

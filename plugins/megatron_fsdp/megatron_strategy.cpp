@@ -29,7 +29,7 @@ void set_buckets(const MegatronConfig& config, const DeviceMesh& mesh, const Ran
   options.main_parameters = at::kFloat;
   options.wide_patterns = config.param_name_patterns_for_fp32_local_accumulation;
   options.cast_gradients = true;
-  if (!config.overlap_grad_reduce || mesh.rank("pp") > 0) return;
+  if (!config.overlap_grad_reduce || mesh.rank(kPipelineAxis) > 0) return;
   options.bucket_elements = config.bucket_size.value_or(std::max(kLeast, kForEachRank * ranks.shards));
   options.bucket_count = config.num_buckets;
 }
@@ -108,7 +108,7 @@ Needs Megatron::needs() const {
 std::unique_ptr<ParallelStage> Megatron::parallelize(Units units, const DeviceMesh& mesh,
                                                      std::span<const Placed> placed) {
   check_mesh(mesh, config_);
-  const Ranks ranks = ranks_over(mesh, mesh.size("cp") > 1 ? "dp_shard_cp" : "dp_shard");
+  const Ranks ranks = ranks_over(mesh, Reductions(mesh, placed).dense());
   return std::make_unique<Stage>(std::move(units), placed, options_of(config_, mesh, ranks), ranks, mesh);
 }
 

@@ -33,7 +33,7 @@ Options fitting(Options options, const Ranks& ranks) {
 Communicator* everyone(const Ranks& ranks, const DeviceMesh& mesh) {
   if (ranks.all() == 1) return nullptr;
   if (ranks.replicas == 1) return ranks.gather;
-  return ranks.shards == 1 ? ranks.copies : &mesh.group(mesh.size("cp") > 1 ? "dp_cp" : "dp");
+  return ranks.shards == 1 ? ranks.copies : &mesh.group(Reductions(mesh, {}).dense().all);
 }
 
 }  // namespace

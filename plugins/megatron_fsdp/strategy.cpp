@@ -50,7 +50,7 @@ Needs MegatronFsdp::needs() const {
 std::unique_ptr<ParallelStage> MegatronFsdp::parallelize(Units units, const DeviceMesh& mesh,
                                                          std::span<const Placed> placed) {
   warn(config_, mesh);
-  const Ranks ranks = ranks_over(mesh, mesh.size("cp") > 1 ? "dp_cp" : "dp");
+  const Ranks ranks = ranks_over(mesh, Reductions(mesh, placed).dense());
   return std::make_unique<Stage>(std::move(units), placed, options_of(config_), ranks, mesh);
 }
 

@@ -11,7 +11,6 @@
 #include <cstdio>
 
 #include "heddle/base/error.h"
-#include "heddle/mesh/layout.h"
 
 namespace heddle::testing {
 namespace {
@@ -19,16 +18,13 @@ namespace {
 // Which of the replicas this rank is part of, and how many ranks have one number: the place along all axes
 // that neither split the shard nor hold other parameters.
 int replica_of(const DeviceMesh& mesh, const Shard& shard) {
-  const mesh::Layout layout = mesh::lay_out(mesh.axes(), mesh.size("world"));
-  std::vector<bool> splits(layout.axes.size(), false);
-  std::vector<std::string> names = shard.axes;
-  names.push_back("pp");
-  for (const std::string& name : names)
-    for (const int axis : layout.find(name)) splits[static_cast<size_t>(axis)] = true;
-  std::vector<int> others;
-  for (size_t i = 0; i < splits.size(); ++i)
-    if (!splits[i]) others.push_back(static_cast<int>(i));
-  return layout.place(others, mesh.rank("world"));
+  std::vector<std::string> splits = mesh.parts_of(shard.axes), others;
+  splits.emplace_back(kPipelineAxis);
+  for (const Axis& axis : mesh.axes(mesh.view_of(shard.axes)))
+    if (std::find(splits.begin(), splits.end(), axis.name) == splits.end()) others.push_back(axis.name);
+  std::string joined;
+  for (const std::string& axis : others) joined += (joined.empty() ? "" : "+") + axis;
+  return mesh.rank(joined);
 }
 
 // "[2, 3]" of the first element that is not 1 in `counts`.

@@ -39,7 +39,8 @@ Tensors embed(ToyUnit& unit, Tensors, const Batch& batch) {
 
 Tensors layer(ToyUnit& unit, Tensors inputs, const Batch& batch) {
   const at::Tensor& x = inputs[0];
-  at::Tensor y = at::linear(x, unit.own[0].tensor, unit.own[1].tensor).tanh();
+  const at::Tensor weight = unit.gather ? unit.gather(unit.own[0].tensor) : unit.own[0].tensor;
+  at::Tensor y = at::linear(x, weight, unit.own[1].tensor).tanh();
   y = y * unit.own[2].tensor.to(y.scalar_type());
   const bool used = !batch.extra.defined() || batch.extra.item<double>() > 0;
   if (used) y = y + x * unit.own[3].tensor;

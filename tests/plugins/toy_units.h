@@ -44,6 +44,8 @@ class ToyUnit : public Unit {
   std::vector<Parameter> own;
   Events* events = nullptr;
   std::function<void(const Tensors& inputs)> before;  // called by forward first; may be empty
+  // From this rank's part of a layer's weight to the weight; empty: they are one.
+  std::function<at::Tensor(const at::Tensor& part)> gather;
 
  private:
   std::string name_;

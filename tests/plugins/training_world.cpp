@@ -166,6 +166,7 @@ Stages build(const Training& run, const DeviceMesh& mesh) {
   plan.strategy = run.make_strategy ? run.make_strategy() : make_strategy(run.strategy, run.section);
   for (const auto& [name, section] : run.parallelizers)
     plan.parallelizers.push_back(make_parallelizer(name, section));
+  if (run.make_parallelizer) plan.parallelizers.push_back(run.make_parallelizer());
   if (run.make_schedule) plan.schedule = run.make_schedule();
   plan.pipeline = run.pipeline;
   Stages stages = parallel::build(std::move(units), plan, mesh, {}, 7);
@@ -186,7 +187,7 @@ void on_recorded_ranks(const Training& run, const Log& log,
   ThreadWorld world(size, std::chrono::minutes(2), log);
   world.run([&](Rendezvous& meeting) {
     RecordingRendezvous recording(meeting, run.events == nullptr ? nullptr : &(*run.events)[meeting.rank()]);
-    body(mesh::build(axes, recording, "test: world"));
+    body(mesh::build(axes, recording, "test: world", run.views, run.table));
   });
 }
 

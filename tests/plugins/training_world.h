@@ -19,9 +19,12 @@ namespace heddle::testing {
 
 struct Training {
   std::string strategy = "single";
-  std::string section = "{}";                                      // YAML of the strategy's fields
-  std::vector<Axis> axes;                                          // with their sizes; empty: one rank
-  std::vector<std::pair<std::string, std::string>> parallelizers;  // name and YAML of its fields
+  std::string section = "{}";                                         // YAML of the strategy's fields
+  std::vector<Axis> axes;                                             // with their sizes; empty: one rank
+  std::vector<View> views = {};                                       // beside them
+  AxisTable table = {};                                               // with the axes of the test's own
+  std::vector<std::pair<std::string, std::string>> parallelizers;     // name and YAML of its fields
+  std::function<std::unique_ptr<IParallelizer>()> make_parallelizer;  // one more; may be empty
   ModelConfig model;
   int microbatches = 1;  // batches a step; under a pipeline each is one call of the schedule
   int steps = 12;

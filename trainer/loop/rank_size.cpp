@@ -36,7 +36,7 @@ ModelSize size_on_rank(const Plan& plan, const Setup& setup, const JobModel& mod
     const UnitSlots slots = slots_of(units);
     const ParameterCount count = count_parameters(slots);
     MetaRendezvous meeting(stage * stride_of_pp(setup), setup.sizes.world);
-    const DeviceMesh mesh = mesh::build(setup.axes, meeting, "");
+    const DeviceMesh mesh = mesh::build(setup.axes, meeting, "", setup.views, setup.axis_table);
     Stages stages = parallel::build(std::move(units), plan, mesh, nothing, 0);
     ModelSize size = size_of(slots, stages, recipe.optimizer.master_weights);
     size.parameters = count.all;

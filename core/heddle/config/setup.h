@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "heddle/base/export.h"
+#include "heddle/config/axes.h"
 #include "heddle/config/node.h"
 #include "heddle/config/sizes.h"
 
@@ -17,8 +18,10 @@ struct Setup {
   Node configuration;    // as it was given, for the places of errors
   std::string strategy;  // the name its plugin gives it, not the alias
   Sizes sizes;
-  std::vector<Axis> axes;  // the strategy's mesh, outermost first
-  Node strategy_config;    // every field of the strategy
+  std::vector<Axis> axes;   // the strategy's mesh, outermost first
+  std::vector<View> views;  // further views of it: of experts, of axes that plugins bring
+  AxisTable axis_table;     // the engine's axes and those that plugins bring
+  Node strategy_config;     // every field of the strategy
   std::vector<std::pair<std::string, Node>>
       sections;  // further sections by name, resolved or null: "pipeline", ...
   // The parallelizers of the axes above 1 by name, in the order in which they act, with their fields.

@@ -1,27 +1,27 @@
-// The size of an axis by its name, derived axes too.
+// The size of an axis by its name, joined ones too.
 #include "heddle/config/sizes.h"
+
+#include <algorithm>
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "heddle/config/axes.h"
 
 namespace heddle {
 
 int Sizes::of(std::string_view axis) const {
-  const std::vector<std::pair<std::string, int>> all = {{"pp", pp},
-                                                        {"dp", dp},
-                                                        {"dp_replicate", dp_replicate},
-                                                        {"dp_shard", dp_shard},
-                                                        {"cp", cp},
-                                                        {"tp", tp},
-                                                        {"ep", ep},
-                                                        {"ep_shard", ep_shard},
-                                                        {"dp_cp", dp * cp},
-                                                        {"dp_shard_cp", dp_shard * cp}};
-  std::vector<std::string> names;
-  for (const auto& [name, size] : all) {
-    if (name == axis) return size;
-    names.push_back(name);
+  const auto brought =
+      std::find_if(more.begin(), more.end(), [&](const Axis& one) { return one.name == axis; });
+  if (brought != more.end()) return brought->size;
+  if (axis == kWorldAxis) return world;
+  if (const AxisInfo* info = AxisTable::standard().find(axis); info != nullptr) {
+    if (info->size != nullptr) return this->*info->size;
+    int product = 1;
+    for (const std::string& part : info->parts) product *= of(part);
+    return product;
   }
+  std::vector<std::string> names = AxisTable::standard().names();
+  for (const Axis& one : more) names.push_back(one.name);
   const std::string near = text::nearest(axis, names);
   throw Error(ErrorCode::mesh, "mesh",
               "unknown axis '" + std::string(axis) + "'; the axes are " + text::join(names),

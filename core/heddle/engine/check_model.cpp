@@ -9,11 +9,11 @@ namespace heddle::engine {
 void check_model(const Plan& plan, const Setup& setup, Units& units, int64_t batch_rows) {
   for (const auto& parallelizer : plan.parallelizers) parallelizer->check(units, setup.sizes);
   parallel::check_recompute(units, plan.activation_checkpointing);
-  parallel::StageMap map = parallel::map_stages(units, plan, setup.sizes.pp);
+  parallel::StageMap map = parallel::map_stages(units, plan, setup.sizes.of(kPipelineAxis));
   if (plan.schedule == nullptr || batch_rows == 0) return;
   const int microbatches = schedule::count_microbatches(batch_rows, plan.pipeline);
-  train::check_schedule({std::move(map.rank_of_stage), plan.schedule, plan.pipeline}, setup.sizes.pp,
-                        microbatches);
+  train::check_schedule({std::move(map.rank_of_stage), plan.schedule, plan.pipeline},
+                        setup.sizes.of(kPipelineAxis), microbatches);
 }
 
 }  // namespace heddle::engine

@@ -58,8 +58,10 @@ Plan choose(const Setup& setup, PluginRegistry& plugins) {
   plan.strategy_name = strategy->name;
   plan.strategy_file = file_of_strategy(strategy->name, plugins);
   plan.activation_checkpointing = setup.activation_checkpointing;
-  for (const auto& [name, section] : setup.parallelizers)
+  for (const auto& [name, section] : setup.parallelizers) {
     plan.parallelizers.push_back(plugins.parallelizer(name)->make(section));
+    plan.parallelizer_names.push_back(name);
+  }
   add_pipeline(plan, setup, plugins);
   plan.device = choose_device(setup, plugins);
   return plan;
@@ -77,8 +79,9 @@ void add_fields(std::string& lines, const std::string& prefix, const Node& secti
 
 std::string fingerprint(const Setup& setup, const PluginRegistry& plugins, const std::string& more) {
   std::string lines = "distributed.strategy: " + setup.strategy + "\n";
-  for (const char* axis : {"pp", "dp", "dp_replicate", "cp", "tp", "ep"})
-    lines += std::string("size of ") + axis + ": " + std::to_string(setup.sizes.of(axis)) + "\n";
+  for (const AxisInfo& axis : setup.axis_table.axes())
+    if (!axis.key.empty())
+      lines += "size of " + axis.name + ": " + std::to_string(setup.sizes.of(axis.name)) + "\n";
   add_fields(lines, "distributed.", setup.strategy_config);
   for (const auto& [name, section] : setup.sections) add_fields(lines, "distributed." + name + ".", section);
   constexpr const char* kCheckpointing[] = {"false", "full", "selective"};

@@ -1,14 +1,17 @@
 // Inference of the data-parallel size, and every check of sizes.
 #include "heddle/engine/degrees.h"
 
-#include <algorithm>
+#include <cstdint>
 #include <limits>
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "heddle/parallel/features.h"
 
 namespace heddle::engine {
 namespace {
+
+using Rows = std::vector<const AxisInfo*>;
 
 std::string number(int64_t value) {
   return std::to_string(value);
@@ -38,35 +41,40 @@ int degree(const Node& section, const std::string& key, int otherwise) {
   throw Error(ErrorCode::mesh, where(asking.section, key), text, std::move(hint));
 }
 
-std::string parallelism(std::string_view axis) {
-  if (axis == "tp") return "tensor parallelism";
-  if (axis == "pp") return "pipeline parallelism";
-  if (axis == "cp") return "context parallelism";
-  return "expert parallelism";
+// Axes of the strategy's mesh must be among those that it needs; those of a view, which do not stand in it,
+// need a strategy that looks at each parameter's reduction.
+bool supports(const Needs& needs, const AxisInfo& axis) {
+  if (!axis.view.empty()) return has(needs.may_use, kReductions);
+  return axis.factor == 0 || has(needs.axes, axis.name);
 }
 
 void check_what_is_refused(const Degrees& degrees, const Needs& needs, const Asking& asking) {
-  if (degrees.dp_replicate > 1 && !has(needs.axes, "dp_replicate"))
-    refuse(
-        asking, "dp_replicate_size",
-        "dp_replicate_size is only supported with " +
-            (asking.replicating.empty() ? "a strategy that has it" : text::join(asking.replicating, " or ")),
-        "leave dp_replicate_size out, or choose another strategy");
+  const Rows rows = degrees.table().in_order_of_reading();
+  for (const AxisInfo* row : rows)
+    if (row->kind == AxisKind::copies && degrees.of(row->name) > 1 && !has(needs.axes, row->name))
+      refuse(asking, row->key,
+             row->key + " is only supported with " +
+                 (asking.replicating.empty() ? "a strategy that has it"
+                                             : text::join(asking.replicating, " or ")),
+             "leave " + row->key + " out, or choose another strategy");
   for (const Refusal& refusal : needs.refuses)
-    if (degrees.of(refusal.axis + "_size") > 1) refuse(asking, refusal.axis + "_size", refusal.text);
-  for (const std::string_view axis : {"tp", "pp", "cp"})
-    if (degrees.of(std::string(axis) + "_size") > 1 && !has(needs.axes, axis))
-      refuse(asking, std::string(axis) + "_size", asking.strategy + " does not support " + parallelism(axis));
+    if (const AxisInfo* row = degrees.table().find(refusal.axis); degrees.of(refusal.axis) > 1)
+      refuse(asking, row == nullptr ? "" : row->key, refusal.text);
+  for (const AxisInfo* row : rows)
+    if (degrees.of(row->name) > 1 && !supports(needs, *row))
+      refuse(asking, row->key, asking.strategy + " does not support " + row->parallelism);
 }
 
-// The degrees that share the world with data parallelism, in the order of the messages.
-std::vector<std::string> factors(const Degrees& degrees, const Needs& needs) {
-  std::vector<std::string> keys;
-  for (const std::string_view axis : {"tp", "cp", "pp"})
-    if (has(needs.axes, axis) &&
-        (degrees.of(std::string(axis) + "_size") > 1 || !has(needs.axes_when_used, axis)))
-      keys.push_back(std::string(axis) + "_size");
-  return keys;
+// The axes that share the world with data parallelism, in the order of the messages.
+Rows factors(const Degrees& degrees, const Needs& needs) {
+  Rows out;
+  for (const AxisInfo& row : degrees.table().axes())
+    if (row.factor > 0 && has(needs.axes, row.name) &&
+        (degrees.of(row.name) > 1 || !has(needs.axes_when_used, row.name)))
+      out.push_back(&row);
+  std::sort(out.begin(), out.end(),
+            [](const AxisInfo* a, const AxisInfo* b) { return a->factor < b->factor; });
+  return out;
 }
 
 // The largest number where the product is larger.
@@ -75,107 +83,157 @@ int64_t times(int64_t a, int64_t b) {
   return __builtin_mul_overflow(a, b, &out) ? std::numeric_limits<int64_t>::max() : out;
 }
 
-int64_t product(const Degrees& degrees, const std::vector<std::string>& keys) {
+int64_t product(const Degrees& degrees, const Rows& rows) {
   int64_t out = 1;
-  for (const std::string& key : keys) out = times(out, degrees.of(key));
+  for (const AxisInfo* row : rows) out = times(out, degrees.of(row->name));
   return out;
 }
 
-std::string numbers(const Degrees& degrees, const std::vector<std::string>& keys) {
+std::string numbers(const Degrees& degrees, const Rows& rows) {
   std::vector<std::string> out;
-  for (const std::string& key : keys) out.push_back(number(degrees.of(key)));
+  for (const AxisInfo* row : rows) out.push_back(number(degrees.of(row->name)));
   return text::join(out, " * ");
 }
 
-int infer_dp(const Degrees& degrees, const std::vector<std::string>& keys, int world, const Asking& asking) {
-  const int64_t others = product(degrees, keys);
-  if (others > world || world % others != 0) {
-    const auto largest = std::max_element(keys.begin(), keys.end(), [&](const auto& a, const auto& b) {
-      return degrees.of(a) < degrees.of(b);
-    });
-    const std::string each = keys.size() > 1 ? "their product" : "it";
-    refuse(asking, *largest,
-           "world_size (" + number(world) + ") must be divisible by (" + text::join(keys, " * ") + ") (" +
-               numbers(degrees, keys) + " = " + number(others) + ")",
-           "one copy of the model takes " + number(others) + " ranks here: start a multiple of " +
-               number(others) + " ranks, or lower " + text::join(keys, " or ") + " until " + each +
-               " divides " + number(world));
+std::string keys(const Rows& rows, std::string_view separator) {
+  std::vector<std::string> out;
+  for (const AxisInfo* row : rows) out.push_back(row->key);
+  return text::join(out, separator);
+}
+
+int infer_dp(const Degrees& degrees, const Rows& rows, int world, const Asking& asking) {
+  const int64_t others = product(degrees, rows);
+  if (others <= world && world % others == 0) return static_cast<int>(world / others);
+  const auto largest = std::max_element(rows.begin(), rows.end(), [&](const auto* a, const auto* b) {
+    return degrees.of(a->name) < degrees.of(b->name);
+  });
+  const std::string each = rows.size() > 1 ? "their product" : "it";
+  refuse(asking, (*largest)->key,
+         "world_size (" + number(world) + ") must be divisible by (" + keys(rows, " * ") + ") (" +
+             numbers(degrees, rows) + " = " + number(others) + ")",
+         "one copy of the model takes " + number(others) + " ranks here: start a multiple of " +
+             number(others) + " ranks, or lower " + keys(rows, " or ") + " until " + each + " divides " +
+             number(world));
+}
+
+void check_product(const Degrees& degrees, const Rows& rows, int world, const Asking& asking) {
+  const int dp = degrees.of(kSampleAxis);
+  const int64_t all = times(dp, product(degrees, rows));
+  if (dp == 0 || all == world) return;
+  const std::string& key = degrees.table().find(kSampleAxis)->key;
+  refuse(asking, key,
+         key + " * " + keys(rows, " * ") + " must be world_size (" + number(world) + "), but " + number(dp) +
+             " * " + numbers(degrees, rows) + " = " + number(all),
+         "leave " + key + " out: it is found from the number of ranks");
+}
+
+// One view: its ranks, and what its axes with a key take of them.
+struct Folding {
+  const ViewInfo* view;
+  Rows rows;
+  int64_t ranks = 1, taken = 1;
+  bool fits() const { return ranks % taken == 0; }
+};
+
+std::vector<Folding> foldings(const Sizes& sizes, const AxisTable& table) {
+  std::vector<Folding> out;
+  for (const ViewInfo& view : table.views()) {
+    Folding one{&view, {}};
+    for (const std::string& axis : view.over) one.ranks = times(one.ranks, sizes.of(axis));
+    for (const AxisInfo& row : table.axes()) {
+      if (row.view != view.name || row.key.empty()) continue;
+      one.rows.push_back(&row);
+      one.taken = times(one.taken, sizes.of(row.name));
+    }
+    out.push_back(std::move(one));
   }
-  return static_cast<int>(world / others);
+  return out;
 }
 
-void check_product(const Degrees& degrees, const std::vector<std::string>& keys, int world,
-                   const Asking& asking) {
-  const int64_t all = times(degrees.dp, product(degrees, keys));
-  if (degrees.dp == 0 || all == world) return;
-  refuse(asking, "dp_size",
-         "dp_size * " + text::join(keys, " * ") + " must be world_size (" + number(world) + "), but " +
-             number(degrees.dp) + " * " + numbers(degrees, keys) + " = " + number(all),
-         "leave dp_size out: it is found from the number of ranks");
+[[noreturn]] void refuse_folding(const Folding& folding, const Degrees& degrees, const Asking& asking) {
+  const std::string ranks =
+      folding.view->ranks.empty() ? text::join(folding.view->over, " * ") : folding.view->ranks;
+  std::vector<std::string> asked;
+  for (const AxisInfo* row : folding.rows) asked.push_back(row->key + "=" + number(degrees.of(row->name)));
+  refuse(asking, folding.rows.front()->key,
+         ranks + "=" + number(folding.ranks) + " must be a multiple of " + text::join(asked, " * "));
 }
 
-void check_sizes(const Sizes& sizes, const Needs& needs, const Asking& asking) {
-  if (sizes.dp % sizes.dp_replicate != 0)
-    refuse(asking, "dp_replicate_size",
-           "dp_size must be a multiple of dp_replicate_size: dp_size=" + number(sizes.dp) +
-               ", dp_replicate_size=" + number(sizes.dp_replicate));
-  const int64_t non_pp = times(times(sizes.dp, sizes.cp), sizes.tp);
-  const bool experts_fit = non_pp % sizes.ep == 0;
+void check_sizes(const Sizes& sizes, const Needs& needs, const Degrees& degrees, const Asking& asking) {
+  std::string copies;  // the key of the axis of copies, where there are several
+  for (const AxisInfo& row : degrees.table().axes()) {
+    if (row.kind != AxisKind::copies) continue;
+    if (sizes.of(row.name) > 1) copies = row.key;
+    const std::string& whole = degrees.table().find(kSampleAxis)->key;
+    if (sizes.dp % sizes.of(row.name) != 0)
+      refuse(asking, row.key,
+             whole + " must be a multiple of " + row.key + ": " + whole + "=" + number(sizes.dp) + ", " +
+                 row.key + "=" + number(sizes.of(row.name)));
+  }
+  const auto all = foldings(sizes, degrees.table());
+  const auto unfit = std::find_if(all.begin(), all.end(), [](const Folding& one) { return !one.fits(); });
   if (needs.sizes_rule)
     if (const std::string complaint = needs.sizes_rule(sizes); !complaint.empty())
-      refuse(asking, experts_fit ? (sizes.dp_replicate > 1 ? "dp_replicate_size" : "") : "ep_size", complaint,
+      refuse(asking, unfit == all.end() ? copies : unfit->rows.front()->key, complaint,
              "change the number of ranks, the sizes under distributed, or distributed.strategy");
-  if (!experts_fit)
-    refuse(asking, "ep_size",
-           "non_pp_size=" + number(non_pp) + " must be a multiple of ep_size=" + number(sizes.ep));
+  if (unfit != all.end()) refuse_folding(*unfit, degrees, asking);
+}
+
+// Everything but data parallelism, as it is asked for.
+Sizes asked_for(const Degrees& degrees, int world) {
+  Sizes sizes;
+  sizes.world = world;
+  for (const AxisInfo& row : degrees.table().axes()) {
+    if (row.name == kSampleAxis || row.kind == AxisKind::joined) continue;
+    if (row.size != nullptr)
+      sizes.*row.size = degrees.of(row.name);
+    else
+      sizes.more.push_back({row.name, degrees.of(row.name)});
+  }
+  return sizes;
+}
+
+void set(Sizes& sizes, const AxisInfo& row, int size) {
+  if (row.size != nullptr) {
+    sizes.*row.size = size;
+    return;
+  }
+  for (Axis& one : sizes.more)
+    if (one.name == row.name) one.size = size;
 }
 
 }  // namespace
 
-const std::vector<std::string>& size_keys() {
-  static const std::vector<std::string> keys = {"tp_size", "pp_size", "cp_size",
-                                                "ep_size", "dp_size", "dp_replicate_size"};
-  return keys;
+Degrees::Degrees(const Node& section, const AxisTable& table) : table_(table) {
+  for (const AxisInfo* row : table_.in_order_of_reading())
+    by_axis_.emplace_back(row->name, degree(section, row->key, row->name == kSampleAxis ? 0 : 1));
 }
 
-int Degrees::of(std::string_view key) const {
-  if (key == "tp_size") return tp;
-  if (key == "pp_size") return pp;
-  if (key == "cp_size") return cp;
-  if (key == "ep_size") return ep;
-  if (key == "dp_replicate_size") return dp_replicate;
-  return key == "dp_size" ? dp : 1;
+int Degrees::of(std::string_view axis) const {
+  for (const auto& [name, size] : by_axis_)
+    if (name == axis) return size;
+  return 1;
 }
 
-Degrees read_degrees(const Node& section) {
-  Degrees out;
-  out.tp = degree(section, "tp_size", 1);
-  out.pp = degree(section, "pp_size", 1);
-  out.cp = degree(section, "cp_size", 1);
-  out.ep = degree(section, "ep_size", 1);
-  out.dp = degree(section, "dp_size", 0);
-  out.dp_replicate = degree(section, "dp_replicate_size", 1);
-  return out;
+int Degrees::of_key(std::string_view size_key) const {
+  const AxisInfo* row = table_.with_key(size_key);
+  return row == nullptr ? 1 : of(row->name);
 }
 
 Sizes resolve_sizes(const Degrees& degrees, const Needs& needs, int world, const Asking& asking) {
   check_what_is_refused(degrees, needs, asking);
-  const std::vector<std::string> keys = factors(degrees, needs);
+  const Rows rows = factors(degrees, needs);
   // A mesh of data parallelism alone is the world, whatever dp_size says.
-  const bool all_data = keys.empty();
-  Sizes sizes;
-  sizes.world = world;
-  sizes.tp = degrees.tp;
-  sizes.pp = degrees.pp;
-  sizes.cp = degrees.cp;
-  sizes.ep = degrees.ep;
-  sizes.dp_replicate = degrees.dp_replicate;
-  sizes.dp = all_data ? world : degrees.dp > 0 ? degrees.dp : infer_dp(degrees, keys, world, asking);
-  check_sizes(sizes, needs, asking);
-  if (!all_data) check_product(degrees, keys, world, asking);
+  const bool all_data = rows.empty();
+  const int asked = degrees.of(kSampleAxis);
+  Sizes sizes = asked_for(degrees, world);
+  sizes.dp = all_data ? world : asked > 0 ? asked : infer_dp(degrees, rows, world, asking);
+  check_sizes(sizes, needs, degrees, asking);
+  if (!all_data) check_product(degrees, rows, world, asking);
   sizes.dp_shard = sizes.dp / sizes.dp_replicate;
-  const int non_pp = sizes.dp * sizes.cp * sizes.tp;
-  sizes.ep_shard = sizes.ep > 1 && sizes.ep < non_pp ? non_pp / sizes.ep : 1;
+  for (const Folding& one : foldings(sizes, degrees.table()))
+    set(sizes, *degrees.table().find(one.view->rest),
+        one.taken > 1 ? static_cast<int>(one.ranks / one.taken) : 1);
   return sizes;
 }
 

@@ -1,10 +1,13 @@
 // The sizes as they are asked for, and what they come to on a world of ranks.
 #pragma once
 
-#include <cstdint>
+#include <algorithm>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "heddle/config/axes.h"
 #include "heddle/config/node.h"
 #include "heddle/config/sizes.h"
 #include "heddle/parallel/needs.h"
@@ -15,20 +18,20 @@ inline bool has(const std::vector<std::string>& words, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// The `*_size` keys of the section, in the order in which they are read.
-const std::vector<std::string>& size_keys();
+// What stands in the section: null, 0 and negative numbers act as 1 (of dp as 0: the world divided by the
+// others).
+class Degrees {
+ public:
+  // Reads the keys of the table's axes. Throws Error{config} for a value that is neither an integer nor null.
+  Degrees(const Node& section, const AxisTable& table);
+  const AxisTable& table() const { return table_; }
+  int of(std::string_view axis) const;          // 1 for an axis without a key
+  int of_key(std::string_view size_key) const;  // the degree of "pp_size"; 1 for an unknown key
 
-// What stands in the section: null, 0 and negative numbers act as 1 (dp: as "find out").
-struct Degrees {
-  int dp = 0;  // 0: the world divided by the others
-  int dp_replicate = 1, tp = 1, pp = 1, cp = 1, ep = 1;
-
-  // The degree of a key such as "pp_size".
-  int of(std::string_view key) const;
+ private:
+  AxisTable table_;
+  std::vector<std::pair<std::string, int>> by_axis_;
 };
-
-// Throws Error{config} for a value that is neither an integer nor null.
-Degrees read_degrees(const Node& section);
 
 // Who asks, for the messages.
 struct Asking {

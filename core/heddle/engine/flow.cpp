@@ -31,7 +31,8 @@ Model model(const Node& configuration, PluginRegistry& plugins, const ModelHost&
   Rendezvous& meeting = own ? *own : host.meeting;
   DeviceMesh mesh = mesh::build(
       setup.axes, meeting,
-      fingerprint(setup, plugins, device_line(meeting) + table_lines(plan) + host.fingerprint));  // -> ranks
+      fingerprint(setup, plugins, device_line(meeting) + table_lines(plan) + host.fingerprint), setup.views,
+      setup.axis_table);                                                                  // -> ranks
   Stages stages = parallel::build(std::move(units), plan, mesh, host.source, host.seed);  // units -> stages
   return {std::move(setup), std::move(plan.device), std::move(own), std::move(mesh), std::move(stages)};
 }

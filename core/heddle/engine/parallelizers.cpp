@@ -106,11 +106,49 @@ const OfferedParallelizer* parallelizer_of(PluginRegistry& plugins, std::string_
   return first.offered;
 }
 
+namespace {
+
+struct Chosen {
+  const AxisInfo* axis;
+  const OfferedParallelizer* offered;
+};
+
+bool waits_for(const Chosen& one, const std::vector<Chosen>& others) {
+  const std::vector<std::string>& after = one.offered->needs.after;
+  return std::any_of(others.begin(), others.end(), [&](const Chosen& other) {
+    return other.axis != one.axis && std::find(after.begin(), after.end(), other.axis->name) != after.end();
+  });
+}
+
+// Each after those that it names; else the order of the table stays.
+std::vector<Chosen> ordered(std::vector<Chosen> left) {
+  std::vector<Chosen> out;
+  while (!left.empty()) {
+    const auto next =
+        std::find_if(left.begin(), left.end(), [&](const Chosen& one) { return !waits_for(one, left); });
+    if (next == left.end()) {
+      std::vector<std::string> names;
+      for (const Chosen& one : left) names.push_back("'" + one.offered->name + "'");
+      throw Error(ErrorCode::plugin_conflict, "distributed." + left.front().axis->key,
+                  "each of the parallelizers " + text::join(names) + " acts after another of them",
+                  "leave an axis out of Needs::after of one of them");
+    }
+    out.push_back(*next);
+    left.erase(next);
+  }
+  return out;
+}
+
+}  // namespace
+
 void resolve_parallelizers(const Node& section, Setup& setup, PluginRegistry& plugins) {
-  for (const char* axis : {"tp", "cp", "ep"}) {
-    if (setup.sizes.of(axis) == 1) continue;
-    const OfferedParallelizer* offered = parallelizer_of(plugins, axis, &setup.warnings);
-    if (offered == nullptr) continue;  // not built yet: noted with the other sizes
+  std::vector<Chosen> chosen;
+  for (const AxisInfo& axis : setup.axis_table.axes()) {
+    if (!axis.has_parallelizer || setup.sizes.of(axis.name) == 1) continue;
+    const OfferedParallelizer* offered = parallelizer_of(plugins, axis.name, &setup.warnings);
+    if (offered != nullptr) chosen.push_back({&axis, offered});  // else noted with the other sizes
+  }
+  for (const auto& [axis, offered] : ordered(std::move(chosen))) {
     const Resolved resolved = offered->resolve(fields_of(*offered, section, setup, plugins));
     for (const std::string& line : resolved.not_built) setup.not_built.push_back("distributed." + line);
     setup.parallelizers.emplace_back(offered->name, resolved.values);

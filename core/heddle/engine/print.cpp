@@ -17,20 +17,33 @@ Node checkpointing(ActivationCheckpointing mode) {
   return Node();
 }
 
-Node mesh(const Setup& setup) {
+Node mesh(std::span<const Axis> axes) {
   std::vector<Node> names, shape;
-  for (const Axis& axis : setup.axes) {
+  for (const Axis& axis : axes) {
     names.push_back(Node::text(axis.name));
     shape.push_back(Node::integer(axis.size));
   }
   return Node::map({{"axes", Node::list(std::move(names))}, {"shape", Node::list(std::move(shape))}});
 }
 
-Node sizes(const Sizes& sizes) {
+Node views(const Setup& setup) {
   std::vector<Node::Entry> entries;
-  for (const char* axis : {"pp", "dp", "dp_replicate", "dp_shard", "cp", "tp", "ep", "ep_shard"})
-    entries.emplace_back(axis, Node::integer(sizes.of(axis)));
+  for (const View& view : setup.views) entries.emplace_back(view.name, mesh(view.axes));
   return Node::map(std::move(entries));
+}
+
+Node sizes(const Setup& setup) {
+  std::vector<Node::Entry> entries;
+  for (const AxisInfo& axis : setup.axis_table.axes())
+    if (axis.kind != AxisKind::joined)
+      entries.emplace_back(axis.name, Node::integer(setup.sizes.of(axis.name)));
+  return Node::map(std::move(entries));
+}
+
+std::string words(std::span<const Axis> axes) {
+  std::vector<std::string> out;
+  for (const Axis& axis : axes) out.push_back(axis.name + " " + std::to_string(axis.size));
+  return text::join(out);
 }
 
 Node lines(const std::vector<std::string>& texts) {
@@ -51,9 +64,10 @@ std::string fields(const Node& map) {
 std::string to_json(const Setup& setup) {
   std::vector<Node::Entry> entries = {{"strategy", Node::text(setup.strategy)},
                                       {"world_size", Node::integer(setup.sizes.world)},
-                                      {"mesh", mesh(setup)},
-                                      {"sizes", sizes(setup.sizes)},
+                                      {"mesh", mesh(setup.axes)},
+                                      {"sizes", sizes(setup)},
                                       {"strategy_config", setup.strategy_config}};
+  if (!setup.views.empty()) entries.emplace_back("views", views(setup));
   for (const auto& [name, section] : setup.sections) entries.emplace_back(name, section);
   entries.emplace_back("activation_checkpointing", checkpointing(setup.activation_checkpointing));
   entries.emplace_back("warnings", lines(setup.warnings));
@@ -62,11 +76,11 @@ std::string to_json(const Setup& setup) {
 }
 
 std::string to_text(const Setup& setup) {
-  std::vector<std::string> axes;
-  for (const Axis& axis : setup.axes) axes.push_back(axis.name + " " + std::to_string(axis.size));
+  std::string views;
+  for (const View& view : setup.views) views += "\nview " + view.name + ": " + words(view.axes);
   std::string out =
       "strategy: " + setup.strategy + "\nworld size: " + std::to_string(setup.sizes.world) +
-      "\nmesh: " + text::join(axes) + "\nsizes: " + config::to_json(sizes(setup.sizes)) +
+      "\nmesh: " + words(setup.axes) + views + "\nsizes: " + config::to_json(sizes(setup)) +
       "\nactivation checkpointing: " + config::to_json(checkpointing(setup.activation_checkpointing)) + "\n" +
       setup.strategy + ":\n" + fields(setup.strategy_config);
   for (const auto& [name, section] : setup.sections)

@@ -16,9 +16,10 @@ std::string with_size(std::string text, int64_t size) {
   return text;
 }
 
-size_t place_of(const std::string& size_key) {
-  const auto& keys = size_keys();
-  return static_cast<size_t>(std::find(keys.begin(), keys.end(), size_key) - keys.begin());
+// An unknown key comes last.
+int order_of(const AxisTable& table, const std::string& size_key) {
+  const AxisInfo* axis = table.with_key(size_key);
+  return axis == nullptr ? AxisInfo().read + 1 : axis->read;
 }
 
 struct Environment {
@@ -58,11 +59,11 @@ Blocks find_blocks(const Node& section, const Degrees& degrees, PluginRegistry& 
         std::find_if(blocks.begin(), blocks.end(), [&](const Block& b) { return b.offered == offered; });
     if (same != blocks.end() && given == nullptr) continue;
     if (same != blocks.end() && section.find(same->key) == nullptr) blocks.erase(same);
-    const int degree = degrees.of(offered->size_key);
+    const int degree = degrees.of_key(offered->size_key);
     blocks.push_back({name, offered, given != nullptr && !given->is_null() ? given : nullptr, degree});
   }
-  std::stable_sort(blocks.begin(), blocks.end(), [](const Block& a, const Block& b) {
-    return place_of(a.offered->size_key) < place_of(b.offered->size_key);
+  std::stable_sort(blocks.begin(), blocks.end(), [&](const Block& a, const Block& b) {
+    return order_of(degrees.table(), a.offered->size_key) < order_of(degrees.table(), b.offered->size_key);
   });
   return blocks;
 }
@@ -100,10 +101,13 @@ void note_what_comes_later(Setup& setup, PluginRegistry& plugins) {
   const auto note = [&](const std::string& key, const std::string& what) {
     setup.not_built.push_back("distributed." + key + ": " + what + " is not built yet");
   };
-  if (setup.sizes.tp > 1 && parallelizer_of(plugins, "tp") == nullptr) note("tp_size", "tensor parallelism");
-  if (setup.sizes.cp > 1 && parallelizer_of(plugins, "cp") == nullptr) note("cp_size", "context parallelism");
-  if (setup.sizes.ep > 1 && parallelizer_of(plugins, "ep") == nullptr) note("ep_size", "expert parallelism");
-  if (setup.sizes.pp > 1 && plugins.names("schedule").empty()) note("pp_size", "pipeline parallelism");
+  for (const AxisInfo& axis : setup.axis_table.axes())
+    if (axis.has_parallelizer && setup.sizes.of(axis.name) > 1 &&
+        parallelizer_of(plugins, axis.name) == nullptr)
+      note(axis.key, axis.parallelism);
+  const AxisInfo& pipeline = *setup.axis_table.find(kPipelineAxis);
+  if (setup.sizes.of(pipeline.name) > 1 && plugins.names("schedule").empty())
+    note(pipeline.key, pipeline.parallelism);
 }
 
 void read_environment(const Node& configuration, Setup& setup, const PluginRegistry& plugins) {

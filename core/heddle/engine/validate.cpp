@@ -3,6 +3,7 @@
 #include <set>
 
 #include "heddle/base/text.h"
+#include "heddle/engine/axis_tables.h"
 #include "heddle/engine/degrees.h"
 #include "heddle/engine/engine.h"
 #include "heddle/engine/parallelizers.h"
@@ -89,17 +90,17 @@ void check_selective(const Node& section, const OfferedStrategy* offered, Plugin
 }
 
 // The keys of the strategy itself: what is left when core's keys and the blocks are taken out.
-Node strategy_keys(const Node& section, const Blocks& blocks) {
+Node strategy_keys(const Node& section, const Blocks& blocks, const AxisTable& table) {
   Node rest = section;
   for (const char* key : {"strategy", "activation_checkpointing", "_target_", "_recursive_", "_convert_"})
     rest = rest.without(key);
-  for (const std::string& key : size_keys()) rest = rest.without(key);
+  for (const AxisInfo* axis : table.in_order_of_reading()) rest = rest.without(axis->key);
   for (const Block& block : blocks) rest = rest.without(block.key);
   return rest;
 }
 
 void check_options(const Node& options, const std::string& word, const OfferedStrategy& offered,
-                   const Blocks& blocks) {
+                   const Blocks& blocks, const AxisTable& table) {
   std::vector<std::string> known;
   for (const FieldInfo& field : offered.fields) known.push_back(field.key);
   std::vector<std::string> unknown;
@@ -107,7 +108,7 @@ void check_options(const Node& options, const std::string& word, const OfferedSt
     if (!has(known, key)) unknown.push_back(key);
   if (unknown.empty()) return;
   std::sort(unknown.begin(), unknown.end());
-  known.insert(known.end(), size_keys().begin(), size_keys().end());
+  for (const AxisInfo* axis : table.in_order_of_reading()) known.push_back(axis->key);
   known.insert(known.end(), {"strategy", "activation_checkpointing"});
   for (const Block& block : blocks) known.push_back(block.key);
   const std::string near = text::nearest(unknown.front(), known);
@@ -115,6 +116,21 @@ void check_options(const Node& options, const std::string& word, const OfferedSt
               "Unknown options for strategy '" + word + "': " + python_list(unknown),
               near.empty() ? "`heddle plugins inspect " + offered.name + "` prints the keys"
                            : "did you mean '" + near + "'?");
+}
+
+// Sizes, and the meshes that they make.
+void resolve_mesh(const Node& section, const Degrees& degrees, const OfferedStrategy& offered, int world_size,
+                  PluginRegistry& plugins, Setup& setup) {
+  Asking asking{section, offered.name, {}};
+  for (const AxisInfo& axis : setup.axis_table.axes())
+    if (axis.kind == AxisKind::copies && degrees.of(axis.name) > 1)
+      asking.replicating =
+          strategies_that(plugins, [&](const auto& s) { return has(s.needs.axes, axis.name); });
+  setup.sizes = resolve_sizes(degrees, offered.needs, world_size, asking);
+  for (const std::string& axis : offered.needs.axes)
+    if (setup.sizes.of(axis) > 1 || !has(offered.needs.axes_when_used, axis))
+      setup.axes.push_back({axis, setup.sizes.of(axis)});
+  setup.views = views_of(setup.sizes, setup.axis_table);
 }
 
 void add_not_built(std::vector<std::string>& out, const std::string& section,
@@ -135,8 +151,9 @@ Setup validate(const Node& configuration, PluginRegistry& plugins, int world_siz
     throw Error(ErrorCode::usage, "world size", "expected at least 1, got " + std::to_string(world_size));
   const Node section = distributed_of(configuration);
   const std::string word = strategy_word(section);
-  const Degrees degrees = read_degrees(section);
   Setup setup;
+  setup.axis_table = axes_for(section, plugins);
+  const Degrees degrees(section, setup.axis_table);
   setup.configuration = configuration;
   setup.activation_checkpointing = checkpointing_of(section);
 
@@ -146,8 +163,8 @@ Setup validate(const Node& configuration, PluginRegistry& plugins, int world_siz
   Blocks blocks = find_blocks(section, degrees, plugins);
   drop_idle(blocks, setup.warnings);
   if (offered == nullptr) unknown_strategy(word, section, plugins);
-  const Node options = strategy_keys(section, blocks);
-  check_options(options, word, *offered, blocks);
+  const Node options = strategy_keys(section, blocks, setup.axis_table);
+  check_options(options, word, *offered, blocks, setup.axis_table);
   Resolved strategy = offered->resolve(options);
   setup.strategy = offered->name;
   check_hydra_keys(section, offered->name, plugins, setup.warnings);
@@ -155,14 +172,7 @@ Setup validate(const Node& configuration, PluginRegistry& plugins, int world_siz
   add_not_built(setup.not_built, "distributed", strategy.not_built);
   resolve_blocks(blocks, section, setup);
 
-  Asking asking{section, offered->name, {}};
-  if (degrees.dp_replicate > 1)
-    asking.replicating =
-        strategies_that(plugins, [](const auto& s) { return has(s.needs.axes, "dp_replicate"); });
-  setup.sizes = resolve_sizes(degrees, offered->needs, world_size, asking);
-  for (const std::string& axis : offered->needs.axes)
-    if (setup.sizes.of(axis) > 1 || !has(offered->needs.axes_when_used, axis))
-      setup.axes.push_back({axis, setup.sizes.of(axis)});
+  resolve_mesh(section, degrees, *offered, world_size, plugins, setup);
   resolve_parallelizers(section, setup, plugins);
   note_what_comes_later(setup, plugins);
   read_environment(configuration, setup, plugins);

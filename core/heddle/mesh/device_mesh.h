@@ -1,4 +1,4 @@
-// The ranks of a run as a grid with named axes, and the groups along them.
+// The ranks of a run as a grid with named axes, further views of them, and the groups along axes.
 #pragma once
 
 #include <memory>
@@ -9,26 +9,37 @@
 
 #include "heddle/base/export.h"
 #include "heddle/base/log.h"
+#include "heddle/config/axes.h"
 #include "heddle/config/sizes.h"
 #include "heddle/mesh/communicator.h"
 #include "heddle/mesh/rendezvous.h"
 
 namespace heddle {
 
-// Row-major: the last axis is the fastest, so its ranks are neighbours. Names that can be asked for: the
-// mesh's own axes; derived ones, which flatten several: dp = (dp_replicate, dp_shard), dp_shard_cp =
-// (dp_shard, cp), dp_cp = (dp_replicate, dp_shard, cp) or (dp, cp), world = all; any other standard axis (tp,
-// pp, cp, ep, ...) that this mesh does not have is of size 1. Everything else throws Error{mesh}. Copies
-// share one mesh.
+// Row-major: the last axis is the fastest, so its ranks are neighbours. Names that can be asked for:
+//   an axis of any view;
+//   a joined one, which flattens several: dp = (dp_replicate, dp_shard), dp_shard_cp = (dp_shard, cp),
+//   dp_cp = (dp, cp), world = all, and "a+b" for any axes of one view;
+//   an axis of the table (config/axes.h) that stands in no view, which is this rank alone; so is "".
+// Everything else throws Error{mesh}. Copies share one mesh.
 class HEDDLE_API DeviceMesh {
  public:
-  std::span<const Axis> axes() const;  // outermost first
+  std::span<const Axis> axes() const;                       // of the strategy's mesh, outermost first
+  std::span<const Axis> axes(std::string_view view) const;  // Throws Error{mesh} on an unknown view
+  std::vector<std::string> views() const;                   // "dense", the strategy's mesh; then the others
+  const AxisTable& table() const;
+
+  bool has(std::string_view axis) const;  // it stands in a view, or joins some that do
   int size(std::string_view axis) const;
   int rank(std::string_view axis) const;                // this rank's place on the axis
   std::vector<int> ranks(std::string_view axis) const;  // the global ranks of this rank's group, in order
   Communicator& group(std::string_view axis) const;     // made on first use, in the same order on every rank
-  DeviceMesh refold(std::span<const std::string_view> from,
-                    std::span<const Axis> to) const;  // same ranks, other axes
+
+  // Of a parameter's axes. They must stand in one view, each once: what is wrong with them, or "".
+  std::string fault_of(std::span<const std::string> axes) const;
+  std::string view_of(std::span<const std::string> axes) const;  // the first view that has all of them
+  std::vector<std::string> parts_of(std::span<const std::string> axes) const;  // that view's own axes
+
   Rendezvous& meeting() const;
   c10::Device device() const;  // where parameters live: strategies allocate there
   const Log& log() const;
@@ -42,10 +53,11 @@ class HEDDLE_API DeviceMesh {
 
 namespace mesh {
 
-// Compares the fingerprints of all ranks (one line per part, "part: value"), and throws Error{mesh} naming
-// the ranks and the part that differ; then lays the axes over the world. The product of the axes is the world
-// size.
-HEDDLE_API DeviceMesh build(std::span<const Axis> axes, Rendezvous& meeting, const std::string& fingerprint);
+// Compares the fingerprints of all ranks (one line per part, "part: value"; the axes and views are added to
+// it), and throws Error{mesh} naming the ranks and the part that differ; then lays the axes over the world.
+// The product of the axes is the world size, and a view holds as many ranks as the axes that it refolds.
+HEDDLE_API DeviceMesh build(std::span<const Axis> axes, Rendezvous& meeting, const std::string& fingerprint,
+                            std::span<const View> views = {}, const AxisTable& table = AxisTable::standard());
 
 }  // namespace mesh
 }  // namespace heddle

@@ -1,8 +1,7 @@
-// Axes, derived axes and refolding.
+// Ranks along axes, and refolding.
 #include "heddle/mesh/layout.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <set>
 
@@ -12,51 +11,10 @@
 namespace heddle::mesh {
 namespace {
 
-constexpr std::array<std::string_view, 7> kStandard = {"pp", "dp_replicate", "dp_shard", "cp",
-                                                       "tp", "ep",           "ep_shard"};
-constexpr std::array<std::string_view, 4> kDerived = {"dp", "dp_shard_cp", "dp_cp", "world"};
-
-// The parts of a derived axis, outermost first, on a mesh that may have a `dp` of its own.
-std::vector<std::string_view> parts_of(std::string_view name) {
-  if (name == "dp") return {"dp_replicate", "dp_shard"};
-  if (name == "dp_shard_cp") return {"dp_shard", "cp"};
-  if (name == "dp_cp") return {"dp", "dp_replicate", "dp_shard", "cp"};
-  return {};
-}
-
-std::string written(std::span<const Axis> axes) {
-  std::vector<std::string> words;
-  for (const Axis& axis : axes) words.push_back(axis.name + "=" + std::to_string(axis.size));
-  return "(" + text::join(words) + ")";
-}
-
 int product(std::span<const Axis> axes) {
   int64_t all = 1;
   for (const Axis& axis : axes) all = std::min<int64_t>(all * axis.size, INT32_MAX);
   return static_cast<int>(all);
-}
-
-[[noreturn]] void unknown(std::string_view name, std::span<const Axis> axes) {
-  std::vector<std::string> words;
-  for (const Axis& axis : axes) words.push_back(axis.name);
-  for (const auto* list : {kStandard.data(), kDerived.data()}) {
-    const size_t count = list == kStandard.data() ? kStandard.size() : kDerived.size();
-    for (size_t i = 0; i < count; ++i) {
-      if (std::find(words.begin(), words.end(), list[i]) == words.end()) words.emplace_back(list[i]);
-    }
-  }
-  const std::string near = text::nearest(name, words);
-  throw Error(ErrorCode::mesh, "mesh",
-              "unknown axis '" + std::string(name) + "'; the mesh is " + written(axes) + " and knows " +
-                  text::join(words),
-              near.empty() ? "" : "did you mean '" + near + "'?");
-}
-
-int index_of(std::span<const Axis> axes, std::string_view name) {
-  for (size_t i = 0; i < axes.size(); ++i) {
-    if (axes[i].name == name) return static_cast<int>(i);
-  }
-  return -1;
 }
 
 // The distance in ranks between neighbours on axis i.
@@ -66,22 +24,20 @@ int stride(std::span<const Axis> axes, int i) {
 
 }  // namespace
 
-std::vector<int> Layout::find(std::string_view name) const {
-  const int own = index_of(axes, name);
-  if (own >= 0) return {own};
-  std::vector<int> chosen;
-  if (name == "world") {
-    for (size_t i = 0; i < axes.size(); ++i) chosen.push_back(static_cast<int>(i));
-    return chosen;
-  }
-  const auto parts = parts_of(name);
-  if (parts.empty() && std::find(kStandard.begin(), kStandard.end(), name) == kStandard.end())
-    unknown(name, axes);
-  for (const std::string_view part : parts) {
-    const int i = index_of(axes, part);
-    if (i >= 0) chosen.push_back(i);
-  }
-  return chosen;
+std::string written(std::span<const Axis> axes) {
+  std::vector<std::string> words;
+  for (const Axis& axis : axes) words.push_back(axis.name + "=" + std::to_string(axis.size));
+  return "(" + text::join(words) + ")";
+}
+
+int Layout::index_of(std::string_view name) const {
+  for (size_t i = 0; i < axes.size(); ++i)
+    if (axes[i].name == name) return static_cast<int>(i);
+  return -1;
+}
+
+int Layout::world() const {
+  return product(axes);
 }
 
 int Layout::size(std::span<const int> chosen) const {
@@ -110,11 +66,7 @@ std::vector<int> Layout::ranks(std::span<const int> chosen, int rank) const {
   return members;
 }
 
-Layout Layout::refold(std::span<const std::string_view> from, std::span<const Axis> to) const {
-  std::vector<int> chosen;
-  for (const std::string_view name : from) {
-    for (const int i : find(name)) chosen.push_back(i);
-  }
+Layout Layout::refold(std::span<const int> chosen, std::span<const Axis> to) const {
   for (size_t i = 1; i < chosen.size(); ++i) {
     if (chosen[i] == chosen[i - 1] + 1) continue;
     throw Error(ErrorCode::mesh, "mesh",

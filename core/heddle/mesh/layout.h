@@ -12,25 +12,26 @@
 
 namespace heddle::mesh {
 
-// Row-major: rank = ((a0 * s1 + a1) * s2 + a2)..., as in torch.distributed's DeviceMesh. A name stands for a
-// list of own axes, outermost first; an empty list is an axis of size 1.
+// Row-major: rank = ((a0 * s1 + a1) * s2 + a2)..., as in torch.distributed's DeviceMesh. A list of axes is
+// one of their indices, outermost first; an empty list is an axis of size 1.
 struct HEDDLE_API Layout {
   std::vector<Axis> axes;
 
-  // The own axes behind a name. Throws Error{mesh} on a name that no mesh has.
-  std::vector<int> find(std::string_view name) const;
-
+  int index_of(std::string_view name) const;  // -1: it has no such axis
+  int world() const;                          // ranks
   int size(std::span<const int> chosen) const;
   int place(std::span<const int> chosen, int rank) const;               // the rank's position along them
   std::vector<int> ranks(std::span<const int> chosen, int rank) const;  // all that differ from it only there
 
-  // Flattens the axes `from` (neighbours, in the mesh's order; those it lacks are skipped) and unfolds them
-  // as `to`; the other axes stay. Throws Error{mesh} when the sizes do not fit.
-  Layout refold(std::span<const std::string_view> from, std::span<const Axis> to) const;
+  // Flattens the axes `from` (neighbours, in the mesh's order) and unfolds them as `to`; the other axes stay.
+  // Throws Error{mesh} when the sizes do not fit.
+  Layout refold(std::span<const int> from, std::span<const Axis> to) const;
 };
 
 // Throws Error{mesh} unless the sizes are positive, the names differ and the product is the world size.
 HEDDLE_API Layout lay_out(std::span<const Axis> axes, int world_size);
+
+std::string written(std::span<const Axis> axes);  // "(pp=1, dp=2)"
 
 // texts: each rank's fingerprint, lines "part: value". Throws Error{mesh} naming the parts that differ and
 // where.

@@ -2,15 +2,20 @@
 // meta.
 #include "heddle/parallel/build.h"
 
+#include <algorithm>
 #include <iterator>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "heddle/parallel/features.h"
 #include "heddle/parallel/last_unit.h"
 #include "heddle/parallel/ownership.h"
 #include "heddle/parallel/recompute.h"
+#include "heddle/parallel/reduction.h"
 
 namespace heddle::parallel {
 namespace {
@@ -58,13 +63,43 @@ std::vector<size_t> keep(Units& units, const StageMap& map, int rank) {
   return counts;
 }
 
+std::string name_of(const Plan& plan, size_t parallelizer) {
+  if (parallelizer < plan.parallelizer_names.size()) return plan.parallelizer_names[parallelizer];
+  return text::join(plan.parallelizers[parallelizer]->needs().axes);
+}
+
+// Alike on every rank: a parallelizer does the same to a stage on all of its ranks.
 std::vector<Placed> split(Units& units, const Plan& plan, const DeviceMesh& mesh) {
   std::vector<Placed> placed;
-  for (const auto& parallelizer : plan.parallelizers) {
-    std::vector<Placed> more = parallelizer->apply(units, mesh);
-    placed.insert(placed.end(), more.begin(), more.end());
+  std::map<std::string, std::vector<std::string>> axes;  // of each parameter
+  for (size_t i = 0; i < plan.parallelizers.size(); ++i) {
+    for (Placed& one : plan.parallelizers[i]->apply(units, mesh)) {
+      std::vector<std::string>& all = axes[one.parameter];
+      all.push_back(one.axis);
+      if (const std::string fault = mesh.fault_of(all); !fault.empty())
+        throw Error(
+            ErrorCode::plugin_failed, "parallel",
+            "the parallelizer '" + name_of(plan, i) + "' places the parameter '" + one.parameter +
+                "': " + fault,
+            "the axes of one parameter stand in one view, each once; a parallelizer declares an axis of "
+            "its own in Needs::new_axes");
+      placed.push_back(std::move(one));
+    }
   }
   return placed;
+}
+
+// A strategy that sums all gradients along one axis would sum some of these over the wrong ranks.
+void check_reductions(const Reductions& reductions, std::span<const Placed> placed, const Plan& plan) {
+  const std::vector<std::string> able = plan.strategy->needs().may_use;
+  if (std::find(able.begin(), able.end(), kReductions) != able.end()) return;
+  for (const Placed& one : placed)
+    if (!(reductions.of(one.parameter) == reductions.dense()))
+      throw Error(ErrorCode::config, plan.strategy_file.empty() ? "parallel" : plan.strategy_file,
+                  "the strategy '" + plan.strategy_name + "' sums every gradient over the same ranks, and '" +
+                      one.parameter + "', which is split along " + one.axis + ", is summed over " +
+                      (reductions.of(one.parameter).all.empty() ? "none" : reductions.of(one.parameter).all),
+                  "choose a strategy whose needs may use '" + std::string(kReductions) + "'");
 }
 
 // An embedder's parameters come with their storage; on another device than the batches they could not be
@@ -91,8 +126,8 @@ Stages::Whole whole_of(const Units& units, const Plan& plan) {
 
 Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const ParameterSource& source,
              uint64_t seed) {
-  const int rank = mesh.rank("pp");
-  StageMap map = map_stages(units, plan, mesh.size("pp"));
+  const int rank = mesh.rank(kPipelineAxis);
+  StageMap map = map_stages(units, plan, mesh.size(kPipelineAxis));
   const Ownership ownership(units, map);
   const Unit *first = units.empty() ? nullptr : units.front().get(),
              *last = units.empty() ? nullptr : units.back().get();
@@ -101,6 +136,7 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
   check_device(units, mesh.device());
   const std::set<std::string> on_meta = parameters_on_meta(units);
   const std::vector<Placed> placed = split(units, plan, mesh);
+  check_reductions(Reductions(mesh, placed), placed, plan);
   recompute(units, first, last, plan.activation_checkpointing);
   GradientFactor factor;
   if (holds_last) factor = multiply_gradients(units.back());

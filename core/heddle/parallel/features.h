@@ -9,6 +9,10 @@ namespace heddle {
 // `activation_checkpointing: selective` (heddle/parallel/recompute.h).
 inline constexpr std::string_view kSelectiveCheckpointing = "selective_activation_checkpointing";
 
-inline constexpr std::array<std::string_view, 1> kFeatures = {kSelectiveCheckpointing};
+// Axes in a view of their own: gradients are summed along the Reduction of each parameter
+// (heddle/parallel/reduction.h), not all along one axis.
+inline constexpr std::string_view kReductions = "reductions";
+
+inline constexpr std::array<std::string_view, 2> kFeatures = {kSelectiveCheckpointing, kReductions};
 
 }  // namespace heddle

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 #include "heddle/mesh/layout.h"
 
 namespace heddle::parallel {
@@ -71,8 +72,7 @@ std::string in_words(at::IntArrayRef sizes) {
 // What this rank adds for each parameter, and what all must come to.
 class Ownership::Sums {
  public:
-  explicit Sums(const DeviceMesh& mesh)
-      : rank_(mesh.rank("world")), layout_(mesh::lay_out(mesh.axes(), mesh.size("world"))) {}
+  explicit Sums(const DeviceMesh& mesh) : mesh_(mesh) {}
 
   using Numbers = std::array<double, kNumbers>;
   void add(const Shard& shard, double* sums) {
@@ -109,25 +109,22 @@ class Ownership::Sums {
   const Copy& copy_along(const std::vector<std::string>& axes) {
     const auto [found, fresh] = copies_.try_emplace(axes);
     if (!fresh) return found->second;
-    std::vector<int> chosen;
-    for (const std::string& axis : axes)
-      for (const int own : layout_.find(axis)) chosen.push_back(own);
-    for (const int rank : layout_.ranks(chosen, rank_)) found->second.add(rank);
+    for (const int rank : mesh_.ranks(text::join(axes, "+"))) found->second.add(rank);
     return found->second;
   }
 
   const Copy& ranks_of_stage(int place) {
     const auto [found, fresh] = stages_.try_emplace(place);
     if (!fresh) return found->second;
-    const std::vector<int> pipeline = layout_.find("pp");
-    const int ranks = layout_.size(layout_.find("world"));
-    for (int rank = 0; rank < ranks; ++rank)
-      if (layout_.place(pipeline, rank) == place) found->second.add(rank);
+    const mesh::Layout layout{{mesh_.axes().begin(), mesh_.axes().end()}};
+    const int own = layout.index_of(kPipelineAxis);
+    const std::vector<int> pipeline(own < 0 ? 0 : 1, own);
+    for (int rank = 0; rank < layout.world(); ++rank)
+      if (layout.place(pipeline, rank) == place) found->second.add(rank);
     return found->second;
   }
 
-  int rank_;
-  mesh::Layout layout_;
+  const DeviceMesh& mesh_;
   std::map<std::vector<std::string>, Copy> copies_;
   std::map<int, Copy> stages_;
 };
@@ -159,11 +156,10 @@ std::string Ownership::fault_of(const Shard& shard, const DeviceMesh& mesh) cons
            ", which is no box in its shape " + in_words(shard.shape);
   if (parameter.trainable && shard.tensor.numel() > 0 && !shard.tensor.requires_grad())
     return owns + " that requires no gradient, so the optimizer would leave it as it is";
-  try {
-    for (const std::string& axis : shard.axes) mesh.size(axis);
-  } catch (const Error& error) {
-    return owns + ", and of its axes: " + error.message();
-  }
+  std::vector<std::string> axes = shard.axes;
+  axes.insert(axes.end(), shard.partial.begin(), shard.partial.end());
+  if (const std::string fault = mesh.fault_of(axes); !fault.empty())
+    return owns + ", and of its axes: " + fault;
   return "";
 }
 
@@ -200,8 +196,8 @@ namespace {
 // A group has the name that it was first asked for, so an axis of all ranks keeps its own.
 std::string name_of_world(const DeviceMesh& mesh) {
   for (const Axis& axis : mesh.axes())
-    if (axis.size == mesh.size("world")) return axis.name;
-  return "world";
+    if (axis.size == mesh.size(kWorldAxis)) return axis.name;
+  return std::string(kWorldAxis);
 }
 
 // With the rank that found it; empty: none did.
@@ -233,7 +229,7 @@ void Ownership::check(const Stages& stages, const Plan& plan, const DeviceMesh& 
   for (const auto& stage : stages)
     for (const Shard& shard : stage->owned()) sums.add(shard, numbers + kNumbers * index_.at(shard.name));
   numbers[count] = 1;
-  const int ranks = mesh.size("world");
+  const int ranks = mesh.size(kWorldAxis);
   if (ranks > 1) mesh.group(name_of_world(mesh)).all_reduce(all)->wait();
   if (numbers[count] != ranks) return;  // a dry mesh: nothing was added up
   if (const std::string fault = fault_of(numbers, sums); !fault.empty())

@@ -27,11 +27,13 @@ struct Placed {
 struct Shard {
   std::string name;
   at::Tensor tensor;  // updated by the optimizer where it requires_grad; its grad() is the step's, final
-  std::vector<int64_t> shape;     // of the whole parameter
-  std::vector<int64_t> offset;    // of this box in it
-  std::vector<std::string> axes;  // mesh axes that split it: its norm is summed over exactly these
+  std::vector<int64_t> shape;   // of the whole parameter
+  std::vector<int64_t> offset;  // of this box in it
+  // Mesh axes that split it: its norm is summed over exactly these. They stand in one view of the mesh.
+  std::vector<std::string> axes;
   Init init;
-  std::vector<std::string> partial;  // mesh axes over which its gradient is still to be summed, once a step
+  // Mesh axes over which its gradient is still to be summed, once a step. They stand in the same view.
+  std::vector<std::string> partial;
 };
 
 // The shard that holds all of a slot's tensor: what the parallelizers left of the parameter. `tensor` is not

@@ -55,8 +55,6 @@ class Single : public IStrategy {
     Needs needs;
     needs.axes = {"pp", "tp"};
     needs.may_use = {"selective_activation_checkpointing"};
-    needs.refuses = {{"cp", "single does not support context parallelism"},
-                     {"ep", "single does not support expert parallelism"}};
     needs.sizes_rule = [](const Sizes& sizes) -> std::string {
       if (sizes.dp == 1) return "";
       return "single trains one data-parallel rank, and this world leaves dp=" + std::to_string(sizes.dp);

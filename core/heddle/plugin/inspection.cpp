@@ -62,23 +62,37 @@ class Inspector {
   }
 
   void needs(const std::string& thing, const Needs& needs) const {
+    AxisTable table;
+    try {
+      table.add(needs.new_axes, needs.new_views, thing);
+    } catch (const Error& error) {
+      refuse(error.message(), error.hint());
+    }
     std::set<std::string> axes;
     for (const std::string& axis : needs.axes) {
       if (!axes.insert(axis).second)
         refuse(thing + " needs the axis '" + axis + "' twice", "list each axis once");
-      known_axis(thing, axis);
+      known_axis(thing, axis, table);
     }
     for (const std::string& word : needs.may_use)
       if (std::find(kFeatures.begin(), kFeatures.end(), word) == kFeatures.end())
         refuse(
             thing + " may use '" + word + "', and core has no such feature",
             "words of may_use: " + text::join(std::vector<std::string>(kFeatures.begin(), kFeatures.end())));
+    for (const std::string& axis : needs.after) known_axis(thing, axis, table);
     for (const Refusal& refusal : needs.refuses) {
-      known_axis(thing, refusal.axis);
+      known_axis(thing, refusal.axis, table);
       if (refusal.text.empty())
         refuse(thing + " refuses the axis '" + refusal.axis + "' without a word", "say why in Refusal::text");
     }
     if (needs.sizes_rule) guarded(author_, "checked sizes", [&] { return needs.sizes_rule(Sizes{}); });
+  }
+
+  // Axes come with what splits along them.
+  void no_axes(const std::string& thing, const Needs& needs) const {
+    if (!needs.new_axes.empty() || !needs.new_views.empty() || !needs.after.empty())
+      refuse(thing + " sets new_axes, new_views or after, which are fields of a parallelizer's needs",
+             "offer a parallelizer that has them");
   }
 
   template <class Make>
@@ -87,13 +101,13 @@ class Inspector {
   }
 
  private:
-  void known_axis(const std::string& thing, const std::string& axis) const {
-    try {
-      (void)Sizes{}.of(axis);
-    } catch (const Error&) {
-      refuse(thing + " speaks of the axis '" + axis + "', which the engine does not know",
-             "use pp, dp, dp_replicate, dp_shard, cp, tp, ep or ep_shard");
-    }
+  void known_axis(const std::string& thing, const std::string& axis, const AxisTable& table) const {
+    std::vector<std::string> known;
+    for (const AxisInfo& info : table.axes())
+      if (info.kind != AxisKind::joined) known.push_back(info.name);
+    if (std::find(known.begin(), known.end(), axis) != known.end()) return;
+    refuse(thing + " speaks of the axis '" + axis + "', which the engine does not know",
+           "use " + text::join(known));
   }
 
   // The defaults, written out and read again, must be allowed and stay the same.
@@ -129,6 +143,7 @@ void inspect(const Offer& offer, const Papers& papers, const Author& author) {
       if constexpr (!std::is_same_v<Offered, OfferedSchedule> && !std::is_same_v<Offered, OfferedDevice>)
         inspector.schema(kind, offered);
       if constexpr (requires { offered.needs; }) inspector.needs(thing, offered.needs);
+      if constexpr (std::is_same_v<Offered, OfferedStrategy>) inspector.no_axes(thing, offered.needs);
       if constexpr (requires { offered.make; }) inspector.maker(thing, offered.make, offered.not_built);
     }
   };

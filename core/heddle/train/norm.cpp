@@ -17,6 +17,7 @@
 #include <cmath>
 #include <limits>
 
+#include "heddle/parallel/reduction.h"
 #include "heddle/train/squares_cpu.h"
 
 namespace heddle::train {
@@ -59,13 +60,14 @@ GradientNorm::GradientNorm(std::span<Shard* const> shards, const DeviceMesh& mes
         std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return g.axes == shard->axes; });
     if (group == groups_.end()) {
       group = groups_.insert(groups_.end(), Group{shard->axes, {}, {}});
+      check_axes(*shard, shard->axes, mesh);
       for (const std::string& axis : shard->axes)
         if (mesh.size(axis) > 1) group->reduces.push_back(&mesh.group(axis));
     }
     group->shards.push_back(shard);
   }
   std::sort(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) { return a.axes < b.axes; });
-  if (mesh.size("pp") > 1) pipeline_ = &mesh.group("pp");
+  if (mesh.size(kPipelineAxis) > 1) pipeline_ = &mesh.group(kPipelineAxis);
   crosses_ = groups_.size() > 1 && std::any_of(groups_.begin(), groups_.end(),
                                                [](const Group& group) { return !group.reduces.empty(); });
   agree(mesh);
@@ -73,9 +75,9 @@ GradientNorm::GradientNorm(std::span<Shard* const> shards, const DeviceMesh& mes
 
 // A rank may hold nothing of the parameters whose squares need more than fp64.
 void GradientNorm::agree(const DeviceMesh& mesh) {
-  if (mesh.size("world") == 1) return;
+  if (mesh.size(kWorldAxis) == 1) return;
   const at::Tensor others = at::zeros({1}, at::kDouble).fill_(fits_ ? 0 : 1);
-  mesh.group("world").all_reduce(others, Reduce::max)->wait();
+  mesh.group(kWorldAxis).all_reduce(others, Reduce::max)->wait();
   fits_ = others.item<double>() == 0;
 }
 

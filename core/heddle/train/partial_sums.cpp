@@ -6,11 +6,14 @@
 
 #include <algorithm>
 
+#include "heddle/parallel/reduction.h"
+
 namespace heddle::train {
 
 PartialSums::PartialSums(std::span<Shard* const> shards, const DeviceMesh& mesh) {
   for (Shard* shard : shards) {
     if (!shard->tensor.requires_grad()) continue;
+    check_axes(*shard, shard->partial, mesh);
     for (const std::string& axis : shard->partial)
       if (mesh.size(axis) > 1)
         sum_of(mesh.group(axis), shard->tensor.scalar_type()).entries.push_back({shard, {}, false});

@@ -39,7 +39,7 @@ Buffers buffers_of(const PipelineWords& words, int stages) {
 }  // namespace
 
 Runner::Runner(Stages& stages, const DeviceMesh& mesh)
-    : stages_(stages), mesh_(mesh), ranks_(mesh.size("pp")) {
+    : stages_(stages), mesh_(mesh), ranks_(mesh.size(kPipelineAxis)) {
   const Pipeline& pipeline = stages.pipeline();
   const std::vector<int>& indices = stages.indices();
   for (size_t local = 0; local < stages.size(); ++local) {
@@ -52,7 +52,7 @@ Runner::Runner(Stages& stages, const DeviceMesh& mesh)
     one.after = place_of(indices, one.index + 1);
   }
   if (ranks_ > 1)
-    wires_.emplace(&mesh_.group("pp"), pipeline.stages(), pipeline.dtype,
+    wires_.emplace(&mesh_.group(kPipelineAxis), pipeline.stages(), pipeline.dtype,
                    buffers_of(pipeline.words, pipeline.stages()), mesh_.device());
 }
 

@@ -65,9 +65,9 @@ struct Step::Impl {
   Impl(Stages& stages, const DeviceMesh& mesh, StepConfig given)
       : stages(stages),
         config(std::move(given)),
-        counted(group_of(mesh, "dp")),
-        summed(group_of(mesh, "dp_cp")),
-        pipeline(group_of(mesh, "pp")),
+        counted(group_of(mesh, kSampleAxis)),
+        summed(group_of(mesh, kTokenAxis)),
+        pipeline(group_of(mesh, kPipelineAxis)),
         runner(stages, mesh),
         shards(stages.shards()),
         partial(shards, mesh),

@@ -1,4 +1,4 @@
-// Axes, derived axes, refolding and fingerprints.
+// Axes, joined axes, refolding and fingerprints.
 #include "heddle/mesh/device_mesh.h"
 
 #include <ATen/ops/full.h>
@@ -8,11 +8,13 @@
 #include "heddle/base/error.h"
 #include "heddle/mesh/layout.h"
 #include "heddle/mesh/threads.h"
+#include "heddle/mesh/views.h"
 
 namespace heddle {
 namespace {
 
 using mesh::Layout;
+using mesh::Views;
 using ::testing::ElementsAre;
 
 std::vector<Axis> five(int pp, int replicate, int shard, int cp, int tp) {
@@ -25,8 +27,24 @@ Layout layout(const std::vector<Axis>& axes) {
   return mesh::lay_out(axes, world);
 }
 
-std::vector<int> ranks(const Layout& mesh, std::string_view axis, int rank) {
-  return mesh.ranks(mesh.find(axis), rank);
+Views views(const std::vector<Axis>& axes, const std::vector<View>& more = {}) {
+  return Views(axes, layout(axes).world(), more, AxisTable());
+}
+
+std::vector<int> ranks(const Views& mesh, std::string_view axis, int rank) {
+  const Views::Found found = mesh.find(axis);
+  return found.layout->ranks(found.axes, rank);
+}
+
+int size(const Views& mesh, std::string_view axis) {
+  const Views::Found found = mesh.find(axis);
+  return found.layout->size(found.axes);
+}
+
+std::vector<int> indices(const Layout& layout, std::vector<std::string> names) {
+  std::vector<int> out;
+  for (const std::string& name : names) out.push_back(layout.index_of(name));
+  return out;
 }
 
 template <class Body>
@@ -41,7 +59,7 @@ std::string message_of(Body&& body) {
 }
 
 TEST(Mesh, TensorRanksAreNeighboursAndShardRanksStrideOverThem) {
-  const Layout mesh = layout(five(1, 1, 4, 1, 2));
+  const Views mesh = views(five(1, 1, 4, 1, 2));
   EXPECT_THAT(ranks(mesh, "tp", 0), ElementsAre(0, 1));
   EXPECT_THAT(ranks(mesh, "tp", 5), ElementsAre(4, 5));
   EXPECT_THAT(ranks(mesh, "dp_shard", 2), ElementsAre(0, 2, 4, 6));
@@ -49,68 +67,71 @@ TEST(Mesh, TensorRanksAreNeighboursAndShardRanksStrideOverThem) {
 }
 
 TEST(Mesh, ReplicasLieOutsideTheShards) {
-  const Layout mesh = layout(five(1, 2, 4, 1, 1));
+  const Views mesh = views(five(1, 2, 4, 1, 1));
   EXPECT_THAT(ranks(mesh, "dp_replicate", 0), ElementsAre(0, 4));
   EXPECT_THAT(ranks(mesh, "dp_shard", 5), ElementsAre(4, 5, 6, 7));
   EXPECT_THAT(ranks(mesh, "dp", 5), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
 TEST(Mesh, PipelineStagesOwnContiguousBlocks) {
-  const Layout mesh = layout(five(2, 1, 2, 2, 1));
+  const Views mesh = views(five(2, 1, 2, 2, 1));
   EXPECT_THAT(ranks(mesh, "pp", 1), ElementsAre(1, 5));
   EXPECT_THAT(ranks(mesh, "dp_shard_cp", 2), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(ranks(mesh, "dp_cp", 6), ElementsAre(4, 5, 6, 7));
   EXPECT_THAT(ranks(mesh, "dp", 3), ElementsAre(1, 3));
-  EXPECT_EQ(mesh.place(mesh.find("dp_shard_cp"), 6), 2);
+  const Views::Found found = mesh.find("dp_shard_cp");
+  EXPECT_EQ(found.layout->place(found.axes, 6), 2);
 }
 
 TEST(Mesh, AnAxisThatAMeshLacksIsOfSizeOne) {
-  const Layout mesh = layout({{"dp", 4}});
+  const Views mesh = views({{"dp", 4}});
   for (const char* axis : {"tp", "pp", "cp", "ep", "ep_shard", "dp_shard", "dp_replicate", "dp_shard_cp"}) {
-    EXPECT_EQ(mesh.size(mesh.find(axis)), 1) << axis;
+    EXPECT_FALSE(mesh.has(axis)) << axis;
+    EXPECT_EQ(size(mesh, axis), 1) << axis;
     EXPECT_THAT(ranks(mesh, axis, 2), ElementsAre(2)) << axis;
   }
-  EXPECT_EQ(mesh.size(mesh.find("dp_cp")), 4);
-  EXPECT_EQ(mesh.size(mesh.find("world")), 4);
+  EXPECT_EQ(size(mesh, "dp_cp"), 4);
+  EXPECT_EQ(size(mesh, "world"), 4);
 }
 
 TEST(Mesh, DerivedAxesOfAMeshWithItsOwnDp) {
-  const Layout mesh = layout({{"dp", 2}, {"cp", 2}, {"tp", 2}});
+  const Views mesh = views({{"dp", 2}, {"cp", 2}, {"tp", 2}});
   EXPECT_THAT(ranks(mesh, "dp", 0), ElementsAre(0, 4));
   EXPECT_THAT(ranks(mesh, "dp_cp", 1), ElementsAre(1, 3, 5, 7));
 }
 
 TEST(Mesh, AnUnknownAxisIsAnErrorWithTheNearestName) {
   EXPECT_EQ(
-      message_of([] { layout(five(1, 1, 2, 1, 1)).find("dp_shrad"); }),
+      message_of([] { views(five(1, 1, 2, 1, 1)).find("dp_shrad"); }),
       "unknown axis 'dp_shrad'; the mesh is (pp=1, dp_replicate=1, dp_shard=2, cp=1, tp=1) and knows pp, "
       "dp_replicate, dp_shard, cp, tp, ep, ep_shard, dp, dp_shard_cp, dp_cp, world | did you mean "
       "'dp_shard'?");
 }
 
+View experts(int shard, int ep) {
+  return {"expert", {"dp", "cp", "tp"}, {{"ep_shard", shard}, {"ep", ep}}};
+}
+
 TEST(Mesh, ExpertGroupsSpanNeighboursOfOneStage) {
-  const std::string_view from[] = {"dp_replicate", "dp_shard", "cp", "tp"};
-  const Axis to[] = {{"ep_shard", 2}, {"ep", 4}};
-  const Layout experts = layout(five(1, 1, 8, 1, 1)).refold(from, to);
-  EXPECT_THAT(ranks(experts, "ep", 1), ElementsAre(0, 1, 2, 3));
-  EXPECT_THAT(ranks(experts, "ep", 6), ElementsAre(4, 5, 6, 7));
-  EXPECT_THAT(ranks(experts, "ep_shard", 1), ElementsAre(1, 5));
-  const Axis whole[] = {{"ep_shard", 1}, {"ep", 8}};
-  EXPECT_EQ(layout(five(1, 1, 8, 1, 1)).refold(from, whole).size(std::vector{1}), 1);
-  const Axis per_stage[] = {{"ep_shard", 1}, {"ep", 4}};
-  const Layout staged = layout(five(2, 1, 2, 1, 2)).refold(from, per_stage);
+  const Views two = views(five(1, 1, 8, 1, 1), {experts(2, 4)});
+  EXPECT_THAT(ranks(two, "ep", 1), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(ranks(two, "ep", 6), ElementsAre(4, 5, 6, 7));
+  EXPECT_THAT(ranks(two, "ep_shard", 1), ElementsAre(1, 5));
+  EXPECT_EQ(size(views(five(1, 1, 8, 1, 1), {experts(1, 8)}), "ep"), 8);
+  const Views staged = views(five(2, 1, 2, 1, 2), {experts(1, 4)});
   EXPECT_THAT(ranks(staged, "ep", 5), ElementsAre(4, 5, 6, 7));
   EXPECT_THAT(ranks(staged, "pp", 5), ElementsAre(1, 5));
 }
 
 TEST(Mesh, RefoldingNeedsNeighboursAndTheSameSize) {
-  const std::string_view from[] = {"dp_shard", "tp"};
   const Axis to[] = {{"ep_shard", 2}, {"ep", 4}};
-  EXPECT_EQ(message_of([&] { layout(five(1, 1, 4, 1, 2)).refold(from, to); }),
+  const Layout mesh = layout(five(1, 1, 4, 1, 2));
+  EXPECT_EQ(message_of([&] {
+              mesh.refold(indices(mesh, {"dp_shard", "tp"}), to);
+            }),
             "axes that are refolded must be neighbours, in the order of (pp=1, dp_replicate=1, dp_shard=4, "
             "cp=1, tp=2)");
-  const std::string_view shard[] = {"dp_shard"};
-  EXPECT_EQ(message_of([&] { layout(five(1, 1, 4, 1, 2)).refold(shard, to); }),
+  EXPECT_EQ(message_of([&] { mesh.refold(indices(mesh, {"dp_shard"}), to); }),
             "4 ranks cannot be refolded as (ep_shard=2, ep=4); the mesh is (pp=1, dp_replicate=1, "
             "dp_shard=4, cp=1, "
             "tp=2)");
@@ -136,9 +157,9 @@ TEST(Mesh, AxesWithTheSameRanksShareOneCommunicator) {
     const auto mesh = mesh::build(five(1, 1, 4, 1, 1), meeting, "setup: 1");
     EXPECT_EQ(&mesh.group("dp_shard"), &mesh.group("world"));
     EXPECT_EQ(&mesh.group("dp"), &mesh.group("dp_shard_cp"));
-    const std::string_view from[] = {"dp_replicate", "dp_shard", "cp", "tp"};
-    const Axis to[] = {{"ep_shard", 1}, {"ep", 4}};
-    EXPECT_EQ(&mesh.refold(from, to).group("ep"), &mesh.group("dp"));
+    const View view[] = {experts(1, 4)};
+    const auto both = mesh::build(five(1, 1, 4, 1, 1), meeting, "setup: 1", view);
+    EXPECT_EQ(&both.group("ep"), &both.group("dp"));
     EXPECT_NE(&mesh.group("tp"), &mesh.group("dp"));
   });
 }

@@ -83,6 +83,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"odd_axis", kFailed,
              "the strategy 'odd_axis' speaks of the axis 'sideways', which the engine does not know",
              "use pp, dp, dp_replicate"},
+        Case{"axes_of_strategy", kFailed,
+             "the strategy 'declares' sets new_axes, new_views or after, which are fields of a "
+             "parallelizer's needs",
+             "offer a parallelizer"},
+        Case{"pp_view", kFailed, "the parallelizer 'folds' declares the view 'acme' over 'pp'",
+             "a view refolds neighbours of dp, cp and tp, in this order"},
         Case{"second_single", ErrorCode::plugin_conflict,
              "the strategy 'single' is there already, from the engine itself", "rename"}),
     [](const auto& info) { return info.param.plugin; });

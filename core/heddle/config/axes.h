@@ -1,0 +1,79 @@
+// The axes of a mesh: what each one is, and how it is asked for. The only list of them; plugins add to it.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/config/sizes.h"
+
+namespace heddle {
+
+// The axes that the engine itself asks a mesh for.
+inline constexpr std::string_view kPipelineAxis = "pp";  // ranks with other stages
+inline constexpr std::string_view kSampleAxis = "dp";    // ranks with other samples
+inline constexpr std::string_view kTokenAxis = "dp_cp";  // ranks with other tokens
+inline constexpr std::string_view kWorldAxis = "world";  // all ranks
+
+enum class AxisKind {
+  stages,  // its ranks hold other layers
+  copies,  // its ranks hold other samples; parameters stay whole along it (hybrid sharding)
+  data,    // its ranks hold other samples or tokens; a strategy may split parameters along it
+  model,   // its parallelizer says of each parameter what becomes of it
+  joined,  // several axes as one, without a size of its own
+};
+
+struct AxisInfo {
+  std::string name;  // "tp"
+  AxisKind kind = AxisKind::model;
+  std::string key = {};          // its size under `distributed:`, "tp_size"; empty: follows from the others
+  std::string parallelism = {};  // for messages, "tensor parallelism"
+  std::string view = {};         // the view in which it stands; empty: the strategy's mesh
+  std::vector<std::string> parts = {};  // the axes that it flattens where a mesh lacks it, outermost first
+  bool has_parallelizer = true;         // a size above 1 asks for a parallelizer
+  // What only the engine's own axes have.
+  int Sizes::*size = nullptr;  // null: in Sizes::more
+  int read = 100;              // keys are read and refused in this order (NeMo AutoModel's)
+  int factor = 0;              // above 0: shares the world with data parallelism; in this order in messages
+};
+
+struct ViewInfo {
+  std::string name;               // "expert"
+  std::vector<std::string> over;  // as in View
+  std::string rest;               // the axis of the ranks that the view's other axes leave, outermost
+  std::string ranks = {};         // what messages call the number of its ranks; empty: its axes' product
+};
+
+// Rows in the order in which sizes are printed and compared. A copy of the engine's own, to which a run adds
+// what the plugins of its file bring.
+class HEDDLE_API AxisTable {
+ public:
+  AxisTable();
+  static const AxisTable& standard();
+
+  std::span<const AxisInfo> axes() const { return axes_; }
+  std::span<const ViewInfo> views() const { return views_; }
+  const AxisInfo* find(std::string_view name) const;     // null: unknown
+  const AxisInfo* with_key(std::string_view key) const;  // null: no axis has it
+  const ViewInfo* view(std::string_view name) const;     // null: unknown
+  std::vector<std::string> names() const;
+  std::vector<const AxisInfo*> in_order_of_reading() const;  // those with a key
+
+  // What a parallelizer brings; `who`, for messages: "the parallelizer 'acme'". A view's `rest` becomes an
+  // axis too. What is there already, alike, is passed over. Throws Error{plugin_conflict} for a name or key
+  // that means something else already, Error{plugin_failed} for what cannot be an axis.
+  void add(std::span<const AxisInfo> axes, std::span<const ViewInfo> views, const std::string& who);
+
+ private:
+  void add(const AxisInfo& axis, const std::string& who);
+  void add(const ViewInfo& view, const std::string& who);
+  std::vector<AxisInfo> axes_;
+  std::vector<ViewInfo> views_;
+};
+
+// Which views these sizes make: those with an axis above 1 beside their `rest`.
+HEDDLE_API std::vector<View> views_of(const Sizes& sizes, const AxisTable& table);
+
+}  // namespace heddle

@@ -1,0 +1,124 @@
+// Axes that plugins bring: their keys, sizes and views, the order of parallelizers, and refusals.
+#include <gmock/gmock.h>
+
+#include "heddle/mesh/threads.h"
+#include "heddle/testing/strategy.h"
+#include "setups.h"
+
+namespace heddle::tests {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::string file_of(const std::string& plugin) {
+  return HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_" + plugin + ".so";
+}
+
+struct Axes {
+  PluginRegistry plugins{{std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"}};
+  explicit Axes(const std::string& plugin = "acme") { plugins.load(file_of(plugin)); }
+  Setup setup(const std::string& section, int world = 8) {
+    return engine::validate(config::read_text("distributed: " + section + "\n", "run.yaml"), plugins, world);
+  }
+  std::string refusal(const std::string& section, int world = 8) {
+    return thrown_by([&] { setup(section, world); });
+  }
+};
+
+std::vector<std::string> names(const Setup& setup) {
+  std::vector<std::string> out;
+  for (const auto& [name, fields] : setup.parallelizers) out.push_back(name);
+  return out;
+}
+
+TEST(PluginAxes, HaveASizeUnderDistributedAndAViewOfTheirOwn) {
+  Axes acme;
+  const Setup setup = acme.setup("{acme_size: 2, tp_size: 2}");
+  EXPECT_EQ(setup.sizes.of("acme"), 2);
+  EXPECT_EQ(setup.sizes.of("acme_shard"), 2);
+  EXPECT_EQ(setup.views,
+            (std::vector<View>{{"acme", {"dp", "cp"}, {{"acme_shard", 2}, {"acme", 2}, {"brisk", 1}}}}));
+  EXPECT_THAT(names(setup), ElementsAre("tensor", "acme"));
+  EXPECT_TRUE(setup.not_built.empty());
+  EXPECT_THAT(
+      engine::to_json(setup),
+      HasSubstr(R"("views": {"acme": {"axes": ["acme_shard", "acme", "brisk"], "shape": [2, 2, 1]}})"));
+  EXPECT_THAT(engine::to_text(setup), HasSubstr("\nview acme: acme_shard 2, acme 2, brisk 1\n"));
+  EXPECT_THAT(engine::fingerprint(setup, acme.plugins, ""), HasSubstr("size of acme: 2\n"));
+}
+
+TEST(PluginAxes, OfSizeOneAskForNothing) {
+  Axes acme;
+  const Setup setup = acme.setup("{acme_size: 1}");
+  EXPECT_TRUE(setup.views.empty());
+  EXPECT_TRUE(setup.parallelizers.empty());
+  EXPECT_TRUE(acme.setup("{}").views.empty());
+}
+
+TEST(PluginAxes, AreUnknownWithoutThePlugin) {
+  EXPECT_THAT(refusal("{acme_size: 2}"), HasSubstr("Unknown options for strategy 'fsdp2': ['acme_size']"));
+}
+
+TEST(PluginAxes, ExpertsHaveAView) {
+  EXPECT_EQ(printed("{ep_size: 4, tp_size: 2}", 8, "views"),
+            R"({"expert": {"axes": ["ep_shard", "ep"], "shape": [2, 4]}})");
+  EXPECT_EQ(printed("{}", 8, "views"), "no views");
+}
+
+TEST(PluginAxes, ParallelizersActAfterThoseThatTheyName) {
+  EXPECT_THAT(names(Axes().setup("{acme_size: 2, brisk_size: 2, tp_size: 2}")),
+              ElementsAre("tensor", "brisk", "acme"));
+  EXPECT_EQ(Axes("acme_cycle").refusal("{acme_size: 2, brisk_size: 2}"),
+            "error[plugin_conflict] distributed.acme_size: each of the parallelizers 'acme', 'brisk' acts "
+            "after another of them\n  hint: leave an axis out of Needs::after of one of them");
+  EXPECT_THAT(names(Axes("acme_cycle").setup("{brisk_size: 2}")), ElementsAre("brisk"));
+}
+
+TEST(PluginAxes, MustDivideTheirRanks) {
+  EXPECT_EQ(Axes().refusal("{acme_size: 3}"),
+            "error[mesh] run.yaml:1 distributed.acme_size: dp * cp=8 must be a multiple of acme_size=3 * "
+            "brisk_size=1");
+  EXPECT_EQ(Axes().refusal("{acme_size: 4, brisk_size: 2, tp_size: 2}"),
+            "error[mesh] run.yaml:1 distributed.acme_size: dp * cp=4 must be a multiple of acme_size=4 * "
+            "brisk_size=2");
+  EXPECT_EQ(
+      Axes().refusal("{acme_size: many}"),
+      "error[config] run.yaml:1 distributed.acme_size: acme_size must be an integer or null, got 'many'");
+}
+
+TEST(PluginAxes, AreRefusedUnderStrategiesThatReduceOverOneGroup) {
+  EXPECT_THAT(Axes().refusal("{strategy: mfsdp, acme_size: 2}"),
+              HasSubstr("distributed.acme_size: megatron_fsdp does not support acme parallelism"));
+  EXPECT_THAT(Axes().refusal("{strategy: single, acme_size: 2}", 1),
+              HasSubstr("single does not support acme parallelism"));
+  EXPECT_EQ(Axes().refusal("{strategy: ddp, acme_size: 2}"), "");
+}
+
+TEST(PluginAxes, OfOneNameMeanOneAxis) {
+  Axes both;
+  both.plugins.load(file_of("acme_rival"));
+  EXPECT_THAT(both.refusal("{acme_size: 2}"),
+              HasSubstr("error[plugin_conflict] plugin: the parallelizer 'rival' declares the view 'acme', "
+                        "which exists already and differs"));
+  EXPECT_EQ(both.refusal("{tp_size: 2}"), "");
+}
+
+TEST(PluginAxes, StandInTheMeshOfTheRun) {
+  const Node yaml = config::read_text(
+      "distributed: {strategy: ddp, acme_size: 2}\ndist_env: {backend: gloo}\n", "run.yaml");
+  ThreadWorld::run(4, [&](Rendezvous& meeting) {
+    Axes acme;
+    const engine::ModelHost host{
+        meeting, [](const Setup&) { return heddle::testing::detail::small_units(); }, {}, 42, ""};
+    engine::Model model = engine::model(yaml, acme.plugins, host);
+    EXPECT_EQ(model.mesh.size("acme"), 2);
+    EXPECT_EQ(model.mesh.rank("acme"), meeting.rank() % 2);
+    EXPECT_EQ(model.mesh.rank("acme_shard"), meeting.rank() / 2);
+    EXPECT_EQ(model.mesh.size("ep"), 1);
+    EXPECT_FALSE(model.mesh.has("ep"));
+  });
+}
+
+}  // namespace
+}  // namespace heddle::tests
