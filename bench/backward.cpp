@@ -19,7 +19,7 @@
 
 #include "heddle/model/weight_gradients.h"
 #include "heddle/parallel/recompute.h"
-#include "trainer/models/make_units.h"
+#include "tests/llama_model.h"
 
 namespace {
 

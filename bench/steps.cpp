@@ -16,7 +16,6 @@
 
 #include "heddle/engine/engine.h"
 #include "heddle/mesh/gloo.h"
-#include "trainer/models/make_units.h"
 #include "trainer/models/pretrained.h"
 
 namespace {
@@ -55,17 +54,17 @@ void serve(Step& step, const std::vector<Batch>& batches, const DeviceMesh& mesh
 void run(char** arguments) {
   const RankPlace place = place_from_environment().value_or(RankPlace{});
   const auto meeting = mesh::join(place, {});
-  const Pretrained pretrained = open_pretrained(arguments[1]);
   PluginRegistry plugins(plugin::search_path({}));
+  const Pretrained pretrained = open_pretrained(arguments[1], plugins);
   const auto units = [&](const Setup&) {
-    return make_units(pretrained.config, at::TensorOptions().dtype(at::kFloat).device(at::kMeta));
+    return pretrained.spec->make_units(at::TensorOptions().dtype(at::kFloat).device(at::kMeta));
   };
   engine::Model model = engine::model(config::read_text(arguments[2], "the command line"), plugins,
                                       {*meeting, units, pretrained.source, 1, ""});
   Step step(model.stages, model.mesh, StepConfig{});
   serve(step,
         {batch_of(place.rank, std::atoll(arguments[3]), std::atoll(arguments[4]),
-                  pretrained.config.vocab_size)},
+                  pretrained.spec->facts().vocabulary)},
         model.mesh);
   meeting->leave();
 }

@@ -19,7 +19,7 @@
 #include "heddle/engine/engine.h"
 #include "heddle/mesh/threads.h"
 #include "heddle/schedule/simulate.h"
-#include "trainer/models/make_units.h"
+#include "tests/llama_model.h"
 
 namespace {
 

@@ -58,6 +58,10 @@ DeviceMemory Device::memory() const {
   return cuda().memory();
 }
 
+std::string Device::name() const {
+  return cuda().name();
+}
+
 void Device::synchronize() {
   cuda().synchronize();
 }

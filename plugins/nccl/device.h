@@ -16,6 +16,7 @@ class Device : public IDevice {
   c10::Device start(int local_rank) override;
   std::unique_ptr<Rendezvous> wrap(Rendezvous& host) override;
   DeviceMemory memory() const override;
+  std::string name() const override;
   void synchronize() override;
 
  private:

@@ -146,19 +146,21 @@ class Maker {
            "use colwise_rep or rowwise_rep for a layer that stands alone");
   }
 
+  // Of the layers that feed the attention, keys and values have the fewest heads and queries the most.
   void check_heads(const Site& attention) const {
-    int64_t head_dim = 0, heads = 0, kv_heads = 0;
+    int64_t head_dim = 0, most = 0, fewest = 0;
     for (const size_t at : attention.children) {
-      Module* module = layout_.sites[at].module;
-      const std::string name = layout_.sites[at].path.substr(layout_.sites[at].path.rfind('.') + 1);
-      if (const auto* core = dynamic_cast<AttentionCore*>(module)) head_dim = core->head_dim();
-      const auto* linear = dynamic_cast<Linear*>(module);
-      if (linear != nullptr && name == "q_proj") heads = linear->weight.size(0);
-      if (linear != nullptr && name == "k_proj") kv_heads = linear->weight.size(0);
+      const Site& site = layout_.sites[at];
+      if (const auto* core = dynamic_cast<AttentionCore*>(site.module)) head_dim = core->head_dim();
+      const auto* linear = dynamic_cast<Linear*>(site.module);
+      if (linear == nullptr || !is(site, Style::colwise)) continue;
+      const int64_t rows = linear->weight.size(0);
+      most = std::max(most, rows);
+      fewest = fewest == 0 ? rows : std::min(fewest, rows);
     }
     if (head_dim == 0) return;
-    check_divides("num_key_value_heads", kv_heads / head_dim);
-    check_divides("num_attention_heads", heads / head_dim);
+    check_divides("num_key_value_heads", fewest / head_dim);
+    check_divides("num_attention_heads", most / head_dim);
   }
 
   void check_divides(const std::string& name, int64_t number) const {

@@ -13,8 +13,8 @@ namespace {
 
 Layout read_layout(Units& units, const Config& config, int ranks, Extent extent) {
   Sites sites = find_sites(units);
-  const Rules rules = choose_rules(sites, config.tp_plan, config.sequence_parallel);
-  // The architecture's plan may name more than a model has; a person's plan may not.
+  const Rules rules = choose_rules(units, config.tp_plan);
+  // The model's own plan may name more than the model has (a rank's stage of it); a person's plan may not.
   give_styles(sites, rules, config.tp_plan.is_map() ? extent : Extent::stage);
   return lay_out(std::move(sites), ranks, config.sequence_parallel);
 }

@@ -1,4 +1,4 @@
-// Styles by their words, patterns segment by segment, and the plan of the Llama family.
+// Styles by their words, patterns segment by segment, and the plan that a model brings.
 #include "plan.h"
 
 #include <array>
@@ -56,19 +56,15 @@ Rules read_rules(const Node& map) {
   return rules;
 }
 
-Rules llama_rules(bool sequence_parallel) {
-  const std::string where = "the plan of Llama";
-  Rules rules = {{"model.embed_tokens", Style::rowwise_rep, where}};
-  for (const char* inward :
-       {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj"})
-    rules.push_back({std::string("model.layers.*.") + inward, Style::colwise, where});
-  for (const char* outward : {"self_attn.o_proj", "mlp.down_proj"})
-    rules.push_back({std::string("model.layers.*.") + outward, Style::rowwise, where});
-  rules.push_back({"lm_head", Style::colwise, where});
-  if (sequence_parallel)
-    for (const char* norm :
-         {"model.layers.*.input_layernorm", "model.layers.*.post_attention_layernorm", "model.norm"})
-      rules.push_back({norm, Style::sequence_parallel, where});
+Rules rules_of(const Units& units) {
+  const TensorPlan* plan = nullptr;
+  for (const auto& unit : units)
+    if (plan == nullptr) plan = unit->tensor_plan();
+  Rules rules;
+  if (plan == nullptr) return rules;
+  const std::string where = "the model's own tensor-parallel plan";
+  for (const auto& [pattern, style] : *plan)
+    rules.push_back({pattern, read_style(Node::text(style, {where, 0, 0}, "")), where});
   return rules;
 }
 

@@ -34,9 +34,8 @@ using Rules = std::vector<Rule>;
 // Throws Error{config} "Unknown parallel style: ..." at the entry, with the nearest style.
 Rules read_rules(const Node& map);
 
-// Llama, Qwen2 and Qwen3 (and any model with their paths): automodel's default plan, its head split with its
-// loss; with sequence parallelism the norms compute on token rows.
-Rules llama_rules(bool sequence_parallel);
+// The plan that the units bring; empty: they have none. Throws Error{config} for an unknown style in it.
+Rules rules_of(const Units& units);
 
 bool matches(const std::string& pattern, const std::string& path);
 

@@ -27,7 +27,7 @@ std::string prefix_of(ModuleUnit& unit) {
   return prefix.value_or("");
 }
 
-// "model.layers.3.mlp" as "model.layers.*.mlp".
+// "layers.3.mlp" as "layers.*.mlp".
 std::string general(const std::string& path) {
   std::string out, segment;
   const auto close = [&] {
@@ -56,19 +56,6 @@ std::string general(const std::string& path) {
   const std::string near = text::nearest(rule.pattern, all);
   throw Error(ErrorCode::config, rule.where, "no module matches the pattern '" + rule.pattern + "'",
               (near.empty() ? "" : "did you mean '" + near + "'? ") + "the model has " + text::join(all));
-}
-
-bool covered(const Sites& sites, const Rules& rules) {
-  bool any = false;
-  for (const Site& site : sites) {
-    const std::string_view kind = site.module->kind();
-    if (kind != "linear" && kind != "embedding") continue;
-    any = true;
-    if (std::none_of(rules.begin(), rules.end(),
-                     [&](const Rule& rule) { return matches(rule.pattern, site.path); }))
-      return false;
-  }
-  return any;
 }
 
 }  // namespace
@@ -105,16 +92,15 @@ void give_styles(Sites& sites, const Rules& rules, Extent extent) {
   }
 }
 
-Rules choose_rules(const Sites& sites, const Node& tp_plan, bool sequence_parallel) {
+Rules choose_rules(const Units& units, const Node& tp_plan) {
   if (tp_plan.is_map()) return read_rules(tp_plan);
-  Rules llama = llama_rules(sequence_parallel);
-  if (covered(sites, llama)) return llama;
+  Rules own = rules_of(units);
+  if (!own.empty()) return own;
   throw Error(ErrorCode::config, "distributed.tp_plan",
-              "No tensor-parallel plan is registered for this model: the plan of Llama does not know all of "
-              "its layers",
+              "No tensor-parallel plan is registered for this model: its family brings none",
               "give one, a style for each path, such as\n"
-              "    tp_plan: {model.layers.*.mlp.up_proj: colwise,\n"
-              "              model.layers.*.mlp.down_proj: rowwise}");
+              "    tp_plan: {layers.*.mlp.up: colwise,\n"
+              "              layers.*.mlp.down: rowwise}");
 }
 
 }  // namespace heddle::tensor

@@ -13,7 +13,7 @@ namespace heddle::tensor {
 // One module. `parent` is its place in the list; kNone: the root of a unit.
 struct Site {
   static constexpr size_t kNone = static_cast<size_t>(-1);
-  std::string path;  // "model.layers.3.self_attn.q_proj"
+  std::string path;  // "layers.3.mlp.up"
   Module* module;
   size_t parent = kNone;
   std::vector<size_t> children;
@@ -32,8 +32,8 @@ enum class Extent { whole_model, stage };
 // nothing (with the nearest path), two styles for one module.
 void give_styles(Sites& sites, const Rules& rules, Extent extent);
 
-// The rules for this model: the plan of the YAML, else that of the architecture where it covers every linear
-// layer and embedding. Throws Error{config} that says how to give a plan.
-Rules choose_rules(const Sites& sites, const Node& tp_plan, bool sequence_parallel);
+// The rules for this model: the plan of the YAML, else the one that its units bring. Throws Error{config}
+// that says how to give a plan.
+Rules choose_rules(const Units& units, const Node& tp_plan);
 
 }  // namespace heddle::tensor

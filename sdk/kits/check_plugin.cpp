@@ -3,6 +3,7 @@
 
 #include "door_kit.h"
 #include "heddle/base/text.h"
+#include "model_kits.h"
 #include "other_kits.h"
 #include "strategy_kits.h"
 
@@ -59,6 +60,7 @@ class PluginKits {
       if (offer.kind == "plan") run_plan_kits(*registry_.plan(offer.name), attempt_);
       if (offer.kind == "schedule")
         run_schedule_kits(*registry_.schedule(offer.name), file_, options_.ranks, attempt_);
+      if (offer.kind == "model") run_model_kits(*registry_.model(offer.name), attempt_);
       if (offer.kind == "device") run_device_kits(*registry_.device(offer.name), attempt_);
     }
     return report_;

@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "heddle/model/linear.h"
-#include "trainer/models/make_units.h"
+#include "plugins/llama/make_units.h"
 
 namespace heddle::testing {
 namespace {
@@ -144,7 +144,7 @@ struct Last : SmallUnit {
 };
 
 Units llama() {
-  ModelConfig config;
+  llama::ModelConfig config;
   config.vocab_size = kVocabulary;
   config.hidden_size = 14;
   config.intermediate_size = 23;
@@ -153,7 +153,7 @@ Units llama() {
   config.num_key_value_heads = 2;
   config.head_dim = 6;
   config.initializer_range = 0.3;
-  return make_units(config, at::TensorOptions(at::kMeta).dtype(at::kFloat));
+  return llama::make_units(config, at::TensorOptions(at::kMeta).dtype(at::kFloat));
 }
 
 std::unique_ptr<Unit> layer(const Shape& shape, int index, const std::vector<Own>* tied_to) {

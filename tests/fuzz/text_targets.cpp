@@ -6,8 +6,8 @@
 #include "fuzz/targets.h"
 #include "heddle/base/error.h"
 #include "heddle/config/node.h"
+#include "tests/llama_model.h"
 #include "trainer/loop/position.h"
-#include "trainer/models/model_config.h"
 
 namespace heddle::fuzz {
 

@@ -13,7 +13,7 @@
 
 #include "heddle/engine/engine.h"
 #include "heddle/mesh/threads.h"
-#include "trainer/models/make_units.h"
+#include "tests/llama_model.h"
 
 namespace heddle::testing {
 

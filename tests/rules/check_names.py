@@ -1,12 +1,20 @@
-"""Core names no plugin; names that say nothing are not used; every file says in its first line what it holds."""
+"""Core names no plugin, and only a family's own plugin names its modules; names that say nothing are not used; every file says in its first line what it holds."""
 import re
 
 import tree
 
 PLUGIN = re.compile(r"fsdp|\bddp\b|megatron|\bmoe\b", re.I)
+MODULE = re.compile(r"\b(?:[qkvo]|gate|up|down)_proj\b|\bself_attn\b|\bembed_tokens\b|\blm_head\b|\bmodel\.layers\b")
+# The cache of `heddle generate` narrows the input of the head by its path.
+NAMES_A_HEAD = ("trainer/models/kv_cache.cpp", "trainer/models/kv_cache.h")
 COMMENT = re.compile(r"^\s*(//|\*)")
 EMPTY_NAME = re.compile(r"\b(?:class|struct)\s+(?:HEDDLE_API\s+)?\w*(?:Manager|Helper|Utils?|Handler|Context|Base)\b")
 FIRST_LINE = re.compile(r"^(//|#!) ?.*\S")
+
+
+def knows_no_model(relative):
+    own = relative.parts[:2] == ("plugins", "llama") or str(relative) in NAMES_A_HEAD
+    return relative.parts[0] in ("core", "plugins", "trainer") and not own
 
 
 def faults(root):
@@ -20,6 +28,8 @@ def faults(root):
             code = re.sub(r"//.*", "", line)
             if relative.parts[0] == "core" and not COMMENT.match(line) and PLUGIN.search(code):
                 found.append(f"{relative}:{number}: core names a plugin: {line.strip()}")
+            if knows_no_model(relative) and MODULE.search(line):
+                found.append(f"{relative}:{number}: names a module of one family of models: {line.strip()}")
             if EMPTY_NAME.search(code):
                 found.append(f"{relative}:{number}: a name that says nothing: {line.strip()}")
     return found

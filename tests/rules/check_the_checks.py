@@ -25,6 +25,8 @@ CASES = [  # rule, file, text, part of the fault (None: no fault)
     (check_names, "core/heddle/base/a.cpp", '// a\nint n = by_name("fsdp2");\n', "core names a plugin"),
     (check_names, "core/heddle/base/a.cpp", "// fsdp2 is a plugin\n", None),
     (check_names, "core/heddle/base/a.cpp", "// a\nclass RankManager {};\n", "says nothing"),
+    (check_names, "plugins/tensor/a.cpp", '// a\nint n = by_name("q_proj");\n', "names a module of one family"),
+    (check_names, "plugins/llama/a.cpp", '// a\nint n = by_name("q_proj");\n', None),
     (check_names, "core/heddle/base/a.cpp", "#pragma once\n", "first line"),
     (check_format, "core/heddle/base/a.cpp", "// a\nint  x  =1;\n", "should be clang-formatted"),
 ]

@@ -1,8 +1,10 @@
 // Model configurations: what Hugging Face's keys mean, and what is refused with its reason.
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "core/checkpoint/folder.h"
-#include "trainer/models/model_config.h"
+#include "heddle/engine/read_model.h"
+#include "tests/core/engine/setups.h"
+#include "tests/llama_model.h"
 #include "trainer/models/pretrained.h"
 
 namespace heddle {
@@ -19,7 +21,7 @@ ModelConfig read_config(const std::string& json) {
 std::string config_refusal(const std::string& json) {
   const Folder folder;
   const auto file = folder.write("config.json", json);
-  return error_of(folder, [&] { read_model_config(file); });
+  return error_of(folder, [&] { engine::read_model(file, tests::built_plugins()); });
 }
 
 std::string with(const std::string& keys) {
@@ -148,7 +150,7 @@ TEST(ModelConfig, RefusesLayersAndNumbersOfAnotherKind) {
 TEST(Pretrained, NamesADirectoryThatIsNotThere) {
   const Folder folder;
   EXPECT_EQ(
-      error_of(folder, [&] { open_pretrained(folder / "none"); }),
+      error_of(folder, [&] { open_pretrained(folder / "none", tests::built_plugins()); }),
       "error[input] FOLDER/none: is not there\n"
       "  hint: name a Hugging Face directory (config.json and safetensors), the checkpoint_dir of a run, or "
       "a checkpoint in it");
@@ -156,7 +158,7 @@ TEST(Pretrained, NamesADirectoryThatIsNotThere) {
 
 TEST(Pretrained, SaysOfAHubNameThatNothingIsDownloaded) {
   const Folder folder;
-  EXPECT_EQ(error_of(folder, [] { open_pretrained("some-org/Model-1.5B"); }),
+  EXPECT_EQ(error_of(folder, [] { open_pretrained("some-org/Model-1.5B", tests::built_plugins()); }),
             "error[input] some-org/Model-1.5B: is not there\n"
             "  hint: name a Hugging Face directory (config.json and safetensors), the checkpoint_dir of a "
             "run, or a "
@@ -168,13 +170,16 @@ TEST(Pretrained, SaysOfAHubNameThatNothingIsDownloaded) {
 TEST(ModelConfig, NamesTheNearestKeyAndModel) {
   EXPECT_EQ(config_refusal(with(R"("hiden_size":64)")),
             kAt + " hiden_size: unknown key 'hiden_size'\n  hint: did you mean hidden_size?");
-  EXPECT_EQ(
-      config_refusal(R"({"model_type":"qwen4"})").substr(0, 90),
-      (kAt + " model_type: model_type 'qwen4' is not built; known: llama, qwen2, qwen3\n").substr(0, 90));
-  EXPECT_EQ(config_refusal("{}"), kAt + ": model_type is missing; known: llama, qwen2, qwen3");
+  EXPECT_EQ(config_refusal(R"({"model_type":"qwen4"})"),
+            kAt + " model_type: model_type 'qwen4' is not built; available: llama, qwen2, qwen3 (searched " +
+                HEDDLE_BINARY_DIR
+                "/plugins)\n  hint: did you mean qwen2? Else name the directory of its "
+                "plugin under 'plugins:' or in HEDDLE_PLUGIN_PATH");
+  EXPECT_THAT(config_refusal(R"({"model_type":"Llama"})"), ::testing::HasSubstr("'Llama' is not built; "));
+  EXPECT_EQ(config_refusal("{}"), kAt + ": model_type is missing; available: llama, qwen2, qwen3");
   EXPECT_NE(config_refusal("{").find(kAt + ": is not JSON: "), std::string::npos);
   const Folder folder;
-  EXPECT_EQ(error_of(folder, [&] { read_model_config(folder / "config.json"); }),
+  EXPECT_EQ(error_of(folder, [&] { engine::read_model(folder / "config.json", tests::built_plugins()); }),
             "error[input] FOLDER/config.json: cannot be read\n"
             "  hint: name a Hugging Face directory, which holds a config.json");
 }
@@ -182,7 +187,7 @@ TEST(ModelConfig, NamesTheNearestKeyAndModel) {
 TEST(ModelConfig, OfAYamlNamesTheLineAndRefusesUnknownKeys) {
   const Folder folder;
   const Node yaml = config::read_text("model_type: llama\nzzz_of_another_tool: 1\n", "run.yaml");
-  EXPECT_EQ(error_of(folder, [&] { read_model_config(yaml); }),
+  EXPECT_EQ(error_of(folder, [&] { engine::read_model(yaml, tests::built_plugins()); }),
             "error[config] run.yaml:2 zzz_of_another_tool: unknown key 'zzz_of_another_tool'\n"
             "  hint: the keys are those of a Hugging Face config.json");
 }

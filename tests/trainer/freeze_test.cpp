@@ -5,7 +5,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/train/step.h"
-#include "trainer/models/make_units.h"
+#include "tests/llama_model.h"
 #include "trainer/recipe/recipe.h"
 
 namespace heddle {

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "core/checkpoint/folder.h"
+#include "tests/llama_model.h"
 #include "trainer/models/kv_cache.h"
-#include "trainer/models/make_units.h"
 
 namespace heddle {
 namespace {

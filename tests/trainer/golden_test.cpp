@@ -14,7 +14,7 @@
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/parallel/single.h"
 #include "heddle/train/step.h"
-#include "trainer/models/make_units.h"
+#include "tests/llama_model.h"
 
 namespace heddle {
 namespace {

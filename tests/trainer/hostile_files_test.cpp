@@ -16,9 +16,9 @@
 #include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/safetensors.h"
 #include "heddle/plugin/papers.h"
+#include "tests/llama_model.h"
 #include "trainer/data/token_file.h"
 #include "trainer/loop/position.h"
-#include "trainer/models/model_config.h"
 
 namespace heddle {
 namespace {

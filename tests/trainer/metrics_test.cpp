@@ -38,7 +38,7 @@ TEST(Metrics, HaveThePromisedKeysInOrder) {
   EXPECT_EQ(
       to_json(record(), "T"),
       R"({"step":11,"epoch":0,"timestamp":"T","loss":0.1,"grad_norm":1.25,"lr":0.001,"skipped":false,"mem":0.5,)"
-      R"("tps":12345.0,"tps_per_gpu":6172.5,"mfu":null,"num_tokens_per_step":512,"num_label_tokens":500,)"
+      R"("tps":12345.0,"tps_per_gpu":6172.5,"mfu":null,"tflops":null,"num_tokens_per_step":512,"num_label_tokens":500,)"
       R"("step_time":0.25})");
 }
 

@@ -5,8 +5,8 @@
 #include <set>
 
 #include "heddle/model/module_unit.h"
+#include "tests/llama_model.h"
 #include "trainer/models/generate.h"
-#include "trainer/models/make_units.h"
 
 namespace heddle {
 namespace {

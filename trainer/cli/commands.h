@@ -21,6 +21,7 @@ struct TrainCommand {
   std::optional<int> nproc_per_node;  // local ranks; absent: 1, or what the launcher says
   int max_restarts = 0;               // of all local ranks, once one is lost
   std::string metrics;                // empty: training.jsonl in the checkpoint directory
+  std::optional<double> peak_flops;   // a second, of a rank's device; absent: of a table, or measured
   bool json = false;                  // an error goes to standard output too, as JSON
   std::vector<Override> overrides;
 };

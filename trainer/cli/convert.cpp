@@ -3,13 +3,16 @@
 
 #include <cstdio>
 #include <iostream>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/export.h"
 #include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/shard_hf.h"
 #include "heddle/checkpoint/together.h"
+#include "heddle/engine/read_model.h"
 #include "trainer/cli/convert_stage.h"
 #include "trainer/cli/ranks.h"
 #include "trainer/models/find_model.h"
@@ -60,12 +63,13 @@ std::string size_of(uint64_t bytes) {
 }
 
 std::string to_hf(const ConvertCommand& command, const ModelPlace& from, const fs::path& stage,
-                  Rendezvous& meeting) {
+                  std::shared_ptr<const ModelSpec> model, Rendezvous& meeting) {
   checkpoint::HfExport what;
   what.sharded = from.weights;
   what.finer = from.optimizer;
   what.directory = stage;
   what.origin = checkpoint::kept_origin(from.notes);
+  what.model = std::move(model);
   what.choice.dtype = dtype_of(command.dtype);
   what.choice.max_file_bytes = command.max_shard_size;
   what.limit = std::chrono::hours(24 * 365);
@@ -80,9 +84,10 @@ std::string to_hf(const ConvertCommand& command, const ModelPlace& from, const f
          std::to_string(plan.files.size()) + (plan.files.size() == 1 ? " file" : " files");
 }
 
-std::string to_sharded(const ModelPlace& from, const fs::path& stage, Rendezvous& meeting) {
+std::string to_sharded(const ModelPlace& from, const fs::path& stage, const ModelSpec& model,
+                       Rendezvous& meeting) {
   const HfWeights weights(from.weights);
-  checkpoint::shard_hf(weights, stage, meeting, "convert");
+  checkpoint::shard_hf(weights, stage, meeting, "convert", &model);
   checkpoint::on_first(meeting, "notes", [&] {
     checkpoint::keep_origin(stage / checkpoint::kHfMetadata, checkpoint::read_origin(from.weights, weights));
   });
@@ -94,12 +99,13 @@ std::string to_sharded(const ModelPlace& from, const fs::path& stage, Rendezvous
 }
 
 void convert_on(const ConvertCommand& command, const ModelPlace& from, const fs::path& to,
-                Rendezvous& meeting) {
+                const std::shared_ptr<const ModelSpec>& model, Rendezvous& meeting) {
   std::optional<ConvertStage> own;  // on rank 0
   checkpoint::on_first(meeting, "stage", [&] { own.emplace(to); });
   const fs::path stage = checkpoint::stage_of(to);
-  const std::string made = from.kind == ModelPlace::Kind::sharded ? to_hf(command, from, stage, meeting)
-                                                                  : to_sharded(from, stage, meeting);
+  const std::string made = from.kind == ModelPlace::Kind::sharded
+                               ? to_hf(command, from, stage, model, meeting)
+                               : to_sharded(from, stage, *model, meeting);
   checkpoint::on_first(meeting, "publish", [&] { own->publish(); });
   if (meeting.rank() == 0) std::cout << to.string() << ": " << made << std::endl;
 }
@@ -110,8 +116,10 @@ int convert(const ConvertCommand& command) {
   const ModelPlace from = find_model(command.source);
   check_options(command, from);
   const fs::path to = destination_of(command.destination);
+  PluginRegistry plugins(plugin::search_path({}));
+  const auto model = engine::read_model(from.notes / "config.json", plugins);
   return run_ranks(plan_ranks(command.nproc_per_node), kTimeout, [&](Rendezvous& meeting) {
-    convert_on(command, from, to, meeting);
+    convert_on(command, from, to, model, meeting);
     return 0;
   });
 }

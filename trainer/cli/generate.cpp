@@ -16,7 +16,6 @@
 #include "trainer/data/utf8.h"
 #include "trainer/models/generate.h"
 #include "trainer/models/kv_cache.h"
-#include "trainer/models/make_units.h"
 #include "trainer/models/pretrained.h"
 
 namespace heddle::cli {
@@ -132,12 +131,14 @@ Stages load(const Pretrained& model, Units units, const DeviceMesh& mesh) {
 }  // namespace
 
 int generate(const GenerateCommand& command) {
-  const Pretrained model = open_pretrained(command.directory);
+  PluginRegistry plugins(plugin::search_path({}));
+  const Pretrained model = open_pretrained(command.directory, plugins);
+  const ModelFacts facts = model.spec->facts();
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(command, model.place);
-  const Sampling sampling{command.temperature, command.top_k, model.config.max_position_embeddings,
-                          command.top_p, stop_tokens(model.place.notes, tokenizer.get())};
-  const at::ScalarType dtype = model.config.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
-  Units units = make_units(model.config, at::TensorOptions().device(at::kMeta).dtype(dtype));
+  const Sampling sampling{command.temperature, command.top_k, facts.max_positions, command.top_p,
+                          stop_tokens(model.place.notes, tokenizer.get())};
+  const at::ScalarType dtype = facts.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
+  Units units = model.spec->make_units(at::TensorOptions().device(at::kMeta).dtype(dtype));
   KvCache cache(units);
   AloneRendezvous meeting(Log::to_stderr(0));
   const DeviceMesh mesh = mesh::build({}, meeting, "generate: one rank");
@@ -146,7 +147,7 @@ int generate(const GenerateCommand& command) {
 
   const std::unique_ptr<Text> text = make_text(command, tokenizer.get());
   const std::vector<int64_t> prompt = text->prompt();
-  check_tokens(prompt, model.config.vocab_size);
+  check_tokens(prompt, facts.vocabulary);
   text->begin();
   heddle::generate(logits, prompt, command.max_new_tokens, sampling, command.seed, &cache,
                    [&](int64_t token) { text->add(token); });

@@ -122,6 +122,8 @@ std::vector<Offered> offered_by(const PluginInfo& plugin, PluginRegistry& regist
       out.push_back({kind, registry.device(name), nullptr, nullptr});
     } else if (kind == "plan") {
       out.push_back({kind, registry.plan(name), nullptr, nullptr});
+    } else if (kind == "model") {
+      out.push_back({kind, registry.model(name), nullptr, nullptr});
     } else {
       out.push_back({kind, registry.schedule(name), nullptr, nullptr});
     }

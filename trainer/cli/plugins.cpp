@@ -108,6 +108,8 @@ PluginInfo load_by_any_name(PluginRegistry& registry, const std::string& name) {
     (void)registry.parallelizer(name);
   else if (loaded_by("plan"))
     (void)registry.plan(name);
+  else if (loaded_by("model"))
+    (void)registry.model(name);
   else if (loaded_by("schedule"))
     (void)registry.schedule(name);
   else if (loaded_by("device"))

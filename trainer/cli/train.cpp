@@ -55,7 +55,8 @@ int train(const TrainCommand& command) {
     const bool again = restart > 0 || was_started_before();
     const Node from = (again ? saved_since(configuration) : std::nullopt).value_or(configuration);
     // Anew for each start: what the run goes on from is found here.
-    const Job job = prepare_job(from, plugins, plan.world_size(), command.metrics);
+    Job job = prepare_job(from, plugins, plan.world_size(), command.metrics);
+    job.peak_flops = command.peak_flops;
     if (restart > 0) launch::write_message(restart_line(restart, command.max_restarts, job) + "\n");
     if (command.json) launch::answer_in_json();
     const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(job.setup.timeout_minutes * 60000));

@@ -109,8 +109,8 @@ std::string stopped_text(const Job& job, int signal, const std::optional<Moment>
 std::string banner(const Job& job, const ModelSize& size) {
   const bool mixed = job.recipe.shuffle == Shuffle::on;
   std::string out = "heddle " HEDDLE_VERSION ": " + strategy_text(job.setup) + "\n";
-  out += "  model   " + job.model.config.model_type + ", " + count_text(size.parameters) + " parameters, " +
-         (job.model.dtype == at::kFloat ? "float32" : "bfloat16") +
+  out += "  model   " + job.model.spec->facts().model_type + ", " + count_text(size.parameters) +
+         " parameters, " + (job.model.dtype == at::kFloat ? "float32" : "bfloat16") +
          (job.model.directory.empty() ? ", random weights" : ", from " + job.model.directory.string()) + "\n";
   out += frozen_text(job, size);
   out += "  data    " + std::to_string(job.dataset.size()) + " samples of " +

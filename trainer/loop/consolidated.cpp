@@ -16,6 +16,7 @@ checkpoint::HfExport export_of(const Job& job, const fs::path& stage, const fs::
   what.finer = stage / "optim";
   what.directory = stage / to;
   what.origin = job.model.origin;
+  what.model = job.model.spec;
   if (section.v4_compatible) what.choice.config = checkpoint::HfChoice::Config::readable_by_v4;
   if (section.single_rank_consolidation) what.writers = checkpoint::HfExport::Writers::first;
   what.limit = std::chrono::duration<double>(section.consolidation_timeout_minutes * 60);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -10,19 +11,19 @@
 #include "heddle/checkpoint/hf_origin.h"
 #include "heddle/config/setup.h"
 #include "heddle/engine/engine.h"
+#include "heddle/model/family.h"
 #include "trainer/data/token_dataset.h"
 #include "trainer/loop/lr_schedule.h"
 #include "trainer/loop/position.h"
 #include "trainer/loop/step_scheduler.h"
 #include "trainer/loop/stop_wish.h"
-#include "trainer/models/model_config.h"
 #include "trainer/recipe/recipe.h"
 
 namespace heddle {
 
 // What the run trains, and where its values come from.
 struct JobModel {
-  ModelConfig config;
+  std::shared_ptr<const ModelSpec> spec;
   checkpoint::HfOrigin origin;  // what exports carry over: config.json, tokenizer, names of files, dtypes
   ParameterSource source;       // empty: random weights
   std::vector<std::string> tensors;  // that are there to be loaded
@@ -62,9 +63,10 @@ struct Job {
   StepScheduler scheduler;
   LrSchedule rates;
   std::filesystem::path metrics;
-  std::optional<Resume> resume = std::nullopt;  // empty: from the first step
-  std::string latest = "";                      // what LATEST named when the beginning was looked for
-  std::set<int64_t> taken = {};                 // steps to come whose checkpoint's name is another one's
+  std::optional<Resume> resume = std::nullopt;      // empty: from the first step
+  std::string latest = "";                          // what LATEST named when the beginning was looked for
+  std::optional<double> peak_flops = std::nullopt;  // of a rank, from the command line
+  std::set<int64_t> taken = {};                     // steps to come whose checkpoint's name is another one's
 };
 
 // What look_at() sees of a run on this machine, and the checkpoint that it goes on from. Throws Error before

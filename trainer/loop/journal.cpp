@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <iostream>
+#include <utility>
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/file_writer.h"
@@ -22,8 +23,9 @@ Screen screen(StopWish& shared) {
 
 }  // namespace
 
-Journal::Journal(const Job& job, StopWish& shared)
+Journal::Journal(const Job& job, ModelFlops flops, StopWish& shared)
     : job_(job),
+      flops_(std::move(flops)),
       files_(take_metrics_files(job)),
       metrics_(files_.training),
       progress_(screen(shared), job.scheduler.total_steps()),
@@ -48,6 +50,7 @@ void Journal::trained(const Moment& moment, const StepReport& report, double lr,
   record.step_time = seconds;
   record.tps = static_cast<double>(record.num_tokens_per_step) / seconds;
   record.tps_per_gpu = record.tps / job_.setup.sizes.world;
+  flops_.add_to(record);
   metrics_.append(to_json(record, timestamp_now()));
   files_.trained.push_back({record.step, record.loss, record.skipped});
   skipped_.add(record.skipped);

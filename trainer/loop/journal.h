@@ -10,6 +10,7 @@
 #include "trainer/loop/loss_curve.h"
 #include "trainer/loop/metrics.h"
 #include "trainer/loop/metrics_files.h"
+#include "trainer/loop/mfu.h"
 #include "trainer/loop/progress.h"
 #include "trainer/loop/skipped.h"
 
@@ -18,7 +19,7 @@ namespace heddle {
 class Journal {
  public:
   // Opens the metrics files, as take_metrics_files() says. Throws Error{io}.
-  Journal(const Job& job, StopWish& shared);
+  Journal(const Job& job, ModelFlops flops, StopWish& shared);
 
   // A line of metrics, flushed, and the progress. Throws Error{io} when the disk is full.
   void trained(const Moment& moment, const StepReport& report, double lr, double seconds, double peak_memory);
@@ -40,6 +41,7 @@ class Journal {
   void warn(const TrainingRecord& record);
 
   const Job& job_;
+  ModelFlops flops_;
   MetricsFiles files_;
   LinesFile metrics_;
   std::map<std::string, LinesFile> validation_;  // by set

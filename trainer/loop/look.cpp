@@ -7,9 +7,9 @@
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/publish.h"
+#include "heddle/engine/read_model.h"
 #include "trainer/loop/model_size.h"
 #include "trainer/models/freeze.h"
-#include "trainer/models/make_units.h"
 #include "trainer/models/pretrained.h"
 
 namespace heddle {
@@ -17,26 +17,25 @@ namespace {
 
 constexpr const char* kByteTokenizer = "{\"type\": \"bytes\"}\n";
 
-JobModel open_model(const ModelSection& section) {
+JobModel open_model(const ModelSection& section, PluginRegistry& plugins) {
   JobModel model;
   if (section.source == ModelSection::Source::pretrained) {
-    Pretrained pretrained = open_pretrained(section.directory);
-    model.config = pretrained.config;
+    Pretrained pretrained = open_pretrained(section.directory, plugins);
+    model.spec = std::move(pretrained.spec);
     model.origin = std::move(pretrained.origin);
     model.tensors = std::move(pretrained.names);
     model.source = pretrained.source;
     model.directory = section.directory;
   } else {
-    model.config = section.config.is_map()
-                       ? read_model_config(section.config)
-                       : read_model_config(std::filesystem::path(section.config.as_text()));
+    model.spec = section.config.is_map()
+                     ? engine::read_model(section.config, plugins)
+                     : engine::read_model(std::filesystem::path(section.config.as_text()), plugins);
   }
-  const std::string dtype = !section.dtype.empty() ? section.dtype : model.config.dtype;
+  const std::string dtype = !section.dtype.empty() ? section.dtype : model.spec->facts().dtype;
   model.dtype = dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
-  if (!model.source) {
-    model.config.dtype = model.dtype == at::kFloat ? "float32" : "bfloat16";
-    model.origin.files["config.json"] = to_config_json(model.config);
-  }
+  if (!model.source)
+    model.origin.files["config.json"] =
+        model.spec->config_json(model.dtype == at::kFloat ? "float32" : "bfloat16");
   return model;
 }
 
@@ -46,17 +45,17 @@ std::filesystem::path place_of(const ModelSection& section) {
   return section.config.is_map() ? "" : section.config.as_text();
 }
 
-void check_length(const DatasetSection& section, const ModelConfig& model) {
-  if (section.sequence_length <= model.max_position_embeddings) return;
+void check_length(const DatasetSection& section, const ModelFacts& model) {
+  if (section.sequence_length <= model.max_positions) return;
   throw Error(ErrorCode::config, section.length_where,
               "seq_len " + std::to_string(section.sequence_length) + " is longer than the model's " +
-                  std::to_string(model.max_position_embeddings) + " positions",
+                  std::to_string(model.max_positions) + " positions",
               "make dataset.seq_len smaller, or the model's max_position_embeddings larger");
 }
 
 // Tensors in the files that the model has no place for, the first of them by name.
 void warn_of_unused(const JobModel& model, const Units& units, std::vector<std::string>& warnings) {
-  std::vector<std::string> names = checkpoint::unused(model.tensors, units);
+  std::vector<std::string> names = checkpoint::unused(model.tensors, units, model.spec.get());
   if (names.empty()) return;
   const std::string count = std::to_string(names.size());
   const bool more = names.size() > 5;
@@ -141,15 +140,15 @@ class Walk {
     std::error_code ignored;
     if (another_ && !place.empty() && !std::filesystem::exists(place, ignored))
       return lacks(place.string() + " is not there: the model is not checked");
-    look_.model = open_model(look_.recipe.model);
-    check_length(*look_.recipe.dataset, look_.model->config);
+    look_.model = open_model(look_.recipe.model, plugins_);
+    check_length(*look_.recipe.dataset, look_.model->spec->facts());
     see_units();
   }
 
   // What the model and the batch have to say to the plan, on meta: each rank makes its own units later.
   void see_units() {
     const JobModel& model = *look_.model;
-    Units units = make_units(model.config, at::TensorOptions(at::kMeta).dtype(model.dtype));
+    Units units = model.spec->make_units(at::TensorOptions(at::kMeta).dtype(model.dtype));
     warn_of_unused(model, units, look_.setup.warnings);
     check_weights(model, units);
     if (look_.recipe.freeze) freeze(units, *look_.recipe.freeze);
@@ -190,7 +189,7 @@ class Walk {
     if (look_.model && look_.dataset && look_.dataset->holds_bytes())
       note_bytes(*look_.model, look_.setup.warnings);
     for (const DatasetSection& section : look_.recipe.validation) {
-      if (look_.model) check_length(section, look_.model->config);
+      if (look_.model) check_length(section, look_.model->spec->facts());
       if (auto set = open(section)) look_.validation.push_back({section.name, std::move(*set)});
     }
   }

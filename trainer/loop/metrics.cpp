@@ -40,6 +40,7 @@ std::string to_json(const TrainingRecord& record, const std::string& timestamp) 
   line["tps"] = record.tps;
   line["tps_per_gpu"] = record.tps_per_gpu;
   line["mfu"] = record.mfu ? Json(*record.mfu) : Json(nullptr);
+  line["tflops"] = record.tflops ? Json(*record.tflops) : Json(nullptr);
   line["num_tokens_per_step"] = record.num_tokens_per_step;
   line["num_label_tokens"] = record.num_label_tokens;
   line["step_time"] = record.step_time;

@@ -15,7 +15,8 @@ struct TrainingRecord {
   double mem = 0;        // the peak: see PeakMemory; on a device, of its tensors
   bool skipped = false;  // the update, as its gradient norm was not finite
   double tps = 0, tps_per_gpu = 0;
-  std::optional<double> mfu;  // in percent; empty where the peak is not known
+  std::optional<double> mfu;     // in percent of a rank's peak; empty where the peak is not known
+  std::optional<double> tflops;  // of the model, a rank and second; see ModelFlops
   int64_t num_tokens_per_step = 0, num_label_tokens = 0;
   double step_time = 0;
 };

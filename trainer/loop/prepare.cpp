@@ -109,7 +109,7 @@ void check_tokens(const Job& job) {
   const CheckpointSection& section = job.recipe.checkpoint;
   const std::filesystem::path notes =
       section.enabled ? std::filesystem::path(section.directory) / ".tokens.json" : "";
-  check_tokens(datasets, job.model.config.vocab_size, notes);
+  check_tokens(datasets, job.model.spec->facts().vocabulary, notes);
 }
 
 Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_size,

@@ -8,8 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "heddle/base/text.h"
-
 namespace heddle {
 namespace {
 
@@ -38,6 +36,26 @@ std::string count_text(double value) {
   return text;
 }
 
+// "0.052 TFLOP/s (61.3% MFU)", of a rank; "" where the model does not say its operations.
+std::string speed_text(const TrainingRecord& record) {
+  if (!record.tflops) return "";
+  char text[64];
+  std::snprintf(text, sizeof(text), "%.3g TFLOP/s", *record.tflops);
+  std::string out = text;
+  if (record.mfu) {
+    std::snprintf(text, sizeof(text), " (%.1f%% MFU)", *record.mfu);
+    out += text;
+  }
+  return out;
+}
+
+std::string joined(const std::vector<std::string>& fields) {
+  std::string line;
+  for (const std::string& field : fields)
+    if (!field.empty()) line += (line.empty() ? "" : "  ") + field;
+  return line;
+}
+
 }  // namespace
 
 std::string progress_line(const TrainingRecord& record, int64_t total_steps, double seconds_left,
@@ -53,15 +71,15 @@ std::string progress_line(const TrainingRecord& record, int64_t total_steps, dou
       formatted("norm %.3f", record.grad_norm),
       formatted("lr %.2e", record.lr),
       count_text(record.tps) + " tok/s",
+      speed_text(record),
       formatted("%.2f GiB", record.mem),
       time_text(seconds_left) + " left"};
-  std::string line = text::join(fields, "  ");
-  for (const size_t least : {5, 2, 3, 4, 6, 1}) {  // of the fields that are left, the one that matters least
+  std::string line = joined(fields);
+  for (const size_t least :
+       {6, 5, 2, 3, 4, 7, 1}) {  // of the fields that are left, the one that matters least
     if (line.size() <= columns) return line;
     fields[least].clear();
-    line.clear();
-    for (const std::string& field : fields)
-      if (!field.empty()) line += (line.empty() ? "" : "  ") + field;
+    line = joined(fields);
   }
   return line.substr(0, columns);
 }

@@ -3,7 +3,6 @@
 
 #include "heddle/mesh/dry.h"
 #include "trainer/models/freeze.h"
-#include "trainer/models/make_units.h"
 
 namespace heddle {
 namespace {
@@ -31,7 +30,7 @@ ModelSize size_on_rank(const Plan& plan, const Setup& setup, const JobModel& mod
   const ParameterSource nothing = [](const Shard&) { return true; };
   ModelSize most;
   for (int stage = 0; stage < setup.sizes.pp; ++stage) {
-    Units units = make_units(model.config, options);
+    Units units = model.spec->make_units(options);
     if (recipe.freeze) freeze(units, *recipe.freeze);
     const UnitSlots slots = slots_of(units);
     const ParameterCount count = count_parameters(slots);

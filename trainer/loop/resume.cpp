@@ -16,42 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.17g", value);
-  return text;
-}
-
-std::string words_of(const RotaryScaling& scaling) {
-  switch (scaling.kind) {
-    case RotaryScaling::Kind::none:
-      return "none";
-    case RotaryScaling::Kind::linear:
-      return "linear " + number(scaling.factor);
-    case RotaryScaling::Kind::llama3:
-      return "llama3 " + number(scaling.factor) + " " + number(scaling.low_freq_factor) + " " +
-             number(scaling.high_freq_factor) + " " + std::to_string(scaling.original_positions);
-  }
-  return "";
-}
-
-// What makes two models one, after AutoModel's signature.
-std::map<std::string, std::string> signature(const ModelConfig& model) {
-  return {{"model_type", model.model_type},
-          {"hidden_size", std::to_string(model.hidden_size)},
-          {"num_hidden_layers", std::to_string(model.num_hidden_layers)},
-          {"num_attention_heads", std::to_string(model.num_attention_heads)},
-          {"num_key_value_heads", std::to_string(model.num_key_value_heads)},
-          {"intermediate_size", std::to_string(model.intermediate_size)},
-          {"vocab_size", std::to_string(model.vocab_size)},
-          {"tie_word_embeddings", model.tie_word_embeddings ? "true" : "false"},
-          {"rope_theta", number(model.rope_theta)},
-          {"rope_scaling", words_of(model.rope_scaling)}};
-}
-
 // "hidden_size was 24, now 32"; "" where nothing differs.
 std::string difference(const Position& there, const Job& job) {
-  for (const auto& [key, here] : signature(job.model.config)) {
+  for (const auto& [key, here] : job.model.spec->signature()) {
     const auto found = there.model.find(key);
     if (found == there.model.end() || found->second != here)
       return key + " was " + (found == there.model.end() ? "not recorded" : found->second) + ", now " + here;
@@ -244,7 +211,7 @@ Position position_after(const Job& job, const Moment& moment) {
   position.dataset_samples = job.dataset.size();
   position.sequence_length = job.dataset.sequence_length();
   position.shuffled = job.recipe.shuffle == Shuffle::on;
-  position.model = signature(job.model.config);
+  position.model = job.model.spec->signature();
   position.next_lr = job.rates.lr(position.step);
   position.total_steps = job.scheduler.total_steps();
   return position;

@@ -15,6 +15,7 @@
 #include "trainer/loop/job.h"
 #include "trainer/loop/journal.h"
 #include "trainer/loop/keep.h"
+#include "trainer/loop/mfu.h"
 #include "trainer/loop/model_size.h"
 #include "trainer/loop/peak_memory.h"
 #include "trainer/loop/resume.h"
@@ -23,7 +24,6 @@
 #include "trainer/loop/skipped.h"
 #include "trainer/loop/stop.h"
 #include "trainer/models/freeze.h"
-#include "trainer/models/make_units.h"
 
 namespace heddle {
 namespace {
@@ -78,7 +78,7 @@ Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish&
     : job_(job),
       model_(build(plugins, meeting)),
       step_(model_.stages, model_.mesh, step_config()),
-      batches_(job.dataset, split(), job.model.config.vocab_size),
+      batches_(job.dataset, split(), job.model.spec->facts().vocabulary),
       scheduler_(job.scheduler),
       wish_(wish),
       stop_(meeting, wish) {
@@ -91,18 +91,20 @@ Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish&
     checkpoint::on_first(meeting, "begin", [&] { begin_from(job.recipe.checkpoint, job.resume->directory); });
   if (saves) saver_.emplace(job, meeting, model_, step_);
   for (const ValidationSet& set : job.validation)
-    validation_.emplace_back(set.dataset, split(), job.model.config.vocab_size);
+    validation_.emplace_back(set.dataset, split(), job.model.spec->facts().vocabulary);
   if (meeting.rank() != 0) return;
   ModelSize size = size_of(slots_, model_.stages, job.recipe.optimizer.master_weights);
   size.parameters = parameters_.all;
   size.frozen = parameters_.frozen;
   if (saver_) size.copies = saver_->bytes();
+  const ModelFlops flops = flops_of(job, model_, trained_share(size.parameters, size.frozen));
   std::cout << banner(job, size);
   if (model_.device) std::cout << "  device  " << model_.mesh.device() << "\n";
+  std::cout << "  speed   " << flops.text() << "\n";
   std::cout << std::flush;
   for (const std::string& text : warnings(job, size)) std::cerr << "warning: " << text << std::endl;
   if (saver_) clean_up(job.recipe.checkpoint.directory, stages_of(job.recipe.checkpoint), lock_->is_held());
-  journal_.emplace(job, wish);
+  journal_.emplace(job, flops, wish);
   peak_.emplace();
 }
 
@@ -119,7 +121,7 @@ void Run::lock() {
 engine::Model Run::build(PluginRegistry& plugins, Rendezvous& meeting) {
   const auto options = at::TensorOptions().device(at::kMeta).dtype(job_.model.dtype);
   const auto make_units = [&](const Setup&) {
-    Units units = heddle::make_units(job_.model.config, options);
+    Units units = job_.model.spec->make_units(options);
     if (job_.recipe.freeze) freeze(units, *job_.recipe.freeze);
     slots_ = slots_of(units);
     parameters_ = count_parameters(slots_);

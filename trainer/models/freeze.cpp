@@ -1,32 +1,58 @@
 // Names first, then every slot of each name: a tied parameter has several.
 #include "trainer/models/freeze.h"
 
+#include <algorithm>
+#include <functional>
 #include <regex>
 #include <set>
 
 #include "heddle/base/error.h"
 #include "heddle/model/module.h"
+#include "heddle/model/module_unit.h"
 
 namespace heddle {
 namespace {
 
 using Names = std::set<std::string>;
 
-Names of_embeddings(Units& units) {
-  Names names;
+// Calls `visit` for every module of the units that are made of modules.
+void for_each_module(Units& units, const std::function<void(Module&)>& visit) {
   for (const auto& unit : units)
-    if (unit->module() != nullptr && unit->module()->kind() == "embedding")
-      for (const ParameterSlot& slot : unit->parameters()) names.insert(slot.name);
-  return names;
+    if (auto* known = dynamic_cast<ModuleUnit*>(unit.get()))
+      known->visit([&](const std::string&, Module& module) { visit(module); });
 }
 
-// Everything but the head of its own: the last unit's parameters, without the norm before it.
-Names of_language_model(Units& units) {
+// The names of the parameters that lie in these tensors, or of all others.
+Names of_tensors(Units& units, const std::set<const at::Tensor*>& tensors, bool inside) {
   Names names;
   for (const auto& unit : units)
     for (const ParameterSlot& slot : unit->parameters())
-      if (!slot.name.starts_with("lm_head.")) names.insert(slot.name);
+      if (tensors.contains(slot.tensor) == inside) names.insert(slot.name);
   return names;
+}
+
+Names of_embeddings(Units& units) {
+  std::set<const at::Tensor*> tensors;
+  for_each_module(units, [&](Module& module) {
+    if (module.kind() != "embedding") return;
+    for (const ParameterSlot& slot : module.slots()) tensors.insert(slot.tensor);
+  });
+  return of_tensors(units, tensors, true);
+}
+
+// Everything but the head of its own: the linear layer beside the loss.
+Names of_language_model(Units& units) {
+  std::set<const at::Tensor*> head;
+  for_each_module(units, [&](Module& module) {
+    const auto& children = module.children();
+    if (std::none_of(children.begin(), children.end(),
+                     [](const auto& child) { return child.second->kind() == "token_loss"; }))
+      return;
+    for (const auto& [name, child] : children)
+      if (child->kind() == "linear")
+        for (const ParameterSlot& slot : child->slots()) head.insert(slot.tensor);
+  });
+  return of_tensors(units, head, false);
 }
 
 Names matching(Units& units, const std::string& pattern, const std::string& where) {

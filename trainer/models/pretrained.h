@@ -1,21 +1,23 @@
-// A model as it stands on disk: its shape, and where its values come from.
+// A model on disk: what it is, and where its values come from.
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "heddle/base/export.h"
 #include "heddle/checkpoint/hf_origin.h"
+#include "heddle/model/family.h"
 #include "heddle/parallel/build.h"
+#include "heddle/plugin/registry.h"
 #include "trainer/models/find_model.h"
-#include "trainer/models/model_config.h"
 
 namespace heddle {
 
 struct Pretrained {
   ModelPlace place;
-  ModelConfig config;
+  std::shared_ptr<const ModelSpec> spec;
   checkpoint::HfOrigin origin;     // what an export carries over
   std::vector<std::string> names;  // of the tensors that are there
   ParameterSource source;          // for parallel::build
@@ -23,6 +25,6 @@ struct Pretrained {
 
 // Reads config.json and the headers of the weights, or the manifest, not the weights. PATH is what
 // find_model() takes. Throws Error{input} naming the file and the key or tensor.
-HEDDLE_API Pretrained open_pretrained(const std::filesystem::path& path);
+HEDDLE_API Pretrained open_pretrained(const std::filesystem::path& path, PluginRegistry& plugins);
 
 }  // namespace heddle

@@ -14,6 +14,7 @@
 #include "heddle/checkpoint/placed_file.h"
 #include "heddle/checkpoint/rows.h"
 #include "heddle/checkpoint/sharded.h"
+#include "heddle/checkpoint/stored_view.h"
 #include "heddle/checkpoint/together.h"
 
 namespace heddle::checkpoint {
@@ -74,18 +75,39 @@ class Share {
   void write(const Rows& rows) {
     const HfFile& file = plan_.files[rows.file];
     const TensorToWrite& tensor = file.tensors[rows.tensor];
-    const SavedTensor& saved = saved_.manifest().tensors.at(tensor.name);
-    const std::string master = "master." + tensor.name;
-    const bool finer = finer_ && saved.dtype != tensor.dtype && finer_->has(master);
     std::vector<int64_t> sizes = tensor.shape, offset(tensor.shape.size(), 0);
     if (!sizes.empty()) {
       sizes[0] = rows.count;
       offset[0] = rows.first;
     }
     const at::Tensor values = at::empty(sizes, tensor.dtype);
-    (finer ? *finer_ : saved_).read({finer ? master : tensor.name, values, tensor.shape, offset});
+    if (const auto made = plan_.layout.find(tensor.name); made == plan_.layout.end())
+      read(tensor.name, values, tensor.shape, offset);
+    else
+      for (const HfPiece& piece : made->second) read(piece, values, offset);
     open_->write({static_cast<const char*>(values.const_data_ptr()), values.nbytes()},
                  file.header.size() + rows.at);
+  }
+
+  // A box of a parameter, from its finest values.
+  void read(const std::string& parameter, const at::Tensor& values, const std::vector<int64_t>& shape,
+            const std::vector<int64_t>& offset) {
+    const std::string master = "master." + parameter;
+    const bool finer = finer_ && saved_.manifest().tensors.at(parameter).dtype != values.scalar_type() &&
+                       finer_->has(master);
+    (finer ? *finer_ : saved_).read({finer ? master : parameter, values, shape, offset});
+  }
+
+  // What the piece has of the rows `values` of a tensor.
+  void read(const HfPiece& piece, const at::Tensor& values, const std::vector<int64_t>& offset) {
+    const auto common = stored::within_tensor(piece.part, offset, values.sizes());
+    if (!common) return;
+    const at::Tensor part = at::empty(common->parameter_size, values.options());
+    read(piece.parameter, part, piece.shape, common->in_parameter);
+    at::Tensor box = values;
+    for (size_t d = 0; d < offset.size(); ++d)
+      box = box.narrow(static_cast<int64_t>(d), common->in_tensor[d] - offset[d], common->tensor_size[d]);
+    as_parameter(box, piece.part, *common).copy_(part);
   }
 
   const HfExport& what_;
@@ -110,7 +132,7 @@ class Share {
 HfPlan export_hf(const HfExport& what, Rendezvous& meeting, const std::string& key) {
   HfPlan plan;
   together(meeting, "plan/" + key, [&] {
-    plan = plan_hf(read_manifest(what.sharded / kManifest), what.origin, what.choice);
+    plan = plan_hf(read_manifest(what.sharded / kManifest), what.origin, what.choice, what.model.get());
     if (meeting.rank() != 0) return;
     make_directory(what.directory);
     for (const HfFile& file : plan.files) lay_out(what.directory / file.name, file.header, file.bytes());

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include "heddle/base/export.h"
@@ -17,6 +18,7 @@ struct HfExport {
   std::filesystem::path finer;    // another, with finer values of some tensors under "master.NAME"; or empty
   std::filesystem::path directory;  // made where it is missing; to be published by its caller (publish.h)
   HfOrigin origin;                  // names of files, dtypes, and what is carried over
+  std::shared_ptr<const ModelSpec> model = nullptr;  // null: each parameter is the tensor of its name
   HfChoice choice = {};
   enum class Writers { all, first } writers = Writers::all;  // ranks that write tensors
   std::chrono::duration<double> limit = std::chrono::minutes(30);

@@ -44,25 +44,53 @@ std::optional<c10::ScalarType> common_dtype(const HfOrigin& origin) {
   return most == count.end() ? std::nullopt : std::optional(most->first);
 }
 
-std::vector<TensorToWrite> tensors_of(const Manifest& manifest, const HfOrigin& origin,
-                                      const HfChoice& choice) {
-  const auto common = common_dtype(origin);
-  std::vector<TensorToWrite> out;
-  for (const auto& [name, saved] : manifest.tensors) {
-    const bool real = is_real(saved.dtype);
-    const auto original = origin.tensors.find(name);
-    c10::ScalarType dtype = saved.dtype;
-    if (choice.dtype && real) {
-      dtype = *choice.dtype;
-    } else if (original != origin.tensors.end()) {
+// A tensor as it is to be written: as the original has it, unless the choice says otherwise.
+class Tensors {
+ public:
+  Tensors(const HfOrigin& origin, const HfChoice& choice)
+      : origin_(origin), choice_(choice), common_(common_dtype(origin)) {}
+
+  TensorToWrite tensor(const std::string& name, c10::ScalarType saved,
+                       const std::vector<int64_t>& shape) const {
+    const auto original = origin_.tensors.find(name);
+    c10::ScalarType dtype = saved;
+    if (choice_.dtype && is_real(saved)) {
+      dtype = *choice_.dtype;
+    } else if (original != origin_.tensors.end()) {
       dtype = original->second.dtype;
-    } else if (common && real) {
-      dtype = *common;
+    } else if (common_ && is_real(saved)) {
+      dtype = *common_;
     }
-    out.push_back({name, dtype, saved.shape});
+    return {name, dtype, shape};
   }
-  std::sort(out.begin(), out.end(),
-            [](const auto& a, const auto& b) { return comes_before(a.name, b.name); });
+
+ private:
+  const HfOrigin& origin_;
+  const HfChoice& choice_;
+  std::optional<c10::ScalarType> common_;
+};
+
+std::vector<TensorToWrite> tensors_of(const Manifest& manifest, const Tensors& as, const ModelSpec* model,
+                                      HfLayout& layout) {
+  std::vector<TensorToWrite> out;
+  for (const auto& [name, saved] : manifest.tensors)
+    if (model == nullptr || !add_to(layout, *model, name, saved.shape))
+      out.push_back(as.tensor(name, saved.dtype, saved.shape));
+  check_whole(layout);
+  for (const auto& [name, pieces] : layout)
+    out.push_back(
+        as.tensor(name, manifest.tensors.at(pieces.front().parameter).dtype, pieces.front().part.shape));
+  std::map<std::string, size_t> order;  // by the first parameter of a tensor
+  if (model != nullptr) order = order_of(*model);
+  const auto place = [&](const std::string& tensor) {
+    const auto made = layout.find(tensor);
+    const auto found = order.find(made == layout.end() ? tensor : made->second.front().parameter);
+    return found == order.end() ? order.size() : found->second;
+  };
+  std::sort(out.begin(), out.end(), [&](const auto& a, const auto& b) {
+    const size_t first = place(a.name), second = place(b.name);
+    return first != second ? first < second : comes_before(a.name, b.name);
+  });
   return out;
 }
 
@@ -174,8 +202,6 @@ uint64_t HfFile::bytes() const {
 }
 
 bool comes_before(const std::string& a, const std::string& b) {
-  const bool head_a = a.starts_with("lm_head"), head_b = b.starts_with("lm_head");
-  if (head_a != head_b) return head_b;
   size_t i = 0, j = 0;
   std::string number_a, number_b;
   while (i < a.size() && j < b.size()) {
@@ -194,10 +220,12 @@ bool comes_before(const std::string& a, const std::string& b) {
   return a < b;
 }
 
-HfPlan plan_hf(const Manifest& manifest, const HfOrigin& origin, const HfChoice& choice) {
-  const std::vector<TensorToWrite> tensors = tensors_of(manifest, origin, choice);
-  const bool by_name = !choice.max_file_bytes && !origin.tensors.empty();
+HfPlan plan_hf(const Manifest& manifest, const HfOrigin& origin, const HfChoice& choice,
+               const ModelSpec* model) {
   HfPlan plan;
+  const std::vector<TensorToWrite> tensors =
+      tensors_of(manifest, Tensors(origin, choice), model, plan.layout);
+  const bool by_name = !choice.max_file_bytes && !origin.tensors.empty();
   plan.files =
       by_name ? as_original(tensors, origin) : by_size(tensors, choice.max_file_bytes.value_or(kMostBytes));
   for (HfFile& file : plan.files) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "heddle/base/export.h"
+#include "heddle/checkpoint/hf_layout.h"
 #include "heddle/checkpoint/hf_origin.h"
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/checkpoint/safetensors_writer.h"
@@ -33,14 +34,18 @@ struct HfPlan {
   std::vector<HfFile> files;
   std::string index;   // text of model.safetensors.index.json; empty: none is written
   std::string config;  // text of config.json, its dtype that of the tensors; empty: none is known
+  HfLayout layout;     // of the tensors that are not a parameter as it is
 };
 
 // Tensors go to the files of the original, those that it lacks to its last one; names of files count through
 // again where some would be empty. By size: in the order of the model, a tensor that is too large alone.
-// Within a file tensors lie as safetensors' own writers lay them: larger dtypes first, then by name.
-HEDDLE_API HfPlan plan_hf(const Manifest& manifest, const HfOrigin& origin, const HfChoice& choice);
+// Within a file tensors lie as safetensors' own writers lay them: larger dtypes first, then by name. The
+// model says which tensors the parameters of the manifest make, and their order; without one each parameter
+// is the tensor of its name. Throws Error{internal} where parameters make a part of a tensor only.
+HEDDLE_API HfPlan plan_hf(const Manifest& manifest, const HfOrigin& origin, const HfChoice& choice,
+                          const ModelSpec* model = nullptr);
 
-// layers.2 before layers.10, and the head at the end.
+// layers.2 before layers.10.
 HEDDLE_API bool comes_before(const std::string& a, const std::string& b);
 
 }  // namespace heddle::checkpoint

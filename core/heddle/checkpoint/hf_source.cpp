@@ -1,6 +1,8 @@
 // Parameters filled from Hugging Face weights.
 #include "heddle/checkpoint/hf_source.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
@@ -8,6 +10,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/box.h"
+#include "heddle/checkpoint/stored_view.h"
 
 namespace heddle::checkpoint {
 namespace {
@@ -22,32 +25,90 @@ namespace {
                                  "; do config.json and the weights belong together?");
 }
 
+// Reads the tensors of one directory.
+class Filler {
+ public:
+  Filler(const std::filesystem::path& directory, std::shared_ptr<const HfWeights> weights,
+         std::shared_ptr<const ModelSpec> model)
+      : where_(directory.string()), weights_(std::move(weights)), model_(std::move(model)) {}
+
+  bool fill(const Shard& shard) const {
+    const StoredParts parts = model_ ? model_->stored(shard.name, shard.shape) : StoredParts{};
+    if (parts.empty()) {
+      const std::string name = checked(shard.name, shard.shape);
+      if (!shard.tensor.is_meta()) weights_->read(name, shard.offset, shard.tensor);
+    }
+    for (const StoredPart& part : parts) fill(shard, part);
+    return true;
+  }
+
+ private:
+  void fill(const Shard& shard, const StoredPart& part) const {
+    const std::string name = checked(part.tensor, part.shape);
+    const auto common = stored::within_parameter(part, shard.offset, shard.tensor.sizes());
+    if (!common || shard.tensor.is_meta()) return;
+    const at::Tensor target = piece_of(shard.tensor, shard.offset, *common);
+    if (stored::in_order(part) && target.is_contiguous())
+      return weights_->read(name, common->in_tensor, target.view(common->tensor_size));
+    const at::Tensor box = at::empty(common->tensor_size, shard.tensor.options());
+    weights_->read(name, common->in_tensor, box);
+    target.copy_(as_parameter(box, part, *common));
+  }
+
+  // Its name in the files.
+  std::string checked(const std::string& tensor, const std::vector<int64_t>& shape) const {
+    const std::string name =
+        name_there(tensor, model_.get(), [this](const std::string& one) { return weights_->has(one); });
+    if (name.empty()) refuse_missing(where_, *weights_, tensor);
+    const StoredTensor& stored = weights_->at(name);
+    if (stored.shape == shape) return name;
+    throw Error(ErrorCode::input, where_,
+                "tensor " + text::quoted(name) + " has the shape " + written(stored.shape) +
+                    ", the model needs " + written(shape),
+                "do config.json and the weights belong together?");
+  }
+
+  std::string where_;
+  std::shared_ptr<const HfWeights> weights_;
+  std::shared_ptr<const ModelSpec> model_;
+};
+
 }  // namespace
 
-ParameterSource hf_source(const std::filesystem::path& directory, std::shared_ptr<const HfWeights> weights) {
-  return [where = directory.string(), weights = std::move(weights)](const Shard& shard) {
-    std::string name = shard.name;
-    if (name == kEmbedding && !weights->has(name) && weights->has(kHead)) name = kHead;
-    if (!weights->has(name)) refuse_missing(where, *weights, name);
-    const StoredTensor& stored = weights->at(name);
-    if (stored.shape != shard.shape)
-      throw Error(ErrorCode::input, where,
-                  "tensor " + text::quoted(name) + " has the shape " + written(stored.shape) +
-                      ", the model needs " + written(shard.shape),
-                  "do config.json and the weights belong together?");
-    if (!shard.tensor.is_meta()) weights->read(name, shard.offset, shard.tensor);
-    return true;
+std::string name_there(const std::string& tensor, const ModelSpec* model,
+                       const std::function<bool(const std::string&)>& has) {
+  if (has(tensor)) return tensor;
+  if (model != nullptr)
+    for (const std::string& other : model->other_names(tensor))
+      if (has(other)) return other;
+  return "";
+}
+
+ParameterSource hf_source(const std::filesystem::path& directory, std::shared_ptr<const HfWeights> weights,
+                          std::shared_ptr<const ModelSpec> model) {
+  return [filler = Filler(directory, std::move(weights), std::move(model))](const Shard& shard) {
+    return filler.fill(shard);
   };
 }
 
-std::vector<std::string> unused(std::span<const std::string> names, const Units& units) {
+std::vector<std::string> unused(std::span<const std::string> names, const Units& units,
+                                const ModelSpec* model) {
   std::set<std::string> wanted;
+  const auto want = [&](const std::string& tensor) {
+    wanted.insert(tensor);
+    if (model == nullptr) return;
+    for (std::string& other : model->other_names(tensor)) wanted.insert(std::move(other));
+  };
   for (const auto& unit : units)
-    for (const ParameterSlot& slot : unit->parameters()) wanted.insert(slot.name);
-  if (!wanted.count(kHead)) wanted.insert(kHead);  // a tied head that was saved all the same
+    for (const ParameterSlot& slot : unit->parameters()) {
+      const auto sizes = slot.tensor->sizes();
+      const StoredParts parts = model == nullptr ? StoredParts{} : model->stored(slot.name, sizes);
+      if (parts.empty()) want(slot.name);
+      for (const StoredPart& part : parts) want(part.tensor);
+    }
   std::vector<std::string> out;
   for (const std::string& name : names)
-    if (!wanted.count(name)) out.push_back(name);
+    if (!wanted.count(name) && (model == nullptr || !model->passes_over(name))) out.push_back(name);
   return out;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,22 +10,24 @@
 
 #include "heddle/base/export.h"
 #include "heddle/checkpoint/safetensors.h"
-#include "heddle/model/unit.h"
+#include "heddle/model/family.h"
 #include "heddle/parallel/build.h"
 
 namespace heddle::checkpoint {
 
-// For parallel::build. Throws Error{input} naming the directory and the parameter when a tensor is missing or
-// has another shape. A tied head is one parameter, "model.embed_tokens.weight"; a file that holds it as
-// "lm_head.weight" only is read too. On meta only names and shapes are compared.
+// For parallel::build. The model says which tensors a parameter lies in; without one each parameter is the
+// tensor of its name. Throws Error{input} naming the directory and the parameter when a tensor is missing or
+// has another shape. On meta only names and shapes are compared.
 HEDDLE_API ParameterSource hf_source(const std::filesystem::path& directory,
-                                     std::shared_ptr<const HfWeights> weights);
+                                     std::shared_ptr<const HfWeights> weights,
+                                     std::shared_ptr<const ModelSpec> model = nullptr);
 
-// A tied head is the embedding; files may hold either.
-inline constexpr const char* kEmbedding = "model.embed_tokens.weight";
-inline constexpr const char* kHead = "lm_head.weight";
+// The name under which a tensor is there (`has` says), its own or another one; empty: under none.
+HEDDLE_API std::string name_there(const std::string& tensor, const ModelSpec* model,
+                                  const std::function<bool(const std::string&)>& has);
 
 // Those of the tensors' names that no parameter of the units is filled from: worth a warning.
-HEDDLE_API std::vector<std::string> unused(std::span<const std::string> names, const Units& units);
+HEDDLE_API std::vector<std::string> unused(std::span<const std::string> names, const Units& units,
+                                           const ModelSpec* model = nullptr);
 
 }  // namespace heddle::checkpoint

@@ -9,8 +9,12 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "heddle/checkpoint/box.h"
+#include "heddle/checkpoint/hf_layout.h"
+#include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/rows.h"
 #include "heddle/checkpoint/sharded.h"
+#include "heddle/checkpoint/stored_view.h"
 #include "heddle/checkpoint/together.h"
 
 namespace heddle::checkpoint {
@@ -34,14 +38,57 @@ at::Tensor mapped(const HfWeights& weights, const TensorToWrite& tensor) {
   return at::from_blob(const_cast<char*>(bytes.data()), tensor.shape, at::TensorOptions(tensor.dtype));
 }
 
-std::vector<Part> share_of(const HfWeights& weights, const std::vector<TensorToWrite>& tensors, int rank,
-                           int ranks) {
+// By the names that the files have. Tensors of other shapes than the model's are refused.
+HfLayout layout_in(const HfWeights& weights, const ModelSpec& model) {
+  HfLayout named;
+  for (auto& [tensor, pieces] : layout_of(model)) {
+    const std::string name =
+        name_there(tensor, &model, [&](const std::string& one) { return weights.has(one); });
+    const std::string what = "tensor " + text::quoted(tensor);
+    if (name.empty())
+      throw Error(ErrorCode::input, "the weights", "hold no " + what,
+                  "the config.json and the weights are of different models");
+    if (weights.at(name).shape != pieces.front().part.shape)
+      throw Error(ErrorCode::input, weights.file(name),
+                  what + " has the shape " + written(weights.at(name).shape) + ", the model needs " +
+                      written(pieces.front().part.shape),
+                  "do config.json and the weights belong together?");
+    named.emplace(name, pieces);
+  }
+  check_whole(named);
+  return named;
+}
+
+// Rows of a tensor as the boxes of parameters that they are.
+void add_pieces(std::vector<Part>& parts, const std::vector<HfPiece>& pieces, const at::Tensor& whole,
+                const Rows& rows) {
+  std::vector<int64_t> offset(whole.dim(), 0), size = whole.sizes().vec();
+  offset[0] = rows.first;
+  size[0] = rows.count;
+  for (const HfPiece& piece : pieces) {
+    const auto common = stored::within_tensor(piece.part, offset, size);
+    if (!common) continue;
+    at::Tensor box = whole;
+    for (size_t d = 0; d < offset.size(); ++d)
+      box = box.narrow(static_cast<int64_t>(d), common->in_tensor[d], common->tensor_size[d]);
+    parts.push_back(
+        {piece.parameter, as_parameter(box, piece.part, *common), piece.shape, common->in_parameter});
+  }
+}
+
+std::vector<Part> share_of(const HfWeights& weights, const std::vector<TensorToWrite>& tensors,
+                           const HfLayout& layout, int rank, int ranks) {
   std::vector<Part> parts;
   size_t last = tensors.size();
   constexpr uint64_t kAnySize = std::numeric_limits<uint64_t>::max();
   for (const Rows& rows : deal_rows(std::span(&tensors, 1), kAnySize, rank, ranks)) {
     const TensorToWrite& tensor = tensors[rows.tensor];
     const at::Tensor whole = mapped(weights, tensor);
+    if (const auto made = layout.find(tensor.name); made != layout.end()) {
+      add_pieces(parts, made->second, whole, rows);
+      last = tensors.size();
+      continue;
+    }
     if (tensor.shape.empty()) {
       parts.push_back({tensor.name, whole, {}, {}});
       continue;
@@ -62,10 +109,12 @@ std::vector<Part> share_of(const HfWeights& weights, const std::vector<TensorToW
 }  // namespace
 
 void shard_hf(const HfWeights& weights, const std::filesystem::path& directory, Rendezvous& meeting,
-              const std::string& key) {
+              const std::string& key, const ModelSpec* model) {
   std::vector<Part> parts;
-  together(meeting, "share/" + key,
-           [&] { parts = share_of(weights, tensors_of(weights), meeting.rank(), meeting.world_size()); });
+  together(meeting, "share/" + key, [&] {
+    const HfLayout layout = model == nullptr ? HfLayout{} : layout_in(weights, *model);
+    parts = share_of(weights, tensors_of(weights), layout, meeting.rank(), meeting.world_size());
+  });
   write_sharded(directory, "model", parts, meeting, key);
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/sharded.h"
@@ -22,11 +23,13 @@ struct Opened {
 
 }  // namespace
 
-ParameterSource sharded_source(const std::filesystem::path& directory, const std::filesystem::path& finer) {
-  return [opened = std::make_shared<Opened>(directory, finer)](const Shard& shard) {
+ParameterSource sharded_source(const std::filesystem::path& directory, const std::filesystem::path& finer,
+                               std::shared_ptr<const ModelSpec> model) {
+  return [opened = std::make_shared<Opened>(directory, finer), model = std::move(model)](const Shard& shard) {
     const std::lock_guard turn(opened->turn);
-    std::string name = shard.name;
-    if (name == kEmbedding && !opened->saved.has(name) && opened->saved.has(kHead)) name = kHead;
+    const auto has = [&opened](const std::string& one) { return opened->saved.has(one); };
+    const std::string there = name_there(shard.name, model.get(), has);
+    const std::string& name = there.empty() ? shard.name : there;
     const auto found = opened->saved.manifest().tensors.find(name);
     const bool other =
         found != opened->saved.manifest().tensors.end() && found->second.dtype != shard.tensor.scalar_type();

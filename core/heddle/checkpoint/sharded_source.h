@@ -3,18 +3,21 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "heddle/base/export.h"
+#include "heddle/model/family.h"
 #include "heddle/parallel/build.h"
 
 namespace heddle::checkpoint {
 
 // For parallel::build; ranks that are threads take turns. `finer`: a directory with finer values of some
-// parameters under "master.NAME", which are taken where the dtype changes; or empty. A tied head is one
-// parameter, as in hf_source(). Throws Error{input}.
+// parameters under "master.NAME", which are taken where the dtype changes; or empty. The model
+// may know other names of a parameter. Throws Error{input}.
 HEDDLE_API ParameterSource sharded_source(const std::filesystem::path& directory,
-                                          const std::filesystem::path& finer);
+                                          const std::filesystem::path& finer,
+                                          std::shared_ptr<const ModelSpec> model = nullptr);
 
 }  // namespace heddle::checkpoint

@@ -36,6 +36,8 @@ class HEDDLE_API IDevice {
   virtual std::unique_ptr<Rendezvous> wrap(Rendezvous& host) = 0;
 
   virtual DeviceMemory memory() const = 0;
+  // The product's name, such as "NVIDIA H100 80GB HBM3", from start() on; empty: not known.
+  virtual std::string name() const { return ""; }
   virtual void synchronize() = 0;  // returns when all work given to it is done
 };
 

@@ -34,7 +34,7 @@ void check_tokens(const at::Tensor& flat, int64_t vocabulary) {
   for (const int64_t* end = token + flat.numel(); token != end; ++token)
     if (*token < 0 || *token >= vocabulary)
       throw Error(
-          ErrorCode::input, "model.embed_tokens",
+          ErrorCode::input, "embedding",
           "token " + std::to_string(*token) + " is outside the vocabulary of " + std::to_string(vocabulary),
           "use a token file and a model of the same tokenizer");
 }

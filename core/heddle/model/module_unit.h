@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "heddle/base/export.h"
@@ -16,22 +17,25 @@ namespace heddle {
 // product and a gather along the tokens is a gather along dim 0.
 class HEDDLE_API ModuleUnit : public Unit {
  public:
-  // `prefix` stands before the names of the module's slots: "model.layers.3", or empty.
+  // `prefix` stands before the names of the module's slots: "layers.3", or empty.
   ModuleUnit(std::string name, std::string prefix, std::unique_ptr<Module> module);
   std::string_view name() const override { return name_; }
   std::vector<ParameterSlot> parameters() override;
   Module* module() override { return module_.get(); }
+  const TensorPlan* tensor_plan() const override { return tensor_plan_.get(); }
   // The first unit's module gets the batch's tokens; every other one the hidden states.
   Tensors forward(Tensors inputs, const Batch& batch) override;
 
-  // The module and all below it with their full paths ("model.layers.3.self_attn.q_proj").
+  // The module and all below it with their full paths ("layers.3.mlp.up").
   void visit(const std::function<void(const std::string& path, Module&)>& visitor);
   // The slot `name` of this unit is the parameter `same_as` of another unit: it is listed under that name.
   void tie(const std::string& name, const std::string& same_as);
+  void set_tensor_plan(std::shared_ptr<const TensorPlan> plan) { tensor_plan_ = std::move(plan); }
 
  private:
   std::string name_, prefix_;
   std::unique_ptr<Module> module_;
+  std::shared_ptr<const TensorPlan> tensor_plan_;
   std::vector<std::pair<std::string, std::string>> ties_;
 };
 

@@ -27,9 +27,9 @@
 // HEDDLE_PLUGIN("name", "1.2.0") { plugin.strategy<Mine>("name", schema()); }
 // HEDDLE_PLUGIN("name", "1.2.0", "strategy name other-name", "section extra") { ... }
 // Once in a library. Further texts are "kind name alias...", one for each thing on offer (kinds: strategy,
-// parallelizer, schedule, section, device, plan); without any the plugin offers "strategy <name>". They are
-// read before the file is opened, and the offer must hold exactly them. The body gets `heddle::Offer&
-// plugin`; it may throw.
+// parallelizer, schedule, section, device, plan, model); without any the plugin offers "strategy <name>".
+// They are read before the file is opened, and the offer must hold exactly them. The body gets
+// `heddle::Offer& plugin`; it may throw.
 #define HEDDLE_PLUGIN(name, version, ...)                                                   \
   extern "C" {                                                                              \
   extern HEDDLE_API const char heddle_plugin_papers[];                                      \

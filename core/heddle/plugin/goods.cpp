@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "heddle/plugin/named_model.h"
 #include "heddle/plugin/named_stage.h"
 #include "heddle/schedule/check.h"
 #include "heddle/schedule/timed.h"
@@ -95,6 +96,7 @@ class NamedDevice : public IDevice {
     return guarded_but_errors(author_, "made its meeting", [&] { return inner_->wrap(host); });
   }
   DeviceMemory memory() const override { return inner_->memory(); }
+  std::string name() const override { return inner_->name(); }
   void synchronize() override { inner_->synchronize(); }
 
  private:
@@ -145,7 +147,8 @@ Goods take(const Offer& offer, const Papers& papers, const Author& author) {
           take_kind<NamedSchedule>(offer.schedules(), "schedule", papers, author),
           take_kind<void>(offer.sections(), "section", papers, author),
           take_kind<NamedDevice>(offer.devices(), "device", papers, author),
-          take_kind<void>(offer.plans(), "plan", papers, author)};
+          take_kind<void>(offer.plans(), "plan", papers, author),
+          take_kind<NamedModelFamily>(offer.models(), "model", papers, author)};
 }
 
 }  // namespace heddle::plugin

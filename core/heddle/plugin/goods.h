@@ -16,10 +16,11 @@ struct Goods {
   std::vector<OfferedSection> sections;
   std::vector<OfferedDevice> devices;
   std::vector<OfferedPlan> plans;
+  std::vector<OfferedModel> models;
 };
 
-// Makers give no null pointer. What makers, schemas, parallelize, stages, apply, plan and a device throw
-// becomes Error{plugin_failed}; an Error of ours passes as it is.
+// Makers give no null pointer. What makers, schemas, parallelize, stages, apply, plan, a device and a model
+// throw becomes Error{plugin_failed}; an Error of ours passes as it is.
 Goods take(const Offer& offer, const Papers& papers, const Author& author);
 
 }  // namespace heddle::plugin

@@ -48,7 +48,7 @@ class Inspector {
                "offer it in the body of HEDDLE_PLUGIN, or take it out of the papers");
   }
 
-  void schema(const std::string& kind, const OfferedSchema& offered) const {
+  void fields(const std::string& kind, const OfferedSchema& offered) const {
     const std::string thing = "the " + kind + " '" + offered.name + "'";
     for (const FieldInfo& field : offered.fields) {
       if (field.key.empty() || field.type.empty())
@@ -57,6 +57,11 @@ class Inspector {
         refuse("the field '" + field.key + "' of " + thing + " has no help",
                "say in the schema what it does");
     }
+  }
+
+  void schema(const std::string& kind, const OfferedSchema& offered) const {
+    fields(kind, offered);
+    const std::string thing = "the " + kind + " '" + offered.name + "'";
     if (!offered.resolve) refuse(thing + " has no schema", "pass a ConfigSchema when you offer it");
     defaults(thing, offered);
   }
@@ -140,7 +145,9 @@ void inspect(const Offer& offer, const Papers& papers, const Author& author) {
       const std::string thing = "the " + kind + " '" + offered.name + "'";
       inspector.name(kind, offered.name, offered.aliases);
       using Offered = std::decay_t<decltype(offered)>;
-      if constexpr (!std::is_same_v<Offered, OfferedSchedule> && !std::is_same_v<Offered, OfferedDevice>)
+      if constexpr (std::is_same_v<Offered, OfferedModel>)
+        inspector.fields(kind, offered);
+      else if constexpr (!std::is_same_v<Offered, OfferedSchedule> && !std::is_same_v<Offered, OfferedDevice>)
         inspector.schema(kind, offered);
       if constexpr (requires { offered.needs; }) inspector.needs(thing, offered.needs);
       if constexpr (std::is_same_v<Offered, OfferedStrategy>) inspector.no_axes(thing, offered.needs);
@@ -148,7 +155,7 @@ void inspect(const Offer& offer, const Papers& papers, const Author& author) {
     }
   };
   if (offer.strategies().empty() && offer.parallelizers().empty() && offer.schedules().empty() &&
-      offer.sections().empty() && offer.devices().empty() && offer.plans().empty())
+      offer.sections().empty() && offer.devices().empty() && offer.plans().empty() && offer.models().empty())
     inspector.refuse("it offers nothing", "call plugin.strategy<...>(...) in the body of HEDDLE_PLUGIN");
   look("strategy", offer.strategies());
   look("parallelizer", offer.parallelizers());
@@ -156,6 +163,7 @@ void inspect(const Offer& offer, const Papers& papers, const Author& author) {
   look("section", offer.sections());
   look("device", offer.devices());
   look("plan", offer.plans());
+  look("model", offer.models());
   inspector.all_of_the_papers();
 }
 

@@ -1,4 +1,4 @@
-// What a plugin puts on the table: strategies, parallelizers, schedules, sections and devices.
+// What a plugin offers: strategies, parallelizers, schedules, sections, devices, plans and models.
 #pragma once
 
 #include <functional>
@@ -10,6 +10,7 @@
 #include "heddle/base/export.h"
 #include "heddle/config/schema.h"
 #include "heddle/mesh/device.h"
+#include "heddle/model/family.h"
 #include "heddle/parallel/needs.h"
 #include "heddle/parallel/parallelizer.h"
 #include "heddle/parallel/strategy.h"
@@ -69,6 +70,12 @@ struct OfferedDevice : OfferedSchema {
 // A map with a name, for the field OfferedParallelizer::plan_key: patterns of module paths and their styles.
 // `resolve` gives the map, whatever it gets; the fields are its entries.
 struct OfferedPlan : OfferedSchema {};
+
+// A family of models. Its name and aliases are the values of model_type in a config.json; the fields are the
+// keys that are read besides, with their defaults; there is no `resolve`.
+struct OfferedModel : OfferedSchema {
+  std::function<std::unique_ptr<IModelFamily>()> make;
+};
 
 // The plugin's entry function fills one; the registry admits all of it or none.
 class HEDDLE_API Offer {
@@ -132,12 +139,22 @@ class HEDDLE_API Offer {
     return plans_.emplace_back(std::move(offered));
   }
 
+  template <class Family>
+  OfferedModel& model(std::string model_type, std::vector<FieldInfo> keys) {
+    OfferedModel offered;
+    offered.name = std::move(model_type);
+    offered.fields = std::move(keys);
+    offered.make = []() -> std::unique_ptr<IModelFamily> { return std::make_unique<Family>(); };
+    return models_.emplace_back(std::move(offered));
+  }
+
   const std::vector<OfferedStrategy>& strategies() const { return strategies_; }
   const std::vector<OfferedParallelizer>& parallelizers() const { return parallelizers_; }
   const std::vector<OfferedSchedule>& schedules() const { return schedules_; }
   const std::vector<OfferedSection>& sections() const { return sections_; }
   const std::vector<OfferedDevice>& devices() const { return devices_; }
   const std::vector<OfferedPlan>& plans() const { return plans_; }
+  const std::vector<OfferedModel>& models() const { return models_; }
 
  private:
   template <class Config>
@@ -156,6 +173,7 @@ class HEDDLE_API Offer {
   std::vector<OfferedSection> sections_;
   std::vector<OfferedDevice> devices_;
   std::vector<OfferedPlan> plans_;
+  std::vector<OfferedModel> models_;
 };
 
 }  // namespace heddle

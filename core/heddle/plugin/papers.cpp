@@ -15,8 +15,8 @@
 namespace heddle::plugin {
 namespace {
 
-constexpr std::array<std::string_view, 6> kKinds = {"strategy", "parallelizer", "schedule",
-                                                    "section",  "device",       "plan"};
+constexpr std::array<std::string_view, 7> kKinds = {"strategy", "parallelizer", "schedule", "section",
+                                                    "device",   "plan",         "model"};
 
 std::vector<std::string> words_of(std::string_view text) {
   std::istringstream in{std::string(text)};
@@ -41,7 +41,7 @@ PaperOffer parse_offer(const std::string& line, const std::string& where) {
   if (words.size() < 2) refuse(where, "'offer " + line + "' is not 'offer kind name alias...'");
   if (std::find(kKinds.begin(), kKinds.end(), words[0]) == kKinds.end())
     refuse(where, "unknown kind '" + words[0] +
-                      "' (there are: strategy, parallelizer, schedule, section, device, plan)");
+                      "' (there are: strategy, parallelizer, schedule, section, device, plan, model)");
   for (size_t i = 1; i < words.size(); ++i)
     if (!is_name(words[i]))
       refuse(where, "'" + words[i] + "' is no name (letters, digits, '_', '-', '.', '+')");

@@ -12,7 +12,7 @@ namespace heddle::plugin {
 
 // One thing on offer, as the papers say it.
 struct PaperOffer {
-  std::string kind;  // "strategy", "parallelizer", "schedule", "section", "device", "plan"
+  std::string kind;  // "strategy", "parallelizer", "schedule", "section", "device", "plan", "model"
   std::string name;
   std::vector<std::string> aliases;
 

@@ -233,6 +233,10 @@ const OfferedPlan* PluginRegistry::plan(std::string_view name) {
   return impl_->look_up("plan", name, &plugin::Goods::plans);
 }
 
+const OfferedModel* PluginRegistry::model(std::string_view model_type) {
+  return impl_->look_up("model", model_type, &plugin::Goods::models);
+}
+
 std::vector<std::string> PluginRegistry::names(std::string_view kind) const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->every_name(kind);

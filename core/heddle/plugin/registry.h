@@ -43,6 +43,7 @@ class HEDDLE_API PluginRegistry {
   const OfferedSection* section(std::string_view name);
   const OfferedDevice* device(std::string_view name);
   const OfferedPlan* plan(std::string_view name);
+  const OfferedModel* model(std::string_view model_type);
   // Every name and alias of a kind ("strategy", "section", ...), sorted, from the papers; nothing is opened.
   // The built-in "single" is not among them.
   std::vector<std::string> names(std::string_view kind) const;

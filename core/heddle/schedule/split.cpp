@@ -64,7 +64,7 @@ void refuse_by_schedule(const Asked& asked, int64_t per_rank, const PipelineWord
               "this schedule takes at most " + to_string(takes.most) + " stages per rank" + got, "");
 }
 
-// "model.layers.3" ends in a number.
+// "layers.3" ends in a number.
 bool is_layer(const std::string& name) {
   const size_t dot = name.rfind('.');
   const size_t from = dot == name.npos ? 0 : dot + 1;

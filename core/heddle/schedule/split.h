@@ -26,8 +26,8 @@ HEDDLE_API std::vector<int64_t> layers_of_stages(int64_t layers, int stages, con
 
 // One unit of a model, in execution order.
 struct NamedUnit {
-  std::string name;                     // "model.layers.3"
-  std::vector<std::string> parameters;  // "model.layers.3.mlp.up_proj.weight", ...
+  std::string name;                     // "layers.3"
+  std::vector<std::string> parameters;  // "layers.3.mlp.up.weight", ...
 };
 
 struct StageSplit {

@@ -92,6 +92,12 @@ class CudaDevice : public IDevice {
     return {bytes.current, bytes.peak};
   }
 
+  std::string name() const override {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, device_), "tell its name");
+    return static_cast<const char*>(properties.name);
+  }
+
   // Aborted collectives end as well, with nothing in their tensors.
   void synchronize() override {
     check(cudaDeviceSynchronize(), "finish its work");

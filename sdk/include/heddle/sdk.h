@@ -4,6 +4,8 @@
 #include "heddle/base/error.h"
 #include "heddle/config/schema.h"
 #include "heddle/mesh/device_mesh.h"
+#include "heddle/model/config_keys.h"
+#include "heddle/model/family.h"
 #include "heddle/model/module.h"
 #include "heddle/model/unit.h"
 #include "heddle/parallel/plan.h"

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "core/checkpoint/folder.h"
+#include "core/checkpoint/toy_spec.h"
 
 namespace heddle {
 namespace {
@@ -88,7 +89,11 @@ TEST(HfPlan, CutsBySizeInTheOrderOfTheModelAndLeavesALargeTensorAlone) {
   Manifest manifest = saved({"lm_head.weight", "model.embed_tokens.weight", "model.layers.10.w",
                              "model.layers.2.w", "model.norm.weight"});
   manifest.tensors["model.layers.2.w"].shape = {50, 2};
-  const HfPlan plan = checkpoint::plan_hf(manifest, {}, {.max_file_bytes = 40});
+  testing::ToySpec model;
+  for (const char* name : {"model.embed_tokens.weight", "model.layers.2.w", "model.layers.10.w",
+                           "model.norm.weight", "lm_head.weight"})
+    model.parameters.emplace_back(name, std::vector<int64_t>{2, 2});
+  const HfPlan plan = checkpoint::plan_hf(manifest, {}, {.max_file_bytes = 40}, &model);
   EXPECT_THAT(files_of(plan),
               ElementsAre("model-00001-of-00004.safetensors", "model-00002-of-00004.safetensors",
                           "model-00003-of-00004.safetensors", "model-00004-of-00004.safetensors"));

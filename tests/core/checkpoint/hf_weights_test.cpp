@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/checkpoint/folder.h"
+#include "core/checkpoint/toy_spec.h"
 #include "core/checkpoint/write_safetensors.h"
 #include "heddle/checkpoint/hf_source.h"
 
@@ -78,7 +79,9 @@ TEST(HfSource, NamesAMissingTensorAndAWrongShape) {
 TEST(HfSource, ReadsATiedEmbeddingThatWasSavedAsTheHead) {
   const Folder folder;
   testing::write_safetensors(folder / "model.safetensors", Named{{"lm_head.weight", at::full({3, 2}, 7.0)}});
-  const auto source = checkpoint::hf_source(folder.path(), std::make_shared<HfWeights>(folder.path()));
+  const auto model = std::make_shared<testing::ToySpec>();
+  model->others = {{"model.embed_tokens.weight", {"lm_head.weight"}}};
+  const auto source = checkpoint::hf_source(folder.path(), std::make_shared<HfWeights>(folder.path()), model);
   const Shard shard = shard_of("model.embed_tokens.weight", {3, 2});
   EXPECT_TRUE(source(shard));
   EXPECT_EQ(shard.tensor.sum().item<float>(), 42.0F);

@@ -177,7 +177,7 @@ TEST(Embedding, NamesATokenOutsideTheVocabulary) {
     FAIL() << "accepted";
   } catch (const Error& error) {
     EXPECT_STREQ(error.what(),
-                 "error[input] model.embed_tokens: token 300 is outside the vocabulary of 256\n"
+                 "error[input] embedding: token 300 is outside the vocabulary of 256\n"
                  "  hint: use a token file and a model of the same tokenizer");
   }
 }

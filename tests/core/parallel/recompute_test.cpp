@@ -13,7 +13,7 @@
 #include "core/parallel/recompute_units.h"
 #include "heddle/base/error.h"
 #include "heddle/model/weight_gradients.h"
-#include "trainer/models/make_units.h"
+#include "tests/llama_model.h"
 
 namespace heddle {
 namespace {

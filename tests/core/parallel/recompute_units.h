@@ -14,7 +14,7 @@
 #include "heddle/model/module_unit.h"
 #include "heddle/model/swiglu.h"
 #include "heddle/parallel/recompute.h"
-#include "trainer/models/make_units.h"
+#include "tests/llama_model.h"
 
 namespace heddle::testing {
 

@@ -51,6 +51,11 @@ void add_train(CLI::App& app, Parsed& parsed) {
       ->check(CLI::Range(0, 1 << 24));
   command->add_option("--metrics", parsed.train.metrics,
                       "Metrics file (default: training.jsonl in checkpoint.checkpoint_dir)");
+  command
+      ->add_option("--peak-flops", parsed.train.peak_flops,
+                   "Operations a second of a rank's device at best, for MFU, such as 989e12 (default: of a "
+                   "table of GPUs; measured on a CPU)")
+      ->check(CLI::Range(1.0, 1e30));
   command->add_flag("--json", parsed.json, "An error is printed on standard output too, as JSON");
   command->footer(kOverrides);
 }

@@ -1,5 +1,5 @@
 // The decoder layer, with Hugging Face's names.
-#include "trainer/models/decoder_layer.h"
+#include "decoder_layer.h"
 
 #include <ATen/TensorOperators.h>
 
@@ -7,7 +7,7 @@
 
 #include "heddle/model/swiglu.h"
 
-namespace heddle {
+namespace heddle::llama {
 namespace {
 
 Linear::Bias bias_if(bool wanted) {
@@ -110,4 +110,4 @@ at::Tensor DecoderLayer::forward(at::Tensor x, const Batch& batch) {
   return mlp_.call_onto(x, post_attention_layernorm_.call(x, batch), batch);
 }
 
-}  // namespace heddle
+}  // namespace heddle::llama

@@ -1,10 +1,15 @@
 // The rotary embedding of a Hugging Face configuration.
-#include "trainer/models/read_rotary.h"
+#include "read_rotary.h"
 
-#include "trainer/models/config_keys.h"
+#include "heddle/model/config_keys.h"
 
-namespace heddle::models {
+namespace heddle::llama {
 namespace {
+
+using model::integer_or;
+using model::real_or;
+using model::refuse;
+using model::text_or;
 
 double positive(const Node& parameters, std::string_view key) {
   const Node* node = parameters.find(key);
@@ -64,4 +69,4 @@ void read_rotary(const Node& keys, ModelConfig& config) {
     refuse(keys, "expected a rope_theta above 0, got " + std::to_string(config.rope_theta));
 }
 
-}  // namespace heddle::models
+}  // namespace heddle::llama

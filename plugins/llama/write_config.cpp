@@ -1,9 +1,9 @@
 // Writing a model's shape as a Hugging Face config.json.
 #include <nlohmann/json.hpp>
 
-#include "trainer/models/model_config.h"
+#include "model_config.h"
 
-namespace heddle {
+namespace heddle::llama {
 namespace {
 
 using nlohmann::ordered_json;
@@ -60,4 +60,4 @@ std::string to_config_json(const ModelConfig& config) {
   return out.dump(2) + "\n";
 }
 
-}  // namespace heddle
+}  // namespace heddle::llama

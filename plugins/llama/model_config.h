@@ -1,15 +1,14 @@
-// The shape of a bundled model: the keys of a Hugging Face config.json that change its numbers.
+// The shape of a model of the family: the keys of a Hugging Face config.json that change its numbers.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 
-#include "heddle/base/export.h"
 #include "heddle/config/node.h"
+#include "heddle/model/family.h"
 #include "heddle/model/rotary.h"
 
-namespace heddle {
+namespace heddle::llama {
 
 // Llama, Qwen2 and Qwen3 differ only in these fields.
 struct ModelConfig {
@@ -39,13 +38,9 @@ struct ModelConfig {
 // Reads Hugging Face's keys with its defaults. Keys that are known to change no number are passed over; what
 // heddle would compute otherwise than transformers is refused with the reason. Throws Error{config} at the
 // key.
-HEDDLE_API ModelConfig read_model_config(const Node& keys);
-
-// The same from a config.json; throws Error{input}. Keys that transformers does not know either are passed
-// over, unless they look like a known one.
-HEDDLE_API ModelConfig read_model_config(const std::filesystem::path& config_json);
+ModelConfig read_model_config(const Node& keys, UnknownKeys unknown = UnknownKeys::refused);
 
 // A config.json that transformers reads back to the same model.
-HEDDLE_API std::string to_config_json(const ModelConfig& config);
+std::string to_config_json(const ModelConfig& config);
 
-}  // namespace heddle
+}  // namespace heddle::llama

@@ -7,9 +7,9 @@
 #include "heddle/model/module.h"
 #include "heddle/model/rms_norm.h"
 #include "heddle/model/token_loss.h"
-#include "trainer/models/model_config.h"
+#include "model_config.h"
 
-namespace heddle {
+namespace heddle::llama {
 
 // Children "model.norm", "lm_head" and "loss". Takes hidden states [tokens, hidden_size]. With labels it
 // returns the sum of the token losses, fp32 [1]; without, logits [batch, sequence, vocabulary].
@@ -29,4 +29,4 @@ class Head : public Module {
   TokenLoss loss_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::llama

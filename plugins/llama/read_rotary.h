@@ -2,12 +2,12 @@
 #pragma once
 
 #include "heddle/config/node.h"
-#include "trainer/models/model_config.h"
+#include "model_config.h"
 
-namespace heddle::models {
+namespace heddle::llama {
 
 // Sets rope_theta and rope_scaling from `rope_parameters` (new), or `rope_scaling` and `rope_theta` (old,
 // which win). Throws Error{config} at the key: a type that is not built, a missing or impossible factor.
 void read_rotary(const Node& keys, ModelConfig& config);
 
-}  // namespace heddle::models
+}  // namespace heddle::llama

@@ -1,9 +1,9 @@
 // The head: logits never exist whole when only the loss is wanted and no seam asks for them.
-#include "trainer/models/head.h"
+#include "head.h"
 
 #include <utility>
 
-namespace heddle {
+namespace heddle::llama {
 
 Head::Head(const ModelConfig& config, const at::TensorOptions& options)
     : norm_(config.hidden_size, config.rms_norm_eps, options),
@@ -21,4 +21,4 @@ at::Tensor Head::forward(at::Tensor x, const Batch& batch) {
   return logits.view({batch.tokens.size(0), -1, logits.size(-1)});
 }
 
-}  // namespace heddle
+}  // namespace heddle::llama

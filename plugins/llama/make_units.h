@@ -3,16 +3,18 @@
 
 #include <ATen/core/TensorBody.h>
 
-#include "heddle/base/export.h"
 #include "heddle/model/unit.h"
-#include "trainer/models/model_config.h"
+#include "model_config.h"
 
-namespace heddle {
+namespace heddle::llama {
 
 // Units "model.embed_tokens", "model.layers.N", and "lm_head" (the last norm, the head and the loss),
 // parameters named as in Hugging Face checkpoints. On meta the parameters have no values; else they are drawn
 // from the device's default generator. Tied embeddings: two slots named "model.embed_tokens.weight", one
 // tensor.
-HEDDLE_API Units make_units(const ModelConfig& config, const at::TensorOptions& options);
+Units make_units(const ModelConfig& config, const at::TensorOptions& options);
 
-}  // namespace heddle
+// Styles of the modules for the axis tp; also the plan "llama" of `tp_plan`.
+const TensorPlan& tensor_plan();
+
+}  // namespace heddle::llama

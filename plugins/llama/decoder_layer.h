@@ -10,9 +10,9 @@
 #include "heddle/model/module.h"
 #include "heddle/model/rms_norm.h"
 #include "heddle/model/rotary.h"
-#include "trainer/models/model_config.h"
+#include "model_config.h"
 
-namespace heddle {
+namespace heddle::llama {
 
 // Children q_proj, k_proj, v_proj, core, o_proj and, for qwen3, q_norm and k_norm.
 class Attention : public Module {
@@ -66,4 +66,4 @@ class DecoderLayer : public Module {
   GatedMlp mlp_;
 };
 
-}  // namespace heddle
+}  // namespace heddle::llama

@@ -1,0 +1,15 @@
+// The keys of a config.json as a Node, so that they are read like those of a YAML.
+#pragma once
+
+#include <filesystem>
+
+#include "heddle/base/export.h"
+#include "heddle/config/node.h"
+
+namespace heddle::checkpoint {
+
+// Nodes name the file and the path of their key. Throws Error{input}: a file that cannot be read, is not
+// JSON, is larger than 16 MiB or nests deeper than 32.
+HEDDLE_API Node read_config_json(const std::filesystem::path& file);
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,104 @@
+// The keys of Hugging Face configurations that any model may have.
+#include "heddle/model/config_keys.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "heddle/base/text.h"
+
+namespace heddle::model {
+namespace {
+
+constexpr std::array<std::string_view, 36> kHarmless{"architectures",
+                                                     "transformers_version",
+                                                     "use_cache",
+                                                     "bos_token_id",
+                                                     "eos_token_id",
+                                                     "sep_token_id",
+                                                     "decoder_start_token_id",
+                                                     "pretraining_tp",
+                                                     "_name_or_path",
+                                                     "name_or_path",
+                                                     "auto_map",
+                                                     "return_dict",
+                                                     "output_hidden_states",
+                                                     "output_attentions",
+                                                     "torchscript",
+                                                     "use_bfloat16",
+                                                     "pruned_heads",
+                                                     "chunk_size_feed_forward",
+                                                     "is_encoder_decoder",
+                                                     "is_decoder",
+                                                     "add_cross_attention",
+                                                     "cross_attention_hidden_size",
+                                                     "tie_encoder_decoder",
+                                                     "tokenizer_class",
+                                                     "prefix",
+                                                     "task_specific_params",
+                                                     "problem_type",
+                                                     "id2label",
+                                                     "label2id",
+                                                     "num_labels",
+                                                     "finetuning_task",
+                                                     "attn_implementation",
+                                                     "_attn_implementation",
+                                                     "_attn_implementation_autoset",
+                                                     "unsloth_version",
+                                                     "bad_words_ids"};
+
+}  // namespace
+
+void refuse(const Node& node, const std::string& message, const std::string& hint) {
+  throw Error(ErrorCode::config, node.where(), message, hint);
+}
+
+const Node* given(const Node& keys, std::string_view key) {
+  const Node* node = keys.find(key);
+  return node == nullptr || node->is_null() ? nullptr : node;
+}
+
+int64_t integer_or(const Node& keys, std::string_view key, int64_t otherwise) {
+  const Node* node = given(keys, key);
+  return node == nullptr ? otherwise : node->as_integer();
+}
+
+double real_or(const Node& keys, std::string_view key, double otherwise) {
+  const Node* node = given(keys, key);
+  return node == nullptr ? otherwise : node->as_real();
+}
+
+bool boolean_or(const Node& keys, std::string_view key, bool otherwise) {
+  const Node* node = given(keys, key);
+  return node == nullptr ? otherwise : node->as_boolean();
+}
+
+std::string text_or(const Node& keys, std::string_view key, const std::string& otherwise) {
+  const Node* node = given(keys, key);
+  return node == nullptr ? otherwise : node->as_text();
+}
+
+int64_t size_or(const Node& keys, std::string_view key, int64_t otherwise, int64_t most) {
+  const int64_t size = integer_or(keys, key, otherwise);
+  if (size < 1 || size > most) {
+    const Node* node = given(keys, key);
+    refuse(node == nullptr ? keys : *node,
+           "expected a size from 1 to " + std::to_string(most) + ", got " + std::to_string(size));
+  }
+  return size;
+}
+
+void check_keys(const Node& keys, std::span<const FieldInfo> table, UnknownKeys unknown) {
+  std::vector<std::string> known{"model_type"};
+  for (const FieldInfo& field : table) known.push_back(field.key);
+  for (const auto& [key, value] : keys.entries()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    if (std::find(kHarmless.begin(), kHarmless.end(), key) != kHarmless.end()) continue;
+    const std::string near = text::nearest(key, known);
+    if (!near.empty()) refuse(value, "unknown key '" + key + "'", "did you mean " + near + "?");
+    if (unknown == UnknownKeys::refused)
+      refuse(value, "unknown key '" + key + "'", "the keys are those of a Hugging Face config.json");
+  }
+}
+
+}  // namespace heddle::model

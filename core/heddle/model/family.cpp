@@ -1,0 +1,21 @@
+// Most parameters lie in the files as they are.
+#include "heddle/model/family.h"
+
+namespace heddle {
+
+ModelSpec::~ModelSpec() = default;
+IModelFamily::~IModelFamily() = default;
+
+StoredParts ModelSpec::stored(const std::string&, std::span<const int64_t>) const {
+  return {};
+}
+
+std::vector<std::string> ModelSpec::other_names(const std::string&) const {
+  return {};
+}
+
+bool ModelSpec::passes_over(const std::string&) const {
+  return false;
+}
+
+}  // namespace heddle

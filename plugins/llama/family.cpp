@@ -1,0 +1,99 @@
+// What a trainer asks of Llama, Qwen2 and Qwen3.
+#include "family.h"
+
+#include <cstdio>
+#include <string>
+#include <utility>
+
+#include "make_units.h"
+#include "model_config.h"
+
+namespace heddle::llama {
+namespace {
+
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+constexpr const char* kHead = "lm_head.weight";
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
+std::string text_of(const RotaryScaling& scaling) {
+  switch (scaling.kind) {
+    case RotaryScaling::Kind::none:
+      return "none";
+    case RotaryScaling::Kind::linear:
+      return "linear " + number(scaling.factor);
+    case RotaryScaling::Kind::llama3:
+      return "llama3 " + number(scaling.factor) + " " + number(scaling.low_freq_factor) + " " +
+             number(scaling.high_freq_factor) + " " + std::to_string(scaling.original_positions);
+  }
+  return "";
+}
+
+class Spec : public ModelSpec {
+ public:
+  explicit Spec(ModelConfig config) : config_(std::move(config)) {}
+
+  ModelFacts facts() const override {
+    return {config_.model_type, config_.vocab_size, config_.max_position_embeddings, config_.dtype};
+  }
+
+  Units make_units(const at::TensorOptions& options) const override {
+    return llama::make_units(config_, options);
+  }
+
+  // The keys of AutoModel's signature.
+  std::map<std::string, std::string> signature() const override {
+    return {{"model_type", config_.model_type},
+            {"hidden_size", std::to_string(config_.hidden_size)},
+            {"num_hidden_layers", std::to_string(config_.num_hidden_layers)},
+            {"num_attention_heads", std::to_string(config_.num_attention_heads)},
+            {"num_key_value_heads", std::to_string(config_.num_key_value_heads)},
+            {"intermediate_size", std::to_string(config_.intermediate_size)},
+            {"vocab_size", std::to_string(config_.vocab_size)},
+            {"tie_word_embeddings", config_.tie_word_embeddings ? "true" : "false"},
+            {"rope_theta", number(config_.rope_theta)},
+            {"rope_scaling", text_of(config_.rope_scaling)}};
+  }
+
+  std::string config_json(const std::string& dtype) const override {
+    ModelConfig config = config_;
+    config.dtype = dtype;
+    return to_config_json(config);
+  }
+
+  // AutoModel's formula: six operations for each weight of a product (2 forward, 4 backward), and attention
+  // over the half of the positions that causal masking leaves. Norms, the rotary embedding and the look-up
+  // are left out.
+  double flops_per_token(int64_t sequence) const override {
+    const auto width = static_cast<double>(config_.hidden_size);
+    const auto dim = static_cast<double>(config_.head_dim);
+    const double q = static_cast<double>(config_.num_attention_heads) * dim;
+    const double kv = static_cast<double>(config_.num_key_value_heads) * dim;
+    const double weights =
+        width * (2 * q + 2 * kv) + 3 * width * static_cast<double>(config_.intermediate_size);
+    const double attention = q * static_cast<double>(sequence);  // q k^T and its product with v
+    const auto layers = static_cast<double>(config_.num_hidden_layers);
+    return 6 * (layers * (weights + attention) + width * static_cast<double>(config_.vocab_size));
+  }
+
+  // A tied head is the embedding; files may hold either.
+  std::vector<std::string> other_names(const std::string& tensor) const override {
+    if (tensor == kEmbedding && config_.tie_word_embeddings) return {kHead};
+    return {};
+  }
+
+ private:
+  ModelConfig config_;
+};
+
+}  // namespace
+
+std::unique_ptr<ModelSpec> Llama::read(const Node& keys, UnknownKeys unknown) const {
+  return std::make_unique<Spec>(read_model_config(keys, unknown));
+}
+
+}  // namespace heddle::llama

@@ -1,0 +1,110 @@
+// Reading a model's shape from Hugging Face's keys.
+#include <string>
+
+#include "heddle/model/config_keys.h"
+#include "keys.h"
+#include "model_config.h"
+#include "read_rotary.h"
+
+namespace heddle::llama {
+namespace {
+
+using model::boolean_or;
+using model::integer_or;
+using model::refuse;
+
+std::string read_type(const Node& keys) {
+  const Node* type = model::given(keys, "model_type");
+  if (type == nullptr) refuse(keys, "model_type is missing; the family has llama, qwen2 and qwen3");
+  return type->as_text();
+}
+
+ModelConfig defaults_of(const std::string& type) {
+  ModelConfig config;
+  config.model_type = type;
+  if (type == "llama") return config;
+  config.vocab_size = 151936;
+  config.intermediate_size = 22016;
+  config.max_position_embeddings = 32768;
+  config.qkv_bias = type == "qwen2";
+  config.qk_norm = type == "qwen3";
+  return config;
+}
+
+// transformers' default of 32 key heads where that divides, else as many as query heads.
+int64_t default_key_heads(const ModelConfig& config) {
+  return config.model_type != "llama" && config.num_attention_heads % 32 == 0 ? 32
+                                                                              : config.num_attention_heads;
+}
+
+void read_heads(const Node& keys, ModelConfig& config) {
+  config.num_attention_heads = model::size_or(keys, "num_attention_heads", config.num_attention_heads);
+  config.num_key_value_heads = model::size_or(keys, "num_key_value_heads", default_key_heads(config));
+  if (config.num_attention_heads % config.num_key_value_heads != 0)
+    refuse(keys, "num_attention_heads " + std::to_string(config.num_attention_heads) +
+                     " is not a multiple of num_key_value_heads " +
+                     std::to_string(config.num_key_value_heads));
+  const Node* head_dim = keys.find("head_dim");
+  const bool given = head_dim != nullptr && !head_dim->is_null();
+  const bool fixed = config.model_type == "qwen3" && head_dim == nullptr;
+  if (!given && !fixed && config.hidden_size % config.num_attention_heads != 0)
+    refuse(keys,
+           "hidden_size " + std::to_string(config.hidden_size) +
+               " is not a multiple of num_attention_heads " + std::to_string(config.num_attention_heads),
+           "give head_dim");
+  config.head_dim =
+      fixed ? 128 : model::size_or(keys, "head_dim", config.hidden_size / config.num_attention_heads);
+  if (config.num_attention_heads * config.head_dim > model::kLargestSize)
+    refuse(keys, "num_attention_heads " + std::to_string(config.num_attention_heads) + " of head_dim " +
+                     std::to_string(config.head_dim) + " are more than " +
+                     std::to_string(model::kLargestSize));
+  if (config.head_dim % 2 != 0)
+    refuse(given ? *head_dim : keys,
+           "the rotary embedding needs an even head_dim, got " + std::to_string(config.head_dim));
+}
+
+void read_biases(const Node& keys, ModelConfig& config) {
+  if (config.model_type == "qwen2") return;  // biases on q, k and v, whatever the keys say
+  config.qkv_bias = config.output_bias = boolean_or(keys, "attention_bias", false);
+  if (config.model_type == "llama") config.mlp_bias = boolean_or(keys, "mlp_bias", false);
+}
+
+void read_padding(const Node& keys, ModelConfig& config) {
+  const Node* padding = keys.find("pad_token_id");
+  if (padding == nullptr || padding->is_null()) return;
+  const int64_t id = padding->as_integer();
+  if (id >= config.vocab_size || id < -config.vocab_size)
+    refuse(*padding, "expected a token of the vocabulary of " + std::to_string(config.vocab_size) + ", got " +
+                         std::to_string(id));
+  config.pad_token_id =
+      id < 0 ? id + config.vocab_size : id;  // counted from the end, as torch.nn.Embedding does
+}
+
+}  // namespace
+
+ModelConfig read_model_config(const Node& keys, UnknownKeys unknown) {
+  ModelConfig config = defaults_of(read_type(keys));
+  model::check_keys(keys, llama::keys(), unknown);
+  check_refused_keys(keys);
+  config.vocab_size = model::size_or(keys, "vocab_size", config.vocab_size);
+  config.hidden_size = model::size_or(keys, "hidden_size", config.hidden_size);
+  config.intermediate_size = model::size_or(keys, "intermediate_size", config.intermediate_size);
+  config.num_hidden_layers =
+      model::size_or(keys, "num_hidden_layers", config.num_hidden_layers, model::kMostLayers);
+  config.max_position_embeddings =
+      model::size_or(keys, "max_position_embeddings", config.max_position_embeddings);
+  read_heads(keys, config);
+  config.rms_norm_eps = model::real_or(keys, "rms_norm_eps", config.rms_norm_eps);
+  if (!(config.rms_norm_eps > 0)) refuse(*keys.find("rms_norm_eps"), "expected a number above 0");
+  config.initializer_range = model::real_or(keys, "initializer_range", config.initializer_range);
+  if (!(config.initializer_range >= 0))
+    refuse(*keys.find("initializer_range"), "expected a number of at least 0");
+  config.tie_word_embeddings = boolean_or(keys, "tie_word_embeddings", false);
+  config.dtype = model::text_or(keys, "dtype", model::text_or(keys, "torch_dtype", ""));
+  read_biases(keys, config);
+  read_padding(keys, config);
+  read_rotary(keys, config);
+  return config;
+}
+
+}  // namespace heddle::llama

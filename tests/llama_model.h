@@ -1,0 +1,28 @@
+// Models of the Llama family by their shape, without opening the plugin: what most tests train.
+#pragma once
+
+#include <filesystem>
+
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/read_config.h"
+#include "plugins/llama/make_units.h"
+#include "plugins/llama/model_config.h"
+
+namespace heddle {
+
+using llama::make_units;
+using llama::ModelConfig;
+using llama::read_model_config;
+using llama::to_config_json;
+
+// As engine::read_model reads a file.
+inline ModelConfig read_model_config(const std::filesystem::path& config_json) {
+  const Node keys = checkpoint::read_config_json(config_json);
+  try {
+    return llama::read_model_config(keys, UnknownKeys::passed_over);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::input, error.where(), error.message(), error.hint());
+  }
+}
+
+}  // namespace heddle

@@ -1,0 +1,72 @@
+// The family of Llama as a trainer sees it, found by model_type.
+#include <gmock/gmock.h>
+
+#include "heddle/engine/read_model.h"
+#include "tests/core/engine/setups.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Key;
+
+std::shared_ptr<const ModelSpec> read(const std::string& keys) {
+  return engine::read_model(config::read_text("{" + keys + "}", "run.yaml"), tests::built_plugins());
+}
+
+const std::string kSizes =
+    "vocab_size: 67, hidden_size: 36, intermediate_size: 50, num_hidden_layers: 3, num_attention_heads: 6, "
+    "num_key_value_heads: 3, max_position_embeddings: 40, dtype: bfloat16";
+
+TEST(Family, TellsItsFacts) {
+  for (const std::string type : {"llama", "qwen2", "qwen3"}) {
+    const ModelFacts facts = read("model_type: " + type + ", " + kSizes)->facts();
+    EXPECT_EQ(facts.model_type, type);
+    EXPECT_EQ(facts.vocabulary, 67);
+    EXPECT_EQ(facts.max_positions, 40);
+    EXPECT_EQ(facts.dtype, "bfloat16");
+  }
+}
+
+TEST(Family, SignsWithTheKeysOfAutoModel) {
+  EXPECT_THAT(
+      read("model_type: llama, " + kSizes)->signature(),
+      ElementsAre(Key("hidden_size"), Key("intermediate_size"), Key("model_type"), Key("num_attention_heads"),
+                  Key("num_hidden_layers"), Key("num_key_value_heads"), Key("rope_scaling"),
+                  Key("rope_theta"), Key("tie_word_embeddings"), Key("vocab_size")));
+}
+
+// S L h^2 (12 + 12 g/a + 18 f/h + 6 S/h + 6 V/(L h)) a sequence.
+TEST(Family, CountsOperationsAsAutoModelDoes) {
+  constexpr double h = 36, a = 6, g = 3, f = 50, layers = 3, vocabulary = 67, s = 20;
+  const double formula =
+      layers * h * h * (12 + 12 * g / a + 18 * f / h + 6 * s / h + 6 * vocabulary / (layers * h));
+  EXPECT_NEAR(read("model_type: llama, " + kSizes)->flops_per_token(20), formula, 1e-6 * formula);
+  // A head of another width: q = a d / h.
+  constexpr double q = 6.0 * 10 / 36;
+  const double wide =
+      6 * layers * h * h * q * (2 * g / a + 1 + s / h + 1) + 6 * layers * h * 3 * f + 6 * h * vocabulary;
+  EXPECT_NEAR(read("model_type: qwen3, head_dim: 10, " + kSizes)->flops_per_token(20), wide, 1e-6 * wide);
+}
+
+TEST(Family, KnowsTheOtherNameOfATiedHeadOnly) {
+  EXPECT_THAT(read("model_type: llama, tie_word_embeddings: true, " + kSizes)
+                  ->other_names("model.embed_tokens.weight"),
+              ElementsAre("lm_head.weight"));
+  EXPECT_THAT(read("model_type: llama, " + kSizes)->other_names("model.embed_tokens.weight"), IsEmpty());
+  EXPECT_THAT(read("model_type: llama, " + kSizes)->stored("lm_head.weight", std::vector<int64_t>{67, 36}),
+              IsEmpty());
+}
+
+// Only the plugin of the family that is asked for is opened.
+TEST(Family, OpensItsOwnPluginAlone) {
+  PluginRegistry plugins({std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"});
+  (void)engine::read_model(config::read_text("{model_type: qwen3}", "run.yaml"), plugins);
+  std::vector<std::string> names;
+  for (const PluginInfo& info : plugins.loaded()) names.push_back(info.name);
+  EXPECT_THAT(names, ElementsAre("single", "llama"));
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,75 @@
+// Operations a second, and their share of the peak.
+#include "trainer/loop/mfu.h"
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+
+#include "trainer/loop/progress.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::HasSubstr;
+
+TrainingRecord step_of(int64_t tokens, double seconds) {
+  TrainingRecord record;
+  record.num_tokens_per_step = tokens;
+  record.step_time = seconds;
+  return record;
+}
+
+TEST(Mfu, IsTheShareOfThePeakOfEachRank) {
+  TrainingRecord record = step_of(4096, 0.5);
+  ModelFlops(6e9, 4, {30e12, "given"}).add_to(record);
+  EXPECT_DOUBLE_EQ(*record.tflops, 6e9 * 4096 / 0.5 / 4 / 1e12);
+  EXPECT_DOUBLE_EQ(*record.mfu, *record.tflops / 30 * 100);
+  EXPECT_THAT(to_json(record, "T"), HasSubstr("\"tflops\":12.288"));
+  EXPECT_THAT(progress_line(record, 10, 5), HasSubstr("  12.3 TFLOP/s (41.0% MFU)  "));
+}
+
+TEST(Mfu, IsEmptyWhereThePeakIsNotKnown) {
+  TrainingRecord record = step_of(4096, 0.5);
+  const ModelFlops flops(6e9, 4, peak_flops({}, c10::DeviceType::CUDA, "Some Other GPU", at::kFloat));
+  flops.add_to(record);
+  EXPECT_FALSE(record.mfu);
+  EXPECT_TRUE(record.tflops);
+  EXPECT_EQ(flops.text(),
+            "6 GFLOP a token, forward and backward; peak of a rank not known: --peak-flops gives it");
+  EXPECT_THAT(progress_line(record, 10, 5), HasSubstr("  12.3 TFLOP/s  "));
+  ModelFlops().add_to(record = step_of(1, 1));
+  EXPECT_FALSE(record.tflops || record.mfu);
+}
+
+TEST(Mfu, TakesThePeakOfAGpuByNameAndDtype) {
+  const auto peak = [](const char* name, at::ScalarType dtype) {
+    return peak_flops({}, c10::DeviceType::CUDA, name, dtype);
+  };
+  EXPECT_EQ(peak("NVIDIA H100 80GB HBM3", at::kBFloat16).flops, 989e12);
+  EXPECT_EQ(peak("NVIDIA H200", at::kBFloat16).flops, 989e12);
+  EXPECT_EQ(peak("NVIDIA H20", at::kBFloat16).flops, 148e12);
+  EXPECT_EQ(peak("NVIDIA GB200", at::kBFloat16).flops, 2500e12);
+  EXPECT_EQ(peak("NVIDIA B200", at::kHalf).flops, 2250e12);
+  EXPECT_EQ(peak("NVIDIA A100-SXM4-80GB", at::kFloat).flops, 19.5e12);
+  EXPECT_EQ(peak("NVIDIA A40", at::kHalf).flops, 149.7e12);
+  EXPECT_EQ(peak("NVIDIA RTX A4000", at::kHalf).flops, 0);
+  EXPECT_EQ(peak("NVIDIA L40S", at::kHalf).source, "L40S in 16 bits");
+  EXPECT_EQ(peak_flops(5e12, c10::DeviceType::CUDA, "NVIDIA H100", at::kFloat).flops, 5e12);
+}
+
+TEST(Mfu, MeasuresACpuInAMoment) {
+  const auto begin = std::chrono::steady_clock::now();
+  const PeakFlops peak = peak_flops({}, c10::DeviceType::CPU, "", at::kFloat);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  EXPECT_GT(peak.flops, 1e8);
+  EXPECT_EQ(peak.source, "measured");
+}
+
+TEST(Mfu, CountsNoGradientsOfFrozenParameters) {
+  EXPECT_DOUBLE_EQ(trained_share(10, 0), 1);
+  EXPECT_DOUBLE_EQ(trained_share(10, 10), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(trained_share(0, 0), 1);
+}
+
+}  // namespace
+}  // namespace heddle
