@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "heddle/parallel/attach.h"
 #include "heddle/parallel/last_unit.h"
 #include "heddle/parallel/ownership.h"
 #include "heddle/parallel/recompute.h"
@@ -94,6 +95,7 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
   const int rank = mesh.rank("pp");
   StageMap map = map_stages(units, plan, mesh.size("pp"));
   const Ownership ownership(units, map);
+  Attached attached = attached_to(units, plan);
   const Unit *first = units.empty() ? nullptr : units.front().get(),
              *last = units.empty() ? nullptr : units.back().get();
   const std::vector<size_t> counts = keep(units, map, rank);
@@ -101,6 +103,7 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
   check_device(units, mesh.device());
   const std::set<std::string> on_meta = parameters_on_meta(units);
   const std::vector<Placed> placed = split(units, plan, mesh);
+  attached.after_update = listeners(units);
   recompute(units, first, last, plan.activation_checkpointing);
   GradientFactor factor;
   if (holds_last) factor = multiply_gradients(units.back());
@@ -112,7 +115,9 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
     stages.push_back(plan.strategy->parallelize(Units(next, end), mesh, placed));
     next = end;
   }
-  if (factor) *factor = (*std::prev(stages.end()))->gradient_divisor();
+  if (!stages.empty()) attached.gradient_divisor = (*std::prev(stages.end()))->gradient_divisor();
+  if (factor) *factor = attached.gradient_divisor;
+  stages.attach(std::move(attached));
   ownership.check(stages, plan, mesh);
   for (const auto& stage : stages) {
     for (const Shard& shard : stage->owned())
