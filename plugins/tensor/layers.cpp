@@ -12,8 +12,8 @@
 namespace heddle::tensor {
 namespace {
 
-Product make(Linear::Instead instead) {
-  return std::make_shared<const Linear::Instead>(std::move(instead));
+Product make(Linear::Instead::InPlace product) {
+  return Linear::Instead::in_place("tensor", std::move(product));
 }
 
 at::Tensor enter(const at::Tensor& x, const Batch& batch, const Border& border) {
@@ -75,11 +75,12 @@ Seam::Transform embedded(const Border& border) {
   return [border](at::Tensor y, const Batch&) { return leave(std::move(y), border); };
 }
 
-TokenLoss::Instead split_loss(const Border& border, const Part& part, int64_t whole) {
+TokenLoss::Instead::LinkPointer split_loss(const Border& border, const Part& part, int64_t whole) {
   const model::VocabularyPart vocabulary{part.begin, whole, border.ranks};
-  return [border, vocabulary](const at::Tensor& hidden, const at::Tensor& weight, const Batch& batch) {
-    return model::linear_token_loss(enter(hidden, batch, border), weight, batch.labels, vocabulary);
-  };
+  return TokenLoss::Instead::in_place(
+      "tensor", [border, vocabulary](const at::Tensor& hidden, Linear& head, const Batch& batch) {
+        return model::linear_token_loss(enter(hidden, batch, border), head.weight, batch.labels, vocabulary);
+      });
 }
 
 Seam::Transform whole_rows(const Border& border) {

@@ -20,7 +20,7 @@ struct Border {
   bool overlapped = false;  // parts of a tensor move behind the products with other parts
 };
 
-using Product = std::shared_ptr<const Linear::Instead>;
+using Product = Linear::Instead::LinkPointer;
 
 // From hidden states to this rank's columns: one gather for all layers that share it.
 Product inward(const Border& border);
@@ -34,7 +34,7 @@ Product outward_of_whole(const Border& border);
 // What an embedding with a part of the vocabulary gives, summed to hidden states.
 Seam::Transform embedded(const Border& border);
 // The loss over a head that holds `part` of `whole` rows.
-TokenLoss::Instead split_loss(const Border& border, const Part& part, int64_t whole);
+TokenLoss::Instead::LinkPointer split_loss(const Border& border, const Part& part, int64_t whole);
 
 // Seams around a block that every rank computes whole, between token rows.
 Seam::Transform whole_rows(const Border& border);

@@ -78,12 +78,12 @@ class Applier {
     Linear& layer = linear(at);
     if (layout_.sites[at].style == Style::colwise) {
       split_columns(layer);
-      layer.instead = inward_;
+      layer.instead.add(inward_);
       return;
     }
     splitter_.split(layer.weight, 1);
     if (layer.bias.defined() && border_.sequence) splitter_.sum_gradient(layer.bias);
-    layer.instead = outward_;
+    layer.instead.add(outward_);
   }
 
   // A layer between whole hidden states.
@@ -93,11 +93,11 @@ class Applier {
     if (style == Style::colwise_rep) {
       const int64_t whole = layer.weight.size(0);
       split_columns(layer);
-      layer.instead = inward_of_whole_;
+      layer.instead.add(inward_of_whole_);
       layer.output.add(whole_columns(border_, whole));
     } else if (style == Style::rowwise_rep) {
       splitter_.split(layer.weight, 1);
-      layer.instead = outward_of_whole_;
+      layer.instead.add(outward_of_whole_);
     }
   }
 
@@ -107,15 +107,16 @@ class Applier {
     if (style == Style::colwise || style == Style::colwise_rep) {
       const int64_t whole = layer.weight.size(0);
       const Part part = splitter_.split(layer.weight, 0);
-      layer.instead = inward_;
+      layer.instead.add(inward_);
       layer.output.add(whole_columns(border_, whole));
-      dynamic_cast<TokenLoss&>(*layout_.sites[head.loss].module).instead = split_loss(border_, part, whole);
+      dynamic_cast<TokenLoss&>(*layout_.sites[head.loss].module)
+          .instead.add(split_loss(border_, part, whole));
       return;
     }
     if (border_.sequence) layer.input.add(whole_rows(border_));
     if (style != Style::rowwise_rep) return;
     splitter_.split(layer.weight, 1);
-    layer.instead = outward_of_whole_;
+    layer.instead.add(outward_of_whole_);
   }
 
   Layout& layout_;

@@ -82,6 +82,12 @@ void compare(const Outcome& got, const Outcome& want) {
     compare_tensors("the gradients of step " + std::to_string(i), got.gradients[i], want.gradients[i], 1e-4);
   compare_series("the gradient norm", got.norms, want.norms, 2e-4);
   compare_series("the loss", got.losses, want.losses, 2e-5);
+  for (const auto& [name, values] : want.sides) {
+    const auto here = got.sides.find(name);
+    if (here == got.sides.end() || here->second.size() != values.size())
+      found("the side output '" + name + "' is missing, or has another size");
+    compare_series("the side output '" + name + "'", here->second, values, 2e-4);
+  }
   // AdamW divides by the root of the squares, which makes much of small differences.
   compare_tensors("the parameters at the end", got.parameters, want.parameters,
                   want.gradients.empty() ? 2e-3 : 1e-4);

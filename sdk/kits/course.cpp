@@ -12,7 +12,7 @@ Outcome train(const Subject& subject, const Course& course) {
   Shared shared(course);
   ThreadWorld world(course.world(), std::chrono::seconds(60));
   world.run([&](Rendezvous& meeting) { RankRun(subject, course, meeting, shared).run(); });
-  Outcome out{shared.losses, shared.norms, {}, shared.parameters.whole("the parameter")};
+  Outcome out{shared.losses, shared.norms, {}, shared.parameters.whole("the parameter"), shared.sides};
   for (const Gathered& gradients : shared.gradients)
     out.gradients.push_back(gradients.whole("the gradient of"));
   if (course.to != nullptr)

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,6 +47,7 @@ struct Course {
   Saved* to = nullptr;          // with adamw
   std::shared_ptr<const IPipelineSchedule> schedule = nullptr;  // of Drive::pipeline; null: the kit's own
   std::function<std::unique_ptr<IParallelizer>()> parallelizer = {};  // of tp; empty: the kit's own
+  bool stands_alone = false;  // it is there on one rank of tp too: it changes more than where numbers lie
   int world() const { return dp * replicas * tp * pp; }
 };
 
@@ -53,6 +55,7 @@ struct Outcome {
   std::vector<double> losses, norms;  // of each step; norms with adamw
   std::vector<Named> gradients;       // of each step, without adamw; no entry where no rank has one
   Named parameters;                   // at the end
+  std::map<std::string, std::vector<double>> sides;  // side outputs with adamw: the elements of each step
 };
 
 bool has_axis(const Needs& needs, const std::string& axis);

@@ -20,6 +20,8 @@ std::string trains_as_single(Course course, Drive drive, ActivationCheckpointing
   Course plain;
   plain.shape = course.shape;
   plain.adamw = course.adamw = true;
+  plain.stands_alone = course.stands_alone;
+  if (course.stands_alone) plain.parallelizer = course.parallelizer;
   course.drive = drive;
   course.checkpointing = checkpointing;
   const Outcome want = train(single(), plain), got = train(single(), course);
@@ -114,15 +116,24 @@ void run_parallelizer_kits(const OfferedParallelizer& offered, int ranks, Attemp
   Course course;
   course.shape.modules = true;
   course.tp = ranks;
+  const auto changes = [&offered] {
+    const auto made = offered.make(offered.resolve(Node::map({})).values);
+    return made->transform_order().has_value() || !made->side_outputs().empty();
+  };
   const auto run = [&](Drive drive, ActivationCheckpointing checkpointing) {
     if (offered.needs.axes != std::vector<std::string>{"tp"})
       throw NotRun{"core trains along tp only, and its axis is another"};
     const Node fields = offered.resolve(Node::map({})).values;
     check_model(offered, fields, course);
     course.parallelizer = [&offered, fields] { return offered.make(fields); };
+    course.stands_alone = changes();  // compared with the same plugin on one rank
     return trains_as_single(course, drive, checkpointing);
   };
   using Checkpointing = ActivationCheckpointing;
+  attempt(thing + "transform(), side_outputs(): batches, losses and metrics are those of one rank", [&] {
+    if (!changes()) throw NotRun{"it changes no batch and declares no loss or metric"};
+    return run(Drive::forwards_first, Checkpointing::none);
+  });
   attempt(thing + "apply(): splits slots, sets seams, says what it split",
           [&] { return run(Drive::one_by_one, Checkpointing::none); });
   attempt(thing + "apply(): its seams stand a split backward",

@@ -73,7 +73,7 @@ Stages RankRun::build(const Subject& subject) {
   plan.strategy = subject.make();
   plan.strategy_name = subject.name;
   plan.activation_checkpointing = course_.checkpointing;
-  if (course_.tp > 1)
+  if (course_.tp > 1 || course_.stands_alone)
     plan.parallelizers.push_back(course_.parallelizer ? course_.parallelizer()
                                                       : std::make_unique<LayerSplit>());
   plan.schedule = course_.schedule;
@@ -157,6 +157,12 @@ void RankRun::adamw_step(int64_t index) {
   if (meeting_.rank() != 0) return;
   shared_.losses[index] = report.loss.item<double>();
   shared_.norms[index] = report.grad_norm.item<double>();
+  if (!report.side_values.layout) return;
+  for (const SideLayout::Entry& entry : report.side_values.layout->entries()) {
+    const at::Tensor value = report.side_values.find(entry.spec.name);
+    for (int64_t i = 0; i < entry.spec.size; ++i)
+      shared_.sides[entry.spec.name].push_back(value[i].item<double>());
+  }
 }
 
 }  // namespace heddle::testing

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "course.h"
@@ -27,6 +29,7 @@ struct Shared {
   std::deque<Gathered> gradients;     // of each step, without adamw
   std::deque<Gathered> held;          // after each step, what Unsharded is compared with
   std::vector<double> losses, norms;  // of each step; norms with adamw
+  std::map<std::string, std::vector<double>> sides;
   Gathered parameters, averages, squares, steps;
 };
 

@@ -109,7 +109,7 @@ Training over_acme(Training run, int acme, Acme how) {
   run.table = acme_table();
   if (acme == 1) return run;  // the engine asks a parallelizer only for an axis above 1
   run.views = {{"acme", {"dp", "cp"}, {{"acme_shard", ranks / acme}, {"acme", acme}}}};
-  run.make_parallelizer = [how] { return make_acme(how); };
+  run.own_parallelizers = {[how] { return make_acme(how); }};
   return run;
 }
 

@@ -82,6 +82,16 @@ void collect(const Shard& shard, const at::Tensor& box, std::map<std::string, at
   copy_box(shard, box, whole);
 }
 
+void add_sides(const SideValues& given, std::map<std::string, std::vector<double>>& out) {
+  if (!given.layout) return;
+  for (const SideLayout::Entry& entry : given.layout->entries()) {
+    const at::Tensor value = given.find(entry.spec.name).contiguous();
+    const double* first = value.const_data_ptr<double>();
+    auto& all = out[entry.spec.name];
+    all.insert(all.end(), first, first + value.numel());
+  }
+}
+
 void run_rank(const Training& run, const DeviceMesh& mesh, Outcome& out) {
   Stages stages = build(run, mesh);
   StepConfig config;
@@ -95,6 +105,7 @@ void run_rank(const Training& run, const DeviceMesh& mesh, Outcome& out) {
     const StepReport report = step.run(mine, config.optimizer.lr, config.optimizer.weight_decay);
     seen.losses.push_back(report.loss.item<double>());
     seen.norms.push_back(report.skipped() ? -1 : report.grad_norm.item<double>());
+    add_sides(report.side_values, seen.sides);
     if (at % 3 != 2) continue;
     const StepReport validation = step.evaluate(mine);
     seen.validation.push_back(validation.loss.item<double>());
@@ -107,10 +118,12 @@ void run_rank(const Training& run, const DeviceMesh& mesh, Outcome& out) {
   out.peaks[rank] = step.peak_alive();
   if (out.losses.empty()) {
     out.losses = seen.losses, out.norms = seen.norms, out.validation = seen.validation;
+    out.sides = seen.sides;
   } else {  // every rank knows the same numbers
     EXPECT_EQ(out.losses, seen.losses) << "rank " << rank;
     EXPECT_EQ(out.norms, seen.norms) << "rank " << rank;
     EXPECT_EQ(out.validation, seen.validation) << "rank " << rank;
+    EXPECT_EQ(out.sides, seen.sides) << "rank " << rank;
   }
 }
 
@@ -166,7 +179,7 @@ Stages build(const Training& run, const DeviceMesh& mesh) {
   plan.strategy = run.make_strategy ? run.make_strategy() : make_strategy(run.strategy, run.section);
   for (const auto& [name, section] : run.parallelizers)
     plan.parallelizers.push_back(make_parallelizer(name, section));
-  if (run.make_parallelizer) plan.parallelizers.push_back(run.make_parallelizer());
+  for (const auto& make : run.own_parallelizers) plan.parallelizers.push_back(make());
   if (run.make_schedule) plan.schedule = run.make_schedule();
   plan.pipeline = run.pipeline;
   Stages stages = parallel::build(std::move(units), plan, mesh, {}, 7);
@@ -237,6 +250,12 @@ void expect_close(const Outcome& got, const Outcome& want) {
   ASSERT_EQ(got.validation.size(), want.validation.size());
   for (size_t i = 0; i < want.validation.size(); ++i)
     EXPECT_LT(difference(got.validation[i], want.validation[i]), 2e-5) << "validation " << i;
+  ASSERT_EQ(got.sides.size(), want.sides.size());
+  for (const auto& [name, values] : want.sides) {
+    ASSERT_EQ(got.sides.at(name).size(), values.size()) << name;
+    for (size_t i = 0; i < values.size(); ++i)
+      EXPECT_LT(difference(got.sides.at(name)[i], values[i]), 2e-4) << name << " " << i;
+  }
   ASSERT_EQ(got.parameters.size(), want.parameters.size());
   for (const auto& [name, tensor] : want.parameters)
     EXPECT_TRUE(at::allclose(got.parameters.at(name), tensor, 1e-3, 2e-5)) << name;

@@ -19,12 +19,12 @@ namespace heddle::testing {
 
 struct Training {
   std::string strategy = "single";
-  std::string section = "{}";                                         // YAML of the strategy's fields
-  std::vector<Axis> axes;                                             // with their sizes; empty: one rank
-  std::vector<View> views = {};                                       // beside them
-  AxisTable table = {};                                               // with the axes of the test's own
-  std::vector<std::pair<std::string, std::string>> parallelizers;     // name and YAML of its fields
-  std::function<std::unique_ptr<IParallelizer>()> make_parallelizer;  // one more; may be empty
+  std::string section = "{}";                                      // YAML of the strategy's fields
+  std::vector<Axis> axes;                                          // with their sizes; empty: one rank
+  std::vector<View> views = {};                                    // beside them
+  AxisTable table = {};                                            // with the axes of the test's own
+  std::vector<std::pair<std::string, std::string>> parallelizers;  // name and YAML of its fields
+  std::vector<std::function<std::shared_ptr<IParallelizer>()>> own_parallelizers;  // act after those
   ModelConfig model;
   int microbatches = 1;  // batches a step; under a pipeline each is one call of the schedule
   int steps = 12;
@@ -43,10 +43,11 @@ struct Training {
 
 struct Outcome {
   std::vector<double> losses, norms;
-  std::map<std::string, at::Tensor> parameters;  // whole
-  std::vector<double> validation;                // the loss after each third step, without gradients
-  std::vector<int> peaks;                        // [rank]: microbatches alive at once
-  std::vector<std::string> warnings;             // of the log, of all ranks
+  std::map<std::string, at::Tensor> parameters;      // whole
+  std::vector<double> validation;                    // the loss after each third step, without gradients
+  std::map<std::string, std::vector<double>> sides;  // side outputs: the elements of each step, one by one
+  std::vector<int> peaks;                            // [rank]: microbatches alive at once
+  std::vector<std::string> warnings;                 // of the log, of all ranks
 };
 
 // Llama with sizes that divide by nothing.

@@ -42,6 +42,16 @@ TEST(Metrics, HaveThePromisedKeysInOrder) {
       R"("step_time":0.25})");
 }
 
+TEST(Metrics, LossesAndMetricsOfPluginsFollow) {
+  TrainingRecord with = record();
+  with.sides = {{"moe/aux_loss", {1.0625}}, {"moe/tokens", {3, 5}, false}, {"moe/cv", {0.25}, false}};
+  EXPECT_THAT(to_json(with, "T"),
+              HasSubstr(R"("step_time":0.25,"moe/aux_loss":1.0625,"moe/tokens":[3.0,5.0],"moe/cv":0.25})"));
+  const std::string whole = progress_line(with, 300, 130);
+  EXPECT_EQ(whole, progress_line(record(), 300, 130) + "  moe/aux_loss 1.062");
+  EXPECT_EQ(progress_line(with, 300, 130, whole.size() - 1), progress_line(record(), 300, 130));
+}
+
 TEST(Metrics, TellTimeInUtcWithMilliseconds) {
   EXPECT_THAT(timestamp_now(), ::testing::MatchesRegex("....-..-..T..:..:..\\.[0-9][0-9][0-9]Z"));
 }

@@ -21,6 +21,22 @@ Screen screen(StopWish& shared) {
   return {std::cout, columns, shared.open_line};
 }
 
+// Waits for the device once.
+std::vector<SideRecord> read_sides(const SideValues& given) {
+  std::vector<SideRecord> out;
+  if (!given.layout || given.layout->empty()) return out;
+  const at::Tensor host = given.values.to(at::kCPU).contiguous();
+  const double* values = host.const_data_ptr<double>();
+  for (const SideLayout::Entry& entry : given.layout->entries()) {
+    if (entry.spec.shown == Shown::nowhere) continue;
+    const double* first = values + entry.report;
+    out.push_back({entry.spec.name,
+                   {first, first + entry.spec.size},
+                   entry.spec.shown == Shown::file_and_line && entry.spec.size == 1});
+  }
+  return out;
+}
+
 }  // namespace
 
 Journal::Journal(const Job& job, ModelFlops flops, StopWish& shared)
@@ -51,6 +67,7 @@ void Journal::trained(const Moment& moment, const StepReport& report, double lr,
   record.tps = static_cast<double>(record.num_tokens_per_step) / seconds;
   record.tps_per_gpu = record.tps / job_.setup.sizes.world;
   flops_.add_to(record);
+  record.sides = read_sides(report.side_values);
   metrics_.append(to_json(record, timestamp_now()));
   files_.trained.push_back({record.step, record.loss, record.skipped});
   skipped_.add(record.skipped);

@@ -5,8 +5,16 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace heddle {
+
+// An auxiliary loss or a metric of the model or of a plugin.
+struct SideRecord {
+  std::string name;            // "moe/load"
+  std::vector<double> values;  // one number, or a list
+  bool on_line = true;         // on the progress line, where it is one number
+};
 
 // A line of training.jsonl; times in seconds, memory in GiB.
 struct TrainingRecord {
@@ -19,6 +27,7 @@ struct TrainingRecord {
   std::optional<double> tflops;  // of the model, a rank and second; see ModelFlops
   int64_t num_tokens_per_step = 0, num_label_tokens = 0;
   double step_time = 0;
+  std::vector<SideRecord> sides;  // after the fields above, by their names
 };
 
 // A line of validation.jsonl.

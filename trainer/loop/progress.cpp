@@ -74,9 +74,15 @@ std::string progress_line(const TrainingRecord& record, int64_t total_steps, dou
       speed_text(record),
       formatted("%.2f GiB", record.mem),
       time_text(seconds_left) + " left"};
+  const size_t own = fields.size();
+  for (const SideRecord& side : record.sides)
+    if (side.on_line && side.values.size() == 1)
+      fields.push_back(side.name + formatted(" %.4g", side.values[0]));
+  std::vector<size_t> by_weight;  // the fields that matter least come first
+  for (size_t i = fields.size(); i > own; --i) by_weight.push_back(i - 1);
+  by_weight.insert(by_weight.end(), {6, 5, 2, 3, 4, 7, 1});
   std::string line = joined(fields);
-  for (const size_t least :
-       {6, 5, 2, 3, 4, 7, 1}) {  // of the fields that are left, the one that matters least
+  for (const size_t least : by_weight) {
     if (line.size() <= columns) return line;
     fields[least].clear();
     line = joined(fields);

@@ -94,9 +94,10 @@ KvCache::KvCache(Units& units) {
     module_unit->visit([&](const std::string& path, Module& module) {
       if (auto* core = dynamic_cast<AttentionCore*>(&module)) {
         Layer* layer = layers_.emplace_back(std::make_unique<Layer>()).get();
-        core->instead = [layer](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                const model::Heads& heads,
-                                const Batch&) { return layer->attend(q, k, v, heads); };
+        core->instead.add(AttentionCore::Instead::in_place(
+            "generate",
+            [layer](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const model::Heads& heads,
+                    const Batch&) { return layer->attend(q, k, v, heads); }));
       }
       if (path == "lm_head")
         if (auto* head = dynamic_cast<Linear*>(&module))

@@ -16,8 +16,8 @@ namespace heddle {
 // after it the next token [1, 1], with its position in the batch. Logits are those of the last token alone.
 class HEDDLE_API KvCache {
  public:
-  // Sets AttentionCore::instead of every attention of the units, and narrows the input of "lm_head". The
-  // units may be moved, into stages too; the cache lives as long as they run.
+  // Computes in place of every attention (AttentionCore::instead) of the units, and narrows the input of
+  // "lm_head". The units may be moved, into stages too; the cache lives as long as they run.
   explicit KvCache(Units& units);
   ~KvCache();
   KvCache(const KvCache&) = delete;

@@ -1,5 +1,6 @@
 // What only a look at the model can refuse, on every rank alike and before any rank talks.
 #include "heddle/engine/engine.h"
+#include "heddle/parallel/attach.h"
 #include "heddle/parallel/recompute.h"
 #include "heddle/schedule/microbatches.h"
 #include "heddle/train/program.h"
@@ -8,6 +9,7 @@ namespace heddle::engine {
 
 void check_model(const Plan& plan, const Setup& setup, Units& units, int64_t batch_rows) {
   for (const auto& parallelizer : plan.parallelizers) parallelizer->check(units, setup.sizes);
+  parallel::attached_to(units, plan);
   parallel::check_recompute(units, plan.activation_checkpointing);
   parallel::StageMap map = parallel::map_stages(units, plan, setup.sizes.of(kPipelineAxis));
   if (plan.schedule == nullptr || batch_rows == 0) return;

@@ -107,10 +107,27 @@ at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
 
 }  // namespace model
 
+namespace {
+
+at::Tensor attend_itself(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                         const model::Heads& heads, const Batch& batch) {
+  if (batch.documents.defined()) [[unlikely]]
+    throw Error(ErrorCode::not_built, "model",
+                "this attention does not know documents, and the batch has some (Batch::documents): tokens "
+                "would see those of other documents",
+                "leave Batch::documents undefined, or use a plugin whose attention knows them");
+  return model::attend(q, k, v, heads);
+}
+
+}  // namespace
+
 at::Tensor AttentionCore::attend(at::Tensor q, at::Tensor k, at::Tensor v, const Batch& batch) {
   const model::Heads heads{batch.tokens.size(0), batch.tokens.size(1), head_dim_};
-  if (instead) return output(instead(std::move(q), std::move(k), std::move(v), heads, batch), batch);
-  return output(model::attend(q, k, v, heads), batch);
+  if (instead.empty()) return output(attend_itself(q, k, v, heads, batch), batch);
+  const auto own = [](const at::Tensor& by, const at::Tensor& to, const at::Tensor& of,
+                      const model::Heads& shape,
+                      const Batch& within) { return attend_itself(by, to, of, shape, within); };
+  return output(instead.call(own, std::move(q), std::move(k), std::move(v), heads, batch), batch);
 }
 
 at::Tensor AttentionCore::forward(at::Tensor, const Batch&) {

@@ -4,10 +4,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 
 #include "heddle/base/export.h"
+#include "heddle/model/chain.h"
 #include "heddle/model/module.h"
 
 namespace heddle {
@@ -28,19 +28,20 @@ HEDDLE_API at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at:
 
 }  // namespace model
 
-// The seam of context parallelism: `instead`, when set, computes in place of attend().
+// The seam of context parallelism: the links of `instead` compute around attend(), or in its place.
 class HEDDLE_API AttentionCore : public Module {
  public:
-  using Instead = std::function<at::Tensor(at::Tensor q, at::Tensor k, at::Tensor v,
-                                           const model::Heads& heads, const Batch& batch)>;
+  using Instead = Chain<at::Tensor(at::Tensor q, at::Tensor k, at::Tensor v, const model::Heads& heads,
+                                   const Batch& batch)>;
 
   explicit AttentionCore(int64_t head_dim) : head_dim_(head_dim) {}
   std::string_view kind() const override { return "attention_core"; }
 
-  // The batch gives the number of rows and the sequence length.
+  // The batch gives the number of rows and the sequence length. Throws Error{not_built} for a batch with
+  // documents, unless a link computes in place: attend() does not know them.
   at::Tensor attend(at::Tensor q, at::Tensor k, at::Tensor v, const Batch& batch);
 
-  Instead instead;
+  Instead instead{"AttentionCore::instead"};
   int64_t head_dim() const { return head_dim_; }
 
  protected:

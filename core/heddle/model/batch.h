@@ -3,26 +3,68 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 
 #include "heddle/base/export.h"
 
 namespace heddle {
 
+class SideOutputs;
 class WeightGradients;
 
-// Undefined tensors are absent. The members are fixed, because names are looked up on the hot path.
+// Undefined tensors are absent. The members are fixed, because names are looked up on the hot path; who
+// copies, cuts or compares a batch goes through kBatchMembers.
 class HEDDLE_API Batch {
  public:
   at::Tensor tokens;     // int64 [batch, sequence]
   at::Tensor labels;     // int64 [batch, sequence]; kIgnore: no loss there. Absent: the model returns logits
   at::Tensor positions;  // int64 [batch, sequence]; absent: 0, 1, 2, ...
-  at::Tensor extra;      // whatever a foreign model wants
+  // int32 [documents + 1]: where each document begins in the tokens of all rows laid end to end, and at the
+  // end their number. Ascending, from 0. Every row begins a document, so none reaches into the next row.
+  // Absent: each row is one document. Positions are not derived from it.
+  at::Tensor documents;
+  at::Tensor extra;  // whatever a foreign model wants
 
   // Where layers leave weight gradients when this microbatch's backward is split; null: it is whole.
   WeightGradients* weight_gradients = nullptr;
+  // Where auxiliary losses and metrics of this microbatch go; null: nobody collects them.
+  SideOutputs* side_outputs = nullptr;
 
   static constexpr int64_t kIgnore = -100;
 };
+
+// How a tensor of a batch is cut into microbatches of rows.
+enum class RowCut {
+  rows,          // along dim 0
+  rows_if_many,  // along dim 0 where it has a row for each sample, else it is whole in every microbatch
+  documents      // the documents of the rows, counted from their first token
+};
+
+struct BatchMember {
+  const char* name;
+  at::Tensor Batch::*tensor;
+  RowCut cut;
+  bool shapes;  // what a stage gives may depend on its sizes
+};
+
+// All tensors of a batch.
+inline constexpr std::array<BatchMember, 5> kBatchMembers = {{
+    {"tokens", &Batch::tokens, RowCut::rows, true},
+    {"labels", &Batch::labels, RowCut::rows, true},
+    {"positions", &Batch::positions, RowCut::rows, true},
+    {"documents", &Batch::documents, RowCut::documents, false},
+    {"extra", &Batch::extra, RowCut::rows_if_many, true},
+}};
+static_assert(sizeof(Batch) == kBatchMembers.size() * sizeof(at::Tensor) + 2 * sizeof(void*),
+              "a tensor of Batch is missing in kBatchMembers");
+
+// Throws Error{input} where `documents` breaks its rule. Reads them: for a batch on the host.
+HEDDLE_API void check_documents(const Batch& batch);
+
+// The documents of the rows [first, first + count) of `sequence` tokens, counted from their first token.
+// int32 on the host.
+HEDDLE_API at::Tensor documents_of_rows(const at::Tensor& documents, int64_t first, int64_t count,
+                                        int64_t sequence);
 
 }  // namespace heddle

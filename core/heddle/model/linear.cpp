@@ -203,7 +203,12 @@ FewTensors call_each(std::initializer_list<Linear*> layers, const at::Tensor& x,
     return out;
   }
   const std::span<Linear* const> all(layers.begin(), layers.size());
-  out = first.instead ? (*first.instead)(all, x, batch) : products(all, x, batch, outputs);
+  out =
+      first.instead.empty()
+          ? products(all, x, batch, outputs)
+          : first.instead.call([outputs](std::span<Linear* const> some, const at::Tensor& of,
+                                         const Batch& within) { return products(some, of, within, outputs); },
+                               all, x, batch);
   for (size_t i = 0; i < out.size(); ++i) out[i] = all[i]->output(std::move(out[i]), batch);
   return out;
 }
@@ -220,16 +225,17 @@ Linear::Linear(int64_t in, int64_t out, Bias with_bias, const Init& init, const 
 }
 
 at::Tensor Linear::call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) {
-  if (instead || !output.empty()) return residual + call(std::move(x), batch);
+  if (!instead.empty() || !output.empty()) return residual + call(std::move(x), batch);
   return model::linear_onto(residual, input(std::move(x), batch), weight, bias, batch.weight_gradients);
 }
 
 at::Tensor Linear::forward(at::Tensor x, const Batch& batch) {
-  if (instead) {
-    Linear* const self = this;
-    return std::move((*instead)({&self, 1}, x, batch)[0]);
-  }
-  return model::linear(x, weight, bias, batch.weight_gradients);
+  if (instead.empty()) return model::linear(x, weight, bias, batch.weight_gradients);
+  Linear* const self = this;
+  const auto own = [](std::span<Linear* const> layers, const at::Tensor& of, const Batch& within) {
+    return model::products(layers, of, within);
+  };
+  return std::move(instead.call(own, {&self, 1}, x, batch)[0]);
 }
 
 }  // namespace heddle

@@ -4,12 +4,11 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
-#include <functional>
 #include <initializer_list>
-#include <memory>
 #include <span>
 
 #include "heddle/base/export.h"
+#include "heddle/model/chain.h"
 #include "heddle/model/module.h"
 
 namespace heddle {
@@ -50,14 +49,15 @@ class HEDDLE_API Linear : public Module {
 
   at::Tensor weight, bias;
 
-  // The seam of tensor parallelism: computes in place of model::products, between the seams input and output.
-  // Layers that hold one object and get one input are computed by one call of it, so that the input is
-  // gathered once for all of them. The bias is its matter too: a sum over ranks comes before the bias.
-  using Instead = std::function<model::FewTensors(std::span<Linear* const> layers, const at::Tensor& x,
-                                                  const Batch& batch)>;
-  std::shared_ptr<const Instead> instead;
+  // The seam of tensor parallelism and of adapters: links compute around model::products or in its place,
+  // between the seams input and output. Layers that share their links and get one input are computed by one
+  // call, so that the input is gathered once for all of them. The bias is a matter of the link in place: a
+  // sum over ranks comes before the bias.
+  using Instead =
+      Chain<model::FewTensors(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch)>;
+  Instead instead{"Linear::instead"};
   // Nothing stands between the layer and its product.
-  bool plain() const { return !instead && input.empty() && output.empty(); }
+  bool plain() const { return instead.empty() && input.empty() && output.empty(); }
 
   // residual + call(x, batch), as one node where no seam stands between.
   at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch);
@@ -68,8 +68,8 @@ class HEDDLE_API Linear : public Module {
 
 namespace model {
 
-// What each layer's call(x, batch) returns. Layers without input seams that share `instead` (or have none)
-// are computed together, with one sum of dX.
+// What each layer's call(x, batch) returns. Layers without input seams that share the links of `instead` (or
+// have none) are computed together, with one sum of dX.
 HEDDLE_API FewTensors call_each(std::initializer_list<Linear*> layers, const at::Tensor& x,
                                 const Batch& batch, Outputs outputs = Outputs::apart);
 

@@ -11,6 +11,7 @@ namespace heddle {
 Unit::~Unit() = default;
 UnitBuffers::~UnitBuffers() = default;
 Module::~Module() = default;
+AfterUpdate::~AfterUpdate() = default;
 
 void Module::add_slot(std::string name, at::Tensor& tensor, Init init) {
   slots_.push_back({std::move(name), &tensor, init});

@@ -11,9 +11,12 @@
 
 #include "heddle/base/export.h"
 #include "heddle/model/batch.h"
+#include "heddle/model/side_outputs.h"
 #include "heddle/model/slot.h"
 
 namespace heddle {
+
+class DeviceMesh;
 
 // A named place in a model where a parallelizer may put communication. Empty, it costs one branch.
 class Seam {
@@ -55,6 +58,8 @@ class HEDDLE_API Module {
   const std::vector<std::pair<std::string, Module*>>& children() const { return children_; }
   // Own slots, with names relative to this module ("weight").
   std::vector<ParameterSlot>& slots() { return slots_; }
+  // Own auxiliary losses and metrics.
+  const std::vector<SideOutput*>& side_outputs() const { return side_outputs_; }
   // This module and all below it, paths joined with dots under `prefix`.
   void visit(const std::string& prefix, const std::function<void(const std::string& path, Module&)>& visitor);
   // All slots below, with full names.
@@ -64,10 +69,21 @@ class HEDDLE_API Module {
   virtual at::Tensor forward(at::Tensor x, const Batch& batch) = 0;
   void add_child(std::string name, Module& child) { children_.emplace_back(std::move(name), &child); }
   void add_slot(std::string name, at::Tensor& tensor, Init init);
+  void add_side_output(SideOutput& output) { side_outputs_.push_back(&output); }
 
  private:
   std::vector<std::pair<std::string, Module*>> children_;
   std::vector<ParameterSlot> slots_;
+  std::vector<SideOutput*> side_outputs_;
+};
+
+// What a Module or a Unit is besides, if it has buffers of its own that change with each step (the bias of a
+// router). Found by dynamic_cast when the stages are built.
+class HEDDLE_API AfterUpdate {
+ public:
+  virtual ~AfterUpdate();
+  // After the optimizer's update of every step, on every rank that holds the module.
+  virtual void after_update(const Updated& updated, const DeviceMesh& mesh) = 0;
 };
 
 }  // namespace heddle

@@ -258,7 +258,14 @@ at::Tensor linear_token_loss(const at::Tensor& hidden, const at::Tensor& weight,
 }  // namespace model
 
 at::Tensor TokenLoss::of(const at::Tensor& hidden, Linear& head, const Batch& batch) {
-  if (instead) return instead(hidden, head.weight, batch);
+  if (instead.empty()) return of_itself(hidden, head, batch);
+  const auto own = [this](const at::Tensor& given, Linear& by, const Batch& within) {
+    return of_itself(given, by, within);
+  };
+  return instead.call(own, hidden, head, batch);
+}
+
+at::Tensor TokenLoss::of_itself(const at::Tensor& hidden, Linear& head, const Batch& batch) {
   if (head.plain()) return model::linear_token_loss(hidden, head.weight, batch.labels);
   return call(head.call(hidden, batch), batch);
 }

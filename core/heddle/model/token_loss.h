@@ -4,10 +4,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 
 #include "heddle/base/export.h"
 #include "heddle/mesh/communicator.h"
+#include "heddle/model/chain.h"
 #include "heddle/model/linear.h"
 #include "heddle/model/module.h"
 
@@ -45,16 +45,18 @@ class HEDDLE_API TokenLoss : public Module {
  public:
   std::string_view kind() const override { return "token_loss"; }
 
-  // Computes in place of the head's product and the loss over it.
-  using Instead =
-      std::function<at::Tensor(const at::Tensor& hidden, const at::Tensor& weight, const Batch& batch)>;
-  Instead instead;
+  // Links compute around the head's product and the loss over it, or in their place.
+  using Instead = Chain<at::Tensor(const at::Tensor& hidden, Linear& head, const Batch& batch)>;
+  Instead instead{"TokenLoss::instead"};
 
   // The sum of the token losses of hidden [tokens, width] through `head`, with the batch's labels.
   at::Tensor of(const at::Tensor& hidden, Linear& head, const Batch& batch);
 
  protected:
   at::Tensor forward(at::Tensor logits, const Batch& batch) override;  // from logits
+
+ private:
+  at::Tensor of_itself(const at::Tensor& hidden, Linear& head, const Batch& batch);
 };
 
 }  // namespace heddle

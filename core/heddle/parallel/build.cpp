@@ -11,6 +11,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "heddle/parallel/attach.h"
 #include "heddle/parallel/features.h"
 #include "heddle/parallel/last_unit.h"
 #include "heddle/parallel/ownership.h"
@@ -129,6 +130,7 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
   const int rank = mesh.rank(kPipelineAxis);
   StageMap map = map_stages(units, plan, mesh.size(kPipelineAxis));
   const Ownership ownership(units, map);
+  Attached attached = attached_to(units, plan);
   const Unit *first = units.empty() ? nullptr : units.front().get(),
              *last = units.empty() ? nullptr : units.back().get();
   const std::vector<size_t> counts = keep(units, map, rank);
@@ -137,6 +139,7 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
   const std::set<std::string> on_meta = parameters_on_meta(units);
   const std::vector<Placed> placed = split(units, plan, mesh);
   check_reductions(Reductions(mesh, placed), placed, plan);
+  attached.after_update = listeners(units);
   recompute(units, first, last, plan.activation_checkpointing);
   GradientFactor factor;
   if (holds_last) factor = multiply_gradients(units.back());
@@ -148,7 +151,9 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
     stages.push_back(plan.strategy->parallelize(Units(next, end), mesh, placed));
     next = end;
   }
-  if (factor) *factor = (*std::prev(stages.end()))->gradient_divisor();
+  if (!stages.empty()) attached.gradient_divisor = (*std::prev(stages.end()))->gradient_divisor();
+  if (factor) *factor = attached.gradient_divisor;
+  stages.attach(std::move(attached));
   ownership.check(stages, plan, mesh);
   for (const auto& stage : stages) {
     for (const Shard& shard : stage->owned())

@@ -17,7 +17,7 @@ namespace heddle {
 struct Plan {
   std::unique_ptr<IStrategy> strategy;
   std::string strategy_name, strategy_file;  // for messages; no file: the engine's own
-  std::vector<std::unique_ptr<IParallelizer>>
+  std::vector<std::shared_ptr<IParallelizer>>
       parallelizers;                                  // in the order in which they act, before the strategy
   std::vector<std::string> parallelizer_names;        // theirs, for messages; may be empty
   std::shared_ptr<const IPipelineSchedule> schedule;  // null: no pipeline

@@ -13,6 +13,7 @@
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/region.h"
+#include "heddle/model/side_outputs.h"
 #include "heddle/model/unit_buffers.h"
 #include "heddle/parallel/forward_state.h"
 #include "heddle/parallel/recompute_nested.h"
@@ -42,6 +43,7 @@ class UnitRegion final : public Region {
     const at::AutoGradMode with_gradients(true);
     const ForwardState::Again again(state_);
     const Batch batch = std::exchange(batch_, {});
+    const SideOutputs::Again counted(batch);
     unit_.forward(take_inputs(), batch);
   }
 
@@ -151,6 +153,7 @@ class Recomputed final : public Unit, public UnitBuffers {
     if (form_ == Form::region) return outputs;
     outputs.clear();
     region.state().rewind();
+    const SideOutputs::Again counted(batch);
     return forward_nested(*unit_, std::move(inputs), batch);
   }
 

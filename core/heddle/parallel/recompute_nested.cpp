@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "heddle/base/error.h"
+#include "heddle/model/side_outputs.h"
 #include "heddle/parallel/forward_state.h"
 
 namespace heddle::parallel {
@@ -58,6 +59,7 @@ struct RecomputeNode final : torch::autograd::Node {
   Tensors run_again(const Tensors& leaves) const {
     const at::AutoGradMode recording(true);
     const ForwardState::Again again(state);
+    const SideOutputs::Again counted(batch);
     return unit.forward(leaves, batch);
   }
 

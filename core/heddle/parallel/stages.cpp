@@ -1,6 +1,7 @@
 // The places of this rank's stages, and the scope in which their parameters are whole.
 #include "heddle/parallel/stages.h"
 
+#include <array>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -49,7 +50,42 @@ void check_whole(const Stages::Whole& expected, const std::vector<WholeParameter
     if (seen.count(name) == 0) refuse("it does not give '" + name + "'");
 }
 
+using Versions = std::array<int64_t, kBatchMembers.size()>;
+
+void check_transformed(const IParallelizer& parallelizer, const Batch& before, const Versions& versions,
+                       const Batch& after) {
+  const auto refuse = [&](const std::string& fault, const std::string& hint) {
+    throw Error(ErrorCode::plugin_failed, "IParallelizer::transform",
+                "'" + parallelizer.name() + "' " + fault, hint);
+  };
+  for (size_t i = 0; i < kBatchMembers.size(); ++i) {
+    const BatchMember& member = kBatchMembers[i];
+    const at::Tensor &old = before.*member.tensor, &now = after.*member.tensor;
+    if (old.defined() && static_cast<int64_t>(old._version()) != versions[i])
+      refuse("changed the batch's " + std::string(member.name) + " in place, which belong to the data",
+             "give the batch a new tensor");
+    if (member.cut != RowCut::rows || !now.defined()) continue;
+    const int64_t rows = before.tokens.defined() ? before.tokens.size(0) : now.size(0);
+    if (now.dim() == 0 || now.size(0) != rows)
+      refuse("left " + std::to_string(now.dim() == 0 ? 0 : now.size(0)) + " rows of the batch's " +
+                 std::string(member.name) + ", which has " + std::to_string(rows),
+             "keep the rows of a batch: change them, or cut along the sequence");
+  }
+}
+
 }  // namespace
+
+void Stages::transform(Batch& batch, const DeviceMesh& mesh) const {
+  for (IParallelizer* parallelizer : attached_.transforms) {
+    const Batch before = batch;
+    Versions versions{};
+    for (size_t i = 0; i < versions.size(); ++i)
+      if (const at::Tensor& tensor = before.*kBatchMembers[i].tensor; tensor.defined())
+        versions[i] = static_cast<int64_t>(tensor._version());
+    parallelizer->transform(batch, mesh);
+    check_transformed(*parallelizer, before, versions, batch);
+  }
+}
 
 Unsharded::Unsharded(Stages& stages) : stages_(stages) {
   size_t held = 0;

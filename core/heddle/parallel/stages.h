@@ -12,11 +12,14 @@
 #include <vector>
 
 #include "heddle/base/export.h"
+#include "heddle/parallel/parallelizer.h"
 #include "heddle/parallel/strategy.h"
 #include "heddle/schedule/schedule.h"
 #include "heddle/schedule/words.h"
 
 namespace heddle {
+
+class AfterUpdate;
 
 // The whole pipeline, alike on every rank. As it stands: one stage on one rank.
 struct Pipeline {
@@ -26,6 +29,15 @@ struct Pipeline {
   std::optional<c10::ScalarType> dtype = std::nullopt;  // between stages; empty: what the stages give
 
   int stages() const { return static_cast<int>(rank_of_stage.size()); }
+};
+
+// What a run has besides its stages, on each rank.
+struct Attached {
+  std::vector<std::shared_ptr<IParallelizer>> parallelizers;  // in the order in which they acted
+  std::vector<IParallelizer*> transforms;                     // those that change batches, in their order
+  std::vector<AfterUpdate*> after_update;                     // modules and units of this rank's stages
+  std::shared_ptr<const SideLayout> side_outputs;             // of the whole model; null: none
+  double gradient_divisor = 1;                                // ParallelStage::gradient_divisor()
 };
 
 // The stages of this rank, in the order of the model.
@@ -58,10 +70,19 @@ class HEDDLE_API Stages {
     std::map<std::string, std::vector<int64_t>> sizes;
     std::string strategy, where;
   };
+  // Set by parallel::build.
+  void attach(Attached attached) { attached_ = std::move(attached); }
+  const Attached& attached() const { return attached_; }
+  // Lets the parallelizers change a batch, in their order. A host whose loop runs the stages itself calls it
+  // for each batch, after it has counted the labels. Throws Error{plugin_failed} naming the parallelizer that
+  // changed the number of rows, or a tensor in place.
+  void transform(Batch& batch, const DeviceMesh& mesh) const;
+
   void expect_whole(Whole whole) { whole_ = std::move(whole); }
   const std::optional<Whole>& whole() const { return whole_; }  // empty: not known
 
  private:
+  Attached attached_;  // outlives the stages, whose seams may call parallelizers
   Pipeline pipeline_;
   int rank_ = 0;
   std::vector<int> indices_ = {0};

@@ -39,6 +39,18 @@ class NamedParallelizer : public IParallelizer {
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override {
     return guarded_but_errors(author_, "split the model", [&] { return inner_->apply(units, mesh); });
   }
+  std::string name() const override { return author_.name; }
+  std::optional<int> transform_order() const override { return inner_->transform_order(); }
+  void transform(Batch& batch, const DeviceMesh& mesh) override {
+    guarded_but_errors(author_, "changed a batch", [&] { inner_->transform(batch, mesh); });
+  }
+  std::vector<SideOutput*> side_outputs() override {
+    return guarded_but_errors(author_, "told its side outputs", [&] { return inner_->side_outputs(); });
+  }
+  void after_update(const Updated& updated, const DeviceMesh& mesh) override {
+    guarded_but_errors(author_, "changed its buffers after an update",
+                       [&] { inner_->after_update(updated, mesh); });
+  }
 
  private:
   Author author_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "heddle/model/batch.h"
 #include "heddle/parallel/stages.h"
@@ -10,13 +11,18 @@ namespace heddle::train {
 
 struct Cut {
   int microbatches = 1;
-  int64_t rows = 0;  // of each; 0: the batch is one microbatch
+  int64_t rows = 0;                        // of each; 0: the batch is one microbatch
+  std::vector<at::Tensor> documents = {};  // [microbatch], on the host; empty: the batch has none, or is one
 };
 
-// Throws Error{config} when the rows of the batch do not divide into microbatches.
+// How many microbatches a batch is cut into. Throws as cut_of() does for its rows.
+int microbatches_of(const Batch& batch, const Pipeline& pipeline);
+
+// Throws Error{config} when the rows of the batch do not divide into microbatches, Error{input} when its
+// documents break their rule. Reads them: for a batch on the host.
 Cut cut_of(const Batch& batch, const Pipeline& pipeline);
 
-// Views of the batch's rows.
+// Views of the batch's rows; of documents, a copy on the batch's device.
 Batch microbatch_of(const Batch& batch, const Cut& cut, int index);
 
 }  // namespace heddle::train

@@ -39,7 +39,10 @@ Buffers buffers_of(const PipelineWords& words, int stages) {
 }  // namespace
 
 Runner::Runner(Stages& stages, const DeviceMesh& mesh)
-    : stages_(stages), mesh_(mesh), ranks_(mesh.size(kPipelineAxis)) {
+    : stages_(stages),
+      mesh_(mesh),
+      ranks_(mesh.size(kPipelineAxis)),
+      sides_(stages.attached().side_outputs, mesh.device()) {
   const Pipeline& pipeline = stages.pipeline();
   const std::vector<int>& indices = stages.indices();
   for (size_t local = 0; local < stages.size(); ++local) {
@@ -56,14 +59,18 @@ Runner::Runner(Stages& stages, const DeviceMesh& mesh)
                    buffers_of(pipeline.words, pipeline.stages()), mesh_.device());
 }
 
-at::Tensor Runner::train(std::span<const Batch> batches, const std::function<double()>& scale) {
+at::Tensor Runner::train(std::span<const Batch> batches, const std::function<double()>& scale,
+                         const std::function<double()>& microbatches) {
   scale_ = &scale;
+  all_microbatches_ = &microbatches;
   root_.reset();
+  sides_.begin([this](LossDivisor divisor) { return side_scale(divisor); });
   return run(batches, Work::training);
 }
 
 at::Tensor Runner::evaluate(std::span<const Batch> batches) {
   at::NoGradGuard no_gradients;
+  sides_.begin({});
   return run(batches, Work::evaluation);
 }
 
@@ -88,9 +95,23 @@ const Program& Runner::program(int microbatches) {
   return found->second;
 }
 
-void Runner::open(const Batch& batch) {
-  batch_ = on_device(batch, mesh_.device());
+int64_t Runner::count_microbatches(std::span<const Batch> batches) const {
+  int64_t count = 0;
+  for (const Batch& batch : batches) count += microbatches_of(batch, stages_.pipeline());
+  return count;
+}
+
+void Runner::open(const Batch& given) {
+  Batch batch = given;
+  batch.side_outputs = &sides_;
+  {
+    std::optional<SideOutputs::Again>
+        counted;  // ranks of a pipeline change the same batch: its metrics count once
+    if (stages_.rank() != 0) counted.emplace(batch);
+    stages_.transform(batch, mesh_);
+  }
   cut_ = cut_of(batch, stages_.pipeline());
+  batch_ = on_device(batch, mesh_.device());
   program_ = &program(cut_.microbatches);
   if (stages_.pipeline().words.gradients == GradientScale::by_microbatches) root_.reset();
   for (LocalStage& stage : locals_)
@@ -99,8 +120,8 @@ void Runner::open(const Batch& batch) {
   if (!wires_) return;
   if (!warned_) warn_of_bubble();
   shape_.assign({static_cast<int64_t>(work_), cut_.rows});
-  for (const at::Tensor* tensor : {&batch.tokens, &batch.labels, &batch.positions, &batch.extra})
-    add_sizes(shape_, *tensor);
+  for (const BatchMember& member : kBatchMembers)
+    if (member.shapes) add_sizes(shape_, batch_.*member.tensor);
   wires_->choose_shape(shape_);
 }
 

@@ -6,15 +6,34 @@
 
 #include <utility>
 
+#include "heddle/base/error.h"
 #include "heddle/train/runner.h"
 
 namespace heddle::train {
 
 // Gradients are of the sum of losses times `scale`, alike for every microbatch, so one tensor serves all.
 at::Tensor Runner::root_gradient(const at::Tensor& loss) {
-  double scale = (*scale_)();
-  if (stages_.pipeline().words.gradients == GradientScale::by_microbatches) scale /= cut_.microbatches;
-  return at::full_like(loss.detach(), scale);
+  return at::full_like(loss.detach(), main_scale());
+}
+
+double Runner::main_scale() {
+  const double scale = (*scale_)();
+  return stages_.pipeline().words.gradients == GradientScale::by_microbatches ? scale / cut_.microbatches
+                                                                              : scale;
+}
+
+// The gradient of an auxiliary loss. It begins within a stage, so it takes the strategy's divisor here, which
+// the main loss takes at the model's last unit.
+double Runner::side_scale(LossDivisor divisor) {
+  const double strategy = stages_.attached().gradient_divisor;
+  if (divisor == LossDivisor::label_tokens) return strategy * main_scale();
+  if (divisor == LossDivisor::one) return strategy;
+  if (!*all_microbatches_)
+    throw Error(ErrorCode::internal, "train",
+                "an auxiliary loss is divided by microbatches, and their number "
+                "is not given",
+                "give Runner::train the number of all microbatches");
+  return strategy / (*all_microbatches_)();
 }
 
 Tensors Runner::gradients_of(LocalStage& stage, Passage& passage) {

@@ -2,17 +2,22 @@
 #include "heddle/train/step.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
+#include <utility>
 
 #include "heddle/base/error.h"
+#include "heddle/model/module.h"
 #include "heddle/train/adamw.h"
 #include "heddle/train/norm.h"
 #include "heddle/train/partial_sums.h"
 #include "heddle/train/runner.h"
+#include "heddle/train/side_totals.h"
 
 namespace heddle {
 namespace {
@@ -33,12 +38,19 @@ class Total {
  public:
   // On the CPU, also where parameters are not: it is read in the middle of the step.
   Total(double mine, Communicator* group) : value_(at::zeros({1}, at::kDouble).fill_(mine)) { start(group); }
+  // Two numbers, in one collective.
+  Total(double first, double second, Communicator* group) : value_(at::zeros({2}, at::kDouble)) {
+    value_.mutable_data_ptr<double>()[0] = first;
+    value_.mutable_data_ptr<double>()[1] = second;
+    start(group);
+  }
   Total(at::Tensor mine, Communicator* group) : value_(std::move(mine)) { start(group); }
   at::Tensor get() {
     if (work_) work_->wait();
     work_.reset();
     return value_;
   }
+  double number(int64_t index) { return get().const_data_ptr<double>()[index]; }
 
  private:
   void start(Communicator* group) {
@@ -52,6 +64,7 @@ class Total {
 
 struct Step::Impl {
   Stages& stages;
+  const DeviceMesh mesh;
   StepConfig config;
   Communicator* counted;   // ranks that hold different samples
   Communicator* summed;    // ranks that hold different tokens
@@ -61,9 +74,11 @@ struct Step::Impl {
   train::PartialSums partial;
   train::GradientNorm norm;
   train::AdamW optimizer;
+  std::optional<train::SideTotals> sides;  // empty: there are no side outputs
 
   Impl(Stages& stages, const DeviceMesh& mesh, StepConfig given)
       : stages(stages),
+        mesh(mesh),
         config(std::move(given)),
         counted(group_of(mesh, kSampleAxis)),
         summed(group_of(mesh, kTokenAxis)),
@@ -72,7 +87,10 @@ struct Step::Impl {
         shards(stages.shards()),
         partial(shards, mesh),
         norm(shards, mesh, config.norm_type),
-        optimizer(shards, config) {}
+        optimizer(shards, config) {
+    const auto& layout = stages.attached().side_outputs;
+    if (layout && !layout->empty()) sides.emplace(layout, mesh);
+  }
 
   static Communicator* group_of(const DeviceMesh& mesh, std::string_view axis) {
     return mesh.size(axis) > 1 ? &mesh.group(axis) : nullptr;
@@ -88,12 +106,40 @@ struct Step::Impl {
     optimizer.update(lr, weight_decay, divisor, skip);
   }
 
+  // What losses are divided by, on its way over the data-parallel ranks.
+  Total count(std::span<const Batch> batches) {
+    const auto labels = static_cast<double>(label_tokens(batches));
+    if (!sides) return {labels, counted};
+    return {labels, static_cast<double>(runner.count_microbatches(batches)), counted};
+  }
+
+  // Begins to add up the loss over ranks, and what else the stages gave.
+  std::optional<Total> start(at::Tensor loss) {
+    if (!sides) return std::optional<Total>(std::in_place, std::move(loss), summed);
+    sides->start(loss, runner.side_outputs());
+    return std::nullopt;
+  }
+
   // The loss of the global batch, on every rank.
-  void report_loss(StepReport& report, Total& tokens, Total& sums) {
-    at::Tensor sum = sums.get();
-    if (pipeline != nullptr) pipeline->all_reduce(sum)->wait();
-    report.label_tokens = static_cast<int64_t>(tokens.get().item<double>());
+  void report_sums(StepReport& report, Total& counts, std::optional<Total>& loss) {
+    at::Tensor sum;
+    report.label_tokens = static_cast<int64_t>(counts.number(0));
+    if (sides) {
+      report.side_values = sides->finish({counts.number(0), counts.number(1)}, sum);
+    } else {
+      sum = loss->get();
+      if (pipeline != nullptr) pipeline->all_reduce(sum)->wait();
+    }
     report.loss = sum / static_cast<double>(std::max<int64_t>(report.label_tokens, 1));
+  }
+
+  void tell_updated(const StepReport& report) {
+    const Attached& attached = stages.attached();
+    if (attached.parallelizers.empty() && attached.after_update.empty()) return;
+    const at::NoGradGuard no_gradients;
+    const Updated updated{report.side_values, train::skip_above(report.grad_norm, report.largest_norm)};
+    for (const auto& parallelizer : attached.parallelizers) parallelizer->after_update(updated, mesh);
+    for (AfterUpdate* one : attached.after_update) one->after_update(updated, mesh);
   }
 };
 
@@ -108,12 +154,13 @@ Step::~Step() = default;
 
 StepReport Step::run(std::span<const Batch> batches, double lr, double weight_decay) {
   Impl& my = *impl_;
-  Total tokens(static_cast<double>(label_tokens(batches)), my.counted);
+  Total counts = my.count(batches);
   const auto scale = [&] {
-    const double count = tokens.get().item<double>();
+    const double count = counts.number(0);
     return count > 0 ? 1 / count : 0;
   };
-  Total loss(my.runner.train(batches, scale), my.summed);
+  const auto microbatches = [&] { return counts.number(1); };
+  std::optional<Total> loss = my.start(my.runner.train(batches, scale, microbatches));
   for (const auto& stage : my.stages) stage->finish_gradients();
   my.partial.add();
 
@@ -122,16 +169,17 @@ StepReport Step::run(std::span<const Batch> batches, double lr, double weight_de
   report.largest_norm = train::largest_norm(my.config.max_norm);
   my.update(report, lr, weight_decay);
   for (const auto& stage : my.stages) stage->parameters_changed();
-  my.report_loss(report, tokens, loss);
+  my.report_sums(report, counts, loss);
+  my.tell_updated(report);
   return report;
 }
 
 StepReport Step::evaluate(std::span<const Batch> batches) {
   Impl& my = *impl_;
-  Total tokens(static_cast<double>(label_tokens(batches)), my.counted);
-  Total loss(my.runner.evaluate(batches), my.summed);
+  Total counts = my.count(batches);
+  std::optional<Total> loss = my.start(my.runner.evaluate(batches));
   StepReport report;
-  my.report_loss(report, tokens, loss);
+  my.report_sums(report, counts, loss);
   return report;
 }
 

@@ -14,6 +14,7 @@
 #include "heddle/base/export.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/model/batch.h"
+#include "heddle/model/side_outputs.h"
 #include "heddle/parallel/build.h"
 #include "heddle/parallel/shard.h"
 #include "heddle/train/recording.h"
@@ -48,6 +49,7 @@ struct HEDDLE_API StepReport {
   at::Tensor loss;           // fp64 [1]: sum of the token losses of the global batch / its label tokens
   at::Tensor grad_norm;      // fp64 [1]: before clipping, over the whole model; undefined: evaluated
   int64_t label_tokens = 0;  // of the global batch
+  SideValues side_values;    // auxiliary losses and metrics, over all ranks
   double largest_norm = std::numeric_limits<double>::infinity();  // the largest that makes an update
 
   // Whether the step changed neither parameters nor the optimizer's state, as its norm is nan, inf or too

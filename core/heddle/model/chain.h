@@ -1,0 +1,120 @@
+// Several plugins at one seam: functions around a computation, each calling the next, and at most one in its
+// place.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "heddle/base/export.h"
+
+namespace heddle {
+
+namespace model {
+
+// Throw Error{plugin_conflict}: two links that cannot stand together, by their plugins' names.
+[[noreturn]] HEDDLE_API void refuse_two_in_place(const char* seam, const std::string& first,
+                                                 const std::string& second);
+[[noreturn]] HEDDLE_API void refuse_same_order(const char* seam, const std::string& first,
+                                               const std::string& second, int order);
+// Throws Error{input} for a link without a plugin's name or without a function.
+HEDDLE_API void check_link(const char* seam, const std::string& plugin, bool has_function);
+
+}  // namespace model
+
+template <class Signature>
+class Chain;
+
+// The computation of a layer, as plugins change it. A link `around` gets the arguments and what is left of
+// the chain, which it calls once; that of the lowest order is called first. A link `in_place` computes
+// instead of the layer and calls nothing on; it stands innermost. Several layers may share a link.
+template <class Result, class... Arguments>
+class Chain<Result(Arguments...)> {
+ public:
+  // What is left of a chain behind a link; valid during the call.
+  class Next;
+  using Around = std::function<Result(Arguments..., const Next& next)>;
+  using InPlace = std::function<Result(Arguments...)>;
+
+  class Link {
+   public:
+    Link(std::string plugin, int order, Around around, InPlace in_place)
+        : plugin(std::move(plugin)), order(order), around(std::move(around)), in_place(std::move(in_place)) {}
+    const std::string plugin;
+    const int order;
+    const Around around;  // one of the two is set
+    const InPlace in_place;
+  };
+  using LinkPointer = std::shared_ptr<const Link>;
+
+  static LinkPointer around(std::string plugin, int order, Around call) {
+    return std::make_shared<const Link>(std::move(plugin), order, std::move(call), InPlace());
+  }
+  static LinkPointer in_place(std::string plugin, InPlace call) {
+    return std::make_shared<const Link>(std::move(plugin), 0, Around(), std::move(call));
+  }
+
+  explicit Chain(const char* seam) : seam_(seam) {}
+
+  // Throws Error{plugin_conflict} for a second link in place, and for a second one around with the same
+  // order.
+  void add(LinkPointer link) {
+    model::check_link(seam_, link ? link->plugin : "", link && (link->around || link->in_place));
+    for (const LinkPointer& other : links_) {
+      if (link->in_place && other->in_place) model::refuse_two_in_place(seam_, other->plugin, link->plugin);
+      if (link->around && other->around && other->order == link->order)
+        model::refuse_same_order(seam_, other->plugin, link->plugin, link->order);
+    }
+    const auto before = [](const LinkPointer& a, const LinkPointer& b) {
+      if (a->in_place || b->in_place) return !a->in_place;
+      return a->order < b->order;
+    };
+    links_.insert(std::upper_bound(links_.begin(), links_.end(), link, before), std::move(link));
+  }
+
+  bool empty() const { return links_.empty(); }
+  // The same links: what they compute of one input can be computed together.
+  bool operator==(const Chain& other) const { return links_ == other.links_; }
+
+  // Runs the links around `own`, the layer's own computation.
+  template <class Own>
+  Result call(Own&& own, Arguments... arguments) const {
+    const auto run_own = [](void* context, Arguments... given) -> Result {
+      return (*static_cast<std::remove_reference_t<Own>*>(context))(std::forward<Arguments>(given)...);
+    };
+    void* const context = const_cast<void*>(static_cast<const void*>(std::addressof(own)));
+    const Next all(links_.data(), links_.data() + links_.size(), context, run_own);
+    return all(std::forward<Arguments>(arguments)...);
+  }
+
+ private:
+  const char* seam_;
+  std::vector<LinkPointer> links_;  // as they are called
+};
+
+template <class Result, class... Arguments>
+class Chain<Result(Arguments...)>::Next {
+ public:
+  Result operator()(Arguments... arguments) const {
+    if (at_ == end_) return own_(context_, std::forward<Arguments>(arguments)...);
+    const Link& link = **at_;
+    if (link.in_place) return link.in_place(std::forward<Arguments>(arguments)...);
+    return link.around(std::forward<Arguments>(arguments)..., Next(at_ + 1, end_, context_, own_));
+  }
+
+ private:
+  friend class Chain<Result(Arguments...)>;
+  using Own = Result (*)(void*, Arguments...);
+  Next(const LinkPointer* at, const LinkPointer* end, void* context, Own own)
+      : at_(at), end_(end), context_(context), own_(own) {}
+
+  const LinkPointer *at_, *end_;
+  void* context_;
+  Own own_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,157 @@
+// What a model gives besides its outputs: auxiliary losses and metrics, each by its name.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/model/batch.h"
+
+namespace heddle {
+
+// What the sum of an auxiliary loss over microbatches and ranks is divided by, in its gradient and its
+// report.
+enum class LossDivisor {
+  label_tokens,  // as the main loss: of the global batch. For a loss that is a sum over tokens
+  microbatches,  // of the step, of all data-parallel ranks. For a loss that is a mean over a microbatch
+  one
+};
+enum class Combine { sum, mean, max };
+// Where a value stands besides StepReport::side_values: in training.jsonl, and on the progress line.
+enum class Shown { nowhere, file, file_and_line };
+
+struct SideSpec {
+  std::string name;  // "router/load": a group, a slash, letters, digits and _ - . after it
+  bool is_loss = false;
+  LossDivisor divisor = LossDivisor::one;  // of a loss
+  Combine combine = Combine::sum;          // a loss is a sum
+  // Mesh axes along which ranks hold different parts of the value. Along any other axis every rank has the
+  // same value, which counts once. Stages of a pipeline always count together.
+  std::vector<std::string> axes = {"dp_cp"};
+  int64_t size = 1;  // elements of the value
+  Shown shown = Shown::file_and_line;
+  bool operator==(const SideSpec&) const = default;
+};
+
+// A declared loss or metric; outputs of one name are added up. It belongs to a Module (add_side_output) or a
+// parallelizer (IParallelizer::side_outputs), which outlives the run's stages.
+class HEDDLE_API SideOutput {
+ public:
+  // Throws Error{input} for a name or a size that is not allowed.
+  explicit SideOutput(SideSpec spec);
+  SideOutput(const SideOutput&) = delete;
+  SideOutput& operator=(const SideOutput&) = delete;
+  const SideSpec& spec() const { return spec_; }
+
+ private:
+  friend class SideLayout;
+  friend class SideOutputs;
+  SideSpec spec_;
+  int place_ = -1;  // in the layout of the run
+};
+
+class HEDDLE_API AuxiliaryLoss : public SideOutput {
+ public:
+  explicit AuxiliaryLoss(std::string name, LossDivisor divisor = LossDivisor::label_tokens,
+                         std::vector<std::string> axes = {"dp_cp"});
+
+  // Returns x. `loss` (one element, floating) is this rank's part of the microbatch's loss; the backward that
+  // reaches x continues into it, with 1 / divisor as its gradient, as if it had been added to the main loss
+  // (the method of Megatron-Core's MoEAuxLossAutoScaler). So x must lead to the main loss, and the loss
+  // crosses no edge of a pipeline. Throws Error{input} where nobody collects it although it wants a gradient.
+  at::Tensor add(const at::Tensor& x, const at::Tensor& loss, const Batch& batch) const;
+};
+
+class HEDDLE_API Metric : public SideOutput {
+ public:
+  Metric(std::string name, Combine combine, std::vector<std::string> axes = {"dp_cp"}, int64_t size = 1,
+         Shown shown = Shown::file_and_line);
+
+  // Adds this rank's value of a microbatch, without its gradient; the device is not waited for. `weight`: of
+  // a mean, say the number of tokens. Nothing happens where nobody collects, and where a unit is computed
+  // again.
+  void add(const at::Tensor& value, const Batch& batch, double weight = 1) const;
+};
+
+// Which side outputs a run has, alike on every rank, and where their values lie.
+class HEDDLE_API SideLayout {
+ public:
+  struct Entry {
+    SideSpec spec;
+    int64_t begin = 0;   // among the sums, or the maxima; the weight of a mean lies behind it
+    int64_t report = 0;  // among the reported values
+  };
+  // Throws Error{plugin_conflict} where another output of that name is declared otherwise.
+  void add(SideOutput& output);
+  const std::vector<Entry>& entries() const { return entries_; }
+  bool empty() const { return entries_.empty(); }
+  int64_t sums() const { return sums_; }
+  int64_t maxima() const { return maxima_; }
+  int64_t reported() const { return reported_; }
+
+ private:
+  std::vector<Entry> entries_;  // in the order of the model
+  int64_t sums_ = 0, maxima_ = 0, reported_ = 0;
+};
+
+// The values of one step, the same on every rank.
+struct HEDDLE_API SideValues {
+  std::shared_ptr<const SideLayout> layout;  // null or empty: there are none
+  at::Tensor values;                         // fp64 [layout->reported()]; nan where nothing was added
+
+  // fp64 [size]; undefined: the run has no such output. Does not wait for the device.
+  at::Tensor find(const std::string& name) const;
+};
+
+// Collects what one rank's stages add in one step. Who runs a loop by hand puts one into Batch::side_outputs.
+class HEDDLE_API SideOutputs {
+ public:
+  // What the gradient of a loss is divided by; asked for in its backward.
+  using Divide = std::function<double(LossDivisor)>;
+  SideOutputs(std::shared_ptr<const SideLayout> layout, c10::Device device);
+
+  // Forgets what was added; a new step, or an evaluation (no `divide`).
+  void begin(Divide divide);
+  const std::shared_ptr<const SideLayout>& layout() const { return layout_; }
+  const at::Tensor& sums() const { return sums_; }      // fp64 [layout->sums()]
+  const at::Tensor& maxima() const { return maxima_; }  // fp64 [layout->maxima()]; -inf: nothing was added
+
+  // A forward is run a second time (activation checkpointing): values count once.
+  class HEDDLE_API Again {
+   public:
+    explicit Again(const Batch& batch);
+    ~Again();
+    Again(const Again&) = delete;
+    Again& operator=(const Again&) = delete;
+
+   private:
+    SideOutputs* all_;
+  };
+
+ private:
+  friend class AuxiliaryLoss;
+  friend class Metric;
+  friend struct AuxiliaryLossNode;
+  void add(const SideOutput& output, const at::Tensor& value, double weight);
+
+  std::shared_ptr<const SideLayout> layout_;
+  c10::Device device_;
+  at::Tensor sums_, maxima_;
+  Divide divide_;
+  int again_ = 0;
+};
+
+// What is told to plugins after the optimizer's update of a step.
+struct Updated {
+  const SideValues& values;  // of the step, over all ranks
+  // fp32 [1] on the parameters' device: 1 where the update was skipped because the gradient norm was not
+  // finite.
+  at::Tensor skipped;
+};
+
+}  // namespace heddle

@@ -1,0 +1,19 @@
+// What parallelizers and modules do to a run besides splitting it: collected, and checked for conflicts.
+#pragma once
+
+#include <memory>
+
+#include "heddle/base/export.h"
+#include "heddle/parallel/plan.h"
+#include "heddle/parallel/stages.h"
+
+namespace heddle::parallel {
+
+// Of the whole model, before units of other stages are dropped, so every rank has the same. Throws
+// Error{plugin_conflict}: two declarations of one name that differ, two transforms of one place.
+HEDDLE_API Attached attached_to(const Units& units, const Plan& plan);
+
+// The modules and units among these that want to hear of each update.
+std::vector<AfterUpdate*> listeners(const Units& units);
+
+}  // namespace heddle::parallel
