@@ -17,6 +17,7 @@
 #include "trainer/loop/stop_wish.h"
 #include "trainer/models/model_config.h"
 #include "trainer/recipe/recipe.h"
+#include "trainer/trace/request.h"
 
 namespace heddle {
 
@@ -65,6 +66,7 @@ struct Job {
   std::optional<Resume> resume = std::nullopt;  // empty: from the first step
   std::string latest = "";                      // what LATEST named when the beginning was looked for
   std::set<int64_t> taken = {};                 // steps to come whose checkpoint's name is another one's
+  TraceRequest trace = {};
 };
 
 // What look_at() sees of a run on this machine, and the checkpoint that it goes on from. Throws Error before

@@ -6,7 +6,9 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <chrono>
 #include <string_view>
+#include <utility>
 
 #include "heddle/base/error.h"
 #include "heddle/train/adamw.h"
@@ -27,6 +29,23 @@ int64_t label_tokens(std::span<const Batch> batches) {
   }
   return count;
 }
+
+// The parts of a step, written down one after the other; nothing where nobody asks.
+class Phases {
+ public:
+  explicit Phases(Recording* recording) : recording_(recording) {
+    if (recording_ != nullptr) since_ = std::chrono::steady_clock::now();
+  }
+  void end(const char* name) {
+    if (recording_ == nullptr) return;
+    const auto now = std::chrono::steady_clock::now();
+    recording_->phases.push_back({name, std::exchange(since_, now), now});
+  }
+
+ private:
+  Recording* recording_;
+  RanAction::Time since_;
+};
 
 // One small number that all data-parallel ranks add up, in flight while the step goes on.
 class Total {
@@ -61,6 +80,7 @@ struct Step::Impl {
   train::PartialSums partial;
   train::GradientNorm norm;
   train::AdamW optimizer;
+  Recording* recording = nullptr;
 
   Impl(Stages& stages, const DeviceMesh& mesh, StepConfig given)
       : stages(stages),
@@ -108,21 +128,28 @@ Step::~Step() = default;
 
 StepReport Step::run(std::span<const Batch> batches, double lr, double weight_decay) {
   Impl& my = *impl_;
+  Phases phases(my.recording);
   Total tokens(static_cast<double>(label_tokens(batches)), my.counted);
+  phases.end("count tokens");
   const auto scale = [&] {
     const double count = tokens.get().item<double>();
     return count > 0 ? 1 / count : 0;
   };
   Total loss(my.runner.train(batches, scale), my.summed);
+  phases.end("schedule");
   for (const auto& stage : my.stages) stage->finish_gradients();
   my.partial.add();
+  phases.end("reduce");
 
   StepReport report;
   report.grad_norm = my.norm.measure();
+  phases.end("norm");
   report.largest_norm = train::largest_norm(my.config.max_norm);
   my.update(report, lr, weight_decay);
   for (const auto& stage : my.stages) stage->parameters_changed();
+  phases.end("update");
   my.report_loss(report, tokens, loss);
+  phases.end("report");
   return report;
 }
 
@@ -144,6 +171,7 @@ int Step::peak_alive() const {
 }
 
 void Step::record(Recording* recording) {
+  impl_->recording = recording;
   impl_->runner.record(recording);
 }
 

@@ -52,6 +52,7 @@ void add_train(CLI::App& app, Parsed& parsed) {
   command->add_option("--metrics", parsed.train.metrics,
                       "Metrics file (default: training.jsonl in checkpoint.checkpoint_dir)");
   command->add_flag("--json", parsed.json, "An error is printed on standard output too, as JSON");
+  add_trace(*command, parsed.train);
   command->footer(kOverrides);
 }
 
