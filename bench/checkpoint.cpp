@@ -116,14 +116,14 @@ class Bench {
       const size_t space = line.find(' ');
       const std::string word = line.substr(0, space);
       const fs::path place = line.substr(space + 1);
-      meeting_.exchange("begin", "");
+      meeting_.barrier("begin");
       if (word == "async") {
         async(place);
         continue;
       }
       const Clock::time_point start = Clock::now();
       timed.at(word)(place);
-      meeting_.exchange("end", "");
+      meeting_.barrier("end");
       answer("{\"seconds\": %.6f, \"bytes\": %lld}\n", seconds_since(start),
              meeting_.world_size() * bytes_of(state_));
     }
@@ -213,7 +213,7 @@ class Bench {
     const Clock::time_point bare = Clock::now();
     copy();
     const double copying = seconds_since(bare);
-    meeting_.exchange("copied", "");
+    meeting_.barrier("copied");
     const at::Tensor square = at::ones({768, 768});
     const auto step = [&] {
       const Clock::time_point start = Clock::now();
@@ -222,7 +222,7 @@ class Bench {
     };
     std::vector<double> alone, beside;
     for (int i = 0; i < 30; ++i) alone.push_back(step());
-    meeting_.exchange("alone", "");
+    meeting_.barrier("alone");
     const Clock::time_point start = Clock::now();
     std::atomic<bool> is_done = false;
     {
@@ -236,7 +236,7 @@ class Bench {
     while (!is_done) beside.push_back(step());
     background_.wait();
     const double saving = seconds_since(start);
-    meeting_.exchange("end", "");
+    meeting_.barrier("end");
     double mean_alone = 0, mean_beside = 0;
     for (const double one : alone) mean_alone += one / static_cast<double>(alone.size());
     for (const double one : beside) mean_beside += one / static_cast<double>(beside.size());

@@ -120,14 +120,14 @@ void run_rank(Job& job, PluginRegistry& plugins, const Node& configuration, Rend
 // One process of the trace for each rank, one event for each action; what it waited for is an argument.
 void write_trace(const Job& job) {
   std::ofstream out(job.trace);
-  auto origin = job.times.front().recording.front().begin;
-  for (const RankTimes& rank : job.times) origin = std::min(origin, rank.recording.front().begin);
+  auto origin = job.times.front().recording.actions.front().begin;
+  for (const RankTimes& rank : job.times) origin = std::min(origin, rank.recording.actions.front().begin);
   const auto micros = [&](RanAction::Time time) { return 1e6 * seconds(time - origin); };
   out << "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
   for (size_t rank = 0; rank < job.times.size(); ++rank) {
     out << "{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": " << rank << ", \"args\": {\"name\": \"rank "
         << rank << "\"}},\n";
-    for (const RanAction& ran : job.times[rank].recording) {
+    for (const RanAction& ran : job.times[rank].recording.actions) {
       char line[320];
       std::snprintf(
           line, sizeof(line),

@@ -139,7 +139,7 @@ void Tensor::check(Units& units, const Sizes& sizes) {
 
 std::vector<Placed> Tensor::apply(Units& units, const DeviceMesh& mesh) {
   if (mesh.size("tp") == 1) return {};
-  const Extent extent = mesh.size("pp") == 1 ? Extent::whole_model : Extent::stage;
+  const Extent extent = mesh.size(kPipelineAxis) == 1 ? Extent::whole_model : Extent::stage;
   Layout layout = read_layout(units, config_, mesh.size("tp"), extent);
   const Border border{mesh, &mesh.group("tp"), config_.sequence_parallel,
                       config_.enable_async_tensor_parallel};

@@ -67,7 +67,7 @@ TEST(Background, IsReleasedWhenAnotherRankFails) {
                                 [&](Rendezvous& meeting) {
                                   if (meeting.rank() == 1) throw std::runtime_error("gone");
                                   Background background;
-                                  background.start([&] { meeting.exchange("save", ""); });
+                                  background.start([&] { meeting.barrier("save"); });
                                   try {
                                     background.wait();
                                   } catch (const Error& lost) {

@@ -18,11 +18,14 @@ struct Override {
 
 struct TrainCommand {
   std::string config;
-  std::optional<int> nproc_per_node;  // local ranks; absent: 1, or what the launcher says
-  int max_restarts = 0;               // of all local ranks, once one is lost
-  std::string metrics;                // empty: training.jsonl in the checkpoint directory
-  std::optional<double> peak_flops;   // a second, of a rank's device; absent: of a table, or measured
-  bool json = false;                  // an error goes to standard output too, as JSON
+  std::optional<int> nproc_per_node;        // local ranks; absent: 1, or what the launcher says
+  int max_restarts = 0;                     // of all local ranks, once one is lost
+  std::string metrics;                      // empty: training.jsonl in the checkpoint directory
+  std::optional<double> peak_flops;         // a second, of a rank's device; absent: of a table, or measured
+  bool json = false;                        // an error goes to standard output too, as JSON
+  std::string trace;                        // the file of a trace; empty: none
+  int64_t trace_first = 0, trace_last = 0;  // steps, from 1; 0: the second and the third of the run
+  bool trace_operators = false;
   std::vector<Override> overrides;
 };
 
@@ -88,6 +91,7 @@ struct ScheduleCommand {
   std::vector<double> times;    // F, I, W of a rank's layers and a transfer; empty: equal ones
   std::optional<double> limit;  // microbatches that a rank may keep alive
   uint64_t memory = 0;          // bytes of one microbatch on a rank; 0: not given
+  std::string trace;            // the file of a trace of the simulation; empty: none
 };
 
 using Command = std::variant<TrainCommand, CheckCommand, PluginsCommand, DataCommand, GenerateCommand,

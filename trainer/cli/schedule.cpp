@@ -57,7 +57,7 @@ int schedule(const ScheduleCommand& command) {
   return print_schedule(
       {offered->name, plan_of(*made, command, stages),
        heddle::schedule::placement(*made, command.ranks, stages, offered->name), command.microbatches},
-      command);
+      command, measured_of(command, stages).stages);
 }
 
 }  // namespace heddle::cli

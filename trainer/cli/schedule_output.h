@@ -1,8 +1,12 @@
 // How `heddle schedule` prints what it has, from a plugin or from a file.
 #pragma once
 
+#include <fstream>
 #include <iostream>
+#include <span>
 
+#include "heddle/base/error.h"
+#include "heddle/schedule/chrome_trace.h"
 #include "heddle/schedule/drawing.h"
 #include "heddle/schedule/lower.h"
 #include "heddle/schedule/microbatches.h"
@@ -12,12 +16,18 @@
 namespace heddle::cli {
 
 // The table in the format asked for on standard output; the warning about the bubble on standard error.
-inline int print_schedule(schedule::Drawing drawing, const ScheduleCommand& command) {
+// costs: of each stage, for the trace that is asked for.
+inline int print_schedule(schedule::Drawing drawing, const ScheduleCommand& command,
+                          std::span<const schedule::Costs> costs) {
   const std::string warning =
       schedule::bubble_warning(drawing.microbatches, static_cast<int>(drawing.rank_of_stage.size()));
   if (!warning.empty()) std::cerr << "warning: " << warning << std::endl;
   if (command.lowered && !schedule::is_lowered(drawing.table))
     drawing.table = schedule::lower(drawing.table, drawing.rank_of_stage);
+  if (!command.trace.empty() && !(std::ofstream(command.trace, std::ios::binary)
+                                  << schedule::to_chrome_trace(drawing, costs) << std::flush))
+    throw Error(ErrorCode::io, "--trace", "the file " + command.trace + " cannot be written",
+                "its directory must exist, with the right to write");
   switch (command.format) {
     case ScheduleCommand::Format::table:
       std::cout << schedule::to_table(drawing);

@@ -1,6 +1,7 @@
 // `heddle train`: checks the run, starts its ranks, trains.
 #include "trainer/cli/train.h"
 
+#include <fstream>
 #include <iostream>
 #include <optional>
 
@@ -27,6 +28,16 @@ launch::Stop stop_of(const Node& configuration, const RankPlan& plan) {
     end_on(stop);
   }
   return stop;
+}
+
+// A file that cannot be written is found now, not after the steps.
+TraceRequest trace_of(const TrainCommand& command) {
+  if (command.trace.empty()) return {};
+  if (!std::ofstream(command.trace, std::ios::app))
+    throw Error(ErrorCode::io, "--trace", "the file " + command.trace + " cannot be written",
+                "its directory must exist, with the right to write");
+  const int64_t steps = command.trace_first > 0 ? command.trace_last - command.trace_first + 1 : 0;
+  return {command.trace, command.trace_first - 1, steps, command.trace_operators};
 }
 
 // Memory that runs out says what to lower.
@@ -57,6 +68,7 @@ int train(const TrainCommand& command) {
     // Anew for each start: what the run goes on from is found here.
     Job job = prepare_job(from, plugins, plan.world_size(), command.metrics);
     job.peak_flops = command.peak_flops;
+    job.trace = trace_of(command);
     if (restart > 0) launch::write_message(restart_line(restart, command.max_restarts, job) + "\n");
     if (command.json) launch::answer_in_json();
     const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(job.setup.timeout_minutes * 60000));

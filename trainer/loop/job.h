@@ -18,6 +18,7 @@
 #include "trainer/loop/step_scheduler.h"
 #include "trainer/loop/stop_wish.h"
 #include "trainer/recipe/recipe.h"
+#include "trainer/trace/request.h"
 
 namespace heddle {
 
@@ -67,6 +68,7 @@ struct Job {
   std::string latest = "";                          // what LATEST named when the beginning was looked for
   std::optional<double> peak_flops = std::nullopt;  // of a rank, from the command line
   std::set<int64_t> taken = {};                     // steps to come whose checkpoint's name is another one's
+  TraceRequest trace = {};
 };
 
 // What look_at() sees of a run on this machine, and the checkpoint that it goes on from. Throws Error before

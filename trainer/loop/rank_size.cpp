@@ -18,7 +18,7 @@ int stride_of_pp(const Setup& setup) {
   int stride = setup.sizes.world;
   for (const Axis& axis : setup.axes) {
     stride /= axis.size;
-    if (axis.name == "pp") return stride;
+    if (axis.name == kPipelineAxis) return stride;
   }
   return 0;
 }

@@ -24,6 +24,7 @@
 #include "trainer/loop/skipped.h"
 #include "trainer/loop/stop.h"
 #include "trainer/models/freeze.h"
+#include "trainer/trace/run_trace.h"
 
 namespace heddle {
 namespace {
@@ -56,6 +57,7 @@ class Run {
   void finish();
 
   const Job& job_;
+  RunTrace trace_;
   UnitSlots slots_;  // of all units; valid: those of this rank's stages
   ParameterCount parameters_;
   engine::Model model_;
@@ -76,7 +78,9 @@ class Run {
 
 Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish& wish)
     : job_(job),
-      model_(build(plugins, meeting)),
+      trace_(job.trace, meeting, job.resume ? job.resume->position.step : 0,
+             job.pipeline ? job.pipeline->schedule : ""),
+      model_(build(plugins, trace_.meeting())),
       step_(model_.stages, model_.mesh, step_config()),
       batches_(job.dataset, split(), job.model.spec->facts().vocabulary),
       scheduler_(job.scheduler),
@@ -161,6 +165,7 @@ int Run::train() {
     tell_saved();
   }
   engine::settle(model_);
+  trace_.finish(model_.stages, model_.mesh);
   if (moment && moment->last) signal = 0;
   if (!journal_) return signal;
   if (signal != 0) journal_->note(stopped_text(job_, signal, moment));
@@ -234,12 +239,14 @@ void Run::tell_saved() {
 
 void Run::train_one(const Moment& moment) {
   const auto begin = Clock::now();
+  trace_.begin(step_, moment.step);
   const double lr = job_.rates.lr(moment.step);
   const SampleOrder order(job_.dataset.size(), job_.recipe.shuffle, static_cast<uint64_t>(job_.recipe.seed),
                           moment.epoch);
   const auto microbatches = batches_.read(order, moment.begin, moment.end);
   const StepReport report = step_.run(microbatches, lr, job_.rates.weight_decay(moment.step));
   loss_ = report.loss;
+  trace_.end(step_, moment.step, model_.stages, model_.mesh);
   if (!journal_) return;
   if (model_.device) model_.device->synchronize();  // the host runs ahead; the time is the step's
   journal_->trained(moment, report, lr, seconds_since(begin), peak_memory());

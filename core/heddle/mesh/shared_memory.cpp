@@ -5,6 +5,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include "heddle/mesh/shm_communicator.h"
+#include "heddle/mesh/traced.h"
 
 namespace heddle::mesh {
 namespace {
@@ -19,7 +20,7 @@ bool may_be_shared(const at::TensorOptions& options) {
 }  // namespace
 
 at::Tensor shared_empty(const Communicator& group, at::IntArrayRef sizes, const at::TensorOptions& options) {
-  const auto* sharing = dynamic_cast<const ShmCommunicator*>(&group);
+  const auto* sharing = dynamic_cast<const ShmCommunicator*>(&untraced(group));
   const size_t bytes = static_cast<size_t>(c10::multiply_integers(sizes)) * options.dtype().itemsize();
   if (sharing == nullptr || bytes < kFewest || !may_be_shared(options)) return at::empty(sizes, options);
   const std::shared_ptr<Arena> arena = sharing->arena();

@@ -15,6 +15,16 @@ struct RanAction {
   int call = 0;            // the schedule's call in the step
   Time begin, ready, end;  // ready: what it waited for had come; its work began
 };
-using Recording = std::vector<RanAction>;
+
+// A part of a step that is no action: "reduce", "norm", "update".
+struct RanPhase {
+  const char* name;  // a literal
+  RanAction::Time begin, end;
+};
+
+struct Recording {
+  std::vector<RanAction> actions;
+  std::vector<RanPhase> phases;
+};
 
 }  // namespace heddle

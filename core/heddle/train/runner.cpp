@@ -158,7 +158,7 @@ void Runner::perform_recorded(const Turn& turn) {
   const auto begin = std::chrono::steady_clock::now();
   ready_ = begin;
   perform(turn);
-  recording_->push_back({turn.action, call_, begin, ready_, std::chrono::steady_clock::now()});
+  recording_->actions.push_back({turn.action, call_, begin, ready_, std::chrono::steady_clock::now()});
 }
 
 // Whole parameters stay for the next call where the schedule would free them at its end.

@@ -49,7 +49,8 @@ void check_axes(const DeviceMesh& mesh, const SideSpec& spec) {
 // Whether this rank is the first along every axis that does not tell parts apart.
 bool is_counted(const DeviceMesh& mesh, const std::vector<std::string>& names) {
   for (const Axis& axis : mesh.axes())
-    if (axis.size > 1 && axis.name != "pp" && mesh.rank(axis.name) != 0 && !is_covered(mesh, axis, names))
+    if (axis.size > 1 && axis.name != kPipelineAxis && mesh.rank(axis.name) != 0 &&
+        !is_covered(mesh, axis, names))
       return false;
   return true;
 }

@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -32,6 +33,23 @@ int64_t label_tokens(std::span<const Batch> batches) {
   }
   return count;
 }
+
+// The parts of a step, written down one after the other; nothing where nobody asks.
+class Phases {
+ public:
+  explicit Phases(Recording* recording) : recording_(recording) {
+    if (recording_ != nullptr) since_ = std::chrono::steady_clock::now();
+  }
+  void end(const char* name) {
+    if (recording_ == nullptr) return;
+    const auto now = std::chrono::steady_clock::now();
+    recording_->phases.push_back({name, std::exchange(since_, now), now});
+  }
+
+ private:
+  Recording* recording_;
+  RanAction::Time since_;
+};
 
 // One small number that all data-parallel ranks add up, in flight while the step goes on.
 class Total {
@@ -75,6 +93,7 @@ struct Step::Impl {
   train::GradientNorm norm;
   train::AdamW optimizer;
   std::optional<train::SideTotals> sides;  // empty: there are no side outputs
+  Recording* recording = nullptr;
 
   Impl(Stages& stages, const DeviceMesh& mesh, StepConfig given)
       : stages(stages),
@@ -154,23 +173,30 @@ Step::~Step() = default;
 
 StepReport Step::run(std::span<const Batch> batches, double lr, double weight_decay) {
   Impl& my = *impl_;
+  Phases phases(my.recording);
   Total counts = my.count(batches);
+  phases.end("count tokens");
   const auto scale = [&] {
     const double count = counts.number(0);
     return count > 0 ? 1 / count : 0;
   };
   const auto microbatches = [&] { return counts.number(1); };
   std::optional<Total> loss = my.start(my.runner.train(batches, scale, microbatches));
+  phases.end("schedule");
   for (const auto& stage : my.stages) stage->finish_gradients();
   my.partial.add();
+  phases.end("reduce");
 
   StepReport report;
   report.grad_norm = my.norm.measure();
+  phases.end("norm");
   report.largest_norm = train::largest_norm(my.config.max_norm);
   my.update(report, lr, weight_decay);
   for (const auto& stage : my.stages) stage->parameters_changed();
+  phases.end("update");
   my.report_sums(report, counts, loss);
   my.tell_updated(report);
+  phases.end("report");
   return report;
 }
 
@@ -192,6 +218,7 @@ int Step::peak_alive() const {
 }
 
 void Step::record(Recording* recording) {
+  impl_->recording = recording;
   impl_->runner.record(recording);
 }
 

@@ -15,11 +15,11 @@ namespace {
 using ::testing::HasSubstr;
 
 const testing::Known kBusyAtDisk("busy_at_its_disk", [](Rendezvous& meeting) -> std::string {
-  meeting.exchange("start", "");
+  meeting.barrier("start");
   if (meeting.rank() == 1) ::kill(::getpid(), SIGKILL);
   std::thread beside([&] {
     try {
-      meeting.exchange("disk", "");
+      meeting.barrier("disk");
     } catch (const Error&) {
     }
   });

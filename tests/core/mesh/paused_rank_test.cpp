@@ -74,7 +74,7 @@ std::string work_beside(Rendezvous& meeting, const std::function<bool(const std:
     auto value = at::full({1000}, ended ? 1.0 : 0.0);
     group->all_reduce(value)->wait();
     over = value[999].item<float>() == 1;
-    meeting.exchange("round", "");
+    meeting.barrier("round");
   }
   return status == 0 ? "went on" : "the pause failed";
 }

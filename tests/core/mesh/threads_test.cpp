@@ -135,7 +135,7 @@ TEST(Threads, ARankThatEndsWhileOthersWaitIsNamed) {
 TEST(Threads, ACollectiveThatDoesNotEndInTimeNamesTheAbsentRanks) {
   ThreadWorld world(4, std::chrono::milliseconds(100));
   const Error error = error_of(world, [](Rendezvous& meeting) {
-    if (meeting.rank() != 3) meeting.exchange("start", "");
+    if (meeting.rank() != 3) meeting.barrier("start");
     // Rank 3 waits for a message that never comes; the others wait for rank 3.
     auto group = meeting.group("pp", all(4));
     group->receive(at::empty({1}), 0, 1)->wait();

@@ -57,6 +57,7 @@ void add_train(CLI::App& app, Parsed& parsed) {
                    "table of GPUs; measured on a CPU)")
       ->check(CLI::Range(1.0, 1e30));
   command->add_flag("--json", parsed.json, "An error is printed on standard output too, as JSON");
+  add_trace(*command, parsed.train);
   command->footer(kOverrides);
 }
 

@@ -1,7 +1,9 @@
 // A schedule comes by its name and sizes or from a file; or all that take the sizes are compared.
 #include "trainer/cli/main/schedule_arguments.h"
 
+#include <charconv>
 #include <map>
+#include <string_view>
 
 #include "heddle/base/error.h"
 
@@ -39,9 +41,53 @@ void add_comparison(CLI::App& command, ScheduleCommand& to) {
                   "peak of a rank in it")
       ->transform(CLI::Validator(read_size, ""))
       ->option_text("SIZE");
+  command
+      .add_option("--trace", to.trace,
+                  "Writes the simulation into this file as a trace for Perfetto; a unit of time is a "
+                  "millisecond")
+      ->option_text("FILE");
 }
 
 }  // namespace
+
+namespace {
+
+// "12" or "12-14", from 1.
+bool read_steps(const std::string& word, int64_t& first, int64_t& last) {
+  const auto read = [&](std::string_view digits, int64_t& to) {
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), to);
+    return error == std::errc() && end == digits.data() + digits.size();
+  };
+  const std::string_view whole = word;
+  const size_t dash = whole.find('-');
+  if (!read(whole.substr(0, dash), first)) return false;
+  last = first;
+  if (dash != whole.npos && !read(whole.substr(dash + 1), last)) return false;
+  return first >= 1 && last >= first;
+}
+
+}  // namespace
+
+void add_trace(CLI::App& command, TrainCommand& to) {
+  CLI::Option* trace = command.add_option("--trace", to.trace,
+                                          "A file for a trace of some steps of all ranks, for Perfetto "
+                                          "(ui.perfetto.dev) or chrome://tracing");
+  trace->option_text("FILE");
+  command
+      .add_option_function<std::string>(
+          "--trace-steps",
+          [&to](const std::string& word) {
+            if (!read_steps(word, to.trace_first, to.trace_last))
+              throw CLI::ValidationError("--trace-steps",
+                                         "expected a step or two such as 3 or 3-5, got '" + word + "'");
+          },
+          "Steps of the trace, as the progress line counts them (default: the second and the third of the "
+          "run)")
+      ->needs(trace)
+      ->option_text("A-B");
+  command.add_flag("--trace-operators", to.trace_operators, "LibTorch's operators in the trace as well")
+      ->needs(trace);
+}
 
 std::string read_size(std::string& word) {
   const std::string given = word;
@@ -78,7 +124,8 @@ void add_schedule(CLI::App& app, ScheduleCommand& to) {
     csv->excludes(command->get_option(other));
   for (const char* other : {"--stages", "--lowered"})
     command->get_option("--compare")->excludes(command->get_option(other));
-  command->get_option("--compare")->excludes(name);
+  for (const char* other : {"NAME", "--trace"})
+    command->get_option("--compare")->excludes(command->get_option(other));
   command->get_option("--memory")->needs(command->get_option("--compare"));
 }
 

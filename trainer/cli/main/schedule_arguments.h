@@ -1,4 +1,4 @@
-// The options of `heddle schedule`, and sizes in words.
+// The options of `heddle schedule`, those for traces, and sizes in words.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -7,6 +7,9 @@
 #include "trainer/cli/commands.h"
 
 namespace heddle::cli {
+
+// The options of `heddle train` for a trace.
+void add_trace(CLI::App& command, TrainCommand& to);
 
 void add_schedule(CLI::App& app, ScheduleCommand& to);
 

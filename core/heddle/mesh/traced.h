@@ -1,0 +1,53 @@
+// What a rank's collectives and transfers did and when: a meeting whose groups write it down.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/mesh/rendezvous.h"
+
+namespace heddle {
+
+// One call as it ran. Times are of the steady clock, which all processes of a machine share.
+struct TracedCall {
+  using Time = std::chrono::steady_clock::time_point;
+  std::string what;        // "all_gather dp_shard", "send pp"
+  int64_t bytes = 0;       // of the larger tensor
+  int peer = -1, tag = 0;  // of a transfer
+  Time posted;             // the call
+  Time waited, done;       // wait() of its Work: from, to
+  std::thread::id waiter;
+};
+
+// Written to by any thread while it is open. A call counts where it is posted while the log is open.
+class HEDDLE_API CallLog {
+ public:
+  void open(bool is_open) { open_.store(is_open, std::memory_order_relaxed); }
+  bool is_open() const { return open_.load(std::memory_order_relaxed); }
+  void add(TracedCall call);
+  std::vector<TracedCall> take();
+
+ private:
+  std::atomic<bool> open_ = false;
+  std::mutex mutex_;
+  std::vector<TracedCall> calls_;
+};
+
+namespace mesh {
+
+// The same meeting, whose groups log their calls; while the log is closed a call costs one load more. Both
+// outlive it and its groups. A device's own communicators are made by its plugin and are not seen.
+HEDDLE_API std::unique_ptr<Rendezvous> traced(Rendezvous& meeting, CallLog& log);
+
+// The communicator inside a traced one, or the same.
+const Communicator& untraced(const Communicator& group);
+
+}  // namespace mesh
+}  // namespace heddle
