@@ -1,0 +1,87 @@
+// One all-to-all each way, and the other way in the backward.
+#include "heads.h"
+
+#include <ATen/ops/empty_like.h>
+
+#include <string>
+#include <vector>
+
+#include "heddle/base/error.h"
+#include "heddle/model/autograd_node.h"
+
+namespace heddle::context {
+namespace {
+
+// `heads`: of this rank's tokens.
+using Move = at::Tensor (*)(const at::Tensor& x, const model::Heads& heads, Communicator& ranks);
+
+// in [ranks, ...]: what each rank gets; returns what each gave.
+at::Tensor swapped(const at::Tensor& in, Communicator& ranks) {
+  at::Tensor out = at::empty_like(in);
+  const std::vector<int64_t> one_each(static_cast<size_t>(ranks.size()), 1);
+  ranks.all_to_all(out, in, one_each, one_each)->wait();
+  return out;
+}
+
+at::Tensor deal_heads(const at::Tensor& x, const model::Heads& heads, Communicator& ranks) {
+  const int64_t width = x.size(1) / ranks.size();
+  const at::Tensor parts =
+      swapped(x.view({x.size(0), ranks.size(), width}).transpose(0, 1).contiguous(), ranks);
+  return parts.view({ranks.size(), heads.batch, heads.sequence, width}).transpose(0, 1).reshape({-1, width});
+}
+
+at::Tensor deal_tokens(const at::Tensor& x, const model::Heads& heads, Communicator& ranks) {
+  const int64_t width = x.size(1);
+  const at::Tensor parts =
+      swapped(x.view({heads.batch, ranks.size(), heads.sequence, width}).transpose(0, 1).contiguous(), ranks);
+  return parts.view({ranks.size(), heads.batch * heads.sequence, width})
+      .transpose(0, 1)
+      .reshape({heads.batch * heads.sequence, -1});
+}
+
+struct ContextHeadsNode final : model::LayerNode {
+  ContextHeadsNode() : LayerNode("ContextHeadsBackward") {}
+  Move back = nullptr;
+  model::Heads heads;
+  Communicator* ranks = nullptr;
+
+  model::Gradients backward(model::Gradients&& gradients) override {
+    return {back(gradients[0].contiguous(), heads, *ranks)};
+  }
+};
+
+at::Tensor moved(const at::Tensor& x, const model::Heads& heads, Communicator& ranks, Move there, Move back) {
+  std::shared_ptr<ContextHeadsNode> node;
+  if (torch::autograd::compute_requires_grad(x)) {
+    node = model::make_node<ContextHeadsNode>(x);
+    node->back = back;
+    node->heads = heads;
+    node->ranks = &ranks;
+  }
+  at::Tensor y;
+  {
+    const model::BelowAutograd below;
+    y = model::once(model::Operator::collective, [&] { return there(x.contiguous(), heads, ranks); });
+  }
+  if (node) torch::autograd::set_history(y, node);
+  return y;
+}
+
+}  // namespace
+
+at::Tensor to_own_heads(const at::Tensor& x, const model::Heads& heads, Communicator& ranks) {
+  const int64_t count = x.size(1) / heads.head_dim;
+  if (count % ranks.size() != 0)
+    throw Error(ErrorCode::config, "distributed.context.method",
+                "ulysses deals heads: a rank has " + std::to_string(count) +
+                    " of them (of the queries, or of the keys and values), which cp_size " +
+                    std::to_string(ranks.size()) + " does not divide",
+                "set method: allgather or ring, or a cp_size that divides the heads");
+  return moved(x, heads, ranks, deal_heads, deal_tokens);
+}
+
+at::Tensor to_own_tokens(const at::Tensor& x, const model::Heads& heads, Communicator& ranks) {
+  return moved(x, heads, ranks, deal_tokens, deal_heads);
+}
+
+}  // namespace heddle::context

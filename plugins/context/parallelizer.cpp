@@ -1,0 +1,65 @@
+// The cut of the batch, and the link in the attention cores.
+#include "parallelizer.h"
+
+#include <string>
+#include <utility>
+
+#include "heads.h"
+#include "heddle/base/error.h"
+#include "heddle/model/module.h"
+
+namespace heddle::context {
+namespace {
+
+constexpr const char* kAxis = "cp";
+
+}  // namespace
+
+Needs Context::needs() const {
+  Needs needs;
+  needs.axes = {kAxis};
+  return needs;
+}
+
+AttentionCore::Instead::LinkPointer Context::link(Communicator& ranks) {
+  if (deals_heads()) {
+    const auto around = [&ranks](at::Tensor q, at::Tensor k, at::Tensor v, const model::Heads& heads,
+                                 const Batch& batch, const AttentionCore::Instead::Next& next) {
+      model::Heads dealt = heads;
+      dealt.sequence *= ranks.size();
+      const at::Tensor out = next(to_own_heads(q, heads, ranks), to_own_heads(k, heads, ranks),
+                                  to_own_heads(v, heads, ranks), dealt, batch);
+      return to_own_tokens(out, heads, ranks);
+    };
+    return AttentionCore::Instead::around("context", 0, around);
+  }
+  exchange_ = config_.context.method == "ring" ? make_ring(ranks) : make_gathered(ranks);
+  const auto in_place = [exchange = exchange_.get()](at::Tensor q, at::Tensor k, at::Tensor v,
+                                                     const model::Heads& heads, const Batch&) {
+    return context::attend(q, k, v, heads, *exchange);
+  };
+  return AttentionCore::Instead::in_place("context", in_place);
+}
+
+std::vector<Placed> Context::apply(Units& units, const DeviceMesh& mesh) {
+  if (mesh.size(kAxis) == 1) return {};
+  const auto own = link(mesh.group(kAxis));
+  for (const auto& unit : units) {
+    if (unit->module() == nullptr)
+      throw Error(ErrorCode::config, "distributed.cp_size",
+                  "the unit '" + std::string(unit->name()) +
+                      "' is foreign: context parallelism cannot see its attention",
+                  "set cp_size: 1, or build the unit of heddle's modules");
+    unit->module()->visit("", [&](const std::string&, Module& module) {
+      if (auto* core = dynamic_cast<AttentionCore*>(&module)) core->instead.add(own);
+    });
+  }
+  return {};
+}
+
+void Context::transform(Batch& batch, const DeviceMesh& mesh) {
+  if (mesh.size(kAxis) == 1) return;
+  cut(batch, {mesh.rank(kAxis), mesh.size(kAxis), deals_heads() ? Cut::contiguous : Cut::head_tail});
+}
+
+}  // namespace heddle::context

@@ -1,0 +1,32 @@
+// Context parallelism: the ranks of cp hold parts of each sequence.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "attention.h"
+#include "config.h"
+#include "heddle/parallel/parallelizer.h"
+#include "sequence.h"
+
+namespace heddle::context {
+
+class Context : public IParallelizer {
+ public:
+  explicit Context(Config config) : config_(std::move(config)) {}
+  Needs needs() const override;
+  // Replaces what stands within every AttentionCore; splits no parameter.
+  std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override;
+  std::optional<int> transform_order() const override { return 200; }
+  void transform(Batch& batch, const DeviceMesh& mesh) override;
+
+ private:
+  bool deals_heads() const { return config_.context.method == "ulysses"; }
+  AttentionCore::Instead::LinkPointer link(Communicator& ranks);
+
+  const Config config_;
+  std::unique_ptr<Exchange> exchange_;  // of allgather and ring
+};
+
+}  // namespace heddle::context
