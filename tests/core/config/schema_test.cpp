@@ -247,7 +247,7 @@ TEST(Sizes, AnAxisIsFoundByItsNameDerivedOnesToo) {
   EXPECT_EQ(thrown_by([&] { sizes.of("dp_shrd"); }),
             "error[mesh] mesh: unknown axis 'dp_shrd'; the axes are pp, dp, dp_replicate, dp_shard, cp, tp, "
             "ep, ep_shard, "
-            "dp_cp, dp_shard_cp\n  hint: did you mean 'dp_shard'?");
+            "dp_shard_cp, dp_cp, world\n  hint: did you mean 'dp_shard'?");
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ std::string file_of(const std::string& plugin) {
 struct Axes {
   PluginRegistry plugins{{std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"}};
   explicit Axes(const std::string& plugin = "acme") { plugins.load(file_of(plugin)); }
-  Setup setup(const std::string& section, int world = 8) {
+  heddle::Setup setup(const std::string& section, int world = 8) {
     return engine::validate(config::read_text("distributed: " + section + "\n", "run.yaml"), plugins, world);
   }
   std::string refusal(const std::string& section, int world = 8) {
@@ -26,7 +26,7 @@ struct Axes {
   }
 };
 
-std::vector<std::string> names(const Setup& setup) {
+std::vector<std::string> names(const heddle::Setup& setup) {
   std::vector<std::string> out;
   for (const auto& [name, fields] : setup.parallelizers) out.push_back(name);
   return out;
@@ -34,7 +34,7 @@ std::vector<std::string> names(const Setup& setup) {
 
 TEST(PluginAxes, HaveASizeUnderDistributedAndAViewOfTheirOwn) {
   Axes acme;
-  const Setup setup = acme.setup("{acme_size: 2, tp_size: 2}");
+  const heddle::Setup setup = acme.setup("{acme_size: 2, tp_size: 2}");
   EXPECT_EQ(setup.sizes.of("acme"), 2);
   EXPECT_EQ(setup.sizes.of("acme_shard"), 2);
   EXPECT_EQ(setup.views,
@@ -50,7 +50,7 @@ TEST(PluginAxes, HaveASizeUnderDistributedAndAViewOfTheirOwn) {
 
 TEST(PluginAxes, OfSizeOneAskForNothing) {
   Axes acme;
-  const Setup setup = acme.setup("{acme_size: 1}");
+  const heddle::Setup setup = acme.setup("{acme_size: 1}");
   EXPECT_TRUE(setup.views.empty());
   EXPECT_TRUE(setup.parallelizers.empty());
   EXPECT_TRUE(acme.setup("{}").views.empty());
@@ -110,7 +110,7 @@ TEST(PluginAxes, StandInTheMeshOfTheRun) {
   ThreadWorld::run(4, [&](Rendezvous& meeting) {
     Axes acme;
     const engine::ModelHost host{
-        meeting, [](const Setup&) { return heddle::testing::detail::small_units(); }, {}, 42, ""};
+        meeting, [](const heddle::Setup&) { return heddle::testing::detail::small_units(); }, {}, 42, ""};
     engine::Model model = engine::model(yaml, acme.plugins, host);
     EXPECT_EQ(model.mesh.size("acme"), 2);
     EXPECT_EQ(model.mesh.rank("acme"), meeting.rank() % 2);
