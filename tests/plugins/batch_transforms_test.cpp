@@ -99,8 +99,8 @@ TEST(BatchTransforms, CutTheSequenceOverAnAxis) {
     const int64_t length = batch.tokens.size(1), half = (length + 1) / 2;
     const int64_t first = mesh.rank("cp") == 0 ? 0 : half,
                   count = mesh.rank("cp") == 0 ? half : length - half;
-    batch.tokens = batch.tokens.narrow(1, first, count);
-    batch.labels = batch.labels.narrow(1, first, count);
+    batch.tokens = batch.tokens.narrow(1, first, count).contiguous();
+    batch.labels = batch.labels.narrow(1, first, count).contiguous();
   };
   std::vector<Axis> axes = shards(2);
   axes[3].size = 2;

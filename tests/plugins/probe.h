@@ -18,7 +18,7 @@ namespace heddle::testing {
 
 struct ProbeOptions {
   std::string unit = "model.layers.1";
-  double weight = 0.5;
+  double weight = 50;  // hidden states begin small
   LossDivisor divisor = LossDivisor::label_tokens;
   std::vector<std::string> axes = {"dp_cp"};  // with sequence parallelism also tp
 };

@@ -20,12 +20,14 @@ const Outcome& probed_llama() {
 }
 
 TEST(SideOutputs, AnAuxiliaryLossChangesTheTrainingAndIsReported) {
-  const Outcome plain = train(llama_alone()), &with = probed_llama();
+  ProbeOptions none;
+  none.weight = 0;
+  const Outcome plain = train(probed(llama_alone(), none)), &with = probed_llama();
   ASSERT_EQ(with.sides.at("probe/loss").size(), 12u);
   EXPECT_EQ(with.losses[0], plain.losses[0]);  // the main loss is reported alone
-  EXPECT_GT(std::abs(with.norms[0] - plain.norms[0]), 1e-3);
+  EXPECT_GT(std::abs(with.norms[0] / plain.norms[0] - 1), 0.01);
   EXPECT_GT(std::abs(with.losses[5] - plain.losses[5]), 1e-4);
-  EXPECT_LT(with.sides.at("probe/loss").back(), with.sides.at("probe/loss").front());
+  EXPECT_LT(with.sides.at("probe/mean").back(), 0.9 * plain.sides.at("probe/mean").back());
   EXPECT_EQ(with.sides.at("probe/tokens")[0], 84);
   const auto& ids = with.sides.at("probe/ids");
   EXPECT_EQ(ids[0] + ids[1] + ids[2], 84);
@@ -57,7 +59,8 @@ TEST(SideOutputs, EqualOneRankUnderEveryStrategy) {
     }
     for (Training& run : runs) {
       SCOPED_TRACE(run.strategy + " " + run.section);
-      run.microbatches = 2;
+      run.microbatches =
+          run.section.find("optim_grads_params") == std::string::npos ? 2 : 3;  // of four ranks
       run.checkpointing = mode;
       expect_close(train(probed(run)), probed_llama());
     }

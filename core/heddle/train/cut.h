@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "heddle/base/export.h"
 #include "heddle/model/batch.h"
 #include "heddle/parallel/stages.h"
 
@@ -16,13 +17,13 @@ struct Cut {
 };
 
 // How many microbatches a batch is cut into. Throws as cut_of() does for its rows.
-int microbatches_of(const Batch& batch, const Pipeline& pipeline);
+HEDDLE_API int microbatches_of(const Batch& batch, const Pipeline& pipeline);
 
 // Throws Error{config} when the rows of the batch do not divide into microbatches, Error{input} when its
 // documents break their rule. Reads them: for a batch on the host.
-Cut cut_of(const Batch& batch, const Pipeline& pipeline);
+HEDDLE_API Cut cut_of(const Batch& batch, const Pipeline& pipeline);
 
 // Views of the batch's rows; of documents, a copy on the batch's device.
-Batch microbatch_of(const Batch& batch, const Cut& cut, int index);
+HEDDLE_API Batch microbatch_of(const Batch& batch, const Cut& cut, int index);
 
 }  // namespace heddle::train
