@@ -1,6 +1,9 @@
 // The table of the pipeline's fields, and the dtype that flows between stages.
 #include "config.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "heddle/base/text.h"
 #include "heddle/config/component.h"
 
@@ -18,10 +21,34 @@ void check_loss(const Node& value) {
   if (!value.is_null()) config::component_of(value, losses());
 }
 
+void check_times(const Node& value) {
+  if (!value.is_list()) return;  // null, or read refuses it
+  for (const Node& row : value.items()) {
+    const auto times = FieldType<std::vector<double>>::read(row);
+    const bool is_right = times.size() == 4 && std::all_of(times.begin(), times.end(), [](double time) {
+                            return time >= 0 && std::isfinite(time);
+                          });
+    if (!is_right || times[0] + times[1] + times[2] <= 0)
+      throw Error(ErrorCode::config, row.where(),
+                  "expected a row [F, I, W, C] of times, got " + row.written(),
+                  "four numbers that are not negative: a forward, the gradients of inputs, those of weights, "
+                  "and a transfer");
+  }
+  if (value.items().empty())
+    throw Error(ErrorCode::config, value.where(), "has no row", "give one row, or null");
+}
+
 void add_schedule_fields(ConfigSchema<Config>& schema) {
   schema.field("pp_schedule", &Config::pp_schedule, "Name of the schedule, in any case.")
       .field("pp_schedule_csv", &Config::pp_schedule_csv,
              "A file with the schedule's compute table; wins over pp_schedule.")
+      .field(
+          "pp_schedule_times", &Config::pp_schedule_times,
+          "Measured times for auto, in any unit: a row [F, I, W, C] of all layers of a rank, or one of each "
+          "stage; C is a transfer. null: equal ones.",
+          Check{"rows of 4", check_times})
+      .field("pp_schedule_limit", &Config::pp_schedule_limit,
+             "Microbatches that a rank may keep alive, for auto; null: any.", at_least(1.0))
       .field("pp_microbatch_size", &Config::pp_microbatch_size, "Samples in a microbatch.",
              at_least<int64_t>(1))
       .field("pp_batch_size", &Config::pp_batch_size,

@@ -11,10 +11,12 @@
 
 namespace heddle::pipeline {
 
-// The fields and defaults of NeMo AutoModel's PipelineConfig.
+// The fields and defaults of NeMo AutoModel's PipelineConfig; times and limit of `auto` are our own.
 struct Config {
   std::optional<std::string> pp_schedule = "1f1b";
   std::optional<std::string> pp_schedule_csv;
+  std::optional<std::vector<std::vector<double>>> pp_schedule_times;
+  std::optional<double> pp_schedule_limit;
   int64_t pp_microbatch_size = 1;
   int64_t pp_batch_size = 1;
   std::optional<int64_t> layers_per_stage;

@@ -29,6 +29,8 @@ PipelineWords words_of(const Node& resolved) {
   refuse_class_without_table(config, words.where);
   words.table = config.pp_schedule_csv.value_or("");
   if (words.table.empty()) words.schedule = *config.pp_schedule;
+  words.times = config.pp_schedule_times.value_or(std::vector<std::vector<double>>());
+  words.limit = config.pp_schedule_limit;
   words.microbatch_size = config.pp_microbatch_size;
   words.layers_per_stage = config.layers_per_stage;
   if (config.round_virtual_stages_to_pp_multiple)

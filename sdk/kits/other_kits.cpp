@@ -8,8 +8,7 @@
 
 #include "course.h"
 #include "heddle/mesh/alone.h"
-#include "heddle/schedule/check.h"
-#include "heddle/schedule/lower.h"
+#include "schedule_shapes.h"
 
 namespace heddle::testing {
 namespace {
@@ -40,38 +39,6 @@ void check_model(const OfferedParallelizer& offered, const Node& fields, const C
     if (error.code() == ErrorCode::plugin_failed) throw;
     throw NotRun{"it refuses the model: " + error.message()};
   }
-}
-
-// False: refused. A table that is wrong throws Error{plugin_failed}.
-bool plans(const IPipelineSchedule& made, const std::filesystem::path& file, int ranks, int stages,
-           int microbatches) {
-  ScheduleTable table;
-  try {
-    table = made.plan(ranks, stages, microbatches);
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::plugin_failed) throw;
-    return false;
-  }
-  if (table != made.plan(ranks, stages, microbatches))
-    found("plan() gives two tables for " + std::to_string(ranks) + " ranks, " + std::to_string(stages) +
-          " stages and " + std::to_string(microbatches) + " microbatches");
-  const auto placement = schedule::placement(made, ranks, stages, file.string());
-  schedule::check(schedule::lower(table, placement), placement, microbatches, file.string(),
-                  schedule::Work::training, ErrorCode::plugin_failed);
-  return true;
-}
-
-// A schedule may refuse sizes (with an Error of its own), but not all of them.
-std::string plans_tables(const IPipelineSchedule& made, const std::filesystem::path& file) {
-  const StagesPerRank takes = made.stages_per_rank();
-  int planned = 0, refused = 0;
-  for (int ranks = 1; ranks <= 5; ++ranks)
-    for (int each = takes.least; each <= std::min(takes.most, takes.least + 2); ++each)
-      for (const int microbatches : {1, 2, 3, 4, 6, 8, 15})
-        ++(plans(made, file, ranks, ranks * each, microbatches) ? planned : refused);
-  if (planned == 0) found("it refuses every size");
-  return std::to_string(planned) + " tables" +
-         (refused == 0 ? "" : ", and refuses " + std::to_string(refused) + " sizes");
 }
 
 std::string trains_by(const OfferedSchedule& offered, int ranks) {

@@ -41,9 +41,14 @@ TEST(PipelineRun, GivesTheCurveOfOneRankAndAModelThatLoads) {
   ASSERT_EQ(alone.status, 0) << alone.error;
   const struct {
     const char *name, *pipeline, *strategy;
-  } cases[] = {{"fsdp2", "{pp_schedule: 1f1b}", "fsdp2"},
-               {"gpipe", "{pp_schedule: GPipe, pp_microbatch_size: 2}", "fsdp2"},
-               {"single", "{}", "single"}};
+  } cases[] = {
+      {"fsdp2", "{pp_schedule: 1f1b}", "fsdp2"},
+      {"gpipe", "{pp_schedule: GPipe, pp_microbatch_size: 2}", "fsdp2"},
+      {"auto",
+       "{pp_schedule: auto, pp_schedule_times: [[1, 1, 1, 0.5], [2, 2, 3, 0]], pp_schedule_limit: 2, "
+       "layers_per_stage: 1}",
+       "fsdp2"},
+      {"single", "{}", "single"}};
   for (const auto& one : cases) {
     SCOPED_TRACE(one.name);
     const Outcome outcome = run(one.name, stages(one.pipeline, one.strategy));

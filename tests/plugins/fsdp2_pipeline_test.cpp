@@ -1,6 +1,8 @@
 // The rule for pipelines: units stay whole over the microbatches of a step, unless asked otherwise.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "plugins/pipelines.h"
 #include "plugins/toy_training.h"
 
@@ -42,6 +44,44 @@ TEST(Fsdp2Pipeline, GathersForEveryMicrobatchWhereAsked) {
   const std::vector<int> kept = gathers("", 1), freed = gathers("reshard_after_forward: true", 1);
   // Every forward and every backward of each microbatch.
   for (size_t rank = 0; rank < kept.size(); ++rank) EXPECT_GE(freed[rank], 3 * kept[rank]);
+}
+
+// Events of two ranks of stages by two shards; each rank has four stages of one unit.
+std::vector<Events> events_of_four_stages() {
+  std::vector<Events> events;
+  Training run = toy("fsdp2", {{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 1}});
+  run.steps = 1;
+  run.events = &events;
+  run.pipeline.microbatch_size = 2;
+  run.make_schedule = [] { return make_schedule("loopedbfs"); };
+  run.pipeline.modules = {{"embed"},  {"layer0"}, {"layer1"}, {"layer2"},
+                          {"layer3"}, {"layer4"}, {"layer5"}, {"head"}};
+  run.make_units = [&events](int rank) {
+    Toy shape;
+    shape.layers = 6;
+    Units units = toy_units(shape);
+    for (size_t i = 0; i < units.size(); ++i) toy_at(units, i).events = &events[rank];
+    return units;
+  };
+  train(run);
+  return events;
+}
+
+TEST(Fsdp2Pipeline, GathersAStageWhileTheOneBeforeItRuns) {
+  const std::vector<Events> all = events_of_four_stages();
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    std::vector<std::string> seen;
+    int gathers = 0;
+    for (const std::string& event : all[rank]) {
+      if (event.starts_with("all_gather dp_shard")) ++gathers;
+      if (!event.starts_with("forward ") || std::count(seen.begin(), seen.end(), event) > 0) continue;
+      seen.push_back(event);
+      // Three of the rank's stages are whole or on their way: this one and the two after it.
+      EXPECT_EQ(gathers, std::min<int>(static_cast<int>(seen.size()) + 2, 4))
+          << "rank " << rank << " " << event;
+    }
+    EXPECT_EQ(seen.size(), 4u);
+  }
 }
 
 TEST(Fsdp2Pipeline, EqualsOneRankWhateverIsKept) {

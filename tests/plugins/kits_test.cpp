@@ -113,7 +113,13 @@ TEST(StrategyKits, NameTheStrategyThatIsNotThere) {
 
 TEST(ScheduleKits, RefuseAScheduleThatLosesABackward) {
   const Report report = check_plugin(bad("drops"));
-  EXPECT_FALSE(kit(report, "plan(): a pure function").passed);
+  const auto& plans = kit(report, "plan(): a pure function");
+  EXPECT_FALSE(plans.passed);
+  EXPECT_EQ(
+      plans.detail,
+      "1 rank, 1 stage and 4 microbatches: rank 0, step 7: 0B3: it is missing: the row ends without it\n"
+      "the table that was planned:\n"
+      "rank 0: 0F0 0F1 0F2 0F3 0B0 0B1 0B2 [0B3?]");
 }
 
 TEST(ParallelizerKits, RefuseOneThatDoesNothingAndSaysSo) {

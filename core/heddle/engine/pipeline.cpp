@@ -9,6 +9,7 @@
 #include "heddle/base/text.h"
 #include "heddle/engine/sections.h"
 #include "heddle/schedule/table_file.h"
+#include "heddle/schedule/timed.h"
 
 namespace heddle::engine {
 namespace {
@@ -37,7 +38,7 @@ void add_pipeline(Plan& plan, const Setup& setup, PluginRegistry& plugins) {
     if (offered == nullptr || !offered->pipeline) continue;
     plan.pipeline = offered->pipeline(values);
     plan.pipeline.where = place_of_block(setup, name);
-    plan.schedule = make_schedule(plan.pipeline, plugins);
+    plan.schedule = schedule::with_times(make_schedule(plan.pipeline, plugins), plan.pipeline);
   }
 }
 

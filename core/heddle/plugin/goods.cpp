@@ -72,6 +72,7 @@ class NamedSchedule : public ITimedSchedule {
     return checked(ranks, stages, microbatches,
                    [&] { return timed_->plan_for(ranks, stages, microbatches, measured); });
   }
+  bool plans_for_times() const override { return timed_ != nullptr && timed_->plans_for_times(); }
   int rank_of(int stage, int ranks, int stages) const override {
     return guarded_but_errors(author_, "placed a stage",
                               [&] { return inner_->rank_of(stage, ranks, stages); });

@@ -222,12 +222,33 @@ std::optional<Fault> find_fault(const ScheduleTable& table, std::span<const int>
   return Checker(table, rank_of_stage, microbatches, work).run();
 }
 
+std::string faulty_rows(const ScheduleTable& table, const Fault& fault) {
+  constexpr size_t kMostRows = 32, kMostCells = 512;
+  size_t cells = 0;
+  for (const auto& row : table) cells += row.size();
+  if (table.size() > kMostRows || cells > kMostCells) return "";
+  std::string text;
+  for (size_t rank = 0; rank < table.size(); ++rank) {
+    const bool here = static_cast<int>(rank) == fault.rank;
+    text += (rank == 0 ? "rank " : "\nrank ") + std::to_string(rank) + ":";
+    for (size_t step = 0; step < table[rank].size(); ++step) {
+      const std::string name = name_of(table[rank][step]);
+      text += here && static_cast<int>(step) == fault.step ? " [" + name + "]" : " " + name;
+    }
+    if (here && fault.step >= static_cast<int>(table[rank].size())) text += " [" + fault.action + "?]";
+  }
+  return text;
+}
+
 void check(const ScheduleTable& table, std::span<const int> rank_of_stage, int microbatches,
            const std::string& where, Work work, ErrorCode code) {
-  if (const auto fault = find_fault(table, rank_of_stage, microbatches, work))
-    throw Error(code, where,
-                "rank " + std::to_string(fault->rank) + ", step " + std::to_string(fault->step) + ": " +
-                    fault->action + ": " + fault->text);
+  const auto fault = find_fault(table, rank_of_stage, microbatches, work);
+  if (!fault) return;
+  const std::string rows = code == ErrorCode::plugin_failed ? faulty_rows(table, *fault) : "";
+  throw Error(code, where,
+              "rank " + std::to_string(fault->rank) + ", step " + std::to_string(fault->step) + ": " +
+                  fault->action + ": " + fault->text,
+              rows.empty() ? "" : "the table that was planned:\n" + rows);
 }
 
 }  // namespace heddle::schedule

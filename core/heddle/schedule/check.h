@@ -26,7 +26,10 @@ enum class Work { training, evaluation };  // evaluation: forwards alone
 HEDDLE_API std::optional<Fault> find_fault(const ScheduleTable& table, std::span<const int> rank_of_stage,
                                            int microbatches, Work work = Work::training);
 
-// The same, thrown as Error{code, where}: "rank 1, step 3: 1F2: ...".
+// The rows of a table in text, with the action of the fault in brackets; "" for a table that no screen holds.
+HEDDLE_API std::string faulty_rows(const ScheduleTable& table, const Fault& fault);
+
+// The same, thrown as Error{code, where}: "rank 1, step 3: 1F2: ..."; its hint has the rows, for a plugin's.
 HEDDLE_API void check(const ScheduleTable& table, std::span<const int> rank_of_stage, int microbatches,
                       const std::string& where, Work work = Work::training,
                       ErrorCode code = ErrorCode::input);

@@ -8,7 +8,6 @@
 namespace heddle {
 
 IPipelineSchedule::~IPipelineSchedule() = default;
-ITimedSchedule::~ITimedSchedule() = default;
 
 namespace schedule {
 namespace {

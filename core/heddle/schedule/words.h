@@ -18,7 +18,11 @@ struct PipelineWords {
   std::string where = "distributed.pipeline";  // of the block, for errors
   std::string schedule;                        // as given, in any case; empty when a table is given
   std::string table;                           // the path of a table's file (CSV); empty: the schedule plans
-  int64_t microbatch_size = 1;                 // samples
+  // Rows F, I, W, C in one unit of time, for a schedule that plans for times: one row of all layers of a
+  // rank, or one of each stage; C is the transfer to the next stage. Empty: every time is equal.
+  std::vector<std::vector<double>> times;
+  std::optional<double> limit;  // microbatches that a rank may keep alive, for such a schedule
+  int64_t microbatch_size = 1;  // samples
   std::optional<int64_t> layers_per_stage;
   StageRounding rounding = StageRounding::refuse;
   std::optional<std::vector<std::vector<std::string>>>

@@ -140,7 +140,8 @@ std::string pipeline_refusal(const std::string& block) {
 TEST(Pipeline, AnEmptyBlockGivesTheDefaults) {
   EXPECT_EQ(
       printed("{pp_size: 2, pipeline: {}}", 8, "pipeline"),
-      R"({"pp_schedule": "1f1b", "pp_schedule_csv": null, "pp_microbatch_size": 1, "pp_batch_size": 1, )"
+      R"({"pp_schedule": "1f1b", "pp_schedule_csv": null, "pp_schedule_times": null, )"
+      R"("pp_schedule_limit": null, "pp_microbatch_size": 1, "pp_batch_size": 1, )"
       R"("layers_per_stage": null, "round_virtual_stages_to_pp_multiple": null, )"
       R"("module_fqns_per_model_part": null, "patch_inner_model": true, "patch_causal_lm_model": true, )"
       R"("patch_stage_backward_maybe_with_nosync": false, "dtype": "bfloat16", "scale_grads_in_schedule": false, )"
@@ -192,6 +193,13 @@ TEST(Pipeline, FieldsAreChecked) {
   EXPECT_EQ(pipeline_refusal("{pp_recv_buffer_pool_slack: two}"), "expected an integer, got 'two'");
   EXPECT_EQ(pipeline_refusal("{round_virtual_stages_to_pp_multiple: sideways}"),
             "expected one of up, down, got 'sideways'");
+  EXPECT_EQ(pipeline_refusal("{pp_schedule_times: [[1, 1, 1]]}"),
+            "expected a row [F, I, W, C] of times, got [1, 1, 1]");
+  EXPECT_EQ(pipeline_refusal("{pp_schedule_times: [[1, -1, 1, 0]]}"),
+            "expected a row [F, I, W, C] of times, got [1, -1, 1, 0]");
+  EXPECT_EQ(pipeline_refusal("{pp_schedule_times: []}"), "has no row");
+  EXPECT_EQ(pipeline_refusal("{pp_schedule_times: 3}"), "expected a list of list of real, got 3");
+  EXPECT_EQ(pipeline_refusal("{pp_schedule_limit: 0.5}"), "expected at least 1, got 0.5");
   EXPECT_EQ(pipeline_refusal("{pp_microbatch_size: 0}"), "expected at least 1, got 0");
   EXPECT_EQ(pipeline_refusal("[]"), "expected a map, got an empty list");
   EXPECT_EQ(pipeline("{module_fqns_per_model_part: [[a, b], [c]]}", "module_fqns_per_model_part"),

@@ -1,0 +1,78 @@
+// The sizes, in their order, and what is asked of a table.
+#include "schedule_shapes.h"
+
+#include <algorithm>
+#include <chrono>
+#include <tuple>
+#include <vector>
+
+#include "gathered.h"
+#include "heddle/schedule/check.h"
+#include "heddle/schedule/lower.h"
+
+namespace heddle::testing {
+namespace {
+
+constexpr size_t kShapes = 2048;
+constexpr int kMostRanks = 32, kMostMicrobatches = 64, kMostStages = 4;  // of a rank, beyond the least
+constexpr std::chrono::seconds kPatience{20};
+
+struct Shape {
+  int ranks, each, microbatches;
+
+  // Actions first: what is small is read easily.
+  auto order() const { return std::tuple(ranks * each * microbatches, ranks * each, ranks, microbatches); }
+  std::string text() const {
+    return std::to_string(ranks) + (ranks == 1 ? " rank, " : " ranks, ") + std::to_string(ranks * each) +
+           (ranks * each == 1 ? " stage and " : " stages and ") + std::to_string(microbatches) +
+           (microbatches == 1 ? " microbatch" : " microbatches");
+  }
+};
+
+std::vector<Shape> shapes_for(StagesPerRank takes) {
+  std::vector<Shape> shapes;
+  const int most = std::min(takes.most, takes.least + kMostStages - 1);
+  for (int ranks = 1; ranks <= kMostRanks; ++ranks)
+    for (int each = takes.least; each <= most; ++each)
+      for (int microbatches = 1; microbatches <= kMostMicrobatches; ++microbatches)
+        shapes.push_back({ranks, each, microbatches});
+  std::sort(shapes.begin(), shapes.end(),
+            [](const Shape& one, const Shape& two) { return one.order() < two.order(); });
+  shapes.resize(std::min(shapes.size(), kShapes));
+  return shapes;
+}
+
+// False: refused. A table that is wrong throws.
+bool plans(const IPipelineSchedule& made, const std::filesystem::path& file, const Shape& shape) {
+  const auto plan = [&] { return made.plan(shape.ranks, shape.ranks * shape.each, shape.microbatches); };
+  const auto fails = [&](const std::string& what) { found(shape.text() + ": " + what); };
+  ScheduleTable table;
+  try {
+    table = plan();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::plugin_failed) return false;
+    fails(error.message() + (error.hint().empty() ? "" : "\n" + error.hint()));
+  }
+  if (table != plan()) fails("plan() gives two tables");
+  const auto placement = schedule::placement(made, shape.ranks, shape.ranks * shape.each, file.string());
+  const ScheduleTable lowered = schedule::lower(table, placement);
+  if (const auto fault = schedule::find_fault(lowered, placement, shape.microbatches))
+    fails(fault->action + ": " + fault->text + "\n" + schedule::faulty_rows(lowered, *fault));
+  return true;
+}
+
+}  // namespace
+
+std::string plans_tables(const IPipelineSchedule& made, const std::filesystem::path& file) {
+  int planned = 0, refused = 0;
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  for (const Shape& shape : shapes_for(made.stages_per_rank())) {
+    if (std::chrono::steady_clock::now() > end) break;
+    ++(plans(made, file, shape) ? planned : refused);
+  }
+  if (planned == 0) found("it refuses every size");
+  return std::to_string(planned) + " tables" +
+         (refused == 0 ? "" : ", and refuses " + std::to_string(refused) + " sizes");
+}
+
+}  // namespace heddle::testing

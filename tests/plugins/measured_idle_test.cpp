@@ -1,0 +1,149 @@
+// A real run of every schedule, each action of equal length, is as idle as the simulator says.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <numeric>
+#include <thread>
+
+#include "heddle/train/step.h"
+#include "plugins/pipelines.h"
+#include "trainer/trace/measured.h"
+
+namespace heddle::testing {
+namespace {
+
+constexpr auto kNap = std::chrono::milliseconds(4);  // of a unit's F, I and W each
+constexpr int kNaps = 12;                            // microbatches
+constexpr int kNapSteps = 6;
+
+void nap(int times) {
+  std::this_thread::sleep_for(times * kNap);
+}
+
+// Adds its weight; sleeping instead of computing, so that two cores serve any number of ranks.
+struct Napping : torch::autograd::Function<Napping> {
+  using Context = torch::autograd::AutogradContext;
+  static at::Tensor forward(Context* context, const at::Tensor& input, const at::Tensor& weight,
+                            int64_t queue) {
+    context->saved_data["queue"] = queue;
+    context->saved_data["weight"] = weight;
+    nap(1);
+    return input + weight.detach();
+  }
+
+  static Tensors backward(Context* context, Tensors gradients) {
+    auto* queue = reinterpret_cast<WeightGradients*>(context->saved_data["queue"].toInt());
+    if (queue == nullptr || !queue->defers()) {
+      nap(2);
+      return {gradients[0], gradients[0], at::Tensor()};
+    }
+    nap(1);
+    const at::Tensor weight = context->saved_data["weight"].toTensor();
+    queue->push({torch::autograd::impl::gradient_edge(weight)}, [gradient = gradients[0]] {
+      nap(1);
+      return WeightGradients::Gradients{gradient};
+    });
+    return {gradients[0], at::Tensor(), at::Tensor()};
+  }
+};
+
+class NappingUnit : public Unit {
+ public:
+  NappingUnit(int index, bool last)
+      : name_("unit" + std::to_string(index)), last_(last), weight_(at::ones({1}).set_requires_grad(true)) {}
+  std::string_view name() const override { return name_; }
+  std::vector<ParameterSlot> parameters() override { return {{name_ + ".weight", &weight_, {}}}; }
+  Module* module() override { return nullptr; }
+  Tensors forward(Tensors inputs, const Batch& batch) override {
+    const at::Tensor input = inputs.empty() ? at::ones({1}).set_requires_grad(true) : inputs[0];
+    const at::Tensor output =
+        Napping::apply(input, weight_, reinterpret_cast<int64_t>(batch.weight_gradients));
+    return {last_ ? output.sum() : output};
+  }
+
+ private:
+  const std::string name_;
+  const bool last_;
+  at::Tensor weight_;
+};
+
+// Two units on each rank: one stage of two, or two stages of one.
+Training napping(const std::string& name, int ranks) {
+  Training run;
+  run.axes = {{"pp", ranks}, {"tp", 1}};
+  run.make_schedule = [name] { return make_schedule(name); };
+  run.make_units = [ranks](int) {
+    Units units;
+    for (int i = 0; i < 2 * ranks; ++i) units.push_back(std::make_unique<NappingUnit>(i, i + 1 == 2 * ranks));
+    return units;
+  };
+  const int each = make_schedule(name)->stages_per_rank().most == 1 ? 1 : 2;
+  run.pipeline.modules.emplace(ranks * each);
+  for (int unit = 0; unit < 2 * ranks; ++unit)
+    (*run.pipeline.modules)[unit * each / 2].push_back("unit" + std::to_string(unit));
+  return run;
+}
+
+// The step that was disturbed the least, of those after the first.
+MeasuredPipeline shortest_step(const Training& run, int ranks) {
+  std::vector<std::vector<Recording>> recordings(ranks, std::vector<Recording>(kNapSteps));
+  std::vector<int> rank_of_stage;
+  ThreadWorld world(ranks, std::chrono::minutes(2));
+  world.run([&](Rendezvous& meeting) {
+    const DeviceMesh mesh = mesh::build(run.axes, meeting, "test: idle");
+    Stages stages = build(run, mesh);
+    Step step(stages, mesh, StepConfig{});
+    Batch batch;
+    batch.tokens = batch.labels = at::ones({kNaps, 1}, at::kLong);
+    for (Recording& recording : recordings[meeting.rank()]) {
+      step.record(&recording);
+      step.run(std::vector<Batch>{batch}, 1e-3, 0);
+    }
+    if (meeting.rank() == 0) rank_of_stage = stages.pipeline().rank_of_stage;
+  });
+  MeasuredPipeline best;
+  for (int at = 1; at < kNapSteps; ++at) {
+    std::vector<std::vector<RanAction>> ranks_of_step;
+    for (const auto& rank : recordings) ranks_of_step.push_back(rank[at].actions);
+    MeasuredPipeline one = measure(ranks_of_step, rank_of_stage);
+    if (at == 1 || one.length < best.length) best = std::move(one);
+  }
+  return best;
+}
+
+class MeasuredIdle : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Of, MeasuredIdle,
+                         ::testing::Values("gpipe", "1f1b", "zb1p", "zb2p", "dfs", "loopedbfs",
+                                           "interleaved1f1b", "interleavedzerobubble", "zbvzerobubble",
+                                           "vhalf", "vmin", "dualpipev", "auto"),
+                         [](const auto& info) { return "S" + std::string(info.param); });
+
+TEST_P(MeasuredIdle, IsThatOfTheSimulator) {
+  for (const int ranks : {2, 4}) {
+    SCOPED_TRACE(std::to_string(ranks) + " ranks");
+    const Training run = napping(GetParam(), ranks);
+    const MeasuredPipeline got = shortest_step(run, ranks);
+    const int stages = static_cast<int>(run.pipeline.modules->size());
+    const auto schedule = make_schedule(GetParam());
+    const ScheduleTable table = schedule->plan(ranks, stages, kNaps);
+    const auto placed = schedule::placement(*schedule, ranks, stages, "test");
+    const schedule::Simulation want = schedule::simulate(table, placed);
+    std::printf("%s, %d ranks: measured %.1f %%, simulated %.1f %%, with the measured times %.1f %%\n",
+                GetParam(), ranks, 100 * got.mean_idle(),
+                100 * std::accumulate(want.idle.begin(), want.idle.end(), 0.0) / ranks,
+                100 * got.mean_simulated_idle());
+    EXPECT_EQ(got.table, table);  // what ran is what was planned
+    for (int rank = 0; rank < ranks; ++rank) {
+      EXPECT_NEAR(got.idle[rank], want.idle[rank], 0.05) << "rank " << rank;
+      EXPECT_NEAR(got.idle[rank], got.simulated.idle[rank], 0.05) << "rank " << rank;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace heddle::testing
