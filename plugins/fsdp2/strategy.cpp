@@ -73,6 +73,12 @@ void check_mesh(const DeviceMesh& mesh) {
                 "use the strategy ddp");
 }
 
+// The one place where fsdp2 chooses axes: context parallelism shares the data-parallel ranks' parameters.
+sharding::AxisNames axes_of(const DeviceMesh& mesh) {
+  if (mesh.size("cp") > 1) return {"dp_shard_cp", "dp_replicate", "dp_cp"};
+  return {"dp_shard", "dp_replicate", "dp"};
+}
+
 // AutoModel takes depths that nothing reads; here a person hears of it.
 void warn(const Config& config, const DeviceMesh& mesh) {
   const Config fresh;
@@ -100,18 +106,15 @@ std::unique_ptr<ParallelStage> Fsdp2::parallelize(Units units, const DeviceMesh&
   warn(config_, mesh);
   const Options options = options_of(config_, mesh.size("pp"));
   Place place;
-  place.axis = mesh.size("cp") > 1 ? "dp_shard_cp" : "dp_shard";
-  place.ranks = mesh.size(place.axis);
-  place.rank = mesh.rank(place.axis);
-  if (place.ranks > 1) place.group = &mesh.group(place.axis);
-  place.device = mesh.device();
+  place.groups = sharding::groups_over(mesh, axes_of(mesh));
+  if (place.groups.reduce) place.buffers = std::make_shared<ReduceBuffers>(*place.groups.reduce);
   place.compute = options.precision.parameters;
   place.reduce = options.precision.reduce;
   place.shards = shards_of(config_);
-  auto kept = stays(units.size(), options.reshard_after_forward, mesh.size("pp"));
-  auto model = std::make_unique<Model>(std::move(units), placed, place, std::move(kept), frozen_of(config_));
-  if (place.ranks == 1) return make_local_stage(std::move(model), options);
-  return make_sharded_stage(std::move(model), options, mesh, place.axis);
+  auto reshard = reshards(units.size(), options.reshard_after_forward, mesh.size("pp"));
+  sharding::Model model = make_model(std::move(units), placed, place, std::move(reshard), frozen_of(config_));
+  if (place.ranks() == 1) return make_local_stage(std::move(model), options);
+  return make_sharded_stage(std::move(model), options, mesh, place.groups);
 }
 
 }  // namespace heddle::fsdp2

@@ -50,8 +50,11 @@ Needs MegatronFsdp::needs() const {
 std::unique_ptr<ParallelStage> MegatronFsdp::parallelize(Units units, const DeviceMesh& mesh,
                                                          std::span<const Placed> placed) {
   warn(config_, mesh);
-  const Ranks ranks = ranks_over(mesh, mesh.size("cp") > 1 ? "dp_cp" : "dp");
-  return std::make_unique<Stage>(std::move(units), placed, options_of(config_), ranks, mesh);
+  // The one place where megatron_fsdp chooses axes: context parallelism shares the data-parallel ranks'
+  // parameters.
+  const std::string axis = mesh.size("cp") > 1 ? "dp_cp" : "dp";
+  const sharding::Groups groups = sharding::groups_over(mesh, {axis, "", axis});
+  return std::make_unique<Stage>(std::move(units), placed, options_of(config_), groups, mesh);
 }
 
 }  // namespace heddle::megatron_fsdp

@@ -112,7 +112,7 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
     stages.push_back(plan.strategy->parallelize(Units(next, end), mesh, placed));
     next = end;
   }
-  if (factor) *factor = (*std::prev(stages.end()))->gradient_divisor();
+  if (factor) *factor = stages.interfaces(stages.size() - 1).gradient_divisor();
   ownership.check(stages, plan, mesh);
   for (const auto& stage : stages) {
     for (const Shard& shard : stage->owned())

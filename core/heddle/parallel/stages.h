@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "heddle/base/export.h"
-#include "heddle/parallel/strategy.h"
+#include "heddle/parallel/stage_interfaces.h"
 #include "heddle/schedule/schedule.h"
 #include "heddle/schedule/words.h"
 
@@ -43,7 +43,11 @@ class HEDDLE_API Stages {
   std::unique_ptr<ParallelStage>& front() { return stages_.front(); }
   std::unique_ptr<ParallelStage>& operator[](size_t local) { return stages_[local]; }
   // The next stage of indices().
-  void push_back(std::unique_ptr<ParallelStage> stage) { stages_.push_back(std::move(stage)); }
+  void push_back(std::unique_ptr<ParallelStage> stage) {
+    interfaces_.emplace_back(*stage);
+    stages_.push_back(std::move(stage));
+  }
+  const StageInterfaces& interfaces(size_t local) const { return interfaces_[local]; }
 
   const Pipeline& pipeline() const { return pipeline_; }
   int rank() const { return rank_; }                            // on the axis pp
@@ -66,6 +70,7 @@ class HEDDLE_API Stages {
   int rank_ = 0;
   std::vector<int> indices_ = {0};
   std::vector<std::unique_ptr<ParallelStage>> stages_;
+  std::vector<StageInterfaces> interfaces_;  // of each
   std::optional<Whole> whole_;
 };
 
