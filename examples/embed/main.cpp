@@ -173,7 +173,7 @@ std::vector<double> train(const std::string& distributed, heddle::Rendezvous& me
     heddle::Batch batch = batch_of(step);
     batch.tokens = batch.tokens.narrow(0, row, rows);
     batch.labels = batch.labels.narrow(0, row, rows);
-    stage.expect_last_backward();
+    model.stages.interfaces(0).expect_last_backward();
     torch::Tensor loss = stage.forward({}, batch)[0] / (kBatch * kSequence);
     loss.backward();
     stage.finish_gradients();

@@ -7,8 +7,8 @@
 #include <map>
 #include <utility>
 
-#include "heddle/parallel/backward_walk.h"
 #include "heddle/sdk.h"
+#include "heddle/sharding/backward_walk.h"
 
 namespace overlapped {
 namespace {
@@ -22,7 +22,9 @@ struct Bucket {
   std::unique_ptr<heddle::Work> sum;
 };
 
-class Stage : public heddle::ParallelStage, private heddle::BackwardWalk::Stops {
+class Stage : public heddle::ParallelStage,
+              public heddle::ReductionHints,
+              private heddle::BackwardWalk::Stops {
  public:
   Stage(heddle::Units units, heddle::Communicator& group, c10::Device device,
         std::span<const heddle::Placed> placed)
@@ -78,8 +80,6 @@ class Stage : public heddle::ParallelStage, private heddle::BackwardWalk::Stops 
   }
   // [/walk]
 
-  void unshard() override {}
-  void reshard() override {}
   void parameters_changed() override {}
   std::span<heddle::Shard> owned() override { return owned_; }
 

@@ -17,15 +17,13 @@ namespace heddle::ddp {
 // When rank 0's buffers go to the other ranks.
 enum class Buffers { stay, from_rank_0 };
 
-class DdpStage : public ParallelStage {
+class DdpStage : public ParallelStage, public ReductionHints {
  public:
   // `autocast`: the dtype of the forward's products; empty: they run as they stand.
   DdpStage(Units units, std::span<const Placed> placed, const DeviceMesh& mesh, const Options& options,
            Buffers buffers, std::optional<at::ScalarType> autocast);
 
   Tensors forward(Tensors inputs, const Batch& batch) override;
-  void unshard() override {}
-  void reshard() override {}
   void expect_last_backward() override;
   void reduce_gradients() override;
   void finish_gradients() override;

@@ -7,6 +7,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstring>
+#include <utility>
 
 namespace heddle::fsdp2 {
 namespace {
@@ -21,45 +22,48 @@ at::ScalarType reduce_dtype_of(const Group& group, const Place& place) {
 
 Gradients::Gradients(Group& group, const Place& place)
     : group_(&group),
-      ranks_(group.sharded() ? place.ranks : 1),
+      buffers_(place.buffers),
+      replicas_(place.groups.across),
+      ranks_(group.sharded() ? place.ranks() : 1),
       dtype_(reduce_dtype_of(group, place)),
       element_(c10::elementSize(dtype_)) {
   at::NoGradGuard no_gradients;
   Line line;
-  for (Parameter& parameter : group.parameters())
+  for (Parameter& parameter : group.rows())
     if (parameter.trainable) columns_.push_back({&parameter, line.add(parameter.chunk_elements()), {}, {}});
   elements_ = line.elements();
   part_ = elements_ + (ranks_ > 1 ? static_cast<int64_t>(columns_.size()) : 0);
   direct_ = group.same() && dtype_ == group.storage_dtype();
   if (direct_) return;
 
-  sum = at::empty({part_}, at::TensorOptions().device(group.device()).dtype(dtype_));
-  if (!sum.is_meta()) sum.zero_();  // what lies between the gradients
+  sum_ = at::empty({part_}, at::TensorOptions().device(group.device()).dtype(dtype_));
+  if (!sum_.is_meta()) sum_.zero_();  // what lies between the gradients
   std::memcpy(one_.data(), at::ones({1}, at::TensorOptions().dtype(dtype_)).const_data_ptr(), element_);
   moves_ = group.home() != group.device();
   if (dtype_ != group.storage_dtype() || moves_) {
-    const at::Tensor& flat = group.parameters().front().shard.tensor;
+    const at::Tensor& flat = group.rows().front().shard.tensor;
     stored_ = at::empty({elements_}, at::TensorOptions()
                                          .device(group.home())
                                          .dtype(group.storage_dtype())
                                          .pinned_memory(moves_ && flat.is_pinned()));
   }
-  const at::Tensor& home = stored_.defined() ? stored_ : sum;
+  const at::Tensor& home = stored_.defined() ? stored_ : sum_;
+  if (buffers_) buffers_->expect(sum_, part_);
   for (Column& column : columns_) {
     const at::Tensor& shard = column.parameter->shard.tensor;
     const auto view = [&](const at::Tensor& flat) {
       return flat.narrow(0, column.offset, shard.numel()).view(shard.sizes()).variable_data();
     };
     column.gradient = view(home);
-    if (ranks_ == 1) column.adds = view(sum);
+    if (ranks_ == 1) column.adds = view(sum_);
   }
 }
 
-void Gradients::begin() {
-  summed = false;
+void Gradients::begin_step() {
+  summed_ = false;
   if (ranks_ == 1 && !direct_) {
     at::NoGradGuard no_gradients;
-    sum.zero_();
+    sum_.zero_();
   }
   for (Column& column : columns_) {
     at::Tensor& gradient = column.parameter->leaf.mutable_grad();
@@ -72,13 +76,37 @@ void Gradients::begin() {
   }
 }
 
-void Gradients::widen() {
+void Gradients::keep() {
   if (dtype_ == group_->compute_dtype()) return;
   at::NoGradGuard no_gradients;
   for (Column& column : columns_) {
     at::Tensor& gradient = column.parameter->leaf.mutable_grad();
     if (gradient.defined() && gradient.scalar_type() != dtype_) gradient = gradient.to(dtype_);
   }
+}
+
+std::unique_ptr<Work> Gradients::reduce() {
+  if (ranks_ == 1) return nullptr;  // of parameters that this rank shares with none
+  const size_t turn = buffers_->take_turn();
+  at::Tensor& input = inputs_[turn];
+  if (!input.defined()) input = buffers_->input(turn, sum_, part_);
+  pack(input);
+  if (!std::exchange(summed_, true)) {
+    adds_.reset();
+    return buffers_->ranks().reduce_scatter(sum_, input);
+  }
+  at::Tensor& output = outputs_[turn];
+  if (!output.defined()) output = buffers_->output(turn, sum_, part_);
+  adds_ = output;
+  return buffers_->ranks().reduce_scatter(output, input);
+}
+
+void Gradients::reduced() {
+  if (adds_.defined()) sum_.add_(adds_);
+}
+
+std::unique_ptr<Work> Gradients::reduce_replicas() {
+  return replicas_ == nullptr ? nullptr : replicas_->all_reduce(sum_);
 }
 
 void Gradients::pack(const at::Tensor& buffer) {
@@ -89,7 +117,7 @@ void Gradients::pack(const at::Tensor& buffer) {
     pack_columns_on_device(buffer);
   for (Column& column : columns_) {
     at::Tensor& gradient = column.parameter->leaf.mutable_grad();
-    column.had = (summed && column.had) || gradient.defined();
+    column.had = (summed_ && column.had) || gradient.defined();
     gradient.reset();
   }
 }
@@ -167,13 +195,13 @@ void Gradients::pack_column_on_device(const Column& column, const at::Tensor& bu
 // Reads the flag only where this rank had no gradient itself, so a step in which all are used never waits.
 bool Gradients::used(const Column& column, int64_t index) const {
   if (ranks_ == 1) return column.adds._version() != column.version;
-  return column.had || sum.select(0, elements_ + index).item<double>() > 0;
+  return column.had || sum_.select(0, elements_ + index).item<double>() > 0;
 }
 
-void Gradients::place() {
+void Gradients::place(std::span<const char>) {
   if (direct_) return;
   at::NoGradGuard no_gradients;
-  if (stored_.defined()) stored_.copy_(sum.narrow(0, 0, elements_), /*non_blocking=*/moves_);
+  if (stored_.defined()) stored_.copy_(sum_.narrow(0, 0, elements_), /*non_blocking=*/moves_);
   for (size_t i = 0; i < columns_.size(); ++i) {
     Column& column = columns_[i];
     at::Tensor& gradient = column.parameter->shard.tensor.mutable_grad();

@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "group.h"
@@ -14,7 +16,7 @@ namespace heddle::fsdp2 {
 // With several ranks a rank's part of the reduce buffer holds its chunks of all trainable parameters, then
 // one flag for each: how many ranks had a gradient. So a parameter that no rank used stays without a
 // gradient, as it does on one rank. With one rank autograd adds into the sum itself (Megatron's main_grad).
-class Gradients {
+class Gradients : public sharding::Gradients {
  public:
   Gradients(Group& group, const Place& place);
 
@@ -23,15 +25,12 @@ class Gradients {
   int64_t part() const { return part_; }  // elements of one rank in the reduce buffer
   bool moves() const { return moves_; }   // from a device to host memory
 
-  void begin();  // a step begins: what the last one left is dropped
-  void widen();  // gradients that wait for the last microbatch go on in the reduce dtype
-  void pack(const at::Tensor& buffer);  // [ranks, part]; takes the gradients off the leaves
-  void place();                         // gives the sums to the shards; where they move, wait for the device
-
-  at::Tensor sum;                    // [part]: this rank's part, summed over ranks and microbatches
-  bool summed = false;               // there is something in it
-  size_t turn = 0;                   // its place in the order of reductions
-  Communicator* scatters = nullptr;  // sums over the shard group; null: one rank
+  void begin_step() override;
+  void keep() override;  // gradients that wait for the last microbatch go on in the reduce dtype
+  std::unique_ptr<Work> reduce() override;
+  void reduced() override;
+  std::unique_ptr<Work> reduce_replicas() override;
+  void place(std::span<const char> used) override;  // where they move, wait for the device behind it
 
  private:
   struct Column {  // one trainable parameter
@@ -42,7 +41,8 @@ class Gradients {
     uint32_t version = 0;  // of `adds` when the step began
     bool had = false;      // this rank had a gradient
   };
-  void pack_columns(char* buffer);  // on the CPU
+  void pack(const at::Tensor& buffer);  // [ranks, part]; takes the gradients off the leaves
+  void pack_columns(char* buffer);      // on the CPU
   void pack_column(const Column& column, char* buffer, const at::Tensor& gradient) const;
   void pack_columns_on_device(const at::Tensor& buffer);
   void pack_column_on_device(const Column& column, const at::Tensor& buffer,
@@ -50,6 +50,8 @@ class Gradients {
   bool used(const Column& column, int64_t index) const;
 
   Group* group_;
+  std::shared_ptr<ReduceBuffers> buffers_;
+  Communicator* replicas_;
   int ranks_;
   at::ScalarType dtype_;
   bool direct_ = false;  // autograd's gradients are final: one rank, one dtype, one device
@@ -58,6 +60,10 @@ class Gradients {
   std::array<char, 16> one_{};       // 1 in dtype_
   int64_t elements_ = 0, part_ = 0;  // without and with the flags
   std::vector<Column> columns_;
+  at::Tensor sum_;       // [part]: this rank's part, summed over ranks and microbatches
+  bool summed_ = false;  // there is something in it
+  std::array<at::Tensor, 2> inputs_, outputs_;  // of the two turns
+  at::Tensor adds_;                             // what is in flight comes on top of what earlier ones left
   at::Tensor stored_;  // the sum in the storage dtype and in the shards' memory, where that is another
 };
 

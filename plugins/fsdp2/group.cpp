@@ -1,5 +1,5 @@
 // Sharding at the start, then gather, copy out and free.
-#include "group.h"
+#include "gradients.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -15,7 +15,7 @@ namespace heddle::fsdp2 {
 namespace {
 
 c10::Device home_of(const at::Tensor& tensor, const Place& place) {
-  return tensor.is_meta() ? place.device : tensor.device();
+  return tensor.is_meta() ? place.groups.device : tensor.device();
 }
 
 bool offloads(const Place& place, c10::Device device) {
@@ -39,24 +39,28 @@ Group::Group(std::vector<ParameterSlot> slots, std::span<const Placed> placed, c
     : storage_dtype_(slots.front().tensor->scalar_type()),
       compute_dtype_(compute_dtype_of(slots.front(), place)),
       pinned_(slots.front().compute.has_value()),
-      same_(place.ranks == 1 && compute_dtype_ == storage_dtype_ &&
+      same_(place.ranks() == 1 && compute_dtype_ == storage_dtype_ &&
             !offloads(place, home_of(*slots.front().tensor, place))),
-      ranks_(place.ranks),
-      rank_(place.rank),
-      axis_(place.axis),
-      shards_(place.group),
-      copies_(place.copies) {
+      ranks_(place.ranks()),
+      rank_(place.rank()),
+      memory_(place.memory),
+      groups_(place.groups) {
   at::NoGradGuard no_gradients;
   Line line;
   for (ParameterSlot& slot : slots) add(slot, placed, place, line);
-  if (!same_) {
+  if (same_)
+    keep_whole(slots, place);
+  else
     lay_out(slots, place, line.elements());
-    return;
-  }
-  state_ = State::whole;
+  if (sharded() && parameters_.size() > 1) memory_->expect(compute_dtype_, ranks_ * flat_.numel());
+  if (trainable_ > 0) set_gradients(std::make_unique<Gradients>(*this, place));
+}
+
+// The leaves are the shards.
+void Group::keep_whole(std::vector<ParameterSlot>& slots, const Place& place) {
   std::vector<ParameterSlot*> all;
   for (ParameterSlot& slot : slots) all.push_back(&slot);
-  parallel::lay_flat(all, place.device);
+  parallel::lay_flat(all, place.groups.device);
   for (size_t i = 0; i < slots.size(); ++i)
     parameters_[i].leaf = parameters_[i].shard.tensor = *slots[i].tensor;
 }
@@ -68,16 +72,16 @@ void Group::add(ParameterSlot& slot, std::span<const Placed> placed, const Place
   parameter.trainable = slot.trainable();
   trainable_ += parameter.trainable;
   foreign_ = foreign_ || slot.foreign;
-  if (place.ranks > 1 && slot.tensor->dim() == 0)
+  if (place.ranks() > 1 && slot.tensor->dim() == 0)
     throw Error(ErrorCode::input, "fsdp2", "parameter '" + slot.name + "' has no dim that could be split",
                 "give it the shape [1], or use a strategy that keeps parameters whole");
   parameter.rows = slot.tensor->dim() == 0 ? 1 : slot.tensor->size(0);
   parameter.row_elements = parameter.rows == 0 ? 0 : slot.tensor->numel() / parameter.rows;
-  parameter.chunk = chunk_rows(parameter.rows, place.ranks);
+  parameter.chunk = chunk_rows(parameter.rows, place.ranks());
   parameter.offset = line.add(parameter.chunk_elements());
-  if (place.ranks > 1) {
-    parameter.shard.offset[0] += rows_of(parameter.rows, place.ranks, place.rank).begin;
-    parameter.shard.axes.push_back(place.axis);
+  if (place.ranks() > 1) {
+    parameter.shard.offset[0] += rows_of(parameter.rows, place.ranks(), place.rank()).begin;
+    parameter.shard.axes.push_back(place.groups.axes.shards);
   }
   parameters_.push_back(std::move(parameter));
 }
@@ -95,7 +99,7 @@ void Group::lay_out(std::vector<ParameterSlot>& slots, const Place& place, int64
   for (Parameter& parameter : parameters_) parameter.place = line.add(ranks_ * parameter.chunk_elements());
   const auto like = options_of_shards(place, device).dtype(storage_dtype_);
   // The others read it in place where the ranks share memory.
-  flat_ = sharded() ? mesh::shared_empty(*place.group, {part}, like) : at::empty({part}, like);
+  flat_ = sharded() ? mesh::shared_empty(*groups_.gather, {part}, like) : at::empty({part}, like);
   if (!flat_.is_meta()) flat_.zero_();  // what lies between the shards
   whole_ = at::empty({line.elements()}, at::TensorOptions().dtype(compute_dtype_).device(device));
   whole_bytes_ = whole_.nbytes();
@@ -116,8 +120,10 @@ void Group::lay_out(std::vector<ParameterSlot>& slots, const Place& place, int64
   if (sharded()) parallel::resize_storage(whole_, 0);
 }
 
-void Group::expect(Memory& memory) const {
-  if (sharded() && parameters_.size() > 1) memory.expect(compute_dtype_, ranks_ * flat_.numel());
+std::vector<sharding::Parameter> Group::parameters() const {
+  std::vector<sharding::Parameter> out;
+  for (const Parameter& one : parameters_) out.push_back({one.shard.name, one.leaf, {one.shard}});
+  return out;
 }
 
 const Group::Arrival& Group::arrival_in(const at::Tensor& buffer) {
@@ -130,29 +136,32 @@ const Group::Arrival& Group::arrival_in(const at::Tensor& buffer) {
 }
 
 // A single parameter arrives where it is used: its part of each rank follows that of the one before.
-void Group::start(Memory& memory) {
-  if (state_ != State::sharded || whole_bytes_ == 0 || !sharded()) return;
-  at::NoGradGuard no_gradients;
+std::unique_ptr<Work> Group::gather() {
+  if (same_ || (sharded() && whole_bytes_ == 0)) return nullptr;
+  if (!sharded()) {
+    whole_.copy_(flat_, /*non_blocking=*/true);
+    return nullptr;
+  }
   if (parameters_.size() == 1) {
-    memory.fill(whole_, whole_bytes_);
+    memory_->fill(whole_, whole_bytes_);
     arriving_ = &arrival_in(whole_);
   } else {
-    staging_ = memory.take(compute_dtype_, device());
+    staging_ = memory_->take(compute_dtype_, device());
     arriving_ = &arrival_in(staging_);
   }
   if (cast_) arriving_->mine.copy_(flat_, /*non_blocking=*/true);
-  work_ = shards_->all_gather(arriving_->all, arriving_->mine);
-  state_ = State::in_flight;
+  return groups_.gather->all_gather(arriving_->all, arriving_->mine);
 }
 
-void Group::finish(Memory& memory) {
-  if (state_ != State::in_flight) return;
-  state_ = State::whole;
-  std::exchange(work_, {})->wait();
+void Group::gathered() {
   if (!staging_.defined()) return;
-  memory.fill(whole_, whole_bytes_);
+  memory_->fill(whole_, whole_bytes_);
   copy_out();
-  memory.give(std::exchange(staging_, {}));
+  memory_->give(std::exchange(staging_, {}));
+}
+
+void Group::free() {
+  memory_->free(whole_);
 }
 
 // From the parts of the ranks to the parameters, each of which lies there in one piece.
@@ -175,19 +184,6 @@ void Group::copy_out() {
       const size_t chunk = parameter.chunk_elements() * element;
       std::memcpy(to + parameter.place * element + rank * chunk, from + parameter.offset * element, chunk);
     }
-}
-
-void Group::free(Memory& memory) {
-  if (state_ != State::whole || !sharded()) return;
-  memory.free(whole_);
-  state_ = State::sharded;
-}
-
-void Group::refresh() {
-  if (same_ || sharded()) return;
-  at::NoGradGuard no_gradients;
-  whole_.copy_(flat_, /*non_blocking=*/true);
-  state_ = State::whole;
 }
 
 }  // namespace heddle::fsdp2

@@ -7,6 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "heddle/sharding/model.h"
+
 namespace heddle::fsdp2 {
 
 // The rows of one rank. Every rank holds ceil(rows / ranks) of them; the last ranks fewer, or none.
@@ -39,17 +41,17 @@ class Line {
   int64_t end_ = 0;
 };
 
-// How long the parameters of a unit stay whole after its forward.
-enum class Stay { not_at_all, until_gradients, until_last_backward };
-
 // What is asked for wins. By default every unit is freed but the last one, whose backward comes next; under a
 // pipeline none is, because its microbatches are many.
-inline std::vector<Stay> stays(size_t units, std::optional<bool> reshard_after_forward, int pipeline_ranks) {
-  if (!reshard_after_forward && pipeline_ranks > 1) reshard_after_forward = false;
-  if (reshard_after_forward)
-    return std::vector<Stay>(units, *reshard_after_forward ? Stay::not_at_all : Stay::until_last_backward);
-  std::vector<Stay> out(units, Stay::not_at_all);
-  if (units > 0) out.back() = Stay::until_gradients;
+inline std::vector<sharding::Reshard> reshards(size_t units, std::optional<bool> after_forward,
+                                               int pipeline_ranks) {
+  using sharding::Reshard;
+  if (!after_forward && pipeline_ranks > 1) after_forward = false;
+  if (after_forward)
+    return std::vector<Reshard>(units,
+                                *after_forward ? Reshard::after_forward : Reshard::after_last_backward);
+  std::vector<Reshard> out(units, Reshard::after_forward);
+  if (units > 0) out.back() = Reshard::after_backward;
   return out;
 }
 

@@ -8,10 +8,10 @@
 namespace heddle::fsdp2 {
 namespace {
 
-class LocalStage : public ParallelStage {
+class LocalStage : public ParallelStage, public WholeParameters {
  public:
-  LocalStage(std::unique_ptr<Model> model, const Options& options)
-      : model_(std::move(model)), precision_(options.precision) {
+  LocalStage(sharding::Model model, const Options& options)
+      : model_(std::move(model)), precision_(options.precision), pinned_(pinned_units(model_)) {
     if (options.autocast) autocast_.emplace(*options.autocast, model::Autocast::Weights::kept);
   }
 
@@ -19,46 +19,50 @@ class LocalStage : public ParallelStage {
     if (stale_) refresh();
     if (between_steps_ && at::GradMode::is_enabled()) begin_step();
     const model::Autocast::Scope scope(autocast_ ? &*autocast_ : nullptr);
-    for (Model::Run& turn : model_->runs)
-      inputs = run(*turn.unit, std::move(inputs), batch, turn.pinned ? Precision() : precision_);
+    for (size_t i = 0; i < model_.units.size(); ++i)
+      inputs = run_cast(*model_.units[i], std::move(inputs), batch, pinned_[i] ? Precision() : precision_);
     return inputs;
   }
-  void unshard() override {}
-  void reshard() override {}
-  void expect_last_backward() override {}
   void finish_gradients() override {
-    model_->place_gradients();
+    for (sharding::Gradients* gradients : model_.order) gradients->place({});
+    wait_for_moved_gradients(model_);
     between_steps_ = true;
   }
-  std::span<Shard> owned() override { return model_->shards; }
+  std::span<Shard> owned() override { return model_.shards; }
   void parameters_changed() override {
     stale_ = true;
     if (autocast_) autocast_->parameters_changed();
   }
   std::vector<WholeParameter> hold_whole() override {
     if (stale_) refresh();
-    return model_->whole();
+    std::vector<WholeParameter> whole;
+    for (const sharding::Parameter& parameter : model_.parameters)
+      whole.push_back({parameter.name, parameter.leaf.detach()});
+    return whole;
   }
+  void release_whole() override {}
 
  private:
   void refresh() {
-    for (Group& group : model_->groups) group.refresh();
+    const at::NoGradGuard no_gradients;
+    for (const auto& group : model_.buckets) group->gather();  // copies
     stale_ = false;
   }
   void begin_step() {
-    for (Gradients& gradients : model_->gradients) gradients.begin();
+    for (sharding::Gradients* gradients : model_.order) gradients->begin_step();
     between_steps_ = false;
   }
 
-  std::unique_ptr<Model> model_;
+  sharding::Model model_;
   Precision precision_;
+  std::vector<char> pinned_;
   std::optional<model::Autocast> autocast_;
   bool stale_ = true, between_steps_ = true;
 };
 
 }  // namespace
 
-std::unique_ptr<ParallelStage> make_local_stage(std::unique_ptr<Model> model, const Options& options) {
+std::unique_ptr<ParallelStage> make_local_stage(sharding::Model model, const Options& options) {
   return std::make_unique<LocalStage>(std::move(model), options);
 }
 

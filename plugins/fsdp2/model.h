@@ -1,48 +1,33 @@
-// The units of one stage and the groups of their parameters.
+// The groups of a stage's parameters.
 #pragma once
 
-#include <algorithm>
-#include <deque>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "gradients.h"
 #include "group.h"
+#include "heddle/sharding/model.h"
 
 namespace heddle::fsdp2 {
 
-// Over which ranks a parameter is sharded, by its name.
-using Places = std::function<Place(const std::string& parameter)>;
+// Over which ranks a parameter is sharded, by its name. The places outlive the model's making.
+using Places = std::function<const Place&(const std::string& parameter)>;
 
-// Units, and the groups of their parameters in execution order; a group is owned by the first unit that uses
-// it.
-class Model {
- public:
-  Model(Units units, std::span<const Placed> placed, const Places& places, std::vector<Stay> stays,
-        Frozen frozen);
+// A group for each pair of dtypes (of storage, of compute) and each reduction of a unit's own parameters.
+sharding::Model make_model(Units units, std::span<const Placed> placed, const Places& places,
+                           std::vector<sharding::Reshard> reshard, Frozen frozen);
 
-  struct Run {  // one unit's turn in the forward
-    Unit* unit;
-    std::vector<Group*> groups;  // its own, and those of earlier units that it shares a tied parameter with
-    Stay stay;
-    bool pinned = false;  // its model chose the dtype of every parameter: inputs and outputs stay as well
-    bool uses(const Group* group) const {
-      return std::find(groups.begin(), groups.end(), group) != groups.end();
-    }
-  };
-  void place_gradients();               // gives the sums to the shards, and returns when they are there
-  std::vector<WholeParameter> whole();  // the leaves; a tied one once
+inline Group& group_of(sharding::Bucket& bucket) {
+  return static_cast<Group&>(bucket);
+}
 
-  std::vector<Run> runs;
-  std::deque<Group> groups;         // addresses stay
-  std::deque<Gradients> gradients;  // of the groups that train
-  std::vector<Shard> shards;
+// Of each unit: its model chose the dtype of every parameter, so its inputs and outputs stay as well.
+std::vector<char> pinned_units(const sharding::Model& model);
 
- private:
-  struct Maker;
-  Units units_;
-};
+// Returns when gradients that moved to host memory are there.
+void wait_for_moved_gradients(const sharding::Model& model);
 
 }  // namespace heddle::fsdp2

@@ -14,7 +14,7 @@ void cast(Tensors& tensors, at::ScalarType dtype) {
 
 }  // namespace
 
-Tensors run(Unit& unit, Tensors inputs, const Batch& batch, const Precision& precision) {
+Tensors run_cast(Unit& unit, Tensors inputs, const Batch& batch, const Precision& precision) {
   Tensors outputs;
   if (precision.cast_inputs && precision.parameters) {
     cast(inputs, *precision.parameters);

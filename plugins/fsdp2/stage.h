@@ -1,10 +1,11 @@
-// One rank's units under fully sharded data parallelism: gathers ahead, frees behind, reduces behind.
+// One rank's units under fully sharded data parallelism: the sharding engine, with units in mixed precision.
 #pragma once
 
 #include <memory>
 #include <optional>
 
 #include "heddle/model/autocast.h"
+#include "heddle/sharding/stage.h"
 #include "model.h"
 
 namespace heddle::fsdp2 {
@@ -24,13 +25,13 @@ struct Options {
 };
 
 // One data-parallel rank, sharded over nobody: no gather, no hook, no copy where the dtypes agree.
-std::unique_ptr<ParallelStage> make_local_stage(std::unique_ptr<Model> model, const Options& options);
+std::unique_ptr<ParallelStage> make_local_stage(sharding::Model model, const Options& options);
 
 // Several ranks.
-std::unique_ptr<ParallelStage> make_sharded_stage(std::unique_ptr<Model> model, const Options& options,
-                                                  const DeviceMesh& mesh);
+std::unique_ptr<ParallelStage> make_sharded_stage(sharding::Model model, const Options& options,
+                                                  const DeviceMesh& mesh, const sharding::Groups& groups);
 
 // Runs one unit with its inputs and outputs cast as the precision says.
-Tensors run(Unit& unit, Tensors inputs, const Batch& batch, const Precision& precision);
+Tensors run_cast(Unit& unit, Tensors inputs, const Batch& batch, const Precision& precision);
 
 }  // namespace heddle::fsdp2

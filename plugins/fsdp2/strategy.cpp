@@ -1,8 +1,10 @@
 // The words of fsdp2, and the choice between its two stages.
 #include "strategy.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "stage.h"
 
@@ -59,24 +61,33 @@ Place::Shards shards_of(const Config& config) {
   return config.offload_policy->pin_memory ? Place::Shards::in_pinned_memory : Place::Shards::in_host_memory;
 }
 
-Place place_of(const std::string& parameter, const Reduction& reduction, const DeviceMesh& mesh,
-               const Precision& precision, Place::Shards shards) {
-  Place place;
-  place.axis = reduction.shards;
-  place.ranks = mesh.size(place.axis);
-  place.rank = mesh.rank(place.axis);
-  if (place.ranks > 1) place.group = &mesh.group(place.axis);
-  if (mesh.size(reduction.copies) > 1) place.copies = &mesh.group(reduction.copies);
-  if (place.ranks == 1 && place.copies != nullptr)
+// One for each distinct reduction, the dense one first.
+std::vector<Place> places_over(const Reductions& reductions, const DeviceMesh& mesh,
+                               const Precision& precision, Place::Shards shards) {
+  Place place;  // what is common to all
+  place.compute = precision.parameters;
+  place.reduce = precision.reduce;
+  place.shards = shards;
+  std::vector<Place> places;
+  for (const Reduction& reduction : reductions.distinct()) {
+    place.groups = sharding::groups_over(mesh, reduction);
+    place.buffers =
+        place.groups.reduce == nullptr ? nullptr : std::make_shared<ReduceBuffers>(place.groups.reduce);
+    places.push_back(place);
+  }
+  return places;
+}
+
+const Place& place_of(const std::string& parameter, const Reduction& reduction,
+                      const std::vector<Place>& places) {
+  const auto found = std::find_if(places.begin(), places.end(),
+                                  [&](const Place& place) { return place.groups.axes == reduction; });
+  if (found->groups.shards == 1 && found->groups.replicas > 1)
     throw Error(ErrorCode::mesh, "fsdp2",
                 "the gradient of '" + parameter + "' is summed over " + reduction.copies +
                     " alone, and fsdp2 sums over copies only what is split into shards",
                 "use the strategy ddp");
-  place.device = mesh.device();
-  place.compute = precision.parameters;
-  place.reduce = precision.reduce;
-  place.shards = shards;
-  return place;
+  return *found;
 }
 
 // A host may bring a mesh of its own; gradients that nobody sums would be wrong without a word.
@@ -121,15 +132,16 @@ std::unique_ptr<ParallelStage> Fsdp2::parallelize(Units units, const DeviceMesh&
   const int pipeline_ranks = mesh.size(kPipelineAxis);
   const Options options = options_of(config_, pipeline_ranks);
   const Reductions reductions(mesh, placed);
-  const Places places = [&](const std::string& parameter) {
-    return place_of(parameter, reductions.of(parameter), mesh, options.precision, shards_of(config_));
+  const std::vector<Place> all = places_over(reductions, mesh, options.precision, shards_of(config_));
+  const Places places = [&](const std::string& parameter) -> const Place& {
+    return place_of(parameter, reductions.of(parameter), all);
   };
-  bool alone = true;
-  for (const Reduction& reduction : reductions.distinct()) alone = alone && mesh.size(reduction.shards) == 1;
-  auto kept = stays(units.size(), options.reshard_after_forward, pipeline_ranks);
-  auto model = std::make_unique<Model>(std::move(units), placed, places, std::move(kept), frozen_of(config_));
-  if (alone) return make_local_stage(std::move(model), options);
-  return make_sharded_stage(std::move(model), options, mesh);
+  auto reshard = reshards(units.size(), options.reshard_after_forward, pipeline_ranks);
+  sharding::Model model =
+      make_model(std::move(units), placed, places, std::move(reshard), frozen_of(config_));
+  if (std::all_of(all.begin(), all.end(), [](const Place& place) { return place.ranks() == 1; }))
+    return make_local_stage(std::move(model), options);
+  return make_sharded_stage(std::move(model), options, mesh, all.front().groups);
 }
 
 }  // namespace heddle::fsdp2

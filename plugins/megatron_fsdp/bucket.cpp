@@ -1,5 +1,5 @@
 // Laying parameters out, and gathering what is split.
-#include "bucket.h"
+#include "gradients.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -16,7 +16,7 @@ namespace heddle::megatron_fsdp {
 namespace {
 
 // Frozen parameters have no state that could be split.
-Split split_of(const Options& options, const Ranks& ranks, bool trainable) {
+Split split_of(const Options& options, const sharding::Groups& ranks, bool trainable) {
   if (!trainable && !options.split.parameters) return {};
   Split split = options.split;
   split.outer = split.outer && trainable && ranks.replicas > 1;
@@ -31,20 +31,6 @@ at::Tensor view_of(const at::Tensor& flat, int64_t begin, at::IntArrayRef sizes)
 
 }  // namespace
 
-Ranks ranks_over(const DeviceMesh& mesh, const Reduction& reduction) {
-  Ranks ranks;
-  ranks.axis = reduction.shards;
-  ranks.copies_axis = reduction.copies;
-  ranks.shards = mesh.size(ranks.axis);
-  ranks.shard = mesh.rank(ranks.axis);
-  ranks.replicas = mesh.size(ranks.copies_axis);
-  ranks.replica = mesh.rank(ranks.copies_axis);
-  ranks.device = mesh.device();
-  if (ranks.shards > 1) ranks.gather = &mesh.group(ranks.axis);
-  if (ranks.replicas > 1) ranks.copies = &mesh.group(ranks.copies_axis);
-  return ranks;
-}
-
 at::ScalarType dtype_of(const ParameterSlot& slot) {
   return slot.compute.value_or(slot.tensor->scalar_type());
 }
@@ -53,16 +39,20 @@ at::ScalarType main_dtype_of(at::ScalarType parameters, std::optional<at::Scalar
   return asked ? c10::promoteTypes(parameters, *asked) : parameters;
 }
 
-at::Tensor empty_for(const Ranks& ranks, int64_t elements, const at::TensorOptions& options) {
+at::Tensor empty_for(const sharding::Groups& ranks, int64_t elements, const at::TensorOptions& options) {
   if (ranks.gather == nullptr) return at::empty({elements}, options);
   return mesh::shared_empty(*ranks.gather, {elements}, options);
 }
 
 Bucket::Bucket(std::vector<ParameterSlot> slots, std::span<const Placed> placed, BucketPlace place,
-               const Options& options, const Ranks& ranks)
-    : elements_(place.elements), trainable_(slots.front().trainable()), whole_(std::move(place.whole)) {
+               const Options& options, const sharding::Groups& ranks, std::shared_ptr<Shared> shared,
+               at::Tensor gradients)
+    : ranks_(ranks),
+      split_(split_of(options, ranks, slots.front().trainable())),
+      elements_(place.elements),
+      trainable_(slots.front().trainable()),
+      whole_(std::move(place.whole)) {
   at::NoGradGuard no_gradients;
-  split_ = split_of(options, ranks, trainable_);
   part_ = split_.optimizer ? part_of({0, elements_}, ranks.shards, ranks.shard) : Range{0, elements_};
   held_ = split_.outer ? part_of(part_, ranks.replicas, ranks.replica) : part_;
   if (!whole_.defined()) {
@@ -72,11 +62,9 @@ Bucket::Bucket(std::vector<ParameterSlot> slots, std::span<const Placed> placed,
     whole_ = split_.parameters ? at::empty({elements_}, like) : empty_for(ranks, elements_, like);
   }
   for (size_t i = 0; i < slots.size(); ++i) {
-    Member member;
-    member.name = slots[i].name;
-    member.sizes = slots[i].tensor->sizes().vec();
-    member.range = {place.offsets[i], place.offsets[i] + slots[i].tensor->numel()};
-    members_.push_back(std::move(member));
+    const at::Tensor& tensor = *slots[i].tensor;
+    const Range range{place.offsets[i], place.offsets[i] + tensor.numel()};
+    members_.push_back({slots[i].name, tensor.sizes().vec(), {}, range});
   }
   std::vector<Shard> wholes;
   for (const ParameterSlot& slot : slots) wholes.push_back(whole_shard(slot, placed));
@@ -84,19 +72,29 @@ Bucket::Bucket(std::vector<ParameterSlot> slots, std::span<const Placed> placed,
   fill(slots, ranks);
   make_main(trainable_ ? options.main_parameters : std::nullopt, filled, ranks);
   for (size_t i = 0; i < slots.size(); ++i) {
-    if (split_.optimizer) wholes[i].axes.push_back(ranks.axis);
-    if (split_.outer) wholes[i].axes.push_back(ranks.copies_axis);
+    if (split_.optimizer) wholes[i].axes.push_back(ranks.axes.shards);
+    if (split_.outer) wholes[i].axes.push_back(ranks.axes.copies);
     members_[i].first_shard = shards_.size();
     add_shards(members_[i], wholes[i]);
     members_[i].shards = shards_.size() - members_[i].first_shard;
   }
+  if (trainable_) set_gradients(std::make_unique<Gradients>(*this, options, shared, std::move(gradients)));
   if (!split_.parameters) return;
-  storage_ = TransientStorage(whole_);
+  storage_ = sharding::TransientStorage(whole_);
   storage_.release();
 }
 
+std::vector<sharding::Parameter> Bucket::parameters() const {
+  std::vector<sharding::Parameter> out;
+  for (const Member& member : members_) {
+    const auto first = shards_.begin() + static_cast<std::ptrdiff_t>(member.first_shard);
+    out.push_back({member.name, member.leaf, {first, first + static_cast<std::ptrdiff_t>(member.shards)}});
+  }
+  return out;
+}
+
 // Values that are there go into the leaves; an embedder's may differ between ranks.
-void Bucket::fill(std::vector<ParameterSlot>& slots, const Ranks& ranks) {
+void Bucket::fill(std::vector<ParameterSlot>& slots, const sharding::Groups& ranks) {
   bool foreign = false;
   for (size_t i = 0; i < slots.size(); ++i) {
     at::Tensor leaf = view_of(whole_, members_[i].range.begin, members_[i].sizes);
@@ -106,17 +104,16 @@ void Bucket::fill(std::vector<ParameterSlot>& slots, const Ranks& ranks) {
   }
   if (!foreign) return;
   if (ranks.gather != nullptr) ranks.gather->broadcast(whole_, 0)->wait();
-  if (ranks.copies != nullptr) ranks.copies->broadcast(whole_, 0)->wait();
+  if (ranks.across != nullptr) ranks.across->broadcast(whole_, 0)->wait();
 }
 
-void Bucket::make_main(std::optional<at::ScalarType> dtype, bool filled, const Ranks& ranks) {
+void Bucket::make_main(std::optional<at::ScalarType> dtype, bool filled, const sharding::Groups& ranks) {
   const at::ScalarType type = main_dtype_of(whole_.scalar_type(), dtype);
   const at::Tensor mine = whole_.narrow(0, held_.begin, held_.size());
   const bool alias = type == whole_.scalar_type() && !split_.parameters;
   main_ = alias ? mine : empty_for(ranks, held_.size(), whole_.options().dtype(type));
   if (filled && !alias) main_.copy_(mine);
   if (split_.outer) inner_ = at::empty({part_.size()}, whole_.options());
-  if (alias && !split_.optimizer) state_ = State::whole;
 }
 
 void Bucket::add_shards(const Member& member, const Shard& whole) {
@@ -128,53 +125,34 @@ void Bucket::add_shards(const Member& member, const Shard& whole) {
     shards_.push_back(std::move(shard));
 }
 
-void Bucket::changed() {
+bool Bucket::changed() {
   stale_ = true;
-  if (split_.parameters) return;
-  const bool alias = main_.is_alias_of(whole_);
-  if (split_.optimizer || !alias) state_ = State::resting;
+  return split_.optimizer || !main_.is_alias_of(whole_);
 }
 
 // The replicas hold parts of this rank's part.
-void Bucket::gather_inner_part(const Ranks& ranks) {
+void Bucket::gather_inner_part() {
   if (!std::exchange(stale_, false)) return;
   const Range mine{held_.begin - part_.begin, held_.end - part_.begin};
   const at::Tensor own = inner_.narrow(0, mine.begin, mine.size());
   own.copy_(main_);
-  ranks.copies->all_gather(inner_, own)->wait();
+  ranks_.across->all_gather(inner_, own)->wait();
 }
 
-void Bucket::start(const Ranks& ranks) {
-  if (state_ != State::resting) return;
-  at::NoGradGuard no_gradients;
+std::unique_ptr<Work> Bucket::gather() {
   if (split_.parameters) storage_.acquire();
   const at::Tensor own = whole_.narrow(0, part_.begin, part_.size());
   at::Tensor source = own;
   if (split_.outer) {
-    gather_inner_part(ranks);
+    gather_inner_part();
     source = inner_;
   } else if (split_.parameters && main_.scalar_type() == whole_.scalar_type()) {
     source = main_;
   } else if (!main_.is_alias_of(whole_)) {
     own.copy_(main_);
   }
-  state_ = State::whole;
-  if (!split_.optimizer || elements_ == 0) return;
-  work_ = ranks.gather->all_gather(whole_, source);
-  state_ = State::in_flight;
-}
-
-void Bucket::finish() {
-  if (state_ != State::in_flight) return;
-  work_->wait();
-  work_.reset();
-  state_ = State::whole;
-}
-
-void Bucket::free() {
-  if (state_ != State::whole || !split_.parameters) return;
-  storage_.release();
-  state_ = State::resting;
+  if (!split_.optimizer || elements_ == 0) return nullptr;
+  return ranks_.gather->all_gather(whole_, source);
 }
 
 }  // namespace heddle::megatron_fsdp

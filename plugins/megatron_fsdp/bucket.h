@@ -9,27 +9,15 @@
 #include <vector>
 
 #include "heddle/sdk.h"
+#include "heddle/sharding/bucket.h"
+#include "heddle/sharding/groups.h"
+#include "heddle/sharding/transient_storage.h"
 #include "options.h"
-#include "transient_storage.h"
 
 namespace heddle::megatron_fsdp {
 
-// The ranks that share a stage's parameters. One rank has no communicator.
-struct Ranks {
-  int shards = 1, shard = 0;       // the group over which parts are split
-  int replicas = 1, replica = 0;   // copies of that
-  std::string axis, copies_axis;   // of the shards, of the replicas
-  Communicator* gather = nullptr;  // shards
-  Communicator* copies = nullptr;  // replicas
-  c10::Device device = at::kCPU;   // of parameters that come without storage
-  int all() const { return shards * replicas; }
-};
-
 // Memory of a bucket, which the shards' ranks read in place where they share memory. It cannot be lent out.
-at::Tensor empty_for(const Ranks& ranks, int64_t elements, const at::TensorOptions& options);
-
-// Those along a reduction's axes.
-Ranks ranks_over(const DeviceMesh& mesh, const Reduction& reduction);
+at::Tensor empty_for(const sharding::Groups& ranks, int64_t elements, const at::TensorOptions& options);
 
 struct Member {  // one parameter
   std::string name;
@@ -37,7 +25,6 @@ struct Member {  // one parameter
   at::Tensor leaf;                     // what the model computes with: a view of the whole bucket
   Range range;                         // in the bucket
   size_t first_shard = 0, shards = 0;  // its boxes among the bucket's
-  int users = 0;                       // units that compute with it
 };
 
 // Where the members lie. `whole` is a piece of a larger buffer, or undefined.
@@ -49,43 +36,43 @@ struct BucketPlace {
 
 // The whole bucket in the parameters' dtype, and this rank's main part: what the optimizer updates. They are
 // one memory where the dtypes agree and the whole is always there.
-class Bucket {
+struct Shared;  // what all gradients of a stage have in common
+
+class Bucket : public sharding::Bucket {
  public:
-  // Points the slots at leaves. Tensors on meta get memory without values; others are copied from, an
-  // embedder's from the first rank.
+  // `gradients`: a piece of a larger buffer for them, or undefined. Points the slots at leaves. Tensors on
+  // meta get memory without values; others are copied from, an embedder's from the first rank.
   Bucket(std::vector<ParameterSlot> slots, std::span<const Placed> placed, BucketPlace place,
-         const Options& options, const Ranks& ranks);
+         const Options& options, const sharding::Groups& ranks, std::shared_ptr<Shared> shared,
+         at::Tensor gradients);
 
   std::vector<Member>& members() { return members_; }
   std::vector<Shard>& shards() { return shards_; }
   const Split& split() const { return split_; }
-  int64_t elements() const { return elements_; }
+  const sharding::Groups& ranks() const { return ranks_; }
+  int64_t elements() const override { return elements_; }
   Range part() const { return part_; }  // of this rank in the shard group
   Range held() const { return held_; }  // by this rank's optimizer
   bool trainable() const { return trainable_; }
   at::ScalarType dtype() const { return whole_.scalar_type(); }
   const at::Tensor& whole() const { return whole_; }
-  TransientStorage& storage() { return storage_; }
+  sharding::TransientStorage& storage() { return storage_; }
   const at::Tensor& main() const { return main_; }
 
-  bool resting() const { return state_ == State::resting; }
-  bool in_flight() const { return state_ == State::in_flight; }
-  void start(const Ranks& ranks);  // from resting
-  void finish();                   // from in flight: whole
-  void free();                     // from whole: resting, where parameters are split
-  void changed();                  // the main part has new values
-
-  bool kept = false;  // from its first use in a step to the step's end
-  int users = 0;      // units
+  std::vector<sharding::Parameter> parameters() const override;
+  bool transient() const override { return split_.parameters; }
+  std::unique_ptr<Work> gather() override;
+  void free() override { storage_.release(); }
+  bool changed() override;
 
  private:
-  enum class State { resting, in_flight, whole };
-  void measure(const ParameterSlot& slot, std::span<const Placed> placed, const Ranks& ranks);
-  void fill(std::vector<ParameterSlot>& slots, const Ranks& ranks);
-  void make_main(std::optional<at::ScalarType> dtype, bool filled, const Ranks& ranks);
+  void measure(const ParameterSlot& slot, std::span<const Placed> placed, const sharding::Groups& ranks);
+  void fill(std::vector<ParameterSlot>& slots, const sharding::Groups& ranks);
+  void make_main(std::optional<at::ScalarType> dtype, bool filled, const sharding::Groups& ranks);
   void add_shards(const Member& member, const Shard& whole);
-  void gather_inner_part(const Ranks& ranks);
+  void gather_inner_part();
 
+  sharding::Groups ranks_;
   Split split_;
   int64_t elements_ = 0;
   Range part_, held_;
@@ -93,10 +80,8 @@ class Bucket {
   std::vector<Member> members_;
   std::vector<Shard> shards_;
   at::Tensor whole_, main_;
-  at::Tensor inner_;          // split over replicas too: this rank's part in the shard group
-  TransientStorage storage_;  // the whole, where parameters are split
-  State state_ = State::resting;
-  std::unique_ptr<Work> work_;
+  at::Tensor inner_;                    // split over replicas too: this rank's part in the shard group
+  sharding::TransientStorage storage_;  // the whole, where parameters are split
 };
 
 // What the model computes with: a parameter's own dtype, or the one it is pinned to.

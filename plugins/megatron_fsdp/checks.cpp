@@ -9,6 +9,8 @@
 #include <cmath>
 #include <utility>
 
+#include "gradients.h"
+
 namespace heddle::megatron_fsdp {
 namespace {
 

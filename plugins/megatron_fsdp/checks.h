@@ -5,10 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "gradients.h"
 #include "heddle/base/log.h"
+#include "options.h"
 
 namespace heddle::megatron_fsdp {
+
+class Gradients;
 
 // Each check reads a number back from the device, and so waits for it: it is made only where asked for.
 class Checks {

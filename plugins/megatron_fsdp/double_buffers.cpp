@@ -1,11 +1,15 @@
 // Which units share two buffers: the largest set of units that are alike, or all.
-#include <functional>
+#include <algorithm>
+#include <map>
+#include <utility>
 
 #include "model.h"
 
 namespace heddle::megatron_fsdp {
 namespace {
 
+using sharding::DoubleBuffer;
+using sharding::TransientStorage;
 using Storages = std::vector<TransientStorage*>;  // of one unit
 
 std::vector<size_t> sizes_of(const Storages& storages) {
@@ -53,22 +57,26 @@ void assign(std::vector<Storages> units, const Options& options, c10::Device dev
 
 }  // namespace
 
-void Model::assign_double_buffers(const Options& options, const Ranks& ranks) {
-  if (options.buffering == Buffering::from_the_allocator) return;
+std::deque<DoubleBuffer> assign_double_buffers(const sharding::Model& model, const Options& options,
+                                               c10::Device device) {
+  std::deque<DoubleBuffer> buffers;
+  if (options.buffering == Buffering::from_the_allocator) return buffers;
   std::vector<Storages> parameters, sums;
-  for (const Run& run : runs) {
+  for (const auto& turn : model.turns) {
     Storages mine, of_gradients;
-    for (Bucket* bucket : run.buckets)
-      if (bucket->split().parameters && !bucket->kept && bucket->users == 1)
-        mine.push_back(&bucket->storage());
-    for (Gradients& one : gradients)
-      if (one.split() && one.bucket().users == 1 && run.uses(&one.bucket()))
-        of_gradients.push_back(&one.storage());
+    for (const auto& use : turn.uses) {
+      Bucket& bucket = static_cast<Bucket&>(*use.bucket);
+      if (bucket.users() > 1) continue;
+      if (bucket.split().parameters && !bucket.stays()) mine.push_back(&bucket.storage());
+      auto* gradients = static_cast<Gradients*>(bucket.gradients());
+      if (gradients != nullptr && gradients->split()) of_gradients.push_back(&gradients->storage());
+    }
     if (!mine.empty()) parameters.push_back(std::move(mine));
     if (!of_gradients.empty()) sums.push_back(std::move(of_gradients));
   }
-  assign(std::move(parameters), options, ranks.device, double_buffers_);
-  assign(std::move(sums), options, ranks.device, double_buffers_);
+  assign(std::move(parameters), options, device, buffers);
+  assign(std::move(sums), options, device, buffers);
+  return buffers;
 }
 
 }  // namespace heddle::megatron_fsdp

@@ -47,12 +47,13 @@ bool matches(const std::string& pattern, const std::string& name) {
   return std::regex_match(name, std::regex(expression));
 }
 
-Gradients::Gradients(Bucket& bucket, const Options& options, const Ranks& ranks, at::Tensor home)
-    : bucket_(&bucket), whole_(std::move(home)), cast_(options.cast_gradients) {
+Gradients::Gradients(Bucket& bucket, const Options& options, std::shared_ptr<Shared> shared, at::Tensor home)
+    : bucket_(&bucket), shared_(std::move(shared)), whole_(std::move(home)), cast_(options.cast_gradients) {
   at::NoGradGuard no_gradients;
   const auto like = bucket.main().options().dtype(gradient_dtype(bucket.dtype(), options));
   if (!whole_.defined())
-    whole_ = split() ? at::empty({bucket.elements()}, like) : empty_for(ranks, bucket.elements(), like);
+    whole_ =
+        split() ? at::empty({bucket.elements()}, like) : empty_for(bucket.ranks(), bucket.elements(), like);
   for (Member& member : bucket.members()) {
     Entry entry{&member, {}, {}, 0, false, {}};
     entry.piece =
@@ -64,7 +65,7 @@ Gradients::Gradients(Bucket& bucket, const Options& options, const Ranks& ranks,
   }
   if (split()) {
     sum_ = at::empty({bucket.part().size()}, like);
-    storage_ = TransientStorage(whole_);
+    storage_ = sharding::TransientStorage(whole_);
     storage_.release();
   }
   const at::Tensor& home_of_finals = split() ? sum_ : whole_;
@@ -78,7 +79,7 @@ Gradients::Gradients(Bucket& bucket, const Options& options, const Ranks& ranks,
     }
 }
 
-void Gradients::begin() {
+void Gradients::begin_step() {
   summed_ = false;
   for (Entry& entry : entries_) entry.had = false;
   detach();
@@ -127,8 +128,18 @@ void Gradients::collect() {
   }
 }
 
-void Gradients::accept(const at::Tensor& own) {
-  at::NoGradGuard no_gradients;
+std::unique_ptr<Work> Gradients::reduce() {
+  collect();
+  shared_->checks.look_at(*this);
+  inner_ = shared_->sums.start(whole_, bucket_->part(), bucket_->split());
+  if (!shared_->overlap && inner_.work) std::exchange(inner_.work, {})->wait();
+  return std::move(inner_.work);
+}
+
+// Where gradients are split, those of microbatches add up in this rank's part.
+void Gradients::reduced() {
+  const at::Tensor own = shared_->sums.own(inner_, bucket_->part());
+  inner_ = {};
   if (!split()) {
     const at::Tensor mine = summed();
     if (mine.const_data_ptr() != own.const_data_ptr()) mine.copy_(own);
@@ -143,15 +154,31 @@ void Gradients::accept(const at::Tensor& own) {
   storage_.release();
 }
 
-void Gradients::place(int index, bool used) {
-  Entry& entry = entries_[index];
-  for (size_t i = 0; i < entry.member->shards; ++i) {
-    at::Tensor& shard = bucket_->shards()[entry.member->first_shard + i].tensor;
-    at::Tensor& gradient = shard.mutable_grad();
-    if (!used)
-      gradient.reset();
-    else
-      gradient = cast_ ? entry.final[i].to(shard.scalar_type()) : entry.final[i];
+std::unique_ptr<Work> Gradients::reduce_replicas() {
+  if (!shared_->sums.has_replicas()) return nullptr;
+  const Range held = bucket_->held();
+  const int64_t first = bucket_->part().begin;
+  outer_ = shared_->sums.start_outer(summed(), {held.begin - first, held.end - first}, bucket_->split());
+  return std::move(outer_.work);
+}
+
+void Gradients::replicas_reduced() {
+  const at::Tensor sum = summed();
+  if (outer_.wire.const_data_ptr() != sum.const_data_ptr()) sum.copy_(outer_.wire);
+  outer_ = {};
+}
+
+void Gradients::place(std::span<const char> used) {
+  for (size_t index = 0; index < entries_.size(); ++index) {
+    Entry& entry = entries_[index];
+    for (size_t i = 0; i < entry.member->shards; ++i) {
+      at::Tensor& shard = bucket_->shards()[entry.member->first_shard + i].tensor;
+      at::Tensor& gradient = shard.mutable_grad();
+      if (used[index] == 0)
+        gradient.reset();
+      else
+        gradient = cast_ ? entry.final[i].to(shard.scalar_type()) : entry.final[i];
+    }
   }
 }
 

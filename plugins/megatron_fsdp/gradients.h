@@ -3,50 +3,55 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "bucket.h"
+#include "checks.h"
+#include "sums.h"
 
 namespace heddle::megatron_fsdp {
+
+struct Shared {
+  Sums sums;
+  Checks checks;
+  bool overlap;  // reductions run behind the backward
+};
 
 // Leaves' gradients are views of the whole buffer (Megatron's main_grad), so nothing is copied into it. Where
 // gradients are split, the whole is there from a unit's backward until it is reduced, and sums of
 // microbatches add up in this rank's part; else the whole stays, and is reduced once a step.
-class Gradients {
+class Gradients : public sharding::Gradients {
  public:
   // `home`: a piece of a larger buffer for the whole, or undefined.
-  Gradients(Bucket& bucket, const Options& options, const Ranks& ranks, at::Tensor home);
+  Gradients(Bucket& bucket, const Options& options, std::shared_ptr<Shared> shared, at::Tensor home);
 
   Bucket& bucket() const { return *bucket_; }
   bool split() const { return bucket_->split().gradients; }
   at::ScalarType dtype() const { return whole_.scalar_type(); }
   const at::Tensor& whole() const { return whole_; }
-  TransientStorage& storage() { return storage_; }
+  sharding::TransientStorage& storage() { return storage_; }
   int64_t elements() const { return bucket_->elements(); }
 
-  void begin();  // a step begins
-  void open();   // before a backward comes to it
-  // Before a reduction: takes in what autograd left elsewhere, and notes which parameters had a gradient.
-  void collect();
-  // `own`: this rank's part of the sum over the shard group (all of it, where nothing is split).
-  void accept(const at::Tensor& own);
-  // What the replicas add up.
-  at::Tensor summed() const {
-    return split() ? sum_ : whole_.narrow(0, bucket_->part().begin, bucket_->part().size());
-  }
+  void begin_step() override;
+  bool opens() const override { return split(); }
+  void open() override;
+  std::unique_ptr<Work> reduce() override;
+  void reduced() override;
+  std::unique_ptr<Work> reduce_replicas() override;
+  void replicas_reduced() override;
+  bool had(size_t index) const override { return entries_[index].had; }
+  // The shards' gradients become the sums; of a parameter that nobody used they become undefined.
+  void place(std::span<const char> used) override;
 
   int members() const { return static_cast<int>(entries_.size()); }
-  bool had(int index) const { return entries_[index].had; }
   const std::string& name(int index) const { return entries_[index].member->name; }
   // The gradient that autograd adds into, of one member; undefined where there is none now.
   at::Tensor gradient(int index) const { return entries_[index].member->leaf.grad(); }
-  // The shards' gradients become the sums; of a parameter that nobody used they become undefined.
-  void place(int index, bool used);
 
-  bool in_flight = false;  // being reduced
-  size_t turn = 0;         // its place in the order of reductions
-  int64_t number = 0;      // of the bucket, in messages
+  int64_t number = 0;  // of the bucket, in messages
 
  private:
   struct Entry {
@@ -59,10 +64,19 @@ class Gradients {
   };
   void attach();
   void detach();
+  // Takes in what autograd left elsewhere, and notes which parameters had a gradient.
+  void collect();
+  // What the replicas add up.
+  at::Tensor summed() const {
+    return split() ? sum_ : whole_.narrow(0, bucket_->part().begin, bucket_->part().size());
+  }
 
   Bucket* bucket_;
+  std::shared_ptr<Shared> shared_;
+  Sums::Inner inner_;
+  Sums::Outer outer_;
   at::Tensor whole_, sum_;  // sum: this rank's part, where gradients are split
-  TransientStorage storage_;
+  sharding::TransientStorage storage_;
   bool open_ = false, summed_ = false, cast_ = false;
   std::vector<Entry> entries_;
 };

@@ -20,7 +20,8 @@ std::optional<at::ScalarType> dtype_of(const DTypeWord& dtype, const char* key) 
 }
 
 // One bucket where nothing overlaps, and on later stages of a pipeline: their backwards end in a bubble.
-void set_buckets(const MegatronConfig& config, const DeviceMesh& mesh, const Ranks& ranks, Options& options) {
+void set_buckets(const MegatronConfig& config, const DeviceMesh& mesh, const sharding::Groups& ranks,
+                 Options& options) {
   constexpr int64_t kLeast = 40'000'000, kForEachRank = 1'000'000;
   options.by_unit = false;
   options.split = {config.use_distributed_optimizer, false, false};
@@ -55,7 +56,7 @@ void set_fsdp(const MegatronConfig& config, Options& options) {
       config.overlap_param_gather && config.fsdp_all_gather_in_start_param_sync;
 }
 
-Options options_of(const MegatronConfig& config, const DeviceMesh& mesh, const Ranks& ranks) {
+Options options_of(const MegatronConfig& config, const DeviceMesh& mesh, const sharding::Groups& ranks) {
   Options options;
   options.name = "megatron";
   config.use_megatron_fsdp ? set_fsdp(config, options) : set_buckets(config, mesh, ranks, options);
@@ -108,8 +109,8 @@ Needs Megatron::needs() const {
 std::unique_ptr<ParallelStage> Megatron::parallelize(Units units, const DeviceMesh& mesh,
                                                      std::span<const Placed> placed) {
   check_mesh(mesh, config_);
-  const Ranks ranks = ranks_over(mesh, Reductions(mesh, placed).dense());
-  return std::make_unique<Stage>(std::move(units), placed, options_of(config_, mesh, ranks), ranks, mesh);
+  const sharding::Groups groups = sharding::groups_over(mesh, Reductions(mesh, placed).dense());
+  return std::make_unique<Stage>(std::move(units), placed, options_of(config_, mesh, groups), groups, mesh);
 }
 
 }  // namespace heddle::megatron_fsdp

@@ -1,205 +1,123 @@
-// The forward: gather this unit, start the next ones' gathers, run, free; and what happens between steps.
+// Megatron's choices as a policy of the engine; weights behind inputs, and looking at gradients.
 #include "stage.h"
 
 #include <ATen/core/grad_mode.h>
 
-#include <limits>
 #include <utility>
 
 namespace heddle::megatron_fsdp {
 namespace {
 
-constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 2;
+using sharding::Policy;
 
 // By default two of the largest units may be on their way to be reduced where their buffers are freed after
 // it; others stay anyway.
-int64_t reduce_limit(const Options& options, const Model& model) {
+int64_t reduce_limit(const Options& options, const sharding::Model& model) {
   if (options.elements_in_flight) return *options.elements_in_flight;
-  return options.split.gradients ? 2 * model.largest_unit() : kUnlimited;
+  return options.split.gradients ? 2 * largest_unit(model) : sharding::kUnlimited;
 }
 
-int64_t gather_room(const Options& options, const Model& model) {
+int64_t gather_room(const Options& options, const sharding::Model& model) {
   if (!options.overlap_gather) return 0;
   if (options.elements_in_flight) return *options.elements_in_flight / 2;
-  return options.split.parameters ? model.largest_unit() : model.largest_bucket();
+  return options.split.parameters ? largest_unit(model) : largest_bucket(model);
+}
+
+Policy policy_of(const Options& options, const sharding::Model& model, const sharding::Groups& groups) {
+  Policy policy;
+  const bool by_turns = options.buffering != Buffering::from_the_allocator;
+  policy.forward = {by_turns ? 1 : sharding::kUnlimited, gather_room(options, model)};
+  policy.backward = policy.forward;
+  policy.reduce_each_microbatch = options.split.gradients;
+  policy.reduce_behind_backward = options.overlap_reduce && !options.check_parameters;
+  policy.buckets_in_flight = by_turns ? 2 : model.order.size();
+  policy.elements_in_flight = reduce_limit(options, model);
+  if (!options.split.parameters && (options.gather_all_after_update || !options.overlap_gather))
+    policy.gather_after_update = Policy::AfterUpdate::all_units;
+  else if (options.gather_first_after_update)
+    policy.gather_after_update = Policy::AfterUpdate::first_unit;
+  policy.wait_after_update = !options.overlap_gather;
+  if (options.averaging != Averaging::none) policy.gradient_divisor = groups.ranks();
+  return policy;
 }
 
 // Nothing is split over one rank, so that its gradients are reduced once a step and not once a microbatch.
-Options fitting(Options options, const Ranks& ranks) {
-  if (ranks.shards == 1) options.split = {};
+Options fitting(Options options, const sharding::Groups& groups) {
+  if (groups.shards == 1) options.split = {};
   return options;
-}
-
-Communicator* everyone(const Ranks& ranks, const DeviceMesh& mesh) {
-  if (ranks.all() == 1) return nullptr;
-  if (ranks.replicas == 1) return ranks.gather;
-  return ranks.shards == 1 ? ranks.copies : &mesh.group(Reductions(mesh, {}).dense().all);
 }
 
 }  // namespace
 
-Stage::Stage(Units units, std::span<const Placed> placed, const Options& options, const Ranks& ranks,
-             const DeviceMesh& mesh)
-    : options_(fitting(options, ranks)),
-      mesh_(mesh),
-      ranks_(ranks),
-      model_(std::make_unique<Model>(std::move(units), placed, options_, ranks)),
-      checks_(options, mesh.meeting().rank(), mesh.log()),
-      presence_(model_->gradients, everyone(ranks, mesh)),
-      room_(gather_room(options_, *model_)),
-      walk_(*this, model_->runs.size()) {
-  std::unique_ptr<Communicator> sums;
-  if (ranks.shards > 1) sums = mesh_.meeting().group(ranks.axis, mesh_.ranks(ranks.axis));
-  reducer_ = std::make_unique<Reducer>(options_, ranks, std::move(sums), model_->order,
-                                       reduce_limit(options_, *model_), checks_);
-  for (size_t bucket = 0; bucket < model_->gradients.size(); ++bucket)
-    for (const Member& member : model_->gradients[bucket].bucket().members())
-      walk_.add(member.leaf, bucket, member.users);
-}
+struct Stage::Parts {
+  Parts(Units units, std::span<const Placed> placed, const Options& given, const sharding::Groups& groups,
+        const DeviceMesh& mesh)
+      : options(fitting(given, groups)),
+        shared(std::make_shared<Shared>(Shared{Sums(options, groups),
+                                               Checks(options, mesh.meeting().rank(), mesh.log()),
+                                               options.overlap_reduce})),
+        model(make_model(std::move(units), {options, groups, placed, shared})),
+        double_buffers(assign_double_buffers(model, options, groups.device)),
+        policy(policy_of(options, model, groups)) {}
 
-// What was gathered ahead of a step that never came is waited for; the others wait as well.
-Stage::~Stage() {
-  try {
-    for (Bucket& bucket : model_->buckets) bucket.finish();
-  } catch (...) {  // a rank is gone, and its loss has been told elsewhere
-  }
-}
+  Options options;
+  std::shared_ptr<Shared> shared;
+  sharding::Model model;
+  std::deque<sharding::DoubleBuffer> double_buffers;
+  Policy policy;
+};
 
-double Stage::gradient_divisor() const {
-  return options_.averaging == Averaging::none ? 1.0 : static_cast<double>(ranks_.all());
-}
+Stage::Stage(Units units, std::span<const Placed> placed, const Options& options,
+             const sharding::Groups& groups, const DeviceMesh& mesh)
+    : Stage(Parts(std::move(units), placed, options, groups, mesh), mesh, groups) {}
 
-void Stage::begin_step() {
-  for (Gradients& gradients : model_->gradients) gradients.begin();
-  between_steps_ = flushed_ = false;
-  microbatch_ = 0;
-}
-
-void Stage::start(Run& run) {
-  for (Bucket* bucket : run.buckets) bucket->start(ranks_);
-}
-
-void Stage::finish(Run& run) {
-  for (Bucket* bucket : run.buckets) bucket->finish();
-}
-
-int64_t Stage::start_within(Run& run, int64_t room) {
-  int64_t more = 0;
-  for (const Bucket* bucket : run.buckets)
-    if (bucket->resting() || bucket->in_flight()) more += bucket->elements();
-  if (more > room) return -1;
-  start(run);
-  return room - more;
-}
-
-void Stage::gather_ahead(size_t index) {
-  if (room_ == 0 || (!options_.split.parameters && !pending_)) return;
-  int64_t room = room_;
-  const bool by_turns = options_.buffering != Buffering::from_the_allocator;
-  for (size_t next = index + 1; next < model_->runs.size(); ++next) {
-    room = start_within(model_->runs[next], room);
-    if (room < 0 || by_turns) return;
-  }
-}
+Stage::Stage(Parts parts, const DeviceMesh& mesh, const sharding::Groups& groups)
+    : ShardedStage(std::move(parts.model), parts.policy, mesh, groups),
+      shared_(std::move(parts.shared)),
+      double_buffers_(std::move(parts.double_buffers)),
+      weights_last_(parts.options.weights_last) {}
 
 Tensors Stage::forward(Tensors inputs, const Batch& batch) {
-  if (between_steps_ && at::GradMode::is_enabled()) begin_step();
-  const Batch* given = &batch;
-  Batch mine;
-  if (options_.weights_last && batch.weight_gradients == nullptr && at::GradMode::is_enabled()) {
-    mine = batch;
-    mine.weight_gradients = own_queue();
-    given = &mine;
+  if (!weights_last_ || batch.weight_gradients != nullptr || !at::GradMode::is_enabled())
+    return ShardedStage::forward(std::move(inputs), batch);
+  Batch mine = batch;
+  mine.weight_gradients = own_queue();
+  return ShardedStage::forward(std::move(inputs), mine);
+}
+
+// The first queue that no microbatch uses, told to defer.
+WeightGradients* Stage::own_queue() {
+  if (idle_queues_.empty()) idle_queues_.push_back(&queues_.emplace_back());
+  WeightGradients* queue = idle_queues_.back();
+  idle_queues_.pop_back();
+  queue->defer();
+  return queue;
+}
+
+void Stage::ended(WeightGradients* queue) {
+  ShardedStage::ended(queue);
+  if (queue != nullptr && !queues_.empty()) queue->drain();
+}
+
+void Stage::drained() {
+  if (!queues_.empty()) {
+    idle_queues_.clear();
+    for (WeightGradients& queue : queues_)
+      if (queue.empty() && !queue.defers()) idle_queues_.push_back(&queue);
   }
-  std::vector<Run>& runs = model_->runs;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    start(runs[i]);
-    finish(runs[i]);
-    gather_ahead(i);
-    inputs = runs[i].unit->forward(std::move(inputs), *given);
-    walk_.watch(i, inputs, given->weight_gradients);
-    release_after_forward(i);
-  }
-  pending_ = false;
-  return inputs;
+  ShardedStage::drained();
 }
 
-// What the next unit computes with as well is left to it. What belongs to no unit stays to the end of the
-// step, if there is a backward to come.
-void Stage::release_after_forward(size_t index) {
-  if (!options_.split.parameters) return;
-  const Run& run = model_->runs[index];
-  const Run* next = index + 1 < model_->runs.size() ? &model_->runs[index + 1] : nullptr;
-  for (Bucket* bucket : run.buckets)
-    if ((!bucket->kept || !at::GradMode::is_enabled()) && (next == nullptr || !next->uses(bucket)))
-      free(*bucket);
-}
-
-void Stage::free(Bucket& bucket) {
-  if (!held_) bucket.free();
-}
-
-void Stage::unshard() {
-  if (!model_->runs.empty()) start(model_->runs.front());
-}
-
-void Stage::reshard() {
-  for (Bucket& bucket : model_->buckets) {
-    bucket.finish();
-    free(bucket);
-  }
-}
-
-void Stage::parameters_changed() {
-  for (Bucket& bucket : model_->buckets) {
-    bucket.finish();
-    bucket.free();
-    bucket.changed();
-  }
-  pending_ = true;
-  if (!options_.split.parameters && (options_.gather_all_after_update || !options_.overlap_gather))
-    for (Run& run : model_->runs) start(run);
-  else if (options_.gather_first_after_update)
-    unshard();
-  if (options_.overlap_gather) return;
-  for (Bucket& bucket : model_->buckets) bucket.finish();
-}
-
-void Stage::expect_last_backward() {
-  last_backward_ = true;
-  reducer_->expect_last();
-}
-
-void Stage::reduce_gradients() {
-  if (between_steps_) begin_step();  // no microbatch at all: every gradient is missing
-  if (std::exchange(flushed_, true)) return;
-  reducer_->expect_last();
-  reducer_->flush();
-  presence_.start();
+void Stage::microbatch_complete() {
+  if (shared_->checks.parameters())
+    for (const sharding::Gradients* gradients : model().order)
+      shared_->checks.look_at_parameters(static_cast<const Gradients&>(*gradients), microbatch_);
+  ++microbatch_;
 }
 
 void Stage::finish_gradients() {
-  reduce_gradients();
-  reducer_->finish();
-  presence_.finish(model_->gradients);
-  between_steps_ = true;
-  last_backward_ = false;
-}
-
-std::vector<WholeParameter> Stage::hold_whole() {
-  held_ = true;
-  std::vector<WholeParameter> whole;
-  for (Bucket& bucket : model_->buckets) bucket.start(ranks_);
-  for (Bucket& bucket : model_->buckets) {
-    bucket.finish();
-    for (const Member& member : bucket.members()) whole.push_back({member.name, member.leaf.detach()});
-  }
-  return whole;
-}
-
-void Stage::release_whole() {
-  held_ = false;
-  for (Bucket& bucket : model_->buckets) bucket.free();
+  ShardedStage::finish_gradients();
+  microbatch_ = 0;
 }
 
 }  // namespace heddle::megatron_fsdp

@@ -1,8 +1,6 @@
 // AutoModel's words, and the ranks that they are about.
 #include "strategy.h"
 
-#include <string>
-
 #include "stage.h"
 
 namespace heddle::megatron_fsdp {
@@ -50,8 +48,8 @@ Needs MegatronFsdp::needs() const {
 std::unique_ptr<ParallelStage> MegatronFsdp::parallelize(Units units, const DeviceMesh& mesh,
                                                          std::span<const Placed> placed) {
   warn(config_, mesh);
-  const Ranks ranks = ranks_over(mesh, Reductions(mesh, placed).dense());
-  return std::make_unique<Stage>(std::move(units), placed, options_of(config_), ranks, mesh);
+  const sharding::Groups groups = sharding::groups_over(mesh, Reductions(mesh, placed).dense());
+  return std::make_unique<Stage>(std::move(units), placed, options_of(config_), groups, mesh);
 }
 
 }  // namespace heddle::megatron_fsdp

@@ -8,14 +8,15 @@ function(heddle_add_plugin name)
   install(TARGETS heddle_plugin_${name} LIBRARY DESTINATION lib/plugins)
 endfunction()
 
+# The sharding engine is an archive: a plugin that does not use it takes nothing of it.
 # Nothing leaves the library but what HEDDLE_PLUGIN marks; a symbol that nobody has is found now, not at the door;
 # DT_RPATH, because RUNPATH does not reach what a library opens. No OpenMP: LibTorch brings its own, and
 # at::parallel_for uses it.
 function(heddle_plugin_flags target)
   if(TARGET Heddle::heddle)
-    target_link_libraries(${target} PRIVATE Heddle::heddle)
+    target_link_libraries(${target} PRIVATE Heddle::sharding Heddle::heddle)
   else()
-    target_link_libraries(${target} PRIVATE heddle)
+    target_link_libraries(${target} PRIVATE heddle_sharding heddle)
   endif()
   target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   set_target_properties(${target} PROPERTIES

@@ -10,7 +10,7 @@
 
 namespace {
 
-class HastyStage : public heddle::ParallelStage {
+class HastyStage : public heddle::ParallelStage, public heddle::ReductionHints {
  public:
   HastyStage(std::unique_ptr<heddle::ParallelStage> inner, heddle::Communicator& ranks)
       : inner_(std::move(inner)) {
@@ -25,9 +25,8 @@ class HastyStage : public heddle::ParallelStage {
   heddle::Tensors forward(heddle::Tensors inputs, const heddle::Batch& batch) override {
     return inner_->forward(std::move(inputs), batch);
   }
-  void unshard() override {}
-  void reshard() override {}
   void expect_last_backward() override { last_ = true; }
+  void reduce_gradients() override {}
   void finish_gradients() override { last_ = false; }
   std::span<heddle::Shard> owned() override { return inner_->owned(); }
   void parameters_changed() override {}

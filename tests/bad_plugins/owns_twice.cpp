@@ -22,9 +22,6 @@ class OwnsTwice : public heddle::ParallelStage {
     for (const auto& unit : units_) inputs = unit->forward(std::move(inputs), batch);
     return inputs;
   }
-  void unshard() override {}
-  void reshard() override {}
-  void expect_last_backward() override {}
   void finish_gradients() override {
     for (const heddle::Shard& shard : owned_) ranks_.all_reduce(shard.tensor.grad())->wait();
   }

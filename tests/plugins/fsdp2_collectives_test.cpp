@@ -83,7 +83,7 @@ void expect_bytes(const std::string& more, const std::vector<bool>& after_forwar
     for (ToyUnit* unit : seen) EXPECT_EQ(unit->bytes(), 0u) << unit->name();
     Batch batch;
     batch.tokens = batch.labels = at::full({2, 3}, 4, at::kLong);
-    stages[0]->expect_last_backward();
+    StageInterfaces(*stages[0]).expect_last_backward();
     const at::Tensor loss = stages[0]->forward({}, batch)[0];
     for (size_t i = 0; i < seen.size(); ++i)
       EXPECT_EQ(seen[i]->bytes() > 0, after_forward[i]) << seen[i]->name();
@@ -116,7 +116,7 @@ TEST(Fsdp2, FreesWhatTheBackwardHasPassed) {
     for (const Shard& shard : stage->owned()) parallel::initialise(shard, 7);
     Batch batch;
     batch.tokens = batch.labels = at::full({2, 3}, 4, at::kLong);
-    stage->expect_last_backward();
+    StageInterfaces(*stage).expect_last_backward();
     stage->forward({}, batch)[0].backward();
     stage->finish_gradients();
     EXPECT_EQ(bytes, std::vector<size_t>(3, 0));

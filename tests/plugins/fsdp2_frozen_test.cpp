@@ -116,7 +116,7 @@ TEST(Fsdp2Frozen, KeepsNoGradientAndShardsWhatItSays) {
       Stages stages = build(run, mesh);
       Batch batch;
       batch.tokens = batch.labels = at::full({2, 3}, 4, at::kLong);
-      stages.front()->expect_last_backward();
+      StageInterfaces(*stages.front()).expect_last_backward();
       stages.front()->forward({}, batch)[0].backward();
       stages.front()->finish_gradients();
       for (const Shard& shard : stages.front()->owned()) {

@@ -32,9 +32,6 @@ class ByHand : public ParallelStage {
     for (auto& unit : units_) inputs = unit->forward(std::move(inputs), batch);
     return inputs;
   }
-  void unshard() override {}
-  void reshard() override {}
-  void expect_last_backward() override {}
   void finish_gradients() override {
     add_up();
     for (size_t i = 0; i < slots_.size(); ++i)
@@ -143,7 +140,7 @@ void expect_dtypes(const std::string& policy, int ranks, const PolicyDtypes& wan
     out.sum().backward();
     stage->finish_gradients();
     EXPECT_EQ(stage->owned()[0].tensor.grad().scalar_type(), want.shard);
-    stage->reshard();
+    StageInterfaces(*stage).reshard();
   });
 }
 

@@ -42,7 +42,7 @@ Events prefetch_story(const std::string& section) {
     RecordingRendezvous recording(meeting, &events);
     const DeviceMesh mesh = mesh::build(shards(2), recording, "test: world");
     auto stage = make_strategy("fsdp2", kFloat + section)->parallelize(numbered_units(&events), mesh, {});
-    stage->expect_last_backward();
+    StageInterfaces(*stage).expect_last_backward();
     stage->forward({at::full({3}, 1.0)}, Batch())[0].sum().backward();
     stage->finish_gradients();
   });
@@ -136,7 +136,7 @@ std::vector<std::string> units_there(const std::string& section) {
         if (inputs[0].requires_grad()) inputs[0].register_hook([&look](const at::Tensor&) { look(); });
       };
     auto stage = make_strategy("fsdp2", kFloat + section)->parallelize(std::move(units), mesh, {});
-    stage->expect_last_backward();
+    StageInterfaces(*stage).expect_last_backward();
     stage->forward({at::full({3}, 1.0)}, Batch())[0].sum().backward();
     stage->finish_gradients();
     if (mesh.rank("world") == 0) seen = mine;

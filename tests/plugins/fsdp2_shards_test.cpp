@@ -11,7 +11,7 @@ namespace heddle::testing {
 namespace {
 
 using fsdp2::Rows;
-using fsdp2::Stay;
+using sharding::Reshard;
 
 TEST(Fsdp2Rows, AreChunksWhoseLastOnesMayBeEmpty) {
   EXPECT_EQ(fsdp2::rows_of(10, 4, 0), (Rows{0, 3}));
@@ -23,14 +23,14 @@ TEST(Fsdp2Rows, AreChunksWhoseLastOnesMayBeEmpty) {
 }
 
 TEST(Fsdp2Reshard, FreesEveryUnitButTheLastUnlessAsked) {
-  EXPECT_EQ(fsdp2::stays(3, std::nullopt, 1),
-            (std::vector<Stay>{Stay::not_at_all, Stay::not_at_all, Stay::until_gradients}));
-  EXPECT_EQ(fsdp2::stays(1, std::nullopt, 1), std::vector<Stay>{Stay::until_gradients});
-  EXPECT_TRUE(fsdp2::stays(0, std::nullopt, 1).empty());
-  EXPECT_EQ(fsdp2::stays(2, true, 1), std::vector<Stay>(2, Stay::not_at_all));
-  EXPECT_EQ(fsdp2::stays(2, false, 1), std::vector<Stay>(2, Stay::until_last_backward));
-  EXPECT_EQ(fsdp2::stays(2, std::nullopt, 4), std::vector<Stay>(2, Stay::until_last_backward));
-  EXPECT_EQ(fsdp2::stays(2, true, 4), std::vector<Stay>(2, Stay::not_at_all));
+  EXPECT_EQ(fsdp2::reshards(3, std::nullopt, 1),
+            (std::vector<Reshard>{Reshard::after_forward, Reshard::after_forward, Reshard::after_backward}));
+  EXPECT_EQ(fsdp2::reshards(1, std::nullopt, 1), std::vector<Reshard>{Reshard::after_backward});
+  EXPECT_TRUE(fsdp2::reshards(0, std::nullopt, 1).empty());
+  EXPECT_EQ(fsdp2::reshards(2, true, 1), std::vector<Reshard>(2, Reshard::after_forward));
+  EXPECT_EQ(fsdp2::reshards(2, false, 1), std::vector<Reshard>(2, Reshard::after_last_backward));
+  EXPECT_EQ(fsdp2::reshards(2, std::nullopt, 4), std::vector<Reshard>(2, Reshard::after_last_backward));
+  EXPECT_EQ(fsdp2::reshards(2, true, 4), std::vector<Reshard>(2, Reshard::after_forward));
 }
 
 // Ten rows and one row: over twelve ranks most parts are empty, and the last ranks own nothing at all.

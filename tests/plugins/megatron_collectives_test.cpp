@@ -221,7 +221,7 @@ CommunicationBytes bytes_of(const std::string& strategy, const std::string& sect
     Stages stages = parallel::build(std::move(units), plan, mesh, {}, 7);
     Batch batch;
     batch.tokens = batch.labels = at::full({2, 3}, 4, at::kLong);
-    stages[0]->expect_last_backward();
+    StageInterfaces(*stages[0]).expect_last_backward();
     const at::Tensor loss = stages[0]->forward({}, batch)[0];
     for (ToyUnit* unit : seen) mine.rest.push_back(unit->bytes());
     loss.backward();

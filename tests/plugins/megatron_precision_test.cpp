@@ -112,7 +112,7 @@ at::ScalarType dtype_of_gradients(const Training& run) {
   on_ranks(run, [&](Stages& stages, const DeviceMesh&) {
     Batch batch;
     batch.tokens = batch.labels = at::full({2, 3}, 4, at::kLong);
-    stages[0]->expect_last_backward();
+    StageInterfaces(*stages[0]).expect_last_backward();
     stages[0]->forward({}, batch)[0].backward();
     stages[0]->finish_gradients();
     dtype = stages.shards()[0]->tensor.grad().scalar_type();

@@ -181,7 +181,7 @@ TEST(SplitBackward, ReducesWhileTheLastQueueIsDrained) {
       queue.defer();
       loss.backward();
       EXPECT_EQ(count(events, call), 0) << strategy;
-      stage->expect_last_backward();
+      StageInterfaces(*stage).expect_last_backward();
       queue.drain();
       EXPECT_GT(drained, 3) << strategy;
       EXPECT_EQ(count(events, call), drained) << strategy;

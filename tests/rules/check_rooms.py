@@ -41,6 +41,16 @@ def plugin_faults(include, own_files, folder):
     return f"not in the plugin's folder: {include}"
 
 
+def sharding_faults(include, own_files):
+    if CUDA.match(include):
+        return "CUDA is known in plugins/nccl alone"
+    if include.startswith("heddle/") and include.split("/")[1] not in ("base", "mesh", "model", "parallel", "sharding"):
+        return "the sharding engine includes base, mesh, model and parallel"
+    if "/" not in include and include.endswith(".h") and include not in own_files:
+        return f"not in the engine's folder: {include}"
+    return None
+
+
 def faults(root):
     found = []
     for path in tree.sources(root, ("core",)):
@@ -53,6 +63,11 @@ def faults(root):
         own = {file.name for file in folder.iterdir()} | {"dlfcn.h", "unistd.h"}
         for include in INCLUDE.findall(path.read_text()):
             if fault := plugin_faults(include, own, folder.name):
+                found.append(f"{path.relative_to(root)}: {include}: {fault}")
+    for path in tree.sources(root, ("lib/sharding", "sdk/include/heddle/sharding")):
+        own = {file.name for file in (root / "lib" / "sharding").iterdir()}
+        for include in INCLUDE.findall(path.read_text()):
+            if fault := sharding_faults(include, own):
                 found.append(f"{path.relative_to(root)}: {include}: {fault}")
     for path in tree.sources(root, ("trainer",)):
         for include in INCLUDE.findall(path.read_text()):

@@ -104,7 +104,7 @@ TEST(Golden, EveryGradientOfTheFirstStepEqualsTransformers) {
   const Golden golden("llama");
   Trained model(golden);
   ParallelStage& stage = *model.stages[0];
-  stage.expect_last_backward();
+  model.stages.interfaces(0).expect_last_backward();
   const at::Tensor loss = stage.forward({}, golden.batches[0])[0];
   (loss.sum() / static_cast<double>(golden.batches[0].labels.numel())).backward();
   stage.finish_gradients();

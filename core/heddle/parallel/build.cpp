@@ -151,7 +151,7 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
     stages.push_back(plan.strategy->parallelize(Units(next, end), mesh, placed));
     next = end;
   }
-  if (!stages.empty()) attached.gradient_divisor = (*std::prev(stages.end()))->gradient_divisor();
+  if (!stages.empty()) attached.gradient_divisor = stages.interfaces(stages.size() - 1).gradient_divisor();
   if (factor) *factor = attached.gradient_divisor;
   stages.attach(std::move(attached));
   ownership.check(stages, plan, mesh);

@@ -1,23 +1,14 @@
-// The homes of the interfaces' vtables: one for all plugins.
+// Out-of-line destructors that anchor the vtables, once for all plugins; and looking interfaces up.
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "heddle/parallel/plan.h"
+#include "heddle/parallel/stage_interfaces.h"
 
 namespace heddle {
 
 ParallelStage::~ParallelStage() = default;
-void ParallelStage::reduce_gradients() {}
-double ParallelStage::gradient_divisor() const {
-  return 1;
-}
-std::vector<WholeParameter> ParallelStage::hold_whole() {
-  std::vector<WholeParameter> whole;
-  for (const Shard& shard : owned()) whole.push_back({shard.name, shard.tensor.detach()});
-  return whole;
-}
-void ParallelStage::release_whole() {}
 IStrategy::~IStrategy() = default;
 IParallelizer::~IParallelizer() = default;
 std::string IParallelizer::name() const {
@@ -32,5 +23,24 @@ std::vector<SideOutput*> IParallelizer::side_outputs() {
   return {};
 }
 void IParallelizer::after_update(const Updated&, const DeviceMesh&) {}
+
+GatherHints::~GatherHints() = default;
+ReductionHints::~ReductionHints() = default;
+GradientAverage::~GradientAverage() = default;
+WholeParameters::~WholeParameters() = default;
+
+StageInterfaces::StageInterfaces(ParallelStage& stage)
+    : stage_(&stage),
+      gathers_(dynamic_cast<GatherHints*>(&stage)),
+      reductions_(dynamic_cast<ReductionHints*>(&stage)),
+      average_(dynamic_cast<const GradientAverage*>(&stage)),
+      whole_(dynamic_cast<WholeParameters*>(&stage)) {}
+
+std::vector<WholeParameter> StageInterfaces::hold_whole() const {
+  if (whole_ != nullptr) return whole_->hold_whole();
+  std::vector<WholeParameter> whole;
+  for (const Shard& shard : stage_->owned()) whole.push_back({shard.name, shard.tensor.detach()});
+  return whole;
+}
 
 }  // namespace heddle

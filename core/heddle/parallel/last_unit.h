@@ -10,7 +10,7 @@ namespace heddle::parallel {
 using GradientFactor = std::shared_ptr<double>;
 
 // Wraps the unit: the gradients of its outputs are multiplied by the factor, which is 1 until it is set
-// (ParallelStage::gradient_divisor). Outputs keep their values.
+// (GradientAverage::gradient_divisor). Outputs keep their values.
 GradientFactor multiply_gradients(std::unique_ptr<Unit>& unit);
 
 }  // namespace heddle::parallel

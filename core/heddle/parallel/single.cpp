@@ -37,9 +37,6 @@ class SingleStage : public ParallelStage {
     for (auto& unit : units_) inputs = unit->forward(std::move(inputs), batch);
     return inputs;
   }
-  void unshard() override {}
-  void reshard() override {}
-  void expect_last_backward() override {}
   void finish_gradients() override {}
   std::span<Shard> owned() override { return owned_; }
   void parameters_changed() override {}

@@ -30,9 +30,10 @@ void check_whole(const Stages::Whole& expected, const std::vector<WholeParameter
   const auto refuse = [&expected](const std::string& fault) {
     throw Error(
         ErrorCode::plugin_failed, expected.where,
-        "the strategy '" + expected.strategy + "' breaks a rule of ParallelStage::hold_whole(): " + fault,
-        "override hold_whole() and gather there what the data-parallel ranks hold; the inherited one "
-        "gives the owned shards as they are");
+        "the strategy '" + expected.strategy + "' breaks a rule of WholeParameters::hold_whole(): " + fault,
+        "implement heddle::WholeParameters and gather there what the data-parallel ranks hold; without it "
+        "the "
+        "owned shards are taken as they are");
   };
   std::set<std::string> seen;
   for (const WholeParameter& parameter : given) {
@@ -91,17 +92,17 @@ Unsharded::Unsharded(Stages& stages) : stages_(stages) {
   size_t held = 0;
   try {
     for (; held < stages_.size(); ++held)
-      for (WholeParameter& parameter : stages_[held]->hold_whole())
+      for (WholeParameter& parameter : stages_.interfaces(held).hold_whole())
         parameters_.push_back(std::move(parameter));
     if (stages_.whole()) check_whole(*stages_.whole(), parameters_);
   } catch (...) {
-    while (held-- > 0) stages_[held]->release_whole();
+    while (held-- > 0) stages_.interfaces(held).release_whole();
     throw;
   }
 }
 
 Unsharded::~Unsharded() {
-  for (const auto& stage : stages_) stage->release_whole();
+  for (size_t held = 0; held < stages_.size(); ++held) stages_.interfaces(held).release_whole();
 }
 
 }  // namespace heddle

@@ -13,7 +13,7 @@
 
 #include "heddle/base/export.h"
 #include "heddle/parallel/parallelizer.h"
-#include "heddle/parallel/strategy.h"
+#include "heddle/parallel/stage_interfaces.h"
 #include "heddle/schedule/schedule.h"
 #include "heddle/schedule/words.h"
 
@@ -37,7 +37,7 @@ struct Attached {
   std::vector<IParallelizer*> transforms;                     // those that change batches, in their order
   std::vector<AfterUpdate*> after_update;                     // modules and units of this rank's stages
   std::shared_ptr<const SideLayout> side_outputs;             // of the whole model; null: none
-  double gradient_divisor = 1;                                // ParallelStage::gradient_divisor()
+  double gradient_divisor = 1;                                // GradientAverage::gradient_divisor()
 };
 
 // The stages of this rank, in the order of the model.
@@ -55,7 +55,11 @@ class HEDDLE_API Stages {
   std::unique_ptr<ParallelStage>& front() { return stages_.front(); }
   std::unique_ptr<ParallelStage>& operator[](size_t local) { return stages_[local]; }
   // The next stage of indices().
-  void push_back(std::unique_ptr<ParallelStage> stage) { stages_.push_back(std::move(stage)); }
+  void push_back(std::unique_ptr<ParallelStage> stage) {
+    interfaces_.emplace_back(*stage);
+    stages_.push_back(std::move(stage));
+  }
+  const StageInterfaces& interfaces(size_t local) const { return interfaces_[local]; }
 
   const Pipeline& pipeline() const { return pipeline_; }
   int rank() const { return rank_; }                            // on the axis pp
@@ -87,6 +91,7 @@ class HEDDLE_API Stages {
   int rank_ = 0;
   std::vector<int> indices_ = {0};
   std::vector<std::unique_ptr<ParallelStage>> stages_;
+  std::vector<StageInterfaces> interfaces_;  // of each
   std::optional<Whole> whole_;
 };
 

@@ -3,10 +3,18 @@
 
 #include <utility>
 
+#include "heddle/parallel/stage_interfaces.h"
+
 namespace heddle::plugin {
 namespace {
 
-class NamedStage : public ParallelStage {
+// Has every optional interface; what the stage itself does not have, StageInterfaces answers as for any
+// stage.
+class NamedStage : public ParallelStage,
+                   public GatherHints,
+                   public ReductionHints,
+                   public GradientAverage,
+                   public WholeParameters {
   template <class Call>
   auto named(const char* function, Call&& call) const {
     try {
@@ -19,7 +27,7 @@ class NamedStage : public ParallelStage {
 
  public:
   NamedStage(Author author, std::unique_ptr<ParallelStage> inner)
-      : author_(std::move(author)), inner_(std::move(inner)) {}
+      : author_(std::move(author)), inner_(std::move(inner)), optional_(*inner_) {}
 
   Tensors forward(Tensors inputs, const Batch& batch) override {
     try {
@@ -35,19 +43,19 @@ class NamedStage : public ParallelStage {
     }
   }
   void unshard() override {
-    named("unshard()", [&] { inner_->unshard(); });
+    named("unshard()", [&] { optional_.unshard(); });
   }
   void reshard() override {
-    named("reshard()", [&] { inner_->reshard(); });
+    named("reshard()", [&] { optional_.reshard(); });
   }
   void expect_last_backward() override {
-    named("expect_last_backward()", [&] { inner_->expect_last_backward(); });
+    named("expect_last_backward()", [&] { optional_.expect_last_backward(); });
   }
   void finish_gradients() override {
     named("finish_gradients()", [&] { inner_->finish_gradients(); });
   }
   void reduce_gradients() override {
-    named("reduce_gradients()", [&] { inner_->reduce_gradients(); });
+    named("reduce_gradients()", [&] { optional_.reduce_gradients(); });
   }
   std::span<Shard> owned() override {
     return named("owned()", [&] { return inner_->owned(); });
@@ -56,16 +64,17 @@ class NamedStage : public ParallelStage {
     named("parameters_changed()", [&] { inner_->parameters_changed(); });
   }
   double gradient_divisor() const override {
-    return named("gradient_divisor()", [&] { return inner_->gradient_divisor(); });
+    return named("gradient_divisor()", [&] { return optional_.gradient_divisor(); });
   }
   std::vector<WholeParameter> hold_whole() override {
-    return named("hold_whole()", [&] { return inner_->hold_whole(); });
+    return named("hold_whole()", [&] { return optional_.hold_whole(); });
   }
-  void release_whole() override { inner_->release_whole(); }  // does not throw
+  void release_whole() override { optional_.release_whole(); }  // does not throw
 
  private:
   Author author_;
   std::unique_ptr<ParallelStage> inner_;
+  StageInterfaces optional_;
 };
 
 }  // namespace

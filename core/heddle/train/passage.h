@@ -9,6 +9,7 @@
 #include "heddle/model/batch.h"
 #include "heddle/model/unit.h"
 #include "heddle/model/weight_gradients.h"
+#include "heddle/parallel/stage_interfaces.h"
 #include "heddle/train/wires.h"
 
 namespace heddle::train {
@@ -30,6 +31,7 @@ struct Passage {
 // One of this rank's stages and its neighbours.
 struct LocalStage {
   ParallelStage* stage = nullptr;
+  const StageInterfaces* optional = nullptr;
   int index = 0;                   // in the model
   bool first = true, last = true;  // of the model
   int before = -1, after = -1;     // places of the neighbours among this rank's stages; -1: elsewhere

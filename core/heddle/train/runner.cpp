@@ -48,6 +48,7 @@ Runner::Runner(Stages& stages, const DeviceMesh& mesh)
   for (size_t local = 0; local < stages.size(); ++local) {
     LocalStage& one = locals_.emplace_back();
     one.stage = stages[local].get();
+    one.optional = &stages.interfaces(local);
     one.index = indices[local];
     one.first = one.index == 0;
     one.last = one.index + 1 == pipeline.stages();
@@ -163,7 +164,7 @@ void Runner::perform_recorded(const Turn& turn) {
 
 // Whole parameters stay for the next call where the schedule would free them at its end.
 void Runner::guide(const Turn& turn) {
-  ParallelStage& stage = *locals_[turn.local].stage;
+  const StageInterfaces& stage = *locals_[turn.local].optional;
   if (turn.action.kind == Action::unshard) return stage.unshard();
   if (turn.action.kind == Action::reshard && (!turn.last || last_call_)) return stage.reshard();
   if (turn.action.kind == Action::reduce_gradients && last_call_) return stage.reduce_gradients();

@@ -46,7 +46,7 @@ void Runner::backward(const Turn& turn) {
   LocalStage& stage = locals_[turn.local];
   Passage& passage = stage.passages[turn.action.microbatch];
   const bool whole = turn.action.kind == Action::backward;
-  if (whole && turn.last && last_call_) stage.stage->expect_last_backward();
+  if (whole && turn.last && last_call_) stage.optional->expect_last_backward();
   if (!whole) passage.weights->defer();
   const Tensors gradients = gradients_of(stage, passage);
   if (recording_ != nullptr) ready_ = std::chrono::steady_clock::now();
@@ -77,7 +77,7 @@ void Runner::return_gradients(LocalStage& stage, Passage& passage, int microbatc
 void Runner::backward_weight(const Turn& turn) {
   LocalStage& stage = locals_[turn.local];
   Passage& passage = stage.passages[turn.action.microbatch];
-  if (turn.last && last_call_) stage.stage->expect_last_backward();
+  if (turn.last && last_call_) stage.optional->expect_last_backward();
   passage.weights->drain();
   passage.batch = Batch();
   --alive_;

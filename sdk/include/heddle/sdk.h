@@ -10,5 +10,6 @@
 #include "heddle/model/unit.h"
 #include "heddle/parallel/plan.h"
 #include "heddle/parallel/reduction.h"
+#include "heddle/parallel/stage_interfaces.h"
 #include "heddle/plugin/door.h"
 #include "heddle/plugin/offer.h"

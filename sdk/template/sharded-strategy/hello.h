@@ -1,5 +1,5 @@
-// Data parallelism with a sharded optimizer: every rank computes with the whole model, and updates its own
-// part.
+// Fully sharded data parallelism: each rank holds a part of every parameter, and gathers a unit while it
+// runs.
 #pragma once
 
 #include "heddle/sdk.h"
@@ -7,10 +7,10 @@
 namespace hello {
 
 struct Config {
-  int64_t bucket_mb = 25;
+  int64_t prefetch = 1;
 };
 
-// Words only: a strategy is made before there is a mesh, and used once it stands.
+// Its fields only: a strategy is made before there is a mesh, and used once it stands.
 class Hello : public heddle::IStrategy {
  public:
   explicit Hello(Config config) : config_(config) {}

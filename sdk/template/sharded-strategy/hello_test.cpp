@@ -29,12 +29,12 @@ void the_name_is_unknown_elsewhere() {
 // A misspelt key is refused, and the right one is named.
 void a_wrong_key_is_named() {
   heddle::PluginRegistry plugins({PLUGINS});
-  const auto yaml = heddle::config::read_text("distributed: {strategy: hello, bucket_md: 4}", "wrong.yaml");
+  const auto yaml = heddle::config::read_text("distributed: {strategy: hello, prefech: 2}", "wrong.yaml");
   try {
     heddle::engine::validate(yaml, plugins, 2);
-    expect(false, "bucket_md is refused");
+    expect(false, "prefech is refused");
   } catch (const heddle::Error& error) {
-    expect(error.hint().find("bucket_mb") != std::string::npos, "bucket_md is refused, and bucket_mb named");
+    expect(error.hint().find("prefetch") != std::string::npos, "prefech is refused, and prefetch named");
   }
 }
 

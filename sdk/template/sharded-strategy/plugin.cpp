@@ -1,9 +1,9 @@
-// The door: the name in the YAML, the fields under `distributed:`, and the class behind them.
+// The entry point: the name in the YAML, the fields under `distributed:`, and the class behind them.
 #include "hello.h"
 
 HEDDLE_PLUGIN("hello", "0.1.0") {
-  plugin.strategy<hello::Hello>("hello", heddle::ConfigSchema<hello::Config>().field(
-                                             "bucket_mb", &hello::Config::bucket_mb,
-                                             "MiB of parameters that are gathered and reduced in one call.",
-                                             heddle::Range<int64_t>{1, 1024}));
+  plugin.strategy<hello::Hello>(
+      "hello", heddle::ConfigSchema<hello::Config>().field(
+                   "prefetch", &hello::Config::prefetch,
+                   "Units that are gathered ahead of the one that runs.", heddle::Range<int64_t>{0, 8}));
 }

@@ -63,9 +63,6 @@ class HelloStage : public heddle::ParallelStage {
       if (used[i] == 0) owned_[i].tensor.mutable_grad() = at::Tensor();
   }
 
-  void unshard() override {}  // the whole model is always there
-  void reshard() override {}
-  void expect_last_backward() override {}
   void parameters_changed() override {}
   std::span<Shard> owned() override { return owned_; }
 

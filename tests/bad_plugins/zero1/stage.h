@@ -29,7 +29,10 @@ struct Bucket {
   at::Tensor values, gradients, sum;  // [ranks * part], the same, [part]
 };
 
-class Stage : public heddle::ParallelStage {
+class Stage : public heddle::ParallelStage,
+              public heddle::GatherHints,
+              public heddle::ReductionHints,
+              public heddle::WholeParameters {
  public:
   Stage(heddle::Units units, const heddle::DeviceMesh& mesh, std::span<const heddle::Placed> placed,
         int64_t bytes);
@@ -42,6 +45,7 @@ class Stage : public heddle::ParallelStage {
   std::span<heddle::Shard> owned() override;
   void parameters_changed() override;
   std::vector<heddle::WholeParameter> hold_whole() override;
+  void release_whole() override {}
 
  private:
   static bool is(Fault fault) { return fault == kFault; }

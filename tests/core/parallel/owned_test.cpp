@@ -40,9 +40,6 @@ class OwnsRows : public ParallelStage {
     change(owned_, mesh);
   }
   Tensors forward(Tensors inputs, const Batch&) override { return inputs; }
-  void unshard() override {}
-  void reshard() override {}
-  void expect_last_backward() override {}
   void finish_gradients() override {}
   std::span<Shard> owned() override { return owned_; }
   void parameters_changed() override {}
@@ -211,7 +208,7 @@ TEST(OwnedShards, AreBoxesOfTheirParameters) {
               ::testing::StartsWith(owns + ", and of its axes: "));
 }
 
-// The inherited hold_whole() gives the shards as they are.
+// Without the interface the shards are taken as they are.
 TEST(HeldWhole, IsRefusedWhereItGivesParts) {
   const auto holding = [](int shards) {
     std::string told;
@@ -225,9 +222,9 @@ TEST(HeldWhole, IsRefusedWhereItGivesParts) {
   EXPECT_EQ(holding(1), "");
   EXPECT_EQ(holding(2),
             "error[plugin_failed] libheddle_rows.so: the strategy 'rows' breaks a rule of "
-            "ParallelStage::hold_whole(): it gives a part [6, 7] of 'first.weight', which is [13, 7]\n"
-            "  hint: override hold_whole() and gather there what the data-parallel ranks hold; the inherited "
-            "one gives the owned shards as they are");
+            "WholeParameters::hold_whole(): it gives a part [6, 7] of 'first.weight', which is [13, 7]\n"
+            "  hint: implement heddle::WholeParameters and gather there what the data-parallel ranks hold; "
+            "without it the owned shards are taken as they are");
 }
 
 // A rank of a dry world is alone, and what the others own cannot be known.

@@ -121,6 +121,7 @@ inline Curve small_run(const Node& configuration, PluginRegistry& plugins, int r
 // Adds the gradients of a step to the stage's shards, with backwards that are split: the inputs' of every
 // microbatch before any weight's. Returns this rank's loss.
 inline double split_step(ParallelStage& stage, std::span<const Batch> microbatches, double scale) {
+  const StageInterfaces hints(stage);
   std::deque<WeightGradients> queues(microbatches.size());
   std::vector<at::Tensor> losses;
   double sum = 0;
@@ -135,10 +136,10 @@ inline double split_step(ParallelStage& stage, std::span<const Batch> microbatch
     torch::autograd::backward({losses[i] * scale}, {});
   }
   for (size_t i = 0; i < queues.size(); ++i) {
-    if (i + 1 == queues.size()) stage.expect_last_backward();
+    if (i + 1 == queues.size()) hints.expect_last_backward();
     queues[i].drain();
   }
-  stage.reduce_gradients();
+  hints.reduce_gradients();
   stage.finish_gradients();
   return sum;
 }

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstddef>
 
-namespace heddle::megatron_fsdp {
+namespace heddle::sharding {
 
 // Two buffers that stay allocated, for tensors that are unsharded in turn.
 class DoubleBuffer {
@@ -49,4 +49,4 @@ class TransientStorage {
   bool taken_ = true, kept_ = false, there_ = true;
 };
 
-}  // namespace heddle::megatron_fsdp
+}  // namespace heddle::sharding

@@ -1,5 +1,5 @@
 // What a strategy is told of a backward, whole, split, with units that got no gradient.
-#include "heddle/parallel/backward_walk.h"
+#include "heddle/sharding/backward_walk.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>

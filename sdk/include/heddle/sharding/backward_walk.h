@@ -8,7 +8,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "heddle/base/export.h"
 #include "heddle/model/unit.h"
 #include "heddle/model/weight_gradients.h"
 
@@ -22,7 +21,7 @@ namespace heddle {
 // gradients are reduced together. The walk watches the units' outputs and the parameters' gradients and tells
 // the strategy what comes next, for whole backwards, split ones (WeightGradients) and units that are computed
 // again (FSDP of PyTorch and Megatron-Core find the same points with hooks of their own).
-class HEDDLE_API BackwardWalk {
+class BackwardWalk {
  public:
   // What the strategy does on the way; called in the thread of the backward.
   class Stops {

@@ -1,5 +1,5 @@
 // Allocating and freeing the storage of an unsharded tensor.
-#include "transient_storage.h"
+#include "heddle/sharding/transient_storage.h"
 
 #include <ATen/ops/empty.h>
 
@@ -7,7 +7,7 @@
 
 #include "heddle/parallel/storage.h"
 
-namespace heddle::megatron_fsdp {
+namespace heddle::sharding {
 
 DoubleBuffer::DoubleBuffer(size_t bytes, c10::Device device) : bytes_(bytes) {
   for (at::Tensor& buffer : buffers_)
@@ -43,4 +43,4 @@ void TransientStorage::release() {
   if (place_ >= 0) double_buffer_->release(std::exchange(place_, -1));
 }
 
-}  // namespace heddle::megatron_fsdp
+}  // namespace heddle::sharding

@@ -1,5 +1,5 @@
 // Hooks on units' outputs and on leaves, and what they add up to.
-#include "heddle/parallel/backward_walk.h"
+#include "heddle/sharding/backward_walk.h"
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>

@@ -1,0 +1,86 @@
+// The backward: units are gathered again before theirs, freed when it has passed, and reduced when their
+// gradients have come.
+#include "heddle/sharding/stage.h"
+#include "reducer.h"
+
+namespace heddle::sharding {
+
+// The backward of the units above is through. Before that a unit's parameters are still needed, also when
+// they have their gradients: for the gradient of its input. A bucket of several units stays to the end, as a
+// rank whose backward ended early would gather it once less than the others.
+void ShardedStage::approach(size_t unit) {
+  for (size_t above = unit + 1; above < passed_; ++above)
+    for (const Model::Use& use : model_.turns[above].uses)
+      if (use.bucket->users_ == 1 && may_free(*use.bucket)) free(*use.bucket);
+  passed_ = unit + 1;
+  start(model_.turns[unit]);
+}
+
+void ShardedStage::enter(size_t unit) {
+  const Turn& turn = model_.turns[unit];
+  finish(turn);
+  for (Gradients* gradients : turn.opens) {
+    reducer_->wait_for(*gradients);  // of the microbatch before
+    gradients->open();
+  }
+  gather_behind(unit);
+}
+
+void ShardedStage::gather_behind(size_t unit) {
+  Lookahead left = policy_.backward;
+  if (sharded_ == 0 || left.elements == 0) return;
+  while (unit-- > 0 && left.units > 0) {
+    if (!walk_.has_backward(unit)) continue;
+    if (!start_within(model_.turns[unit], left.elements)) return;
+    --left.units;
+  }
+}
+
+// What a drain completes before the last microbatch waits for it.
+void ShardedStage::complete(size_t bucket) {
+  Gradients& gradients = *model_.order[bucket];
+  if (last_backward_ || policy_.reduce_each_microbatch) {
+    if (!policy_.reduce_behind_backward) return;
+    if (last_backward_) reducer_->expect_last();
+    reducer_->ready(gradients);
+  } else if (!walk_.draining()) {
+    gradients.keep();
+  }
+}
+
+// On a rank whose backward ended early the reductions go first: others may wait for them before they come to
+// the gathers that are left here.
+void ShardedStage::ended(WeightGradients* queue) {
+  passed_ = model_.turns.size();
+  if (queue == nullptr)
+    end_microbatch();
+  else
+    for (Gradients* gradients : model_.order) gradients->keep();
+  for (const auto& bucket : model_.buckets) {
+    finish(*bucket);
+    if (may_free(*bucket)) free(*bucket);
+  }
+}
+
+void ShardedStage::awaits(size_t bucket) {
+  Gradients& gradients = *model_.order[bucket];
+  if (!gradients.opens()) return;
+  reducer_->wait_for(gradients);  // of the microbatch before
+  gradients.open();
+}
+
+void ShardedStage::drained() {
+  end_microbatch();
+}
+
+void ShardedStage::end_microbatch() {
+  microbatch_complete();
+  if (last_backward_) {
+    for (const auto& bucket : model_.buckets) free(*bucket);
+    return reduce_gradients();
+  }
+  if (policy_.reduce_each_microbatch) return reducer_->flush(/*last=*/false);
+  for (Gradients* gradients : model_.order) gradients->keep();
+}
+
+}  // namespace heddle::sharding

@@ -1,0 +1,47 @@
+// How a bucket's gradients are summed over the ranks: dtypes on the wire, division, collectives.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "heddle/sharding/groups.h"
+#include "options.h"
+
+namespace heddle::megatron_fsdp {
+
+// What all buckets of a stage have in common.
+class Sums {
+ public:
+  Sums(const Options& options, const sharding::Groups& groups) : options_(options), groups_(groups) {}
+
+  bool has_replicas() const { return groups_.across != nullptr; }
+
+  // A sum over the ranks that split.
+  struct Inner {
+    at::Tensor wire, received;  // received: of an all-to-all
+    std::unique_ptr<Work> work;
+  };
+  // `whole`: the gradients, of which this rank keeps `part` where `split` says so.
+  Inner start(const at::Tensor& whole, Range part, Split split) const;
+  // This rank's part, when the work is through.
+  at::Tensor own(Inner& inner, Range part) const;
+
+  struct Outer {  // a sum over replicas
+    at::Tensor wire;
+    std::unique_ptr<Work> work;
+  };
+  // `held`: what of the sum this rank keeps, where `split.outer`.
+  Outer start_outer(const at::Tensor& sum, Range held, Split split) const;
+
+ private:
+  at::Tensor to_wire(const at::Tensor& tensor, double factor) const;
+  bool averages(at::ScalarType gradients) const;  // in the collective
+
+  Options options_;
+  sharding::Groups groups_;
+};
+
+}  // namespace heddle::megatron_fsdp

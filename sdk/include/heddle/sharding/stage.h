@@ -1,0 +1,119 @@
+// The sharding engine: one rank's stage that gathers parameters before their use, frees them behind it, and
+// sums gradients behind the backward (ZeRO, Rajbhandari et al. 2020; FSDP of PyTorch and of Megatron-Core).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "heddle/mesh/device_mesh.h"
+#include "heddle/parallel/stage_interfaces.h"
+#include "heddle/sharding/backward_walk.h"
+#include "heddle/sharding/groups.h"
+#include "heddle/sharding/model.h"
+
+namespace heddle::sharding {
+
+class Presence;
+
+inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 2;
+
+// Gathers that run ahead of the unit that computes: at most so many units, and so many elements that are not
+// there yet. 0 of either: none.
+struct Lookahead {
+  int64_t units = 1, elements = kUnlimited;
+};
+
+// What is a matter of choice. Alike on every rank.
+struct Policy {
+  Lookahead forward, backward;
+  bool reduce_each_microbatch = false;  // else once a step
+  bool reduce_behind_backward = true;   // else at the end of a backward
+  // Reductions in flight: buckets, and elements, though one bucket is always let through.
+  size_t buckets_in_flight = 2;
+  int64_t elements_in_flight = kUnlimited;
+  // One small sum a step says which parameters had a gradient on any rank (Gradients::place).
+  bool agree_on_used = true;
+  enum class AfterUpdate { nothing, first_unit, all_units };
+  AfterUpdate gather_after_update = AfterUpdate::nothing;
+  bool wait_after_update = false;  // for the gathers that parameters_changed() started
+  double gradient_divisor = 1;     // what the sums are divided by
+};
+
+// Use it as it is, or derive from it to run units in a way of your own. Right for whole and split backwards,
+// units that are computed again, foreign units, tied parameters (gathered for each use, freed at the end of
+// the backward), parameters that some ranks do not use, evaluation, and several microbatches. Errors carry
+// the model's strategy in `where`.
+class ShardedStage : public ParallelStage,
+                     public GatherHints,
+                     public ReductionHints,
+                     public GradientAverage,
+                     public WholeParameters,
+                     protected BackwardWalk::Stops {
+ public:
+  ShardedStage(Model model, const Policy& policy, const DeviceMesh& mesh, const Groups& groups);
+  ~ShardedStage() override;  // waits for what is under way, as a Work may not be dropped
+
+  Tensors forward(Tensors inputs, const Batch& batch) override;
+  void finish_gradients() override;
+  std::span<Shard> owned() override { return model_.shards; }
+  void parameters_changed() override;
+  void unshard() override;
+  void reshard() override;
+  void expect_last_backward() override { last_backward_ = true; }
+  void reduce_gradients() override;
+  double gradient_divisor() const override { return policy_.gradient_divisor; }
+  std::vector<WholeParameter> hold_whole() override;
+  void release_whole() override;
+
+ protected:
+  // Runs one unit, whose parameters are whole.
+  virtual Tensors run(size_t unit, Tensors inputs, const Batch& batch);
+  // Every gradient of a microbatch is there; what was not reduced yet waits for this.
+  virtual void microbatch_complete() {}
+
+  const Model& model() const { return model_; }
+  const Policy& policy() const { return policy_; }
+
+  void approach(size_t unit) override;
+  void enter(size_t unit) override;
+  void complete(size_t bucket) override;
+  void ended(WeightGradients* queue) override;
+  void awaits(size_t bucket) override;
+  void drained() override;
+
+ private:
+  using Turn = Model::Turn;
+  void watch_leaves();
+  void begin_step();
+  void check_gradients_may_come() const;
+  void start(Bucket& bucket);
+  void start(const Turn& turn);
+  void finish(Bucket& bucket);
+  void finish(const Turn& turn);
+  void free(Bucket& bucket);
+  void free_all();
+  bool start_within(const Turn& turn, int64_t& elements);
+  size_t gather_ahead(size_t unit);
+  void gather_behind(size_t unit);
+  void release_after_forward(size_t unit, size_t reached, bool backward_comes);
+  bool may_free(const Bucket& bucket) const { return last_backward_ || !bucket.stays_; }
+  void end_microbatch();  // all its gradients are there
+
+  DeviceMesh mesh_;  // keeps the groups
+  Groups groups_;
+  Model model_;
+  Policy policy_;
+  std::unique_ptr<Reducer> reducer_;
+  std::unique_ptr<Presence> presence_;  // null: buckets know themselves
+  BackwardWalk walk_;                   // its buckets: the model's order
+  size_t sharded_ = 0;                  // buckets in that state
+  size_t passed_;                       // in a backward: units from here on are freed
+  bool between_steps_ = true, last_backward_ = false, flushed_ = false;
+  bool held_ = false;  // whole until release_whole()
+};
+
+}  // namespace heddle::sharding

@@ -1,0 +1,300 @@
+// The sharding engine with buckets that write down what they are asked for.
+#include "heddle/sharding/stage.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "heddle/base/error.h"
+#include "heddle/mesh/threads.h"
+
+namespace heddle::sharding {
+namespace {
+
+using ::testing::ElementsAre;
+using Lines = std::vector<std::string>;
+
+class WrittenWork final : public Work {
+ public:
+  WrittenWork(Lines& lines, std::string name) : lines_(lines), name_(std::move(name)) {}
+  void wait() override { lines_.push_back("wait for " + name_); }
+
+ private:
+  Lines& lines_;
+  std::string name_;
+};
+
+class WrittenGradients final : public Gradients {
+ public:
+  WrittenGradients(Lines& lines, std::string name) : lines_(lines), name_(std::move(name)) {}
+  void begin_step() override {}
+  void keep() override { ++kept; }
+  std::unique_ptr<Work> reduce() override {
+    lines_.push_back("reduce " + name_);
+    return std::make_unique<WrittenWork>(lines_, "sum " + name_);
+  }
+  void reduced() override {}
+  void place(std::span<const char> used) override {
+    lines_.push_back("place " + name_ + (used[0] ? "" : ", unused"));
+  }
+  bool had(size_t) const override { return had_; }
+  int kept = 0;
+  bool had_ = true;
+
+ private:
+  Lines& lines_;
+  std::string name_;
+};
+
+// One parameter, whose name is a letter.
+class WrittenBucket final : public Bucket {
+ public:
+  WrittenBucket(Lines& lines, const ParameterSlot& slot)
+      : lines_(lines), name_(slot.name), leaf_(*slot.tensor) {
+    if (slot.trainable()) set_gradients(std::make_unique<WrittenGradients>(lines, name_));
+  }
+  std::vector<Parameter> parameters() const override { return {{name_, leaf_, {}}}; }
+  int64_t elements() const override { return leaf_.numel(); }
+  bool transient() const override { return true; }
+  std::unique_ptr<Work> gather() override {
+    lines_.push_back("gather " + name_);
+    if (fails) throw std::runtime_error("no memory for " + name_);
+    return std::make_unique<WrittenWork>(lines_, name_);
+  }
+  void free() override { lines_.push_back("free " + name_); }
+  bool fails = false;
+
+ private:
+  Lines& lines_;
+  std::string name_;
+  at::Tensor leaf_;
+};
+
+// x times its parameter; units of one letter are tied, and F is frozen.
+class Times final : public Unit {
+ public:
+  Times(Lines& lines, std::string parameter, at::Tensor weight)
+      : lines_(lines), name_(std::move(parameter)), weight_(std::move(weight)) {}
+  std::string_view name() const override { return name_; }
+  Module* module() override { return nullptr; }
+  std::vector<ParameterSlot> parameters() override { return {{name_, &weight_, {}, false}}; }
+  Tensors forward(Tensors inputs, const Batch&) override {
+    lines_.push_back("run " + name_);
+    return {inputs[0] * weight_};
+  }
+
+ private:
+  Lines& lines_;
+  std::string name_;
+  at::Tensor weight_;
+};
+
+struct Stage {
+  // Units of the parameters named, one letter each.
+  Stage(Lines& lines, const std::string& letters, const Policy& policy, Rendezvous& meeting,
+        Reshard reshard = Reshard::after_forward) {
+    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp", 1}}, meeting, "test: world");
+    Units units;
+    for (const char letter : letters)
+      units.push_back(std::make_unique<Times>(lines, std::string(1, letter),
+                                              at::full({2}, 2.0).set_requires_grad(letter != 'F')));
+    std::vector<std::unique_ptr<Bucket>> buckets;
+    for (const Slots& fresh : new_slots(units))
+      for (const ParameterSlot& slot : fresh) {
+        buckets.push_back(std::make_unique<WrittenBucket>(lines, slot));
+        seen.push_back(static_cast<WrittenBucket*>(buckets.back().get()));
+      }
+    const std::vector<Reshard> all(units.size(), reshard);
+    engine = std::make_unique<ShardedStage>(Model(std::move(units), std::move(buckets), all, "mine"), policy,
+                                            mesh, groups_over(mesh, {"dp", "", "dp"}));
+  }
+  at::Tensor forward() { return engine->forward({at::full({2}, 1.0)}, Batch())[0].sum(); }
+  void step() {
+    engine->expect_last_backward();
+    forward().backward();
+    engine->finish_gradients();
+  }
+  std::unique_ptr<ShardedStage> engine;
+  std::vector<WrittenBucket*> seen;
+};
+
+Lines written(const std::function<void(Lines&, Rendezvous&)>& body) {
+  Lines lines;
+  ThreadWorld::run(1, [&](Rendezvous& meeting) { body(lines, meeting); });
+  return lines;
+}
+
+Lines step_of(const std::string& letters, const Policy& policy, Reshard reshard = Reshard::after_forward) {
+  return written(
+      [&](Lines& lines, Rendezvous& meeting) { Stage(lines, letters, policy, meeting, reshard).step(); });
+}
+
+std::string refusal(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ShardingEngine, GathersFreesAndReducesInOneOrder) {
+  EXPECT_THAT(step_of("ab", {}),
+              ElementsAre("gather a", "wait for a", "gather b", "run a", "free a", "wait for b", "run b",
+                          "free b",                                                    //
+                          "gather b", "wait for b", "gather a", "reduce b", "free b",  //
+                          "wait for a", "reduce a", "free a", "wait for sum b", "wait for sum a", "place a",
+                          "place b"));
+}
+
+TEST(ShardingEngine, GathersAheadWithinBothLimits) {
+  const auto ahead = [](Lookahead limit) {
+    Policy policy;
+    policy.forward = limit;
+    const Lines lines = step_of("abcd", policy);
+    const auto first = std::find(lines.begin(), lines.end(), "run a");
+    return std::count_if(lines.begin(), first, [](const auto& line) { return line.starts_with("gather"); }) -
+           1;
+  };
+  EXPECT_EQ(ahead({0, kUnlimited}), 0);
+  EXPECT_EQ(ahead({2, kUnlimited}), 2);
+  EXPECT_EQ(ahead({9, 0}), 0);
+  EXPECT_EQ(ahead({9, 1}), 0);  // less than the two elements of a unit
+  EXPECT_EQ(ahead({9, 5}), 2);
+}
+
+TEST(ShardingEngine, KeepsWhatIsAskedToStay) {
+  EXPECT_THAT(
+      step_of("ab", {}, Reshard::after_backward),
+      ElementsAre("gather a", "wait for a", "gather b", "run a", "wait for b", "run b", "reduce b", "free b",
+                  "reduce a", "free a", "wait for sum b", "wait for sum a", "place a", "place b"));
+  const Lines two = written([](Lines& lines, Rendezvous& meeting) {
+    Stage stage(lines, "a", {}, meeting, Reshard::after_last_backward);
+    stage.forward().backward();
+    lines.push_back("last");
+    stage.step();
+  });
+  EXPECT_THAT(two, ElementsAre("gather a", "wait for a", "run a", "last", "run a", "reduce a", "free a",
+                               "wait for sum a", "place a"));
+}
+
+// The table of the first unit is used by the last one as well.
+TEST(ShardingEngine, GathersATiedParameterForEachUseAndFreesItAtTheEndOfTheBackward) {
+  Policy policy;
+  policy.forward.units = policy.backward.units = 0;
+  EXPECT_THAT(step_of("aba", policy),
+              ElementsAre("gather a", "wait for a", "run a", "free a", "gather b", "wait for b", "run b",
+                          "free b", "gather a", "wait for a", "run a", "free a",  //
+                          "gather a", "wait for a", "gather b", "wait for b",     //
+                          "reduce b", "free b", "free a", "reduce a",             //
+                          "wait for sum b", "wait for sum a", "place a", "place b"));
+}
+
+TEST(ShardingEngine, ReducesOnceAStepOrOnceAMicrobatch) {
+  const auto reductions = [](bool each) {
+    Policy policy;
+    policy.reduce_each_microbatch = each;
+    const Lines lines = written([&](Lines& into, Rendezvous& meeting) {
+      Stage stage(into, "ab", policy, meeting);
+      for (int i = 0; i < 2; ++i) stage.forward().backward();
+      stage.step();
+      EXPECT_EQ(static_cast<WrittenGradients*>(stage.seen[0]->gradients())->kept > 0, !each);
+    });
+    return std::count(lines.begin(), lines.end(), "reduce a");
+  };
+  EXPECT_EQ(reductions(false), 1);
+  EXPECT_EQ(reductions(true), 3);
+}
+
+TEST(ShardingEngine, LetsNoMoreReductionsFlyThanThePolicySays) {
+  const auto most = [](const Policy& policy) {
+    int flying = 0, out = 0;
+    for (const std::string& line : step_of("abcd", policy)) {
+      flying += line.starts_with("reduce") - line.starts_with("wait for sum");
+      out = std::max(out, flying);
+    }
+    return out;
+  };
+  Policy policy;
+  EXPECT_EQ(most(policy), 2);
+  policy.buckets_in_flight = 3;
+  EXPECT_EQ(most(policy), 3);
+  policy.elements_in_flight = 4;
+  EXPECT_EQ(most(policy), 2);
+  policy.elements_in_flight = 1;  // one is always let through
+  EXPECT_EQ(most(policy), 1);
+}
+
+TEST(ShardingEngine, ReducesAtTheEndWhereAskedAndAlsoWithoutAMicrobatch) {
+  Policy policy;
+  policy.reduce_behind_backward = false;
+  const Lines lines = step_of("ab", policy);
+  EXPECT_GT(std::find(lines.begin(), lines.end(), "reduce b"),
+            std::find(lines.begin(), lines.end(), "wait for a"));
+  EXPECT_THAT(
+      written([](Lines& into, Rendezvous& meeting) {
+        Stage stage(into, "ab", {}, meeting);
+        static_cast<WrittenGradients*>(stage.seen[1]->gradients())->had_ = false;
+        stage.engine->finish_gradients();
+      }),
+      ElementsAre("reduce b", "reduce a", "wait for sum b", "wait for sum a", "place a", "place b, unused"));
+}
+
+TEST(ShardingEngine, FreesBehindAForwardWithoutGradientsAndLeavesFrozenBucketsAlone) {
+  const Lines lines = written([](Lines& into, Rendezvous& meeting) {
+    const at::NoGradGuard no_gradients;
+    Stage(into, "aF", {}, meeting, Reshard::after_backward).forward();
+  });
+  EXPECT_THAT(lines, ElementsAre("gather a", "wait for a", "gather F", "run a", "free a", "wait for F",
+                                 "run F", "free F"));
+  EXPECT_THAT(step_of("aF", {}), ::testing::Not(::testing::Contains("reduce F")));
+}
+
+TEST(ShardingEngine, WaitsForGathersThatNobodyUsed) {
+  EXPECT_THAT(
+      written([](Lines& into, Rendezvous& meeting) { Stage(into, "ab", {}, meeting).engine->unshard(); }),
+      ElementsAre("gather a", "wait for a"));
+}
+
+TEST(ShardingEngine, RefusesWhatWouldComputeWithTheWrongParameters) {
+  written([](Lines& lines, Rendezvous& meeting) {
+    Stage stage(lines, "ab", {}, meeting);
+    EXPECT_EQ(stage.engine->hold_whole().size(), 2u);
+    EXPECT_EQ(refusal([&] { stage.forward(); }),
+              "error[internal] mine: a forward with gradients ran while parameters are held whole\n"
+              "  hint: end the scope Unsharded before training goes on");
+    EXPECT_EQ(refusal([&] { stage.engine->hold_whole(); }),
+              "error[internal] mine: parameters are held whole already\n"
+              "  hint: use the scope Unsharded that stands; it does not nest");
+    EXPECT_EQ(refusal([&] { stage.engine->parameters_changed(); }),
+              "error[internal] mine: parameters changed while they are held whole\n"
+              "  hint: end the scope Unsharded before the optimizer steps");
+    stage.engine->release_whole();
+    lines.clear();
+    stage.seen[1]->fails = true;
+    EXPECT_THROW(stage.engine->hold_whole(), std::runtime_error);
+    EXPECT_EQ(lines.back(), "free a");
+    stage.seen[1]->fails = false;
+    stage.step();  // and it works as before
+  });
+}
+
+TEST(ShardingEngine, NamesAParameterThatLiesInNoBucket) {
+  Lines lines;
+  Units units;
+  units.push_back(std::make_unique<Times>(lines, "lost", at::full({2}, 1.0)));
+  EXPECT_EQ(refusal([&] { Model(std::move(units), {}, {Reshard::after_forward}, "mine"); }),
+            "error[internal] mine: parameter 'lost' lies in no bucket\n"
+            "  hint: make buckets of all that new_slots() gives");
+}
+
+}  // namespace
+}  // namespace heddle::sharding
