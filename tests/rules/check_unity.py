@@ -35,15 +35,17 @@ def declared(path):
 
 def faults(root):
     found = []
-    folders = collections.defaultdict(lambda: collections.defaultdict(dict))
+    folders = collections.defaultdict(lambda: collections.defaultdict(set))
     for path in tree.sources(root, LIBRARIES):
         if path.suffix == ".cpp":
             for name, kind, what in declared(path):
-                folders[path.parent][name].setdefault((kind, what), path)
+                folders[path.parent][name].add((path.name, kind, what))
     for folder, names in folders.items():
         for name, uses in names.items():
-            files = sorted({path.name for path in uses.values()})
-            if len(files) > 1 and not all(kind == "function" for kind, _ in uses):
+            files = sorted({file for file, _, _ in uses})
+            alike = len({(kind, what) for _, kind, what in uses}) == 1 and all(kind == "alias" for _, kind, _ in uses)
+            overloads = all(kind == "function" for _, kind, _ in uses)
+            if len(files) > 1 and not alike and not overloads:
                 found.append(f"{folder.relative_to(root)}: {name} stands in the anonymous namespaces of {', '.join(files)}")
     return found
 
