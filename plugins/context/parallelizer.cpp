@@ -15,13 +15,13 @@ constexpr const char* kAxis = "cp";
 
 }  // namespace
 
-Needs Context::needs() const {
+Needs ContextParallel::needs() const {
   Needs needs;
   needs.axes = {kAxis};
   return needs;
 }
 
-AttentionCore::Instead::LinkPointer Context::link(Communicator& ranks) {
+AttentionCore::Instead::LinkPointer ContextParallel::link(Communicator& ranks) {
   if (deals_heads()) {
     const auto around = [&ranks](at::Tensor q, at::Tensor k, at::Tensor v, const model::Heads& heads,
                                  const Batch& batch, const AttentionCore::Instead::Next& next) {
@@ -41,7 +41,7 @@ AttentionCore::Instead::LinkPointer Context::link(Communicator& ranks) {
   return AttentionCore::Instead::in_place("context", in_place);
 }
 
-std::vector<Placed> Context::apply(Units& units, const DeviceMesh& mesh) {
+std::vector<Placed> ContextParallel::apply(Units& units, const DeviceMesh& mesh) {
   if (mesh.size(kAxis) == 1) return {};
   const auto own = link(mesh.group(kAxis));
   for (const auto& unit : units) {
@@ -57,7 +57,7 @@ std::vector<Placed> Context::apply(Units& units, const DeviceMesh& mesh) {
   return {};
 }
 
-void Context::transform(Batch& batch, const DeviceMesh& mesh) {
+void ContextParallel::transform(Batch& batch, const DeviceMesh& mesh) {
   if (mesh.size(kAxis) == 1) return;
   cut(batch, {mesh.rank(kAxis), mesh.size(kAxis), deals_heads() ? Cut::contiguous : Cut::head_tail});
 }

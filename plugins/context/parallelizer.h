@@ -12,9 +12,9 @@
 
 namespace heddle::context {
 
-class Context : public IParallelizer {
+class ContextParallel : public IParallelizer {
  public:
-  explicit Context(Config config) : config_(std::move(config)) {}
+  explicit ContextParallel(Config config) : config_(std::move(config)) {}
   Needs needs() const override;
   // Replaces what stands within every AttentionCore; splits no parameter.
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override;

@@ -60,7 +60,7 @@ class PluginKits {
       if (offer.kind == "plan") run_plan_kits(*registry_.plan(offer.name), attempt_);
       if (offer.kind == "schedule")
         run_schedule_kits(*registry_.schedule(offer.name), file_, options_.ranks, attempt_);
-      if (offer.kind == "model") run_model_kits(*registry_.model(offer.name), attempt_);
+      if (offer.kind == "model") model(*registry_.model(offer.name));
       if (offer.kind == "device") run_device_kits(*registry_.device(offer.name), attempt_);
     }
     return report_;
@@ -73,6 +73,11 @@ class PluginKits {
     const Node given = config::read_text(options_.fields, "fields");
     const Subject subject = subject_of(offered, fields_for_kits(offered, given));
     for (const int ranks : options_.ranks) run_strategy_kits(subject, ranks, attempt_);
+  }
+
+  void model(const OfferedModel& offered) {
+    const Node given = config::read_text(options_.fields, "fields");
+    run_model_kits(offered, given.is_map() ? given : Node::map({}), attempt_);
   }
 
   void parallelizer(const OfferedParallelizer& offered) {

@@ -13,13 +13,13 @@
 namespace heddle::testing {
 namespace {
 
-std::unique_ptr<ModelSpec> read_default(const OfferedModel& offered, const std::string& model_type) {
+std::unique_ptr<ModelSpec> read_model(const OfferedModel& offered, const Node& keys,
+                                      const std::string& model_type) {
   try {
-    return offered.make()->read(Node::map({{"model_type", Node::text(model_type)}}),
-                                UnknownKeys::passed_over);
+    return offered.make()->read(keys.with("model_type", Node::text(model_type)), UnknownKeys::passed_over);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::config) throw;
-    throw NotRun{"a config.json with model_type alone is refused: " + error.message()};
+    throw NotRun{"its default keys are refused, and --fields may give others: " + error.message()};
   }
 }
 
@@ -58,17 +58,17 @@ std::string counts_operations(const ModelSpec& spec) {
 
 }  // namespace
 
-void run_model_kits(const OfferedModel& offered, Attempts& attempt) {
+void run_model_kits(const OfferedModel& offered, const Node& keys, Attempts& attempt) {
   std::vector<std::string> types = {offered.name};
   types.insert(types.end(), offered.aliases.begin(), offered.aliases.end());
   for (const std::string& type : types) {
     const std::string thing = "model '" + type + "': ";
     attempt(thing + "make_units(): on meta, each name one shape",
-            [&] { return has_units(*read_default(offered, type), type); });
+            [&] { return has_units(*read_model(offered, keys, type), type); });
     attempt(thing + "stored(): every element of a parameter and of a tensor once",
-            [&] { return fills_files(*read_default(offered, type)); });
+            [&] { return fills_files(*read_model(offered, keys, type)); });
     attempt(thing + "flops_per_token(): grows with the sequence",
-            [&] { return counts_operations(*read_default(offered, type)); });
+            [&] { return counts_operations(*read_model(offered, keys, type)); });
   }
 }
 

@@ -6,7 +6,7 @@
 
 namespace heddle::testing {
 
-// The model that each model_type's defaults describe, on meta.
-void run_model_kits(const OfferedModel& offered, Attempts& attempt);
+// The model that `keys` and each model_type describe, on meta.
+void run_model_kits(const OfferedModel& offered, const Node& keys, Attempts& attempt);
 
 }  // namespace heddle::testing

@@ -177,7 +177,7 @@ TEST(Refusals, NameWhatIsNotBuiltYet) {
                  "registered, which heddle does not do yet");
   expect_refusal(heddle(files.train("run", {"--checkpoint.is_peft", "true"})), 2,
                  "error[not_built] --checkpoint.is_peft: adapters are not built yet");
-  expect_refusal(heddle(files.train("run", {"--distributed.cp_size", "2", "--nproc-per-node", "2"})), 2,
+  expect_refusal(heddle(files.train("run", {"--distributed.ep_size", "2", "--nproc-per-node", "2"})), 2,
                  "error[not_built]");
   EXPECT_FALSE(std::filesystem::exists(files.path("run")));
 }

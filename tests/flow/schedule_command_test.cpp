@@ -170,13 +170,47 @@ TEST(ScheduleCommand, PlansAutoForTimesAndALimit) {
       "  hint: raise the limit to 1 or more, or take fewer stages a rank");
 }
 
+TEST(ScheduleCommand, DrawsTheSheetOfTheGuide) {
+  const Outcome svg =
+      heddle({"schedule", "--compare", "--ranks", "4", "--microbatches", "8", "--format", "svg"});
+  std::ostringstream sheet;
+  sheet << std::ifstream(HEDDLE_SOURCE_DIR "/docs/pictures/schedules.svg").rdbuf();
+  EXPECT_EQ(svg.out, sheet.str());
+}
+
+TEST(ScheduleCommand, TakesTheTimesThatARunMeasured) {
+  const std::string trace = testing::TempDir() + "heddle_times.json";
+  std::ofstream(trace) << R"({"traceEvents": [], "otherData": {"steps": [{"stages_ms": [
+    {"forward": 2, "backward": 5, "backward_input": 0, "backward_weight": 0, "transfer": 0.25},
+    {"forward": 6, "backward": 0, "backward_input": 7, "backward_weight": 6, "transfer": 0}]}]}})";
+  // Two ranks of one stage: 2 and 6, 2.5 and 7, 2.5 and 6.
+  const Outcome run = heddle({"schedule", "1f1b", "--ranks", "2", "--microbatches", "1", "--times-from",
+                              trace, "--trace", trace + "2"});
+  ASSERT_EQ(run.status, 0) << run.error;
+  std::ostringstream written;
+  written << std::ifstream(trace + "2").rdbuf();
+  EXPECT_THAT(written.str(), HasSubstr("\"length_ms\":26.500"));  // 2 + 0.25 + 6 + 13 + 0.25 + 5
+  // In the mean of the ranks, and cut into four stages: 1, 1, 3, 3.
+  const Outcome compared =
+      heddle({"schedule", "--compare", "--ranks", "2", "--microbatches", "4", "--times-from", trace});
+  EXPECT_THAT(compared.out, HasSubstr("2 ranks, 4 microbatches; on all layers of a rank (mean, in ms, of " +
+                                      trace + ") F 4, I 4.75, W 4.25; a transfer 0.25\n"));
+  std::ofstream(trace) << "{}";
+  const Outcome none =
+      heddle({"schedule", "--compare", "--ranks", "2", "--microbatches", "4", "--times-from", trace});
+  EXPECT_EQ(none.status, 2);
+  EXPECT_EQ(none.error, "error[input] --times-from: " + trace +
+                            " holds no measured times of a pipeline's stages\n"
+                            "  hint: give the file of heddle train --trace, of a run with pp_size above 1\n");
+}
+
 TEST(ScheduleCommand, RefusesWhatDoesNotBelongToAComparison) {
   expect_usage({"schedule", "--compare", "--microbatches", "4"},
                "error[usage] heddle schedule: --ranks R is required\n"
                "  hint: for example: heddle schedule --compare --ranks 4 --microbatches 8");
-  expect_usage({"schedule", "--compare", "--ranks", "2", "--microbatches", "4", "--format", "svg"},
-               "error[usage] heddle schedule: --compare prints a table or JSON\n"
-               "  hint: leave --format, or give --json");
+  expect_usage({"schedule", "--compare", "--ranks", "2", "--microbatches", "4", "--format", "csv"},
+               "error[usage] heddle schedule: --compare prints a table, JSON or pictures\n"
+               "  hint: leave --format, or give --json or --format svg");
   expect_usage({"schedule", "1f1b", "--ranks", "2", "--microbatches", "4", "--memory", "3GiB"},
                "error[usage] heddle schedule: --memory requires --compare\n"
                "  hint: run: heddle schedule --help");

@@ -45,7 +45,7 @@ say "builds it with find_package(HeddleSdk)"
 cp -r "$source" model
 build "$outside/model" "$prefix"
 export HEDDLE_PLUGIN_PATH="$outside/build/plugins"
-"$heddle" plugins check build/plugins/libheddle_gpt2.so | tee out
+"$heddle" plugins check build/plugins/libheddle_gpt2.so --fields "{resid_pdrop: 0.0, embd_pdrop: 0.0, attn_pdrop: 0.0}" | tee out
 expect "ok    model 'gpt2': stored(): every element of a parameter and of a tensor once" out
 "$heddle" plugins inspect gpt2 >out
 expect "n_embd" out
@@ -59,12 +59,13 @@ run fsdp2 gpt2 2 "strategy: fsdp2, $float32" --step_scheduler.local_batch_size 1
 run untied gpt2_untied 1 "strategy: single"
 run fsdp2_recompute gpt2_untied 2 "strategy: fsdp2, $float32, activation_checkpointing: full"
 run pipeline gpt2_untied 2 "strategy: ddp, pp_size: 2, pipeline: {$one}"
-run split_backward gpt2_untied 2 "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: zbv, pp_microbatch_size: 1}"
+run split_backward gpt2_untied 2 "strategy: ddp, pp_size: 2, pipeline: {pp_schedule: zb1p, pp_microbatch_size: 1}" \
+  --step_scheduler.local_batch_size 4
 run tensor gpt2 2 "strategy: ddp, tp_size: 2"
 run tensor_untied gpt2_untied 2 "strategy: fsdp2, $float32, tp_size: 2"
 
 say "what is exported has transformers' names and shapes, and the values of the run, on any topology"
-python3 - "$golden/gpt2/model.safetensors" out_*/*/model/consolidated <<'PY' || fail "exports differ"
+python3 - "$golden/gpt2/model.safetensors" out_*/LATEST/model/consolidated <<'PY' || fail "exports differ"
 import json, pathlib, struct, sys
 def read(file):
     data = pathlib.Path(file).read_bytes()
@@ -83,8 +84,10 @@ for group in (tied, {place: tensors for place, tensors in runs.items() if place 
     first = next(iter(group.values()))
     for place, tensors in group.items():
         assert {n: t[0] for n, t in tensors.items()} == {n: t[0] for n, t in first.items()}, place
-        worst = max(abs(a - b) for name in first for a, b in zip(tensors[name][1], first[name][1]))
-        assert worst < 2e-4, (place, worst)
+        for name in first:  # the gradient of a bias of keys is noise around zero, which AdamW makes large
+            kept = [i for i in range(len(first[name][1])) if not (name.endswith("c_attn.bias") and 36 <= i < 72)]
+            worst = max(abs(tensors[name][1][i] - first[name][1][i]) for i in kept)
+            assert worst < 2e-4, (place, name, worst)
 one = next(iter(tied.values()))
 assert {n: t[0] for n, t in one.items()} == {n: t[0] for n, t in start.items()}
 assert all(max(abs(a - b) for a, b in zip(one[n][1], start[n][1])) > 1e-4 for n in one if n.endswith("weight"))

@@ -66,7 +66,7 @@ TEST(Fsdp2, OwnsEveryRowOnceAndSaysWhichAxisSplitsIt) {
 // A parallelizer gave this rank rows 6 to 11 of 12; dp_shard and cp split those again.
 TEST(Fsdp2, SplitsWhatAParallelizerLeft) {
   ThreadWorld::run(4, [&](Rendezvous& meeting) {
-    const std::vector<Axis> axes = {{"dp_shard", 2}, {"cp", 2}};
+    const std::vector<Axis> axes = {{"dp_shard", 2}, {"cp", 2}, {"tp", 1}};
     const DeviceMesh mesh = mesh::build(axes, meeting, "test: world");
     const std::vector<Placed> placed = {{"layer0.weight", "tp", 0, 6, 12}};
     auto stage = make_strategy("fsdp2", kFloat)->parallelize(toy_units({}), mesh, placed);

@@ -6,6 +6,7 @@ import check_format
 import check_names
 import check_rooms
 import check_size
+import check_unity
 import tree
 
 LONG = "int f() {\n" + "  g();\n" * 41 + "}\n"
@@ -44,4 +45,21 @@ for rule, name, text, wanted in CASES:
         faults.append(f"{rule.__name__}: found in good text {text[:40]!r}: {found}")
     if wanted is not None and not any(wanted in fault for fault in found):
         faults.append(f"{rule.__name__}: did not find {wanted!r} in {text[:40]!r}: {found}")
+
+PAIRS = [  # what two files of a folder have in their anonymous namespaces, part of the fault
+    ("struct One {};", "class One {\n};", "One stands in"),
+    ("constexpr int kMost = 2;", "constexpr double kMost = 2.5;", "kMost stands in"),
+    ("using Line = int;", "using Line = long;", "Line stands in"),
+    ("using Line = int;", "using Line = int;", None),
+    ("int count(int a) {\n  return a;\n}", "int count(long a) {\n  return 1;\n}", None),
+]
+for first, second, wanted in PAIRS:
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        (root / "core").mkdir()
+        for name, text in (("a", first), ("b", second)):
+            (root / "core" / f"{name}.cpp").write_text(f"// {name}\nnamespace {{\n\n{text}\n\n}}  // namespace\n")
+        found = check_unity.faults(root)
+    if (wanted is None) == bool(found) or not all((wanted or "") in fault for fault in found):
+        faults.append(f"check_unity: {first!r} and {second!r}: {found}")
 tree.report(faults, "the checks")

@@ -89,6 +89,7 @@ struct ScheduleCommand {
   bool lowered = false;
   bool compare = false;         // all schedules for these sizes
   std::vector<double> times;    // F, I, W of a rank's layers and a transfer; empty: equal ones
+  std::string times_from;       // the trace of a run, instead of them
   std::optional<double> limit;  // microbatches that a rank may keep alive
   uint64_t memory = 0;          // bytes of one microbatch on a rank; 0: not given
   std::string trace;            // the file of a trace of the simulation; empty: none

@@ -54,10 +54,11 @@ int schedule(const ScheduleCommand& command) {
   const std::unique_ptr<IPipelineSchedule> made = offered->make();
   const int stages = stages_of(command, made->stages_per_rank());
   refuse_large(stages, command.microbatches);
+  const GivenTimes times = times_of(command);
   return print_schedule(
-      {offered->name, plan_of(*made, command, stages),
+      {offered->name, plan_of(*made, command, times, stages),
        heddle::schedule::placement(*made, command.ranks, stages, offered->name), command.microbatches},
-      command, measured_of(command, stages).stages);
+      command, measured_of(command, times, stages).stages);
 }
 
 }  // namespace heddle::cli

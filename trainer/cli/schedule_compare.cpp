@@ -9,7 +9,9 @@
 #include <numeric>
 #include <set>
 
+#include "heddle/schedule/drawing.h"
 #include "heddle/schedule/lower.h"
+#include "trainer/cli/schedule_times.h"
 
 namespace heddle::cli {
 namespace {
@@ -22,29 +24,30 @@ struct Compared {
   int each = 1;
   double length = 0, idle = 0, peak = 0;  // peak: microbatches on all layers of a rank
   int transfers = 0;                      // of all ranks
+  schedule::Drawing drawing;              // where pictures are asked for
   std::string refusal;                    // why it does not take the sizes; then nothing else holds
 };
 
-schedule::Costs rank_costs(const ScheduleCommand& command) {
-  const std::vector<double> times = command.times.empty() ? std::vector<double>{1, 1, 1, 0} : command.times;
-  return {times[0], times[1] + times[2], times[1], times[2], times[3]};
-}
-
-void simulate_one(const IPipelineSchedule& made, const ScheduleCommand& command, Compared& out) {
+void simulate_one(const IPipelineSchedule& made, const ScheduleCommand& command, const GivenTimes& times,
+                  Compared& out) {
   const int stages = command.ranks * out.each;
-  const ScheduleTable table = plan_of(made, command, stages);
+  const ScheduleTable table = plan_of(made, command, times, stages);
   const auto placement = schedule::placement(made, command.ranks, stages, out.name);
-  const schedule::Simulation run = schedule::simulate(table, placement, measured_of(command, stages).stages);
+  const schedule::Simulation run =
+      schedule::simulate(table, placement, measured_of(command, times, stages).stages);
   out.length = run.length;
   out.idle = std::accumulate(run.idle.begin(), run.idle.end(), 0.0) / command.ranks;
   out.peak = double(*std::max_element(run.peak.begin(), run.peak.end())) / out.each;
   for (const auto& row : schedule::lower(table, placement))
     out.transfers += static_cast<int>(std::count_if(
         row.begin(), row.end(), [](const Action& action) { return schedule::sends(action.kind); }));
+  if (command.format == ScheduleCommand::Format::svg)
+    out.drawing = {out.name, table, placement, command.microbatches};
   if (command.limit && out.peak > *command.limit) out.refusal = "its peak is above the limit";
 }
 
-std::vector<Compared> compared_all(const ScheduleCommand& command, PluginRegistry& plugins) {
+std::vector<Compared> compared_all(const ScheduleCommand& command, const GivenTimes& times,
+                                   PluginRegistry& plugins) {
   std::vector<Compared> all;
   std::set<const OfferedSchedule*> seen;  // names and aliases
   for (const std::string& name : plugins.names("schedule")) {
@@ -57,7 +60,7 @@ std::vector<Compared> compared_all(const ScheduleCommand& command, PluginRegistr
       one.name = offered->name;
       one.each = each;
       try {
-        simulate_one(*made, command, one);
+        simulate_one(*made, command, times, one);
       } catch (const Error& error) {
         if (error.code() != ErrorCode::config) throw;
         one.refusal = error.message();
@@ -102,12 +105,14 @@ void print_cells(const std::vector<Cells>& rows) {
   }
 }
 
-void print_compared(const ScheduleCommand& command, const std::vector<Compared>& all) {
-  const schedule::Costs costs = rank_costs(command);
+void print_compared(const ScheduleCommand& command, const GivenTimes& times,
+                    const std::vector<Compared>& all) {
+  const schedule::Costs costs = costs_of_rank(times, command.ranks);
   std::cout << command.ranks << " ranks, " << command.microbatches
-            << " microbatches; on all layers of a rank F " << time_text(costs.forward) << ", I "
-            << time_text(costs.backward_input) << ", W " << time_text(costs.backward_weight)
-            << "; a transfer " << time_text(costs.transfer) << "\n";
+            << " microbatches; on all layers of a rank "
+            << (command.times_from.empty() ? "" : "(mean, in ms, of " + command.times_from + ") ") << "F "
+            << time_text(costs.forward) << ", I " << time_text(costs.backward_input) << ", W "
+            << time_text(costs.backward_weight) << "; a transfer " << time_text(costs.transfer) << "\n";
   std::vector<Cells> rows = {{"schedule", "stages", "length", "idle", "peak", "transfers"}};
   if (command.memory > 0) rows[0].push_back("peak memory");
   for (const Compared& one : all) {
@@ -125,8 +130,9 @@ void print_compared(const ScheduleCommand& command, const std::vector<Compared>&
   std::cout << "peak: the most microbatches alive on a rank, each on all of its layers\n";
 }
 
-void print_compared_json(const ScheduleCommand& command, const std::vector<Compared>& all) {
-  const schedule::Costs costs = rank_costs(command);
+void print_compared_json(const ScheduleCommand& command, const GivenTimes& times,
+                         const std::vector<Compared>& all) {
+  const schedule::Costs costs = costs_of_rank(times, command.ranks);
   Json rows = Json::array(), refused = Json::array();
   for (const Compared& one : all) {
     const int stages = one.each * command.ranks;
@@ -154,25 +160,38 @@ void print_compared_json(const ScheduleCommand& command, const std::vector<Compa
   std::cout << out.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
 }
 
+void print_pictures(const ScheduleCommand& command, const GivenTimes& times, std::vector<Compared> all) {
+  std::vector<schedule::Drawing> drawings;
+  for (Compared& one : all)
+    if (one.refusal.empty()) drawings.push_back(std::move(one.drawing));
+  std::cout << schedule::to_sheet(drawings, costs_of_rank(times, command.ranks));
+}
+
 }  // namespace
 
-Measured measured_of(const ScheduleCommand& command, int stages) {
+Measured measured_of(const ScheduleCommand& command, const GivenTimes& times, int stages) {
   Measured measured;
-  measured.stages.assign(stages, schedule::share_of(rank_costs(command), stages / command.ranks));
+  measured.stages = costs_of_stages(times, stages);
   if (command.limit) measured.limit = *command.limit;
   return measured;
 }
 
-ScheduleTable plan_of(const IPipelineSchedule& schedule, const ScheduleCommand& command, int stages) {
+ScheduleTable plan_of(const IPipelineSchedule& schedule, const ScheduleCommand& command,
+                      const GivenTimes& times, int stages) {
   if (const auto* timed = dynamic_cast<const ITimedSchedule*>(&schedule))
-    return timed->plan_for(command.ranks, stages, command.microbatches, measured_of(command, stages));
+    return timed->plan_for(command.ranks, stages, command.microbatches, measured_of(command, times, stages));
   return schedule.plan(command.ranks, stages, command.microbatches);
 }
 
 int compare_schedules(const ScheduleCommand& command, PluginRegistry& plugins) {
-  const std::vector<Compared> all = compared_all(command, plugins);
-  command.format == ScheduleCommand::Format::json ? print_compared_json(command, all)
-                                                  : print_compared(command, all);
+  const GivenTimes times = times_of(command);
+  const std::vector<Compared> all = compared_all(command, times, plugins);
+  if (command.format == ScheduleCommand::Format::json)
+    print_compared_json(command, times, all);
+  else if (command.format == ScheduleCommand::Format::svg)
+    print_pictures(command, times, all);
+  else
+    print_compared(command, times, all);
   return 0;
 }
 

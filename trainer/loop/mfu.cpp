@@ -85,8 +85,8 @@ at::ScalarType product_dtype(const Job& job) {
 }
 
 std::string amount(double flops) {
-  constexpr std::array<std::pair<double, const char*>, 4> kUnits = {
-      {{1e15, "P"}, {1e12, "T"}, {1e9, "G"}, {1e6, "M"}}};
+  constexpr std::array<std::pair<double, const char*>, 5> kUnits = {
+      {{1e15, "P"}, {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}}};
   char text[32];
   for (const auto& [size, letter] : kUnits)
     if (flops >= size) {

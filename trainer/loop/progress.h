@@ -12,8 +12,8 @@
 
 namespace heddle {
 
-// "step 12/300  loss 3.1416  norm 1.20  lr 1.0e-03  12.3k tok/s  0.45 GiB  2m 10s left  router/load 1.02", in at
-// most `columns` characters: whole fields are left out, the last of the model's own values first, then the
+// "step 12/300  loss 3.1416  norm 1.20  lr 1.0e-03  12.3k tok/s  0.45 GiB  2m 10s left  router/load 1.02", in
+// at most `columns` characters: whole fields are left out, the last of the model's own values first, then the
 // memory, the step last.
 std::string progress_line(const TrainingRecord& record, int64_t total_steps, double seconds_left,
                           size_t columns = 1000);

@@ -12,6 +12,8 @@ namespace {
 
 using Ran = std::vector<RanAction>;
 
+constexpr double kLook = 10e-6;  // seconds: the cost of seeing that what is waited for is there
+
 double seconds_of(RanAction::Time::duration span) {
   return std::chrono::duration<double>(span).count();
 }
@@ -38,6 +40,17 @@ class Measuring {
   }
 
  private:
+  using Made = std::tuple<bool, int, int>;  // forward, stage, microbatch
+  static bool is_forward(const RanAction& ran) { return ran.action.kind == Action::forward; }
+
+  // Calls for every action whose result another stage takes.
+  template <class Call>
+  void each(const Call& call) const {
+    for (const Ran& rank : ranks_)
+      for (const RanAction& ran : rank)
+        if (schedule::computes(ran.action.kind) && ran.action.kind != Action::backward_weight) call(ran);
+  }
+
   int microbatch_of(const RanAction& ran) const { return ran.call * a_call_ + ran.action.microbatch; }
 
   void add_row(const Ran& rank) {
@@ -73,28 +86,27 @@ class Measuring {
     }
   }
 
-  // Only who waited knows when the data came.
+  // From the end of a computation to the moment that a rank which waited for its result goes on. Where it
+  // waited before the result was made, that is the transfer; else it may have come at any time, and the least
+  // of them is the nearest.
   void set_transfers() {
-    constexpr double kWaited = 10e-6;                            // seconds: less is the cost of looking
-    std::map<std::tuple<bool, int, int>, RanAction::Time> made;  // [forward, stage, microbatch]
-    const auto gives = [](Action::Kind kind) {
-      return schedule::computes(kind) && kind != Action::backward_weight;
-    };
-    for (const Ran& rank : ranks_)
-      for (const RanAction& ran : rank)
-        if (gives(ran.action.kind))
-          made[{ran.action.kind == Action::forward, ran.action.stage, microbatch_of(ran)}] = ran.end;
-    std::map<int, std::vector<double>> delays;  // [the lower stage of the edge]
-    for (const Ran& rank : ranks_)
-      for (const RanAction& ran : rank) {
-        if (!gives(ran.action.kind) || seconds_of(ran.ready - ran.begin) < kWaited) continue;
-        const bool forward = ran.action.kind == Action::forward;
-        const int from = ran.action.stage + (forward ? -1 : 1);
-        const auto found = made.find({forward, from, microbatch_of(ran)});
-        if (found != made.end())
-          delays[std::min(from, ran.action.stage)].push_back(seconds_of(ran.ready - found->second));
-      }
-    for (auto& [edge, all] : delays) {
+    std::map<Made, RanAction::Time> made;
+    each([&](const RanAction& ran) {
+      made[{is_forward(ran), ran.action.stage, microbatch_of(ran)}] = ran.end;
+    });
+    std::map<int, std::vector<double>> sure, late;  // [the lower stage of the edge]
+    each([&](const RanAction& ran) {
+      const int from = ran.action.stage + (is_forward(ran) ? -1 : 1);
+      const auto found = made.find({is_forward(ran), from, microbatch_of(ran)});
+      if (found == made.end() || rank_of_[from] == rank_of_[ran.action.stage]) return;
+      const bool waited = found->second > ran.begin;
+      if (!waited && seconds_of(ran.ready - ran.begin) < kLook) return;
+      (waited ? sure : late)[std::min(from, ran.action.stage)].push_back(
+          seconds_of(ran.ready - found->second));
+    });
+    for (const auto& [edge, all] : late)
+      out_.costs[edge].transfer = std::max(0.0, *std::min_element(all.begin(), all.end()));
+    for (auto& [edge, all] : sure) {
       std::nth_element(all.begin(), all.begin() + all.size() / 2, all.end());
       out_.costs[edge].transfer = std::max(0.0, all[all.size() / 2]);
     }

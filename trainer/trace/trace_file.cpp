@@ -80,18 +80,21 @@ Json costs_json(const std::vector<schedule::Costs>& costs) {
   return out;
 }
 
-// Adds the measured and the simulated numbers of one step.
+// Adds the measured and the simulated numbers of one step. `free`: when the simulated ranks are done with the
+// step before, which may last longer than it did.
 void add_step(Json& about, schedule::ChromeTrace& trace, std::string& summary, int64_t step,
-              const std::vector<std::vector<RanAction>>& ranks, std::span<const int> rank_of_stage) {
+              const std::vector<std::vector<RanAction>>& ranks, std::span<const int> rank_of_stage,
+              double& free) {
   const MeasuredPipeline measured = measure(ranks, rank_of_stage);
   auto first = RanAction::Time::max();
   for (const auto& rank : ranks)
     for (const RanAction& ran : rank)
       if (schedule::computes(ran.action.kind)) first = std::min(first, ran.ready);
-  schedule::add_simulation(
-      trace, measured.table, rank_of_stage, measured.costs,
-      {"simulated ", kSimulatedProcesses, 1e-3 * static_cast<double>(nanoseconds_of(first)), 1e6});
-  about["steps"].push_back({{"step", step},
+  const double begin = std::max(free, 1e-3 * static_cast<double>(nanoseconds_of(first)));
+  free = begin + 1e6 * measured.simulated.length;
+  schedule::add_simulation(trace, measured.table, rank_of_stage, measured.costs,
+                           {"simulated ", kSimulatedProcesses, begin, 1e6});
+  about["steps"].push_back({{"step", step + 1},
                             {"microbatches", measured.microbatches},
                             {"length_ms", 1e3 * measured.length},
                             {"simulated_length_ms", 1e3 * measured.simulated.length},
@@ -168,11 +171,12 @@ TraceFile make_trace_file(std::span<const std::string> texts, std::span<const in
   file.summary = steps_text(parts.front().steps) + " of " + std::to_string(parts.size()) +
                  (parts.size() == 1 ? " rank" : " ranks") + "; open it in ui.perfetto.dev";
   schedule::ChromeTrace simulated;
+  double free = 0;
   const std::vector<int>& pipeline = parts.front().pipeline;
   for (size_t at = 0; pipeline.size() > 1 && same_step(parts, pipeline, at); ++at) {
     std::vector<std::vector<RanAction>> ranks;
     for (const int rank : pipeline) ranks.push_back(parts[rank].steps[at].actions);
-    add_step(about, simulated, file.summary, parts[pipeline[0]].steps[at].step, ranks, rank_of_stage);
+    add_step(about, simulated, file.summary, parts[pipeline[0]].steps[at].step, ranks, rank_of_stage, free);
   }
   std::string events;
   for (const RankPart& part : parts) events += part.events;

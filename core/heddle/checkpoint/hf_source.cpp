@@ -47,7 +47,7 @@ class Filler {
     const std::string name = checked(part.tensor, part.shape);
     const auto common = stored::within_parameter(part, shard.offset, shard.tensor.sizes());
     if (!common || shard.tensor.is_meta()) return;
-    const at::Tensor target = piece_of(shard.tensor, shard.offset, *common);
+    const at::Tensor target = piece_of(shard.tensor.detach(), shard.offset, *common);
     if (stored::in_order(part) && target.is_contiguous())
       return weights_->read(name, common->in_tensor, target.view(common->tensor_size));
     const at::Tensor box = at::empty(common->tensor_size, shard.tensor.options());

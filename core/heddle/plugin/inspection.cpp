@@ -112,7 +112,7 @@ class Inspector {
       if (info.kind != AxisKind::joined) known.push_back(info.name);
     if (std::find(known.begin(), known.end(), axis) != known.end()) return;
     refuse(thing + " speaks of the axis '" + axis + "', which the engine does not know",
-           "use " + text::join(known));
+           "use " + text::join(known) + ", or declare it in a parallelizer");
   }
 
   // The defaults, written out and read again, must be allowed and stay the same.

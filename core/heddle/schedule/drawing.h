@@ -1,6 +1,7 @@
 // A schedule for people and scripts: an aligned table, JSON, a picture.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,10 @@ HEDDLE_API std::string to_json(const Drawing& drawing);
 // A picture: time runs to the right, one lane a rank, colours by kind of action and shades by stage. Of a
 // lowered table the transfers are drawn as lines from lane to lane.
 HEDDLE_API std::string to_svg(const Drawing& drawing);
+
+// Pictures of several schedules below each other, in one scale of time. `costs` are of all layers of a rank:
+// those of a stage are its share.
+HEDDLE_API std::string to_sheet(std::span<const Drawing> drawings, const Costs& costs);
 
 // For captions: "4 ranks, 4 stages, 8 microbatches", "idle 27.3 %".
 std::string sizes_text(const Drawing& drawing);

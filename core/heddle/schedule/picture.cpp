@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <set>
+#include <string_view>
 
 #include "heddle/schedule/drawing.h"
 
@@ -9,6 +10,7 @@ namespace heddle::schedule {
 namespace {
 
 constexpr double kLeft = 76, kRight = 164, kTop = 74, kLane = 34, kGap = 8, kBelow = 102, kLeast = 780;
+constexpr double kSheet = 1100;                    // of the longest schedule on a sheet
 constexpr double kLetter = 7.2, kHeadLetter = 12;  // widths of text of 12 and of 20, at most on average
 
 std::string number(double value) {
@@ -49,18 +51,28 @@ constexpr Look kLooks[] = {{Action::forward, 214, 72, 58, "forward"},
 class Picture {
  public:
   explicit Picture(const Drawing& drawing)
-      : drawing_(drawing),
-        lowered_(has_transfers(drawing.table)),
-        costs_{1, 2, 1, 1, lowered_ ? 0.25 : 0},
-        run_(simulate(drawing.table, drawing.rank_of_stage, costs_)) {
+      : Picture(drawing, {1, 2, 1, 1, has_transfers(drawing.table) ? 0.25 : 0}) {
     // Long schedules get narrow cells, short ones do not fill the page.
     unit_ = std::clamp(1400 / std::max(run_.length, 1.0), 7.0, 30.0);
   }
+  // costs: of each stage.
+  Picture(const Drawing& drawing, const Costs& costs)
+      : drawing_(drawing),
+        lowered_(has_transfers(drawing.table)),
+        costs_(costs),
+        run_(simulate(drawing.table, drawing.rank_of_stage, costs_)) {}
+
+  double length() const { return run_.length; }
+  double height() const { return bottom() + kBelow; }
+  double width() const {
+    const double heading_width = 40 + kHeadLetter * static_cast<double>(drawing_.name.size());
+    return std::max({kLeast, kLeft + run_.length * unit_ + kRight, heading_width});
+  }
+  // Pixels of a unit of time.
+  void set_unit(double unit) { unit_ = unit; }
 
   std::string draw() {
-    const double heading_width = 40 + kHeadLetter * static_cast<double>(drawing_.name.size());
-    const double width = std::max({kLeast, kLeft + run_.length * unit_ + kRight, heading_width});
-    const double height = bottom() + kBelow;
+    const double width = this->width(), height = this->height();
     out_ = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + number(width) + " " + number(height) +
            "\" width=\"" + number(width) + "\" height=\"" + number(height) +
            "\" role=\"img\" aria-label=\"pipeline schedule, " + sizes_text(drawing_) +
@@ -116,7 +128,7 @@ class Picture {
 
   void axis() {
     double step = 1;
-    while (step * unit_ < 60) step *= step == 1 || step == 10 || step == 100 ? 5 : 2;
+    for (bool five = true; step * unit_ < 60; five = !five) step *= five ? 5 : 2;
     for (double time = 0; time <= run_.length + 1e-9; time += step) {
       out_ += "<line x1=\"" + number(x(time)) + "\" x2=\"" + number(x(time)) + "\" y1=\"" + number(kTop - 4) +
               "\" y2=\"" + number(bottom() + 6) + "\" stroke=\"#d9dfe5\"/>\n";
@@ -188,8 +200,9 @@ class Picture {
     const std::string style = "font-size=\"12\" fill=\"#51606e\"";
     text(kLeft, line + 22, "Numbers are microbatches; the shade is the stage, light for the last.", style);
     text(kLeft, line + 40,
-         std::string("Time: forward 1, backward 2 (input 1, weights 1)") +
-             (lowered_ ? ", a transfer 0.25." : "."),
+         "Time of a stage: forward " + number(costs_.forward) + ", backward " + number(costs_.backward) +
+             " (input " + number(costs_.backward_input) + ", weights " + number(costs_.backward_weight) +
+             ")" + (costs_.transfer > 0 ? ", a transfer " + number(costs_.transfer) + "." : "."),
          style);
   }
 
@@ -206,6 +219,27 @@ class Picture {
 
 std::string to_svg(const Drawing& drawing) {
   return Picture(drawing).draw();
+}
+
+std::string to_sheet(std::span<const Drawing> drawings, const Costs& costs) {
+  std::vector<Picture> pictures;
+  double longest = 1e-9, width = 0, height = 0;
+  for (const Drawing& drawing : drawings) {
+    const int each = static_cast<int>(drawing.rank_of_stage.size() / drawing.table.size());
+    pictures.emplace_back(drawing, share_of(costs, each));
+    longest = std::max(longest, pictures.back().length());
+  }
+  std::string out;
+  for (Picture& picture : pictures) {
+    picture.set_unit(kSheet / longest);
+    const std::string one = picture.draw();
+    out += "<svg y=\"" + number(height) + "\"" + one.substr(std::string_view("<svg").size());
+    width = std::max(width, picture.width());
+    height += picture.height();
+  }
+  return "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + number(width) + " " + number(height) +
+         "\" width=\"" + number(width) + "\" height=\"" + number(height) +
+         "\" role=\"img\" aria-label=\"pipeline schedules\">\n" + out + "</svg>\n";
 }
 
 }  // namespace heddle::schedule

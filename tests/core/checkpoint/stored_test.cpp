@@ -99,7 +99,7 @@ TEST(Stored, IsReadInEveryBox) {
   for (const auto& [name, whole] : parameters_of_every_kind()) {
     int boxes = 0;
     for_each_box(whole.sizes().vec(), [&](const Shape& offset, const Shape& size) {
-      const at::Tensor out = at::full(size, -1.0);
+      const at::Tensor out = at::full(size, -1.0).set_requires_grad(true);
       ASSERT_TRUE(source({name, out, whole.sizes().vec(), offset, {}, {}, {}}));
       ASSERT_TRUE(at::equal(out, box_of(whole, offset, size))) << name;
       ++boxes;

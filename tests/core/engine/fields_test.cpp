@@ -198,8 +198,8 @@ TEST(Pipeline, FieldsAreChecked) {
   EXPECT_EQ(pipeline_refusal("{pp_schedule_times: [[1, -1, 1, 0]]}"),
             "expected a row [F, I, W, C] of times, got [1, -1, 1, 0]");
   EXPECT_EQ(pipeline_refusal("{pp_schedule_times: []}"), "has no row");
-  EXPECT_EQ(pipeline_refusal("{pp_schedule_times: 3}"), "expected a list of list of real, got 3");
-  EXPECT_EQ(pipeline_refusal("{pp_schedule_limit: 0.5}"), "expected at least 1, got 0.5");
+  EXPECT_EQ(pipeline_refusal("{pp_schedule_times: 3}"), "expected a list of list of number, got 3");
+  EXPECT_EQ(pipeline_refusal("{pp_schedule_limit: 0.5}"), "expected at least 1.0, got 0.5");
   EXPECT_EQ(pipeline_refusal("{pp_microbatch_size: 0}"), "expected at least 1, got 0");
   EXPECT_EQ(pipeline_refusal("[]"), "expected a map, got an empty list");
   EXPECT_EQ(pipeline("{module_fqns_per_model_part: [[a, b], [c]]}", "module_fqns_per_model_part"),

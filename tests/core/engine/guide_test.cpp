@@ -79,15 +79,15 @@ TEST(Json, OfASetupIsThisLine) {
       R"("strategy_config": {"activation_checkpointing": false, "activation_checkpointing_scope": ["all"], )"
       R"("broadcast_buffers": false, "find_unused_parameters": false, "static_graph": false, )"
       R"("bucket_cap_mb": null, "gradient_as_bucket_view": false, "autocast_dtype": null}, )"
-      R"("pipeline": null, "moe": null, "activation_checkpointing": false, )"
+      R"("pipeline": null, "context": null, "moe": null, "activation_checkpointing": false, )"
       R"("warnings": ["`distributed.pipeline` is set but pp_size=1 (<= 1): pipeline parallelism is disabled and the )"
       R"(pipeline settings are ignored. Set pp_size > 1 to enable it."], "not_built": []})");
 }
 
 TEST(Text, OfASetupNamesWhatARunWillRefuse) {
-  const std::string text = engine::to_text(setup_of("{cp_size: 2}", 4));
+  const std::string text = engine::to_text(setup_of("{cp_size: 2, ep_size: 2}", 4));
   EXPECT_NE(text.find("mesh: pp 1, dp_replicate 1, dp_shard 2, cp 2, tp 1\n"), std::string::npos) << text;
-  EXPECT_NE(text.find("not built yet: distributed.cp_size: context parallelism is not built yet\n"),
+  EXPECT_NE(text.find("not built yet: distributed.ep_size: expert parallelism is not built yet\n"),
             std::string::npos);
 }
 

@@ -124,10 +124,10 @@ TEST(MeshSizes, AreCheckedAfterTheWords) {
   EXPECT_THAT(sentence("{tp_size: 3, bogus: 1}"), HasSubstr("Unknown options"));
 }
 
-TEST(MeshSizes, DegreesWithoutHandsAreNamedAsNotBuilt) {
-  const heddle::Setup setup = setup_of("{cp_size: 2, activation_checkpointing: selective}", 4);
-  EXPECT_THAT(setup.not_built,
-              testing::ElementsAre("distributed.cp_size: context parallelism is not built yet"));
+TEST(MeshSizes, DegreesThatNoParallelizerSplitsAreNamedAsNotBuilt) {
+  const heddle::Setup setup = setup_of("{ep_size: 2, activation_checkpointing: selective}", 4);
+  EXPECT_THAT(setup.not_built, testing::Contains("distributed.ep_size: expert parallelism is not built yet"));
+  EXPECT_TRUE(setup_of("{cp_size: 2}", 4).not_built.empty());
   EXPECT_TRUE(setup_of("{}", 4).not_built.empty());
   EXPECT_TRUE(setup_of("{activation_checkpointing: full}", 4).not_built.empty());
   EXPECT_TRUE(setup_of("{dp_replicate_size: 2}", 4).not_built.empty());

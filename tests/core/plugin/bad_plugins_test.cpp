@@ -45,7 +45,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"no_papers", kFailed, "the library has no papers, so it is no heddle plugin", "HEDDLE_PLUGIN"},
         Case{"newer_papers", kFailed, "'heddle papers 7' is of another form than this engine reads", "sdk.h"},
         Case{"odd_kind", kFailed,
-             "unknown kind 'optimizer' (there are: strategy, parallelizer, schedule, section, device, plan, model)",
+             "unknown kind 'optimizer' (there are: strategy, parallelizer, schedule, section, device, plan, "
+             "model)",
              "kind name alias"},
         Case{"no_entry", kFailed, "has papers, but no entry function heddle_plugin_offer", "HEDDLE_PLUGIN"},
         Case{"two_papers", kFailed,

@@ -63,8 +63,9 @@ TEST(ChromeTrace, DrawsAnArrowForEachTransferForwardInTime) {
   const json file = json::parse(to_chrome_trace(drawing, kTraceCosts));
   std::map<std::string, json> begins, ends;
   for (const json& event : file["traceEvents"]) {
-    if (event["ph"] == "s") EXPECT_TRUE(begins.emplace(event["id"].get<std::string>(), event).second);
-    if (event["ph"] == "f") EXPECT_TRUE(ends.emplace(event["id"].get<std::string>(), event).second);
+    if (event["ph"] != "s" && event["ph"] != "f") continue;
+    auto& side = event["ph"] == "s" ? begins : ends;
+    EXPECT_TRUE(side.emplace(event["id"].get<std::string>(), event).second);
   }
   EXPECT_EQ(begins.size(), size_t{2 * (kTraceRanks - 1) * kTraceMicrobatches});
   ASSERT_EQ(begins.size(), ends.size());

@@ -27,8 +27,10 @@ TEST(Gathering, AsksForAStageWhileAnotherRunsAndHoldsThree) {
           EXPECT_TRUE(whole.insert(action.stage).second);
           if (!began) hidden.insert(action.stage);  // nothing runs yet that could hide it
         }
-        if (action.kind == Action::reshard) EXPECT_EQ(whole.erase(action.stage), 1u);
-        if (action.kind == Action::reshard) hidden.erase(action.stage);
+        if (action.kind == Action::reshard) {
+          EXPECT_EQ(whole.erase(action.stage), 1u);
+          hidden.erase(action.stage);
+        }
         EXPECT_LE(whole.size(), 3u);
         if (!computes(action.kind)) continue;
         began = true;

@@ -42,6 +42,7 @@ class Table : public Module, public AfterUpdate {
   std::string_view kind() const override { return "table"; }
   void after_update(const Updated& updated, const DeviceMesh&) override {
     ++updates;
+    if (way_ != Way::side) return;
     bias.add_(updated.values.find("table/mean").sub(1).sign());
     skipped = updated.skipped.item<float>();
   }

@@ -32,6 +32,11 @@ void add_comparison(CLI::App& command, ScheduleCommand& to) {
       ->check(CLI::NonNegativeNumber)
       ->option_text("F,I,W,C");
   command
+      .add_option("--times-from", to.times_from,
+                  "The file of heddle train --trace: its last step's measured times instead of --times")
+      ->option_text("TRACE")
+      ->excludes("--times");
+  command
       .add_option("--limit", to.limit, "Microbatches that a rank may keep alive: for auto, and to compare")
       ->check(CLI::PositiveNumber)
       ->option_text("N");
@@ -120,7 +125,8 @@ void add_schedule(CLI::App& app, ScheduleCommand& to) {
   CLI::Option* csv = command->add_option(
       "--csv", to.csv, "A table from this file instead of NAME: it is checked, then printed");
   csv->option_text("FILE")->excludes(name);
-  for (const char* other : {"--ranks", "--stages", "--microbatches", "--compare", "--times", "--limit"})
+  for (const char* other :
+       {"--ranks", "--stages", "--microbatches", "--compare", "--times", "--times-from", "--limit"})
     csv->excludes(command->get_option(other));
   for (const char* other : {"--stages", "--lowered"})
     command->get_option("--compare")->excludes(command->get_option(other));
@@ -139,9 +145,9 @@ ScheduleCommand checked_schedule(ScheduleCommand asked) {
     throw Error(ErrorCode::usage, "heddle schedule", missing + " is required",
                 std::string("for example: heddle schedule ") + (asked.compare ? "--compare" : "1f1b") +
                     " --ranks 4 --microbatches 8");
-  if (asked.compare && (asked.format == Format::csv || asked.format == Format::svg))
-    throw Error(ErrorCode::usage, "heddle schedule", "--compare prints a table or JSON",
-                "leave --format, or give --json");
+  if (asked.compare && asked.format == Format::csv)
+    throw Error(ErrorCode::usage, "heddle schedule", "--compare prints a table, JSON or pictures",
+                "leave --format, or give --json or --format svg");
   return asked;
 }
 

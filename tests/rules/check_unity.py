@@ -1,0 +1,54 @@
+"""Names of anonymous namespaces differ within a folder: its files are compiled together, and one would see the other's."""
+import collections
+import re
+
+import tree
+
+LIBRARIES = ("core", "plugins", "trainer", "lib")
+OPEN = re.compile(r"^namespace \{")
+CLOSE = re.compile(r"^\}\s+// namespace$")
+# A declaration at the namespace's own level, which is never indented.
+TYPE = re.compile(r"^(?:template <[^>]*>\s*)?(?:class|struct|enum class|enum)\s+(?:alignas\([^)]*\)\s*)?(\w+)\s*(?:final\s*)?[:{]")
+ALIAS = re.compile(r"^(?:using (\w+) =|namespace (\w+) =)(.*)")
+CONSTANT = re.compile(r"^(?:inline |static )?(?:constexpr|const|thread_local)\b[^(]*?\b(\w+)\s*(?:\[[^\]]*\])?\s*(?:=|\{|;)")
+FUNCTION = re.compile(r"^(?!using|namespace|return|template|struct|class|enum|constexpr char)[\w:<>,*&\[\]() \"-]*?[\s*&](\w+)\((.*)$")
+
+
+def declared(path):
+    """(name, kind, what it is) of each declaration in the anonymous namespaces of a file."""
+    inside = False
+    for line in path.read_text().splitlines():
+        if OPEN.match(line):
+            inside = True
+        elif CLOSE.match(line):
+            inside = False
+        elif inside and line and not line[0].isspace() and not line.startswith(("//", "#", "}", ")")):
+            if found := ALIAS.match(line):
+                yield found[1] or found[2], "alias", found[3].strip()
+            elif found := TYPE.match(line):
+                yield found[1], "type", ""
+            elif found := CONSTANT.match(line):
+                yield found[1], "constant", ""
+            elif found := FUNCTION.match(line):
+                yield found[1], "function", re.sub(r"\s*\w+\s*([,)])", r"\1", found[2])
+
+
+def faults(root):
+    found = []
+    folders = collections.defaultdict(lambda: collections.defaultdict(set))
+    for path in tree.sources(root, LIBRARIES):
+        if path.suffix == ".cpp":
+            for name, kind, what in declared(path):
+                folders[path.parent][name].add((path.name, kind, what))
+    for folder, names in folders.items():
+        for name, uses in names.items():
+            files = sorted({file for file, _, _ in uses})
+            alike = len({(kind, what) for _, kind, what in uses}) == 1 and all(kind == "alias" for _, kind, _ in uses)
+            overloads = all(kind == "function" for _, kind, _ in uses)
+            if len(files) > 1 and not alike and not overloads:
+                found.append(f"{folder.relative_to(root)}: {name} stands in the anonymous namespaces of {', '.join(files)}")
+    return found
+
+
+if __name__ == "__main__":
+    tree.report(faults(tree.root_from_arguments()), "unity")
