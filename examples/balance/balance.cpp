@@ -1,6 +1,7 @@
 // What a plugin may do to a run besides splitting it: an auxiliary loss, a metric, and a change of batches.
 //   distributed: {tp_size: 2}
 //   plugins: [build/plugins/libheddle_balance.so]
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 
 #include "heddle/model/linear.h"

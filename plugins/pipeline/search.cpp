@@ -16,6 +16,7 @@ namespace {
 
 constexpr double kSameLength = 1e-9;
 constexpr int64_t kWork = 1'000'000;  // actions that the local search schedules: a part of a second
+constexpr int64_t kTries = 20'000;    // at most: a small table has few orders
 
 std::string limit_text(double number) {
   char text[32];
@@ -112,7 +113,7 @@ class Search {
     const auto below = [&](size_t bound) { return static_cast<size_t>(random() % bound); };
     const int64_t actions = int64_t{3} * sizes_.stages * sizes_.microbatches;
     ScheduleTable order = order_of(best_->table);
-    for (int64_t left = kWork / actions; left > 0; --left) {
+    for (int64_t left = std::min(kWork / actions, kTries); left > 0; --left) {
       ScheduleTable changed = order;
       for (size_t moves = 1 + below(3); moves > 0; --moves) {
         auto& row = changed[below(changed.size())];

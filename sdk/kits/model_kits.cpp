@@ -6,7 +6,7 @@
 #include <memory>
 #include <set>
 
-#include "comparison.h"
+#include "gathered.h"
 #include "heddle/checkpoint/hf_layout.h"
 #include "heddle/config/node.h"
 

@@ -194,9 +194,9 @@ TEST(Pipeline, FieldsAreChecked) {
   EXPECT_EQ(pipeline_refusal("{round_virtual_stages_to_pp_multiple: sideways}"),
             "expected one of up, down, got 'sideways'");
   EXPECT_EQ(pipeline_refusal("{pp_schedule_times: [[1, 1, 1]]}"),
-            "expected a row [F, I, W, C] of times, got [1, 1, 1]");
+            "expected a row [F, I, W, C] of times, got a list");
   EXPECT_EQ(pipeline_refusal("{pp_schedule_times: [[1, -1, 1, 0]]}"),
-            "expected a row [F, I, W, C] of times, got [1, -1, 1, 0]");
+            "expected a row [F, I, W, C] of times, got a list");
   EXPECT_EQ(pipeline_refusal("{pp_schedule_times: []}"), "has no row");
   EXPECT_EQ(pipeline_refusal("{pp_schedule_times: 3}"), "expected a list of list of number, got 3");
   EXPECT_EQ(pipeline_refusal("{pp_schedule_limit: 0.5}"), "expected at least 1.0, got 0.5");
