@@ -52,9 +52,6 @@ class Idle : public ParallelStage {
     at::Tensor input = inputs.empty() ? one_ : std::move(inputs[0]);
     return {input.requires_grad() ? Nothing::apply(input) : std::move(input)};
   }
-  void unshard() override {}
-  void reshard() override {}
-  void expect_last_backward() override {}
   void finish_gradients() override {}
   std::span<Shard> owned() override { return {}; }
   void parameters_changed() override {}
