@@ -27,9 +27,10 @@ AttentionCore::Instead::LinkPointer ContextParallel::link(Communicator& ranks) {
                                  const Batch& batch, const AttentionCore::Instead::Next& next) {
       model::Heads dealt = heads;
       dealt.sequence *= ranks.size();
-      const at::Tensor out = next(to_own_heads(q, heads, ranks), to_own_heads(k, heads, ranks),
-                                  to_own_heads(v, heads, ranks), dealt, batch);
-      return to_own_tokens(out, heads, ranks);
+      q = to_own_heads(q, heads, ranks);
+      k = to_own_heads(k, heads, ranks);
+      v = to_own_heads(v, heads, ranks);
+      return to_own_tokens(next(std::move(q), std::move(k), std::move(v), dealt, batch), heads, ranks);
     };
     return AttentionCore::Instead::around("context", 0, around);
   }
