@@ -76,8 +76,9 @@ TEST(PluginsInspect, ShowsTheBuiltInStrategy) {
 TEST(PluginsInspect, NamesEveryPlaceAndTheNearestWhenThereIsNone) {
   const Outcome outcome = heddle({"plugins", "inspect", "fsdp3"});
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.error,
-              HasSubstr("error[plugin_missing] plugin: there is no plugin 'fsdp3'; available: ddp, fsdp2"));
+  EXPECT_THAT(
+      outcome.error,
+      HasSubstr("error[plugin_missing] plugin: there is no plugin 'fsdp3'; available: context, ddp, fsdp2"));
   EXPECT_THAT(outcome.error, HasSubstr(", single, tensor (searched " HEDDLE_BINARY_DIR "/plugins"));
   EXPECT_THAT(outcome.error, HasSubstr("\n  hint: did you mean 'fsdp2'?"));
 }

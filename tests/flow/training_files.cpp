@@ -75,7 +75,7 @@ std::vector<double> column(const std::string& file, const std::string& key) {
 }
 
 std::string without_clock(const std::string& file) {
-  const std::regex clock(R"re("(timestamp|mem|tps|tps_per_gpu|step_time)":("[^"]*"|[^,}]*))re");
+  const std::regex clock(R"re("(timestamp|mem|tps|tps_per_gpu|mfu|tflops|step_time)":("[^"]*"|[^,}]*))re");
   return std::regex_replace(read_text(file), clock, "");
 }
 

@@ -34,7 +34,8 @@ std::map<int64_t, std::string> published(const fs::path& folder) {
 }
 
 std::string end_of(const fs::path& folder) {
-  static const std::regex kClock(R"re("(timestamp|mem|tps|tps_per_gpu|step_time)":("[^"]*"|[^,}]*))re");
+  static const std::regex kClock(
+      R"re("(timestamp|mem|tps|tps_per_gpu|mfu|tflops|step_time)":("[^"]*"|[^,}]*))re");
   const fs::path last = folder / published(folder).rbegin()->second;
   return text_of(last / "model/manifest.json") + text_of(last / "optim/manifest.json") +
          std::regex_replace(text_of(folder / "training.jsonl") + text_of(folder / "validation.jsonl"), kClock,

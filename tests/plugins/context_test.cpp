@@ -71,6 +71,17 @@ TEST(Context, EqualsOneRankUnderHybridSharding) {
   }
 }
 
+TEST(Context, EqualsOneRankUnderMegatronsStrategies) {
+  Training one = four_heads();
+  const Outcome want = train(one);
+  one.microbatches = 3;
+  for (const std::string& method : kMethods) {
+    SCOPED_TRACE(method);
+    expect_close(train(over_cp(one, mesh_of(1, 2, 2), method, "megatron")), want);
+    expect_close(train(over_cp(one, {{"dp", 2}, {"cp", 2}, {"tp", 1}}, method, "megatron_fsdp")), want);
+  }
+}
+
 TEST(Context, EqualsOneRankBesideTensorParallelism) {
   const Outcome want = train(four_heads());
   for (const std::string& method : kMethods) {

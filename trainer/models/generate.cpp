@@ -41,7 +41,7 @@ class Window {
   Batch next(const std::vector<int64_t>& tokens) {
     const auto size = static_cast<int64_t>(tokens.size());
     if (longest_ > 0 && size - begin_ > longest_) {
-      begin_ = size - (begun_ ? std::max<int64_t>(longest_ / 2, 1) : longest_);
+      begin_ = size - (begun_ ? std::max<int64_t>(longest_ / 3, 1) : longest_);
       if (cache_ != nullptr) cache_->clear();
     }
     begun_ = true;
@@ -86,6 +86,10 @@ int64_t nucleus(const at::Tensor& probabilities, double top_p) {
 
 int64_t pick(const at::Tensor& logits, const Sampling& sampling, std::mt19937_64& random) {
   if (sampling.temperature == 0) return logits.argmax().item<int64_t>();
+  // 53 random bits: the distributions of the standard library differ from one library to another.
+  const double uniform = static_cast<double>(random() >> 11) * 0x1.0p-53;
+  if (sampling.top_k == 0 && sampling.top_p >= 1)  // nothing to sort
+    return draw(at::softmax(logits / sampling.temperature, 0), uniform);
   const int64_t kept = sampling.top_k > 0 ? std::min(sampling.top_k, logits.numel()) : logits.numel();
   const auto [values, tokens] = at::topk(logits, kept);
   at::Tensor probabilities = at::softmax(values / sampling.temperature, 0);
@@ -93,8 +97,6 @@ int64_t pick(const at::Tensor& logits, const Sampling& sampling, std::mt19937_64
     const int64_t likeliest = nucleus(probabilities, sampling.top_p);
     probabilities = at::softmax(values.narrow(0, 0, likeliest) / sampling.temperature, 0);
   }
-  // 53 random bits: the distributions of the standard library differ from one library to another.
-  const double uniform = static_cast<double>(random() >> 11) * 0x1.0p-53;
   return tokens[draw(probabilities, uniform)].item<int64_t>();
 }
 

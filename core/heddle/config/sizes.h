@@ -16,7 +16,7 @@ struct Axis {
 };
 
 // A second set of axes over the same ranks: the neighbouring axes `over` of the mesh, flattened and unfolded
-// as `axes`. The mesh's other axes stand in the view unchanged.
+// as `axes`. The view has the mesh's other axes unchanged.
 struct View {
   std::string name;               // "expert"
   std::vector<std::string> over;  // outermost first; those that the mesh lacks are skipped

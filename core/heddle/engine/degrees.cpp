@@ -41,7 +41,7 @@ int degree(const Node& section, const std::string& key, int otherwise) {
   throw Error(ErrorCode::mesh, where(asking.section, key), text, std::move(hint));
 }
 
-// Axes of the strategy's mesh must be among those that it needs; those of a view, which do not stand in it,
+// Axes of the strategy's mesh must be among those that it needs; those of a view, which are not in it,
 // need a strategy that looks at each parameter's reduction.
 bool supports(const Needs& needs, const AxisInfo& axis) {
   if (!axis.view.empty()) return has(needs.may_use, kReductions);

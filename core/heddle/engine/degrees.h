@@ -18,7 +18,7 @@ inline bool has(const std::vector<std::string>& words, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// What stands in the section: null, 0 and negative numbers act as 1 (of dp as 0: the world divided by the
+// What the section says: null, 0 and negative numbers act as 1 (of dp as 0: the world divided by the
 // others).
 class Degrees {
  public:

@@ -20,7 +20,7 @@ namespace heddle {
 //   an axis of any view;
 //   a joined one, which flattens several: dp = (dp_replicate, dp_shard), dp_shard_cp = (dp_shard, cp),
 //   dp_cp = (dp, cp), world = all, and "a+b" for any axes of one view;
-//   an axis of the table (config/axes.h) that stands in no view, which is this rank alone; so is "".
+//   an axis of the table (config/axes.h) that is in no view, which is this rank alone; so is "".
 // Everything else throws Error{mesh}. Copies share one mesh.
 class HEDDLE_API DeviceMesh {
  public:
@@ -29,13 +29,13 @@ class HEDDLE_API DeviceMesh {
   std::vector<std::string> views() const;                   // "dense", the strategy's mesh; then the others
   const AxisTable& table() const;
 
-  bool has(std::string_view axis) const;  // it stands in a view, or joins some that do
+  bool has(std::string_view axis) const;  // it is in a view, or joins some that are
   int size(std::string_view axis) const;
   int rank(std::string_view axis) const;                // this rank's place on the axis
   std::vector<int> ranks(std::string_view axis) const;  // the global ranks of this rank's group, in order
   Communicator& group(std::string_view axis) const;     // made on first use, in the same order on every rank
 
-  // Of a parameter's axes. They must stand in one view, each once: what is wrong with them, or "".
+  // Of a parameter's axes. They must be in one view, each once: what is wrong with them, or "".
   std::string fault_of(std::span<const std::string> axes) const;
   std::string view_of(std::span<const std::string> axes) const;  // the first view that has all of them
   std::vector<std::string> parts_of(std::span<const std::string> axes) const;  // that view's own axes

@@ -44,14 +44,14 @@ Views::Views(std::span<const Axis> axes, int world_size, std::span<const View> v
   for (const View& view : views) {
     for (const Axis& axis : view.axes)
       if (has(axis.name))
-        throw Error(ErrorCode::mesh, "mesh", "axis " + axis.name + " stands in two views of the mesh");
+        throw Error(ErrorCode::mesh, "mesh", "axis " + axis.name + " is in two views of the mesh");
     std::vector<int> from;
     for (const std::string& name : view.over) expand(layouts_.front().second, table_, name, from);
     layouts_.emplace_back(view.name, layouts_.front().second.refold(from, view.axes));
   }
 }
 
-// In a further view a joined axis stands when all that it joins in the strategy's mesh stand there.
+// A further view has a joined axis when it has all that the axis joins in the strategy's mesh.
 bool Views::parts_in(const Layout& layout, std::string_view name, std::vector<int>& out) const {
   if (name == kWorldAxis) {
     out = all_of(layout);
@@ -130,10 +130,10 @@ std::vector<int> Views::parts(int view, std::span<const std::string> axes) const
 
 std::string Views::fault_of(std::span<const std::string> axes) const {
   for (const std::string& axis : axes)
-    if (!has(axis)) return "the axis '" + axis + "' stands in no view of this mesh, which is " + written();
+    if (!has(axis)) return "the axis '" + axis + "' is in no view of this mesh, which is " + written();
   const int view = common(axes);
   if (view < 0)
-    return "the axes " + text::join(axes) + " stand in no common view of this mesh, which is " + written();
+    return "the axes " + text::join(axes) + " are in no common view of this mesh, which is " + written();
   const std::vector<int> own = parts(view, axes);
   const auto twice = std::adjacent_find(own.begin(), own.end());
   if (twice == own.end()) return "";

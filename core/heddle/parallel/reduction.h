@@ -27,7 +27,7 @@ struct Reduction {
 // (ep_shard). A strategy that reads its axes here declares the feature kReductions.
 class HEDDLE_API Reductions {
  public:
-  // Throws Error{config} for a parameter whose axes stand in no common view.
+  // Throws Error{config} for a parameter whose axes are in no common view.
   Reductions(const DeviceMesh& mesh, std::span<const Placed> placed);
   const Reduction& dense() const { return dense_; }
   const Reduction& of(std::string_view parameter) const;

@@ -139,10 +139,10 @@ TEST(Views, SayWhatIsWrongWithTheAxesOfAParameter) {
   const std::string which =
       " of this mesh, which is dense (pp=1, dp_replicate=2, dp_shard=2, cp=1, tp=2), expert (pp=1, "
       "ep_shard=2, ep=4), acme (pp=1, acme_shard=2, acme=2, cp=1, tp=2)";
-  EXPECT_EQ(fault({"tp", "ex"}), "the axis 'ex' stands in no view" + which);
-  EXPECT_EQ(fault({"tp", "ep"}), "the axes tp, ep stand in no common view" + which);
-  EXPECT_EQ(fault({"ep", "dp_shard"}), "the axes ep, dp_shard stand in no common view" + which);
-  EXPECT_EQ(fault({"acme", "dp_shard_cp"}), "the axes acme, dp_shard_cp stand in no common view" + which);
+  EXPECT_EQ(fault({"tp", "ex"}), "the axis 'ex' is in no view" + which);
+  EXPECT_EQ(fault({"tp", "ep"}), "the axes tp, ep are in no common view" + which);
+  EXPECT_EQ(fault({"ep", "dp_shard"}), "the axes ep, dp_shard are in no common view" + which);
+  EXPECT_EQ(fault({"acme", "dp_shard_cp"}), "the axes acme, dp_shard_cp are in no common view" + which);
   EXPECT_EQ(fault({"dp_shard_cp", "cp"}), "the axis 'cp' is named twice in dp_shard_cp, cp");
   EXPECT_EQ(fault({"ep", "ep"}), "the axis 'ep' is named twice in ep, ep");
 }
@@ -152,7 +152,7 @@ TEST(Views, AnAxisWithoutAViewIsKnownButStandsNowhere) {
   EXPECT_FALSE(dense.has("ep"));
   EXPECT_TRUE(dense.find("ep").axes.empty());  // asking for its size is allowed: this rank alone
   EXPECT_EQ(dense.fault_of(std::vector<std::string>{"ep"}),
-            "the axis 'ep' stands in no view of this mesh, which is (pp=1, dp_replicate=1, dp_shard=4, cp=1, "
+            "the axis 'ep' is in no view of this mesh, which is (pp=1, dp_replicate=1, dp_shard=4, cp=1, "
             "tp=1)");
 }
 
@@ -162,10 +162,10 @@ TEST(Views, RefuseWhatDoesNotFit) {
   };
   EXPECT_THAT(made({{"a", {"dp", "tp"}, {{"x", 8}}}}), HasSubstr("must be neighbours"));
   EXPECT_THAT(made({{"a", {"dp"}, {{"x", 3}}}}), HasSubstr("4 ranks cannot be refolded as (x=3)"));
-  EXPECT_THAT(made({{"a", {"dp"}, {{"tp", 4}}}}), HasSubstr("axis tp stands in two views of the mesh"));
+  EXPECT_THAT(made({{"a", {"dp"}, {{"tp", 4}}}}), HasSubstr("axis tp is in two views of the mesh"));
   EXPECT_THAT(made({{"a", {"dp"}, {{"x", 4}}}, {"b", {"tp"}, {{"x", 2}}}}),
-              HasSubstr("axis x stands in two views"));
-  EXPECT_THAT(thrown_by([] { mixed().find("tp+ep"); }), HasSubstr("the axes tp, ep stand in no common view"));
+              HasSubstr("axis x is in two views"));
+  EXPECT_THAT(thrown_by([] { mixed().find("tp+ep"); }), HasSubstr("the axes tp, ep are in no common view"));
   EXPECT_THAT(thrown_by([] { mixed().find("tp+epp"); }), HasSubstr("unknown axis 'epp'"));
   EXPECT_THAT(thrown_by([] { mixed().layout("experts"); }), HasSubstr("unknown view 'experts'"));
 }

@@ -86,9 +86,9 @@ TEST(Reductions, OfAxesWithoutACommonViewAreRefusedWithTheParameter) {
   EXPECT_THAT(thrown_by([] {
                 of(five(1, 2, 3, 1, 2), {along("ep"), along("tp")}, {kExperts});
               }),
-              HasSubstr("parameter 'w': the axes ep, tp stand in no common view of this mesh"));
+              HasSubstr("parameter 'w': the axes ep, tp are in no common view of this mesh"));
   EXPECT_THAT(thrown_by([] { of(five(1, 1, 4, 1, 1), {along("ep")}); }),
-              HasSubstr("parameter 'w': the axis 'ep' stands in no view of this mesh"));
+              HasSubstr("parameter 'w': the axis 'ep' is in no view of this mesh"));
 }
 
 TEST(Reductions, AShardsAxesAreChecked) {
@@ -98,7 +98,7 @@ TEST(Reductions, AShardsAxesAreChecked) {
   shard.name = "w";
   check_axes(shard, std::vector<std::string>{"dp_shard"}, mesh);
   EXPECT_THAT(thrown_by([&] { check_axes(shard, std::vector<std::string>{"ep"}, mesh); }),
-              HasSubstr("error[internal] parallel: shard of 'w': the axis 'ep' stands in no view"));
+              HasSubstr("error[internal] parallel: shard of 'w': the axis 'ep' is in no view"));
 }
 
 }  // namespace
