@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "heddle/model/weight_gradients.h"
-#include "heddle/parallel/recompute.h"
+#include "core/parallel/recompute.h"
+#include "heddle/nn/weight_gradients.h"
 #include "tests/llama_model.h"
 
 namespace {

@@ -22,13 +22,13 @@
 #include <string>
 #include <vector>
 
+#include "core/mesh/packed.h"
 #include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/checkpoint/together.h"
-#include "heddle/mesh/gloo.h"
-#include "heddle/mesh/packed.h"
-#include "trainer/loop/background.h"
-#include "trainer/loop/copies.h"
+#include "heddle/transport/join.h"
+#include "trainer/saves/background.h"
+#include "trainer/saves/copies.h"
 
 namespace {
 
@@ -137,7 +137,7 @@ class Bench {
     std::fflush(stdout);
   }
 
-  // What trainer/loop/save.cpp does, without the notes beside.
+  // What trainer/saves/save.cpp does, without the notes beside.
   void save(const fs::path& directory, const Parts& model, const Parts& optimizer) {
     const fs::path stage = checkpoint::stage_of(directory);
     checkpoint::on_first(meeting_, "stage", [&] {

@@ -13,12 +13,11 @@
 #include <string>
 #include <vector>
 
-#include "heddle/model/linear.h"
-#include "heddle/model/matrix_product.h"
-#include "heddle/model/rms_norm.h"
-#include "heddle/model/rotary.h"
-#include "heddle/model/swiglu.h"
-#include "heddle/model/token_loss.h"
+#include "heddle/nn/linear.h"
+#include "heddle/nn/rms_norm.h"
+#include "heddle/nn/rotary.h"
+#include "heddle/nn/swiglu.h"
+#include "heddle/nn/token_loss.h"
 
 namespace {
 

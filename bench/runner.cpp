@@ -12,8 +12,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "heddle/mesh/threads.h"
-#include "heddle/train/runner.h"
+#include "heddle/transport/threads.h"
+#include "lib/train/runner.h"
 
 namespace {
 

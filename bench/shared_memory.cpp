@@ -24,9 +24,9 @@
 #include <vector>
 
 #include "bench/torch_gloo.h"
-#include "heddle/mesh/gloo.h"
-#include "heddle/mesh/shared_memory.h"
-#include "trainer/cli/launch.h"
+#include "heddle/transport/join.h"
+#include "heddle/transport/shared_memory.h"
+#include "trainer/cli/launch/launch.h"
 
 namespace {
 

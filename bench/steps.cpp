@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "heddle/engine/engine.h"
-#include "heddle/mesh/gloo.h"
+#include "heddle/transport/join.h"
 #include "trainer/models/pretrained.h"
 
 namespace {

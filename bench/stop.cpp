@@ -14,8 +14,8 @@
 #include <numeric>
 #include <vector>
 
-#include "heddle/mesh/gloo.h"
-#include "trainer/cli/launch.h"
+#include "heddle/transport/join.h"
+#include "trainer/cli/launch/launch.h"
 #include "trainer/loop/stop.h"
 
 namespace {

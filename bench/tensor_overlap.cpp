@@ -13,7 +13,7 @@
 
 #include "bench/turns.h"
 #include "heddle/engine/engine.h"
-#include "heddle/mesh/threads.h"
+#include "heddle/transport/threads.h"
 #include "tests/llama_model.h"
 
 namespace {

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "heddle/engine/engine.h"
-#include "heddle/mesh/threads.h"
 #include "heddle/schedule/simulate.h"
+#include "heddle/transport/threads.h"
 #include "tests/llama_model.h"
 
 namespace {

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "heddle/base/error.h"
-#include "heddle/checkpoint/read_config.h"
+#include "lib/checkpoint/huggingface/read_config.h"
 #include "plugins/llama/make_units.h"
 #include "plugins/llama/model_config.h"
 

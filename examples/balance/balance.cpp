@@ -4,9 +4,9 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 
-#include "heddle/model/linear.h"
 #include "heddle/model/module.h"
 #include "heddle/model/side_outputs.h"
+#include "heddle/nn/linear.h"
 #include "heddle/parallel/parallelizer.h"
 #include "heddle/sdk.h"
 

@@ -13,7 +13,7 @@
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/checkpoint/together.h"
 #include "heddle/engine/engine.h"
-#include "heddle/mesh/threads.h"
+#include "heddle/transport/threads.h"
 
 namespace {
 

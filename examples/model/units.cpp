@@ -12,11 +12,11 @@
 #include <string>
 #include <utility>
 
-#include "heddle/model/attention_core.h"
-#include "heddle/model/embedding.h"
-#include "heddle/model/linear.h"
 #include "heddle/model/module_unit.h"
-#include "heddle/model/token_loss.h"
+#include "heddle/nn/attention_core.h"
+#include "heddle/nn/embedding.h"
+#include "heddle/nn/linear.h"
+#include "heddle/nn/token_loss.h"
 
 namespace gpt2 {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "heddle/mesh/communicator.h"
-#include "heddle/model/attention_core.h"
+#include "heddle/nn/attention_core.h"
 #include "pieces.h"
 
 namespace heddle::context {

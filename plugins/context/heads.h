@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "heddle/mesh/communicator.h"
-#include "heddle/model/attention_core.h"
+#include "heddle/nn/attention_core.h"
 
 namespace heddle::context {
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "heddle/model/attention_core.h"
+#include "heddle/nn/attention_core.h"
 
 namespace heddle::context {
 

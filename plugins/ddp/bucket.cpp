@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "heddle/mesh/shared_memory.h"
+#include "heddle/transport/shared_memory.h"
 
 namespace heddle::ddp {
 

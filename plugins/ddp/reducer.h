@@ -13,7 +13,7 @@
 
 #include "arrivals.h"
 #include "bucket.h"
-#include "heddle/model/weight_gradients.h"
+#include "heddle/nn/weight_gradients.h"
 #include "heddle/sdk.h"
 
 namespace heddle::ddp {

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "heddle/model/unit_buffers.h"
+#include "heddle/model/unit.h"
 #include "heddle/parallel/storage.h"
 
 namespace heddle::ddp {

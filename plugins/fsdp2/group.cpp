@@ -8,8 +8,8 @@
 #include <cstring>
 #include <utility>
 
-#include "heddle/mesh/shared_memory.h"
 #include "heddle/parallel/storage.h"
+#include "heddle/transport/shared_memory.h"
 
 namespace heddle::fsdp2 {
 namespace {

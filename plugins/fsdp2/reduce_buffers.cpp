@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "heddle/mesh/shared_memory.h"
+#include "heddle/transport/shared_memory.h"
 
 namespace heddle::fsdp2 {
 

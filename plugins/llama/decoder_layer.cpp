@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "heddle/model/swiglu.h"
+#include "heddle/nn/swiglu.h"
 
 namespace heddle::llama {
 namespace {

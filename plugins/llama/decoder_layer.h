@@ -5,11 +5,11 @@
 
 #include <memory>
 
-#include "heddle/model/attention_core.h"
-#include "heddle/model/linear.h"
 #include "heddle/model/module.h"
-#include "heddle/model/rms_norm.h"
-#include "heddle/model/rotary.h"
+#include "heddle/nn/attention_core.h"
+#include "heddle/nn/linear.h"
+#include "heddle/nn/rms_norm.h"
+#include "heddle/nn/rotary.h"
 #include "model_config.h"
 
 namespace heddle::llama {

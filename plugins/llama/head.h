@@ -3,10 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "heddle/model/linear.h"
 #include "heddle/model/module.h"
-#include "heddle/model/rms_norm.h"
-#include "heddle/model/token_loss.h"
+#include "heddle/nn/linear.h"
+#include "heddle/nn/rms_norm.h"
+#include "heddle/nn/token_loss.h"
 #include "model_config.h"
 
 namespace heddle::llama {

@@ -7,8 +7,8 @@
 
 #include "decoder_layer.h"
 #include "head.h"
-#include "heddle/model/embedding.h"
 #include "heddle/model/module_unit.h"
+#include "heddle/nn/embedding.h"
 
 namespace heddle::llama {
 

@@ -6,7 +6,7 @@
 
 #include "heddle/config/node.h"
 #include "heddle/model/family.h"
-#include "heddle/model/rotary.h"
+#include "heddle/nn/rotary.h"
 
 namespace heddle::llama {
 

@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "heddle/mesh/shared_memory.h"
 #include "heddle/parallel/flat.h"
+#include "heddle/transport/shared_memory.h"
 
 namespace heddle::megatron_fsdp {
 namespace {

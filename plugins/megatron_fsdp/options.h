@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "layout.h"
+#include "layout/layout.h"
 
 namespace heddle::megatron_fsdp {
 

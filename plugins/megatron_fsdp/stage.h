@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "heddle/model/weight_gradients.h"
+#include "heddle/nn/weight_gradients.h"
 #include "heddle/sharding/stage.h"
 #include "model.h"
 

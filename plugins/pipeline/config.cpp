@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "heddle/base/text.h"
-#include "heddle/config/component.h"
+#include "heddle/config/common_fields.h"
 
 namespace heddle::pipeline {
 namespace {

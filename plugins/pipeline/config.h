@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "heddle/config/schema.h"
-#include "heddle/schedule/words.h"
+#include "heddle/schedule/schedule.h"
 
 namespace heddle::pipeline {
 

@@ -1,7 +1,7 @@
 // The schedule "auto": a search for the shortest table for given times within a limit of memory.
 #pragma once
 
-#include "heddle/schedule/timed.h"
+#include "heddle/schedule/simulate.h"
 
 namespace heddle::pipeline {
 

@@ -4,9 +4,9 @@
 #include <memory>
 #include <optional>
 
-#include "heddle/model/embedding.h"
-#include "heddle/model/linear.h"
-#include "heddle/model/token_loss.h"
+#include "heddle/nn/embedding.h"
+#include "heddle/nn/linear.h"
+#include "heddle/nn/token_loss.h"
 #include "heddle/sdk.h"
 #include "parts.h"
 

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "heddle/base/text.h"
-#include "heddle/model/attention_core.h"
-#include "heddle/model/linear.h"
-#include "heddle/model/rms_norm.h"
+#include "heddle/nn/attention_core.h"
+#include "heddle/nn/linear.h"
+#include "heddle/nn/rms_norm.h"
 
 namespace heddle::tensor {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "heddle/model/autograd_node.h"
-#include "heddle/model/matrix_product.h"
-#include "heddle/model/weight_gradients.h"
+#include "heddle/nn/linear.h"
+#include "heddle/nn/weight_gradients.h"
 #include "parts.h"
 
 namespace heddle::tensor {

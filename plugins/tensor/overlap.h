@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "heddle/model/linear.h"
+#include "heddle/nn/linear.h"
 #include "heddle/sdk.h"
 
 namespace heddle::tensor {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "heddle/model/rms_norm.h"
+#include "heddle/nn/rms_norm.h"
 #include "layers.h"
 #include "layout.h"
 #include "splitter.h"

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/parallel/features.h"
+#include "core/parallel/single.h"
 #include "course.h"
-#include "heddle/parallel/features.h"
-#include "heddle/parallel/single.h"
 
 namespace heddle::testing {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <chrono>
 
-#include "heddle/mesh/threads.h"
+#include "heddle/transport/threads.h"
 #include "rank_run.h"
 
 namespace heddle::testing {

@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "attempt.h"
-#include "heddle/plugin/papers.h"
+#include "core/plugin/papers.h"
 #include "heddle/plugin/registry.h"
 
 namespace heddle::testing {

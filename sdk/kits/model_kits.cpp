@@ -7,8 +7,8 @@
 #include <set>
 
 #include "gathered.h"
-#include "heddle/checkpoint/hf_layout.h"
 #include "heddle/config/node.h"
+#include "lib/checkpoint/huggingface/hf_layout.h"
 
 namespace heddle::testing {
 namespace {

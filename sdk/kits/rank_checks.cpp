@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "heddle/parallel/unsharded.h"
+#include "heddle/parallel/stages.h"
 #include "rank_run.h"
 
 namespace heddle::testing {

@@ -13,8 +13,8 @@
 #include "gathered.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/parallel/stages.h"
-#include "heddle/train/runner.h"
 #include "heddle/train/step.h"
+#include "lib/train/runner.h"
 
 namespace heddle::testing {
 

@@ -6,9 +6,9 @@
 #include <tuple>
 #include <vector>
 
+#include "core/schedule/check.h"
 #include "gathered.h"
-#include "heddle/schedule/check.h"
-#include "heddle/schedule/lower.h"
+#include "heddle/schedule/simulate.h"
 
 namespace heddle::testing {
 namespace {

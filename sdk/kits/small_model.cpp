@@ -18,7 +18,7 @@
 #include <memory>
 #include <utility>
 
-#include "heddle/model/linear.h"
+#include "heddle/nn/linear.h"
 #include "plugins/llama/make_units.h"
 
 namespace heddle::testing {

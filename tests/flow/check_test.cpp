@@ -6,8 +6,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "flow/stops/started.h"
 #include "model_files.h"
-#include "started.h"
 #include "training_files.h"
 
 namespace flow {

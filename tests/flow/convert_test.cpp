@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "flow/stops/started.h"
 #include "model_files.h"
-#include "started.h"
 #include "training_files.h"
 
 namespace flow {

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "stopping.h"
+#include "flow/stops/stopping.h"
 
 namespace flow {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "started.h"
+#include "flow/stops/started.h"
 
 namespace flow {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "started.h"
+#include "flow/stops/started.h"
 #include "training_files.h"
 
 namespace flow {

@@ -1,7 +1,7 @@
 // The words of a command line, and a program that is waited for.
 #include "program.h"
 
-#include "started.h"
+#include "flow/stops/started.h"
 
 namespace flow {
 

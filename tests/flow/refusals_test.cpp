@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "started.h"
+#include "flow/stops/started.h"
 #include "training_files.h"
 
 namespace flow {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "started.h"
+#include "flow/stops/started.h"
 #include "training_files.h"
 
 namespace flow {

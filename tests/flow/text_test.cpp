@@ -4,8 +4,8 @@
 
 #include <filesystem>
 
+#include "flow/stops/started.h"
 #include "model_files.h"
-#include "started.h"
 
 namespace flow {
 namespace {

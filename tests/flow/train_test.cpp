@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "started.h"
+#include "flow/stops/started.h"
 #include "training_files.h"
 
 namespace flow {

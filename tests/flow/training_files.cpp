@@ -7,7 +7,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "started.h"
+#include "flow/stops/started.h"
 
 namespace flow {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "heddle/base/nesting.h"
-#include "heddle/checkpoint/checksum.h"
+#include "core/base/nesting.h"
+#include "lib/checkpoint/safetensors/checksum.h"
 
 namespace heddle::fuzz {
 

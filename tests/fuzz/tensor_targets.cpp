@@ -9,11 +9,11 @@
 #include "fuzz/files.h"
 #include "fuzz/targets.h"
 #include "heddle/base/error.h"
-#include "heddle/checkpoint/checksum.h"
-#include "heddle/checkpoint/hf_origin.h"
-#include "heddle/checkpoint/hf_plan.h"
 #include "heddle/checkpoint/safetensors.h"
 #include "heddle/checkpoint/sharded.h"
+#include "lib/checkpoint/huggingface/hf_origin.h"
+#include "lib/checkpoint/huggingface/hf_plan.h"
+#include "lib/checkpoint/safetensors/checksum.h"
 
 namespace heddle::fuzz {
 namespace {

@@ -7,7 +7,7 @@
 #include "heddle/base/error.h"
 #include "heddle/config/node.h"
 #include "tests/llama_model.h"
-#include "trainer/loop/position.h"
+#include "trainer/saves/position.h"
 
 namespace heddle::fuzz {
 

@@ -10,11 +10,11 @@
 #include <mutex>
 #include <numeric>
 
-#include "core/mesh/exercise.h"
 #include "cuda/group.h"
 #include "heddle/mesh/alone.h"
-#include "heddle/mesh/threads.h"
 #include "heddle/plugin/registry.h"
+#include "heddle/transport/threads.h"
+#include "transport/exercise.h"
 
 namespace heddle::testing {
 namespace {

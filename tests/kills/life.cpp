@@ -16,12 +16,12 @@
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
-#include "trainer/cli/launch.h"
-#include "trainer/cli/ranks.h"
+#include "trainer/cli/launch/launch.h"
+#include "trainer/cli/launch/ranks.h"
 #include "trainer/cli/train.h"
 #include "trainer/loop/job.h"
-#include "trainer/loop/resume.h"
 #include "trainer/loop/stop_wish.h"
+#include "trainer/saves/resume.h"
 
 namespace kills {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/model/weight_gradients.h"
+#include "heddle/nn/weight_gradients.h"
 #include "heddle/parallel/stage_interfaces.h"
 
 namespace heddle::testing {

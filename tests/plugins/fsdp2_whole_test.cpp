@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "heddle/parallel/unsharded.h"
+#include "heddle/parallel/stages.h"
 #include "plugins/toy_training.h"
 #include "trainer/models/generate.h"
 

@@ -11,7 +11,7 @@
 #include <numeric>
 #include <thread>
 
-#include "heddle/model/weight_gradients.h"
+#include "heddle/nn/weight_gradients.h"
 #include "heddle/train/step.h"
 #include "plugins/pipelines.h"
 #include "trainer/trace/measured.h"

@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "plugins/megatron_fsdp/layout.h"
+#include "plugins/megatron_fsdp/layout/layout.h"
 
 namespace heddle::testing {
 namespace {

@@ -7,9 +7,9 @@
 
 #include <mutex>
 
-#include "core/checkpoint/folder.h"
+#include "checkpoint/folder.h"
 #include "heddle/checkpoint/sharded.h"
-#include "heddle/parallel/unsharded.h"
+#include "heddle/parallel/stages.h"
 #include "plugins/megatron_runs.h"
 
 namespace heddle::testing {

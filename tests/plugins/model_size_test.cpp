@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "plugins/megatron_runs.h"
-#include "trainer/loop/model_size.h"
+#include "trainer/metrics/model_size.h"
 
 namespace heddle::testing {
 namespace {

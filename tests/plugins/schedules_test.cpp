@@ -4,9 +4,8 @@
 
 #include <fstream>
 
+#include "core/schedule/check.h"
 #include "heddle/plugin/registry.h"
-#include "heddle/schedule/check.h"
-#include "heddle/schedule/lower.h"
 #include "heddle/schedule/simulate.h"
 #include "tests/thrown.h"
 

@@ -1,8 +1,8 @@
 // Plans of tensor parallelism: what they split, and the messages about what they cannot.
 #include <gtest/gtest.h>
 
-#include "heddle/model/linear.h"
 #include "heddle/model/module_unit.h"
+#include "heddle/nn/linear.h"
 #include "plugins/tensor_training.h"
 
 namespace heddle::testing {

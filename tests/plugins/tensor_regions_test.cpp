@@ -10,8 +10,8 @@
 
 #include <functional>
 
-#include "heddle/mesh/threads.h"
-#include "heddle/model/token_loss.h"
+#include "heddle/nn/token_loss.h"
+#include "heddle/transport/threads.h"
 #include "plugins/tensor/parts.h"
 
 namespace heddle::testing {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "heddle/engine/engine.h"
-#include "heddle/mesh/threads.h"
+#include "heddle/transport/threads.h"
 #include "tests/llama_model.h"
 
 namespace heddle::testing {

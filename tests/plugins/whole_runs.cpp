@@ -11,7 +11,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
-#include "heddle/mesh/threads.h"
+#include "heddle/transport/threads.h"
 #include "trainer/loop/job.h"
 #include "trainer/loop/stop_wish.h"
 

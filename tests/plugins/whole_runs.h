@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/token_files.h"
+#include "trainer/data/token_files.h"
 
 namespace heddle::testing {
 

@@ -1,10 +1,14 @@
-"""At most 300 lines a file and 40 lines a function. Exceptions stand here with their reason."""
+"""At most 300 lines a file, 40 lines a function, 25 files a folder, 12,000 lines in core and 80 public headers.
+Exceptions are listed here with their reason."""
 import re
 
 import tree
 
 MAX_FILE = 300
 MAX_FUNCTION = 40
+MAX_FOLDER = 25  # files
+MAX_CORE = 12000  # lines
+MAX_PUBLIC = 80  # headers that the SDK installs, the generated version.h among them
 FILE_EXCEPTIONS = {}  # path: reason
 FUNCTION_EXCEPTIONS = {}  # "path:name": reason
 
@@ -34,8 +38,24 @@ def functions(lines):
                 break
 
 
-def faults(root):
+def tree_faults(root):
     found = []
+    folders = {path.parent for path in tree.sources(root)}
+    for folder in sorted(folders):
+        count = sum(file.is_file() for file in folder.iterdir())
+        if count > MAX_FOLDER:
+            found.append(f"{folder.relative_to(root)}: {count} files, at most {MAX_FOLDER}")
+    core = sum(len(path.read_text().splitlines()) for path in tree.sources(root, ("core",)))
+    if core > MAX_CORE:
+        found.append(f"core: {core} lines, at most {MAX_CORE}")
+    public = 1 + sum(1 for _ in tree.sources(root, ("sdk/include",)))
+    if public > MAX_PUBLIC:
+        found.append(f"sdk/include: {public} public headers, at most {MAX_PUBLIC}")
+    return found
+
+
+def faults(root):
+    found = tree_faults(root)
     for path in tree.sources(root):
         relative = str(path.relative_to(root))
         lines = path.read_text().splitlines()

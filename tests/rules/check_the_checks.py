@@ -4,32 +4,34 @@ import tempfile
 
 import check_format
 import check_names
-import check_rooms
+import check_modules
 import check_size
 import check_unity
 import tree
 
 LONG = "int f() {\n" + "  g();\n" * 41 + "}\n"
 CASES = [  # rule, file, text, part of the fault (None: no fault)
-    (check_rooms, "core/heddle/mesh/a.cpp", '// a\n#include "heddle/train/step.h"\n', "may not include train"),
-    (check_rooms, "core/heddle/train/a.cpp", '// a\n#include "heddle/checkpoint/x.h"\n', "may not include checkpoint"),
-    (check_rooms, "core/heddle/base/a.cpp", "// a\n#include <ATen/ATen.h>\n", "includes LibTorch"),
-    (check_rooms, "core/heddle/train/a.cpp", '// a\n#include "heddle/mesh/x.h"\n', None),
-    (check_rooms, "plugins/p/a.cpp", '// a\n#include "heddle/engine/engine.h"\n', "does not include the engine"),
-    (check_rooms, "plugins/p/a.cpp", '// a\n#include "../q/b.h"\n', "another plugin"),
-    (check_rooms, "plugins/p/a.cpp", "// a\n#include <c10/cuda/CUDAStream.h>\n", "CUDA is known in plugins/nccl alone"),
-    (check_rooms, "core/heddle/mesh/a.cpp", "// a\n#include <nccl.h>\n", "CUDA is known in plugins/nccl alone"),
-    (check_rooms, "plugins/nccl/cuda/a.cpp", "// a\n#include <nccl.h>\n", None),
-    (check_size, "core/heddle/base/a.cpp", "// a\n" * 301, "301 lines"),
-    (check_size, "core/heddle/base/a.cpp", "// a\n" + LONG, "f has 43 lines"),
-    (check_size, "core/heddle/base/a.cpp", "// a\n" + LONG.replace("  g();\n", "", 5), None),
-    (check_names, "core/heddle/base/a.cpp", '// a\nint n = by_name("fsdp2");\n', "core names a plugin"),
-    (check_names, "core/heddle/base/a.cpp", "// fsdp2 is a plugin\n", None),
-    (check_names, "core/heddle/base/a.cpp", "// a\nclass RankManager {};\n", "says nothing"),
+    (check_modules, "core/mesh/a.cpp", '// a\n#include "heddle/train/step.h"\n', "may not include train"),
+    (check_modules, "lib/train/a.cpp", '// a\n#include "heddle/checkpoint/x.h"\n', "may not include checkpoint"),
+    (check_modules, "core/base/a.cpp", "// a\n#include <ATen/ATen.h>\n", "includes LibTorch"),
+    (check_modules, "lib/train/a.cpp", '// a\n#include "heddle/mesh/x.h"\n', None),
+    (check_modules, "plugins/p/a.cpp", '// a\n#include "heddle/engine/engine.h"\n', "does not include the engine"),
+    (check_modules, "plugins/p/a.cpp", '// a\n#include "core/mesh/layout.h"\n', "public headers only"),
+    (check_modules, "sdk/include/heddle/mesh/a.h", '// a\n#include "core/mesh/layout.h"\n', "public headers only"),
+    (check_modules, "plugins/p/a.cpp", '// a\n#include "../q/b.h"\n', "another plugin"),
+    (check_modules, "plugins/p/a.cpp", "// a\n#include <c10/cuda/CUDAStream.h>\n", "CUDA is known in plugins/nccl alone"),
+    (check_modules, "core/mesh/a.cpp", "// a\n#include <nccl.h>\n", "CUDA is known in plugins/nccl alone"),
+    (check_modules, "plugins/nccl/cuda/a.cpp", "// a\n#include <nccl.h>\n", None),
+    (check_size, "core/base/a.cpp", "// a\n" * 301, "301 lines"),
+    (check_size, "core/base/a.cpp", "// a\n" + LONG, "f has 43 lines"),
+    (check_size, "core/base/a.cpp", "// a\n" + LONG.replace("  g();\n", "", 5), None),
+    (check_names, "core/base/a.cpp", '// a\nint n = by_name("fsdp2");\n', "core names a plugin"),
+    (check_names, "core/base/a.cpp", "// fsdp2 is a plugin\n", None),
+    (check_names, "core/base/a.cpp", "// a\nclass RankManager {};\n", "says nothing"),
     (check_names, "plugins/tensor/a.cpp", '// a\nint n = by_name("q_proj");\n', "names a module of one family"),
     (check_names, "plugins/llama/a.cpp", '// a\nint n = by_name("q_proj");\n', None),
-    (check_names, "core/heddle/base/a.cpp", "#pragma once\n", "first line"),
-    (check_format, "core/heddle/base/a.cpp", "// a\nint  x  =1;\n", "should be clang-formatted"),
+    (check_names, "core/base/a.cpp", "#pragma once\n", "first line"),
+    (check_format, "core/base/a.cpp", "// a\nint  x  =1;\n", "should be clang-formatted"),
 ]
 
 faults = []
@@ -45,6 +47,17 @@ for rule, name, text, wanted in CASES:
         faults.append(f"{rule.__name__}: found in good text {text[:40]!r}: {found}")
     if wanted is not None and not any(wanted in fault for fault in found):
         faults.append(f"{rule.__name__}: did not find {wanted!r} in {text[:40]!r}: {found}")
+
+with tempfile.TemporaryDirectory() as folder:
+    root = pathlib.Path(folder)
+    for name, count in (("lib/nn", 26), ("sdk/include/heddle", check_size.MAX_PUBLIC)):
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            (root / name / f"a{number}.h").write_text("// a\n")
+    found = check_size.tree_faults(root)
+    for wanted in ("lib/nn: 26 files", f"{check_size.MAX_PUBLIC + 1} public headers"):
+        if not any(wanted in fault for fault in found):
+            faults.append(f"check_size: did not find {wanted!r}: {found}")
 
 PAIRS = [  # what two files of a folder have in their anonymous namespaces, part of the fault
     ("struct One {};", "class One {\n};", "One stands in"),

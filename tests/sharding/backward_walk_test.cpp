@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "heddle/model/linear.h"
+#include "heddle/nn/linear.h"
 
 namespace heddle {
 namespace {

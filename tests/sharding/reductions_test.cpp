@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "heddle/mesh/threads.h"
 #include "heddle/sharding/flat_gradients.h"
 #include "heddle/sharding/stage.h"
+#include "heddle/transport/threads.h"
 
 namespace heddle::sharding {
 namespace {

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "heddle/base/error.h"
-#include "heddle/mesh/threads.h"
+#include "heddle/transport/threads.h"
 
 namespace heddle::sharding {
 namespace {

@@ -1,5 +1,5 @@
 // Work beside the rank's own thread: its errors come over, its copies stand still, its texts arrive.
-#include "trainer/loop/background.h"
+#include "trainer/saves/background.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "heddle/mesh/threads.h"
-#include "trainer/loop/copies.h"
+#include "heddle/transport/threads.h"
+#include "trainer/saves/copies.h"
 
 namespace heddle {
 namespace {

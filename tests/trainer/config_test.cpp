@@ -1,8 +1,8 @@
 // Model configurations: what Hugging Face's keys mean, and what is refused with its reason.
 #include <gmock/gmock.h>
 
-#include "core/checkpoint/folder.h"
-#include "heddle/engine/read_model.h"
+#include "checkpoint/folder.h"
+#include "heddle/engine/engine.h"
 #include "tests/core/engine/setups.h"
 #include "tests/llama_model.h"
 #include "trainer/models/pretrained.h"

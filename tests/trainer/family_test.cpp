@@ -1,7 +1,7 @@
 // The family of Llama as a trainer sees it, found by model_type.
 #include <gmock/gmock.h>
 
-#include "heddle/engine/read_model.h"
+#include "heddle/engine/engine.h"
 #include "tests/core/engine/setups.h"
 
 namespace heddle {

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "heddle/plugin/offer.h"
-#include "trainer/cli/plugin_tables.h"
+#include "trainer/cli/plugins/plugin_tables.h"
 
 namespace heddle {
 

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "core/checkpoint/folder.h"
+#include "checkpoint/folder.h"
 #include "trainer/models/find_model.h"
 
 namespace heddle {

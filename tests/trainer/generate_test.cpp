@@ -9,7 +9,7 @@
 #include <set>
 #include <string>
 
-#include "core/checkpoint/folder.h"
+#include "checkpoint/folder.h"
 #include "tests/llama_model.h"
 #include "trainer/models/kv_cache.h"
 

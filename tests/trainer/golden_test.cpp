@@ -8,12 +8,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "heddle/checkpoint/hf_source.h"
+#include "core/parallel/single.h"
 #include "heddle/checkpoint/safetensors.h"
 #include "heddle/mesh/alone.h"
 #include "heddle/mesh/device_mesh.h"
-#include "heddle/parallel/single.h"
 #include "heddle/train/step.h"
+#include "lib/checkpoint/huggingface/hf_source.h"
 #include "tests/llama_model.h"
 
 namespace heddle {

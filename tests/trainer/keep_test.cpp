@@ -1,5 +1,5 @@
 // Which checkpoints stay, and what the pointers name.
-#include "trainer/loop/keep.h"
+#include "trainer/saves/keep.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -11,10 +11,10 @@
 #include <set>
 #include <thread>
 
-#include "core/checkpoint/folder.h"
+#include "checkpoint/folder.h"
 #include "heddle/checkpoint/publish.h"
-#include "trainer/loop/resume.h"
-#include "trainer/loop/run_lock.h"
+#include "trainer/saves/resume.h"
+#include "trainer/saves/run_lock.h"
 
 namespace heddle {
 namespace {

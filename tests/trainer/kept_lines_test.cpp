@@ -1,12 +1,12 @@
 // What a run that goes on does with a metrics file that is none.
-#include "trainer/loop/kept_lines.h"
+#include "trainer/metrics/kept_lines.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/checkpoint/folder.h"
+#include "checkpoint/folder.h"
 
 namespace heddle {
 namespace {

@@ -1,13 +1,13 @@
 // The local launcher: statuses, signals, and nobody left behind.
-#include "trainer/cli/launch.h"
+#include "trainer/cli/launch/launch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
 
-#include "core/mesh/children.h"
 #include "heddle/base/error.h"
+#include "transport/children.h"
 
 namespace heddle {
 namespace {

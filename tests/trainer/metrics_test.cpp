@@ -1,5 +1,5 @@
 // Lines of metrics, the progress line and the picture of the loss.
-#include "trainer/loop/metrics.h"
+#include "trainer/metrics/metrics.h"
 
 #include <gmock/gmock.h>
 
@@ -7,11 +7,11 @@
 #include <sstream>
 
 #include "heddle/base/error.h"
-#include "tests/trainer/token_files.h"
+#include "tests/trainer/data/token_files.h"
 #include "trainer/data/mapped_file.h"
-#include "trainer/loop/loss_curve.h"
-#include "trainer/loop/peak_memory.h"
-#include "trainer/loop/progress.h"
+#include "trainer/metrics/loss_curve.h"
+#include "trainer/metrics/peak_memory.h"
+#include "trainer/metrics/progress.h"
 
 namespace heddle {
 namespace {

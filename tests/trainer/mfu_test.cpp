@@ -1,11 +1,11 @@
 // Operations a second, and their share of the peak.
-#include "trainer/loop/mfu.h"
+#include "trainer/metrics/mfu.h"
 
 #include <gmock/gmock.h>
 
 #include <chrono>
 
-#include "trainer/loop/progress.h"
+#include "trainer/metrics/progress.h"
 
 namespace heddle {
 namespace {

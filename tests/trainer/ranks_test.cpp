@@ -1,5 +1,5 @@
 // Ranks of a command: who starts them, and what they say when their launcher ends them.
-#include "trainer/cli/ranks.h"
+#include "trainer/cli/launch/ranks.h"
 
 #include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
@@ -9,8 +9,8 @@
 
 #include <cstdlib>
 
-#include "core/mesh/children.h"
 #include "heddle/base/error.h"
+#include "transport/children.h"
 
 namespace heddle {
 namespace {

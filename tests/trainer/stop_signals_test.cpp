@@ -1,16 +1,16 @@
 // Signals that ask a run to save: what the local launcher and a rank do about them.
-#include "trainer/cli/stop_signals.h"
+#include "trainer/cli/launch/stop_signals.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
 
-#include "core/mesh/children.h"
 #include "heddle/mesh/alone.h"
-#include "heddle/mesh/threads.h"
-#include "trainer/cli/launch.h"
+#include "heddle/transport/threads.h"
+#include "trainer/cli/launch/launch.h"
 #include "trainer/loop/stop.h"
+#include "transport/children.h"
 
 namespace heddle {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "heddle/base/text.h"
 #include "heddle/engine/engine.h"
-#include "trainer/loop/amounts.h"
-#include "trainer/loop/look.h"
 #include "trainer/loop/rank_size.h"
+#include "trainer/metrics/amounts.h"
+#include "trainer/metrics/look.h"
 
 namespace heddle::cli {
 namespace {

@@ -8,13 +8,13 @@
 #include <utility>
 
 #include "heddle/base/error.h"
-#include "heddle/checkpoint/export.h"
 #include "heddle/checkpoint/publish.h"
-#include "heddle/checkpoint/shard_hf.h"
 #include "heddle/checkpoint/together.h"
-#include "heddle/engine/read_model.h"
+#include "heddle/engine/engine.h"
+#include "lib/checkpoint/huggingface/export.h"
+#include "lib/checkpoint/huggingface/shard_hf.h"
 #include "trainer/cli/convert_stage.h"
-#include "trainer/cli/ranks.h"
+#include "trainer/cli/launch/ranks.h"
 #include "trainer/models/find_model.h"
 
 namespace heddle::cli {

@@ -14,7 +14,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/publish.h"
-#include "heddle/checkpoint/safetensors_writer.h"
+#include "lib/checkpoint/safetensors/safetensors_writer.h"
 
 namespace heddle::cli {
 namespace {

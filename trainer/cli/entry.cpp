@@ -5,8 +5,8 @@
 #include "trainer/cli/convert.h"
 #include "trainer/cli/data.h"
 #include "trainer/cli/generate.h"
-#include "trainer/cli/plugins.h"
-#include "trainer/cli/schedule.h"
+#include "trainer/cli/plugins/plugins.h"
+#include "trainer/cli/schedule/schedule.h"
 #include "trainer/cli/train.h"
 
 namespace heddle::cli {

@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "core/parallel/single.h"
 #include "heddle/base/error.h"
 #include "heddle/mesh/alone.h"
-#include "heddle/parallel/single.h"
-#include "trainer/data/end_tokens.h"
-#include "trainer/data/tokenizer.h"
+#include "trainer/data/tokenizer/end_tokens.h"
+#include "trainer/data/tokenizer/tokenizer.h"
 #include "trainer/data/utf8.h"
 #include "trainer/models/generate.h"
 #include "trainer/models/kv_cache.h"

@@ -5,14 +5,14 @@
 #include <iostream>
 #include <optional>
 
+#include "core/base/memory.h"
 #include "heddle/base/error.h"
-#include "heddle/base/memory.h"
 #include "trainer/cli/configuration.h"
-#include "trainer/cli/last_words.h"
-#include "trainer/cli/launch.h"
-#include "trainer/cli/ranks.h"
-#include "trainer/cli/restarts.h"
-#include "trainer/cli/stop_signals.h"
+#include "trainer/cli/launch/last_words.h"
+#include "trainer/cli/launch/launch.h"
+#include "trainer/cli/launch/ranks.h"
+#include "trainer/cli/launch/restarts.h"
+#include "trainer/cli/launch/stop_signals.h"
 #include "trainer/loop/job.h"
 
 namespace heddle::cli {

@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/base/nesting.h"
 #include "heddle/base/error.h"
-#include "heddle/base/nesting.h"
 #include "heddle/base/text.h"
 #include "trainer/data/utf8.h"
 

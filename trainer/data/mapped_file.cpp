@@ -10,8 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "core/base/regular_file.h"
 #include "heddle/base/error.h"
-#include "heddle/base/regular_file.h"
 
 namespace heddle {
 namespace {

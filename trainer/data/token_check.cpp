@@ -7,7 +7,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/publish.h"
-#include "heddle/checkpoint/safetensors_writer.h"
+#include "lib/checkpoint/safetensors/safetensors_writer.h"
 #include "trainer/data/token_range.h"
 
 namespace heddle {

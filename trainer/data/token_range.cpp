@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "heddle/base/widest.h"
+#include "core/base/widest.h"
 
 namespace heddle {
 namespace {

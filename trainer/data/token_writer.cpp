@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "heddle/base/error.h"
-#include "heddle/checkpoint/file_writer.h"
 #include "heddle/checkpoint/publish.h"
+#include "lib/checkpoint/safetensors/file_writer.h"
 #include "trainer/data/token_header.h"
 
 namespace heddle {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "heddle/base/error.h"
-#include "trainer/data/end_tokens.h"
 #include "trainer/data/token_writer.h"
-#include "trainer/data/tokenizer.h"
+#include "trainer/data/tokenizer/end_tokens.h"
+#include "trainer/data/tokenizer/tokenizer.h"
 
 namespace heddle {
 namespace {

@@ -8,16 +8,16 @@
 #include <string>
 #include <vector>
 
-#include "heddle/checkpoint/hf_origin.h"
 #include "heddle/config/setup.h"
 #include "heddle/engine/engine.h"
 #include "heddle/model/family.h"
+#include "lib/checkpoint/huggingface/hf_origin.h"
 #include "trainer/data/token_dataset.h"
 #include "trainer/loop/lr_schedule.h"
-#include "trainer/loop/position.h"
 #include "trainer/loop/step_scheduler.h"
 #include "trainer/loop/stop_wish.h"
 #include "trainer/recipe/recipe.h"
+#include "trainer/saves/position.h"
 #include "trainer/trace/request.h"
 
 namespace heddle {

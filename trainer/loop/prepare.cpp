@@ -6,13 +6,13 @@
 
 #include "heddle/checkpoint/publish.h"
 #include "trainer/data/token_check.h"
-#include "trainer/loop/in_the_way.h"
 #include "trainer/loop/job.h"
-#include "trainer/loop/look.h"
-#include "trainer/loop/metrics_files.h"
-#include "trainer/loop/resume.h"
-#include "trainer/loop/run_lock.h"
-#include "trainer/loop/space.h"
+#include "trainer/metrics/look.h"
+#include "trainer/metrics/metrics_files.h"
+#include "trainer/saves/in_the_way.h"
+#include "trainer/saves/resume.h"
+#include "trainer/saves/run_lock.h"
+#include "trainer/saves/space.h"
 
 namespace heddle {
 namespace {

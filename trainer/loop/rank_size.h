@@ -2,7 +2,7 @@
 #pragma once
 
 #include "trainer/loop/job.h"
-#include "trainer/loop/model_size.h"
+#include "trainer/metrics/model_size.h"
 
 namespace heddle {
 

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "heddle/checkpoint/together.h"
-#include "heddle/train/norm.h"
-#include "trainer/loop/resume.h"
+#include "lib/train/optimizer/norm.h"
+#include "trainer/saves/resume.h"
 
 namespace heddle {
 namespace {

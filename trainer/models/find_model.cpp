@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "heddle/base/error.h"
-#include "heddle/checkpoint/hf_origin.h"
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/checkpoint/publish.h"
+#include "lib/checkpoint/huggingface/hf_origin.h"
 #include "trainer/models/foreign.h"
 
 namespace heddle {

@@ -12,10 +12,10 @@
 #include <utility>
 
 #include "heddle/base/error.h"
-#include "heddle/model/attend_one_cpu.h"
-#include "heddle/model/attention_core.h"
-#include "heddle/model/linear.h"
 #include "heddle/model/module_unit.h"
+#include "heddle/nn/attention_core.h"
+#include "heddle/nn/linear.h"
+#include "lib/nn/cpu/attend_one_cpu.h"
 
 namespace heddle {
 namespace {

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "heddle/base/export.h"
-#include "heddle/checkpoint/hf_origin.h"
 #include "heddle/model/family.h"
 #include "heddle/parallel/build.h"
 #include "heddle/plugin/registry.h"
+#include "lib/checkpoint/huggingface/hf_origin.h"
 #include "trainer/models/find_model.h"
 
 namespace heddle {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "heddle/base/error.h"
-#include "heddle/config/component.h"
+#include "heddle/config/common_fields.h"
 
 namespace heddle::recipe {
 

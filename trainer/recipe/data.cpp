@@ -3,7 +3,7 @@
 #include <array>
 #include <map>
 
-#include "heddle/config/component.h"
+#include "heddle/config/common_fields.h"
 #include "trainer/recipe/component.h"
 #include "trainer/recipe/fields.h"
 #include "trainer/recipe/readers.h"

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "heddle/base/text.h"
-#include "heddle/config/component.h"
+#include "heddle/config/common_fields.h"
 #include "trainer/recipe/component.h"
 #include "trainer/recipe/readers.h"
 #include "trainer/recipe/section_names.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "heddle/schedule/simulate.h"
-#include "heddle/train/recording.h"
+#include "heddle/train/step.h"
 
 namespace heddle {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "heddle/mesh/device_mesh.h"
-#include "heddle/mesh/traced.h"
-#include "heddle/schedule/chrome_trace.h"
-#include "heddle/train/recording.h"
+#include "heddle/train/step.h"
+#include "lib/drawing/chrome_trace.h"
+#include "lib/transport/traced.h"
 
 namespace heddle {
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "heddle/base/text.h"
-#include "heddle/mesh/process.h"
+#include "lib/transport/launch/process.h"
 #include "trainer/trace/trace_file.h"
 
 namespace heddle {

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "heddle/mesh/traced.h"
 #include "heddle/parallel/stages.h"
 #include "heddle/train/step.h"
+#include "lib/transport/traced.h"
 #include "trainer/trace/operators.h"
 #include "trainer/trace/rank_events.h"
 #include "trainer/trace/request.h"

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/base/error.h"
-#include "heddle/mesh/process.h"
+#include "lib/transport/launch/process.h"
 #include "trainer/trace/measured.h"
 
 namespace heddle {

@@ -3,7 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "heddle/model/linear.h"
+#include "heddle/nn/linear.h"
 #include "heddle/parallel/parallelizer.h"
 #include "heddle/sdk.h"
 

@@ -1,5 +1,5 @@
 // One variant of ZeRO-1 as a plugin: the manifest and the fault. VARIANT is a name of Fault.
-#include "../papers_only.h"
+#include "bad_plugins/manifest/papers_only.h"
 #include "faults.h"
 
 const zero1::Fault zero1::kFault = zero1::Fault::VARIANT;

@@ -1,5 +1,5 @@
 // How deep JSON nests.
-#include "heddle/base/nesting.h"
+#include "core/base/nesting.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 // Axes that plugins bring: their keys, sizes and views, the order of parallelizers, and refusals.
 #include <gmock/gmock.h>
 
-#include "heddle/mesh/threads.h"
 #include "heddle/testing/strategy.h"
+#include "heddle/transport/threads.h"
 #include "setups.h"
 
 namespace heddle::tests {

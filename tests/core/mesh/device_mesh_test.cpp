@@ -5,10 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/mesh/layout.h"
+#include "core/mesh/views.h"
 #include "heddle/base/error.h"
-#include "heddle/mesh/layout.h"
-#include "heddle/mesh/threads.h"
-#include "heddle/mesh/views.h"
+#include "heddle/transport/threads.h"
 
 namespace heddle {
 namespace {

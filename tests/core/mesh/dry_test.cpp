@@ -1,5 +1,5 @@
 // The dry world: meta tensors, any size, a list of what would have been sent.
-#include "heddle/mesh/dry.h"
+#include "core/mesh/dry.h"
 
 #include <ATen/ops/empty.h>
 #include <gmock/gmock.h>

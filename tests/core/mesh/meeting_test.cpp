@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "core/mesh/dry.h"
 #include "heddle/mesh/alone.h"
-#include "heddle/mesh/dry.h"
-#include "heddle/mesh/store_meeting.h"
-#include "heddle/mesh/threads.h"
+#include "heddle/transport/threads.h"
+#include "lib/transport/gloo/store_meeting.h"
 
 namespace heddle {
 namespace {

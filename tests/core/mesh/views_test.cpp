@@ -1,5 +1,5 @@
 // Several views of one mesh against a slow oracle, names in all of them, and what a parameter's axes may be.
-#include "heddle/mesh/views.h"
+#include "core/mesh/views.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/mesh/device_mesh.h"
-#include "heddle/mesh/threads.h"
+#include "heddle/transport/threads.h"
 #include "tests/thrown.h"
 
 namespace heddle {

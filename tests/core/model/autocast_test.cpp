@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include "core/parallel/recompute_units.h"
-#include "heddle/model/attention_core.h"
-#include "heddle/model/rms_norm.h"
-#include "heddle/model/token_loss.h"
-#include "heddle/model/weight_gradients.h"
+#include "heddle/nn/attention_core.h"
+#include "heddle/nn/rms_norm.h"
+#include "heddle/nn/token_loss.h"
+#include "heddle/nn/weight_gradients.h"
 
 namespace heddle {
 namespace {

@@ -8,9 +8,9 @@
 #include <ATen/ops/randint.h>
 #include <gtest/gtest.h>
 
-#include "heddle/model/attention_core.h"
-#include "heddle/model/linear.h"
-#include "heddle/model/token_loss.h"
+#include "heddle/nn/attention_core.h"
+#include "heddle/nn/linear.h"
+#include "heddle/nn/token_loss.h"
 #include "tests/thrown.h"
 
 namespace heddle {

@@ -6,11 +6,11 @@
 #include <map>
 #include <mutex>
 
-#include "heddle/mesh/dry.h"
-#include "heddle/mesh/threads.h"
+#include "core/mesh/dry.h"
 #include "heddle/parallel/build.h"
-#include "heddle/parallel/unsharded.h"
+#include "heddle/parallel/stages.h"
 #include "heddle/testing/strategy.h"
+#include "heddle/transport/threads.h"
 #include "tests/thrown.h"
 
 namespace heddle::tests {

@@ -13,7 +13,7 @@
 #include "core/parallel/lambda_unit.h"
 #include "core/parallel/recompute_units.h"
 #include "heddle/base/error.h"
-#include "heddle/model/weight_gradients.h"
+#include "heddle/nn/weight_gradients.h"
 #include "heddle/parallel/after_gradient.h"
 
 namespace heddle {

@@ -1,5 +1,5 @@
 // A unit that is computed again in the backward gives the same bits, and holds less in between.
-#include "heddle/parallel/recompute.h"
+#include "core/parallel/recompute.h"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -12,7 +12,7 @@
 #include "core/parallel/lambda_unit.h"
 #include "core/parallel/recompute_units.h"
 #include "heddle/base/error.h"
-#include "heddle/model/weight_gradients.h"
+#include "heddle/nn/weight_gradients.h"
 #include "tests/llama_model.h"
 
 namespace heddle {

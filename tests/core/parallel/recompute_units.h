@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "heddle/model/linear.h"
+#include "core/parallel/recompute.h"
 #include "heddle/model/module_unit.h"
-#include "heddle/model/swiglu.h"
-#include "heddle/parallel/recompute.h"
+#include "heddle/nn/linear.h"
+#include "heddle/nn/swiglu.h"
 #include "tests/llama_model.h"
 
 namespace heddle::testing {

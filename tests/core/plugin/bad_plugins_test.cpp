@@ -1,8 +1,8 @@
 // Each plugin of the gallery is refused with the message that a person should see.
+#include "core/plugin/papers.h"
 #include "gallery.h"
 #include "heddle/mesh/alone.h"
 #include "heddle/mesh/device_mesh.h"
-#include "heddle/plugin/papers.h"
 #include "heddle/plugin/registry.h"
 
 namespace {

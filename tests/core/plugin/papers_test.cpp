@@ -1,5 +1,5 @@
 // The text of the papers, and what stands in the file of a plugin.
-#include "heddle/plugin/papers.h"
+#include "core/plugin/papers.h"
 
 #include "gallery.h"
 

@@ -3,8 +3,8 @@
 
 #include <cstdlib>
 
+#include "core/plugin/papers.h"
 #include "gallery.h"
-#include "heddle/plugin/papers.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 
 #include "core/schedule/tables.h"
 #include "heddle/base/error.h"
-#include "heddle/schedule/lower.h"
+#include "heddle/schedule/simulate.h"
 #include "plugins/pipeline/schedules.h"
 #include "plugins/pipeline/search.h"
 #include "tests/thrown.h"

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "core/schedule/tables.h"
-#include "heddle/schedule/lower.h"
 #include "heddle/schedule/simulate.h"
 #include "plugins/pipeline/schedules.h"
 

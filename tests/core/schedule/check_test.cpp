@@ -1,11 +1,11 @@
 // What the checker accepts, what it refuses, and in which words.
-#include "heddle/schedule/check.h"
+#include "core/schedule/check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "heddle/schedule/lower.h"
-#include "heddle/schedule/single.h"
+#include "core/schedule/single.h"
+#include "heddle/schedule/simulate.h"
 #include "tests/core/schedule/tables.h"
 #include "tests/thrown.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "heddle/schedule/lower.h"
+#include "heddle/schedule/simulate.h"
 #include "plugins/pipeline/schedules.h"
 
 namespace heddle::schedule {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include "heddle/schedule/check.h"
-#include "heddle/schedule/lower.h"
+#include "core/schedule/check.h"
+#include "heddle/schedule/simulate.h"
 #include "tests/core/schedule/tables.h"
 
 namespace heddle {

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "heddle/schedule/lower.h"
 #include "tests/core/schedule/tables.h"
 #include "tests/thrown.h"
 

@@ -1,12 +1,12 @@
 // How many stages, which layers, which units: by layers, by rounding, by names, with the texts of refusals.
-#include "heddle/schedule/split.h"
+#include "core/schedule/split.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "heddle/schedule/microbatches.h"
+#include "core/schedule/microbatches.h"
 #include "tests/thrown.h"
 
 namespace heddle {

@@ -1,5 +1,5 @@
 // Tables in files: what PyTorch writes is read, lowered as PyTorch lowers it, and written the same.
-#include "heddle/schedule/table_file.h"
+#include "core/schedule/table_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "heddle/schedule/lower.h"
+#include "heddle/schedule/simulate.h"
 #include "tests/core/schedule/tables.h"
 #include "tests/thrown.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "heddle/schedule/check.h"
+#include "core/schedule/check.h"
 #include "heddle/schedule/schedule.h"
 #include "heddle/schedule/simulate.h"
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "heddle/base/error.h"
-#include "heddle/schedule/timed.h"
+#include "heddle/schedule/simulate.h"
 #include "plugins/pipeline/schedules.h"
 #include "plugins/pipeline/search.h"
 #include "tests/thrown.h"

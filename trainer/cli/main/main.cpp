@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/memory.h"
 #include "heddle/base/error.h"
-#include "heddle/base/memory.h"
 #include "heddle/config/node.h"
 #include "trainer/cli/main/arguments.h"
 #include "trainer/cli/main/library.h"

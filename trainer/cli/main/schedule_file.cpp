@@ -1,8 +1,8 @@
 // A table from a file, checked and printed.
 #include "trainer/cli/main/schedule_file.h"
 
-#include "heddle/schedule/table_file.h"
-#include "trainer/cli/schedule_output.h"
+#include "core/schedule/table_file.h"
+#include "trainer/cli/schedule/schedule_output.h"
 
 namespace heddle::cli {
 

@@ -12,7 +12,6 @@
 
 #include "heddle/base/error.h"
 #include "heddle/model/unit.h"
-#include "heddle/model/unit_buffers.h"
 
 namespace heddle::adapters {
 

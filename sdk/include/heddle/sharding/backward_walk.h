@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "heddle/model/unit.h"
-#include "heddle/model/weight_gradients.h"
+#include "heddle/nn/weight_gradients.h"
 
 namespace torch::autograd {
 struct Node;

@@ -22,11 +22,11 @@
 #include <vector>
 
 #include "heddle/engine/engine.h"
-#include "heddle/mesh/threads.h"
-#include "heddle/model/linear.h"
-#include "heddle/model/weight_gradients.h"
+#include "heddle/nn/linear.h"
+#include "heddle/nn/weight_gradients.h"
 #include "heddle/testing/conformance.h"
 #include "heddle/train/step.h"
+#include "heddle/transport/threads.h"
 
 namespace heddle::testing {
 namespace detail {

@@ -1,0 +1,30 @@
+// What kind of file a path names.
+#include "core/base/regular_file.h"
+
+#include <string>
+#include <system_error>
+
+namespace heddle {
+
+void refuse_irregular(const std::filesystem::path& path, ErrorCode code) {
+  using std::filesystem::file_type;
+  const auto refuse = [&](const std::string& kind, const std::string& hint = "") {
+    throw Error(code, path.string(), "is a " + kind + "; a regular file is expected", hint);
+  };
+  std::error_code ignored;
+  switch (std::filesystem::status(path, ignored).type()) {
+    case file_type::directory:
+      return refuse("directory");
+    case file_type::fifo:
+      return refuse("FIFO", "write what it gives to a file");
+    case file_type::socket:
+      return refuse("socket");
+    case file_type::block:
+    case file_type::character:
+      return refuse("device");
+    default:
+      return;
+  }
+}
+
+}  // namespace heddle

@@ -1,0 +1,57 @@
+// The whole road, top to bottom: each line takes what the lines above made, and no line looks back.
+#include "core/engine/pipeline.h"
+#include "heddle/engine/engine.h"
+
+#include <c10/core/DeviceType.h>
+
+namespace heddle::engine {
+namespace {
+
+// Null: the host's meeting serves, on the CPU.
+std::unique_ptr<Rendezvous> start(IDevice* device, Rendezvous& host) {
+  if (device == nullptr) return nullptr;
+  device->start(host.local_rank());
+  return device->wrap(host);
+}
+
+// A rank that found no GPU is named instead of waited for.
+std::string device_line(const Rendezvous& meeting) {
+  return "device: " + c10::DeviceTypeName(meeting.device().type(), /*lower_case=*/true) + "\n";
+}
+
+}  // namespace
+
+Model model(const Node& configuration, PluginRegistry& plugins, const ModelHost& host) {
+  Setup setup = validate(configuration, plugins, host.meeting.world_size());  // tree  -> checked words
+  Plan plan = choose(setup, plugins);                                         // words -> plugins that agree
+  Units units = host.make_units(setup);                                       // setup -> the whole model
+  check_model(plan, setup, units);                                            // the last that ranks do alone
+  std::unique_ptr<Rendezvous> own =
+      start(plan.device.get(), host.meeting);  // a device -> who moves its bytes
+  Rendezvous& meeting = own ? *own : host.meeting;
+  DeviceMesh mesh = mesh::build(
+      setup.axes, meeting,
+      fingerprint(setup, plugins, device_line(meeting) + table_lines(plan) + host.fingerprint), setup.views,
+      setup.axis_table);                                                                  // -> ranks
+  Stages stages = parallel::build(std::move(units), plan, mesh, host.source, host.seed);  // units -> stages
+  return {std::move(setup), std::move(plan.device), std::move(own), std::move(mesh), std::move(stages)};
+}
+
+void settle(Model& model) {
+  if (!model.device) return;
+  model.device->synchronize();
+  model.mesh.meeting().barrier("the end of the devices' work");
+}
+
+void run(const Node& configuration, PluginRegistry& plugins, RunHost& host) {
+  Model built = model(configuration, plugins, host);
+  Step step(built.stages, built.mesh, host.step);  // stages -> one optimizer step
+  for (int64_t at = host.first_step; at < host.steps; ++at) {
+    const Rates rates = host.rates(at);
+    const StepReport report = step.run(host.next_batches(at, built.mesh), rates.lr, rates.weight_decay);
+    if (!host.after_step(at, report, step, built)) break;
+  }
+  settle(built);
+}
+
+}  // namespace heddle::engine

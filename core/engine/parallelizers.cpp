@@ -1,0 +1,158 @@
+// Parallelizers are found by their axis and read the strategy's fields.
+#include "core/engine/parallelizers.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+
+namespace heddle::engine {
+namespace {
+
+// A word names a plan that a plugin offers: its map, standing where the word stood.
+Node plan_named(const Node& word, PluginRegistry& plugins) {
+  if (word.kind() != Node::Kind::text) return word;
+  const OfferedPlan* plan = plugins.plan(word.as_text());
+  if (plan == nullptr) {
+    const std::vector<std::string> known = plugins.names("plan");
+    const std::string near = text::nearest(word.as_text(), known);
+    throw Error(ErrorCode::config, word.where(),
+                "Custom parallel plan '" + word.as_text() +
+                    "' is not valid. Please ensure it is one of the following:\n"
+                    "1. A map of module paths to parallel styles\n"
+                    "2. The name of a plan that a plugin offers" +
+                    (known.empty() ? "" : " (" + text::join(known) + ")"),
+                near.empty() ? "heddle has no Python: write a function's plan as a map"
+                             : "did you mean '" + near + "'?");
+  }
+  std::vector<Node::Entry> entries;
+  for (const auto& [pattern, style] : plan->resolve(Node::map({})).values.entries())
+    entries.emplace_back(pattern, Node::text(style.as_text(), word.mark(), word.path()));
+  return Node::map(std::move(entries), word.mark(), word.path());
+}
+
+Node fields_of(const OfferedParallelizer& offered, const Node& section, const Setup& setup,
+               PluginRegistry& plugins) {
+  Node fields = Node::map({}, section.mark(), section.path());
+  for (const FieldInfo& field : offered.fields) {
+    const Node* value = section.find(field.key);  // as written, with its line
+    if (value == nullptr || value->is_null()) value = setup.strategy_config.find(field.key);
+    if (value != nullptr)
+      fields = fields.with(field.key, field.key == offered.plan_key ? plan_named(*value, plugins) : *value);
+  }
+  return fields;
+}
+
+// Where the plugin of a parallelizer was found: a number that is lower the earlier its place is searched.
+// What was loaded by its file's name comes first.
+size_t place_of(const PluginRegistry& plugins, const std::string& parallelizer) {
+  const std::string offer = "parallelizer " + parallelizer;
+  for (const PluginInfo& info : plugins.loaded()) {
+    if (std::none_of(info.offers.begin(), info.offers.end(),
+                     [&](const std::string& one) { return one == offer || one.starts_with(offer + " ("); }))
+      continue;
+    const auto& places = plugins.places();
+    std::error_code ignored;
+    for (size_t i = 0; i < places.size(); ++i)
+      if (std::filesystem::equivalent(info.path.parent_path(), places[i], ignored)) return i + 1;
+  }
+  return 0;
+}
+
+struct Found {
+  const OfferedParallelizer* offered;
+  size_t place;
+};
+
+// Those that split the axis, in the order of the names.
+std::vector<Found> all_of(PluginRegistry& plugins, std::string_view axis) {
+  std::vector<Found> out;
+  for (const std::string& name : plugins.names("parallelizer")) {
+    const OfferedParallelizer* offered = plugins.parallelizer(name);
+    if (offered == nullptr || !offered->not_built.empty()) continue;
+    const auto& axes = offered->needs.axes;
+    const auto same = [&](const Found& one) { return one.offered == offered; };  // by an alias
+    if (std::find(axes.begin(), axes.end(), axis) == axes.end() || std::any_of(out.begin(), out.end(), same))
+      continue;
+    out.push_back({offered, place_of(plugins, offered->name)});
+  }
+  return out;
+}
+
+}  // namespace
+
+const OfferedParallelizer* parallelizer_of(PluginRegistry& plugins, std::string_view axis,
+                                           std::vector<std::string>* warnings) {
+  std::vector<Found> all = all_of(plugins, axis);
+  std::stable_sort(all.begin(), all.end(), [](const Found& a, const Found& b) { return a.place < b.place; });
+  if (all.empty()) return nullptr;
+  const Found& first = all.front();
+  for (size_t i = 1; i < all.size(); ++i) {
+    if (all[i].place == first.place)
+      throw Error(
+          ErrorCode::plugin_conflict, "distributed." + std::string(axis) + "_size",
+          "two plugins split the axis " + std::string(axis) + ": '" + first.offered->name + "' and '" +
+              all[i].offered->name + "'",
+          "remove one of them from the place where both stand, or name the other's file under 'plugins:'");
+    if (warnings != nullptr)
+      warnings->push_back("the axis " + std::string(axis) + " is split by the plugin '" +
+                          first.offered->name + "', whose place is searched before that of '" +
+                          all[i].offered->name + "'");
+  }
+  return first.offered;
+}
+
+namespace {
+
+struct Chosen {
+  const AxisInfo* axis;
+  const OfferedParallelizer* offered;
+};
+
+bool waits_for(const Chosen& one, const std::vector<Chosen>& others) {
+  const std::vector<std::string>& after = one.offered->needs.after;
+  return std::any_of(others.begin(), others.end(), [&](const Chosen& other) {
+    return other.axis != one.axis && std::find(after.begin(), after.end(), other.axis->name) != after.end();
+  });
+}
+
+// Each after those that it names; else the order of the table stays.
+std::vector<Chosen> ordered(std::vector<Chosen> left) {
+  std::vector<Chosen> out;
+  while (!left.empty()) {
+    const auto next =
+        std::find_if(left.begin(), left.end(), [&](const Chosen& one) { return !waits_for(one, left); });
+    if (next == left.end()) {
+      std::vector<std::string> names;
+      for (const Chosen& one : left) names.push_back("'" + one.offered->name + "'");
+      throw Error(ErrorCode::plugin_conflict, "distributed." + left.front().axis->key,
+                  "each of the parallelizers " + text::join(names) + " acts after another of them",
+                  "leave an axis out of Needs::after of one of them");
+    }
+    out.push_back(*next);
+    left.erase(next);
+  }
+  return out;
+}
+
+}  // namespace
+
+void resolve_parallelizers(const Node& section, Setup& setup, PluginRegistry& plugins) {
+  std::vector<Chosen> chosen;
+  for (const AxisInfo& axis : setup.axis_table.axes()) {
+    if (!axis.has_parallelizer || setup.sizes.of(axis.name) == 1) continue;
+    const OfferedParallelizer* offered = parallelizer_of(plugins, axis.name, &setup.warnings);
+    if (offered != nullptr) chosen.push_back({&axis, offered});  // else noted with the other sizes
+  }
+  for (const auto& [axis, offered] : ordered(std::move(chosen))) {
+    const Resolved resolved = offered->resolve(fields_of(*offered, section, setup, plugins));
+    for (const std::string& line : resolved.not_built) setup.not_built.push_back("distributed." + line);
+    setup.parallelizers.emplace_back(offered->name, resolved.values);
+  }
+}
+
+}  // namespace heddle::engine

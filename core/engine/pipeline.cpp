@@ -1,0 +1,52 @@
+// From the words of a pipeline to its schedule.
+#include "core/engine/pipeline.h"
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <iterator>
+
+#include "core/engine/sections.h"
+#include "core/schedule/table_file.h"
+#include "heddle/base/text.h"
+#include "heddle/schedule/simulate.h"
+
+namespace heddle::engine {
+namespace {
+
+std::string place_of_block(const Setup& setup, const std::string& name) {
+  const Node* section = setup.configuration.find("distributed");
+  const Node* block = section != nullptr ? section->find(name) : nullptr;
+  return block != nullptr ? block->where() : "distributed." + name;
+}
+
+std::unique_ptr<IPipelineSchedule> make_schedule(const PipelineWords& words, PluginRegistry& plugins) {
+  if (!words.table.empty()) return schedule::make_from_table(schedule::read_table(words.table, words.where));
+  if (const OfferedSchedule* offered = plugins.schedule(words.schedule)) return offered->make();
+  const std::vector<std::string> known = plugins.names("schedule");
+  const std::string near = text::nearest(words.schedule, known);
+  throw Error(ErrorCode::plugin_missing, words.where,
+              "Unknown schedule '" + words.schedule + "'. The available schedules are " + python_list(known),
+              near.empty() ? "name one of them, or give a table" : "did you mean '" + near + "'?");
+}
+
+}  // namespace
+
+void add_pipeline(Plan& plan, const Setup& setup, PluginRegistry& plugins) {
+  for (const auto& [name, values] : setup.sections) {
+    const OfferedSection* offered = values.is_null() ? nullptr : plugins.section(name);
+    if (offered == nullptr || !offered->pipeline) continue;
+    plan.pipeline = offered->pipeline(values);
+    plan.pipeline.where = place_of_block(setup, name);
+    plan.schedule = schedule::with_times(make_schedule(plan.pipeline, plugins), plan.pipeline);
+  }
+}
+
+std::string table_lines(const Plan& plan) {
+  if (plan.schedule == nullptr || plan.pipeline.table.empty()) return "";
+  std::ifstream file(plan.pipeline.table, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  return "table of the pipeline's schedule: " + std::to_string(std::hash<std::string>{}(bytes)) + "\n";
+}
+
+}  // namespace heddle::engine

@@ -1,0 +1,121 @@
+// Blocks are dropped, read and completed by what their plugins declare.
+#include "core/engine/sections.h"
+#include "core/engine/parallelizers.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "heddle/config/schema.h"
+
+namespace heddle::engine {
+namespace {
+
+std::string with_size(std::string text, int64_t size) {
+  for (size_t at = text.find("{n}"); at != text.npos; at = text.find("{n}"))
+    text.replace(at, 3, std::to_string(size));
+  return text;
+}
+
+// An unknown key comes last.
+int order_of(const AxisTable& table, const std::string& size_key) {
+  const AxisInfo* axis = table.with_key(size_key);
+  return axis == nullptr ? AxisInfo().read + 1 : axis->read;
+}
+
+struct Environment {
+  std::optional<std::string> backend;
+  std::optional<double> timeout_minutes;
+};
+
+// In minutes: what a clock of 64 bits in nanoseconds can wait for, and what is not over at once.
+std::string timeout_complaint(const std::string& key, const std::optional<double>& minutes) {
+  constexpr double kLeast = 1e-3, kYear = 525'600;
+  if (!minutes || (*minutes >= kLeast && *minutes <= kYear)) return "";
+  if (*minutes <= 0) return key + " must be above 0";
+  return key + " must be from 0.001 to 525600 (a year)";
+}
+
+ConfigSchema<Environment> environment_schema(const PluginRegistry& plugins) {
+  std::vector<std::string> backends = {"gloo", "nccl"};  // the recipes' words, whether they can be had or not
+  for (const std::string& name : plugins.names("device"))
+    if (std::find(backends.begin(), backends.end(), name) == backends.end()) backends.push_back(name);
+  return ConfigSchema<Environment>()
+      .field("backend", &Environment::backend, "Who moves the bytes; null: chosen by the device.",
+             OneOf{backends})
+      .field("timeout_minutes", &Environment::timeout_minutes, "Patience of a collective.")
+      .rule(
+          [](const Environment& read) { return timeout_complaint("timeout_minutes", read.timeout_minutes); });
+}
+
+}  // namespace
+
+Blocks find_blocks(const Node& section, const Degrees& degrees, PluginRegistry& plugins) {
+  Blocks blocks;
+  for (const std::string& name : plugins.names("section")) {
+    const OfferedSection* offered = plugins.section(name);
+    if (offered == nullptr) continue;
+    const Node* given = section.find(name);
+    const auto same =
+        std::find_if(blocks.begin(), blocks.end(), [&](const Block& b) { return b.offered == offered; });
+    if (same != blocks.end() && given == nullptr) continue;
+    if (same != blocks.end() && section.find(same->key) == nullptr) blocks.erase(same);
+    const int degree = degrees.of_key(offered->size_key);
+    blocks.push_back({name, offered, given != nullptr && !given->is_null() ? given : nullptr, degree});
+  }
+  std::stable_sort(blocks.begin(), blocks.end(), [&](const Block& a, const Block& b) {
+    return order_of(degrees.table(), a.offered->size_key) < order_of(degrees.table(), b.offered->size_key);
+  });
+  return blocks;
+}
+
+void drop_idle(Blocks& blocks, std::vector<std::string>& warnings) {
+  for (Block& block : blocks) {
+    if (block.degree > 1 || block.given == nullptr) continue;
+    if (!block.offered->idle_warning.empty())
+      warnings.push_back(with_size(block.offered->idle_warning, block.degree));
+    block.given = nullptr;
+  }
+}
+
+void resolve_blocks(const Blocks& blocks, const Node& section, Setup& setup) {
+  for (const Block& block : blocks) {
+    if (block.degree <= 1) {
+      setup.sections.emplace_back(block.offered->name, Node());
+      continue;
+    }
+    if (block.given == nullptr && !block.offered->absent_error.empty())
+      throw Error(ErrorCode::config, section.find(block.offered->size_key)->where(),
+                  with_size(block.offered->absent_error, block.degree));
+    const Node empty = Node::map({}, section.mark(), "distributed." + block.key);
+    Resolved resolved = block.offered->resolve(block.given != nullptr ? *block.given : empty);
+    if (block.offered->derive)
+      resolved.values = block.offered->derive(resolved.values, setup.strategy_config, setup.warnings);
+    setup.sections.emplace_back(block.offered->name, resolved.values);
+    const std::string name = "distributed." + block.offered->name;
+    for (const std::string& line : resolved.not_built) setup.not_built.push_back(name + "." + line);
+    if (!block.offered->not_built.empty()) setup.not_built.push_back(name + ": " + block.offered->not_built);
+  }
+}
+
+void note_what_comes_later(Setup& setup, PluginRegistry& plugins) {
+  const auto note = [&](const std::string& key, const std::string& what) {
+    setup.not_built.push_back("distributed." + key + ": " + what + " is not built yet");
+  };
+  for (const AxisInfo& axis : setup.axis_table.axes())
+    if (axis.has_parallelizer && setup.sizes.of(axis.name) > 1 &&
+        parallelizer_of(plugins, axis.name) == nullptr)
+      note(axis.key, axis.parallelism);
+  const AxisInfo& pipeline = *setup.axis_table.find(kPipelineAxis);
+  if (setup.sizes.of(pipeline.name) > 1 && plugins.names("schedule").empty())
+    note(pipeline.key, pipeline.parallelism);
+}
+
+void read_environment(const Node& configuration, Setup& setup, const PluginRegistry& plugins) {
+  const Node* section = configuration.find("dist_env");
+  if (section == nullptr || section->is_null()) return;
+  const Environment read = environment_schema(plugins).read(*section);
+  setup.backend = read.backend.value_or("");
+  setup.timeout_minutes = read.timeout_minutes.value_or(setup.timeout_minutes);
+}
+
+}  // namespace heddle::engine

@@ -1,0 +1,182 @@
+// From the tree to checked words: the `distributed:` and `dist_env:` sections against a number of ranks.
+#include <algorithm>
+#include <set>
+
+#include "core/engine/axis_tables.h"
+#include "core/engine/degrees.h"
+#include "core/engine/parallelizers.h"
+#include "core/engine/sections.h"
+#include "core/parallel/features.h"
+#include "heddle/base/text.h"
+#include "heddle/engine/engine.h"
+
+namespace heddle::engine {
+namespace {
+
+const std::string kSelective(kSelectiveCheckpointing);
+
+// No section, null and an empty list are the defaults.
+Node distributed_of(const Node& configuration) {
+  const Mark file{configuration.mark().file, 0, 0};
+  if (!configuration.is_map() && !configuration.is_null())
+    throw Error(ErrorCode::config, configuration.where(),
+                "expected a map of sections, got " + configuration.written());
+  const Node* section = configuration.find("distributed");
+  if (section == nullptr) return Node::map({}, file, "distributed");
+  if (section->is_null() || (section->is_list() && section->size() == 0))
+    return Node::map({}, section->mark(), "distributed");
+  if (!section->is_map())
+    throw Error(ErrorCode::config, section->where(), "expected a map, got " + section->written());
+  return *section;
+}
+
+std::string strategy_word(const Node& section) {
+  const Node* node = section.find("strategy");
+  if (node == nullptr || node->is_null()) return HEDDLE_DEFAULT_STRATEGY;
+  if (node->kind() != Node::Kind::text)
+    throw Error(ErrorCode::config, node->where(), "strategy must be a word or null, got " + node->written());
+  return text::lower(node->as_text());
+}
+
+ActivationCheckpointing checkpointing_of(const Node& section) {
+  const Node* node = section.find("activation_checkpointing");
+  if (node == nullptr || node->is_null()) return ActivationCheckpointing::none;
+  if (node->kind() == Node::Kind::boolean)
+    return node->as_boolean() ? ActivationCheckpointing::full : ActivationCheckpointing::none;
+  if (node->kind() == Node::Kind::text) {
+    const std::string word = text::lower(node->as_text());
+    if (has({"false", "off", "none", "disabled", "no"}, word)) return ActivationCheckpointing::none;
+    if (has({"true", "on", "full", "enabled", "yes"}, word)) return ActivationCheckpointing::full;
+    if (word == "selective") return ActivationCheckpointing::selective;
+  }
+  throw Error(
+      ErrorCode::config, node->where(),
+      "distributed.activation_checkpointing must be a boolean or one of 'full', 'selective', 'false'.",
+      "got " + node->written());
+}
+
+// The strategies of plugins for which a sentence holds, by name.
+template <class Holds>
+std::vector<std::string> strategies_that(PluginRegistry& plugins, Holds holds) {
+  const std::vector<std::string> known = plugins.names("strategy");
+  std::vector<std::string> names;
+  for (const OfferedStrategy* offered : plugins.all_strategies())
+    if (has(known, offered->name) && holds(*offered)) names.push_back(offered->name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void check_selective(const Node& section, const OfferedStrategy* offered, PluginRegistry& plugins) {
+  if (offered != nullptr && has(offered->needs.may_use, kSelective)) return;
+  const auto able =
+      strategies_that(plugins, [](const auto& other) { return has(other.needs.may_use, kSelective); });
+  throw Error(
+      ErrorCode::config, section.find("activation_checkpointing")->where(),
+      "selective activation checkpointing is supported only for " + text::join(able, " and ") + " configs.",
+      "write 'full', or choose one of these strategies");
+}
+
+[[noreturn]] void unknown_strategy(const std::string& word, const Node& section,
+                                   const PluginRegistry& plugins) {
+  const std::vector<std::string> names = plugins.names("strategy");
+  const Node* node = section.find("strategy");
+  const std::string near = text::nearest(word, names);
+  std::vector<std::string> places;
+  for (const auto& place : plugins.places()) places.push_back(place.string());
+  throw Error(ErrorCode::plugin_missing, node != nullptr ? node->where() : section.where(),
+              "Unknown strategy: " + word + ". Valid strategies: " + python_list(names),
+              (near.empty() ? "" : "did you mean '" + near + "'? ") +
+                  "'single' is built in; plugins were looked for in " + text::join(places));
+}
+
+// The keys of the strategy itself: what is left when core's keys and the blocks are taken out.
+Node strategy_keys(const Node& section, const Blocks& blocks, const AxisTable& table) {
+  Node rest = section;
+  for (const char* key : {"strategy", "activation_checkpointing", "_target_", "_recursive_", "_convert_"})
+    rest = rest.without(key);
+  for (const AxisInfo* axis : table.in_order_of_reading()) rest = rest.without(axis->key);
+  for (const Block& block : blocks) rest = rest.without(block.key);
+  return rest;
+}
+
+void check_options(const Node& options, const std::string& word, const OfferedStrategy& offered,
+                   const Blocks& blocks, const AxisTable& table) {
+  std::vector<std::string> known;
+  for (const FieldInfo& field : offered.fields) known.push_back(field.key);
+  std::vector<std::string> unknown;
+  for (const auto& [key, value] : options.entries())
+    if (!has(known, key)) unknown.push_back(key);
+  if (unknown.empty()) return;
+  std::sort(unknown.begin(), unknown.end());
+  for (const AxisInfo* axis : table.in_order_of_reading()) known.push_back(axis->key);
+  known.insert(known.end(), {"strategy", "activation_checkpointing"});
+  for (const Block& block : blocks) known.push_back(block.key);
+  const std::string near = text::nearest(unknown.front(), known);
+  throw Error(ErrorCode::config, options.find(unknown.front())->where(),
+              "Unknown options for strategy '" + word + "': " + python_list(unknown),
+              near.empty() ? "`heddle plugins inspect " + offered.name + "` prints the keys"
+                           : "did you mean '" + near + "'?");
+}
+
+// Sizes, and the meshes that they make.
+void resolve_mesh(const Node& section, const Degrees& degrees, const OfferedStrategy& offered, int world_size,
+                  PluginRegistry& plugins, Setup& setup) {
+  Asking asking{section, offered.name, {}};
+  for (const AxisInfo& axis : setup.axis_table.axes())
+    if (axis.kind == AxisKind::copies && degrees.of(axis.name) > 1)
+      asking.replicating =
+          strategies_that(plugins, [&](const auto& s) { return has(s.needs.axes, axis.name); });
+  setup.sizes = resolve_sizes(degrees, offered.needs, world_size, asking);
+  for (const std::string& axis : offered.needs.axes)
+    if (setup.sizes.of(axis) > 1 || !has(offered.needs.axes_when_used, axis))
+      setup.axes.push_back({axis, setup.sizes.of(axis)});
+  setup.views = views_of(setup.sizes, setup.axis_table);
+}
+
+void add_not_built(std::vector<std::string>& out, const std::string& section,
+                   const std::vector<std::string>& more) {
+  for (const std::string& line : more) out.push_back(section + "." + line);
+}
+
+}  // namespace
+
+std::string python_list(const std::vector<std::string>& words) {
+  std::vector<std::string> quoted;
+  for (const std::string& word : words) quoted.push_back("'" + word + "'");
+  return "[" + text::join(quoted) + "]";
+}
+
+Setup validate(const Node& configuration, PluginRegistry& plugins, int world_size) {
+  if (world_size < 1)
+    throw Error(ErrorCode::usage, "world size", "expected at least 1, got " + std::to_string(world_size));
+  const Node section = distributed_of(configuration);
+  const std::string word = strategy_word(section);
+  Setup setup;
+  setup.axis_table = axes_for(section, plugins);
+  const Degrees degrees(section, setup.axis_table);
+  setup.configuration = configuration;
+  setup.activation_checkpointing = checkpointing_of(section);
+
+  const OfferedStrategy* offered = plugins.strategy(word);
+  if (setup.activation_checkpointing == ActivationCheckpointing::selective)
+    check_selective(section, offered, plugins);
+  Blocks blocks = find_blocks(section, degrees, plugins);
+  drop_idle(blocks, setup.warnings);
+  if (offered == nullptr) unknown_strategy(word, section, plugins);
+  const Node options = strategy_keys(section, blocks, setup.axis_table);
+  check_options(options, word, *offered, blocks, setup.axis_table);
+  Resolved strategy = offered->resolve(options);
+  setup.strategy = offered->name;
+  check_hydra_keys(section, offered->name, plugins, setup.warnings);
+  setup.strategy_config = strategy.values;
+  add_not_built(setup.not_built, "distributed", strategy.not_built);
+  resolve_blocks(blocks, section, setup);
+
+  resolve_mesh(section, degrees, *offered, world_size, plugins, setup);
+  resolve_parallelizers(section, setup, plugins);
+  note_what_comes_later(setup, plugins);
+  read_environment(configuration, setup, plugins);
+  return setup;
+}
+
+}  // namespace heddle::engine

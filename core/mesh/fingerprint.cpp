@@ -1,0 +1,94 @@
+// Comparing what the ranks were started with, so that a rank with another YAML or plugin is named at once.
+#include <c10/util/hash.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/mesh/layout.h"
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "heddle/mesh/faults.h"
+
+namespace heddle::mesh {
+namespace {
+
+constexpr size_t kShownParts = 4;
+
+// part -> value -> the ranks that have it.
+using Table = std::map<std::string, std::map<std::string, std::vector<int>>>;
+
+std::map<std::string, std::string> parts_of(const std::string& fingerprint) {
+  std::map<std::string, std::string> parts;
+  std::istringstream lines(fingerprint);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t colon = line.find(": ");
+    const std::string part = line.substr(0, colon);
+    parts[part] += colon == std::string::npos ? "" : line.substr(colon + 2);
+  }
+  return parts;
+}
+
+// Texts are few (one, when all is well), ranks are many.
+Table tabulate(std::span<const std::string> texts) {
+  std::map<std::string, std::vector<int>> by_text;
+  for (size_t rank = 0; rank < texts.size(); ++rank) by_text[texts[rank]].push_back(static_cast<int>(rank));
+  std::map<std::string, std::map<std::string, std::vector<int>>> table;
+  for (const auto& [text, ranks] : by_text) {
+    for (const auto& [part, value] : parts_of(text)) table[part];
+  }
+  for (const auto& [text, ranks] : by_text) {
+    const auto parts = parts_of(text);
+    for (auto& [part, values] : table) {
+      const auto found = parts.find(part);
+      auto& list = values[found == parts.end() ? "(nothing)" : found->second];
+      list.insert(list.end(), ranks.begin(), ranks.end());
+    }
+  }
+  return table;
+}
+
+std::string describe(const std::string& part, std::map<std::string, std::vector<int>> values) {
+  std::vector<std::pair<std::vector<int>, std::string>> by_rank;
+  for (auto& [value, ranks] : values) {
+    std::sort(ranks.begin(), ranks.end());
+    by_rank.emplace_back(ranks, value);
+  }
+  std::sort(by_rank.begin(), by_rank.end());
+  std::vector<std::string> words;
+  for (const auto& [ranks, value] : by_rank) {
+    words.push_back(value + " on rank" + (ranks.size() > 1 ? "s " : " ") + list_ranks(ranks));
+  }
+  return part + " is " + text::join(words);
+}
+
+}  // namespace
+
+void compare_fingerprints(std::span<const std::string> texts) {
+  if (std::equal(texts.begin() + 1, texts.end(), texts.begin())) return;
+  std::vector<std::string> differences;
+  for (const auto& [part, values] : tabulate(texts)) {
+    if (values.size() > 1) differences.push_back(describe(part, values));
+  }
+  const size_t more = differences.size() > kShownParts ? differences.size() - kShownParts : 0;
+  differences.resize(differences.size() - more);
+  std::string what = "the ranks were not started alike: " + text::join(differences, "; ");
+  if (more > 0) what += "; and " + std::to_string(more) + " more";
+  throw Error(ErrorCode::mesh, "mesh", what,
+              "start every rank with the same configuration, plugins and build of heddle");
+}
+
+void agree(Rendezvous& meeting, const std::string& fingerprint) {
+  const auto are_equal = [](std::span<const std::string> digests) -> std::vector<std::string> {
+    return {std::equal(digests.begin() + 1, digests.end(), digests.begin()) ? "equal" : "different"};
+  };
+  if (meeting.meet("fingerprint", c10::sha1(fingerprint).str(), are_equal) == "equal") return;
+  meeting.meet("fingerprints", fingerprint, [](std::span<const std::string> texts) {
+    compare_fingerprints(texts);
+    return std::vector<std::string>{""};
+  });
+}
+
+}  // namespace heddle::mesh

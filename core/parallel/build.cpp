@@ -1,0 +1,166 @@
+// Units to stages: the split, the parallelizers in their order, the strategy, then the values of what was on
+// meta.
+#include "heddle/parallel/build.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "core/parallel/attach.h"
+#include "core/parallel/features.h"
+#include "core/parallel/last_unit.h"
+#include "core/parallel/ownership.h"
+#include "core/parallel/recompute.h"
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "heddle/parallel/reduction.h"
+
+namespace heddle::parallel {
+namespace {
+
+std::set<std::string> parameters_on_meta(const Units& units) {
+  std::set<std::string> names;
+  for (const auto& unit : units)
+    for (const ParameterSlot& slot : unit->parameters())
+      if (slot.tensor->is_meta()) names.insert(slot.name);
+  return names;
+}
+
+std::optional<at::ScalarType> dtype_of(const PipelineWords& words) {
+  if (words.dtype.empty()) return std::nullopt;
+  if (words.dtype == "float32") return at::kFloat;
+  if (words.dtype == "bfloat16") return at::kBFloat16;
+  if (words.dtype == "float16") return at::kHalf;
+  if (words.dtype == "float64") return at::kDouble;
+  throw Error(ErrorCode::config, words.where,
+              "'" + words.dtype + "' is no dtype that can flow between stages",
+              "use float32, bfloat16, float16 or float64");
+}
+
+Pipeline pipeline_of(const Plan& plan, std::vector<int> rank_of_stage) {
+  Pipeline pipeline;
+  if (plan.schedule == nullptr) return pipeline;
+  pipeline.rank_of_stage = std::move(rank_of_stage);
+  pipeline.schedule = plan.schedule;
+  pipeline.words = plan.pipeline;
+  pipeline.dtype = dtype_of(plan.pipeline);
+  return pipeline;
+}
+
+// The units of this rank's stages, still in one row, and how many each stage has.
+std::vector<size_t> keep(Units& units, const StageMap& map, int rank) {
+  std::vector<size_t> counts(map.rank_of_stage.size());
+  Units kept;
+  for (size_t i = 0; i < units.size(); ++i) {
+    const int stage = map.stage_of_unit[i];
+    if (map.rank_of_stage[stage] != rank) continue;
+    ++counts[stage];
+    kept.push_back(std::move(units[i]));
+  }
+  units = std::move(kept);
+  return counts;
+}
+
+std::string name_of(const Plan& plan, size_t parallelizer) {
+  if (parallelizer < plan.parallelizer_names.size()) return plan.parallelizer_names[parallelizer];
+  return text::join(plan.parallelizers[parallelizer]->needs().axes);
+}
+
+// Alike on every rank: a parallelizer does the same to a stage on all of its ranks.
+std::vector<Placed> split(Units& units, const Plan& plan, const DeviceMesh& mesh) {
+  std::vector<Placed> placed;
+  std::map<std::string, std::vector<std::string>> axes;  // of each parameter
+  for (size_t i = 0; i < plan.parallelizers.size(); ++i) {
+    for (Placed& one : plan.parallelizers[i]->apply(units, mesh)) {
+      std::vector<std::string>& all = axes[one.parameter];
+      all.push_back(one.axis);
+      if (const std::string fault = mesh.fault_of(all); !fault.empty())
+        throw Error(
+            ErrorCode::plugin_failed, "parallel",
+            "the parallelizer '" + name_of(plan, i) + "' places the parameter '" + one.parameter +
+                "': " + fault,
+            "the axes of one parameter stand in one view, each once; a parallelizer declares an axis of "
+            "its own in Needs::new_axes");
+      placed.push_back(std::move(one));
+    }
+  }
+  return placed;
+}
+
+// A strategy that sums all gradients along one axis would sum some of these over the wrong ranks.
+void check_reductions(const Reductions& reductions, std::span<const Placed> placed, const Plan& plan) {
+  const std::vector<std::string> able = plan.strategy->needs().may_use;
+  if (std::find(able.begin(), able.end(), kReductions) != able.end()) return;
+  for (const Placed& one : placed)
+    if (!(reductions.of(one.parameter) == reductions.dense()))
+      throw Error(ErrorCode::config, plan.strategy_file.empty() ? "parallel" : plan.strategy_file,
+                  "the strategy '" + plan.strategy_name + "' sums every gradient over the same ranks, and '" +
+                      one.parameter + "', which is split along " + one.axis + ", is summed over " +
+                      (reductions.of(one.parameter).all.empty() ? "none" : reductions.of(one.parameter).all),
+                  "choose a strategy whose needs may use '" + std::string(kReductions) + "'");
+}
+
+// An embedder's parameters come with their storage; on another device than the batches they could not be
+// used.
+void check_device(const Units& units, c10::Device device) {
+  for (const auto& unit : units)
+    for (const ParameterSlot& slot : unit->parameters())
+      if (!slot.tensor->is_meta() && slot.tensor->device().type() != device.type())
+        throw Error(ErrorCode::input, "parallel",
+                    "parameter '" + slot.name + "' is on " + slot.tensor->device().str() +
+                        ", and this run computes on " + device.str(),
+                    "move the model there, or choose the device with dist_env.backend (gloo: the CPU)");
+}
+
+Stages::Whole whole_of(const Units& units, const Plan& plan) {
+  Stages::Whole whole{{}, plan.strategy_name, plan.strategy_file.empty() ? "parallel" : plan.strategy_file};
+  for (const auto& unit : units)
+    for (const ParameterSlot& slot : unit->parameters())
+      whole.sizes.emplace(slot.name, slot.tensor->sizes().vec());
+  return whole;
+}
+
+}  // namespace
+
+Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const ParameterSource& source,
+             uint64_t seed) {
+  const int rank = mesh.rank(kPipelineAxis);
+  StageMap map = map_stages(units, plan, mesh.size(kPipelineAxis));
+  const Ownership ownership(units, map);
+  Attached attached = attached_to(units, plan);
+  const Unit *first = units.empty() ? nullptr : units.front().get(),
+             *last = units.empty() ? nullptr : units.back().get();
+  const std::vector<size_t> counts = keep(units, map, rank);
+  const bool holds_last = !units.empty() && units.back().get() == last;
+  check_device(units, mesh.device());
+  const std::set<std::string> on_meta = parameters_on_meta(units);
+  const std::vector<Placed> placed = split(units, plan, mesh);
+  check_reductions(Reductions(mesh, placed), placed, plan);
+  attached.after_update = listeners(units);
+  recompute(units, first, last, plan.activation_checkpointing);
+  GradientFactor factor;
+  if (holds_last) factor = multiply_gradients(units.back());
+  Stages stages(pipeline_of(plan, std::move(map.rank_of_stage)), rank);
+  stages.expect_whole(whole_of(units, plan));
+  auto next = std::make_move_iterator(units.begin());
+  for (const int index : stages.indices()) {
+    const auto end = next + static_cast<std::ptrdiff_t>(counts[index]);
+    stages.push_back(plan.strategy->parallelize(Units(next, end), mesh, placed));
+    next = end;
+  }
+  if (!stages.empty()) attached.gradient_divisor = stages.interfaces(stages.size() - 1).gradient_divisor();
+  if (factor) *factor = attached.gradient_divisor;
+  stages.attach(std::move(attached));
+  ownership.check(stages, plan, mesh);
+  for (const auto& stage : stages) {
+    for (const Shard& shard : stage->owned())
+      if (on_meta.count(shard.name) != 0 && !(source && source(shard))) initialise(shard, seed);
+    stage->parameters_changed();
+  }
+  return stages;
+}
+
+}  // namespace heddle::parallel

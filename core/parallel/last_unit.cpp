@@ -1,0 +1,46 @@
+// A hook on the outputs: no value changes, and a host cannot forget the factor.
+#include "core/parallel/last_unit.h"
+
+#include <ATen/TensorOperators.h>
+
+#include <utility>
+
+#include "heddle/model/unit.h"
+
+namespace heddle::parallel {
+namespace {
+
+class LastUnit final : public Unit, public UnitBuffers {
+ public:
+  LastUnit(std::unique_ptr<Unit> unit, GradientFactor factor)
+      : unit_(std::move(unit)), factor_(std::move(factor)) {}
+  std::string_view name() const override { return unit_->name(); }
+  std::vector<ParameterSlot> parameters() override { return unit_->parameters(); }
+  Module* module() override { return unit_->module(); }
+  std::vector<at::Tensor> buffers() override {
+    auto* with_buffers = dynamic_cast<UnitBuffers*>(unit_.get());
+    return with_buffers == nullptr ? std::vector<at::Tensor>() : with_buffers->buffers();
+  }
+  Tensors forward(Tensors inputs, const Batch& batch) override {
+    Tensors outputs = unit_->forward(std::move(inputs), batch);
+    if (const double factor = *factor_; factor != 1)
+      for (const at::Tensor& output : outputs)
+        if (output.defined() && output.requires_grad())
+          output.register_hook([factor](const at::Tensor& gradient) { return gradient * factor; });
+    return outputs;
+  }
+
+ private:
+  std::unique_ptr<Unit> unit_;
+  GradientFactor factor_;
+};
+
+}  // namespace
+
+GradientFactor multiply_gradients(std::unique_ptr<Unit>& unit) {
+  auto factor = std::make_shared<double>(1);
+  unit = std::make_unique<LastUnit>(std::move(unit), factor);
+  return factor;
+}
+
+}  // namespace heddle::parallel

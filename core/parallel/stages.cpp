@@ -1,0 +1,107 @@
+// The places of this rank's stages, and the scope in which their parameters are whole.
+#include "heddle/parallel/stages.h"
+
+#include <array>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "heddle/base/error.h"
+
+namespace heddle {
+
+Stages::Stages(Pipeline pipeline, int rank) : pipeline_(std::move(pipeline)), rank_(rank), indices_() {
+  for (int stage = 0; stage < pipeline_.stages(); ++stage)
+    if (pipeline_.rank_of_stage[stage] == rank_) indices_.push_back(stage);
+}
+
+std::vector<Shard*> Stages::shards() {
+  std::vector<Shard*> all;
+  for (const auto& stage : stages_)
+    for (Shard& shard : stage->owned()) all.push_back(&shard);
+  return all;
+}
+
+namespace {
+
+// A sampler would compute with parts as if they were the parameters.
+void check_whole(const Stages::Whole& expected, const std::vector<WholeParameter>& given) {
+  const auto refuse = [&expected](const std::string& fault) {
+    throw Error(
+        ErrorCode::plugin_failed, expected.where,
+        "the strategy '" + expected.strategy + "' breaks a rule of WholeParameters::hold_whole(): " + fault,
+        "implement heddle::WholeParameters and gather there what the data-parallel ranks hold; without it "
+        "the "
+        "owned shards are taken as they are");
+  };
+  std::set<std::string> seen;
+  for (const WholeParameter& parameter : given) {
+    const auto found = expected.sizes.find(parameter.name);
+    if (found == expected.sizes.end()) refuse("'" + parameter.name + "' is no parameter of its units");
+    if (parameter.tensor.sizes() != at::IntArrayRef(found->second)) {
+      std::ostringstream sizes;
+      sizes << parameter.tensor.sizes() << " of '" << parameter.name << "', which is "
+            << at::IntArrayRef(found->second);
+      refuse("it gives a part " + sizes.str());
+    }
+    if (!seen.insert(parameter.name).second) refuse("it gives '" + parameter.name + "' twice");
+  }
+  for (const auto& [name, sizes] : expected.sizes)
+    if (seen.count(name) == 0) refuse("it does not give '" + name + "'");
+}
+
+using Versions = std::array<int64_t, kBatchMembers.size()>;
+
+void check_transformed(const IParallelizer& parallelizer, const Batch& before, const Versions& versions,
+                       const Batch& after) {
+  const auto refuse = [&](const std::string& fault, const std::string& hint) {
+    throw Error(ErrorCode::plugin_failed, "IParallelizer::transform",
+                "'" + parallelizer.name() + "' " + fault, hint);
+  };
+  for (size_t i = 0; i < kBatchMembers.size(); ++i) {
+    const BatchMember& member = kBatchMembers[i];
+    const at::Tensor &old = before.*member.tensor, &now = after.*member.tensor;
+    if (old.defined() && static_cast<int64_t>(old._version()) != versions[i])
+      refuse("changed the batch's " + std::string(member.name) + " in place, which belong to the data",
+             "give the batch a new tensor");
+    if (member.cut != RowCut::rows || !now.defined()) continue;
+    const int64_t rows = before.tokens.defined() ? before.tokens.size(0) : now.size(0);
+    if (now.dim() == 0 || now.size(0) != rows)
+      refuse("left " + std::to_string(now.dim() == 0 ? 0 : now.size(0)) + " rows of the batch's " +
+                 std::string(member.name) + ", which has " + std::to_string(rows),
+             "keep the rows of a batch: change them, or cut along the sequence");
+  }
+}
+
+}  // namespace
+
+void Stages::transform(Batch& batch, const DeviceMesh& mesh) const {
+  for (IParallelizer* parallelizer : attached_.transforms) {
+    const Batch before = batch;
+    Versions versions{};
+    for (size_t i = 0; i < versions.size(); ++i)
+      if (const at::Tensor& tensor = before.*kBatchMembers[i].tensor; tensor.defined())
+        versions[i] = static_cast<int64_t>(tensor._version());
+    parallelizer->transform(batch, mesh);
+    check_transformed(*parallelizer, before, versions, batch);
+  }
+}
+
+Unsharded::Unsharded(Stages& stages) : stages_(stages) {
+  size_t held = 0;
+  try {
+    for (; held < stages_.size(); ++held)
+      for (WholeParameter& parameter : stages_.interfaces(held).hold_whole())
+        parameters_.push_back(std::move(parameter));
+    if (stages_.whole()) check_whole(*stages_.whole(), parameters_);
+  } catch (...) {
+    while (held-- > 0) stages_.interfaces(held).release_whole();
+    throw;
+  }
+}
+
+Unsharded::~Unsharded() {
+  for (size_t held = 0; held < stages_.size(); ++held) stages_.interfaces(held).release_whole();
+}
+
+}  // namespace heddle

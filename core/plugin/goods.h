@@ -1,0 +1,26 @@
+// What was admitted: an offer with its names from the papers, and the plugin's name on all that it throws.
+#pragma once
+
+#include <vector>
+
+#include "core/plugin/guard.h"
+#include "core/plugin/papers.h"
+#include "heddle/plugin/offer.h"
+
+namespace heddle::plugin {
+
+struct Goods {
+  std::vector<OfferedStrategy> strategies;
+  std::vector<OfferedParallelizer> parallelizers;
+  std::vector<OfferedSchedule> schedules;
+  std::vector<OfferedSection> sections;
+  std::vector<OfferedDevice> devices;
+  std::vector<OfferedPlan> plans;
+  std::vector<OfferedModel> models;
+};
+
+// Makers give no null pointer. What makers, schemas, parallelize, stages, apply, plan, a device and a model
+// throw becomes Error{plugin_failed}; an Error of ours passes as it is.
+Goods take(const Offer& offer, const Papers& papers, const Author& author);
+
+}  // namespace heddle::plugin

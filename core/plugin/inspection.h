@@ -1,0 +1,14 @@
+// The look at a whole offer before any of it is admitted.
+#pragma once
+
+#include "core/plugin/guard.h"
+#include "core/plugin/papers.h"
+#include "heddle/plugin/offer.h"
+
+namespace heddle::plugin {
+
+// Throws Error{plugin_failed} at the plugin's file: names that differ from the papers, one name twice, a
+// schema that does not print or refuses its own defaults, needs that make no sense, words without a maker.
+void inspect(const Offer& offer, const Papers& papers, const Author& author);
+
+}  // namespace heddle::plugin

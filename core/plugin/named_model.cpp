@@ -1,0 +1,69 @@
+// Every call of a family and of its models, guarded.
+#include "core/plugin/named_model.h"
+
+#include <utility>
+
+namespace heddle::plugin {
+namespace {
+
+class NamedModelSpec : public ModelSpec {
+  template <class Call>
+  auto named(const std::string& doing, const Call& call) const {
+    return guarded_but_errors(author_, doing, call);
+  }
+
+ public:
+  NamedModelSpec(Author author, std::unique_ptr<ModelSpec> inner)
+      : author_(std::move(author)), inner_(std::move(inner)) {}
+  ModelFacts facts() const override {
+    return named("told the facts of its model", [&] { return inner_->facts(); });
+  }
+  Units make_units(const at::TensorOptions& options) const override {
+    Units units = named("made the units", [&] { return inner_->make_units(options); });
+    if (units.empty()) blame(author_, "made the units", "it gave none");
+    for (const auto& unit : units)
+      if (!unit) blame(author_, "made the units", "it gave a null pointer");
+    return units;
+  }
+  std::map<std::string, std::string> signature() const override {
+    return named("told its model's signature", [&] { return inner_->signature(); });
+  }
+  std::string config_json(const std::string& dtype) const override {
+    return named("wrote config.json", [&] { return inner_->config_json(dtype); });
+  }
+  double flops_per_token(int64_t sequence) const override {
+    return named("counted operations", [&] { return inner_->flops_per_token(sequence); });
+  }
+  StoredParts stored(const std::string& parameter, std::span<const int64_t> shape) const override {
+    StoredParts parts =
+        named("placed '" + parameter + "' in files", [&] { return inner_->stored(parameter, shape); });
+    if (parts.empty()) return parts;
+    if (const std::string fault = stored::fault(parts, shape); !fault.empty())
+      blame(author_, "placed '" + parameter + "' in files", fault);
+    return parts;
+  }
+  std::vector<std::string> other_names(const std::string& tensor) const override {
+    return named("named '" + tensor + "'", [&] { return inner_->other_names(tensor); });
+  }
+  bool passes_over(const std::string& tensor) const override {
+    return named("looked at '" + tensor + "'", [&] { return inner_->passes_over(tensor); });
+  }
+
+ private:
+  Author author_;
+  std::unique_ptr<ModelSpec> inner_;
+};
+
+}  // namespace
+
+NamedModelFamily::NamedModelFamily(Author author, std::unique_ptr<IModelFamily> inner)
+    : author_(std::move(author)), inner_(std::move(inner)) {}
+
+std::unique_ptr<ModelSpec> NamedModelFamily::read(const Node& keys, UnknownKeys unknown) const {
+  const std::string doing = "read a model's configuration";
+  auto spec = guarded_but_errors(author_, doing, [&] { return inner_->read(keys, unknown); });
+  if (!spec) blame(author_, doing, "it gave a null pointer");
+  return std::make_unique<NamedModelSpec>(author_, std::move(spec));
+}
+
+}  // namespace heddle::plugin

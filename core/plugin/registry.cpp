@@ -1,0 +1,296 @@
+// Finds plugins by their papers, opens what is asked for, and keeps what was admitted.
+#include "heddle/plugin/registry.h"
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <set>
+
+#include "core/parallel/single.h"
+#include "core/plugin/builtin.h"
+#include "core/plugin/goods.h"
+#include "core/plugin/inspection.h"
+#include "core/plugin/library.h"
+#include "core/plugin/places.h"
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "heddle/base/version.h"
+
+namespace heddle {
+namespace {
+
+using plugin::FoundFile;
+using plugin::PaperOffer;
+using plugin::Papers;
+
+// What was admitted with one file.
+struct Member {
+  PluginInfo info;
+  Papers papers;
+  plugin::Goods goods;
+};
+
+template <class Offered>
+const Offered* answering(const std::vector<Offered>& all, std::string_view name) {
+  const std::string wanted = text::lower(name);
+  for (const Offered& offered : all) {
+    if (text::lower(offered.name) == wanted) return &offered;
+    for (const std::string& alias : offered.aliases)
+      if (text::lower(alias) == wanted) return &offered;
+  }
+  return nullptr;
+}
+
+// The engine's own strategy and schedule, a member like any other.
+Member built_in() {
+  Member member;
+  member.papers = {std::string(plugin::abi_tag()),
+                   "single",
+                   HEDDLE_VERSION,
+                   {{"strategy", "single", {}}, {"schedule", "single", {}}}};
+  member.info = {"single", HEDDLE_VERSION, {}, {"strategy single", "schedule single"}};
+  member.goods.strategies.push_back(plugin::single());
+  member.goods.schedules.push_back(plugin::single_schedule());
+  return member;
+}
+
+bool is_file_name(const std::string& text) {
+  return text.find('/') != std::string::npos || text.ends_with(".so");
+}
+
+std::string described(const PluginInfo& info) {
+  return info.path.empty() ? "the engine itself" : "'" + info.path.string() + "'";
+}
+
+}  // namespace
+
+struct PluginRegistry::Impl {
+  std::vector<std::filesystem::path> places;
+  Log log;
+  std::vector<FoundFile> files;
+  std::deque<Member> members;  // addresses stay
+  std::recursive_mutex mutex;  // ranks as threads may share a registry
+
+  const PluginInfo& load_file(const std::filesystem::path& file);
+  const PluginInfo& load_found(const std::vector<const FoundFile*>& found, std::string_view kind,
+                               std::string_view name);
+  const PluginInfo& admit(const Papers& papers, const std::filesystem::path& file);
+  void refuse_conflicts(const Papers& papers, const std::filesystem::path& file) const;
+  void warn_of_hidden(const PluginInfo& taken, std::string_view kind, std::string_view name) const;
+  std::vector<std::string> every_name(std::string_view kind) const;
+
+  // Among the members, else in the places; then it is opened. Null: nobody has it.
+  template <class Offered>
+  const Offered* look_up(std::string_view kind, std::string_view name,
+                         std::vector<Offered> plugin::Goods::*goods) {
+    const std::lock_guard lock(mutex);
+    const auto member = [&]() -> const Offered* {
+      for (const Member& one : members)
+        if (const Offered* offered = answering(one.goods.*goods, name)) return offered;
+      return nullptr;
+    };
+    if (const Offered* offered = member()) return offered;
+    const auto found = plugin::find(files, kind, name);
+    if (found.empty()) return nullptr;
+    load_found(found, kind, name);
+    return member();
+  }
+};
+
+const PluginInfo& PluginRegistry::Impl::load_file(const std::filesystem::path& file) {
+  std::error_code failure;
+  if (!std::filesystem::is_regular_file(file, failure))
+    throw Error(ErrorCode::plugin_missing, file.string(), "there is no such plugin file",
+                "give the path of a libheddle_*.so; a relative path starts at the working directory");
+  const std::filesystem::path real = std::filesystem::canonical(file);
+  for (const Member& member : members)
+    if (!member.info.path.empty() && std::filesystem::canonical(member.info.path, failure) == real)
+      throw Error(
+          ErrorCode::plugin_conflict, file.string(),
+          "the plugin '" + member.info.name + "' is loaded already, from '" + member.info.path.string() + "'",
+          "name it once");
+  const PluginInfo& info = admit(plugin::read_papers(file), file);
+  for (const PaperOffer& offer : members.back().papers.offers) warn_of_hidden(info, offer.kind, offer.name);
+  return info;
+}
+
+const PluginInfo& PluginRegistry::Impl::load_found(const std::vector<const FoundFile*>& found,
+                                                   std::string_view kind, std::string_view name) {
+  const FoundFile& first = *found.front();
+  if (first.unreadable) throw *first.unreadable;
+  if (found.size() > 1 && found[1]->place == first.place)
+    throw Error(ErrorCode::plugin_conflict, first.path.string(),
+                "the " + std::string(kind) + " '" + std::string(name) + "' is offered by two plugins: '" +
+                    first.path.string() + "' and '" + found[1]->path.string() + "'",
+                "remove one of them, or give the other place under 'plugins:'");
+  const PluginInfo& info = admit(*first.papers, first.path);
+  warn_of_hidden(info, kind, name);
+  return info;
+}
+
+// Other files in the places that have the name too.
+void PluginRegistry::Impl::warn_of_hidden(const PluginInfo& taken, std::string_view kind,
+                                          std::string_view name) const {
+  std::error_code failure;
+  for (const FoundFile* hidden : plugin::find(files, kind, name))
+    if (!std::filesystem::equivalent(hidden->path, taken.path, failure))
+      log.warning("plugin", "'" + taken.path.string() + "' hides '" + hidden->path.string() +
+                                "', which offers the " + std::string(kind) + " '" + std::string(name) +
+                                "' too");
+}
+
+// Two plugins of one name or alias are refused before the second is opened.
+void PluginRegistry::Impl::refuse_conflicts(const Papers& papers, const std::filesystem::path& file) const {
+  const auto refuse = [&](const std::string& what, const Member& member) {
+    throw Error(ErrorCode::plugin_conflict, file.string(),
+                what + " is there already, from " + described(member.info) + "; it cannot come from '" +
+                    file.string() + "' too",
+                "use one of the two, or rename one");
+  };
+  for (const Member& member : members) {
+    if (text::lower(member.papers.name) == text::lower(papers.name))
+      refuse("the plugin '" + papers.name + "'", member);
+    for (const PaperOffer& theirs : member.papers.offers) {
+      for (const PaperOffer& ours : papers.offers) {
+        if (ours.kind != theirs.kind) continue;
+        if (theirs.answers_to(ours.name)) refuse("the " + ours.kind + " '" + ours.name + "'", member);
+        for (const std::string& alias : ours.aliases)
+          if (theirs.answers_to(alias)) refuse("the " + ours.kind + " '" + alias + "'", member);
+      }
+    }
+  }
+}
+
+const PluginInfo& PluginRegistry::Impl::admit(const Papers& papers, const std::filesystem::path& file) {
+  plugin::check_abi(papers, file);
+  refuse_conflicts(papers, file);
+  const plugin::Author author{papers.name, papers.version, file};
+  const Offer offer = plugin::open(papers, file);
+  plugin::inspect(offer, papers, author);
+  Member member{{papers.name, papers.version, file, {}}, papers, plugin::take(offer, papers, author)};
+  for (const PaperOffer& paper : papers.offers) member.info.offers.push_back(paper.text());
+  members.push_back(std::move(member));
+  log.debug("plugin", "loaded " + papers.name + " " + papers.version + " from " + file.string());
+  return members.back().info;
+}
+
+std::vector<std::string> PluginRegistry::Impl::every_name(std::string_view kind) const {
+  std::set<std::string> out;
+  const auto collect = [&](const Papers& papers) {
+    if (kind == "plugin") out.insert(papers.name);
+    for (const PaperOffer& offer : papers.offers) {
+      if (offer.kind != kind) continue;
+      out.insert(offer.name);
+      out.insert(offer.aliases.begin(), offer.aliases.end());
+    }
+  };
+  for (const Member& member : members)
+    if (!member.info.path.empty()) collect(member.papers);
+  for (const FoundFile& file : files)
+    if (file.papers) collect(*file.papers);
+  return {out.begin(), out.end()};
+}
+
+PluginRegistry::PluginRegistry(std::vector<std::filesystem::path> places, Log log) {
+  impl_ = std::make_unique<Impl>();
+  impl_->places = std::move(places);
+  impl_->log = std::move(log);
+  impl_->files = plugin::scan(impl_->places);
+  impl_->members.push_back(built_in());
+}
+PluginRegistry::~PluginRegistry() = default;
+PluginRegistry::PluginRegistry(PluginRegistry&&) noexcept = default;
+PluginRegistry& PluginRegistry::operator=(PluginRegistry&&) noexcept = default;
+
+const PluginInfo& PluginRegistry::load(const std::string& file_or_name) {
+  const std::lock_guard lock(impl_->mutex);
+  if (is_file_name(file_or_name)) return impl_->load_file(file_or_name);
+  for (const Member& member : impl_->members)
+    if (text::lower(member.info.name) == text::lower(file_or_name)) return member.info;
+  const auto found = plugin::find(impl_->files, "plugin", file_or_name);
+  if (found.empty()) throw missing("plugin", file_or_name);
+  return impl_->load_found(found, "plugin", file_or_name);
+}
+
+const OfferedStrategy* PluginRegistry::strategy(std::string_view name) {
+  return impl_->look_up("strategy", name, &plugin::Goods::strategies);
+}
+const OfferedParallelizer* PluginRegistry::parallelizer(std::string_view name) {
+  return impl_->look_up("parallelizer", name, &plugin::Goods::parallelizers);
+}
+const OfferedSchedule* PluginRegistry::schedule(std::string_view name) {
+  return impl_->look_up("schedule", name, &plugin::Goods::schedules);
+}
+const OfferedSection* PluginRegistry::section(std::string_view name) {
+  return impl_->look_up("section", name, &plugin::Goods::sections);
+}
+const OfferedDevice* PluginRegistry::device(std::string_view name) {
+  return impl_->look_up("device", name, &plugin::Goods::devices);
+}
+
+const OfferedPlan* PluginRegistry::plan(std::string_view name) {
+  return impl_->look_up("plan", name, &plugin::Goods::plans);
+}
+
+const OfferedModel* PluginRegistry::model(std::string_view model_type) {
+  return impl_->look_up("model", model_type, &plugin::Goods::models);
+}
+
+std::vector<std::string> PluginRegistry::names(std::string_view kind) const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->every_name(kind);
+}
+
+std::vector<const OfferedStrategy*> PluginRegistry::all_strategies() {
+  const std::lock_guard lock(impl_->mutex);
+  for (const std::string& name : impl_->every_name("strategy")) {
+    try {
+      (void)strategy(name);
+    } catch (const Error&) {
+      continue;  // whoever asks for it by name gets the error
+    }
+  }
+  std::vector<const OfferedStrategy*> out;
+  for (const Member& member : impl_->members)
+    for (const OfferedStrategy& offered : member.goods.strategies) out.push_back(&offered);
+  return out;
+}
+
+Error PluginRegistry::missing(std::string_view kind, std::string_view name) const {
+  const std::lock_guard lock(impl_->mutex);
+  std::vector<std::string> looked;
+  for (const std::filesystem::path& place : impl_->places) looked.push_back(place.string());
+  std::vector<std::string> known = impl_->every_name(kind);
+  if (kind == "plugin" || kind == "strategy" || kind == "schedule") known.emplace_back("single");
+  std::sort(known.begin(), known.end());
+  const std::string nearest = text::nearest(name, known);
+  const std::string what = "there is no " + std::string(kind) + " '" + std::string(name) +
+                           "'; available: " + (known.empty() ? "none" : text::join(known)) + " (searched " +
+                           (looked.empty() ? "no directory" : text::join(looked)) + ")";
+  std::string hint = nearest.empty() ? "" : "did you mean '" + nearest + "'? Else ";
+  hint += "name the plugin's directory under 'plugins:' or in HEDDLE_PLUGIN_PATH";
+  return Error(ErrorCode::plugin_missing, "plugin", what, hint);
+}
+
+std::vector<PluginInfo> PluginRegistry::loaded() const {
+  const std::lock_guard lock(impl_->mutex);
+  std::vector<PluginInfo> out;
+  for (const Member& member : impl_->members) out.push_back(member.info);
+  return out;
+}
+
+const std::vector<std::filesystem::path>& PluginRegistry::places() const {
+  return impl_->places;
+}
+
+std::string PluginRegistry::fingerprint() const {
+  std::vector<std::string> lines;
+  for (const PluginInfo& info : loaded())
+    lines.push_back("plugin " + info.name + ": " + info.version +
+                    (info.path.empty() ? "" : " " + plugin::digest(info.path)));
+  std::sort(lines.begin(), lines.end());
+  return "abi: " + std::string(plugin::abi_tag()) + "\n" + text::join(lines, "\n") + "\n";
+}
+
+}  // namespace heddle

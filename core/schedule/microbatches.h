@@ -1,0 +1,19 @@
+// How many microbatches a rank's samples make, and what to say when they are few.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "heddle/base/export.h"
+#include "heddle/schedule/schedule.h"
+
+namespace heddle::schedule {
+
+// Microbatches in one pass through the schedule: samples / microbatch_size. Throws Error{config} when they do
+// not divide.
+HEDDLE_API int count_microbatches(int64_t samples, const PipelineWords& words);
+
+// The warning about the bubble, or "" when there are microbatches enough.
+HEDDLE_API std::string bubble_warning(int microbatches, int stages);
+
+}  // namespace heddle::schedule

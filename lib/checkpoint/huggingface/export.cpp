@@ -1,0 +1,156 @@
+// An export in three parts: rank 0 lays out the files, all ranks fill them, rank 0 writes what stands beside.
+#include "lib/checkpoint/huggingface/export.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <system_error>
+#include <vector>
+
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/sharded.h"
+#include "heddle/checkpoint/together.h"
+#include "lib/checkpoint/huggingface/stored_view.h"
+#include "lib/checkpoint/safetensors/placed_file.h"
+#include "lib/checkpoint/safetensors/rows.h"
+
+namespace heddle::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kMostAtOnce = uint64_t{64} << 20;  // bytes that a rank holds of a tensor
+constexpr std::chrono::duration<double> kLongest = std::chrono::hours(24 * 365 * 100);  // a clock ends too
+
+void make_directory(const fs::path& directory) {
+  std::error_code failed;
+  fs::create_directories(directory, failed);
+  if (failed)
+    throw Error(ErrorCode::io, directory.string(), "cannot be created: " + failed.message(),
+                "check the path and its permissions");
+}
+
+// The rows that this rank writes, file by file.
+class Share {
+ public:
+  Share(const HfExport& what, const HfPlan& plan, const Rendezvous& meeting)
+      : what_(what), plan_(plan), saved_(what.sharded) {
+    if (!what.finer.empty() && fs::exists(what.finer / kManifest)) finer_.emplace(what.finer);
+    std::vector<std::vector<TensorToWrite>> tensors;
+    for (const HfFile& file : plan.files) tensors.push_back(file.tensors);
+    const bool all = what.writers == HfExport::Writers::all;
+    if (all || meeting.rank() == 0)
+      rows_ = deal_rows(tensors, kMostAtOnce, meeting.rank(), all ? meeting.world_size() : 1);
+  }
+
+  bool done() const { return next_ == rows_.size(); }
+
+  // One stretch, and more until the moment is over; what was written is on the disk then.
+  void write_until(Clock::time_point over) {
+    for (bool more = !done(); more; more = !done() && Clock::now() < over) {
+      const Rows& rows = rows_[next_];
+      if (!open_ || open_file_ != rows.file) open(rows.file);
+      write(rows);
+      ++next_;
+    }
+    close();
+  }
+
+ private:
+  void open(size_t file) {
+    close();
+    open_.emplace(what_.directory / plan_.files[file].name);
+    open_file_ = file;
+  }
+
+  void close() {
+    if (open_) open_->sync();
+    open_.reset();
+  }
+
+  void write(const Rows& rows) {
+    const HfFile& file = plan_.files[rows.file];
+    const TensorToWrite& tensor = file.tensors[rows.tensor];
+    std::vector<int64_t> sizes = tensor.shape, offset(tensor.shape.size(), 0);
+    if (!sizes.empty()) {
+      sizes[0] = rows.count;
+      offset[0] = rows.first;
+    }
+    const at::Tensor values = at::empty(sizes, tensor.dtype);
+    if (const auto made = plan_.layout.find(tensor.name); made == plan_.layout.end())
+      read(tensor.name, values, tensor.shape, offset);
+    else
+      for (const HfPiece& piece : made->second) read(piece, values, offset);
+    open_->write({static_cast<const char*>(values.const_data_ptr()), values.nbytes()},
+                 file.header.size() + rows.at);
+  }
+
+  // A box of a parameter, from its finest values.
+  void read(const std::string& parameter, const at::Tensor& values, const std::vector<int64_t>& shape,
+            const std::vector<int64_t>& offset) {
+    const std::string master = "master." + parameter;
+    const bool finer = finer_ && saved_.manifest().tensors.at(parameter).dtype != values.scalar_type() &&
+                       finer_->has(master);
+    (finer ? *finer_ : saved_).read({finer ? master : parameter, values, shape, offset});
+  }
+
+  // What the piece has of the rows `values` of a tensor.
+  void read(const HfPiece& piece, const at::Tensor& values, const std::vector<int64_t>& offset) {
+    const auto common = stored::within_tensor(piece.part, offset, values.sizes());
+    if (!common) return;
+    const at::Tensor part = at::empty(common->parameter_size, values.options());
+    read(piece.parameter, part, piece.shape, common->in_parameter);
+    at::Tensor box = values;
+    for (size_t d = 0; d < offset.size(); ++d)
+      box = box.narrow(static_cast<int64_t>(d), common->in_tensor[d] - offset[d], common->tensor_size[d]);
+    as_parameter(box, piece.part, *common).copy_(part);
+  }
+
+  const HfExport& what_;
+  const HfPlan& plan_;
+  ShardedReader saved_;
+  std::optional<ShardedReader> finer_;
+  std::vector<Rows> rows_;
+  size_t next_ = 0, open_file_ = 0;
+  std::optional<PlacedFile> open_;
+};
+
+[[noreturn]] void refuse_late(const HfExport& what) {
+  char minutes[32];
+  std::snprintf(minutes, sizeof minutes, "%.3g", what.limit.count() / 60);
+  throw Error(ErrorCode::io, what.directory.string(),
+              std::string("the export is not done after ") + minutes + " minutes",
+              "raise checkpoint.consolidation_timeout_minutes");
+}
+
+}  // namespace
+
+HfPlan export_hf(const HfExport& what, Rendezvous& meeting, const std::string& key) {
+  HfPlan plan;
+  together(meeting, "plan/" + key, [&] {
+    plan = plan_hf(read_manifest(what.sharded / kManifest), what.origin, what.choice, what.model.get());
+    if (meeting.rank() != 0) return;
+    make_directory(what.directory);
+    for (const HfFile& file : plan.files) lay_out(what.directory / file.name, file.header, file.bytes());
+  });
+  const auto over =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(std::min(kLongest, what.limit));
+  together(meeting, "export/" + key, [&] {
+    Share share(what, plan, meeting);
+    share.write_until(over);
+    if (!share.done()) refuse_late(what);
+  });
+  on_first(meeting, "beside/" + key, [&] {
+    for (const HfFile& file : plan.files) PlacedFile(what.directory / file.name).sync();
+    for (const auto& [name, bytes] : what.origin.files)
+      write_text(what.directory / name, name == "config.json" ? plan.config : bytes);
+    if (!plan.index.empty()) write_text(what.directory / "model.safetensors.index.json", plan.index);
+  });
+  return plan;
+}
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,64 @@
+// config.json beside the tensors of an export.
+#include "lib/checkpoint/huggingface/hf_config.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/nesting.h"
+#include "heddle/base/error.h"
+
+namespace heddle::checkpoint {
+namespace {
+
+using OrderedJson = nlohmann::ordered_json;
+
+std::string word_of(c10::ScalarType dtype) {
+  switch (dtype) {
+    case c10::ScalarType::Float:
+      return "float32";
+    case c10::ScalarType::BFloat16:
+      return "bfloat16";
+    case c10::ScalarType::Half:
+      return "float16";
+    case c10::ScalarType::Double:
+      return "float64";
+    default:
+      return "";
+  }
+}
+
+void say_dtype(OrderedJson& config, const std::string& word) {
+  if (config.contains("torch_dtype")) config["torch_dtype"] = word;
+  if (config.contains("dtype") || !config.contains("torch_dtype")) config["dtype"] = word;
+}
+
+// transformers 5 reads rope_parameters and dtype, transformers 4 the others.
+void add_older_keys(OrderedJson& config) {
+  if (config.contains("dtype") && !config.contains("torch_dtype")) config["torch_dtype"] = config["dtype"];
+  if (!config.contains("rope_parameters") || !config["rope_parameters"].is_object()) return;
+  const OrderedJson& rope = config["rope_parameters"];
+  const bool plain = rope.value("rope_type", OrderedJson("default")) == "default";
+  if (rope.contains("rope_theta") && !config.contains("rope_theta"))
+    config["rope_theta"] = rope["rope_theta"];
+  if (!config.contains("rope_scaling")) config["rope_scaling"] = plain ? OrderedJson() : rope;
+}
+
+}  // namespace
+
+std::string config_for(const std::string& config_json, std::optional<c10::ScalarType> dtype,
+                       HfChoice::Config keys) {
+  if (text::nests_deeper(config_json, text::kDeepest))
+    throw Error(ErrorCode::input, "config.json", "nests deeper than " + std::to_string(text::kDeepest),
+                "copy the model's config.json again");
+  OrderedJson config = OrderedJson::parse(config_json, nullptr, false);
+  if (!config.is_object()) throw Error(ErrorCode::input, "config.json", "is not a JSON object");
+  const OrderedJson before = config;
+  const std::string word = dtype ? word_of(*dtype) : "";
+  const OrderedJson said =
+      config.contains("dtype") ? config["dtype"] : config.value("torch_dtype", OrderedJson());
+  // A text that says none is read by the dtype of its tensors; float32 is what it then means to us as well.
+  if (!word.empty() && said != word && !(said.is_null() && word == "float32")) say_dtype(config, word);
+  if (keys == HfChoice::Config::readable_by_v4) add_older_keys(config);
+  return config == before ? config_json : config.dump(2) + "\n";
+}
+
+}  // namespace heddle::checkpoint

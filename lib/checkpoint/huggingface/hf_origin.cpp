@@ -1,0 +1,128 @@
+// Reading and keeping what a Hugging Face directory holds beside values.
+#include "lib/checkpoint/huggingface/hf_origin.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "core/base/nesting.h"
+#include "core/base/regular_file.h"
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "lib/checkpoint/safetensors/dtype_names.h"
+#include "lib/checkpoint/safetensors/safetensors_writer.h"
+
+namespace heddle::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kTensors = "tensors.json";
+
+// What transformers reads beside weights; heddle_tokenizer.json is our own note that tokens are bytes.
+constexpr std::array<const char*, 13> kNotes = {"config.json",
+                                                "generation_config.json",
+                                                "tokenizer.json",
+                                                "tokenizer_config.json",
+                                                "special_tokens_map.json",
+                                                "added_tokens.json",
+                                                "vocab.json",
+                                                "vocab.txt",
+                                                "merges.txt",
+                                                "chat_template.json",
+                                                "preprocessor_config.json",
+                                                "processor_config.json",
+                                                "heddle_tokenizer.json"};
+// sentencepiece models, chat templates, tiktoken's vocabularies, modeling code.
+constexpr std::array<const char*, 4> kEndings = {".model", ".jinja", ".tiktoken", ".py"};
+
+bool is_note(const fs::path& file) {
+  const std::string name = file.filename().string(), ending = file.extension().string();
+  return std::find(kNotes.begin(), kNotes.end(), name) != kNotes.end() ||
+         std::find(kEndings.begin(), kEndings.end(), ending) != kEndings.end();
+}
+
+// A file of weights in a directory, and in nobody's place there.
+bool may_hold_weights(const std::string& name) {
+  const fs::path file(name);
+  return !name.empty() && name.find('\0') == std::string::npos && file.filename() == file && name != "." &&
+         name != ".." && !is_note(file);
+}
+
+std::string read_bytes(const fs::path& file) {
+  refuse_irregular(file, ErrorCode::input);
+  std::ifstream stream(file, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(stream), {}};
+  if (!stream) throw Error(ErrorCode::input, file.string(), "cannot be read");
+  return bytes;
+}
+
+std::map<std::string, std::string> read_notes(const fs::path& directory) {
+  std::map<std::string, std::string> notes;
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, failed))
+    if (is_note(entry.path()) && entry.is_regular_file(failed))
+      notes.emplace(entry.path().filename().string(), read_bytes(entry.path()));
+  return notes;
+}
+
+}  // namespace
+
+HfOrigin read_origin(const fs::path& directory, const HfWeights& weights) {
+  HfOrigin origin;
+  for (const std::string& name : weights.names())
+    origin.tensors.emplace(name, HfOrigin::Tensor{weights.file(name), weights.at(name).dtype});
+  if (!weights.index().empty())
+    origin.index = json::parse(weights.index()).value("metadata", json::object()).dump();
+  origin.files = read_notes(directory);
+  return origin;
+}
+
+void keep_origin(const fs::path& place, const HfOrigin& origin) {
+  std::error_code failed;
+  fs::create_directories(place, failed);
+  if (failed)
+    throw Error(ErrorCode::io, place.string(), "cannot be created: " + failed.message(),
+                "check the path and its permissions");
+  for (const auto& [name, bytes] : origin.files) write_text(place / name, bytes);
+  if (origin.tensors.empty()) return;
+  json out{{"version", 1}, {"index", origin.index.empty() ? json() : json::parse(origin.index)}};
+  json& tensors = out["tensors"] = json::object();
+  for (const auto& [name, tensor] : origin.tensors)
+    tensors[name] = {{"file", tensor.file}, {"dtype", name_of_dtype(tensor.dtype)}};
+  write_text(place / kTensors, out.dump(1) + "\n");
+}
+
+HfOrigin kept_origin(const fs::path& place) {
+  HfOrigin origin;
+  origin.files = read_notes(place);
+  std::error_code ignored;
+  const fs::path file = place / kTensors;
+  if (!fs::exists(file, ignored)) return origin;
+  try {
+    const std::string bytes = read_bytes(file);
+    if (text::nests_deeper(bytes, text::kDeepest))
+      throw Error(ErrorCode::input, file.string(), "nests deeper than " + std::to_string(text::kDeepest),
+                  "copy the checkpoint again, or remove the file: an export then chooses files by size");
+    const json kept = json::parse(bytes);
+    if (!kept.at("index").is_null()) origin.index = kept.at("index").dump();
+    for (const auto& [name, entry] : kept.at("tensors").items()) {
+      const std::string shard = entry.at("file");
+      const auto dtype = dtype_named(entry.at("dtype").get<std::string>());
+      if (!dtype || !may_hold_weights(shard))
+        throw Error(ErrorCode::input, file.string(),
+                    "tensor " + text::quoted(name) + ": expected a dtype and the name of a file");
+      origin.tensors.emplace(name, HfOrigin::Tensor{shard, *dtype});
+    }
+  } catch (const json::exception& error) {
+    throw Error(ErrorCode::input, file.string(), std::string("cannot be read: ") + error.what(),
+                "copy the checkpoint again, or remove the file: an export then chooses files by size");
+  }
+  return origin;
+}
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,246 @@
+// Files, dtypes and offsets of an export.
+#include "lib/checkpoint/huggingface/hf_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "lib/checkpoint/huggingface/hf_config.h"
+
+namespace heddle::checkpoint {
+namespace {
+
+using enum c10::ScalarType;
+using nlohmann::json;
+
+constexpr uint64_t kMostBytes = uint64_t{5} << 30;
+constexpr const char* kSingle = "model.safetensors";
+
+// The order in which safetensors' writers sort dtypes, so that every tensor is aligned.
+constexpr std::array<c10::ScalarType, 15> kLargestFirst = {UInt64,        Long,        Double, Float,  UInt32,
+                                                           Int,           BFloat16,    Half,   UInt16, Short,
+                                                           Float8_e4m3fn, Float8_e5m2, Char,   Byte,   Bool};
+
+size_t rank_of(c10::ScalarType dtype) {
+  return static_cast<size_t>(std::find(kLargestFirst.begin(), kLargestFirst.end(), dtype) -
+                             kLargestFirst.begin());
+}
+
+// Eight-bit floats are numbers of a quantization: without their scales they mean nothing, so they stay.
+bool is_real(c10::ScalarType dtype) {
+  return c10::isFloatingType(dtype) && c10::elementSize(dtype) > 1;
+}
+
+// What a tensor that the original lacks is stored as: the real dtype of most of its tensors.
+std::optional<c10::ScalarType> common_dtype(const HfOrigin& origin) {
+  std::map<c10::ScalarType, size_t> count;
+  for (const auto& [name, tensor] : origin.tensors)
+    if (is_real(tensor.dtype)) ++count[tensor.dtype];
+  const auto most = std::max_element(count.begin(), count.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == count.end() ? std::nullopt : std::optional(most->first);
+}
+
+// A tensor as it is to be written: as the original has it, unless the choice says otherwise.
+class Tensors {
+ public:
+  Tensors(const HfOrigin& origin, const HfChoice& choice)
+      : origin_(origin), choice_(choice), common_(common_dtype(origin)) {}
+
+  TensorToWrite tensor(const std::string& name, c10::ScalarType saved,
+                       const std::vector<int64_t>& shape) const {
+    const auto original = origin_.tensors.find(name);
+    c10::ScalarType dtype = saved;
+    if (choice_.dtype && is_real(saved)) {
+      dtype = *choice_.dtype;
+    } else if (original != origin_.tensors.end()) {
+      dtype = original->second.dtype;
+    } else if (common_ && is_real(saved)) {
+      dtype = *common_;
+    }
+    return {name, dtype, shape};
+  }
+
+ private:
+  const HfOrigin& origin_;
+  const HfChoice& choice_;
+  std::optional<c10::ScalarType> common_;
+};
+
+std::vector<TensorToWrite> tensors_of(const Manifest& manifest, const Tensors& as, const ModelSpec* model,
+                                      HfLayout& layout) {
+  std::vector<TensorToWrite> out;
+  for (const auto& [name, saved] : manifest.tensors)
+    if (model == nullptr || !add_to(layout, *model, name, saved.shape))
+      out.push_back(as.tensor(name, saved.dtype, saved.shape));
+  check_whole(layout);
+  for (const auto& [name, pieces] : layout)
+    out.push_back(
+        as.tensor(name, manifest.tensors.at(pieces.front().parameter).dtype, pieces.front().part.shape));
+  std::map<std::string, size_t> order;  // by the first parameter of a tensor
+  if (model != nullptr) order = order_of(*model);
+  const auto place = [&](const std::string& tensor) {
+    const auto made = layout.find(tensor);
+    const auto found = order.find(made == layout.end() ? tensor : made->second.front().parameter);
+    return found == order.end() ? order.size() : found->second;
+  };
+  std::sort(out.begin(), out.end(), [&](const auto& a, const auto& b) {
+    const size_t first = place(a.name), second = place(b.name);
+    return first != second ? first < second : comes_before(a.name, b.name);
+  });
+  return out;
+}
+
+std::string numbered(const std::string& prefix, size_t number, size_t count, const std::string& ending) {
+  char text[64];
+  std::snprintf(text, sizeof text, "-%05zu-of-%05zu", number, count);
+  return prefix + text + ending;
+}
+
+std::vector<HfFile> by_size(const std::vector<TensorToWrite>& tensors, uint64_t limit) {
+  std::vector<HfFile> files;
+  uint64_t filled = 0;
+  for (const TensorToWrite& tensor : tensors) {
+    if (files.empty() || filled + tensor.bytes() > limit) {
+      files.emplace_back();
+      filled = 0;
+    }
+    filled += tensor.bytes();
+    files.back().tensors.push_back(tensor);
+  }
+  for (size_t i = 0; i < files.size(); ++i)
+    files[i].name = files.size() == 1 ? kSingle : numbered("model", i + 1, files.size(), ".safetensors");
+  return files;
+}
+
+// "model-00002-of-00004.safetensors", and "model.safetensors-00002-of-00004" as some of Qwen's are named.
+const std::regex kNumbered("(.+)-([0-9]{1,9})-of-([0-9]{1,9})(\\.safetensors)?");
+
+// Names count from 1 to their number again where files of the original have nothing to hold.
+void count_through(std::vector<HfFile>& files) {
+  std::smatch words;
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (!std::regex_match(files[i].name, words, kNumbered)) return;
+    if (std::stoul(words[2]) == i + 1 && std::stoul(words[3]) == files.size()) continue;
+    for (size_t j = 0; j < files.size(); ++j) {
+      const std::string old = files[j].name;
+      if (std::regex_match(old, words, kNumbered))
+        files[j].name = numbered(words[1], j + 1, files.size(), words[4]);
+    }
+    return;
+  }
+}
+
+std::vector<HfFile> as_original(const std::vector<TensorToWrite>& tensors, const HfOrigin& origin) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : origin.tensors) names.push_back(tensor.file);
+  std::sort(names.begin(), names.end(), comes_before);
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  std::vector<HfFile> files(names.size());
+  for (size_t i = 0; i < files.size(); ++i) files[i].name = names[i];
+  for (const TensorToWrite& tensor : tensors) {
+    const auto original = origin.tensors.find(tensor.name);
+    const std::string& file = original == origin.tensors.end() ? names.back() : original->second.file;
+    const auto place = std::find(names.begin(), names.end(), file) - names.begin();
+    files[static_cast<size_t>(place)].tensors.push_back(tensor);
+  }
+  std::erase_if(files, [](const HfFile& file) { return file.tensors.empty(); });
+  count_through(files);
+  return files;
+}
+
+// Sorted, as transformers writes it; what the original's metadata says besides sizes stays.
+std::string index_of(const std::vector<HfFile>& files, const std::string& original) {
+  uint64_t bytes = 0, numbers = 0;
+  std::map<std::string, std::string> file_of;
+  for (const HfFile& file : files)
+    for (const TensorToWrite& tensor : file.tensors) {
+      bytes += tensor.bytes();
+      numbers += tensor.bytes() / c10::elementSize(tensor.dtype);
+      file_of[tensor.name] = file.name;
+    }
+  json metadata = original.empty() ? json{{"total_parameters", 0}, {"total_size", 0}} : json::parse(original);
+  if (!metadata.is_object()) metadata = json::object();
+  if (metadata.contains("total_parameters")) metadata["total_parameters"] = numbers;
+  if (metadata.value("total_size", json()) != bytes) metadata["total_size"] = bytes;
+  return json{{"metadata", metadata}, {"weight_map", file_of}}.dump(2) + "\n";
+}
+
+// The dtype of most bytes that are real numbers.
+std::optional<c10::ScalarType> written_dtype(const std::vector<HfFile>& files) {
+  std::map<c10::ScalarType, uint64_t> bytes;
+  for (const HfFile& file : files)
+    for (const TensorToWrite& tensor : file.tensors)
+      if (is_real(tensor.dtype)) bytes[tensor.dtype] += tensor.bytes();
+  const auto most = std::max_element(bytes.begin(), bytes.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == bytes.end() ? std::nullopt : std::optional(most->first);
+}
+
+bool is_digit(char c) {
+  return std::isdigit(static_cast<unsigned char>(c)) != 0;
+}
+
+// Past the number at `at`, its value in `value`; leading zeros count nothing.
+size_t number_at(const std::string& text, size_t at, std::string& value) {
+  size_t end = at;
+  while (end < text.size() && is_digit(text[end])) ++end;
+  while (at + 1 < end && text[at] == '0') ++at;
+  value = text.substr(at, end - at);
+  return end;
+}
+
+}  // namespace
+
+uint64_t HfFile::bytes() const {
+  uint64_t total = header.size();
+  for (const TensorToWrite& tensor : tensors) total += tensor.bytes();
+  return total;
+}
+
+bool comes_before(const std::string& a, const std::string& b) {
+  size_t i = 0, j = 0;
+  std::string number_a, number_b;
+  while (i < a.size() && j < b.size()) {
+    if (is_digit(a[i]) && is_digit(b[j])) {
+      i = number_at(a, i, number_a);
+      j = number_at(b, j, number_b);
+      if (number_a.size() != number_b.size()) return number_a.size() < number_b.size();
+      if (number_a != number_b) return number_a < number_b;
+    } else if (a[i] != b[j]) {
+      return a[i] < b[j];
+    } else {
+      ++i, ++j;
+    }
+  }
+  if ((i == a.size()) != (j == b.size())) return i == a.size();
+  return a < b;
+}
+
+HfPlan plan_hf(const Manifest& manifest, const HfOrigin& origin, const HfChoice& choice,
+               const ModelSpec* model) {
+  HfPlan plan;
+  const std::vector<TensorToWrite> tensors =
+      tensors_of(manifest, Tensors(origin, choice), model, plan.layout);
+  const bool by_name = !choice.max_file_bytes && !origin.tensors.empty();
+  plan.files =
+      by_name ? as_original(tensors, origin) : by_size(tensors, choice.max_file_bytes.value_or(kMostBytes));
+  for (HfFile& file : plan.files) {
+    std::sort(file.tensors.begin(), file.tensors.end(), [](const TensorToWrite& a, const TensorToWrite& b) {
+      return std::pair(rank_of(a.dtype), std::string_view(a.name)) <
+             std::pair(rank_of(b.dtype), std::string_view(b.name));
+    });
+    file.header = header_of(file.tensors, file.name);
+  }
+  const bool single = plan.files.size() == 1 && plan.files[0].name == kSingle;
+  if (!plan.files.empty() && !single) plan.index = index_of(plan.files, origin.index);
+  const auto config = origin.files.find("config.json");
+  if (config != origin.files.end())
+    plan.config = config_for(config->second, written_dtype(plan.files), choice.config);
+  return plan;
+}
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,121 @@
+// From a Hugging Face directory to a sharded one.
+#include "lib/checkpoint/huggingface/shard_hf.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+
+#include <limits>
+#include <vector>
+
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "heddle/checkpoint/manifest.h"
+#include "heddle/checkpoint/sharded.h"
+#include "heddle/checkpoint/together.h"
+#include "lib/checkpoint/huggingface/hf_layout.h"
+#include "lib/checkpoint/huggingface/hf_source.h"
+#include "lib/checkpoint/huggingface/stored_view.h"
+#include "lib/checkpoint/safetensors/rows.h"
+
+namespace heddle::checkpoint {
+namespace {
+
+std::vector<TensorToWrite> tensors_of(const HfWeights& weights) {
+  std::vector<TensorToWrite> tensors;
+  for (const std::string& name : weights.names()) {
+    const StoredTensor& stored = weights.at(name);
+    tensors.push_back({name, stored.dtype, stored.shape});
+    if (tensors.back().bytes() == 0)
+      throw Error(ErrorCode::input, weights.file(name), "tensor " + text::quoted(name) + " has no elements",
+                  "a sharded directory holds none: leave it out of the model");
+  }
+  return tensors;
+}
+
+// Mapped, not read: the bytes come from the disk when they are written.
+at::Tensor mapped(const HfWeights& weights, const TensorToWrite& tensor) {
+  const std::string_view bytes = weights.bytes(tensor.name);
+  return at::from_blob(const_cast<char*>(bytes.data()), tensor.shape, at::TensorOptions(tensor.dtype));
+}
+
+// By the names that the files have. Tensors of other shapes than the model's are refused.
+HfLayout layout_in(const HfWeights& weights, const ModelSpec& model) {
+  HfLayout named;
+  for (auto& [tensor, pieces] : layout_of(model)) {
+    const std::string name =
+        name_there(tensor, &model, [&](const std::string& one) { return weights.has(one); });
+    const std::string what = "tensor " + text::quoted(tensor);
+    if (name.empty())
+      throw Error(ErrorCode::input, "the weights", "hold no " + what,
+                  "the config.json and the weights are of different models");
+    if (weights.at(name).shape != pieces.front().part.shape)
+      throw Error(ErrorCode::input, weights.file(name),
+                  what + " has the shape " + written(weights.at(name).shape) + ", the model needs " +
+                      written(pieces.front().part.shape),
+                  "do config.json and the weights belong together?");
+    named.emplace(name, pieces);
+  }
+  check_whole(named);
+  return named;
+}
+
+// Rows of a tensor as the boxes of parameters that they are.
+void add_pieces(std::vector<Part>& parts, const std::vector<HfPiece>& pieces, const at::Tensor& whole,
+                const Rows& rows) {
+  std::vector<int64_t> offset(whole.dim(), 0), size = whole.sizes().vec();
+  offset[0] = rows.first;
+  size[0] = rows.count;
+  for (const HfPiece& piece : pieces) {
+    const auto common = stored::within_tensor(piece.part, offset, size);
+    if (!common) continue;
+    at::Tensor box = whole;
+    for (size_t d = 0; d < offset.size(); ++d)
+      box = box.narrow(static_cast<int64_t>(d), common->in_tensor[d], common->tensor_size[d]);
+    parts.push_back(
+        {piece.parameter, as_parameter(box, piece.part, *common), piece.shape, common->in_parameter});
+  }
+}
+
+std::vector<Part> share_of(const HfWeights& weights, const std::vector<TensorToWrite>& tensors,
+                           const HfLayout& layout, int rank, int ranks) {
+  std::vector<Part> parts;
+  size_t last = tensors.size();
+  constexpr uint64_t kAnySize = std::numeric_limits<uint64_t>::max();
+  for (const Rows& rows : deal_rows(std::span(&tensors, 1), kAnySize, rank, ranks)) {
+    const TensorToWrite& tensor = tensors[rows.tensor];
+    const at::Tensor whole = mapped(weights, tensor);
+    if (const auto made = layout.find(tensor.name); made != layout.end()) {
+      add_pieces(parts, made->second, whole, rows);
+      last = tensors.size();
+      continue;
+    }
+    if (tensor.shape.empty()) {
+      parts.push_back({tensor.name, whole, {}, {}});
+      continue;
+    }
+    if (rows.tensor == last) {  // one box of neighbouring rows
+      const int64_t first = parts.back().offset[0];
+      parts.back().tensor = whole.narrow(0, first, rows.first + rows.count - first);
+      continue;
+    }
+    parts.push_back({tensor.name, whole.narrow(0, rows.first, rows.count), tensor.shape,
+                     std::vector<int64_t>(tensor.shape.size(), 0)});
+    parts.back().offset[0] = rows.first;
+    last = rows.tensor;
+  }
+  return parts;
+}
+
+}  // namespace
+
+void shard_hf(const HfWeights& weights, const std::filesystem::path& directory, Rendezvous& meeting,
+              const std::string& key, const ModelSpec* model) {
+  std::vector<Part> parts;
+  together(meeting, "share/" + key, [&] {
+    const HfLayout layout = model == nullptr ? HfLayout{} : layout_in(weights, *model);
+    parts = share_of(weights, tensors_of(weights), layout, meeting.rank(), meeting.world_size());
+  });
+  write_sharded(directory, "model", parts, meeting, key);
+}
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,123 @@
+// A piece of work on disk that every rank does its part of.
+#include "heddle/checkpoint/together.h"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <future>
+#include <optional>
+#include <utility>
+
+#include "core/mesh/packed.h"
+#include "heddle/base/error.h"
+
+namespace heddle::checkpoint {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kLongestRound{20};
+
+std::string waits_for(int64_t rank, Clock::duration time) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time).count();
+  return "rank " + std::to_string(rank) + " has been reading or writing files for " +
+         std::to_string(seconds) + " s; the others wait for it";
+}
+
+std::optional<Error> failure_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::filesystem::filesystem_error& error) {
+    return Error(ErrorCode::io, error.path1().string(), "failed: " + error.code().message(),
+                 "check the path, its permissions and the room on the disk");
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::internal, "checkpoint", error.what());
+  } catch (...) {
+    return Error(ErrorCode::internal, "checkpoint", "something unknown was thrown");
+  }
+  return std::nullopt;
+}
+
+// What a rank tells: that it is at work, or "+" and what its work returned, or "-" and its error.
+constexpr char kStill = '.', kDone = '+', kFailed = '-';
+
+std::string outcome_of(const std::function<std::string()>& work) {
+  std::string mine(1, kDone);
+  const std::optional<Error> failure = failure_of([&] { mine += work(); });
+  return failure ? kFailed + mesh::pack(*failure) : mine;
+}
+
+// On rank 0, from what all have told: whether some are still at work. Throws the error of the lowest rank
+// that failed, once all have ended.
+class Round {
+ public:
+  std::vector<std::string> answer(std::span<const std::string> texts) {
+    const auto starts_with = [](char mark) {
+      return [mark](const std::string& text) { return text.front() == mark; };
+    };
+    const auto late = std::find_if(texts.begin(), texts.end(), starts_with(kStill));
+    if (late != texts.end()) return {std::to_string(late - texts.begin())};
+    const auto failed = std::find_if(texts.begin(), texts.end(), starts_with(kFailed));
+    if (failed != texts.end()) throw mesh::unpack_error(std::string_view(*failed).substr(1));
+    for (const std::string& text : texts) told_.push_back(text.substr(1));
+    return {""};
+  }
+  std::vector<std::string> told() { return std::move(told_); }
+
+ private:
+  std::vector<std::string> told_;
+};
+
+// The others wait for a collective's timeout and no longer, a disk may take more: a rank says in each round
+// that it is still at work. One that is gone says nothing, which is seen as in any other meeting.
+std::vector<std::string> meet(Rendezvous& meeting, const std::string& key,
+                              const std::shared_future<std::string>& mine) {
+  const auto begin = Clock::now();
+  const auto patience = meeting.timeout();
+  const auto round = std::min<std::chrono::milliseconds>(kLongestRound, patience / 4);
+  Round last;
+  for (auto next_word = begin + patience;;) {
+    const bool done = mine.wait_for(round) == std::future_status::ready;
+    const std::string late =
+        meeting.meet(key, done ? mine.get() : std::string(1, kStill),
+                     [&](std::span<const std::string> texts) { return last.answer(texts); });
+    if (late.empty()) return last.told();
+    if (meeting.rank() != 0 || Clock::now() < next_word) continue;
+    next_word += patience;
+    meeting.log().warning("checkpoint", waits_for(std::stoi(late), Clock::now() - begin));
+  }
+}
+
+}  // namespace
+
+// The rounds are a thread's, as the work may need what belongs to this one.
+std::vector<std::string> tell_first(Rendezvous& meeting, const std::string& key,
+                                    const std::function<std::string()>& work) {
+  if (meeting.world_size() == 1) {
+    const std::vector<std::string> mine = {outcome_of(work)};
+    Round alone;
+    alone.answer(mine);
+    return alone.told();
+  }
+  std::promise<std::string> mine;
+  auto rounds = std::async(std::launch::async, meet, std::ref(meeting), key, mine.get_future().share());
+  mine.set_value(outcome_of(work));
+  return rounds.get();
+}
+
+void together(Rendezvous& meeting, const std::string& key, const std::function<void()>& work) {
+  tell_first(meeting, key, [&] {
+    work();
+    return std::string();
+  });
+}
+
+void on_first(Rendezvous& meeting, const std::string& key, const std::function<void()>& work) {
+  together(meeting, key, [&] {
+    if (meeting.rank() == 0) work();
+  });
+}
+
+}  // namespace heddle::checkpoint

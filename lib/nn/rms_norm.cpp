@@ -1,0 +1,104 @@
+// RMSNorm and its node. Saved: x and one reciprocal root per row.
+#include "heddle/nn/rms_norm.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/sum.h>
+
+#include "core/model/parameter.h"
+#include "heddle/model/autograd_node.h"
+#include "lib/nn/cpu/cpu_rows.h"
+#include "lib/nn/cpu/rms_norm_cpu.h"
+
+namespace heddle {
+namespace model {
+namespace {
+
+struct Normalised {
+  at::Tensor y, root;
+};
+
+bool has_kernels(const at::Tensor& x, const at::Tensor& weight) {
+  return has_kernel(x) && has_kernel(weight) && x.scalar_type() == weight.scalar_type();
+}
+
+Normalised normalise(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const at::ScalarType dtype = wide_of(x.scalar_type());
+  if (has_kernels(x, weight)) {
+    Normalised out{at::empty_like(x), at::empty({x.numel() / weight.numel(), 1}, x.options().dtype(dtype))};
+    rms_norm_cpu(x, weight, eps, out.y, out.root);
+    return out;
+  }
+  const at::Tensor rows = x.reshape({-1, weight.numel()}).to(dtype);
+  at::Tensor root = (rows * rows).mean(-1, true).add_(eps).rsqrt_();
+  return {(weight * (rows * root).to(x.scalar_type())).view(x.sizes()), root};
+}
+
+struct RmsNormNode final : LayerNode {
+  RmsNormNode() : LayerNode("RmsNormBackward") {}
+  Saved x, weight, root;
+
+  Gradients backward(Gradients&& gradients) override {
+    const at::Tensor saved_x = x.unpack(), w = weight.unpack();
+    if (has_kernels(saved_x, w)) return on_cpu(gradients[0].contiguous(), saved_x, w);
+    const at::ScalarType dtype = wide_of(saved_x.scalar_type());
+    const at::Tensor& roots = root.unpack();
+    const at::Tensor normal = saved_x.reshape({-1, w.numel()}).to(dtype) * roots;
+    const at::Tensor dy = gradients[0].reshape({-1, w.numel()}).to(dtype);
+    Gradients out(2);
+    if (task_should_compute_output(1)) out[1] = (dy * normal).sum(0).to(w.scalar_type());
+    if (task_should_compute_output(0)) {
+      const at::Tensor dn = dy * w.to(dtype);
+      const at::Tensor along = (dn * normal).mean(-1, true);
+      out[0] = ((dn - normal * along) * roots).to(saved_x.scalar_type()).view(saved_x.sizes());
+    }
+    return out;
+  }
+  Gradients on_cpu(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w) {
+    Gradients out(2);
+    if (task_should_compute_output(0)) out[0] = at::empty_like(x);
+    if (task_should_compute_output(1)) out[1] = at::empty_like(w);
+    rms_norm_backward_cpu(dy, x, w, root.unpack(), out[0], out[1]);
+    return out;
+  }
+  void release_variables() override {
+    x.reset();
+    weight.reset();
+    root.reset();
+  }
+};
+
+}  // namespace
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  Normalised out;
+  {
+    const BelowAutograd below;
+    out = normalise(x, weight, eps);
+  }
+  if (torch::autograd::compute_requires_grad(x, weight)) {
+    auto node = make_node<RmsNormNode>(x, weight);
+    node->x.save(x);
+    node->weight.save_weight(weight);
+    node->root.save(out.root);
+    torch::autograd::set_history(out.y, node);
+  }
+  return out.y;
+}
+
+}  // namespace model
+
+RmsNorm::RmsNorm(int64_t width, double eps, const at::TensorOptions& options) : eps_(eps) {
+  const Init ones{Init::Kind::ones, 0.0};
+  weight = model::make_parameter({width}, ones, options);
+  add_slot("weight", weight, ones);
+}
+
+at::Tensor RmsNorm::forward(at::Tensor x, const Batch&) {
+  return model::rms_norm(x, weight, eps_);
+}
+
+}  // namespace heddle

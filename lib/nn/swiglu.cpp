@@ -1,0 +1,64 @@
+// The gated unit and its backward; silu(gate) is computed again in the backward rather than kept.
+#include "heddle/nn/swiglu.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/silu_backward.h>
+
+#include <utility>
+
+#include "heddle/model/autograd_node.h"
+#include "lib/nn/cpu/cpu_rows.h"
+#include "lib/nn/cpu/swiglu_cpu.h"
+
+namespace heddle::model {
+namespace {
+
+struct SwigluNode final : LayerNode {
+  SwigluNode() : LayerNode("SwigluBackward") {}
+  Saved gate, up;
+
+  Gradients backward(Gradients&& gradients) override {
+    const at::Tensor saved_gate = gate.unpack(), saved_up = up.unpack();
+    // A 16-bit sigmoid would be too coarse for the kernel.
+    const bool fine = has_row_kernel(saved_gate) && has_row_kernel(saved_up) &&
+                      saved_gate.scalar_type() != at::kBFloat16 &&
+                      saved_gate.scalar_type() == saved_up.scalar_type();
+    if (fine) return on_cpu(gradients[0].contiguous(), saved_gate, saved_up);
+    at::Tensor d_gate = at::silu_backward(at::mul(gradients[0], saved_up), saved_gate);
+    return {std::move(d_gate), at::silu(saved_gate).mul_(gradients[0])};
+  }
+  static Gradients on_cpu(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
+    const int64_t width = gate.size(1);  // side by side, as the product before them wants them
+    const at::Tensor both = at::empty({gate.size(0), 2 * width}, gate.options());
+    Gradients out{both.narrow(1, 0, width), both.narrow(1, width, width)};
+    swiglu_backward_cpu(dy, gate, up, at::sigmoid(gate), out[0], out[1]);
+    return out;
+  }
+  void release_variables() override {
+    gate.reset();
+    up.reset();
+  }
+};
+
+}  // namespace
+
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up) {
+  std::shared_ptr<SwigluNode> node;
+  if (torch::autograd::compute_requires_grad(gate, up)) {
+    node = make_node<SwigluNode>(gate, up);
+    node->gate.save(gate);
+    node->up.save(up);
+  }
+  at::Tensor y;
+  {
+    const BelowAutograd below;
+    y = at::silu(gate).mul_(up);
+  }
+  if (node) torch::autograd::set_history(y, node);
+  return y;
+}
+
+}  // namespace heddle::model

@@ -1,0 +1,41 @@
+// What is alive of one microbatch on one stage, between its forward and the end of its backward.
+#pragma once
+
+#include <torch/csrc/autograd/edge.h>
+
+#include <memory>
+#include <vector>
+
+#include "heddle/model/batch.h"
+#include "heddle/model/unit.h"
+#include "heddle/nn/weight_gradients.h"
+#include "heddle/parallel/stage_interfaces.h"
+#include "lib/train/wires.h"
+
+namespace heddle::train {
+
+// The outputs themselves are not kept: a backward starts from their places in the graph, so their memory goes
+// as soon as they are sent and autograd does not need it.
+struct Passage {
+  Batch batch;
+  Arriving arriving;                         // the inputs, on their way from another rank
+  Tensors inputs;                            // leaves; their gradients go back
+  Tensors outputs;                           // until they are sent
+  std::vector<torch::autograd::Edge> roots;  // of the outputs that need a gradient
+  Arriving returning;                        // the gradients of those, on their way
+  Tensors gradients;                         // of the outputs, from a stage on this rank
+  Tensors input_gradients;                   // until they are sent
+  std::unique_ptr<WeightGradients> weights;  // made where the schedule splits the backward; used again
+};
+
+// One of this rank's stages and its neighbours.
+struct LocalStage {
+  ParallelStage* stage = nullptr;
+  const StageInterfaces* optional = nullptr;
+  int index = 0;                   // in the model
+  bool first = true, last = true;  // of the model
+  int before = -1, after = -1;     // places of the neighbours among this rank's stages; -1: elsewhere
+  std::vector<Passage> passages;   // [microbatch]
+};
+
+}  // namespace heddle::train

@@ -1,0 +1,236 @@
+// The calls of a schedule, one action after another, and the forward.
+#include "lib/train/runner.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "core/schedule/microbatches.h"
+#include "heddle/base/error.h"
+#include "lib/train/optimizer/on_device.h"
+
+namespace heddle::train {
+namespace {
+
+int place_of(const std::vector<int>& indices, int stage) {
+  const auto found = std::find(indices.begin(), indices.end(), stage);
+  return found == indices.end() ? -1 : static_cast<int>(found - indices.begin());
+}
+
+void add_sizes(std::vector<int64_t>& shape, const at::Tensor& tensor) {
+  if (!tensor.defined()) return shape.push_back(-1);
+  shape.push_back(static_cast<int64_t>(tensor.scalar_type()));
+  shape.push_back(tensor.dim());
+  shape.insert(shape.end(), tensor.sizes().begin(), tensor.sizes().end());
+}
+
+// Without the pool buffers are made anew; with it a rank keeps what its schedule needs at most, and some
+// more.
+Buffers buffers_of(const PipelineWords& words, int stages) {
+  if (!words.keep_receive_buffers) return Buffers(0);
+  return Buffers(2 * static_cast<size_t>(stages) + static_cast<size_t>(words.buffer_slack));
+}
+
+}  // namespace
+
+Runner::Runner(Stages& stages, const DeviceMesh& mesh)
+    : stages_(stages),
+      mesh_(mesh),
+      ranks_(mesh.size(kPipelineAxis)),
+      sides_(stages.attached().side_outputs, mesh.device()) {
+  const Pipeline& pipeline = stages.pipeline();
+  const std::vector<int>& indices = stages.indices();
+  for (size_t local = 0; local < stages.size(); ++local) {
+    LocalStage& one = locals_.emplace_back();
+    one.stage = stages[local].get();
+    one.optional = &stages.interfaces(local);
+    one.index = indices[local];
+    one.first = one.index == 0;
+    one.last = one.index + 1 == pipeline.stages();
+    one.before = place_of(indices, one.index - 1);
+    one.after = place_of(indices, one.index + 1);
+  }
+  if (ranks_ > 1)
+    wires_.emplace(&mesh_.group(kPipelineAxis), pipeline.stages(), pipeline.dtype,
+                   buffers_of(pipeline.words, pipeline.stages()), mesh_.device());
+}
+
+at::Tensor Runner::train(std::span<const Batch> batches, const std::function<double()>& scale,
+                         const std::function<double()>& microbatches) {
+  scale_ = &scale;
+  all_microbatches_ = &microbatches;
+  root_.reset();
+  sides_.begin([this](LossDivisor divisor) { return side_scale(divisor); });
+  return run(batches, Work::training);
+}
+
+at::Tensor Runner::evaluate(std::span<const Batch> batches) {
+  at::NoGradGuard no_gradients;
+  sides_.begin({});
+  return run(batches, Work::evaluation);
+}
+
+at::Tensor Runner::run(std::span<const Batch> batches, Work work) {
+  work_ = work;
+  sum_ = at::zeros({1}, at::TensorOptions(at::kDouble).device(mesh_.device()));
+  for (size_t i = 0; i < batches.size(); ++i) {
+    call_ = static_cast<int>(i);
+    last_call_ = i + 1 == batches.size();
+    open(batches[i]);
+    for (const Turn& turn : program_->turns) recording_ == nullptr ? perform(turn) : perform_recorded(turn);
+  }
+  if (wires_) wires_->settle();
+  return std::move(sum_);
+}
+
+const Program& Runner::program(int microbatches) {
+  auto& programs = programs_[static_cast<int>(work_)];
+  auto found = programs.find(microbatches);
+  if (found == programs.end())
+    found = programs.emplace(microbatches, make_program(stages_, ranks_, microbatches, work_)).first;
+  return found->second;
+}
+
+int64_t Runner::count_microbatches(std::span<const Batch> batches) const {
+  int64_t count = 0;
+  for (const Batch& batch : batches) count += microbatches_of(batch, stages_.pipeline());
+  return count;
+}
+
+void Runner::open(const Batch& given) {
+  Batch batch = given;
+  batch.side_outputs = &sides_;
+  {
+    std::optional<SideOutputs::Again>
+        counted;  // ranks of a pipeline change the same batch: its metrics count once
+    if (stages_.rank() != 0) counted.emplace(batch);
+    stages_.transform(batch, mesh_);
+  }
+  cut_ = cut_of(batch, stages_.pipeline());
+  batch_ = on_device(batch, mesh_.device());
+  program_ = &program(cut_.microbatches);
+  if (stages_.pipeline().words.gradients == GradientScale::by_microbatches) root_.reset();
+  for (LocalStage& stage : locals_)
+    if (stage.passages.size() < static_cast<size_t>(cut_.microbatches))
+      stage.passages.resize(cut_.microbatches);
+  if (!wires_) return;
+  if (!warned_) warn_of_bubble();
+  shape_.assign({static_cast<int64_t>(work_), cut_.rows});
+  for (const BatchMember& member : kBatchMembers)
+    if (member.shapes) add_sizes(shape_, batch_.*member.tensor);
+  wires_->choose_shape(shape_);
+}
+
+void Runner::warn_of_bubble() {
+  const std::string warning = schedule::bubble_warning(cut_.microbatches, stages_.pipeline().stages());
+  if (warning.empty()) return;
+  warned_ = true;
+  if (mesh_.rank("world") == 0) mesh_.log().warning("train", warning);
+}
+
+void Runner::perform(const Turn& turn) {
+  switch (turn.action.kind) {
+    case Action::forward:
+      return forward(turn);
+    case Action::backward:
+    case Action::backward_input:
+      return backward(turn);
+    case Action::backward_weight:
+      return backward_weight(turn);
+    case Action::send_forward:
+    case Action::send_backward:
+      return send(turn);
+    case Action::receive_forward:
+    case Action::receive_backward:
+      return receive(turn);
+    case Action::unshard:
+    case Action::reshard:
+    case Action::reduce_gradients:
+      return guide(turn);
+  }
+}
+
+void Runner::perform_recorded(const Turn& turn) {
+  const auto begin = std::chrono::steady_clock::now();
+  ready_ = begin;
+  perform(turn);
+  recording_->actions.push_back({turn.action, call_, begin, ready_, std::chrono::steady_clock::now()});
+}
+
+// Whole parameters stay for the next call where the schedule would free them at its end.
+void Runner::guide(const Turn& turn) {
+  const StageInterfaces& stage = *locals_[turn.local].optional;
+  if (turn.action.kind == Action::unshard) return stage.unshard();
+  if (turn.action.kind == Action::reshard && (!turn.last || last_call_)) return stage.reshard();
+  if (turn.action.kind == Action::reduce_gradients && last_call_) return stage.reduce_gradients();
+}
+
+void Runner::forward(const Turn& turn) {
+  LocalStage& stage = locals_[turn.local];
+  Passage& passage = stage.passages[turn.action.microbatch];
+  passage.batch = microbatch_of(batch_, cut_, turn.action.microbatch);
+  if (program_->splits && work_ == Work::training) {
+    if (!passage.weights) passage.weights = std::make_unique<WeightGradients>();
+    passage.batch.weight_gradients = passage.weights.get();
+  }
+  if (!stage.first && stage.before < 0)
+    passage.inputs = wires_->take_forward(std::move(passage.arriving), stage.index - 1);
+  if (recording_ != nullptr) ready_ = std::chrono::steady_clock::now();
+  Tensors outputs = stage.stage->forward(passage.inputs, passage.batch);
+  if (work_ == Work::training) {
+    peak_alive_ = std::max(peak_alive_, ++alive_);
+  } else {
+    passage.inputs.clear();
+    passage.batch = Batch();
+  }
+  if (stage.last) return take_loss(passage, outputs);
+  pass_on(stage, passage, turn.action.microbatch, std::move(outputs));
+}
+
+void Runner::take_loss(Passage& passage, const Tensors& outputs) {
+  if (outputs.size() != 1 || outputs[0].numel() != 1)
+    throw Error(ErrorCode::internal, "train", "the last unit returned no loss",
+                "return one tensor of one element, the sum of the token losses");
+  sum_.add_(outputs[0].detach());
+  if (work_ == Work::evaluation || !outputs[0].requires_grad()) return;
+  if (!root_.defined()) root_ = root_gradient(outputs[0]);
+  passage.roots.push_back(torch::autograd::impl::gradient_edge(outputs[0]));
+}
+
+void Runner::pass_on(LocalStage& stage, Passage& passage, int microbatch, Tensors outputs) {
+  for (const at::Tensor& output : outputs)
+    if (output.defined() && output.requires_grad())
+      passage.roots.push_back(torch::autograd::impl::gradient_edge(output));
+  if (stage.after < 0) return void(passage.outputs = std::move(outputs));
+  for (at::Tensor& output : outputs) {
+    if (!output.defined()) continue;
+    const bool gradient = output.requires_grad();
+    output = output.detach().set_requires_grad(gradient);
+  }
+  locals_[stage.after].passages[microbatch].inputs = std::move(outputs);
+}
+
+void Runner::send(const Turn& turn) {
+  LocalStage& stage = locals_[turn.local];
+  Passage& passage = stage.passages[turn.action.microbatch];
+  if (turn.action.kind == Action::send_forward)
+    wires_->send_forward(std::exchange(passage.outputs, {}), stage.index, turn.peer, turn.tag);
+  else
+    wires_->send_backward(std::exchange(passage.input_gradients, {}), turn.peer, turn.tag);
+}
+
+void Runner::receive(const Turn& turn) {
+  LocalStage& stage = locals_[turn.local];
+  Passage& passage = stage.passages[turn.action.microbatch];
+  if (turn.action.kind == Action::receive_forward)
+    passage.arriving = wires_->receive_forward(stage.index - 1, turn.peer, turn.tag);
+  else
+    passage.returning = wires_->receive_backward(stage.index, turn.peer, turn.tag);
+}
+
+}  // namespace heddle::train

@@ -1,0 +1,101 @@
+// Runs a rank's part of a pipeline schedule: the only place where autograd starts and where stages talk.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/mesh/device_mesh.h"
+#include "heddle/model/batch.h"
+#include "heddle/model/side_outputs.h"
+#include "heddle/parallel/stages.h"
+#include "heddle/train/step.h"
+#include "lib/train/cut.h"
+#include "lib/train/passage.h"
+#include "lib/train/program.h"
+#include "lib/train/wires.h"
+
+namespace heddle::train {
+
+// A batch is one call of the schedule, cut into microbatches of rows; several batches accumulate gradients.
+// Without a pipeline a batch is one microbatch on one stage, and the road is the same.
+class HEDDLE_API Runner {
+ public:
+  // The stages outlive it. It is not moved.
+  Runner(Stages& stages, const DeviceMesh& mesh);
+
+  // Forward and backward of all batches; sends are through when it returns, reductions are under way.
+  // `scale`: what the losses' sum is multiplied with, asked for once, before the first backward of a loss.
+  // `microbatches`: of the step on all data-parallel ranks, asked for where an auxiliary loss is divided by
+  // them. Returns the sum of this rank's token losses, fp64 [1]: zero where the last stage is elsewhere.
+  at::Tensor train(std::span<const Batch> batches, const std::function<double()>& scale,
+                   const std::function<double()>& microbatches = {});
+  // The forwards alone.
+  at::Tensor evaluate(std::span<const Batch> batches);
+
+  // What this rank's stages and transforms added besides, since train() or evaluate() began.
+  const SideOutputs& side_outputs() const { return sides_; }
+  // Microbatches of these batches. Throws as train() does for rows that do not divide.
+  int64_t count_microbatches(std::span<const Batch> batches) const;
+
+  // The most microbatches that were alive at once on this rank, over its stages.
+  int peak_alive() const { return peak_alive_; }
+  // Writes down every action from here on; null: no more.
+  void record(Recording* recording) { recording_ = recording; }
+
+ private:
+  at::Tensor run(std::span<const Batch> batches, Work work);
+  const Program& program(int microbatches);
+  void open(const Batch& batch);
+  void warn_of_bubble();
+  void perform(const Turn& turn);
+  void perform_recorded(const Turn& turn);
+
+  void forward(const Turn& turn);
+  void take_loss(Passage& passage, const Tensors& outputs);
+  void pass_on(LocalStage& stage, Passage& passage, int microbatch, Tensors outputs);
+
+  void backward(const Turn& turn);
+  void backward_weight(const Turn& turn);
+  Tensors gradients_of(LocalStage& stage, Passage& passage);
+  at::Tensor root_gradient(const at::Tensor& loss);
+  double main_scale();
+  double side_scale(LossDivisor divisor);
+  void return_gradients(LocalStage& stage, Passage& passage, int microbatch);
+
+  void send(const Turn& turn);
+  void receive(const Turn& turn);
+  void guide(const Turn& turn);
+
+  Stages& stages_;
+  const DeviceMesh mesh_;
+  const int ranks_;  // of pp
+  std::vector<LocalStage> locals_;
+  std::optional<Wires> wires_;          // empty: every stage is here
+  std::map<int, Program> programs_[2];  // [work], by the number of microbatches
+  SideOutputs sides_;
+  bool warned_ = false;
+  int alive_ = 0, peak_alive_ = 0;
+
+  // Of the step and of the call under way.
+  Work work_ = Work::training;
+  const std::function<double()>*scale_ = nullptr, *all_microbatches_ = nullptr;
+  at::Tensor sum_, root_;  // of the losses; the gradient of a loss
+  Batch batch_;            // of the call, on the stages' device
+  const Program* program_ = nullptr;
+  Cut cut_;
+  int call_ = 0;
+  bool last_call_ = false;
+  std::vector<int64_t> shape_;
+
+  Recording* recording_ = nullptr;
+  RanAction::Time ready_;
+};
+
+}  // namespace heddle::train

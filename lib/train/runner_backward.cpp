@@ -1,0 +1,86 @@
+// The backward of a microbatch on a stage: whole, or its input first and its weights later.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <utility>
+
+#include "heddle/base/error.h"
+#include "lib/train/runner.h"
+
+namespace heddle::train {
+
+// Gradients are of the sum of losses times `scale`, alike for every microbatch, so one tensor serves all.
+at::Tensor Runner::root_gradient(const at::Tensor& loss) {
+  return at::full_like(loss.detach(), main_scale());
+}
+
+double Runner::main_scale() {
+  const double scale = (*scale_)();
+  return stages_.pipeline().words.gradients == GradientScale::by_microbatches ? scale / cut_.microbatches
+                                                                              : scale;
+}
+
+// The gradient of an auxiliary loss. It begins within a stage, so it takes the strategy's divisor here, which
+// the main loss takes at the model's last unit.
+double Runner::side_scale(LossDivisor divisor) {
+  const double strategy = stages_.attached().gradient_divisor;
+  if (divisor == LossDivisor::label_tokens) return strategy * main_scale();
+  if (divisor == LossDivisor::one) return strategy;
+  if (!*all_microbatches_)
+    throw Error(ErrorCode::internal, "train",
+                "an auxiliary loss is divided by microbatches, and their number "
+                "is not given",
+                "give Runner::train the number of all microbatches");
+  return strategy / (*all_microbatches_)();
+}
+
+Tensors Runner::gradients_of(LocalStage& stage, Passage& passage) {
+  if (stage.last) return Tensors(passage.roots.size(), root_);
+  if (stage.after >= 0) return std::exchange(passage.gradients, {});
+  return wires_->take_backward(std::exchange(passage.returning, {}), stage.index);
+}
+
+void Runner::backward(const Turn& turn) {
+  LocalStage& stage = locals_[turn.local];
+  Passage& passage = stage.passages[turn.action.microbatch];
+  const bool whole = turn.action.kind == Action::backward;
+  if (whole && turn.last && last_call_) stage.optional->expect_last_backward();
+  if (!whole) passage.weights->defer();
+  const Tensors gradients = gradients_of(stage, passage);
+  if (recording_ != nullptr) ready_ = std::chrono::steady_clock::now();
+  if (!passage.roots.empty())
+    torch::autograd::Engine::get_default_engine().execute(std::exchange(passage.roots, {}), gradients,
+                                                          /*keep_graph=*/false, /*create_graph=*/false,
+                                                          /*accumulate_grad=*/true);
+  if (!stage.first) return_gradients(stage, passage, turn.action.microbatch);
+  if (!whole) return;
+  passage.batch = Batch();
+  --alive_;
+}
+
+// What the stage before asked for: a gradient that did not come is zero.
+void Runner::return_gradients(LocalStage& stage, Passage& passage, int microbatch) {
+  Tensors gradients;
+  for (at::Tensor& input : passage.inputs) {
+    if (!input.defined() || !input.requires_grad()) continue;
+    at::Tensor gradient = std::exchange(input.mutable_grad(), at::Tensor());
+    gradients.push_back(gradient.defined() ? std::move(gradient) : at::zeros_like(input.detach()));
+  }
+  passage.inputs.clear();
+  Tensors& there =
+      stage.before < 0 ? passage.input_gradients : locals_[stage.before].passages[microbatch].gradients;
+  there = std::move(gradients);
+}
+
+void Runner::backward_weight(const Turn& turn) {
+  LocalStage& stage = locals_[turn.local];
+  Passage& passage = stage.passages[turn.action.microbatch];
+  if (turn.last && last_call_) stage.optional->expect_last_backward();
+  passage.weights->drain();
+  passage.batch = Batch();
+  --alive_;
+}
+
+}  // namespace heddle::train

@@ -1,0 +1,115 @@
+// The one file that includes Gloo. Only sends and receives are used: the collectives are our own, in rank
+// order.
+#include "lib/transport/gloo/gloo_wire.h"
+
+#include <ATen/ops/from_blob.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <stdexcept>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+namespace heddle::mesh {
+
+Transfer::~Transfer() = default;
+Wire::~Wire() = default;
+
+struct GlooDevice {
+  std::shared_ptr<::gloo::transport::Device> device;
+};
+
+std::shared_ptr<GlooDevice> open_gloo_device(bool one_machine) {
+  using Gloo = c10d::ProcessGroupGloo;
+  const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
+  auto device = std::make_shared<GlooDevice>();
+  if (one_machine) {
+    device->device = Gloo::createDeviceForInterface("lo");
+  } else if (interface != nullptr) {
+    device->device = Gloo::createDeviceForInterface(interface);
+  } else {
+    device->device = Gloo::createDefaultDevice();
+  }
+  return device;
+}
+
+namespace {
+
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+constexpr std::chrono::hours kNoLimit{24 * 365};  // a timeout of Gloo's would break all of its connections
+
+// The works that may block a thread, so that abort() finds them.
+struct Underway {
+  std::mutex mutex;
+  std::set<c10d::Work*> works;
+};
+
+class GlooTransfer : public Transfer {
+ public:
+  GlooTransfer(WorkPtr work, std::shared_ptr<Underway> underway)
+      : work_(std::move(work)), underway_(std::move(underway)) {
+    const std::lock_guard lock(underway_->mutex);
+    underway_->works.insert(work_.get());
+  }
+  ~GlooTransfer() override {
+    const std::lock_guard lock(underway_->mutex);
+    underway_->works.erase(work_.get());
+  }
+  void wait() override {
+    if (!work_->wait(kNoLimit)) throw std::runtime_error("the wait was aborted");
+  }
+  void abort() override { work_->abort(); }
+
+ private:
+  WorkPtr work_;
+  std::shared_ptr<Underway> underway_;
+};
+
+class GlooWire : public Wire {
+ public:
+  explicit GlooWire(c10::intrusive_ptr<c10d::ProcessGroupGloo> group) : group_(std::move(group)) {}
+
+  std::unique_ptr<Transfer> send(const void* data, size_t count, int peer, int tag) override {
+    std::vector<at::Tensor> tensors = {view(const_cast<void*>(data), count)};
+    const std::lock_guard lock(mutex_);
+    return std::make_unique<GlooTransfer>(group_->send(tensors, peer, tag), underway_);
+  }
+
+  std::unique_ptr<Transfer> receive(void* data, size_t count, int peer, int tag) override {
+    std::vector<at::Tensor> tensors = {view(data, count)};
+    const std::lock_guard lock(mutex_);
+    return std::make_unique<GlooTransfer>(group_->recv(tensors, peer, tag), underway_);
+  }
+
+  void abort() override {
+    const std::lock_guard lock(underway_->mutex);
+    for (c10d::Work* work : underway_->works) work->abort();
+  }
+
+ private:
+  static at::Tensor view(void* data, size_t count) {
+    return at::from_blob(data, {static_cast<int64_t>(count)}, at::TensorOptions(at::kByte));
+  }
+
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+  std::mutex mutex_;
+  std::shared_ptr<Underway> underway_ = std::make_shared<Underway>();
+};
+
+}  // namespace
+
+std::unique_ptr<Wire> connect_gloo(c10::intrusive_ptr<c10d::Store> store, const GlooDevice& device,
+                                   const GlooWireOptions& options) {
+  auto settings = c10d::ProcessGroupGloo::Options::create(options.timeout);
+  settings->devices.push_back(device.device);
+  settings->threads = 1;  // Gloo's own collectives are not used
+  settings->group_name = options.name;
+  settings->global_ranks_in_group.assign(options.ranks.begin(), options.ranks.end());
+  auto scoped = c10::make_intrusive<c10d::PrefixStore>(options.name, std::move(store));
+  return std::make_unique<GlooWire>(c10::make_intrusive<c10d::ProcessGroupGloo>(
+      scoped, options.rank, static_cast<int>(options.ranks.size()), settings));
+}
+
+}  // namespace heddle::mesh

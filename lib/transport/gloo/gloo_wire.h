@@ -1,0 +1,33 @@
+// Gloo as a wire: one ProcessGroupGloo for a group of ranks.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+#include <memory>
+#include <span>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "lib/transport/gloo/wire.h"
+
+namespace heddle::mesh {
+
+// The network interface of this process; groups share it.
+struct GlooDevice;
+
+// one_machine: loopback serves. Else GLOO_SOCKET_IFNAME names the interface, or the host's name does.
+std::shared_ptr<GlooDevice> open_gloo_device(bool one_machine);
+
+struct GlooWireOptions {
+  std::string name;                     // the prefix of the group's keys in the store
+  std::span<const int> ranks;           // global
+  int rank = 0;                         // in the group
+  std::chrono::milliseconds timeout{};  // of connecting
+};
+
+// Connects to the other ranks of the group; they do the same. Throws std::exception.
+std::unique_ptr<Wire> connect_gloo(c10::intrusive_ptr<c10d::Store> store, const GlooDevice& device,
+                                   const GlooWireOptions& options);
+
+}  // namespace heddle::mesh

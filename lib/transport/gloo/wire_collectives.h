@@ -1,0 +1,54 @@
+// The collectives over a wire: direct exchange and a sum in rank order, on one thread of a group.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/mesh/call.h"
+#include "lib/transport/gloo/wire.h"
+
+namespace heddle::mesh {
+
+// Carries out one call after the other, in the order in which all ranks of the group post them; blocks. Keeps
+// its staging memory. n bytes on `size` ranks: all_gather and reduce_scatter send (size - 1) / size of the
+// whole tensor from each rank without a copy on the sending side; all_reduce is the two of them, or one
+// exchange when it is small; broadcast is a binomial tree.
+class HEDDLE_API WireCollectives {
+ public:
+  WireCollectives(Wire& wire, int rank, int size) : wire_(wire), rank_(rank), size_(size) {}
+  void run(const Call& call);
+
+ private:
+  using Transfers = std::vector<std::unique_ptr<Transfer>>;
+
+  void all_gather(const Call& call);
+  void reduce_scatter(const Call& call);
+  void all_reduce(const Call& call);
+  void reduce_small(char* data, size_t bytes, const Call& call);
+  void all_to_all(const Call& call);
+  void broadcast(const Call& call);
+
+  // A message of no bytes is not sent: the other side knows as well.
+  void send(Transfers& transfers, const char* data, size_t bytes, int peer);
+  void receive(Transfers& transfers, char* data, size_t bytes, int peer);
+  static void wait(const Transfers& transfers);
+  char* staging(size_t bytes);
+  int nth_peer(int step) const { return (rank_ + step) % size_; }
+  // staged holds a part of every other rank; the sum of all parts goes to out.
+  void sum(char* out, const char* mine, const char* staged, size_t bytes, int64_t count, const Call& call);
+
+  Wire& wire_;
+  const int rank_, size_;
+  int64_t number_ = 0;  // of the exchange, the same on all ranks: it makes the tag
+  std::vector<char> staging_;
+  std::vector<const void*> parts_;
+};
+
+// The tag of a receive() or send() that a caller asked for; odd ones belong to the collectives.
+inline int direct_tag(int tag) {
+  return 2 * tag;
+}
+
+}  // namespace heddle::mesh

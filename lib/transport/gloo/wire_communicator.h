@@ -1,0 +1,80 @@
+// A group's communicator over a wire: collectives run on a thread of its own, behind the rank's compute.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "heddle/mesh/call.h"
+#include "lib/transport/gloo/wire.h"
+#include "lib/transport/liveness/watch.h"
+
+namespace heddle::mesh {
+
+// A collective that was posted and not yet carried out.
+struct Posted {
+  Call call;
+  bool done = false;
+};
+
+// A send or receive: it starts when there is a wire.
+struct Direct {
+  Call call;  // keeps the tensor
+  std::unique_ptr<Transfer> transfer = {};
+  std::string broken = {};  // why it could not start
+
+  void start(Wire& wire);
+  bool started() const { return transfer || !broken.empty(); }
+};
+
+// The half that the thread works on; it may outlive the communicator when a wire does not let go.
+struct WireLine {
+  // Connects, then carries out what is posted, in order, until it is told to stop or something breaks.
+  void work(const std::function<std::unique_ptr<Wire>()>& connect, int rank, int size);
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::shared_ptr<Posted>> posted;
+  std::deque<std::shared_ptr<Direct>> early;  // posted before there was a wire
+  std::shared_ptr<Wire> wire;                 // null until it is connected
+  std::string broken;  // what the wire said when it broke; nothing is carried out afterwards
+  bool stop = false, ended = false;
+};
+
+// The watch outlives the communicator.
+class WireCommunicator : public CheckedCommunicator {
+ public:
+  WireCommunicator(std::string name, int rank, std::vector<int> ranks, std::chrono::milliseconds timeout,
+                   Watch& watch);
+  void start(std::function<std::unique_ptr<Wire>()> connect);  // once, before the first call; connect blocks
+  ~WireCommunicator() override;  // sends nothing; gives up what is still under way
+
+ protected:
+  std::unique_ptr<Work> post(Call call) override;
+
+ private:
+  friend class PostedWork;
+  friend class DirectWork;
+
+  std::unique_ptr<Work> post_direct(Call call);
+  // Waits with the line's mutex held, in a rank that the watch knows to wait; throws what the watch finds
+  // when a rank is lost or time is up. start: in the watch's running time.
+  void wait(std::unique_lock<std::mutex>& lock, const std::string& waited, std::chrono::milliseconds start,
+            const std::function<bool()>& ready);
+  [[noreturn]] void fail(const std::string& waited, std::chrono::milliseconds start,
+                         const std::string& broken);
+  std::string waited(Operation operation) const { return std::string(name_of(operation)) + " on " + name(); }
+
+  const std::vector<int> ranks_;
+  const std::chrono::milliseconds timeout_;
+  Watch& watch_;
+  const std::shared_ptr<WireLine> line_ = std::make_shared<WireLine>();
+};
+
+}  // namespace heddle::mesh

@@ -1,0 +1,213 @@
+// The rendezvous of processes: the store, the exchange of texts, and groups over shared memory or Gloo.
+#include "heddle/transport/join.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "heddle/mesh/alone.h"
+#include "heddle/mesh/faults.h"
+#include "lib/transport/gloo/gloo_wire.h"
+#include "lib/transport/gloo/store_meeting.h"
+#include "lib/transport/gloo/wire_communicator.h"
+#include "lib/transport/liveness/watch.h"
+#include "lib/transport/shm/shm_communicator.h"
+#include "lib/transport/shm/shm_machine.h"
+
+namespace heddle::mesh {
+namespace {
+
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+constexpr std::chrono::milliseconds kLeastPause{1}, kMostPause{20};  // between two looks into the store
+constexpr std::chrono::hours kGlooLimit{24};  // Gloo's own timeout comes after ours, which knows of pauses
+
+StorePtr open_store(const RankPlace& place, std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(place.port);
+  options.isServer = place.rank == 0 && !place.store_served;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  if (options.isServer && place.listen_fd >= 0) options.masterListenFd = place.listen_fd;
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(place.host, options);
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    if (text.find("libuv") == std::string::npos) {
+      throw Error(ErrorCode::timeout, "mesh",
+                  "the ranks cannot meet at " + place.host + ":" + std::to_string(place.port) + ": " +
+                      text.substr(0, text.find('\n')),
+                  "see that rank 0 runs, and that MASTER_ADDR and MASTER_PORT name its host and a free port");
+    }
+  }
+  options.useLibUV = false;  // a LibTorch built without libuv
+  return c10::make_intrusive<c10d::TCPStore>(place.host, options);
+}
+
+StorePtr scoped(const RankPlace& place, const StorePtr& store) {
+  return c10::make_intrusive<c10d::PrefixStore>("heddle" + place.session, store);
+}
+
+class GlooRendezvous : public Rendezvous {
+ public:
+  GlooRendezvous(const RankPlace& place, GlooOptions options)
+      : place_(place),
+        options_(std::move(options)),
+        root_(open_store(place_, options_.timeout)),
+        store_(scoped(place_, root_)),
+        watch_(scoped(place_, root_->clone()), {place.rank, place.world_size, !place.store_served,
+                                                this_process(), options_.timeout, options_.on_lost}) {
+    share();
+  }
+
+  int rank() const override { return place_.rank; }
+  int world_size() const override { return place_.world_size; }
+  int local_rank() const override { return place_.local_rank; }
+  int local_world_size() const override { return place_.local_world_size; }
+  const Log& log() const override { return options_.log; }
+
+  std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override {
+    const std::string waited = "the exchange of " + key;
+    StoreMeeting meeting(store_, "text/" + key + "/" + std::to_string(times(key)) + "/", rank(),
+                         world_size());
+    try {
+      if (rank() == 0) return answered(meeting, waited, text, answer);
+      meeting.give(text);
+      wait_for([&] { return meeting.is_answered(); }, waited);
+      return meeting.take();
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      throw watch_.verdict({waited, {}, {}, Broken::How::failed, error.what()}, this_thread());
+    }
+  }
+
+  std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override {
+    if (ranks.size() == 1) return std::make_unique<AloneCommunicator>(name);
+    std::vector<int> members(ranks.begin(), ranks.end());
+    const int place = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
+    const std::string key = "group/" + list_ranks(members) + "/" + std::to_string(made_[members]++);
+    auto over_gloo = [=, this] { return gloo_group(name, key, members, place); };
+    const bool here = engine_ && std::all_of(members.begin(), members.end(),
+                                             [&](int member) { return sharing_.contains(member); });
+    if (!here) return over_gloo();
+    auto instead = [=, this](const std::string& why) {
+      if (!why.empty()) warn_of_gloo("the group " + name, why);
+      return over_gloo();
+    };
+    return std::make_unique<ShmCommunicator>(ShmGroupPlace{name, key, members, place, instead}, *engine_);
+  }
+
+  void abandon(const std::string& why) override { watch_.abandon(why); }
+  void leave() override { watch_.leave(); }
+
+  std::chrono::milliseconds timeout() const override { return options_.timeout; }
+  Error verdict(const Broken& broken) override { return watch_.verdict(broken); }
+  void interrupt(const void* owner, std::function<void()> release) override {
+    watch_.interrupt(owner, std::move(release));
+  }
+  void forget(const void* owner) override { watch_.forget(owner); }
+
+ private:
+  // How often a key was used before. Texts may be exchanged by several threads of a rank, each with its keys.
+  int times(const std::string& key) {
+    const std::lock_guard lock(exchanged_mutex_);
+    return exchanged_[key]++;
+  }
+
+  void share() {
+    auto machine = share_memory(options_.shared_memory, *this);
+    if (!machine.why.empty()) warn_of_gloo("the ranks of this machine", machine.why);
+    if (machine.arenas.empty()) return;
+    for (const auto& [member, arena] : machine.arenas) sharing_.insert(member);
+    engine_ = std::make_unique<ShmEngine>(
+        ShmEngineOptions{std::move(machine.arenas), rank(), options_.timeout}, watch_);
+  }
+
+  void warn_of_gloo(const std::string& who, const std::string& why) {
+    options_.log.warning("mesh", "shared memory cannot be had for " + who + " (" + why +
+                                     "): they use Gloo, which is much slower");
+  }
+
+  std::unique_ptr<Communicator> gloo_group(const std::string& name, const std::string& key,
+                                           const std::vector<int>& members, int place) {
+    std::call_once(device_opened_, [this] { device_ = open_gloo_device(one_machine()); });
+    // The thread of the group connects, on a connection of its own: the store's calls block.
+    auto connect = [=, root = root_, device = device_, at = place_] {
+      return connect_gloo(scoped(at, root->clone()), *device, {key, members, place, kGlooLimit});
+    };
+    auto communicator = std::make_unique<WireCommunicator>(name, place, members, options_.timeout, watch_);
+    communicator->start(connect);
+    return communicator;
+  }
+
+  // Rank 0 may end over what it has answered, and the store with it: the others read first.
+  std::string answered(StoreMeeting& meeting, const std::string& waited, const std::string& text,
+                       const Answer& answer) {
+    wait_for([&] { return meeting.is_complete(); }, waited, [&] { return meeting.absent(); });
+    const std::string own = meeting.answer(answer(meeting.texts(text)));
+    wait_for([&] { return meeting.is_read(); }, waited);
+    meeting.clear();
+    return own;
+  }
+
+  Watch::Thread this_thread() const {
+    return std::this_thread::get_id() == own_ ? Watch::Thread::own : Watch::Thread::beside;
+  }
+
+  bool one_machine() const { return place_.local_world_size == place_.world_size; }
+
+  // absent: the ranks that are waited for, where that is known.
+  void wait_for(
+      const std::function<bool()>& ready, const std::string& waited,
+      const std::function<std::vector<int>()>& absent = [] { return std::vector<int>{}; }) {
+    const auto start = watch_.running_time();
+    // A rank is late when its own thread does not wait, whatever threads beside it do.
+    const bool own = this_thread() == Watch::Thread::own;
+    if (own) watch_.set_waiting(true);
+    while (!ready()) {
+      const auto elapsed = watch_.running_time() - start;
+      if (watch_.lost()) throw watch_.verdict({waited, {}, elapsed, Broken::How::failed, ""}, this_thread());
+      if (elapsed >= options_.timeout)
+        throw watch_.verdict({waited, {}, elapsed, Broken::How::timed_out, ""}, this_thread(), absent());
+      std::this_thread::sleep_for(std::clamp(elapsed / 16, kLeastPause, kMostPause));
+    }
+    if (own) watch_.set_waiting(false);
+  }
+
+  const RankPlace place_;
+  const GlooOptions options_;
+  const StorePtr root_, store_;
+  Watch watch_;
+  std::set<int> sharing_;  // the ranks that share memory with this one, itself among them
+  std::unique_ptr<ShmEngine> engine_;
+  std::once_flag device_opened_;  // shared memory's thread makes groups over Gloo too
+  std::shared_ptr<GlooDevice> device_;
+  const std::thread::id own_ = std::this_thread::get_id();  // the rank's own thread, which has joined
+  std::mutex exchanged_mutex_;
+  std::map<std::string, int> exchanged_;
+  std::map<std::vector<int>, int> made_;
+};
+
+// A write to a rank that is gone must come back as an error: by default the signal ends the process without a
+// word, and Gloo and the store do not suppress it. A host with an action of its own keeps it.
+void survive_closed_connections() {
+  struct sigaction now {};
+  if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);
+}
+
+}  // namespace
+
+std::unique_ptr<Rendezvous> join(const RankPlace& place, GlooOptions options) {
+  if (place.world_size == 1) return std::make_unique<AloneRendezvous>(std::move(options.log));
+  survive_closed_connections();
+  return std::make_unique<GlooRendezvous>(place, std::move(options));
+}
+
+}  // namespace heddle::mesh

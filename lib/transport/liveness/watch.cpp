@@ -1,0 +1,188 @@
+// The watch as the rank's own thread sees it.
+#include "lib/transport/liveness/watch.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <thread>
+
+#include "lib/transport/liveness/watch_state.h"
+
+namespace heddle::mesh {
+
+Watch::State::State(c10::intrusive_ptr<c10d::Store> link, WatchOptions given)
+    : store(std::move(link)), options(std::move(given)) {}
+
+void Watch::State::learn(Loss found) {
+  if (loss) return;
+  loss = std::move(found);
+  loss_time = Clock::now();
+  is_lost = true;
+  changed.notify_all();
+}
+
+Error Watch::State::error(const std::string& waited) const {
+  if (loss->rank < 0) {
+    return Error(
+        ErrorCode::rank_lost, "mesh",
+        "the launcher's store " + loss->how + (waited.empty() ? "" : "; this rank waited in " + waited),
+        "see what became of the launcher");
+  }
+  return rank_lost(loss->rank, loss->how, waited);
+}
+
+std::string Watch::State::excuse(int rank) const {
+  const auto known = pulses.find(rank);
+  if (known == pulses.end()) return "no heartbeat at all";
+  if (known->second.process == ProcessState::stopped) return "stopped by a signal, state T";
+  if (known->second.process == ProcessState::traced) return "traced by a debugger, state t";
+  const auto silence = ran.load() - known->second.changed;
+  return silence < kSilence ? "" : "no heartbeat for " + in_seconds(silence);
+}
+
+std::vector<Absent> Watch::State::late() const {
+  if (store_is_rank_zero() && ran.load() - last_contact > kSilence) {
+    // Nothing is known of the others.
+    const std::string why = excuse(0);
+    return {{0, why.empty() ? "its store does not answer" : why}};
+  }
+  std::vector<Absent> ranks;
+  for (const auto& [rank, pulse] : pulses) {
+    const std::string why = excuse(rank);
+    if (pulse.beat.state == 'c' || (pulse.beat.state != 'l' && !why.empty())) ranks.push_back({rank, why});
+  }
+  return ranks;
+}
+
+// The others read the finding from the store that dies with rank 0; the lost rank itself never does.
+void Watch::State::linger(std::unique_lock<std::mutex>& lock) {
+  if (options.rank != 0 || !options.rank_zero_serves) return;
+  changed.wait_for(lock, kLinger,
+                   [&] { return !talking || seen >= options.world_size - (loss && !loss->lives ? 1 : 0); });
+}
+
+// Lets the talking thread look at those who may be to blame.
+void Watch::State::inquire(std::unique_lock<std::mutex>& lock, const Broken& given) {
+  if (loss) return;
+  const bool timed_out = given.how == Broken::How::timed_out;
+  suspects = given.members;
+  if (timed_out) {  // who is late may stand behind a rank of another group
+    suspects.resize(options.world_size);
+    std::iota(suspects.begin(), suspects.end(), 0);
+  }
+  broken = broken || !timed_out;
+  changed.notify_all();
+  changed.wait_for(lock, timed_out ? kSilence + kBeat : kInquiry, [&] { return loss.has_value(); });
+}
+
+void Watch::State::blame(std::unique_lock<std::mutex>& lock, const Absent& late, const Broken& given) {
+  to_publish = Loss{late.rank, true,
+                    "is alive but did not come to " + given.waited + " in " + in_seconds(given.elapsed) +
+                        (late.why.empty() ? "" : " (" + late.why + ")")};
+  changed.notify_all();
+  changed.wait_for(lock, kLinger, [&] { return loss.has_value(); });
+  linger(lock);
+}
+
+Watch::Watch(c10::intrusive_ptr<c10d::Store> store, WatchOptions options) {
+  state_ = std::make_shared<State>(std::move(store), std::move(options));
+  std::thread([state = state_] { state->talk(); }).detach();
+  std::thread([state = state_] { state->judge(); }).detach();
+}
+
+Watch::~Watch() {
+  std::unique_lock lock(state_->mutex);
+  state_->stop = true;
+  state_->changed.notify_all();
+  state_->changed.wait_for(lock, std::chrono::seconds(1),
+                           [&] { return !state_->judging && !state_->talking; });
+}
+
+bool Watch::lost() const {
+  return state_->is_lost;
+}
+
+std::chrono::milliseconds Watch::running_time() const {
+  return state_->ran;
+}
+
+void Watch::set_waiting(bool waiting) {
+  state_->waiting = waiting;
+}
+
+void Watch::interrupt(const void* owner, std::function<void()> release, std::chrono::milliseconds until) {
+  const std::lock_guard lock(state_->releases_mutex);
+  state_->releases[owner] = {std::move(release), until};
+}
+
+void Watch::forget(const void* owner) {
+  const std::lock_guard lock(state_->releases_mutex);
+  state_->releases.erase(owner);
+}
+
+Error Watch::verdict(const Broken& broken, Thread thread, std::span<const int> absent) {
+  State& state = *state_;
+  std::unique_lock lock(state.mutex);
+  state.inquire(lock, broken);
+  state.claimed = state.claimed || thread == Thread::own;
+  if (state.loss) {
+    const Error error = state.error(broken.waited);
+    state.linger(lock);
+    return error;
+  }
+  if (broken.how != Broken::How::timed_out) {
+    return Error(ErrorCode::rank_lost, "mesh",
+                 broken.waited + " broke, and every rank is alive: " + broken.said,
+                 "check the network between the machines");
+  }
+  std::vector<Absent> late;
+  for (const int rank : absent) late.push_back({rank, state.excuse(rank)});
+  if (late.empty()) late = state.late();
+  // A rank that is stopped or silent is to blame before one that computes and may wait for it later.
+  const auto first =
+      std::find_if(late.begin(), late.end(), [](const Absent& one) { return !one.why.empty(); });
+  if (!late.empty()) state.blame(lock, first == late.end() ? late.front() : *first, broken);
+  return timed_out(broken.waited, broken.elapsed, late);
+}
+
+void Watch::abandon(const std::string& why) {
+  State& state = *state_;
+  std::unique_lock lock(state.mutex);
+  state.claimed = true;
+  if (state.loss) return state.linger(lock);
+  state.to_publish = Loss{state.options.rank, true, "failed: " + why};
+  state.changed.notify_all();
+  state.changed.wait_for(lock, kLinger, [&] { return state.loss.has_value() || !state.talking; });
+  state.linger(lock);
+}
+
+void Watch::leave() {
+  State& state = *state_;
+  const auto begin = running_time();
+  {
+    std::unique_lock lock(state.mutex);
+    state.claimed = true;
+    if (state.loss) return;
+    if (state.options.rank != 0) {  // rank 0 goes on to watch while it waits
+      state.stop = true;
+      state.changed.notify_all();
+      if (!state.changed.wait_for(lock, state.options.timeout, [&] { return !state.talking; })) return;
+    }
+  }
+  try {
+    if (state.options.rank != 0)
+      state.store->set("beat/" + std::to_string(state.options.rank), Beat{0, 'l'}.text());
+    int64_t gone = state.store->add("left", 1);
+    for (auto pause = std::chrono::milliseconds(1);
+         state.options.rank == 0 && gone < state.options.world_size;) {
+      if (lost() || running_time() - begin > state.options.timeout) return;
+      std::this_thread::sleep_for(pause);
+      pause = std::min(pause * 2, kGlance);
+      gone = state.store->add("left", 0);
+    }
+  } catch (const std::exception&) {
+    return;  // the store is gone, and this rank is done anyway
+  }
+}
+
+}  // namespace heddle::mesh

@@ -1,0 +1,80 @@
+// The watchdog of a rank: each rank writes heartbeats to the store, looks after its neighbour, and learns of
+// a rank that is lost.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "heddle/base/error.h"
+#include "heddle/base/export.h"
+#include "heddle/mesh/rendezvous.h"
+#include "lib/transport/launch/process.h"
+
+namespace heddle::mesh {
+
+struct WatchOptions {
+  int rank = 0, world_size = 1;
+  bool rank_zero_serves = true;               // the store dies with rank 0
+  Process process = {};                       // this rank's
+  std::chrono::milliseconds timeout{};        // of a collective
+  std::function<void(const Error&)> on_lost;  // see GlooOptions
+};
+
+// Two threads: one talks to the store (a heartbeat each half second), the other judges by the clock alone, so
+// that a store that hangs is seen too. A rank is lost when
+// - its process has ended, as the process table of this machine says: found within a second;
+// - the connection to it broke, and 2 s pass without a heartbeat (a process that cannot be seen from here);
+// - its process cannot be seen, and no heartbeat comes for the timeout of a collective.
+// A process that lives is never lost by silence: it may be stopped, traced or swapped out. The timeout of a
+// collective bounds the wait for it, and the error names its state. Times are running times of this process.
+// The first finding is published once, so every rank names the same lost rank.
+class HEDDLE_API Watch {
+ public:
+  // store: a connection of its own, as its calls must not wait behind others.
+  Watch(c10::intrusive_ptr<c10d::Store> store, WatchOptions options);
+  ~Watch();  // does not wait for a store that hangs
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  // True once a rank is known to be lost.
+  bool lost() const;
+
+  // How long this process has run: pauses do not count (Ctrl-Z, a debugger, a suspended machine). Timeouts
+  // are differences of this time, which goes in steps of 50 ms.
+  std::chrono::milliseconds running_time() const;
+
+  // To be called around everything that waits for other ranks: a rank that does not wait is late.
+  void set_waiting(bool waiting);
+
+  // Who gets a verdict. A thread beside the rank's own leaves it to on_lost to end the rank, should its own
+  // thread be busy with something else, a disk that does not answer.
+  enum class Thread { own, beside };
+
+  // The error for a collective that broke or took too long: finds out who is to blame, which takes some
+  // seconds when it is not known yet. absent: the ranks that did not come, where the caller knows them.
+  Error verdict(const Broken& broken, Thread thread = Thread::own, std::span<const int> absent = {});
+
+  // Called again and again, from another thread, once a rank is lost or running_time() has reached `until`,
+  // to release what blocks; until forget() of the same owner.
+  void interrupt(const void* owner, std::function<void()> release,
+                 std::chrono::milliseconds until = std::chrono::milliseconds::max());
+  void forget(const void* owner);
+
+  // Publishes that this rank failed, and why.
+  void abandon(const std::string& why);
+  // Publishes that this rank is done, and stops watching. Rank 0 then waits for the others, as it serves the
+  // store, for at most the timeout or until one is lost.
+  void leave();
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;  // shared with the threads, which may outlive the watch
+};
+
+}  // namespace heddle::mesh

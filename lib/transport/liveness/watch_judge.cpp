@@ -1,0 +1,52 @@
+// The thread of a watch that judges by the clock alone.
+#include "lib/transport/liveness/running_time.h"
+#include "lib/transport/liveness/watch_state.h"
+
+namespace heddle::mesh {
+
+void Watch::State::judge() {
+  RunningTime running;
+  std::unique_lock lock(mutex);
+  while (!stop) {
+    changed.wait_for(lock, kGlance);
+    ran = std::chrono::duration_cast<std::chrono::milliseconds>(running.tick());
+    if (!loss && talking) judge_store();
+    const bool all = loss.has_value();
+    lock.unlock();
+    release_due(all);
+    lock.lock();
+    if (stop || !loss || claimed || !options.on_lost || Clock::now() - loss_time < kNotice) continue;
+    claimed = true;
+    const Error found = error("");
+    lock.unlock();
+    options.on_lost(found);
+    lock.lock();
+  }
+  judging = false;
+  changed.notify_all();
+}
+
+// A store that does not answer may be served by a process that is stopped.
+void Watch::State::judge_store() {
+  const auto silence = ran.load() - last_contact;
+  if (silence <= kStoreSilence || (options.rank == 0 && options.rank_zero_serves)) return;
+  const int server = store_is_rank_zero() ? 0 : -1;
+  const auto known = pulses.find(server);
+  if (known != pulses.end())
+    known->second.process = state_of(known->second.beat.process, options.process.table);
+  if (known != pulses.end() && known->second.process == ProcessState::ended)
+    return learn({server, false, kDied});
+  if (silence < options.timeout) return;
+  const std::string why = server == 0 ? excuse(server) : "";
+  learn({server, false,
+         "was lost: its store has not answered for " + in_seconds(silence) +
+             (why.empty() ? "" : " (" + why + ")")});
+}
+
+void Watch::State::release_due(bool all) {
+  const std::lock_guard lock(releases_mutex);
+  for (const auto& [owner, release] : releases)
+    if (all || ran.load() >= release.until) release.call();
+}
+
+}  // namespace heddle::mesh

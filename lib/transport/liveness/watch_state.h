@@ -1,0 +1,103 @@
+// What the threads of a watch share.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "heddle/mesh/faults.h"
+#include "lib/transport/liveness/watch.h"
+
+namespace heddle::mesh {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kBeat{500}, kQuickBeat{200}, kGlance{50};
+constexpr std::chrono::milliseconds kSilence{2000};  // without a heartbeat, where something else is wrong
+constexpr std::chrono::milliseconds kStoreSilence{3000};  // a store that does not answer is looked at
+constexpr std::chrono::milliseconds kNotice{2000};        // for the rank's own thread to see a loss
+constexpr std::chrono::milliseconds kInquiry{5000};       // at most, for a verdict
+constexpr std::chrono::milliseconds kLinger{1500};        // rank 0 serves the finding this long
+constexpr const char* kDied = "died (its process is gone)";
+
+// The first finding, the same text for every rank.
+struct Loss {
+  int rank = 0;        // -1: the launcher's store
+  bool lives = false;  // it failed, or is late, and reads this too
+  std::string how;
+};
+
+// What a rank writes to the store, as one line.
+struct HEDDLE_API Beat {
+  int64_t count = -1;
+  char state = '?';  // w: waits for others, c: computes, l: has left
+  Process process = {};
+
+  std::string text() const;
+  static Beat read(const std::string& text);
+};
+
+// What is known of another rank.
+struct Pulse {
+  Beat beat;
+  ProcessState process = ProcessState::unseen;
+  std::chrono::milliseconds changed{};  // running time at the last new heartbeat
+};
+
+struct Watch::State : std::enable_shared_from_this<Watch::State> {
+  State(c10::intrusive_ptr<c10d::Store> link, WatchOptions given);
+
+  // The talking thread.
+  void talk();
+  void exchange_news();
+  void look_for_loss();
+  void look_at(int rank);
+  void publish(const Loss& found);
+
+  // The judging thread.
+  void judge();
+  void judge_store();
+  void release_due(bool all);
+
+  // With the mutex held.
+  void learn(Loss found);
+  Error error(const std::string& waited) const;
+  bool store_is_rank_zero() const { return options.rank_zero_serves && options.rank != 0; }
+  bool is_lost_by_silence(const Pulse& pulse) const;
+  std::string excuse(int rank) const;  // why a rank did not come; empty: its process runs
+  std::vector<Absent> late() const;    // ranks that were seen not to wait
+  void inquire(std::unique_lock<std::mutex>& lock, const Broken& broken);
+  void blame(std::unique_lock<std::mutex>& lock, const Absent& late, const Broken& broken);
+  void linger(std::unique_lock<std::mutex>& lock);
+
+  const c10::intrusive_ptr<c10d::Store> store;
+  const WatchOptions options;
+  std::atomic<bool> waiting{false}, is_lost{false};
+  std::atomic<std::chrono::milliseconds> ran{};
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool stop = false, talking = true, judging = true;
+  std::optional<Loss> loss;
+  Clock::time_point loss_time;
+  std::chrono::milliseconds last_contact{};  // running time
+  bool claimed = false;                      // the rank's own thread, or on_lost, has the error
+  std::optional<Loss> to_publish;
+  std::vector<int> suspects;  // looked at with every heartbeat, besides the neighbour
+  bool broken = false;        // a connection to one of them broke
+  std::map<int, Pulse> pulses;
+  int64_t beats = 0, seen = 0;  // seen: how many ranks know of the loss
+  bool told_seen = false;
+
+  struct Release {
+    std::function<void()> call;
+    std::chrono::milliseconds until;
+  };
+  std::mutex releases_mutex;
+  std::map<const void*, Release> releases;
+};
+
+}  // namespace heddle::mesh

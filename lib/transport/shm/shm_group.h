@@ -1,0 +1,74 @@
+// One group over shared memory, as this rank sees it: its regions, and the calls that are under way.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heddle/mesh/communicator.h"
+#include "lib/transport/shm/shm_arena.h"
+#include "lib/transport/shm/shm_channels.h"
+#include "lib/transport/shm/shm_rounds.h"
+
+namespace heddle::mesh {
+
+struct ShmGroupPlace {
+  std::string name, key;   // the axis, for messages; what all members call this group alike
+  std::vector<int> ranks;  // global
+  int rank = 0;            // in the group
+  // The same group without shared memory. why: the cause, on a rank that had none.
+  std::function<std::unique_ptr<Communicator>(const std::string& why)> instead;
+};
+
+// Not safe for several threads: the engine has the lock. arenas: the members'.
+class ShmGroup {
+ public:
+  ShmGroup(ShmGroupPlace place, std::vector<std::shared_ptr<Arena>> arenas);
+  ~ShmGroup();
+  ShmGroup(const ShmGroup&) = delete;
+  ShmGroup& operator=(const ShmGroup&) = delete;
+
+  void post(const std::shared_ptr<Pending>& pending);
+  // Does a little of what can be done, and wakes who waits for it; false when nothing could be. A call that
+  // breaks the group gives its error to all that are under way.
+  bool advance();
+  bool idle() const;
+  // True while others need more from this rank than it has put, or much is left to read.
+  bool wants_help() const { return unsaid() || large_; }
+  // Wakes the helpers of ranks that this one waits for, when they do not wait themselves.
+  void call_for_help() const;
+
+  const ShmGroupPlace& place() const { return place_; }
+
+ private:
+  enum class State { meeting, shared, apart, broken };
+
+  bool unsaid() const;
+  void meet();
+  void attach(const std::vector<const Region*>& regions);
+  void part();
+  void start(const std::shared_ptr<Pending>& pending);
+  void start_rows(const std::shared_ptr<Pending>& pending);
+  bool step();
+  void fail(std::exception_ptr fault);
+  void ring_all() const;
+  size_t ring_at(int from, int to) const;
+
+  const ShmGroupPlace place_;
+  const std::vector<std::shared_ptr<Arena>> arenas_;
+  const size_t room_;  // of a ring
+  ShmRounds rounds_;
+  ShmChannels channels_;
+  State state_ = State::meeting;
+  bool large_ = false;
+  std::string why_;
+  Region* region_ = nullptr;
+  std::vector<std::shared_ptr<Pending>> early_;  // posted before all had met
+  std::unique_ptr<Communicator> instead_;
+  std::exception_ptr fault_;
+};
+
+}  // namespace heddle::mesh

@@ -1,0 +1,268 @@
+// Thread ranks: their rendezvous, their communicators, and the threads themselves.
+#include "heddle/transport/threads.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "heddle/base/error.h"
+#include "heddle/mesh/alone.h"
+#include "lib/transport/threads/thread_hall.h"
+
+namespace heddle {
+namespace mesh {
+namespace {
+
+class MeetingWork : public Work {
+ public:
+  MeetingWork(std::shared_ptr<ThreadHall> hall, std::shared_ptr<ThreadGroup> group,
+              std::shared_ptr<Meeting> meeting, std::string waited)
+      : hall_(std::move(hall)),
+        group_(std::move(group)),
+        meeting_(std::move(meeting)),
+        waited_(std::move(waited)) {}
+
+  void wait() override {
+    std::unique_lock lock(hall_->mutex);
+    const auto awaited = [&] {
+      std::vector<int> ranks;
+      for (size_t i = 0; i < meeting_->came.size(); ++i) {
+        if (!meeting_->came[i]) ranks.push_back(group_->ranks[i]);
+      }
+      return ranks;
+    };
+    hall_->wait(
+        lock, waited_, [&] { return meeting_->done; }, awaited);
+    if (meeting_->fault) std::rethrow_exception(meeting_->fault);
+  }
+  bool done() const override {
+    const std::lock_guard lock(hall_->mutex);
+    return meeting_->done;
+  }
+
+ private:
+  std::shared_ptr<ThreadHall> hall_;
+  std::shared_ptr<ThreadGroup> group_;
+  std::shared_ptr<Meeting> meeting_;
+  std::string waited_;
+};
+
+class ThreadCommunicator : public CheckedCommunicator {
+ public:
+  ThreadCommunicator(std::shared_ptr<ThreadHall> hall, std::shared_ptr<ThreadGroup> group, std::string name,
+                     int rank)
+      : CheckedCommunicator(std::move(name), rank, static_cast<int>(group->ranks.size())),
+        hall_(std::move(hall)),
+        group_(std::move(group)) {}
+
+ protected:
+  std::unique_ptr<Work> post(Call call) override {
+    check_cpu(call, name());
+    std::string waited = std::string(name_of(call.operation)) + " on " + name();
+    const bool direct = call.operation == Operation::send || call.operation == Operation::receive;
+    std::unique_lock lock(hall_->mutex);
+    const auto meeting = direct ? transfer(call) : collective();
+    meeting->calls[rank()] = std::move(call);
+    meeting->came[rank()] = true;
+    if (--meeting->missing == 0) {
+      lock.unlock();  // every rank of the meeting has come, so nobody else touches it
+      finish(*meeting, direct);
+      lock.lock();
+      meeting->done = true;
+      hall_->changed.notify_all();
+    }
+    return std::make_unique<MeetingWork>(hall_, group_, meeting, std::move(waited));
+  }
+
+ private:
+  std::shared_ptr<Meeting> make(int missing) const {
+    auto meeting = std::make_shared<Meeting>();
+    meeting->calls.resize(size());
+    meeting->came.assign(size(), missing != size());
+    meeting->missing = missing;
+    return meeting;
+  }
+
+  std::shared_ptr<Meeting> collective() {
+    const int64_t number = number_++;
+    auto& meeting = group_->collectives[number];
+    if (!meeting) meeting = make(size());
+    const auto found = meeting;
+    if (found->missing == 1) group_->collectives.erase(number);
+    return found;
+  }
+
+  // The meeting that the other side has opened, or a new one.
+  std::shared_ptr<Meeting> transfer(const Call& call) {
+    const bool sends = call.operation == Operation::send;
+    const int source = sends ? rank() : call.peer, target = sends ? call.peer : rank();
+    auto& waiting = group_->transfers[{source, target, call.tag}];
+    if (!waiting.empty() && !waiting.front()->came[rank()]) {
+      const auto found = waiting.front();
+      waiting.pop_front();
+      return found;
+    }
+    auto meeting = make(2);
+    meeting->came.assign(size(), true);
+    meeting->came[source] = meeting->came[target] = false;
+    return waiting.emplace_back(meeting);
+  }
+
+  void finish(Meeting& meeting, bool direct) const {
+    try {
+      if (direct) {
+        move_across(meeting);
+      } else {
+        compare(meeting);
+        carry_out(meeting.calls);
+      }
+    } catch (...) {
+      meeting.fault = std::current_exception();
+    }
+  }
+
+  void move_across(Meeting& meeting) const {
+    Call *send = nullptr, *receive = nullptr;
+    for (Call& call : meeting.calls) {
+      if (call.in.defined()) send = &call;
+      if (call.out.defined()) receive = &call;
+    }
+    if (send->in.numel() != receive->out.numel() || send->in.scalar_type() != receive->out.scalar_type()) {
+      throw Error(ErrorCode::internal, "mesh",
+                  "on " + name() + " a " + send->describe() + " meets a " + receive->describe());
+    }
+    Call copy{.operation = Operation::all_gather, .out = receive->out, .in = send->in};
+    carry_out({&copy, 1});
+  }
+
+  void compare(const Meeting& meeting) const {
+    const std::string first = meeting.calls[0].describe();
+    for (int i = 1; i < size(); ++i) {
+      const std::string other = meeting.calls[i].describe();
+      if (other == first) continue;
+      throw Error(ErrorCode::internal, "mesh",
+                  "ranks call different collectives on " + name() + ": rank " +
+                      std::to_string(group_->ranks[0]) + " " + first + ", rank " +
+                      std::to_string(group_->ranks[i]) + " " + other);
+    }
+  }
+
+  std::shared_ptr<ThreadHall> hall_;
+  std::shared_ptr<ThreadGroup> group_;
+  int64_t number_ = 0;
+};
+
+class ThreadRendezvous : public Rendezvous {
+ public:
+  ThreadRendezvous(std::shared_ptr<ThreadHall> hall, int rank) : hall_(std::move(hall)), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int world_size() const override { return hall_->size; }
+  int local_rank() const override { return rank_; }
+  int local_world_size() const override { return hall_->size; }
+  const Log& log() const override { return hall_->log; }
+  std::chrono::milliseconds timeout() const override { return hall_->timeout; }
+
+  std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override {
+    std::unique_lock lock(hall_->mutex);  // of exchanged_ too: a rank may have threads beside its own
+    const std::string once = key + "#" + std::to_string(exchanged_[key]++), waited = "the exchange of " + key;
+    TextMeeting& meeting = hall_->meetings[once];
+    meeting.texts[rank_] = text;
+    hall_->changed.notify_all();
+    const auto absent = [&] {
+      std::vector<int> ranks;
+      for (int rank = 0; rank < hall_->size; ++rank)
+        if (!meeting.texts.contains(rank)) ranks.push_back(rank);
+      return ranks;
+    };
+    hall_->wait(
+        lock, waited, [&] { return meeting.texts.size() == static_cast<size_t>(hall_->size); }, absent);
+    if (rank_ == 0) meeting.answers = answered(lock, meeting, answer);
+    hall_->changed.notify_all();
+    hall_->wait(
+        lock, waited, [&] { return !meeting.answers.empty(); }, [] { return std::vector{0}; });
+    std::string own = meeting.answers[meeting.answers.size() == 1 ? 0 : static_cast<size_t>(rank_)];
+    if (++meeting.read == hall_->size) hall_->meetings.erase(once);
+    return own;
+  }
+
+  std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override {
+    if (ranks.size() == 1) return std::make_unique<AloneCommunicator>(name);
+    const std::vector<int> members(ranks.begin(), ranks.end());
+    const int place = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
+    const std::lock_guard lock(hall_->mutex);
+    auto& group = hall_->groups[{members, made_[members]++}];
+    if (!group) {
+      group = std::make_shared<ThreadGroup>();
+      group->ranks = members;
+    }
+    return std::make_unique<ThreadCommunicator>(hall_, group, name, place);
+  }
+
+ private:
+  // What rank 0 makes of the texts, while the others may go on to other meetings.
+  static std::vector<std::string> answered(std::unique_lock<std::mutex>& lock, TextMeeting& meeting,
+                                           const Answer& answer) {
+    std::vector<std::string> texts;
+    for (auto& [rank, given] : meeting.texts) texts.push_back(given);
+    lock.unlock();
+    std::vector<std::string> answers = answer(texts);
+    lock.lock();
+    return answers;
+  }
+
+  std::shared_ptr<ThreadHall> hall_;
+  int rank_;
+  std::map<std::string, int> exchanged_;
+  std::map<std::vector<int>, int> made_;
+};
+
+}  // namespace
+}  // namespace mesh
+
+ThreadWorld::ThreadWorld(int size, std::chrono::milliseconds timeout, Log log)
+    : hall_(std::make_shared<mesh::ThreadHall>(size, timeout, std::move(log))) {
+  for (int rank = 0; rank < size; ++rank)
+    ranks_.push_back(std::make_unique<mesh::ThreadRendezvous>(hall_, rank));
+}
+
+ThreadWorld::~ThreadWorld() = default;
+
+Rendezvous& ThreadWorld::rank(int rank) {
+  return *ranks_.at(rank);
+}
+
+void ThreadWorld::run(const std::function<void(Rendezvous&)>& body) {
+  std::mutex mutex;
+  std::exception_ptr first, release;  // the first real error; a release, should there be nothing else
+  const auto keep = [&](int rank, const std::string& text, bool real) {
+    const std::lock_guard lock(mutex);
+    auto& slot = real ? first : release;
+    if (!slot) slot = std::current_exception();
+    hall_->fail(rank, text);
+  };
+  const auto one = [&](int rank) {
+    at::set_num_threads(1);
+    try {
+      body(*ranks_[rank]);
+      hall_->leave(rank);
+    } catch (const Error& error) {
+      keep(rank, error.message(), error.code() != ErrorCode::rank_lost);
+    } catch (const std::exception& error) {
+      keep(rank, error.what(), true);
+    } catch (...) {
+      keep(rank, "an exception of an unknown type", true);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) threads.emplace_back(one, static_cast<int>(rank));
+  for (auto& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+  if (release) std::rethrow_exception(release);
+}
+
+void ThreadWorld::run(int size, const std::function<void(Rendezvous&)>& body) {
+  ThreadWorld(size).run(body);
+}
+
+}  // namespace heddle

@@ -1,0 +1,135 @@
+// Wrappers around a meeting, its groups and the works of their calls.
+#include "lib/transport/traced.h"
+
+#include <utility>
+
+namespace heddle {
+
+void CallLog::add(TracedCall call) {
+  const std::lock_guard lock(mutex_);
+  calls_.push_back(std::move(call));
+}
+
+std::vector<TracedCall> CallLog::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(calls_, {});
+}
+
+namespace mesh {
+namespace {
+
+using TraceClock = std::chrono::steady_clock;
+
+class TracedWork : public Work {
+ public:
+  TracedWork(std::unique_ptr<Work> inner, TracedCall call, CallLog& log)
+      : inner_(std::move(inner)), call_(std::move(call)), log_(log) {}
+  void wait() override {
+    call_.waited = TraceClock::now();
+    inner_->wait();
+    call_.done = TraceClock::now();
+    call_.waiter = std::this_thread::get_id();
+    log_.add(std::move(call_));
+  }
+  bool done() const override { return inner_->done(); }
+
+ private:
+  std::unique_ptr<Work> inner_;
+  TracedCall call_;
+  CallLog& log_;
+};
+
+class TracedCommunicator : public Communicator {
+ public:
+  TracedCommunicator(std::unique_ptr<Communicator> inner, CallLog& log)
+      : inner_(std::move(inner)), log_(log) {}
+  const Communicator& inner() const { return *inner_; }
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  const std::string& name() const override { return inner_->name(); }
+
+  std::unique_ptr<Work> all_gather(at::Tensor out, at::Tensor in) override {
+    return log("all_gather", out, [&] { return inner_->all_gather(out, in); });
+  }
+  std::unique_ptr<Work> reduce_scatter(at::Tensor out, at::Tensor in, Reduce reduce) override {
+    return log("reduce_scatter", in, [&] { return inner_->reduce_scatter(out, in, reduce); });
+  }
+  std::unique_ptr<Work> all_reduce(at::Tensor inout, Reduce reduce) override {
+    return log("all_reduce", inout, [&] { return inner_->all_reduce(inout, reduce); });
+  }
+  std::unique_ptr<Work> all_to_all(at::Tensor out, at::Tensor in, std::span<const int64_t> out_rows,
+                                   std::span<const int64_t> in_rows) override {
+    return log("all_to_all", in, [&] { return inner_->all_to_all(out, in, out_rows, in_rows); });
+  }
+  std::unique_ptr<Work> broadcast(at::Tensor inout, int root) override {
+    return log("broadcast", inout, [&] { return inner_->broadcast(inout, root); });
+  }
+  std::unique_ptr<Work> send(at::Tensor tensor, int peer, int tag) override {
+    return log(
+        "send", tensor, [&] { return inner_->send(tensor, peer, tag); }, peer, tag);
+  }
+  std::unique_ptr<Work> receive(at::Tensor tensor, int peer, int tag) override {
+    return log(
+        "receive", tensor, [&] { return inner_->receive(tensor, peer, tag); }, peer, tag);
+  }
+
+ private:
+  template <class Post>
+  std::unique_ptr<Work> log(const char* what, const at::Tensor& tensor, const Post& post, int peer = -1,
+                            int tag = 0) {
+    if (!log_.is_open()) return post();
+    TracedCall call;
+    call.what = std::string(what) + " " + inner_->name();
+    call.bytes = static_cast<int64_t>(tensor.nbytes());
+    call.peer = peer;
+    call.tag = tag;
+    call.posted = TraceClock::now();
+    return std::make_unique<TracedWork>(post(), std::move(call), log_);
+  }
+
+  std::unique_ptr<Communicator> inner_;
+  CallLog& log_;
+};
+
+class TracedRendezvous : public Rendezvous {
+ public:
+  TracedRendezvous(Rendezvous& inner, CallLog& log) : inner_(inner), calls_(log) {}
+  int rank() const override { return inner_.rank(); }
+  int world_size() const override { return inner_.world_size(); }
+  int local_rank() const override { return inner_.local_rank(); }
+  int local_world_size() const override { return inner_.local_world_size(); }
+  const Log& log() const override { return inner_.log(); }
+  c10::Device device() const override { return inner_.device(); }
+  std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override {
+    return inner_.hold_meeting(key, text, answer);
+  }
+  std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override {
+    return std::make_unique<TracedCommunicator>(inner_.group(name, ranks), calls_);
+  }
+  void leave() override { inner_.leave(); }
+  void abandon(const std::string& why) override { inner_.abandon(why); }
+  std::chrono::milliseconds timeout() const override { return inner_.timeout(); }
+  Error verdict(const Broken& broken) override { return inner_.verdict(broken); }
+  void interrupt(const void* owner, std::function<void()> release) override {
+    inner_.interrupt(owner, std::move(release));
+  }
+  void forget(const void* owner) override { inner_.forget(owner); }
+
+ private:
+  Rendezvous& inner_;
+  CallLog& calls_;
+};
+
+}  // namespace
+
+std::unique_ptr<Rendezvous> traced(Rendezvous& meeting, CallLog& log) {
+  return std::make_unique<TracedRendezvous>(meeting, log);
+}
+
+const Communicator& untraced(const Communicator& group) {
+  const auto* traced = dynamic_cast<const TracedCommunicator*>(&group);
+  return traced == nullptr ? group : traced->inner();
+}
+
+}  // namespace mesh
+}  // namespace heddle

@@ -1,0 +1,80 @@
+// The manifest of a sharded directory: which file holds which box of which tensor.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heddle/base/export.h"
+
+// Boxes of a whole tensor: do they fit, and the stretches of memory that one covers.
+
+namespace heddle::checkpoint {
+
+// Along dim d it holds [offset[d], offset[d] + size[d]).
+struct Box {
+  std::vector<int64_t> offset, size;
+  bool operator==(const Box&) const = default;
+  auto operator<=>(const Box&) const = default;
+  HEDDLE_API int64_t numel() const;
+};
+
+// The box lies inside a tensor of `shape` and has as many dims.
+HEDDLE_API bool fits(const Box& box, std::span<const int64_t> shape);
+
+// No two of the boxes of one tensor have a number in common. Of boxes that hyperplanes cut apart, one after
+// the other, as every split of a tensor into parts of parts does; others count as overlapping. In n log n for
+// each kind of split.
+HEDDLE_API bool are_apart(std::span<const Box> boxes);
+
+// No size is negative, and neither the numbers of such a tensor nor their bytes are more than 64 bits count,
+// even with the dims of size 0 taken as 1, as strides are made of them.
+HEDDLE_API bool countable(std::span<const int64_t> shape);
+
+// Calls `visit(first, count)` for each stretch of a row-major tensor of `shape` that the box covers, in
+// row-major order; stretches that touch are one.
+HEDDLE_API void for_each_run(const Box& box, std::span<const int64_t> shape,
+                             const std::function<void(int64_t first, int64_t count)>& visit);
+
+// "[3, 4]".
+HEDDLE_API std::string written(std::span<const int64_t> sizes);
+
+}  // namespace heddle::checkpoint
+
+namespace heddle::checkpoint {
+
+inline constexpr const char* kManifest = "manifest.json";
+
+// One box as it stands in a file. `sums` are the checksums of its bytes, in stretches of Manifest::kStretch.
+struct SavedBox {
+  std::string file, key;
+  Box box;
+  std::vector<std::string> sums;
+};
+
+struct SavedTensor {
+  c10::ScalarType dtype;
+  std::vector<int64_t> shape;  // of the whole
+  std::vector<SavedBox> boxes;
+};
+
+struct Manifest {
+  static constexpr int64_t kVersion = 1;
+  static constexpr uint64_t kStretch = uint64_t{1} << 20;  // bytes
+  std::map<std::string, SavedTensor> tensors;
+  std::string sum;  // the checksum of its own, once it was read: two manifests of one sum hold the same bytes
+};
+
+// JSON with a checksum of its own.
+HEDDLE_API std::string written(const Manifest& manifest);
+
+// Throws Error{input} naming the file: no manifest, JSON that is broken or changed, a newer version.
+HEDDLE_API Manifest read_manifest(const std::filesystem::path& file);
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,137 @@
+// Tensors that the ranks hold in boxes, saved by all ranks at once and read again by any other set of ranks.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/checkpoint/manifest.h"
+#include "heddle/checkpoint/safetensors.h"
+#include "heddle/mesh/rendezvous.h"
+
+// What all ranks write together: every tensor once, in boxes, each on one rank.
+
+namespace heddle::checkpoint {
+
+// This rank's box of a named tensor: along dim d it holds [offset[d], offset[d] + tensor.size(d)). A rank may
+// hold several boxes of one name, and several ranks the same box.
+struct Part {
+  std::string name;
+  at::Tensor tensor;           // on any device
+  std::vector<int64_t> shape;  // of the whole
+  std::vector<int64_t> offset;
+};
+
+// A box of the plan: `box` lies in `held`, the box that its ranks hold, and differs from it along dim 0 only.
+struct PlannedBox {
+  std::string name;
+  Box box, held;
+  int rank = 0;
+  size_t part = 0;  // which of those that the rank described
+  int again = 0;    // how many boxes of this name stand before it in the rank's file
+};
+
+// What a rank writes: rows of one of the boxes that it described, or all of it.
+struct WriteShare {
+  size_t part = 0;
+  int64_t first_row = 0, rows = kAll;
+  int again = 0;
+
+  static constexpr int64_t kAll = -1;
+};
+
+// The name of a box in its file: that of its tensor, and "#1" behind it for the second of that name.
+std::string key_of(const std::string& tensor, int again);
+
+struct WritePlan {
+  std::map<std::string, SavedTensor> tensors;  // without boxes
+  std::vector<PlannedBox> boxes;               // in the order in which they stand in the files
+};
+
+// The boxes of one rank that hold something, in the order of `parts`, without their numbers; some 40 bytes a
+// tensor.
+HEDDLE_API std::string describe(std::span<const Part> parts);
+
+// The plan from what each rank described. Throws Error{internal} where the ranks do not agree about a tensor,
+// and where the boxes do not make it whole.
+HEDDLE_API WritePlan plan_writing(std::span<const std::string> ranks);
+
+// What each rank is told of it: its shares, in the order of its file; some 10 bytes a box.
+HEDDLE_API std::vector<std::string> shares(const WritePlan& plan, int world_size);
+HEDDLE_API std::vector<WriteShare> read_shares(const std::string& told);
+
+}  // namespace heddle::checkpoint
+
+namespace heddle::checkpoint {
+
+// The writing of one kind of state, again and again in a run: who writes which box is agreed on once, and
+// holds as long as no rank holds other boxes. Boxes that several ranks hold are dealt over them (see deal.h),
+// and a large one of those is cut, so that all ranks write about as much.
+class HEDDLE_API ShardedWriter {
+ public:
+  // `word` stands in the files' names. A collective of all ranks; `key` is used once in a run. Throws
+  // Error{internal} on every rank where the boxes do not make a tensor whole.
+  ShardedWriter(std::string word, std::span<const Part> parts, Rendezvous& meeting, const std::string& key);
+
+  // Of this rank's parts, those that it writes, and of those the stretches: views, in the order of its file.
+  // Throws Error{internal} when the parts are not boxes of the plan.
+  std::vector<Part> mine(std::span<const Part> parts) const;
+
+  // Writes DIRECTORY/shard-RRRRR-WORD-00001-of-00001.safetensors with what mine() gave, or a copy of it:
+  // synced, and nothing where there is nothing. Returns what write_manifest() needs of this rank. Throws
+  // Error{io}.
+  std::string write(const std::filesystem::path& directory, std::span<const Part> mine) const;
+
+  // DIRECTORY/manifest.json, from what write() returned on each rank. On rank 0. Throws Error{io}.
+  void write_manifest(const std::filesystem::path& directory, std::span<const std::string> written) const;
+
+ private:
+  std::string file_of(int rank) const;
+
+  std::string word_, described_;
+  int rank_;
+  WritePlan plan_;                // on rank 0
+  std::vector<WriteShare> mine_;  // in the order of this rank's file
+};
+
+// All of it at once: DIRECTORY/shard-RRRRR-WORD-00001-of-00001.safetensors on each rank that has something to
+// write and DIRECTORY/manifest.json on rank 0. Called by every rank; `key` is used once in a run. Every
+// failure is thrown on every rank: Error{io}, and Error{internal} where the boxes do not make a tensor whole.
+HEDDLE_API void write_sharded(const std::filesystem::path& directory, const std::string& word,
+                              std::span<const Part> parts, Rendezvous& meeting, const std::string& key);
+
+// Reads boxes of any layout out of such a directory. Only the stretches that a box overlaps are read,
+// without a copy of the whole where the tensor is contiguous, of the saved dtype and on the CPU, and against
+// their checksums. Each rank has its own. Throws Error{input} naming the file, and the tensor where one is at
+// fault.
+class HEDDLE_API ShardedReader {
+ public:
+  explicit ShardedReader(std::filesystem::path directory);
+  ~ShardedReader();
+  ShardedReader(ShardedReader&&) noexcept;
+  bool has(const std::string& name) const { return manifest_.tensors.count(name) != 0; }
+  const Manifest& manifest() const { return manifest_; }
+  // Fills part.tensor, converting the dtype. On meta only the name and the shape are compared.
+  void read(const Part& part);
+
+ private:
+  struct Shard;
+  const Shard& shard_of(const std::string& name, const SavedTensor& tensor, const SavedBox& saved);
+  void fill(at::Tensor target, const Box& inside, const std::string& name, const SavedTensor& tensor,
+            const SavedBox& saved);
+
+  std::filesystem::path directory_;
+  Manifest manifest_;
+  std::map<std::string, Shard> shards_;  // by file; opened when first needed
+  at::Tensor piece_;                     // what one read brings
+  std::string buffer_;                   // a stretch of which a part is wanted
+};
+
+}  // namespace heddle::checkpoint

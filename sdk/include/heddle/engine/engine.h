@@ -1,0 +1,108 @@
+// The three doors of the engine: words (validate only), model (stages and mesh, the host's own loop), run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/base/log.h"
+#include "heddle/config/node.h"
+#include "heddle/config/setup.h"
+#include "heddle/mesh/device_mesh.h"
+#include "heddle/model/family.h"
+#include "heddle/parallel/build.h"
+#include "heddle/parallel/plan.h"
+#include "heddle/plugin/registry.h"
+#include "heddle/train/step.h"
+
+namespace heddle::engine {
+
+// Reads `distributed:` and `dist_env:` of a whole configuration against a world size, with the plugins that
+// the names in it ask for. Makes no tensor. Throws Error{config | mesh | plugin_*}.
+HEDDLE_API Setup validate(const Node& configuration, PluginRegistry& plugins, int world_size);
+
+// One JSON object on one line, as `heddle check --json` prints it.
+HEDDLE_API std::string to_json(const Setup& setup);
+// The same for a person: a block of lines.
+HEDDLE_API std::string to_text(const Setup& setup);
+
+// Throws Error{not_built} at the place of the first of the lines "a.b: why"; nothing when there are none.
+HEDDLE_API void refuse_not_built(const Node& configuration, std::span<const std::string> lines);
+
+// Throws Error{not_built} for what is valid but not built yet, naming the field.
+HEDDLE_API Plan choose(const Setup& setup, PluginRegistry& plugins);
+
+// Throws Error for a model that the parallelizers cannot split or the plan cannot cut into stages, and where
+// `batch_rows` (the rows of one batch; 0: not known yet) is given, for a schedule that cannot run its
+// microbatches. Changes nothing.
+HEDDLE_API void check_model(const Plan& plan, const Setup& setup, Units& units, int64_t batch_rows = 0);
+
+// The device of `dist_env.backend`; null for the CPU. gloo is the CPU; null takes the first device that is
+// there, else the CPU. Throws Error{config | plugin_missing} for a device that is asked for and not there.
+HEDDLE_API std::unique_ptr<IDevice> choose_device(const Setup& setup, PluginRegistry& plugins);
+
+// A hash of the setup, the plugins and the ABI, as lines "part: value".
+HEDDLE_API std::string fingerprint(const Setup& setup, const PluginRegistry& plugins,
+                                   const std::string& more);
+
+// The second door: what a host with its own loop gets. Destroyed in reverse order.
+struct Model {
+  Setup setup;
+  std::unique_ptr<IDevice> device;      // null: the CPU
+  std::unique_ptr<Rendezvous> meeting;  // the device's, around the host's; null: the host's own
+  DeviceMesh mesh;
+  Stages stages;
+};
+struct ModelHost {
+  Rendezvous& meeting;
+  std::function<Units(const Setup&)> make_units;
+  ParameterSource source;  // may be empty
+  uint64_t seed = 42;
+  std::string fingerprint;  // more lines that must agree on every rank; may be empty
+};
+HEDDLE_API Model model(const Node& configuration, PluginRegistry& plugins, const ModelHost& host);
+
+// The end of a healthy run, called on every rank before the model goes: returns when every rank's device has
+// done what it was given. A host runs ahead of its device, and a rank that let go of its collectives would
+// take them from the others. Nothing on the CPU. Throws what went wrong on the device.
+HEDDLE_API void settle(Model& model);
+
+// The third door: the engine runs the loop and settles the model at its end; the host gives batches and rates
+// and hears of each step.
+struct Rates {
+  double lr, weight_decay;
+};
+struct RunHost : ModelHost {
+  StepConfig step = {};
+  int64_t first_step = 0, steps = 0;  // runs the steps [first_step, steps)
+  std::function<Rates(int64_t step)> rates = {};
+  // This rank's microbatches of a step; they stay valid until the next call.
+  std::function<std::span<const Batch>(int64_t step, const DeviceMesh& mesh)> next_batches = {};
+  // After each step, on every rank: log, validate with `trained`, save. False ends the run.
+  std::function<bool(int64_t step, const StepReport& report, Step& trained, Model& model)> after_step = {};
+};
+HEDDLE_API void run(const Node& configuration, PluginRegistry& plugins, RunHost& host);
+
+}  // namespace heddle::engine
+
+// Models by their config.json, through the plugins.
+
+namespace heddle::engine {
+
+// The model that these keys of a config.json describe, read by the plugin that offers its model_type. Throws
+// Error{config} at the key; a model_type that no plugin offers is one, with those there are and where they
+// were searched.
+HEDDLE_API std::shared_ptr<const ModelSpec> read_model(const Node& keys, PluginRegistry& plugins,
+                                                       UnknownKeys unknown = UnknownKeys::refused);
+
+// The same from a file; throws Error{input}. Unknown keys are passed over, unless they look like a known one.
+HEDDLE_API std::shared_ptr<const ModelSpec> read_model(const std::filesystem::path& config_json,
+                                                       PluginRegistry& plugins);
+
+}  // namespace heddle::engine

@@ -1,0 +1,104 @@
+// What the hand-written autograd nodes of the layers share: recording, and guards around the backward.
+#pragma once
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "heddle/base/export.h"
+#include "heddle/model/region.h"
+
+// A tensor that an autograd node keeps for its backward, or, within a region, the place of one that is
+// computed again.
+
+namespace heddle::model {
+
+// Nodes of layers keep with it whatever their backward needs, always in the same order. Outside of a region
+// it holds the tensor; within one only an index, so that the tensor goes when the forward has used it.
+class HEDDLE_API Saved {
+ public:
+  // A value that the forward had before it made the node's outputs, or one that is no output.
+  void save(const at::Tensor& value) {
+    if (Region* region = Region::active(); region != nullptr) [[unlikely]]
+      return save_in(*region, value);
+    keep(value);
+  }
+  // The same for a parameter: a leaf is kept within a region too, because the model holds it anyway.
+  void save_weight(const at::Tensor& weight);
+  // One of the node's own outputs; called before it becomes one.
+  void save_output(const at::Tensor& output);
+
+  // The value, computed again if need be. Throws Error{internal} where the value was changed in place since,
+  // or where the backward has already run.
+  const at::Tensor& unpack();
+  void reset();
+
+ private:
+  static constexpr int32_t kHeld = -1, kGone = -2;
+
+  void keep(const at::Tensor& value) {
+    value_ = value;
+    if (value.defined()) version_ = value._version();
+  }
+  void save_in(Region& region, const at::Tensor& value);
+
+  at::Tensor value_;
+  c10::intrusive_ptr<Region> region_;
+  uint32_t version_ = 0;
+  int32_t place_ = kHeld;  // or the place among the region's values
+};
+
+}  // namespace heddle::model
+
+namespace heddle::model {
+
+using Gradients = torch::autograd::variable_list;
+
+// Operators of ATen in this scope are not recorded, and autocast does not touch them: layers choose dtypes
+// themselves (autocast.h).
+class BelowAutograd {
+ private:
+  at::AutoDispatchBelowADInplaceOrView no_autograd_;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::autocast_dispatch_keyset};
+};
+
+// A node that computes its gradients below autograd. One backward only, and no second derivatives. It keeps
+// tensors as Saved, so that activation checkpointing can leave them out.
+class HEDDLE_API LayerNode : public torch::autograd::Node {
+ public:
+  explicit LayerNode(const char* name) : name_(name) {}
+  ~LayerNode() override;
+  std::string name() const override { return name_; }
+
+ protected:
+  // One gradient per input of the forward, undefined where none is asked for.
+  virtual Gradients backward(Gradients&& gradients) = 0;
+  Gradients apply(Gradients&& gradients) final;
+
+ private:
+  const char* name_;
+};
+
+// Where the gradient of `tensor` goes; no edge where it is undefined.
+inline torch::autograd::Edge edge_to(const at::Tensor& tensor) {
+  return tensor.defined() ? torch::autograd::impl::gradient_edge(tensor) : torch::autograd::Edge();
+}
+
+// Makes `node` the source of `output`, with edges to `inputs`; call it above the dispatch guard, after the
+// forward.
+template <class NodeType, class... Inputs>
+std::shared_ptr<NodeType> make_node(const Inputs&... inputs) {
+  std::shared_ptr<NodeType> node(new NodeType(), torch::autograd::deleteNode);
+  node->set_next_edges(torch::autograd::collect_next_edges(inputs...));
+  return node;
+}
+
+}  // namespace heddle::model

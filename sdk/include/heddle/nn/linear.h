@@ -1,0 +1,99 @@
+// A linear layer, y = x W^T + b: the module that parallelizers split, and its one autograd node.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include <initializer_list>
+#include <span>
+
+#include "heddle/base/export.h"
+#include "heddle/model/chain.h"
+#include "heddle/model/module.h"
+
+namespace heddle {
+
+class Linear;
+class WeightGradients;
+
+namespace model {
+
+// At most a few tensors, without an allocation.
+using FewTensors = c10::SmallVector<at::Tensor, 3>;
+
+// x [..., in], weight [out, in], bias [out] or undefined; returns [..., out]. The backward is two products,
+// the one for the weight left in `later` where that defers (Batch::weight_gradients; may be null).
+HEDDLE_API at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                             WeightGradients* later = nullptr);
+
+// residual + linear(x): the sum is made by the product itself.
+HEDDLE_API at::Tensor linear_onto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight,
+                                  const at::Tensor& bias, WeightGradients* later = nullptr);
+
+// Where the outputs of several layers lie: each contiguous; or, where the weights lie one after another in
+// one storage, as columns of one matrix, which takes one product for all of them.
+enum class Outputs { apart, columns };
+
+// What each layer computes from x, as one node with one sum of dX; no seam of theirs is used.
+HEDDLE_API FewTensors products(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch,
+                               Outputs outputs = Outputs::apart);
+
+}  // namespace model
+
+// Slots "weight" [out, in] and, if asked for, "bias" [out], named as in Hugging Face checkpoints.
+class HEDDLE_API Linear : public Module {
+ public:
+  enum class Bias { none, zeros };
+  Linear(int64_t in, int64_t out, Bias bias, const Init& init, const at::TensorOptions& options);
+  std::string_view kind() const override { return "linear"; }
+
+  at::Tensor weight, bias;
+
+  // The seam of tensor parallelism and of adapters: links compute around model::products or in its place,
+  // between the seams input and output. Layers that share their links and get one input are computed by one
+  // call, so that the input is gathered once for all of them. The bias is a matter of the link in place: a
+  // sum over ranks comes before the bias.
+  using Instead =
+      Chain<model::FewTensors(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch)>;
+  Instead instead{"Linear::instead"};
+  // Nothing stands between the layer and its product.
+  bool plain() const { return instead.empty() && input.empty() && output.empty(); }
+
+  // residual + call(x, batch), as one node where no seam stands between.
+  at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch);
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;
+};
+
+namespace model {
+
+// What each layer's call(x, batch) returns. Layers without input seams that share the links of `instead` (or
+// have none) are computed together, with one sum of dX.
+HEDDLE_API FewTensors call_each(std::initializer_list<Linear*> layers, const at::Tensor& x,
+                                const Batch& batch, Outputs outputs = Outputs::apart);
+
+}  // namespace model
+}  // namespace heddle
+
+// Products of matrices, by the library that is fastest for them on this processor.
+
+namespace heddle::model {
+
+// Large products of float32 on a processor whose widest registers MKL leaves alone (AMD's with AVX-512) go to
+// LibTorch's oneDNN, about twice as fast there; one row times a linear layer's weight goes to a kernel of our
+// own (row_product_cpu.h), because MKL's is not vectorized on AMD's; all others are at::mm. The choice is a
+// function of the machine and the shapes, so that a run repeats its bits;
+// at::globalContext().setUserEnabledMkldnn(false) takes it back. Below autograd; on any device, of any dtype.
+
+// a b + plus: [m, k] and [k, n] to [m, n]. plus: undefined, one row [n], or [m, n].
+HEDDLE_API at::Tensor matrix_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& plus = {});
+
+// out = a b + plus.
+HEDDLE_API void matrix_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b,
+                                    const at::Tensor& plus = {});
+
+// sum += a b.
+HEDDLE_API void add_matrix_product(at::Tensor sum, const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace heddle::model

@@ -1,0 +1,62 @@
+// The sum of the token losses: cross entropy in fp32 over the labels that count.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "heddle/base/export.h"
+#include "heddle/mesh/communicator.h"
+#include "heddle/model/chain.h"
+#include "heddle/model/module.h"
+#include "heddle/nn/linear.h"
+
+namespace heddle {
+namespace model {
+
+// logits [tokens, vocabulary], labels int64 (as many as tokens; Batch::kIgnore: no loss). Returns fp32 [1]
+// (fp64 for fp64). Works by blocks of rows: the fp32 logits of the whole batch never exist at once;
+// log-probabilities are not kept.
+HEDDLE_API at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels);
+
+// The same with logits = hidden W^T, hidden [tokens, width], weight [vocabulary, width]; logits exist for one
+// block of rows only. Gradients are computed with the loss while the block is at hand (the method of Liger
+// kernels, Hsu et al. 2024), and scaled in the backward.
+HEDDLE_API at::Tensor linear_token_loss(const at::Tensor& hidden, const at::Tensor& weight,
+                                        const at::Tensor& labels);
+
+// The rows [first, first + n) of a head of `whole` rows that is split over `ranks`, n those of the weight.
+struct VocabularyPart {
+  int64_t first = 0, whole = 0;
+  Communicator* ranks = nullptr;
+};
+
+// The same over a split vocabulary: no rank ever holds the logits of other rows. Every rank gives the same
+// hidden states and labels and gets the whole loss, the same bits on each. For each block of rows the ranks
+// exchange three numbers a row: their largest logit, their sum of exponentials and the label's logit
+// (Shoeybi et al. 2019, in one gather). The gradient of hidden is this rank's part of a sum over the ranks.
+HEDDLE_API at::Tensor linear_token_loss(const at::Tensor& hidden, const at::Tensor& weight,
+                                        const at::Tensor& labels, const VocabularyPart& part);
+
+}  // namespace model
+
+// The loss as a module without parameters: the seam where a split vocabulary stays split.
+class HEDDLE_API TokenLoss : public Module {
+ public:
+  std::string_view kind() const override { return "token_loss"; }
+
+  // Links compute around the head's product and the loss over it, or in their place.
+  using Instead = Chain<at::Tensor(const at::Tensor& hidden, Linear& head, const Batch& batch)>;
+  Instead instead{"TokenLoss::instead"};
+
+  // The sum of the token losses of hidden [tokens, width] through `head`, with the batch's labels.
+  at::Tensor of(const at::Tensor& hidden, Linear& head, const Batch& batch);
+
+ protected:
+  at::Tensor forward(at::Tensor logits, const Batch& batch) override;  // from logits
+
+ private:
+  at::Tensor of_itself(const at::Tensor& hidden, Linear& head, const Batch& batch);
+};
+
+}  // namespace heddle

@@ -1,0 +1,122 @@
+// What one rank holds of a model: its stages, their places in the pipeline, and the schedule that runs them.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/parallel/parallelizer.h"
+#include "heddle/parallel/stage_interfaces.h"
+#include "heddle/schedule/schedule.h"
+
+namespace heddle {
+
+class AfterUpdate;
+
+// The whole pipeline, alike on every rank. As it stands: one stage on one rank.
+struct Pipeline {
+  std::vector<int> rank_of_stage = {0};               // [stage] -> place on the axis pp
+  std::shared_ptr<const IPipelineSchedule> schedule;  // null: "single", and a batch is one microbatch
+  PipelineWords words;
+  std::optional<c10::ScalarType> dtype = std::nullopt;  // between stages; empty: what the stages give
+
+  int stages() const { return static_cast<int>(rank_of_stage.size()); }
+};
+
+// What a run has besides its stages, on each rank.
+struct Attached {
+  std::vector<std::shared_ptr<IParallelizer>> parallelizers;  // in the order in which they acted
+  std::vector<IParallelizer*> transforms;                     // those that change batches, in their order
+  std::vector<AfterUpdate*> after_update;                     // modules and units of this rank's stages
+  std::shared_ptr<const SideLayout> side_outputs;             // of the whole model; null: none
+  double gradient_divisor = 1;                                // GradientAverage::gradient_divisor()
+};
+
+// The stages of this rank, in the order of the model.
+class HEDDLE_API Stages {
+ public:
+  Stages() = default;  // a pipeline of one stage, which is added with push_back
+  Stages(Pipeline pipeline, int rank);
+
+  auto begin() { return stages_.begin(); }
+  auto end() { return stages_.end(); }
+  auto begin() const { return stages_.begin(); }
+  auto end() const { return stages_.end(); }
+  size_t size() const { return stages_.size(); }
+  bool empty() const { return stages_.empty(); }
+  std::unique_ptr<ParallelStage>& front() { return stages_.front(); }
+  std::unique_ptr<ParallelStage>& operator[](size_t local) { return stages_[local]; }
+  // The next stage of indices().
+  void push_back(std::unique_ptr<ParallelStage> stage) {
+    interfaces_.emplace_back(*stage);
+    stages_.push_back(std::move(stage));
+  }
+  const StageInterfaces& interfaces(size_t local) const { return interfaces_[local]; }
+
+  const Pipeline& pipeline() const { return pipeline_; }
+  int rank() const { return rank_; }                            // on the axis pp
+  const std::vector<int>& indices() const { return indices_; }  // [local] -> the stage's place in the model
+
+  // The shards of all local stages, in execution order. They stay where they are while the stages live.
+  std::vector<Shard*> shards();
+
+  // What hold_whole() of the local stages has to give together: names and sizes as the parallelizers left
+  // them. `strategy` and `where` are for messages.
+  struct Whole {
+    std::map<std::string, std::vector<int64_t>> sizes;
+    std::string strategy, where;
+  };
+  // Set by parallel::build.
+  void attach(Attached attached) { attached_ = std::move(attached); }
+  const Attached& attached() const { return attached_; }
+  // Lets the parallelizers change a batch, in their order. A host whose loop runs the stages itself calls it
+  // for each batch, after it has counted the labels. Throws Error{plugin_failed} naming the parallelizer that
+  // changed the number of rows, or a tensor in place.
+  void transform(Batch& batch, const DeviceMesh& mesh) const;
+
+  void expect_whole(Whole whole) { whole_ = std::move(whole); }
+  const std::optional<Whole>& whole() const { return whole_; }  // empty: not known
+
+ private:
+  Attached attached_;  // outlives the stages, whose seams may call parallelizers
+  Pipeline pipeline_;
+  int rank_ = 0;
+  std::vector<int> indices_ = {0};
+  std::vector<std::unique_ptr<ParallelStage>> stages_;
+  std::vector<StageInterfaces> interfaces_;  // of each
+  std::optional<Whole> whole_;
+};
+
+}  // namespace heddle
+
+// Whole parameters for the length of a scope.
+
+namespace heddle {
+
+// Gathers the parameters of a rank's stages and gives them back at the end of the scope, also when an
+// exception ends it: for sampling without a gather for each token, and for reading parameters. Made between
+// two steps, by all ranks of the strategy's axes; it does not nest. The stages outlive it. Throws
+// Error{plugin_failed} where a strategy gives parts of parameters.
+class HEDDLE_API Unsharded {
+ public:
+  explicit Unsharded(Stages& stages);
+  ~Unsharded();
+  Unsharded(const Unsharded&) = delete;
+  Unsharded& operator=(const Unsharded&) = delete;
+
+  // Every parameter of this rank's stages, a tied one once; valid in the scope.
+  const std::vector<WholeParameter>& parameters() const { return parameters_; }
+
+ private:
+  Stages& stages_;
+  std::vector<WholeParameter> parameters_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,101 @@
+// The simulator of a schedule: when each action runs for given costs, how idle ranks are, what stays alive.
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "heddle/schedule/schedule.h"
+
+namespace heddle::schedule {
+
+// Of one stage, in any unit of time; `transfer` is between it and the next stage. Transfers run beside
+// computation: what waits is the action that needs the data.
+struct Costs {
+  double forward = 1, backward = 2, backward_input = 1, backward_weight = 1, transfer = 0;
+};
+
+// The costs of a stage that takes 1 / `each` of what `rank` says of all layers of a rank; transfers as they
+// are.
+HEDDLE_API Costs share_of(const Costs& rank, int each);
+
+// What an action takes; transfers and the actions of a stage: nothing.
+HEDDLE_API double cost_of(const Action& action, const Costs& costs);
+
+struct TimeSpan {
+  double start = 0, end = 0;
+};
+
+struct Simulation {
+  std::vector<std::vector<TimeSpan>> times;  // of each action, [rank][step] like the table
+  double length = 0;                         // from the first start to the last end of all ranks
+  std::vector<double> idle;                  // [rank]: the share of `length` in which it computes nothing
+  std::vector<int> peak;  // [rank]: the most microbatches alive at once (from F to B, or to W), over its
+                          // stages
+};
+
+// Of a compute table or a lowered one, checked before. Throws Error{internal} on a table that cannot run.
+HEDDLE_API Simulation simulate(const ScheduleTable& table, std::span<const int> rank_of_stage,
+                               const Costs& costs = {});
+// The same with the costs of each stage, [stage].
+HEDDLE_API Simulation simulate(const ScheduleTable& table, std::span<const int> rank_of_stage,
+                               std::span<const Costs> costs);
+
+// The peaks alone: no times are needed for them.
+HEDDLE_API std::vector<int> peak_alive(const ScheduleTable& table);
+
+}  // namespace heddle::schedule
+
+// A schedule that is planned for measured times and a limit of memory.
+
+namespace heddle {
+
+// What is known of a run before it is planned.
+struct Measured {
+  std::vector<schedule::Costs> stages;  // [stage]
+  // The most microbatches that a rank may keep alive, each on all of the rank's stages: two microbatches on
+  // one of its two stages are one.
+  double limit = std::numeric_limits<double>::infinity();
+};
+
+// Offered like any other schedule; its plan() is for equal times and no limit.
+class HEDDLE_API ITimedSchedule : public IPipelineSchedule {
+ public:
+  ~ITimedSchedule() override;
+  // Throws Error{config} when no order keeps the limit.
+  virtual ScheduleTable plan_for(int ranks, int stages, int microbatches, const Measured& measured) const = 0;
+  // A wrapper of a schedule that may know no times says so here; its plan_for() is then its plan().
+  virtual bool plans_for_times() const { return true; }
+};
+
+namespace schedule {
+
+// The schedule, planned for the times and the limit of the words (which see) in place of equal ones; itself
+// where they give neither. Throws Error{config} where it plans for no times; its plan() throws that where the
+// rows are neither one nor as many as the stages.
+HEDDLE_API std::unique_ptr<IPipelineSchedule> with_times(std::unique_ptr<IPipelineSchedule> made,
+                                                         const PipelineWords& words);
+
+}  // namespace schedule
+}  // namespace heddle
+
+// From a table of compute actions to the full table that a runner executes: transfers, gathering, reductions.
+
+namespace heddle::schedule {
+
+// Adds to a compute table:
+// - each send right after its computation and, at that moment, its receive at the end of the peer's row: one
+//   global order of transfers, so that blocking transfers cannot deadlock; none between two stages of a rank.
+//   The moments are turns, as in PyTorch's lowering; where a receive would then be posted after its data is
+//   sent, they are times by the default costs, so that no transfer starts late;
+// - UNSHARD before a stage is used and RESHARD when it leaves the three stages used next;
+// - REDUCE_GRAD after the last B or W of a stage.
+// rank_of_stage: [stage] -> rank. Throws Error{input}, naming rank, step and action, when no rank can go on.
+HEDDLE_API ScheduleTable lower(const ScheduleTable& compute, std::span<const int> rank_of_stage);
+
+// Forwards alone, for evaluation: any placement and number of microbatches; each goes through the stages one
+// behind the other.
+HEDDLE_API ScheduleTable forward_wave(std::span<const int> rank_of_stage, int ranks, int microbatches);
+
+}  // namespace heddle::schedule

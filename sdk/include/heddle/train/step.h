@@ -1,0 +1,123 @@
+// One optimizer step over this rank's stages: the schedule, gradients, clipping, AdamW, and what to report.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/mesh/device_mesh.h"
+#include "heddle/model/batch.h"
+#include "heddle/model/side_outputs.h"
+#include "heddle/parallel/build.h"
+#include "heddle/parallel/shard.h"
+#include "heddle/schedule/schedule.h"
+
+// What a rank did in a step and when: for traces and for finding out where time goes.
+
+namespace heddle {
+
+// One action as it ran. Times are of the steady clock, which all processes of a machine share.
+struct RanAction {
+  using Time = std::chrono::steady_clock::time_point;
+  Action action;
+  int call = 0;            // the schedule's call in the step
+  Time begin, ready, end;  // ready: what it waited for had come; its work began
+};
+
+// A part of a step that is no action: "reduce", "norm", "update".
+struct RanPhase {
+  const char* name;  // a literal
+  RanAction::Time begin, end;
+};
+
+struct Recording {
+  std::vector<RanAction> actions;
+  std::vector<RanPhase> phases;
+};
+
+}  // namespace heddle
+
+namespace heddle {
+
+// Decoupled weight decay (Loshchilov and Hutter 2019), applied to every parameter.
+struct AdamWConfig {
+  double lr = 1e-4;
+  double beta1 = 0.9, beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.01;
+  bool operator==(const AdamWConfig&) const = default;
+};
+
+// The parameters whose names hold a match of the regular expression; the first group that matches counts.
+struct ParameterGroup {
+  std::string pattern;
+  double lr_mult = 1.0, wd_mult = 1.0;
+};
+
+struct StepConfig {
+  AdamWConfig optimizer;
+  std::optional<double> max_norm = 1.0;  // empty: no clipping
+  bool master_weights = false;           // fp32 copies of shards stored in a lower dtype
+  std::vector<ParameterGroup> groups;    // other learning rates and decays; empty: one rule for all
+  double norm_type = 2.0;                // p of the gradient norm; infinity: the largest number
+};
+
+// Tensors, so that nothing waits for the device; read them when the line is logged.
+struct HEDDLE_API StepReport {
+  at::Tensor loss;           // fp64 [1]: sum of the token losses of the global batch / its label tokens
+  at::Tensor grad_norm;      // fp64 [1]: before clipping, over the whole model; undefined: evaluated
+  int64_t label_tokens = 0;  // of the global batch
+  SideValues side_values;    // auxiliary losses and metrics, over all ranks
+  double largest_norm = std::numeric_limits<double>::infinity();  // the largest that makes an update
+
+  // Whether the step changed neither parameters nor the optimizer's state, as its norm is nan, inf or too
+  // large to be squared in fp32. The same on every rank. Waits for the device.
+  bool skipped() const;
+};
+
+// What AdamW keeps of one shard. The tensors are the optimizer's own storage: what is copied into them
+// between two steps is what it goes on from.
+struct OptimizerState {
+  const Shard* shard = nullptr;    // whose place in the whole they share
+  at::Tensor exp_avg, exp_avg_sq;  // the moving averages of the gradient and of its square
+  at::Tensor step;                 // fp32 []: updates so far
+  at::Tensor master;               // the fp32 copy of the shard; undefined: the shard itself is updated
+};
+
+class HEDDLE_API Step {
+ public:
+  Step(Stages& stages, const DeviceMesh& mesh, StepConfig config);
+  ~Step();
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  // Forward and backward over this rank's batches, reduction, clipping and the update with `lr`, which is
+  // skipped where the norm is not finite (StepReport::skipped). A batch is
+  // one pass through the pipeline's schedule, cut into its microbatches, or one microbatch where there is no
+  // pipeline; several accumulate. Every rank of a pipeline is given the same batches.
+  StepReport run(std::span<const Batch> batches, double lr, double weight_decay);
+  // The same loss without gradients, for validation.
+  StepReport evaluate(std::span<const Batch> batches);
+
+  // Of every shard on this rank that holds something and trains, in no order that means anything.
+  std::vector<OptimizerState> optimizer_state();
+
+  // The most microbatches that were alive at once on this rank, over its stages, since the beginning.
+  int peak_alive() const;
+  // Writes down every action of the following steps; null (the default): none.
+  void record(Recording* recording);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace heddle

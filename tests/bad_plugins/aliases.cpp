@@ -1,6 +1,0 @@
-// Bad: other aliases in the body than in the papers.
-#include "plain.h"
-
-HEDDLE_PLUGIN("aliases", "0.1.0", "strategy aliases alias-one") {
-  plugin.strategy<plain::Strategy>("aliases", plain::schema()).aliases = {"alias-two"};
-}

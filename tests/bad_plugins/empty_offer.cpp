@@ -1,4 +1,0 @@
-// Bad: an entry function that forgets to offer anything.
-#include "plain.h"
-
-HEDDLE_PLUGIN("empty_offer", "0.1.0") {}

@@ -1,6 +1,0 @@
-// Bad: offers a strategy that its papers do not name.
-#include "plain.h"
-
-HEDDLE_PLUGIN("lies", "0.1.0") {
-  plugin.strategy<plain::Strategy>("plain", plain::schema());
-}

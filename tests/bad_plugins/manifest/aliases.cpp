@@ -1,0 +1,6 @@
+// Bad: other aliases in the body than in the papers.
+#include "bad_plugins/plain.h"
+
+HEDDLE_PLUGIN("aliases", "0.1.0", "strategy aliases alias-one") {
+  plugin.strategy<plain::Strategy>("aliases", plain::schema()).aliases = {"alias-two"};
+}

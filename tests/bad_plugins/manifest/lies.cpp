@@ -1,0 +1,6 @@
+// Bad: offers a strategy that its papers do not name.
+#include "bad_plugins/plain.h"
+
+HEDDLE_PLUGIN("lies", "0.1.0") {
+  plugin.strategy<plain::Strategy>("plain", plain::schema());
+}

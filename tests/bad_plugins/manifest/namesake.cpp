@@ -1,0 +1,6 @@
+// Bad beside plain: a strategy whose alias is plain's, in another case.
+#include "bad_plugins/plain.h"
+
+HEDDLE_PLUGIN("namesake", "0.1.0", "strategy namesake SIMPLE") {
+  plugin.strategy<plain::Strategy>("namesake", plain::schema());
+}

@@ -1,6 +1,0 @@
-// Bad beside plain: a strategy whose alias is plain's, in another case.
-#include "plain.h"
-
-HEDDLE_PLUGIN("namesake", "0.1.0", "strategy namesake SIMPLE") {
-  plugin.strategy<plain::Strategy>("namesake", plain::schema());
-}

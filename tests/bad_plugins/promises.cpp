@@ -1,6 +1,0 @@
-// Bad: the papers name a section that the body never offers.
-#include "plain.h"
-
-HEDDLE_PLUGIN("promises", "0.1.0", "strategy promises", "section extra") {
-  plugin.strategy<plain::Strategy>("promises", plain::schema());
-}

@@ -1,0 +1,20 @@
+// Bad in its hands: passes the door, and never sums gradients over the ranks.
+#include "bad_plugins/plain.h"
+#include "core/parallel/single.h"
+
+namespace {
+
+class Forgets : public plain::Strategy {
+ public:
+  using plain::Strategy::Strategy;
+  std::unique_ptr<heddle::ParallelStage> parallelize(heddle::Units units, const heddle::DeviceMesh& mesh,
+                                                     std::span<const heddle::Placed> placed) override {
+    return heddle::parallel::make_single()->parallelize(std::move(units), mesh, placed);
+  }
+};
+
+}  // namespace
+
+HEDDLE_PLUGIN("forgets", "0.1.0") {
+  plugin.strategy<Forgets>("forgets", plain::schema());
+}

@@ -1,0 +1,13 @@
+// Bad in pairs: two libraries that register one operator namespace while they are opened. LibTorch throws
+// from a static initialiser there, and nothing can catch it: the process ends.
+#include <torch/library.h>
+
+#include "bad_plugins/manifest/papers_only.h"
+
+HAND_WRITTEN_PAPERS("heddle papers 1\nabi " HEDDLE_ABI_TAG "\nplugin " NAME " 0.1.0\nend\n");
+
+namespace {
+TORCH_LIBRARY(heddle_bad_static, m) {
+  m.def("inc(Tensor x) -> Tensor");
+}
+}  // namespace

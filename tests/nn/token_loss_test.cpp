@@ -1,0 +1,89 @@
+// Token losses equal ATen's cross entropy over the labels that count, block by block.
+#include "heddle/nn/token_loss.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "heddle/base/error.h"
+#include "heddle/model/batch.h"
+#include "nn/against_aten.h"
+
+namespace heddle {
+namespace {
+
+using testing::expect_same;
+using testing::tolerance_of;
+using Inputs = std::vector<at::Tensor>;
+
+at::Tensor plain_loss(const at::Tensor& logits, const at::Tensor& labels) {
+  const at::Tensor wide = logits.to(logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  return at::cross_entropy_loss(wide, labels.view({-1}), {}, at::Reduction::Sum, Batch::kIgnore).view({1});
+}
+
+at::Tensor some_labels(int64_t tokens, int64_t vocabulary) {
+  at::Tensor labels = at::randint(vocabulary, {tokens}, at::kLong);
+  labels.slice(0, 0, tokens, 3).fill_(Batch::kIgnore);
+  return labels;
+}
+
+class TokenLossIn : public ::testing::TestWithParam<at::ScalarType> {
+ protected:
+  void SetUp() override { at::manual_seed(11); }
+  at::Tensor random(at::IntArrayRef shape) { return at::randn(shape, at::kDouble).to(GetParam()); }
+};
+
+TEST_P(TokenLossIn, OfLogitsIsCrossEntropy) {
+  const at::Tensor labels = some_labels(10, 131);
+  expect_same([&](const Inputs& in) { return model::token_loss(in[0], labels); },
+              [&](const Inputs& in) { return plain_loss(in[0], labels); }, {random({10, 131})},
+              tolerance_of(GetParam()));
+}
+
+TEST_P(TokenLossIn, OfHiddenStatesIsCrossEntropyOfTheirLogits) {
+  const at::Tensor labels = some_labels(10, 131);
+  expect_same([&](const Inputs& in) { return model::linear_token_loss(in[0], in[1], labels); },
+              [&](const Inputs& in) { return plain_loss(at::linear(in[0], in[1]), labels); },
+              {random({10, 12}), random({131, 12})}, tolerance_of(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, TokenLossIn, ::testing::Values(at::kDouble, at::kFloat, at::kBFloat16),
+                         [](const auto& info) { return std::string(c10::toString(info.param)); });
+
+// 4 million numbers are one block: 100 rows of 60 000 are two.
+TEST(TokenLoss, IsTheSameOverSeveralBlocks) {
+  at::manual_seed(3);
+  const at::Tensor labels = some_labels(100, 60000);
+  const Inputs inputs{at::randn({100, 3}, at::kDouble), at::randn({60000, 3}, at::kDouble)};
+  expect_same([&](const Inputs& in) { return model::linear_token_loss(in[0], in[1], labels); },
+              [&](const Inputs& in) { return plain_loss(at::linear(in[0], in[1]), labels); }, inputs, 1e-12);
+  expect_same([&](const Inputs& in) { return model::token_loss(at::linear(in[0], in[1]), labels); },
+              [&](const Inputs& in) { return plain_loss(at::linear(in[0], in[1]), labels); }, inputs, 1e-12);
+}
+
+TEST(TokenLoss, NamesALabelOutsideTheVocabulary) {
+  const at::Tensor labels = at::tensor({1, 5}, at::kLong);
+  for (const bool from_logits : {false, true}) {
+    try {
+      from_logits ? model::token_loss(at::randn({2, 5}), labels)
+                  : model::linear_token_loss(at::randn({2, 3}), at::randn({5, 3}), labels);
+      FAIL() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(),
+                   "error[input] loss: label 5 is outside the vocabulary of 5\n"
+                   "  hint: use a token file and a model of the same tokenizer");
+    }
+  }
+}
+
+TEST(TokenLoss, WithoutAnyLabelIsZeroAndHasNoGradient) {
+  at::Tensor hidden = at::randn({4, 3}).set_requires_grad(true),
+             weight = at::randn({5, 3}).set_requires_grad(true);
+  const at::Tensor loss = model::linear_token_loss(hidden, weight, at::full({4}, Batch::kIgnore, at::kLong));
+  loss.sum().backward();
+  EXPECT_EQ(loss.item<float>(), 0.0F);
+  EXPECT_EQ(hidden.grad().abs().sum().item<float>(), 0.0F);
+  EXPECT_EQ(weight.grad().abs().sum().item<float>(), 0.0F);
+}
+
+}  // namespace
+}  // namespace heddle

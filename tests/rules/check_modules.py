@@ -1,0 +1,99 @@
+"""Which module includes which. A module is a folder of core, lib or the SDK's headers. It includes itself and what
+MODULES lists for it; base, config, schedule and drawing know no LibTorch. A plugin includes public headers
+(sdk/include) and its own folder, never another plugin, never the engine. CUDA is known in plugins/nccl alone."""
+import re
+
+import tree
+
+BELOW_PARALLEL = ("base", "config", "schedule", "mesh", "model")
+MODULES = {
+    "base": (),
+    "config": ("base",),
+    "schedule": ("base", "config"),
+    "mesh": ("base", "config"),
+    "model": ("base", "config", "mesh"),
+    "parallel": BELOW_PARALLEL,
+    "plugin": (*BELOW_PARALLEL, "parallel"),
+    "drawing": ("base", "schedule"),
+    "transport": ("base", "mesh"),
+    "nn": ("base", "config", "mesh", "model"),
+    "sharding": ("base", "mesh", "model", "nn", "parallel"),
+    "checkpoint": ("base", "config", "mesh", "model", "parallel"),
+    "train": (*BELOW_PARALLEL, "parallel", "nn"),
+    # The entry points of a program put everything together.
+    "engine": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "nn", "checkpoint", "train"),
+    # What a plugin's author tests with and adapts foreign models by.
+    "testing": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "nn", "train", "engine"),
+    "adapters": ("base", "model", "nn"),
+}
+WITHOUT_LIBTORCH = ("base", "config", "schedule", "drawing")
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
+CUDA = re.compile(r"^((c10|ATen|torch/csrc)/cuda/|cuda|nccl\.h)")
+LIBTORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
+INTERNAL = ("core/", "lib/")
+
+
+def module_of(path):
+    """core/mesh/x.h, lib/nn/cpu/x.h, sdk/include/heddle/mesh/x.h and heddle/mesh/x.h: the module, or None."""
+    parts = path.removeprefix("sdk/include/").split("/")
+    return parts[1] if parts[0] in ("core", "lib", "heddle") and len(parts) > 2 else None
+
+
+def module_faults(module, include):
+    if CUDA.match(include):
+        return "CUDA is known in plugins/nccl alone"
+    if module in WITHOUT_LIBTORCH and LIBTORCH.match(include):
+        return "includes LibTorch"
+    if include == "heddle/sdk.h":
+        return "the SDK's summary is for plugins"
+    other = module_of(include)
+    if other is None or other == module:
+        return None
+    if other not in MODULES:
+        return f"no such module: {other}"
+    return None if other in MODULES[module] else f"module {module} may not include {other}"
+
+
+def plugin_faults(include, own_files, folder):
+    if CUDA.match(include):
+        return None if folder == "nccl" else "CUDA is known in plugins/nccl alone"
+    if include.startswith("heddle/engine/"):
+        return "a plugin does not include the engine"
+    if include.startswith(INTERNAL):
+        return "a plugin includes public headers only: heddle/..."
+    if include.startswith("plugins/") or ".." in include:
+        return "a plugin does not include another plugin"
+    if "/" in include or not include.endswith(".h"):
+        return None
+    return None if include in own_files else f"not in the plugin's folder: {include}"
+
+
+def plugin_folder_faults(root):
+    for path in tree.sources(root, ("plugins",)):
+        folder = root / "plugins" / path.relative_to(root / "plugins").parts[0]
+        own = {file.name for file in folder.iterdir()} | {"dlfcn.h", "unistd.h"}
+        for include in INCLUDE.findall(path.read_text()):
+            if fault := plugin_faults(include, own, folder.name):
+                yield f"{path.relative_to(root)}: {include}: {fault}"
+
+
+def faults(root):
+    found = list(plugin_folder_faults(root))
+    for path in tree.sources(root, ("core", "lib", "sdk/include")):
+        relative = str(path.relative_to(root))
+        module = module_of(relative)
+        public = relative.startswith("sdk/include/")
+        for include in INCLUDE.findall(path.read_text()):
+            if public and include.startswith(INTERNAL):
+                found.append(f"{relative}: {include}: a public header includes public headers only")
+            elif module and (fault := module_faults(module, include)):
+                found.append(f"{relative}: {include}: {fault}")
+    for path in tree.sources(root, ("trainer",)):
+        for include in INCLUDE.findall(path.read_text()):
+            if include.startswith("plugins/"):
+                found.append(f"{path.relative_to(root)}: {include}: the trainer knows plugins by name only")
+    return found
+
+
+if __name__ == "__main__":
+    tree.report(faults(tree.root_from_arguments()), "modules")

@@ -1,0 +1,180 @@
+// Side outputs of modules: exact values, the gradient of the sum, buffers after the update, and misuse.
+#include "heddle/model/side_outputs.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/nll_loss.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "core/parallel/single.h"
+#include "heddle/model/module_unit.h"
+#include "heddle/parallel/build.h"
+#include "heddle/train/step.h"
+#include "heddle/transport/threads.h"
+#include "tests/thrown.h"
+
+namespace heddle {
+namespace {
+
+constexpr int64_t kWords = 7;
+
+enum class Way { none, side, in_the_loss };
+
+// Logits are a row of one table; the auxiliary loss is the sum of the logits' squares.
+class Table : public Module, public AfterUpdate {
+ public:
+  explicit Table(Way way) : way_(way) {
+    table_ = at::empty({kWords, kWords}, at::device(at::kMeta).dtype(at::kFloat)).requires_grad_();
+    add_slot("table", table_, {Init::Kind::normal, 0.5});
+    if (way_ != Way::side) return;
+    add_side_output(squares_);
+    add_side_output(mean_);
+    add_side_output(most_);
+  }
+  std::string_view kind() const override { return "table"; }
+  void after_update(const Updated& updated, const DeviceMesh&) override {
+    ++updates;
+    if (way_ != Way::side) return;
+    bias.add_(updated.values.find("table/mean").sub(1).sign());
+    skipped = updated.skipped.item<float>();
+  }
+  const Metric& undeclared() const { return undeclared_; }
+
+  int updates = 0;
+  float skipped = -1;
+  at::Tensor bias = at::zeros({1}, at::kDouble);
+
+ protected:
+  at::Tensor forward(at::Tensor tokens, const Batch& batch) override {
+    at::Tensor logits = at::embedding(table_, tokens).flatten(0, 1);
+    const at::Tensor squares = logits.square().sum();
+    if (way_ == Way::side) {
+      logits = squares_.add(logits, squares, batch);
+      mean_.add(at::ones({1}), batch, 2);
+      mean_.add(at::ones({1}).mul_(4), batch, 1);
+      most_.add(at::arange(3), batch);
+    }
+    const at::Tensor loss = at::nll_loss(at::log_softmax(logits, 1), batch.labels.flatten(), {},
+                                         at::Reduction::Sum, Batch::kIgnore);
+    return way_ == Way::in_the_loss ? loss + squares : loss;
+  }
+
+ private:
+  Way way_;
+  at::Tensor table_;
+  AuxiliaryLoss squares_{"table/squares"};
+  Metric mean_{"table/mean", Combine::mean}, most_{"table/most", Combine::max, {"dp_cp"}, 3, Shown::file},
+      undeclared_{"table/undeclared", Combine::sum};
+};
+
+Batch batch_with_labels(int64_t samples) {
+  Batch batch;
+  batch.tokens = at::arange(samples * 5).view({samples, 5}).remainder(kWords);
+  batch.labels = (batch.tokens * 3 + 1).remainder(kWords);
+  batch.labels[0][0].fill_(Batch::kIgnore);
+  return batch;
+}
+
+void with_table(Way way, const std::function<void(Step&, Stages&, Table&, const DeviceMesh&)>& body) {
+  ThreadWorld::run(1, [&](Rendezvous& meeting) {
+    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"pp", 1}, {"tp", 1}}, meeting, "");
+    Plan plan;
+    plan.strategy = parallel::make_single();
+    auto module = std::make_unique<Table>(way);
+    Table& table = *module;
+    Units units;
+    units.push_back(std::make_unique<ModuleUnit>("table", "", std::move(module)));
+    Stages stages = parallel::build(std::move(units), plan, mesh, {}, 42);
+    Step step(stages, mesh, {});
+    body(step, stages, table, mesh);
+  });
+}
+
+std::vector<StepReport> three_steps(Way way) {
+  std::vector<StepReport> out;
+  with_table(way, [&](Step& step, Stages&, Table&, const DeviceMesh&) {
+    for (int i = 0; i < 3; ++i)
+      out.push_back(step.run(std::vector<Batch>{batch_with_labels(2), batch_with_labels(3)}, 0.05, 0.1));
+  });
+  return out;
+}
+
+TEST(SideOutput, AnAuxiliaryLossHasTheGradientOfALossThatIsAddedToTheMainOne) {
+  const auto aside = three_steps(Way::side), within = three_steps(Way::in_the_loss),
+             none = three_steps(Way::none);
+  for (size_t i = 0; i < aside.size(); ++i) {
+    EXPECT_NEAR(aside[i].grad_norm.item<double>(), within[i].grad_norm.item<double>(), 1e-6);
+    const double side = aside[i].side_values.find("table/squares").item<double>();
+    EXPECT_NEAR(aside[i].loss.item<double>() + side, within[i].loss.item<double>(), 1e-5);
+    EXPECT_GT(side, 0.1);
+  }
+  EXPECT_EQ(aside[0].loss.item<double>(), none[0].loss.item<double>());
+  EXPECT_GT(std::abs(aside[0].grad_norm.item<double>() - none[0].grad_norm.item<double>()), 0.1);
+  EXPECT_FALSE(none[0].side_values.layout);
+}
+
+TEST(SideOutput, MetricsAreSumsMeansAndMaxima) {
+  const SideValues values = three_steps(Way::side)[1].side_values;
+  EXPECT_EQ(values.find("table/mean").item<double>(), 2.0);
+  const at::Tensor most = values.find("table/most");
+  EXPECT_EQ(most.size(0), 3);
+  EXPECT_EQ(most[2].item<double>(), 2.0);
+  EXPECT_FALSE(values.find("table/nothing").defined());
+}
+
+TEST(SideOutput, ModulesChangeTheirBuffersAfterEachUpdateAndNotAfterAnEvaluation) {
+  with_table(Way::side, [](Step& step, Stages& stages, Table& table, const DeviceMesh&) {
+    const std::vector<Batch> batches = {batch_with_labels(2)};
+    step.run(batches, 0.05, 0.1);
+    const StepReport report = step.evaluate(batches);
+    EXPECT_EQ(report.side_values.find("table/mean").item<double>(), 2.0);
+    EXPECT_EQ(table.updates, 1);
+    EXPECT_EQ(table.bias.item<double>(), 1.0);
+    EXPECT_EQ(table.skipped, 0);
+    stages[0]->owned()[0].tensor.detach()[0][0] = NAN;
+    step.run(batches, 0.05, 0.1);
+    EXPECT_EQ(table.skipped, 1);
+  });
+}
+
+TEST(SideOutput, MisuseIsRefusedByName) {
+  EXPECT_EQ(tests::thrown_by([] { Metric("load", Combine::sum); }),
+            "error[input] side output: 'load' is no name of a loss or a metric\n  hint: write GROUP/NAME of "
+            "letters, digits, '_', '-' and '.', for instance router/load");
+  EXPECT_EQ(tests::thrown_by([] { Metric("router/load", Combine::sum, {}, 0); }),
+            "error[input] side output 'router/load': a size of 0\n  hint: give it one element or more");
+  auto layout = std::make_shared<SideLayout>();
+  Metric known("a/known", Combine::sum, {"dp_cp"}, 2), other("a/other", Combine::sum);
+  layout->add(known);
+  SideOutputs all(layout, at::kCPU);
+  all.begin({});
+  Batch batch;
+  batch.side_outputs = &all;
+  EXPECT_EQ(
+      tests::thrown_by([&] { known.add(at::ones({3}), batch); }),
+      "error[input] side output 'a/known': a value of 3 elements, and 2 are declared\n  hint: declare the "
+      "size of the value");
+  EXPECT_EQ(tests::thrown_by([&] { other.add(at::ones({1}), batch); }),
+            "error[input] side output 'a/other': the run was built without it\n  hint: declare it: "
+            "Module::add_side_output in the constructor, or IParallelizer::side_outputs");
+  const AuxiliaryLoss loss("a/loss");
+  const at::Tensor x = at::ones({2}).requires_grad_();
+  EXPECT_EQ(tests::thrown_by([&] { loss.add(x, x * 2, {}); }),
+            "error[input] auxiliary loss 'a/loss': it is no floating tensor of one element\n  hint: add this "
+            "rank's part of the microbatch's loss, for instance a sum");
+  EXPECT_EQ(
+      tests::thrown_by([&] { loss.add(x, x.sum(), {}); }),
+      "error[input] auxiliary loss 'a/loss': nobody collects it: its gradient would be lost\n  hint: train "
+      "with heddle::Step, or set Batch::side_outputs in a loop of your own");
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,219 @@
+// One step on one rank: the split into microbatches does not count, labels do; faults of a model are named.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/nll_loss.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "core/parallel/single.h"
+#include "heddle/base/error.h"
+#include "heddle/train/step.h"
+#include "heddle/transport/threads.h"
+
+namespace heddle {
+namespace {
+
+constexpr int64_t kVocabulary = 7;
+
+// A bigram model: the next token's logits are a row of one table.
+class Bigram : public Unit {
+ public:
+  Bigram()
+      : table_(
+            at::zeros({kVocabulary, kVocabulary}, at::device(at::kMeta).dtype(at::kFloat)).requires_grad_()) {
+  }
+  std::string_view name() const override { return "bigram"; }
+  std::vector<ParameterSlot> parameters() override {
+    return {{"table", &table_, {Init::Kind::normal, 0.5}, false}};
+  }
+  Module* module() override { return nullptr; }
+  Tensors forward(Tensors, const Batch& batch) override {
+    const at::Tensor logits = at::embedding(table_, batch.tokens).flatten(0, 1);
+    if (!batch.labels.defined()) return {logits};
+    return {at::nll_loss(at::log_softmax(logits, 1), batch.labels.flatten(), {}, at::Reduction::Sum,
+                         Batch::kIgnore)};
+  }
+
+ private:
+  at::Tensor table_;
+};
+
+class Silent : public Bigram {  // forgets its loss
+ public:
+  Tensors forward(Tensors inputs, const Batch& batch) override {
+    Batch unlabelled = batch;
+    unlabelled.labels = at::Tensor();
+    return Bigram::forward(std::move(inputs), unlabelled);
+  }
+};
+
+template <class Model = Bigram>
+void on_one_rank(StepConfig config, const std::function<void(Step&, Stages&)>& body) {
+  ThreadWorld::run(1, [&](Rendezvous& meeting) {
+    const std::vector<Axis> axes = {{"pp", 1}, {"tp", 1}};
+    const DeviceMesh mesh = mesh::build(axes, meeting, "");
+    Plan plan;
+    plan.strategy = parallel::make_single();
+    Units units;
+    units.push_back(std::make_unique<Model>());
+    Stages stages = parallel::build(std::move(units), plan, mesh, {}, 42);
+    Step step(stages, mesh, config);
+    body(step, stages);
+  });
+}
+
+Batch batch_of(int64_t samples) {
+  Batch batch;
+  batch.tokens = at::arange(samples * 5).view({samples, 5}).remainder(kVocabulary);
+  batch.labels = (batch.tokens * 3 + 1).remainder(kVocabulary);
+  return batch;
+}
+
+std::vector<Batch> in_microbatches(const Batch& whole, std::vector<int64_t> samples) {
+  std::vector<Batch> parts;
+  int64_t at = 0;
+  for (const int64_t count : samples) {
+    Batch part;
+    part.tokens = whole.tokens.narrow(0, at, count);
+    part.labels = whole.labels.narrow(0, at, count);
+    parts.push_back(part);
+    at += count;
+  }
+  return parts;
+}
+
+std::vector<double> losses_and_norms(const std::vector<Batch>& microbatches) {
+  std::vector<double> out;
+  on_one_rank({}, [&](Step& step, Stages&) {
+    for (int i = 0; i < 4; ++i) {
+      const StepReport report = step.run(microbatches, 0.05, 0.1);
+      out.push_back(report.loss.item<double>());
+      out.push_back(report.grad_norm.item<double>());
+    }
+  });
+  return out;
+}
+
+TEST(Step, MicrobatchesOfUnequalLabelCountsEqualOneBatch) {
+  Batch whole = batch_of(6);
+  whole.labels.narrow(0, 0, 2).fill_(Batch::kIgnore);  // the first microbatch has one label only
+  whole.labels[0][3].fill_(2);
+  const std::vector<double> at_once = losses_and_norms({whole});
+  const std::vector<double> in_parts = losses_and_norms(in_microbatches(whole, {2, 1, 3}));
+  for (size_t i = 0; i < at_once.size(); ++i) EXPECT_NEAR(in_parts[i] / at_once[i], 1.0, 2e-6) << i;
+  EXPECT_LT(at_once[6], at_once[0]);
+}
+
+TEST(Step, CountsTheLabelsAndReportsTheMeanLoss) {
+  on_one_rank({}, [](Step& step, Stages& stages) {
+    Batch batch = batch_of(2);
+    batch.labels[0].fill_(Batch::kIgnore);
+    stages[0]->owned()[0].tensor.detach().zero_();  // every token is equally likely
+    const StepReport report = step.evaluate(std::vector<Batch>{batch});
+    EXPECT_EQ(report.label_tokens, 5);
+    EXPECT_NEAR(report.loss.item<double>(), std::log(7.0), 1e-6);
+    EXPECT_FALSE(report.grad_norm.defined());
+  });
+}
+
+TEST(Step, WithoutAnyLabelIsZeroAndNotNan) {
+  on_one_rank({}, [](Step& step, Stages& stages) {
+    Batch batch = batch_of(2);
+    batch.labels.fill_(Batch::kIgnore);
+    const StepReport report = step.run(std::vector<Batch>{batch}, 0.1, 0.0);
+    EXPECT_EQ(report.loss.item<double>(), 0.0);
+    EXPECT_EQ(report.grad_norm.item<double>(), 0.0);
+    EXPECT_FALSE(stages[0]->owned()[0].tensor.isnan().any().item<bool>());
+  });
+}
+
+TEST(Step, SkipsUpdatesWhoseNormIsNotFiniteWithAndWithoutClipping) {
+  for (const std::optional<double> max_norm : {std::optional(1.0), std::optional<double>()}) {
+    StepConfig config;
+    config.max_norm = max_norm;
+    on_one_rank(config, [](Step& step, Stages& stages) {
+      const std::vector<Batch> batches = {batch_of(3)};
+      EXPECT_FALSE(step.run(batches, 0.1, 0.1).skipped());
+      const at::Tensor table = stages[0]->owned()[0].tensor.detach();
+      table[0][0] = NAN;
+      const at::Tensor before = table.clone(), average = step.optimizer_state()[0].exp_avg.clone();
+      for (int i = 0; i < 3; ++i) {
+        const StepReport report = step.run(batches, 0.1, 0.1);
+        EXPECT_TRUE(report.skipped());
+        EXPECT_TRUE(std::isnan(report.grad_norm.item<double>()));
+      }
+      EXPECT_TRUE(at::allclose(table, before, 0, 0, /*equal_nan=*/true));
+      EXPECT_TRUE(at::equal(step.optimizer_state()[0].exp_avg, average));
+      EXPECT_EQ(step.optimizer_state()[0].step.item<float>(), 1.0f);
+      EXPECT_FALSE(stages[0]->owned()[0].tensor.grad().defined());
+      EXPECT_FALSE(step.evaluate(batches).skipped());
+      table[0][0] = 0;
+      EXPECT_FALSE(step.run(batches, 0.1, 0.1).skipped());
+      EXPECT_TRUE(table.isfinite().all().item<bool>());
+    });
+  }
+}
+
+TEST(Step, ReportsTheNormBeforeClipping) {
+  const auto first_norm = [](std::optional<double> max_norm) {
+    double norm = 0;
+    StepConfig config;
+    config.max_norm = max_norm;
+    on_one_rank(config, [&](Step& step, Stages&) {
+      norm = step.run(std::vector<Batch>{batch_of(3)}, 0.1, 0.0).grad_norm.item<double>();
+    });
+    return norm;
+  };
+  EXPECT_GT(first_norm(std::nullopt), 0.1);
+  EXPECT_EQ(first_norm(1e-3), first_norm(std::nullopt));
+}
+
+TEST(Step, WithoutAMaximumNormGradientsStayAsTheyAre) {
+  const auto after = [](std::optional<double> max_norm) {
+    at::Tensor table;
+    StepConfig config;
+    config.max_norm = max_norm;
+    on_one_rank(config, [&](Step& step, Stages& stages) {
+      for (const int64_t rows : {1, 4, 2}) step.run(std::vector<Batch>{batch_of(rows)}, 0.1, 0.0);
+      table = stages[0]->owned()[0].tensor.detach().clone();
+    });
+    return table;
+  };
+  const at::Tensor free = after(std::nullopt);
+  EXPECT_TRUE(at::equal(free, after(1e30)));
+  EXPECT_FALSE(at::equal(free, after(0.1)));
+}
+
+TEST(Step, NamesABatchWithoutLabelsAndAModelWithoutLoss) {
+  on_one_rank({}, [](Step& step, Stages&) {
+    Batch batch = batch_of(1);
+    batch.labels = at::Tensor();
+    try {
+      step.run(std::vector<Batch>{batch}, 0.1, 0.0);
+      FAIL() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.message(), "a batch without labels has no loss");
+    }
+  });
+  on_one_rank<Silent>({}, [](Step& step, Stages&) {
+    try {
+      step.run(std::vector<Batch>{batch_of(1)}, 0.1, 0.0);
+      FAIL() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.message(), "the last unit returned no loss");
+    }
+  });
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,188 @@
+// Ranks as processes over Gloo: the same bits as threads, clean ends, and late ranks.
+#include "heddle/transport/join.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "heddle/base/error.h"
+#include "heddle/mesh/device_mesh.h"
+#include "heddle/transport/threads.h"
+#include "transport/children.h"
+#include "transport/exercise.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::ContainsRegex;
+using testing::everyone;
+using ::testing::HasSubstr;
+using testing::Known;
+using testing::KnownPlain;
+using testing::run_ranks;
+
+std::string exercised_gloo(Rendezvous& meeting) {
+  auto group = meeting.group("world", everyone(meeting));
+  return testing::bytes(testing::exercise(*group));
+}
+
+const Known kExerciseGloo("exercise", exercised_gloo);
+
+class Gloo : public ::testing::TestWithParam<int> {};
+
+TEST_P(Gloo, GivesTheSameBitsAsThreads) {
+  std::vector<std::string> wanted(GetParam());
+  ThreadWorld::run(GetParam(),
+                   [&](Rendezvous& meeting) { wanted[meeting.rank()] = exercised_gloo(meeting); });
+  const auto run = run_ranks("exercise", GetParam(), {.shared_memory = 0});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+  EXPECT_FALSE(run.left_behind);
+  for (int rank = 0; rank < GetParam(); ++rank)
+    EXPECT_TRUE(run.said.at(rank) == wanted[rank]) << "rank " << rank;
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Gloo, ::testing::Values(1, 2, 3, 5));
+
+const Known kMesh("mesh", [](Rendezvous& meeting) {
+  const Axis axes[] = {{"dp_shard", 2}, {"tp", 2}};
+  const auto mesh = mesh::build(axes, meeting, "setup: 1");
+  auto value = at::ones({1}, at::kLong).mul_(int64_t{1} << meeting.rank());
+  mesh.group("dp_shard").all_reduce(value)->wait();
+  mesh.group("tp").all_reduce(value)->wait();
+  mesh.group("dp").all_reduce(value)->wait();
+  return std::to_string(value.item<int64_t>());
+});
+
+TEST(GlooMesh, GroupsOfSeveralAxesWorkSideBySide) {
+  const auto run = run_ranks("mesh", 4, {.shared_memory = 0});
+  EXPECT_EQ(run.status, 0) << run.err;
+  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(run.said.at(rank), "30");
+}
+
+const Known kFingerprint("fingerprint", [](Rendezvous& meeting) {
+  const Axis axes[] = {{"dp", 3}};
+  mesh::build(axes, meeting, "setup: " + std::string(meeting.rank() == 2 ? "22" : "11"));
+  return std::string("built");
+});
+
+TEST(GlooMesh, ARankWithAnotherSetupIsNamedOnEveryRankAndTheStatusIsTwo) {
+  const auto run = run_ranks("fingerprint", 3);
+  EXPECT_EQ(run.status, 2);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(run.said.at(rank),
+                HasSubstr("error[mesh] mesh: the ranks were not started alike: setup is 11 on "
+                          "ranks 0, 1, 22 on rank 2"));
+  }
+}
+
+const KnownPlain kForgets("forgets", [](const RankPlace& place) {
+  constexpr int kTimes = 50;
+  const auto meeting = mesh::join(place, {});
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(place.port);
+  c10d::TCPStore store(place.host, options);
+  meeting->exchange("first", "text");
+  const int64_t before = store.getNumKeys();
+  for (int i = 0; i < kTimes; ++i) meeting->exchange("again", std::to_string(i));
+  if (place.rank == 0) testing::say(0, store.getNumKeys() < before + kTimes ? "forgotten" : "kept");
+  meeting->leave();
+  return 0;
+});
+
+TEST(GlooMesh, WhatRanksHaveToldEachOtherLeavesTheStore) {
+  const auto run = run_ranks("forgets", 2);
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.said.at(0), "forgotten");
+}
+
+// Longer than a value of the store may be, and as long as two pieces.
+const Known kLong("long_texts", [](Rendezvous& meeting) {
+  const auto text_of = [](int rank) {
+    return rank == 0 ? std::string(size_t{8} << 20, 'a') : std::string((size_t{9} << 20) + 5, 'b') + "end";
+  };
+  const auto texts = meeting.exchange("long", text_of(meeting.rank()));
+  return texts == std::vector{text_of(0), text_of(1)} ? "whole" : "cut";
+});
+
+TEST(GlooMesh, RanksExchangeTextsOfAnyLength) {
+  testing::expect_all_say(run_ranks("long_texts", 2), 2, "whole");
+}
+
+const Known kEarly("early", [](Rendezvous& meeting) {
+  auto pair = meeting.group("world", everyone(meeting));
+  auto value = at::ones({3});
+  pair->all_reduce(value)->wait();
+  // The ranks end one after the other, rank 0 first; nobody is mistaken for dead.
+  std::this_thread::sleep_for(std::chrono::milliseconds(700 * meeting.rank()));
+  return std::string("done");
+});
+
+TEST(GlooMesh, RanksThatLeaveAtDifferentTimesAreNotTakenForDead) {
+  const auto run = run_ranks("early", 3, {.shared_memory = 0});
+  EXPECT_EQ(run.status, 0) << run.err;
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(run.said.at(rank), "done");
+}
+
+const Known kLate("late", [](Rendezvous& meeting) {
+  auto group = meeting.group("dp_shard", everyone(meeting));
+  if (meeting.rank() == 1) {
+    for (;;) ::pause();
+  }
+  auto value = at::ones({3});
+  group->all_reduce(value)->wait();
+  return std::string("done");
+});
+
+TEST(GlooMesh, ACollectiveThatTakesTooLongNamesTheLateRankAndEndsEveryRank) {
+  const auto run = run_ranks("late", 3, {.timeout = std::chrono::seconds(1), .shared_memory = 0});
+  EXPECT_EQ(run.status, 1);
+  EXPECT_FALSE(run.left_behind);
+  std::string together;
+  for (const int rank : {0, 2}) {
+    EXPECT_THAT(run.said.at(rank), HasSubstr("all_reduce on dp_shard"));
+    EXPECT_THAT(run.said.at(rank), HasSubstr("rank 1"));
+    together += run.said.at(rank);
+  }
+  EXPECT_THAT(
+      together,
+      HasSubstr("error[timeout] mesh: all_reduce on dp_shard did not end in 1 s; rank 1 did not come"));
+  EXPECT_THAT(run.said.at(1), HasSubstr("rank 1 is alive but did not come to all_reduce on dp_shard in 1"));
+}
+
+const Known kNoCall("crossed", [](Rendezvous& meeting) {
+  auto group = meeting.group("pp", everyone(meeting));
+  group->receive(at::empty({1}), 1 - meeting.rank(), 0)->wait();  // both receive, nobody sends
+  return std::string("done");
+});
+
+TEST(GlooMesh, WhenEveryRankWaitsTheTimeoutBlamesNobody) {
+  const auto run = run_ranks("crossed", 2, {.timeout = std::chrono::seconds(1), .shared_memory = 0});
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.said.at(0) + run.said.at(1),
+              ContainsRegex("error\\[timeout\\] mesh: receive on pp did not end in 1(\\.[0-9])? s"));
+  EXPECT_THAT(run.said.at(0) + run.said.at(1), ::testing::Not(HasSubstr("did not come")));
+}
+
+TEST(GlooMesh, AStoreThatCannotBeReachedIsAnErrorWithTheAddress) {
+  RankPlace place;
+  place.rank = 1, place.world_size = 2, place.port = 1;
+  try {
+    mesh::join(place, {.timeout = std::chrono::milliseconds(200)});
+    FAIL() << "it joined";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::timeout);
+    EXPECT_THAT(error.message(), HasSubstr("the ranks cannot meet at 127.0.0.1:1: "));
+    EXPECT_EQ(error.hint(),
+              "see that rank 0 runs, and that MASTER_ADDR and MASTER_PORT name its host and a free port");
+  }
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,119 @@
+// A rank is killed at a random moment, again and again: every other rank ends with the error, and nothing is
+// left behind. HEDDLE_KILLS says how often for each communicator (5), HEDDLE_KILL_SEED where to begin (1):
+//   HEDDLE_KILLS=200 heddle_core_tests --gtest_filter='*KilledAtRandom*'
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/ones.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "heddle/transport/join.h"
+#include "transport/children.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::Known;
+using testing::run_ranks;
+
+constexpr int kRanks = 3;
+
+int number(const char* name, int otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? otherwise : std::atoi(value);
+}
+
+// All that is random in one run, for all ranks alike.
+struct Moment {
+  explicit Moment(int seed) : random(static_cast<unsigned>(seed)) {
+    victim = static_cast<int>(random() % kRanks);
+    after = std::chrono::microseconds(random() % 400000);
+  }
+  std::mt19937 random;
+  int victim = 0;
+  std::chrono::microseconds after{};
+};
+
+// One turn of a run: collectives of random sizes on two groups, several under way, and a ring of messages.
+void take_turn(Rendezvous& meeting, Communicator& world, Communicator* pair, std::mt19937& random) {
+  const auto length = [&] { return static_cast<int64_t>(1 << (random() % 21)) + 3; };
+  auto sum = at::ones({length()}), part = at::ones({length()});
+  auto whole = at::empty({part.numel() * kRanks}), sent = at::ones({length()});
+  auto got = at::empty_like(sent), small = at::ones({7});
+  auto first = world.all_reduce(sum), second = world.all_gather(whole, part);
+  if (pair != nullptr) pair->all_reduce(small, Reduce::max)->wait();
+  auto receive = world.receive(got, (meeting.rank() + kRanks - 1) % kRanks, 4);
+  auto send = world.send(sent, (meeting.rank() + 1) % kRanks, 4);
+  second->wait(), first->wait(), receive->wait(), send->wait();
+}
+
+const Known kKilled("killed_at_random", [](Rendezvous& meeting) {
+  Moment moment(number("HEDDLE_KILL_MOMENT", 1));
+  if (meeting.rank() == moment.victim) {
+    std::thread([after = moment.after] {
+      std::this_thread::sleep_for(after);
+      ::kill(::getpid(), SIGKILL);
+    }).detach();
+  }
+  const std::vector<int> all = {0, 1, 2}, two = {0, 1};
+  auto world = meeting.group("world", all);
+  auto pair = meeting.rank() < 2 ? meeting.group("pair", two) : nullptr;
+  for (;;) take_turn(meeting, *world, pair.get(), moment.random);
+  return std::string("done");
+});
+
+std::vector<std::string> shared_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
+    if (!entry.is_directory()) names.push_back(entry.path().string());  // other tests have folders there
+  std::erase_if(names, [](const std::string& name) { return name.find("heddle") == std::string::npos; });
+  return names;
+}
+
+class KilledAtRandom : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(KilledAtRandom, EveryOtherRankEndsWithTheErrorAndNothingIsLeft) {
+  const int first = number("HEDDLE_KILL_SEED", 1);
+  double longest = 0;
+  for (int kill = 0; kill < number("HEDDLE_KILLS", 5); ++kill) {
+    const Moment moment(first + kill);
+    ::setenv("HEDDLE_KILL_MOMENT", std::to_string(first + kill).c_str(), 1);
+    const auto run = run_ranks("killed_at_random", kRanks, {.shared_memory = GetParam()});
+    SCOPED_TRACE("moment " + std::to_string(first + kill) + ": rank " + std::to_string(moment.victim) +
+                 " after " + std::to_string(moment.after.count()) + " us\n" + run.err);
+    EXPECT_EQ(run.status, 1);
+    EXPECT_FALSE(run.left_behind);
+    EXPECT_TRUE(shared_names().empty());
+    const std::chrono::duration<double> before = moment.after;
+    longest = std::max(longest, (run.time - before).count());
+    EXPECT_LT(longest, 60.0);  // it ends; the promise of ten seconds is for a machine at rest
+    for (int rank = 0; rank < kRanks; ++rank) {
+      if (rank == moment.victim) continue;
+      EXPECT_THAT(run.said.at(rank),
+                  HasSubstr("error[rank_lost] mesh: rank " + std::to_string(moment.victim) + " "));
+    }
+    if (HasFailure()) break;
+  }
+  ::unsetenv("HEDDLE_KILL_MOMENT");
+  RecordProperty("longest_seconds", std::to_string(longest));
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, KilledAtRandom,
+                         ::testing::Values(std::numeric_limits<size_t>::max(), size_t{0}),
+                         [](const auto& given) {
+                           return given.param == 0 ? std::string("Gloo") : std::string("SharedMemory");
+                         });
+
+}  // namespace
+}  // namespace heddle

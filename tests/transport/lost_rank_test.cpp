@@ -1,0 +1,205 @@
+// A rank dies: every other rank ends within ten seconds, names it and the collective, and nobody is left
+// behind.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <limits>
+#include <string>
+#include <tuple>
+
+#include "heddle/base/error.h"
+#include "heddle/transport/join.h"
+#include "transport/children.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::ContainsRegex;
+using testing::everyone;
+using ::testing::HasSubstr;
+using testing::Known;
+using testing::run_ranks;
+
+// Works on the group until the victim has had five rounds and dies, or stops, in the middle.
+std::string fall(Rendezvous& meeting, int victim, int how) {
+  auto group = meeting.group("dp_shard", everyone(meeting));
+  for (int round = 0;; ++round) {
+    auto value = at::ones({100000});
+    auto work = group->all_reduce(value);
+    if (meeting.rank() == victim && round == 5) ::kill(::getpid(), how);
+    work->wait();
+  }
+}
+
+const Known kLastDies("last_dies",
+                      [](Rendezvous& meeting) { return fall(meeting, meeting.world_size() - 1, SIGKILL); });
+const Known kFirstDies("first_dies", [](Rendezvous& meeting) { return fall(meeting, 0, SIGKILL); });
+const Known kLastStops("last_stops",
+                       [](Rendezvous& meeting) { return fall(meeting, meeting.world_size() - 1, SIGSTOP); });
+const Known kFirstStops("first_stops", [](Rendezvous& meeting) { return fall(meeting, 0, SIGSTOP); });
+
+// Rank 0 waits for rank 1 on one axis, rank 1 for rank 2 on another, rank 2 dies: rank 0 never talks to it.
+const Known kChain("chain", [](Rendezvous& meeting) {
+  const bool low = meeting.rank() < 2;
+  auto near = low ? meeting.group("tp", std::vector<int>{0, 1}) : nullptr;
+  auto far = meeting.rank() > 0 ? meeting.group("pp", std::vector<int>{1, 2}) : nullptr;
+  if (meeting.rank() == 2) {
+    far->send(at::ones({2}), 0, 0)->wait();
+    ::kill(::getpid(), SIGKILL);
+  }
+  if (meeting.rank() == 1) {
+    far->receive(at::empty({2}), 1, 0)->wait();
+    far->receive(at::empty({2}), 1, 1)->wait();
+  }
+  near->receive(at::empty({2}), 1, 7)->wait();
+  return std::string("done");
+});
+
+// Everybody computes when rank 1 dies.
+const Known kBusy("busy", [](Rendezvous& meeting) {
+  auto group = meeting.group("dp", everyone(meeting));
+  auto value = at::ones({3});
+  group->all_reduce(value)->wait();
+  if (meeting.rank() == 1) ::kill(::getpid(), SIGKILL);
+  for (;;) ::pause();
+  return std::string("done");
+});
+
+const Known kThrows("throws", [](Rendezvous& meeting) {
+  auto group = meeting.group("dp", everyone(meeting));
+  auto value = at::ones({3});
+  group->all_reduce(value)->wait();
+  if (meeting.rank() == 1) {
+    meeting.abandon("no space left on device");
+    throw Error(ErrorCode::io, "model.safetensors", "no space left on device");
+  }
+  group->all_reduce(value)->wait();
+  return std::string("done");
+});
+
+// Rank 1 ends before the others have even met it.
+const Known kNeverJoins("silent_exit", [](Rendezvous& meeting) {
+  auto group = meeting.group("dp", everyone(meeting));
+  if (meeting.rank() == 1) ::_exit(1);
+  auto value = at::ones({3});
+  group->all_reduce(value)->wait();
+  return std::string("done");
+});
+
+void expect_named(const testing::RunOutcome& run, int ranks, int lost, const std::string& waited) {
+  SCOPED_TRACE(run.err);
+  EXPECT_EQ(run.status, 1);
+  EXPECT_FALSE(run.left_behind);
+  EXPECT_LT(run.time.count(), 60.0);  // it ends; the promise of ten seconds is for a machine at rest
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (rank == lost) continue;
+    EXPECT_THAT(run.said.at(rank), HasSubstr("error[rank_lost] mesh: rank " + std::to_string(lost) + " "));
+    EXPECT_THAT(run.said.at(rank), HasSubstr(waited));
+    EXPECT_THAT(run.said.at(rank),
+                HasSubstr("hint: see the output of rank " + std::to_string(lost) + " for the cause"));
+  }
+}
+
+struct Transport {
+  std::string name;
+  size_t shared_memory;
+};
+
+const Transport kTransports[] = {{"SharedMemory", std::numeric_limits<size_t>::max()}, {"Gloo", 0}};
+
+class LostRank : public ::testing::TestWithParam<std::tuple<Transport, int>> {
+ protected:
+  int ranks() const { return std::get<1>(GetParam()); }
+  testing::RunOutcome run(const std::string& body) const {
+    return run_ranks(body, ranks(), {.shared_memory = std::get<0>(GetParam()).shared_memory});
+  }
+};
+
+TEST_P(LostRank, KilledInACollectiveIsNamedByEverySurvivor) {
+  const auto outcome = run("last_dies");
+  expect_named(outcome, ranks(), ranks() - 1, "; this rank waited for it in all_reduce on dp_shard");
+  EXPECT_THAT(outcome.err, HasSubstr("error[rank_lost] launch: rank " + std::to_string(ranks() - 1) +
+                                     " was killed by signal 9 (Killed)"));
+}
+
+TEST_P(LostRank, RankZeroIsNamedAlthoughTheStoreDiesWithIt) {
+  expect_named(run("first_dies"), ranks(), 0, "; this rank waited for it in all_reduce on dp_shard");
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, LostRank,
+                         ::testing::Combine(::testing::ValuesIn(kTransports), ::testing::Values(2, 3, 4)),
+                         [](const auto& given) {
+                           return std::get<0>(given.param).name + std::to_string(std::get<1>(given.param));
+                         });
+
+class LostRanks : public ::testing::TestWithParam<Transport> {
+ protected:
+  testing::RunOutcome run(const std::string& body, int ranks) const {
+    return run_ranks(body, ranks, {.shared_memory = GetParam().shared_memory});
+  }
+  // One of them never ends by itself. The others name it, and its state.
+  void expect_stopped(const std::string& body, int stopped) const {
+    const auto outcome = run_ranks(body, 3,
+                                   {.timeout = std::chrono::seconds(5),
+                                    .shared_memory = GetParam().shared_memory,
+                                    .patience = std::chrono::seconds(4)});
+    SCOPED_TRACE(outcome.err);
+    const std::string name = "rank " + std::to_string(stopped);
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_FALSE(outcome.left_behind);
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == stopped) continue;
+      EXPECT_THAT(
+          outcome.said.at(rank),
+          AnyOf(ContainsRegex("error.timeout. mesh: all_reduce on dp_shard did not end in .*; " + name +
+                              " did not come .stopped by a signal, state T."),
+                ContainsRegex("error.rank_lost. mesh: " + name +
+                              " is alive but did not come to all_reduce on dp_shard in .* s "
+                              ".stopped by a signal, state T."),
+                // No heartbeat: it stopped before its first one was seen.
+                ContainsRegex("error.rank_lost. mesh: rank 0 was lost: its store has not answered for .* s "
+                              ".(stopped by a signal, state T|no heartbeat at all).; this rank waited for "
+                              "it in all_reduce on dp_shard")));
+    }
+    EXPECT_THAT(outcome.err,
+                HasSubstr("error[rank_lost] launch: " + name + " did not end by itself and was killed"));
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Transports, LostRanks, ::testing::ValuesIn(kTransports),
+                         [](const auto& given) { return given.param.name; });
+
+TEST_P(LostRanks, AStoppedRankIsNamedAfterTheTimeout) {
+  expect_stopped("last_stops", 2);
+}
+
+TEST_P(LostRanks, AStoppedRankZeroIsNamedAfterTheTimeout) {
+  expect_stopped("first_stops", 0);
+}
+
+TEST_P(LostRanks, IsNamedByARankThatNeverTalksToIt) {
+  expect_named(run("chain", 3), 3, 2, "; this rank waited for it in receive on ");
+}
+
+TEST_P(LostRanks, RanksThatComputeAreEndedToo) {
+  expect_named(run("busy", 3), 3, 1, "");
+}
+
+TEST_P(LostRanks, ARankThatFailsSaysWhyToTheOthers) {
+  const auto outcome = run("throws", 3);
+  expect_named(outcome, 3, 1,
+               "rank 1 failed: no space left on device; this rank waited for it in all_reduce on dp");
+  EXPECT_THAT(outcome.err, HasSubstr("error[io] model.safetensors: no space left on device"));
+}
+
+TEST_P(LostRanks, ARankThatExitsWithoutAWordIsNamed) {
+  expect_named(run("silent_exit", 2), 2, 1, "; this rank waited for it in all_reduce on dp");
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,124 @@
+// Ranks that do not run for longer than any silence that is a sign of death: they go on where they were.
+#include <ATen/ops/full.h>
+#include <dirent.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <limits>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "heddle/transport/join.h"
+#include "transport/children.h"
+
+namespace heddle {
+namespace {
+
+using testing::everyone;
+using testing::Known;
+using testing::run_ranks;
+
+constexpr std::chrono::milliseconds kPause{4500};
+
+bool stop_for_a_while(const std::vector<pid_t>& processes, std::chrono::milliseconds time) {
+  bool well = true;
+  for (const pid_t process : processes) well = ::kill(process, SIGSTOP) == 0 && well;
+  std::this_thread::sleep_for(time);
+  for (const pid_t process : processes) well = ::kill(process, SIGCONT) == 0 && well;
+  return well;
+}
+
+std::vector<pid_t> threads_of(pid_t process) {
+  std::vector<pid_t> threads;
+  DIR* folder = ::opendir(("/proc/" + std::to_string(process) + "/task").c_str());
+  while (const dirent* entry = folder == nullptr ? nullptr : ::readdir(folder))
+    if (const int thread = std::atoi(entry->d_name); thread > 0) threads.push_back(thread);
+  if (folder != nullptr) ::closedir(folder);
+  return threads;
+}
+
+// As a debugger does that a person attaches.
+bool trace_for_a_while(pid_t process, std::chrono::milliseconds time) {
+  const std::vector<pid_t> threads = threads_of(process);
+  bool well = !threads.empty();
+  for (const pid_t thread : threads) {
+    well = ::ptrace(PTRACE_SEIZE, thread, nullptr, nullptr) == 0 && well;
+    well = ::ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) == 0 && well;
+    well = ::waitpid(thread, nullptr, __WALL) == thread && well;
+  }
+  std::this_thread::sleep_for(time);
+  for (const pid_t thread : threads) well = ::ptrace(PTRACE_DETACH, thread, nullptr, nullptr) == 0 && well;
+  return well;
+}
+
+// Rank 1 starts a process that does `pause`, and all ranks work until it is over.
+std::string work_beside(Rendezvous& meeting, const std::function<bool(const std::vector<pid_t>&)>& pause) {
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+  auto group = meeting.group("dp", everyone(meeting));
+  std::vector<pid_t> ranks;
+  for (const std::string& id : meeting.exchange("id", std::to_string(::getpid())))
+    ranks.push_back(std::stoi(id));
+  const pid_t child = meeting.rank() == 1 ? ::fork() : -1;
+  if (child == 0) ::_exit(pause(ranks) ? 0 : 1);
+  int status = 0;
+  for (bool over = false; !over;) {
+    const bool ended = child > 0 && ::waitpid(child, &status, WNOHANG) == child;
+    auto value = at::full({1000}, ended ? 1.0 : 0.0);
+    group->all_reduce(value)->wait();
+    over = value[999].item<float>() == 1;
+    meeting.barrier("round");
+  }
+  return status == 0 ? "went on" : "the pause failed";
+}
+
+const Known kFirst("first_pauses", [](Rendezvous& meeting) {
+  return work_beside(meeting, [](const auto& ranks) { return stop_for_a_while({ranks[0]}, kPause); });
+});
+const Known kLast("last_pauses", [](Rendezvous& meeting) {
+  return work_beside(meeting, [](const auto& ranks) { return stop_for_a_while({ranks[2]}, kPause); });
+});
+const Known kTraced("last_is_traced", [](Rendezvous& meeting) {
+  return work_beside(meeting, [](const auto& ranks) { return trace_for_a_while(ranks[2], kPause); });
+});
+const Known kAll("all_pause", [](Rendezvous& meeting) {
+  return work_beside(meeting, [](const auto& ranks) { return stop_for_a_while(ranks, 2 * kPause); });
+});
+
+class PausedRanks : public ::testing::TestWithParam<size_t> {
+ protected:
+  void expect_to_go_on(const std::string& body, std::chrono::milliseconds timeout) const {
+    testing::expect_all_say(run_ranks(body, 3, {.timeout = timeout, .shared_memory = GetParam()}), 3,
+                            "went on");
+  }
+};
+
+TEST_P(PausedRanks, GoOnWhenOneWasStopped) {
+  expect_to_go_on("first_pauses", std::chrono::minutes(1));
+  expect_to_go_on("last_pauses", std::chrono::minutes(1));
+}
+
+TEST_P(PausedRanks, GoOnWhenOneWasTraced) {
+  expect_to_go_on("last_is_traced", std::chrono::minutes(1));
+}
+
+// The pause is longer than the timeout, which none of them has spent waiting.
+TEST_P(PausedRanks, GoOnWhenAllWereStopped) {
+  expect_to_go_on("all_pause", std::chrono::seconds(7));
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, PausedRanks,
+                         ::testing::Values(std::numeric_limits<size_t>::max(), size_t{0}),
+                         [](const auto& given) {
+                           return given.param == 0 ? std::string("Gloo") : std::string("SharedMemory");
+                         });
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,233 @@
+// Ranks as processes that share memory: the same bits as threads, groups and messages side by side.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "heddle/base/error.h"
+#include "heddle/transport/join.h"
+#include "heddle/transport/threads.h"
+#include "transport/children.h"
+#include "transport/exercise.h"
+
+namespace heddle {
+namespace {
+
+using testing::everyone;
+using testing::expect_all_say;
+using ::testing::HasSubstr;
+using testing::Known;
+using ::testing::Not;
+using testing::run_ranks;
+
+// The whole world, and two groups of every second rank, which go on at the same time.
+std::string exercised_halves(Rendezvous& meeting) {
+  auto world = meeting.group("world", everyone(meeting));
+  std::string text = testing::bytes(testing::exercise(*world));
+  std::vector<int> half;
+  for (int rank = meeting.rank() % 2; rank < meeting.world_size(); rank += 2) half.push_back(rank);
+  auto group = meeting.group("half", half);
+  return text + testing::bytes(testing::exercise(*group));
+}
+
+const Known kExerciseHalves("exercise_halves", exercised_halves);
+
+class Shm : public ::testing::TestWithParam<int> {};
+
+TEST_P(Shm, GivesTheSameBitsAsThreads) {
+  std::vector<std::string> wanted(GetParam());
+  ThreadWorld::run(GetParam(),
+                   [&](Rendezvous& meeting) { wanted[meeting.rank()] = exercised_halves(meeting); });
+  const auto run = run_ranks("exercise_halves", GetParam());
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+  EXPECT_FALSE(run.left_behind);
+  for (int rank = 0; rank < GetParam(); ++rank)
+    EXPECT_TRUE(run.said.at(rank) == wanted[rank]) << "rank " << rank;
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Shm, ::testing::Values(2, 3, 5));
+
+// A rank's own part of the work is done when it posts: the late rank is never waited for in the middle.
+const Known kCrossed("crossed_waits", [](Rendezvous& meeting) {
+  auto pair = meeting.group("pp", everyone(meeting)), other = meeting.group("dp", everyone(meeting));
+  auto big = at::ones({3000000}), small = at::full({3}, 1.0 + meeting.rank());
+  auto got = at::empty({2000000});
+  auto posted = pair->all_reduce(big);
+  if (meeting.rank() == 0) {
+    posted->wait();
+    other->all_reduce(small)->wait();
+    other->send(big.narrow(0, 0, 2000000), 1, 1)->wait();
+  } else {
+    other->all_reduce(small)->wait();
+    other->receive(got, 0, 1)->wait();
+    posted->wait();
+  }
+  return std::to_string(big.sum().item<double>()) + " " + std::to_string(small[0].item<double>());
+});
+
+TEST(ShmOrder, RanksMayWaitForGroupsInAnotherOrder) {
+  expect_all_say(run_ranks("crossed_waits", 2), 2, "6000000.000000 3.000000");
+}
+
+// Messages of up to some megabytes, received from the last to the first, twice for each tag.
+const Known kTags("many_tags", [](Rendezvous& meeting) {
+  auto group = meeting.group("pp", everyone(meeting));
+  constexpr int kTags = 40;
+  const auto length = [](int i) { return (i % 7 == 3 ? 300000 : 1000) + 17 * i; };
+  const int next = (meeting.rank() + 1) % meeting.world_size();
+  const int last = (meeting.rank() + meeting.world_size() - 1) % meeting.world_size();
+  std::vector<std::unique_ptr<Work>> sends;
+  for (int i = 0; i < 2 * kTags; ++i)
+    sends.push_back(group->send(testing::input(meeting.rank(), i, length(i), at::kFloat), next, i % kTags));
+  int wrong = 0;
+  for (int tag = kTags; tag-- > 0;) {
+    for (const int i : {tag, tag + kTags}) {
+      auto got = at::empty({length(i)});
+      group->receive(got, last, tag)->wait();
+      wrong += testing::same(got, testing::input(last, i, length(i), at::kFloat)) ? 0 : 1;
+    }
+  }
+  for (auto& send : sends) send->wait();
+  return std::to_string(wrong) + " wrong";
+});
+
+TEST(ShmOrder, MessagesFindTheirTagsInAnyOrder) {
+  expect_all_say(run_ranks("many_tags", 3), 3, "0 wrong");
+}
+
+// Far more than there is room for at once; odd ranks wait from the last to the first.
+const Known kUnderWay("many_under_way", [](Rendezvous& meeting) {
+  auto group = meeting.group("dp", everyone(meeting));
+  std::vector<at::Tensor> values;
+  std::vector<std::unique_ptr<Work>> works;
+  constexpr int kMany = 150;
+  for (int i = 0; i < kMany; ++i) {
+    values.push_back(at::full({i % 10 == 0 ? 100000 : 5}, 1.0 + i));
+    works.push_back(i % 3 == 2 ? group->broadcast(values.back(), i % meeting.world_size())
+                               : group->all_reduce(values.back(), Reduce::average));
+  }
+  int wrong = 0;
+  for (int i = 0; i < kMany; ++i) {
+    const int at = meeting.rank() % 2 == 0 ? i : kMany - 1 - i;
+    works[at]->wait();
+    wrong += values[at].max().item<float>() == static_cast<float>(1 + at) ? 0 : 1;
+    wrong += works[at]->done() ? 0 : 1;
+  }
+  return std::to_string(wrong) + " wrong";
+});
+
+TEST(ShmOrder, ManyCollectivesMayBeUnderWay) {
+  expect_all_say(run_ranks("many_under_way", 3), 3, "0 wrong");
+}
+
+// Rank 0 posts, and looks at nothing but a file until rank 1 has everything.
+const Known kBehind("behind_compute", [](Rendezvous& meeting) {
+  auto group = meeting.group("dp", everyone(meeting));
+  auto whole = at::ones({8 << 20});
+  auto work = group->all_reduce(whole);
+  const std::string mark = std::string(std::getenv("HEDDLE_TEST_FOLDER")) + "/mark";
+  if (meeting.rank() == 0) {
+    while (!std::filesystem::exists(mark)) {
+    }
+  } else {
+    work->wait();
+    std::ofstream(mark) << "here";
+  }
+  if (meeting.rank() == 0) work->wait();
+  return std::to_string(whole.sum().item<double>());
+});
+
+TEST(ShmOrder, AnotherRankIsServedWhileThisOneComputes) {
+  expect_all_say(run_ranks("behind_compute", 2), 2, std::to_string(16.0 * (1 << 20)));
+}
+
+const Known kMismatch("mismatch", [](Rendezvous& meeting) {
+  auto group = meeting.group("dp", everyone(meeting));
+  auto value = at::ones({4});
+  if (meeting.rank() == 0) group->all_reduce(value, Reduce::max)->wait();
+  if (meeting.rank() == 1) group->reduce_scatter(at::empty({2}), value)->wait();
+  return std::string("done");
+});
+
+TEST(ShmFaults, RanksThatCallDifferentCollectivesSayBoth) {
+  const auto run = run_ranks("mismatch", 2);
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.said.at(0) + run.said.at(1),
+              HasSubstr("error[internal] mesh: ranks call different collectives on dp: rank "));
+  EXPECT_THAT(run.said.at(0) + run.said.at(1), HasSubstr("all_reduce (max) of 4 Float"));
+  EXPECT_THAT(run.said.at(0) + run.said.at(1), HasSubstr("reduce_scatter of 4 Float"));
+}
+
+// Each of the first two takes itself for the one who speaks.
+const Known kTwoRoots("two_roots", [](Rendezvous& meeting) {
+  auto group = meeting.group("dp", everyone(meeting));
+  group->broadcast(at::ones({4}), meeting.rank() == 1 ? 1 : 0)->wait();
+  return std::string("done");
+});
+
+TEST(ShmFaults, TwoRootsInOneBroadcastAreAnErrorOnEveryRank) {
+  const auto run = run_ranks("two_roots", 3);
+  EXPECT_EQ(run.status, 1);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_THAT(run.said.at(rank),
+                HasSubstr("error[internal] mesh: ranks call different collectives on dp: rank "));
+    EXPECT_THAT(run.said.at(rank), HasSubstr("broadcast from 0 of 4 Float"));
+    EXPECT_THAT(run.said.at(rank), HasSubstr("broadcast from 1 of 4 Float"));
+  }
+}
+
+const Known kSizes("other_size", [](Rendezvous& meeting) {
+  auto group = meeting.group("pp", everyone(meeting));
+  if (meeting.rank() == 0) group->send(at::ones({4}), 1, 3)->wait();
+  if (meeting.rank() == 1) group->receive(at::ones({5}), 0, 3)->wait();
+  return std::string("done");
+});
+
+TEST(ShmFaults, AMessageOfAnotherSizeThanItsReceiveIsRefused) {
+  const auto run = run_ranks("other_size", 2);
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.said.at(1),
+              HasSubstr("error[internal] mesh: on pp a message of 16 bytes meets a receive of 20"));
+}
+
+TEST(ShmFaults, ACollectiveThatTakesTooLongNamesTheLateRankAndEndsEveryRank) {
+  const auto run = run_ranks("late", 3, {.timeout = std::chrono::seconds(1)});
+  EXPECT_EQ(run.status, 1);
+  EXPECT_FALSE(run.left_behind);
+  EXPECT_THAT(
+      run.said.at(0) + run.said.at(2),
+      HasSubstr("error[timeout] mesh: all_reduce on dp_shard did not end in 1 s; rank 1 did not come"));
+  EXPECT_THAT(run.said.at(1), HasSubstr("rank 1 is alive but did not come to all_reduce on dp_shard in 1"));
+}
+
+TEST(ShmFaults, WhenEveryRankWaitsTheTimeoutBlamesNobody) {
+  const auto run = run_ranks("crossed", 2, {.timeout = std::chrono::seconds(1)});
+  EXPECT_EQ(run.status, 1);
+  EXPECT_THAT(run.said.at(0) + run.said.at(1),
+              HasSubstr("error[timeout] mesh: receive on pp did not end in 1"));
+  EXPECT_THAT(run.said.at(0) + run.said.at(1), Not(HasSubstr("did not come")));
+}
+
+// Longer than the silence after which a rank is taken for dead.
+const Known kLong("computes_long", [](Rendezvous& meeting) {
+  auto group = meeting.group("dp", everyone(meeting));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (meeting.rank() == 1 && std::chrono::steady_clock::now() < end) {
+  }
+  auto value = at::ones({3});
+  group->all_reduce(value)->wait();
+  return std::to_string(value[0].item<double>());
+});
+
+TEST(ShmFaults, ARankThatComputesLongIsNotTakenForDead) {
+  expect_all_say(run_ranks("computes_long", 2), 2, "2.000000");
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,199 @@
+// The watchdog of a rank beside heartbeats that this test writes: who is lost, and when.
+#include "lib/transport/liveness/watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <memory>
+#include <thread>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "lib/transport/liveness/watch_state.h"
+
+namespace heddle::mesh {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+template <class Question>
+bool eventually(const Question& question) {
+  const auto end = Clock::now() + std::chrono::minutes(1);
+  while (!question() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return question();
+}
+
+// A process that does `body`, until the test ends.
+class Child {
+ public:
+  explicit Child(void (*body)()) : id_(::fork()) {
+    if (id_ != 0) return;
+    body();
+    for (;;) ::pause();
+  }
+  ~Child() {
+    ::kill(id_, SIGKILL);
+    ::waitpid(id_, nullptr, 0);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  pid_t id() const { return id_; }
+  void await(int options) const { ::waitpid(id_, nullptr, options); }
+  void await_end() const {
+    siginfo_t info;
+    ::waitid(P_PID, static_cast<id_t>(id_), &info, WEXITED | WNOWAIT);  // stays a zombie
+  }
+
+ private:
+  const pid_t id_;
+};
+
+// The start of a child is not before that of this process.
+Process process_of(const Child& child) {
+  Process process = this_process();
+  process.id = child.id();
+  std::ifstream stat("/proc/" + std::to_string(child.id()) + "/stat");
+  std::string word;
+  for (int i = 0; i < 22; ++i) stat >> word;
+  process.started = std::stoull(word);
+  return process;
+}
+
+TEST(ProcessStates, AreThoseOfTheProcessTable) {
+  const std::string table = this_process().table;
+  ASSERT_NE(table, "");
+  EXPECT_EQ(state_of(this_process(), table), ProcessState::alive);
+  const Child running([] {});
+  EXPECT_EQ(state_of(process_of(running), table), ProcessState::alive);
+  const Child stopped([] { ::raise(SIGSTOP); });
+  stopped.await(WUNTRACED);
+  EXPECT_EQ(state_of(process_of(stopped), table), ProcessState::stopped);
+  const Child traced([] {
+    ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
+    ::raise(SIGTRAP);
+  });
+  traced.await(0);
+  EXPECT_EQ(state_of(process_of(traced), table), ProcessState::traced);
+  const Child zombie([] { ::_exit(0); });
+  zombie.await_end();
+  EXPECT_EQ(state_of(process_of(zombie), table), ProcessState::ended);
+}
+
+TEST(ProcessStates, OfALaterProcessWithTheSameIdSayThatTheFirstHasEnded) {
+  Process earlier = this_process();
+  --earlier.started;
+  EXPECT_EQ(state_of(earlier, earlier.table), ProcessState::ended);
+}
+
+TEST(ProcessStates, AreNotSeenInAnotherTable) {
+  EXPECT_EQ(state_of(this_process(), "another boot/pid:[1]"), ProcessState::unseen);
+  Process unknown = this_process();
+  unknown.table = "";
+  EXPECT_EQ(state_of(unknown, ""), ProcessState::unseen);
+}
+
+// A process that has ended, of which nothing is left.
+Process gone() {
+  const Child child([] {});
+  return process_of(child);
+}
+
+Process of_another_namespace(Process process) {
+  process.table += "0";
+  return process;
+}
+
+// Rank 0's watch; rank 1 is played by the test.
+class Watched : public ::testing::Test {
+ protected:
+  void begin(std::chrono::milliseconds timeout, const Process& other) {
+    c10d::TCPStoreOptions options;
+    options.isServer = true;
+    options.waitWorkers = false;
+    store_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+    beat('w', other);
+    watch_ = std::make_unique<Watch>(
+        store_->clone(),
+        WatchOptions{.world_size = 2, .process = this_process(), .timeout = timeout, .on_lost = {}});
+  }
+  void beat(char state, const Process& process) {
+    store_->set("beat/1", Beat{++count_, state, process}.text());
+  }
+  // Until the watch has looked at rank 1 some times.
+  void let_it_look() {
+    ASSERT_TRUE(eventually([&] { return store_->check({"beat/0"}); }));
+    const auto own = [&] {
+      const auto text = store_->get("beat/0");
+      return Beat::read({text.begin(), text.end()}).count;
+    };
+    const int64_t before = own();
+    ASSERT_TRUE(eventually([&] { return own() > before + 3; }));
+  }
+  std::string found() {
+    return watch_->verdict({"all_reduce on dp", {0, 1}, {}, Broken::How::failed, "closed"}).message();
+  }
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  std::unique_ptr<Watch> watch_;
+  int64_t count_ = 0;
+};
+
+TEST_F(Watched, ARankWhoseProcessIsGoneIsLost) {
+  begin(std::chrono::minutes(1), gone());
+  EXPECT_TRUE(eventually([&] { return watch_->lost(); }));
+  EXPECT_EQ(found(), "rank 1 died (its process is gone); this rank waited for it in all_reduce on dp");
+}
+
+TEST_F(Watched, ARankOfAnotherNamespaceIsNotLookedUpByItsId) {
+  begin(std::chrono::minutes(1), of_another_namespace(gone()));
+  let_it_look();
+  EXPECT_FALSE(watch_->lost());
+}
+
+TEST_F(Watched, ARankThatCannotBeSeenIsLostAfterTheTimeout) {
+  begin(std::chrono::milliseconds(2500), of_another_namespace(gone()));
+  EXPECT_TRUE(eventually([&] { return watch_->lost(); }));
+  EXPECT_THAT(found(), MatchesRegex("rank 1 was lost: no heartbeat for [0-9.]+ s, and its process cannot be "
+                                    "seen from here; this rank waited for it in all_reduce on dp"));
+}
+
+TEST_F(Watched, ARankThatCannotBeSeenIsLostSoonWhenItsConnectionBroke) {
+  begin(std::chrono::hours(1), of_another_namespace(gone()));
+  EXPECT_THAT(watch_->verdict({"all_reduce on dp", {0, 1}, {}, Broken::How::failed, "closed"}).message(),
+              HasSubstr("rank 1 was lost: no heartbeat for 2"));
+}
+
+TEST_F(Watched, ARankThatLivesIsNamedWithItsStateAfterTheTimeout) {
+  const Child stopped([] { ::raise(SIGSTOP); });
+  stopped.await(WUNTRACED);
+  begin(std::chrono::seconds(1), process_of(stopped));
+  let_it_look();
+  EXPECT_FALSE(watch_->lost());
+  const Error error =
+      watch_->verdict({"all_reduce on dp", {0, 1}, std::chrono::seconds(1), Broken::How::timed_out, ""});
+  EXPECT_EQ(error.code(), ErrorCode::timeout);
+  EXPECT_EQ(error.message(),
+            "all_reduce on dp did not end in 1 s; rank 1 did not come (stopped by a signal, state T)");
+  ASSERT_TRUE(eventually([&] { return store_->check({"lost"}); }));
+  const auto told = store_->get("lost");
+  EXPECT_EQ(std::string(told.begin(), told.end()),
+            "1 l is alive but did not come to all_reduce on dp in 1 s (stopped by a signal, state T)");
+}
+
+TEST_F(Watched, ATransferIsReleasedAfterItsTime) {
+  begin(std::chrono::minutes(1), this_process());
+  std::atomic<bool> released = false;
+  watch_->interrupt(
+      &released, [&] { released = true; }, watch_->running_time());
+  EXPECT_TRUE(eventually([&] { return released.load(); }));
+  watch_->forget(&released);
+}
+
+}  // namespace
+}  // namespace heddle::mesh

@@ -1,0 +1,107 @@
+// Blocks of errors on standard error, and the one answer in JSON.
+#include "trainer/cli/launch/last_words.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <new>
+#include <string>
+
+#include "core/base/memory.h"
+#include "trainer/cli/launch/launch.h"
+
+namespace heddle::launch {
+namespace {
+
+// In memory that the ranks share: whether one of them has answered. Null: JSON is not asked for.
+std::atomic<bool>* answered = nullptr;
+bool is_forked_rank = false;
+std::atomic<bool>* progress_line = nullptr;  // whether it is open
+
+void end_line() {
+  if (progress_line != nullptr && progress_line->exchange(false)) write_all(STDOUT_FILENO, "\n");
+}
+
+}  // namespace
+
+void write_all(int file, std::string_view text) {
+  [[maybe_unused]] const auto written = ::write(file, text.data(), text.size());
+}
+
+void end_before_messages(std::atomic<bool>& open_line) {
+  progress_line = &open_line;
+}
+
+void write_message(std::string_view text) {
+  end_line();
+  write_all(STDERR_FILENO, text);
+}
+
+Log log_of(int rank) {
+  const LogLevel least = rank == 0 ? LogLevel::info : LogLevel::warning;
+  return Log([rank, least](LogLevel level, std::string_view room, std::string_view text) {
+    if (level < least) return;
+    const char* mark = level == LogLevel::warning ? "warning: " : level == LogLevel::error ? "error: " : "";
+    write_message("[rank " + std::to_string(rank) + "] [" + std::string(room) + "] " + mark +
+                  std::string(text) + "\n");
+  });
+}
+
+void speak_as_rank() {
+  is_forked_rank = true;
+}
+
+void answer(const Error& error) {
+  if (answered != nullptr && !answered->exchange(true)) write_all(STDOUT_FILENO, error.json() + "\n");
+}
+
+void say(const Error& error) {
+  write_message(std::string(error.what()) + "\n");
+  if (!is_forked_rank || error.code() != ErrorCode::rank_lost) answer(error);
+}
+
+Error as_error(const std::exception& thrown) {
+  if (const auto* own = dynamic_cast<const Error*>(&thrown)) return *own;
+  if (const auto memory = out_of_memory(thrown)) return *memory;
+  return Error(ErrorCode::internal, "heddle", thrown.what());
+}
+
+void finish_output() {
+  std::fflush(stdout);
+  if (!(std::cout << std::flush)) throw Error(ErrorCode::io, "standard output", "cannot be written");
+}
+
+void end(const std::exception& error) {
+  static std::atomic<bool> ending = false;
+  if (ending.exchange(true)) {
+    for (;;) ::pause();  // another thread is printing its block and ends the process
+  }
+  const Error own = as_error(error);
+  say(own);
+  ::_exit(exit_status(own.code()));  // no flush: another thread may hold a stream
+}
+
+void end_interrupted() {
+  write_message("error[rank_lost] launch: interrupted by a signal\n");
+  if (answered != nullptr)
+    write_all(STDOUT_FILENO,
+              "{\"error\": {\"code\": \"rank_lost\", \"where\": \"launch\", \"what\": \"interrupted by a "
+              "signal\", \"hint\": \"\"}}\n");
+  ::_exit(1);
+}
+
+void answer_in_json() {
+  void* shared =
+      ::mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED)
+    throw Error(ErrorCode::internal, "launch",
+                std::string("no memory that the ranks share: ") + std::strerror(errno));
+  answered = new (shared) std::atomic<bool>(false);
+}
+
+}  // namespace heddle::launch

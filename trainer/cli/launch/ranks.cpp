@@ -1,0 +1,127 @@
+// One rank of a run: meeting the others, and parting from them.
+#include "trainer/cli/launch/ranks.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/Logging.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "heddle/base/error.h"
+#include "heddle/transport/join.h"
+#include "trainer/cli/launch/last_words.h"
+#include "trainer/cli/launch/launch.h"
+#include "trainer/cli/launch/stop_signals.h"
+
+namespace heddle::cli {
+namespace {
+
+// LibTorch's own lines, with stack traces, stay away unless they are asked for: our errors say what they say.
+void quiet_libtorch() {
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) {
+    c10::initLogging();
+  } else {
+    FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+  }
+}
+
+// A run in this process ends with status 1 on signals that do not save, as one with many ranks does.
+void end_on_signals(const std::vector<int>& saving) {
+  for (const int number : {SIGINT, SIGTERM}) {
+    if (std::count(saving.begin(), saving.end(), number) > 0) continue;
+    ::signal(number, [](int) { launch::end_interrupted(); });
+  }
+}
+
+// A launcher that loses one rank sends SIGTERM to the others at once. They take the time to find out and to
+// say which rank it was; end() by another thread is then the end.
+void outlive_sigterm() {
+  static constexpr std::chrono::seconds kTimeToSpeak{4};
+  sigset_t terminate;
+  sigemptyset(&terminate);
+  sigaddset(&terminate, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &terminate, nullptr);  // in the threads made from here on as well
+  std::thread([terminate] {
+    int number = 0;
+    ::sigwait(&terminate, &number);
+    std::this_thread::sleep_for(kTimeToSpeak);
+    launch::end(Error(ErrorCode::rank_lost, "launch", "this rank was ended by its launcher (SIGTERM)",
+                      "see what the launcher says, and the other ranks"));
+  }).detach();
+}
+
+int be_one(const RankPlace& place, std::chrono::milliseconds timeout,
+           const std::function<int(Rendezvous&)>& body) {
+  quiet_libtorch();
+  // OMP_NUM_THREADS wins; else the ranks of a machine share its cores.
+  if (std::getenv("OMP_NUM_THREADS") == nullptr)
+    at::set_num_threads(threads_per_rank(place.local_world_size));
+  GlooOptions options;
+  options.timeout = timeout;
+  options.log = launch::log_of(place.rank);
+  options.on_lost = [](const Error& error) { launch::end(error); };
+  const auto meeting = mesh::join(place, options);
+  try {
+    const int status = body(*meeting);
+    meeting->leave();
+    return status;
+  } catch (const std::exception& thrown) {
+    const Error error = launch::as_error(thrown);
+    meeting->abandon(error.where() + ": " + error.message());
+    // Rank 0 alone writes files: it prints what stood in the way, once.
+    if (error.code() == ErrorCode::io && place.rank != 0) return exit_status(error.code());
+    throw error;
+  }
+}
+
+}  // namespace
+
+RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts) {
+  RankPlan plan;
+  plan.local_ranks = nproc_per_node.value_or(1);
+  plan.restarts = max_restarts > 0;
+  if (plan.local_ranks < 1) {
+    throw Error(ErrorCode::usage, "--nproc-per-node",
+                "is " + std::to_string(plan.local_ranks) + "; 1 or more is needed");
+  }
+  plan.place = place_from_environment();
+  plan.is_launched = plan.place || std::getenv("SLURM_JOB_ID") != nullptr;
+  if (plan.place && plan.place->world_size == 1) plan.place.reset();  // one rank needs nobody
+  if (plan.place && nproc_per_node) {
+    throw Error(ErrorCode::usage, "--nproc-per-node",
+                "is given, but " + plan.place->launcher + " has already started " +
+                    std::to_string(plan.place->world_size) + " ranks",
+                "leave --nproc-per-node out under a launcher");
+  }
+  if (plan.place && plan.restarts) {
+    throw Error(ErrorCode::usage, "heddle train",
+                "--max-restarts is given, but " + plan.place->launcher + " starts the ranks",
+                "torchrun has --max-restarts itself; Slurm starts a job again with --requeue");
+  }
+  return plan;
+}
+
+int run_ranks(const RankPlan& plan, std::chrono::milliseconds timeout,
+              const std::function<int(Rendezvous&)>& body, const launch::Stop& stop) {
+  const bool by_term = std::count(stop.signals.begin(), stop.signals.end(), SIGTERM) > 0;
+  if (plan.place) {
+    launch::be_rank(*plan.place, [&](const RankPlace& place) {
+      if (!by_term) outlive_sigterm();
+      return be_one(place, timeout, body);
+    });
+  }
+  const bool alone = plan.local_ranks == 1 && !plan.restarts;
+  const auto one = [&](const RankPlace& place) {
+    listen(stop, alone ? Taker::whole : Taker::rank);
+    return be_one(place, timeout, body);
+  };
+  if (!alone) return launch::run(plan.local_ranks, one, {}, stop);
+  end_on_signals(stop.signals);
+  return one(RankPlace{});
+}
+
+}  // namespace heddle::cli

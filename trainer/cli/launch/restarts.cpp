@@ -1,0 +1,53 @@
+// What a start that is not the first knows.
+#include "trainer/cli/launch/restarts.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "heddle/checkpoint/publish.h"
+
+namespace heddle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The step that a checkpoint goes on with; -1 where there is none.
+int64_t step_of(const fs::path& checkpoint) {
+  std::error_code ignored;
+  const fs::path file = checkpoint / kPositionFile;
+  return fs::exists(file, ignored) ? read_position(file).step : -1;
+}
+
+}  // namespace
+
+bool was_started_before() {
+  for (const char* name : {"TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT"}) {
+    const char* count = std::getenv(name);
+    if (count != nullptr && std::atoi(count) > 0) return true;
+  }
+  return false;
+}
+
+std::optional<Node> saved_since(const Node& configuration) {
+  const CheckpointSection section = read_recipe(configuration).checkpoint;
+  if (!section.enabled || !section.restore_from || *section.restore_from == "LATEST") return std::nullopt;
+  const fs::path root = section.directory;
+  std::string named = *section.restore_from;
+  if (named == "LOWEST_VAL") named = checkpoint::pointed(root / named);
+  const std::string latest = checkpoint::pointed(root / "LATEST");
+  if (latest.empty() || step_of(root / latest) <= std::max(step_of(root / named), step_of(named)))
+    return std::nullopt;
+  return config::with_override(configuration, "checkpoint.restore_from", latest);
+}
+
+std::string restart_line(int restart, int most, const Job& job) {
+  return "restart " + std::to_string(restart) + " of " + std::to_string(most) +
+         ": all ranks are started again " +
+         (job.resume ? "and go on from " + job.resume->directory.string()
+                     : std::string("from the first step, as nothing was saved yet"));
+}
+
+}  // namespace heddle::cli

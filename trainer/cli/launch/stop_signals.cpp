@@ -1,0 +1,137 @@
+// A thread that waits for signals, and the words that answer them.
+#include "trainer/cli/launch/stop_signals.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <thread>
+
+#include "heddle/base/error.h"
+#include "trainer/cli/launch/last_words.h"
+#include "trainer/recipe/signals.h"
+
+namespace heddle::cli {
+namespace {
+
+// What a signal's handler prints and ends with, made before it is installed.
+struct LastLine {
+  std::string line;
+  int status = 0;
+};
+std::vector<LastLine> last_lines;
+
+void leave_by_signal(int number, siginfo_t* info, void*) {
+  const auto& [line, status] = last_lines[number];
+  launch::write_all(STDOUT_FILENO, line);
+  if (number == SIGINT && info->si_code == SI_KERNEL && status != 0) end_by_interrupt();
+  ::_exit(status);
+}
+
+sigset_t set_of(const std::vector<int>& signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : signals) sigaddset(&set, number);
+  return set;
+}
+
+// A rank's part of it.
+void note(const siginfo_t& info, StopWish& wish) {
+  int none = 0;
+  if (wish.signal == 0) wish.from_terminal = info.si_code == SI_KERNEL;
+  wish.signal.compare_exchange_strong(none, info.si_signo);
+}
+
+void answer_alone(siginfo_t info, const launch::Stop& stop, launch::Repeats& repeats) {
+  StopWish& wish = *stop.wish;
+  if (!wish.stepping) leave_by_signal(info.si_signo, &info, nullptr);
+  if (repeats.is_another()) launch::end_interrupted();
+  if (wish.signal == 0) launch::write_message(stop_heard(info.si_signo) + "\n");
+  note(info, wish);
+}
+
+}  // namespace
+
+std::vector<int> stop_signals(std::vector<int> asked) {
+  if (asked.empty()) return asked;
+  const auto add = [&](int number) {
+    if (std::find(asked.begin(), asked.end(), number) == asked.end()) asked.push_back(number);
+  };
+  add(SIGINT);
+  struct sigaction hangup {};
+  ::sigaction(SIGHUP, nullptr, &hangup);
+  if (hangup.sa_handler != SIG_IGN) add(SIGHUP);
+  return asked;
+}
+
+std::vector<int> preemptions(const StepSection& steps, bool is_launched) {
+  std::vector<int> out = steps.stop_signals;
+  const std::string sender = steps.preemption_sender.value_or(is_launched ? "scheduler" : "");
+  if (sender == "person") out.clear();
+  if (sender.empty())
+    std::erase_if(out, [](int number) {
+      return number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT;
+    });
+  return out;
+}
+
+StopWish& shared_wish() {
+  void* shared = ::mmap(nullptr, sizeof(StopWish), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED)
+    throw Error(ErrorCode::internal, "launch",
+                std::string("no memory that the ranks share: ") + std::strerror(errno));
+  return *new (shared) StopWish;
+}
+
+void end_on(const launch::Stop& stop) {
+  for (const int number : stop.signals) {
+    if (last_lines.size() <= static_cast<size_t>(number)) last_lines.resize(number + 1);
+    last_lines[number] = {stopped_before_the_first_step(number) + "\n", stop.status_of(number)};
+  }
+  struct sigaction action {};
+  action.sa_sigaction = leave_by_signal;
+  action.sa_flags = SA_SIGINFO;
+  for (const int number : stop.signals) ::sigaction(number, &action, nullptr);
+}
+
+// Safe to call from a signal's handler.
+void end_by_interrupt() {
+  ::signal(SIGINT, SIG_DFL);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  ::pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+  ::raise(SIGINT);
+  ::_exit(130);
+}
+
+void listen(const launch::Stop& stop, Taker taker) {
+  if (stop.signals.empty()) return;
+  const sigset_t set = set_of(stop.signals);
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::thread([set, stop, taker] {
+    launch::Repeats repeats;
+    for (siginfo_t info{};;) {
+      if (::sigwaitinfo(&set, &info) < 0) continue;
+      if (taker == Taker::whole) answer_alone(info, stop, repeats);
+      if (taker == Taker::rank) note(info, *stop.wish);
+    }
+  }).detach();
+}
+
+std::string stopped_before_the_first_step(int signal) {
+  return "stopped by " + signal_name(signal) +
+         " before the first step: nothing new to save; the same command starts again";
+}
+
+std::string stop_heard(int signal) {
+  return signal_name(signal) +
+         ": the run saves and ends after this step; a second signal ends it at once, unsaved";
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,47 @@
+// Signals that ask a run to save and end: who takes them in this process, and what is said.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trainer/cli/launch/launch.h"
+#include "trainer/loop/stop_wish.h"
+#include "trainer/recipe/sections.h"
+
+namespace heddle::cli {
+
+// What this process is to the run.
+enum class Taker {
+  whole,  // all of it: the first signal ends it at its next step, or at once before its first; a second at
+          // once
+  rank,   // one rank of several: remembers that it was asked, whoever else was
+};
+
+// The signals of step_scheduler.preemption_signal, with SIGINT and, unless it is ignored (nohup), SIGHUP;
+// none where there are none.
+std::vector<int> stop_signals(std::vector<int> asked);
+
+// Those of the named signals that end the run with status 0, as a launcher or a scheduler sends them. Where
+// step_scheduler.preemption_sender does not say who does: all where one has started the run, elsewhere those
+// that neither a terminal nor a plain `kill` sends.
+std::vector<int> preemptions(const StepSection& steps, bool is_launched);
+
+// In memory that ranks started from here on share with this process.
+StopWish& shared_wish();
+
+// Until listen() or launch::run(), one of these signals ends this process with its status: nothing is lost.
+void end_on(const launch::Stop& stop);
+
+// Ends this process by SIGINT itself, which a shell reports as 130: bash leaves a loop only then.
+[[noreturn]] void end_by_interrupt();
+
+// From here on a thread takes the signals, for this process and all of its threads. To be called before
+// others are made, once.
+void listen(const launch::Stop& stop, Taker taker);
+
+// "stopped by SIGTERM before the first step: ..."
+std::string stopped_before_the_first_step(int signal);
+// "SIGTERM: the run saves and ends after this step; ..."
+std::string stop_heard(int signal);
+
+}  // namespace heddle::cli

@@ -1,0 +1,125 @@
+// Forks before any tensor work: neither LibTorch's threads nor Gloo's are there yet.
+#include "trainer/cli/plugins/plugin_check.h"
+
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace heddle::cli {
+namespace {
+
+using Event = nlohmann::json;
+
+// A line for each event: the rule that begins, as a text, or a check, as a list.
+void write_line(int pipe, const Event& event) {
+  const std::string text = event.dump(-1, ' ', false, Event::error_handler_t::replace) + "\n";
+  for (size_t at = 0; at < text.size();) {
+    const ssize_t count = ::write(pipe, text.data() + at, text.size() - at);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) _exit(1);
+    at += static_cast<size_t>(count);
+  }
+}
+
+testing::RunKits* open_kits() {
+  void* library = dlopen("libheddle_kits.so", RTLD_NOW | RTLD_LOCAL);
+  void* run = library == nullptr ? nullptr : dlsym(library, testing::kRunKits);
+  if (run == nullptr)
+    throw Error(ErrorCode::internal, "libheddle_kits.so", dlerror(),
+                "build the target heddle_kits, or install heddle again");
+  return reinterpret_cast<testing::RunKits*>(run);
+}
+
+// The child's half: it never returns.
+[[noreturn]] void report_to(int pipe, const std::filesystem::path& file, testing::KitOptions options) {
+  const auto write_check = [pipe](const testing::Check& check) {
+    write_line(pipe, Event::array({check.rule, check.passed, check.detail, check.ran}));
+  };
+  options.begins = [pipe](const std::string& rule) { write_line(pipe, rule); };
+  options.ended = write_check;
+  try {
+    testing::Report report;
+    open_kits()(file, options, report);
+  } catch (const std::exception& error) {
+    write_check({"the check itself ends", false, error.what()});
+  }
+  _exit(0);
+}
+
+// What the child says, line by line.
+class KitListener {
+ public:
+  explicit KitListener(const testing::KitOptions& options) : options_(options) {}
+
+  void read(int pipe) {
+    std::string text;
+    char bytes[4096];
+    for (ssize_t count = 0; (count = ::read(pipe, bytes, sizeof(bytes))) != 0;) {
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) break;
+      text.append(bytes, static_cast<size_t>(count));
+      for (size_t end = 0; (end = text.find('\n')) != text.npos; text.erase(0, end + 1))
+        take(Event::parse(text.substr(0, end)));
+    }
+  }
+
+  // The child ended in the middle of a kit.
+  void ended(const std::string& how) {
+    const bool first = report_.checks.size() < 3;  // the file was not opened before
+    add({begun_.empty() ? "the check itself ends" : begun_, false,
+         "the process ended (" + how + ")" +
+             (first ? "; throw nothing from static initialisers, and register operators in the entry" : "")});
+  }
+
+  testing::Report report() && { return std::move(report_); }
+
+ private:
+  void take(const Event& event) {
+    if (event.is_string()) return void(begun_ = event.get<std::string>());
+    add({event[0].get<std::string>(), event[1].get<bool>(), event[2].get<std::string>(),
+         event[3].get<bool>()});
+  }
+  void add(testing::Check check) {
+    if (options_.ended) options_.ended(check);
+    report_.checks.push_back(std::move(check));
+  }
+
+  const testing::KitOptions& options_;
+  testing::Report report_;
+  std::string begun_;
+};
+
+}  // namespace
+
+testing::Report check_apart(const std::filesystem::path& file, const testing::KitOptions& options) {
+  if (!std::filesystem::is_regular_file(file))
+    throw Error(ErrorCode::plugin_missing, file.string(), "there is no such plugin file",
+                "give the path of a libheddle_*.so");
+  int ends[2];
+  if (pipe(ends) != 0) throw Error(ErrorCode::internal, "heddle plugins check", std::strerror(errno));
+  std::cout.flush();
+  const pid_t child = fork();
+  if (child < 0) throw Error(ErrorCode::internal, "heddle plugins check", std::strerror(errno));
+  if (child == 0) {
+    close(ends[0]);
+    report_to(ends[1], file, options);
+  }
+  close(ends[1]);
+  KitListener listener(options);
+  listener.read(ends[0]);
+  close(ends[0]);
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    listener.ended(WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "exit");
+  return std::move(listener).report();
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,95 @@
+// Copies a template with its name replaced.
+#include "trainer/cli/plugins/plugin_create.h"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "heddle/base/error.h"
+
+namespace heddle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Beside the program in a build, in ../share once it is installed.
+fs::path templates() {
+  std::error_code ignored;
+  const fs::path here = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  for (const fs::path& place : {here / "share/heddle/template", here.parent_path() / "share/heddle/template"})
+    if (fs::is_directory(place, ignored)) return place;
+  throw Error(ErrorCode::internal, (here.parent_path() / "share/heddle/template").string(),
+              "the templates of plugins are not there", "install heddle again");
+}
+
+// Letters of C++, small, as names in a manifest and of files are.
+void check_name(const fs::path& directory) {
+  const std::string name = directory.filename().string();
+  const auto fits = [](char c) {
+    return std::islower(static_cast<unsigned char>(c)) || std::isdigit(static_cast<unsigned char>(c)) ||
+           c == '_';
+  };
+  if (name.empty() || !std::islower(static_cast<unsigned char>(name[0])) ||
+      !std::all_of(name.begin(), name.end(), fits))
+    throw Error(ErrorCode::usage, "heddle plugins new", "'" + name + "' is no name for a plugin",
+                "use small letters, digits and _, beginning with a letter: my_strategy");
+  if (name == "single")
+    throw Error(ErrorCode::usage, "heddle plugins new", "'single' is built into the engine",
+                "choose another name");
+  if (fs::exists(fs::symlink_status(directory)))
+    throw Error(ErrorCode::usage, "heddle plugins new", "'" + directory.string() + "' is there already",
+                "choose another name, or remove it");
+}
+
+// "my_strategy" -> "MyStrategy".
+std::string class_name(const std::string& name) {
+  std::string out;
+  bool start = true;
+  for (const char c : name) {
+    if (c != '_') out += start ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : c;
+    start = c == '_';
+  }
+  return out;
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  for (size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size())
+    text.replace(at, from.size(), to);
+  return text;
+}
+
+// The template's plugin is called hello, and its class Hello.
+std::string renamed(const std::string& text, const std::string& name) {
+  return replaced(replaced(text, "hello", name), "Hello", class_name(name));
+}
+
+void copy(const fs::path& from, const fs::path& to, const std::string& name) {
+  std::ifstream in(from, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  std::ofstream out(to, std::ios::binary);
+  if (!in || !(out << renamed(text, name)) || !out.flush())
+    throw Error(ErrorCode::io, to.string(), "cannot be written", "look at the disk and the permissions");
+}
+
+}  // namespace
+
+int create_plugin(const PluginsCommand& command) {
+  const fs::path directory = command.arguments.front();
+  check_name(directory);
+  const std::string name = directory.filename().string();
+  const fs::path from = templates() / command.kind;
+  std::error_code failure;
+  if (!fs::create_directory(directory, failure))
+    throw Error(ErrorCode::io, directory.string(), "cannot be made: " + failure.message(),
+                "give a name in a directory that is there and may be written");
+  for (const auto& entry : fs::directory_iterator(from))
+    copy(entry.path(), directory / renamed(entry.path().filename().string(), name), name);
+  std::cout << "wrote " << directory.string() << "/ from the template '" << command.kind << "'; "
+            << (directory / "README.md").string() << " says how to build and check it\n";
+  return 0;
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,184 @@
+// `heddle plugins`: the list from the manifests, the tables of one plugin, the conformance kits.
+#include "trainer/cli/plugins/plugins.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "core/plugin/places.h"
+#include "heddle/base/text.h"
+#include "heddle/plugin/registry.h"
+#include "trainer/cli/plugins/plugin_check.h"
+#include "trainer/cli/plugins/plugin_create.h"
+#include "trainer/cli/plugins/plugin_tables.h"
+
+namespace heddle::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What stands in the way of loading the file, from its papers alone; empty: nothing.
+std::string fault_of(const plugin::FoundFile& file) {
+  if (file.unreadable) return file.unreadable->message();
+  try {
+    plugin::check_abi(*file.papers, file.path);
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return "";
+}
+
+Json json_of(const plugin::FoundFile& file) {
+  Json offers = Json::array();
+  if (file.papers)
+    for (const plugin::PaperOffer& offer : file.papers->offers)
+      offers.push_back({{"kind", offer.kind}, {"name", offer.name}, {"aliases", offer.aliases}});
+  return {{"plugin", file.papers ? file.papers->name : file.named_by_file()},
+          {"version", file.papers ? Json(file.papers->version) : Json()},
+          {"path", file.path.string()},
+          {"offers", offers},
+          {"fault", fault_of(file)}};
+}
+
+std::string text_of(const plugin::FoundFile& file) {
+  std::string out = file.papers ? file.papers->name + " " + file.papers->version : file.named_by_file();
+  if (const std::string fault = fault_of(file); !fault.empty()) out += "  CANNOT BE LOADED";
+  out += "\n  file: " + file.path.string() + "\n";
+  if (file.papers) {
+    std::vector<std::string> offers;
+    for (const plugin::PaperOffer& offer : file.papers->offers) offers.push_back(offer.text());
+    out += "  offers: " + text::join(offers, ", ") + "\n";
+  }
+  if (const std::string fault = fault_of(file); !fault.empty()) out += "  why: " + fault + "\n";
+  return out;
+}
+
+int list(const PluginsCommand& command) {
+  std::vector<std::filesystem::path> given(command.arguments.begin(), command.arguments.end());
+  for (const std::filesystem::path& place : given)
+    if (!std::filesystem::is_directory(place))
+      throw Error(ErrorCode::usage, "heddle plugins list", "'" + place.string() + "' is no directory",
+                  "give directories that hold libheddle_*.so files");
+  std::vector<std::filesystem::path> places;
+  for (const std::filesystem::path& place : plugin::search_path(given)) {
+    const std::filesystem::path plain = std::filesystem::weakly_canonical(place);
+    if (std::find(places.begin(), places.end(), plain) == places.end()) places.push_back(plain);
+  }
+  Json lines = Json::array();
+  std::string text;
+  for (const PluginInfo& own : PluginRegistry({}).loaded()) {
+    Json offers = Json::array();
+    for (const char* kind : {"strategy", "schedule"})
+      offers.push_back({{"kind", kind}, {"name", own.name}, {"aliases", Json::array()}});
+    lines.push_back(
+        {{"plugin", own.name}, {"version", own.version}, {"path", ""}, {"offers", offers}, {"fault", ""}});
+    text += own.name + " " + own.version + "\n  built into the engine\n  offers: " + text::join(own.offers) +
+            "\n";
+  }
+  for (const plugin::FoundFile& file : plugin::scan(places)) {
+    lines.push_back(json_of(file));
+    text += text_of(file);
+  }
+  std::vector<std::string> looked;
+  for (const std::filesystem::path& place : places) looked.push_back(place.string());
+  if (command.json) {
+    std::cout << Json{{"engine", plugin::abi_tag()}, {"places", looked}, {"plugins", lines}}.dump() << "\n";
+  } else {
+    std::cout << text << "\nsearched: " << text::join(looked) << "\n";
+  }
+  return 0;
+}
+
+// A plugin's own name, or the name or an alias of anything on offer.
+PluginInfo load_by_any_name(PluginRegistry& registry, const std::string& name) {
+  const bool is_file = name.find('/') != std::string::npos || name.ends_with(".so");
+  const auto loaded_by = [&](std::string_view kind) {
+    for (const std::string& known : registry.names(kind))
+      if (text::lower(known) == text::lower(name)) return true;
+    return false;
+  };
+  if (is_file || text::lower(name) == "single" || loaded_by("plugin")) return registry.load(name);
+  const size_t before = registry.loaded().size();
+  if (loaded_by("strategy"))
+    (void)registry.strategy(name);
+  else if (loaded_by("section"))
+    (void)registry.section(name);
+  else if (loaded_by("parallelizer"))
+    (void)registry.parallelizer(name);
+  else if (loaded_by("plan"))
+    (void)registry.plan(name);
+  else if (loaded_by("model"))
+    (void)registry.model(name);
+  else if (loaded_by("schedule"))
+    (void)registry.schedule(name);
+  else if (loaded_by("device"))
+    (void)registry.device(name);
+  else
+    return registry.load(name);  // the error names every place
+  return registry.loaded().at(before);
+}
+
+int inspect(const PluginsCommand& command) {
+  PluginRegistry registry(plugin::search_path({}));
+  bool first = true;
+  for (const std::string& name : command.arguments) {
+    const PluginInfo info = load_by_any_name(registry, name);
+    const std::vector<Offered> offers = offered_by(info, registry);
+    if (command.json)
+      std::cout << to_json(info, offers) << "\n";
+    else if (command.markdown)
+      std::cout << to_markdown(offers);
+    else
+      std::cout << (first ? "" : "\n") << to_text(info, offers);
+    first = false;
+  }
+  return 0;
+}
+
+int check(const PluginsCommand& command) {
+  size_t failed = 0, all = 0;
+  std::string broken;
+  for (const std::string& file : command.arguments) {
+    testing::KitOptions options;
+    if (!command.ranks.empty()) options.ranks = command.ranks;
+    if (!command.fields.empty()) options.fields = command.fields;
+    if (!command.json) {
+      std::cout << file << std::endl;
+      options.ended = [](const testing::Check& check) { std::cout << check.text() << std::flush; };
+    }
+    const testing::Report report = check_apart(file, options);
+    Json checks = Json::array();
+    for (const testing::Check& check : report.checks) {
+      checks.push_back(
+          {{"rule", check.rule}, {"passed", check.passed}, {"detail", check.detail}, {"ran", check.ran}});
+      if (!check.passed && ++failed != 0 && broken.empty()) broken = file;
+    }
+    all += report.checks.size();
+    if (command.json)
+      std::cout << Json{{"file", file}, {"passed", report.passed()}, {"checks", checks}}.dump() << "\n";
+  }
+  std::cout.flush();
+  if (failed == 0) return 0;
+  throw Error(ErrorCode::plugin_failed, broken,
+              std::to_string(failed) + " of " + std::to_string(all) + " checks failed",
+              "the lines that begin with FAIL say what to change; sdk/README.md explains each kit");
+}
+
+}  // namespace
+
+int plugins(const PluginsCommand& command) {
+  switch (command.action) {
+    case PluginsCommand::Action::list:
+      return list(command);
+    case PluginsCommand::Action::inspect:
+      return inspect(command);
+    case PluginsCommand::Action::check:
+      return check(command);
+    case PluginsCommand::Action::create:
+      return create_plugin(command);
+  }
+  return 0;
+}
+
+}  // namespace heddle::cli

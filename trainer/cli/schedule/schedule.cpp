@@ -1,0 +1,64 @@
+// Finds the schedule by its name, asks it for its table, and prints that; or compares all.
+#include "trainer/cli/schedule/schedule.h"
+
+#include <algorithm>
+
+#include "heddle/plugin/registry.h"
+#include "trainer/cli/schedule/schedule_compare.h"
+#include "trainer/cli/schedule/schedule_output.h"
+
+namespace heddle::cli {
+namespace {
+
+using std::to_string;
+
+constexpr int64_t kMostCells = 1 << 22;  // of a table that somebody can look at
+
+// The stages of the whole pipeline: as asked, else one a rank, or two where the schedule takes several.
+int stages_of(const ScheduleCommand& command, StagesPerRank takes) {
+  if (command.stages == 0) return command.ranks * std::min(takes.most, std::max(takes.least, 2));
+  const std::string given = "--stages " + to_string(command.stages);
+  if (command.stages % command.ranks != 0)
+    throw Error(ErrorCode::usage, "heddle schedule",
+                given + " is not a multiple of --ranks " + to_string(command.ranks),
+                "stages are those of the whole pipeline; every rank holds the same number");
+  const int each = command.stages / command.ranks;
+  if (each >= takes.least && each <= takes.most) return command.stages;
+  const std::string most = takes.most == takes.least  ? ""
+                           : takes.most == kAnyNumber ? " or more"
+                                                      : " to " + to_string(takes.most);
+  throw Error(ErrorCode::usage, "heddle schedule",
+              "the schedule '" + command.name + "' takes " + to_string(takes.least) + most +
+                  (takes.most == 1 ? " stage on a rank, and " : " stages on a rank, and ") + given + " on " +
+                  to_string(command.ranks) + " ranks are " + to_string(each));
+}
+
+void refuse_large(int stages, int microbatches) {
+  if (int64_t{stages} * microbatches > kMostCells)
+    throw Error(ErrorCode::usage, "heddle schedule",
+                to_string(stages) + " stages and " + to_string(microbatches) +
+                    " microbatches are more than a table can show",
+                "ask for fewer");
+}
+
+}  // namespace
+
+int schedule(const ScheduleCommand& command) {
+  PluginRegistry plugins(plugin::search_path({}), Log::to_stderr(0));
+  if (command.compare) {
+    refuse_large(2 * command.ranks, command.microbatches);
+    return compare_schedules(command, plugins);
+  }
+  const OfferedSchedule* offered = plugins.schedule(command.name);
+  if (offered == nullptr) throw plugins.missing("schedule", command.name);
+  const std::unique_ptr<IPipelineSchedule> made = offered->make();
+  const int stages = stages_of(command, made->stages_per_rank());
+  refuse_large(stages, command.microbatches);
+  const GivenTimes times = times_of(command);
+  return print_schedule(
+      {offered->name, plan_of(*made, command, times, stages),
+       heddle::schedule::placement(*made, command.ranks, stages, offered->name), command.microbatches},
+      command, measured_of(command, times, stages).stages);
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,48 @@
+// How `heddle schedule` prints what it has, from a plugin or from a file.
+#pragma once
+
+#include <fstream>
+#include <iostream>
+#include <span>
+
+#include "core/schedule/microbatches.h"
+#include "core/schedule/table_file.h"
+#include "heddle/base/error.h"
+#include "heddle/schedule/simulate.h"
+#include "lib/drawing/chrome_trace.h"
+#include "lib/drawing/drawing.h"
+#include "trainer/cli/commands.h"
+
+namespace heddle::cli {
+
+// The table in the format asked for on standard output; the warning about the bubble on standard error.
+// costs: of each stage, for the trace that is asked for.
+inline int print_schedule(schedule::Drawing drawing, const ScheduleCommand& command,
+                          std::span<const schedule::Costs> costs) {
+  const std::string warning =
+      schedule::bubble_warning(drawing.microbatches, static_cast<int>(drawing.rank_of_stage.size()));
+  if (!warning.empty()) std::cerr << "warning: " << warning << std::endl;
+  if (command.lowered && !schedule::is_lowered(drawing.table))
+    drawing.table = schedule::lower(drawing.table, drawing.rank_of_stage);
+  if (!command.trace.empty() && !(std::ofstream(command.trace, std::ios::binary)
+                                  << schedule::to_chrome_trace(drawing, costs) << std::flush))
+    throw Error(ErrorCode::io, "--trace", "the file " + command.trace + " cannot be written",
+                "its directory must exist, with the right to write");
+  switch (command.format) {
+    case ScheduleCommand::Format::table:
+      std::cout << schedule::to_table(drawing);
+      break;
+    case ScheduleCommand::Format::csv:
+      std::cout << schedule::to_csv(drawing.table, drawing.rank_of_stage);
+      break;
+    case ScheduleCommand::Format::json:
+      std::cout << schedule::to_json(drawing);
+      break;
+    case ScheduleCommand::Format::svg:
+      std::cout << schedule::to_svg(drawing);
+      break;
+  }
+  return 0;
+}
+
+}  // namespace heddle::cli

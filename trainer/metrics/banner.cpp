@@ -1,0 +1,132 @@
+// The words for the terminal.
+#include "trainer/metrics/banner.h"
+
+#include "heddle/base/version.h"
+#include "trainer/metrics/amounts.h"
+#include "trainer/recipe/signals.h"
+#include "trainer/saves/save.h"
+
+namespace heddle {
+namespace {
+
+std::string strategy_text(const Setup& setup) {
+  std::string out = setup.strategy + " on " + std::to_string(setup.sizes.world) +
+                    (setup.sizes.world == 1 ? " rank" : " ranks");
+  std::string axes;
+  for (const Axis& axis : setup.axes)
+    if (axis.size > 1) axes += (axes.empty() ? "" : ", ") + axis.name + " " + std::to_string(axis.size);
+  return axes.empty() ? out : out + " (" + axes + ")";
+}
+
+// What freeze_config takes out of training; the embedding is easily forgotten, as it is frozen unasked.
+std::string frozen_text(const Job& job, const ModelSize& size) {
+  if (!job.recipe.freeze) return "";
+  const FreezeSection& freeze = *job.recipe.freeze;
+  return "  frozen  " + count_text(size.frozen) + " parameters" +
+         (freeze.embeddings
+              ? "; the token embedding is among them: freeze_config.freeze_embeddings false trains it"
+              : "") +
+         "\n";
+}
+
+std::string batch_text(const Job& job) {
+  const StepSection& steps = job.recipe.steps;
+  const int64_t ranks = job.setup.sizes.dp;
+  const int64_t rounds = steps.global_batch_size / (steps.local_batch_size * ranks);
+  return std::to_string(steps.global_batch_size) + " samples a step = " + std::to_string(ranks) +
+         " data-parallel x " + std::to_string(rounds) +
+         (job.pipeline ? (rounds == 1 ? " pass x " : " passes x ")
+                       : (rounds == 1 ? " microbatch x " : " microbatches x ")) +
+         std::to_string(steps.local_batch_size) + (steps.local_batch_size == 1 ? " sample; " : " samples; ") +
+         std::to_string(steps.global_batch_size * job.dataset.sequence_length()) + " tokens";
+}
+
+std::string pipeline_text(const Job& job) {
+  if (!job.pipeline) return "";
+  const JobPipeline& pipeline = *job.pipeline;
+  const int ranks = job.setup.sizes.pp;
+  return "  stages  " + std::to_string(pipeline.stages) + " on " + std::to_string(ranks) +
+         " ranks, schedule " + pipeline.schedule + "; a pass is " + std::to_string(pipeline.microbatches) +
+         (pipeline.microbatches == 1 ? " microbatch of " : " microbatches of ") +
+         std::to_string(pipeline.microbatch_size) +
+         (pipeline.microbatch_size == 1 ? " sample\n" : " samples\n");
+}
+
+std::string run_text(const Job& job) {
+  std::string out = std::to_string(job.scheduler.total_steps()) + " steps, " +
+                    std::to_string(job.scheduler.steps_per_epoch()) + " an epoch";
+  if (job.scheduler.short_of_max_steps())
+    out += "; fewer than max_steps " + std::to_string(*job.recipe.steps.max_steps) + ", as num_epochs is " +
+           std::to_string(*job.recipe.steps.num_epochs);
+  return out;
+}
+
+// Where checkpoints and models go.
+std::string saves_text(const Job& job) {
+  if (!job.recipe.checkpoint.enabled) return "nothing, as checkpoint.enabled is false";
+  const Moment last = job.scheduler.last();
+  const bool every = job.recipe.checkpoint.save_consolidated == CheckpointSection::Export::every;
+  return std::string(job.scheduler.saves_before_the_end() ? "checkpoints on the way and at the end, in "
+                                                          : "a checkpoint at the end, in ") +
+         directory_of(job, last).string() + " (its name counts steps from 0)" +
+         (every                                      ? "; each with the model for transformers"
+          : saves_model(job.recipe.checkpoint, last) ? "; the last with the model for transformers"
+                                                     : "");
+}
+
+std::string resume_text(const Job& job) {
+  if (!job.resume) return "";
+  const int64_t done = job.resume->position.step, all = job.scheduler.total_steps();
+  return "  resumes " + job.resume->directory.string() +
+         (done < all ? ": goes on with step " + std::to_string(done + 1) + " of " + std::to_string(all)
+                     : ": all " + std::to_string(all) + " steps are done") +
+         "\n";
+}
+
+}  // namespace
+
+std::vector<std::string> warnings(const Job& job, const ModelSize& size) {
+  std::vector<std::string> out = job.setup.warnings;
+  if (size.rounded)
+    out.push_back(
+        "parameters are stored in bfloat16 without master weights: small updates round to nothing; set "
+        "optimizer.master_weights, or model.dtype float32");
+  return out;
+}
+
+std::string stopped_text(const Job& job, int signal, const std::optional<Moment>& moment) {
+  const std::string by = "stopped by " + signal_name(signal);
+  if (!moment) return by + " before the first step: nothing new to save; the same command starts again";
+  const std::string at = by + " after step " + std::to_string(moment->step + 1) + " of " +
+                         std::to_string(job.scheduler.total_steps());
+  if (!job.recipe.checkpoint.enabled) return at + ": nothing was saved, as checkpoint.enabled is false";
+  const std::optional<std::string>& from = job.recipe.checkpoint.restore_from;
+  const bool follows = !from || *from == "LATEST";
+  return at + ": saved " + directory_of(job, *moment).string() + "; the same command " +
+         (follows ? "goes on from there" : "with --checkpoint.restore_from LATEST goes on from there");
+}
+
+std::string banner(const Job& job, const ModelSize& size) {
+  const bool mixed = job.recipe.shuffle == Shuffle::on;
+  std::string out = "heddle " HEDDLE_VERSION ": " + strategy_text(job.setup) + "\n";
+  out += "  model   " + job.model.spec->facts().model_type + ", " + count_text(size.parameters) +
+         " parameters, " + (job.model.dtype == at::kFloat ? "float32" : "bfloat16") +
+         (job.model.directory.empty() ? ", random weights" : ", from " + job.model.directory.string()) + "\n";
+  out += frozen_text(job, size);
+  out += "  data    " + std::to_string(job.dataset.size()) + " samples of " +
+         std::to_string(job.dataset.sequence_length()) + " tokens, " +
+         (mixed ? "mixed by seed " + std::to_string(job.recipe.seed)
+                : std::string("in the order of the files")) +
+         "\n";
+  out += "  batch   " + batch_text(job) + "\n";
+  out += pipeline_text(job);
+  out += "  run     " + run_text(job) + "\n";
+  out += "  memory  a rank: parameters " + bytes_text(size.held) + ", gradients " +
+         bytes_text(size.gradients) + ", optimizer " + bytes_text(size.optimizer) +
+         (size.largest_unit > 0 ? ", largest unit " + bytes_text(size.largest_unit) : "") +
+         (size.copies > 0 ? ", copies to save from " + bytes_text(size.copies) : "") +
+         "; activations come on top\n";
+  return out + "  saves   " + saves_text(job) + "\n" + resume_text(job);
+}
+
+}  // namespace heddle

@@ -1,0 +1,22 @@
+// What a person is told before the first step (the model, the batch, the run, the memory), and of a run that
+// was stopped.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/loop/job.h"
+#include "trainer/metrics/model_size.h"
+
+namespace heddle {
+
+std::string banner(const Job& job, const ModelSize& size);
+
+// "stopped by SIGTERM after step 7 of 12: saved DIRECTORY; ..."; moment: of the last step, if there was one.
+std::string stopped_text(const Job& job, int signal, const std::optional<Moment>& moment);
+
+// What a person is warned of before the first step, without the word "warning".
+std::vector<std::string> warnings(const Job& job, const ModelSize& size);
+
+}  // namespace heddle

@@ -1,0 +1,129 @@
+// What rank 0 keeps and shows of a run.
+#include "trainer/metrics/journal.h"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+#include <utility>
+
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/publish.h"
+#include "lib/checkpoint/safetensors/file_writer.h"
+
+namespace heddle {
+namespace {
+
+Screen screen(StopWish& shared) {
+  std::function<size_t()> columns;
+  if (isatty(STDOUT_FILENO)) columns = [] { return terminal_columns(STDOUT_FILENO); };
+  return {std::cout, columns, shared.open_line};
+}
+
+// Waits for the device once.
+std::vector<SideRecord> read_sides(const SideValues& given) {
+  std::vector<SideRecord> out;
+  if (!given.layout || given.layout->empty()) return out;
+  const at::Tensor host = given.values.to(at::kCPU).contiguous();
+  const double* values = host.const_data_ptr<double>();
+  for (const SideLayout::Entry& entry : given.layout->entries()) {
+    if (entry.spec.shown == Shown::nowhere) continue;
+    const double* first = values + entry.report;
+    out.push_back({entry.spec.name,
+                   {first, first + entry.spec.size},
+                   entry.spec.shown == Shown::file_and_line && entry.spec.size == 1});
+  }
+  return out;
+}
+
+}  // namespace
+
+Journal::Journal(const Job& job, ModelFlops flops, StopWish& shared)
+    : job_(job),
+      flops_(std::move(flops)),
+      files_(take_metrics_files(job)),
+      metrics_(files_.training),
+      progress_(screen(shared), job.scheduler.total_steps()),
+      skipped_(job.recipe.steps.max_skipped_updates) {
+  for (const auto& [set, file] : files_.validation) validation_.emplace(set, file);
+  for (const std::string& note : files_.notes) warn(note);
+}
+
+void Journal::trained(const Moment& moment, const StepReport& report, double lr, double seconds,
+                      double peak_memory) {
+  TrainingRecord record;
+  record.step = moment.step;
+  record.epoch = moment.epoch;
+  record.loss = report.loss.item<double>();
+  record.grad_norm = report.grad_norm.item<double>();
+  record.lr = lr;
+  record.skipped = report.skipped();
+  if (std::isnan(record.grad_norm)) record.grad_norm = NAN;  // a sign would be printed
+  record.mem = peak_memory;
+  record.num_tokens_per_step = (moment.end - moment.begin) * job_.dataset.sequence_length();
+  record.num_label_tokens = report.label_tokens;
+  record.step_time = seconds;
+  record.tps = static_cast<double>(record.num_tokens_per_step) / seconds;
+  record.tps_per_gpu = record.tps / job_.setup.sizes.world;
+  flops_.add_to(record);
+  record.sides = read_sides(report.side_values);
+  metrics_.append(to_json(record, timestamp_now()));
+  files_.trained.push_back({record.step, record.loss, record.skipped});
+  skipped_.add(record.skipped);
+  progress_.show(record);
+  warn(record);
+}
+
+void Journal::warn(const TrainingRecord& record) {
+  const std::string step = "step " + std::to_string(record.step + 1) + ": ";
+  if (record.skipped) {
+    char norm[32];
+    std::snprintf(norm, sizeof(norm), "%g", record.grad_norm);
+    const std::optional<int64_t> most = job_.recipe.steps.max_skipped_updates;
+    warn(step + "update skipped: the gradient norm is " + norm + "; " + std::to_string(skipped_.in_a_row()) +
+         " in a row" + (most ? ", the run ends at " + std::to_string(*most) : ""));
+  } else if (!std::isfinite(record.loss)) {
+    warn(step + "the loss is not finite");
+  }
+}
+
+void Journal::validated(const Moment& moment, const std::string& set, double loss, int64_t label_tokens,
+                        double lr) {
+  validation_.at(set).append(
+      to_json(ValidationRecord{moment.step, moment.epoch, loss, lr, label_tokens}, timestamp_now()));
+  if (set == job_.validation.front().name) files_.validated.push_back({moment.step, loss});
+  char text[96];
+  std::snprintf(text, sizeof(text), "validation%s%s  step %lld  loss %.4f  (%lld tokens)",
+                set.empty() ? "" : " ", set.c_str(), static_cast<long long>(moment.step + 1), loss,
+                static_cast<long long>(label_tokens));
+  progress_.note(text);
+}
+
+void Journal::saved(const Moment& moment, const std::filesystem::path& directory) {
+  progress_.note("saved " + directory.string() + " after step " + std::to_string(moment.step + 1) +
+                 " (counted from 0: step " + std::to_string(moment.step) + ")");
+}
+
+void Journal::warn(const std::string& text) {
+  progress_.finish();
+  std::cerr << "warning: " << text << std::endl;
+}
+
+void Journal::finish() {
+  progress_.finish();
+  if (!job_.recipe.checkpoint.enabled) return;
+  const std::filesystem::path file = std::filesystem::path(job_.recipe.checkpoint.directory) / kLossCurve;
+  const std::string svg = loss_curve_svg(files_.trained, files_.validated);
+  try {
+    checkpoint::make_directories(file.parent_path());
+    checkpoint::FileWriter writer(file.string());
+    writer.write(svg.data(), svg.size());
+    writer.finish();
+    curve_ = file.string();
+  } catch (const Error& error) {  // the run is done, and all that matters is saved
+    warn(std::string("no loss curve: ") + error.what());
+  }
+}
+
+}  // namespace heddle

@@ -1,0 +1,53 @@
+// What rank 0 keeps and shows of a run: metrics files, the progress line, the picture of the loss.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "heddle/train/step.h"
+#include "trainer/loop/job.h"
+#include "trainer/loop/skipped.h"
+#include "trainer/metrics/loss_curve.h"
+#include "trainer/metrics/metrics.h"
+#include "trainer/metrics/metrics_files.h"
+#include "trainer/metrics/mfu.h"
+#include "trainer/metrics/progress.h"
+
+namespace heddle {
+
+class Journal {
+ public:
+  // Opens the metrics files, as take_metrics_files() says. Throws Error{io}.
+  Journal(const Job& job, ModelFlops flops, StopWish& shared);
+
+  // A line of metrics, flushed, and the progress. Throws Error{io} when the disk is full.
+  void trained(const Moment& moment, const StepReport& report, double lr, double seconds, double peak_memory);
+  // One set's loss over all its label tokens.
+  void validated(const Moment& moment, const std::string& set, double loss, int64_t label_tokens, double lr);
+  // A line for a checkpoint that is complete: the screen counts steps from 1, its name and the metrics from
+  // 0.
+  void saved(const Moment& moment, const std::filesystem::path& directory);
+  void note(const std::string& text) { progress_.note(text); }
+  // On standard error, with the progress line ended before it.
+  void warn(const std::string& text);
+  const SkippedUpdates& skipped() const { return skipped_; }
+  // Writes the picture of the loss, where anything is saved, and ends the progress line.
+  void finish();
+  const MetricsFiles& files() const { return files_; }
+  const std::string& curve() const { return curve_; }  // its path; empty: none
+
+ private:
+  void warn(const TrainingRecord& record);
+
+  const Job& job_;
+  ModelFlops flops_;
+  MetricsFiles files_;
+  LinesFile metrics_;
+  std::map<std::string, LinesFile> validation_;  // by set
+  Progress progress_;
+  SkippedUpdates skipped_;
+  std::string curve_;
+};
+
+}  // namespace heddle

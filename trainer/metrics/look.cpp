@@ -1,0 +1,217 @@
+// Reads the configuration, opens the model and the data, and asks the plan about them.
+#include "trainer/metrics/look.h"
+
+#include <system_error>
+
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "heddle/checkpoint/publish.h"
+#include "heddle/engine/engine.h"
+#include "lib/checkpoint/huggingface/hf_source.h"
+#include "trainer/metrics/model_size.h"
+#include "trainer/models/freeze.h"
+#include "trainer/models/pretrained.h"
+
+namespace heddle {
+namespace {
+
+constexpr const char* kByteTokenizer = "{\"type\": \"bytes\"}\n";
+
+JobModel open_model(const ModelSection& section, PluginRegistry& plugins) {
+  JobModel model;
+  if (section.source == ModelSection::Source::pretrained) {
+    Pretrained pretrained = open_pretrained(section.directory, plugins);
+    model.spec = std::move(pretrained.spec);
+    model.origin = std::move(pretrained.origin);
+    model.tensors = std::move(pretrained.names);
+    model.source = pretrained.source;
+    model.directory = section.directory;
+  } else {
+    model.spec = section.config.is_map()
+                     ? engine::read_model(section.config, plugins)
+                     : engine::read_model(std::filesystem::path(section.config.as_text()), plugins);
+  }
+  const std::string dtype = !section.dtype.empty() ? section.dtype : model.spec->facts().dtype;
+  model.dtype = dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
+  if (!model.source)
+    model.origin.files["config.json"] =
+        model.spec->config_json(model.dtype == at::kFloat ? "float32" : "bfloat16");
+  return model;
+}
+
+// The file or directory of a model; empty where the configuration itself holds its shape.
+std::filesystem::path place_of(const ModelSection& section) {
+  if (section.source == ModelSection::Source::pretrained) return section.directory;
+  return section.config.is_map() ? "" : section.config.as_text();
+}
+
+void check_length(const DatasetSection& section, const ModelFacts& model) {
+  if (section.sequence_length <= model.max_positions) return;
+  throw Error(ErrorCode::config, section.length_where,
+              "seq_len " + std::to_string(section.sequence_length) + " is longer than the model's " +
+                  std::to_string(model.max_positions) + " positions",
+              "make dataset.seq_len smaller, or the model's max_position_embeddings larger");
+}
+
+// Tensors in the files that the model has no place for, the first of them by name.
+void warn_of_unused(const JobModel& model, const Units& units, std::vector<std::string>& warnings) {
+  std::vector<std::string> names = checkpoint::unused(model.tensors, units, model.spec.get());
+  if (names.empty()) return;
+  const std::string count = std::to_string(names.size());
+  const bool more = names.size() > 5;
+  if (more) names.resize(5);
+  warnings.push_back(model.directory.string() + ": the model has no place for " + count +
+                     " of the tensors (" + text::join(names) + (more ? ", ..." : "") +
+                     "); they are not loaded and not saved");
+}
+
+// Every parameter must be there in its shape; on meta a source reads nothing.
+void check_weights(const JobModel& model, const Units& units) {
+  if (!model.source) return;
+  for (const auto& unit : units)
+    for (const ParameterSlot& slot : unit->parameters()) {
+      Shard shard = whole_shard(slot, {});
+      shard.tensor = *slot.tensor;
+      model.source(shard);
+    }
+}
+
+// A checkpoint is published by renaming it, which a file system does only within itself.
+void check_staging(const CheckpointSection& section) {
+  if (!section.enabled || !section.staging_dir) return;
+  if (checkpoint::on_one_file_system(*section.staging_dir, section.directory)) return;
+  throw Error(ErrorCode::config, section.staging_where,
+              "staging_dir " + *section.staging_dir + " is on another file system than checkpoint_dir " +
+                  section.directory + ", so a checkpoint cannot be renamed from the one to the other",
+              "name a directory beside checkpoint_dir, or leave checkpoint.staging_dir out");
+}
+
+// Exports of a model that learns bytes of text say so, for `heddle generate`.
+void note_bytes(JobModel& model, std::vector<std::string>& warnings) {
+  const auto& files = model.origin.files;
+  for (const char* own : {"tokenizer.json", "tokenizer.model"}) {
+    if (!files.contains(own)) continue;
+    warnings.push_back("the dataset's tokens are bytes of text, and the model has a " + std::string(own) +
+                       ": heddle data --tokenizer " + model.directory.string() + " makes tokens of it");
+    return;
+  }
+  model.origin.files[kTokenizerNote] = kByteTokenizer;
+}
+
+class Walk {
+ public:
+  Walk(PluginRegistry& plugins, Machine machine) : plugins_(plugins), another_(machine == Machine::another) {}
+
+  Look go(const Node& configuration, int world_size) {
+    look_.recipe = read_recipe(configuration);
+    look_.setup = engine::validate(configuration, plugins_, world_size);
+    engine::refuse_not_built(configuration, look_.recipe.not_built);
+    choose();
+    if (!look_.recipe.dataset)
+      throw Error(
+          ErrorCode::config, configuration.where(), "the section dataset is missing",
+          "dataset: {file_pattern: train.bin, seq_len: 256}; heddle data makes a token file from a text");
+    if (!another_) check_staging(look_.recipe.checkpoint);
+    see_model();
+    see_data();
+    count_steps();
+    return std::move(look_);
+  }
+
+ private:
+  void lacks(const std::string& what) { look_.setup.warnings.push_back("on this machine " + what); }
+
+  // Refuses what is not built; each rank makes a plan of its own.
+  void choose() {
+    Setup asked = look_.setup;
+    if (another_) {
+      try {
+        engine::choose_device(asked, plugins_);
+      } catch (const Error& error) {
+        lacks(error.message());
+      }
+      asked.backend = "gloo";
+    }
+    look_.plan = engine::choose(asked, plugins_);
+  }
+
+  void see_model() {
+    const std::filesystem::path place = place_of(look_.recipe.model);
+    std::error_code ignored;
+    if (another_ && !place.empty() && !std::filesystem::exists(place, ignored))
+      return lacks(place.string() + " is not there: the model is not checked");
+    look_.model = open_model(look_.recipe.model, plugins_);
+    check_length(*look_.recipe.dataset, look_.model->spec->facts());
+    see_units();
+  }
+
+  // What the model and the batch have to say to the plan, on meta: each rank makes its own units later.
+  void see_units() {
+    const JobModel& model = *look_.model;
+    Units units = model.spec->make_units(at::TensorOptions(at::kMeta).dtype(model.dtype));
+    warn_of_unused(model, units, look_.setup.warnings);
+    check_weights(model, units);
+    if (look_.recipe.freeze) freeze(units, *look_.recipe.freeze);
+    const SavedBytes saved = saved_bytes(units, look_.recipe.optimizer.master_weights);
+    look_.model->checkpoint_bytes = saved.checkpoint;
+    look_.model->export_bytes = saved.model;
+    const int64_t rows = look_.recipe.steps.local_batch_size;
+    engine::check_model(look_.plan, look_.setup, units, rows);
+    if (look_.plan.schedule == nullptr) return;
+    const PipelineWords& words = look_.plan.pipeline;
+    JobPipeline& pipeline = look_.pipeline.emplace();
+    pipeline.schedule = words.table.empty() ? text::lower(words.schedule) : words.table;
+    pipeline.stages =
+        static_cast<int>(parallel::map_stages(units, look_.plan, look_.setup.sizes.pp).rank_of_stage.size());
+    pipeline.microbatch_size = words.microbatch_size;
+    pipeline.microbatches = static_cast<int>(rows / words.microbatch_size);
+  }
+
+  std::optional<TokenDataset> open(const DatasetSection& section) {
+    const auto paths = matching_files(section.patterns);
+    const std::string none = "no file matches '" + text::join(section.patterns, "', '") + "'";
+    if (paths.empty() && another_) {
+      lacks(none + ": the data is not checked");
+      return std::nullopt;
+    }
+    if (paths.empty())
+      throw Error(ErrorCode::input, section.where, none,
+                  "paths are relative to " + std::filesystem::current_path().string());
+    const SampleOrder order(static_cast<int64_t>(paths.size()), section.shuffle_files,
+                            static_cast<uint64_t>(look_.recipe.seed), 0);
+    std::vector<TokenFile> files;
+    for (int64_t i = 0; i < order.size(); ++i) files.emplace_back(paths[order[i]], section.bare);
+    return TokenDataset(std::move(files), section.sequence_length);
+  }
+
+  void see_data() {
+    look_.dataset = open(*look_.recipe.dataset);
+    if (look_.model && look_.dataset && look_.dataset->holds_bytes())
+      note_bytes(*look_.model, look_.setup.warnings);
+    for (const DatasetSection& section : look_.recipe.validation) {
+      if (look_.model) check_length(section, look_.model->spec->facts());
+      if (auto set = open(section)) look_.validation.push_back({section.name, std::move(*set)});
+    }
+  }
+
+  void count_steps() {
+    const StepSection& steps = look_.recipe.steps;
+    check_split(steps, look_.setup.sizes.dp);
+    if (!look_.dataset) return;
+    look_.scheduler.emplace(steps, look_.setup.sizes.dp, look_.dataset->size());
+    look_.rates.emplace(look_.recipe.lr_schedule, look_.recipe.optimizer.adamw,
+                        look_.scheduler->total_steps());
+  }
+
+  PluginRegistry& plugins_;
+  const bool another_;
+  Look look_;
+};
+
+}  // namespace
+
+Look look_at(const Node& configuration, PluginRegistry& plugins, int world_size, Machine machine) {
+  return Walk(plugins, machine).go(configuration, world_size);
+}
+
+}  // namespace heddle

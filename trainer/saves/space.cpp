@@ -1,0 +1,63 @@
+// What the checkpoints of a run take, against what is free.
+#include "trainer/saves/space.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <system_error>
+
+#include "trainer/saves/resume.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string in_gib(double bytes) {
+  char text[48];
+  std::snprintf(text, sizeof(text), "%.2f GiB", bytes / (1 << 30));
+  return text;
+}
+
+// Free bytes where `place` is or will be made; empty: not known.
+std::optional<double> free_bytes(const fs::path& place) {
+  std::error_code failed;
+  fs::path there = fs::absolute(place, failed);
+  while (there.has_relative_path() && !fs::exists(there, failed)) there = there.parent_path();
+  const fs::space_info space = fs::space(there, failed);
+  if (failed || space.available == std::numeric_limits<uintmax_t>::max()) return std::nullopt;
+  return static_cast<double>(space.available);
+}
+
+// How many new checkpoints are on the disk at one time, beside those that are there now.
+int64_t most_at_once(const Job& job) {
+  const CheckpointSection& section = job.recipe.checkpoint;
+  const int64_t first = job.resume ? job.resume->position.step : 0;
+  const int64_t saves = job.scheduler.saves_from(first);
+  if (!section.max_recent) return saves;
+  const auto there = static_cast<int64_t>(checkpoints_in(section.directory).size());
+  const int64_t best = section.best_set ? 1 : 0;
+  return std::min(saves, std::max<int64_t>(1, *section.max_recent + 1 + best - there));
+}
+
+}  // namespace
+
+std::string want_of_space(const Job& job) {
+  const CheckpointSection& section = job.recipe.checkpoint;
+  if (!section.enabled) return "";
+  const int64_t count = most_at_once(job);
+  if (count == 0) return "";
+  const bool every = section.save_consolidated == CheckpointSection::Export::every;
+  const bool exports = section.save_consolidated != CheckpointSection::Export::never;
+  const auto one = static_cast<double>(job.model.checkpoint_bytes + (every ? job.model.export_bytes : 0));
+  const double all = one * static_cast<double>(count) +
+                     (exports && !every ? static_cast<double>(job.model.export_bytes) : 0);
+  const std::optional<double> free = free_bytes(section.directory);
+  if (!free || all <= *free) return "";
+  return "the checkpoints of this run take " + in_gib(all) + " in " + section.directory + " (" +
+         std::to_string(count) + " of " + in_gib(one) + "), and the disk has " + in_gib(*free) +
+         ": set checkpoint.max_recent_checkpoints, or save less often with step_scheduler.ckpt_every_steps";
+}
+
+}  // namespace heddle
