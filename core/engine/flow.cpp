@@ -1,4 +1,4 @@
-// The whole road, top to bottom: each line takes what the lines above made, and no line looks back.
+// The whole flow, top to bottom: each line takes what the lines above made, and no line looks back.
 #include "core/engine/pipeline.h"
 #include "heddle/engine/engine.h"
 

@@ -55,10 +55,10 @@ size_t place_of(const PluginRegistry& plugins, const std::string& parallelizer) 
     if (std::none_of(info.offers.begin(), info.offers.end(),
                      [&](const std::string& one) { return one == offer || one.starts_with(offer + " ("); }))
       continue;
-    const auto& places = plugins.places();
+    const auto& search_path = plugins.search_path();
     std::error_code ignored;
-    for (size_t i = 0; i < places.size(); ++i)
-      if (std::filesystem::equivalent(info.path.parent_path(), places[i], ignored)) return i + 1;
+    for (size_t i = 0; i < search_path.size(); ++i)
+      if (std::filesystem::equivalent(info.path.parent_path(), search_path[i], ignored)) return i + 1;
   }
   return 0;
 }

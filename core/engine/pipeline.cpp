@@ -20,7 +20,7 @@ std::string place_of_block(const Setup& setup, const std::string& name) {
   return block != nullptr ? block->where() : "distributed." + name;
 }
 
-std::unique_ptr<IPipelineSchedule> make_schedule(const PipelineWords& words, PluginRegistry& plugins) {
+std::unique_ptr<IPipelineSchedule> make_schedule(const PipelineConfig& words, PluginRegistry& plugins) {
   if (!words.table.empty()) return schedule::make_from_table(schedule::read_table(words.table, words.where));
   if (const OfferedSchedule* offered = plugins.schedule(words.schedule)) return offered->make();
   const std::vector<std::string> known = plugins.names("schedule");

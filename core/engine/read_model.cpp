@@ -30,7 +30,7 @@ const OfferedModel& family_of(const Node& keys, PluginRegistry& plugins) {
        std::find(offered->aliases.begin(), offered->aliases.end(), name) != offered->aliases.end()))
     return *offered;
   std::vector<std::string> searched;
-  for (const std::filesystem::path& place : plugins.places()) searched.push_back(place.string());
+  for (const std::filesystem::path& place : plugins.search_path()) searched.push_back(place.string());
   const std::string near = text::nearest(name, known);
   model::refuse(*type,
                 "model_type " + type->written() + " is not built; available: " + list_of_models(known) +

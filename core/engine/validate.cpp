@@ -81,12 +81,12 @@ void check_selective(const Node& section, const OfferedStrategy* offered, Plugin
   const std::vector<std::string> names = plugins.names("strategy");
   const Node* node = section.find("strategy");
   const std::string near = text::nearest(word, names);
-  std::vector<std::string> places;
-  for (const auto& place : plugins.places()) places.push_back(place.string());
+  std::vector<std::string> search_path;
+  for (const auto& place : plugins.search_path()) search_path.push_back(place.string());
   throw Error(ErrorCode::plugin_missing, node != nullptr ? node->where() : section.where(),
               "Unknown strategy: " + word + ". Valid strategies: " + python_list(names),
               (near.empty() ? "" : "did you mean '" + near + "'? ") +
-                  "'single' is built in; plugins were looked for in " + text::join(places));
+                  "'single' is built in; plugins were looked for in " + text::join(search_path));
 }
 
 // The keys of the strategy itself: what is left when core's keys and the blocks are taken out.

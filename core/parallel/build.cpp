@@ -29,14 +29,14 @@ std::set<std::string> parameters_on_meta(const Units& units) {
   return names;
 }
 
-std::optional<at::ScalarType> dtype_of(const PipelineWords& words) {
-  if (words.dtype.empty()) return std::nullopt;
-  if (words.dtype == "float32") return at::kFloat;
-  if (words.dtype == "bfloat16") return at::kBFloat16;
-  if (words.dtype == "float16") return at::kHalf;
-  if (words.dtype == "float64") return at::kDouble;
-  throw Error(ErrorCode::config, words.where,
-              "'" + words.dtype + "' is no dtype that can flow between stages",
+std::optional<at::ScalarType> dtype_of(const PipelineConfig& config) {
+  if (config.dtype.empty()) return std::nullopt;
+  if (config.dtype == "float32") return at::kFloat;
+  if (config.dtype == "bfloat16") return at::kBFloat16;
+  if (config.dtype == "float16") return at::kHalf;
+  if (config.dtype == "float64") return at::kDouble;
+  throw Error(ErrorCode::config, config.where,
+              "'" + config.dtype + "' is no dtype that can flow between stages",
               "use float32, bfloat16, float16 or float64");
 }
 
@@ -45,7 +45,7 @@ Pipeline pipeline_of(const Plan& plan, std::vector<int> rank_of_stage) {
   if (plan.schedule == nullptr) return pipeline;
   pipeline.rank_of_stage = std::move(rank_of_stage);
   pipeline.schedule = plan.schedule;
-  pipeline.words = plan.pipeline;
+  pipeline.config = plan.pipeline;
   pipeline.dtype = dtype_of(plan.pipeline);
   return pipeline;
 }

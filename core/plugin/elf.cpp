@@ -19,7 +19,7 @@ constexpr int kMachine = EM_X86_64;
 #elif defined(__aarch64__)
 constexpr int kMachine = EM_AARCH64;
 #endif
-constexpr uint64_t kMostSectionBytes = 1 << 16;  // papers are a few hundred bytes
+constexpr uint64_t kMostSectionBytes = 1 << 16;  // the manifest is a few hundred bytes
 
 class ElfFile {
  public:
@@ -85,7 +85,7 @@ std::optional<std::string> read_section(const std::filesystem::path& path, std::
     file.read(names.sh_offset + section.sh_name, name.data(), name.size());
     if (name.compare(0, wanted.size(), wanted) != 0 || name.back() != '\0') continue;
     if (section.sh_type == SHT_NOBITS || section.sh_size > kMostSectionBytes)
-      file.refuse("the section of the papers has no sensible size", "build the plugin again");
+      file.refuse("the section of the manifest has no sensible size", "build the plugin again");
     std::string bytes(section.sh_size, '\0');
     file.read(section.sh_offset, bytes.data(), bytes.size());
     return bytes;

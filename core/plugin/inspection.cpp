@@ -1,4 +1,4 @@
-// Every rule of the door that can be seen on an offer, each with its message.
+// Every rule of plugins that can be seen on an offer, each with its message.
 #include "core/plugin/inspection.h"
 
 #include <algorithm>
@@ -12,28 +12,27 @@ namespace {
 
 class Inspector {
  public:
-  Inspector(const Papers& papers, const Author& author) : papers_(papers), author_(author) {}
+  Inspector(const PluginManifest& manifest, const Author& author) : manifest_(manifest), author_(author) {}
 
   [[noreturn]] void refuse(const std::string& why, const std::string& hint) const {
     throw Error(ErrorCode::plugin_failed, author_.file.string(),
-                "the plugin '" + author_.name + "' " + author_.version + " breaks a rule of the door: " + why,
-                hint);
+                "invalid plugin '" + author_.name + "' " + author_.version + ": " + why, hint);
   }
 
-  // Names: each once, and each in the papers.
+  // Names: each once, and each in the manifest.
   void name(const std::string& kind, const std::string& name, const std::vector<std::string>& aliases) {
     const std::string thing = "the " + kind + " '" + name + "'";
     if (!seen_.insert(kind + " " + text::lower(name)).second)
       refuse("it offers " + thing + " twice", "offer it once");
     const auto paper =
-        std::find_if(papers_.offers.begin(), papers_.offers.end(),
-                     [&](const PaperOffer& offer) { return offer.kind == kind && offer.name == name; });
-    if (paper == papers_.offers.end())
-      refuse("it offers " + thing + ", but its papers do not",
+        std::find_if(manifest_.offers.begin(), manifest_.offers.end(),
+                     [&](const ManifestOffer& offer) { return offer.kind == kind && offer.name == name; });
+    if (paper == manifest_.offers.end())
+      refuse("it offers " + thing + ", but its manifest does not",
              "write \"" + kind + " " + name + "\" in HEDDLE_PLUGIN");
     if (!aliases.empty() &&
         std::set(aliases.begin(), aliases.end()) != std::set(paper->aliases.begin(), paper->aliases.end()))
-      refuse("the aliases of " + thing + " are '" + text::join(aliases) + "', and in its papers '" +
+      refuse("the aliases of " + thing + " are '" + text::join(aliases) + "', and in its manifest '" +
                  text::join(paper->aliases) + "'",
              "write them in HEDDLE_PLUGIN only");
     for (const std::string& alias : paper->aliases)
@@ -41,11 +40,11 @@ class Inspector {
         refuse("'" + alias + "' names two things of the kind " + kind, "give each its own words");
   }
 
-  void all_of_the_papers() const {
-    for (const PaperOffer& offer : papers_.offers)
+  void the_whole_manifest() const {
+    for (const ManifestOffer& offer : manifest_.offers)
       if (!seen_.contains(offer.kind + " " + text::lower(offer.name)))
-        refuse("its papers promise the " + offer.kind + " '" + offer.name + "', which it does not offer",
-               "offer it in the body of HEDDLE_PLUGIN, or take it out of the papers");
+        refuse("its manifest declares the " + offer.kind + " '" + offer.name + "', which it does not offer",
+               "offer it in the body of HEDDLE_PLUGIN, or take it out of the manifest");
   }
 
   void fields(const std::string& kind, const OfferedSchema& offered) const {
@@ -131,15 +130,15 @@ class Inspector {
     }
   }
 
-  const Papers& papers_;
+  const PluginManifest& manifest_;
   const Author& author_;
   std::set<std::string> seen_;
 };
 
 }  // namespace
 
-void inspect(const Offer& offer, const Papers& papers, const Author& author) {
-  Inspector inspector(papers, author);
+void inspect(const Offer& offer, const PluginManifest& manifest, const Author& author) {
+  Inspector inspector(manifest, author);
   const auto look = [&](const std::string& kind, const auto& all) {
     for (const auto& offered : all) {
       const std::string thing = "the " + kind + " '" + offered.name + "'";
@@ -164,7 +163,7 @@ void inspect(const Offer& offer, const Papers& papers, const Author& author) {
   look("device", offer.devices());
   look("plan", offer.plans());
   look("model", offer.models());
-  inspector.all_of_the_papers();
+  inspector.the_whole_manifest();
 }
 
 }  // namespace heddle::plugin

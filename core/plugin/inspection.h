@@ -2,13 +2,13 @@
 #pragma once
 
 #include "core/plugin/guard.h"
-#include "core/plugin/papers.h"
+#include "core/plugin/manifest.h"
 #include "heddle/plugin/offer.h"
 
 namespace heddle::plugin {
 
-// Throws Error{plugin_failed} at the plugin's file: names that differ from the papers, one name twice, a
+// Throws Error{plugin_failed} at the plugin's file: names that differ from the manifest, one name twice, a
 // schema that does not print or refuses its own defaults, needs that make no sense, words without a maker.
-void inspect(const Offer& offer, const Papers& papers, const Author& author);
+void inspect(const Offer& offer, const PluginManifest& manifest, const Author& author);
 
 }  // namespace heddle::plugin

@@ -12,7 +12,7 @@
 
 #include "core/plugin/guard.h"
 #include "heddle/base/error.h"
-#include "heddle/plugin/door.h"
+#include "heddle/plugin/entry_point.h"
 
 namespace heddle::plugin {
 namespace {
@@ -29,7 +29,8 @@ std::string loader_words(const std::string& what) {
 }
 
 // Another build would come in without the check of its ABI.
-void refuse_replaced(const Papers& read, const Papers& now, const std::filesystem::path& file) {
+void refuse_replaced(const PluginManifest& read, const PluginManifest& now,
+                     const std::filesystem::path& file) {
   if (now == read) return;
   throw Error(ErrorCode::plugin_failed, file.string(),
               "the file of the plugin '" + read.name + "' " + read.version +
@@ -39,9 +40,9 @@ void refuse_replaced(const Papers& read, const Papers& now, const std::filesyste
 }
 
 // What the opened library says of itself.
-Papers papers_of(const boost::dll::shared_library& library, const std::filesystem::path& file) {
-  constexpr const char* kName = "heddle_plugin_papers";
-  return parse_papers(library.has(kName) ? &library.get<const char>(kName) : "", file.string());
+PluginManifest manifest_of(const boost::dll::shared_library& library, const std::filesystem::path& file) {
+  constexpr const char* kName = "heddle_plugin_manifest";
+  return parse_manifest(library.has(kName) ? &library.get<const char>(kName) : "", file.string());
 }
 
 // Opens the file for good, which runs its static initialisers. An exception of theirs would leave the
@@ -54,8 +55,8 @@ void run_static_initialisers(const std::filesystem::path& file) noexcept {
 
 // The file is read again before it is opened, as opening runs its static initialisers; and what was opened is
 // compared, as it may have been replaced between the two.
-Entry* entry_of(const Papers& papers, const std::filesystem::path& file) {
-  refuse_replaced(papers, read_papers(file), file);
+Entry* entry_of(const PluginManifest& manifest, const std::filesystem::path& file) {
+  refuse_replaced(manifest, read_manifest(file), file);
   run_static_initialisers(std::filesystem::absolute(file));
   // On the heap and never deleted: its destructor would close the library.
   auto* library = new boost::dll::shared_library();
@@ -64,23 +65,23 @@ Entry* entry_of(const Papers& papers, const std::filesystem::path& file) {
                   boost::dll::load_mode::rtld_now | boost::dll::load_mode::rtld_local);
   } catch (const std::exception& error) {
     throw Error(ErrorCode::plugin_failed, file.string(),
-                "the plugin '" + papers.name + "' does not open: " + loader_words(error.what()),
+                "the plugin '" + manifest.name + "' does not open: " + loader_words(error.what()),
                 "link the plugin with heddle_add_plugin(), which finds missing symbols when it is built");
   }
-  refuse_replaced(papers, papers_of(*library, file), file);
+  refuse_replaced(manifest, manifest_of(*library, file), file);
   if (!library->has(HEDDLE_ENTRY_NAME))
     throw Error(ErrorCode::plugin_failed, file.string(),
-                "the plugin '" + papers.name + "' has papers, but no entry function " HEDDLE_ENTRY_NAME,
+                "the plugin '" + manifest.name + "' has a manifest, but no entry function " HEDDLE_ENTRY_NAME,
                 "let HEDDLE_PLUGIN write both");
   return &library->get<Entry>(HEDDLE_ENTRY_NAME);
 }
 
 }  // namespace
 
-Offer open(const Papers& papers, const std::filesystem::path& file) {
-  check_abi(papers, file);
-  Entry* entry = entry_of(papers, file);
-  return guarded({papers.name, papers.version, file}, "made its offer", [&] {
+Offer open(const PluginManifest& manifest, const std::filesystem::path& file) {
+  check_abi(manifest, file);
+  Entry* entry = entry_of(manifest, file);
+  return guarded({manifest.name, manifest.version, file}, "made its offer", [&] {
     Offer offer;
     entry(offer);
     return offer;

@@ -1,4 +1,4 @@
-// Finds plugins by their papers, opens what is asked for, and keeps what was admitted.
+// Finds plugins by their manifest, opens what is asked for, and keeps what was admitted.
 #include "heddle/plugin/registry.h"
 
 #include <algorithm>
@@ -8,11 +8,11 @@
 #include <set>
 
 #include "core/parallel/single.h"
+#include "core/plugin/admitted.h"
 #include "core/plugin/builtin.h"
-#include "core/plugin/goods.h"
 #include "core/plugin/inspection.h"
 #include "core/plugin/library.h"
-#include "core/plugin/places.h"
+#include "core/plugin/search_path.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/base/version.h"
@@ -21,14 +21,14 @@ namespace heddle {
 namespace {
 
 using plugin::FoundFile;
-using plugin::PaperOffer;
-using plugin::Papers;
+using plugin::ManifestOffer;
+using plugin::PluginManifest;
 
 // What was admitted with one file.
 struct Member {
   PluginInfo info;
-  Papers papers;
-  plugin::Goods goods;
+  PluginManifest manifest;
+  plugin::AdmittedPlugin admitted;
 };
 
 template <class Offered>
@@ -45,13 +45,13 @@ const Offered* answering(const std::vector<Offered>& all, std::string_view name)
 // The engine's own strategy and schedule, a member like any other.
 Member built_in() {
   Member member;
-  member.papers = {std::string(plugin::abi_tag()),
-                   "single",
-                   HEDDLE_VERSION,
-                   {{"strategy", "single", {}}, {"schedule", "single", {}}}};
+  member.manifest = {std::string(plugin::abi_tag()),
+                     "single",
+                     HEDDLE_VERSION,
+                     {{"strategy", "single", {}}, {"schedule", "single", {}}}};
   member.info = {"single", HEDDLE_VERSION, {}, {"strategy single", "schedule single"}};
-  member.goods.strategies.push_back(plugin::single());
-  member.goods.schedules.push_back(plugin::single_schedule());
+  member.admitted.strategies.push_back(plugin::single());
+  member.admitted.schedules.push_back(plugin::single_schedule());
   return member;
 }
 
@@ -66,7 +66,7 @@ std::string described(const PluginInfo& info) {
 }  // namespace
 
 struct PluginRegistry::Impl {
-  std::vector<std::filesystem::path> places;
+  std::vector<std::filesystem::path> search_path;
   Log log;
   std::vector<FoundFile> files;
   std::deque<Member> members;  // addresses stay
@@ -75,19 +75,19 @@ struct PluginRegistry::Impl {
   const PluginInfo& load_file(const std::filesystem::path& file);
   const PluginInfo& load_found(const std::vector<const FoundFile*>& found, std::string_view kind,
                                std::string_view name);
-  const PluginInfo& admit(const Papers& papers, const std::filesystem::path& file);
-  void refuse_conflicts(const Papers& papers, const std::filesystem::path& file) const;
+  const PluginInfo& admit(const PluginManifest& manifest, const std::filesystem::path& file);
+  void refuse_conflicts(const PluginManifest& manifest, const std::filesystem::path& file) const;
   void warn_of_hidden(const PluginInfo& taken, std::string_view kind, std::string_view name) const;
   std::vector<std::string> every_name(std::string_view kind) const;
 
-  // Among the members, else in the places; then it is opened. Null: nobody has it.
+  // Among the members, else in the search path; then it is opened. Null: nobody has it.
   template <class Offered>
   const Offered* look_up(std::string_view kind, std::string_view name,
-                         std::vector<Offered> plugin::Goods::*goods) {
+                         std::vector<Offered> plugin::AdmittedPlugin::*admitted) {
     const std::lock_guard lock(mutex);
     const auto member = [&]() -> const Offered* {
       for (const Member& one : members)
-        if (const Offered* offered = answering(one.goods.*goods, name)) return offered;
+        if (const Offered* offered = answering(one.admitted.*admitted, name)) return offered;
       return nullptr;
     };
     if (const Offered* offered = member()) return offered;
@@ -110,8 +110,9 @@ const PluginInfo& PluginRegistry::Impl::load_file(const std::filesystem::path& f
           ErrorCode::plugin_conflict, file.string(),
           "the plugin '" + member.info.name + "' is loaded already, from '" + member.info.path.string() + "'",
           "name it once");
-  const PluginInfo& info = admit(plugin::read_papers(file), file);
-  for (const PaperOffer& offer : members.back().papers.offers) warn_of_hidden(info, offer.kind, offer.name);
+  const PluginInfo& info = admit(plugin::read_manifest(file), file);
+  for (const ManifestOffer& offer : members.back().manifest.offers)
+    warn_of_hidden(info, offer.kind, offer.name);
   return info;
 }
 
@@ -124,12 +125,12 @@ const PluginInfo& PluginRegistry::Impl::load_found(const std::vector<const Found
                 "the " + std::string(kind) + " '" + std::string(name) + "' is offered by two plugins: '" +
                     first.path.string() + "' and '" + found[1]->path.string() + "'",
                 "remove one of them, or give the other place under 'plugins:'");
-  const PluginInfo& info = admit(*first.papers, first.path);
+  const PluginInfo& info = admit(*first.manifest, first.path);
   warn_of_hidden(info, kind, name);
   return info;
 }
 
-// Other files in the places that have the name too.
+// Other files in the search path that have the name too.
 void PluginRegistry::Impl::warn_of_hidden(const PluginInfo& taken, std::string_view kind,
                                           std::string_view name) const {
   std::error_code failure;
@@ -141,7 +142,8 @@ void PluginRegistry::Impl::warn_of_hidden(const PluginInfo& taken, std::string_v
 }
 
 // Two plugins of one name or alias are refused before the second is opened.
-void PluginRegistry::Impl::refuse_conflicts(const Papers& papers, const std::filesystem::path& file) const {
+void PluginRegistry::Impl::refuse_conflicts(const PluginManifest& manifest,
+                                            const std::filesystem::path& file) const {
   const auto refuse = [&](const std::string& what, const Member& member) {
     throw Error(ErrorCode::plugin_conflict, file.string(),
                 what + " is there already, from " + described(member.info) + "; it cannot come from '" +
@@ -149,10 +151,10 @@ void PluginRegistry::Impl::refuse_conflicts(const Papers& papers, const std::fil
                 "use one of the two, or rename one");
   };
   for (const Member& member : members) {
-    if (text::lower(member.papers.name) == text::lower(papers.name))
-      refuse("the plugin '" + papers.name + "'", member);
-    for (const PaperOffer& theirs : member.papers.offers) {
-      for (const PaperOffer& ours : papers.offers) {
+    if (text::lower(member.manifest.name) == text::lower(manifest.name))
+      refuse("the plugin '" + manifest.name + "'", member);
+    for (const ManifestOffer& theirs : member.manifest.offers) {
+      for (const ManifestOffer& ours : manifest.offers) {
         if (ours.kind != theirs.kind) continue;
         if (theirs.answers_to(ours.name)) refuse("the " + ours.kind + " '" + ours.name + "'", member);
         for (const std::string& alias : ours.aliases)
@@ -162,41 +164,42 @@ void PluginRegistry::Impl::refuse_conflicts(const Papers& papers, const std::fil
   }
 }
 
-const PluginInfo& PluginRegistry::Impl::admit(const Papers& papers, const std::filesystem::path& file) {
-  plugin::check_abi(papers, file);
-  refuse_conflicts(papers, file);
-  const plugin::Author author{papers.name, papers.version, file};
-  const Offer offer = plugin::open(papers, file);
-  plugin::inspect(offer, papers, author);
-  Member member{{papers.name, papers.version, file, {}}, papers, plugin::take(offer, papers, author)};
-  for (const PaperOffer& paper : papers.offers) member.info.offers.push_back(paper.text());
+const PluginInfo& PluginRegistry::Impl::admit(const PluginManifest& manifest,
+                                              const std::filesystem::path& file) {
+  plugin::check_abi(manifest, file);
+  refuse_conflicts(manifest, file);
+  const plugin::Author author{manifest.name, manifest.version, file};
+  const Offer offer = plugin::open(manifest, file);
+  plugin::inspect(offer, manifest, author);
+  Member member{{manifest.name, manifest.version, file, {}}, manifest, plugin::take(offer, manifest, author)};
+  for (const ManifestOffer& paper : manifest.offers) member.info.offers.push_back(paper.text());
   members.push_back(std::move(member));
-  log.debug("plugin", "loaded " + papers.name + " " + papers.version + " from " + file.string());
+  log.debug("plugin", "loaded " + manifest.name + " " + manifest.version + " from " + file.string());
   return members.back().info;
 }
 
 std::vector<std::string> PluginRegistry::Impl::every_name(std::string_view kind) const {
   std::set<std::string> out;
-  const auto collect = [&](const Papers& papers) {
-    if (kind == "plugin") out.insert(papers.name);
-    for (const PaperOffer& offer : papers.offers) {
+  const auto collect = [&](const PluginManifest& manifest) {
+    if (kind == "plugin") out.insert(manifest.name);
+    for (const ManifestOffer& offer : manifest.offers) {
       if (offer.kind != kind) continue;
       out.insert(offer.name);
       out.insert(offer.aliases.begin(), offer.aliases.end());
     }
   };
   for (const Member& member : members)
-    if (!member.info.path.empty()) collect(member.papers);
+    if (!member.info.path.empty()) collect(member.manifest);
   for (const FoundFile& file : files)
-    if (file.papers) collect(*file.papers);
+    if (file.manifest) collect(*file.manifest);
   return {out.begin(), out.end()};
 }
 
-PluginRegistry::PluginRegistry(std::vector<std::filesystem::path> places, Log log) {
+PluginRegistry::PluginRegistry(std::vector<std::filesystem::path> search_path, Log log) {
   impl_ = std::make_unique<Impl>();
-  impl_->places = std::move(places);
+  impl_->search_path = std::move(search_path);
   impl_->log = std::move(log);
-  impl_->files = plugin::scan(impl_->places);
+  impl_->files = plugin::scan(impl_->search_path);
   impl_->members.push_back(built_in());
 }
 PluginRegistry::~PluginRegistry() = default;
@@ -214,27 +217,27 @@ const PluginInfo& PluginRegistry::load(const std::string& file_or_name) {
 }
 
 const OfferedStrategy* PluginRegistry::strategy(std::string_view name) {
-  return impl_->look_up("strategy", name, &plugin::Goods::strategies);
+  return impl_->look_up("strategy", name, &plugin::AdmittedPlugin::strategies);
 }
 const OfferedParallelizer* PluginRegistry::parallelizer(std::string_view name) {
-  return impl_->look_up("parallelizer", name, &plugin::Goods::parallelizers);
+  return impl_->look_up("parallelizer", name, &plugin::AdmittedPlugin::parallelizers);
 }
 const OfferedSchedule* PluginRegistry::schedule(std::string_view name) {
-  return impl_->look_up("schedule", name, &plugin::Goods::schedules);
+  return impl_->look_up("schedule", name, &plugin::AdmittedPlugin::schedules);
 }
 const OfferedSection* PluginRegistry::section(std::string_view name) {
-  return impl_->look_up("section", name, &plugin::Goods::sections);
+  return impl_->look_up("section", name, &plugin::AdmittedPlugin::sections);
 }
 const OfferedDevice* PluginRegistry::device(std::string_view name) {
-  return impl_->look_up("device", name, &plugin::Goods::devices);
+  return impl_->look_up("device", name, &plugin::AdmittedPlugin::devices);
 }
 
 const OfferedPlan* PluginRegistry::plan(std::string_view name) {
-  return impl_->look_up("plan", name, &plugin::Goods::plans);
+  return impl_->look_up("plan", name, &plugin::AdmittedPlugin::plans);
 }
 
 const OfferedModel* PluginRegistry::model(std::string_view model_type) {
-  return impl_->look_up("model", model_type, &plugin::Goods::models);
+  return impl_->look_up("model", model_type, &plugin::AdmittedPlugin::models);
 }
 
 std::vector<std::string> PluginRegistry::names(std::string_view kind) const {
@@ -253,14 +256,14 @@ std::vector<const OfferedStrategy*> PluginRegistry::all_strategies() {
   }
   std::vector<const OfferedStrategy*> out;
   for (const Member& member : impl_->members)
-    for (const OfferedStrategy& offered : member.goods.strategies) out.push_back(&offered);
+    for (const OfferedStrategy& offered : member.admitted.strategies) out.push_back(&offered);
   return out;
 }
 
 Error PluginRegistry::missing(std::string_view kind, std::string_view name) const {
   const std::lock_guard lock(impl_->mutex);
   std::vector<std::string> looked;
-  for (const std::filesystem::path& place : impl_->places) looked.push_back(place.string());
+  for (const std::filesystem::path& place : impl_->search_path) looked.push_back(place.string());
   std::vector<std::string> known = impl_->every_name(kind);
   if (kind == "plugin" || kind == "strategy" || kind == "schedule") known.emplace_back("single");
   std::sort(known.begin(), known.end());
@@ -280,8 +283,8 @@ std::vector<PluginInfo> PluginRegistry::loaded() const {
   return out;
 }
 
-const std::vector<std::filesystem::path>& PluginRegistry::places() const {
-  return impl_->places;
+const std::vector<std::filesystem::path>& PluginRegistry::search_path() const {
+  return impl_->search_path;
 }
 
 std::string PluginRegistry::fingerprint() const {

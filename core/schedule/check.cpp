@@ -1,7 +1,7 @@
 // The checker's passes: each action alone, what is missing, the order in a row, then transfers and deadlock.
 #include "core/schedule/check.h"
 
-#include "core/schedule/places.h"
+#include "core/schedule/action_steps.h"
 #include "core/schedule/progress.h"
 
 namespace heddle::schedule {
@@ -19,14 +19,14 @@ class Checker {
         stages_(static_cast<int>(rank_of_stage.size())),
         microbatches_(microbatches),
         work_(work),
-        places_(stages_, microbatches) {}
+        steps_of_(stages_, microbatches) {}
 
   std::optional<Fault> run() {
     walk([this](const Action& action) { return alone(action); });
     if (!fault_) walk([this](const Action& action) { return order(action); });
     if (!fault_) missing();
-    if (!fault_ && places_.any_transfer()) fault_ = find_transfer_fault(table_, rank_of_, places_);
-    if (!fault_) fault_ = find_deadlock(table_, rank_of_, places_);
+    if (!fault_ && steps_of_.any_transfer()) fault_ = find_transfer_fault(table_, rank_of_, steps_of_);
+    if (!fault_) fault_ = find_deadlock(table_, rank_of_, steps_of_);
     return fault_;
   }
 
@@ -73,7 +73,9 @@ class Checker {
   }
 
   std::string repeated(const Action& action) {
-    const auto clash = [&](Action::Kind kind) { return places_.of({kind, action.stage, action.microbatch}); };
+    const auto clash = [&](Action::Kind kind) {
+      return steps_of_.of({kind, action.stage, action.microbatch});
+    };
     if (const int before = clash(action.kind); before >= 0)
       return "it is repeated: it stands " + at_step(before) + " already";
     const bool splits = action.kind == Action::backward_input || action.kind == Action::backward_weight;
@@ -84,13 +86,13 @@ class Checker {
         if (clash(part) >= 0)
           return "it is repeated: " + name_of({part, action.stage, action.microbatch}) + " stands " +
                  at_step(clash(part)) + " already";
-    places_.note(action, step_);
+    steps_of_.note(action, step_);
     return "";
   }
 
   // UNSHARD and RESHARD take turns; REDUCE_GRAD comes once.
   std::string of_stage(const Action& action) {
-    StageState& state = places_.stage(action.stage);
+    StageState& state = steps_of_.stage(action.stage);
     if (action.kind == Action::unshard) {
       if (state.gathered) return "it is repeated: the stage is gathered already";
       state.gathered = state.ever_gathered = true;
@@ -104,7 +106,7 @@ class Checker {
     if (work_ == Work::evaluation) return "an evaluation runs forwards alone";
     if (state.reduced_at >= 0) return "it is repeated: it stands " + at_step(state.reduced_at) + " already";
     state.reduced_at = step_;
-    places_.note_reduction();
+    steps_of_.note_reduction();
     return "";
   }
 
@@ -114,7 +116,7 @@ class Checker {
 
   std::string before(const Action& action, Action::Kind kind, const std::string& what, int stage_step = 0) {
     const Action needed{kind, action.stage + stage_step, action.microbatch};
-    const int place = places_.of(needed);
+    const int place = steps_of_.of(needed);
     if (place < 0) return what + " " + name_of(needed) + " is missing";
     if (place > step_) return what + " " + name_of(needed) + " comes later, " + at_step(place);
     return "";
@@ -144,7 +146,7 @@ class Checker {
   }
 
   Action::Kind gradient_kind(int stage, int microbatch) const {
-    const bool split = places_.of({Action::backward_input, stage, microbatch}) >= 0;
+    const bool split = steps_of_.of({Action::backward_input, stage, microbatch}) >= 0;
     return split ? Action::backward_input : Action::backward;
   }
 
@@ -152,27 +154,27 @@ class Checker {
   std::string input(const Action& action, Action::Kind receive, Action::Kind made, int neighbour) {
     const int stage = action.stage + neighbour;
     if (rank_of_[stage] != rank_)
-      return places_.any_transfer() ? before(action, receive, "its input by") : "";
+      return steps_of_.any_transfer() ? before(action, receive, "its input by") : "";
     const Action::Kind kind = made == Action::forward ? made : gradient_kind(stage, action.microbatch);
     return before(action, kind, "its input is made by", neighbour);
   }
 
   // The second walk follows the gathering again, for the computations between.
   std::string gathered(const Action& action) {
-    const StageState& state = places_.stage(action.stage);
+    const StageState& state = steps_of_.stage(action.stage);
     if (!state.ever_gathered || state.gathered_now) return "";
     return "the stage is not gathered here: " + stage_action(action, Action::unshard);
   }
   std::string unshard_turns(const Action& action) {
-    StageState& state = places_.stage(action.stage);
+    StageState& state = steps_of_.stage(action.stage);
     if (action.kind == Action::unshard) state.gathered_now = true;
     if (action.kind == Action::reshard) state.gathered_now = false;
     if (action.kind != Action::reduce_gradients) return "";
     for (int microbatch = 0; microbatch < microbatches_; ++microbatch)
       for (const auto kind : {Action::backward, Action::backward_weight})
-        if (places_.of({kind, action.stage, microbatch}) > step_)
+        if (steps_of_.of({kind, action.stage, microbatch}) > step_)
           return name_of({kind, action.stage, microbatch}) + " comes later, " +
-                 at_step(places_.of({kind, action.stage, microbatch}));
+                 at_step(steps_of_.of({kind, action.stage, microbatch}));
     return "";
   }
 
@@ -187,14 +189,14 @@ class Checker {
       for (int microbatch = 0; microbatch < microbatches_ && !fault_; ++microbatch)
         missing_of(stage, microbatch);
       if (fault_) return;
-      const StageState& state = places_.stage(stage);
+      const StageState& state = steps_of_.stage(stage);
       if (state.gathered) miss(stage, Action::reshard, 0);
-      if (places_.any_reduction() && state.reduced_at < 0) miss(stage, Action::reduce_gradients, 0);
+      if (steps_of_.any_reduction() && state.reduced_at < 0) miss(stage, Action::reduce_gradients, 0);
     }
   }
 
   void missing_of(int stage, int microbatch) {
-    const auto there = [&](Action::Kind kind) { return places_.of({kind, stage, microbatch}) >= 0; };
+    const auto there = [&](Action::Kind kind) { return steps_of_.of({kind, stage, microbatch}) >= 0; };
     if (!there(Action::forward)) return miss(stage, Action::forward, microbatch);
     if (work_ == Work::evaluation || there(Action::backward)) return;
     if (!there(Action::backward_input)) return miss(stage, Action::backward, microbatch);
@@ -205,7 +207,7 @@ class Checker {
   std::span<const int> rank_of_;
   const int stages_, microbatches_;
   const Work work_;
-  Places places_;
+  ActionSteps steps_of_;
   int rank_ = 0, step_ = 0;
   std::optional<Fault> fault_;
 };

@@ -11,7 +11,7 @@ namespace heddle::schedule {
 
 // Microbatches in one pass through the schedule: samples / microbatch_size. Throws Error{config} when they do
 // not divide.
-HEDDLE_API int count_microbatches(int64_t samples, const PipelineWords& words);
+HEDDLE_API int count_microbatches(int64_t samples, const PipelineConfig& config);
 
 // The warning about the bubble, or "" when there are microbatches enough.
 HEDDLE_API std::string bubble_warning(int microbatches, int stages);

@@ -29,11 +29,11 @@ Talks talks_of(const ScheduleTable& table, std::span<const int> rank_of_stage) {
 }
 
 std::optional<Fault> unpaired(const ScheduleTable& table, std::span<const int> rank_of_stage,
-                              const Places& places) {
+                              const ActionSteps& steps_of) {
   for (int rank = 0; rank < static_cast<int>(table.size()); ++rank)
     for (int step = 0; step < static_cast<int>(table[rank].size()); ++step) {
       const Action& action = table[rank][step];
-      if (!moves(action) || places.of(counterpart(action)) >= 0) continue;
+      if (!moves(action) || steps_of.of(counterpart(action)) >= 0) continue;
       const std::string other = name_of(counterpart(action));
       return Fault{rank, step, name_of(action),
                    std::string(sends(action.kind) ? "nobody receives it: " : "nobody sends it: ") + other +
@@ -45,8 +45,8 @@ std::optional<Fault> unpaired(const ScheduleTable& table, std::span<const int> r
 // Walks the rows; knows what each rank stands at.
 class Walk {
  public:
-  Walk(const ScheduleTable& table, std::span<const int> rank_of_stage, const Places& places)
-      : table_(table), rank_of_(rank_of_stage), places_(places), at_(table.size(), 0) {}
+  Walk(const ScheduleTable& table, std::span<const int> rank_of_stage, const ActionSteps& steps_of)
+      : table_(table), rank_of_(rank_of_stage), steps_of_(steps_of), at_(table.size(), 0) {}
 
   std::optional<Fault> run() {
     for (bool progress = true; progress;) {
@@ -80,14 +80,15 @@ class Walk {
 
   // In a table without transfers: the rank whose result is not there yet, or -1.
   int waits_for(const Action& action) const {
-    if (places_.any_transfer() || !computes(action.kind) || action.kind == Action::backward_weight) return -1;
+    if (steps_of_.any_transfer() || !computes(action.kind) || action.kind == Action::backward_weight)
+      return -1;
     const bool forward = action.kind == Action::forward;
     const int stage = action.stage + (forward ? -1 : 1);
     if (stage < 0 || stage >= static_cast<int>(rank_of_.size())) return -1;
     Action made{forward ? Action::forward : Action::backward, stage, action.microbatch};
-    if (!forward && places_.of(made) < 0) made.kind = Action::backward_input;
+    if (!forward && steps_of_.of(made) < 0) made.kind = Action::backward_input;
     const int rank = rank_of_[stage];
-    return places_.of(made) >= static_cast<int>(at_[rank]) ? rank : -1;
+    return steps_of_.of(made) >= static_cast<int>(at_[rank]) ? rank : -1;
   }
 
   // Overlapped actions wait for each other's inputs.
@@ -122,15 +123,15 @@ class Walk {
 
   const ScheduleTable& table_;
   std::span<const int> rank_of_;
-  const Places& places_;
+  const ActionSteps& steps_of_;
   std::vector<size_t> at_;
 };
 
 }  // namespace
 
 std::optional<Fault> find_transfer_fault(const ScheduleTable& table, std::span<const int> rank_of_stage,
-                                         const Places& places) {
-  if (auto fault = unpaired(table, rank_of_stage, places)) return fault;
+                                         const ActionSteps& steps_of) {
+  if (auto fault = unpaired(table, rank_of_stage, steps_of)) return fault;
   const Talks talks = talks_of(table, rank_of_stage);
   for (const auto& [pair, steps] : talks) {
     const auto [rank, other] = pair;
@@ -149,8 +150,8 @@ std::optional<Fault> find_transfer_fault(const ScheduleTable& table, std::span<c
 }
 
 std::optional<Fault> find_deadlock(const ScheduleTable& table, std::span<const int> rank_of_stage,
-                                   const Places& places) {
-  return Walk(table, rank_of_stage, places).run();
+                                   const ActionSteps& steps_of) {
+  return Walk(table, rank_of_stage, steps_of).run();
 }
 
 }  // namespace heddle::schedule

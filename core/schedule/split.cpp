@@ -26,13 +26,13 @@ struct Asked {
   }
 };
 
-int64_t rounded(const Asked& asked, const PipelineWords& words) {
+int64_t rounded(const Asked& asked, const PipelineConfig& config) {
   const int64_t over = asked.stages % asked.ranks;
   if (over == 0) return asked.stages;
-  if (words.rounding == StageRounding::up) return asked.stages + asked.ranks - over;
+  if (config.rounding == StageRounding::up) return asked.stages + asked.ranks - over;
   // Rounding down to nothing would leave no stage at all: one on each rank is the least there is.
-  if (words.rounding == StageRounding::down) return std::max<int64_t>(asked.stages - over, asked.ranks);
-  throw Error(ErrorCode::config, words.where,
+  if (config.rounding == StageRounding::down) return std::max<int64_t>(asked.stages - over, asked.ranks);
+  throw Error(ErrorCode::config, config.where,
               "Number of virtual stages (" + to_string(asked.stages) +
                   ") must be divisible by pipeline parallel size (" + to_string(asked.ranks) + "). " +
                   asked.model() +
@@ -42,25 +42,25 @@ int64_t rounded(const Asked& asked, const PipelineWords& words) {
               "change layers_per_stage, or set round_virtual_stages_to_pp_multiple to up or down");
 }
 
-void refuse_by_schedule(const Asked& asked, int64_t per_rank, const PipelineWords& words,
+void refuse_by_schedule(const Asked& asked, int64_t per_rank, const PipelineConfig& config,
                         StagesPerRank takes) {
   if (per_rank >= takes.least && per_rank <= takes.most) return;
   const std::string got = ", but got " + to_string(per_rank) + " stages per rank. " + asked.model() + ", " +
                           asked.result() + ". ";
   if (takes.most == 1)
-    throw Error(ErrorCode::config, words.where,
+    throw Error(ErrorCode::config, config.where,
                 "Single stage schedule requires exactly 1 stage per rank" + got +
                     "Please increase pipeline_parallel_layers_per_stage to " +
                     to_string(asked.layers / asked.ranks) + " or higher to achieve 1 stage per rank.",
                 "change layers_per_stage, or choose a schedule that takes several stages a rank");
   if (per_rank < takes.least)
-    throw Error(ErrorCode::config, words.where,
+    throw Error(ErrorCode::config, config.where,
                 "Multi-stage schedule requires at least " + to_string(takes.least) + " stages per rank" +
                     got + "Please decrease pipeline_parallel_layers_per_stage to " +
                     to_string(asked.layers / (takes.least * asked.ranks)) + " or lower to achieve at least " +
                     to_string(takes.least) + " stages per rank.",
                 "change layers_per_stage, or choose a schedule that takes one stage a rank");
-  throw Error(ErrorCode::config, words.where,
+  throw Error(ErrorCode::config, config.where,
               "this schedule takes at most " + to_string(takes.most) + " stages per rank" + got, "");
 }
 
@@ -82,12 +82,12 @@ std::vector<size_t> layers_of(std::span<const NamedUnit> units) {
   return layers;
 }
 
-StageSplit by_layers(std::span<const NamedUnit> units, int ranks, const PipelineWords& words,
+StageSplit by_layers(std::span<const NamedUnit> units, int ranks, const PipelineConfig& config,
                      StagesPerRank takes) {
   const std::vector<size_t> layers = layers_of(units);
-  StageSplit split{count_stages(static_cast<int64_t>(layers.size()), ranks, words, takes),
+  StageSplit split{count_stages(static_cast<int64_t>(layers.size()), ranks, config, takes),
                    std::vector<int>(units.size(), 0)};
-  const auto share = layers_of_stages(static_cast<int64_t>(layers.size()), split.count.stages, words.where);
+  const auto share = layers_of_stages(static_cast<int64_t>(layers.size()), split.count.stages, config.where);
   size_t layer = 0;
   for (int stage = 0; stage < split.count.stages; ++stage)
     for (int64_t i = 0; i < share[stage]; ++i) split.stage_of_unit[layers[layer++]] = stage;
@@ -166,22 +166,22 @@ void refuse_gaps(std::span<const NamedUnit> units, const std::vector<int>& stage
                   "module_fqns_per_model_part: stage " + to_string(stage) + " holds no unit", "");
 }
 
-StageSplit by_names(std::span<const NamedUnit> units, int ranks, const PipelineWords& words,
+StageSplit by_names(std::span<const NamedUnit> units, int ranks, const PipelineConfig& config,
                     StagesPerRank takes) {
-  const auto& lists = *words.modules;
+  const auto& lists = *config.modules;
   const int stages = static_cast<int>(lists.size());
   if (stages == 0 || stages % ranks != 0)
-    throw Error(ErrorCode::config, words.where,
+    throw Error(ErrorCode::config, config.where,
                 "Total stages " + to_string(stages) + " must be divisible by PP size " + to_string(ranks));
   const int per_rank = stages / ranks;
   if (per_rank < takes.least || per_rank > takes.most)
-    throw Error(ErrorCode::config, words.where,
+    throw Error(ErrorCode::config, config.where,
                 "module_fqns_per_model_part gives " + to_string(per_rank) +
                     " stages per rank, and the schedule takes " + to_string(takes.least) +
                     (takes.most == takes.least  ? ""
                      : takes.most == kAnyNumber ? " or more"
                                                 : " to " + to_string(takes.most)));
-  const Names names(units, words.where);
+  const Names names(units, config.where);
   StageSplit split{{stages, per_rank}, std::vector<int>(units.size(), -1)};
   for (int stage = 0; stage < stages; ++stage)
     for (const std::string& name : lists[stage]) {
@@ -189,28 +189,28 @@ StageSplit by_names(std::span<const NamedUnit> units, int ranks, const PipelineW
       if (unit < 0) continue;
       int& at = split.stage_of_unit[unit];
       if (at >= 0 && at != stage)
-        throw Error(ErrorCode::config, words.where,
+        throw Error(ErrorCode::config, config.where,
                     "module_fqns_per_model_part: the unit '" + units[unit].name + "' is on the stages " +
                         to_string(at) + " and " + to_string(stage),
                     "its modules go to one stage");
       at = stage;
     }
-  refuse_gaps(units, split.stage_of_unit, stages, words.where);
+  refuse_gaps(units, split.stage_of_unit, stages, config.where);
   return split;
 }
 
 }  // namespace
 
-StageCount count_stages(int64_t layers, int ranks, const PipelineWords& words, StagesPerRank takes) {
-  if (!words.layers_per_stage) {
+StageCount count_stages(int64_t layers, int ranks, const PipelineConfig& config, StagesPerRank takes) {
+  if (!config.layers_per_stage) {
     const int per_rank = std::min(takes.most, std::max(takes.least, 2));
     return {ranks * per_rank, per_rank};
   }
-  Asked asked{layers, *words.layers_per_stage,
-              layers / *words.layers_per_stage + (layers % *words.layers_per_stage != 0), ranks};
-  const int64_t stages = rounded(asked, words);
+  Asked asked{layers, *config.layers_per_stage,
+              layers / *config.layers_per_stage + (layers % *config.layers_per_stage != 0), ranks};
+  const int64_t stages = rounded(asked, config);
   asked.stages = stages;
-  refuse_by_schedule(asked, stages / ranks, words, takes);
+  refuse_by_schedule(asked, stages / ranks, config, takes);
   return {static_cast<int>(stages), static_cast<int>(stages / ranks)};
 }
 
@@ -227,9 +227,9 @@ std::vector<int64_t> layers_of_stages(int64_t layers, int stages, const std::str
   return share;
 }
 
-StageSplit split(std::span<const NamedUnit> units, int ranks, const PipelineWords& words,
+StageSplit split(std::span<const NamedUnit> units, int ranks, const PipelineConfig& config,
                  StagesPerRank takes) {
-  return words.modules ? by_names(units, ranks, words, takes) : by_layers(units, ranks, words, takes);
+  return config.modules ? by_names(units, ranks, config, takes) : by_layers(units, ranks, config, takes);
 }
 
 }  // namespace heddle::schedule

@@ -17,7 +17,7 @@ struct StageCount {
 // The number of stages of the whole pipeline, by layers_per_stage and its rounding, or from what the schedule
 // takes: one stage on a rank, or two where it takes several (NeMo AutoModel's calculate_virtual_stages; but
 // rounding down never gives none). Throws Error{config} with AutoModel's texts.
-HEDDLE_API StageCount count_stages(int64_t layers, int ranks, const PipelineWords& words,
+HEDDLE_API StageCount count_stages(int64_t layers, int ranks, const PipelineConfig& config,
                                    StagesPerRank takes);
 
 // Layers of each stage, [stage]: equal to within one, the first stages hold one more. 10 in 3: 4, 3, 3.
@@ -35,9 +35,9 @@ struct StageSplit {
 };
 
 // Layers are the units whose name ends in a number (every unit, where none does); what stands before the
-// first layer goes to the first stage, what stands after the last one to the last. `words.modules` names the
+// first layer goes to the first stage, what stands after the last one to the last. `config.modules` names the
 // modules of each stage instead: every unit once, in the order of the model. Throws Error{config}.
-HEDDLE_API StageSplit split(std::span<const NamedUnit> units, int ranks, const PipelineWords& words,
+HEDDLE_API StageSplit split(std::span<const NamedUnit> units, int ranks, const PipelineConfig& config,
                             StagesPerRank takes);
 
 }  // namespace heddle::schedule

@@ -15,8 +15,9 @@ namespace {
 
 class TimesGiven : public IPipelineSchedule {
  public:
-  TimesGiven(std::unique_ptr<IPipelineSchedule> made, const ITimedSchedule& timed, const PipelineWords& words)
-      : made_(std::move(made)), timed_(timed), words_(words) {}
+  TimesGiven(std::unique_ptr<IPipelineSchedule> made, const ITimedSchedule& timed,
+             const PipelineConfig& config)
+      : made_(std::move(made)), timed_(timed), config_(config) {}
   ScheduleTable plan(int ranks, int stages, int microbatches) const override {
     return timed_.plan_for(ranks, stages, microbatches, measured(ranks, stages));
   }
@@ -28,9 +29,9 @@ class TimesGiven : public IPipelineSchedule {
  private:
   Measured measured(int ranks, int stages) const {
     Measured out;
-    const size_t rows = words_.times.size();
+    const size_t rows = config_.times.size();
     if (rows > 1 && rows != static_cast<size_t>(stages))
-      throw Error(ErrorCode::config, words_.where,
+      throw Error(ErrorCode::config, config_.where,
                   "pp_schedule_times has " + std::to_string(rows) + " rows, and the pipeline has " +
                       std::to_string(stages) + " stages",
                   "give one row for all layers of a rank, or one for each stage");
@@ -39,33 +40,33 @@ class TimesGiven : public IPipelineSchedule {
         out.stages.emplace_back();
         continue;
       }
-      const auto& row = words_.times[rows == 1 ? 0 : stage];
+      const auto& row = config_.times[rows == 1 ? 0 : stage];
       const Costs costs{row[0], row[1] + row[2], row[1], row[2], row[3]};
       out.stages.push_back(rows == 1 ? share_of(costs, stages / ranks) : costs);
     }
-    if (words_.limit) out.limit = *words_.limit;
+    if (config_.limit) out.limit = *config_.limit;
     return out;
   }
 
   const std::unique_ptr<IPipelineSchedule> made_;
   const ITimedSchedule& timed_;  // the same
-  const PipelineWords words_;
+  const PipelineConfig config_;
 };
 
 }  // namespace
 
 std::unique_ptr<IPipelineSchedule> with_times(std::unique_ptr<IPipelineSchedule> made,
-                                              const PipelineWords& words) {
-  if (words.times.empty() && !words.limit) return made;
+                                              const PipelineConfig& config) {
+  if (config.times.empty() && !config.limit) return made;
   const auto* timed = dynamic_cast<const ITimedSchedule*>(made.get());
   if (timed == nullptr || !timed->plans_for_times())
-    throw Error(ErrorCode::config, words.where,
-                std::string(words.times.empty() ? "pp_schedule_limit" : "pp_schedule_times") +
-                    " is given, and the schedule '" + (words.table.empty() ? words.schedule : words.table) +
-                    "' plans for no times",
+    throw Error(ErrorCode::config, config.where,
+                std::string(config.times.empty() ? "pp_schedule_limit" : "pp_schedule_times") +
+                    " is given, and the schedule '" +
+                    (config.table.empty() ? config.schedule : config.table) + "' plans for no times",
                 "set pp_schedule: auto, or leave the times and the limit out");
   const ITimedSchedule& with = *timed;
-  return std::make_unique<TimesGiven>(std::move(made), with, words);
+  return std::make_unique<TimesGiven>(std::move(made), with, config);
 }
 
 }  // namespace schedule

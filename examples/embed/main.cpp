@@ -146,8 +146,8 @@ void load(const fs::path& from, heddle::ParallelStage& stage, torch::optim::Adam
   stage.parameters_changed();
 }
 
-// One rank: the engine's second door, and the host's own loop. Begins at step `first`, from a checkpoint
-// where that is not 0, and saves one half-way where it is.
+// One rank: the engine's second entry point, and the host's own loop. Begins at step `first`, from a
+// checkpoint where that is not 0, and saves one half-way where it is.
 std::vector<double> train(const std::string& distributed, heddle::Rendezvous& meeting,
                           const fs::path& checkpoint, int first) {
   const auto yaml =

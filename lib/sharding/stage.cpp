@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "heddle/base/error.h"
-#include "presence.h"
 #include "reducer.h"
+#include "used_parameters.h"
 
 namespace heddle::sharding {
 
@@ -21,7 +21,7 @@ ShardedStage::ShardedStage(Model model, const Policy& policy, const DeviceMesh& 
       walk_(*this, model_.turns.size()),
       sharded_(model_.buckets.size()),
       passed_(model_.turns.size()) {
-  if (policy_.agree_on_used) presence_ = std::make_unique<Presence>(model_, groups_);
+  if (policy_.agree_on_used) used_parameters_ = std::make_unique<UsedParameters>(model_, groups_);
   watch_leaves();
 }
 
@@ -34,7 +34,7 @@ ShardedStage::~ShardedStage() {
     }
   }
   reducer_->abandon();
-  if (presence_) presence_->abandon();
+  if (used_parameters_) used_parameters_->abandon();
 }
 
 void ShardedStage::watch_leaves() {
@@ -183,14 +183,14 @@ void ShardedStage::reduce_gradients() {
   if (between_steps_) begin_step();  // no microbatch at all: every gradient is missing
   if (std::exchange(flushed_, true)) return;
   reducer_->flush(/*last=*/true);
-  if (presence_) presence_->start();
+  if (used_parameters_) used_parameters_->start();
 }
 
 void ShardedStage::finish_gradients() {
   reduce_gradients();
   reducer_->finish();
-  if (presence_) {
-    presence_->finish();
+  if (used_parameters_) {
+    used_parameters_->finish();
   } else {
     for (Gradients* gradients : model_.order) gradients->place({});
   }

@@ -24,14 +24,14 @@ bool has_row_for_each(const at::Tensor& tensor, const Batch& batch) {
 int microbatches_of(const Batch& batch, const Pipeline& pipeline) {
   const at::Tensor& tensor = rows_tensor(batch);
   if (pipeline.schedule == nullptr || !tensor.defined() || tensor.dim() == 0) return 1;
-  return schedule::count_microbatches(tensor.size(0), pipeline.words);
+  return schedule::count_microbatches(tensor.size(0), pipeline.config);
 }
 
 Cut cut_of(const Batch& batch, const Pipeline& pipeline) {
   check_documents(batch);
   Cut cut{microbatches_of(batch, pipeline)};
   if (cut.microbatches == 1) return cut;
-  cut.rows = pipeline.words.microbatch_size;
+  cut.rows = pipeline.config.microbatch_size;
   if (batch.documents.defined())
     for (int i = 0; i < cut.microbatches; ++i)
       cut.documents.push_back(

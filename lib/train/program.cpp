@@ -13,7 +13,7 @@ namespace {
 
 // A schedule may refuse numbers of microbatches for its backwards; an evaluation takes any number.
 ScheduleTable table_of(const Pipeline& pipeline, int ranks, int microbatches, Work work) {
-  const std::string& where = pipeline.words.where;
+  const std::string& where = pipeline.config.where;
   const bool trains = work == Work::training;
   ScheduleTable table;
   if (!trains)

@@ -57,7 +57,7 @@ Runner::Runner(Stages& stages, const DeviceMesh& mesh)
   }
   if (ranks_ > 1)
     wires_.emplace(&mesh_.group(kPipelineAxis), pipeline.stages(), pipeline.dtype,
-                   buffers_of(pipeline.words, pipeline.stages()), mesh_.device());
+                   buffers_of(pipeline.config, pipeline.stages()), mesh_.device());
 }
 
 at::Tensor Runner::train(std::span<const Batch> batches, const std::function<double()>& scale,
@@ -116,8 +116,8 @@ void Runner::open(const Batch& given) {
   program_ = &program(cut_.microbatches);
   if (stages_.pipeline().words.gradients == GradientScale::by_microbatches) root_.reset();
   for (LocalStage& stage : locals_)
-    if (stage.passages.size() < static_cast<size_t>(cut_.microbatches))
-      stage.passages.resize(cut_.microbatches);
+    if (stage.microbatches.size() < static_cast<size_t>(cut_.microbatches))
+      stage.microbatches.resize(cut_.microbatches);
   if (!wires_) return;
   if (!warned_) warn_of_bubble();
   shape_.assign({static_cast<int64_t>(work_), cut_.rows});
@@ -172,65 +172,65 @@ void Runner::guide(const Turn& turn) {
 
 void Runner::forward(const Turn& turn) {
   LocalStage& stage = locals_[turn.local];
-  Passage& passage = stage.passages[turn.action.microbatch];
-  passage.batch = microbatch_of(batch_, cut_, turn.action.microbatch);
+  MicrobatchState& state = stage.microbatches[turn.action.microbatch];
+  state.batch = microbatch_of(batch_, cut_, turn.action.microbatch);
   if (program_->splits && work_ == Work::training) {
-    if (!passage.weights) passage.weights = std::make_unique<WeightGradients>();
-    passage.batch.weight_gradients = passage.weights.get();
+    if (!state.weights) state.weights = std::make_unique<WeightGradients>();
+    state.batch.weight_gradients = state.weights.get();
   }
   if (!stage.first && stage.before < 0)
-    passage.inputs = wires_->take_forward(std::move(passage.arriving), stage.index - 1);
+    state.inputs = wires_->take_forward(std::move(state.arriving), stage.index - 1);
   if (recording_ != nullptr) ready_ = std::chrono::steady_clock::now();
-  Tensors outputs = stage.stage->forward(passage.inputs, passage.batch);
+  Tensors outputs = stage.stage->forward(state.inputs, state.batch);
   if (work_ == Work::training) {
     peak_alive_ = std::max(peak_alive_, ++alive_);
   } else {
-    passage.inputs.clear();
-    passage.batch = Batch();
+    state.inputs.clear();
+    state.batch = Batch();
   }
-  if (stage.last) return take_loss(passage, outputs);
-  pass_on(stage, passage, turn.action.microbatch, std::move(outputs));
+  if (stage.last) return take_loss(state, outputs);
+  pass_on(stage, state, turn.action.microbatch, std::move(outputs));
 }
 
-void Runner::take_loss(Passage& passage, const Tensors& outputs) {
+void Runner::take_loss(MicrobatchState& state, const Tensors& outputs) {
   if (outputs.size() != 1 || outputs[0].numel() != 1)
     throw Error(ErrorCode::internal, "train", "the last unit returned no loss",
                 "return one tensor of one element, the sum of the token losses");
   sum_.add_(outputs[0].detach());
   if (work_ == Work::evaluation || !outputs[0].requires_grad()) return;
   if (!root_.defined()) root_ = root_gradient(outputs[0]);
-  passage.roots.push_back(torch::autograd::impl::gradient_edge(outputs[0]));
+  state.roots.push_back(torch::autograd::impl::gradient_edge(outputs[0]));
 }
 
-void Runner::pass_on(LocalStage& stage, Passage& passage, int microbatch, Tensors outputs) {
+void Runner::pass_on(LocalStage& stage, MicrobatchState& state, int microbatch, Tensors outputs) {
   for (const at::Tensor& output : outputs)
     if (output.defined() && output.requires_grad())
-      passage.roots.push_back(torch::autograd::impl::gradient_edge(output));
-  if (stage.after < 0) return void(passage.outputs = std::move(outputs));
+      state.roots.push_back(torch::autograd::impl::gradient_edge(output));
+  if (stage.after < 0) return void(state.outputs = std::move(outputs));
   for (at::Tensor& output : outputs) {
     if (!output.defined()) continue;
     const bool gradient = output.requires_grad();
     output = output.detach().set_requires_grad(gradient);
   }
-  locals_[stage.after].passages[microbatch].inputs = std::move(outputs);
+  locals_[stage.after].microbatches[microbatch].inputs = std::move(outputs);
 }
 
 void Runner::send(const Turn& turn) {
   LocalStage& stage = locals_[turn.local];
-  Passage& passage = stage.passages[turn.action.microbatch];
+  MicrobatchState& state = stage.microbatches[turn.action.microbatch];
   if (turn.action.kind == Action::send_forward)
-    wires_->send_forward(std::exchange(passage.outputs, {}), stage.index, turn.peer, turn.tag);
+    wires_->send_forward(std::exchange(state.outputs, {}), stage.index, turn.peer, turn.tag);
   else
-    wires_->send_backward(std::exchange(passage.input_gradients, {}), turn.peer, turn.tag);
+    wires_->send_backward(std::exchange(state.input_gradients, {}), turn.peer, turn.tag);
 }
 
 void Runner::receive(const Turn& turn) {
   LocalStage& stage = locals_[turn.local];
-  Passage& passage = stage.passages[turn.action.microbatch];
+  MicrobatchState& state = stage.microbatches[turn.action.microbatch];
   if (turn.action.kind == Action::receive_forward)
-    passage.arriving = wires_->receive_forward(stage.index - 1, turn.peer, turn.tag);
+    state.arriving = wires_->receive_forward(stage.index - 1, turn.peer, turn.tag);
   else
-    passage.returning = wires_->receive_backward(stage.index, turn.peer, turn.tag);
+    state.returning = wires_->receive_backward(stage.index, turn.peer, turn.tag);
 }
 
 }  // namespace heddle::train

@@ -17,14 +17,14 @@
 #include "heddle/parallel/stages.h"
 #include "heddle/train/step.h"
 #include "lib/train/cut.h"
-#include "lib/train/passage.h"
+#include "lib/train/microbatch_state.h"
 #include "lib/train/program.h"
 #include "lib/train/wires.h"
 
 namespace heddle::train {
 
 // A batch is one call of the schedule, cut into microbatches of rows; several batches accumulate gradients.
-// Without a pipeline a batch is one microbatch on one stage, and the road is the same.
+// Without a pipeline a batch is one microbatch on one stage, and the flow is the same.
 class HEDDLE_API Runner {
  public:
   // The stages outlive it. It is not moved.
@@ -58,16 +58,16 @@ class HEDDLE_API Runner {
   void perform_recorded(const Turn& turn);
 
   void forward(const Turn& turn);
-  void take_loss(Passage& passage, const Tensors& outputs);
-  void pass_on(LocalStage& stage, Passage& passage, int microbatch, Tensors outputs);
+  void take_loss(MicrobatchState& state, const Tensors& outputs);
+  void pass_on(LocalStage& stage, MicrobatchState& state, int microbatch, Tensors outputs);
 
   void backward(const Turn& turn);
   void backward_weight(const Turn& turn);
-  Tensors gradients_of(LocalStage& stage, Passage& passage);
+  Tensors gradients_of(LocalStage& stage, MicrobatchState& state);
   at::Tensor root_gradient(const at::Tensor& loss);
   double main_scale();
   double side_scale(LossDivisor divisor);
-  void return_gradients(LocalStage& stage, Passage& passage, int microbatch);
+  void return_gradients(LocalStage& stage, MicrobatchState& state, int microbatch);
 
   void send(const Turn& turn);
   void receive(const Turn& turn);

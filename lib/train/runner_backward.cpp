@@ -36,50 +36,50 @@ double Runner::side_scale(LossDivisor divisor) {
   return strategy / (*all_microbatches_)();
 }
 
-Tensors Runner::gradients_of(LocalStage& stage, Passage& passage) {
-  if (stage.last) return Tensors(passage.roots.size(), root_);
-  if (stage.after >= 0) return std::exchange(passage.gradients, {});
-  return wires_->take_backward(std::exchange(passage.returning, {}), stage.index);
+Tensors Runner::gradients_of(LocalStage& stage, MicrobatchState& state) {
+  if (stage.last) return Tensors(state.roots.size(), root_);
+  if (stage.after >= 0) return std::exchange(state.gradients, {});
+  return wires_->take_backward(std::exchange(state.returning, {}), stage.index);
 }
 
 void Runner::backward(const Turn& turn) {
   LocalStage& stage = locals_[turn.local];
-  Passage& passage = stage.passages[turn.action.microbatch];
+  MicrobatchState& state = stage.microbatches[turn.action.microbatch];
   const bool whole = turn.action.kind == Action::backward;
   if (whole && turn.last && last_call_) stage.optional->expect_last_backward();
-  if (!whole) passage.weights->defer();
-  const Tensors gradients = gradients_of(stage, passage);
+  if (!whole) state.weights->defer();
+  const Tensors gradients = gradients_of(stage, state);
   if (recording_ != nullptr) ready_ = std::chrono::steady_clock::now();
-  if (!passage.roots.empty())
-    torch::autograd::Engine::get_default_engine().execute(std::exchange(passage.roots, {}), gradients,
+  if (!state.roots.empty())
+    torch::autograd::Engine::get_default_engine().execute(std::exchange(state.roots, {}), gradients,
                                                           /*keep_graph=*/false, /*create_graph=*/false,
                                                           /*accumulate_grad=*/true);
-  if (!stage.first) return_gradients(stage, passage, turn.action.microbatch);
+  if (!stage.first) return_gradients(stage, state, turn.action.microbatch);
   if (!whole) return;
-  passage.batch = Batch();
+  state.batch = Batch();
   --alive_;
 }
 
 // What the stage before asked for: a gradient that did not come is zero.
-void Runner::return_gradients(LocalStage& stage, Passage& passage, int microbatch) {
+void Runner::return_gradients(LocalStage& stage, MicrobatchState& state, int microbatch) {
   Tensors gradients;
-  for (at::Tensor& input : passage.inputs) {
+  for (at::Tensor& input : state.inputs) {
     if (!input.defined() || !input.requires_grad()) continue;
     at::Tensor gradient = std::exchange(input.mutable_grad(), at::Tensor());
     gradients.push_back(gradient.defined() ? std::move(gradient) : at::zeros_like(input.detach()));
   }
-  passage.inputs.clear();
+  state.inputs.clear();
   Tensors& there =
-      stage.before < 0 ? passage.input_gradients : locals_[stage.before].passages[microbatch].gradients;
+      stage.before < 0 ? state.input_gradients : locals_[stage.before].microbatches[microbatch].gradients;
   there = std::move(gradients);
 }
 
 void Runner::backward_weight(const Turn& turn) {
   LocalStage& stage = locals_[turn.local];
-  Passage& passage = stage.passages[turn.action.microbatch];
+  MicrobatchState& state = stage.microbatches[turn.action.microbatch];
   if (turn.last && last_call_) stage.optional->expect_last_backward();
-  passage.weights->drain();
-  passage.batch = Batch();
+  state.weights->drain();
+  state.batch = Batch();
   --alive_;
 }
 

@@ -1,4 +1,4 @@
-// The words of `strategy: ddp`.
+// The fields of `strategy: ddp`.
 #pragma once
 
 #include <optional>

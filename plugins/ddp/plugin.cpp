@@ -1,4 +1,4 @@
-// The door of ddp.
+// The entry point of ddp.
 #include "heddle/sdk.h"
 #include "strategy.h"
 

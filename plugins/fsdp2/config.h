@@ -1,4 +1,4 @@
-// The words of `strategy: fsdp2`.
+// The fields of `strategy: fsdp2`.
 #pragma once
 
 #include <cstdint>

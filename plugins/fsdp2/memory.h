@@ -14,7 +14,7 @@ namespace heddle::fsdp2 {
 // them; a device's allocator keeps them itself.
 class Memory {
  public:
-  // Every group says so once, before the first loan.
+  // Every group says so once, before the first allocation.
   void expect(at::ScalarType dtype, int64_t elements);
   at::Tensor take(at::ScalarType dtype, c10::Device device);
   void give(at::Tensor buffer) { buffers_.push_back(std::move(buffer)); }

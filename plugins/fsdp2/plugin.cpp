@@ -1,4 +1,4 @@
-// The door of fsdp2.
+// The entry point of fsdp2.
 #include "heddle/sdk.h"
 #include "strategy.h"
 

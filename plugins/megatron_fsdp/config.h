@@ -1,4 +1,4 @@
-// The words of `strategy: megatron_fsdp`.
+// The fields of `strategy: megatron_fsdp`.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The words of `strategy: megatron`.
+// The fields of `strategy: megatron`.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The door of megatron_fsdp: two strategies from one body.
+// The entry point of megatron_fsdp: two strategies from one body.
 #include "heddle/sdk.h"
 #include "strategy.h"
 

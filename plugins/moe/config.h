@@ -1,4 +1,4 @@
-// The words of the block `moe:`.
+// The fields of the block `moe:`.
 #pragma once
 
 #include <optional>

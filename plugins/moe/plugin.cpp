@@ -1,4 +1,4 @@
-// The door of mixture of experts: the block `moe:`. Expert parallelism comes later.
+// The entry point of mixture of experts: the block `moe:`. Expert parallelism comes later.
 #include "config.h"
 #include "heddle/sdk.h"
 

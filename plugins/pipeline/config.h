@@ -1,4 +1,4 @@
-// The words of the block `pipeline:`.
+// The fields of the block `pipeline:`.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,6 @@ Node derive(Node section, const Node& strategy_config, std::vector<std::string>&
 
 // What the block asks of core. Throws Error{config} when neither a schedule nor a table is given, or a
 // schedule without an order of its own and no table.
-PipelineWords words_of(const Node& resolved);
+PipelineConfig pipeline_config(const Node& resolved);
 
 }  // namespace heddle::pipeline

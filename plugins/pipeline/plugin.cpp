@@ -19,7 +19,7 @@ HEDDLE_PLUGIN("pipeline", "0.3.0", "section pipeline", "schedule gpipe", "schedu
       "`distributed.pipeline` is set but pp_size={n} (<= 1): pipeline parallelism is disabled and the "
       "pipeline settings are ignored. Set pp_size > 1 to enable it.";
   section.derive = derive;
-  section.pipeline = words_of;
+  section.pipeline = pipeline_config;
   plugin.schedule<OneStage<gpipe>>("gpipe");
   plugin.schedule<OneStage<one_forward_one_backward>>("1f1b");
   plugin.schedule<OneStage<zb1p>>("zb1p");

@@ -1,4 +1,4 @@
-// The words of the parallelizer `tensor`: fields of the strategy's section.
+// The fields of the parallelizer `tensor`: fields of the strategy's section.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The door of tensor parallelism.
+// The entry point of tensor parallelism.
 #include "heddle/sdk.h"
 #include "parallelizer.h"
 

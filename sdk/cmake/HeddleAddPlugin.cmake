@@ -1,5 +1,5 @@
 # heddle_add_plugin(NAME SOURCES...): builds plugins/libheddle_NAME.so in the build tree with the flags that the
-# door asks for, and installs it to lib/plugins. The target is heddle_plugin_NAME.
+# engine asks for, and installs it to lib/plugins. The target is heddle_plugin_NAME.
 function(heddle_add_plugin name)
   add_library(heddle_plugin_${name} SHARED ${ARGN})
   heddle_plugin_flags(heddle_plugin_${name})
@@ -9,7 +9,7 @@ function(heddle_add_plugin name)
 endfunction()
 
 # The sharding engine is an archive: a plugin that does not use it takes nothing of it.
-# Nothing leaves the library but what HEDDLE_PLUGIN marks; a symbol that nobody has is found now, not at the door;
+# Nothing leaves the library but what HEDDLE_PLUGIN marks; a symbol that nobody has is found now, not when the plugin is opened;
 # DT_RPATH, because RUNPATH does not reach what a library opens. No OpenMP: LibTorch brings its own, and
 # at::parallel_for uses it.
 function(heddle_plugin_flags target)

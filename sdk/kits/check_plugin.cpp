@@ -1,10 +1,10 @@
 // The kits of all that a file offers, and of one strategy.
 #include <algorithm>
 
-#include "door_kit.h"
 #include "heddle/base/text.h"
 #include "model_kits.h"
 #include "other_kits.h"
+#include "plugin_kit.h"
 #include "strategy_kits.h"
 
 namespace heddle::testing {
@@ -51,9 +51,9 @@ class PluginKits {
       : file_(file), options_(options), attempt_(options, report_) {}
 
   Report run() {
-    plugin::Papers manifest;
+    plugin::PluginManifest manifest;
     if (!run_file_kits(file_, registry_, manifest, attempt_)) return report_;
-    for (const plugin::PaperOffer& offer : manifest.offers) {
+    for (const plugin::ManifestOffer& offer : manifest.offers) {
       if (offer.kind == "strategy") strategy(*registry_.strategy(offer.name));
       if (offer.kind == "parallelizer") parallelizer(*registry_.parallelizer(offer.name));
       if (offer.kind == "section") run_schema_kits("section", *registry_.section(offer.name), attempt_);

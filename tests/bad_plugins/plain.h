@@ -25,7 +25,7 @@ class Strategy : public heddle::IStrategy {
   }
   std::unique_ptr<heddle::ParallelStage> parallelize(heddle::Units, const heddle::DeviceMesh&,
                                                      std::span<const heddle::Placed>) override {
-    throw heddle::Error(heddle::ErrorCode::not_built, "plain", "this strategy is for tests of the door");
+    throw heddle::Error(heddle::ErrorCode::not_built, "plain", "this strategy is for tests of plugins");
   }
 };
 

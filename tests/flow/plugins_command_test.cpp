@@ -30,7 +30,7 @@ TEST(PluginsList, ShowsPapersPlacesAndWhatCannotBeLoaded) {
                                      "\n  offers: strategy plain (Simple, plain-old)\n"));
   EXPECT_THAT(outcome.out, HasSubstr("other_torch 0.1.0  CANNOT BE LOADED\n"));
   EXPECT_THAT(outcome.out, HasSubstr("  why: the plugin 'other_torch' 0.1.0 was built for another engine"));
-  EXPECT_THAT(outcome.out, HasSubstr("no_papers  CANNOT BE LOADED\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("no_manifest  CANNOT BE LOADED\n"));
   EXPECT_THAT(outcome.out, HasSubstr("searched: " + kGallery + ", " HEDDLE_BINARY_DIR "/plugins"));
 }
 

@@ -236,7 +236,7 @@ TEST(Builds, OfTheProgramAndItsLibraryThatDifferAreRefused) {
   const std::string library = files.path("libheddle_trainer.so");
   fs::copy(build / "heddle", files.path("heddle"));
   fs::create_symlink(build / "libheddle_base.so", files.path("libheddle_base.so"));
-  fs::copy(build / "tests/bad_plugins/libheddle_no_papers.so", library);  // any library without the stamp
+  fs::copy(build / "tests/bad_plugins/libheddle_no_manifest.so", library);  // any library without the stamp
   const Outcome mixed = shell("'" + files.path("heddle") + "' plugins list");
   EXPECT_EQ(mixed.status, 1);
   EXPECT_THAT(mixed.error,

@@ -1,4 +1,4 @@
-// The road of `heddle train` from the configuration to its ranks, in a forked process: LibTorch is loaded
+// The flow of `heddle train` from the configuration to its ranks, in a forked process: LibTorch is loaded
 // once for all lives.
 #include "life.h"
 

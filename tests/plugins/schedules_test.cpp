@@ -117,13 +117,13 @@ TEST(Schedules, AnUnknownNameGetsTheListAndTheNearest) {
 
 // ---- the words of the block
 
-PipelineWords words(const std::string& block) {
+PipelineConfig words(const std::string& block) {
   const OfferedSection* section = plugins().section("pipeline");
   return section->pipeline(section->resolve(config::read_text(block + "\n", "run.yaml")).values);
 }
 
-TEST(PipelineWords, SayWhatTheBlockAsks) {
-  const PipelineWords defaults = words("{}");
+TEST(PipelineConfig, SayWhatTheBlockAsks) {
+  const PipelineConfig defaults = words("{}");
   EXPECT_EQ(defaults.schedule, "1f1b");
   EXPECT_EQ(defaults.table, "");
   EXPECT_EQ(defaults.microbatch_size, 1);
@@ -132,7 +132,7 @@ TEST(PipelineWords, SayWhatTheBlockAsks) {
   EXPECT_EQ(defaults.gradients, GradientScale::none);
   EXPECT_EQ(defaults.dtype, "");
   EXPECT_FALSE(defaults.keep_receive_buffers);
-  const PipelineWords all = words(
+  const PipelineConfig all = words(
       "{pp_schedule: GPipe, pp_microbatch_size: 3, layers_per_stage: 2, "
       "round_virtual_stages_to_pp_multiple: down, module_fqns_per_model_part: [[a], [b, c]], dtype: bf16, "
       "scale_grads_in_schedule: true, pp_recv_buffer_pool: true, pp_recv_buffer_pool_slack: 4}");
@@ -147,20 +147,20 @@ TEST(PipelineWords, SayWhatTheBlockAsks) {
   EXPECT_EQ(all.buffer_slack, 4);
 }
 
-TEST(PipelineWords, ATableWinsOverAName) {
-  const PipelineWords with_table = words("{pp_schedule: gpipe, pp_schedule_csv: mine.csv}");
+TEST(PipelineConfig, ATableWinsOverAName) {
+  const PipelineConfig with_table = words("{pp_schedule: gpipe, pp_schedule_csv: mine.csv}");
   EXPECT_EQ(with_table.table, "mine.csv");
   EXPECT_EQ(with_table.schedule, "");
 }
 
-TEST(PipelineWords, NeedAScheduleOrATable) {
+TEST(PipelineConfig, NeedAScheduleOrATable) {
   EXPECT_EQ(tests::thrown_by([] { words("{pp_schedule: null}"); }),
             "error[config] distributed.pipeline: Either pipeline_parallel_schedule or "
             "pipeline_parallel_schedule_csv must be provided\n"
             "  hint: set pp_schedule, or pp_schedule_csv to the path of a table");
 }
 
-TEST(PipelineWords, AClassWithoutAnOrderNeedsATable) {
+TEST(PipelineConfig, AClassWithoutAnOrderNeedsATable) {
   for (const std::string name : {"PipelineScheduleSingle", "PipelineScheduleMulti"}) {
     EXPECT_EQ(tests::thrown_by([&] { words("{pp_schedule: " + name + "}"); }),
               "error[config] distributed.pipeline: pp_schedule: '" + name +
@@ -170,7 +170,7 @@ TEST(PipelineWords, AClassWithoutAnOrderNeedsATable) {
   }
 }
 
-TEST(PipelineWords, WhatARunCannotDoIsSaidInTheListOfWhatIsNotBuilt) {
+TEST(PipelineConfig, WhatARunCannotDoIsSaidInTheListOfWhatIsNotBuilt) {
   const OfferedSection* section = plugins().section("pipeline");
   const auto not_built = [&](const std::string& block) {
     return section->resolve(config::read_text(block + "\n", "run.yaml")).not_built;

@@ -29,7 +29,7 @@ struct Training {
   int microbatches = 1;  // batches a step; under a pipeline each is one call of the schedule
   int steps = 12;
   std::function<std::unique_ptr<IPipelineSchedule>()> make_schedule;  // empty: no pipeline
-  PipelineWords pipeline;
+  PipelineConfig pipeline;
   std::vector<std::string> frozen;                            // names of parameters
   std::function<Units(int rank)> make_units;                  // empty: the model above
   std::function<std::unique_ptr<IStrategy>()> make_strategy;  // empty: the one of that name

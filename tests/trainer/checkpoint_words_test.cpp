@@ -15,7 +15,7 @@ std::vector<std::string> refused(const std::string& words) {
   return not_built;
 }
 
-TEST(CheckpointWords, OfTheExportAreBuilt) {
+TEST(CheckpointFields, OfTheExportAreBuilt) {
   recipe::NotBuilt not_built;
   const CheckpointSection section = recipe::read_checkpoint(
       config::read_text(
@@ -29,13 +29,13 @@ TEST(CheckpointWords, OfTheExportAreBuilt) {
   EXPECT_TRUE(section.v4_compatible);
 }
 
-TEST(CheckpointWords, ThatAskForNothingAreTaken) {
+TEST(CheckpointFields, ThatAskForNothingAreTaken) {
   EXPECT_THAT(refused("{is_peft: false, dequantize_base_checkpoint: false, original_model_root_dir: null, "
                       "diffusers_compatible: false, model_save_format: safetensors}"),
               IsEmpty());
 }
 
-TEST(CheckpointWords, OfOtherWaysAreRefusedWithTheReason) {
+TEST(CheckpointFields, OfOtherWaysAreRefusedWithTheReason) {
   EXPECT_THAT(refused("{is_peft: true}"), ElementsAre("checkpoint.is_peft: adapters are not built yet"));
   EXPECT_THAT(refused("{dequantize_base_checkpoint: true}"),
               ElementsAre("checkpoint.dequantize_base_checkpoint: quantized base models are not built yet"));

@@ -1,4 +1,4 @@
-// The door between the small executable and the trainer: one function that runs a parsed command.
+// The entry point between the small executable and the trainer: one function that runs a parsed command.
 #include "heddle/base/export.h"
 #include "trainer/cli/check.h"
 #include "trainer/cli/commands.h"

@@ -158,7 +158,7 @@ class Walk {
     const int64_t rows = look_.recipe.steps.local_batch_size;
     engine::check_model(look_.plan, look_.setup, units, rows);
     if (look_.plan.schedule == nullptr) return;
-    const PipelineWords& words = look_.plan.pipeline;
+    const PipelineConfig& words = look_.plan.pipeline;
     JobPipeline& pipeline = look_.pipeline.emplace();
     pipeline.schedule = words.table.empty() ? text::lower(words.schedule) : words.table;
     pipeline.stages =

@@ -36,7 +36,7 @@ const ConfigSchema<DataFields>& dataset_schema() {
   return schema;
 }
 
-struct LoaderWords {
+struct LoaderFields {
   std::optional<std::string> target;
   bool shuffle = true;
   int64_t num_workers = 0;
@@ -45,8 +45,8 @@ struct LoaderWords {
   std::optional<std::string> collate_fn;
 };
 
-const ConfigSchema<LoaderWords>& loader_schema() {
-  using W = LoaderWords;
+const ConfigSchema<LoaderFields>& loader_schema() {
+  using W = LoaderFields;
   static const auto schema =
       ConfigSchema<W>()
           .field("_target_", &W::target, "ParallelAwareDataloader, StatefulDataLoader.")
@@ -117,7 +117,7 @@ DatasetSection read_dataset(const Node& section, NotBuilt& not_built) {
 
 Shuffle read_dataloader(const Node& section, NotBuilt& not_built) {
   component(section, kLoaders, "");
-  const LoaderWords words = loader_schema().read(section);
+  const LoaderFields words = loader_schema().read(section);
   if (words.collate_fn) config::component_of(*section.find("collate_fn"), kCollaters);
   add_not_built(not_built, "dataloader", loader_schema(), words);
   return words.shuffle ? Shuffle::on : Shuffle::off;

@@ -8,7 +8,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/mesh/alone.h"
-#include "lib/transport/threads/thread_hall.h"
+#include "lib/transport/threads/thread_world.h"
 
 namespace heddle {
 namespace mesh {
@@ -16,15 +16,15 @@ namespace {
 
 class MeetingWork : public Work {
  public:
-  MeetingWork(std::shared_ptr<ThreadHall> hall, std::shared_ptr<ThreadGroup> group,
+  MeetingWork(std::shared_ptr<ThreadWorld> world, std::shared_ptr<ThreadGroup> group,
               std::shared_ptr<Meeting> meeting, std::string waited)
-      : hall_(std::move(hall)),
+      : world_(std::move(world)),
         group_(std::move(group)),
         meeting_(std::move(meeting)),
         waited_(std::move(waited)) {}
 
   void wait() override {
-    std::unique_lock lock(hall_->mutex);
+    std::unique_lock lock(world_->mutex);
     const auto awaited = [&] {
       std::vector<int> ranks;
       for (size_t i = 0; i < meeting_->came.size(); ++i) {
@@ -32,17 +32,17 @@ class MeetingWork : public Work {
       }
       return ranks;
     };
-    hall_->wait(
+    world_->wait(
         lock, waited_, [&] { return meeting_->done; }, awaited);
     if (meeting_->fault) std::rethrow_exception(meeting_->fault);
   }
   bool done() const override {
-    const std::lock_guard lock(hall_->mutex);
+    const std::lock_guard lock(world_->mutex);
     return meeting_->done;
   }
 
  private:
-  std::shared_ptr<ThreadHall> hall_;
+  std::shared_ptr<ThreadWorld> world_;
   std::shared_ptr<ThreadGroup> group_;
   std::shared_ptr<Meeting> meeting_;
   std::string waited_;
@@ -50,10 +50,10 @@ class MeetingWork : public Work {
 
 class ThreadCommunicator : public CheckedCommunicator {
  public:
-  ThreadCommunicator(std::shared_ptr<ThreadHall> hall, std::shared_ptr<ThreadGroup> group, std::string name,
+  ThreadCommunicator(std::shared_ptr<ThreadWorld> world, std::shared_ptr<ThreadGroup> group, std::string name,
                      int rank)
       : CheckedCommunicator(std::move(name), rank, static_cast<int>(group->ranks.size())),
-        hall_(std::move(hall)),
+        world_(std::move(world)),
         group_(std::move(group)) {}
 
  protected:
@@ -61,7 +61,7 @@ class ThreadCommunicator : public CheckedCommunicator {
     check_cpu(call, name());
     std::string waited = std::string(name_of(call.operation)) + " on " + name();
     const bool direct = call.operation == Operation::send || call.operation == Operation::receive;
-    std::unique_lock lock(hall_->mutex);
+    std::unique_lock lock(world_->mutex);
     const auto meeting = direct ? transfer(call) : collective();
     meeting->calls[rank()] = std::move(call);
     meeting->came[rank()] = true;
@@ -70,9 +70,9 @@ class ThreadCommunicator : public CheckedCommunicator {
       finish(*meeting, direct);
       lock.lock();
       meeting->done = true;
-      hall_->changed.notify_all();
+      world_->changed.notify_all();
     }
-    return std::make_unique<MeetingWork>(hall_, group_, meeting, std::move(waited));
+    return std::make_unique<MeetingWork>(world_, group_, meeting, std::move(waited));
   }
 
  private:
@@ -148,41 +148,41 @@ class ThreadCommunicator : public CheckedCommunicator {
     }
   }
 
-  std::shared_ptr<ThreadHall> hall_;
+  std::shared_ptr<ThreadWorld> world_;
   std::shared_ptr<ThreadGroup> group_;
   int64_t number_ = 0;
 };
 
 class ThreadRendezvous : public Rendezvous {
  public:
-  ThreadRendezvous(std::shared_ptr<ThreadHall> hall, int rank) : hall_(std::move(hall)), rank_(rank) {}
+  ThreadRendezvous(std::shared_ptr<ThreadWorld> world, int rank) : world_(std::move(world)), rank_(rank) {}
   int rank() const override { return rank_; }
-  int world_size() const override { return hall_->size; }
+  int world_size() const override { return world_->size; }
   int local_rank() const override { return rank_; }
-  int local_world_size() const override { return hall_->size; }
-  const Log& log() const override { return hall_->log; }
-  std::chrono::milliseconds timeout() const override { return hall_->timeout; }
+  int local_world_size() const override { return world_->size; }
+  const Log& log() const override { return world_->log; }
+  std::chrono::milliseconds timeout() const override { return world_->timeout; }
 
   std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override {
-    std::unique_lock lock(hall_->mutex);  // of exchanged_ too: a rank may have threads beside its own
+    std::unique_lock lock(world_->mutex);  // of exchanged_ too: a rank may have threads beside its own
     const std::string once = key + "#" + std::to_string(exchanged_[key]++), waited = "the exchange of " + key;
-    TextMeeting& meeting = hall_->meetings[once];
+    TextMeeting& meeting = world_->meetings[once];
     meeting.texts[rank_] = text;
-    hall_->changed.notify_all();
+    world_->changed.notify_all();
     const auto absent = [&] {
       std::vector<int> ranks;
-      for (int rank = 0; rank < hall_->size; ++rank)
+      for (int rank = 0; rank < world_->size; ++rank)
         if (!meeting.texts.contains(rank)) ranks.push_back(rank);
       return ranks;
     };
-    hall_->wait(
-        lock, waited, [&] { return meeting.texts.size() == static_cast<size_t>(hall_->size); }, absent);
+    world_->wait(
+        lock, waited, [&] { return meeting.texts.size() == static_cast<size_t>(world_->size); }, absent);
     if (rank_ == 0) meeting.answers = answered(lock, meeting, answer);
-    hall_->changed.notify_all();
-    hall_->wait(
+    world_->changed.notify_all();
+    world_->wait(
         lock, waited, [&] { return !meeting.answers.empty(); }, [] { return std::vector{0}; });
     std::string own = meeting.answers[meeting.answers.size() == 1 ? 0 : static_cast<size_t>(rank_)];
-    if (++meeting.read == hall_->size) hall_->meetings.erase(once);
+    if (++meeting.read == world_->size) world_->meetings.erase(once);
     return own;
   }
 
@@ -190,13 +190,13 @@ class ThreadRendezvous : public Rendezvous {
     if (ranks.size() == 1) return std::make_unique<AloneCommunicator>(name);
     const std::vector<int> members(ranks.begin(), ranks.end());
     const int place = static_cast<int>(std::find(members.begin(), members.end(), rank_) - members.begin());
-    const std::lock_guard lock(hall_->mutex);
-    auto& group = hall_->groups[{members, made_[members]++}];
+    const std::lock_guard lock(world_->mutex);
+    auto& group = world_->groups[{members, made_[members]++}];
     if (!group) {
       group = std::make_shared<ThreadGroup>();
       group->ranks = members;
     }
-    return std::make_unique<ThreadCommunicator>(hall_, group, name, place);
+    return std::make_unique<ThreadCommunicator>(world_, group, name, place);
   }
 
  private:
@@ -211,7 +211,7 @@ class ThreadRendezvous : public Rendezvous {
     return answers;
   }
 
-  std::shared_ptr<ThreadHall> hall_;
+  std::shared_ptr<ThreadWorld> world_;
   int rank_;
   std::map<std::string, int> exchanged_;
   std::map<std::vector<int>, int> made_;
@@ -221,9 +221,9 @@ class ThreadRendezvous : public Rendezvous {
 }  // namespace mesh
 
 ThreadWorld::ThreadWorld(int size, std::chrono::milliseconds timeout, Log log)
-    : hall_(std::make_shared<mesh::ThreadHall>(size, timeout, std::move(log))) {
+    : world_(std::make_shared<mesh::ThreadWorld>(size, timeout, std::move(log))) {
   for (int rank = 0; rank < size; ++rank)
-    ranks_.push_back(std::make_unique<mesh::ThreadRendezvous>(hall_, rank));
+    ranks_.push_back(std::make_unique<mesh::ThreadRendezvous>(world_, rank));
 }
 
 ThreadWorld::~ThreadWorld() = default;
@@ -239,13 +239,13 @@ void ThreadWorld::run(const std::function<void(Rendezvous&)>& body) {
     const std::lock_guard lock(mutex);
     auto& slot = real ? first : release;
     if (!slot) slot = std::current_exception();
-    hall_->fail(rank, text);
+    world_->fail(rank, text);
   };
   const auto one = [&](int rank) {
     at::set_num_threads(1);
     try {
       body(*ranks_[rank]);
-      hall_->leave(rank);
+      world_->leave(rank);
     } catch (const Error& error) {
       keep(rank, error.message(), error.code() != ErrorCode::rank_lost);
     } catch (const std::exception& error) {

@@ -1,4 +1,4 @@
-// All that a plugin needs: the interfaces, the schema, and HEDDLE_PLUGIN, which opens the door.
+// All that a plugin needs: the interfaces, the schema, and HEDDLE_PLUGIN, which writes the entry point.
 #pragma once
 
 #include "heddle/base/error.h"
@@ -11,5 +11,5 @@
 #include "heddle/parallel/plan.h"
 #include "heddle/parallel/reduction.h"
 #include "heddle/parallel/stage_interfaces.h"
-#include "heddle/plugin/door.h"
+#include "heddle/plugin/entry_point.h"
 #include "heddle/plugin/offer.h"

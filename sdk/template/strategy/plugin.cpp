@@ -1,4 +1,4 @@
-// The door: the name in the YAML, the fields under `distributed:`, and the class behind them.
+// The entry point: the name in the YAML, the fields under `distributed:`, and the class behind them.
 #include "hello.h"
 
 HEDDLE_PLUGIN("hello", "0.1.0") {

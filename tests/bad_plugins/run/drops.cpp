@@ -1,4 +1,4 @@
-// Bad in its hands: its schedule loses the last backward when there are more than three microbatches.
+// Bad when it runs: its schedule loses the last backward when there are more than three microbatches.
 #include <algorithm>
 
 #include "heddle/sdk.h"

@@ -1,4 +1,4 @@
-// Bad in its hands: passes the door, and never sums gradients over the ranks.
+// Bad when it runs: is admitted, and never sums gradients over the ranks.
 #include "bad_plugins/plain.h"
 #include "core/parallel/single.h"
 

@@ -1,4 +1,4 @@
-// Bad later: passes the door, and throws when a run makes it with a field that is not the default, or uses
+// Bad later: is admitted, and throws when a run makes it with a field that is not the default, or uses
 // it.
 #include <stdexcept>
 

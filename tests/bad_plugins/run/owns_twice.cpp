@@ -1,4 +1,4 @@
-// Bad in its hands: owns a parameter for each of its slots, so a tied one twice, with two tensors.
+// Bad when it runs: owns a parameter for each of its slots, so a tied one twice, with two tensors.
 #include <ATen/ops/empty.h>
 
 #include <utility>

@@ -2,9 +2,9 @@
 // from a static initialiser there, and nothing can catch it: the process ends.
 #include <torch/library.h>
 
-#include "bad_plugins/manifest/papers_only.h"
+#include "bad_plugins/manifest/manifest_only.h"
 
-HAND_WRITTEN_PAPERS("heddle papers 1\nabi " HEDDLE_ABI_TAG "\nplugin " NAME " 0.1.0\nend\n");
+HAND_WRITTEN_MANIFEST("heddle plugin manifest 1\nabi " HEDDLE_ABI_TAG "\nplugin " NAME " 0.1.0\nend\n");
 
 namespace {
 TORCH_LIBRARY(heddle_bad_static, m) {

@@ -1,9 +1,9 @@
 // Bad: a static initialiser throws while the file is opened, where nothing can catch it.
 #include <stdexcept>
 
-#include "bad_plugins/manifest/papers_only.h"
+#include "bad_plugins/manifest/manifest_only.h"
 
-HAND_WRITTEN_PAPERS("heddle papers 1\nabi " HEDDLE_ABI_TAG "\nplugin static_throw 0.1.0\nend\n");
+HAND_WRITTEN_MANIFEST("heddle plugin manifest 1\nabi " HEDDLE_ABI_TAG "\nplugin static_throw 0.1.0\nend\n");
 
 namespace {
 int fails() {

@@ -1,4 +1,4 @@
-// The third door: the engine's own loop, and the end of a run on a device.
+// The third entry point: the engine's own loop, and the end of a run on a device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -45,15 +45,15 @@ class Calls {
   at::CallbackHandle handle_;
 };
 
-struct Passage {
+struct MicrobatchState {
   Gradients gradients;  // of x, then of the parameters
   int products = 0;     // in the backward
 };
 
-Passage pass(Unit& unit, Batch batch = {}) {
+MicrobatchState pass(Unit& unit, Batch batch = {}) {
   const at::Tensor x = at::linspace(-1, 1, 32).view({4, 8}).set_requires_grad(true);
   const at::Tensor y = unit.forward({x}, batch)[0].sum();
-  Passage out;
+  MicrobatchState out;
   const Calls calls;
   y.backward();
   out.products = calls.products();
@@ -65,8 +65,8 @@ Passage pass(Unit& unit, Batch batch = {}) {
 TEST(RecomputeRegion, SelectiveGivesTheBitsOfThePlainUnitForOddAndEvenCountsOfProducts) {
   for (const int layers : {1, 2, 3, 4, 5}) {
     SCOPED_TRACE(layers);
-    const Passage plain = pass(*row(layers, Mode::none)), kept = pass(*row(layers, Mode::selective)),
-                  full = pass(*row(layers, Mode::full));
+    const MicrobatchState plain = pass(*row(layers, Mode::none)), kept = pass(*row(layers, Mode::selective)),
+                          full = pass(*row(layers, Mode::full));
     expect_equal(kept.gradients, plain.gradients);
     expect_equal(full.gradients, plain.gradients);
     EXPECT_EQ(plain.products, 2 * layers);
@@ -160,7 +160,7 @@ TEST(RecomputeRegion, CallsTheHookOfASharedParameterOnceInTheOneBackward) {
 
 TEST(RecomputeRegion, FreesWhatAModuleOfForeignOperatorsKeeps) {
   const auto tanh = [](at::Tensor x) { return x.tanh(); };
-  const Passage plain = pass(*row(3, Mode::none, tanh));
+  const MicrobatchState plain = pass(*row(3, Mode::none, tanh));
   for (const Mode mode : {Mode::full, Mode::selective}) {
     auto unit = row(3, mode, tanh);
     for (int run = 0; run < 2; ++run) {
@@ -179,10 +179,10 @@ TEST(RecomputeRegion, FreesWhatAModuleOfForeignOperatorsKeeps) {
 TEST(RecomputeRegion, DrawsTheSameRandomNumbersAgain) {
   const auto drop = [](at::Tensor x) { return model::swiglu(at::dropout(x, 0.5, true), x); };
   Gradients next;
-  Passage plain;
+  MicrobatchState plain;
   for (const Mode mode : {Mode::none, Mode::full, Mode::selective}) {
     auto unit = row(3, mode, drop);
-    const Passage got = pass(*unit);
+    const MicrobatchState got = pass(*unit);
     const at::Tensor after = at::rand({4});
     if (mode == Mode::none) {
       plain = got;

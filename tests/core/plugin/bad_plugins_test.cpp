@@ -1,5 +1,5 @@
 // Each plugin of the gallery is refused with the message that a person should see.
-#include "core/plugin/papers.h"
+#include "core/plugin/manifest.h"
 #include "gallery.h"
 #include "heddle/mesh/alone.h"
 #include "heddle/mesh/device_mesh.h"
@@ -42,28 +42,32 @@ constexpr auto kFailed = ErrorCode::plugin_failed;
 INSTANTIATE_TEST_SUITE_P(
     Gallery, BadPlugin,
     ::testing::Values(
-        Case{"no_papers", kFailed, "the library has no papers, so it is no heddle plugin", "HEDDLE_PLUGIN"},
-        Case{"newer_papers", kFailed, "'heddle papers 7' is of another form than this engine reads", "sdk.h"},
+        Case{"no_manifest", kFailed, "the library has no manifest, so it is no heddle plugin",
+             "HEDDLE_PLUGIN"},
+        Case{"newer_manifest", kFailed,
+             "'heddle plugin manifest 7' is of another form than this engine reads", "sdk.h"},
         Case{"odd_kind", kFailed,
              "unknown kind 'optimizer' (there are: strategy, parallelizer, schedule, section, device, plan, "
              "model)",
              "kind name alias"},
-        Case{"no_entry", kFailed, "has papers, but no entry function heddle_plugin_offer", "HEDDLE_PLUGIN"},
-        Case{"two_papers", kFailed,
-             "the file of the plugin 'two_papers' 0.1.0 was replaced after it was read: it is 'two_papers' "
+        Case{"no_entry", kFailed, "has a manifest, but no entry function heddle_plugin_offer",
+             "HEDDLE_PLUGIN"},
+        Case{"two_manifests", kFailed,
+             "the file of the plugin 'two_manifests' 0.1.0 was replaced after it was read: it is "
+             "'two_manifests' "
              "0.2.0 (sdk=0) now",
              "leave a plugin's file in place while a run starts"},
         Case{"unresolved", kFailed, "undefined symbol: _Z28a_function_that_nobody_wrotev",
              "heddle_add_plugin()"},
         Case{"lies", kFailed,
-             "the plugin 'lies' 0.1.0 breaks a rule of the door: it offers the strategy 'plain', but its "
-             "papers do "
+             "invalid plugin 'lies' 0.1.0: it offers the strategy 'plain', but its "
+             "manifest does "
              "not",
              "write \"strategy plain\" in HEDDLE_PLUGIN"},
-        Case{"promises", kFailed, "its papers promise the section 'extra', which it does not offer",
-             "take it out of the papers"},
+        Case{"promises", kFailed, "its manifest declares the section 'extra', which it does not offer",
+             "take it out of the manifest"},
         Case{"aliases", kFailed,
-             "the aliases of the strategy 'aliases' are 'alias-two', and in its papers 'alias-one'",
+             "the aliases of the strategy 'aliases' are 'alias-two', and in its manifest 'alias-one'",
              "write them in HEDDLE_PLUGIN only"},
         Case{"twice", kFailed, "it offers the strategy 'twice' twice", "offer it once"},
         Case{"throws", kFailed,

@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "core/plugin/papers.h"
+#include "core/plugin/manifest.h"
 #include "gallery.h"
 
 namespace {
@@ -205,7 +205,7 @@ TEST(Registry, TakesNothingOfAnOfferThatIsPartlyBad) {
 }
 
 TEST(Registry, LeavesBrokenFilesOutOfTheListOfAllStrategies) {
-  const Place place({"plain", "throws", "other_torch", "no_papers"});
+  const Place place({"plain", "throws", "other_torch", "no_manifest"});
   PluginRegistry registry({place.path()});
   std::vector<std::string> names;
   for (const heddle::OfferedStrategy* strategy : registry.all_strategies()) names.push_back(strategy->name);

@@ -21,15 +21,15 @@ using tests::thrown_by;
 
 constexpr StagesPerRank kOne{1, 1}, kSeveral{2, kAnyNumber};
 
-PipelineWords words_with(std::optional<int64_t> layers_per_stage,
-                         StageRounding rounding = StageRounding::refuse) {
-  PipelineWords words;
+PipelineConfig words_with(std::optional<int64_t> layers_per_stage,
+                          StageRounding rounding = StageRounding::refuse) {
+  PipelineConfig words;
   words.layers_per_stage = layers_per_stage;
   words.rounding = rounding;
   return words;
 }
 
-std::pair<int, int> counted(int64_t layers, int ranks, const PipelineWords& words, StagesPerRank takes) {
+std::pair<int, int> counted(int64_t layers, int ranks, const PipelineConfig& words, StagesPerRank takes) {
   const schedule::StageCount count = count_stages(layers, ranks, words, takes);
   return {count.stages, count.per_rank};
 }
@@ -114,7 +114,7 @@ TEST(Split, TakesEveryUnitForALayerWhereNoneIsNumbered) {
 
 std::vector<int> by_names(std::vector<std::vector<std::string>> modules, int ranks,
                           StagesPerRank takes = kOne) {
-  PipelineWords words;
+  PipelineConfig words;
   words.modules = std::move(modules);
   return split(llama(3), ranks, words, takes).stage_of_unit;
 }
@@ -205,7 +205,7 @@ TEST(Placement, OfAScheduleIsCheckedForRangeAndEqualShares) {
 }
 
 TEST(Microbatches, DivideTheSamplesOfARank) {
-  PipelineWords words;
+  PipelineConfig words;
   words.microbatch_size = 2;
   EXPECT_EQ(schedule::count_microbatches(8, words), 4);
   words.microbatch_size = 3;
@@ -215,7 +215,7 @@ TEST(Microbatches, DivideTheSamplesOfARank) {
 }
 
 TEST(Microbatches, AreNotMoreThanATableHolds) {
-  PipelineWords words;
+  PipelineConfig words;
   words.microbatch_size = 2;
   EXPECT_EQ(
       thrown_by([&] { schedule::count_microbatches(int64_t{1} << 33, words); }),
@@ -225,7 +225,7 @@ TEST(Microbatches, AreNotMoreThanATableHolds) {
 }
 
 TEST(Microbatches, LayersOfAStageMayBeAnyNumber) {
-  PipelineWords words;
+  PipelineConfig words;
   words.layers_per_stage = std::numeric_limits<int64_t>::max();
   EXPECT_EQ(schedule::count_stages(8, 1, words, {1, 2}).stages, 1);
 }

@@ -10,8 +10,8 @@
 namespace heddle::schedule {
 namespace {
 
-PipelineWords timed_words(std::vector<std::vector<double>> times, std::optional<double> limit = {}) {
-  PipelineWords words;
+PipelineConfig timed_fields(std::vector<std::vector<double>> times, std::optional<double> limit = {}) {
+  PipelineConfig words;
   words.where = "run.yaml:3 distributed.pipeline";
   words.schedule = "gpipe";
   words.times = std::move(times);
@@ -19,41 +19,42 @@ PipelineWords timed_words(std::vector<std::vector<double>> times, std::optional<
   return words;
 }
 
-TEST(TimedWords, GiveTheTableOfTheirTimes) {
+TEST(TimedFields, GiveTheTableOfTheirTimes) {
   const pipeline::Auto plain;
   const std::vector<Costs> uneven = {{1, 2, 1, 1, 0.5}, {1, 2, 1, 1, 0.5}, {3, 6, 3, 3, 0}};
   const auto timed = with_times(std::make_unique<pipeline::Auto>(),
-                                timed_words({{1, 1, 1, 0.5}, {1, 1, 1, 0.5}, {3, 3, 3, 0}}, 2));
+                                timed_fields({{1, 1, 1, 0.5}, {1, 1, 1, 0.5}, {3, 3, 3, 0}}, 2));
   EXPECT_EQ(timed->plan(3, 3, 8), plain.plan_for(3, 3, 8, {uneven, 2}));
   EXPECT_NE(timed->plan(3, 3, 8), plain.plan(3, 3, 8));
   EXPECT_EQ(timed->rank_of(2, 3, 3), 2);
   // One row is of all layers of a rank.
-  const auto shared = with_times(std::make_unique<pipeline::Auto>(), timed_words({{2, 4, 2, 1}}));
+  const auto shared = with_times(std::make_unique<pipeline::Auto>(), timed_fields({{2, 4, 2, 1}}));
   EXPECT_EQ(shared->plan(2, 4, 6),
             plain.plan_for(2, 4, 6, {std::vector<Costs>(4, Costs{1, 3, 2, 1, 1}), Measured().limit}));
   EXPECT_EQ(shared->stages_per_rank().most, plain.stages_per_rank().most);
 }
 
-TEST(TimedWords, WithoutTimesChangeNothing) {
+TEST(TimedFields, WithoutTimesChangeNothing) {
   auto made = std::make_unique<pipeline::OneStage<pipeline::gpipe>>();
   const IPipelineSchedule* same = made.get();
-  EXPECT_EQ(with_times(std::move(made), timed_words({})).get(), same);
+  EXPECT_EQ(with_times(std::move(made), timed_fields({})).get(), same);
 }
 
-TEST(TimedWords, AreRefusedWhereNobodyHeedsThem) {
-  const auto gpipe = [](const PipelineWords& words) {
+TEST(TimedFields, AreRefusedWhereNobodyHeedsThem) {
+  const auto gpipe = [](const PipelineConfig& words) {
     return tests::thrown_by(
         [&] { with_times(std::make_unique<pipeline::OneStage<pipeline::gpipe>>(), words); });
   };
-  EXPECT_EQ(gpipe(timed_words({{1, 1, 1, 0}})),
+  EXPECT_EQ(gpipe(timed_fields({{1, 1, 1, 0}})),
             "error[config] run.yaml:3 distributed.pipeline: pp_schedule_times is given, and the schedule "
             "'gpipe' plans for no times\n"
             "  hint: set pp_schedule: auto, or leave the times and the limit out");
-  EXPECT_EQ(gpipe(timed_words({}, 3)),
+  EXPECT_EQ(gpipe(timed_fields({}, 3)),
             "error[config] run.yaml:3 distributed.pipeline: pp_schedule_limit is given, and the schedule "
             "'gpipe' plans for no times\n"
             "  hint: set pp_schedule: auto, or leave the times and the limit out");
-  const auto rows = with_times(std::make_unique<pipeline::Auto>(), timed_words({{1, 1, 1, 0}, {1, 1, 1, 0}}));
+  const auto rows =
+      with_times(std::make_unique<pipeline::Auto>(), timed_fields({{1, 1, 1, 0}, {1, 1, 1, 0}}));
   EXPECT_EQ(
       tests::thrown_by([&] { rows->plan(3, 3, 8); }),
       "error[config] run.yaml:3 distributed.pipeline: pp_schedule_times has 2 rows, and the pipeline has "

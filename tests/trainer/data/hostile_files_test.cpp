@@ -11,7 +11,7 @@
 #include <filesystem>
 
 #include "checkpoint/folder.h"
-#include "core/plugin/papers.h"
+#include "core/plugin/manifest.h"
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/safetensors.h"
@@ -68,7 +68,7 @@ TEST(HostileFiles, AreRefusedUnopenedWhereTheyAreFifosDirectoriesSocketsOrDevice
             "error[input] FOLDER/a.bin" + fifo);
   EXPECT_EQ(error_of(folder, [&] { HfWeights weights(folder.path()); }),
             "error[input] FOLDER/model.safetensors.index.json" + fifo);
-  EXPECT_EQ(error_of(folder, [&] { plugin::read_papers(place("libheddle_a.so")); }),
+  EXPECT_EQ(error_of(folder, [&] { plugin::read_manifest(place("libheddle_a.so")); }),
             "error[plugin_failed] FOLDER/libheddle_a.so" + fifo);
   EXPECT_EQ(checkpoint::pointed(place("LATEST")), "");
   std::filesystem::create_directory(place("directory"));

@@ -16,7 +16,7 @@ struct Offered {
   const OfferedSection* section = nullptr;
 };
 
-// Everything that the plugin offers, in the order of its papers.
+// Everything that the plugin offers, in the order of its manifest.
 std::vector<Offered> offered_by(const PluginInfo& plugin, PluginRegistry& registry);
 
 // A heading and an aligned table of fields for each thing on offer.

@@ -6,7 +6,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "core/plugin/places.h"
+#include "core/plugin/search_path.h"
 #include "heddle/base/text.h"
 #include "heddle/plugin/registry.h"
 #include "trainer/cli/plugins/plugin_check.h"
@@ -18,11 +18,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What stands in the way of loading the file, from its papers alone; empty: nothing.
+// What stands in the way of loading the file, from its manifest alone; empty: nothing.
 std::string fault_of(const plugin::FoundFile& file) {
   if (file.unreadable) return file.unreadable->message();
   try {
-    plugin::check_abi(*file.papers, file.path);
+    plugin::check_abi(*file.manifest, file.path);
   } catch (const Error& error) {
     return error.message();
   }
@@ -31,23 +31,23 @@ std::string fault_of(const plugin::FoundFile& file) {
 
 Json json_of(const plugin::FoundFile& file) {
   Json offers = Json::array();
-  if (file.papers)
-    for (const plugin::PaperOffer& offer : file.papers->offers)
+  if (file.manifest)
+    for (const plugin::ManifestOffer& offer : file.manifest->offers)
       offers.push_back({{"kind", offer.kind}, {"name", offer.name}, {"aliases", offer.aliases}});
-  return {{"plugin", file.papers ? file.papers->name : file.named_by_file()},
-          {"version", file.papers ? Json(file.papers->version) : Json()},
+  return {{"plugin", file.manifest ? file.manifest->name : file.named_by_file()},
+          {"version", file.manifest ? Json(file.manifest->version) : Json()},
           {"path", file.path.string()},
           {"offers", offers},
           {"fault", fault_of(file)}};
 }
 
 std::string text_of(const plugin::FoundFile& file) {
-  std::string out = file.papers ? file.papers->name + " " + file.papers->version : file.named_by_file();
+  std::string out = file.manifest ? file.manifest->name + " " + file.manifest->version : file.named_by_file();
   if (const std::string fault = fault_of(file); !fault.empty()) out += "  CANNOT BE LOADED";
   out += "\n  file: " + file.path.string() + "\n";
-  if (file.papers) {
+  if (file.manifest) {
     std::vector<std::string> offers;
-    for (const plugin::PaperOffer& offer : file.papers->offers) offers.push_back(offer.text());
+    for (const plugin::ManifestOffer& offer : file.manifest->offers) offers.push_back(offer.text());
     out += "  offers: " + text::join(offers, ", ") + "\n";
   }
   if (const std::string fault = fault_of(file); !fault.empty()) out += "  why: " + fault + "\n";
@@ -60,10 +60,11 @@ int list(const PluginsCommand& command) {
     if (!std::filesystem::is_directory(place))
       throw Error(ErrorCode::usage, "heddle plugins list", "'" + place.string() + "' is no directory",
                   "give directories that hold libheddle_*.so files");
-  std::vector<std::filesystem::path> places;
+  std::vector<std::filesystem::path> search_path;
   for (const std::filesystem::path& place : plugin::search_path(given)) {
     const std::filesystem::path plain = std::filesystem::weakly_canonical(place);
-    if (std::find(places.begin(), places.end(), plain) == places.end()) places.push_back(plain);
+    if (std::find(search_path.begin(), search_path.end(), plain) == search_path.end())
+      search_path.push_back(plain);
   }
   Json lines = Json::array();
   std::string text;
@@ -76,12 +77,12 @@ int list(const PluginsCommand& command) {
     text += own.name + " " + own.version + "\n  built into the engine\n  offers: " + text::join(own.offers) +
             "\n";
   }
-  for (const plugin::FoundFile& file : plugin::scan(places)) {
+  for (const plugin::FoundFile& file : plugin::scan(search_path)) {
     lines.push_back(json_of(file));
     text += text_of(file);
   }
   std::vector<std::string> looked;
-  for (const std::filesystem::path& place : places) looked.push_back(place.string());
+  for (const std::filesystem::path& place : search_path) looked.push_back(place.string());
   if (command.json) {
     std::cout << Json{{"engine", plugin::abi_tag()}, {"places", looked}, {"plugins", lines}}.dump() << "\n";
   } else {

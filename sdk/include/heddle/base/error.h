@@ -18,7 +18,7 @@ enum class ErrorCode {
   plugin_missing,   // no plugin of that name
   plugin_abi,       // a plugin of another build
   plugin_conflict,  // two plugins of one name
-  plugin_failed,    // a plugin threw or broke the rules of the door
+  plugin_failed,    // a plugin threw or broke a rule of plugins
   rank_lost,        // another rank died
   timeout,          // a collective did not end in time
   io,               // writing failed: full disk, permission

@@ -1,4 +1,5 @@
-// The three doors of the engine: words (validate only), model (stages and mesh, the host's own loop), run.
+// The three entry points of the engine: words (validate only), model (stages and mesh, the host's own loop),
+// run.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +52,7 @@ HEDDLE_API std::unique_ptr<IDevice> choose_device(const Setup& setup, PluginRegi
 HEDDLE_API std::string fingerprint(const Setup& setup, const PluginRegistry& plugins,
                                    const std::string& more);
 
-// The second door: what a host with its own loop gets. Destroyed in reverse order.
+// The second entry point: what a host with its own loop gets. Destroyed in reverse order.
 struct Model {
   Setup setup;
   std::unique_ptr<IDevice> device;      // null: the CPU
@@ -73,8 +74,8 @@ HEDDLE_API Model model(const Node& configuration, PluginRegistry& plugins, const
 // take them from the others. Nothing on the CPU. Throws what went wrong on the device.
 HEDDLE_API void settle(Model& model);
 
-// The third door: the engine runs the loop and settles the model at its end; the host gives batches and rates
-// and hears of each step.
+// The third entry point: the engine runs the loop and settles the model at its end; the host gives batches
+// and rates and hears of each step.
 struct Rates {
   double lr, weight_decay;
 };

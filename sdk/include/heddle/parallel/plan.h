@@ -20,7 +20,7 @@ struct Plan {
       parallelizers;                                  // in the order in which they act, before the strategy
   std::vector<std::string> parallelizer_names;        // theirs, for messages; may be empty
   std::shared_ptr<const IPipelineSchedule> schedule;  // null: no pipeline
-  PipelineWords pipeline;                             // read where there is a schedule
+  PipelineConfig pipeline;                            // read where there is a schedule
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
   std::unique_ptr<IDevice> device;  // null: the CPU
 };

@@ -24,7 +24,7 @@ class AfterUpdate;
 struct Pipeline {
   std::vector<int> rank_of_stage = {0};               // [stage] -> place on the axis pp
   std::shared_ptr<const IPipelineSchedule> schedule;  // null: "single", and a batch is one microbatch
-  PipelineWords words;
+  PipelineConfig config;
   std::optional<c10::ScalarType> dtype = std::nullopt;  // between stages; empty: what the stages give
 
   int stages() const { return static_cast<int>(rank_of_stage.size()); }

@@ -31,7 +31,7 @@ struct OfferedSchema {
   std::vector<FieldInfo> fields;     // for `heddle plugins inspect`
   std::function<Resolved(const Node& section)> resolve;
   std::string
-      not_built;  // not empty: the words are here, the hands come later; the text says what is missing
+      not_built;  // not empty: its fields exist, its execution does not; the text says what is missing
 };
 
 struct OfferedStrategy : OfferedSchema {
@@ -57,7 +57,7 @@ struct OfferedSection : OfferedSchema {
   // Fills what depends on the strategy's resolved fields; may add warnings. May be empty.
   std::function<Node(Node section, const Node& strategy_config, std::vector<std::string>& warnings)> derive;
   // Of the section of "pp_size": what its resolved fields ask of core. Empty for every other section.
-  std::function<PipelineWords(const Node& resolved)> pipeline;
+  std::function<PipelineConfig(const Node& resolved)> pipeline;
 };
 
 // A device, and the communication between its memories. Its names are the words of dist_env.backend; without

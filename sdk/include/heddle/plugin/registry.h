@@ -1,4 +1,4 @@
-// The plugins of one engine: found by the names in their papers, admitted whole or not at all.
+// The plugins of one engine: found by the names in their manifest, admitted whole or not at all.
 #pragma once
 
 #include <filesystem>
@@ -24,14 +24,14 @@ struct PluginInfo {
 // One per engine. Loaded libraries are never closed: autograd nodes and hooks outlive any handle.
 class HEDDLE_API PluginRegistry {
  public:
-  // Searches `places` (directories) in order; papers are read, nothing is opened yet. The built-in
+  // Searches `search path` (directories) in order; the manifest is read, nothing is opened yet. The built-in
   // "single" (a strategy, and a schedule) is always there.
-  explicit PluginRegistry(std::vector<std::filesystem::path> places, Log log = {});
+  explicit PluginRegistry(std::vector<std::filesystem::path> search_path, Log log = {});
   ~PluginRegistry();
   PluginRegistry(PluginRegistry&&) noexcept;
   PluginRegistry& operator=(PluginRegistry&&) noexcept;
 
-  // A file, or a name to be found in the places. All of it is admitted, or none of it.
+  // A file, or a name to be found in the search path. All of it is admitted, or none of it.
   // Throws Error{plugin_missing | plugin_abi | plugin_conflict | plugin_failed}.
   const PluginInfo& load(const std::string& file_or_name);
 
@@ -44,8 +44,8 @@ class HEDDLE_API PluginRegistry {
   const OfferedDevice* device(std::string_view name);
   const OfferedPlan* plan(std::string_view name);
   const OfferedModel* model(std::string_view model_type);
-  // Every name and alias of a kind ("strategy", "section", ...), sorted, from the papers; nothing is opened.
-  // The built-in "single" is not among them.
+  // Every name and alias of a kind ("strategy", "section", ...), sorted, from the manifest; nothing is
+  // opened. The built-in "single" is not among them.
   std::vector<std::string> names(std::string_view kind) const;
   // Error{plugin_missing} for a kind ("plugin", "strategy", ...) and a name that nobody has: every place
   // looked in, what they hold, the nearest name.
@@ -54,7 +54,7 @@ class HEDDLE_API PluginRegistry {
   std::vector<const OfferedStrategy*> all_strategies();
 
   std::vector<PluginInfo> loaded() const;  // with the built-in
-  const std::vector<std::filesystem::path>& places() const;
+  const std::vector<std::filesystem::path>& search_path() const;
   // Name, version and a digest of the file of everything loaded, and the ABI tag: a part of the run's
   // fingerprint.
   std::string fingerprint() const;
@@ -66,8 +66,8 @@ class HEDDLE_API PluginRegistry {
 
 namespace plugin {
 
-// The places of a run: directories that the YAML names (relative to it), HEDDLE_PLUGIN_PATH, and the folder
-// "plugins" beside the engine.
+// The search path of a run: directories that the YAML names (relative to it), HEDDLE_PLUGIN_PATH, and the
+// folder "plugins" beside the engine.
 HEDDLE_API std::vector<std::filesystem::path> search_path(std::span<const std::filesystem::path> from_yaml);
 
 }  // namespace plugin

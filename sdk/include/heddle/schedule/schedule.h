@@ -102,7 +102,7 @@ enum class StageRounding { refuse, up, down };
 // How the gradients of a step's microbatches are scaled, besides the loss's own division by label tokens.
 enum class GradientScale { none, by_microbatches };
 
-struct PipelineWords {
+struct PipelineConfig {
   std::string where = "distributed.pipeline";  // of the block, for errors
   std::string schedule;                        // as given, in any case; empty when a table is given
   std::string table;                           // the path of a table's file (CSV); empty: the schedule plans

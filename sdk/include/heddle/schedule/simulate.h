@@ -75,7 +75,7 @@ namespace schedule {
 // where they give neither. Throws Error{config} where it plans for no times; its plan() throws that where the
 // rows are neither one nor as many as the stages.
 HEDDLE_API std::unique_ptr<IPipelineSchedule> with_times(std::unique_ptr<IPipelineSchedule> made,
-                                                         const PipelineWords& words);
+                                                         const PipelineConfig& config);
 
 }  // namespace schedule
 }  // namespace heddle

@@ -12,7 +12,7 @@
 namespace heddle {
 
 namespace mesh {
-struct ThreadHall;
+struct ThreadWorld;
 }
 
 // A world whose ranks meet in memory. A collective is carried out by the rank that comes last, so the order
@@ -37,7 +37,7 @@ class HEDDLE_API ThreadWorld {
   static void run(int size, const std::function<void(Rendezvous&)>& body);
 
  private:
-  std::shared_ptr<mesh::ThreadHall> hall_;
+  std::shared_ptr<mesh::ThreadWorld> world_;
   std::vector<std::unique_ptr<Rendezvous>> ranks_;
 };
 

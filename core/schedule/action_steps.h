@@ -13,9 +13,9 @@ struct StageState {
 };
 
 // Each action of a microbatch stands in one row at most, so a step is all there is to keep.
-class Places {
+class ActionSteps {
  public:
-  Places(int stages, int microbatches)
+  ActionSteps(int stages, int microbatches)
       : microbatches_(microbatches),
         states_(stages),
         step_(static_cast<size_t>(kKinds) * stages * microbatches, -1) {}

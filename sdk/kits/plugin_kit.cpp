@@ -1,5 +1,5 @@
 // Rules of files, schemas and needs.
-#include "door_kit.h"
+#include "plugin_kit.h"
 
 #include "gathered.h"
 #include "heddle/base/text.h"
@@ -41,10 +41,10 @@ std::string same_needs(const OfferedStrategy& offered) {
 
 }  // namespace
 
-bool run_file_kits(const std::filesystem::path& file, PluginRegistry& registry, plugin::Papers& manifest,
-                   Attempts& attempt) {
+bool run_file_kits(const std::filesystem::path& file, PluginRegistry& registry,
+                   plugin::PluginManifest& manifest, Attempts& attempt) {
   const bool readable = attempt("the manifest is readable", [&] {
-    manifest = plugin::read_papers(file);
+    manifest = plugin::read_manifest(file);
     return manifest.name + " " + manifest.version;
   });
   if (!readable) return false;

@@ -42,8 +42,8 @@ struct ThreadGroup {
       transfers;  // by source, target, tag
 };
 
-struct ThreadHall {
-  ThreadHall(int size, std::chrono::milliseconds timeout, Log log);
+struct ThreadWorld {
+  ThreadWorld(int size, std::chrono::milliseconds timeout, Log log);
 
   // Waits until `ready`. Throws when a rank failed, when one of `awaited()` has left, or after the timeout.
   void wait(std::unique_lock<std::mutex>& lock, const std::string& waited, const std::function<bool()>& ready,

@@ -1,5 +1,5 @@
 // Where plugins are looked for, and what stands there.
-#include "core/plugin/places.h"
+#include "core/plugin/search_path.h"
 
 #include <dlfcn.h>
 
@@ -30,10 +30,11 @@ std::vector<std::filesystem::path> files_of(const std::filesystem::path& place) 
 }
 
 bool answers(const FoundFile& file, std::string_view kind, std::string_view name) {
-  if (!file.papers) return text::lower(file.named_by_file()) == text::lower(name);
-  if (kind == "plugin") return text::lower(file.papers->name) == text::lower(name);
-  return std::any_of(file.papers->offers.begin(), file.papers->offers.end(),
-                     [&](const PaperOffer& offer) { return offer.kind == kind && offer.answers_to(name); });
+  if (!file.manifest) return text::lower(file.named_by_file()) == text::lower(name);
+  if (kind == "plugin") return text::lower(file.manifest->name) == text::lower(name);
+  return std::any_of(
+      file.manifest->offers.begin(), file.manifest->offers.end(),
+      [&](const ManifestOffer& offer) { return offer.kind == kind && offer.answers_to(name); });
 }
 
 std::filesystem::path engine_directory() {
@@ -51,17 +52,17 @@ std::string FoundFile::named_by_file() const {
   return file.substr(kPrefix.size(), file.size() - kPrefix.size() - kSuffix.size());
 }
 
-std::vector<FoundFile> scan(const std::vector<std::filesystem::path>& places) {
+std::vector<FoundFile> scan(const std::vector<std::filesystem::path>& search_path) {
   std::vector<FoundFile> out;
   std::set<std::filesystem::path> seen;
-  for (size_t place = 0; place < places.size(); ++place) {
-    for (const std::filesystem::path& path : files_of(places[place])) {
+  for (size_t place = 0; place < search_path.size(); ++place) {
+    for (const std::filesystem::path& path : files_of(search_path[place])) {
       std::error_code failure;
       const std::filesystem::path real = std::filesystem::canonical(path, failure);
       if (!failure && !seen.insert(real).second) continue;
       FoundFile file{path, place, std::nullopt, std::nullopt};
       try {
-        file.papers = read_papers(path);
+        file.manifest = read_manifest(path);
       } catch (const Error& error) {
         file.unreadable = error;
       }

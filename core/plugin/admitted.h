@@ -1,15 +1,15 @@
-// What was admitted: an offer with its names from the papers, and the plugin's name on all that it throws.
+// What was admitted: an offer with its names from the manifest, and the plugin's name on all that it throws.
 #pragma once
 
 #include <vector>
 
 #include "core/plugin/guard.h"
-#include "core/plugin/papers.h"
+#include "core/plugin/manifest.h"
 #include "heddle/plugin/offer.h"
 
 namespace heddle::plugin {
 
-struct Goods {
+struct AdmittedPlugin {
   std::vector<OfferedStrategy> strategies;
   std::vector<OfferedParallelizer> parallelizers;
   std::vector<OfferedSchedule> schedules;
@@ -21,6 +21,6 @@ struct Goods {
 
 // Makers give no null pointer. What makers, schemas, parallelize, stages, apply, plan, a device and a model
 // throw becomes Error{plugin_failed}; an Error of ours passes as it is.
-Goods take(const Offer& offer, const Papers& papers, const Author& author);
+AdmittedPlugin take(const Offer& offer, const PluginManifest& manifest, const Author& author);
 
 }  // namespace heddle::plugin

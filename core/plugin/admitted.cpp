@@ -1,5 +1,5 @@
 // Thin wrappers around what a plugin makes, for calls that happen once in a run.
-#include "core/plugin/goods.h"
+#include "core/plugin/admitted.h"
 
 #include <utility>
 
@@ -117,8 +117,9 @@ class NamedDevice : public IDevice {
   std::unique_ptr<IDevice> inner_;
 };
 
-std::vector<std::string> aliases_of(const Papers& papers, const std::string& kind, const std::string& name) {
-  for (const PaperOffer& offer : papers.offers)
+std::vector<std::string> aliases_of(const PluginManifest& manifest, const std::string& kind,
+                                    const std::string& name) {
+  for (const ManifestOffer& offer : manifest.offers)
     if (offer.kind == kind && offer.name == name) return offer.aliases;
   return {};
 }
@@ -136,13 +137,13 @@ Make named(const Author& author, const std::string& thing, const Make& make) {
   };
 }
 
-// The names of the papers, and a schema and a maker with the plugin's name.
+// The names of the manifest, and a schema and a maker with the plugin's name.
 template <class Named, class Offered>
-std::vector<Offered> take_kind(std::vector<Offered> all, const std::string& kind, const Papers& papers,
-                               const Author& author) {
+std::vector<Offered> take_kind(std::vector<Offered> all, const std::string& kind,
+                               const PluginManifest& manifest, const Author& author) {
   for (Offered& offered : all) {
     const std::string thing = "the " + kind + " '" + offered.name + "'";
-    offered.aliases = aliases_of(papers, kind, offered.name);
+    offered.aliases = aliases_of(manifest, kind, offered.name);
     if (offered.resolve)
       offered.resolve = [author, thing, resolve = offered.resolve](const Node& section) {
         return guarded_but_errors(author, "read the section of " + thing, [&] { return resolve(section); });
@@ -154,14 +155,14 @@ std::vector<Offered> take_kind(std::vector<Offered> all, const std::string& kind
 
 }  // namespace
 
-Goods take(const Offer& offer, const Papers& papers, const Author& author) {
-  return {take_kind<NamedStrategy>(offer.strategies(), "strategy", papers, author),
-          take_kind<NamedParallelizer>(offer.parallelizers(), "parallelizer", papers, author),
-          take_kind<NamedSchedule>(offer.schedules(), "schedule", papers, author),
-          take_kind<void>(offer.sections(), "section", papers, author),
-          take_kind<NamedDevice>(offer.devices(), "device", papers, author),
-          take_kind<void>(offer.plans(), "plan", papers, author),
-          take_kind<NamedModelFamily>(offer.models(), "model", papers, author)};
+AdmittedPlugin take(const Offer& offer, const PluginManifest& manifest, const Author& author) {
+  return {take_kind<NamedStrategy>(offer.strategies(), "strategy", manifest, author),
+          take_kind<NamedParallelizer>(offer.parallelizers(), "parallelizer", manifest, author),
+          take_kind<NamedSchedule>(offer.schedules(), "schedule", manifest, author),
+          take_kind<void>(offer.sections(), "section", manifest, author),
+          take_kind<NamedDevice>(offer.devices(), "device", manifest, author),
+          take_kind<void>(offer.plans(), "plan", manifest, author),
+          take_kind<NamedModelFamily>(offer.models(), "model", manifest, author)};
 }
 
 }  // namespace heddle::plugin

@@ -1,4 +1,4 @@
-// HEDDLE_PLUGIN: writes a plugin's papers into a section of its file, and opens the function that makes its
+// HEDDLE_PLUGIN: writes a plugin's manifest into a section of its file, and opens the function that makes its
 // offer.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include "heddle/plugin/offer.h"
 
 // Names of the section, its symbol and the entry function; the registry looks for these.
-#define HEDDLE_PAPERS_SECTION "heddle_papers"
+#define HEDDLE_MANIFEST_SECTION "heddle_manifest"
 #define HEDDLE_ENTRY_NAME "heddle_plugin_offer"
 
 // "offer <text>\n" for each text.
@@ -21,8 +21,9 @@
 #define HEDDLE_OFFER_AGAIN() HEDDLE_OFFER_LINE
 #define HEDDLE_OFFER_LINES(...) __VA_OPT__(HEDDLE_OFFER_SCAN(HEDDLE_OFFER_LINE(__VA_ARGS__)))
 
-#define HEDDLE_PAPERS_TEXT(abi, name, version, ...) \
-  "heddle papers 1\nabi " abi "\nplugin " name " " version "\n" HEDDLE_OFFER_LINES(__VA_ARGS__) "end\n"
+#define HEDDLE_MANIFEST_TEXT(abi, name, version, ...)               \
+  "heddle plugin manifest 1\nabi " abi "\nplugin " name " " version \
+  "\n" HEDDLE_OFFER_LINES(__VA_ARGS__) "end\n"
 
 // HEDDLE_PLUGIN("name", "1.2.0") { plugin.strategy<Mine>("name", schema()); }
 // HEDDLE_PLUGIN("name", "1.2.0", "strategy name other-name", "section extra") { ... }
@@ -30,11 +31,11 @@
 // parallelizer, schedule, section, device, plan, model); without any the plugin offers "strategy <name>".
 // They are read before the file is opened, and the offer must hold exactly them. The body gets
 // `heddle::Offer& plugin`; it may throw.
-#define HEDDLE_PLUGIN(name, version, ...)                                                   \
-  extern "C" {                                                                              \
-  extern HEDDLE_API const char heddle_plugin_papers[];                                      \
-  __attribute__((section(HEDDLE_PAPERS_SECTION), used)) const char heddle_plugin_papers[] = \
-      HEDDLE_PAPERS_TEXT(HEDDLE_ABI_TAG, name, version __VA_OPT__(, ) __VA_ARGS__);         \
-  HEDDLE_API void heddle_plugin_offer(heddle::Offer& plugin);                               \
-  }                                                                                         \
+#define HEDDLE_PLUGIN(name, version, ...)                                                       \
+  extern "C" {                                                                                  \
+  extern HEDDLE_API const char heddle_plugin_manifest[];                                        \
+  __attribute__((section(HEDDLE_MANIFEST_SECTION), used)) const char heddle_plugin_manifest[] = \
+      HEDDLE_MANIFEST_TEXT(HEDDLE_ABI_TAG, name, version __VA_OPT__(, ) __VA_ARGS__);           \
+  HEDDLE_API void heddle_plugin_offer(heddle::Offer& plugin);                                   \
+  }                                                                                             \
   void heddle_plugin_offer([[maybe_unused]] heddle::Offer& plugin)

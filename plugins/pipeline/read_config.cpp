@@ -19,29 +19,29 @@ void refuse_class_without_table(const Config& config, const std::string& where) 
 
 }  // namespace
 
-PipelineWords words_of(const Node& resolved) {
+PipelineConfig pipeline_config(const Node& resolved) {
   const Config config = schema().read(resolved);
-  PipelineWords words;
+  PipelineConfig config;
   if (!config.pp_schedule && !config.pp_schedule_csv)
-    throw Error(ErrorCode::config, words.where,
+    throw Error(ErrorCode::config, config.where,
                 "Either pipeline_parallel_schedule or pipeline_parallel_schedule_csv must be provided",
                 "set pp_schedule, or pp_schedule_csv to the path of a table");
-  refuse_class_without_table(config, words.where);
-  words.table = config.pp_schedule_csv.value_or("");
-  if (words.table.empty()) words.schedule = *config.pp_schedule;
-  words.times = config.pp_schedule_times.value_or(std::vector<std::vector<double>>());
-  words.limit = config.pp_schedule_limit;
-  words.microbatch_size = config.pp_microbatch_size;
-  words.layers_per_stage = config.layers_per_stage;
+  refuse_class_without_table(config, config.where);
+  config.table = config.pp_schedule_csv.value_or("");
+  if (config.table.empty()) config.schedule = *config.pp_schedule;
+  config.times = config.pp_schedule_times.value_or(std::vector<std::vector<double>>());
+  config.limit = config.pp_schedule_limit;
+  config.microbatch_size = config.pp_microbatch_size;
+  config.layers_per_stage = config.layers_per_stage;
   if (config.round_virtual_stages_to_pp_multiple)
-    words.rounding =
+    config.rounding =
         *config.round_virtual_stages_to_pp_multiple == "up" ? StageRounding::up : StageRounding::down;
-  words.modules = config.module_fqns_per_model_part;
-  words.dtype = config.dtype.word;
-  if (config.scale_grads_in_schedule) words.gradients = GradientScale::by_microbatches;
-  words.keep_receive_buffers = config.pp_recv_buffer_pool;
-  words.buffer_slack = config.pp_recv_buffer_pool_slack;
-  return words;
+  config.modules = config.module_fqns_per_model_part;
+  config.dtype = config.dtype.word;
+  if (config.scale_grads_in_schedule) config.gradients = GradientScale::by_microbatches;
+  config.keep_receive_buffers = config.pp_recv_buffer_pool;
+  config.buffer_slack = config.pp_recv_buffer_pool_slack;
+  return config;
 }
 
 }  // namespace heddle::pipeline

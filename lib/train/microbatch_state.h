@@ -16,7 +16,7 @@ namespace heddle::train {
 
 // The outputs themselves are not kept: a backward starts from their places in the graph, so their memory goes
 // as soon as they are sent and autograd does not need it.
-struct Passage {
+struct MicrobatchState {
   Batch batch;
   Arriving arriving;                         // the inputs, on their way from another rank
   Tensors inputs;                            // leaves; their gradients go back
@@ -35,7 +35,7 @@ struct LocalStage {
   int index = 0;                   // in the model
   bool first = true, last = true;  // of the model
   int before = -1, after = -1;     // places of the neighbours among this rank's stages; -1: elsewhere
-  std::vector<Passage> passages;   // [microbatch]
+  std::vector<MicrobatchState> microbatches;  // [microbatch]
 };
 
 }  // namespace heddle::train

@@ -1,5 +1,5 @@
 // Waiting among threads, and how a rank that is gone releases the others.
-#include "lib/transport/threads/thread_hall.h"
+#include "lib/transport/threads/thread_world.h"
 
 #include "heddle/mesh/faults.h"
 #include "lib/transport/liveness/running_time.h"
@@ -11,11 +11,11 @@ constexpr std::chrono::milliseconds kThreadSlice{50};  // of waiting; a pause of
 
 }  // namespace
 
-ThreadHall::ThreadHall(int size, std::chrono::milliseconds timeout, Log log)
+ThreadWorld::ThreadWorld(int size, std::chrono::milliseconds timeout, Log log)
     : size(size), timeout(timeout), log(std::move(log)), left(size, false) {}
 
-void ThreadHall::wait(std::unique_lock<std::mutex>& lock, const std::string& waited,
-                      const std::function<bool()>& ready, const std::function<std::vector<int>()>& awaited) {
+void ThreadWorld::wait(std::unique_lock<std::mutex>& lock, const std::string& waited,
+                       const std::function<bool()>& ready, const std::function<std::vector<int>()>& awaited) {
   int gone = -1;
   const auto decided = [&] {
     if (ready() || failed >= 0) return true;
@@ -35,13 +35,13 @@ void ThreadHall::wait(std::unique_lock<std::mutex>& lock, const std::string& wai
   throw timed_out(waited, timeout, absent);
 }
 
-void ThreadHall::leave(int rank) {
+void ThreadWorld::leave(int rank) {
   const std::lock_guard lock(mutex);
   left[rank] = true;
   changed.notify_all();
 }
 
-void ThreadHall::fail(int rank, const std::string& text) {
+void ThreadWorld::fail(int rank, const std::string& text) {
   const std::lock_guard lock(mutex);
   left[rank] = true;
   if (failed < 0) {

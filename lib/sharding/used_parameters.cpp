@@ -1,5 +1,5 @@
 // Flags, their maximum over the ranks that share them, and placing the sums.
-#include "presence.h"
+#include "used_parameters.h"
 
 #include <ATen/ops/zeros.h>
 
@@ -8,7 +8,7 @@
 
 namespace heddle::sharding {
 
-Presence::Presence(const Model& model, const Groups& groups) {
+UsedParameters::UsedParameters(const Model& model, const Groups& groups) {
   for (const auto& bucket : model.buckets) {
     Gradients* gradients = bucket->gradients();
     if (gradients == nullptr) continue;
@@ -26,7 +26,7 @@ Presence::Presence(const Model& model, const Groups& groups) {
   }
 }
 
-Presence::Sum& Presence::sum_over(Communicator* ranks) {
+UsedParameters::Sum& UsedParameters::sum_over(Communicator* ranks) {
   for (Sum& sum : sums_)
     if (sum.ranks == ranks) return sum;
   Sum& added = sums_.emplace_back();
@@ -34,7 +34,7 @@ Presence::Sum& Presence::sum_over(Communicator* ranks) {
   return added;
 }
 
-void Presence::start() {
+void UsedParameters::start() {
   for (Sum& sum : sums_) {
     float* flag = sum.mine.data_ptr<float>();
     for (const Part& part : sum.parts)
@@ -45,7 +45,7 @@ void Presence::start() {
   }
 }
 
-void Presence::finish() {
+void UsedParameters::finish() {
   for (Sum& sum : sums_) {
     if (sum.work) std::exchange(sum.work, {})->wait();
     const float* flag = (sum.ranks == nullptr ? sum.mine : sum.any).const_data_ptr<float>();
@@ -58,7 +58,7 @@ void Presence::finish() {
   }
 }
 
-void Presence::abandon() noexcept {
+void UsedParameters::abandon() noexcept {
   for (Sum& sum : sums_) {
     try {
       if (sum.work) sum.work->wait();

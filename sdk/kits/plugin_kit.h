@@ -4,14 +4,14 @@
 #include <filesystem>
 
 #include "attempt.h"
-#include "core/plugin/papers.h"
+#include "core/plugin/manifest.h"
 #include "heddle/plugin/registry.h"
 
 namespace heddle::testing {
 
 // The manifest, the ABI tag, and admission to the registry. False where nothing further can be checked.
-bool run_file_kits(const std::filesystem::path& file, PluginRegistry& registry, plugin::Papers& manifest,
-                   Attempts& attempt);
+bool run_file_kits(const std::filesystem::path& file, PluginRegistry& registry,
+                   plugin::PluginManifest& manifest, Attempts& attempt);
 
 // The table of fields of anything on offer.
 void run_schema_kits(const std::string& kind, const OfferedSchema& offered, Attempts& attempt);

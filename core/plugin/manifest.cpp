@@ -1,5 +1,5 @@
-// Reads the text of the papers line by line, and compares ABI tags.
-#include "core/plugin/papers.h"
+// Reads the text of the manifest line by line, and compares ABI tags.
+#include "core/plugin/manifest.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/plugin/abi.h"
-#include "heddle/plugin/door.h"
+#include "heddle/plugin/entry_point.h"
 
 namespace heddle::plugin {
 namespace {
@@ -32,11 +32,11 @@ bool is_name(const std::string& word) {
 }
 
 [[noreturn]] void refuse(const std::string& where, const std::string& why) {
-  throw Error(ErrorCode::plugin_failed, where, "the plugin's papers do not read: " + why,
+  throw Error(ErrorCode::plugin_failed, where, "the plugin's manifest does not read: " + why,
               "write them with HEDDLE_PLUGIN(\"name\", \"version\", \"kind name alias...\") of heddle/sdk.h");
 }
 
-PaperOffer parse_offer(const std::string& line, const std::string& where) {
+ManifestOffer parse_offer(const std::string& line, const std::string& where) {
   std::vector<std::string> words = words_of(line);
   if (words.size() < 2) refuse(where, "'offer " + line + "' is not 'offer kind name alias...'");
   if (std::find(kKinds.begin(), kKinds.end(), words[0]) == kKinds.end())
@@ -66,14 +66,14 @@ std::string difference(std::string_view theirs, std::string_view ours) {
 
 }  // namespace
 
-bool PaperOffer::answers_to(std::string_view word) const {
+bool ManifestOffer::answers_to(std::string_view word) const {
   const std::string wanted = text::lower(word);
   return text::lower(name) == wanted ||
          std::any_of(aliases.begin(), aliases.end(),
                      [&](const std::string& alias) { return text::lower(alias) == wanted; });
 }
 
-std::string PaperOffer::text() const {
+std::string ManifestOffer::text() const {
   return kind + " " + name + (aliases.empty() ? "" : " (" + text::join(aliases) + ")");
 }
 
@@ -81,53 +81,54 @@ std::string_view abi_tag() {
   return HEDDLE_ABI_TAG;
 }
 
-Papers parse_papers(std::string_view text, const std::string& where) {
+PluginManifest parse_manifest(std::string_view text, const std::string& where) {
   std::istringstream lines{std::string(text.substr(0, text.find('\0')))};
   std::string line;
-  if (!std::getline(lines, line) || line.rfind("heddle papers ", 0) != 0)
-    refuse(where, "they do not begin as papers");
-  if (line != "heddle papers 1") refuse(where, "'" + line + "' is of another form than this engine reads");
-  Papers papers;
+  if (!std::getline(lines, line) || line.rfind("heddle plugin manifest ", 0) != 0)
+    refuse(where, "it does not begin as a manifest");
+  if (line != "heddle plugin manifest 1")
+    refuse(where, "'" + line + "' is of another form than this engine reads");
+  PluginManifest manifest;
   bool ended = false;
   while (!ended && std::getline(lines, line)) {
     const std::string key = line.substr(0, line.find(' '));
     const std::string rest = key.size() < line.size() ? line.substr(key.size() + 1) : "";
     if (key == "abi") {
-      papers.abi = rest;
+      manifest.abi = rest;
     } else if (key == "plugin") {
       const std::vector<std::string> words = words_of(rest);
       if (words.size() != 2 || !is_name(words[0]) || !is_name(words[1]))
         refuse(where, "'" + line + "' is not 'plugin name version'");
-      papers.name = words[0], papers.version = words[1];
+      manifest.name = words[0], manifest.version = words[1];
     } else if (key == "offer") {
-      papers.offers.push_back(parse_offer(rest, where));
+      manifest.offers.push_back(parse_offer(rest, where));
     } else if (key == "end") {
       ended = true;
     } else {
       refuse(where, "unknown line '" + line + "'");
     }
   }
-  if (!ended) refuse(where, "they stop before their end");
-  if (papers.name.empty() || papers.abi.empty()) refuse(where, "the name or the ABI tag is missing");
-  if (papers.offers.empty()) papers.offers.push_back({"strategy", papers.name, {}});
-  return papers;
+  if (!ended) refuse(where, "it stops before its end");
+  if (manifest.name.empty() || manifest.abi.empty()) refuse(where, "the name or the ABI tag is missing");
+  if (manifest.offers.empty()) manifest.offers.push_back({"strategy", manifest.name, {}});
+  return manifest;
 }
 
-Papers read_papers(const std::filesystem::path& file) {
-  const std::optional<std::string> text = read_section(file, HEDDLE_PAPERS_SECTION);
+PluginManifest read_manifest(const std::filesystem::path& file) {
+  const std::optional<std::string> text = read_section(file, HEDDLE_MANIFEST_SECTION);
   if (!text)
     throw Error(ErrorCode::plugin_failed, file.string(),
-                "the library has no papers, so it is no heddle plugin",
+                "the library has no manifest, so it is no heddle plugin",
                 "open it with HEDDLE_PLUGIN(\"name\", \"version\") of heddle/sdk.h");
-  return parse_papers(*text, file.string());
+  return parse_manifest(*text, file.string());
 }
 
-void check_abi(const Papers& papers, const std::filesystem::path& file) {
-  if (papers.abi == abi_tag()) return;
+void check_abi(const PluginManifest& manifest, const std::filesystem::path& file) {
+  if (manifest.abi == abi_tag()) return;
   throw Error(ErrorCode::plugin_abi, file.string(),
-              "the plugin '" + papers.name + "' " + papers.version +
-                  " was built for another engine: " + difference(papers.abi, abi_tag()) +
-                  " (plugin: " + papers.abi + "; engine: " + std::string(abi_tag()) + ")",
+              "the plugin '" + manifest.name + "' " + manifest.version +
+                  " was built for another engine: " + difference(manifest.abi, abi_tag()) +
+                  " (plugin: " + manifest.abi + "; engine: " + std::string(abi_tag()) + ")",
               "build it again against this engine's SDK, with the same compiler and LibTorch");
 }
 

@@ -14,10 +14,10 @@ namespace heddle::sharding {
 // One number for each trainable parameter, its maximum over the ranks that share it, once a step; one message
 // for all parameters with the same ranks. The numbers are the hosts' and go from host to host behind the
 // sums, so that nothing of them waits for a device.
-class Presence {
+class UsedParameters {
  public:
   // `groups`: of gradients that name none of their own.
-  Presence(const Model& model, const Groups& groups);
+  UsedParameters(const Model& model, const Groups& groups);
 
   void start();   // every gradient of the step was taken
   void finish();  // the shards' gradients are placed

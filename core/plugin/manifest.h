@@ -1,0 +1,45 @@
+// A plugin's manifest: what it is and was built for, read from the bytes of its file before anything is
+// opened.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "heddle/base/export.h"
+
+namespace heddle::plugin {
+
+// One thing on offer, as the manifest says it.
+struct ManifestOffer {
+  std::string kind;  // "strategy", "parallelizer", "schedule", "section", "device", "plan", "model"
+  std::string name;
+  std::vector<std::string> aliases;
+
+  // The name or an alias, in any case.
+  HEDDLE_API bool answers_to(std::string_view word) const;
+  HEDDLE_API std::string text() const;  // "strategy acme (acme2, acme-two)"
+  bool operator==(const ManifestOffer&) const = default;
+};
+
+struct PluginManifest {
+  std::string abi, name, version;
+  std::vector<ManifestOffer> offers;  // never empty
+  bool operator==(const PluginManifest&) const = default;
+};
+
+// The tag of this engine; see abi.h.
+HEDDLE_API std::string_view abi_tag();
+
+// Throws Error{plugin_failed} with the file's path: not an ELF file, cut, without manifest, a manifest that
+// does not read.
+HEDDLE_API PluginManifest read_manifest(const std::filesystem::path& file);
+
+// The text of the section. `where` stands in errors.
+HEDDLE_API PluginManifest parse_manifest(std::string_view text, const std::string& where);
+
+// Throws Error{plugin_abi} with both tags when the the manifest is for another engine.
+HEDDLE_API void check_abi(const PluginManifest& manifest, const std::filesystem::path& file);
+
+}  // namespace heddle::plugin
