@@ -12,7 +12,7 @@
 
 #include "heddle/base/error.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 namespace {
 
 // Which of the replicas this rank is part of, and how many ranks have one number: the place along all axes
@@ -97,4 +97,4 @@ Named Gathered::whole(const std::string& what) const {
   return out;
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

@@ -17,7 +17,7 @@
 
 namespace heddle::sharding {
 
-class Presence;
+class UsedParameters;
 
 inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 2;
 
@@ -108,7 +108,7 @@ class ShardedStage : public ParallelStage,
   Model model_;
   Policy policy_;
   std::unique_ptr<Reducer> reducer_;
-  std::unique_ptr<Presence> presence_;  // null: buckets know themselves
+  std::unique_ptr<UsedParameters> used_parameters_;  // null: buckets know themselves
   BackwardWalk walk_;                   // its buckets: the model's order
   size_t sharded_ = 0;                  // buckets in that state
   size_t passed_;                       // in a backward: units from here on are freed

@@ -28,7 +28,7 @@
 #include "heddle/train/step.h"
 #include "heddle/transport/threads.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 namespace detail {
 
 // Sizes that divide by nothing, so that uneven shards are met.
@@ -229,4 +229,4 @@ inline Check equals_single_when_recomputed(const std::string& distributed, Plugi
   return equals_single(distributed + ", activation_checkpointing: full", plugins, ranks);
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits
