@@ -109,9 +109,9 @@ class ShardedStage : public ParallelStage,
   Policy policy_;
   std::unique_ptr<Reducer> reducer_;
   std::unique_ptr<UsedParameters> used_parameters_;  // null: buckets know themselves
-  BackwardWalk walk_;                   // its buckets: the model's order
-  size_t sharded_ = 0;                  // buckets in that state
-  size_t passed_;                       // in a backward: units from here on are freed
+  BackwardWalk walk_;                                // its buckets: the model's order
+  size_t sharded_ = 0;                               // buckets in that state
+  size_t passed_;                                    // in a backward: units from here on are freed
   bool between_steps_ = true, last_backward_ = false, flushed_ = false;
   bool held_ = false;  // whole until release_whole()
 };
