@@ -20,6 +20,7 @@
 namespace heddle {
 
 class AfterUpdate;
+class DryRank;
 
 // The whole pipeline, alike on every rank. As it stands: one stage on one rank.
 struct Pipeline {
@@ -82,6 +83,14 @@ class HEDDLE_API Stages {
   // changed the number of rows, or a tensor in place.
   void transform(Batch& batch, const DeviceMesh& mesh) const;
 
+  // In a dry world: the stages of other ranks, by their place in the model; null: not needed. Set by
+  // parallel::build.
+  void attach_elsewhere(DryRank& world, std::vector<std::unique_ptr<ParallelStage>> stages);
+  // False: this is no dry world, or its pipeline has one rank.
+  bool has_elsewhere() const { return world_ != nullptr; }
+  // What another rank's stage hands to the next: tensors without values. Lists no collective.
+  Tensors forward_elsewhere(int stage, Tensors inputs, const Batch& microbatch) const;
+
   void expect_whole(Whole whole) { whole_ = std::move(whole); }
   const std::optional<Whole>& whole() const { return whole_; }  // empty: not known
 
@@ -93,6 +102,8 @@ class HEDDLE_API Stages {
   std::vector<std::unique_ptr<ParallelStage>> stages_;
   std::vector<StageInterfaces> interfaces_;  // of each
   std::optional<Whole> whole_;
+  DryRank* world_ = nullptr;
+  std::vector<std::unique_ptr<ParallelStage>> elsewhere_;
 };
 
 }  // namespace heddle

@@ -44,7 +44,8 @@ struct StepConfig {
   double norm_type = 2.0;                // p of the gradient norm; infinity: the largest number
 };
 
-// Tensors, so that nothing waits for the device; read them when the line is logged.
+// Tensors, so that nothing waits for the device; read them when the line is logged. A step in a dry
+// world (mesh/dry.h) computes nothing: all members have their initial values.
 struct HEDDLE_API StepReport {
   at::Tensor loss;           // fp64 [1]: sum of the token losses of the global batch / its label tokens
   at::Tensor grad_norm;      // fp64 [1]: before clipping, over the whole model; undefined: evaluated
