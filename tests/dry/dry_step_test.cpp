@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -85,16 +86,31 @@ DryStep step_of(const std::string& distributed, int rank, int64_t samples = 1) {
   DryStep step = engine::dry_step(configuration, plugins(), host);
   EXPECT_LT(processor_seconds() - begin, kSeconds) << distributed << "rank " << rank;
   EXPECT_LT(peak_kibibytes(), kKibibytes);
-  if (std::getenv("HEDDLE_DRY_PRINT") != nullptr)
-    printf("%s rank %d: %.2f s, %ld MiB, %zu + %zu collectives, %ld parameters, %d alive\n",
-           distributed.c_str(), rank, processor_seconds() - begin, peak_kibibytes() >> 10, step.start.size(),
-           step.step.size(), step.parameters, step.peak_alive);
   return step;
 }
 
 std::string pipeline_of(const std::string& strategy, const std::string& schedule) {
   return "  strategy: " + strategy + "\n  tp_size: 8\n  pp_size: 8\n  pipeline: {pp_schedule: " + schedule +
          "}\n";
+}
+
+int64_t count(const DryLog& log, const DryEntry& entry) {
+  return std::count(log.begin(), log.end(), entry);
+}
+
+TEST(DryStep, AReplicaHoldsTheWholeModel) {
+  const DryStep step = step_of("  strategy: ddp\n", 17);
+  EXPECT_EQ(step.parameters, kParameters);
+  EXPECT_EQ(step.bytes, 2 * kParameters);
+  EXPECT_EQ(step.peak_alive, 1);
+}
+
+TEST(DryStep, AStageInTheMiddleReceivesWhatTheStagesBeforeItGive) {
+  const DryStep step = step_of(pipeline_of("fsdp2", "1f1b"), 2049, 16);
+  const int64_t hidden = int64_t{8192} * 8192 * 2;  // one sequence in bfloat16
+  EXPECT_EQ(count(step.step, {mesh::Operation::receive, hidden, "pp", 8}), 2 * 16);
+  EXPECT_EQ(count(step.step, {mesh::Operation::send, hidden, "pp", 8}), 2 * 16);
+  EXPECT_EQ(step.peak_alive, 4);  // the fifth of eight stages
 }
 
 TEST(DryStep, OfStrategiesWithoutAPipeline) {
@@ -107,7 +123,12 @@ TEST(DryStep, OfEveryStrategyAndScheduleInAPipeline) {
   int rank = 0;
   for (const char* strategy : {"fsdp2", "ddp", "megatron"})
     for (const std::string& schedule : plugins().names("schedule"))
-      step_of(pipeline_of(strategy, schedule), rank = (rank + 1117) % kWorld, 16);
+      for (int i = 0; i < 2; ++i) step_of(pipeline_of(strategy, schedule), rank = (rank + 1117) % kWorld, 16);
+}
+
+// Host memory is memory too.
+TEST(DryStep, OfAnOffloadedModel) {
+  step_of("  strategy: fsdp2\n  dp_replicate_size: 2048\n  offload_policy: {pin_memory: true}\n", 3);
 }
 
 }  // namespace
