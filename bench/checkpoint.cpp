@@ -25,7 +25,6 @@
 #include "core/mesh/packed.h"
 #include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/sharded.h"
-#include "heddle/checkpoint/together.h"
 #include "heddle/transport/join.h"
 #include "trainer/saves/background.h"
 #include "trainer/saves/copies.h"

@@ -14,9 +14,9 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
-#include "core/mesh/dry.h"
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/mesh/device_mesh.h"
+#include "heddle/mesh/dry.h"
 #include "lib/transport/gloo/store_meeting.h"
 #include "lib/transport/shm/shm_machine.h"
 

@@ -1,11 +1,10 @@
 // The size of an axis by its name, joined ones too.
-#include "heddle/config/sizes.h"
+#include "heddle/config/axes.h"
 
 #include <algorithm>
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
-#include "heddle/config/axes.h"
 
 namespace heddle {
 

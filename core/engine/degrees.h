@@ -9,7 +9,6 @@
 
 #include "heddle/config/axes.h"
 #include "heddle/config/node.h"
-#include "heddle/config/sizes.h"
 #include "heddle/parallel/needs.h"
 
 namespace heddle::engine {

@@ -7,9 +7,9 @@
 namespace heddle::engine {
 namespace {
 
-// Null: the host's meeting serves, on the CPU.
+// Null: the host's meeting serves, on the CPU or in a dry world.
 std::unique_ptr<Rendezvous> start(IDevice* device, Rendezvous& host) {
-  if (device == nullptr) return nullptr;
+  if (device == nullptr || host.device().is_meta()) return nullptr;
   device->start(host.local_rank());
   return device->wrap(host);
 }

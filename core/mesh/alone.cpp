@@ -1,5 +1,5 @@
 // The collectives of one rank.
-#include "heddle/mesh/alone.h"
+#include "heddle/mesh/call.h"
 
 #include <array>
 

@@ -1,8 +1,8 @@
 // The homes of the mesh room's vtables.
 #include "heddle/mesh/communicator.h"
 
+#include "heddle/mesh/call.h"
 #include "heddle/mesh/device.h"
-#include "heddle/mesh/faults.h"
 #include "heddle/mesh/rendezvous.h"
 
 namespace heddle {

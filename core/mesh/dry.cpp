@@ -1,14 +1,37 @@
-// Writing collectives down instead of doing them.
-#include "core/mesh/dry.h"
+// Listing collectives instead of doing them.
+#include "heddle/mesh/dry.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "heddle/base/error.h"
 
 namespace heddle {
+namespace {
+
+// In place of what the others would send. An all_gather's input may be a part of its output.
+void fill_what_arrives(const mesh::Call& call, int rank, int size) {
+  using mesh::Operation;
+  const bool arrives = call.operation == Operation::all_gather || call.operation == Operation::receive ||
+                       call.operation == Operation::reduce_scatter || call.operation == Operation::all_to_all;
+  if (!arrives || !call.out.is_cpu() || call.out.nbytes() == 0) return;
+  char* const out = static_cast<char*>(call.out.mutable_data_ptr());
+  if (call.operation != Operation::all_gather) return void(std::memset(out, 0, call.out.nbytes()));
+  const size_t part = call.in.nbytes();
+  std::memmove(out + part * rank, call.in.const_data_ptr(), part);
+  std::memset(out, 0, part * rank);
+  std::memset(out + part * (rank + 1), 0, part * (size - rank - 1));
+}
+
+}  // namespace
 
 DryCommunicator::~DryCommunicator() = default;
 DryRendezvous::~DryRendezvous() = default;
+DryRank::~DryRank() = default;
+
+DryRank* dry_rank(const DeviceMesh& mesh) {
+  return dynamic_cast<DryRank*>(&mesh.meeting());
+}
 
 std::unique_ptr<Work> DryCommunicator::post(mesh::Call call) {
   const bool gathers =
@@ -16,6 +39,7 @@ std::unique_ptr<Work> DryCommunicator::post(mesh::Call call) {
   const at::Tensor& whole = gathers ? call.out : call.in;
   const auto bytes = static_cast<int64_t>(whole.numel() * whole.element_size());
   entries_->push_back({call.operation, bytes, name(), size()});
+  fill_what_arrives(call, rank(), size());
   return std::make_unique<mesh::DoneWork>();
 }
 

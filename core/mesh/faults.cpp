@@ -1,5 +1,5 @@
 // The wording of lost ranks and of timeouts.
-#include "heddle/mesh/faults.h"
+#include "heddle/mesh/call.h"
 
 #include <map>
 #include <vector>

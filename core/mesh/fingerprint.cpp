@@ -10,7 +10,7 @@
 #include "core/mesh/layout.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
-#include "heddle/mesh/faults.h"
+#include "heddle/mesh/call.h"
 
 namespace heddle::mesh {
 namespace {

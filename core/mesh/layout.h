@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "heddle/base/export.h"
-#include "heddle/config/sizes.h"
+#include "heddle/config/axes.h"
 #include "heddle/mesh/rendezvous.h"
 
 namespace heddle::mesh {

@@ -16,6 +16,7 @@
 #include "core/parallel/recompute.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "heddle/mesh/dry.h"
 #include "heddle/parallel/reduction.h"
 
 namespace heddle::parallel {
@@ -50,18 +51,16 @@ Pipeline pipeline_of(const Plan& plan, std::vector<int> rank_of_stage) {
   return pipeline;
 }
 
-// The units of this rank's stages, still in one row, and how many each stage has.
-std::vector<size_t> keep(Units& units, const StageMap& map, int rank) {
-  std::vector<size_t> counts(map.rank_of_stage.size());
+// `units` keeps those of this rank's stages, still in one row; returns those of the others, by stage.
+std::vector<Units> take_others(Units& units, const StageMap& map, int rank) {
+  std::vector<Units> others(map.rank_of_stage.size());
   Units kept;
   for (size_t i = 0; i < units.size(); ++i) {
     const int stage = map.stage_of_unit[i];
-    if (map.rank_of_stage[stage] != rank) continue;
-    ++counts[stage];
-    kept.push_back(std::move(units[i]));
+    (map.rank_of_stage[stage] == rank ? kept : others[stage]).push_back(std::move(units[i]));
   }
   units = std::move(kept);
-  return counts;
+  return others;
 }
 
 std::string name_of(const Plan& plan, size_t parallelizer) {
@@ -115,6 +114,42 @@ void check_device(const Units& units, c10::Device device) {
                     "move the model there, or choose the device with dist_env.backend (gloo: the CPU)");
 }
 
+// Null: nobody asks for the shapes of what other ranks send.
+DryRank* dry_pipeline(const DeviceMesh& mesh) {
+  return mesh.size(kPipelineAxis) == 1 ? nullptr : dry_rank(mesh);
+}
+
+// The stages before this rank's last one that other ranks hold: only running them tells what they send.
+void build_elsewhere(std::vector<Units> others, const Plan& plan, const DeviceMesh& mesh,
+                     std::span<const Placed> placed, DryRank& world, Stages& stages) {
+  const DryRendezvous::Unlisted unlisted(world);
+  std::vector<std::unique_ptr<ParallelStage>> built(stages.indices().back());
+  for (size_t stage = 0; stage < built.size(); ++stage)
+    if (!others[stage].empty())
+      built[stage] = plan.strategy->parallelize(std::move(others[stage]), mesh, placed);
+  stages.attach_elsewhere(world, std::move(built));
+}
+
+void build_stages(Units& units, const StageMap& map, const Plan& plan, const DeviceMesh& mesh,
+                  std::span<const Placed> placed, Stages& stages) {
+  auto next = std::make_move_iterator(units.begin());
+  for (const int index : stages.indices()) {
+    const auto end = next + std::count(map.stage_of_unit.begin(), map.stage_of_unit.end(), index);
+    stages.push_back(plan.strategy->parallelize(Units(next, end), mesh, placed));
+    next = end;
+  }
+}
+
+void fill_values(const Stages& stages, const DeviceMesh& mesh, const std::set<std::string>& on_meta,
+                 const ParameterSource& source, uint64_t seed) {
+  const bool dry = dry_rank(mesh) != nullptr;
+  for (const auto& stage : stages) {
+    for (const Shard& shard : stage->owned())
+      if (!dry && on_meta.count(shard.name) != 0 && !(source && source(shard))) initialise(shard, seed);
+    stage->parameters_changed();
+  }
+}
+
 Stages::Whole whole_of(const Units& units, const Plan& plan) {
   Stages::Whole whole{{}, plan.strategy_name, plan.strategy_file.empty() ? "parallel" : plan.strategy_file};
   for (const auto& unit : units)
@@ -128,38 +163,33 @@ Stages::Whole whole_of(const Units& units, const Plan& plan) {
 Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const ParameterSource& source,
              uint64_t seed) {
   const int rank = mesh.rank(kPipelineAxis);
-  StageMap map = map_stages(units, plan, mesh.size(kPipelineAxis));
+  const StageMap map = map_stages(units, plan, mesh.size(kPipelineAxis));
   const Ownership ownership(units, map);
   Attached attached = attached_to(units, plan);
   const Unit *first = units.empty() ? nullptr : units.front().get(),
              *last = units.empty() ? nullptr : units.back().get();
-  const std::vector<size_t> counts = keep(units, map, rank);
+  DryRank* const dry = dry_pipeline(mesh);
+  std::vector<Placed> placed;
+  if (dry != nullptr) placed = split(units, plan, mesh);  // as the other ranks do
+  std::vector<Units> others = take_others(units, map, rank);
   const bool holds_last = !units.empty() && units.back().get() == last;
   check_device(units, mesh.device());
   const std::set<std::string> on_meta = parameters_on_meta(units);
-  const std::vector<Placed> placed = split(units, plan, mesh);
+  if (dry == nullptr) placed = split(units, plan, mesh);
   check_reductions(Reductions(mesh, placed), placed, plan);
   attached.after_update = listeners(units);
   recompute(units, first, last, plan.activation_checkpointing);
   GradientFactor factor;
   if (holds_last) factor = multiply_gradients(units.back());
-  Stages stages(pipeline_of(plan, std::move(map.rank_of_stage)), rank);
+  Stages stages(pipeline_of(plan, map.rank_of_stage), rank);
   stages.expect_whole(whole_of(units, plan));
-  auto next = std::make_move_iterator(units.begin());
-  for (const int index : stages.indices()) {
-    const auto end = next + static_cast<std::ptrdiff_t>(counts[index]);
-    stages.push_back(plan.strategy->parallelize(Units(next, end), mesh, placed));
-    next = end;
-  }
+  build_stages(units, map, plan, mesh, placed, stages);
+  if (dry != nullptr) build_elsewhere(std::move(others), plan, mesh, placed, *dry, stages);
   if (!stages.empty()) attached.gradient_divisor = stages.interfaces(stages.size() - 1).gradient_divisor();
   if (factor) *factor = attached.gradient_divisor;
   stages.attach(std::move(attached));
   ownership.check(stages, plan, mesh);
-  for (const auto& stage : stages) {
-    for (const Shard& shard : stage->owned())
-      if (on_meta.count(shard.name) != 0 && !(source && source(shard))) initialise(shard, seed);
-    stage->parameters_changed();
-  }
+  fill_values(stages, mesh, on_meta, source, seed);
   return stages;
 }
 

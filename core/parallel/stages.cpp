@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "heddle/mesh/dry.h"
 
 namespace heddle {
 
@@ -85,6 +86,17 @@ void Stages::transform(Batch& batch, const DeviceMesh& mesh) const {
     parallelizer->transform(batch, mesh);
     check_transformed(*parallelizer, before, versions, batch);
   }
+}
+
+void Stages::attach_elsewhere(DryRank& world, std::vector<std::unique_ptr<ParallelStage>> stages) {
+  world_ = &world;
+  elsewhere_ = std::move(stages);
+}
+
+Tensors Stages::forward_elsewhere(int stage, Tensors inputs, const Batch& microbatch) const {
+  const DryRendezvous::Unlisted unlisted(*world_);
+  const SideOutputs::Again uncounted(microbatch);
+  return elsewhere_.at(static_cast<size_t>(stage))->forward(std::move(inputs), microbatch);
 }
 
 Unsharded::Unsharded(Stages& stages) : stages_(stages) {

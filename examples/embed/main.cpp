@@ -11,7 +11,6 @@
 #include "heddle/adapters/torch_nn.h"
 #include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/sharded.h"
-#include "heddle/checkpoint/together.h"
 #include "heddle/engine/engine.h"
 #include "heddle/transport/threads.h"
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/schedule/check.h"
+#include "heddle/base/export.h"
 #include "heddle/parallel/stages.h"
 
 namespace heddle::train {
@@ -24,10 +25,10 @@ struct Program {
 };
 
 // Plans, lowers and checks a schedule for training and for evaluation. Throws as make_program does.
-void check_schedule(const Pipeline& pipeline, int ranks, int microbatches);
+HEDDLE_API void check_schedule(const Pipeline& pipeline, int ranks, int microbatches);
 
 // Plans, lowers and checks. Throws Error{input} naming rank, step and action of a table that cannot run, and
 // what the schedule itself throws. An evaluation is planned by the placement alone and takes any number.
-Program make_program(const Stages& stages, int ranks, int microbatches, schedule::Purpose purpose);
+HEDDLE_API Program make_program(const Stages& stages, int ranks, int microbatches, schedule::Purpose purpose);
 
 }  // namespace heddle::train

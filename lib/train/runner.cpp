@@ -57,7 +57,14 @@ Runner::Runner(Stages& stages, const DeviceMesh& mesh)
   }
   if (ranks_ > 1)
     wires_.emplace(&mesh_.group(kPipelineAxis), pipeline.stages(), pipeline.dtype,
-                   buffers_of(pipeline.config, pipeline.stages()), mesh_.device());
+                   buffers_of(pipeline.config, pipeline.stages()), mesh_.device(), elsewhere());
+}
+
+Wires::Elsewhere Runner::elsewhere() {
+  if (!stages_.has_elsewhere()) return {};
+  return [this](int stage, Tensors inputs) {
+    return stages_.forward_elsewhere(stage, std::move(inputs), microbatch_of(batch_, cut_, 0));
+  };
 }
 
 at::Tensor Runner::train(std::span<const Batch> batches, const std::function<double()>& scale,

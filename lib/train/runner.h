@@ -69,6 +69,7 @@ class HEDDLE_API Runner {
   double side_scale(LossDivisor divisor);
   void return_gradients(LocalStage& stage, MicrobatchState& state, int microbatch);
 
+  Wires::Elsewhere elsewhere();
   void send(const Turn& turn);
   void receive(const Turn& turn);
   void guide(const Turn& turn);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "heddle/mesh/dry.h"
 #include "heddle/model/module.h"
 #include "lib/train/optimizer/adamw.h"
 #include "lib/train/optimizer/norm.h"
@@ -29,6 +30,7 @@ int64_t label_tokens(std::span<const Batch> batches) {
     if (!batch.labels.defined())
       throw Error(ErrorCode::internal, "train", "a batch without labels has no loss",
                   "set Batch::labels, with Batch::kIgnore where a token does not count");
+    if (batch.labels.is_meta()) continue;  // a dry world: nothing is computed
     count += at::ne(batch.labels.to(at::kCPU), Batch::kIgnore).sum().item<int64_t>();
   }
   return count;
@@ -84,6 +86,7 @@ struct Step::Impl {
   Stages& stages;
   const DeviceMesh mesh;
   StepConfig config;
+  const bool dry;          // nothing has a value, and nothing is updated
   Communicator* counted;   // ranks that hold different samples
   Communicator* summed;    // ranks that hold different tokens
   Communicator* pipeline;  // ranks that hold different stages: the loss is on the last one
@@ -99,6 +102,7 @@ struct Step::Impl {
       : stages(stages),
         mesh(mesh),
         config(std::move(given)),
+        dry(dry_rank(mesh) != nullptr),
         counted(group_of(mesh, kSampleAxis)),
         summed(group_of(mesh, kTokenAxis)),
         pipeline(group_of(mesh, kPipelineAxis)),
@@ -117,6 +121,7 @@ struct Step::Impl {
 
   // A norm in host memory is looked at; one on a device is compared there, and the kernel takes the answer.
   void update(const StepReport& report, double lr, double weight_decay) {
+    if (dry) return optimizer.drop_gradients();
     const bool known = report.grad_norm.is_cpu();
     if (known && report.skipped()) return optimizer.drop_gradients();
     at::Tensor divisor, skip;
@@ -197,7 +202,7 @@ StepReport Step::run(std::span<const Batch> batches, double lr, double weight_de
   my.report_sums(report, counts, loss);
   my.tell_updated(report);
   phases.end("report");
-  return report;
+  return my.dry ? StepReport() : report;
 }
 
 StepReport Step::evaluate(std::span<const Batch> batches) {
@@ -206,7 +211,7 @@ StepReport Step::evaluate(std::span<const Batch> batches) {
   std::optional<Total> loss = my.start(my.runner.evaluate(batches));
   StepReport report;
   my.report_sums(report, counts, loss);
-  return report;
+  return my.dry ? StepReport() : report;
 }
 
 std::vector<OptimizerState> Step::optimizer_state() {

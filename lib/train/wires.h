@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "heddle/base/export.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/model/unit.h"
 #include "lib/train/buffers.h"
@@ -33,11 +35,15 @@ struct Arriving {
 
 // Transfers over the communicator of the axis pp. What a stage gives depends on the shape of its batch alone:
 // the first time that a shape is seen on an edge (between a stage and the next) a header goes ahead of it.
-class Wires {
+class HEDDLE_API Wires {
  public:
-  // `wire`: the dtype of floating tensors on their way; empty: their own.
+  // What a stage of another rank gives for these inputs, of the shapes chosen last.
+  using Elsewhere = std::function<Tensors(int stage, Tensors inputs)>;
+
+  // `wire`: the dtype of floating tensors on their way; empty: their own. `elsewhere`: in a dry world, where
+  // no header arrives, it tells what one would say; else empty.
   Wires(Communicator* ranks, int stages, std::optional<at::ScalarType> wire, Buffers buffers,
-        c10::Device device);
+        c10::Device device, Elsewhere elsewhere = {});
 
   // The following transfers belong to batches of this shape; `key` says all that shapes depend on.
   void choose_shape(const std::vector<int64_t>& key);
@@ -69,6 +75,7 @@ class Wires {
   void send(at::Tensor tensor, int peer, int tag);
   void send_header(const Pieces& pieces, int edge, int peer);
   Pieces receive_header(int edge, int peer);
+  Pieces header_from_elsewhere(int edge, int peer);
   void add(Arriving& arriving, const Piece& piece, int peer, int tag);
   void release();
 
@@ -76,7 +83,8 @@ class Wires {
   int stages_;
   std::optional<at::ScalarType> wire_;
   Buffers buffers_;
-  c10::Device device_;       // where what arrives is put
+  c10::Device device_;  // where what arrives is put
+  Elsewhere elsewhere_;
   std::deque<Known> known_;  // the oldest is forgotten first, on every rank alike
   Known* shape_ = nullptr;
   std::deque<Sent> sent_;

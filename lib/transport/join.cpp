@@ -12,8 +12,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "heddle/mesh/alone.h"
-#include "heddle/mesh/faults.h"
+#include "heddle/mesh/call.h"
 #include "lib/transport/gloo/gloo_wire.h"
 #include "lib/transport/gloo/store_meeting.h"
 #include "lib/transport/gloo/wire_communicator.h"

@@ -1,7 +1,6 @@
 // The node keeps this rank's tensors only: the backward fetches the others' again.
 #include "attention.h"
 
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
@@ -26,7 +25,6 @@ struct ContextAttentionNode final : model::LayerNode {
 
   model::Gradients backward(model::Gradients&& gradients) override {
     const at::Tensor queries = q.unpack(), keys = k.unpack(), values = v.unpack();
-    if (queries.is_meta()) return {at::empty_like(queries), at::empty_like(keys), at::empty_like(values)};
     const AttentionGradient gradient{by_head(gradients[0].contiguous(), heads), by_head(queries, heads),
                                      by_head(out.unpack(), heads), log_sums.unpack()};
     at::Tensor d_queries = at::zeros(queries.sizes(), gradient.log_sums.options());
@@ -45,7 +43,6 @@ struct Attended {
 
 Attended forward_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const model::Heads& heads,
                     const Exchange& exchange) {
-  if (q.is_meta()) return {at::empty_like(q), {}};
   Attended all;
   all.y = model::once(model::Operator::attention, [&] {
     Joined joined(by_head(q, heads));

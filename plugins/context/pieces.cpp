@@ -5,11 +5,13 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/zeros.h>
 
 #include <tuple>
+#include <utility>
 
 namespace heddle::context {
 namespace {
@@ -23,6 +25,21 @@ at::ScalarType wide(at::ScalarType dtype) {
 
 at::Tensor seen_by(const at::Tensor& x, const Sight& sight) {
   return x.narrow(kTokens, sight.first_query, sight.queries);
+}
+
+struct PartOutput {
+  at::Tensor out, log_sums;
+};
+
+// LibTorch has no meta kernel of the flash attention: only the shapes are made.
+PartOutput attend_part(const at::Tensor& queries, const KeysValues& seen, const Sight& sight) {
+  if (queries.is_meta())
+    return {at::empty_like(queries), at::empty(queries.sizes().slice(0, kTokens + 1),
+                                               queries.options().dtype(wide(queries.scalar_type())))};
+  auto [out, log_sums] = at::_scaled_dot_product_flash_attention_for_cpu(
+      queries, seen.keys.narrow(kTokens, 0, sight.keys), seen.values.narrow(kTokens, 0, sight.keys), 0.0,
+      sight.causal);
+  return {std::move(out), std::move(log_sums)};
 }
 
 // The share of a part in the whole, for every element of its output.
@@ -49,9 +66,7 @@ Sight sight(int rank, int other, int64_t tokens) {
 Joined::Joined(const at::Tensor& queries) : queries_(queries) {}
 
 void Joined::add(const KeysValues& seen, const Sight& sight) {
-  auto [part, log_sums] = at::_scaled_dot_product_flash_attention_for_cpu(
-      seen_by(queries_, sight), seen.keys.narrow(kTokens, 0, sight.keys),
-      seen.values.narrow(kTokens, 0, sight.keys), 0.0, sight.causal);
+  auto [part, log_sums] = attend_part(seen_by(queries_, sight), seen, sight);
   part = part.to(wide(part.scalar_type()));
   if (!out_.defined()) {  // the rank's own keys come first, and every query sees some of them
     out_ = std::move(part);
@@ -66,6 +81,7 @@ void Joined::add(const KeysValues& seen, const Sight& sight) {
 
 void AttentionGradient::add(const KeysValues& seen, const Sight& sight, at::Tensor& d_queries,
                             KeysValues& d_seen) const {
+  if (d_queries.is_meta()) return;  // added to sums of shapes that stay
   const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       seen_by(d_out, sight), seen_by(queries, sight), seen.keys.narrow(kTokens, 0, sight.keys),
       seen.values.narrow(kTokens, 0, sight.keys), seen_by(out, sight), seen_by(log_sums, sight), 0.0,

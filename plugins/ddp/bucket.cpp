@@ -67,7 +67,8 @@ void Bucket::finish() {
   work_->wait();
   work_.reset();
   for (size_t i = 0; i < entries_.size(); ++i)
-    if (!entries_[i].had && flags_.select(0, static_cast<int64_t>(i)).item<double>() == 0)
+    if (!entries_[i].had &&
+        (flags_.is_meta() || flags_.select(0, static_cast<int64_t>(i)).item<double>() == 0))
       entries_[i].leaf.mutable_grad().reset();
 }
 

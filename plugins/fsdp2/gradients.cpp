@@ -195,7 +195,7 @@ void Gradients::pack_column_on_device(const Column& column, const at::Tensor& bu
 // Reads the flag only where this rank had no gradient itself, so a step in which all are used never waits.
 bool Gradients::used(const Column& column, int64_t index) const {
   if (ranks_ == 1) return column.adds._version() != column.version;
-  return column.had || sum_.select(0, elements_ + index).item<double>() > 0;
+  return column.had || (!sum_.is_meta() && sum_.select(0, elements_ + index).item<double>() > 0);
 }
 
 void Gradients::place(std::span<const char>) {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "heddle/mesh/dry.h"
 #include "stage.h"
 
 namespace heddle::fsdp2 {
@@ -56,8 +57,9 @@ Frozen frozen_of(const Config& config) {
   return word == "replicate" ? Frozen::replicate : word == "per_layer" ? Frozen::per_layer : Frozen::root;
 }
 
-Place::Shards shards_of(const Config& config) {
-  if (!config.offload_policy) return Place::Shards::on_device;
+// In a dry world nothing lies anywhere.
+Place::Shards shards_of(const Config& config, const DeviceMesh& mesh) {
+  if (!config.offload_policy || dry_rank(mesh) != nullptr) return Place::Shards::on_device;
   return config.offload_policy->pin_memory ? Place::Shards::in_pinned_memory : Place::Shards::in_host_memory;
 }
 
@@ -132,7 +134,7 @@ std::unique_ptr<ParallelStage> Fsdp2::parallelize(Units units, const DeviceMesh&
   const int pipeline_ranks = mesh.size(kPipelineAxis);
   const Options options = options_of(config_, pipeline_ranks);
   const Reductions reductions(mesh, placed);
-  const std::vector<Place> all = places_over(reductions, mesh, options.precision, shards_of(config_));
+  const std::vector<Place> all = places_over(reductions, mesh, options.precision, shards_of(config_, mesh));
   const Places places = [&](const std::string& parameter) -> const Place& {
     return place_of(parameter, reductions.of(parameter), all);
   };

@@ -19,7 +19,7 @@ constexpr double kTimesTheLargest = 10;
 
 // What is wrong with a gradient: "NaN", "Inf", or nothing.
 std::string fault_of(const at::Tensor& gradient) {
-  if (!gradient.defined() || at::isfinite(gradient).all().item<bool>()) return "";
+  if (!gradient.defined() || gradient.is_meta() || at::isfinite(gradient).all().item<bool>()) return "";
   return at::isnan(gradient).any().item<bool>() ? "NaN" : "Inf";
 }
 
@@ -42,7 +42,7 @@ std::string Checks::faulty_members(const Gradients& gradients) const {
 }
 
 void Checks::look_at(const Gradients& gradients) {
-  if (!buckets_ && !large_) return;
+  if ((!buckets_ && !large_) || gradients.whole().is_meta()) return;
   at::NoGradGuard no_gradients;
   const double norm =
       at::linalg_vector_norm(gradients.whole(), 2, std::nullopt, false, at::kDouble).item<double>();

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "course.h"
-#include "heddle/mesh/alone.h"
+#include "heddle/mesh/call.h"
 #include "schedule_shapes.h"
 
 namespace heddle::kits {

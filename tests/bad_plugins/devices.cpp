@@ -1,5 +1,5 @@
 // Good: two devices without metal. `ghost` is never there; `paper` is, and its tensors are on meta.
-#include "core/mesh/dry.h"
+#include "heddle/mesh/dry.h"
 #include "heddle/sdk.h"
 
 namespace {

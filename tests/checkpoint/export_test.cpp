@@ -11,7 +11,7 @@
 #include "checkpoint/folder.h"
 #include "heddle/checkpoint/safetensors.h"
 #include "heddle/checkpoint/sharded.h"
-#include "heddle/mesh/alone.h"
+#include "heddle/mesh/call.h"
 #include "heddle/transport/threads.h"
 
 namespace heddle {

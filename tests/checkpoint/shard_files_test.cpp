@@ -9,7 +9,7 @@
 
 #include "checkpoint/folder.h"
 #include "heddle/checkpoint/sharded.h"
-#include "heddle/mesh/alone.h"
+#include "heddle/mesh/call.h"
 #include "heddle/transport/threads.h"
 #include "lib/checkpoint/safetensors/checksum.h"
 #include "lib/checkpoint/sharded/placements.h"

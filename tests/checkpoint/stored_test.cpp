@@ -11,7 +11,7 @@
 #include "checkpoint/toy_spec.h"
 #include "checkpoint/write_safetensors.h"
 #include "heddle/checkpoint/sharded.h"
-#include "heddle/mesh/alone.h"
+#include "heddle/mesh/call.h"
 #include "heddle/transport/threads.h"
 #include "lib/checkpoint/huggingface/export.h"
 #include "lib/checkpoint/huggingface/hf_source.h"

@@ -11,7 +11,7 @@
 #include <numeric>
 
 #include "cuda/group.h"
-#include "heddle/mesh/alone.h"
+#include "heddle/mesh/call.h"
 #include "heddle/plugin/registry.h"
 #include "heddle/transport/threads.h"
 #include "transport/exercise.h"

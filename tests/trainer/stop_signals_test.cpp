@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "heddle/mesh/alone.h"
+#include "heddle/mesh/call.h"
 #include "heddle/transport/threads.h"
 #include "trainer/cli/launch/launch.h"
 #include "trainer/loop/stop.h"

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "heddle/base/error.h"
-#include "heddle/mesh/alone.h"
+#include "heddle/mesh/call.h"
 #include "transport/exercise.h"
 
 namespace heddle {

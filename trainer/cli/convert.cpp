@@ -9,7 +9,6 @@
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/publish.h"
-#include "heddle/checkpoint/together.h"
 #include "heddle/engine/engine.h"
 #include "lib/checkpoint/huggingface/export.h"
 #include "lib/checkpoint/huggingface/shard_hf.h"

@@ -10,7 +10,7 @@
 
 #include "core/parallel/single.h"
 #include "heddle/base/error.h"
-#include "heddle/mesh/alone.h"
+#include "heddle/mesh/call.h"
 #include "trainer/data/tokenizer/end_tokens.h"
 #include "trainer/data/tokenizer/tokenizer.h"
 #include "trainer/data/tokenizer/utf8.h"

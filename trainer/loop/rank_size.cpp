@@ -1,7 +1,7 @@
 // A dry mesh on meta tensors runs the strategy.
 #include "trainer/loop/rank_size.h"
 
-#include "core/mesh/dry.h"
+#include "heddle/mesh/dry.h"
 #include "trainer/models/freeze.h"
 
 namespace heddle {

@@ -9,7 +9,6 @@
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/publish.h"
-#include "heddle/checkpoint/together.h"
 #include "trainer/data/batches.h"
 #include "trainer/loop/job.h"
 #include "trainer/loop/skipped.h"

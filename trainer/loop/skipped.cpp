@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "heddle/checkpoint/together.h"
+#include "heddle/checkpoint/publish.h"
 #include "lib/train/optimizer/norm.h"
 #include "trainer/saves/resume.h"
 

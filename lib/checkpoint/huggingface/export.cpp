@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "heddle/base/error.h"
+#include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/sharded.h"
-#include "heddle/checkpoint/together.h"
 #include "lib/checkpoint/huggingface/stored_view.h"
 #include "lib/checkpoint/safetensors/placed_file.h"
 #include "lib/checkpoint/safetensors/rows.h"

@@ -47,7 +47,8 @@ void PartialSums::add() {
   for (Sum& sum : sums_) add(sum);
 }
 
-// A count is read only where this rank had no gradient itself, so the usual step reads nothing back.
+// A count is read only where this rank had no gradient itself, so the usual step reads nothing back. On meta
+// nobody else had one either.
 void PartialSums::add(Sum& sum) {
   sum.counts.fill_(1);
   for (size_t i = 0; i < sum.entries.size(); ++i) {
@@ -65,7 +66,7 @@ void PartialSums::add(Sum& sum) {
     Entry& entry = sum.entries[i];
     if (entry.had)
       entry.shard->tensor.mutable_grad().copy_(entry.part);
-    else if (sum.counts.select(0, static_cast<int64_t>(i)).item<double>() > 0)
+    else if (!sum.counts.is_meta() && sum.counts.select(0, static_cast<int64_t>(i)).item<double>() > 0)
       entry.shard->tensor.mutable_grad() = entry.part.clone();
   }
 }

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "heddle/mesh/faults.h"
+#include "heddle/mesh/call.h"
 #include "lib/transport/liveness/watch.h"
 
 namespace heddle::mesh {

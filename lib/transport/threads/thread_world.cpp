@@ -1,7 +1,7 @@
 // Waiting among threads, and how a rank that is gone releases the others.
 #include "lib/transport/threads/thread_world.h"
 
-#include "heddle/mesh/faults.h"
+#include "heddle/mesh/call.h"
 #include "lib/transport/liveness/running_time.h"
 
 namespace heddle::mesh {

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "heddle/base/error.h"
-#include "heddle/mesh/alone.h"
+#include "heddle/mesh/call.h"
 #include "lib/transport/threads/thread_world.h"
 
 namespace heddle {

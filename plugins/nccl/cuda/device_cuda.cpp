@@ -9,7 +9,7 @@
 #include "cuda/check.h"
 #include "cuda/group.h"
 #include "device.h"
-#include "heddle/mesh/alone.h"
+#include "heddle/mesh/call.h"
 
 namespace heddle::nccl {
 namespace {

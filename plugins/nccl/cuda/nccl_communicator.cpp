@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "cuda/check.h"
-#include "heddle/mesh/faults.h"
+#include "heddle/mesh/call.h"
 
 namespace heddle::nccl {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <c10/cuda/CUDAFunctions.h>
 
-#include "heddle/mesh/faults.h"
+#include "heddle/mesh/call.h"
 
 namespace heddle::nccl {
 namespace {

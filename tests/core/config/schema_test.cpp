@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "heddle/config/axes.h"
 #include "heddle/config/common_fields.h"
-#include "heddle/config/sizes.h"
 #include "tests/thrown.h"
 
 namespace heddle {

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "heddle/mesh/alone.h"
+#include "heddle/mesh/call.h"
 #include "heddle/testing/strategy.h"
 #include "tests/core/plugin/gallery.h"
 #include "tests/thrown.h"

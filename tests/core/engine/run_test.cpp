@@ -2,8 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/mesh/dry.h"
-#include "heddle/mesh/alone.h"
+#include "heddle/mesh/call.h"
+#include "heddle/mesh/dry.h"
 #include "heddle/testing/strategy.h"
 
 namespace heddle::tests {

@@ -1,7 +1,9 @@
-// The dry world: meta tensors, any size, a list of what would have been sent.
-#include "core/mesh/dry.h"
+// The dry world: any size, a list of what would have been sent, zeros in place of what would have arrived.
+#include "heddle/mesh/dry.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,6 +42,51 @@ TEST(Dry, ChecksSizesAsARealGroupDoes) {
   const Axis axes[] = {{"dp", 4}};
   const auto mesh = mesh::build(axes, meeting, "");
   EXPECT_THROW(mesh.group("dp").all_gather(meta(9, at::kFloat), meta(2, at::kFloat)), Error);
+}
+
+at::Tensor sevens(int64_t count) {
+  return at::full({count}, 7, at::kFloat);
+}
+
+std::vector<float> values(const at::Tensor& tensor) {
+  return {tensor.const_data_ptr<float>(), tensor.const_data_ptr<float>() + tensor.numel()};
+}
+
+TEST(Dry, WhatWouldArriveInTheHostsMemoryIsZero) {
+  DryRendezvous meeting(1, 3);
+  const Axis axes[] = {{"dp", 3}};
+  const auto mesh = mesh::build(axes, meeting, "");
+  Communicator& ranks = mesh.group("dp");
+  at::Tensor all = sevens(6), part = sevens(2), rows = sevens(3);
+  ranks.receive(part, 0, 1)->wait();
+  EXPECT_THAT(values(part), ElementsAre(0, 0));
+  ranks.all_gather(all, at::ones({2}))->wait();
+  EXPECT_THAT(values(all), ElementsAre(0, 0, 1, 1, 0, 0));
+  ranks.all_gather(all, all.narrow(0, 2, 2))->wait();
+  EXPECT_THAT(values(all), ElementsAre(0, 0, 1, 1, 0, 0));
+  ranks.reduce_scatter(part = sevens(2), all)->wait();
+  EXPECT_THAT(values(part), ElementsAre(0, 0));
+  const int64_t one_each[] = {1, 1, 1};
+  ranks.all_to_all(rows, at::ones({3}), one_each, one_each)->wait();
+  EXPECT_THAT(values(rows), ElementsAre(0, 0, 0));
+  ranks.all_reduce(all)->wait();
+  EXPECT_THAT(values(all), ElementsAre(0, 0, 1, 1, 0, 0));
+}
+
+TEST(Dry, CallsInAScopeAreLeftOutOfTheList) {
+  DryRank world(0, 4);
+  const Axis axes[] = {{"dp", 4}};
+  const auto mesh = mesh::build(axes, world, "");
+  EXPECT_EQ(dry_rank(mesh), &world);
+  EXPECT_EQ(mesh.device(), c10::Device(at::kMeta));
+  mesh.group("dp").all_reduce(meta(10, at::kFloat))->wait();
+  {
+    const DryRendezvous::Unlisted unlisted(world);
+    mesh.group("dp").all_reduce(meta(20, at::kFloat))->wait();
+  }
+  mesh.group("dp").all_reduce(meta(30, at::kFloat))->wait();
+  EXPECT_THAT(world.entries(), ElementsAre(DryEntry{mesh::Operation::all_reduce, 40, "dp", 4},
+                                           DryEntry{mesh::Operation::all_reduce, 120, "dp", 4}));
 }
 
 }  // namespace

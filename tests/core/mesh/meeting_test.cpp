@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "core/mesh/dry.h"
-#include "heddle/mesh/alone.h"
+#include "heddle/mesh/call.h"
+#include "heddle/mesh/dry.h"
 #include "heddle/transport/threads.h"
 #include "lib/transport/gloo/store_meeting.h"
 

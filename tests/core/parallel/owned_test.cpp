@@ -6,7 +6,7 @@
 #include <map>
 #include <mutex>
 
-#include "core/mesh/dry.h"
+#include "heddle/mesh/dry.h"
 #include "heddle/parallel/build.h"
 #include "heddle/parallel/stages.h"
 #include "heddle/testing/strategy.h"

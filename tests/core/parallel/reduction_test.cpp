@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/mesh/dry.h"
+#include "heddle/mesh/dry.h"
 #include "tests/thrown.h"
 
 namespace heddle {

@@ -13,9 +13,9 @@
 
 #include "heddle/base/export.h"
 
-// Boxes of a whole tensor: do they fit, and the stretches of memory that one covers.
-
 namespace heddle::checkpoint {
+
+// Boxes of a whole tensor: do they fit, and the stretches of memory that one covers.
 
 // Along dim d it holds [offset[d], offset[d] + size[d]).
 struct Box {
@@ -44,10 +44,6 @@ HEDDLE_API void for_each_run(const Box& box, std::span<const int64_t> shape,
 
 // "[3, 4]".
 HEDDLE_API std::string written(std::span<const int64_t> sizes);
-
-}  // namespace heddle::checkpoint
-
-namespace heddle::checkpoint {
 
 inline constexpr const char* kManifest = "manifest.json";
 

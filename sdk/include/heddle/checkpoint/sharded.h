@@ -16,9 +16,9 @@
 #include "heddle/checkpoint/safetensors.h"
 #include "heddle/mesh/rendezvous.h"
 
-// What all ranks write together: every tensor once, in boxes, each on one rank.
-
 namespace heddle::checkpoint {
+
+// What all ranks write together: every tensor once, in boxes, each on one rank.
 
 // This rank's box of a named tensor: along dim d it holds [offset[d], offset[d] + tensor.size(d)). A rank may
 // hold several boxes of one name, and several ranks the same box.
@@ -66,10 +66,6 @@ HEDDLE_API WritePlan plan_writing(std::span<const std::string> ranks);
 // What each rank is told of it: its shares, in the order of its file; some 10 bytes a box.
 HEDDLE_API std::vector<std::string> shares(const WritePlan& plan, int world_size);
 HEDDLE_API std::vector<WriteShare> read_shares(const std::string& told);
-
-}  // namespace heddle::checkpoint
-
-namespace heddle::checkpoint {
 
 // The writing of one kind of state, again and again in a run: who writes which box is agreed on once, and
 // holds as long as no rank holds other boxes. Boxes that several ranks hold are dealt over them (see deal.h),

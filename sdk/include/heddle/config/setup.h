@@ -7,7 +7,6 @@
 #include "heddle/base/export.h"
 #include "heddle/config/axes.h"
 #include "heddle/config/node.h"
-#include "heddle/config/sizes.h"
 
 namespace heddle {
 

@@ -16,6 +16,8 @@
 #include "heddle/config/node.h"
 #include "heddle/config/setup.h"
 #include "heddle/mesh/device_mesh.h"
+#include "heddle/mesh/dry.h"
+#include "heddle/model/batch.h"
 #include "heddle/model/family.h"
 #include "heddle/parallel/build.h"
 #include "heddle/parallel/plan.h"
@@ -90,11 +92,7 @@ struct RunHost : ModelHost {
 };
 HEDDLE_API void run(const Node& configuration, PluginRegistry& plugins, RunHost& host);
 
-}  // namespace heddle::engine
-
 // Models by their config.json, through the plugins.
-
-namespace heddle::engine {
 
 // The model that these keys of a config.json describe, read by the plugin that offers its model_type. Throws
 // Error{config} at the key; a model_type that no plugin offers is one, with those there are and where they
@@ -105,5 +103,28 @@ HEDDLE_API std::shared_ptr<const ModelSpec> read_model(const Node& keys, PluginR
 // The same from a file; throws Error{input}. Unknown keys are passed over, unless they look like a known one.
 HEDDLE_API std::shared_ptr<const ModelSpec> read_model(const std::filesystem::path& config_json,
                                                        PluginRegistry& plugins);
+
+// One step of one rank of a world of any size, run alone and without memory for tensors: what the rank would
+// send, and what it would hold.
+
+struct DryHost {
+  int rank = 0, world_size = 1;
+  std::function<Units(const Setup&)> make_units;  // with parameters on meta
+  StepConfig step = {};
+  // The rank's microbatches of a step, on the CPU or on meta.
+  std::function<std::span<const Batch>(const DeviceMesh& mesh)> batches;
+};
+
+struct DryStep {
+  DryLog start;            // the collectives of building the model, in the order of the calls
+  DryLog step;             // those of one step
+  int64_t parameters = 0;  // elements of the shards that the rank owns
+  int64_t bytes = 0;       // of these, as the strategy stores them
+  int peak_alive = 0;      // the most microbatches that were alive at once, over the rank's stages
+};
+
+// Goes the way of run(): the same plugins, the same strategy and schedule, one step. Starts no device, reads
+// no file and no value. Throws what a run would throw before its first step.
+HEDDLE_API DryStep dry_step(const Node& configuration, PluginRegistry& plugins, const DryHost& host);
 
 }  // namespace heddle::engine

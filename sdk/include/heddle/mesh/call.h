@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -11,10 +12,33 @@
 #include <utility>
 #include <vector>
 
+#include "heddle/base/error.h"
 #include "heddle/base/export.h"
 #include "heddle/mesh/communicator.h"
+#include "heddle/mesh/rendezvous.h"
 
 namespace heddle::mesh {
+
+// The errors of ranks that do not come: one wording for every communicator.
+
+// "0-3, 6": ascending ranks, runs of three and more shortened.
+HEDDLE_API std::string list_ranks(std::span<const int> ranks);
+
+// how: "was killed or lost its machine", "failed: ...". waited: "all_gather on dp_shard", or empty for none.
+HEDDLE_API Error rank_lost(int rank, const std::string& how, const std::string& waited);
+
+// A rank that did not come. why: "stopped by a signal, state T"; empty: not known, or its process runs.
+struct Absent {
+  int rank = 0;
+  std::string why = {};
+};
+
+// absent: empty when it is not known which.
+HEDDLE_API Error timed_out(const std::string& waited, std::chrono::milliseconds elapsed,
+                           std::span<const Absent> absent);
+
+// "1.5 s".
+HEDDLE_API std::string in_seconds(std::chrono::milliseconds time);
 
 enum class Operation { all_gather, reduce_scatter, all_reduce, all_to_all, broadcast, send, receive };
 
@@ -82,3 +106,37 @@ class HEDDLE_API DoneWork : public Work {
 };
 
 }  // namespace heddle::mesh
+
+// A world of one rank: nothing is sent, every collective is a local copy.
+
+namespace heddle {
+
+// The group of an axis of size 1.
+class HEDDLE_API AloneCommunicator : public mesh::CheckedCommunicator {
+ public:
+  explicit AloneCommunicator(std::string name) : CheckedCommunicator(std::move(name), 0, 1) {}
+  ~AloneCommunicator() override;
+
+ protected:
+  std::unique_ptr<Work> post(mesh::Call call) override;
+};
+
+class HEDDLE_API AloneRendezvous : public Rendezvous {
+ public:
+  explicit AloneRendezvous(Log log = {}) : log_(std::move(log)) {}
+  ~AloneRendezvous() override;
+  int rank() const override { return 0; }
+  int world_size() const override { return 1; }
+  int local_rank() const override { return 0; }
+  int local_world_size() const override { return 1; }
+  const Log& log() const override { return log_; }
+  std::string hold_meeting(const std::string&, const std::string& text, const Answer& answer) override {
+    return answer({&text, 1}).front();
+  }
+  std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override;
+
+ private:
+  Log log_;
+};
+
+}  // namespace heddle

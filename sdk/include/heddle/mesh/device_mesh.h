@@ -10,7 +10,6 @@
 #include "heddle/base/export.h"
 #include "heddle/base/log.h"
 #include "heddle/config/axes.h"
-#include "heddle/config/sizes.h"
 #include "heddle/mesh/communicator.h"
 #include "heddle/mesh/rendezvous.h"
 

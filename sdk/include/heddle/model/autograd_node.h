@@ -16,10 +16,10 @@
 #include "heddle/base/export.h"
 #include "heddle/model/region.h"
 
+namespace heddle::model {
+
 // A tensor that an autograd node keeps for its backward, or, within a region, the place of one that is
 // computed again.
-
-namespace heddle::model {
 
 // Nodes of layers keep with it whatever their backward needs, always in the same order. Outside of a region
 // it holds the tensor; within one only an index, so that the tensor goes when the forward has used it.
@@ -55,10 +55,6 @@ class HEDDLE_API Saved {
   uint32_t version_ = 0;
   int32_t place_ = kHeld;  // or the place among the region's values
 };
-
-}  // namespace heddle::model
-
-namespace heddle::model {
 
 using Gradients = torch::autograd::variable_list;
 

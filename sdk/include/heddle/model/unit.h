@@ -39,11 +39,7 @@ class HEDDLE_API Unit {
 
 using Units = std::vector<std::unique_ptr<Unit>>;  // in execution order
 
-}  // namespace heddle
-
 // Tensors of a unit that its forward changes and no gradient reaches.
-
-namespace heddle {
 
 // What a unit is besides, if it has such tensors: running statistics of a foreign model's norms. Heddle's own
 // layers have none. Found by dynamic_cast.

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "heddle/config/axes.h"
-#include "heddle/config/sizes.h"
 
 namespace heddle {
 

@@ -19,6 +19,7 @@
 namespace heddle {
 
 class AfterUpdate;
+class DryRank;
 
 // The whole pipeline, alike on every rank. As it stands: one stage on one rank.
 struct Pipeline {
@@ -81,6 +82,14 @@ class HEDDLE_API Stages {
   // changed the number of rows, or a tensor in place.
   void transform(Batch& batch, const DeviceMesh& mesh) const;
 
+  // In a dry world: the stages of other ranks, by their place in the model; null: not needed. Set by
+  // parallel::build.
+  void attach_elsewhere(DryRank& world, std::vector<std::unique_ptr<ParallelStage>> stages);
+  // False: this is no dry world, or its pipeline has one rank.
+  bool has_elsewhere() const { return world_ != nullptr; }
+  // What another rank's stage hands to the next: tensors without values. Lists no collective.
+  Tensors forward_elsewhere(int stage, Tensors inputs, const Batch& microbatch) const;
+
   void expect_whole(Whole whole) { whole_ = std::move(whole); }
   const std::optional<Whole>& whole() const { return whole_; }  // empty: not known
 
@@ -92,13 +101,11 @@ class HEDDLE_API Stages {
   std::vector<std::unique_ptr<ParallelStage>> stages_;
   std::vector<StageInterfaces> interfaces_;  // of each
   std::optional<Whole> whole_;
+  DryRank* world_ = nullptr;
+  std::vector<std::unique_ptr<ParallelStage>> elsewhere_;
 };
 
-}  // namespace heddle
-
 // Whole parameters for the length of a scope.
-
-namespace heddle {
 
 // Gathers the parameters of a rank's stages and gives them back at the end of the scope, also when an
 // exception ends it: for sampling without a gather for each token, and for reading parameters. Made between

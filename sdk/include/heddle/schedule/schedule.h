@@ -90,11 +90,7 @@ constexpr Action counterpart(const Action& action) {
 }
 
 }  // namespace schedule
-}  // namespace heddle
-
 // What a pipeline block of the YAML asks of core, with its own field names forgotten.
-
-namespace heddle {
 
 // Where the number of stages goes that the ranks do not divide.
 enum class StageRounding { refuse, up, down };

@@ -20,9 +20,9 @@
 #include "heddle/parallel/shard.h"
 #include "heddle/schedule/schedule.h"
 
-// What a rank did in a step and when: for traces and for finding out where time goes.
-
 namespace heddle {
+
+// What a rank did in a step and when: for traces and for finding out where time goes.
 
 // One action as it ran. Times are of the steady clock, which all processes of a machine share.
 struct RanAction {
@@ -42,10 +42,6 @@ struct Recording {
   std::vector<RanAction> actions;
   std::vector<RanPhase> phases;
 };
-
-}  // namespace heddle
-
-namespace heddle {
 
 // Decoupled weight decay (Loshchilov and Hutter 2019), applied to every parameter.
 struct AdamWConfig {
@@ -70,7 +66,8 @@ struct StepConfig {
   double norm_type = 2.0;                // p of the gradient norm; infinity: the largest number
 };
 
-// Tensors, so that nothing waits for the device; read them when the line is logged.
+// Tensors, so that nothing waits for the device; read them when the line is logged. A step in a dry
+// world (mesh/dry.h) computes nothing: all members have their initial values.
 struct HEDDLE_API StepReport {
   at::Tensor loss;           // fp64 [1]: sum of the token losses of the global batch / its label tokens
   at::Tensor grad_norm;      // fp64 [1]: before clipping, over the whole model; undefined: evaluated

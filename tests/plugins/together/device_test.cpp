@@ -8,7 +8,7 @@
 #include <torch/library.h>
 #include <utility>
 
-#include "core/mesh/dry.h"
+#include "heddle/mesh/dry.h"
 #include "heddle/train/step.h"
 #include "tests/plugins/tensor_training.h"
 

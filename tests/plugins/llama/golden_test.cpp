@@ -10,7 +10,7 @@
 
 #include "core/parallel/single.h"
 #include "heddle/checkpoint/safetensors.h"
-#include "heddle/mesh/alone.h"
+#include "heddle/mesh/call.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/train/step.h"
 #include "lib/checkpoint/huggingface/hf_source.h"

@@ -1,5 +1,4 @@
-// The dry run's world: any rank of any size, alone, on meta tensors; nothing is sent, everything is written
-// down.
+// The dry world: any rank of a world of any size, alone. Nothing is sent; every collective is listed.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +9,7 @@
 #include "heddle/base/export.h"
 #include "heddle/base/log.h"
 #include "heddle/mesh/call.h"
+#include "heddle/mesh/device_mesh.h"
 #include "heddle/mesh/rendezvous.h"
 
 namespace heddle {
@@ -26,7 +26,8 @@ struct DryEntry {
 
 using DryLog = std::vector<DryEntry>;
 
-// Takes tensors of any device and leaves them untouched; its Works are done.
+// Takes tensors of any device; its Works are done. What other ranks would write is zero in the CPU's memory,
+// so that nobody reads memory that was never written; sums and maxima keep what this rank gave.
 class HEDDLE_API DryCommunicator : public mesh::CheckedCommunicator {
  public:
   DryCommunicator(std::string name, int rank, int size, std::shared_ptr<DryLog> entries)
@@ -56,10 +57,36 @@ class HEDDLE_API DryRendezvous : public Rendezvous {
 
   const DryLog& entries() const { return *entries_; }  // of all groups, in the order of the calls
 
+  // What is called while it lives is left out of entries().
+  class HEDDLE_API Unlisted {
+   public:
+    explicit Unlisted(DryRendezvous& world) : entries_(world.entries_), kept_(entries_->size()) {}
+    ~Unlisted() { entries_->erase(entries_->begin() + static_cast<std::ptrdiff_t>(kept_), entries_->end()); }
+    Unlisted(const Unlisted&) = delete;
+    Unlisted& operator=(const Unlisted&) = delete;
+
+   private:
+    std::shared_ptr<DryLog> entries_;
+    size_t kept_;
+  };
+
  private:
   int rank_, world_size_, local_world_size_;
   Log log_;
   std::shared_ptr<DryLog> entries_ = std::make_shared<DryLog>();
 };
+
+// A dry world whose rank takes steps (Step) on meta tensors: parameters and activations take no memory and
+// have no values. parallel::build reads no values, and makes the pipeline's earlier stages as well: only they
+// tell the shapes of what this rank would receive. Batches may lie on the CPU.
+class HEDDLE_API DryRank : public DryRendezvous {
+ public:
+  using DryRendezvous::DryRendezvous;
+  ~DryRank() override;
+  c10::Device device() const override { return at::kMeta; }
+};
+
+// Null: the mesh is of a real world, or of a dry one that takes no steps.
+HEDDLE_API DryRank* dry_rank(const DeviceMesh& mesh);
 
 }  // namespace heddle

@@ -1,0 +1,25 @@
+// The flow of a run in a world of its own.
+#include "heddle/engine/engine.h"
+
+#include <utility>
+
+namespace heddle::engine {
+
+DryStep dry_step(const Node& configuration, PluginRegistry& plugins, const DryHost& host) {
+  DryRank world(host.rank, host.world_size);
+  Model built = model(configuration, plugins, {world, host.make_units});
+  DryStep out;
+  for (const Shard* shard : built.stages.shards()) {
+    out.parameters += shard->tensor.numel();
+    out.bytes += static_cast<int64_t>(shard->tensor.nbytes());
+  }
+  Step step(built.stages, built.mesh, host.step);
+  out.start = world.entries();
+  step.run(host.batches(built.mesh), /*lr=*/0, /*weight_decay=*/0);
+  out.step.assign(world.entries().begin() + static_cast<std::ptrdiff_t>(out.start.size()),
+                  world.entries().end());
+  out.peak_alive = step.peak_alive();
+  return out;
+}
+
+}  // namespace heddle::engine

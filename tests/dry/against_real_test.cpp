@@ -1,0 +1,136 @@
+// Every rank of a dry world asks for the collectives that the same rank of a real one asks for.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heddle/engine/engine.h"
+#include "heddle/transport/threads.h"
+#include "lib/transport/traced.h"
+
+namespace heddle {
+namespace {
+
+using Calls = std::vector<std::string>;
+
+constexpr int kRanks = 8;
+constexpr int64_t kRows = 8;
+constexpr const char* kModel =
+    "{model_type: llama, vocab_size: 37, hidden_size: 32, intermediate_size: 44, num_hidden_layers: 9, "
+    "num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 16, tie_word_embeddings: "
+    "false}";
+
+// Sequences of 7 tokens, so that the rows of sequence parallelism do not divide.
+std::vector<Batch> tokens() {
+  Batch batch;
+  batch.tokens = at::arange(kRows * 7).view({kRows, 7}).remainder(37);
+  batch.labels = (batch.tokens * 3 + 1).remainder(37);
+  return {batch};
+}
+
+struct Run {
+  explicit Run(const std::string& distributed)
+      : configuration(config::read_text("distributed:\n" + distributed, "dry.yaml")),
+        plugins({HEDDLE_BINARY_DIR "/plugins"}),
+        model(engine::read_model(config::read_text(kModel, "config.json"), plugins)),
+        batches(tokens()) {}
+  Node configuration;
+  PluginRegistry plugins;
+  std::shared_ptr<const ModelSpec> model;
+  std::vector<Batch> batches;
+  Units units() const { return model->make_units(at::TensorOptions(at::kFloat).device(at::kMeta)); }
+};
+
+Calls real_calls(const std::string& distributed, Rendezvous& meeting) {
+  Run run(distributed);
+  CallLog log;
+  const std::unique_ptr<Rendezvous> traced = mesh::traced(meeting, log);
+  engine::Model built =
+      engine::model(run.configuration, run.plugins, {*traced, [&](const Setup&) { return run.units(); }});
+  Step step(built.stages, built.mesh, {});
+  log.open(true);
+  step.run(run.batches, 1e-3, 0.1);
+  log.open(false);
+  std::vector<TracedCall> calls = log.take();
+  std::sort(calls.begin(), calls.end(),
+            [](const TracedCall& a, const TracedCall& b) { return a.posted < b.posted; });
+  Calls out;
+  for (const TracedCall& call : calls) out.push_back(call.what + " " + std::to_string(call.bytes));
+  return out;
+}
+
+Calls dry_calls(const std::string& distributed, int rank) {
+  Run run(distributed);
+  engine::DryHost host{rank, kRanks, [&](const Setup&) { return run.units(); }};
+  host.batches = [&](const DeviceMesh&) { return std::span<const Batch>(run.batches); };
+  Calls out;
+  for (const DryEntry& entry : engine::dry_step(run.configuration, run.plugins, host).step)
+    out.push_back(std::string(mesh::name_of(entry.operation)) + " " + entry.group + " " +
+                  std::to_string(entry.bytes));
+  return out;
+}
+
+void expect_equal(const std::string& distributed) {
+  SCOPED_TRACE(distributed);
+  std::vector<Calls> real(kRanks);
+  ThreadWorld::run(kRanks,
+                   [&](Rendezvous& meeting) { real[meeting.rank()] = real_calls(distributed, meeting); });
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const Calls dry = dry_calls(distributed, rank);
+    EXPECT_GT(dry.size(), 3u);
+    EXPECT_EQ(dry, real[rank]) << "rank " << rank;
+  }
+}
+
+TEST(DryAgainstReal, Fsdp2) {
+  expect_equal("  strategy: fsdp2\n  tp_size: 2\n");
+  expect_equal("  strategy: fsdp2\n  dp_replicate_size: 2\n  reshard_after_forward: true\n");
+  expect_equal("  strategy: fsdp2\n  tp_size: 2\n  sequence_parallel: true\n");
+}
+
+TEST(DryAgainstReal, Ddp) {
+  expect_equal("  strategy: ddp\n  tp_size: 2\n");
+}
+
+TEST(DryAgainstReal, Megatron) {
+  expect_equal("  strategy: megatron\n  tp_size: 2\n  use_distributed_optimizer: true\n");
+  expect_equal("  strategy: megatron\n  overlap_grad_reduce: true\n");
+}
+
+TEST(DryAgainstReal, MegatronFsdp) {
+  for (const char* split : {"1", "2", "3"})
+    expect_equal(std::string("  strategy: megatron_fsdp\n  zero_dp_strategy: ") + split + "\n");
+}
+
+TEST(DryAgainstReal, Pipelines) {
+  for (const char* strategy : {"fsdp2", "ddp", "megatron"})
+    for (const char* schedule : {"1f1b", "zb1p", "interleaved1f1b", "zbvzerobubble"})
+      expect_equal(std::string("  strategy: ") + strategy +
+                   "\n  tp_size: 2\n  pp_size: 2\n  pipeline: {pp_schedule: " + schedule + "}\n");
+  for (const char* schedule : {"interleavedzerobubble", "vmin"})
+    expect_equal(std::string("  strategy: fsdp2\n  pp_size: 4\n  pipeline: {pp_schedule: ") + schedule +
+                 "}\n");
+}
+
+TEST(DryAgainstReal, ContextParallel) {
+  for (const char* method : {"allgather", "ring", "ulysses"})
+    expect_equal(std::string("  strategy: fsdp2\n  cp_size: 2\n  context: {method: ") + method + "}\n");
+}
+
+TEST(DryAgainstReal, ActivationCheckpointing) {
+  for (const char* what : {"true", "selective"})
+    expect_equal(std::string("  strategy: fsdp2\n  tp_size: 2\n  activation_checkpointing: ") + what + "\n");
+}
+
+TEST(DryAgainstReal, SequenceParallelStagesHandOnPartsOfTheRows) {
+  expect_equal(
+      "  strategy: fsdp2\n  tp_size: 2\n  sequence_parallel: true\n  pp_size: 2\n"
+      "  pipeline: {pp_schedule: interleaved1f1b}\n");
+}
+
+}  // namespace
+}  // namespace heddle

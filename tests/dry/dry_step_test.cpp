@@ -1,0 +1,133 @@
+// One step of a model of 70 billion parameters at 4,096 ranks, on any of them: no memory for tensors, no
+// transfer.
+#include <ATen/ops/empty.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "heddle/engine/engine.h"
+
+namespace heddle {
+namespace {
+
+using engine::DryStep;
+
+constexpr int kWorld = 4096;
+constexpr double kSeconds = 2;
+constexpr int64_t kKibibytes = int64_t{2} << 20;
+
+// Llama 3 70B.
+constexpr const char* kConfig = R"({
+  "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "hidden_size": 8192,
+  "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
+  "max_position_embeddings": 8192, "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "hidden_act": "silu",
+  "tie_word_embeddings": false, "torch_dtype": "bfloat16"
+})";
+constexpr int64_t kParameters = 70553706496;
+
+PluginRegistry& plugins() {
+  static PluginRegistry registry({HEDDLE_BINARY_DIR "/plugins"});
+  return registry;
+}
+
+const ModelSpec& llama() {
+  static const std::shared_ptr<const ModelSpec> model = [] {
+    const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "heddle_dry_step";
+    std::filesystem::create_directories(folder);
+    const std::filesystem::path file = folder / "config.json";
+    std::ofstream(file) << kConfig;
+    return engine::read_model(file, plugins());
+  }();
+  return *model;
+}
+
+double processor_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+int64_t peak_kibibytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
+}
+
+// `samples` sequences of 8,192 tokens.
+std::vector<Batch> batches_of(int64_t samples) {
+  const auto options = at::TensorOptions(at::kLong).device(at::kMeta);
+  Batch batch;
+  batch.tokens = at::empty({samples, 8192}, options);
+  batch.labels = at::empty({samples, 8192}, options);
+  return {batch};
+}
+
+DryStep step_of(const std::string& distributed, int rank, int64_t samples = 1) {
+  const Node configuration = config::read_text("distributed:\n  dp_size: none\n" + distributed, "dry.yaml");
+  const std::vector<Batch> batches = batches_of(samples);
+  engine::DryHost host;
+  host.rank = rank;
+  host.world_size = kWorld;
+  host.make_units = [](const Setup&) {
+    return llama().make_units(at::TensorOptions(at::kBFloat16).device(at::kMeta));
+  };
+  host.batches = [&](const DeviceMesh&) { return std::span<const Batch>(batches); };
+  llama();
+  engine::validate(configuration, plugins(), kWorld);  // opens the plugins
+  const double begin = processor_seconds();
+  DryStep step = engine::dry_step(configuration, plugins(), host);
+  EXPECT_LT(processor_seconds() - begin, kSeconds) << distributed << "rank " << rank;
+  EXPECT_LT(peak_kibibytes(), kKibibytes);
+  return step;
+}
+
+std::string pipeline_of(const std::string& strategy, const std::string& schedule) {
+  return "  strategy: " + strategy + "\n  tp_size: 8\n  pp_size: 8\n  pipeline: {pp_schedule: " + schedule +
+         "}\n";
+}
+
+int64_t count(const DryLog& log, const DryEntry& entry) {
+  return std::count(log.begin(), log.end(), entry);
+}
+
+TEST(DryStep, AReplicaHoldsTheWholeModel) {
+  const DryStep step = step_of("  strategy: ddp\n", 17);
+  EXPECT_EQ(step.parameters, kParameters);
+  EXPECT_EQ(step.bytes, 2 * kParameters);
+  EXPECT_EQ(step.peak_alive, 1);
+}
+
+TEST(DryStep, AStageInTheMiddleReceivesWhatTheStagesBeforeItGive) {
+  const DryStep step = step_of(pipeline_of("fsdp2", "1f1b"), 2049, 16);
+  const int64_t hidden = int64_t{8192} * 8192 * 2;  // one sequence in bfloat16
+  EXPECT_EQ(count(step.step, {mesh::Operation::receive, hidden, "pp", 8}), 2 * 16);
+  EXPECT_EQ(count(step.step, {mesh::Operation::send, hidden, "pp", 8}), 2 * 16);
+  EXPECT_EQ(step.peak_alive, 4);  // the fifth of eight stages
+}
+
+TEST(DryStep, OfStrategiesWithoutAPipeline) {
+  for (const char* strategy : {"fsdp2", "ddp", "megatron_fsdp", "megatron"})
+    for (const int rank : {0, 2049, kWorld - 1})
+      step_of(std::string("  strategy: ") + strategy + "\n  tp_size: 8\n", rank);
+}
+
+TEST(DryStep, OfEveryStrategyAndScheduleInAPipeline) {
+  int rank = 0;
+  for (const char* strategy : {"fsdp2", "ddp", "megatron"})
+    for (const std::string& schedule : plugins().names("schedule"))
+      for (int i = 0; i < 2; ++i) step_of(pipeline_of(strategy, schedule), rank = (rank + 1117) % kWorld, 16);
+}
+
+// Host memory is memory too.
+TEST(DryStep, OfAnOffloadedModel) {
+  step_of("  strategy: fsdp2\n  dp_replicate_size: 2048\n  offload_policy: {pin_memory: true}\n", 3);
+}
+
+}  // namespace
+}  // namespace heddle
