@@ -25,10 +25,10 @@ const Init kZeros{Init::Kind::zeros, 0.0};
 Router::Router(RouterConfig config, const Init& init, const at::TensorOptions& options)
     : weight(model::make_parameter({config.experts, config.hidden}, init, options)),
       config_(std::move(config)),
-      load_("moe/load_" + std::to_string(config_.layer), Combine::sum, {"dp_cp"}, config_.experts,
-            Shown::nowhere),
-      balance_("moe/aux_loss", LossDivisor::microbatches),
-      z_("moe/z_loss", LossDivisor::microbatches) {
+      load_(config_.group + "/load_" + std::to_string(config_.layer), Combine::sum, {"dp_cp"},
+            config_.experts, Shown::nowhere),
+      balance_(config_.group + "/aux_loss", LossDivisor::microbatches),
+      z_(config_.group + "/z_loss", LossDivisor::microbatches) {
   const model::RouterRule& rule = config_.rule;
   if (rule.top_k < 1 || rule.top_k > config_.experts)
     throw Error(ErrorCode::config, "router",
