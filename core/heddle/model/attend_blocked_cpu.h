@@ -1,0 +1,48 @@
+// Attention on the CPU by blocks of keys: no matrix of scores, and no work for keys that no query of a tile
+// sees (Dao et al. 2022; Dao 2023).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "heddle/base/export.h"
+
+namespace heddle::model {
+
+// Tensors have a row per token, the rows of a batch laid end to end; heads lie side by side in a row, and
+// groups of heads share one of keys and values. float, bfloat16 (sums in float) or double; rows may lie apart.
+struct BlockedShape {
+  int64_t head_dim = 0, value_dim = 0;  // of queries and keys; of values and outputs
+  double scale = 1;
+  double soft_cap = 0;  // scores become cap * tanh(score / cap) (Gemma 2); 0: none
+};
+
+struct BlockedInputs {
+  at::Tensor q;     // [queries, heads * head_dim]
+  at::Tensor k, v;  // [keys, kv_heads * head_dim], [keys, kv_heads * value_dim]
+  at::Tensor seen;  // int32 [queries, 2]: query i sees keys [seen[i][0], seen[i][1])
+};
+
+// Whether the kernel takes them: on the CPU, one dtype of the three, elements of a row side by side.
+HEDDLE_API bool is_for_attend_blocked_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+
+// Writes out [queries, heads * value_dim] and log_sums [heads, queries], the logarithms of the sums of
+// e^score; a query that sees nothing gets 0 and -inf. log_sums are of float, of double for double. `onto`: out
+// (of log_sums' dtype) and log_sums hold the result of other keys, and these are joined to it (Liu, Zaharia and
+// Abbeel 2023). Below autograd.
+HEDDLE_API void attend_blocked_cpu(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& out,
+                                   const at::Tensor& log_sums, bool onto = false);
+
+struct BlockedGradients {
+  at::Tensor q, k, v;  // of the inputs' shapes
+};
+
+// The gradients through these keys, from the whole output and log-sums. `add`: they are added to what the
+// tensors hold, of log_sums' dtype; else written, of any dtype that the kernel takes.
+HEDDLE_API void attend_blocked_backward_cpu(const BlockedInputs& in, const BlockedShape& shape,
+                                            const at::Tensor& d_out, const at::Tensor& out,
+                                            const at::Tensor& log_sums, const BlockedGradients& into,
+                                            bool add = false);
+
+}  // namespace heddle::model
