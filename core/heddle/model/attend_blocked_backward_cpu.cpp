@@ -22,7 +22,13 @@ class AttentionBackward {
 
   AttentionBackward(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& d_out,
                     const at::Tensor& out, const at::Tensor& log_sums, const BlockedGradients& into, bool add)
-      : in_(in), shape_(shape), d_out_(d_out), out_(out), log_sums_(log_sums), into_(into), add_(add),
+      : in_(in),
+        shape_(shape),
+        d_out_(d_out),
+        out_(out),
+        log_sums_(log_sums),
+        into_(into),
+        add_(add),
         seen_(reinterpret_cast<const KeyRange*>(in.seen.const_data_ptr<int32_t>())),
         blocks_(pack::query_blocks(seen_, in.q.size(0), kBlockQueriesBack)),
         queries_(in.q.size(0)),
@@ -44,7 +50,7 @@ class AttentionBackward {
   struct Room {
     Scratch<Number> keys_by_column, values_by_column, keys, d_keys, d_values;  // of one head of keys
     Scratch<Number> queries, d_out, d_queries, along;                          // of one head of queries
-    Scratch<Number> weights, gradients;                                        // [kBlockQueriesBack, kBlockKeys]
+    Scratch<Number> weights, gradients;  // [kBlockQueriesBack, kBlockKeys]
   };
 
   Room room() const {
@@ -99,8 +105,8 @@ class AttentionBackward {
     for (int64_t row = 0; row < queries_; ++row) {
       const Number* const d_out = room.d_out.at(row * value_width_);
       const Written* const numbers = out.data + row * out.row;
-      *room.along.at(row) = sum_of<Number>(
-          out.width, [=](int64_t i) { return d_out[i] * static_cast<Number>(numbers[i]); });
+      *room.along.at(row) =
+          sum_of<Number>(out.width, [=](int64_t i) { return d_out[i] * static_cast<Number>(numbers[i]); });
     }
   }
 
@@ -137,8 +143,8 @@ class AttentionBackward {
     add_to_keys(block, key, room);
   }
 
-  // d_values += weights^T d_out and d_keys += gradients^T queries, for a few keys at a time: by the queries of
-  // the tiles that see them.
+  // d_values += weights^T d_out and d_keys += gradients^T queries, for a few keys at a time: by the queries
+  // of the tiles that see them.
   void add_to_keys(const QueryBlock& block, int64_t key, const Room& room) const {
     for (int64_t from = 0; from < kBlockKeys;) {
       int64_t first = block.count, last = 0;
@@ -166,12 +172,14 @@ class AttentionBackward {
   }
 
   void write_rows(const Number* from, Number scale, const at::Tensor& to, int64_t head, int64_t width) const {
-    if (to.scalar_type() == log_sums_.scalar_type()) return write_rows_as<Number>(from, scale, to, head, width);
+    if (to.scalar_type() == log_sums_.scalar_type())
+      return write_rows_as<Number>(from, scale, to, head, width);
     write_rows_as<Stored>(from, scale, to, head, width);
   }
 
   template <class Written>
-  void write_rows_as(const Number* from, Number scale, const at::Tensor& to, int64_t head, int64_t width) const {
+  void write_rows_as(const Number* from, Number scale, const at::Tensor& to, int64_t head,
+                     int64_t width) const {
     const auto columns = pack::mutable_columns_of<Written>(to, head, width);
     for (int64_t row = 0; row < to.size(0); ++row, from += pack::padded(width)) {
       Written* const numbers = columns.data + row * columns.row;
@@ -197,9 +205,10 @@ class AttentionBackward {
 }  // namespace
 
 void attend_blocked_backward_cpu(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& d_out,
-                                 const at::Tensor& out, const at::Tensor& log_sums, const BlockedGradients& into,
-                                 bool add) {
-  run_typed(in.q.scalar_type(), [&]<class Stored>(Stored) {
+                                 const at::Tensor& out, const at::Tensor& log_sums,
+                                 const BlockedGradients& into, bool add) {
+  pack::check(in, shape);
+  pack::run_stored(in.q.scalar_type(), [&]<class Stored>(Stored) {
     AttentionBackward<Stored>(in, shape, d_out, out, log_sums, into, add).run();
   });
 }

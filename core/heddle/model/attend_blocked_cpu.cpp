@@ -21,9 +21,13 @@ class Attending {
  public:
   using Number = Wide<Stored>;
 
-  Attending(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& out, const at::Tensor& log_sums,
-            bool onto)
-      : in_(in), shape_(shape), out_(out), log_sums_(log_sums), onto_(onto),
+  Attending(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& out,
+            const at::Tensor& log_sums, bool onto)
+      : in_(in),
+        shape_(shape),
+        out_(out),
+        log_sums_(log_sums),
+        onto_(onto),
         seen_(reinterpret_cast<const KeyRange*>(in.seen.const_data_ptr<int32_t>())),
         blocks_(pack::query_blocks(seen_, in.q.size(0), kBlockQueries)),
         keys_(in.k.size(0)),
@@ -148,16 +152,17 @@ class Attending {
 
 }  // namespace
 
-bool is_for_attend_blocked_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  return has_row_kernel(q) && has_row_kernel(k) && has_row_kernel(v) && q.scalar_type() == k.scalar_type() &&
-         q.scalar_type() == v.scalar_type();
+bool has_attention_kernel(const at::Tensor& x) {
+  const at::ScalarType dtype = x.scalar_type();
+  return x.is_cpu() && x.dim() == 2 && x.stride(1) == 1 &&
+         (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf || dtype == at::kDouble);
 }
 
 void attend_blocked_cpu(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& out,
                         const at::Tensor& log_sums, bool onto) {
-  run_typed(in.q.scalar_type(), [&]<class Stored>(Stored) {
-    Attending<Stored>(in, shape, out, log_sums, onto).run();
-  });
+  pack::check(in, shape);
+  pack::run_stored(in.q.scalar_type(),
+                   [&]<class Stored>(Stored) { Attending<Stored>(in, shape, out, log_sums, onto).run(); });
 }
 
 }  // namespace heddle::model

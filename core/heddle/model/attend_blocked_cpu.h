@@ -11,7 +11,8 @@
 namespace heddle::model {
 
 // Tensors have a row per token, the rows of a batch laid end to end; heads lie side by side in a row, and
-// groups of heads share one of keys and values. float, bfloat16 (sums in float) or double; rows may lie apart.
+// groups of heads share one of keys and values. One dtype of all: float, bfloat16 or half (sums in float), or
+// double; rows may lie apart.
 struct BlockedShape {
   int64_t head_dim = 0, value_dim = 0;  // of queries and keys; of values and outputs
   double scale = 1;
@@ -24,13 +25,14 @@ struct BlockedInputs {
   at::Tensor seen;  // int32 [queries, 2]: query i sees keys [seen[i][0], seen[i][1])
 };
 
-// Whether the kernel takes them: on the CPU, one dtype of the three, elements of a row side by side.
-HEDDLE_API bool is_for_attend_blocked_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
+// Whether the kernel reads it: a matrix on the CPU of one of these dtypes, elements of a row side by side.
+HEDDLE_API bool has_attention_kernel(const at::Tensor& x);
 
 // Writes out [queries, heads * value_dim] and log_sums [heads, queries], the logarithms of the sums of
-// e^score; a query that sees nothing gets 0 and -inf. log_sums are of float, of double for double. `onto`: out
-// (of log_sums' dtype) and log_sums hold the result of other keys, and these are joined to it (Liu, Zaharia and
-// Abbeel 2023). Below autograd.
+// e^score; a query that sees nothing gets 0 and -inf. out is of the inputs' dtype or of log_sums', which is
+// float, or double for double. `onto`: out (of log_sums' dtype) and log_sums hold the result of other keys,
+// and these are joined to it (Liu, Zaharia and Abbeel 2023). Below autograd. Throws Error{internal} for
+// inputs that it does not read.
 HEDDLE_API void attend_blocked_cpu(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& out,
                                    const at::Tensor& log_sums, bool onto = false);
 
@@ -39,7 +41,8 @@ struct BlockedGradients {
 };
 
 // The gradients through these keys, from the whole output and log-sums. `add`: they are added to what the
-// tensors hold, of log_sums' dtype; else written, of any dtype that the kernel takes.
+// tensors hold, of log_sums' dtype; else written, in that or the inputs' dtype. d_out is of the inputs'
+// dtype.
 HEDDLE_API void attend_blocked_backward_cpu(const BlockedInputs& in, const BlockedShape& shape,
                                             const at::Tensor& d_out, const at::Tensor& out,
                                             const at::Tensor& log_sums, const BlockedGradients& into,

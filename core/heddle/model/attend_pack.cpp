@@ -1,10 +1,14 @@
 // Tiles of queries.
 #include "heddle/model/attend_pack.h"
 
+#include "heddle/base/error.h"
+
 namespace heddle::model::pack {
 namespace {
 
-bool sees_nothing(const KeyRange& seen) { return seen.begin >= seen.end; }
+bool sees_nothing(const KeyRange& seen) {
+  return seen.begin >= seen.end;
+}
 
 // Whether `seen` may join a tile that sees [begin, end).
 bool joins(const TileRows& tile, const KeyRange& seen) {
@@ -20,6 +24,19 @@ void widen(int32_t& begin, int32_t& end, const KeyRange& seen) {
 }
 
 }  // namespace
+
+void check(const BlockedInputs& in, const BlockedShape& shape) {
+  const bool readable = has_attention_kernel(in.q) && has_attention_kernel(in.k) &&
+                        has_attention_kernel(in.v) && in.q.scalar_type() == in.k.scalar_type() &&
+                        in.q.scalar_type() == in.v.scalar_type();
+  const bool fit = readable && in.k.size(0) == in.v.size(0) && in.seen.size(0) == in.q.size(0) &&
+                   in.q.size(1) % in.k.size(1) == 0 && in.k.size(1) % shape.head_dim == 0 &&
+                   in.k.size(1) / shape.head_dim * shape.value_dim == in.v.size(1);
+  if (!fit)
+    throw Error(
+        ErrorCode::internal, "model",
+        "the attention of the CPU takes queries, keys and values as rows of one dtype whose heads fit");
+}
 
 std::vector<QueryBlock> query_blocks(const KeyRange* seen, int64_t queries, int64_t block) {
   std::vector<QueryBlock> out;
@@ -46,7 +63,8 @@ bool clip(const KeyRange* seen, const TileRows& rows, int64_t key, KeyRange* cli
   for (int64_t row = 0; row < rows.count; ++row) {
     const int64_t begin = std::max<int64_t>(seen[row].begin - key, 0);
     const int64_t end = std::min<int64_t>(seen[row].end - key, kBlockKeys);
-    clipped[row] = begin < end ? KeyRange{static_cast<int32_t>(begin), static_cast<int32_t>(end)} : KeyRange{0, 0};
+    clipped[row] =
+        begin < end ? KeyRange{static_cast<int32_t>(begin), static_cast<int32_t>(end)} : KeyRange{0, 0};
     any = any || begin < end;
   }
   return any;

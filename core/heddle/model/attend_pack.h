@@ -1,11 +1,14 @@
-// What the forward and the backward of blocked attention share: matrices of one head laid side by side for the
-// products, and the tiles of a block of queries.
+// What the forward and the backward of blocked attention share: matrices of one head laid side by side for
+// the products, and the tiles of a block of queries.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include <c10/util/Half.h>
+
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "heddle/model/attend_blocked_cpu.h"
@@ -14,7 +17,19 @@
 
 namespace heddle::model::pack {
 
-inline int64_t padded(int64_t count, int64_t to = kPadding) { return (count + to - 1) / to * to; }
+inline int64_t padded(int64_t count, int64_t to = kPadding) {
+  return (count + to - 1) / to * to;
+}
+
+// Throws Error{internal} where the kernel does not read the inputs or their sizes do not fit.
+void check(const BlockedInputs& in, const BlockedShape& shape);
+
+// Calls `body` with a number of the dtype's type.
+template <class Body>
+void run_stored(at::ScalarType dtype, const Body& body) {
+  if (dtype == at::kHalf) return body(c10::Half{});
+  run_typed(dtype, body);
+}
 
 // Numbers for the time of one call, aligned for the widest registers, counted by the allocator.
 template <class Number>
@@ -93,8 +108,8 @@ struct QueryBlock {
   int32_t begin = 0, end = 0;
 };
 
-// Queries that see no common stretch of keys are in different tiles, so that no tile reaches from one document
-// into the next.
+// Queries that see no common stretch of keys are in different tiles, so that no tile reaches from one
+// document into the next.
 std::vector<QueryBlock> query_blocks(const KeyRange* seen, int64_t queries, int64_t block);
 
 // What the queries of a tile see of a block of keys that begins at `key`. False: nothing.

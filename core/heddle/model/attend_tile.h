@@ -70,8 +70,8 @@ HEDDLE_INLINE void product_in_registers(const Operands<Number>& of, int64_t dept
   typename Set::Vector sums[Rows][Columns];
   for (int row = 0; row < Rows; ++row)
     for (int column = 0; column < Columns; ++column)
-      sums[row][column] = Adds ? vector_at<Set>(of.c + row * of.c_row + column * Set::kLanes)
-                               : typename Set::Vector{};
+      sums[row][column] =
+          Adds ? vector_at<Set>(of.c + row * of.c_row + column * Set::kLanes) : typename Set::Vector{};
   for (int64_t k = 0; k < depth; ++k) {
     const Number *a = of.a + k * of.a_step, *b = of.b + k * of.b_row;
     for (int row = 0; row < Rows; ++row) {
@@ -139,7 +139,8 @@ HEDDLE_INLINE void exponential(typename Set::Vector& x) {
     sum = sum * rest + 1.6666665459e-1f;
     sum = sum * rest + 5.0000001201e-1f;
     sum = sum * rest * rest + rest + 1.0f;
-    const Wholes power = (reinterpret_cast<const Wholes&>(shifted) << 23) + reinterpret_cast<const Wholes&>(sum);
+    const Wholes power =
+        (reinterpret_cast<const Wholes&>(shifted) << 23) + reinterpret_cast<const Wholes&>(sum);
     x = reinterpret_cast<const Vector&>(power);
   }
 }
@@ -246,10 +247,10 @@ HEDDLE_INLINE void attend(const AttendTile<Number>& tile) {
     Number* const out = tile.out + row * tile.out_row;
     for (int64_t i = 0; i < tile.value_width; i += Set::kLanes) vector_at<Set>(out + i) *= keep;
   }
-  product<Set, true>(Operands<Number>{scores + columns.begin, kBlockKeys, 1,
-                                      tile.values + columns.begin * tile.value_width, tile.value_width, tile.out,
-                                      tile.out_row},
-                     tile.rows, tile.value_width, columns.end - columns.begin);
+  product<Set, true>(
+      Operands<Number>{scores + columns.begin, kBlockKeys, 1, tile.values + columns.begin * tile.value_width,
+                       tile.value_width, tile.out, tile.out_row},
+      tile.rows, tile.value_width, columns.end - columns.begin);
 }
 
 // One query's weights from its scores, and the gradient of its scores from that of its weights.
@@ -281,10 +282,9 @@ HEDDLE_INLINE void gradients_of_tile(const GradientTile<Number>& tile) {
   product<Set, false>(Operands<Number>{tile.queries, tile.query_row, 1, tile.keys_by_column + columns.first,
                                        kBlockKeys, tile.weights + columns.first, kBlockKeys},
                       tile.rows, columns.count, tile.head_dim);
-  product<Set, false>(
-      Operands<Number>{tile.d_out, tile.d_out_row, 1, tile.values_by_column + columns.first, kBlockKeys,
-                       tile.gradients + columns.first, kBlockKeys},
-      tile.rows, columns.count, tile.value_dim);
+  product<Set, false>(Operands<Number>{tile.d_out, tile.d_out_row, 1, tile.values_by_column + columns.first,
+                                       kBlockKeys, tile.gradients + columns.first, kBlockKeys},
+                      tile.rows, columns.count, tile.value_dim);
   for (int64_t row = 0; row < tile.rows; ++row) {
     KeyRange seen = tile.seen[row];
     if (seen.begin < seen.end)
@@ -297,8 +297,8 @@ HEDDLE_INLINE void gradients_of_tile(const GradientTile<Number>& tile) {
     }
   }
   product<Set, true>(Operands<Number>{tile.gradients + columns.begin, kBlockKeys, 1,
-                                      tile.keys + columns.begin * tile.query_row, tile.query_row, tile.d_queries,
-                                      tile.query_row},
+                                      tile.keys + columns.begin * tile.query_row, tile.query_row,
+                                      tile.d_queries, tile.query_row},
                      tile.rows, tile.query_row, columns.end - columns.begin);
 }
 

@@ -9,17 +9,21 @@ namespace {
 template <class Set, class Number = typename Set::Number>
 HEDDLE_INLINE void add_key_product(const KeyProduct<Number>& of) {
   for (int64_t row = 0; row < of.rows; row += kTileRows)
-    tile::product<Set, true>(
-        tile::Operands<Number>{of.a + row, 1, kBlockKeys, of.b, of.columns, of.c + row * of.columns, of.columns},
-        of.rows - row < kTileRows ? of.rows - row : kTileRows, of.columns, of.depth);
+    tile::product<Set, true>(tile::Operands<Number>{of.a + row, 1, kBlockKeys, of.b, of.columns,
+                                                    of.c + row * of.columns, of.columns},
+                             of.rows - row < kTileRows ? of.rows - row : kTileRows, of.columns, of.depth);
 }
 
-#define HEDDLE_TILE_KERNELS(Set, TARGET)                                                                   \
-  TARGET void attend_##Set(const AttendTile<tile::Set::Number>& tile) { tile::attend<tile::Set>(tile); }   \
-  TARGET void gradients_##Set(const GradientTile<tile::Set::Number>& tile) {                               \
-    tile::gradients_of_tile<tile::Set>(tile);                                                              \
-  }                                                                                                        \
-  TARGET void product_##Set(const KeyProduct<tile::Set::Number>& of) { add_key_product<tile::Set>(of); }   \
+#define HEDDLE_TILE_KERNELS(Set, TARGET)                                     \
+  TARGET void attend_##Set(const AttendTile<tile::Set::Number>& tile) {      \
+    tile::attend<tile::Set>(tile);                                           \
+  }                                                                          \
+  TARGET void gradients_##Set(const GradientTile<tile::Set::Number>& tile) { \
+    tile::gradients_of_tile<tile::Set>(tile);                                \
+  }                                                                          \
+  TARGET void product_##Set(const KeyProduct<tile::Set::Number>& of) {       \
+    add_key_product<tile::Set>(of);                                          \
+  }                                                                          \
   constexpr TileKernels<tile::Set::Number> k##Set{attend_##Set, gradients_##Set, product_##Set};
 
 HEDDLE_TILE_KERNELS(Sse2, )

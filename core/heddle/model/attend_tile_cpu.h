@@ -1,5 +1,5 @@
-// One step of blocked attention on the CPU: a few queries of one head against one block of keys, in the widest
-// registers that the processor has.
+// One step of blocked attention on the CPU: a few queries of one head against one block of keys, in the
+// widest registers that the processor has.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct Tile {
   int64_t rows = 0;      // 1 to kTileRows
   const KeyRange* seen;  // [rows], within the block
   int64_t head_dim, value_dim;
-  const Number* queries;  // [rows, query_row], scaled
-  int64_t query_row;      // head_dim with padding, also of `keys` and `d_queries`
+  const Number* queries;         // [rows, query_row], scaled
+  int64_t query_row;             // head_dim with padding, also of `keys` and `d_queries`
   const Number* keys_by_column;  // [head_dim, kBlockKeys]
   Number cap;                    // of scores; 0: none
 };
@@ -41,7 +41,8 @@ struct AttendTile : Tile<Number> {
 // [rows, kBlockKeys], 0 where a query does not see; adds to d_queries.
 template <class Number>
 struct GradientTile : Tile<Number> {
-  const Number *d_out, *values_by_column, *keys;  // [rows, d_out_row], [value_dim, kBlockKeys], [kBlockKeys, query_row]
+  const Number *d_out, *values_by_column,
+      *keys;  // [rows, d_out_row], [value_dim, kBlockKeys], [kBlockKeys, query_row]
   int64_t d_out_row;
   const Number *log_sums, *along;
   Number *weights, *gradients, *d_queries;
