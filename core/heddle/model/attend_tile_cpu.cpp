@@ -34,19 +34,22 @@ HEDDLE_TILE_KERNELS(Avx2, __attribute__((target("arch=x86-64-v3"))))
 HEDDLE_TILE_KERNELS(Avx512, __attribute__((target("arch=x86-64-v4"))))
 #endif
 
-const TileKernels<float>& widest() {
-#ifdef HEDDLE_HAS_WIDE_TILES
-  if (__builtin_cpu_supports("x86-64-v4")) return kAvx512;
-  if (__builtin_cpu_supports("x86-64-v3")) return kAvx2;
-#endif
-  return kSse2;
-}
-
 }  // namespace
+
+std::span<const TileKernels<float>* const> supported_tile_kernels() {
+#ifdef HEDDLE_HAS_WIDE_TILES
+  static constexpr const TileKernels<float>* kAll[] = {&kAvx512, &kAvx2, &kSse2};
+  const size_t first = __builtin_cpu_supports("x86-64-v4") ? 0 : __builtin_cpu_supports("x86-64-v3") ? 1 : 2;
+#else
+  static constexpr const TileKernels<float>* kAll[] = {&kSse2};
+  const size_t first = 0;
+#endif
+  return std::span(kAll).subspan(first);
+}
 
 template <>
 const TileKernels<float>& tile_kernels<float>() {
-  static const TileKernels<float>& kernels = widest();
+  static const TileKernels<float>& kernels = *supported_tile_kernels().front();
   return kernels;
 }
 

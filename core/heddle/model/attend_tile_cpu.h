@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+
+#include "heddle/base/export.h"
 
 namespace heddle::model {
 
@@ -63,7 +66,10 @@ struct TileKernels {
   void (*add_product)(const KeyProduct<Number>& of);
 };
 
-// Those for this processor; of double, the same everywhere.
+// Those of float that this processor runs, the widest registers first.
+HEDDLE_API std::span<const TileKernels<float>* const> supported_tile_kernels();
+
+// The widest of them; of double, the same everywhere.
 template <class Number>
 const TileKernels<Number>& tile_kernels();
 
