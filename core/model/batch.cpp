@@ -1,6 +1,7 @@
 // Document boundaries: their rule, and the part of them that belongs to some rows.
 #include "heddle/model/batch.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -25,6 +26,20 @@ std::span<const int32_t> offsets_of(const at::Tensor& host) {
 
 }  // namespace
 
+at::Tensor positions_of(const Batch& batch) {
+  if (batch.positions.defined()) return batch.positions;
+  const int64_t rows = batch.tokens.size(0), length = batch.tokens.size(1);
+  if (!batch.documents.defined() || batch.documents.is_meta())
+    return at::arange(length, batch.tokens.options().dtype(at::kLong)).expand({rows, length});
+  const at::Tensor host = batch.documents.to(at::kCPU).contiguous();
+  const std::span<const int32_t> offsets = offsets_of(host);
+  const at::Tensor positions = at::empty({rows, length}, at::kLong);
+  int64_t* const to = positions.mutable_data_ptr<int64_t>();
+  for (size_t i = 0; i + 1 < offsets.size(); ++i)
+    for (int64_t token = offsets[i]; token < offsets[i + 1]; ++token) to[token] = token - offsets[i];
+  return positions.to(batch.tokens.device());
+}
+
 void check_documents(const Batch& batch) {
   if (!batch.documents.defined()) return;
   if (batch.documents.scalar_type() != at::kInt || batch.documents.dim() != 1 || batch.documents.numel() < 2)
@@ -33,12 +48,12 @@ void check_documents(const Batch& batch) {
     refuse_documents("is given without tokens of [batch, sequence]");
   const at::Tensor host = batch.documents.to(at::kCPU).contiguous();
   const std::span<const int32_t> offsets = offsets_of(host);
-  const int64_t sequence = batch.tokens.size(1);
+  const int64_t sequence = whole_sequence_of(batch), tokens = batch.tokens.size(0) * sequence;
   if (offsets.front() != 0)
     refuse_documents("begins with " + std::to_string(offsets.front()) + ", not with 0");
-  if (offsets.back() != batch.tokens.numel())
+  if (offsets.back() != tokens)
     refuse_documents("ends with " + std::to_string(offsets.back()) + ", and the batch has " +
-                     std::to_string(batch.tokens.numel()) + " tokens");
+                     std::to_string(tokens) + " tokens");
   const auto descent = std::adjacent_find(offsets.begin(), offsets.end(), std::greater_equal<>());
   if (descent != offsets.end())
     refuse_documents("does not ascend: " + std::to_string(descent[0]) + " is followed by " +

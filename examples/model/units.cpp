@@ -152,7 +152,8 @@ class Embeddings : public Module {
   at::Tensor forward(at::Tensor tokens, const Batch& batch) override {
     const int64_t rows = tokens.size(0), length = tokens.size(1);
     const at::Tensor hidden = wte_.call(tokens, batch);
-    if (batch.positions.defined()) return hidden + wpe_.call(batch.positions, batch);
+    if (batch.positions.defined() || batch.documents.defined())
+      return hidden + wpe_.call(heddle::positions_of(batch), batch);
     const at::Tensor positions = wpe_.call(at::arange(length, tokens.options()), batch);
     return (hidden.view({rows, length, -1}) + positions).view({rows * length, -1});
   }

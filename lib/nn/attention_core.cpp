@@ -1,48 +1,47 @@
-// Attention: one node around ATen's CPU flash kernel, and ATen's own dispatch on other devices.
+// Attention: one node around the blocked kernel of the CPU, and LibTorch's operators on other devices.
 #include "heddle/nn/attention_core.h"
 
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/scaled_dot_product_attention.h>
 
 #include <array>
 #include <utility>
 
 #include "heddle/base/error.h"
-#include "heddle/model/autocast.h"
+#include "lib/nn/attention/attend_device.h"
+#include "heddle/nn/attention_layout.h"
 #include "heddle/model/autograd_node.h"
+#include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle {
 namespace model {
 namespace {
 
-// [tokens, heads * head_dim] as [batch, heads, sequence, head_dim], a view.
-at::Tensor by_head(const at::Tensor& x, const Heads& heads) {
-  return x.view({heads.batch, heads.sequence, -1, heads.head_dim}).transpose(1, 2);
-}
-
-at::Tensor by_token(const at::Tensor& x, at::IntArrayRef shape) {
-  return x.transpose(1, 2).reshape(shape);
-}
-
 struct AttentionNode final : LayerNode {
   AttentionNode() : LayerNode("AttentionBackward") {}
-  Saved q, k, v, out, log_sums;
+  Saved q, k, v, sinks, out, log_sums;
   std::array<at::ScalarType, 3> dtypes{};  // of q, k and v before autocast
-  Heads heads;
+  Heads heads;                             // without the sinks
+  at::Tensor documents;
 
   Gradients backward(Gradients&& gradients) override {
-    const at::Tensor q_saved = q.unpack(), k_saved = k.unpack(), v_saved = v.unpack();
-    if (q_saved.is_meta()) return {at::empty_like(q_saved), at::empty_like(k_saved), at::empty_like(v_saved)};
-    auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        by_head(gradients[0].contiguous(), heads), by_head(q_saved, heads), by_head(k_saved, heads),
-        by_head(v_saved, heads), by_head(out.unpack(), heads), log_sums.unpack(), 0.0, true);
-    return {by_token(dq, q_saved.sizes()).to(dtypes[0]), by_token(dk, k_saved.sizes()).to(dtypes[1]),
-            by_token(dv, v_saved.sizes()).to(dtypes[2])};
+    const BlockedInputs in{q.unpack(), k.unpack(), v.unpack(), {}};
+    const at::Tensor sink_scores = sinks.unpack();
+    const BlockedGradients into{at::empty_like(in.q, at::MemoryFormat::Contiguous),
+                                at::empty_like(in.k, at::MemoryFormat::Contiguous),
+                                at::empty_like(in.v, at::MemoryFormat::Contiguous)};
+    Gradients all = {into.q, into.k, into.v};
+    if (sink_scores.defined()) all.push_back(at::empty_like(sink_scores));
+    if (in.q.is_meta()) return all;
+    const at::Tensor d_out = gradients[0].to(in.q.scalar_type()).contiguous(), result = out.unpack();
+    attend_blocked_backward_cpu({in.q, in.k, in.v, visible_keys(heads, documents)}, blocked_shape(heads),
+                                d_out, result, log_sums.unpack(), into);
+    for (size_t i = 0; i < dtypes.size(); ++i) all[i] = all[i].to(dtypes[i]);
+    if (sink_scores.defined()) all[3] = sink_gradient(sink_scores, d_out, result, log_sums.unpack());
+    return all;
   }
   void release_variables() override {
-    for (Saved* saved : {&q, &k, &v, &out, &log_sums}) saved->reset();
+    for (Saved* saved : {&q, &k, &v, &sinks, &out, &log_sums}) saved->reset();
   }
 };
 
@@ -50,44 +49,52 @@ struct Attended {
   at::Tensor y, log_sums;
 };
 
-// LibTorch has no meta kernel of the flash attention: only the shapes are made.
-Attended forward_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Heads& heads) {
-  if (q.is_meta()) return {at::empty_like(q), {}};
+Attended forward_of(const BlockedInputs& in, const Heads& heads, const at::Tensor& documents) {
+  const int64_t tokens = in.q.size(0), count = in.q.size(1) / heads.head_dim;
+  const auto empty_out = [&] { return at::empty({tokens, count * heads.value_dim()}, in.q.options()); };
+  if (in.q.is_meta()) return {empty_out(), {}};
   Attended all;
   all.y = once(Operator::attention, [&] {
-    auto [out, log_sums] = at::_scaled_dot_product_flash_attention_for_cpu(
-        by_head(q, heads), by_head(k, heads), by_head(v, heads), 0.0, true);
-    all.log_sums = std::move(log_sums);
-    return by_token(out, q.sizes());
+    all.log_sums = at::empty({count, tokens}, in.q.options().dtype(wide_of(in.q.scalar_type())));
+    const at::Tensor out = empty_out();
+    attend_blocked_cpu({in.q, in.k, in.v, visible_keys(heads, documents)}, blocked_shape(heads), out,
+                       all.log_sums);
+    if (heads.sinks.defined()) add_sinks(heads.sinks, out, all.log_sums);
+    return out;
   });
   all.log_sums = once(Operator::attention, [&] { return std::move(all.log_sums); });
   return all;
 }
 
-at::Tensor under_autocast(const at::Tensor& x) {
-  const Autocast* autocast = Autocast::active();
-  if (autocast == nullptr) [[likely]]
-    return x;
+// Elements of a row side by side, as the kernel reads them.
+at::Tensor readable(const at::Tensor& x) {
+  const at::Tensor cast = under_autocast(x);
+  if (cast.is_meta() || has_attention_kernel(cast)) [[likely]]
+    return cast;
   const BelowAutograd below;
-  return autocast->value(x);
+  return cast.contiguous();
 }
 
-at::Tensor attend_as_one_node(const at::Tensor& q_given, const at::Tensor& k_given, const at::Tensor& v_given,
-                              const Heads& heads) {
-  const at::Tensor q = under_autocast(q_given), k = under_autocast(k_given), v = under_autocast(v_given);
+at::Tensor attend_as_one_node(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const Heads& heads, const at::Tensor& documents) {
+  const BlockedInputs in{readable(q), readable(k), readable(v), {}};
   std::shared_ptr<AttentionNode> node;
-  if (torch::autograd::compute_requires_grad(q_given, k_given, v_given)) {
-    node = make_node<AttentionNode>(q_given, k_given, v_given);
-    node->q.save(q);
-    node->k.save(k);
-    node->v.save(v);
-    node->dtypes = {q_given.scalar_type(), k_given.scalar_type(), v_given.scalar_type()};
+  if (torch::autograd::compute_requires_grad(q, k, v, heads.sinks)) {
+    node = heads.sinks.defined() ? make_node<AttentionNode>(q, k, v, heads.sinks)
+                                 : make_node<AttentionNode>(q, k, v);
+    node->q.save(in.q);
+    node->k.save(in.k);
+    node->v.save(in.v);
+    node->sinks.save_weight(heads.sinks);
+    node->dtypes = {q.scalar_type(), k.scalar_type(), v.scalar_type()};
     node->heads = heads;
+    node->heads.sinks.reset();
+    node->documents = documents;
   }
   Attended out;
   {
     const BelowAutograd below;
-    out = forward_of(q, k, v, heads);
+    out = forward_of(in, heads, documents);
   }
   if (!node) return out.y;
   node->out.save_output(out.y);
@@ -98,35 +105,22 @@ at::Tensor attend_as_one_node(const at::Tensor& q_given, const at::Tensor& k_giv
 
 }  // namespace
 
-at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Heads& heads) {
-  if (q.is_cpu() || q.is_meta()) return attend_as_one_node(q, k, v, heads);
-  return by_token(at::scaled_dot_product_attention(by_head(q, heads), by_head(k, heads), by_head(v, heads),
-                                                   {}, 0.0, true, std::nullopt, q.size(1) != k.size(1)),
-                  q.sizes());
+at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Heads& heads,
+                  const at::Tensor& documents) {
+  if (q.is_cpu() || q.is_meta()) [[likely]]
+    return attend_as_one_node(q, k, v, heads, documents);
+  return attend_on_device(q, k, v, heads, documents);
 }
 
 }  // namespace model
 
-namespace {
-
-at::Tensor attend_itself(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                         const model::Heads& heads, const Batch& batch) {
-  if (batch.documents.defined()) [[unlikely]]
-    throw Error(ErrorCode::not_built, "model",
-                "this attention does not know documents, and the batch has some (Batch::documents): tokens "
-                "would see those of other documents",
-                "leave Batch::documents undefined, or use a plugin whose attention knows them");
-  return model::attend(q, k, v, heads);
-}
-
-}  // namespace
-
-at::Tensor AttentionCore::attend(at::Tensor q, at::Tensor k, at::Tensor v, const Batch& batch) {
-  const model::Heads heads{batch.tokens.size(0), batch.tokens.size(1), head_dim_};
-  if (instead.empty()) return output(attend_itself(q, k, v, heads, batch), batch);
+at::Tensor AttentionCore::attend(at::Tensor q, at::Tensor k, at::Tensor v, const Batch& batch,
+                                 const at::Tensor& sinks) {
+  const model::Heads heads{batch.tokens.size(0), batch.tokens.size(1), head_dim_, options_, sinks};
+  if (instead.empty()) return output(model::attend(q, k, v, heads, batch.documents), batch);
   const auto own = [](const at::Tensor& by, const at::Tensor& to, const at::Tensor& of,
                       const model::Heads& shape,
-                      const Batch& within) { return attend_itself(by, to, of, shape, within); };
+                      const Batch& within) { return model::attend(by, to, of, shape, within.documents); };
   return output(instead.call(own, std::move(q), std::move(k), std::move(v), heads, batch), batch);
 }
 

@@ -135,21 +135,17 @@ Rotary::Rotary(int64_t head_dim, double theta, const RotaryScaling& scaling) {
 
 const model::RotaryAngles& Rotary::angles(const Batch& batch) {
   const int64_t rows = batch.tokens.size(0), length = batch.tokens.size(1);
-  const bool given = batch.positions.defined();
-  const bool same_source =
-      given ? of_positions_.is_same(batch.positions) && version_ == batch.positions._version()
-            : !of_positions_.defined();
-  if (kept_.cos.defined() && same_source && rows == batch_ && length == length_ &&
-      kept_.cos.device() == batch.tokens.device())
+  const at::Tensor& source = batch.positions.defined() ? batch.positions : batch.documents;
+  const uint32_t version = source.defined() ? source._version() : 0;
+  if (kept_.cos.defined() && source_.is_same(source) && version_ == version && rows == batch_ &&
+      length == length_ && kept_.cos.device() == batch.tokens.device())
     return kept_;
   at::NoGradGuard no_grad;
-  at::Tensor positions =
-      given ? batch.positions.reshape({-1}) : at::arange(length, batch.tokens.options()).repeat({rows});
-  const at::Tensor turns =
-      positions.to(at::kFloat).unsqueeze(1) * frequencies_.to(batch.tokens.device()).unsqueeze(0);
+  const at::Tensor turns = positions_of(batch).reshape({-1}).to(at::kFloat).unsqueeze(1) *
+                           frequencies_.to(batch.tokens.device()).unsqueeze(0);
   kept_ = {turns.cos(), turns.sin()};
-  of_positions_ = batch.positions;
-  version_ = given ? batch.positions._version() : 0;
+  source_ = source;
+  version_ = version;
   batch_ = rows;
   length_ = length;
   return kept_;

@@ -35,7 +35,7 @@ Cut cut_of(const Batch& batch, const Pipeline& pipeline) {
   if (batch.documents.defined())
     for (int i = 0; i < cut.microbatches; ++i)
       cut.documents.push_back(
-          documents_of_rows(batch.documents, i * cut.rows, cut.rows, batch.tokens.size(1)));
+          documents_of_rows(batch.documents, i * cut.rows, cut.rows, whole_sequence_of(batch)));
   return cut;
 }
 

@@ -1,7 +1,6 @@
 // allgather: keys and values of all ranks are gathered; their gradients are reduce-scattered (Llama 3, 2024).
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
 
 #include "attention.h"
 
@@ -12,25 +11,23 @@ class Gathered final : public Exchange {
  public:
   explicit Gathered(Communicator& ranks) : ranks_(ranks) {}
 
-  void forward(Joined& joined, const at::Tensor& own, const model::Heads& heads) const override {
+  void forward(Joined& joined, const at::Tensor& own) const override {
     at::Tensor all = empty_for_all(own, own.scalar_type());
     const std::unique_ptr<Work> gather = ranks_.all_gather(all, own);
-    joined.add(both_by_head(own, heads), sight(ranks_.rank(), ranks_.rank(), heads.sequence));
+    joined.add(own, ranks_.rank());
     gather->wait();
     for (int other = 0; other < ranks_.size(); ++other)
-      if (other != ranks_.rank())
-        joined.add(both_by_head(all[other], heads), sight(ranks_.rank(), other, heads.sequence));
+      if (other != ranks_.rank()) joined.add(all[other], other);
   }
 
-  at::Tensor backward(const AttentionGradient& gradient, at::Tensor& d_queries, const at::Tensor& own,
-                      const model::Heads& heads) const override {
+  at::Tensor backward(const AttentionGradient& gradient, const at::Tensor& own) const override {
     at::Tensor all = empty_for_all(own, own.scalar_type());
     const std::unique_ptr<Work> gather = ranks_.all_gather(all, own);
     const at::Tensor sums = empty_for_all(own, gradient.log_sums.scalar_type()).zero_();
-    add(gradient, d_queries, own, ranks_.rank(), sums, heads);
+    gradient.add(own, ranks_.rank(), sums[ranks_.rank()]);
     gather->wait();
     for (int other = 0; other < ranks_.size(); ++other)
-      if (other != ranks_.rank()) add(gradient, d_queries, all[other], other, sums, heads);
+      if (other != ranks_.rank()) gradient.add(all[other], other, sums[other]);
     at::Tensor mine = at::empty_like(sums[0]);
     ranks_.reduce_scatter(mine, sums)->wait();
     return mine;
@@ -38,12 +35,7 @@ class Gathered final : public Exchange {
 
  private:
   at::Tensor empty_for_all(const at::Tensor& own, at::ScalarType dtype) const {
-    return at::empty({ranks_.size(), own.size(0), own.size(1), own.size(2)}, own.options().dtype(dtype));
-  }
-  void add(const AttentionGradient& gradient, at::Tensor& d_queries, const at::Tensor& seen, int other,
-           const at::Tensor& sums, const model::Heads& heads) const {
-    KeysValues into = both_by_head(sums[other], heads);
-    gradient.add(both_by_head(seen, heads), sight(ranks_.rank(), other, heads.sequence), d_queries, into);
+    return at::empty({ranks_.size(), own.size(0), own.size(1)}, own.options().dtype(dtype));
   }
 
   Communicator& ranks_;

@@ -69,8 +69,8 @@ at::Tensor moved(const at::Tensor& x, const model::Heads& heads, Communicator& r
 
 }  // namespace
 
-at::Tensor to_own_heads(const at::Tensor& x, const model::Heads& heads, Communicator& ranks) {
-  const int64_t count = x.size(1) / heads.head_dim;
+at::Tensor to_own_heads(const at::Tensor& x, const model::Heads& heads, int64_t dim, Communicator& ranks) {
+  const int64_t count = x.size(1) / dim;
   if (count % ranks.size() != 0)
     throw Error(ErrorCode::config, "distributed.context.method",
                 "ulysses deals heads: a rank has " + std::to_string(count) +

@@ -11,10 +11,10 @@
 
 namespace heddle::context {
 
-// x [rows * tokens, heads * head_dim] of this rank's tokens (Cut::contiguous); returns all tokens of this
-// rank's heads, [rows * tokens * ranks, heads / ranks * head_dim]. Recorded by autograd. Throws Error{config}
-// where the ranks do not divide the heads.
-at::Tensor to_own_heads(const at::Tensor& x, const model::Heads& heads, Communicator& ranks);
+// x [rows * tokens, heads * dim] of this rank's tokens (Cut::contiguous); returns all tokens of this rank's
+// heads, [rows * tokens * ranks, heads / ranks * dim]. Recorded by autograd. Throws Error{config} where the
+// ranks do not divide the heads. dim: head_dim, or value_dim() for values.
+at::Tensor to_own_heads(const at::Tensor& x, const model::Heads& heads, int64_t dim, Communicator& ranks);
 
 // The way back.
 at::Tensor to_own_tokens(const at::Tensor& x, const model::Heads& heads, Communicator& ranks);

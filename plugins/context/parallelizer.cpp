@@ -27,23 +27,39 @@ AttentionCore::Instead::LinkPointer ContextParallel::link(Communicator& ranks) {
                                  const Batch& batch, const AttentionCore::Instead::Next& next) {
       model::Heads dealt = heads;
       dealt.sequence *= ranks.size();
-      q = to_own_heads(q, heads, ranks);
-      k = to_own_heads(k, heads, ranks);
-      v = to_own_heads(v, heads, ranks);
+      q = to_own_heads(q, heads, heads.head_dim, ranks);
+      k = to_own_heads(k, heads, heads.head_dim, ranks);
+      v = to_own_heads(v, heads, heads.value_dim(), ranks);
+      if (heads.sinks.defined()) {
+        const int64_t own = heads.sinks.size(0) / ranks.size();
+        dealt.sinks = heads.sinks.narrow(0, ranks.rank() * own, own);
+      }
       return to_own_tokens(next(std::move(q), std::move(k), std::move(v), dealt, batch), heads, ranks);
     };
     return AttentionCore::Instead::around("context", 0, around);
   }
   exchange_ = config_.context.method == "ring" ? make_ring(ranks) : make_gathered(ranks);
-  const auto in_place = [exchange = exchange_.get()](at::Tensor q, at::Tensor k, at::Tensor v,
-                                                     const model::Heads& heads, const Batch&) {
-    return context::attend(q, k, v, heads, *exchange);
+  const auto in_place = [this](at::Tensor q, at::Tensor k, at::Tensor v, const model::Heads& heads,
+                               const Batch& batch) {
+    return context::attend(q, k, v, {heads, rows(batch), place_.rank}, *exchange_);
   };
   return AttentionCore::Instead::in_place("context", in_place);
 }
 
+// Layers of one microbatch share it.
+std::shared_ptr<const Rows> ContextParallel::rows(const Batch& batch) {
+  const RowsKey key{batch.documents, batch.tokens.size(0), whole_sequence_of(batch)};
+  if (rows_ == nullptr || !key.documents.is_same(rows_key_.documents) || key.rows != rows_key_.rows ||
+      key.length != rows_key_.length) {
+    rows_ = std::make_shared<const Rows>(rows_of(batch, place_));
+    rows_key_ = key;
+  }
+  return rows_;
+}
+
 std::vector<Placed> ContextParallel::apply(Units& units, const DeviceMesh& mesh) {
   if (mesh.size(kAxis) == 1) return {};
+  place_ = {mesh.rank(kAxis), mesh.size(kAxis), deals_heads() ? Cut::contiguous : Cut::balanced};
   const auto own = link(mesh.group(kAxis));
   for (const auto& unit : units) {
     if (unit->module() == nullptr)
@@ -52,15 +68,17 @@ std::vector<Placed> ContextParallel::apply(Units& units, const DeviceMesh& mesh)
                       "' is foreign: context parallelism cannot see its attention",
                   "set cp_size: 1, or build the unit of heddle's modules");
     unit->module()->visit("", [&](const std::string&, Module& module) {
-      if (auto* core = dynamic_cast<AttentionCore*>(&module)) core->instead.add(own);
+      auto* core = dynamic_cast<AttentionCore*>(&module);
+      if (core == nullptr) return;
+      core->instead.add(own);
+      place_.pads_apart = place_.pads_apart || !core->options().causal;
     });
   }
   return {};
 }
 
 void ContextParallel::transform(Batch& batch, const DeviceMesh& mesh) {
-  if (mesh.size(kAxis) == 1) return;
-  cut(batch, {mesh.rank(kAxis), mesh.size(kAxis), deals_heads() ? Cut::contiguous : Cut::head_tail});
+  if (mesh.size(kAxis) > 1) cut(batch, place_);
 }
 
 }  // namespace heddle::context

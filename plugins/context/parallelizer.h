@@ -24,8 +24,18 @@ class ContextParallel : public IParallelizer {
  private:
   bool deals_heads() const { return config_.context.method == "ulysses"; }
   AttentionCore::Instead::LinkPointer link(Communicator& ranks);
+  std::shared_ptr<const Rows> rows(const Batch& batch);
+
+  // What kept rows were made for; the tensor too, so that no other gets its address.
+  struct RowsKey {
+    at::Tensor documents;
+    int64_t rows = 0, length = 0;
+  };
 
   const Config config_;
+  Place place_;
+  RowsKey rows_key_;
+  std::shared_ptr<const Rows> rows_;
   std::unique_ptr<Exchange> exchange_;  // of allgather and ring
 };
 

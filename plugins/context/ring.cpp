@@ -16,26 +16,23 @@ class Ring final : public Exchange {
  public:
   explicit Ring(Communicator& ranks) : ranks_(ranks) {}
 
-  void forward(Joined& joined, const at::Tensor& own, const model::Heads& heads) const override {
+  void forward(Joined& joined, const at::Tensor& own) const override {
     at::Tensor here = own;
     for (int step = 0; step < ranks_.size(); ++step) {
       Turn turn = step + 1 < ranks_.size() ? pass_on(here, kParts) : Turn{};
-      joined.add(both_by_head(here, heads), sight(ranks_.rank(), owner(step), heads.sequence));
+      joined.add(here, owner(step));
       here = turn.arrived();
     }
   }
 
   // The gradient of a part travels one step behind it, and one step further: home.
-  at::Tensor backward(const AttentionGradient& gradient, at::Tensor& d_queries, const at::Tensor& own,
-                      const model::Heads& heads) const override {
+  at::Tensor backward(const AttentionGradient& gradient, const at::Tensor& own) const override {
     at::Tensor here = own;
     Turn sums;
     for (int step = 0; step < ranks_.size(); ++step) {
       Turn turn = step + 1 < ranks_.size() ? pass_on(here, kParts) : Turn{};
       at::Tensor mine = at::zeros(own.sizes(), gradient.log_sums.options());
-      KeysValues into = both_by_head(mine, heads);
-      gradient.add(both_by_head(here, heads), sight(ranks_.rank(), owner(step), heads.sequence), d_queries,
-                   into);
+      gradient.add(here, owner(step), mine);
       if (step > 0) mine.add_(sums.arrived());
       sums = pass_on(mine, kGradients);
       here = turn.arrived();

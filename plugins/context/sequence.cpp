@@ -1,46 +1,128 @@
-// Chunks of columns.
+// Columns by assignment, and ranges of keys from it.
 #include "sequence.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
 
-#include "heddle/base/error.h"
+#include <algorithm>
+#include <limits>
 
 namespace heddle::context {
 namespace {
 
-int64_t chunks_of(const Place& place) {
-  return place.cut == Cut::head_tail ? 2 * place.ranks : place.ranks;
+// Counts tokens of ascending stretches below x, for x that never falls.
+class Below {
+ public:
+  explicit Below(const std::vector<Stretch>& stretches) : next_(stretches.begin()), end_(stretches.end()) {}
+  int64_t count(int64_t x) {
+    for (; next_ != end_ && next_->end <= x; ++next_) before_ += next_->end - next_->begin;
+    return next_ == end_ ? before_ : before_ + std::max<int64_t>(0, x - next_->begin);
+  }
+
+ private:
+  std::vector<Stretch>::const_iterator next_, end_;
+  int64_t before_ = 0;
+};
+
+// The documents of padded rows.
+at::Tensor padded_documents(const Batch& batch, int64_t length) {
+  const int64_t rows = batch.tokens.size(0), before = batch.tokens.size(1), more = length - before;
+  if (more == 0) return batch.documents;
+  const at::Tensor host = batch.documents.to(at::kCPU).contiguous();
+  const int32_t* const offsets = host.const_data_ptr<int32_t>();
+  std::vector<int32_t> out;
+  for (int64_t i = 0; i < host.numel(); ++i) {
+    const int64_t row = std::min(offsets[i] / before, rows - 1);  // the last offset ends the last row
+    if (offsets[i] > 0 && offsets[i] % before == 0)
+      out.push_back(
+          static_cast<int32_t>(offsets[i] + (offsets[i] / before - 1) * more));  // its padding begins
+    if (i + 1 < host.numel()) out.push_back(static_cast<int32_t>(offsets[i] + row * more));
+  }
+  out.push_back(static_cast<int32_t>(rows * length));
+  const at::Tensor documents = at::empty({static_cast<int64_t>(out.size())}, at::kInt);
+  std::copy(out.begin(), out.end(), documents.mutable_data_ptr<int32_t>());
+  return documents;
 }
 
 }  // namespace
 
-int64_t padded_length(int64_t length, const Place& place) {
-  const int64_t chunks = chunks_of(place);
-  return (length + chunks - 1) / chunks * chunks;
+Rows::Rows(int64_t rows, int64_t length, const at::Tensor& documents, int ranks, Cut cut)
+    : count_(rows), length_(length), own_(length / ranks) {
+  if (!documents.defined()) {
+    rows_.push_back({{0, static_cast<int32_t>(length)}, {}});
+  } else {
+    const at::Tensor host = documents.to(at::kCPU).contiguous();
+    const int32_t* const begin = host.const_data_ptr<int32_t>();
+    const int32_t* const end = begin + host.numel();
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto first = static_cast<int32_t>(row * length), last = static_cast<int32_t>(first + length);
+      std::vector<int32_t> of_row(std::lower_bound(begin, end, first), std::upper_bound(begin, end, last));
+      for (int32_t& offset : of_row) offset -= first;
+      rows_.push_back({std::move(of_row), {}});
+    }
+  }
+  for (Row& row : rows_) row.assignment = assign(row.documents, ranks, cut);
 }
 
-at::Tensor own_columns(const at::Tensor& x, int64_t padding, const Place& place) {
-  const int64_t length = padded_length(x.size(1), place), chunk = length / chunks_of(place);
-  const at::Tensor whole = x.size(1) == length ? x : at::constant_pad_nd(x, {0, length - x.size(1)}, padding);
-  const at::Tensor head = whole.narrow(1, chunk * place.rank, chunk);
-  if (place.cut == Cut::contiguous) return head.clone(at::MemoryFormat::Contiguous);
-  return at::cat({head, whole.narrow(1, length - chunk * (place.rank + 1), chunk)}, 1);
+at::Tensor Rows::columns(const at::Tensor& x, int64_t padding, int rank) const {
+  const at::Tensor whole =
+      x.size(1) == length_ ? x : at::constant_pad_nd(x, {0, length_ - x.size(1)}, padding);
+  at::Tensor out = at::empty({count_, own_}, x.options());
+  for (int64_t index = 0; index < count_; ++index) {
+    int64_t column = 0;
+    for (const Stretch& one : row(index).assignment[static_cast<size_t>(rank)]) {
+      const int64_t count = one.end - one.begin;
+      out[index].narrow(0, column, count).copy_(whole[index].narrow(0, one.begin, count));
+      column += count;
+    }
+  }
+  return out;
+}
+
+at::Tensor Rows::visible_keys(int rank, int other, const AttentionOptions& options) const {
+  const int64_t window = options.window > 0 ? options.window : std::numeric_limits<int32_t>::max();
+  at::Tensor seen = at::empty({count_ * own_, 2}, at::kInt);
+  int32_t* to = seen.mutable_data_ptr<int32_t>();
+  for (int64_t index = 0; index < count_; ++index) {
+    const Row& row = this->row(index);
+    Below begins(row.assignment[static_cast<size_t>(other)]), ends = begins;
+    for (const Stretch& one : row.assignment[static_cast<size_t>(rank)]) {
+      const size_t document = document_at(row.documents, one.begin);
+      const int64_t first = row.documents[document], last = row.documents[document + 1];
+      for (int64_t token = one.begin; token < one.end; ++token, to += 2) {
+        const int64_t end = options.causal ? token + 1 : std::min(last, token + window);
+        to[0] = static_cast<int32_t>(index * own_ + begins.count(std::max(first, token - window + 1)));
+        to[1] = static_cast<int32_t>(index * own_ + ends.count(end));
+      }
+    }
+  }
+  return seen;
+}
+
+int64_t padded_length(const Batch& batch, const Place& place) {
+  const bool chunks = place.cut == Cut::balanced && !batch.documents.defined();
+  const int64_t by = chunks ? 2 * place.ranks : place.ranks;
+  return (batch.tokens.size(1) + by - 1) / by * by;
 }
 
 void cut(Batch& batch, const Place& place) {
-  if (batch.documents.defined())
-    throw Error(ErrorCode::not_built, "context",
-                "documents within a sequence are not built under context parallelism",
-                "leave cp_size at 1 for packed documents");
-  const at::Tensor positions =
-      batch.positions.defined()
-          ? batch.positions
-          : at::arange(batch.tokens.size(1), batch.tokens.options()).expand(batch.tokens.sizes());
-  batch.tokens = own_columns(batch.tokens, 0, place);
-  batch.positions = own_columns(positions, 0, place);
-  if (batch.labels.defined()) batch.labels = own_columns(batch.labels, Batch::kIgnore, place);
+  check_documents(batch);
+  const at::Tensor positions = positions_of(batch);
+  if (place.pads_apart && padded_length(batch, place) != batch.tokens.size(1) && !batch.documents.defined())
+    batch.documents =
+        at::arange(0, batch.tokens.numel() + 1, batch.tokens.size(1), batch.tokens.options().dtype(at::kInt));
+  const int64_t length = padded_length(batch, place);
+  if (batch.documents.defined()) batch.documents = padded_documents(batch, length);
+  const Rows rows(batch.tokens.size(0), length, batch.documents, place.ranks, place.cut);
+  batch.tokens = rows.columns(batch.tokens, 0, place.rank);
+  batch.positions = rows.columns(positions, 0, place.rank);
+  if (batch.labels.defined()) batch.labels = rows.columns(batch.labels, Batch::kIgnore, place.rank);
+  batch.whole_sequence = length;
+}
+
+Rows rows_of(const Batch& batch, const Place& place) {
+  return Rows(batch.tokens.size(0), whole_sequence_of(batch), batch.documents, place.ranks, place.cut);
 }
 
 }  // namespace heddle::context

@@ -1,36 +1,57 @@
-// Which tokens of a sequence a rank of the axis cp holds.
+// The part of a batch that a rank of the axis cp holds, and which keys of other ranks its tokens see.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
+#include "assignment.h"
+#include "heddle/nn/attention_core.h"
 #include "heddle/model/batch.h"
 
 namespace heddle::context {
 
-// The sequence is padded on the right until its parts are equal: with tokens 0 without a label, which no
-// token before them sees.
-enum class Cut {
-  // Of 2 * ranks chunks a rank has the r-th and the r-th from the end: with a causal mask, ranks have equal
-  // work.
-  head_tail,
-  contiguous  // rank r has the r-th of `ranks` chunks
-};
-
 struct Place {
   int rank = 0, ranks = 1;
-  Cut cut = Cut::head_tail;
+  Cut cut = Cut::balanced;
+  bool pads_apart = false;  // padding is a document of its own: some attention is not causal
 };
 
-// The length that `length` tokens are padded to.
-int64_t padded_length(int64_t length, const Place& place);
+// The rows of a batch before the cut: their documents and who holds which of their tokens.
+class Rows {
+ public:
+  // documents: as in Batch, of rows of `length` tokens; absent: each row is one.
+  Rows(int64_t rows, int64_t length, const at::Tensor& documents, int ranks, Cut cut);
 
-// This rank's columns of x [rows, length], padded with `padding`. A new tensor.
-at::Tensor own_columns(const at::Tensor& x, int64_t padding, const Place& place);
+  int64_t own() const { return own_; }  // tokens of a row that a rank holds
 
-// Tokens, labels and positions of a batch, cut. Positions are made where there are none. Throws
-// Error{not_built} for a batch with documents.
+  // x [rows, at most length]: the columns that the rank holds, `padding` where x is shorter. A new tensor.
+  at::Tensor columns(const at::Tensor& x, int64_t padding, int rank) const;
+
+  // Which of the tokens of `other` each token of `rank` sees, rows laid end to end: int32 [rows * own, 2].
+  at::Tensor visible_keys(int rank, int other, const AttentionOptions& options) const;
+
+ private:
+  struct Row {
+    std::vector<int32_t> documents;
+    Assignment assignment;
+  };
+  const Row& row(int64_t index) const { return rows_[rows_.size() == 1 ? 0 : static_cast<size_t>(index)]; }
+
+  int64_t count_, length_, own_;
+  std::vector<Row> rows_;  // one for all where there are no documents
+};
+
+// The length that rows of `length` tokens are padded to on the right.
+int64_t padded_length(const Batch& batch, const Place& place);
+
+// Tokens, labels and positions of a batch, cut; positions are made where there are none. Rows are padded with
+// tokens 0 without a label, a document of their own where there are documents. Those stay the whole rows'.
 void cut(Batch& batch, const Place& place);
+
+// The rows that a cut batch is a part of.
+Rows rows_of(const Batch& batch, const Place& place);
 
 }  // namespace heddle::context

@@ -46,6 +46,10 @@ class KvCache::Layer {
     if (heads.batch != 1 || (length_ > 0 && heads.sequence != 1))
       throw Error(ErrorCode::internal, "generate",
                   "the cache takes one sequence, and one token after the first forward");
+    if (heads.options != AttentionOptions{} || heads.sinks.defined())
+      throw Error(ErrorCode::not_built, "generate",
+                  "kept keys and values are built for causal attention without windows, caps and sinks",
+                  "generate without the cache");
     append(k, v);
     if (length_ == k.size(0)) return model::attend(q, k, v, heads);
     if (model::is_for_attend_one_cpu(q, keys_, values_))

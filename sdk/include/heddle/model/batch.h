@@ -17,14 +17,19 @@ class WeightGradients;
 // copies, cuts or compares a batch goes through kBatchMembers.
 class HEDDLE_API Batch {
  public:
-  at::Tensor tokens;     // int64 [batch, sequence]
-  at::Tensor labels;     // int64 [batch, sequence]; kIgnore: no loss there. Absent: the model returns logits
-  at::Tensor positions;  // int64 [batch, sequence]; absent: 0, 1, 2, ...
+  at::Tensor tokens;  // int64 [batch, sequence]
+  at::Tensor labels;  // int64 [batch, sequence]; kIgnore: no loss there. Absent: the model returns logits
+  at::Tensor
+      positions;  // int64 [batch, sequence]; absent: 0, 1, 2, ... from the first token of each document
   // int32 [documents + 1]: where each document begins in the tokens of all rows laid end to end, and at the
   // end their number. Ascending, from 0. Every row begins a document, so none reaches into the next row.
-  // Absent: each row is one document. Positions are not derived from it.
+  // Absent: each row is one document.
   at::Tensor documents;
   at::Tensor extra;  // whatever a foreign model wants
+
+  // The rows' length as `documents` counts it, where tokens hold a part of each row (context parallelism); 0:
+  // that of tokens.
+  int64_t whole_sequence = 0;
 
   // Where layers leave weight gradients when this microbatch's backward is split; null: it is whole.
   WeightGradients* weight_gradients = nullptr;
@@ -56,8 +61,17 @@ inline constexpr std::array<BatchMember, 5> kBatchMembers = {{
     {"documents", &Batch::documents, RowCut::documents, false},
     {"extra", &Batch::extra, RowCut::rows_if_many, true},
 }};
-static_assert(sizeof(Batch) == kBatchMembers.size() * sizeof(at::Tensor) + 2 * sizeof(void*),
+static_assert(sizeof(Batch) ==
+                  kBatchMembers.size() * sizeof(at::Tensor) + sizeof(int64_t) + 2 * sizeof(void*),
               "a tensor of Batch is missing in kBatchMembers");
+
+inline int64_t whole_sequence_of(const Batch& batch) {
+  return batch.whole_sequence > 0 ? batch.whole_sequence : batch.tokens.size(1);
+}
+
+// The batch's positions, or those counted from the first token of each document; int64 [batch, sequence] on
+// the tokens' device.
+HEDDLE_API at::Tensor positions_of(const Batch& batch);
 
 // Throws Error{input} where `documents` breaks its rule. Reads them: for a batch on the host.
 HEDDLE_API void check_documents(const Batch& batch);

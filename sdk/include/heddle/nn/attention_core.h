@@ -1,10 +1,10 @@
-// Causal scaled dot-product attention over query, key and value, with grouped heads.
+// Scaled dot-product attention over query, key and value, with grouped heads, documents, windows, soft caps
+// and sinks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <optional>
 
 #include "heddle/base/export.h"
 #include "heddle/model/chain.h"
@@ -12,19 +12,38 @@
 
 namespace heddle {
 
-namespace model {
-
-// Shapes of one attention, taken from its inputs and the batch.
-struct Heads {
-  int64_t batch = 0, sequence = 0, head_dim = 0;
+// What a family of models asks of its attention; equal in all its batches.
+struct AttentionOptions {
+  bool causal = true;     // a token sees itself and those before it; else all of its document
+  int64_t window = 0;     // a token sees tokens less than so many places away; 0: all
+  double scale = 0;       // of the scores; 0: 1 / sqrt(head_dim)
+  double soft_cap = 0;    // scores become cap * tanh(score / cap) (Gemma 2); 0: none
+  int64_t value_dim = 0;  // of the heads of values and outputs (multi-head latent attention); 0: head_dim
+  bool operator==(const AttentionOptions&) const = default;
 };
 
-// q [batch * sequence, heads * head_dim], k and v [batch * sequence, kv_heads * head_dim]; the number of
-// heads is a multiple of kv_heads. Token i sees tokens 0..i of its own row; scale 1 / sqrt(head_dim). Returns
-// q's shape. On the CPU it is ATen's flash attention with its own backward, elsewhere
-// scaled_dot_product_attention.
+namespace model {
+
+// Shapes of one attention, taken from its inputs and the batch, and what else all of them share.
+struct Heads {
+  int64_t batch = 0, sequence = 0, head_dim = 0;
+  AttentionOptions options = {};
+  // [heads]: a learned score of each head that takes part in its softmax and brings no value (gpt-oss). Gets
+  // a gradient. Undefined: none.
+  at::Tensor sinks = {};
+
+  int64_t value_dim() const { return options.value_dim > 0 ? options.value_dim : head_dim; }
+  double scale() const;  // of the options, or its default
+};
+
+// q [batch * sequence, heads * head_dim], k [batch * sequence, kv_heads * head_dim], v [batch * sequence,
+// kv_heads * value_dim]; the number of heads is a multiple of kv_heads. A token sees those of its own
+// document (Batch::documents; absent: each row is one) that the options let it see. Returns [batch *
+// sequence, heads * value_dim]. On the CPU it is the blocked kernel (attend_blocked_cpu.h). On CUDA it is
+// LibTorch's flash attention for documents and windows, which takes 16-bit dtypes, and
+// scaled_dot_product_attention else; throws Error{not_built} there for what these lack.
 HEDDLE_API at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                             const Heads& heads);
+                             const Heads& heads, const at::Tensor& documents = {});
 
 }  // namespace model
 
@@ -34,21 +53,24 @@ class HEDDLE_API AttentionCore : public Module {
   using Instead = Chain<at::Tensor(at::Tensor q, at::Tensor k, at::Tensor v, const model::Heads& heads,
                                    const Batch& batch)>;
 
-  explicit AttentionCore(int64_t head_dim) : head_dim_(head_dim) {}
+  explicit AttentionCore(int64_t head_dim, const AttentionOptions& options = {})
+      : head_dim_(head_dim), options_(options) {}
   std::string_view kind() const override { return "attention_core"; }
 
-  // The batch gives the number of rows and the sequence length. Throws Error{not_built} for a batch with
-  // documents, unless a link computes in place: attend() does not know them.
-  at::Tensor attend(at::Tensor q, at::Tensor k, at::Tensor v, const Batch& batch);
+  // The batch gives the number of rows, the sequence length and the documents. sinks: as in Heads.
+  at::Tensor attend(at::Tensor q, at::Tensor k, at::Tensor v, const Batch& batch,
+                    const at::Tensor& sinks = {});
 
   Instead instead{"AttentionCore::instead"};
   int64_t head_dim() const { return head_dim_; }
+  const AttentionOptions& options() const { return options_; }
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: attend() takes three tensors
 
  private:
   int64_t head_dim_;
+  AttentionOptions options_;
 };
 
 }  // namespace heddle

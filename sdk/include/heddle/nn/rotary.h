@@ -45,12 +45,12 @@ class HEDDLE_API Rotary {
  public:
   Rotary(int64_t head_dim, double theta, const RotaryScaling& scaling);
 
-  // Angles of the batch's positions (absent: 0, 1, 2, ... in every row), on the device of its tokens.
+  // Angles of positions_of(batch), on the device of its tokens.
   const model::RotaryAngles& angles(const Batch& batch);
 
  private:
-  at::Tensor frequencies_;   // fp32 [head_dim / 2], on the CPU
-  at::Tensor of_positions_;  // what the kept table was made for; undefined: counted positions
+  at::Tensor frequencies_;  // fp32 [head_dim / 2], on the CPU
+  at::Tensor source_;       // positions or documents that the kept table was made for; undefined: neither
   int64_t batch_ = 0, length_ = 0;
   uint32_t version_ = 0;
   model::RotaryAngles kept_;

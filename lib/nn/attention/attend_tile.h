@@ -1,0 +1,197 @@
+// The loops of blocked attention on the CPU, for one tile: a few queries and one block of keys. Included by
+// attend_tile_cpu.cpp alone, which compiles them for several generations of x86-64.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <type_traits>
+
+#include "lib/nn/cpu/attend_tile_cpu.h"
+#include "lib/nn/attention/tile_products.h"
+
+namespace heddle::model::tile {
+
+// x = e^x to about 1 ulp of fp32, for x <= 88; below -87 it is about 1e-38.
+template <class Set>
+HEDDLE_INLINE void exponential(typename Set::Vector& x) {
+  if constexpr (std::is_same_v<typename Set::Number, double>) {
+    for (int lane = 0; lane < Set::kLanes; ++lane) x[lane] = std::exp(x[lane]);
+  } else {
+    using Vector = typename Set::Vector;
+    using Wholes = typename Set::Wholes;
+    x = x < -87.0f ? Vector{} - 87.0f : x;
+    const Vector shifted = x * 1.44269504f + 12582912.0f;  // the nearest whole number in the low bits
+    const Vector whole = shifted - 12582912.0f;
+    const Vector rest = (x - whole * 0.693359375f) + whole * 2.12194440e-4f;
+    Vector sum = rest * 1.9875691500e-4f + 1.3981999507e-3f;  // coefficients: Cephes, expf
+    sum = sum * rest + 8.3334519073e-3f;
+    sum = sum * rest + 4.1665795894e-2f;
+    sum = sum * rest + 1.6666665459e-1f;
+    sum = sum * rest + 5.0000001201e-1f;
+    sum = sum * rest * rest + rest + 1.0f;
+    const Wholes power =
+        (reinterpret_cast<const Wholes&>(shifted) << 23) + reinterpret_cast<const Wholes&>(sum);
+    x = reinterpret_cast<const Vector&>(power);
+  }
+}
+
+// x = cap * tanh(x / cap).
+template <class Set>
+HEDDLE_INLINE void cap_softly(typename Set::Vector& x, typename Set::Number cap) {
+  using Vector = typename Set::Vector;
+  Vector size = x < 0 ? -x : x;
+  Vector power = size * (-2 / cap);
+  exponential<Set>(power);
+  const Vector capped = cap * ((1 - power) / (1 + power));
+  x = x < 0 ? -capped : capped;
+}
+
+template <class Set>
+HEDDLE_INLINE typename Set::Number largest_of(const typename Set::Number* from, int64_t count,
+                                              typename Set::Number largest) {
+  int64_t i = 0;
+  if (count >= Set::kLanes) {
+    typename Set::Vector most = vector_at<Set>(from);
+    for (i = Set::kLanes; i + Set::kLanes <= count; i += Set::kLanes) {
+      const typename Set::Vector& next = vector_at<Set>(from + i);
+      most = next > most ? next : most;
+    }
+    for (int lane = 0; lane < Set::kLanes; ++lane) largest = most[lane] > largest ? most[lane] : largest;
+  }
+  for (; i < count; ++i) largest = from[i] > largest ? from[i] : largest;
+  return largest;
+}
+
+template <class Number>
+HEDDLE_INLINE void clear(Number* numbers, int64_t begin, int64_t end) {
+  if (end > begin) std::memset(numbers + begin, 0, static_cast<size_t>(end - begin) * sizeof(Number));
+}
+
+// One query's scores [first, last) become weights: e^(score - largest) where it sees the key, 0 elsewhere.
+// Updates its largest score and the sum of its weights; returns what earlier sums are multiplied by.
+template <class Set, class Number = typename Set::Number>
+HEDDLE_INLINE Number weigh(Number* scores, KeyRange seen, int64_t first, int64_t last, Number cap,
+                           Number& largest, Number& total) {
+  using Vector = typename Set::Vector;
+  if (cap > 0)
+    for (int64_t i = first; i < last; i += Set::kLanes) cap_softly<Set>(vector_at<Set>(scores + i), cap);
+  const Number before = largest;
+  largest = largest_of<Set>(scores + seen.begin, seen.end - seen.begin, before);
+  for (int64_t i = first; i < last; i += Set::kLanes) {
+    Vector& weights = vector_at<Set>(scores + i);
+    weights -= largest;
+    exponential<Set>(weights);
+  }
+  clear(scores, first, seen.begin);
+  clear(scores, seen.end, last);
+  Vector sums = {};
+  for (int64_t i = first; i < last; i += Set::kLanes) sums += vector_at<Set>(scores + i);
+  Number sum = 0;
+  for (int lane = 0; lane < Set::kLanes; ++lane) sum += sums[lane];
+  const Number keep = before == -INFINITY ? 0 : std::exp(before - largest);
+  total = total * keep + sum;
+  return keep;
+}
+
+// The whole lanes that a tile's queries see.
+struct Columns {
+  int64_t begin, end;    // what some query sees
+  int64_t first, count;  // the same in whole lanes
+};
+
+template <class Number>
+HEDDLE_INLINE Columns columns_of(const Tile<Number>& tile) {
+  Columns out{tile.seen[0].begin, tile.seen[0].end, 0, 0};
+  bool any = false;
+  for (int64_t row = 0; row < tile.rows; ++row) {
+    const KeyRange& seen = tile.seen[row];
+    if (seen.begin >= seen.end) continue;
+    out.begin = any && out.begin < seen.begin ? out.begin : seen.begin;
+    out.end = any && out.end > seen.end ? out.end : seen.end;
+    any = true;
+  }
+  if (!any) return {};
+  out.first = out.begin / kPadding * kPadding;
+  out.count = (out.end + kPadding - 1) / kPadding * kPadding - out.first;
+  return out;
+}
+
+template <class Set, class Number = typename Set::Number>
+HEDDLE_INLINE void attend(const AttendTile<Number>& tile) {
+  const Columns columns = columns_of(tile);
+  if (columns.count == 0) return;
+  const int64_t last = columns.first + columns.count;
+  Number* const scores = tile.scores;
+  product<Set, false>(Operands<Number>{tile.queries, tile.query_row, 1, tile.keys_by_column + columns.first,
+                                       kBlockKeys, scores + columns.first, kBlockKeys},
+                      tile.rows, columns.count, tile.head_dim);
+  for (int64_t row = 0; row < tile.rows; ++row) {
+    Number* const weights = scores + row * kBlockKeys;
+    if (tile.seen[row].begin >= tile.seen[row].end) {
+      clear(weights, columns.first, last);
+      continue;
+    }
+    const Number keep = weigh<Set>(weights, tile.seen[row], columns.first, last, tile.cap, tile.largest[row],
+                                   tile.totals[row]);
+    if (keep == 1) continue;
+    Number* const out = tile.out + row * tile.out_row;
+    for (int64_t i = 0; i < tile.value_width; i += Set::kLanes) vector_at<Set>(out + i) *= keep;
+  }
+  product<Set, true>(
+      Operands<Number>{scores + columns.begin, kBlockKeys, 1, tile.values + columns.begin * tile.value_width,
+                       tile.value_width, tile.out, tile.out_row},
+      tile.rows, tile.value_width, columns.end - columns.begin);
+}
+
+// One query's weights from its scores, and the gradient of its scores from that of its weights.
+template <class Set, class Number = typename Set::Number>
+HEDDLE_INLINE void score_gradient(const GradientTile<Number>& tile, int64_t row, const Columns& columns) {
+  using Vector = typename Set::Vector;
+  Number* const weights = tile.weights + row * kBlockKeys;
+  Number* const gradients = tile.gradients + row * kBlockKeys;
+  const Number log_sum = tile.log_sums[row], along = tile.along[row], cap = tile.cap;
+  const int64_t last = columns.first + columns.count;
+  for (int64_t i = columns.first; i < last; i += Set::kLanes) {
+    Vector score = vector_at<Set>(weights + i);
+    Vector slope = Vector{} + 1;
+    if (cap > 0) {
+      cap_softly<Set>(score, cap);
+      slope -= (score / cap) * (score / cap);
+    }
+    score -= log_sum;
+    exponential<Set>(score);
+    vector_at<Set>(weights + i) = score;
+    vector_at<Set>(gradients + i) = score * (vector_at<Set>(gradients + i) - along) * slope;
+  }
+}
+
+template <class Set, class Number = typename Set::Number>
+HEDDLE_INLINE void gradients_of_tile(const GradientTile<Number>& tile) {
+  const Columns columns = columns_of(tile);
+  if (columns.count == 0) return;
+  product<Set, false>(Operands<Number>{tile.queries, tile.query_row, 1, tile.keys_by_column + columns.first,
+                                       kBlockKeys, tile.weights + columns.first, kBlockKeys},
+                      tile.rows, columns.count, tile.head_dim);
+  product<Set, false>(Operands<Number>{tile.d_out, tile.d_out_row, 1, tile.values_by_column + columns.first,
+                                       kBlockKeys, tile.gradients + columns.first, kBlockKeys},
+                      tile.rows, columns.count, tile.value_dim);
+  for (int64_t row = 0; row < tile.rows; ++row) {
+    KeyRange seen = tile.seen[row];
+    if (seen.begin < seen.end)
+      score_gradient<Set>(tile, row, columns);
+    else
+      seen = {0, 0};
+    for (Number* numbers : {tile.weights + row * kBlockKeys, tile.gradients + row * kBlockKeys}) {
+      clear(numbers, 0, seen.begin);
+      clear(numbers, seen.end, kBlockKeys);
+    }
+  }
+  product<Set, true>(Operands<Number>{tile.gradients + columns.begin, kBlockKeys, 1,
+                                      tile.keys + columns.begin * tile.query_row, tile.query_row,
+                                      tile.d_queries, tile.query_row},
+                     tile.rows, tile.query_row, columns.end - columns.begin);
+}
+
+}  // namespace heddle::model::tile

@@ -1,0 +1,216 @@
+// The backward of blocked attention: scores are computed again, block of keys by block of keys (Dao 2023).
+#include <ATen/Parallel.h>
+
+#include <cmath>
+
+#include "heddle/nn/attention_layout.h"
+#include "lib/nn/attention/attend_pack.h"
+
+namespace heddle::model {
+namespace {
+
+using pack::QueryBlock;
+using pack::Scratch;
+using pack::TileRows;
+
+constexpr int64_t kBlockQueriesBack = 96;
+
+template <class Stored>
+class AttentionBackward {
+ public:
+  using Number = Wide<Stored>;
+
+  AttentionBackward(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& d_out,
+                    const at::Tensor& out, const at::Tensor& log_sums, const BlockedGradients& into, bool add)
+      : in_(in),
+        shape_(shape),
+        d_out_(d_out),
+        out_(out),
+        log_sums_(log_sums),
+        into_(into),
+        add_(add),
+        seen_(reinterpret_cast<const KeyRange*>(in.seen.const_data_ptr<int32_t>())),
+        blocks_(pack::query_blocks(seen_, in.q.size(0), kBlockQueriesBack)),
+        queries_(in.q.size(0)),
+        keys_(in.k.size(0)),
+        key_heads_(in.k.size(1) / shape.head_dim),
+        queries_of_key_(in.q.size(1) / shape.head_dim / key_heads_),
+        width_(pack::padded(shape.head_dim)),
+        value_width_(pack::padded(shape.value_dim)) {}
+
+  // Heads of keys are split over the threads.
+  void run() const {
+    at::parallel_for(0, key_heads_, 1, [&](int64_t begin, int64_t end) {
+      const Room room = this->room();
+      for (int64_t head = begin; head < end; ++head) through_key_head(head, room);
+    });
+  }
+
+ private:
+  struct Room {
+    Scratch<Number> keys_by_column, values_by_column, keys, d_keys, d_values;  // of one head of keys
+    Scratch<Number> queries, d_out, d_queries, along;                          // of one head of queries
+    Scratch<Number> weights, gradients;  // [kBlockQueriesBack, kBlockKeys]
+  };
+
+  Room room() const {
+    const int64_t whole = pack::padded(keys_, kBlockKeys);
+    return {Scratch<Number>(whole * shape_.head_dim),
+            Scratch<Number>(whole * shape_.value_dim),
+            Scratch<Number>(whole * width_),
+            Scratch<Number>(whole * width_),
+            Scratch<Number>(whole * value_width_),
+            Scratch<Number>(queries_ * width_),
+            Scratch<Number>(queries_ * value_width_),
+            Scratch<Number>(queries_ * width_),
+            Scratch<Number>(queries_),
+            Scratch<Number>(kBlockQueriesBack * kBlockKeys),
+            Scratch<Number>(kBlockQueriesBack * kBlockKeys)};
+  }
+
+  void through_key_head(int64_t key_head, const Room& room) const {
+    const auto keys = pack::columns_of<Stored>(in_.k, key_head, shape_.head_dim);
+    pack::blocks_by_column(keys, keys_, room.keys_by_column.at(0));
+    pack::blocks_by_column(pack::columns_of<Stored>(in_.v, key_head, shape_.value_dim), keys_,
+                           room.values_by_column.at(0));
+    pack::rows(keys, 0, keys_, Number{1}, room.keys.at(0));
+    room.d_keys.clear();
+    room.d_values.clear();
+    for (int64_t head = key_head * queries_of_key_; head < (key_head + 1) * queries_of_key_; ++head)
+      through_head(head, room);
+    write_rows(room.d_keys.at(0), 1, into_.k, key_head, shape_.head_dim);
+    write_rows(room.d_values.at(0), 1, into_.v, key_head, shape_.value_dim);
+  }
+
+  void through_head(int64_t head, const Room& room) const {
+    pack::rows(pack::columns_of<Stored>(in_.q, head, shape_.head_dim), 0, queries_,
+               static_cast<Number>(shape_.scale), room.queries.at(0));
+    pack::rows(pack::columns_of<Stored>(d_out_, head, shape_.value_dim), 0, queries_, Number{1},
+               room.d_out.at(0));
+    if (out_.scalar_type() == log_sums_.scalar_type())
+      sum_along<Number>(head, room);
+    else
+      sum_along<Stored>(head, room);
+    room.d_queries.clear();
+    for (int64_t key = 0; key < keys_; key += kBlockKeys)
+      for (const QueryBlock& block : blocks_)
+        if (block.begin < key + kBlockKeys && block.end > key) through_block(block, key, head, room);
+    write_rows(room.d_queries.at(0), static_cast<Number>(shape_.scale), into_.q, head, shape_.head_dim);
+  }
+
+  // The sum of d_out * out of each query.
+  template <class Written>
+  void sum_along(int64_t head, const Room& room) const {
+    const auto out = pack::columns_of<Written>(out_, head, shape_.value_dim);
+    for (int64_t row = 0; row < queries_; ++row) {
+      const Number* const d_out = room.d_out.at(row * value_width_);
+      const Written* const numbers = out.data + row * out.row;
+      *room.along.at(row) =
+          sum_of<Number>(out.width, [=](int64_t i) { return d_out[i] * static_cast<Number>(numbers[i]); });
+    }
+  }
+
+  void through_block(const QueryBlock& block, int64_t key, int64_t head, const Room& room) const {
+    GradientTile<Number> tile;
+    KeyRange clipped[kTileRows];
+    tile.seen = clipped;
+    tile.head_dim = shape_.head_dim;
+    tile.value_dim = shape_.value_dim;
+    tile.query_row = width_;
+    tile.d_out_row = value_width_;
+    tile.cap = static_cast<Number>(shape_.soft_cap);
+    tile.keys_by_column = room.keys_by_column.at(key * shape_.head_dim);
+    tile.values_by_column = room.values_by_column.at(key * shape_.value_dim);
+    tile.keys = room.keys.at(key * width_);
+    const Number* const log_sums = log_sums_.const_data_ptr<Number>() + head * queries_;
+    for (const TileRows& rows : block.tiles) {
+      const int64_t row = block.first + rows.row;
+      tile.weights = room.weights.at(rows.row * kBlockKeys);
+      tile.gradients = room.gradients.at(rows.row * kBlockKeys);
+      if (!pack::clip(seen_ + row, rows, key, clipped)) {
+        std::fill_n(tile.weights, rows.count * kBlockKeys, Number{});
+        std::fill_n(tile.gradients, rows.count * kBlockKeys, Number{});
+        continue;
+      }
+      tile.rows = rows.count;
+      tile.queries = room.queries.at(row * width_);
+      tile.d_out = room.d_out.at(row * value_width_);
+      tile.log_sums = log_sums + row;
+      tile.along = room.along.at(row);
+      tile.d_queries = room.d_queries.at(row * width_);
+      kernels_.gradients(tile);
+    }
+    add_to_keys(block, key, room);
+  }
+
+  // d_values += weights^T d_out and d_keys += gradients^T queries, for a few keys at a time: by the queries
+  // of the tiles that see them.
+  void add_to_keys(const QueryBlock& block, int64_t key, const Room& room) const {
+    for (int64_t from = 0; from < kBlockKeys;) {
+      int64_t first = block.count, last = 0;
+      int64_t to = from;
+      for (; to < kBlockKeys; to += kTileRows) {  // as many keys as the same queries see
+        int64_t begin = block.count, end = 0;
+        for (const TileRows& rows : block.tiles)
+          if (rows.begin < key + to + kTileRows && rows.end > key + to) {
+            begin = std::min(begin, rows.row);
+            end = rows.row + rows.count;
+          }
+        if (to == from) first = begin, last = end;
+        if (begin != first || end != last) break;
+      }
+      to = std::min(to, kBlockKeys);
+      if (first < last) {
+        const int64_t row = block.first + first, depth = last - first;
+        kernels_.add_product({room.weights.at(first * kBlockKeys + from), room.d_out.at(row * value_width_),
+                              room.d_values.at((key + from) * value_width_), to - from, value_width_, depth});
+        kernels_.add_product({room.gradients.at(first * kBlockKeys + from), room.queries.at(row * width_),
+                              room.d_keys.at((key + from) * width_), to - from, width_, depth});
+      }
+      from = to;
+    }
+  }
+
+  void write_rows(const Number* from, Number scale, const at::Tensor& to, int64_t head, int64_t width) const {
+    if (to.scalar_type() == log_sums_.scalar_type())
+      return write_rows_as<Number>(from, scale, to, head, width);
+    write_rows_as<Stored>(from, scale, to, head, width);
+  }
+
+  template <class Written>
+  void write_rows_as(const Number* from, Number scale, const at::Tensor& to, int64_t head,
+                     int64_t width) const {
+    const auto columns = pack::mutable_columns_of<Written>(to, head, width);
+    for (int64_t row = 0; row < to.size(0); ++row, from += pack::padded(width)) {
+      Written* const numbers = columns.data + row * columns.row;
+      if (add_)
+        for (int64_t i = 0; i < width; ++i)
+          numbers[i] = static_cast<Written>(static_cast<Number>(numbers[i]) + scale * from[i]);
+      else
+        for (int64_t i = 0; i < width; ++i) numbers[i] = static_cast<Written>(scale * from[i]);
+    }
+  }
+
+  const BlockedInputs& in_;
+  const BlockedShape& shape_;
+  const at::Tensor &d_out_, &out_, &log_sums_;
+  const BlockedGradients& into_;
+  bool add_;
+  const KeyRange* seen_;
+  std::vector<QueryBlock> blocks_;
+  int64_t queries_, keys_, key_heads_, queries_of_key_, width_, value_width_;
+  const TileKernels<Number>& kernels_ = tile_kernels<Number>();
+};
+
+}  // namespace
+
+void attend_blocked_backward_cpu(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& d_out,
+                                 const at::Tensor& out, const at::Tensor& log_sums,
+                                 const BlockedGradients& into, bool add) {
+  pack::check(in, shape);
+  pack::run_stored(in.q.scalar_type(), [&]<class Stored>(Stored) {
+    AttentionBackward<Stored>(in, shape, d_out, out, log_sums, into, add).run();
+  });
+}
+
+}  // namespace heddle::model

@@ -1,0 +1,168 @@
+// The forward of blocked attention: for each block of queries, the blocks of keys that it sees, one after
+// another.
+#include "heddle/nn/attention_layout.h"
+
+#include <ATen/Parallel.h>
+
+#include <cmath>
+
+#include "lib/nn/attention/attend_pack.h"
+
+namespace heddle::model {
+namespace {
+
+using pack::QueryBlock;
+using pack::Scratch;
+
+constexpr int64_t kBlockQueries = 96;
+
+template <class Stored>
+class Attending {
+ public:
+  using Number = Wide<Stored>;
+
+  Attending(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& out,
+            const at::Tensor& log_sums, bool onto)
+      : in_(in),
+        shape_(shape),
+        out_(out),
+        log_sums_(log_sums),
+        onto_(onto),
+        seen_(reinterpret_cast<const KeyRange*>(in.seen.const_data_ptr<int32_t>())),
+        blocks_(pack::query_blocks(seen_, in.q.size(0), kBlockQueries)),
+        keys_(in.k.size(0)),
+        key_heads_(in.k.size(1) / shape.head_dim),
+        queries_of_key_(in.q.size(1) / shape.head_dim / key_heads_) {}
+
+  // Heads of keys are split over the threads, and blocks of queries where the heads are few.
+  void run() const {
+    const int64_t splits =
+        std::clamp<int64_t>(at::get_num_threads() / key_heads_, 1, static_cast<int64_t>(blocks_.size()));
+    at::parallel_for(0, key_heads_ * splits, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) attend_head(task / splits, task % splits, splits);
+    });
+  }
+
+ private:
+  struct Room {
+    Scratch<Number> keys_by_column, values, queries, out, scores, largest, totals;
+  };
+
+  Room room() const {
+    const int64_t blocks = (keys_ + kBlockKeys - 1) / kBlockKeys;
+    const int64_t width = pack::padded(shape_.head_dim), value_width = pack::padded(shape_.value_dim);
+    return {Scratch<Number>(blocks * kBlockKeys * shape_.head_dim),
+            Scratch<Number>(keys_ * value_width),
+            Scratch<Number>(kBlockQueries * width),
+            Scratch<Number>(kBlockQueries * value_width),
+            Scratch<Number>(kTileRows * kBlockKeys),
+            Scratch<Number>(kBlockQueries),
+            Scratch<Number>(kBlockQueries)};
+  }
+
+  void attend_head(int64_t key_head, int64_t split, int64_t splits) const {
+    const Room room = this->room();
+    pack::blocks_by_column(pack::columns_of<Stored>(in_.k, key_head, shape_.head_dim), keys_,
+                           room.keys_by_column.at(0));
+    pack::rows(pack::columns_of<Stored>(in_.v, key_head, shape_.value_dim), 0, keys_, Number{1},
+               room.values.at(0));
+    for (int64_t head = key_head * queries_of_key_; head < (key_head + 1) * queries_of_key_; ++head)
+      for (size_t i = static_cast<size_t>(split); i < blocks_.size(); i += static_cast<size_t>(splits))
+        attend_block(blocks_[i], head, room);
+  }
+
+  void attend_block(const QueryBlock& block, int64_t head, const Room& room) const {
+    pack::rows(pack::columns_of<Stored>(in_.q, head, shape_.head_dim), block.first, block.count,
+               static_cast<Number>(shape_.scale), room.queries.at(0));
+    begin_block(block, head, room);
+    AttendTile<Number> tile;
+    tile.head_dim = shape_.head_dim;
+    tile.value_dim = shape_.value_dim;
+    tile.query_row = pack::padded(shape_.head_dim);
+    tile.value_width = tile.out_row = pack::padded(shape_.value_dim);
+    tile.cap = static_cast<Number>(shape_.soft_cap);
+    tile.scores = room.scores.at(0);
+    for (int64_t key = block.begin / kBlockKeys * kBlockKeys; key < block.end; key += kBlockKeys)
+      attend_keys(block, key, tile, room);
+    end_block(block, head, room);
+  }
+
+  void attend_keys(const QueryBlock& block, int64_t key, AttendTile<Number>& tile, const Room& room) const {
+    KeyRange clipped[kTileRows];
+    tile.seen = clipped;
+    tile.keys_by_column = room.keys_by_column.at(key * shape_.head_dim);
+    tile.values = room.values.at(key * tile.value_width);
+    for (const pack::TileRows& rows : block.tiles) {
+      if (!pack::clip(seen_ + block.first + rows.row, rows, key, clipped)) continue;
+      tile.rows = rows.count;
+      tile.queries = room.queries.at(rows.row * tile.query_row);
+      tile.out = room.out.at(rows.row * tile.out_row);
+      tile.largest = room.largest.at(rows.row);
+      tile.totals = room.totals.at(rows.row);
+      kernels_.attend(tile);
+    }
+  }
+
+  Number* log_sums_of(int64_t head) const {
+    return log_sums_.mutable_data_ptr<Number>() + head * log_sums_.size(1);
+  }
+
+  void begin_block(const QueryBlock& block, int64_t head, const Room& room) const {
+    if (!onto_) {
+      room.out.clear();
+      std::fill_n(room.largest.at(0), block.count, -INFINITY);
+      std::fill_n(room.totals.at(0), block.count, Number{0});
+      return;
+    }
+    pack::rows(pack::columns_of<Number>(out_, head, shape_.value_dim), block.first, block.count, Number{1},
+               room.out.at(0));
+    for (int64_t row = 0; row < block.count; ++row) {
+      const Number log_sum = log_sums_of(head)[block.first + row];
+      *room.largest.at(row) = log_sum;
+      *room.totals.at(row) = log_sum == -INFINITY ? 0 : 1;
+    }
+  }
+
+  template <class Written>
+  void write(const QueryBlock& block, int64_t head, const Room& room) const {
+    const auto to = pack::mutable_columns_of<Written>(out_, head, shape_.value_dim);
+    for (int64_t row = 0; row < block.count; ++row) {
+      const Number total = *room.totals.at(row), share = total > 0 ? 1 / total : 0;
+      const Number* const from = room.out.at(row * pack::padded(to.width));
+      Written* const numbers = to.data + (block.first + row) * to.row;
+      for (int64_t i = 0; i < to.width; ++i) numbers[i] = static_cast<Written>(share * from[i]);
+      log_sums_of(head)[block.first + row] = total > 0 ? *room.largest.at(row) + std::log(total) : -INFINITY;
+    }
+  }
+
+  void end_block(const QueryBlock& block, int64_t head, const Room& room) const {
+    if (out_.scalar_type() == log_sums_.scalar_type()) return write<Number>(block, head, room);
+    write<Stored>(block, head, room);
+  }
+
+  const BlockedInputs& in_;
+  const BlockedShape& shape_;
+  const at::Tensor &out_, &log_sums_;
+  bool onto_;
+  const KeyRange* seen_;
+  std::vector<QueryBlock> blocks_;
+  int64_t keys_, key_heads_, queries_of_key_;
+  const TileKernels<Number>& kernels_ = tile_kernels<Number>();
+};
+
+}  // namespace
+
+bool has_attention_kernel(const at::Tensor& x) {
+  const at::ScalarType dtype = x.scalar_type();
+  return x.is_cpu() && x.dim() == 2 && x.stride(1) == 1 &&
+         (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf || dtype == at::kDouble);
+}
+
+void attend_blocked_cpu(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& out,
+                        const at::Tensor& log_sums, bool onto) {
+  pack::check(in, shape);
+  pack::run_stored(in.q.scalar_type(),
+                   [&]<class Stored>(Stored) { Attending<Stored>(in, shape, out, log_sums, onto).run(); });
+}
+
+}  // namespace heddle::model

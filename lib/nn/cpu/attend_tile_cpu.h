@@ -1,0 +1,76 @@
+// One step of blocked attention on the CPU: a few queries of one head against one block of keys, in the
+// widest registers that the processor has.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "heddle/base/export.h"
+
+namespace heddle::model {
+
+constexpr int64_t kTileRows = 6;    // queries of a tile
+constexpr int64_t kBlockKeys = 64;  // keys of a block
+constexpr int64_t kPadding = 16;    // rows of packed matrices are multiples of it
+
+// The keys that a query sees: [begin, end), none where they are equal.
+struct KeyRange {
+  int32_t begin, end;
+};
+
+template <class Number>
+struct Tile {
+  int64_t rows = 0;      // 1 to kTileRows
+  const KeyRange* seen;  // [rows], within the block
+  int64_t head_dim, value_dim;
+  const Number* queries;         // [rows, query_row], scaled
+  int64_t query_row;             // head_dim with padding, also of `keys` and `d_queries`
+  const Number* keys_by_column;  // [head_dim, kBlockKeys]
+  Number cap;                    // of scores; 0: none
+};
+
+// out, largest and totals are the state of a softmax whose keys come block by block (Milakov and Gimelshein
+// 2018): out [rows, out_row] is the sum of values by weights, not yet divided by the totals.
+template <class Number>
+struct AttendTile : Tile<Number> {
+  const Number* values;  // [kBlockKeys, value_width]
+  int64_t value_width;
+  Number *out, *largest, *totals;
+  int64_t out_row;
+  Number* scores;  // scratch [kTileRows, kBlockKeys]
+};
+
+// From the queries' log-sums and along = sum of d_out * out. Gives the weights and the gradient of the scores
+// [rows, kBlockKeys], 0 where a query does not see; adds to d_queries.
+template <class Number>
+struct GradientTile : Tile<Number> {
+  const Number *d_out, *values_by_column,
+      *keys;  // [rows, d_out_row], [value_dim, kBlockKeys], [kBlockKeys, query_row]
+  int64_t d_out_row;
+  const Number *log_sums, *along;
+  Number *weights, *gradients, *d_queries;
+};
+
+// c [rows, columns] += a^T b over `depth`; a [depth, rows] with rows kBlockKeys apart, b [depth, columns].
+template <class Number>
+struct KeyProduct {
+  const Number *a, *b;
+  Number* c;
+  int64_t rows, columns, depth;
+};
+
+template <class Number>
+struct TileKernels {
+  void (*attend)(const AttendTile<Number>& tile);
+  void (*gradients)(const GradientTile<Number>& tile);
+  void (*add_product)(const KeyProduct<Number>& of);
+};
+
+// Those of float that this processor runs, the widest registers first.
+HEDDLE_API std::span<const TileKernels<float>* const> supported_tile_kernels();
+
+// The widest of them; of double, the same everywhere.
+template <class Number>
+const TileKernels<Number>& tile_kernels();
+
+}  // namespace heddle::model
