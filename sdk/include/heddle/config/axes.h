@@ -10,6 +10,32 @@
 
 namespace heddle {
 
+struct Axis {
+  std::string name;
+  int size = 1;
+  bool operator==(const Axis&) const = default;
+};
+
+// A second set of axes over the same ranks: the neighbouring axes `over` of the mesh, flattened and unfolded
+// as `axes`. The view has the mesh's other axes unchanged.
+struct View {
+  std::string name;               // "expert"
+  std::vector<std::string> over;  // outermost first; those that the mesh lacks are skipped
+  std::vector<Axis> axes;         // outermost first
+  bool operator==(const View&) const = default;
+};
+
+// Every degree is at least 1; dp = dp_replicate * dp_shard; ep_shard is 1 when ep is 1.
+struct Sizes {
+  int world = 1;
+  int pp = 1, dp = 1, dp_replicate = 1, dp_shard = 1, cp = 1, tp = 1, ep = 1, ep_shard = 1;
+  std::vector<Axis> more = {};  // axes that plugins bring, and what these leave of the ranks of their view
+
+  // The size of an axis by its name; of a joined one the product of its parts. Throws Error{mesh} on an
+  // unknown name.
+  HEDDLE_API int of(std::string_view axis) const;
+};
+
 // The axes that the engine itself asks a mesh for.
 inline constexpr std::string_view kPipelineAxis = "pp";  // ranks with other stages
 inline constexpr std::string_view kSampleAxis = "dp";    // ranks with other samples
@@ -74,33 +100,5 @@ class HEDDLE_API AxisTable {
 
 // Which views these sizes make: those with an axis above 1 beside their `rest`.
 HEDDLE_API std::vector<View> views_of(const Sizes& sizes, const AxisTable& table);
-
-// The degrees of parallelism of one run, resolved against a world size.
-
-struct Axis {
-  std::string name;
-  int size = 1;
-  bool operator==(const Axis&) const = default;
-};
-
-// A second set of axes over the same ranks: the neighbouring axes `over` of the mesh, flattened and unfolded
-// as `axes`. The view has the mesh's other axes unchanged.
-struct View {
-  std::string name;               // "expert"
-  std::vector<std::string> over;  // outermost first; those that the mesh lacks are skipped
-  std::vector<Axis> axes;         // outermost first
-  bool operator==(const View&) const = default;
-};
-
-// Every degree is at least 1; dp = dp_replicate * dp_shard; ep_shard is 1 when ep is 1.
-struct Sizes {
-  int world = 1;
-  int pp = 1, dp = 1, dp_replicate = 1, dp_shard = 1, cp = 1, tp = 1, ep = 1, ep_shard = 1;
-  std::vector<Axis> more = {};  // axes that plugins bring, and what these leave of the ranks of their view
-
-  // The size of an axis by its name; of a joined one the product of its parts. Throws Error{mesh} on an
-  // unknown name.
-  HEDDLE_API int of(std::string_view axis) const;
-};
 
 }  // namespace heddle
