@@ -1,4 +1,4 @@
-// Writing collectives down instead of doing them.
+// Records collectives instead of performing them.
 #include "core/mesh/dry.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Units to stages: the split, the parallelizers in their order, the strategy, then the values of what was on
+// Units to stages: the split, the parallelizers in their order, the strategy, then values for parameters on
 // meta.
 #include "heddle/parallel/build.h"
 
@@ -50,7 +50,7 @@ Pipeline pipeline_of(const Plan& plan, std::vector<int> rank_of_stage) {
   return pipeline;
 }
 
-// The units of this rank's stages, still in one row, and how many each stage has.
+// The units of this rank's stages in one list, and how many each stage has.
 std::vector<size_t> keep(Units& units, const StageMap& map, int rank) {
   std::vector<size_t> counts(map.rank_of_stage.size());
   Units kept;
@@ -90,7 +90,7 @@ std::vector<Placed> split(Units& units, const Plan& plan, const DeviceMesh& mesh
   return placed;
 }
 
-// A strategy that sums all gradients along one axis would sum some of these over the wrong ranks.
+// A strategy without `reductions` would sum some of these gradients over the wrong ranks.
 void check_reductions(const Reductions& reductions, std::span<const Placed> placed, const Plan& plan) {
   const std::vector<std::string> able = plan.strategy->needs().may_use;
   if (std::find(able.begin(), able.end(), kReductions) != able.end()) return;
@@ -103,8 +103,7 @@ void check_reductions(const Reductions& reductions, std::span<const Placed> plac
                   "choose a strategy whose needs may use '" + std::string(kReductions) + "'");
 }
 
-// An embedder's parameters come with their storage; on another device than the batches they could not be
-// used.
+// An embedder's parameters have storage already; it must be on the device of the batches.
 void check_device(const Units& units, c10::Device device) {
   for (const auto& unit : units)
     for (const ParameterSlot& slot : unit->parameters())
