@@ -1,4 +1,4 @@
-// A piece of work on disk that every rank does its part of: it succeeds on all ranks or fails on all.
+// Work on disk that all ranks do together: it succeeds on all ranks or fails on all.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,12 @@
 
 namespace heddle::checkpoint {
 
-// A meeting of all ranks after `work`; `key` is used once in a run. Where the work of some ranks threw, the
-// Error of the lowest of them is thrown on every rank, so that nobody waits for one that is gone. The work
-// may take longer than the meeting's timeout, which is of ranks that give no sign; rank 0 warns then.
+// A meeting of all ranks after `work`; `key` is used once in a run. If the work of some ranks throws, the
+// Error of the lowest of them is thrown on every rank. The work may take longer than the meeting's timeout,
+// which limits ranks that do not respond; rank 0 then warns.
 HEDDLE_API void together(Rendezvous& meeting, const std::string& key, const std::function<void()>& work);
 
-// The same, and rank 0 gets what the work of each rank returned, in rank order; the others get nothing.
+// The same; rank 0 gets the results of all ranks in rank order, the others get nothing.
 HEDDLE_API std::vector<std::string> tell_first(Rendezvous& meeting, const std::string& key,
                                                const std::function<std::string()>& work);
 

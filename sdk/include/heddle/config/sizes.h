@@ -28,9 +28,9 @@ struct View {
 struct Sizes {
   int world = 1;
   int pp = 1, dp = 1, dp_replicate = 1, dp_shard = 1, cp = 1, tp = 1, ep = 1, ep_shard = 1;
-  std::vector<Axis> more = {};  // axes that plugins bring, and what these leave of the ranks of their view
+  std::vector<Axis> more = {};  // axes of plugins, and the axes of the ranks left over in their views
 
-  // The size of an axis by its name; of a joined one the product of its parts. Throws Error{mesh} on an
+  // The size of an axis by its name; for a joined one the product of its parts. Throws Error{mesh} on an
   // unknown name.
   HEDDLE_API int of(std::string_view axis) const;
 };

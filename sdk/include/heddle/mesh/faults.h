@@ -1,4 +1,4 @@
-// The errors of ranks that do not come: one wording for every communicator.
+// Errors about lost ranks and timeouts: one wording for every communicator.
 #pragma once
 
 #include <chrono>
@@ -16,13 +16,13 @@ HEDDLE_API std::string list_ranks(std::span<const int> ranks);
 // how: "was killed or lost its machine", "failed: ...". waited: "all_gather on dp_shard", or empty for none.
 HEDDLE_API Error rank_lost(int rank, const std::string& how, const std::string& waited);
 
-// A rank that did not come. why: "stopped by a signal, state T"; empty: not known, or its process runs.
+// A rank that did not come. why: "stopped by a signal, state T"; empty: unknown, or its process runs.
 struct Absent {
   int rank = 0;
   std::string why = {};
 };
 
-// absent: empty when it is not known which.
+// absent: empty if unknown.
 HEDDLE_API Error timed_out(const std::string& waited, std::chrono::milliseconds elapsed,
                            std::span<const Absent> absent);
 

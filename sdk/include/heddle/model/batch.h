@@ -13,22 +13,22 @@ namespace heddle {
 class SideOutputs;
 class WeightGradients;
 
-// Undefined tensors are absent. The members are fixed, because names are looked up on the hot path; who
-// copies, cuts or compares a batch goes through kBatchMembers.
+// Undefined tensors are absent. The members are fixed, so that the hot path looks up no names; code that
+// copies, cuts or compares a batch uses kBatchMembers.
 class HEDDLE_API Batch {
  public:
   at::Tensor tokens;     // int64 [batch, sequence]
   at::Tensor labels;     // int64 [batch, sequence]; kIgnore: no loss there. Absent: the model returns logits
   at::Tensor positions;  // int64 [batch, sequence]; absent: 0, 1, 2, ...
-  // int32 [documents + 1]: where each document begins in the tokens of all rows laid end to end, and at the
-  // end their number. Ascending, from 0. Every row begins a document, so none reaches into the next row.
-  // Absent: each row is one document. Positions are not derived from it.
+  // int32 [documents + 1]: the start of each document in the concatenated tokens of all rows, and the number
+  // of tokens. Ascending, from 0. Every row begins a document, so no document spans rows. Absent: each row is
+  // one document. Positions are not derived from it.
   at::Tensor documents;
-  at::Tensor extra;  // whatever a foreign model wants
+  at::Tensor extra;  // for foreign models
 
-  // Where layers leave weight gradients when this microbatch's backward is split; null: it is whole.
+  // Queue for weight gradients if this microbatch's backward is split; null: it is whole.
   WeightGradients* weight_gradients = nullptr;
-  // Where auxiliary losses and metrics of this microbatch go; null: nobody collects them.
+  // Collects auxiliary losses and metrics of this microbatch; null: they are not collected.
   SideOutputs* side_outputs = nullptr;
 
   static constexpr int64_t kIgnore = -100;
@@ -37,7 +37,7 @@ class HEDDLE_API Batch {
 // How a tensor of a batch is cut into microbatches of rows.
 enum class RowCut {
   rows,          // along dim 0
-  rows_if_many,  // along dim 0 where it has a row for each sample, else it is whole in every microbatch
+  rows_if_many,  // along dim 0 if it has a row for each sample, else whole in every microbatch
   documents      // the documents of the rows, counted from their first token
 };
 
@@ -45,7 +45,7 @@ struct BatchMember {
   const char* name;
   at::Tensor Batch::*tensor;
   RowCut cut;
-  bool shapes;  // what a stage gives may depend on its sizes
+  bool shapes;  // a stage's outputs may depend on its sizes
 };
 
 // All tensors of a batch.
@@ -59,7 +59,7 @@ inline constexpr std::array<BatchMember, 5> kBatchMembers = {{
 static_assert(sizeof(Batch) == kBatchMembers.size() * sizeof(at::Tensor) + 2 * sizeof(void*),
               "a tensor of Batch is missing in kBatchMembers");
 
-// Throws Error{input} where `documents` breaks its rule. Reads them: for a batch on the host.
+// Throws Error{input} if `documents` is invalid. Reads the values: for a batch on the host.
 HEDDLE_API void check_documents(const Batch& batch);
 
 // The documents of the rows [first, first + count) of `sequence` tokens, counted from their first token.
