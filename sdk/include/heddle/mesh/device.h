@@ -36,7 +36,7 @@ class HEDDLE_API IDevice {
   virtual std::unique_ptr<Rendezvous> wrap(Rendezvous& host) = 0;
 
   virtual DeviceMemory memory() const = 0;
-  // The product's name, such as "NVIDIA H100 80GB HBM3", from start() on; empty: not known.
+  // The product's name, such as "NVIDIA H100 80GB HBM3", from start() on; empty: unknown.
   virtual std::string name() const { return ""; }
   virtual void synchronize() = 0;  // returns when all its work is done
 };

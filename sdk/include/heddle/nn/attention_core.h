@@ -38,7 +38,7 @@ class HEDDLE_API AttentionCore : public Module {
   std::string_view kind() const override { return "attention_core"; }
 
   // The batch gives the number of rows and the sequence length. Throws Error{not_built} for a batch with
-  // documents, unless a link computes in place: attend() does not know them.
+  // documents, unless a link computes in place: attend() ignores documents.
   at::Tensor attend(at::Tensor q, at::Tensor k, at::Tensor v, const Batch& batch);
 
   Instead instead{"AttentionCore::instead"};

@@ -33,14 +33,14 @@ struct RotaryAngles {
 HEDDLE_API std::pair<at::Tensor, at::Tensor> rotate(const at::Tensor& q, const at::Tensor& k,
                                                     const RotaryAngles& angles);
 
-// The same for the q and k of three tensors that the caller just made: where no other tensor shares their
-// memory, they are turned in place. v stays.
+// The same for the q and k of three tensors that the caller just made: in place if no other tensor shares
+// their memory. v is unchanged.
 HEDDLE_API void rotate_owned(std::span<at::Tensor, 3> qkv, const RotaryAngles& angles);
 
 }  // namespace model
 
-// The table of angles that all layers of a model share. It keeps the last table made, so layers after the
-// first find it ready. Used by one thread.
+// The table of angles that all layers of a model share. It keeps the last table, so layers after the first
+// reuse it. Used by one thread.
 class HEDDLE_API Rotary {
  public:
   Rotary(int64_t head_dim, double theta, const RotaryScaling& scaling);
@@ -50,7 +50,7 @@ class HEDDLE_API Rotary {
 
  private:
   at::Tensor frequencies_;   // fp32 [head_dim / 2], on the CPU
-  at::Tensor of_positions_;  // what the kept table was made for; undefined: counted positions
+  at::Tensor of_positions_;  // positions of the kept table; undefined: 0, 1, 2, ...
   int64_t batch_ = 0, length_ = 0;
   uint32_t version_ = 0;
   model::RotaryAngles kept_;
