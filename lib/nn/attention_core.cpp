@@ -50,7 +50,7 @@ struct Attended {
   at::Tensor y, log_sums;
 };
 
-// LibTorch has no meta kernel of the flash attention: only the shapes are made.
+// LibTorch has no meta kernel for flash attention: only shapes are computed.
 Attended forward_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Heads& heads) {
   if (q.is_meta()) return {at::empty_like(q), {}};
   Attended all;

@@ -11,7 +11,8 @@
 namespace heddle::train {
 namespace {
 
-// A schedule may refuse numbers of microbatches for its backwards; an evaluation takes any number.
+// A schedule may refuse some numbers of microbatches because of its backward; an evaluation may have any
+// number.
 ScheduleTable table_of(const Pipeline& pipeline, int ranks, int microbatches, Work work) {
   const std::string& where = pipeline.config.where;
   const bool trains = work == Work::training;

@@ -1,4 +1,4 @@
-// One call of a schedule as one rank runs it: its row of the lowered table, with every question answered.
+// One call of a schedule as one rank runs it: its row of the lowered table, with all look-ups resolved.
 #pragma once
 
 #include <vector>
@@ -9,12 +9,12 @@ namespace heddle::train {
 
 enum class Work { training, evaluation };
 
-// One action: which of this rank's stages it is for, and whom it talks to.
+// One action: its stage among this rank's, and the peer of a transfer.
 struct Turn {
   Action action;
-  int local = 0;      // the stage's place among this rank's
-  int peer = -1;      // of a transfer: the other side's place on pp
-  int tag = 0;        // of a transfer: of this stage, microbatch and direction alone
+  int local = 0;      // the stage's index among this rank's
+  int peer = -1;      // of a transfer: the peer's position on pp
+  int tag = 0;        // of a transfer: unique for stage, microbatch and direction
   bool last = false;  // B and W: the stage's last of both; reshard: the stage computes no more in this call
 };
 
@@ -28,7 +28,7 @@ struct Program {
 void check_schedule(const Pipeline& pipeline, int ranks, int microbatches);
 
 // Plans, lowers and checks. Throws Error{input} naming rank, step and action of a table that cannot run, and
-// what the schedule itself throws. An evaluation is planned by the placement alone and takes any number.
+// what the schedule itself throws. An evaluation is planned by the placement alone and may have any number.
 Program make_program(const Stages& stages, int ranks, int microbatches, Work work);
 
 }  // namespace heddle::train

@@ -29,8 +29,8 @@ void add_sizes(std::vector<int64_t>& shape, const at::Tensor& tensor) {
   shape.insert(shape.end(), tensor.sizes().begin(), tensor.sizes().end());
 }
 
-// Without the pool buffers are made anew; with it a rank keeps what its schedule needs at most, and some
-// more.
+// Without the pool, buffers are allocated each time; with it a rank keeps its schedule's peak number, and
+// some more.
 Buffers buffers_of(const PipelineWords& words, int stages) {
   if (!words.keep_receive_buffers) return Buffers(0);
   return Buffers(2 * static_cast<size_t>(stages) + static_cast<size_t>(words.buffer_slack));
@@ -107,7 +107,7 @@ void Runner::open(const Batch& given) {
   batch.side_outputs = &sides_;
   {
     std::optional<SideOutputs::Again>
-        counted;  // ranks of a pipeline change the same batch: its metrics count once
+        counted;  // all ranks of a pipeline transform the same batch: metrics count once
     if (stages_.rank() != 0) counted.emplace(batch);
     stages_.transform(batch, mesh_);
   }
@@ -162,7 +162,7 @@ void Runner::perform_recorded(const Turn& turn) {
   recording_->actions.push_back({turn.action, call_, begin, ready_, std::chrono::steady_clock::now()});
 }
 
-// Whole parameters stay for the next call where the schedule would free them at its end.
+// Whole parameters stay for the next call, although the schedule would free them at its end.
 void Runner::guide(const Turn& turn) {
   const StageInterfaces& stage = *locals_[turn.local].optional;
   if (turn.action.kind == Action::unshard) return stage.unshard();

@@ -23,8 +23,8 @@ class HEDDLE_API ParallelStage {
   // Runs the stage's units on one microbatch.
   virtual Tensors forward(Tensors inputs, const Batch& batch) = 0;
   // Returns when the gradient of every owned shard is final: the sum over the data-parallel ranks and all
-  // microbatches of the step, in shard.tensor.grad(); undefined where no rank had one. The optimizer scales and
-  // detaches it in place (not allowed on an autograd view: detach() it), and then resets it to undefined.
+  // microbatches of the step, in shard.tensor.grad(); undefined where no rank had one. The optimizer scales
+  // and detaches it in place (not allowed on an autograd view: detach() it), and then resets it to undefined.
   virtual void finish_gradients() = 0;
   // This rank's shards, in execution order; a tied parameter once. Empty shards (numel 0) are listed too.
   // A parameter that is cut in the middle of a row is listed as several boxes, each a shard of that name.
