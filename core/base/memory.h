@@ -8,9 +8,9 @@
 
 namespace heddle {
 
-// Error{memory} where `thrown` is a failed allocation: what was asked for, what this process holds and is
-// allowed, what the machine has. Empty for anything else. Knows std::bad_alloc, and the allocators of
-// LibTorch by their words, so that their stack traces stay away.
+// Error{memory} where `thrown` is a failed allocation: the size asked for, what this process holds and may
+// have, what the machine has. Empty for anything else. Recognises std::bad_alloc, and LibTorch's allocators
+// by their messages, which it replaces because they contain stack traces.
 HEDDLE_API std::optional<Error> out_of_memory(const std::exception& thrown);
 
 }  // namespace heddle

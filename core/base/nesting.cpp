@@ -1,4 +1,4 @@
-// Counting the brackets of a JSON text that stand outside strings.
+// Counts the brackets of a JSON text that are outside strings.
 #include "core/base/nesting.h"
 
 namespace heddle::text {

@@ -7,12 +7,11 @@
 
 namespace heddle::text {
 
-// Whether objects and arrays lie in each other more than `most` deep. JSON libraries print and copy such a
-// text recursively, so a file of a megabyte of '[' would end the program. A text that is no JSON has an
-// answer too.
+// Whether objects and arrays are nested more than `most` deep. JSON libraries print and copy recursively, so
+// a megabyte of '[' would overflow the stack. Also defined for a text that is not JSON.
 HEDDLE_API bool nests_deeper(std::string_view json, int most);
 
-// Deeper than any file of ours or of Hugging Face's.
+// Deeper than any file of heddle or of Hugging Face.
 inline constexpr int kDeepest = 64;
 
 }  // namespace heddle::text

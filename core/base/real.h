@@ -7,8 +7,8 @@
 
 namespace heddle::text {
 
-// The number at the front of the text: 0.5 is a half also where the host's locale has a comma. 0 where there
-// is none, infinity beyond the range.
+// The number at the front of the text, with a point in every locale. 0 without a number, infinity beyond the
+// range.
 HEDDLE_API double real(const std::string& text);
 
 }  // namespace heddle::text

@@ -1,4 +1,5 @@
-// A file is looked at before it is opened: opening a FIFO waits for its writer, and a device may do anything.
+// Checks the kind of a file before it is opened: opening a FIFO waits for its writer, and a device may do
+// anything.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +10,7 @@
 namespace heddle {
 
 // Throws Error{code} at `path` when that is, links followed, a directory, a FIFO, a socket or a device: "is a
-// FIFO; a regular file is expected". What is missing or hidden is left to the opening.
+// FIFO; a regular file is expected". A missing or unreadable file is reported when it is opened.
 HEDDLE_API void refuse_irregular(const std::filesystem::path& path, ErrorCode code);
 
 }  // namespace heddle

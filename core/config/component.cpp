@@ -10,7 +10,7 @@ namespace heddle::config {
 
 std::string component_of(const Node& dotted, std::span<const std::string> known) {
   const std::string& given = dotted.as_text();
-  const std::string word = given.substr(given.find_last_of(".:") + 1);  // all of it where there is neither
+  const std::string word = given.substr(given.find_last_of(".:") + 1);  // the whole name without either
   if (std::find(known.begin(), known.end(), word) != known.end()) return word;
   const std::string near = text::nearest(word, known);
   throw Error(ErrorCode::config, dotted.where(),

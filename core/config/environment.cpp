@@ -1,4 +1,4 @@
-// Variables of the environment inside a scalar.
+// Environment variables inside a scalar.
 #include <cctype>
 #include <cstdlib>
 
@@ -8,7 +8,7 @@
 namespace heddle::config {
 namespace {
 
-constexpr size_t kLongestExpanded = 1u << 20;  // bytes of a value with its variables written out
+constexpr size_t kLongestExpanded = 1u << 20;  // bytes of a value after substitution
 
 void append_bounded(std::string& out, std::string_view more, const std::string& where) {
   out += more;
@@ -62,7 +62,7 @@ std::string with_braced(const std::string& text, const std::string& where) {
     const size_t end = begin == text.npos ? text.npos : text.find('}', begin);
     if (end == text.npos) return out + text.substr(at);
     out += text.substr(at, begin - at);
-    if (end == begin + 2) {  // ${} is no variable
+    if (end == begin + 2) {  // ${} is not a variable
       out += text[begin];
       at = begin + 1;
       continue;
@@ -73,7 +73,7 @@ std::string with_braced(const std::string& text, const std::string& where) {
   return out;
 }
 
-// $VAR; dots join further words to the name.
+// $VAR; the name may contain dots.
 std::string with_bare(const std::string& text, const std::string& where) {
   std::string out;
   for (size_t at = 0; at < text.size();) {

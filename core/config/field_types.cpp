@@ -16,7 +16,7 @@ constexpr std::pair<std::string_view, std::string_view> kDTypes[] = {
     {"int32", "int32"},     {"int", "int32"},           {"int64", "int64"},       {"long", "int64"},
     {"bool", "bool"},       {"complex64", "complex64"}, {"cfloat", "complex64"}};
 
-// Words that people write for a dtype and that are none.
+// Common misnomers of dtypes.
 constexpr std::pair<std::string_view, std::string_view> kMeant[] = {
     {"fp16", "float16"}, {"f16", "float16"}, {"fp32", "float32"},  {"f32", "float32"},
     {"fp64", "float64"}, {"f64", "float64"}, {"bf16", "bfloat16"}, {"i64", "int64"}};

@@ -27,7 +27,7 @@ Error wrong_kind(const Node& node, std::string_view expected) {
                "expected " + std::string(expected) + ", got " + node.written());
 }
 
-// Of 1e3 and 16.0 it can be said how they are written as integers.
+// 1e3 and 16.0 have an integer form, for the hint.
 bool is_whole(double value) {
   return std::abs(value) < 0x1p53 && std::trunc(value) == value;
 }
@@ -173,7 +173,7 @@ Node Node::without(std::string_view key) const {
 std::string Node::where() const {
   std::string out = value_->mark.file;
   if (value_->mark.line > 0) out += ":" + std::to_string(value_->mark.line);
-  // What an override made is named by the override alone.
+  // A value from an override is named by the override alone.
   if (value_->path.empty() || out.starts_with("--" + value_->path)) return out;
   return out.empty() ? value_->path : out + " " + value_->path;
 }

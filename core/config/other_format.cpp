@@ -1,4 +1,4 @@
-// TOML and JSON are known by their first line that says something.
+// Recognises TOML and JSON by the first line that is neither empty nor a comment.
 #include "core/config/other_format.h"
 
 #include <sstream>

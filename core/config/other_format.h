@@ -1,4 +1,4 @@
-// Says of a text that is no YAML what it looks like.
+// Recognises the format of a text that is not YAML.
 #pragma once
 
 #include <string>

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kMostLevels = 100;
 
-// The value with its paths and marks moved to where it is put.
+// The value with paths and marks of its new position.
 Node placed(const Node& value, const Mark& mark, const std::string& path) {
   switch (value.kind()) {
     case Node::Kind::null:

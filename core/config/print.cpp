@@ -9,7 +9,7 @@
 namespace heddle::config {
 namespace {
 
-// JSON has no infinity and no NaN; they are printed as words.
+// JSON has no infinity and no NaN; they are printed as strings.
 std::string json_real(double value) {
   if (std::isnan(value)) return "\"nan\"";
   if (std::isinf(value)) return value < 0 ? "\"-inf\"" : "\"inf\"";
@@ -22,7 +22,7 @@ std::string yaml_real(double value) {
   return nlohmann::json(value).dump();
 }
 
-// A word that no rule reads as anything else.
+// A string that no rule reads as another type.
 bool is_plain(const std::string& word) {
   constexpr std::string_view kSafe = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
   return !word.empty() && word.find_first_not_of(kSafe) == word.npos && word[0] != '-' && word[0] != '.' &&
@@ -57,7 +57,7 @@ std::string yaml_key(const std::string& key) {
 void yaml(const Node& node, int indent, std::string& out);
 
 void yaml_entry(const std::string& key, const Node& value, int indent, std::string& out) {
-  if (value.kind() == Node::Kind::text && names_code(key)) {  // read back without rules
+  if (value.kind() == Node::Kind::text && names_code(key)) {  // read back as plain strings
     out += " " + text::quoted(value.as_text()) + "\n";
     return;
   }

@@ -9,7 +9,7 @@
 namespace heddle::config {
 namespace {
 
-struct NoLiteral {};  // the text is a word
+struct NoLiteral {};  // the text is a string, not a literal
 
 constexpr int kDeepest = 100;
 
@@ -150,7 +150,7 @@ class LiteralReader {
     ++at_;
     if (!items.empty()) return Node::list(std::move(items), mark_, path_);
     Node out = Node::map({}, mark_, path_);
-    for (auto& [key, item] : entries) out = out.with(key, std::move(item));  // the last of equal keys holds
+    for (auto& [key, item] : entries) out = out.with(key, std::move(item));  // the last of equal keys wins
     return out;
   }
 

@@ -1,4 +1,4 @@
-// The smallest pieces of a Python literal: numbers and the escapes of a string.
+// Tokens of a Python literal: numbers and the escapes of a string.
 #pragma once
 
 #include <optional>

@@ -139,7 +139,7 @@ class TreeBuilder : public YAML::EventHandler {
   std::shared_ptr<Raw> root_;
 };
 
-// YAML has no tabs there, and what the parser says of one is of something else.
+// YAML allows no tabs there, and the parser's message about one is misleading.
 bool indents_by_tab(const std::string& yaml, int line) {
   std::istringstream lines(yaml);
   std::string text;

@@ -1,4 +1,4 @@
-// YAML as it is written: kinds, tags and texts, before any word has a meaning.
+// YAML as it is written: kinds, tags and texts, before scalars are interpreted.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ struct Raw {
   std::vector<std::pair<std::shared_ptr<Raw>, std::shared_ptr<Raw>>> entries;
   RawMark mark;
   size_t height = 0;     // levels of lists and maps from here down, aliases written out
-  bool complete = true;  // false while its end is not read: an alias in itself
+  bool complete = true;  // false until its end is read: an alias inside its own anchor
 };
 
 // The one document of a text; null when it is empty. An alias shares what it names. Throws Error{config}:

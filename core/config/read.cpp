@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kLargestFile = 4u << 20;  // bytes
 constexpr size_t kMostNodes = 200000;      // values once every alias is written out
-constexpr size_t kMostBytes = 64u << 20;   // of their words and their paths
+constexpr size_t kMostBytes = 64u << 20;   // of values and paths
 constexpr size_t kLongestKey = 1000;       // bytes
 constexpr std::string_view kYamlTag = "tag:yaml.org,2002:";
 
@@ -55,7 +55,7 @@ class Resolver {
       const auto at = places_.find(key);
       return at == places_.end() ? nullptr : &pairs_[at->second];
     }
-    // A pair that is there is replaced in its place, or stays.
+    // An existing pair is replaced in place, or kept.
     void add(Pair pair, bool replaces) {
       const auto [at, is_new] = places_.try_emplace(pair.key, pairs_.size());
       if (is_new)
@@ -84,7 +84,7 @@ class Resolver {
                   "write shorter keys, fewer levels, or fewer aliases");
   }
 
-  // A word may be a literal of Python with values inside it.
+  // A string may be a Python literal with nested values.
   void spend_inside(const Node& value, const RawMark& at) {
     spend(value.size(), value.size() * value.path().size(), at);
     for (const Node& item : value.items()) spend_inside(item, at);
@@ -120,7 +120,7 @@ class Resolver {
     return string_meaning(raw.text, mark, path);
   }
 
-  // !!int, !!float, !!bool and !!null say what the text is.
+  // !!int, !!float, !!bool and !!null set the type of the text.
   Node tagged(const Raw& raw, const std::string& tag, const Mark& mark, const std::string& path) const {
     if (tag == "null") return Node::null(mark, path);
     auto value = yaml_meaning(raw.text, mark, path);
@@ -151,7 +151,7 @@ class Resolver {
     return Node::map(std::move(entries), mark, path);
   }
 
-  // Of the file's own keys, all or those that were asked for.
+  // The file's own keys: all, or those asked for.
   bool wanted(const std::string& key) const {
     return keys_.empty() || std::find(keys_.begin(), keys_.end(), key) != keys_.end();
   }

@@ -1,4 +1,4 @@
-// YAML 1.1 scalars, by hand: no regular expression is compiled at start.
+// YAML 1.1 scalars, parsed without regular expressions, which would be compiled at start.
 #include "core/config/scalar.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ std::string without_underscores(std::string_view text) {
   return out;
 }
 
-// Beyond 64 bits an integer is kept as the nearest real.
+// An integer beyond 64 bits becomes the nearest real.
 Node whole_number(std::string_view digits, int radix, bool negative, const Mark& mark,
                   const std::string& path) {
   const std::string clean = (negative ? "-" : "") + without_underscores(digits);
@@ -86,7 +86,7 @@ std::optional<Node> yaml_integer(std::string_view text, const Mark& mark, const 
   return {};
 }
 
-// The exponent of a YAML 1.1 float carries a sign: 1.0e+3 is one, 1.0e3 is none.
+// The exponent of a YAML 1.1 float needs a sign: 1.0e+3 is a float, 1.0e3 is a string.
 bool exponent_fits(std::string_view text) {
   return text.empty() || ((text[0] == 'e' || text[0] == 'E') && text.size() > 2 &&
                           (text[1] == '+' || text[1] == '-') && all_of(text.substr(2), "0123456789"));

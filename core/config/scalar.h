@@ -9,25 +9,25 @@
 
 namespace heddle::config {
 
-// How the scalar stands in the file.
+// The style of the scalar in the file.
 enum class ScalarStyle { plain, quoted };
 
 // The meaning of a plain scalar by YAML 1.1 (yes/no/on/off are booleans, 010 is 8, 1:00 is 60); nothing when
 // it is a string. Follows PyYAML's resolver, which NeMo AutoModel reads its recipes with.
 std::optional<Node> yaml_meaning(std::string_view text, const Mark& mark, const std::string& path);
 
-// A string that holds a Python literal ("2", "0x2", " 2", "['cp']") is that literal, as AutoModel's recipes
-// have it; nothing when it is a word. A bytes, complex or set literal is a word.
+// A string that holds a Python literal ("2", "0x2", " 2", "['cp']") is that literal, as in AutoModel's
+// recipes; nothing when it is a plain string. A bytes, complex or set literal stays a string.
 std::optional<Node> python_literal(std::string_view text, const Mark& mark, const std::string& path);
 
 // ${VAR}, ${VAR,default}, ${oc.env:VAR} and $VAR from the environment. Throws Error{config} at `where` when a
 // variable is not set and has no default.
 std::string with_environment(const std::string& text, const std::string& where);
 
-// The node of a string: variables first, then "none", "true", a literal, else the word itself.
+// The node of a string: variables first, then "none", "true", a literal, else the string itself.
 Node string_meaning(const std::string& text, const Mark& mark, const std::string& path);
 
-// The words of the keys `_target_` and `..._fn` name code: no variable and no literal is looked for in them.
+// The values of the keys `_target_` and `..._fn` name code: variables and literals in them are not read.
 bool names_code(std::string_view key);
 
 }  // namespace heddle::config

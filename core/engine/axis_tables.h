@@ -7,8 +7,8 @@
 
 namespace heddle::engine {
 
-// The engine's axes; where the section has a key `*_size` that none of them has, also those of every
-// parallelizer on offer. Throws Error{plugin_*}, also for two plugins that mean different axes by one name.
+// The engine's axes; if the section has another key `*_size`, also those of every offered parallelizer.
+// Throws Error{plugin_*}, also for two plugins that mean different axes by one name.
 AxisTable axes_for(const Node& section, PluginRegistry& plugins);
 
 }  // namespace heddle::engine

@@ -1,4 +1,4 @@
-// What only a look at the model can refuse, on every rank alike and before any rank talks.
+// Checks of the model, the same on every rank, before any rank communicates.
 #include "core/parallel/attach.h"
 #include "core/parallel/recompute.h"
 #include "core/schedule/microbatches.h"

@@ -1,11 +1,11 @@
-// From checked words to plugins that agree, and the lines by which ranks find out that they differ.
+// From checked fields to plugins that agree, and the fingerprint by which ranks find out that they differ.
 #include "core/engine/pipeline.h"
 #include "heddle/engine/engine.h"
 
 namespace heddle::engine {
 namespace {
 
-// The device of a backend's name. Asked for and not there is an error.
+// The device of that name. Throws if it is not available.
 std::unique_ptr<IDevice> device_named(const Setup& setup, PluginRegistry& plugins) {
   const std::string where = setup.configuration.find("dist_env")->find("backend")->where();
   const std::string for_cpu = "write gloo, or null, to train on the CPU";
@@ -19,7 +19,7 @@ std::unique_ptr<IDevice> device_named(const Setup& setup, PluginRegistry& plugin
   return device;
 }
 
-// Without a word in the file: the first device that is there.
+// Without a name in the file: the first available device.
 std::unique_ptr<IDevice> device_there(PluginRegistry& plugins) {
   for (const std::string& name : plugins.names("device")) {
     std::unique_ptr<IDevice> device = plugins.device(name)->make();
@@ -69,7 +69,7 @@ Plan choose(const Setup& setup, PluginRegistry& plugins) {
 
 namespace {
 
-// One line for each field, so that ranks that differ can say in what.
+// One line for each field, so that the error can name the field that differs.
 void add_fields(std::string& lines, const std::string& prefix, const Node& section) {
   for (const auto& [key, value] : section.entries())
     lines += prefix + key + ": " + config::to_json(value) + "\n";

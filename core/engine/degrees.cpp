@@ -17,7 +17,7 @@ std::string number(int64_t value) {
   return std::to_string(value);
 }
 
-// Where a key stands, or the section when it is not given.
+// Where a key is, or the section if the key is absent.
 std::string where(const Node& section, std::string_view key) {
   const Node* node = section.find(key);
   const std::string at = node != nullptr ? node->where() : section.where();
@@ -41,8 +41,8 @@ int degree(const Node& section, const std::string& key, int otherwise) {
   throw Error(ErrorCode::mesh, where(asking.section, key), text, std::move(hint));
 }
 
-// Axes of the strategy's mesh must be among those that it needs; those of a view, which are not in it,
-// need a strategy that looks at each parameter's reduction.
+// Axes of the strategy's mesh must be among those that it needs; axes of a view need a strategy that declares
+// `reductions`.
 bool supports(const Needs& needs, const AxisInfo& axis) {
   if (!axis.view.empty()) return has(needs.may_use, kReductions);
   return axis.factor == 0 || has(needs.axes, axis.name);
@@ -77,7 +77,7 @@ Rows factors(const Degrees& degrees, const Needs& needs) {
   return out;
 }
 
-// The largest number where the product is larger.
+// The product, or the largest number on overflow.
 int64_t times(int64_t a, int64_t b) {
   int64_t out = 0;
   return __builtin_mul_overflow(a, b, &out) ? std::numeric_limits<int64_t>::max() : out;
@@ -127,7 +127,7 @@ void check_product(const Degrees& degrees, const Rows& rows, int world, const As
          "leave " + key + " out: it is found from the number of ranks");
 }
 
-// One view: its ranks, and what its axes with a key take of them.
+// One view: its ranks, and how many of them its axes with a key take.
 struct Folding {
   const ViewInfo* view;
   Rows rows;
@@ -160,7 +160,7 @@ std::vector<Folding> foldings(const Sizes& sizes, const AxisTable& table) {
 }
 
 void check_sizes(const Sizes& sizes, const Needs& needs, const Degrees& degrees, const Asking& asking) {
-  std::string copies;  // the key of the axis of copies, where there are several
+  std::string copies;  // the key of the axis of copies, if there are several
   for (const AxisInfo& row : degrees.table().axes()) {
     if (row.kind != AxisKind::copies) continue;
     if (sizes.of(row.name) > 1) copies = row.key;
@@ -179,7 +179,7 @@ void check_sizes(const Sizes& sizes, const Needs& needs, const Degrees& degrees,
   if (unfit != all.end()) refuse_folding(*unfit, degrees, asking);
 }
 
-// Everything but data parallelism, as it is asked for.
+// All degrees but data parallelism, as given.
 Sizes asked_for(const Degrees& degrees, int world) {
   Sizes sizes;
   sizes.world = world;
@@ -223,7 +223,7 @@ int Degrees::of_key(std::string_view size_key) const {
 Sizes resolve_sizes(const Degrees& degrees, const Needs& needs, int world, const Asking& asking) {
   check_what_is_refused(degrees, needs, asking);
   const Rows rows = factors(degrees, needs);
-  // A mesh of data parallelism alone is the world, whatever dp_size says.
+  // If data parallelism is the only axis, its size is the world size, whatever dp_size says.
   const bool all_data = rows.empty();
   const int asked = degrees.of(kSampleAxis);
   Sizes sizes = asked_for(degrees, world);

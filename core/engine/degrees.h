@@ -1,4 +1,4 @@
-// The sizes as they are asked for, and what they come to on a world of ranks.
+// The sizes as given, and as resolved against a world size.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ inline bool has(const std::vector<std::string>& words, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// What the section says: null, 0 and negative numbers act as 1 (of dp as 0: the world divided by the
+// The values of the section: null, 0 and negative numbers act as 1 (for dp as 0: the world divided by the
 // others).
 class Degrees {
  public:
@@ -32,7 +32,7 @@ class Degrees {
   std::vector<std::pair<std::string, int>> by_axis_;
 };
 
-// Who asks, for the messages.
+// The strategy, for messages.
 struct Asking {
   const Node& section;
   std::string strategy;                  // its own name

@@ -1,4 +1,4 @@
-// The whole flow, top to bottom: each line takes what the lines above made, and no line looks back.
+// The whole flow, top to bottom: each line takes the results of the lines above, and no line looks back.
 #include "core/engine/pipeline.h"
 #include "heddle/engine/engine.h"
 
@@ -22,12 +22,11 @@ std::string device_line(const Rendezvous& meeting) {
 }  // namespace
 
 Model model(const Node& configuration, PluginRegistry& plugins, const ModelHost& host) {
-  Setup setup = validate(configuration, plugins, host.meeting.world_size());  // tree  -> checked words
-  Plan plan = choose(setup, plugins);                                         // words -> plugins that agree
-  Units units = host.make_units(setup);                                       // setup -> the whole model
-  check_model(plan, setup, units);                                            // the last that ranks do alone
-  std::unique_ptr<Rendezvous> own =
-      start(plan.device.get(), host.meeting);  // a device -> who moves its bytes
+  Setup setup = validate(configuration, plugins, host.meeting.world_size());  // tree   -> checked fields
+  Plan plan = choose(setup, plugins);                                         // fields -> plugins that agree
+  Units units = host.make_units(setup);                                       // setup  -> the whole model
+  check_model(plan, setup, units);  // the last step that ranks do alone
+  std::unique_ptr<Rendezvous> own = start(plan.device.get(), host.meeting);  // a device -> its rendezvous
   Rendezvous& meeting = own ? *own : host.meeting;
   DeviceMesh mesh = mesh::build(
       setup.axes, meeting,

@@ -1,4 +1,4 @@
-// The keys of a recipe's `distributed:` that name code of AutoModel.
+// The keys of a recipe's `distributed:` that name code in AutoModel.
 #include <algorithm>
 
 #include "core/engine/sections.h"

@@ -13,7 +13,7 @@
 namespace heddle::engine {
 namespace {
 
-// A word names a plan that a plugin offers: its map, standing where the word stood.
+// A plan's name is replaced by the plan's map, with the mark of the name.
 Node plan_named(const Node& word, PluginRegistry& plugins) {
   if (word.kind() != Node::Kind::text) return word;
   const OfferedPlan* plan = plugins.plan(word.as_text());
@@ -47,8 +47,8 @@ Node fields_of(const OfferedParallelizer& offered, const Node& section, const Se
   return fields;
 }
 
-// Where the plugin of a parallelizer was found: a number that is lower the earlier its place is searched.
-// What was loaded by its file's name comes first.
+// The index of the directory in which a parallelizer's plugin was found, in the order of the search path. A
+// plugin loaded by its file name comes first.
 size_t place_of(const PluginRegistry& plugins, const std::string& parallelizer) {
   const std::string offer = "parallelizer " + parallelizer;
   for (const PluginInfo& info : plugins.loaded()) {
@@ -68,7 +68,7 @@ struct Found {
   size_t place;
 };
 
-// Those that split the axis, in the order of the names.
+// The parallelizers of the axis, sorted by name.
 std::vector<Found> all_of(PluginRegistry& plugins, std::string_view axis) {
   std::vector<Found> out;
   for (const std::string& name : plugins.names("parallelizer")) {
@@ -120,7 +120,7 @@ bool waits_for(const Chosen& one, const std::vector<Chosen>& others) {
   });
 }
 
-// Each after those that it names; else the order of the table stays.
+// Each comes after those that it names; else in the order of the table.
 std::vector<Chosen> ordered(std::vector<Chosen> left) {
   std::vector<Chosen> out;
   while (!left.empty()) {
@@ -146,7 +146,7 @@ void resolve_parallelizers(const Node& section, Setup& setup, PluginRegistry& pl
   for (const AxisInfo& axis : setup.axis_table.axes()) {
     if (!axis.has_parallelizer || setup.sizes.of(axis.name) == 1) continue;
     const OfferedParallelizer* offered = parallelizer_of(plugins, axis.name, &setup.warnings);
-    if (offered != nullptr) chosen.push_back({&axis, offered});  // else noted with the other sizes
+    if (offered != nullptr) chosen.push_back({&axis, offered});  // else listed with the other sizes
   }
   for (const auto& [axis, offered] : ordered(std::move(chosen))) {
     const Resolved resolved = offered->resolve(fields_of(*offered, section, setup, plugins));

@@ -10,14 +10,14 @@
 
 namespace heddle::engine {
 
-// The parallelizer on offer for an axis. Null: no plugin splits it. Of several, the one whose place is
-// searched first, as for names, with a warning into `warnings` (may be null); one that was loaded from a file
-// comes before all. Throws Error{plugin_conflict} for two of one place.
+// The offered parallelizer of an axis. Null: no plugin splits it. Of several, the one whose directory is
+// searched first, with a warning in `warnings` (may be null); one loaded from a file comes before all. Throws
+// Error{plugin_conflict} for two in one directory.
 const OfferedParallelizer* parallelizer_of(PluginRegistry& plugins, std::string_view axis,
                                            std::vector<std::string>* warnings = nullptr);
 
-// Fills Setup::parallelizers: of the strategy's fields each gets those that its schema knows, and a plan's
-// name is replaced by the plan. Throws Error{config | plugin_conflict}.
+// Fills Setup::parallelizers: each gets the fields of the strategy that its schema has; a plan's name is
+// replaced by the plan. Throws Error{config | plugin_conflict}.
 void resolve_parallelizers(const Node& section, Setup& setup, PluginRegistry& plugins);
 
 }  // namespace heddle::engine

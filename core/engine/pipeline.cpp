@@ -1,4 +1,4 @@
-// From the words of a pipeline to its schedule.
+// From the pipeline's fields to its schedule.
 #include "core/engine/pipeline.h"
 
 #include <algorithm>

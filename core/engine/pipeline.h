@@ -1,4 +1,4 @@
-// The pipeline of a run: which schedule its words ask for.
+// The pipeline of a run: the schedule that its fields ask for.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace heddle::engine {
 
-// Makes the schedule that the block of `pp_size` names, or reads the table that it gives; without such a
-// block nothing happens. Throws Error{config | input | plugin_*}.
+// Makes the schedule named by the block of `pp_size`, or reads its table; does nothing without that block.
+// Throws Error{config | input | plugin_*}.
 void add_pipeline(Plan& plan, const Setup& setup, PluginRegistry& plugins);
 
-// Lines of the fingerprint: the table's contents, which the words only name. "" where there is none.
+// Lines of the fingerprint: the contents of the table's file. "" without a table.
 std::string table_lines(const Plan& plan);
 
 }  // namespace heddle::engine

@@ -27,7 +27,7 @@ struct Environment {
   std::optional<double> timeout_minutes;
 };
 
-// In minutes: what a clock of 64 bits in nanoseconds can wait for, and what is not over at once.
+// In minutes: the range of a clock of 64 bits in nanoseconds, without timeouts that end at once.
 std::string timeout_complaint(const std::string& key, const std::optional<double>& minutes) {
   constexpr double kLeast = 1e-3, kYear = 525'600;
   if (!minutes || (*minutes >= kLeast && *minutes <= kYear)) return "";
@@ -36,7 +36,7 @@ std::string timeout_complaint(const std::string& key, const std::optional<double
 }
 
 ConfigSchema<Environment> environment_schema(const PluginRegistry& plugins) {
-  std::vector<std::string> backends = {"gloo", "nccl"};  // the recipes' words, whether they can be had or not
+  std::vector<std::string> backends = {"gloo", "nccl"};  // the recipes' values, whether available or not
   for (const std::string& name : plugins.names("device"))
     if (std::find(backends.begin(), backends.end(), name) == backends.end()) backends.push_back(name);
   return ConfigSchema<Environment>()

@@ -10,22 +10,22 @@
 
 namespace heddle::engine {
 
-// One section that a plugin offers, with what the YAML says of it.
+// One section that a plugin offers, with its value in the YAML.
 struct Block {
-  std::string key;  // as it is named in the YAML
+  std::string key;  // its name in the YAML
   const OfferedSection* offered;
   const Node* given;  // null pointer: absent or null
   int degree;         // of its size key
 };
 using Blocks = std::vector<Block>;
 
-// Every section on offer, in the order of their sizes in the messages.
+// Every offered section, in the order of their sizes in messages.
 Blocks find_blocks(const Node& section, const Degrees& degrees, PluginRegistry& plugins);
 
-// A block whose degree is 1 is dropped unread, with its plugin's warning.
+// Drops a block whose degree is 1 unread, with its plugin's warning.
 void drop_idle(Blocks& blocks, std::vector<std::string>& warnings);
 
-// Reads the blocks that work, fills Setup::sections. Throws Error{config}.
+// Reads the blocks whose degree is above 1; fills Setup::sections. Throws Error{config}.
 void resolve_blocks(const Blocks& blocks, const Node& section, Setup& setup);
 
 // Adds to Setup::not_built the degrees and features of core that no plugin carries yet.
@@ -35,13 +35,13 @@ void note_what_comes_later(Setup& setup, PluginRegistry& plugins);
 // Error{config}.
 void read_environment(const Node& configuration, Setup& setup, const PluginRegistry& plugins);
 
-// Checks `_target_`, `_recursive_` and `_convert_`, which a recipe may hold and which choose nothing: a
+// Checks `_target_`, `_recursive_` and `_convert_`, which a recipe may have and which choose nothing: a
 // `_target_` names a strategy and Config or Manager ("...MegatronFSDPConfig"). A warning where that is
 // another strategy than `chosen`. Throws Error{config}.
 void check_hydra_keys(const Node& section, const std::string& chosen, PluginRegistry& plugins,
                       std::vector<std::string>& warnings);
 
-// ['a', 'b'], as the messages of the recipes have it.
+// ['a', 'b'], as in the recipes' messages.
 std::string python_list(const std::vector<std::string>& words);
 
 }  // namespace heddle::engine

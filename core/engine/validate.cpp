@@ -1,4 +1,4 @@
-// From the tree to checked words: the `distributed:` and `dist_env:` sections against a number of ranks.
+// From the tree to checked fields: the sections `distributed:` and `dist_env:` against a number of ranks.
 #include <algorithm>
 #include <set>
 
@@ -15,7 +15,7 @@ namespace {
 
 const std::string kSelective(kSelectiveCheckpointing);
 
-// No section, null and an empty list are the defaults.
+// A missing section, null and an empty list mean the defaults.
 Node distributed_of(const Node& configuration) {
   const Mark file{configuration.mark().file, 0, 0};
   if (!configuration.is_map() && !configuration.is_null())
@@ -55,7 +55,7 @@ ActivationCheckpointing checkpointing_of(const Node& section) {
       "got " + node->written());
 }
 
-// The strategies of plugins for which a sentence holds, by name.
+// The names of the plugins' strategies for which the predicate is true.
 template <class Holds>
 std::vector<std::string> strategies_that(PluginRegistry& plugins, Holds holds) {
   const std::vector<std::string> known = plugins.names("strategy");
@@ -89,7 +89,7 @@ void check_selective(const Node& section, const OfferedStrategy* offered, Plugin
                   "'single' is built in; plugins were looked for in " + text::join(search_path));
 }
 
-// The keys of the strategy itself: what is left when core's keys and the blocks are taken out.
+// The keys of the strategy itself: all but core's keys and the blocks.
 Node strategy_keys(const Node& section, const Blocks& blocks, const AxisTable& table) {
   Node rest = section;
   for (const char* key : {"strategy", "activation_checkpointing", "_target_", "_recursive_", "_convert_"})

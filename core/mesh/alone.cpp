@@ -9,7 +9,7 @@ AloneCommunicator::~AloneCommunicator() = default;
 AloneRendezvous::~AloneRendezvous() = default;
 
 std::unique_ptr<Work> AloneCommunicator::post(mesh::Call call) {
-  // A tensor of a device is copied there, behind what computes it.
+  // A tensor of a device is copied there, in stream order.
   if (call.out.defined() && !call.out.is_cpu()) {
     if (!call.out.is_same(call.in)) call.out.view(-1).copy_(call.in.view(-1));
     return std::make_unique<mesh::DoneWork>();

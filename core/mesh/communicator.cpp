@@ -1,4 +1,4 @@
-// The homes of the mesh room's vtables.
+// Out-of-line destructors that anchor the vtables of mesh.
 #include "heddle/mesh/communicator.h"
 
 #include "heddle/mesh/call.h"

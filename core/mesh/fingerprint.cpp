@@ -1,4 +1,4 @@
-// Comparing what the ranks were started with, so that a rank with another YAML or plugin is named at once.
+// Compares what the ranks were started with, so that a rank with another YAML or plugin is named at once.
 #include <c10/util/hash.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::map<std::string, std::string> parts_of(const std::string& fingerprint) {
   return parts;
 }
 
-// Texts are few (one, when all is well), ranks are many.
+// Few texts differ (one, if all agree), ranks are many.
 Table tabulate(std::span<const std::string> texts) {
   std::map<std::string, std::vector<int>> by_text;
   for (size_t rank = 0; rank < texts.size(); ++rank) by_text[texts[rank]].push_back(static_cast<int>(rank));

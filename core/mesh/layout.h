@@ -1,4 +1,4 @@
-// The arithmetic of a mesh: which ranks stand together on an axis. Integers only, nothing is sent.
+// The arithmetic of a mesh: which ranks form a group along an axis. Integers only, nothing is sent.
 #pragma once
 
 #include <span>
@@ -12,16 +12,17 @@
 
 namespace heddle::mesh {
 
-// Row-major: rank = ((a0 * s1 + a1) * s2 + a2)..., as in torch.distributed's DeviceMesh. A list of axes is
-// one of their indices, outermost first; an empty list is an axis of size 1.
+// Row-major: rank = ((a0 * s1 + a1) * s2 + a2)..., as in torch.distributed's DeviceMesh. A list of axes is a
+// list of their indices, outermost first; an empty list is an axis of size 1.
 struct HEDDLE_API Layout {
   std::vector<Axis> axes;
 
   int index_of(std::string_view name) const;  // -1: it has no such axis
   int world() const;                          // ranks
   int size(std::span<const int> chosen) const;
-  int place(std::span<const int> chosen, int rank) const;               // the rank's position along them
-  std::vector<int> ranks(std::span<const int> chosen, int rank) const;  // all that differ from it only there
+  int place(std::span<const int> chosen, int rank) const;  // the rank's position along them
+  std::vector<int> ranks(std::span<const int> chosen,
+                         int rank) const;  // all ranks that differ from it only along them
 
   // Flattens the axes `from` (neighbours, in the mesh's order) and unfolds them as `to`; the other axes stay.
   // Throws Error{mesh} when the sizes do not fit.
@@ -37,7 +38,7 @@ std::string written(std::span<const Axis> axes);  // "(pp=1, dp=2)"
 // where.
 HEDDLE_API void compare_fingerprints(std::span<const std::string> texts);
 
-// A meeting of all ranks that compares them: digests first, the texts only where digests differ.
+// A meeting of all ranks that compares fingerprints: digests first, texts only where digests differ.
 void agree(Rendezvous& meeting, const std::string& fingerprint);
 
 }  // namespace heddle::mesh

@@ -11,7 +11,7 @@
 
 namespace heddle::mesh {
 
-// Each with its length before it.
+// Each after its length.
 HEDDLE_API std::string pack(std::span<const std::string> texts);
 HEDDLE_API std::vector<std::string> unpack(std::string_view packed);
 

@@ -1,4 +1,4 @@
-// Sums block by block, so that the running values stay in the first cache and the loops vectorise.
+// Sums block by block, so that partial sums stay in the first-level cache and the loops vectorise.
 #include "core/mesh/sums.h"
 
 #include <c10/util/BFloat16.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kBlock = 512;
 
-// What is compiled anew for each of the callers' processors must lie inside them.
+// Inlined into callers that are compiled for several processors.
 #define HEDDLE_INSIDE __attribute__((always_inline)) inline
 
 template <class T, class Running>

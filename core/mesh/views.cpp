@@ -1,4 +1,4 @@
-// Looking up axes: own ones, joined ones, and what several have in common.
+// Looks up axes: own ones, joined ones, and the view of several.
 #include "core/mesh/views.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ std::vector<std::string> pieces_of(std::string_view name) {
   return out;
 }
 
-// The axes of a layout behind a name of the table; those that the layout lacks are left out.
+// The axes of a layout that a name of the table means; those that the layout lacks are left out.
 void expand(const Layout& layout, const AxisTable& table, std::string_view name, std::vector<int>& out) {
   if (const int own = layout.index_of(name); own >= 0) return out.push_back(own);
   if (const AxisInfo* info = table.find(name); info != nullptr)

@@ -1,4 +1,4 @@
-// The views of a mesh: several layouts of the same ranks, and names that are looked up in all of them.
+// The views of a mesh: several layouts of the same ranks, with one look-up of axis names.
 #pragma once
 
 #include <span>
@@ -32,7 +32,7 @@ class HEDDLE_API Views {
   const Layout& layout(std::string_view view) const;  // Throws Error{mesh} on an unknown one
   const AxisTable& table() const { return table_; }
 
-  // The first view in which all of the axes stand; -1: none.
+  // The first view that has all of the axes; -1: none.
   int common(std::span<const std::string> axes) const;
   std::string fault_of(std::span<const std::string> axes) const;
   std::vector<int> parts(int view, std::span<const std::string> axes) const;

@@ -1,4 +1,4 @@
-// The scope, and the kept casts.
+// The scope, and the cache of casts.
 #include "heddle/model/autocast.h"
 
 #include <ATen/autocast_mode.h>

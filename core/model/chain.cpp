@@ -1,4 +1,4 @@
-// What is refused where several plugins stand at one seam.
+// The errors about several plugins at one seam.
 #include "heddle/model/chain.h"
 
 #include "heddle/base/error.h"

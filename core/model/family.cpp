@@ -1,4 +1,4 @@
-// Most parameters lie in the files as they are.
+// By default a parameter is stored as it is.
 #include "heddle/model/family.h"
 
 namespace heddle {

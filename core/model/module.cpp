@@ -1,4 +1,4 @@
-// The walk over a tree of modules, and the homes of the model room's vtables.
+// The walk over a tree of modules, and out-of-line destructors that anchor the vtables of model.
 #include "heddle/model/module.h"
 
 #include <utility>

@@ -1,4 +1,5 @@
-// Recording and running again. The run is left by an exception, which passes through the unit's frames only.
+// Recording and running again. The second run is left by an exception that passes through the unit's frames
+// only.
 #include "heddle/model/region.h"
 
 #include <algorithm>
@@ -12,8 +13,8 @@ namespace {
 
 thread_local Region* active_region = nullptr;
 
-// Thrown where the last value that is asked for was saved. No exception of the standard, so that nobody's
-// catch clause takes it for an error.
+// Thrown when the last needed value was saved. Not a std::exception, so that no catch clause takes it for an
+// error.
 struct Complete {};
 
 }  // namespace
@@ -31,7 +32,7 @@ Region::Run::~Run() {
   if (region_.state_ == State::recording) region_.close();
 }
 
-// Results after the last value are never asked for: the second run ends before.
+// Results after the last value are not kept: the second run ends before them.
 void Region::close() {
   while (!results_.empty() && results_.back().values_before == count_) results_.pop_back();
   state_ = State::recorded;

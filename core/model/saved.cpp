@@ -1,4 +1,4 @@
-// Keeping, and asking the region for what was not kept.
+// Keeps tensors, and asks the region for those that were not kept.
 #include "heddle/model/autograd_node.h"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Adding up side outputs, and the node by which the gradient of an auxiliary loss begins.
+// Adds up side outputs; the autograd node of an auxiliary loss.
 #include "heddle/model/side_outputs.h"
 
 #include <ATen/core/grad_mode.h>

@@ -29,7 +29,7 @@ bool overlap(const StoredPart& a, const StoredPart& b) {
   return true;
 }
 
-// What is wrong with the sizes of one part; "" where nothing is.
+// What is wrong with the sizes of one part; "": nothing.
 std::string fault_of(const StoredPart& part, std::span<const int64_t> shape) {
   const std::string name = "'" + part.tensor + "'";
   if (part.dims.size() != part.shape.size() || part.first.size() != part.shape.size() ||

@@ -1,4 +1,4 @@
-// What parallelizers and modules do to a run besides splitting it: collected, and checked for conflicts.
+// Collects what parallelizers and modules do to a run besides splitting it, and checks for conflicts.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,10 @@
 namespace heddle::parallel {
 
 // Of the whole model, before units of other stages are dropped, so every rank has the same. Throws
-// Error{plugin_conflict}: two declarations of one name that differ, two transforms of one place.
+// Error{plugin_conflict}: two different declarations of one name, two transforms of one order.
 HEDDLE_API Attached attached_to(const Units& units, const Plan& plan);
 
-// The modules and units among these that want to hear of each update.
+// The modules and units among these that implement AfterUpdate.
 std::vector<AfterUpdate*> listeners(const Units& units);
 
 }  // namespace heddle::parallel

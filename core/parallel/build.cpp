@@ -1,4 +1,4 @@
-// Units to stages: the split, the parallelizers in their order, the strategy, then the values of what was on
+// Units to stages: the split, the parallelizers in their order, the strategy, then values for parameters on
 // meta.
 #include "heddle/parallel/build.h"
 
@@ -89,7 +89,7 @@ std::vector<Placed> split(Units& units, const Plan& plan, const DeviceMesh& mesh
   return placed;
 }
 
-// A strategy that sums all gradients along one axis would sum some of these over the wrong ranks.
+// A strategy without `reductions` would sum some of these gradients over the wrong ranks.
 void check_reductions(const Reductions& reductions, std::span<const Placed> placed, const Plan& plan) {
   const std::vector<std::string> able = plan.strategy->needs().may_use;
   if (std::find(able.begin(), able.end(), kReductions) != able.end()) return;
@@ -102,8 +102,7 @@ void check_reductions(const Reductions& reductions, std::span<const Placed> plac
                   "choose a strategy whose needs may use '" + std::string(kReductions) + "'");
 }
 
-// An embedder's parameters come with their storage; on another device than the batches they could not be
-// used.
+// An embedder's parameters have storage already; it must be on the device of the batches.
 void check_device(const Units& units, c10::Device device) {
   for (const auto& unit : units)
     for (const ParameterSlot& slot : unit->parameters())

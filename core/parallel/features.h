@@ -1,4 +1,4 @@
-// The features of core that a plugin may say it works with: every word that Needs::may_use may hold.
+// The features of core that a plugin may support: every value allowed in Needs::may_use.
 #pragma once
 
 #include <array>

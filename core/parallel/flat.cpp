@@ -1,4 +1,4 @@
-// Boxes of stretches, dim by dim, and buckets of neighbours.
+// Boxes of ranges, dim by dim, and buckets of neighbours.
 #include "heddle/parallel/flat.h"
 
 #include <algorithm>
@@ -53,7 +53,7 @@ std::vector<FlatBox> boxes_of_range(std::span<const int64_t> sizes, int64_t begi
 std::vector<Shard> shards_of_range(const Shard& whole, std::span<const int64_t> sizes, int64_t begin,
                                    int64_t end, const at::Tensor& held, bool trainable) {
   std::vector<FlatBox> boxes = boxes_of_range(sizes, begin, end);
-  if (boxes.empty() && !sizes.empty()) {  // nothing of it is here
+  if (boxes.empty() && !sizes.empty()) {  // this rank has nothing of it
     boxes.push_back({begin, std::vector<int64_t>(sizes.size(), 0), {sizes.begin(), sizes.end()}});
     boxes[0].size[0] = 0;
   }

@@ -1,4 +1,4 @@
-// The host's generator is compared by its numbers: its state as a tensor would cost more than a small layer.
+// The host's generator is compared by its next numbers: copying its state would cost more than a small layer.
 #include "core/parallel/forward_state.h"
 
 #include <ATen/Context.h>

@@ -1,4 +1,4 @@
-// What a forward finds around it and must find again when it is run a second time.
+// The thread state that a second run of a forward must restore.
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -25,10 +25,10 @@ class ForwardState {
   // The generators that a unit on this device may draw from: the host's and the device's own.
   explicit ForwardState(c10::Device device);
   void forward_ended();
-  // Sets the generators back, for a forward that is to begin anew.
+  // Resets the generators before a forward is run again.
   void rewind() const;
 
-  // All of it as it was, until the end of the scope.
+  // Restores all of it until the end of the scope.
   class Again;
 
  private:
@@ -57,7 +57,7 @@ class ForwardState {
   std::unique_ptr<Draws> draws_;  // before the forward; null: it drew no random number
 };
 
-// Autocast without its cache: a cast made without a graph must not be found again with one.
+// Autocast without its cache: a cast made without a graph must not be reused with one.
 class NoCastCache {
  public:
   NoCastCache();

@@ -1,4 +1,4 @@
-// A hook on the outputs: no value changes, and a host cannot forget the factor.
+// Hooks on the outputs: values do not change, and a host cannot forget the factor.
 #include "core/parallel/last_unit.h"
 
 #include <ATen/TensorOperators.h>

@@ -1,4 +1,4 @@
-// Where each unit goes, and what a pipeline cannot cut.
+// Assigns units to stages; refuses what a pipeline cannot cut.
 #include <map>
 #include <string>
 #include <utility>

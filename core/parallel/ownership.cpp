@@ -49,8 +49,7 @@ uint64_t digest(at::IntArrayRef offset, at::IntArrayRef size, size_t point) {
   return out;
 }
 
-// Each rank has a weight, and a copy that of its ranks, so that what one copy has too much does not make up
-// for what another lacks.
+// Each rank has a weight, so that a surplus in one copy does not cancel what another copy lacks.
 uint64_t weight_of(int rank, size_t point) {
   return scattered((point + kPoints) * (uint64_t{1} << 40) + static_cast<uint64_t>(rank));
 }
@@ -69,7 +68,7 @@ std::string in_words(at::IntArrayRef sizes) {
 
 }  // namespace
 
-// What this rank adds for each parameter, and what all must come to.
+// This rank's term for each parameter, and the sum that all ranks must reach.
 class Ownership::Sums {
  public:
   explicit Sums(const DeviceMesh& mesh) : mesh_(mesh) {}
@@ -170,7 +169,7 @@ std::string Ownership::local_fault(const Stages& stages, const DeviceMesh& mesh)
   return "";
 }
 
-// The first parameter that the shards of all ranks do not tile; empty: none.
+// The first parameter that the shards of all ranks do not cover exactly once; empty: none.
 std::string Ownership::fault_of(const double* held, Sums& sums) const {
   for (const Parameter& parameter : parameters_) {
     const Sums::Numbers whole = sums.whole(parameter);
@@ -193,14 +192,14 @@ std::string Ownership::fault_of(const double* held, Sums& sums) const {
 
 namespace {
 
-// A group has the name that it was first asked for, so an axis of all ranks keeps its own.
+// A group keeps the name by which it was first asked for.
 std::string name_of_world(const DeviceMesh& mesh) {
   for (const Axis& axis : mesh.axes())
     if (axis.size == mesh.size(kWorldAxis)) return axis.name;
   return std::string(kWorldAxis);
 }
 
-// With the rank that found it; empty: none did.
+// With the rank that found it; empty: no fault.
 std::vector<std::string> first_fault(std::span<const std::string> faults) {
   for (size_t rank = 0; rank < faults.size(); ++rank)
     if (!faults[rank].empty()) return {"on rank " + std::to_string(rank) + " " + faults[rank]};
@@ -216,7 +215,7 @@ std::vector<std::string> first_fault(std::span<const std::string> faults) {
 }  // namespace
 
 void Ownership::check(const Stages& stages, const Plan& plan, const DeviceMesh& mesh) const {
-  // What one rank finds alone is told to all, so that none waits for it.
+  // A fault found by one rank is sent to all, so that no rank waits for it.
   const std::string fault = mesh.meeting().meet("owned shards", local_fault(stages, mesh), first_fault);
   if (!fault.empty())
     refuse(plan, fault,

@@ -10,13 +10,13 @@
 
 namespace heddle::parallel {
 
-// Taken of the whole model before it is cut, alike on every rank.
+// Recorded from the whole model before it is cut; the same on every rank.
 class Ownership {
  public:
   Ownership(const Units& units, const StageMap& map);
 
-  // After parallelize(), on every rank: in each copy of a stage (the ranks along the axes that its shards
-  // name) every element of a parameter lies in one shard, and shards fit into their parameters. Sends one
+  // After parallelize(), on every rank: in each copy of a stage (the ranks along the axes of its shards)
+  // every element of a parameter is in exactly one shard, and shards fit into their parameters. Sends one
   // digest for each parameter, however many ranks there are. Throws the same Error{plugin_failed} on every
   // rank.
   void check(const Stages& stages, const Plan& plan, const DeviceMesh& mesh) const;

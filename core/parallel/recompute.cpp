@@ -54,7 +54,7 @@ class UnitRegion final : public Region {
     bool requires_grad = false;
   };
 
-  // Leaves, whose gradients nobody asks for.
+  // Leaves; their gradients are not used.
   Tensors take_inputs() {
     Tensors leaves;
     for (Input& input : inputs_) {
@@ -134,7 +134,7 @@ class Recomputed final : public Unit, public UnitBuffers {
   }
 
  private:
-  // A module may be written with ATen's operators, whose nodes keep what they want: seen in the first graph.
+  // A module may use ATen's operators, whose nodes keep tensors themselves; the first graph shows it.
   enum class Form { unknown, region, nested };
 
   Tensors record(UnitRegion& region, Tensors inputs, const Batch& batch) {

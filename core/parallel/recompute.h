@@ -1,5 +1,5 @@
-// Activation checkpointing of whole units: between forward and backward only a unit's inputs are kept, or a
-// few results besides.
+// Activation checkpointing of whole units: between forward and backward only inputs, or a few results
+// besides, are kept.
 #pragma once
 
 #include <memory>
@@ -11,11 +11,10 @@
 namespace heddle::parallel {
 
 // The unit, wrapped. Its forward keeps its inputs, its batch and the graph; the first node of its backward
-// that wants a value makes it run again, up to the last value that is wanted (model::Region). There is no
-// backward inside the backward: hooks fire as without checkpointing. Gradients have the bits of the plain
-// unit. Random numbers and autocast are as they were in the forward. Without gradients (evaluation) nothing
-// is kept and nothing is done. A unit without trainable parameters is given back as it is. No second
-// derivatives.
+// that needs a value makes it run again, up to the last needed value (model::Region). There is no backward
+// inside the backward: hooks fire as without checkpointing. Gradients have the bits of the plain unit. Random
+// numbers and autocast are as they were in the forward. Without gradients (evaluation) it does nothing. A
+// unit without trainable parameters is returned as it is. No second derivatives.
 //
 // Under `selective` results of the costly operators are kept as well, and not computed again: of attention
 // and of collectives that scatter sums always, of the products of linear layers every other one, beginning
@@ -28,8 +27,8 @@ namespace heddle::parallel {
 // `selective` a foreign unit throws Error{config}.
 HEDDLE_API std::unique_ptr<Unit> recomputed(std::unique_ptr<Unit> unit, ActivationCheckpointing mode);
 
-// Wraps every unit but the model's first and last one: looking tokens up keeps next to nothing, and the
-// backward of the loss comes next. They need not be among the units.
+// Wraps every unit but the model's first and last one: the embedding keeps almost nothing, and the backward
+// of the loss comes next. The two need not be among the units.
 HEDDLE_API void recompute(Units& units, const Unit* first, const Unit* last, ActivationCheckpointing mode);
 
 // Throws what recompute() would throw, for a whole model.

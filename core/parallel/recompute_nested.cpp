@@ -92,7 +92,7 @@ Tensors run_without_graph(Unit& unit, Tensors inputs, const RecomputeNode& node)
   return unit.forward(std::move(inputs), node.batch);
 }
 
-// What comes out may be an input or a view of one, so each output becomes a tensor of its own.
+// An output may be an input or a view of one, so each becomes a tensor of its own.
 void record(Tensors& outputs, const std::shared_ptr<RecomputeNode>& node) {
   for (at::Tensor& output : outputs) {
     const bool differentiable = output.defined() && output.is_floating_point();

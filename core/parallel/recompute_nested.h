@@ -1,4 +1,4 @@
-// Activation checkpointing of a unit whose autograd nodes are not ours: a backward inside the backward.
+// Activation checkpointing of a unit with foreign autograd nodes: a backward inside the backward.
 #pragma once
 
 #include "heddle/model/unit.h"

@@ -1,4 +1,4 @@
-// The data axes of the view in which a parameter's axes stand, without those axes.
+// The data axes of the view of a parameter's axes, without those axes.
 #include "heddle/parallel/reduction.h"
 
 #include <algorithm>

@@ -8,7 +8,7 @@ namespace heddle {
 
 namespace {
 
-// Two offsets along one dim do not add up without the order of the two splits, which nobody has said.
+// Two offsets along one dim do not add up without the order of the two splits, which is not known.
 void refuse_twice(const Placed& one, const Placed& other) {
   throw Error(ErrorCode::config, "distributed",
               "dim " + std::to_string(one.dim) + " of " + text::quoted(one.parameter) + " is split along " +

@@ -1,4 +1,4 @@
-// The places of this rank's stages, and the scope in which their parameters are whole.
+// The indices of this rank's stages, and the scope in which their parameters are whole.
 #include "heddle/parallel/stages.h"
 
 #include <array>
@@ -25,7 +25,7 @@ std::vector<Shard*> Stages::shards() {
 
 namespace {
 
-// A sampler would compute with parts as if they were the parameters.
+// A sampler would use parts as if they were whole parameters.
 void check_whole(const Stages::Whole& expected, const std::vector<WholeParameter>& given) {
   const auto refuse = [&expected](const std::string& fault) {
     throw Error(

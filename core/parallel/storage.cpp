@@ -1,4 +1,4 @@
-// LibTorch resizes a GPU's storage only from its CUDA library; as no byte is kept, the allocator is enough.
+// LibTorch resizes a GPU's storage only in its CUDA library; since no byte is kept, the allocator is enough.
 #include "heddle/parallel/storage.h"
 
 #include <ATen/core/grad_mode.h>

@@ -57,7 +57,7 @@ class NamedParallelizer : public IParallelizer {
   std::unique_ptr<IParallelizer> inner_;
 };
 
-// A schedule of a plugin, with or without times: without them both plans are one.
+// A plugin's schedule, with or without times; without times both functions give the same plan.
 class NamedSchedule : public ITimedSchedule {
  public:
   NamedSchedule(Author author, std::unique_ptr<IPipelineSchedule> inner)
@@ -124,7 +124,7 @@ std::vector<std::string> aliases_of(const PluginManifest& manifest, const std::s
   return {};
 }
 
-// A maker that never gives null, and whose product is named.
+// A maker that never returns null and whose product carries the plugin's name.
 template <class Named, class Make>
 Make named(const Author& author, const std::string& thing, const Make& make) {
   if (!make) return make;

@@ -19,8 +19,8 @@ struct AdmittedPlugin {
   std::vector<OfferedModel> models;
 };
 
-// Makers give no null pointer. What makers, schemas, parallelize, stages, apply, plan, a device and a model
-// throw becomes Error{plugin_failed}; an Error of ours passes as it is.
+// Makers return no null pointer. What makers, schemas, parallelize, stages, apply, plan, a device and a model
+// throw becomes Error{plugin_failed}; a heddle::Error is passed on as it is.
 AdmittedPlugin take(const Offer& offer, const PluginManifest& manifest, const Author& author);
 
 }  // namespace heddle::plugin

@@ -1,4 +1,4 @@
-// What the engine itself puts on the table.
+// What the engine itself offers.
 #pragma once
 
 #include "heddle/plugin/offer.h"

@@ -41,7 +41,7 @@ auto guarded(const Author& author, const std::string& doing, Call&& call) {
   }
 }
 
-// The same, but an Error of ours passes as it is: it says where and what already.
+// The same, but a heddle::Error is passed on as it is, because it has where and what.
 template <class Call>
 auto guarded_but_errors(const Author& author, const std::string& doing, Call&& call) {
   try {

@@ -1,4 +1,4 @@
-// Every rule of plugins that can be seen on an offer, each with its message.
+// The rules that can be checked on an offer, each with its message.
 #include "core/plugin/inspection.h"
 
 #include <algorithm>
@@ -92,7 +92,7 @@ class Inspector {
     if (needs.sizes_rule) guarded(author_, "checked sizes", [&] { return needs.sizes_rule(Sizes{}); });
   }
 
-  // Axes come with what splits along them.
+  // An axis is declared by the parallelizer that splits along it.
   void no_axes(const std::string& thing, const Needs& needs) const {
     if (!needs.new_axes.empty() || !needs.new_views.empty() || !needs.after.empty())
       refuse(thing + " sets new_axes, new_views or after, which are fields of a parallelizer's needs",
@@ -114,7 +114,7 @@ class Inspector {
            "use " + text::join(known) + ", or declare it in a parallelizer");
   }
 
-  // The defaults, written out and read again, must be allowed and stay the same.
+  // The defaults, written and read again, must be allowed and stay the same.
   void defaults(const std::string& thing, const OfferedSchema& offered) const {
     try {
       const Node values = offered.resolve(Node::map({})).values;

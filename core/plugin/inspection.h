@@ -1,4 +1,4 @@
-// The look at a whole offer before any of it is admitted.
+// Checks a whole offer before any of it is admitted.
 #pragma once
 
 #include "core/plugin/guard.h"
@@ -8,7 +8,7 @@
 namespace heddle::plugin {
 
 // Throws Error{plugin_failed} at the plugin's file: names that differ from the manifest, one name twice, a
-// schema that does not print or refuses its own defaults, needs that make no sense, words without a maker.
+// schema that does not print or refuses its own defaults, contradictory needs, an entry without a maker.
 void inspect(const Offer& offer, const PluginManifest& manifest, const Author& author);
 
 }  // namespace heddle::plugin

@@ -19,7 +19,7 @@ namespace {
 
 using Entry = void(Offer&);
 
-// What the loader said, without the words of Boost around it.
+// The loader's message without Boost's text around it.
 std::string loader_words(const std::string& what) {
   constexpr std::string_view kBefore = "dlerror system message: ";
   const size_t before = what.find(kBefore);
@@ -28,7 +28,7 @@ std::string loader_words(const std::string& what) {
   return what.substr(from, what.find_last_of(')') - from);
 }
 
-// Another build would come in without the check of its ABI.
+// Another build would be opened without the check of its ABI.
 void refuse_replaced(const PluginManifest& read, const PluginManifest& now,
                      const std::filesystem::path& file) {
   if (now == read) return;
@@ -39,7 +39,7 @@ void refuse_replaced(const PluginManifest& read, const PluginManifest& now,
               "leave a plugin's file in place while a run starts, and start the run again");
 }
 
-// What the opened library says of itself.
+// The manifest of the opened library.
 PluginManifest manifest_of(const boost::dll::shared_library& library, const std::filesystem::path& file) {
   constexpr const char* kName = "heddle_plugin_manifest";
   return parse_manifest(library.has(kName) ? &library.get<const char>(kName) : "", file.string());

@@ -9,9 +9,9 @@
 
 namespace heddle::plugin {
 
-// The manifest' ABI tag is compared first. The library stays open for good: autograd nodes and hooks outlive
+// The manifest's ABI tag is compared first. The library stays open for good: autograd nodes and hooks outlive
 // any handle. Throws Error{plugin_abi}, or Error{plugin_failed} with the plugin's name when the file does not
-// open, was replaced since `manifest` were read, has no entry, or its entry throws.
+// open, was replaced since `manifest` was read, has no entry, or its entry throws.
 Offer open(const PluginManifest& manifest, const std::filesystem::path& file);
 
 // 16 hexadecimal digits of the file's bytes (FNV-1a), so that ranks notice another build of the same version.

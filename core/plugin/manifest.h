@@ -11,13 +11,13 @@
 
 namespace heddle::plugin {
 
-// One thing on offer, as the manifest says it.
+// One offered thing, as the manifest declares it.
 struct ManifestOffer {
   std::string kind;  // "strategy", "parallelizer", "schedule", "section", "device", "plan", "model"
   std::string name;
   std::vector<std::string> aliases;
 
-  // The name or an alias, in any case.
+  // Whether this is the name or an alias, in any case.
   HEDDLE_API bool answers_to(std::string_view word) const;
   HEDDLE_API std::string text() const;  // "strategy acme (acme2, acme-two)"
   bool operator==(const ManifestOffer&) const = default;
@@ -32,14 +32,14 @@ struct PluginManifest {
 // The tag of this engine; see abi.h.
 HEDDLE_API std::string_view abi_tag();
 
-// Throws Error{plugin_failed} with the file's path: not an ELF file, cut, without manifest, a manifest that
-// does not read.
+// Throws Error{plugin_failed} with the file's path: not an ELF file, cut, without a manifest, or with an
+// invalid one.
 HEDDLE_API PluginManifest read_manifest(const std::filesystem::path& file);
 
-// The text of the section. `where` stands in errors.
+// The text of the section. `where` is for errors.
 HEDDLE_API PluginManifest parse_manifest(std::string_view text, const std::string& where);
 
-// Throws Error{plugin_abi} with both tags when the the manifest is for another engine.
+// Throws Error{plugin_abi} with both tags when the manifest is for another engine.
 HEDDLE_API void check_abi(const PluginManifest& manifest, const std::filesystem::path& file);
 
 }  // namespace heddle::plugin

@@ -8,7 +8,7 @@
 
 namespace heddle::plugin {
 
-// An Error of ours passes as it is. A null spec is an error.
+// A heddle::Error is passed on as it is. A null spec is an error.
 class NamedModelFamily : public IModelFamily {
  public:
   NamedModelFamily(Author author, std::unique_ptr<IModelFamily> inner);

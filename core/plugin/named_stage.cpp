@@ -8,8 +8,7 @@
 namespace heddle::plugin {
 namespace {
 
-// Has every optional interface; what the stage itself does not have, StageInterfaces answers as for any
-// stage.
+// Has every optional interface; for those that the stage lacks it does what StageInterfaces does.
 class NamedStage : public ParallelStage,
                    public GatherHints,
                    public ReductionHints,

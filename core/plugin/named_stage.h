@@ -8,8 +8,8 @@
 
 namespace heddle::plugin {
 
-// Costs one more virtual call for each call of the stage. An Error of ours passes as it is, and out of
-// forward() also LibTorch's errors: those are mostly of the units, which the stage only runs.
+// Costs one more virtual call for each call of the stage. A heddle::Error is passed on as it is; so are
+// LibTorch's errors out of forward(), which mostly come from the units that the stage runs.
 std::unique_ptr<ParallelStage> name_stage(const Author& author, std::unique_ptr<ParallelStage> stage);
 
 }  // namespace heddle::plugin

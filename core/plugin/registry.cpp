@@ -24,7 +24,7 @@ using plugin::FoundFile;
 using plugin::ManifestOffer;
 using plugin::PluginManifest;
 
-// What was admitted with one file.
+// What was admitted from one file.
 struct Member {
   PluginInfo info;
   PluginManifest manifest;
@@ -80,7 +80,7 @@ struct PluginRegistry::Impl {
   void warn_of_hidden(const PluginInfo& taken, std::string_view kind, std::string_view name) const;
   std::vector<std::string> every_name(std::string_view kind) const;
 
-  // Among the members, else in the search path; then it is opened. Null: nobody has it.
+  // Finds it among the members, else in the search path, and opens it. Null: not found.
   template <class Offered>
   const Offered* look_up(std::string_view kind, std::string_view name,
                          std::vector<Offered> plugin::AdmittedPlugin::*admitted) {

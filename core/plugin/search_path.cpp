@@ -1,4 +1,4 @@
-// Where plugins are looked for, and what stands there.
+// The directories of the search path, and the plugin files in them.
 #include "core/plugin/search_path.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// The plugin files of some directories with their manifest; nothing is opened.
+// Finds the plugin files of directories with their manifests; nothing is opened.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@
 
 namespace heddle::plugin {
 
-// A file libheddle_*.so, and what its manifest says, or why they do not read.
+// A file libheddle_*.so with its manifest, or why that is invalid.
 struct FoundFile {
   std::filesystem::path path;
   size_t place = 0;  // which directory, from 0
@@ -23,13 +23,13 @@ struct FoundFile {
   HEDDLE_API std::string named_by_file() const;  // "acme" of libheddle_acme.so
 };
 
-// In the order of the search path, sorted by name within each; a file reachable twice counts once. Places
-// that do not exist hold nothing.
+// In the order of the search path, sorted by name within each; a file reachable twice counts once.
+// Directories that do not exist are skipped.
 HEDDLE_API std::vector<FoundFile> scan(const std::vector<std::filesystem::path>& search_path);
 
 // The files that have the name, in the order of the search path. For kind "plugin" the name is the plugin's
-// own; else it is the name or an alias of something on offer. A file that does not read answers to the name
-// of its file.
+// own; else it is the name or an alias of something on offer. A file without a valid manifest has the name of
+// its file.
 std::vector<const FoundFile*> find(const std::vector<FoundFile>& files, std::string_view kind,
                                    std::string_view name);
 

@@ -1,4 +1,4 @@
-// Where each action of a table stands in its rank's row: what the passes of the checker look up.
+// The step of each action in its rank's row, for the passes of the checker.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@ struct StageState {
   int reduced_at = -1;
 };
 
-// Each action of a microbatch stands in one row at most, so a step is all there is to keep.
+// Each action of a microbatch is in one row at most, so a step is enough.
 class ActionSteps {
  public:
   ActionSteps(int stages, int microbatches)

@@ -31,7 +31,7 @@ class Checker {
   }
 
  private:
-  // Calls `look` on each action until it says something.
+  // Calls `look` on each action until it returns a fault.
   template <class Look>
   void walk(Look look) {
     for (rank_ = 0; rank_ < static_cast<int>(table_.size()); ++rank_)
@@ -43,7 +43,7 @@ class Checker {
       }
   }
 
-  // What can be said of an action by itself; notes where it stands.
+  // The faults of an action by itself; records its step.
   std::string alone(const Action& action) {
     if (action.stage < 0 || action.stage >= stages_)
       return "there is no such stage; the stages are 0 to " + std::to_string(stages_ - 1);
@@ -150,7 +150,7 @@ class Checker {
     return split ? Action::backward_input : Action::backward;
   }
 
-  // An input comes by a receive from another rank, or from the neighbouring stage on this one.
+  // An input comes from a receive, or from the neighbouring stage on this rank.
   std::string input(const Action& action, Action::Kind receive, Action::Kind made, int neighbour) {
     const int stage = action.stage + neighbour;
     if (rank_of_[stage] != rank_)
@@ -159,7 +159,7 @@ class Checker {
     return before(action, kind, "its input is made by", neighbour);
   }
 
-  // The second walk follows the gathering again, for the computations between.
+  // The second walk tracks the gathering again, for the computations between.
   std::string gathered(const Action& action) {
     const StageState& state = steps_of_.stage(action.stage);
     if (!state.ever_gathered || state.gathered_now) return "";

@@ -22,7 +22,7 @@ std::vector<int> next_stages(const Row& row, size_t at, size_t count) {
   return stages;
 }
 
-// One stage runs forward, one backward, one is fetched ahead.
+// One stage for the forward, one for the backward, one prefetched.
 constexpr size_t kActiveStages = 3;
 
 Row with_gathering(const Row& row) {
@@ -71,7 +71,8 @@ Row with_reductions(const Row& row) {
   return out;
 }
 
-// How the ranks are walked: in turns, an action of each, as PyTorch does; or in time, by the default costs.
+// The order in which ranks are walked: in turns, one action each, as PyTorch does; or by simulated time with
+// the default costs.
 enum class Clock { turns, time };
 
 // Walks all ranks, an action (or a group of overlapped ones) at a time, in the order of their ends.
@@ -119,7 +120,7 @@ class Transfers {
     return end;
   }
 
-  // When the input of an action is there; kNotYet: nothing makes it yet.
+  // When the input of an action is available; kNotYet: nothing has produced it yet.
   double ready(const Action& action) const {
     if (action.kind == Action::forward && action.stage > 0)
       return made_[down][place(action.stage, action.microbatch)];
@@ -151,8 +152,8 @@ class Transfers {
     look(rank);
   }
 
-  // What the action made goes to the neighbouring stage: through both rows at this moment, or not at all when
-  // one rank holds both.
+  // Sends the action's result to the neighbouring stage: adds the transfer to both rows now, or to none if
+  // one rank holds both stages.
   void pass_on(int rank, const Action& action, double end) {
     const bool forward = action.kind == Action::forward;
     if (!forward && !gives_gradient(action.kind)) return;
@@ -160,7 +161,7 @@ class Transfers {
     if (to < 0 || to > last()) return;
     const int peer = rank_of_[to];
     const bool waits = peer != rank && at_[peer] < rows_[peer].size() && waits_for(peer, forward, to, action);
-    // Lower ranks have their turn first: what they make is there in the same turn.
+    // Lower ranks have their turn first: their results are available in the same turn.
     const bool same_turn = clock_ == Clock::turns && rank < peer;
     made_[forward ? down : up][place(to, action.microbatch)] = same_turn ? end - 1 : end;
     if (peer == rank) return;
@@ -171,7 +172,7 @@ class Transfers {
     if (waits) look(peer);
   }
 
-  // Whether the rank's next group needs what is made now.
+  // Whether the rank's next group needs this result.
   bool waits_for(int rank, bool forward, int stage, const Action& made) const {
     const Row& row = rows_[rank];
     return std::any_of(row.begin() + at_[rank], row.begin() + group_end(rank), [&](const Action& action) {
@@ -216,7 +217,7 @@ void refuse_unknown_stages(const ScheduleTable& compute, std::span<const int> ra
     }
 }
 
-// Whether a rank asks for data only after the other side has begun to send it.
+// Whether a rank posts a receive only after the other side has begun to send.
 bool starts_late(const ScheduleTable& table, std::span<const int> rank_of_stage) {
   const Simulation run = simulate(table, rank_of_stage);
   for (size_t rank = 0; rank < table.size(); ++rank) {

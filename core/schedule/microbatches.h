@@ -1,4 +1,4 @@
-// How many microbatches a rank's samples make, and what to say when they are few.
+// How many microbatches a rank's samples make, and the warning when they are few.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace heddle::schedule {
 // not divide.
 HEDDLE_API int count_microbatches(int64_t samples, const PipelineConfig& config);
 
-// The warning about the bubble, or "" when there are microbatches enough.
+// The warning about the bubble, or "" when there are enough microbatches.
 HEDDLE_API std::string bubble_warning(int microbatches, int stages);
 
 }  // namespace heddle::schedule

@@ -1,4 +1,4 @@
-// Pairs of transfers are compared in order; then all rows are walked until they end or nobody can go on.
+// Compares pairs of transfers in order, then walks all rows until they end or no rank can continue.
 #include "core/schedule/progress.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ std::optional<Fault> unpaired(const ScheduleTable& table, std::span<const int> r
   return {};
 }
 
-// Walks the rows; knows what each rank stands at.
+// Walks the rows, with the next step of each rank.
 class Walk {
  public:
   Walk(const ScheduleTable& table, std::span<const int> rank_of_stage, const ActionSteps& steps_of)
@@ -78,7 +78,7 @@ class Walk {
     return true;
   }
 
-  // In a table without transfers: the rank whose result is not there yet, or -1.
+  // In a table without transfers: the rank whose result is missing, or -1.
   int waits_for(const Action& action) const {
     if (steps_of_.any_transfer() || !computes(action.kind) || action.kind == Action::backward_weight)
       return -1;
@@ -102,7 +102,7 @@ class Walk {
     return -1;
   }
 
-  // Ranks that wait for each other end in a ring; it is told from its lowest rank.
+  // Ranks that wait for each other form a cycle; the message begins at its lowest rank.
   Fault ring_from(int rank) const {
     std::vector<bool> seen(table_.size(), false);
     for (; !seen[rank]; rank = waits_for_rank(rank)) seen[rank] = true;

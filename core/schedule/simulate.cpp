@@ -1,4 +1,4 @@
-// An event walk: each rank goes through its row as soon as what an action needs is there.
+// Event simulation: each rank runs its next action as soon as its inputs are available.
 #include "heddle/schedule/simulate.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ class Simulator {
   }
 
  private:
-  // Ends of the computations by what they give: activations down, gradients up.
+  // Ends of computations by their results: activations down, gradients up.
   double& end_of(bool forward, int stage, int microbatch) {
     return ends_[forward ? 0 : 1][static_cast<size_t>(stage) * microbatches_ + microbatch];
   }
@@ -70,8 +70,8 @@ class Simulator {
     return true;
   }
 
-  // An action, or a group of overlapped ones: it starts when the inputs of all are there, and their results
-  // are there at its end.
+  // An action, or a group of overlapped ones: it starts when all inputs are available, and the results are
+  // available at its end.
   bool compute(size_t rank) {
     const auto& row = table_[rank];
     size_t end = at_[rank] + 1;
@@ -101,7 +101,7 @@ class Simulator {
     const bool forward = action.kind == Action::send_forward || action.kind == Action::receive_forward;
     const int from = sends(action.kind) ? action.stage : peer_stage(action);
     const double start = end_of(forward, from, action.microbatch);
-    // Data that comes later: the row goes on, and the computation that needs it waits.
+    // Data may come later: the row goes on, and the computation that needs it waits.
     if (start == kNotYet) late_.push_back({rank, at_[rank]});
     out_.times[rank][at_[rank]] = {start, start + transfer_cost(action)};
   }

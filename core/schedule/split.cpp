@@ -12,7 +12,7 @@ namespace {
 
 using std::to_string;
 
-// What the YAML asked and what came of it, for the messages.
+// The values of the YAML and what they resolve to, for messages.
 struct Asked {
   int64_t layers, per_stage, stages;
   int ranks;
@@ -30,7 +30,7 @@ int64_t rounded(const Asked& asked, const PipelineConfig& config) {
   const int64_t over = asked.stages % asked.ranks;
   if (over == 0) return asked.stages;
   if (config.rounding == StageRounding::up) return asked.stages + asked.ranks - over;
-  // Rounding down to nothing would leave no stage at all: one on each rank is the least there is.
+  // Rounding down to zero would leave no stage: at least one per rank.
   if (config.rounding == StageRounding::down) return std::max<int64_t>(asked.stages - over, asked.ranks);
   throw Error(ErrorCode::config, config.where,
               "Number of virtual stages (" + to_string(asked.stages) +
@@ -91,7 +91,7 @@ StageSplit by_layers(std::span<const NamedUnit> units, int ranks, const Pipeline
   size_t layer = 0;
   for (int stage = 0; stage < split.count.stages; ++stage)
     for (int64_t i = 0; i < share[stage]; ++i) split.stage_of_unit[layers[layer++]] = stage;
-  // What stands between layers goes with the layer before it.
+  // A unit between two layers goes with the layer before it.
   for (size_t unit = layers.front() + 1; unit < units.size(); ++unit)
     split.stage_of_unit[unit] = std::max(split.stage_of_unit[unit], split.stage_of_unit[unit - 1]);
   return split;
@@ -102,7 +102,7 @@ class Names {
  public:
   Names(std::span<const NamedUnit> units, const std::string& where) : units_(units), where_(where) {}
 
-  // The unit that the name means, or -1 for a module without parameters that stands on every stage.
+  // The unit that the name means, or -1 for a module without parameters, which is on every stage.
   int unit_of(const std::string& name) const {
     int found = -1;
     for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {

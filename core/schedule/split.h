@@ -31,12 +31,12 @@ struct NamedUnit {
 
 struct StageSplit {
   StageCount count;
-  std::vector<int> stage_of_unit;  // [unit], ascending: a stage is a stretch of the model
+  std::vector<int> stage_of_unit;  // [unit], ascending: a stage is a range of units
 };
 
-// Layers are the units whose name ends in a number (every unit, where none does); what stands before the
-// first layer goes to the first stage, what stands after the last one to the last. `config.modules` names the
-// modules of each stage instead: every unit once, in the order of the model. Throws Error{config}.
+// Layers are the units whose name ends in a number (every unit, where none does); units before the first
+// layer go to the first stage, units after the last one to the last stage. `config.modules` names the modules
+// of each stage instead: every unit once, in the order of the model. Throws Error{config}.
 HEDDLE_API StageSplit split(std::span<const NamedUnit> units, int ranks, const PipelineConfig& config,
                             StagesPerRank takes);
 

@@ -15,7 +15,7 @@
 namespace heddle::schedule {
 namespace {
 
-// Beyond these a number is a slip of the pen.
+// Larger numbers are taken for typing errors.
 constexpr int kMostInAFile = 1 << 20;      // stages, or microbatches
 constexpr size_t kMostTogether = 1 << 26;  // stages times microbatches
 

@@ -32,12 +32,12 @@ fs::path text_of(const fs::path& link) {
   return link.string() + ".txt";
 }
 
-// Where what a pointer will name is laid ready, in the form of `pointer`.
+// Where the next target of a pointer is announced, in the form of `pointer`.
 fs::path next_of(const fs::path& pointer) {
   return parent_of(pointer) / ("." + pointer.filename().string() + ".new");
 }
 
-// What stands in a pointer of either form; "" where there is none.
+// The target of a pointer of either form; "": no pointer.
 std::string named_by(const fs::path& pointer) {
   std::error_code missing;
   fs::path target = fs::read_symlink(pointer, missing);
@@ -59,15 +59,15 @@ bool is_beside(const fs::path& link, const std::string& name) {
   return !name.empty() && fs::exists(parent_of(link) / name, ignored);
 }
 
-// What was announced takes the pointer's place.
+// The announced target becomes the pointer's.
 void turn(const fs::path& link) {
   std::error_code failed, ignored;
   if (fs::is_symlink(next_of(link), ignored)) {
     fs::rename(next_of(link), link, failed);
-    if (!failed) fs::remove(text_of(link), ignored);  // of another time: believed once the link is gone
+    if (!failed) fs::remove(text_of(link), ignored);  // outdated; would be used once the link is removed
   } else {
     fs::rename(next_of(text_of(link)), text_of(link), failed);
-    if (!failed) fs::remove(link, ignored);  // of another time: it would hide the text
+    if (!failed) fs::remove(link, ignored);  // outdated; it would hide the text
   }
   if (failed) fail(link, "cannot be written", failed.message());
   sync(parent_of(link));

@@ -40,7 +40,7 @@ std::optional<Error> failure_of(const std::function<void()>& work) {
   return std::nullopt;
 }
 
-// What a rank tells: that it is at work, or "+" and what its work returned, or "-" and its error.
+// A rank's message: still at work, "+" with the result of its work, or "-" with its error.
 constexpr char kStill = '.', kDone = '+', kFailed = '-';
 
 std::string outcome_of(const std::function<std::string()>& work) {
@@ -49,8 +49,8 @@ std::string outcome_of(const std::function<std::string()>& work) {
   return failure ? kFailed + mesh::pack(*failure) : mine;
 }
 
-// On rank 0, from what all have told: whether some are still at work. Throws the error of the lowest rank
-// that failed, once all have ended.
+// On rank 0, from all messages: whether some are still at work. Throws the error of the lowest rank that
+// failed, once all have ended.
 class Round {
  public:
   std::vector<std::string> answer(std::span<const std::string> texts) {
@@ -70,8 +70,8 @@ class Round {
   std::vector<std::string> told_;
 };
 
-// The others wait for a collective's timeout and no longer, a disk may take more: a rank says in each round
-// that it is still at work. One that is gone says nothing, which is seen as in any other meeting.
+// Ranks wait at most for the timeout of a collective, and a disk may take longer: a rank reports in each
+// round that it is still at work. A lost rank is found as in any other meeting.
 std::vector<std::string> meet(Rendezvous& meeting, const std::string& key,
                               const std::shared_future<std::string>& mine) {
   const auto begin = Clock::now();
@@ -92,7 +92,7 @@ std::vector<std::string> meet(Rendezvous& meeting, const std::string& key,
 
 }  // namespace
 
-// The rounds are a thread's, as the work may need what belongs to this one.
+// The rounds run on a thread, because the work may need this thread's state.
 std::vector<std::string> tell_first(Rendezvous& meeting, const std::string& key,
                                     const std::function<std::string()>& work) {
   if (meeting.world_size() == 1) {

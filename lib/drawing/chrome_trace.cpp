@@ -1,4 +1,4 @@
-// Events are written as they come, one a line, and a schedule's are those of its simulation.
+// Events are written one per line; those of a schedule come from its simulation.
 #include "lib/drawing/chrome_trace.h"
 
 #include <algorithm>
@@ -129,7 +129,7 @@ class Simulated {
       trace_.span(first_ + rank, kActionLane, "done", "wait", at(free), at(run_.length));
   }
 
-  // Each computation but W gives its result to the next stage, or to the one before, and takes its own.
+  // Each computation except W sends its result to the next or the previous stage, and receives its input.
   void arrows(int rank, const Action& action, double start, double end) {
     if (action.kind == Action::backward_weight) return;
     const bool forward = action.kind == Action::forward;

@@ -1,5 +1,5 @@
-// Files in Chrome's trace format, which Perfetto (ui.perfetto.dev) opens: spans of time in lanes of
-// processes.
+// Files in Chrome's trace format, which Perfetto (ui.perfetto.dev) opens: spans of time in rows of threads
+// and processes.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@ namespace heddle::schedule {
 // several ranks are one after the other, in any order.
 class HEDDLE_API ChromeTrace {
  public:
-  // A process's place in the viewer is by `order`. `about`: one line under its name; may be empty.
+  // Processes are sorted by `order`. `about`: one line under its name; may be empty.
   void process(int id, std::string_view name, int order, std::string_view about = {});
   void thread(int process, int id, std::string_view name);
-  // Spans of one thread lie beside or inside each other. `arguments`: a JSON object, or empty.
+  // Spans of one thread are disjoint or nested. `arguments`: a JSON object, or empty.
   void span(int process, int thread, std::string_view name, std::string_view category, double begin,
             double end, std::string_view arguments = {});
-  // What is on its way beside the thread's own work. `id`: once in a process.
+  // A collective or transfer in flight. `id`: unique in a process.
   void flight(int process, int64_t id, std::string_view name, std::string_view category, double begin,
               double end, std::string_view arguments = {});
-  // An arrow between two spans, each named by a time inside it. `id`: once in a file.
+  // An arrow between two spans, each given by a time inside it. `id`: unique in a file.
   struct End {
     int process = 0, thread = 0;
     double time = 0;
@@ -49,7 +49,7 @@ HEDDLE_API std::string chrome_file(std::string_view events, std::string_view abo
 // The threads of a rank's process.
 inline constexpr int kActionLane = 0;
 
-// Where a simulation goes in a trace. One unit of the simulator's time is `unit` microseconds.
+// The position of a simulation in a trace. One unit of the simulator's time is `unit` microseconds.
 struct SimulationPlace {
   std::string name;       // goes before "rank 0"
   int first_process = 0;  // of rank 0; the others follow

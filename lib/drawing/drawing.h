@@ -26,8 +26,8 @@ HEDDLE_API std::string to_table(const Drawing& drawing);
 // "simulation": {"costs", "length", "idle": [...], "peak": [...], "times": [[[start, end], ...], ...]}}.
 HEDDLE_API std::string to_json(const Drawing& drawing);
 
-// A picture: time runs to the right, one lane a rank, colours by kind of action and shades by stage. Of a
-// lowered table the transfers are drawn as lines from lane to lane.
+// A picture: time runs to the right, one row per rank, colours by kind of action and shades by stage. Of a
+// lowered table the transfers are drawn as lines between rows.
 HEDDLE_API std::string to_svg(const Drawing& drawing);
 
 // Pictures of several schedules below each other, in one scale of time. `costs` are of all layers of a rank:

@@ -40,7 +40,7 @@ std::string escaped(const std::string& text) {
 struct Look {
   Action::Kind kind;
   int hue, saturation;
-  int white_below;  // the lightness under which white numbers read well on this hue
+  int white_below;  // the greatest lightness at which white numbers are readable on this hue
   const char* words;
 };
 constexpr Look kLooks[] = {{Action::forward, 214, 72, 58, "forward"},
@@ -156,7 +156,7 @@ class Picture {
             "</title><rect x=\"" + number(x(time.start) + 0.5) + "\" y=\"" + number(y(rank) + 1) +
             "\" width=\"" + number(width - 1) + "\" height=\"" + number(kLane - 2) + "\" rx=\"3\" fill=\"" +
             fill(kLooks[action.kind], action.stage) + "\"/>";
-    // One size for all the numbers of one width; what would be too small to read is left out.
+    // One font size for all numbers of one width; numbers too small to read are omitted.
     const double size = std::min(13.0, (width - 2) / (0.62 * digits_));
     if (size >= 6.5)
       text(x(time.start) + width / 2, y(rank) + kLane / 2 + size * 0.36, std::to_string(action.microbatch),
@@ -165,7 +165,7 @@ class Picture {
     out_ += "</g>\n";
   }
 
-  // From the end of the computation that makes the data, to where it arrives.
+  // From the end of the computation that produces the data to its arrival.
   void transfers() {
     for (size_t rank = 0; rank < drawing_.table.size(); ++rank)
       for (size_t step = 0; step < drawing_.table[rank].size(); ++step) {

@@ -83,7 +83,7 @@ at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, int64_t
     local = flat - rows.first;
     const at::Tensor outside = local.lt(0).bitwise_or_(local.ge(held));
     y = part_of_look_up(local.masked_fill(outside, 0), outside.unsqueeze(1), weight);
-    // `held` is no row: what stands there gets no gradient, and neither does the padding.
+    // `held` marks rows of other ranks: they get no gradient, and neither does the padding.
     local.masked_fill_(outside.bitwise_or_(flat.eq(padding)), held);
   }
   return recorded(std::move(y), local, weight, held);

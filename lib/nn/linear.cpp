@@ -57,7 +57,7 @@ struct LinearNode final : LayerNode {
     }
   }
 
-  // Two products for all layers, where their weights lie one after another and all of them train.
+  // Two products for all layers, if their weights are adjacent and all trainable.
   bool backward_joined(const Gradients& gradients, const at::Tensor& rows, at::Tensor& dx, Gradients& out) {
     if (weights.size() == 1) return false;
     FewTensors unpacked;
@@ -81,8 +81,8 @@ struct LinearNode final : LayerNode {
     return true;
   }
 
-  // Leaves the gradients of layer i to the queue. A weight that was computed itself cannot wait: its graph is
-  // released by this backward.
+  // Defers the gradients of layer i to the queue. A weight that was itself computed cannot be deferred: its
+  // graph is released by this backward.
   bool put_off(size_t i, const at::Tensor& dy, const at::Tensor& rows) const {
     if (!can_wait(i)) return false;
     const Edge weight = next_edge(1 + 2 * i), bias = next_edge(2 + 2 * i);
@@ -130,8 +130,8 @@ bool asks_gradient(const at::Tensor& tensor) {
   return tensor.defined() && tensor.requires_grad();
 }
 
-// The node of the products, made before them: a region that wants no more than x ends here. Null where no
-// gradient is asked for.
+// The node of the products, made before them: a region that only needs x ends here. Null if no gradient is
+// needed.
 std::shared_ptr<LinearNode> node_of(const at::Tensor& residual, const at::Tensor& x, const FewWeights& layers,
                                     WeightGradients* later) {
   if (!at::GradMode::is_enabled()) return nullptr;

@@ -1,4 +1,4 @@
-// Products and their gradients are of the lower dtype; what leaves the node has the dtype of what came in.
+// Products and their gradients are of the lower dtype; outputs of the node have the dtype of the inputs.
 #include "lib/nn/linear_autocast.h"
 
 #include <ATen/TensorOperators.h>

@@ -6,7 +6,7 @@
 
 namespace heddle::model {
 
-// What each layer computes from x, in autocast's dtype; onto a residual, in the wider dtype of the two.
+// The outputs of all layers for x, in autocast's dtype; with a residual, in the wider dtype of the two.
 FewTensors linears_autocast(const at::Tensor& residual, const at::Tensor& x, const FewWeights& layers,
                             WeightGradients* later, Autocast& autocast);
 

@@ -1,4 +1,4 @@
-// Joining by looking at where matrices lie.
+// Joins matrices by their addresses.
 #include "lib/nn/linear_products.h"
 
 #include <ATen/ops/cat.h>

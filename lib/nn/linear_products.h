@@ -1,4 +1,4 @@
-// The products of linear layers as matrices, below autograd: several layers by one where their weights allow.
+// The products of linear layers as matrices, below autograd: several layers by one if their weights allow.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,14 +22,14 @@ at::Tensor rows_of(const at::Tensor& x);
 // residual + x W^T + b, with the leading dims of x; residual and bias may be undefined.
 at::Tensor product(const at::Tensor& residual, const at::Tensor& x, const Weights& layer);
 
-// All layers by one product, where their weights lie one after another: the outputs are columns of it. False:
-// they do not, and nothing is done.
+// All layers by one product, if their weights are adjacent: the outputs are its columns. False: not adjacent,
+// nothing is done.
 bool multiply_joined(const at::Tensor& x, const FewWeights& layers, FewTensors& out);
 
-// Matrices that lie one below the other in one storage, as one matrix; undefined where they do not.
+// Vertically adjacent matrices in one storage as one matrix; undefined if they are not adjacent.
 at::Tensor joined_rows(std::span<const at::Tensor> parts);
 
-// Matrices side by side as one: itself where they are columns of one already, else a copy.
+// Matrices side by side as one: a view if they are columns of one already, else a copy.
 at::Tensor joined_columns(const std::vector<at::Tensor>& parts);
 
 }  // namespace heddle::model

@@ -16,7 +16,7 @@
 namespace heddle::model {
 namespace {
 
-// From here on oneDNN wins by more than the call of its operator costs (build/bench_layers).
+// From this size on oneDNN's gain exceeds the cost of calling its operator (build/bench_layers).
 constexpr int64_t kLarge = int64_t{1} << 22;
 
 // LibTorch's compiler calls this operator for float32: input [m, k], weight [n, k].

@@ -32,7 +32,7 @@ at::Tensor turn(const at::Tensor& x, const RotaryAngles& angles, double directio
   return at::cat({a * c - b * s, b * c + a * s}, 2).to(x.scalar_type()).view(x.sizes());
 }
 
-// No other tensor can see the memory of these.
+// No other tensor shares the memory of these.
 bool hold_alone(std::span<const at::Tensor> tensors) {
   for (const at::Tensor& one : tensors) {
     const auto shares = [&](const at::Tensor& other) {
@@ -48,7 +48,7 @@ struct RotaryNode final : LayerNode {
   RotaryNode() : LayerNode("RotaryBackward") {}
   Saved cos, sin;
 
-  // The rotation's transpose turns the other way.
+  // The transpose of the rotation is the inverse rotation.
   Gradients backward(Gradients&& gradients) override {
     Gradients out(2);
     const RotaryAngles angles{cos.unpack(), sin.unpack()};

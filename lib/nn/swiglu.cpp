@@ -22,7 +22,7 @@ struct SwigluNode final : LayerNode {
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor saved_gate = gate.unpack(), saved_up = up.unpack();
-    // A 16-bit sigmoid would be too coarse for the kernel.
+    // The kernel needs more precision than a 16-bit sigmoid.
     const bool fine = has_row_kernel(saved_gate) && has_row_kernel(saved_up) &&
                       saved_gate.scalar_type() != at::kBFloat16 &&
                       saved_gate.scalar_type() == saved_up.scalar_type();
@@ -31,7 +31,7 @@ struct SwigluNode final : LayerNode {
     return {std::move(d_gate), at::silu(saved_gate).mul_(gradients[0])};
   }
   static Gradients on_cpu(const at::Tensor& dy, const at::Tensor& gate, const at::Tensor& up) {
-    const int64_t width = gate.size(1);  // side by side, as the product before them wants them
+    const int64_t width = gate.size(1);  // side by side, as the preceding product needs them
     const at::Tensor both = at::empty({gate.size(0), 2 * width}, gate.options());
     Gradients out{both.narrow(1, 0, width), both.narrow(1, width, width)};
     swiglu_backward_cpu(dy, gate, up, at::sigmoid(gate), out[0], out[1]);

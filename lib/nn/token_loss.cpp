@@ -39,9 +39,9 @@ int64_t rows_per_block(const at::Tensor& rows, int64_t vocabulary) {
 }
 
 struct Labels {
-  at::Tensor counted;  // wide [tokens, 1]: 1 where the label counts
-  at::Tensor index;    // int64 [tokens, 1]: the label's column, 0 where it does not count or is elsewhere
-  at::Tensor hit;      // wide [tokens, 1]: -1; 0 where the label's column is on another rank
+  at::Tensor counted;  // wide [tokens, 1]: 1 if the label counts
+  at::Tensor index;    // int64 [tokens, 1]: the label's column, 0 if it does not count or is on another rank
+  at::Tensor hit;      // wide [tokens, 1]: -1; 0 if the label's column is on another rank
   Labels block(int64_t row, int64_t rows) const {
     return {counted.narrow(0, row, rows), index.narrow(0, row, rows), hit.narrow(0, row, rows)};
   }
@@ -75,7 +75,7 @@ Labels read_labels(const at::Tensor& labels, const VocabularyPart& part, int64_t
   return all;
 }
 
-// Turns log-probabilities into the gradient of the block's loss with respect to its logits.
+// Converts log-probabilities to the gradient of the block's loss with respect to its logits.
 at::Tensor logit_gradient(at::Tensor log_p, const Labels& labels) {
   log_p.exp_();
   log_p.scatter_add_(1, labels.index, labels.hit);
@@ -163,7 +163,7 @@ struct LinearLoss {
   at::Tensor sum, d_hidden, d_weight;
 };
 
-// part: null where the weight is the whole head.
+// part: null if the weight is the whole head.
 LinearLoss loss_and_gradients(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
                               const VocabularyPart* part, bool of_hidden, bool of_weight) {
   const at::ScalarType dtype = wide(hidden.scalar_type());

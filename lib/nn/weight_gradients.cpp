@@ -1,4 +1,4 @@
-// Draining: one node for each push, all run by one call of the engine.
+// Draining: one node for each push, all run by one call of the autograd engine.
 #include "heddle/nn/weight_gradients.h"
 
 #include <ATen/ops/empty.h>

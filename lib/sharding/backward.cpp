@@ -5,9 +5,9 @@
 
 namespace heddle::sharding {
 
-// The backward of the units above is through. Before that a unit's parameters are still needed, also when
-// they have their gradients: for the gradient of its input. A bucket of several units stays to the end, as a
-// rank whose backward ended early would gather it once less than the others.
+// The backward of the units above is done. Before that a unit's parameters are still needed for the gradient
+// of its input, even if their own gradients are complete. A bucket of several units stays to the end, because
+// a rank whose backward ended early would gather it once less than the others.
 void ShardedStage::approach(size_t unit) {
   for (size_t above = unit + 1; above < passed_; ++above)
     for (const Model::Use& use : model_.turns[above].uses)
@@ -36,7 +36,7 @@ void ShardedStage::gather_behind(size_t unit) {
   }
 }
 
-// What a drain completes before the last microbatch waits for it.
+// Gradients completed by a drain before the last microbatch wait for it.
 void ShardedStage::complete(size_t bucket) {
   Gradients& gradients = *model_.order[bucket];
   if (last_backward_ || policy_.reduce_each_microbatch) {
@@ -48,8 +48,8 @@ void ShardedStage::complete(size_t bucket) {
   }
 }
 
-// On a rank whose backward ended early the reductions go first: others may wait for them before they come to
-// the gathers that are left here.
+// On a rank whose backward ended early the reductions go first: others may wait for them before they reach
+// the gathers that remain here.
 void ShardedStage::ended(WeightGradients* queue) {
   passed_ = model_.turns.size();
   if (queue == nullptr)

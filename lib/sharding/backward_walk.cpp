@@ -1,4 +1,4 @@
-// Hooks on units' outputs and on leaves, and what they add up to.
+// Hooks on units' outputs and on leaves, and the events derived from them.
 #include "heddle/sharding/backward_walk.h"
 
 #include <ATen/core/grad_mode.h>
@@ -36,7 +36,7 @@ void BackwardWalk::add(const at::Tensor& leaf, size_t bucket, int units) {
   accumulators_.back()->add_post_hook(std::make_unique<AfterGradient>([this, bucket] { arrive(bucket); }));
 }
 
-// One hook on a node is enough for all that it returns.
+// One hook on a node is enough for all its outputs.
 bool BackwardWalk::watch(size_t unit, const Tensors& outputs, WeightGradients* queue) {
   if (!at::GradMode::is_enabled()) return false;
   const torch::autograd::Node* watched = nullptr;
@@ -45,7 +45,7 @@ bool BackwardWalk::watch(size_t unit, const Tensors& outputs, WeightGradients* q
     if (!output.defined() || !output.requires_grad()) continue;
     any = true;
     const auto& node = output.grad_fn();
-    if (node == nullptr) {  // an input that comes out as it is
+    if (node == nullptr) {  // an input returned unchanged
       output.register_hook([this, unit, queue](const at::Tensor&) { reach(unit, queue); });
     } else if (node.get() != watched) {
       node->add_tensor_pre_hook(std::make_unique<Reached>(*this, unit, queue));
@@ -56,8 +56,8 @@ bool BackwardWalk::watch(size_t unit, const Tensors& outputs, WeightGradients* q
   return any;
 }
 
-// Called by hooks on outputs of units, never by those on leaves: where a unit is computed again these run in
-// a nested backward, whose end is not the end.
+// Called by hooks on outputs of units, never by those on leaves: for a recomputed unit these run in a nested
+// backward, whose end is not the end of the backward.
 void BackwardWalk::begin(WeightGradients* queue) {
   running_ = true;
   split_ = queue != nullptr && queue->defers();
@@ -92,7 +92,7 @@ void BackwardWalk::arrive(size_t bucket) {
   if (++buckets_[bucket].arrived == buckets_[bucket].parameters) stops_.complete(bucket);
 }
 
-// All but these have their gradients already.
+// All others have their gradients already.
 void BackwardWalk::begin_drain(const WeightGradients::Accumulators& leaves) {
   draining_ = true;
   for (Bucket& bucket : buckets_) bucket.arrived = bucket.parameters;

@@ -1,4 +1,4 @@
-// Ties slots to the leaves of buckets, and finds the order of everything.
+// Ties slots to the leaves of buckets, and determines the order of units, buckets and shards.
 #include "heddle/sharding/model.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ bool uses(const Model::Turn& turn, const Bucket* bucket) {
                      [bucket](const Model::Use& use) { return use.bucket == bucket; });
 }
 
-// The next unit after each use, seen from the end; what is left is each bucket's first use.
+// The next unit after each use, from the end; what remains is each bucket's first use.
 std::map<const Bucket*, size_t> link_uses(std::vector<Model::Turn>& turns) {
   std::map<const Bucket*, size_t> first;
   for (size_t i = turns.size(); i-- > 0;)

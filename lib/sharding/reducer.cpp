@@ -38,7 +38,7 @@ void Reducer::launch(Gradients& gradients) {
   elements_ += gradients.elements_;
   gradients.in_flight_ = true;
   flying_.push_back(std::move(one));
-  while (!flying_.empty() && flying_.front().work == nullptr) settle();  // what needed no ranks
+  while (!flying_.empty() && flying_.front().work == nullptr) settle();  // already complete
 }
 
 void Reducer::settle() {
@@ -70,7 +70,7 @@ void Reducer::abandon() noexcept {
     for (InFlight& one : *all) {
       try {
         if (one.work) one.work->wait();
-      } catch (...) {  // a rank is gone, and whoever waited for it was told
+      } catch (...) {  // a rank is lost; the error was thrown to the waiting caller
       }
     }
 }

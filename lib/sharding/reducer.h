@@ -1,4 +1,4 @@
-// Sums gradients over the ranks behind the backward, bucket after bucket in one order on every rank.
+// Sums gradients over the ranks during the backward, bucket after bucket in one order on every rank.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@ class Reducer {
   Reducer(const Model& model, const Policy& policy);
 
   void ready(Gradients& gradients);           // all its gradients have come
-  void wait_for(const Gradients& gradients);  // until its reduction is through
-  // Launches what is left, ready or not. `last`: nothing more comes in this step, so the sums over replicas
-  // may start behind it.
+  void wait_for(const Gradients& gradients);  // until its reduction is done
+  // Launches the remaining buckets, ready or not. `last`: nothing more comes in this step, so the sums over
+  // replicas may follow.
   void flush(bool last);
-  void expect_last() { last_ = true; }  // what becomes ready from here on does so for the last time
+  void expect_last() { last_ = true; }  // buckets that become ready from now on do so for the last time
   void finish();                        // waits for everything
-  void abandon() noexcept;              // waits, and takes no notice of errors
+  void abandon() noexcept;              // waits and ignores errors
 
  private:
   struct InFlight {

@@ -25,12 +25,12 @@ ShardedStage::ShardedStage(Model model, const Policy& policy, const DeviceMesh& 
   watch_leaves();
 }
 
-// Buckets are told after reductions: these may wait for other ranks, which wait for nothing of this one.
+// Buckets are notified after the reductions, which may wait for other ranks.
 ShardedStage::~ShardedStage() {
   for (const auto& bucket : model_.buckets) {
     try {
       finish(*bucket);
-    } catch (...) {  // a rank is gone, and whoever waited for it was told
+    } catch (...) {  // a rank is lost; the error was thrown to the waiting caller
     }
   }
   reducer_->abandon();
@@ -63,7 +63,7 @@ void ShardedStage::start(const Turn& turn) {
   for (const Model::Use& use : turn.uses) start(*use.bucket);
 }
 
-// A gather that broke is given up: what it was to fill can be freed.
+// A failed gather is dropped: its target can be freed.
 void ShardedStage::finish(Bucket& bucket) {
   if (bucket.state_ != Bucket::State::gathering) return;
   bucket.state_ = Bucket::State::whole;
@@ -89,7 +89,7 @@ void ShardedStage::free_all() {
   }
 }
 
-// Takes what is not there yet off the elements that may be gathered ahead. False: it is too much.
+// Subtracts the elements not gathered yet from the budget of gathers ahead. False: too many.
 bool ShardedStage::start_within(const Turn& turn, int64_t& elements) {
   int64_t more = 0;
   for (const Model::Use& use : turn.uses)
@@ -142,8 +142,8 @@ Tensors ShardedStage::run(size_t unit, Tensors inputs, const Batch& batch) {
   return model_.turns[unit].unit->forward(std::move(inputs), batch);
 }
 
-// What a unit whose gather was started ahead computes with as well is left to it, and to the next unit in any
-// case. Without a backward to come, only what stays for the step stays.
+// Parameters that a unit gathered ahead also uses are left to it, and those of the next unit in any case. If
+// no backward comes, only parameters that stay for the step stay.
 void ShardedStage::release_after_forward(size_t unit, size_t reached, bool backward_comes) {
   const Turn& turn = model_.turns[unit];
   if (turn.reshard == Reshard::after_backward && backward_comes) return;
@@ -180,7 +180,7 @@ void ShardedStage::parameters_changed() {
 }
 
 void ShardedStage::reduce_gradients() {
-  if (between_steps_) begin_step();  // no microbatch at all: every gradient is missing
+  if (between_steps_) begin_step();  // no microbatch: every gradient is missing
   if (std::exchange(flushed_, true)) return;
   reducer_->flush(/*last=*/true);
   if (used_parameters_) used_parameters_->start();
@@ -205,7 +205,7 @@ std::vector<WholeParameter> ShardedStage::hold_whole() {
   held_ = true;
   std::vector<WholeParameter> whole;
   try {
-    for (size_t i = 0; i < model_.buckets.size(); ++i) {  // one is gathered behind the wait for another
+    for (size_t i = 0; i < model_.buckets.size(); ++i) {  // one gather starts before the wait for another
       start(*model_.buckets[i]);
       if (i + 1 < model_.buckets.size()) start(*model_.buckets[i + 1]);
       finish(*model_.buckets[i]);
@@ -219,7 +219,7 @@ std::vector<WholeParameter> ShardedStage::hold_whole() {
   return whole;
 }
 
-// A gather that broke is given up; the error came out of the call that waited for it.
+// A failed gather is dropped; the waiting call threw the error.
 void ShardedStage::release_whole() {
   held_ = false;
   for (const auto& bucket : model_.buckets) {

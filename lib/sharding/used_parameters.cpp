@@ -62,7 +62,7 @@ void UsedParameters::abandon() noexcept {
   for (Sum& sum : sums_) {
     try {
       if (sum.work) sum.work->wait();
-    } catch (...) {  // a rank is gone, and whoever waited for it was told
+    } catch (...) {  // a rank is lost; the error was thrown to the waiting caller
     }
   }
 }

@@ -1,4 +1,4 @@
-// Which parameters had a gradient on any rank: one that nobody used stays without.
+// Which parameters had a gradient on any rank; the gradient of an unused parameter stays undefined.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,11 +12,11 @@
 namespace heddle::sharding {
 
 // One number for each trainable parameter, its maximum over the ranks that share it, once a step; one message
-// for all parameters with the same ranks. The numbers are the hosts' and go from host to host behind the
-// sums, so that nothing of them waits for a device.
+// for all parameters with the same ranks. The numbers are on the CPU and are exchanged between hosts during
+// the sums, so that nothing waits for a device.
 class UsedParameters {
  public:
-  // `groups`: of gradients that name none of their own.
+  // `groups`: for gradients without groups of their own.
   UsedParameters(const Model& model, const Groups& groups);
 
   void start();   // every gradient of the step was taken

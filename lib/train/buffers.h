@@ -1,4 +1,4 @@
-// Buffers to receive into, used again when nothing else holds them.
+// Receive buffers, reused when nothing else holds them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,8 +8,8 @@
 
 namespace heddle::train {
 
-// A buffer is free once no tensor but the one kept here shares its storage: whoever received into it, and
-// autograd, need not give it back.
+// A buffer is free once only the tensor kept here shares its storage: receivers and autograd need not return
+// it.
 class Buffers {
  public:
   // Keeps at most `most` buffers; 0: none is kept.

@@ -14,7 +14,7 @@ at::Tensor rows_of(const at::Tensor& tensor, const Cut& cut, int index) {
   return tensor.narrow(0, index * cut.rows, cut.rows);
 }
 
-// Not all foreign models have a row of `extra` for each sample.
+// Foreign models need not have a row of `extra` for each sample.
 bool has_row_for_each(const at::Tensor& tensor, const Batch& batch) {
   return tensor.dim() > 0 && tensor.size(0) == rows_tensor(batch).size(0);
 }

@@ -16,11 +16,11 @@ struct Cut {
   std::vector<at::Tensor> documents = {};  // [microbatch], on the host; empty: the batch has none, or is one
 };
 
-// How many microbatches a batch is cut into. Throws as cut_of() does for its rows.
+// How many microbatches a batch is cut into. Throws like cut_of() for its rows.
 HEDDLE_API int microbatches_of(const Batch& batch, const Pipeline& pipeline);
 
-// Throws Error{config} when the rows of the batch do not divide into microbatches, Error{input} when its
-// documents break their rule. Reads them: for a batch on the host.
+// Throws Error{config} when the rows of the batch do not divide into microbatches, Error{input} if its
+// documents are invalid. Reads their values: for a batch on the host.
 HEDDLE_API Cut cut_of(const Batch& batch, const Pipeline& pipeline);
 
 // Views of the batch's rows; of documents, a copy on the batch's device.

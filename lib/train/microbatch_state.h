@@ -14,18 +14,18 @@
 
 namespace heddle::train {
 
-// The outputs themselves are not kept: a backward starts from their places in the graph, so their memory goes
-// as soon as they are sent and autograd does not need it.
+// The outputs themselves are not kept: a backward starts from their edges in the graph, so their memory is
+// freed once they are sent and autograd does not need it.
 struct MicrobatchState {
   Batch batch;
-  Arriving arriving;                         // the inputs, on their way from another rank
-  Tensors inputs;                            // leaves; their gradients go back
+  Arriving arriving;                         // the inputs, in flight from another rank
+  Tensors inputs;                            // leaves; their gradients are sent back
   Tensors outputs;                           // until they are sent
   std::vector<torch::autograd::Edge> roots;  // of the outputs that need a gradient
-  Arriving returning;                        // the gradients of those, on their way
+  Arriving returning;                        // the gradients of those, in flight
   Tensors gradients;                         // of the outputs, from a stage on this rank
   Tensors input_gradients;                   // until they are sent
-  std::unique_ptr<WeightGradients> weights;  // made where the schedule splits the backward; used again
+  std::unique_ptr<WeightGradients> weights;  // made if the schedule splits the backward; reused
 };
 
 // One of this rank's stages and its neighbours.
@@ -34,7 +34,7 @@ struct LocalStage {
   const StageInterfaces* optional = nullptr;
   int index = 0;                   // in the model
   bool first = true, last = true;  // of the model
-  int before = -1, after = -1;     // places of the neighbours among this rank's stages; -1: elsewhere
+  int before = -1, after = -1;     // indices of the neighbours among this rank's stages; -1: on another rank
   std::vector<MicrobatchState> microbatches;  // [microbatch]
 };
 

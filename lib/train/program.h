@@ -1,4 +1,4 @@
-// One call of a schedule as one rank runs it: its row of the lowered table, with every question answered.
+// One call of a schedule as one rank runs it: its row of the lowered table, with all look-ups resolved.
 #pragma once
 
 #include <vector>
@@ -12,9 +12,9 @@ namespace heddle::train {
 // One action: which of this rank's stages it is for, and whom it talks to.
 struct Turn {
   Action action;
-  int local = 0;      // the stage's place among this rank's
-  int peer = -1;      // of a transfer: the other side's place on pp
-  int tag = 0;        // of a transfer: of this stage, microbatch and direction alone
+  int local = 0;      // the stage's index among this rank's
+  int peer = -1;      // of a transfer: the peer's position on pp
+  int tag = 0;        // of a transfer: unique for stage, microbatch and direction
   bool last = false;  // B and W: the stage's last of both; reshard: the stage computes no more in this call
 };
 

@@ -114,7 +114,7 @@ void Runner::open(const Batch& given) {
   batch.side_outputs = &sides_;
   {
     std::optional<SideOutputs::Again>
-        counted;  // ranks of a pipeline change the same batch: its metrics count once
+        counted;  // all ranks of a pipeline transform the same batch: metrics count once
     if (stages_.rank() != 0) counted.emplace(batch);
     stages_.transform(batch, mesh_);
   }
@@ -169,7 +169,7 @@ void Runner::perform_recorded(const Turn& turn) {
   recording_->actions.push_back({turn.action, call_, begin, ready_, std::chrono::steady_clock::now()});
 }
 
-// Whole parameters stay for the next call where the schedule would free them at its end.
+// Whole parameters stay for the next call, although the schedule would free them at its end.
 void Runner::guide(const Turn& turn) {
   const StageInterfaces& stage = *locals_[turn.local].optional;
   if (turn.action.kind == Action::unshard) return stage.unshard();

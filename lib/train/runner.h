@@ -1,4 +1,5 @@
-// Runs a rank's part of a pipeline schedule: the only place where autograd starts and where stages talk.
+// Runs a rank's part of a pipeline schedule: the only place where autograd starts and where stages send and
+// receive.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,23 +31,23 @@ class HEDDLE_API Runner {
   // The stages outlive it. It is not moved.
   Runner(Stages& stages, const DeviceMesh& mesh);
 
-  // Forward and backward of all batches; sends are through when it returns, reductions are under way.
-  // `scale`: what the losses' sum is multiplied with, asked for once, before the first backward of a loss.
-  // `microbatches`: of the step on all data-parallel ranks, asked for where an auxiliary loss is divided by
-  // them. Returns the sum of this rank's token losses, fp64 [1]: zero where the last stage is elsewhere.
+  // Forward and backward of all batches; sends are done when it returns, reductions are in flight. `scale`:
+  // the factor of the losses' sum, called once, before the first backward of a loss. `microbatches`: their
+  // number in the step on all data-parallel ranks, called if an auxiliary loss is divided by it. Returns the
+  // sum of this rank's token losses, fp64 [1]: zero if the last stage is on another rank.
   at::Tensor train(std::span<const Batch> batches, const std::function<double()>& scale,
                    const std::function<double()>& microbatches = {});
   // The forwards alone.
   at::Tensor evaluate(std::span<const Batch> batches);
 
-  // What this rank's stages and transforms added besides, since train() or evaluate() began.
+  // The side outputs of this rank's stages and transforms since train() or evaluate() began.
   const SideOutputs& side_outputs() const { return sides_; }
   // Microbatches of these batches. Throws as train() does for rows that do not divide.
   int64_t count_microbatches(std::span<const Batch> batches) const;
 
   // The most microbatches that were alive at once on this rank, over its stages.
   int peak_alive() const { return peak_alive_; }
-  // Writes down every action from here on; null: no more.
+  // Records every action from now on; null: stops.
   void record(Recording* recording) { recording_ = recording; }
 
  private:

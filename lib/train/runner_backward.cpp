@@ -22,8 +22,8 @@ double Runner::main_scale() {
                                                                                : scale;
 }
 
-// The gradient of an auxiliary loss. It begins within a stage, so it takes the strategy's divisor here, which
-// the main loss takes at the model's last unit.
+// The gradient of an auxiliary loss. It begins within a stage, so the strategy's divisor is applied here; for
+// the main loss it is applied at the model's last unit.
 double Runner::side_scale(LossDivisor divisor) {
   const double strategy = stages_.attached().gradient_divisor;
   if (divisor == LossDivisor::label_tokens) return strategy * main_scale();
@@ -60,7 +60,7 @@ void Runner::backward(const Turn& turn) {
   --alive_;
 }
 
-// What the stage before asked for: a gradient that did not come is zero.
+// The previous stage expects a gradient: a missing one is zero.
 void Runner::return_gradients(LocalStage& stage, MicrobatchState& state, int microbatch) {
   Tensors gradients;
   for (at::Tensor& input : state.inputs) {

@@ -46,7 +46,7 @@ void check_axes(const DeviceMesh& mesh, const SideSpec& spec) {
   }
 }
 
-// Whether this rank is the first along every axis that does not tell parts apart.
+// Whether this rank is the first along every axis whose ranks have equal values.
 bool is_counted(const DeviceMesh& mesh, const std::vector<std::string>& names) {
   for (const Axis& axis : mesh.axes())
     if (axis.size > 1 && axis.name != kPipelineAxis && mesh.rank(axis.name) != 0 &&

@@ -11,8 +11,8 @@
 
 namespace heddle::train {
 
-// One sum over all ranks takes the place of the loss's own sums over data and stages; where there are maxima,
-// one more collective finds them. A rank whose values another one has too gives zeros.
+// One sum over all ranks replaces the loss's own sums over data and stages; maxima cost one more collective.
+// Of ranks with the same values all but one contribute zeros.
 class SideTotals {
  public:
   // Throws Error{mesh} naming the output, for an axis that the mesh does not have or has only parts of.
@@ -24,7 +24,7 @@ class SideTotals {
   struct Counts {
     double label_tokens = 0, microbatches = 0;
   };
-  // Waits. Gives the values; `loss` becomes the sum over all ranks.
+  // Waits and returns the values; `loss` becomes the sum over all ranks.
   SideValues finish(const Counts& counts, at::Tensor& loss);
 
  private:

@@ -36,7 +36,7 @@ int64_t label_tokens(std::span<const Batch> batches) {
   return count;
 }
 
-// The parts of a step, written down one after the other; nothing where nobody asks.
+// Records the parts of a step; does nothing without a recording.
 class Phases {
  public:
   explicit Phases(Recording* recording) : recording_(recording) {
@@ -119,7 +119,7 @@ struct Step::Impl {
     return mesh.size(axis) > 1 ? &mesh.group(axis) : nullptr;
   }
 
-  // A norm in host memory is looked at; one on a device is compared there, and the kernel takes the answer.
+  // A norm in host memory is read; one on a device is compared there, and the kernel reads the result.
   void update(const StepReport& report, double lr, double weight_decay) {
     if (dry) return optimizer.drop_gradients();
     const bool known = report.grad_norm.is_cpu();
@@ -130,14 +130,14 @@ struct Step::Impl {
     optimizer.update(lr, weight_decay, divisor, skip);
   }
 
-  // What losses are divided by, on its way over the data-parallel ranks.
+  // The divisor of the losses, being summed over the data-parallel ranks.
   Total count(std::span<const Batch> batches) {
     const auto labels = static_cast<double>(label_tokens(batches));
     if (!sides) return {labels, counted};
     return {labels, static_cast<double>(runner.count_microbatches(batches)), counted};
   }
 
-  // Begins to add up the loss over ranks, and what else the stages gave.
+  // Starts the sum of the loss and side outputs over ranks.
   std::optional<Total> start(at::Tensor loss) {
     if (!sides) return std::optional<Total>(std::in_place, std::move(loss), summed);
     sides->start(loss, runner.side_outputs());

@@ -1,4 +1,4 @@
-// Transfers between stages: headers, casts to the dtype of the wire, and works that are kept until they end.
+// Transfers between stages: headers, casts to the dtype of the wire, and works kept until they end.
 #include "lib/train/wires.h"
 
 #include <ATen/core/grad_mode.h>

@@ -1,4 +1,4 @@
-// What goes between stages on different ranks: shapes learnt once, receives posted early, sends waited for
+// Transfers between stages on different ranks: shapes learnt once, receives posted early, sends waited for
 // late.
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace heddle::train {
 
-// One tensor that a stage hands to the next, and whether its gradient comes back.
+// One tensor that a stage sends to the next, and whether its gradient comes back.
 struct Piece {
   at::ScalarType dtype = at::kFloat;
   std::vector<int64_t> sizes;
@@ -27,7 +27,7 @@ struct Piece {
 };
 using Pieces = std::vector<Piece>;
 
-// Tensors on their way to this rank.
+// Tensors in flight to this rank.
 struct Arriving {
   Tensors tensors;
   std::vector<std::unique_ptr<Work>> works;  // one for each defined tensor
@@ -45,20 +45,21 @@ class HEDDLE_API Wires {
   Wires(Communicator* ranks, int stages, std::optional<at::ScalarType> wire, Buffers buffers,
         c10::Device device, Elsewhere elsewhere = {});
 
-  // The following transfers belong to batches of this shape; `key` says all that shapes depend on.
+  // The following transfers belong to batches of this shape; `key` identifies everything that shapes depend
+  // on.
   void choose_shape(const std::vector<int64_t>& key);
 
-  // Throws Error{internal} when the shapes of an edge change while those of the batch do not.
+  // Throws Error{internal} if the shapes of an edge change while those of the batch do not.
   void send_forward(Tensors tensors, int edge, int peer, int tag);
   void send_backward(Tensors gradients, int peer, int tag);
   Arriving receive_forward(int edge, int peer, int tag);
   Arriving receive_backward(int edge, int peer, int tag);
 
-  // Waits; the tensors have their own dtype again, and ask for gradients where the sender's did.
+  // Waits; the tensors have their original dtype, and require gradients if the sender's did.
   Tensors take_forward(Arriving arriving, int edge);
   Tensors take_backward(Arriving arriving, int edge);
 
-  // Every send is through.
+  // Waits until every send is done.
   void settle();
 
  private:

@@ -24,8 +24,9 @@ namespace heddle::mesh {
 namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
-constexpr std::chrono::milliseconds kLeastPause{1}, kMostPause{20};  // between two looks into the store
-constexpr std::chrono::hours kGlooLimit{24};  // Gloo's own timeout comes after ours, which knows of pauses
+constexpr std::chrono::milliseconds kLeastPause{1}, kMostPause{20};  // between two checks of the store
+constexpr std::chrono::hours kGlooLimit{
+    24};  // Gloo's own timeout is longer than heddle's, which ignores pauses
 
 StorePtr open_store(const RankPlace& place, std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
@@ -137,7 +138,7 @@ class GlooRendezvous : public Rendezvous {
   std::unique_ptr<Communicator> gloo_group(const std::string& name, const std::string& key,
                                            const std::vector<int>& members, int place) {
     std::call_once(device_opened_, [this] { device_ = open_gloo_device(one_machine()); });
-    // The thread of the group connects, on a connection of its own: the store's calls block.
+    // The thread of the group connects, on its own connection to the store, whose calls block.
     auto connect = [=, root = root_, device = device_, at = place_] {
       return connect_gloo(scoped(at, root->clone()), *device, {key, members, place, kGlooLimit});
     };
@@ -146,7 +147,7 @@ class GlooRendezvous : public Rendezvous {
     return communicator;
   }
 
-  // Rank 0 may end over what it has answered, and the store with it: the others read first.
+  // Rank 0 may end after its answer, and the store with it: the others read first.
   std::string answered(StoreMeeting& meeting, const std::string& waited, const std::string& text,
                        const Answer& answer) {
     wait_for([&] { return meeting.is_complete(); }, waited, [&] { return meeting.absent(); });
@@ -162,12 +163,12 @@ class GlooRendezvous : public Rendezvous {
 
   bool one_machine() const { return place_.local_world_size == place_.world_size; }
 
-  // absent: the ranks that are waited for, where that is known.
+  // absent: the ranks waited for, if known.
   void wait_for(
       const std::function<bool()>& ready, const std::string& waited,
       const std::function<std::vector<int>()>& absent = [] { return std::vector<int>{}; }) {
     const auto start = watch_.running_time();
-    // A rank is late when its own thread does not wait, whatever threads beside it do.
+    // A rank is late when its own thread does not wait, regardless of other threads.
     const bool own = this_thread() == Watch::Thread::own;
     if (own) watch_.set_waiting(true);
     while (!ready()) {
@@ -186,7 +187,7 @@ class GlooRendezvous : public Rendezvous {
   Watch watch_;
   std::set<int> sharing_;  // the ranks that share memory with this one, itself among them
   std::unique_ptr<ShmEngine> engine_;
-  std::once_flag device_opened_;  // shared memory's thread makes groups over Gloo too
+  std::once_flag device_opened_;  // the shared memory's thread also makes groups over Gloo
   std::shared_ptr<GlooDevice> device_;
   const std::thread::id own_ = std::this_thread::get_id();  // the rank's own thread, which has joined
   std::mutex exchanged_mutex_;
@@ -194,8 +195,8 @@ class GlooRendezvous : public Rendezvous {
   std::map<std::vector<int>, int> made_;
 };
 
-// A write to a rank that is gone must come back as an error: by default the signal ends the process without a
-// word, and Gloo and the store do not suppress it. A host with an action of its own keeps it.
+// A write to a lost rank must return an error: by default the signal ends the process silently, and Gloo and
+// the store do not suppress it. A host's own handler is kept.
 void survive_closed_connections() {
   struct sigaction now {};
   if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) ::signal(SIGPIPE, SIG_IGN);

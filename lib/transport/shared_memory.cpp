@@ -10,7 +10,7 @@
 namespace heddle::mesh {
 namespace {
 
-// Bytes. Fewer are copied in less time than it takes to wake a rank that has still to read them.
+// Bytes. Copying fewer is faster than waking a rank that has to read them.
 constexpr size_t kFewest = 128 * 1024;
 
 bool may_be_shared(const at::TensorOptions& options) {

@@ -1,4 +1,4 @@
-// Wrappers around a meeting, its groups and the works of their calls.
+// Wrappers around a rendezvous, its groups and the works of their calls.
 #include "lib/transport/traced.h"
 
 #include <utility>

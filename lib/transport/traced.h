@@ -1,4 +1,4 @@
-// What a rank's collectives and transfers did and when: a meeting whose groups write it down.
+// Records a rank's collectives and transfers: a rendezvous whose groups log their calls.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ struct TracedCall {
   std::thread::id waiter;
 };
 
-// Written to by any thread while it is open. A call counts where it is posted while the log is open.
+// Written by any thread while it is open. A call is logged if it is posted while the log is open.
 class HEDDLE_API CallLog {
  public:
   void open(bool is_open) { open_.store(is_open, std::memory_order_relaxed); }
@@ -42,8 +42,8 @@ class HEDDLE_API CallLog {
 
 namespace mesh {
 
-// The same meeting, whose groups log their calls; while the log is closed a call costs one load more. Both
-// outlive it and its groups. A device's own communicators are made by its plugin and are not seen.
+// The same rendezvous with groups that log their calls; while the log is closed a call costs one more load.
+// Both outlive it and its groups. A device's own communicators are made by its plugin and are not logged.
 HEDDLE_API std::unique_ptr<Rendezvous> traced(Rendezvous& meeting, CallLog& log);
 
 // The communicator inside a traced one, or the same.

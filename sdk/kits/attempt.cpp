@@ -1,4 +1,4 @@
-// Every kind of exception, as the text of a check.
+// The text of a check for every kind of exception.
 #include "attempt.h"
 
 #include <c10/util/Exception.h>

@@ -1,4 +1,4 @@
-// One kit as one line of the report, whatever it throws.
+// Runs one kit as one line of the report, whatever it throws.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ struct NotRun {
 class Attempts {
  public:
   Attempts(const KitOptions& options, Report& report) : options_(options), report_(report) {}
-  // Runs one kit, which returns what held. True unless it failed.
+  // Runs one kit, which returns its observation. True unless it failed.
   bool operator()(const std::string& rule, const std::function<std::string()>& kit);
 
  private:

@@ -27,7 +27,7 @@ Node fields_for_kits(const OfferedStrategy& offered, Node fields) {
     try {
       if (!offered.resolve(Node::map(more)).not_built.empty()) return;
     } catch (const Error&) {
-      return;  // the strategy says no to this value: it keeps its default
+      return;  // the strategy refuses this value: it keeps its default
     }
     entries = std::move(more);
   };

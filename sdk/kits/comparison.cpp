@@ -1,4 +1,4 @@
-// What a strategy refuses, and how far two trainings are apart.
+// What a strategy refuses, and the difference of two trainings.
 #include <ATen/TensorOperators.h>
 
 #include <algorithm>
@@ -88,7 +88,7 @@ void compare(const Outcome& got, const Outcome& want) {
       found("the side output '" + name + "' is missing, or has another size");
     compare_series("the side output '" + name + "'", here->second, values, 2e-4);
   }
-  // AdamW divides by the root of the squares, which makes much of small differences.
+  // AdamW divides by the root of the squares, which amplifies small differences.
   compare_tensors("the parameters at the end", got.parameters, want.parameters,
                   want.gradients.empty() ? 2e-3 : 1e-4);
 }

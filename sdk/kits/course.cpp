@@ -1,4 +1,4 @@
-// The ranks of a course, and what they brought.
+// The ranks of a course, and their results.
 #include "course.h"
 
 #include <chrono>

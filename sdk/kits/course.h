@@ -1,4 +1,4 @@
-// A training of the small model under one strategy, by one of the ways that core or a host drives a stage.
+// A course: a training of the small model under one strategy, driven by core or by a host's loop.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@
 
 namespace heddle::kits {
 
-// What is trained with: a strategy, and what is told of it.
+// The strategy of a course and its configuration.
 struct Subject {
   std::string name;
   Needs needs;
   std::function<std::unique_ptr<IStrategy>()> make;
 };
 
-// The state of a run between two steps, whole.
+// The whole state of a run between two steps.
 struct Saved {
   Named parameters, averages, squares, steps;
 };
@@ -33,7 +33,7 @@ struct Course {
   Shape shape = {};
   int dp = 1, replicas = 1, tp = 1, pp = 1;  // dp: ranks of dp_shard, or of dp
   // by_hand: a host's own loop, without unshard, reshard and reduce_gradients. The others: core's runner,
-  // which begins with all forwards where it says so, or splits backwards, or has stages on several ranks.
+  // with all forwards first, split backwards, or stages on several ranks.
   enum class Drive { by_hand, one_by_one, forwards_first, split, pipeline } drive = Drive::one_by_one;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
   // The plain update w -= g / 2 shows gradients; AdamW, by core's Step, norms and states.
@@ -41,29 +41,29 @@ struct Course {
   int64_t first_step = 0, steps = 4;
   bool lists_all = false;       // every rank lists every parameter
   bool evaluates = false;       // after each step, which changes nothing
-  bool unshards = false;        // holds everything whole after each step
+  bool unshards = false;        // calls hold_whole() after each step
   bool reloads = false;         // after each step: the first values are written, used, and taken back
-  const Saved* from = nullptr;  // values and optimizer state to begin with
+  const Saved* from = nullptr;  // initial values and optimizer state
   Saved* to = nullptr;          // with adamw
   std::shared_ptr<const IPipelineSchedule> schedule = nullptr;  // of Drive::pipeline; null: the kit's own
   std::function<std::unique_ptr<IParallelizer>()> parallelizer = {};  // of tp; empty: the kit's own
-  bool stands_alone = false;  // it is there on one rank of tp too: it changes more than where numbers lie
+  bool stands_alone = false;  // also on one rank of tp: it changes more than the layout
   int world() const { return dp * replicas * tp * pp; }
 };
 
 struct Outcome {
   std::vector<double> losses, norms;  // of each step; norms with adamw
-  std::vector<Named> gradients;       // of each step, without adamw; no entry where no rank has one
+  std::vector<Named> gradients;       // of each step, without adamw; no entry if no rank has one
   Named parameters;                   // at the end
   std::map<std::string, std::vector<double>> sides;  // side outputs with adamw: the elements of each step
 };
 
 bool has_axis(const Needs& needs, const std::string& axis);
 
-// Why the strategy does not run so, by its needs; empty: it does.
+// Why the strategy's needs exclude this course; empty: they do not.
 std::string refusal(const Subject& subject, const Course& course);
 
-// Trains. Throws Error{plugin_failed} with what the stage does against its interface, and what it throws.
+// Trains. Throws Error{plugin_failed} for a violation of the interface or an exception of the stage.
 Outcome train(const Subject& subject, const Course& course);
 
 // The strategy `single`.

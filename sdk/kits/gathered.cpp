@@ -1,4 +1,4 @@
-// Counting and comparing what the ranks bring.
+// Counts and compares the ranks' contributions.
 #include "gathered.h"
 
 #include <ATen/TensorOperators.h>
@@ -15,8 +15,8 @@
 namespace heddle::kits {
 namespace {
 
-// Which of the replicas this rank is part of, and how many ranks have one number: the place along all axes
-// that neither split the shard nor hold other parameters.
+// The replica of this rank, and how many ranks hold each number: the position along all axes that neither
+// split the shard nor hold other parameters.
 int replica_of(const DeviceMesh& mesh, const Shard& shard) {
   std::vector<std::string> splits = mesh.parts_of(shard.axes), others;
   splits.emplace_back(kPipelineAxis);
@@ -89,7 +89,7 @@ Named Gathered::whole(const std::string& what) const {
       found(name + ": the element " + place_of(pieces.counts) + " is there " + std::to_string(most) +
             " times");
     const auto first = out.emplace(key.first, pieces.values).first;
-    // Not to the bit: kernels may round by where a buffer begins.
+    // Not to the bit: rounding in kernels may depend on the alignment of a buffer.
     if (pieces.values.numel() > 0 && !((first->second - pieces.values).abs().max().item<double>() <=
                                        1e-4 * first->second.abs().max().item<double>()))
       found(name + ": ranks that should hold the same numbers hold different ones");

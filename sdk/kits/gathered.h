@@ -1,5 +1,5 @@
-// Whole tensors put together from the shards of all ranks, which are threads; what is twice or missing is
-// said.
+// Assembles whole tensors from the shards of all ranks, which are threads; reports duplicate or missing
+// elements.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,8 +26,8 @@ class Gathered {
  public:
   // Adds `numbers` (the shard's own, its gradient, ...), which have the shard's sizes. Any rank, any order.
   void add(const DeviceMesh& mesh, const Shard& shard, const at::Tensor& numbers);
-  // The tensors, once all ranks have added. Throws Error{plugin_failed} for an element that is there twice or
-  // not at all in a replica, and for replicas that differ. `what`: "the gradient of", for messages.
+  // The tensors, once all ranks have added. Throws Error{plugin_failed} for a duplicate or missing element in
+  // a replica, and for replicas that differ. `what`: "the gradient of", for messages.
   Named whole(const std::string& what) const;
 
  private:
@@ -38,7 +38,7 @@ class Gathered {
   std::map<std::pair<std::string, int>, Pieces> pieces_;  // by the name and the replica
 };
 
-// Throws Error{plugin_failed}: what a kit found.
+// Throws Error{plugin_failed}: the fault that a kit found.
 [[noreturn]] void found(const std::string& what);
 
 // "3.1e-02".

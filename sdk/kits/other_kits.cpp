@@ -1,4 +1,4 @@
-// Tables that run, parts that train as the whole does, and devices that compute.
+// The kits of schedules, parallelizers and devices.
 #include "other_kits.h"
 
 #include <ATen/TensorOperators.h>
@@ -28,7 +28,7 @@ std::string trains_as_single(Course course, Drive drive, ActivationCheckpointing
   return distance(got, want);
 }
 
-// What a check of the whole model refuses is refused before ranks meet.
+// A refusal by the check of the whole model comes before ranks meet.
 void check_model(const OfferedParallelizer& offered, const Node& fields, const Course& course) {
   Units units = small_model(course.shape);
   Sizes sizes;

@@ -1,4 +1,4 @@
-// What a rank looks at between the steps, and the state that it saves and loads.
+// The checks of a rank between the steps, and the state that it saves and loads.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros_like.h>
@@ -52,7 +52,7 @@ void RankRun::reload(const Named& first, double before) {
         written(std::abs(again - before) / std::abs(before)));
 }
 
-// What LayerSplit left this rank of a parameter, where `held` is not all of it.
+// The part of a parameter that LayerSplit left on this rank.
 at::Tensor RankRun::part_of(const at::Tensor& whole, const at::Tensor& held) const {
   if (course_.tp == 1 || held.sizes().equals(whole.sizes()) || whole.dim() == 0) return whole;
   const int64_t rows = whole.size(0), rank = mesh_.rank("tp"), first = rank * rows / course_.tp;

@@ -18,7 +18,7 @@
 
 namespace heddle::kits {
 
-// What the ranks of a course bring together.
+// The common results of the ranks of a course.
 struct Shared {
   explicit Shared(const Course& course)
       : gradients(course.adamw ? 0 : static_cast<size_t>(course.steps)),

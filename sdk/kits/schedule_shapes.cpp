@@ -1,4 +1,4 @@
-// The sizes, in their order, and what is asked of a table.
+// The sizes in their order, and the checks of a table.
 #include "schedule_shapes.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kPatience{20};
 struct TableShape {
   int ranks, each, microbatches;
 
-  // Actions first: what is small is read easily.
+  // Fewest actions first, because a small table is easy to read.
   auto order() const { return std::tuple(ranks * each * microbatches, ranks * each, ranks, microbatches); }
   std::string text() const {
     return std::to_string(ranks) + (ranks == 1 ? " rank, " : " ranks, ") + std::to_string(ranks * each) +

@@ -1,4 +1,4 @@
-// Many sizes for one schedule: what it plans for each is checked, lowered and checked again.
+// Many sizes for one schedule: each plan is checked, lowered and checked again.
 #pragma once
 
 #include <filesystem>

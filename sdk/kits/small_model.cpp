@@ -53,7 +53,7 @@ struct Gather : torch::autograd::Function<Gather> {
   }
 };
 
-// The same input for all ranks; their gradients of it are added.
+// The same input on all ranks; the gradients are added.
 struct Spread : torch::autograd::Function<Spread> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, Communicator* group) {
     context->saved_data["group"] = reinterpret_cast<int64_t>(group);
@@ -117,7 +117,7 @@ struct First : SmallUnit {
   Tensors forward(Tensors, const Batch& batch) override { return {at::embedding(value(0), batch.tokens)}; }
 };
 
-// x + tanh(x W^T + b) * scale, and x * extra where the batch says so.
+// x + tanh(x W^T + b) * scale, and x * extra if the batch says so.
 struct Layer : SmallUnit {
   using SmallUnit::SmallUnit;
   Tensors forward(Tensors inputs, const Batch& batch) override {

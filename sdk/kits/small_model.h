@@ -1,4 +1,4 @@
-// The model that the kits train: a look-up, a few layers and a loss, with sizes that divide by nothing.
+// The model that the kits train: an embedding, a few layers and a loss, with prime sizes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ struct Shape {
   bool tied = false;        // the last unit has the first one's weight, layer 2 has that of layer 0
   bool unused = false;      // each layer has `extra`, used where Batch::extra is above 0; `never` in layer 0
   bool frozen = false;      // the weight of layer 0 and all of layer 1 require no gradient
-  bool one_number = false;  // everything is frozen but one number in layer 0
+  bool one_number = false;  // everything is frozen except one number in layer 0
   bool foreign = false;     // slots of another library's module: with values, changed in place
   bool modules = false;     // a Llama of heddle's own layers; the members above do nothing
 };

@@ -1,4 +1,4 @@
-// Courses that a stage must train as `single` does on one rank.
+// Courses that a stage must train like `single` on one rank.
 #include "strategy_kits.h"
 
 #include <ATen/ops/equal.h>
@@ -12,7 +12,7 @@ namespace {
 using Drive = Course::Drive;
 using Checkpointing = ActivationCheckpointing;
 
-// What the same steps give on one rank, one microbatch after another.
+// The results of the same steps on one rank, one microbatch after another.
 Outcome oracle(const Course& course) {
   Course plain;
   plain.shape = course.shape;
@@ -22,7 +22,7 @@ Outcome oracle(const Course& course) {
   return train(single(), plain);
 }
 
-// Trains, compares, and says how close it is.
+// Trains, compares, and reports the difference.
 std::string same_as_single(const Subject& subject, const Course& course) {
   if (const std::string why = refusal(subject, course); !why.empty()) throw NotRun{why};
   const Outcome want = oracle(course), got = train(subject, course);
@@ -52,7 +52,7 @@ std::string same_bits_twice(const Subject& subject, Course course) {
   return "";
 }
 
-// Saves after three steps, and goes on for three with other ranks.
+// Saves after three steps, and continues for three with other ranks.
 std::string resumes(const Subject& subject, Course course) {
   course.adamw = true;
   Course all = course;

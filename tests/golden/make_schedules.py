@@ -1,4 +1,4 @@
-"""Writes tests/golden/schedules: what PyTorch 2.11's pipeline schedules run, for the tests of core/heddle/schedule.
+"""Writes tests/golden/schedules: what PyTorch 2.11's pipeline schedules run, for the tests of core/schedule.
 
     python tests/golden/make_schedules.py        (a Python with torch==2.11.0)
 

@@ -1,4 +1,4 @@
-// An export in three parts: rank 0 lays out the files, all ranks fill them, rank 0 writes what stands beside.
+// An export in three parts: rank 0 lays out the files, all ranks fill them, rank 0 writes the other files.
 #include "lib/checkpoint/huggingface/export.h"
 
 #include <ATen/core/Tensor.h>
@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kMostAtOnce = uint64_t{64} << 20;  // bytes that a rank holds of a tensor
+constexpr uint64_t kMostAtOnce = uint64_t{64} << 20;  // bytes of a tensor in memory of a rank
 constexpr std::chrono::duration<double> kLongest = std::chrono::hours(24 * 365 * 100);  // a clock ends too
 
 void make_directory(const fs::path& directory) {
@@ -49,7 +49,7 @@ class Share {
 
   bool done() const { return next_ == rows_.size(); }
 
-  // One stretch, and more until the moment is over; what was written is on the disk then.
+  // One range, and more until the time slice is over; then syncs what was written.
   void write_until(Clock::time_point over) {
     for (bool more = !done(); more; more = !done() && Clock::now() < over) {
       const Rows& rows = rows_[next_];
@@ -89,7 +89,7 @@ class Share {
                  file.header.size() + rows.at);
   }
 
-  // A box of a parameter, from its finest values.
+  // A box of a parameter, from its most precise values.
   void read(const std::string& parameter, const at::Tensor& values, const std::vector<int64_t>& shape,
             const std::vector<int64_t>& offset) {
     const std::string master = "master." + parameter;
@@ -98,7 +98,7 @@ class Share {
     (finer ? *finer_ : saved_).read({finer ? master : parameter, values, shape, offset});
   }
 
-  // What the piece has of the rows `values` of a tensor.
+  // The intersection of the piece with the rows `values` of a tensor.
   void read(const HfPiece& piece, const at::Tensor& values, const std::vector<int64_t>& offset) {
     const auto common = stored::within_tensor(piece.part, offset, values.sizes());
     if (!common) return;

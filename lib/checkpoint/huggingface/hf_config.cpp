@@ -1,4 +1,4 @@
-// config.json beside the tensors of an export.
+// The config.json of an export.
 #include "lib/checkpoint/huggingface/hf_config.h"
 
 #include <nlohmann/json.hpp>
@@ -55,7 +55,7 @@ std::string config_for(const std::string& config_json, std::optional<c10::Scalar
   const std::string word = dtype ? word_of(*dtype) : "";
   const OrderedJson said =
       config.contains("dtype") ? config["dtype"] : config.value("torch_dtype", OrderedJson());
-  // A text that says none is read by the dtype of its tensors; float32 is what it then means to us as well.
+  // Without a dtype readers use that of the tensors; heddle then assumes float32.
   if (!word.empty() && said != word && !(said.is_null() && word == "float32")) say_dtype(config, word);
   if (keys == HfChoice::Config::readable_by_v4) add_older_keys(config);
   return config == before ? config_json : config.dump(2) + "\n";

@@ -1,5 +1,4 @@
-// Which tensors of a Hugging Face directory a model's parameters make, where they are not those of their
-// names.
+// Maps a model's parameters to the tensors of a Hugging Face directory, where they differ.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +12,27 @@
 
 namespace heddle::checkpoint {
 
-// What one parameter gives to a tensor.
+// The part of a tensor that comes from one parameter.
 struct HfPiece {
   std::string parameter;
   std::vector<int64_t> shape;  // of the parameter
   StoredPart part;
 };
 
-// The pieces of each tensor, by its name. A parameter that is a tensor of the files as it is has none.
+// The pieces of each tensor, by its name. A parameter that equals its tensor has none.
 using HfLayout = std::map<std::string, std::vector<HfPiece>>;
 
-// Adds a parameter; false where it is a tensor of the files as it is.
+// Adds a parameter; false if it equals its tensor in the files.
 HEDDLE_API bool add_to(HfLayout& layout, const ModelSpec& model, const std::string& parameter,
                        std::span<const int64_t> shape);
 
 // Of all parameters of a model.
 HEDDLE_API HfLayout layout_of(const ModelSpec& model);
 
-// The place of each parameter in the model, from 0.
+// The index of each parameter in the model, from 0.
 HEDDLE_API std::map<std::string, size_t> order_of(const ModelSpec& model);
 
-// Throws Error{internal} where the pieces do not make a tensor whole.
+// Throws Error{internal} if pieces of a tensor are missing.
 HEDDLE_API void check_whole(const HfLayout& layout);
 
 }  // namespace heddle::checkpoint

@@ -1,4 +1,4 @@
-// Reading and keeping what a Hugging Face directory holds beside values.
+// Reads and keeps everything in a Hugging Face directory except the values.
 #include "lib/checkpoint/huggingface/hf_origin.h"
 
 #include <algorithm>
@@ -23,7 +23,8 @@ using nlohmann::json;
 
 constexpr const char* kTensors = "tensors.json";
 
-// What transformers reads beside weights; heddle_tokenizer.json is our own note that tokens are bytes.
+// Files that transformers reads besides weights; heddle_tokenizer.json is heddle's note that tokens are
+// bytes.
 constexpr std::array<const char*, 13> kNotes = {"config.json",
                                                 "generation_config.json",
                                                 "tokenizer.json",
@@ -46,7 +47,7 @@ bool is_note(const fs::path& file) {
          std::find(kEndings.begin(), kEndings.end(), ending) != kEndings.end();
 }
 
-// A file of weights in a directory, and in nobody's place there.
+// Whether the name can be a file of weights in the directory: a plain name that is not one of the notes.
 bool may_hold_weights(const std::string& name) {
   const fs::path file(name);
   return !name.empty() && name.find('\0') == std::string::npos && file.filename() == file && name != "." &&

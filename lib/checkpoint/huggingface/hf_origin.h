@@ -1,5 +1,5 @@
-// What a Hugging Face directory holds beside the values of its tensors: what an export from a checkpoint has
-// to carry over.
+// Everything in a Hugging Face directory except the values of its tensors, as an export from a checkpoint
+// needs it.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -19,7 +19,7 @@ struct HfOrigin {
     c10::ScalarType dtype;
     bool operator==(const Tensor&) const = default;
   };
-  std::map<std::string, Tensor> tensors;  // empty: the model began from random values
+  std::map<std::string, Tensor> tensors;  // empty: the model started from random values
   std::string index;                      // text of the index's "metadata"; empty: there was no index
   std::map<std::string, std::string>
       files;  // bytes by name: config.json, tokenizer, chat template, modeling code

@@ -29,12 +29,12 @@ size_t rank_of(c10::ScalarType dtype) {
                              kLargestFirst.begin());
 }
 
-// Eight-bit floats are numbers of a quantization: without their scales they mean nothing, so they stay.
+// Eight-bit floats belong to a quantization and are not converted: they need their scales.
 bool is_real(c10::ScalarType dtype) {
   return c10::isFloatingType(dtype) && c10::elementSize(dtype) > 1;
 }
 
-// What a tensor that the original lacks is stored as: the real dtype of most of its tensors.
+// The dtype of a tensor that the original lacks: the most common real dtype of its tensors.
 std::optional<c10::ScalarType> common_dtype(const HfOrigin& origin) {
   std::map<c10::ScalarType, size_t> count;
   for (const auto& [name, tensor] : origin.tensors)
@@ -44,7 +44,7 @@ std::optional<c10::ScalarType> common_dtype(const HfOrigin& origin) {
   return most == count.end() ? std::nullopt : std::optional(most->first);
 }
 
-// A tensor as it is to be written: as the original has it, unless the choice says otherwise.
+// The form in which a tensor is written: that of the original unless the options override it.
 class Tensors {
  public:
   Tensors(const HfOrigin& origin, const HfChoice& choice)
@@ -119,7 +119,7 @@ std::vector<HfFile> by_size(const std::vector<TensorToWrite>& tensors, uint64_t 
 // "model-00002-of-00004.safetensors", and "model.safetensors-00002-of-00004" as some of Qwen's are named.
 const std::regex kNumbered("(.+)-([0-9]{1,9})-of-([0-9]{1,9})(\\.safetensors)?");
 
-// Names count from 1 to their number again where files of the original have nothing to hold.
+// File names are renumbered if files of the original would be empty.
 void count_through(std::vector<HfFile>& files) {
   std::smatch words;
   for (size_t i = 0; i < files.size(); ++i) {
@@ -152,7 +152,7 @@ std::vector<HfFile> as_original(const std::vector<TensorToWrite>& tensors, const
   return files;
 }
 
-// Sorted, as transformers writes it; what the original's metadata says besides sizes stays.
+// Sorted, as transformers writes it; the original's metadata other than sizes is kept.
 std::string index_of(const std::vector<HfFile>& files, const std::string& original) {
   uint64_t bytes = 0, numbers = 0;
   std::map<std::string, std::string> file_of;
@@ -184,7 +184,7 @@ bool is_digit(char c) {
   return std::isdigit(static_cast<unsigned char>(c)) != 0;
 }
 
-// Past the number at `at`, its value in `value`; leading zeros count nothing.
+// Moves past the number at `at` and sets `value`; leading zeros are ignored.
 size_t number_at(const std::string& text, size_t at, std::string& value) {
   size_t end = at;
   while (end < text.size() && is_digit(text[end])) ++end;

@@ -1,5 +1,5 @@
-// Which file of a Hugging Face directory holds which tensor, in which dtype and at which byte: decided from
-// names and shapes before anything is read.
+// The layout of an export: the file, dtype and offset of each tensor, decided from names and shapes before
+// anything is read.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -17,7 +17,7 @@
 
 namespace heddle::checkpoint {
 
-// What an export is asked for; empty: as the original has it, else as it was saved.
+// The options of an export; empty: as in the original, else as saved.
 struct HfChoice {
   std::optional<c10::ScalarType> dtype = {};    // of every tensor of real numbers
   std::optional<uint64_t> max_file_bytes = {};  // files by size; without an original they are at most 5 GiB
@@ -26,7 +26,7 @@ struct HfChoice {
 
 struct HfFile {
   std::string name, header;            // the header's bytes
-  std::vector<TensorToWrite> tensors;  // one behind the other, after the header
+  std::vector<TensorToWrite> tensors;  // adjacent, after the header
   HEDDLE_API uint64_t bytes() const;   // of the whole file
 };
 
@@ -37,11 +37,11 @@ struct HfPlan {
   HfLayout layout;     // of the tensors that are not a parameter as it is
 };
 
-// Tensors go to the files of the original, those that it lacks to its last one; names of files count through
-// again where some would be empty. By size: in the order of the model, a tensor that is too large alone.
-// Within a file tensors lie as safetensors' own writers lay them: larger dtypes first, then by name. The
-// model says which tensors the parameters of the manifest make, and their order; without one each parameter
-// is the tensor of its name. Throws Error{internal} where parameters make a part of a tensor only.
+// Tensors go to the files of the original, those that it lacks to its last one; files are renumbered if some
+// would be empty. By size: in the order of the model, a tensor that is too large in a file of its own. Within
+// a file tensors are in the order of safetensors' own writers: larger dtypes first, then by name. The model
+// maps the parameters of the manifest to tensors and gives their order; without one each parameter is the
+// tensor of its name. Throws Error{internal} if parameters cover only a part of a tensor.
 HEDDLE_API HfPlan plan_hf(const Manifest& manifest, const HfOrigin& origin, const HfChoice& choice,
                           const ModelSpec* model = nullptr);
 

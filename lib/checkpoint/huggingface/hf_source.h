@@ -1,4 +1,4 @@
-// Parameters filled from Hugging Face weights: each rank reads its shards and nothing else.
+// Parameters filled from Hugging Face weights: each rank reads only its shards.
 #pragma once
 
 #include <filesystem>
@@ -15,18 +15,18 @@
 
 namespace heddle::checkpoint {
 
-// For parallel::build. The model says which tensors a parameter lies in; without one each parameter is the
+// For parallel::build. The model maps parameters to tensors; without one each parameter is the
 // tensor of its name. Throws Error{input} naming the directory and the parameter when a tensor is missing or
 // has another shape. On meta only names and shapes are compared.
 HEDDLE_API ParameterSource hf_source(const std::filesystem::path& directory,
                                      std::shared_ptr<const HfWeights> weights,
                                      std::shared_ptr<const ModelSpec> model = nullptr);
 
-// The name under which a tensor is there (`has` says), its own or another one; empty: under none.
+// The name under which a tensor exists (by `has`), its own or an alternative; empty: none.
 HEDDLE_API std::string name_there(const std::string& tensor, const ModelSpec* model,
                                   const std::function<bool(const std::string&)>& has);
 
-// Those of the tensors' names that no parameter of the units is filled from: worth a warning.
+// The tensors that no parameter of the units is filled from; for a warning.
 HEDDLE_API std::vector<std::string> unused(std::span<const std::string> names, const Units& units,
                                            const ModelSpec* model = nullptr);
 

@@ -23,7 +23,7 @@ using nlohmann::ordered_json;
 
 constexpr size_t kMostNested = 32, kMostNodeBytes = 64u << 20, kLargestConfig = 16u << 20;
 
-// `left`: the bytes that the values and their paths may still take.
+// `left`: the remaining bytes for values and paths.
 Node to_node(const ordered_json& value, const Mark& mark, const std::string& path, size_t& left,
              size_t depth = 0) {
   if (depth > kMostNested) refuse_config(mark, "nested deeper than " + std::to_string(kMostNested));

@@ -1,4 +1,4 @@
-// The keys of a config.json as a Node, so that they are read like those of a YAML.
+// The keys of a config.json as a Node, read like those of a YAML.
 #pragma once
 
 #include <filesystem>

@@ -38,7 +38,7 @@ at::Tensor mapped(const HfWeights& weights, const TensorToWrite& tensor) {
   return at::from_blob(const_cast<char*>(bytes.data()), tensor.shape, at::TensorOptions(tensor.dtype));
 }
 
-// By the names that the files have. Tensors of other shapes than the model's are refused.
+// By the names in the files. Tensors with other shapes than the model's are refused.
 HfLayout layout_in(const HfWeights& weights, const ModelSpec& model) {
   HfLayout named;
   for (auto& [tensor, pieces] : layout_of(model)) {
@@ -59,7 +59,7 @@ HfLayout layout_in(const HfWeights& weights, const ModelSpec& model) {
   return named;
 }
 
-// Rows of a tensor as the boxes of parameters that they are.
+// Rows of a tensor as boxes of parameters.
 void add_pieces(std::vector<Part>& parts, const std::vector<HfPiece>& pieces, const at::Tensor& whole,
                 const Rows& rows) {
   std::vector<int64_t> offset(whole.dim(), 0), size = whole.sizes().vec();

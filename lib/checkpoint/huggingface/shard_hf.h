@@ -1,5 +1,5 @@
-// The weights of a Hugging Face directory as a sharded one: a model's parameters as it holds them, and every
-// other tensor as it is.
+// Converts the weights of a Hugging Face directory to a sharded one: the model's parameters as in memory,
+// other tensors unchanged.
 #pragma once
 
 #include <filesystem>
@@ -13,9 +13,8 @@
 namespace heddle::checkpoint {
 
 // Called by every rank; `key` is used once in a run. Each rank maps an equal share of the rows and writes it
-// into DIRECTORY, which is there; values and dtypes stay as they are. Every
-// failure is thrown on every rank:
-// Error{io}, and Error{input} for a tensor without elements, which a sharded directory does not hold.
+// into the existing DIRECTORY; values and dtypes are unchanged. Every failure is thrown on every rank:
+// Error{io}, and Error{input} for a tensor without elements, which a sharded directory cannot have.
 HEDDLE_API void shard_hf(const HfWeights& weights, const std::filesystem::path& directory,
                          Rendezvous& meeting, const std::string& key, const ModelSpec* model = nullptr);
 

@@ -7,11 +7,11 @@
 
 namespace heddle::checkpoint {
 
-// `box`: elements of the part in the tensor's dims. A view of it in the parameter's dims, of the sizes that
-// `common` says.
+// `box`: elements of the part in the tensor's dims. A view of it in the parameter's dims, with the sizes in
+// `common`.
 at::Tensor as_parameter(const at::Tensor& box, const StoredPart& part, const stored::Common& common);
 
-// The piece of `of_whole` (a box of the parameter that begins at `offset`) that `common` speaks of.
+// The piece `common` of `of_whole`, a box of the parameter that begins at `offset`.
 at::Tensor piece_of(const at::Tensor& of_whole, std::span<const int64_t> offset,
                     const stored::Common& common);
 

@@ -1,4 +1,4 @@
-// The lanes side by side, so that a processor with wide registers takes a cache line or more at once.
+// All lanes in parallel, so that wide registers process a cache line or more at once.
 #include "lib/checkpoint/safetensors/checksum.h"
 
 #include <bit>
@@ -44,8 +44,7 @@ HEDDLE_WIDEST void stir(Lanes& lanes, const char* at, size_t blocks) {
   std::memcpy(lanes.data(), state, sizeof state);
 }
 
-// Stores past the caches beside the sums: each hides the other's time, which it does not when they are done
-// one after the other.
+// Streaming stores interleaved with the sums: both overlap, which they do not when done one after the other.
 #if defined(__x86_64__) && defined(__GNUC__)
 __attribute__((target("avx512f"))) void stir_streaming(Lanes& lanes, const char* at, char* to,
                                                        size_t blocks) {
@@ -96,7 +95,7 @@ void Checksum::add_copying(std::string_view bytes, char* to) {
   add_rest(bytes);
 }
 
-// What is left of the bytes after their whole blocks.
+// The bytes after the last whole block.
 void Checksum::add_rest(std::string_view bytes) {
   length_ += bytes.size();
   const size_t rest = bytes.size() % kBlock;

@@ -11,16 +11,16 @@
 namespace heddle::checkpoint {
 
 // Sixty-four lanes of 32-bit words, each step a bijection of its lane: a change inside one word is always
-// seen. It finds damage, and is no defence against a forger. Faster than memory is read.
+// detected. It detects damage, not forgery. Faster than memory bandwidth.
 class HEDDLE_API Checksum {
  public:
   static constexpr size_t kBlock = 256;  // bytes
 
   Checksum();
-  // The next bytes: whole blocks, but for the last call.
+  // Adds bytes: whole blocks, except in the last call.
   void add(std::string_view bytes);
-  // The same, and copies them to `to` past the caches: for bytes that lie in a cache now and that nobody
-  // needs soon, this costs little more than a copy alone.
+  // The same, and copies them to `to` with streaming stores: for bytes in a cache that are not needed soon
+  // this costs little more than a copy alone.
   void add_copying(std::string_view bytes, char* to);
   // Sixteen hexadecimal digits of all that was added.
   std::string digits() const;
@@ -32,7 +32,7 @@ class HEDDLE_API Checksum {
   uint64_t length_ = 0;
 };
 
-// Of all bytes at once.
+// The checksum of all bytes at once.
 HEDDLE_API std::string checksum(std::string_view bytes);
 
 }  // namespace heddle::checkpoint

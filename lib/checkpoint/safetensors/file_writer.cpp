@@ -1,4 +1,4 @@
-// Writing to a temporary name, fsync, then rename: a reader never sees half a file.
+// Writing to a temporary name, fsync, then rename: a reader never sees a partial file.
 #include "lib/checkpoint/safetensors/file_writer.h"
 
 #include <fcntl.h>
@@ -81,7 +81,7 @@ void FileWriter::write(const void* data, size_t bytes) {
   start_writing_back();
 }
 
-// Else the disk would idle until finish(). What goes wrong in it, fsync says.
+// Otherwise the disk would be idle until finish(). Errors are reported by fsync.
 void FileWriter::start_writing_back() {
   if (written_ - started_ < kWriteBack) return;
   ::sync_file_range(descriptor_, static_cast<off_t>(started_), static_cast<off_t>(written_ - started_),
@@ -99,7 +99,7 @@ void FileWriter::finish() {
     fail_on(file_, "cannot be written");
   }
   const std::filesystem::path folder = file_.has_parent_path() ? file_.parent_path() : ".";
-  // A directory that may be written to and not be read cannot be opened.
+  // A directory with write but without read permission cannot be opened.
   if (!bring_to_disk(folder) && errno != EACCES) fail_on(file_, "cannot be written");
 }
 

@@ -1,4 +1,4 @@
-// A file that appears under its name only when it is whole and on the disk.
+// A file that appears under its name only when it is complete and on the disk.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@
 
 namespace heddle::checkpoint {
 
-// Where a new file may be put in the place of `file`: the file itself, or what a link to it names. Throws
-// Error{io} when a device, a pipe or a directory stands there.
+// The path at which a new file replaces `file`: the file itself, or the target of a link. Throws Error{io}
+// for a device, a pipe or a directory.
 HEDDLE_API std::filesystem::path replaceable(const std::filesystem::path& file);
 
-// Throws Error{io} naming the file, what cannot be done with it, and the reason, which errno holds.
+// Throws Error{io} with the file, the failed operation, and the reason from errno.
 [[noreturn]] void fail_on(const std::filesystem::path& file, const std::string& doing);
 
-// A file or a directory as it is now outlasts a power cut; also where its file system has nothing to sync.
-// False where it does not; errno says why.
+// Makes a file or a directory survive a power cut; true also on a file system without sync. False on failure,
+// with errno.
 bool bring_to_disk(const std::filesystem::path& path);
 
 // Throws Error{io} naming the file and the reason.
@@ -29,10 +29,10 @@ class HEDDLE_API FileWriter {
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
-  // Takes the room of a file of so many bytes, so that a full disk is found before the first of them is
-  // written. Where the file system cannot, it is found on the way.
+  // Allocates the space of a file of this size, so that a full disk is found before the first byte is
+  // written, if the file system supports it.
   void reserve(uint64_t bytes);
-  // The disk begins with what was written while the rest is.
+  // Starts writeback of what was written so far.
   void write(const void* data, size_t bytes);
   void finish();  // synced, closed, renamed, and the directory synced
 
@@ -41,7 +41,7 @@ class HEDDLE_API FileWriter {
 
   std::filesystem::path file_, temporary_;
   int descriptor_ = -1;
-  uint64_t written_ = 0, started_ = 0;  // bytes; that the disk was given
+  uint64_t written_ = 0, started_ = 0;  // bytes passed to writeback
 };
 
 }  // namespace heddle::checkpoint

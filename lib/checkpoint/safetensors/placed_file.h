@@ -7,10 +7,10 @@
 
 namespace heddle::checkpoint {
 
-// Makes the file anew with this size and these first bytes; the rest is zero. Throws Error{io}.
+// Creates the file with this size and these first bytes; the rest is zero. Throws Error{io}.
 void lay_out(const std::filesystem::path& file, std::string_view first, uint64_t size);
 
-// Open for writing in a file that is there. Throws Error{io} naming the file and the reason.
+// Opens an existing file for writing. Throws Error{io} naming the file and the reason.
 class PlacedFile {
  public:
   explicit PlacedFile(std::filesystem::path file);
@@ -18,7 +18,7 @@ class PlacedFile {
   PlacedFile(const PlacedFile&) = delete;
   PlacedFile& operator=(const PlacedFile&) = delete;
   void write(std::string_view bytes, uint64_t at);
-  void sync();  // what was written stays after a crash
+  void sync();  // what was written survives a crash
 
  private:
   std::filesystem::path file_;

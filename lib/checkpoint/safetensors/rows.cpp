@@ -35,7 +35,7 @@ std::vector<Rows> deal_rows(std::span<const std::vector<TensorToWrite>> files, u
   uint64_t total = 0, before = 0;
   for (const auto& file : files)
     for (const TensorToWrite& tensor : file) total += tensor.bytes();
-  // Stretches small enough that a share of a small model is a share as well.
+  // Small enough that small models are shared as well.
   const uint64_t share = total / static_cast<uint64_t>(ranks);
   std::vector<Rows> out;
   for_each_stretch(files, std::min(most, std::max<uint64_t>(1, share / 4)), [&](Rows rows, uint64_t bytes) {

@@ -1,4 +1,4 @@
-// Reading boxes of tensors out of a mapped safetensors file.
+// Reads boxes of tensors from a mapped safetensors file.
 #include "heddle/checkpoint/safetensors.h"
 
 #include <ATen/ops/empty.h>
@@ -20,7 +20,7 @@
 namespace heddle {
 namespace {
 
-// A whole file, open and mapped for reading; the mapping lives as long as this does.
+// A whole file, open and mapped for reading; the mapping lives as long as this object.
 class Mapping {
  public:
   explicit Mapping(const std::filesystem::path& file) {

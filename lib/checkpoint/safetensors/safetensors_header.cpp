@@ -35,7 +35,7 @@ constexpr uint64_t kLongestHeader = 100'000'000;
   refuse(file, "tensor " + text::quoted(name) + ": " + message);
 }
 
-// A header may be as long as it likes, a message not.
+// Limits the length of a message.
 std::string shown(const json& value) {
   constexpr size_t kMost = 200;
   std::string text = value.dump(-1, ' ', true);
@@ -43,8 +43,8 @@ std::string shown(const json& value) {
   return text;
 }
 
-// Looks for a key that stands twice in one object, which the JSON library takes. Its parser with a callback
-// would tell too, in time that grows with the square of the entries.
+// Finds a key that occurs twice in one object, which the JSON library accepts. Its parser with a callback
+// would find it too, in quadratic time.
 class Twice : public nlohmann::json_sax<json> {
  public:
   std::string found;  // empty where there is none
@@ -70,7 +70,7 @@ class Twice : public nlohmann::json_sax<json> {
   std::vector<std::set<std::string>> open_;
 };
 
-// The parser shows the last that it read; a header may end in a page of blanks.
+// The parser quotes the last characters it read; a header may end in a page of blanks.
 std::string without_padding(std::string_view words) {
   std::string out;
   for (const char c : words)
@@ -163,7 +163,7 @@ Header read_header(std::string_view bytes, const std::string& file) {
   if (bytes.size() < sizeof length)
     refuse(file, "cut: " + std::to_string(bytes.size()) +
                      " bytes, a safetensors file starts with 8 bytes of length");
-  std::memcpy(&length, bytes.data(), sizeof length);  // little endian, as every machine we build for
+  std::memcpy(&length, bytes.data(), sizeof length);  // little endian, as all supported machines
   if (length > kLongestHeader)
     refuse(file, "the header's length of " + std::to_string(length) + " bytes is too large",
            "is this a safetensors file?");

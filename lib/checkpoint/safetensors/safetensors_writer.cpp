@@ -19,8 +19,8 @@ constexpr size_t kPage = 4096;  // bytes
 
 }  // namespace
 
-// The format's own metadata says which framework wrote it; Hugging Face's loader asks for it. Put together
-// tensor by tensor: an ordered object of tens of thousands of keys would be searched for each.
+// The format's own metadata says which framework wrote it; Hugging Face's loader asks for it. Built tensor by
+// tensor: each insertion into an ordered object searches all its keys.
 std::string header_of(std::span<const TensorToWrite> tensors, const std::string& file,
                       const std::map<std::string, std::string>& metadata, size_t multiple) {
   nlohmann::ordered_json own{{"format", "pt"}};
@@ -63,7 +63,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& file,
                                      std::span<const TensorToWrite> tensors,
                                      const std::map<std::string, std::string>& metadata)
     : impl_(std::make_unique<Impl>(file, tensors)) {
-  // Tensors that begin where a page does are read and written in larger parts of the page cache.
+  // Page-aligned tensors are read and written in larger parts of the page cache.
   const std::string header = header_of(tensors, impl_->name, metadata, kPage);
   uint64_t bytes = header.size();
   for (const TensorToWrite& tensor : tensors) bytes += tensor.bytes();
@@ -74,7 +74,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& file,
 SafetensorsWriter::~SafetensorsWriter() = default;
 SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&&) noexcept = default;
 
-// The next tensor as it is to stand in the file; a copy only where it lies or is spelled otherwise.
+// The next tensor in the form of the file; a copy only if device, layout or dtype differ.
 at::Tensor SafetensorsWriter::next(const at::Tensor& tensor) {
   if (impl_->next == impl_->tensors.size())
     throw Error(ErrorCode::internal, impl_->name, "one tensor more than were declared");

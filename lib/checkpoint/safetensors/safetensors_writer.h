@@ -22,10 +22,10 @@ struct TensorToWrite {
   uint64_t bytes() const;
 };
 
-// The first bytes of a file that holds these tensors one behind the other: the length, and the JSON in their
+// The first bytes of a file with these tensors, adjacent: the length, and the JSON in their
 // order, padded so that data begin at a multiple of `multiple` bytes (Hugging Face's files: 8). `file` is for
-// the message of Error{internal}, thrown for a dtype that the format lacks; `metadata`: what __metadata__
-// says beside the format.
+// the message of Error{internal}, thrown for a dtype that the format lacks; `metadata`: entries of
+// __metadata__ besides the format.
 std::string header_of(std::span<const TensorToWrite> tensors, const std::string& file,
                       const std::map<std::string, std::string>& metadata = {}, size_t multiple = 8);
 
@@ -33,8 +33,7 @@ std::string header_of(std::span<const TensorToWrite> tensors, const std::string&
 // temporary one is removed.
 class HEDDLE_API SafetensorsWriter {
  public:
-  // All tensors are declared first: the header stands before the data. `metadata`: what else the header says,
-  // beside the format.
+  // All tensors are declared first, because the header precedes the data. `metadata`: as above.
   SafetensorsWriter(const std::filesystem::path& file, std::span<const TensorToWrite> tensors,
                     const std::map<std::string, std::string>& metadata = {});
   ~SafetensorsWriter();  // without finish(): the temporary file is removed
@@ -42,8 +41,8 @@ class HEDDLE_API SafetensorsWriter {
 
   // The next tensor, in the order declared; on any device, converted to the declared dtype.
   void append(const at::Tensor& tensor);
-  // The same, and what it comes to: the checksum of each stretch of so many bytes, taken while they are in
-  // the processor's caches.
+  // The same, and returns the checksum of each range of this many bytes, computed while they are in the
+  // processor's caches.
   std::vector<std::string> append_summed(const at::Tensor& tensor, uint64_t stretch);
   // Syncs and renames.
   void finish();

@@ -10,9 +10,9 @@ namespace {
 
 using Boxes = std::span<const Box*>;
 
-constexpr int kMostSplits = 64;  // inside one another; more than any layout has, and a bound for forged ones
+constexpr int kMostSplits = 64;  // nesting limit; more than any layout has, a bound for forged ones
 
-// Sorted along `dim`: where the first group of boxes ends that a plane divides from all the others.
+// Sorted along `dim`: the end of the first group of boxes that a plane separates from all others.
 size_t end_of_group(Boxes boxes, size_t dim) {
   int64_t end = boxes[0]->offset[dim] + boxes[0]->size[dim];
   size_t i = 1;

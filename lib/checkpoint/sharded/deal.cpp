@@ -1,4 +1,4 @@
-// Dealing boxes over the ranks that hold them.
+// Assigns boxes to the ranks that hold them.
 #include "lib/checkpoint/sharded/deal.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The manifest as JSON, and what is refused in it.
+// The manifest as JSON, and its checks.
 #include "heddle/checkpoint/manifest.h"
 
 #include <fstream>
@@ -25,7 +25,7 @@ constexpr const char* kFormat = "heddle sharded tensors";
   throw Error(ErrorCode::input, file.string(), message, hint);
 }
 
-// The JSON library would take 1.5, and 2^64 as a negative number.
+// The JSON library would accept 1.5, and 2^64 as a negative number.
 std::vector<int64_t> sizes_of(const json& list, const std::string& name, const std::filesystem::path& file) {
   std::vector<int64_t> sizes;
   for (const json& size : list) {

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// Empty where one is no size: the JSON library would take 1.5, and 2^64 as a negative number.
+// Empty if one is not a size: the JSON library would accept 1.5, and 2^64 as a negative number.
 std::optional<std::vector<int64_t>> sizes_of(const json& list) {
   std::vector<int64_t> sizes;
   if (!list.is_array()) return std::nullopt;

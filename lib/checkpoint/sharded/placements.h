@@ -1,4 +1,4 @@
-// What a shard file says of itself: which boxes of which tensors its entries are.
+// The self-description of a shard file: which boxes of which tensors its entries are.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace heddle::checkpoint {
 
-// An entry's place: its own shape stands in the header beside it.
+// The position of an entry; its shape is in the header.
 struct Placement {
   std::string tensor;          // the name of the whole
   std::vector<int64_t> shape;  // of the whole
@@ -25,7 +25,7 @@ inline constexpr const char* kPlacements = "heddle.boxes";
 
 HEDDLE_API std::string written(const std::map<std::string, Placement>& by_key);
 
-// Empty where the text is no such JSON.
+// Empty if the text is not such JSON.
 HEDDLE_API std::optional<std::map<std::string, Placement>> read_placements(const std::string& text);
 
 }  // namespace heddle::checkpoint

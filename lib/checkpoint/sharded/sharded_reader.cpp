@@ -1,4 +1,4 @@
-// Reading boxes out of the boxes that were saved, whatever the ranks were then.
+// Reads boxes from the saved boxes, independent of the ranks that saved them.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
@@ -18,7 +18,7 @@ namespace {
 constexpr const char* kIfDamaged =
     "the file was changed or damaged; copy it again, or go on from another checkpoint";
 
-// What two boxes of one tensor have in common; size 0 along some dim where they have nothing.
+// The intersection of two boxes of one tensor; size 0 along some dim if it is empty.
 Box overlap(const Box& a, const Box& b) {
   Box out;
   for (size_t dim = 0; dim < a.size.size(); ++dim) {
@@ -42,11 +42,11 @@ at::Tensor corner(at::Tensor view, const Box& box) {
   return view;
 }
 
-// What one read of a file brings: it stays in a processor's own cache while it is summed and copied on.
+// The size of one read: it stays in a core's cache while it is summed and copied.
 constexpr uint64_t kPiece = 256 * 1024;  // bytes
 static_assert(Manifest::kStretch % kPiece == 0 && kPiece % Checksum::kBlock == 0);
 
-// The stretches of one saved box, read whole, by way of a piece, and compared with their checksums.
+// Reads ranges of one saved box through a buffer and compares them with their checksums.
 class Stretches {
  public:
   Stretches(const SafetensorsFile& file, const SavedBox& saved, uint64_t bytes, const at::Tensor& piece)
@@ -54,7 +54,7 @@ class Stretches {
 
   uint64_t end_of(uint64_t index) const { return std::min((index + 1) * Manifest::kStretch, bytes_); }
 
-  // False where they are not the bytes that were saved.
+  // False if the bytes were changed since the save.
   bool read(uint64_t index, char* out) {
     if (index >= saved_.sums.size()) return false;
     Checksum sum;
@@ -78,7 +78,7 @@ class Stretches {
 
 struct ShardedReader::Shard {
   SafetensorsFile file;
-  std::map<std::string, Placement> places;  // by key; empty where the file does not say
+  std::map<std::string, Placement> places;  // by key; empty if the file has no notes
 };
 
 ShardedReader::~ShardedReader() = default;
@@ -121,7 +121,7 @@ void ShardedReader::read(const Part& part) {
                 "the boxes of tensor " + text::quoted(part.name) + " do not make it whole");
 }
 
-// The file of a box, whose header must say what the manifest says: files may have been swapped.
+// The file of a box; its header must agree with the manifest, because files may have been swapped.
 const ShardedReader::Shard& ShardedReader::shard_of(const std::string& name, const SavedTensor& tensor,
                                                     const SavedBox& saved) {
   auto found = shards_.find(saved.file);
@@ -144,8 +144,8 @@ const ShardedReader::Shard& ShardedReader::shard_of(const std::string& name, con
   return shard;
 }
 
-// Reads the box `inside` of a saved box into `target`, which is contiguous: stretches that it covers straight
-// into it, the others by way of a buffer.
+// Reads the box `inside` of a saved box into `target`, which is contiguous: whole ranges directly, the others
+// through a buffer.
 void ShardedReader::fill(at::Tensor target, const Box& inside, const std::string& name,
                          const SavedTensor& tensor, const SavedBox& saved) {
   const uint64_t item = c10::elementSize(tensor.dtype);

@@ -1,5 +1,4 @@
-// Parameters filled from a sharded directory, saved by any topology: each rank reads its shards and nothing
-// else.
+// Parameters filled from a sharded directory, saved by any topology: each rank reads only its shards.
 #pragma once
 
 #include <filesystem>
@@ -13,9 +12,9 @@
 
 namespace heddle::checkpoint {
 
-// For parallel::build; ranks that are threads take turns. `finer`: a directory with finer values of some
-// parameters under "master.NAME", which are taken where the dtype changes; or empty. The model
-// may know other names of a parameter. Throws Error{input}.
+// For parallel::build; ranks that are threads take turns. `finer`: a directory with more precise values of
+// some parameters under "master.NAME", used if the dtype changes; or empty. The model may have alternative
+// names of a parameter. Throws Error{input}.
 HEDDLE_API ParameterSource sharded_source(const std::filesystem::path& directory,
                                           const std::filesystem::path& finer,
                                           std::shared_ptr<const ModelSpec> model = nullptr);

@@ -1,4 +1,4 @@
-// Saving: the ranks agree on who writes what, each writes its file, one writes the manifest.
+// Saving: rank 0 plans who writes what, each rank writes its file, rank 0 writes the manifest.
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>

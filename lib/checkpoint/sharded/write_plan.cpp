@@ -1,4 +1,4 @@
-// From what each rank holds to what each rank writes.
+// From the boxes that each rank holds to those that it writes.
 #include "heddle/checkpoint/sharded.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// A box and who holds it, in the order in which the ranks name them.
+// A box and its holders, in the order of the ranks.
 struct Holding {
   std::string name;
   Box box;
@@ -30,7 +30,7 @@ struct Holdings {
   std::map<std::pair<std::string, Box>, size_t> place;  // in boxes
 };
 
-// How long the start is that both share; never in the middle of a character.
+// The length of the common prefix; never in the middle of a character.
 size_t shared_start(const std::string& a, const std::string& b) {
   auto length = static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
   while (length > 0 && length < b.size() && (b[length] & 0xc0) == 0x80) --length;
@@ -88,7 +88,7 @@ void check_cover(const Holdings& all) {
   }
 }
 
-// `count` boxes of as many rows each, but for one.
+// `count` boxes of equally many rows, except one.
 std::vector<Box> cut(const Box& box, int64_t count) {
   if (count == 1) return {box};
   std::vector<Box> out(static_cast<size_t>(count), box);

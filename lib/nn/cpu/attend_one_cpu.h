@@ -1,4 +1,4 @@
-// Attention of one new token to all keys and values that are kept, on the CPU.
+// Attention of one new token to all cached keys and values, on the CPU.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,7 +9,7 @@
 
 namespace heddle::model {
 
-// Whether attend_one_cpu() takes them: float32 on the CPU, with rows of k and v that are contiguous.
+// Whether attend_one_cpu() supports them: float32 on the CPU, with rows of k and v that are contiguous.
 HEDDLE_API bool is_for_attend_one_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
 
 // q [1, heads * head_dim] attends to every row of k and v [tokens, kv_heads * head_dim], where kv_heads

@@ -1,4 +1,4 @@
-// What the CPU kernels of the layers share: wide arithmetic for narrow numbers, and work split over rows.
+// Shared by the CPU kernels of the layers: wide arithmetic for narrow dtypes, and work split over rows.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -19,14 +19,14 @@ inline at::ScalarType wide_of(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
-// A kernel of ours takes it: on the CPU, in one piece, of a dtype that run_typed() knows.
+// Whether a heddle kernel supports it: on the CPU, contiguous, of a dtype of run_typed().
 inline bool has_kernel(const at::Tensor& tensor) {
   const at::ScalarType dtype = tensor.scalar_type();
   return tensor.is_cpu() && tensor.is_contiguous() &&
          (dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kDouble);
 }
 
-// The same where the rows of a matrix may lie apart; they do not overlap.
+// The same for a matrix whose rows may have gaps; they do not overlap.
 inline bool has_row_kernel(const at::Tensor& tensor) {
   const at::ScalarType dtype = tensor.scalar_type();
   return tensor.is_cpu() && tensor.dim() == 2 && tensor.stride(1) == 1 &&
@@ -50,7 +50,7 @@ void over_rows(int64_t rows, int64_t width, const Body& body) {
 
 constexpr int64_t kLanes = 16;
 
-// A sum in a fixed order, whatever the instruction set: 16 lanes side by side, then the lanes.
+// A sum in a fixed order for every instruction set: 16 parallel lanes, then the lanes.
 template <class Sum, class Term>
 Sum sum_of(int64_t count, const Term& term) {
   Sum lanes[kLanes] = {};

@@ -44,8 +44,8 @@ void backward_rows(const Number* __restrict dy, const Number* __restrict x, cons
   }
 }
 
-// Columns [first, last) of the sum over rows of dy * x * root; blocks of rows are summed wide, the blocks in
-// fp64.
+// Columns [first, last) of the sum over rows of dy * x * root; rows of a block are summed in the wide type,
+// the blocks in fp64.
 template <class Number>
 void weight_columns(const Number* dy, const Number* x, const Wide<Number>* root, Number* dw, int64_t rows,
                     int64_t width, int64_t first, int64_t last) {

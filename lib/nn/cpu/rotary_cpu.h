@@ -7,7 +7,7 @@
 
 namespace heddle::model {
 
-// Turns every head of x by its token's angles times `direction` (1, or -1: back). x [tokens, heads *
+// Rotates every head of x by its token's angles times `direction` (1, or -1: back). x [tokens, heads *
 // head_dim]: has_row_kernel().
 void rotate_cpu(const at::Tensor& x, const RotaryAngles& angles, double direction);
 

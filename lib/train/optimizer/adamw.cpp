@@ -133,7 +133,7 @@ void AdamW::update_group(Group& group, const Rates& rates) {
   if (gradients.size() == group.shards.size()) {
     count(group.all_steps);
     run_kernel(group.weights, gradients, group.averages, group.squares, group.steps, rates);
-  } else {  // some parameter took no part in this step: one by one
+  } else {  // some parameters have no gradient in this step: one by one
     for (size_t i = 0; i < group.shards.size(); ++i) {
       const at::Tensor gradient = group.shards[i]->tensor.grad();
       if (!gradient.defined()) continue;

@@ -16,7 +16,7 @@ namespace heddle::train {
 // the shard's dtype is lower. A shard whose gradient is undefined is left alone, and its step is not counted.
 class HEDDLE_API AdamW {
  public:
-  // Throws Error{config} on a pattern that is no regular expression.
+  // Throws Error{config} for an invalid regular expression.
   AdamW(std::span<Shard* const> shards, const StepConfig& config);
 
   // One update. Gradients are first divided by `divisor` (fp32 [1]; undefined: 1), then reset to undefined.
@@ -25,12 +25,12 @@ class HEDDLE_API AdamW {
   // Resets the gradients to undefined and changes nothing else.
   void drop_gradients();
 
-  // Of every shard given that is not empty and trains.
+  // Of every non-empty trainable shard.
   std::vector<OptimizerState> state() const;
 
  private:
-  struct Group {  // shards of one multiplier, dtype and device, as the kernels of GPUs want them; the lists
-                  // run side by side
+  struct Group {  // shards of one multiplier, dtype and device, as the GPU kernels need; the lists
+                  // have one order
     double lr_mult = 1, wd_mult = 1;
     std::vector<Shard*> shards;
     std::vector<at::Tensor> weights, averages, squares,

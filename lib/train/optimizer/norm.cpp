@@ -73,7 +73,7 @@ GradientNorm::GradientNorm(std::span<Shard* const> shards, const DeviceMesh& mes
   agree(mesh);
 }
 
-// A rank may hold nothing of the parameters whose squares need more than fp64.
+// A rank may have none of the parameters whose squares need more than fp64.
 void GradientNorm::agree(const DeviceMesh& mesh) {
   if (mesh.size(kWorldAxis) == 1) return;
   const at::Tensor others = at::zeros({1}, at::kDouble).fill_(fits_ ? 0 : 1);
@@ -127,8 +127,8 @@ at::Tensor joined(Reduce reduce, const std::vector<at::Tensor>& parts) {
   return total;
 }
 
-// An inf or nan in one group goes into the parts of all: it then reaches every rank over the axes of any
-// group, also where only one of the ranks that hold a replicated gradient has it.
+// An inf or nan in one group is added to the parts of all groups: it then reaches every rank over the axes of
+// any group, even if only one of the ranks with a replicated gradient has it.
 void spread_what_is_not_finite(Reduce reduce, const std::vector<at::Tensor>& parts) {
   const at::Tensor all = joined(reduce, parts), finite = (all - all).eq(0);
   for (const at::Tensor& part : parts)
@@ -158,7 +158,7 @@ at::Tensor GradientNorm::euclidean() const {
   return over_ranks(Reduce::sum, [this](const Group& group) { return squares_of(group); }).sqrt_();
 }
 
-// The largest number of each rank, and whether it has a nan: a maximum over ranks need not keep one.
+// The largest number of each rank, and whether it has a nan: a maximum over ranks may drop a nan.
 at::Tensor GradientNorm::largest() const {
   const at::Tensor both = over_ranks(Reduce::max, [this](const Group& group) {
     at::Tensor most = at::zeros({1}, double_on(device_));
@@ -170,7 +170,7 @@ at::Tensor GradientNorm::largest() const {
   return both.narrow(0, 0, 1).masked_fill(both.narrow(0, 1, 1).gt(0), std::nan(""));
 }
 
-// The largest number times the norm of what it divides (as LAPACK's and PyTorch's robust norms).
+// The largest number times the norm of the scaled numbers (as in LAPACK's and PyTorch's robust norms).
 at::Tensor GradientNorm::scaled() const {
   const at::Tensor most = largest();
   const at::Tensor usable = most.isfinite().logical_and_(most.gt(0));

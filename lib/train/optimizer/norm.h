@@ -19,12 +19,12 @@ namespace heddle::train {
 // threads.
 HEDDLE_API double sum_of_squares(const at::Tensor& tensor);
 
-// The same of all tensors together, fp64 [1] on their device: a few kernels, and nothing is read back. The
+// The same of all tensors together, fp64 [1] on their device: a few kernels, without a read-back. The
 // tensors are of one device, and there is at least one.
 HEDDLE_API at::Tensor sum_of_squares_on_device(at::TensorList tensors);
 
 // Shards that the same axes split are summed together; each sum is then reduced over exactly those axes, and
-// over `pp`. Holds the shards' places, so that a step only adds.
+// over `pp`. Keeps the grouping of the shards, so that a step only adds.
 class HEDDLE_API GradientNorm {
  public:
   // norm_type: p of the p-norm, above 0; infinity: the largest number.
@@ -57,14 +57,14 @@ class HEDDLE_API GradientNorm {
   bool crosses_ = false;  // several groups, of which some are reduced over ranks
 };
 
-// The largest gradient norm that AdamW takes: of a larger one, of inf and of nan, the squares of the clipped
-// gradients (max_norm; empty: not clipped) or the divisor are not finite in fp32.
+// The largest gradient norm that AdamW supports: above it the squares of the clipped gradients (max_norm;
+// empty: not clipped) or the divisor are not finite in fp32.
 HEDDLE_API double largest_norm(std::optional<double> max_norm);
 
-// What AdamW::update takes as `skip`: fp32 [1] beside the norm, 1 where it is above `largest` or nan.
+// The argument `skip` of AdamW::update: fp32 [1] beside the norm, 1 where it is above `largest` or nan.
 HEDDLE_API at::Tensor skip_above(const at::Tensor& norm, double largest);
 
-// What gradients are divided by so that their norm becomes at most max_norm: max(1, (norm + 1e-6) /
+// The divisor of the gradients, so that their norm becomes at most max_norm: max(1, (norm + 1e-6) /
 // max_norm), fp32 [1]. torch.nn.utils.clip_grad_norm_ multiplies by the reciprocal.
 HEDDLE_API at::Tensor clip_divisor(const at::Tensor& norm, double max_norm);
 

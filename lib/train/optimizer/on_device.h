@@ -1,4 +1,4 @@
-// A microbatch's tensors where the parameters are.
+// A microbatch's tensors on the device of the parameters.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -8,7 +8,7 @@
 
 namespace heddle::train {
 
-// The batch itself when its tensors are there already; else copies, which the host does not wait for.
+// The batch itself if its tensors are there already; else asynchronous copies.
 HEDDLE_API Batch on_device(const Batch& batch, c10::Device device);
 
 }  // namespace heddle::train

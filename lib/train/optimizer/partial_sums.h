@@ -1,4 +1,4 @@
-// Gradients that are parts of a sum over a mesh axis, added up once a step.
+// Partial gradients, summed over a mesh axis once a step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@ namespace heddle::train {
 // gradients and before their norm is measured (Megatron's finalize_model_grads).
 class HEDDLE_API PartialSums {
  public:
-  // The shards keep their place while this lives; those without partial axes are passed over. Takes the
+  // The shards must outlive this and not move; those without partial axes are ignored. Takes the
   // shards of all stages of a rank.
   PartialSums(std::span<Shard* const> shards, const DeviceMesh& mesh);
 

@@ -1,4 +1,4 @@
-// Sixteen running sums side by side, in the widest registers that the processor has.
+// Sixteen running sums, in the widest registers of the processor.
 #include "lib/train/optimizer/squares_cpu.h"
 
 #include "core/base/widest.h"

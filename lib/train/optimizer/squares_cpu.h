@@ -1,4 +1,4 @@
-// The sum of squares of floats in fp64, for the CPU at hand.
+// The sum of squares of floats in fp64, compiled for several CPUs.
 #pragma once
 
 #include <cstdint>

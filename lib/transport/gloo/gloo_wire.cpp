@@ -1,5 +1,5 @@
-// The one file that includes Gloo. Only sends and receives are used: the collectives are our own, in rank
-// order.
+// The one file that includes Gloo. Only sends and receives are used: the collectives are heddle's own, in
+// rank order.
 #include "lib/transport/gloo/gloo_wire.h"
 
 #include <ATen/ops/from_blob.h>
@@ -38,9 +38,9 @@ namespace {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-constexpr std::chrono::hours kNoLimit{24 * 365};  // a timeout of Gloo's would break all of its connections
+constexpr std::chrono::hours kNoLimit{24 * 365};  // a timeout of Gloo would break all of its connections
 
-// The works that may block a thread, so that abort() finds them.
+// The works that may block a thread, for abort().
 struct Underway {
   std::mutex mutex;
   std::set<c10d::Work*> works;

@@ -1,4 +1,4 @@
-// Long texts are cut; counters say who has given and who has read.
+// Long texts are split; counters record who has given and who has read.
 #include "lib/transport/gloo/store_meeting.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@ namespace heddle::mesh {
 namespace {
 
 constexpr size_t kPiece = size_t{4} << 20;
-constexpr size_t kAtOnce = 16;  // values of one question to the store: 64 MiB at most
+constexpr size_t kAtOnce = 16;  // values per request to the store: 64 MiB at most
 constexpr char kForAll = '1', kForEach = '0';
 
 std::vector<uint8_t> bytes(std::string_view text) {
@@ -21,7 +21,7 @@ std::string piece_key(const std::string& key, size_t piece) {
 
 }  // namespace
 
-// The first piece says how many there are, and comes last.
+// The first piece holds their number and is written last.
 void StoredTexts::put(const std::string& key, const std::string& text) {
   const std::string_view whole = text;
   const size_t pieces = std::max<size_t>(1, (whole.size() + kPiece - 1) / kPiece);

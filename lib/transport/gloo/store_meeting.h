@@ -1,4 +1,4 @@
-// One meeting of all ranks by way of a store: texts to rank 0, answers from it. Waiting is the caller's.
+// One meeting of all ranks through a store: texts to rank 0, answers from it. The caller waits.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -17,7 +17,7 @@ class HEDDLE_API StoredTexts {
  public:
   explicit StoredTexts(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
   void put(const std::string& key, const std::string& text);
-  // The texts are there.
+  // Whether the texts are available.
   std::vector<std::string> get(std::span<const std::string> keys);
   std::string get(const std::string& key) { return get(std::span(&key, 1)).front(); }
   void forget(const std::string& key);
@@ -26,9 +26,9 @@ class HEDDLE_API StoredTexts {
   const c10::intrusive_ptr<c10d::Store> store_;
 };
 
-// A rank's side of it. Through the store go each rank's text once and its answer once, and a few numbers;
-// nothing stays there. Rank 0: is_complete(), texts(), answer(), is_read(), clear(). The others: give(),
-// is_answered(), take().
+// A rank's side of it. The store transfers each rank's text and answer once, and a few numbers; nothing stays
+// there. Rank 0: is_complete(), texts(), answer(), is_read(), clear(). The others: give(), is_answered(),
+// take().
 class HEDDLE_API StoreMeeting {
  public:
   // `key` is used once in a run.

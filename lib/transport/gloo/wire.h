@@ -1,4 +1,4 @@
-// Bytes from rank to rank within one group: what a transport gives, and what the collectives are made of.
+// Bytes from rank to rank within one group: the interface of a transport; the collectives use it.
 #pragma once
 
 #include <cstddef>
@@ -8,13 +8,13 @@
 
 namespace heddle::mesh {
 
-// One message under way; its memory stays untouched until wait() returns. Dropping it gives it up.
+// One message in flight; its memory must not be touched until wait() returns. Destroying it cancels it.
 class HEDDLE_API Transfer {
  public:
   virtual ~Transfer();
   // Throws std::exception when the connection broke or abort() was called; has no limit of its own.
   virtual void wait() = 0;
-  virtual void abort() = 0;  // ends a wait that blocks now; from any thread, again and again
+  virtual void abort() = 0;  // ends a blocking wait; from any thread, repeatedly
 };
 
 // Messages between two ranks with one tag arrive in the order of their sending. Posting never blocks. Safe to

@@ -103,7 +103,7 @@ void WireCollectives::reduce_small(char* data, size_t bytes, const Call& call) {
     receive(transfers, staged + (peer < rank_ ? peer : peer - 1) * bytes, bytes, peer);
   }
   for (int step = 1; step < size_; ++step) send(transfers, data, bytes, nth_peer(step));
-  wait(transfers);  // the sends too: the sum is written where they read
+  wait(transfers);  // also the sends: the sum overwrites their source
   sum(data, data, staged, bytes, call.in.numel(), call);
 }
 

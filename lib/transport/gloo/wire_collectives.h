@@ -11,7 +11,7 @@
 
 namespace heddle::mesh {
 
-// Carries out one call after the other, in the order in which all ranks of the group post them; blocks. Keeps
+// Performs one call after the other, in the order in which all ranks of the group post them; blocks. Keeps
 // its staging memory. n bytes on `size` ranks: all_gather and reduce_scatter send (size - 1) / size of the
 // whole tensor from each rank without a copy on the sending side; all_reduce is the two of them, or one
 // exchange when it is small; broadcast is a binomial tree.
@@ -30,7 +30,7 @@ class HEDDLE_API WireCollectives {
   void all_to_all(const Call& call);
   void broadcast(const Call& call);
 
-  // A message of no bytes is not sent: the other side knows as well.
+  // An empty message is not sent: the other side knows its size.
   void send(Transfers& transfers, const char* data, size_t bytes, int peer);
   void receive(Transfers& transfers, char* data, size_t bytes, int peer);
   static void wait(const Transfers& transfers);
@@ -46,7 +46,7 @@ class HEDDLE_API WireCollectives {
   std::vector<const void*> parts_;
 };
 
-// The tag of a receive() or send() that a caller asked for; odd ones belong to the collectives.
+// The tag of a caller's receive() or send(); odd tags belong to the collectives.
 inline int direct_tag(int tag) {
   return 2 * tag;
 }

@@ -1,4 +1,4 @@
-// Posting to the thread of a group, and waiting for it without ever waiting for a dead rank.
+// Posting to the thread of a group, and waiting for it without blocking on a dead rank.
 #include "lib/transport/gloo/wire_communicator.h"
 
 #include <thread>
@@ -8,10 +8,10 @@
 namespace heddle::mesh {
 namespace {
 
-constexpr std::chrono::milliseconds kSlice{100};  // between two looks at the watch
+constexpr std::chrono::milliseconds kSlice{100};  // between two checks of the watchdog
 constexpr std::chrono::milliseconds kLetGo{500};  // for the thread to end
 
-// Tells the watch that this rank waits.
+// Tells the watchdog that this rank waits.
 class Waiting {
  public:
   explicit Waiting(Watch& watch) : watch_(watch) { watch_.set_waiting(true); }
@@ -170,7 +170,7 @@ std::unique_ptr<Work> WireCommunicator::post(Call call) {
   return std::make_unique<PostedWork>(*this, std::move(posted));
 }
 
-// Never waits: a caller may hold what the thread that connects, or another group of this rank, needs.
+// Never waits: the connecting thread, or another group of this rank, may need what the caller holds.
 std::unique_ptr<Work> WireCommunicator::post_direct(Call call) {
   if (call.tag > (1 << 29))
     throw Error(ErrorCode::internal, "mesh", "tag " + std::to_string(call.tag) + " is above 2^29");

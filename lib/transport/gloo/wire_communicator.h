@@ -1,4 +1,4 @@
-// A group's communicator over a wire: collectives run on a thread of its own, behind the rank's compute.
+// A group's communicator over a wire: collectives run on a thread of its own, beside the rank's compute.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@
 
 namespace heddle::mesh {
 
-// A collective that was posted and not yet carried out.
+// A collective that was posted and not yet performed.
 struct Posted {
   Call call;
   bool done = false;
@@ -33,9 +33,9 @@ struct Direct {
   bool started() const { return transfer || !broken.empty(); }
 };
 
-// The half that the thread works on; it may outlive the communicator when a wire does not let go.
+// The part that the thread uses; it may outlive the communicator if a wire blocks.
 struct WireLine {
-  // Connects, then carries out what is posted, in order, until it is told to stop or something breaks.
+  // Connects, then performs posted calls in order until it is stopped or a call fails.
   void work(const std::function<std::unique_ptr<Wire>()>& connect, int rank, int size);
 
   std::mutex mutex;
@@ -43,7 +43,7 @@ struct WireLine {
   std::deque<std::shared_ptr<Posted>> posted;
   std::deque<std::shared_ptr<Direct>> early;  // posted before there was a wire
   std::shared_ptr<Wire> wire;                 // null until it is connected
-  std::string broken;  // what the wire said when it broke; nothing is carried out afterwards
+  std::string broken;                         // the wire's error; nothing is performed afterwards
   bool stop = false, ended = false;
 };
 
@@ -53,7 +53,7 @@ class WireCommunicator : public CheckedCommunicator {
   WireCommunicator(std::string name, int rank, std::vector<int> ranks, std::chrono::milliseconds timeout,
                    Watch& watch);
   void start(std::function<std::unique_ptr<Wire>()> connect);  // once, before the first call; connect blocks
-  ~WireCommunicator() override;  // sends nothing; gives up what is still under way
+  ~WireCommunicator() override;                                // sends nothing; cancels calls in flight
 
  protected:
   std::unique_ptr<Work> post(Call call) override;
@@ -63,8 +63,8 @@ class WireCommunicator : public CheckedCommunicator {
   friend class DirectWork;
 
   std::unique_ptr<Work> post_direct(Call call);
-  // Waits with the line's mutex held, in a rank that the watch knows to wait; throws what the watch finds
-  // when a rank is lost or time is up. start: in the watch's running time.
+  // Waits with the line's mutex held while the watchdog counts this rank as waiting; throws the watchdog's
+  // error when a rank is lost or time is up. start: in the watchdog's running time.
   void wait(std::unique_lock<std::mutex>& lock, const std::string& waited, std::chrono::milliseconds start,
             const std::function<bool()>& ready);
   [[noreturn]] void fail(const std::string& waited, std::chrono::milliseconds start,

@@ -1,4 +1,4 @@
-// Which process a rank is, and what another process of this machine does.
+// The identity of a rank's process, and the state of other processes of this machine.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,12 @@
 
 namespace heddle::mesh {
 
-// The table is that of the processes that can be seen: the machine's start (boot id) and the process
+// The table identifies the visible processes: the machine's start (boot id) and the process
 // namespace. Ids of one table mean nothing in another one.
 struct Process {
   int id = 0;
-  uint64_t started = 0;  // clock ticks after the machine's start: tells it from a later one with the same id
+  uint64_t started =
+      0;  // clock ticks after the machine's start: distinguishes it from a later process with the same id
   std::string table = {};  // empty: not known
 };
 

@@ -72,7 +72,8 @@ int port_of(const std::string& job) {
 
 void read_local(const Variables& variables, RankPlace& place, const char* rank, const char* size) {
   if (!variables.has(rank) && !variables.has(size)) {
-    // Without a word about machines: one machine when all meet on the loopback address, else one rank each.
+    // Without information about machines: one machine if all meet on the loopback address, else one rank per
+    // machine.
     const bool together = is_loopback(place.host);
     place.local_rank = together ? place.rank : 0;
     place.local_world_size = together ? place.world_size : 1;

@@ -6,7 +6,7 @@
 
 namespace heddle::mesh {
 
-// Adds up the time between calls of tick(), which come several times a second. A longer gap is a pause of the
+// Sums the time between calls of tick(), which come several times a second. A longer gap is a pause of the
 // process (Ctrl-Z, a debugger, a suspended or swapping machine) and counts as kLongest.
 class RunningTime {
  public:

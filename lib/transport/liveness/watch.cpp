@@ -1,4 +1,4 @@
-// The watch as the rank's own thread sees it.
+// The watchdog's functions for the rank's own thread.
 #include "lib/transport/liveness/watch.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ std::string Watch::State::excuse(int rank) const {
 
 std::vector<Absent> Watch::State::late() const {
   if (store_is_rank_zero() && ran.load() - last_contact > kSilence) {
-    // Nothing is known of the others.
+    // Without knowledge of the others.
     const std::string why = excuse(0);
     return {{0, why.empty() ? "its store does not answer" : why}};
   }
@@ -54,19 +54,19 @@ std::vector<Absent> Watch::State::late() const {
   return ranks;
 }
 
-// The others read the finding from the store that dies with rank 0; the lost rank itself never does.
+// The others read the finding from the store that ends with rank 0; the lost rank never does.
 void Watch::State::linger(std::unique_lock<std::mutex>& lock) {
   if (options.rank != 0 || !options.rank_zero_serves) return;
   changed.wait_for(lock, kLinger,
                    [&] { return !talking || seen >= options.world_size - (loss && !loss->lives ? 1 : 0); });
 }
 
-// Lets the talking thread look at those who may be to blame.
+// Lets the talking thread check the suspected ranks.
 void Watch::State::inquire(std::unique_lock<std::mutex>& lock, const Broken& given) {
   if (loss) return;
   const bool timed_out = given.how == Broken::How::timed_out;
   suspects = given.members;
-  if (timed_out) {  // who is late may stand behind a rank of another group
+  if (timed_out) {  // a late rank may be waiting for a rank of another group
     suspects.resize(options.world_size);
     std::iota(suspects.begin(), suspects.end(), 0);
   }
@@ -138,7 +138,7 @@ Error Watch::verdict(const Broken& broken, Thread thread, std::span<const int> a
   std::vector<Absent> late;
   for (const int rank : absent) late.push_back({rank, state.excuse(rank)});
   if (late.empty()) late = state.late();
-  // A rank that is stopped or silent is to blame before one that computes and may wait for it later.
+  // A stopped or silent rank is blamed before one that computes, which may wait for it later.
   const auto first =
       std::find_if(late.begin(), late.end(), [](const Absent& one) { return !one.why.empty(); });
   if (!late.empty()) state.blame(lock, first == late.end() ? late.front() : *first, broken);
@@ -163,7 +163,7 @@ void Watch::leave() {
     std::unique_lock lock(state.mutex);
     state.claimed = true;
     if (state.loss) return;
-    if (state.options.rank != 0) {  // rank 0 goes on to watch while it waits
+    if (state.options.rank != 0) {  // rank 0 keeps watching while it waits
       state.stop = true;
       state.changed.notify_all();
       if (!state.changed.wait_for(lock, state.options.timeout, [&] { return !state.talking; })) return;

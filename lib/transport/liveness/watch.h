@@ -1,5 +1,5 @@
-// The watchdog of a rank: each rank writes heartbeats to the store, looks after its neighbour, and learns of
-// a rank that is lost.
+// The watchdog of a rank: each rank writes heartbeats to the store, watches its neighbour, and learns of a
+// lost rank.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -20,20 +20,20 @@ namespace heddle::mesh {
 
 struct WatchOptions {
   int rank = 0, world_size = 1;
-  bool rank_zero_serves = true;               // the store dies with rank 0
+  bool rank_zero_serves = true;               // the store ends with rank 0
   Process process = {};                       // this rank's
   std::chrono::milliseconds timeout{};        // of a collective
   std::function<void(const Error&)> on_lost;  // see GlooOptions
 };
 
-// Two threads: one talks to the store (a heartbeat each half second), the other judges by the clock alone, so
-// that a store that hangs is seen too. A rank is lost when
+// Two threads: one uses the store (a heartbeat each half second), the other only reads the clock, so that a
+// store that hangs is detected too. A rank is lost when
 // - its process has ended, as the process table of this machine says: found within a second;
 // - the connection to it broke, and 2 s pass without a heartbeat (a process that cannot be seen from here);
 // - its process cannot be seen, and no heartbeat comes for the timeout of a collective.
-// A process that lives is never lost by silence: it may be stopped, traced or swapped out. The timeout of a
-// collective bounds the wait for it, and the error names its state. Times are running times of this process.
-// The first finding is published once, so every rank names the same lost rank.
+// A live process is never lost by missing heartbeats: it may be stopped, traced or swapped out. The timeout
+// of a collective bounds the wait for it, and the error names its state. Times are running times of this
+// process. The first finding is published once, so every rank names the same lost rank.
 class HEDDLE_API Watch {
  public:
   // store: a connection of its own, as its calls must not wait behind others.
@@ -49,19 +49,19 @@ class HEDDLE_API Watch {
   // are differences of this time, which goes in steps of 50 ms.
   std::chrono::milliseconds running_time() const;
 
-  // To be called around everything that waits for other ranks: a rank that does not wait is late.
+  // Called around every wait for other ranks: a rank that does not wait is late.
   void set_waiting(bool waiting);
 
-  // Who gets a verdict. A thread beside the rank's own leaves it to on_lost to end the rank, should its own
-  // thread be busy with something else, a disk that does not answer.
+  // Who gets a verdict. Other threads than the rank's own leave it to on_lost to end the rank, if its own
+  // thread is blocked, for example by a disk.
   enum class Thread { own, beside };
 
-  // The error for a collective that broke or took too long: finds out who is to blame, which takes some
-  // seconds when it is not known yet. absent: the ranks that did not come, where the caller knows them.
+  // The error for a collective that broke or took too long: determines the lost rank, which may take some
+  // seconds. absent: the ranks that did not come, if the caller knows them.
   Error verdict(const Broken& broken, Thread thread = Thread::own, std::span<const int> absent = {});
 
-  // Called again and again, from another thread, once a rank is lost or running_time() has reached `until`,
-  // to release what blocks; until forget() of the same owner.
+  // Called repeatedly, from another thread, once a rank is lost or running_time() has reached `until`, to
+  // release what blocks; until forget() of the same owner.
   void interrupt(const void* owner, std::function<void()> release,
                  std::chrono::milliseconds until = std::chrono::milliseconds::max());
   void forget(const void* owner);

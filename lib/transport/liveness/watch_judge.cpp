@@ -1,4 +1,4 @@
-// The thread of a watch that judges by the clock alone.
+// The watchdog's thread that only reads the clock.
 #include "lib/transport/liveness/running_time.h"
 #include "lib/transport/liveness/watch_state.h"
 
@@ -26,7 +26,7 @@ void Watch::State::judge() {
   changed.notify_all();
 }
 
-// A store that does not answer may be served by a process that is stopped.
+// A store that does not answer may be served by a stopped process.
 void Watch::State::judge_store() {
   const auto silence = ran.load() - last_contact;
   if (silence <= kStoreSilence || (options.rank == 0 && options.rank_zero_serves)) return;

@@ -1,4 +1,4 @@
-// What the threads of a watch share.
+// The shared state of the watchdog's threads.
 #pragma once
 
 #include <atomic>
@@ -16,17 +16,19 @@ namespace heddle::mesh {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kBeat{500}, kQuickBeat{200}, kGlance{50};
-constexpr std::chrono::milliseconds kSilence{2000};  // without a heartbeat, where something else is wrong
-constexpr std::chrono::milliseconds kStoreSilence{3000};  // a store that does not answer is looked at
-constexpr std::chrono::milliseconds kNotice{2000};        // for the rank's own thread to see a loss
-constexpr std::chrono::milliseconds kInquiry{5000};       // at most, for a verdict
-constexpr std::chrono::milliseconds kLinger{1500};        // rank 0 serves the finding this long
+constexpr std::chrono::milliseconds kSilence{
+    2000};  // without a heartbeat, if there are other signs of a failure
+constexpr std::chrono::milliseconds kStoreSilence{
+    3000};                                           // after which a store that does not answer is checked
+constexpr std::chrono::milliseconds kNotice{2000};   // for the rank's own thread to notice a loss
+constexpr std::chrono::milliseconds kInquiry{5000};  // at most, for a verdict
+constexpr std::chrono::milliseconds kLinger{1500};   // rank 0 serves the finding this long
 constexpr const char* kDied = "died (its process is gone)";
 
 // The first finding, the same text for every rank.
 struct Loss {
   int rank = 0;        // -1: the launcher's store
-  bool lives = false;  // it failed, or is late, and reads this too
+  bool lives = false;  // it failed or is late, and reads this too
   std::string how;
 };
 
@@ -40,7 +42,7 @@ struct HEDDLE_API Beat {
   static Beat read(const std::string& text);
 };
 
-// What is known of another rank.
+// The known state of another rank.
 struct Pulse {
   Beat beat;
   ProcessState process = ProcessState::unseen;
@@ -68,7 +70,7 @@ struct Watch::State : std::enable_shared_from_this<Watch::State> {
   bool store_is_rank_zero() const { return options.rank_zero_serves && options.rank != 0; }
   bool is_lost_by_silence(const Pulse& pulse) const;
   std::string excuse(int rank) const;  // why a rank did not come; empty: its process runs
-  std::vector<Absent> late() const;    // ranks that were seen not to wait
+  std::vector<Absent> late() const;    // ranks seen computing, not waiting
   void inquire(std::unique_lock<std::mutex>& lock, const Broken& broken);
   void blame(std::unique_lock<std::mutex>& lock, const Absent& late, const Broken& broken);
   void linger(std::unique_lock<std::mutex>& lock);
@@ -86,7 +88,7 @@ struct Watch::State : std::enable_shared_from_this<Watch::State> {
   std::chrono::milliseconds last_contact{};  // running time
   bool claimed = false;                      // the rank's own thread, or on_lost, has the error
   std::optional<Loss> to_publish;
-  std::vector<int> suspects;  // looked at with every heartbeat, besides the neighbour
+  std::vector<int> suspects;  // checked with every heartbeat, besides the neighbour
   bool broken = false;        // a connection to one of them broke
   std::map<int, Pulse> pulses;
   int64_t beats = 0, seen = 0;  // seen: how many ranks know of the loss

@@ -1,4 +1,4 @@
-// The thread of a watch that talks to the store.
+// The watchdog's thread that uses the store.
 #include <algorithm>
 #include <cstdint>
 #include <sstream>
@@ -75,8 +75,8 @@ void Watch::State::exchange_news() {
   if (found) publish(*found);
   look_for_loss();
   if (is_lost) return;
-  if (store_is_rank_zero() && !pulses.contains(0)) look_at(0);  // before its store may be silent
-  // The ring: everyone looks after the next rank that has not left.
+  if (store_is_rank_zero() && !pulses.contains(0)) look_at(0);  // before its store may stop answering
+  // The ring: each rank watches the next rank that has not left.
   for (int step = 1; step < options.world_size; ++step) {
     const int next = (options.rank + step) % options.world_size;
     look_at(next);
@@ -125,7 +125,7 @@ void Watch::State::look_at(int rank) {
         {rank, false,
          "was lost: no heartbeat for " + in_seconds(silence) + ", and its process cannot be seen from here"});
   if (process != ProcessState::ended) return;
-  // It may have left in good order since its heartbeat was read.
+  // It may have left regularly since its heartbeat was read.
   if (Beat::read(text(store->get(beat_key(rank)))).state != 'l') publish({rank, false, kDied});
 }
 
@@ -135,7 +135,7 @@ bool Watch::State::is_lost_by_silence(const Pulse& pulse) const {
          ran.load() - pulse.changed >= limit;
 }
 
-// The first who publishes is right; the others learn it from the store.
+// The first finding counts; the others read it from the store.
 void Watch::State::publish(const Loss& found) {
   store->compareSet("lost", {},
                     as_bytes(std::to_string(found.rank) + (found.lives ? " l " : " d ") + found.how));

@@ -32,7 +32,7 @@ long futex(std::atomic<uint32_t>& word, int operation, uint32_t value, const tim
   return ::syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), operation, value, most, nullptr, 0);
 }
 
-// 0, or the error; a signal in between is none.
+// 0, or the error; an interrupting signal is not an error.
 int take_pages(int fd, size_t start, size_t bytes) {
   int failed = EINTR;
   while (failed == EINTR)
@@ -103,7 +103,7 @@ std::shared_ptr<Arena> Arena::open(const std::string& path, uint64_t nonce, std:
     why = reason(path, errno);
     return nullptr;
   }
-  struct stat file {};  // what is smaller is no arena, and reading it would end the process
+  struct stat file {};  // a smaller file is not an arena, and reading it would end the process
   const bool whole = ::fstat(fd, &file) == 0 && file.st_size == static_cast<off_t>(kArenaBytes);
   if (!whole) why = path + " is of another process";
   char* start = whole ? map(fd, why) : nullptr;
@@ -126,7 +126,7 @@ std::string Arena::path() const {
   return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(fd_);
 }
 
-// Pages that are taken, within what this rank may have.
+// Allocates pages within this rank's limit.
 std::optional<size_t> Arena::room(size_t bytes, int& failed) {
   failed = ENOSPC;
   if (whole_pages(sizeof(ArenaHead)) + extents_.taken() + bytes > most_) return std::nullopt;
@@ -147,7 +147,7 @@ bool Arena::Retired::tell() {
   return untold.empty() && region->gone.load(std::memory_order_acquire) == members;
 }
 
-// Best one that has so much memory already.
+// The best free one with enough memory already.
 Region* Arena::free_line(size_t bytes) {
   auto found = retired_.end();
   for (auto one = retired_.begin(); one != retired_.end(); ++one)

@@ -16,19 +16,19 @@
 
 namespace heddle::mesh {
 
-constexpr size_t kLine = 64;                      // bytes that move between cores as one
+constexpr size_t kLine = 64;                      // bytes that move between cores together: a cache line
 constexpr size_t kArenaBytes = size_t{16} << 30;  // addresses, not memory
 
-// Where a process sleeps until another one has something for it.
+// Where a process sleeps until another one wakes it.
 struct alignas(kLine) Bell {
   std::atomic<uint32_t> word{0}, sleepers{0};
 };
 
-// Wakes all who sleep here; costs a load when nobody does.
+// Wakes all sleepers; costs one load if there are none.
 void ring(Bell& bell);
 // Wakes all, and lets the next sleep() with an older `seen` return at once.
 void ring_loudly(Bell& bell);
-// Sleeps until somebody rings after the word was `seen`, or for `most`. The caller is one of the sleepers.
+// Sleeps until a ring after the word was `seen`, or for `most`. The caller counts as a sleeper.
 void sleep(Bell& bell, uint32_t seen, std::chrono::microseconds most);
 
 enum class RegionState : uint32_t { ready, refused };
@@ -37,7 +37,7 @@ enum class RegionState : uint32_t { ready, refused };
 struct alignas(kLine) Region {
   std::atomic<uint64_t> key{0};
   std::atomic<RegionState> state{RegionState::ready};
-  std::atomic<uint32_t> gone{0};  // other members that have left the group and look here no more
+  std::atomic<uint32_t> gone{0};  // other members that have left the group and do not read this any more
   uint64_t offset = 0, bytes = 0;
 };
 
@@ -46,21 +46,20 @@ constexpr int kRegions = 1023;
 // The first bytes of an arena.
 struct ArenaHead {
   cpu_set_t cores{};   // that this rank may use
-  uint64_t nonce = 0;  // tells it from another process that got the same number
+  uint64_t nonce = 0;  // distinguishes it from another process with the same id
   Bell bell;           // of a rank that waits
-  Bell helper;         // of its thread that goes on while the rank computes
+  Bell helper;         // of its thread that continues while the rank computes
   alignas(kLine) std::atomic<uint32_t> unfinished{0};  // collectives that the rank has posted
-  std::atomic<uint32_t> driven{0};                     // the rank itself waits, and so moves them
+  std::atomic<uint32_t> driven{0};                     // the rank itself waits, and therefore moves them
   std::atomic<uint32_t> used{0};                       // lines of the directory
   Region regions[kRegions];
 };
 
-// One rank's arena. The memory has no name anywhere (memfd), so that nothing can stay behind, and its pages
-// are taken before they are used, so that a full machine is an error here and not a SIGBUS later.
+// One rank's arena. The memory has no name anywhere (memfd), so nothing can stay behind, and its pages are
+// allocated before use, so that a lack of memory is an error here and not a SIGBUS later.
 class Arena {
  public:
-  // This rank's own; regions may take `most` bytes in all. Null when it cannot be had, and why says the
-  // cause.
+  // Creates this rank's own; regions may take `most` bytes in all. Null on failure, with the reason in `why`.
   static std::shared_ptr<Arena> make(uint64_t nonce, size_t most, std::string& why);
   // Another rank's, by its path; null as above.
   static std::shared_ptr<Arena> open(const std::string& path, uint64_t nonce, std::string& why);
@@ -72,21 +71,21 @@ class Arena {
   ArenaHead& head() const { return *reinterpret_cast<ArenaHead*>(start_); }
   char* memory(const Region& region) const { return start_ + region.offset; }
 
-  // Own arena: memory under a key, to be published once it is filled in; its state is refused when there is
-  // none, and why says the cause. Null when the directory is full.
+  // Own arena: memory under a key, to be published once it is filled in; its state is `refused` without
+  // memory, with the reason in `why`. Null when the directory is full.
   Region* take(size_t bytes, std::string& why);
   static void publish(Region& region, uint64_t key);
   // Own arena: this rank has left the group. The line is free for another one once the others have left too;
-  // each says so in the lines of all, so that none is reused while somebody may still look for its key.
+  // each says so in the lines of all, so that none is reused while a rank may still look for its key.
   void retire(Region& region, std::vector<std::shared_ptr<Arena>> others);
 
-  // Another's region of that key; null when it is not there yet.
+  // Another rank's region of that key; null if it does not exist yet.
   Region* find(uint64_t key) const;
 
-  // Own arena: memory for a tensor, in whole pages of zeros; null when there is none. From any thread.
+  // Own arena: memory for a tensor, in whole zeroed pages; null without memory. From any thread.
   char* lend(size_t bytes);
   void take_back(char* memory, size_t bytes);
-  // How far into the arena that memory lies; 0: it lies elsewhere.
+  // The offset of that memory in the arena; 0: not in the arena.
   size_t place_of(const char* memory) const {
     return memory > start_ && memory < start_ + kArenaBytes ? static_cast<size_t>(memory - start_) : 0;
   }

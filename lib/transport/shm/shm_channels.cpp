@@ -88,7 +88,7 @@ bool ShmChannels::push(Peer& peer) {
     head += sizeof(Header), room -= sizeof(Header);
     next.announced = true;
   }
-  // A quarter at a time, so that the other side begins early.
+  // A quarter at a time, so that the other side can begin early.
   const size_t count = std::min({room, next.header.bytes - next.sent, room_ / 4});
   copy_in(ring, head, next.data + next.sent, count);
   next.sent += count;

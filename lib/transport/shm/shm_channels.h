@@ -12,7 +12,7 @@
 
 namespace heddle::mesh {
 
-// One direction between two ranks; lies in the sender's region, its bytes follow.
+// One direction between two ranks; in the sender's region, followed by its bytes.
 struct Ring {
   alignas(kLine) std::atomic<uint64_t> head{0};  // bytes that were put in, by the sender
   alignas(kLine) std::atomic<uint64_t> tail{0};  // bytes that were taken out, by the receiver
@@ -21,7 +21,7 @@ struct Ring {
 };
 
 // Messages of one tag arrive in the order of their sending. A message whose receive is not posted yet stays
-// in the ring until others must pass it; then it waits in this rank's own memory. Not safe for several
+// in the ring until others must pass it; then it is copied to this rank's own memory. Not safe for several
 // threads.
 class ShmChannels {
  public:
@@ -32,7 +32,7 @@ class ShmChannels {
   void send(const std::shared_ptr<Pending>& pending, const char* data, size_t bytes, int peer, uint64_t tag);
   void receive(const std::shared_ptr<Pending>& pending, char* data, size_t bytes, int peer, uint64_t tag);
 
-  // Moves what can be moved, a piece for each peer; false when nothing was. Throws Error{internal} when a
+  // Moves what can be moved, a piece for each peer; false if nothing was. Throws Error{internal} when a
   // message has another size than its receive.
   bool advance();
 
@@ -57,7 +57,7 @@ class ShmChannels {
     char* data;
     Header header;
   };
-  // A message that has begun to come; without a receive it has no pending, and its bytes are kept.
+  // A partly received message; without a posted receive its bytes are kept.
   struct Message {
     Header header{};
     size_t got = 0;

@@ -10,7 +10,7 @@ class ShmWork : public Work {
       : engine_(engine), group_(group), pending_(std::move(pending)) {}
 
   void wait() override {
-    engine_.wait(group_, *pending_);  // under its lock: the helper may hand the call over meanwhile
+    engine_.wait(group_, *pending_);  // under its lock: the helper may return the call meanwhile
     if (pending_->instead) pending_->instead->wait();
   }
   bool done() const override { return engine_.done(*pending_); }

@@ -8,13 +8,13 @@
 
 namespace heddle::mesh {
 
-// n bytes on `size` ranks: every rank copies its part once into memory that all see, and the others read it
-// there; an all_reduce is one such exchange when it is small or between two ranks, else a sum of parts that
-// are then handed out. Sums are taken in rank order. The engine outlives the communicator.
+// n bytes on `size` ranks: every rank copies its part once into shared memory, and the others read it there;
+// an all_reduce is one such exchange if it is small or between two ranks, else a sum of parts that are then
+// gathered. Sums are taken in rank order. The engine outlives the communicator.
 class ShmCommunicator : public CheckedCommunicator {
  public:
   ShmCommunicator(ShmGroupPlace place, ShmEngine& engine);
-  ~ShmCommunicator() override;  // sends nothing; gives up what is still under way
+  ~ShmCommunicator() override;  // sends nothing; cancels calls in flight
 
   const std::shared_ptr<Arena>& arena() const { return engine_.arena(); }  // this rank's
 

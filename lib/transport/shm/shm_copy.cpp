@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kCacheLine = 64;
 
 #if defined(__x86_64__) && defined(__GNUC__)
-// `to` is at the beginning of a line. Give the bytes that were copied.
+// `to` is at the beginning of a cache line. Return the bytes copied.
 __attribute__((target("avx512f"))) size_t stream_lines(char* to, const char* from, size_t count) {
   const size_t whole = count / (4 * kCacheLine) * (4 * kCacheLine);
   for (size_t at = 0; at < whole; at += 4 * kCacheLine) {

@@ -1,11 +1,11 @@
-// Copies to where the bytes are not needed soon.
+// Copies with streaming stores, for bytes that are not needed soon.
 #pragma once
 
 #include <cstddef>
 
 namespace heddle::mesh {
 
-// Tensors of so many bytes do not stay in the caches anyway.
+// Tensors of this size do not stay in the caches anyway.
 constexpr size_t kFar = 24 * 1024 * 1024;
 
 // memcpy past the caches: the target's lines are not read first, and what is in the caches stays there.

@@ -12,7 +12,7 @@
 namespace heddle::mesh {
 namespace {
 
-constexpr std::chrono::microseconds kNap{2000}, kLongNap{64000};  // at most, when nobody rings
+constexpr std::chrono::microseconds kNap{2000}, kLongNap{64000};  // at most, without a ring
 constexpr int kLooks = 64, kCrowdedLooks = 8;                     // about 2 us, and 0.3 us
 constexpr std::chrono::microseconds kSpin{200}, kCrowdedSpin{5}, kContested{30};
 
@@ -24,7 +24,7 @@ void pause() {
 #endif
 }
 
-// That the ranks of this machine may use together: a launcher may have given each its own.
+// The cores of all ranks of this machine: a launcher may have assigned cores to each.
 int cores(const ShmEngineOptions& options) {
   cpu_set_t all;
   CPU_ZERO(&all);
@@ -32,7 +32,7 @@ int cores(const ShmEngineOptions& options) {
   return CPU_COUNT(&all);
 }
 
-// Tells the watch and the other ranks that this one waits.
+// Tells the watchdog and the other ranks that this one waits.
 class WaitingEngine {
  public:
   WaitingEngine(Watch& watch) : watch_(watch) { watch_.set_waiting(true); }
@@ -115,7 +115,7 @@ bool ShmEngine::advance() {
 void ShmEngine::post(ShmGroup& group, const std::shared_ptr<Pending>& pending) {
   const auto lock = take_over();
   group.post(pending);
-  // What fits is put at once; the rest is left to who waits, or to the helper.
+  // Puts what fits at once; the rest is left to the waiting thread, or to the helper.
   for (int i = 0; i < kSlots && advance(group); ++i) {
   }
   if (group.idle()) return;
@@ -139,7 +139,7 @@ bool ShmEngine::done(Pending& pending) {
 
 bool ShmEngine::spin(const Pending& pending) {
   const auto over = [&] { return pending.done || pending.fault || pending.instead; };
-  // Looks that cost little, while the other side is probably at work at this moment.
+  // Cheap checks while the other side is probably at work.
   for (int look = 0; look < (crowded_ ? kCrowdedLooks : kLooks); ++look) {
     if (advance()) look = 0;
     if (over()) return true;
@@ -147,18 +147,18 @@ bool ShmEngine::spin(const Pending& pending) {
   }
   const auto start = Clock::now();
   for (auto last = start;;) {
-    ::sched_yield();  // somebody else may need the core to get there
+    ::sched_yield();  // another thread may need the core
     advance();
     if (over()) return true;
     const auto now = Clock::now();
-    // Somebody else computes here: a sleeper is woken sooner than one who stands in the queue.
+    // Another thread computes on this core: a sleeper is scheduled sooner than a thread that yields.
     const bool contested = now - last > kContested;
     if (contested || now - start > (crowded_ ? kCrowdedSpin : kSpin)) return false;
     last = now;
   }
 }
 
-// While it lives, the rank itself moves its groups; what it leaves behind goes to the helper.
+// While it lives, the rank itself moves its groups; the helper continues afterwards.
 class ShmEngine::Driving {
  public:
   Driving(ShmEngine& engine, std::unique_lock<std::mutex>& lock) : engine_(engine), lock_(lock) {
@@ -218,13 +218,13 @@ void ShmEngine::check(std::unique_lock<std::mutex>& lock, ShmGroup& group, const
   const bool timed_out = given_up_ || elapsed >= options_.timeout;
   if (!watch_.lost() && !timed_out) return;
   const std::string waited = std::string(name_of(pending.call.operation)) + " on " + group.place().name;
-  given_up_ = true;  // whoever catches the error frees memory that is written to
+  given_up_ = true;  // the handler of the error frees memory that is still written to
   lock.unlock();
   throw watch_.verdict(
       {waited, group.place().ranks, elapsed, timed_out ? Broken::How::timed_out : Broken::How::failed, ""});
 }
 
-// Called and woken by other ranks that wait for this one, and by the rank itself when it leaves much behind.
+// Called and woken by other ranks that wait for this one, and by the rank itself when it leaves much undone.
 void ShmEngine::help() {
   std::unique_lock lock(mutex_);
   while (!stop_) {

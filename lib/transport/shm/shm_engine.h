@@ -1,4 +1,4 @@
-// What moves the bytes of a rank's groups over shared memory: the rank itself where it posts and waits, and a
+// Moves the bytes of a rank's groups over shared memory: the rank itself where it posts and waits, and a
 // helper thread where it computes while others wait for it.
 #pragma once
 
@@ -22,9 +22,9 @@ struct ShmEngineOptions {
   std::chrono::milliseconds timeout{};
 };
 
-// A collective of a few bytes costs no change of threads: posting puts this rank's part where the others read
-// it, waiting reads theirs. Whoever waits moves all groups of the rank, so the order in which ranks wait does
-// not matter. A rank that waits spins briefly, then sleeps. The watch outlives the engine, the engine its
+// A collective of a few bytes needs no thread switch: posting puts this rank's part where the others read it,
+// waiting reads theirs. A waiting thread moves all groups of the rank, so the order in which ranks wait does
+// not matter. A waiting rank spins briefly, then sleeps. The watchdog outlives the engine, the engine its
 // groups.
 class ShmEngine {
  public:
@@ -38,7 +38,7 @@ class ShmEngine {
   void forget(std::unique_ptr<ShmGroup> group);
 
   void post(ShmGroup& group, const std::shared_ptr<Pending>& pending);
-  // Throws what the watch finds when a rank is lost or time is up, or the call's own fault.
+  // Throws the watchdog's error when a rank is lost or time is up, or the call's own error.
   void wait(ShmGroup& group, Pending& pending);
   bool done(Pending& pending);
 
@@ -61,13 +61,13 @@ class ShmEngine {
   Watch& watch_;
   ArenaHead& head_;
   const bool crowded_;      // more ranks than cores
-  const bool spare_cores_;  // fewer: a helper takes nothing from those that compute
+  const bool spare_cores_;  // fewer: a helper does not compete with computing ranks
   std::mutex mutex_;
   std::atomic<int> wanted_{0};
   std::vector<ShmGroup*> busy_;  // with calls under way
   int waiters_ = 0;
   bool stop_ = false;
-  bool given_up_ = false;  // the error came out: memory that calls under way name may be freed now
+  bool given_up_ = false;  // the error was thrown: memory of pending calls may be freed now
   std::thread helper_;
 };
 

@@ -52,7 +52,7 @@ class Spread : public Exchange {
     rounds_ = pieces(bytes_, room);
   }
   size_t payload(int round) const override { return std::min(room_, bytes_ - round * room_); }
-  // All speak once, so that two roots in one call are noticed.
+  // All ranks send once, so that two roots in one call are detected.
   bool speaks(int rank, int round) const override { return rank == root_ || round == 0; }
   const char* source(int round) const override { return s_.rank == root_ ? s_.in + round * room_ : nullptr; }
   void put(int round, char* slot) override {

@@ -1,4 +1,4 @@
-// Which stretches of an arena are taken.
+// Which ranges of an arena are allocated.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace heddle::mesh {
 class HEDDLE_API Extents {
  public:
   Extents(size_t start, size_t end) : free_{{start, end - start}} {}
-  std::optional<size_t> take(size_t bytes);  // where the stretch begins; empty: there is none so long
+  std::optional<size_t> take(size_t bytes);  // offset; empty: no range is long enough
   void give(size_t start, size_t bytes);     // one that was taken
   size_t taken() const { return taken_; }    // bytes
 

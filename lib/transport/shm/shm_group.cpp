@@ -10,7 +10,7 @@
 namespace heddle::mesh {
 namespace {
 
-constexpr size_t kLarge = 1024 * 1024;  // bytes of a call that a helper goes on with
+constexpr size_t kLarge = 1024 * 1024;  // bytes of a call that a helper continues
 
 // FNV-1a: the same number in every process, whatever its libraries.
 uint64_t number_of(const std::string& text) {
@@ -25,7 +25,7 @@ size_t ring_room(size_t ranks) {
   return room;
 }
 
-// The tags of a caller and those of an all_to_all do not meet.
+// The tags of a caller and those of an all_to_all are disjoint.
 uint64_t tag_of(const Call& call) {
   return 2 * static_cast<uint64_t>(call.tag);
 }
@@ -217,7 +217,7 @@ void ShmGroup::fail(std::exception_ptr fault) {
 }
 
 void ShmGroup::ring_all() const {
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // what was put, before the look at who sleeps
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // orders the put before the check for sleepers
   for (size_t rank = 0; rank < arenas_.size(); ++rank)
     if (static_cast<int>(rank) != place_.rank) ring(arenas_[rank]->head().bell);
 }

@@ -1,4 +1,4 @@
-// One group over shared memory, as this rank sees it: its regions, and the calls that are under way.
+// One group over shared memory on this rank: its regions and pending calls.
 #pragma once
 
 #include <exception>
@@ -19,7 +19,7 @@ struct ShmGroupPlace {
   std::string name, key;   // the axis, for messages; what all members call this group alike
   std::vector<int> ranks;  // global
   int rank = 0;            // in the group
-  // The same group without shared memory. why: the cause, on a rank that had none.
+  // The same group without shared memory. why: the reason, on a rank without it.
   std::function<std::unique_ptr<Communicator>(const std::string& why)> instead;
 };
 
@@ -32,8 +32,8 @@ class ShmGroup {
   ShmGroup& operator=(const ShmGroup&) = delete;
 
   void post(const std::shared_ptr<Pending>& pending);
-  // Does a little of what can be done, and wakes who waits for it; false when nothing could be. A call that
-  // breaks the group gives its error to all that are under way.
+  // Makes some progress and wakes waiting ranks; false if none was possible. An error of one call fails all
+  // pending calls.
   bool advance();
   bool idle() const;
   // True while others need more from this rank than it has put, or much is left to read.

@@ -1,4 +1,4 @@
-// Two meetings: who is where, and whether all could map the others' memory.
+// Two meetings: which rank is on which machine, and whether all could map the others' memory.
 #include "lib/transport/shm/shm_machine.h"
 
 #include <cstdlib>
@@ -27,9 +27,10 @@ uint64_t random_number() {
   return static_cast<uint64_t>(source()) << 32 | source();
 }
 
-// What a rank tells of itself, a line each.
+// What a rank reports, one line each.
 struct Card {
-  std::string table, path, nonce, why;  // no path: it has no memory to share; and no why: by wish
+  std::string table, path, nonce,
+      why;  // no path: it has no memory to share; and no why: disabled by the user
 };
 
 std::string write(const Card& card) {
@@ -43,7 +44,7 @@ Card read(const std::string& text) {
   return card;
 }
 
-// Each rank gets the ranks of its own machine with what they told, "rank" and text in turn.
+// Each rank gets the ranks of its own machine with their reports, rank and text in turn.
 std::vector<std::string> by_machine(std::span<const std::string> cards) {
   std::map<std::string, std::vector<std::string>> here;
   for (size_t rank = 0; rank < cards.size(); ++rank) {
@@ -56,7 +57,7 @@ std::vector<std::string> by_machine(std::span<const std::string> cards) {
   return answers;
 }
 
-// Each rank gets the trouble of the lowest rank of its machine that has one.
+// Each rank gets the failure of the lowest rank of its machine that has one.
 std::vector<std::string> trouble_by_machine(std::span<const std::string> cards) {
   std::map<std::string, std::string> first;
   for (const std::string& text : cards) {

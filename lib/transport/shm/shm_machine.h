@@ -1,4 +1,4 @@
-// Which ranks live on this machine and can share memory: they find out together, before the first group.
+// Which ranks are on this machine and can share memory; determined together, before the first group.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace heddle::mesh {
 // The ranks of this machine that share memory; no arenas: this machine's ranks use the network.
 struct SharedMachine {
   std::map<int, std::shared_ptr<Arena>> arenas;  // by global rank, this rank's own among them
-  std::string why;  // the cause, where memory should be shared and cannot, on the machine's first rank alone
+  std::string why;  // the reason, if memory should be shared and cannot, on the machine's first rank only
 };
 
 // Two meetings of all ranks of the run. Ranks are of one machine when they share its start (boot id) and its

@@ -47,7 +47,7 @@ class Scatter : public Exchange {
   std::vector<const void*> parts_;
 };
 
-// Every rank puts the whole and adds up the whole.
+// Every rank puts the whole and sums the whole.
 class ReduceWhole : public Exchange {
  public:
   ReduceWhole(const Call& call, const Sides& sides, size_t room)
@@ -69,8 +69,8 @@ class ReduceWhole : public Exchange {
   std::vector<const void*> parts_;
 };
 
-// Blocks of the tensor; every rank adds up its part of a block in one round and hands it out in a later one:
-// sum 0, sum 1, hand 0, sum 2, hand 1, ..., so that nobody waits for a sum that was just put.
+// Blocks of the tensor; every rank sums its part of a block in one round and publishes it in a later one:
+// sum 0, sum 1, hand 0, sum 2, hand 1, ..., so that no rank waits for a sum that was just put.
 class ReduceSplit : public Exchange {
  public:
   ReduceSplit(const Sides& sides, int64_t count, size_t room)
@@ -86,8 +86,8 @@ class ReduceSplit : public Exchange {
     const Turn turn = turn_of(round);
     return turn.hands ? (turn.block == 0 ? 1 : 2 * turn.block) : 0;
   }
-  // A rank writes its part of a block, which the others read only once it is handed out, and the others'
-  // parts when they have handed them out, and so have read this rank's.
+  // A rank writes its part of a block, which the others read only once it is published, and the others' parts
+  // when they are published; those ranks have then read this rank's.
   const char* source(int round) const override {
     const auto [block, hands] = turn_of(round);
     return s_.out + block * block_ * s_.element + (hands ? at(block, s_.rank) : 0);
@@ -150,9 +150,9 @@ class ReduceSplit : public Exchange {
   std::vector<const void*> parts_;
 };
 
-// Between two ranks. Where both lend their tensors each adds up its half of a block, reading the other's in
-// place, and then reads the other half's sum: half the traffic between the cores. Else each adds up the whole
-// from a copy, which has nothing to hand out. They tell each other with the first few elements.
+// Between two ranks. If both share their tensors, each sums its half of a block, reading the other's in
+// place, and then reads the sum of the other half: half the traffic between the cores. Otherwise each sums
+// the whole from a copy. They tell each other with the first few elements.
 class ReducePair : public Exchange {
  public:
   ReducePair(const Call& call, const Sides& sides, size_t room, Memory memory)
@@ -163,7 +163,7 @@ class ReducePair : public Exchange {
     if (round == 0) return kFirst * s_.element + sizeof(Memory);
     return split() ? split_.payload(round - 1) : split_.half(round - 1).bytes;
   }
-  // One who would lend waits for the other's word.
+  // A rank that shares its tensor waits for the other's decision.
   int after(int round) const override {
     if (round == 0) return 0;
     return split() ? 1 + split_.after(round - 1) : memory_ == Memory::shared ? 1 : 0;

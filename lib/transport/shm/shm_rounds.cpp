@@ -9,7 +9,7 @@ namespace heddle::mesh {
 
 namespace {
 
-constexpr size_t kLendFrom = 4096;  // bytes of a round; fewer are copied sooner than all have read them
+constexpr size_t kLendFrom = 4096;  // bytes of a round; fewer are copied faster than the others read them
 
 }  // namespace
 
@@ -45,7 +45,7 @@ bool ShmRounds::has_room() {
   return written_ - freed_ < kSlots;
 }
 
-// The place in this rank's arena where the others may read the round; 0: it must be copied.
+// The offset in this rank's arena where the others may read the round; 0: it must be copied.
 size_t ShmRounds::lend(const Exchange& exchange, int round) const {
   if (exchange.payload(round) < kLendFrom) return 0;
   const char* source = exchange.source(round);

@@ -28,9 +28,9 @@ struct Pending {
 
 constexpr int kSlots = 16;
 constexpr size_t kSlotBytes = 128 * 1024;
-constexpr size_t kApart = 16 * 1024;  // between slots, so that their beginnings do not share sets of a cache
+constexpr size_t kApart = 16 * 1024;  // between slots, so that their beginnings are in different cache sets
 
-// What a rank says in one round. A few bytes travel in the line that others look at anyway.
+// A rank's header of one round. A few bytes are in the cache line that others read anyway.
 struct alignas(kLine) Slot {
   std::atomic<uint64_t> stamp{0};  // the round's number plus one, once it can be read
   uint64_t what = 0;
@@ -53,11 +53,11 @@ class ShmRounds {
   void attach(std::vector<Outbox*> boxes, std::vector<std::shared_ptr<Arena>> arenas);
   void post(const std::shared_ptr<Pending>& pending);
 
-  // One round each; false when it is not its time yet. take() throws Error{internal} when another rank has
+  // One round each; false if it is not possible yet. take() throws Error{internal} when another rank has
   // called another collective.
   bool put();
   bool take();
-  // Ends calls whose tensors the others have read; false when there is none.
+  // Ends calls whose tensors the others have read; false if there is none.
   bool settle();
 
   bool idle() const { return line_.empty() && lent_.empty(); }
@@ -90,10 +90,10 @@ class ShmRounds {
   std::vector<std::shared_ptr<Arena>> arenas_;
   std::vector<Part> parts_;
   std::deque<Entry> line_;                                    // until they are read
-  std::deque<Lent> lent_;                                     // read here, but not by the others
+  std::deque<Lent> lent_;                                     // read here, not yet by the others
   size_t writing_ = 0;                                        // the first of the line that is not put whole
   uint64_t posted_ = 0, written_ = 0, read_ = 0, freed_ = 0;  // rounds
-  int seen_ = 0;                                              // peers whose part of round read_ is there
+  int seen_ = 0;                                              // peers whose part of round read_ is available
 };
 
 }  // namespace heddle::mesh

@@ -1,4 +1,4 @@
-// Waiting among threads, and how a rank that is gone releases the others.
+// Waiting among threads, and how a lost rank releases the others.
 #include "lib/transport/threads/thread_world.h"
 
 #include "heddle/mesh/call.h"

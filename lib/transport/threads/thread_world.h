@@ -1,4 +1,4 @@
-// What the threads of a world share: who is gone, the texts they exchange and the collectives under way.
+// The shared state of the threads of a world: lost ranks, exchanged texts and pending collectives.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,8 @@
 
 namespace heddle::mesh {
 
-// One collective, or one send with its receive: filled by the ranks as they come, done by the last of them.
+// One collective, or one send with its receive: filled by the ranks as they arrive, performed by the last of
+// them.
 struct Meeting {
   std::vector<Call> calls;
   std::vector<bool> came;
@@ -31,7 +32,7 @@ struct Meeting {
 struct TextMeeting {
   std::map<int, std::string> texts;  // by rank
   std::vector<std::string> answers;  // empty: not answered yet
-  int read = 0;                      // how many ranks have theirs
+  int read = 0;                      // how many ranks have their answer
 };
 
 // The shared half of one group.
@@ -61,8 +62,7 @@ struct ThreadWorld {
   int failed = -1;                              // the first rank that threw
   std::string how;                              // what it threw
   std::map<std::string, TextMeeting> meetings;  // by key, until all have their answers
-  std::map<std::pair<std::vector<int>, int>, std::shared_ptr<ThreadGroup>>
-      groups;  // by ranks and how often made
+  std::map<std::pair<std::vector<int>, int>, std::shared_ptr<ThreadGroup>> groups;  // by ranks and count
 };
 
 }  // namespace heddle::mesh

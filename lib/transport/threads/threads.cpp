@@ -66,7 +66,7 @@ class ThreadCommunicator : public CheckedCommunicator {
     meeting->calls[rank()] = std::move(call);
     meeting->came[rank()] = true;
     if (--meeting->missing == 0) {
-      lock.unlock();  // every rank of the meeting has come, so nobody else touches it
+      lock.unlock();  // every rank of the meeting has come, so no other rank accesses it
       finish(*meeting, direct);
       lock.lock();
       meeting->done = true;
@@ -93,7 +93,7 @@ class ThreadCommunicator : public CheckedCommunicator {
     return found;
   }
 
-  // The meeting that the other side has opened, or a new one.
+  // The transfer that the other side has opened, or a new one.
   std::shared_ptr<Meeting> transfer(const Call& call) {
     const bool sends = call.operation == Operation::send;
     const int source = sends ? rank() : call.peer, target = sends ? call.peer : rank();
@@ -200,7 +200,7 @@ class ThreadRendezvous : public Rendezvous {
   }
 
  private:
-  // What rank 0 makes of the texts, while the others may go on to other meetings.
+  // Computes rank 0's answer, while the others may continue with other meetings.
   static std::vector<std::string> answered(std::unique_lock<std::mutex>& lock, TextMeeting& meeting,
                                            const Answer& answer) {
     std::vector<std::string> texts;
@@ -234,7 +234,7 @@ Rendezvous& ThreadWorld::rank(int rank) {
 
 void ThreadWorld::run(const std::function<void(Rendezvous&)>& body) {
   std::mutex mutex;
-  std::exception_ptr first, release;  // the first real error; a release, should there be nothing else
+  std::exception_ptr first, release;  // the first real error; else a release
   const auto keep = [&](int rank, const std::string& text, bool real) {
     const std::lock_guard lock(mutex);
     auto& slot = real ? first : release;

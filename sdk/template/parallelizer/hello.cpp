@@ -1,5 +1,6 @@
 // Tensor parallelism of the feed-forward layers (Megatron, Shoeybi et al. 2019): the ranks of the axis tp
-// share the rows of gate_proj and up_proj and the columns of down_proj; everything else stays whole on each.
+// share the rows of gate_proj and up_proj and the columns of down_proj; everything else stays whole on each
+// rank.
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -23,7 +24,7 @@ heddle::Communicator& group_of(AutogradContext* context) {
   return *reinterpret_cast<heddle::Communicator*>(context->saved_data["group"].toInt());
 }
 
-// Every rank has the whole input; the gradients of it are added.
+// Every rank has the whole input; the gradients are added.
 struct Spread : torch::autograd::Function<Spread> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t group) {
     context->saved_data["group"] = group;
@@ -86,7 +87,7 @@ class Hello : public heddle::IParallelizer {
   }
 
  private:
-  // Calls with each layer that is shared, and whether its columns are.
+  // Calls `call` with each split layer, and whether its columns are split.
   template <class Call>
   static void visit(heddle::Units& units, Call&& call) {
     for (const auto& unit : units) {

@@ -1,4 +1,4 @@
-// The parameters of a unit lie one after another in a flat buffer, of which each rank holds a part (ZeRO-3 of
+// The parameters of a unit are adjacent in a flat buffer, of which each rank holds a part (ZeRO-3 of
 // Rajbhandari et al. 2020). heddle's sharding engine gathers, frees and reduces it.
 #include "hello.h"
 
@@ -21,7 +21,7 @@ namespace {
 using heddle::Shard;
 namespace sharding = heddle::sharding;
 
-// The parameters of a unit that have one dtype, and all train or do not.
+// The parameters of a unit with one dtype that are all trainable or all frozen.
 class Bucket final : public sharding::Bucket {
  public:
   Bucket(sharding::Slots slots, std::span<const heddle::Placed> placed, const sharding::Groups& groups)
@@ -50,7 +50,7 @@ class Bucket final : public sharding::Bucket {
            heddle::parallel::shards_of_range(whole, sizes, from - begin, to - begin, held, trains)});
       begins.push_back(begin);
     }
-    mine_.copy_(whole_.narrow(0, first, part));  // values that came with the slots
+    mine_.copy_(whole_.narrow(0, first, part));  // values of the slots
     storage_ = sharding::TransientStorage(whole_);
     storage_.release();
     if (trains) set_gradients(std::make_unique<sharding::FlatGradients>(parameters_, begins, mine_, groups));
@@ -73,7 +73,7 @@ class Bucket final : public sharding::Bucket {
   sharding::TransientStorage storage_;
 };
 
-// What one bucket has in common.
+// The shared data of one bucket.
 auto kind_of(const heddle::ParameterSlot& slot) {
   return std::tuple(slot.tensor->scalar_type(), slot.trainable());
 }

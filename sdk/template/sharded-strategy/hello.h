@@ -10,7 +10,7 @@ struct Config {
   int64_t prefetch = 1;
 };
 
-// Its fields only: a strategy is made before there is a mesh, and used once it stands.
+// Stores its fields only: a strategy is made before there is a mesh.
 class Hello : public heddle::IStrategy {
  public:
   explicit Hello(Config config) : config_(config) {}

@@ -1,4 +1,4 @@
-// The stage of one rank: forward as the units stand, gradients summed in buckets after the last backward.
+// The stage of one rank: forward runs the units, gradients are summed in buckets after the last backward.
 #include "hello.h"
 
 #include <ATen/ops/empty.h>
@@ -56,7 +56,8 @@ class HelloStage : public heddle::ParallelStage {
     for (size_t i = 0; i < buckets_.size(); ++i) {
       sums[i]->wait();
       each(buckets_[i], [](const at::Tensor& parameter, at::Tensor part) {
-        parameter.mutable_grad() = part.detach();  // an optimizer detaches it in place, which a view refuses
+        parameter.mutable_grad() =
+            part.detach();  // an optimizer detaches it in place, which is not allowed on a view
       });
     }
     for (size_t i = 0; i < owned_.size(); ++i)
@@ -94,7 +95,7 @@ class HelloStage : public heddle::ParallelStage {
           {range, at::empty({range.elements}, tensors[range.first].options().requires_grad(false))});
   }
 
-  // Calls with each parameter of the bucket, and its part of the flat tensor in its shape.
+  // Calls `call` with each parameter of the bucket and its part of the flat tensor in its shape.
   template <class Call>
   void each(const Bucket& bucket, Call&& call) {
     int64_t at = 0;

@@ -1,4 +1,4 @@
-// Lets torch::nn modules take part as units: every strategy and the pipeline work on them as they stand.
+// Makes units of torch::nn modules, for every strategy and the pipeline.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -15,12 +15,12 @@
 
 namespace heddle::adapters {
 
-// A stretch of a foreign model that is gathered, run and released together: a layer or a few.
+// A part of a foreign model that is gathered, run and released together: one layer or a few.
 struct TorchPiece {
   std::string name;                           // "layers.3"; the parameters' names begin with it
-  std::shared_ptr<torch::nn::Module> module;  // what holds its parameters
-  // See Unit::forward: the first piece reads the batch, the last one returns {sum of token losses} where
-  // there are labels. Called on the rank's own thread.
+  std::shared_ptr<torch::nn::Module> module;  // the module with its parameters
+  // See Unit::forward: the first piece reads the batch, the last one returns {sum of token losses} if there
+  // are labels. Called on the rank's own thread.
   std::function<Tensors(Tensors inputs, const Batch& batch)> forward;
 };
 
@@ -67,8 +67,8 @@ class TorchUnit : public Unit, public UnitBuffers {
 }  // namespace detail
 
 // Units in the order of the pieces. The modules' tensors are changed in place (set_data): hold no copies of
-// their data. Every rank passes modules with the same values; buffers stay as the module has them,
-// but where the strategy sends rank 0's. Throws Error{input} for a parameter without values.
+// their data. Every rank passes modules with the same values; buffers keep the module's values unless the
+// strategy sends rank 0's. Throws Error{input} for a parameter without values.
 inline Units torch_units(std::vector<TorchPiece> pieces) {
   Units units;
   std::map<c10::TensorImpl*, std::string> names;

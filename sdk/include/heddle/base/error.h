@@ -16,24 +16,24 @@ enum class ErrorCode {
   not_built,        // a field is valid, but its feature is not built yet
   mesh,             // the sizes do not fit the world, or an axis is unknown
   plugin_missing,   // no plugin of that name
-  plugin_abi,       // a plugin of another build
+  plugin_abi,       // a plugin built for another engine
   plugin_conflict,  // two plugins of one name
   plugin_failed,    // a plugin threw or broke a rule of plugins
   rank_lost,        // another rank died
   timeout,          // a collective did not end in time
   io,               // writing failed: full disk, permission
   internal,         // a fault of heddle itself
-  diverged          // training produced numbers that are not finite
+  diverged          // training produced non-finite numbers
 };
 
 HEDDLE_API std::string_view name_of(ErrorCode code);
 
-// 2 when what was asked is wrong, 1 when the run failed.
+// 2 when the request is wrong, 1 when the run failed.
 HEDDLE_API int exit_status(ErrorCode code);
 
 class HEDDLE_API Error : public std::exception {
  public:
-  // where: "run.yaml:14 distributed.prefetch", the path of a file, or a room such as "mesh".
+  // where: "run.yaml:14 distributed.prefetch", the path of a file, or a module such as "mesh".
   // message: the value given and what was expected. hint: the next action, or empty.
   Error(ErrorCode code, std::string where, std::string message, std::string hint = "");
   ~Error() override;  // out of line: one vtable for all plugins
@@ -43,7 +43,7 @@ class HEDDLE_API Error : public std::exception {
   const std::string& message() const { return message_; }
   const std::string& hint() const { return hint_; }
 
-  // The block that a person sees: "error[config] WHERE: WHAT" and "  hint: ..." on a second line.
+  // The text for a person: "error[config] WHERE: WHAT" and "  hint: ..." on a second line.
   const char* what() const noexcept override { return block_.c_str(); }
 
   // The same as one line of JSON: {"error": {"code": ..., "where": ..., "what": ..., "hint": ...}}.

@@ -1,4 +1,4 @@
-// Marks what leaves libheddle; everything else is hidden.
+// Marks exported symbols; all others are hidden.
 #pragma once
 
 #define HEDDLE_API __attribute__((visibility("default")))

@@ -1,4 +1,4 @@
-// Small work on words: the nearest word, joining, JSON strings.
+// String functions: the nearest word, joining, JSON strings.
 #pragma once
 
 #include <span>

@@ -25,20 +25,20 @@ struct Box {
   HEDDLE_API int64_t numel() const;
 };
 
-// The box lies inside a tensor of `shape` and has as many dims.
+// The box is inside a tensor of `shape` and has as many dims.
 HEDDLE_API bool fits(const Box& box, std::span<const int64_t> shape);
 
-// No two of the boxes of one tensor have a number in common. Of boxes that hyperplanes cut apart, one after
-// the other, as every split of a tensor into parts of parts does; others count as overlapping. In n log n for
-// each kind of split.
+// No two boxes of one tensor overlap. Only boxes that planes separate one after the other are accepted, as
+// from any split of a tensor into parts of parts; others count as overlapping. In n log n for each kind of
+// split.
 HEDDLE_API bool are_apart(std::span<const Box> boxes);
 
-// No size is negative, and neither the numbers of such a tensor nor their bytes are more than 64 bits count,
-// even with the dims of size 0 taken as 1, as strides are made of them.
+// No size is negative, and the numbers of elements and bytes fit into 64 bits, also with dims of size 0 taken
+// as 1, as for strides.
 HEDDLE_API bool countable(std::span<const int64_t> shape);
 
-// Calls `visit(first, count)` for each stretch of a row-major tensor of `shape` that the box covers, in
-// row-major order; stretches that touch are one.
+// Calls `visit(first, count)` for each contiguous range of a row-major tensor of `shape` that the box covers,
+// in order; adjacent ranges are merged.
 HEDDLE_API void for_each_run(const Box& box, std::span<const int64_t> shape,
                              const std::function<void(int64_t first, int64_t count)>& visit);
 
@@ -47,7 +47,7 @@ HEDDLE_API std::string written(std::span<const int64_t> sizes);
 
 inline constexpr const char* kManifest = "manifest.json";
 
-// One box as it stands in a file. `sums` are the checksums of its bytes, in stretches of Manifest::kStretch.
+// One box in a file. `sums` are the checksums of its bytes, one per Manifest::kStretch bytes.
 struct SavedBox {
   std::string file, key;
   Box box;
@@ -64,7 +64,7 @@ struct Manifest {
   static constexpr int64_t kVersion = 1;
   static constexpr uint64_t kStretch = uint64_t{1} << 20;  // bytes
   std::map<std::string, SavedTensor> tensors;
-  std::string sum;  // the checksum of its own, once it was read: two manifests of one sum hold the same bytes
+  std::string sum;  // its own checksum, once read: two manifests with one sum have the same bytes
 };
 
 // JSON with a checksum of its own.

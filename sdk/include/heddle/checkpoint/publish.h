@@ -1,4 +1,4 @@
-// Directories that appear under their name only when all of them is on the disk.
+// Directories that appear under their name only when they are complete and on the disk.
 #pragma once
 
 #include <filesystem>
@@ -11,41 +11,40 @@
 
 namespace heddle::checkpoint {
 
-// A file or a directory as it is now outlasts a power cut. Throws Error{io}.
+// Makes a file or a directory survive a power cut as it is now. Throws Error{io}.
 HEDDLE_API void sync(const std::filesystem::path& path);
 
-// Makes a directory and those above it, where they are missing, so that a power cut does not take them away
-// with all that was synced in them. Throws Error{io}.
+// Makes a directory and its missing parents so that they survive a power cut. Throws Error{io}.
 HEDDLE_API void make_directories(const std::filesystem::path& path);
 
-// Where a directory is put together before it is published: its name with ".incomplete" behind it.
+// Where a directory is written before it is published: its name with the suffix ".incomplete".
 HEDDLE_API std::filesystem::path stage_of(const std::filesystem::path& directory);
 
-// Makes the empty stage of a directory (elsewhere where one is given, on the same file system), in the place
-// of one that an interrupted save has left. Throws Error{io} when the directory itself is there already.
+// Makes the empty stage of a directory (at `stage` if given, on the same file system), and removes one that
+// an interrupted save has left. Throws Error{io} if the directory itself exists.
 HEDDLE_API void open_stage(const std::filesystem::path& directory, std::filesystem::path stage = {});
 
-// Syncs every file and directory of the stage, renames it, and syncs the directories above. Whatever
-// interrupts it, the directory is either whole or not there. Throws Error{io}.
+// Syncs every file and directory of the stage, renames it, and syncs the directories above. If it is
+// interrupted, the directory is either complete or absent. Throws Error{io}.
 HEDDLE_API void publish(const std::filesystem::path& directory, std::filesystem::path stage = {});
 
-// Whether a directory can be renamed from the one place to the other: both lie on one file system, or will,
-// where they are not there yet.
+// Whether a directory can be renamed from one to the other: both are on one file system, or will be once they
+// exist.
 HEDDLE_API bool on_one_file_system(const std::filesystem::path& a, const std::filesystem::path& b);
 
-// Lets the link LINK name the directory TARGET beside it; a text file LINK.txt where the file system has no
+// Makes the link LINK name the directory TARGET beside it; a text file LINK.txt if the file system has no
 // links. A reader sees the old target or the new one. Throws Error{io}.
 HEDDLE_API void point(const std::filesystem::path& link, const std::string& target);
 
-// Before `target` is published: from the moment it is there, the link names it, also where the process ends
-// before point(), or the power goes. Throws Error{io}.
+// Called before `target` is published: once it exists the link names it, even if the process or the machine
+// stops before point(). Throws Error{io}.
 HEDDLE_API void announce(const std::filesystem::path& link, const std::string& target);
 
-// What was announced and is there takes the link's place: until then only pointed() knows. What is not there
-// is announced no more. Throws Error{io}.
+// An announced target that exists becomes the link's target (until then only pointed() knows it); one that
+// does not exist is forgotten. Throws Error{io}.
 HEDDLE_API void settle(const std::filesystem::path& link);
 
-// What such a link names, or will once point() is through; "" where there is none.
+// What such a link names, or will once point() is done; "": no link.
 HEDDLE_API std::string pointed(const std::filesystem::path& link);
 
 // A piece of work on disk that every rank does its part of: it succeeds on all ranks or fails on all.

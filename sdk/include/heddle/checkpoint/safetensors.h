@@ -1,4 +1,4 @@
-// Reading safetensors files by mapping, with their headers checked.
+// Reads safetensors files by mapping them; headers are checked.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,17 +26,17 @@ struct StoredTensor {
 // the disk fails.
 class HEDDLE_API SafetensorsFile {
  public:
-  // `if_damaged` is the hint where the file is one that is not to be written or downloaded again.
+  // `if_damaged` replaces the default hint for a damaged file.
   explicit SafetensorsFile(const std::filesystem::path& file, const std::string& if_damaged = "");
   ~SafetensorsFile();
   SafetensorsFile(SafetensorsFile&&) noexcept;
   const std::map<std::string, StoredTensor>& tensors() const;
   // Copies the box [offset, offset + out.sizes()) of a tensor into `out`, converting the dtype.
   void read(const std::string& name, std::span<const int64_t> offset, at::Tensor out) const;
-  // The bytes of a tensor that is there, in the mapped file; they live as long as this does.
+  // The bytes of an existing tensor in the mapped file; valid as long as this object.
   std::string_view bytes(const std::string& name) const;
-  // Reads bytes of a tensor that is there, from its byte `from` on, past the mapping: a disk that fails is an
-  // Error{io}, and long stretches come faster than page by page.
+  // Reads bytes of an existing tensor from its byte `from` on, without the mapping: a failing disk is an
+  // Error{io}, and long ranges are faster than page by page.
   void read_bytes(const std::string& name, uint64_t from, std::span<char> out) const;
   // The texts of the header's __metadata__.
   const std::map<std::string, std::string>& metadata() const;
@@ -54,7 +54,7 @@ class HEDDLE_API HfWeights {
   const StoredTensor& at(const std::string& name) const;
   void read(const std::string& name, std::span<const int64_t> offset, at::Tensor out) const;
   std::vector<std::string> names() const;
-  // The bytes of a tensor that is there, mapped as long as this lives.
+  // The bytes of an existing tensor, mapped as long as this object exists.
   std::string_view bytes(const std::string& name) const;
   // The name of the file that holds it.
   const std::string& file(const std::string& name) const;

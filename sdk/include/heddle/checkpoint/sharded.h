@@ -1,4 +1,4 @@
-// Tensors that the ranks hold in boxes, saved by all ranks at once and read again by any other set of ranks.
+// Tensors that ranks hold in boxes: saved by all ranks together, read by any other set of ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,16 +29,17 @@ struct Part {
   std::vector<int64_t> offset;
 };
 
-// A box of the plan: `box` lies in `held`, the box that its ranks hold, and differs from it along dim 0 only.
+// A box of the plan: `box` is inside `held`, the box that its ranks hold, and differs from it along dim 0
+// only.
 struct PlannedBox {
   std::string name;
   Box box, held;
   int rank = 0;
-  size_t part = 0;  // which of those that the rank described
-  int again = 0;    // how many boxes of this name stand before it in the rank's file
+  size_t part = 0;  // index among those that the rank described
+  int again = 0;    // how many boxes of this name precede it in the rank's file
 };
 
-// What a rank writes: rows of one of the boxes that it described, or all of it.
+// What a rank writes: rows of one of its boxes, or all of it.
 struct WriteShare {
   size_t part = 0;
   int64_t first_row = 0, rows = kAll;
@@ -47,23 +48,22 @@ struct WriteShare {
   static constexpr int64_t kAll = -1;
 };
 
-// The name of a box in its file: that of its tensor, and "#1" behind it for the second of that name.
+// The name of a box in its file: that of its tensor, with the suffix "#1" for the second of that name.
 std::string key_of(const std::string& tensor, int again);
 
 struct WritePlan {
   std::map<std::string, SavedTensor> tensors;  // without boxes
-  std::vector<PlannedBox> boxes;               // in the order in which they stand in the files
+  std::vector<PlannedBox> boxes;               // in the order of the files
 };
 
-// The boxes of one rank that hold something, in the order of `parts`, without their numbers; some 40 bytes a
-// tensor.
+// Describes the non-empty boxes of one rank in the order of `parts`, without values; about 40 bytes a tensor.
 HEDDLE_API std::string describe(std::span<const Part> parts);
 
-// The plan from what each rank described. Throws Error{internal} where the ranks do not agree about a tensor,
-// and where the boxes do not make it whole.
+// The plan from what each rank described. Throws Error{internal} if the ranks disagree about a tensor, or if
+// boxes are missing.
 HEDDLE_API WritePlan plan_writing(std::span<const std::string> ranks);
 
-// What each rank is told of it: its shares, in the order of its file; some 10 bytes a box.
+// The message for each rank: its shares, in the order of its file; about 10 bytes a box.
 HEDDLE_API std::vector<std::string> shares(const WritePlan& plan, int world_size);
 HEDDLE_API std::vector<WriteShare> read_shares(const std::string& told);
 
@@ -72,17 +72,16 @@ HEDDLE_API std::vector<WriteShare> read_shares(const std::string& told);
 // and a large one of those is cut, so that all ranks write about as much.
 class HEDDLE_API ShardedWriter {
  public:
-  // `word` stands in the files' names. A collective of all ranks; `key` is used once in a run. Throws
-  // Error{internal} on every rank where the boxes do not make a tensor whole.
+  // `word` is part of the files' names. A collective of all ranks; `key` is used once in a run. Throws
+  // Error{internal} on every rank if boxes of a tensor are missing.
   ShardedWriter(std::string word, std::span<const Part> parts, Rendezvous& meeting, const std::string& key);
 
-  // Of this rank's parts, those that it writes, and of those the stretches: views, in the order of its file.
-  // Throws Error{internal} when the parts are not boxes of the plan.
+  // The parts, or rows of parts, that this rank writes: views, in the order of its file. Throws
+  // Error{internal} if the parts are not boxes of the plan.
   std::vector<Part> mine(std::span<const Part> parts) const;
 
-  // Writes DIRECTORY/shard-RRRRR-WORD-00001-of-00001.safetensors with what mine() gave, or a copy of it:
-  // synced, and nothing where there is nothing. Returns what write_manifest() needs of this rank. Throws
-  // Error{io}.
+  // Writes DIRECTORY/shard-RRRRR-WORD-00001-of-00001.safetensors from the result of mine() or a copy of it,
+  // synced; no file if it is empty. Returns what write_manifest() needs from this rank. Throws Error{io}.
   std::string write(const std::filesystem::path& directory, std::span<const Part> mine) const;
 
   // DIRECTORY/manifest.json, from what write() returned on each rank. On rank 0. Throws Error{io}.
@@ -97,16 +96,16 @@ class HEDDLE_API ShardedWriter {
   std::vector<WriteShare> mine_;  // in the order of this rank's file
 };
 
-// All of it at once: DIRECTORY/shard-RRRRR-WORD-00001-of-00001.safetensors on each rank that has something to
-// write and DIRECTORY/manifest.json on rank 0. Called by every rank; `key` is used once in a run. Every
-// failure is thrown on every rank: Error{io}, and Error{internal} where the boxes do not make a tensor whole.
+// Does all of it: writes DIRECTORY/shard-RRRRR-WORD-00001-of-00001.safetensors on each rank that has
+// something to write and DIRECTORY/manifest.json on rank 0. Called by every rank; `key` is used once in a
+// run. Every failure is thrown on every rank: Error{io}, and Error{internal} if boxes of a tensor are
+// missing.
 HEDDLE_API void write_sharded(const std::filesystem::path& directory, const std::string& word,
                               std::span<const Part> parts, Rendezvous& meeting, const std::string& key);
 
-// Reads boxes of any layout out of such a directory. Only the stretches that a box overlaps are read,
-// without a copy of the whole where the tensor is contiguous, of the saved dtype and on the CPU, and against
-// their checksums. Each rank has its own. Throws Error{input} naming the file, and the tensor where one is at
-// fault.
+// Reads boxes of any layout from such a directory. Only overlapping ranges are read and checked against their
+// checksums; directly into the tensor if it is contiguous, of the saved dtype and on the CPU. Each rank has
+// its own reader. Throws Error{input} naming the file, and the tensor if one is at fault.
 class HEDDLE_API ShardedReader {
  public:
   explicit ShardedReader(std::filesystem::path directory);
@@ -126,8 +125,8 @@ class HEDDLE_API ShardedReader {
   std::filesystem::path directory_;
   Manifest manifest_;
   std::map<std::string, Shard> shards_;  // by file; opened when first needed
-  at::Tensor piece_;                     // what one read brings
-  std::string buffer_;                   // a stretch of which a part is wanted
+  at::Tensor piece_;                     // the buffer of one read
+  std::string buffer_;                   // a range of which a part is needed
 };
 
 }  // namespace heddle::checkpoint

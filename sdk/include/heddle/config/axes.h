@@ -1,4 +1,5 @@
-// The axes of a mesh: what each one is, and how it is asked for. The only list of them; plugins add to it.
+// The table of mesh axes: what each one is, and how it is configured. The only list of axes; plugins add to
+// it.
 #pragma once
 
 #include <span>
@@ -46,7 +47,7 @@ enum class AxisKind {
   stages,  // its ranks hold other layers
   copies,  // its ranks hold other samples; parameters stay whole along it (hybrid sharding)
   data,    // its ranks hold other samples or tokens; a strategy may split parameters along it
-  model,   // its parallelizer says of each parameter what becomes of it
+  model,   // its parallelizer decides for each parameter
   joined,  // several axes as one, without a size of its own
 };
 
@@ -55,24 +56,24 @@ struct AxisInfo {
   AxisKind kind = AxisKind::model;
   std::string key = {};          // its size under `distributed:`, "tp_size"; empty: follows from the others
   std::string parallelism = {};  // for messages, "tensor parallelism"
-  std::string view = {};         // the view in which it stands; empty: the strategy's mesh
-  std::vector<std::string> parts = {};  // the axes that it flattens where a mesh lacks it, outermost first
+  std::string view = {};         // its view; empty: the strategy's mesh
+  std::vector<std::string> parts = {};  // the axes that it flattens if a mesh lacks it, outermost first
   bool has_parallelizer = true;         // a size above 1 asks for a parallelizer
-  // What only the engine's own axes have.
+  // Only for the engine's own axes.
   int Sizes::*size = nullptr;  // null: in Sizes::more
-  int read = 100;              // keys are read and refused in this order (NeMo AutoModel's)
+  int read = 100;              // keys are read and checked in this order (NeMo AutoModel's)
   int factor = 0;              // above 0: shares the world with data parallelism; in this order in messages
 };
 
 struct ViewInfo {
   std::string name;               // "expert"
   std::vector<std::string> over;  // as in View
-  std::string rest;               // the axis of the ranks that the view's other axes leave, outermost
-  std::string ranks = {};         // what messages call the number of its ranks; empty: its axes' product
+  std::string rest;               // the axis of the remaining ranks, outermost
+  std::string ranks = {};         // the number of its ranks in messages; empty: the product of its axes
 };
 
-// Rows in the order in which sizes are printed and compared. A copy of the engine's own, to which a run adds
-// what the plugins of its file bring.
+// Rows in the order in which sizes are printed and compared. A copy of the engine's table, to which a run
+// adds the axes of its plugins.
 class HEDDLE_API AxisTable {
  public:
   AxisTable();
@@ -86,9 +87,9 @@ class HEDDLE_API AxisTable {
   std::vector<std::string> names() const;
   std::vector<const AxisInfo*> in_order_of_reading() const;  // those with a key
 
-  // What a parallelizer brings; `who`, for messages: "the parallelizer 'acme'". A view's `rest` becomes an
-  // axis too. What is there already, alike, is passed over. Throws Error{plugin_conflict} for a name or key
-  // that means something else already, Error{plugin_failed} for what cannot be an axis.
+  // Adds the axes of a parallelizer; `who`, for messages: "the parallelizer 'acme'". A view's `rest` becomes
+  // an axis too. An equal entry is skipped. Throws Error{plugin_conflict} for a name or key with another
+  // meaning, Error{plugin_failed} for an invalid axis.
   void add(std::span<const AxisInfo> axes, std::span<const ViewInfo> views, const std::string& who);
 
  private:
@@ -98,7 +99,7 @@ class HEDDLE_API AxisTable {
   std::vector<ViewInfo> views_;
 };
 
-// Which views these sizes make: those with an axis above 1 beside their `rest`.
+// The views in use for these sizes: those with an axis above 1 besides their `rest`.
 HEDDLE_API std::vector<View> views_of(const Sizes& sizes, const AxisTable& table);
 
 }  // namespace heddle

@@ -11,8 +11,8 @@
 
 namespace heddle {
 
-// PyTorch's MixedPrecisionPolicy. A dtype without a word (null) means: no cast. A map that is given starts
-// from nothing: what it does not name is null, and inputs are not cast.
+// PyTorch's MixedPrecisionPolicy. A dtype that is null means: no cast. A given map starts from null: what it
+// does not name is null, and inputs are not cast.
 struct MixedPrecision {
   DTypeWord param_dtype, reduce_dtype, output_dtype;
   bool cast_forward_inputs = false;
@@ -27,10 +27,10 @@ struct HEDDLE_API FieldType<MixedPrecision> {
 };
 
 // The groups of layers that activation checkpointing wraps: {"all"}, or some of language, vision, audio and
-// multimodal. Written as a list, or as one word with `,` or `+` between.
+// multimodal. Written as a list, or as one string separated by `,` or `+`.
 struct CheckpointingScope {
   std::vector<std::string> groups = {"all"};
-  // For a model of text alone these say the same.
+  // For a text model both mean everything.
   bool all_or_language() const {
     return groups.size() == 1 && (groups[0] == "all" || groups[0] == "language");
   }
@@ -43,7 +43,7 @@ struct HEDDLE_API FieldType<CheckpointingScope> {
   static Node write(const CheckpointingScope& value);
 };
 
-// What is wrong with a dtype for autocast; empty: nothing.
+// The error about a dtype for autocast; empty: none.
 HEDDLE_API std::string autocast_complaint(const DTypeWord& dtype);
 
 }  // namespace heddle
@@ -52,8 +52,8 @@ HEDDLE_API std::string autocast_complaint(const DTypeWord& dtype);
 
 namespace heddle::config {
 
-// The known name that a dotted one ends in: "torch.optim.AdamW" and "optim.py:AdamW" are AdamW. Throws
-// Error{config} that names what there is.
+// The known name at the end of a dotted one: "torch.optim.AdamW" and "optim.py:AdamW" are AdamW. Throws
+// Error{config} that lists the known names.
 HEDDLE_API std::string component_of(const Node& dotted, std::span<const std::string> known);
 
 }  // namespace heddle::config

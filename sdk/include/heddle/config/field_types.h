@@ -1,4 +1,4 @@
-// The types that a field may have: bool, integers, reals, words, dtypes, optionals, lists, and a raw Node.
+// The types that a field may have: bool, integers, reals, strings, dtypes, optionals, lists, and a raw Node.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ struct Mark {
 };
 
 // Immutable; copies share the tree. Numbers, booleans and nulls are already resolved (YAML 1.1 and the
-// recipe's literals: "none" is null, "0x2" is 2), so a Node of Kind::text is a word.
+// recipe's literals: "none" is null, "0x2" is 2), so a Node of Kind::text is a string.
 class HEDDLE_API Node {
  public:
   enum class Kind { null, boolean, integer, real, text, list, map };
@@ -47,14 +47,14 @@ class HEDDLE_API Node {
   double as_real() const;  // an integer is a real too
   const std::string& as_text() const;
 
-  // Lists and maps; size 0 and no entries for the rest. Entries stand in the order of the file.
+  // Lists and maps; size 0 and no entries for other kinds. Entries are in the order of the file.
   size_t size() const;
   const std::vector<Node>& items() const;
   const std::vector<Entry>& entries() const;
-  // The value of a key, or null pointer when the key is absent or this is no map.
+  // The value of a key, or null pointer when the key is absent or this is not a map.
   const Node* find(std::string_view key) const;
 
-  // The same map with one key set, replaced in place or added at the end; without it.
+  // The same map with one key set (replaced in place or added at the end), or without it.
   Node with(std::string_view key, Node value) const;
   Node without(std::string_view key) const;
 
@@ -77,12 +77,11 @@ namespace config {
 // Reads a YAML file. Throws Error{config} with file, line and column: syntax, duplicate keys, too deep, too
 // large, too many aliases, an environment variable that is not set.
 HEDDLE_API Node read(const std::string& file);
-// The same, but only these keys of the file's map are looked into; the rest may hold variables that are not
-// set.
+// The same, but only these keys of the file's map are interpreted; the others may contain unset variables.
 HEDDLE_API Node read_only(const std::string& file, std::span<const std::string> keys);
-// The same as read for a text; `name` stands for the file in messages.
+// The same for a text; `name` is the file's name in messages.
 HEDDLE_API Node read_text(const std::string& yaml, const std::string& name);
-// Sets "a.b.c" to a value read as YAML ("none" is null), nodes made on the way; the mark says "--a.b.c".
+// Sets "a.b.c" to a value read as YAML ("none" is null), missing nodes are created; the mark is "--a.b.c".
 HEDDLE_API Node with_override(const Node& root, const std::string& dotted_key, const std::string& value);
 
 HEDDLE_API std::string to_json(const Node& node);  // one line

@@ -33,14 +33,13 @@ struct OneOf {
   std::vector<std::string> words;
 };
 
-// A check of the value as it is written, before it is read: it throws Error{config}. `range` is for the
-// table.
+// A check of the written value before it is read; it throws Error{config}. `range` is for the table.
 struct Check {
   std::string range;
   std::function<void(const Node&)> run;
 };
 
-// A dtype by its word: "float32", "bfloat16", ...; empty stands for null.
+// A dtype by its name: "float32", "bfloat16", ...; empty means null.
 struct DTypeWord {
   std::string word;
   bool operator==(const DTypeWord&) const = default;
@@ -49,17 +48,17 @@ struct DTypeWord {
 // What `heddle plugins inspect` prints of one field.
 struct FieldInfo {
   std::string key, type, default_value, range, help;
-  std::string later;  // not empty: accepted and checked, but only the default runs today; says why
+  std::string later;  // not empty: accepted and checked, but only the default is built; the reason
 };
 
-// How a C++ type is read from a Node and written back. Specialise it for an own type:
+// How a C++ type is read from a Node and written back. Specialise it for a type of your own:
 //   static std::string type_name();
 //   static T read(const Node&);            // throws Error{config} at the node
 //   static Node write(const T&);
 template <class T>
 struct FieldType;
 
-// The part of a schema that knows no struct: keys, the table of fields, errors about keys.
+// The part of a schema that is independent of the struct: keys, the table of fields, errors about keys.
 class HEDDLE_API SchemaTable {
  public:
   const std::vector<FieldInfo>& fields() const { return fields_; }
@@ -67,17 +66,17 @@ class HEDDLE_API SchemaTable {
  protected:
   void add(FieldInfo info);
   FieldInfo& of(const std::string& key);       // throws Error{internal} for a key that no field has
-  void check_keys(const Node& section) const;  // throws for unknown keys and for a section that is no map
+  void check_keys(const Node& section) const;  // throws for unknown keys and for a section that is not a map
   std::vector<FieldInfo> fields_;
 };
 
 HEDDLE_API Error range_error(const Node& value, const std::string& range);
-// The word of the list that is meant. Throws Error{config} with the nearest one.
+// The matching word of the list. Throws Error{config} with the nearest one.
 HEDDLE_API std::string word_of(const Node& value, const std::vector<std::string>& words);
 
 namespace config {
 
-// The map without its `_target_`, whose last word must be `name` where it is given. Throws Error{config}.
+// The map without its `_target_`, whose last component must be `name` if it is given. Throws Error{config}.
 HEDDLE_API Node without_target(const Node& map, const std::string& name);
 
 }  // namespace config
@@ -130,25 +129,26 @@ class ConfigSchema : public SchemaTable {
     });
   }
 
-  // A check over the whole struct; a complaint that is not empty becomes an Error{config} at the section.
+  // A check over the whole struct; a non-empty message becomes an Error{config} at the section.
   ConfigSchema& rule(std::function<std::string(const Struct&)> complaint) {
     rules_.push_back(std::move(complaint));
     return *this;
   }
 
-  // What depends on several fields, or stands for null: runs after all fields are read, before the rules.
+  // Sets fields that depend on others, or defaults for null: runs after all fields are read, before the
+  // rules.
   ConfigSchema& then(std::function<void(Struct&)> fill) {
     fills_.push_back(std::move(fill));
     return *this;
   }
 
-  // The field is read and checked, but a run takes only its default until its feature is built.
+  // The field is read and checked, but a run accepts only its default until the feature is built.
   ConfigSchema& later(const std::string& key, std::string why) {
     of(key).later = std::move(why);
     return *this;
   }
 
-  // The same where more than the default is built: `built` says whether this value is.
+  // The same if more than the default is built: `built` tells whether this value is.
   ConfigSchema& later(const std::string& key, std::string why, std::function<bool(const Struct&)> built) {
     built_[key] = std::move(built);
     return later(key, std::move(why));

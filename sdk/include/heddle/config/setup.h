@@ -14,12 +14,12 @@ enum class ActivationCheckpointing { none, full, selective };
 
 // The `distributed:` section and `dist_env:`, resolved against a world size. The same on every rank.
 struct Setup {
-  Node configuration;    // as it was given, for the places of errors
-  std::string strategy;  // the name its plugin gives it, not the alias
+  Node configuration;    // as given, for the locations in errors
+  std::string strategy;  // the plugin's name for it, not an alias
   Sizes sizes;
   std::vector<Axis> axes;   // the strategy's mesh, outermost first
-  std::vector<View> views;  // further views of it: of experts, of axes that plugins bring
-  AxisTable axis_table;     // the engine's axes and those that plugins bring
+  std::vector<View> views;  // further views of it: for experts, for axes of plugins
+  AxisTable axis_table;     // the engine's axes and those of plugins
   Node strategy_config;     // every field of the strategy
   std::vector<std::pair<std::string, Node>>
       sections;  // further sections by name, resolved or null: "pipeline", ...

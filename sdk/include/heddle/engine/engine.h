@@ -1,5 +1,5 @@
-// The three entry points of the engine: words (validate only), model (stages and mesh, the host's own loop),
-// run.
+// The three entry points of the engine: validate (fields only), model (stages and mesh, for a host's own
+// loop), run.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@
 namespace heddle::engine {
 
 // Reads `distributed:` and `dist_env:` of a whole configuration against a world size, with the plugins that
-// the names in it ask for. Makes no tensor. Throws Error{config | mesh | plugin_*}.
+// it names. Makes no tensor. Throws Error{config | mesh | plugin_*}.
 HEDDLE_API Setup validate(const Node& configuration, PluginRegistry& plugins, int world_size);
 
 // One JSON object on one line, as `heddle check --json` prints it.
@@ -41,20 +41,20 @@ HEDDLE_API void refuse_not_built(const Node& configuration, std::span<const std:
 // Throws Error{not_built} for what is valid but not built yet, naming the field.
 HEDDLE_API Plan choose(const Setup& setup, PluginRegistry& plugins);
 
-// Throws Error for a model that the parallelizers cannot split or the plan cannot cut into stages, and where
-// `batch_rows` (the rows of one batch; 0: not known yet) is given, for a schedule that cannot run its
-// microbatches. Changes nothing.
+// Throws Error for a model that the parallelizers cannot split or the plan cannot cut into stages, and, given
+// `batch_rows` (the rows of one batch; 0: not known yet), for a schedule that cannot run its microbatches.
+// Changes nothing.
 HEDDLE_API void check_model(const Plan& plan, const Setup& setup, Units& units, int64_t batch_rows = 0);
 
-// The device of `dist_env.backend`; null for the CPU. gloo is the CPU; null takes the first device that is
-// there, else the CPU. Throws Error{config | plugin_missing} for a device that is asked for and not there.
+// The device of `dist_env.backend`; null for the CPU. gloo is the CPU; null takes the first available device,
+// else the CPU. Throws Error{config | plugin_missing} for a device that is not available.
 HEDDLE_API std::unique_ptr<IDevice> choose_device(const Setup& setup, PluginRegistry& plugins);
 
-// A hash of the setup, the plugins and the ABI, as lines "part: value".
+// The setup, the plugins and the ABI as lines "part: value", which must agree on every rank.
 HEDDLE_API std::string fingerprint(const Setup& setup, const PluginRegistry& plugins,
                                    const std::string& more);
 
-// The second entry point: what a host with its own loop gets. Destroyed in reverse order.
+// The second entry point: for a host with its own loop. Members are destroyed in reverse order.
 struct Model {
   Setup setup;
   std::unique_ptr<IDevice> device;      // null: the CPU
@@ -71,13 +71,13 @@ struct ModelHost {
 };
 HEDDLE_API Model model(const Node& configuration, PluginRegistry& plugins, const ModelHost& host);
 
-// The end of a healthy run, called on every rank before the model goes: returns when every rank's device has
-// done what it was given. A host runs ahead of its device, and a rank that let go of its collectives would
-// take them from the others. Nothing on the CPU. Throws what went wrong on the device.
+// Ends a healthy run; called on every rank before the model is destroyed. Returns when every rank's device
+// has finished its work: a host runs ahead of its device, and a rank that destroyed its communicators early
+// would break the others' collectives. Does nothing on the CPU. Throws errors of the device.
 HEDDLE_API void settle(Model& model);
 
-// The third entry point: the engine runs the loop and settles the model at its end; the host gives batches
-// and rates and hears of each step.
+// The third entry point: the engine runs the loop and settles the model at its end; the host provides batches
+// and rates and is called after each step.
 struct Rates {
   double lr, weight_decay;
 };
@@ -95,12 +95,12 @@ HEDDLE_API void run(const Node& configuration, PluginRegistry& plugins, RunHost&
 // Models by their config.json, through the plugins.
 
 // The model that these keys of a config.json describe, read by the plugin that offers its model_type. Throws
-// Error{config} at the key; a model_type that no plugin offers is one, with those there are and where they
-// were searched.
+// Error{config} at the key; also for a model_type that no plugin offers, with the list of those offered and
+// the search path.
 HEDDLE_API std::shared_ptr<const ModelSpec> read_model(const Node& keys, PluginRegistry& plugins,
                                                        UnknownKeys unknown = UnknownKeys::refused);
 
-// The same from a file; throws Error{input}. Unknown keys are passed over, unless they look like a known one.
+// The same from a file; throws Error{input}. Unknown keys are ignored unless they resemble a known one.
 HEDDLE_API std::shared_ptr<const ModelSpec> read_model(const std::filesystem::path& config_json,
                                                        PluginRegistry& plugins);
 

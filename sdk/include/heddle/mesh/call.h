@@ -54,21 +54,21 @@ struct Call {
   int peer = 0;  // the root of a broadcast, the other side of a send or receive
   int tag = 0;
 
-  // "all_reduce (max) of 12 Float": what all ranks of a group must say alike.
+  // "all_reduce (max) of 12 Float": must be equal on all ranks of a group.
   HEDDLE_API std::string describe() const;
 };
 
-// Throws Error{internal} when the tensors do not fit: contiguity, dtype, element and row counts, peer.
+// Throws Error{internal} for tensors that do not match: contiguity, dtype, element and row counts, peer.
 HEDDLE_API void check(const Call& call, int rank, int size, const std::string& axis);
 
-// Throws Error{internal} for a tensor outside the CPU's memory.
+// Throws Error{internal} for a tensor that is not in the CPU's memory.
 HEDDLE_API void check_cpu(const Call& call, const std::string& axis);
 
-// Does a collective whose ranks all live in this address space: one call per rank, in rank order. No
-// autograd, no version counters: bytes only.
+// Performs a collective whose ranks are all in this address space: one call per rank, in rank order. Bytes
+// only: no autograd, no version counters.
 HEDDLE_API void carry_out(std::span<const Call> calls);
 
-// Turns the interface's members into checked calls; what carries them is post().
+// Turns the interface's functions into checked calls to post().
 class HEDDLE_API CheckedCommunicator : public Communicator {
  public:
   CheckedCommunicator(std::string name, int rank, int size)

@@ -1,4 +1,5 @@
-// The collectives of one group of ranks. Gloo, threads and the dry run implement it; plugins may bring more.
+// The collectives of one group of ranks. Implemented by threads, shared memory, Gloo and the dry world;
+// plugins may add more.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,22 +14,22 @@
 namespace heddle {
 
 // One collective in flight. It holds its tensors; wait() once, on the rank's own thread, before they are read
-// or written again. Dropping a Work that was not waited for is a fault.
+// or written again. A Work must not be dropped without wait().
 class HEDDLE_API Work {
  public:
   virtual ~Work();
   // Throws Error{rank_lost} naming the dead rank and the collective, or Error{timeout}.
   virtual void wait() = 0;
-  // True when wait() would return at once; false also where that cannot be told.
+  // True when wait() would return at once; false if unknown.
   virtual bool done() const;
 };
 
-// average: the sum divided by the number of ranks; of 16-bit floats before the sum is rounded.
+// average: the sum divided by the number of ranks; for 16-bit floats before the sum is rounded.
 enum class Reduce { sum, max, average };
 
 // Every member is a collective of all ranks of the group, called in the same order by each, except send and
 // receive. Tensors are contiguous. On the CPU, sums are taken in rank order and, for 16-bit floats, in fp32,
-// so two runs give the same bits. Calls return at once; the result is there after wait().
+// so two runs give the same bits. Calls return at once; the result is valid after wait().
 class HEDDLE_API Communicator {
  public:
   virtual ~Communicator();

@@ -1,4 +1,4 @@
-// The interface of a device: where parameters live when that is not the CPU, and who moves their bytes.
+// The interface of a device: where parameters live if not on the CPU, and how their bytes move.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -12,33 +12,33 @@
 
 namespace heddle {
 
-// Of this rank's device, in bytes, as the allocator of its tensors counts them.
+// Memory of this rank's device in bytes, as counted by the allocator of its tensors.
 struct DeviceMemory {
   int64_t current = 0, peak = 0;
 };
 
-// Made from nothing, and used in this order: absent() before the ranks are forked, then start() and wrap() on
-// each rank. There are no streams in it: strategies order their work by Work::wait(), which makes the device
-// wait and not the host, so only a device's own communicators know of streams.
+// Default-constructed, and used in this order: absent() before the ranks are forked, then start() and wrap()
+// on each rank. It has no streams: strategies order their work by Work::wait(), which makes the device wait
+// and not the host, so only a device's own communicators use streams.
 class HEDDLE_API IDevice {
  public:
   virtual ~IDevice();
 
-  // Why nothing can be computed on it here ("there is no NVIDIA driver"); empty: it can. Must leave no thread
-  // and no driver behind, as the launcher forks afterwards.
+  // Why it is not available here ("there is no NVIDIA driver"); empty: it is available. Must start no thread
+  // and no driver, because the launcher forks afterwards.
   virtual std::string absent() const = 0;
 
-  // Takes the device of a local rank, once a process, before its first tensor. Throws Error{mesh}.
+  // Selects the device of a local rank, once per process, before its first tensor. Throws Error{mesh}.
   virtual c10::Device start(int local_rank) = 0;
 
-  // A meeting whose device() is the one started, and whose groups move its tensors; the CPU's tensors, texts
-  // and everything else go through `host`, which outlives it.
+  // A rendezvous whose device() is the one started, and whose groups move its tensors; CPU tensors, texts and
+  // everything else go through `host`, which outlives it.
   virtual std::unique_ptr<Rendezvous> wrap(Rendezvous& host) = 0;
 
   virtual DeviceMemory memory() const = 0;
-  // The product's name, such as "NVIDIA H100 80GB HBM3", from start() on; empty: not known.
+  // The product's name, such as "NVIDIA H100 80GB HBM3", from start() on; empty: unknown.
   virtual std::string name() const { return ""; }
-  virtual void synchronize() = 0;  // returns when all work given to it is done
+  virtual void synchronize() = 0;  // returns when all its work is done
 };
 
 }  // namespace heddle

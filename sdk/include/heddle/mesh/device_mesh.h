@@ -15,7 +15,7 @@
 
 namespace heddle {
 
-// Row-major: the last axis is the fastest, so its ranks are neighbours. Names that can be asked for:
+// Row-major: the last axis is the fastest, so its ranks are neighbours. Valid names:
 //   an axis of any view;
 //   a joined one, which flattens several: dp = (dp_replicate, dp_shard), dp_shard_cp = (dp_shard, cp),
 //   dp_cp = (dp, cp), world = all, and "a+b" for any axes of one view;
@@ -28,13 +28,13 @@ class HEDDLE_API DeviceMesh {
   std::vector<std::string> views() const;                   // "dense", the strategy's mesh; then the others
   const AxisTable& table() const;
 
-  bool has(std::string_view axis) const;  // it is in a view, or joins some that are
+  bool has(std::string_view axis) const;  // it is in a view, or joins axes that are
   int size(std::string_view axis) const;
-  int rank(std::string_view axis) const;                // this rank's place on the axis
+  int rank(std::string_view axis) const;                // this rank's position on the axis
   std::vector<int> ranks(std::string_view axis) const;  // the global ranks of this rank's group, in order
   Communicator& group(std::string_view axis) const;     // made on first use, in the same order on every rank
 
-  // Of a parameter's axes. They must be in one view, each once: what is wrong with them, or "".
+  // A parameter's axes must be in one view, each once: what is wrong with them, or "".
   std::string fault_of(std::span<const std::string> axes) const;
   std::string view_of(std::span<const std::string> axes) const;  // the first view that has all of them
   std::vector<std::string> parts_of(std::span<const std::string> axes) const;  // that view's own axes
@@ -53,8 +53,9 @@ class HEDDLE_API DeviceMesh {
 namespace mesh {
 
 // Compares the fingerprints of all ranks (one line per part, "part: value"; the axes and views are added to
-// it), and throws Error{mesh} naming the ranks and the part that differ; then lays the axes over the world.
-// The product of the axes is the world size, and a view holds as many ranks as the axes that it refolds.
+// it), and throws Error{mesh} naming the ranks and the part that differ; then lays out the axes over the
+// world. The product of the axes is the world size, and a view holds as many ranks as the axes that it
+// refolds.
 HEDDLE_API DeviceMesh build(std::span<const Axis> axes, Rendezvous& meeting, const std::string& fingerprint,
                             std::span<const View> views = {}, const AxisTable& table = AxisTable::standard());
 

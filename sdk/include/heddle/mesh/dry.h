@@ -14,8 +14,8 @@
 
 namespace heddle {
 
-// One collective that a rank would have done. bytes: what this rank holds of it (the whole tensor of an
-// all_gather and a reduce_scatter, the input of the others).
+// One recorded collective. bytes: this rank's tensor (the whole one of an all_gather and a reduce_scatter,
+// else the input).
 struct DryEntry {
   mesh::Operation operation;
   int64_t bytes;
@@ -51,7 +51,7 @@ class HEDDLE_API DryRendezvous : public Rendezvous {
   int local_rank() const override { return rank_ % local_world_size_; }
   int local_world_size() const override { return local_world_size_; }
   const Log& log() const override { return log_; }
-  // The other ranks are taken to say what this one says.
+  // The other ranks are assumed to give this rank's text.
   std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override;
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override;
 

@@ -1,4 +1,4 @@
-// Products and attention in a lower dtype, everything else as it stands: autocast, for the layers of a model.
+// Autocast for the layers of a model: products and attention in a lower dtype, everything else unchanged.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,30 +12,28 @@ namespace heddle::model {
 
 // PyTorch's autocast (Micikevicius et al. 2018) for layers that compute below its dispatch keys. Linear
 // layers (the head within the loss too) and attention cast their inputs and weights and return `dtype`;
-// norms, the loss, the rotary embedding and sums take what comes, in fp32 inside. Parameters keep their dtype
-// and get gradients of it. fp64 is never cast. A strategy owns one and makes a Scope around its forward; it
-// outlives the graphs.
+// norms, the loss, the rotary embedding and sums keep the dtype of their input and compute in fp32.
+// Parameters keep their dtype and get gradients of it. fp64 is never cast. A strategy owns one and makes a
+// Scope around its forward; it outlives the graphs.
 class HEDDLE_API Autocast {
  public:
-  // Casts of parameters: one until parameters_changed(), or one for each use, where whole parameters do not
-  // stay.
+  // Casts of parameters: kept until parameters_changed(), or made for each use if whole parameters are freed.
   enum class Weights { kept, cast_each_time };
   Autocast(at::ScalarType dtype, Weights weights) : dtype_(dtype), weights_(weights) {}
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
 
-  // Of the innermost scope on this thread; null: none.
+  // That of the innermost scope on this thread; null: none.
   static Autocast* active();
 
   at::ScalarType dtype() const { return dtype_; }
   // Below autograd, and in backwards too. Undefined stays undefined.
   at::Tensor value(const at::Tensor& x) const;
   at::Tensor weight(const at::Tensor& weight);
-  // The kept casts are of old values.
+  // Drops the kept casts.
   void parameters_changed() { kept_.clear(); }
 
-  // Autocast from here to the end of the scope, of ATen's operators too (foreign units). Null: nothing
-  // changes.
+  // Autocast until the end of the scope, also for ATen's operators (foreign units). Null: no effect.
   class HEDDLE_API Scope {
    public:
     explicit Scope(Autocast* autocast);

@@ -25,19 +25,19 @@ namespace heddle::model {
 // it holds the tensor; within one only an index, so that the tensor goes when the forward has used it.
 class HEDDLE_API Saved {
  public:
-  // A value that the forward had before it made the node's outputs, or one that is no output.
+  // A value that is not an output of the node.
   void save(const at::Tensor& value) {
     if (Region* region = Region::active(); region != nullptr) [[unlikely]]
       return save_in(*region, value);
     keep(value);
   }
-  // The same for a parameter: a leaf is kept within a region too, because the model holds it anyway.
+  // The same for a parameter: a leaf is kept also within a region, because the model holds it anyway.
   void save_weight(const at::Tensor& weight);
-  // One of the node's own outputs; called before it becomes one.
+  // One of the node's own outputs; called before it is returned.
   void save_output(const at::Tensor& output);
 
-  // The value, computed again if need be. Throws Error{internal} where the value was changed in place since,
-  // or where the backward has already run.
+  // The value, recomputed if necessary. Throws Error{internal} if the value was changed in place, or if the
+  // backward has already run.
   const at::Tensor& unpack();
   void reset();
 
@@ -53,7 +53,7 @@ class HEDDLE_API Saved {
   at::Tensor value_;
   c10::intrusive_ptr<Region> region_;
   uint32_t version_ = 0;
-  int32_t place_ = kHeld;  // or the place among the region's values
+  int32_t place_ = kHeld;  // or the index among the region's values
 };
 
 using Gradients = torch::autograd::variable_list;
@@ -75,7 +75,7 @@ class HEDDLE_API LayerNode : public torch::autograd::Node {
   std::string name() const override { return name_; }
 
  protected:
-  // One gradient per input of the forward, undefined where none is asked for.
+  // One gradient per input of the forward, undefined where none is needed.
   virtual Gradients backward(Gradients&& gradients) = 0;
   Gradients apply(Gradients&& gradients) final;
 
@@ -83,7 +83,7 @@ class HEDDLE_API LayerNode : public torch::autograd::Node {
   const char* name_;
 };
 
-// Where the gradient of `tensor` goes; no edge where it is undefined.
+// The edge for the gradient of `tensor`; no edge if it is undefined.
 inline torch::autograd::Edge edge_to(const at::Tensor& tensor) {
   return tensor.defined() ? torch::autograd::impl::gradient_edge(tensor) : torch::autograd::Edge();
 }

@@ -13,8 +13,8 @@ namespace heddle {
 class SideOutputs;
 class WeightGradients;
 
-// Undefined tensors are absent. The members are fixed, because names are looked up on the hot path; who
-// copies, cuts or compares a batch goes through kBatchMembers.
+// Undefined tensors are absent. The members are fixed, so that the hot path looks up no names; code that
+// copies, cuts or compares a batch uses kBatchMembers.
 class HEDDLE_API Batch {
  public:
   at::Tensor tokens;  // int64 [batch, sequence]
@@ -25,7 +25,7 @@ class HEDDLE_API Batch {
   // end their number. Ascending, from 0. Every row begins a document, so none reaches into the next row.
   // Absent: each row is one document.
   at::Tensor documents;
-  at::Tensor extra;  // whatever a foreign model wants
+  at::Tensor extra;  // for foreign models
 
   // The rows' length as `documents` counts it, where tokens hold a part of each row (context parallelism); 0:
   // that of tokens.
@@ -33,7 +33,7 @@ class HEDDLE_API Batch {
 
   // Where layers leave weight gradients when this microbatch's backward is split; null: it is whole.
   WeightGradients* weight_gradients = nullptr;
-  // Where auxiliary losses and metrics of this microbatch go; null: nobody collects them.
+  // Collects auxiliary losses and metrics of this microbatch; null: they are not collected.
   SideOutputs* side_outputs = nullptr;
 
   static constexpr int64_t kIgnore = -100;
@@ -42,7 +42,7 @@ class HEDDLE_API Batch {
 // How a tensor of a batch is cut into microbatches of rows.
 enum class RowCut {
   rows,          // along dim 0
-  rows_if_many,  // along dim 0 where it has a row for each sample, else it is whole in every microbatch
+  rows_if_many,  // along dim 0 if it has a row for each sample, else whole in every microbatch
   documents      // the documents of the rows, counted from their first token
 };
 
@@ -50,7 +50,7 @@ struct BatchMember {
   const char* name;
   at::Tensor Batch::*tensor;
   RowCut cut;
-  bool shapes;  // what a stage gives may depend on its sizes
+  bool shapes;  // a stage's outputs may depend on its sizes
 };
 
 // All tensors of a batch.

@@ -1,5 +1,5 @@
-// Several plugins at one seam: functions around a computation, each calling the next, and at most one in its
-// place.
+// Several plugins at one seam: functions around a computation, each calling the next, and at most one that
+// replaces it.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace heddle {
 
 namespace model {
 
-// Throw Error{plugin_conflict}: two links that cannot stand together, by their plugins' names.
+// Throw Error{plugin_conflict}: two links that exclude each other, by their plugins' names.
 [[noreturn]] HEDDLE_API void refuse_two_in_place(const char* seam, const std::string& first,
                                                  const std::string& second);
 [[noreturn]] HEDDLE_API void refuse_same_order(const char* seam, const std::string& first,
@@ -29,13 +29,13 @@ HEDDLE_API void check_link(const char* seam, const std::string& plugin, bool has
 template <class Signature>
 class Chain;
 
-// The computation of a layer, as plugins change it. A link `around` gets the arguments and what is left of
-// the chain, which it calls once; that of the lowest order is called first. A link `in_place` computes
-// instead of the layer and calls nothing on; it stands innermost. Several layers may share a link.
+// The computation of a layer, as plugins change it. A link `around` gets the arguments and the rest of the
+// chain, which it calls once; the link of the lowest order is called first. A link `in_place` computes
+// instead of the layer and is innermost. Several layers may share a link.
 template <class Result, class... Arguments>
 class Chain<Result(Arguments...)> {
  public:
-  // What is left of a chain behind a link; valid during the call.
+  // The rest of a chain after a link; valid during the call.
   class Next;
   using Around = std::function<Result(Arguments..., const Next& next)>;
   using InPlace = std::function<Result(Arguments...)>;
@@ -60,7 +60,7 @@ class Chain<Result(Arguments...)> {
 
   explicit Chain(const char* seam) : seam_(seam) {}
 
-  // Throws Error{plugin_conflict} for a second link in place, and for a second one around with the same
+  // Throws Error{plugin_conflict} for a second link in place, and for a second link around with the same
   // order.
   void add(LinkPointer link) {
     model::check_link(seam_, link ? link->plugin : "", link && (link->around || link->in_place));
@@ -77,7 +77,7 @@ class Chain<Result(Arguments...)> {
   }
 
   bool empty() const { return links_.empty(); }
-  // The same links: what they compute of one input can be computed together.
+  // The same links: layers with one input can be computed together.
   bool operator==(const Chain& other) const { return links_ == other.links_; }
 
   // Runs the links around `own`, the layer's own computation.
@@ -93,7 +93,7 @@ class Chain<Result(Arguments...)> {
 
  private:
   const char* seam_;
-  std::vector<LinkPointer> links_;  // as they are called
+  std::vector<LinkPointer> links_;  // in call order
 };
 
 template <class Result, class... Arguments>

@@ -1,4 +1,4 @@
-// Our Module: a tree of named children and parameter slots, with seams where a parallelizer may step in.
+// Module: a tree of named children and parameter slots, with seams for parallelizers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,11 +18,11 @@ namespace heddle {
 
 class DeviceMesh;
 
-// A named place in a model where a parallelizer may put communication. Empty, it costs one branch.
+// A place in a model where a parallelizer may add communication. An empty seam costs one branch.
 class Seam {
  public:
   using Transform = std::function<at::Tensor(at::Tensor, const Batch&)>;
-  // Runs after those before it.
+  // Runs after those added before.
   void add(Transform transform) { transforms_.push_back(std::move(transform)); }
   void add(std::function<at::Tensor(at::Tensor)> transform) {
     add([transform = std::move(transform)](at::Tensor x, const Batch&) { return transform(std::move(x)); });
@@ -60,7 +60,7 @@ class HEDDLE_API Module {
   std::vector<ParameterSlot>& slots() { return slots_; }
   // Own auxiliary losses and metrics.
   const std::vector<SideOutput*>& side_outputs() const { return side_outputs_; }
-  // This module and all below it, paths joined with dots under `prefix`.
+  // Visits this module and all below it; paths are joined with dots under `prefix`.
   void visit(const std::string& prefix, const std::function<void(const std::string& path, Module&)>& visitor);
   // All slots below, with full names.
   std::vector<ParameterSlot> parameters(const std::string& prefix);
@@ -77,7 +77,7 @@ class HEDDLE_API Module {
   std::vector<SideOutput*> side_outputs_;
 };
 
-// What a Module or a Unit is besides, if it has buffers of its own that change with each step (the bias of a
+// An additional interface of a Module or a Unit with buffers that change after each step (the bias of a
 // router). Found by dynamic_cast when the stages are built.
 class HEDDLE_API AfterUpdate {
  public:

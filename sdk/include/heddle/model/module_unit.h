@@ -17,7 +17,7 @@ namespace heddle {
 // product and a gather along the tokens is a gather along dim 0.
 class HEDDLE_API ModuleUnit : public Unit {
  public:
-  // `prefix` stands before the names of the module's slots: "layers.3", or empty.
+  // `prefix` is put before the names of the module's slots: "layers.3", or empty.
   ModuleUnit(std::string name, std::string prefix, std::unique_ptr<Module> module);
   std::string_view name() const override { return name_; }
   std::vector<ParameterSlot> parameters() override;
@@ -28,7 +28,8 @@ class HEDDLE_API ModuleUnit : public Unit {
 
   // The module and all below it with their full paths ("layers.3.mlp.up").
   void visit(const std::function<void(const std::string& path, Module&)>& visitor);
-  // The slot `name` of this unit is the parameter `same_as` of another unit: it is listed under that name.
+  // Ties the slot `name` of this unit to the parameter `same_as` of another unit; it is listed under that
+  // name.
   void tie(const std::string& name, const std::string& same_as);
   void set_tensor_plan(std::shared_ptr<const TensorPlan> plan) { tensor_plan_ = std::move(plan); }
 

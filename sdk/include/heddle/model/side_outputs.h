@@ -1,4 +1,4 @@
-// What a model gives besides its outputs: auxiliary losses and metrics, each by its name.
+// What a model produces besides its outputs: auxiliary losses and metrics, each with a name.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,16 +17,16 @@ namespace heddle {
 // What the sum of an auxiliary loss over microbatches and ranks is divided by, in its gradient and its
 // report.
 enum class LossDivisor {
-  label_tokens,  // as the main loss: of the global batch. For a loss that is a sum over tokens
+  label_tokens,  // as for the main loss: of the global batch. For a loss that is a sum over tokens
   microbatches,  // of the step, of all data-parallel ranks. For a loss that is a mean over a microbatch
   one
 };
 enum class Combine { sum, mean, max };
-// Where a value stands besides StepReport::side_values: in training.jsonl, and on the progress line.
+// Where a value is shown besides StepReport::side_values: in training.jsonl, and on the progress line.
 enum class Shown { nowhere, file, file_and_line };
 
 struct SideSpec {
-  std::string name;  // "router/load": a group, a slash, letters, digits and _ - . after it
+  std::string name;  // "router/load": a group, a slash, then letters, digits and _ - .
   bool is_loss = false;
   LossDivisor divisor = LossDivisor::one;  // of a loss
   Combine combine = Combine::sum;          // a loss is a sum
@@ -38,7 +38,7 @@ struct SideSpec {
   bool operator==(const SideSpec&) const = default;
 };
 
-// A declared loss or metric; outputs of one name are added up. It belongs to a Module (add_side_output) or a
+// A declared loss or metric; outputs of one name are combined. Owned by a Module (add_side_output) or a
 // parallelizer (IParallelizer::side_outputs), which outlives the run's stages.
 class HEDDLE_API SideOutput {
  public:
@@ -62,8 +62,8 @@ class HEDDLE_API AuxiliaryLoss : public SideOutput {
 
   // Returns x. `loss` (one element, floating) is this rank's part of the microbatch's loss; the backward that
   // reaches x continues into it, with 1 / divisor as its gradient, as if it had been added to the main loss
-  // (the method of Megatron-Core's MoEAuxLossAutoScaler). So x must lead to the main loss, and the loss
-  // crosses no edge of a pipeline. Throws Error{input} where nobody collects it although it wants a gradient.
+  // (the method of Megatron-Core's MoEAuxLossAutoScaler). So x must lead to the main loss, and the loss is
+  // not sent between pipeline stages. Throws Error{input} if it needs a gradient but is not collected.
   at::Tensor add(const at::Tensor& x, const at::Tensor& loss, const Batch& batch) const;
 };
 
@@ -72,21 +72,21 @@ class HEDDLE_API Metric : public SideOutput {
   Metric(std::string name, Combine combine, std::vector<std::string> axes = {"dp_cp"}, int64_t size = 1,
          Shown shown = Shown::file_and_line);
 
-  // Adds this rank's value of a microbatch, without its gradient; the device is not waited for. `weight`: of
-  // a mean, say the number of tokens. Nothing happens where nobody collects, and where a unit is computed
-  // again.
+  // Adds this rank's value of a microbatch, without its gradient and without waiting for the device.
+  // `weight`: of a mean, for example the number of tokens. Does nothing if values are not collected, or while
+  // a unit is recomputed.
   void add(const at::Tensor& value, const Batch& batch, double weight = 1) const;
 };
 
-// Which side outputs a run has, alike on every rank, and where their values lie.
+// The side outputs of a run, the same on every rank, and the positions of their values.
 class HEDDLE_API SideLayout {
  public:
   struct Entry {
     SideSpec spec;
-    int64_t begin = 0;   // among the sums, or the maxima; the weight of a mean lies behind it
+    int64_t begin = 0;   // among the sums, or the maxima; the weight of a mean follows it
     int64_t report = 0;  // among the reported values
   };
-  // Throws Error{plugin_conflict} where another output of that name is declared otherwise.
+  // Throws Error{plugin_conflict} if another output of that name is declared differently.
   void add(SideOutput& output);
   const std::vector<Entry>& entries() const { return entries_; }
   bool empty() const { return entries_.empty(); }
@@ -101,27 +101,28 @@ class HEDDLE_API SideLayout {
 
 // The values of one step, the same on every rank.
 struct HEDDLE_API SideValues {
-  std::shared_ptr<const SideLayout> layout;  // null or empty: there are none
+  std::shared_ptr<const SideLayout> layout;  // null or empty: none
   at::Tensor values;                         // fp64 [layout->reported()]; nan where nothing was added
 
   // fp64 [size]; undefined: the run has no such output. Does not wait for the device.
   at::Tensor find(const std::string& name) const;
 };
 
-// Collects what one rank's stages add in one step. Who runs a loop by hand puts one into Batch::side_outputs.
+// Collects what one rank's stages add in one step. A host with a loop of its own puts one into
+// Batch::side_outputs.
 class HEDDLE_API SideOutputs {
  public:
-  // What the gradient of a loss is divided by; asked for in its backward.
+  // What the gradient of a loss is divided by; called in its backward.
   using Divide = std::function<double(LossDivisor)>;
   SideOutputs(std::shared_ptr<const SideLayout> layout, c10::Device device);
 
-  // Forgets what was added; a new step, or an evaluation (no `divide`).
+  // Starts a new step, or an evaluation (no `divide`).
   void begin(Divide divide);
   const std::shared_ptr<const SideLayout>& layout() const { return layout_; }
   const at::Tensor& sums() const { return sums_; }      // fp64 [layout->sums()]
   const at::Tensor& maxima() const { return maxima_; }  // fp64 [layout->maxima()]; -inf: nothing was added
 
-  // A forward is run a second time (activation checkpointing): values count once.
+  // While a forward is run a second time (activation checkpointing): values count once.
   class HEDDLE_API Again {
    public:
     explicit Again(const Batch& batch);
@@ -146,7 +147,7 @@ class HEDDLE_API SideOutputs {
   int again_ = 0;
 };
 
-// What is told to plugins after the optimizer's update of a step.
+// The argument of after_update.
 struct Updated {
   const SideValues& values;  // of the step, over all ranks
   // fp32 [1] on the parameters' device: 1 where the update was skipped because the gradient norm was not

@@ -1,4 +1,4 @@
-// A parameter's place in a model: a name, and a pointer to the tensor that the model computes with.
+// A parameter of a model: a name, and a pointer to the tensor that the model computes with.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,22 +11,22 @@
 
 namespace heddle {
 
-// How a parameter starts; a function of (seed, name, global element index), so any topology starts from the
-// same bits.
+// How a parameter is initialised: a function of (seed, name, global element index), so any topology starts
+// from the same bits.
 struct Init {
   enum class Kind { normal, zeros, ones } kind = Kind::normal;
   double std = 0.02;
 };
 
 // The name is the checkpoint key. Two slots of one name are tied: one parameter used in two places.
-// The tensor may be on meta: it has a shape and a dtype, and its values come from a source or from init.
+// The tensor may be on meta: it then has a shape and a dtype, and gets its values from a source or from init.
 struct HEDDLE_API ParameterSlot {
   std::string name;
   at::Tensor* tensor = nullptr;
   Init init;
   bool foreign = false;  // the tensor belongs to another library's module and is changed in place
-  // The dtype that it is computed with under any mixed precision (Hugging Face's
-  // _keep_in_fp32_modules_strict); empty: what the strategy's policy says.
+  // The compute dtype under any mixed precision (Hugging Face's _keep_in_fp32_modules_strict); empty: that of
+  // the strategy's policy.
   std::optional<at::ScalarType> compute = std::nullopt;
 
   bool trainable() const;  // requires_grad

@@ -1,4 +1,4 @@
-// One stretch of a model that is gathered, run and released together.
+// A part of a model that is gathered, run and released together.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,9 +19,9 @@ using Tensors = std::vector<at::Tensor>;  // what flows from unit to unit, with 
 
 class Module;
 
-// How the axis tp splits a model's layers where the configuration gives no plan: patterns of module paths,
-// whose segments may hold `*` and `?`, each with a style ("colwise", "rowwise_rep", ...; the parallelizer of
-// the axis knows which there are). A module that no pattern matches stays whole.
+// How the axis tp splits a model's layers by default: patterns of module paths, whose segments may contain
+// `*` and `?`, each with a style ("colwise", "rowwise_rep", ...; defined by the parallelizer of the axis). A
+// module that no pattern matches stays whole.
 using TensorPlan = std::vector<std::pair<std::string, std::string>>;
 
 class HEDDLE_API Unit {

@@ -14,7 +14,7 @@ namespace heddle {
 namespace model {
 
 // tokens int64, any shape; weight [vocabulary, width]. Returns [number of tokens, width]. The row `padding`
-// gets no gradient from the look-up (-1: none such). On the CPU a token outside the vocabulary throws
+// gets no gradient from the look-up (-1: no such row). On the CPU a token outside the vocabulary throws
 // Error{input}.
 HEDDLE_API at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, int64_t padding);
 

@@ -21,20 +21,20 @@ namespace model {
 // At most a few tensors, without an allocation.
 using FewTensors = c10::SmallVector<at::Tensor, 3>;
 
-// x [..., in], weight [out, in], bias [out] or undefined; returns [..., out]. The backward is two products,
-// the one for the weight left in `later` where that defers (Batch::weight_gradients; may be null).
+// x [..., in], weight [out, in], bias [out] or undefined; returns [..., out]. The backward is two products;
+// the one for the weight is left in `later` if that defers (Batch::weight_gradients; may be null).
 HEDDLE_API at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                              WeightGradients* later = nullptr);
 
-// residual + linear(x): the sum is made by the product itself.
+// residual + linear(x): the product itself adds the residual.
 HEDDLE_API at::Tensor linear_onto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& weight,
                                   const at::Tensor& bias, WeightGradients* later = nullptr);
 
-// Where the outputs of several layers lie: each contiguous; or, where the weights lie one after another in
-// one storage, as columns of one matrix, which takes one product for all of them.
+// The layout of the outputs of several layers: each contiguous; or, if the weights are adjacent in one
+// storage, as columns of one matrix, which one product computes.
 enum class Outputs { apart, columns };
 
-// What each layer computes from x, as one node with one sum of dX; no seam of theirs is used.
+// The outputs of all layers for x, as one node with one sum of dX; their seams are not used.
 HEDDLE_API FewTensors products(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch,
                                Outputs outputs = Outputs::apart);
 
@@ -51,15 +51,15 @@ class HEDDLE_API Linear : public Module {
 
   // The seam of tensor parallelism and of adapters: links compute around model::products or in its place,
   // between the seams input and output. Layers that share their links and get one input are computed by one
-  // call, so that the input is gathered once for all of them. The bias is a matter of the link in place: a
-  // sum over ranks comes before the bias.
+  // call, so that the input is gathered once for all of them. A link in place adds the bias itself: a sum
+  // over ranks comes before the bias.
   using Instead =
       Chain<model::FewTensors(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch)>;
   Instead instead{"Linear::instead"};
-  // Nothing stands between the layer and its product.
+  // No link and no seam.
   bool plain() const { return instead.empty() && input.empty() && output.empty(); }
 
-  // residual + call(x, batch), as one node where no seam stands between.
+  // residual + call(x, batch), as one node if there are no seams.
   at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch);
 
  protected:
@@ -76,15 +76,15 @@ HEDDLE_API FewTensors call_each(std::initializer_list<Linear*> layers, const at:
 }  // namespace model
 }  // namespace heddle
 
-// Products of matrices, by the library that is fastest for them on this processor.
+// Matrix products by the library that is fastest on this processor.
 
 namespace heddle::model {
 
-// Large products of float32 on a processor whose widest registers MKL leaves alone (AMD's with AVX-512) go to
-// LibTorch's oneDNN, about twice as fast there; one row times a linear layer's weight goes to a kernel of our
-// own (row_product_cpu.h), because MKL's is not vectorized on AMD's; all others are at::mm. The choice is a
+// Large float32 products on AMD processors with AVX-512, which MKL does not use there, go to LibTorch's
+// oneDNN, about twice as fast; one row times a linear layer's weight goes to a kernel of heddle
+// (row_product_cpu.h), because MKL's is not vectorized on AMD; all others are at::mm. The choice is a
 // function of the machine and the shapes, so that a run repeats its bits;
-// at::globalContext().setUserEnabledMkldnn(false) takes it back. Below autograd; on any device, of any dtype.
+// at::globalContext().setUserEnabledMkldnn(false) disables this. Below autograd; on any device, of any dtype.
 
 // a b + plus: [m, k] and [k, n] to [m, n]. plus: undefined, one row [n], or [m, n].
 HEDDLE_API at::Tensor matrix_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& plus = {});

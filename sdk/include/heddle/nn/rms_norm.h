@@ -12,12 +12,12 @@ namespace model {
 
 // weight * (x / sqrt(mean(x^2) + eps)) over the last dim: normalised in fp32 (fp64 for fp64), rounded to x's
 // dtype, then multiplied by the weight. x [..., width] may hold several heads of `weight` side by side: every
-// stretch of weight.numel() numbers is one row. Returns x's shape.
+// weight.numel() consecutive numbers are one row. Returns x's shape.
 HEDDLE_API at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
 
 }  // namespace model
 
-// Slot "weight" [width], ones at the start.
+// Slot "weight" [width], initialised with ones.
 class HEDDLE_API RmsNorm : public Module {
  public:
   RmsNorm(int64_t width, double eps, const at::TensorOptions& options);

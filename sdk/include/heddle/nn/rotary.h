@@ -33,14 +33,14 @@ struct RotaryAngles {
 HEDDLE_API std::pair<at::Tensor, at::Tensor> rotate(const at::Tensor& q, const at::Tensor& k,
                                                     const RotaryAngles& angles);
 
-// The same for the q and k of three tensors that the caller just made: where no other tensor shares their
-// memory, they are turned in place. v stays.
+// The same for the q and k of three tensors that the caller just made: in place if no other tensor shares
+// their memory. v is unchanged.
 HEDDLE_API void rotate_owned(std::span<at::Tensor, 3> qkv, const RotaryAngles& angles);
 
 }  // namespace model
 
-// The table of angles that all layers of a model share. It keeps the last table made, so layers after the
-// first find it ready. Used by one thread.
+// The table of angles that all layers of a model share. It keeps the last table, so layers after the first
+// reuse it. Used by one thread.
 class HEDDLE_API Rotary {
  public:
   Rotary(int64_t head_dim, double theta, const RotaryScaling& scaling);

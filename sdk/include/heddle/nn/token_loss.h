@@ -1,4 +1,4 @@
-// The sum of the token losses: cross entropy in fp32 over the labels that count.
+// The sum of the token losses: cross entropy in fp32 over the labels that are not ignored.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,8 +20,8 @@ namespace model {
 HEDDLE_API at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels);
 
 // The same with logits = hidden W^T, hidden [tokens, width], weight [vocabulary, width]; logits exist for one
-// block of rows only. Gradients are computed with the loss while the block is at hand (the method of Liger
-// kernels, Hsu et al. 2024), and scaled in the backward.
+// block of rows only. Gradients are computed together with the loss of a block (the method of Liger kernels,
+// Hsu et al. 2024), and scaled in the backward.
 HEDDLE_API at::Tensor linear_token_loss(const at::Tensor& hidden, const at::Tensor& weight,
                                         const at::Tensor& labels);
 

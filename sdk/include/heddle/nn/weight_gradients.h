@@ -1,4 +1,4 @@
-// Weight gradients that wait: the second half of a split backward, queued for one microbatch of one stage.
+// Deferred weight gradients: the second half of a split backward, queued for one microbatch of one stage.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,10 +13,10 @@
 namespace heddle {
 
 // Zero-bubble schedules (Qi et al. 2024) send the gradient of a stage's input on before the gradients of its
-// weights exist. I: defer(), then an ordinary accumulating backward; layers push what they would have
-// computed for their weights. W: drain(). Whoever runs the schedule has one queue for each microbatch in
-// flight on a stage and puts it into the microbatch's Batch; it outlives the microbatch's graph and is used
-// again. Called from the thread that runs the stage.
+// weights exist. I: defer(), then an ordinary accumulating backward; layers push the computation for their
+// weights. W: drain(). The runner of the schedule has one queue for each microbatch in flight on a stage and
+// puts it into the microbatch's Batch; it outlives the microbatch's graph and is reused. Called from the
+// thread that runs the stage.
 class HEDDLE_API WeightGradients {
  public:
   using Gradients = std::vector<at::Tensor>;
@@ -26,20 +26,20 @@ class HEDDLE_API WeightGradients {
   void defer() { defers_ = true; }
   bool defers() const { return defers_; }
 
-  // For layers, in such a backward: `compute` gives one gradient for each leaf, undefined where the edge is
-  // not valid. Edges must lead to leaves (is_leaf), because the graph above is gone when the queue is
-  // drained. What `compute` holds is freed as soon as it has run.
+  // For layers, in such a backward: `compute` returns one gradient for each leaf, undefined where the edge is
+  // not valid. Edges must lead to leaves (is_leaf), because the graph above is released before the queue is
+  // drained. `compute` and its tensors are freed as soon as it has run.
   void push(Leaves leaves, std::function<Gradients()> compute);
   static bool is_leaf(const torch::autograd::Edge& edge);
 
-  // Computes all that waits and runs it into the leaves' accumulators through autograd, in the order of the
-  // pushes, so their hooks fire: once a leaf, with the sum of its uses. Then calls who asked for it. An empty
-  // queue is drained at once.
+  // Computes all deferred gradients and runs them into the leaves' accumulators through autograd, in the
+  // order of the pushes, so their hooks fire: once per leaf, with the sum of its uses. Then calls the
+  // when_drained() callbacks. An empty queue is drained at once.
   void drain();
   bool empty() const { return waiting_.empty(); }
 
-  // For strategies: called once, when the next drain() begins, with the accumulators of the leaves that will
-  // get a gradient in it, each once; and called once, at its end.
+  // For strategies: callbacks for the next drain() only: at its beginning, with the accumulators of the
+  // leaves that will get a gradient in it, each once; and at its end.
   using Accumulators = std::vector<const torch::autograd::Node*>;
   void when_draining(std::function<void(const Accumulators&)> call) { begins_.push_back(std::move(call)); }
   void when_drained(std::function<void()> call) { ends_.push_back(std::move(call)); }

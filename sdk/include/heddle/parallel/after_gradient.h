@@ -1,4 +1,4 @@
-// A hook for strategies: called after a leaf got a gradient.
+// A hook for strategies, called after a leaf got a gradient.
 #pragma once
 
 #include <torch/csrc/autograd/function_hook.h>
@@ -9,8 +9,8 @@
 namespace heddle {
 
 // Added to a leaf's accumulator with add_post_hook. Keep the accumulator alive: autograd holds it only
-// weakly. Called once a backward for each leaf that got something; in a split backward that may be now or
-// when the queue is drained, and where a foreign unit is computed again it is called in a nested backward.
+// weakly. Called once per backward for each leaf with a gradient; in a split backward that may be when the
+// queue is drained, and for a recomputed foreign unit in a nested backward.
 class AfterGradient : public torch::autograd::FunctionPostHook {
  public:
   explicit AfterGradient(std::function<void()> call) : call_(std::move(call)) {}

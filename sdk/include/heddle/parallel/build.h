@@ -13,8 +13,8 @@
 
 namespace heddle {
 
-// Writes the values of one shard (its box of the whole parameter) into shard.tensor, and says whether it
-// knows the parameter. Reads no more of the file than that box.
+// Writes the values of one shard (its box of the whole parameter) into shard.tensor; false if it does not
+// have the parameter. Reads only that box of the file.
 using ParameterSource = std::function<bool(const Shard& shard)>;
 
 namespace parallel {
@@ -22,14 +22,15 @@ namespace parallel {
 // How a model is cut for a pipeline.
 struct StageMap {
   std::vector<int> stage_of_unit;  // ascending
-  std::vector<int> rank_of_stage;  // places on the axis pp
+  std::vector<int> rank_of_stage;  // positions on the axis pp
 };
 
-// Throws Error{config} where the plan's words do not fit the model, and for a parameter that two stages use.
+// Throws Error{config} if the pipeline's fields do not fit the model, and for a parameter that two stages
+// use.
 HEDDLE_API StageMap map_stages(const Units& units, const Plan& plan, int ranks);
 
-// Units of stages that other ranks hold are dropped unread. Parameters on meta are filled from `source`, and
-// where it is empty or says no, from their Init with `seed`.
+// Units of stages on other ranks are dropped. Parameters on meta are filled from `source`, or, if it is empty
+// or returns false, from their Init with `seed`.
 HEDDLE_API Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const ParameterSource& source,
                         uint64_t seed);
 

@@ -1,5 +1,4 @@
-// Flat buffers of parameters: which neighbours share one, and the boxes of a stretch of a flattened
-// parameter.
+// Flat buffers of parameters: which neighbours share one, and the boxes of a range of a flattened parameter.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +13,7 @@
 
 namespace heddle::parallel {
 
-// A box of a tensor whose elements follow each other in the flattened tensor.
+// A box of a tensor whose elements are contiguous in the flattened tensor.
 struct FlatBox {
   int64_t begin = 0;                  // its first element in the flattened tensor
   std::vector<int64_t> offset, size;  // along each dim of the tensor
@@ -33,7 +32,7 @@ HEDDLE_API std::vector<Shard> shards_of_range(const Shard& whole, std::span<cons
                                               int64_t begin, int64_t end, const at::Tensor& held,
                                               bool trainable);
 
-// Tensors [first, last) of a list, which are reduced or gathered in one call.
+// Tensors [first, last) of a list that are reduced or gathered in one call.
 struct FlatBucket {
   size_t first = 0, last = 0;
   int64_t elements = 0;

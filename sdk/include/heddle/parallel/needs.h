@@ -1,4 +1,4 @@
-// What a plugin says of itself before any tensor exists; core checks it as data.
+// What a plugin declares before any tensor exists; core checks it as data.
 #pragma once
 
 #include <functional>
@@ -16,19 +16,19 @@ struct Refusal {
 
 struct Needs {
   std::vector<std::string> axes;  // a strategy's mesh, outermost first; a parallelizer's own axis
-  // Of `axes`, those that stand in the mesh only when their size is above 1.
+  // Those of `axes` that are in the mesh only if their size is above 1.
   std::vector<std::string> axes_when_used;
   std::vector<std::string>
-      may_use;                   // features of core it works with: "selective_activation_checkpointing", ...
+      may_use;  // features of core that it supports: "selective_activation_checkpointing", ...
   std::vector<Refusal> refuses;  // in the order in which they are checked
-  // Further checks of the sizes; a text that is not empty refuses the run. May be empty.
+  // Further checks of the sizes; a non-empty text refuses the run. May be empty.
   std::function<std::string(const Sizes&)> sizes_rule;
 
-  // A parallelizer's: axes that the engine does not have, and the views in which they stand.
+  // A parallelizer's: axes that the engine does not have, and their views.
   std::vector<AxisInfo> new_axes = {};
   std::vector<ViewInfo> new_views = {};
-  // A parallelizer's: axes whose parallelizers act before this one. Those that nothing orders act in the
-  // order of the table of axes.
+  // A parallelizer's: axes whose parallelizers act before this one. Otherwise parallelizers act in the order
+  // of the table of axes.
   std::vector<std::string> after = {};
 };
 

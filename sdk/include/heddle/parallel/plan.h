@@ -1,4 +1,4 @@
-// The plugins one run has chosen, made and checked. They hold words only, until there is a mesh.
+// The plugins of one run, made and checked. They hold their configuration only, until there is a mesh.
 #pragma once
 
 #include <memory>
@@ -15,12 +15,12 @@ namespace heddle {
 
 struct Plan {
   std::unique_ptr<IStrategy> strategy;
-  std::string strategy_name, strategy_file;  // for messages; no file: the engine's own
+  std::string strategy_name, strategy_file;  // for messages; empty file: the engine's own
   std::vector<std::shared_ptr<IParallelizer>>
       parallelizers;                                  // in the order in which they act, before the strategy
-  std::vector<std::string> parallelizer_names;        // theirs, for messages; may be empty
+  std::vector<std::string> parallelizer_names;        // for messages; may be empty
   std::shared_ptr<const IPipelineSchedule> schedule;  // null: no pipeline
-  PipelineConfig pipeline;                            // read where there is a schedule
+  PipelineConfig pipeline;                            // used if there is a schedule
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
   std::unique_ptr<IDevice> device;  // null: the CPU
 };

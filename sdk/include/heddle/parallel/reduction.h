@@ -1,4 +1,4 @@
-// Over which ranks the gradient of each parameter is summed, and which of them may split it.
+// The ranks over which the gradient of each parameter is summed, and those that may split it.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace heddle {
 
-// Axes of a mesh, to ask it for groups and sizes; empty: this rank alone. `all` is `copies` times `shards`.
+// Names of axes, for the mesh's groups and sizes; empty: this rank alone. `all` is `copies` times `shards`.
 // Ranks that differ only along `all` hold the same part of the parameter and other samples or tokens.
 struct Reduction {
   std::string all;     // the gradient is summed over it
@@ -22,9 +22,9 @@ struct Reduction {
   bool operator==(const Reduction&) const = default;
 };
 
-// Dense parameters are summed over dp and cp. A parameter that a parallelizer splits, or gives parts of a
+// Dense parameters are summed over dp and cp. A parameter that a parallelizer splits, or declares a partial
 // gradient of, along an axis of another view (experts along ep) is summed over the data axes of that view
-// (ep_shard). A strategy that reads its axes here declares the feature kReductions.
+// (ep_shard). A strategy that uses this class declares the feature `reductions`.
 class HEDDLE_API Reductions {
  public:
   // Throws Error{config} for a parameter whose axes are in no common view.
@@ -39,7 +39,7 @@ class HEDDLE_API Reductions {
   std::map<std::string, Reduction, std::less<>> placed_;  // of parameters with axes
 };
 
-// Throws Error{internal} for axes of a shard that do not stand in one view of the mesh.
+// Throws Error{internal} for axes of a shard that are not in one view of the mesh.
 HEDDLE_API void check_axes(const Shard& shard, std::span<const std::string> axes, const DeviceMesh& mesh);
 
 }  // namespace heddle

@@ -29,15 +29,15 @@ struct Shard {
   at::Tensor tensor;  // updated by the optimizer where it requires_grad; its grad() is the step's, final
   std::vector<int64_t> shape;   // of the whole parameter
   std::vector<int64_t> offset;  // of this box in it
-  // Mesh axes that split it: its norm is summed over exactly these. They stand in one view of the mesh.
+  // Mesh axes that split it: its norm is summed over exactly these. They are in one view of the mesh.
   std::vector<std::string> axes;
   Init init;
-  // Mesh axes over which its gradient is still to be summed, once a step. They stand in the same view.
+  // Mesh axes over which its gradient is still to be summed, once a step. They are in the same view.
   std::vector<std::string> partial;
 };
 
-// The shard that holds all of a slot's tensor: what the parallelizers left of the parameter. `tensor` is not
-// set. Throws Error{config} where two of them split one dim.
+// The shard of a slot's whole tensor: the part of the parameter that the parallelizers left. `tensor` is not
+// set. Throws Error{config} if two of them split one dim.
 HEDDLE_API Shard whole_shard(const ParameterSlot& slot, std::span<const Placed> placed);
 
 }  // namespace heddle

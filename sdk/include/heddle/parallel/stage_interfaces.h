@@ -1,5 +1,4 @@
-// What a stage may offer besides ParallelStage: each is an interface of its own, found once after
-// parallelize().
+// Interfaces that a stage may implement besides ParallelStage; looked up once after parallelize().
 #pragma once
 
 #include <memory>
@@ -11,15 +10,15 @@
 
 namespace heddle {
 
-// For stages whose parameters are not always whole. Hints from the schedule; forward() works without them.
+// For stages that gather parameters. Hints from the schedule; forward() works without them.
 class HEDDLE_API GatherHints {
  public:
   virtual ~GatherHints();
   virtual void unshard() = 0;  // a forward of this stage comes soon
-  virtual void reshard() = 0;  // none does: free what is whole
+  virtual void reshard() = 0;  // none comes soon: free whole parameters
 };
 
-// For stages that reduce while a backward runs. Hints from whoever runs the backwards; finish_gradients()
+// For stages that reduce while a backward runs. Hints from the runner of the backwards; finish_gradients()
 // gives the same numbers without them.
 class HEDDLE_API ReductionHints {
  public:
@@ -27,7 +26,7 @@ class HEDDLE_API ReductionHints {
   // The next backward of this stage is the step's last one: it completes the gradients, and reductions may
   // start. Where backwards are split (Batch::weight_gradients) it comes before the last drain of a queue.
   virtual void expect_last_backward() = 0;
-  // Every gradient of this step is there: starts what is left of the reductions, and returns at once.
+  // Every gradient of this step is complete: starts the remaining reductions and returns at once.
   virtual void reduce_gradients() = 0;
 };
 
@@ -36,8 +35,8 @@ class HEDDLE_API GradientAverage {
  public:
   virtual ~GradientAverage();
   // What finish_gradients() divides the sums by (Megatron averages over the data-parallel ranks). Core
-  // multiplies the gradient of the model's outputs by it in every backward, so gradients are of the loss all
-  // the same, and a host does nothing. Read once, after parallelize(); alike on every rank.
+  // multiplies the gradient of the model's outputs by it in every backward, so gradients are still those of
+  // the loss, and a host does nothing. Read once, after parallelize(); the same on every rank.
   virtual double gradient_divisor() const = 0;
 };
 
@@ -51,9 +50,8 @@ struct WholeParameter {
 class HEDDLE_API WholeParameters {
  public:
   virtual ~WholeParameters();
-  // Parameters with what the data-parallel ranks hold of them together, until release_whole(): for sampling
-  // and for reading them between two steps. Nothing but forwards without gradients may run meanwhile. Called
-  // by all ranks of the strategy's axes.
+  // Gathers whole parameters until release_whole(): for sampling and for reading them between two steps. Only
+  // forwards without gradients may run meanwhile. Called by all ranks of the strategy's axes.
   virtual std::vector<WholeParameter> hold_whole() = 0;
   virtual void release_whole() = 0;  // neither communicates nor throws
 };

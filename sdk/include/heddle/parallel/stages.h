@@ -1,4 +1,5 @@
-// What one rank holds of a model: its stages, their places in the pipeline, and the schedule that runs them.
+// What one rank holds of a model: its stages, their positions in the pipeline, and the schedule that runs
+// them.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -21,12 +22,12 @@ namespace heddle {
 class AfterUpdate;
 class DryRank;
 
-// The whole pipeline, alike on every rank. As it stands: one stage on one rank.
+// The whole pipeline, the same on every rank. By default one stage on one rank.
 struct Pipeline {
   std::vector<int> rank_of_stage = {0};               // [stage] -> place on the axis pp
   std::shared_ptr<const IPipelineSchedule> schedule;  // null: "single", and a batch is one microbatch
   PipelineConfig config;
-  std::optional<c10::ScalarType> dtype = std::nullopt;  // between stages; empty: what the stages give
+  std::optional<c10::ScalarType> dtype = std::nullopt;  // between stages; empty: that of the stages' outputs
 
   int stages() const { return static_cast<int>(rank_of_stage.size()); }
 };
@@ -54,7 +55,7 @@ class HEDDLE_API Stages {
   bool empty() const { return stages_.empty(); }
   std::unique_ptr<ParallelStage>& front() { return stages_.front(); }
   std::unique_ptr<ParallelStage>& operator[](size_t local) { return stages_[local]; }
-  // The next stage of indices().
+  // Adds the next stage of indices().
   void push_back(std::unique_ptr<ParallelStage> stage) {
     interfaces_.emplace_back(*stage);
     stages_.push_back(std::move(stage));
@@ -63,13 +64,13 @@ class HEDDLE_API Stages {
 
   const Pipeline& pipeline() const { return pipeline_; }
   int rank() const { return rank_; }                            // on the axis pp
-  const std::vector<int>& indices() const { return indices_; }  // [local] -> the stage's place in the model
+  const std::vector<int>& indices() const { return indices_; }  // [local] -> the stage's index in the model
 
-  // The shards of all local stages, in execution order. They stay where they are while the stages live.
+  // The shards of all local stages, in execution order. Their addresses stay valid while the stages live.
   std::vector<Shard*> shards();
 
-  // What hold_whole() of the local stages has to give together: names and sizes as the parallelizers left
-  // them. `strategy` and `where` are for messages.
+  // What hold_whole() of the local stages must return together: names and sizes after the parallelizers.
+  // `strategy` and `where` are for messages.
   struct Whole {
     std::map<std::string, std::vector<int64_t>> sizes;
     std::string strategy, where;
@@ -78,8 +79,8 @@ class HEDDLE_API Stages {
   void attach(Attached attached) { attached_ = std::move(attached); }
   const Attached& attached() const { return attached_; }
   // Lets the parallelizers change a batch, in their order. A host whose loop runs the stages itself calls it
-  // for each batch, after it has counted the labels. Throws Error{plugin_failed} naming the parallelizer that
-  // changed the number of rows, or a tensor in place.
+  // for each batch, after it has counted the labels. Throws Error{plugin_failed} with the name of a
+  // parallelizer that changed the number of rows, or a tensor in place.
   void transform(Batch& batch, const DeviceMesh& mesh) const;
 
   // In a dry world: the stages of other ranks, by their place in the model; null: not needed. Set by
@@ -91,7 +92,7 @@ class HEDDLE_API Stages {
   Tensors forward_elsewhere(int stage, Tensors inputs, const Batch& microbatch) const;
 
   void expect_whole(Whole whole) { whole_ = std::move(whole); }
-  const std::optional<Whole>& whole() const { return whole_; }  // empty: not known
+  const std::optional<Whole>& whole() const { return whole_; }  // empty: unknown
 
  private:
   Attached attached_;  // outlives the stages, whose seams may call parallelizers

@@ -15,8 +15,8 @@
 namespace heddle {
 
 // The units of one pipeline stage as one rank sees them. Owns shards, buckets and streams; starts no autograd
-// of its own. Called from one thread. What only some strategies need are interfaces of their own, which the
-// stage implements beside this one (heddle/parallel/stage_interfaces.h).
+// of its own. Called from one thread. Functions that only some strategies need are in interfaces of their
+// own, which the stage implements besides this one (heddle/parallel/stage_interfaces.h).
 class HEDDLE_API ParallelStage {
  public:
   virtual ~ParallelStage();
@@ -24,23 +24,22 @@ class HEDDLE_API ParallelStage {
   virtual Tensors forward(Tensors inputs, const Batch& batch) = 0;
   // Returns when the gradient of every owned shard is final: the sum over the data-parallel ranks and all
   // microbatches of the step, in shard.tensor.grad(); undefined where no rank had one. The optimizer scales
-  // and detaches it in place (an autograd view refuses that: detach() it), and then resets it to undefined.
+  // and detaches it in place (not allowed on an autograd view: detach() it), and then resets it to undefined.
   virtual void finish_gradients() = 0;
   // This rank's shards, in execution order; a tied parameter once. Empty shards (numel 0) are listed too.
-  // Where a parameter is cut in the middle of a row, several boxes of it are listed, each a shard of that
-  // name.
+  // A parameter that is cut in the middle of a row is listed as several boxes, each a shard of that name.
   virtual std::span<Shard> owned() = 0;
   // Called after core wrote to the owned shards: their first values, a checkpoint's, or an update.
   virtual void parameters_changed() = 0;
 };
 
-// Constructed from its config alone (words: no tensor, no group), and used once the mesh stands.
+// Constructed from its configuration alone (no tensor, no group), and used once the mesh exists.
 class HEDDLE_API IStrategy {
  public:
   virtual ~IStrategy();
   virtual Needs needs() const = 0;
-  // Takes the units over. Parameters on meta get storage here and values from core later; others are copied
-  // from.
+  // Takes ownership of the units. Parameters on meta get storage here and values from core later; the values
+  // of others are copied.
   virtual std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh& mesh,
                                                      std::span<const Placed> placed) = 0;
 };

@@ -1,4 +1,5 @@
-// The ABI tag: everything that must be equal for a plugin and the engine to share C++ objects, as one text.
+// The ABI tag: all properties that must be equal for a plugin and the engine to share C++ objects, as one
+// text.
 #pragma once
 
 #include <torch/headeronly/version.h>
@@ -30,7 +31,7 @@
 #define HEDDLE_ABI_PLATFORM "linux-aarch64"
 #endif
 
-// The debug mode of the standard library changes the layout of containers; NDEBUG changes none.
+// The debug mode of the standard library changes the layout of containers; NDEBUG does not.
 #if defined(_GLIBCXX_DEBUG)
 #define HEDDLE_ABI_DEBUG "debug"
 #else
@@ -52,7 +53,7 @@
 #define HEDDLE_ABI_SANITIZER ""
 #endif
 
-// Set by the CMake package from the torch that it found.
+// Set by the CMake package from the torch it found.
 #if !defined(HEDDLE_TORCH_CUDA)
 #define HEDDLE_TORCH_CUDA none
 #endif

@@ -1,5 +1,5 @@
-// HEDDLE_PLUGIN: writes a plugin's manifest into a section of its file, and opens the function that makes its
-// offer.
+// HEDDLE_PLUGIN: writes a plugin's manifest into a section of its file, and begins the definition of its
+// entry function.
 #pragma once
 
 #include "heddle/base/export.h"
@@ -27,9 +27,9 @@
 
 // HEDDLE_PLUGIN("name", "1.2.0") { plugin.strategy<Mine>("name", schema()); }
 // HEDDLE_PLUGIN("name", "1.2.0", "strategy name other-name", "section extra") { ... }
-// Once in a library. Further texts are "kind name alias...", one for each thing on offer (kinds: strategy,
+// Once per library. Further texts are "kind name alias...", one for each thing offered (kinds: strategy,
 // parallelizer, schedule, section, device, plan, model); without any the plugin offers "strategy <name>".
-// They are read before the file is opened, and the offer must hold exactly them. The body gets
+// They are read before the file is opened, and the offer must contain exactly these. The body gets
 // `heddle::Offer& plugin`; it may throw.
 #define HEDDLE_PLUGIN(name, version, ...)                                                       \
   extern "C" {                                                                                  \

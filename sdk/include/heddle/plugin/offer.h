@@ -18,20 +18,20 @@
 
 namespace heddle {
 
-// A section read by its schema, with its struct forgotten.
+// A section read by its schema, independent of the struct.
 struct Resolved {
   Node values;                         // every field, with its default or given value
-  std::vector<std::string> not_built;  // "key: why", where a later() field is not at its default
+  std::vector<std::string> not_built;  // "key: why" for each later() field that is not at its default
 };
 
-// Common to everything on offer.
+// Common to everything offered.
 struct OfferedSchema {
   std::string name;
-  std::vector<std::string> aliases;  // other words for it in the YAML
+  std::vector<std::string> aliases;  // other names in the YAML
   std::vector<FieldInfo> fields;     // for `heddle plugins inspect`
   std::function<Resolved(const Node& section)> resolve;
   std::string
-      not_built;  // not empty: its fields exist, its execution does not; the text says what is missing
+      not_built;  // not empty: the fields are read, but the execution is not built; says what is missing
 };
 
 struct OfferedStrategy : OfferedSchema {
@@ -41,7 +41,7 @@ struct OfferedStrategy : OfferedSchema {
 
 struct OfferedParallelizer : OfferedSchema {
   Needs needs;
-  std::string plan_key;  // the field where a word stands for a plan on offer; empty: there is none
+  std::string plan_key;  // the field in which the name of an offered plan is allowed; empty: none
   std::function<std::unique_ptr<IParallelizer>(const Node& section)> make;
 };
 
@@ -49,37 +49,38 @@ struct OfferedSchedule : OfferedSchema {
   std::function<std::unique_ptr<IPipelineSchedule>()> make;
 };
 
-// A block under `distributed:` that works when a degree of parallelism is above 1 ("pipeline" with pp_size).
+// A block under `distributed:` that is used if a degree of parallelism is above 1 ("pipeline" with pp_size).
 struct OfferedSection : OfferedSchema {
   std::string size_key;      // "pp_size"
-  std::string absent_error;  // not empty: size above 1 without the block is this error ({n} is the size)
-  std::string idle_warning;  // the block is dropped at size 1; not empty: with this warning ({n} is the size)
-  // Fills what depends on the strategy's resolved fields; may add warnings. May be empty.
+  std::string absent_error;  // not empty: the error for a size above 1 without the block ({n} is the size)
+  std::string idle_warning;  // not empty: the warning when the block is dropped at size 1 ({n} is the size)
+  // Sets fields that depend on the strategy's resolved fields; may add warnings. May be empty.
   std::function<Node(Node section, const Node& strategy_config, std::vector<std::string>& warnings)> derive;
-  // Of the section of "pp_size": what its resolved fields ask of core. Empty for every other section.
+  // For the section of "pp_size": its resolved fields as core's PipelineConfig. Empty for every other
+  // section.
   std::function<PipelineConfig(const Node& resolved)> pipeline;
 };
 
-// A device, and the communication between its memories. Its names are the words of dist_env.backend; without
-// one, the first device that is there is taken.
+// A device and its communication. Its names are values of dist_env.backend; if that is not set, the first
+// available device is used.
 struct OfferedDevice : OfferedSchema {
   std::function<std::unique_ptr<IDevice>()> make;
 };
 
-// A map with a name, for the field OfferedParallelizer::plan_key: patterns of module paths and their styles.
-// `resolve` gives the map, whatever it gets; the fields are its entries.
+// A named map for the field OfferedParallelizer::plan_key: patterns of module paths and their styles.
+// `resolve` ignores its argument and returns the map; the fields are its entries.
 struct OfferedPlan : OfferedSchema {};
 
 // A family of models. Its name and aliases are the values of model_type in a config.json; the fields are the
-// keys that are read besides, with their defaults; there is no `resolve`.
+// other keys that it reads, with their defaults; `resolve` is empty.
 struct OfferedModel : OfferedSchema {
   std::function<std::unique_ptr<IModelFamily>()> make;
 };
 
-// The plugin's entry function fills one; the registry admits all of it or none.
+// Filled by the plugin's entry function; the registry admits all of it or none.
 class HEDDLE_API Offer {
  public:
-  // Strategy is made from its Config: Strategy(Config). The Needs are asked of one made from the defaults.
+  // The strategy is constructed as Strategy(Config). Its Needs are read from one with the defaults.
   template <class Strategy, class Config>
   OfferedStrategy& strategy(std::string name, ConfigSchema<Config> schema) {
     OfferedStrategy offered;

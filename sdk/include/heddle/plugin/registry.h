@@ -1,4 +1,4 @@
-// The plugins of one engine: found by the names in their manifest, admitted whole or not at all.
+// The plugins of one engine: found by the names in their manifests, admitted whole or not at all.
 #pragma once
 
 #include <filesystem>
@@ -21,22 +21,21 @@ struct PluginInfo {
   std::vector<std::string> offers;  // "strategy NAME", "section NAME", ... with aliases in brackets
 };
 
-// One per engine. Loaded libraries are never closed: autograd nodes and hooks outlive any handle.
+// One per engine. Loaded libraries are never closed, because autograd nodes and hooks outlive any handle.
 class HEDDLE_API PluginRegistry {
  public:
-  // Searches `search path` (directories) in order; the manifest is read, nothing is opened yet. The built-in
-  // "single" (a strategy, and a schedule) is always there.
+  // Searches the directories of `search_path` in order; manifests are read, nothing is opened yet. The
+  // built-in "single" (a strategy, and a schedule) is always there.
   explicit PluginRegistry(std::vector<std::filesystem::path> search_path, Log log = {});
   ~PluginRegistry();
   PluginRegistry(PluginRegistry&&) noexcept;
   PluginRegistry& operator=(PluginRegistry&&) noexcept;
 
-  // A file, or a name to be found in the search path. All of it is admitted, or none of it.
+  // Loads a file, or a name in the search path. All of it is admitted, or none of it.
   // Throws Error{plugin_missing | plugin_abi | plugin_conflict | plugin_failed}.
   const PluginInfo& load(const std::string& file_or_name);
 
-  // What is on offer under a name or an alias, in any case; opens the plugin that holds it. Null: nobody has
-  // it.
+  // What is offered under a name or an alias, in any case; opens the plugin that has it. Null: not found.
   const OfferedStrategy* strategy(std::string_view name);
   const OfferedParallelizer* parallelizer(std::string_view name);
   const OfferedSchedule* schedule(std::string_view name);
@@ -44,19 +43,18 @@ class HEDDLE_API PluginRegistry {
   const OfferedDevice* device(std::string_view name);
   const OfferedPlan* plan(std::string_view name);
   const OfferedModel* model(std::string_view model_type);
-  // Every name and alias of a kind ("strategy", "section", ...), sorted, from the manifest; nothing is
-  // opened. The built-in "single" is not among them.
+  // Every name and alias of a kind ("strategy", "section", ...), sorted, from the manifests; nothing is
+  // opened. Without the built-in "single".
   std::vector<std::string> names(std::string_view kind) const;
-  // Error{plugin_missing} for a kind ("plugin", "strategy", ...) and a name that nobody has: every place
-  // looked in, what they hold, the nearest name.
+  // Error{plugin_missing} for a kind ("plugin", "strategy", ...) and an unknown name: the directories
+  // searched, the names available, the nearest name.
   Error missing(std::string_view kind, std::string_view name) const;
-  // Every strategy there is, opened; for messages that list who can do something. Broken files are left out.
+  // All strategies, opened; for messages that list those with a property. Broken files are left out.
   std::vector<const OfferedStrategy*> all_strategies();
 
   std::vector<PluginInfo> loaded() const;  // with the built-in
   const std::vector<std::filesystem::path>& search_path() const;
-  // Name, version and a digest of the file of everything loaded, and the ABI tag: a part of the run's
-  // fingerprint.
+  // Name, version and file digest of every loaded plugin, and the ABI tag: a part of the run's fingerprint.
   std::string fingerprint() const;
 
  private:

@@ -1,4 +1,4 @@
-// A pipeline schedule as pure data: the actions of each rank in order, and the interface that plans them.
+// A pipeline schedule as data: the actions of each rank in order, and the interface that plans them.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Action {
     receive_forward,   // RECV_F: this stage's input comes from the stage before
     send_backward,     // SEND_B: the gradient of this stage's input goes to the stage before
     receive_backward,  // RECV_B: the gradient of this stage's output comes from the next stage
-    unshard,           // the last three are of a stage; their microbatch is 0
+    unshard,           // the last three apply to a stage; their microbatch is 0
     reshard,
     reduce_gradients
   } kind;
@@ -32,7 +32,7 @@ struct Action {
   bool operator==(const Action&) const = default;
 };
 
-using ScheduleTable = std::vector<std::vector<Action>>;  // [rank][time], without idle places
+using ScheduleTable = std::vector<std::vector<Action>>;  // [rank][time], without idle cells
 
 // How many stages one rank may hold; `most` at the largest int: any number.
 struct StagesPerRank {
@@ -67,7 +67,7 @@ HEDDLE_API std::vector<int> v_placement(int ranks, int stages);
 // "2F0", "1RECV_F3", "0UNSHARD": one cell as PyTorch writes it (without the bracket of an overlap).
 HEDDLE_API std::string name_of(const Action& action);
 
-// A plan's cell: one of F, B, I, W.
+// A compute action: one of F, B, I, W.
 constexpr bool computes(Action::Kind kind) {
   return kind <= Action::backward_weight;
 }

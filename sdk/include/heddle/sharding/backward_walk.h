@@ -1,4 +1,4 @@
-// For strategies that gather before and reduce behind it: where the backward of a stage is.
+// Tracks the backward of a stage, for strategies that gather before each unit and reduce after it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,30 +17,30 @@ struct Node;
 
 namespace heddle {
 
-// A stage's units are numbered in the order of the forward, and its trainable parameters lie in buckets whose
+// A stage's units are numbered in the order of the forward, and its trainable parameters are in buckets whose
 // gradients are reduced together. The walk watches the units' outputs and the parameters' gradients and tells
-// the strategy what comes next, for whole backwards, split ones (WeightGradients) and units that are computed
-// again (FSDP of PyTorch and Megatron-Core find the same points with hooks of their own).
+// the strategy what comes next, for whole and split backwards (WeightGradients) and recomputed units (FSDP of
+// PyTorch and Megatron-Core find the same points with hooks of their own).
 class BackwardWalk {
  public:
-  // What the strategy does on the way; called in the thread of the backward.
+  // The strategy's callbacks, in the thread of the backward.
   class Stops {
    public:
     virtual ~Stops() = default;
-    // Once in a backward for every unit that has one, from the last to the first, on every rank, also where
-    // no gradient came to the unit on this one: collectives begun here meet those of the other ranks. The
-    // backward of the units above is through, so parameters that only they use can be freed.
+    // Once per backward for every unit that has one, from the last to the first, on every rank, also if this
+    // rank has no gradient for the unit: collectives started here match those of the other ranks. The
+    // backward of the units above is done, so parameters that only they use can be freed.
     virtual void approach(size_t unit) = 0;
-    // A gradient of the unit's output has come: its own backward is next, and needs its parameters.
+    // A gradient of the unit's output has arrived: its own backward is next and needs its parameters.
     virtual void enter(size_t unit) = 0;
     // Every parameter of the bucket has its gradient of this backward. The unit may still read them, for the
     // gradient of its input.
     virtual void complete(size_t bucket) = 0;
-    // The backward is through. `queue` holds the gradients that wait, where it was split, else it is null.
+    // The backward is done. `queue` holds the deferred gradients if it was split, else it is null.
     virtual void ended(WeightGradients* queue) = 0;
-    // A queue is about to be drained, and gives gradients to this bucket.
+    // A queue is about to be drained and has gradients for this bucket.
     virtual void awaits(size_t bucket) {}
-    // And it is drained.
+    // It is drained.
     virtual void drained() = 0;
   };
 
@@ -50,16 +50,15 @@ class BackwardWalk {
   BackwardWalk(const BackwardWalk&) = delete;
   BackwardWalk& operator=(const BackwardWalk&) = delete;
 
-  // Before the first forward, for each trainable parameter. `units`: how many compute with it. Of several,
-  // its gradient may come in parts where units are computed again, so that its bucket is never complete
-  // before the end.
+  // Before the first forward, for each trainable parameter. `units`: how many use it. With several its
+  // gradient may come in parts if units are recomputed, so its bucket is not complete before the end.
   void add(const at::Tensor& leaf, size_t bucket, int units = 1);
 
-  // After the forward of each unit. Says whether a backward will come; without gradients nothing changes.
+  // After the forward of each unit. Returns whether a backward will come; without gradients it does nothing.
   bool watch(size_t unit, const Tensors& outputs, WeightGradients* queue);
 
-  bool running() const { return running_; }  // it began and has not ended; still, where it threw
-  bool split() const { return split_; }      // the one that runs or ran last
+  bool running() const { return running_; }  // it began and has not ended, also after an exception
+  bool split() const { return split_; }      // the current or last one
   bool draining() const { return draining_; }
   bool has_backward(size_t unit) const { return has_backward_[unit] != 0; }
 

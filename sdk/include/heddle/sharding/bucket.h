@@ -1,5 +1,5 @@
-// What a sharded strategy brings: how parameters lie in memory, how they are gathered, and how their
-// gradients are summed. When that happens is the engine's.
+// What a sharded strategy provides: the layout of parameters in memory, how they are gathered, and how their
+// gradients are summed. The engine decides when.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,39 +22,39 @@ class ShardedStage;
 class Bucket;
 struct Groups;
 
-// One parameter of a bucket, as its constructor laid it out.
+// One parameter of a bucket.
 struct Parameter {
   std::string name;
-  at::Tensor leaf;            // what the model computes with and autograd fills the gradient of
-  std::vector<Shard> shards;  // the boxes that this rank owns; one of numel 0 where it owns nothing
+  at::Tensor leaf;            // the tensor of the model, whose gradient autograd fills
+  std::vector<Shard> shards;  // the boxes that this rank owns; one of numel 0 if it owns nothing
   bool trainable() const { return leaf.requires_grad(); }
 };
 
-// The gradients of one bucket. Every function is called in the same order on every rank, also where this rank
-// has no gradient: what is missing counts as zero.
+// The gradients of one bucket. Every function is called in the same order on every rank, also if this rank
+// has no gradient: missing gradients count as zero.
 class Gradients {
  public:
   virtual ~Gradients() = default;
 
-  virtual void begin_step() = 0;  // before the first forward of a step: what the last one left is dropped
-  // Before a backward adds gradients to it; only where opens(). A reduction of it is finished by then.
+  virtual void begin_step() = 0;  // before the first forward of a step: drops the gradients of the last step
+  // Before a backward adds gradients to it; only if opens(). Its reduction is finished by then.
   virtual void open() {}
   virtual bool opens() const { return false; }
-  // Gradients of a backward have come and wait for those of further microbatches. May be called several
+  // Gradients of a backward have arrived and wait for those of further microbatches. May be called several
   // times.
   virtual void keep() {}
-  // Takes the gradients off the leaves and starts their sum over the ranks that split; null: it is done.
+  // Takes the gradients from the leaves and starts their sum over the ranks that split; null: done.
   virtual std::unique_ptr<Work> reduce() = 0;
-  virtual void reduced() = 0;  // the sum is there: of a microbatch, or of the step
-  // The sum over the replicas, once a step, after the last reduced(); null: there is none, or it is done.
+  virtual void reduced() = 0;  // the sum of a microbatch or of the step is complete
+  // The sum over the replicas, once per step, after the last reduced(); null: none, or done.
   virtual std::unique_ptr<Work> reduce_replicas() { return nullptr; }
   virtual void replicas_reduced() {}
-  // This rank had a gradient of trainable parameter i in this step. Read after reduce() where
+  // This rank had a gradient of trainable parameter i in this step. Read after reduce() if
   // Policy::agree_on_used.
   virtual bool had(size_t i) const { return true; }
   // The ranks over which they are summed; null: those of the stage.
   virtual const Groups* groups() const { return nullptr; }
-  // Gives shard.tensor.grad() of every shard. used[i]: some rank had a gradient of trainable parameter i,
+  // Sets shard.tensor.grad() of every shard. used[i]: some rank had a gradient of trainable parameter i,
   // else the gradient stays undefined. Without Policy::agree_on_used the span is empty, and the bucket knows.
   virtual void place(std::span<const char> used) = 0;
 
@@ -63,31 +63,31 @@ class Gradients {
   friend ShardedStage;
   bool ready_ = false, in_flight_ = false;
   int64_t elements_ = 0;
-  size_t turn_ = 0;  // its place in the order of reductions
+  size_t turn_ = 0;  // its index in the order of reductions
 };
 
-// Parameters that are gathered, freed and reduced together. Storage that is freed stays under the leaves'
-// views, so that tensors which autograd saved see the values when it is filled again (TransientStorage).
+// Parameters that are gathered, freed and reduced together. Freed storage stays attached to the leaves'
+// views, so that tensors saved by autograd see the values once it is filled again (TransientStorage).
 class Bucket {
  public:
   virtual ~Bucket() = default;
 
-  // What was laid out; called when the model is made, and not on the way.
+  // The parameters; called when the model is made, not in a step.
   virtual std::vector<Parameter> parameters() const = 0;
-  // Of the whole bucket: what a gather costs, in elements.
+  // The cost of a gather of the whole bucket, in elements.
   virtual int64_t elements() const = 0;
-  // Whole parameters are freed after use. False: they stay, and are gathered after an update alone.
+  // Whether whole parameters are freed after use. False: they stay, and are gathered only after an update.
   virtual bool transient() const = 0;
-  // Takes storage for the whole parameters and starts to gather them; null: they are there.
+  // Allocates storage for the whole parameters and starts to gather them; null: done.
   virtual std::unique_ptr<Work> gather() = 0;
-  virtual void gathered() {}  // what gather() started is through
-  virtual void free() {}      // of transient buckets: the storage goes
-  // The owned shards have new values. False: the whole parameters have them too.
+  virtual void gathered() {}  // the gather is complete
+  virtual void free() {}      // of transient buckets: frees the storage
+  // The owned shards have new values. False: so have the whole parameters.
   virtual bool changed() { return true; }
 
-  // Null: nothing of it trains.
+  // Null: it is not trainable.
   Gradients* gradients() const { return gradients_.get(); }
-  int users() const { return users_; }   // units that compute with it
+  int users() const { return users_; }   // units that use it
   bool stays() const { return stays_; }  // from its first use to the last backward of the step
 
  protected:

@@ -1,5 +1,5 @@
-// The gradients of a flat bucket: packed into one buffer, scattered to the ranks as sums. For layouts in
-// which each rank holds an equal part of a buffer, and that want nothing special of their gradients.
+// The gradients of a flat bucket: packed into one buffer and reduce-scattered. For layouts in which each rank
+// holds an equal part of a buffer, with plain gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,10 +14,10 @@
 
 namespace heddle::sharding {
 
-// Gradients are summed in the parameters' dtype; microbatches that wait add up on the leaves.
+// Gradients are summed in the parameters' dtype; microbatches accumulate on the leaves.
 class FlatGradients final : public Gradients {
  public:
-  // Parameter i lies at [begins[i], begins[i] + numel) of the bucket; all of them train. `held` is this
+  // Parameter i is at [begins[i], begins[i] + numel) of the bucket; all are trainable. `held` is this
   // rank's part, flat; the parameters' shards are views of it.
   FlatGradients(std::vector<Parameter> parameters, std::vector<int64_t> begins, const at::Tensor& held,
                 const Groups& groups);

@@ -8,23 +8,23 @@
 
 namespace heddle::sharding {
 
-// Pointers are null where the group has one rank. The groups live as long as the mesh.
+// Pointers are null for a group of one rank. The groups live as long as the mesh.
 struct Groups {
   Reduction axes;
-  int shards = 1, shard = 0;      // ranks that split, and this rank's place among them
+  int shards = 1, shard = 0;      // ranks that split, and this rank's index among them
   int replicas = 1, replica = 0;  // copies, and this rank's
   Communicator* gather = nullptr;
-  // The ranks of `gather` again, for reductions: on a rank whose gradients are missing they come later than
-  // on others, so they have an order of their own.
+  // A second group of the ranks of `gather`, for reductions: a rank whose gradients are missing reduces later
+  // than others, so reductions need an order of their own.
   std::shared_ptr<Communicator> reduce;
   Communicator* across = nullptr;  // the replicas
   Communicator* all = nullptr;
-  c10::Device device = at::kCPU;  // of parameters that come without storage
+  c10::Device device = at::kCPU;  // of parameters without storage
 
   int ranks() const { return shards * replicas; }
 };
 
-// Parameters with one reduction share one. Makes the groups; called in the same order on every rank.
+// Makes the groups for the parameters of one reduction; called in the same order on every rank.
 Groups groups_over(const DeviceMesh& mesh, Reduction axes);
 
 }  // namespace heddle::sharding

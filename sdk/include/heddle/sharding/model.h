@@ -1,4 +1,4 @@
-// The units of one stage, the buckets of their parameters, and which unit computes with which bucket.
+// The units of one stage, the buckets of their parameters, and which unit uses which bucket.
 #pragma once
 
 #include <map>
@@ -11,30 +11,30 @@
 
 namespace heddle::sharding {
 
-// How long the whole parameters of a unit stay after its forward. With after_backward they go after the
-// forward where no backward comes.
+// How long the whole parameters of a unit stay after its forward. With after_backward they are freed after
+// the forward if no backward comes.
 enum class Reshard { after_forward, after_backward, after_last_backward };
 
 using Slots = std::vector<ParameterSlot>;
 
-// Of each unit, the slots of parameters that no earlier unit has, each name once: what its buckets are made
-// of.
+// For each unit, the slots of parameters that no earlier unit has, each name once: its buckets are made from
+// these.
 std::vector<Slots> new_slots(const Units& units);
 
-// How many units compute with each parameter.
+// How many units use each parameter.
 std::map<std::string, int> users_of(const Units& units);
 
 struct Model {
   Model() = default;
-  // Every parameter of the units lies in one bucket. Further slots of a parameter get its leaf. `reshard`: of
-  // each unit. `strategy` is for messages. Throws Error{input} for a parameter of two foreign tensors, and
+  // Every parameter of the units is in one bucket. Further slots of a parameter get its leaf. `reshard`: one
+  // per unit. `strategy` is for messages. Throws Error{input} for a parameter of two foreign tensors, and
   // Error{internal} for one without a bucket.
   Model(Units units, std::vector<std::unique_ptr<Bucket>> buckets, std::vector<Reshard> reshard,
         std::string strategy);
 
   struct Use {
     Bucket* bucket;
-    size_t next;  // the next unit that computes with it; none: the number of units
+    size_t next;  // the next unit that uses it; none: the number of units
   };
   struct Turn {  // one unit's turn in the forward
     Unit* unit;

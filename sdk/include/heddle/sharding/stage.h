@@ -1,5 +1,5 @@
-// The sharding engine: one rank's stage that gathers parameters before their use, frees them behind it, and
-// sums gradients behind the backward (ZeRO, Rajbhandari et al. 2020; FSDP of PyTorch and of Megatron-Core).
+// The sharding engine: one rank's stage that gathers parameters before their use, frees them after it, and
+// sums gradients during the backward (ZeRO, Rajbhandari et al. 2020; FSDP of PyTorch and of Megatron-Core).
 #pragma once
 
 #include <cstddef>
@@ -21,32 +21,32 @@ class UsedParameters;
 
 inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 2;
 
-// Gathers that run ahead of the unit that computes: at most so many units, and so many elements that are not
-// there yet. 0 of either: none.
+// Gathers ahead of the running unit: at most this many units, and elements not gathered yet. 0 of either:
+// none.
 struct Lookahead {
   int64_t units = 1, elements = kUnlimited;
 };
 
-// What is a matter of choice. Alike on every rank.
+// The choices of a strategy. The same on every rank.
 struct Policy {
   Lookahead forward, backward;
   bool reduce_each_microbatch = false;  // else once a step
   bool reduce_behind_backward = true;   // else at the end of a backward
-  // Reductions in flight: buckets, and elements, though one bucket is always let through.
+  // Limits of reductions in flight: buckets, and elements; one bucket is always allowed.
   size_t buckets_in_flight = 2;
   int64_t elements_in_flight = kUnlimited;
-  // One small sum a step says which parameters had a gradient on any rank (Gradients::place).
+  // One small collective per step determines which parameters had a gradient on any rank (Gradients::place).
   bool agree_on_used = true;
   enum class AfterUpdate { nothing, first_unit, all_units };
   AfterUpdate gather_after_update = AfterUpdate::nothing;
   bool wait_after_update = false;  // for the gathers that parameters_changed() started
-  double gradient_divisor = 1;     // what the sums are divided by
+  double gradient_divisor = 1;     // the divisor of the sums
 };
 
-// Use it as it is, or derive from it to run units in a way of your own. Right for whole and split backwards,
-// units that are computed again, foreign units, tied parameters (gathered for each use, freed at the end of
-// the backward), parameters that some ranks do not use, evaluation, and several microbatches. Errors carry
-// the model's strategy in `where`.
+// Use it directly, or derive from it to run units in another way. Correct for whole and split backwards,
+// recomputed units, foreign units, tied parameters (gathered for each use, freed at the end of the backward),
+// parameters that some ranks do not use, evaluation, and several microbatches. Errors carry the model's
+// strategy in `where`.
 class ShardedStage : public ParallelStage,
                      public GatherHints,
                      public ReductionHints,
@@ -55,7 +55,7 @@ class ShardedStage : public ParallelStage,
                      protected BackwardWalk::Stops {
  public:
   ShardedStage(Model model, const Policy& policy, const DeviceMesh& mesh, const Groups& groups);
-  ~ShardedStage() override;  // waits for what is under way, as a Work may not be dropped
+  ~ShardedStage() override;  // waits for pending work, because a Work must not be dropped
 
   Tensors forward(Tensors inputs, const Batch& batch) override;
   void finish_gradients() override;
@@ -72,7 +72,7 @@ class ShardedStage : public ParallelStage,
  protected:
   // Runs one unit, whose parameters are whole.
   virtual Tensors run(size_t unit, Tensors inputs, const Batch& batch);
-  // Every gradient of a microbatch is there; what was not reduced yet waits for this.
+  // Every gradient of a microbatch is complete.
   virtual void microbatch_complete() {}
 
   const Model& model() const { return model_; }

@@ -8,12 +8,12 @@
 
 namespace heddle::sharding {
 
-// Two buffers that stay allocated, for tensors that are unsharded in turn.
+// Two buffers that stay allocated, for tensors that are unsharded alternately.
 class DoubleBuffer {
  public:
   DoubleBuffer(size_t bytes, c10::Device device);
   size_t bytes() const { return bytes_; }
-  // The index of a buffer that is free, or -1.
+  // The index of a free buffer, or -1.
   int acquire();
   void release(int index) { busy_[index] = false; }
   const at::Tensor& buffer(int index) const { return buffers_[index]; }
@@ -37,7 +37,7 @@ class TransientStorage {
   }                              // before the first acquire(); bytes() fit into it
   void keep() { kept_ = true; }  // once acquired, the memory stays
 
-  void acquire();  // memory without values
+  void acquire();  // uninitialised memory
   void release();
   bool taken() const { return taken_; }
 

@@ -1,4 +1,4 @@
-// The conformance kits: what `heddle plugins check` runs on a plugin's file, for tests of a plugin's own too.
+// The conformance kits: run by `heddle plugins check` on a plugin's file, and by a plugin's own tests.
 // A program that calls them links Heddle::kits.
 #pragma once
 
@@ -12,12 +12,12 @@
 
 namespace heddle::kits {
 
-// One rule, and how the plugin kept it.
+// One rule and its result.
 struct Check {
   std::string rule;  // "strategy 'acme' on 2 ranks: owned(): a tied parameter once"
   bool passed = false;
-  std::string detail;  // what was seen, or what is wrong
-  bool ran = true;     // false: it does not apply to this plugin or cannot run here; `detail` says why
+  std::string detail;  // the observation, or the fault
+  bool ran = true;     // false: it does not apply to this plugin or cannot run here; `detail` is the reason
 
   // A line: "ok    RULE: DETAIL", "FAIL  ..." or "--    RULE: not run: DETAIL".
   std::string text() const {
@@ -29,7 +29,7 @@ struct Check {
 struct Report {
   std::vector<Check> checks;
 
-  // Every check that ran passed, and there is one.
+  // Every check that ran passed, and there is at least one.
   bool passed() const {
     for (const Check& check : checks)
       if (!check.passed) return false;
@@ -46,16 +46,16 @@ struct KitOptions {
   // Data-parallel ranks on which strategies and parallelizers train; empty: nothing is trained.
   std::vector<int> ranks = {1, 2, 3};
   // YAML of a map, "{bucket_mb: 1}": fields of the plugin's strategies in place of their defaults. The kits
-  // compare in float32, so they set `mp_policy` to it, and fields that hold the word "bucket" to the least
-  // value of their range, where the strategy has such fields and they are not given.
+  // compare in float32: unless given, they set `mp_policy` to it, and fields with "bucket" in their name to
+  // the least value of their range.
   std::string fields = "{}";
   std::function<void(const std::string& rule)> begins = {};  // called before each check
   std::function<void(const Check& check)> ended = {};        // called after each check
 };
 
-// Every kit for all that the file offers, in this process, with ranks that are threads. A plugin that ends
+// Runs every kit for all that the file offers, in this process, with ranks as threads. A plugin that ends
 // the process ends it here too; `heddle plugins check` runs this in a process of its own. Throws
-// Error{config} where `fields` does not read.
+// Error{config} for invalid `fields`.
 HEDDLE_API Report check_plugin(const std::filesystem::path& file, const KitOptions& options = {});
 
 // The kits of one strategy, with a section `distributed:` as YAML: "strategy: acme, bucket_mb: 1". Throws

@@ -1,5 +1,4 @@
-// The hands of a strategy against the oracle: a small model on some ranks must train as it does under
-// `single`.
+// The execution of a strategy compared with `single`: a small model on some ranks must train equally.
 #pragma once
 
 #include <ATen/TensorOperators.h>
@@ -31,11 +30,11 @@
 namespace heddle::kits {
 namespace detail {
 
-// Sizes that divide by nothing, so that uneven shards are met.
+// Prime sizes, so that uneven shards occur.
 inline constexpr int64_t kVocabulary = 13, kWidth = 7, kSequence = 5, kRows = 12;
 
-// tanh(x W^T + b) + x with kind `middle`; the first unit looks tokens up, the last one gives the loss. A unit
-// may compute with the weight of another one.
+// tanh(x W^T + b) + x with kind `middle`; the first unit is the embedding, the last one returns the loss. A
+// unit may use the weight of another one.
 class SmallUnit : public Unit {
  public:
   enum class Kind { first, middle, last };
@@ -118,8 +117,8 @@ inline Curve small_run(const Node& configuration, PluginRegistry& plugins, int r
   return curve;
 }
 
-// Adds the gradients of a step to the stage's shards, with backwards that are split: the inputs' of every
-// microbatch before any weight's. Returns this rank's loss.
+// Runs the split backwards of a step: the input gradients of every microbatch before any weight gradient.
+// Returns this rank's loss.
 inline double split_step(ParallelStage& stage, std::span<const Batch> microbatches, double scale) {
   const StageInterfaces hints(stage);
   std::deque<WeightGradients> queues(microbatches.size());
@@ -178,9 +177,8 @@ inline double largest_difference(const std::vector<double>& one, const std::vect
 
 }  // namespace detail
 
-// Trains a small model for a dozen steps under the `distributed:` section given (as YAML), on `ranks`
-// threads, and under `single`: losses agree to 2e-5 relative, gradient norms to 2e-4. The plugins hold the
-// strategy.
+// Trains a small model for twelve steps under the given `distributed:` section (YAML), on `ranks` threads,
+// and under `single`: losses agree to 2e-5 relative, gradient norms to 2e-4. `plugins` has the strategy.
 inline Check equals_single(const std::string& distributed, PluginRegistry& plugins, int ranks) {
   Check check{"{" + distributed + "} on " + std::to_string(ranks) + " ranks trains as single does", false,
               ""};

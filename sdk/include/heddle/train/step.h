@@ -29,10 +29,10 @@ struct RanAction {
   using Time = std::chrono::steady_clock::time_point;
   Action action;
   int call = 0;            // the schedule's call in the step
-  Time begin, ready, end;  // ready: what it waited for had come; its work began
+  Time begin, ready, end;  // ready: its inputs were available; its work began
 };
 
-// A part of a step that is no action: "reduce", "norm", "update".
+// A part of a step that is not an action: "reduce", "norm", "update".
 struct RanPhase {
   const char* name;  // a literal
   RanAction::Time begin, end;
@@ -52,7 +52,7 @@ struct AdamWConfig {
   bool operator==(const AdamWConfig&) const = default;
 };
 
-// The parameters whose names hold a match of the regular expression; the first group that matches counts.
+// The parameters whose names match the regular expression somewhere; the first matching group is used.
 struct ParameterGroup {
   std::string pattern;
   double lr_mult = 1.0, wd_mult = 1.0;
@@ -62,8 +62,8 @@ struct StepConfig {
   AdamWConfig optimizer;
   std::optional<double> max_norm = 1.0;  // empty: no clipping
   bool master_weights = false;           // fp32 copies of shards stored in a lower dtype
-  std::vector<ParameterGroup> groups;    // other learning rates and decays; empty: one rule for all
-  double norm_type = 2.0;                // p of the gradient norm; infinity: the largest number
+  std::vector<ParameterGroup> groups;    // other learning rates and decays; empty: the same for all
+  double norm_type = 2.0;                // p of the gradient norm; infinity: the maximum
 };
 
 // Tensors, so that nothing waits for the device; read them when the line is logged. A step in a dry
@@ -73,17 +73,17 @@ struct HEDDLE_API StepReport {
   at::Tensor grad_norm;      // fp64 [1]: before clipping, over the whole model; undefined: evaluated
   int64_t label_tokens = 0;  // of the global batch
   SideValues side_values;    // auxiliary losses and metrics, over all ranks
-  double largest_norm = std::numeric_limits<double>::infinity();  // the largest that makes an update
+  double largest_norm = std::numeric_limits<double>::infinity();  // updates with a larger norm are skipped
 
-  // Whether the step changed neither parameters nor the optimizer's state, as its norm is nan, inf or too
-  // large to be squared in fp32. The same on every rank. Waits for the device.
+  // Whether the update was skipped because the norm is nan, inf or too large to be squared in fp32. The same
+  // on every rank. Waits for the device.
   bool skipped() const;
 };
 
-// What AdamW keeps of one shard. The tensors are the optimizer's own storage: what is copied into them
-// between two steps is what it goes on from.
+// AdamW's state of one shard. The tensors are the optimizer's own storage: values copied into them between
+// two steps are used by the next step.
 struct OptimizerState {
-  const Shard* shard = nullptr;    // whose place in the whole they share
+  const Shard* shard = nullptr;    // the tensors cover the same box
   at::Tensor exp_avg, exp_avg_sq;  // the moving averages of the gradient and of its square
   at::Tensor step;                 // fp32 []: updates so far
   at::Tensor master;               // the fp32 copy of the shard; undefined: the shard itself is updated
@@ -97,19 +97,19 @@ class HEDDLE_API Step {
   Step& operator=(const Step&) = delete;
 
   // Forward and backward over this rank's batches, reduction, clipping and the update with `lr`, which is
-  // skipped where the norm is not finite (StepReport::skipped). A batch is
-  // one pass through the pipeline's schedule, cut into its microbatches, or one microbatch where there is no
-  // pipeline; several accumulate. Every rank of a pipeline is given the same batches.
+  // skipped if the norm is not finite (StepReport::skipped). A batch is one pass through the pipeline's
+  // schedule, cut into its microbatches, or one microbatch without a pipeline; several accumulate. Every rank
+  // of a pipeline gets the same batches.
   StepReport run(std::span<const Batch> batches, double lr, double weight_decay);
   // The same loss without gradients, for validation.
   StepReport evaluate(std::span<const Batch> batches);
 
-  // Of every shard on this rank that holds something and trains, in no order that means anything.
+  // Of every non-empty trainable shard on this rank, in no particular order.
   std::vector<OptimizerState> optimizer_state();
 
-  // The most microbatches that were alive at once on this rank, over its stages, since the beginning.
+  // The most microbatches alive at once on this rank, over its stages, since the beginning.
   int peak_alive() const;
-  // Writes down every action of the following steps; null (the default): none.
+  // Records every action of the following steps; null (the default): none.
   void record(Recording* recording);
 
  private:

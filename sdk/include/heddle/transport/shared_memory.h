@@ -8,12 +8,11 @@
 
 namespace heddle::mesh {
 
-// As at::empty, for what lives long and is gathered from, scattered from or reduced again and again: flat
-// shards, gradient buffers, buckets. Where the group's ranks share memory, the others read such a tensor (and
-// any view of it) in place instead of a copy of it; results are the same bits. Elsewhere, on a device, where
-// there is no more room and for few bytes it is an ordinary tensor. Each rank calls it for itself: it is no
-// collective, and not every rank needs to. Its storage cannot be resized. Work::wait() on such a tensor
-// returns once the others have read it.
+// As at::empty, for long-lived tensors that are gathered, scattered or reduced repeatedly: flat shards,
+// gradient buffers, buckets. If the group's ranks share memory, the others read such a tensor (and any view
+// of it) in place instead of a copy; results have the same bits. Otherwise, on a device, without free memory
+// and for few bytes it is an ordinary tensor. Not a collective: each rank may call it or not. Its storage
+// cannot be resized. Work::wait() on such a tensor returns once the others have read it.
 HEDDLE_API at::Tensor shared_empty(const Communicator& group, at::IntArrayRef sizes,
                                    const at::TensorOptions& options);
 

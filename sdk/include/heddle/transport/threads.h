@@ -15,7 +15,7 @@ namespace mesh {
 struct ThreadWorld;
 }
 
-// A world whose ranks meet in memory. A collective is carried out by the rank that comes last, so the order
+// A world whose ranks meet in memory. A collective is performed by the rank that arrives last, so the order
 // in which ranks wait for several collectives does not matter. Ranks that call different collectives get
 // Error{internal} with both calls.
 class HEDDLE_API ThreadWorld {
@@ -26,14 +26,14 @@ class HEDDLE_API ThreadWorld {
   ThreadWorld(const ThreadWorld&) = delete;
   ThreadWorld& operator=(const ThreadWorld&) = delete;
 
-  Rendezvous& rank(int rank);  // to be used by that rank's thread only; lives as long as the world
+  Rendezvous& rank(int rank);  // used by that rank's thread only; lives as long as the world
 
-  // Runs body on one thread per rank, each with one intra-op thread, and joins them. A rank that throws
-  // releases the others with Error{rank_lost} naming it, and so does one that ends while others wait for it.
-  // Rethrows the first error that is not such a release.
+  // Runs body on one thread per rank, each with one intra-op thread, and joins them. If a rank throws, or
+  // ends while others wait for it, the others get Error{rank_lost} naming it. Rethrows the first error that
+  // is not such a rank_lost.
   void run(const std::function<void(Rendezvous&)>& body);
 
-  // The same in a world of its own.
+  // The same in a new world.
   static void run(int size, const std::function<void(Rendezvous&)>& body);
 
  private:
