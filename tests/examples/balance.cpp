@@ -1,5 +1,5 @@
-// A parallelizer of tp that splits nothing, and has an auxiliary loss, metrics and a change of batches: for the
-// conformance kits, which train along tp.
+// A parallelizer of tp that splits nothing, and has an auxiliary loss, metrics and a change of batches: for
+// the conformance kits, which train along tp.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 
