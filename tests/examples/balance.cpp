@@ -1,6 +1,5 @@
-// What a plugin may do to a run besides splitting it: an auxiliary loss, a metric, and a change of batches.
-//   distributed: {tp_size: 2}
-//   plugins: [build/plugins/libheddle_balance.so]
+// A parallelizer of tp that splits nothing, and has an auxiliary loss, metrics and a change of batches: for
+// the conformance kits, which train along tp.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 

@@ -1,0 +1,12 @@
+// What a plugin may do to a run, in one plugin: a model with an auxiliary loss and a metric, and a
+// parallelizer with an axis of its own, which also changes batches.
+//   distributed: {strategy: fsdp2, acme_size: 2}
+//   plugins: [build/plugins/libheddle_acme.so]
+#include "heddle/sdk.h"
+#include "model.h"
+#include "parallelizer.h"
+
+HEDDLE_PLUGIN("acme", "0.1.0", "model acme", "parallelizer acme") {
+  plugin.model<acme::Family>("acme", acme::keys());
+  plugin.parallelizer<acme::Acme>("acme", heddle::ConfigSchema<acme::Config>());
+}
