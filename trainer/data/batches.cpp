@@ -39,6 +39,20 @@ void Batches::fill(Batch& batch, const SampleOrder& order, int64_t place, int64_
       std::fill_n(labels, length, Batch::kIgnore);
     }
   }
+  if (dataset_.document_end()) find_documents(batch);
+}
+
+// The token that ends a document is its last.
+void Batches::find_documents(Batch& batch) {
+  const int64_t length = dataset_.sequence_length(), count = batch.tokens.numel();
+  const int64_t* const tokens = batch.tokens.const_data_ptr<int64_t>();
+  documents_.assign(1, 0);
+  for (int64_t i = 1; i < count; ++i)
+    if (i % length == 0 || tokens[i - 1] == *dataset_.document_end())
+      documents_.push_back(static_cast<int32_t>(i));
+  documents_.push_back(static_cast<int32_t>(count));
+  batch.documents = at::empty({static_cast<int64_t>(documents_.size())}, at::kInt);
+  std::copy(documents_.begin(), documents_.end(), batch.documents.mutable_data_ptr<int32_t>());
 }
 
 }  // namespace heddle

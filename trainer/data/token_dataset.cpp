@@ -33,8 +33,9 @@ std::vector<std::filesystem::path> matching_files(std::span<const std::string> p
   return {files.begin(), files.end()};
 }
 
-TokenDataset::TokenDataset(std::vector<TokenFile> files, int64_t sequence_length)
-    : files_(std::move(files)), sequence_length_(sequence_length) {
+TokenDataset::TokenDataset(std::vector<TokenFile> files, int64_t sequence_length,
+                           std::optional<int64_t> document_end)
+    : files_(std::move(files)), sequence_length_(sequence_length), document_end_(document_end) {
   int64_t samples = 0, longest = 0;
   for (const TokenFile& file : files_) {
     first_.push_back(samples);

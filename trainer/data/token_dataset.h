@@ -20,11 +20,14 @@ std::vector<std::filesystem::path> matching_files(std::span<const std::string> p
 class TokenDataset {
  public:
   // Throws Error{input} when no file holds one sample.
-  TokenDataset(std::vector<TokenFile> files, int64_t sequence_length);
+  TokenDataset(std::vector<TokenFile> files, int64_t sequence_length,
+               std::optional<int64_t> document_end = {});
 
   int64_t size() const { return first_.back(); }  // in samples
   bool holds_bytes() const;                       // every file: a token is a byte of text
   int64_t sequence_length() const { return sequence_length_; }
+  // The token that ends a document within a sample; empty: each sample is one document.
+  std::optional<int64_t> document_end() const { return document_end_; }
   std::span<const TokenFile> files() const { return files_; }
   // Throws Error{input} naming the first token of `file`, one of files(), that a sample has and that is
   // outside [0, vocabulary).
@@ -36,6 +39,7 @@ class TokenDataset {
   std::vector<TokenFile> files_;
   std::vector<int64_t> first_;  // the first sample of each file, and the number of all
   int64_t sequence_length_;
+  std::optional<int64_t> document_end_;
 };
 
 }  // namespace heddle

@@ -181,7 +181,7 @@ class Walk {
                             static_cast<uint64_t>(look_.recipe.seed), 0);
     std::vector<TokenFile> files;
     for (int64_t i = 0; i < order.size(); ++i) files.emplace_back(paths[order[i]], section.bare);
-    return TokenDataset(std::move(files), section.sequence_length);
+    return TokenDataset(std::move(files), section.sequence_length, section.document_end);
   }
 
   void see_data() {

@@ -19,6 +19,7 @@ struct DataFields {
   bool align_to_bos = false;
   std::optional<int64_t> bos_token;
   std::optional<std::string> dtype;
+  std::optional<int64_t> reset_attention_at;
 };
 
 const ConfigSchema<DataFields>& dataset_schema() {
@@ -32,7 +33,10 @@ const ConfigSchema<DataFields>& dataset_schema() {
           .later("align_to_bos", "samples are cut one after the other")
           .field("bos_token", &DataFields::bos_token, "The token that begins a document.")
           .later("bos_token", "samples are cut one after the other")
-          .field("dtype", &DataFields::dtype, "Type of the tokens of files without a header.");
+          .field("dtype", &DataFields::dtype, "Type of the tokens of files without a header.")
+          .field("reset_attention_at", &DataFields::reset_attention_at,
+                 "The token that ends a document: attention does not cross it, and positions begin again "
+                 "after it; null: a sample is one document.");
   return schema;
 }
 
@@ -110,6 +114,14 @@ DatasetSection read_dataset(const Node& section, NotBuilt& not_built) {
       throw Error(ErrorCode::config, where_of(section, "dtype"),
                   "tokens are integers of 8 to 64 bits, got '" + *words.dtype + "'");
     dataset.bare = kTypes.at(word);
+  }
+  if (words.reset_attention_at) {
+    if (*words.reset_attention_at < 0)
+      throw Error(
+          ErrorCode::config, where_of(section, "reset_attention_at"),
+          "the token that ends a document is at least 0, got " + std::to_string(*words.reset_attention_at),
+          "give its id, as heddle data prints it, or leave the key out");
+    dataset.document_end = words.reset_attention_at;
   }
   add_not_built(not_built, section.path(), dataset_schema(), words);
   return dataset;

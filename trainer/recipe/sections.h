@@ -57,8 +57,9 @@ struct DatasetSection {
   std::vector<std::string> patterns;  // each as a shell reads it
   int64_t sequence_length = 0;
   Shuffle shuffle_files = Shuffle::off;
-  std::optional<TokenType> bare;    // the type of files without a header
-  std::string where, length_where;  // of file_pattern and seq_len, for messages
+  std::optional<TokenType> bare;        // the type of files without a header
+  std::optional<int64_t> document_end;  // the token after which attention begins anew
+  std::string where, length_where;      // of file_pattern and seq_len, for messages
 };
 
 struct OptimizerSection {

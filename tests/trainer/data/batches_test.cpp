@@ -47,7 +47,8 @@ TEST(SampleOrder, IsTheFilesWithShufflingOff) {
 }
 
 // Tokens 0, 1, 2, ... in one file or several.
-TokenDataset counting(const ScratchDirectory& scratch, std::vector<int> sizes, int64_t length) {
+TokenDataset counting(const ScratchDirectory& scratch, std::vector<int> sizes, int64_t length,
+                      std::optional<int64_t> document_end = {}) {
   std::vector<TokenFile> files;
   uint16_t next = 0;
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -58,7 +59,7 @@ TokenDataset counting(const ScratchDirectory& scratch, std::vector<int> sizes, i
     write_token_file<uint16_t>(file, {20240520, 1, sizes[i]}, tokens);
     files.emplace_back(file, std::nullopt);
   }
-  return TokenDataset(std::move(files), length);
+  return TokenDataset(std::move(files), length, document_end);
 }
 
 std::vector<int64_t> sample_of(const TokenDataset& dataset, int64_t sample) {
@@ -162,6 +163,17 @@ TEST(Batches, LabelsAreTheTokensOneFurther) {
     EXPECT_EQ(batch.tokens.const_data_ptr<int64_t>()[i], 6 + i);
     EXPECT_EQ(batch.labels.const_data_ptr<int64_t>()[i], 7 + i);
   }
+}
+
+TEST(Batches, DocumentsEndWithTheirToken) {
+  ScratchDirectory scratch;
+  const TokenDataset dataset = counting(scratch, {100}, 5, 12), files = counting(scratch, {100}, 5);
+  Batches batches(dataset, {2, 1, 0}, 1 << 16);
+  const Batch batch = batches.read(SampleOrder(dataset.size(), Shuffle::off, 0, 0), 2, 4)[0];
+  const int32_t* const offsets = batch.documents.const_data_ptr<int32_t>();  // tokens 10 to 19
+  EXPECT_THAT(std::vector<int32_t>(offsets, offsets + batch.documents.numel()), ElementsAre(0, 3, 5, 10));
+  Batches whole(files, {2, 1, 0}, 1 << 16);
+  EXPECT_FALSE(whole.read(SampleOrder(files.size(), Shuffle::off, 0, 0), 2, 4)[0].documents.defined());
 }
 
 }  // namespace
