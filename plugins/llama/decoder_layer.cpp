@@ -37,8 +37,10 @@ Attention::Attention(const ModelConfig& config, std::shared_ptr<Rotary> rotary,
   add_child("v_proj", v_proj_);
   add_child("o_proj", o_proj_);
   if (config.qk_norm) {
-    q_norm_ = std::make_unique<RmsNorm>(config.head_dim, config.rms_norm_eps, options);
-    k_norm_ = std::make_unique<RmsNorm>(config.head_dim, config.rms_norm_eps, options);
+    const bool whole = config.qk_norm_of_whole;
+    const int64_t q = whole ? config.num_attention_heads : 1, k = whole ? config.num_key_value_heads : 1;
+    q_norm_ = std::make_unique<RmsNorm>(q * config.head_dim, config.rms_norm_eps, options);
+    k_norm_ = std::make_unique<RmsNorm>(k * config.head_dim, config.rms_norm_eps, options);
     add_child("q_norm", *q_norm_);
     add_child("k_norm", *k_norm_);
   }
@@ -66,13 +68,10 @@ at::Tensor Attention::heads(const at::Tensor& x, const Batch& batch) {
   return core_.attend(std::move(qkv[0]), std::move(qkv[1]), std::move(qkv[2]), batch);
 }
 
-GatedMlp::GatedMlp(const ModelConfig& config, const at::TensorOptions& options)
-    : gate_proj_(config.hidden_size, config.intermediate_size, bias_if(config.mlp_bias), normal(config),
-                 options),
-      up_proj_(config.hidden_size, config.intermediate_size, bias_if(config.mlp_bias), normal(config),
-               options),
-      down_proj_(config.intermediate_size, config.hidden_size, bias_if(config.mlp_bias), normal(config),
-                 options) {
+GatedMlp::GatedMlp(const ModelConfig& config, int64_t width, const at::TensorOptions& options)
+    : gate_proj_(config.hidden_size, width, bias_if(config.mlp_bias), normal(config), options),
+      up_proj_(config.hidden_size, width, bias_if(config.mlp_bias), normal(config), options),
+      down_proj_(width, config.hidden_size, bias_if(config.mlp_bias), normal(config), options) {
   add_child("gate_proj", gate_proj_);
   add_child("up_proj", up_proj_);
   add_child("down_proj", down_proj_);
@@ -93,21 +92,54 @@ at::Tensor GatedMlp::gated(const at::Tensor& x, const Batch& batch) {
   return model::swiglu(both[0], both[1]);
 }
 
-DecoderLayer::DecoderLayer(const ModelConfig& config, std::shared_ptr<Rotary> rotary,
+namespace {
+
+std::unique_ptr<MoeLayer> make_sparse(const ModelConfig& config, int64_t layer, const SharedByLayers& shared,
+                                      const at::TensorOptions& options) {
+  const Mixture& mixture = config.mixture;
+  RouterConfig router;
+  router.hidden = config.hidden_size;
+  router.experts = mixture.experts;
+  router.rule.top_k = mixture.top_k;
+  router.rule.normalise = mixture.normalise;
+  router.in_fp32 = mixture.router_in_fp32;
+  router.in_turn = mixture.in_turn;
+  router.jitter = mixture.jitter;
+  router.balance = mixture.balance;
+  router.z_loss = mixture.z_loss;
+  for (int64_t before = 0; before < layer; ++before) router.place += mixture.sparse(before) ? 1 : 0;
+  router.layer = layer;
+  router.layers = shared.balance;
+  auto out = std::make_unique<MoeLayer>(
+      router, Experts::Shape{mixture.experts, config.hidden_size, mixture.width}, normal(config), options);
+  if (mixture.shared_width == 0) return out;
+  out->add_shared("shared_expert", std::make_unique<GatedMlp>(config, mixture.shared_width, options));
+  out->add_shared_gate("shared_expert_gate", normal(config), options);
+  return out;
+}
+
+}  // namespace
+
+DecoderLayer::DecoderLayer(const ModelConfig& config, int64_t layer, const SharedByLayers& shared,
                            const at::TensorOptions& options)
     : input_layernorm_(config.hidden_size, config.rms_norm_eps, options),
       post_attention_layernorm_(config.hidden_size, config.rms_norm_eps, options),
-      self_attn_(config, std::move(rotary), options),
-      mlp_(config, options) {
+      self_attn_(config, shared.rotary, options) {
   add_child("input_layernorm", input_layernorm_);
   add_child("self_attn", self_attn_);
   add_child("post_attention_layernorm", post_attention_layernorm_);
-  add_child("mlp", mlp_);
+  if (config.mixture.sparse(layer))
+    sparse_ = make_sparse(config, layer, shared, options);
+  else
+    dense_ = std::make_unique<GatedMlp>(config, config.intermediate_size, options);
+  add_child("mlp", sparse_ ? static_cast<Module&>(*sparse_) : *dense_);
 }
 
 at::Tensor DecoderLayer::forward(at::Tensor x, const Batch& batch) {
   x = self_attn_.call_onto(x, input_layernorm_.call(x, batch), batch);
-  return mlp_.call_onto(x, post_attention_layernorm_.call(x, batch), batch);
+  at::Tensor normal = post_attention_layernorm_.call(x, batch);
+  return sparse_ ? x + sparse_->call(std::move(normal), batch)
+                 : dense_->call_onto(x, std::move(normal), batch);
 }
 
 }  // namespace heddle::llama

@@ -1,4 +1,4 @@
-// One decoder layer of Llama, Qwen2 and Qwen3: attention and a gated MLP, each after a norm, each added back.
+// One decoder layer: attention and a gated MLP or experts, each after a norm, each added back.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,13 +8,14 @@
 #include "heddle/model/attention_core.h"
 #include "heddle/model/linear.h"
 #include "heddle/model/module.h"
+#include "heddle/model/moe_layer.h"
 #include "heddle/model/rms_norm.h"
 #include "heddle/model/rotary.h"
 #include "model_config.h"
 
 namespace heddle::llama {
 
-// Children q_proj, k_proj, v_proj, core, o_proj and, for qwen3, q_norm and k_norm.
+// Children q_proj, k_proj, v_proj, core, o_proj and, where queries and keys have norms, q_norm and k_norm.
 class Attention : public Module {
  public:
   Attention(const ModelConfig& config, std::shared_ptr<Rotary> rotary, const at::TensorOptions& options);
@@ -37,7 +38,7 @@ class Attention : public Module {
 // down_proj(silu(gate_proj(x)) * up_proj(x)).
 class GatedMlp : public Module {
  public:
-  GatedMlp(const ModelConfig& config, const at::TensorOptions& options);
+  GatedMlp(const ModelConfig& config, int64_t width, const at::TensorOptions& options);
   std::string_view kind() const override { return "gated_mlp"; }
   // residual + call(x, batch).
   at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch);
@@ -51,10 +52,17 @@ class GatedMlp : public Module {
   Linear gate_proj_, up_proj_, down_proj_;
 };
 
-// Hidden states [tokens, hidden_size] in and out.
+// What the layers of one model share.
+struct SharedByLayers {
+  std::shared_ptr<Rotary> rotary;
+  std::shared_ptr<model::LayerBalance> balance;  // null: no loss goes over all layers
+};
+
+// Hidden states [tokens, hidden_size] in and out. Child mlp: a GatedMlp, or a MoeLayer.
 class DecoderLayer : public Module {
  public:
-  DecoderLayer(const ModelConfig& config, std::shared_ptr<Rotary> rotary, const at::TensorOptions& options);
+  DecoderLayer(const ModelConfig& config, int64_t layer, const SharedByLayers& shared,
+               const at::TensorOptions& options);
   std::string_view kind() const override { return "decoder_layer"; }
 
  protected:
@@ -63,7 +71,8 @@ class DecoderLayer : public Module {
  private:
   RmsNorm input_layernorm_, post_attention_layernorm_;
   Attention self_attn_;
-  GatedMlp mlp_;
+  std::unique_ptr<GatedMlp> dense_;  // one of the two
+  std::unique_ptr<MoeLayer> sparse_;
 };
 
 }  // namespace heddle::llama

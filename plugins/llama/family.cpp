@@ -1,4 +1,4 @@
-// What a trainer asks of Llama, Qwen2 and Qwen3.
+// What a trainer asks of the family's models.
 #include "family.h"
 
 #include <cstdio>
@@ -7,6 +7,7 @@
 
 #include "make_units.h"
 #include "model_config.h"
+#include "stored_names.h"
 
 namespace heddle::llama {
 namespace {
@@ -47,16 +48,23 @@ class Spec : public ModelSpec {
 
   // The keys of AutoModel's signature.
   std::map<std::string, std::string> signature() const override {
-    return {{"model_type", config_.model_type},
-            {"hidden_size", std::to_string(config_.hidden_size)},
-            {"num_hidden_layers", std::to_string(config_.num_hidden_layers)},
-            {"num_attention_heads", std::to_string(config_.num_attention_heads)},
-            {"num_key_value_heads", std::to_string(config_.num_key_value_heads)},
-            {"intermediate_size", std::to_string(config_.intermediate_size)},
-            {"vocab_size", std::to_string(config_.vocab_size)},
-            {"tie_word_embeddings", config_.tie_word_embeddings ? "true" : "false"},
-            {"rope_theta", number(config_.rope_theta)},
-            {"rope_scaling", text_of(config_.rope_scaling)}};
+    std::map<std::string, std::string> out = {
+        {"model_type", config_.model_type},
+        {"hidden_size", std::to_string(config_.hidden_size)},
+        {"num_hidden_layers", std::to_string(config_.num_hidden_layers)},
+        {"num_attention_heads", std::to_string(config_.num_attention_heads)},
+        {"num_key_value_heads", std::to_string(config_.num_key_value_heads)},
+        {"intermediate_size", std::to_string(config_.intermediate_size)},
+        {"vocab_size", std::to_string(config_.vocab_size)},
+        {"tie_word_embeddings", config_.tie_word_embeddings ? "true" : "false"},
+        {"rope_theta", number(config_.rope_theta)},
+        {"rope_scaling", text_of(config_.rope_scaling)}};
+    const Mixture& mixture = config_.mixture;
+    if (mixture.experts == 0) return out;
+    out["num_experts"] = std::to_string(mixture.experts);
+    out["num_experts_per_tok"] = std::to_string(mixture.top_k);
+    out["moe_intermediate_size"] = std::to_string(mixture.width);
+    return out;
   }
 
   std::string config_json(const std::string& dtype) const override {
@@ -73,11 +81,17 @@ class Spec : public ModelSpec {
     const auto dim = static_cast<double>(config_.head_dim);
     const double q = static_cast<double>(config_.num_attention_heads) * dim;
     const double kv = static_cast<double>(config_.num_key_value_heads) * dim;
-    const double weights =
-        width * (2 * q + 2 * kv) + 3 * width * static_cast<double>(config_.intermediate_size);
-    const double attention = q * static_cast<double>(sequence);  // q k^T and its product with v
+    const double attention =
+        width * (2 * q + 2 * kv) + q * static_cast<double>(sequence);  // and q k^T, and v
     const auto layers = static_cast<double>(config_.num_hidden_layers);
-    return 6 * (layers * (weights + attention) + width * static_cast<double>(config_.vocab_size));
+    double forwards = 0;
+    for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer)
+      forwards += static_cast<double>(weights_after_attention(layer));
+    return 6 * (layers * attention + forwards + width * static_cast<double>(config_.vocab_size));
+  }
+
+  StoredParts stored(const std::string& parameter, std::span<const int64_t> shape) const override {
+    return stored_parts(config_, parameter, shape);
   }
 
   // A tied head is the embedding; files may hold either.
@@ -87,6 +101,14 @@ class Spec : public ModelSpec {
   }
 
  private:
+  // Weights that a token meets: those of its experts, not of all.
+  int64_t weights_after_attention(int64_t layer) const {
+    const Mixture& mixture = config_.mixture;
+    if (!mixture.sparse(layer)) return 3 * config_.hidden_size * config_.intermediate_size;
+    const int64_t shared = mixture.shared_width == 0 ? 0 : 3 * mixture.shared_width + 1;
+    return config_.hidden_size * (mixture.experts + 3 * mixture.top_k * mixture.width + shared);
+  }
+
   ModelConfig config_;
 };
 

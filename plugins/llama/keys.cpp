@@ -1,4 +1,4 @@
-// The table of keys, and the values of them that are refused.
+// The tables of keys, and the values of them that are refused.
 #include "keys.h"
 
 #include "heddle/model/config_keys.h"
@@ -46,6 +46,34 @@ const std::vector<FieldInfo> kKeys = {
     {"torch_dtype", "str", "null", "", "The older name of dtype.", ""},
 };
 
+const std::vector<FieldInfo> kMixtureKeys = {
+    {"num_experts", "int", "128", "1..2^28", "Experts of a layer. Mixtral: 8; OLMoE: 64; Qwen2-MoE: 60.", ""},
+    {"num_local_experts", "int", "null", "1..2^28", "Another name of num_experts.", ""},
+    {"num_experts_per_tok", "int", "8", "1..num_experts", "Experts of a token. Mixtral: 2; Qwen2-MoE: 4.",
+     ""},
+    {"moe_intermediate_size", "int", "768", "1..2^28",
+     "Width of an expert. Qwen2-MoE: 1408; Mixtral and OLMoE: intermediate_size.", ""},
+    {"shared_expert_intermediate_size", "int", "5632", "1..2^28", "Width of Qwen2-MoE's shared expert.", ""},
+    {"norm_topk_prob", "bool", "false", "", "The weights of a token's experts sum to 1. Mixtral: always.",
+     ""},
+    {"decoder_sparse_step", "int", "1", "1..2^28", "Every so many-th layer has experts. Qwen only.", ""},
+    {"mlp_only_layers", "list or null", "null", "layers", "Layers without experts. Qwen only.", ""},
+    {"qkv_bias", "bool", "true", "", "Biases of q, k and v. Qwen2-MoE only.", ""},
+    {"clip_qkv", "float or null", "null", "null", "Clamping of q, k and v is refused. OLMoE only.", ""},
+    {"output_router_logits", "bool", "false", "", "Train with the auxiliary loss.", ""},
+    {"router_aux_loss_coef", "float", "0.001", "0 or more", "Its coefficient. OLMoE: 0.01.", ""},
+    {"router_aux_loss_type", "str or null", "null", "none, layer, sequence, model",
+     "Its form; null: model where output_router_logits, else none.", ""},
+    {"router_z_loss_coef", "float", "0.0", "0 or more", "Coefficient of the router's z-loss.", ""},
+    {"router_jitter", "float", "0.0", "0 to below 1", "Random factors 1 - x .. 1 + x on the router's input.",
+     ""},
+    {"router_jitter_noise", "float", "0.0", "0.0", "Mixtral's jitter, of the experts' input too, is refused.",
+     ""},
+    {"router_dtype", "str or null", "null", "float32", "Dtype of the router's product; null: the model's.",
+     ""},
+    {"fake_balanced_gate", "bool", "false", "", "For benchmarks: experts in turn.", ""},
+};
+
 using model::boolean_or;
 using model::given;
 using model::integer_or;
@@ -72,6 +100,15 @@ void check_sliding_window(const Node& keys) {
 
 const std::vector<FieldInfo>& keys() {
   return kKeys;
+}
+
+const std::vector<FieldInfo>& mixture_keys() {
+  static const std::vector<FieldInfo> all = [] {
+    std::vector<FieldInfo> out = kKeys;
+    out.insert(out.end(), kMixtureKeys.begin(), kMixtureKeys.end());
+    return out;
+  }();
+  return all;
 }
 
 void check_refused_keys(const Node& keys) {

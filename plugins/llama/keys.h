@@ -11,6 +11,9 @@ namespace heddle::llama {
 // Every key whose value changes a number, with transformers' default for Llama.
 const std::vector<FieldInfo>& keys();
 
+// Those of models with experts besides.
+const std::vector<FieldInfo>& mixture_keys();
+
 // Throws Error{config} for a key whose value would make transformers compute something else than heddle does.
 void check_refused_keys(const Node& keys);
 

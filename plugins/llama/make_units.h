@@ -14,7 +14,10 @@ namespace heddle::llama {
 // tensor.
 Units make_units(const ModelConfig& config, const at::TensorOptions& options);
 
-// Styles of the modules for the axis tp; also the plan "llama" of `tp_plan`.
+// Styles of the modules for the axis tp: of a dense model, also the plan "llama" of `tp_plan`, and of any
+// model. Experts and their routers stay whole; so does OLMoE's attention, whose norms are of all heads at
+// once.
 const TensorPlan& tensor_plan();
+TensorPlan tensor_plan(const ModelConfig& config);
 
 }  // namespace heddle::llama

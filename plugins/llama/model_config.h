@@ -3,16 +3,35 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "heddle/config/node.h"
 #include "heddle/model/family.h"
+#include "heddle/model/load_balance.h"
 #include "heddle/model/rotary.h"
 
 namespace heddle::llama {
 
-// Llama, Qwen2 and Qwen3 differ only in these fields.
+// What the layers with experts of Mixtral, OLMoE, Qwen2-MoE and Qwen3-MoE add.
+struct Mixture {
+  int64_t experts = 0;                // 0: no layer has experts
+  int64_t top_k = 0;                  // experts of a token
+  int64_t width = 0;                  // of an expert
+  int64_t shared_width = 0;           // of the shared expert with a gate; 0: there is none
+  bool normalise = false;             // the weights of a token's experts sum to 1
+  int64_t sparse_step = 1;            // layers step - 1, 2 step - 1, ... have experts,
+  std::vector<int64_t> dense_layers;  // but for these
+  model::BalanceLoss balance;
+  double z_loss = 0, jitter = 0;
+  bool router_in_fp32 = false, in_turn = false;
+  bool operator==(const Mixture&) const = default;
+
+  bool sparse(int64_t layer) const;
+};
+
+// The models of the family differ only in these fields.
 struct ModelConfig {
-  std::string model_type = "llama";  // llama, qwen2, qwen3
+  std::string model_type = "llama";  // llama, qwen2, qwen3, mixtral, olmoe, qwen2_moe, qwen3_moe
   int64_t vocab_size = 32000;
   int64_t hidden_size = 4096;
   int64_t intermediate_size = 11008;
@@ -28,9 +47,11 @@ struct ModelConfig {
   bool qkv_bias = false;     // on q_proj, k_proj, v_proj
   bool output_bias = false;  // on o_proj
   bool mlp_bias = false;
-  bool qk_norm = false;  // RMSNorm over every head of q and k (qwen3)
+  bool qk_norm = false;           // RMSNorm over every head of q and k (qwen3),
+  bool qk_norm_of_whole = false;  // or over all heads at once (olmoe)
   bool tie_word_embeddings = false;
   int64_t pad_token_id = -1;  // its embedding row gets no gradient from the look-up; -1: none
+  Mixture mixture;
   std::string dtype;  // of the stored weights, as the file says: "float32", "bfloat16"; empty: not said
   bool operator==(const ModelConfig&) const = default;
 };

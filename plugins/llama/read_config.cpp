@@ -4,6 +4,7 @@
 #include "heddle/model/config_keys.h"
 #include "keys.h"
 #include "model_config.h"
+#include "read_mixture.h"
 #include "read_rotary.h"
 
 namespace heddle::llama {
@@ -15,14 +16,17 @@ using model::refuse;
 
 std::string read_type(const Node& keys) {
   const Node* type = model::given(keys, "model_type");
-  if (type == nullptr) refuse(keys, "model_type is missing; the family has llama, qwen2 and qwen3");
+  if (type == nullptr)
+    refuse(
+        keys,
+        "model_type is missing; the family has llama, qwen2, qwen3, mixtral, olmoe, qwen2_moe and qwen3_moe");
   return type->as_text();
 }
 
 ModelConfig defaults_of(const std::string& type) {
   ModelConfig config;
   config.model_type = type;
-  if (type == "llama") return config;
+  if (type == "llama" || set_mixture_defaults(config)) return config;
   config.vocab_size = 151936;
   config.intermediate_size = 22016;
   config.max_position_embeddings = 32768;
@@ -33,6 +37,12 @@ ModelConfig defaults_of(const std::string& type) {
 
 // transformers' default of 32 key heads where that divides, else as many as query heads.
 int64_t default_key_heads(const ModelConfig& config) {
+  if (config.mixture.experts > 0) {
+    const int64_t heads = config.num_key_value_heads;
+    return config.model_type != "olmoe" && config.num_attention_heads % heads == 0
+               ? heads
+               : config.num_attention_heads;
+  }
   return config.model_type != "llama" && config.num_attention_heads % 32 == 0 ? 32
                                                                               : config.num_attention_heads;
 }
@@ -64,7 +74,12 @@ void read_heads(const Node& keys, ModelConfig& config) {
 }
 
 void read_biases(const Node& keys, ModelConfig& config) {
-  if (config.model_type == "qwen2") return;  // biases on q, k and v, whatever the keys say
+  const std::string& type = config.model_type;
+  if (type == "qwen2" || type == "mixtral") return;  // always, or never, whatever the keys say
+  if (type == "qwen2_moe") {
+    config.qkv_bias = boolean_or(keys, "qkv_bias", true);
+    return;
+  }
   config.qkv_bias = config.output_bias = boolean_or(keys, "attention_bias", false);
   if (config.model_type == "llama") config.mlp_bias = boolean_or(keys, "mlp_bias", false);
 }
@@ -84,7 +99,8 @@ void read_padding(const Node& keys, ModelConfig& config) {
 
 ModelConfig read_model_config(const Node& keys, UnknownKeys unknown) {
   ModelConfig config = defaults_of(read_type(keys));
-  model::check_keys(keys, llama::keys(), unknown);
+  const bool mixture = config.mixture.experts > 0;
+  model::check_keys(keys, mixture ? mixture_keys() : llama::keys(), unknown);
   check_refused_keys(keys);
   config.vocab_size = model::size_or(keys, "vocab_size", config.vocab_size);
   config.hidden_size = model::size_or(keys, "hidden_size", config.hidden_size);
@@ -104,6 +120,7 @@ ModelConfig read_model_config(const Node& keys, UnknownKeys unknown) {
   read_biases(keys, config);
   read_padding(keys, config);
   read_rotary(keys, config);
+  if (mixture) read_mixture(keys, config);
   return config;
 }
 

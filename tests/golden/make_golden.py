@@ -2,18 +2,20 @@
 
 Run by hand when a case is added (needs torch 2.11 and transformers 5; no test runs it):
 
-    python3 tests/golden/make_golden.py
+    python3 tests/golden/make_golden.py [CASE...]
 
 Each case is a folder with config.json, the weights as safetensors, and golden.json: the tokens (12 steps, each
 `batch` rows of `sequence` + 1), and per step the loss (sum of token losses / labels) and the gradient norm before
 clipping, of AdamW in fp32 (lr 1e-3, betas 0.9 0.95, eps 1e-8, decay 0.1 on every parameter, clip 1.0).
-gradients.safetensors and final.safetensors (one case) hold step 0's gradients and the parameters at the end.
+`auxiliary` is the auxiliary loss of a mixture of experts, which the loss does not contain and the norm does.
+gradients.safetensors and final.safetensors (some cases) hold step 0's gradients and the parameters at the end.
 """
 
 import json
 import math
 import pathlib
 import shutil
+import sys
 
 import torch
 from safetensors.torch import save_file
@@ -24,6 +26,8 @@ STEPS, BATCH, SEQUENCE = 12, 2, 17
 
 LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
                "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+
+AUXILIARY = {"output_router_logits": True, "router_aux_loss_coef": 0.05}
 
 CASES = {
     # Grouped heads; the case whose gradients and final parameters are kept.
@@ -46,21 +50,39 @@ CASES = {
     "qwen3_tied": dict(model_type="qwen3", vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
                        num_attention_heads=4, num_key_value_heads=2, head_dim=16, attention_bias=True,
                        tie_word_embeddings=True),
+    # Mixtures of experts, trained with their auxiliary loss.
+    "qwen3_moe": dict(model_type="qwen3_moe", vocab_size=61, hidden_size=30, intermediate_size=44, num_hidden_layers=3,
+                      num_attention_heads=3, num_key_value_heads=1, head_dim=10, moe_intermediate_size=18, num_experts=5,
+                      num_experts_per_tok=3, norm_topk_prob=True, mlp_only_layers=[1], **AUXILIARY),
+    "mixtral": dict(model_type="mixtral", vocab_size=64, hidden_size=32, intermediate_size=36, num_hidden_layers=2,
+                    num_attention_heads=4, num_key_value_heads=2, num_local_experts=6, num_experts_per_tok=2,
+                    **AUXILIARY),
+    "olmoe": dict(model_type="olmoe", vocab_size=64, hidden_size=32, intermediate_size=20, num_hidden_layers=2,
+                  num_attention_heads=4, num_key_value_heads=4, num_experts=8, num_experts_per_tok=8, **AUXILIARY),
+    "qwen2_moe": dict(model_type="qwen2_moe", vocab_size=67, hidden_size=28, intermediate_size=40, num_hidden_layers=3,
+                      num_attention_heads=2, num_key_value_heads=1, moe_intermediate_size=18,
+                      shared_expert_intermediate_size=26, num_experts=7, num_experts_per_tok=1, decoder_sparse_step=2,
+                      tie_word_embeddings=True, **AUXILIARY),
 }
-KEEP_TENSORS = "llama"
-SHARDED = "llama_odd"
+KEEP_GRADIENTS, KEEP_FINAL = ("llama", "qwen3_moe"), ("llama",)
+SHARDED = ("llama_odd", "qwen2_moe")
 
 
 def loss_sum(model, tokens):
-    logits = model(tokens[:, :-1], use_cache=False).logits.float()
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum")
+    """The sum of the token losses, and the auxiliary loss with its coefficient (0 where the model has none)."""
+    out = model(tokens[:, :-1], use_cache=False)
+    loss = torch.nn.functional.cross_entropy(out.logits.float().flatten(0, 1), tokens[:, 1:].flatten(), reduction="sum")
+    auxiliary = getattr(out, "aux_loss", None)
+    return loss, 0.0 if auxiliary is None else model.config.router_aux_loss_coef * auxiliary
 
 
 def make_model(fields, seed):
     torch.manual_seed(seed)
     fields = dict(fields)
     config = AutoConfig.for_model(fields.pop("model_type"), **fields, initializer_range=0.3, max_position_embeddings=256)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    # The loop over experts takes any size; the grouped product wants multiples of 16 bytes.
+    loop = {"experts_implementation": "eager"} if "num_experts_per_tok" in fields else {}
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, **loop)
     with torch.no_grad():  # norms and biases start at 1 and 0: make them tell
         for parameter in model.parameters():
             if parameter.dim() == 1:
@@ -71,33 +93,40 @@ def make_model(fields, seed):
 def train(model, data):
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, foreach=False)
-    losses, norms, first_gradients = [], [], {}
+    losses, auxiliary_losses, norms, first_gradients = [], [], [], {}
     for tokens in data:
         optimizer.zero_grad(set_to_none=True)
-        loss = loss_sum(model, tokens) / (BATCH * SEQUENCE)
-        loss.backward()
+        loss, auxiliary = loss_sum(model, tokens)
+        loss = loss / (BATCH * SEQUENCE)
+        (loss + auxiliary).backward()
         if not first_gradients:
             first_gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
         norms.append(math.sqrt(sum(float(p.grad.double().pow(2).sum()) for p in parameters)))
         torch.nn.utils.clip_grad_norm_(parameters, 1.0, foreach=False)
         optimizer.step()
         losses.append(float(loss))
-    return losses, norms, first_gradients
+        auxiliary_losses.append(float(auxiliary))
+    return losses, auxiliary_losses, norms, first_gradients
 
 
 def main():
     torch.set_num_threads(1)
     for number, (name, fields) in enumerate(CASES.items()):
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
         folder = HERE / name
         shutil.rmtree(folder, ignore_errors=True)
         model = make_model(fields, 1000 + number)
-        model.save_pretrained(folder, **({"max_shard_size": "40KB"} if name == SHARDED else {}))
+        model.save_pretrained(folder, **({"max_shard_size": "40KB"} if name in SHARDED else {}))
         data = torch.randint(fields["vocab_size"], (STEPS, BATCH, SEQUENCE + 1))
-        losses, norms, gradients = train(model, data)
-        (folder / "golden.json").write_text(json.dumps(
-            {"batch": BATCH, "sequence": SEQUENCE, "tokens": data.flatten().tolist(), "loss": losses, "grad_norm": norms}))
-        if name == KEEP_TENSORS:
+        losses, auxiliary, norms, gradients = train(model, data)
+        golden = {"batch": BATCH, "sequence": SEQUENCE, "tokens": data.flatten().tolist(), "loss": losses, "grad_norm": norms}
+        if any(auxiliary):
+            golden["auxiliary"] = auxiliary
+        (folder / "golden.json").write_text(json.dumps(golden))
+        if name in KEEP_GRADIENTS:
             save_file(gradients, folder / "gradients.safetensors")
+        if name in KEEP_FINAL:
             save_file({n: p.detach().clone() for n, p in model.named_parameters()}, folder / "final.safetensors")
         for extra in ("generation_config.json",):
             (folder / extra).unlink(missing_ok=True)

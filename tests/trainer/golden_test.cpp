@@ -9,12 +9,13 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/checkpoint/hf_source.h"
+#include "heddle/checkpoint/read_config.h"
 #include "heddle/checkpoint/safetensors.h"
 #include "heddle/mesh/alone.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/parallel/single.h"
 #include "heddle/train/step.h"
-#include "tests/llama_model.h"
+#include "plugins/llama/family.h"
 
 namespace heddle {
 namespace {
@@ -37,21 +38,23 @@ struct Golden {
     }
     loss = json["loss"].get<std::vector<double>>();
     norm = json["grad_norm"].get<std::vector<double>>();
+    if (json.contains("auxiliary")) auxiliary = json["auxiliary"].get<std::vector<double>>();
   }
   fs::path directory;
   std::vector<Batch> batches;
-  std::vector<double> loss, norm;
+  std::vector<double> loss, norm, auxiliary;
 };
 
 // The model of a golden case as one rank trains it.
 struct Trained {
   explicit Trained(const Golden& golden, at::ScalarType dtype = at::kFloat) {
-    const ModelConfig config = read_model_config(golden.directory / "config.json");
+    const Node keys = checkpoint::read_config_json(golden.directory / "config.json");
+    const std::shared_ptr<const ModelSpec> model = llama::Llama().read(keys, UnknownKeys::passed_over);
     const auto weights = std::make_shared<HfWeights>(golden.directory);
     Plan plan;
     plan.strategy = parallel::make_single();
-    stages = parallel::build(make_units(config, at::TensorOptions(at::kMeta).dtype(dtype)), plan, mesh,
-                             checkpoint::hf_source(golden.directory, weights), 42);
+    stages = parallel::build(model->make_units(at::TensorOptions(at::kMeta).dtype(dtype)), plan, mesh,
+                             checkpoint::hf_source(golden.directory, weights, model), 42);
   }
   AloneRendezvous meeting;
   DeviceMesh mesh = mesh::build(std::array<Axis, 1>{Axis{"dp", 1}}, meeting, "golden");
@@ -75,6 +78,10 @@ TEST_P(GoldenCase, TwelveStepsEqualTransformers) {
     const StepReport report = step.run(std::span(&golden.batches[i], 1), 1e-3, 0.1);
     EXPECT_NEAR(report.loss.item<double>(), golden.loss[i], 2e-5 * golden.loss[i]) << "step " << i;
     EXPECT_NEAR(report.grad_norm.item<double>(), golden.norm[i], 2e-4 * golden.norm[i]) << "step " << i;
+    const at::Tensor auxiliary = report.side_values.find("moe/aux_loss");
+    ASSERT_EQ(auxiliary.defined(), !golden.auxiliary.empty());
+    if (auxiliary.defined())
+      EXPECT_NEAR(auxiliary.item<double>(), golden.auxiliary[i], 2e-5 * golden.auxiliary[i]) << "step " << i;
   }
 }
 
@@ -89,7 +96,7 @@ TEST_P(GoldenCase, Bf16IsNearFp32) {
 
 INSTANTIATE_TEST_SUITE_P(Transformers, GoldenCase,
                          ::testing::Values("llama", "llama_odd", "llama_tied", "qwen2", "qwen2_tied", "qwen3",
-                                           "qwen3_tied"),
+                                           "qwen3_tied", "qwen3_moe", "mixtral", "olmoe", "qwen2_moe"),
                          [](const auto& info) { return info.param; });
 
 void expect_near(const at::Tensor& ours, const SafetensorsFile& file, const std::string& name,
@@ -100,17 +107,26 @@ void expect_near(const at::Tensor& ours, const SafetensorsFile& file, const std:
   EXPECT_LE((ours.detach() - theirs).abs().max().item<double>(), tolerance * scale) << name;
 }
 
-TEST(Golden, EveryGradientOfTheFirstStepEqualsTransformers) {
-  const Golden golden("llama");
+void expect_gradients_of_the_first_step(const std::string& name) {
+  const Golden golden(name);
   Trained model(golden);
   ParallelStage& stage = *model.stages[0];
   model.stages.interfaces(0).expect_last_backward();
-  const at::Tensor loss = stage.forward({}, golden.batches[0])[0];
-  (loss.sum() / static_cast<double>(golden.batches[0].labels.numel())).backward();
+  SideOutputs sides(model.stages.attached().side_outputs, at::kCPU);
+  sides.begin([](LossDivisor) { return 1.0; });
+  Batch batch = golden.batches[0];
+  batch.side_outputs = &sides;
+  const at::Tensor loss = stage.forward({}, batch)[0];
+  (loss.sum() / static_cast<double>(batch.labels.numel())).backward();
   stage.finish_gradients();
   const SafetensorsFile theirs(golden.directory / "gradients.safetensors");
   ASSERT_EQ(stage.owned().size(), theirs.tensors().size());
   for (const Shard& shard : stage.owned()) expect_near(shard.tensor.grad(), theirs, shard.name, 2e-5);
+}
+
+TEST(Golden, EveryGradientOfTheFirstStepEqualsTransformers) {
+  expect_gradients_of_the_first_step("llama");
+  expect_gradients_of_the_first_step("qwen3_moe");
 }
 
 TEST(Golden, ParametersAfterTwelveStepsEqualTransformers) {

@@ -1,0 +1,116 @@
+// Formulas with operators of ATen for all, and one pass on the CPU for swiglu's backward.
+#include "heddle/model/expert_activation.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/erf.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+#include <utility>
+
+#include "heddle/model/cpu_rows.h"
+#include "heddle/model/expert_activation_cpu.h"
+
+namespace heddle::model {
+namespace {
+
+using Kind = ExpertActivation::Kind;
+
+// y and its derivatives, in wide arithmetic.
+struct Formula {
+  at::Tensor y, by_gate, by_up;  // by_up undefined for relu2
+};
+
+// silu-like gates: s = sigmoid(a g), y = g s (up + c).
+Formula sigmoid_gate(const at::Tensor& g, const at::Tensor& up, double a, double c) {
+  const at::Tensor s = at::sigmoid(g * a), gate = g * s, factor = c == 0 ? up : up + c;
+  return {gate * factor, factor * s * (1 + g * a * (1 - s)), gate};
+}
+
+Formula clamped(const ExpertActivation& how, const at::Tensor& gate, const at::Tensor& up) {
+  const at::Tensor g = at::clamp(gate, {}, how.limit), u = at::clamp(up, -how.limit, how.limit);
+  Formula out = sigmoid_gate(g, u, how.alpha, 1);
+  out.by_gate.mul_(gate.le(how.limit));
+  out.by_up = out.by_up * up.abs().le(how.limit);
+  return out;
+}
+
+Formula gelu_gate(const at::Tensor& g, const at::Tensor& up) {
+  const at::Tensor below = (at::erf(g * M_SQRT1_2) + 1) * 0.5;  // the normal distribution's
+  const at::Tensor density = at::exp(g * g * -0.5) * (M_2_SQRTPI * M_SQRT1_2 * 0.5);
+  const at::Tensor gate = g * below;
+  return {gate * up, (below + g * density) * up, gate};
+}
+
+Formula formula_of(const ExpertActivation& how, const at::Tensor& hidden) {
+  const at::Tensor wide = hidden.to(wide_of(hidden.scalar_type()));
+  if (how.kind == Kind::relu2) {
+    const at::Tensor positive = at::relu(wide);
+    return {positive * positive, positive * 2, {}};
+  }
+  const int64_t width = hidden.size(1) / 2;
+  const at::Tensor gate = wide.narrow(1, 0, width), up = wide.narrow(1, width, width);
+  switch (how.kind) {
+    case Kind::clamped_swiglu:
+      return clamped(how, gate, up);
+    case Kind::geglu:
+      return gelu_gate(gate, up);
+    default:
+      return sigmoid_gate(gate, up, 1, 0);
+  }
+}
+
+ActivationGradients by_formula(const ExpertActivation& how, const at::Tensor& dy, const at::Tensor& hidden,
+                               const at::Tensor& weights) {
+  const Formula formula = formula_of(how, hidden);
+  const at::Tensor wide = dy.to(formula.y.scalar_type()), column = weights.unsqueeze(1);
+  const at::Tensor scaled = wide * column;
+  ActivationGradients out;
+  out.hidden = at::empty_like(hidden);
+  const int64_t width = dy.size(1);
+  out.hidden.narrow(1, 0, width).copy_(scaled * formula.by_gate);
+  if (formula.by_up.defined()) out.hidden.narrow(1, width, width).copy_(scaled * formula.by_up);
+  out.weights = (wide * formula.y).sum(1);
+  out.y = (formula.y * column).to(hidden.scalar_type());
+  return out;
+}
+
+bool has_swiglu_kernel(const ExpertActivation& how, const at::Tensor& hidden) {
+  return how.kind == Kind::swiglu && has_kernel(hidden);
+}
+
+}  // namespace
+
+at::Tensor activate(const ExpertActivation& how, const at::Tensor& hidden, const at::Tensor& weights) {
+  if (hidden.is_meta()) return at::empty({hidden.size(0), hidden.size(1) / how.columns()}, hidden.options());
+  if (!has_swiglu_kernel(how, hidden))
+    return (formula_of(how, hidden).y * weights.unsqueeze(1)).to(hidden.scalar_type());
+  const int64_t width = hidden.size(1) / 2;
+  at::Tensor y = at::silu(hidden.narrow(1, 0, width));
+  weigh_swiglu_cpu(hidden, weights, y);
+  return y;
+}
+
+ActivationGradients activate_backward(const ExpertActivation& how, const at::Tensor& dy,
+                                      const at::Tensor& hidden, const at::Tensor& weights) {
+  if (hidden.is_meta())
+    return {at::empty_like(hidden), at::empty_like(weights), at::empty(dy.sizes(), hidden.options())};
+  if (!has_swiglu_kernel(how, hidden)) return by_formula(how, dy, hidden, weights);
+  const at::Tensor gate = hidden.narrow(1, 0, hidden.size(1) / 2);
+  const at::ScalarType wide = wide_of(hidden.scalar_type());
+  const at::Tensor sigmoid = at::sigmoid(gate.to(wide));
+  // In fp32 and fp64 the output takes the sigmoid's place.
+  ActivationGradients out{at::empty_like(hidden), at::empty_like(weights),
+                          wide == hidden.scalar_type() ? sigmoid : at::empty(dy.sizes(), hidden.options())};
+  weighed_swiglu_backward_cpu(dy, hidden, weights, sigmoid, out);
+  return out;
+}
+
+}  // namespace heddle::model

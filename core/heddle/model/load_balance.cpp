@@ -1,0 +1,160 @@
+// Losses that are linear in the scores: their gradients are constants.
+#include "heddle/model/load_balance.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <string>
+#include <utility>
+
+#include "heddle/base/error.h"
+#include "heddle/model/autograd_node.h"
+
+namespace heddle::model {
+namespace {
+
+// Edge: the scores.
+struct WeightedSumNode final : LayerNode {
+  WeightedSumNode() : LayerNode("BalanceLossBackward") {}
+  at::Tensor factors;  // [rows, experts]
+  std::vector<int64_t> sizes;
+
+  Gradients backward(Gradients&& gradients) override {
+    const at::Tensor each = (factors * gradients[0]).unsqueeze(1);
+    const int64_t rows = factors.size(0);
+    return {each.expand({rows, sizes[0] / rows, sizes[1]}).reshape(sizes)};
+  }
+  void release_variables() override { factors.reset(); }
+};
+
+// Edge: the scores [tokens, experts]; gives their sum over the tokens.
+struct ColumnSumNode final : LayerNode {
+  ColumnSumNode() : LayerNode("ColumnSumBackward") {}
+  std::vector<int64_t> sizes;
+  Gradients backward(Gradients&& gradients) override { return {gradients[0].expand(sizes)}; }
+};
+
+// Edges: the columns' sums of each layer; gives the sum of factors times all of them.
+struct LayersNode final : LayerNode {
+  LayersNode() : LayerNode("BalanceLossBackward") {}
+  at::Tensor factors;
+  Gradients backward(Gradients&& gradients) override {
+    return Gradients(num_outputs(), factors * gradients[0]);
+  }
+  void release_variables() override { factors.reset(); }
+};
+
+struct ZLossNode final : LayerNode {
+  ZLossNode() : LayerNode("RouterZLossBackward") {}
+  Saved logits;
+  double factor = 0;
+  Gradients backward(Gradients&& gradients) override {
+    const at::Tensor given = logits.unpack(), sum = at::logsumexp(given, -1, true);
+    const double each = 2 * factor / static_cast<double>(given.size(0));
+    return {at::exp(given - sum) * sum * (gradients[0] * each)};
+  }
+  void release_variables() override { logits.reset(); }
+};
+
+at::Tensor column_sums(const at::Tensor& scores) {
+  std::shared_ptr<ColumnSumNode> node;
+  if (torch::autograd::compute_requires_grad(scores)) {
+    node = make_node<ColumnSumNode>(scores);
+    node->sizes = scores.sizes().vec();
+  }
+  at::Tensor sums;
+  {
+    const BelowAutograd below;
+    sums = scores.sum(0);
+  }
+  if (node) torch::autograd::set_history(sums, node);
+  return sums;
+}
+
+}  // namespace
+
+at::Tensor count_choices(const at::Tensor& chosen, int64_t rows, int64_t experts) {
+  const BelowAutograd below;
+  const auto options = chosen.options().dtype(at::kFloat);
+  // A column more for choices without an expert.
+  const at::Tensor counts = at::zeros({rows, experts + 1}, options);
+  const at::Tensor places = at::where(chosen.lt(0), experts, chosen).reshape({rows, -1});
+  return counts.scatter_add_(1, places, at::ones(places.sizes(), options)).narrow(1, 0, experts);
+}
+
+at::Tensor weighted_sum(const at::Tensor& scores, const at::Tensor& factors) {
+  std::shared_ptr<WeightedSumNode> node;
+  if (torch::autograd::compute_requires_grad(scores)) {
+    node = make_node<WeightedSumNode>(scores);
+    node->sizes = scores.sizes().vec();
+    node->factors = factors;
+  }
+  at::Tensor sum;
+  {
+    const BelowAutograd below;
+    const at::Tensor by_row = scores.view({factors.size(0), -1, scores.size(1)}).sum(1);
+    sum = (by_row * factors).sum();
+  }
+  if (node) torch::autograd::set_history(sum, node);
+  return sum;
+}
+
+at::Tensor z_loss(const at::Tensor& logits, double factor) {
+  std::shared_ptr<ZLossNode> node;
+  if (torch::autograd::compute_requires_grad(logits)) {
+    node = make_node<ZLossNode>(logits);
+    node->logits.save(logits);
+    node->factor = factor;
+  }
+  at::Tensor loss;
+  {
+    const BelowAutograd below;
+    loss = at::logsumexp(logits, -1).square().mean() * factor;
+  }
+  if (node) torch::autograd::set_history(loss, node);
+  return loss;
+}
+
+at::Tensor LayerBalance::add(int64_t layer, const at::Tensor& counts, const at::Tensor& tokens,
+                             const at::Tensor& scores) {
+  if (layer == 0) {
+    next_ = 0;
+    sums_.clear();
+    counts_ = at::Tensor();
+  }
+  if (layer != next_)
+    throw Error(ErrorCode::not_built, "the auxiliary loss over all layers",
+                "layer " + std::to_string(layer) + " of the mixture follows on layer " +
+                    std::to_string(next_ - 1) + " of this rank",
+                "use router_aux_loss_type: layer where the layers are not on one rank (pp_size above 1), or "
+                "where units are run again in a nested backward");
+  counts_ = layer == 0 ? counts : counts_ + counts;
+  sums_.push_back(column_sums(scores));
+  if (++next_ < layers_) return {};
+  const at::Tensor of_layers = tokens * static_cast<double>(layers_);
+  const at::Tensor factors = counts_ * static_cast<double>(scores.size(1)) / of_layers.square();
+  std::shared_ptr<LayersNode> node;
+  if (at::GradMode::is_enabled() && sums_[0].requires_grad()) {
+    node = std::shared_ptr<LayersNode>(new LayersNode(), torch::autograd::deleteNode);
+    torch::autograd::edge_list edges;
+    for (const at::Tensor& sum : sums_) edges.push_back(edge_to(sum));
+    node->set_next_edges(std::move(edges));
+    node->factors = factors;
+  }
+  at::Tensor loss;
+  {
+    const BelowAutograd below;
+    at::Tensor all = sums_[0];
+    for (size_t i = 1; i < sums_.size(); ++i) all = all + sums_[i];
+    loss = (all * factors).sum();
+  }
+  if (node) torch::autograd::set_history(loss, node);
+  sums_.clear();
+  return loss;
+}
+
+}  // namespace heddle::model

@@ -1,0 +1,81 @@
+// The layer: what is shared is computed while the tokens travel, where somebody moves them.
+#include "heddle/model/moe_layer.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/sigmoid.h>
+
+#include <utility>
+
+#include "heddle/model/autograd_node.h"
+
+namespace heddle {
+namespace {
+
+// y [tokens, width] times sigmoid(logits [tokens, 1]). Edges: y, the logits.
+struct GatedNode final : model::LayerNode {
+  GatedNode() : LayerNode("SharedGateBackward") {}
+  model::Saved y, logits;
+
+  model::Gradients backward(model::Gradients&& gradients) override {
+    const at::Tensor given = y.unpack(), gate = at::sigmoid(logits.unpack());
+    const at::Tensor d_gate = (gradients[0] * given).sum(1, true);
+    return {gradients[0] * gate, d_gate * gate * (1 - gate)};
+  }
+  void release_variables() override {
+    y.reset();
+    logits.reset();
+  }
+};
+
+at::Tensor gated(const at::Tensor& y, const at::Tensor& logits) {
+  std::shared_ptr<GatedNode> node;
+  if (torch::autograd::compute_requires_grad(y, logits)) {
+    node = model::make_node<GatedNode>(y, logits);
+    node->y.save(y);
+    node->logits.save(logits);
+  }
+  at::Tensor out;
+  {
+    const model::BelowAutograd below;
+    out = y * at::sigmoid(logits);
+  }
+  if (node) torch::autograd::set_history(out, node);
+  return out;
+}
+
+}  // namespace
+
+MoeLayer::MoeLayer(const RouterConfig& router, const Experts::Shape& experts, const Init& init,
+                   const at::TensorOptions& options)
+    : gate_(router, init, options), experts_(experts, init, options) {
+  add_child("gate", gate_);
+  add_child("experts", experts_);
+}
+
+void MoeLayer::add_shared(std::string name, std::unique_ptr<Module> shared) {
+  shared_ = std::move(shared);
+  add_child(std::move(name), *shared_);
+}
+
+void MoeLayer::add_shared_gate(std::string name, const Init& init, const at::TensorOptions& options) {
+  shared_gate_ = std::make_unique<Linear>(experts_.shape().hidden, 1, Linear::Bias::none, init, options);
+  add_child(std::move(name), *shared_gate_);
+}
+
+at::Tensor MoeLayer::of_shared(const at::Tensor& x, const Batch& batch) {
+  const at::Tensor y = shared_->call(x, batch);
+  return shared_gate_ ? gated(y, shared_gate_->call(x, batch)) : y;
+}
+
+at::Tensor MoeLayer::forward(at::Tensor x, const Batch& batch) {
+  const model::Routing routing = gate_.route(x, batch);
+  at::Tensor shared;
+  model::Meanwhile meanwhile([&] {
+    if (shared_) shared = of_shared(x, batch);
+  });
+  const at::Tensor y = experts_.run(x, routing, batch, meanwhile);
+  meanwhile.run();
+  return shared_ ? y + shared : y;
+}
+
+}  // namespace heddle

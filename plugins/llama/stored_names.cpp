@@ -1,0 +1,43 @@
+// One part for each expert's tensor.
+#include "stored_names.h"
+
+#include <string_view>
+
+namespace heddle::llama {
+namespace {
+
+// The matrix of one expert, rows [first, first + rows) of the expert's in the parameter.
+StoredPart part_of(std::string tensor, int64_t expert, int64_t first, int64_t rows, int64_t columns) {
+  return {std::move(tensor), {rows, columns}, {0, 0}, {1, 2}, {expert, first, 0}, {1, rows, columns}};
+}
+
+}  // namespace
+
+StoredParts stored_parts(const ModelConfig& config, const std::string& parameter,
+                         std::span<const int64_t> shape) {
+  const bool mixtral = config.model_type == "mixtral";
+  const std::string_view kGateUp = ".mlp.experts.gate_up_proj", kDown = ".mlp.experts.down_proj",
+                         kRouter = ".mlp.gate.weight";
+  const auto layer_of = [&](std::string_view end) {
+    return parameter.substr(0, parameter.size() - end.size()) + (mixtral ? ".block_sparse_moe" : ".mlp");
+  };
+  if (mixtral && parameter.ends_with(kRouter))
+    return stored::whole(layer_of(kRouter) + ".gate.weight", shape);
+  const bool gate_up = parameter.ends_with(kGateUp);
+  if (!gate_up && !parameter.ends_with(kDown)) return {};
+  const std::string experts = layer_of(gate_up ? kGateUp : kDown) + ".experts.";
+  StoredParts parts;
+  for (int64_t e = 0; e < shape[0]; ++e) {
+    const std::string expert = experts + std::to_string(e) + ".";
+    const int64_t rows = gate_up ? shape[1] / 2 : shape[1];
+    if (gate_up) {
+      parts.push_back(part_of(expert + (mixtral ? "w1" : "gate_proj") + ".weight", e, 0, rows, shape[2]));
+      parts.push_back(part_of(expert + (mixtral ? "w3" : "up_proj") + ".weight", e, rows, rows, shape[2]));
+    } else {
+      parts.push_back(part_of(expert + (mixtral ? "w2" : "down_proj") + ".weight", e, 0, rows, shape[2]));
+    }
+  }
+  return parts;
+}
+
+}  // namespace heddle::llama
