@@ -2,30 +2,94 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "heddle/config/common_fields.h"
 #include "heddle/config/schema.h"
 
 namespace heddle::moe {
 
-// The fields and defaults of NeMo AutoModel's MoEParallelizerConfig.
-struct Config {
+// The fields and defaults of NeMo AutoModel's MoEParallelizerConfig, and those of ours.
+struct Block {
   bool ignore_router_for_ac = true;
   bool reshard_after_forward = false;
   DTypeWord lm_head_precision;
   bool wrap_outer_model = true;
   std::optional<MixedPrecision> mp_policy;
+
+  std::string dispatcher = "auto";
+  std::optional<double> capacity_factor;
+  std::string drop_by = "weight";
+  bool pad_to_capacity = false;
 };
 
-inline ConfigSchema<Config> schema() {
-  return ConfigSchema<Config>()
-      .field("ignore_router_for_ac", &Config::ignore_router_for_ac,
-             "Activation checkpointing keeps the router's choice and does not run it again.")
-      .field("reshard_after_forward", &Config::reshard_after_forward,
-             "Free whole parameters after forward; the strategy's own reshard_after_forward wins.")
-      .field("lm_head_precision", &Config::lm_head_precision, "float32: the head computes in float32.")
-      .field("wrap_outer_model", &Config::wrap_outer_model, "The outer model is a unit too.")
-      .field("mp_policy", &Config::mp_policy, "Mixed precision of these units; null: the strategy's.");
+// Throws Error{config}: only float32 changes anything.
+inline std::string head_complaint(const DTypeWord& dtype) {
+  if (dtype.word.empty() || dtype.word == "float32") return "";
+  return "lm_head_precision must be float32 or null, got " + dtype.word;
 }
 
+inline void add_own_fields(ConfigSchema<Block>& schema) {
+  schema
+      .field("dispatcher", &Block::dispatcher,
+             "How tokens reach their experts: allgather, alltoall, or auto, which takes allgather where a "
+             "token chooses as many experts as ep has ranks, or more.",
+             OneOf{std::vector<std::string>{"auto", "allgather", "alltoall"}})
+      .field("capacity_factor", &Block::capacity_factor,
+             "An expert takes at most ceil(tokens * top-k / experts * factor) tokens of a rank; the others "
+             "are dropped. Null: all.",
+             at_least(0.0))
+      .field("drop_by", &Block::drop_by,
+             "Which tokens an expert above its capacity keeps: those of the largest weight, or the first.",
+             OneOf{std::vector<std::string>{"weight", "position"}})
+      .field("pad_to_capacity", &Block::pad_to_capacity,
+             "alltoall: each rank sends exactly the capacity to every expert, so no counts are exchanged.");
+}
+
+inline std::string capacity_complaint(const Block& block) {
+  if (block.capacity_factor && *block.capacity_factor <= 0)
+    return "capacity_factor must be above 0: an expert with no room takes no token";
+  if (block.pad_to_capacity && !block.capacity_factor)
+    return "pad_to_capacity: true needs a capacity_factor";
+  return "";
+}
+
+inline ConfigSchema<Block> block_schema() {
+  ConfigSchema<Block> schema;
+  schema
+      .field("ignore_router_for_ac", &Block::ignore_router_for_ac,
+             "Activation checkpointing keeps the router's scores and does not compute them again.")
+      .field("reshard_after_forward", &Block::reshard_after_forward,
+             "Free whole parameters after forward; the strategy's own reshard_after_forward wins.")
+      .field("lm_head_precision", &Block::lm_head_precision, "float32: the head computes in float32.")
+      .field("wrap_outer_model", &Block::wrap_outer_model,
+             "The head and the embedding may be one parameter. Units are wrapped one by one either way.")
+      .field("mp_policy", &Block::mp_policy,
+             "Mixed precision in place of the strategy's; null: the strategy's.");
+  add_own_fields(schema);
+  schema.rule([](const Block& block) { return head_complaint(block.lm_head_precision); });
+  schema.rule(capacity_complaint);
+  return schema;
+}
+
+// What the parallelizer reads: its block.
+struct Config {
+  Block moe;
+};
+
 }  // namespace heddle::moe
+
+namespace heddle {
+
+template <>
+struct FieldType<moe::Block> : SectionField<moe::Block, &moe::block_schema> {};
+
+namespace moe {
+
+inline ConfigSchema<Config> schema() {
+  return ConfigSchema<Config>().field("moe", &Config::moe, "The block of expert parallelism.");
+}
+
+}  // namespace moe
+}  // namespace heddle

@@ -1,8 +1,9 @@
-// The entry point of mixture of experts: the block `moe:`. Expert parallelism comes later.
+// The entry point of expert parallelism.
 #include "config.h"
 #include "heddle/sdk.h"
+#include "parallelizer.h"
 
-HEDDLE_PLUGIN("moe", "0.1.0", "section moe") {
-  heddle::OfferedSection& section = plugin.section("moe", "ep_size", heddle::moe::schema());
-  section.not_built = "its configuration is read and checked, but mixture of experts is not built yet";
+HEDDLE_PLUGIN("moe", "0.1.0", "section moe", "parallelizer moe") {
+  plugin.section("moe", "ep_size", heddle::moe::block_schema());
+  plugin.parallelizer<heddle::moe::ExpertParallel>("moe", heddle::moe::schema());
 }

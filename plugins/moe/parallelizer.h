@@ -1,0 +1,32 @@
+// Expert parallelism: the ranks of ep hold different experts, and tokens travel to them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "config.h"
+#include "dispatcher.h"
+#include "heddle/parallel/parallelizer.h"
+
+namespace heddle::moe {
+
+class ExpertParallel : public IParallelizer {
+ public:
+  explicit ExpertParallel(Config config) : config_(std::move(config.moe)) {}
+  Needs needs() const override;
+  // Throws Error{mesh} for experts that ep_size does not divide, Error{config} for a model without experts.
+  void check(Units& units, const Sizes& sizes) override;
+  // Splits the parameters of all experts along their first dim over ep; links the dispatcher.
+  std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override;
+
+ private:
+  Experts::Instead::LinkPointer link(const DeviceMesh& mesh);
+  const Dispatcher& dispatcher(int64_t choices, int ranks) const;
+
+  const Block config_;
+  std::unique_ptr<Dispatcher> gathered_, traded_;
+};
+
+}  // namespace heddle::moe
