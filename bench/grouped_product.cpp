@@ -12,8 +12,8 @@
 #include <functional>
 #include <vector>
 
-#include "lib/nn/experts/grouped_product.h"
 #include "heddle/nn/linear.h"
+#include "lib/nn/experts/grouped_product.h"
 
 namespace {
 

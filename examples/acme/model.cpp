@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
+#include "heddle/model/module_unit.h"
 #include "heddle/nn/embedding.h"
 #include "heddle/nn/linear.h"
-#include "heddle/model/module_unit.h"
 #include "heddle/nn/rms_norm.h"
 #include "heddle/nn/token_loss.h"
 

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "heddle/base/error.h"
-#include "lib/nn/attention/attend_device.h"
-#include "heddle/nn/attention_layout.h"
 #include "heddle/model/autograd_node.h"
+#include "heddle/nn/attention_layout.h"
+#include "lib/nn/attention/attend_device.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle {

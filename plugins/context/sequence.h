@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "assignment.h"
-#include "heddle/nn/attention_core.h"
 #include "heddle/model/batch.h"
+#include "heddle/nn/attention_core.h"
 
 namespace heddle::context {
 

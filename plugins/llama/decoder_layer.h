@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "heddle/model/module.h"
-#include "heddle/nn/moe_layer.h"
 #include "heddle/nn/attention_core.h"
+#include "heddle/nn/experts.h"
 #include "heddle/nn/linear.h"
 #include "heddle/nn/rms_norm.h"
 #include "heddle/nn/rotary.h"

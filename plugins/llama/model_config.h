@@ -7,8 +7,8 @@
 
 #include "heddle/config/node.h"
 #include "heddle/model/family.h"
-#include "heddle/nn/load_balance.h"
 #include "heddle/nn/rotary.h"
+#include "heddle/nn/router.h"
 
 namespace heddle::llama {
 

@@ -68,8 +68,8 @@ Experts::Instead::LinkPointer ExpertParallel::link(const DeviceMesh& mesh) {
   Communicator* const copies = mesh.size(kCopies) > 1 ? &mesh.group(kCopies) : nullptr;
   const int ranks = mesh.size(kAxis);
   const auto around = [this, copies, ranks](const at::Tensor& x, const model::Routing& routing,
-                                            Experts& experts, const Batch& batch,
-                                            model::Meanwhile& meanwhile, const Local& local) {
+                                            Experts& experts, const Batch& batch, model::Meanwhile& meanwhile,
+                                            const Local& local) {
     const Dispatcher& way = dispatcher(routing.experts.size(1), ranks);
     if (copies == nullptr) return way.run(x, routing, experts, batch, meanwhile, local);
     model::Routing part;

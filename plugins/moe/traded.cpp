@@ -10,8 +10,8 @@
 #include "dispatcher.h"
 #include "flights.h"
 #include "heddle/model/autograd_node.h"
-#include "heddle/nn/expert_rows.h"
 #include "heddle/model/region.h"
+#include "heddle/nn/experts.h"
 
 namespace heddle::moe {
 namespace {
@@ -65,11 +65,10 @@ std::shared_ptr<const Trade> agree(const model::Routing& routing, int64_t held, 
   trade->tokens = routing.experts.size(0);
   trade->choices = routing.experts.size(1);
   trade->sorted = model::sort_by_expert(routing.experts, held * ranks.size());
-  trade->counts = routing.experts.is_meta()
-                      ? taken_for_granted(trade->sorted, held, ranks)
-                      : model::once(Operator::collective, [&] {
-                          return exchange_counts(trade->sorted, held, ranks);
-                        });
+  trade->counts =
+      routing.experts.is_meta()
+          ? taken_for_granted(trade->sorted, held, ranks)
+          : model::once(Operator::collective, [&] { return exchange_counts(trade->sorted, held, ranks); });
   const int64_t* count = trade->counts.const_data_ptr<int64_t>();
   for (int64_t r = 0; r < ranks.size(); ++r, count += held) {
     int64_t rows = 0;

@@ -10,8 +10,8 @@
 #include <limits>
 #include <string>
 
-#include "lib/nn/cpu/attend_tile_cpu.h"
 #include "heddle/nn/attention_layout.h"
+#include "lib/nn/cpu/attend_tile_cpu.h"
 
 namespace heddle {
 namespace {
@@ -51,11 +51,11 @@ at::Tensor documents_of(const std::vector<int>& offsets) {
   return offsets.empty() ? at::Tensor() : at::tensor(offsets, at::kInt);
 }
 
-struct Inputs {
+struct AttentionInputs {
   at::Tensor q, k, v, sinks, d_out;
 };
 
-Inputs inputs_of(const Case& one, at::ScalarType dtype) {
+AttentionInputs inputs_of(const Case& one, at::ScalarType dtype) {
   at::manual_seed(11);
   constexpr int64_t kKeyHeads = 2;
   const int64_t tokens = one.tokens(), count = kKeyHeads * one.queries_of_key;
@@ -80,7 +80,7 @@ at::Tensor sight_of(const Case& one) {
 }
 
 // In fp64, with the whole matrix of scores.
-at::Tensor plainly(const Case& one, const Inputs& in) {
+at::Tensor plainly(const Case& one, const AttentionInputs& in) {
   const int64_t tokens = in.q.size(0);
   const auto split = [&](const at::Tensor& x, int64_t dim, int64_t repeats) {
     return x.to(at::kDouble).view({tokens, -1, dim}).transpose(0, 1).repeat_interleave(repeats, 0);
@@ -112,7 +112,7 @@ class AttentionIn : public ::testing::TestWithParam<at::ScalarType> {
 
 TEST_P(AttentionIn, EqualsTheWholeMatrixOfScores) {
   for (const Case& one : kCases) {
-    Inputs ours = inputs_of(one, GetParam()), want = inputs_of(one, GetParam());
+    AttentionInputs ours = inputs_of(one, GetParam()), want = inputs_of(one, GetParam());
     model::Heads heads = one.heads();
     heads.sinks = ours.sinks;
     const at::Tensor y = model::attend(ours.q, ours.k, ours.v, heads, documents_of(one.documents));
@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, AttentionIn,
 TEST(Attention, AChangeInOneDocumentChangesNoBitOfAnother) {
   const Case one{"", 1, 150, 10, with(true), {0, 35, 99, 150}, 2};
   const auto results = [&](double change) {
-    Inputs in = inputs_of(one, at::kFloat);
+    AttentionInputs in = inputs_of(one, at::kFloat);
     c10::NoGradGuard no_grad;
     for (at::Tensor* x : {&in.q, &in.k, &in.v}) x->narrow(0, 35, 64).mul_(change);
     c10::AutoGradMode grad(true);
@@ -156,7 +156,7 @@ TEST(Attention, AChangeInOneDocumentChangesNoBitOfAnother) {
 TEST(Attention, JoinsPartsOfTheKeys) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const Case one{"", 1, 131, 12, with(true), {0, 60, 131}, 2};
-    const Inputs in = inputs_of(one, dtype);
+    const AttentionInputs in = inputs_of(one, dtype);
     c10::NoGradGuard no_grad;
     const at::Tensor seen = model::visible_keys(one.heads(), documents_of(one.documents));
     const model::BlockedShape shape = model::blocked_shape(one.heads());

@@ -9,8 +9,6 @@
 #include "core/model/against_aten.h"
 #include "heddle/base/error.h"
 #include "heddle/model/autocast.h"
-#include "heddle/nn/expert_rows.h"
-#include "heddle/nn/moe_layer.h"
 #include "heddle/nn/weight_gradients.h"
 
 namespace heddle {

@@ -8,8 +8,8 @@
 #include <initializer_list>
 #include <type_traits>
 
-#include "lib/nn/cpu/attend_tile_cpu.h"
 #include "lib/nn/attention/tile_products.h"
+#include "lib/nn/cpu/attend_tile_cpu.h"
 
 namespace heddle::model::tile {
 

@@ -3,7 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "heddle/nn/expert_activation.h"
+#include "heddle/nn/experts.h"
 
 namespace heddle::model {
 

@@ -1,5 +1,5 @@
 // Formulas with operators of ATen for all, and one pass on the CPU for swiglu's backward.
-#include "heddle/nn/expert_activation.h"
+#include "heddle/nn/experts.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/clamp.h>

@@ -1,5 +1,5 @@
 // Sorting by counting on the host, by a stable sort elsewhere.
-#include "heddle/nn/expert_rows.h"
+#include "heddle/nn/experts.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

@@ -8,15 +8,14 @@
 #include <memory>
 #include <utility>
 
+#include "core/model/parameter.h"
 #include "heddle/base/error.h"
 #include "heddle/model/autocast.h"
 #include "heddle/model/autograd_node.h"
-#include "lib/nn/cpu/cpu_rows.h"
-#include "heddle/nn/expert_rows.h"
-#include "lib/nn/experts/grouped_product.h"
-#include "core/model/parameter.h"
 #include "heddle/model/region.h"
 #include "heddle/nn/weight_gradients.h"
+#include "lib/nn/cpu/cpu_rows.h"
+#include "lib/nn/experts/grouped_product.h"
 
 namespace heddle {
 namespace model {

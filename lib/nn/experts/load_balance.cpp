@@ -1,5 +1,5 @@
 // Losses that are linear in the scores: their gradients are constants.
-#include "heddle/nn/load_balance.h"
+#include "heddle/nn/router.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/exp.h>

@@ -1,5 +1,5 @@
 // The layer: what is shared is computed while the tokens travel, where somebody moves them.
-#include "heddle/nn/moe_layer.h"
+#include "heddle/nn/experts.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/sigmoid.h>

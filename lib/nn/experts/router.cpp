@@ -9,9 +9,9 @@
 #include <optional>
 #include <utility>
 
+#include "core/model/parameter.h"
 #include "heddle/base/error.h"
 #include "heddle/nn/linear.h"
-#include "core/model/parameter.h"
 
 namespace heddle {
 namespace {

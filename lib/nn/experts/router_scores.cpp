@@ -1,5 +1,5 @@
 // The choice, and the derivative of each score function.
-#include "heddle/nn/router_scores.h"
+#include "heddle/nn/router.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/amax.h>

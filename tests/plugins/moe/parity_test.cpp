@@ -21,7 +21,8 @@ TEST(ExpertParallel, EqualsOneRankUnderFsdp2) {
       for (const auto& [ranks, ep] : {std::pair{2, 2}, {4, 2}, {4, 4}}) {
         SCOPED_TRACE(model + " " + dispatcher + " " + std::to_string(ranks) + " " + std::to_string(ep));
         expect_close(
-            train(over_ep(in_four(eight_experts(model), ranks), mesh_of(1, ranks), ep, way(dispatcher))), want);
+            train(over_ep(in_four(eight_experts(model), ranks), mesh_of(1, ranks), ep, way(dispatcher))),
+            want);
       }
   }
 }

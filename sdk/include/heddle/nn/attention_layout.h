@@ -9,10 +9,10 @@
 #include "heddle/base/export.h"
 #include "heddle/nn/attention_core.h"
 
+namespace heddle::model {
+
 // Attention on the CPU by blocks of keys: no matrix of scores, and no work for keys that no query of a tile
 // sees (Dao et al. 2022; Dao 2023).
-
-namespace heddle::model {
 
 // Tensors have a row per token, the rows of a batch laid end to end; heads lie side by side in a row, and
 // groups of heads share one of keys and values. One dtype of all: float, bfloat16 or half (sums in float), or
@@ -51,10 +51,6 @@ HEDDLE_API void attend_blocked_backward_cpu(const BlockedInputs& in, const Block
                                             const at::Tensor& d_out, const at::Tensor& out,
                                             const at::Tensor& log_sums, const BlockedGradients& into,
                                             bool add = false);
-
-}  // namespace heddle::model
-
-namespace heddle::model {
 
 // [batch * sequence, heads * dim] as [batch, heads, sequence, dim], a view. `dim`: head_dim or value_dim().
 HEDDLE_API at::Tensor by_head(const at::Tensor& x, const Heads& heads, int64_t dim);

@@ -4,13 +4,72 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "heddle/base/export.h"
 #include "heddle/model/chain.h"
-#include "heddle/nn/expert_activation.h"
 #include "heddle/model/module.h"
-#include "heddle/nn/routing.h"
+#include "heddle/nn/linear.h"
+#include "heddle/nn/router.h"
+
+namespace heddle::model {
+
+// What stands between the two products of an expert, with the router's weight of each row.
+
+struct ExpertActivation {
+  enum class Kind {
+    swiglu,          // silu(gate) * up
+    clamped_swiglu,  // gate and up clamped, gate * sigmoid(alpha * gate) * (up + 1): gpt_oss
+    geglu,           // gelu(gate) * up, the exact gelu
+    relu2            // relu(x)^2, of one product of half the width
+  } kind = Kind::swiglu;
+  double alpha = 1.702, limit = 7.0;  // of clamped_swiglu
+  // Columns of the first product for one of the second.
+  int64_t columns() const { return kind == Kind::relu2 ? 1 : 2; }
+  bool operator==(const ExpertActivation&) const = default;
+};
+
+// hidden [rows, 2 width] with the gate's columns before the up's (relu2: [rows, width]), weights [rows] in
+// fp32 (fp64 for fp64): activation(hidden) * weight, [rows, width]. Below autograd.
+HEDDLE_API at::Tensor activate(const ExpertActivation& how, const at::Tensor& hidden,
+                               const at::Tensor& weights);
+
+struct ActivationGradients {
+  at::Tensor hidden, weights;  // of the inputs, in their dtypes
+  at::Tensor y;                // the output, computed again
+};
+// dy [rows, width].
+HEDDLE_API ActivationGradients activate_backward(const ExpertActivation& how, const at::Tensor& dy,
+                                                 const at::Tensor& hidden, const at::Tensor& weights);
+
+// The tokens of each expert as rows: sorted by expert, in the order of the tokens within one.
+
+// A slot is one of the k choices of a token: slot = token * k + choice.
+struct ExpertRows {
+  std::vector<int64_t>
+      begins;         // [experts + 1], on the host: the rows of expert e are begins[e] .. begins[e + 1]
+  at::Tensor tokens;  // int64 [rows]: the token of each row
+  at::Tensor slots;   // int64 [rows]: the slot of each row
+  at::Tensor rows;    // int64 [tokens * k]: the row of each slot; -1: it has no expert
+  int64_t count() const { return begins.back(); }
+  int64_t of(int64_t expert) const { return begins[expert + 1] - begins[expert]; }
+};
+
+// From the chosen experts [tokens, k] (int64; -1: none here). Reads the counts on the host once, on any
+// device. On meta every expert gets the same number. Throws Error{internal} for an expert that does not
+// exist.
+HEDDLE_API ExpertRows sort_by_expert(const at::Tensor& chosen, int64_t experts);
+
+// The rows of x [tokens, width]: [rows, width].
+HEDDLE_API at::Tensor take_rows(const at::Tensor& x, const ExpertRows& rows);
+
+// The sum of each token's rows, in the order of its choices: [rows, width] to [tokens, width]. Zeros for a
+// token without a row.
+HEDDLE_API at::Tensor combine_rows(const at::Tensor& of_rows, const ExpertRows& rows, int64_t tokens);
+
+}  // namespace heddle::model
 
 namespace heddle {
 
@@ -66,6 +125,36 @@ class HEDDLE_API Experts : public Module {
 
  private:
   Shape shape_;
+};
+
+// A feed-forward layer of experts: a router, the experts, and what all tokens share.
+
+// Hidden states [tokens, hidden] in and out. Children "gate" and "experts", and those that are added: a
+// shared expert, and its gate.
+class HEDDLE_API MoeLayer : public Module {
+ public:
+  MoeLayer(const RouterConfig& router, const Experts::Shape& experts, const Experts::Names& names,
+           const Init& init, const at::TensorOptions& options);
+  std::string_view kind() const override { return "moe_layer"; }
+
+  // `shared` computes with every token; its output is added.
+  void add_shared(std::string name, std::unique_ptr<Module> shared);
+  // sigmoid(x W^T) multiplies the shared expert's output (Qwen2's): a linear layer to one column.
+  void add_shared_gate(std::string name, const Init& init, const at::TensorOptions& options);
+
+  Router& router() { return gate_; }
+  Experts& experts() { return experts_; }
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;
+
+ private:
+  at::Tensor of_shared(const at::Tensor& x, const Batch& batch);
+
+  Router gate_;
+  Experts experts_;
+  std::unique_ptr<Module> shared_;
+  std::unique_ptr<Linear> shared_gate_;
 };
 
 }  // namespace heddle

@@ -4,16 +4,115 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "heddle/base/export.h"
 #include "heddle/model/autocast.h"
 #include "heddle/model/chain.h"
-#include "heddle/nn/load_balance.h"
 #include "heddle/model/module.h"
-#include "heddle/nn/router_scores.h"
-#include "heddle/nn/routing.h"
+
+namespace heddle::model {
+
+// Which experts a router has chosen for each token, and how much each of them weighs.
+
+struct Routing {
+  at::Tensor experts;  // int64 [tokens, k]; -1: none, the choice was dropped or its expert is elsewhere
+  at::Tensor weights;  // [tokens, k], fp32 (fp64 in an fp64 model), with a gradient to the router
+};
+
+// Work that does not need the experts' outputs, such as a shared expert. Whoever moves tokens calls run()
+// while they travel; the layer calls it at the end, and what has run does not run again.
+class Meanwhile {
+ public:
+  explicit Meanwhile(std::function<void()> work) : work_(std::move(work)) {}
+  void run() {
+    if (const auto work = std::exchange(work_, nullptr)) work();
+  }
+
+ private:
+  std::function<void()> work_;
+};
+
+// From a router's logits to the chosen experts and their weights, as one autograd node.
+
+struct RouterRule {
+  enum class Score {
+    softmax,             // over all experts, then the largest k
+    softmax_after_topk,  // the k largest logits, then a softmax over them
+    sigmoid,
+    sqrt_softplus
+  };
+  Score score = Score::softmax;
+  int64_t top_k = 1;
+  int64_t groups = 1, top_groups = 1;  // a token's experts are in the best top_groups groups
+  int64_t group_best = 1;              // a group is worth the sum of so many of its largest scores
+  bool normalise = false;              // the k weights are divided by their sum
+  double scale = 1;                    // of the weights, after that
+  bool operator==(const RouterRule&) const = default;
+};
+
+struct Scored {
+  at::Tensor experts;  // int64 [tokens, k], the best first
+  at::Tensor weights;  // [tokens, k]
+  at::Tensor scores;   // [tokens, experts]: of all experts, summing to 1 where `normalise` or a softmax does
+};
+
+// logits [tokens, experts], fp32 or fp64. bias [experts] or undefined is added to the scores where experts
+// are chosen; weights are without it, and no gradient reaches it. Groups that are not chosen are left out by
+// -inf. weights and scores have gradients to the logits.
+HEDDLE_API Scored score_experts(const at::Tensor& logits, const at::Tensor& bias, const RouterRule& rule);
+
+// For benchmarks: token t takes the experts t k, t k + 1, ... in turn, each with the weight 1 / k (NeMo
+// AutoModel's FakeBalancedGate). No gradient.
+HEDDLE_API Scored score_in_turn(const at::Tensor& logits, const RouterRule& rule);
+
+// Auxiliary losses that keep the experts of a mixture equally loaded.
+
+struct BalanceLoss {
+  // n_e tokens of T chose expert e (k choices each), of E experts with the mean score p_e over the tokens.
+  enum class Form {
+    none,
+    layer,     // E / (k T) sum_e n_e p_e, of each layer: 1 where all are equal. NeMo AutoModel, Megatron-Core
+    sequence,  // the same of each sequence, and their mean. Megatron-Core's seq_aux_loss
+    model      // E / T sum_e n_e p_e with n and p as means over the layers: transformers'
+               // load_balancing_loss_func
+  } form = Form::none;
+  double coefficient = 0;
+  bool operator==(const BalanceLoss&) const = default;
+};
+
+// How often each expert was chosen: chosen [rows * tokens of a row, k] (int64, -1: none) to fp32
+// [rows, experts]. Below autograd.
+HEDDLE_API at::Tensor count_choices(const at::Tensor& chosen, int64_t rows, int64_t experts);
+
+// sum over rows, tokens and experts of factors[row, expert] * scores[row * tokens + token, expert], as one
+// number with a gradient to the scores. factors [rows, experts] has none.
+HEDDLE_API at::Tensor weighted_sum(const at::Tensor& scores, const at::Tensor& factors);
+
+// The mean of logsumexp(logits)^2 over the tokens times `factor` (Zoph et al. 2022), one number.
+HEDDLE_API at::Tensor z_loss(const at::Tensor& logits, double factor);
+
+// What the layers of one model have for the form `model`: one microbatch at a time, so the layers are on one
+// rank, and no other microbatch begins before the last layer.
+class HEDDLE_API LayerBalance {
+ public:
+  explicit LayerBalance(int64_t layers) : layers_(layers) {}
+  // Layer 0 begins anew. counts [experts] and the number of tokens (one element) are of all ranks that hold
+  // tokens of the microbatch, scores [tokens, experts] of this one. After the last layer this rank's part of
+  // the loss without its coefficient; before, undefined. Throws Error{not_built} where a layer is missing.
+  at::Tensor add(int64_t layer, const at::Tensor& counts, const at::Tensor& tokens, const at::Tensor& scores);
+
+ private:
+  int64_t layers_, next_ = 0;
+  at::Tensor counts_;
+  std::vector<at::Tensor> sums_;  // of the scores over the tokens, one for each layer
+};
+
+}  // namespace heddle::model
 
 namespace heddle {
 
