@@ -15,7 +15,7 @@ std::optional<at::ScalarType> dtype_of(const DTypeWord& dtype, const char* key) 
   if (dtype.word == "float16") return at::kHalf;
   if (dtype.word == "float64") return at::kDouble;
   throw Error(ErrorCode::config, std::string("distributed.") + key,
-              "'" + dtype.word + "' is no dtype that parameters and gradients can have",
+              "'" + dtype.word + "' is not a dtype that parameters and gradients can have",
               "use float32, bfloat16, float16 or float64");
 }
 

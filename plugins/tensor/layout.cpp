@@ -143,7 +143,7 @@ class Maker {
     refuse(split,
            "the plan splits '" + split.path + "' as '" + word_of(*split.style) + "' without a '" +
                (any(Style::colwise) ? "rowwise" : "colwise") + "' layer beside it",
-           "use colwise_rep or rowwise_rep for a layer that stands alone");
+           "use colwise_rep or rowwise_rep for a single layer");
   }
 
   // Of the layers that feed the attention, keys and values have the fewest heads and queries the most.
