@@ -1,4 +1,4 @@
-// Attention over a sequence that the ranks of cp hold in parts, as one autograd node.
+// Attention over a sequence that is split over the ranks of cp, as one autograd node.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,8 +11,8 @@
 
 namespace heddle::context {
 
-// How keys and values come to the queries of other ranks. Every member is a collective of the ranks of cp.
-// Keys and values travel as one tensor [2, rows * tokens, kv_heads * head_dim].
+// How keys and values reach the queries of other ranks. Every member is a collective of the ranks of cp. Keys
+// and values are sent as one tensor [2, rows * tokens, kv_heads * head_dim].
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -31,7 +31,7 @@ std::unique_ptr<Exchange> make_ring(Communicator& ranks);
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const model::Heads& heads,
                   const Exchange& exchange);
 
-// Both halves of what travels, by head: views.
+// Keys and values by head: views.
 KeysValues both_by_head(const at::Tensor& both, const model::Heads& heads);
 
 }  // namespace heddle::context

@@ -1,4 +1,4 @@
-// ulysses: every rank gets all tokens of some of the heads, and gives back what it computed (Jacobs et al.
+// ulysses: every rank gets all tokens of some of the heads, and returns the results (Jacobs et al.
 // 2023, DeepSpeed-Ulysses).
 #pragma once
 
@@ -13,10 +13,10 @@ namespace heddle::context {
 
 // x [rows * tokens, heads * head_dim] of this rank's tokens (Cut::contiguous); returns all tokens of this
 // rank's heads, [rows * tokens * ranks, heads / ranks * head_dim]. Recorded by autograd. Throws Error{config}
-// where the ranks do not divide the heads.
+// if the ranks do not divide the heads.
 at::Tensor to_own_heads(const at::Tensor& x, const model::Heads& heads, Communicator& ranks);
 
-// The way back.
+// The inverse.
 at::Tensor to_own_tokens(const at::Tensor& x, const model::Heads& heads, Communicator& ranks);
 
 }  // namespace heddle::context

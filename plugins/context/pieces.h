@@ -22,7 +22,7 @@ struct KeysValues {
 // from the end of the sequence (Cut::head_tail).
 struct Sight {
   int64_t first_query = 0, queries = 0;  // of this rank's tokens
-  int64_t keys = 0;                      // the first so many of the other rank's tokens
+  int64_t keys = 0;                      // this many first tokens of the other rank
   bool causal = false;                   // else each query sees all of them
 };
 Sight sight(int rank, int other, int64_t tokens);

@@ -25,7 +25,7 @@ class Ring final : public Exchange {
     }
   }
 
-  // The gradient of a part travels one step behind it, and one step further: home.
+  // The gradient of a part is sent one step after it, and one step further: back to its owner.
   at::Tensor backward(const AttentionGradient& gradient, at::Tensor& d_queries, const at::Tensor& own,
                       const model::Heads& heads) const override {
     at::Tensor here = own;
@@ -63,7 +63,7 @@ class Ring final : public Exchange {
     turn.sent = ranks_.send(here, (rank + 1) % size, tag);
     return turn;
   }
-  // Whose part is here at a step.
+  // The rank whose part is here at a step.
   int owner(int step) const { return (ranks_.rank() + ranks_.size() - step) % ranks_.size(); }
 
   Communicator& ranks_;

@@ -1,4 +1,4 @@
-// What a trainer asks of Llama, Qwen2 and Qwen3.
+// Llama, Qwen2 and Qwen3 as a ModelSpec.
 #include "family.h"
 
 #include <cstdio>
@@ -66,8 +66,8 @@ class Spec : public ModelSpec {
   }
 
   // AutoModel's formula: six operations for each weight of a product (2 forward, 4 backward), and attention
-  // over the half of the positions that causal masking leaves. Norms, the rotary embedding and the look-up
-  // are left out.
+  // over the half of the positions that causal masking leaves. Norms, the rotary embedding and the embedding
+  // are not counted.
   double flops_per_token(int64_t sequence) const override {
     const auto width = static_cast<double>(config_.hidden_size);
     const auto dim = static_cast<double>(config_.head_dim);
@@ -80,7 +80,7 @@ class Spec : public ModelSpec {
     return 6 * (layers * (weights + attention) + width * static_cast<double>(config_.vocab_size));
   }
 
-  // A tied head is the embedding; files may hold either.
+  // A tied head is the embedding; files may have either.
   std::vector<std::string> other_names(const std::string& tensor) const override {
     if (tensor == kEmbedding && config_.tie_word_embeddings) return {kHead};
     return {};

@@ -1,4 +1,4 @@
-// The table of keys, and the values of them that are refused.
+// The table of keys, and the values that are refused.
 #include "keys.h"
 
 #include "heddle/model/config_keys.h"

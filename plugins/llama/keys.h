@@ -8,10 +8,10 @@
 
 namespace heddle::llama {
 
-// Every key whose value changes a number, with transformers' default for Llama.
+// Every key whose value changes results, with transformers' default for Llama.
 const std::vector<FieldInfo>& keys();
 
-// Throws Error{config} for a key whose value would make transformers compute something else than heddle does.
+// Throws Error{config} for a key whose value would make transformers compute something different from heddle.
 void check_refused_keys(const Node& keys);
 
 }  // namespace heddle::llama

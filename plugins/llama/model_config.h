@@ -31,13 +31,12 @@ struct ModelConfig {
   bool qk_norm = false;  // RMSNorm over every head of q and k (qwen3)
   bool tie_word_embeddings = false;
   int64_t pad_token_id = -1;  // its embedding row gets no gradient from the look-up; -1: none
-  std::string dtype;  // of the stored weights, as the file says: "float32", "bfloat16"; empty: not said
+  std::string dtype;  // of the stored weights, as in the file: "float32", "bfloat16"; empty: not given
   bool operator==(const ModelConfig&) const = default;
 };
 
-// Reads Hugging Face's keys with its defaults. Keys that are known to change no number are passed over; what
-// heddle would compute otherwise than transformers is refused with the reason. Throws Error{config} at the
-// key.
+// Reads Hugging Face's keys with its defaults. Keys without effect on results are ignored; values that heddle
+// would compute differently from transformers are refused with the reason. Throws Error{config} at the key.
 ModelConfig read_model_config(const Node& keys, UnknownKeys unknown = UnknownKeys::refused);
 
 // A config.json that transformers reads back to the same model.

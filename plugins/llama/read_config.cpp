@@ -31,7 +31,7 @@ ModelConfig defaults_of(const std::string& type) {
   return config;
 }
 
-// transformers' default of 32 key heads where that divides, else as many as query heads.
+// transformers' default of 32 key heads if it divides, else as many as query heads.
 int64_t default_key_heads(const ModelConfig& config) {
   return config.model_type != "llama" && config.num_attention_heads % 32 == 0 ? 32
                                                                               : config.num_attention_heads;
@@ -64,7 +64,7 @@ void read_heads(const Node& keys, ModelConfig& config) {
 }
 
 void read_biases(const Node& keys, ModelConfig& config) {
-  if (config.model_type == "qwen2") return;  // biases on q, k and v, whatever the keys say
+  if (config.model_type == "qwen2") return;  // biases on q, k and v, independent of the keys
   config.qkv_bias = config.output_bias = boolean_or(keys, "attention_bias", false);
   if (config.model_type == "llama") config.mlp_bias = boolean_or(keys, "mlp_bias", false);
 }
