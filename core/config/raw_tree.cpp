@@ -37,9 +37,9 @@ class TreeBuilder : public YAML::EventHandler {
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const std::shared_ptr<Raw> named = anchors_.at(anchor);
-    if (!named->complete) throw Error(ErrorCode::config, where(mark), "an alias inside what it stands for");
+    if (!named->complete) throw Error(ErrorCode::config, where(mark), "an alias inside its own value");
     if (open_.size() + named->height > kDeepestNesting)
-      throw too_deep(mark, "an alias counts as what it stands for");
+      throw too_deep(mark, "an alias counts as its whole value");
     add(named);
   }
 

@@ -167,7 +167,7 @@ class Resolver {
       const bool is_merge = key->tag == "?" && key->text == "<<";
       if (const Pair* first = own.find(key->text); first != nullptr || (is_merge && merge != nullptr))
         throw Error(ErrorCode::config, where(key->mark, path.empty() ? key->text : path + "." + key->text),
-                    "the key '" + key->text + "' stands twice; it stands first in line " +
+                    "the key '" + key->text + "' is repeated; it is first in line " +
                         std::to_string(first != nullptr ? first->mark.line : merge->mark.line),
                     "keep one of them");
       if (is_merge)

@@ -15,7 +15,8 @@ std::unique_ptr<IDevice> device_named(const Setup& setup, PluginRegistry& plugin
                 "build heddle where that device's toolkit is; or " + for_cpu);
   std::unique_ptr<IDevice> device = offered->make();
   if (const std::string why = device->absent(); !why.empty())
-    throw Error(ErrorCode::config, where, "'" + setup.backend + "' cannot be had here: " + why, for_cpu);
+    throw Error(ErrorCode::config, where, "backend '" + setup.backend + "' is not available: " + why,
+                for_cpu);
   return device;
 }
 

@@ -93,11 +93,10 @@ const OfferedParallelizer* parallelizer_of(PluginRegistry& plugins, std::string_
   const Found& first = all.front();
   for (size_t i = 1; i < all.size(); ++i) {
     if (all[i].place == first.place)
-      throw Error(
-          ErrorCode::plugin_conflict, "distributed." + std::string(axis) + "_size",
-          "two plugins split the axis " + std::string(axis) + ": '" + first.offered->name + "' and '" +
-              all[i].offered->name + "'",
-          "remove one of them from the place where both stand, or name the other's file under 'plugins:'");
+      throw Error(ErrorCode::plugin_conflict, "distributed." + std::string(axis) + "_size",
+                  "two plugins split the axis " + std::string(axis) + ": '" + first.offered->name +
+                      "' and '" + all[i].offered->name + "'",
+                  "remove one of them from that directory, or name the other's file under 'plugins:'");
     if (warnings != nullptr)
       warnings->push_back("the axis " + std::string(axis) + " is split by the plugin '" +
                           first.offered->name + "', whose place is searched before that of '" +

@@ -92,7 +92,7 @@ Layout lay_out(std::span<const Axis> axes, int world_size) {
                   "axis " + axis.name + " has size " + std::to_string(axis.size) + "; sizes are 1 or more");
     }
     if (!names.insert(axis.name).second)
-      throw Error(ErrorCode::mesh, "mesh", "axis " + axis.name + " stands twice");
+      throw Error(ErrorCode::mesh, "mesh", "axis " + axis.name + " is repeated");
   }
   if (product(axes) != world_size) {
     throw Error(ErrorCode::mesh, "mesh",

@@ -43,7 +43,7 @@ at::Tensor positions_of(const Batch& batch) {
 void check_documents(const Batch& batch) {
   if (!batch.documents.defined()) return;
   if (batch.documents.scalar_type() != at::kInt || batch.documents.dim() != 1 || batch.documents.numel() < 2)
-    refuse_documents("is no int32 tensor of one dim with two or more elements");
+    refuse_documents("is not an int32 tensor of one dim with two or more elements");
   if (!batch.tokens.defined() || batch.tokens.dim() != 2)
     refuse_documents("is given without tokens of [batch, sequence]");
   const at::Tensor host = batch.documents.to(at::kCPU).contiguous();

@@ -15,7 +15,7 @@ void refuse_two_in_place(const char* seam, const std::string& first, const std::
 
 void refuse_same_order(const char* seam, const std::string& first, const std::string& second, int order) {
   throw Error(ErrorCode::plugin_conflict, seam,
-              "'" + first + "' and '" + second + "' both stand around the layer with the order " +
+              "'" + first + "' and '" + second + "' are both around the layer with the order " +
                   std::to_string(order) + ", so nothing says which calls the other",
               "give one of them another order");
 }

@@ -36,7 +36,7 @@ int64_t sums_in(const SideSpec& spec) {
 
 SideOutput::SideOutput(SideSpec spec) : spec_(std::move(spec)) {
   if (!is_side_name(spec_.name))
-    throw Error(ErrorCode::input, "side output", "'" + spec_.name + "' is no name of a loss or a metric",
+    throw Error(ErrorCode::input, "side output", "'" + spec_.name + "' is not a name of a loss or a metric",
                 "write GROUP/NAME of letters, digits, '_', '-' and '.', for instance router/load");
   if (spec_.size < 1)
     throw Error(ErrorCode::input, "side output '" + spec_.name + "'",
@@ -69,7 +69,7 @@ struct AuxiliaryLossNode final : model::LayerNode {
 at::Tensor AuxiliaryLoss::add(const at::Tensor& x, const at::Tensor& loss, const Batch& batch) const {
   const std::string where = "auxiliary loss '" + spec().name + "'";
   if (!loss.defined() || loss.numel() != 1 || !loss.is_floating_point())
-    throw Error(ErrorCode::input, where, "it is no floating tensor of one element",
+    throw Error(ErrorCode::input, where, "it is not a floating tensor of one element",
                 "add this rank's part of the microbatch's loss, for instance a sum");
   SideOutputs* all = batch.side_outputs;
   if (all != nullptr) all->add(*this, loss, 1);

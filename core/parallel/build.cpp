@@ -37,7 +37,7 @@ std::optional<at::ScalarType> dtype_of(const PipelineConfig& config) {
   if (config.dtype == "float16") return at::kHalf;
   if (config.dtype == "float64") return at::kDouble;
   throw Error(ErrorCode::config, config.where,
-              "'" + config.dtype + "' is no dtype that can flow between stages",
+              "'" + config.dtype + "' is not a dtype that can flow between stages",
               "use float32, bfloat16, float16 or float64");
 }
 
@@ -81,7 +81,7 @@ std::vector<Placed> split(Units& units, const Plan& plan, const DeviceMesh& mesh
             ErrorCode::plugin_failed, "parallel",
             "the parallelizer '" + name_of(plan, i) + "' places the parameter '" + one.parameter +
                 "': " + fault,
-            "the axes of one parameter stand in one view, each once; a parallelizer declares an axis of "
+            "the axes of one parameter are in one view, each once; a parallelizer declares an axis of "
             "its own in Needs::new_axes");
       placed.push_back(std::move(one));
     }

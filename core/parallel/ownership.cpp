@@ -152,7 +152,7 @@ std::string Ownership::fault_of(const Shard& shard, const DeviceMesh& mesh) cons
     fits = shard.offset[dim] >= 0 && shard.offset[dim] + size[dim] <= shard.shape[dim];
   if (!fits)
     return owns + " with a tensor of " + in_words(size) + " at the offset " + in_words(shard.offset) +
-           ", which is no box in its shape " + in_words(shard.shape);
+           ", which is not a box in its shape " + in_words(shard.shape);
   if (parameter.trainable && shard.tensor.numel() > 0 && !shard.tensor.requires_grad())
     return owns + " that requires no gradient, so the optimizer would leave it as it is";
   std::vector<std::string> axes = shard.axes;

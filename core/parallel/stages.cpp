@@ -38,7 +38,7 @@ void check_whole(const Stages::Whole& expected, const std::vector<WholeParameter
   std::set<std::string> seen;
   for (const WholeParameter& parameter : given) {
     const auto found = expected.sizes.find(parameter.name);
-    if (found == expected.sizes.end()) refuse("'" + parameter.name + "' is no parameter of its units");
+    if (found == expected.sizes.end()) refuse("'" + parameter.name + "' is not a parameter of its units");
     if (parameter.tensor.sizes() != at::IntArrayRef(found->second)) {
       std::ostringstream sizes;
       sizes << parameter.tensor.sizes() << " of '" << parameter.name << "', which is "

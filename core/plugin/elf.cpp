@@ -38,7 +38,7 @@ class ElfFile {
 
   void read(uint64_t offset, void* to, uint64_t bytes) {
     if (offset > size_ || bytes > size_ - offset)
-      refuse("the file is cut: it has " + std::to_string(size_) + " bytes, and its headers speak of more",
+      refuse("the file is cut: it has " + std::to_string(size_) + " bytes, and its headers describe more",
              "copy or build the plugin again");
     in_.seekg(static_cast<std::streamoff>(offset));
     in_.read(static_cast<char*>(to), static_cast<std::streamsize>(bytes));

@@ -37,7 +37,7 @@ auto guarded(const Author& author, const std::string& doing, Call&& call) {
   } catch (const std::exception& error) {
     blame(author, doing, error.what());
   } catch (...) {
-    blame(author, doing, "something that is no std::exception");
+    blame(author, doing, "something that is not a std::exception");
   }
 }
 
@@ -53,7 +53,7 @@ auto guarded_but_errors(const Author& author, const std::string& doing, Call&& c
   } catch (const std::exception& error) {
     blame(author, doing, error.what());
   } catch (...) {
-    blame(author, doing, "something that is no std::exception");
+    blame(author, doing, "something that is not a std::exception");
   }
 }
 

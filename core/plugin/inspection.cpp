@@ -110,7 +110,7 @@ class Inspector {
     for (const AxisInfo& info : table.axes())
       if (info.kind != AxisKind::joined) known.push_back(info.name);
     if (std::find(known.begin(), known.end(), axis) != known.end()) return;
-    refuse(thing + " speaks of the axis '" + axis + "', which the engine does not know",
+    refuse(thing + " names the axis '" + axis + "', which the engine does not know",
            "use " + text::join(known) + ", or declare it in a parallelizer");
   }
 

@@ -44,7 +44,7 @@ ManifestOffer parse_offer(const std::string& line, const std::string& where) {
                       "' (there are: strategy, parallelizer, schedule, section, device, plan, model)");
   for (size_t i = 1; i < words.size(); ++i)
     if (!is_name(words[i]))
-      refuse(where, "'" + words[i] + "' is no name (letters, digits, '_', '-', '.', '+')");
+      refuse(where, "'" + words[i] + "' is not a name (letters, digits, '_', '-', '.', '+')");
   return {words[0], words[1], {words.begin() + 2, words.end()}};
 }
 
@@ -118,7 +118,7 @@ PluginManifest read_manifest(const std::filesystem::path& file) {
   const std::optional<std::string> text = read_section(file, HEDDLE_MANIFEST_SECTION);
   if (!text)
     throw Error(ErrorCode::plugin_failed, file.string(),
-                "the library has no manifest, so it is no heddle plugin",
+                "the library has no manifest, so it is not a heddle plugin",
                 "open it with HEDDLE_PLUGIN(\"name\", \"version\") of heddle/sdk.h");
   return parse_manifest(*text, file.string());
 }

@@ -38,7 +38,7 @@ class NamedStage : public ParallelStage,
     } catch (const std::exception& error) {
       blame(author_, "ran forward() of its stage or of a unit", error.what());
     } catch (...) {
-      blame(author_, "ran forward() of its stage or of a unit", "something that is no std::exception");
+      blame(author_, "ran forward() of its stage or of a unit", "something that is not a std::exception");
     }
   }
   void unshard() override {

@@ -77,14 +77,14 @@ class Checker {
       return steps_of_.of({kind, action.stage, action.microbatch});
     };
     if (const int before = clash(action.kind); before >= 0)
-      return "it is repeated: it stands " + at_step(before) + " already";
+      return "it is repeated: it is " + at_step(before) + " already";
     const bool splits = action.kind == Action::backward_input || action.kind == Action::backward_weight;
     if (splits && clash(Action::backward) >= 0)
-      return "it is repeated: the whole backward stands " + at_step(clash(Action::backward)) + " already";
+      return "it is repeated: the whole backward is " + at_step(clash(Action::backward)) + " already";
     if (action.kind == Action::backward)
       for (const auto part : {Action::backward_input, Action::backward_weight})
         if (clash(part) >= 0)
-          return "it is repeated: " + name_of({part, action.stage, action.microbatch}) + " stands " +
+          return "it is repeated: " + name_of({part, action.stage, action.microbatch}) + " is " +
                  at_step(clash(part)) + " already";
     steps_of_.note(action, step_);
     return "";
@@ -104,7 +104,7 @@ class Checker {
       return "";
     }
     if (purpose_ == Purpose::evaluation) return "an evaluation runs forwards alone";
-    if (state.reduced_at >= 0) return "it is repeated: it stands " + at_step(state.reduced_at) + " already";
+    if (state.reduced_at >= 0) return "it is repeated: it is " + at_step(state.reduced_at) + " already";
     state.reduced_at = step_;
     steps_of_.note_reduction();
     return "";

@@ -86,7 +86,7 @@ void read_line(std::string_view line, TableFile& file) {
     if (!read_cell(text, row))
       throw Error(ErrorCode::input, location(file, rank, cell),
                   "rank " + std::to_string(rank) + ", step " + std::to_string(cells.size()) + ": '" +
-                      std::string(text) + "' is no action",
+                      std::string(text) + "' is not an action",
                   "write STAGE, KIND and MICROBATCH, such as 2F0; kinds are F B I W SEND_F RECV_F SEND_B "
                   "RECV_B, and UNSHARD RESHARD REDUCE_GRAD without a microbatch");
     cells.resize(row.size(), cell);

@@ -1,6 +1,6 @@
-// Embeds the engine: a torch::nn model and a training loop of one's own, made parallel by a strategy from a
-// YAML. Usage: embed STRATEGY RANKS. Trains alone first, then on RANKS threads, and compares the losses; what
-// was saved half-way goes on on one rank.
+// Embeds the engine: a torch::nn model and a training loop of its own, made parallel by a strategy from a
+// YAML. Usage: embed STRATEGY RANKS. Trains alone first, then on RANKS threads, and compares the losses; the
+// checkpoint saved half-way is resumed on one rank.
 #include <torch/torch.h>
 
 #include <cmath>
@@ -52,7 +52,7 @@ torch::Tensor loss_sum(const torch::Tensor& logits, const torch::Tensor& labels)
                           F::CrossEntropyFuncOptions().reduction(torch::kSum));
 }
 
-// Step s of a made-up language in which each token follows from the one before.
+// Step s of a synthetic language in which each token determines the next.
 heddle::Batch batch_of(int step) {
   const torch::Tensor start = torch::arange(kBatch).unsqueeze(1) * 7 + step * 3;
   const torch::Tensor sequence = (start + torch::arange(kSequence + 1) * 5) % kVocabulary;
@@ -107,8 +107,8 @@ heddle::Units units_of(const Net& net) {
 namespace fs = std::filesystem;
 using heddle::checkpoint::Part;
 
-// This rank's boxes of all that a run goes on from: its shards, and what AdamW keeps of each. A new optimizer
-// has nothing yet, and gets room for it.
+// This rank's boxes of a checkpoint: its shards, and AdamW's state of each. A new optimizer has no state yet,
+// so it is allocated.
 std::vector<Part> parts_of(heddle::ParallelStage& stage, torch::optim::AdamW& optimizer) {
   std::vector<Part> parts;
   for (const heddle::Shard& shard : stage.owned()) {
@@ -128,7 +128,7 @@ std::vector<Part> parts_of(heddle::ParallelStage& stage, torch::optim::AdamW& op
   return parts;
 }
 
-// All ranks at once: every value is written once, and the directory appears when it is whole.
+// All ranks together: every value is written once, and the directory appears when it is complete.
 void save(const fs::path& to, std::span<const Part> parts, heddle::Rendezvous& meeting) {
   namespace checkpoint = heddle::checkpoint;
   checkpoint::on_first(meeting, "stage", [&] { checkpoint::open_stage(to); });
@@ -136,7 +136,7 @@ void save(const fs::path& to, std::span<const Part> parts, heddle::Rendezvous& m
   checkpoint::on_first(meeting, "publish", [&] { checkpoint::publish(to); });
 }
 
-// Any ranks and any strategy: each reads what makes up its own boxes.
+// Any ranks and any strategy: each reads its own boxes.
 void load(const fs::path& from, heddle::ParallelStage& stage, torch::optim::AdamW& optimizer, int64_t step) {
   heddle::checkpoint::ShardedReader reader(from);
   for (const Part& part : parts_of(stage, optimizer)) reader.read(part);
@@ -146,7 +146,7 @@ void load(const fs::path& from, heddle::ParallelStage& stage, torch::optim::Adam
 }
 
 // One rank: the engine's second entry point, and the host's own loop. Begins at step `first`, from a
-// checkpoint where that is not 0, and saves one half-way where it is.
+// checkpoint if that is not 0; else saves one half-way.
 std::vector<double> train(const std::string& distributed, heddle::Rendezvous& meeting,
                           const fs::path& checkpoint, int first) {
   const auto yaml =

@@ -10,7 +10,7 @@ namespace {
 using heddle::Node;
 namespace model = heddle::model;
 
-// transformers drops out a tenth where the key is absent.
+// transformers' default is a dropout of 0.1.
 void refuse_dropout(const Node& keys) {
   for (const char* key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"})
     if (model::real_or(keys, key, 0.1) != 0.0) {

@@ -1,4 +1,4 @@
-// The shape of a GPT-2: the keys of its config.json that change its numbers.
+// The shape of a GPT-2: the keys of its config.json that change results.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Config {
   double layer_norm_epsilon = 1e-5;
   double initializer_range = 0.02;
   bool tie_word_embeddings = true;
-  std::string dtype;  // of the stored weights; empty: config.json does not say
+  std::string dtype;  // of the stored weights; empty: not in config.json
 };
 
 // The table that `heddle plugins inspect gpt2` prints.

@@ -1,4 +1,4 @@
-// GPT-2 as a family of models: what a trainer asks of it, and the entry point.
+// GPT-2 as a family of models, and the plugin's entry point.
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "transformer.";
 
-// Conv1D: the files hold these weights as [in, out].
+// Conv1D: the files have these weights as [in, out].
 bool is_conv(const std::string& parameter) {
   for (const char* ending : {".c_attn.weight", ".c_proj.weight", ".c_fc.weight"})
     if (parameter.ends_with(ending)) return true;
@@ -63,7 +63,7 @@ class Spec : public heddle::ModelSpec {
       others.emplace_back("lm_head.weight");
     return others;
   }
-  // Masks, which old files have beside the weights.
+  // Masks, which old files have besides the weights.
   bool passes_over(const std::string& tensor) const override {
     return tensor.ends_with(".attn.bias") || tensor.ends_with(".attn.masked_bias");
   }

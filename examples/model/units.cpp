@@ -1,4 +1,4 @@
-// Modules of GPT-2: heddle's layers, and the two that it does not have.
+// Modules of GPT-2: heddle's layers, and two that heddle does not have.
 #include "units.h"
 
 #include <ATen/TensorOperators.h>
@@ -28,7 +28,8 @@ using heddle::Linear;
 using heddle::Module;
 using heddle::ModuleUnit;
 
-// Of a layer; those whose result is added to the hidden states are narrower (section 2.3 of the paper).
+// Initialisation of a layer; smaller for layers whose output is added to the hidden states (section 2.3 of
+// the paper).
 Init normal(const Config& config, bool onto_residual = false) {
   const double std = config.initializer_range;
   return {Init::Kind::normal,
@@ -57,8 +58,8 @@ class LayerNorm : public Module {
   double epsilon_;
 };
 
-// Queries, keys and values of all heads in one product. A kind of its own: a split of its rows would give one
-// rank the queries and another the values, so plans leave it whole.
+// Queries, keys and values of all heads in one product. It has its own kind: splitting its rows would give
+// one rank the queries and another the values, so plans leave it whole.
 class FusedLinear : public Linear {
  public:
   using Linear::Linear;
@@ -136,7 +137,7 @@ class Layer : public Module {
   Mlp mlp_;
 };
 
-// A row of one table per token and a row of another per position.
+// The sum of a token embedding and a position embedding.
 class Embeddings : public Module {
  public:
   Embeddings(const Config& config, const at::TensorOptions& options)
@@ -162,7 +163,7 @@ class Embeddings : public Module {
   Embedding wte_, wpe_;
 };
 
-// The last norm, the head, and the loss where there are labels.
+// The last norm, the head, and the loss if there are labels.
 class Head : public Module {
  public:
   Head(const Config& config, const at::TensorOptions& options)

@@ -1,4 +1,4 @@
-// A schedule of one's own: several stages a rank, each with all its microbatches before the next
+// A custom schedule: several stages a rank, each with all its microbatches before the next
 // (arXiv:2211.05953).
 #include "heddle/sdk.h"
 

@@ -1,5 +1,5 @@
-// A strategy that sums the gradients of each unit while the backward goes on: heddle::BackwardWalk in use.
-// Parameters are whole on every rank.
+// A strategy that sums the gradients of each unit during the backward, with heddle::BackwardWalk. Parameters
+// are whole on every rank.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -13,8 +13,8 @@
 namespace overlapped {
 namespace {
 
-// The trainable parameters that a unit is the first to use, and a buffer of their gradients with one number
-// behind for each: how many ranks have a gradient of it.
+// The trainable parameters that a unit uses first, and a buffer of their gradients followed by one number for
+// each: how many ranks have its gradient.
 struct Bucket {
   std::vector<size_t> shards;
   int64_t elements = 0;
@@ -29,7 +29,7 @@ class Stage : public heddle::ParallelStage,
   Stage(heddle::Units units, heddle::Communicator& group, c10::Device device,
         std::span<const heddle::Placed> placed)
       : units_(std::move(units)), group_(group), buckets_(units_.size()), walk_(*this, units_.size()) {
-    std::map<std::string, std::pair<size_t, int>> uses;  // the shard, and how many units compute with it
+    std::map<std::string, std::pair<size_t, int>> uses;  // the shard, and how many units use it
     for (size_t unit = 0; unit < units_.size(); ++unit)
       for (heddle::ParameterSlot& slot : units_[unit]->parameters()) {
         const auto [known, fresh] = uses.try_emplace(slot.name, owned_.size(), 0);
@@ -95,7 +95,7 @@ class Stage : public heddle::ParallelStage,
     buckets_[unit].elements += shard.tensor.numel();
   }
 
-  // Calls with each shard, its part of the buffer, and its number behind.
+  // Calls `call` with each shard, its part of the buffer, and its number.
   template <class Call>
   void each(Bucket& bucket, Call&& call) {
     int64_t at = 0, number = bucket.elements;
@@ -138,7 +138,7 @@ class Stage : public heddle::ParallelStage,
   std::vector<heddle::Shard> owned_;
   std::vector<Bucket> buckets_;  // of each unit
   std::vector<bool> complete_;
-  size_t left_ = 0;  // buckets that are not reduced yet
+  size_t left_ = 0;  // buckets not reduced yet
   bool last_ = false;
   heddle::BackwardWalk walk_;
 };

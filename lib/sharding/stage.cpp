@@ -201,7 +201,7 @@ void ShardedStage::finish_gradients() {
 std::vector<WholeParameter> ShardedStage::hold_whole() {
   if (held_)
     throw Error(ErrorCode::internal, model_.strategy, "parameters are held whole already",
-                "use the scope Unsharded that stands; it does not nest");
+                "use the existing scope Unsharded; it does not nest");
   held_ = true;
   std::vector<WholeParameter> whole;
   try {

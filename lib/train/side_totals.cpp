@@ -42,7 +42,7 @@ void check_axes(const DeviceMesh& mesh, const SideSpec& spec) {
     for (const Axis& axis : mesh.axes())
       if (axis.size > 1 && is_covered(mesh, axis, {name})) covered *= axis.size;
     if (covered != size)
-      refuse("'" + name + "' is no axis of the mesh, and does not consist of whole axes either");
+      refuse("'" + name + "' is not an axis of the mesh, and does not consist of whole axes either");
   }
 }
 

@@ -131,7 +131,7 @@ class GlooRendezvous : public Rendezvous {
   }
 
   void warn_of_gloo(const std::string& who, const std::string& why) {
-    options_.log.warning("mesh", "shared memory cannot be had for " + who + " (" + why +
+    options_.log.warning("mesh", "shared memory is not available for " + who + " (" + why +
                                      "): they use Gloo, which is much slower");
   }
 

@@ -1,4 +1,4 @@
-// Attention over a sequence that the ranks of cp hold in parts, as one autograd node.
+// Attention over a sequence that is split over the ranks of cp, as one autograd node.
 #pragma once
 
 #include <ATen/core/Tensor.h>

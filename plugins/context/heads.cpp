@@ -15,7 +15,7 @@ namespace {
 // `heads`: of this rank's tokens.
 using Move = at::Tensor (*)(const at::Tensor& x, const model::Heads& heads, Communicator& ranks);
 
-// in [ranks, ...]: what each rank gets; returns what each gave.
+// in [ranks, ...]: the part for each rank; returns the part from each.
 at::Tensor swapped(const at::Tensor& in, Communicator& ranks) {
   at::Tensor out = at::empty_like(in);
   const std::vector<int64_t> one_each(static_cast<size_t>(ranks.size()), 1);

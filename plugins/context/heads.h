@@ -1,4 +1,4 @@
-// ulysses: every rank gets all tokens of some of the heads, and gives back what it computed (Jacobs et al.
+// ulysses: every rank gets all tokens of some of the heads, and returns the results (Jacobs et al.
 // 2023, DeepSpeed-Ulysses).
 #pragma once
 
@@ -16,7 +16,7 @@ namespace heddle::context {
 // ranks do not divide the heads. dim: head_dim, or value_dim() for values.
 at::Tensor to_own_heads(const at::Tensor& x, const model::Heads& heads, int64_t dim, Communicator& ranks);
 
-// The way back.
+// The inverse.
 at::Tensor to_own_tokens(const at::Tensor& x, const model::Heads& heads, Communicator& ranks);
 
 }  // namespace heddle::context

@@ -16,7 +16,7 @@ class ContextParallel : public IParallelizer {
  public:
   explicit ContextParallel(Config config) : config_(std::move(config)) {}
   Needs needs() const override;
-  // Replaces what stands within every AttentionCore; splits no parameter.
+  // Replaces the computation of every AttentionCore; splits no parameter.
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override;
   std::optional<int> transform_order() const override { return 200; }
   void transform(Batch& batch, const DeviceMesh& mesh) override;

@@ -60,7 +60,7 @@ class Ring final : public Exchange {
     turn.sent = ranks_.send(here, (rank + 1) % size, tag);
     return turn;
   }
-  // Whose part is here at a step.
+  // The rank whose part is here at a step.
   int owner(int step) const { return (ranks_.rank() + ranks_.size() - step) % ranks_.size(); }
 
   Communicator& ranks_;

@@ -1,4 +1,4 @@
-// Filling a bucket, summing it, and leaving the sums where they are.
+// Fills a bucket and sums it; the sums stay in place.
 #include "bucket.h"
 
 #include <ATen/core/grad_mode.h>

@@ -19,7 +19,7 @@ class Bucket {
   Bucket(std::vector<int> members, std::vector<at::Tensor> leaves, const Communicator& ranks);
 
   const std::vector<int>& members() const { return members_; }
-  // Of the step's launch: this rank had a gradient.
+  // Whether this rank had a gradient at the step's launch.
   bool had(int index) const { return entries_[index].had; }
 
   void begin();       // a step begins without gradients
@@ -27,7 +27,7 @@ class Bucket {
   void launch(Communicator& ranks);
   void finish();  // the sums become the leaves' gradients
 
-  int owed = 0;  // gradients that have still to come in the last backward of the step
+  int owed = 0;  // gradients still expected in the last backward of the step
 
  private:
   struct Entry {
@@ -43,8 +43,8 @@ class Bucket {
   std::unique_ptr<Work> work_;
 };
 
-// Deals leaves to buckets, in this order of their numbers; each dtype has its own. A bucket is closed when it
-// has reached its size, and buckets come in the order in which they were closed. Returns their members.
+// Assigns leaves to buckets, in this order of their numbers; each dtype has its own. A bucket is closed when
+// it has reached its size, and buckets come in the order in which they were closed. Returns their members.
 std::vector<std::vector<int>> deal(const std::vector<at::Tensor>& leaves, const std::vector<int64_t>& order,
                                    int64_t first_bytes, int64_t bytes);
 

@@ -1,4 +1,4 @@
-// Counting what is owed bucket by bucket, and the one change of order.
+// Counts expected gradients per bucket; the one change of order.
 #include "reducer.h"
 
 #include <ATen/core/grad_mode.h>

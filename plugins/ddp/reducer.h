@@ -24,7 +24,7 @@ struct Options {
   // Autograd adds into the buckets: no gradients beside them, one more pass to clear.
   bool add_into_buckets = false;
   bool find_unused = false;   // by a walk over the graph of each step
-  bool static_graph = false;  // the first step says what is used, and how often
+  bool static_graph = false;  // learnt from the first step: what is used, and how often
 };
 
 struct Leaf {
@@ -34,7 +34,8 @@ struct Leaf {
 };
 
 // After PyTorch's Reducer (Li et al. 2020). Where the order of gradients is the same in every step (always,
-// or unless find_unused), buckets are dealt anew after the first one, in the order in which rank 0's came.
+// or unless find_unused), buckets are assigned again after the first one, in the order in which rank 0's
+// came.
 class Reducer {
  public:
   // Leaves in the reverse of execution order.
@@ -42,14 +43,14 @@ class Reducer {
 
   void begin_step();
   void expect_last() { last_ = true; }
-  // Called when a backward begins, by hooks on the outputs whose graphs these are.
+  // Called by hooks on these outputs when a backward begins.
   void begin_backward(std::span<const std::weak_ptr<torch::autograd::Node>> roots);
-  // The weight gradients of these leaves come now, everything else has come.
+  // The weight gradients of these leaves come now, all others are complete.
   void begin_drain(const WeightGradients::Accumulators& leaves);
-  // The last backward has ended: what some rank did not use is launched as well, so that collectives agree.
+  // The last backward has ended: launches the remaining buckets, so that collectives agree on all ranks.
   void end_backward();
   void launch_rest();
-  // Throws Error{input} where the graph is not as static as promised, after the ranks have met.
+  // Throws Error{input} if the graph is not static, after the ranks have agreed.
   void finish();
 
  private:

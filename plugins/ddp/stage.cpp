@@ -35,7 +35,7 @@ Communicator* DdpStage::ranks_of(const Reduction& reduction) const {
   return mesh_.size(reduction.all) > 1 ? &mesh_.group(reduction.all) : nullptr;
 }
 
-// Tied slots share one tensor; what is on meta gets storage.
+// Tied slots share one tensor; tensors on meta get storage.
 void DdpStage::take_parameters(std::span<const Placed> placed) {
   std::map<std::string, at::Tensor> seen;
   for (auto& unit : units_) {
@@ -71,8 +71,8 @@ void DdpStage::take_buffers() {
       for (const at::Tensor& buffer : with_buffers->buffers()) buffers_.push_back(buffer.detach());
 }
 
-// Our own parameters start from files or from a function of their names; an embedder's may differ between
-// ranks.
+// heddle's own parameters start from files or from a function of their names; an embedder's may differ
+// between ranks.
 void DdpStage::make_replicas_equal() {
   for (const auto& [tensor, ranks] : foreign_)
     if (ranks != nullptr) ranks->broadcast(tensor.detach(), 0)->wait();
@@ -116,7 +116,7 @@ Tensors DdpStage::forward(Tensors inputs, const Batch& batch) {
   return inputs;
 }
 
-// The end of the last backward is told by hooks on the stage's outputs: those on leaves may run in a nested
+// Hooks on the stage's outputs detect the end of the last backward: hooks on leaves may run in a nested
 // backward, whose end comes too early.
 void DdpStage::watch(const Tensors& outputs, WeightGradients* queue) {
   auto roots = std::make_shared<std::vector<std::weak_ptr<torch::autograd::Node>>>();

@@ -1,4 +1,4 @@
-// One rank's units with whole parameters; gradients are summed over the ranks behind the last backward.
+// One rank's units with whole parameters; gradients are summed over the ranks during the last backward.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ enum class Buffers { stay, from_rank_0 };
 
 class DdpStage : public ParallelStage, public ReductionHints {
  public:
-  // `autocast`: the dtype of the forward's products; empty: they run as they stand.
+  // `autocast`: the dtype of the forward's products; empty: no autocast.
   DdpStage(Units units, std::span<const Placed> placed, const DeviceMesh& mesh, const Options& options,
            Buffers buffers, std::optional<at::ScalarType> autocast);
 

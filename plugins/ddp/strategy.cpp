@@ -1,4 +1,4 @@
-// The words of ddp, and its stage.
+// The needs of ddp, and its stage.
 #include "strategy.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ Needs Ddp::needs() const {
 
 std::unique_ptr<ParallelStage> Ddp::parallelize(Units units, const DeviceMesh& mesh,
                                                 std::span<const Placed> placed) {
-  constexpr double kMiB = 1 << 20, kLargestBucket = 1 << 30;  // a bucket holds all long before that
+  constexpr double kMiB = 1 << 20, kLargestBucket = 1 << 30;  // a bucket holds everything long before that
   Options options;
   if (config_.bucket_cap_mb)
     options.first_bucket_bytes = options.bucket_bytes =

@@ -11,7 +11,7 @@
 namespace heddle::ddp {
 
 // Every data-parallel rank holds the whole model (of a parameter that a parallelizer split, its part) in its
-// storage dtype; gradients are summed in buckets behind the backward, each along the parameter's reduction.
+// storage dtype; gradients are summed in buckets during the backward, each along the parameter's reduction.
 class Ddp : public IStrategy {
  public:
   explicit Ddp(Config config) : config_(std::move(config)) {}

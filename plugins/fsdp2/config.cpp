@@ -1,4 +1,4 @@
-// The table of fsdp2's fields: keys, types, checks, and what comes later.
+// The table of fsdp2's fields: keys, types, checks, and fields that are not built.
 #include "config.h"
 
 namespace heddle {

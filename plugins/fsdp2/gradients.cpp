@@ -1,4 +1,4 @@
-// Packing by rows with zeros for what is missing, and handing out the sums.
+// Packs by rows, with zeros for missing gradients; places the sums.
 #include "gradients.h"
 
 #include <ATen/core/grad_mode.h>
@@ -12,7 +12,7 @@
 namespace heddle::fsdp2 {
 namespace {
 
-// What a model wants computed in a wider dtype is not summed in a narrower one.
+// A parameter that the model computes in a wider dtype is not summed in a narrower one.
 at::ScalarType reduce_dtype_of(const Group& group, const Place& place) {
   const at::ScalarType compute = group.compute_dtype(), policy = place.reduce.value_or(compute);
   return group.pinned() ? c10::promoteTypes(policy, compute) : policy;
@@ -37,7 +37,7 @@ Gradients::Gradients(Group& group, const Place& place)
   if (direct_) return;
 
   sum_ = at::empty({part_}, at::TensorOptions().device(group.device()).dtype(dtype_));
-  if (!sum_.is_meta()) sum_.zero_();  // what lies between the gradients
+  if (!sum_.is_meta()) sum_.zero_();  // the gaps between the gradients
   std::memcpy(one_.data(), at::ones({1}, at::TensorOptions().dtype(dtype_)).const_data_ptr(), element_);
   moves_ = group.home() != group.device();
   if (dtype_ != group.storage_dtype() || moves_) {
@@ -86,7 +86,7 @@ void Gradients::keep() {
 }
 
 std::unique_ptr<Work> Gradients::reduce() {
-  if (ranks_ == 1) return nullptr;  // of parameters that this rank shares with none
+  if (ranks_ == 1) return nullptr;  // of parameters on this rank alone
   const size_t turn = buffers_->take_turn();
   at::Tensor& input = inputs_[turn];
   if (!input.defined()) input = buffers_->input(turn, sum_, part_);
@@ -122,7 +122,7 @@ void Gradients::pack(const at::Tensor& buffer) {
   }
 }
 
-// Flags are written each time: the next group lays its own gradients over them.
+// Flags are written each time: the next group overwrites them with gradients.
 void Gradients::pack_columns(char* buffer) {
   char* flags = buffer + elements_ * element_;
   for (const Column& column : columns_) {
@@ -139,8 +139,8 @@ void Gradients::pack_columns(char* buffer) {
   }
 }
 
-// Row chunks of the gradient go to the parts of the ranks that own them. Padding is left as it is: nobody
-// reads it.
+// Row chunks of the gradient go to the parts of the ranks that own them. Padding is not written, because it
+// is not read.
 void Gradients::pack_column(const Column& column, char* buffer, const at::Tensor& gradient) const {
   const Parameter& parameter = *column.parameter;
   const size_t chunk = parameter.chunk_elements() * element_;

@@ -26,11 +26,12 @@ class Gradients : public sharding::Gradients {
   bool moves() const { return moves_; }   // from a device to host memory
 
   void begin_step() override;
-  void keep() override;  // gradients that wait for the last microbatch go on in the reduce dtype
+  void keep() override;  // gradients that wait for the last microbatch accumulate in the reduce dtype
   std::unique_ptr<Work> reduce() override;
   void reduced() override;
   std::unique_ptr<Work> reduce_replicas() override;
-  void place(std::span<const char> used) override;  // where they move, wait for the device behind it
+  void place(
+      std::span<const char> used) override;  // if they move to host memory, wait for the device afterwards
 
  private:
   struct Column {  // one trainable parameter
@@ -61,13 +62,13 @@ class Gradients : public sharding::Gradients {
   int64_t elements_ = 0, part_ = 0;  // without and with the flags
   std::vector<Column> columns_;
   at::Tensor sum_;       // [part]: this rank's part, summed over ranks and microbatches
-  bool summed_ = false;  // there is something in it
+  bool summed_ = false;  // it holds a sum
   std::array<at::Tensor, 2> inputs_, outputs_;  // of the two turns
-  at::Tensor adds_;                             // what is in flight comes on top of what earlier ones left
+  at::Tensor adds_;                             // the sum in flight is added to earlier ones
   at::Tensor stored_;  // the sum in the storage dtype and in the shards' memory, where that is another
 };
 
-// Returns when everything that was given to this device is done.
+// Returns when all work of this device is done.
 void wait_for(c10::Device device);
 
 }  // namespace heddle::fsdp2

@@ -98,9 +98,9 @@ void Group::lay_out(std::vector<ParameterSlot>& slots, const Place& place, int64
   Line line;
   for (Parameter& parameter : parameters_) parameter.place = line.add(ranks_ * parameter.chunk_elements());
   const auto like = options_of_shards(place, device).dtype(storage_dtype_);
-  // The others read it in place where the ranks share memory.
+  // The others read it in place if the ranks share memory.
   flat_ = sharded() ? mesh::shared_empty(*groups_.gather, {part}, like) : at::empty({part}, like);
-  if (!flat_.is_meta()) flat_.zero_();  // what lies between the shards
+  if (!flat_.is_meta()) flat_.zero_();  // the gaps between the shards
   whole_ = at::empty({line.elements()}, at::TensorOptions().dtype(compute_dtype_).device(device));
   whole_bytes_ = whole_.nbytes();
   cast_ = compute_dtype_ != storage_dtype_ || flat_.device() != device;
@@ -135,7 +135,7 @@ const Group::Arrival& Group::arrival_in(const at::Tensor& buffer) {
   return arrivals_.emplace_back(Arrival{storage, all, cast_ ? all.narrow(0, rank_ * part, part) : flat_});
 }
 
-// A single parameter arrives where it is used: its part of each rank follows that of the one before.
+// A single parameter is gathered in place: its parts are adjacent in rank order.
 std::unique_ptr<Work> Group::gather() {
   if (same_ || (sharded() && whole_bytes_ == 0)) return nullptr;
   if (!sharded()) {
@@ -164,7 +164,7 @@ void Group::free() {
   memory_->free(whole_);
 }
 
-// From the parts of the ranks to the parameters, each of which lies there in one piece.
+// From the parts of the ranks to the parameters, each contiguous.
 void Group::copy_out() {
   const int64_t part = flat_.numel();
   if (!whole_.is_cpu()) {

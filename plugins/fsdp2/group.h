@@ -17,7 +17,7 @@
 
 namespace heddle::fsdp2 {
 
-// How parameters with one reduction lie. Memory is one for all of a stage.
+// The layout of parameters with one reduction. Memory is shared by the whole stage.
 struct Place {
   sharding::Groups groups;
   bool split = true;  // false: every rank holds all of it
@@ -33,7 +33,7 @@ struct Place {
 
 struct Parameter {
   Shard shard;
-  at::Tensor leaf;  // what the model computes with and autograd fills the gradient of
+  at::Tensor leaf;  // the tensor of the model, whose gradient autograd fills
   bool trainable = false;
   int64_t row_elements = 0;  // elements of one row of dim 0
   int64_t rows = 0;          // of the whole parameter
@@ -47,14 +47,14 @@ struct Parameter {
 // of its own (as FSDP2 does), so saved tensors see the new values.
 class Group : public sharding::Bucket {
  public:
-  // Points the slots at leaves. Tensors on meta get storage without values; others are copied from.
+  // Points the slots at leaves. Tensors on meta get uninitialised storage; the values of others are copied.
   Group(std::vector<ParameterSlot> slots, std::span<const Placed> placed, const Place& place);
 
   std::vector<Parameter>& rows() { return parameters_; }
   const std::vector<Parameter>& rows() const { return parameters_; }
   bool same() const { return same_; }           // one rank, dtype and device: the leaves are the shards
   bool pinned() const { return pinned_; }       // its model chose the compute dtype
-  bool foreign() const { return foreign_; }     // some of its tensors were an embedder's
+  bool foreign() const { return foreign_; }     // some of its tensors belonged to an embedder
   int trainable() const { return trainable_; }  // how many
   at::ScalarType storage_dtype() const { return storage_dtype_; }
   at::ScalarType compute_dtype() const { return compute_dtype_; }
@@ -93,7 +93,7 @@ class Group : public sharding::Bucket {
   sharding::Groups groups_;
   at::Tensor flat_;    // this rank's part: the chunks of all parameters, padded
   at::Tensor whole_;   // alias of the leaves' storage, in the compute dtype
-  bool cast_ = false;  // the part is copied to where it is sent from: to another dtype or device
+  bool cast_ = false;  // the part is copied before it is sent: to another dtype or device
   size_t whole_bytes_ = 0;
   std::vector<Arrival> arrivals_;
   const Arrival* arriving_ = nullptr;

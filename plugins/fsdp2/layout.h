@@ -1,4 +1,4 @@
-// How rows are dealt to ranks, where parameters lie in a flat buffer, and how long a unit stays whole.
+// How rows are split over ranks, where parameters are in a flat buffer, and how long a unit stays whole.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ inline Rows rows_of(int64_t rows, int ranks, int rank) {
   return {begin, std::min(chunk, rows - begin)};
 }
 
-// Lays parts one after another, each on a 64-byte boundary of 4-byte elements; add() returns where it lies.
+// Places parts one after another, each aligned to 64 bytes of 4-byte elements; add() returns the offset.
 class Line {
  public:
   int64_t add(int64_t elements) {
@@ -41,8 +41,8 @@ class Line {
   int64_t end_ = 0;
 };
 
-// What is asked for wins. By default every unit is freed but the last one, whose backward comes next; under a
-// pipeline none is, because its microbatches are many.
+// A given value is used. By default every unit is freed except the last one, whose backward comes next; under
+// a pipeline none is, because it has many microbatches.
 inline std::vector<sharding::Reshard> reshards(size_t units, std::optional<bool> after_forward,
                                                int pipeline_ranks) {
   using sharding::Reshard;
@@ -55,8 +55,8 @@ inline std::vector<sharding::Reshard> reshards(size_t units, std::optional<bool>
   return out;
 }
 
-// Where units live whose parameters are all frozen. root: sharded, and whole from their first use to the end
-// of the step. per_layer: as every other unit. replicate: whole on every rank.
+// The placement of units whose parameters are all frozen. root: sharded, and whole from their first use to
+// the end of the step. per_layer: as every other unit. replicate: whole on every rank.
 enum class Frozen { root, per_layer, replicate };
 
 // How many units are gathered ahead of the one that runs.
@@ -65,8 +65,8 @@ struct Ahead {
   bool operator==(const Ahead&) const = default;
 };
 
-// What is asked for holds where units are gathered for every microbatch anew: not where they stay whole, and
-// not in a pipeline. There, and where nothing is asked for, it is one unit.
+// A given depth applies only if units are gathered again for every microbatch: not if they stay whole, and
+// not in a pipeline. Otherwise, and by default, it is one unit.
 inline Ahead ahead(std::optional<Ahead> asked, std::optional<bool> reshard_after_forward,
                    int pipeline_ranks) {
   return asked && reshard_after_forward != false && pipeline_ranks == 1 ? *asked : Ahead();

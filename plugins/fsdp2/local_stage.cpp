@@ -1,4 +1,4 @@
-// The stage of one data-parallel rank: whole parameters, and mixed precision where it is asked for.
+// The stage of one data-parallel rank: whole parameters, with mixed precision if configured.
 #include <ATen/core/grad_mode.h>
 
 #include <utility>

@@ -1,4 +1,4 @@
-// Loans of buffers, and storages that are used again.
+// Staging buffers, and storages that are reused.
 #include "memory.h"
 
 #include <ATen/ops/empty.h>

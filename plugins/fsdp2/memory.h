@@ -1,4 +1,4 @@
-// Memory that groups borrow: buffers that gathers arrive in, and storage for whole parameters.
+// Memory shared by groups: staging buffers of gathers, and storage for whole parameters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,16 +10,16 @@
 namespace heddle::fsdp2 {
 
 // Of one stage. As many buffers as there are gathers in flight, each as large as the largest group. On the
-// CPU the last storages that were freed are kept, because new pages cost more than what is gathered into
-// them; a device's allocator keeps them itself.
+// CPU the last storages that were freed are kept, because new pages cost more than the copy into them; a
+// device's allocator keeps them itself.
 class Memory {
  public:
-  // Every group says so once, before the first allocation.
+  // Called by every group once, before the first allocation.
   void expect(at::ScalarType dtype, int64_t elements);
   at::Tensor take(at::ScalarType dtype, c10::Device device);
   void give(at::Tensor buffer) { buffers_.push_back(std::move(buffer)); }
 
-  // The storage of `alias` and of every view of it gets `bytes` bytes without values, or is freed.
+  // Gives the storage of `alias` and all its views `bytes` uninitialised bytes, or frees it.
   void fill(const at::Tensor& alias, size_t bytes);
   void free(const at::Tensor& alias);
 

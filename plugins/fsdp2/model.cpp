@@ -1,4 +1,4 @@
-// Turns units into groups, and where units live whose parameters are all frozen.
+// Turns units into groups; placement of frozen units.
 #include "model.h"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ sharding::Model make_model(Units units, std::span<const Placed> placed, const Pl
       groups.push_back(std::make_unique<Group>(std::move(part), placed, where));
     }
   }
-  // The gradients of what a unit computes with last come first.
+  // The gradients of the parameters that a unit uses last come first.
   std::reverse(groups.begin(), groups.end());
   return sharding::Model(std::move(units), std::move(groups), std::move(reshard), "fsdp2");
 }

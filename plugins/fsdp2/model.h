@@ -13,7 +13,7 @@
 
 namespace heddle::fsdp2 {
 
-// Over which ranks a parameter is sharded, by its name. The places outlive the model's making.
+// Over which ranks a parameter is sharded, by its name. The layouts outlive the construction of the model.
 using Places = std::function<const Place&(const std::string& parameter)>;
 
 // A group for each pair of dtypes (of storage, of compute) and each reduction of a unit's own parameters.
@@ -24,10 +24,10 @@ inline Group& group_of(sharding::Bucket& bucket) {
   return static_cast<Group&>(bucket);
 }
 
-// Of each unit: its model chose the dtype of every parameter, so its inputs and outputs stay as well.
+// For each unit: the model chose the dtype of every parameter, so its inputs and outputs are not cast.
 std::vector<char> pinned_units(const sharding::Model& model);
 
-// Returns when gradients that moved to host memory are there.
+// Returns when gradients have arrived in host memory.
 void wait_for_moved_gradients(const sharding::Model& model);
 
 }  // namespace heddle::fsdp2

@@ -1,4 +1,4 @@
-// Making the two buffers of a dtype, and handing out their starts.
+// Makes the two buffers of a dtype, and returns views of them.
 #include "reduce_buffers.h"
 
 #include <ATen/ops/empty.h>

@@ -19,14 +19,13 @@ namespace heddle::fsdp2 {
 class ReduceBuffers {
  public:
   explicit ReduceBuffers(std::shared_ptr<Communicator> ranks) : ranks_(std::move(ranks)) {}
-  // Every group says once, before the first reduction, how many elements of a rank it reduces; `like` says in
-  // which dtype and where.
+  // Called by every group once, before the first reduction: its number of elements per rank; `like` gives
+  // dtype and device.
   void expect(const at::Tensor& like, int64_t part);
 
   size_t take_turn() { return turn_ = 1 - turn_; }  // 0 or 1: which of the two
   Communicator& ranks() const { return *ranks_; }
-  // The start of a buffer: of all ranks' parts, which they read in place where they share memory; of one
-  // part.
+  // The start of a buffer: of all ranks' parts, which they read in place if they share memory; of one part.
   at::Tensor input(size_t turn, const at::Tensor& like, int64_t part);
   at::Tensor output(size_t turn, const at::Tensor& like, int64_t part);
 

@@ -17,7 +17,7 @@ sharding::Policy policy_of(const Options& options) {
   return policy;
 }
 
-// An embedder's ranks may have started from different values: what several of them hold is that of the first.
+// An embedder's ranks may have started from different values: replicas take those of the first.
 void make_equal(const Group& group) {
   const auto take_first = [](const at::Tensor& tensor, Communicator& ranks) {
     at::NoGradGuard no_gradients;
@@ -62,7 +62,7 @@ class ShardedStage final : public sharding::ShardedStage {
 
   Precision precision_;
   std::vector<char> pinned_;
-  std::optional<model::Autocast> autocast_;  // casts for each use: whole parameters do not stay
+  std::optional<model::Autocast> autocast_;  // casts for each use: whole parameters are freed
 };
 
 }  // namespace

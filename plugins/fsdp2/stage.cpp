@@ -25,7 +25,7 @@ Tensors run_cast(Unit& unit, Tensors inputs, const Batch& batch, const Precision
   } else {
     outputs = unit.forward(std::move(inputs), batch);
   }
-  // A single element is the loss, which stays as it is.
+  // A single element is the loss, which is not cast.
   if (precision.outputs && !(outputs.size() == 1 && outputs[0].defined() && outputs[0].numel() == 1))
     cast(outputs, *precision.outputs);
   return outputs;

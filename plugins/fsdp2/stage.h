@@ -18,13 +18,13 @@ struct Precision {
 
 struct Options {
   Precision precision;
-  std::optional<at::ScalarType> autocast;     // the dtype of products and attention; empty: as they stand
+  std::optional<at::ScalarType> autocast;     // the dtype of products and attention; empty: no autocast
   std::optional<bool> reshard_after_forward;  // empty: every unit but the last
   bool defer_reduction = true;                // reduce once a step, not once a microbatch
   Ahead ahead;                                // gathers before the unit that runs
 };
 
-// One data-parallel rank, sharded over nobody: no gather, no hook, no copy where the dtypes agree.
+// One data-parallel rank, not sharded: no gather, no hook, no copy if the dtypes agree.
 std::unique_ptr<ParallelStage> make_local_stage(sharding::Model model, const Options& options);
 
 // Several ranks.

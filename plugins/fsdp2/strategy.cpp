@@ -1,4 +1,4 @@
-// The words of fsdp2, and the choice between its two stages.
+// The needs of fsdp2, and the choice between its two stages.
 #include "strategy.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::optional<at::ScalarType> dtype_of(const DTypeWord& dtype) {
   if (dtype.word == "float16") return at::kHalf;
   if (dtype.word == "float64") return at::kDouble;
   throw Error(ErrorCode::config, "distributed.mp_policy",
-              "'" + dtype.word + "' is no dtype that parameters and gradients can have",
+              "'" + dtype.word + "' is not a dtype that parameters and gradients can have",
               "use float32, bfloat16, float16 or float64");
 }
 
@@ -92,7 +92,7 @@ const Place& place_of(const std::string& parameter, const Reduction& reduction,
   return *found;
 }
 
-// A host may bring a mesh of its own; gradients that nobody sums would be wrong without a word.
+// A host may have a mesh of its own; gradients that are not summed would be wrong without an error.
 void check_mesh(const DeviceMesh& mesh) {
   const int dp = mesh.size("dp"), replicas = mesh.size("dp_replicate"), shards = mesh.size("dp_shard");
   if (dp != replicas * shards)
@@ -106,7 +106,7 @@ void check_mesh(const DeviceMesh& mesh) {
                 "use the strategy ddp");
 }
 
-// AutoModel takes depths that nothing reads; here a person hears of it.
+// AutoModel ignores such depths silently; here there is a warning.
 void warn(const Config& config, const DeviceMesh& mesh) {
   const Config fresh;
   const bool depths = config.fsdp2_forward_prefetch_depth != fresh.fsdp2_forward_prefetch_depth ||

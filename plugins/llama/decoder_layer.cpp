@@ -57,7 +57,7 @@ at::Tensor Attention::call_onto(const at::Tensor& residual, at::Tensor x, const 
 }
 
 at::Tensor Attention::heads(const at::Tensor& x, const Batch& batch) {
-  // Norms of q and k make new tensors, and v alone would keep the columns of all three alive.
+  // Norms of q and k make new tensors, and v alone would keep the memory of all three alive.
   const auto outputs = q_norm_ ? model::Outputs::apart : model::Outputs::columns;
   model::FewTensors qkv = model::call_each({&q_proj_, &k_proj_, &v_proj_}, x, batch, outputs);
   if (q_norm_) {

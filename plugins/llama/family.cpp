@@ -74,8 +74,8 @@ class Spec : public ModelSpec {
   }
 
   // AutoModel's formula: six operations for each weight of a product (2 forward, 4 backward), and attention
-  // over the half of the positions that causal masking leaves. Norms, the rotary embedding and the look-up
-  // are left out.
+  // over the half of the positions that causal masking leaves. Norms, the rotary embedding and the embedding
+  // are not counted.
   double flops_per_token(int64_t sequence) const override {
     const auto width = static_cast<double>(config_.hidden_size);
     const auto dim = static_cast<double>(config_.head_dim);
@@ -94,7 +94,7 @@ class Spec : public ModelSpec {
     return stored_parts(config_, parameter, shape);
   }
 
-  // A tied head is the embedding; files may hold either.
+  // A tied head is the embedding; files may have either.
   std::vector<std::string> other_names(const std::string& tensor) const override {
     if (tensor == kEmbedding && config_.tie_word_embeddings) return {kHead};
     return {};

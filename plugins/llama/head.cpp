@@ -1,4 +1,4 @@
-// The head: logits never exist whole when only the loss is wanted and no seam asks for them.
+// The head: whole logits never exist if only the loss is needed and no seam uses them.
 #include "head.h"
 
 #include <utility>

@@ -8,7 +8,7 @@
 
 namespace heddle::llama {
 
-// Every key whose value changes a number, with transformers' default for Llama.
+// Every key whose value changes results, with transformers' default for Llama.
 const std::vector<FieldInfo>& keys();
 
 // Those of models with experts besides.

@@ -56,9 +56,8 @@ struct ModelConfig {
   bool operator==(const ModelConfig&) const = default;
 };
 
-// Reads Hugging Face's keys with its defaults. Keys that are known to change no number are passed over; what
-// heddle would compute otherwise than transformers is refused with the reason. Throws Error{config} at the
-// key.
+// Reads Hugging Face's keys with its defaults. Keys without effect on results are ignored; values that heddle
+// would compute differently from transformers are refused with the reason. Throws Error{config} at the key.
 ModelConfig read_model_config(const Node& keys, UnknownKeys unknown = UnknownKeys::refused);
 
 // A config.json that transformers reads back to the same model.

@@ -35,7 +35,7 @@ ModelConfig defaults_of(const std::string& type) {
   return config;
 }
 
-// transformers' default of 32 key heads where that divides, else as many as query heads.
+// transformers' default of 32 key heads if it divides, else as many as query heads.
 int64_t default_key_heads(const ModelConfig& config) {
   if (config.mixture.experts > 0) {
     const int64_t heads = config.num_key_value_heads;

@@ -1,4 +1,4 @@
-// Laying parameters out, and gathering what is split.
+// Lays out parameters, and gathers split ones.
 #include "gradients.h"
 
 #include <ATen/core/grad_mode.h>
@@ -93,7 +93,7 @@ std::vector<sharding::Parameter> Bucket::parameters() const {
   return out;
 }
 
-// Values that are there go into the leaves; an embedder's may differ between ranks.
+// Existing values are copied into the leaves; an embedder's may differ between ranks.
 void Bucket::fill(std::vector<ParameterSlot>& slots, const sharding::Groups& ranks) {
   bool foreign = false;
   for (size_t i = 0; i < slots.size(); ++i) {

@@ -16,32 +16,32 @@
 
 namespace heddle::megatron_fsdp {
 
-// Memory of a bucket, which the shards' ranks read in place where they share memory. It cannot be lent out.
+// Memory of a bucket, which the shards' ranks read in place if they share memory. It cannot be resized.
 at::Tensor empty_for(const sharding::Groups& ranks, int64_t elements, const at::TensorOptions& options);
 
 struct Member {  // one parameter
   std::string name;
   std::vector<int64_t> sizes;
-  at::Tensor leaf;                     // what the model computes with: a view of the whole bucket
+  at::Tensor leaf;                     // the tensor of the model: a view of the whole bucket
   Range range;                         // in the bucket
   size_t first_shard = 0, shards = 0;  // its boxes among the bucket's
 };
 
-// Where the members lie. `whole` is a piece of a larger buffer, or undefined.
+// The layout of the members. `whole` is a piece of a larger buffer, or undefined.
 struct BucketPlace {
   std::vector<int64_t> offsets;
   int64_t elements = 0;
   at::Tensor whole;
 };
 
-// The whole bucket in the parameters' dtype, and this rank's main part: what the optimizer updates. They are
-// one memory where the dtypes agree and the whole is always there.
-struct Shared;  // what all gradients of a stage have in common
+// The whole bucket in the parameters' dtype, and this rank's main part: what the optimizer updates. They
+// share memory if the dtypes agree and the whole stays allocated.
+struct Shared;  // common to all gradients of a stage
 
 class Bucket : public sharding::Bucket {
  public:
   // `gradients`: a piece of a larger buffer for them, or undefined. Points the slots at leaves. Tensors on
-  // meta get memory without values; others are copied from, an embedder's from the first rank.
+  // meta get uninitialised memory; the values of others are copied, an embedder's from the first rank.
   Bucket(std::vector<ParameterSlot> slots, std::span<const Placed> placed, BucketPlace place,
          const Options& options, const sharding::Groups& ranks, std::shared_ptr<Shared> shared,
          at::Tensor gradients);
@@ -81,10 +81,10 @@ class Bucket : public sharding::Bucket {
   std::vector<Shard> shards_;
   at::Tensor whole_, main_;
   at::Tensor inner_;                    // split over replicas too: this rank's part in the shard group
-  sharding::TransientStorage storage_;  // the whole, where parameters are split
+  sharding::TransientStorage storage_;  // the whole, if parameters are split
 };
 
-// What the model computes with: a parameter's own dtype, or the one it is pinned to.
+// The compute dtype: a parameter's own dtype, or the one it is pinned to.
 at::ScalarType dtype_of(const ParameterSlot& slot);
 
 // The dtype of main parameters: never narrower than the parameters.

@@ -1,4 +1,4 @@
-// Looking for faults in gradients before they are summed, while it is known whose they are.
+// Checks of gradients before they are summed, while their parameters are known.
 #pragma once
 
 #include <memory>
@@ -12,13 +12,13 @@ namespace heddle::megatron_fsdp {
 
 class Gradients;
 
-// Each check reads a number back from the device, and so waits for it: it is made only where asked for.
+// Each check reads a number back from the device, and so waits for it: it is made only if configured.
 class Checks {
  public:
   // `rank`: of the world.
   Checks(const Options& options, int rank, Log log);
 
-  // Of a bucket about to be reduced. Throws Error{input} for NaN and Inf where the options ask, and warns of
+  // Of a bucket about to be reduced. Throws Error{input} for NaN and Inf if configured, and warns of
   // a norm ten times the largest of the first hundred.
   void look_at(const Gradients& gradients);
 

@@ -12,7 +12,7 @@ void add_numeric_fields(ConfigSchema<Config>& schema) {
              "What is split: 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters.",
              Range<int64_t>{0, 3})
       .field("init_fsdp_with_meta_device", &Config::init_fsdp_with_meta_device,
-             "Units come from meta and never stand whole; they do so in any case.")
+             "Units come from meta and are never whole; this holds in any case.")
       .field("grad_reduce_in_fp32", &Config::grad_reduce_in_fp32, "Gradients are kept and summed in float32.")
       .field("preserve_fp32_weights", &Config::preserve_fp32_weights,
              "The optimizer updates float32 weights; false: the model's own dtype.")

@@ -1,4 +1,4 @@
-// Which units share two buffers: the largest set of units that are alike, or all.
+// Which units share two buffers: the largest set of equal units, or all.
 #include <algorithm>
 #include <map>
 #include <utility>

@@ -1,4 +1,4 @@
-// Views for autograd, sums, and what becomes of them.
+// Views for autograd, sums, and their placement.
 #include "gradients.h"
 
 #include <ATen/core/grad_mode.h>
@@ -112,7 +112,7 @@ void Gradients::detach() {
 
 void Gradients::collect() {
   at::NoGradGuard no_gradients;
-  std::vector<std::pair<Entry*, at::Tensor>> strays;  // they came before the buffer was there
+  std::vector<std::pair<Entry*, at::Tensor>> strays;  // they came before the buffer existed
   for (Entry& entry : entries_) {
     const at::Tensor& gradient = entry.member->leaf.grad();
     if (gradient.defined() && !gradient.is_same(entry.adds)) strays.emplace_back(&entry, gradient);
@@ -136,7 +136,7 @@ std::unique_ptr<Work> Gradients::reduce() {
   return std::move(inner_.work);
 }
 
-// Where gradients are split, those of microbatches add up in this rank's part.
+// If gradients are split, those of microbatches accumulate in this rank's part.
 void Gradients::reduced() {
   const at::Tensor own = shared_->sums.own(inner_, bucket_->part());
   inner_ = {};

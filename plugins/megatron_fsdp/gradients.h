@@ -1,4 +1,4 @@
-// The gradients of one bucket: autograd adds into a flat buffer, sums land in this rank's part of it.
+// The gradients of one bucket: autograd adds into a flat buffer, sums are placed in this rank's part of it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,12 +17,12 @@ namespace heddle::megatron_fsdp {
 struct Shared {
   Sums sums;
   Checks checks;
-  bool overlap;  // reductions run behind the backward
+  bool overlap;  // reductions overlap the backward
 };
 
-// Leaves' gradients are views of the whole buffer (Megatron's main_grad), so nothing is copied into it. Where
-// gradients are split, the whole is there from a unit's backward until it is reduced, and sums of
-// microbatches add up in this rank's part; else the whole stays, and is reduced once a step.
+// Leaves' gradients are views of the whole buffer (Megatron's main_grad), so nothing is copied into it. If
+// gradients are split, the whole exists from a unit's backward until it is reduced, and sums of microbatches
+// accumulate in this rank's part; else the whole stays, and is reduced once a step.
 class Gradients : public sharding::Gradients {
  public:
   // `home`: a piece of a larger buffer for the whole, or undefined.
@@ -43,12 +43,12 @@ class Gradients : public sharding::Gradients {
   std::unique_ptr<Work> reduce_replicas() override;
   void replicas_reduced() override;
   bool had(size_t index) const override { return entries_[index].had; }
-  // The shards' gradients become the sums; of a parameter that nobody used they become undefined.
+  // The shards' gradients become the sums; of an unused parameter they become undefined.
   void place(std::span<const char> used) override;
 
   int members() const { return static_cast<int>(entries_.size()); }
   const std::string& name(int index) const { return entries_[index].member->name; }
-  // The gradient that autograd adds into, of one member; undefined where there is none now.
+  // The gradient that autograd adds into, of one member; undefined if there is none now.
   at::Tensor gradient(int index) const { return entries_[index].member->leaf.grad(); }
 
   int64_t number = 0;  // of the bucket, in messages
@@ -57,16 +57,16 @@ class Gradients : public sharding::Gradients {
   struct Entry {
     Member* member;
     at::Tensor adds;   // what autograd adds into
-    at::Tensor piece;  // of the whole; another tensor where autograd adds up in float32
+    at::Tensor piece;  // of the whole; another tensor if autograd accumulates in float32
     uint32_t version = 0;
     bool had = false;               // in this step
     std::vector<at::Tensor> final;  // of each shard
   };
   void attach();
   void detach();
-  // Takes in what autograd left elsewhere, and notes which parameters had a gradient.
+  // Copies gradients that autograd left elsewhere, and records which parameters had one.
   void collect();
-  // What the replicas add up.
+  // The part summed over the replicas.
   at::Tensor summed() const {
     return split() ? sum_ : whole_.narrow(0, bucket_->part().begin, bucket_->part().size());
   }

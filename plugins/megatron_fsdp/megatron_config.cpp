@@ -1,4 +1,4 @@
-// The table of megatron's fields, and which of them go together.
+// The table of megatron's fields, and the rules between them.
 #include "megatron_config.h"
 
 namespace heddle::megatron_fsdp {

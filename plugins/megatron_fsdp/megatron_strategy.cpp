@@ -1,4 +1,4 @@
-// Megatron-Core's words as options, and its groups of ranks.
+// Megatron-Core's fields as options, and its groups of ranks.
 #include <algorithm>
 #include <string>
 
@@ -15,11 +15,11 @@ std::optional<at::ScalarType> dtype_of(const DTypeWord& dtype, const char* key) 
   if (dtype.word == "float16") return at::kHalf;
   if (dtype.word == "float64") return at::kDouble;
   throw Error(ErrorCode::config, std::string("distributed.") + key,
-              "'" + dtype.word + "' is no dtype that parameters and gradients can have",
+              "'" + dtype.word + "' is not a dtype that parameters and gradients can have",
               "use float32, bfloat16, float16 or float64");
 }
 
-// One bucket where nothing overlaps, and on later stages of a pipeline: their backwards end in a bubble.
+// One bucket without overlap, and on later stages of a pipeline: their backwards end in a bubble.
 void set_buckets(const MegatronConfig& config, const DeviceMesh& mesh, const sharding::Groups& ranks,
                  Options& options) {
   constexpr int64_t kLeast = 40'000'000, kForEachRank = 1'000'000;
@@ -76,7 +76,7 @@ Options options_of(const MegatronConfig& config, const DeviceMesh& mesh, const s
   return options;
 }
 
-// A host may bring a mesh of its own; gradients that nobody sums would be wrong without a word.
+// A host may have a mesh of its own; gradients that are not summed would be wrong without an error.
 void check_mesh(const DeviceMesh& mesh, const MegatronConfig& config) {
   const int dp = mesh.size("dp"), replicas = mesh.size("dp_replicate"), shards = mesh.size("dp_shard");
   if (dp != replicas * shards)

@@ -31,8 +31,7 @@ std::string kind_of(Unit& unit) {
   return unit.module() == nullptr ? "" : std::string(unit.module()->kind());
 }
 
-// Without a word: what is called a layer or a block, or everything where nothing is. An embedder's units are
-// units.
+// By default: units whose kind is a layer or a block, or all if there are none. An embedder's units count.
 bool is_block(const std::string& kind) {
   return kind.empty() || kind.ends_with("layer") || kind.ends_with("block");
 }
@@ -75,9 +74,9 @@ namespace {
 using Buckets = std::vector<std::unique_ptr<sharding::Bucket>>;
 using sharding::Slots;
 
-// Parts of one dtype that train or do not, in order of appearance. Gradients that are still to be summed over
-// an axis lie apart: those are whole parameters, so that all ranks of the axis cut them at the same places,
-// also where the axis splits others unevenly.
+// Parameters of one dtype, trainable or frozen, in order of appearance. Partial gradients are separate: those
+// are whole parameters, so that all ranks of the axis cut them at the same places, also where the axis splits
+// others unevenly.
 std::vector<Slots> by_kind(const Slots& slots, std::span<const Placed> placed, bool one_each) {
   using Kind = std::tuple<at::ScalarType, bool, std::vector<std::string>>;
   std::vector<Slots> parts;

@@ -12,7 +12,7 @@
 
 namespace heddle::megatron_fsdp {
 
-// What is split over which ranks, and by what choices.
+// What is split over which ranks, and the options.
 struct Place {
   const Options& options;
   const sharding::Groups& groups;
@@ -28,10 +28,10 @@ std::vector<sharding::Reshard> find_units(const Units& units, const Options& opt
 // cannot be tied.
 sharding::Model make_model(Units units, const Place& place);
 
-int64_t largest_unit(const sharding::Model& model);  // elements of what is freed after its forward
+int64_t largest_unit(const sharding::Model& model);  // elements that are freed after their forward
 int64_t largest_bucket(const sharding::Model& model);
 
-// Where the options ask for it, units share two buffers in turn.
+// If configured, units share two buffers alternately.
 std::deque<sharding::DoubleBuffer> assign_double_buffers(const sharding::Model& model, const Options& options,
                                                          c10::Device device);
 

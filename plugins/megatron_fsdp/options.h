@@ -1,4 +1,4 @@
-// What both vocabularies come down to: one set of choices for the buffers, the reductions and the stage.
+// One set of options for both strategies: buffers, reductions and the stage.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -21,7 +21,7 @@ struct Split {
 
 enum class Averaging { none, before_the_sum, in_the_collective };
 
-// Two buffers in turn for whole tensors: for the largest set of units that are alike, or for all units.
+// Two alternating buffers for whole tensors: for the largest set of equal units, or for all units.
 enum class Buffering { from_the_allocator, two_for_alike_units, two_for_all_units };
 
 struct Options {
@@ -56,7 +56,7 @@ struct Options {
   Buffering buffering = Buffering::from_the_allocator;
   bool keep_outliers = false;  // a buffer of its own for a unit that fits neither of the two
 
-  // Looking for faults in gradients, before they are summed.
+  // Checks of gradients before they are summed.
   bool check_buckets = false, check_large = false, check_parameters = false;
 
   bool weights_last = false;  // a backward computes all gradients of inputs before those of weights

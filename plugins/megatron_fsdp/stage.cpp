@@ -1,4 +1,4 @@
-// Megatron's choices as a policy of the engine; weights behind inputs, and looking at gradients.
+// Megatron's options as a policy of the engine; deferred weight gradients, and checks of gradients.
 #include "stage.h"
 
 #include <ATen/core/grad_mode.h>
@@ -10,8 +10,8 @@ namespace {
 
 using sharding::Policy;
 
-// By default two of the largest units may be on their way to be reduced where their buffers are freed after
-// it; others stay anyway.
+// By default two of the largest units may be in flight if their buffers are freed after the reduction; other
+// buffers stay allocated anyway.
 int64_t reduce_limit(const Options& options, const sharding::Model& model) {
   if (options.elements_in_flight) return *options.elements_in_flight;
   return options.split.gradients ? 2 * largest_unit(model) : sharding::kUnlimited;
@@ -85,7 +85,7 @@ Tensors Stage::forward(Tensors inputs, const Batch& batch) {
   return ShardedStage::forward(std::move(inputs), mine);
 }
 
-// The first queue that no microbatch uses, told to defer.
+// The first free queue, set to defer.
 WeightGradients* Stage::own_queue() {
   if (idle_queues_.empty()) idle_queues_.push_back(&queues_.emplace_back());
   WeightGradients* queue = idle_queues_.back();

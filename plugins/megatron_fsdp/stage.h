@@ -12,8 +12,7 @@
 
 namespace heddle::megatron_fsdp {
 
-// One body for all that may be split: what is never split is whole all the time, and is gathered after an
-// update alone.
+// One implementation for all options: what is never split stays whole, and is gathered only after an update.
 class Stage final : public sharding::ShardedStage {
  public:
   Stage(Units units, std::span<const Placed> placed, const Options& options, const sharding::Groups& groups,

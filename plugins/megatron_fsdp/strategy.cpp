@@ -1,4 +1,4 @@
-// AutoModel's words, and the ranks that they are about.
+// AutoModel's fields, and their ranks.
 #include "strategy.h"
 
 #include "stage.h"

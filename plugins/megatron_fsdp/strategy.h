@@ -1,4 +1,4 @@
-// Megatron's data parallelism under two vocabularies, after Megatron-FSDP and Megatron-Core's
+// Megatron's data parallelism with two sets of fields, after Megatron-FSDP and Megatron-Core's
 // DistributedDataParallel.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace heddle::megatron_fsdp {
 
-// NeMo AutoModel's words: what zero_dp_strategy says is split over the ranks of dp (with context parallelism:
-// dp and cp together).
+// NeMo AutoModel's fields: zero_dp_strategy selects what is split over the ranks of dp (with context
+// parallelism: dp and cp together).
 class MegatronFsdp : public IStrategy {
  public:
   explicit MegatronFsdp(Config config) : config_(std::move(config)) {}
@@ -27,7 +27,7 @@ class MegatronFsdp : public IStrategy {
   Config config_;
 };
 
-// Megatron-Core's words (DistributedDataParallelConfig). dp_shard (with cp) is one instance of the
+// Megatron-Core's fields (DistributedDataParallelConfig). dp_shard (with cp) is one instance of the
 // distributed optimizer, dp_replicate counts the instances.
 class Megatron : public IStrategy {
  public:

@@ -16,7 +16,7 @@ bool Sums::averages(at::ScalarType gradients) const {
 }
 
 // In the dtype of the wire; divided here unless the collective does it. The whole buffer is divided in place,
-// once: what is launched again and again is fresh each time.
+// once per launch, with new gradients each time.
 at::Tensor Sums::to_wire(const at::Tensor& tensor, double factor) const {
   at::Tensor wire = tensor;
   if (options_.wire && *options_.wire != tensor.scalar_type()) {
@@ -49,7 +49,7 @@ Sums::Inner Sums::start(const at::Tensor& whole, Range part, Split split) const 
   return one;
 }
 
-// After an all-to-all the ranks' parts lie in rank order, and are added up in it.
+// After an all-to-all the ranks' parts are in rank order, and are summed in it.
 at::Tensor Sums::own(Inner& one, Range part) const {
   const at::Tensor own = one.wire.narrow(0, part.begin, part.size());
   if (!one.received.defined()) return own;

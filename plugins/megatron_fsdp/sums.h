@@ -12,7 +12,7 @@
 
 namespace heddle::megatron_fsdp {
 
-// What all buckets of a stage have in common.
+// Common to all buckets of a stage.
 class Sums {
  public:
   Sums(const Options& options, const sharding::Groups& groups) : options_(options), groups_(groups) {}
@@ -24,16 +24,16 @@ class Sums {
     at::Tensor wire, received;  // received: of an all-to-all
     std::unique_ptr<Work> work;
   };
-  // `whole`: the gradients, of which this rank keeps `part` where `split` says so.
+  // `whole`: the gradients, of which this rank keeps `part` if `split` is set.
   Inner start(const at::Tensor& whole, Range part, Split split) const;
-  // This rank's part, when the work is through.
+  // This rank's part, when the work is done.
   at::Tensor own(Inner& inner, Range part) const;
 
   struct Outer {  // a sum over replicas
     at::Tensor wire;
     std::unique_ptr<Work> work;
   };
-  // `held`: what of the sum this rank keeps, where `split.outer`.
+  // `held`: the part of the sum that this rank keeps, if `split.outer`.
   Outer start_outer(const at::Tensor& sum, Range held, Split split) const;
 
  private:

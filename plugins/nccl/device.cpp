@@ -1,4 +1,4 @@
-// Opening the CUDA side, once a GPU is wanted.
+// Opens the CUDA library when a GPU is needed.
 #include "device.h"
 
 #include <dlfcn.h>
@@ -33,7 +33,7 @@ std::string Device::absent() const {
 }
 
 c10::Device Device::start(int local_rank) {
-  // libtorch_cuda first: it brings libnccl and the other libraries, by paths that it knows itself.
+  // libtorch_cuda first: it loads libnccl and the other libraries by its own paths.
   open(fs::path(look().torch_directory) / "libtorch_cuda.so", RTLD_GLOBAL,
        "install torch 2.11.0 with the nvidia packages it asks for, or write dist_env.backend: gloo");
   void* library = open(own_directory() / "heddle_nccl_cuda.so", RTLD_LOCAL, "build the plugin nccl again");

@@ -1,4 +1,4 @@
-// What is looked up: the environment, the driver's libraries, device files, LibTorch's directory.
+// Looks up the environment, the driver's libraries, device files and LibTorch's directory.
 #include "presence.h"
 
 #include <c10/core/Allocator.h>
@@ -20,7 +20,7 @@ bool opens(const char* library) {
   return handle != nullptr;
 }
 
-// By NVML; empty where it does not answer.
+// By NVML; empty if it fails.
 std::optional<int> counted_by_nvml() {
   void* library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return std::nullopt;

@@ -1,4 +1,4 @@
-// Whether a GPU can be used here, from what was looked up; nothing of CUDA is touched.
+// Whether a GPU can be used here, from what was looked up, without initialising CUDA.
 #pragma once
 
 #include <optional>
@@ -7,7 +7,7 @@
 namespace heddle::nccl {
 
 struct Probe {
-  std::optional<std::string> visible;  // CUDA_VISIBLE_DEVICES, where it is set
+  std::optional<std::string> visible;  // CUDA_VISIBLE_DEVICES, if set
   bool driver = false;                 // the driver's library opens
   int gpus = 0;                        // that the driver counts
   std::string torch_directory;         // the libraries of LibTorch
@@ -25,8 +25,8 @@ inline std::string why_absent(const Probe& probe) {
   return "";
 }
 
-// Looks: NVML counts the GPUs, as it starts no driver in this process and so leaves a later fork alone; where
-// it is missing, the device files do.
+// Looks it up: counts GPUs with NVML, which starts no driver in this process and so allows a later fork;
+// without NVML, by the device files.
 Probe look();
 
 }  // namespace heddle::nccl

@@ -10,7 +10,7 @@
 namespace heddle::pipeline {
 namespace {
 
-// Of the recipes; the first is the one that there is.
+// The recipes' values; the first is the one that is built.
 const std::vector<std::string>& losses() {
   static const std::vector<std::string> names = {"MaskedCrossEntropy", "FusedLinearCrossEntropy",
                                                  "TEParallelCrossEntropy", "ChunkedCrossEntropy"};
@@ -65,7 +65,7 @@ void add_schedule_fields(ConfigSchema<Config>& schema) {
              "The names of each stage's modules; null: split by layers.");
 }
 
-// Fields that other engines need and this one does not: accepted, because recipes carry them.
+// Fields that other engines need and this one does not: accepted, because recipes have them.
 void add_fields_without_effect(ConfigSchema<Config>& schema) {
   const std::string patch =
       "No effect: units are cut between stages, so that no model's forward is replaced.";

@@ -11,7 +11,7 @@
 
 namespace heddle::pipeline {
 
-// The fields and defaults of NeMo AutoModel's PipelineConfig; times and limit of `auto` are our own.
+// The fields and defaults of NeMo AutoModel's PipelineConfig; times and limit of `auto` are heddle's own.
 struct Config {
   std::optional<std::string> pp_schedule = "1f1b";
   std::optional<std::string> pp_schedule_csv;
@@ -35,11 +35,11 @@ struct Config {
 
 ConfigSchema<Config> schema();
 
-// Fills dtype from the strategy's mixed precision (what flows between stages); another dtype that is given is
-// kept, with a warning.
+// Sets dtype (between stages) from the strategy's mixed precision; another given dtype is kept, with a
+// warning.
 Node derive(Node section, const Node& strategy_config, std::vector<std::string>& warnings);
 
-// What the block asks of core. Throws Error{config} when neither a schedule nor a table is given, or a
+// The block as core's PipelineConfig. Throws Error{config} when neither a schedule nor a table is given, or a
 // schedule without an order of its own and no table.
 PipelineConfig pipeline_config(const Node& resolved);
 

@@ -26,7 +26,7 @@ void fill_pair(VRow& row, int rank, int after) {
   }
 }
 
-// `turns` forwards are left for the stage that goes.
+// The remaining `turns` forwards are of one stage.
 void steady_pair(VRow& row, int turns, int after) {
   for (int i = 0; i < turns; ++i) {
     if (i == 0 && after == 0) {  // apart on the last rank: the fill is shorter by that
@@ -44,7 +44,7 @@ void drain_pair(VRow& row, int rank, int after) {
     row.backward(coming);
     forward_beside_backward(row, coming, going);
   }
-  // From the middle of these on weights wait, and are computed where the rank would be idle.
+  // From the middle of these on weight gradients are deferred, and computed when the rank would be idle.
   const int middle = 2 * ((rank + 1) / 2) + (rank % 2 == 0 ? 1 : 0);
   const auto backward = [&](VRow::Side side, int at) { at >= middle ? row.input(side) : row.backward(side); };
   for (int at = 0; at < 2 * (rank + 1); ++at) backward(at % 2 == 0 ? coming : going, at);

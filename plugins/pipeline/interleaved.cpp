@@ -1,5 +1,5 @@
 // Microbatches in rounds through all stages of a rank, a forward and a backward in turns; with whole
-// backwards, or with the weights' part later, where it fills waits. The orders are those of PyTorch's
+// backwards, or with the weights' part deferred to fill waits. The orders are those of PyTorch's
 // ScheduleInterleaved1F1B and ScheduleInterleavedZeroBubble.
 #include <algorithm>
 #include <string>
@@ -10,7 +10,7 @@
 namespace heddle::pipeline {
 namespace {
 
-// Microbatches in a round: as many as ranks, or some more where the ranks do not divide them.
+// Microbatches in a round: as many as ranks, or some more if the ranks do not divide them.
 int round_of(const Sizes& sizes, const std::string& name) {
   const int rounds = std::max(1, sizes.microbatches / sizes.ranks);
   if (sizes.microbatches % rounds == 0) return sizes.microbatches / rounds;

@@ -1,4 +1,4 @@
-// An event walk over the ranks: each chooses its next action when it is free and when data arrives.
+// An event walk over the ranks: each chooses its next action when it is idle and when data arrives.
 #include "list_schedule.h"
 
 #include <algorithm>
@@ -55,7 +55,7 @@ class ListScheduler {
     return ends_[forward ? 0 : 1][static_cast<size_t>(stage) * rules_.microbatches + microbatch];
   }
 
-  // When the input of an action is at its rank; kUnknown: it is not under way.
+  // When the input of an action is at its rank; kUnknown: not sent yet.
   double arrival(const Action& action) {
     const bool forward = action.kind == Action::forward;
     const int from = action.stage + (forward ? -1 : 1);
@@ -71,7 +71,7 @@ class ListScheduler {
            rank.memory + reserved + rules_.memory[action.stage] <= rules_.limit + kTimeSlack;
   }
 
-  // The place in the row of what may start now, or -1.
+  // The index in the row of an action that may start now, or -1.
   int startable(Rank& rank, double time) {
     const size_t window = std::min(kWindow, rank.order.size());
     if (window == 0) return -1;
@@ -80,7 +80,7 @@ class ListScheduler {
       for (size_t at = 1; at < window; ++at)
         if (rank.order[at].kind != Action::forward && ready(rank.order[at], time))
           return static_cast<int>(at);
-    double reserved = 0;  // by the forwards that are overtaken
+    double reserved = 0;  // for the overtaken forwards
     if (rules_.forwards_overtake)
       for (size_t at = 0; at < window; ++at) {
         const Action& action = rank.order[at];

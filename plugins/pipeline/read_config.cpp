@@ -1,4 +1,4 @@
-// From the fields of the block to what core is asked for.
+// From the fields of the block to core's PipelineConfig.
 #include "config.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"

@@ -1,4 +1,4 @@
-// The schedules that this plugin offers: pure functions from sizes to tables, and where each puts its stages.
+// The schedules that this plugin offers: pure functions from sizes to tables, and their placement of stages.
 #pragma once
 
 #include "heddle/schedule/schedule.h"

@@ -1,5 +1,5 @@
-// Named schedules and their list schedules for the given times are the start; then the best order is changed
-// a little, scheduled again, and kept where it is not longer.
+// Starts from the named schedules and their list schedules for the given times; then the best order is
+// changed slightly, scheduled again, and kept if it is not longer.
 #include "search.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kSameLength = 1e-9;
 constexpr int64_t kWork = 1'000'000;  // actions that the local search schedules: a part of a second
-constexpr int64_t kTries = 20'000;    // at most: a small table has few orders
+constexpr int64_t kTries = 20'000;    // at most; a small table has few orders
 
 std::string limit_text(double number) {
   char text[32];
@@ -107,7 +107,7 @@ class Search {
     return true;
   }
 
-  // Moves of one action of one rank to an earlier place.
+  // Moves one action of one rank to an earlier position.
   void improve() {
     std::mt19937_64 random(1);
     const auto below = [&](size_t bound) { return static_cast<size_t>(random() % bound); };
@@ -126,7 +126,7 @@ class Search {
     }
   }
 
-  // I and W side by side become B, where that is not longer.
+  // Adjacent I and W become B, if that is not longer.
   void join_backwards() {
     ScheduleTable joined;
     for (const auto& row : best_->table) {

@@ -32,7 +32,7 @@ class VRow {
     row_.push_back({Action::backward_input, stage_[side], backwards_[side]++});
     waiting_.push_back({Action::backward_weight, row_.back().stage, row_.back().microbatch});
   }
-  // Weights that wait: the oldest, the oldest of one stage, or none where none waits.
+  // Deferred weights: the oldest, the oldest of one stage, or none.
   void weight() {
     if (waiting_.empty()) return;
     row_.push_back(waiting_.front());

@@ -41,7 +41,7 @@ void drain_v(VRow& row, int ranks, int rank) {
 
 ScheduleTable zbv_zero_bubble(const Sizes& sizes) {
   refuse_other_than_two(sizes, "ZBV");
-  // The order for as many microbatches as fill the pipeline; those that are not there are left out.
+  // The order for as many microbatches as fill the pipeline; missing ones are skipped.
   const int full = std::max(2 * sizes.ranks - 1, sizes.microbatches);
   ScheduleTable table;
   for (int rank = 0; rank < sizes.ranks; ++rank) {

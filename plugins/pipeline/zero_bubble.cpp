@@ -1,5 +1,5 @@
-// One stage a rank, a backward in two parts: the input's is sent on at once, the weights' waits as long as
-// the memory allows and fills what would be idle.
+// One stage a rank, a backward in two parts: the input's is sent on at once, the weights' is deferred as long
+// as the memory allows, and fills idle time.
 #include <algorithm>
 
 #include "schedules.h"
@@ -7,7 +7,7 @@
 namespace heddle::pipeline {
 namespace {
 
-// `ahead` forwards before the first backward, and `late` weights that wait from then on.
+// `ahead` forwards before the first backward, and `late` deferred weights from then on.
 std::vector<Action> row_of(int rank, int microbatches, int ahead, int late) {
   std::vector<Action> row;
   int forwards = 0, weights = 0;

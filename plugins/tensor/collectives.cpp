@@ -1,4 +1,4 @@
-// Gathers and sums of rows and columns; only what does not divide is copied into padded memory.
+// Gathers and sums of rows and columns; only uneven parts are copied into padded memory.
 #include "collectives.h"
 
 #include <ATen/ops/cat.h>

@@ -1,4 +1,4 @@
-// Collectives on plain tensors, below autograd: what the regions and the overlapped products are made of.
+// Collectives on plain tensors, below autograd, for the regions and the overlapped products.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,7 +7,7 @@
 
 namespace heddle::tensor {
 
-// The tensor in memory that nobody else reads, so that a collective may write into it: a copy only where the
+// The tensor in memory that nothing else reads, so that a collective may write into it: a copy only if the
 // caller's is shared or has gaps.
 at::Tensor exclusive(at::Tensor tensor);
 

@@ -7,7 +7,7 @@
 
 namespace heddle::tensor {
 
-// The fields of NeMo AutoModel's strategies that speak of tensor parallelism.
+// The tensor-parallel fields of NeMo AutoModel's strategies.
 struct TensorConfig {
   Node tp_plan;
   bool sequence_parallel = false;

@@ -1,4 +1,4 @@
-// What stands in place of a layer's own computation when it is split.
+// The computations of split layers.
 #pragma once
 
 #include <memory>
@@ -12,26 +12,26 @@
 
 namespace heddle::tensor {
 
-// The ranks, and how hidden states stand between the split layers.
+// The ranks, and the layout of hidden states between the split layers.
 struct Border {
   DeviceMesh mesh;          // keeps the group alive
   Communicator* ranks;      // of tp
   bool sequence = false;    // hidden states are this rank's token rows; else whole on every rank
-  bool overlapped = false;  // parts of a tensor move behind the products with other parts
+  bool overlapped = false;  // communication of a part overlaps the products of other parts
 };
 
 using Product = Linear::Instead::LinkPointer;
 
 // From hidden states to this rank's columns: one gather for all layers that share it.
 Product inward(const Border& border);
-// The same for hidden states that are whole in any case.
+// The same for hidden states that are always whole.
 Product inward_of_whole(const Border& border);
 // From this rank's columns to hidden states: the product, the sum over the ranks, then the bias.
 Product outward(const Border& border);
 // The same from whole inputs of `width` columns to whole outputs.
 Product outward_of_whole(const Border& border);
 
-// What an embedding with a part of the vocabulary gives, summed to hidden states.
+// Sums the partial outputs of a split embedding to hidden states.
 Seam::Transform embedded(const Border& border);
 // The loss over a head that holds `part` of `whole` rows.
 TokenLoss::Instead::LinkPointer split_loss(const Border& border, const Part& part, int64_t whole);

@@ -1,4 +1,4 @@
-// Modules are sorted by kind; every rule about styles that do not go together has its message here.
+// Sorts modules by kind; the rules about incompatible styles and their messages.
 #include "layout.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ bool stays_split(const Site& site) {
   return is(site, Style::colwise) || is(site, Style::rowwise);
 }
 
-// Styles that a kind of module takes; the first is what a message proposes.
+// Styles allowed for a kind of module; messages propose the first.
 std::vector<Style> styles_of(std::string_view kind) {
   if (kind == "linear")
     return {Style::colwise, Style::rowwise, Style::colwise_rep, Style::rowwise_rep, Style::replicated};
@@ -52,7 +52,7 @@ void check_style(const Site& site, bool sequence_parallel) {
            "set distributed.sequence_parallel, or leave norms out of the plan");
 }
 
-// With token rows on each rank, a module that heddle does not know would compute on a part of the sequence.
+// With token rows on each rank, an unknown module would compute on a part of the sequence.
 void check_known(const Site& site) {
   const std::string_view kind = site.module->kind();
   if (site.module->slots().empty() || kind == "linear" || kind == "embedding" || kind == "rms_norm") return;
@@ -143,7 +143,7 @@ class Maker {
     refuse(split,
            "the plan splits '" + split.path + "' as '" + word_of(*split.style) + "' without a '" +
                (any(Style::colwise) ? "rowwise" : "colwise") + "' layer beside it",
-           "use colwise_rep or rowwise_rep for a layer that stands alone");
+           "use colwise_rep or rowwise_rep for a single layer");
   }
 
   // Of the layers that feed the attention, keys and values have the fewest heads and queries the most.

@@ -1,4 +1,4 @@
-// What a plan comes to on a model: for every module how it is split, checked as a whole.
+// A plan applied to a model: how every module is split, checked as a whole.
 #pragma once
 
 #include <vector>
@@ -8,10 +8,10 @@
 
 namespace heddle::tensor {
 
-// How the hidden states of a block's layers stand inside it.
+// The layout of hidden states inside a block.
 enum class Inside { split, whole };
 
-// Modules that hold linear layers of one input and one output: attention, an MLP; a lone linear layer is one.
+// Modules with linear layers of one input and one output: attention, an MLP; a lone linear layer is one.
 struct Block {
   size_t site;
   std::vector<size_t> linears;  // sites
@@ -19,7 +19,7 @@ struct Block {
   Inside inside = Inside::whole;
 };
 
-// A head is a linear layer beside the loss.
+// A head is a linear layer with the loss.
 struct HeadOf {
   size_t linear, loss;
 };
@@ -32,7 +32,7 @@ struct Layout {
   std::vector<size_t> norms;  // outside blocks
 };
 
-// Sorts the modules and checks that styles fit them and each other, and that heads divide by `ranks`.
+// Sorts the modules and checks that styles are compatible, and that `ranks` divide the heads.
 // Throws Error{config | mesh}.
 Layout lay_out(Sites sites, int ranks, bool sequence_parallel);
 

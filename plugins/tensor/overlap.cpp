@@ -27,7 +27,7 @@ at::Tensor empty_rows(int64_t rows, int64_t width, const at::Tensor& like) {
   return at::empty({rows, width}, like.options().requires_grad(false));
 }
 
-// All rows from each rank's own; `use` is called for each rank's rows as soon as they are there.
+// Gathers all rows; `use` is called for each rank's rows as soon as they arrive.
 at::Tensor gather_behind(const at::Tensor& own, int64_t total, Communicator& ranks,
                          const std::function<void(const Part& rows, const at::Tensor& values)>& use) {
   at::Tensor all = empty_rows(total, own.size(1), own);
@@ -93,7 +93,7 @@ Edge edge_to(const at::Tensor& tensor) {
   return tensor.defined() ? torch::autograd::impl::gradient_edge(tensor) : Edge();
 }
 
-// Leaves the work to the queue where this backward is split in two and the parameters are leaves.
+// Defers the work to the queue if this backward is split and the parameters are leaves.
 bool put_off(WeightGradients* later, const Edge& weight, const Edge& bias, const at::Tensor& dy,
              const at::Tensor& x) {
   if (later == nullptr || !later->defers()) return false;

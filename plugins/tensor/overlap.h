@@ -1,4 +1,4 @@
-// Products with a gather or a sum over ranks running behind them, in both directions.
+// Products overlapped with a gather or a sum over ranks, in both directions.
 #pragma once
 
 #include <span>
@@ -8,10 +8,9 @@
 
 namespace heddle::tensor {
 
-// x: this rank's token rows. Each layer's product with all rows, as one node: every rank's rows travel on
-// their own and are multiplied as they come, the own ones first. Backward: dX is made and summed piece by
-// piece, the sums running behind the next piece and behind dW (after PyTorch's asynchronous tensor
-// parallelism).
+// x: this rank's token rows. Each layer's product with all rows, as one node: every rank's rows are sent
+// separately and multiplied as they arrive, the own ones first. Backward: dX is made and summed piece by
+// piece, the sums overlapping the next piece and dW (after PyTorch's asynchronous tensor parallelism).
 model::FewTensors gathered_products(std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch,
                                     Communicator& ranks);
 

@@ -1,4 +1,4 @@
-// From a layout to split slots and seams.
+// Applies a layout: splits slots and sets seams.
 #include "parallelizer.h"
 
 #include <string>
@@ -14,7 +14,8 @@ namespace {
 Layout read_layout(Units& units, const Config& config, int ranks, Extent extent) {
   Sites sites = find_sites(units);
   const Rules rules = choose_rules(units, config.tp_plan);
-  // The model's own plan may name more than the model has (a rank's stage of it); a person's plan may not.
+  // The model's own plan may name modules that a rank's stage lacks; a plan of the YAML may not name unknown
+  // ones.
   give_styles(sites, rules, config.tp_plan.is_map() ? extent : Extent::stage);
   return lay_out(std::move(sites), ranks, config.sequence_parallel);
 }

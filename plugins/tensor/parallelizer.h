@@ -15,7 +15,7 @@ class Tensor : public IParallelizer {
  public:
   explicit Tensor(Config config) : config_(std::move(config)) {}
   Needs needs() const override;
-  // Throws Error{config | mesh | input}: plans that do not fit, heads that do not divide.
+  // Throws Error{config | mesh | input}: plans that do not match, heads that do not divide.
   void check(Units& units, const Sizes& sizes) override;
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override;
 

@@ -1,4 +1,4 @@
-// How dims of parameters and the token rows of a microbatch are dealt to the ranks of an axis.
+// How dims of parameters and the token rows of a microbatch are split over the ranks of an axis.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ inline Part part_of(int64_t size, int ranks, int rank) {
   return {rank * least + std::min<int64_t>(rank, more), least + (rank < more ? 1 : 0)};
 }
 
-// Token rows in a gather: every rank's stretch of the buffer has as many.
+// Token rows per rank in a gather's buffer: equal for all ranks.
 inline int64_t row_chunk(int64_t rows, int ranks) {
   return (rows + ranks - 1) / ranks;
 }

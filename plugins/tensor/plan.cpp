@@ -1,4 +1,4 @@
-// Styles by their words, patterns segment by segment, and the plan that a model brings.
+// Styles by name, patterns segment by segment, and the model's own plan.
 #include "plan.h"
 
 #include <array>

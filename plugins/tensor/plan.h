@@ -10,7 +10,7 @@
 
 namespace heddle::tensor {
 
-// The words of Hugging Face's and PyTorch's plans.
+// The styles of Hugging Face's and PyTorch's plans.
 enum class Style {
   colwise,            // outputs are split, and stay so
   rowwise,            // inputs come split, outputs are summed
@@ -23,18 +23,18 @@ enum class Style {
 
 std::string word_of(Style style);
 
-// A pattern is a path whose segments may hold `*` (any letters but a dot) and `?` (one of them).
+// A pattern is a path whose segments may contain `*` (any characters except a dot) and `?` (one of them).
 struct Rule {
   std::string pattern;
   Style style;
-  std::string where;  // where it stands, for messages
+  std::string where;  // its location, for messages
 };
 using Rules = std::vector<Rule>;
 
 // Throws Error{config} "Unknown parallel style: ..." at the entry, with the nearest style.
 Rules read_rules(const Node& map);
 
-// The plan that the units bring; empty: they have none. Throws Error{config} for an unknown style in it.
+// The plan of the units; empty: none. Throws Error{config} for an unknown style in it.
 Rules rules_of(const Units& units);
 
 bool matches(const std::string& pattern, const std::string& path);

@@ -1,4 +1,4 @@
-// The borders between what every rank computes alike and what each computes a part of, as autograd nodes.
+// The borders between replicated and split computation, as autograd nodes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,12 +7,12 @@
 
 namespace heddle::tensor {
 
-// What the gradient of a gathered tensor is on each rank: its part of a sum, where ranks compute different
-// things from it, or the whole, where they compute the same.
+// The gradient of a gathered tensor on each rank: a part of a sum if the ranks compute different things from
+// it, or the whole if they compute the same.
 enum class Gradient { part, whole };
 
 // Tensors are [tokens, width]; `total` is the size of the whole dim. After Megatron's regions (Shoeybi et al.
-// 2019, Korthikanti et al. 2022); each is one node, and writes in place where nobody else reads.
+// 2019, Korthikanti et al. 2022); each is one node, and writes in place if nothing else reads.
 
 // The same tensor; its gradient is summed over the ranks.
 at::Tensor share(at::Tensor x, Communicator& ranks);
@@ -24,7 +24,7 @@ at::Tensor gather_rows(at::Tensor own, int64_t total, Communicator& ranks, Gradi
 at::Tensor sum_to_rows(at::Tensor part, Communicator& ranks);
 // All rows to this rank's; every rank has the same. Backward: a gather.
 at::Tensor slice_rows(at::Tensor whole, Communicator& ranks);
-// This rank's columns to all columns, with which every rank does the same. Backward: a slice.
+// This rank's columns to all columns, with which every rank computes the same. Backward: a slice.
 at::Tensor gather_columns(at::Tensor own, int64_t total, Communicator& ranks);
 // All columns to this rank's; every rank has the same. Backward: a gather.
 at::Tensor slice_columns(at::Tensor whole, Communicator& ranks);

@@ -10,7 +10,7 @@
 
 namespace heddle::tensor {
 
-// One module. `parent` is its place in the list; kNone: the root of a unit.
+// One module. `parent` is its index in the list; kNone: the root of a unit.
 struct Site {
   static constexpr size_t kNone = static_cast<size_t>(-1);
   std::string path;  // "layers.3.mlp.up"
@@ -25,15 +25,15 @@ using Sites = std::vector<Site>;
 // Every module of every unit. Throws Error{input} for a foreign unit.
 Sites find_sites(Units& units);
 
-// Whether a pattern may be without a match: a stage holds a part of the model only.
+// Whether a pattern may have no match: a stage is only a part of the model.
 enum class Extent { whole_model, stage };
 
 // Gives every site the style of the rule that matches it. Throws Error{config}: a pattern that matches
 // nothing (with the nearest path), two styles for one module.
 void give_styles(Sites& sites, const Rules& rules, Extent extent);
 
-// The rules for this model: the plan of the YAML, else the one that its units bring. Throws Error{config}
-// that says how to give a plan.
+// The rules for this model: the plan of the YAML, else that of the units. Throws Error{config} with an
+// example of a plan.
 Rules choose_rules(const Units& units, const Node& tp_plan);
 
 }  // namespace heddle::tensor

@@ -9,7 +9,7 @@
 namespace heddle::tensor {
 namespace {
 
-// On meta only a shape is left; else a copy, so that the whole is freed.
+// On meta only a shape; else a copy, so that the whole is freed.
 at::Tensor piece(const at::Tensor& whole, int64_t dim, const Part& part) {
   at::NoGradGuard no_gradients;
   return whole.detach().narrow(dim, part.begin, part.count).clone(at::MemoryFormat::Contiguous);

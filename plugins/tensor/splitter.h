@@ -1,4 +1,4 @@
-// Cuts parameters: points slots at this rank's part, and writes down what the strategy must know.
+// Cuts parameters: points slots at this rank's part, and records it for the strategy.
 #pragma once
 
 #include <map>

@@ -24,7 +24,7 @@ bool Attempts::operator()(const std::string& rule, const std::function<std::stri
   } catch (const std::exception& error) {
     check.detail = std::string("the plugin threw: ") + error.what();
   } catch (...) {
-    check.detail = "the plugin threw something that is no std::exception";
+    check.detail = "the plugin threw something that is not a std::exception";
   }
   report_.checks.push_back(check);
   if (options_.ended) options_.ended(check);

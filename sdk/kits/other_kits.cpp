@@ -103,7 +103,7 @@ void run_parallelizer_kits(const OfferedParallelizer& offered, int ranks, Attemp
   });
   attempt(thing + "apply(): splits slots, sets seams, says what it split",
           [&] { return run(Drive::one_by_one, Checkpointing::none); });
-  attempt(thing + "apply(): its seams stand a split backward",
+  attempt(thing + "apply(): its seams support a split backward",
           [&] { return run(Drive::split, Checkpointing::none); });
   attempt(thing + "apply(): its seams may be computed again in the backward",
           [&] { return run(Drive::one_by_one, Checkpointing::full); });

@@ -191,7 +191,7 @@ TEST(Sharded, RefusesAManifestThatWasChanged) {
     EXPECT_THAT(refusal(folder), HasSubstr("error[input] FOLDER/manifest.json: ")) << "byte " << at;
   }
   folder.write("manifest.json", "[]");
-  EXPECT_THAT(refusal(folder), HasSubstr("is no manifest of a sharded checkpoint"));
+  EXPECT_THAT(refusal(folder), HasSubstr("is not a manifest of a sharded checkpoint"));
   fs::remove(folder / "manifest.json");
   EXPECT_EQ(refusal(folder),
             "error[input] FOLDER/manifest.json: cannot be read\n"
@@ -226,8 +226,8 @@ TEST(Sharded, FailsOnEveryRankWhereOneCannotWrite) {
     });
   });
   for (const std::string& error : errors)
-    EXPECT_THAT(error,
-                HasSubstr(std::string("error[io] FOLDER/") + kSecond + ": is there and is no regular file"));
+    EXPECT_THAT(error, HasSubstr(std::string("error[io] FOLDER/") + kSecond +
+                                 ": is there and is not a regular file"));
   EXPECT_FALSE(fs::exists(folder / "manifest.json"));
 }
 

@@ -13,8 +13,8 @@ namespace balance {
 
 struct Config {};
 
-// Every rank of tp computes the whole model, so all values here are the same on each of them: they count
-// once, which is what the axes {"dp_cp"} say.
+// Every rank of tp computes the whole model, so all values here are the same on each of them: with the axes
+// {"dp_cp"} they count once.
 class Balance : public heddle::IParallelizer {
  public:
   explicit Balance(Config) {}
@@ -24,7 +24,7 @@ class Balance : public heddle::IParallelizer {
     return needs;
   }
 
-  // Small activations of the feed-forward layers (Merity et al. 2017), as a mean over the tokens with a
+  // Penalty on activations of the feed-forward layers (Merity et al. 2017), as a mean over the tokens with a
   // label.
   std::vector<heddle::Placed> apply(heddle::Units& units, const heddle::DeviceMesh& /*mesh*/) override {
     for (const auto& unit : units) {
@@ -38,7 +38,7 @@ class Balance : public heddle::IParallelizer {
   }
   std::vector<heddle::SideOutput*> side_outputs() override { return {&activation_, &largest_, &ignored_}; }
 
-  // A label that repeats its token teaches nothing here. The loss is still divided by all labels.
+  // Ignores labels that repeat their token. The loss is still divided by all labels.
   std::optional<int> transform_order() const override { return 0; }
   void transform(heddle::Batch& batch, const heddle::DeviceMesh& /*mesh*/) override {
     if (!batch.labels.defined()) return;

@@ -56,7 +56,7 @@ const std::vector<Broken> kSteps = {
     {"lr: 0.003", "lr: fast", "expected a number, got 'fast'"},
     {"lr: 0.003", "_target_: torch.optim.SGD", "unknown component 'torch.optim.SGD'"},
     {"", "optimiser: {}", "unknown key 'optimiser'"},
-    {"", "seed: 8", "the key 'seed' stands twice"},
+    {"", "seed: 8", "the key 'seed' is repeated"},
     {"", "model: [1", "YAML syntax"},
     {"", "dist_env: {timeout_minutes: 1e15}", "timeout_minutes must be from 0.001 to 525600"},
 };

@@ -201,7 +201,7 @@ TEST(Convert, TakesNothingAwayThatSomebodyElseHasMade) {
       {"new", foreign},
       {"other", foreign},
       {"file",
-       ": is there and is no directory\n  hint: name a directory that is not there yet" + overwritten},
+       ": is there and is not a directory\n  hint: name a directory that is not there yet" + overwritten},
       {"link", link},
       {"link/", link},
       {"dangling", link}};

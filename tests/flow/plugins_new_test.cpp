@@ -67,7 +67,7 @@ TEST_F(PluginsNew, RefusesNamesThatAreNoneAndDirectoriesThatAreThere) {
   const Outcome spelt = heddle({"plugins", "new", "My-Plan"});
   EXPECT_EQ(spelt.status, 2);
   EXPECT_EQ(spelt.error,
-            "error[usage] heddle plugins new: 'My-Plan' is no name for a plugin\n"
+            "error[usage] heddle plugins new: 'My-Plan' is not a name for a plugin\n"
             "  hint: use small letters, digits and _, beginning with a letter: my_strategy\n");
   EXPECT_THAT(heddle({"plugins", "new", "single"}).error, HasSubstr("'single' is built into the engine"));
   std::filesystem::create_directory(at("mine"));

@@ -221,7 +221,7 @@ TEST(Failures, OfWritingTokensLeaveDevicesAlone) {
   const TrainingFiles files;
   files.write("text.txt", "In the beginning");
   expect_refusal(heddle({"data", files.path("text.txt"), "--out", "/dev/full"}), 1,
-                 "error[io] /dev/full: is there and is no regular file, so it is not replaced");
+                 "error[io] /dev/full: is there and is not a regular file, so it is not replaced");
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
 }
 
@@ -246,7 +246,7 @@ TEST(Refusals, SayWhatABackendLacksBeforeAnyRankStarts) {
   const TrainingFiles files;
   const bool built = std::filesystem::exists(HEDDLE_BINARY_DIR "/plugins/libheddle_nccl.so");
   expect_refusal(heddle(files.train("run", {"--dist_env.backend", "nccl"})), 2,
-                 built ? "dist_env.backend: 'nccl' cannot be had here: "
+                 built ? "dist_env.backend: backend 'nccl' is not available: "
                        : "dist_env.backend: there is no device 'nccl'; available: none (searched ");
 }
 

@@ -139,7 +139,7 @@ TEST(RestoreFrom, SaysWhatIsNearToACheckpoint) {
     return heddle(files.train("other", plus(up_to("4"), {"--checkpoint.restore_from", word}))).error;
   };
   const std::string needs =
-      " is no complete checkpoint: it needs step_scheduler.json, model/manifest.json and "
+      " is not a complete checkpoint: it needs step_scheduler.json, model/manifest.json and "
       "optim/manifest.json\n  hint: ";
   EXPECT_EQ(refusal(files.path("run")), "error[input] checkpoint.restore_from: " + files.path("run") + needs +
                                             "it is a directory of checkpoints; the newest is " +

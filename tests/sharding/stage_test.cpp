@@ -273,7 +273,7 @@ TEST(ShardingEngine, RefusesWhatWouldComputeWithTheWrongParameters) {
               "  hint: end the scope Unsharded before training goes on");
     EXPECT_EQ(refusal([&] { stage.engine->hold_whole(); }),
               "error[internal] mine: parameters are held whole already\n"
-              "  hint: use the scope Unsharded that stands; it does not nest");
+              "  hint: use the existing scope Unsharded; it does not nest");
     EXPECT_EQ(refusal([&] { stage.engine->parameters_changed(); }),
               "error[internal] mine: parameters changed while they are held whole\n"
               "  hint: end the scope Unsharded before the optimizer steps");

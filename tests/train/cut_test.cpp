@@ -73,7 +73,7 @@ TEST(Cut, DocumentsThatBreakTheirRuleAreRefused) {
             begins + "has a document that reaches from row 1 into row 2" + hint);
   Batch wide = four_rows({0, 20});
   wide.documents = at::tensor(std::vector<int64_t>{0, 20}, at::kLong);
-  EXPECT_EQ(refusal(wide), begins + "is no int32 tensor of one dim with two or more elements" + hint);
+  EXPECT_EQ(refusal(wide), begins + "is not an int32 tensor of one dim with two or more elements" + hint);
 }
 
 TEST(Cut, CopiesEveryTensorToADevice) {

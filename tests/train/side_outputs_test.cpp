@@ -146,9 +146,10 @@ TEST(SideOutput, ModulesChangeTheirBuffersAfterEachUpdateAndNotAfterAnEvaluation
 }
 
 TEST(SideOutput, MisuseIsRefusedByName) {
-  EXPECT_EQ(tests::thrown_by([] { Metric("load", Combine::sum); }),
-            "error[input] side output: 'load' is no name of a loss or a metric\n  hint: write GROUP/NAME of "
-            "letters, digits, '_', '-' and '.', for instance router/load");
+  EXPECT_EQ(
+      tests::thrown_by([] { Metric("load", Combine::sum); }),
+      "error[input] side output: 'load' is not a name of a loss or a metric\n  hint: write GROUP/NAME of "
+      "letters, digits, '_', '-' and '.', for instance router/load");
   EXPECT_EQ(tests::thrown_by([] { Metric("router/load", Combine::sum, {}, 0); }),
             "error[input] side output 'router/load': a size of 0\n  hint: give it one element or more");
   auto layout = std::make_shared<SideLayout>();
@@ -167,9 +168,10 @@ TEST(SideOutput, MisuseIsRefusedByName) {
             "Module::add_side_output in the constructor, or IParallelizer::side_outputs");
   const AuxiliaryLoss loss("a/loss");
   const at::Tensor x = at::ones({2}).requires_grad_();
-  EXPECT_EQ(tests::thrown_by([&] { loss.add(x, x * 2, {}); }),
-            "error[input] auxiliary loss 'a/loss': it is no floating tensor of one element\n  hint: add this "
-            "rank's part of the microbatch's loss, for instance a sum");
+  EXPECT_EQ(
+      tests::thrown_by([&] { loss.add(x, x * 2, {}); }),
+      "error[input] auxiliary loss 'a/loss': it is not a floating tensor of one element\n  hint: add this "
+      "rank's part of the microbatch's loss, for instance a sum");
   EXPECT_EQ(
       tests::thrown_by([&] { loss.add(x, x.sum(), {}); }),
       "error[input] auxiliary loss 'a/loss': nobody collects it: its gradient would be lost\n  hint: train "

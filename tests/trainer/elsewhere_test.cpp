@@ -13,7 +13,7 @@ std::string elsewhere_refusal(const std::string& yaml) {
 
 TEST(SectionsOfRecipes, ThatAreElsewhereHereAreRefusedWithWhatToDo) {
   EXPECT_EQ(elsewhere_refusal("seed: 1\nrng: {seed: 1111}\n"),
-            "error[config] run.yaml:2 rng: unknown key 'rng'\n  hint: seed: N at the top stands for it");
+            "error[config] run.yaml:2 rng: unknown key 'rng'\n  hint: use seed: N at the top");
   EXPECT_EQ(elsewhere_refusal("wandb: {project: x}\n"),
             "error[config] run.yaml:1 wandb: unknown key 'wandb'\n  hint: leave it out: metrics go to "
             "training.jsonl");

@@ -211,10 +211,11 @@ TEST(Recipe, RefusesStepsAsTheSchedulerDoes) {
       {"step_scheduler: {start_epoch: -2}\n", "start_epoch must be greater than or equal to 0, got -2"},
       {"step_scheduler: {preemption_signal: 1.5}\n", "expected the name or number of a signal"},
       {"step_scheduler: {preemption_signal: SIGKILL}\n",
-       "'SIGKILL' is no signal that a run can save and end on; there are: SIGTERM, SIGINT, SIGUSR1, SIGUSR2, "
+       "'SIGKILL' is not a signal that a run can save and end on; there are: SIGTERM, SIGINT, SIGUSR1, "
+       "SIGUSR2, "
        "SIGHUP, SIGQUIT, SIGALRM, SIGXCPU"},
-      {"step_scheduler: {preemption_signal: [SIGTERM, 9]}\n", "9 is no signal that a run can save"},
-      {"step_scheduler: {preemption_signal: 4294967311}\n", "4294967311 is no signal that a run can save"},
+      {"step_scheduler: {preemption_signal: [SIGTERM, 9]}\n", "9 is not a signal that a run can save"},
+      {"step_scheduler: {preemption_signal: 4294967311}\n", "4294967311 is not a signal that a run can save"},
       {"step_scheduler: {local_batch_size: 4611686018427387904}\n",
        "local_batch_size must be at most 2147483647, got 4611686018427387904"},
       {"step_scheduler: {global_batch_size: 2147483648}\n", "global_batch_size must be at most 2147483647"},

@@ -182,7 +182,7 @@ TEST(RankPlace, OpenMpiOnOneMachineNeedsNoMaster) {
 TEST(RankPlace, OpenMpiOnSeveralMachinesNeedsTheMastersName) {
   const Table two =
       with(kOpenMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
-  EXPECT_EQ(refusal(two), "environment MASTER_ADDR: is not set, and the ranks stand on several machines");
+  EXPECT_EQ(refusal(two), "environment MASTER_ADDR: is not set, and the ranks are on several machines");
   EXPECT_EQ(place(with(two, {{"MASTER_ADDR", "head"}}))->host, "head");
 }
 

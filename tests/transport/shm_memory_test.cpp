@@ -78,7 +78,8 @@ TEST(ShmMemory, AMachineWithoutRoomIsSaidOnceAndUsesGloo) {
   const auto run = run_ranks("memory", 3, {.shared_memory = 4096});
   expect_all_say(run, 3, "0 arenas, 0 names, sum 3.000000");
   const std::string warning =
-      "shared memory cannot be had for the ranks of this machine (rank 0: no room in shared memory: No space "
+      "shared memory is not available for the ranks of this machine (rank 0: no room in shared memory: No "
+      "space "
       "left on device): they use Gloo, which is much slower";
   EXPECT_THAT(run.err, HasSubstr(warning));
   EXPECT_EQ(run.err.find(warning), run.err.rfind(warning));
@@ -105,7 +106,7 @@ TEST(ShmMemory, AGroupWithoutRoomOnOneRankUsesGlooOnAll) {
   for (const int rank : {0, 1, 2}) EXPECT_EQ(run.said.at(rank), "210045.000000 210045.000000 ");
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(run.err,
-              HasSubstr("shared memory cannot be had for the group second (no room in shared memory: "
+              HasSubstr("shared memory is not available for the group second (no room in shared memory: "
                         "No space left on device): they use Gloo, which is much slower"));
   EXPECT_THAT(run.err, Not(HasSubstr("the group first")));
 }

@@ -52,7 +52,7 @@ void check_free(const fs::path& destination) {
   if (!fs::exists(status)) return;
   const std::string other = "name a directory that is not there yet; nothing is overwritten";
   if (fs::is_symlink(status)) refuse(destination, "is a link", "name the directory that it leads to itself");
-  if (!fs::is_directory(status)) refuse(destination, "is there and is no directory", other);
+  if (!fs::is_directory(status)) refuse(destination, "is there and is not a directory", other);
   if (!fs::is_empty(destination, ignored)) refuse(destination, "is there and is not empty", other);
 }
 

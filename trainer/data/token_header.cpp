@@ -29,7 +29,7 @@ TokenHeader bare_header(const std::filesystem::path& file, size_t bytes, TokenTy
   const size_t width = width_of(type);
   if (bytes % width != 0)
     refuse(file,
-           "the file has " + std::to_string(bytes) + " bytes, which is no multiple of the " +
+           "the file has " + std::to_string(bytes) + " bytes, which is not a multiple of the " +
                std::to_string(width) + " bytes of a token",
            "is dataset.dtype the type that the file was written with?");
   return {type, 0, static_cast<int64_t>(bytes / width)};

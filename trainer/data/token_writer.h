@@ -13,7 +13,7 @@ namespace heddle {
 
 // Before anything is read or written. Throws Error{usage} when OUT is one of the sources, also through a link
 // (`force` does not change that), when it exists and `force` is not given, and when a Megatron index beside
-// it would make readers take it for that format; Error{io} when it is no regular file.
+// it would make readers take it for that format; Error{io} when it is not a regular file.
 HEDDLE_API void check_target(const std::filesystem::path& out, std::span<const std::string> sources,
                              bool force);
 

@@ -30,7 +30,7 @@ struct CheckpointFields {
 void add_saving(ConfigSchema<CheckpointFields>& schema) {
   using W = CheckpointFields;
   schema.field("enabled", &W::enabled, "false: nothing is saved, and nothing gone on from.")
-      .field("checkpoint_dir", &W::checkpoint_dir, "Models, checkpoints and metrics stand here.")
+      .field("checkpoint_dir", &W::checkpoint_dir, "The directory of models, checkpoints and metrics.")
       .field("model_save_format", &W::model_save_format, "safetensors or torch_save.")
       .later("model_save_format", "models are written as safetensors")
       .field("save_consolidated", &W::save_consolidated,
@@ -68,10 +68,10 @@ void add_loading(ConfigSchema<CheckpointFields>& schema) {
       .field("skip_task_head_prefixes_for_base_model", &W::skip_task_head_prefixes_for_base_model,
              "Keys to leave out.")
       .later("skip_task_head_prefixes_for_base_model", "base models are read whole")
-      .field("original_model_root_dir", &W::original_model_root_dir, "Where base models stand.")
+      .field("original_model_root_dir", &W::original_model_root_dir, "The directory of base models.")
       .later("original_model_root_dir",
              "names and dtypes of an export are those of model.pretrained_model_name_or_path")
-      .field("model_cache_dir", &W::model_cache_dir, "Where downloaded models stand.")
+      .field("model_cache_dir", &W::model_cache_dir, "The directory of downloaded models.")
       .later("model_cache_dir", "models are not downloaded")
       .field("model_repo_id", &W::model_repo_id, "The name of a model to download.")
       .later("model_repo_id", "models are not downloaded")

@@ -14,7 +14,7 @@ namespace {
 
 // Sections of AutoModel's recipes that mean something else here, or nothing.
 const std::map<std::string, std::string> kElsewhere = {
-    {"rng", "seed: N at the top stands for it"},
+    {"rng", "use seed: N at the top"},
     {"wandb", "leave it out: metrics go to training.jsonl"},
     {"mlflow", "leave it out: metrics go to training.jsonl"},
     {"comet", "leave it out: metrics go to training.jsonl"},

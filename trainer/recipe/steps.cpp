@@ -58,7 +58,7 @@ std::vector<int> signals_of(const Node& value) {
   if (const auto number = signal_of(name)) return {*number};
   throw Error(ErrorCode::config, value.where(),
               value.written() +
-                  " is no signal that a run can save and end on; there are: " + text::join(signal_names()),
+                  " is not a signal that a run can save and end on; there are: " + text::join(signal_names()),
               "name one of them or give its number, or null for none");
 }
 

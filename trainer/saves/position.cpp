@@ -33,7 +33,7 @@ class Numbers {
                           ? value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()}
                           : value.is_number_integer();
     if (!fits || value.get<int64_t>() < least)
-      refuse(file_, std::string("does not say where a run stands: ") + key + " is no number of " +
+      refuse(file_, std::string("has no valid position of a run: ") + key + " is no number of " +
                         std::to_string(least) + " or more");
     return value.get<int64_t>();
   }
@@ -72,7 +72,7 @@ PositionJson parse(const std::filesystem::path& file) {
   bytes << in.rdbuf();
   const bool readable = !text::nests_deeper(bytes.view(), text::kDeepest);
   PositionJson parsed = readable ? PositionJson::parse(bytes.view(), nullptr, false) : PositionJson();
-  if (!parsed.is_object()) refuse(file, "does not say where a run stands: it is cut or no JSON");
+  if (!parsed.is_object()) refuse(file, "has no valid position of a run: it is cut or not JSON");
   return parsed;
 }
 
@@ -107,7 +107,7 @@ Position read_position(const std::filesystem::path& file) {
   try {
     return position_of(parsed, Numbers(file));
   } catch (const PositionJson::exception& error) {
-    refuse(file, std::string("does not say where a run stands: ") + error.what());
+    refuse(file, std::string("has no valid position of a run: ") + error.what());
   }
 }
 

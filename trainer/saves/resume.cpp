@@ -73,7 +73,7 @@ void refuse_damaged(const fs::path& place) {
   if (!is_there || foreign_checkpoint(place)) return;
   throw Error(ErrorCode::input, "checkpoint.restore_from",
               (place.parent_path() / "LATEST").string() + " names " + place.filename().string() +
-                  ", which is no complete checkpoint, or cannot be read, and there is no other",
+                  ", which is not a complete checkpoint, or cannot be read, and there is no other",
               "bring its files back; or remove it and LATEST to begin with the first step; or point "
               "checkpoint.checkpoint_dir at a fresh directory");
 }
@@ -100,7 +100,8 @@ fs::path latest(const fs::path& root, std::vector<std::string>& warnings) {
   if (all.empty()) return whole ? root / target : "";
   const std::string most = all.back().filename().string(), names = (root / "LATEST").string() + " names ";
   if (!whole) {
-    warnings.push_back(names + (target.empty() ? "nothing" : target + ", which is no complete checkpoint") +
+    warnings.push_back(names +
+                       (target.empty() ? "nothing" : target + ", which is not a complete checkpoint") +
                        "; going on from " + most + ", the complete checkpoint with the most steps there");
     return all.back();
   }
@@ -152,7 +153,7 @@ fs::path named(const std::string& word, const fs::path& root, std::vector<std::s
     const bool ours = fs::exists(place / kPositionFile, ignored);
     if (const auto foreign = ours ? std::nullopt : foreign_checkpoint(place)) throw *foreign;
     throw Error(ErrorCode::input, "checkpoint.restore_from",
-                place.string() + " is no complete checkpoint: it needs " + kPositionFile + ", model/" +
+                place.string() + " is not a complete checkpoint: it needs " + kPositionFile + ", model/" +
                     checkpoint::kManifest + " and optim/" + checkpoint::kManifest,
                 instead_of(place));
   }

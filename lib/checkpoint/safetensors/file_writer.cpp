@@ -23,7 +23,7 @@ std::filesystem::path replaceable(const std::filesystem::path& file) {
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) return file;
   if (!std::filesystem::is_regular_file(file, ignored))
-    throw Error(ErrorCode::io, file.string(), "is there and is no regular file, so it is not replaced",
+    throw Error(ErrorCode::io, file.string(), "is there and is not a regular file, so it is not replaced",
                 "name a file that may be written anew");
   return std::filesystem::canonical(file, ignored);
 }
@@ -31,10 +31,9 @@ std::filesystem::path replaceable(const std::filesystem::path& file) {
 void fail_on(const std::filesystem::path& file, const std::string& doing) {
   const int reason = errno;
   const bool full = reason == ENOSPC || reason == EDQUOT || reason == EFBIG;
-  throw Error(
-      ErrorCode::io, file.string(), doing + ": " + std::strerror(reason),
-      full ? "make room on the disk, or write to another directory; what stood there before is untouched"
-           : "check that the directory exists and that it may be written to");
+  throw Error(ErrorCode::io, file.string(), doing + ": " + std::strerror(reason),
+              full ? "make room on the disk, or write to another directory; the previous file is untouched"
+                   : "check that the directory exists and that it may be written to");
 }
 
 bool bring_to_disk(const std::filesystem::path& path) {

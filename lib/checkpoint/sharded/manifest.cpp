@@ -64,10 +64,10 @@ json parse(const std::filesystem::path& file) {
   std::ostringstream bytes;
   bytes << in.rdbuf();
   if (text::nests_deeper(bytes.view(), text::kDeepest))
-    refuse(file, "is no manifest of a sharded checkpoint");
+    refuse(file, "is not a manifest of a sharded checkpoint");
   json parsed = json::parse(bytes.view(), nullptr, false);
   if (!parsed.is_object() || parsed.value("format", json()) != kFormat)
-    refuse(file, "is no manifest of a sharded checkpoint");
+    refuse(file, "is not a manifest of a sharded checkpoint");
   return parsed;
 }
 
@@ -108,7 +108,7 @@ Manifest read_manifest(const std::filesystem::path& file) {
     for (const auto& [name, entry] : parsed.at("tensors").items())
       manifest.tensors.emplace(name, tensor_of(entry, name, file));
   } catch (const json::exception& error) {
-    refuse(file, std::string("is no manifest of a sharded checkpoint: ") + error.what());
+    refuse(file, std::string("is not a manifest of a sharded checkpoint: ") + error.what());
   }
   return manifest;
 }

@@ -112,7 +112,7 @@ RankPlace from_openmpi(const Variables& variables) {
   place.rank = variables.number("OMPI_COMM_WORLD_RANK", 0, place.world_size - 1);
   read_local(variables, place, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
   if (place.local_world_size < place.world_size && !variables.has("MASTER_ADDR")) {
-    refuse("MASTER_ADDR", "is not set, and the ranks stand on several machines",
+    refuse("MASTER_ADDR", "is not set, and the ranks are on several machines",
            "give every rank the host of rank 0: mpirun -x MASTER_ADDR=HOST ...");
   }
   std::string job = variables.text("PMIX_NAMESPACE");
@@ -182,7 +182,7 @@ RankPlace from_slurm(const Variables& variables) {
     if (hosts.empty()) hosts = variables.text("SLURM_NODELIST");
     if (hosts.empty()) hosts = variables.text("SLURM_JOB_NODELIST");
     if (hosts.empty() && !variables.has("MASTER_ADDR")) {
-      refuse("SLURM_NODELIST", "is not set, and the ranks stand on several machines", Variables::hint());
+      refuse("SLURM_NODELIST", "is not set, and the ranks are on several machines", Variables::hint());
     }
     place.host = first_host(hosts);
   }

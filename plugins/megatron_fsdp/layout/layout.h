@@ -1,4 +1,4 @@
-// Where parameters lie in flat buffers, and which part of them a rank holds: arithmetic without tensors.
+// The layout of parameters in flat buffers, and the part of a rank: arithmetic without tensors.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@ constexpr int64_t up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// What two ranges share; empty (of size 0) where they do not meet.
+// The intersection of two ranges; empty (of size 0) if they are disjoint.
 Range meet(Range a, Range b);
 
 // --- Buckets of a flat buffer, after Megatron-Core's distributed optimizer.
 
 // A parameter starts at a multiple of 64 elements.
 int64_t pad_parameter_start(int64_t element);
-// A bucket ends at a multiple of lcm(ranks, 128), and of 2^16 as well where the wide form is asked for:
-// messages of rings are fastest at powers of two.
+// A bucket ends at a multiple of lcm(ranks, 128), and of 2^16 as well in the wide form: messages of rings are
+// fastest at powers of two.
 enum class Padding { none, narrow, wide };
 int64_t pad_bucket_end(int64_t element, int ranks, Padding padding);
 
@@ -39,7 +39,7 @@ struct BufferRules {
 
 struct BufferItem {
   int64_t elements = 0;
-  bool alone = false;  // a bucket of its own, so that nothing else waits for its gradient
+  bool alone = false;  // a bucket of its own, so that no other parameter waits for its gradient
 };
 
 struct BufferLayout {
@@ -49,11 +49,11 @@ struct BufferLayout {
   };
   std::vector<Place> items;       // in the order in which they were given
   std::vector<Range> buckets;     // bucket 0 holds the last items, whose gradients come first
-  std::vector<int64_t> unpadded;  // elements of each bucket that lie before its padding
+  std::vector<int64_t> unpadded;  // elements of each bucket before its padding
   int64_t elements = 0;
 };
 
-// Lays items out from the last to the first.
+// Places items from the last to the first.
 BufferLayout lay_out_buffer(std::span<const BufferItem> items, const BufferRules& rules);
 
 // --- Rows kept whole, after Megatron-FSDP's second version.
@@ -69,8 +69,8 @@ struct RowLayout {
 };
 
 // No part of a rank begins inside a row: parts are multiples of the chunk, the least common multiple of all
-// rows. Items of a chunk and more lie in order; what they leave before the next chunk is filled by the head
-// of an item that ends on a chunk itself, and by small items, the largest first.
+// rows. Items of a chunk and more are in order; the gap before the next chunk is filled by the head of an
+// item that ends on a chunk itself, and by small items, the largest first.
 RowLayout lay_out_rows(std::span<const RowItem> items, int ranks);
 
 // --- Shards.
@@ -84,7 +84,7 @@ struct ShardMap {
   bool operator==(const ShardMap&) const = default;
 };
 
-// `item` and `bucket` lie in the buffer. All ranges are empty where the rank holds nothing of the item.
+// `item` and `bucket` are ranges of the buffer. All ranges are empty if the rank has nothing of the item.
 ShardMap map_shard(Range item, Range bucket, int ranks, int rank);
 
 }  // namespace heddle::megatron_fsdp

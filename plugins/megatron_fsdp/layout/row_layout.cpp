@@ -47,7 +47,7 @@ class Rows {
     return at + items_[item].elements;
   }
 
-  // From the end of what was placed to the next chunk.
+  // From the end of the placed items to the next chunk.
   void fill_gap() {
     int64_t gap_end = up(end_, chunk_);
     int64_t filled = end_;
@@ -70,7 +70,7 @@ class Rows {
     }
   }
 
-  // The large item whose part beyond whole chunks fills most of the room.
+  // The large item whose part beyond whole chunks fills most of the gap.
   std::optional<size_t> best_head(int64_t room) const {
     std::optional<size_t> best;
     int64_t most = 0;

@@ -1,4 +1,4 @@
-// What CUDA and NCCL answer, as errors of ours.
+// Errors of CUDA and NCCL as heddle::Error.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,7 +10,7 @@
 
 namespace heddle::nccl {
 
-// Throws Error{internal} with CUDA's own words. doing: "record an event".
+// Throws Error{internal} with CUDA's message. doing: "record an event".
 inline void check(cudaError_t result, const std::string& doing) {
   if (result == cudaSuccess) return;
   throw Error(ErrorCode::internal, "nccl", "CUDA could not " + doing + ": " + cudaGetErrorString(result),

@@ -1,4 +1,4 @@
-// The device itself: which GPU, its memory, and a meeting whose groups move its tensors.
+// The device itself: which GPU, its memory, and a rendezvous whose groups move its tensors.
 #include <ATen/Context.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -14,7 +14,7 @@
 namespace heddle::nccl {
 namespace {
 
-// The host's meeting, and groups of GPUs.
+// The host's rendezvous, with groups of GPUs.
 class Meeting : public Rendezvous {
  public:
   Meeting(Rendezvous& host, int device)
@@ -50,7 +50,7 @@ class Meeting : public Rendezvous {
   const std::shared_ptr<Watchdog> watchdog_;
 };
 
-// A launcher that shows each rank one GPU alone has numbered it 0.
+// If a launcher shows each rank only one GPU, its number is 0.
 bool one_gpu_is_shown() {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   return visible != nullptr && *visible != 0 && std::string(visible).find(',') == std::string::npos;

@@ -23,7 +23,8 @@ void Event::block(cudaStream_t stream) const {
 
 bool Event::passed() const {
   const cudaError_t state = cudaEventQuery(event_);
-  if (state == cudaErrorNotReady) cudaGetLastError();  // not an error: others must not find it
+  if (state == cudaErrorNotReady)
+    cudaGetLastError();  // not an error: cleared so that later calls do not see it
   return state != cudaErrorNotReady;
 }
 

@@ -19,7 +19,7 @@ bool reduces(mesh::Operation operation) {
   return operation == mesh::Operation::all_reduce || operation == mesh::Operation::reduce_scatter;
 }
 
-// A bool is moved as a byte; as on the CPU there is no sum of them.
+// A bool is moved as a byte; as on the CPU bools cannot be summed.
 ncclDataType_t type_of(const mesh::Call& call, const std::string& axis) {
   const at::ScalarType type = (call.in.defined() ? call.in : call.out).scalar_type();
   switch (type) {
@@ -54,7 +54,7 @@ class DeviceWork : public Work {
  public:
   DeviceWork(mesh::Call call, std::shared_ptr<Event> done, std::shared_ptr<Fault> fault)
       : call_(std::move(call)), done_(std::move(done)), fault_(std::move(fault)) {}
-  // Work that is dropped on an error still holds the stream up, so that its memory is not used too early.
+  // Work dropped on an error still makes the stream wait, so that its memory is not reused too early.
   ~DeviceWork() override {
     if (done_ == nullptr) return;
     try {
@@ -76,7 +76,7 @@ class DeviceWork : public Work {
   std::shared_ptr<Fault> fault_;
 };
 
-// Inside a group, a call that NCCL goes on with in its own thread is no failure; the group's end waits for
+// Inside a group, a call that NCCL continues in its own thread is not a failure; the group's end waits for
 // it.
 void give(ncclResult_t result, const char* call) {
   if (result == ncclSuccess || result == ncclInProgress) return;
@@ -127,8 +127,8 @@ bool is_direct(const mesh::Call& call) {
   return call.operation == mesh::Operation::send || call.operation == mesh::Operation::receive;
 }
 
-// Alike on every rank: of an all_to_all one rank may have nothing while others do, and comes all the same, as
-// the communicator is made by all of them.
+// The same on every rank: a rank with empty parts of an all_to_all takes part too, because all ranks make the
+// communicator.
 bool is_empty(const mesh::Call& call) {
   if (call.operation == mesh::Operation::all_to_all) return false;
   return (!call.in.defined() || call.in.numel() == 0) && (!call.out.defined() || call.out.numel() == 0);

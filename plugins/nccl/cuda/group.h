@@ -16,7 +16,7 @@ namespace heddle::nccl {
 // Collectives use one communicator. A send and its receive use one for their direction between their two
 // ranks, so that opposite transfers never wait for each other (Megatron's own pairs; core's schedules give
 // every pair one order of transfers). Communicators are made at the first use, by all of their ranks. Sums
-// follow NCCL's algorithm, in the dtype of the tensors: not in rank order, and the same again on the same
+// follow NCCL's algorithm, in the dtype of the tensors: not in rank order, but reproducible on the same
 // machines.
 class Group : public mesh::CheckedCommunicator {
  public:

@@ -98,7 +98,7 @@ ncclResult_t NcclCommunicator::enqueue(mesh::Operation operation, Calls calls) {
 std::shared_ptr<Event> NcclCommunicator::post(mesh::Operation operation, Calls calls) {
   fault_->rethrow();
   const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(options_.device));
-  // A wait takes the record as it stands now, so one event serves all calls.
+  // A wait uses the event's current record, so one event is enough for all calls.
   ready_.record(c10::cuda::getCurrentCUDAStream().stream());
   ready_.block(stream_.stream());
   settle(enqueue(operation, calls), mesh::name_of(operation));

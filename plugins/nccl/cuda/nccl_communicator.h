@@ -1,4 +1,4 @@
-// One NCCL communicator with a stream of its own: what is posted runs there in order, behind the compute.
+// One NCCL communicator with a stream of its own: posted calls run there in order, after the compute.
 #pragma once
 
 #include <c10/cuda/CUDAStream.h>
@@ -22,7 +22,7 @@ namespace heddle::nccl {
 
 using Clock = std::chrono::steady_clock;
 
-// Why nothing works any more: set once, by whoever finds it first; every later call throws it.
+// The fault of the process: set once, by the first to find it; every later call throws it.
 class Fault {
  public:
   void set(const Error& error);
@@ -42,7 +42,7 @@ struct InFlight {
   Clock::time_point since;
 };
 
-// What the watchdog finds wrong with a communicator.
+// A communicator's fault, as found by the watchdog.
 struct Trouble {
   mesh::Operation operation;
   std::chrono::milliseconds elapsed{};
@@ -61,19 +61,19 @@ class NcclCommunicator {
   // Joins the other ranks of `id`; they do the same. Waits for them, at most the timeout or until `fault` is
   // set. Made where the device is the current one. Throws Error{timeout | rank_lost}.
   NcclCommunicator(const ncclUniqueId& id, NcclOptions options, std::shared_ptr<Fault> fault);
-  // Waits a little for what is under way, and lets go without asking the others.
+  // Waits briefly for calls in flight, then aborts without the other ranks.
   ~NcclCommunicator();
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  // Enqueues `calls` (NCCL calls between one group's start and end) behind what the current stream holds, and
-  // returns at once with the mark of their end.
+  // Enqueues `calls` (NCCL calls between one group's start and end) after the work on the current stream, and
+  // returns at once with the event of their end.
   using Calls = c10::function_ref<void(ncclComm_t, cudaStream_t)>;
   std::shared_ptr<Event> post(mesh::Operation operation, Calls calls);
 
   // For the watchdog's thread: forgets operations that have ended. Empty: no fault.
   std::optional<Trouble> look();
-  void abort();  // ends what is under way on the device; any thread
+  void abort();  // aborts calls in flight on the device; any thread
 
  private:
   // Waits for NCCL's own thread; throws when it failed.

@@ -16,10 +16,9 @@
 
 namespace heddle::nccl {
 
-// NCCL's kernels wait for a dead rank for ever, and the host behind them. A finding becomes the fault that
-// every later call throws; then the communicators are aborted, which frees the device and so the host. The
-// host's meeting says which rank is to blame. A program that ends itself on a lost rank has 3 s to do so
-// first, as what the device still holds is worthless.
+// NCCL's kernels wait for a dead rank for ever, and so does the host. A finding becomes the fault that every
+// later call throws; then the communicators are aborted, which frees the device and the host. The host's
+// rendezvous determines the lost rank. A program that exits on a lost rank has 3 s to do so first.
 class Watchdog {
  public:
   Watchdog(Rendezvous& host, int device);
@@ -52,7 +51,7 @@ class Watchdog {
   std::condition_variable changed_;
   std::map<NcclCommunicator*, Watched> communicators_;
   bool stop_ = false;
-  std::optional<Clock::time_point> lost_;  // when the host first spoke of a lost rank
+  std::optional<Clock::time_point> lost_;  // when the host first reported a lost rank
   std::thread thread_;
 };
 

@@ -60,10 +60,9 @@ TEST(Read, AnAliasStandsWhereItIsUsed) {
 }
 
 TEST(Read, RefusesADuplicateKeyWithBothLines) {
-  EXPECT_EQ(
-      refusal("distributed:\n  tp_size: 1\n  pp_size: 1\n  tp_size: 2\n"),
-      "error[config] f:4 distributed.tp_size: the key 'tp_size' stands twice; it stands first in line 2\n"
-      "  hint: keep one of them");
+  EXPECT_EQ(refusal("distributed:\n  tp_size: 1\n  pp_size: 1\n  tp_size: 2\n"),
+            "error[config] f:4 distributed.tp_size: the key 'tp_size' is repeated; it is first in line 2\n"
+            "  hint: keep one of them");
   EXPECT_NE(refusal("{a: 1, \"a\": 2}"), "");
   EXPECT_NE(refusal("{a: {<<: {b: 1}, <<: {c: 2}}}"), "");
 }
@@ -95,8 +94,8 @@ TEST(Read, RefusesMergesThatGrow) {
 }
 
 TEST(Read, RefusesAnAliasInsideItself) {
-  EXPECT_EQ(refusal("a: &a [1, *a]\n"), "error[config] f:1: an alias inside what it stands for");
-  EXPECT_EQ(refusal("a: &a\n  b: *a\n"), "error[config] f:2: an alias inside what it stands for");
+  EXPECT_EQ(refusal("a: &a [1, *a]\n"), "error[config] f:1: an alias inside its own value");
+  EXPECT_EQ(refusal("a: &a\n  b: *a\n"), "error[config] f:2: an alias inside its own value");
 }
 
 TEST(Read, RefusesWhatIsNestedTooDeep) {
@@ -114,7 +113,7 @@ TEST(Read, CountsTheDepthOfAliasesWrittenOut) {
   const std::string first = "a: &a " + nested(60, "1") + "\n";
   EXPECT_EQ(refusal(first + "b: " + nested(39, "*a") + "\n"), "");
   EXPECT_EQ(refusal(first + "b: " + nested(40, "*a") + "\n"),
-            "error[config] f:2: nested deeper than 100\n  hint: an alias counts as what it stands for");
+            "error[config] f:2: nested deeper than 100\n  hint: an alias counts as its whole value");
   std::string chain = "a0: &a0 " + nested(60, "1") + "\n";
   for (int i = 1; i < 500; ++i)
     chain += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " " +
@@ -131,7 +130,7 @@ TEST(Read, TakesManyKeysAndRefusesTooMany) {
   EXPECT_EQ(config::read_text(keys(150000), "f").size(), 150000u);
   EXPECT_EQ(refusal(keys(250000)).substr(0, 62),
             "error[config] f:200000: more than 200000 values once the alias");
-  EXPECT_NE(refusal(keys(150000) + "k149999: 2\n").find("'k149999' stands twice"), std::string::npos);
+  EXPECT_NE(refusal(keys(150000) + "k149999: 2\n").find("'k149999' is repeated"), std::string::npos);
   std::string merges = "a: &a {";
   for (int i = 0; i < 5000; ++i) merges += "k" + std::to_string(i) + ": 1, ";
   merges += "}\nb: {<<: [";

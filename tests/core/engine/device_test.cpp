@@ -64,9 +64,10 @@ TEST(Backend, ThatIsAskedForAndNotThereSaysWhatIsMissing) {
   const auto refusal = [&](const std::string& backend, PluginRegistry& from) {
     return thrown_by([&] { engine::choose(engine::validate(run_yaml(backend), from, 1), from); });
   };
-  EXPECT_EQ(refusal("ghost", plugins),
-            "error[config] run.yaml:2 dist_env.backend: 'ghost' cannot be had here: nobody has seen one\n"
-            "  hint: write gloo, or null, to train on the CPU");
+  EXPECT_EQ(
+      refusal("ghost", plugins),
+      "error[config] run.yaml:2 dist_env.backend: backend 'ghost' is not available: nobody has seen one\n"
+      "  hint: write gloo, or null, to train on the CPU");
   PluginRegistry none({});
   EXPECT_EQ(
       refusal("nccl", none),

@@ -87,7 +87,7 @@ TEST(Parallelizers, OfTwoPlacesAreThoseOfTheFirstAndOfOnePlaceAreRefused) {
   EXPECT_THAT(
       thrown_by([&] { split_by({root / "both"}); }),
       HasSubstr("error[plugin_conflict] distributed.tp_size: two plugins split the axis tp: 'second' and "
-                "'tensor'\n  hint: remove one of them from the place where both stand, or name the "
+                "'tensor'\n  hint: remove one of them from that directory, or name the "
                 "other's file under 'plugins:'"));
   fs::remove_all(root);
 }

@@ -149,7 +149,7 @@ TEST(Mesh, SizesMustFillTheWorld) {
   EXPECT_EQ(message_of([] {
               mesh::lay_out(std::vector<Axis>{{"dp", 2}, {"dp", 2}}, 4);
             }),
-            "axis dp stands twice");
+            "axis dp is repeated");
 }
 
 TEST(Mesh, AxesWithTheSameRanksShareOneCommunicator) {

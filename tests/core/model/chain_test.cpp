@@ -44,7 +44,7 @@ TEST(Chain, TwoThatCannotStandTogetherAreRefusedByName) {
   chain.add(wraps("lora", 10));
   EXPECT_EQ(
       tests::thrown_by([&] { chain.add(wraps("acme", 10)); }),
-      "error[plugin_conflict] Linear::instead: 'lora' and 'acme' both stand around the layer with the order "
+      "error[plugin_conflict] Linear::instead: 'lora' and 'acme' are both around the layer with the order "
       "10, so nothing says which calls the other\n  hint: give one of them another order");
   chain.add(Text::in_place("tensor", [](std::string given) { return given; }));
   EXPECT_EQ(

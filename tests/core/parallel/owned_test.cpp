@@ -196,14 +196,14 @@ TEST(OwnedShards, AreBoxesOfTheirParameters) {
               shard.shape = {7, 2};
             }),
             owns + " of shape [7, 2], and the parameter has [7, 7]" + kBoxes);
-  EXPECT_EQ(
-      on_rank_3([](Shard& shard) {
-        shard.offset = {6, 0};
-      }),
-      owns + " with a tensor of [2, 7] at the offset [6, 0], which is no box in its shape [7, 7]" + kBoxes);
+  EXPECT_EQ(on_rank_3([](Shard& shard) {
+              shard.offset = {6, 0};
+            }),
+            owns + " with a tensor of [2, 7] at the offset [6, 0], which is not a box in its shape [7, 7]" +
+                kBoxes);
   EXPECT_EQ(
       on_rank_3([](Shard& shard) { shard.offset = {0}; }),
-      owns + " with a tensor of [2, 7] at the offset [0], which is no box in its shape [7, 7]" + kBoxes);
+      owns + " with a tensor of [2, 7] at the offset [0], which is not a box in its shape [7, 7]" + kBoxes);
   EXPECT_EQ(on_rank_3([](Shard& shard) { shard.name = "other"; }),
             kBreaks + "on rank 3 it owns a shard of 'other', and the model has no such parameter" + kBoxes);
   EXPECT_THAT(on_rank_3([](Shard& shard) { shard.axes = {"dp_shards"}; }),

@@ -42,7 +42,7 @@ constexpr auto kFailed = ErrorCode::plugin_failed;
 INSTANTIATE_TEST_SUITE_P(
     Gallery, BadPlugin,
     ::testing::Values(
-        Case{"no_manifest", kFailed, "the library has no manifest, so it is no heddle plugin",
+        Case{"no_manifest", kFailed, "the library has no manifest, so it is not a heddle plugin",
              "HEDDLE_PLUGIN"},
         Case{"newer_manifest", kFailed,
              "'heddle plugin manifest 7' is of another form than this engine reads", "sdk.h"},
@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"throws", kFailed,
              "the plugin 'throws' 0.1.0 threw while it made its offer: the licence server is away", "author"},
         Case{"throws_number", kFailed,
-             "the plugin 'throws_number' 0.1.0 threw while it made its offer: something that is no "
+             "the plugin 'throws_number' 0.1.0 threw while it made its offer: something that is not a "
              "std::exception",
              "author"},
         Case{"constructor", kFailed,
@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
              "twice",
              "author"},
         Case{"odd_axis", kFailed,
-             "the strategy 'odd_axis' speaks of the axis 'sideways', which the engine does not know",
+             "the strategy 'odd_axis' names the axis 'sideways', which the engine does not know",
              "use pp, dp, dp_replicate"},
         Case{"axes_of_strategy", kFailed,
              "the strategy 'declares' sets new_axes, new_views or after, which are fields of a "

@@ -98,17 +98,16 @@ TEST(ScheduleCheck, NamesAMissingStepOfAStage) {
 TEST(ScheduleCheck, NamesARepeatedAction) {
   Pair twice;
   twice.row(0).insert(twice.row(0).begin() + 3, {Action::forward, 0, 0});
-  EXPECT_EQ(twice.fault(), "rank 0, step 3: 0F0: it is repeated: it stands at step 1 already");
+  EXPECT_EQ(twice.fault(), "rank 0, step 3: 0F0: it is repeated: it is at step 1 already");
   Pair split;
   split.row(1).push_back({Action::backward_weight, 1, 0});
-  EXPECT_EQ(split.fault(),
-            "rank 1, step 11: 1W0: it is repeated: the whole backward stands at step 5 already");
+  EXPECT_EQ(split.fault(), "rank 1, step 11: 1W0: it is repeated: the whole backward is at step 5 already");
   Pair gathered;
   gathered.row(1).insert(gathered.row(1).begin(), {Action::unshard, 1, 0});
   EXPECT_EQ(gathered.fault(), "rank 1, step 1: 1UNSHARD: it is repeated: the stage is gathered already");
   Pair reduced;
   reduced.row(1).push_back({Action::reduce_gradients, 1, 0});
-  EXPECT_EQ(reduced.fault(), "rank 1, step 11: 1REDUCE_GRAD: it is repeated: it stands at step 9 already");
+  EXPECT_EQ(reduced.fault(), "rank 1, step 11: 1REDUCE_GRAD: it is repeated: it is at step 9 already");
 }
 
 TEST(ScheduleCheck, NamesAnActionInTheWrongPlace) {

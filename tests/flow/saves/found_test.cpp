@@ -44,7 +44,7 @@ TEST(DamagedCheckpoint, ThatIsTheOnlyOneIsNotBegunAnewOver) {
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.error,
               StartsWith("error[input] checkpoint.restore_from: " + files.path("run/LATEST") +
-                         " names epoch_0_step_1, which is no complete checkpoint, or cannot be read, and "
+                         " names epoch_0_step_1, which is not a complete checkpoint, or cannot be read, and "
                          "there is no other\n"));
   EXPECT_EQ(steps_in(files), 2u);
 }

@@ -100,7 +100,7 @@ TEST(LaggingPointer, ToNothingWholeLosesNothing) {
   const Outcome rest = train("5");
   EXPECT_EQ(rest.status, 0) << rest.error;
   EXPECT_THAT(rest.error, HasSubstr("warning: " + latest +
-                                    " names epoch_0_step_9, which is no complete checkpoint" + goes_on));
+                                    " names epoch_0_step_9, which is not a complete checkpoint" + goes_on));
   EXPECT_EQ(fs::read_symlink(latest), "epoch_0_step_4");
 }
 

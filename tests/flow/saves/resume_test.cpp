@@ -147,7 +147,7 @@ TEST(ResumeFrom, RefusesWhatIsNotThereOrNotWhole) {
   fs::create_directories(files.path("run/epoch_0_step_9/model"));
   EXPECT_EQ(refusal("epoch_0_step_9"),
             "error[input] checkpoint.restore_from: " + files.path("run/epoch_0_step_9") +
-                " is no complete checkpoint: it needs step_scheduler.json, model/manifest.json and "
+                " is not a complete checkpoint: it needs step_scheduler.json, model/manifest.json and "
                 "optim/manifest.json\n  hint: a directory with a model alone is a model to start from: "
                 "model.pretrained_model_name_or_path\n");
 }

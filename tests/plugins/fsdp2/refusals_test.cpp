@@ -46,7 +46,7 @@ TEST(Fsdp2, RefusesForeignTensorsThatCannotBeTied) {
 TEST(Fsdp2, RefusesADtypeThatHoldsNoGradients) {
   EXPECT_EQ(
       error_of([] { gradients(toy("fsdp2", shards(1), "mp_policy: {param_dtype: int32}")); }),
-      "error[config] distributed.mp_policy: 'int32' is no dtype that parameters and gradients can have\n"
+      "error[config] distributed.mp_policy: 'int32' is not a dtype that parameters and gradients can have\n"
       "  hint: use float32, bfloat16, float16 or float64");
 }
 

@@ -150,7 +150,7 @@ TEST(Fsdp2Whole, RefusesAScopeInTheScopeAndAnUpdateInIt) {
     Unsharded whole(seen.stages);
     EXPECT_EQ(error_of([&] { Unsharded inner(seen.stages); }),
               "error[internal] fsdp2: parameters are held whole already\n"
-              "  hint: use the scope Unsharded that stands; it does not nest");
+              "  hint: use the existing scope Unsharded; it does not nest");
     EXPECT_EQ(error_of([&] { seen.stages.front()->parameters_changed(); }),
               "error[internal] fsdp2: parameters changed while they are held whole\n"
               "  hint: end the scope Unsharded before the optimizer steps");

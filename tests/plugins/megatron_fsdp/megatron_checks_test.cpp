@@ -132,7 +132,7 @@ TEST(Megatron, RefusesAMeshWhoseAxesItWouldNotUse) {
 TEST(Megatron, RefusesADtypeThatHoldsNoGradients) {
   EXPECT_EQ(
       error_of([] { gradients(megatron(2, fsdp("optim", "megatron_fsdp_main_grads_dtype: int32"))); }),
-      "error[config] distributed.megatron_fsdp_main_grads_dtype: 'int32' is no dtype that parameters and "
+      "error[config] distributed.megatron_fsdp_main_grads_dtype: 'int32' is not a dtype that parameters and "
       "gradients can have\n  hint: use float32, bfloat16, float16 or float64");
 }
 

@@ -114,7 +114,7 @@ TEST_F(Damage, OfAMissingFileIsSaidByEveryRank) {
     ASSERT_THAT(said, SizeIs(shard ? 2 : 1));  // without the others no rank is started
     EXPECT_THAT(said, Each(HasSubstr(shard ? "error[input] HERE/" + file +
                                                  ": cannot be read: No such file or directory"
-                                           : "HERE is no complete checkpoint")));
+                                           : "HERE is not a complete checkpoint")));
     EXPECT_THAT(said, Each(HasSubstr("\n  hint: ")));
   }
 }

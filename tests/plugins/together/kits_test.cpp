@@ -134,7 +134,7 @@ TEST(ParallelizerKits, RefuseOneThatDoesNothingAndSaysSo) {
 TEST(ParallelizerKits, PassTensorParallelismOnTwoRanks) {
   const Report report = check_plugin(HEDDLE_BINARY_DIR "/plugins/libheddle_tensor.so", {.ranks = {2}});
   EXPECT_TRUE(report.passed()) << report.text();
-  EXPECT_TRUE(kit(report, "its seams stand a split backward").ran) << report.text();
+  EXPECT_TRUE(kit(report, "its seams support a split backward").ran) << report.text();
 }
 
 TEST(DeviceKits, RunWhereTheDeviceIsAndSayWhereItIsNot) {

@@ -40,10 +40,10 @@ TEST(HostileFiles, AreRefusedWhereBracketsNestAMillionDeep) {
       error_of(folder, [&] { SafetensorsFile file(folder.write("a", with_length(kDeep))); }),
       "error[input] FOLDER/a: the header nests deeper than 64\n  hint: write or download the file again");
   EXPECT_EQ(error_of(folder, [&] { checkpoint::read_manifest(folder.write("a", kDeep)); }),
-            "error[input] FOLDER/a: is no manifest of a sharded checkpoint\n"
+            "error[input] FOLDER/a: is not a manifest of a sharded checkpoint\n"
             "  hint: go on from another checkpoint, or copy this one again");
   EXPECT_EQ(error_of(folder, [&] { read_position(folder.write("a", kDeep)); }),
-            "error[input] FOLDER/a: does not say where a run stands: it is cut or no JSON\n"
+            "error[input] FOLDER/a: has no valid position of a run: it is cut or not JSON\n"
             "  hint: go on from another checkpoint, or copy this one again");
   EXPECT_EQ(error_of(folder, [&] { read_model_config(folder.write("a", kDeep)); }),
             "error[input] FOLDER/a: nests deeper than 64");

@@ -152,7 +152,7 @@ TEST(TokenFile, RefusesAnOddNumberOfBareBytes) {
   ScratchDirectory scratch;
   std::ofstream(scratch / "bare.bin", std::ios::binary) << "abc";
   EXPECT_THAT(file_refusal(scratch / "bare.bin", TokenType::uint16),
-              HasSubstr("the file has 3 bytes, which is no multiple of the 2 bytes of a token"));
+              HasSubstr("the file has 3 bytes, which is not a multiple of the 2 bytes of a token"));
 }
 
 TEST(TokenFile, RefusesAMissingFile) {

@@ -258,7 +258,7 @@ int run(int ranks, const Body& body, Patience patience, Stop stop) {
   processes.start(ranks, body, signals);
   const int status = processes.watch(signals);
   if (status == 1 || status == 2)
-    answer(Error(ErrorCode::rank_lost, "launch", "a rank was lost", "the cause stands on standard error"));
+    answer(Error(ErrorCode::rank_lost, "launch", "a rank was lost", "the cause is on standard error"));
   return status;
 }
 

@@ -34,7 +34,7 @@ void check_name(const fs::path& directory) {
   };
   if (name.empty() || !std::islower(static_cast<unsigned char>(name[0])) ||
       !std::all_of(name.begin(), name.end(), fits))
-    throw Error(ErrorCode::usage, "heddle plugins new", "'" + name + "' is no name for a plugin",
+    throw Error(ErrorCode::usage, "heddle plugins new", "'" + name + "' is not a name for a plugin",
                 "use small letters, digits and _, beginning with a letter: my_strategy");
   if (name == "single")
     throw Error(ErrorCode::usage, "heddle plugins new", "'single' is built into the engine",

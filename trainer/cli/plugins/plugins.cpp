@@ -58,7 +58,7 @@ int list(const PluginsCommand& command) {
   std::vector<std::filesystem::path> given(command.arguments.begin(), command.arguments.end());
   for (const std::filesystem::path& place : given)
     if (!std::filesystem::is_directory(place))
-      throw Error(ErrorCode::usage, "heddle plugins list", "'" + place.string() + "' is no directory",
+      throw Error(ErrorCode::usage, "heddle plugins list", "'" + place.string() + "' is not a directory",
                   "give directories that hold libheddle_*.so files");
   std::vector<std::filesystem::path> search_path;
   for (const std::filesystem::path& place : plugin::search_path(given)) {
