@@ -3,6 +3,7 @@
 //   bench_grouped_product [rounds]
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 
 #include <algorithm>
 #include <array>

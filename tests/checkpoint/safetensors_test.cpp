@@ -209,13 +209,12 @@ TEST(Safetensors, KeepsTheOldFileWhenThereIsNoRoomForTheNew) {
   tests::write_safetensors(folder / "x", Named{{"w", at::ones({4})}});
   {
     const SmallDisk disk(1000);
-    EXPECT_EQ(
-        error_of(folder,
-                 [&] {
-                   tests::write_safetensors(folder / "x", Named{{"w", at::zeros({4000})}});
-                 }),
-        "error[io] FOLDER/x: cannot be written: File too large\n"
-        "  hint: make room on the disk, or write to another directory; the previous file is untouched");
+    EXPECT_EQ(error_of(folder,
+                       [&] {
+                         tests::write_safetensors(folder / "x", Named{{"w", at::zeros({4000})}});
+                       }),
+              "error[io] FOLDER/x: cannot be written: File too large\n"
+              "  hint: make room on the disk, or write to another directory; the previous file is untouched");
   }
   EXPECT_EQ(read_back(SafetensorsFile(folder / "x"), "w", {0}, {4}, at::kFloat).sum().item<float>(), 4.0F);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1)

@@ -32,7 +32,7 @@ End live(const Training& training, const std::filesystem::path& folder, const Do
 // its first life.
 End live_again(const Training& training, const std::filesystem::path& folder, const Doom& doom, int restarts);
 
-// Reads every tensor of every checkpoint that stands in the folder, in a process of its own: "" or the first
+// Reads every tensor of every checkpoint that is in the folder, in a process of its own: "" or the first
 // error.
 std::string read_all(const std::filesystem::path& folder);
 

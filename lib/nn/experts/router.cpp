@@ -11,6 +11,7 @@
 
 #include "core/model/parameter.h"
 #include "heddle/base/error.h"
+#include "heddle/model/region.h"
 #include "heddle/nn/linear.h"
 
 namespace heddle {
@@ -67,6 +68,9 @@ model::Routing Router::route(const at::Tensor& x, const Batch& batch) {
 }
 
 at::Tensor Router::balanced(at::Tensor weights, const model::Scored& scored, const Batch& batch) {
+  // Run again for the values of the backward: the losses' nodes of the first time need none.
+  if (const model::Region* region = model::Region::active(); region != nullptr && !region->drops_values())
+    return weights;
   const bool with_loss = config_.balance.form != BalanceLoss::Form::none && !config_.in_turn;
   if (batch.side_outputs == nullptr && !(with_loss && weights.requires_grad())) return weights;
   const int64_t rows = config_.balance.form == BalanceLoss::Form::sequence ? batch.tokens.size(0) : 1;

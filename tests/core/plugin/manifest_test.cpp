@@ -1,4 +1,4 @@
-// The text of the manifest, and what stands in the file of a plugin.
+// The text of the manifest, and what is in the file of a plugin.
 #include "core/plugin/manifest.h"
 
 #include "gallery.h"
