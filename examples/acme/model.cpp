@@ -131,6 +131,14 @@ class Spec : public heddle::ModelSpec {
   std::string dtype_;
 };
 
+int64_t layers_of(const heddle::Node& given) {
+  const int64_t layers = model::integer_or(given, "num_hidden_layers", 2);
+  if (layers < 0 || layers > model::kMostLayers)
+    model::refuse(*given.find("num_hidden_layers"), "expected 0 to " + std::to_string(model::kMostLayers) +
+                                                        " layers, got " + std::to_string(layers));
+  return layers;
+}
+
 }  // namespace
 
 std::vector<heddle::FieldInfo> keys() {
@@ -138,7 +146,7 @@ std::vector<heddle::FieldInfo> keys() {
       {"vocab_size", "int", "256", "1..2^28", "Tokens.", ""},
       {"hidden_size", "int", "64", "1..2^28", "Width of the hidden states.", ""},
       {"intermediate_size", "int", "128", "1..2^28", "Width inside a layer.", ""},
-      {"num_hidden_layers", "int", "2", "1..100000", "Layers.", ""},
+      {"num_hidden_layers", "int", "2", "0..100000", "Layers.", ""},
       {"max_position_embeddings", "int", "1024", "1..2^28", "Longest sequence.", ""},
       {"dtype", "str", "null", "", "Of the stored weights.", ""},
   };
@@ -148,8 +156,7 @@ std::unique_ptr<heddle::ModelSpec> Family::read(const heddle::Node& given,
                                                 heddle::UnknownKeys unknown) const {
   model::check_keys(given, keys(), unknown);
   const Shape shape{model::size_or(given, "vocab_size", 256), model::size_or(given, "hidden_size", 64),
-                    model::size_or(given, "intermediate_size", 128),
-                    model::size_or(given, "num_hidden_layers", 2, model::kMostLayers),
+                    model::size_or(given, "intermediate_size", 128), layers_of(given),
                     model::size_or(given, "max_position_embeddings", 1024)};
   return std::make_unique<Spec>(shape, model::text_or(given, "dtype", ""));
 }

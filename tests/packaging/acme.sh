@@ -113,8 +113,7 @@ refused() {
 }
 say "what a person may do wrong"
 refused "acme_size" 4 "strategy: ddp, acme_size: 3"
-refused "the strategy 'megatron_fsdp' sums every gradient over the same ranks, and 'layers.0.up_proj.weight', which is split along acme" \
-  2 "strategy: megatron_fsdp, acme_size: 2"
+refused "distributed.acme_size: megatron_fsdp does not support acme parallelism" 2 "strategy: megatron_fsdp, acme_size: 2"
 refused "the model has no layer named up_proj or down_proj, and acme splits no other" 2 "strategy: ddp, acme_size: 2" \
   --model "{_target_: from_config, config: {model_type: acme, vocab_size: 256, num_hidden_layers: 0}, dtype: float32}"
 
@@ -127,7 +126,7 @@ two "the parallelizer 'no_view' places the parameter 'embed_tokens.weight': the 
   "no_view_size: 2"
 two "the parallelizer 'two_views' places the parameter 'embed_tokens.weight': the axes two_views, dp are in no common view of this mesh" \
   "two_views_size: 2"
-two "'in_place' changed the batch's labels in place, which belong to the data" "in_place_size: 2"
-two "'fewer_rows' left 1 rows of the batch's tokens, which has 2" "fewer_rows_size: 2"
+two "'misuses' changed the batch's labels in place, which belong to the data" "in_place_size: 2"
+two "'misuses' left 1 rows of the batch's tokens, which has 2" "fewer_rows_size: 2"
 two "side output 'misuse/other': the run was built without it" "undeclared_size: 2"
 two "a value of 2 elements, and 1 are declared" "wide_size: 2"
