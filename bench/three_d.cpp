@@ -81,7 +81,7 @@ std::vector<double> simulated_idle(const Stages& stages) {
   const Pipeline& pipeline = stages.pipeline();
   if (pipeline.schedule == nullptr) return {0};
   const int ranks = 1 + *std::max_element(pipeline.rank_of_stage.begin(), pipeline.rank_of_stage.end());
-  const int microbatches = static_cast<int>(kRows / pipeline.words.microbatch_size);
+  const int microbatches = static_cast<int>(kRows / pipeline.config.microbatch_size);
   return schedule::simulate(pipeline.schedule->plan(ranks, pipeline.stages(), microbatches),
                             pipeline.rank_of_stage)
       .idle;

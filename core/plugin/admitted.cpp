@@ -86,7 +86,7 @@ class NamedSchedule : public ITimedSchedule {
   ScheduleTable checked(int ranks, int stages, int microbatches, const Make& make) const {
     ScheduleTable table = guarded_but_errors(author_, "planned a schedule", make);
     schedule::check(table, schedule::placement(*this, ranks, stages, author_.file.string()), microbatches,
-                    author_.file.string(), schedule::Work::training, ErrorCode::plugin_failed);
+                    author_.file.string(), schedule::Purpose::training, ErrorCode::plugin_failed);
     return table;
   }
 

@@ -13,12 +13,12 @@ std::string at_step(int step) {
 
 class Checker {
  public:
-  Checker(const ScheduleTable& table, std::span<const int> rank_of_stage, int microbatches, Work work)
+  Checker(const ScheduleTable& table, std::span<const int> rank_of_stage, int microbatches, Purpose purpose)
       : table_(table),
         rank_of_(rank_of_stage),
         stages_(static_cast<int>(rank_of_stage.size())),
         microbatches_(microbatches),
-        work_(work),
+        purpose_(purpose),
         steps_of_(stages_, microbatches) {}
 
   std::optional<Fault> run() {
@@ -55,7 +55,7 @@ class Checker {
       return "there is no such microbatch; they are 0 to " + std::to_string(microbatches_ - 1);
     const bool goes_back = action.kind != Action::forward && action.kind != Action::send_forward &&
                            action.kind != Action::receive_forward;
-    if (work_ == Work::evaluation && goes_back) return "an evaluation runs forwards alone";
+    if (purpose_ == Purpose::evaluation && goes_back) return "an evaluation runs forwards alone";
     if (sends(action.kind) || receives(action.kind))
       if (std::string text = peer(action); !text.empty()) return text;
     return repeated(action);
@@ -103,7 +103,7 @@ class Checker {
       state.gathered = false;
       return "";
     }
-    if (work_ == Work::evaluation) return "an evaluation runs forwards alone";
+    if (purpose_ == Purpose::evaluation) return "an evaluation runs forwards alone";
     if (state.reduced_at >= 0) return "it is repeated: it is " + at_step(state.reduced_at) + " already";
     state.reduced_at = step_;
     steps_of_.note_reduction();
@@ -198,7 +198,7 @@ class Checker {
   void missing_of(int stage, int microbatch) {
     const auto there = [&](Action::Kind kind) { return steps_of_.of({kind, stage, microbatch}) >= 0; };
     if (!there(Action::forward)) return miss(stage, Action::forward, microbatch);
-    if (work_ == Work::evaluation || there(Action::backward)) return;
+    if (purpose_ == Purpose::evaluation || there(Action::backward)) return;
     if (!there(Action::backward_input)) return miss(stage, Action::backward, microbatch);
     if (!there(Action::backward_weight)) miss(stage, Action::backward_weight, microbatch);
   }
@@ -206,7 +206,7 @@ class Checker {
   const ScheduleTable& table_;
   std::span<const int> rank_of_;
   const int stages_, microbatches_;
-  const Work work_;
+  const Purpose purpose_;
   ActionSteps steps_of_;
   int rank_ = 0, step_ = 0;
   std::optional<Fault> fault_;
@@ -215,13 +215,13 @@ class Checker {
 }  // namespace
 
 std::optional<Fault> find_fault(const ScheduleTable& table, std::span<const int> rank_of_stage,
-                                int microbatches, Work work) {
+                                int microbatches, Purpose purpose) {
   const int ranks = static_cast<int>(table.size());
   for (size_t stage = 0; stage < rank_of_stage.size(); ++stage)
     if (rank_of_stage[stage] < 0 || rank_of_stage[stage] >= ranks)
       return Fault{rank_of_stage[stage], 0, name_of({Action::forward, static_cast<int>(stage), 0}),
                    "the table has no row for this rank; it has " + std::to_string(ranks)};
-  return Checker(table, rank_of_stage, microbatches, work).run();
+  return Checker(table, rank_of_stage, microbatches, purpose).run();
 }
 
 std::string faulty_rows(const ScheduleTable& table, const Fault& fault) {
@@ -243,8 +243,8 @@ std::string faulty_rows(const ScheduleTable& table, const Fault& fault) {
 }
 
 void check(const ScheduleTable& table, std::span<const int> rank_of_stage, int microbatches,
-           const std::string& where, Work work, ErrorCode code) {
-  const auto fault = find_fault(table, rank_of_stage, microbatches, work);
+           const std::string& where, Purpose purpose, ErrorCode code) {
+  const auto fault = find_fault(table, rank_of_stage, microbatches, purpose);
   if (!fault) return;
   const std::string rows = code == ErrorCode::plugin_failed ? faulty_rows(table, *fault) : "";
   throw Error(code, where,

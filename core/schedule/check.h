@@ -18,13 +18,13 @@ struct Fault {
   std::string text;        // the message, without rank and step
 };
 
-enum class Work { training, evaluation };  // evaluation: forwards alone
+enum class Purpose { training, evaluation };  // evaluation: forwards alone
 
 // Looks at a compute table or a lowered one (a table with any send or receive is lowered). rank_of_stage:
 // [stage] -> rank. Transfers are treated as blocking on both sides, so a table that passes cannot hang on any
 // communicator; each pair of ranks must see one order of its transfers.
 HEDDLE_API std::optional<Fault> find_fault(const ScheduleTable& table, std::span<const int> rank_of_stage,
-                                           int microbatches, Work work = Work::training);
+                                           int microbatches, Purpose purpose = Purpose::training);
 
 // The rows of a table in text, with the action of the fault in brackets; "" for a table too large for a
 // screen.
@@ -32,7 +32,7 @@ HEDDLE_API std::string faulty_rows(const ScheduleTable& table, const Fault& faul
 
 // The same, thrown as Error{code, where}: "rank 1, step 3: 1F2: ..."; its hint has the rows, for a plugin's.
 HEDDLE_API void check(const ScheduleTable& table, std::span<const int> rank_of_stage, int microbatches,
-                      const std::string& where, Work work = Work::training,
+                      const std::string& where, Purpose purpose = Purpose::training,
                       ErrorCode code = ErrorCode::input);
 
 }  // namespace heddle::schedule

@@ -13,9 +13,9 @@ namespace {
 
 // A schedule may refuse some numbers of microbatches because of its backward; an evaluation may have any
 // number.
-ScheduleTable table_of(const Pipeline& pipeline, int ranks, int microbatches, Work work) {
+ScheduleTable table_of(const Pipeline& pipeline, int ranks, int microbatches, schedule::Purpose purpose) {
   const std::string& where = pipeline.config.where;
-  const bool trains = work == Work::training;
+  const bool trains = purpose == schedule::Purpose::training;
   ScheduleTable table;
   if (!trains)
     table = schedule::forward_wave(pipeline.rank_of_stage, ranks, microbatches);
@@ -23,7 +23,7 @@ ScheduleTable table_of(const Pipeline& pipeline, int ranks, int microbatches, Wo
     table = pipeline.schedule->plan(ranks, pipeline.stages(), microbatches);
   else
     table = schedule::make_single()->plan(1, 1, microbatches);
-  const auto for_whom = trains ? schedule::Work::training : schedule::Work::evaluation;
+  const auto for_whom = trains ? schedule::Purpose::training : schedule::Purpose::evaluation;
   schedule::check(table, pipeline.rank_of_stage, microbatches, where, for_whom);
   table = schedule::lower(table, pipeline.rank_of_stage);
   schedule::check(table, pipeline.rank_of_stage, microbatches, where, for_whom);
@@ -57,15 +57,16 @@ void mark_last(std::vector<Turn>& turns) {
 }  // namespace
 
 void check_schedule(const Pipeline& pipeline, int ranks, int microbatches) {
-  for (const Work work : {Work::training, Work::evaluation}) table_of(pipeline, ranks, microbatches, work);
+  for (const schedule::Purpose purpose : {schedule::Purpose::training, schedule::Purpose::evaluation})
+    table_of(pipeline, ranks, microbatches, purpose);
 }
 
-Program make_program(const Stages& stages, int ranks, int microbatches, Work work) {
+Program make_program(const Stages& stages, int ranks, int microbatches, schedule::Purpose purpose) {
   const Pipeline& pipeline = stages.pipeline();
   const std::vector<int>& mine = stages.indices();
   Program program;
   program.microbatches = microbatches;
-  const ScheduleTable table = table_of(pipeline, ranks, microbatches, work);
+  const ScheduleTable table = table_of(pipeline, ranks, microbatches, purpose);
   for (const Action& action : table[stages.rank()]) {
     Turn turn{action};
     turn.local = static_cast<int>(std::find(mine.begin(), mine.end(), action.stage) - mine.begin());

@@ -3,11 +3,10 @@
 
 #include <vector>
 
+#include "core/schedule/check.h"
 #include "heddle/parallel/stages.h"
 
 namespace heddle::train {
-
-enum class Work { training, evaluation };
 
 // One action: its stage among this rank's, and the peer of a transfer.
 struct Turn {
@@ -29,6 +28,6 @@ void check_schedule(const Pipeline& pipeline, int ranks, int microbatches);
 
 // Plans, lowers and checks. Throws Error{input} naming rank, step and action of a table that cannot run, and
 // what the schedule itself throws. An evaluation is planned by the placement alone and may have any number.
-Program make_program(const Stages& stages, int ranks, int microbatches, Work work);
+Program make_program(const Stages& stages, int ranks, int microbatches, schedule::Purpose purpose);
 
 }  // namespace heddle::train

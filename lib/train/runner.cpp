@@ -31,9 +31,9 @@ void add_sizes(std::vector<int64_t>& shape, const at::Tensor& tensor) {
 
 // Without the pool, buffers are allocated each time; with it a rank keeps its schedule's peak number, and
 // some more.
-Buffers buffers_of(const PipelineWords& words, int stages) {
-  if (!words.keep_receive_buffers) return Buffers(0);
-  return Buffers(2 * static_cast<size_t>(stages) + static_cast<size_t>(words.buffer_slack));
+Buffers buffers_of(const PipelineConfig& config, int stages) {
+  if (!config.keep_receive_buffers) return Buffers(0);
+  return Buffers(2 * static_cast<size_t>(stages) + static_cast<size_t>(config.buffer_slack));
 }
 
 }  // namespace
@@ -66,17 +66,17 @@ at::Tensor Runner::train(std::span<const Batch> batches, const std::function<dou
   all_microbatches_ = &microbatches;
   root_.reset();
   sides_.begin([this](LossDivisor divisor) { return side_scale(divisor); });
-  return run(batches, Work::training);
+  return run(batches, schedule::Purpose::training);
 }
 
 at::Tensor Runner::evaluate(std::span<const Batch> batches) {
   at::NoGradGuard no_gradients;
   sides_.begin({});
-  return run(batches, Work::evaluation);
+  return run(batches, schedule::Purpose::evaluation);
 }
 
-at::Tensor Runner::run(std::span<const Batch> batches, Work work) {
-  work_ = work;
+at::Tensor Runner::run(std::span<const Batch> batches, schedule::Purpose purpose) {
+  purpose_ = purpose;
   sum_ = at::zeros({1}, at::TensorOptions(at::kDouble).device(mesh_.device()));
   for (size_t i = 0; i < batches.size(); ++i) {
     call_ = static_cast<int>(i);
@@ -89,10 +89,10 @@ at::Tensor Runner::run(std::span<const Batch> batches, Work work) {
 }
 
 const Program& Runner::program(int microbatches) {
-  auto& programs = programs_[static_cast<int>(work_)];
+  auto& programs = programs_[static_cast<int>(purpose_)];
   auto found = programs.find(microbatches);
   if (found == programs.end())
-    found = programs.emplace(microbatches, make_program(stages_, ranks_, microbatches, work_)).first;
+    found = programs.emplace(microbatches, make_program(stages_, ranks_, microbatches, purpose_)).first;
   return found->second;
 }
 
@@ -114,13 +114,13 @@ void Runner::open(const Batch& given) {
   cut_ = cut_of(batch, stages_.pipeline());
   batch_ = on_device(batch, mesh_.device());
   program_ = &program(cut_.microbatches);
-  if (stages_.pipeline().words.gradients == GradientScale::by_microbatches) root_.reset();
+  if (stages_.pipeline().config.gradients == GradientScale::by_microbatches) root_.reset();
   for (LocalStage& stage : locals_)
     if (stage.microbatches.size() < static_cast<size_t>(cut_.microbatches))
       stage.microbatches.resize(cut_.microbatches);
   if (!wires_) return;
   if (!warned_) warn_of_bubble();
-  shape_.assign({static_cast<int64_t>(work_), cut_.rows});
+  shape_.assign({static_cast<int64_t>(purpose_), cut_.rows});
   for (const BatchMember& member : kBatchMembers)
     if (member.shapes) add_sizes(shape_, batch_.*member.tensor);
   wires_->choose_shape(shape_);
@@ -174,7 +174,7 @@ void Runner::forward(const Turn& turn) {
   LocalStage& stage = locals_[turn.local];
   MicrobatchState& state = stage.microbatches[turn.action.microbatch];
   state.batch = microbatch_of(batch_, cut_, turn.action.microbatch);
-  if (program_->splits && work_ == Work::training) {
+  if (program_->splits && purpose_ == schedule::Purpose::training) {
     if (!state.weights) state.weights = std::make_unique<WeightGradients>();
     state.batch.weight_gradients = state.weights.get();
   }
@@ -182,7 +182,7 @@ void Runner::forward(const Turn& turn) {
     state.inputs = wires_->take_forward(std::move(state.arriving), stage.index - 1);
   if (recording_ != nullptr) ready_ = std::chrono::steady_clock::now();
   Tensors outputs = stage.stage->forward(state.inputs, state.batch);
-  if (work_ == Work::training) {
+  if (purpose_ == schedule::Purpose::training) {
     peak_alive_ = std::max(peak_alive_, ++alive_);
   } else {
     state.inputs.clear();
@@ -197,7 +197,7 @@ void Runner::take_loss(MicrobatchState& state, const Tensors& outputs) {
     throw Error(ErrorCode::internal, "train", "the last unit returned no loss",
                 "return one tensor of one element, the sum of the token losses");
   sum_.add_(outputs[0].detach());
-  if (work_ == Work::evaluation || !outputs[0].requires_grad()) return;
+  if (purpose_ == schedule::Purpose::evaluation || !outputs[0].requires_grad()) return;
   if (!root_.defined()) root_ = root_gradient(outputs[0]);
   state.roots.push_back(torch::autograd::impl::gradient_edge(outputs[0]));
 }

@@ -51,7 +51,7 @@ class HEDDLE_API Runner {
   void record(Recording* recording) { recording_ = recording; }
 
  private:
-  at::Tensor run(std::span<const Batch> batches, Work work);
+  at::Tensor run(std::span<const Batch> batches, schedule::Purpose purpose);
   const Program& program(int microbatches);
   void open(const Batch& batch);
   void warn_of_bubble();
@@ -79,13 +79,13 @@ class HEDDLE_API Runner {
   const int ranks_;  // of pp
   std::vector<LocalStage> locals_;
   std::optional<Wires> wires_;          // empty: every stage is here
-  std::map<int, Program> programs_[2];  // [work], by the number of microbatches
+  std::map<int, Program> programs_[2];  // [purpose], by the number of microbatches
   SideOutputs sides_;
   bool warned_ = false;
   int alive_ = 0, peak_alive_ = 0;
 
   // Of the step and of the call under way.
-  Work work_ = Work::training;
+  schedule::Purpose purpose_ = schedule::Purpose::training;
   const std::function<double()>*scale_ = nullptr, *all_microbatches_ = nullptr;
   at::Tensor sum_, root_;  // of the losses; the gradient of a loss
   Batch batch_;            // of the call, on the stages' device

@@ -18,8 +18,8 @@ at::Tensor Runner::root_gradient(const at::Tensor& loss) {
 
 double Runner::main_scale() {
   const double scale = (*scale_)();
-  return stages_.pipeline().words.gradients == GradientScale::by_microbatches ? scale / cut_.microbatches
-                                                                              : scale;
+  return stages_.pipeline().config.gradients == GradientScale::by_microbatches ? scale / cut_.microbatches
+                                                                               : scale;
 }
 
 // The gradient of an auxiliary loss. It begins within a stage, so the strategy's divisor is applied here; for

@@ -21,27 +21,27 @@ void refuse_class_without_table(const Config& config, const std::string& where) 
 
 PipelineConfig pipeline_config(const Node& resolved) {
   const Config config = schema().read(resolved);
-  PipelineConfig config;
+  PipelineConfig pipeline;
   if (!config.pp_schedule && !config.pp_schedule_csv)
-    throw Error(ErrorCode::config, config.where,
+    throw Error(ErrorCode::config, pipeline.where,
                 "Either pipeline_parallel_schedule or pipeline_parallel_schedule_csv must be provided",
                 "set pp_schedule, or pp_schedule_csv to the path of a table");
-  refuse_class_without_table(config, config.where);
-  config.table = config.pp_schedule_csv.value_or("");
-  if (config.table.empty()) config.schedule = *config.pp_schedule;
-  config.times = config.pp_schedule_times.value_or(std::vector<std::vector<double>>());
-  config.limit = config.pp_schedule_limit;
-  config.microbatch_size = config.pp_microbatch_size;
-  config.layers_per_stage = config.layers_per_stage;
+  refuse_class_without_table(config, pipeline.where);
+  pipeline.table = config.pp_schedule_csv.value_or("");
+  if (pipeline.table.empty()) pipeline.schedule = *config.pp_schedule;
+  pipeline.times = config.pp_schedule_times.value_or(std::vector<std::vector<double>>());
+  pipeline.limit = config.pp_schedule_limit;
+  pipeline.microbatch_size = config.pp_microbatch_size;
+  pipeline.layers_per_stage = config.layers_per_stage;
   if (config.round_virtual_stages_to_pp_multiple)
-    config.rounding =
+    pipeline.rounding =
         *config.round_virtual_stages_to_pp_multiple == "up" ? StageRounding::up : StageRounding::down;
-  config.modules = config.module_fqns_per_model_part;
-  config.dtype = config.dtype.word;
-  if (config.scale_grads_in_schedule) config.gradients = GradientScale::by_microbatches;
-  config.keep_receive_buffers = config.pp_recv_buffer_pool;
-  config.buffer_slack = config.pp_recv_buffer_pool_slack;
-  return config;
+  pipeline.modules = config.module_fqns_per_model_part;
+  pipeline.dtype = config.dtype.word;
+  if (config.scale_grads_in_schedule) pipeline.gradients = GradientScale::by_microbatches;
+  pipeline.keep_receive_buffers = config.pp_recv_buffer_pool;
+  pipeline.buffer_slack = config.pp_recv_buffer_pool_slack;
+  return pipeline;
 }
 
 }  // namespace heddle::pipeline

@@ -7,7 +7,7 @@
 
 #include "heddle/base/error.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 
 bool Attempts::operator()(const std::string& rule, const std::function<std::string()>& kit) {
   if (options_.begins) options_.begins(rule);
@@ -31,4 +31,4 @@ bool Attempts::operator()(const std::string& rule, const std::function<std::stri
   return check.passed;
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

@@ -6,7 +6,7 @@
 
 #include "heddle/testing/conformance.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 
 // Thrown by a kit that does not apply: not a failure.
 struct NotRun {
@@ -25,4 +25,4 @@ class Attempts {
   Report& report_;
 };
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

@@ -7,7 +7,7 @@
 #include "plugin_kit.h"
 #include "strategy_kits.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 namespace {
 
 // The least value that a range's text names: "1 to 64", "at least 1".
@@ -112,10 +112,10 @@ Report check_strategy(const std::string& section, PluginRegistry& plugins, const
   return report;
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits
 
 extern "C" HEDDLE_API void heddle_run_kits(const std::filesystem::path& file,
-                                           const heddle::testing::KitOptions& options,
-                                           heddle::testing::Report& report) {
-  report = heddle::testing::check_plugin(file, options);
+                                           const heddle::kits::KitOptions& options,
+                                           heddle::kits::Report& report) {
+  report = heddle::kits::check_plugin(file, options);
 }

@@ -8,7 +8,7 @@
 #include "core/parallel/single.h"
 #include "course.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 namespace {
 
 double apart(double one, double other) {
@@ -99,4 +99,4 @@ std::string distance(const Outcome& got, const Outcome& want) {
   return "loss differs by " + written(most);
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

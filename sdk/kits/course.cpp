@@ -6,7 +6,7 @@
 #include "heddle/transport/threads.h"
 #include "rank_run.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 
 Outcome train(const Subject& subject, const Course& course) {
   Shared shared(course);
@@ -21,4 +21,4 @@ Outcome train(const Subject& subject, const Course& course) {
   return out;
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

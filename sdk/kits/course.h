@@ -15,7 +15,7 @@
 #include "heddle/schedule/schedule.h"
 #include "small_model.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 
 // The strategy of a course and its configuration.
 struct Subject {
@@ -76,4 +76,4 @@ void compare(const Outcome& got, const Outcome& want);
 // The largest relative difference of the losses: "loss differs by 1.2e-07".
 std::string distance(const Outcome& got, const Outcome& want);
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

@@ -12,7 +12,7 @@
 
 #include "heddle/base/error.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 namespace {
 
 // The replica of this rank, and how many ranks hold each number: the position along all axes that neither
@@ -97,4 +97,4 @@ Named Gathered::whole(const std::string& what) const {
   return out;
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

@@ -14,7 +14,7 @@
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/parallel/shard.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 
 using Named = std::map<std::string, at::Tensor>;  // whole tensors
 
@@ -44,4 +44,4 @@ class Gathered {
 // "3.1e-02".
 std::string written(double number);
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

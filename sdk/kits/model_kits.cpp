@@ -10,7 +10,7 @@
 #include "heddle/config/node.h"
 #include "lib/checkpoint/huggingface/hf_layout.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 namespace {
 
 std::unique_ptr<ModelSpec> read_model(const OfferedModel& offered, const Node& keys,
@@ -72,4 +72,4 @@ void run_model_kits(const OfferedModel& offered, const Node& keys, Attempts& att
   }
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

@@ -4,9 +4,9 @@
 #include "attempt.h"
 #include "heddle/plugin/offer.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 
 // The model that `keys` and each model_type describe, on meta.
 void run_model_kits(const OfferedModel& offered, const Node& keys, Attempts& attempt);
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

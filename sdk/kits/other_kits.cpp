@@ -10,7 +10,7 @@
 #include "heddle/mesh/alone.h"
 #include "schedule_shapes.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 namespace {
 
 using Drive = Course::Drive;
@@ -142,4 +142,4 @@ void run_plan_kits(const OfferedPlan& offered, Attempts& attempt) {
   });
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

@@ -6,7 +6,7 @@
 #include "attempt.h"
 #include "heddle/plugin/offer.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 
 // On a Llama of small sizes, with `ranks` ranks along its axis.
 void run_parallelizer_kits(const OfferedParallelizer& offered, int ranks, Attempts& attempt);
@@ -17,4 +17,4 @@ void run_schedule_kits(const OfferedSchedule& offered, const std::filesystem::pa
 void run_device_kits(const OfferedDevice& offered, Attempts& attempt);
 void run_plan_kits(const OfferedPlan& offered, Attempts& attempt);
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

@@ -3,7 +3,7 @@
 
 #include "heddle/schedule/schedule.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 
 // One stage a rank. Split: the gradients of the input of every microbatch before any weight's.
 class PlainSchedule : public IPipelineSchedule {
@@ -26,4 +26,4 @@ class PlainSchedule : public IPipelineSchedule {
   bool split_;
 };
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

@@ -4,7 +4,7 @@
 #include "gathered.h"
 #include "heddle/base/text.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 namespace {
 
 std::string load(const std::filesystem::path& file, PluginRegistry& registry) {
@@ -86,4 +86,4 @@ bool run_needs_kits(const OfferedStrategy& offered, Attempts& attempt) {
   return true;
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

@@ -7,7 +7,7 @@
 #include "core/plugin/manifest.h"
 #include "heddle/plugin/registry.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 
 // The manifest, the ABI tag, and admission to the registry. False if nothing further can be checked.
 bool run_file_kits(const std::filesystem::path& file, PluginRegistry& registry,
@@ -19,4 +19,4 @@ void run_schema_kits(const std::string& kind, const OfferedSchema& offered, Atte
 // The strategy's needs. False if it cannot be made yet.
 bool run_needs_kits(const OfferedStrategy& offered, Attempts& attempt);
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

@@ -9,7 +9,7 @@
 #include "heddle/parallel/stages.h"
 #include "rank_run.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 
 void RankRun::check_list() {
   std::vector<std::string> want, got;
@@ -100,4 +100,4 @@ void RankRun::save_states() {
   }
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

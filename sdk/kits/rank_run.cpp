@@ -12,7 +12,7 @@
 #include "heddle/parallel/build.h"
 #include "plain_schedule.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 namespace {
 
 double label_tokens(int64_t step) {
@@ -165,4 +165,4 @@ void RankRun::adamw_step(int64_t index) {
   }
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

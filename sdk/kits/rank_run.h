@@ -16,7 +16,7 @@
 #include "heddle/train/step.h"
 #include "lib/train/runner.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 
 // The common results of the ranks of a course.
 struct Shared {
@@ -68,4 +68,4 @@ class RankRun {
   std::optional<train::Runner> runner_;
 };
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

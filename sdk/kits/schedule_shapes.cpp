@@ -10,14 +10,14 @@
 #include "gathered.h"
 #include "heddle/schedule/simulate.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 namespace {
 
 constexpr size_t kShapes = 2048;
 constexpr int kMostRanks = 32, kMostMicrobatches = 64, kMostStages = 4;  // of a rank, beyond the least
 constexpr std::chrono::seconds kPatience{20};
 
-struct Shape {
+struct TableShape {
   int ranks, each, microbatches;
 
   // Fewest actions first, because a small table is easy to read.
@@ -29,21 +29,21 @@ struct Shape {
   }
 };
 
-std::vector<Shape> shapes_for(StagesPerRank takes) {
-  std::vector<Shape> shapes;
+std::vector<TableShape> shapes_for(StagesPerRank takes) {
+  std::vector<TableShape> shapes;
   const int most = std::min(takes.most, takes.least + kMostStages - 1);
   for (int ranks = 1; ranks <= kMostRanks; ++ranks)
     for (int each = takes.least; each <= most; ++each)
       for (int microbatches = 1; microbatches <= kMostMicrobatches; ++microbatches)
         shapes.push_back({ranks, each, microbatches});
   std::sort(shapes.begin(), shapes.end(),
-            [](const Shape& one, const Shape& two) { return one.order() < two.order(); });
+            [](const TableShape& one, const TableShape& two) { return one.order() < two.order(); });
   shapes.resize(std::min(shapes.size(), kShapes));
   return shapes;
 }
 
 // False: refused. Throws for a wrong table.
-bool plans(const IPipelineSchedule& made, const std::filesystem::path& file, const Shape& shape) {
+bool plans(const IPipelineSchedule& made, const std::filesystem::path& file, const TableShape& shape) {
   const auto plan = [&] { return made.plan(shape.ranks, shape.ranks * shape.each, shape.microbatches); };
   const auto fails = [&](const std::string& what) { found(shape.text() + ": " + what); };
   ScheduleTable table;
@@ -66,7 +66,7 @@ bool plans(const IPipelineSchedule& made, const std::filesystem::path& file, con
 std::string plans_tables(const IPipelineSchedule& made, const std::filesystem::path& file) {
   int planned = 0, refused = 0;
   const auto end = std::chrono::steady_clock::now() + kPatience;
-  for (const Shape& shape : shapes_for(made.stages_per_rank())) {
+  for (const TableShape& shape : shapes_for(made.stages_per_rank())) {
     if (std::chrono::steady_clock::now() > end) break;
     ++(plans(made, file, shape) ? planned : refused);
   }
@@ -75,4 +75,4 @@ std::string plans_tables(const IPipelineSchedule& made, const std::filesystem::p
          (refused == 0 ? "" : ", and refuses " + std::to_string(refused) + " sizes");
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

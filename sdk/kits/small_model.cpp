@@ -21,7 +21,7 @@
 #include "heddle/nn/linear.h"
 #include "plugins/llama/make_units.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -248,4 +248,4 @@ std::vector<Placed> LayerSplit::apply(Units& units, const DeviceMesh& mesh) {
   return placed;
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

@@ -10,7 +10,7 @@
 #include "heddle/model/unit.h"
 #include "heddle/parallel/parallelizer.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 
 inline constexpr int64_t kVocabulary = 13, kSequence = 5, kRows = 12;
 
@@ -39,4 +39,4 @@ class LayerSplit : public IParallelizer {
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override;
 };
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace heddle::testing {
+namespace heddle::kits {
 namespace {
 
 using Drive = Course::Drive;
@@ -180,4 +180,4 @@ void run_strategy_kits(const Subject& subject, int ranks, Attempts& attempt) {
     for (const Kit& kit : kits) attempt(thing + kit.sentence, [&] { return kit.run(subject, plain); });
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

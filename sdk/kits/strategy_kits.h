@@ -4,9 +4,9 @@
 #include "attempt.h"
 #include "course.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 
 // Every kit on `ranks` data-parallel ranks.
 void run_strategy_kits(const Subject& subject, int ranks, Attempts& attempt);
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

@@ -13,8 +13,8 @@ namespace {
 
 using checkpoint::are_apart;
 using checkpoint::Box;
-using testing::error_of;
-using testing::Folder;
+using tests::error_of;
+using tests::Folder;
 
 using Boxes = std::vector<Box>;
 

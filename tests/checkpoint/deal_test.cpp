@@ -89,7 +89,7 @@ TEST(Deal, SaysLittleOfThousandsOfTensors) {
 
 // Replicas on three ranks of a tensor that is worth cutting, in rows that do not divide.
 TEST(Deal, WritesACutBoxOnceAndWhole) {
-  const testing::Folder folder;
+  const tests::Folder folder;
   const at::Tensor whole = at::arange(int64_t{1021} * 4099, at::kFloat).view({1021, 4099});
   const auto parts = [&] { return std::vector<Part>{{"w", whole, {1021, 4099}, {0, 0}}}; };
   ThreadWorld::run(3, [&](Rendezvous& meeting) {

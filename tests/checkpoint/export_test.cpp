@@ -17,8 +17,8 @@
 namespace heddle {
 namespace {
 
-using testing::error_of;
-using testing::Folder;
+using tests::error_of;
+using tests::Folder;
 
 at::Tensor wide_tensor() {
   return at::arange(42, at::kFloat).view({6, 7});

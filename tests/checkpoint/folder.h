@@ -10,7 +10,7 @@
 
 #include "heddle/base/error.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 class Folder {
  public:
@@ -54,4 +54,4 @@ std::string error_of(const Folder& folder, const Body& body) {
   return "no error";
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -89,7 +89,7 @@ TEST(HfPlan, CutsBySizeInTheOrderOfTheModelAndLeavesALargeTensorAlone) {
   Manifest manifest = saved({"lm_head.weight", "model.embed_tokens.weight", "model.layers.10.w",
                              "model.layers.2.w", "model.norm.weight"});
   manifest.tensors["model.layers.2.w"].shape = {50, 2};
-  testing::ToySpec model;
+  tests::ToySpec model;
   for (const char* name : {"model.embed_tokens.weight", "model.layers.2.w", "model.layers.10.w",
                            "model.norm.weight", "lm_head.weight"})
     model.parameters.emplace_back(name, std::vector<int64_t>{2, 2});
@@ -135,18 +135,18 @@ TEST(HfPlan, WritesAConfigThatTransformers4Reads) {
 }
 
 TEST(HfOrigin, ComesBackAsItWasKept) {
-  const testing::Folder folder;
+  const tests::Folder folder;
   HfOrigin origin = original({{"a", "model-00001-of-00001.safetensors"}}, at::kBFloat16);
   origin.files = {{"config.json", "{}"}, {"modeling_mine.py", "import torch\n"}, {"merges.txt", "a b\n"}};
   checkpoint::keep_origin(folder / "kept", origin);
   EXPECT_EQ(checkpoint::kept_origin(folder / "kept"), origin);
   folder.write("kept/tensors.json",
                "{\"index\": null, \"tensors\": {\"a\": {\"file\": \"../b\", \"dtype\": \"F32\"}}}");
-  EXPECT_EQ(testing::error_of(folder, [&] { checkpoint::kept_origin(folder / "kept"); }),
+  EXPECT_EQ(tests::error_of(folder, [&] { checkpoint::kept_origin(folder / "kept"); }),
             "error[input] FOLDER/kept/tensors.json: tensor \"a\": expected a dtype and the name of a file");
   folder.write("kept/tensors.json", "{\"index\": null}");
   EXPECT_THAT(
-      testing::error_of(folder, [&] { checkpoint::kept_origin(folder / "kept"); }),
+      tests::error_of(folder, [&] { checkpoint::kept_origin(folder / "kept"); }),
       HasSubstr("hint: copy the checkpoint again, or remove the file: an export then chooses files by "
                 "size"));
 }

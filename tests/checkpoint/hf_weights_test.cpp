@@ -10,13 +10,13 @@
 namespace heddle {
 namespace {
 
-using testing::error_of;
-using testing::Folder;
+using tests::error_of;
+using tests::Folder;
 using Named = std::vector<std::pair<std::string, at::Tensor>>;
 
 void write_two_files(const Folder& folder) {
-  testing::write_safetensors(folder / "one.safetensors", Named{{"a", at::ones({2, 3})}});
-  testing::write_safetensors(folder / "two.safetensors", Named{{"b", at::full({4}, 2.0)}});
+  tests::write_safetensors(folder / "one.safetensors", Named{{"a", at::ones({2, 3})}});
+  tests::write_safetensors(folder / "two.safetensors", Named{{"b", at::full({4}, 2.0)}});
 }
 
 Shard shard_of(const std::string& name, std::vector<int64_t> shape) {
@@ -65,7 +65,7 @@ TEST(HfWeights, RefusesAnIndexThatLies) {
 
 TEST(HfSource, NamesAMissingTensorAndAWrongShape) {
   const Folder folder;
-  testing::write_safetensors(folder / "model.safetensors", Named{{"model.norm.weight", at::ones({3})}});
+  tests::write_safetensors(folder / "model.safetensors", Named{{"model.norm.weight", at::ones({3})}});
   const auto source = checkpoint::hf_source(folder.path(), std::make_shared<HfWeights>(folder.path()));
   EXPECT_EQ(
       error_of(folder, [&] { source(shard_of("model.norm.wight", {3})); }),
@@ -78,8 +78,8 @@ TEST(HfSource, NamesAMissingTensorAndAWrongShape) {
 
 TEST(HfSource, ReadsATiedEmbeddingThatWasSavedAsTheHead) {
   const Folder folder;
-  testing::write_safetensors(folder / "model.safetensors", Named{{"lm_head.weight", at::full({3, 2}, 7.0)}});
-  const auto model = std::make_shared<testing::ToySpec>();
+  tests::write_safetensors(folder / "model.safetensors", Named{{"lm_head.weight", at::full({3, 2}, 7.0)}});
+  const auto model = std::make_shared<tests::ToySpec>();
   model->others = {{"model.embed_tokens.weight", {"lm_head.weight"}}};
   const auto source = checkpoint::hf_source(folder.path(), std::make_shared<HfWeights>(folder.path()), model);
   const Shard shard = shard_of("model.embed_tokens.weight", {3, 2});

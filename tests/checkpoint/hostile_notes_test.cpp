@@ -13,9 +13,9 @@ std::string million_deep() {
 }
 
 TEST(HostileNotes, ADeepTableOfTensorsIsRefused) {
-  const testing::Folder folder;
+  const tests::Folder folder;
   folder.write("tensors.json", R"({"version": 1, "tensors": {}, "index": )" + million_deep() + "}");
-  EXPECT_EQ(testing::error_of(folder, [&] { checkpoint::kept_origin(folder.path()); }),
+  EXPECT_EQ(tests::error_of(folder, [&] { checkpoint::kept_origin(folder.path()); }),
             "error[input] FOLDER/tensors.json: nests deeper than 64\n  hint: copy the checkpoint again, or "
             "remove the file: an export then chooses files by size");
 }

@@ -10,8 +10,8 @@ namespace heddle {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::error_of;
-using testing::Folder;
+using tests::error_of;
+using tests::Folder;
 
 TEST(Publish, ShowsADirectoryOnlyWhenItIsWhole) {
   const Folder folder;

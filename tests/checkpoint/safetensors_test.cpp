@@ -14,8 +14,8 @@
 namespace heddle {
 namespace {
 
-using testing::error_of;
-using testing::Folder;
+using tests::error_of;
+using tests::Folder;
 
 const std::string kAgain = "\n  hint: write or download the file again";
 
@@ -52,7 +52,7 @@ TEST(Safetensors, WritesWhatItReads) {
                                                           {"scalar", at::full({}, 3.5)},
                                                           {"long", at::arange(6, at::kLong).view({2, 3})},
                                                           {"c", at::randn({5}, at::kDouble)}};
-  testing::write_safetensors(folder / "x.safetensors", tensors);
+  tests::write_safetensors(folder / "x.safetensors", tensors);
   const SafetensorsFile file(folder / "x.safetensors");
   ASSERT_EQ(file.tensors().size(), tensors.size());
   for (const auto& [name, tensor] : tensors) {
@@ -65,7 +65,7 @@ TEST(Safetensors, WritesWhatItReads) {
 TEST(Safetensors, ReadsEveryBoxOfATensorOfThreeDims) {
   const Folder folder;
   const at::Tensor whole = at::arange(60, at::kFloat).view({3, 4, 5});
-  testing::write_safetensors(folder / "x", std::vector<std::pair<std::string, at::Tensor>>{{"w", whole}});
+  tests::write_safetensors(folder / "x", std::vector<std::pair<std::string, at::Tensor>>{{"w", whole}});
   const SafetensorsFile file(folder / "x");
   int boxes = 0;
   for (int64_t i = 0; i < 3; ++i)
@@ -83,7 +83,7 @@ TEST(Safetensors, ReadsEveryBoxOfATensorOfThreeDims) {
 TEST(Safetensors, ConvertsTheDtypeAndFillsAViewInPlace) {
   const Folder folder;
   const at::Tensor whole = at::arange(12, at::kFloat).view({4, 3});
-  testing::write_safetensors(folder / "x", std::vector<std::pair<std::string, at::Tensor>>{{"w", whole}});
+  tests::write_safetensors(folder / "x", std::vector<std::pair<std::string, at::Tensor>>{{"w", whole}});
   const SafetensorsFile file(folder / "x");
   EXPECT_TRUE(at::equal(read_back(file, "w", {1, 0}, {2, 3}, at::kBFloat16),
                         whole.narrow(0, 1, 2).to(at::kBFloat16)));
@@ -106,8 +106,8 @@ TEST(Safetensors, ReadsTensorsThatLieAtOddBytes) {
 
 TEST(Safetensors, RefusesABoxOutsideTheTensor) {
   const Folder folder;
-  testing::write_safetensors(folder / "x",
-                             std::vector<std::pair<std::string, at::Tensor>>{{"w", at::zeros({4, 3})}});
+  tests::write_safetensors(folder / "x",
+                           std::vector<std::pair<std::string, at::Tensor>>{{"w", at::zeros({4, 3})}});
   const SafetensorsFile file(folder / "x");
   EXPECT_EQ(error_of(folder,
                      [&] {
@@ -206,12 +206,12 @@ class SmallDisk {
 TEST(Safetensors, KeepsTheOldFileWhenThereIsNoRoomForTheNew) {
   const Folder folder;
   using Named = std::vector<std::pair<std::string, at::Tensor>>;
-  testing::write_safetensors(folder / "x", Named{{"w", at::ones({4})}});
+  tests::write_safetensors(folder / "x", Named{{"w", at::ones({4})}});
   {
     const SmallDisk disk(1000);
     EXPECT_EQ(error_of(folder,
                        [&] {
-                         testing::write_safetensors(folder / "x", Named{{"w", at::zeros({4000})}});
+                         tests::write_safetensors(folder / "x", Named{{"w", at::zeros({4000})}});
                        }),
               "error[io] FOLDER/x: cannot be written: File too large\n"
               "  hint: make room on the disk, or write to another directory; the previous file is untouched");
@@ -223,7 +223,7 @@ TEST(Safetensors, KeepsTheOldFileWhenThereIsNoRoomForTheNew) {
 
 TEST(Safetensors, NamesADirectoryThatIsNotThere) {
   const Folder folder;
-  EXPECT_EQ(error_of(folder, [&] { testing::write_safetensors(folder / "no/x", {}); }),
+  EXPECT_EQ(error_of(folder, [&] { tests::write_safetensors(folder / "no/x", {}); }),
             "error[io] FOLDER/no/x: cannot be created: No such file or directory\n"
             "  hint: check that the directory exists and that it may be written to");
 }

@@ -22,9 +22,9 @@ using checkpoint::Part;
 using checkpoint::ShardedReader;
 using checkpoint::ShardedWriter;
 using ::testing::ElementsAre;
-using testing::error_of;
-using testing::Folder;
 using ::testing::Pair;
+using tests::error_of;
+using tests::Folder;
 
 constexpr const char* kFirstShard = "shard-00001-model-00001-of-00001.safetensors";
 constexpr const char* kSecondShard = "shard-00002-model-00001-of-00001.safetensors";

@@ -19,9 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 using checkpoint::Part;
 using checkpoint::ShardedReader;
-using testing::error_of;
-using testing::Folder;
 using ::testing::HasSubstr;
+using tests::error_of;
+using tests::Folder;
 
 at::Tensor wide() {
   return at::arange(77, at::kFloat).view({11, 7});

@@ -17,7 +17,7 @@
 namespace heddle {
 namespace {
 
-using testing::Folder;
+using tests::Folder;
 
 constexpr int64_t kRows = 8192, kColumns = 1024;
 constexpr uint64_t kWhole = kRows * kColumns * 4;  // bytes
@@ -76,8 +76,8 @@ void expect_a_quarter(const Folder& folder, const ParameterSource& source) {
 
 TEST(Slices, OfAHuggingFaceDirectoryAreAllThatARankReads) {
   const Folder folder;
-  testing::write_safetensors(folder / "model.safetensors",
-                             std::vector<std::pair<std::string, at::Tensor>>{{"w", values()}});
+  tests::write_safetensors(folder / "model.safetensors",
+                           std::vector<std::pair<std::string, at::Tensor>>{{"w", values()}});
   expect_a_quarter(folder, checkpoint::hf_source(folder.path(), std::make_shared<HfWeights>(folder.path())));
 }
 

@@ -20,9 +20,9 @@
 namespace heddle {
 namespace {
 
-using testing::error_of;
-using testing::Folder;
-using testing::ToySpec;
+using tests::error_of;
+using tests::Folder;
+using tests::ToySpec;
 using Named = std::vector<std::pair<std::string, at::Tensor>>;
 using Shape = std::vector<int64_t>;
 
@@ -93,7 +93,7 @@ at::Tensor box_of(at::Tensor whole, const Shape& offset, const Shape& size) {
 
 TEST(Stored, IsReadInEveryBox) {
   const Folder folder;
-  testing::write_safetensors(folder / "model.safetensors", files_of_every_kind());
+  tests::write_safetensors(folder / "model.safetensors", files_of_every_kind());
   const auto spec = every_kind();
   const auto source = checkpoint::hf_source(folder.path(), std::make_shared<HfWeights>(folder.path()), spec);
   for (const auto& [name, whole] : parameters_of_every_kind()) {
@@ -111,7 +111,7 @@ TEST(Stored, IsReadInEveryBox) {
 TEST(Stored, IsMadeShardedAndExportedAgainByteForByte) {
   const Folder folder;
   std::filesystem::create_directories(folder / "hf");
-  testing::write_safetensors(folder / "hf/model.safetensors", files_of_every_kind());
+  tests::write_safetensors(folder / "hf/model.safetensors", files_of_every_kind());
   const auto spec = every_kind();
   for (const int ranks : {1, 2, 5}) {
     const auto place = folder / ("sharded" + std::to_string(ranks));
@@ -148,7 +148,7 @@ TEST(Stored, NamesWhatIsMissingAndWhatHasAnotherShape) {
   Named files = files_of_every_kind();
   files[0].second = numbers({3, 6}, 0);  // conv
   std::erase_if(files, [](const auto& file) { return file.first == "e.1"; });
-  testing::write_safetensors(folder / "model.safetensors", files);
+  tests::write_safetensors(folder / "model.safetensors", files);
   const auto spec = every_kind();
   const auto weights = std::make_shared<HfWeights>(folder.path());
   const auto source = checkpoint::hf_source(folder.path(), weights, spec);

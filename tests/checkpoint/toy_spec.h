@@ -13,7 +13,7 @@
 
 #include "heddle/model/family.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 struct ToySpec : ModelSpec {
   std::vector<std::pair<std::string, std::vector<int64_t>>> parameters;
@@ -51,4 +51,4 @@ struct ToySpec : ModelSpec {
   }
 };
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -9,7 +9,7 @@
 
 #include "lib/checkpoint/safetensors/safetensors_writer.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 // Tensors in the order given. Throws Error{io}.
 inline void write_safetensors(const std::filesystem::path& file,
@@ -22,4 +22,4 @@ inline void write_safetensors(const std::filesystem::path& file,
   writer.finish();
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

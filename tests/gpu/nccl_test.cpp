@@ -16,7 +16,7 @@
 #include "heddle/transport/threads.h"
 #include "transport/exercise.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 const at::TensorOptions kOnGpu = at::TensorOptions(at::kFloat).device(at::kCUDA);
@@ -159,4 +159,4 @@ TEST(Group, BetweenGpusPassesTheExercise) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

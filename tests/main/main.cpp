@@ -4,14 +4,14 @@
 #include <cstdlib>
 #include <string>
 
-namespace heddle::testing {
-// Defined where tests start this program again as ranks (tests/core/mesh/children.cpp).
+namespace heddle::tests {
+// Defined where tests start this program again as ranks (tests/transport/children.cpp).
 int be_child(const std::string& body) __attribute__((weak));
-}  // namespace heddle::testing
+}  // namespace heddle::tests
 
 int main(int argc, char** argv) {
   const char* body = std::getenv("HEDDLE_TEST_CHILD");
-  if (body != nullptr && heddle::testing::be_child != nullptr) return heddle::testing::be_child(body);
+  if (body != nullptr && heddle::tests::be_child != nullptr) return heddle::tests::be_child(body);
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 using Layer = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 
@@ -49,4 +49,4 @@ inline double tolerance_of(at::ScalarType dtype) {
   return dtype == at::kDouble ? 1e-12 : dtype == at::kFloat ? 3e-6 : 3e-2;
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -18,8 +18,8 @@
 namespace heddle {
 namespace {
 
-using testing::expect_same;
-using testing::tolerance_of;
+using tests::expect_same;
+using tests::tolerance_of;
 using Inputs = std::vector<at::Tensor>;
 
 class LayersIn : public ::testing::TestWithParam<at::ScalarType> {

@@ -11,8 +11,8 @@
 namespace heddle {
 namespace {
 
-using testing::expect_same;
-using testing::tolerance_of;
+using tests::expect_same;
+using tests::tolerance_of;
 using Inputs = std::vector<at::Tensor>;
 
 at::Tensor plain_loss(const at::Tensor& logits, const at::Tensor& labels) {

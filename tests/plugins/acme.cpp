@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 struct Rows {
@@ -113,4 +113,4 @@ Training over_acme(Training run, int acme, Acme how) {
   return run;
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -7,7 +7,7 @@
 
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 // How the toy parallelizer breaks a rule.
 struct Acme {
@@ -21,4 +21,4 @@ AxisTable acme_table();
 // `run` with the weights of its toy layers split over `acme` of its data-parallel ranks.
 Training over_acme(Training run, int acme, Acme how = {});
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

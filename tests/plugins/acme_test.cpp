@@ -4,7 +4,7 @@
 
 #include "plugins/acme.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 using ::testing::HasSubstr;
@@ -105,4 +105,4 @@ TEST(Acme, AStrategyWithOneReductionIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

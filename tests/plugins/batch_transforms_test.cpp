@@ -8,7 +8,7 @@
 #include "plugins/pipelines.h"
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 using Change = std::function<void(Batch&, const DeviceMesh&)>;
@@ -136,4 +136,4 @@ TEST(BatchTransforms, MisuseIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -13,7 +13,7 @@
 #include "heddle/nn/weight_gradients.h"
 #include "heddle/parallel/stage_interfaces.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 // "F0 F1 I0 B1 W0": forward, whole backward, and backward of inputs, then of weights, each with its
 // microbatch. Ends with what follows the last backward of a stage; finish_gradients is left to the caller.
@@ -40,4 +40,4 @@ inline void run_by_hand(ParallelStage& stage, std::span<const Batch> microbatche
   StageInterfaces(stage).reduce_gradients();
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -3,7 +3,7 @@
 
 #include "plugins/pipelines.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 constexpr const char* kFp32 = "mp_policy: {param_dtype: float32, reduce_dtype: float32}";
@@ -67,4 +67,4 @@ TEST(Composition, LateWeightGradientsReachEveryStrategy) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

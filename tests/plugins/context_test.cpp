@@ -9,7 +9,7 @@
 #include "plugins/pipelines.h"
 #include "plugins/tensor_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 using Methods = std::vector<std::string>;
@@ -164,4 +164,4 @@ TEST(Context, RefusesDocuments) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -8,7 +8,7 @@
 
 #include "plugins/whole_runs.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 namespace fs = std::filesystem;
@@ -201,4 +201,4 @@ TEST_F(Damage, OfThePointerLatestLosesNothing) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -4,7 +4,7 @@
 #include "plugins/pipelines.h"
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 Training autocast(std::vector<Axis> axes, const std::string& more = "") {
@@ -60,4 +60,4 @@ TEST(DdpAutocast, RefusesADtypeThatIsNoLowerOne) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

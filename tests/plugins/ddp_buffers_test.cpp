@@ -7,7 +7,7 @@
 #include "heddle/adapters/torch_nn.h"
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 // A layer whose module counts what this rank saw, from a start that differs by rank.
@@ -59,4 +59,4 @@ TEST(DdpBuffers, AreSentByRank0BeforeEachStepAndBeforeAnEvaluation) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -8,7 +8,7 @@
 
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 // x * w.sum() of a weight that the graph does not lead to: its gradient comes in a nested backward.
@@ -82,4 +82,4 @@ TEST(DdpHidden, AGradientThatTheGraphDoesNotLeadToIsAnErrorWhereUnusedParameters
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -6,7 +6,7 @@
 
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 Training over(int ranks, const std::string& section, const Toy& shape = {}) {
@@ -129,4 +129,4 @@ TEST(DdpOrder, AStaticGraphThatChangesIsAnErrorThatNamesTheParameter) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -3,7 +3,7 @@
 
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 Training single() {
@@ -93,4 +93,4 @@ TEST(Ddp, RefusesTheAxesItCannotSumOver) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

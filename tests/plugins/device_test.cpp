@@ -12,7 +12,7 @@
 #include "heddle/train/step.h"
 #include "tests/plugins/tensor_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 using OptionalTensor = const std::optional<at::Tensor>&;
@@ -178,4 +178,4 @@ TEST(Device, AnOffloadedStepCopiesEachGroupOnceToTheHostAndUpdatesThere) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

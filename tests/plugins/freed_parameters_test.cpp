@@ -6,7 +6,7 @@
 
 #include "plugins/megatron_runs.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 std::vector<Training> all_sharded(Toy shape = {}) {
@@ -77,4 +77,4 @@ TEST(FreedParameters, OfSeveralUnitsAreGatheredAlikeWhereABackwardEndsEarly) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -3,7 +3,7 @@
 
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 Training under_autocast(const std::string& strategy, std::vector<Axis> axes, const std::string& more = "") {
@@ -65,4 +65,4 @@ TEST(Fsdp2Autocast, RefusesADtypeThatIsNoLowerOne) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -4,7 +4,7 @@
 
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 TEST(Fsdp2, ReducesOnceAStepOrOnceAMicrobatchAsAsked) {
@@ -124,4 +124,4 @@ TEST(Fsdp2, FreesWhatTheBackwardHasPassed) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -4,7 +4,7 @@
 
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 const std::vector<std::string> kPlaces = {"root", "per_layer", "replicate"};
@@ -167,4 +167,4 @@ TEST(Fsdp2Frozen, TrainsATiedHeadWhoseTableIsFrozen) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

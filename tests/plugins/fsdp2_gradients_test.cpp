@@ -6,7 +6,7 @@
 
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 TEST(Fsdp2, CountsAParameterUnusedOnOneRankAsZeroThere) {
@@ -155,4 +155,4 @@ TEST(Fsdp2, MakesTheReplicasOfAForeignModelEqual) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

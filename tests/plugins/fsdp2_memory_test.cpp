@@ -5,7 +5,7 @@
 
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 // A unit of two parameters that notes what it computes with; "pinned" has the dtype its model asks for.
@@ -183,4 +183,4 @@ TEST(Fsdp2Offload, EqualsSingleUnderHybridSharding) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -3,7 +3,7 @@
 
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 Training single() {
@@ -121,4 +121,4 @@ TEST(Fsdp2, GivesTheSameBitsTwice) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -6,7 +6,7 @@
 #include "plugins/pipelines.h"
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 // Two stages by two shards, 3 microbatches a call, `calls` calls a step.
@@ -95,4 +95,4 @@ TEST(Fsdp2Pipeline, EqualsOneRankWhateverIsKept) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

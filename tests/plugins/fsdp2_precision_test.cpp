@@ -9,7 +9,7 @@
 #include "plugins/toy_units.h"
 #include "plugins/training_world.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 // One rank: bf16 copies of fp32 parameters are computed with, and bf16 gradients are added up in fp32.
@@ -193,4 +193,4 @@ TEST(Fsdp2Precision, GathersParametersOfTwoDtypesInOneUnit) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -7,7 +7,7 @@
 #include "plugins/fsdp2/layout.h"
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 using fsdp2::Ahead;
@@ -203,4 +203,4 @@ TEST(Fsdp2Prefetch, SaysOnceThatDepthsAreReadByNobody) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

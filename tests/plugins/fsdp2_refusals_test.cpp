@@ -3,7 +3,7 @@
 
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 TEST(Fsdp2, RefusesAParameterWithoutDims) {
@@ -79,4 +79,4 @@ TEST(Fsdp2, RefusesAMeshWhoseAxesItWouldNotUse) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -7,7 +7,7 @@
 #include "plugins/fsdp2/layout.h"
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 using fsdp2::Rows;
@@ -111,4 +111,4 @@ TEST(Fsdp2, GivesTheSameGradientsWheneverTheyAreReduced) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -14,7 +14,7 @@
 #include "plugins/toy_training.h"
 #include "trainer/models/generate.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 // A world of toy units under fsdp2; body gets what rank 0 and the others see.
@@ -241,4 +241,4 @@ TEST(Fsdp2Whole, TrainingGoesOnWithTheSameNumbers) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

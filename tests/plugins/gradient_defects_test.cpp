@@ -4,7 +4,7 @@
 #include "plugins/tensor_training.h"
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 Training plain(int microbatches) {
@@ -90,4 +90,4 @@ TEST(GradientDefects, LabelsWeighTheSameInEveryMicrobatchAndOnEveryRank) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

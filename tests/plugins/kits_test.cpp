@@ -9,7 +9,10 @@
 
 #include "heddle/testing/conformance.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
+
+using namespace kits;
+using kits::Check;
 namespace {
 
 using ::testing::HasSubstr;
@@ -166,4 +169,4 @@ TEST(Engine, WorksTwiceInOneProcessAtTheSameTime) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -16,7 +16,7 @@
 #include "plugins/pipelines.h"
 #include "trainer/trace/measured.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 constexpr auto kNap = std::chrono::milliseconds(4);  // of a unit's F, I and W each
@@ -161,4 +161,4 @@ TEST_P(MeasuredIdle, IsThatOfTheSimulator) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -5,7 +5,7 @@
 
 #include "plugins/megatron_runs.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 using ::testing::Contains;
@@ -200,4 +200,4 @@ TEST(MegatronFsdp, NamesBothKeysOfWordsThatDoNotGoTogether) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -5,7 +5,7 @@
 
 #include "plugins/megatron_runs.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 constexpr int kBuckets = 5;  // of the toy, a bucket each
@@ -263,4 +263,4 @@ TEST(Megatron, GivesAnOutlierABufferOfItsOwnUnderADoubleBufferWhereAsked) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

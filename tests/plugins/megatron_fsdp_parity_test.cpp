@@ -5,7 +5,7 @@
 #include "plugins/megatron_runs.h"
 #include "plugins/tensor_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 TEST(MegatronFsdp, EqualsSingleOnOneToFourRanksWhateverIsSplit) {
@@ -233,4 +233,4 @@ TEST(MegatronFsdp, TrainsParametersOfTwoDtypesAndWithoutDims) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

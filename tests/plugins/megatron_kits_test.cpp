@@ -5,7 +5,10 @@
 #include "plugins/megatron_runs.h"
 #include "plugins/pipelines.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
+
+using namespace kits;
+using kits::Check;
 namespace {
 
 const std::string kWords[] = {
@@ -53,4 +56,4 @@ TEST(Megatron, GivesTheSameBitsTwice) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -5,7 +5,7 @@
 
 #include "plugins/megatron_fsdp/layout/layout.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 using namespace megatron_fsdp;
@@ -161,4 +161,4 @@ TEST(MegatronShards, HoldEveryElementOnce) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -3,7 +3,7 @@
 
 #include "plugins/megatron_runs.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 const std::string kDistributed = "use_distributed_optimizer: true\n";
@@ -142,4 +142,4 @@ TEST(Megatron, CountsAParameterUnusedOnOneRankAsZeroThere) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -5,7 +5,7 @@
 #include "plugins/pipelines.h"
 #include "plugins/tensor_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 const std::vector<std::string> kSections = {
@@ -85,4 +85,4 @@ TEST(Megatron, TakesWeightGradientsInAnyOrder) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -8,7 +8,7 @@
 #include "heddle/train/step.h"
 #include "plugins/megatron_runs.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 // Bytes on the CPU that this thread took and did not give back.
@@ -178,4 +178,4 @@ TEST(Megatron, AddsMicrobatchesUpInFloat32ForTheParametersThatThePatternsName) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -8,7 +8,7 @@
 
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 inline Training llama_alone() {
   Training run;
@@ -70,4 +70,4 @@ inline void on_ranks(const Training& run, const std::function<void(Stages&, cons
   });
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -12,7 +12,7 @@
 #include "heddle/parallel/stages.h"
 #include "plugins/megatron_runs.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 TEST(Megatron, OwnsEveryElementOnceInEachInstanceCutInTheMiddleOfRows) {
@@ -155,4 +155,4 @@ TEST(Megatron, GivesEveryReplicaEveryElementOfTheSum) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

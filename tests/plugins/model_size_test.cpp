@@ -6,7 +6,7 @@
 #include "plugins/megatron_runs.h"
 #include "trainer/metrics/model_size.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 // The mean over the ranks, in parts of the model's own bytes.
@@ -84,4 +84,4 @@ TEST(ModelSize, CountsNoGradientsOfWhatDoesNotTrain) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -4,7 +4,7 @@
 #include <array>
 #include <set>
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 using Pair = std::array<int, 4>;  // a setting and its value, a later setting and its value
@@ -75,4 +75,4 @@ std::vector<Choice> pairwise(const std::vector<int>& counts, const Legal& legal)
   return rows;
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 // One value of each setting; kOpen: not chosen yet.
 using Choice = std::vector<int>;
@@ -15,4 +15,4 @@ constexpr int kOpen = -1;
 // that no legal choice holds are left out.
 std::vector<Choice> pairwise(const std::vector<int>& counts, const std::function<bool(const Choice&)>& legal);
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -10,7 +10,7 @@
 #include "plugins/pipelines.h"
 #include "plugins/tensor_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 TEST(Pairwise, EveryLegalPairMeets) {
@@ -250,4 +250,4 @@ TEST(Pairwise, SettingsOfMegatronsOwnFsdpTrainAsOneRank) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

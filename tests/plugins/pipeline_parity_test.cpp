@@ -7,7 +7,7 @@
 #include "plugins/pipelines.h"
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 TEST(Pipeline, EqualsSingleWithFewerAsManyAndMoreMicrobatchesThanStages) {
@@ -172,4 +172,4 @@ TEST(Pipeline, WarnsOfTheBubbleOnce) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

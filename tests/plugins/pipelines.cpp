@@ -3,7 +3,7 @@
 
 #include <mutex>
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 Training single_model() {
   Training run;
@@ -35,4 +35,4 @@ std::unique_ptr<IPipelineSchedule> make_schedule(const std::string& name) {
   return offered->make();
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -8,7 +8,7 @@
 #include "plugins/schedules.h"
 #include "plugins/training_world.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 // Five layers, and sizes that divide by nothing.
 Training single_model();
@@ -26,4 +26,4 @@ std::function<std::unique_ptr<IPipelineSchedule>()> made(Arguments... arguments)
   return [=] { return std::make_unique<Schedule>(arguments...); };
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

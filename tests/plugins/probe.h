@@ -14,7 +14,7 @@
 #include "heddle/model/module.h"
 #include "heddle/parallel/parallelizer.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 struct ProbeOptions {
   std::string unit = "model.layers.1";
@@ -78,4 +78,4 @@ inline std::function<std::shared_ptr<IParallelizer>()> probe(ProbeOptions option
   return [options] { return std::make_shared<Probe>(options); };
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -9,7 +9,7 @@
 #include "heddle/mesh/communicator.h"
 #include "heddle/mesh/rendezvous.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 using Events = std::vector<std::string>;
 
@@ -78,4 +78,4 @@ class RecordingRendezvous : public Rendezvous {
   Events* events_;
 };
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -6,7 +6,7 @@
 
 #include "plugins/whole_runs.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 const std::string kFp32Policy = "mp_policy: {param_dtype: float32, reduce_dtype: float32}";
@@ -120,4 +120,4 @@ INSTANTIATE_TEST_SUITE_P(On, ResumeSame, ::testing::ValuesIn(all_topologies()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -8,7 +8,7 @@
 #include "plugins/tensor_training.h"
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 constexpr const char* kEveryName[] = {"gpipe",
@@ -122,4 +122,4 @@ TEST_P(EverySchedule, GivesTheSameBitsTwice) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 int BreadthFirst::rank_of(int stage, int ranks, int) const {
   if (placement_ == Placement::loop) return stage % ranks;
@@ -40,4 +40,4 @@ ScheduleTable LateWeights::plan(int ranks, int stages, int microbatches) const {
   return table;
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

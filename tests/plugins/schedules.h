@@ -6,7 +6,7 @@
 
 #include "heddle/schedule/schedule.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 enum class Placement { loop, v };
 
@@ -36,4 +36,4 @@ class LateWeights : public IPipelineSchedule {
   int lag_;
 };
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

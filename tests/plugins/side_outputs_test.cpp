@@ -6,7 +6,7 @@
 #include "plugins/probe.h"
 #include "plugins/tensor_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 Training probed(Training run, ProbeOptions options = {}) {
@@ -207,4 +207,4 @@ TEST(SideOutputs, MisuseIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -9,7 +9,7 @@
 #include "plugins/pipelines.h"
 #include "plugins/tensor_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 constexpr int kBadStep = 2;
@@ -144,4 +144,4 @@ TEST(SkippedUpdates, ChangeNoBitOfWhatFollows) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -9,7 +9,7 @@
 #include "plugins/recording.h"
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 constexpr const char* kWhole = "F0 B0 F1 B1 F2 B2";
@@ -255,4 +255,4 @@ TEST(SplitBackward, FreesWhatTheBackwardOfInputsHasPassed) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -9,7 +9,7 @@
 #include "plugins/tensor_training.h"
 #include "trainer/models/generate.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 Training under(const std::string& strategy, std::vector<Axis> axes, const std::string& fields = kSequence) {
@@ -173,4 +173,4 @@ TEST(Tensor, TalksTwiceALayerEachWay) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

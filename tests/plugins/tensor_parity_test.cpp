@@ -6,7 +6,7 @@
 #include "plugins/tensor_training.h"
 #include "trainer/models/generate.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 const std::vector<std::string> kEveryWay = {"{}", kSequence, kOverlapped};
@@ -62,4 +62,4 @@ TEST(Tensor, GivesTheSameBitsTwice) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

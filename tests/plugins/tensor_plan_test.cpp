@@ -5,7 +5,7 @@
 #include "heddle/nn/linear.h"
 #include "plugins/tensor_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 Sizes tp(int size) {
@@ -250,4 +250,4 @@ TEST(TensorPlan, RefusesAForeignModel) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -14,7 +14,7 @@
 #include "heddle/transport/threads.h"
 #include "plugins/tensor/parts.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 using tensor::Part;
@@ -167,4 +167,4 @@ TEST(SplitTokenLoss, RefusesALabelOutsideTheWholeVocabulary) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -5,7 +5,7 @@
 
 #include "plugins/toy_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 inline const std::string kSequence = "sequence_parallel: true";
 inline const std::string kOverlapped = "{sequence_parallel: true, enable_async_tensor_parallel: true}";
@@ -34,4 +34,4 @@ inline Training over_tp(Training run, int tp, const std::string& fields = "{}") 
   return run;
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

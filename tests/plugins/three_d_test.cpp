@@ -4,7 +4,7 @@
 #include "plugins/pipelines.h"
 #include "plugins/tensor_training.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 Training one_rank_3d() {
@@ -107,4 +107,4 @@ TEST(ThreeD, ShardsInReplicasOfATensorSplitEqualOneRank) {
 }
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -9,7 +9,7 @@
 
 #include "heddle/base/error.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 Training toy(const std::string& strategy, std::vector<Axis> axes, const std::string& more, Toy shape) {
   Training run;
@@ -48,4 +48,4 @@ std::string error_of(const std::function<void()>& body) {
   return "no error";
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

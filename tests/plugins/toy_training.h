@@ -8,7 +8,7 @@
 #include "plugins/toy_units.h"
 #include "plugins/training_world.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 inline const std::string kFloat = "mp_policy: {param_dtype: float32, reduce_dtype: float32}\n";
 
@@ -33,4 +33,4 @@ void expect_same(const std::map<std::string, at::Tensor>& got, const std::map<st
 // The error that body throws, as a person sees it.
 std::string error_of(const std::function<void()>& body);
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

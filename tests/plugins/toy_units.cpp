@@ -14,7 +14,7 @@
 
 #include <utility>
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 ToyUnit::Parameter parameter(const Toy& toy, std::string name, std::vector<int64_t> sizes,
@@ -84,4 +84,4 @@ ToyUnit& toy_at(const Units& units, size_t index) {
   return static_cast<ToyUnit&>(*units[index]);
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -10,7 +10,7 @@
 #include "heddle/model/unit.h"
 #include "plugins/recording.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 // Parameters are members of the unit; the slots point at them.
 class ToyUnit : public Unit {
@@ -69,4 +69,4 @@ struct Toy {
 Units toy_units(const Toy& toy);
 ToyUnit& toy_at(const Units& units, size_t index);
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -18,7 +18,7 @@
 #include "plugins/by_hand.h"
 #include "plugins/recording.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 constexpr int64_t kSequences = 12, kLength = 7;
@@ -269,4 +269,4 @@ void expect_bit_equal(const Outcome& got, const Outcome& want) {
     EXPECT_TRUE(at::equal(got.parameters.at(name), tensor)) << name;
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -15,7 +15,7 @@
 #include "heddle/transport/threads.h"
 #include "tests/llama_model.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 struct Training {
   std::string strategy = "single";
@@ -70,4 +70,4 @@ std::map<std::string, at::Tensor> gradients(const Training& run);
 void expect_close(const Outcome& got, const Outcome& want);
 void expect_bit_equal(const Outcome& got, const Outcome& want);
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

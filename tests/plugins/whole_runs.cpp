@@ -15,7 +15,7 @@
 #include "trainer/loop/job.h"
 #include "trainer/loop/stop_wish.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 constexpr const char* kRecipe = R"(
@@ -126,4 +126,4 @@ std::string checksums_of(const std::filesystem::path& checkpoint) {
   return out.str();
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

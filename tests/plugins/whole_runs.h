@@ -11,7 +11,7 @@
 
 #include "trainer/data/token_files.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 // A number of ranks and the section `distributed:` that runs on them.
 struct Topology {
@@ -56,4 +56,4 @@ std::map<std::string, at::Tensor> tensors_of(const std::filesystem::path& direct
 // The manifests of a checkpoint, which hold the checksums of all of its bytes.
 std::string checksums_of(const std::filesystem::path& checkpoint);
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -5,7 +5,10 @@
 
 #include "heddle/testing/conformance.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
+
+using namespace kits;
+using kits::Check;
 namespace {
 
 using ::testing::HasSubstr;
@@ -95,4 +98,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.fault; });
 
 }  // namespace
-}  // namespace heddle::testing
+}  // namespace heddle::tests

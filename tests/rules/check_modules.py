@@ -71,7 +71,7 @@ def plugin_faults(include, own_files, folder):
 def plugin_folder_faults(root):
     for path in tree.sources(root, ("plugins",)):
         folder = root / "plugins" / path.relative_to(root / "plugins").parts[0]
-        own = {file.name for file in folder.iterdir()} | {"dlfcn.h", "unistd.h"}
+        own = {file.name for file in folder.rglob("*.h")} | {"dlfcn.h", "unistd.h"}
         for include in INCLUDE.findall(path.read_text()):
             if fault := plugin_faults(include, own, folder.name):
                 yield f"{path.relative_to(root)}: {include}: {fault}"

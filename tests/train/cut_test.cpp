@@ -27,7 +27,7 @@ Batch four_rows(std::vector<int> documents) {
 Pipeline rows_each(int64_t rows) {
   Pipeline pipeline;
   pipeline.schedule = schedule::make_single();
-  pipeline.words.microbatch_size = rows;
+  pipeline.config.microbatch_size = rows;
   return pipeline;
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-class Check : public testing::Test {
+class CheckCommand : public testing::Test {
  protected:
   void SetUp() override {
     folder_ = std::filesystem::path(testing::TempDir()) / "heddle_check_test";
@@ -54,7 +54,7 @@ std::vector<std::string> lines(const std::string& text) {
   return out;
 }
 
-TEST_F(Check, PrintsOneLineForEachPairInOrder) {
+TEST_F(CheckCommand, PrintsOneLineForEachPairInOrder) {
   const std::string one = file("one.yaml", "distributed: {tp_size: 2}\n");
   const std::string two = file("two.yaml", "distributed: {strategy: nobody}\n");
   cli::CheckCommand command;
@@ -78,7 +78,7 @@ TEST_F(Check, PrintsOneLineForEachPairInOrder) {
   EXPECT_THAT(err_, HasSubstr("error[mesh] " + one + ":1 distributed.tp_size: world_size (3)"));
 }
 
-TEST_F(Check, AcceptsAndSaysSo) {
+TEST_F(CheckCommand, AcceptsAndSaysSo) {
   cli::CheckCommand command;
   command.configs = {file("run.yaml", "distributed: {strategy: ddp}\n")};
   command.world_sizes = {2};
@@ -86,7 +86,7 @@ TEST_F(Check, AcceptsAndSaysSo) {
   EXPECT_THAT(out_, HasSubstr("run.yaml on 2 ranks\nstrategy: ddp\nworld size: 2\nmesh: dp 2\n"));
 }
 
-TEST_F(Check, TakesTheWorldFromTheEnvironmentElseOne) {
+TEST_F(CheckCommand, TakesTheWorldFromTheEnvironmentElseOne) {
   cli::CheckCommand command;
   command.configs = {file("run.yaml", "distributed: {}\n")};
   command.json = true;
@@ -101,7 +101,7 @@ TEST_F(Check, TakesTheWorldFromTheEnvironmentElseOne) {
             "error[usage] WORLD_SIZE: expected a number of ranks, got 'many'\n  hint: give --world-size N");
 }
 
-TEST_F(Check, OnlyDistributedLooksAtNothingElse) {
+TEST_F(CheckCommand, OnlyDistributedLooksAtNothingElse) {
   cli::CheckCommand command;
   command.configs = {file("other.yaml", "model: {a: 1}\nfoo: bar\ndist_env: {backend: nccl}\n")};
   command.only_distributed = true;
@@ -111,7 +111,7 @@ TEST_F(Check, OnlyDistributedLooksAtNothingElse) {
   EXPECT_THAT(err_, HasSubstr(":2 foo: unknown key 'foo'"));
 }
 
-TEST_F(Check, AppliesOverrides) {
+TEST_F(CheckCommand, AppliesOverrides) {
   cli::CheckCommand command;
   command.configs = {file("run.yaml", "distributed: {tp_size: 2}\n")};
   command.world_sizes = {8};
@@ -125,7 +125,7 @@ TEST_F(Check, AppliesOverrides) {
                                 "distributed and dist_env are read"));
 }
 
-TEST_F(Check, RefusesARunAsTrainDoes) {
+TEST_F(CheckCommand, RefusesARunAsTrainDoes) {
   cli::CheckCommand command;
   const std::string model = "model: {config: {model_type: llama, hidden_size: 64, vocab_size: 256, ";
   const std::string data = "dataset: {file_pattern: a.bin, seq_len: 64}\n";
@@ -151,7 +151,7 @@ TEST_F(Check, RefusesARunAsTrainDoes) {
   EXPECT_THAT(err_, HasSubstr("error[not_built] "));
 }
 
-TEST_F(Check, ElsewhereSizesARunWithoutItsData) {
+TEST_F(CheckCommand, ElsewhereSizesARunWithoutItsData) {
   cli::CheckCommand command;
   command.elsewhere = command.json = true;
   command.configs = {
@@ -171,7 +171,7 @@ TEST_F(Check, ElsewhereSizesARunWithoutItsData) {
   EXPECT_THAT(out_, HasSubstr("on this machine no file matches 'none.bin': the data is not checked"));
 }
 
-TEST_F(Check, AFileThatIsNotThereOrNoYamlIsRefusedForEverySize) {
+TEST_F(CheckCommand, AFileThatIsNotThereOrNoYamlIsRefusedForEverySize) {
   cli::CheckCommand command;
   command.configs = {(folder_ / "none.yaml").string(), file("bad.yaml", "a: [1\n")};
   command.world_sizes = {1, 2};

@@ -10,8 +10,8 @@
 namespace heddle {
 namespace {
 
-using testing::error_of;
-using testing::Folder;
+using tests::error_of;
+using tests::Folder;
 
 ModelConfig read_config(const std::string& json) {
   const Folder folder;

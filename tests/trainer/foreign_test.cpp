@@ -12,10 +12,10 @@ namespace heddle {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::error_of;
-using testing::Folder;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
+using tests::error_of;
+using tests::Folder;
 
 struct Foreign {
   std::vector<std::string> names;  // of files under foreign/

@@ -16,8 +16,8 @@
 namespace heddle {
 namespace {
 
-using testing::error_of;
-using testing::Folder;
+using tests::error_of;
+using tests::Folder;
 using Tokens = std::vector<int64_t>;
 
 // Likes the token after the last one, and the one after that a little less.

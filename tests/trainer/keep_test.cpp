@@ -21,9 +21,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::ElementsAre;
-using testing::error_of;
-using testing::Folder;
 using ::testing::HasSubstr;
+using tests::error_of;
+using tests::Folder;
 using Names = std::set<std::string>;
 using namespace std::chrono_literals;
 

@@ -12,7 +12,7 @@ namespace heddle {
 namespace {
 
 TEST(KeptLines, OfAPipeAreNoneAndNothingOfItIsRead) {
-  const testing::Folder folder;
+  const tests::Folder folder;
   const std::filesystem::path pipe = folder / "metrics";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   const int both = ::open(pipe.c_str(), O_RDWR | O_NONBLOCK);

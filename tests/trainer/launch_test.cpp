@@ -13,14 +13,13 @@ namespace heddle {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::KnownPlain;
-using testing::run_ranks;
+using tests::KnownPlain;
+using tests::run_ranks;
 
 const KnownPlain kPlaces("places", [](const RankPlace& place) {
-  testing::say(place.rank, std::to_string(place.rank) + "/" + std::to_string(place.world_size) + " " +
-                               std::to_string(place.local_rank) + "/" +
-                               std::to_string(place.local_world_size) + " " + place.launcher +
-                               (place.listen_fd >= 0 ? " serves" : ""));
+  tests::say(place.rank, std::to_string(place.rank) + "/" + std::to_string(place.world_size) + " " +
+                             std::to_string(place.local_rank) + "/" + std::to_string(place.local_world_size) +
+                             " " + place.launcher + (place.listen_fd >= 0 ? " serves" : ""));
   return 0;
 });
 
@@ -82,12 +81,12 @@ TEST(Launch, ARankKilledByASignalIsNamedWithIt) {
 }
 
 const KnownPlain kForever("forever", [](const RankPlace& place) -> int {
-  testing::say(place.rank, "ready");
+  tests::say(place.rank, "ready");
   for (;;) ::pause();
 });
 const KnownPlain kDeaf("deaf", [](const RankPlace& place) -> int {
   ::signal(SIGTERM, SIG_IGN);
-  testing::say(place.rank, "ready");
+  tests::say(place.rank, "ready");
   for (;;) ::pause();
 });
 const KnownPlain kOneLeaves("one_fails", [](const RankPlace& place) -> int {

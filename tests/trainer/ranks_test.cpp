@@ -16,9 +16,9 @@ namespace heddle {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::KnownPlain;
 using ::testing::Not;
-using testing::run_ranks;
+using tests::KnownPlain;
+using tests::run_ranks;
 
 class Variable {
  public:

@@ -16,8 +16,8 @@ namespace heddle {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::KnownPlain;
-using testing::run_ranks;
+using tests::KnownPlain;
+using tests::run_ranks;
 
 launch::Stop on_term(bool stepping) {
   StopWish& wish = cli::shared_wish();
@@ -41,7 +41,7 @@ int asks_again(const RankPlace& place) {
 
 // What the rank tells the test of that launcher's end.
 int tell(const RankPlace& place, int status) {
-  testing::say(place.rank, "status " + std::to_string(status));
+  tests::say(place.rank, "status " + std::to_string(status));
   return status;
 }
 

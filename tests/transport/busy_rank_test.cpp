@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const testing::Known kBusyAtDisk("busy_at_its_disk", [](Rendezvous& meeting) -> std::string {
+const tests::Known kBusyAtDisk("busy_at_its_disk", [](Rendezvous& meeting) -> std::string {
   meeting.barrier("start");
   if (meeting.rank() == 1) ::kill(::getpid(), SIGKILL);
   std::thread beside([&] {
@@ -27,7 +27,7 @@ const testing::Known kBusyAtDisk("busy_at_its_disk", [](Rendezvous& meeting) -> 
 });
 
 TEST(BusyRank, IsEndedThoughAThreadBesideItHasTheError) {
-  const auto run = testing::run_ranks("busy_at_its_disk", 3, {});
+  const auto run = tests::run_ranks("busy_at_its_disk", 3, {});
   EXPECT_EQ(run.status, 1);
   EXPECT_FALSE(run.left_behind);
   for (const int rank : {0, 2})

@@ -20,7 +20,7 @@
 #include "heddle/transport/join.h"
 #include "trainer/cli/launch/launch.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 std::map<std::string, PlainBody>& bodies() {
@@ -156,4 +156,4 @@ RunOutcome run_ranks(const std::string& body, int ranks, RunOptions options) {
   return outcome;
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

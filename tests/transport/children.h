@@ -13,7 +13,7 @@
 #include "heddle/mesh/rendezvous.h"
 #include "heddle/transport/rank_place.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 // What one rank does between joining and leaving; returns what it says to the test.
 using RankBody = std::function<std::string(Rendezvous&)>;
@@ -60,4 +60,4 @@ std::vector<int> everyone(const Rendezvous& meeting);
 // Writes what this rank says before its body ends.
 void say(int rank, const std::string& text);
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <numeric>
 
-namespace heddle::testing {
+namespace heddle::tests {
 namespace {
 
 constexpr int64_t kCounts[] = {0, 1, 2, 3, 7, 513, 4099, 70001};
@@ -188,4 +188,4 @@ std::string bytes(const std::vector<Outcome>& outcomes) {
   return all;
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

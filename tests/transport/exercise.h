@@ -8,7 +8,7 @@
 
 #include "heddle/mesh/communicator.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 // What rank r of the group feeds in: a function of (rank, seed, size, dtype) alone. Floats are small and
 // uneven, so that the order of a sum shows in its bits.
@@ -32,4 +32,4 @@ std::string bytes(const std::vector<Outcome>& outcomes);
 // Same dtype and bits.
 bool same(const at::Tensor& a, const at::Tensor& b);
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

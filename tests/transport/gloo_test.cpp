@@ -21,15 +21,15 @@ namespace heddle {
 namespace {
 
 using ::testing::ContainsRegex;
-using testing::everyone;
 using ::testing::HasSubstr;
-using testing::Known;
-using testing::KnownPlain;
-using testing::run_ranks;
+using tests::everyone;
+using tests::Known;
+using tests::KnownPlain;
+using tests::run_ranks;
 
 std::string exercised_gloo(Rendezvous& meeting) {
   auto group = meeting.group("world", everyone(meeting));
-  return testing::bytes(testing::exercise(*group));
+  return tests::bytes(tests::exercise(*group));
 }
 
 const Known kExerciseGloo("exercise", exercised_gloo);
@@ -91,7 +91,7 @@ const KnownPlain kForgets("forgets", [](const RankPlace& place) {
   meeting->exchange("first", "text");
   const int64_t before = store.getNumKeys();
   for (int i = 0; i < kTimes; ++i) meeting->exchange("again", std::to_string(i));
-  if (place.rank == 0) testing::say(0, store.getNumKeys() < before + kTimes ? "forgotten" : "kept");
+  if (place.rank == 0) tests::say(0, store.getNumKeys() < before + kTimes ? "forgotten" : "kept");
   meeting->leave();
   return 0;
 });
@@ -112,7 +112,7 @@ const Known kLong("long_texts", [](Rendezvous& meeting) {
 });
 
 TEST(GlooMesh, RanksExchangeTextsOfAnyLength) {
-  testing::expect_all_say(run_ranks("long_texts", 2), 2, "whole");
+  tests::expect_all_say(run_ranks("long_texts", 2), 2, "whole");
 }
 
 const Known kEarly("early", [](Rendezvous& meeting) {

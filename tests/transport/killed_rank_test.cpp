@@ -24,8 +24,8 @@ namespace heddle {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::Known;
-using testing::run_ranks;
+using tests::Known;
+using tests::run_ranks;
 
 constexpr int kRanks = 3;
 

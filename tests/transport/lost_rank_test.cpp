@@ -20,10 +20,10 @@ namespace {
 
 using ::testing::AnyOf;
 using ::testing::ContainsRegex;
-using testing::everyone;
 using ::testing::HasSubstr;
-using testing::Known;
-using testing::run_ranks;
+using tests::everyone;
+using tests::Known;
+using tests::run_ranks;
 
 // Works on the group until the victim has had five rounds and dies, or stops, in the middle.
 std::string fall(Rendezvous& meeting, int victim, int how) {
@@ -91,7 +91,7 @@ const Known kNeverJoins("silent_exit", [](Rendezvous& meeting) {
   return std::string("done");
 });
 
-void expect_named(const testing::RunOutcome& run, int ranks, int lost, const std::string& waited) {
+void expect_named(const tests::RunOutcome& run, int ranks, int lost, const std::string& waited) {
   SCOPED_TRACE(run.err);
   EXPECT_EQ(run.status, 1);
   EXPECT_FALSE(run.left_behind);
@@ -115,7 +115,7 @@ const Transport kTransports[] = {{"SharedMemory", std::numeric_limits<size_t>::m
 class LostRank : public ::testing::TestWithParam<std::tuple<Transport, int>> {
  protected:
   int ranks() const { return std::get<1>(GetParam()); }
-  testing::RunOutcome run(const std::string& body) const {
+  tests::RunOutcome run(const std::string& body) const {
     return run_ranks(body, ranks(), {.shared_memory = std::get<0>(GetParam()).shared_memory});
   }
 };
@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, LostRank,
 
 class LostRanks : public ::testing::TestWithParam<Transport> {
  protected:
-  testing::RunOutcome run(const std::string& body, int ranks) const {
+  tests::RunOutcome run(const std::string& body, int ranks) const {
     return run_ranks(body, ranks, {.shared_memory = GetParam().shared_memory});
   }
   // One of them never ends by itself. The others name it, and its state.

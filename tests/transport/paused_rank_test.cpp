@@ -22,9 +22,9 @@
 namespace heddle {
 namespace {
 
-using testing::everyone;
-using testing::Known;
-using testing::run_ranks;
+using tests::everyone;
+using tests::Known;
+using tests::run_ranks;
 
 constexpr std::chrono::milliseconds kPause{4500};
 
@@ -95,8 +95,8 @@ const Known kAll("all_pause", [](Rendezvous& meeting) {
 class PausedRanks : public ::testing::TestWithParam<size_t> {
  protected:
   void expect_to_go_on(const std::string& body, std::chrono::milliseconds timeout) const {
-    testing::expect_all_say(run_ranks(body, 3, {.timeout = timeout, .shared_memory = GetParam()}), 3,
-                            "went on");
+    tests::expect_all_say(run_ranks(body, 3, {.timeout = timeout, .shared_memory = GetParam()}), 3,
+                          "went on");
   }
 };
 

@@ -18,10 +18,10 @@
 namespace heddle {
 namespace {
 
-using testing::everyone;
-using testing::expect_all_say;
-using testing::Known;
-using testing::run_ranks;
+using tests::everyone;
+using tests::expect_all_say;
+using tests::Known;
+using tests::run_ranks;
 
 // Runs each call of an exercise on tensors in shared memory: of all ranks, or of every second one.
 class Lending : public mesh::CheckedCommunicator {
@@ -92,7 +92,7 @@ class Lending : public mesh::CheckedCommunicator {
 std::string exercised_shared(Rendezvous& meeting) {
   auto group = meeting.group("world", everyone(meeting));
   Lending all(*group, 1), some(*group, 2);
-  return testing::bytes(testing::exercise(all)) + testing::bytes(testing::exercise(some));
+  return tests::bytes(tests::exercise(all)) + tests::bytes(tests::exercise(some));
 }
 
 const Known kExerciseShared("exercise_shared", exercised_shared);

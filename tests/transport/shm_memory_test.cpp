@@ -20,12 +20,12 @@
 namespace heddle {
 namespace {
 
-using testing::everyone;
-using testing::expect_all_say;
 using ::testing::HasSubstr;
-using testing::Known;
 using ::testing::Not;
-using testing::run_ranks;
+using tests::everyone;
+using tests::expect_all_say;
+using tests::Known;
+using tests::run_ranks;
 
 std::string read_line(const std::string& path) {
   std::ifstream file(path);

@@ -18,21 +18,21 @@
 namespace heddle {
 namespace {
 
-using testing::everyone;
-using testing::expect_all_say;
 using ::testing::HasSubstr;
-using testing::Known;
 using ::testing::Not;
-using testing::run_ranks;
+using tests::everyone;
+using tests::expect_all_say;
+using tests::Known;
+using tests::run_ranks;
 
 // The whole world, and two groups of every second rank, which go on at the same time.
 std::string exercised_halves(Rendezvous& meeting) {
   auto world = meeting.group("world", everyone(meeting));
-  std::string text = testing::bytes(testing::exercise(*world));
+  std::string text = tests::bytes(tests::exercise(*world));
   std::vector<int> half;
   for (int rank = meeting.rank() % 2; rank < meeting.world_size(); rank += 2) half.push_back(rank);
   auto group = meeting.group("half", half);
-  return text + testing::bytes(testing::exercise(*group));
+  return text + tests::bytes(tests::exercise(*group));
 }
 
 const Known kExerciseHalves("exercise_halves", exercised_halves);
@@ -84,13 +84,13 @@ const Known kTags("many_tags", [](Rendezvous& meeting) {
   const int last = (meeting.rank() + meeting.world_size() - 1) % meeting.world_size();
   std::vector<std::unique_ptr<Work>> sends;
   for (int i = 0; i < 2 * kTags; ++i)
-    sends.push_back(group->send(testing::input(meeting.rank(), i, length(i), at::kFloat), next, i % kTags));
+    sends.push_back(group->send(tests::input(meeting.rank(), i, length(i), at::kFloat), next, i % kTags));
   int wrong = 0;
   for (int tag = kTags; tag-- > 0;) {
     for (const int i : {tag, tag + kTags}) {
       auto got = at::empty({length(i)});
       group->receive(got, last, tag)->wait();
-      wrong += testing::same(got, testing::input(last, i, length(i), at::kFloat)) ? 0 : 1;
+      wrong += tests::same(got, tests::input(last, i, length(i), at::kFloat)) ? 0 : 1;
     }
   }
   for (auto& send : sends) send->wait();

@@ -46,9 +46,9 @@ TEST_P(Threads, EveryCollectiveEqualsAPlainLoopBitForBit) {
   std::vector<std::string> wrong;
   ThreadWorld::run(GetParam(), [&](Rendezvous& meeting) {
     auto group = meeting.group("world", all(meeting.world_size()));
-    for (const auto& outcome : testing::exercise(*group)) {
+    for (const auto& outcome : tests::exercise(*group)) {
       const std::lock_guard lock(mutex);
-      if (!testing::same(outcome.got, outcome.wanted)) wrong.push_back(outcome.what);
+      if (!tests::same(outcome.got, outcome.wanted)) wrong.push_back(outcome.what);
     }
   });
   EXPECT_THAT(wrong, ::testing::IsEmpty());

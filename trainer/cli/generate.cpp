@@ -13,7 +13,7 @@
 #include "heddle/mesh/alone.h"
 #include "trainer/data/tokenizer/end_tokens.h"
 #include "trainer/data/tokenizer/tokenizer.h"
-#include "trainer/data/utf8.h"
+#include "trainer/data/tokenizer/utf8.h"
 #include "trainer/models/generate.h"
 #include "trainer/models/kv_cache.h"
 #include "trainer/models/pretrained.h"

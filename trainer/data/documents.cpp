@@ -14,7 +14,7 @@
 #include "core/base/nesting.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
-#include "trainer/data/utf8.h"
+#include "trainer/data/tokenizer/utf8.h"
 
 namespace heddle {
 namespace {

@@ -1,5 +1,5 @@
 // Padding, buckets and shard maps.
-#include "layout/layout.h"
+#include "layout.h"
 
 #include <algorithm>
 #include <numeric>

@@ -3,7 +3,7 @@
 #include <numeric>
 #include <optional>
 
-#include "layout/layout.h"
+#include "layout.h"
 
 namespace heddle::megatron_fsdp {
 namespace {

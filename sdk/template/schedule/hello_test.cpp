@@ -5,7 +5,7 @@
 
 int main() {
   if (heddle::PluginRegistry({}).schedule("hello") != nullptr) return 1;
-  const heddle::testing::Report kits = heddle::testing::check_plugin(PLUGINS "/libheddle_hello.so");
+  const heddle::kits::Report kits = heddle::kits::check_plugin(PLUGINS "/libheddle_hello.so");
   std::cout << kits.text();
   return kits.passed() ? 0 : 1;
 }

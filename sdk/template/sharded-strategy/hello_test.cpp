@@ -43,7 +43,7 @@ void a_wrong_key_is_named() {
 int main() {
   the_name_is_unknown_elsewhere();
   a_wrong_key_is_named();
-  const heddle::testing::Report kits = heddle::testing::check_plugin(PLUGINS "/libheddle_hello.so");
+  const heddle::kits::Report kits = heddle::kits::check_plugin(PLUGINS "/libheddle_hello.so");
   std::cout << kits.text();
   expect(kits.passed(), "the conformance kits pass");
   return failures == 0 ? 0 : 1;

@@ -6,6 +6,8 @@
 #include "setups.h"
 
 namespace heddle::tests {
+
+using namespace kits;
 namespace {
 
 using ::testing::ElementsAre;
@@ -110,7 +112,7 @@ TEST(PluginAxes, StandInTheMeshOfTheRun) {
   ThreadWorld::run(4, [&](Rendezvous& meeting) {
     Axes acme;
     const engine::ModelHost host{
-        meeting, [](const heddle::Setup&) { return heddle::testing::detail::small_units(); }, {}, 42, ""};
+        meeting, [](const heddle::Setup&) { return heddle::kits::detail::small_units(); }, {}, 42, ""};
     engine::Model model = engine::model(yaml, acme.plugins, host);
     EXPECT_EQ(model.mesh.size("acme"), 2);
     EXPECT_EQ(model.mesh.rank("acme"), meeting.rank() % 2);

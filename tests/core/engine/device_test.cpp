@@ -10,6 +10,8 @@
 #include "tests/thrown.h"
 
 namespace heddle::tests {
+
+using namespace kits;
 namespace {
 
 using ::testing::HasSubstr;
@@ -26,7 +28,7 @@ engine::Model model_on(const std::string& backend, PluginRegistry& plugins, Rend
 }
 
 Units small(const Setup&) {
-  return testing::detail::small_units();
+  return kits::detail::small_units();
 }
 
 TEST(Backend, NullTakesTheFirstDeviceThatIsThere) {

@@ -7,6 +7,8 @@
 #include "heddle/testing/strategy.h"
 
 namespace heddle::tests {
+
+using namespace kits;
 namespace {
 
 using ::testing::ElementsAre;
@@ -18,7 +20,7 @@ Node single() {
 }
 
 engine::ModelHost host_of(Rendezvous& meeting) {
-  return {meeting, [](const Setup&) { return testing::detail::small_units(); }, {}, 42, ""};
+  return {meeting, [](const Setup&) { return kits::detail::small_units(); }, {}, 42, ""};
 }
 
 // A host whose rate falls with each step. It notes what it is asked for and told.
@@ -34,7 +36,7 @@ struct Loop {
     host.rates = [](int64_t step) { return engine::Rates{kRate / static_cast<double>(step + 1), kDecay}; };
     host.next_batches = [this](int64_t step, const DeviceMesh& mesh) -> std::span<const Batch> {
       begun.push_back(step);
-      batches = testing::detail::small_batches(step, mesh.rank("dp"), mesh.size("dp"));
+      batches = kits::detail::small_batches(step, mesh.rank("dp"), mesh.size("dp"));
       return batches;
     };
     host.after_step = [this](int64_t step, const StepReport& report, Step&, engine::Model&) {
@@ -56,7 +58,7 @@ TEST(Run, GivesTheLossesOfALoopWrittenByHand) {
   std::vector<double> losses;
   for (int64_t at = 0; at < 4; ++at)
     losses.push_back(
-        step.run(testing::detail::small_batches(at, 0, 1), kRate / static_cast<double>(at + 1), kDecay)
+        step.run(kits::detail::small_batches(at, 0, 1), kRate / static_cast<double>(at + 1), kDecay)
             .loss.item<double>());
   EXPECT_EQ(loop.losses, losses);
   EXPECT_LT(losses.back(), losses.front());

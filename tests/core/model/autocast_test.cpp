@@ -15,10 +15,10 @@ namespace heddle {
 namespace {
 
 using model::Autocast;
-using testing::expect_equal;
-using testing::loss_of;
-using testing::small_model;
-using testing::tokens;
+using tests::expect_equal;
+using tests::loss_of;
+using tests::small_model;
+using tests::tokens;
 using Gradients = std::vector<at::Tensor>;
 
 at::Tensor numbers(at::IntArrayRef shape, double start, double size = 0.5) {
@@ -134,7 +134,7 @@ TEST(Autocast, CastsAWeightOnceUntilParametersChange) {
 
 // The gradients of a model under autocast.
 Gradients gradients_under(ActivationCheckpointing mode, bool split) {
-  Units units = testing::built_model(small_model(), mode);
+  Units units = tests::built_model(small_model(), mode);
   Autocast autocast(at::kBFloat16, Autocast::Weights::kept);
   WeightGradients queue;
   Batch batch = tokens();
@@ -147,7 +147,7 @@ Gradients gradients_under(ActivationCheckpointing mode, bool split) {
   if (split) queue.defer();
   loss.backward();
   if (split) queue.drain();
-  return testing::gradients_of(units);
+  return tests::gradients_of(units);
 }
 
 TEST(Autocast, GivesTheSameBitsWhenLayersAreComputedAgainOrBackwardsAreSplit) {

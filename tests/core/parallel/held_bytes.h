@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 class HeldBytes : public c10::MemoryReportingInfoBase {
  public:
@@ -28,4 +28,4 @@ HeldBytes held_while(const Call& call) {
   return *bytes;
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -10,7 +10,7 @@
 
 #include "heddle/model/unit.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 class LambdaUnit : public Unit {
  public:
@@ -37,4 +37,4 @@ class LambdaUnit : public Unit {
   Body body_;
 };
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -14,6 +14,8 @@
 #include "tests/thrown.h"
 
 namespace heddle::tests {
+
+using namespace kits;
 namespace {
 
 using Shards = std::vector<Shard>;
@@ -68,7 +70,7 @@ Stages build_with(const Change& change, Rendezvous& meeting, int replicas, int s
   plan.strategy_name = "rows";
   plan.strategy_file = "libheddle_rows.so";
   const std::vector<Axis> axes = {{"dp_replicate", replicas}, {"dp_shard", shards}};
-  return parallel::build(testing::detail::small_units(), plan, mesh::build(axes, meeting, ""), {}, 42);
+  return parallel::build(kits::detail::small_units(), plan, mesh::build(axes, meeting, ""), {}, 42);
 }
 
 // What every rank is told; fails where they differ.

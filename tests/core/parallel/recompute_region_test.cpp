@@ -19,7 +19,7 @@
 namespace heddle {
 namespace {
 
-using namespace heddle::testing;
+using namespace heddle::tests;
 
 // Calls of operators on this thread while it lives.
 class Calls {
@@ -197,7 +197,7 @@ TEST(RecomputeRegion, DrawsTheSameRandomNumbersAgain) {
 TEST(RecomputeRegion, RefusesAForeignUnitWhenSelective) {
   Units units;
   for (int i = 0; i < 3; ++i)
-    units.push_back(std::make_unique<testing::LambdaUnit>(
+    units.push_back(std::make_unique<tests::LambdaUnit>(
         std::vector{at::ones({3}).set_requires_grad(true)},
         [](const auto& p, Tensors in, const Batch&) { return Tensors{in[0] * p[0]}; }));
   parallel::check_recompute(units, Mode::full);

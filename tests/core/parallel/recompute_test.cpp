@@ -18,7 +18,7 @@
 namespace heddle {
 namespace {
 
-using namespace heddle::testing;
+using namespace heddle::tests;
 
 std::unique_ptr<Unit> recomputed(std::unique_ptr<Unit> unit) {
   return parallel::recomputed(std::move(unit), Mode::full);

@@ -16,7 +16,7 @@
 #include "heddle/nn/swiglu.h"
 #include "tests/llama_model.h"
 
-namespace heddle::testing {
+namespace heddle::tests {
 
 using Mode = ActivationCheckpointing;
 using Gradients = std::vector<at::Tensor>;
@@ -106,4 +106,4 @@ inline std::unique_ptr<Unit> row(int layers, Mode mode, std::function<at::Tensor
   return parallel::recomputed(std::make_unique<ModuleUnit>("row", "row", std::move(module)), mode);
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::tests

@@ -91,13 +91,15 @@ TEST(Schedules, RunForwardsAloneForAnyNumberOfMicrobatches) {
         SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(each) + " each");
         const auto loop = schedule::loop_placement(ranks, ranks * each);
         const auto wave = schedule::forward_wave(loop, ranks, microbatches);
-        EXPECT_EQ(tests::fault_of(wave, loop, microbatches, schedule::Work::evaluation), "");
+        EXPECT_EQ(tests::fault_of(wave, loop, microbatches, schedule::Purpose::evaluation), "");
         EXPECT_EQ(
-            tests::fault_of(schedule::lower(wave, loop), loop, microbatches, schedule::Work::evaluation), "");
+            tests::fault_of(schedule::lower(wave, loop), loop, microbatches, schedule::Purpose::evaluation),
+            "");
         if (each != 2) continue;
         const auto v = schedule::v_placement(ranks, 2 * ranks);
         const auto both = schedule::forward_wave(v, ranks, microbatches);
-        EXPECT_EQ(tests::fault_of(schedule::lower(both, v), v, microbatches, schedule::Work::evaluation), "");
+        EXPECT_EQ(tests::fault_of(schedule::lower(both, v), v, microbatches, schedule::Purpose::evaluation),
+                  "");
       }
 }
 

@@ -13,7 +13,7 @@ namespace heddle {
 namespace {
 
 using schedule::lower;
-using schedule::Work;
+using schedule::Purpose;
 using tests::fault_of;
 
 TEST(ScheduleCheck, AcceptsEveryKindOfScheduleBeforeAndAfterLowering) {
@@ -28,7 +28,7 @@ TEST(ScheduleCheck, AcceptsEveryKindOfScheduleBeforeAndAfterLowering) {
             lower(schedule::forward_wave(planned.rank_of_stage, static_cast<int>(planned.table.size()),
                                          planned.microbatches),
                   planned.rank_of_stage);
-        ASSERT_EQ(fault_of(forwards, planned.rank_of_stage, microbatches, Work::evaluation), "") << say();
+        ASSERT_EQ(fault_of(forwards, planned.rank_of_stage, microbatches, Purpose::evaluation), "") << say();
       }
 }
 
@@ -198,7 +198,7 @@ TEST(ScheduleCheck, NamesADeadlockOfTransfersInARing) {
 
 TEST(ScheduleCheck, AnEvaluationRunsForwardsAlone) {
   const tests::Planned planned = tests::fill_and_drain(1, 1);
-  EXPECT_EQ(fault_of(planned.table, {0}, 1, Work::evaluation),
+  EXPECT_EQ(fault_of(planned.table, {0}, 1, Purpose::evaluation),
             "rank 0, step 1: 0B0: an evaluation runs forwards alone");
 }
 

@@ -8,7 +8,7 @@
 
 #include "heddle/base/error.h"
 #include "tests/trainer/data/token_files.h"
-#include "trainer/data/utf8.h"
+#include "trainer/data/tokenizer/utf8.h"
 
 namespace heddle {
 namespace {

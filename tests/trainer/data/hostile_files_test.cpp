@@ -23,9 +23,9 @@
 namespace heddle {
 namespace {
 
-using testing::error_of;
-using testing::Folder;
 using ::testing::HasSubstr;
+using tests::error_of;
+using tests::Folder;
 
 const std::string kDeep = "{\"a\":" + std::string(1'000'000, '[') + std::string(1'000'000, ']') + "}";
 

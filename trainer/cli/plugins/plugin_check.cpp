@@ -27,24 +27,24 @@ void write_line(int pipe, const Event& event) {
   }
 }
 
-testing::RunKits* open_kits() {
+kits::RunKits* open_kits() {
   void* library = dlopen("libheddle_kits.so", RTLD_NOW | RTLD_LOCAL);
-  void* run = library == nullptr ? nullptr : dlsym(library, testing::kRunKits);
+  void* run = library == nullptr ? nullptr : dlsym(library, kits::kRunKits);
   if (run == nullptr)
     throw Error(ErrorCode::internal, "libheddle_kits.so", dlerror(),
                 "build the target heddle_kits, or install heddle again");
-  return reinterpret_cast<testing::RunKits*>(run);
+  return reinterpret_cast<kits::RunKits*>(run);
 }
 
 // The child's half: it never returns.
-[[noreturn]] void report_to(int pipe, const std::filesystem::path& file, testing::KitOptions options) {
-  const auto write_check = [pipe](const testing::Check& check) {
+[[noreturn]] void report_to(int pipe, const std::filesystem::path& file, kits::KitOptions options) {
+  const auto write_check = [pipe](const kits::Check& check) {
     write_line(pipe, Event::array({check.rule, check.passed, check.detail, check.ran}));
   };
   options.begins = [pipe](const std::string& rule) { write_line(pipe, rule); };
   options.ended = write_check;
   try {
-    testing::Report report;
+    kits::Report report;
     open_kits()(file, options, report);
   } catch (const std::exception& error) {
     write_check({"the check itself ends", false, error.what()});
@@ -55,7 +55,7 @@ testing::RunKits* open_kits() {
 // What the child says, line by line.
 class KitListener {
  public:
-  explicit KitListener(const testing::KitOptions& options) : options_(options) {}
+  explicit KitListener(const kits::KitOptions& options) : options_(options) {}
 
   void read(int pipe) {
     std::string text;
@@ -77,7 +77,7 @@ class KitListener {
              (first ? "; throw nothing from static initialisers, and register operators in the entry" : "")});
   }
 
-  testing::Report report() && { return std::move(report_); }
+  kits::Report report() && { return std::move(report_); }
 
  private:
   void take(const Event& event) {
@@ -85,19 +85,19 @@ class KitListener {
     add({event[0].get<std::string>(), event[1].get<bool>(), event[2].get<std::string>(),
          event[3].get<bool>()});
   }
-  void add(testing::Check check) {
+  void add(kits::Check check) {
     if (options_.ended) options_.ended(check);
     report_.checks.push_back(std::move(check));
   }
 
-  const testing::KitOptions& options_;
-  testing::Report report_;
+  const kits::KitOptions& options_;
+  kits::Report report_;
   std::string begun_;
 };
 
 }  // namespace
 
-testing::Report check_apart(const std::filesystem::path& file, const testing::KitOptions& options) {
+kits::Report check_apart(const std::filesystem::path& file, const kits::KitOptions& options) {
   if (!std::filesystem::is_regular_file(file))
     throw Error(ErrorCode::plugin_missing, file.string(), "there is no such plugin file",
                 "give the path of a libheddle_*.so");

@@ -10,6 +10,6 @@ namespace heddle::cli {
 
 // Opens the library of kits there, which no other command needs. `options.ended` is called here as the lines
 // come. Throws Error{plugin_missing} when there is no such file.
-testing::Report check_apart(const std::filesystem::path& file, const testing::KitOptions& options);
+kits::Report check_apart(const std::filesystem::path& file, const kits::KitOptions& options);
 
 }  // namespace heddle::cli

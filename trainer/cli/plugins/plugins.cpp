@@ -141,16 +141,16 @@ int check(const PluginsCommand& command) {
   size_t failed = 0, all = 0;
   std::string broken;
   for (const std::string& file : command.arguments) {
-    testing::KitOptions options;
+    kits::KitOptions options;
     if (!command.ranks.empty()) options.ranks = command.ranks;
     if (!command.fields.empty()) options.fields = command.fields;
     if (!command.json) {
       std::cout << file << std::endl;
-      options.ended = [](const testing::Check& check) { std::cout << check.text() << std::flush; };
+      options.ended = [](const kits::Check& check) { std::cout << check.text() << std::flush; };
     }
-    const testing::Report report = check_apart(file, options);
+    const kits::Report report = check_apart(file, options);
     Json checks = Json::array();
-    for (const testing::Check& check : report.checks) {
+    for (const kits::Check& check : report.checks) {
       checks.push_back(
           {{"rule", check.rule}, {"passed", check.passed}, {"detail", check.detail}, {"ran", check.ran}});
       if (!check.passed && ++failed != 0 && broken.empty()) broken = file;

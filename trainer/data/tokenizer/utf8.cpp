@@ -1,5 +1,5 @@
 // The table of RFC 3629, section 4.
-#include "trainer/data/utf8.h"
+#include "trainer/data/tokenizer/utf8.h"
 
 #include <cstdint>
 #include <cstring>

@@ -17,7 +17,7 @@
 
 namespace heddle::sharding {
 
-class Presence;
+class UsedParameters;
 
 inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 2;
 
@@ -108,10 +108,10 @@ class ShardedStage : public ParallelStage,
   Model model_;
   Policy policy_;
   std::unique_ptr<Reducer> reducer_;
-  std::unique_ptr<Presence> presence_;  // null: buckets decide themselves
-  BackwardWalk walk_;                   // its buckets: the model's order
-  size_t sharded_ = 0;                  // buckets in the state `sharded`
-  size_t passed_;                       // in a backward: units from this index on are freed
+  std::unique_ptr<UsedParameters> used_parameters_;  // null: buckets decide themselves
+  BackwardWalk walk_;                                // its buckets: the model's order
+  size_t sharded_ = 0;                               // buckets in the state `sharded`
+  size_t passed_;                                    // in a backward: units from this index on are freed
   bool between_steps_ = true, last_backward_ = false, flushed_ = false;
   bool held_ = false;  // whole until release_whole()
 };

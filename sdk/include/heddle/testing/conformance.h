@@ -10,7 +10,7 @@
 #include "heddle/base/export.h"
 #include "heddle/plugin/registry.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 
 // One rule and its result.
 struct Check {
@@ -68,4 +68,4 @@ HEDDLE_API Report check_strategy(const std::string& section, PluginRegistry& plu
 inline constexpr const char* kRunKits = "heddle_run_kits";
 using RunKits = void(const std::filesystem::path& file, const KitOptions& options, Report& report);
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits

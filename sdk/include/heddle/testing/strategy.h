@@ -27,7 +27,7 @@
 #include "heddle/train/step.h"
 #include "heddle/transport/threads.h"
 
-namespace heddle::testing {
+namespace heddle::kits {
 namespace detail {
 
 // Prime sizes, so that uneven shards occur.
@@ -227,4 +227,4 @@ inline Check equals_single_when_recomputed(const std::string& distributed, Plugi
   return equals_single(distributed + ", activation_checkpointing: full", plugins, ranks);
 }
 
-}  // namespace heddle::testing
+}  // namespace heddle::kits
