@@ -26,7 +26,7 @@ std::string difference(const Position& there, const Job& job) {
   return "";
 }
 
-// The order of the samples must be the one that the checkpoint stands in.
+// The order of the samples must be that of the checkpoint.
 void check_data(const fs::path& directory, const Position& there, const Position& here, bool seeded) {
   const auto check = [&](const char* what, int64_t saved, int64_t wanted) {
     if (saved == wanted) return;
