@@ -1,5 +1,5 @@
-// `heddle check`: the verdict of `heddle train` on configurations and numbers of ranks, and what they come
-// to.
+// `heddle check`: the verdict of `heddle train` on configurations and numbers of ranks, and the resolved
+// runs.
 #include "trainer/cli/check.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ std::vector<int> world_sizes(const CheckCommand& command) {
   return {static_cast<int>(size)};
 }
 
-// A file without any section of a recipe describes no run: its words are for the engine alone.
+// A file without any section of a recipe is checked for the engine alone.
 bool is_run(const Node& whole) {
   for (const auto& [key, value] : whole.entries())
     if (key != "distributed" && key != "dist_env" && key != "plugins") return true;
@@ -48,7 +48,7 @@ void check_override(const Override& override_, const CheckCommand& command) {
 // Above this the world alone would take hundreds of megabytes to lay out.
 constexpr int kLargestDryWorld = 1 << 16;
 
-// What a configuration comes to on a number of ranks.
+// A configuration resolved for a number of ranks.
 struct Verdict {
   Setup setup;
   bool is_run = false;
@@ -56,7 +56,7 @@ struct Verdict {
   std::optional<StepScheduler> steps = std::nullopt;  // empty: not known
 };
 
-// A strategy may refuse what it meets; another fault of it says nothing of the run.
+// A refusal by the strategy counts; its other errors say nothing about the run.
 std::optional<ModelSize> size_if_known(const Plan& plan, Setup& setup, const JobModel& model,
                                        const Recipe& recipe) {
   if (setup.sizes.world > kLargestDryWorld) return std::nullopt;
@@ -77,7 +77,7 @@ Verdict run_elsewhere(Look look) {
   return out;
 }
 
-// The way of `heddle train` to the start of its ranks, and what they would refuse.
+// The steps of `heddle train` up to the start of its ranks, and their refusals.
 Verdict run_here(const Node& configuration, Look look) {
   const Plan plan = std::move(look.plan);
   Job job = begin(configuration, std::move(look), "", std::chrono::milliseconds(0));
@@ -85,7 +85,7 @@ Verdict run_here(const Node& configuration, Look look) {
   return {std::move(job.setup), true, size, job.scheduler};
 }
 
-// A configuration as it is read, with its plugins; or why it cannot be.
+// A configuration with its plugins, or the error of reading it.
 struct Loaded {
   std::optional<Node> configuration;
   bool is_run = false;

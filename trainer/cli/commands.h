@@ -1,4 +1,4 @@
-// The commands of the `heddle` program, parsed: what its small executable hands to libheddle_trainer.
+// The commands of the `heddle` program, parsed: what its small executable passes to libheddle_trainer.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ struct Override {
 
 struct TrainCommand {
   std::string config;
-  std::optional<int> nproc_per_node;        // local ranks; absent: 1, or what the launcher says
+  std::optional<int> nproc_per_node;        // local ranks; absent: 1, or the launcher's number
   int max_restarts = 0;                     // of all local ranks, once one is lost
   std::string metrics;                      // empty: training.jsonl in the checkpoint directory
   std::optional<double> peak_flops;         // a second, of a rank's device; absent: of a table, or measured
@@ -103,7 +103,7 @@ using Command = std::variant<TrainCommand, CheckCommand, PluginsCommand, DataCom
 using RunCommand = int(const Command& command);
 inline constexpr const char* kRunCommand = "heddle_run_command";
 // A text beside it that both sides have from the build (HEDDLE_COMMANDS): the version and a digest of this
-// file. Where it differs, the structs above may too.
+// file. If it differs, the structs above may differ too.
 inline constexpr const char* kCommandsStamp = "heddle_commands_stamp";
 
 }  // namespace heddle::cli

@@ -1,4 +1,4 @@
-// `heddle convert`: finds the model, writes it as the other kind into a stage, publishes that.
+// `heddle convert`: finds the model, writes it as the other kind into a stage, and publishes it.
 #include "trainer/cli/convert.h"
 
 #include <cstdio>

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Stands in a stage as long as it is one: a directory without it, and not empty, is somebody's own.
+// The mark of a stage: a non-empty directory without it belongs to the user.
 constexpr const char* kMark = ".heddle_convert";
 
 // Its temporary file counts too: a process may end before the mark has its name.
@@ -84,10 +84,10 @@ void ConvertStage::give_up() const try {
   clear();
   fs::remove_all(stage_);
 } catch (const fs::filesystem_error&) {
-  // What went wrong before says more.
+  // The earlier error is more informative.
 }
 
-// The mark stays to the last: whatever interrupts it, the rest is known for what it is.
+// The mark is removed last, so that an interrupted removal leaves a recognisable stage.
 void ConvertStage::clear() const {
   for (const fs::directory_entry& entry : fs::directory_iterator(stage_))
     if (entry.path().filename() != kMark) fs::remove_all(entry.path());

@@ -1,4 +1,4 @@
-// Where a conversion is put together: one process at a time for one destination.
+// The stage of a conversion: one process at a time for one destination.
 #pragma once
 
 #include <filesystem>

@@ -59,7 +59,7 @@ class TextOfBytes final : public Text {
   const std::string& prompt_;
 };
 
-// As transformers: the prompt with the special tokens of the tokenizer, the text without any.
+// As in transformers: the prompt with the special tokens of the tokenizer, the text without them.
 class TextOfTokens final : public Text {
  public:
   TextOfTokens(Tokenizer& tokenizer, const std::string& prompt) : tokenizer_(tokenizer), prompt_(prompt) {}
@@ -77,7 +77,7 @@ class TextOfTokens final : public Text {
     printed_ += more;
     std::cout << more << std::flush;
   }
-  // What the steps have held back: a last character that is not complete.
+  // Text held back by the steps: a last incomplete character.
   void end() override {
     const std::string whole = tokenizer_.decode(tokens_);
     if (whole.starts_with(printed_)) std::cout << whole.substr(printed_.size());

@@ -18,7 +18,7 @@
 namespace heddle::cli {
 namespace {
 
-// Signals count from here on; a rank of another launcher only remembers them, as the others wait for it.
+// Signals count from now on; a rank of another launcher only records them, because the others wait for it.
 launch::Stop stop_of(const Node& configuration, const RankPlan& plan) {
   const StepSection steps = read_recipe(configuration).steps;
   launch::Stop stop{stop_signals(steps.stop_signals), &shared_wish(), preemptions(steps, plan.is_launched)};
@@ -30,7 +30,7 @@ launch::Stop stop_of(const Node& configuration, const RankPlan& plan) {
   return stop;
 }
 
-// A file that cannot be written is found now, not after the steps.
+// Fails now for a file that cannot be written, not after the steps.
 TraceRequest trace_of(const TrainCommand& command) {
   if (command.trace.empty()) return {};
   if (!std::ofstream(command.trace, std::ios::app))
@@ -40,7 +40,7 @@ TraceRequest trace_of(const TrainCommand& command) {
   return {command.trace, command.trace_first - 1, steps, command.trace_operators};
 }
 
-// Memory that runs out says what to lower.
+// An out-of-memory error says which values to lower.
 template <class Work>
 auto with_memory_hint(const Work& work) {
   try {
@@ -65,7 +65,7 @@ int train(const TrainCommand& command) {
   for (int restart = 0;; ++restart) {
     const bool again = restart > 0 || was_started_before();
     const Node from = (again ? saved_since(configuration) : std::nullopt).value_or(configuration);
-    // Anew for each start: what the run goes on from is found here.
+    // Repeated for each start: finds the checkpoint to resume from.
     Job job = prepare_job(from, plugins, plan.world_size(), command.metrics);
     job.peak_flops = command.peak_flops;
     job.trace = trace_of(command);

@@ -20,7 +20,7 @@ struct BatchSplit {
 };
 
 // A step's batch [begin, end) of an order. Every rank gets the same number of microbatches of one shape;
-// where the samples end before the last round is full, its free places have labels that count nothing
+// if the samples end before the last round is full, the free rows have labels that count nothing
 // (Batch::kIgnore).
 class Batches {
  public:

@@ -14,7 +14,7 @@ class SampleOrder {
  public:
   SampleOrder(int64_t size, Shuffle shuffle, uint64_t seed, int64_t epoch);
   int64_t size() const { return size_; }
-  // The sample that stands at `place` in [0, size).
+  // The sample at position `place` in [0, size).
   int64_t operator[](int64_t place) const;
 
  private:

@@ -1,4 +1,4 @@
-// The range of tokens in each file, and the notes that keep it.
+// The range of tokens in each file, and the notes that record it.
 #include "trainer/data/token_check.h"
 
 #include <fstream>
@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Notes = nlohmann::ordered_json;
 
-// What a file looked like when it was read: one that differs in any of it is read again.
+// The state of a file when it was read: if any of it differs, the file is read again.
 Notes scan_state_of(const TokenFile& file) {
   return {{"bytes", file.bytes()},
           {"modified", file.modified()},
@@ -26,7 +26,7 @@ Notes scan_state_of(const TokenFile& file) {
 
 Notes read_notes(const fs::path& notes) {
   std::ifstream in(notes);
-  const Notes parsed = Notes::parse(in, nullptr, false);  // notes that cannot be read are made again
+  const Notes parsed = Notes::parse(in, nullptr, false);  // unreadable notes are made again
   return parsed.is_object() ? parsed : Notes::object();
 }
 

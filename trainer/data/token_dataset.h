@@ -16,7 +16,7 @@ namespace heddle {
 std::vector<std::filesystem::path> matching_files(std::span<const std::string> patterns);
 
 // Sample i of a file is its tokens [i*L, i*L + L], L + 1 of them: the first L are the inputs, the last L the
-// labels. Files stand one after the other; no sample crosses from one to the next.
+// labels. Files are in sequence; no sample spans two files.
 class TokenDataset {
  public:
   // Throws Error{input} when no file holds one sample.

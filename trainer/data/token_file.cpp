@@ -13,7 +13,7 @@
 namespace heddle {
 namespace {
 
-constexpr int64_t kScanBlock = 1 << 20;  // tokens that one thread looks at
+constexpr int64_t kScanBlock = 1 << 20;  // tokens per thread
 
 template <class T>
 void widen(const std::byte* from, std::span<int64_t> out) {

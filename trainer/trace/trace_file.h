@@ -37,7 +37,7 @@ struct TraceFile {
 };
 
 // parts: pack_rank() of all ranks, in their order. Of a pipeline of several ranks the first one is measured,
-// and stands in the file a second time as the simulator runs it with the measured times.
+// and the file also has the simulation with the measured times.
 TraceFile make_trace_file(std::span<const std::string> parts, std::span<const int> rank_of_stage,
                           const std::string& schedule);
 

@@ -12,7 +12,7 @@ namespace heddle::launch {
 
 void write_all(int file, std::string_view text);
 
-// From here on messages of this process and of its ranks end the progress line first, where it is open.
+// From now on messages of this process and of its ranks first end an open progress line.
 void end_before_messages(std::atomic<bool>& open_line);
 
 // Text on standard error, on a line of its own; safe to call from a signal's handler.
@@ -21,8 +21,8 @@ void write_message(std::string_view text);
 // Warnings and more of a rank, each a message.
 Log log_of(int rank);
 
-// This process is a rank of ours: where it lost another rank, it leaves the answer in JSON to that one, or to
-// the launcher.
+// This process is a rank of the local launcher: if it lost another rank, it leaves the JSON answer to that
+// one, or to the launcher.
 void speak_as_rank();
 
 // The first answer of all processes of the run, where JSON is asked for.
@@ -32,7 +32,7 @@ void answer(const Error& error);
 // answer.
 void say(const Error& error);
 
-// What was thrown, as an Error: a failed allocation is Error{memory}, what is not ours Error{internal}.
+// An exception as an Error: a failed allocation is Error{memory}, a foreign exception Error{internal}.
 Error as_error(const std::exception& thrown);
 
 // Flushes standard output. Throws Error{io} when it could not be written: a command whose output is lost has

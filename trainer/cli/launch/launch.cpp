@@ -1,4 +1,4 @@
-// Forking ranks, passing signals on, and collecting what is left of them.
+// Forks ranks, passes signals on, and collects their statuses.
 #include "trainer/cli/launch/launch.h"
 
 #include <arpa/inet.h>
@@ -35,8 +35,8 @@ std::string reason() {
   throw Error(ErrorCode::internal, "launch", what + ": " + reason());
 }
 
-// Listening on a free port of the loopback address. Rank 0 inherits it, so nobody can take the port in
-// between.
+// A socket listening on a free port of the loopback address. Rank 0 inherits it, so no other process can take
+// the port in between.
 struct Listener {
   int fd = -1, port = 0;
 
@@ -178,7 +178,7 @@ class Ranks {
     deadline_ = deadline;
   }
 
-  // All ranks of this machine read the wish; before their first step there is nothing that they could save.
+  // All ranks of this machine read the request; before their first step there is nothing to save.
   void ask_to_stop(const siginfo_t& info) {
     const int number = info.si_signo;
     const bool another = repeats_.is_another();
@@ -209,7 +209,7 @@ class Ranks {
     if (interrupted_) return kill_all(SIGKILL);
     interrupted_ = true;
     if (stop_.wish != nullptr)
-      stop_.wish->signal = info.si_signo;  // whoever started the ranks knows why they end
+      stop_.wish->signal = info.si_signo;  // the sender of the signal knows why the ranks end
     status_ = 1;
     say(Error(ErrorCode::rank_lost, "launch", "interrupted by a signal"));
     // A terminal sends its signal to the whole process group, ranks included.

@@ -1,4 +1,4 @@
-// Starts the ranks of a run on this machine as processes, and sees to it that none is left behind.
+// Starts the ranks of a run on this machine as processes, and ensures that none is left behind.
 #pragma once
 
 #include <chrono>

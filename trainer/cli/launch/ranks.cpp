@@ -20,7 +20,8 @@
 namespace heddle::cli {
 namespace {
 
-// LibTorch's own lines, with stack traces, stay away unless they are asked for: our errors say what they say.
+// LibTorch's own log lines, with stack traces, are suppressed unless requested: heddle's errors contain the
+// information.
 void quiet_libtorch() {
   if (std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr) {
     c10::initLogging();
@@ -72,7 +73,7 @@ int be_one(const RankPlace& place, std::chrono::milliseconds timeout,
   } catch (const std::exception& thrown) {
     const Error error = launch::as_error(thrown);
     meeting->abandon(error.where() + ": " + error.message());
-    // Rank 0 alone writes files: it prints what stood in the way, once.
+    // Only rank 0 writes files: it prints the obstacle once.
     if (error.code() == ErrorCode::io && place.rank != 0) return exit_status(error.code());
     throw error;
   }
@@ -90,7 +91,7 @@ RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts) {
   }
   plan.place = place_from_environment();
   plan.is_launched = plan.place || std::getenv("SLURM_JOB_ID") != nullptr;
-  if (plan.place && plan.place->world_size == 1) plan.place.reset();  // one rank needs nobody
+  if (plan.place && plan.place->world_size == 1) plan.place.reset();  // one rank needs no others
   if (plan.place && nproc_per_node) {
     throw Error(ErrorCode::usage, "--nproc-per-node",
                 "is given, but " + plan.place->launcher + " has already started " +

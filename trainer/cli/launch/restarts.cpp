@@ -1,4 +1,4 @@
-// What a start that is not the first knows.
+// The state of a restart.
 #include "trainer/cli/launch/restarts.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Starting a run again: how often, and what it goes on from then.
+// Restarts of a run: how often, and from which checkpoint.
 #pragma once
 
 #include <optional>

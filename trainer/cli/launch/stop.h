@@ -1,4 +1,4 @@
-// Runs that are asked to end: the signals, and the exit statuses of runs and their ranks.
+// Requests to end a run: the signals, and the exit statuses of runs and their ranks.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,8 @@
 
 namespace heddle::launch {
 
-// Signals that ask the ranks to save and end, and where they read of it; none: every signal ends the run.
+// Signals that request a save and an end, and the shared memory of the request; none: every signal ends the
+// run.
 struct Stop {
   std::vector<int> signals = {};
   StopWish* wish = nullptr;

@@ -1,4 +1,4 @@
-// A thread that waits for signals, and the words that answer them.
+// A thread that waits for signals, and its messages.
 #include "trainer/cli/launch/stop_signals.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-// Signals that ask a run to save and end: who takes them in this process, and what is said.
+// Signals that request a save and an end: how this process takes them, and the messages.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Reads the words of the command line into a Command, or answers --help and --version itself.
+// Reads the arguments of the command line into a Command, or answers --help and --version itself.
 #pragma once
 
 #include <span>
@@ -16,8 +16,8 @@ struct Answer {
   std::string text;
 };
 
-// The words after the program's name. Throws Error{usage}, with the nearest command where one is meant, and
-// Error{not_built} for commands that come later.
+// The arguments after the program's name. Throws Error{usage}, with the nearest command where one is meant,
+// and Error{not_built} for commands that come later.
 std::variant<Answer, Command> parse(std::span<const std::string> words);
 
 // "--SECTION.KEY VALUE", "--SECTION.KEY=VALUE" and a bare "--SECTION.KEY" (true) are taken out of `words`; so

@@ -5,7 +5,7 @@
 
 namespace heddle::cli {
 
-// Runs the command in the library that stands beside the program or in ../lib. Throws what it throws, and
+// Runs the command in the library beside the program or in ../lib. Throws what it throws, and
 // Error{internal} when the library is not there.
 int run_in_library(const Command& command);
 

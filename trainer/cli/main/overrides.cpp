@@ -1,4 +1,4 @@
-// Takes the overrides of the configuration out of the words of a command line.
+// Extracts the overrides of the configuration from the arguments of a command line.
 #include <cctype>
 #include <string_view>
 #include <utility>

@@ -1,4 +1,4 @@
-// A schedule comes by its name and sizes or from a file; or all that take the sizes are compared.
+// A schedule is given by its name and sizes or by a file; or all that support the sizes are compared.
 #include "trainer/cli/main/schedule_arguments.h"
 
 #include <charconv>

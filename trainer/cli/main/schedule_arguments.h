@@ -13,7 +13,7 @@ void add_trace(CLI::App& command, TrainCommand& to);
 
 void add_schedule(CLI::App& app, ScheduleCommand& to);
 
-// What the options said, checked together. Throws Error{usage}.
+// The values of the options, checked together. Throws Error{usage}.
 ScheduleCommand checked_schedule(ScheduleCommand asked);
 
 // "5GB" and "800MiB" become bytes; returns what is wrong with the word.

@@ -35,7 +35,7 @@ std::string version_of(const fs::path& package) {
   return "";
 }
 
-// The loader's directories for this program, in its order. RPATH is that of every library of ours.
+// The loader's directories for this program, in its order. RPATH is that of every heddle library.
 std::vector<fs::path> search_path() {
   Dl_serinfo size{};
   void* self = ::dlopen(nullptr, RTLD_LAZY);

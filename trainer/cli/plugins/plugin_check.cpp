@@ -16,7 +16,7 @@ namespace {
 
 using Event = nlohmann::json;
 
-// A line for each event: the rule that begins, as a text, or a check, as a list.
+// A line for each event: the rule that begins, as a string, or a check, as a list.
 void write_line(int pipe, const Event& event) {
   const std::string text = event.dump(-1, ' ', false, Event::error_handler_t::replace) + "\n";
   for (size_t at = 0; at < text.size();) {
@@ -52,7 +52,7 @@ kits::RunKits* open_kits() {
   _exit(0);
 }
 
-// What the child says, line by line.
+// The child's output, line by line.
 class KitListener {
  public:
   explicit KitListener(const kits::KitOptions& options) : options_(options) {}

@@ -5,8 +5,8 @@
 
 namespace heddle::cli {
 
-// Writes the directory NAME, whose last part is the plugin's name. Throws Error{usage} for a name that is no
-// plugin's or a directory that is there, and Error{io}.
+// Writes the directory NAME, whose last part is the plugin's name. Throws Error{usage} for an invalid name or
+// an existing directory, and Error{io}.
 int create_plugin(const PluginsCommand& command);
 
 }  // namespace heddle::cli

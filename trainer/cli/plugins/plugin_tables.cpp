@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using Row = std::array<std::string, 5>;  // field, type, default, range, what it does
-constexpr size_t kWidest = 26;           // a longer default stands on a line of its own
+constexpr size_t kWidest = 26;           // a longer default is on a line of its own
 constexpr size_t kLine = 100;
 
 Row row_of(const FieldInfo& field) {
@@ -36,7 +36,7 @@ std::string wrapped(const std::string& text, size_t indent) {
   return line.empty() ? out : out + blanks + line + "\n";
 }
 
-// Columns end two blanks after their longest cell; what the field does stands below, indented.
+// Columns end two blanks after their longest cell; the help of the field is below, indented.
 std::string aligned(const std::vector<Row>& rows) {
   std::array<size_t, 4> width{};
   for (const Row& row : rows)

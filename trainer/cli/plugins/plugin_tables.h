@@ -1,4 +1,4 @@
-// What a plugin offers, printed: for a person, as JSON, and as the Markdown of its README.
+// Prints what a plugin offers: for a person, as JSON, and as the Markdown of its README.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ struct Offered {
 // Everything that the plugin offers, in the order of its manifest.
 std::vector<Offered> offered_by(const PluginInfo& plugin, PluginRegistry& registry);
 
-// A heading and an aligned table of fields for each thing on offer.
+// A heading and an aligned table of fields for each offered thing.
 std::string to_text(const PluginInfo& plugin, const std::vector<Offered>& offers);
 // One line: {"plugin", "version", "path", "offers": [{"kind", "name", "aliases", "fields": [...], ...}]}.
 std::string to_json(const PluginInfo& plugin, const std::vector<Offered>& offers);

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What stands in the way of loading the file, from its manifest alone; empty: nothing.
+// Why the file cannot be loaded, from its manifest alone; empty: it can.
 std::string fault_of(const plugin::FoundFile& file) {
   if (file.unreadable) return file.unreadable->message();
   try {
@@ -91,7 +91,7 @@ int list(const PluginsCommand& command) {
   return 0;
 }
 
-// A plugin's own name, or the name or an alias of anything on offer.
+// A plugin's own name, or the name or an alias of anything it offers.
 PluginInfo load_by_any_name(PluginRegistry& registry, const std::string& name) {
   const bool is_file = name.find('/') != std::string::npos || name.ends_with(".so");
   const auto loaded_by = [&](std::string_view kind) {

@@ -1,4 +1,4 @@
-// Finds the schedule by its name, asks it for its table, and prints that; or compares all.
+// Finds the schedule by its name, plans its table, and prints it; or compares all.
 #include "trainer/cli/schedule/schedule.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 using std::to_string;
 
-constexpr int64_t kMostCells = 1 << 22;  // of a table that somebody can look at
+constexpr int64_t kMostCells = 1 << 22;  // of a table that is readable
 
 // The stages of the whole pipeline: as asked, else one a rank, or two where the schedule takes several.
 int stages_of(const ScheduleCommand& command, StagesPerRank takes) {

@@ -1,5 +1,4 @@
-// Each schedule with one and with two stages a rank, where it takes them: planned, checked, simulated,
-// sorted.
+// Each schedule with one and with two stages a rank, if supported: planned, checked, simulated, sorted.
 #include "trainer/cli/schedule/schedule_compare.h"
 
 #include <algorithm>
@@ -24,8 +23,8 @@ struct Compared {
   int each = 1;
   double length = 0, idle = 0, peak = 0;  // peak: microbatches on all layers of a rank
   int transfers = 0;                      // of all ranks
-  schedule::Drawing drawing;              // where pictures are asked for
-  std::string refusal;                    // why it does not take the sizes; then nothing else holds
+  schedule::Drawing drawing;              // if pictures are requested
+  std::string refusal;                    // why it does not support the sizes; other members are then unset
 };
 
 void simulate_one(const IPipelineSchedule& made, const ScheduleCommand& command, const GivenTimes& times,

@@ -1,4 +1,4 @@
-// How `heddle schedule` prints what it has, from a plugin or from a file.
+// Output of `heddle schedule`, for a plugin's schedule or a file.
 #pragma once
 
 #include <fstream>

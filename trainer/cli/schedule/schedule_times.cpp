@@ -1,4 +1,4 @@
-// Times of stages that were measured are spread over the model's depth, and cut again for other stages.
+// Measured times of stages are spread over the model's depth, and cut again for other stages.
 #include "trainer/cli/schedule/schedule_times.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ Error no_trace(const std::string& file, const std::string& why) {
                "give the file of heddle train --trace, of a run with pp_size above 1");
 }
 
-// A backward that ran whole is half of each; one that was split has no whole time.
+// Of a whole backward each part is half; a split one has no whole time.
 Costs completed(Costs costs) {
   if (costs.backward_input + costs.backward_weight == 0)
     costs.backward_input = costs.backward_weight = costs.backward / 2;
