@@ -23,7 +23,6 @@
 #include <vector>
 
 #include "core/mesh/packed.h"
-#include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/transport/join.h"
 #include "trainer/saves/background.h"

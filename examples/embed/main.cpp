@@ -9,7 +9,6 @@
 #include <mutex>
 
 #include "heddle/adapters/torch_nn.h"
-#include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/engine/engine.h"
 #include "heddle/transport/threads.h"

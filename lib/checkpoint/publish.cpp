@@ -1,5 +1,5 @@
 // Staging, syncing and renaming of directories.
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 
 #include <sys/stat.h>
 

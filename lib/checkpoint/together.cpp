@@ -1,5 +1,5 @@
 // A piece of work on disk that every rank does its part of.
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 
 #include <algorithm>
 #include <chrono>

@@ -5,7 +5,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/toy_spec.h"
 #include "checkpoint/write_safetensors.h"
-#include "lib/checkpoint/huggingface/hf_source.h"
+#include "heddle/checkpoint/hf_source.h"
 
 namespace heddle {
 namespace {

@@ -1,5 +1,5 @@
 // Directories that are published whole, and the links that name one of them.
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,6 @@
 #include <sstream>
 
 #include "checkpoint/folder.h"
-#include "heddle/checkpoint/publish.h"
 #include "heddle/transport/threads.h"
 
 namespace heddle {

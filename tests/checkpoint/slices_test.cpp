@@ -9,9 +9,9 @@
 
 #include "checkpoint/folder.h"
 #include "checkpoint/write_safetensors.h"
+#include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/mesh/call.h"
-#include "lib/checkpoint/huggingface/hf_source.h"
 #include "lib/checkpoint/sharded/sharded_source.h"
 
 namespace heddle {

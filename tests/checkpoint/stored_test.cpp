@@ -10,11 +10,11 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/toy_spec.h"
 #include "checkpoint/write_safetensors.h"
+#include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/mesh/call.h"
 #include "heddle/transport/threads.h"
 #include "lib/checkpoint/huggingface/export.h"
-#include "lib/checkpoint/huggingface/hf_source.h"
 #include "lib/checkpoint/huggingface/shard_hf.h"
 
 namespace heddle {

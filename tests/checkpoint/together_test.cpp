@@ -1,5 +1,5 @@
 // Work on disk that all ranks do their part of: it may take its time, and nobody waits for one that is gone.
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 #include <regex>
 #include <sstream>
 
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 #include "life.h"
 
 namespace kills {

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "checkpoint/folder.h"
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 #include "trainer/saves/resume.h"
 #include "trainer/saves/run_lock.h"
 

@@ -13,7 +13,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/safetensors/safetensors_writer.h"
 
 namespace heddle::cli {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "heddle/base/error.h"
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/safetensors/safetensors_writer.h"
 #include "trainer/data/token_range.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "heddle/base/error.h"
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/safetensors/file_writer.h"
 #include "trainer/data/token_header.h"
 

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <system_error>
 
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 #include "trainer/data/token_check.h"
 #include "trainer/loop/job.h"
 #include "trainer/metrics/look.h"

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "heddle/base/error.h"
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 #include "trainer/data/batches.h"
 #include "trainer/loop/job.h"
 #include "trainer/loop/skipped.h"

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 #include "lib/train/optimizer/norm.h"
 #include "trainer/saves/resume.h"
 

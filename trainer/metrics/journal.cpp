@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "heddle/base/error.h"
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/safetensors/file_writer.h"
 #include "lib/nn/experts/load_summary.h"
 

@@ -5,9 +5,9 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/hf_source.h"
+#include "heddle/checkpoint/sharded.h"
 #include "heddle/engine/engine.h"
-#include "lib/checkpoint/huggingface/hf_source.h"
 #include "trainer/metrics/model_size.h"
 #include "trainer/models/freeze.h"
 #include "trainer/models/pretrained.h"

@@ -15,7 +15,7 @@
 #include <system_error>
 
 #include "heddle/base/error.h"
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 #include "trainer/metrics/kept_lines.h"
 #include "trainer/saves/resume.h"
 

@@ -11,7 +11,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/manifest.h"
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/huggingface/hf_origin.h"
 #include "trainer/models/foreign.h"
 

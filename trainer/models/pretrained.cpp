@@ -3,9 +3,9 @@
 
 #include <memory>
 
+#include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/engine/engine.h"
-#include "lib/checkpoint/huggingface/hf_source.h"
 #include "lib/checkpoint/sharded/sharded_source.h"
 
 namespace heddle {

@@ -1,7 +1,7 @@
 // The model of a checkpoint as transformers reads it.
 #include "trainer/saves/consolidated.h"
 
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/huggingface/export.h"
 
 namespace heddle {

@@ -12,7 +12,7 @@
 #include <system_error>
 
 #include "heddle/base/error.h"
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/safetensors/safetensors_writer.h"
 #include "trainer/saves/resume.h"
 

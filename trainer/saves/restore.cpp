@@ -3,7 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "heddle/base/error.h"
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 #include "trainer/saves/resume.h"
 
 namespace heddle {

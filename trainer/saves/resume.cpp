@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "heddle/base/error.h"
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 #include "trainer/models/foreign.h"
 #include "trainer/saves/keep.h"
 

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "heddle/base/error.h"
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 
 namespace heddle {
 namespace {

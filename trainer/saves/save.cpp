@@ -7,7 +7,7 @@
 
 #include "core/mesh/packed.h"
 #include "heddle/base/error.h"
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/safetensors/checksum.h"
 #include "lib/checkpoint/safetensors/safetensors_writer.h"
 #include "trainer/loop/skipped.h"

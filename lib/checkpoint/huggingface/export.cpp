@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "heddle/base/error.h"
-#include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/huggingface/stored_view.h"
 #include "lib/checkpoint/safetensors/placed_file.h"

@@ -1,5 +1,5 @@
 // Parameters filled from Hugging Face weights.
-#include "lib/checkpoint/huggingface/hf_source.h"
+#include "heddle/checkpoint/hf_source.h"
 
 #include <ATen/ops/empty.h>
 

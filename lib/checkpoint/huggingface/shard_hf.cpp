@@ -9,11 +9,10 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/manifest.h"
-#include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/huggingface/hf_layout.h"
-#include "lib/checkpoint/huggingface/hf_source.h"
 #include "lib/checkpoint/huggingface/stored_view.h"
 #include "lib/checkpoint/safetensors/rows.h"
 

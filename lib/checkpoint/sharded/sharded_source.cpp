@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/sharded.h"
-#include "lib/checkpoint/huggingface/hf_source.h"
 
 namespace heddle::checkpoint {
 namespace {

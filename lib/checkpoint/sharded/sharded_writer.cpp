@@ -5,7 +5,6 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
-#include "heddle/checkpoint/publish.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/safetensors/safetensors_writer.h"
 #include "lib/checkpoint/sharded/placements.h"

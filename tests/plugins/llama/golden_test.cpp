@@ -9,11 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "core/parallel/single.h"
+#include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/safetensors.h"
 #include "heddle/mesh/call.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/train/step.h"
-#include "lib/checkpoint/huggingface/hf_source.h"
 #include "lib/checkpoint/huggingface/read_config.h"
 #include "plugins/llama/family.h"
 #include "tests/llama_model.h"

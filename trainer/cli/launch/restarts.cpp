@@ -7,7 +7,7 @@
 #include <string>
 #include <system_error>
 
-#include "heddle/checkpoint/publish.h"
+#include "heddle/checkpoint/sharded.h"
 
 namespace heddle::cli {
 namespace {
