@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/function.h>
 
-#include "core/model/against_aten.h"
 #include "heddle/base/error.h"
 #include "heddle/model/autocast.h"
 #include "heddle/nn/weight_gradients.h"
+#include "nn/against_aten.h"
 
 namespace heddle {
 namespace {

@@ -21,14 +21,14 @@ const std::vector<std::string> kNames = {"embed.weight", "layer1.weight", "layer
 const std::vector<std::string> kMix = {"embed.weight", "layer0.weight", "layer1.weight", "layer2.weight",
                                        "head.weight"};
 
-Outcome alone(const std::vector<std::string>& frozen) {
+Outcome frozen_alone(const std::vector<std::string>& frozen) {
   Training run = toy("single", {});
   run.frozen = frozen;
   return train(run);
 }
 
 TEST(Fsdp2Frozen, EqualsSingleWhereverFrozenUnitsLive) {
-  const Outcome want = alone(kNames), mixed = alone(kMix);
+  const Outcome want = frozen_alone(kNames), mixed = alone(kMix);
   for (const std::string& place : kPlaces)
     for (const char* reshard : {"null", "true", "false"})
       for (const int microbatches : {1, 3}) {
@@ -43,7 +43,7 @@ TEST(Fsdp2Frozen, EqualsSingleWhereverFrozenUnitsLive) {
 }
 
 TEST(Fsdp2Frozen, EqualsSingleOnOneRankUnevenRanksAndReplicas) {
-  const Outcome want = alone(kNames);
+  const Outcome want = frozen_alone(kNames);
   for (const std::string& place : kPlaces)
     for (const auto& [ranks, replicas] :
          {std::pair{1, 1}, std::pair{3, 1}, std::pair{4, 1}, std::pair{2, 2}}) {

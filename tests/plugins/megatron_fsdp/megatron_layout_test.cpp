@@ -31,14 +31,14 @@ TEST(MegatronLayout, EndsBucketsWhereRanksAndBusesDivide) {
 
 TEST(MegatronLayout, LaysParametersOutFromTheLastToTheFirst) {
   const BufferLayout layout = buffer({100 * 100, 50 * 50}, {});
-  EXPECT_EQ(layout.items[1].range, (Range{0, 2500}));
-  EXPECT_EQ(layout.items[0].range, (Range{2500, 12500}));
-  EXPECT_EQ(layout.buckets, (std::vector<Range>{{0, 12500}}));
+  EXPECT_EQ(layout.items[1].range, (megatron_fsdp::Range{0, 2500}));
+  EXPECT_EQ(layout.items[0].range, (megatron_fsdp::Range{2500, 12500}));
+  EXPECT_EQ(layout.buckets, (std::vector<megatron_fsdp::Range>{{0, 12500}}));
 }
 
 TEST(MegatronLayout, ClosesABucketThatHasReachedItsSize) {
   const BufferLayout layout = buffer({10000, 10000, 10000}, {15000, 1, Padding::none});
-  EXPECT_EQ(layout.buckets, (std::vector<Range>{{0, 20000}, {20000, 30000}}));
+  EXPECT_EQ(layout.buckets, (std::vector<megatron_fsdp::Range>{{0, 20000}, {20000, 30000}}));
   EXPECT_EQ(layout.items[2].bucket, 0);
   EXPECT_EQ(layout.items[0].bucket, 1);
 }
@@ -46,8 +46,8 @@ TEST(MegatronLayout, ClosesABucketThatHasReachedItsSize) {
 TEST(MegatronLayout, PadsForTheDistributedOptimizerAndKeepsWhatIsUnpadded) {
   const BufferLayout layout = buffer({100, 9025, 95, 9025, 1}, {9000, 3, Padding::narrow});
   for (const auto& place : layout.items) EXPECT_EQ(place.range.begin % 64, 0);
-  for (const Range& bucket : layout.buckets) EXPECT_EQ(bucket.end % 384, 0);
-  EXPECT_EQ(layout.buckets, (std::vector<Range>{{0, 9216}, {9216, 18432}, {18432, 18816}}));
+  for (const megatron_fsdp::Range& bucket : layout.buckets) EXPECT_EQ(bucket.end % 384, 0);
+  EXPECT_EQ(layout.buckets, (std::vector<megatron_fsdp::Range>{{0, 9216}, {9216, 18432}, {18432, 18816}}));
   EXPECT_EQ(layout.unpadded, (std::vector<int64_t>{64 + 9025, 128 + 9025, 100}));
   EXPECT_EQ(layout.items[0].bucket, 2);
   EXPECT_EQ(layout.elements, layout.buckets.back().end);
@@ -60,7 +60,7 @@ TEST(MegatronLayout, GivesASharedEmbeddingABucketOfItsOwnWhereverItStands) {
     const BufferLayout layout = lay_out_buffer(items, {1000, 1, Padding::none});
     for (size_t i = 0; i < 4; ++i)
       EXPECT_EQ(layout.items[i].bucket == layout.items[shared].bucket, i == shared) << shared << " " << i;
-    for (const Range& bucket : layout.buckets) EXPECT_GT(bucket.size(), 0);
+    for (const megatron_fsdp::Range& bucket : layout.buckets) EXPECT_GT(bucket.size(), 0);
   }
 }
 
@@ -80,7 +80,7 @@ TEST(MegatronLayout, DealsTenLayersToBucketsOfManySizes) {
       }
       const BufferLayout layout = buffer(elements, {size, 2, Padding::none});
       std::vector<int64_t> got;
-      for (const Range& bucket : layout.buckets) got.push_back(bucket.size());
+      for (const megatron_fsdp::Range& bucket : layout.buckets) got.push_back(bucket.size());
       EXPECT_EQ(got, want) << size << (bias ? " with biases" : "");
     }
 }
@@ -110,7 +110,7 @@ TEST(MegatronRows, PutTheHeadOfALargeParameterAtTheEndOfAGap) {
   for (size_t i = 0; i < shapes.size(); ++i)
     for (int rank = 0; rank < 5; ++rank) {
       const int64_t elements = shapes[i].first * shapes[i].second;
-      const Range item{layout.offsets[i], layout.offsets[i] + elements};
+      const megatron_fsdp::Range item{layout.offsets[i], layout.offsets[i] + elements};
       const ShardMap map = map_shard(item, {0, layout.elements}, 5, rank);
       EXPECT_EQ(map.parameter.size(), want[i][rank] * shapes[i].second) << i << " on " << rank;
     }
