@@ -19,10 +19,10 @@ namespace heddle::engine {
 
 struct DryHost {
   int rank = 0, world_size = 1;
-  std::function<Units(const Setup&)> make_units;  // with parameters on meta
+  std::function<Units(const Setup&)> make_units = {};  // with parameters on meta
   StepConfig step = {};
   // The rank's microbatches of a step, on the CPU or on meta.
-  std::function<std::span<const Batch>(const DeviceMesh& mesh)> batches;
+  std::function<std::span<const Batch>(const DeviceMesh& mesh)> batches = {};
 };
 
 struct DryStep {
@@ -33,8 +33,9 @@ struct DryStep {
   int peak_alive = 0;      // the most microbatches that were alive at once, over the rank's stages
 };
 
-// Goes the way of run(): the same plugins, the same strategy and schedule, one step. Starts no device, reads
-// no file and no value. Throws what a run would throw before its first step.
+// Goes the way of run(): the same plugins, the same strategy and schedule, one step. Whatever
+// dist_env.backend says, no device is asked for; reads no file and no value. Throws what a run would throw
+// before its first step.
 HEDDLE_API DryStep dry_step(const Node& configuration, PluginRegistry& plugins, const DryHost& host);
 
 }  // namespace heddle::engine
