@@ -5,9 +5,12 @@
 
 namespace heddle::engine {
 
-DryStep dry_step(const Node& configuration, PluginRegistry& plugins, const DryHost& host) {
+// The run's device may be none of this machine's.
+DryStep dry_step(const Node& given, PluginRegistry& plugins, const DryHost& host) {
+  const Node configuration = config::with_override(given, "dist_env.backend", "gloo");
   DryRank world(host.rank, host.world_size);
-  Model built = model(configuration, plugins, {world, host.make_units});
+  Model built =
+      model(configuration, plugins, {world, host.make_units, /*source=*/{}, /*seed=*/0, /*fingerprint=*/{}});
   DryStep out;
   for (const Shard* shard : built.stages.shards()) {
     out.parameters += shard->tensor.numel();

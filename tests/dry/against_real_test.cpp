@@ -49,8 +49,8 @@ Calls real_calls(const std::string& distributed, Rendezvous& meeting) {
   Run run(distributed);
   CallLog log;
   const std::unique_ptr<Rendezvous> traced = mesh::traced(meeting, log);
-  engine::Model built =
-      engine::model(run.configuration, run.plugins, {*traced, [&](const Setup&) { return run.units(); }});
+  engine::Model built = engine::model(run.configuration, run.plugins,
+                                      {*traced, [&](const Setup&) { return run.units(); }, {}, 1, {}});
   Step step(built.stages, built.mesh, {});
   log.open(true);
   step.run(run.batches, 1e-3, 0.1);

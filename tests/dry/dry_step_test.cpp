@@ -124,6 +124,11 @@ TEST(DryStep, OfEveryStrategyAndScheduleInAPipeline) {
       for (int i = 0; i < 2; ++i) step_of(pipeline_of(strategy, schedule), rank = (rank + 1117) % kWorld, 16);
 }
 
+// A machine without GPUs tells what a run on GPUs does.
+TEST(DryStep, OfARunOnADeviceThatIsNotHere) {
+  step_of("  strategy: fsdp2\ndist_env: {backend: nccl}\n", 5);
+}
+
 // Host memory is memory too.
 TEST(DryStep, OfAnOffloadedModel) {
   step_of("  strategy: fsdp2\n  dp_replicate_size: 2048\n  offload_policy: {pin_memory: true}\n", 3);

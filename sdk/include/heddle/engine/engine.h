@@ -109,10 +109,10 @@ HEDDLE_API std::shared_ptr<const ModelSpec> read_model(const std::filesystem::pa
 
 struct DryHost {
   int rank = 0, world_size = 1;
-  std::function<Units(const Setup&)> make_units;  // with parameters on meta
+  std::function<Units(const Setup&)> make_units = {};  // with parameters on meta
   StepConfig step = {};
   // The rank's microbatches of a step, on the CPU or on meta.
-  std::function<std::span<const Batch>(const DeviceMesh& mesh)> batches;
+  std::function<std::span<const Batch>(const DeviceMesh& mesh)> batches = {};
 };
 
 struct DryStep {
@@ -123,8 +123,9 @@ struct DryStep {
   int peak_alive = 0;      // the most microbatches that were alive at once, over the rank's stages
 };
 
-// Goes the way of run(): the same plugins, the same strategy and schedule, one step. Starts no device, reads
-// no file and no value. Throws what a run would throw before its first step.
+// Does what run() does: the same plugins, strategy and schedule, one step. No device is asked for, whatever
+// dist_env.backend says, and no file and no value is read. Throws what a run would throw before its first
+// step.
 HEDDLE_API DryStep dry_step(const Node& configuration, PluginRegistry& plugins, const DryHost& host);
 
 }  // namespace heddle::engine
