@@ -1,8 +1,8 @@
 // The dispatcher `allgather`: rows are padded to the largest rank's, without an expert.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/where.h>
-#include <ATen/TensorOperators.h>
 
 #include <algorithm>
 #include <utility>
@@ -44,8 +44,7 @@ at::Tensor padded(const at::Tensor& own, const Rows& rows, double filling) {
 at::Tensor start_gather(const at::Tensor& own, const Rows& rows, double filling, Communicator& ranks,
                         Flights& flights) {
   return model::once(Operator::collective, [&] {
-    at::Tensor all =
-        at::empty({ranks.size() * rows.most, own.size(1)}, own.options().requires_grad(false));
+    at::Tensor all = at::empty({ranks.size() * rows.most, own.size(1)}, own.options().requires_grad(false));
     flights.add(ranks.all_gather(all, padded(own, rows, filling)));
     return all;
   });
@@ -120,7 +119,7 @@ class Gathered final : public Dispatcher {
   explicit Gathered(Communicator& ranks) : ranks_(ranks) {}
 
   at::Tensor run(const at::Tensor& x, const model::Routing& routing, Experts& experts, const Batch& batch,
-                 model::Meanwhile& meanwhile, const Local& local) const override {
+                 model::Meanwhile& meanwhile, const Local& local, int64_t /*room*/) const override {
     const std::shared_ptr<GatherNode> node = record(x, routing.weights);
     Flights flights;
     Rows rows;
