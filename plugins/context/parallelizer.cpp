@@ -8,7 +8,6 @@
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/module.h"
-#include "heddle/model/region.h"
 #include "heddle/model/router.h"
 
 namespace heddle::context {
@@ -19,11 +18,9 @@ constexpr const char* kAxis = "cp";
 // Of the counts that a router's balance loss is made of: its ranks hold other tokens of the same rows.
 at::Tensor sum_of_ranks(const at::Tensor& counts, Communicator& ranks) {
   const model::BelowAutograd below;
-  return model::once(model::Operator::collective, [&] {
-    at::Tensor sum = counts.clone();
-    ranks.all_reduce(sum)->wait();
-    return sum;
-  });
+  at::Tensor sum = counts.clone();
+  ranks.all_reduce(sum)->wait();
+  return sum;
 }
 
 }  // namespace

@@ -108,10 +108,12 @@ std::unique_ptr<MoeLayer> make_sparse(const ModelConfig& config, int64_t layer, 
   router.balance = mixture.balance;
   router.z_loss = mixture.z_loss;
   for (int64_t before = 0; before < layer; ++before) router.place += mixture.sparse(before) ? 1 : 0;
+  router.group = "moe";
   router.layer = layer;
   router.layers = shared.balance;
-  auto out = std::make_unique<MoeLayer>(
-      router, Experts::Shape{mixture.experts, config.hidden_size, mixture.width}, normal(config), options);
+  auto out =
+      std::make_unique<MoeLayer>(router, Experts::Shape{mixture.experts, config.hidden_size, mixture.width},
+                                 Experts::Names{"gate_up_proj", "down_proj"}, normal(config), options);
   if (mixture.shared_width == 0) return out;
   out->add_shared("shared_expert", std::make_unique<GatedMlp>(config, mixture.shared_width, options));
   out->add_shared_gate("shared_expert_gate", normal(config), options);

@@ -28,8 +28,8 @@ Outcome convert(const std::string& from, const std::string& to, const Words& mor
 TEST(Convert, GivesTransformersFilesBackByteForByte) {
   const TrainingFiles files;
   int ranks = 1;
-  for (const char* model :
-       {"llama", "llama_odd", "llama_tied", "qwen2", "qwen2_tied", "qwen3", "qwen3_tied"}) {
+  for (const char* model : {"llama", "llama_odd", "llama_tied", "qwen2", "qwen2_tied", "qwen3", "qwen3_tied",
+                            "qwen3_moe", "mixtral", "olmoe", "qwen2_moe"}) {
     const std::string sharded = files.path(std::string(model) + "_sharded"), back = files.path(model);
     const Words shared = {"--nproc-per-node", std::to_string(ranks)};
     ASSERT_EQ(convert(kGolden + model, sharded, shared).status, 0);

@@ -11,6 +11,7 @@
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/file_writer.h"
 #include "heddle/checkpoint/publish.h"
+#include "heddle/model/load_summary.h"
 
 namespace heddle {
 namespace {
@@ -34,6 +35,7 @@ std::vector<SideRecord> read_sides(const SideValues& given) {
                    {first, first + entry.spec.size},
                    entry.spec.shown == Shown::file_and_line && entry.spec.size == 1});
   }
+  for (auto& [name, value] : model::summarise_loads(given)) out.push_back({name, {value}, false});
   return out;
 }
 

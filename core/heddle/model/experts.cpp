@@ -155,17 +155,17 @@ at::Tensor experts(const at::Tensor& x, const Routing& routing, const at::Tensor
 
 }  // namespace model
 
-Experts::Experts(const Shape& shape, const Init& init, const at::TensorOptions& options)
-    : gate_up_proj(model::make_parameter(
-          {shape.experts, shape.activation.columns() * shape.width, shape.hidden}, init, options)),
-      down_proj(model::make_parameter({shape.experts, shape.hidden, shape.width}, init, options)),
+Experts::Experts(const Shape& shape, const Names& names, const Init& init, const at::TensorOptions& options)
+    : gate_up(model::make_parameter({shape.experts, shape.activation.columns() * shape.width, shape.hidden},
+                                    init, options)),
+      down(model::make_parameter({shape.experts, shape.hidden, shape.width}, init, options)),
       shape_(shape) {
-  add_slot("gate_up_proj", gate_up_proj, init);
-  add_slot("down_proj", down_proj, init);
+  add_slot(names.gate_up, gate_up, init);
+  add_slot(names.down, down, init);
 }
 
 at::Tensor Experts::local(const at::Tensor& x, const model::Routing& routing, const Batch& batch) {
-  return model::experts(x, routing, gate_up_proj, down_proj, shape_.activation, batch.weight_gradients);
+  return model::experts(x, routing, gate_up, down, shape_.activation, batch.weight_gradients);
 }
 
 at::Tensor Experts::run(const at::Tensor& x, const model::Routing& routing, const Batch& batch,

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
 
 #include "heddle/base/export.h"
 #include "heddle/model/chain.h"
@@ -28,18 +29,21 @@ HEDDLE_API at::Tensor experts(const at::Tensor& x, const Routing& routing, const
 
 }  // namespace model
 
-// Slots "gate_up_proj" [experts, columns * width, hidden], the gate's rows before the up's, and "down_proj"
-// [experts, hidden, width], as transformers 5 has them. A parallelizer may point both at some of the experts.
+// Two slots, named by the family: gate_up [experts, columns * width, hidden], the gate's rows before the
+// up's, and down [experts, hidden, width]. A parallelizer may point both at some of the experts.
 class HEDDLE_API Experts : public Module {
  public:
   struct Shape {
     int64_t experts = 0, hidden = 0, width = 0;
     model::ExpertActivation activation = {};
   };
-  Experts(const Shape& shape, const Init& init, const at::TensorOptions& options);
+  struct Names {
+    std::string gate_up, down;
+  };
+  Experts(const Shape& shape, const Names& names, const Init& init, const at::TensorOptions& options);
   std::string_view kind() const override { return "experts"; }
 
-  at::Tensor gate_up_proj, down_proj;
+  at::Tensor gate_up, down;
 
   // The seam of expert parallelism: links bring tokens to their experts around the computation of the experts
   // that this rank holds, which counts them from 0 (local()), or compute in its place. x [tokens, hidden] are
@@ -54,8 +58,8 @@ class HEDDLE_API Experts : public Module {
   // With the parameters as they are: model::experts().
   at::Tensor local(const at::Tensor& x, const model::Routing& routing, const Batch& batch);
 
-  const Shape& shape() const { return shape_; }          // of the whole model
-  int64_t held() const { return gate_up_proj.size(0); }  // experts in the parameters
+  const Shape& shape() const { return shape_; }     // of the whole model
+  int64_t held() const { return gate_up.size(0); }  // experts in the parameters
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: run() takes a routing

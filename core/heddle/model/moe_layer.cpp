@@ -45,9 +45,9 @@ at::Tensor gated(const at::Tensor& y, const at::Tensor& logits) {
 
 }  // namespace
 
-MoeLayer::MoeLayer(const RouterConfig& router, const Experts::Shape& experts, const Init& init,
-                   const at::TensorOptions& options)
-    : gate_(router, init, options), experts_(experts, init, options) {
+MoeLayer::MoeLayer(const RouterConfig& router, const Experts::Shape& experts, const Experts::Names& names,
+                   const Init& init, const at::TensorOptions& options)
+    : gate_(router, init, options), experts_(experts, names, init, options) {
   add_child("gate", gate_);
   add_child("experts", experts_);
 }

@@ -18,9 +18,9 @@ namespace heddle {
 // shared expert, and its gate.
 class HEDDLE_API MoeLayer : public Module {
  public:
-  MoeLayer(const RouterConfig& router, const Experts::Shape& experts, const Init& init,
-           const at::TensorOptions& options);
-  std::string_view kind() const override { return "moe"; }
+  MoeLayer(const RouterConfig& router, const Experts::Shape& experts, const Experts::Names& names,
+           const Init& init, const at::TensorOptions& options);
+  std::string_view kind() const override { return "moe_layer"; }
 
   // `shared` computes with every token; its output is added.
   void add_shared(std::string name, std::unique_ptr<Module> shared);

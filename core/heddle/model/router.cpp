@@ -12,6 +12,7 @@
 #include "heddle/base/error.h"
 #include "heddle/model/linear.h"
 #include "heddle/model/parameter.h"
+#include "heddle/model/region.h"
 
 namespace heddle {
 namespace {
@@ -25,10 +26,10 @@ const Init kZeros{Init::Kind::zeros, 0.0};
 Router::Router(RouterConfig config, const Init& init, const at::TensorOptions& options)
     : weight(model::make_parameter({config.experts, config.hidden}, init, options)),
       config_(std::move(config)),
-      load_("moe/load_" + std::to_string(config_.layer), Combine::sum, {"dp_cp"}, config_.experts,
-            Shown::nowhere),
-      balance_("moe/aux_loss", LossDivisor::microbatches),
-      z_("moe/z_loss", LossDivisor::microbatches) {
+      load_(config_.group + "/load_" + std::to_string(config_.layer), Combine::sum, {"dp_cp"},
+            config_.experts, Shown::nowhere),
+      balance_(config_.group + "/aux_loss", LossDivisor::microbatches),
+      z_(config_.group + "/z_loss", LossDivisor::microbatches) {
   const model::RouterRule& rule = config_.rule;
   if (rule.top_k < 1 || rule.top_k > config_.experts)
     throw Error(ErrorCode::config, "router",
@@ -67,6 +68,9 @@ model::Routing Router::route(const at::Tensor& x, const Batch& batch) {
 }
 
 at::Tensor Router::balanced(at::Tensor weights, const model::Scored& scored, const Batch& batch) {
+  // Run again for the values of the backward: the losses' nodes of the first time need none.
+  if (const model::Region* region = model::Region::active(); region != nullptr && !region->drops_values())
+    return weights;
   const bool with_loss = config_.balance.form != BalanceLoss::Form::none && !config_.in_turn;
   if (batch.side_outputs == nullptr && !(with_loss && weights.requires_grad())) return weights;
   const int64_t rows = config_.balance.form == BalanceLoss::Form::sequence ? batch.tokens.size(0) : 1;

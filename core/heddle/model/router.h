@@ -25,9 +25,10 @@ struct RouterConfig {
   bool in_turn = false;  // experts in turn instead (model::score_in_turn)
   double jitter = 0;     // the router's input is multiplied by 1 - jitter .. 1 + jitter in training
   model::BalanceLoss balance;
-  double z_loss = 0;  // its coefficient
-  int64_t layer = 0;  // of the model; names the side output moe/load_3
-  int64_t place = 0;  // among the layers with experts
+  double z_loss = 0;             // its coefficient
+  std::string group = "router";  // of the side outputs: router/aux_loss
+  int64_t layer = 0;             // of the model: router/load_3
+  int64_t place = 0;             // among the layers with experts
   // For balance.form model: shared by the routers of one model.
   std::shared_ptr<model::LayerBalance> layers;
 };

@@ -1,0 +1,227 @@
+// Experts equal a loop over them, with any routing: one without tokens, choices that are dropped, top-k 1
+// and 8.
+#include "heddle/model/experts.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/function.h>
+
+#include "core/model/against_aten.h"
+#include "heddle/base/error.h"
+#include "heddle/model/autocast.h"
+#include "heddle/model/expert_rows.h"
+#include "heddle/model/moe_layer.h"
+#include "heddle/model/weight_gradients.h"
+
+namespace heddle {
+namespace {
+
+using model::ExpertActivation;
+using testing::expect_same;
+using testing::tolerance_of;
+using Kind = ExpertActivation::Kind;
+using Inputs = std::vector<at::Tensor>;
+
+at::Tensor activated(const ExpertActivation& how, const at::Tensor& hidden) {
+  if (how.kind == Kind::relu2) return at::relu(hidden).square();
+  const std::vector<at::Tensor> both = at::chunk(hidden, 2, 1);
+  if (how.kind == Kind::swiglu) return at::silu(both[0]) * both[1];
+  if (how.kind == Kind::geglu) return at::gelu(both[0]) * both[1];
+  const at::Tensor gate = at::clamp(both[0], {}, how.limit), up = at::clamp(both[1], -how.limit, how.limit);
+  return gate * at::sigmoid(gate * how.alpha) * (up + 1);
+}
+
+// in: x, weights, gate_up, down; one expert after the other, each by plain operators.
+at::Tensor loop_over_experts(const Inputs& in, const at::Tensor& chosen, const ExpertActivation& how) {
+  at::Tensor y = at::zeros_like(in[0]);
+  for (int64_t e = 0; e < in[2].size(0); ++e) {
+    const at::Tensor out = at::linear(activated(how, at::linear(in[0], in[2][e])), in[3][e]);
+    const at::Tensor share = (in[1] * chosen.eq(e)).sum(1, true);
+    y = y + out * share;
+  }
+  return y;
+}
+
+Inputs inputs_of(int64_t tokens, int64_t k, int64_t experts, int64_t width, int64_t columns,
+                 at::ScalarType dtype) {
+  const auto random = [&](at::IntArrayRef shape) { return at::randn(shape, at::kDouble).to(dtype); };
+  return {random({tokens, 6}), random({tokens, k}), random({experts, columns * width, 6}),
+          random({experts, 6, width})};
+}
+
+void expect_the_loop(const at::Tensor& chosen, int64_t experts, const ExpertActivation& how,
+                     at::ScalarType dtype) {
+  const Inputs inputs = inputs_of(chosen.size(0), chosen.size(1), experts, 5, how.columns(), dtype);
+  expect_same(
+      [&](const Inputs& in) {
+        return model::experts(in[0], {chosen, in[1]}, in[2], in[3], how);
+      },
+      [&](const Inputs& in) { return loop_over_experts(in, chosen, how); }, inputs, tolerance_of(dtype));
+}
+
+// k different experts for each token.
+at::Tensor choose(int64_t tokens, int64_t k, int64_t experts) {
+  return std::get<1>(at::topk(at::rand({tokens, experts}), k, 1));
+}
+
+TEST(Experts, EqualALoopOverThem) {
+  at::manual_seed(5);
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+    expect_the_loop(choose(13, 1, 5), 5, {}, dtype);
+    expect_the_loop(choose(13, 3, 5), 5, {}, dtype);
+    expect_the_loop(choose(7, 8, 8), 8, {}, dtype);
+    expect_the_loop(choose(1, 2, 3), 3, {}, dtype);
+  }
+}
+
+TEST(Experts, EqualALoopForEveryActivation) {
+  at::manual_seed(6);
+  for (const Kind kind : {Kind::swiglu, Kind::clamped_swiglu, Kind::geglu, Kind::relu2}) {
+    SCOPED_TRACE(static_cast<int>(kind));
+    expect_the_loop(choose(11, 2, 4), 4, {kind, 1.702, 0.8}, at::kDouble);
+  }
+}
+
+TEST(Experts, OfOneExpertGetAllTokensOrNone) {
+  at::manual_seed(7);
+  expect_the_loop(at::full({9, 1}, 2, at::kLong), 4, {}, at::kDouble);
+  const Inputs in = inputs_of(9, 1, 4, 5, 2, at::kFloat);
+  for (const at::Tensor& each : in) each.set_requires_grad(true);
+  model::experts(in[0], {at::full({9, 1}, 2, at::kLong), in[1]}, in[2], in[3], {}).sum().backward();
+  EXPECT_EQ(in[2].grad()[0].abs().sum().item<float>(), 0.0F);  // a gradient of zeros, not none
+  EXPECT_GT(in[2].grad()[2].abs().sum().item<float>(), 0.0F);
+}
+
+TEST(Experts, LeaveOutChoicesWithoutAnExpert) {
+  at::manual_seed(8);
+  at::Tensor chosen = choose(10, 3, 6);
+  chosen.masked_fill_(chosen.ge(4), -1);  // this rank holds four
+  chosen[3].fill_(-1);                    // and nothing of this token
+  expect_the_loop(chosen, 4, {}, at::kDouble);
+  expect_the_loop(at::full({4, 2}, -1, at::kLong), 3, {}, at::kFloat);
+}
+
+TEST(Experts, WithoutAnyTokenHaveGradientsOfZeros) {
+  Inputs in = inputs_of(0, 2, 3, 5, 2, at::kFloat);
+  for (at::Tensor& each : in) each.set_requires_grad(true);
+  const at::Tensor y = model::experts(in[0], {at::empty({0, 2}, at::kLong), in[1]}, in[2], in[3], {});
+  EXPECT_EQ(y.sizes(), in[0].sizes());
+  y.sum().backward();
+  for (const size_t i : {2u, 3u}) EXPECT_TRUE(at::equal(in[i].grad(), at::zeros_like(in[i]))) << i;
+}
+
+TEST(Experts, RefuseAnExpertThatIsNotThere) {
+  try {
+    model::sort_by_expert(at::full({2, 1}, 4, at::kLong), 4);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(), "expert 4 was chosen, and there are 4");
+  }
+}
+
+TEST(Experts, AreSortedStably) {
+  const at::Tensor chosen = at::tensor({2, 0, 0, 2, -1, 0}, at::kLong).view({3, 2});
+  const model::ExpertRows rows = model::sort_by_expert(chosen, 3);
+  EXPECT_EQ(rows.begins, (std::vector<int64_t>{0, 3, 3, 5}));
+  EXPECT_TRUE(at::equal(rows.slots, at::tensor({1, 2, 5, 0, 3}, at::kLong)));
+  EXPECT_TRUE(at::equal(rows.tokens, at::tensor({0, 1, 2, 0, 1}, at::kLong)));
+  EXPECT_TRUE(at::equal(rows.rows, at::tensor({3, 0, 1, 4, -1, 2}, at::kLong)));
+}
+
+TEST(Experts, AreOneNodeThatASplitBackwardSplits) {
+  at::manual_seed(9);
+  const at::Tensor chosen = choose(12, 2, 5);
+  Inputs whole = inputs_of(12, 2, 5, 7, 2, at::kFloat), split;
+  for (at::Tensor& each : whole)
+    split.push_back(each.clone().set_requires_grad(true)), each.set_requires_grad(true);
+  model::experts(whole[0], {chosen, whole[1]}, whole[2], whole[3], {}).square().sum().backward();
+  WeightGradients queue;
+  const at::Tensor y = model::experts(split[0], {chosen, split[1]}, split[2], split[3], {}, &queue);
+  EXPECT_EQ(y.grad_fn()->name(), "ExpertsBackward");
+  queue.defer();
+  y.square().sum().backward();
+  EXPECT_FALSE(split[2].grad().defined() || split[3].grad().defined());
+  queue.drain();
+  for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(at::equal(split[i].grad(), whole[i].grad())) << i;
+}
+
+TEST(Experts, ComputeInAutocastsDtypeAndGiveBackWhatCameIn) {
+  at::manual_seed(10);
+  const at::Tensor chosen = choose(16, 2, 4);
+  Inputs in = inputs_of(16, 2, 4, 8, 2, at::kFloat), low;
+  for (at::Tensor& each : in)
+    low.push_back(each.clone().set_requires_grad(true)), each.set_requires_grad(true);
+  model::experts(in[0], {chosen, in[1]}, in[2], in[3], {}).square().sum().backward();
+  model::Autocast autocast(at::kBFloat16, model::Autocast::Weights::kept);
+  at::Tensor y;
+  {
+    const model::Autocast::Scope scope(&autocast);
+    y = model::experts(low[0], {chosen, low[1]}, low[2], low[3], {});
+  }
+  EXPECT_EQ(y.scalar_type(), at::kFloat);
+  y.square().sum().backward();
+  for (size_t i = 0; i < 4; ++i) testing::expect_close(low[i].grad(), in[i].grad(), 3e-2, std::to_string(i));
+}
+
+struct Layer {
+  Layer() : moe(router(), {5, 6, 7}, {"gate_up", "down"}, {}, at::kFloat) {}
+  static RouterConfig router() {
+    RouterConfig out;
+    out.hidden = 6;
+    out.experts = 5;
+    out.rule.top_k = 2;
+    return out;
+  }
+  MoeLayer moe;
+};
+
+// A dispatcher of two ranks that hold experts 0, 1, 2 and 3, 4: both parts together are the whole.
+TEST(Experts, OfSeveralRanksAddUpBehindTheSeam) {
+  at::manual_seed(11);
+  Layer layer;
+  const at::Tensor x = at::randn({9, 6}), want = layer.moe.call(x, {});
+  const at::Tensor gate_up = layer.moe.experts().gate_up, down = layer.moe.experts().down;
+  at::Tensor sum = at::zeros_like(want);
+  int64_t first = 0;
+  layer.moe.experts().instead.add(Experts::Instead::around(
+      "test", 0,
+      [&](const at::Tensor& tokens, const model::Routing& routing, Experts& experts, const Batch& batch,
+          model::Meanwhile& meanwhile, const Experts::Instead::Next& next) {
+        const at::Tensor local = routing.experts - first;
+        const at::Tensor outside = local.lt(0).logical_or(local.ge(experts.held()));
+        return next(tokens, {local.masked_fill(outside, -1), routing.weights}, experts, batch, meanwhile);
+      }));
+  for (const int64_t count : {3, 2}) {
+    layer.moe.experts().gate_up = gate_up.narrow(0, first, count);
+    layer.moe.experts().down = down.narrow(0, first, count);
+    sum = sum + layer.moe.call(x, {});
+    first += count;
+  }
+  EXPECT_TRUE(at::allclose(sum, want, 1e-5, 1e-6));
+}
+
+TEST(MoeLayer, ComputesWhatIsSharedOnceWhetherTheSeamAsksForItOrNot) {
+  at::manual_seed(12);
+  Layer layer;
+  const at::Tensor x = at::randn({9, 6}), alone = layer.moe.call(x, {});
+  layer.moe.add_shared("shared", std::make_unique<Linear>(6, 6, Linear::Bias::none, Init(), at::kFloat));
+  layer.moe.add_shared_gate("shared_gate", {}, at::kFloat);
+  auto& shared = dynamic_cast<Linear&>(*layer.moe.children()[2].second);
+  auto& gate = dynamic_cast<Linear&>(*layer.moe.children()[3].second);
+  const at::Tensor want = alone + at::linear(x, shared.weight) * at::sigmoid(at::linear(x, gate.weight));
+  EXPECT_TRUE(at::allclose(layer.moe.call(x, {}), want, 1e-5, 1e-6));
+  int asked = 0;
+  layer.moe.experts().instead.add(Experts::Instead::around(
+      "test", 0,
+      [&](const at::Tensor& tokens, const model::Routing& routing, Experts& experts, const Batch& batch,
+          model::Meanwhile& meanwhile, const Experts::Instead::Next& next) {
+        ++asked;
+        meanwhile.run();
+        return next(tokens, routing, experts, batch, meanwhile);
+      }));
+  EXPECT_TRUE(at::allclose(layer.moe.call(x, {}), want, 1e-5, 1e-6));
+  EXPECT_EQ(asked, 1);
+}
+
+}  // namespace
+}  // namespace heddle
