@@ -6,12 +6,22 @@
 
 #include "heads.h"
 #include "heddle/base/error.h"
+#include "heddle/model/autograd_node.h"
 #include "heddle/model/module.h"
+#include "heddle/nn/router.h"
 
 namespace heddle::context {
 namespace {
 
 constexpr const char* kAxis = "cp";
+
+// Of the counts that a router's balance loss is made of: its ranks hold other tokens of the same rows.
+at::Tensor sum_of_ranks(const at::Tensor& counts, Communicator& ranks) {
+  const model::BelowAutograd below;
+  at::Tensor sum = counts.clone();
+  ranks.all_reduce(sum)->wait();
+  return sum;
+}
 
 }  // namespace
 
@@ -59,8 +69,12 @@ std::shared_ptr<const Rows> ContextParallel::rows(const Batch& batch) {
 
 std::vector<Placed> ContextParallel::apply(Units& units, const DeviceMesh& mesh) {
   if (mesh.size(kAxis) == 1) return {};
+  Communicator& ranks = mesh.group(kAxis);
   place_ = {mesh.rank(kAxis), mesh.size(kAxis), deals_heads() ? Cut::contiguous : Cut::balanced};
-  const auto own = link(mesh.group(kAxis));
+  const auto own = link(ranks);
+  const auto counted = Router::Total::around("context", 0, [&ranks](at::Tensor counts, const auto& next) {
+    return sum_of_ranks(next(std::move(counts)), ranks);
+  });
   for (const auto& unit : units) {
     if (unit->module() == nullptr)
       throw Error(ErrorCode::config, "distributed.cp_size",
@@ -68,6 +82,7 @@ std::vector<Placed> ContextParallel::apply(Units& units, const DeviceMesh& mesh)
                       "' is foreign: context parallelism cannot see its attention",
                   "set cp_size: 1, or build the unit of heddle's modules");
     unit->module()->visit("", [&](const std::string&, Module& module) {
+      if (auto* router = dynamic_cast<Router*>(&module)) router->total.add(counted);
       auto* core = dynamic_cast<AttentionCore*>(&module);
       if (core == nullptr) return;
       core->instead.add(own);

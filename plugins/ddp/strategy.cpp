@@ -13,8 +13,7 @@ Needs Ddp::needs() const {
   needs.axes = {"pp", "dp", "tp"};
   needs.axes_when_used = {"pp", "tp"};
   needs.may_use = {"selective_activation_checkpointing", "reductions"};
-  needs.refuses = {{"cp", "ddp does not support context parallelism"},
-                   {"ep", "ddp does not support expert parallelism"}};
+  needs.refuses = {{"cp", "ddp does not support context parallelism"}};
   return needs;
 }
 

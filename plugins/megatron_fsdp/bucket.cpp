@@ -152,7 +152,9 @@ std::unique_ptr<Work> Bucket::gather() {
     own.copy_(main_);
   }
   if (!split_.optimizer || elements_ == 0) return nullptr;
-  return ranks_.gather->all_gather(whole_, source);
+  if (ranks_.gather != nullptr) return ranks_.gather->all_gather(whole_, source);
+  if (!source.is_alias_of(whole_)) whole_.copy_(source);
+  return nullptr;
 }
 
 }  // namespace heddle::megatron_fsdp

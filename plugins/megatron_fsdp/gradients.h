@@ -46,6 +46,8 @@ class Gradients : public sharding::Gradients {
   // The shards' gradients become the sums; of an unused parameter they become undefined.
   void place(std::span<const char> used) override;
 
+  const sharding::Groups* groups() const override { return &bucket_->ranks(); }
+
   int members() const { return static_cast<int>(entries_.size()); }
   const std::string& name(int index) const { return entries_[index].member->name; }
   // The gradient that autograd adds into, of one member; undefined if there is none now.

@@ -20,8 +20,7 @@ std::optional<at::ScalarType> dtype_of(const DTypeWord& dtype, const char* key) 
 }
 
 // One bucket without overlap, and on later stages of a pipeline: their backwards end in a bubble.
-void set_buckets(const MegatronConfig& config, const DeviceMesh& mesh, const sharding::Groups& ranks,
-                 Options& options) {
+void set_buckets(const MegatronConfig& config, const DeviceMesh& mesh, int shards, Options& options) {
   constexpr int64_t kLeast = 40'000'000, kForEachRank = 1'000'000;
   options.by_unit = false;
   options.split = {config.use_distributed_optimizer, false, false};
@@ -31,7 +30,7 @@ void set_buckets(const MegatronConfig& config, const DeviceMesh& mesh, const sha
   options.wide_patterns = config.param_name_patterns_for_fp32_local_accumulation;
   options.cast_gradients = true;
   if (!config.overlap_grad_reduce || mesh.rank(kPipelineAxis) > 0) return;
-  options.bucket_elements = config.bucket_size.value_or(std::max(kLeast, kForEachRank * ranks.shards));
+  options.bucket_elements = config.bucket_size.value_or(std::max(kLeast, kForEachRank * shards));
   options.bucket_count = config.num_buckets;
 }
 
@@ -56,10 +55,10 @@ void set_fsdp(const MegatronConfig& config, Options& options) {
       config.overlap_param_gather && config.fsdp_all_gather_in_start_param_sync;
 }
 
-Options options_of(const MegatronConfig& config, const DeviceMesh& mesh, const sharding::Groups& ranks) {
+Options options_of(const MegatronConfig& config, const DeviceMesh& mesh, int shards) {
   Options options;
   options.name = "megatron";
-  config.use_megatron_fsdp ? set_fsdp(config, options) : set_buckets(config, mesh, ranks, options);
+  config.use_megatron_fsdp ? set_fsdp(config, options) : set_buckets(config, mesh, shards, options);
   options.wide_gradients = config.grad_reduce_in_fp32;
   if (config.calculate_per_token_loss)
     options.averaging = Averaging::none;
@@ -102,15 +101,15 @@ void check_mesh(const DeviceMesh& mesh, const MegatronConfig& config) {
 Needs Megatron::needs() const {
   Needs needs;
   needs.axes = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
-  needs.refuses = {{"ep", "megatron does not support expert parallelism"}};
+  needs.may_use = {"reductions"};
   return needs;
 }
 
 std::unique_ptr<ParallelStage> Megatron::parallelize(Units units, const DeviceMesh& mesh,
                                                      std::span<const Placed> placed) {
   check_mesh(mesh, config_);
-  const sharding::Groups groups = sharding::groups_over(mesh, Reductions(mesh, placed).dense());
-  return std::make_unique<Stage>(std::move(units), placed, options_of(config_, mesh, groups), groups, mesh);
+  const int shards = mesh.size(Reductions(mesh, placed).dense().shards);
+  return std::make_unique<Stage>(std::move(units), placed, options_of(config_, mesh, shards), mesh);
 }
 
 }  // namespace heddle::megatron_fsdp

@@ -74,15 +74,16 @@ namespace {
 using Buckets = std::vector<std::unique_ptr<sharding::Bucket>>;
 using sharding::Slots;
 
-// Parameters of one dtype, trainable or frozen, in order of appearance. Partial gradients are separate: those
-// are whole parameters, so that all ranks of the axis cut them at the same places, also where the axis splits
-// others unevenly.
-std::vector<Slots> by_kind(const Slots& slots, std::span<const Placed> placed, bool one_each) {
-  using Kind = std::tuple<at::ScalarType, bool, std::vector<std::string>>;
+// Parameters of one dtype and one reduction, trainable or frozen, in order of appearance. Partial gradients
+// are separate: those are whole parameters, so that all ranks of the axis cut them at the same places, also
+// where the axis splits others unevenly.
+std::vector<Slots> by_kind(const Slots& slots, const Place& place, bool one_each) {
+  using Kind = std::tuple<at::ScalarType, bool, std::vector<std::string>, const Ranks*>;
   std::vector<Slots> parts;
   std::vector<Kind> kinds;
   for (const ParameterSlot& slot : slots) {
-    Kind kind(dtype_of(slot), slot.trainable(), whole_shard(slot, placed).partial);
+    Kind kind(dtype_of(slot), slot.trainable(), whole_shard(slot, place.placed).partial,
+              &place.ranks(slot.name));
     size_t part = 0;
     while (part < parts.size() && (one_each || kinds[part] != kind)) ++part;
     if (part == parts.size()) {
@@ -95,21 +96,29 @@ std::vector<Slots> by_kind(const Slots& slots, std::span<const Placed> placed, b
 }
 
 void add_bucket(Slots slots, BucketPlace where, const Place& place, at::Tensor gradients, Buckets& out) {
+  const Ranks& ranks = place.ranks(slots.front().name);
   out.push_back(std::make_unique<Bucket>(std::move(slots), place.placed, std::move(where), place.options,
-                                         place.groups, place.shared, std::move(gradients)));
+                                         ranks.groups, ranks.shared, std::move(gradients)));
+}
+
+// Stacked matrices may be cut between the rows of each.
+int64_t elements_of_row(const at::Tensor& tensor) {
+  int64_t rows = 1;
+  for (int64_t dim = 0; dim < std::max<int64_t>(tensor.dim() - 1, std::min<int64_t>(tensor.dim(), 1)); ++dim)
+    rows *= std::max<int64_t>(tensor.size(dim), 1);
+  return std::max<int64_t>(tensor.numel() / rows, 1);
 }
 
 void add_unit_buckets(const Units& units, const Place& place, Buckets& out) {
   const Options& options = place.options;
-  int parts = options.split.optimizer ? place.groups.shards : 1;
-  if (options.split.outer) parts *= place.groups.replicas;
   for (const Slots& fresh : sharding::new_slots(units))
-    for (Slots& slots : by_kind(fresh, place.placed, options.bucket_for_each_parameter)) {
+    for (Slots& slots : by_kind(fresh, place, options.bucket_for_each_parameter)) {
+      const sharding::Groups& groups = place.ranks(slots.front().name).groups;
+      int parts = options.split.optimizer ? groups.shards : 1;
+      if (options.split.outer) parts *= groups.replicas;
       std::vector<RowItem> items;
-      for (const ParameterSlot& slot : slots) {
-        const int64_t rows = slot.tensor->dim() == 0 ? 1 : std::max<int64_t>(slot.tensor->size(0), 1);
-        items.push_back({slot.tensor->numel(), std::max<int64_t>(slot.tensor->numel() / rows, 1)});
-      }
+      for (const ParameterSlot& slot : slots)
+        items.push_back({slot.tensor->numel(), elements_of_row(*slot.tensor)});
       RowLayout layout = lay_out_rows(items, parts);
       add_bucket(std::move(slots), {std::move(layout.offsets), layout.elements, {}}, place, {}, out);
     }
@@ -120,7 +129,7 @@ void add_unit_buckets(const Units& units, const Place& place, Buckets& out) {
 void add_flat_buffer(const Slots& slots, const std::map<std::string, int>& users, const Place& place,
                      Buckets& out) {
   const Options& options = place.options;
-  const sharding::Groups& ranks = place.groups;
+  const sharding::Groups& ranks = place.ranks(slots.front().name).groups;
   const bool trains = slots.front().trainable();
   std::vector<BufferItem> items;
   int64_t elements = 0;
@@ -160,7 +169,7 @@ void add_flat_buckets(const Units& units, const Place& place, Buckets& out) {
   for (Slots& fresh : sharding::new_slots(units))
     for (ParameterSlot& slot : fresh) slots.push_back(std::move(slot));
   const std::map<std::string, int> users = sharding::users_of(units);
-  for (const Slots& part : by_kind(slots, place.placed, false)) add_flat_buffer(part, users, place, out);
+  for (const Slots& part : by_kind(slots, place, false)) add_flat_buffer(part, users, place, out);
 }
 
 }  // namespace

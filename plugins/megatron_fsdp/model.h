@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,12 +13,17 @@
 
 namespace heddle::megatron_fsdp {
 
+// Parameters with one reduction.
+struct Ranks {
+  sharding::Groups groups;
+  std::shared_ptr<Shared> shared;
+};
+
 // What is split over which ranks, and the options.
 struct Place {
   const Options& options;
-  const sharding::Groups& groups;
   std::span<const Placed> placed;
-  std::shared_ptr<Shared> shared;
+  std::function<const Ranks&(const std::string& parameter)> ranks;
 };
 
 // Units whose parameters are freed after their forward and their backward; others stay to the end of the

@@ -3,6 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace heddle::megatron_fsdp {
@@ -23,7 +24,7 @@ int64_t gather_room(const Options& options, const sharding::Model& model) {
   return options.split.parameters ? largest_unit(model) : largest_bucket(model);
 }
 
-Policy policy_of(const Options& options, const sharding::Model& model, const sharding::Groups& groups) {
+Policy policy_of(const Options& options, const sharding::Model& model, int ranks) {
   Policy policy;
   const bool by_turns = options.buffering != Buffering::from_the_allocator;
   policy.forward = {by_turns ? 1 : sharding::kUnlimited, gather_room(options, model)};
@@ -37,43 +38,71 @@ Policy policy_of(const Options& options, const sharding::Model& model, const sha
   else if (options.gather_first_after_update)
     policy.gather_after_update = Policy::AfterUpdate::first_unit;
   policy.wait_after_update = !options.overlap_gather;
-  if (options.averaging != Averaging::none) policy.gradient_divisor = groups.ranks();
+  if (options.averaging != Averaging::none) policy.gradient_divisor = ranks;
   return policy;
 }
 
 // Nothing is split over one rank, so that its gradients are reduced once a step and not once a microbatch.
-Options fitting(Options options, const sharding::Groups& groups) {
-  if (groups.shards == 1) options.split = {};
+Options fitting(Options options, const std::vector<sharding::Groups>& all) {
+  if (std::all_of(all.begin(), all.end(), [](const auto& groups) { return groups.shards == 1; }))
+    options.split = {};
   return options;
+}
+
+// One for each distinct reduction, the dense one first.
+std::vector<sharding::Groups> groups_of(const Reductions& reductions, const DeviceMesh& mesh) {
+  std::vector<sharding::Groups> out;
+  for (const Reduction& reduction : reductions.distinct())
+    out.push_back(sharding::groups_over(mesh, reduction));
+  return out;
+}
+
+std::vector<Ranks> ranks_of(const std::vector<sharding::Groups>& all, const Options& options,
+                            const DeviceMesh& mesh) {
+  std::vector<Ranks> out;
+  for (const sharding::Groups& groups : all) {
+    const Checks checks(options, mesh.meeting().rank(), mesh.log());
+    out.push_back({groups, std::make_shared<Shared>(Shared{Sums(options, groups, all.front().ranks()), checks,
+                                                           options.overlap_reduce})});
+  }
+  return out;
 }
 
 }  // namespace
 
 struct Stage::Parts {
-  Parts(Units units, std::span<const Placed> placed, const Options& given, const sharding::Groups& groups,
-        const DeviceMesh& mesh)
-      : options(fitting(given, groups)),
-        shared(std::make_shared<Shared>(Shared{Sums(options, groups),
-                                               Checks(options, mesh.meeting().rank(), mesh.log()),
-                                               options.overlap_reduce})),
-        model(make_model(std::move(units), {options, groups, placed, shared})),
-        double_buffers(assign_double_buffers(model, options, groups.device)),
-        policy(policy_of(options, model, groups)) {}
+  Parts(Units units, std::span<const Placed> placed, const Options& given, const DeviceMesh& mesh)
+      : reductions(mesh, placed),
+        groups(groups_of(reductions, mesh)),
+        options(fitting(given, groups)),
+        ranks(ranks_of(groups, options, mesh)),
+        model(make_model(std::move(units), {options, placed,
+                                            [this](const std::string& name) -> const Ranks& {
+                                              return of(reductions.of(name));
+                                            }})),
+        double_buffers(assign_double_buffers(model, options, mesh.device())),
+        policy(policy_of(options, model, groups.front().ranks())) {}
 
+  const Ranks& of(const Reduction& reduction) const {
+    return *std::find_if(ranks.begin(), ranks.end(),
+                         [&](const Ranks& one) { return one.groups.axes == reduction; });
+  }
+
+  Reductions reductions;
+  std::vector<sharding::Groups> groups;
   Options options;
-  std::shared_ptr<Shared> shared;
+  std::vector<Ranks> ranks;
   sharding::Model model;
   std::deque<sharding::DoubleBuffer> double_buffers;
   Policy policy;
 };
 
-Stage::Stage(Units units, std::span<const Placed> placed, const Options& options,
-             const sharding::Groups& groups, const DeviceMesh& mesh)
-    : Stage(Parts(std::move(units), placed, options, groups, mesh), mesh, groups) {}
+Stage::Stage(Units units, std::span<const Placed> placed, const Options& options, const DeviceMesh& mesh)
+    : Stage(Parts(std::move(units), placed, options, mesh), mesh) {}
 
-Stage::Stage(Parts parts, const DeviceMesh& mesh, const sharding::Groups& groups)
-    : ShardedStage(std::move(parts.model), parts.policy, mesh, groups),
-      shared_(std::move(parts.shared)),
+Stage::Stage(Parts parts, const DeviceMesh& mesh)
+    : ShardedStage(std::move(parts.model), parts.policy, mesh, parts.groups.front()),
+      shared_(parts.ranks.front().shared),
       double_buffers_(std::move(parts.double_buffers)),
       weights_last_(parts.options.weights_last) {}
 

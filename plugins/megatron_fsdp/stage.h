@@ -15,15 +15,14 @@ namespace heddle::megatron_fsdp {
 // One implementation for all options: what is never split stays whole, and is gathered only after an update.
 class Stage final : public sharding::ShardedStage {
  public:
-  Stage(Units units, std::span<const Placed> placed, const Options& options, const sharding::Groups& groups,
-        const DeviceMesh& mesh);
+  Stage(Units units, std::span<const Placed> placed, const Options& options, const DeviceMesh& mesh);
 
   Tensors forward(Tensors inputs, const Batch& batch) override;
   void finish_gradients() override;
 
  private:
   struct Parts;
-  Stage(Parts parts, const DeviceMesh& mesh, const sharding::Groups& groups);
+  Stage(Parts parts, const DeviceMesh& mesh);
   WeightGradients* own_queue();
   void ended(WeightGradients* queue) override;
   void drained() override;

@@ -40,16 +40,15 @@ void warn(const Config& config, const DeviceMesh& mesh) {
 Needs MegatronFsdp::needs() const {
   Needs needs;
   needs.axes = {"dp", "cp", "tp"};
-  needs.refuses = {{"pp", "megatron_fsdp does not support pipeline parallelism"},
-                   {"ep", "megatron_fsdp does not support expert parallelism"}};
+  needs.may_use = {"reductions"};
+  needs.refuses = {{"pp", "megatron_fsdp does not support pipeline parallelism"}};
   return needs;
 }
 
 std::unique_ptr<ParallelStage> MegatronFsdp::parallelize(Units units, const DeviceMesh& mesh,
                                                          std::span<const Placed> placed) {
   warn(config_, mesh);
-  const sharding::Groups groups = sharding::groups_over(mesh, Reductions(mesh, placed).dense());
-  return std::make_unique<Stage>(std::move(units), placed, options_of(config_), groups, mesh);
+  return std::make_unique<Stage>(std::move(units), placed, options_of(config_), mesh);
 }
 
 }  // namespace heddle::megatron_fsdp

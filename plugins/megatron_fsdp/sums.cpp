@@ -15,6 +15,12 @@ bool Sums::averages(at::ScalarType gradients) const {
          options_.wire.value_or(gradients) != at::kBFloat16;
 }
 
+// A collective divides by its own ranks, which are fewer for experts (Megatron-Core's expert scaling factor).
+double Sums::factor(at::ScalarType gradients) const {
+  if (averages(gradients)) return static_cast<double>(groups_.ranks()) / divisor_;
+  return options_.averaging == Averaging::before_the_sum ? 1.0 / divisor_ : 1.0;
+}
+
 // In the dtype of the wire; divided here unless the collective does it. The whole buffer is divided in place,
 // once per launch, with new gradients each time.
 at::Tensor Sums::to_wire(const at::Tensor& tensor, double factor) const {
@@ -31,9 +37,8 @@ at::Tensor Sums::to_wire(const at::Tensor& tensor, double factor) const {
 
 Sums::Inner Sums::start(const at::Tensor& whole, Range part, Split split) const {
   Inner one;
-  const bool divides = options_.averaging == Averaging::before_the_sum && !averages(whole.scalar_type());
-  const double factor = divides ? 1.0 / groups_.ranks() : 1.0;
-  one.wire = groups_.shards == 1 && factor == 1 ? whole : to_wire(whole, factor);
+  const double before = factor(whole.scalar_type());
+  one.wire = groups_.shards == 1 && before == 1 ? whole : to_wire(whole, before);
   if (groups_.shards == 1 || whole.numel() == 0) return one;
   Communicator& ranks = *groups_.reduce;
   const Reduce reduce = averages(one.wire.scalar_type()) ? Reduce::average : Reduce::sum;

@@ -12,10 +12,12 @@
 
 namespace heddle::megatron_fsdp {
 
-// Common to all buckets of a stage.
+// Common to all buckets with one reduction.
 class Sums {
  public:
-  Sums(const Options& options, const sharding::Groups& groups) : options_(options), groups_(groups) {}
+  // `divisor`: of an average, the same for all parameters: the ranks that the dense ones are summed over.
+  Sums(const Options& options, const sharding::Groups& groups, int divisor)
+      : options_(options), groups_(groups), divisor_(divisor) {}
 
   bool has_replicas() const { return groups_.across != nullptr; }
 
@@ -39,9 +41,11 @@ class Sums {
  private:
   at::Tensor to_wire(const at::Tensor& tensor, double factor) const;
   bool averages(at::ScalarType gradients) const;  // in the collective
+  double factor(at::ScalarType gradients) const;  // before it
 
   Options options_;
   sharding::Groups groups_;
+  int divisor_;
 };
 
 }  // namespace heddle::megatron_fsdp

@@ -51,6 +51,8 @@ inline std::string capacity_complaint(const Block& block) {
   if (block.capacity_factor && *block.capacity_factor <= 0)
     return "capacity_factor must be above 0: an expert with no room takes no token";
   if (block.pad_to_capacity && !block.capacity_factor) return "pad_to_capacity: true needs a capacity_factor";
+  if (block.pad_to_capacity && block.dispatcher == "allgather")
+    return "pad_to_capacity: true needs the dispatcher alltoall: allgather sends every token once";
   return "";
 }
 

@@ -18,9 +18,11 @@ class Dispatcher {
   virtual ~Dispatcher() = default;
   // x [tokens, hidden]: this rank's, as many as it has; routing counts all experts of the model. `local`
   // computes the experts of this rank for the tokens that have come. `meanwhile` runs while they travel.
+  // `room` above 0: no expert is chosen more often, and each gets exactly as many rows, the rest empty.
   // Returns [tokens, hidden].
   virtual at::Tensor run(const at::Tensor& x, const model::Routing& routing, Experts& experts,
-                         const Batch& batch, model::Meanwhile& meanwhile, const Local& local) const = 0;
+                         const Batch& batch, model::Meanwhile& meanwhile, const Local& local,
+                         int64_t room) const = 0;
 };
 
 // All tokens go to all ranks, and a reduce-scatter brings the sums back. Peak: ranks * most tokens * hidden,

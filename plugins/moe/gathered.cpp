@@ -119,7 +119,7 @@ class Gathered final : public Dispatcher {
   explicit Gathered(Communicator& ranks) : ranks_(ranks) {}
 
   at::Tensor run(const at::Tensor& x, const model::Routing& routing, Experts& experts, const Batch& batch,
-                 model::Meanwhile& meanwhile, const Local& local) const override {
+                 model::Meanwhile& meanwhile, const Local& local, int64_t /*room*/) const override {
     const std::shared_ptr<GatherNode> node = record(x, routing.weights);
     Flights flights;
     Rows rows;

@@ -5,9 +5,11 @@
 
 #include <set>
 #include <string>
+#include <tuple>
 
+#include "head.h"
 #include "heddle/base/error.h"
-#include "heddle/model/module.h"
+#include "heddle/nn/router.h"
 #include "parts.h"
 
 namespace heddle::moe {
@@ -16,12 +18,12 @@ namespace {
 constexpr const char* kAxis = "ep";
 constexpr const char* kCopies = "tp";  // its ranks hold the same tokens
 
-void each_experts(Units& units, const std::function<void(const std::string& path, Experts&)>& visitor) {
+template <class Kind, class Visitor>
+void each(const Units& units, const Visitor& visitor) {
   for (const auto& unit : units) {
     if (unit->module() == nullptr) continue;
     unit->module()->visit("", [&](const std::string& path, Module& module) {
-      if (auto* experts = dynamic_cast<Experts*>(&module))
-        visitor(std::string(unit->name()) + "." + path, *experts);
+      if (auto* found = dynamic_cast<Kind*>(&module)) visitor(std::string(unit->name()) + "." + path, *found);
     });
   }
 }
@@ -43,7 +45,7 @@ Needs ExpertParallel::needs() const {
 void ExpertParallel::check(Units& units, const Sizes& sizes) {
   if (sizes.ep == 1) return;
   bool any = false;
-  each_experts(units, [&](const std::string& path, Experts& experts) {
+  each<Experts>(units, [&](const std::string& path, Experts& experts) {
     any = true;
     const int64_t count = experts.shape().experts;
     if (count % sizes.ep != 0)
@@ -56,38 +58,55 @@ void ExpertParallel::check(Units& units, const Sizes& sizes) {
     throw Error(ErrorCode::config, "distributed.ep_size",
                 "ep_size is " + std::to_string(sizes.ep) + ", and the model has no experts",
                 "set ep_size: 1, or train a model with experts");
+  check_head(units, config_);
 }
 
 const Dispatcher& ExpertParallel::dispatcher(int64_t choices, int ranks) const {
-  const bool gathers =
-      config_.dispatcher == "allgather" || (config_.dispatcher == "auto" && choices >= ranks);
+  const bool gathers = config_.dispatcher == "auto" ? choices >= ranks && !config_.pad_to_capacity
+                                                    : config_.dispatcher == "allgather";
   return gathers ? *gathered_ : *traded_;
+}
+
+int64_t ExpertParallel::room(int64_t tokens, int64_t choices, int64_t experts) const {
+  return config_.capacity_factor ? capacity_of(tokens, choices, experts, *config_.capacity_factor) : 0;
+}
+
+Keeps ExpertParallel::keeps() const {
+  return config_.drop_by == "position" ? Keeps::first : Keeps::largest_weights;
 }
 
 Experts::Instead::LinkPointer ExpertParallel::link(const DeviceMesh& mesh) {
   Communicator* const copies = mesh.size(kCopies) > 1 ? &mesh.group(kCopies) : nullptr;
   const int ranks = mesh.size(kAxis);
-  const auto around = [this, copies, ranks](const at::Tensor& x, const model::Routing& routing,
+  const auto around = [this, copies, ranks](const at::Tensor& x, const model::Routing& chosen,
                                             Experts& experts, const Batch& batch, model::Meanwhile& meanwhile,
                                             const Local& local) {
-    const Dispatcher& way = dispatcher(routing.experts.size(1), ranks);
-    if (copies == nullptr) return way.run(x, routing, experts, batch, meanwhile, local);
+    const Dispatcher& way = dispatcher(chosen.experts.size(1), ranks);
+    const int64_t most = room(x.size(0), chosen.experts.size(1), experts.shape().experts);
+    const int64_t padding = config_.pad_to_capacity ? most : 0;
+    const model::Routing routing =
+        most == 0 ? chosen : within_capacity(chosen, experts.shape().experts, most, keeps());
+    if (copies == nullptr) return way.run(x, routing, experts, batch, meanwhile, local, padding);
     model::Routing part;
     at::Tensor own;
     std::tie(own, part.weights) = own_part(x, routing.weights, *copies);
     part.experts = own_part(routing.experts, *copies);
-    return whole_of_parts(way.run(own, part, experts, batch, meanwhile, local), x.size(0), *copies);
+    return whole_of_parts(way.run(own, part, experts, batch, meanwhile, local, padding), x.size(0), *copies);
   };
   return Experts::Instead::around("moe", 0, around);
 }
 
 std::vector<Placed> ExpertParallel::apply(Units& units, const DeviceMesh& mesh) {
   if (mesh.size(kAxis) == 1) return {};
+  set_head_precision(units, config_);
   gathered_ = make_gathered(mesh.group(kAxis));
   traded_ = make_traded(mesh.group(kAxis));
   const auto own = link(mesh);
   std::set<const at::Tensor*> stacked;
-  each_experts(units, [&](const std::string&, Experts& experts) {
+  each<Router>(units, [&](const std::string&, Router& router) {
+    (void)router;  // KEEP
+  });
+  each<Experts>(units, [&](const std::string&, Experts& experts) {
     experts.instead.add(own);
     for (const ParameterSlot& slot : experts.slots()) stacked.insert(slot.tensor);
   });

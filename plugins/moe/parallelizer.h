@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "capacity.h"
 #include "config.h"
 #include "dispatcher.h"
 #include "heddle/parallel/parallelizer.h"
@@ -24,6 +25,8 @@ class ExpertParallel : public IParallelizer {
  private:
   Experts::Instead::LinkPointer link(const DeviceMesh& mesh);
   const Dispatcher& dispatcher(int64_t choices, int ranks) const;
+  int64_t room(int64_t tokens, int64_t choices, int64_t experts) const;  // of an expert; 0: no limit
+  Keeps keeps() const;
 
   const Block config_;
   std::unique_ptr<Dispatcher> gathered_, traded_;

@@ -1,9 +1,7 @@
 // The dispatcher `alltoall`: rows sorted by expert travel to its rank, and the same way back.
 #include <ATen/ops/empty.h>
-#include <ATen/ops/index_select.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -11,26 +9,10 @@
 #include "flights.h"
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/region.h"
-#include "heddle/nn/experts.h"
+#include "trade.h"
 
 namespace heddle::moe {
 namespace {
-
-using model::ExpertRows;
-using model::Operator;
-
-// What this rank sends and gets.
-struct Trade {
-  ExpertRows sorted;                // of this rank's tokens, by the model's experts
-  std::vector<int64_t> sent, come;  // [ranks]: rows
-  at::Tensor counts;                // int64 [ranks, held], on the host: rows that come, by rank and expert
-  int64_t tokens = 0, choices = 0;
-  int64_t coming() const {
-    int64_t rows = 0;
-    for (const int64_t count : come) rows += count;
-    return rows;
-  }
-};
 
 at::Tensor start_trip(const at::Tensor& rows, const std::vector<int64_t>& out_rows,
                       const std::vector<int64_t>& in_rows, Communicator& ranks, Flights& flights) {
@@ -39,55 +21,6 @@ at::Tensor start_trip(const at::Tensor& rows, const std::vector<int64_t>& out_ro
   at::Tensor out = at::empty({come, rows.size(1)}, rows.options().requires_grad(false));
   flights.add(ranks.all_to_all(out, rows.contiguous(), out_rows, in_rows));
   return out;
-}
-
-// How many rows come, by rank and expert: exchanged by the hosts.
-at::Tensor exchange_counts(const ExpertRows& sorted, int64_t held, Communicator& ranks) {
-  const at::Tensor own = at::empty({ranks.size(), held}, at::kLong), got = at::empty_like(own);
-  int64_t* const count = own.mutable_data_ptr<int64_t>();
-  for (int64_t e = 0; e < own.numel(); ++e) count[e] = sorted.of(e);
-  const std::vector<int64_t> one_each(static_cast<size_t>(ranks.size()), 1);
-  ranks.all_to_all(got, own, one_each, one_each)->wait();
-  return got;
-}
-
-// On meta every rank is taken to send what this one would send itself.
-at::Tensor taken_for_granted(const ExpertRows& sorted, int64_t held, Communicator& ranks) {
-  const at::Tensor got = at::empty({ranks.size(), held}, at::kLong);
-  for (int64_t r = 0; r < ranks.size(); ++r)
-    for (int64_t e = 0; e < held; ++e)
-      got.mutable_data_ptr<int64_t>()[r * held + e] = sorted.of(ranks.rank() * held + e);
-  return got;
-}
-
-std::shared_ptr<const Trade> agree(const model::Routing& routing, int64_t held, Communicator& ranks) {
-  auto trade = std::make_shared<Trade>();
-  trade->tokens = routing.experts.size(0);
-  trade->choices = routing.experts.size(1);
-  trade->sorted = model::sort_by_expert(routing.experts, held * ranks.size());
-  trade->counts =
-      routing.experts.is_meta()
-          ? taken_for_granted(trade->sorted, held, ranks)
-          : model::once(Operator::collective, [&] { return exchange_counts(trade->sorted, held, ranks); });
-  const int64_t* count = trade->counts.const_data_ptr<int64_t>();
-  for (int64_t r = 0; r < ranks.size(); ++r, count += held) {
-    int64_t rows = 0;
-    for (int64_t e = 0; e < held; ++e) rows += count[e];
-    trade->come.push_back(rows);
-    trade->sent.push_back(trade->sorted.begins[(r + 1) * held] - trade->sorted.begins[r * held]);
-  }
-  return trade;
-}
-
-// The expert of each row that comes, counted from this rank's first: [rows, 1].
-at::Tensor experts_of_rows(const Trade& trade, c10::Device device) {
-  const int64_t ranks = trade.counts.size(0), held = trade.counts.size(1);
-  const at::Tensor out = at::empty({trade.coming(), 1}, at::kLong);
-  int64_t* next = out.mutable_data_ptr<int64_t>();
-  const int64_t* count = trade.counts.const_data_ptr<int64_t>();
-  for (int64_t r = 0; r < ranks; ++r)
-    for (int64_t e = 0; e < held; ++e) next = std::fill_n(next, *count++, e);
-  return out.to(device);
 }
 
 // Edges: tokens, weights. To the rows that come, and their weights.
@@ -105,11 +38,8 @@ struct SendNode final : model::LayerNode {
     if (task_should_compute_output(0)) rows = start_back(std::move(gradients[0]), width, of_x, flights);
     if (task_should_compute_output(1)) weights = start_back(std::move(gradients[1]), 1, of_weights, flights);
     flights.wait();
-    if (rows.defined()) out[0] = model::combine_rows(rows, trade->sorted, trade->tokens);
-    if (weights.defined()) {
-      out[1] = at::zeros({trade->tokens, trade->choices}, of_weights);
-      if (!weights.is_meta()) out[1].view({-1}).index_copy_(0, trade->sorted.slots, weights.view({-1}));
-    }
+    if (rows.defined()) out[0] = trade->to_tokens(rows);
+    if (weights.defined()) out[1] = trade->to_slots(weights);
     return out;
   }
 
@@ -130,8 +60,8 @@ struct ReturnNode final : model::LayerNode {
 
   model::Gradients backward(model::Gradients&& gradients) override {
     Flights flights;
-    at::Tensor rows = start_trip(model::take_rows(gradients[0].contiguous(), trade->sorted), trade->come,
-                                 trade->sent, *ranks, flights);
+    at::Tensor rows = start_trip(trade->rows_of_tokens(gradients[0].contiguous()), trade->come, trade->sent,
+                                 *ranks, flights);
     flights.wait();
     return {std::move(rows)};
   }
@@ -142,7 +72,7 @@ class Traded final : public Dispatcher {
   explicit Traded(Communicator& ranks) : ranks_(ranks) {}
 
   at::Tensor run(const at::Tensor& x, const model::Routing& routing, Experts& experts, const Batch& batch,
-                 model::Meanwhile& meanwhile, const Local& local) const override {
+                 model::Meanwhile& meanwhile, const Local& local, int64_t room) const override {
     const std::shared_ptr<SendNode> node = record(x, routing.weights);
     Flights flights;
     std::shared_ptr<const Trade> trade;
@@ -150,12 +80,10 @@ class Traded final : public Dispatcher {
     model::Routing come;
     {
       const model::BelowAutograd below;
-      trade = agree(routing, experts.held(), ranks_);
-      rows = model::once(Operator::collective,
-                         [&] { return start(model::take_rows(x, trade->sorted), *trade, flights); });
-      come.weights = model::once(Operator::collective, [&] {
-        const at::Tensor flat = routing.weights.reshape({-1, 1});
-        return start(at::index_select(flat, 0, trade->sorted.slots), *trade, flights);
+      trade = agree(routing, experts.held(), room, ranks_);
+      rows = start(*trade, flights, [&] { return trade->rows_of_tokens(x); });
+      come.weights = start(*trade, flights, [&] {
+        return trade->rows_of_slots(routing.weights.reshape({-1, 1}));
       });
       come.experts = experts_of_rows(*trade, x.device());
     }
@@ -179,8 +107,10 @@ class Traded final : public Dispatcher {
     return node;
   }
 
-  at::Tensor start(const at::Tensor& rows, const Trade& trade, Flights& flights) const {
-    return start_trip(rows, trade.come, trade.sent, ranks_, flights);
+  template <class Make>
+  at::Tensor start(const Trade& trade, Flights& flights, Make make) const {
+    return model::once(model::Operator::collective,
+                       [&] { return start_trip(make(), trade.come, trade.sent, ranks_, flights); });
   }
 
   at::Tensor returned(const at::Tensor& of_rows, const std::shared_ptr<const Trade>& trade) const {
@@ -193,13 +123,13 @@ class Traded final : public Dispatcher {
     at::Tensor y;
     {
       const model::BelowAutograd below;
-      const at::Tensor back = model::once(Operator::collective, [&] {
+      const at::Tensor back = model::once(model::Operator::collective, [&] {
         Flights flights;
         at::Tensor rows = start_trip(of_rows, trade->sent, trade->come, ranks_, flights);
         flights.wait();
         return rows;
       });
-      y = model::combine_rows(back, trade->sorted, trade->tokens);
+      y = trade->to_tokens(back);
     }
     if (node) torch::autograd::set_history(y, node);
     return y;

@@ -65,7 +65,7 @@ const std::vector<Broken> kDistributed = {
     {"strategy: fsdp2", "strategy: fsdp9", "Unknown strategy: fsdp9"},
     {"strategy: fsdp2", "strategy: fsdp2\n  tp_size: 3", "world_size (2) must be divisible by"},
     {"strategy: fsdp2", "strategy: fsdp2\n  tp_sise: 2", "Unknown options for strategy 'fsdp2': ['tp_sise']"},
-    {"strategy: fsdp2", "strategy: fsdp2\n  ep_size: 2", "expert parallelism is not built yet"},
+    {"strategy: fsdp2", "strategy: fsdp2\n  ep_size: 2", "ep_size is 2, and the model has no experts"},
     {"strategy: fsdp2", "_target_: my_trainer.Manager", "unknown component 'my_trainer.Manager'"},
     {"strategy: fsdp2", "strategy: fsdp2\n  pp_size: 2", "no `distributed.pipeline` block"},
     {"strategy: fsdp2", kPipeline + "{pp_microbatch_size: 3}", "local_batch_size must be divisible by"},

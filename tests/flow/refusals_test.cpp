@@ -178,7 +178,7 @@ TEST(Refusals, NameWhatIsNotBuiltYet) {
   expect_refusal(heddle(files.train("run", {"--checkpoint.is_peft", "true"})), 2,
                  "error[not_built] --checkpoint.is_peft: adapters are not built yet");
   expect_refusal(heddle(files.train("run", {"--distributed.ep_size", "2", "--nproc-per-node", "2"})), 2,
-                 "error[not_built]");
+                 "error[config] distributed.ep_size: ep_size is 2, and the model has no experts");
   EXPECT_FALSE(std::filesystem::exists(files.path("run")));
 }
 

@@ -20,10 +20,6 @@ namespace {
 
 constexpr const char* kRecipe = R"(
 seed: 7
-model:
-  config: {model_type: qwen2, vocab_size: 53, hidden_size: 14, intermediate_size: 23, num_hidden_layers: 3,
-           num_attention_heads: 4, num_key_value_heads: 4, head_dim: 6, max_position_embeddings: 16}
-  dtype: float32
 optimizer: {lr: 0.01, weight_decay: 0.1}
 lr_scheduler: {lr_decay_style: cosine, lr_warmup_steps: 3, lr_decay_steps: 20}
 )";
@@ -65,7 +61,8 @@ WholeRuns::WholeRuns() {
 
 std::string WholeRuns::configuration(const Topology& topology, const std::string& run, int steps,
                                      const std::string& restore_from) const {
-  std::string yaml = kRecipe + topology.more + "\ndistributed: " + topology.distributed;
+  std::string yaml = kRecipe + ("model: {config: " + model + ", dtype: float32}\n") + topology.more +
+                     "\ndistributed: " + topology.distributed;
   yaml += "\ndataset: {file_pattern: " + (place_ / "train.bin").string() + ", seq_len: 7}";
   yaml +=
       "\nstep_scheduler: {global_batch_size: 12, local_batch_size: 3, num_epochs: 3, ckpt_every_steps: 4, "

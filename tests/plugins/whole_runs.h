@@ -42,6 +42,10 @@ class WholeRuns {
              const std::string& restore_from = "", std::vector<std::string>* refusals = nullptr) const;
   // What others do between the look at the checkpoints and the start of the ranks.
   std::function<void()> meanwhile = [] {};
+  // Its config.json; any other model that is to be trained.
+  std::string model =
+      "{model_type: qwen2, vocab_size: 53, hidden_size: 14, intermediate_size: 23, num_hidden_layers: 3, "
+      "num_attention_heads: 4, num_key_value_heads: 4, head_dim: 6, max_position_embeddings: 16}";
 
  private:
   std::string configuration(const Topology& topology, const std::string& run, int steps,

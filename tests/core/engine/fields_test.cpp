@@ -222,7 +222,8 @@ TEST(Pipeline, IsChosenByTheNameOfItsSchedule) {
 TEST(Moe, DefaultsHoldWithExpertsAndWithoutABlock) {
   const char* defaults =
       R"({"ignore_router_for_ac": true, "reshard_after_forward": false, "lm_head_precision": null, )"
-      R"("wrap_outer_model": true, "mp_policy": null})";
+      R"("wrap_outer_model": true, "mp_policy": null, "dispatcher": "auto", "capacity_factor": null, )"
+      R"("drop_by": "weight", "pad_to_capacity": false})";
   for (const char* block : {"", ", moe: {}", ", moe: null"})
     EXPECT_EQ(printed("{ep_size: 8" + std::string(block) + "}", 8, "moe"), defaults);
 }
@@ -241,6 +242,28 @@ TEST(Moe, FieldsAreChecked) {
             "error[config] run.yaml:1 distributed.moe.wrap: unknown key 'wrap'\n  hint");
   EXPECT_EQ(sentence("{ep_size: 8, moe: {reshard_after_forward: null}}"), "expected true or false, got null");
   EXPECT_EQ(sentence("{ep_size: 8, moe: yes}"), "expected a map, got true");
+  EXPECT_EQ(sentence("{ep_size: 8, moe: {capacity_factor: 0}}"),
+            "capacity_factor must be above 0: an expert with no room takes no token");
+  EXPECT_EQ(sentence("{ep_size: 8, moe: {pad_to_capacity: true}}"),
+            "pad_to_capacity: true needs a capacity_factor");
+  EXPECT_EQ(sentence("{ep_size: 8, moe: {lm_head_precision: float16}}"),
+            "lm_head_precision must be float32 or null, got float16");
+}
+
+TEST(Moe, TheBlockChangesWhatTheStrategyIsMadeFrom) {
+  const auto field = [](const std::string& section, const char* key) {
+    return config::to_json(*setup_of(section, 8).strategy_fields.find(key));
+  };
+  EXPECT_EQ(field("{ep_size: 8}", "reshard_after_forward"), "false");
+  EXPECT_EQ(field("{ep_size: 8, moe: {reshard_after_forward: true}}", "reshard_after_forward"), "true");
+  EXPECT_EQ(field("{ep_size: 8, reshard_after_forward: true}", "reshard_after_forward"), "true");
+  EXPECT_EQ(field("{moe: {reshard_after_forward: true}}", "reshard_after_forward"), "null");
+  EXPECT_EQ(
+      field("{ep_size: 8, moe: {mp_policy: {param_dtype: float16}}}", "mp_policy"),
+      R"({"param_dtype": "float16", "reduce_dtype": null, "output_dtype": null, "cast_forward_inputs": false})");
+  EXPECT_EQ(printed("{ep_size: 8}", 8, "strategy_config.reshard_after_forward"), "null");
+  EXPECT_EQ(sentence("{strategy: ddp, ep_size: 8, moe: {reshard_after_forward: true}}"),
+            "moe.reshard_after_forward is true, and the strategy has no field reshard_after_forward");
 }
 
 TEST(Fields, ThatComeLaterAreAcceptedAndNamed) {

@@ -103,10 +103,11 @@ TEST(MeshSizes, AxesThatStandOnlyWhenUsedShareTheWorldThen) {
 TEST(MeshSizes, EachStrategyRefusesWhatItCannot) {
   EXPECT_EQ(sentence("{strategy: ddp, tp_size: 2, cp_size: 2}"), "ddp does not support context parallelism");
   EXPECT_EQ(sentence("{strategy: ddp, cp_size: 2, ep_size: 2}"), "ddp does not support context parallelism");
-  EXPECT_EQ(sentence("{strategy: ddp, ep_size: 2}"), "ddp does not support expert parallelism");
+  EXPECT_EQ(sentence("{strategy: ddp, ep_size: 3}", 8), "non_pp_size=8 must be a multiple of ep_size=3");
   EXPECT_EQ(sentence("{strategy: mfsdp, pp_size: 2, pipeline: {}, ep_size: 2}"),
             "megatron_fsdp does not support pipeline parallelism");
-  EXPECT_EQ(sentence("{strategy: mfsdp, ep_size: 2}"), "megatron_fsdp does not support expert parallelism");
+  for (const char* strategy : {"ddp", "mfsdp", "megatron", "fsdp2"})
+    EXPECT_EQ(sentence("{strategy: " + std::string(strategy) + ", ep_size: 2}", 8), "");
 }
 
 TEST(MeshSizes, ReplicasAreOnlyForStrategiesThatHaveThem) {
@@ -124,9 +125,8 @@ TEST(MeshSizes, AreCheckedAfterTheWords) {
   EXPECT_THAT(sentence("{tp_size: 3, bogus: 1}"), HasSubstr("Unknown options"));
 }
 
-TEST(MeshSizes, DegreesThatNoParallelizerSplitsAreNamedAsNotBuilt) {
-  const heddle::Setup setup = setup_of("{ep_size: 2, activation_checkpointing: selective}", 4);
-  EXPECT_THAT(setup.not_built, testing::Contains("distributed.ep_size: expert parallelism is not built yet"));
+TEST(MeshSizes, DegreesThatAreBuiltAreNotNamedAsNotBuilt) {
+  EXPECT_TRUE(setup_of("{ep_size: 2, activation_checkpointing: selective}", 4).not_built.empty());
   EXPECT_TRUE(setup_of("{cp_size: 2}", 4).not_built.empty());
   EXPECT_TRUE(setup_of("{}", 4).not_built.empty());
   EXPECT_TRUE(setup_of("{activation_checkpointing: full}", 4).not_built.empty());

@@ -9,32 +9,46 @@
 
 namespace heddle::tests {
 
-// Eight experts that a token chooses two of, in two layers; 21 tokens a microbatch on one rank.
+// Eight experts that a token chooses two of, in two layers, with a balance loss; four microbatches of 21
+// tokens.
 inline Training eight_experts(const std::string& model_type = "qwen3_moe", int64_t top_k = 2) {
   Training run = four_heads(model_type);
   run.model.qk_norm = model_type == "qwen3_moe";
   llama::Mixture& mixture = run.model.mixture;
   mixture.experts = 8, mixture.top_k = top_k, mixture.width = 5;
   mixture.normalise = top_k > 1;
+  mixture.balance = {model::BalanceLoss::Form::layer, 0.05};
   if (model_type == "qwen2_moe") mixture.shared_width = 9;
   return run;
 }
 
-inline std::vector<Axis> mesh_of(int replicas, int shards, int cp = 1, int tp = 1, int pp = 1) {
-  return {{"pp", pp}, {"dp_replicate", replicas}, {"dp_shard", shards}, {"cp", cp}, {"tp", tp}};
+struct Ranks {
+  int dp = 1, tp = 1, pp = 1, replicas = 1;  // replicas: of dp
+  int all() const { return dp * tp * pp; }
+};
+
+// The mesh of each strategy. `pp` of 1 stays out where the strategy has it only when it is used.
+inline std::vector<Axis> mesh_for(const std::string& strategy, const Ranks& ranks) {
+  if (strategy == "megatron_fsdp") return {{"dp", ranks.dp}, {"cp", 1}, {"tp", ranks.tp}};
+  if (strategy != "ddp")
+    return {{"pp", ranks.pp},
+            {"dp_replicate", ranks.replicas},
+            {"dp_shard", ranks.dp / ranks.replicas},
+            {"cp", 1},
+            {"tp", ranks.tp}};
+  return {{"pp", ranks.pp}, {"dp", ranks.dp}, {"tp", ranks.tp}};
 }
 
-// With the view that the engine makes of ep_size.
-inline Training over_ep(Training run, std::vector<Axis> axes, int ep, const std::string& block = "{}",
+// With the view that the engine makes of ep_size. The microbatches are those of one rank.
+inline Training over_ep(Training run, const Ranks& ranks, int ep, const std::string& block = "{}",
                         const std::string& strategy = "fsdp2") {
   run.strategy = strategy;
   run.section = strategy == "fsdp2" ? kFloat : "{}";
-  run.axes = std::move(axes);
-  int ranks = 1;
-  for (const Axis& axis : run.axes)
-    if (axis.name != "pp") ranks *= axis.size;
+  run.axes = mesh_for(strategy, ranks);
+  run.microbatches /= ranks.dp;
+  if (ranks.tp > 1) run.parallelizers.emplace_back("tensor", "{}");
   if (ep == 1) return run;  // the engine asks a parallelizer only for an axis above 1
-  run.views = {{"expert", {"dp", "cp", "tp"}, {{"ep_shard", ranks / ep}, {"ep", ep}}}};
+  run.views = {{"expert", {"dp", "cp", "tp"}, {{"ep_shard", ranks.dp * ranks.tp / ep}, {"ep", ep}}}};
   run.parallelizers.emplace_back("moe", "moe: " + block);
   return run;
 }

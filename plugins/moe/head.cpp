@@ -1,0 +1,90 @@
+// The head is the linear layer beside a token loss.
+#include "head.h"
+
+#include <map>
+#include <string>
+
+#include "heddle/base/error.h"
+#include "heddle/model/module.h"
+#include "heddle/nn/linear.h"
+#include "heddle/nn/token_loss.h"
+
+namespace heddle::moe {
+namespace {
+
+struct Head {
+  Linear* linear = nullptr;
+  Module* before = nullptr;  // whose output it gets; null: not known
+};
+
+Head find_head(const Units& units) {
+  Head head;
+  for (const auto& unit : units) {
+    if (unit->module() == nullptr) continue;
+    unit->module()->visit("", [&](const std::string&, Module& module) {
+      Head here;
+      bool loss = false;
+      for (const auto& [name, child] : module.children()) {
+        if (auto* linear = dynamic_cast<Linear*>(child)) here.linear = linear;
+        if (child->kind() == "rms_norm") here.before = child;
+        loss = loss || dynamic_cast<TokenLoss*>(child) != nullptr;
+      }
+      if (loss && here.linear != nullptr) head = here;
+    });
+  }
+  return head;
+}
+
+bool is_tied(const Units& units, const Linear& head) {
+  std::map<std::string, int> users;
+  std::string name;
+  for (const auto& unit : units)
+    for (const ParameterSlot& slot : unit->parameters()) {
+      ++users[slot.name];
+      if (slot.tensor == &head.weight) name = slot.name;
+    }
+  return !name.empty() && users.at(name) > 1;
+}
+
+bool wants_float(const Block& block) {
+  return block.lm_head_precision.word == "float32";
+}
+
+}  // namespace
+
+void check_head(const Units& units, const Block& block) {
+  const Head head = find_head(units);
+  if (head.linear == nullptr) {
+    if (!wants_float(block)) return;
+    throw Error(ErrorCode::config, "distributed.moe.lm_head_precision",
+                "the model has no linear layer beside a token loss", "leave lm_head_precision out");
+  }
+  if (!is_tied(units, *head.linear)) return;
+  if (!block.wrap_outer_model)
+    throw Error(ErrorCode::config, "distributed.moe.wrap_outer_model",
+                "lm_head.weight is tied to embed_tokens.weight across the outer model boundary, but "
+                "wrap_outer_model=False cannot preserve that parameter in one FSDP root.",
+                "set wrap_outer_model: true");
+  if (wants_float(block))
+    throw Error(ErrorCode::config, "distributed.moe.lm_head_precision",
+                "the head is tied to the embedding, which computes in the dtype of the other layers",
+                "leave lm_head_precision out, or untie them: tie_word_embeddings: false");
+}
+
+void set_head_precision(const Units& units, const Block& block) {
+  const Head head = find_head(units);
+  if (!wants_float(block) || head.linear == nullptr) return;
+  for (ParameterSlot& slot : head.linear->slots()) slot.compute = at::kFloat;
+  const Linear* const linear = head.linear;
+  const auto widened = [linear](at::Tensor x) {
+    if (linear->weight.scalar_type() != at::kFloat)
+      throw Error(ErrorCode::config, "distributed.moe.lm_head_precision",
+                  "the strategy keeps the head's weight in another dtype than float32",
+                  "use fsdp2 or megatron, which compute each parameter in a dtype of its own, or train in "
+                  "float32");
+    return x.to(at::kFloat);
+  };
+  (head.before == nullptr ? head.linear->input : head.before->output).add(widened);
+}
+
+}  // namespace heddle::moe

@@ -1,0 +1,133 @@
+// Sorting by expert, with or without empty rows, and the exchange of counts.
+#include "trade.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
+#include "heddle/model/region.h"
+
+namespace heddle::moe {
+namespace {
+
+using model::ExpertRows;
+
+// Every expert has `room` rows: its choices in the order of the tokens, then empty ones. Nothing is read on
+// the host.
+ExpertRows sorted_into_room(const at::Tensor& chosen, int64_t experts, int64_t room) {
+  const at::Tensor flat = chosen.reshape({-1});
+  const int64_t slots = flat.numel(), k = chosen.size(1);
+  ExpertRows out;
+  for (int64_t e = 0; e <= experts; ++e) out.begins.push_back(e * room);
+  const auto [sorted, order] = at::sort(flat, /*stable=*/true, 0, false);
+  const at::Tensor place = at::arange(slots, flat.options()) - at::searchsorted(sorted, sorted);
+  const at::Tensor row = at::where(sorted < 0, -1, sorted * room + place);
+  out.rows = at::empty_like(flat).index_copy_(0, order, row);
+  // What has no expert goes behind the last row.
+  const at::Tensor target = at::where(row < 0, experts * room, row);
+  out.slots = at::full({experts * room + 1}, slots, flat.options()).index_copy_(0, target, order);
+  out.slots = out.slots.narrow(0, 0, experts * room);
+  out.tokens = out.slots.floor_divide(k);
+  return out;
+}
+
+at::Tensor with_zeros(const at::Tensor& x) {
+  return at::cat({x, at::zeros({1, x.size(1)}, x.options().requires_grad(false))});
+}
+
+// How many rows come, by rank and expert.
+at::Tensor exchange_counts(const ExpertRows& sorted, int64_t held, Communicator& ranks) {
+  const at::Tensor own = at::empty({ranks.size(), held}, at::kLong), got = at::empty_like(own);
+  int64_t* const count = own.mutable_data_ptr<int64_t>();
+  for (int64_t e = 0; e < own.numel(); ++e) count[e] = sorted.of(e);
+  const std::vector<int64_t> one_each(static_cast<size_t>(ranks.size()), 1);
+  ranks.all_to_all(got, own, one_each, one_each)->wait();
+  return got;
+}
+
+at::Tensor exchange_room(int64_t room, int64_t held, Communicator& ranks) {
+  const at::Tensor own = at::full({1}, room, at::kLong), all = at::empty({ranks.size()}, at::kLong);
+  ranks.all_gather(all, own)->wait();
+  return all.unsqueeze(1).expand({ranks.size(), held}).contiguous();
+}
+
+// On meta every rank is taken to send what this one would send itself.
+at::Tensor taken_for_granted(const ExpertRows& sorted, int64_t held, Communicator& ranks) {
+  const at::Tensor got = at::empty({ranks.size(), held}, at::kLong);
+  int64_t* count = got.mutable_data_ptr<int64_t>();
+  for (int64_t r = 0; r < ranks.size(); ++r)
+    for (int64_t e = 0; e < held; ++e) *count++ = sorted.of(ranks.rank() * held + e);
+  return got;
+}
+
+}  // namespace
+
+int64_t Trade::coming() const {
+  int64_t rows = 0;
+  for (const int64_t count : come) rows += count;
+  return rows;
+}
+
+at::Tensor Trade::rows_of_tokens(const at::Tensor& x) const {
+  return at::index_select(padded ? with_zeros(x) : x, 0, sorted.tokens);
+}
+
+at::Tensor Trade::rows_of_slots(const at::Tensor& weights) const {
+  return at::index_select(padded ? with_zeros(weights) : weights, 0, sorted.slots);
+}
+
+at::Tensor Trade::to_tokens(const at::Tensor& rows) const {
+  return model::combine_rows(rows, sorted, tokens);
+}
+
+at::Tensor Trade::to_slots(const at::Tensor& rows) const {
+  at::Tensor out = at::zeros({tokens * choices + 1}, rows.options());
+  if (!rows.is_meta()) out.index_copy_(0, sorted.slots, rows.reshape({-1}));
+  return out.narrow(0, 0, tokens * choices).view({tokens, choices});
+}
+
+std::shared_ptr<const Trade> agree(const model::Routing& routing, int64_t held, int64_t room,
+                                   Communicator& ranks) {
+  const at::Tensor& chosen = routing.experts;
+  auto trade = std::make_shared<Trade>();
+  trade->tokens = chosen.size(0);
+  trade->choices = chosen.size(1);
+  trade->padded = room > 0 && !chosen.is_meta();
+  trade->sorted = trade->padded ? sorted_into_room(chosen, held * ranks.size(), room)
+                                : model::sort_by_expert(chosen, held * ranks.size());
+  trade->counts = chosen.is_meta() ? taken_for_granted(trade->sorted, held, ranks)
+                                   : model::once(model::Operator::collective, [&] {
+                                       return trade->padded ? exchange_room(room, held, ranks)
+                                                            : exchange_counts(trade->sorted, held, ranks);
+                                     });
+  const int64_t* count = trade->counts.const_data_ptr<int64_t>();
+  for (int64_t r = 0; r < ranks.size(); ++r, count += held) {
+    int64_t rows = 0;
+    for (int64_t e = 0; e < held; ++e) rows += count[e];
+    trade->come.push_back(rows);
+    trade->sent.push_back(trade->sorted.begins[(r + 1) * held] - trade->sorted.begins[r * held]);
+  }
+  return trade;
+}
+
+at::Tensor experts_of_rows(const Trade& trade, c10::Device device) {
+  const int64_t ranks = trade.counts.size(0), held = trade.counts.size(1);
+  const at::Tensor out = at::empty({trade.coming(), 1}, at::kLong);
+  int64_t* next = out.mutable_data_ptr<int64_t>();
+  const int64_t* count = trade.counts.const_data_ptr<int64_t>();
+  for (int64_t r = 0; r < ranks; ++r)
+    for (int64_t e = 0; e < held; ++e) next = std::fill_n(next, *count++, e);
+  return out.to(device);
+}
+
+}  // namespace heddle::moe

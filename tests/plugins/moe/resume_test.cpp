@@ -1,0 +1,123 @@
+// Checkpoints of experts move between any ep, ep_shard and strategy, and what a block changes in a strategy
+// trains to the same numbers.
+#include <ATen/ops/allclose.h>
+#include <gtest/gtest.h>
+
+#include "plugins/whole_runs.h"
+
+namespace heddle::tests {
+namespace {
+
+const std::string kFp32 = "mp_policy: {param_dtype: float32, reduce_dtype: float32}";
+
+const std::vector<Topology>& expert_topologies() {
+  static const std::vector<Topology> all{
+      {"single", 1, "{strategy: single}"},
+      {"ep2", 2, "{strategy: fsdp2, ep_size: 2, " + kFp32 + "}"},
+      {"ep4", 4, "{strategy: fsdp2, ep_size: 4, moe: {reshard_after_forward: true}, " + kFp32 + "}"},
+      {"ep2_shard2", 4, "{strategy: fsdp2, ep_size: 2, moe: {" + kFp32 + "}}"},
+      {"ep2_tp2", 2, "{strategy: fsdp2, ep_size: 2, tp_size: 2, " + kFp32 + "}"},
+      {"ddp_ep2", 2, "{strategy: ddp, ep_size: 2}"},
+      {"zero3_ep2", 4, "{strategy: megatron_fsdp, ep_size: 2}"},
+      {"pp2_ep2", 4,
+       "{strategy: fsdp2, ep_size: 2, pp_size: 2, " + kFp32 +
+           ", pipeline: {pp_schedule: zb1p, pp_microbatch_size: 1}}"}};
+  return all;
+}
+
+constexpr int kSteps = 8, kStop = 4;
+const std::string kStoppedAt = "/epoch_0_step_3", kEnd = "/epoch_1_step_7";
+
+struct Mixtures : WholeRuns {
+  Mixtures() {
+    model =
+        "{model_type: qwen3_moe, vocab_size: 53, hidden_size: 14, intermediate_size: 23, "
+        "num_hidden_layers: 3, num_attention_heads: 4, num_key_value_heads: 4, head_dim: 6, "
+        "max_position_embeddings: 16, num_experts: 8, num_experts_per_tok: 2, moe_intermediate_size: 5, "
+        "norm_topk_prob: true}";
+  }
+};
+
+double apart_by(double got, double want) {
+  return std::abs(got - want) / std::abs(want);
+}
+
+TEST(ResumeExperts, GoOnWithTheNumbersOfOneRank) {
+  const Mixtures runs;
+  const Told want = runs.train(expert_topologies()[0], "run", kSteps);
+  const auto parameters = tensors_of(runs / ("run" + kEnd) / "model");
+  ASSERT_LT(want.losses.back(), want.losses.front());
+  for (const Topology& from : expert_topologies()) {
+    runs.train(from, "from_" + from.name, kStop);
+    for (const Topology& to : expert_topologies()) {
+      SCOPED_TRACE("from " + from.name + " to " + to.name);
+      const std::string name = from.name + "_" + to.name;
+      const Told got = runs.train(to, name, kSteps, "from_" + from.name + kStoppedAt);
+      ASSERT_EQ(got.steps, (std::vector<int64_t>{4, 5, 6, 7}));
+      for (size_t i = 0; i < got.steps.size(); ++i) {
+        EXPECT_LT(apart_by(got.losses[i], want.losses[kStop + i]), 2e-5) << "loss of step " << got.steps[i];
+        EXPECT_LT(apart_by(got.norms[i], want.norms[kStop + i]), 2e-4) << "norm of step " << got.steps[i];
+      }
+      const auto end = tensors_of(runs / (name + kEnd) / "model");
+      for (const auto& [parameter, tensor] : parameters)
+        EXPECT_TRUE(at::allclose(end.at(parameter), tensor, 1e-3, 2e-5)) << parameter;
+    }
+  }
+}
+
+TEST(ResumeExperts, GivesTheBitsOfARunThatNeverStopped) {
+  for (const size_t which : {1, 3}) {
+    const Mixtures runs;
+    const Topology& topology = expert_topologies()[which];
+    runs.train(topology, "whole", kSteps);
+    runs.train(topology, "cut", kStop);
+    runs.train(topology, "cut", kSteps);
+    EXPECT_EQ(checksums_of(runs / ("cut" + kEnd)), checksums_of(runs / ("whole" + kEnd)));
+  }
+}
+
+std::string refusal_of(const Mixtures& runs, const std::string& distributed, int ranks) {
+  std::vector<std::string> refusals;
+  runs.train({"refused", ranks, distributed}, "refused", 1, "", &refusals);
+  return refusals.empty() ? "" : refusals.front();
+}
+
+TEST(RefusedExperts, NameTheNumbers) {
+  Mixtures runs;
+  EXPECT_EQ(
+      refusal_of(runs, "{strategy: fsdp2, ep_size: 3}", 3),
+      "error[mesh] distributed.ep_size: the number of experts (8 in 'model.layers.0.mlp.experts') must be "
+      "divisible by ep_size (3)\n  hint: choose an ep_size that divides 8");
+  EXPECT_NE(refusal_of(runs, "{strategy: ddp, ep_size: 4}", 2)
+                .find("non_pp_size=2 must be a multiple of ep_size=4"),
+            std::string::npos);
+  EXPECT_NE(refusal_of(runs, "{strategy: ddp, ep_size: 2, moe: {mp_policy: {param_dtype: bfloat16}}}", 2)
+                .find("and the strategy has no field mp_policy"),
+            std::string::npos);
+  runs.model.replace(runs.model.find("num_experts_per_tok: 2"), 22, "num_experts_per_tok: 9");
+  EXPECT_NE(refusal_of(runs, "{strategy: fsdp2, ep_size: 2}", 2).find("9"), std::string::npos);
+  const Mixtures tied = [] {
+    Mixtures out;
+    out.model.insert(1, "tie_word_embeddings: true, ");
+    return out;
+  }();
+  EXPECT_NE(refusal_of(tied, "{strategy: fsdp2, ep_size: 2, moe: {wrap_outer_model: false}}", 2)
+                .find("wrap_outer_model=False cannot preserve that parameter in one FSDP root."),
+            std::string::npos);
+  EXPECT_NE(refusal_of(tied, "{strategy: fsdp2, ep_size: 2, moe: {lm_head_precision: float32}}", 2)
+                .find("the head is tied to the embedding"),
+            std::string::npos);
+}
+
+TEST(RefusedExperts, NamesADenseModel) {
+  const WholeRuns runs;
+  std::vector<std::string> refusals;
+  runs.train({"dense", 2, "{strategy: fsdp2, ep_size: 2}"}, "dense", 1, "", &refusals);
+  ASSERT_FALSE(refusals.empty());
+  EXPECT_EQ(refusals.front(),
+            "error[config] distributed.ep_size: ep_size is 2, and the model has no experts\n"
+            "  hint: set ep_size: 1, or train a model with experts");
+}
+
+}  // namespace
+}  // namespace heddle::tests
