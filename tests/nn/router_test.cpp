@@ -5,7 +5,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
-#include "core/model/against_aten.h"
+#include "nn/against_aten.h"
 #include "heddle/base/error.h"
 
 namespace heddle {

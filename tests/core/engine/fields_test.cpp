@@ -252,7 +252,7 @@ TEST(Moe, FieldsAreChecked) {
 
 TEST(Moe, TheBlockChangesWhatTheStrategyIsMadeFrom) {
   const auto field = [](const std::string& section, const char* key) {
-    return config::to_json(*setup_of(section, 8).strategy_fields.find(key));
+    return config::to_json(*setup_of(section, 8).strategy_config.find(key));
   };
   EXPECT_EQ(field("{ep_size: 8}", "reshard_after_forward"), "false");
   EXPECT_EQ(field("{ep_size: 8, moe: {reshard_after_forward: true}}", "reshard_after_forward"), "true");
