@@ -39,7 +39,8 @@ class Attending {
     const int64_t splits =
         std::clamp<int64_t>(at::get_num_threads() / key_heads_, 1, static_cast<int64_t>(blocks_.size()));
     at::parallel_for(0, key_heads_ * splits, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t task = begin; task < end; ++task) attend_head(task / splits, task % splits, splits);
+      const Room room = this->room();
+      for (int64_t task = begin; task < end; ++task) attend_head(task / splits, task % splits, splits, room);
     });
   }
 
@@ -60,8 +61,7 @@ class Attending {
             Scratch<Number>(kBlockQueries)};
   }
 
-  void attend_head(int64_t key_head, int64_t split, int64_t splits) const {
-    const Room room = this->room();
+  void attend_head(int64_t key_head, int64_t split, int64_t splits, const Room& room) const {
     pack::blocks_by_column(pack::columns_of<Stored>(in_.k, key_head, shape_.head_dim), keys_,
                            room.keys_by_column.at(0));
     pack::rows(pack::columns_of<Stored>(in_.v, key_head, shape_.value_dim), 0, keys_, Number{1},
@@ -109,7 +109,7 @@ class Attending {
 
   void begin_block(const QueryBlock& block, int64_t head, const Room& room) const {
     if (!onto_) {
-      room.out.clear();
+      std::fill_n(room.out.at(0), block.count * pack::padded(shape_.value_dim), Number{0});
       std::fill_n(room.largest.at(0), block.count, -INFINITY);
       std::fill_n(room.totals.at(0), block.count, Number{0});
       return;
