@@ -64,7 +64,7 @@ Units make_units(const ModelConfig& config, const at::TensorOptions& options) {
   int64_t sparse = 0;
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) sparse += config.mixture.sparse(i) ? 1 : 0;
   if (config.mixture.balance.form == model::BalanceLoss::Form::model)
-    shared.balance = std::make_shared<model::LayerBalance>(sparse);
+    shared.balance = std::make_shared<model::LayerBalance>(sparse, config.mixture.balance.coefficient);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const std::string name = "model.layers." + std::to_string(i);
     add(std::make_unique<ModuleUnit>(name, name, std::make_unique<DecoderLayer>(config, i, shared, options)));

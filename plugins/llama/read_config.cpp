@@ -86,7 +86,11 @@ void read_biases(const Node& keys, ModelConfig& config) {
 
 void read_padding(const Node& keys, ModelConfig& config) {
   const Node* padding = keys.find("pad_token_id");
-  if (padding == nullptr || padding->is_null()) return;
+  if (padding == nullptr) return;
+  if (padding->is_null()) {
+    config.pad_token_id = -1;
+    return;
+  }
   const int64_t id = padding->as_integer();
   if (id >= config.vocab_size || id < -config.vocab_size)
     refuse(*padding, "expected a token of the vocabulary of " + std::to_string(config.vocab_size) + ", got " +

@@ -112,7 +112,7 @@ struct Routed {
     config.rule = rule(score, k);
     config.balance = {form, 0.1};
     config.z_loss = z;
-    if (form == BalanceLoss::Form::model) config.layers = std::make_shared<model::LayerBalance>(1);
+    if (form == BalanceLoss::Form::model) config.layers = std::make_shared<model::LayerBalance>(1, 0.1);
     router = std::make_unique<Router>(config, Init{Init::Kind::normal, 1.0}, at::kDouble);
     for (SideOutput* output : router->side_outputs()) layout->add(*output);
     sides = std::make_unique<SideOutputs>(layout, at::kCPU);
@@ -241,7 +241,7 @@ TEST(Router, RefusesATopKLargerThanTheExperts) {
 }
 
 TEST(LayerBalance, RefusesALayerThatIsMissing) {
-  model::LayerBalance balance(3);
+  model::LayerBalance balance(3, 0.1);
   const at::Tensor counts = at::ones({4}), tokens = at::ones({1}), scores = at::rand({5, 4});
   EXPECT_FALSE(balance.add(0, counts, tokens, scores).defined());
   try {

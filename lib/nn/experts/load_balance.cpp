@@ -136,7 +136,8 @@ at::Tensor LayerBalance::add(int64_t layer, const at::Tensor& counts, const at::
   sums_.push_back(column_sums(scores));
   if (++next_ < layers_) return {};
   const at::Tensor of_layers = tokens * static_cast<double>(layers_);
-  const at::Tensor factors = counts_ * static_cast<double>(scores.size(1)) / of_layers.square();
+  const at::Tensor factors =
+      counts_ * (coefficient_ * static_cast<double>(scores.size(1))) / of_layers.square();
   std::shared_ptr<LayersNode> node;
   if (at::GradMode::is_enabled() && sums_[0].requires_grad()) {
     node = std::shared_ptr<LayersNode>(new LayersNode(), torch::autograd::deleteNode);

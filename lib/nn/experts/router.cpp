@@ -92,10 +92,8 @@ at::Tensor Router::balance_loss(const model::Scored& scored, const at::Tensor& c
     all = sums.narrow(1, 0, config_.experts);
     of_tokens = sums.narrow(1, config_.experts, 1);
   }
-  if (balance.form == BalanceLoss::Form::model) {
-    const at::Tensor loss = config_.layers->add(config_.place, all.select(0, 0), of_tokens, scored.scores);
-    return loss.defined() ? loss * balance.coefficient : loss;
-  }
+  if (balance.form == BalanceLoss::Form::model)
+    return config_.layers->add(config_.place, all.select(0, 0), of_tokens, scored.scores);
   // E / (k T) n_e of each row, times 1 / T of the mean score.
   const double factor = balance.coefficient * static_cast<double>(config_.experts) /
                         static_cast<double>(config_.rule.top_k * rows);

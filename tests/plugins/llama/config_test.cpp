@@ -106,6 +106,53 @@ TEST(ModelConfig, RefusesWhatTransformersWouldComputeOtherwise) {
           "  hint: set use_sliding_window: false if the sequences are shorter than the window");
 }
 
+TEST(ModelConfig, OfExpertsIsReadWithTransformersDefaultsAndWrittenBack) {
+  const ModelConfig mixtral = read_config(R"({"model_type":"mixtral"})");
+  EXPECT_EQ(mixtral.mixture.experts, 8);
+  EXPECT_EQ(mixtral.mixture.width, 14336);
+  EXPECT_TRUE(mixtral.mixture.normalise);
+  EXPECT_EQ(mixtral.num_key_value_heads, 8);
+  EXPECT_EQ(read_config(R"({"model_type":"olmoe"})").pad_token_id, 1);
+  EXPECT_EQ(read_config(R"({"model_type":"qwen2_moe"})").mixture.shared_width, 5632);
+  const ModelConfig qwen3 = read_config(R"({"model_type":"qwen3_moe","decoder_sparse_step":2,
+      "mlp_only_layers":[3],"num_hidden_layers":6,"output_router_logits":true})");
+  EXPECT_EQ(qwen3.head_dim, 64);
+  EXPECT_EQ(qwen3.mixture.balance.form, model::BalanceLoss::Form::model);
+  for (const int64_t layer : {0, 2, 3, 4}) EXPECT_FALSE(qwen3.mixture.sparse(layer)) << layer;
+  EXPECT_TRUE(qwen3.mixture.sparse(1) && qwen3.mixture.sparse(5));
+  for (
+      const char* json :
+      {R"({"model_type":"mixtral","num_local_experts":3,"router_aux_loss_type":"layer"})",
+       R"({"model_type":"olmoe","norm_topk_prob":true,"pad_token_id":null,"output_router_logits":true})",
+       R"({"model_type":"qwen2_moe","qkv_bias":false,"mlp_only_layers":[0,1],"router_z_loss_coef":0.01})",
+       R"({"model_type":"qwen3_moe","router_jitter":0.1,"router_dtype":"float32","fake_balanced_gate":true})"})
+    EXPECT_EQ(read_config(json), read_config(to_config_json(read_config(json)))) << json;
+}
+
+TEST(ModelConfig, OfExpertsRefusesWhatCannotBe) {
+  EXPECT_EQ(config_refusal(R"({"model_type":"mixtral","num_local_experts":2,"num_experts_per_tok":3})"),
+            kAt + ": num_experts_per_tok 3 is more than the 2 experts");
+  EXPECT_EQ(config_refusal(R"({"model_type":"mixtral","sliding_window":16})"),
+            kAt +
+                " sliding_window: attention with a sliding window of 16 is not built\n"
+                "  hint: set sliding_window: null if the sequences are shorter than the window");
+  EXPECT_EQ(config_refusal(R"({"model_type":"olmoe","clip_qkv":8.0})"),
+            kAt +
+                " clip_qkv: clamping queries, keys and values is not built, got 8.0\n"
+                "  hint: set clip_qkv: null");
+  EXPECT_EQ(config_refusal(R"({"model_type":"mixtral","router_jitter_noise":0.1})"),
+            kAt +
+                " router_jitter_noise: jitter of what the experts compute with is not built, got 0.1\n"
+                "  hint: use router_jitter, which changes the router's input alone");
+  EXPECT_EQ(config_refusal(R"({"model_type":"qwen3_moe","num_hidden_layers":2,"mlp_only_layers":[0,1]})"),
+            kAt + ": decoder_sparse_step and mlp_only_layers leave no layer with experts");
+  EXPECT_EQ(
+      config_refusal(R"({"model_type":"olmoe","router_aux_loss_type":"global"})"),
+      kAt + " router_aux_loss_type: unknown auxiliary loss 'global'; known: none, layer, sequence, model");
+  EXPECT_EQ(config_refusal(R"({"model_type":"olmoe","router_dtype":"float16"})"),
+            kAt + " router_dtype: expected float32 or null, got 'float16'");
+}
+
 TEST(ModelConfig, RefusesSizesThatCannotBe) {
   EXPECT_EQ(config_refusal(with(R"("num_key_value_heads":3)")),
             kAt + ": num_attention_heads 4 is not a multiple of num_key_value_heads 3");
@@ -171,12 +218,16 @@ TEST(ModelConfig, NamesTheNearestKeyAndModel) {
   EXPECT_EQ(config_refusal(with(R"("hiden_size":64)")),
             kAt + " hiden_size: unknown key 'hiden_size'\n  hint: did you mean hidden_size?");
   EXPECT_EQ(config_refusal(R"({"model_type":"qwen4"})"),
-            kAt + " model_type: model_type 'qwen4' is not built; available: llama, qwen2, qwen3 (searched " +
+            kAt +
+                " model_type: model_type 'qwen4' is not built; available: llama, mixtral, olmoe, qwen2, "
+                "qwen2_moe, qwen3, qwen3_moe (searched " +
                 HEDDLE_BINARY_DIR
                 "/plugins)\n  hint: did you mean qwen2? Else name the directory of its "
                 "plugin under 'plugins:' or in HEDDLE_PLUGIN_PATH");
   EXPECT_THAT(config_refusal(R"({"model_type":"Llama"})"), ::testing::HasSubstr("'Llama' is not built; "));
-  EXPECT_EQ(config_refusal("{}"), kAt + ": model_type is missing; available: llama, qwen2, qwen3");
+  EXPECT_EQ(
+      config_refusal("{}"),
+      kAt + ": model_type is missing; available: llama, mixtral, olmoe, qwen2, qwen2_moe, qwen3, qwen3_moe");
   EXPECT_NE(config_refusal("{").find(kAt + ": is not JSON: "), std::string::npos);
   const Folder folder;
   EXPECT_EQ(error_of(folder, [&] { engine::read_model(folder / "config.json", tests::built_plugins()); }),

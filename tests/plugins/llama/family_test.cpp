@@ -50,6 +50,32 @@ TEST(Family, CountsOperationsAsAutoModelDoes) {
   EXPECT_NEAR(read("model_type: qwen3, head_dim: 10, " + kSizes)->flops_per_token(20), wide, 1e-6 * wide);
 }
 
+// The experts that a token meets, the router, and Qwen2's shared expert with its gate.
+TEST(Family, CountsTheExpertsOfATokenOnly) {
+  const std::string experts = ", num_experts: 7, num_experts_per_tok: 2, moe_intermediate_size: 5, " + kSizes;
+  const double dense = read("model_type: qwen2, " + kSizes)->flops_per_token(20);
+  const double mlp = 6 * 3 * 36 * 3 * 50;
+  EXPECT_NEAR(
+      read("model_type: qwen2_moe, shared_expert_intermediate_size: 11" + experts)->flops_per_token(20),
+      dense - mlp + 6 * 3 * 36 * (7 + 3 * 2 * 5 + 3 * 11 + 1), 1);
+  EXPECT_NEAR(read("model_type: qwen3_moe, head_dim: 6, mlp_only_layers: [0]" + experts)->flops_per_token(20),
+              dense - 2 * mlp / 3 + 6 * 2 * 36 * (7 + 3 * 2 * 5), 1);
+}
+
+TEST(Family, StoresExpertsApart) {
+  const std::vector<int64_t> shape = {2, 6, 4};
+  const StoredParts parts = read("model_type: mixtral, num_local_experts: 2, " + kSizes)
+                                ->stored("model.layers.1.mlp.experts.gate_up_proj", shape);
+  ASSERT_EQ(parts.size(), 4u);
+  EXPECT_EQ(stored::fault(parts, shape), "");
+  EXPECT_EQ(parts[3].tensor, "model.layers.1.block_sparse_moe.experts.1.w3.weight");
+  EXPECT_THAT(parts[3].offset, ElementsAre(1, 3, 0));
+  EXPECT_EQ(read("model_type: qwen3_moe, num_experts: 2, num_experts_per_tok: 1, " + kSizes)
+                ->stored("model.layers.0.mlp.experts.down_proj", shape)[1]
+                .tensor,
+            "model.layers.0.mlp.experts.1.down_proj.weight");
+}
+
 TEST(Family, KnowsTheOtherNameOfATiedHeadOnly) {
   EXPECT_THAT(read("model_type: llama, tie_word_embeddings: true, " + kSizes)
                   ->other_names("model.embed_tokens.weight"),
