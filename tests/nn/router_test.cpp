@@ -5,8 +5,8 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
-#include "nn/against_aten.h"
 #include "heddle/base/error.h"
+#include "nn/against_aten.h"
 
 namespace heddle {
 namespace {

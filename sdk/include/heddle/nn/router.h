@@ -100,14 +100,15 @@ HEDDLE_API at::Tensor z_loss(const at::Tensor& logits, double factor);
 // rank, and no other microbatch begins before the last layer.
 class HEDDLE_API LayerBalance {
  public:
-  explicit LayerBalance(int64_t layers) : layers_(layers) {}
+  LayerBalance(int64_t layers, double coefficient) : layers_(layers), coefficient_(coefficient) {}
   // Layer 0 begins anew. counts [experts] and the number of tokens (one element) are of all ranks that hold
   // tokens of the microbatch, scores [tokens, experts] of this one. After the last layer this rank's part of
-  // the loss without its coefficient; before, undefined. Throws Error{not_built} where a layer is missing.
+  // the loss; before, undefined. Throws Error{not_built} where a layer is missing.
   at::Tensor add(int64_t layer, const at::Tensor& counts, const at::Tensor& tokens, const at::Tensor& scores);
 
  private:
   int64_t layers_, next_ = 0;
+  double coefficient_;
   at::Tensor counts_;
   std::vector<at::Tensor> sums_;  // of the scores over the tokens, one for each layer
 };

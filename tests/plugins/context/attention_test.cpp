@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "heddle/transport/threads.h"
-#include "heddle/nn/attention_core.h"
 #include "heddle/model/module_unit.h"
+#include "heddle/nn/attention_core.h"
+#include "heddle/transport/threads.h"
 #include "plugins/training_world.h"
 
 namespace heddle::tests {
