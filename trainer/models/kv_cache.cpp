@@ -47,9 +47,10 @@ class KvCache::Layer {
       throw Error(ErrorCode::internal, "generate",
                   "the cache takes one sequence, and one token after the first forward");
     if (heads.options != AttentionOptions{} || heads.sinks.defined())
-      throw Error(ErrorCode::not_built, "generate",
-                  "generation keeps keys and values for causal attention without windows, caps and sinks only",
-                  "export the model and generate with a program that has them");
+      throw Error(
+          ErrorCode::not_built, "generate",
+          "generation keeps keys and values for causal attention without windows, caps and sinks only",
+          "export the model and generate with a program that has them");
     append(k, v);
     if (length_ == k.size(0)) return model::attend(q, k, v, heads);
     if (model::is_for_attend_one_cpu(q, keys_, values_))
