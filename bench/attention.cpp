@@ -1,6 +1,6 @@
 // Attention by blocks against PyTorch's CPU flash attention, forward and backward in turn on one core; and
 // the time of packed documents against the work that their mask leaves.
-//   bench_attention [rounds]
+//   bench_attention [rounds] [packed]      packed: only the second
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -121,11 +121,7 @@ void packed(int64_t sequence, int longest, int rounds) {
   std::fflush(stdout);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? std::atoi(argv[1]) : 7;
-  at::set_num_threads(1);
+void all_against_flash(int rounds) {
   std::printf("| tokens | head | dtype | ours, ms | flash / ours, forward | backward | both |\n");
   std::printf("|--:|--:|---|--:|--:|--:|--:|\n");
   for (const int64_t sequence : {512, 1024, 2048, 4096, 8192, 16384})
@@ -135,6 +131,14 @@ int main(int argc, char** argv) {
     against_flash(problem(sequence, 64, 2, 2, at::kBFloat16), "bfloat16", rounds);
     against_flash(problem(sequence, 128, 2, 2, at::kBFloat16), "bfloat16", rounds);
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int rounds = argc > 1 ? std::atoi(argv[1]) : 7;
+  at::set_num_threads(1);
+  if (argc < 3) all_against_flash(rounds);
   std::printf(
       "\n| tokens | documents | work / causal | time / causal | time / work |\n|--:|---|--:|--:|--:|\n");
   for (const int longest : {512, 1024, 2048, 8192}) packed(8192, longest, rounds);

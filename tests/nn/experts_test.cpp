@@ -15,8 +15,8 @@ namespace heddle {
 namespace {
 
 using model::ExpertActivation;
-using testing::expect_same;
-using testing::tolerance_of;
+using tests::expect_same;
+using tests::tolerance_of;
 using Kind = ExpertActivation::Kind;
 using Inputs = std::vector<at::Tensor>;
 
@@ -158,7 +158,7 @@ TEST(Experts, ComputeInAutocastsDtypeAndGiveBackWhatCameIn) {
   }
   EXPECT_EQ(y.scalar_type(), at::kFloat);
   y.square().sum().backward();
-  for (size_t i = 0; i < 4; ++i) testing::expect_close(low[i].grad(), in[i].grad(), 3e-2, std::to_string(i));
+  for (size_t i = 0; i < 4; ++i) tests::expect_close(low[i].grad(), in[i].grad(), 3e-2, std::to_string(i));
 }
 
 struct Layer {

@@ -14,8 +14,8 @@ namespace {
 using model::BalanceLoss;
 using model::RouterRule;
 using Score = RouterRule::Score;
-using testing::expect_close;
-using testing::expect_same;
+using tests::expect_close;
+using tests::expect_same;
 using Inputs = std::vector<at::Tensor>;
 
 RouterRule rule(Score score, int64_t k, bool normalise = false, double scale = 1) {
