@@ -125,19 +125,5 @@ TEST(Chain, StandsAroundAttentionAndTheLoss) {
   EXPECT_TRUE(at::allclose(loss.of(of.x, of.a, batch), whole * 0.5));
 }
 
-TEST(Chain, AttentionThatDoesNotKnowDocumentsRefusesThem) {
-  AttentionCore core(4);
-  Batch batch;
-  batch.tokens = at::randint(9, {1, 3}, at::kLong);
-  batch.documents = at::randint(1, {2}, at::kInt);
-  const at::Tensor q = at::rand({3, 4});
-  EXPECT_NE(
-      tests::thrown_by([&] { core.attend(q, q, q, batch); }).find("error[not_built] model: this attention"),
-      std::string::npos);
-  core.instead.add(AttentionCore::Instead::in_place(
-      "knows", [](at::Tensor q, at::Tensor, at::Tensor, const model::Heads&, const Batch&) { return q; }));
-  EXPECT_TRUE(at::equal(core.attend(q, q, q, batch), q));
-}
-
 }  // namespace
 }  // namespace heddle
