@@ -75,9 +75,9 @@ namespace {
 using Buckets = std::vector<std::unique_ptr<sharding::Bucket>>;
 using sharding::Slots;
 
-// Parts of one dtype and one reduction that train or do not, in order of appearance. Gradients that are still to be summed over
-// an axis lie apart: those are whole parameters, so that all ranks of the axis cut them at the same places,
-// also where the axis splits others unevenly.
+// Parts of one dtype and one reduction that train or do not, in order of appearance. Gradients that are still
+// to be summed over an axis lie apart: those are whole parameters, so that all ranks of the axis cut them at
+// the same places, also where the axis splits others unevenly.
 std::vector<Slots> by_kind(const Slots& slots, const Place& place, bool one_each) {
   using Kind = std::tuple<at::ScalarType, bool, std::vector<std::string>, const Ranks*>;
   std::vector<Slots> parts;

@@ -76,7 +76,8 @@ struct Stage::Parts {
         groups(groups_of(reductions, mesh)),
         options(fitting(given, groups)),
         ranks(ranks_of(groups, options, mesh)),
-        model(make_model(std::move(units), {options, placed, [this](const std::string& name) -> const Ranks& {
+        model(make_model(std::move(units), {options, placed,
+                                            [this](const std::string& name) -> const Ranks& {
                                               return of(reductions.of(name));
                                             }})),
         double_buffers(assign_double_buffers(model, options, mesh.device())),

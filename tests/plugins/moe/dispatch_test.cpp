@@ -43,8 +43,8 @@ void fill_experts(Experts& experts, int64_t begin, int64_t count) {
   at::Tensor gate_up = at::empty({kExperts, 10, kHidden}), down = at::empty({kExperts, kHidden, 5});
   fill(gate_up, 1);
   fill(down, 2);
-  set(experts.gate_up_proj, gate_up.narrow(0, begin, count));
-  set(experts.down_proj, down.narrow(0, begin, count));
+  set(experts.gate_up, gate_up.narrow(0, begin, count));
+  set(experts.down, down.narrow(0, begin, count));
 }
 
 void pass(Experts& experts, Passage& given) {
@@ -54,7 +54,7 @@ void pass(Experts& experts, Passage& given) {
   given.y = experts.run(x, {given.chosen, w}, batch, nothing);
   (given.y * given.y).sum().backward();
   given.dx = x.grad(), given.d_weights = w.grad();
-  given.d_gate_up = experts.gate_up_proj.grad(), given.d_down = experts.down_proj.grad();
+  given.d_gate_up = experts.gate_up.grad(), given.d_down = experts.down.grad();
 }
 
 Passage of(const std::vector<int64_t>& chosen, int64_t k, int64_t seed) {
@@ -81,7 +81,7 @@ void expect_as_alone(std::vector<Passage> ranks, Make make, int64_t room = 0) {
     for (int rank = 0; rank < count; ++rank) all[rank] = rank;
     const auto group = meeting.group("ep", all);
     const auto dispatcher = make(*group);
-    Experts experts(kShape, Init(), at::TensorOptions().dtype(at::kFloat));
+    Experts experts(kShape, {"gate_up_proj", "down_proj"}, Init(), at::TensorOptions().dtype(at::kFloat));
     fill_experts(experts, held * meeting.rank(), held);
     experts.instead.add(Experts::Instead::around(
         "test", 0,
@@ -99,7 +99,7 @@ void expect_as_alone(std::vector<Passage> ranks, Make make, int64_t room = 0) {
     gate_up.push_back(one.d_gate_up), down.push_back(one.d_down);
   }
   alone.x = at::cat(x), alone.chosen = at::cat(chosen), alone.weights = at::cat(weights);
-  Experts experts(kShape, Init(), at::TensorOptions().dtype(at::kFloat));
+  Experts experts(kShape, {"gate_up_proj", "down_proj"}, Init(), at::TensorOptions().dtype(at::kFloat));
   fill_experts(experts, 0, kExperts);
   pass(experts, alone);
   EXPECT_TRUE(at::allclose(at::cat(y), alone.y, 1e-6, 1e-6));
