@@ -38,6 +38,24 @@ std::string file_of_strategy(const std::string& name, const PluginRegistry& plug
   return "";
 }
 
+// A field of a block that the strategy has too takes its place where the strategy's is null, and where the
+// block's is null by default and was given: AutoModel's moe.reshard_after_forward and moe.mp_policy.
+Node with_fields_of_blocks(const Setup& setup, PluginRegistry& plugins) {
+  Node fields = setup.strategy_config;
+  for (const auto& [name, values] : setup.sections) {
+    const OfferedSection* offered = plugins.section(name);
+    if (!values.is_map() || offered == nullptr) continue;
+    const Node defaults = offered->resolve(Node::map({})).values;
+    for (const auto& [key, value] : values.entries()) {
+      const Node* own = setup.strategy_config.find(key);
+      const Node* usual = defaults.find(key);
+      if (own == nullptr || value.is_null()) continue;
+      if (own->is_null() || (usual != nullptr && usual->is_null())) fields = fields.with(key, value);
+    }
+  }
+  return fields;
+}
+
 }  // namespace
 
 std::unique_ptr<IDevice> choose_device(const Setup& setup, PluginRegistry& plugins) {
@@ -55,7 +73,7 @@ Plan choose(const Setup& setup, PluginRegistry& plugins) {
     throw Error(ErrorCode::not_built, "distributed.strategy", setup.strategy + ": " + strategy->not_built,
                 "train with one of the strategies that are built; `heddle plugins list` names them");
   Plan plan;
-  plan.strategy = strategy->make(setup.strategy_config);
+  plan.strategy = strategy->make(with_fields_of_blocks(setup, plugins));
   plan.strategy_name = strategy->name;
   plan.strategy_file = file_of_strategy(strategy->name, plugins);
   plan.activation_checkpointing = setup.activation_checkpointing;

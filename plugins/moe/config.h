@@ -60,7 +60,7 @@ inline ConfigSchema<Block> block_schema() {
   ConfigSchema<Block> schema;
   schema
       .field("ignore_router_for_ac", &Block::ignore_router_for_ac,
-             "Activation checkpointing keeps the router's scores and does not compute them again.")
+             "No effect: a router that is computed again chooses the same experts, bit for bit.")
       .field("reshard_after_forward", &Block::reshard_after_forward,
              "Free whole parameters after forward; the strategy's own reshard_after_forward wins.")
       .field("lm_head_precision", &Block::lm_head_precision, "float32: the head computes in float32.")
@@ -74,10 +74,16 @@ inline ConfigSchema<Block> block_schema() {
   return schema;
 }
 
-// What the parallelizer reads: its block.
+// What the parallelizer reads: its block, and fields of the strategy, to know whether it has them.
 struct Config {
   Block moe;
+  Node reshard_after_forward = Node::text(kAbsent), mp_policy = Node::text(kAbsent);
+  static constexpr const char* kAbsent = "absent";
 };
+
+inline bool is_absent(const Node& field) {
+  return field == Node::text(Config::kAbsent);
+}
 
 }  // namespace heddle::moe
 
@@ -89,7 +95,10 @@ struct FieldType<moe::Block> : SectionField<moe::Block, &moe::block_schema> {};
 namespace moe {
 
 inline ConfigSchema<Config> schema() {
-  return ConfigSchema<Config>().field("moe", &Config::moe, "The block of expert parallelism.");
+  return ConfigSchema<Config>()
+      .field("moe", &Config::moe, "The block of expert parallelism.")
+      .field("reshard_after_forward", &Config::reshard_after_forward, "Whether the strategy has the field.")
+      .field("mp_policy", &Config::mp_policy, "Whether the strategy has the field.");
 }
 
 }  // namespace moe

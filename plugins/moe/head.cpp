@@ -61,10 +61,11 @@ void check_head(const Units& units, const Block& block) {
   }
   if (!is_tied(units, *head.linear)) return;
   if (!block.wrap_outer_model)
-    throw Error(ErrorCode::config, "distributed.moe.wrap_outer_model",
-                "lm_head.weight is tied to embed_tokens.weight across the outer model boundary, but "
-                "wrap_outer_model=False cannot preserve that parameter in one FSDP root.",
-                "set wrap_outer_model: true");
+    throw Error(
+        ErrorCode::config, "distributed.moe.wrap_outer_model",
+        "the head is tied to the embedding across the boundary of the outer model, and without that one "
+        "there is no unit that holds both",
+        "set wrap_outer_model: true");
   if (wants_float(block))
     throw Error(ErrorCode::config, "distributed.moe.lm_head_precision",
                 "the head is tied to the embedding, which computes in the dtype of the other layers",

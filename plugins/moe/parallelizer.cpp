@@ -9,6 +9,7 @@
 
 #include "head.h"
 #include "heddle/base/error.h"
+#include "heddle/model/module.h"
 #include "heddle/nn/router.h"
 #include "parts.h"
 
@@ -42,6 +43,17 @@ Needs ExpertParallel::needs() const {
   return needs;
 }
 
+void ExpertParallel::check_fields() const {
+  const auto refuse = [](const std::string& key) {
+    throw Error(ErrorCode::config, "distributed.moe." + key,
+                "the strategy has no field " + key + " that the block could change",
+                "leave it out of the block, or use strategy: fsdp2");
+  };
+  if (config_.moe.reshard_after_forward && is_absent(config_.reshard_after_forward))
+    refuse("reshard_after_forward");
+  if (config_.moe.mp_policy && is_absent(config_.mp_policy)) refuse("mp_policy");
+}
+
 void ExpertParallel::check(Units& units, const Sizes& sizes) {
   if (sizes.ep == 1) return;
   bool any = false;
@@ -58,21 +70,23 @@ void ExpertParallel::check(Units& units, const Sizes& sizes) {
     throw Error(ErrorCode::config, "distributed.ep_size",
                 "ep_size is " + std::to_string(sizes.ep) + ", and the model has no experts",
                 "set ep_size: 1, or train a model with experts");
-  check_head(units, config_);
+  check_fields();
+  check_head(units, config_.moe);
 }
 
 const Dispatcher& ExpertParallel::dispatcher(int64_t choices, int ranks) const {
-  const bool gathers = config_.dispatcher == "auto" ? choices >= ranks && !config_.pad_to_capacity
-                                                    : config_.dispatcher == "allgather";
+  const bool gathers = config_.moe.dispatcher == "auto" ? choices >= ranks && !config_.moe.pad_to_capacity
+                                                        : config_.moe.dispatcher == "allgather";
   return gathers ? *gathered_ : *traded_;
 }
 
 int64_t ExpertParallel::room(int64_t tokens, int64_t choices, int64_t experts) const {
-  return config_.capacity_factor ? capacity_of(tokens, choices, experts, *config_.capacity_factor) : 0;
+  return config_.moe.capacity_factor ? capacity_of(tokens, choices, experts, *config_.moe.capacity_factor)
+                                     : 0;
 }
 
 Keeps ExpertParallel::keeps() const {
-  return config_.drop_by == "position" ? Keeps::first : Keeps::largest_weights;
+  return config_.moe.drop_by == "position" ? Keeps::first : Keeps::largest_weights;
 }
 
 Experts::Instead::LinkPointer ExpertParallel::link(const DeviceMesh& mesh) {
@@ -83,7 +97,7 @@ Experts::Instead::LinkPointer ExpertParallel::link(const DeviceMesh& mesh) {
                                             const Local& local) {
     const Dispatcher& way = dispatcher(chosen.experts.size(1), ranks);
     const int64_t most = room(x.size(0), chosen.experts.size(1), experts.shape().experts);
-    const int64_t padding = config_.pad_to_capacity ? most : 0;
+    const int64_t padding = config_.moe.pad_to_capacity ? most : 0;
     const model::Routing routing =
         most == 0 ? chosen : within_capacity(chosen, experts.shape().experts, most, keeps());
     if (copies == nullptr) return way.run(x, routing, experts, batch, meanwhile, local, padding);
@@ -98,14 +112,11 @@ Experts::Instead::LinkPointer ExpertParallel::link(const DeviceMesh& mesh) {
 
 std::vector<Placed> ExpertParallel::apply(Units& units, const DeviceMesh& mesh) {
   if (mesh.size(kAxis) == 1) return {};
-  set_head_precision(units, config_);
+  set_head_precision(units, config_.moe);
   gathered_ = make_gathered(mesh.group(kAxis));
   traded_ = make_traded(mesh.group(kAxis));
   const auto own = link(mesh);
   std::set<const at::Tensor*> stacked;
-  each<Router>(units, [&](const std::string&, Router& router) {
-    (void)router;  // KEEP
-  });
   each<Experts>(units, [&](const std::string&, Experts& experts) {
     experts.instead.add(own);
     for (const ParameterSlot& slot : experts.slots()) stacked.insert(slot.tensor);

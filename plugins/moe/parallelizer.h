@@ -15,20 +15,22 @@ namespace heddle::moe {
 
 class ExpertParallel : public IParallelizer {
  public:
-  explicit ExpertParallel(Config config) : config_(std::move(config.moe)) {}
+  explicit ExpertParallel(Config config) : config_(std::move(config)) {}
   Needs needs() const override;
-  // Throws Error{mesh} for experts that ep_size does not divide, Error{config} for a model without experts.
+  // Throws Error{mesh} for experts that ep_size does not divide, Error{config} for a model without experts
+  // and for fields of the block that the strategy cannot follow.
   void check(Units& units, const Sizes& sizes) override;
   // Splits the parameters of all experts along their first dim over ep; links the dispatcher.
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override;
 
  private:
+  void check_fields() const;
   Experts::Instead::LinkPointer link(const DeviceMesh& mesh);
   const Dispatcher& dispatcher(int64_t choices, int ranks) const;
   int64_t room(int64_t tokens, int64_t choices, int64_t experts) const;  // of an expert; 0: no limit
   Keeps keeps() const;
 
-  const Block config_;
+  const Config config_;
   std::unique_ptr<Dispatcher> gathered_, traded_;
 };
 

@@ -2,7 +2,6 @@
 #include "config.h"
 #include "heddle/sdk.h"
 #include "parallelizer.h"
-#include "strategy_fields.h"
 
 HEDDLE_PLUGIN("moe", "0.1.0", "section moe", "parallelizer moe") {
   plugin.section("moe", "ep_size", heddle::moe::block_schema());

@@ -250,22 +250,6 @@ TEST(Moe, FieldsAreChecked) {
             "lm_head_precision must be float32 or null, got float16");
 }
 
-TEST(Moe, TheBlockChangesWhatTheStrategyIsMadeFrom) {
-  const auto field = [](const std::string& section, const char* key) {
-    return config::to_json(*setup_of(section, 8).strategy_config.find(key));
-  };
-  EXPECT_EQ(field("{ep_size: 8}", "reshard_after_forward"), "false");
-  EXPECT_EQ(field("{ep_size: 8, moe: {reshard_after_forward: true}}", "reshard_after_forward"), "true");
-  EXPECT_EQ(field("{ep_size: 8, reshard_after_forward: true}", "reshard_after_forward"), "true");
-  EXPECT_EQ(field("{moe: {reshard_after_forward: true}}", "reshard_after_forward"), "null");
-  EXPECT_EQ(
-      field("{ep_size: 8, moe: {mp_policy: {param_dtype: float16}}}", "mp_policy"),
-      R"({"param_dtype": "float16", "reduce_dtype": null, "output_dtype": null, "cast_forward_inputs": false})");
-  EXPECT_EQ(printed("{ep_size: 8}", 8, "strategy_config.reshard_after_forward"), "null");
-  EXPECT_EQ(sentence("{strategy: ddp, ep_size: 8, moe: {reshard_after_forward: true}}"),
-            "moe.reshard_after_forward is true, and the strategy has no field reshard_after_forward");
-}
-
 TEST(Fields, ThatComeLaterAreAcceptedAndNamed) {
   EXPECT_THAT(setup_of("{enable_compile: true, multimodal: {vision: {frame_sharding: {enabled: true}}}}", 8)
                   .not_built,

@@ -66,7 +66,7 @@ TEST(ResumeExperts, GoOnWithTheNumbersOfOneRank) {
 }
 
 TEST(ResumeExperts, GivesTheBitsOfARunThatNeverStopped) {
-  for (const size_t which : {1, 3}) {
+  for (const size_t which : {size_t{1}, size_t{3}}) {
     const Mixtures runs;
     const Topology& topology = expert_topologies()[which];
     runs.train(topology, "whole", kSteps);
