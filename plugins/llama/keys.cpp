@@ -47,8 +47,9 @@ const std::vector<FieldInfo> kKeys = {
 };
 
 const std::vector<FieldInfo> kMixtureKeys = {
-    {"num_experts", "int", "128", "1..2^28", "Experts of a layer. Mixtral: 8; OLMoE: 64; Qwen2-MoE: 60.", ""},
-    {"num_local_experts", "int", "null", "1..2^28", "Another name of num_experts.", ""},
+    {"num_experts", "int", "128", "1..65536", "Experts of a layer. Mixtral: 8; OLMoE: 64; Qwen2-MoE: 60.",
+     ""},
+    {"num_local_experts", "int", "null", "1..65536", "Another name of num_experts.", ""},
     {"num_experts_per_tok", "int", "8", "1..num_experts", "Experts of a token. Mixtral: 2; Qwen2-MoE: 4.",
      ""},
     {"moe_intermediate_size", "int", "768", "1..2^28",

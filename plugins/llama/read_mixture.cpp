@@ -51,6 +51,8 @@ namespace {
 
 using Form = model::BalanceLoss::Form;
 
+constexpr int64_t kMostExperts = 65536, kMostElements = int64_t{1} << 60;
+
 double not_negative(const Node& keys, const char* key, double otherwise) {
   const double value = model::real_or(keys, key, otherwise);
   if (!(value >= 0)) model::refuse(*keys.find(key), "expected a number of at least 0");
@@ -114,8 +116,8 @@ void read_router(const Node& keys, Mixture& mixture) {
 void read_mixture(const Node& keys, ModelConfig& config) {
   Mixture& mixture = config.mixture;
   check_refused_of_mixture(keys, config);
-  mixture.experts =
-      model::size_or(keys, "num_experts", model::size_or(keys, "num_local_experts", mixture.experts));
+  const int64_t other_name = model::size_or(keys, "num_local_experts", mixture.experts, kMostExperts);
+  mixture.experts = model::size_or(keys, "num_experts", other_name, kMostExperts);
   mixture.top_k = model::size_or(keys, "num_experts_per_tok", mixture.top_k);
   if (mixture.top_k > mixture.experts)
     model::refuse(keys, "num_experts_per_tok " + std::to_string(mixture.top_k) + " is more than the " +
@@ -126,6 +128,9 @@ void read_mixture(const Node& keys, ModelConfig& config) {
   if (config.model_type == "qwen2_moe")
     mixture.shared_width = model::size_or(keys, "shared_expert_intermediate_size", mixture.shared_width);
   if (config.model_type != "mixtral") mixture.normalise = model::boolean_or(keys, "norm_topk_prob", false);
+  if (config.hidden_size > kMostElements / (mixture.experts * mixture.width))
+    model::refuse(keys, std::to_string(mixture.experts) + " experts of width " +
+                            std::to_string(mixture.width) + " have more weights than can be counted");
   if (own_width) read_layers(keys, config);
   read_losses(keys, mixture);
   read_router(keys, mixture);

@@ -48,7 +48,7 @@ TEST(PluginManifest, ThatDoNotReadSayWhy) {
   EXPECT_THAT(refused("heddle plugin manifest 1\nabi x\nplugin acme 2\noffer strategy\nend\n"),
               HasSubstr("'offer strategy' is not 'offer kind name alias...'"));
   EXPECT_THAT(refused("heddle plugin manifest 1\nabi x\nplugin acme 2\noffer strategy a/b\nend\n"),
-              HasSubstr("'a/b' is no name"));
+              HasSubstr("'a/b' is not a name"));
   EXPECT_THAT(refused("heddle plugin manifest 1\nabi x\nplugin acme 2\nwish more\nend\n"),
               HasSubstr("unknown line 'wish more'"));
 }
