@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/record_function.h>
 
 #include <array>
 #include <utility>
@@ -55,6 +56,7 @@ Attended forward_of(const BlockedInputs& in, const Heads& heads, const at::Tenso
   if (in.q.is_meta()) return {empty_out(), {}};
   Attended all;
   all.y = once(Operator::attention, [&] {
+    RECORD_FUNCTION("heddle::attention", {});
     all.log_sums = at::empty({count, tokens}, in.q.options().dtype(wide_of(in.q.scalar_type())));
     const at::Tensor out = empty_out();
     attend_blocked_cpu({in.q, in.k, in.v, visible_keys(heads, documents)}, blocked_shape(heads), out,

@@ -260,9 +260,8 @@ void expect_close(const Outcome& got, const Outcome& want) {
   for (const auto& [name, tensor] : want.parameters) {
     const at::Tensor apart = (got.parameters.at(name) - tensor).abs();
     const at::Tensor beyond = apart.gt(2e-5 + 1e-3 * tensor.abs());
-    EXPECT_FALSE(beyond.any().item<bool>())
-        << name << ": " << beyond.sum().item<int64_t>() << " of " << tensor.numel() << ", by up to "
-        << apart.max().item<double>();
+    EXPECT_FALSE(beyond.any().item<bool>()) << name << ": " << beyond.sum().item<int64_t>() << " of "
+                                            << tensor.numel() << ", by up to " << apart.max().item<double>();
   }
 }
 

@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 
+#include "heddle/base/error.h"
 #include "heddle/model/autocast.h"
 #include "heddle/model/autograd_node.h"
 
@@ -75,7 +77,16 @@ at::Tensor visible_keys(const Heads& heads, const at::Tensor& documents) {
   }
   const at::Tensor host = documents.to(at::kCPU).contiguous();
   const int32_t* const offsets = host.const_data_ptr<int32_t>();
-  for (int64_t i = 0; i + 1 < host.numel(); ++i) document(offsets[i], offsets[i + 1]);
+  int64_t end = 0;
+  for (int64_t i = 0; i + 1 < host.numel() && offsets[i] == end && offsets[i + 1] >= end; ++i) {
+    document(end, std::min<int64_t>(offsets[i + 1], tokens));
+    end = offsets[i + 1];
+  }
+  if (end != tokens)
+    throw Error(ErrorCode::internal, "attention",
+                "the documents end at " + std::to_string(end) + ", the batch has " + std::to_string(tokens) +
+                    " tokens",
+                "give Batch::documents ascending offsets from 0 to the number of tokens");
   return seen;
 }
 

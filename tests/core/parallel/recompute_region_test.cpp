@@ -35,7 +35,7 @@ class Calls {
   Calls(const Calls&) = delete;
   Calls& operator=(const Calls&) = delete;
   int products() const { return counts()["aten::mm"] + counts()["aten::addmm"] + counts()["aten::addmm_"]; }
-  int attention_cores() const { return counts()["aten::_scaled_dot_product_flash_attention_for_cpu"]; }
+  int attention_cores() const { return counts()["heddle::attention"]; }
 
  private:
   static std::map<std::string, int>& counts() {
