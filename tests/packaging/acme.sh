@@ -58,9 +58,10 @@ run fsdp2_whole 4 "strategy: fsdp2, $float32, acme_size: 4"
 run replicas 4 "strategy: fsdp2, $float32, dp_replicate_size: 2, acme_size: 4"
 run recompute 2 "strategy: fsdp2, $float32, acme_size: 2, activation_checkpointing: full"
 run pipeline 4 "strategy: fsdp2, $float32, pp_size: 2, acme_size: 2, pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 1}"
+run megatron 2 "strategy: megatron_fsdp, acme_size: 2"
 
 say "losses, norms, the auxiliary loss and the metric are those of one rank"
-python3 - single.jsonl microbatches.jsonl ddp*.jsonl fsdp2*.jsonl replicas.jsonl recompute.jsonl pipeline.jsonl <<'PY' ||
+python3 - single.jsonl microbatches.jsonl ddp*.jsonl fsdp2*.jsonl replicas.jsonl recompute.jsonl pipeline.jsonl megatron.jsonl <<'PY' ||
 import json, sys
 read = lambda file: [json.loads(line) for line in open(file)]
 single = read(sys.argv[1])
@@ -93,7 +94,7 @@ def read(place):
                 tensors[name] = struct.unpack(f"<{(end - begin) // 4}f", data[8 + size + begin:8 + size + end])
     return tensors
 single = read("out_single/LATEST/model/consolidated")
-assert len(sys.argv) == 11 and len(single) == 4 * 3 + 3
+assert len(sys.argv) == 12 and len(single) == 4 * 3 + 3
 for place in sys.argv[1:]:
     tensors = read(place)
     assert tensors.keys() == single.keys(), place
@@ -113,7 +114,6 @@ refused() {
 }
 say "what a person may do wrong"
 refused "acme_size" 4 "strategy: ddp, acme_size: 3"
-refused "distributed.acme_size: megatron_fsdp does not support acme parallelism" 2 "strategy: megatron_fsdp, acme_size: 2"
 refused "the model has no layer named up_proj or down_proj, and acme splits no other" 2 "strategy: ddp, acme_size: 2" \
   --model "{_target_: from_config, config: {model_type: acme, vocab_size: 256, num_hidden_layers: 0}, dtype: float32}"
 
