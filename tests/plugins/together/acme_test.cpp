@@ -39,12 +39,16 @@ TEST(Acme, TrainsAsSingleUnderDdpWithEveryWayOfBuckets) {
 }
 
 TEST(Acme, TrainsAsSingleUnderMegatronFsdp) {
-  for (const auto& [ranks, acme] : {std::pair(2, 2), std::pair(4, 2), std::pair(6, 3)}) {
-    SCOPED_TRACE(std::to_string(ranks) + " ranks, acme " + std::to_string(acme));
-    Training run = over_acme(toy("megatron_fsdp", {{"dp", ranks}, {"cp", 1}, {"tp", 1}}), acme);
-    run.microbatches = 2;
-    expect_close(train(run), want());
-  }
+  for (const int zero : {0, 1, 2, 3})
+    for (const auto& [ranks, acme] : {std::pair(2, 2), std::pair(4, 2), std::pair(6, 3)}) {
+      SCOPED_TRACE("zero " + std::to_string(zero) + ", " + std::to_string(ranks) + " ranks, acme " +
+                   std::to_string(acme));
+      Training run = over_acme(toy("megatron_fsdp", {{"dp", ranks}, {"cp", 1}, {"tp", 1}},
+                                   "zero_dp_strategy: " + std::to_string(zero)),
+                               acme);
+      run.microbatches = 12 / ranks;
+      expect_close(train(run), want());
+    }
 }
 
 TEST(Acme, TrainsAsSingleUnderFsdp2) {
