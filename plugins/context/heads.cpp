@@ -72,11 +72,11 @@ at::Tensor moved(const at::Tensor& x, const model::Heads& heads, Communicator& r
 at::Tensor to_own_heads(const at::Tensor& x, const model::Heads& heads, int64_t dim, Communicator& ranks) {
   const int64_t count = x.size(1) / dim;
   if (count % ranks.size() != 0)
-    throw Error(ErrorCode::config, "distributed.context.method",
-                "ulysses deals heads: a rank has " + std::to_string(count) +
-                    " of them (of the queries, or of the keys and values), which cp_size " +
-                    std::to_string(ranks.size()) + " does not divide",
-                "set method: allgather or ring, or a cp_size that divides the heads");
+    throw Error(
+        ErrorCode::config, "distributed.context.method",
+        "method ulysses needs a number of heads, of queries and of keys, that cp_size divides: a rank has " +
+            std::to_string(count) + ", cp_size is " + std::to_string(ranks.size()),
+        "set method: allgather or ring, or a cp_size that divides the heads");
   return moved(x, heads, ranks, deal_heads, deal_tokens);
 }
 

@@ -28,7 +28,7 @@ class Below {
 // The documents of padded rows.
 at::Tensor padded_documents(const Batch& batch, int64_t length) {
   const int64_t rows = batch.tokens.size(0), before = batch.tokens.size(1), more = length - before;
-  if (more == 0) return batch.documents;
+  if (more == 0) return batch.documents.clone();  // a host may fill its tensor again
   const at::Tensor host = batch.documents.to(at::kCPU).contiguous();
   const int32_t* const offsets = host.const_data_ptr<int32_t>();
   std::vector<int32_t> out;

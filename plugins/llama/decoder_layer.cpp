@@ -104,7 +104,6 @@ std::unique_ptr<MoeLayer> make_sparse(const ModelConfig& config, int64_t layer, 
   router.rule.normalise = mixture.normalise;
   router.in_fp32 = mixture.router_in_fp32;
   router.in_turn = mixture.in_turn;
-  router.jitter = mixture.jitter;
   router.balance = mixture.balance;
   router.z_loss = mixture.z_loss;
   for (int64_t before = 0; before < layer; ++before) router.place += mixture.sparse(before) ? 1 : 0;

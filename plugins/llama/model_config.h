@@ -22,7 +22,7 @@ struct Mixture {
   int64_t sparse_step = 1;            // layers step - 1, 2 step - 1, ... have experts,
   std::vector<int64_t> dense_layers;  // but for these
   model::BalanceLoss balance;
-  double z_loss = 0, jitter = 0;
+  double z_loss = 0;
   bool router_in_fp32 = false, in_turn = false;
   bool operator==(const Mixture&) const = default;
 

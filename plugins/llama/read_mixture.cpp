@@ -70,14 +70,24 @@ void check_refused_of_mixture(const Node& keys, const ModelConfig& config) {
                   "set clip_qkv: null");
   if (const Node* noise = model::given(keys, "router_jitter_noise");
       noise != nullptr && noise->as_real() != 0)
-    model::refuse(*noise, "jitter of what the experts compute with is not built, got " + noise->written(),
-                  "use router_jitter, which changes the router's input alone");
+    model::refuse(*noise, "router jitter is not built, got " + noise->written(),
+                  "set router_jitter_noise: 0");
+}
+
+void read_dense_layers(const Node& layers, ModelConfig& config) {
+  if (!layers.is_list()) model::refuse(layers, "expected a list of layers, got " + layers.written());
+  for (const Node& layer : layers.items()) {
+    const int64_t index = layer.as_integer();
+    if (index < 0 || index >= config.num_hidden_layers)
+      model::refuse(layer, "the model has the layers 0 to " + std::to_string(config.num_hidden_layers - 1) +
+                               ", got " + std::to_string(index));
+    config.mixture.dense_layers.push_back(index);
+  }
 }
 
 void read_layers(const Node& keys, ModelConfig& config) {
   config.mixture.sparse_step = model::size_or(keys, "decoder_sparse_step", 1);
-  if (const Node* dense = model::given(keys, "mlp_only_layers"))
-    for (const Node& layer : dense->items()) config.mixture.dense_layers.push_back(layer.as_integer());
+  if (const Node* dense = model::given(keys, "mlp_only_layers")) read_dense_layers(*dense, config);
   bool any = false;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
     any = any || config.mixture.sparse(layer);
@@ -102,8 +112,6 @@ void read_losses(const Node& keys, Mixture& mixture) {
 }
 
 void read_router(const Node& keys, Mixture& mixture) {
-  mixture.jitter = not_negative(keys, "router_jitter", 0);
-  if (mixture.jitter >= 1) model::refuse(*keys.find("router_jitter"), "expected a number below 1");
   mixture.in_turn = model::boolean_or(keys, "fake_balanced_gate", false);
   const std::string dtype = model::text_or(keys, "router_dtype", "");
   mixture.router_in_fp32 = dtype == "float32" || dtype == "fp32";

@@ -58,7 +58,6 @@ void write_mixture(const ModelConfig& config, ordered_json& out) {
   out["router_aux_loss_coef"] = mixture.balance.coefficient;
   out["router_aux_loss_type"] = word_of(mixture.balance.form);
   if (mixture.z_loss != 0) out["router_z_loss_coef"] = mixture.z_loss;
-  if (mixture.jitter != 0) out["router_jitter"] = mixture.jitter;
   if (mixture.router_in_fp32) out["router_dtype"] = "float32";
   if (mixture.in_turn) out["fake_balanced_gate"] = true;
 }

@@ -18,7 +18,9 @@ namespace heddle::moe {
 
 int64_t capacity_of(int64_t tokens, int64_t top_k, int64_t experts, double factor) {
   const double room = static_cast<double>(tokens * top_k) / static_cast<double>(experts) * factor;
-  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(room)));
+  // An expert gets at most every token once.
+  return static_cast<int64_t>(
+      std::clamp(std::ceil(room), 1.0, static_cast<double>(std::max<int64_t>(1, tokens))));
 }
 
 model::Routing within_capacity(const model::Routing& routing, int64_t experts, int64_t most, Keeps keeps) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "heddle/base/error.h"
+#include "heddle/model/autocast.h"
 #include "heddle/model/module.h"
 #include "heddle/nn/linear.h"
 #include "heddle/nn/token_loss.h"
@@ -61,11 +62,10 @@ void check_head(const Units& units, const Block& block) {
   }
   if (!is_tied(units, *head.linear)) return;
   if (!block.wrap_outer_model)
-    throw Error(
-        ErrorCode::config, "distributed.moe.wrap_outer_model",
-        "the head is tied to the embedding across the boundary of the outer model, and without that one "
-        "there is no unit that holds both",
-        "set wrap_outer_model: true");
+    throw Error(ErrorCode::config, "distributed.moe.wrap_outer_model",
+                "the head is tied to the embedding across the boundary of the outer model, and with "
+                "wrap_outer_model: false no unit holds both",
+                "set wrap_outer_model: true");
   if (wants_float(block))
     throw Error(ErrorCode::config, "distributed.moe.lm_head_precision",
                 "the head is tied to the embedding, which computes in the dtype of the other layers",
@@ -78,6 +78,10 @@ void set_head_precision(const Units& units, const Block& block) {
   for (ParameterSlot& slot : head.linear->slots()) slot.compute = at::kFloat;
   const Linear* const linear = head.linear;
   const auto widened = [linear](at::Tensor x) {
+    if (model::Autocast::active() != nullptr)
+      throw Error(ErrorCode::config, "distributed.moe.lm_head_precision",
+                  "autocast_dtype computes the head in its dtype",
+                  "use mp_policy in place of autocast_dtype, or leave lm_head_precision out");
     if (linear->weight.scalar_type() != at::kFloat)
       throw Error(ErrorCode::config, "distributed.moe.lm_head_precision",
                   "the strategy keeps the head's weight in another dtype than float32",

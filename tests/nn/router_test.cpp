@@ -248,7 +248,7 @@ TEST(LayerBalance, RefusesALayerThatIsMissing) {
     balance.add(2, counts, tokens, scores);
     FAIL() << "accepted";
   } catch (const Error& error) {
-    EXPECT_EQ(error.message(), "layer 2 of the mixture follows on layer 0 of this rank");
+    EXPECT_EQ(error.message(), "layer 2 of the mixture follows layer 0 on this rank");
   }
 }
 

@@ -41,12 +41,22 @@ bool range_fits(TokenRange range, int64_t vocabulary) {
   return range.least >= 0 && range.most < vocabulary;
 }
 
+// No token would end a document, and attention would never begin anew.
+void refuse_foreign_end(const TokenDataset& dataset, int64_t vocabulary) {
+  if (const auto end = dataset.document_end(); end && *end >= vocabulary)
+    throw Error(ErrorCode::config, "dataset.reset_attention_at",
+                "the token " + std::to_string(*end) + " is not in the model's vocabulary of " +
+                    std::to_string(vocabulary),
+                "give the id of the token that ends a document, as heddle data prints it");
+}
+
 }  // namespace
 
 void check_tokens(std::span<const TokenDataset* const> datasets, int64_t vocabulary, const fs::path& notes) {
   const Notes before = notes.empty() ? Notes::object() : read_notes(notes);
   Notes after = Notes::object();
-  for (const TokenDataset* dataset : datasets)
+  for (const TokenDataset* dataset : datasets) {
+    refuse_foreign_end(*dataset, vocabulary);
     for (const TokenFile& file : dataset->files()) {
       if (file.size() == 0 || range_fits(range_of(file.type()), vocabulary)) continue;
       const std::string name = fs::absolute(file.path()).lexically_normal().string();
@@ -57,6 +67,7 @@ void check_tokens(std::span<const TokenDataset* const> datasets, int64_t vocabul
       if (!range_fits(range, vocabulary)) dataset->refuse_outside(file, vocabulary);
       after[name] = {{"file", state}, {"least", range.least}, {"most", range.most}};
     }
+  }
   if (notes.empty() || after.empty() || after == before) return;
   checkpoint::make_directories(notes.parent_path());
   checkpoint::write_text(notes, after.dump(1) + "\n");

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "lib/nn/cpu/cpu_rows.h"
 #include "lib/nn/cpu/expert_rows_cpu.h"
 
 namespace heddle::model {
@@ -93,7 +94,7 @@ at::Tensor take_rows(const at::Tensor& x, const ExpertRows& rows) {
 at::Tensor combine_rows(const at::Tensor& of_rows, const ExpertRows& rows, int64_t tokens) {
   const int64_t width = of_rows.size(1);
   if (of_rows.is_meta()) return at::empty({tokens, width}, of_rows.options());
-  if (of_rows.is_cpu()) return combine_rows_cpu(of_rows, rows.rows, tokens);
+  if (has_kernel(of_rows)) return combine_rows_cpu(of_rows, rows.rows, tokens);
   const int64_t k = tokens == 0 ? 1 : rows.rows.numel() / tokens;
   const at::Tensor padded = at::cat({of_rows, at::zeros({1, width}, of_rows.options())});
   const at::Tensor places = at::where(rows.rows.lt(0), rows.count(), rows.rows);

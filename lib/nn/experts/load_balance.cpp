@@ -128,8 +128,9 @@ at::Tensor LayerBalance::add(int64_t layer, const at::Tensor& counts, const at::
   }
   if (layer != next_)
     throw Error(ErrorCode::not_built, "the auxiliary loss over all layers",
-                "layer " + std::to_string(layer) + " of the mixture follows on layer " +
-                    std::to_string(next_ - 1) + " of this rank",
+                "layer " + std::to_string(layer) + " of the mixture " +
+                    (next_ == 0 ? "is the first on this rank"
+                                : "follows layer " + std::to_string(next_ - 1) + " on this rank"),
                 "use router_aux_loss_type: layer where the layers are not on one rank (pp_size above 1), or "
                 "where units are run again in a nested backward");
   counts_ = layer == 0 ? counts : counts_ + counts;

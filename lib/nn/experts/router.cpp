@@ -47,13 +47,9 @@ Router::Router(RouterConfig config, const Init& init, const at::TensorOptions& o
 }
 
 at::Tensor Router::logits(const at::Tensor& x, const Batch& batch) {
-  at::Tensor input = x;
-  if (config_.jitter > 0 && at::GradMode::is_enabled())
-    input = x * at::empty_like(x, at::TensorOptions().requires_grad(false))
-                    .uniform_(1 - config_.jitter, 1 + config_.jitter);
   std::optional<model::Autocast::Scope> scope;
   if (config_.in_fp32) scope.emplace(&fp32_);
-  const at::Tensor out = model::linear(input, weight, bias, batch.weight_gradients);
+  const at::Tensor out = model::linear(x, weight, bias, batch.weight_gradients);
   return out.scalar_type() == at::kDouble ? out : out.to(at::kFloat);
 }
 

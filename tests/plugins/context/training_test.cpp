@@ -290,8 +290,8 @@ TEST(Context, TrainsInBfloat16AsOneRankDoes) {
 
 TEST(Context, RefusesHeadsThatDoNotDivide) {
   EXPECT_EQ(error_of([] { train(over_cp(four_heads(), mesh_of(1, 1, 3), "ulysses")); }),
-            "error[config] distributed.context.method: ulysses deals heads: a rank has 8 of them (of the "
-            "queries, or of the keys and values), which cp_size 3 does not divide\n"
+            "error[config] distributed.context.method: method ulysses needs a number of heads, of "
+            "queries and of keys, that cp_size divides: a rank has 8, cp_size is 3\n"
             "  hint: set method: allgather or ring, or a cp_size that divides the heads");
 }
 

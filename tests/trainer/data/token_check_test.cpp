@@ -37,6 +37,24 @@ void write_bare(const std::filesystem::path& file, const std::vector<T>& tokens)
   append_values(out, tokens);
 }
 
+TEST(TokenCheck, RefusesAnEndOfDocumentsOutsideTheVocabulary) {
+  const ScratchDirectory scratch;
+  write_bare<uint16_t>(scratch / "t.bin", {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  const auto with_end = [&](int64_t end) {
+    std::vector<TokenFile> files;
+    files.emplace_back(scratch / "t.bin", TokenType::uint16);
+    const TokenDataset dataset(std::move(files), 4, end);
+    try {
+      check_tokens(std::vector<const TokenDataset*>{&dataset}, 10, "");
+      return std::string();
+    } catch (const Error& error) {
+      return error.message();
+    }
+  };
+  EXPECT_EQ(with_end(9), "");
+  EXPECT_EQ(with_end(10), "the token 10 is not in the model's vocabulary of 10");
+}
+
 // More than one block, and one bad token at each of several places.
 template <class T>
 void find_each(TokenType type, T bad) {

@@ -123,7 +123,6 @@ struct RouterConfig {
   bool bias = false;     // of the product
   bool in_fp32 = false;  // the product in fp32, whatever the model computes in
   bool in_turn = false;  // experts in turn instead (model::score_in_turn)
-  double jitter = 0;     // the router's input is multiplied by 1 - jitter .. 1 + jitter in training
   model::BalanceLoss balance;
   double z_loss = 0;             // its coefficient
   std::string group = "router";  // of the side outputs: router/aux_loss
