@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Steps of two builds of heddle in turn: old_against_new.py OLD_TREE NEW_TREE, each with a release build in build/.
+
+A tiny Llama, so that the host's work counts; 1 and 2 ranks, three strategies, 7 rounds of 60 steps for each build in
+turn. Prints medians and the ratio."""
+import os
+import pathlib
+import socket
+import statistics
+import json
+import subprocess
+import sys
+
+SECTIONS = {
+    "ddp": "strategy: ddp",
+    "fsdp2": "strategy: fsdp2, mp_policy: {param_dtype: float32, reduce_dtype: float32}",
+    "megatron_fsdp": "strategy: megatron_fsdp",
+}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Ranks:
+    """The ranks of one build, waiting for commands (bench/steps.cpp)."""
+
+    def __init__(self, tree, section, count):
+        port = free_port()
+        command = [f"{tree}/build/bench_steps", f"{tree}/tests/golden/llama", f"distributed: {{{section}}}", "2", "16"]
+        place = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+                 "OMP_NUM_THREADS": 1, "HEDDLE_PLUGIN_PATH": f"{tree}/build/plugins"}
+        self.ranks = []
+        for rank in range(count):
+            environment = os.environ | {key: str(value) for key, value in place.items()}
+            environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            self.ranks.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                               env=environment))
+
+    def say(self, line):
+        for rank in self.ranks:
+            rank.stdin.write(line + "\n")
+            rank.stdin.flush()
+
+    def milliseconds(self, steps):
+        self.say(f"run {steps}")
+        return json.loads(self.ranks[0].stdout.readline())["seconds"] / steps * 1e3
+
+    def quit(self):
+        self.say("quit")
+        for rank in self.ranks:
+            rank.wait()
+
+
+def main():
+    old, new = (pathlib.Path(tree).resolve() for tree in sys.argv[1:3])
+    print("| ranks | strategy | old ms | new ms | new / old |\n|--:|---|--:|--:|--:|")
+    for count in (1, 2):
+        for name, section in SECTIONS.items():
+            sides = [Ranks(tree, section, count) for tree in (old, new)]
+            for side in sides:
+                side.milliseconds(20)
+            times = [[], []]
+            for _ in range(7):
+                for index, side in enumerate(sides):
+                    times[index].append(side.milliseconds(60))
+            for side in sides:
+                side.quit()
+            before, after = (statistics.median(each) for each in times)
+            print(f"| {count} | {name} | {before:.3f} | {after:.3f} | {after / before:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
