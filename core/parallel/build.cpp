@@ -113,7 +113,7 @@ void check_device(const Units& units, c10::Device device) {
                     "move the model there, or choose the device with dist_env.backend (gloo: the CPU)");
 }
 
-// Null: nobody asks for the shapes of what other ranks send.
+// Null without a pipeline: no shapes of other ranks' tensors are needed.
 DryRank* dry_pipeline(const DeviceMesh& mesh) {
   return mesh.size(kPipelineAxis) == 1 ? nullptr : dry_rank(mesh);
 }
