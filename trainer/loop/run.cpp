@@ -58,6 +58,7 @@ class Run {
   const Job& job_;
   RunTrace trace_;
   UnitSlots slots_;  // of all units; valid: those of this rank's stages
+  ExpertLayers expert_layers_;
   ParameterCount parameters_;
   engine::Model model_;
   Step step_;
@@ -99,6 +100,7 @@ Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish&
   ModelSize size = size_of(slots_, model_.stages, job.recipe.optimizer.master_weights);
   size.parameters = parameters_.all;
   size.frozen = parameters_.frozen;
+  size.experts = size_of(expert_layers_, model_.stages);
   if (saver_) size.copies = saver_->bytes();
   const ModelFlops flops = flops_of(job, model_, trained_share(size.parameters, size.frozen));
   std::cout << banner(job, size);
@@ -127,6 +129,7 @@ engine::Model Run::build(PluginRegistry& plugins, Rendezvous& meeting) {
     Units units = job_.model.spec->make_units(options);
     if (job_.recipe.freeze) freeze(units, *job_.recipe.freeze);
     slots_ = slots_of(units);
+    expert_layers_ = expert_layers_of(units);
     parameters_ = count_parameters(slots_);
     return units;
   };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "heddle/engine/engine.h"
+#include "trainer/metrics/expert_size.h"
 
 namespace heddle {
 
@@ -14,8 +15,9 @@ UnitSlots slots_of(const Units& units);
 
 // Sizes that are known once the model stands; of this rank, in bytes.
 struct ModelSize {
-  int64_t parameters = 0;    // of the whole model, how many
-  int64_t frozen = 0;        // of these, by freeze_config
+  int64_t parameters = 0;  // of the whole model, how many
+  int64_t frozen = 0;      // of these, by freeze_config
+  ExpertSize experts;
   int64_t held = 0;          // of parameters between steps: shards, and what the model computes with
   int64_t gradients = 0;     // whole where the parameter stays whole, else of the shards
   int64_t optimizer = 0;     // both moments, and master weights
