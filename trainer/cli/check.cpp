@@ -117,7 +117,7 @@ std::string run_text(const Verdict& verdict) {
   std::string out;
   if (const auto& size = verdict.size) {
     out += "parameters: " + count_text(size->parameters) + "\n";
-    if (size->experts.layers > 0) out += "experts: " + experts_text(size->experts, size->parameters) + "\n";
+    if (size->experts.layers > 0) out += "experts: " + experts_text(*size) + "\n";
     out += "memory of a rank: parameters " + bytes_text(size->held) + ", gradients " +
            bytes_text(size->gradients) + ", optimizer " + bytes_text(size->optimizer) +
            "; activations come on top\n";

@@ -112,7 +112,7 @@ std::string banner(const Job& job, const ModelSize& size) {
   out += "  model   " + job.model.spec->facts().model_type + ", " + count_text(size.parameters) +
          " parameters, " + (job.model.dtype == at::kFloat ? "float32" : "bfloat16") +
          (job.model.directory.empty() ? ", random weights" : ", from " + job.model.directory.string()) + "\n";
-  if (size.experts.layers > 0) out += "  experts " + experts_text(size.experts, size.parameters) + "\n";
+  if (size.experts.layers > 0) out += "  experts " + experts_text(size) + "\n";
   out += frozen_text(job, size);
   out += "  data    " + std::to_string(job.dataset.size()) + " samples of " +
          std::to_string(job.dataset.sequence_length()) + " tokens, " +
