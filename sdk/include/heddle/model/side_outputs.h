@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@
 #include "heddle/model/batch.h"
 
 namespace heddle {
+
+struct Shard;
 
 // What the sum of an auxiliary loss over microbatches and ranks is divided by, in its gradient and its
 // report.
@@ -153,6 +156,10 @@ struct Updated {
   // fp32 [1] on the parameters' device: 1 where the update was skipped because the gradient norm was not
   // finite.
   at::Tensor skipped;
+  // This rank's parts of the module's own slots that do not train, in the order of its slots; a slot may have
+  // several, and none on this rank. What after_update writes there is in the model before the next forward.
+  // Empty for parallelizers and units.
+  std::span<Shard* const> frozen = {};
 };
 
 }  // namespace heddle
