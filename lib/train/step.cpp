@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -99,7 +98,8 @@ struct Step::Impl {
   std::optional<train::SideTotals> sides;  // empty: there are no side outputs
   struct Told {
     AfterUpdate* one;
-    std::vector<Shard*> frozen;
+    std::vector<Shard*> shards;  // of `frozen`
+    std::vector<FrozenPart> frozen;
   };
   std::vector<Told> told;
   bool told_changes = false;  // some of them may write to shards
@@ -121,10 +121,13 @@ struct Step::Impl {
     const auto& layout = stages.attached().side_outputs;
     if (layout && !layout->empty()) sides.emplace(layout, mesh);
     for (const UpdateListener& listener : stages.attached().after_update) {
-      Told& one = told.emplace_back(Told{listener.told, {}});
+      Told& one = told.emplace_back(Told{listener.told, {}, {}});
       for (const std::string& name : listener.frozen)
-        std::copy_if(shards.begin(), shards.end(), std::back_inserter(one.frozen),
-                     [&](const Shard* shard) { return shard->name == name; });
+        for (Shard* shard : shards)
+          if (shard->name == name) {
+            one.shards.push_back(shard);
+            one.frozen.push_back({name, {}, shard->offset});
+          }
       told_changes = told_changes || !listener.frozen.empty();
     }
   }
@@ -177,7 +180,9 @@ struct Step::Impl {
     const at::NoGradGuard no_gradients;
     Updated updated{report.side_values, train::skip_above(report.grad_norm, report.largest_norm)};
     for (const auto& parallelizer : attached.parallelizers) parallelizer->after_update(updated, mesh);
-    for (const Told& listener : told) {
+    for (Told& listener : told) {
+      for (size_t i = 0; i < listener.shards.size(); ++i)
+        listener.frozen[i].tensor = listener.shards[i]->tensor;
       updated.frozen = listener.frozen;
       listener.one->after_update(updated, mesh);
     }

@@ -13,7 +13,6 @@
 #include "heddle/base/error.h"
 #include "heddle/model/region.h"
 #include "heddle/nn/linear.h"
-#include "heddle/parallel/shard.h"
 
 namespace heddle {
 namespace {
@@ -137,10 +136,10 @@ void Router::after_update(const Updated& updated, const DeviceMesh&) {
   if (!config_.correction || config_.correction_rate == 0) return;
   const at::Tensor load = updated.values.find(load_.spec().name);
   const at::Tensor change = (load.mean() - load).sign().mul(config_.correction_rate);
-  for (Shard* shard : updated.frozen) {
-    if (!shard->name.ends_with(kCorrection)) continue;
-    const at::Tensor mine = change.narrow(0, shard->offset[0], shard->tensor.size(0));
-    shard->tensor.add_(mine.to(shard->tensor.options()) * (1 - updated.skipped.to(shard->tensor.device())));
+  for (const FrozenPart& part : updated.frozen) {
+    if (!part.name.ends_with(kCorrection)) continue;
+    const at::Tensor mine = change.narrow(0, part.offset[0], part.tensor.size(0));
+    part.tensor.add_(mine.to(part.tensor.options()) * (1 - updated.skipped.to(part.tensor.device())));
   }
 }
 
