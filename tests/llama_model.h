@@ -5,8 +5,8 @@
 
 #include "heddle/base/error.h"
 #include "lib/checkpoint/huggingface/read_config.h"
-#include "plugins/llama/make_units.h"
-#include "plugins/llama/model_config.h"
+#include "plugins/llama/config/model_config.h"
+#include "plugins/llama/layers/make_units.h"
 
 namespace heddle {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "make_units.h"
-#include "model_config.h"
-#include "stored_names.h"
+#include "config/model_config.h"
+#include "config/stored_names.h"
+#include "layers/make_units.h"
 
 namespace heddle::llama {
 namespace {

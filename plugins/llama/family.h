@@ -7,7 +7,7 @@
 
 namespace heddle::llama {
 
-// model_type llama, qwen2 and qwen3; and mixtral, olmoe, qwen2_moe and qwen3_moe.
+// Every model_type of the groups (config/model_type.h).
 class Llama : public IModelFamily {
  public:
   std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const override;

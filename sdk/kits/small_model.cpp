@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "heddle/nn/linear.h"
-#include "plugins/llama/make_units.h"
+#include "plugins/llama/layers/make_units.h"
 
 namespace heddle::kits {
 namespace {

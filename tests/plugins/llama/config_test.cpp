@@ -246,5 +246,22 @@ TEST(ModelConfig, OfAYamlNamesTheLineAndRefusesUnknownKeys) {
             "  hint: the keys are those of a Hugging Face config.json");
 }
 
+// A key that only other types of the family read would have no effect.
+TEST(ModelConfig, OfAYamlRefusesAKeyOfAnotherModelType) {
+  const auto refusal = [](const std::string& text) {
+    const Folder folder;
+    const Node yaml = config::read_text(text, "run.yaml");
+    return error_of(folder, [&] { engine::read_model(yaml, tests::built_plugins()); });
+  };
+  EXPECT_THAT(refusal("model_type: mixtral\nnorm_topk_prob: true\n"),
+              ::testing::HasSubstr("run.yaml:2 norm_topk_prob: unknown key 'norm_topk_prob'"));
+  EXPECT_THAT(refusal("model_type: mixtral\nnum_experts: 4\n"),
+              ::testing::HasSubstr("run.yaml:2 num_experts: unknown key 'num_experts'"));
+  EXPECT_THAT(refusal("model_type: qwen2\nmlp_bias: true\n"),
+              ::testing::HasSubstr("run.yaml:2 mlp_bias: unknown key 'mlp_bias'"));
+  EXPECT_THAT(refusal("model_type: llama\nuse_sliding_window: true\n"),
+              ::testing::HasSubstr("run.yaml:2 use_sliding_window: unknown key 'use_sliding_window'"));
+}
+
 }  // namespace
 }  // namespace heddle

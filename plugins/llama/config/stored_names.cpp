@@ -3,6 +3,8 @@
 
 #include <string_view>
 
+#include "model_type.h"
+
 namespace heddle::llama {
 namespace {
 
@@ -15,13 +17,13 @@ StoredPart part_of(std::string tensor, int64_t expert, int64_t first, int64_t ro
 
 StoredParts stored_parts(const ModelConfig& config, const std::string& parameter,
                          std::span<const int64_t> shape) {
-  const bool mixtral = config.model_type == "mixtral";
+  const ExpertFiles& files = type_of(config.model_type).experts;
   const std::string_view kGateUp = ".mlp.experts.gate_up_proj", kDown = ".mlp.experts.down_proj",
                          kRouter = ".mlp.gate.weight";
   const auto layer_of = [&](std::string_view end) {
-    return parameter.substr(0, parameter.size() - end.size()) + (mixtral ? ".block_sparse_moe" : ".mlp");
+    return parameter.substr(0, parameter.size() - end.size()) + "." + files.layer;
   };
-  if (mixtral && parameter.ends_with(kRouter))
+  if (files.layer != "mlp" && parameter.ends_with(kRouter))
     return stored::whole(layer_of(kRouter) + ".gate.weight", shape);
   const bool gate_up = parameter.ends_with(kGateUp);
   if (!gate_up && !parameter.ends_with(kDown)) return {};
@@ -31,10 +33,10 @@ StoredParts stored_parts(const ModelConfig& config, const std::string& parameter
     const std::string expert = experts + std::to_string(e) + ".";
     const int64_t rows = gate_up ? shape[1] / 2 : shape[1];
     if (gate_up) {
-      parts.push_back(part_of(expert + (mixtral ? "w1" : "gate_proj") + ".weight", e, 0, rows, shape[2]));
-      parts.push_back(part_of(expert + (mixtral ? "w3" : "up_proj") + ".weight", e, rows, rows, shape[2]));
+      parts.push_back(part_of(expert + files.gate + ".weight", e, 0, rows, shape[2]));
+      parts.push_back(part_of(expert + files.up + ".weight", e, rows, rows, shape[2]));
     } else {
-      parts.push_back(part_of(expert + (mixtral ? "w2" : "down_proj") + ".weight", e, 0, rows, shape[2]));
+      parts.push_back(part_of(expert + files.down + ".weight", e, 0, rows, shape[2]));
     }
   }
   return parts;

@@ -3,11 +3,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "../config/model_config.h"
 #include "heddle/model/module.h"
 #include "heddle/nn/linear.h"
 #include "heddle/nn/rms_norm.h"
 #include "heddle/nn/token_loss.h"
-#include "model_config.h"
 
 namespace heddle::llama {
 

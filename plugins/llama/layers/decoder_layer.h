@@ -5,13 +5,13 @@
 
 #include <memory>
 
+#include "../config/model_config.h"
 #include "heddle/model/module.h"
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/experts.h"
 #include "heddle/nn/linear.h"
 #include "heddle/nn/rms_norm.h"
 #include "heddle/nn/rotary.h"
-#include "model_config.h"
 
 namespace heddle::llama {
 

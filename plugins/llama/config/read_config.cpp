@@ -4,47 +4,36 @@
 #include "heddle/model/config_keys.h"
 #include "keys.h"
 #include "model_config.h"
-#include "read_mixture.h"
+#include "model_type.h"
+
 #include "read_rotary.h"
 
 namespace heddle::llama {
 namespace {
 
 using model::boolean_or;
-using model::integer_or;
 using model::refuse;
+
+constexpr int64_t kMostElements = int64_t{1} << 60;
 
 std::string read_type(const Node& keys) {
   const Node* type = model::given(keys, "model_type");
-  if (type == nullptr)
-    refuse(
-        keys,
-        "model_type is missing; the family has llama, qwen2, qwen3, mixtral, olmoe, qwen2_moe and qwen3_moe");
+  if (type == nullptr) refuse(keys, "model_type is missing");
   return type->as_text();
 }
 
-ModelConfig defaults_of(const std::string& type) {
+ModelConfig defaults_of(const ModelType& type) {
   ModelConfig config;
-  config.model_type = type;
-  if (type == "llama" || set_mixture_defaults(config)) return config;
-  config.vocab_size = 151936;
-  config.intermediate_size = 22016;
-  config.max_position_embeddings = 32768;
-  config.qkv_bias = type == "qwen2";
-  config.qk_norm = type == "qwen3";
+  config.num_key_value_heads = config.head_dim = 0;
+  config.model_type = type.name;
+  type.set_defaults(config);
   return config;
 }
 
-// transformers' default of 32 key heads if it divides, else as many as query heads.
+// The type's default if it divides the heads of queries, else as many as those.
 int64_t default_key_heads(const ModelConfig& config) {
-  if (config.mixture.experts > 0) {
-    const int64_t heads = config.num_key_value_heads;
-    return config.model_type != "olmoe" && config.num_attention_heads % heads == 0
-               ? heads
-               : config.num_attention_heads;
-  }
-  return config.model_type != "llama" && config.num_attention_heads % 32 == 0 ? 32
-                                                                              : config.num_attention_heads;
+  const int64_t heads = config.num_key_value_heads;
+  return heads > 0 && config.num_attention_heads % heads == 0 ? heads : config.num_attention_heads;
 }
 
 void read_heads(const Node& keys, ModelConfig& config) {
@@ -56,14 +45,14 @@ void read_heads(const Node& keys, ModelConfig& config) {
                      std::to_string(config.num_key_value_heads));
   const Node* head_dim = keys.find("head_dim");
   const bool given = head_dim != nullptr && !head_dim->is_null();
-  const bool fixed = config.model_type == "qwen3" && head_dim == nullptr;
+  const bool fixed = config.head_dim > 0 && head_dim == nullptr;
   if (!given && !fixed && config.hidden_size % config.num_attention_heads != 0)
     refuse(keys,
            "hidden_size " + std::to_string(config.hidden_size) +
                " is not a multiple of num_attention_heads " + std::to_string(config.num_attention_heads),
            "give head_dim");
-  config.head_dim =
-      fixed ? 128 : model::size_or(keys, "head_dim", config.hidden_size / config.num_attention_heads);
+  if (!fixed)
+    config.head_dim = model::size_or(keys, "head_dim", config.hidden_size / config.num_attention_heads);
   if (config.num_attention_heads * config.head_dim > model::kLargestSize)
     refuse(keys, "num_attention_heads " + std::to_string(config.num_attention_heads) + " of head_dim " +
                      std::to_string(config.head_dim) + " are more than " +
@@ -71,17 +60,6 @@ void read_heads(const Node& keys, ModelConfig& config) {
   if (config.head_dim % 2 != 0)
     refuse(given ? *head_dim : keys,
            "the rotary embedding needs an even head_dim, got " + std::to_string(config.head_dim));
-}
-
-void read_biases(const Node& keys, ModelConfig& config) {
-  const std::string& type = config.model_type;
-  if (type == "qwen2" || type == "mixtral") return;  // always, or never, whatever the keys say
-  if (type == "qwen2_moe") {
-    config.qkv_bias = boolean_or(keys, "qkv_bias", true);
-    return;
-  }
-  config.qkv_bias = config.output_bias = boolean_or(keys, "attention_bias", false);
-  if (config.model_type == "llama") config.mlp_bias = boolean_or(keys, "mlp_bias", false);
 }
 
 void read_padding(const Node& keys, ModelConfig& config) {
@@ -99,12 +77,19 @@ void read_padding(const Node& keys, ModelConfig& config) {
       id < 0 ? id + config.vocab_size : id;  // counted from the end, as torch.nn.Embedding does
 }
 
+void check_size(const Node& keys, const ModelConfig& config) {
+  const Mixture& mixture = config.mixture;
+  if (mixture.experts > 0 && config.hidden_size > kMostElements / (mixture.experts * mixture.width))
+    refuse(keys, std::to_string(mixture.experts) + " experts of width " + std::to_string(mixture.width) +
+                     " have more weights than can be counted");
+}
+
 }  // namespace
 
 ModelConfig read_model_config(const Node& keys, UnknownKeys unknown) {
-  ModelConfig config = defaults_of(read_type(keys));
-  const bool mixture = config.mixture.experts > 0;
-  model::check_keys(keys, mixture ? mixture_keys() : llama::keys(), unknown);
+  const ModelType& type = type_of(read_type(keys));
+  ModelConfig config = defaults_of(type);
+  model::check_keys(keys, keys_of(type.name), unknown);
   check_refused_keys(keys);
   config.vocab_size = model::size_or(keys, "vocab_size", config.vocab_size);
   config.hidden_size = model::size_or(keys, "hidden_size", config.hidden_size);
@@ -121,10 +106,10 @@ ModelConfig read_model_config(const Node& keys, UnknownKeys unknown) {
     refuse(*keys.find("initializer_range"), "expected a number of at least 0");
   config.tie_word_embeddings = boolean_or(keys, "tie_word_embeddings", false);
   config.dtype = model::text_or(keys, "dtype", model::text_or(keys, "torch_dtype", ""));
-  read_biases(keys, config);
   read_padding(keys, config);
   read_rotary(keys, config);
-  if (mixture) read_mixture(keys, config);
+  type.read(keys, config);
+  check_size(keys, config);
   return config;
 }
 

@@ -12,7 +12,7 @@
 
 namespace heddle::llama {
 
-// What the layers with experts of Mixtral, OLMoE, Qwen2-MoE and Qwen3-MoE add.
+// What layers with experts add.
 struct Mixture {
   int64_t experts = 0;                // 0: no layer has experts
   int64_t top_k = 0;                  // experts of a token
@@ -21,7 +21,7 @@ struct Mixture {
   bool normalise = false;             // the weights of a token's experts sum to 1
   int64_t sparse_step = 1;            // layers step - 1, 2 step - 1, ... have experts,
   std::vector<int64_t> dense_layers;  // but for these
-  model::BalanceLoss balance;
+  model::BalanceLoss balance = {.coefficient = 0.001};
   double z_loss = 0;
   bool router_in_fp32 = false, in_turn = false;
   bool operator==(const Mixture&) const = default;
@@ -31,7 +31,7 @@ struct Mixture {
 
 // The models of the family differ only in these fields.
 struct ModelConfig {
-  std::string model_type = "llama";  // llama, qwen2, qwen3, mixtral, olmoe, qwen2_moe, qwen3_moe
+  std::string model_type = "llama";  // a type of model_type.h
   int64_t vocab_size = 32000;
   int64_t hidden_size = 4096;
   int64_t intermediate_size = 11008;

@@ -3,8 +3,8 @@
 
 #include <ATen/core/TensorBody.h>
 
+#include "../config/model_config.h"
 #include "heddle/model/unit.h"
-#include "model_config.h"
 
 namespace heddle::llama {
 

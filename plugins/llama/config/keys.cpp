@@ -1,0 +1,63 @@
+// The table of keys, and the values of them that are refused.
+#include "keys.h"
+
+#include "heddle/model/config_keys.h"
+
+namespace heddle::llama {
+namespace {
+
+const std::vector<FieldInfo> kCommonKeys = {
+    {"vocab_size", "int", "32000", "1..2^28", "Tokens. Qwen: 151936.", ""},
+    {"hidden_size", "int", "4096", "1..2^28", "Width of the hidden states.", ""},
+    {"intermediate_size", "int", "11008", "1..2^28", "Width of the MLP. Qwen: 22016.", ""},
+    {"num_hidden_layers", "int", "32", "1..100000", "Decoder layers.", ""},
+    {"num_attention_heads", "int", "32", "1..2^28", "Heads of queries.", ""},
+    {"num_key_value_heads", "int or null", "null", "divides num_attention_heads",
+     "Heads of keys and values; null: as many as of queries (Qwen: 32 where that divides).", ""},
+    {"head_dim", "int or null", "null", "even",
+     "Width of a head; null: hidden_size / num_attention_heads. Qwen3: 128 where the key is absent.", ""},
+    {"max_position_embeddings", "int", "2048", "1..2^28", "Longest sequence. Qwen: 32768.", ""},
+    {"rms_norm_eps", "float", "1e-06", "above 0", "Added under the root of each norm.", ""},
+    {"initializer_range", "float", "0.02", "0 or more", "Standard deviation of random weights.", ""},
+    {"rope_theta", "float", "10000.0", "above 0", "Base of the rotary embedding's wavelengths.", ""},
+    {"rope_scaling", "map or null", "null", "types default, linear, llama3",
+     "Scaling of the rotary embedding: rope_type and its factors.", ""},
+    {"rope_parameters", "map or null", "null", "types default, linear, llama3",
+     "The newer spelling of rope_scaling, with rope_theta in it.", ""},
+    {"original_max_position_embeddings", "int or null", "null", "",
+     "Of rope type llama3: positions that the model was first trained on.", ""},
+    {"tie_word_embeddings", "bool", "false", "", "The head computes with the embedding's weight.", ""},
+    {"pad_token_id", "int or null", "null", "a token, or counted from the end",
+     "Its row of the embedding gets no gradient from the look-up.", ""},
+    {"hidden_act", "str", "silu", "silu, swish", "Activation of the MLP.", ""},
+    {"attention_dropout", "float", "0.0", "0.0", "Dropout of attention; anything else is refused.", ""},
+    {"partial_rotary_factor", "float", "1.0", "1.0", "Part of a head that is rotated.", ""},
+    {"quantization_config", "map or null", "null", "null", "Quantised weights are refused.", ""},
+    {"dtype", "str", "null", "", "Of the stored weights.", ""},
+    {"torch_dtype", "str", "null", "", "The older name of dtype.", ""},
+};
+
+using model::given;
+using model::refuse;
+
+}  // namespace
+
+const std::vector<FieldInfo>& common_keys() {
+  return kCommonKeys;
+}
+
+void check_refused_keys(const Node& keys) {
+  if (const Node* act = given(keys, "hidden_act");
+      act != nullptr && act->as_text() != "silu" && act->as_text() != "swish")
+    refuse(*act, "the activation " + act->written() + " is not built; known: silu");
+  if (const Node* dropout = given(keys, "attention_dropout"); dropout != nullptr && dropout->as_real() != 0.0)
+    refuse(*dropout, "dropout of attention is not built, got " + dropout->written(),
+           "set attention_dropout: 0.0");
+  if (const Node* partial = given(keys, "partial_rotary_factor");
+      partial != nullptr && partial->as_real() != 1.0)
+    refuse(*partial, "a rotary embedding of part of each head is not built, got " + partial->written());
+  if (const Node* quantised = given(keys, "quantization_config"))
+    refuse(*quantised, "quantised weights are not built", "use the model's unquantised weights");
+}
+
+}  // namespace heddle::llama

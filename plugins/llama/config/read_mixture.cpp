@@ -1,0 +1,122 @@
+// The keys of routers and experts.
+#include "read_mixture.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "heddle/model/config_keys.h"
+
+namespace heddle::llama {
+
+bool Mixture::sparse(int64_t layer) const {
+  return experts > 0 && (layer + 1) % sparse_step == 0 &&
+         std::find(dense_layers.begin(), dense_layers.end(), layer) == dense_layers.end();
+}
+
+void add_balance_keys(std::vector<Key>& keys) {
+  const std::vector<FieldInfo> table = {
+      {"num_experts_per_tok", "int", "2", "1..the experts", "Experts of a token. The default is the type's.",
+       ""},
+      {"output_router_logits", "bool", "false", "", "Train with the auxiliary loss.", ""},
+      {"router_aux_loss_coef", "float", "0.001", "0 or more", "Its coefficient. OLMoE: 0.01.", ""},
+      {"router_aux_loss_type", "str or null", "null", "none, layer, sequence, model",
+       "Its form; null: model where output_router_logits, else none.", ""},
+      {"router_z_loss_coef", "float", "0.0", "0 or more", "Coefficient of the router's z-loss.", ""},
+      {"router_dtype", "str or null", "null", "float32", "Dtype of the router's product; null: the model's.",
+       ""},
+      {"fake_balanced_gate", "bool", "false", "", "For benchmarks: experts in turn.", ""}};
+  for (const FieldInfo& info : table) keys.push_back({info});
+}
+
+namespace {
+
+using Form = model::BalanceLoss::Form;
+
+constexpr int64_t kMostExperts = 65536;
+
+double not_negative(const Node& keys, const char* key, double otherwise) {
+  const double value = model::real_or(keys, key, otherwise);
+  if (!(value >= 0)) model::refuse(*keys.find(key), "expected a number of at least 0");
+  return value;
+}
+
+void read_dense_layers(const Node& layers, ModelConfig& config) {
+  if (!layers.is_list()) model::refuse(layers, "expected a list of layers, got " + layers.written());
+  for (const Node& layer : layers.items()) {
+    const int64_t index = layer.as_integer();
+    if (index < 0 || index >= config.num_hidden_layers)
+      model::refuse(layer, "the model has the layers 0 to " + std::to_string(config.num_hidden_layers - 1) +
+                               ", got " + std::to_string(index));
+    config.mixture.dense_layers.push_back(index);
+  }
+}
+
+void read_losses(const Node& keys, Mixture& mixture) {
+  mixture.balance.coefficient = not_negative(keys, "router_aux_loss_coef", mixture.balance.coefficient);
+  mixture.z_loss = not_negative(keys, "router_z_loss_coef", 0);
+  const std::string form =
+      model::text_or(keys, "router_aux_loss_type",
+                     model::boolean_or(keys, "output_router_logits", false) ? "model" : "none");
+  if (form == "layer")
+    mixture.balance.form = Form::layer;
+  else if (form == "sequence")
+    mixture.balance.form = Form::sequence;
+  else if (form == "model")
+    mixture.balance.form = Form::model;
+  else if (form != "none")
+    model::refuse(*keys.find("router_aux_loss_type"),
+                  "unknown auxiliary loss '" + form + "'; known: none, layer, sequence, model");
+}
+
+void read_router(const Node& keys, Mixture& mixture) {
+  mixture.in_turn = model::boolean_or(keys, "fake_balanced_gate", false);
+  const std::string dtype = model::text_or(keys, "router_dtype", "");
+  mixture.router_in_fp32 = dtype == "float32" || dtype == "fp32";
+  if (!dtype.empty() && !mixture.router_in_fp32)
+    model::refuse(*keys.find("router_dtype"), "expected float32 or null, got '" + dtype + "'");
+}
+
+const char* word_of(Form form) {
+  return form == Form::layer      ? "layer"
+         : form == Form::sequence ? "sequence"
+         : form == Form::model    ? "model"
+                                  : "none";
+}
+
+}  // namespace
+
+void read_experts(const Node& keys, const char* key, ModelConfig& config) {
+  Mixture& mixture = config.mixture;
+  mixture.experts = model::size_or(keys, key, mixture.experts, kMostExperts);
+  mixture.top_k = model::size_or(keys, "num_experts_per_tok", mixture.top_k);
+  if (mixture.top_k > mixture.experts)
+    model::refuse(keys, "num_experts_per_tok " + std::to_string(mixture.top_k) + " is more than the " +
+                            std::to_string(mixture.experts) + " experts");
+}
+
+void read_sparse_layers(const Node& keys, ModelConfig& config) {
+  config.mixture.sparse_step = model::size_or(keys, "decoder_sparse_step", 1);
+  if (const Node* dense = model::given(keys, "mlp_only_layers")) read_dense_layers(*dense, config);
+  bool any = false;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    any = any || config.mixture.sparse(layer);
+  if (!any) model::refuse(keys, "decoder_sparse_step and mlp_only_layers leave no layer with experts");
+}
+
+void read_balance(const Node& keys, Mixture& mixture) {
+  read_losses(keys, mixture);
+  read_router(keys, mixture);
+}
+
+void write_balance(const Mixture& mixture, nlohmann::ordered_json& out) {
+  out["num_experts_per_tok"] = mixture.top_k;
+  out["output_router_logits"] = mixture.balance.form == Form::model;
+  out["router_aux_loss_coef"] = mixture.balance.coefficient;
+  out["router_aux_loss_type"] = word_of(mixture.balance.form);
+  if (mixture.z_loss != 0) out["router_z_loss_coef"] = mixture.z_loss;
+  if (mixture.router_in_fp32) out["router_dtype"] = "float32";
+  if (mixture.in_turn) out["fake_balanced_gate"] = true;
+}
+
+}  // namespace heddle::llama

@@ -1,0 +1,56 @@
+// Writing a model's shape as a Hugging Face config.json.
+#include <nlohmann/json.hpp>
+
+#include "model_config.h"
+#include "model_type.h"
+
+namespace heddle::llama {
+namespace {
+
+using nlohmann::ordered_json;
+
+ordered_json rope_of(const ModelConfig& config) {
+  const RotaryScaling& scaling = config.rope_scaling;
+  ordered_json rope{{"rope_type", "default"}, {"rope_theta", config.rope_theta}};
+  if (scaling.kind == RotaryScaling::Kind::none) return rope;
+  rope["factor"] = scaling.factor;
+  rope["rope_type"] = scaling.kind == RotaryScaling::Kind::linear ? "linear" : "llama3";
+  if (scaling.kind == RotaryScaling::Kind::linear) return rope;
+  rope["low_freq_factor"] = scaling.low_freq_factor;
+  rope["high_freq_factor"] = scaling.high_freq_factor;
+  rope["original_max_position_embeddings"] = scaling.original_positions;
+  return rope;
+}
+
+}  // namespace
+
+// Both spellings of the rotary embedding: transformers before 5 reads rope_theta and rope_scaling.
+std::string to_config_json(const ModelConfig& config) {
+  const ModelType& type = type_of(config.model_type);
+  const ordered_json rope = rope_of(config);
+  ordered_json out{{"architectures", {type.architecture}},
+                   {"model_type", config.model_type},
+                   {"vocab_size", config.vocab_size},
+                   {"hidden_size", config.hidden_size},
+                   {"intermediate_size", config.intermediate_size},
+                   {"num_hidden_layers", config.num_hidden_layers},
+                   {"num_attention_heads", config.num_attention_heads},
+                   {"num_key_value_heads", config.num_key_value_heads},
+                   {"head_dim", config.head_dim},
+                   {"hidden_act", "silu"},
+                   {"max_position_embeddings", config.max_position_embeddings},
+                   {"rms_norm_eps", config.rms_norm_eps},
+                   {"initializer_range", config.initializer_range},
+                   {"tie_word_embeddings", config.tie_word_embeddings},
+                   {"attention_dropout", 0.0},
+                   {"rope_theta", config.rope_theta},
+                   {"rope_scaling", nullptr},
+                   {"rope_parameters", rope}};
+  if (config.rope_scaling.kind != RotaryScaling::Kind::none) out["rope_scaling"] = rope;
+  if (config.pad_token_id >= 0) out["pad_token_id"] = config.pad_token_id;
+  type.write(config, out);
+  if (!config.dtype.empty()) out["dtype"] = out["torch_dtype"] = config.dtype;
+  return out.dump(2) + "\n";
+}
+
+}  // namespace heddle::llama

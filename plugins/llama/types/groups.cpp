@@ -1,0 +1,65 @@
+// All groups, and what is looked up in them.
+#include <algorithm>
+#include <array>
+
+#include "../config/keys.h"
+#include "../config/model_type.h"
+#include "heddle/base/error.h"
+
+namespace heddle::llama {
+namespace {
+
+const std::array<const ModelGroup*, 2>& groups() {
+  static const std::array<const ModelGroup*, 2> kGroups = {&dense_models(), &mixture_models()};
+  return kGroups;
+}
+
+struct Place {
+  const ModelGroup* group;
+  const ModelType* type;
+};
+
+Place place_of(std::string_view model_type) {
+  for (const ModelGroup* group : groups())
+    for (const ModelType& type : group->types)
+      if (type.name == model_type) return {group, &type};
+  throw Error(ErrorCode::internal, "plugin llama",
+              "model_type '" + std::string(model_type) + "' is in no group");
+}
+
+// The words of `types`, with ", " between them.
+std::string list_of(const std::string& types) {
+  std::string out;
+  for (const char letter : types) out += letter == ' ' ? std::string(", ") : std::string(1, letter);
+  return out;
+}
+
+bool has(const Key& key, std::string_view model_type) {
+  return key.types.empty() ||
+         (" " + key.types + " ").find(" " + std::string(model_type) + " ") != std::string::npos;
+}
+
+}  // namespace
+
+const ModelType& type_of(std::string_view model_type) {
+  return *place_of(model_type).type;
+}
+
+std::vector<FieldInfo> keys_of(std::string_view model_type) {
+  std::vector<FieldInfo> out = common_keys();
+  for (const Key& key : place_of(model_type).group->keys)
+    if (has(key, model_type)) out.push_back(key.info);
+  return out;
+}
+
+std::vector<FieldInfo> table_of(const ModelGroup& group) {
+  std::vector<FieldInfo> out;
+  if (&group == groups().front()) out = common_keys();
+  for (const Key& key : group.keys) {
+    out.push_back(key.info);
+    if (!key.types.empty()) out.back().help += " Of " + list_of(key.types) + ".";
+  }
+  return out;
+}
+
+}  // namespace heddle::llama
