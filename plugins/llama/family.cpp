@@ -30,6 +30,9 @@ std::string text_of(const RotaryScaling& scaling) {
     case RotaryScaling::Kind::llama3:
       return "llama3 " + number(scaling.factor) + " " + number(scaling.low_freq_factor) + " " +
              number(scaling.high_freq_factor) + " " + std::to_string(scaling.original_positions);
+    case RotaryScaling::Kind::yarn:
+      return "yarn " + number(scaling.factor) + " " + number(scaling.beta_fast) + " " +
+             number(scaling.beta_slow) + " " + std::to_string(scaling.original_positions);
   }
   return "";
 }

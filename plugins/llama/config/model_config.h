@@ -63,8 +63,9 @@ struct ModelConfig {
   double initializer_range = 0.02;
   double rope_theta = 10000.0;
   RotaryScaling rope_scaling;
-  bool qkv_bias = false;     // on q_proj, k_proj, v_proj
-  bool output_bias = false;  // on o_proj
+  double partial_rotary_factor = 1.0;  // the part of each head that is rotated, its first numbers
+  bool qkv_bias = false;               // on q_proj, k_proj, v_proj
+  bool output_bias = false;            // on o_proj
   bool mlp_bias = false;
   bool qk_norm = false;           // RMSNorm over every head of q and k (qwen3),
   bool qk_norm_of_whole = false;  // or over all heads at once (olmoe)
@@ -74,6 +75,11 @@ struct ModelConfig {
   Latent latent;      // head_dim is latent.rotary where there is one
   std::string dtype;  // of the stored weights, as the file says: "float32", "bfloat16"; empty: not said
   bool operator==(const ModelConfig&) const = default;
+
+  // As transformers rounds it.
+  int64_t rotary_dim() const {
+    return static_cast<int64_t>(static_cast<double>(head_dim) * partial_rotary_factor);
+  }
 };
 
 // Reads Hugging Face's keys with its defaults. Keys without effect on results are ignored; values that heddle

@@ -29,6 +29,7 @@ struct ModelType {
   // Adds what read() reads.
   void (*write)(const ModelConfig& config, nlohmann::ordered_json& out);
   ExpertFiles experts = {};
+  bool partial_rotary = false;  // partial_rotary_factor acts
 };
 
 struct Key {

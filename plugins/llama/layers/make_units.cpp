@@ -59,8 +59,9 @@ Units make_units(const ModelConfig& config, const at::TensorOptions& options) {
   auto head = std::make_unique<Head>(config, options);
   if (config.tie_word_embeddings) head->share(embedding->weight);
   add(std::make_unique<ModuleUnit>("model.embed_tokens", "model.embed_tokens", std::move(embedding)));
-  SharedByLayers shared{std::make_shared<Rotary>(config.head_dim, config.rope_theta, config.rope_scaling),
-                        {}};
+  SharedByLayers shared{
+      std::make_shared<Rotary>(config.head_dim, config.rope_theta, config.rope_scaling, config.rotary_dim()),
+      {}};
   int64_t sparse = 0;
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) sparse += config.mixture.sparse(i) ? 1 : 0;
   if (config.mixture.balance.form == model::BalanceLoss::Form::model)
