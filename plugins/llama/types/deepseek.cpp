@@ -152,7 +152,8 @@ void read_layer_types(const Node& keys, ModelConfig& config) {
   if (types != nullptr) {
     if (!types->is_list() || static_cast<int64_t>(types->size()) != config.num_hidden_layers)
       refuse(*types, "expected a list of " + std::to_string(config.num_hidden_layers) +
-                         " words, dense or sparse, one for each layer, got " + types->written());
+                         " words, dense or sparse, one for each layer, got " +
+                         (types->is_list() ? std::to_string(types->size()) : types->written()));
     mixture.first_sparse = 0;
     int64_t layer = 0;
     for (const Node& type : types->items()) {
@@ -162,6 +163,10 @@ void read_layer_types(const Node& keys, ModelConfig& config) {
       ++layer;
     }
   }
+  const Node* first = given(keys, "first_k_dense_replace");
+  if (first != nullptr && types == nullptr && first->as_integer() != mixture.first_sparse)
+    refuse(*first, "transformers reads mlp_layer_types here, got " + first->written(),
+           "give mlp_layer_types: a word, dense or sparse, for each layer");
   check_layers(keys, config, "mlp_layer_types");
 }
 
@@ -170,7 +175,8 @@ void read_routing(const Node& keys, ModelConfig& config) {
   if (mixture.top_k == 0 && given(keys, "num_experts_per_tok") == nullptr)
     refuse(keys, "num_experts_per_tok is missing");
   mixture.top_k = std::max<int64_t>(mixture.top_k, 1);
-  read_experts(keys, "n_routed_experts", config);
+  mixture.experts = size_or(keys, "n_routed_experts", mixture.experts, 65536);
+  read_experts(keys, config);
   mixture.width = size_or(keys, "moe_intermediate_size", mixture.width);
   const int64_t shared = count_or(keys, "n_shared_experts", mixture.shared_width, 65536);
   mixture.shared_width = shared * mixture.width;
