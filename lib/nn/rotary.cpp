@@ -1,14 +1,12 @@
-// The frequencies, the kept table of angles, and the rotation of q and k as one node.
+// The kept table of angles, and the rotation of q and k as one node.
 #include "heddle/nn/rotary.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/pow.h>
-#include <ATen/ops/where.h>
+#include <ATen/ops/stack.h>
 
 #include <algorithm>
-#include <numbers>
+#include <memory>
 #include <tuple>
 
 #include "heddle/model/autograd_node.h"
@@ -25,11 +23,19 @@ at::Tensor turn(const at::Tensor& x, const RotaryAngles& angles, double directio
     rotate_cpu(y, angles, direction);
     return y;
   }
-  const int64_t half = angles.cos.size(1);
-  const at::Tensor heads = x.reshape({x.size(0), -1, 2 * half});
-  const at::Tensor a = heads.narrow(2, 0, half), b = heads.narrow(2, half, half);
+  const HeadPart& part = angles.part;
+  const int64_t half = angles.cos.size(1), dim = 2 * half, head = part.head_dim > 0 ? part.head_dim : dim;
+  const at::Tensor heads = x.reshape({x.size(0), -1, head});
+  const at::Tensor turned = heads.narrow(2, part.first, dim);
+  const at::Tensor pairs = part.interleaved ? turned.unflatten(2, {half, 2}) : turned.unflatten(2, {2, half});
+  const int64_t across = part.interleaved ? 3 : 2;
+  const at::Tensor a = pairs.select(across, 0), b = pairs.select(across, 1);
   const at::Tensor c = angles.cos.unsqueeze(1), s = (angles.sin * direction).unsqueeze(1);
-  return at::cat({a * c - b * s, b * c + a * s}, 2).to(x.scalar_type()).view(x.sizes());
+  at::Tensor y = at::stack({a * c - b * s, b * c + a * s}, across).flatten(2).to(x.scalar_type());
+  if (dim < head)
+    y = at::cat(
+        {heads.narrow(2, 0, part.first), y, heads.narrow(2, part.first + dim, head - part.first - dim)}, 2);
+  return y.view(x.sizes());
 }
 
 // No other tensor shares the memory of these.
@@ -47,12 +53,13 @@ bool hold_alone(std::span<const at::Tensor> tensors) {
 struct RotaryNode final : LayerNode {
   RotaryNode() : LayerNode("RotaryBackward") {}
   Saved cos, sin;
+  HeadPart part;
 
-  // The transpose of the rotation is the inverse rotation.
+  // The transpose of a rotation, whose factor stays, is the rotation back.
   Gradients backward(Gradients&& gradients) override {
-    Gradients out(2);
-    const RotaryAngles angles{cos.unpack(), sin.unpack()};
-    for (size_t i : {0, 1}) {
+    Gradients out(gradients.size());
+    const RotaryAngles angles{cos.unpack(), sin.unpack(), part};
+    for (size_t i = 0; i < gradients.size(); ++i) {
       at::Tensor& gradient = gradients[i];
       if (!gradient.defined()) continue;
       if (has_row_kernel(gradient) && hold_alone({&gradient, 1}))
@@ -68,22 +75,37 @@ struct RotaryNode final : LayerNode {
   }
 };
 
-}  // namespace
-
-namespace {
+// Null: no gradient is needed.
+template <class... Inputs>
+std::shared_ptr<RotaryNode> node_for(const RotaryAngles& angles, const Inputs&... inputs) {
+  if (!torch::autograd::compute_requires_grad(inputs...)) return nullptr;
+  auto node = make_node<RotaryNode>(inputs...);
+  node->cos.save(angles.cos);
+  node->sin.save(angles.sin);
+  node->part = angles.part;
+  return node;
+}
 
 std::pair<at::Tensor, at::Tensor> record(const at::Tensor& q, const at::Tensor& k, const RotaryAngles& angles,
                                          std::pair<at::Tensor, at::Tensor> turned) {
-  if (!torch::autograd::compute_requires_grad(q, k)) return turned;
-  auto node = make_node<RotaryNode>(q, k);
-  node->cos.save(angles.cos);
-  node->sin.save(angles.sin);
-  torch::autograd::set_history(turned.first, node);
-  torch::autograd::set_history(turned.second, node);
+  if (const auto node = node_for(angles, q, k)) {
+    torch::autograd::set_history(turned.first, node);
+    torch::autograd::set_history(turned.second, node);
+  }
   return turned;
 }
 
 }  // namespace
+
+at::Tensor rotate(const at::Tensor& x, const RotaryAngles& angles) {
+  at::Tensor turned;
+  {
+    const BelowAutograd below;
+    turned = turn(x, angles, 1.0);
+  }
+  if (const auto node = node_for(angles, x)) torch::autograd::set_history(turned, node);
+  return turned;
+}
 
 std::pair<at::Tensor, at::Tensor> rotate(const at::Tensor& q, const at::Tensor& k,
                                          const RotaryAngles& angles) {
@@ -109,28 +131,11 @@ void rotate_owned(std::span<at::Tensor, 3> qkv, const RotaryAngles& angles) {
 
 }  // namespace model
 
-namespace {
-
-at::Tensor scaled(const at::Tensor& plain, const RotaryScaling& scaling) {
-  if (scaling.kind == RotaryScaling::Kind::none) return plain;
-  if (scaling.kind == RotaryScaling::Kind::linear) return plain / scaling.factor;
-  const double positions = static_cast<double>(scaling.original_positions);
-  const double longest = positions / scaling.low_freq_factor, shortest = positions / scaling.high_freq_factor;
-  const at::Tensor wavelength = plain.reciprocal() * (2 * std::numbers::pi);
-  const at::Tensor slow = plain / scaling.factor;
-  const at::Tensor smooth = (wavelength.reciprocal() * positions - scaling.low_freq_factor) /
-                            (scaling.high_freq_factor - scaling.low_freq_factor);
-  const at::Tensor between = (1 - smooth) * slow + smooth * plain;
-  const at::Tensor ends = at::where(wavelength > longest, slow, plain);
-  return at::where((wavelength <= longest).logical_and(wavelength >= shortest), between, ends);
-}
-
-}  // namespace
-
-Rotary::Rotary(int64_t head_dim, double theta, const RotaryScaling& scaling) {
-  at::NoGradGuard no_grad;
-  const at::Tensor exponents = at::arange(0, head_dim, 2, at::kFloat) / static_cast<double>(head_dim);
-  frequencies_ = scaled(at::pow(theta, exponents).reciprocal(), scaling);
+Rotary::Rotary(int64_t head_dim, double theta, const RotaryScaling& scaling, int64_t rotary_dim)
+    : factor_(model::rotary_factor(scaling)) {
+  const int64_t dim = rotary_dim > 0 ? rotary_dim : head_dim;
+  if (dim != head_dim) part_.head_dim = head_dim;
+  frequencies_ = model::rotary_frequencies(dim, theta, scaling);
 }
 
 const model::RotaryAngles& Rotary::angles(const Batch& batch) {
@@ -143,7 +148,11 @@ const model::RotaryAngles& Rotary::angles(const Batch& batch) {
   at::NoGradGuard no_grad;
   const at::Tensor turns = positions_of(batch).reshape({-1}).to(at::kFloat).unsqueeze(1) *
                            frequencies_.to(batch.tokens.device()).unsqueeze(0);
-  kept_ = {turns.cos(), turns.sin()};
+  kept_ = {turns.cos(), turns.sin(), part_};
+  if (factor_ != 1) {
+    kept_.cos.mul_(factor_);
+    kept_.sin.mul_(factor_);
+  }
   source_ = source;
   version_ = version;
   batch_ = rows;

@@ -20,12 +20,12 @@ const std::vector<FieldInfo> kCommonKeys = {
     {"rms_norm_eps", "float", "1e-06", "above 0", "Added under the root of each norm.", ""},
     {"initializer_range", "float", "0.02", "0 or more", "Standard deviation of random weights.", ""},
     {"rope_theta", "float", "10000.0", "above 0", "Base of the rotary embedding's wavelengths.", ""},
-    {"rope_scaling", "map or null", "null", "types default, linear, llama3",
+    {"rope_scaling", "map or null", "null", "types default, linear, llama3, yarn",
      "Scaling of the rotary embedding: rope_type and its factors.", ""},
-    {"rope_parameters", "map or null", "null", "types default, linear, llama3",
+    {"rope_parameters", "map or null", "null", "types default, linear, llama3, yarn",
      "The newer spelling of rope_scaling, with rope_theta in it.", ""},
     {"original_max_position_embeddings", "int or null", "null", "",
-     "Of rope type llama3: positions that the model was first trained on.", ""},
+     "Of rope types llama3 and yarn: positions that the model was first trained on.", ""},
     {"tie_word_embeddings", "bool", "false", "", "The head computes with the embedding's weight.", ""},
     {"pad_token_id", "int or null", "null", "a token, or counted from the end",
      "Its row of the embedding gets no gradient from the look-up.", ""},
@@ -53,9 +53,6 @@ void check_refused_keys(const Node& keys) {
   if (const Node* dropout = given(keys, "attention_dropout"); dropout != nullptr && dropout->as_real() != 0.0)
     refuse(*dropout, "dropout of attention is not built, got " + dropout->written(),
            "set attention_dropout: 0.0");
-  if (const Node* partial = given(keys, "partial_rotary_factor");
-      partial != nullptr && partial->as_real() != 1.0)
-    refuse(*partial, "a rotary embedding of part of each head is not built, got " + partial->written());
   if (const Node* quantised = given(keys, "quantization_config"))
     refuse(*quantised, "quantised weights are not built", "use the model's unquantised weights");
 }

@@ -29,6 +29,7 @@ struct ModelType {
   // Adds what read() reads.
   void (*write)(const ModelConfig& config, nlohmann::ordered_json& out);
   ExpertFiles experts = {};
+  bool partial_rotary = false;  // partial_rotary_factor acts
 };
 
 struct Key {
@@ -44,6 +45,7 @@ struct ModelGroup {
 
 const ModelGroup& dense_models();
 const ModelGroup& mixture_models();
+const ModelGroup& latent_models();
 
 // Throws Error{internal} for a type of no group.
 const ModelType& type_of(std::string_view model_type);

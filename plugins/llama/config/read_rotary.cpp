@@ -2,6 +2,7 @@
 #include "read_rotary.h"
 
 #include "heddle/model/config_keys.h"
+#include "model_type.h"
 
 namespace heddle::llama {
 namespace {
@@ -11,6 +12,21 @@ using model::real_or;
 using model::refuse;
 using model::text_or;
 
+// partial_rotary_factor of the keys or of the rotary parameters.
+void read_part(const Node& keys, ModelConfig& config) {
+  const Node* part = model::given(keys, "partial_rotary_factor");
+  if (part == nullptr) return;
+  config.partial_rotary_factor = part->as_real();
+  if (config.partial_rotary_factor == 1.0) return;
+  if (!type_of(config.model_type).partial_rotary)
+    refuse(*part, "a model of type " + config.model_type + " rotates whole heads, got " + part->written(),
+           "leave the key out");
+  const int64_t dim = config.rotary_dim();
+  if (!(config.partial_rotary_factor > 0 && config.partial_rotary_factor < 1) || dim < 2 || dim % 2 != 0)
+    refuse(*part, "of heads of " + std::to_string(config.head_dim) +
+                      " an even number must be rotated, from 2 on, got " + part->written());
+}
+
 double positive(const Node& parameters, std::string_view key) {
   const Node* node = parameters.find(key);
   if (node == nullptr || node->is_null())
@@ -18,6 +34,12 @@ double positive(const Node& parameters, std::string_view key) {
                            " needs " + std::string(key));
   if (!(node->as_real() > 0)) refuse(*node, "expected a number above 0, got " + node->written());
   return node->as_real();
+}
+
+int64_t original_positions(const Node& keys, const Node& parameters, const ModelConfig& config) {
+  return integer_or(
+      keys, "original_max_position_embeddings",
+      integer_or(parameters, "original_max_position_embeddings", config.max_position_embeddings));
 }
 
 void read_llama3(const Node& keys, const Node& parameters, ModelConfig& config) {
@@ -29,29 +51,48 @@ void read_llama3(const Node& keys, const Node& parameters, ModelConfig& config) 
   if (scaling.high_freq_factor <= scaling.low_freq_factor)
     refuse(*parameters.find("high_freq_factor"),
            "expected more than low_freq_factor, got " + parameters.find("high_freq_factor")->written());
-  scaling.original_positions =
-      integer_or(keys, "original_max_position_embeddings",
-                 integer_or(parameters, "original_max_position_embeddings", config.max_position_embeddings));
+  scaling.original_positions = original_positions(keys, parameters, config);
+}
+
+// transformers takes a 0 of these for an absent key.
+double positive_or(const Node& parameters, std::string_view key, double otherwise) {
+  const double value = real_or(parameters, key, 0);
+  if (value == 0) return otherwise;
+  return positive(parameters, key);
+}
+
+void read_yarn(const Node& keys, const Node& parameters, ModelConfig& config) {
+  RotaryScaling& scaling = config.rope_scaling;
+  scaling.kind = RotaryScaling::Kind::yarn;
+  scaling.factor = positive(parameters, "factor");
+  scaling.beta_fast = positive_or(parameters, "beta_fast", 32);
+  scaling.beta_slow = positive_or(parameters, "beta_slow", 1);
+  scaling.truncate = model::boolean_or(parameters, "truncate", true);
+  if (model::given(parameters, "attention_factor") != nullptr)
+    scaling.attention_factor = positive(parameters, "attention_factor");
+  scaling.mscale = positive_or(parameters, "mscale", 0);
+  scaling.mscale_all_dim = positive_or(parameters, "mscale_all_dim", 0);
+  scaling.original_positions = original_positions(keys, parameters, config);
 }
 
 void read_parameters(const Node& keys, const Node& parameters, ModelConfig& config) {
   if (!parameters.is_map()) refuse(parameters, "expected a map with rope_type, got " + parameters.written());
   for (const auto& [key, value] : parameters.entries())
     if (value.is_map()) refuse(value, "rotary parameters of their own per layer type are not built");
-  if (real_or(parameters, "partial_rotary_factor", 1.0) != 1.0)
-    refuse(*parameters.find("partial_rotary_factor"),
-           "a rotary embedding of part of each head is not built, got " +
-               parameters.find("partial_rotary_factor")->written());
+  read_part(parameters, config);
   config.rope_theta = real_or(parameters, "rope_theta", config.rope_theta);
   const std::string type = text_or(parameters, "rope_type", text_or(parameters, "type", "default"));
+  config.rope_scaling = {};
   if (type == "default") return;
   if (type == "linear") {
     config.rope_scaling.kind = RotaryScaling::Kind::linear;
     config.rope_scaling.factor = positive(parameters, "factor");
   } else if (type == "llama3") {
     read_llama3(keys, parameters, config);
+  } else if (type == "yarn") {
+    read_yarn(keys, parameters, config);
   } else {
-    refuse(parameters, "rope type '" + type + "' is not built; known: default, linear, llama3");
+    refuse(parameters, "rope type '" + type + "' is not built; known: default, linear, llama3, yarn");
   }
 }
 
@@ -59,6 +100,7 @@ void read_parameters(const Node& keys, const Node& parameters, ModelConfig& conf
 
 void read_rotary(const Node& keys, ModelConfig& config) {
   config.rope_theta = real_or(keys, "rope_theta", config.rope_theta);
+  read_part(keys, config);
   const Node* parameters = nullptr;
   for (const std::string_view key : {"rope_parameters", "rope_scaling"})
     if (const Node* found = keys.find(key);

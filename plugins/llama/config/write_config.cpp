@@ -9,16 +9,32 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json rope_of(const ModelConfig& config) {
-  const RotaryScaling& scaling = config.rope_scaling;
-  ordered_json rope{{"rope_type", "default"}, {"rope_theta", config.rope_theta}};
-  if (scaling.kind == RotaryScaling::Kind::none) return rope;
+void write_scaling(const RotaryScaling& scaling, ordered_json& rope) {
+  using Kind = RotaryScaling::Kind;
+  if (scaling.kind == Kind::none) return;
+  rope["rope_type"] = scaling.kind == Kind::linear ? "linear"
+                      : scaling.kind == Kind::yarn ? "yarn"
+                                                   : "llama3";
   rope["factor"] = scaling.factor;
-  rope["rope_type"] = scaling.kind == RotaryScaling::Kind::linear ? "linear" : "llama3";
-  if (scaling.kind == RotaryScaling::Kind::linear) return rope;
-  rope["low_freq_factor"] = scaling.low_freq_factor;
-  rope["high_freq_factor"] = scaling.high_freq_factor;
+  if (scaling.kind == Kind::linear) return;
   rope["original_max_position_embeddings"] = scaling.original_positions;
+  if (scaling.kind == Kind::llama3) {
+    rope["low_freq_factor"] = scaling.low_freq_factor;
+    rope["high_freq_factor"] = scaling.high_freq_factor;
+    return;
+  }
+  rope["beta_fast"] = scaling.beta_fast;
+  rope["beta_slow"] = scaling.beta_slow;
+  rope["truncate"] = scaling.truncate;
+  if (scaling.attention_factor > 0) rope["attention_factor"] = scaling.attention_factor;
+  if (scaling.mscale > 0) rope["mscale"] = scaling.mscale;
+  if (scaling.mscale_all_dim > 0) rope["mscale_all_dim"] = scaling.mscale_all_dim;
+}
+
+ordered_json rope_of(const ModelConfig& config) {
+  ordered_json rope{{"rope_type", "default"}, {"rope_theta", config.rope_theta}};
+  write_scaling(config.rope_scaling, rope);
+  if (type_of(config.model_type).partial_rotary) rope["partial_rotary_factor"] = config.partial_rotary_factor;
   return rope;
 }
 
@@ -47,6 +63,7 @@ std::string to_config_json(const ModelConfig& config) {
                    {"rope_scaling", nullptr},
                    {"rope_parameters", rope}};
   if (config.rope_scaling.kind != RotaryScaling::Kind::none) out["rope_scaling"] = rope;
+  if (type.partial_rotary) out["partial_rotary_factor"] = config.partial_rotary_factor;
   if (config.pad_token_id >= 0) out["pad_token_id"] = config.pad_token_id;
   type.write(config, out);
   if (!config.dtype.empty()) out["dtype"] = out["torch_dtype"] = config.dtype;

@@ -36,13 +36,13 @@ TensorPlan tensor_plan(const ModelConfig& config) {
   for (const auto& [path, style] : tensor_plan()) {
     const bool attention = path.find(".self_attn.") != path.npos;
     const bool dense = path.find(".mlp.") != path.npos;
-    if ((dense && !any_dense) || (attention && config.qk_norm_of_whole)) continue;
+    if ((dense && !any_dense) || (attention && (config.qk_norm_of_whole || config.latent.rank > 0))) continue;
     plan.emplace_back(path, style);
   }
   if (mixture.shared_width > 0)
     for (const auto& [name, style] :
          {std::pair{"gate_proj", "colwise"}, {"up_proj", "colwise"}, {"down_proj", "rowwise"}})
-      plan.emplace_back("model.layers.*.mlp.shared_expert." + std::string(name), style);
+      plan.emplace_back("model.layers.*.mlp." + std::string(mixture.shared_name()) + "." + name, style);
   return plan;
 }
 
@@ -59,8 +59,9 @@ Units make_units(const ModelConfig& config, const at::TensorOptions& options) {
   auto head = std::make_unique<Head>(config, options);
   if (config.tie_word_embeddings) head->share(embedding->weight);
   add(std::make_unique<ModuleUnit>("model.embed_tokens", "model.embed_tokens", std::move(embedding)));
-  SharedByLayers shared{std::make_shared<Rotary>(config.head_dim, config.rope_theta, config.rope_scaling),
-                        {}};
+  SharedByLayers shared{
+      std::make_shared<Rotary>(config.head_dim, config.rope_theta, config.rope_scaling, config.rotary_dim()),
+      {}};
   int64_t sparse = 0;
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) sparse += config.mixture.sparse(i) ? 1 : 0;
   if (config.mixture.balance.form == model::BalanceLoss::Form::model)

@@ -74,6 +74,9 @@ TEST(ModelConfig, IsWrittenSoThatItReadsBackEqual) {
        with(
            R"("rope_scaling":{"rope_type":"llama3","factor":8,"low_freq_factor":1,"high_freq_factor":4,"original_max_position_embeddings":64})"),
        with(R"("rope_parameters":{"rope_type":"linear","factor":2.5,"rope_theta":7})"),
+       with(
+           R"("rope_scaling":{"rope_type":"yarn","factor":4,"beta_fast":16,"beta_slow":2,"truncate":false,"attention_factor":1.5,"original_max_position_embeddings":64})"),
+       with(R"("rope_scaling":{"rope_type":"yarn","factor":40,"mscale":0.7,"mscale_all_dim":0.5})"),
        std::string(
            R"({"model_type":"qwen2","hidden_size":36,"num_attention_heads":6,"num_key_value_heads":3,"tie_word_embeddings":true})"),
        std::string(
@@ -88,12 +91,19 @@ TEST(ModelConfig, RefusesWhatTransformersWouldComputeOtherwise) {
             kAt +
                 " attention_dropout: dropout of attention is not built, got 0.1\n  hint: set "
                 "attention_dropout: 0.0");
-  EXPECT_EQ(config_refusal(with(R"("rope_scaling":{"rope_type":"yarn","factor":4.0})")),
-            kAt + " rope_scaling: rope type 'yarn' is not built; known: default, linear, llama3");
+  EXPECT_EQ(config_refusal(with(R"("rope_scaling":{"rope_type":"dynamic","factor":4.0})")),
+            kAt + " rope_scaling: rope type 'dynamic' is not built; known: default, linear, llama3, yarn");
   EXPECT_EQ(config_refusal(with(R"("rope_scaling":{"rope_type":"linear"})")),
             kAt + " rope_scaling: rope type linear needs factor");
-  EXPECT_EQ(config_refusal(with(R"("partial_rotary_factor":0.5)")),
-            kAt + " partial_rotary_factor: a rotary embedding of part of each head is not built, got 0.5");
+  EXPECT_EQ(config_refusal(with(R"("rope_scaling":{"rope_type":"yarn"})")),
+            kAt + " rope_scaling: rope type yarn needs factor");
+  EXPECT_EQ(config_refusal(with(R"("rope_scaling":{"rope_type":"yarn","factor":4,"attention_factor":-1})")),
+            kAt + " rope_scaling.attention_factor: expected a number above 0, got -1");
+  EXPECT_EQ(
+      config_refusal(with(R"("partial_rotary_factor":0.5)")),
+      kAt +
+          " partial_rotary_factor: a model of type llama rotates whole heads, got 0.5\n  hint: leave the "
+          "key out");
   EXPECT_EQ(config_refusal(with(R"("quantization_config":{"bits":4})")),
             kAt +
                 " quantization_config: quantised weights are not built\n  hint: use the model's unquantised "
@@ -180,7 +190,8 @@ TEST(ModelConfig, RefusesRotaryParametersThatCannotBe) {
   EXPECT_EQ(rope(R"({"full_attention":{"rope_type":"default"}})"),
             at + ".full_attention: rotary parameters of their own per layer type are not built");
   EXPECT_EQ(rope(R"({"partial_rotary_factor":0.25})"),
-            at + ".partial_rotary_factor: a rotary embedding of part of each head is not built, got 0.25");
+            at + ".partial_rotary_factor: a model of type llama rotates whole heads, got 0.25\n  hint: leave "
+                 "the key out");
   EXPECT_EQ(rope(R"({"rope_type":"linear","factor":-2})"), at + ".factor: expected a number above 0, got -2");
   EXPECT_EQ(rope(R"({"rope_type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4})"),
             at + ".high_freq_factor: expected more than low_freq_factor, got 4");

@@ -93,8 +93,9 @@ HEDDLE_API at::Tensor count_choices(const at::Tensor& chosen, int64_t rows, int6
 // number with a gradient to the scores. factors [rows, experts] has none.
 HEDDLE_API at::Tensor weighted_sum(const at::Tensor& scores, const at::Tensor& factors);
 
-// The mean of logsumexp(logits)^2 over the tokens times `factor` (Zoph et al. 2022), one number.
-HEDDLE_API at::Tensor z_loss(const at::Tensor& logits, double factor);
+// The sum of logsumexp(logits)^2 over the tokens times `factor` (Zoph et al. 2022), divided by `tokens` (one
+// element; undefined: the number of these tokens). One number.
+HEDDLE_API at::Tensor z_loss(const at::Tensor& logits, double factor, const at::Tensor& tokens = {});
 
 // What the layers of one model have for the form `model`: one microbatch at a time, so the layers are on one
 // rank, and no other microbatch begins before the last layer.
@@ -123,6 +124,10 @@ struct RouterConfig {
   bool bias = false;     // of the product
   bool in_fp32 = false;  // the product in fp32, whatever the model computes in
   bool in_turn = false;  // experts in turn instead (model::score_in_turn)
+  // A bias that chooses and does not weigh, and that no gradient reaches (Wang et al. 2024, without an
+  // auxiliary loss). After each step correction_rate * sign(mean load - load) is added to it.
+  bool correction = false;
+  double correction_rate = 0;
   model::BalanceLoss balance;
   double z_loss = 0;             // its coefficient
   std::string group = "router";  // of the side outputs: router/aux_loss
@@ -132,13 +137,15 @@ struct RouterConfig {
   std::shared_ptr<model::LayerBalance> layers;
 };
 
-// Slots "weight" [experts, hidden] and, if asked for, "bias" [experts].
-class HEDDLE_API Router : public Module {
+// Slots "weight" [experts, hidden] and, if asked for, "bias" [experts] and "e_score_correction_bias"
+// [experts] (fp32 under any precision but fp64; it does not train).
+class HEDDLE_API Router : public Module, public AfterUpdate {
  public:
+  // Throws Error{config}: groups or numbers of choices that the experts do not allow.
   Router(RouterConfig config, const Init& init, const at::TensorOptions& options);
   std::string_view kind() const override { return "router"; }
 
-  at::Tensor weight, bias;
+  at::Tensor weight, bias, correction;
 
   // x [tokens, hidden] of all rows of the batch. Auxiliary losses go with the weights' gradient.
   model::Routing route(const at::Tensor& x, const Batch& batch);
@@ -148,6 +155,10 @@ class HEDDLE_API Router : public Module {
   using Total = Chain<at::Tensor(at::Tensor counts)>;
   Total total{"Router::total"};
 
+  // Moves the correction bias by the loads of the step, over all microbatches and ranks of dp and cp; a step
+  // that was skipped leaves it.
+  void after_update(const Updated& updated, const DeviceMesh& mesh) override;
+
   const RouterConfig& config() const { return config_; }
   // How often each expert was chosen, [experts]: summed over microbatches and ranks.
   const Metric& load() const { return load_; }
@@ -156,9 +167,16 @@ class HEDDLE_API Router : public Module {
   at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: route() gives two tensors
 
  private:
+  struct Counted {
+    at::Tensor choices;  // fp32 [rows, experts]
+    at::Tensor tokens;   // fp32 [rows, 1]
+  };
   at::Tensor logits(const at::Tensor& x, const Batch& batch);
-  at::Tensor balanced(at::Tensor weights, const model::Scored& scored, const Batch& batch);
-  at::Tensor balance_loss(const model::Scored& scored, const at::Tensor& counts, int64_t rows);
+  at::Tensor with_losses(const at::Tensor& logits, const model::Scored& scored, const Batch& batch);
+  Counted count(const model::Scored& scored, const Batch& batch);
+  at::Tensor balance_loss(const model::Scored& scored, const Counted& all);
+  bool balances() const { return config_.balance.form != model::BalanceLoss::Form::none && !config_.in_turn; }
+  bool has_z_loss() const { return config_.z_loss != 0 && !config_.in_turn; }
 
   RouterConfig config_;
   model::Autocast fp32_{at::kFloat, model::Autocast::Weights::cast_each_time};
