@@ -73,6 +73,8 @@ def plugin_folder_faults(root):
         folder = root / "plugins" / path.relative_to(root / "plugins").parts[0]
         own = {file.name for file in folder.rglob("*.h")} | {"dlfcn.h", "unistd.h"}
         for include in INCLUDE.findall(path.read_text()):
+            if ".." in include and (path.parent / include).resolve().is_relative_to(folder.resolve()):
+                continue
             if fault := plugin_faults(include, own, folder.name):
                 yield f"{path.relative_to(root)}: {include}: {fault}"
 

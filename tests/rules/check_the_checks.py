@@ -19,6 +19,8 @@ CASES = [  # rule, file, text, part of the fault (None: no fault)
     (check_modules, "plugins/p/a.cpp", '// a\n#include "core/mesh/layout.h"\n', "public headers only"),
     (check_modules, "sdk/include/heddle/mesh/a.h", '// a\n#include "core/mesh/layout.h"\n', "public headers only"),
     (check_modules, "plugins/p/a.cpp", '// a\n#include "../q/b.h"\n', "another plugin"),
+    (check_modules, "plugins/p/r/a.cpp", '// a\n#include "../../q/b.h"\n', "another plugin"),
+    (check_modules, "plugins/p/r/a.cpp", '// a\n#include "../s/b.h"\n', None),
     (check_modules, "plugins/p/a.cpp", "// a\n#include <c10/cuda/CUDAStream.h>\n", "CUDA is known in plugins/nccl alone"),
     (check_modules, "core/mesh/a.cpp", "// a\n#include <nccl.h>\n", "CUDA is known in plugins/nccl alone"),
     (check_modules, "plugins/nccl/cuda/a.cpp", "// a\n#include <nccl.h>\n", None),

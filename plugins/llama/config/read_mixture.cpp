@@ -16,6 +16,8 @@ bool Mixture::sparse(int64_t layer) const {
 
 void add_balance_keys(std::vector<Key>& keys) {
   const std::vector<FieldInfo> table = {
+      {"num_experts", "int", "8", "1..65536", "Experts of a layer. The default is the type's.", ""},
+      {"num_local_experts", "int", "null", "1..65536", "Another name of num_experts.", ""},
       {"num_experts_per_tok", "int", "2", "1..the experts", "Experts of a token. The default is the type's.",
        ""},
       {"output_router_logits", "bool", "false", "", "Train with the auxiliary loss.", ""},
@@ -86,9 +88,10 @@ const char* word_of(Form form) {
 
 }  // namespace
 
-void read_experts(const Node& keys, const char* key, ModelConfig& config) {
+void read_experts(const Node& keys, ModelConfig& config) {
   Mixture& mixture = config.mixture;
-  mixture.experts = model::size_or(keys, key, mixture.experts, kMostExperts);
+  const int64_t other_name = model::size_or(keys, "num_local_experts", mixture.experts, kMostExperts);
+  mixture.experts = model::size_or(keys, "num_experts", other_name, kMostExperts);
   mixture.top_k = model::size_or(keys, "num_experts_per_tok", mixture.top_k);
   if (mixture.top_k > mixture.experts)
     model::refuse(keys, "num_experts_per_tok " + std::to_string(mixture.top_k) + " is more than the " +

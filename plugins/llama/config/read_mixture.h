@@ -10,11 +10,12 @@
 
 namespace heddle::llama {
 
-// Keys of the router: how many experts a token has, the losses that balance them, its dtype.
+// Keys of the experts' number and of the router: how many experts a token has, the losses that balance them,
+// its dtype.
 void add_balance_keys(std::vector<Key>& keys);
 
-// The number of experts by the type's key for it, and num_experts_per_tok.
-void read_experts(const Node& keys, const char* key, ModelConfig& config);
+// The number of experts by either name, and num_experts_per_tok.
+void read_experts(const Node& keys, ModelConfig& config);
 
 // decoder_sparse_step and mlp_only_layers.
 void read_sparse_layers(const Node& keys, ModelConfig& config);

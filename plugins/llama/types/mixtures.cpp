@@ -53,7 +53,7 @@ void read_mixtral(const Node& keys, ModelConfig& config) {
       noise != nullptr && noise->as_real() != 0)
     model::refuse(*noise, "router jitter is not built, got " + noise->written(),
                   "set router_jitter_noise: 0");
-  read_experts(keys, "num_local_experts", config);
+  read_experts(keys, config);
   config.mixture.width = config.intermediate_size;
   read_balance(keys, config.mixture);
 }
@@ -63,7 +63,7 @@ void read_olmoe(const Node& keys, ModelConfig& config) {
     model::refuse(*clip, "clamping queries, keys and values is not built, got " + clip->written(),
                   "set clip_qkv: null");
   config.qkv_bias = config.output_bias = boolean_or(keys, "attention_bias", false);
-  read_experts(keys, "num_experts", config);
+  read_experts(keys, config);
   config.mixture.width = config.intermediate_size;
   config.mixture.normalise = boolean_or(keys, "norm_topk_prob", false);
   read_balance(keys, config.mixture);
@@ -71,7 +71,7 @@ void read_olmoe(const Node& keys, ModelConfig& config) {
 
 void read_qwen_moe(const Node& keys, ModelConfig& config) {
   check_sliding_window(keys);
-  read_experts(keys, "num_experts", config);
+  read_experts(keys, config);
   config.mixture.width = model::size_or(keys, "moe_intermediate_size", config.mixture.width);
   config.mixture.normalise = boolean_or(keys, "norm_topk_prob", false);
   read_sparse_layers(keys, config);
@@ -128,9 +128,6 @@ void write_qwen3_moe(const ModelConfig& config, nlohmann::ordered_json& out) {
 
 std::vector<Key> keys_of_mixtures() {
   std::vector<Key> keys = {
-      {{"num_local_experts", "int", "8", "1..65536", "Experts of a layer.", ""}, "mixtral"},
-      {{"num_experts", "int", "128", "1..65536", "Experts of a layer. OLMoE: 64; Qwen2-MoE: 60.", ""},
-       "olmoe qwen2_moe qwen3_moe"},
       {{"moe_intermediate_size", "int", "768", "1..2^28",
         "Width of an expert; in the other types it is intermediate_size. Qwen2-MoE: 1408.", ""},
        kQwen},
