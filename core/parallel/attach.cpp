@@ -2,6 +2,7 @@
 #include "core/parallel/attach.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -50,13 +51,20 @@ Attached attached_to(const Units& units, const Plan& plan) {
   return attached;
 }
 
-std::vector<AfterUpdate*> listeners(const Units& units) {
-  std::vector<AfterUpdate*> out;
-  const auto add = [&](auto& one) {
-    if (auto* listener = dynamic_cast<AfterUpdate*>(&one); listener != nullptr) out.push_back(listener);
-  };
-  for (const auto& unit : units) add(*unit);
-  each_module(units, add);
+std::vector<UpdateListener> listeners(const Units& units) {
+  std::vector<UpdateListener> out;
+  std::map<const at::Tensor*, std::string> names;
+  for (const auto& unit : units) {
+    if (auto* told = dynamic_cast<AfterUpdate*>(unit.get()); told != nullptr) out.push_back({told});
+    for (const ParameterSlot& slot : unit->parameters()) names.emplace(slot.tensor, slot.name);
+  }
+  each_module(units, [&](Module& module) {
+    auto* told = dynamic_cast<AfterUpdate*>(&module);
+    if (told == nullptr) return;
+    UpdateListener& listener = out.emplace_back(UpdateListener{told});
+    for (const ParameterSlot& slot : module.slots())
+      if (!slot.trainable()) listener.frozen.push_back(names.at(slot.tensor));
+  });
   return out;
 }
 

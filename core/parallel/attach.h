@@ -14,6 +14,6 @@ namespace heddle::parallel {
 HEDDLE_API Attached attached_to(const Units& units, const Plan& plan);
 
 // The modules and units among these that implement AfterUpdate.
-std::vector<AfterUpdate*> listeners(const Units& units);
+std::vector<UpdateListener> listeners(const Units& units);
 
 }  // namespace heddle::parallel

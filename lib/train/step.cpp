@@ -96,6 +96,13 @@ struct Step::Impl {
   train::GradientNorm norm;
   train::AdamW optimizer;
   std::optional<train::SideTotals> sides;  // empty: there are no side outputs
+  struct Told {
+    AfterUpdate* one;
+    std::vector<Shard*> shards;  // of `frozen`
+    std::vector<FrozenPart> frozen;
+  };
+  std::vector<Told> told;
+  bool told_changes = false;  // some of them may write to shards
   Recording* recording = nullptr;
 
   Impl(Stages& stages, const DeviceMesh& mesh, StepConfig given)
@@ -113,6 +120,16 @@ struct Step::Impl {
         optimizer(shards, config) {
     const auto& layout = stages.attached().side_outputs;
     if (layout && !layout->empty()) sides.emplace(layout, mesh);
+    for (const UpdateListener& listener : stages.attached().after_update) {
+      Told& one = told.emplace_back(Told{listener.told, {}, {}});
+      for (const std::string& name : listener.frozen)
+        for (Shard* shard : shards)
+          if (shard->name == name) {
+            one.shards.push_back(shard);
+            one.frozen.push_back({name, {}, shard->offset});
+          }
+      told_changes = told_changes || !listener.frozen.empty();
+    }
   }
 
   static Communicator* group_of(const DeviceMesh& mesh, std::string_view axis) {
@@ -159,11 +176,16 @@ struct Step::Impl {
 
   void tell_updated(const StepReport& report) {
     const Attached& attached = stages.attached();
-    if (attached.parallelizers.empty() && attached.after_update.empty()) return;
+    if (dry || (attached.parallelizers.empty() && told.empty())) return;
     const at::NoGradGuard no_gradients;
-    const Updated updated{report.side_values, train::skip_above(report.grad_norm, report.largest_norm)};
+    Updated updated{report.side_values, train::skip_above(report.grad_norm, report.largest_norm)};
     for (const auto& parallelizer : attached.parallelizers) parallelizer->after_update(updated, mesh);
-    for (AfterUpdate* one : attached.after_update) one->after_update(updated, mesh);
+    for (Told& listener : told) {
+      for (size_t i = 0; i < listener.shards.size(); ++i)
+        listener.frozen[i].tensor = listener.shards[i]->tensor;
+      updated.frozen = listener.frozen;
+      listener.one->after_update(updated, mesh);
+    }
   }
 };
 
@@ -197,10 +219,15 @@ StepReport Step::run(std::span<const Batch> batches, double lr, double weight_de
   phases.end("norm");
   report.largest_norm = train::largest_norm(my.config.max_norm);
   my.update(report, lr, weight_decay);
-  for (const auto& stage : my.stages) stage->parameters_changed();
+  // Where listeners write to shards, the strategy hears of both changes at once.
+  const auto changed = [&] {
+    for (const auto& stage : my.stages) stage->parameters_changed();
+  };
+  if (!my.told_changes) changed();
   phases.end("update");
   my.report_sums(report, counts, loss);
   my.tell_updated(report);
+  if (my.told_changes) changed();
   phases.end("report");
   return my.dry ? StepReport() : report;
 }

@@ -81,16 +81,11 @@ class Spec : public ModelSpec {
   // are not counted.
   double flops_per_token(int64_t sequence) const override {
     const auto width = static_cast<double>(config_.hidden_size);
-    const auto dim = static_cast<double>(config_.head_dim);
-    const double q = static_cast<double>(config_.num_attention_heads) * dim;
-    const double kv = static_cast<double>(config_.num_key_value_heads) * dim;
-    const double attention =
-        width * (2 * q + 2 * kv) + q * static_cast<double>(sequence);  // and q k^T, and v
     const auto layers = static_cast<double>(config_.num_hidden_layers);
     double forwards = 0;
     for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer)
       forwards += static_cast<double>(weights_after_attention(layer));
-    return 6 * (layers * attention + forwards + width * static_cast<double>(config_.vocab_size));
+    return 6 * (layers * attention(sequence) + forwards + width * static_cast<double>(config_.vocab_size));
   }
 
   StoredParts stored(const std::string& parameter, std::span<const int64_t> shape) const override {
@@ -104,11 +99,31 @@ class Spec : public ModelSpec {
   }
 
  private:
+  // Of one layer: weights of its products, and half of a multiplication for each element of q k^T and of its
+  // product with v.
+  double attention(int64_t sequence) const {
+    const auto width = static_cast<double>(config_.hidden_size), length = static_cast<double>(sequence);
+    const auto heads = static_cast<double>(config_.num_attention_heads);
+    const Latent& latent = config_.latent;
+    if (latent.rank == 0) {
+      const auto dim = static_cast<double>(config_.head_dim);
+      const double q = heads * dim, kv = static_cast<double>(config_.num_key_value_heads) * dim;
+      return width * (2 * q + 2 * kv) + q * length;
+    }
+    const auto rank = static_cast<double>(latent.rank), query_rank = static_cast<double>(latent.query_rank);
+    const auto rotary = static_cast<double>(latent.rotary);
+    const auto key = static_cast<double>(latent.plain + latent.rotary);
+    const auto value = static_cast<double>(latent.value), plain = static_cast<double>(latent.plain);
+    const double queries = query_rank > 0 ? query_rank * (width + heads * key) : width * heads * key;
+    const double keys = width * (rank + rotary) + rank * heads * (plain + value);
+    return queries + keys + heads * value * width + heads * (key + value) / 2 * length;
+  }
   // Weights that a token meets: those of its experts, not of all.
   int64_t weights_after_attention(int64_t layer) const {
     const Mixture& mixture = config_.mixture;
     if (!mixture.sparse(layer)) return 3 * config_.hidden_size * config_.intermediate_size;
-    const int64_t shared = mixture.shared_width == 0 ? 0 : 3 * mixture.shared_width + 1;
+    const int64_t shared =
+        3 * mixture.shared_width + (mixture.shared_width > 0 && mixture.shared_gate ? 1 : 0);
     return config_.hidden_size * (mixture.experts + 3 * mixture.top_k * mixture.width + shared);
   }
 

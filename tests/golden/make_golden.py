@@ -63,6 +63,22 @@ CASES = {
                       num_attention_heads=2, num_key_value_heads=1, moe_intermediate_size=18,
                       shared_expert_intermediate_size=26, num_experts=7, num_experts_per_tok=1, decoder_sparse_step=2,
                       tie_word_embeddings=True, **AUXILIARY),
+    # Latent attention: groups and a correction bias; without a latent of queries; plain and limited top-k.
+    "deepseek_v3": dict(model_type="deepseek_v3", vocab_size=61, hidden_size=30, intermediate_size=44,
+                        num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=3, q_lora_rank=14,
+                        kv_lora_rank=10, qk_nope_head_dim=9, qk_rope_head_dim=6, v_head_dim=7, n_routed_experts=9,
+                        num_experts_per_tok=3, n_group=3, topk_group=2, n_shared_experts=2, moe_intermediate_size=10,
+                        first_k_dense_replace=1),
+    "deepseek_v2": dict(model_type="deepseek_v2", vocab_size=64, hidden_size=32, intermediate_size=40,
+                        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, q_lora_rank=None,
+                        kv_lora_rank=12, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=10, n_routed_experts=8,
+                        num_experts_per_tok=2, topk_method="group_limited_greedy", n_group=4, topk_group=2,
+                        n_shared_experts=1, moe_intermediate_size=11, routed_scaling_factor=1.5, attention_bias=True),
+    "glm4_moe_lite": dict(model_type="glm4_moe_lite", vocab_size=67, hidden_size=28, intermediate_size=36,
+                          num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=2, q_lora_rank=12,
+                          kv_lora_rank=8, qk_nope_head_dim=6, qk_rope_head_dim=8, v_head_dim=9, n_routed_experts=6,
+                          num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=13, rope_interleave=False,
+                          mlp_layer_types=["sparse", "dense", "sparse"]),
 }
 KEEP_GRADIENTS, KEEP_FINAL = ("llama", "qwen3_moe"), ("llama",)
 SHARDED = ("llama_odd", "qwen2_moe")
@@ -87,6 +103,9 @@ def make_model(fields, seed):
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(0.1 * torch.randn_like(parameter))
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.add_(0.1 * torch.randn_like(buffer))
     return model.train()
 
 

@@ -20,6 +20,40 @@ namespace {
 using model::BalanceLoss;
 
 const Init kZeros{Init::Kind::zeros, 0.0};
+constexpr const char* kCorrection = "e_score_correction_bias";
+
+[[noreturn]] void refuse(const std::string& message, const std::string& hint) {
+  throw Error(ErrorCode::config, "router", message, hint);
+}
+
+void check_groups(const RouterConfig& config) {
+  const model::RouterRule& rule = config.rule;
+  const std::string experts = std::to_string(config.experts) + " experts";
+  if (rule.groups < 1 || config.experts % rule.groups != 0)
+    refuse(experts + " do not divide into " + std::to_string(rule.groups) + " groups",
+           "give a number of groups that divides the experts");
+  if (rule.top_groups < 1 || rule.top_groups > rule.groups)
+    refuse("a token chooses " + std::to_string(rule.top_groups) + " of " + std::to_string(rule.groups) +
+               " groups",
+           "give a number from 1 to the number of groups");
+  const int64_t each = config.experts / rule.groups, within = each * rule.top_groups;
+  if (rule.top_k > within)
+    refuse("a token chooses " + std::to_string(rule.top_k) + " experts out of " +
+               std::to_string(rule.top_groups) + " groups with " + std::to_string(each) + " experts each",
+           "choose at most " + std::to_string(within) + " experts, or more groups");
+  if (rule.groups > 1 && (rule.group_best < 1 || rule.group_best > each))
+    refuse("a group is worth its best " + std::to_string(rule.group_best) + " experts and has " +
+               std::to_string(each),
+           "give fewer groups");
+}
+
+void check(const RouterConfig& config) {
+  if (config.rule.top_k < 1 || config.rule.top_k > config.experts)
+    refuse("a token chooses " + std::to_string(config.rule.top_k) + " of " + std::to_string(config.experts) +
+               " experts",
+           "give a top-k from 1 to the number of experts");
+  check_groups(config);
+}
 
 }  // namespace
 
@@ -30,16 +64,18 @@ Router::Router(RouterConfig config, const Init& init, const at::TensorOptions& o
             config_.experts, Shown::nowhere),
       balance_(config_.group + "/aux_loss", LossDivisor::microbatches),
       z_(config_.group + "/z_loss", LossDivisor::microbatches) {
-  const model::RouterRule& rule = config_.rule;
-  if (rule.top_k < 1 || rule.top_k > config_.experts)
-    throw Error(ErrorCode::config, "router",
-                "a token chooses " + std::to_string(rule.top_k) + " of " + std::to_string(config_.experts) +
-                    " experts",
-                "give a top-k from 1 to the number of experts");
+  check(config_);
   add_slot("weight", weight, init);
   if (config_.bias) {
     bias = model::make_parameter({config_.experts}, kZeros, options);
     add_slot("bias", bias, kZeros);
+  }
+  if (config_.correction) {
+    const auto wide = options.dtype() == at::kDouble ? at::kDouble : at::kFloat;
+    correction = model::make_parameter({config_.experts}, kZeros, options.dtype(wide));
+    correction.set_requires_grad(false);
+    add_slot(kCorrection, correction, kZeros);
+    slots().back().compute = wide;
   }
   add_side_output(load_);
   if (config_.balance.form != BalanceLoss::Form::none) add_side_output(balance_);
@@ -56,7 +92,7 @@ at::Tensor Router::logits(const at::Tensor& x, const Batch& batch) {
 model::Routing Router::route(const at::Tensor& x, const Batch& batch) {
   const at::Tensor of_experts = logits(x, batch);
   model::Scored scored = config_.in_turn ? model::score_in_turn(of_experts, config_.rule)
-                                         : model::score_experts(of_experts, {}, config_.rule);
+                                         : model::score_experts(of_experts, correction, config_.rule);
   at::Tensor weights = scored.weights;
   if (!config_.in_turn && config_.z_loss != 0)
     weights = z_.add(weights, model::z_loss(of_experts, config_.z_loss), batch);
@@ -94,6 +130,17 @@ at::Tensor Router::balance_loss(const model::Scored& scored, const at::Tensor& c
   const double factor = balance.coefficient * static_cast<double>(config_.experts) /
                         static_cast<double>(config_.rule.top_k * rows);
   return model::weighted_sum(scored.scores, all * factor / of_tokens.square());
+}
+
+void Router::after_update(const Updated& updated, const DeviceMesh&) {
+  if (!config_.correction || config_.correction_rate == 0) return;
+  const at::Tensor load = updated.values.find(load_.spec().name);
+  const at::Tensor change = (load.mean() - load).sign().mul(config_.correction_rate);
+  for (const FrozenPart& part : updated.frozen) {
+    if (!part.name.ends_with(kCorrection)) continue;
+    const at::Tensor mine = change.narrow(0, part.offset[0], part.tensor.size(0));
+    part.tensor.add_(mine.to(part.tensor.options()) * (1 - updated.skipped.to(part.tensor.device())));
+  }
 }
 
 at::Tensor Router::forward(at::Tensor, const Batch&) {

@@ -14,19 +14,38 @@ namespace heddle::llama {
 
 // What layers with experts add.
 struct Mixture {
-  int64_t experts = 0;                // 0: no layer has experts
-  int64_t top_k = 0;                  // experts of a token
-  int64_t width = 0;                  // of an expert
-  int64_t shared_width = 0;           // of the shared expert with a gate; 0: there is none
-  bool normalise = false;             // the weights of a token's experts sum to 1
-  int64_t sparse_step = 1;            // layers step - 1, 2 step - 1, ... have experts,
-  std::vector<int64_t> dense_layers;  // but for these
+  int64_t experts = 0;       // 0: no layer has experts
+  int64_t top_k = 0;         // experts of a token
+  int64_t width = 0;         // of an expert
+  int64_t shared_width = 0;  // of the shared expert; 0: there is none
+  bool shared_gate = true;   // its output is multiplied by the sigmoid of a gate
+  bool normalise = false;    // the weights of a token's experts sum to 1
+  double scale = 1;          // of the weights, after that
+  model::RouterRule::Score score = model::RouterRule::Score::softmax;
+  int64_t groups = 1, top_groups = 1, group_best = 1;  // as in RouterRule
+  bool correction = false;                             // a bias that chooses (RouterConfig),
+  double correction_rate = 0;                          // and how far each step moves it
+  int64_t sparse_step = 1;                             // layers step - 1, 2 step - 1, ... have experts,
+  std::vector<int64_t> dense_layers;                   // but for these,
+  int64_t first_sparse = 0;                            // for those before this one,
+  int64_t sparse_every = 1;                            // and for those that this does not divide
   model::BalanceLoss balance = {.coefficient = 0.001};
   double z_loss = 0;
   bool router_in_fp32 = false, in_turn = false;
   bool operator==(const Mixture&) const = default;
 
   bool sparse(int64_t layer) const;
+  const char* shared_name() const { return shared_gate ? "shared_expert" : "shared_experts"; }
+};
+
+// What latent attention (latent_attention.h) has in place of heads of keys and values.
+struct Latent {
+  int64_t rank = 0;               // of keys and values; 0: the model has no latent attention
+  int64_t query_rank = 0;         // 0: queries have no latent
+  int64_t plain = 0, rotary = 0;  // elements of a query and a key without and with a position
+  int64_t value = 0;              // width of a head of values
+  bool interleaved = true;        // rotated pairs are neighbours
+  bool operator==(const Latent&) const = default;
 };
 
 // The models of the family differ only in these fields.
@@ -53,6 +72,7 @@ struct ModelConfig {
   bool tie_word_embeddings = false;
   int64_t pad_token_id = -1;  // its embedding row gets no gradient from the look-up; -1: none
   Mixture mixture;
+  Latent latent;      // head_dim is latent.rotary where there is one
   std::string dtype;  // of the stored weights, as the file says: "float32", "bfloat16"; empty: not said
   bool operator==(const ModelConfig&) const = default;
 

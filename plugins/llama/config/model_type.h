@@ -45,6 +45,7 @@ struct ModelGroup {
 
 const ModelGroup& dense_models();
 const ModelGroup& mixture_models();
+const ModelGroup& latent_models();
 
 // Throws Error{internal} for a type of no group.
 const ModelType& type_of(std::string_view model_type);

@@ -10,7 +10,8 @@
 namespace heddle::llama {
 
 bool Mixture::sparse(int64_t layer) const {
-  return experts > 0 && (layer + 1) % sparse_step == 0 &&
+  return experts > 0 && layer >= first_sparse && layer % sparse_every == 0 &&
+         (layer + 1) % sparse_step == 0 &&
          std::find(dense_layers.begin(), dense_layers.end(), layer) == dense_layers.end();
 }
 
@@ -74,8 +75,9 @@ void read_losses(const Node& keys, Mixture& mixture) {
 void read_router(const Node& keys, Mixture& mixture) {
   mixture.in_turn = model::boolean_or(keys, "fake_balanced_gate", false);
   const std::string dtype = model::text_or(keys, "router_dtype", "");
+  if (dtype.empty()) return;
   mixture.router_in_fp32 = dtype == "float32" || dtype == "fp32";
-  if (!dtype.empty() && !mixture.router_in_fp32)
+  if (!mixture.router_in_fp32)
     model::refuse(*keys.find("router_dtype"), "expected float32 or null, got '" + dtype + "'");
 }
 

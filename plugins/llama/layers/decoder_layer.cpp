@@ -94,14 +94,20 @@ at::Tensor GatedMlp::gated(const at::Tensor& x, const Batch& batch) {
 
 namespace {
 
-std::unique_ptr<MoeLayer> make_sparse(const ModelConfig& config, int64_t layer, const SharedByLayers& shared,
-                                      const at::TensorOptions& options) {
+RouterConfig router_of(const ModelConfig& config, int64_t layer, const SharedByLayers& shared) {
   const Mixture& mixture = config.mixture;
   RouterConfig router;
   router.hidden = config.hidden_size;
   router.experts = mixture.experts;
   router.rule.top_k = mixture.top_k;
   router.rule.normalise = mixture.normalise;
+  router.rule.scale = mixture.scale;
+  router.rule.score = mixture.score;
+  router.rule.groups = mixture.groups;
+  router.rule.top_groups = mixture.top_groups;
+  router.rule.group_best = mixture.group_best;
+  router.correction = mixture.correction;
+  router.correction_rate = mixture.correction_rate;
   router.in_fp32 = mixture.router_in_fp32;
   router.in_turn = mixture.in_turn;
   router.balance = mixture.balance;
@@ -110,12 +116,30 @@ std::unique_ptr<MoeLayer> make_sparse(const ModelConfig& config, int64_t layer, 
   router.group = "moe";
   router.layer = layer;
   router.layers = shared.balance;
-  auto out =
-      std::make_unique<MoeLayer>(router, Experts::Shape{mixture.experts, config.hidden_size, mixture.width},
-                                 Experts::Names{"gate_up_proj", "down_proj"}, normal(config), options);
+  return router;
+}
+
+std::unique_ptr<MoeLayer> make_sparse(const ModelConfig& config, int64_t layer, const SharedByLayers& shared,
+                                      const at::TensorOptions& options) {
+  const Mixture& mixture = config.mixture;
+  auto out = std::make_unique<MoeLayer>(router_of(config, layer, shared),
+                                        Experts::Shape{mixture.experts, config.hidden_size, mixture.width},
+                                        Experts::Names{"gate_up_proj", "down_proj"}, normal(config), options);
   if (mixture.shared_width == 0) return out;
-  out->add_shared("shared_expert", std::make_unique<GatedMlp>(config, mixture.shared_width, options));
-  out->add_shared_gate("shared_expert_gate", normal(config), options);
+  out->add_shared(mixture.shared_name(), std::make_unique<GatedMlp>(config, mixture.shared_width, options));
+  if (mixture.shared_gate) out->add_shared_gate("shared_expert_gate", normal(config), options);
+  return out;
+}
+
+LatentAttentionConfig latent_of(const ModelConfig& config) {
+  const Latent& latent = config.latent;
+  LatentAttentionConfig out;
+  out.hidden = config.hidden_size;
+  out.shape = {config.num_attention_heads, latent.plain, latent.rotary, latent.value, latent.interleaved};
+  out.query_rank = latent.query_rank;
+  out.rank = latent.rank;
+  out.bias = config.qkv_bias;
+  out.init = normal(config);
   return out;
 }
 
@@ -124,10 +148,13 @@ std::unique_ptr<MoeLayer> make_sparse(const ModelConfig& config, int64_t layer, 
 DecoderLayer::DecoderLayer(const ModelConfig& config, int64_t layer, const SharedByLayers& shared,
                            const at::TensorOptions& options)
     : input_layernorm_(config.hidden_size, config.rms_norm_eps, options),
-      post_attention_layernorm_(config.hidden_size, config.rms_norm_eps, options),
-      self_attn_(config, shared.rotary, options) {
+      post_attention_layernorm_(config.hidden_size, config.rms_norm_eps, options) {
+  if (config.latent.rank > 0)
+    latent_ = std::make_unique<LatentAttention>(latent_of(config), shared.rotary, options);
+  else
+    attention_ = std::make_unique<Attention>(config, shared.rotary, options);
   add_child("input_layernorm", input_layernorm_);
-  add_child("self_attn", self_attn_);
+  add_child("self_attn", latent_ ? static_cast<Module&>(*latent_) : *attention_);
   add_child("post_attention_layernorm", post_attention_layernorm_);
   if (config.mixture.sparse(layer))
     sparse_ = make_sparse(config, layer, shared, options);
@@ -137,8 +164,10 @@ DecoderLayer::DecoderLayer(const ModelConfig& config, int64_t layer, const Share
 }
 
 at::Tensor DecoderLayer::forward(at::Tensor x, const Batch& batch) {
-  x = self_attn_.call_onto(x, input_layernorm_.call(x, batch), batch);
-  at::Tensor normal = post_attention_layernorm_.call(x, batch);
+  at::Tensor normal = input_layernorm_.call(x, batch);
+  x = latent_ ? latent_->call_onto(x, std::move(normal), batch)
+              : attention_->call_onto(x, std::move(normal), batch);
+  normal = post_attention_layernorm_.call(x, batch);
   return sparse_ ? x + sparse_->call(std::move(normal), batch)
                  : dense_->call_onto(x, std::move(normal), batch);
 }

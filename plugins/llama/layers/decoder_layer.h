@@ -12,6 +12,7 @@
 #include "heddle/nn/linear.h"
 #include "heddle/nn/rms_norm.h"
 #include "heddle/nn/rotary.h"
+#include "latent_attention.h"
 
 namespace heddle::llama {
 
@@ -58,7 +59,8 @@ struct SharedByLayers {
   std::shared_ptr<model::LayerBalance> balance;  // null: no loss goes over all layers
 };
 
-// Hidden states [tokens, hidden_size] in and out. Child mlp: a GatedMlp, or a MoeLayer.
+// Hidden states [tokens, hidden_size] in and out. Child self_attn: an Attention, or a LatentAttention. Child
+// mlp: a GatedMlp, or a MoeLayer.
 class DecoderLayer : public Module {
  public:
   DecoderLayer(const ModelConfig& config, int64_t layer, const SharedByLayers& shared,
@@ -70,7 +72,8 @@ class DecoderLayer : public Module {
 
  private:
   RmsNorm input_layernorm_, post_attention_layernorm_;
-  Attention self_attn_;
+  std::unique_ptr<Attention> attention_;  // one of the two
+  std::unique_ptr<LatentAttention> latent_;
   std::unique_ptr<GatedMlp> dense_;  // one of the two
   std::unique_ptr<MoeLayer> sparse_;
 };

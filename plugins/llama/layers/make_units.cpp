@@ -36,13 +36,13 @@ TensorPlan tensor_plan(const ModelConfig& config) {
   for (const auto& [path, style] : tensor_plan()) {
     const bool attention = path.find(".self_attn.") != path.npos;
     const bool dense = path.find(".mlp.") != path.npos;
-    if ((dense && !any_dense) || (attention && config.qk_norm_of_whole)) continue;
+    if ((dense && !any_dense) || (attention && (config.qk_norm_of_whole || config.latent.rank > 0))) continue;
     plan.emplace_back(path, style);
   }
   if (mixture.shared_width > 0)
     for (const auto& [name, style] :
          {std::pair{"gate_proj", "colwise"}, {"up_proj", "colwise"}, {"down_proj", "rowwise"}})
-      plan.emplace_back("model.layers.*.mlp.shared_expert." + std::string(name), style);
+      plan.emplace_back("model.layers.*.mlp." + std::string(mixture.shared_name()) + "." + name, style);
   return plan;
 }
 

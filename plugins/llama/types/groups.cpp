@@ -9,8 +9,9 @@
 namespace heddle::llama {
 namespace {
 
-const std::array<const ModelGroup*, 2>& groups() {
-  static const std::array<const ModelGroup*, 2> kGroups = {&dense_models(), &mixture_models()};
+const std::array<const ModelGroup*, 3>& groups() {
+  static const std::array<const ModelGroup*, 3> kGroups = {&dense_models(), &mixture_models(),
+                                                           &latent_models()};
   return kGroups;
 }
 

@@ -2,6 +2,7 @@
 // tensor parallelism and pipelines.
 #include <gtest/gtest.h>
 
+#include "plugins/latent_runs.h"
 #include "plugins/moe/runs.h"
 #include "plugins/pipelines.h"
 
@@ -24,6 +25,17 @@ TEST(ExpertParallel, EqualsOneRankUnderFsdp2) {
         SCOPED_TRACE(model + " " + dispatcher + " " + std::to_string(ranks) + " " + std::to_string(ep));
         expect_close(train(over_ep(eight_experts(model), {ranks}, ep, way(dispatcher))), on_one_rank(model));
       }
+}
+
+// Loads of the whole step move the correction bias on every rank alike.
+TEST(ExpertParallel, EqualsOneRankWithACorrectionBias) {
+  const Outcome want = train(deepseek());
+  for (const std::string strategy : {"fsdp2", "ddp", "megatron_fsdp"})
+    for (const auto& [ranks, ep] : {std::pair{2, 2}, {4, 2}}) {
+      SCOPED_TRACE(strategy + " " + std::to_string(ranks) + " " + std::to_string(ep));
+      expect_close(train(over_ep(deepseek(), {ranks}, ep, "{}", strategy)), want);
+    }
+  expect_close(train(over_ep(deepseek(), {2, 2}, 2)), want);
 }
 
 TEST(ExpertParallel, EqualsOneRankUnderEveryStrategy) {

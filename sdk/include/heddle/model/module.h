@@ -77,8 +77,9 @@ class HEDDLE_API Module {
   std::vector<SideOutput*> side_outputs_;
 };
 
-// An additional interface of a Module or a Unit with buffers that change after each step (the bias of a
-// router). Found by dynamic_cast when the stages are built.
+// An additional interface of a Module or a Unit with values that change after each step and that no gradient
+// reaches (the correction bias of a router). Values that files and checkpoints have are slots that do not
+// train (Updated::frozen). Found by dynamic_cast when the stages are built.
 class HEDDLE_API AfterUpdate {
  public:
   virtual ~AfterUpdate();

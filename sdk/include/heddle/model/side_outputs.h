@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -147,12 +148,22 @@ class HEDDLE_API SideOutputs {
   int again_ = 0;
 };
 
+// This rank's box of a slot that does not train.
+struct FrozenPart {
+  std::string name;             // of the parameter
+  at::Tensor tensor;            // what after_update writes here is in the model before the next forward
+  std::vector<int64_t> offset;  // of the box in the whole parameter
+};
+
 // The argument of after_update.
 struct Updated {
   const SideValues& values;  // of the step, over all ranks
   // fp32 [1] on the parameters' device: 1 where the update was skipped because the gradient norm was not
   // finite.
   at::Tensor skipped;
+  // Of the module's own slots that do not train, in their order; a slot may have several boxes, and none on
+  // this rank. Empty for parallelizers and units.
+  std::span<const FrozenPart> frozen = {};
 };
 
 }  // namespace heddle

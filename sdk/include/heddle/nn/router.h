@@ -123,6 +123,10 @@ struct RouterConfig {
   bool bias = false;     // of the product
   bool in_fp32 = false;  // the product in fp32, whatever the model computes in
   bool in_turn = false;  // experts in turn instead (model::score_in_turn)
+  // A bias that chooses and does not weigh, and that no gradient reaches (Wang et al. 2024, without an
+  // auxiliary loss). After each step correction_rate * sign(mean load - load) is added to it.
+  bool correction = false;
+  double correction_rate = 0;
   model::BalanceLoss balance;
   double z_loss = 0;             // its coefficient
   std::string group = "router";  // of the side outputs: router/aux_loss
@@ -132,13 +136,15 @@ struct RouterConfig {
   std::shared_ptr<model::LayerBalance> layers;
 };
 
-// Slots "weight" [experts, hidden] and, if asked for, "bias" [experts].
-class HEDDLE_API Router : public Module {
+// Slots "weight" [experts, hidden] and, if asked for, "bias" [experts] and "e_score_correction_bias"
+// [experts] (fp32 under any precision but fp64; it does not train).
+class HEDDLE_API Router : public Module, public AfterUpdate {
  public:
+  // Throws Error{config}: groups or numbers of choices that the experts do not allow.
   Router(RouterConfig config, const Init& init, const at::TensorOptions& options);
   std::string_view kind() const override { return "router"; }
 
-  at::Tensor weight, bias;
+  at::Tensor weight, bias, correction;
 
   // x [tokens, hidden] of all rows of the batch. Auxiliary losses go with the weights' gradient.
   model::Routing route(const at::Tensor& x, const Batch& batch);
@@ -147,6 +153,10 @@ class HEDDLE_API Router : public Module {
   // [rows, experts + 1] (the last column counts tokens), over these ranks. No gradient.
   using Total = Chain<at::Tensor(at::Tensor counts)>;
   Total total{"Router::total"};
+
+  // Moves the correction bias by the loads of the step, over all microbatches and ranks of dp and cp; a step
+  // that was skipped leaves it.
+  void after_update(const Updated& updated, const DeviceMesh& mesh) override;
 
   const RouterConfig& config() const { return config_; }
   // How often each expert was chosen, [experts]: summed over microbatches and ranks.

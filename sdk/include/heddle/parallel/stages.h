@@ -32,11 +32,17 @@ struct Pipeline {
   int stages() const { return static_cast<int>(rank_of_stage.size()); }
 };
 
+// A module or a unit that is told of each update, and the full names of its own slots that do not train.
+struct UpdateListener {
+  AfterUpdate* told = nullptr;
+  std::vector<std::string> frozen = {};
+};
+
 // What a run has besides its stages, on each rank.
 struct Attached {
   std::vector<std::shared_ptr<IParallelizer>> parallelizers;  // in the order in which they acted
   std::vector<IParallelizer*> transforms;                     // those that change batches, in their order
-  std::vector<AfterUpdate*> after_update;                     // modules and units of this rank's stages
+  std::vector<UpdateListener> after_update;                   // in this rank's stages
   std::shared_ptr<const SideLayout> side_outputs;             // of the whole model; null: none
   double gradient_divisor = 1;                                // GradientAverage::gradient_divisor()
 };

@@ -1,0 +1,284 @@
+// DeepSeek-V2, DeepSeek-V3, Kimi-K2 and GLM-4.7-Flash: latent attention, and experts behind a router with
+// groups and a correction bias.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "../config/model_type.h"
+#include "../config/read_mixture.h"
+#include "deepseek_keys.h"
+#include "heddle/model/config_keys.h"
+
+namespace heddle::llama {
+namespace {
+
+using model::given;
+using model::refuse;
+using model::size_or;
+using model::text_or;
+using Rule = model::RouterRule;
+
+void set_latent(ModelConfig& config) {
+  config.latent = {512, 1536, 128, 64, 128, true};
+  config.head_dim = config.latent.rotary;
+  Mixture& mixture = config.mixture;
+  mixture.shared_gate = false;
+  mixture.router_in_fp32 = true;
+}
+
+void set_corrected(ModelConfig& config) {
+  Mixture& mixture = config.mixture;
+  mixture.score = Rule::Score::sigmoid;
+  mixture.group_best = 2;
+  mixture.normalise = mixture.correction = true;
+}
+
+void set_deepseek_v2(ModelConfig& config) {
+  set_latent(config);
+  config.vocab_size = 102400;
+  Mixture& mixture = config.mixture;
+  mixture.experts = 64, mixture.top_k = 0, mixture.width = 1407, mixture.shared_width = 2;
+}
+
+void set_deepseek_v3(ModelConfig& config) {
+  set_latent(config);
+  set_corrected(config);
+  config.vocab_size = 129280, config.hidden_size = 7168, config.intermediate_size = 18432;
+  config.num_hidden_layers = 61, config.num_attention_heads = 128;
+  config.max_position_embeddings = 4096;
+  Mixture& mixture = config.mixture;
+  mixture.experts = 256, mixture.top_k = 8, mixture.width = 2048, mixture.shared_width = 1;
+  mixture.groups = 8, mixture.top_groups = 4, mixture.scale = 2.5, mixture.first_sparse = 3;
+}
+
+void set_glm4_moe_lite(ModelConfig& config) {
+  set_latent(config);
+  set_corrected(config);
+  config.latent = {512, 768, 192, 64, 256, true};
+  config.vocab_size = 154880, config.hidden_size = 2048, config.intermediate_size = 10240;
+  config.num_hidden_layers = 47, config.num_attention_heads = 20;
+  config.max_position_embeddings = 202752, config.rms_norm_eps = 1e-5;
+  Mixture& mixture = config.mixture;
+  mixture.experts = 64, mixture.top_k = 4, mixture.width = 1536, mixture.shared_width = 1;
+  mixture.scale = 1.8, mixture.first_sparse = 1;
+}
+
+// Of a key that may be 0 or null.
+int64_t count_or(const Node& keys, const char* key, int64_t otherwise, int64_t most) {
+  const Node* node = keys.find(key);
+  if (node == nullptr) return otherwise;
+  const int64_t count = node->is_null() ? 0 : node->as_integer();
+  if (count < 0 || count > most)
+    refuse(*node, "expected a number from 0 to " + std::to_string(most) + ", got " + std::to_string(count));
+  return count;
+}
+
+void read_attention(const Node& keys, ModelConfig& config) {
+  Latent& latent = config.latent;
+  latent.rank = size_or(keys, "kv_lora_rank", latent.rank);
+  latent.query_rank = count_or(keys, "q_lora_rank", latent.query_rank, model::kLargestSize);
+  latent.plain = size_or(keys, "qk_nope_head_dim", latent.plain);
+  latent.rotary = size_or(keys, "qk_rope_head_dim", latent.rotary);
+  latent.value = size_or(keys, "v_head_dim", latent.value);
+  if (config.model_type != "deepseek_v2")
+    latent.interleaved = model::boolean_or(keys, "rope_interleave", true);
+  if (latent.rotary % 2 != 0)
+    refuse(keys, "the rotary embedding needs an even qk_rope_head_dim, got " + std::to_string(latent.rotary));
+  if (config.num_attention_heads > model::kLargestSize / (latent.plain + latent.rotary + latent.value))
+    refuse(keys, "num_attention_heads " + std::to_string(config.num_attention_heads) +
+                     " of these widths are more than " + std::to_string(model::kLargestSize));
+  if (config.num_key_value_heads != config.num_attention_heads)
+    refuse(*keys.find("num_key_value_heads"),
+           "latent attention has as many heads of keys as of queries, " +
+               std::to_string(config.num_attention_heads) + ", got " +
+               std::to_string(config.num_key_value_heads),
+           "set num_key_value_heads: null");
+  config.head_dim = latent.rotary;
+  config.qkv_bias = config.output_bias = model::boolean_or(keys, "attention_bias", false);
+}
+
+void expect_text(const Node& keys, const char* key, const std::string& only, const std::string& type) {
+  const Node* node = given(keys, key);
+  if (node != nullptr && node->as_text() != only)
+    refuse(*node, type + " routes with " + key + " " + only + ", got " + node->written());
+}
+
+void read_groups(const Node& keys, Mixture& mixture) {
+  mixture.groups = size_or(keys, "n_group", mixture.groups);
+  mixture.top_groups = size_or(keys, "topk_group", std::min(mixture.top_groups, mixture.groups));
+  const auto at = [&](const char* key) -> const Node& {
+    const Node* node = given(keys, key);
+    return node == nullptr ? keys : *node;
+  };
+  if (mixture.experts % mixture.groups != 0)
+    refuse(at("n_group"), "n_routed_experts " + std::to_string(mixture.experts) +
+                              " do not divide into n_group " + std::to_string(mixture.groups) + " groups");
+  if (mixture.top_groups > mixture.groups)
+    refuse(at("topk_group"), "topk_group " + std::to_string(mixture.top_groups) + " is more than n_group " +
+                                 std::to_string(mixture.groups));
+  const int64_t each = mixture.experts / mixture.groups;
+  if (mixture.top_k > each * mixture.top_groups)
+    refuse(at("num_experts_per_tok"), "num_experts_per_tok " + std::to_string(mixture.top_k) +
+                                          " is more than the " + std::to_string(each * mixture.top_groups) +
+                                          " experts of topk_group " + std::to_string(mixture.top_groups) +
+                                          " groups with " + std::to_string(each) + " each");
+  if (mixture.groups > 1 && mixture.group_best > each)
+    refuse(at("n_group"), "a group is worth its best " + std::to_string(mixture.group_best) +
+                              " experts, and n_group " + std::to_string(mixture.groups) + " leaves it " +
+                              std::to_string(each));
+}
+
+void check_layers(const Node& keys, const ModelConfig& config, const char* of) {
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    if (config.mixture.sparse(layer)) return;
+  refuse(keys, std::string(of) + " leave no layer with experts");
+}
+
+void read_first_dense(const Node& keys, ModelConfig& config) {
+  Mixture& mixture = config.mixture;
+  mixture.first_sparse = count_or(keys, "first_k_dense_replace", mixture.first_sparse, model::kMostLayers);
+  mixture.sparse_every = size_or(keys, "moe_layer_freq", 1, model::kMostLayers);
+  check_layers(keys, config, "first_k_dense_replace and moe_layer_freq");
+}
+
+void read_layer_types(const Node& keys, ModelConfig& config) {
+  Mixture& mixture = config.mixture;
+  const Node* types = given(keys, "mlp_layer_types");
+  if (types != nullptr) {
+    if (!types->is_list() || static_cast<int64_t>(types->size()) != config.num_hidden_layers)
+      refuse(*types, "expected a list of " + std::to_string(config.num_hidden_layers) +
+                         " words, dense or sparse, one for each layer, got " + types->written());
+    mixture.first_sparse = 0;
+    int64_t layer = 0;
+    for (const Node& type : types->items()) {
+      if (type.as_text() != "dense" && type.as_text() != "sparse")
+        refuse(type, "expected dense or sparse, got " + type.written());
+      if (type.as_text() == "dense") mixture.dense_layers.push_back(layer);
+      ++layer;
+    }
+  }
+  check_layers(keys, config, "mlp_layer_types");
+}
+
+void read_routing(const Node& keys, ModelConfig& config) {
+  Mixture& mixture = config.mixture;
+  if (mixture.top_k == 0 && given(keys, "num_experts_per_tok") == nullptr)
+    refuse(keys, "num_experts_per_tok is missing");
+  mixture.top_k = std::max<int64_t>(mixture.top_k, 1);
+  read_experts(keys, "n_routed_experts", config);
+  mixture.width = size_or(keys, "moe_intermediate_size", mixture.width);
+  const int64_t shared = count_or(keys, "n_shared_experts", mixture.shared_width, 65536);
+  mixture.shared_width = shared * mixture.width;
+  mixture.scale = model::real_or(keys, "routed_scaling_factor", mixture.scale);
+  if (!std::isfinite(mixture.scale)) refuse(*keys.find("routed_scaling_factor"), "expected a finite number");
+  mixture.balance.coefficient = model::real_or(keys, "aux_loss_alpha", mixture.balance.coefficient);
+  read_balance(keys, mixture);
+  if (given(keys, "router_aux_loss_type") == nullptr) mixture.balance.form = model::BalanceLoss::Form::none;
+}
+
+void read_deepseek_v2(const Node& keys, ModelConfig& config) {
+  read_attention(keys, config);
+  expect_text(keys, "scoring_func", "softmax", config.model_type);
+  if (model::boolean_or(keys, "norm_topk_prob", false))
+    refuse(*keys.find("norm_topk_prob"), "transformers does not normalise the weights of deepseek_v2",
+           "set norm_topk_prob: false");
+  read_routing(keys, config);
+  const std::string method = text_or(keys, "topk_method", "greedy");
+  if (method == "group_limited_greedy")
+    read_groups(keys, config.mixture);
+  else if (method != "greedy")
+    refuse(*keys.find("topk_method"),
+           "topk_method '" + method + "' is not built; known: greedy, group_limited_greedy");
+  read_first_dense(keys, config);
+}
+
+void read_corrected(const Node& keys, ModelConfig& config) {
+  read_attention(keys, config);
+  expect_text(keys, "scoring_func", "sigmoid", config.model_type);
+  expect_text(keys, "topk_method", "noaux_tc", config.model_type);
+  config.mixture.normalise = model::boolean_or(keys, "norm_topk_prob", true);
+  config.mixture.correction_rate = model::real_or(keys, "gate_bias_update_factor", 0);
+  if (!(config.mixture.correction_rate >= 0) || !std::isfinite(config.mixture.correction_rate))
+    refuse(*keys.find("gate_bias_update_factor"), "expected a number of at least 0");
+  read_routing(keys, config);
+  read_groups(keys, config.mixture);
+}
+
+void read_deepseek_v3(const Node& keys, ModelConfig& config) {
+  read_corrected(keys, config);
+  read_first_dense(keys, config);
+}
+
+void read_glm4_moe_lite(const Node& keys, ModelConfig& config) {
+  read_corrected(keys, config);
+  read_layer_types(keys, config);
+}
+
+void write_latent(const ModelConfig& config, nlohmann::ordered_json& out) {
+  const Latent& latent = config.latent;
+  out["kv_lora_rank"] = latent.rank;
+  out["q_lora_rank"] = nullptr;
+  if (latent.query_rank > 0) out["q_lora_rank"] = latent.query_rank;
+  out["qk_nope_head_dim"] = latent.plain;
+  out["qk_rope_head_dim"] = latent.rotary;
+  out["v_head_dim"] = latent.value;
+  out["attention_bias"] = config.qkv_bias;
+  const Mixture& mixture = config.mixture;
+  out["n_routed_experts"] = mixture.experts;
+  out["n_shared_experts"] = mixture.shared_width / mixture.width;
+  out["moe_intermediate_size"] = mixture.width;
+  out["routed_scaling_factor"] = mixture.scale;
+  out["norm_topk_prob"] = mixture.normalise;
+  out["n_group"] = mixture.groups;
+  out["topk_group"] = mixture.top_groups;
+  write_balance(mixture, out);
+  out["output_router_logits"] = false;
+}
+
+void write_first_dense(const Mixture& mixture, nlohmann::ordered_json& out) {
+  out["first_k_dense_replace"] = mixture.first_sparse;
+  out["moe_layer_freq"] = mixture.sparse_every;
+}
+
+void write_deepseek_v2(const ModelConfig& config, nlohmann::ordered_json& out) {
+  write_latent(config, out);
+  write_first_dense(config.mixture, out);
+  out["scoring_func"] = "softmax";
+  out["topk_method"] = config.mixture.groups > 1 ? "group_limited_greedy" : "greedy";
+}
+
+void write_corrected(const ModelConfig& config, nlohmann::ordered_json& out) {
+  write_latent(config, out);
+  out["rope_interleave"] = config.latent.interleaved;
+  out["scoring_func"] = "sigmoid";
+  out["topk_method"] = "noaux_tc";
+  if (config.mixture.correction_rate != 0) out["gate_bias_update_factor"] = config.mixture.correction_rate;
+}
+
+void write_deepseek_v3(const ModelConfig& config, nlohmann::ordered_json& out) {
+  write_corrected(config, out);
+  write_first_dense(config.mixture, out);
+}
+
+void write_glm4_moe_lite(const ModelConfig& config, nlohmann::ordered_json& out) {
+  write_corrected(config, out);
+  std::vector<std::string> types;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    types.push_back(config.mixture.sparse(layer) ? "sparse" : "dense");
+  out["mlp_layer_types"] = types;
+}
+
+}  // namespace
+
+const ModelGroup& latent_models() {
+  static const ModelGroup kGroup = {
+      {{"deepseek_v2", "DeepseekV2ForCausalLM", set_deepseek_v2, read_deepseek_v2, write_deepseek_v2},
+       {"deepseek_v3", "DeepseekV3ForCausalLM", set_deepseek_v3, read_deepseek_v3, write_deepseek_v3},
+       {"kimi_k2", "DeepseekV3ForCausalLM", set_deepseek_v3, read_deepseek_v3, write_deepseek_v3},
+       {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", set_glm4_moe_lite, read_glm4_moe_lite,
+        write_glm4_moe_lite}},
+      keys_of_latent()};
+  return kGroup;
+}
+
+}  // namespace heddle::llama
