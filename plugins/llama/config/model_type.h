@@ -12,10 +12,15 @@
 
 namespace heddle::llama {
 
-// How files name the tensors of one expert: "<layer>.experts.N.<gate>.weight".
+// How files name the tensors of one expert, "<layer>.experts.N.<gate>.weight", and the router's.
 struct ExpertFiles {
   std::string layer = "mlp";
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+  std::string router = "gate";
+  // The bias that chooses experts is in the layer, not in the router.
+  bool correction_in_layer = false;
+  // One tensor for all experts and each product, with the matrices transposed: gpt_oss.
+  bool stacked = false;
 };
 
 struct ModelType {
@@ -46,6 +51,7 @@ struct ModelGroup {
 const ModelGroup& dense_models();
 const ModelGroup& mixture_models();
 const ModelGroup& latent_models();
+const ModelGroup& gpt_oss_models();
 
 // Throws Error{internal} for a type of no group.
 const ModelType& type_of(std::string_view model_type);

@@ -1,4 +1,4 @@
-// One part for each expert's tensor.
+// One part for each expert's tensor, or one for all.
 #include "stored_names.h"
 
 #include <string_view>
@@ -18,15 +18,20 @@ StoredPart part_of(std::string tensor, int64_t expert, int64_t first, int64_t ro
 StoredParts stored_parts(const ModelConfig& config, const std::string& parameter,
                          std::span<const int64_t> shape) {
   const ExpertFiles& files = type_of(config.model_type).experts;
-  const std::string_view kGateUp = ".mlp.experts.gate_up_proj", kDown = ".mlp.experts.down_proj",
-                         kRouter = ".mlp.gate.weight";
+  const std::string_view kGateUp = ".mlp.experts.gate_up_proj", kDown = ".mlp.experts.down_proj";
   const auto layer_of = [&](std::string_view end) {
     return parameter.substr(0, parameter.size() - end.size()) + "." + files.layer;
   };
-  if (files.layer != "mlp" && parameter.ends_with(kRouter))
-    return stored::whole(layer_of(kRouter) + ".gate.weight", shape);
+  for (const std::string_view of_router : {"weight", "bias", "e_score_correction_bias"}) {
+    const std::string end = ".mlp.gate." + std::string(of_router);
+    if (!parameter.ends_with(end)) continue;
+    const bool in_layer = files.correction_in_layer && of_router != "weight" && of_router != "bias";
+    const std::string name = layer_of(end) + (in_layer ? "." : "." + files.router + ".");
+    return stored::whole(name + std::string(of_router), shape);
+  }
   const bool gate_up = parameter.ends_with(kGateUp);
   if (!gate_up && !parameter.ends_with(kDown)) return {};
+  if (files.stacked) return stored::transposed(stored::whole(parameter, shape));
   const std::string experts = layer_of(gate_up ? kGateUp : kDown) + ".experts.";
   StoredParts parts;
   for (int64_t e = 0; e < shape[0]; ++e) {
