@@ -27,6 +27,9 @@ STEPS, BATCH, SEQUENCE = 12, 2, 17
 LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
                "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 
+DEEPSEEK_ROPE = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 40.0, "beta_fast": 8.0, "beta_slow": 1.0,
+                 "mscale": 1.0, "mscale_all_dim": 0.7, "original_max_position_embeddings": 64}
+
 AUXILIARY = {"output_router_logits": True, "router_aux_loss_coef": 0.05}
 
 CASES = {
@@ -68,12 +71,13 @@ CASES = {
                         num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=3, q_lora_rank=14,
                         kv_lora_rank=10, qk_nope_head_dim=9, qk_rope_head_dim=6, v_head_dim=7, n_routed_experts=9,
                         num_experts_per_tok=3, n_group=3, topk_group=2, n_shared_experts=2, moe_intermediate_size=10,
-                        first_k_dense_replace=1),
+                        first_k_dense_replace=1, rope_parameters=DEEPSEEK_ROPE),
     "deepseek_v2": dict(model_type="deepseek_v2", vocab_size=64, hidden_size=32, intermediate_size=40,
                         num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, q_lora_rank=None,
                         kv_lora_rank=12, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=10, n_routed_experts=8,
                         num_experts_per_tok=2, topk_method="group_limited_greedy", n_group=4, topk_group=2,
-                        n_shared_experts=1, moe_intermediate_size=11, routed_scaling_factor=1.5, attention_bias=True),
+                        n_shared_experts=1, moe_intermediate_size=11, routed_scaling_factor=1.5, attention_bias=True,
+                        rope_parameters={**DEEPSEEK_ROPE, "mscale": 0.5}),
     "glm4_moe_lite": dict(model_type="glm4_moe_lite", vocab_size=67, hidden_size=28, intermediate_size=36,
                           num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=2, q_lora_rank=12,
                           kv_lora_rank=8, qk_nope_head_dim=6, qk_rope_head_dim=8, v_head_dim=9, n_routed_experts=6,

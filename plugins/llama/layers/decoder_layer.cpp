@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 
+#include <cmath>
 #include <utility>
 
 #include "heddle/nn/swiglu.h"
@@ -140,6 +141,16 @@ std::unique_ptr<MoeLayer> make_sparse(const ModelConfig& config, int64_t layer, 
   return out;
 }
 
+// yarn's correction of the temperature for all of a head, squared because queries and keys have it.
+double latent_scale(const ModelConfig& config) {
+  const RotaryScaling& scaling = config.rope_scaling;
+  const double key = static_cast<double>(config.latent.plain + config.latent.rotary);
+  double factor = 1;
+  if (scaling.kind == RotaryScaling::Kind::yarn && scaling.mscale_all_dim > 0 && scaling.factor > 1)
+    factor += 0.1 * scaling.mscale_all_dim * std::log(scaling.factor);
+  return factor * factor / std::sqrt(key);
+}
+
 LatentAttentionConfig latent_of(const ModelConfig& config) {
   const Latent& latent = config.latent;
   LatentAttentionConfig out;
@@ -147,6 +158,7 @@ LatentAttentionConfig latent_of(const ModelConfig& config) {
   out.shape = {config.num_attention_heads, latent.plain, latent.rotary, latent.value, latent.interleaved};
   out.query_rank = latent.query_rank;
   out.rank = latent.rank;
+  out.scale = latent_scale(config);
   out.bias = config.qkv_bias;
   out.init = normal(config);
   return out;

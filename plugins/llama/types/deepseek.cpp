@@ -82,6 +82,11 @@ void read_attention(const Node& keys, ModelConfig& config) {
   latent.value = size_or(keys, "v_head_dim", latent.value);
   if (config.model_type != "deepseek_v2")
     latent.interleaved = model::boolean_or(keys, "rope_interleave", true);
+  for (const char* key : {"rope_parameters", "rope_scaling"})
+    if (const Node* scaling = given(keys, key); scaling != nullptr && scaling->is_map())
+      if (const Node* all = given(*scaling, "mscale_all_dim");
+          all != nullptr && config.rope_scaling.kind != RotaryScaling::Kind::yarn)
+        refuse(*all, "mscale_all_dim is built for rope type yarn only", "leave the key out");
   if (latent.rotary % 2 != 0)
     refuse(keys, "the rotary embedding needs an even qk_rope_head_dim, got " + std::to_string(latent.rotary));
   if (config.num_attention_heads > model::kLargestSize / (latent.plain + latent.rotary + latent.value))
