@@ -170,7 +170,8 @@ void read_routing(const Node& keys, ModelConfig& config) {
   if (mixture.top_k == 0 && given(keys, "num_experts_per_tok") == nullptr)
     refuse(keys, "num_experts_per_tok is missing");
   mixture.top_k = std::max<int64_t>(mixture.top_k, 1);
-  read_experts(keys, "n_routed_experts", config);
+  mixture.experts = size_or(keys, "n_routed_experts", mixture.experts, 65536);
+  read_experts(keys, config);
   mixture.width = size_or(keys, "moe_intermediate_size", mixture.width);
   const int64_t shared = count_or(keys, "n_shared_experts", mixture.shared_width, 65536);
   mixture.shared_width = shared * mixture.width;
