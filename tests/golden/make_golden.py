@@ -96,7 +96,7 @@ CASES = {
                      routed_scaling_factor=1.7, attention_bias=True, use_qk_norm=True),
     "minimax_m2": dict(model_type="minimax_m2", vocab_size=64, hidden_size=32, intermediate_size=20,
                        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=12, rotary_dim=6,
-                       num_local_experts=6, num_experts_per_tok=2, **AUXILIARY),
+                       num_local_experts=6, num_experts_per_tok=2),
     # Windows of all layers, and of some.
     "mixtral_window": dict(model_type="mixtral", vocab_size=64, hidden_size=32, intermediate_size=20,
                            num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, num_local_experts=4,

@@ -1,13 +1,16 @@
 // What a model type of the family has of its own. A new type is an entry of a group in types/.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "heddle/config/node.h"
 #include "heddle/config/schema.h"
+#include "heddle/model/stored.h"
 #include "model_config.h"
 
 namespace heddle::llama {
@@ -17,8 +20,7 @@ struct ExpertFiles {
   std::string layer = "mlp";
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
   std::string router = "gate";
-  // The bias that chooses experts is in the layer, not in the router.
-  bool correction_in_layer = false;
+  std::string correction = "gate.e_score_correction_bias";  // the bias that chooses experts
   // One tensor for all experts and each product, with the matrices transposed: gpt_oss.
   bool stacked = false;
 };
@@ -35,6 +37,9 @@ struct ModelType {
   void (*write)(const ModelConfig& config, nlohmann::ordered_json& out);
   ExpertFiles experts = {};
   bool partial_rotary = false;  // partial_rotary_factor acts
+  // Where files have other tensors than the experts under another name; empty: this one they have.
+  StoredParts (*other_files)(const ModelConfig& config, const std::string& parameter,
+                             std::span<const int64_t> shape) = nullptr;
 };
 
 struct Key {
@@ -52,6 +57,7 @@ const ModelGroup& dense_models();
 const ModelGroup& mixture_models();
 const ModelGroup& latent_models();
 const ModelGroup& gpt_oss_models();
+const ModelGroup& sigmoid_models();
 
 // Throws Error{internal} for a type of no group.
 const ModelType& type_of(std::string_view model_type);

@@ -2,6 +2,7 @@
 #include "stored_names.h"
 
 #include <string_view>
+#include <utility>
 
 #include "model_type.h"
 
@@ -17,18 +18,20 @@ StoredPart part_of(std::string tensor, int64_t expert, int64_t first, int64_t ro
 
 StoredParts stored_parts(const ModelConfig& config, const std::string& parameter,
                          std::span<const int64_t> shape) {
-  const ExpertFiles& files = type_of(config.model_type).experts;
+  const ModelType& type = type_of(config.model_type);
+  if (type.other_files != nullptr)
+    if (StoredParts parts = type.other_files(config, parameter, shape); !parts.empty()) return parts;
+  const ExpertFiles& files = type.experts;
   const std::string_view kGateUp = ".mlp.experts.gate_up_proj", kDown = ".mlp.experts.down_proj";
   const auto layer_of = [&](std::string_view end) {
     return parameter.substr(0, parameter.size() - end.size()) + "." + files.layer;
   };
-  for (const std::string_view of_router : {"weight", "bias", "e_score_correction_bias"}) {
-    const std::string end = ".mlp.gate." + std::string(of_router);
-    if (!parameter.ends_with(end)) continue;
-    const bool in_layer = files.correction_in_layer && of_router != "weight" && of_router != "bias";
-    const std::string name = layer_of(end) + (in_layer ? "." : "." + files.router + ".");
-    return stored::whole(name + std::string(of_router), shape);
-  }
+  const std::pair<std::string_view, std::string> kRouter[] = {
+      {".mlp.gate.weight", files.router + ".weight"},
+      {".mlp.gate.bias", files.router + ".bias"},
+      {".mlp.gate.e_score_correction_bias", files.correction}};
+  for (const auto& [end, name] : kRouter)
+    if (parameter.ends_with(end)) return stored::whole(layer_of(end) + "." + name, shape);
   const bool gate_up = parameter.ends_with(kGateUp);
   if (!gate_up && !parameter.ends_with(kDown)) return {};
   if (files.stacked) return stored::transposed(stored::whole(parameter, shape));

@@ -64,7 +64,8 @@ void read_window_of_all(const Node& keys, ModelConfig& config) {
 
 void read_windows(const Node& keys, ModelConfig& config, int64_t window, Slides slides) {
   const Node* given = keys.find("sliding_window");
-  if (given != nullptr) window = given->is_null() ? 0 : model::size_or(keys, "sliding_window", 0);
+  if (given != nullptr)  // Qwen2-MoE's configuration has 0 for none
+    window = given->is_null() || given->as_integer() == 0 ? 0 : model::size_or(keys, "sliding_window", 0);
   if (const Node* types = model::given(keys, "layer_types"))
     read_layer_types(*types, config);
   else
