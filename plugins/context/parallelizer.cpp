@@ -82,13 +82,7 @@ std::vector<Placed> ContextParallel::apply(Units& units, const DeviceMesh& mesh)
                       "' is foreign: context parallelism cannot see its attention",
                   "set cp_size: 1, or build the unit of heddle's modules");
     unit->module()->visit("", [&](const std::string&, Module& module) {
-      if (auto* router = dynamic_cast<Router*>(&module)) {
-        if (router->config().z_loss != 0)
-          throw Error(ErrorCode::not_built, "distributed.cp_size",
-                      "the router's z-loss is not built under context parallelism",
-                      "set router_z_loss_coef: 0, or cp_size: 1");
-        router->total.add(counted);
-      }
+      if (auto* router = dynamic_cast<Router*>(&module)) router->total.add(counted);
       auto* core = dynamic_cast<AttentionCore*>(&module);
       if (core == nullptr) return;
       core->instead.add(own);

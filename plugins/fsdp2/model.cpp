@@ -18,6 +18,13 @@ bool all_frozen(const Slots& slots) {
          std::none_of(slots.begin(), slots.end(), [](const ParameterSlot& slot) { return slot.trainable(); });
 }
 
+// Small values of a layer that no gradient reaches, in a dtype that the layer chose (the correction bias of a
+// router): a gather of their own would cost more than their memory.
+bool stays_whole(const Slots& part) {
+  const auto small = [](const ParameterSlot& slot) { return slot.tensor->dim() == 1; };
+  return part.front().compute.has_value() && all_frozen(part) && std::all_of(part.begin(), part.end(), small);
+}
+
 // By dtypes and reductions, in order of appearance.
 std::vector<Slots> by_kind(Slots slots, const Places& places) {
   std::vector<Slots> parts;
@@ -43,7 +50,7 @@ sharding::Model make_model(Units units, std::span<const Placed> placed, const Pl
     if (is_frozen && frozen == Frozen::root) reshard[i] = sharding::Reshard::after_last_backward;
     for (Slots& part : by_kind(std::move(fresh[i]), places)) {
       Place where = places(part.front().name);
-      where.split = !(is_frozen && frozen == Frozen::replicate);
+      where.split = !(is_frozen && frozen == Frozen::replicate) && !stays_whole(part);
       groups.push_back(std::make_unique<Group>(std::move(part), placed, where));
     }
   }

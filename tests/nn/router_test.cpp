@@ -90,30 +90,6 @@ TEST(Router, ChoosesWithinTheBestGroups) {
       at::equal(model::score_experts(logits, {}, how).experts, at::tensor({2, 4}, at::kLong).view({1, 2})));
 }
 
-std::string refused(int64_t k, int64_t groups, int64_t top_groups, int64_t best) {
-  RouterConfig config;
-  config.hidden = 3;
-  config.experts = 8;
-  config.rule = rule(Score::sigmoid, k);
-  config.rule.groups = groups, config.rule.top_groups = top_groups, config.rule.group_best = best;
-  try {
-    const Router router(config, Init{}, at::kFloat);
-  } catch (const Error& error) {
-    return error.message();
-  }
-  return "";
-}
-
-TEST(Router, RefusesGroupsThatTheExpertsDoNotAllow) {
-  EXPECT_EQ(refused(2, 4, 2, 2), "");
-  EXPECT_EQ(refused(4, 4, 2, 1), "");
-  EXPECT_EQ(refused(9, 1, 1, 1), "a token chooses 9 of 8 experts");
-  EXPECT_EQ(refused(2, 3, 1, 1), "8 experts do not divide into 3 groups");
-  EXPECT_EQ(refused(2, 4, 5, 1), "a token chooses 5 of 4 groups");
-  EXPECT_EQ(refused(5, 4, 2, 1), "a token chooses 5 experts out of 2 groups with 2 experts each");
-  EXPECT_EQ(refused(2, 8, 4, 2), "a group is worth its best 2 experts and has 1");
-}
-
 TEST(Router, OfABenchmarkTakesExpertsInTurn) {
   const model::Scored scored = model::score_in_turn(at::zeros({3, 4}), rule(Score::softmax, 2));
   EXPECT_TRUE(at::equal(scored.experts, at::tensor({0, 1, 2, 3, 0, 1}, at::kLong).view({3, 2})));

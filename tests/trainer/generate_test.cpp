@@ -100,12 +100,19 @@ ModelConfig small(const std::string& type) {
   config.qkv_bias = type == "qwen2";
   config.qk_norm = type == "qwen3";
   config.tie_word_embeddings = type == "qwen3";
+  if (type != "deepseek_v3") return config;
+  config.num_key_value_heads = 6;
+  config.latent = {.rank = 12, .query_rank = 10, .plain = 6, .rotary = 8, .value = 9};
+  llama::Mixture& mixture = config.mixture;
+  mixture.experts = 4, mixture.top_k = 2, mixture.width = 10, mixture.shared_width = 10;
+  mixture.shared_gate = false, mixture.correction = true, mixture.first_sparse = 1;
+  mixture.score = model::RouterRule::Score::sigmoid;
   return config;
 }
 
 // Sampling is compared in fp64: a number that is drawn between two tokens falls to either by rounding.
 TEST(Generate, GivesTheSameTokensWithACacheUpToTheLongestAndPastIt) {
-  for (const std::string type : {"llama", "qwen2", "qwen3"})
+  for (const std::string type : {"llama", "qwen2", "qwen3", "deepseek_v3"})
     for (const Tokens& prompt : {Tokens{5}, Tokens{1, 60, 2, 7, 7, 30}, Tokens(60, 9)})
       for (const double temperature : {0.0, 1.0}) {
         SCOPED_TRACE(type + " " + std::to_string(prompt.size()) + " " + std::to_string(temperature));

@@ -25,16 +25,27 @@ at::Tensor by_head(const at::Tensor& rows, int64_t head_dim) {
   return rows.view({1, rows.size(0), -1, head_dim}).transpose(1, 2);
 }
 
-// One token's query over all keys; returns [1, heads * head_dim].
-at::Tensor attend_one(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t head_dim) {
-  const at::Tensor query = by_head(q, head_dim), keys = by_head(k, head_dim), values = by_head(v, head_dim);
+// One token's query over all keys; returns [1, heads * value_dim].
+at::Tensor attend_one(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                      const model::Heads& heads) {
+  const at::Tensor query = by_head(q, heads.head_dim), keys = by_head(k, heads.head_dim),
+                   values = by_head(v, heads.value_dim());
   at::Tensor out;
-  if (q.is_cpu())
-    out = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(query, keys, values, 0.0, false));
+  if (q.is_cpu() && heads.value_dim() == heads.head_dim)
+    out = std::get<0>(
+        at::_scaled_dot_product_flash_attention_for_cpu(query, keys, values, 0.0, false, {}, heads.scale()));
   else
-    out = at::scaled_dot_product_attention(query, keys, values, {}, 0.0, false, std::nullopt,
-                                           q.size(1) != k.size(1));
-  return out.transpose(1, 2).reshape(q.sizes());
+    out = at::scaled_dot_product_attention(query, keys, values, {}, 0.0, false, heads.scale(),
+                                           query.size(1) != keys.size(1));
+  return out.transpose(1, 2).reshape({q.size(0), -1});
+}
+
+// Neither windows, soft caps nor sinks, and causal.
+bool is_plain(const model::Heads& heads) {
+  AttentionOptions options = heads.options;
+  options.scale = 0;
+  options.value_dim = 0;
+  return options == AttentionOptions{} && !heads.sinks.defined();
 }
 
 }  // namespace
@@ -46,16 +57,16 @@ class KvCache::Layer {
     if (heads.batch != 1 || (length_ > 0 && heads.sequence != 1))
       throw Error(ErrorCode::internal, "generate",
                   "the cache takes one sequence, and one token after the first forward");
-    if (heads.options != AttentionOptions{} || heads.sinks.defined())
+    if (!is_plain(heads))
       throw Error(
           ErrorCode::not_built, "generate",
           "generation keeps keys and values for causal attention without windows, caps and sinks only",
           "export the model and generate with a program that has them");
     append(k, v);
     if (length_ == k.size(0)) return model::attend(q, k, v, heads);
-    if (model::is_for_attend_one_cpu(q, keys_, values_))
+    if (heads.options == AttentionOptions{} && model::is_for_attend_one_cpu(q, keys_, values_))
       return model::attend_one_cpu(q, keys_, values_, length_, heads.head_dim);
-    return attend_one(q, keys_.narrow(0, 0, length_), values_.narrow(0, 0, length_), heads.head_dim);
+    return attend_one(q, keys_.narrow(0, 0, length_), values_.narrow(0, 0, length_), heads);
   }
   int64_t length() const { return length_; }
   void clear() { length_ = 0; }
@@ -88,7 +99,7 @@ class KvCache::Layer {
     return rows;
   }
 
-  at::Tensor keys_, values_;  // [room, kv_heads * head_dim]
+  at::Tensor keys_, values_;  // [room, kv_heads * head_dim], [room, kv_heads * value_dim]
   int64_t length_ = 0;
 };
 

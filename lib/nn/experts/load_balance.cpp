@@ -3,6 +3,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/exp.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/where.h>
@@ -51,11 +52,11 @@ struct LayersNode final : LayerNode {
 struct ZLossNode final : LayerNode {
   ZLossNode() : LayerNode("RouterZLossBackward") {}
   Saved logits;
-  double factor = 0;
+  at::Tensor each;  // the factor of one token
+
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor given = logits.unpack(), sum = at::logsumexp(given, -1, true);
-    const double each = 2 * factor / static_cast<double>(given.size(0));
-    return {at::exp(given - sum) * sum * (gradients[0] * each)};
+    return {at::exp(given - sum) * sum * (gradients[0] * each * 2)};
   }
   void release_variables() override { logits.reset(); }
 };
@@ -103,19 +104,22 @@ at::Tensor weighted_sum(const at::Tensor& scores, const at::Tensor& factors) {
   return sum;
 }
 
-at::Tensor z_loss(const at::Tensor& logits, double factor) {
+at::Tensor z_loss(const at::Tensor& logits, double factor, const at::Tensor& tokens) {
   std::shared_ptr<ZLossNode> node;
   if (torch::autograd::compute_requires_grad(logits)) {
     node = make_node<ZLossNode>(logits);
     node->logits.save(logits);
-    node->factor = factor;
   }
-  at::Tensor loss;
+  at::Tensor loss, each;
   {
     const BelowAutograd below;
-    loss = at::logsumexp(logits, -1).square().mean() * factor;
+    each = tokens.defined() ? tokens.to(logits.scalar_type()).reshape({}).reciprocal() * factor
+                            : at::full({}, factor / static_cast<double>(logits.size(0)), logits.options());
+    loss = at::logsumexp(logits, -1).square().sum() * each;
   }
-  if (node) torch::autograd::set_history(loss, node);
+  if (!node) return loss;
+  node->each = each;
+  torch::autograd::set_history(loss, node);
   return loss;
 }
 

@@ -91,45 +91,50 @@ at::Tensor Router::logits(const at::Tensor& x, const Batch& batch) {
 
 model::Routing Router::route(const at::Tensor& x, const Batch& batch) {
   const at::Tensor of_experts = logits(x, batch);
-  model::Scored scored = config_.in_turn ? model::score_in_turn(of_experts, config_.rule)
-                                         : model::score_experts(of_experts, correction, config_.rule);
-  at::Tensor weights = scored.weights;
-  if (!config_.in_turn && config_.z_loss != 0)
-    weights = z_.add(weights, model::z_loss(of_experts, config_.z_loss), batch);
-  return {scored.experts, balanced(std::move(weights), scored, batch)};
+  const model::Scored scored = config_.in_turn ? model::score_in_turn(of_experts, config_.rule)
+                                               : model::score_experts(of_experts, correction, config_.rule);
+  return {scored.experts, with_losses(of_experts, scored, batch)};
 }
 
-at::Tensor Router::balanced(at::Tensor weights, const model::Scored& scored, const Batch& batch) {
-  // Run again for the values of the backward: the losses' nodes of the first time need none.
-  if (const model::Region* region = model::Region::active(); region != nullptr && !region->drops_values())
-    return weights;
-  const bool with_loss = config_.balance.form != BalanceLoss::Form::none && !config_.in_turn;
-  if (batch.side_outputs == nullptr && !(with_loss && weights.requires_grad())) return weights;
-  const int64_t rows = config_.balance.form == BalanceLoss::Form::sequence ? batch.tokens.size(0) : 1;
-  const at::Tensor counts = model::count_choices(scored.experts, rows, config_.experts);
-  load_.add(rows == 1 ? counts : counts.sum(0), batch);
-  if (!with_loss) return weights;
-  const at::Tensor loss = balance_loss(scored, counts, rows);
+at::Tensor Router::with_losses(const at::Tensor& logits, const model::Scored& scored, const Batch& batch) {
+  at::Tensor weights = scored.weights;
+  // Run again for the values of the backward: the losses' nodes of the first time have their factors, and
+  // only the z-loss needs a value.
+  const model::Region* region = model::Region::active();
+  const bool again = region != nullptr && !region->drops_values();
+  const bool counts =
+      batch.side_outputs != nullptr || ((balances() || has_z_loss()) && weights.requires_grad());
+  Counted all;
+  if (counts && !again) all = count(scored, batch);
+  if (has_z_loss()) {
+    const at::Tensor tokens = all.tokens.defined() ? all.tokens.sum() : at::Tensor();
+    weights = z_.add(weights, model::z_loss(logits, config_.z_loss, tokens), batch);
+  }
+  if (!all.choices.defined() || !balances()) return weights;
+  const at::Tensor loss = balance_loss(scored, all);
   return loss.defined() ? balance_.add(weights, loss, batch) : weights;
 }
 
-at::Tensor Router::balance_loss(const model::Scored& scored, const at::Tensor& counts, int64_t rows) {
+// Counts the choices of this rank's tokens, and adds those of ranks that hold other tokens of the same rows.
+Router::Counted Router::count(const model::Scored& scored, const Batch& batch) {
+  const int64_t rows = config_.balance.form == BalanceLoss::Form::sequence ? batch.tokens.size(0) : 1;
+  const at::Tensor counts = model::count_choices(scored.experts, rows, config_.experts);
+  load_.add(rows == 1 ? counts : counts.sum(0), batch);
+  const at::Tensor tokens = at::full({rows, 1}, scored.experts.size(0) / rows, counts.options());
+  if (total.empty() || !(balances() || has_z_loss())) return {counts, tokens};
+  const auto own = [](at::Tensor given) { return given; };
+  const at::Tensor sums = total.call(own, at::cat({counts, tokens}, 1));
+  return {sums.narrow(1, 0, config_.experts), sums.narrow(1, config_.experts, 1)};
+}
+
+at::Tensor Router::balance_loss(const model::Scored& scored, const Counted& all) {
   const BalanceLoss& balance = config_.balance;
-  const int64_t tokens = scored.scores.size(0) / rows;
-  at::Tensor all = counts;
-  at::Tensor of_tokens = at::full({rows, 1}, tokens, counts.options());
-  if (!total.empty()) {
-    const auto own = [](at::Tensor given) { return given; };
-    const at::Tensor sums = total.call(own, at::cat({counts, of_tokens}, 1));
-    all = sums.narrow(1, 0, config_.experts);
-    of_tokens = sums.narrow(1, config_.experts, 1);
-  }
   if (balance.form == BalanceLoss::Form::model)
-    return config_.layers->add(config_.place, all.select(0, 0), of_tokens, scored.scores);
+    return config_.layers->add(config_.place, all.choices.select(0, 0), all.tokens, scored.scores);
   // E / (k T) n_e of each row, times 1 / T of the mean score.
   const double factor = balance.coefficient * static_cast<double>(config_.experts) /
-                        static_cast<double>(config_.rule.top_k * rows);
-  return model::weighted_sum(scored.scores, all * factor / of_tokens.square());
+                        static_cast<double>(config_.rule.top_k * all.choices.size(0));
+  return model::weighted_sum(scored.scores, all.choices * factor / all.tokens.square());
 }
 
 void Router::after_update(const Updated& updated, const DeviceMesh&) {

@@ -33,7 +33,7 @@ class LatentAttention : public Module {
  public:
   LatentAttention(const LatentAttentionConfig& config, std::shared_ptr<Rotary> rotary,
                   const at::TensorOptions& options);
-  std::string_view kind() const override { return "attention"; }
+  std::string_view kind() const override { return "latent_attention"; }
   // residual + call(x, batch).
   at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch);
 

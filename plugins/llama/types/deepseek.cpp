@@ -155,7 +155,8 @@ void read_layer_types(const Node& keys, ModelConfig& config) {
   if (types != nullptr) {
     if (!types->is_list() || static_cast<int64_t>(types->size()) != config.num_hidden_layers)
       refuse(*types, "expected a list of " + std::to_string(config.num_hidden_layers) +
-                         " words, dense or sparse, one for each layer, got " + types->written());
+                         " words, dense or sparse, one for each layer, got " +
+                         (types->is_list() ? std::to_string(types->size()) : types->written()));
     mixture.first_sparse = 0;
     int64_t layer = 0;
     for (const Node& type : types->items()) {
@@ -165,6 +166,10 @@ void read_layer_types(const Node& keys, ModelConfig& config) {
       ++layer;
     }
   }
+  const Node* first = given(keys, "first_k_dense_replace");
+  if (first != nullptr && types == nullptr && first->as_integer() != mixture.first_sparse)
+    refuse(*first, "transformers reads mlp_layer_types here, got " + first->written(),
+           "give mlp_layer_types: a word, dense or sparse, for each layer");
   check_layers(keys, config, "mlp_layer_types");
 }
 

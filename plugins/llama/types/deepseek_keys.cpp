@@ -43,10 +43,7 @@ const std::vector<Key> kRoutingKeys = {
       ""}},
     {{"scoring_func", "str", "softmax", "softmax", "Others: only sigmoid.", ""}},
     {{"first_k_dense_replace", "int", "0", "0..100000",
-      "Layers before this one have no experts. "
-      "DeepSeek-V3: 3.",
-      ""},
-     kFirstDense},
+      "Layers before this one have no experts. DeepSeek-V3: 3; GLM: 1, or mlp_layer_types.", ""}},
     {{"moe_layer_freq", "int", "1", "1..100000",
       "Of the others, layers that this divides have experts, as in DeepSeek's own code. transformers has "
       "them in all.",

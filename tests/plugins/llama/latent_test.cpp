@@ -79,6 +79,15 @@ TEST(Latent, EqualsOneRankBesideTensorParallelism) {
   expect_close(train(over_tp(deepseek(), 2)), latent_alone());
 }
 
+TEST(Latent, StaysWholeUnderTensorParallelism) {
+  std::string plan = "{tp_plan: {model.layers.*.self_attn.o_proj: rowwise";
+  for (const char* name : {"q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj"})
+    plan += ", model.layers.*.self_attn." + std::string(name) + ": colwise";
+  const std::string error = error_of([&] { train(over_tp(deepseek(), 2, plan + "}}")); });
+  EXPECT_NE(error.find("goes over numbers that the plan splits among ranks"), std::string::npos) << error;
+  EXPECT_NE(error.find("leave 'model.layers.0.self_attn' whole"), std::string::npos) << error;
+}
+
 TEST(Latent, EqualsOneRankInPipelines) {
   for (const char* schedule : {"1f1b", "zb1p"})
     for (const auto mode : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
@@ -96,6 +105,7 @@ TEST(Latent, EqualsOneRankInPipelines) {
 TEST(Latent, EqualsOneRankUnderContextParallelism) {
   Training one = deepseek();
   one.model.mixture.balance = {model::BalanceLoss::Form::layer, 0.02};
+  one.model.mixture.z_loss = 0.01;
   one.change_batch = [](Batch& batch, int) {
     batch.tokens = batch.tokens.narrow(1, 3, 4).contiguous();
     batch.labels = batch.labels.narrow(1, 3, 4).contiguous();

@@ -93,8 +93,9 @@ HEDDLE_API at::Tensor count_choices(const at::Tensor& chosen, int64_t rows, int6
 // number with a gradient to the scores. factors [rows, experts] has none.
 HEDDLE_API at::Tensor weighted_sum(const at::Tensor& scores, const at::Tensor& factors);
 
-// The mean of logsumexp(logits)^2 over the tokens times `factor` (Zoph et al. 2022), one number.
-HEDDLE_API at::Tensor z_loss(const at::Tensor& logits, double factor);
+// The sum of logsumexp(logits)^2 over the tokens times `factor` (Zoph et al. 2022), divided by `tokens` (one
+// element; undefined: the number of these tokens). One number.
+HEDDLE_API at::Tensor z_loss(const at::Tensor& logits, double factor, const at::Tensor& tokens = {});
 
 // What the layers of one model have for the form `model`: one microbatch at a time, so the layers are on one
 // rank, and no other microbatch begins before the last layer.
@@ -166,9 +167,16 @@ class HEDDLE_API Router : public Module, public AfterUpdate {
   at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: route() gives two tensors
 
  private:
+  struct Counted {
+    at::Tensor choices;  // fp32 [rows, experts]
+    at::Tensor tokens;   // fp32 [rows, 1]
+  };
   at::Tensor logits(const at::Tensor& x, const Batch& batch);
-  at::Tensor balanced(at::Tensor weights, const model::Scored& scored, const Batch& batch);
-  at::Tensor balance_loss(const model::Scored& scored, const at::Tensor& counts, int64_t rows);
+  at::Tensor with_losses(const at::Tensor& logits, const model::Scored& scored, const Batch& batch);
+  Counted count(const model::Scored& scored, const Batch& batch);
+  at::Tensor balance_loss(const model::Scored& scored, const Counted& all);
+  bool balances() const { return config_.balance.form != model::BalanceLoss::Form::none && !config_.in_turn; }
+  bool has_z_loss() const { return config_.z_loss != 0 && !config_.in_turn; }
 
   RouterConfig config_;
   model::Autocast fp32_{at::kFloat, model::Autocast::Weights::cast_each_time};

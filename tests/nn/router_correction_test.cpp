@@ -1,0 +1,62 @@
+// The correction bias of a router, and groups that its experts do not allow.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "heddle/base/error.h"
+#include "heddle/mesh/device_mesh.h"
+#include "heddle/nn/router.h"
+#include "heddle/transport/threads.h"
+
+namespace heddle {
+namespace {
+
+std::string refused(int64_t k, int64_t groups, int64_t top_groups, int64_t best) {
+  RouterConfig config;
+  config.hidden = 3;
+  config.experts = 8;
+  config.rule.top_k = k;
+  config.rule.groups = groups, config.rule.top_groups = top_groups, config.rule.group_best = best;
+  try {
+    const Router router(config, Init{}, at::kFloat);
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return "";
+}
+
+TEST(Router, RefusesGroupsThatTheExpertsDoNotAllow) {
+  EXPECT_EQ(refused(2, 4, 2, 2), "");
+  EXPECT_EQ(refused(4, 4, 2, 1), "");
+  EXPECT_EQ(refused(9, 1, 1, 1), "a token chooses 9 of 8 experts");
+  EXPECT_EQ(refused(2, 3, 1, 1), "8 experts do not divide into 3 groups");
+  EXPECT_EQ(refused(2, 4, 5, 1), "a token chooses 5 of 4 groups");
+  EXPECT_EQ(refused(5, 4, 2, 1), "a token chooses 5 experts out of 2 groups with 2 experts each");
+  EXPECT_EQ(refused(2, 8, 4, 2), "a group is worth its best 2 experts and has 1");
+}
+
+TEST(Router, MovesItsCorrectionBiasAgainstTheLoadsAndNotAfterASkippedStep) {
+  RouterConfig config;
+  config.hidden = 3, config.experts = 4, config.layer = 2;
+  config.correction = true, config.correction_rate = 0.25;
+  Router router(config, Init{}, at::kFloat);
+  EXPECT_FALSE(router.correction.requires_grad());
+  EXPECT_EQ(router.slots().back().name, "e_score_correction_bias");
+  const auto layout = std::make_shared<SideLayout>();
+  for (SideOutput* output : router.side_outputs()) layout->add(*output);
+  const SideValues values{layout, at::tensor({3.0, 1.0, 2.0, 2.0}, at::kDouble)};
+  // This rank holds experts 1 to 3; another slot that does not train stays.
+  const FrozenPart part{"layers.2.gate.e_score_correction_bias", at::ones({3}), {1}},
+      other{"layers.2.gate.weight", at::ones({3}), {1}};
+  const std::vector<FrozenPart> parts = {other, part};
+  ThreadWorld::run(1, [&](Rendezvous& meeting) {
+    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp", 1}}, meeting, "");
+    router.after_update({values, at::ones({1}), parts}, mesh);
+    EXPECT_TRUE(at::equal(part.tensor, at::ones({3})));
+    router.after_update({values, at::zeros({1}), parts}, mesh);
+  });
+  EXPECT_TRUE(at::equal(part.tensor, at::tensor({1.25F, 1.0F, 1.0F})));
+  EXPECT_TRUE(at::equal(other.tensor, at::ones({3})));
+}
+
+}  // namespace
+}  // namespace heddle
