@@ -66,6 +66,9 @@ class Applier {
     if (block.inside == Inside::split) {
       for (const size_t at : block.linears) split_linear(at);
       for (const size_t at : block.norms) sum_gradients(*layout_.sites[at].module);
+      // An attention's own parameters have one number for each head (sinks).
+      for (ParameterSlot& slot : layout_.sites[block.site].module->slots())
+        if (layout_.sites[block.site].module->kind() == "attention") splitter_.split(*slot.tensor, 0);
       return;
     }
     for (const size_t at : block.linears) whole_linear(at);

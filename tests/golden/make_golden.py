@@ -27,6 +27,9 @@ STEPS, BATCH, SEQUENCE = 12, 2, 17
 LLAMA3_ROPE = {"rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
                "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
 
+YARN_ROPE = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 8.0, "beta_slow": 1.0,
+             "original_max_position_embeddings": 64}
+
 DEEPSEEK_ROPE = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 40.0, "beta_fast": 8.0, "beta_slow": 1.0,
                  "mscale": 1.0, "mscale_all_dim": 0.7, "original_max_position_embeddings": 64}
 
@@ -83,6 +86,32 @@ CASES = {
                           kv_lora_rank=8, qk_nope_head_dim=6, qk_rope_head_dim=8, v_head_dim=9, n_routed_experts=6,
                           num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=13, rope_interleave=False,
                           mlp_layer_types=["sparse", "dense", "sparse"]),
+    # Windows in turn shorter than the sequence, sinks, yarn within it, odd numbers of experts and of their width.
+    "gpt_oss": dict(model_type="gpt_oss", vocab_size=61, hidden_size=30, intermediate_size=18, num_hidden_layers=3,
+                    num_attention_heads=6, num_key_value_heads=2, head_dim=10, num_local_experts=5, num_experts_per_tok=3,
+                    sliding_window=5, swiglu_limit=1.5, rope_parameters={**YARN_ROPE, "truncate": False}, **AUXILIARY),
+    "glm4_moe": dict(model_type="glm4_moe", vocab_size=61, hidden_size=30, intermediate_size=44, num_hidden_layers=3,
+                     num_attention_heads=3, num_key_value_heads=1, head_dim=12, moe_intermediate_size=18,
+                     n_routed_experts=6, num_experts_per_tok=3, n_group=3, topk_group=2, n_shared_experts=2,
+                     routed_scaling_factor=1.7, attention_bias=True, use_qk_norm=True),
+    "minimax_m2": dict(model_type="minimax_m2", vocab_size=64, hidden_size=32, intermediate_size=20,
+                       num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=12, rotary_dim=6,
+                       num_local_experts=6, num_experts_per_tok=2),
+    # Windows of all layers, and of some.
+    "mixtral_window": dict(model_type="mixtral", vocab_size=64, hidden_size=32, intermediate_size=20,
+                           num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, num_local_experts=4,
+                           num_experts_per_tok=2, sliding_window=6),
+    "qwen2_window": dict(model_type="qwen2", vocab_size=67, hidden_size=32, intermediate_size=44, num_hidden_layers=3,
+                         num_attention_heads=4, num_key_value_heads=2, use_sliding_window=True, sliding_window=4,
+                         max_window_layers=1),
+    "qwen2_moe_window": dict(model_type="qwen2_moe", vocab_size=64, hidden_size=28, intermediate_size=40,
+                             num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, moe_intermediate_size=18,
+                             shared_expert_intermediate_size=26, num_experts=4, num_experts_per_tok=2,
+                             use_sliding_window=True, sliding_window=4, max_window_layers=3),
+    "qwen3_moe_window": dict(model_type="qwen3_moe", vocab_size=61, hidden_size=30, intermediate_size=44,
+                             num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1, head_dim=10,
+                             moe_intermediate_size=18, num_experts=4, num_experts_per_tok=2, use_sliding_window=True,
+                             sliding_window=4),
 }
 KEEP_GRADIENTS, KEEP_FINAL = ("llama", "qwen3_moe"), ("llama",)
 SHARDED = ("llama_odd", "qwen2_moe")
@@ -104,8 +133,8 @@ def make_model(fields, seed):
     loop = {"experts_implementation": "eager"} if "num_experts_per_tok" in fields else {}
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, **loop)
     with torch.no_grad():  # norms and biases start at 1 and 0: make them tell
-        for parameter in model.parameters():
-            if parameter.dim() == 1:
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 1 or name.endswith("bias"):
                 parameter.add_(0.1 * torch.randn_like(parameter))
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):

@@ -22,6 +22,11 @@ using Inputs = std::vector<at::Tensor>;
 
 at::Tensor activated(const ExpertActivation& how, const at::Tensor& hidden) {
   if (how.kind == Kind::relu2) return at::relu(hidden).square();
+  if (how.interleaved) {
+    ExpertActivation apart = how;
+    apart.interleaved = false;
+    return activated(apart, at::cat({hidden.slice(1, 0, {}, 2), hidden.slice(1, 1, {}, 2)}, 1));
+  }
   const std::vector<at::Tensor> both = at::chunk(hidden, 2, 1);
   if (how.kind == Kind::swiglu) return at::silu(both[0]) * both[1];
   if (how.kind == Kind::geglu) return at::gelu(both[0]) * both[1];
@@ -29,11 +34,19 @@ at::Tensor activated(const ExpertActivation& how, const at::Tensor& hidden) {
   return gate * at::sigmoid(gate * how.alpha) * (up + 1);
 }
 
-// in: x, weights, gate_up, down; one expert after the other, each by plain operators.
+// in: x, weights, gate_up, down and perhaps their biases.
+model::ExpertParameters parameters_of(const Inputs& in) {
+  if (in.size() == 4) return {in[2], in[3]};
+  return {in[2], in[3], in[4], in[5]};
+}
+
+// One expert after the other, each by plain operators.
 at::Tensor loop_over_experts(const Inputs& in, const at::Tensor& chosen, const ExpertActivation& how) {
   at::Tensor y = at::zeros_like(in[0]);
   for (int64_t e = 0; e < in[2].size(0); ++e) {
-    const at::Tensor out = at::linear(activated(how, at::linear(in[0], in[2][e])), in[3][e]);
+    const bool bias = in.size() > 4;
+    const at::Tensor hidden = at::linear(in[0], in[2][e], bias ? in[4][e] : at::Tensor());
+    const at::Tensor out = at::linear(activated(how, hidden), in[3][e], bias ? in[5][e] : at::Tensor());
     const at::Tensor share = (in[1] * chosen.eq(e)).sum(1, true);
     y = y + out * share;
   }
@@ -47,12 +60,19 @@ Inputs inputs_of(int64_t tokens, int64_t k, int64_t experts, int64_t width, int6
           random({experts, 6, width})};
 }
 
+Inputs with_biases(Inputs in) {
+  for (const size_t i : {2u, 3u})
+    in.push_back(at::randn({in[i].size(0), in[i].size(1)}, at::kDouble).to(in[i].scalar_type()));
+  return in;
+}
+
 void expect_the_loop(const at::Tensor& chosen, int64_t experts, const ExpertActivation& how,
-                     at::ScalarType dtype) {
-  const Inputs inputs = inputs_of(chosen.size(0), chosen.size(1), experts, 5, how.columns(), dtype);
+                     at::ScalarType dtype, bool bias = false) {
+  Inputs inputs = inputs_of(chosen.size(0), chosen.size(1), experts, 5, how.columns(), dtype);
+  if (bias) inputs = with_biases(inputs);
   expect_same(
       [&](const Inputs& in) {
-        return model::experts(in[0], {chosen, in[1]}, in[2], in[3], how);
+        return model::experts(in[0], {chosen, in[1]}, parameters_of(in), how);
       },
       [&](const Inputs& in) { return loop_over_experts(in, chosen, how); }, inputs, tolerance_of(dtype));
 }
@@ -80,12 +100,32 @@ TEST(Experts, EqualALoopForEveryActivation) {
   }
 }
 
+TEST(Experts, WithBiasesEqualALoopOverThem) {
+  at::manual_seed(12);
+  const ExpertActivation gpt_oss{Kind::clamped_swiglu, 1.702, 0.8, true};
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat})
+    for (const ExpertActivation& how : {ExpertActivation(), gpt_oss, ExpertActivation{Kind::relu2}}) {
+      expect_the_loop(choose(13, 3, 5), 5, how, dtype, true);
+      expect_the_loop(at::full({9, 1}, 2, at::kLong), 4, how, dtype, true);
+      at::Tensor chosen = choose(10, 3, 6);
+      chosen.masked_fill_(chosen.ge(4), -1);
+      expect_the_loop(chosen, 4, how, dtype, true);  // choices without an expert get no bias
+      expect_the_loop(at::full({4, 2}, -1, at::kLong), 3, how, dtype, true);
+    }
+}
+
+TEST(Experts, InterleaveGateAndUp) {
+  at::manual_seed(13);
+  for (const Kind kind : {Kind::swiglu, Kind::clamped_swiglu, Kind::geglu})
+    expect_the_loop(choose(11, 2, 4), 4, {kind, 1.702, 0.8, true}, at::kDouble);
+}
+
 TEST(Experts, OfOneExpertGetAllTokensOrNone) {
   at::manual_seed(7);
   expect_the_loop(at::full({9, 1}, 2, at::kLong), 4, {}, at::kDouble);
   const Inputs in = inputs_of(9, 1, 4, 5, 2, at::kFloat);
   for (const at::Tensor& each : in) each.set_requires_grad(true);
-  model::experts(in[0], {at::full({9, 1}, 2, at::kLong), in[1]}, in[2], in[3], {}).sum().backward();
+  model::experts(in[0], {at::full({9, 1}, 2, at::kLong), in[1]}, parameters_of(in), {}).sum().backward();
   EXPECT_EQ(in[2].grad()[0].abs().sum().item<float>(), 0.0F);  // a gradient of zeros, not none
   EXPECT_GT(in[2].grad()[2].abs().sum().item<float>(), 0.0F);
 }
@@ -100,12 +140,12 @@ TEST(Experts, LeaveOutChoicesWithoutAnExpert) {
 }
 
 TEST(Experts, WithoutAnyTokenHaveGradientsOfZeros) {
-  Inputs in = inputs_of(0, 2, 3, 5, 2, at::kFloat);
+  Inputs in = with_biases(inputs_of(0, 2, 3, 5, 2, at::kFloat));
   for (at::Tensor& each : in) each.set_requires_grad(true);
-  const at::Tensor y = model::experts(in[0], {at::empty({0, 2}, at::kLong), in[1]}, in[2], in[3], {});
+  const at::Tensor y = model::experts(in[0], {at::empty({0, 2}, at::kLong), in[1]}, parameters_of(in), {});
   EXPECT_EQ(y.sizes(), in[0].sizes());
   y.sum().backward();
-  for (const size_t i : {2u, 3u}) EXPECT_TRUE(at::equal(in[i].grad(), at::zeros_like(in[i]))) << i;
+  for (const size_t i : {2u, 3u, 4u, 5u}) EXPECT_TRUE(at::equal(in[i].grad(), at::zeros_like(in[i]))) << i;
 }
 
 TEST(Experts, RefuseAnExpertThatIsNotThere) {
@@ -129,36 +169,36 @@ TEST(Experts, AreSortedStably) {
 TEST(Experts, AreOneNodeThatASplitBackwardSplits) {
   at::manual_seed(9);
   const at::Tensor chosen = choose(12, 2, 5);
-  Inputs whole = inputs_of(12, 2, 5, 7, 2, at::kFloat), split;
+  Inputs whole = with_biases(inputs_of(12, 2, 5, 7, 2, at::kFloat)), split;
   for (at::Tensor& each : whole)
     split.push_back(each.clone().set_requires_grad(true)), each.set_requires_grad(true);
-  model::experts(whole[0], {chosen, whole[1]}, whole[2], whole[3], {}).square().sum().backward();
+  model::experts(whole[0], {chosen, whole[1]}, parameters_of(whole), {}).square().sum().backward();
   WeightGradients queue;
-  const at::Tensor y = model::experts(split[0], {chosen, split[1]}, split[2], split[3], {}, &queue);
+  const at::Tensor y = model::experts(split[0], {chosen, split[1]}, parameters_of(split), {}, &queue);
   EXPECT_EQ(y.grad_fn()->name(), "ExpertsBackward");
   queue.defer();
   y.square().sum().backward();
-  EXPECT_FALSE(split[2].grad().defined() || split[3].grad().defined());
+  for (size_t i = 2; i < 6; ++i) EXPECT_FALSE(split[i].grad().defined());
   queue.drain();
-  for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(at::equal(split[i].grad(), whole[i].grad())) << i;
+  for (size_t i = 0; i < 6; ++i) EXPECT_TRUE(at::equal(split[i].grad(), whole[i].grad())) << i;
 }
 
 TEST(Experts, ComputeInAutocastsDtypeAndGiveBackWhatCameIn) {
   at::manual_seed(10);
   const at::Tensor chosen = choose(16, 2, 4);
-  Inputs in = inputs_of(16, 2, 4, 8, 2, at::kFloat), low;
+  Inputs in = with_biases(inputs_of(16, 2, 4, 8, 2, at::kFloat)), low;
   for (at::Tensor& each : in)
     low.push_back(each.clone().set_requires_grad(true)), each.set_requires_grad(true);
-  model::experts(in[0], {chosen, in[1]}, in[2], in[3], {}).square().sum().backward();
+  model::experts(in[0], {chosen, in[1]}, parameters_of(in), {}).square().sum().backward();
   model::Autocast autocast(at::kBFloat16, model::Autocast::Weights::kept);
   at::Tensor y;
   {
     const model::Autocast::Scope scope(&autocast);
-    y = model::experts(low[0], {chosen, low[1]}, low[2], low[3], {});
+    y = model::experts(low[0], {chosen, low[1]}, parameters_of(low), {});
   }
   EXPECT_EQ(y.scalar_type(), at::kFloat);
   y.square().sum().backward();
-  for (size_t i = 0; i < 4; ++i) tests::expect_close(low[i].grad(), in[i].grad(), 3e-2, std::to_string(i));
+  for (size_t i = 0; i < 6; ++i) tests::expect_close(low[i].grad(), in[i].grad(), 3e-2, std::to_string(i));
 }
 
 struct Layer {

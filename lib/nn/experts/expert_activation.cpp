@@ -23,6 +23,14 @@ namespace {
 
 using Kind = ExpertActivation::Kind;
 
+// The columns of the gate (0) or of the up (1), a view.
+at::Tensor columns_of(const ExpertActivation& how, const at::Tensor& hidden, int64_t which) {
+  if (how.kind == Kind::relu2) return hidden;
+  const int64_t width = hidden.size(1) / 2;
+  return how.interleaved ? hidden.unflatten(1, {width, 2}).select(2, which)
+                         : hidden.narrow(1, which * width, width);
+}
+
 // y and its derivatives, in wide arithmetic.
 struct Formula {
   at::Tensor y, by_gate, by_up;  // by_up undefined for relu2
@@ -55,8 +63,7 @@ Formula formula_of(const ExpertActivation& how, const at::Tensor& hidden) {
     const at::Tensor positive = at::relu(wide);
     return {positive * positive, positive * 2, {}};
   }
-  const int64_t width = hidden.size(1) / 2;
-  const at::Tensor gate = wide.narrow(1, 0, width), up = wide.narrow(1, width, width);
+  const at::Tensor gate = columns_of(how, wide, 0), up = columns_of(how, wide, 1);
   switch (how.kind) {
     case Kind::clamped_swiglu:
       return clamped(how, gate, up);
@@ -74,16 +81,15 @@ ActivationGradients by_formula(const ExpertActivation& how, const at::Tensor& dy
   const at::Tensor scaled = wide * column;
   ActivationGradients out;
   out.hidden = at::empty_like(hidden);
-  const int64_t width = dy.size(1);
-  out.hidden.narrow(1, 0, width).copy_(scaled * formula.by_gate);
-  if (formula.by_up.defined()) out.hidden.narrow(1, width, width).copy_(scaled * formula.by_up);
+  columns_of(how, out.hidden, 0).copy_(scaled * formula.by_gate);
+  if (formula.by_up.defined()) columns_of(how, out.hidden, 1).copy_(scaled * formula.by_up);
   out.weights = (wide * formula.y).sum(1);
   out.y = (formula.y * column).to(hidden.scalar_type());
   return out;
 }
 
 bool has_swiglu_kernel(const ExpertActivation& how, const at::Tensor& hidden) {
-  return how.kind == Kind::swiglu && has_kernel(hidden);
+  return how.kind == Kind::swiglu && !how.interleaved && has_kernel(hidden);
 }
 
 }  // namespace

@@ -5,8 +5,10 @@
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "core/model/parameter.h"
 #include "heddle/base/error.h"
@@ -28,7 +30,7 @@ at::Tensor cast_to(const at::Tensor& gradient, at::ScalarType dtype) {
 }
 
 at::Tensor used_weight(Autocast* autocast, const at::Tensor& weight) {
-  return autocast == nullptr ? weight : autocast->weight(weight);
+  return autocast == nullptr || !weight.defined() ? weight : autocast->weight(weight);
 }
 
 // The router's weight of each row, in wide arithmetic.
@@ -39,6 +41,7 @@ at::Tensor weights_of_rows(const at::Tensor& weights, const ExpertRows& rows, at
 // What the gradients of both parameters are made of.
 struct Factors {
   at::Tensor x, d_hidden, activated, dy;  // [tokens, hidden], [rows, ...], [rows, width], [rows, hidden]
+  at::Tensor shares;                      // [rows]: the router's weights
   std::shared_ptr<const ExpertRows> rows;
   at::ScalarType dtype{};  // of the parameters
 
@@ -46,12 +49,19 @@ struct Factors {
     return cast_to(grouped_weight_gradient(d_hidden, take_rows(x, *rows), rows->begins), dtype);
   }
   at::Tensor of_down() const { return cast_to(grouped_weight_gradient(dy, activated, rows->begins), dtype); }
+  at::Tensor of_gate_up_bias() const { return cast_to(grouped_sum(d_hidden, rows->begins), dtype); }
+  at::Tensor of_down_bias() const { return cast_to(grouped_sum(dy, rows->begins, shares), dtype); }
+
+  // By the edge of ExpertsNode.
+  at::Tensor of(size_t edge) const {
+    return edge == 2 ? of_gate_up() : edge == 3 ? of_down() : edge == 4 ? of_gate_up_bias() : of_down_bias();
+  }
 };
 
-// Edges: x, the routing's weights, gate_up, down.
+// Edges: x, the routing's weights, gate_up, down and, where they exist, their biases.
 struct ExpertsNode final : LayerNode {
   ExpertsNode() : LayerNode("ExpertsBackward") {}
-  Saved x, weights, hidden, gate_up, down;
+  Saved x, weights, hidden, gate_up, down, down_bias;
   std::shared_ptr<const ExpertRows> rows;
   ExpertActivation activation;
   at::ScalarType x_dtype{};
@@ -66,22 +76,24 @@ struct ExpertsNode final : LayerNode {
     const at::Tensor whole_down = down.unpack(), whole_gate_up = gate_up.unpack();
     factors.dtype = whole_down.scalar_type();
     factors.dy = take_rows(cast_to(gradients[0].contiguous(), saved_hidden.scalar_type()), *rows);
-    const at::Tensor row_weights = weights_of_rows(saved_weights, *rows, wide_of(saved_hidden.scalar_type()));
+    factors.shares = weights_of_rows(saved_weights, *rows, wide_of(saved_hidden.scalar_type()));
     ActivationGradients inner = activate_backward(
         activation, grouped_product_back(factors.dy, used_weight(autocast, whole_down), rows->begins),
-        saved_hidden, row_weights);
+        saved_hidden, factors.shares);
+    if (const at::Tensor& bias = down_bias.unpack(); bias.defined())
+      inner.weights.add_(grouped_dot(factors.dy, used_weight(autocast, bias), rows->begins));
     factors.d_hidden = std::move(inner.hidden);
     factors.activated = std::move(inner.y);
-    Gradients out(4);
+    Gradients out(num_outputs());
     if (task_should_compute_output(0)) out[0] = of_x(factors, used_weight(autocast, whole_gate_up));
     if (task_should_compute_output(1)) out[1] = of_weights(inner.weights, saved_weights);
     if (put_off(factors)) return out;
-    if (task_should_compute_output(2)) out[2] = factors.of_gate_up();
-    if (task_should_compute_output(3)) out[3] = factors.of_down();
+    for (size_t edge = 2; edge < out.size(); ++edge)
+      if (task_should_compute_output(edge)) out[edge] = factors.of(edge);
     return out;
   }
   void release_variables() override {
-    for (Saved* saved : {&x, &weights, &hidden, &gate_up, &down}) saved->reset();
+    for (Saved* saved : {&x, &weights, &hidden, &gate_up, &down, &down_bias}) saved->reset();
   }
 
  private:
@@ -100,37 +112,50 @@ struct ExpertsNode final : LayerNode {
   // Leaves the parameters' gradients to the queue. A parameter that was computed itself cannot wait.
   bool put_off(const Factors& factors) const {
     if (later == nullptr || !later->defers()) return false;
-    const Edge first = next_edge(2), second = next_edge(3);
-    for (const Edge& edge : {first, second})
-      if (edge.is_valid() && !WeightGradients::is_leaf(edge)) return false;
-    if (!first.is_valid() && !second.is_valid()) return true;
-    later->push({first, second},
-                [factors, with_first = first.is_valid(), with_second = second.is_valid()]() -> Gradients {
-                  return {with_first ? factors.of_gate_up() : at::Tensor(),
-                          with_second ? factors.of_down() : at::Tensor()};
-                });
+    std::vector<Edge> edges;
+    std::vector<size_t> wanted;
+    for (size_t i = 2; i < num_outputs(); ++i) {
+      edges.push_back(next_edge(i));
+      if (edges.back().is_valid() && !WeightGradients::is_leaf(edges.back())) return false;
+      wanted.push_back(edges.back().is_valid() ? i : 0);
+    }
+    if (std::none_of(wanted.begin(), wanted.end(), [](size_t edge) { return edge > 0; })) return true;
+    later->push(edges, [factors, wanted]() -> Gradients {
+      Gradients out;
+      for (const size_t edge : wanted) out.push_back(edge > 0 ? factors.of(edge) : at::Tensor());
+      return out;
+    });
     return true;
   }
 };
 
+std::shared_ptr<ExpertsNode> node_of(const at::Tensor& x, const Routing& routing,
+                                     const ExpertParameters& of) {
+  if (!torch::autograd::compute_requires_grad(x, routing.weights, of.gate_up, of.down, of.gate_up_bias,
+                                              of.down_bias))
+    return nullptr;
+  return of.gate_up_bias.defined()
+             ? make_node<ExpertsNode>(x, routing.weights, of.gate_up, of.down, of.gate_up_bias, of.down_bias)
+             : make_node<ExpertsNode>(x, routing.weights, of.gate_up, of.down);
+}
+
 }  // namespace
 
-at::Tensor experts(const at::Tensor& x, const Routing& routing, const at::Tensor& gate_up,
-                   const at::Tensor& down, const ExpertActivation& activation, WeightGradients* later) {
+at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertParameters& of,
+                   const ExpertActivation& activation, WeightGradients* later) {
   Autocast* const autocast = Autocast::active();
-  std::shared_ptr<ExpertsNode> node;
-  if (torch::autograd::compute_requires_grad(x, routing.weights, gate_up, down))
-    node = make_node<ExpertsNode>(x, routing.weights, gate_up, down);
+  const std::shared_ptr<ExpertsNode> node = node_of(x, routing, of);
   at::Tensor y;
   {
     const BelowAutograd below;
-    const auto rows = std::make_shared<const ExpertRows>(sort_by_expert(routing.experts, gate_up.size(0)));
+    const auto rows = std::make_shared<const ExpertRows>(sort_by_expert(routing.experts, of.gate_up.size(0)));
     const at::Tensor used = (autocast == nullptr ? x : autocast->value(x)).contiguous();
     if (node) {
       node->x.save(used);
       node->weights.save(routing.weights);
-      node->gate_up.save_weight(gate_up);
-      node->down.save_weight(down);
+      node->gate_up.save_weight(of.gate_up);
+      node->down.save_weight(of.down);
+      node->down_bias.save_weight(of.down_bias);
       node->rows = rows;
       node->activation = activation;
       node->x_dtype = x.scalar_type();
@@ -138,13 +163,14 @@ at::Tensor experts(const at::Tensor& x, const Routing& routing, const at::Tensor
       node->later = later;
     }
     const at::Tensor hidden = once(Operator::product, [&] {
-      return grouped_product(take_rows(used, *rows), used_weight(autocast, gate_up), rows->begins);
+      return grouped_product(take_rows(used, *rows), used_weight(autocast, of.gate_up), rows->begins,
+                             used_weight(autocast, of.gate_up_bias));
     });
     if (node) node->hidden.save(hidden);
     const at::Tensor of_rows = once(Operator::product, [&] {
-      const at::Tensor row_weights = weights_of_rows(routing.weights, *rows, wide_of(hidden.scalar_type()));
-      return grouped_product(activate(activation, hidden, row_weights), used_weight(autocast, down),
-                             rows->begins);
+      const at::Tensor shares = weights_of_rows(routing.weights, *rows, wide_of(hidden.scalar_type()));
+      return grouped_product(activate(activation, hidden, shares), used_weight(autocast, of.down),
+                             rows->begins, used_weight(autocast, of.down_bias), shares);
     });
     y = cast_to(combine_rows(of_rows, *rows, x.size(0)), x.scalar_type());
   }
@@ -161,10 +187,18 @@ Experts::Experts(const Shape& shape, const Names& names, const Init& init, const
       shape_(shape) {
   add_slot(names.gate_up, gate_up, init);
   add_slot(names.down, down, init);
+  if (!shape.bias) return;
+  const Init zeros{Init::Kind::zeros, 0.0};
+  gate_up_bias =
+      model::make_parameter({shape.experts, shape.activation.columns() * shape.width}, zeros, options);
+  down_bias = model::make_parameter({shape.experts, shape.hidden}, zeros, options);
+  add_slot(names.gate_up_bias, gate_up_bias, zeros);
+  add_slot(names.down_bias, down_bias, zeros);
 }
 
 at::Tensor Experts::local(const at::Tensor& x, const model::Routing& routing, const Batch& batch) {
-  return model::experts(x, routing, gate_up, down, shape_.activation, batch.weight_gradients);
+  return model::experts(x, routing, {gate_up, down, gate_up_bias, down_bias}, shape_.activation,
+                        batch.weight_gradients);
 }
 
 at::Tensor Experts::run(const at::Tensor& x, const model::Routing& routing, const Batch& batch,

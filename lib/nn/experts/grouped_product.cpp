@@ -1,9 +1,12 @@
 // One product for each expert with rows, written where it belongs.
 #include "lib/nn/experts/grouped_product.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/sum.h>
 
 #include "heddle/nn/linear.h"
+#include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle::model {
 namespace {
@@ -16,12 +19,47 @@ void for_each_group(std::span<const int64_t> begins, const Product& product) {
 
 }  // namespace
 
-at::Tensor grouped_product(const at::Tensor& x, const at::Tensor& weights, std::span<const int64_t> begins) {
+at::Tensor grouped_product(const at::Tensor& x, const at::Tensor& weights, std::span<const int64_t> begins,
+                           const at::Tensor& bias, const at::Tensor& shares) {
   const at::Tensor out = at::empty({x.size(0), weights.size(1)}, x.options());
+  const at::Tensor column = shares.defined() ? shares.unsqueeze(1).to(x.scalar_type()) : at::Tensor();
   for_each_group(begins, [&](int64_t expert, int64_t begin, int64_t count) {
     if (count == 0) return;
-    matrix_product_into(out.narrow(0, begin, count), x.narrow(0, begin, count),
-                        weights.select(0, expert).t());
+    const at::Tensor to = out.narrow(0, begin, count);
+    matrix_product_into(to, x.narrow(0, begin, count), weights.select(0, expert).t());
+    if (!bias.defined()) return;
+    const at::Tensor own = bias.select(0, expert).unsqueeze(0);
+    if (column.defined())
+      to.addcmul_(column.narrow(0, begin, count), own);
+    else
+      to.add_(own);
+  });
+  return out;
+}
+
+at::Tensor grouped_sum(const at::Tensor& rows, std::span<const int64_t> begins, const at::Tensor& shares) {
+  const auto experts = static_cast<int64_t>(begins.size()) - 1;
+  const at::Tensor out = at::empty({experts, rows.size(1)}, rows.options());
+  for_each_group(begins, [&](int64_t expert, int64_t begin, int64_t count) {
+    at::Tensor to = out.select(0, expert);
+    const at::Tensor own = rows.narrow(0, begin, count);
+    if (count == 0)
+      to.zero_();
+    else if (shares.defined())
+      to.copy_((own.to(shares.scalar_type()) * shares.narrow(0, begin, count).unsqueeze(1)).sum(0));
+    else
+      at::sum_out(to, own, 0);
+  });
+  return out;
+}
+
+at::Tensor grouped_dot(const at::Tensor& rows, const at::Tensor& bias, std::span<const int64_t> begins) {
+  const at::ScalarType wide = wide_of(rows.scalar_type());
+  const at::Tensor out = at::empty({rows.size(0)}, rows.options().dtype(wide));
+  for_each_group(begins, [&](int64_t expert, int64_t begin, int64_t count) {
+    if (count == 0) return;
+    const at::Tensor own = rows.narrow(0, begin, count).to(wide) * bias.select(0, expert).to(wide);
+    out.narrow(0, begin, count).copy_(own.sum(1));
   });
   return out;
 }

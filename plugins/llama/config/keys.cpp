@@ -40,6 +40,13 @@ const std::vector<FieldInfo> kCommonKeys = {
 using model::given;
 using model::refuse;
 
+// The method in parentheses, where the map has one.
+[[noreturn]] void refuse_quantised(const Node& quantised) {
+  const Node* method = quantised.is_map() ? given(quantised, "quant_method") : nullptr;
+  const std::string name = method == nullptr ? "" : " (" + method->as_text() + ")";
+  refuse(quantised, "quantised weights" + name + " are not built", "use the model's unquantised weights");
+}
+
 }  // namespace
 
 const std::vector<FieldInfo>& common_keys() {
@@ -53,8 +60,7 @@ void check_refused_keys(const Node& keys) {
   if (const Node* dropout = given(keys, "attention_dropout"); dropout != nullptr && dropout->as_real() != 0.0)
     refuse(*dropout, "dropout of attention is not built, got " + dropout->written(),
            "set attention_dropout: 0.0");
-  if (const Node* quantised = given(keys, "quantization_config"))
-    refuse(*quantised, "quantised weights are not built", "use the model's unquantised weights");
+  if (const Node* quantised = given(keys, "quantization_config")) refuse_quantised(*quantised);
 }
 
 }  // namespace heddle::llama

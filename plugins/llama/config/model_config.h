@@ -7,6 +7,7 @@
 
 #include "heddle/config/node.h"
 #include "heddle/model/family.h"
+#include "heddle/nn/experts.h"
 #include "heddle/nn/rotary.h"
 #include "heddle/nn/router.h"
 
@@ -23,12 +24,15 @@ struct Mixture {
   double scale = 1;          // of the weights, after that
   model::RouterRule::Score score = model::RouterRule::Score::softmax;
   int64_t groups = 1, top_groups = 1, group_best = 1;  // as in RouterRule
-  bool correction = false;                             // a bias that chooses (RouterConfig),
-  double correction_rate = 0;                          // and how far each step moves it
-  int64_t sparse_step = 1;                             // layers step - 1, 2 step - 1, ... have experts,
-  std::vector<int64_t> dense_layers;                   // but for these,
-  int64_t first_sparse = 0;                            // for those before this one,
-  int64_t sparse_every = 1;                            // and for those that this does not divide
+  bool router_bias = false;                            // of the router's product
+  model::ExpertActivation activation;
+  bool expert_bias = false;           // of both products of each expert
+  bool correction = false;            // a bias that chooses (RouterConfig),
+  double correction_rate = 0;         // and how far each step moves it
+  int64_t sparse_step = 1;            // layers step - 1, 2 step - 1, ... have experts,
+  std::vector<int64_t> dense_layers;  // but for these,
+  int64_t first_sparse = 0;           // for those before this one,
+  int64_t sparse_every = 1;           // and for those that this does not divide
   model::BalanceLoss balance = {.coefficient = 0.001};
   double z_loss = 0;
   bool router_in_fp32 = false, in_turn = false;
@@ -69,6 +73,9 @@ struct ModelConfig {
   bool mlp_bias = false;
   bool qk_norm = false;           // RMSNorm over every head of q and k (qwen3),
   bool qk_norm_of_whole = false;  // or over all heads at once (olmoe)
+  bool sinks = false;             // a learned score of each head in its softmax (gpt_oss)
+  int64_t sliding_window = 0;     // tokens that one sees, itself with them,
+  std::vector<bool> slides;       // in these layers; empty: in none
   bool tie_word_embeddings = false;
   int64_t pad_token_id = -1;  // its embedding row gets no gradient from the look-up; -1: none
   Mixture mixture;
@@ -76,6 +83,10 @@ struct ModelConfig {
   std::string dtype;  // of the stored weights, as the file says: "float32", "bfloat16"; empty: not said
   bool operator==(const ModelConfig&) const = default;
 
+  // 0: the layer has none.
+  int64_t window_of(int64_t layer) const {
+    return layer < static_cast<int64_t>(slides.size()) && slides[layer] ? sliding_window : 0;
+  }
   // As transformers rounds it.
   int64_t rotary_dim() const {
     return static_cast<int64_t>(static_cast<double>(head_dim) * partial_rotary_factor);

@@ -1,21 +1,28 @@
 // What a model type of the family has of its own. A new type is an entry of a group in types/.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "heddle/config/node.h"
 #include "heddle/config/schema.h"
+#include "heddle/model/stored.h"
 #include "model_config.h"
 
 namespace heddle::llama {
 
-// How files name the tensors of one expert: "<layer>.experts.N.<gate>.weight".
+// How files name the tensors of one expert, "<layer>.experts.N.<gate>.weight", and the router's.
 struct ExpertFiles {
   std::string layer = "mlp";
   std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+  std::string router = "gate";
+  std::string correction = "gate.e_score_correction_bias";  // the bias that chooses experts
+  // One tensor for all experts and each product, with the matrices transposed: gpt_oss.
+  bool stacked = false;
 };
 
 struct ModelType {
@@ -30,6 +37,9 @@ struct ModelType {
   void (*write)(const ModelConfig& config, nlohmann::ordered_json& out);
   ExpertFiles experts = {};
   bool partial_rotary = false;  // partial_rotary_factor acts
+  // Where files have other tensors than the experts under another name; empty: this one they have.
+  StoredParts (*other_files)(const ModelConfig& config, const std::string& parameter,
+                             std::span<const int64_t> shape) = nullptr;
 };
 
 struct Key {
@@ -46,6 +56,8 @@ struct ModelGroup {
 const ModelGroup& dense_models();
 const ModelGroup& mixture_models();
 const ModelGroup& latent_models();
+const ModelGroup& gpt_oss_models();
+const ModelGroup& sigmoid_models();
 
 // Throws Error{internal} for a type of no group.
 const ModelType& type_of(std::string_view model_type);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "heddle/config/node.h"
@@ -22,6 +23,14 @@ void read_sparse_layers(const Node& keys, ModelConfig& config);
 
 // The auxiliary losses, router_dtype, fake_balanced_gate.
 void read_balance(const Node& keys, Mixture& mixture);
+
+// A number from 0 to `most` of a key that may be null, which is 0.
+int64_t count_or(const Node& keys, const char* key, int64_t otherwise, int64_t most);
+// Throws Error{config} where the key has another word: transformers does not read it.
+void expect_text(const Node& keys, const char* key, const std::string& only, const std::string& type);
+
+// n_group and topk_group, after the numbers of experts and of choices. `experts`: the key of the former.
+void read_groups(const Node& keys, Mixture& mixture, const std::string& experts = "n_routed_experts");
 
 // What read_balance reads, and num_experts_per_tok.
 void write_balance(const Mixture& mixture, nlohmann::ordered_json& out);

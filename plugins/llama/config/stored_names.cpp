@@ -1,7 +1,8 @@
-// One part for each expert's tensor.
+// One part for each expert's tensor, or one for all.
 #include "stored_names.h"
 
 #include <string_view>
+#include <utility>
 
 #include "model_type.h"
 
@@ -17,16 +18,23 @@ StoredPart part_of(std::string tensor, int64_t expert, int64_t first, int64_t ro
 
 StoredParts stored_parts(const ModelConfig& config, const std::string& parameter,
                          std::span<const int64_t> shape) {
-  const ExpertFiles& files = type_of(config.model_type).experts;
-  const std::string_view kGateUp = ".mlp.experts.gate_up_proj", kDown = ".mlp.experts.down_proj",
-                         kRouter = ".mlp.gate.weight";
+  const ModelType& type = type_of(config.model_type);
+  if (type.other_files != nullptr)
+    if (StoredParts parts = type.other_files(config, parameter, shape); !parts.empty()) return parts;
+  const ExpertFiles& files = type.experts;
+  const std::string_view kGateUp = ".mlp.experts.gate_up_proj", kDown = ".mlp.experts.down_proj";
   const auto layer_of = [&](std::string_view end) {
     return parameter.substr(0, parameter.size() - end.size()) + "." + files.layer;
   };
-  if (files.layer != "mlp" && parameter.ends_with(kRouter))
-    return stored::whole(layer_of(kRouter) + ".gate.weight", shape);
+  const std::pair<std::string_view, std::string> kRouter[] = {
+      {".mlp.gate.weight", files.router + ".weight"},
+      {".mlp.gate.bias", files.router + ".bias"},
+      {".mlp.gate.e_score_correction_bias", files.correction}};
+  for (const auto& [end, name] : kRouter)
+    if (parameter.ends_with(end)) return stored::whole(layer_of(end) + "." + name, shape);
   const bool gate_up = parameter.ends_with(kGateUp);
   if (!gate_up && !parameter.ends_with(kDown)) return {};
+  if (files.stacked) return stored::transposed(stored::whole(parameter, shape));
   const std::string experts = layer_of(gate_up ? kGateUp : kDown) + ".experts.";
   StoredParts parts;
   for (int64_t e = 0; e < shape[0]; ++e) {

@@ -2,6 +2,7 @@
 #include "decoder_layer.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 
 #include <cmath>
 #include <utility>
@@ -21,7 +22,7 @@ Init normal(const ModelConfig& config) {
 
 }  // namespace
 
-Attention::Attention(const ModelConfig& config, std::shared_ptr<Rotary> rotary,
+Attention::Attention(const ModelConfig& config, int64_t layer, std::shared_ptr<Rotary> rotary,
                      const at::TensorOptions& options)
     : rotary_(std::move(rotary)),
       q_proj_(config.hidden_size, config.num_attention_heads * config.head_dim, bias_if(config.qkv_bias),
@@ -32,7 +33,7 @@ Attention::Attention(const ModelConfig& config, std::shared_ptr<Rotary> rotary,
               normal(config), options),
       o_proj_(config.num_attention_heads * config.head_dim, config.hidden_size, bias_if(config.output_bias),
               normal(config), options),
-      core_(config.head_dim) {
+      core_(config.head_dim, {.window = config.window_of(layer)}) {
   add_child("q_proj", q_proj_);
   add_child("k_proj", k_proj_);
   add_child("v_proj", v_proj_);
@@ -46,6 +47,11 @@ Attention::Attention(const ModelConfig& config, std::shared_ptr<Rotary> rotary,
     add_child("k_norm", *k_norm_);
   }
   add_child("core", core_);
+  if (!config.sinks) return;
+  sinks_ = at::empty({config.num_attention_heads}, options);
+  if (!sinks_.is_meta()) sinks_.normal_(0, config.initializer_range);
+  sinks_.set_requires_grad(true);
+  add_slot("sinks", sinks_, normal(config));
 }
 
 at::Tensor Attention::forward(at::Tensor x, const Batch& batch) {
@@ -66,7 +72,7 @@ at::Tensor Attention::heads(const at::Tensor& x, const Batch& batch) {
     qkv[1] = k_norm_->call(std::move(qkv[1]), batch);
   }
   model::rotate_owned(std::span<at::Tensor, 3>(qkv.data(), 3), rotary_->angles(batch));
-  return core_.attend(std::move(qkv[0]), std::move(qkv[1]), std::move(qkv[2]), batch);
+  return core_.attend(std::move(qkv[0]), std::move(qkv[1]), std::move(qkv[2]), batch, sinks_);
 }
 
 GatedMlp::GatedMlp(const ModelConfig& config, int64_t width, const at::TensorOptions& options)
@@ -109,6 +115,7 @@ RouterConfig router_of(const ModelConfig& config, int64_t layer, const SharedByL
   router.rule.group_best = mixture.group_best;
   router.correction = mixture.correction;
   router.correction_rate = mixture.correction_rate;
+  router.bias = mixture.router_bias;
   router.in_fp32 = mixture.router_in_fp32;
   router.in_turn = mixture.in_turn;
   router.balance = mixture.balance;
@@ -123,9 +130,11 @@ RouterConfig router_of(const ModelConfig& config, int64_t layer, const SharedByL
 std::unique_ptr<MoeLayer> make_sparse(const ModelConfig& config, int64_t layer, const SharedByLayers& shared,
                                       const at::TensorOptions& options) {
   const Mixture& mixture = config.mixture;
-  auto out = std::make_unique<MoeLayer>(router_of(config, layer, shared),
-                                        Experts::Shape{mixture.experts, config.hidden_size, mixture.width},
-                                        Experts::Names{"gate_up_proj", "down_proj"}, normal(config), options);
+  const Experts::Shape shape{mixture.experts, config.hidden_size, mixture.width, mixture.activation,
+                             mixture.expert_bias};
+  const Experts::Names names{"gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"};
+  auto out =
+      std::make_unique<MoeLayer>(router_of(config, layer, shared), shape, names, normal(config), options);
   if (mixture.shared_width == 0) return out;
   out->add_shared(mixture.shared_name(), std::make_unique<GatedMlp>(config, mixture.shared_width, options));
   if (mixture.shared_gate) out->add_shared_gate("shared_expert_gate", normal(config), options);
@@ -164,7 +173,7 @@ DecoderLayer::DecoderLayer(const ModelConfig& config, int64_t layer, const Share
   if (config.latent.rank > 0)
     latent_ = std::make_unique<LatentAttention>(latent_of(config), shared.rotary, options);
   else
-    attention_ = std::make_unique<Attention>(config, shared.rotary, options);
+    attention_ = std::make_unique<Attention>(config, layer, shared.rotary, options);
   add_child("input_layernorm", input_layernorm_);
   add_child("self_attn", latent_ ? static_cast<Module&>(*latent_) : *attention_);
   add_child("post_attention_layernorm", post_attention_layernorm_);

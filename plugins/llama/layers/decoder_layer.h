@@ -17,9 +17,11 @@
 namespace heddle::llama {
 
 // Children q_proj, k_proj, v_proj, core, o_proj and, where queries and keys have norms, q_norm and k_norm.
+// Slot sinks [heads], where the model has them.
 class Attention : public Module {
  public:
-  Attention(const ModelConfig& config, std::shared_ptr<Rotary> rotary, const at::TensorOptions& options);
+  Attention(const ModelConfig& config, int64_t layer, std::shared_ptr<Rotary> rotary,
+            const at::TensorOptions& options);
   std::string_view kind() const override { return "attention"; }
   // residual + call(x, batch).
   at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch);
@@ -33,6 +35,7 @@ class Attention : public Module {
   std::shared_ptr<Rotary> rotary_;
   Linear q_proj_, k_proj_, v_proj_, o_proj_;
   std::unique_ptr<RmsNorm> q_norm_, k_norm_;
+  at::Tensor sinks_;
   AttentionCore core_;
 };
 

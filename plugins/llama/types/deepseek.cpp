@@ -63,16 +63,6 @@ void set_glm4_moe_lite(ModelConfig& config) {
   mixture.scale = 1.8, mixture.first_sparse = 1;
 }
 
-// Of a key that may be 0 or null.
-int64_t count_or(const Node& keys, const char* key, int64_t otherwise, int64_t most) {
-  const Node* node = keys.find(key);
-  if (node == nullptr) return otherwise;
-  const int64_t count = node->is_null() ? 0 : node->as_integer();
-  if (count < 0 || count > most)
-    refuse(*node, "expected a number from 0 to " + std::to_string(most) + ", got " + std::to_string(count));
-  return count;
-}
-
 void read_attention(const Node& keys, ModelConfig& config) {
   Latent& latent = config.latent;
   latent.rank = size_or(keys, "kv_lora_rank", latent.rank);
@@ -102,13 +92,24 @@ void read_attention(const Node& keys, ModelConfig& config) {
   config.qkv_bias = config.output_bias = model::boolean_or(keys, "attention_bias", false);
 }
 
+}  // namespace
+
+int64_t count_or(const Node& keys, const char* key, int64_t otherwise, int64_t most) {
+  const Node* node = keys.find(key);
+  if (node == nullptr) return otherwise;
+  const int64_t count = node->is_null() ? 0 : node->as_integer();
+  if (count < 0 || count > most)
+    refuse(*node, "expected a number from 0 to " + std::to_string(most) + ", got " + std::to_string(count));
+  return count;
+}
+
 void expect_text(const Node& keys, const char* key, const std::string& only, const std::string& type) {
   const Node* node = given(keys, key);
   if (node != nullptr && node->as_text() != only)
     refuse(*node, type + " routes with " + key + " " + only + ", got " + node->written());
 }
 
-void read_groups(const Node& keys, Mixture& mixture) {
+void read_groups(const Node& keys, Mixture& mixture, const std::string& experts) {
   mixture.groups = size_or(keys, "n_group", mixture.groups);
   mixture.top_groups = size_or(keys, "topk_group", std::min(mixture.top_groups, mixture.groups));
   const auto at = [&](const char* key) -> const Node& {
@@ -116,8 +117,8 @@ void read_groups(const Node& keys, Mixture& mixture) {
     return node == nullptr ? keys : *node;
   };
   if (mixture.experts % mixture.groups != 0)
-    refuse(at("n_group"), "n_routed_experts " + std::to_string(mixture.experts) +
-                              " do not divide into n_group " + std::to_string(mixture.groups) + " groups");
+    refuse(at("n_group"), experts + " " + std::to_string(mixture.experts) + " do not divide into n_group " +
+                              std::to_string(mixture.groups) + " groups");
   if (mixture.top_groups > mixture.groups)
     refuse(at("topk_group"), "topk_group " + std::to_string(mixture.top_groups) + " is more than n_group " +
                                  std::to_string(mixture.groups));
@@ -132,6 +133,8 @@ void read_groups(const Node& keys, Mixture& mixture) {
                               " experts, and n_group " + std::to_string(mixture.groups) + " leaves it " +
                               std::to_string(each));
 }
+
+namespace {
 
 void check_layers(const Node& keys, const ModelConfig& config, const char* of) {
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)

@@ -37,7 +37,7 @@ void read_llama(const Node& keys, ModelConfig& config) {
 
 void read_qwen3(const Node& keys, ModelConfig& config) {
   config.qkv_bias = config.output_bias = boolean_or(keys, "attention_bias", false);
-  check_sliding_window(keys);
+  read_used_windows(keys, config, slides_at_the_end);
 }
 
 void write_llama(const ModelConfig& config, nlohmann::ordered_json& out) {
@@ -46,13 +46,14 @@ void write_llama(const ModelConfig& config, nlohmann::ordered_json& out) {
   out["bos_token_id"] = out["eos_token_id"] = nullptr;
 }
 
-void write_qwen2(const ModelConfig&, nlohmann::ordered_json& out) {
-  out["use_sliding_window"] = false;
+void write_qwen2(const ModelConfig& config, nlohmann::ordered_json& out) {
+  out["use_sliding_window"] = config.sliding_window > 0;
+  if (config.sliding_window > 0) write_windows(config, out);
 }
 
 void write_qwen3(const ModelConfig& config, nlohmann::ordered_json& out) {
   out["attention_bias"] = config.qkv_bias;
-  out["use_sliding_window"] = false;
+  write_qwen2(config, out);
 }
 
 std::vector<Key> dense_keys() {
@@ -69,7 +70,8 @@ const ModelGroup& dense_models() {
   static const ModelGroup kGroup = {
       {{"llama", "LlamaForCausalLM", set_llama, read_llama, write_llama},
        {"qwen2", "Qwen2ForCausalLM", set_qwen2,
-        [](const Node& keys, ModelConfig&) { check_sliding_window(keys); }, write_qwen2},
+        [](const Node& keys, ModelConfig& config) { read_used_windows(keys, config, slides_at_the_end); },
+        write_qwen2},
        {"qwen3", "Qwen3ForCausalLM", set_qwen3, read_qwen3, write_qwen3}},
       dense_keys()};
   return kGroup;

@@ -9,9 +9,9 @@
 namespace heddle::llama {
 namespace {
 
-const std::array<const ModelGroup*, 3>& groups() {
-  static const std::array<const ModelGroup*, 3> kGroups = {&dense_models(), &mixture_models(),
-                                                           &latent_models()};
+const std::array<const ModelGroup*, 5>& groups() {
+  static const std::array<const ModelGroup*, 5> kGroups = {
+      &dense_models(), &mixture_models(), &latent_models(), &gpt_oss_models(), &sigmoid_models()};
   return kGroups;
 }
 

@@ -46,9 +46,7 @@ void set_qwen3_moe(ModelConfig& config) {
 }
 
 void read_mixtral(const Node& keys, ModelConfig& config) {
-  if (const Node* window = model::given(keys, "sliding_window"))
-    model::refuse(*window, "attention with a sliding window of " + window->written() + " is not built",
-                  "set sliding_window: null if the sequences are shorter than the window");
+  read_window_of_all(keys, config);
   if (const Node* noise = model::given(keys, "router_jitter_noise");
       noise != nullptr && noise->as_real() != 0)
     model::refuse(*noise, "router jitter is not built, got " + noise->written(),
@@ -70,7 +68,6 @@ void read_olmoe(const Node& keys, ModelConfig& config) {
 }
 
 void read_qwen_moe(const Node& keys, ModelConfig& config) {
-  check_sliding_window(keys);
   read_experts(keys, config);
   config.mixture.width = model::size_or(keys, "moe_intermediate_size", config.mixture.width);
   config.mixture.normalise = boolean_or(keys, "norm_topk_prob", false);
@@ -78,20 +75,28 @@ void read_qwen_moe(const Node& keys, ModelConfig& config) {
   read_balance(keys, config.mixture);
 }
 
+// In every second layer before max_window_layers.
+bool slides_in_turn(int64_t layer, const Node& keys) {
+  return layer % 2 == 0 && layer < model::integer_or(keys, "max_window_layers", 28);
+}
+
 void read_qwen2_moe(const Node& keys, ModelConfig& config) {
+  read_used_windows(keys, config, slides_in_turn);
   config.qkv_bias = boolean_or(keys, "qkv_bias", true);
   config.mixture.shared_width =
       model::size_or(keys, "shared_expert_intermediate_size", config.mixture.shared_width);
   read_qwen_moe(keys, config);
 }
 
+// Its window is one of all layers.
 void read_qwen3_moe(const Node& keys, ModelConfig& config) {
+  read_used_windows(keys, config, [](int64_t, const Node&) { return true; });
   config.qkv_bias = config.output_bias = boolean_or(keys, "attention_bias", false);
   read_qwen_moe(keys, config);
 }
 
 void write_mixtral(const ModelConfig& config, nlohmann::ordered_json& out) {
-  out["sliding_window"] = nullptr;
+  write_window(config, out);
   out["num_local_experts"] = config.mixture.experts;
   write_balance(config.mixture, out);
 }
@@ -106,7 +111,8 @@ void write_olmoe(const ModelConfig& config, nlohmann::ordered_json& out) {
 
 void write_qwen_moe(const ModelConfig& config, nlohmann::ordered_json& out) {
   const Mixture& mixture = config.mixture;
-  out["use_sliding_window"] = false;
+  out["use_sliding_window"] = config.sliding_window > 0;
+  if (config.sliding_window > 0) write_windows(config, out);
   out["num_experts"] = mixture.experts;
   out["norm_topk_prob"] = mixture.normalise;
   out["moe_intermediate_size"] = mixture.width;
@@ -141,7 +147,8 @@ std::vector<Key> keys_of_mixtures() {
       {{"qkv_bias", "bool", "true", "", "Biases of q, k and v.", ""}, "qwen2_moe"},
       {{"clip_qkv", "float or null", "null", "null", "Clamping of q, k and v is refused.", ""}, "olmoe"},
       {{"router_jitter_noise", "float", "0.0", "0.0", "Router jitter is refused.", ""}, "mixtral"},
-      {{"sliding_window", "int or null", "null", "null", "Attention of a window is refused.", ""},
+      {{"sliding_window", "int or null", "null", "1..2^28",
+        "A token sees itself and those less than so many before it.", ""},
        "mixtral"}};
   add_window_keys(keys, kQwen);
   add_balance_keys(keys);

@@ -98,7 +98,9 @@ TEST_P(GoldenCase, Bf16IsNearFp32) {
 INSTANTIATE_TEST_SUITE_P(Transformers, GoldenCase,
                          ::testing::Values("llama", "llama_odd", "llama_tied", "qwen2", "qwen2_tied", "qwen3",
                                            "qwen3_tied", "qwen3_moe", "mixtral", "olmoe", "qwen2_moe",
-                                           "deepseek_v3", "deepseek_v2", "glm4_moe_lite"),
+                                           "gpt_oss", "glm4_moe", "minimax_m2", "bailing_moe",
+                                           "mixtral_window", "qwen2_window", "qwen2_moe_window",
+                                           "qwen3_moe_window", "deepseek_v3", "deepseek_v2", "glm4_moe_lite"),
                          [](const auto& info) { return info.param; });
 
 void expect_near(const at::Tensor& ours, const SafetensorsFile& file, const std::string& name,

@@ -20,12 +20,13 @@ namespace heddle::tests {
 namespace {
 
 constexpr int64_t kExperts = 8, kHidden = 6;
-const Experts::Shape kShape{kExperts, kHidden, 5, {}};
+const Experts::Shape kShape{kExperts, kHidden, 5, {}, true};
+const Experts::Names kNames{"gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"};
 
 // What a rank gives and gets.
 struct MicrobatchState {
   at::Tensor x, chosen, weights;  // of its tokens
-  at::Tensor y, dx, d_weights, d_gate_up, d_down;
+  at::Tensor y, dx, d_weights, d_gate_up, d_down, d_gate_up_bias, d_down_bias;
 };
 
 void fill(at::Tensor values, int64_t seed) {
@@ -43,6 +44,11 @@ void fill_experts(Experts& experts, int64_t begin, int64_t count) {
   at::Tensor gate_up = at::empty({kExperts, 10, kHidden}), down = at::empty({kExperts, kHidden, 5});
   fill(gate_up, 1);
   fill(down, 2);
+  at::Tensor gate_up_bias = at::empty({kExperts, 10}), down_bias = at::empty({kExperts, kHidden});
+  fill(gate_up_bias, 3);
+  fill(down_bias, 4);
+  set(experts.gate_up_bias, gate_up_bias.narrow(0, begin, count));
+  set(experts.down_bias, down_bias.narrow(0, begin, count));
   set(experts.gate_up, gate_up.narrow(0, begin, count));
   set(experts.down, down.narrow(0, begin, count));
 }
@@ -55,6 +61,7 @@ void pass(Experts& experts, MicrobatchState& given) {
   (given.y * given.y).sum().backward();
   given.dx = x.grad(), given.d_weights = w.grad();
   given.d_gate_up = experts.gate_up.grad(), given.d_down = experts.down.grad();
+  given.d_gate_up_bias = experts.gate_up_bias.grad(), given.d_down_bias = experts.down_bias.grad();
 }
 
 MicrobatchState of(const std::vector<int64_t>& chosen, int64_t k, int64_t seed) {
@@ -81,7 +88,7 @@ void expect_as_alone(std::vector<MicrobatchState> ranks, Make make, int64_t room
     for (int rank = 0; rank < count; ++rank) all[rank] = rank;
     const auto group = meeting.group("ep", all);
     const auto dispatcher = make(*group);
-    Experts experts(kShape, {"gate_up_proj", "down_proj"}, Init(), at::TensorOptions().dtype(at::kFloat));
+    Experts experts(kShape, kNames, Init(), at::TensorOptions().dtype(at::kFloat));
     fill_experts(experts, held * meeting.rank(), held);
     experts.instead.add(Experts::Instead::around(
         "test", 0,
@@ -92,14 +99,15 @@ void expect_as_alone(std::vector<MicrobatchState> ranks, Make make, int64_t room
     pass(experts, ranks[meeting.rank()]);
   });
   MicrobatchState alone;
-  std::vector<at::Tensor> x, chosen, weights, y, dx, d_weights, gate_up, down;
+  std::vector<at::Tensor> x, chosen, weights, y, dx, d_weights, gate_up, down, gate_up_bias, down_bias;
   for (const MicrobatchState& one : ranks) {
     x.push_back(one.x), chosen.push_back(one.chosen), weights.push_back(one.weights);
     y.push_back(one.y), dx.push_back(one.dx), d_weights.push_back(one.d_weights);
     gate_up.push_back(one.d_gate_up), down.push_back(one.d_down);
+    gate_up_bias.push_back(one.d_gate_up_bias), down_bias.push_back(one.d_down_bias);
   }
   alone.x = at::cat(x), alone.chosen = at::cat(chosen), alone.weights = at::cat(weights);
-  Experts experts(kShape, {"gate_up_proj", "down_proj"}, Init(), at::TensorOptions().dtype(at::kFloat));
+  Experts experts(kShape, kNames, Init(), at::TensorOptions().dtype(at::kFloat));
   fill_experts(experts, 0, kExperts);
   pass(experts, alone);
   EXPECT_TRUE(at::allclose(at::cat(y), alone.y, 1e-6, 1e-6));
@@ -107,6 +115,8 @@ void expect_as_alone(std::vector<MicrobatchState> ranks, Make make, int64_t room
   EXPECT_TRUE(at::allclose(at::cat(d_weights), alone.d_weights, 1e-5, 1e-5));
   EXPECT_TRUE(at::allclose(at::cat(gate_up), alone.d_gate_up, 1e-5, 1e-5));
   EXPECT_TRUE(at::allclose(at::cat(down), alone.d_down, 1e-5, 1e-5));
+  EXPECT_TRUE(at::allclose(at::cat(gate_up_bias), alone.d_gate_up_bias, 1e-5, 1e-5));
+  EXPECT_TRUE(at::allclose(at::cat(down_bias), alone.d_down_bias, 1e-5, 1e-5));
 }
 
 TEST(Dispatch, EqualsOneRankWhateverTheRouting) {

@@ -26,13 +26,14 @@ struct ExpertActivation {
     relu2            // relu(x)^2, of one product of half the width
   } kind = Kind::swiglu;
   double alpha = 1.702, limit = 7.0;  // of clamped_swiglu
+  bool interleaved = false;           // columns of gate and up in turn; else the gate's before the up's
   // Columns of the first product for one of the second.
   int64_t columns() const { return kind == Kind::relu2 ? 1 : 2; }
   bool operator==(const ExpertActivation&) const = default;
 };
 
-// hidden [rows, 2 width] with the gate's columns before the up's (relu2: [rows, width]), weights [rows] in
-// fp32 (fp64 for fp64): activation(hidden) * weight, [rows, width]. Below autograd.
+// hidden [rows, 2 width], columns of gate and up (relu2: [rows, width]), weights [rows] in fp32 (fp64 for
+// fp64): activation(hidden) * weight, [rows, width]. Below autograd.
 HEDDLE_API at::Tensor activate(const ExpertActivation& how, const at::Tensor& hidden,
                                const at::Tensor& weights);
 
@@ -77,32 +78,40 @@ class WeightGradients;
 
 namespace model {
 
-// The sum over a token's experts of weight * down(activation(gate_up(x))). x [tokens, hidden], gate_up
-// [experts, columns * width, hidden], down [experts, hidden, width]; the chosen experts count from 0 in
-// these. Returns [tokens, hidden] in x's dtype; zeros for a token without an expert. One node: it keeps x and
-// the first product. Every expert has a gradient, zeros where it got no token; the parameters' gradients are
-// left in `later` where that defers.
-HEDDLE_API at::Tensor experts(const at::Tensor& x, const Routing& routing, const at::Tensor& gate_up,
-                              const at::Tensor& down, const ExpertActivation& activation,
-                              WeightGradients* later = nullptr);
+// The parameters of all experts, and biases of the two products; undefined: none.
+struct ExpertParameters {
+  at::Tensor gate_up;            // [experts, columns * width, hidden]
+  at::Tensor down;               // [experts, hidden, width]
+  at::Tensor gate_up_bias = {};  // [experts, columns * width]
+  at::Tensor down_bias = {};     // [experts, hidden]
+};
+
+// The sum over a token's experts of weight * down(activation(gate_up(x))). x [tokens, hidden]; the chosen
+// experts count from 0 in the parameters. Returns [tokens, hidden] in x's dtype; zeros for a token without an
+// expert. One node: it keeps x and the first product. Every expert has a gradient, zeros where it got no
+// token; the parameters' gradients are left in `later` where that defers.
+HEDDLE_API at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertParameters& parameters,
+                              const ExpertActivation& activation, WeightGradients* later = nullptr);
 
 }  // namespace model
 
-// Two slots, named by the family: gate_up [experts, columns * width, hidden], the gate's rows before the
-// up's, and down [experts, hidden, width]. A parallelizer may point both at some of the experts.
+// Slots named by the family: gate_up [experts, columns * width, hidden], down [experts, hidden, width] and,
+// if asked for, their biases. A parallelizer may point all of them at some of the experts.
 class HEDDLE_API Experts : public Module {
  public:
   struct Shape {
     int64_t experts = 0, hidden = 0, width = 0;
     model::ExpertActivation activation = {};
+    bool bias = false;
   };
   struct Names {
     std::string gate_up, down;
+    std::string gate_up_bias = {}, down_bias = {};
   };
   Experts(const Shape& shape, const Names& names, const Init& init, const at::TensorOptions& options);
   std::string_view kind() const override { return "experts"; }
 
-  at::Tensor gate_up, down;
+  at::Tensor gate_up, down, gate_up_bias, down_bias;
 
   // The seam of expert parallelism: links bring tokens to their experts around the computation of the experts
   // that this rank holds, which counts them from 0 (local()), or compute in its place. x [tokens, hidden] are

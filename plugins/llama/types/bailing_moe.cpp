@@ -1,0 +1,127 @@
+// Ling 2.0 (BailingMoeV2): one tensor for q, k and v in files, rotated halves of heads, a router of sigmoids.
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "../config/read_mixture.h"
+#include "heddle/model/config_keys.h"
+#include "sigmoid.h"
+
+namespace heddle::llama {
+namespace {
+
+void set_bailing_moe(ModelConfig& config) {
+  config.vocab_size = 157184, config.hidden_size = 2048, config.intermediate_size = 5120;
+  config.num_hidden_layers = 20, config.num_attention_heads = 16, config.num_key_value_heads = 4;
+  config.head_dim = 128, config.max_position_embeddings = 32768, config.rope_theta = 600000;
+  config.partial_rotary_factor = 0.5, config.qk_norm = true;
+  config.pad_token_id = 156892;
+  Mixture& mixture = config.mixture;
+  set_sigmoid_router(mixture);
+  mixture.router_in_fp32 = true;
+  mixture.experts = 256, mixture.top_k = 8, mixture.width = 512, mixture.first_sparse = 1;
+  mixture.groups = 8, mixture.top_groups = 4;
+}
+
+void expect_real(const Node& keys, const char* key, double only) {
+  const Node* node = model::given(keys, key);
+  if (node != nullptr && node->as_real() != only)
+    model::refuse(*node, "bailing_moe is built with " + std::string(key) + " " + std::to_string(only) +
+                             ", got " + node->written());
+}
+
+void read_bailing_moe(const Node& keys, ModelConfig& config) {
+  Mixture& mixture = config.mixture;
+  if (config.pad_token_id >= config.vocab_size) config.pad_token_id = -1;
+  config.qkv_bias = model::boolean_or(keys, "use_qkv_bias", false);
+  config.output_bias = model::boolean_or(keys, "use_bias", false);
+  config.qk_norm = model::boolean_or(keys, "use_qk_norm", true);
+  expect_text(keys, "score_function", "sigmoid", config.model_type);
+  expect_real(keys, "embedding_dropout", 0);
+  expect_real(keys, "output_dropout", 0);
+  if (!model::boolean_or(keys, "norm_topk_prob", true))
+    model::refuse(*keys.find("norm_topk_prob"), "the router of bailing_moe always normalises its weights",
+                  "set norm_topk_prob: true");
+  mixture.correction = model::boolean_or(keys, "moe_router_enable_expert_bias", true);
+  read_experts(keys, config);
+  mixture.width = model::size_or(keys, "moe_intermediate_size", mixture.width);
+  mixture.shared_width = mixture.width * count_or(keys, "num_shared_experts", 1, 65536);
+  mixture.scale = model::real_or(keys, "routed_scaling_factor", 1);
+  if (!std::isfinite(mixture.scale))
+    model::refuse(*keys.find("routed_scaling_factor"), "expected a finite number");
+  mixture.first_sparse =
+      count_or(keys, "first_k_dense_replace", mixture.first_sparse, config.num_hidden_layers - 1);
+  read_groups(keys, mixture, "num_experts");
+  read_sigmoid_router(keys, mixture);
+}
+
+void write_bailing_moe(const ModelConfig& config, nlohmann::ordered_json& out) {
+  const Mixture& mixture = config.mixture;
+  if (config.pad_token_id < 0) out["pad_token_id"] = nullptr;
+  out["use_qkv_bias"] = config.qkv_bias;
+  out["use_bias"] = config.output_bias;
+  out["use_qk_norm"] = config.qk_norm;
+  out["score_function"] = "sigmoid";
+  out["norm_topk_prob"] = true;
+  out["moe_router_enable_expert_bias"] = mixture.correction;
+  out["num_experts"] = mixture.experts;
+  out["moe_intermediate_size"] = mixture.width;
+  out["num_shared_experts"] = mixture.shared_width / mixture.width;
+  out["routed_scaling_factor"] = mixture.scale;
+  out["first_k_dense_replace"] = mixture.first_sparse;
+  out["n_group"] = mixture.groups;
+  out["topk_group"] = mixture.top_groups;
+  out["num_nextn_predict_layers"] = 0;
+  write_sigmoid_router(mixture, out);
+}
+
+// q, k and v are rows of one tensor, in this order.
+StoredParts of_query_key_value(const ModelConfig& config, const std::string& layer, std::string_view which,
+                               std::string_view end, std::span<const int64_t> shape) {
+  const int64_t q = config.num_attention_heads * config.head_dim,
+                k = config.num_key_value_heads * config.head_dim;
+  const int64_t first = which == "q" ? 0 : which == "k" ? q : q + k;
+  return stored::slice(layer + ".attention.query_key_value." + std::string(end), shape, 0, first, q + 2 * k);
+}
+
+StoredParts bailing_files(const ModelConfig& config, const std::string& parameter,
+                          std::span<const int64_t> shape) {
+  if (parameter == "model.embed_tokens.weight") return stored::whole("model.word_embeddings.weight", shape);
+  const size_t at = parameter.find(".self_attn.");
+  if (at == std::string::npos) return {};
+  const std::string layer = parameter.substr(0, at), name = parameter.substr(at + 11);
+  const size_t dot = name.find('.');
+  const std::string module = name.substr(0, dot), end = name.substr(dot + 1);
+  if (module == "o_proj") return stored::whole(layer + ".attention.dense." + end, shape);
+  if (module == "q_norm") return stored::whole(layer + ".attention.query_layernorm." + end, shape);
+  if (module == "k_norm") return stored::whole(layer + ".attention.key_layernorm." + end, shape);
+  return of_query_key_value(config, layer, module.substr(0, 1), end, shape);
+}
+
+}  // namespace
+
+void add_bailing_moe_keys(std::vector<Key>& keys) {
+  const std::array<FieldInfo, 7> table = {
+      {{"use_qkv_bias", "bool", "false", "", "Biases of q, k and v.", ""},
+       {"use_bias", "bool", "false", "", "Bias of o.", ""},
+       {"num_shared_experts", "int or null", "1", "0..65536",
+        "Experts of every token, as one of so many times the width.", ""},
+       {"score_function", "str", "sigmoid", "sigmoid", "Scores of the router.", ""},
+       {"moe_router_enable_expert_bias", "bool", "true", "", "Whether a bias chooses experts.", ""},
+       {"embedding_dropout", "float", "0.0", "0.0", "Dropout is refused.", ""},
+       {"output_dropout", "float", "0.0", "0.0", "Dropout is refused.", ""}}};
+  for (const FieldInfo& info : table) keys.push_back({info, "bailing_moe"});
+}
+
+ModelType bailing_moe_type() {
+  ModelType type{"bailing_moe", "BailingMoeV2ForCausalLM", set_bailing_moe, read_bailing_moe,
+                 write_bailing_moe};
+  type.experts.correction = "gate.expert_bias";
+  type.partial_rotary = true;
+  type.other_files = bailing_files;
+  return type;
+}
+
+}  // namespace heddle::llama

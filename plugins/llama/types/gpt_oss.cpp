@@ -1,0 +1,91 @@
+// GPT-OSS: sinks and windows in attention, biases everywhere, experts with a clamped activation.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "../config/model_type.h"
+#include "../config/read_mixture.h"
+#include "../config/window.h"
+#include "heddle/model/config_keys.h"
+
+namespace heddle::llama {
+namespace {
+
+using ActivationKind = model::ExpertActivation::Kind;
+
+constexpr int64_t kGptOssWindow = 128;
+
+void set_gpt_oss(ModelConfig& config) {
+  config.vocab_size = 201088, config.hidden_size = config.intermediate_size = 2880;
+  config.num_hidden_layers = 36, config.num_attention_heads = 64, config.num_key_value_heads = 8;
+  config.head_dim = 64, config.max_position_embeddings = 131072, config.rms_norm_eps = 1e-5;
+  config.rope_theta = 150000.0;
+  RotaryScaling& scaling = config.rope_scaling;
+  scaling.kind = RotaryScaling::Kind::yarn;
+  scaling.factor = 32, scaling.original_positions = 4096, scaling.truncate = false;
+  config.sinks = true;
+  Mixture& mixture = config.mixture;
+  mixture.experts = 128, mixture.top_k = 4;
+  mixture.score = model::RouterRule::Score::softmax_after_topk;
+  mixture.router_bias = mixture.expert_bias = true;
+  mixture.activation = {ActivationKind::clamped_swiglu, 1.702, 7.0, true};
+}
+
+double above_zero(const Node& keys, const char* key, double otherwise) {
+  const double value = model::real_or(keys, key, otherwise);
+  if (!(value > 0) || !std::isfinite(value)) model::refuse(*keys.find(key), "expected a number above 0");
+  return value;
+}
+
+void read_gpt_oss(const Node& keys, ModelConfig& config) {
+  config.qkv_bias = config.output_bias = model::boolean_or(keys, "attention_bias", true);
+  read_windows(keys, config, kGptOssWindow, [](int64_t layer, const Node&) { return layer % 2 == 0; });
+  read_experts(keys, config);
+  Mixture& mixture = config.mixture;
+  mixture.width = config.intermediate_size;
+  mixture.activation.alpha = above_zero(keys, "swiglu_alpha", mixture.activation.alpha);
+  mixture.activation.limit = above_zero(keys, "swiglu_limit", mixture.activation.limit);
+  read_balance(keys, mixture);
+}
+
+void write_gpt_oss(const ModelConfig& config, nlohmann::ordered_json& out) {
+  const Mixture& mixture = config.mixture;
+  out["attention_bias"] = config.qkv_bias;
+  write_windows(config, out);
+  out["num_local_experts"] = mixture.experts;
+  out["swiglu_alpha"] = mixture.activation.alpha;
+  out["swiglu_limit"] = mixture.activation.limit;
+  write_balance(mixture, out);
+}
+
+std::vector<Key> keys_of_gpt_oss() {
+  std::vector<Key> keys = {
+      {{"attention_bias", "bool", "true", "", "Biases of q, k, v and o.", ""}},
+      {{"sliding_window", "int or null", "128", "1..2^28",
+        "A token sees itself and those less than so many before it, in the layers of layer_types.", ""}},
+      {{"layer_types", "list or null", "null", "full_attention, sliding_attention",
+        "Of each layer; null: in turn, the first with the window.", ""}},
+      {{"num_local_experts", "int", "128", "1..65536", "Experts of a layer.", ""}},
+      {{"num_experts", "int", "null", "1..65536", "Another name of num_local_experts.", ""}},
+      {{"swiglu_alpha", "float", "1.702", "above 0", "Factor in the sigmoid of the experts' gate.", ""}},
+      {{"swiglu_limit", "float", "7.0", "above 0",
+        "Bound of the experts' gate from above, and of up on both sides.", ""}},
+      {{"experts_per_token", "int", "4", "", "No effect: num_experts_per_tok.", ""}},
+      {{"initial_context_length", "int", "4096", "",
+        "No effect: original_max_position_embeddings of the rotary embedding.", ""}}};
+  add_balance_keys(keys);
+  return keys;
+}
+
+}  // namespace
+
+const ModelGroup& gpt_oss_models() {
+  static const ModelGroup kGroup = [] {
+    ModelType type{"gpt_oss", "GptOssForCausalLM", set_gpt_oss, read_gpt_oss, write_gpt_oss};
+    type.experts.router = "router";
+    type.experts.stacked = true;
+    return ModelGroup{{type}, keys_of_gpt_oss()};
+  }();
+  return kGroup;
+}
+
+}  // namespace heddle::llama
