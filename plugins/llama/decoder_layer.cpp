@@ -31,7 +31,7 @@ Attention::Attention(const ModelConfig& config, std::shared_ptr<Rotary> rotary,
               normal(config), options),
       o_proj_(config.num_attention_heads * config.head_dim, config.hidden_size, bias_if(config.output_bias),
               normal(config), options),
-      core_(config.head_dim) {
+      core_(config.head_dim, {}, {config.num_attention_heads, config.num_key_value_heads}) {
   add_child("q_proj", q_proj_);
   add_child("k_proj", k_proj_);
   add_child("v_proj", v_proj_);
