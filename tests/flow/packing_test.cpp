@@ -65,7 +65,7 @@ TEST_F(Packing, LeavesTheLossesOfTheSamplesAlone) {
   const auto losses = trained(words("alone", kWhole), "alone", "loss");
   const auto norms = column(files_.path("alone/training.jsonl"), "grad_norm");
   EXPECT_THAT(column(files_.path("alone/training.jsonl"), "num_label_tokens"), Each(labels_));
-  for (const std::string& strategy : {"thd", "neat"}) {
+  for (const std::string strategy : {"thd", "neat"}) {
     expect_curve(trained(packed(strategy, kWhole, strategy), strategy, "loss"), losses, 2e-5);
     expect_curve(column(files_.path(strategy + "/training.jsonl"), "grad_norm"), norms, 2e-4);
     EXPECT_THAT(column(files_.path(strategy + "/training.jsonl"), "num_label_tokens"), Each(labels_));
@@ -79,7 +79,7 @@ TEST_F(Packing, GivesOneCurveOnEveryTopology) {
   const auto losses =
       trained(plus(packed("one", steps), {"--distributed", "{strategy: single}"}), "one", "loss");
   const std::string fp32 = "mp_policy: {param_dtype: float32, reduce_dtype: float32}";
-  for (const std::string& method : {"allgather", "ring", "ulysses", "ring_ulysses"}) {
+  for (const std::string method : {"allgather", "ring", "ulysses", "ring_ulysses"}) {
     const Words more = {"--distributed",
                         "{strategy: fsdp2, cp_size: 2, context: {method: " + method + "}, " + fp32 + "}",
                         "--nproc-per-node", "2"};
@@ -93,7 +93,7 @@ TEST_F(Packing, GoesOnInTheMiddleOfAnEpochWithTheSameBits) {
   const auto up_to = [](const char* steps) {
     return Words{"--step_scheduler.max_steps", steps, "--step_scheduler.global_batch_size", "4"};
   };
-  for (const std::string& strategy : {"thd", "neat"}) {
+  for (const std::string strategy : {"thd", "neat"}) {
     ASSERT_EQ(heddle(packed("whole_" + strategy, up_to("8"), strategy)).status, 0);
     ASSERT_EQ(heddle(packed("cut_" + strategy, up_to("3"), strategy)).status, 0);
     const Outcome rest = heddle(packed("cut_" + strategy, up_to("8"), strategy));

@@ -6,7 +6,9 @@
 namespace heddle::tests {
 namespace {
 
-// What is said of a model before there is a mesh; "" where nothing is.
+const std::string kNone = "no error";
+
+// What is said of a model before there is a mesh.
 std::string said_of_context(const std::string& method, int cp, int tp = 1,
                             const std::string& model = "llama") {
   Sizes sizes;
@@ -20,9 +22,9 @@ std::string said_of_context(const std::string& method, int cp, int tp = 1,
 }
 
 TEST(ContextCheck, KnowsHeadsAndRanks) {
-  for (const std::string& method : {"allgather", "ring"}) EXPECT_EQ(said_of_context(method, 3, 2), "");
-  EXPECT_EQ(said_of_context("ulysses", 4), "");
-  EXPECT_EQ(said_of_context("ring_ulysses", 6), "");
+  for (const std::string& method : {"allgather", "ring"}) EXPECT_EQ(said_of_context(method, 3, 2), kNone);
+  EXPECT_EQ(said_of_context("ulysses", 4), kNone);
+  EXPECT_EQ(said_of_context("ring_ulysses", 6), kNone);
   EXPECT_NE(said_of_context("ulysses", 8).find("a rank has 4, cp_size is 8"), std::string::npos)
       << said_of_context("ulysses", 8);
   EXPECT_NE(said_of_context("ulysses", 4, 2).find("a rank has 2, cp_size is 4"), std::string::npos);
@@ -43,9 +45,9 @@ TEST(ContextCheck, KnowsHeadsAndRanks) {
 TEST(ContextCheck, KnowsTheDevice) {
   for (const std::string& method : kMethods) {
     const auto context = make_parallelizer("context", block(method));
-    EXPECT_EQ(error_of([&] { context->check_device(true); }), "");
+    EXPECT_EQ(error_of([&] { context->check_device(true); }), kNone);
     EXPECT_EQ(error_of([&] { context->check_device(false); }),
-              method == "ulysses" ? ""
+              method == "ulysses" ? kNone
                                   : "error[not_built] distributed.context.method: the method " + method +
                                         " is built for the CPU only\n"
                                         "  hint: set method: ulysses, which uses the device's own attention");
