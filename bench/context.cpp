@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <map>
 #include <mutex>
 #include <random>
 #include <string>
@@ -269,22 +270,25 @@ void print_held() {
     }
 }
 
+// One rank and all methods in turn.
 void print_time() {
   const Problem of{model_of(256, 2), 8192, 0, false};
+  constexpr int kRounds = 3;
+  std::map<std::pair<std::string, int>, std::vector<double>> ratios;
+  for (int round = 0; round < kRounds; ++round) {
+    const double one = seconds_of(of, "", 1);
+    for (const std::string& method : kMethods)
+      for (const int cp : {2, 4}) ratios[{method, cp}].push_back(seconds_of(of, method, cp) / one);
+  }
   std::printf("| method | cp 2 | cp 4 |\n|---|--:|--:|\n");
   for (const std::string& method : kMethods) {
     std::printf("| `%s` |", method.c_str());
     for (const int cp : {2, 4}) {
-      std::vector<double> ratios;
-      for (int round = 0; round < 3; ++round) {
-        const double one = seconds_of(of, "", 1);
-        ratios.push_back(seconds_of(of, method, cp) / one);
-      }
-      std::sort(ratios.begin(), ratios.end());
-      std::printf(" %.2f |", ratios[1]);
+      std::vector<double>& all = ratios[{method, cp}];
+      std::sort(all.begin(), all.end());
+      std::printf(" %.2f |", all[kRounds / 2]);
     }
     std::printf("\n");
-    std::fflush(stdout);
   }
 }
 
