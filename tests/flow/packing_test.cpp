@@ -121,6 +121,34 @@ TEST_F(Packing, IsTheSameWhereARunGoesOn) {
   EXPECT_THAT(heddle(packed("run")).error, HasSubstr("the lengths of 24 samples add up to"));
 }
 
+TEST_F(Packing, AndLongContextTrainInTheExamples) {
+  const std::string examples = HEDDLE_SOURCE_DIR "/examples/";
+  const Words common = {
+      "--step_scheduler.max_steps", "2", "--step_scheduler.num_epochs", "2", "--lr_scheduler", "none"};
+  const Words packing = {"train",
+                         examples + "packed.yaml",
+                         "--nproc-per-node",
+                         "2",
+                         "--dataset.file_pattern",
+                         files_.path("docs.bin"),
+                         "--dataset.lengths",
+                         files_.path("docs.lengths"),
+                         "--checkpoint.checkpoint_dir",
+                         files_.path("packed_example")};
+  EXPECT_EQ(trained(plus(packing, common), "packed_example", "loss").size(), 2u);
+  const Words context = {"train",
+                         examples + "long_context.yaml",
+                         "--nproc-per-node",
+                         "4",
+                         "--dataset.file_pattern",
+                         files_.path("train.bin"),
+                         "--dataset.seq_len",
+                         "512",
+                         "--checkpoint.checkpoint_dir",
+                         files_.path("long_example")};
+  EXPECT_EQ(trained(plus(context, common), "long_example", "loss").size(), 2u);
+}
+
 // `heddle check` and `heddle train` say the same.
 class PackingRefusals : public Packing {
  protected:

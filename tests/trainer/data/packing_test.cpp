@@ -10,6 +10,7 @@
 #include "tests/thrown.h"
 #include "tests/trainer/data/token_files.h"
 #include "trainer/data/batches.h"
+#include "trainer/loop/open_data.h"
 
 namespace heddle {
 namespace {
@@ -139,6 +140,26 @@ TEST_F(Samples, KnowWhatWasLeftOut) {
   EXPECT_EQ(rows.longest_kept, 3);
   EXPECT_EQ(rows.packing, "neat packs of 6 tokens");
   EXPECT_NE(rows.lengths_sum, rows_of_samples(Lists{{4, 3, 9}}, {Packer::neat, 6, {}}, 0).lengths_sum);
+}
+
+TEST_F(Samples, AreRefusedOffTheCpuAndAboveTheModelsPositions) {
+  const TokenDataset packed = dataset({{4, 3}, {5}}, {Packer::thd, 6, {}});
+  DatasetSection section;
+  section.where = section.lengths_where = "run.yaml:3 dataset.lengths";
+  PackedSection words;
+  words.rules.size = 6;
+  EXPECT_EQ(tests::thrown_by([&] { check_dataset(packed, section, words, true); }), "");
+  EXPECT_EQ(
+      tests::thrown_by([&] { check_dataset(packed, section, words, false); }),
+      "error[not_built] run.yaml:3 dataset.lengths: attention over documents is built for the CPU only\n"
+      "  hint: leave dataset.lengths and dataset.reset_attention_at out, or train on the CPU: "
+      "dist_env.backend: gloo");
+  EXPECT_EQ(tests::thrown_by([&] { check_longest(packed, section, 4); }), "");
+  EXPECT_EQ(
+      tests::thrown_by([&] { check_longest(packed, section, 3); }),
+      "error[config] run.yaml:3 dataset.lengths: the longest sample has 4 inputs, more than the model's 3 "
+      "positions\n  hint: make packed_sequence.packed_sequence_size smaller, which leaves longer samples "
+      "out, or the model's max_position_embeddings larger");
 }
 
 TEST_F(Samples, AreReadFromLinesOfLengths) {
