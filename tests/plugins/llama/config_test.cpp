@@ -10,6 +10,10 @@
 namespace heddle {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using tests::error_of;
 using tests::Folder;
 
@@ -223,21 +227,16 @@ TEST(Pretrained, SaysOfAHubNameThatNothingIsDownloaded) {
 TEST(ModelConfig, NamesTheNearestKeyAndModel) {
   EXPECT_EQ(config_refusal(with(R"("hiden_size":64)")),
             kAt + " hiden_size: unknown key 'hiden_size'\n  hint: did you mean hidden_size?");
-  EXPECT_EQ(
-      config_refusal(R"({"model_type":"qwen4"})"),
-      kAt +
-          " model_type: model_type 'qwen4' is not built; available: bailing_moe, deepseek_v2, deepseek_v3, "
-          "glm4_moe, glm4_moe_lite, gpt_oss, kimi_k2, llama, minimax_m2, mixtral, olmoe, qwen2, "
-          "qwen2_moe, qwen3, qwen3_moe (searched " +
-          HEDDLE_BINARY_DIR
-          "/plugins)\n  hint: did you mean qwen2? Else name the directory of its "
-          "plugin under 'plugins:' or in HEDDLE_PLUGIN_PATH");
-  EXPECT_THAT(config_refusal(R"({"model_type":"Llama"})"), ::testing::HasSubstr("'Llama' is not built; "));
-  EXPECT_EQ(config_refusal("{}"),
-            kAt +
-                ": model_type is missing; available: bailing_moe, deepseek_v2, deepseek_v3, glm4_moe, "
-                "glm4_moe_lite, gpt_oss, "
-                "kimi_k2, llama, minimax_m2, mixtral, olmoe, qwen2, qwen2_moe, qwen3, qwen3_moe");
+  // Between them all models of the plugins that are built.
+  EXPECT_THAT(config_refusal(R"({"model_type":"qwen4"})"),
+              AllOf(StartsWith(kAt + " model_type: model_type 'qwen4' is not built; available: "),
+                    HasSubstr(" llama, "), HasSubstr(", qwen2, "),
+                    EndsWith(" (searched " HEDDLE_BINARY_DIR
+                             "/plugins)\n  hint: did you mean qwen2? Else name the directory of its "
+                             "plugin under 'plugins:' or in HEDDLE_PLUGIN_PATH")));
+  EXPECT_THAT(config_refusal(R"({"model_type":"Llama"})"), HasSubstr("'Llama' is not built; "));
+  EXPECT_THAT(config_refusal("{}"), AllOf(StartsWith(kAt + ": model_type is missing; available: "),
+                                          HasSubstr(" llama, "), HasSubstr(", qwen2, ")));
   EXPECT_NE(config_refusal("{").find(kAt + ": is not JSON: "), std::string::npos);
   const Folder folder;
   EXPECT_EQ(error_of(folder, [&] { engine::read_model(folder / "config.json", tests::built_plugins()); }),
@@ -261,11 +260,11 @@ TEST(ModelConfig, OfAYamlRefusesAKeyOfAnotherModelType) {
     return error_of(folder, [&] { engine::read_model(yaml, tests::built_plugins()); });
   };
   EXPECT_THAT(refusal("model_type: mixtral\nnorm_topk_prob: true\n"),
-              ::testing::HasSubstr("run.yaml:2 norm_topk_prob: unknown key 'norm_topk_prob'"));
+              HasSubstr("run.yaml:2 norm_topk_prob: unknown key 'norm_topk_prob'"));
   EXPECT_THAT(refusal("model_type: qwen2\nmlp_bias: true\n"),
-              ::testing::HasSubstr("run.yaml:2 mlp_bias: unknown key 'mlp_bias'"));
+              HasSubstr("run.yaml:2 mlp_bias: unknown key 'mlp_bias'"));
   EXPECT_THAT(refusal("model_type: llama\nuse_sliding_window: true\n"),
-              ::testing::HasSubstr("run.yaml:2 use_sliding_window: unknown key 'use_sliding_window'"));
+              HasSubstr("run.yaml:2 use_sliding_window: unknown key 'use_sliding_window'"));
 }
 
 }  // namespace
