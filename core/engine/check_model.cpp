@@ -8,7 +8,12 @@
 namespace heddle::engine {
 
 void check_model(const Plan& plan, const Setup& setup, Units& units, int64_t batch_rows) {
-  for (const auto& parallelizer : plan.parallelizers) parallelizer->check(units, setup.sizes);
+  // A check for another machine has no device; then the name of the backend tells.
+  const bool on_cpu = plan.device == nullptr && (setup.backend.empty() || setup.backend == "gloo");
+  for (const auto& parallelizer : plan.parallelizers) {
+    parallelizer->check_device(on_cpu);
+    parallelizer->check(units, setup.sizes);
+  }
   parallel::attached_to(units, plan);
   parallel::check_recompute(units, plan.activation_checkpointing);
   parallel::StageMap map = parallel::map_stages(units, plan, setup.sizes.of(kPipelineAxis));

@@ -15,6 +15,7 @@ std::string IParallelizer::name() const {
   return "a parallelizer of the program";
 }
 void IParallelizer::check(Units&, const Sizes&) {}
+void IParallelizer::check_device(bool) const {}
 std::optional<int> IParallelizer::transform_order() const {
   return std::nullopt;
 }

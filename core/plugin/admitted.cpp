@@ -36,6 +36,9 @@ class NamedParallelizer : public IParallelizer {
   void check(Units& units, const Sizes& sizes) override {
     guarded_but_errors(author_, "checked the model", [&] { inner_->check(units, sizes); });
   }
+  void check_device(bool on_cpu) const override {
+    guarded_but_errors(author_, "checked the device", [&] { inner_->check_device(on_cpu); });
+  }
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override {
     return guarded_but_errors(author_, "split the model", [&] { return inner_->apply(units, mesh); });
   }

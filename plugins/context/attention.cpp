@@ -63,7 +63,7 @@ at::Tensor readable(const at::Tensor& x) {
   if (cast.is_meta() || model::has_attention_kernel(cast)) return cast;
   if (!cast.is_cpu())
     throw Error(ErrorCode::not_built, "distributed.context.method",
-                "the methods allgather and ring are built for the CPU only",
+                "the methods allgather, ring and ring_ulysses are built for the CPU only",
                 "set method: ulysses, which uses the device's own attention");
   const model::BelowAutograd below;
   return cast.contiguous();

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty_like.h>
 
 #include "attention.h"
+#include "flight.h"
 
 namespace heddle::context {
 namespace {
@@ -13,19 +14,19 @@ class Gathered final : public Exchange {
 
   void forward(Joined& joined, const at::Tensor& own) const override {
     at::Tensor all = empty_for_all(own, own.scalar_type());
-    const std::unique_ptr<Work> gather = ranks_.all_gather(all, own);
+    Flight gather(ranks_.all_gather(all, own));
     joined.add(own, ranks_.rank());
-    gather->wait();
+    gather.wait();
     for (int other = 0; other < ranks_.size(); ++other)
       if (other != ranks_.rank()) joined.add(all[other], other);
   }
 
   at::Tensor backward(const AttentionGradient& gradient, const at::Tensor& own) const override {
     at::Tensor all = empty_for_all(own, own.scalar_type());
-    const std::unique_ptr<Work> gather = ranks_.all_gather(all, own);
+    Flight gather(ranks_.all_gather(all, own));
     const at::Tensor sums = empty_for_all(own, gradient.log_sums.scalar_type()).zero_();
     gradient.add(own, ranks_.rank(), sums[ranks_.rank()]);
-    gather->wait();
+    gather.wait();
     for (int other = 0; other < ranks_.size(); ++other)
       if (other != ranks_.rank()) gradient.add(all[other], other, sums[other]);
     at::Tensor mine = at::empty_like(sums[0]);

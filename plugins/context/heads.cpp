@@ -3,10 +3,8 @@
 
 #include <ATen/ops/empty_like.h>
 
-#include <string>
 #include <vector>
 
-#include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
 
 namespace heddle::context {
@@ -69,14 +67,7 @@ at::Tensor moved(const at::Tensor& x, const model::Heads& heads, Communicator& r
 
 }  // namespace
 
-at::Tensor to_own_heads(const at::Tensor& x, const model::Heads& heads, int64_t dim, Communicator& ranks) {
-  const int64_t count = x.size(1) / dim;
-  if (count % ranks.size() != 0)
-    throw Error(
-        ErrorCode::config, "distributed.context.method",
-        "method ulysses needs a number of heads, of queries and of keys, that cp_size divides: a rank has " +
-            std::to_string(count) + ", cp_size is " + std::to_string(ranks.size()),
-        "set method: allgather or ring, or a cp_size that divides the heads");
+at::Tensor to_own_heads(const at::Tensor& x, const model::Heads& heads, Communicator& ranks) {
   return moved(x, heads, ranks, deal_heads, deal_tokens);
 }
 

@@ -1,9 +1,10 @@
-// The cut of the batch, and the link in the attention cores.
+// The groups of ranks, the cut of the batch, and the link in the attention cores.
 #include "parallelizer.h"
 
 #include <string>
 #include <utility>
 
+#include "checks.h"
 #include "heads.h"
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
@@ -31,29 +32,71 @@ Needs ContextParallel::needs() const {
   return needs;
 }
 
-AttentionCore::Instead::LinkPointer ContextParallel::link(Communicator& ranks) {
-  if (deals_heads()) {
-    const auto around = [&ranks](at::Tensor q, at::Tensor k, at::Tensor v, const model::Heads& heads,
-                                 const Batch& batch, const AttentionCore::Instead::Next& next) {
-      model::Heads dealt = heads;
-      dealt.sequence *= ranks.size();
-      q = to_own_heads(q, heads, heads.head_dim, ranks);
-      k = to_own_heads(k, heads, heads.head_dim, ranks);
-      v = to_own_heads(v, heads, heads.value_dim(), ranks);
-      if (heads.sinks.defined()) {
-        const int64_t own = heads.sinks.size(0) / ranks.size();
-        dealt.sinks = heads.sinks.narrow(0, ranks.rank() * own, own);
-      }
-      return to_own_tokens(next(std::move(q), std::move(k), std::move(v), dealt, batch), heads, ranks);
+void ContextParallel::check(Units& units, const Sizes& sizes) {
+  check_units(units, config_.context, sizes.cp, sizes.tp);
+}
+
+void ContextParallel::check_device(bool on_cpu) const {
+  if (on_cpu || config_.context.method == "ulysses") return;
+  throw Error(ErrorCode::not_built, "distributed.context.method",
+              "the method " + config_.context.method + " is built for the CPU only",
+              "set method: ulysses, which uses the device's own attention");
+}
+
+// Ranks that deal heads to each other are neighbours; every such group has a part of the sequence, and the
+// ranks with the same place in their groups form a ring.
+void ContextParallel::meet(const DeviceMesh& mesh) {
+  const int cp = mesh.size(kAxis), rank = mesh.rank(kAxis), dealing = config_.context.dealing(cp);
+  place_ = {rank / dealing, cp / dealing, Cut::balanced, rank % dealing, dealing};
+  if (dealing == cp) place_ = {rank, cp, Cut::contiguous};
+  dealing_ = dealing == cp ? &mesh.group(kAxis) : nullptr;
+  ring_ = dealing == 1 ? &mesh.group(kAxis) : nullptr;
+  if (dealing == 1 || dealing == cp) return;
+  const std::vector<int> ranks = mesh.ranks(kAxis);
+  std::vector<int> neighbours, apart;
+  for (int other = 0; other < cp; ++other) {
+    if (other / dealing == rank / dealing) neighbours.push_back(ranks[static_cast<size_t>(other)]);
+    if (other % dealing == rank % dealing) apart.push_back(ranks[static_cast<size_t>(other)]);
+  }
+  own_groups_[0] = mesh.meeting().group("cp_ulysses", neighbours);
+  own_groups_[1] = mesh.meeting().group("cp_ring", apart);
+  dealing_ = own_groups_[0].get();
+  ring_ = own_groups_[1].get();
+}
+
+AttentionCore::Instead::LinkPointer ContextParallel::link() {
+  if (ring_ == nullptr) {
+    const auto around = [this](at::Tensor q, at::Tensor k, at::Tensor v, const model::Heads& heads,
+                               const Batch& batch, const AttentionCore::Instead::Next& next) {
+      const Dealt own = deal(q, k, v, heads);
+      return to_own_tokens(next(own.q, own.k, own.v, own.heads, batch), heads, *dealing_);
     };
     return AttentionCore::Instead::around("context", 0, around);
   }
-  exchange_ = config_.context.method == "ring" ? make_ring(ranks) : make_gathered(ranks);
+  exchange_ = config_.context.method == "allgather" ? make_gathered(*ring_) : make_ring(*ring_);
   const auto in_place = [this](at::Tensor q, at::Tensor k, at::Tensor v, const model::Heads& heads,
                                const Batch& batch) {
-    return context::attend(q, k, v, {heads, rows(batch), place_.rank}, *exchange_);
+    if (dealing_ == nullptr) return context::attend(q, k, v, {heads, rows(batch), place_.rank}, *exchange_);
+    const Dealt own = deal(q, k, v, heads);
+    const at::Tensor y =
+        context::attend(own.q, own.k, own.v, {own.heads, rows(batch), place_.rank}, *exchange_);
+    return to_own_tokens(y, heads, *dealing_);
   };
   return AttentionCore::Instead::in_place("context", in_place);
+}
+
+ContextParallel::Dealt ContextParallel::deal(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                             const model::Heads& heads) const {
+  const int ranks = dealing_->size();
+  for (const at::Tensor* of : {&q, &k}) check_heads(of->size(1) / heads.head_dim, config_.context, cp_);
+  Dealt out{to_own_heads(q, heads, *dealing_), to_own_heads(k, heads, *dealing_),
+            to_own_heads(v, heads, *dealing_), heads};
+  out.heads.sequence *= ranks;
+  if (heads.sinks.defined()) {
+    const int64_t own = heads.sinks.size(0) / ranks;
+    out.heads.sinks = heads.sinks.narrow(0, dealing_->rank() * own, own);
+  }
+  return out;
 }
 
 // Layers of one microbatch share it.
@@ -69,18 +112,15 @@ std::shared_ptr<const Rows> ContextParallel::rows(const Batch& batch) {
 
 std::vector<Placed> ContextParallel::apply(Units& units, const DeviceMesh& mesh) {
   if (mesh.size(kAxis) == 1) return {};
+  cp_ = mesh.size(kAxis);
+  check_units(units, config_.context, cp_, mesh.size("tp"));
+  meet(mesh);
+  const auto own = link();
   Communicator& ranks = mesh.group(kAxis);
-  place_ = {mesh.rank(kAxis), mesh.size(kAxis), deals_heads() ? Cut::contiguous : Cut::balanced};
-  const auto own = link(ranks);
   const auto counted = Router::Total::around("context", 0, [&ranks](at::Tensor counts, const auto& next) {
     return sum_of_ranks(next(std::move(counts)), ranks);
   });
-  for (const auto& unit : units) {
-    if (unit->module() == nullptr)
-      throw Error(ErrorCode::config, "distributed.cp_size",
-                  "the unit '" + std::string(unit->name()) +
-                      "' is foreign: context parallelism cannot see its attention",
-                  "set cp_size: 1, or build the unit of heddle's modules");
+  for (const auto& unit : units)
     unit->module()->visit("", [&](const std::string&, Module& module) {
       if (auto* router = dynamic_cast<Router*>(&module)) router->total.add(counted);
       auto* core = dynamic_cast<AttentionCore*>(&module);
@@ -88,7 +128,6 @@ std::vector<Placed> ContextParallel::apply(Units& units, const DeviceMesh& mesh)
       core->instead.add(own);
       place_.pads_apart = place_.pads_apart || !core->options().causal;
     });
-  }
   return {};
 }
 

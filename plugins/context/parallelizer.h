@@ -1,6 +1,7 @@
 // Context parallelism: the ranks of cp hold parts of each sequence.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -16,14 +17,24 @@ class ContextParallel : public IParallelizer {
  public:
   explicit ContextParallel(Config config) : config_(std::move(config)) {}
   Needs needs() const override;
+  void check(Units& units, const Sizes& sizes) override;
+  // ulysses alone uses the device's attention.
+  void check_device(bool on_cpu) const override;
   // Replaces the computation of every AttentionCore; splits no parameter.
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override;
   std::optional<int> transform_order() const override { return 200; }
   void transform(Batch& batch, const DeviceMesh& mesh) override;
 
  private:
-  bool deals_heads() const { return config_.context.method == "ulysses"; }
-  AttentionCore::Instead::LinkPointer link(Communicator& ranks);
+  // All tokens of the ranks that deal, and some of their heads.
+  struct Dealt {
+    at::Tensor q, k, v;
+    model::Heads heads;
+  };
+
+  void meet(const DeviceMesh& mesh);
+  AttentionCore::Instead::LinkPointer link();
+  Dealt deal(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const model::Heads& heads) const;
   std::shared_ptr<const Rows> rows(const Batch& batch);
 
   // What kept rows were made for; the tensor too, so that no other gets its address.
@@ -33,10 +44,14 @@ class ContextParallel : public IParallelizer {
   };
 
   const Config config_;
+  int cp_ = 1;
   Place place_;
+  std::array<std::unique_ptr<Communicator>, 2> own_groups_;  // of ring_ulysses
+  Communicator* dealing_ = nullptr;                          // null: heads stay
+  Communicator* ring_ = nullptr;                             // null: no keys come from other ranks
   RowsKey rows_key_;
   std::shared_ptr<const Rows> rows_;
-  std::unique_ptr<Exchange> exchange_;  // of allgather and ring
+  std::unique_ptr<Exchange> exchange_;  // where there is a ring
 };
 
 }  // namespace heddle::context

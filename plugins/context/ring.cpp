@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "attention.h"
+#include "flight.h"
 
 namespace heddle::context {
 namespace {
@@ -44,11 +45,10 @@ class Ring final : public Exchange {
   // One tensor to the next rank, and one of the same shape from the rank before.
   struct Turn {
     at::Tensor coming;
-    std::unique_ptr<Work> received, sent;
+    Flight received, sent;
     at::Tensor arrived() {
-      if (!received) return {};
-      std::exchange(received, nullptr)->wait();
-      std::exchange(sent, nullptr)->wait();
+      received.wait();
+      sent.wait();
       return std::move(coming);
     }
   };
@@ -56,8 +56,8 @@ class Ring final : public Exchange {
     const int size = ranks_.size(), rank = ranks_.rank();
     Turn turn;
     turn.coming = at::empty_like(here);
-    turn.received = ranks_.receive(turn.coming, (rank + size - 1) % size, tag);
-    turn.sent = ranks_.send(here, (rank + 1) % size, tag);
+    turn.received = Flight(ranks_.receive(turn.coming, (rank + size - 1) % size, tag));
+    turn.sent = Flight(ranks_.send(here, (rank + 1) % size, tag));
     return turn;
   }
   // The rank whose part is here at a step.

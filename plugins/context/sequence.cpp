@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace heddle::context {
 namespace {
@@ -65,19 +66,20 @@ Rows::Rows(int64_t rows, int64_t length, const at::Tensor& documents, int ranks,
   for (Row& row : rows_) row.assignment = assign(row.documents, ranks, cut);
 }
 
-at::Tensor Rows::columns(const at::Tensor& x, int64_t padding, int rank) const {
+at::Tensor Rows::columns(const at::Tensor& x, int64_t padding, const Place& place) const {
   const at::Tensor whole =
       x.size(1) == length_ ? x : at::constant_pad_nd(x, {0, length_ - x.size(1)}, padding);
   at::Tensor out = at::empty({count_, own_}, x.options());
   for (int64_t index = 0; index < count_; ++index) {
     int64_t column = 0;
-    for (const Stretch& one : row(index).assignment[static_cast<size_t>(rank)]) {
+    for (const Stretch& one : row(index).assignment[static_cast<size_t>(place.rank)]) {
       const int64_t count = one.end - one.begin;
       out[index].narrow(0, column, count).copy_(whole[index].narrow(0, one.begin, count));
       column += count;
     }
   }
-  return out;
+  const int64_t piece = own_ / place.pieces;
+  return place.pieces == 1 ? out : out.narrow(1, place.piece * piece, piece).contiguous();
 }
 
 at::Tensor Rows::visible_keys(int rank, int other, const AttentionOptions& options) const {
@@ -102,7 +104,7 @@ at::Tensor Rows::visible_keys(int rank, int other, const AttentionOptions& optio
 
 int64_t padded_length(const Batch& batch, const Place& place) {
   const bool chunks = place.cut == Cut::balanced && !batch.documents.defined();
-  const int64_t by = chunks ? 2 * place.ranks : place.ranks;
+  const int64_t by = place.ranks * (chunks ? std::lcm(2, place.pieces) : place.pieces);
   return (batch.tokens.size(1) + by - 1) / by * by;
 }
 
@@ -115,9 +117,9 @@ void cut(Batch& batch, const Place& place) {
   const int64_t length = padded_length(batch, place);
   if (batch.documents.defined()) batch.documents = padded_documents(batch, length);
   const Rows rows(batch.tokens.size(0), length, batch.documents, place.ranks, place.cut);
-  batch.tokens = rows.columns(batch.tokens, 0, place.rank);
-  batch.positions = rows.columns(positions, 0, place.rank);
-  if (batch.labels.defined()) batch.labels = rows.columns(batch.labels, Batch::kIgnore, place.rank);
+  batch.tokens = rows.columns(batch.tokens, 0, place);
+  batch.positions = rows.columns(positions, 0, place);
+  if (batch.labels.defined()) batch.labels = rows.columns(batch.labels, Batch::kIgnore, place);
   batch.whole_sequence = length;
 }
 

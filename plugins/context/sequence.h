@@ -16,6 +16,8 @@ namespace heddle::context {
 struct Place {
   int rank = 0, ranks = 1;
   Cut cut = Cut::balanced;
+  // The part of a rank is split once more, into neighbouring pieces (ring_ulysses).
+  int piece = 0, pieces = 1;
   bool pads_apart = false;  // padding is a document of its own: some attention is not causal
 };
 
@@ -25,10 +27,8 @@ class Rows {
   // documents: as in Batch, of rows of `length` tokens; absent: each row is one.
   Rows(int64_t rows, int64_t length, const at::Tensor& documents, int ranks, Cut cut);
 
-  int64_t own() const { return own_; }  // tokens of a row that a rank holds
-
-  // x [rows, at most length]: the columns that the rank holds, `padding` where x is shorter. A new tensor.
-  at::Tensor columns(const at::Tensor& x, int64_t padding, int rank) const;
+  // x [rows, at most length]: the columns of a place, `padding` where x is shorter. A new tensor.
+  at::Tensor columns(const at::Tensor& x, int64_t padding, const Place& place) const;
 
   // Which of the tokens of `other` each token of `rank` sees, rows laid end to end: int32 [rows * own, 2].
   at::Tensor visible_keys(int rank, int other, const AttentionOptions& options) const;

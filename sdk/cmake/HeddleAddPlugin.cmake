@@ -25,6 +25,7 @@ function(heddle_plugin_flags target)
   target_link_options(${target} PRIVATE -Wl,--disable-new-dtags)
   if(COMMAND heddle_target)
     heddle_target(${target})  # inside the engine's own tree: its warnings and sanitizers
+    heddle_precompile(${target})
   endif()
   if(NOT HEDDLE_SANITIZE)
     target_link_options(${target} PRIVATE -Wl,-z,defs)

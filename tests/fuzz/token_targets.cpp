@@ -18,10 +18,11 @@ void read_all(const std::filesystem::path& file, std::optional<TokenType> bare) 
     std::vector<TokenFile> one;
     one.emplace_back(file, bare);
     const TokenDataset samples(std::move(one), kLength);
-    std::vector<int64_t> tokens(kLength + 1);
+    std::vector<int64_t> tokens(kLength), labels(kLength);
+    std::vector<int32_t> documents;
     for (int64_t i = 0; i < std::min<int64_t>(samples.size(), 64); ++i) {
-      samples.read(i, kVocabulary, tokens);
-      samples.read(samples.size() - 1 - i, kVocabulary, tokens);
+      samples.read(i, kVocabulary, {tokens, labels, documents});
+      samples.read(samples.size() - 1 - i, kVocabulary, {tokens, labels, documents});
     }
   } catch (const Error&) {
   }

@@ -163,12 +163,38 @@ TEST_F(CheckCommand, ElsewhereSizesARunWithoutItsData) {
   command.world_sizes = {4};
   ASSERT_EQ(run(command), 0) << err_;
   const int parameters = 16 * 8 + 4 * 8 * 8 + 3 * 8 * 8 + 3 * 8;
-  EXPECT_THAT(out_, HasSubstr("\"parameters\": " + std::to_string(parameters) +
+  EXPECT_THAT(out_, HasSubstr("\"parameters\": " + std::to_string(parameters) + ", \"active_parameters\": " +
+                              std::to_string(parameters) + ", \"experts\": 0, \"experts_per_rank\": 0" +
                               ", \"bytes_per_rank\": {\"parameters\": " +
                               std::to_string(4 * parameters + 96) +  // padding
                               ", \"gradients\": " + std::to_string(4 * parameters) +
                               ", \"optimizer\": " + std::to_string(8 * parameters) + "}, \"steps\": null}"));
   EXPECT_THAT(out_, HasSubstr("on this machine no file matches 'none.bin': the data is not checked"));
+}
+
+// ep 2 x pp 2: each rank has one of the two layers, and half of its experts.
+TEST_F(CheckCommand, CountsTheExpertsOfARankAndWhatATokenMeets) {
+  cli::CheckCommand command;
+  command.elsewhere = command.json = true;
+  command.configs = {file(
+      "run.yaml",
+      "model: {config: {model_type: qwen3_moe, hidden_size: 8, vocab_size: 16, num_attention_heads: 2,\n"
+      "                 head_dim: 4, num_key_value_heads: 1, num_hidden_layers: 2, intermediate_size: 8,\n"
+      "                 moe_intermediate_size: 6, num_experts: 4, num_experts_per_tok: 1}}\n"
+      "dataset: {file_pattern: none.bin, seq_len: 64}\n"
+      "step_scheduler: {global_batch_size: 8, local_batch_size: 2}\n"
+      "distributed: {strategy: fsdp2, ep_size: 2, pp_size: 2, pipeline: {pp_schedule: 1f1b}}\n")};
+  command.world_sizes = {4};
+  ASSERT_EQ(run(command), 0) << err_ << out_;
+  const int attention = 8 * 8 + 2 * 8 * 4 + 8 * 8 + 2 * 4, expert = 3 * 8 * 6;
+  const int all = 2 * 16 * 8 + 2 * (attention + 2 * 8 + 4 * 8 + 4 * expert) + 8;
+  EXPECT_THAT(out_, HasSubstr("\"parameters\": " + std::to_string(all) +
+                              ", \"active_parameters\": " + std::to_string(all - 2 * 3 * expert) +
+                              ", \"experts\": 8, \"experts_per_rank\": 2, "));
+  command.json = false;
+  ASSERT_EQ(run(command), 0) << err_;
+  EXPECT_THAT(out_, HasSubstr("experts: 8 in 2 layers; a token meets "));
+  EXPECT_THAT(out_, HasSubstr(" parameters; a rank computes 2 in 1\n"));
 }
 
 TEST_F(CheckCommand, AFileThatIsNotThereOrNoYamlIsRefusedForEverySize) {

@@ -98,7 +98,14 @@ std::string run_json(const Verdict& verdict) {
   const auto of_size = [&](int64_t ModelSize::*field) {
     return number(verdict.size ? std::optional((*verdict.size).*field) : std::nullopt);
   };
-  return "\"parameters\": " + of_size(&ModelSize::parameters) +
+  const auto of_experts = [&](int64_t ExpertSize::*field) {
+    return number(verdict.size ? std::optional(verdict.size->experts.*field) : std::nullopt);
+  };
+  const auto active =
+      verdict.size ? std::optional(verdict.size->parameters - verdict.size->experts.inactive) : std::nullopt;
+  return "\"parameters\": " + of_size(&ModelSize::parameters) + ", \"active_parameters\": " + number(active) +
+         ", \"experts\": " + of_experts(&ExpertSize::experts) +
+         ", \"experts_per_rank\": " + of_experts(&ExpertSize::held) +
          ", \"bytes_per_rank\": {\"parameters\": " + of_size(&ModelSize::held) +
          ", \"gradients\": " + of_size(&ModelSize::gradients) +
          ", \"optimizer\": " + of_size(&ModelSize::optimizer) + "}, \"steps\": " +
@@ -108,10 +115,13 @@ std::string run_json(const Verdict& verdict) {
 std::string run_text(const Verdict& verdict) {
   if (!verdict.is_run) return "";
   std::string out;
-  if (const auto& size = verdict.size)
-    out += "parameters: " + count_text(size->parameters) + "\nmemory of a rank: parameters " +
-           bytes_text(size->held) + ", gradients " + bytes_text(size->gradients) + ", optimizer " +
-           bytes_text(size->optimizer) + "; activations come on top\n";
+  if (const auto& size = verdict.size) {
+    out += "parameters: " + count_text(size->parameters) + "\n";
+    if (size->experts.layers > 0) out += "experts: " + experts_text(*size) + "\n";
+    out += "memory of a rank: parameters " + bytes_text(size->held) + ", gradients " +
+           bytes_text(size->gradients) + ", optimizer " + bytes_text(size->optimizer) +
+           "; activations come on top\n";
+  }
   if (const auto& steps = verdict.steps)
     out += "steps: " + std::to_string(steps->total_steps()) + ", " +
            std::to_string(steps->steps_per_epoch()) + " an epoch\n";

@@ -26,19 +26,17 @@ class Batches {
  public:
   Batches(const TokenDataset& dataset, BatchSplit split, int64_t vocabulary);
 
-  // int64 [local_batch, L] tokens and labels, and documents where the data set has a token that ends them;
-  // they live until the next call.
+  // int64 [local_batch, L] tokens and labels, and documents where the data set has them; they live until the
+  // next call.
   std::span<const Batch> read(const SampleOrder& order, int64_t begin, int64_t end);
 
  private:
   void fill(Batch& batch, const SampleOrder& order, int64_t place, int64_t end);
-  void find_documents(Batch& batch);
 
   const TokenDataset& dataset_;
   BatchSplit split_;
   int64_t vocabulary_;
-  std::vector<Batch> batches_;  // grown to the most microbatches seen, then used again
-  std::vector<int64_t> sample_;
+  std::vector<Batch> batches_;      // grown to the most microbatches seen, then used again
   std::vector<int32_t> documents_;  // of the batch that is filled
 };
 

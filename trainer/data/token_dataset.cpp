@@ -1,4 +1,4 @@
-// Samples of a fixed length cut from one or several token files.
+// Finding and reading a row.
 #include "trainer/data/token_dataset.h"
 
 #include <glob.h>
@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "heddle/base/error.h"
+#include "heddle/model/batch.h"
 
 namespace heddle {
 
@@ -50,23 +51,60 @@ TokenDataset::TokenDataset(std::vector<TokenFile> files, int64_t sequence_length
                 "give more text, or a smaller dataset.seq_len");
 }
 
+TokenDataset::TokenDataset(std::vector<TokenFile> files, SampleRows rows, std::optional<int64_t> document_end)
+    : files_(std::move(files)),
+      samples_(std::move(rows)),
+      sequence_length_(samples_->length),
+      document_end_(document_end) {}
+
 bool TokenDataset::holds_bytes() const {
   return std::all_of(files_.begin(), files_.end(), [](const TokenFile& file) { return file.holds_bytes(); });
 }
 
-void TokenDataset::read(int64_t sample, int64_t vocabulary, std::span<int64_t> tokens) const {
-  const size_t at = std::upper_bound(first_.begin(), first_.end(), sample) - first_.begin() - 1;
-  const int64_t begin = (sample - first_[at]) * sequence_length_;
-  files_[at].read(begin, tokens);
-  for (size_t i = 0; i < tokens.size(); ++i)
-    if (tokens[i] < 0 || tokens[i] >= vocabulary)
-      throw outside(files_[at], begin + static_cast<int64_t>(i), tokens[i], vocabulary);
+void TokenDataset::read(int64_t row, int64_t vocabulary, const RowTarget& to) const {
+  if (!samples_) {
+    const size_t at = std::upper_bound(first_.begin(), first_.end(), row) - first_.begin() - 1;
+    return read_sample({at, (row - first_[at]) * sequence_length_, sequence_length_}, vocabulary, to, 0);
+  }
+  int64_t column = 0;
+  for (const int64_t sample : samples_->packs[row]) {
+    const Sample& one = samples_->samples[static_cast<size_t>(sample)];
+    read_sample(one, vocabulary, to, column);
+    column += one.inputs;
+  }
+  if (column == sequence_length_) return;
+  to.documents.push_back(static_cast<int32_t>(to.first + column));
+  std::fill(to.tokens.begin() + column, to.tokens.end(), 0);
+  std::fill(to.labels.begin() + column, to.labels.end(), Batch::kIgnore);
 }
 
-// The last tokens of a file, fewer than a sample has, are in none.
+// The token that ends a document is its last.
+void TokenDataset::read_sample(const Sample& sample, int64_t vocabulary, const RowTarget& to,
+                               int64_t column) const {
+  const TokenFile& file = files_[sample.file];
+  const auto count = static_cast<size_t>(sample.inputs);
+  const std::span<int64_t> tokens = to.tokens.subspan(static_cast<size_t>(column), count);
+  const std::span<int64_t> labels = to.labels.subspan(static_cast<size_t>(column), count);
+  file.read(sample.begin, tokens);
+  std::copy(tokens.begin() + 1, tokens.end(), labels.begin());
+  file.read(sample.begin + sample.inputs, labels.last(1));
+  const auto check = [&](int64_t token, size_t at) {
+    if (token < 0 || token >= vocabulary)
+      throw outside(file, sample.begin + static_cast<int64_t>(at), token, vocabulary);
+  };
+  const auto first = static_cast<int32_t>(to.first + column);
+  to.documents.push_back(first);
+  for (size_t i = 0; i < count; ++i) {
+    check(tokens[i], i);
+    if (i > 0 && tokens[i - 1] == document_end_) to.documents.push_back(first + static_cast<int32_t>(i));
+  }
+  check(labels.back(), count);
+}
+
+// The last tokens of a file, fewer than a row has, are in none.
 void TokenDataset::refuse_outside(const TokenFile& file, int64_t vocabulary) const {
   const std::optional<int64_t> place = file.first_outside(vocabulary);
-  if (!place || *place > (file.size() - 1) / sequence_length_ * sequence_length_) return;
+  if (!place || (!samples_ && *place > (file.size() - 1) / sequence_length_ * sequence_length_)) return;
   int64_t token = 0;
   file.read(*place, {&token, 1});
   throw outside(file, *place, token, vocabulary);

@@ -1,4 +1,5 @@
-// Samples of a fixed length cut from one or several token files.
+// Rows of training from one or several token files: samples of a fixed length, or packs of samples of their
+// own.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "trainer/data/order.h"
+#include "trainer/data/packing/sample_rows.h"
 #include "trainer/data/token_file.h"
 
 namespace heddle {
@@ -15,29 +17,45 @@ namespace heddle {
 // The files that match any of the patterns (as a shell reads them), sorted by name, each once.
 std::vector<std::filesystem::path> matching_files(std::span<const std::string> patterns);
 
-// Sample i of a file is its tokens [i*L, i*L + L], L + 1 of them: the first L are the inputs, the last L the
-// labels. Files are in sequence; no sample spans two files.
+// A row of L tokens with its labels.
+struct RowTarget {
+  std::span<int64_t> tokens, labels;  // L each
+  std::vector<int32_t>& documents;    // where the row's documents begin is added, counted from `first`
+  int64_t first = 0;                  // the place of the row's first token
+};
+
+// Row i of a file is its tokens [i*L, i*L + L], L + 1 of them: the first L are the inputs, the last L the
+// labels. Files are in sequence; no row spans two files. Or rows are packs of samples (SampleRows), each a
+// document, and what is left of a row is one more, of tokens 0 without labels.
 class TokenDataset {
  public:
-  // Throws Error{input} when no file holds one sample.
+  // Throws Error{input} when no file holds one row.
   TokenDataset(std::vector<TokenFile> files, int64_t sequence_length,
                std::optional<int64_t> document_end = {});
+  TokenDataset(std::vector<TokenFile> files, SampleRows rows, std::optional<int64_t> document_end = {});
 
-  int64_t size() const { return first_.back(); }  // in samples
-  bool holds_bytes() const;                       // every file: a token is a byte of text
+  int64_t size() const { return samples_ ? samples_->packs.size() : first_.back(); }  // in rows
+  bool holds_bytes() const;  // every file: a token is a byte of text
   int64_t sequence_length() const { return sequence_length_; }
+  // The rows' samples of unequal length; null: rows are cut from one row of tokens.
+  const SampleRows* samples() const { return samples_ ? &*samples_ : nullptr; }
+  bool has_documents() const { return samples_ || document_end_; }  // rows may have more than one
   // The token that ends a document within a sample; empty: each sample is one document.
   std::optional<int64_t> document_end() const { return document_end_; }
   std::span<const TokenFile> files() const { return files_; }
-  // Throws Error{input} naming the first token of `file`, one of files(), that a sample has and that is
+  // Throws Error{input} naming the first token of `file`, one of files(), that a row has and that is
   // outside [0, vocabulary).
   void refuse_outside(const TokenFile& file, int64_t vocabulary) const;
-  // Writes the L + 1 tokens of a sample. Throws Error{input} on a token outside [0, vocabulary).
-  void read(int64_t sample, int64_t vocabulary, std::span<int64_t> tokens) const;
+  // Throws Error{input} on a token outside [0, vocabulary).
+  void read(int64_t row, int64_t vocabulary, const RowTarget& to) const;
 
  private:
+  // A sample at `column` of the row.
+  void read_sample(const Sample& sample, int64_t vocabulary, const RowTarget& to, int64_t column) const;
+
   std::vector<TokenFile> files_;
-  std::vector<int64_t> first_;  // the first sample of each file, and the number of all
+  std::optional<SampleRows> samples_;
+  std::vector<int64_t> first_;  // the first row of each file, and the number of all; without samples_
   int64_t sequence_length_;
   std::optional<int64_t> document_end_;
 };

@@ -32,14 +32,11 @@ ModelSize size_on_rank(const Plan& plan, const Setup& setup, const JobModel& mod
   for (int stage = 0; stage < setup.sizes.pp; ++stage) {
     Units units = model.spec->make_units(options);
     if (recipe.freeze) freeze(units, *recipe.freeze);
-    const UnitSlots slots = slots_of(units);
-    const ParameterCount count = count_parameters(slots);
+    const WholeModel whole = whole_model(units);
     MetaRendezvous meeting(stage * stride_of_pp(setup), setup.sizes.world);
     const DeviceMesh mesh = mesh::build(setup.axes, meeting, "", setup.views, setup.axis_table);
     Stages stages = parallel::build(std::move(units), plan, mesh, nothing, 0);
-    ModelSize size = size_of(slots, stages, recipe.optimizer.master_weights);
-    size.parameters = count.all;
-    size.frozen = count.frozen;
+    const ModelSize size = size_of(whole, stages, recipe.optimizer.master_weights);
     if (size.held + size.optimizer >= most.held + most.optimizer) most = size;
   }
   return most;

@@ -57,8 +57,7 @@ class Run {
 
   const Job& job_;
   RunTrace trace_;
-  UnitSlots slots_;  // of all units; valid: those of this rank's stages
-  ParameterCount parameters_;
+  WholeModel whole_;
   engine::Model model_;
   Step step_;
   Batches batches_;
@@ -96,9 +95,7 @@ Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish&
   for (const ValidationSet& set : job.validation)
     validation_.emplace_back(set.dataset, split(), job.model.spec->facts().vocabulary);
   if (meeting.rank() != 0) return;
-  ModelSize size = size_of(slots_, model_.stages, job.recipe.optimizer.master_weights);
-  size.parameters = parameters_.all;
-  size.frozen = parameters_.frozen;
+  ModelSize size = size_of(whole_, model_.stages, job.recipe.optimizer.master_weights);
   if (saver_) size.copies = saver_->bytes();
   const ModelFlops flops = flops_of(job, model_, trained_share(size.parameters, size.frozen));
   std::cout << banner(job, size);
@@ -126,8 +123,7 @@ engine::Model Run::build(PluginRegistry& plugins, Rendezvous& meeting) {
   const auto make_units = [&](const Setup&) {
     Units units = job_.model.spec->make_units(options);
     if (job_.recipe.freeze) freeze(units, *job_.recipe.freeze);
-    slots_ = slots_of(units);
-    parameters_ = count_parameters(slots_);
+    whole_ = whole_model(units);
     return units;
   };
   const auto seed = static_cast<uint64_t>(job_.recipe.seed);

@@ -83,6 +83,16 @@ std::string resume_text(const Job& job) {
          "\n";
 }
 
+std::string data_text(const TokenDataset& dataset) {
+  const SampleRows* samples = dataset.samples();
+  const std::string size = std::to_string(dataset.size()), tokens = std::to_string(dataset.sequence_length());
+  if (samples == nullptr) return size + " samples of " + tokens + " tokens";
+  if (samples->packing == "off")
+    return size + " samples of at most " + std::to_string(samples->longest) + " tokens in rows of " + tokens;
+  return size + " packs of " + tokens + " tokens, of " +
+         std::to_string(samples->samples.size() - static_cast<size_t>(samples->left_out)) + " samples";
+}
+
 }  // namespace
 
 std::vector<std::string> warnings(const Job& job, const ModelSize& size) {
@@ -112,9 +122,9 @@ std::string banner(const Job& job, const ModelSize& size) {
   out += "  model   " + job.model.spec->facts().model_type + ", " + count_text(size.parameters) +
          " parameters, " + (job.model.dtype == at::kFloat ? "float32" : "bfloat16") +
          (job.model.directory.empty() ? ", random weights" : ", from " + job.model.directory.string()) + "\n";
+  if (size.experts.layers > 0) out += "  experts " + experts_text(size) + "\n";
   out += frozen_text(job, size);
-  out += "  data    " + std::to_string(job.dataset.size()) + " samples of " +
-         std::to_string(job.dataset.sequence_length()) + " tokens, " +
+  out += "  data    " + data_text(job.dataset) + ", " +
          (mixed ? "mixed by seed " + std::to_string(job.recipe.seed)
                 : std::string("in the order of the files")) +
          "\n";

@@ -8,6 +8,7 @@
 #include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/engine/engine.h"
+#include "trainer/loop/open_data.h"
 #include "trainer/metrics/model_size.h"
 #include "trainer/models/freeze.h"
 #include "trainer/models/pretrained.h"
@@ -141,7 +142,8 @@ class Walk {
     if (another_ && !place.empty() && !std::filesystem::exists(place, ignored))
       return lacks(place.string() + " is not there: the model is not checked");
     look_.model = open_model(look_.recipe.model, plugins_);
-    check_length(*look_.recipe.dataset, look_.model->spec->facts());
+    if (look_.recipe.packed.rules.size == 0)
+      check_length(*look_.recipe.dataset, look_.model->spec->facts());  // of packs: each sample
     see_units();
   }
 
@@ -167,30 +169,33 @@ class Walk {
     pipeline.microbatches = static_cast<int>(rows / words.microbatch_size);
   }
 
-  std::optional<TokenDataset> open(const DatasetSection& section) {
-    const auto paths = matching_files(section.patterns);
-    const std::string none = "no file matches '" + text::join(section.patterns, "', '") + "'";
-    if (paths.empty() && another_) {
+  // Empty on another machine where files are missing.
+  std::optional<TokenDataset> open(const DatasetSection& section, const PackedSection& packed) {
+    std::vector<std::string> lacking;
+    auto dataset = open_dataset(section, packed, look_.recipe.seed, lacking);
+    for (const std::string& none : lacking) {
+      if (!another_)
+        throw Error(ErrorCode::input, section.where, none,
+                    "paths are relative to " + std::filesystem::current_path().string());
       lacks(none + ": the data is not checked");
-      return std::nullopt;
     }
-    if (paths.empty())
-      throw Error(ErrorCode::input, section.where, none,
-                  "paths are relative to " + std::filesystem::current_path().string());
-    const SampleOrder order(static_cast<int64_t>(paths.size()), section.shuffle_files,
-                            static_cast<uint64_t>(look_.recipe.seed), 0);
-    std::vector<TokenFile> files;
-    for (int64_t i = 0; i < order.size(); ++i) files.emplace_back(paths[order[i]], section.bare);
-    return TokenDataset(std::move(files), section.sequence_length, section.document_end);
+    if (!dataset) return std::nullopt;
+    const bool on_cpu =
+        look_.plan.device == nullptr && (look_.setup.backend.empty() || look_.setup.backend == "gloo");
+    check_dataset(*dataset, section, packed, on_cpu);
+    if (look_.model) check_longest(*dataset, section, look_.model->spec->facts().max_positions);
+    if (const std::string text = left_out_text(*dataset, packed); !text.empty())
+      look_.setup.warnings.push_back(text);
+    return dataset;
   }
 
   void see_data() {
-    look_.dataset = open(*look_.recipe.dataset);
+    look_.dataset = open(*look_.recipe.dataset, look_.recipe.packed);
     if (look_.model && look_.dataset && look_.dataset->holds_bytes())
       note_bytes(*look_.model, look_.setup.warnings);
     for (const DatasetSection& section : look_.recipe.validation) {
       if (look_.model) check_length(section, look_.model->spec->facts());
-      if (auto set = open(section)) look_.validation.push_back({section.name, std::move(*set)});
+      if (auto set = open(section, {})) look_.validation.push_back({section.name, std::move(*set)});
     }
   }
 

@@ -8,6 +8,10 @@
 #include <set>
 #include <string>
 
+#include "heddle/model/module.h"
+#include "heddle/nn/experts.h"
+#include "trainer/metrics/amounts.h"
+
 namespace heddle {
 namespace {
 
@@ -31,28 +35,55 @@ bool is_freed(const at::Tensor& leaf) {
   return leaf.numel() > 0 && leaf.storage().nbytes() == 0;
 }
 
+ExpertLayer layer_of(MoeLayer& module, const std::vector<ParameterSlot>& slots_of_unit) {
+  Experts& experts = module.experts();
+  ExpertLayer layer{&experts, "", experts.shape().experts, module.router().config().rule.top_k, 0};
+  for (const ParameterSlot& slot : experts.slots()) layer.parameters += slot.tensor->numel();
+  for (const ParameterSlot& slot : slots_of_unit)
+    if (slot.tensor == &experts.down) layer.parameter = slot.name;
+  return layer;
+}
+
+void collect(Module& module, const std::vector<ParameterSlot>& slots, std::vector<ExpertLayer>& layers) {
+  if (auto* layer = dynamic_cast<MoeLayer*>(&module)) layers.push_back(layer_of(*layer, slots));
+  for (const auto& [name, child] : module.children()) collect(*child, slots, layers);
+}
+
+ExpertSize experts_of(const std::vector<ExpertLayer>& layers, const Stages& stages) {
+  ExpertSize size;
+  for (const ExpertLayer& layer : layers) {
+    ++size.layers;
+    size.experts += layer.experts;
+    size.inactive += layer.parameters / layer.experts * (layer.experts - layer.top_k);
+    if (stages.whole()->sizes.count(layer.parameter) == 0) continue;  // of another rank's stage, and gone
+    ++size.held_layers;
+    size.held += layer.module->held();
+  }
+  return size;
+}
+
 }  // namespace
 
-UnitSlots slots_of(const Units& units) {
-  UnitSlots slots;
-  for (const auto& unit : units) slots.push_back(unit->parameters());
-  return slots;
-}
-
-ParameterCount count_parameters(const UnitSlots& slots) {
-  ParameterCount count;
+WholeModel whole_model(const Units& units) {
+  WholeModel out;
   std::set<std::string> seen;
-  for (const auto& unit : slots)
-    for (const ParameterSlot& slot : unit) {
+  for (const auto& unit : units) {
+    out.slots.push_back(unit->parameters());
+    if (Module* module = unit->module()) collect(*module, out.slots.back(), out.expert_layers);
+    for (const ParameterSlot& slot : out.slots.back()) {
       if (!seen.insert(slot.name).second) continue;
-      count.all += slot.tensor->numel();
-      if (!slot.trainable()) count.frozen += slot.tensor->numel();
+      out.parameters += slot.tensor->numel();
+      if (!slot.trainable()) out.frozen += slot.tensor->numel();
     }
-  return count;
+  }
+  return out;
 }
 
-ModelSize size_of(const UnitSlots& slots, Stages& stages, bool master_weights) {
+ModelSize size_of(const WholeModel& model, Stages& stages, bool master_weights) {
   ModelSize size;
+  size.parameters = model.parameters;
+  size.frozen = model.frozen;
+  size.experts = experts_of(model.expert_layers, stages);
   Storages storages;
   std::map<std::string, int64_t> shards;  // bytes of those that train
   for (const Shard* shard : stages.shards()) {
@@ -64,7 +95,7 @@ ModelSize size_of(const UnitSlots& slots, Stages& stages, bool master_weights) {
     size.optimizer += shard->tensor.numel() * 4 * (copies ? 3 : 2);
   }
   std::set<std::string> seen;
-  for (const auto& unit : slots) {
+  for (const auto& unit : model.slots) {
     int64_t gathered = 0;
     for (const ParameterSlot& slot : unit) {
       if (stages.whole()->sizes.count(slot.name) == 0) continue;  // of another rank's stage, and gone
@@ -77,6 +108,15 @@ ModelSize size_of(const UnitSlots& slots, Stages& stages, bool master_weights) {
     size.largest_unit = std::max(size.largest_unit, gathered);
   }
   return size;
+}
+
+std::string experts_text(const ModelSize& size) {
+  const ExpertSize& of = size.experts;
+  if (of.layers == 0) return "";
+  return std::to_string(of.experts) + " in " + std::to_string(of.layers) +
+         (of.layers == 1 ? " layer" : " layers") + "; a token meets " +
+         count_text(size.parameters - of.inactive) + " of " + count_text(size.parameters) +
+         " parameters; a rank computes " + std::to_string(of.held) + " in " + std::to_string(of.held_layers);
 }
 
 SavedBytes saved_bytes(const Units& units, bool master_weights) {

@@ -2,20 +2,42 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "heddle/engine/engine.h"
 
 namespace heddle {
 
-// The slots of each unit, taken while the whole model is there. Those of this rank's stages stay valid.
-using UnitSlots = std::vector<std::vector<ParameterSlot>>;
-UnitSlots slots_of(const Units& units);
+class Experts;
+
+// A layer with experts.
+struct ExpertLayer {
+  const Experts* module = nullptr;
+  std::string parameter;  // one of its parameters, to find the layer in a stage
+  int64_t experts = 0, top_k = 0;
+  int64_t parameters = 0;  // of all its experts
+};
+
+// The whole model, as it is before the strategy takes it. Slots and modules of this rank's stages stay valid.
+struct WholeModel {
+  std::vector<std::vector<ParameterSlot>> slots;  // of each unit
+  std::vector<ExpertLayer> expert_layers;
+  int64_t parameters = 0, frozen = 0;  // elements, a tied parameter once
+};
+WholeModel whole_model(const Units& units);
+
+struct ExpertSize {
+  int64_t layers = 0, experts = 0;    // of the whole model; experts summed over layers
+  int64_t inactive = 0;               // parameters of experts that a token does not meet, of all layers
+  int64_t held_layers = 0, held = 0;  // in this rank's stages
+};
 
 // Sizes that are known once the model stands; of this rank, in bytes.
 struct ModelSize {
-  int64_t parameters = 0;    // of the whole model, how many
-  int64_t frozen = 0;        // of these, by freeze_config
+  int64_t parameters = 0;  // of the whole model, how many
+  int64_t frozen = 0;      // of these, by freeze_config
+  ExpertSize experts;
   int64_t held = 0;          // of parameters between steps: shards, and what the model computes with
   int64_t gradients = 0;     // whole where the parameter stays whole, else of the shards
   int64_t optimizer = 0;     // both moments, and master weights
@@ -24,14 +46,12 @@ struct ModelSize {
   int64_t largest_unit = 0;  // of those that are gathered and freed; 0: none is
 };
 
-// Elements of the whole model's parameters, a tied one once.
-struct ParameterCount {
-  int64_t all = 0, frozen = 0;
-};
-ParameterCount count_parameters(const UnitSlots& slots);
-
 // Reads what the strategy made of this rank's parameters from their storage.
-ModelSize size_of(const UnitSlots& slots, Stages& stages, bool master_weights);
+ModelSize size_of(const WholeModel& model, Stages& stages, bool master_weights);
+
+// "12 in 3 layers; a token meets 1.20 M of 2.40 M parameters; a rank computes 6 in 3"; empty without experts.
+std::string experts_text(const ModelSize& size);
+
 // What a checkpoint of the whole model takes on the disk, and the model alone, in bytes.
 struct SavedBytes {
   int64_t checkpoint = 0, model = 0;

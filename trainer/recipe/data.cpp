@@ -13,8 +13,8 @@ namespace {
 
 struct DataFields {
   std::optional<std::string> target;
-  Node file_pattern;
-  int64_t seq_len = 0;
+  Node file_pattern, lengths;
+  std::optional<int64_t> seq_len;
   bool shuffle_files = false;
   bool align_to_bos = false;
   std::optional<int64_t> bos_token;
@@ -27,7 +27,11 @@ const ConfigSchema<DataFields>& dataset_schema() {
       ConfigSchema<DataFields>()
           .field("_target_", &DataFields::target, "NanogptDataset.")
           .field("file_pattern", &DataFields::file_pattern, "Token files, as a shell reads it, or a list.")
-          .field("seq_len", &DataFields::seq_len, "Tokens of one sample.")
+          .field("seq_len", &DataFields::seq_len,
+                 "Tokens of one sample; with lengths those of a row, which holds one sample.")
+          .field("lengths", &DataFields::lengths,
+                 "Files with the lengths of samples, as file_pattern: one for each token file; null: samples "
+                 "are cut from one row of tokens.")
           .field("shuffle_files", &DataFields::shuffle_files, "Mix the order of the files.")
           .field("align_to_bos", &DataFields::align_to_bos, "Begin each sample at bos_token.")
           .later("align_to_bos", "samples are cut one after the other")
@@ -74,13 +78,39 @@ const std::map<std::string, TokenType> kTypes = {{"uint8", TokenType::uint8},   
                                                  {"uint32", TokenType::uint32}, {"int32", TokenType::int32},
                                                  {"int64", TokenType::int64}};
 
+// A word or a list of words.
+std::vector<std::string> words_of(const Node& value) {
+  return value.is_list() ? FieldType<std::vector<std::string>>::read(value)
+                         : std::vector<std::string>{value.as_text()};
+}
+
 std::vector<std::string> patterns_of(const Node& section) {
   const Node* pattern = section.find("file_pattern");
   if (pattern == nullptr || pattern->is_null())
     throw Error(ErrorCode::config, section.where(), "file_pattern is missing",
                 "file_pattern: data/train*.bin; heddle data makes a token file from a text");
-  if (!pattern->is_list()) return {pattern->as_text()};
-  return FieldType<std::vector<std::string>>::read(*pattern);
+  return words_of(*pattern);
+}
+
+// Packs have a size of their own, and need samples.
+int64_t row_length(const Node& section, std::optional<int64_t> seq_len, bool has_lengths,
+                   const PackedSection& packed) {
+  const int64_t size = packed.rules.size;
+  if (size > 0 && !has_lengths)
+    throw Error(
+        ErrorCode::config, packed.where,
+        "packed_sequence_size is " + std::to_string(size) +
+            ", and dataset.lengths is not set: only samples of unequal length are packed",
+        "leave packed_sequence out, as samples are cut from one row of tokens; or name the files with "
+        "the samples' lengths: dataset.lengths");
+  if (!seq_len && size == 0) throw Error(ErrorCode::config, section.where(), "seq_len is missing");
+  require_positive(section, "seq_len", seq_len, "", kLargestSize);
+  if (size > 0 && seq_len && *seq_len != size)
+    throw Error(ErrorCode::config, where_of(section, "seq_len"),
+                "seq_len is " + std::to_string(*seq_len) + " and packed_sequence.packed_sequence_size is " +
+                    std::to_string(size) + ": a row has one length",
+                "leave dataset.seq_len out; packs have packed_sequence_size tokens");
+  return size > 0 ? size : *seq_len;
 }
 
 }  // namespace
@@ -93,16 +123,15 @@ std::vector<FieldInfo> dataloader_fields() {
   return loader_schema().fields();
 }
 
-DatasetSection read_dataset(const Node& section, NotBuilt& not_built) {
+DatasetSection read_dataset(const Node& section, const PackedSection& packed, NotBuilt& not_built) {
   component(section, kDatasets, "NanogptDataset");
   const DataFields words = dataset_schema().read(section);
   DatasetSection dataset;
   dataset.patterns = patterns_of(section);
   dataset.where = where_of(section, "file_pattern");
-  if (section.find("seq_len") == nullptr)
-    throw Error(ErrorCode::config, section.where(), "seq_len is missing");
-  require_positive(section, "seq_len", words.seq_len, "", kLargestSize);
-  dataset.sequence_length = words.seq_len;
+  if (!words.lengths.is_null()) dataset.lengths = words_of(words.lengths);
+  dataset.lengths_where = where_of(section, "lengths");
+  dataset.sequence_length = row_length(section, words.seq_len, !dataset.lengths.empty(), packed);
   dataset.length_where = where_of(section, "seq_len");
   dataset.shuffle_files = words.shuffle_files ? Shuffle::on : Shuffle::off;
   if (words.dtype) {

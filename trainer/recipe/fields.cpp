@@ -8,6 +8,7 @@ std::vector<SectionFields> section_fields() {
           {"model", recipe::model_fields()},
           {"freeze_config", recipe::freeze_fields()},
           {"dataset", recipe::dataset_fields()},
+          {"packed_sequence", recipe::packed_fields()},
           {"dataloader", recipe::dataloader_fields()},
           {"loss_fn", recipe::loss_fields()},
           {"optimizer", recipe::optimizer_fields()},

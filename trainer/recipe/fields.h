@@ -24,6 +24,7 @@ std::vector<FieldInfo> step_fields();
 std::vector<FieldInfo> model_fields();
 std::vector<FieldInfo> freeze_fields();
 std::vector<FieldInfo> dataset_fields();
+std::vector<FieldInfo> packed_fields();
 std::vector<FieldInfo> dataloader_fields();
 std::vector<FieldInfo> optimizer_fields();
 std::vector<FieldInfo> group_fields();  // of an entry of optimizer.param_group_overrides

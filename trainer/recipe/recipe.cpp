@@ -19,7 +19,6 @@ const std::map<std::string, std::string> kElsewhere = {
     {"mlflow", "leave it out: metrics go to training.jsonl"},
     {"comet", "leave it out: metrics go to training.jsonl"},
     {"peft", "leave it out: adapters are not built yet, and every parameter trains (see freeze_config)"},
-    {"packed_sequence", "leave it out: samples are cut from one row of tokens, so nothing needs packing"},
     {"validation_dataloader", "leave it out: validation reads its samples in the order of the files"},
     {"benchmark", "leave it out: training.jsonl has the time of each step"}};
 
@@ -54,14 +53,15 @@ void read_name(const Node& root, std::vector<std::string>& not_built) {
 }
 
 void read_data(const Node& root, Recipe& recipe) {
+  recipe.packed = recipe::read_packed(recipe::section_of(root, "packed_sequence"), recipe.not_built);
   if (const Node* dataset = root.find("dataset"); dataset != nullptr && !dataset->is_null())
-    recipe.dataset = recipe::read_dataset(*dataset, recipe.not_built);
+    recipe.dataset = recipe::read_dataset(*dataset, recipe.packed, recipe.not_built);
   for (const auto& [key, section] : root.entries()) {
     if (!key.starts_with("validation_dataset") || section.is_null()) continue;
     if (key == "validation_dataset_default" && root.find("validation_dataset") != nullptr)
       throw Error(ErrorCode::config, section.where(), "validation_dataset is the set 'default' already",
                   "give this one another name");
-    recipe.validation.push_back(recipe::read_dataset(section, recipe.not_built));
+    recipe.validation.push_back(recipe::read_dataset(section, {}, recipe.not_built));
     if (key.size() > kNamedValidation.size())
       recipe.validation.back().name = key.substr(kNamedValidation.size());
   }

@@ -18,6 +18,7 @@ struct Recipe {
   ModelSection model;
   std::optional<FreezeSection> freeze;  // empty: everything trains
   std::optional<DatasetSection> dataset;
+  PackedSection packed;
   std::vector<DatasetSection> validation;
   Shuffle shuffle = Shuffle::on;
   OptimizerSection optimizer;

@@ -7,10 +7,10 @@
 
 namespace heddle {
 
-inline constexpr std::array<std::string_view, 16> kSections = {
-    "recipe",     "seed",       "step_scheduler", "model",          "dataset", "validation_dataset",
-    "dataloader", "optimizer",  "lr_scheduler",   "clip_grad_norm", "loss_fn", "distributed",
-    "dist_env",   "checkpoint", "plugins",        "freeze_config"};
+inline constexpr std::array<std::string_view, 17> kSections = {
+    "recipe",     "seed",       "step_scheduler", "model",          "dataset",        "validation_dataset",
+    "dataloader", "optimizer",  "lr_scheduler",   "clip_grad_norm", "loss_fn",        "distributed",
+    "dist_env",   "checkpoint", "plugins",        "freeze_config",  "packed_sequence"};
 inline constexpr std::string_view kNamedValidation = "validation_dataset_";  // and a NAME
 
 constexpr bool is_section(std::string_view key) {

@@ -10,6 +10,7 @@
 #include "heddle/config/schema.h"
 #include "heddle/train/step.h"
 #include "trainer/data/order.h"
+#include "trainer/data/packing/packing.h"
 #include "trainer/data/token_file.h"
 
 namespace heddle {
@@ -52,14 +53,22 @@ struct FreezeSection {
   std::string where = "freeze_config";
 };
 
+// The section packed_sequence, for the training data.
+struct PackedSection {
+  PackRules rules;        // size 0: samples are not packed
+  bool drop_long = true;  // samples longer than a pack
+  std::string where = "packed_sequence";
+};
+
 struct DatasetSection {
   std::string name;                   // "" or the NAME of validation_dataset_NAME
   std::vector<std::string> patterns;  // each as a shell reads it
-  int64_t sequence_length = 0;
+  std::vector<std::string> lengths;   // of files with the lengths of samples; empty: samples of one length
+  int64_t sequence_length = 0;        // of a row
   Shuffle shuffle_files = Shuffle::off;
-  std::optional<TokenType> bare;        // the type of files without a header
-  std::optional<int64_t> document_end;  // the token after which attention begins anew
-  std::string where, length_where;      // of file_pattern and seq_len, for messages
+  std::optional<TokenType> bare;                   // the type of files without a header
+  std::optional<int64_t> document_end;             // the token after which attention begins anew
+  std::string where, length_where, lengths_where;  // of file_pattern, seq_len and lengths, for messages
 };
 
 struct OptimizerSection {

@@ -53,6 +53,8 @@ Position position_of(const PositionJson& in, const Numbers& numbers) {
   out.global_batch_size = numbers.read(data, "global_batch_size", 1);
   out.dataset_samples = numbers.read(data, "samples", 1);
   out.sequence_length = numbers.read(data, "sequence_length", 1);
+  const PositionJson rows = data.value("rows", PositionJson::object());
+  for (const auto& [key, value] : rows.items()) out.rows[key] = value.get<std::string>();
   if (const PositionJson plan = in.value("plan", PositionJson()); plan.is_object()) {
     out.next_lr = plan.at("next_lr").get<double>();
     out.total_steps = numbers.read(plan, "total_steps", 0);
@@ -83,7 +85,8 @@ std::string to_json(const Position& position) {
                           {"shuffle", position.shuffled},
                           {"global_batch_size", position.global_batch_size},
                           {"samples", position.dataset_samples},
-                          {"sequence_length", position.sequence_length}};
+                          {"sequence_length", position.sequence_length},
+                          {"rows", position.rows}};
   PositionJson out{{"version", kVersion},       {"step", position.step}, {"epoch", position.epoch},
                    {"sample", position.sample}, {"data", data},          {"model", position.model},
                    {"parts", position.parts}};

@@ -19,6 +19,8 @@ struct Position {
   // What the order of the samples is made of.
   int64_t seed = 0, global_batch_size = 0, dataset_samples = 0, sequence_length = 0;
   bool shuffled = false;
+  // What rows are made of, in words: reset_attention_at, lengths, packing. Empty: not recorded.
+  std::map<std::string, std::string> rows;
   // What the run that saved it would have used for the next step, and its length. Empty: not recorded.
   std::optional<double> next_lr;
   std::optional<int64_t> total_steps;

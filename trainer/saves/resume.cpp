@@ -28,15 +28,20 @@ std::string difference(const Position& there, const Job& job) {
 
 // The order of the samples must be the one that the checkpoint is in.
 void check_data(const fs::path& directory, const Position& there, const Position& here, bool seeded) {
-  const auto check = [&](const char* what, int64_t saved, int64_t wanted) {
-    if (saved == wanted) return;
+  const auto refuse = [&](const std::string& what, const std::string& saved, const std::string& wanted) {
     throw Error(ErrorCode::config, "checkpoint.restore_from",
-                directory.string() + " was saved with a different data order: " + what + " was " +
-                    std::to_string(saved) + ", now " + std::to_string(wanted),
+                directory.string() + " was saved with a different data order: " + what + " was " + saved +
+                    ", now " + wanted,
                 "go on with the same data, or point checkpoint.checkpoint_dir at a fresh directory and start "
                 "from the model: model.pretrained_model_name_or_path: " +
                     directory.string());
   };
+  const auto check = [&](const char* what, int64_t saved, int64_t wanted) {
+    if (saved != wanted) refuse(what, std::to_string(saved), std::to_string(wanted));
+  };
+  for (const auto& [key, saved] : there.rows)
+    if (const auto found = here.rows.find(key); found != here.rows.end() && found->second != saved)
+      refuse(key, saved, found->second);
   check("step_scheduler.global_batch_size", there.global_batch_size, here.global_batch_size);
   check("the number of samples", there.dataset_samples, here.dataset_samples);
   check("dataset.seq_len", there.sequence_length, here.sequence_length);
@@ -211,6 +216,11 @@ Position position_after(const Job& job, const Moment& moment) {
   position.global_batch_size = job.recipe.steps.global_batch_size;
   position.dataset_samples = job.dataset.size();
   position.sequence_length = job.dataset.sequence_length();
+  const auto& end = job.dataset.document_end();
+  const SampleRows* samples = job.dataset.samples();
+  position.rows = {{"dataset.reset_attention_at", end ? std::to_string(*end) : "null"},
+                   {"packed_sequence", samples ? samples->packing : "off"},
+                   {"dataset.lengths", samples ? "of checksum " + samples->lengths_sum : "null"}};
   position.shuffled = job.recipe.shuffle == Shuffle::on;
   position.model = job.model.spec->signature();
   position.next_lr = job.rates.lr(position.step);

@@ -33,7 +33,8 @@ Attention::Attention(const ModelConfig& config, int64_t layer, std::shared_ptr<R
               normal(config), options),
       o_proj_(config.num_attention_heads * config.head_dim, config.hidden_size, bias_if(config.output_bias),
               normal(config), options),
-      core_(config.head_dim, {.window = config.window_of(layer)}) {
+      core_(config.head_dim, {.window = config.window_of(layer)},
+            {config.num_attention_heads, config.num_key_value_heads}) {
   add_child("q_proj", q_proj_);
   add_child("k_proj", k_proj_);
   add_child("v_proj", v_proj_);

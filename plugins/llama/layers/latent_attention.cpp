@@ -31,7 +31,7 @@ LatentAttention::LatentAttention(const LatentAttentionConfig& config, std::share
                  options),
       o_proj_(shape_.heads * shape_.value, config.hidden, latent_bias(config.bias), config.init, options),
       kv_a_layernorm_(config.rank, config.latent_eps, options),
-      core_(shape_.key(), core_options(config)) {
+      core_(shape_.key(), core_options(config), {shape_.heads, shape_.heads}) {
   const auto layer = [&](int64_t in, int64_t out, bool bias) {
     return std::make_unique<Linear>(in, out, latent_bias(bias), config.init, options);
   };

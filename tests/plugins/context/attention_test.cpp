@@ -5,6 +5,7 @@
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -126,11 +127,62 @@ void expect_equal_parts(const AttentionCase& one, const std::string& method, int
 
 TEST(ContextAttention, EqualsOneRankUnderEveryMask) {
   for (const AttentionCase& one : kAttentionCases)
-    for (const std::string& method : {"allgather", "ring", "ulysses"})
+    for (const std::string& method : {"allgather", "ring", "ulysses", "ring_ulysses"})
       for (const int cp : {2, 4}) {
         SCOPED_TRACE(one.name + " " + method + " " + std::to_string(cp));
         expect_equal_parts(one, method, cp);
       }
+}
+
+// Outputs and gradients of this rank's tokens, and whether each is in the first document.
+struct Part {
+  Numbers numbers;
+  at::Tensor places;
+};
+
+std::vector<Part> parts_of(const Numbers& in, const Batch& whole, const std::string& method, int cp) {
+  std::vector<Part> out(static_cast<size_t>(cp));
+  ThreadWorld::run(cp, [&](Rendezvous& meeting) {
+    const std::vector<Axis> axes = {{"cp", cp}};
+    const DeviceMesh mesh = mesh::build(axes, meeting, "test: context");
+    auto module = std::make_unique<OneCore>(AttentionOptions{});
+    AttentionCore& core = module->core;
+    Units units;
+    units.push_back(std::make_unique<ModuleUnit>("unit", "", std::move(module)));
+    const auto parallelizer = make_parallelizer("context", "context: {method: " + method + "}");
+    parallelizer->apply(units, mesh);
+    Batch batch = whole;
+    parallelizer->transform(batch, mesh);
+    const at::Tensor places = batch.tokens.view({-1}).clone();
+    out[static_cast<size_t>(meeting.rank())] = {results_of(core, part_of(in, places), batch), places};
+  });
+  return out;
+}
+
+TEST(ContextAttention, AChangeInOneDocumentChangesNoBitOfAnother) {
+  constexpr int kChanged = 31;  // tokens of the first document
+  const AttentionCase one{"documents", {}, {0, kChanged, 45, 46, 70, 90}};
+  const Batch whole = batch_of(one);
+  const Numbers in = numbers_of(one, whole.tokens.numel());
+  Numbers changed;
+  for (const at::Tensor& rows : in.rows) {
+    changed.rows.push_back(rows.clone());
+    changed.rows.back().narrow(0, 0, kChanged).mul_(-3).add_(1);
+  }
+  for (const std::string& method : {"allgather", "ring", "ulysses", "ring_ulysses"})
+    for (const int cp : {2, 4}) {
+      SCOPED_TRACE(method + " " + std::to_string(cp));
+      const std::vector<Part> before = parts_of(in, whole, method, cp),
+                              after = parts_of(changed, whole, method, cp);
+      for (size_t rank = 0; rank < before.size(); ++rank) {
+        const at::Tensor others = before[rank].places > kChanged, mine = (before[rank].places > 0) & ~others;
+        for (size_t i = 0; i < before[rank].numbers.rows.size(); ++i) {
+          const at::Tensor &was = before[rank].numbers.rows[i], &is = after[rank].numbers.rows[i];
+          EXPECT_TRUE(at::equal(was.index({others}), is.index({others}))) << i;
+          if (mine.any().item<bool>()) EXPECT_FALSE(at::equal(was.index({mine}), is.index({mine}))) << i;
+        }
+      }
+    }
 }
 
 }  // namespace

@@ -15,18 +15,18 @@ struct Parts {
 };
 
 Parts measured_parts(Training run) {
-  std::vector<UnitSlots> slots(8);
-  run.make_units = [&slots, model = run.model](int rank) {
+  std::vector<WholeModel> models(8);
+  run.make_units = [&models, model = run.model](int rank) {
     Units units = heddle::make_units(model, at::TensorOptions().dtype(at::kFloat).device(at::kMeta));
-    slots[rank] = slots_of(units);
+    models[rank] = whole_model(units);
     return units;
   };
   Parts parts;
   std::mutex lock;
   on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
-    const UnitSlots& own = slots[mesh.rank("world")];
+    const WholeModel& own = models[mesh.rank("world")];
     const ModelSize size = size_of(own, stages, false);
-    const double whole = 4.0 * static_cast<double>(count_parameters(own).all) * mesh.size("world");
+    const double whole = 4.0 * static_cast<double>(own.parameters) * mesh.size("world");
     const std::lock_guard guard(lock);
     parts.held += size.held / whole;
     parts.gradients += size.gradients / whole;

@@ -62,9 +62,13 @@ TokenDataset counting(const ScratchDirectory& scratch, std::vector<int> sizes, i
   return TokenDataset(std::move(files), length, document_end);
 }
 
-std::vector<int64_t> sample_of(const TokenDataset& dataset, int64_t sample) {
-  std::vector<int64_t> tokens(dataset.sequence_length() + 1);
-  dataset.read(sample, 1 << 16, tokens);
+// The inputs of a row and its last label.
+std::vector<int64_t> sample_of(const TokenDataset& dataset, int64_t row, int64_t vocabulary = 1 << 16) {
+  const auto length = static_cast<size_t>(dataset.sequence_length());
+  std::vector<int64_t> tokens(length), labels(length);
+  std::vector<int32_t> documents;
+  dataset.read(row, vocabulary, {tokens, labels, documents});
+  tokens.push_back(labels.back());
   return tokens;
 }
 
@@ -97,9 +101,8 @@ TEST(TokenDataset, RefusesFilesWithoutOneSample) {
 TEST(TokenDataset, RefusesTokensOutsideTheVocabulary) {
   ScratchDirectory scratch;
   const TokenDataset dataset = counting(scratch, {10}, 3);
-  std::vector<int64_t> tokens(4);
   try {
-    dataset.read(1, 5, tokens);
+    sample_of(dataset, 1, 5);
     FAIL() << "token 5 was taken";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::input);

@@ -47,14 +47,20 @@ HEDDLE_API at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at:
 
 }  // namespace model
 
+// Of the whole model, before any axis splits it; 0: not known.
+struct HeadCounts {
+  int64_t queries = 0, keys = 0;  // keys: of keys and of values
+};
+
 // The seam of context parallelism: the links of `instead` compute around attend(), or in its place.
 class HEDDLE_API AttentionCore : public Module {
  public:
   using Instead = Chain<at::Tensor(at::Tensor q, at::Tensor k, at::Tensor v, const model::Heads& heads,
                                    const Batch& batch)>;
 
-  explicit AttentionCore(int64_t head_dim, const AttentionOptions& options = {})
-      : head_dim_(head_dim), options_(options) {}
+  // counts: for checks before the first step.
+  explicit AttentionCore(int64_t head_dim, const AttentionOptions& options = {}, HeadCounts counts = {})
+      : head_dim_(head_dim), options_(options), counts_(counts) {}
   std::string_view kind() const override { return "attention_core"; }
 
   // The batch gives the number of rows, the sequence length and the documents. sinks: as in Heads.
@@ -64,6 +70,7 @@ class HEDDLE_API AttentionCore : public Module {
   Instead instead{"AttentionCore::instead"};
   int64_t head_dim() const { return head_dim_; }
   const AttentionOptions& options() const { return options_; }
+  const HeadCounts& counts() const { return counts_; }
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: attend() takes three tensors
@@ -71,6 +78,7 @@ class HEDDLE_API AttentionCore : public Module {
  private:
   int64_t head_dim_;
   AttentionOptions options_;
+  HeadCounts counts_;
 };
 
 }  // namespace heddle

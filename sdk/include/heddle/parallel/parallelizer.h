@@ -25,6 +25,9 @@ class HEDDLE_API IParallelizer {
   // Throws Error for a model that cannot be split, with the model's sizes; called before there is a mesh, on
   // the whole model. The default checks nothing.
   virtual void check(Units& units, const Sizes& sizes);
+  // Throws Error for a device that it does not act on; called before there is a mesh. on_cpu: parameters live
+  // on the CPU. The default takes any.
+  virtual void check_device(bool on_cpu) const;
   // Splits slots, sets seams; returns what it split. Runs before the strategy, on parameters that may be on
   // meta.
   virtual std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) = 0;

@@ -1,0 +1,61 @@
+// Numbers of heads and ranks, foreign units, routers.
+#include "checks.h"
+
+#include <string>
+
+#include "heddle/base/error.h"
+#include "heddle/model/module.h"
+#include "heddle/nn/attention_core.h"
+#include "heddle/nn/router.h"
+
+namespace heddle::context {
+namespace {
+
+void check_dealing(const Method& method, int cp) {
+  const int dealing = method.dealing(cp);
+  if (cp % dealing == 0) return;
+  throw Error(ErrorCode::config, "distributed.context.ulysses_size",
+              "ulysses_size (" + std::to_string(dealing) + (method.ulysses_size ? "" : ", the default") +
+                  ") must divide cp_size (" + std::to_string(cp) + ")",
+              "heads are dealt over ulysses_size ranks, and keys travel round cp_size / ulysses_size");
+}
+
+void check_router(const Router& router) {
+  if (router.config().z_loss == 0) return;
+  throw Error(ErrorCode::not_built, "distributed.cp_size",
+              "the router's z-loss is not built under context parallelism",
+              "set router_z_loss_coef: 0, or cp_size: 1");
+}
+
+}  // namespace
+
+void check_heads(int64_t heads, const Method& method, int cp) {
+  const int dealing = method.dealing(cp);
+  if (heads % dealing == 0) return;
+  const std::string key = method.method == "ulysses" ? "cp_size" : "ulysses_size";
+  throw Error(ErrorCode::config, "distributed.context.method",
+              "method " + method.method + " needs a number of heads, of queries and of keys, that " + key +
+                  " divides: a rank has " + std::to_string(heads) + ", " + key + " is " +
+                  std::to_string(dealing),
+              "set method: allgather or ring, or a " + key + " that divides the heads");
+}
+
+void check_units(Units& units, const Method& method, int cp, int tp) {
+  check_dealing(method, cp);
+  for (const auto& unit : units) {
+    if (unit->module() == nullptr)
+      throw Error(ErrorCode::config, "distributed.cp_size",
+                  "the unit '" + std::string(unit->name()) +
+                      "' is foreign: context parallelism cannot see its attention",
+                  "set cp_size: 1, or build the unit of heddle's modules");
+    unit->module()->visit("", [&](const std::string&, Module& module) {
+      if (const auto* router = dynamic_cast<const Router*>(&module)) check_router(*router);
+      const auto* core = dynamic_cast<const AttentionCore*>(&module);
+      if (core == nullptr) return;
+      for (const int64_t heads : {core->counts().queries, core->counts().keys})
+        if (heads % tp == 0) check_heads(heads / tp, method, cp);  // else tensor parallelism refuses
+    });
+  }
+}
+
+}  // namespace heddle::context

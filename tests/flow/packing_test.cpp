@@ -1,0 +1,242 @@
+// Packed samples, run as a program: their losses are those of the samples alone, on any topology, stopped or
+// not.
+#include <gmock/gmock.h>
+
+#include "flow/stops/started.h"
+#include "training_files.h"
+
+namespace flow {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr int kSamples = 23;
+
+// Bytes of text in samples of 3 to 20 tokens, and the lengths beside them.
+class Packing : public ::testing::Test {
+ protected:
+  Packing() {
+    std::string text, lengths;
+    for (uint32_t i = 0, state = 3; i < kSamples; ++i) {
+      state = state * 1664525u + 1013904223u;
+      const size_t length = 3 + (state >> 24) % 18;
+      labels_ += static_cast<int>(length) - 1;
+      for (size_t j = 0; j < length; ++j) text += static_cast<char>('a' + (state >> (j % 20)) % 26);
+      lengths += std::to_string(length) + "\n";
+    }
+    files_.write("docs.txt", text);
+    files_.write("docs.lengths", lengths);
+    const Outcome made = heddle({"data", files_.path("docs.txt"), "--out", files_.path("docs.bin")});
+    EXPECT_EQ(made.status, 0) << made.error;
+  }
+
+  Words words(const std::string& run, const Words& more) const {
+    return plus(files_.train(run, {"--dataset",
+                                   "{file_pattern: " + files_.path("docs.bin") +
+                                       ", lengths: " + files_.path("docs.lengths") + ", seq_len: 20}",
+                                   "--step_scheduler.num_epochs", "6", "--model.config.num_attention_heads",
+                                   "4", "--model.config.num_key_value_heads", "2"}),
+                more);
+  }
+  Words packed(const std::string& run, const Words& more = {}, const std::string& strategy = "thd") const {
+    return plus(
+        words(run, {"--packed_sequence", "{packed_sequence_size: 20, packing_strategy: " + strategy + "}"}),
+        more);
+  }
+  std::vector<double> trained(const Words& words, const std::string& run, const std::string& key) const {
+    const Outcome outcome = heddle(words);
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    return column(files_.path(run + "/training.jsonl"), key);
+  }
+  void expect_curve(const std::vector<double>& got, const std::vector<double>& want, double relative) const {
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], relative * want[i]) << i;
+  }
+
+  TrainingFiles files_;
+  int labels_ = 0;
+};
+
+// All samples in each step.
+const Words kWhole = {"--step_scheduler.global_batch_size", "64", "--step_scheduler.max_steps", "6"};
+
+TEST_F(Packing, LeavesTheLossesOfTheSamplesAlone) {
+  const auto losses = trained(words("alone", kWhole), "alone", "loss");
+  const auto norms = column(files_.path("alone/training.jsonl"), "grad_norm");
+  EXPECT_THAT(column(files_.path("alone/training.jsonl"), "num_label_tokens"), Each(labels_));
+  for (const std::string strategy : {"thd", "neat"}) {
+    expect_curve(trained(packed(strategy, kWhole, strategy), strategy, "loss"), losses, 2e-5);
+    expect_curve(column(files_.path(strategy + "/training.jsonl"), "grad_norm"), norms, 2e-4);
+    EXPECT_THAT(column(files_.path(strategy + "/training.jsonl"), "num_label_tokens"), Each(labels_));
+    EXPECT_LT(column(files_.path(strategy + "/training.jsonl"), "num_tokens_per_step").front(),
+              column(files_.path("alone/training.jsonl"), "num_tokens_per_step").front());
+  }
+}
+
+TEST_F(Packing, GivesOneCurveOnEveryTopology) {
+  const Words steps = {"--step_scheduler.max_steps", "6", "--step_scheduler.global_batch_size", "4"};
+  const auto losses =
+      trained(plus(packed("one", steps), {"--distributed", "{strategy: single}"}), "one", "loss");
+  const std::string fp32 = "mp_policy: {param_dtype: float32, reduce_dtype: float32}";
+  for (const std::string method : {"allgather", "ring", "ulysses", "ring_ulysses"}) {
+    const Words more = {"--distributed",
+                        "{strategy: fsdp2, cp_size: 2, context: {method: " + method + "}, " + fp32 + "}",
+                        "--nproc-per-node", "2"};
+    expect_curve(trained(plus(packed(method, steps), more), method, "loss"), losses, 2e-5);
+  }
+  const Words two = {"--distributed", "{strategy: fsdp2, " + fp32 + "}", "--nproc-per-node", "2"};
+  expect_curve(trained(plus(packed("two", steps), two), "two", "loss"), losses, 2e-5);
+}
+
+TEST_F(Packing, GoesOnInTheMiddleOfAnEpochWithTheSameBits) {
+  const auto up_to = [](const char* steps) {
+    return Words{"--step_scheduler.max_steps", steps, "--step_scheduler.global_batch_size", "4"};
+  };
+  for (const std::string strategy : {"thd", "neat"}) {
+    ASSERT_EQ(heddle(packed("whole_" + strategy, up_to("8"), strategy)).status, 0);
+    ASSERT_EQ(heddle(packed("cut_" + strategy, up_to("3"), strategy)).status, 0);
+    const Outcome rest = heddle(packed("cut_" + strategy, up_to("8"), strategy));
+    ASSERT_EQ(rest.status, 0) << rest.error;
+    EXPECT_EQ(without_clock(files_.path("cut_" + strategy + "/training.jsonl")),
+              without_clock(files_.path("whole_" + strategy + "/training.jsonl")));
+    EXPECT_EQ(read_text(files_.path("cut_" + strategy + "/LATEST/model/manifest.json")),
+              read_text(files_.path("whole_" + strategy + "/LATEST/model/manifest.json")));
+  }
+}
+
+TEST_F(Packing, IsTheSameWhereARunGoesOn) {
+  const Words steps = {"--step_scheduler.max_steps", "2"};
+  ASSERT_EQ(heddle(packed("run", steps)).status, 0);
+  const Outcome other = heddle(packed("run", {}, "neat"));
+  EXPECT_EQ(other.status, 2);
+  EXPECT_THAT(other.error,
+              HasSubstr("was saved with a different data order: packed_sequence was thd packs of 20 "
+                        "tokens, now neat packs of 20 tokens"));
+  EXPECT_THAT(heddle(words("run", {})).error,
+              HasSubstr("packed_sequence was thd packs of 20 tokens, now off"));
+  EXPECT_THAT(heddle(packed("run", {"--dataset.reset_attention_at", "5"})).error,
+              HasSubstr("dataset.reset_attention_at was null, now 5"));
+  files_.write("docs.lengths", "4\n" + read_text(files_.path("docs.lengths")));
+  EXPECT_THAT(heddle(packed("run")).error, HasSubstr("the lengths of 24 samples add up to"));
+}
+
+TEST_F(Packing, AndLongContextTrainInTheExamples) {
+  const std::string examples = HEDDLE_SOURCE_DIR "/examples/";
+  const Words common = {
+      "--step_scheduler.max_steps", "2", "--step_scheduler.num_epochs", "2", "--lr_scheduler", "none"};
+  const Words packing = {"train",
+                         examples + "packed.yaml",
+                         "--nproc-per-node",
+                         "2",
+                         "--dataset.file_pattern",
+                         files_.path("docs.bin"),
+                         "--dataset.lengths",
+                         files_.path("docs.lengths"),
+                         "--checkpoint.checkpoint_dir",
+                         files_.path("packed_example")};
+  EXPECT_EQ(trained(plus(packing, common), "packed_example", "loss").size(), 2u);
+  const Words context = {"train",
+                         examples + "long_context.yaml",
+                         "--nproc-per-node",
+                         "4",
+                         "--dataset.file_pattern",
+                         files_.path("train.bin"),
+                         "--dataset.seq_len",
+                         "512",
+                         "--checkpoint.checkpoint_dir",
+                         files_.path("long_example")};
+  EXPECT_EQ(trained(plus(context, common), "long_example", "loss").size(), 2u);
+}
+
+// `heddle check` and `heddle train` say the same.
+class PackingRefusals : public Packing {
+ protected:
+  std::string refused(const Words& words) const {
+    const Outcome trained = heddle(words);
+    EXPECT_EQ(trained.status, 2) << trained.out;
+    Words check = words;
+    check[0] = "check";
+    const Outcome checked = heddle(check);
+    EXPECT_EQ(checked.status, 2);
+    EXPECT_EQ(checked.error, trained.error);
+    return trained.error;
+  }
+};
+
+TEST_F(PackingRefusals, OfRowsAndSamples) {
+  EXPECT_THAT(refused(packed("run", {"--dataset.lengths", "null"})),
+              HasSubstr("packed_sequence_size is 20, and dataset.lengths is not set: only samples of unequal "
+                        "length are packed"));
+  EXPECT_THAT(
+      refused(packed("run", {"--dataset.seq_len", "16"})),
+      HasSubstr("seq_len is 16 and packed_sequence.packed_sequence_size is 20: a row has one length"));
+  EXPECT_THAT(refused(words("run", {"--dataset.seq_len", "10"})),
+              HasSubstr("samples are longer than a row of seq_len 10; the longest has 19 inputs"));
+  EXPECT_THAT(refused(packed("run", {"--dataset.lengths", files_.path("none*")})),
+              HasSubstr("no file matches"));
+  const Words small = {"--packed_sequence.packed_sequence_size", "1", "--dataset.seq_len", "1"};
+  EXPECT_THAT(refused(packed("run", small)),
+              HasSubstr("No packs were produced: every sample was longer than packed_sequence_size=1 and was "
+                        "dropped (drop_long_samples=True), or the input dataset was empty."));
+  EXPECT_THAT(refused(packed("run", small, "neat")), HasSubstr("No samples remaining after filtering."));
+}
+
+TEST_F(PackingRefusals, OfKeys) {
+  const auto with = [&](const std::string& key, const std::string& value) {
+    return refused(packed("run", {"--packed_sequence." + key, value}));
+  };
+  EXPECT_THAT(with("split_across_pack", "true"),
+              HasSubstr("packed_sequence.split_across_pack: Packing config field(s) split_across_pack are no "
+                        "longer supported and have no effect"));
+  EXPECT_THAT(with("prepacked", "true"), HasSubstr("packed_sequence.prepacked: heddle packs samples itself"));
+  EXPECT_THAT(with("packing_strategy", "greedy"), HasSubstr("packing_strategy"));
+  EXPECT_THAT(with("max_pack", "3"), HasSubstr("max_packs"));
+  EXPECT_THAT(refused(packed("run", {"--packed_sequence.packed_sequence_size", "10", "--dataset.seq_len",
+                                     "10", "--packed_sequence.drop_long_samples", "false"})),
+              HasSubstr("Dataset sample is too long (19 > 10). Please increase `packed_sequence_size`."));
+}
+
+TEST_F(PackingRefusals, OfContextParallelismBeforeTheFirstStep) {
+  const auto with = [&](const std::string& context, const std::string& ranks) {
+    Words words = packed(
+        "run", {"--distributed", "{strategy: fsdp2, cp_size: " + ranks + ", context: " + context + "}"});
+    Words check = words;
+    check[0] = "check";
+    const Outcome checked = heddle(plus(check, {"--world-size", ranks}));
+    const Outcome trained = heddle(plus(words, {"--nproc-per-node", ranks}));
+    EXPECT_EQ(checked.status, 2);
+    EXPECT_EQ(trained.status, 2);
+    EXPECT_EQ(checked.error, trained.error);
+    return trained.error;
+  };
+  EXPECT_THAT(
+      with("{method: ulysses}", "3"),
+      HasSubstr("method ulysses needs a number of heads, of queries and of keys, that cp_size divides: a "
+                "rank has 4, cp_size is 3"));
+  EXPECT_THAT(
+      with("{method: ring_ulysses, ulysses_size: 4}", "4"),
+      HasSubstr("method ring_ulysses needs a number of heads, of queries and of keys, that ulysses_size "
+                "divides: a rank has 2, ulysses_size is 4"));
+  EXPECT_THAT(with("{method: ring_ulysses}", "3"),
+              HasSubstr("ulysses_size (2, the default) must divide cp_size (3)"));
+  EXPECT_THAT(with("{method: ring, ulysses_size: 2}", "2"),
+              HasSubstr("ulysses_size is of the method ring_ulysses; the method is ring"));
+}
+
+TEST_F(Packing, SaysWhatItLeavesOut) {
+  const Words small = {"--packed_sequence.packed_sequence_size",
+                       "12",
+                       "--dataset.seq_len",
+                       "12",
+                       "--step_scheduler.max_steps",
+                       "1"};
+  const Outcome outcome = heddle(packed("run", small));
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.error,
+              HasSubstr("samples are longer than packed_sequence_size 12 and are left out; the "
+                        "longest has 19 inputs"));
+}
+
+}  // namespace
+}  // namespace flow

@@ -1,0 +1,181 @@
+// The packers of the recipes, and rows of samples of unequal length.
+#include "trainer/data/packing/packing.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "heddle/base/error.h"
+#include "heddle/model/batch.h"
+#include "tests/thrown.h"
+#include "tests/trainer/data/token_files.h"
+#include "trainer/data/batches.h"
+#include "trainer/loop/open_data.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::ElementsAre;
+
+using Lists = std::vector<std::vector<int64_t>>;
+
+Lists packs_of(const std::vector<int64_t>& lengths, const PackRules& rules) {
+  const Packs packs = pack(lengths, rules);
+  Lists out;
+  for (int64_t i = 0; i < packs.size(); ++i) out.emplace_back(packs[i].begin(), packs[i].end());
+  return out;
+}
+
+TEST(Packing, ThdTakesTheNextUntilOneDoesNotFit) {
+  EXPECT_EQ(packs_of({3, 4, 2, 5}, {Packer::thd, 10, {}}), (Lists{{0, 1, 2}, {3}}));
+  EXPECT_EQ(packs_of({3, 11, 7, 1, 9}, {Packer::thd, 10, {}}), (Lists{{0, 2}, {3, 4}}));
+  EXPECT_EQ(packs_of({3, 11, 7, 1, 9}, {Packer::thd, 10, 1}), (Lists{{0, 2}}));
+  EXPECT_EQ(packs_of({11, 12}, {Packer::thd, 10, {}}), Lists{});
+}
+
+TEST(Packing, NeatFillsTheEmptiestWithTheLongest) {
+  // 7, then 6 and 5 in packs of their own; 3 to the 5, 2 to the 6.
+  EXPECT_EQ(packs_of({3, 7, 5, 2, 6}, {Packer::neat, 10, {}}), (Lists{{1}, {4, 3}, {2, 0}}));
+  EXPECT_EQ(packs_of({3, 7, 5, 2, 6}, {Packer::neat, 10, 2}), (Lists{{1}, {4, 3}}));
+  // 4 would fit the fuller pack, and the emptiest alone is asked; equal lengths keep their order.
+  EXPECT_EQ(packs_of({5, 5, 5, 11}, {Packer::neat, 10, {}}), (Lists{{0, 1}, {2}}));
+}
+
+TEST(Packing, HoldsEverySampleThatFitsOnce) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<int64_t> lengths(1 + random() % 200);
+    for (int64_t& one : lengths) one = 1 + random() % 70;
+    for (const Packer packer : {Packer::thd, Packer::neat}) {
+      const Lists packs = packs_of(lengths, {packer, 64, {}});
+      EXPECT_EQ(packs, packs_of(lengths, {packer, 64, {}}));
+      std::vector<int> seen(lengths.size());
+      for (const auto& pack : packs) {
+        int64_t sum = 0;
+        for (const int64_t sample : pack) {
+          ++seen[static_cast<size_t>(sample)];
+          sum += lengths[static_cast<size_t>(sample)];
+        }
+        EXPECT_LE(sum, 64);
+        EXPECT_GT(sum, 0);
+      }
+      for (size_t i = 0; i < lengths.size(); ++i) EXPECT_EQ(seen[i], lengths[i] <= 64 ? 1 : 0);
+    }
+  }
+}
+
+// Tokens 0, 1, 2, ... in files, with their samples' lengths.
+class Samples : public ::testing::Test {
+ protected:
+  TokenDataset dataset(const Lists& lengths, const PackRules& rules, int64_t row = 0,
+                       std::optional<int64_t> end = {}) {
+    std::vector<TokenFile> files;
+    uint16_t next = 0;
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      std::vector<uint16_t> tokens;
+      for (const int64_t length : lengths[i])
+        for (int64_t j = 0; j < length; ++j) tokens.push_back(next++);
+      const auto file = scratch_ / ("part" + std::to_string(i) + ".bin");
+      write_token_file<uint16_t>(file, {20240520, 1, static_cast<int32_t>(tokens.size())}, tokens);
+      files.emplace_back(file, std::nullopt);
+    }
+    return TokenDataset(std::move(files), rows_of_samples(lengths, rules, row), end);
+  }
+
+  std::string error_of_lengths(const std::string& text) {
+    std::ofstream(scratch_ / "lengths") << text;
+    const auto file = scratch_ / "ten.bin";
+    write_token_file<uint16_t>(file, {20240520, 1, 10}, std::vector<uint16_t>(10, 1));
+    const TokenFile tokens(file, std::nullopt);
+    std::string said = tests::thrown_by([&] { read_lengths(scratch_ / "lengths", tokens); });
+    const std::string folder = (scratch_ / "").string();
+    for (size_t at = 0; (at = said.find(folder)) != said.npos;) said.erase(at, folder.size());
+    return said;
+  }
+
+  ScratchDirectory scratch_;
+};
+
+std::vector<int64_t> elements(const at::Tensor& x) {
+  const at::Tensor whole = x.to(at::kLong).contiguous();
+  return {whole.const_data_ptr<int64_t>(), whole.const_data_ptr<int64_t>() + whole.numel()};
+}
+
+Batch first_batch(const TokenDataset& dataset, int64_t rows) {
+  Batches batches(dataset, {rows, 1, 0}, 1 << 16);
+  return batches.read(SampleOrder(dataset.size(), Shuffle::off, 0, 0), 0, std::min(rows, dataset.size()))[0];
+}
+
+TEST_F(Samples, ArePackedWithTheirOwnLabels) {
+  const TokenDataset packed = dataset({{4, 3}, {5}}, {Packer::thd, 6, {}});
+  EXPECT_EQ(packed.size(), 2);
+  const Batch batch = first_batch(packed, 3);  // the third row has no sample
+  constexpr int64_t kNone = Batch::kIgnore;
+  EXPECT_THAT(elements(batch.tokens), ElementsAre(0, 1, 2, 4, 5, 0, 7, 8, 9, 10, 0, 0, 0, 0, 0, 0, 0, 0));
+  EXPECT_THAT(elements(batch.labels), ElementsAre(1, 2, 3, 5, 6, kNone, 8, 9, 10, 11, kNone, kNone, kNone,
+                                                  kNone, kNone, kNone, kNone, kNone));
+  EXPECT_THAT(elements(batch.documents), ElementsAre(0, 3, 5, 6, 10, 12, 18));
+  EXPECT_THAT(elements(positions_of(batch)),
+              ElementsAre(0, 1, 2, 0, 1, 0, 0, 1, 2, 3, 0, 1, 0, 1, 2, 3, 4, 5));
+  check_documents(batch);
+}
+
+TEST_F(Samples, AreRowsOfTheirOwnWithoutPacking) {
+  const TokenDataset alone = dataset({{4, 3}}, {}, 5);
+  EXPECT_EQ(alone.size(), 2);
+  const Batch batch = first_batch(alone, 2);
+  EXPECT_THAT(elements(batch.tokens), ElementsAre(0, 1, 2, 0, 0, 4, 5, 0, 0, 0));
+  EXPECT_THAT(elements(batch.documents), ElementsAre(0, 3, 5, 7, 10));
+}
+
+TEST_F(Samples, EndDocumentsAtTheirTokenToo) {
+  const Batch batch = first_batch(dataset({{4, 3}}, {Packer::thd, 5, {}}, 0, 1), 1);
+  EXPECT_THAT(elements(batch.documents), ElementsAre(0, 2, 3, 5));
+}
+
+TEST_F(Samples, KnowWhatWasLeftOut) {
+  const SampleRows rows = rows_of_samples(Lists{{4, 9, 3}}, {Packer::neat, 6, {}}, 0);
+  EXPECT_EQ(rows.left_out, 1);
+  EXPECT_EQ(rows.longest, 8);
+  EXPECT_EQ(rows.longest_kept, 3);
+  EXPECT_EQ(rows.packing, "neat packs of 6 tokens");
+  EXPECT_NE(rows.lengths_sum, rows_of_samples(Lists{{4, 3, 9}}, {Packer::neat, 6, {}}, 0).lengths_sum);
+}
+
+TEST_F(Samples, AreRefusedOffTheCpuAndAboveTheModelsPositions) {
+  const TokenDataset packed = dataset({{4, 3}, {5}}, {Packer::thd, 6, {}});
+  DatasetSection section;
+  section.where = section.lengths_where = "run.yaml:3 dataset.lengths";
+  PackedSection words;
+  words.rules.size = 6;
+  EXPECT_EQ(tests::thrown_by([&] { check_dataset(packed, section, words, true); }), "");
+  EXPECT_EQ(
+      tests::thrown_by([&] { check_dataset(packed, section, words, false); }),
+      "error[not_built] run.yaml:3 dataset.lengths: attention over documents is built for the CPU only\n"
+      "  hint: leave dataset.lengths and dataset.reset_attention_at out, or train on the CPU: "
+      "dist_env.backend: gloo");
+  EXPECT_EQ(tests::thrown_by([&] { check_longest(packed, section, 4); }), "");
+  EXPECT_EQ(
+      tests::thrown_by([&] { check_longest(packed, section, 3); }),
+      "error[config] run.yaml:3 dataset.lengths: the longest sample has 4 inputs, more than the model's 3 "
+      "positions\n  hint: make packed_sequence.packed_sequence_size smaller, which leaves longer samples "
+      "out, or the model's max_position_embeddings larger");
+}
+
+TEST_F(Samples, AreReadFromLinesOfLengths) {
+  EXPECT_EQ(error_of_lengths("4\n6\n"), "");
+  EXPECT_EQ(error_of_lengths("4\r\n6"), "");
+  const std::string hint =
+      "\n  hint: each line holds the number of tokens of one sample, the next one in the token file";
+  EXPECT_EQ(
+      error_of_lengths("4\nsix\n"),
+      "error[input] lengths:2: a sample's length is a whole number from 2 to 2147483648, got 'six'" + hint);
+  for (const char* wrong : {"1", "-4", "", "4 6", "99999999999999999999"})
+    EXPECT_NE(error_of_lengths("4\n" + std::string(wrong) + "\n").find("got '" + std::string(wrong) + "'"),
+              std::string::npos);
+  EXPECT_EQ(error_of_lengths("4\n5\n"),
+            "error[input] lengths: the lengths of 2 samples add up to 9 tokens, and ten.bin has 10" + hint);
+}
+
+}  // namespace
+}  // namespace heddle

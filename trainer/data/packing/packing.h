@@ -1,0 +1,44 @@
+// Packers of the recipes: which samples share a row, from their lengths alone.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace heddle {
+
+enum class Packer {
+  thd,  // in the order of the samples: one that does not fit closes the pack (next fit)
+  neat  // the longest first, each into the emptiest pack if it fits there, else into a new one
+};
+
+struct PackRules {
+  Packer packer = Packer::thd;
+  int64_t size = 0;  // tokens of a pack
+  std::optional<int64_t> max_packs;
+};
+
+// Packs of samples, numbered from 0; each has one at least.
+class Packs {
+ public:
+  int64_t size() const { return static_cast<int64_t>(first_.size()) - 1; }
+  std::span<const int64_t> operator[](int64_t pack) const;
+  void begin_pack() { first_.push_back(first_.back()); }
+  void add(int64_t sample) {
+    samples_.push_back(sample);
+    ++first_.back();
+  }
+
+ private:
+  std::vector<int64_t> samples_, first_ = {0};
+};
+
+// NeMo AutoModel's packers (packed_sequence.py, neat_packing.py). Samples longer than a pack are left out;
+// all others are in one pack each, up to max_packs.
+Packs pack(std::span<const int64_t> lengths, const PackRules& rules);
+
+// Every sample alone.
+Packs unpacked(int64_t samples);
+
+}  // namespace heddle

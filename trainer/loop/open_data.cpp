@@ -1,0 +1,110 @@
+// Token files, and the lengths of samples beside them.
+#include "trainer/loop/open_data.h"
+
+#include <utility>
+
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+
+namespace heddle {
+namespace {
+
+std::vector<std::filesystem::path> files_of(const std::vector<std::string>& patterns,
+                                            std::vector<std::string>& lacking) {
+  auto found = matching_files(patterns);
+  if (found.empty()) lacking.push_back("no file matches '" + text::join(patterns, "', '") + "'");
+  return found;
+}
+
+// With drop_long_samples: false.
+void refuse_long(const SampleRows& rows, const PackedSection& packed) {
+  if (packed.drop_long || rows.left_out == 0) return;
+  const std::string numbers =
+      "is too long (" + std::to_string(rows.longest) + " > " + std::to_string(rows.length) + ")";
+  throw Error(ErrorCode::config, packed.where,
+              packed.rules.packer == Packer::neat
+                  ? "Sample " + numbers + ". Set drop_long_samples=True or increase pack_size."
+                  : "Dataset sample " + numbers + ". Please increase `packed_sequence_size`.",
+              std::to_string(rows.left_out) + " of " + std::to_string(rows.samples.size()) +
+                  " samples are longer than a pack");
+}
+
+void refuse_no_packs(const SampleRows& rows, const PackedSection& packed) {
+  if (rows.packs.size() > 0) return;
+  throw Error(ErrorCode::config, packed.where,
+              packed.rules.packer == Packer::neat
+                  ? "No samples remaining after filtering."
+                  : "No packs were produced: every sample was longer than packed_sequence_size=" +
+                        std::to_string(rows.length) +
+                        " and was dropped (drop_long_samples=True), or the input dataset was empty.",
+              "Increase `packed_sequence_size` or provide samples that fit.");
+}
+
+}  // namespace
+
+std::optional<TokenDataset> open_dataset(const DatasetSection& section, const PackedSection& packed,
+                                         int64_t seed, std::vector<std::string>& lacking) {
+  const auto paths = files_of(section.patterns, lacking);
+  const auto of_lengths =
+      section.lengths.empty() ? std::vector<std::filesystem::path>() : files_of(section.lengths, lacking);
+  if (!lacking.empty()) return std::nullopt;
+  if (!section.lengths.empty() && of_lengths.size() != paths.size())
+    throw Error(ErrorCode::config, section.lengths_where,
+                "there are " + std::to_string(paths.size()) + " token files and " +
+                    std::to_string(of_lengths.size()) + " files of lengths",
+                "each token file has a file of lengths; both are sorted by name");
+  const SampleOrder order(static_cast<int64_t>(paths.size()), section.shuffle_files,
+                          static_cast<uint64_t>(seed), 0);
+  std::vector<TokenFile> files;
+  std::vector<std::vector<int64_t>> lengths;
+  for (int64_t i = 0; i < order.size(); ++i) {
+    const auto at = static_cast<size_t>(order[i]);
+    files.emplace_back(paths[at], section.bare);
+    if (!of_lengths.empty()) lengths.push_back(read_lengths(of_lengths[at], files.back()));
+  }
+  if (of_lengths.empty())
+    return TokenDataset(std::move(files), section.sequence_length, section.document_end);
+  return TokenDataset(std::move(files), rows_of_samples(lengths, packed.rules, section.sequence_length),
+                      section.document_end);
+}
+
+void check_dataset(const TokenDataset& dataset, const DatasetSection& section, const PackedSection& packed,
+                   bool on_cpu) {
+  if (dataset.has_documents() && !on_cpu)
+    throw Error(ErrorCode::not_built, dataset.samples() ? section.lengths_where : section.where,
+                "attention over documents is built for the CPU only",
+                "leave dataset.lengths and dataset.reset_attention_at out, or train on the CPU: "
+                "dist_env.backend: gloo");
+  const SampleRows* rows = dataset.samples();
+  if (rows == nullptr) return;
+  if (packed.rules.size > 0) {
+    refuse_long(*rows, packed);
+    return refuse_no_packs(*rows, packed);
+  }
+  if (rows->left_out > 0)
+    throw Error(ErrorCode::config, section.length_where,
+                std::to_string(rows->left_out) + " of " + std::to_string(rows->samples.size()) +
+                    " samples are longer than a row of seq_len " + std::to_string(rows->length) +
+                    "; the longest has " + std::to_string(rows->longest) + " inputs",
+                "make seq_len " + std::to_string(rows->longest));
+}
+
+void check_longest(const TokenDataset& dataset, const DatasetSection& section, int64_t max_positions) {
+  const SampleRows* rows = dataset.samples();
+  if (rows == nullptr || rows->longest_kept <= max_positions) return;
+  throw Error(ErrorCode::config, section.lengths_where,
+              "the longest sample has " + std::to_string(rows->longest_kept) +
+                  " inputs, more than the model's " + std::to_string(max_positions) + " positions",
+              "make packed_sequence.packed_sequence_size smaller, which leaves longer samples out, or the "
+              "model's max_position_embeddings larger");
+}
+
+std::string left_out_text(const TokenDataset& dataset, const PackedSection& packed) {
+  const SampleRows* rows = dataset.samples();
+  if (rows == nullptr || packed.rules.size == 0 || rows->left_out == 0) return "";
+  return std::to_string(rows->left_out) + " of " + std::to_string(rows->samples.size()) +
+         " samples are longer than packed_sequence_size " + std::to_string(rows->length) +
+         " and are left out; the longest has " + std::to_string(rows->longest) + " inputs";
+}
+
+}  // namespace heddle

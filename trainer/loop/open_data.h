@@ -1,0 +1,28 @@
+// Opens the files of a data set and checks them, before any rank starts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/data/token_dataset.h"
+#include "trainer/recipe/sections.h"
+
+namespace heddle {
+
+// Empty where a pattern matches no file: a line for each in `lacking`. Throws Error{config} where there are
+// not as many files of lengths as of tokens.
+std::optional<TokenDataset> open_dataset(const DatasetSection& section, const PackedSection& packed,
+                                         int64_t seed, std::vector<std::string>& lacking);
+
+// Throws Error{config} for samples that no row holds, Error{not_built} for documents off the CPU.
+void check_dataset(const TokenDataset& dataset, const DatasetSection& section, const PackedSection& packed,
+                   bool on_cpu);
+
+// Throws Error{config} for a sample of a pack that is longer than the model's positions.
+void check_longest(const TokenDataset& dataset, const DatasetSection& section, int64_t max_positions);
+
+// A warning of samples that are longer than a pack; "": there are none.
+std::string left_out_text(const TokenDataset& dataset, const PackedSection& packed);
+
+}  // namespace heddle
