@@ -39,7 +39,8 @@ PY
 say "before it is built, the model_type is unknown"
 export HEDDLE_PLUGIN_PATH=
 "$heddle" convert "$golden/gpt2" sharded >out 2>&1 && fail "there is no gpt2 yet"
-expect "model_type 'gpt2' is not built; available: llama, mixtral, olmoe, qwen2, qwen2_moe, qwen3, qwen3_moe (searched $(realpath "$prefix")/lib/plugins)" out
+expect "model_type 'gpt2' is not built; available: " out
+expect " qwen2, qwen2_moe, qwen3, qwen3_moe (searched $(realpath "$prefix")/lib/plugins)" out
 
 say "builds it with find_package(HeddleSdk)"
 cp -r "$source" model

@@ -6,6 +6,7 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <tuple>
@@ -25,6 +26,10 @@ at::Tensor by_head(const at::Tensor& rows, int64_t head_dim) {
   return rows.view({1, rows.size(0), -1, head_dim}).transpose(1, 2);
 }
 
+double scale_of(const model::Heads& heads) {
+  return heads.options.scale > 0 ? heads.options.scale : 1 / std::sqrt(static_cast<double>(heads.head_dim));
+}
+
 // One token's query over all keys; returns [1, heads * value_dim].
 at::Tensor attend_one(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                       const model::Heads& heads) {
@@ -32,10 +37,10 @@ at::Tensor attend_one(const at::Tensor& q, const at::Tensor& k, const at::Tensor
                    values = by_head(v, heads.value_dim());
   at::Tensor out;
   if (q.is_cpu() && heads.value_dim() == heads.head_dim)
-    out = std::get<0>(
-        at::_scaled_dot_product_flash_attention_for_cpu(query, keys, values, 0.0, false, {}, heads.scale()));
+    out = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(query, keys, values, 0.0, false, {},
+                                                                      scale_of(heads)));
   else
-    out = at::scaled_dot_product_attention(query, keys, values, {}, 0.0, false, heads.scale(),
+    out = at::scaled_dot_product_attention(query, keys, values, {}, 0.0, false, scale_of(heads),
                                            query.size(1) != keys.size(1));
   return out.transpose(1, 2).reshape({q.size(0), -1});
 }

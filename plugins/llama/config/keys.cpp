@@ -31,7 +31,10 @@ const std::vector<FieldInfo> kCommonKeys = {
      "Its row of the embedding gets no gradient from the look-up.", ""},
     {"hidden_act", "str", "silu", "silu, swish", "Activation of the MLP.", ""},
     {"attention_dropout", "float", "0.0", "0.0", "Dropout of attention; anything else is refused.", ""},
-    {"partial_rotary_factor", "float", "1.0", "1.0", "Part of a head that is rotated.", ""},
+    {"partial_rotary_factor", "float", "1.0", "above 0, to 1.0",
+     "Part of each head that is rotated, its first numbers. GLM-4.5 and Ling: 0.5; else, but for MiniMax-M2, "
+     "only 1.0.",
+     ""},
     {"quantization_config", "map or null", "null", "null", "Quantised weights are refused.", ""},
     {"dtype", "str", "null", "", "Of the stored weights.", ""},
     {"torch_dtype", "str", "null", "", "The older name of dtype.", ""},

@@ -12,16 +12,23 @@ namespace {
 constexpr int64_t kWindow = 4096;  // of Qwen
 constexpr const char *kFull = "full_attention", *kSliding = "sliding_attention";
 
-void read_layer_types(const Node& types, ModelConfig& config) {
-  if (!types.is_list() || static_cast<int64_t>(types.size()) != config.num_hidden_layers)
-    model::refuse(types, "expected a list of " + std::to_string(config.num_hidden_layers) + " words, " +
-                             kFull + " or " + kSliding + ", one for each layer, got " + types.written());
+// Where layer_types is no list with a word for each layer.
+[[noreturn]] void refuse_layer_types(const Node& types, int64_t layers) {
+  model::refuse(types, "expected a list of " + std::to_string(layers) + " words, " + kFull + " or " +
+                           kSliding + ", one for each layer, got " + types.written() +
+                           (types.is_list() ? " of " + std::to_string(types.size()) : ""));
+}
+
+void read_types_of_layers(const Node& types, ModelConfig& config) {
+  if (!types.is_list()) refuse_layer_types(types, config.num_hidden_layers);
   for (const Node& type : types.items()) {
     if (type.as_text() != kFull && type.as_text() != kSliding)
       model::refuse(types,
                     "a layer of type " + type.written() + " is not built; known: " + kFull + ", " + kSliding);
     config.slides.push_back(type.as_text() == kSliding);
   }
+  if (static_cast<int64_t>(types.size()) != config.num_hidden_layers)
+    refuse_layer_types(types, config.num_hidden_layers);
 }
 
 bool any_slides(const ModelConfig& config) {
@@ -67,7 +74,7 @@ void read_windows(const Node& keys, ModelConfig& config, int64_t window, Slides 
   if (given != nullptr)  // Qwen2-MoE's configuration has 0 for none
     window = given->is_null() || given->as_integer() == 0 ? 0 : model::size_or(keys, "sliding_window", 0);
   if (const Node* types = model::given(keys, "layer_types"))
-    read_layer_types(*types, config);
+    read_types_of_layers(*types, config);
   else
     for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
       config.slides.push_back(slides(layer, keys));

@@ -62,6 +62,23 @@ TEST(Family, CountsTheExpertsOfATokenOnly) {
               dense - 2 * mlp / 3 + 6 * 2 * 36 * (7 + 3 * 2 * 5), 1);
 }
 
+// Six for each weight of a product, and three for each element of q k^T and of its product with v.
+TEST(Family, CountsLatentAttentionByItsProducts) {
+  const std::string latent =
+      "model_type: deepseek_v3, num_key_value_heads: 6, kv_lora_rank: 8, qk_nope_head_dim: 4, "
+      "qk_rope_head_dim: 2, v_head_dim: 5, first_k_dense_replace: 2, n_routed_experts: 8, n_group: 2, "
+      "topk_group: 1, num_experts_per_tok: 2, moe_intermediate_size: 5, n_shared_experts: 2";
+  const std::string sizes =
+      ", vocab_size: 67, hidden_size: 36, intermediate_size: 50, num_hidden_layers: 3, "
+      "num_attention_heads: 6";
+  constexpr double keys = 36 * (8 + 2) + 8 * 6 * (4 + 5), out = 6 * 5 * 36, scores = 6 * (4 + 2 + 5) * 20;
+  constexpr double others = 6 * (2 * 3 * 36 * 50 + 36 * (8 + 3 * 2 * 5 + 3 * 10) + 36 * 67);
+  EXPECT_NEAR(read(latent + ", q_lora_rank: 7" + sizes)->flops_per_token(20),
+              3 * (6 * (36 * 7 + 7 * 6 * 6 + keys + out) + 3 * scores) + others, 1);
+  EXPECT_NEAR(read(latent + ", q_lora_rank: null" + sizes)->flops_per_token(20),
+              3 * (6 * (36 * 6 * 6 + keys + out) + 3 * scores) + others, 1);
+}
+
 TEST(Family, StoresExpertsApart) {
   const std::vector<int64_t> shape = {2, 6, 4};
   const StoredParts parts = read("model_type: mixtral, num_local_experts: 2, " + kSizes)

@@ -1,0 +1,193 @@
+// GPT-OSS, GLM-4.5, MiniMax-M2 and Ling: configurations, sliding windows, and files that come back bit for
+// bit.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "checkpoint/folder.h"
+#include "core/parallel/single.h"
+#include "heddle/checkpoint/hf_source.h"
+#include "heddle/checkpoint/safetensors.h"
+#include "heddle/checkpoint/sharded.h"
+#include "heddle/mesh/call.h"
+#include "heddle/mesh/device_mesh.h"
+#include "lib/checkpoint/huggingface/export.h"
+#include "lib/checkpoint/huggingface/read_config.h"
+#include "plugins/llama/family.h"
+#include "tests/llama_model.h"
+
+namespace heddle {
+namespace {
+
+using tests::error_of;
+using tests::Folder;
+
+ModelConfig typed_config(const std::string& json) {
+  const Folder folder;
+  folder.write("config.json", json);
+  return read_model_config(folder / "config.json");
+}
+
+// Without the place of the file.
+std::string typed_refusal(const std::string& json) {
+  const Folder folder;
+  folder.write("config.json", json);
+  const std::string error = error_of(folder, [&] { read_model_config(folder / "config.json"); });
+  return error.find("config.json") == std::string::npos ? error
+                                                        : error.substr(error.find("config.json") + 12);
+}
+
+// As the published file has them, without quantization_config.
+const char* const kGptOss20b = R"({"architectures":["GptOssForCausalLM"],"attention_bias":true,
+    "attention_dropout":0.0,"experts_per_token":4,"head_dim":64,"hidden_act":"silu","hidden_size":2880,
+    "initial_context_length":4096,"intermediate_size":2880,"max_position_embeddings":131072,
+    "model_type":"gpt_oss","num_attention_heads":64,"num_experts_per_tok":4,"num_hidden_layers":24,
+    "num_key_value_heads":8,"num_local_experts":32,"output_router_logits":false,"pad_token_id":199999,
+    "rms_norm_eps":1e-05,"rope_scaling":{"beta_fast":32.0,"beta_slow":1.0,"factor":32.0,
+    "original_max_position_embeddings":4096,"rope_type":"yarn","truncate":false},"rope_theta":150000,
+    "router_aux_loss_coef":0.9,"sliding_window":128,"swiglu_limit":7.0,"vocab_size":201088})";
+
+TEST(MoreTypes, HaveTransformersDefaults) {
+  const ModelConfig published = typed_config(kGptOss20b);
+  EXPECT_EQ(published.mixture.experts, 32);
+  ModelConfig ours = typed_config(R"({"model_type":"gpt_oss","num_hidden_layers":24,"num_local_experts":32,
+      "pad_token_id":199999,"router_aux_loss_coef":0.9})");
+  EXPECT_EQ(ours, published);
+  EXPECT_EQ(ours.rope_scaling.kind, RotaryScaling::Kind::yarn);
+  EXPECT_EQ(ours.window_of(0), 128);
+  EXPECT_EQ(ours.window_of(1), 0);
+  EXPECT_TRUE(ours.sinks && ours.qkv_bias && ours.output_bias && ours.mixture.expert_bias);
+  const ModelConfig glm = typed_config(R"({"model_type":"glm4_moe","head_dim":128})");
+  EXPECT_EQ(glm.rotary_dim(), 64);
+  EXPECT_FALSE(glm.mixture.sparse(0));
+  EXPECT_TRUE(glm.mixture.sparse(1) && glm.mixture.router_in_fp32 && glm.mixture.correction);
+  EXPECT_EQ(glm.mixture.shared_width, 1408);
+  const ModelConfig minimax = typed_config(R"({"model_type":"minimax_m2","rotary_dim":64})");
+  EXPECT_EQ(minimax.rotary_dim(), 64);
+  EXPECT_EQ(minimax.rope_theta, 5e6);
+  EXPECT_TRUE(minimax.qk_norm_of_whole && minimax.mixture.normalise);
+  const ModelConfig ling = typed_config(R"({"model_type":"bailing_moe"})");
+  EXPECT_EQ(ling.rotary_dim(), 64);
+  EXPECT_EQ(ling.mixture.groups, 8);
+  EXPECT_EQ(ling.pad_token_id, 156892);
+}
+
+TEST(MoreTypes, AreWrittenSoThatTheyReadBackEqual) {
+  for (
+      const char* json :
+      {kGptOss20b,
+       R"({"model_type":"gpt_oss","sliding_window":null,"swiglu_alpha":1.5,"attention_bias":false})",
+       R"({"model_type":"gpt_oss","num_hidden_layers":2,"layer_types":["full_attention","sliding_attention"]})",
+       R"({"model_type":"glm4_moe","head_dim":128,"n_group":4,"topk_group":2,"n_shared_experts":3,
+            "gate_bias_update_factor":0.001,"use_qk_norm":true,"partial_rotary_factor":0.25})",
+       R"({"model_type":"minimax_m2","rotary_dim":32,"router_aux_loss_type":"layer"})",
+       R"({"model_type":"bailing_moe","routed_scaling_factor":2.5,"use_qkv_bias":true,"pad_token_id":null})",
+       R"({"model_type":"mixtral","sliding_window":16})",
+       R"({"model_type":"qwen3","use_sliding_window":true,"sliding_window":7,"max_window_layers":3})",
+       R"({"model_type":"qwen2_moe","use_sliding_window":true,"max_window_layers":5})",
+       R"({"model_type":"qwen3_moe","use_sliding_window":true})"})
+    EXPECT_EQ(typed_config(json), typed_config(to_config_json(typed_config(json)))) << json;
+}
+
+TEST(MoreTypes, HaveTheWindowsOfTransformers) {
+  const auto windows = [](const std::string& keys) {
+    const ModelConfig config = typed_config("{" + keys + R"(,"num_hidden_layers":4})");
+    std::vector<int64_t> out;
+    for (int64_t layer = 0; layer < 4; ++layer) out.push_back(config.window_of(layer));
+    return out;
+  };
+  using Windows = std::vector<int64_t>;
+  const std::string on =
+      R"("use_sliding_window":true,"sliding_window":9,"max_window_layers":2,"model_type":)";
+  EXPECT_EQ(windows(on + "\"qwen2\""), (Windows{0, 0, 9, 9}));
+  EXPECT_EQ(windows(on + "\"qwen3\""), (Windows{0, 0, 9, 9}));
+  EXPECT_EQ(windows(on + "\"qwen2_moe\""), (Windows{9, 0, 0, 0}));
+  EXPECT_EQ(windows(on + "\"qwen3_moe\""), (Windows{9, 9, 9, 9}));
+  EXPECT_EQ(windows(R"("model_type":"mixtral","sliding_window":9)"), (Windows{9, 9, 9, 9}));
+  EXPECT_EQ(windows(R"("model_type":"mixtral","sliding_window":null)"), (Windows{0, 0, 0, 0}));
+  EXPECT_EQ(windows(R"("model_type":"qwen2","use_sliding_window":true,"max_window_layers":3)"),
+            (Windows{0, 0, 0, 4096}));
+  EXPECT_EQ(windows(R"("model_type":"qwen2","sliding_window":9)"), (Windows{0, 0, 0, 0}));
+  EXPECT_EQ(windows(R"("model_type":"qwen2_moe","sliding_window":0)"), (Windows{0, 0, 0, 0}));
+}
+
+TEST(MoreTypes, RefuseWhatTheyWouldComputeOtherwise) {
+  EXPECT_EQ(
+      typed_refusal(R"({"model_type":"gpt_oss","quantization_config":{"quant_method":"mxfp4"}})"),
+      "quantization_config: quantised weights (mxfp4) are not built\n  hint: use the model's unquantised "
+      "weights");
+  EXPECT_EQ(typed_refusal(R"({"model_type":"gpt_oss","swiglu_limit":0})"),
+            "swiglu_limit: expected a number above 0");
+  EXPECT_EQ(
+      typed_refusal(R"({"model_type":"gpt_oss","num_hidden_layers":2,"layer_types":["full_attention"]})"),
+      "layer_types: expected a list of 2 words, full_attention or sliding_attention, one for each layer, got "
+      "a list of 1");
+  EXPECT_EQ(typed_refusal(R"({"model_type":"mixtral","sliding_window":-3})"),
+            "sliding_window: expected a size from 1 to 268435456, got -3");
+  EXPECT_EQ(typed_refusal(R"({"model_type":"minimax_m2","rotary_dim":7})"),
+            "rotary_dim: expected an even number from 2 to head_dim 128, got 7");
+  EXPECT_EQ(
+      typed_refusal(R"({"model_type":"minimax_m2","output_router_logits":true})"),
+      "output_router_logits: transformers' auxiliary loss of minimax_m2 counts experts that its router does "
+      "not choose\n  hint: set output_router_logits: false, or name a loss: router_aux_loss_type: layer");
+  EXPECT_EQ(typed_refusal(R"({"model_type":"glm4_moe","head_dim":128,"n_group":3})"),
+            "n_group: n_routed_experts 128 do not divide into n_group 3 groups");
+  EXPECT_EQ(typed_refusal(R"({"model_type":"glm4_moe","head_dim":128,"first_k_dense_replace":46})"),
+            "first_k_dense_replace: expected a number from 0 to 45, got 46");
+  EXPECT_EQ(typed_refusal(R"({"model_type":"glm4_moe","head_dim":6,"partial_rotary_factor":0.5})"),
+            "partial_rotary_factor: of heads of 6 an even number must be rotated, from 2 on, got 0.5");
+  EXPECT_EQ(typed_refusal(R"({"model_type":"bailing_moe","score_function":"softmax"})"),
+            "score_function: bailing_moe routes with score_function sigmoid, got 'softmax'");
+  EXPECT_EQ(typed_refusal(R"({"model_type":"bailing_moe","n_group":7})"),
+            "n_group: num_experts 256 do not divide into n_group 7 groups");
+  EXPECT_EQ(
+      typed_refusal(R"({"model_type":"bailing_moe","norm_topk_prob":false})"),
+      "norm_topk_prob: the router of bailing_moe always normalises its weights\n  hint: set norm_topk_prob: "
+      "true");
+}
+
+// Read into a model, saved, and exported.
+void expect_the_same_files(const std::string& name) {
+  const auto golden = std::filesystem::path(HEDDLE_SOURCE_DIR) / "tests/golden" / name;
+  const std::shared_ptr<const ModelSpec> model =
+      llama::Llama().read(checkpoint::read_config_json(golden / "config.json"), UnknownKeys::passed_over);
+  const auto weights = std::make_shared<HfWeights>(golden);
+  AloneRendezvous meeting;
+  const DeviceMesh mesh = mesh::build(std::array<Axis, 1>{Axis{"dp", 1}}, meeting, "files");
+  Plan plan;
+  plan.strategy = parallel::make_single();
+  Stages stages = parallel::build(model->make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat)), plan,
+                                  mesh, checkpoint::hf_source(golden, weights, model), 42);
+  std::vector<checkpoint::Part> parts;
+  for (const Shard& shard : stages[0]->owned())
+    parts.push_back({shard.name, shard.tensor.detach(), shard.tensor.sizes().vec(), shard.offset});
+  const Folder folder;
+  checkpoint::HfExport what;
+  what.sharded = folder / "model";
+  what.directory = folder / "out";
+  what.model = model;
+  what.origin.files["config.json"] = model->config_json("float32");
+  std::filesystem::create_directories(what.sharded);
+  checkpoint::write_sharded(what.sharded, "model", parts, meeting, "save");
+  checkpoint::export_hf(what, meeting, "final");
+  const HfWeights written(folder / "out");
+  EXPECT_EQ(written.names(), weights->names());
+  for (const std::string& tensor : weights->names()) {
+    const std::vector<int64_t> shape = weights->at(tensor).shape, first(shape.size(), 0);
+    at::Tensor before = at::empty(shape), after = at::empty(shape);
+    weights->read(tensor, first, before);
+    written.read(tensor, first, after);
+    EXPECT_TRUE(at::equal(before, after)) << tensor;
+  }
+}
+
+TEST(MoreTypes, WriteTheFilesThatTheyRead) {
+  for (const char* name : {"gpt_oss", "glm4_moe", "minimax_m2", "bailing_moe"}) {
+    SCOPED_TRACE(name);
+    expect_the_same_files(name);
+  }
+}
+
+}  // namespace
+}  // namespace heddle
