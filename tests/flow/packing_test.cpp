@@ -58,6 +58,18 @@ class Packing : public ::testing::Test {
   int labels_ = 0;
 };
 
+TEST_F(Packing, GoesOnWithOtherRanks) {
+  const auto up_to = [](const char* steps) {
+    return Words{"--step_scheduler.max_steps", steps, "--step_scheduler.global_batch_size", "4"};
+  };
+  const Words cp = {"--distributed",
+                    "{strategy: fsdp2, cp_size: 2, mp_policy: {param_dtype: float32, reduce_dtype: float32}}",
+                    "--nproc-per-node", "2"};
+  const auto whole = trained(packed("whole", up_to("6")), "whole", "loss");
+  trained(plus(packed("cut", up_to("3")), cp), "cut", "loss");
+  expect_curve(trained(packed("cut", up_to("6")), "cut", "loss"), whole, 2e-5);
+}
+
 // All samples in each step.
 const Words kWhole = {"--step_scheduler.global_batch_size", "64", "--step_scheduler.max_steps", "6"};
 
@@ -85,8 +97,12 @@ TEST_F(Packing, GivesOneCurveOnEveryTopology) {
                         "--nproc-per-node", "2"};
     expect_curve(trained(plus(packed(method, steps), more), method, "loss"), losses, 2e-5);
   }
-  const Words two = {"--distributed", "{strategy: fsdp2, " + fp32 + "}", "--nproc-per-node", "2"};
-  expect_curve(trained(plus(packed("two", steps), two), "two", "loss"), losses, 2e-5);
+  for (const std::string more : {"", "pp_size: 2, pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 1}, ",
+                                 "tp_size: 2, sequence_parallel: true, "}) {
+    const Words two = {"--distributed", "{strategy: fsdp2, " + more + fp32 + "}", "--nproc-per-node", "2"};
+    const std::string run = "two" + std::to_string(more.size());
+    expect_curve(trained(plus(packed(run, steps), two), run, "loss"), losses, 2e-5);
+  }
 }
 
 TEST_F(Packing, GoesOnInTheMiddleOfAnEpochWithTheSameBits) {
