@@ -62,13 +62,20 @@ HeadColumns<Stored> mutable_columns_of(const at::Tensor& x, int64_t head, int64_
   return {x.mutable_data_ptr<Stored>() + head * width, x.stride(0), width};
 }
 
+// kPadding numbers; so many that the compiler uses registers of several.
+template <class Stored, class Number>
+inline void scaled(const Stored* __restrict__ from, Number scale, Number* __restrict__ to) {
+  for (int64_t i = 0; i < kPadding; ++i) to[i] = scale * static_cast<Number>(from[i]);
+}
+
 // Rows [first, first + count), each padded with zeros.
 template <class Stored, class Number>
 void rows(const HeadColumns<const Stored>& from, int64_t first, int64_t count, Number scale, Number* to) {
-  const int64_t width = padded(from.width);
+  const int64_t width = padded(from.width), whole = from.width / kPadding * kPadding;
   for (int64_t row = 0; row < count; ++row, to += width) {
     const Stored* const numbers = from.data + (first + row) * from.row;
-    for (int64_t i = 0; i < from.width; ++i) to[i] = scale * static_cast<Number>(numbers[i]);
+    for (int64_t i = 0; i < whole; i += kPadding) scaled(numbers + i, scale, to + i);
+    for (int64_t i = whole; i < from.width; ++i) to[i] = scale * static_cast<Number>(numbers[i]);
     for (int64_t i = from.width; i < width; ++i) to[i] = 0;
   }
 }

@@ -48,20 +48,18 @@ HEDDLE_INLINE void cap_softly(typename Set::Vector& x, typename Set::Number cap)
   x = x < 0 ? -capped : capped;
 }
 
-template <class Set>
-HEDDLE_INLINE typename Set::Number largest_of(const typename Set::Number* from, int64_t count,
-                                              typename Set::Number largest) {
-  int64_t i = 0;
-  if (count >= Set::kLanes) {
-    typename Set::Vector most = vector_at<Set>(from);
-    for (i = Set::kLanes; i + Set::kLanes <= count; i += Set::kLanes) {
-      const typename Set::Vector& next = vector_at<Set>(from + i);
-      most = next > most ? next : most;
-    }
-    for (int lane = 0; lane < Set::kLanes; ++lane) largest = most[lane] > largest ? most[lane] : largest;
+// The lanes of a vector in four chains, as one chain would wait for each sum.
+template <class Set, class Join>
+HEDDLE_INLINE typename Set::Number join_lanes(const typename Set::Vector& x, const Join& join) {
+  if constexpr (Set::kLanes == 2) {
+    return join(x[0], x[1]);
+  } else {
+    typename Set::Number lanes[Set::kLanes];
+    std::memcpy(lanes, &x, sizeof lanes);
+    for (int lane = 4; lane < Set::kLanes; lane += 4)
+      for (int chain = 0; chain < 4; ++chain) lanes[chain] = join(lanes[chain], lanes[lane + chain]);
+    return join(join(lanes[0], lanes[1]), join(lanes[2], lanes[3]));
   }
-  for (; i < count; ++i) largest = from[i] > largest ? from[i] : largest;
-  return largest;
 }
 
 template <class Number>
@@ -69,30 +67,58 @@ HEDDLE_INLINE void clear(Number* numbers, int64_t begin, int64_t end) {
   if (end > begin) std::memset(numbers + begin, 0, static_cast<size_t>(end - begin) * sizeof(Number));
 }
 
+template <class Whole>
+inline constexpr Whole kPlaces[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+// x becomes `other` in the lanes from `place` on that the query does not see.
+template <class Set, bool Masked>
+HEDDLE_INLINE void keep_seen(typename Set::Vector& x, KeyRange seen, int64_t place,
+                             typename Set::Number other) {
+  if constexpr (Masked) {
+    using Whole = typename Set::Whole;
+    const typename Set::Wholes places =
+        reinterpret_cast<const typename Set::Wholes&>(kPlaces<Whole>) + static_cast<Whole>(place);
+    x = (places >= Whole{seen.begin}) & (places < Whole{seen.end}) ? x : typename Set::Vector{} + other;
+  }
+}
+
 // One query's scores [first, last) become weights: e^(score - largest) where it sees the key, 0 elsewhere.
 // Updates its largest score and the sum of its weights; returns what earlier sums are multiplied by.
-template <class Set, class Number = typename Set::Number>
-HEDDLE_INLINE Number weigh(Number* scores, KeyRange seen, int64_t first, int64_t last, Number cap,
-                           Number& largest, Number& total) {
+template <class Set, bool Masked, class Number = typename Set::Number>
+HEDDLE_INLINE Number weigh_lanes(Number* scores, KeyRange seen, int64_t first, int64_t last, Number cap,
+                                 Number& largest, Number& total) {
   using Vector = typename Set::Vector;
   if (cap > 0)
     for (int64_t i = first; i < last; i += Set::kLanes) cap_softly<Set>(vector_at<Set>(scores + i), cap);
-  const Number before = largest;
-  largest = largest_of<Set>(scores + seen.begin, seen.end - seen.begin, before);
+  Vector most = Vector{} - static_cast<Number>(INFINITY);
   for (int64_t i = first; i < last; i += Set::kLanes) {
-    Vector& weights = vector_at<Set>(scores + i);
-    weights -= largest;
-    exponential<Set>(weights);
+    Vector next = vector_at<Set>(scores + i);
+    keep_seen<Set, Masked>(next, seen, i, -INFINITY);
+    most = next > most ? next : most;
   }
-  clear(scores, first, seen.begin);
-  clear(scores, seen.end, last);
+  const Number before = largest;
+  const Number here = join_lanes<Set>(most, [](Number a, Number b) { return a > b ? a : b; });
+  largest = here > before ? here : before;
   Vector sums = {};
-  for (int64_t i = first; i < last; i += Set::kLanes) sums += vector_at<Set>(scores + i);
-  Number sum = 0;
-  for (int lane = 0; lane < Set::kLanes; ++lane) sum += sums[lane];
-  const Number keep = before == -INFINITY ? 0 : std::exp(before - largest);
+  for (int64_t i = first; i < last; i += Set::kLanes) {
+    Vector weights = vector_at<Set>(scores + i) - largest;
+    exponential<Set>(weights);
+    keep_seen<Set, Masked>(weights, seen, i, 0);
+    sums += weights;
+    vector_at<Set>(scores + i) = weights;
+  }
+  const Number sum = join_lanes<Set>(sums, [](Number a, Number b) { return a + b; });
+  const Number keep = before == largest ? 1 : before == -INFINITY ? 0 : std::exp(before - largest);
   total = total * keep + sum;
   return keep;
+}
+
+template <class Set, class Number = typename Set::Number>
+HEDDLE_INLINE Number weigh(Number* scores, KeyRange seen, int64_t first, int64_t last, Number cap,
+                           Number& largest, Number& total) {
+  if (seen.begin <= first && seen.end >= last)
+    return weigh_lanes<Set, false>(scores, seen, first, last, cap, largest, total);
+  return weigh_lanes<Set, true>(scores, seen, first, last, cap, largest, total);
 }
 
 // The whole lanes that a tile's queries see.
