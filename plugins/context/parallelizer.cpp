@@ -122,7 +122,13 @@ std::vector<Placed> ContextParallel::apply(Units& units, const DeviceMesh& mesh)
   });
   for (const auto& unit : units)
     unit->module()->visit("", [&](const std::string&, Module& module) {
-      if (auto* router = dynamic_cast<Router*>(&module)) router->total.add(counted);
+      if (auto* router = dynamic_cast<Router*>(&module)) {
+        if (router->config().jitter != 0)
+          throw Error(ErrorCode::not_built, "distributed.cp_size",
+                      "a router's jitter is not built under context parallelism: it follows from whole rows",
+                      "set router_jitter_noise: 0, or cp_size: 1");
+        router->total.add(counted);
+      }
       auto* core = dynamic_cast<AttentionCore*>(&module);
       if (core == nullptr) return;
       core->instead.add(own);

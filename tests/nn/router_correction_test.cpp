@@ -1,4 +1,4 @@
-// The correction bias of a router, and groups that its experts do not allow.
+// The correction bias of a router, groups that its experts do not allow, and jitter.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -56,6 +56,30 @@ TEST(Router, MovesItsCorrectionBiasAgainstTheLoadsAndNotAfterASkippedStep) {
   });
   EXPECT_TRUE(at::equal(part.tensor, at::tensor({1.25F, 1.0F, 1.0F})));
   EXPECT_TRUE(at::equal(other.tensor, at::ones({3})));
+}
+
+TEST(Jitter, IsUniformAndAFunctionOfRowsPlacesColumnsAndLayers) {
+  Batch batch;
+  batch.tokens = at::arange(6 * 50).view({6, 50}).remainder(71);
+  batch.tokens[5].copy_(batch.tokens[0]);
+  const at::Tensor x = at::ones({300, 64}).requires_grad_();
+  const at::Tensor y = model::jittered(x, 0.1, 2, batch), off = (y.detach() - 1) / 0.1;
+  EXPECT_GE(off.min().item<double>(), -1.0001);
+  EXPECT_LE(off.max().item<double>(), 1.0001);
+  EXPECT_NEAR(off.mean().item<double>(), 0, 0.02);
+  EXPECT_NEAR(off.square().mean().item<double>(), 1.0 / 3, 0.01);
+  EXPECT_TRUE(at::equal(y.narrow(0, 0, 50), y.narrow(0, 250, 50)));  // equal rows
+  const auto alike = [&](const at::Tensor& a, const at::Tensor& b) { return a.eq(b).sum().item<int64_t>(); };
+  EXPECT_LT(alike(y.narrow(0, 0, 50), y.narrow(0, 50, 50)), 10);
+  EXPECT_LT(alike(y.narrow(0, 0, 49), y.narrow(0, 1, 49)), 10);
+  EXPECT_LT(alike(y.narrow(1, 0, 63), y.narrow(1, 1, 63)), 10);
+  EXPECT_LT(alike(y, model::jittered(x, 0.1, 3, batch)), 20);
+  y.sum().backward();
+  EXPECT_TRUE(at::equal(x.grad(), y.detach()));
+  // The third row alone, as another split of the batch gives it.
+  Batch part;
+  part.tokens = batch.tokens.narrow(0, 2, 1);
+  EXPECT_TRUE(at::equal(model::jittered(x.narrow(0, 100, 50), 0.1, 2, part), y.narrow(0, 100, 50)));
 }
 
 }  // namespace

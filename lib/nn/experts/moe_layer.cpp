@@ -2,6 +2,7 @@
 #include "heddle/nn/experts.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/sigmoid.h>
 
 #include <utility>
@@ -68,6 +69,9 @@ at::Tensor MoeLayer::of_shared(const at::Tensor& x, const Batch& batch) {
 }
 
 at::Tensor MoeLayer::forward(at::Tensor x, const Batch& batch) {
+  const RouterConfig& router = gate_.config();
+  if (router.jitter != 0 && at::GradMode::is_enabled())
+    x = model::jittered(x, router.jitter, router.layer, batch);
   const model::Routing routing = gate_.route(x, batch);
   at::Tensor shared;
   model::Meanwhile meanwhile([&] {

@@ -35,6 +35,7 @@ struct Mixture {
   int64_t sparse_every = 1;           // and for those that this does not divide
   model::BalanceLoss balance = {.coefficient = 0.001};
   double z_loss = 0;
+  double jitter = 0;  // RouterConfig
   bool router_in_fp32 = false, in_turn = false;
   bool operator==(const Mixture&) const = default;
 

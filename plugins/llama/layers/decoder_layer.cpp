@@ -121,6 +121,7 @@ RouterConfig router_of(const ModelConfig& config, int64_t layer, const SharedByL
   router.in_turn = mixture.in_turn;
   router.balance = mixture.balance;
   router.z_loss = mixture.z_loss;
+  router.jitter = mixture.jitter;
   for (int64_t before = 0; before < layer; ++before) router.place += mixture.sparse(before) ? 1 : 0;
   router.group = "moe";
   router.layer = layer;

@@ -47,10 +47,10 @@ void set_qwen3_moe(ModelConfig& config) {
 
 void read_mixtral(const Node& keys, ModelConfig& config) {
   read_window_of_all(keys, config);
-  if (const Node* noise = model::given(keys, "router_jitter_noise");
-      noise != nullptr && noise->as_real() != 0)
-    model::refuse(*noise, "router jitter is not built, got " + noise->written(),
-                  "set router_jitter_noise: 0");
+  config.mixture.jitter = model::real_or(keys, "router_jitter_noise", 0);
+  if (!(config.mixture.jitter >= 0 && config.mixture.jitter < 1))
+    model::refuse(*keys.find("router_jitter_noise"),
+                  "expected a number from 0 to below 1, got " + keys.find("router_jitter_noise")->written());
   read_experts(keys, config);
   config.mixture.width = config.intermediate_size;
   read_balance(keys, config.mixture);
@@ -98,6 +98,7 @@ void read_qwen3_moe(const Node& keys, ModelConfig& config) {
 void write_mixtral(const ModelConfig& config, nlohmann::ordered_json& out) {
   write_window(config, out);
   out["num_local_experts"] = config.mixture.experts;
+  if (config.mixture.jitter != 0) out["router_jitter_noise"] = config.mixture.jitter;
   write_balance(config.mixture, out);
 }
 
@@ -146,7 +147,9 @@ std::vector<Key> keys_of_mixtures() {
       {{"attention_bias", "bool", "false", "", "Biases of q, k, v and o.", ""}, "olmoe qwen3_moe"},
       {{"qkv_bias", "bool", "true", "", "Biases of q, k and v.", ""}, "qwen2_moe"},
       {{"clip_qkv", "float or null", "null", "null", "Clamping of q, k and v is refused.", ""}, "olmoe"},
-      {{"router_jitter_noise", "float", "0.0", "0.0", "Router jitter is refused.", ""}, "mixtral"},
+      {{"router_jitter_noise", "float", "0.0", "0 to below 1",
+        "In training the input of router and experts is multiplied by factors within 1 +- so much.", ""},
+       "mixtral"},
       {{"sliding_window", "int or null", "null", "1..2^28",
         "A token sees itself and those less than so many before it.", ""},
        "mixtral"}};

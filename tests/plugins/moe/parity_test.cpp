@@ -125,6 +125,19 @@ TEST(ExpertParallel, EqualsOneRankWithActivationCheckpointing) {
       }
 }
 
+TEST(ExpertParallel, EqualsOneRankWithJitter) {
+  Training one = eight_experts("mixtral");
+  one.model.mixture.jitter = 0.2;
+  const Outcome want = train(one);
+  EXPECT_GT(std::abs(want.losses[0] - on_one_rank("mixtral").losses[0]), 1e-6);
+  expect_close(train(over_ep(one, {2}, 2)), want);
+  expect_close(train(over_ep(one, {2, 2}, 2)), want);
+  expect_close(train(piped(over_ep(one, {1, 1, 2}, 1), "zb1p")), want);
+  Training again = over_ep(one, {2}, 1);
+  again.checkpointing = ActivationCheckpointing::full;
+  expect_close(train(again), want);
+}
+
 TEST(ExpertParallel, EqualsOneRankWithOneAndWithAllExperts) {
   for (const int64_t top_k : {1, 8}) {
     const Outcome want = train(eight_experts("qwen3_moe", top_k));

@@ -70,6 +70,12 @@ HEDDLE_API Scored score_experts(const at::Tensor& logits, const at::Tensor& bias
 // AutoModel's FakeBalancedGate). No gradient.
 HEDDLE_API Scored score_in_turn(const at::Tensor& logits, const RouterRule& rule);
 
+// x [tokens, width] of all rows of the batch, each number times a factor that is uniform in [1 - noise,
+// 1 + noise) (Fedus et al. 2021). A factor is a function of the row's tokens, the place in the row, the
+// column and `layer`: the same on all ranks that hold the row, and when it is computed again. The node keeps
+// one number a token.
+HEDDLE_API at::Tensor jittered(const at::Tensor& x, double noise, int64_t layer, const Batch& batch);
+
 // Auxiliary losses that keep the experts of a mixture equally loaded.
 
 struct BalanceLoss {
@@ -124,6 +130,7 @@ struct RouterConfig {
   bool bias = false;     // of the product
   bool in_fp32 = false;  // the product in fp32, whatever the model computes in
   bool in_turn = false;  // experts in turn instead (model::score_in_turn)
+  double jitter = 0;     // in training the layer's input is multiplied by 1 +- so much (model::jittered)
   // A bias that chooses and does not weigh, and that no gradient reaches (Wang et al. 2024, without an
   // auxiliary loss). After each step correction_rate * sign(mean load - load) is added to it.
   bool correction = false;
