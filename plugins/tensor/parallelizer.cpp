@@ -66,9 +66,7 @@ class Applier {
     if (block.inside == Inside::split) {
       for (const size_t at : block.linears) split_linear(at);
       for (const size_t at : block.norms) sum_gradients(*layout_.sites[at].module);
-      // An attention's own parameters have one number for each head (sinks).
-      for (ParameterSlot& slot : layout_.sites[block.site].module->slots())
-        if (layout_.sites[block.site].module->kind() == "attention") splitter_.split(*slot.tensor, 0);
+      split_own(*layout_.sites[block.site].module);
       return;
     }
     for (const size_t at : block.linears) whole_linear(at);
@@ -76,6 +74,12 @@ class Applier {
     Module& module = *layout_.sites[block.site].module;
     module.input.add(whole_rows(border_));
     module.output.add(own_rows_of_whole(border_));
+  }
+
+  // An attention's own parameters have one number for each head (sinks).
+  void split_own(Module& module) {
+    if (module.kind() != "attention") return;
+    for (ParameterSlot& slot : module.slots()) splitter_.split(*slot.tensor, 0);
   }
 
   void split_linear(size_t at) {
