@@ -55,12 +55,13 @@ std::vector<UpdateListener> listeners(const Units& units) {
   std::vector<UpdateListener> out;
   std::map<const at::Tensor*, std::string> names;
   for (const auto& unit : units) {
-    if (auto* told = dynamic_cast<AfterUpdate*>(unit.get()); told != nullptr) out.push_back({told});
+    if (auto* told = dynamic_cast<AfterUpdate*>(unit.get()); told != nullptr && told->wants_updates())
+      out.push_back({told});
     for (const ParameterSlot& slot : unit->parameters()) names.emplace(slot.tensor, slot.name);
   }
   each_module(units, [&](Module& module) {
     auto* told = dynamic_cast<AfterUpdate*>(&module);
-    if (told == nullptr) return;
+    if (told == nullptr || !told->wants_updates()) return;
     UpdateListener& listener = out.emplace_back(UpdateListener{told});
     for (const ParameterSlot& slot : module.slots())
       if (!slot.trainable()) listener.frozen.push_back(names.at(slot.tensor));

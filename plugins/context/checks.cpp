@@ -1,4 +1,4 @@
-// Numbers of heads and ranks, foreign units, routers.
+// Numbers of heads and ranks, foreign units.
 #include "checks.h"
 
 #include <string>
@@ -6,13 +6,12 @@
 #include "heddle/base/error.h"
 #include "heddle/model/module.h"
 #include "heddle/nn/attention_core.h"
-#include "heddle/nn/router.h"
 
 namespace heddle::context {
 namespace {
 
 void check_dealing(const Method& method, int cp) {
-  const int dealing = method.dealing(cp);
+  const int64_t dealing = method.dealing(cp);
   if (cp % dealing == 0) return;
   throw Error(ErrorCode::config, "distributed.context.ulysses_size",
               "ulysses_size (" + std::to_string(dealing) + (method.ulysses_size ? "" : ", the default") +
@@ -20,17 +19,10 @@ void check_dealing(const Method& method, int cp) {
               "heads are dealt over ulysses_size ranks, and keys travel round cp_size / ulysses_size");
 }
 
-void check_router(const Router& router) {
-  if (router.config().z_loss == 0) return;
-  throw Error(ErrorCode::not_built, "distributed.cp_size",
-              "the router's z-loss is not built under context parallelism",
-              "set router_z_loss_coef: 0, or cp_size: 1");
-}
-
 }  // namespace
 
 void check_heads(int64_t heads, const Method& method, int cp) {
-  const int dealing = method.dealing(cp);
+  const int64_t dealing = method.dealing(cp);
   if (heads % dealing == 0) return;
   const std::string key = method.method == "ulysses" ? "cp_size" : "ulysses_size";
   throw Error(ErrorCode::config, "distributed.context.method",
@@ -49,7 +41,6 @@ void check_units(Units& units, const Method& method, int cp, int tp) {
                       "' is foreign: context parallelism cannot see its attention",
                   "set cp_size: 1, or build the unit of heddle's modules");
     unit->module()->visit("", [&](const std::string&, Module& module) {
-      if (const auto* router = dynamic_cast<const Router*>(&module)) check_router(*router);
       const auto* core = dynamic_cast<const AttentionCore*>(&module);
       if (core == nullptr) return;
       for (const int64_t heads : {core->counts().queries, core->counts().keys})

@@ -12,7 +12,7 @@ namespace heddle::context {
 void check_heads(int64_t heads, const Method& method, int cp);
 
 // The whole model over cp ranks, its heads split over tp. Throws Error{config} for an ulysses_size that does
-// not divide cp, heads that do not divide and foreign units, Error{not_built} for a router's z-loss.
+// not divide cp, heads that do not divide and foreign units.
 void check_units(Units& units, const Method& method, int cp, int tp);
 
 }  // namespace heddle::context

@@ -13,10 +13,11 @@ struct Method {
   std::string method = "allgather";
   std::optional<int64_t> ulysses_size;
 
-  // Ranks of cp that deal heads to each other, neighbours in the axis; the others form rings.
-  int dealing(int cp) const {
+  // Ranks of cp that deal heads to each other, neighbours in the axis; the others form rings. Any number
+  // above 0 until check_units() has seen that it divides cp.
+  int64_t dealing(int cp) const {
     if (method == "ulysses") return cp;
-    return method == "ring_ulysses" ? static_cast<int>(ulysses_size.value_or(kUlyssesSize)) : 1;
+    return method == "ring_ulysses" ? ulysses_size.value_or(kUlyssesSize) : 1;
   }
   static constexpr int64_t kUlyssesSize = 2;
 };

@@ -33,11 +33,12 @@ Needs ContextParallel::needs() const {
 }
 
 void ContextParallel::check(Units& units, const Sizes& sizes) {
-  check_units(units, config_.context, sizes.cp, sizes.tp);
+  cp_ = sizes.cp;
+  check_units(units, config_.context, cp_, sizes.tp);
 }
 
 void ContextParallel::check_device(bool on_cpu) const {
-  if (on_cpu || config_.context.method == "ulysses") return;
+  if (on_cpu || config_.context.dealing(cp_) == cp_) return;
   throw Error(ErrorCode::not_built, "distributed.context.method",
               "the method " + config_.context.method + " is built for the CPU only",
               "set method: ulysses, which uses the device's own attention");
@@ -46,7 +47,8 @@ void ContextParallel::check_device(bool on_cpu) const {
 // Ranks that deal heads to each other are neighbours; every such group has a part of the sequence, and the
 // ranks with the same place in their groups form a ring.
 void ContextParallel::meet(const DeviceMesh& mesh) {
-  const int cp = mesh.size(kAxis), rank = mesh.rank(kAxis), dealing = config_.context.dealing(cp);
+  const int cp = mesh.size(kAxis), rank = mesh.rank(kAxis);
+  const int dealing = static_cast<int>(config_.context.dealing(cp));
   place_ = {rank / dealing, cp / dealing, Cut::balanced, rank % dealing, dealing};
   if (dealing == cp) place_ = {rank, cp, Cut::contiguous};
   dealing_ = dealing == cp ? &mesh.group(kAxis) : nullptr;

@@ -18,7 +18,7 @@ class ContextParallel : public IParallelizer {
   explicit ContextParallel(Config config) : config_(std::move(config)) {}
   Needs needs() const override;
   void check(Units& units, const Sizes& sizes) override;
-  // ulysses alone uses the device's attention.
+  // Where all ranks deal heads to each other, the device's attention is used; check() tells their number.
   void check_device(bool on_cpu) const override;
   // Replaces the computation of every AttentionCore; splits no parameter.
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override;
@@ -44,7 +44,7 @@ class ContextParallel : public IParallelizer {
   };
 
   const Config config_;
-  int cp_ = 1;
+  int cp_ = 0;  // 0: not known yet
   Place place_;
   std::array<std::unique_ptr<Communicator>, 2> own_groups_;  // of ring_ulysses
   Communicator* dealing_ = nullptr;                          // null: heads stay

@@ -32,9 +32,34 @@ std::string text_of(const RotaryScaling& scaling) {
              number(scaling.high_freq_factor) + " " + std::to_string(scaling.original_positions);
     case RotaryScaling::Kind::yarn:
       return "yarn " + number(scaling.factor) + " " + number(scaling.beta_fast) + " " +
-             number(scaling.beta_slow) + " " + std::to_string(scaling.original_positions);
+             number(scaling.beta_slow) + " " + std::to_string(scaling.original_positions) + " " +
+             number(scaling.attention_factor) + " " + number(scaling.mscale) + " " +
+             number(scaling.mscale_all_dim) + (scaling.truncate ? " truncated" : "");
   }
   return "";
+}
+
+// The window, and the layers that have it.
+std::string text_of_windows(const ModelConfig& config) {
+  std::string layers;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    if (config.window_of(layer) > 0) layers += (layers.empty() ? "" : ",") + std::to_string(layer);
+  return layers.empty() ? "" : std::to_string(config.sliding_window) + " in layers " + layers;
+}
+
+// What shapes do not tell of the choice of experts and of their activation.
+std::string text_of_router(const Mixture& mixture) {
+  const auto part = [](const char* name, double value) {
+    return std::string(", ") + name + " " + number(value);
+  };
+  std::string out = "score " + std::to_string(static_cast<int>(mixture.score));
+  out += part("groups", static_cast<double>(mixture.groups));
+  out += part("chosen", static_cast<double>(mixture.top_groups));
+  out += part("scale", mixture.scale);
+  if (mixture.normalise) out += ", normalised";
+  if (mixture.activation.kind == model::ExpertActivation::Kind::clamped_swiglu)
+    out += part("alpha", mixture.activation.alpha) + part("limit", mixture.activation.limit);
+  return out;
 }
 
 class Spec : public ModelSpec {
@@ -62,11 +87,16 @@ class Spec : public ModelSpec {
         {"tie_word_embeddings", config_.tie_word_embeddings ? "true" : "false"},
         {"rope_theta", number(config_.rope_theta)},
         {"rope_scaling", text_of(config_.rope_scaling)}};
+    if (config_.partial_rotary_factor != 1)
+      out["partial_rotary_factor"] = number(config_.partial_rotary_factor);
+    if (const std::string windows = text_of_windows(config_); !windows.empty())
+      out["sliding_window"] = windows;
     const Mixture& mixture = config_.mixture;
     if (mixture.experts == 0) return out;
     out["num_experts"] = std::to_string(mixture.experts);
     out["num_experts_per_tok"] = std::to_string(mixture.top_k);
     out["moe_intermediate_size"] = std::to_string(mixture.width);
+    out["router"] = text_of_router(mixture);
     return out;
   }
 
@@ -77,15 +107,14 @@ class Spec : public ModelSpec {
   }
 
   // AutoModel's formula: six operations for each weight of a product (2 forward, 4 backward), and attention
-  // over the half of the positions that causal masking leaves. Norms, the rotary embedding and the embedding
-  // are not counted.
+  // over the half of the positions that causal masking leaves, or those of the layer's window. Norms, the
+  // rotary embedding and the embedding are not counted.
   double flops_per_token(int64_t sequence) const override {
     const auto width = static_cast<double>(config_.hidden_size);
-    const auto layers = static_cast<double>(config_.num_hidden_layers);
-    double forwards = 0;
+    double layers = 0;
     for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer)
-      forwards += static_cast<double>(weights_after_attention(layer));
-    return 6 * (layers * attention(sequence) + forwards + width * static_cast<double>(config_.vocab_size));
+      layers += attention(seen(layer, sequence)) + static_cast<double>(weights_after_attention(layer));
+    return 6 * (layers + width * static_cast<double>(config_.vocab_size));
   }
 
   StoredParts stored(const std::string& parameter, std::span<const int64_t> shape) const override {
@@ -99,16 +128,21 @@ class Spec : public ModelSpec {
   }
 
  private:
-  // Of one layer: weights of its products, and half of a multiplication for each element of q k^T and of its
-  // product with v.
-  double attention(int64_t sequence) const {
-    const auto width = static_cast<double>(config_.hidden_size), length = static_cast<double>(sequence);
+  // Tokens that one sees in a layer, the mean over a sequence.
+  double seen(int64_t layer, int64_t sequence) const {
+    const auto length = static_cast<double>(sequence), window = static_cast<double>(config_.window_of(layer));
+    return window == 0 || window >= length ? length / 2 : window - window * window / (2 * length);
+  }
+  // Of one layer: weights of its products, and a multiplication for each element of q k^T that is seen and of
+  // its product with v.
+  double attention(double seen) const {
+    const auto width = static_cast<double>(config_.hidden_size);
     const auto heads = static_cast<double>(config_.num_attention_heads);
     const Latent& latent = config_.latent;
     if (latent.rank == 0) {
       const auto dim = static_cast<double>(config_.head_dim);
       const double q = heads * dim, kv = static_cast<double>(config_.num_key_value_heads) * dim;
-      return width * (2 * q + 2 * kv) + q * length;
+      return width * (2 * q + 2 * kv) + 2 * q * seen;
     }
     const auto rank = static_cast<double>(latent.rank), query_rank = static_cast<double>(latent.query_rank);
     const auto rotary = static_cast<double>(latent.rotary);
@@ -116,7 +150,7 @@ class Spec : public ModelSpec {
     const auto value = static_cast<double>(latent.value), plain = static_cast<double>(latent.plain);
     const double queries = query_rank > 0 ? query_rank * (width + heads * key) : width * heads * key;
     const double keys = width * (rank + rotary) + rank * heads * (plain + value);
-    return queries + keys + heads * value * width + heads * (key + value) / 2 * length;
+    return queries + keys + heads * value * width + heads * (key + value) * seen;
   }
   // Weights that a token meets: those of its experts, not of all.
   int64_t weights_after_attention(int64_t layer) const {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 #include <map>
 
@@ -94,22 +95,18 @@ struct Loaded {
 };
 
 std::string run_json(const Verdict& verdict) {
-  const auto number = [](std::optional<int64_t> value) { return value ? std::to_string(*value) : "null"; };
-  const auto of_size = [&](int64_t ModelSize::*field) {
-    return number(verdict.size ? std::optional((*verdict.size).*field) : std::nullopt);
+  const auto number = [&](auto of) {
+    return verdict.size ? std::to_string(of(*verdict.size)) : std::string("null");
   };
-  const auto of_experts = [&](int64_t ExpertSize::*field) {
-    return number(verdict.size ? std::optional(verdict.size->experts.*field) : std::nullopt);
-  };
-  const auto active =
-      verdict.size ? std::optional(verdict.size->parameters - verdict.size->experts.inactive) : std::nullopt;
-  return "\"parameters\": " + of_size(&ModelSize::parameters) + ", \"active_parameters\": " + number(active) +
-         ", \"experts\": " + of_experts(&ExpertSize::experts) +
-         ", \"experts_per_rank\": " + of_experts(&ExpertSize::held) +
-         ", \"bytes_per_rank\": {\"parameters\": " + of_size(&ModelSize::held) +
-         ", \"gradients\": " + of_size(&ModelSize::gradients) +
-         ", \"optimizer\": " + of_size(&ModelSize::optimizer) + "}, \"steps\": " +
-         number(verdict.steps ? std::optional(verdict.steps->total_steps()) : std::nullopt);
+  const auto active = [](const ModelSize& size) { return size.parameters - size.experts.inactive; };
+  const std::string steps = verdict.steps ? std::to_string(verdict.steps->total_steps()) : "null";
+  return "\"parameters\": " + number(std::mem_fn(&ModelSize::parameters)) +
+         ", \"active_parameters\": " + number(active) +
+         ", \"experts\": " + number([](const ModelSize& size) { return size.experts.experts; }) +
+         ", \"experts_per_rank\": " + number([](const ModelSize& size) { return size.experts.held; }) +
+         ", \"bytes_per_rank\": {\"parameters\": " + number(std::mem_fn(&ModelSize::held)) +
+         ", \"gradients\": " + number(std::mem_fn(&ModelSize::gradients)) +
+         ", \"optimizer\": " + number(std::mem_fn(&ModelSize::optimizer)) + "}, \"steps\": " + steps;
 }
 
 std::string run_text(const Verdict& verdict) {

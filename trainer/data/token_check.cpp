@@ -60,9 +60,8 @@ void check_tokens(std::span<const TokenDataset* const> datasets, int64_t vocabul
     for (const TokenFile& file : dataset->files()) {
       if (file.size() == 0 || range_fits(range_of(file.type()), vocabulary)) continue;
       const std::string name = fs::absolute(file.path()).lexically_normal().string();
-      if (after.contains(name)) continue;
       const Notes state = scan_state_of(file);
-      const std::optional<TokenRange> known = noted(before.value(name, Notes()), state);
+      const std::optional<TokenRange> known = noted(after.value(name, before.value(name, Notes())), state);
       const TokenRange range = known ? *known : file.range();
       if (!range_fits(range, vocabulary)) dataset->refuse_outside(file, vocabulary);
       after[name] = {{"file", state}, {"least", range.least}, {"most", range.most}};

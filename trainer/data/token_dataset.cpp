@@ -21,6 +21,24 @@ Error outside(const TokenFile& file, int64_t place, int64_t token, int64_t vocab
                "were the tokens made for this model?");
 }
 
+// Of the samples that rows have, in the order of the file `number`.
+std::optional<int64_t> first_outside_in_packs(const SampleRows& rows, size_t number, const TokenFile& file,
+                                              int64_t vocabulary) {
+  std::vector<bool> in_packs(rows.samples.size());
+  for (int64_t pack = 0; pack < rows.packs.size(); ++pack)
+    for (const int64_t sample : rows.packs[pack]) in_packs[static_cast<size_t>(sample)] = true;
+  std::vector<int64_t> tokens;
+  for (size_t i = 0; i < rows.samples.size(); ++i) {
+    const Sample& one = rows.samples[i];
+    if (one.file != number || !in_packs[i]) continue;
+    tokens.resize(static_cast<size_t>(one.inputs) + 1);
+    file.read(one.begin, tokens);
+    for (size_t at = 0; at < tokens.size(); ++at)
+      if (tokens[at] < 0 || tokens[at] >= vocabulary) return one.begin + static_cast<int64_t>(at);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<std::filesystem::path> matching_files(std::span<const std::string> patterns) {
@@ -101,9 +119,12 @@ void TokenDataset::read_sample(const Sample& sample, int64_t vocabulary, const R
   check(labels.back(), count);
 }
 
-// The last tokens of a file, fewer than a row has, are in none.
+// In no row: the last tokens of a file, fewer than a row has; samples that are left out.
 void TokenDataset::refuse_outside(const TokenFile& file, int64_t vocabulary) const {
-  const std::optional<int64_t> place = file.first_outside(vocabulary);
+  const std::optional<int64_t> place =
+      samples_
+          ? first_outside_in_packs(*samples_, static_cast<size_t>(&file - files_.data()), file, vocabulary)
+          : file.first_outside(vocabulary);
   if (!place || (!samples_ && *place > (file.size() - 1) / sequence_length_ * sequence_length_)) return;
   int64_t token = 0;
   file.read(*place, {&token, 1});

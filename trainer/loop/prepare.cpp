@@ -99,8 +99,13 @@ std::string fingerprint(const Job& job) {
   std::string lines;
   const Node others = job.configuration.without("plugins").without("distributed");
   for (const auto& [key, value] : others.entries()) lines += key + ": " + config::to_json(value) + "\n";
-  if (const SampleRows* samples = job.dataset.samples())
-    lines += "lengths of samples: checksum " + samples->lengths_sum + "\n";
+  const auto add_lengths = [&lines](const std::string& section, const TokenDataset& dataset) {
+    if (const SampleRows* samples = dataset.samples())
+      lines += "lengths of samples of " + section + ": checksum " + samples->lengths_sum + "\n";
+  };
+  add_lengths("dataset", job.dataset);
+  for (const ValidationSet& set : job.validation)
+    add_lengths("validation_dataset" + (set.name.empty() ? "" : "_" + set.name), set.dataset);
   if (job.resume) lines += "resume: " + job.resume->directory.filename().string() + "\n";
   if (!job.trace.file.empty())
     lines += "--trace: " + std::to_string(job.trace.first_step + 1) + ", " + std::to_string(job.trace.steps) +

@@ -1,6 +1,7 @@
 // Reads the configuration, opens the model and the data, and asks the plan about them.
 #include "trainer/metrics/look.h"
 
+#include <algorithm>
 #include <system_error>
 
 #include "heddle/base/error.h"
@@ -8,6 +9,7 @@
 #include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/engine/engine.h"
+#include "heddle/nn/attention_core.h"
 #include "trainer/loop/open_data.h"
 #include "trainer/metrics/model_size.h"
 #include "trainer/models/freeze.h"
@@ -77,6 +79,26 @@ void check_weights(const JobModel& model, const Units& units) {
     }
 }
 
+// attend() would refuse them at the first step. A window as wide as the longest row has no effect.
+void refuse_windows(const Units& units, const Recipe& recipe) {
+  int64_t longest = recipe.dataset->sequence_length;
+  for (const DatasetSection& section : recipe.validation)
+    longest = std::max(longest, section.sequence_length);
+  for (const auto& unit : units) {
+    if (unit->module() == nullptr) continue;
+    unit->module()->visit("", [&](const std::string&, Module& module) {
+      const auto* core = dynamic_cast<const AttentionCore*>(&module);
+      if (core == nullptr || core->options().window == 0 || core->options().window >= longest) return;
+      const std::string window = std::to_string(core->options().window);
+      throw Error(ErrorCode::not_built, "model",
+                  "attention with a sliding window (" + window + " tokens, in rows of " +
+                      std::to_string(longest) + ") is built for the CPU only",
+                  "set dist_env.backend: gloo, or a seq_len of at most " + window +
+                      ", or use a model without windows");
+    });
+  }
+}
+
 // A checkpoint is published by renaming it, which a file system does only within itself.
 void check_staging(const CheckpointSection& section) {
   if (!section.enabled || !section.staging_dir) return;
@@ -122,6 +144,12 @@ class Walk {
  private:
   void lacks(const std::string& what) { look_.setup.warnings.push_back("on this machine " + what); }
 
+  // A look for another machine has no device; then the name of the backend tells.
+  bool on_cpu() const {
+    const std::string& backend = look_.setup.backend;
+    return look_.plan.device == nullptr && (backend.empty() || backend == "gloo");
+  }
+
   // Refuses what is not built; each rank makes a plan of its own.
   void choose() {
     Setup asked = look_.setup;
@@ -159,6 +187,7 @@ class Walk {
     look_.model->export_bytes = saved.model;
     const int64_t rows = look_.recipe.steps.local_batch_size;
     engine::check_model(look_.plan, look_.setup, units, rows);
+    if (!on_cpu()) refuse_windows(units, look_.recipe);
     if (look_.plan.schedule == nullptr) return;
     const PipelineConfig& words = look_.plan.pipeline;
     JobPipeline& pipeline = look_.pipeline.emplace();
@@ -180,9 +209,7 @@ class Walk {
       lacks(none + ": the data is not checked");
     }
     if (!dataset) return std::nullopt;
-    const bool on_cpu =
-        look_.plan.device == nullptr && (look_.setup.backend.empty() || look_.setup.backend == "gloo");
-    check_dataset(*dataset, section, packed, on_cpu);
+    check_dataset(*dataset, section, packed, on_cpu());
     if (look_.model) check_longest(*dataset, section, look_.model->spec->facts().max_positions);
     if (const std::string text = left_out_text(*dataset, packed); !text.empty())
       look_.setup.warnings.push_back(text);

@@ -23,6 +23,9 @@ std::string difference(const Position& there, const Job& job) {
     if (found == there.model.end() || found->second != here)
       return key + " was " + (found == there.model.end() ? "not recorded" : found->second) + ", now " + here;
   }
+  const auto signature = job.model.spec->signature();
+  for (const auto& [key, saved] : there.model)
+    if (signature.count(key) == 0) return key + " was " + saved + ", now it is not set";
   return "";
 }
 

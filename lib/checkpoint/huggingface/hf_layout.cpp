@@ -12,13 +12,11 @@ namespace heddle::checkpoint {
 namespace {
 
 // Each parameter once, in the order of the model.
-void for_each_parameter(
-    const ModelSpec& model,
-    const std::function<void(const std::string& name, std::span<const int64_t> shape)>& visit) {
+void for_each_parameter(const ModelSpec& model, const std::function<void(const ParameterSlot&)>& visit) {
   std::map<std::string, bool> seen;
   for (const auto& unit : model.make_units(at::kMeta))
     for (const ParameterSlot& slot : unit->parameters())
-      if (seen.emplace(slot.name, true).second) visit(slot.name, slot.tensor->sizes());
+      if (seen.emplace(slot.name, true).second) visit(slot);
 }
 
 int64_t elements(const std::vector<int64_t>& sizes) {
@@ -39,17 +37,17 @@ bool add_to(HfLayout& layout, const ModelSpec& model, const std::string& paramet
 
 HfLayout layout_of(const ModelSpec& model) {
   HfLayout layout;
-  for_each_parameter(model, [&](const std::string& name, std::span<const int64_t> shape) {
-    add_to(layout, model, name, shape);
-  });
+  for_each_parameter(
+      model, [&](const ParameterSlot& slot) { add_to(layout, model, slot.name, slot.tensor->sizes()); });
   return layout;
 }
 
-std::map<std::string, size_t> order_of(const ModelSpec& model) {
-  std::map<std::string, size_t> order;
-  for_each_parameter(
-      model, [&](const std::string& name, std::span<const int64_t>) { order.emplace(name, order.size()); });
-  return order;
+std::map<std::string, InModel> places_of(const ModelSpec& model) {
+  std::map<std::string, InModel> places;
+  for_each_parameter(model, [&](const ParameterSlot& slot) {
+    places.emplace(slot.name, InModel{places.size(), slot.compute.has_value()});
+  });
+  return places;
 }
 
 void check_whole(const HfLayout& layout) {

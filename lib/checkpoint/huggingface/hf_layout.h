@@ -29,8 +29,12 @@ HEDDLE_API bool add_to(HfLayout& layout, const ModelSpec& model, const std::stri
 // Of all parameters of a model.
 HEDDLE_API HfLayout layout_of(const ModelSpec& model);
 
-// The index of each parameter in the model, from 0.
-HEDDLE_API std::map<std::string, size_t> order_of(const ModelSpec& model);
+struct InModel {
+  size_t index = 0;        // from 0, in the order of the model
+  bool own_dtype = false;  // it keeps its dtype under any precision (ParameterSlot::compute)
+};
+// Of each parameter of the model.
+HEDDLE_API std::map<std::string, InModel> places_of(const ModelSpec& model);
 
 // Throws Error{internal} if pieces of a tensor are missing.
 HEDDLE_API void check_whole(const HfLayout& layout);

@@ -50,10 +50,12 @@ class Tensors {
   Tensors(const HfOrigin& origin, const HfChoice& choice)
       : origin_(origin), choice_(choice), common_(common_dtype(origin)) {}
 
-  TensorToWrite tensor(const std::string& name, c10::ScalarType saved,
-                       const std::vector<int64_t>& shape) const {
+  // own_dtype: rounding would change what the model computes; the tensor is written as it is saved.
+  TensorToWrite tensor(const std::string& name, c10::ScalarType saved, const std::vector<int64_t>& shape,
+                       bool own_dtype) const {
     const auto original = origin_.tensors.find(name);
     c10::ScalarType dtype = saved;
+    if (own_dtype) return {name, dtype, shape};
     if (choice_.dtype && is_real(saved)) {
       dtype = *choice_.dtype;
     } else if (original != origin_.tensors.end()) {
@@ -73,19 +75,24 @@ class Tensors {
 std::vector<TensorToWrite> tensors_of(const Manifest& manifest, const Tensors& as, const ModelSpec* model,
                                       HfLayout& layout) {
   std::vector<TensorToWrite> out;
+  std::map<std::string, InModel> places;
+  if (model != nullptr) places = places_of(*model);
+  const auto in_model = [&](const std::string& parameter) {
+    const auto found = places.find(parameter);
+    return found == places.end() ? InModel{places.size()} : found->second;
+  };
   for (const auto& [name, saved] : manifest.tensors)
     if (model == nullptr || !add_to(layout, *model, name, saved.shape))
-      out.push_back(as.tensor(name, saved.dtype, saved.shape));
+      out.push_back(as.tensor(name, saved.dtype, saved.shape, in_model(name).own_dtype));
   check_whole(layout);
-  for (const auto& [name, pieces] : layout)
-    out.push_back(
-        as.tensor(name, manifest.tensors.at(pieces.front().parameter).dtype, pieces.front().part.shape));
-  std::map<std::string, size_t> order;  // by the first parameter of a tensor
-  if (model != nullptr) order = order_of(*model);
-  const auto place = [&](const std::string& tensor) {
+  for (const auto& [name, pieces] : layout) {
+    const std::string& first = pieces.front().parameter;
+    out.push_back(as.tensor(name, manifest.tensors.at(first).dtype, pieces.front().part.shape,
+                            in_model(first).own_dtype));
+  }
+  const auto place = [&](const std::string& tensor) {  // by the first parameter of a tensor
     const auto made = layout.find(tensor);
-    const auto found = order.find(made == layout.end() ? tensor : made->second.front().parameter);
-    return found == order.end() ? order.size() : found->second;
+    return in_model(made == layout.end() ? tensor : made->second.front().parameter).index;
   };
   std::sort(out.begin(), out.end(), [&](const auto& a, const auto& b) {
     const size_t first = place(a.name), second = place(b.name);

@@ -137,8 +137,11 @@ at::Tensor Router::balance_loss(const model::Scored& scored, const Counted& all)
   return model::weighted_sum(scored.scores, all.choices * factor / all.tokens.square());
 }
 
+bool Router::wants_updates() const {
+  return config_.correction && config_.correction_rate != 0 && weight.requires_grad();
+}
+
 void Router::after_update(const Updated& updated, const DeviceMesh&) {
-  if (!config_.correction || config_.correction_rate == 0) return;
   const at::Tensor load = updated.values.find(load_.spec().name);
   const at::Tensor change = (load.mean() - load).sign().mul(config_.correction_rate);
   for (const FrozenPart& part : updated.frozen) {

@@ -98,7 +98,7 @@ struct ModelConfig {
 // would compute differently from transformers are refused with the reason. Throws Error{config} at the key.
 ModelConfig read_model_config(const Node& keys, UnknownKeys unknown = UnknownKeys::refused);
 
-// A config.json that transformers reads back to the same model.
+// A config.json that transformers reads back to the same model; it has no code for kimi_k2 and bailing_moe.
 std::string to_config_json(const ModelConfig& config);
 
 }  // namespace heddle::llama

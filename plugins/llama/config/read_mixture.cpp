@@ -2,6 +2,7 @@
 #include "read_mixture.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -15,10 +16,17 @@ bool Mixture::sparse(int64_t layer) const {
          std::find(dense_layers.begin(), dense_layers.end(), layer) == dense_layers.end();
 }
 
+void add_expert_keys(std::vector<Key>& keys, const std::string& first_default,
+                     const std::vector<std::string>& names) {
+  const std::string& first = names.front();
+  keys.push_back(
+      {{first, "int", first_default, "1..65536", "Experts of a layer. The default is the type's.", ""}});
+  for (size_t i = 1; i < names.size(); ++i)
+    keys.push_back({{names[i], "int or null", "null", "1..65536", "Another name of " + first + ".", ""}});
+}
+
 void add_balance_keys(std::vector<Key>& keys) {
   const std::vector<FieldInfo> table = {
-      {"num_experts", "int", "8", "1..65536", "Experts of a layer. The default is the type's.", ""},
-      {"num_local_experts", "int", "null", "1..65536", "Another name of num_experts.", ""},
       {"num_experts_per_tok", "int", "2", "1..the experts", "Experts of a token. The default is the type's.",
        ""},
       {"output_router_logits", "bool", "false", "", "Train with the auxiliary loss.", ""},
@@ -26,8 +34,8 @@ void add_balance_keys(std::vector<Key>& keys) {
       {"router_aux_loss_type", "str or null", "null", "none, layer, sequence, model",
        "Its form; null: model where output_router_logits, else none.", ""},
       {"router_z_loss_coef", "float", "0.0", "0 or more", "Coefficient of the router's z-loss.", ""},
-      {"router_dtype", "str or null", "null", "float32", "Dtype of the router's product; null: the model's.",
-       ""},
+      {"router_dtype", "str or null", "null", "float32",
+       "Dtype of the router's product; null: the model's; DeepSeek, GLM and Ling: always float32.", ""},
       {"fake_balanced_gate", "bool", "false", "", "For benchmarks: experts in turn.", ""}};
   for (const FieldInfo& info : table) keys.push_back({info});
 }
@@ -37,12 +45,6 @@ namespace {
 using Form = model::BalanceLoss::Form;
 
 constexpr int64_t kMostExperts = 65536;
-
-double not_negative(const Node& keys, const char* key, double otherwise) {
-  const double value = model::real_or(keys, key, otherwise);
-  if (!(value >= 0)) model::refuse(*keys.find(key), "expected a number of at least 0");
-  return value;
-}
 
 void read_dense_layers(const Node& layers, ModelConfig& config) {
   if (!layers.is_list()) model::refuse(layers, "expected a list of layers, got " + layers.written());
@@ -90,10 +92,50 @@ const char* word_of(Form form) {
 
 }  // namespace
 
+double not_negative(const Node& keys, const char* key, double otherwise) {
+  const Node* node = model::given(keys, key);
+  if (node == nullptr) return otherwise;
+  if (!(node->as_real() >= 0) || !std::isfinite(node->as_real()))
+    model::refuse(*node, "expected a number of at least 0, got " + node->written());
+  return node->as_real();
+}
+
+double finite_or(const Node& keys, const char* key, double otherwise) {
+  const Node* node = model::given(keys, key);
+  if (node == nullptr) return otherwise;
+  if (!std::isfinite(node->as_real()))
+    model::refuse(*node, "expected a finite number, got " + node->written());
+  return node->as_real();
+}
+
+void refuse_jitter(const Node& keys) {
+  if (const Node* noise = model::given(keys, "router_jitter_noise");
+      noise != nullptr && noise->as_real() != 0)
+    model::refuse(*noise, "router jitter is not built for this model, got " + noise->written(),
+                  "set router_jitter_noise: 0");
+}
+
+void check_layers(const Node& keys, const ModelConfig& config, const std::string& of) {
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    if (config.mixture.sparse(layer)) return;
+  model::refuse(keys, of + " leave no layer with experts");
+}
+
 void read_experts(const Node& keys, ModelConfig& config) {
   Mixture& mixture = config.mixture;
-  const int64_t other_name = model::size_or(keys, "num_local_experts", mixture.experts, kMostExperts);
-  mixture.experts = model::size_or(keys, "num_experts", other_name, kMostExperts);
+  const Node* first = nullptr;
+  for (const char* key : {"n_routed_experts", "num_experts", "num_local_experts"}) {
+    const Node* node = model::given(keys, key);
+    if (node == nullptr) continue;
+    const int64_t count = model::size_or(keys, key, 0, kMostExperts);
+    if (first != nullptr && count != mixture.experts)
+      model::refuse(*node,
+                    "two names of the number of experts differ: " + std::to_string(mixture.experts) +
+                        " and " + std::to_string(count),
+                    "give one of them");
+    first = node;
+    mixture.experts = count;
+  }
   mixture.top_k = model::size_or(keys, "num_experts_per_tok", mixture.top_k);
   if (mixture.top_k > mixture.experts)
     model::refuse(keys, "num_experts_per_tok " + std::to_string(mixture.top_k) + " is more than the " +
@@ -103,10 +145,49 @@ void read_experts(const Node& keys, ModelConfig& config) {
 void read_sparse_layers(const Node& keys, ModelConfig& config) {
   config.mixture.sparse_step = model::size_or(keys, "decoder_sparse_step", 1);
   if (const Node* dense = model::given(keys, "mlp_only_layers")) read_dense_layers(*dense, config);
-  bool any = false;
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    any = any || config.mixture.sparse(layer);
-  if (!any) model::refuse(keys, "decoder_sparse_step and mlp_only_layers leave no layer with experts");
+  check_layers(keys, config, "decoder_sparse_step and mlp_only_layers");
+}
+
+int64_t count_or(const Node& keys, const char* key, int64_t otherwise, int64_t most) {
+  const Node* node = keys.find(key);
+  if (node == nullptr) return otherwise;
+  const int64_t count = node->is_null() ? 0 : node->as_integer();
+  if (count < 0 || count > most)
+    model::refuse(*node,
+                  "expected a number from 0 to " + std::to_string(most) + ", got " + std::to_string(count));
+  return count;
+}
+
+void expect_text(const Node& keys, const char* key, const std::string& only, const std::string& type) {
+  const Node* node = model::given(keys, key);
+  if (node != nullptr && node->as_text() != only)
+    model::refuse(*node, type + " routes with " + key + " " + only + ", got " + node->written());
+}
+
+void read_groups(const Node& keys, Mixture& mixture, const std::string& experts) {
+  mixture.groups = model::size_or(keys, "n_group", mixture.groups);
+  mixture.top_groups = model::size_or(keys, "topk_group", std::min(mixture.top_groups, mixture.groups));
+  const auto at = [&](const char* key) -> const Node& {
+    const Node* node = model::given(keys, key);
+    return node == nullptr ? keys : *node;
+  };
+  if (mixture.experts % mixture.groups != 0)
+    model::refuse(at("n_group"), experts + " " + std::to_string(mixture.experts) +
+                                     " do not divide into n_group " + std::to_string(mixture.groups) +
+                                     " groups");
+  if (mixture.top_groups > mixture.groups)
+    model::refuse(at("topk_group"), "topk_group " + std::to_string(mixture.top_groups) +
+                                        " is more than n_group " + std::to_string(mixture.groups));
+  const int64_t each = mixture.experts / mixture.groups;
+  if (mixture.top_k > each * mixture.top_groups)
+    model::refuse(at("num_experts_per_tok"),
+                  "num_experts_per_tok " + std::to_string(mixture.top_k) + " is more than the " +
+                      std::to_string(each * mixture.top_groups) + " experts of topk_group " +
+                      std::to_string(mixture.top_groups) + " groups with " + std::to_string(each) + " each");
+  if (mixture.groups > 1 && mixture.group_best > each)
+    model::refuse(at("n_group"), "a group is worth its best " + std::to_string(mixture.group_best) +
+                                     " experts, and n_group " + std::to_string(mixture.groups) +
+                                     " leaves it " + std::to_string(each));
 }
 
 void read_balance(const Node& keys, Mixture& mixture) {

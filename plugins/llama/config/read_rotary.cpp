@@ -37,9 +37,8 @@ double positive(const Node& parameters, std::string_view key) {
 }
 
 int64_t original_positions(const Node& keys, const Node& parameters, const ModelConfig& config) {
-  return integer_or(
-      keys, "original_max_position_embeddings",
-      integer_or(parameters, "original_max_position_embeddings", config.max_position_embeddings));
+  constexpr const char* kKey = "original_max_position_embeddings";
+  return model::size_or(keys, kKey, model::size_or(parameters, kKey, config.max_position_embeddings));
 }
 
 void read_llama3(const Node& keys, const Node& parameters, ModelConfig& config) {

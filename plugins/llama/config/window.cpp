@@ -45,7 +45,9 @@ void add_window_keys(std::vector<Key>& keys, const std::string& types) {
   keys.push_back({{"use_sliding_window", "bool", "false", "", "Whether sliding_window acts.", ""}, types});
   keys.push_back(
       {{"max_window_layers", "int", "28", "",
-        "Layers before this one have no window; of qwen2_moe, every second layer before it has one.", ""},
+        "Layers before this one have no window; of qwen2_moe, every second layer before it has one; of "
+        "qwen3_moe no effect, as all layers have it.",
+        ""},
        types});
   keys.push_back({{"layer_types", "list or null", "null", "full_attention, sliding_attention",
                    "Of each layer, in place of max_window_layers.", ""},

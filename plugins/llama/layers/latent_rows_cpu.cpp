@@ -22,9 +22,14 @@ void of_type(const at::Tensor& rows, const Body& body) {
 }
 
 template <class Body>
-void over_tokens(const at::Tensor& rows, const Body& body) {
+void over_chunks(const at::Tensor& rows, const Body& body) {
   const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 15) / std::max<int64_t>(1, rows.size(1)));
-  at::parallel_for(0, rows.size(0), grain, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, rows.size(0), grain, body);
+}
+
+template <class Body>
+void over_tokens(const at::Tensor& rows, const Body& body) {
+  over_chunks(rows, [&](int64_t begin, int64_t end) {
     for (int64_t token = begin; token < end; ++token) body(token);
   });
 }
@@ -104,10 +109,10 @@ void take_apart_cpu(const at::Tensor& dk, const at::Tensor& dv, const model::Rot
     const auto *keys = dk.const_data_ptr<Number>(), *values = dv.const_data_ptr<Number>();
     auto *const latent = d_of_latent.mutable_data_ptr<Number>(), *const shared =
                                                                      d_shared_key.mutable_data_ptr<Number>();
-    over_tokens(dk, [&](int64_t token) {
+    const auto of_token = [&](int64_t token, std::vector<Sum<Number>>& sum) {
       const Number *key = keys + token * dk.stride(0), *value = values + token * dv.stride(0);
       Number* to = latent + token * d_of_latent.stride(0);
-      std::vector<Sum<Number>> sum(static_cast<size_t>(shape.rotary));
+      std::fill(sum.begin(), sum.end(), Sum<Number>{0});
       for (int64_t i = 0; i < shape.heads; ++i, to += shape.plain + shape.value) {
         std::copy_n(key, shape.plain, to);
         std::copy_n(value, shape.value, to + shape.plain);
@@ -115,6 +120,10 @@ void take_apart_cpu(const at::Tensor& dk, const at::Tensor& dv, const model::Rot
         key += shape.key(), value += shape.value;
       }
       Turn(angles, token, shape, -1.0)(sum.data(), shared + token * d_shared_key.stride(0));
+    };
+    over_chunks(dk, [&](int64_t begin, int64_t end) {
+      std::vector<Sum<Number>> sum(static_cast<size_t>(shape.rotary));
+      for (int64_t token = begin; token < end; ++token) of_token(token, sum);
     });
   });
 }

@@ -1,6 +1,5 @@
 // Ling 2.0 (BailingMoeV2): one tensor for q, k and v in files, rotated halves of heads, a router of sigmoids.
 #include <array>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -32,7 +31,17 @@ void expect_real(const Node& keys, const char* key, double only) {
                              ", got " + node->written());
 }
 
+// Ling 1 has the same model_type, and another router.
+void check_architecture(const Node& keys) {
+  const Node* names = model::given(keys, "architectures");
+  if (names == nullptr || !names->is_list()) return;
+  for (const Node& name : names->items())
+    if (name.as_text() == "BailingMoeV2ForCausalLM") return;
+  model::refuse(*names, "bailing_moe is built as BailingMoeV2ForCausalLM (Ling 2), got " + names->written());
+}
+
 void read_bailing_moe(const Node& keys, ModelConfig& config) {
+  check_architecture(keys);
   Mixture& mixture = config.mixture;
   if (config.pad_token_id >= config.vocab_size) config.pad_token_id = -1;
   config.qkv_bias = model::boolean_or(keys, "use_qkv_bias", false);
@@ -48,13 +57,15 @@ void read_bailing_moe(const Node& keys, ModelConfig& config) {
   read_experts(keys, config);
   mixture.width = model::size_or(keys, "moe_intermediate_size", mixture.width);
   mixture.shared_width = mixture.width * count_or(keys, "num_shared_experts", 1, 65536);
-  mixture.scale = model::real_or(keys, "routed_scaling_factor", 1);
-  if (!std::isfinite(mixture.scale))
-    model::refuse(*keys.find("routed_scaling_factor"), "expected a finite number");
-  mixture.first_sparse =
-      count_or(keys, "first_k_dense_replace", mixture.first_sparse, config.num_hidden_layers - 1);
+  mixture.scale = finite_or(keys, "routed_scaling_factor", 1);
+  mixture.first_sparse = count_or(keys, "first_k_dense_replace", mixture.first_sparse, model::kMostLayers);
+  check_layers(keys, config, "first_k_dense_replace and num_hidden_layers");
   read_groups(keys, mixture, "num_experts");
   read_sigmoid_router(keys, mixture);
+  if (!mixture.correction && mixture.correction_rate != 0)
+    model::refuse(*keys.find("gate_bias_update_factor"),
+                  "moe_router_enable_expert_bias: false leaves no bias that it could move",
+                  "leave one of the two out");
 }
 
 void write_bailing_moe(const ModelConfig& config, nlohmann::ordered_json& out) {

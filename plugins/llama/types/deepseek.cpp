@@ -1,7 +1,6 @@
 // DeepSeek-V2, DeepSeek-V3, Kimi-K2 and GLM-4.7-Flash: latent attention, and experts behind a router with
 // groups and a correction bias.
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "../config/model_type.h"
@@ -92,56 +91,6 @@ void read_attention(const Node& keys, ModelConfig& config) {
   config.qkv_bias = config.output_bias = model::boolean_or(keys, "attention_bias", false);
 }
 
-}  // namespace
-
-int64_t count_or(const Node& keys, const char* key, int64_t otherwise, int64_t most) {
-  const Node* node = keys.find(key);
-  if (node == nullptr) return otherwise;
-  const int64_t count = node->is_null() ? 0 : node->as_integer();
-  if (count < 0 || count > most)
-    refuse(*node, "expected a number from 0 to " + std::to_string(most) + ", got " + std::to_string(count));
-  return count;
-}
-
-void expect_text(const Node& keys, const char* key, const std::string& only, const std::string& type) {
-  const Node* node = given(keys, key);
-  if (node != nullptr && node->as_text() != only)
-    refuse(*node, type + " routes with " + key + " " + only + ", got " + node->written());
-}
-
-void read_groups(const Node& keys, Mixture& mixture, const std::string& experts) {
-  mixture.groups = size_or(keys, "n_group", mixture.groups);
-  mixture.top_groups = size_or(keys, "topk_group", std::min(mixture.top_groups, mixture.groups));
-  const auto at = [&](const char* key) -> const Node& {
-    const Node* node = given(keys, key);
-    return node == nullptr ? keys : *node;
-  };
-  if (mixture.experts % mixture.groups != 0)
-    refuse(at("n_group"), experts + " " + std::to_string(mixture.experts) + " do not divide into n_group " +
-                              std::to_string(mixture.groups) + " groups");
-  if (mixture.top_groups > mixture.groups)
-    refuse(at("topk_group"), "topk_group " + std::to_string(mixture.top_groups) + " is more than n_group " +
-                                 std::to_string(mixture.groups));
-  const int64_t each = mixture.experts / mixture.groups;
-  if (mixture.top_k > each * mixture.top_groups)
-    refuse(at("num_experts_per_tok"), "num_experts_per_tok " + std::to_string(mixture.top_k) +
-                                          " is more than the " + std::to_string(each * mixture.top_groups) +
-                                          " experts of topk_group " + std::to_string(mixture.top_groups) +
-                                          " groups with " + std::to_string(each) + " each");
-  if (mixture.groups > 1 && mixture.group_best > each)
-    refuse(at("n_group"), "a group is worth its best " + std::to_string(mixture.group_best) +
-                              " experts, and n_group " + std::to_string(mixture.groups) + " leaves it " +
-                              std::to_string(each));
-}
-
-namespace {
-
-void check_layers(const Node& keys, const ModelConfig& config, const char* of) {
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    if (config.mixture.sparse(layer)) return;
-  refuse(keys, std::string(of) + " leave no layer with experts");
-}
-
 void read_first_dense(const Node& keys, ModelConfig& config) {
   Mixture& mixture = config.mixture;
   mixture.first_sparse = count_or(keys, "first_k_dense_replace", mixture.first_sparse, model::kMostLayers);
@@ -178,14 +127,12 @@ void read_routing(const Node& keys, ModelConfig& config) {
   if (mixture.top_k == 0 && given(keys, "num_experts_per_tok") == nullptr)
     refuse(keys, "num_experts_per_tok is missing");
   mixture.top_k = std::max<int64_t>(mixture.top_k, 1);
-  mixture.experts = size_or(keys, "n_routed_experts", mixture.experts, 65536);
   read_experts(keys, config);
   mixture.width = size_or(keys, "moe_intermediate_size", mixture.width);
   const int64_t shared = count_or(keys, "n_shared_experts", mixture.shared_width, 65536);
   mixture.shared_width = shared * mixture.width;
-  mixture.scale = model::real_or(keys, "routed_scaling_factor", mixture.scale);
-  if (!std::isfinite(mixture.scale)) refuse(*keys.find("routed_scaling_factor"), "expected a finite number");
-  mixture.balance.coefficient = model::real_or(keys, "aux_loss_alpha", mixture.balance.coefficient);
+  mixture.scale = finite_or(keys, "routed_scaling_factor", mixture.scale);
+  mixture.balance.coefficient = not_negative(keys, "aux_loss_alpha", mixture.balance.coefficient);
   read_balance(keys, mixture);
   if (given(keys, "router_aux_loss_type") == nullptr) mixture.balance.form = model::BalanceLoss::Form::none;
 }
@@ -211,9 +158,7 @@ void read_corrected(const Node& keys, ModelConfig& config) {
   expect_text(keys, "scoring_func", "sigmoid", config.model_type);
   expect_text(keys, "topk_method", "noaux_tc", config.model_type);
   config.mixture.normalise = model::boolean_or(keys, "norm_topk_prob", true);
-  config.mixture.correction_rate = model::real_or(keys, "gate_bias_update_factor", 0);
-  if (!(config.mixture.correction_rate >= 0) || !std::isfinite(config.mixture.correction_rate))
-    refuse(*keys.find("gate_bias_update_factor"), "expected a number of at least 0");
+  config.mixture.correction_rate = not_negative(keys, "gate_bias_update_factor", 0);
   read_routing(keys, config);
   read_groups(keys, config.mixture);
 }

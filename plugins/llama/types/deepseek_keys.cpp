@@ -25,7 +25,6 @@ const std::vector<Key> kAttentionKeys = {
 
 // Of routers, experts and layers.
 const std::vector<Key> kRoutingKeys = {
-    {{"n_routed_experts", "int", "64", "1..65536", "Experts of a layer. DeepSeek-V3: 256.", ""}},
     {{"n_shared_experts", "int or null", "2", "0..65536",
       "Experts of every token, as one of so many times the width. Others: 1.", ""}},
     {{"moe_intermediate_size", "int", "1407", "1..2^28", "Width of an expert. DeepSeek-V3: 2048; GLM: 1536.",
@@ -70,6 +69,7 @@ const std::vector<Key> kRoutingKeys = {
 
 std::vector<Key> keys_of_latent() {
   std::vector<Key> keys = kAttentionKeys;
+  add_expert_keys(keys, "64", {"n_routed_experts", "num_experts", "num_local_experts"});
   keys.insert(keys.end(), kRoutingKeys.begin(), kRoutingKeys.end());
   add_balance_keys(keys);
   return keys;

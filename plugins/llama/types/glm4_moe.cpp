@@ -1,5 +1,4 @@
 // GLM-4.5: rotated halves of heads, dense layers first, shared experts, a router of sigmoids.
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "../config/read_mixture.h"
@@ -16,9 +15,7 @@ void set_sigmoid_router(Mixture& mixture) {
 }
 
 void read_sigmoid_router(const Node& keys, Mixture& mixture) {
-  mixture.correction_rate = model::real_or(keys, "gate_bias_update_factor", 0);
-  if (!(mixture.correction_rate >= 0) || !std::isfinite(mixture.correction_rate))
-    model::refuse(*keys.find("gate_bias_update_factor"), "expected a number of at least 0");
+  mixture.correction_rate = not_negative(keys, "gate_bias_update_factor", 0);
   read_balance(keys, mixture);
   if (model::given(keys, "router_aux_loss_type") == nullptr)
     mixture.balance.form = model::BalanceLoss::Form::none;
@@ -47,16 +44,13 @@ void read_glm4_moe(const Node& keys, ModelConfig& config) {
   Mixture& mixture = config.mixture;
   config.qkv_bias = model::boolean_or(keys, "attention_bias", false);
   config.qk_norm = model::boolean_or(keys, "use_qk_norm", false);
-  mixture.experts = model::size_or(keys, "n_routed_experts", mixture.experts, 65536);
   read_experts(keys, config);
   mixture.width = model::size_or(keys, "moe_intermediate_size", mixture.width);
   mixture.shared_width = mixture.width * count_or(keys, "n_shared_experts", 1, 65536);
-  mixture.scale = model::real_or(keys, "routed_scaling_factor", 1);
-  if (!std::isfinite(mixture.scale))
-    model::refuse(*keys.find("routed_scaling_factor"), "expected a finite number");
+  mixture.scale = finite_or(keys, "routed_scaling_factor", 1);
   mixture.normalise = model::boolean_or(keys, "norm_topk_prob", true);
-  mixture.first_sparse =
-      count_or(keys, "first_k_dense_replace", mixture.first_sparse, config.num_hidden_layers - 1);
+  mixture.first_sparse = count_or(keys, "first_k_dense_replace", mixture.first_sparse, model::kMostLayers);
+  check_layers(keys, config, "first_k_dense_replace and num_hidden_layers");
   read_groups(keys, mixture);
   read_sigmoid_router(keys, mixture);
 }
@@ -77,15 +71,13 @@ void write_glm4_moe(const ModelConfig& config, nlohmann::ordered_json& out) {
   write_sigmoid_router(mixture, out);
 }
 
-constexpr const char *kGlm = "glm4_moe", *kBailing = "bailing_moe", *kBoth = "glm4_moe bailing_moe";
+constexpr const char *kGlm = "glm4_moe", *kBoth = "glm4_moe bailing_moe";
 
 std::vector<Key> keys_of_sigmoid() {
   std::vector<Key> keys = {
       {{"attention_bias", "bool", "false", "", "Biases of q, k and v.", ""}, kGlm},
       {{"use_qk_norm", "bool", "false", "", "Norms of each head of queries and keys. Ling: true.", ""},
        kBoth},
-      {{"n_routed_experts", "int", "128", "1..65536", "Experts of a layer.", ""}, kGlm},
-      {{"num_experts", "int", "256", "1..65536", "Experts of a layer.", ""}, kBailing},
       {{"moe_intermediate_size", "int", "1408", "1..2^28", "Width of an expert. Ling: 512.", ""}, kBoth},
       {{"n_shared_experts", "int or null", "1", "0..65536",
         "Experts of every token, as one of so many times the width.", ""},
@@ -95,7 +87,7 @@ std::vector<Key> keys_of_sigmoid() {
       {{"norm_topk_prob", "bool", "true", "",
         "The weights sum to 1, before they are scaled. Ling: only true.", ""},
        kBoth},
-      {{"first_k_dense_replace", "int", "1", "0..layers - 1", "Layers before this one have no experts.", ""},
+      {{"first_k_dense_replace", "int", "1", "0..100000", "Layers before this one have no experts.", ""},
        kBoth},
       {{"n_group", "int or null", "1", "divides the experts", "Groups of experts. Ling: 8.", ""}, kBoth},
       {{"topk_group", "int or null", "1", "1..n_group",
@@ -108,6 +100,7 @@ std::vector<Key> keys_of_sigmoid() {
         "No effect: layers that predict further tokens are not trained, and their tensors are not read.", ""},
        kBoth},
       {{"num_mtp_layers", "int", "1", "", "The newer name of num_nextn_predict_layers.", ""}, kGlm}};
+  add_expert_keys(keys, "128", {"n_routed_experts", "num_experts", "num_local_experts"});
   add_minimax_m2_keys(keys);
   add_bailing_moe_keys(keys);
   add_balance_keys(keys);

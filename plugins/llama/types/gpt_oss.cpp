@@ -64,14 +64,13 @@ std::vector<Key> keys_of_gpt_oss() {
         "A token sees itself and those less than so many before it, in the layers of layer_types.", ""}},
       {{"layer_types", "list or null", "null", "full_attention, sliding_attention",
         "Of each layer; null: in turn, the first with the window.", ""}},
-      {{"num_local_experts", "int", "128", "1..65536", "Experts of a layer.", ""}},
-      {{"num_experts", "int", "null", "1..65536", "Another name of num_local_experts.", ""}},
       {{"swiglu_alpha", "float", "1.702", "above 0", "Factor in the sigmoid of the experts' gate.", ""}},
       {{"swiglu_limit", "float", "7.0", "above 0",
         "Bound of the experts' gate from above, and of up on both sides.", ""}},
       {{"experts_per_token", "int", "4", "", "No effect: num_experts_per_tok.", ""}},
       {{"initial_context_length", "int", "4096", "",
         "No effect: original_max_position_embeddings of the rotary embedding.", ""}}};
+  add_expert_keys(keys, "128", {"num_local_experts", "num_experts"});
   add_balance_keys(keys);
   return keys;
 }

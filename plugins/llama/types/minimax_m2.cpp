@@ -34,10 +34,7 @@ void read_rotary_dim(const Node& keys, ModelConfig& config) {
 void read_minimax_m2(const Node& keys, ModelConfig& config) {
   read_rotary_dim(keys, config);
   expect_text(keys, "scoring_func", "sigmoid", config.model_type);
-  if (const Node* noise = model::given(keys, "router_jitter_noise");
-      noise != nullptr && noise->as_real() != 0)
-    model::refuse(*noise, "router jitter is not built, got " + noise->written(),
-                  "set router_jitter_noise: 0");
+  refuse_jitter(keys);
   if (model::boolean_or(keys, "output_router_logits", false) &&
       model::given(keys, "router_aux_loss_type") == nullptr)
     model::refuse(*keys.find("output_router_logits"),
@@ -58,7 +55,6 @@ void write_minimax_m2(const ModelConfig& config, nlohmann::ordered_json& out) {
 
 void add_minimax_m2_keys(std::vector<Key>& keys) {
   constexpr const char* kMiniMax = "minimax_m2";
-  keys.push_back({{"num_local_experts", "int", "256", "1..65536", "Experts of a layer.", ""}, kMiniMax});
   keys.push_back({{"rotary_dim", "int or null", "null", "even, at most head_dim",
                    "Numbers of each head that are rotated, in place of partial_rotary_factor.", ""},
                   kMiniMax});

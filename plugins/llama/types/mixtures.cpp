@@ -154,6 +154,7 @@ std::vector<Key> keys_of_mixtures() {
         "A token sees itself and those less than so many before it.", ""},
        "mixtral"}};
   add_window_keys(keys, kQwen);
+  add_expert_keys(keys, "8", {"num_experts", "num_local_experts"});
   add_balance_keys(keys);
   return keys;
 }

@@ -37,6 +37,10 @@ TEST(ContextCheck, KnowsHeadsAndRanks) {
       said_of_context("ring_ulysses", 3),
       "error[config] distributed.context.ulysses_size: ulysses_size (2, the default) must divide cp_size "
       "(3)\n  hint: heads are dealt over ulysses_size ranks, and keys travel round cp_size / ulysses_size");
+  EXPECT_EQ(
+      said_of_context("ring_ulysses, ulysses_size: 4294967296", 4),  // 0 in 32 bits
+      "error[config] distributed.context.ulysses_size: ulysses_size (4294967296) must divide cp_size (4)\n"
+      "  hint: heads are dealt over ulysses_size ranks, and keys travel round cp_size / ulysses_size");
   EXPECT_NE(said_of_context("ring, ulysses_size: 2", 2)
                 .find("ulysses_size is of the method ring_ulysses; the method is ring"),
             std::string::npos);
@@ -52,6 +56,19 @@ TEST(ContextCheck, KnowsTheDevice) {
                                         " is built for the CPU only\n"
                                         "  hint: set method: ulysses, which uses the device's own attention");
   }
+}
+
+TEST(ContextCheck, TakesADeviceWhereAllRanksDealHeads) {
+  const auto said = [](int cp) {
+    Sizes sizes;
+    sizes.world = sizes.cp = cp;
+    Units units = make_units(four_heads().model, at::TensorOptions().device(at::kMeta));
+    const auto context = make_parallelizer("context", block("ring_ulysses"));
+    context->check(units, sizes);
+    return error_of([&] { context->check_device(false); });
+  };
+  EXPECT_EQ(said(2), kNone);
+  EXPECT_NE(said(4).find("the method ring_ulysses is built for the CPU only"), std::string::npos) << said(4);
 }
 
 }  // namespace

@@ -111,12 +111,13 @@ TEST(Latent, EqualsOneRankUnderContextParallelism) {
     batch.labels = batch.labels.narrow(1, 3, 4).contiguous();
   };
   const Outcome want = train(one);
-  for (const char* method : {"allgather", "ring", "ulysses"}) {
+  for (const auto& [method, cp] :
+       {std::pair{"allgather", 2}, {"ring", 2}, {"ulysses", 2}, {"ring_ulysses", 4}}) {
     SCOPED_TRACE(method);
     Training run = one;
     run.strategy = "fsdp2";
     run.section = kFloat;
-    run.axes = {{"pp", 1}, {"dp_replicate", 1}, {"dp_shard", 1}, {"cp", 2}, {"tp", 1}};
+    run.axes = {{"pp", 1}, {"dp_replicate", 1}, {"dp_shard", 1}, {"cp", cp}, {"tp", 1}};
     run.parallelizers = {{"context", "context: {method: " + std::string(method) + "}"}};
     expect_close(train(run), want);
   }

@@ -10,12 +10,14 @@
 #include "tests/thrown.h"
 #include "tests/trainer/data/token_files.h"
 #include "trainer/data/batches.h"
+#include "trainer/data/token_check.h"
 #include "trainer/loop/open_data.h"
 
 namespace heddle {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 using Lists = std::vector<std::vector<int64_t>>;
 
@@ -140,6 +142,19 @@ TEST_F(Samples, KnowWhatWasLeftOut) {
   EXPECT_EQ(rows.longest_kept, 3);
   EXPECT_EQ(rows.packing, "neat packs of 6 tokens");
   EXPECT_NE(rows.lengths_sum, rows_of_samples(Lists{{4, 3, 9}}, {Packer::neat, 6, {}}, 0).lengths_sum);
+}
+
+TEST_F(Samples, AreCheckedAgainstTheVocabularyWhereRowsHaveThem) {
+  const auto refusal = [&](const Lists& lengths, const PackRules& rules, int64_t vocabulary) {
+    const TokenDataset packed = dataset(lengths, rules);
+    return tests::thrown_by([&] { check_tokens(std::vector<const TokenDataset*>{&packed}, vocabulary, ""); });
+  };
+  const PackRules six{Packer::neat, 6, {}};
+  EXPECT_EQ(refusal({{4, 3, 9}}, six, 7), "");  // the tokens from 7 on are of a sample too long
+  EXPECT_THAT(refusal({{4, 3, 9}}, six, 6), HasSubstr("token 6 is 6; the model's vocabulary has 6 tokens"));
+  EXPECT_THAT(refusal({{4, 9}, {3}}, six, 7), HasSubstr("part1.bin: token 0 is 13;"));
+  EXPECT_EQ(refusal({{4, 3}}, {Packer::thd, 3, 1}, 4), "");  // the second pack is one too many
+  EXPECT_THAT(refusal({{4, 3}}, {Packer::thd, 3, 2}, 4), HasSubstr("token 4 is 4;"));
 }
 
 TEST_F(Samples, AreRefusedOffTheCpuAndAboveTheModelsPositions) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "heddle/base/error.h"
+#include "tests/thrown.h"
 #include "tests/trainer/data/token_files.h"
 #include "trainer/data/token_range.h"
 
@@ -93,6 +94,15 @@ TEST(TokenCheck, LooksAtNoTokenThatIsInNoSample) {
   EXPECT_EQ(check_refusal(one_file_dataset(scratch / "a.bin", 2, TokenType::uint16), 100), "");
   EXPECT_THAT(check_refusal(one_file_dataset(scratch / "a.bin", 5, TokenType::uint16), 100),
               HasSubstr("token 5 is 500"));
+}
+
+TEST(TokenCheck, LooksAtTheRowsOfEveryDatasetOfAFile) {
+  ScratchDirectory scratch;
+  write_bare<uint16_t>(scratch / "a.bin", {0, 1, 2, 3, 4, 500});
+  const TokenDataset first = one_file_dataset(scratch / "a.bin", 2, TokenType::uint16);
+  const TokenDataset second = one_file_dataset(scratch / "a.bin", 5, TokenType::uint16);
+  const std::vector<const TokenDataset*> both{&first, &second};
+  EXPECT_THAT(tests::thrown_by([&] { check_tokens(both, 100, ""); }), HasSubstr("token 5 is 500"));
 }
 
 TEST(TokenCheck, RemembersAFileUntilItChanges) {

@@ -85,6 +85,8 @@ class HEDDLE_API AfterUpdate {
   virtual ~AfterUpdate();
   // After the optimizer's update of every step, on every rank that holds the module.
   virtual void after_update(const Updated& updated, const DeviceMesh& mesh) = 0;
+  // False: it has nothing to do in this run, and is not told. Asked once, when the run is built.
+  virtual bool wants_updates() const { return true; }
 };
 
 }  // namespace heddle

@@ -165,6 +165,8 @@ class HEDDLE_API Router : public Module, public AfterUpdate {
   // Moves the correction bias by the loads of the step, over all microbatches and ranks of dp and cp; a step
   // that was skipped leaves it.
   void after_update(const Updated& updated, const DeviceMesh& mesh) override;
+  // Where the bias moves. That of a router whose weight is frozen stays.
+  bool wants_updates() const override;
 
   const RouterConfig& config() const { return config_; }
   // How often each expert was chosen, [experts]: summed over microbatches and ranks.
