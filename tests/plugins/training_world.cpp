@@ -91,6 +91,20 @@ void add_sides(const SideValues& given, std::map<std::string, std::vector<double
   }
 }
 
+// Equal bits, but under strategies with flat buffers beside tp: there a parameter that all ranks of tp hold
+// may lie at another alignment on each, and LibTorch's products round by it.
+void expect_same_norms(const Training& run, const std::vector<double>& first,
+                       const std::vector<double>& these, int rank) {
+  if (!run.strategy.starts_with("megatron")) {
+    EXPECT_EQ(first, these) << "rank " << rank;
+    return;
+  }
+  ASSERT_EQ(first.size(), these.size());
+  for (size_t step = 0; step < first.size(); ++step)
+    EXPECT_NEAR(first[step], these[step], 1e-10 * std::abs(first[step]))
+        << "rank " << rank << " step " << step;
+}
+
 void run_rank(const Training& run, const DeviceMesh& mesh, Outcome& out) {
   Stages stages = build(run, mesh);
   StepConfig config;
@@ -120,7 +134,7 @@ void run_rank(const Training& run, const DeviceMesh& mesh, Outcome& out) {
     out.sides = seen.sides;
   } else {  // every rank knows the same numbers
     EXPECT_EQ(out.losses, seen.losses) << "rank " << rank;
-    EXPECT_EQ(out.norms, seen.norms) << "rank " << rank;
+    expect_same_norms(run, out.norms, seen.norms, rank);
     EXPECT_EQ(out.validation, seen.validation) << "rank " << rank;
     EXPECT_EQ(out.sides, seen.sides) << "rank " << rank;
   }

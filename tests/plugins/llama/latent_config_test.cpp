@@ -100,7 +100,7 @@ TEST(LatentConfig, RefusesWhatCannotBe) {
   EXPECT_EQ(latent_refusal(v3 + R"("q_lora_rank":-1)"),
             " q_lora_rank: expected a number from 0 to 268435456, got -1");
   EXPECT_EQ(latent_refusal(v3 + R"("gate_bias_update_factor":-0.1)"),
-            " gate_bias_update_factor: expected a number of at least 0");
+            " gate_bias_update_factor: expected a number of at least 0, got -0.1");
 }
 
 TEST(LatentConfig, RefusesWhatTransformersWouldComputeOtherwise) {

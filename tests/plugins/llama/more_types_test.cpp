@@ -134,7 +134,7 @@ TEST(MoreTypes, RefuseWhatTheyWouldComputeOtherwise) {
   EXPECT_EQ(typed_refusal(R"({"model_type":"glm4_moe","head_dim":128,"n_group":3})"),
             "n_group: n_routed_experts 128 do not divide into n_group 3 groups");
   EXPECT_EQ(typed_refusal(R"({"model_type":"glm4_moe","head_dim":128,"first_k_dense_replace":46})"),
-            "first_k_dense_replace: expected a number from 0 to 45, got 46");
+            " first_k_dense_replace and num_hidden_layers leave no layer with experts");
   EXPECT_EQ(typed_refusal(R"({"model_type":"glm4_moe","head_dim":6,"partial_rotary_factor":0.5})"),
             "partial_rotary_factor: of heads of 6 an even number must be rotated, from 2 on, got 0.5");
   EXPECT_EQ(typed_refusal(R"({"model_type":"bailing_moe","score_function":"softmax"})"),

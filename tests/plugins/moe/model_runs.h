@@ -35,7 +35,8 @@ inline Training sigmoid_model(const std::string& model_type) {
   run.model.partial_rotary_factor = 0.5;
   run.model.qk_norm = model_type != "glm4_moe";
   run.model.qk_norm_of_whole = model_type == "minimax_m2";
-  run.model.initializer_range = 0.1;  // scores far enough apart that rounding does not change a choice
+  if (model_type != "bailing_moe")
+    run.model.initializer_range = 0.1;  // scores far enough apart that rounding does not change a choice
   llama::Mixture& mixture = run.model.mixture;
   mixture.experts = 8, mixture.top_k = 3, mixture.width = 5;
   mixture.score = model::RouterRule::Score::sigmoid;
