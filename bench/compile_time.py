@@ -3,7 +3,8 @@
 
 For each build directory (configured, of Ninja) a sample of the compile commands of its targets (default: all) runs
 without a compiler cache, one of each build in turn, and the sum is extrapolated: mean seconds times commands. The
-largest tenth of the sources is sampled apart from the others, so that the mean is not left to chance."""
+largest tenth of the sources is sampled apart from the others, so that the mean is not left to chance. Commands that
+precompile headers all run; the build directories must have them already."""
 import argparse
 import os
 import random
@@ -41,7 +42,8 @@ class Build:
     def __init__(self, argument, sample):
         self.build, _, targets = argument.partition(":")
         self.all = commands_of(self.build, [target for target in targets.split(",") if target])
-        large_first = sorted(self.all, key=lambda command: -source_bytes(command, self.build))
+        self.headers = [command for command in self.all if "/cmake_pch.hxx.cxx" in command]
+        large_first = sorted((command for command in self.all if command not in self.headers), key=lambda command: -source_bytes(command, self.build))
         tenth = len(large_first) // 10
         self.large, rest = large_first[:tenth], large_first[tenth:]
         self.rest_count = len(rest)
@@ -49,7 +51,8 @@ class Build:
         self.sampled_large = random.sample(self.large, min(few, tenth))
         self.sampled_rest = random.sample(rest, min(sample - len(self.sampled_large), len(rest)))
         self.queue = [(True, c) for c in self.sampled_large] + [(False, c) for c in self.sampled_rest]
-        self.times = {True: [], False: []}
+        self.queue += [(None, command) for command in self.headers]
+        self.times = {True: [], False: [], None: []}
 
     def step(self):
         if self.queue:
@@ -58,7 +61,7 @@ class Build:
 
     def total(self):
         mean = {kind: sum(times) / len(times) if times else 0 for kind, times in self.times.items()}
-        return mean[True] * len(self.large) + mean[False] * self.rest_count
+        return mean[True] * len(self.large) + mean[False] * self.rest_count + sum(self.times[None])
 
 
 def main():
