@@ -48,7 +48,8 @@ HEDDLE_INLINE void cap_softly(typename Set::Vector& x, typename Set::Number cap)
   x = x < 0 ? -capped : capped;
 }
 
-// The lanes of a vector in four chains, as one chain would wait for each sum.
+// Reduces the elements of a vector to one. Four partial results are independent, so the processor overlaps
+// them.
 template <class Set, class Join>
 HEDDLE_INLINE typename Set::Number join_lanes(const typename Set::Vector& x, const Join& join) {
   if constexpr (Set::kLanes == 2) {
@@ -57,7 +58,7 @@ HEDDLE_INLINE typename Set::Number join_lanes(const typename Set::Vector& x, con
     typename Set::Number lanes[Set::kLanes];
     std::memcpy(lanes, &x, sizeof lanes);
     for (int lane = 4; lane < Set::kLanes; lane += 4)
-      for (int chain = 0; chain < 4; ++chain) lanes[chain] = join(lanes[chain], lanes[lane + chain]);
+      for (int part = 0; part < 4; ++part) lanes[part] = join(lanes[part], lanes[lane + part]);
     return join(join(lanes[0], lanes[1]), join(lanes[2], lanes[3]));
   }
 }
@@ -70,7 +71,7 @@ HEDDLE_INLINE void clear(Number* numbers, int64_t begin, int64_t end) {
 template <class Whole>
 inline constexpr Whole kPlaces[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-// x becomes `other` in the lanes from `place` on that the query does not see.
+// Sets the elements of x whose keys the query does not see to `other`; element 0 is the key `place`.
 template <class Set, bool Masked>
 HEDDLE_INLINE void keep_seen(typename Set::Vector& x, KeyRange seen, int64_t place,
                              typename Set::Number other) {

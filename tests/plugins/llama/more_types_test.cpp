@@ -139,6 +139,16 @@ TEST(MoreTypes, RefuseWhatTheyWouldComputeOtherwise) {
             "partial_rotary_factor: of heads of 6 an even number must be rotated, from 2 on, got 0.5");
   EXPECT_EQ(typed_refusal(R"({"model_type":"bailing_moe","score_function":"softmax"})"),
             "score_function: bailing_moe routes with score_function sigmoid, got 'softmax'");
+  EXPECT_EQ(typed_refusal(R"({"model_type":"bailing_moe","architectures":["BailingMoeForCausalLM"]})"),
+            "architectures: bailing_moe is built as BailingMoeV2ForCausalLM (Ling 2), got a list");
+  EXPECT_EQ(
+      typed_refusal(
+          R"({"model_type":"bailing_moe","moe_router_enable_expert_bias":false,"gate_bias_update_factor":0.1})"),
+      "gate_bias_update_factor: moe_router_enable_expert_bias: false leaves no bias that it could move\n"
+      "  hint: leave one of the two out");
+  EXPECT_EQ(
+      typed_refusal(R"({"model_type":"glm4_moe","head_dim":128,"n_routed_experts":8,"num_experts":16})"),
+      "num_experts: two names of the number of experts differ: 8 and 16\n  hint: give one of them");
   EXPECT_EQ(typed_refusal(R"({"model_type":"bailing_moe","n_group":7})"),
             "n_group: num_experts 256 do not divide into n_group 7 groups");
   EXPECT_EQ(
