@@ -82,6 +82,6 @@ int main(int argc, char** argv) {
   std::printf("|---|--:|---|--:|--:|--:|\n");
   for (const int64_t experts : {8, 32, 128}) {
     compare(2048, experts, 256, 512, rounds);
-    compare(8192, experts, 512, 1024, std::max(1, rounds / 4));
+    compare(16384, experts, 512, 1024, std::max(1, rounds / 2));
   }
 }

@@ -1,4 +1,5 @@
-// One product for each expert with rows, written where it belongs.
+// One product for each expert with rows, written where it belongs. Numbers of rows change from step to step,
+// so float32 on the CPU does not use oneDNN, which prepares and keeps a primitive for each size.
 #include "lib/nn/experts/grouped_product.h"
 
 #include <ATen/TensorOperators.h>
@@ -7,6 +8,7 @@
 
 #include "heddle/nn/linear.h"
 #include "lib/nn/cpu/cpu_rows.h"
+#include "lib/nn/cpu/grouped_product_cpu.h"
 
 namespace heddle::model {
 namespace {
@@ -17,23 +19,34 @@ void for_each_group(std::span<const int64_t> begins, const Product& product) {
     product(static_cast<int64_t>(e), begins[e], begins[e + 1] - begins[e]);
 }
 
-}  // namespace
-
-at::Tensor grouped_product(const at::Tensor& x, const at::Tensor& weights, std::span<const int64_t> begins,
-                           const at::Tensor& bias, const at::Tensor& shares) {
-  const at::Tensor out = at::empty({x.size(0), weights.size(1)}, x.options());
-  const at::Tensor column = shares.defined() ? shares.unsqueeze(1).to(x.scalar_type()) : at::Tensor();
+void add_biases(const at::Tensor& out, std::span<const int64_t> begins, const at::Tensor& bias,
+                const at::Tensor& shares) {
+  const at::Tensor column = shares.defined() ? shares.unsqueeze(1).to(out.scalar_type()) : at::Tensor();
   for_each_group(begins, [&](int64_t expert, int64_t begin, int64_t count) {
     if (count == 0) return;
-    const at::Tensor to = out.narrow(0, begin, count);
-    matrix_product_into(to, x.narrow(0, begin, count), weights.select(0, expert).t());
-    if (!bias.defined()) return;
+    at::Tensor to = out.narrow(0, begin, count);
     const at::Tensor own = bias.select(0, expert).unsqueeze(0);
     if (column.defined())
       to.addcmul_(column.narrow(0, begin, count), own);
     else
       to.add_(own);
   });
+}
+
+}  // namespace
+
+at::Tensor grouped_product(const at::Tensor& x, const at::Tensor& weights, std::span<const int64_t> begins,
+                           const at::Tensor& bias, const at::Tensor& shares) {
+  const at::Tensor out = at::empty({x.size(0), weights.size(1)}, x.options());
+  if (has_grouped_kernel(x, weights))
+    grouped_product_cpu(out, x, weights, begins, true);
+  else
+    for_each_group(begins, [&](int64_t expert, int64_t begin, int64_t count) {
+      if (count == 0) return;
+      matrix_product_into(out.narrow(0, begin, count), x.narrow(0, begin, count),
+                          weights.select(0, expert).t());
+    });
+  if (bias.defined()) add_biases(out, begins, bias, shares);
   return out;
 }
 
@@ -67,6 +80,10 @@ at::Tensor grouped_dot(const at::Tensor& rows, const at::Tensor& bias, std::span
 at::Tensor grouped_product_back(const at::Tensor& dy, const at::Tensor& weights,
                                 std::span<const int64_t> begins) {
   const at::Tensor out = at::empty({dy.size(0), weights.size(2)}, dy.options());
+  if (has_grouped_kernel(dy, weights)) {
+    grouped_product_cpu(out, dy, weights, begins, false);
+    return out;
+  }
   for_each_group(begins, [&](int64_t expert, int64_t begin, int64_t count) {
     if (count == 0) return;
     matrix_product_into(out.narrow(0, begin, count), dy.narrow(0, begin, count), weights.select(0, expert));
@@ -78,6 +95,10 @@ at::Tensor grouped_weight_gradient(const at::Tensor& dy, const at::Tensor& x,
                                    std::span<const int64_t> begins) {
   const auto experts = static_cast<int64_t>(begins.size()) - 1;
   const at::Tensor out = at::empty({experts, dy.size(1), x.size(1)}, x.options());
+  if (has_grouped_kernel(dy, x)) {
+    grouped_weight_gradient_cpu(out, dy, x, begins);
+    return out;
+  }
   for_each_group(begins, [&](int64_t expert, int64_t begin, int64_t count) {
     const at::Tensor to = out.select(0, expert);
     if (count == 0)

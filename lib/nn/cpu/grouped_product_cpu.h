@@ -1,0 +1,23 @@
+// Grouped products of float32 on the CPU. Numbers of rows change from step to step: oneDNN would prepare and
+// keep a primitive for each, packed products prepare nothing.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+
+namespace heddle::model {
+
+// Whether both matrices of a grouped product are of the kind that the kernels below take.
+bool has_grouped_kernel(const at::Tensor& x, const at::Tensor& y);
+
+// out [rows, n] = x [rows, m] times each expert's matrix: weights [experts, n, m] transposed, or [experts, m,
+// n].
+void grouped_product_cpu(const at::Tensor& out, const at::Tensor& x, const at::Tensor& weights,
+                         std::span<const int64_t> begins, bool transposes);
+// out [experts, n, m] = dy [rows, n] transposed times x [rows, m], of each expert's rows.
+void grouped_weight_gradient_cpu(const at::Tensor& out, const at::Tensor& dy, const at::Tensor& x,
+                                 std::span<const int64_t> begins);
+
+}  // namespace heddle::model

@@ -1,0 +1,87 @@
+// Packed products of every instruction set here, and experts' products on them, against products in double.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+#include "lib/nn/cpu/packed_product_cpu.h"
+#include "lib/nn/experts/grouped_product.h"
+
+namespace heddle::model {
+namespace {
+
+using Sizes = std::array<int64_t, 3>;  // rows, columns, depth
+
+// Below a tile, beside the edges of tiles, panels and blocks, and beyond them.
+constexpr std::array<Sizes, 8> kProducts{{{1, 1, 1},
+                                          {5, 3, 7},
+                                          {6, 64, 16},
+                                          {7, 17, 1},
+                                          {37, 100, 301},
+                                          {193, 65, 257},
+                                          {12, 530, 40},
+                                          {400, 33, 520}}};
+
+MatrixView view_of(const at::Tensor& matrix) {
+  return {matrix.const_data_ptr<float>(), matrix.stride(0), matrix.stride(1)};
+}
+
+TEST(PackedProduct, EqualsTheProductInDoubleHoweverItsMatricesLie) {
+  at::manual_seed(3);
+  for (const auto [rows, columns, depth] : kProducts)
+    for (const bool a_turned : {false, true})
+      for (const bool b_turned : {false, true}) {
+        const at::Tensor a = a_turned ? at::randn({depth, rows}).t() : at::randn({rows, depth});
+        const at::Tensor b = b_turned ? at::randn({columns, depth}).t() : at::randn({depth, columns});
+        const at::Tensor want = at::mm(a.to(at::kDouble), b.to(at::kDouble));
+        for (const PackedProductKernel kernel : supported_packed_products()) {
+          const at::Tensor all = at::full({rows + 2, columns + 3}, 7.0, at::kFloat);
+          kernel({view_of(a), view_of(b), all[1].mutable_data_ptr<float>() + 1, columns + 3, rows, columns,
+                  depth});
+          const at::Tensor got = all.narrow(0, 1, rows).narrow(1, 1, columns);
+          EXPECT_TRUE(at::allclose(got.to(at::kDouble), want, 1e-5, 1e-6 * static_cast<double>(depth)))
+              << rows << " x " << depth << " x " << columns << (a_turned ? " a^T" : "")
+              << (b_turned ? " b^T" : "");
+          got.fill_(7.0);
+          EXPECT_TRUE(all.eq(7.0).all().item<bool>()) << "wrote beside its output";
+        }
+      }
+}
+
+// Uneven rows, one expert without any and one with most of them.
+struct GroupedProductTest : ::testing::TestWithParam<int> {
+  void SetUp() override { at::set_num_threads(GetParam()); }
+  void TearDown() override { at::set_num_threads(1); }
+  std::vector<int64_t> begins{0, 1, 1, 20, 320, 333};
+  at::Tensor x = at::randn({333, 70}), dy = at::randn({333, 300}), weights = at::randn({5, 300, 70});
+};
+
+TEST_P(GroupedProductTest, EqualsOneProductForEachExpert) {
+  const at::Tensor forward = grouped_product(x, weights, begins),
+                   back = grouped_product_back(dy, weights, begins),
+                   gradient = grouped_weight_gradient(dy, x, begins);
+  for (int64_t e = 0; e < 5; ++e) {
+    const auto rows = [&](const at::Tensor& of) {
+      return of.slice(0, begins[e], begins[e + 1]).to(at::kDouble);
+    };
+    const at::Tensor weight = weights[e].to(at::kDouble);
+    EXPECT_TRUE(at::allclose(rows(forward), rows(x).mm(weight.t()), 1e-5, 1e-4)) << e;
+    EXPECT_TRUE(at::allclose(rows(back), rows(dy).mm(weight), 1e-5, 3e-4)) << e;
+    EXPECT_TRUE(at::allclose(gradient[e].to(at::kDouble), rows(dy).t().mm(rows(x)), 1e-5, 3e-4)) << e;
+  }
+}
+
+TEST_P(GroupedProductTest, RepeatsItsBitsWhateverTheThreads) {
+  const at::Tensor forward = grouped_product(x, weights, begins),
+                   gradient = grouped_weight_gradient(dy, x, begins);
+  at::set_num_threads(1);
+  EXPECT_TRUE(at::equal(forward, grouped_product(x, weights, begins)));
+  EXPECT_TRUE(at::equal(gradient, grouped_weight_gradient(dy, x, begins)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, GroupedProductTest, ::testing::Values(1, 2, 3));
+
+}  // namespace
+}  // namespace heddle::model
