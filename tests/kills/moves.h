@@ -8,8 +8,9 @@
 
 namespace kills {
 
-// Copies the checkpoints in `cut` beside it for each of the trainings, trains three steps more, and compares
-// the parameters with those of the same step in `whole`. Gives the number of comparisons. Throws Broken.
+// For each of the trainings: copies the checkpoints in `cut`, runs one step without a learning rate, and
+// compares the parameters with those of the last checkpoint, bit by bit, and the loss and the norm with those
+// of the same step in `whole`. Gives the number of trainings. Throws Broken.
 int move_on(const std::vector<Training>& others, const std::filesystem::path& cut,
             const std::filesystem::path& whole);
 

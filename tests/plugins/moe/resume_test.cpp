@@ -145,7 +145,8 @@ TEST(RefusedExperts, NameTheNumbers) {
   EXPECT_NE(refusal_of(runs, "{strategy: ddp, ep_size: 2, etp_size: 4}", 4)
                 .find("non_pp_size=4 must be a multiple of ep_size=2 * etp_size=4"),
             std::string::npos);
-  EXPECT_NE(refusal_of(runs, "{strategy: ddp, etp_size: 2, moe: {mp_policy: {param_dtype: bfloat16}}}", 2)
+  const EvenMixtures even;
+  EXPECT_NE(refusal_of(even, "{strategy: ddp, etp_size: 2, moe: {mp_policy: {param_dtype: bfloat16}}}", 2)
                 .find("the strategy has no field mp_policy that the block could change"),
             std::string::npos);
   runs.model.replace(runs.model.find("num_experts_per_tok: 2"), 22, "num_experts_per_tok: 9");
