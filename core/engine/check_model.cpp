@@ -5,6 +5,7 @@
 #include "heddle/base/error.h"
 #include "heddle/engine/engine.h"
 #include "heddle/nn/attention_core.h"
+#include "heddle/nn/router.h"
 #include "lib/train/program.h"
 
 namespace heddle::engine {
@@ -25,6 +26,21 @@ void refuse_soft_caps(const Units& units) {
   }
 }
 
+// Its sums go over all layers of a rank.
+void refuse_loss_over_layers(const Units& units, int stages) {
+  for (const auto& unit : units) {
+    if (unit->module() == nullptr) continue;
+    unit->module()->visit("", [&](const std::string& name, Module& module) {
+      const auto* router = dynamic_cast<const Router*>(&module);
+      if (router == nullptr || router->config().balance.form != model::BalanceLoss::Form::model) return;
+      throw Error(ErrorCode::not_built, "model",
+                  "the auxiliary loss over all layers ('" + std::string(unit->name()) + "', '" + name +
+                      "') needs all layers on one rank, and pp_size is " + std::to_string(stages),
+                  "use router_aux_loss_type: layer, or pp_size: 1");
+    });
+  }
+}
+
 }  // namespace
 
 void check_model(const Plan& plan, const Setup& setup, Units& units, int64_t batch_rows) {
@@ -35,13 +51,14 @@ void check_model(const Plan& plan, const Setup& setup, Units& units, int64_t bat
     parallelizer->check_device(on_cpu);  // may depend on the sizes
   }
   if (!on_cpu) refuse_soft_caps(units);
+  const int stages = setup.sizes.of(kPipelineAxis);
+  if (stages > 1) refuse_loss_over_layers(units, stages);
   parallel::attached_to(units, plan);
   parallel::check_recompute(units, plan.activation_checkpointing);
-  parallel::StageMap map = parallel::map_stages(units, plan, setup.sizes.of(kPipelineAxis));
+  parallel::StageMap map = parallel::map_stages(units, plan, stages);
   if (plan.schedule == nullptr || batch_rows == 0) return;
   const int microbatches = schedule::count_microbatches(batch_rows, plan.pipeline);
-  train::check_schedule({std::move(map.rank_of_stage), plan.schedule, plan.pipeline},
-                        setup.sizes.of(kPipelineAxis), microbatches);
+  train::check_schedule({std::move(map.rank_of_stage), plan.schedule, plan.pipeline}, stages, microbatches);
 }
 
 }  // namespace heddle::engine

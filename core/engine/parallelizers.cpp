@@ -145,7 +145,9 @@ void resolve_parallelizers(const Node& section, Setup& setup, PluginRegistry& pl
   for (const AxisInfo& axis : setup.axis_table.axes()) {
     if (!axis.has_parallelizer || setup.sizes.of(axis.name) == 1) continue;
     const OfferedParallelizer* offered = parallelizer_of(plugins, axis.name, &setup.warnings);
-    if (offered != nullptr) chosen.push_back({&axis, offered});  // else listed with the other sizes
+    const auto same = [&](const Chosen& one) { return one.offered == offered; };  // of another of its axes
+    if (offered != nullptr && std::none_of(chosen.begin(), chosen.end(), same))
+      chosen.push_back({&axis, offered});  // else listed with the other sizes
   }
   for (const auto& [axis, offered] : ordered(std::move(chosen))) {
     const Resolved resolved = offered->resolve(fields_of(*offered, section, setup, plugins));

@@ -22,6 +22,21 @@ int order_of(const AxisTable& table, const std::string& size_key) {
   return axis == nullptr ? AxisInfo().read + 1 : axis->read;
 }
 
+// Of the block's axis, or the largest of its view where another axis of that view is the only one in use.
+int degree_of(const Degrees& degrees, const std::string& size_key) {
+  const AxisInfo* own = degrees.table().with_key(size_key);
+  int degree = degrees.of_key(size_key);
+  if (own == nullptr || own->view.empty() || degree > 1) return degree;
+  for (const AxisInfo& axis : degrees.table().axes())
+    if (axis.view == own->view && !axis.key.empty()) degree = std::max(degree, degrees.of(axis.name));
+  return degree;
+}
+
+std::string where_of(const Node& section, const std::string& key) {
+  const Node* given = section.find(key);
+  return given == nullptr ? section.where() : given->where();
+}
+
 struct Environment {
   std::optional<std::string> backend;
   std::optional<double> timeout_minutes;
@@ -59,7 +74,7 @@ Blocks find_blocks(const Node& section, const Degrees& degrees, PluginRegistry& 
         std::find_if(blocks.begin(), blocks.end(), [&](const Block& b) { return b.offered == offered; });
     if (same != blocks.end() && given == nullptr) continue;
     if (same != blocks.end() && section.find(same->key) == nullptr) blocks.erase(same);
-    const int degree = degrees.of_key(offered->size_key);
+    const int degree = degree_of(degrees, offered->size_key);
     blocks.push_back({name, offered, given != nullptr && !given->is_null() ? given : nullptr, degree});
   }
   std::stable_sort(blocks.begin(), blocks.end(), [&](const Block& a, const Block& b) {
@@ -84,7 +99,7 @@ void resolve_blocks(const Blocks& blocks, const Node& section, Setup& setup) {
       continue;
     }
     if (block.given == nullptr && !block.offered->absent_error.empty())
-      throw Error(ErrorCode::config, section.find(block.offered->size_key)->where(),
+      throw Error(ErrorCode::config, where_of(section, block.offered->size_key),
                   with_size(block.offered->absent_error, block.degree));
     const Node empty = Node::map({}, section.mark(), "distributed." + block.key);
     Resolved resolved = block.offered->resolve(block.given != nullptr ? *block.given : empty);

@@ -11,6 +11,7 @@ Unit::~Unit() = default;
 UnitBuffers::~UnitBuffers() = default;
 Module::~Module() = default;
 AfterUpdate::~AfterUpdate() = default;
+void AfterUpdate::before_run(const DeviceMesh&) {}
 
 void Module::add_slot(std::string name, at::Tensor& tensor, Init init) {
   slots_.push_back({std::move(name), &tensor, init});

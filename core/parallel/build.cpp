@@ -177,6 +177,7 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
   if (dry == nullptr) placed = split(units, plan, mesh);
   check_reductions(Reductions(mesh, placed), placed, plan);
   attached.after_update = listeners(units);
+  for (const UpdateListener& listener : attached.after_update) listener.told->before_run(mesh);
   recompute(units, first, last, plan.activation_checkpointing);
   GradientFactor factor;
   if (holds_last) factor = multiply_gradients(units.back());

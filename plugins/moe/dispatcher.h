@@ -12,7 +12,8 @@ namespace heddle::moe {
 
 using Local = Experts::Instead::Next;
 
-// Every call is a collective of the ranks of ep, and so is its backward; also for a rank without a token.
+// Every call is a collective of the ranks of ep (or etp), and so is its backward; also for a rank without a
+// token.
 class Dispatcher {
  public:
   virtual ~Dispatcher() = default;
@@ -28,6 +29,9 @@ class Dispatcher {
 // All tokens go to all ranks, and a reduce-scatter brings the sums back. Peak: ranks * most tokens * hidden,
 // twice in the forward (tokens and outputs) and twice in the backward.
 std::unique_ptr<Dispatcher> make_gathered(Communicator& ranks);
+
+// The same among ranks that hold parts of the width of the same experts; routing counts these experts.
+std::unique_ptr<Dispatcher> make_joined(Communicator& ranks);
 
 // Each choice of a token travels to its expert's rank (GShard, Lepikhin et al. 2020). Peak: what is sent,
 // tokens * top-k * hidden, and what comes, twice.

@@ -116,7 +116,7 @@ at::Tensor scattered(const at::Tensor& y, const Rows& rows, Communicator& ranks)
 
 class Gathered final : public Dispatcher {
  public:
-  explicit Gathered(Communicator& ranks) : ranks_(ranks) {}
+  Gathered(Communicator& ranks, bool same_experts) : ranks_(ranks), same_experts_(same_experts) {}
 
   at::Tensor run(const at::Tensor& x, const model::Routing& routing, Experts& experts, const Batch& batch,
                  model::Meanwhile& meanwhile, const Local& local, int64_t /*room*/) const override {
@@ -134,7 +134,7 @@ class Gathered final : public Dispatcher {
     }
     meanwhile.run();
     flights.wait();
-    all.experts = own_experts(all.experts, experts.held());
+    if (!same_experts_) all.experts = own_experts(all.experts, experts.held());
     if (node) {
       node->rows = rows;
       torch::autograd::set_history({all_x, all.weights}, node);
@@ -162,12 +162,17 @@ class Gathered final : public Dispatcher {
   }
 
   Communicator& ranks_;
+  const bool same_experts_;
 };
 
 }  // namespace
 
 std::unique_ptr<Dispatcher> make_gathered(Communicator& ranks) {
-  return std::make_unique<Gathered>(ranks);
+  return std::make_unique<Gathered>(ranks, false);
+}
+
+std::unique_ptr<Dispatcher> make_joined(Communicator& ranks) {
+  return std::make_unique<Gathered>(ranks, true);
 }
 
 }  // namespace heddle::moe

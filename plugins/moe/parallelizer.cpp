@@ -3,7 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <set>
+#include <map>
 #include <string>
 #include <tuple>
 
@@ -17,6 +17,7 @@ namespace heddle::moe {
 namespace {
 
 constexpr const char* kAxis = "ep";
+constexpr const char* kParts = "etp";  // its ranks hold parts of the width of the same experts
 constexpr const char* kCopies = "tp";  // its ranks hold the same tokens
 
 template <class Kind, class Visitor>
@@ -29,17 +30,56 @@ void each(const Units& units, const Visitor& visitor) {
   }
 }
 
-// On meta only a shape is left; else a copy, so that the whole is freed.
-at::Tensor part_of(const at::Tensor& whole, int64_t begin, int64_t count) {
-  at::NoGradGuard no_gradients;
-  return whole.detach().narrow(0, begin, count).clone(at::MemoryFormat::Contiguous);
+// An expert's width, as Megatron-Core's expert_tensor_parallel_size.
+AxisInfo parts_axis() {
+  AxisInfo axis;
+  axis.name = kParts;
+  axis.key = "etp_size";
+  axis.parallelism = "expert tensor parallelism";
+  axis.view = "expert";
+  return axis;
 }
+
+int size_of(const DeviceMesh& mesh, const char* axis) {
+  return mesh.has(axis) ? mesh.size(axis) : 1;
+}
+
+int parts_in(const Sizes& sizes) {
+  for (const Axis& axis : sizes.more)
+    if (axis.name == kParts) return axis.size;
+  return 1;
+}
+
+// The box of a parameter that a rank holds.
+class Cut {
+ public:
+  explicit Cut(const ParameterSlot& slot) : slot_(slot), part_(slot.tensor->detach()) {}
+  void along(const char* axis, int64_t dim, const DeviceMesh& mesh) {
+    const int64_t whole = part_.size(dim), count = whole / mesh.size(axis), begin = count * mesh.rank(axis);
+    part_ = part_.narrow(dim, begin, count);
+    placed.push_back({slot_.name, axis, dim, begin, whole});
+  }
+  void partial(const char* axis) {
+    placed.push_back({slot_.name, axis, 0, 0, 0, Placed::Kind::partial_gradient});
+  }
+  // On meta only a shape is left; else a copy, so that the whole is freed.
+  at::Tensor part() const {
+    const at::NoGradGuard no_gradients;
+    return part_.clone(at::MemoryFormat::Contiguous);
+  }
+  std::vector<Placed> placed;
+
+ private:
+  const ParameterSlot& slot_;
+  at::Tensor part_;
+};
 
 }  // namespace
 
 Needs ExpertParallel::needs() const {
   Needs needs;
-  needs.axes = {kAxis};
+  needs.axes = {kAxis, kParts};
+  needs.new_axes = {parts_axis()};
   return needs;
 }
 
@@ -55,7 +95,8 @@ void ExpertParallel::check_fields() const {
 }
 
 void ExpertParallel::check(Units& units, const Sizes& sizes) {
-  if (sizes.ep == 1) return;
+  const int parts = parts_in(sizes);
+  if (sizes.ep == 1 && parts == 1) return;
   bool any = false;
   each<Experts>(units, [&](const std::string& path, Experts& experts) {
     any = true;
@@ -65,11 +106,20 @@ void ExpertParallel::check(Units& units, const Sizes& sizes) {
                   "the number of experts (" + std::to_string(count) + " in '" + path +
                       "') must be divisible by ep_size (" + std::to_string(sizes.ep) + ")",
                   "choose an ep_size that divides " + std::to_string(count));
+    const int64_t width = experts.shape().width;
+    if (width % parts != 0)
+      throw Error(ErrorCode::mesh, "distributed.etp_size",
+                  "the width of an expert (" + std::to_string(width) + " in '" + path +
+                      "') must be divisible by etp_size (" + std::to_string(parts) + ")",
+                  "choose an etp_size that divides " + std::to_string(width));
   });
-  if (!any)
-    throw Error(ErrorCode::config, "distributed.ep_size",
-                "ep_size is " + std::to_string(sizes.ep) + ", and the model has no experts",
-                "set ep_size: 1, or train a model with experts");
+  if (!any) {
+    const std::string key = sizes.ep > 1 ? "ep_size" : "etp_size";
+    throw Error(
+        ErrorCode::config, "distributed." + key,
+        key + " is " + std::to_string(sizes.ep > 1 ? sizes.ep : parts) + ", and the model has no experts",
+        "set " + key + ": 1, or train a model with experts");
+  }
   check_fields();
   check_head(units, config_.moe);
 }
@@ -95,40 +145,69 @@ Experts::Instead::LinkPointer ExpertParallel::link(const DeviceMesh& mesh) {
   const auto around = [this, copies, ranks](const at::Tensor& x, const model::Routing& chosen,
                                             Experts& experts, const Batch& batch, model::Meanwhile& meanwhile,
                                             const Local& local) {
-    const Dispatcher& way = dispatcher(chosen.experts.size(1), ranks);
     const int64_t most = room(x.size(0), chosen.experts.size(1), experts.shape().experts);
     const int64_t padding = config_.moe.pad_to_capacity ? most : 0;
+    const auto run = [&](const at::Tensor& tokens, const model::Routing& routing) {
+      if (ranks == 1) return local(tokens, routing, experts, batch, meanwhile);
+      return dispatcher(chosen.experts.size(1), ranks)
+          .run(tokens, routing, experts, batch, meanwhile, local, padding);
+    };
     const model::Routing routing =
         most == 0 ? chosen : within_capacity(chosen, experts.shape().experts, most, keeps());
-    if (copies == nullptr) return way.run(x, routing, experts, batch, meanwhile, local, padding);
+    if (copies == nullptr) return run(x, routing);
     model::Routing part;
     at::Tensor own;
     std::tie(own, part.weights) = own_part(x, routing.weights, *copies);
     part.experts = own_part(routing.experts, *copies);
-    return whole_of_parts(way.run(own, part, experts, batch, meanwhile, local, padding), x.size(0), *copies);
+    return whole_of_parts(run(own, part), x.size(0), *copies);
   };
   return Experts::Instead::around("moe", 0, around);
 }
 
+// Whatever tokens have come to the ranks of etp, all of them need all of these.
+Experts::Instead::LinkPointer ExpertParallel::link_of_parts() {
+  return Experts::Instead::around(
+      "moe", 1,
+      [this](const at::Tensor& x, const model::Routing& routing, Experts& experts, const Batch& batch,
+             model::Meanwhile& meanwhile,
+             const Local& local) { return joined_->run(x, routing, experts, batch, meanwhile, local, 0); });
+}
+
+void ExpertParallel::make_dispatchers(const DeviceMesh& mesh) {
+  if (mesh.size(kAxis) > 1) {
+    gathered_ = make_gathered(mesh.group(kAxis));
+    traded_ = make_traded(mesh.group(kAxis));
+  }
+  if (size_of(mesh, kParts) > 1) joined_ = make_joined(mesh.group(kParts));
+}
+
 std::vector<Placed> ExpertParallel::apply(Units& units, const DeviceMesh& mesh) {
-  if (mesh.size(kAxis) == 1) return {};
+  const int parts = size_of(mesh, kParts);
+  if (mesh.size(kAxis) == 1 && parts == 1) return {};
   set_head_precision(units, config_.moe);
-  gathered_ = make_gathered(mesh.group(kAxis));
-  traded_ = make_traded(mesh.group(kAxis));
-  const auto own = link(mesh);
-  std::set<const at::Tensor*> stacked;
+  make_dispatchers(mesh);
+  const auto own = link(mesh), of_parts = joined_ ? link_of_parts() : nullptr;
+  std::map<const at::Tensor*, Experts*> stacked;
   each<Experts>(units, [&](const std::string&, Experts& experts) {
     experts.instead.add(own);
-    for (const ParameterSlot& slot : experts.slots()) stacked.insert(slot.tensor);
+    if (of_parts) experts.instead.add(of_parts);
+    experts.share_bias(1.0 / parts);
+    for (const ParameterSlot& slot : experts.slots()) stacked.emplace(slot.tensor, &experts);
   });
   std::vector<Placed> placed;
   for (const auto& unit : units)
     for (ParameterSlot& slot : unit->parameters()) {
-      if (stacked.count(slot.tensor) == 0) continue;
-      const int64_t whole = slot.tensor->size(0), count = whole / mesh.size(kAxis);
-      const int64_t begin = count * mesh.rank(kAxis);
-      slot.point(part_of(*slot.tensor, begin, count));
-      placed.push_back({slot.name, kAxis, 0, begin, whole});
+      const auto found = stacked.find(slot.tensor);
+      if (found == stacked.end()) continue;
+      const Experts& experts = *found->second;
+      Cut cut(slot);
+      cut.along(kAxis, 0, mesh);
+      if (parts > 1 && slot.tensor == &experts.down_bias)
+        cut.partial(kParts);
+      else if (parts > 1)
+        cut.along(kParts, slot.tensor == &experts.down ? 2 : experts.split_dim(), mesh);
+      slot.point(cut.part());
+      placed.insert(placed.end(), cut.placed.begin(), cut.placed.end());
     }
   return placed;
 }

@@ -17,21 +17,25 @@ class ExpertParallel : public IParallelizer {
  public:
   explicit ExpertParallel(Config config) : config_(std::move(config)) {}
   Needs needs() const override;
-  // Throws Error{mesh} for experts that ep_size does not divide, Error{config} for a model without experts
-  // and for fields of the block that the strategy cannot follow.
+  // Throws Error{mesh} for experts that ep_size does not divide and widths that etp_size does not divide,
+  // Error{config} for a model without experts and for fields of the block that the strategy cannot follow.
   void check(Units& units, const Sizes& sizes) override;
-  // Splits the parameters of all experts along their first dim over ep; links the dispatcher.
+  // Splits the parameters of all experts along their first dim over ep, and along their width over etp; links
+  // the dispatcher.
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override;
 
  private:
   void check_fields() const;
+  void make_dispatchers(const DeviceMesh& mesh);
   Experts::Instead::LinkPointer link(const DeviceMesh& mesh);
+  Experts::Instead::LinkPointer link_of_parts();
   const Dispatcher& dispatcher(int64_t choices, int ranks) const;
   int64_t room(int64_t tokens, int64_t choices, int64_t experts) const;  // of an expert; 0: no limit
   Keeps keeps() const;
 
   const Config config_;
-  std::unique_ptr<Dispatcher> gathered_, traded_;
+  std::unique_ptr<Dispatcher> gathered_, traded_;  // over ep
+  std::unique_ptr<Dispatcher> joined_;             // over etp, within these; null: experts are whole
 };
 
 }  // namespace heddle::moe

@@ -64,6 +64,7 @@ void Chain::live_once() {
   const bool clean =
       end.errors.find("error[io]") == std::string::npos && end.errors.find("error[in") == std::string::npos;
   if (!killed || !clean) throw Broken{tale + "status " + std::to_string(end.status) + ", " + end.errors};
+  if (look_ && killed_ % 10 == 0 && !after.empty()) look_(cut_, whole_);
 }
 
 // An operation of the next three checkpoints or so.

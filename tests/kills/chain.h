@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "life.h"
@@ -20,6 +22,11 @@ class Chain {
   // the number of such ends. Throws Broken.
   int kill(int kills);
 
+  // Called after every tenth kill that has left a checkpoint, with the folder of the killed training and that
+  // of the undisturbed one.
+  using Look = std::function<void(const std::filesystem::path& cut, const std::filesystem::path& whole)>;
+  void look(Look look) { look_ = std::move(look); }
+
  private:
   void live_once();  // to a random moment
   void check_the_end();
@@ -32,6 +39,7 @@ class Chain {
   std::vector<int64_t> operations_;  // of each rank in it
   int64_t checkpoints_ = 0;          // in it
   int killed_ = 0, ends_ = 0;
+  Look look_;
 };
 
 }  // namespace kills

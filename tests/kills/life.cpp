@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -12,6 +13,8 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <iostream>
+#include <map>
 #include <sstream>
 
 #include "heddle/base/error.h"
@@ -62,11 +65,14 @@ End in_a_process(const fs::path& words, const Body& body) {
   return {WIFSIGNALED(state) ? 128 + WTERMSIG(state) : WEXITSTATUS(state), said.str()};
 }
 
-void read_tensors(const fs::path& directory) {
+std::map<std::string, at::Tensor> read_tensors(const fs::path& directory) {
   heddle::checkpoint::ShardedReader reader(directory);
-  for (const auto& [name, saved] : reader.manifest().tensors)
-    reader.read({name, at::empty(saved.shape, saved.dtype), saved.shape,
-                 std::vector<int64_t>(saved.shape.size(), 0)});
+  std::map<std::string, at::Tensor> out;
+  for (const auto& [name, saved] : reader.manifest().tensors) {
+    const at::Tensor& tensor = out[name] = at::empty(saved.shape, saved.dtype);
+    reader.read({name, tensor, saved.shape, std::vector<int64_t>(saved.shape.size(), 0)});
+  }
+  return out;
 }
 
 }  // namespace
@@ -103,6 +109,19 @@ std::string read_all(const fs::path& folder) {
       read_tensors(one / "optim");
     }
     return 0;
+  });
+  return end.status == 0 ? "" : end.errors + "(status " + std::to_string(end.status) + ")";
+}
+
+std::string apart(const fs::path& one, const fs::path& other) {
+  const End end = in_a_process(one.string() + ".words", [&] {
+    const auto own = read_tensors(one / "model"), wanted = read_tensors(other / "model");
+    for (const auto& [name, tensor] : wanted)
+      if (!at::equal(own.at(name), tensor)) {
+        std::cerr << name << " differs\n";
+        return 1;
+      }
+    return own.size() == wanted.size() && !own.empty() ? 0 : 1;
   });
   return end.status == 0 ? "" : end.errors + "(status " + std::to_string(end.status) + ")";
 }

@@ -36,4 +36,7 @@ End live_again(const Training& training, const std::filesystem::path& folder, co
 // error.
 std::string read_all(const std::filesystem::path& folder);
 
+// How the parameters of two checkpoints differ, read in a process of its own: "" where all bits agree.
+std::string apart(const std::filesystem::path& one, const std::filesystem::path& other);
+
 }  // namespace kills

@@ -1,6 +1,7 @@
 // Kills runs that save after every step with SIGKILL, at random operations on files and at random
 // microseconds after them, one rank or all, and lets them go on each time, or lets their launcher start them
-// again: heddle_kills [KILLS [SEED]]. With faults: lets disks fail.
+// again: heddle_kills [KILLS [SEED]]. With experts: a mixture on four ranks, which goes on at other
+// topologies too. With faults: lets disks fail.
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include "chain.h"
 #include "ends.h"
 #include "faults.h"
+#include "moves.h"
 #include "restarts.h"
 
 namespace kills {
@@ -30,6 +32,17 @@ optimizer: {lr: 0.01, weight_decay: 0.1}
 step_scheduler: {global_batch_size: 6, local_batch_size: 3, max_steps: 30, num_epochs: null, ckpt_every_steps: 1, val_every_steps: 1}
 )";
 
+constexpr const char* kMixture = R"(
+seed: 7
+model:
+  config: {model_type: qwen3_moe, vocab_size: 53, hidden_size: 14, intermediate_size: 23, num_hidden_layers: 2,
+           num_attention_heads: 2, num_key_value_heads: 1, head_dim: 6, max_position_embeddings: 16, num_experts: 4,
+           num_experts_per_tok: 2, moe_intermediate_size: 5, norm_topk_prob: true, router_aux_loss_type: sequence}
+  dtype: float32
+optimizer: {lr: 0.01, weight_decay: 0.1}
+step_scheduler: {global_batch_size: 12, local_batch_size: 3, max_steps: 30, num_epochs: null, ckpt_every_steps: 1}
+)";
+
 std::vector<Training> trainings(const fs::path& folder) {
   const std::string recipe =
       kRecipe + ("dataset: {seq_len: 7, file_pattern: " + (folder / "train.bin").string() + "}\n");
@@ -44,6 +57,15 @@ std::vector<Training> trainings(const fs::path& folder) {
           {"two ranks that keep two checkpoints and the best and go on from LATEST", 2,
            recipe + fsdp + latest, 2},
           {"two ranks that save beside their steps", 2, recipe + fsdp + "checkpoint: {is_async: true}\n", 0}};
+}
+
+// Four experts of which each rank of ep holds a part, beside copies of the rest.
+Training mixture(const fs::path& folder, int ranks, int ep) {
+  Training out{std::to_string(ranks) + " ranks with ep " + std::to_string(ep), ranks, kMixture};
+  out.yaml += "dataset: {seq_len: 7, file_pattern: " + (folder / "train.bin").string() + "}\n";
+  out.yaml += "distributed: {strategy: fsdp2, ep_size: " + std::to_string(ep) +
+              ", mp_policy: {param_dtype: float32, reduce_dtype: float32}}\n";
+  return out;
 }
 
 void write_tokens(const fs::path& file, int32_t count) {
@@ -80,6 +102,22 @@ void kill(const Training& training, const fs::path& place, int kills, uint64_t s
          begin);
 }
 
+// The whole of `heddle_kills experts`.
+void kill_experts(const fs::path& folder, int kills, uint64_t seed) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Training training = mixture(folder, 4, 2);
+  const std::vector<Training> others = {mixture(folder, 4, 1), mixture(folder, 2, 1), mixture(folder, 4, 4)};
+  int moved = 0;
+  Chain chain(training, folder, seed);
+  chain.look([&](const fs::path& cut, const fs::path& whole) { moved += move_on(others, cut, whole); });
+  const int ends = chain.kill(kills);
+  if (moved == 0) throw Broken{"no kill was followed by other topologies"};
+  report(training.name + ": " + std::to_string(kills) + " kills, nothing lost, the same bits at " +
+             std::to_string(ends) + " ends, the same numbers at ep 1 and 4 after " + std::to_string(moved) +
+             " moves",
+         begin);
+}
+
 void restart(const Training& training, const fs::path& place, int kills, uint64_t seed) {
   const auto begin = std::chrono::steady_clock::now();
   const int restarts = restart_after_kills(training, place, kills, seed);
@@ -97,32 +135,46 @@ void fail(const Training& training, const fs::path& place, int stride) {
   report(training.name + ": " + std::to_string(failed) + " failures, each said, nothing lost", begin);
 }
 
-// `share(i, n)` does the i-th of n trainings.
-template <class Share>
-int on_all(const Share& share) {
+// Does `work` in a folder with tokens, and keeps the folder where something broke.
+template <class Work>
+int in_a_folder(const Work& work) {
   std::string name = (place_of_files() / "heddle_kills_XXXXXX").string();
   const fs::path folder = ::mkdtemp(name.data());
   fs::permissions(folder, fs::perms::others_exec | fs::perms::group_exec, fs::perm_options::add);
   write_tokens(folder / "train.bin", 41 * 7 + 3);
   write_tokens(folder / "validation.bin", 5 * 7 + 3);
   share_the_count();
-  const std::vector<Training> all = trainings(folder);
-  for (size_t i = 0; i < all.size(); ++i) {
-    try {
-      const fs::path place = folder / std::to_string(i);
-      fs::create_directories(place);
-      share(all[i], place, static_cast<int>(i), static_cast<int>(all.size()));
-    } catch (const Broken& broken) {
-      std::printf("FAILED: %s, in %s\n%s\n", all[i].name.c_str(), folder.c_str(), broken.what.c_str());
-      return 1;
-    }
+  try {
+    work(folder);
+  } catch (const Broken& broken) {
+    std::printf("FAILED, in %s: %s\n", folder.c_str(), broken.what.c_str());
+    return 1;
   }
   fs::remove_all(folder);
   return 0;
 }
 
+// `share(i, n)` does the i-th of n trainings.
+template <class Share>
+int on_all(const Share& share) {
+  return in_a_folder([&](const fs::path& folder) {
+    const std::vector<Training> all = trainings(folder);
+    for (size_t i = 0; i < all.size(); ++i) {
+      const fs::path place = folder / std::to_string(i);
+      fs::create_directories(place);
+      try {
+        share(all[i], place, static_cast<int>(i), static_cast<int>(all.size()));
+      } catch (const Broken& broken) {
+        throw Broken{all[i].name + "\n" + broken.what};
+      }
+    }
+  });
+}
+
 int usage() {
-  std::fprintf(stderr, "heddle_kills [KILLS [SEED]]\nheddle_kills faults [STRIDE]\n");
+  std::fprintf(stderr,
+               "heddle_kills [KILLS [SEED]]\nheddle_kills experts [KILLS [SEED]]\nheddle_kills faults "
+               "[STRIDE]\n");
   return 2;
 }
 
@@ -138,6 +190,12 @@ int main(int count, char** words) {
     return on_all([&](const Training& training, const fs::path& place, int, int) {
       fail(training, place, static_cast<int>(second));
     });
+  }
+  if (first == "experts") {
+    const int most = count > 2 ? static_cast<int>(second) : 20;
+    const uint64_t seed = count > 3 ? std::strtoull(words[3], nullptr, 10) : 1;
+    if (most < 10) return usage();
+    return in_a_folder([&](const fs::path& folder) { kill_experts(folder, most, seed); });
   }
   const int kills = std::atoi(first.c_str());
   if (kills < 1) return usage();

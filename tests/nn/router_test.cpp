@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "heddle/base/error.h"
+#include "heddle/mesh/device_mesh.h"
+#include "heddle/transport/threads.h"
 #include "nn/against_aten.h"
 
 namespace heddle {
@@ -165,6 +167,31 @@ TEST(Router, BalancesByTheFormulaOfALayerAndOfASequence) {
       EXPECT_NEAR(one.value("router/aux_loss"), loss.item<double>(), 1e-6);
       expect_close(got, weight.grad(), 1e-6, "gradient");
     }
+}
+
+// The second microbatch of a step is weighed by the shares of both; a step begins anew.
+TEST(Router, BalancesOverTheMicrobatchesOfAStep) {
+  at::manual_seed(14);
+  const at::Tensor first = at::randn({10, 3}, at::kDouble), second = at::randn({4, 3}, at::kDouble);
+  Routed one(BalanceLoss::Form::global);
+  const auto counts = [&] { return model::count_choices(one.routing.experts, 1, 4).to(at::kDouble).view(4); };
+  const auto wanted = [&](const at::Tensor& x, const at::Tensor& shares) {
+    const at::Tensor weight = one.router->weight.detach().clone().set_requires_grad(true);
+    (0.1 * 4 / 2 * shares * plain_scores(at::linear(x, weight), Score::softmax).mean(0)).sum().backward();
+    return weight.grad();
+  };
+  expect_close(one.gradient(first, 1).clone(), wanted(first, counts() / 10), 1e-6, "first");
+  const at::Tensor before = counts();
+  one.router->weight.mutable_grad() = at::Tensor();
+  expect_close(one.gradient(second, 1).clone(), wanted(second, (before + counts()) / 14), 1e-6, "second");
+  EXPECT_TRUE(one.router->wants_updates());
+  ThreadWorld::run(1, [&](Rendezvous& meeting) {
+    const at::Tensor skipped = at::zeros({1});
+    one.router->after_update({SideValues{}, skipped, {}},
+                             mesh::build(std::vector<Axis>{{"dp", 1}}, meeting, ""));
+  });
+  one.router->weight.mutable_grad() = at::Tensor();
+  expect_close(one.gradient(second, 1).clone(), wanted(second, counts() / 4), 1e-6, "next step");
 }
 
 TEST(Router, OfEqualLoadHasTheLossOneAndOfOneExpertTheNumberOfExperts) {

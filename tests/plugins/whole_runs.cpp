@@ -20,7 +20,6 @@ namespace {
 
 constexpr const char* kRecipe = R"(
 seed: 7
-optimizer: {lr: 0.01, weight_decay: 0.1}
 lr_scheduler: {lr_decay_style: cosine, lr_warmup_steps: 3, lr_decay_steps: 20}
 )";
 
@@ -61,7 +60,8 @@ WholeRuns::WholeRuns() {
 
 std::string WholeRuns::configuration(const Topology& topology, const std::string& run, int steps,
                                      const std::string& restore_from) const {
-  std::string yaml = kRecipe + ("model: {config: " + model + ", dtype: float32}\n") + topology.more +
+  std::string yaml = kRecipe + ("optimizer: {weight_decay: 0.1, lr: " + lr + "}\n") +
+                     ("model: {config: " + model + ", dtype: float32}\n") + topology.more +
                      "\ndistributed: " + topology.distributed;
   yaml += "\ndataset: {file_pattern: " + (place_ / "train.bin").string() + ", seq_len: 7}";
   yaml +=

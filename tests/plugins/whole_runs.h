@@ -47,6 +47,8 @@ class WholeRuns {
       "{model_type: qwen2, vocab_size: 53, hidden_size: 14, intermediate_size: 23, num_hidden_layers: 3, "
       "num_attention_heads: 4, num_key_value_heads: 4, head_dim: 6, max_position_embeddings: 16}";
 
+  std::string lr = "0.01";
+
  private:
   std::string configuration(const Topology& topology, const std::string& run, int steps,
                             const std::string& restore_from) const;

@@ -33,9 +33,22 @@ at::Tensor used_weight(Autocast* autocast, const at::Tensor& weight) {
   return autocast == nullptr || !weight.defined() ? weight : autocast->weight(weight);
 }
 
+// Columns as a dim of their own become one with the width.
+at::Tensor as_matrices(const at::Tensor& gate_up) {
+  return gate_up.dim() == 4 ? gate_up.flatten(1, 2) : gate_up;
+}
+
+at::Tensor as_rows(const at::Tensor& bias) {
+  return bias.defined() && bias.dim() == 3 ? bias.flatten(1, 2) : bias;
+}
+
 // The router's weight of each row, in wide arithmetic.
 at::Tensor weights_of_rows(const at::Tensor& weights, const ExpertRows& rows, at::ScalarType wide) {
   return at::index_select(weights.reshape({-1}), 0, rows.slots).to(wide);
+}
+
+at::Tensor shared_bias(const at::Tensor& bias, double share) {
+  return share == 1 || !bias.defined() ? bias : bias * share;
 }
 
 // What the gradients of both parameters are made of.
@@ -43,14 +56,21 @@ struct Factors {
   at::Tensor x, d_hidden, activated, dy;  // [tokens, hidden], [rows, ...], [rows, width], [rows, hidden]
   at::Tensor shares;                      // [rows]: the router's weights
   std::shared_ptr<const ExpertRows> rows;
-  at::ScalarType dtype{};  // of the parameters
+  at::ScalarType dtype{};      // of the parameters
+  std::vector<int64_t> shape;  // of gate_up
+  double bias_share = 1;
 
   at::Tensor of_gate_up() const {
-    return cast_to(grouped_weight_gradient(d_hidden, take_rows(x, *rows), rows->begins), dtype);
+    return cast_to(grouped_weight_gradient(d_hidden, take_rows(x, *rows), rows->begins), dtype).view(shape);
   }
   at::Tensor of_down() const { return cast_to(grouped_weight_gradient(dy, activated, rows->begins), dtype); }
-  at::Tensor of_gate_up_bias() const { return cast_to(grouped_sum(d_hidden, rows->begins), dtype); }
-  at::Tensor of_down_bias() const { return cast_to(grouped_sum(dy, rows->begins, shares), dtype); }
+  at::Tensor of_gate_up_bias() const {
+    const at::IntArrayRef of_weights = shape;
+    return cast_to(grouped_sum(d_hidden, rows->begins), dtype).view(of_weights.slice(0, shape.size() - 1));
+  }
+  at::Tensor of_down_bias() const {
+    return cast_to(grouped_sum(dy, rows->begins, bias_share == 1 ? shares : shares * bias_share), dtype);
+  }
 
   // By the edge of ExpertsNode.
   at::Tensor of(size_t edge) const {
@@ -64,6 +84,7 @@ struct ExpertsNode final : LayerNode {
   Saved x, weights, hidden, gate_up, down, down_bias;
   std::shared_ptr<const ExpertRows> rows;
   ExpertActivation activation;
+  double bias_share = 1;
   at::ScalarType x_dtype{};
   Autocast* autocast = nullptr;
   WeightGradients* later = nullptr;
@@ -75,13 +96,16 @@ struct ExpertsNode final : LayerNode {
     const at::Tensor saved_weights = weights.unpack(), saved_hidden = hidden.unpack();
     const at::Tensor whole_down = down.unpack(), whole_gate_up = gate_up.unpack();
     factors.dtype = whole_down.scalar_type();
+    factors.shape = whole_gate_up.sizes().vec();
+    factors.bias_share = bias_share;
     factors.dy = take_rows(cast_to(gradients[0].contiguous(), saved_hidden.scalar_type()), *rows);
     factors.shares = weights_of_rows(saved_weights, *rows, wide_of(saved_hidden.scalar_type()));
     ActivationGradients inner = activate_backward(
         activation, grouped_product_back(factors.dy, used_weight(autocast, whole_down), rows->begins),
         saved_hidden, factors.shares);
     if (const at::Tensor& bias = down_bias.unpack(); bias.defined())
-      inner.weights.add_(grouped_dot(factors.dy, used_weight(autocast, bias), rows->begins));
+      inner.weights.add_(
+          grouped_dot(factors.dy, shared_bias(used_weight(autocast, bias), bias_share), rows->begins));
     factors.d_hidden = std::move(inner.hidden);
     factors.activated = std::move(inner.y);
     Gradients out(num_outputs());
@@ -98,7 +122,8 @@ struct ExpertsNode final : LayerNode {
 
  private:
   at::Tensor of_x(const Factors& factors, const at::Tensor& whole_gate_up) const {
-    const at::Tensor of_rows = grouped_product_back(factors.d_hidden, whole_gate_up, rows->begins);
+    const at::Tensor of_rows =
+        grouped_product_back(factors.d_hidden, as_matrices(whole_gate_up), rows->begins);
     return cast_to(combine_rows(of_rows, *rows, factors.x.size(0)), x_dtype);
   }
 
@@ -158,19 +183,21 @@ at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertPara
       node->down_bias.save_weight(of.down_bias);
       node->rows = rows;
       node->activation = activation;
+      node->bias_share = of.bias_share;
       node->x_dtype = x.scalar_type();
       node->autocast = autocast;
       node->later = later;
     }
     const at::Tensor hidden = once(Operator::product, [&] {
-      return grouped_product(take_rows(used, *rows), used_weight(autocast, of.gate_up), rows->begins,
-                             used_weight(autocast, of.gate_up_bias));
+      return grouped_product(take_rows(used, *rows), as_matrices(used_weight(autocast, of.gate_up)),
+                             rows->begins, as_rows(used_weight(autocast, of.gate_up_bias)));
     });
     if (node) node->hidden.save(hidden);
     const at::Tensor of_rows = once(Operator::product, [&] {
       const at::Tensor shares = weights_of_rows(routing.weights, *rows, wide_of(hidden.scalar_type()));
       return grouped_product(activate(activation, hidden, shares), used_weight(autocast, of.down),
-                             rows->begins, used_weight(autocast, of.down_bias), shares);
+                             rows->begins, shared_bias(used_weight(autocast, of.down_bias), of.bias_share),
+                             shares);
     });
     y = cast_to(combine_rows(of_rows, *rows, x.size(0)), x.scalar_type());
   }
@@ -181,23 +208,25 @@ at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertPara
 }  // namespace model
 
 Experts::Experts(const Shape& shape, const Names& names, const Init& init, const at::TensorOptions& options)
-    : gate_up(model::make_parameter({shape.experts, shape.activation.columns() * shape.width, shape.hidden},
-                                    init, options)),
-      down(model::make_parameter({shape.experts, shape.hidden, shape.width}, init, options)),
-      shape_(shape) {
+    : down(model::make_parameter({shape.experts, shape.hidden, shape.width}, init, options)), shape_(shape) {
+  const int64_t columns = shape.activation.columns();
+  std::vector<int64_t> sizes = {shape.experts, columns * shape.width};
+  if (columns_apart()) sizes = {shape.experts, columns, shape.width};
+  std::vector<int64_t> of_weights = sizes;
+  of_weights.push_back(shape.hidden);
+  gate_up = model::make_parameter(of_weights, init, options);
   add_slot(names.gate_up, gate_up, init);
   add_slot(names.down, down, init);
   if (!shape.bias) return;
   const Init zeros{Init::Kind::zeros, 0.0};
-  gate_up_bias =
-      model::make_parameter({shape.experts, shape.activation.columns() * shape.width}, zeros, options);
+  gate_up_bias = model::make_parameter(sizes, zeros, options);
   down_bias = model::make_parameter({shape.experts, shape.hidden}, zeros, options);
   add_slot(names.gate_up_bias, gate_up_bias, zeros);
   add_slot(names.down_bias, down_bias, zeros);
 }
 
 at::Tensor Experts::local(const at::Tensor& x, const model::Routing& routing, const Batch& batch) {
-  return model::experts(x, routing, {gate_up, down, gate_up_bias, down_bias}, shape_.activation,
+  return model::experts(x, routing, {gate_up, down, gate_up_bias, down_bias, bias_share_}, shape_.activation,
                         batch.weight_gradients);
 }
 

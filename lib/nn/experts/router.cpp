@@ -11,6 +11,8 @@
 
 #include "core/model/parameter.h"
 #include "heddle/base/error.h"
+#include "heddle/mesh/device_mesh.h"
+#include "heddle/model/autograd_node.h"
 #include "heddle/model/region.h"
 #include "heddle/nn/linear.h"
 
@@ -129,6 +131,8 @@ Router::Counted Router::count(const model::Scored& scored, const Batch& batch) {
 
 at::Tensor Router::balance_loss(const model::Scored& scored, const Counted& all) {
   const BalanceLoss& balance = config_.balance;
+  if (balance.form == BalanceLoss::Form::global && scored.weights.requires_grad())
+    return model::weighted_sum(scored.scores, global_factors(all));
   if (balance.form == BalanceLoss::Form::model)
     return config_.layers->add(config_.place, all.choices.select(0, 0), all.tokens, scored.scores);
   // E / (k T) n_e of each row, times 1 / T of the mean score.
@@ -137,11 +141,37 @@ at::Tensor Router::balance_loss(const model::Scored& scored, const Counted& all)
   return model::weighted_sum(scored.scores, all.choices * factor / all.tokens.square());
 }
 
+// The shares of the step so far weigh this rank's mean scores. A rank's mean is over the tokens that a rank
+// has on average, so that the mean over the ranks is over all tokens.
+at::Tensor Router::global_factors(const Counted& all) {
+  const model::BelowAutograd below;
+  const at::Tensor now = at::cat({all.choices, all.tokens}, 1);
+  if (samples_ != nullptr) samples_->all_reduce(now)->wait();
+  so_far_ = so_far_.defined() ? so_far_ + now : now;
+  const double ranks = samples_ == nullptr ? 1 : samples_->size();
+  const double factor = config_.balance.coefficient * static_cast<double>(config_.experts) * ranks /
+                        static_cast<double>(config_.rule.top_k);
+  const at::Tensor shares = so_far_.narrow(1, 0, config_.experts) / so_far_.narrow(1, config_.experts, 1);
+  return shares * factor / now.narrow(1, config_.experts, 1);
+}
+
+void Router::before_run(const DeviceMesh& mesh) {
+  const bool is_global = config_.balance.form == BalanceLoss::Form::global;
+  samples_ = is_global && mesh.size(kSampleAxis) > 1 ? &mesh.group(kSampleAxis) : nullptr;
+}
+
 bool Router::wants_updates() const {
-  return config_.correction && config_.correction_rate != 0 && weight.requires_grad();
+  if (!weight.requires_grad()) return false;
+  return (config_.correction && config_.correction_rate != 0) ||
+         config_.balance.form == BalanceLoss::Form::global;
 }
 
 void Router::after_update(const Updated& updated, const DeviceMesh&) {
+  so_far_ = at::Tensor();
+  if (config_.correction && config_.correction_rate != 0) move_correction(updated);
+}
+
+void Router::move_correction(const Updated& updated) {
   const at::Tensor load = updated.values.find(load_.spec().name);
   const at::Tensor change = (load.mean() - load).sign().mul(config_.correction_rate);
   for (const FrozenPart& part : updated.frozen) {

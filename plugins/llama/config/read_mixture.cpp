@@ -31,7 +31,7 @@ void add_balance_keys(std::vector<Key>& keys) {
        ""},
       {"output_router_logits", "bool", "false", "", "Train with the auxiliary loss.", ""},
       {"router_aux_loss_coef", "float", "0.001", "0 or more", "Its coefficient. OLMoE: 0.01.", ""},
-      {"router_aux_loss_type", "str or null", "null", "none, layer, sequence, model",
+      {"router_aux_loss_type", "str or null", "null", "none, layer, sequence, global, model",
        "Its form; null: model where output_router_logits, else none.", ""},
       {"router_z_loss_coef", "float", "0.0", "0 or more", "Coefficient of the router's z-loss.", ""},
       {"router_dtype", "str or null", "null", "float32",
@@ -67,11 +67,13 @@ void read_losses(const Node& keys, Mixture& mixture) {
     mixture.balance.form = Form::layer;
   else if (form == "sequence")
     mixture.balance.form = Form::sequence;
+  else if (form == "global")
+    mixture.balance.form = Form::global;
   else if (form == "model")
     mixture.balance.form = Form::model;
   else if (form != "none")
     model::refuse(*keys.find("router_aux_loss_type"),
-                  "unknown auxiliary loss '" + form + "'; known: none, layer, sequence, model");
+                  "unknown auxiliary loss '" + form + "'; known: none, layer, sequence, global, model");
 }
 
 void read_router(const Node& keys, Mixture& mixture) {
@@ -86,6 +88,7 @@ void read_router(const Node& keys, Mixture& mixture) {
 const char* word_of(Form form) {
   return form == Form::layer      ? "layer"
          : form == Form::sequence ? "sequence"
+         : form == Form::global   ? "global"
          : form == Form::model    ? "model"
                                   : "none";
 }

@@ -9,9 +9,12 @@
 namespace heddle::llama {
 namespace {
 
-// The matrix of one expert, rows [first, first + rows) of the expert's in the parameter.
-StoredPart part_of(std::string tensor, int64_t expert, int64_t first, int64_t rows, int64_t columns) {
-  return {std::move(tensor), {rows, columns}, {0, 0}, {1, 2}, {expert, first, 0}, {1, rows, columns}};
+// The matrix of one expert in a parameter of matrices for each expert, or for gate and up of each.
+StoredPart part_of(std::string tensor, std::span<const int64_t> shape, int64_t expert, int64_t which) {
+  const int64_t rows = shape[shape.size() - 2], columns = shape.back();
+  if (shape.size() == 3)
+    return {std::move(tensor), {rows, columns}, {0, 0}, {1, 2}, {expert, 0, 0}, {1, rows, columns}};
+  return {std::move(tensor), {rows, columns}, {0, 0}, {2, 3}, {expert, which, 0, 0}, {1, 1, rows, columns}};
 }
 
 }  // namespace
@@ -39,12 +42,11 @@ StoredParts stored_parts(const ModelConfig& config, const std::string& parameter
   StoredParts parts;
   for (int64_t e = 0; e < shape[0]; ++e) {
     const std::string expert = experts + std::to_string(e) + ".";
-    const int64_t rows = gate_up ? shape[1] / 2 : shape[1];
     if (gate_up) {
-      parts.push_back(part_of(expert + files.gate + ".weight", e, 0, rows, shape[2]));
-      parts.push_back(part_of(expert + files.up + ".weight", e, rows, rows, shape[2]));
+      parts.push_back(part_of(expert + files.gate + ".weight", shape, e, 0));
+      parts.push_back(part_of(expert + files.up + ".weight", shape, e, 1));
     } else {
-      parts.push_back(part_of(expert + files.down + ".weight", e, 0, rows, shape[2]));
+      parts.push_back(part_of(expert + files.down + ".weight", shape, e, 0));
     }
   }
   return parts;

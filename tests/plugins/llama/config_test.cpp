@@ -152,9 +152,10 @@ TEST(ModelConfig, OfExpertsRefusesWhatCannotBe) {
             kAt + " mlp_only_layers: expected a list of layers, got 1");
   EXPECT_EQ(config_refusal(R"({"model_type":"qwen3_moe","num_hidden_layers":2,"mlp_only_layers":[0,1]})"),
             kAt + ": decoder_sparse_step and mlp_only_layers leave no layer with experts");
-  EXPECT_EQ(
-      config_refusal(R"({"model_type":"olmoe","router_aux_loss_type":"global"})"),
-      kAt + " router_aux_loss_type: unknown auxiliary loss 'global'; known: none, layer, sequence, model");
+  EXPECT_EQ(config_refusal(R"({"model_type":"olmoe","router_aux_loss_type":"whole"})"),
+            kAt +
+                " router_aux_loss_type: unknown auxiliary loss 'whole'; known: none, layer, sequence, "
+                "global, model");
   EXPECT_EQ(config_refusal(R"({"model_type":"olmoe","router_dtype":"float16"})"),
             kAt + " router_dtype: expected float32 or null, got 'float16'");
 }

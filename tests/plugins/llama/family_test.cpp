@@ -80,15 +80,15 @@ TEST(Family, CountsLatentAttentionByItsProducts) {
 }
 
 TEST(Family, StoresExpertsApart) {
-  const std::vector<int64_t> shape = {2, 6, 4};
+  const std::vector<int64_t> shape = {2, 2, 3, 4}, of_down = {2, 6, 4};
   const StoredParts parts = read("model_type: mixtral, num_local_experts: 2, " + kSizes)
                                 ->stored("model.layers.1.mlp.experts.gate_up_proj", shape);
   ASSERT_EQ(parts.size(), 4u);
   EXPECT_EQ(stored::fault(parts, shape), "");
   EXPECT_EQ(parts[3].tensor, "model.layers.1.block_sparse_moe.experts.1.w3.weight");
-  EXPECT_THAT(parts[3].offset, ElementsAre(1, 3, 0));
+  EXPECT_THAT(parts[3].offset, ElementsAre(1, 1, 0, 0));
   EXPECT_EQ(read("model_type: qwen3_moe, num_experts: 2, num_experts_per_tok: 1, " + kSizes)
-                ->stored("model.layers.0.mlp.experts.down_proj", shape)[1]
+                ->stored("model.layers.0.mlp.experts.down_proj", of_down)[1]
                 .tensor,
             "model.layers.0.mlp.experts.1.down_proj.weight");
 }

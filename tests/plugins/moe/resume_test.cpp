@@ -1,6 +1,7 @@
 // Checkpoints of experts move between any ep, ep_shard and strategy, and what a block changes in a strategy
 // trains to the same numbers.
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include "plugins/whole_runs.h"
@@ -28,6 +29,21 @@ const std::vector<Topology>& expert_topologies() {
 constexpr int kSteps = 8, kStop = 4;
 const std::string kStoppedAt = "/epoch_0_step_3", kEnd = "/epoch_1_step_7";
 
+// Experts of six columns, so that two ranks can share them.
+const std::vector<Topology>& topologies_with_parts() {
+  static const std::vector<Topology> all{
+      {"single", 1, "{strategy: single}"},
+      {"etp2", 2, "{strategy: ddp, etp_size: 2}"},
+      {"ep2_etp2", 4,
+       "{strategy: fsdp2, ep_size: 2, etp_size: 2, moe: {dispatcher: alltoall}, " + kFp32 + "}"},
+      {"tp2_etp2", 4, "{strategy: fsdp2, tp_size: 2, etp_size: 2, " + kFp32 + "}"},
+      {"zero3_etp2", 2, "{strategy: megatron_fsdp, etp_size: 2}"},
+      {"pp2_etp2", 4,
+       "{strategy: fsdp2, etp_size: 2, pp_size: 2, " + kFp32 +
+           ", pipeline: {pp_schedule: zb1p, pp_microbatch_size: 1}}"}};
+  return all;
+}
+
 struct Mixtures : WholeRuns {
   Mixtures() {
     model =
@@ -42,14 +58,13 @@ double apart_by(double got, double want) {
   return std::abs(got - want) / std::abs(want);
 }
 
-TEST(ResumeExperts, GoOnWithTheNumbersOfOneRank) {
-  const Mixtures runs;
-  const Told want = runs.train(expert_topologies()[0], "run", kSteps);
+void expect_moves(const Mixtures& runs, const std::vector<Topology>& topologies) {
+  const Told want = runs.train(topologies[0], "run", kSteps);
   const auto parameters = tensors_of(runs / ("run" + kEnd) / "model");
   ASSERT_LT(want.losses.back(), want.losses.front());
-  for (const Topology& from : expert_topologies()) {
+  for (const Topology& from : topologies) {
     runs.train(from, "from_" + from.name, kStop);
-    for (const Topology& to : expert_topologies()) {
+    for (const Topology& to : topologies) {
       SCOPED_TRACE("from " + from.name + " to " + to.name);
       const std::string name = from.name + "_" + to.name;
       const Told got = runs.train(to, name, kSteps, "from_" + from.name + kStoppedAt);
@@ -62,6 +77,35 @@ TEST(ResumeExperts, GoOnWithTheNumbersOfOneRank) {
       for (const auto& [parameter, tensor] : parameters)
         EXPECT_TRUE(at::allclose(end.at(parameter), tensor, 1e-3, 2e-5)) << parameter;
     }
+  }
+}
+
+TEST(ResumeExperts, GoOnWithTheNumbersOfOneRank) {
+  expect_moves(Mixtures(), expert_topologies());
+}
+
+struct EvenMixtures : Mixtures {
+  EvenMixtures() {
+    const std::string odd = "moe_intermediate_size: 5";
+    model.replace(model.find(odd), odd.size(), "moe_intermediate_size: 6");
+  }
+};
+
+TEST(ResumeExperts, GoOnBesideExpertTensorParallelism) {
+  expect_moves(EvenMixtures(), topologies_with_parts());
+}
+
+// Steps that change nothing write what was read.
+TEST(ResumeExperts, MovesTheBitsOfParts) {
+  EvenMixtures runs;
+  runs.train(topologies_with_parts()[0], "from", kStop);
+  runs.lr = "0.0";
+  const auto want = tensors_of(runs / ("from" + kStoppedAt) / "model");
+  for (const Topology& to : topologies_with_parts()) {
+    runs.train(to, to.name, kSteps, "from" + kStoppedAt);
+    const auto got = tensors_of(runs / (to.name + kEnd) / "model");
+    ASSERT_EQ(got.size(), want.size());
+    for (const auto& [name, tensor] : want) EXPECT_TRUE(at::equal(got.at(name), tensor)) << to.name << name;
   }
 }
 
@@ -94,6 +138,17 @@ TEST(RefusedExperts, NameTheNumbers) {
   EXPECT_NE(refusal_of(runs, "{strategy: ddp, ep_size: 2, moe: {mp_policy: {param_dtype: bfloat16}}}", 2)
                 .find("the strategy has no field mp_policy that the block could change"),
             std::string::npos);
+  EXPECT_EQ(
+      refusal_of(runs, "{strategy: fsdp2, etp_size: 2}", 2),
+      "error[mesh] distributed.etp_size: the width of an expert (5 in 'model.layers.0.mlp.experts') must be "
+      "divisible by etp_size (2)\n  hint: choose an etp_size that divides 5");
+  EXPECT_NE(refusal_of(runs, "{strategy: ddp, ep_size: 2, etp_size: 4}", 4)
+                .find("non_pp_size=4 must be a multiple of ep_size=2 * etp_size=4"),
+            std::string::npos);
+  const EvenMixtures even;
+  EXPECT_NE(refusal_of(even, "{strategy: ddp, etp_size: 2, moe: {mp_policy: {param_dtype: bfloat16}}}", 2)
+                .find("the strategy has no field mp_policy that the block could change"),
+            std::string::npos);
   runs.model.replace(runs.model.find("num_experts_per_tok: 2"), 22, "num_experts_per_tok: 9");
   EXPECT_NE(refusal_of(runs, "{strategy: fsdp2, ep_size: 2}", 2).find("9"), std::string::npos);
   Mixtures tied;
@@ -106,6 +161,17 @@ TEST(RefusedExperts, NameTheNumbers) {
             std::string::npos);
 }
 
+TEST(RefusedExperts, NamesALossOverLayersThatAreNotOnOneRank) {
+  Mixtures runs;
+  runs.model.insert(1, "output_router_logits: true, ");
+  const std::string piped = "pp_size: 2, " + kFp32 + ", pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 3}";
+  EXPECT_EQ(
+      refusal_of(runs, "{strategy: fsdp2, " + piped + "}", 2),
+      "error[not_built] model: the auxiliary loss over all layers ('model.layers.0', 'mlp.gate') needs all "
+      "layers on one rank, and pp_size is 2\n"
+      "  hint: use router_aux_loss_type: layer, or pp_size: 1");
+}
+
 TEST(RefusedExperts, NamesADenseModel) {
   const WholeRuns runs;
   std::vector<std::string> refusals;
@@ -114,6 +180,12 @@ TEST(RefusedExperts, NamesADenseModel) {
   EXPECT_EQ(refusals.front(),
             "error[config] distributed.ep_size: ep_size is 2, and the model has no experts\n"
             "  hint: set ep_size: 1, or train a model with experts");
+  refusals.clear();
+  runs.train({"dense", 2, "{strategy: fsdp2, etp_size: 2}"}, "dense", 1, "", &refusals);
+  ASSERT_FALSE(refusals.empty());
+  EXPECT_EQ(refusals.front(),
+            "error[config] distributed.etp_size: etp_size is 2, and the model has no experts\n"
+            "  hint: set etp_size: 1, or train a model with experts");
 }
 
 }  // namespace

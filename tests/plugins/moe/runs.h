@@ -53,6 +53,18 @@ inline Training over_ep(Training run, const Ranks& ranks, int ep, const std::str
   return run;
 }
 
+// Experts of an even width, split over `etp` ranks as well. The table is that of the plugin.
+inline Training over_etp(Training run, const Ranks& ranks, int ep, int etp, const std::string& block = "{}",
+                         const std::string& strategy = "fsdp2") {
+  run = over_ep(std::move(run), ranks, 1, block, strategy);
+  const Needs needs = make_parallelizer("moe", "{}")->needs();
+  run.table.add(needs.new_axes, needs.new_views, "the parallelizer 'moe'");
+  const int rest = ranks.dp * ranks.tp / (ep * etp);
+  run.views = {{"expert", {"dp", "cp", "tp"}, {{"ep_shard", rest}, {"ep", ep}, {"etp", etp}}}};
+  run.parallelizers.emplace_back("moe", "moe: " + block);
+  return run;
+}
+
 inline std::string way(const std::string& dispatcher) {
   return "{dispatcher: " + dispatcher + "}";
 }

@@ -87,6 +87,8 @@ class HEDDLE_API AfterUpdate {
   virtual void after_update(const Updated& updated, const DeviceMesh& mesh) = 0;
   // False: it has nothing to do in this run, and is not told. Asked once, when the run is built.
   virtual bool wants_updates() const { return true; }
+  // Before the first step, where it wants updates. The groups of the mesh outlive it.
+  virtual void before_run(const DeviceMesh& mesh);
 };
 
 }  // namespace heddle

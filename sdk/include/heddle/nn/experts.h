@@ -80,10 +80,11 @@ namespace model {
 
 // The parameters of all experts, and biases of the two products; undefined: none.
 struct ExpertParameters {
-  at::Tensor gate_up;            // [experts, columns * width, hidden]
+  at::Tensor gate_up;            // [experts, columns * width, hidden], or [experts, columns, width, hidden]
   at::Tensor down;               // [experts, hidden, width]
-  at::Tensor gate_up_bias = {};  // [experts, columns * width]
+  at::Tensor gate_up_bias = {};  // [experts, columns * width], or [experts, columns, width]
   at::Tensor down_bias = {};     // [experts, hidden]
+  double bias_share = 1;         // of down_bias that is added here: other ranks add the rest
 };
 
 // The sum over a token's experts of weight * down(activation(gate_up(x))). x [tokens, hidden]; the chosen
@@ -95,8 +96,10 @@ HEDDLE_API at::Tensor experts(const at::Tensor& x, const Routing& routing, const
 
 }  // namespace model
 
-// Slots named by the family: gate_up [experts, columns * width, hidden], down [experts, hidden, width] and,
-// if asked for, their biases. A parallelizer may point all of them at some of the experts.
+// Slots named by the family: gate_up [experts, columns, width, hidden], down [experts, hidden, width] and, if
+// asked for, their biases [experts, columns, width] and [experts, hidden]. Where the activation has one
+// column or columns in turn, these are one dim of columns * width. A parallelizer may point all slots at some
+// of the experts, and at some of the width, which is dim split_dim() of gate_up and its bias.
 class HEDDLE_API Experts : public Module {
  public:
   struct Shape {
@@ -126,6 +129,10 @@ class HEDDLE_API Experts : public Module {
   // With the parameters as they are: model::experts().
   at::Tensor local(const at::Tensor& x, const model::Routing& routing, const Batch& batch);
 
+  // A rank of several that hold parts of the width adds this share of down_bias.
+  void share_bias(double share) { bias_share_ = share; }
+  int64_t split_dim() const { return columns_apart() ? 2 : 1; }
+
   const Shape& shape() const { return shape_; }     // of the whole model
   int64_t held() const { return gate_up.size(0); }  // experts in the parameters
 
@@ -133,7 +140,11 @@ class HEDDLE_API Experts : public Module {
   at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: run() takes a routing
 
  private:
+  // The gate's columns before those of up: a part of the width is no range of both.
+  bool columns_apart() const { return shape_.activation.columns() > 1 && !shape_.activation.interleaved; }
+
   Shape shape_;
+  double bias_share_ = 1;
 };
 
 // A feed-forward layer of experts: a router, the experts, and what all tokens share.

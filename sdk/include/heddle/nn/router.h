@@ -84,6 +84,8 @@ struct BalanceLoss {
     none,
     layer,     // E / (k T) sum_e n_e p_e, of each layer: 1 where all are equal. NeMo AutoModel, Megatron-Core
     sequence,  // the same of each sequence, and their mean. Megatron-Core's seq_aux_loss
+    global,    // that of a layer with n_e / T over all ranks and the step's microbatches so far, in training.
+               // Megatron-Core's global_aux_loss
     model      // E / T sum_e n_e p_e with n and p as means over the layers: transformers'
                // load_balancing_loss_func
   } form = Form::none;
@@ -123,6 +125,8 @@ class HEDDLE_API LayerBalance {
 }  // namespace heddle::model
 
 namespace heddle {
+
+class Communicator;
 
 struct RouterConfig {
   int64_t hidden = 0, experts = 0;
@@ -167,6 +171,8 @@ class HEDDLE_API Router : public Module, public AfterUpdate {
   void after_update(const Updated& updated, const DeviceMesh& mesh) override;
   // Where the bias moves. That of a router whose weight is frozen stays.
   bool wants_updates() const override;
+  // For the form `global`: the ranks with other samples.
+  void before_run(const DeviceMesh& mesh) override;
 
   const RouterConfig& config() const { return config_; }
   // How often each expert was chosen, [experts]: summed over microbatches and ranks.
@@ -184,6 +190,8 @@ class HEDDLE_API Router : public Module, public AfterUpdate {
   at::Tensor with_losses(const at::Tensor& logits, const model::Scored& scored, const Batch& batch);
   Counted count(const model::Scored& scored, const Batch& batch);
   at::Tensor balance_loss(const model::Scored& scored, const Counted& all);
+  at::Tensor global_factors(const Counted& all);
+  void move_correction(const Updated& updated);
   bool balances() const { return config_.balance.form != model::BalanceLoss::Form::none && !config_.in_turn; }
   bool has_z_loss() const { return config_.z_loss != 0 && !config_.in_turn; }
 
@@ -191,6 +199,8 @@ class HEDDLE_API Router : public Module, public AfterUpdate {
   model::Autocast fp32_{at::kFloat, model::Autocast::Weights::cast_each_time};
   Metric load_;
   AuxiliaryLoss balance_, z_;
+  Communicator* samples_ = nullptr;  // null: no other rank has samples
+  at::Tensor so_far_;                // fp32 [1, experts + 1]: counts and tokens of the step, of all ranks
 };
 
 }  // namespace heddle

@@ -1,0 +1,151 @@
+// The exchanges of tokens between the processes of one machine, as expert parallelism asks for them: rows to
+// their experts' ranks and back (all_to_all), all rows to all ranks (all_gather), sums back (reduce_scatter),
+// against a mere copy of as many bytes in each rank. The contenders take turns.
+//   bench_exchange [ranks] [rounds] [width]
+#include <ATen/Parallel.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <vector>
+
+#include "heddle/transport/join.h"
+#include "trainer/cli/launch/launch.h"
+
+namespace {
+
+using namespace heddle;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::array<int64_t, 6> kRows = {64, 256, 1024, 4096, 16384, 65536};
+constexpr std::array<const char*, 4> kNames = {"all_to_all", "all_to_all, uneven", "all_gather",
+                                               "reduce_scatter"};
+constexpr double kTurn = 2e-3;  // seconds, about, of one contender's turn
+
+// `rows` is what a rank has after the exchange (all_to_all, all_gather) or before it (reduce_scatter).
+class Exchange {
+ public:
+  Exchange(size_t which, int64_t rows, int64_t width, Communicator& group) : which_(which), group_(group) {
+    const int64_t ranks = group.size(), share = rows / ranks;
+    // Three quarters of the rows stay, or leave.
+    const int64_t most = which == 1 ? share * 3 / 2 : share;
+    for (int64_t peer = 0; peer < ranks; ++peer)
+      sent_.push_back(ranks == 2 && which == 1 ? (peer == group.rank() ? rows - most : most) : share);
+    const int64_t whole = share * ranks;
+    large_ = at::ones({whole, width});
+    other_ = at::ones({which < 2 ? whole : share, width});
+  }
+  void touch() { (which_ == 2 ? other_ : large_).fill_(1); }
+  void run() {
+    if (which_ < 2) group_.all_to_all(other_, large_, sent_, sent_)->wait();
+    if (which_ == 2) group_.all_gather(large_, other_)->wait();
+    if (which_ == 3) group_.reduce_scatter(other_, large_)->wait();
+  }
+  int64_t bytes() const { return static_cast<int64_t>(large_.nbytes()); }
+
+ private:
+  size_t which_;
+  Communicator& group_;
+  std::vector<int64_t> sent_;
+  at::Tensor large_, other_;
+};
+
+// Seconds of one call. What it reads is written anew before it, untimed, as in training.
+double time_turn(Communicator& sync, int times, const std::function<void()>& touch,
+                 const std::function<void()>& call) {
+  auto one = at::ones({1});
+  Clock::duration spent{};
+  for (int i = 0; i < times; ++i) {
+    touch();
+    sync.all_reduce(one)->wait();
+    const auto start = Clock::now();
+    call();
+    spent += Clock::now() - start;
+  }
+  return std::chrono::duration<double>(spent).count() / times;
+}
+
+struct Times {
+  std::vector<double> exchange, copy;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return 1e6 * values[values.size() / 2];
+}
+
+double least(const std::vector<double>& values) {
+  return 1e6 * *std::min_element(values.begin(), values.end());
+}
+
+void compare(size_t which, int64_t rows, int64_t width, int rounds, Communicator& group) {
+  Exchange exchange(which, rows, width, group);
+  const at::Tensor from = at::ones({exchange.bytes() / 4}), to = at::ones({exchange.bytes() / 4});
+  const auto run = [&] { exchange.run(); };
+  const auto touch = [&] { exchange.touch(); };
+  const auto copy = [&] {
+    std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), static_cast<size_t>(exchange.bytes()));
+  };
+  const auto touch_copy = [&] { at::Tensor(from).fill_(1); };
+  auto estimate = at::full({1}, time_turn(group, 3, touch, run), at::kDouble);
+  group.all_reduce(estimate, Reduce::max)->wait();
+  const int times = std::clamp(static_cast<int>(kTurn / estimate.item<double>()), 1, 500);
+  Times all;
+  for (int round = 0; round < rounds; ++round) {
+    all.exchange.push_back(time_turn(group, times, touch, run));
+    all.copy.push_back(time_turn(group, times, touch_copy, copy));
+  }
+  if (group.rank() != 0) return;
+  std::printf("| %s | %ld | %ld | %.1f | %.1f | %.2f | %.1f | %.1f | %.2f |\n", kNames[which], rows,
+              exchange.bytes(), least(all.exchange), least(all.copy), least(all.exchange) / least(all.copy),
+              median(all.exchange), median(all.copy), median(all.exchange) / median(all.copy));
+  std::fflush(stdout);
+}
+
+// Cores are dealt in turn.
+void keep_to_core(int rank) {
+  const int cores = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(rank % cores, &set);
+  ::sched_setaffinity(0, sizeof set, &set);
+}
+
+int run_rank(const RankPlace& place, int rounds, int64_t width) {
+  at::set_num_threads(1);
+  const auto meeting = mesh::join(place);
+  keep_to_core(place.rank);
+  std::vector<int> ranks(static_cast<size_t>(place.world_size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  {
+    const auto group = meeting->group("ep", ranks);
+    for (const int64_t rows : kRows)
+      for (size_t which = 0; which < kNames.size(); ++which)
+        compare(which, rows, width, rows >= 16384 ? std::max(rounds / 4, 3) : rounds, *group);
+  }
+  meeting->leave();
+  return 0;
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const int ranks = count > 1 ? std::atoi(arguments[1]) : 2;
+  const int rounds = count > 2 ? std::atoi(arguments[2]) : 60;
+  const int64_t width = count > 3 ? std::atoll(arguments[3]) : 256;
+  std::printf(
+      "| %d ranks, width %ld | rows | bytes | least us | a copy | ratio | median us | a copy | ratio |\n"
+      "|---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+      ranks, width);
+  std::fflush(stdout);
+  return launch::run(ranks, [&](const RankPlace& place) { return run_rank(place, rounds, width); });
+}
