@@ -39,7 +39,7 @@ class Scratch {
       : tensor_(at::empty({count}, std::is_same_v<Number, double> ? at::kDouble : at::kFloat)),
         data_(tensor_.mutable_data_ptr<Number>()) {}
   Number* at(int64_t place) const { return data_ + place; }
-  void clear() const { std::fill_n(data_, tensor_.numel(), Number{}); }
+  void clear(int64_t count) const { std::fill_n(data_, count, Number{}); }
 
  private:
   at::Tensor tensor_;
@@ -51,6 +51,7 @@ template <class Stored>
 struct HeadColumns {
   Stored* data;
   int64_t row, width;  // from one row to the next; columns of the head
+  HeadColumns from(int64_t first) const { return {data + first * row, row, width}; }
 };
 
 template <class Stored>
@@ -80,25 +81,24 @@ void rows(const HeadColumns<const Stored>& from, int64_t first, int64_t count, N
   }
 }
 
-// All rows in blocks of kBlockKeys: [block, width, kBlockKeys], the last padded with zeros.
+// The first rows in blocks of kBlockKeys: [block, width, kBlockKeys]; rows of the last are padded with zeros to a
+// multiple of kPadding, and the rest is left as it is.
 template <class Stored, class Number>
 void blocks_by_column(const HeadColumns<const Stored>& from, int64_t count, Number* to) {
-  constexpr int64_t kAtOnce = 16;
-  for (int64_t block = 0; block < count; block += kBlockKeys, to += from.width * kBlockKeys)
-    for (int64_t part = 0; part < kBlockKeys; part += kAtOnce) {
-      const int64_t first = block + part, rows = std::clamp<int64_t>(count - first, 0, kAtOnce);
-      const Stored* const numbers = from.data + first * from.row;
-      for (int64_t i = 0; i < from.width; ++i) {
-        Number* const column = to + i * kBlockKeys + part;
-        if (rows == kAtOnce) {
-          for (int64_t row = 0; row < kAtOnce; ++row)
-            column[row] = static_cast<Number>(numbers[row * from.row + i]);
-          continue;
-        }
-        for (int64_t row = 0; row < kAtOnce; ++row)
-          column[row] = row < rows ? static_cast<Number>(numbers[row * from.row + i]) : Number{};
+  for (int64_t first = 0; first < count; first += kPadding) {
+    const int64_t rows = std::min(count - first, kPadding), part = first % kBlockKeys;
+    const Stored* const numbers = from.data + first * from.row;
+    for (int64_t i = 0; i < from.width; ++i) {
+      Number* const column = to + (first - part) * from.width + i * kBlockKeys + part;
+      if (rows == kPadding) {
+        for (int64_t row = 0; row < kPadding; ++row)
+          column[row] = static_cast<Number>(numbers[row * from.row + i]);
+        continue;
       }
+      for (int64_t row = 0; row < kPadding; ++row)
+        column[row] = row < rows ? static_cast<Number>(numbers[row * from.row + i]) : Number{};
     }
+  }
 }
 
 // Some queries of a block that are computed together: rows [row, row + count) of the block, which see keys
@@ -115,9 +115,20 @@ struct QueryBlock {
   int32_t begin = 0, end = 0;
 };
 
-// Queries that see no common stretch of keys are in different tiles, so that no tile reaches from one
-// document into the next.
-std::vector<QueryBlock> query_blocks(const KeyRange* seen, int64_t queries, int64_t block);
+// Neighbouring queries, and keys that no other queries see: documents, where ranges are those of documents. A
+// segment is computed by itself, so its scratch stays in the cache and its bits do not depend on others.
+struct Segment {
+  int64_t first = 0, count = 0;  // queries
+  int64_t key = 0, keys = 0;     // keys [key, key + keys)
+  std::vector<QueryBlock> blocks;
+};
+
+// All queries and all keys, in as many segments as there are. Queries that see no common stretch of keys are in
+// different tiles. block: queries of a block.
+std::vector<Segment> segments_of(const KeyRange* seen, int64_t queries, int64_t keys, int64_t block);
+
+// The most queries and the most keys of a segment.
+Segment largest_of(const std::vector<Segment>& segments);
 
 // What the queries of a tile see of a block of keys that begins at `key`. False: nothing.
 bool clip(const KeyRange* seen, const TileRows& rows, int64_t key, KeyRange* clipped);

@@ -172,8 +172,9 @@ HEDDLE_INLINE void attend(const AttendTile<Number>& tile) {
       tile.rows, tile.value_width, columns.end - columns.begin);
 }
 
-// One query's weights from its scores, and the gradient of its scores from that of its weights.
-template <class Set, class Number = typename Set::Number>
+// One query's weights from its scores, and the gradient of its scores from that of its weights; 0 for keys that
+// it does not see.
+template <class Set, bool Masked, class Number = typename Set::Number>
 HEDDLE_INLINE void score_gradient(const GradientTile<Number>& tile, int64_t row, const Columns& columns) {
   using Vector = typename Set::Vector;
   Number* const weights = tile.weights + row * kBlockKeys;
@@ -189,9 +190,25 @@ HEDDLE_INLINE void score_gradient(const GradientTile<Number>& tile, int64_t row,
     }
     score -= log_sum;
     exponential<Set>(score);
+    Vector gradient = score * (vector_at<Set>(gradients + i) - along) * slope;
+    keep_seen<Set, Masked>(score, tile.seen[row], i, 0);
+    keep_seen<Set, Masked>(gradient, tile.seen[row], i, 0);
     vector_at<Set>(weights + i) = score;
-    vector_at<Set>(gradients + i) = score * (vector_at<Set>(gradients + i) - along) * slope;
+    vector_at<Set>(gradients + i) = gradient;
   }
+}
+
+// Lanes of both rows outside of [first, last) are 0.
+template <class Set, class Number = typename Set::Number>
+HEDDLE_INLINE void clear_around(const GradientTile<Number>& tile, int64_t row, int64_t first, int64_t last) {
+  Number* const weights = tile.weights + row * kBlockKeys;
+  Number* const gradients = tile.gradients + row * kBlockKeys;
+  const auto clear = [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += Set::kLanes)
+      vector_at<Set>(weights + i) = vector_at<Set>(gradients + i) = typename Set::Vector{};
+  };
+  clear(0, first);
+  clear(last, kBlockKeys);
 }
 
 template <class Set, class Number = typename Set::Number>
@@ -204,16 +221,18 @@ HEDDLE_INLINE void gradients_of_tile(const GradientTile<Number>& tile) {
   product<Set, false>(Operands<Number>{tile.d_out, tile.d_out_row, 1, tile.values_by_column + columns.first,
                                        kBlockKeys, tile.gradients + columns.first, kBlockKeys},
                       tile.rows, columns.count, tile.value_dim);
+  const int64_t last = columns.first + columns.count;
   for (int64_t row = 0; row < tile.rows; ++row) {
-    KeyRange seen = tile.seen[row];
-    if (seen.begin < seen.end)
-      score_gradient<Set>(tile, row, columns);
-    else
-      seen = {0, 0};
-    for (Number* numbers : {tile.weights + row * kBlockKeys, tile.gradients + row * kBlockKeys}) {
-      clear(numbers, 0, seen.begin);
-      clear(numbers, seen.end, kBlockKeys);
+    const KeyRange& seen = tile.seen[row];
+    if (seen.begin >= seen.end) {
+      clear_around<Set>(tile, row, 0, 0);
+      continue;
     }
+    if (seen.begin <= columns.first && seen.end >= last)
+      score_gradient<Set, false>(tile, row, columns);
+    else
+      score_gradient<Set, true>(tile, row, columns);
+    clear_around<Set>(tile, row, columns.first, last);
   }
   product<Set, true>(Operands<Number>{tile.gradients + columns.begin, kBlockKeys, 1,
                                       tile.keys + columns.begin * tile.query_row, tile.query_row,
