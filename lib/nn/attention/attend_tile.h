@@ -48,19 +48,36 @@ HEDDLE_INLINE void cap_softly(typename Set::Vector& x, typename Set::Number cap)
   x = x < 0 ? -capped : capped;
 }
 
-// Reduces the elements of a vector to one. Four partial results are independent, so the processor overlaps
-// them.
-template <class Set, class Join>
-HEDDLE_INLINE typename Set::Number join_lanes(const typename Set::Vector& x, const Join& join) {
-  if constexpr (Set::kLanes == 2) {
-    return join(x[0], x[1]);
-  } else {
-    typename Set::Number lanes[Set::kLanes];
-    std::memcpy(lanes, &x, sizeof lanes);
-    for (int lane = 4; lane < Set::kLanes; lane += 4)
-      for (int part = 0; part < 4; ++part) lanes[part] = join(lanes[part], lanes[lane + part]);
-    return join(join(lanes[0], lanes[1]), join(lanes[2], lanes[3]));
+struct Larger {
+  template <class Any>
+  HEDDLE_INLINE static void join(Any& into, const Any& of) {
+    into = into > of ? into : of;
   }
+};
+struct Sum {
+  template <class Any>
+  HEDDLE_INLINE static void join(Any& into, const Any& of) {
+    into += of;
+  }
+};
+
+// Reduces the elements of a vector to one, half by half.
+template <class Join, int Lanes, class Number>
+HEDDLE_INLINE Number join_halves(const void* x) {
+  if constexpr (Lanes == 1) {
+    return *static_cast<const Number*>(x);
+  } else {
+    typedef Number Half __attribute__((vector_size(Lanes / 2 * sizeof(Number)), may_alias));
+    Half low, high;
+    std::memcpy(&low, x, sizeof low);
+    std::memcpy(&high, static_cast<const char*>(x) + sizeof low, sizeof high);
+    Join::join(low, high);
+    return join_halves<Join, Lanes / 2, Number>(&low);
+  }
+}
+template <class Set, class Join>
+HEDDLE_INLINE typename Set::Number join_lanes(const typename Set::Vector& x) {
+  return join_halves<Join, Set::kLanes, typename Set::Number>(&x);
 }
 
 template <class Number>
@@ -83,8 +100,13 @@ HEDDLE_INLINE void keep_seen(typename Set::Vector& x, KeyRange seen, int64_t pla
   }
 }
 
+// Weights are relative to a score that is at most this much below the largest: sums up to e^8 times larger
+// are as exact, and few blocks rescale what came before.
+inline constexpr int kSlack = 8;
+
 // One query's scores [first, last) become weights: e^(score - largest) where it sees the key, 0 elsewhere.
-// Updates its largest score and the sum of its weights; returns what earlier sums are multiplied by.
+// Updates the score that weights are relative to and the sum of its weights; returns what earlier sums are
+// multiplied by.
 template <class Set, bool Masked, class Number = typename Set::Number>
 HEDDLE_INLINE Number weigh_lanes(Number* scores, KeyRange seen, int64_t first, int64_t last, Number cap,
                                  Number& largest, Number& total) {
@@ -98,8 +120,8 @@ HEDDLE_INLINE Number weigh_lanes(Number* scores, KeyRange seen, int64_t first, i
     most = next > most ? next : most;
   }
   const Number before = largest;
-  const Number here = join_lanes<Set>(most, [](Number a, Number b) { return a > b ? a : b; });
-  largest = here > before ? here : before;
+  const Number here = join_lanes<Set, Larger>(most);
+  largest = here > before + static_cast<Number>(kSlack) ? here : before;
   Vector sums = {};
   for (int64_t i = first; i < last; i += Set::kLanes) {
     Vector weights = vector_at<Set>(scores + i) - largest;
@@ -108,8 +130,9 @@ HEDDLE_INLINE Number weigh_lanes(Number* scores, KeyRange seen, int64_t first, i
     sums += weights;
     vector_at<Set>(scores + i) = weights;
   }
-  const Number sum = join_lanes<Set>(sums, [](Number a, Number b) { return a + b; });
-  const Number keep = before == largest ? 1 : before == -INFINITY ? 0 : std::exp(before - largest);
+  const Number sum = join_lanes<Set, Sum>(sums);
+  // Nothing has been summed before the first score: there is nothing to rescale.
+  const Number keep = before == largest || before == -INFINITY ? 1 : std::exp(before - largest);
   total = total * keep + sum;
   return keep;
 }
@@ -172,8 +195,8 @@ HEDDLE_INLINE void attend(const AttendTile<Number>& tile) {
       tile.rows, tile.value_width, columns.end - columns.begin);
 }
 
-// One query's weights from its scores, and the gradient of its scores from that of its weights; 0 for keys that
-// it does not see.
+// One query's weights from its scores, and the gradient of its scores from that of its weights; 0 for keys
+// that it does not see.
 template <class Set, bool Masked, class Number = typename Set::Number>
 HEDDLE_INLINE void score_gradient(const GradientTile<Number>& tile, int64_t row, const Columns& columns) {
   using Vector = typename Set::Vector;

@@ -124,8 +124,9 @@ class Attending {
     }
     pack::rows(pack::columns_of<Number>(out_, head, shape_.value_dim), block.first, block.count, Number{1},
                room.out.at(0));
+    const Number* const log_sums = log_sums_of(head) + block.first;
     for (int64_t row = 0; row < block.count; ++row) {
-      const Number log_sum = log_sums_of(head)[block.first + row];
+      const Number log_sum = log_sums[row];
       *room.largest.at(row) = log_sum;
       *room.totals.at(row) = log_sum == -INFINITY ? 0 : 1;
     }
@@ -134,12 +135,13 @@ class Attending {
   template <class Written>
   void write(const QueryBlock& block, int64_t head, const Room& room) const {
     const auto to = pack::mutable_columns_of<Written>(out_, head, shape_.value_dim);
+    Number* const log_sums = log_sums_of(head) + block.first;
     for (int64_t row = 0; row < block.count; ++row) {
       const Number total = *room.totals.at(row), share = total > 0 ? 1 / total : 0;
       const Number* const from = room.out.at(row * pack::padded(to.width));
       Written* const numbers = to.data + (block.first + row) * to.row;
       for (int64_t i = 0; i < to.width; ++i) numbers[i] = static_cast<Written>(share * from[i]);
-      log_sums_of(head)[block.first + row] = total > 0 ? *room.largest.at(row) + std::log(total) : -INFINITY;
+      log_sums[row] = total > 0 ? *room.largest.at(row) + std::log(total) : -INFINITY;
     }
   }
 
