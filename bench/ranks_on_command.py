@@ -46,3 +46,9 @@ class Side:
         self.tell("quit")
         for rank in self.ranks:
             rank.wait(timeout=60)
+
+    def kill(self):
+        """Ends ranks that may wait for each other."""
+        for rank in self.ranks:
+            rank.kill()
+            rank.wait()

@@ -63,7 +63,7 @@ void run(char** arguments) {
                                       {*meeting, units, pretrained.source, 1, ""});
   Step step(model.stages, model.mesh, StepConfig{});
   serve(step,
-        {batch_of(place.rank, std::atoll(arguments[3]), std::atoll(arguments[4]),
+        {batch_of(model.mesh.rank("dp"), std::atoll(arguments[3]), std::atoll(arguments[4]),
                   pretrained.spec->facts().vocabulary)},
         model.mesh);
   meeting->leave();

@@ -152,6 +152,52 @@ TEST(Attention, AChangeInOneDocumentChangesNoBitOfAnother) {
   EXPECT_TRUE(at::equal(before[0].narrow(0, 0, 35), results(kInfinity)[0].narrow(0, 0, 35)));
 }
 
+TEST(Attention, PackedDocumentsHaveTheBitsOfEachAlone) {
+  const Case one{"", 1, 400, 10, with(true), {0, 1, 36, 99, 310, 400}, 2};
+  const AttentionInputs in = inputs_of(one, at::kFloat);
+  const at::Tensor y = model::attend(in.q, in.k, in.v, one.heads(), documents_of(one.documents));
+  y.backward(in.d_out);
+  for (size_t i = 0; i + 1 < one.documents.size(); ++i) {
+    const int64_t first = one.documents[i], count = one.documents[i + 1] - first;
+    const auto part = [&](const at::Tensor& x) {
+      return x.detach().narrow(0, first, count).clone().set_requires_grad(true);
+    };
+    AttentionInputs alone{part(in.q), part(in.k), part(in.v), {}, in.d_out.narrow(0, first, count)};
+    const at::Tensor own = model::attend(alone.q, alone.k, alone.v, {1, count, 10, one.options, {}}, {});
+    own.backward(alone.d_out);
+    EXPECT_TRUE(at::equal(own, y.narrow(0, first, count))) << i;
+    EXPECT_TRUE(at::equal(alone.q.grad(), in.q.grad().narrow(0, first, count))) << i;
+    EXPECT_TRUE(at::equal(alone.k.grad(), in.k.grad().narrow(0, first, count))) << i;
+    EXPECT_TRUE(at::equal(alone.v.grad(), in.v.grad().narrow(0, first, count))) << i;
+  }
+}
+
+// Ranges that do not ascend, keys that nobody sees, and queries that see nothing.
+TEST(Attention, TakesRangesInAnyOrder) {
+  constexpr int64_t kQueries = 207, kKeys = 190, kDim = 12;
+  at::manual_seed(3);
+  const at::Tensor q = at::randn({kQueries, kDim}), k = at::randn({kKeys, kDim}), v = at::randn({kKeys, kDim});
+  const at::Tensor d_out = at::randn({kQueries, kDim});
+  at::Tensor seen = std::get<0>(at::randint(0, 90, {kQueries, 2}, at::kInt).sort(1)).contiguous();
+  seen.narrow(0, 100, kQueries - 100).add_(95);  // nobody sees keys 90 to 94
+  const at::Tensor place = at::arange(kKeys);
+  const at::Tensor blind = (place < seen.narrow(1, 0, 1)).logical_or(place >= seen.narrow(1, 1, 1));
+  const at::Tensor scores =
+      (q.matmul(k.t()) / std::sqrt(static_cast<double>(kDim))).masked_fill(blind, -kInfinity);
+  const at::Tensor weights = at::nan_to_num(scores.softmax(1));
+  const at::Tensor d_scores =
+      weights * (d_out.matmul(v.t()) - (d_out * weights.matmul(v)).sum(1, true)) / std::sqrt(double{kDim});
+  const at::Tensor out = at::empty({kQueries, kDim}), sums = at::empty({1, kQueries});
+  const model::BlockedGradients got{at::empty_like(q), at::empty_like(k), at::empty_like(v)};
+  const model::BlockedShape shape = model::blocked_shape({1, kQueries, kDim, {}, {}});
+  model::attend_blocked_cpu({q, k, v, seen}, shape, out, sums);
+  model::attend_blocked_backward_cpu({q, k, v, seen}, shape, d_out, out, sums, got);
+  expect_near(out, weights.matmul(v), 1e-5, "out");
+  expect_near(got.q, d_scores.matmul(k), 1e-5, "q");
+  expect_near(got.k, d_scores.t().matmul(q), 1e-5, "k");
+  expect_near(got.v, weights.t().matmul(d_out), 1e-5, "v");
+}
+
 // Keys in two parts, the first of which some queries do not see at all.
 TEST(Attention, JoinsPartsOfTheKeys) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {

@@ -48,19 +48,36 @@ HEDDLE_INLINE void cap_softly(typename Set::Vector& x, typename Set::Number cap)
   x = x < 0 ? -capped : capped;
 }
 
-// Reduces the elements of a vector to one. Four partial results are independent, so the processor overlaps
-// them.
-template <class Set, class Join>
-HEDDLE_INLINE typename Set::Number join_lanes(const typename Set::Vector& x, const Join& join) {
-  if constexpr (Set::kLanes == 2) {
-    return join(x[0], x[1]);
-  } else {
-    typename Set::Number lanes[Set::kLanes];
-    std::memcpy(lanes, &x, sizeof lanes);
-    for (int lane = 4; lane < Set::kLanes; lane += 4)
-      for (int part = 0; part < 4; ++part) lanes[part] = join(lanes[part], lanes[lane + part]);
-    return join(join(lanes[0], lanes[1]), join(lanes[2], lanes[3]));
+struct Larger {
+  template <class Any>
+  HEDDLE_INLINE static void join(Any& into, const Any& of) {
+    into = into > of ? into : of;
   }
+};
+struct Sum {
+  template <class Any>
+  HEDDLE_INLINE static void join(Any& into, const Any& of) {
+    into += of;
+  }
+};
+
+// Reduces the elements of a vector to one, half by half.
+template <class Join, int Lanes, class Number>
+HEDDLE_INLINE Number join_halves(const void* x) {
+  if constexpr (Lanes == 1) {
+    return *static_cast<const Number*>(x);
+  } else {
+    typedef Number Half __attribute__((vector_size(Lanes / 2 * sizeof(Number)), may_alias));
+    Half low, high;
+    std::memcpy(&low, x, sizeof low);
+    std::memcpy(&high, static_cast<const char*>(x) + sizeof low, sizeof high);
+    Join::join(low, high);
+    return join_halves<Join, Lanes / 2, Number>(&low);
+  }
+}
+template <class Set, class Join>
+HEDDLE_INLINE typename Set::Number join_lanes(const typename Set::Vector& x) {
+  return join_halves<Join, Set::kLanes, typename Set::Number>(&x);
 }
 
 template <class Number>
@@ -83,8 +100,13 @@ HEDDLE_INLINE void keep_seen(typename Set::Vector& x, KeyRange seen, int64_t pla
   }
 }
 
+// Weights are relative to a score that is at most this much below the largest: sums up to e^8 times larger
+// are as exact, and few blocks rescale what came before.
+inline constexpr int kSlack = 8;
+
 // One query's scores [first, last) become weights: e^(score - largest) where it sees the key, 0 elsewhere.
-// Updates its largest score and the sum of its weights; returns what earlier sums are multiplied by.
+// Updates the score that weights are relative to and the sum of its weights; returns what earlier sums are
+// multiplied by.
 template <class Set, bool Masked, class Number = typename Set::Number>
 HEDDLE_INLINE Number weigh_lanes(Number* scores, KeyRange seen, int64_t first, int64_t last, Number cap,
                                  Number& largest, Number& total) {
@@ -98,8 +120,8 @@ HEDDLE_INLINE Number weigh_lanes(Number* scores, KeyRange seen, int64_t first, i
     most = next > most ? next : most;
   }
   const Number before = largest;
-  const Number here = join_lanes<Set>(most, [](Number a, Number b) { return a > b ? a : b; });
-  largest = here > before ? here : before;
+  const Number here = join_lanes<Set, Larger>(most);
+  largest = here > before + static_cast<Number>(kSlack) ? here : before;
   Vector sums = {};
   for (int64_t i = first; i < last; i += Set::kLanes) {
     Vector weights = vector_at<Set>(scores + i) - largest;
@@ -108,8 +130,9 @@ HEDDLE_INLINE Number weigh_lanes(Number* scores, KeyRange seen, int64_t first, i
     sums += weights;
     vector_at<Set>(scores + i) = weights;
   }
-  const Number sum = join_lanes<Set>(sums, [](Number a, Number b) { return a + b; });
-  const Number keep = before == largest ? 1 : before == -INFINITY ? 0 : std::exp(before - largest);
+  const Number sum = join_lanes<Set, Sum>(sums);
+  // Nothing has been summed before the first score: there is nothing to rescale.
+  const Number keep = before == largest || before == -INFINITY ? 1 : std::exp(before - largest);
   total = total * keep + sum;
   return keep;
 }
@@ -172,8 +195,9 @@ HEDDLE_INLINE void attend(const AttendTile<Number>& tile) {
       tile.rows, tile.value_width, columns.end - columns.begin);
 }
 
-// One query's weights from its scores, and the gradient of its scores from that of its weights.
-template <class Set, class Number = typename Set::Number>
+// One query's weights from its scores, and the gradient of its scores from that of its weights; 0 for keys
+// that it does not see.
+template <class Set, bool Masked, class Number = typename Set::Number>
 HEDDLE_INLINE void score_gradient(const GradientTile<Number>& tile, int64_t row, const Columns& columns) {
   using Vector = typename Set::Vector;
   Number* const weights = tile.weights + row * kBlockKeys;
@@ -189,9 +213,25 @@ HEDDLE_INLINE void score_gradient(const GradientTile<Number>& tile, int64_t row,
     }
     score -= log_sum;
     exponential<Set>(score);
+    Vector gradient = score * (vector_at<Set>(gradients + i) - along) * slope;
+    keep_seen<Set, Masked>(score, tile.seen[row], i, 0);
+    keep_seen<Set, Masked>(gradient, tile.seen[row], i, 0);
     vector_at<Set>(weights + i) = score;
-    vector_at<Set>(gradients + i) = score * (vector_at<Set>(gradients + i) - along) * slope;
+    vector_at<Set>(gradients + i) = gradient;
   }
+}
+
+// Lanes of both rows outside of [first, last) are 0.
+template <class Set, class Number = typename Set::Number>
+HEDDLE_INLINE void clear_around(const GradientTile<Number>& tile, int64_t row, int64_t first, int64_t last) {
+  Number* const weights = tile.weights + row * kBlockKeys;
+  Number* const gradients = tile.gradients + row * kBlockKeys;
+  const auto clear = [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += Set::kLanes)
+      vector_at<Set>(weights + i) = vector_at<Set>(gradients + i) = typename Set::Vector{};
+  };
+  clear(0, first);
+  clear(last, kBlockKeys);
 }
 
 template <class Set, class Number = typename Set::Number>
@@ -204,16 +244,18 @@ HEDDLE_INLINE void gradients_of_tile(const GradientTile<Number>& tile) {
   product<Set, false>(Operands<Number>{tile.d_out, tile.d_out_row, 1, tile.values_by_column + columns.first,
                                        kBlockKeys, tile.gradients + columns.first, kBlockKeys},
                       tile.rows, columns.count, tile.value_dim);
+  const int64_t last = columns.first + columns.count;
   for (int64_t row = 0; row < tile.rows; ++row) {
-    KeyRange seen = tile.seen[row];
-    if (seen.begin < seen.end)
-      score_gradient<Set>(tile, row, columns);
-    else
-      seen = {0, 0};
-    for (Number* numbers : {tile.weights + row * kBlockKeys, tile.gradients + row * kBlockKeys}) {
-      clear(numbers, 0, seen.begin);
-      clear(numbers, seen.end, kBlockKeys);
+    const KeyRange& seen = tile.seen[row];
+    if (seen.begin >= seen.end) {
+      clear_around<Set>(tile, row, 0, 0);
+      continue;
     }
+    if (seen.begin <= columns.first && seen.end >= last)
+      score_gradient<Set, false>(tile, row, columns);
+    else
+      score_gradient<Set, true>(tile, row, columns);
+    clear_around<Set>(tile, row, columns.first, last);
   }
   product<Set, true>(Operands<Number>{tile.gradients + columns.begin, kBlockKeys, 1,
                                       tile.keys + columns.begin * tile.query_row, tile.query_row,

@@ -11,6 +11,7 @@ namespace {
 
 using pack::QueryBlock;
 using pack::Scratch;
+using pack::Segment;
 using pack::TileRows;
 
 constexpr int64_t kBlockQueriesBack = 96;
@@ -30,9 +31,7 @@ class AttentionBackward {
         into_(into),
         add_(add),
         seen_(reinterpret_cast<const KeyRange*>(in.seen.const_data_ptr<int32_t>())),
-        blocks_(pack::query_blocks(seen_, in.q.size(0), kBlockQueriesBack)),
-        queries_(in.q.size(0)),
-        keys_(in.k.size(0)),
+        segments_(pack::segments_of(seen_, in.q.size(0), in.k.size(0), kBlockQueriesBack)),
         key_heads_(in.k.size(1) / shape.head_dim),
         queries_of_key_(in.q.size(1) / shape.head_dim / key_heads_),
         width_(pack::padded(shape.head_dim)),
@@ -42,67 +41,73 @@ class AttentionBackward {
   void run() const {
     at::parallel_for(0, key_heads_, 1, [&](int64_t begin, int64_t end) {
       const Room room = this->room();
-      for (int64_t head = begin; head < end; ++head) through_key_head(head, room);
+      for (const Segment& segment : segments_)
+        for (int64_t head = begin; head < end; ++head) through_key_head(segment, head, room);
     });
   }
 
  private:
   struct Room {
-    Scratch<Number> keys_by_column, values_by_column, keys, d_keys, d_values;  // of one head of keys
-    Scratch<Number> queries, d_out, d_queries, along;                          // of one head of queries
+    Scratch<Number> keys_by_column, values_by_column, keys, d_keys, d_values;  // of a segment's head of keys
+    Scratch<Number> queries, d_out, d_queries, along;                          // of its head of queries
     Scratch<Number> weights, gradients;  // [kBlockQueriesBack, kBlockKeys]
   };
 
   Room room() const {
-    const int64_t whole = pack::padded(keys_, kBlockKeys);
+    const Segment most = pack::largest_of(segments_);
+    const int64_t whole = pack::padded(most.keys, kBlockKeys), queries = most.count;
     return {Scratch<Number>(whole * shape_.head_dim),
             Scratch<Number>(whole * shape_.value_dim),
             Scratch<Number>(whole * width_),
             Scratch<Number>(whole * width_),
             Scratch<Number>(whole * value_width_),
-            Scratch<Number>(queries_ * width_),
-            Scratch<Number>(queries_ * value_width_),
-            Scratch<Number>(queries_ * width_),
-            Scratch<Number>(queries_),
+            Scratch<Number>(queries * width_),
+            Scratch<Number>(queries * value_width_),
+            Scratch<Number>(queries * width_),
+            Scratch<Number>(queries),
             Scratch<Number>(kBlockQueriesBack * kBlockKeys),
             Scratch<Number>(kBlockQueriesBack * kBlockKeys)};
   }
 
-  void through_key_head(int64_t key_head, const Room& room) const {
+  void through_key_head(const Segment& segment, int64_t key_head, const Room& room) const {
+    const int64_t first = segment.key, count = segment.keys;
     const auto keys = pack::columns_of<Stored>(in_.k, key_head, shape_.head_dim);
-    pack::blocks_by_column(keys, keys_, room.keys_by_column.at(0));
-    pack::blocks_by_column(pack::columns_of<Stored>(in_.v, key_head, shape_.value_dim), keys_,
+    pack::blocks_by_column(keys.from(first), count, room.keys_by_column.at(0));
+    pack::blocks_by_column(pack::columns_of<Stored>(in_.v, key_head, shape_.value_dim).from(first), count,
                            room.values_by_column.at(0));
-    pack::rows(keys, 0, keys_, Number{1}, room.keys.at(0));
-    room.d_keys.clear();
-    room.d_values.clear();
+    pack::rows(keys, first, count, Number{1}, room.keys.at(0));
+    room.d_keys.clear(count * width_);
+    room.d_values.clear(count * value_width_);
     for (int64_t head = key_head * queries_of_key_; head < (key_head + 1) * queries_of_key_; ++head)
-      through_head(head, room);
-    write_rows(room.d_keys.at(0), 1, into_.k, key_head, shape_.head_dim);
-    write_rows(room.d_values.at(0), 1, into_.v, key_head, shape_.value_dim);
+      through_head(segment, head, room);
+    write_rows(room.d_keys.at(0), 1, into_.k, first, count, key_head, shape_.head_dim);
+    write_rows(room.d_values.at(0), 1, into_.v, first, count, key_head, shape_.value_dim);
   }
 
-  void through_head(int64_t head, const Room& room) const {
-    pack::rows(pack::columns_of<Stored>(in_.q, head, shape_.head_dim), 0, queries_,
-               static_cast<Number>(shape_.scale), room.queries.at(0));
-    pack::rows(pack::columns_of<Stored>(d_out_, head, shape_.value_dim), 0, queries_, Number{1},
+  void through_head(const Segment& segment, int64_t head, const Room& room) const {
+    const int64_t first = segment.first, count = segment.count;
+    const auto scale = static_cast<Number>(shape_.scale);
+    pack::rows(pack::columns_of<Stored>(in_.q, head, shape_.head_dim), first, count, scale,
+               room.queries.at(0));
+    pack::rows(pack::columns_of<Stored>(d_out_, head, shape_.value_dim), first, count, Number{1},
                room.d_out.at(0));
     if (out_.scalar_type() == log_sums_.scalar_type())
-      sum_along<Number>(head, room);
+      sum_along<Number>(segment, head, room);
     else
-      sum_along<Stored>(head, room);
-    room.d_queries.clear();
-    for (int64_t key = 0; key < keys_; key += kBlockKeys)
-      for (const QueryBlock& block : blocks_)
-        if (block.begin < key + kBlockKeys && block.end > key) through_block(block, key, head, room);
-    write_rows(room.d_queries.at(0), static_cast<Number>(shape_.scale), into_.q, head, shape_.head_dim);
+      sum_along<Stored>(segment, head, room);
+    room.d_queries.clear(count * width_);
+    for (int64_t key = 0; key < segment.keys; key += kBlockKeys)
+      for (const QueryBlock& block : segment.blocks)
+        if (block.begin < segment.key + key + kBlockKeys && block.end > segment.key + key)
+          through_block(segment, block, key, head, room);
+    write_rows(room.d_queries.at(0), scale, into_.q, first, count, head, shape_.head_dim);
   }
 
   // The sum of d_out * out of each query.
   template <class Written>
-  void sum_along(int64_t head, const Room& room) const {
-    const auto out = pack::columns_of<Written>(out_, head, shape_.value_dim);
-    for (int64_t row = 0; row < queries_; ++row) {
+  void sum_along(const Segment& segment, int64_t head, const Room& room) const {
+    const auto out = pack::columns_of<Written>(out_, head, shape_.value_dim).from(segment.first);
+    for (int64_t row = 0; row < segment.count; ++row) {
       const Number* const d_out = room.d_out.at(row * value_width_);
       const Written* const numbers = out.data + row * out.row;
       *room.along.at(row) =
@@ -110,7 +115,9 @@ class AttentionBackward {
     }
   }
 
-  void through_block(const QueryBlock& block, int64_t key, int64_t head, const Room& room) const {
+  // key: within the segment.
+  void through_block(const Segment& segment, const QueryBlock& block, int64_t key, int64_t head,
+                     const Room& room) const {
     GradientTile<Number> tile;
     KeyRange clipped[kTileRows];
     tile.seen = clipped;
@@ -122,12 +129,12 @@ class AttentionBackward {
     tile.keys_by_column = room.keys_by_column.at(key * shape_.head_dim);
     tile.values_by_column = room.values_by_column.at(key * shape_.value_dim);
     tile.keys = room.keys.at(key * width_);
-    const Number* const log_sums = log_sums_.const_data_ptr<Number>() + head * queries_;
+    const Number* const log_sums = log_sums_.const_data_ptr<Number>() + head * log_sums_.size(1);
     for (const TileRows& rows : block.tiles) {
-      const int64_t row = block.first + rows.row;
+      const int64_t query = block.first + rows.row, row = query - segment.first;
       tile.weights = room.weights.at(rows.row * kBlockKeys);
       tile.gradients = room.gradients.at(rows.row * kBlockKeys);
-      if (!pack::clip(seen_ + row, rows, key, clipped)) {
+      if (!pack::clip(seen_ + query, rows, segment.key + key, clipped)) {
         std::fill_n(tile.weights, rows.count * kBlockKeys, Number{});
         std::fill_n(tile.gradients, rows.count * kBlockKeys, Number{});
         continue;
@@ -135,33 +142,34 @@ class AttentionBackward {
       tile.rows = rows.count;
       tile.queries = room.queries.at(row * width_);
       tile.d_out = room.d_out.at(row * value_width_);
-      tile.log_sums = log_sums + row;
+      tile.log_sums = log_sums + query;
       tile.along = room.along.at(row);
       tile.d_queries = room.d_queries.at(row * width_);
       kernels_.gradients(tile);
     }
-    add_to_keys(block, key, room);
+    add_to_keys(segment, block, key, room);
   }
 
   // d_values += weights^T d_out and d_keys += gradients^T queries, for a few keys at a time: by the queries
   // of the tiles that see them.
-  void add_to_keys(const QueryBlock& block, int64_t key, const Room& room) const {
-    for (int64_t from = 0; from < kBlockKeys;) {
+  void add_to_keys(const Segment& segment, const QueryBlock& block, int64_t key, const Room& room) const {
+    const int64_t keys = std::min(kBlockKeys, segment.keys - key), start = segment.key + key;
+    for (int64_t from = 0; from < keys;) {
       int64_t first = block.count, last = 0;
       int64_t to = from;
-      for (; to < kBlockKeys; to += kTileRows) {  // as many keys as the same queries see
+      for (; to < keys; to += kTileRows) {  // as many keys as the same queries see
         int64_t begin = block.count, end = 0;
         for (const TileRows& rows : block.tiles)
-          if (rows.begin < key + to + kTileRows && rows.end > key + to) {
+          if (rows.begin < start + to + kTileRows && rows.end > start + to) {
             begin = std::min(begin, rows.row);
             end = rows.row + rows.count;
           }
         if (to == from) first = begin, last = end;
         if (begin != first || end != last) break;
       }
-      to = std::min(to, kBlockKeys);
+      to = std::min(to, keys);
       if (first < last) {
-        const int64_t row = block.first + first, depth = last - first;
+        const int64_t row = block.first - segment.first + first, depth = last - first;
         kernels_.add_product({room.weights.at(first * kBlockKeys + from), room.d_out.at(row * value_width_),
                               room.d_values.at((key + from) * value_width_), to - from, value_width_, depth});
         kernels_.add_product({room.gradients.at(first * kBlockKeys + from), room.queries.at(row * width_),
@@ -171,23 +179,24 @@ class AttentionBackward {
     }
   }
 
-  void write_rows(const Number* from, Number scale, const at::Tensor& to, int64_t head, int64_t width) const {
+  // Rows [first, first + count) of `to`.
+  void write_rows(const Number* from, Number scale, const at::Tensor& to, int64_t first, int64_t count,
+                  int64_t head, int64_t width) const {
     if (to.scalar_type() == log_sums_.scalar_type())
-      return write_rows_as<Number>(from, scale, to, head, width);
-    write_rows_as<Stored>(from, scale, to, head, width);
+      return write_rows_as(from, scale, pack::mutable_columns_of<Number>(to, head, width).from(first), count);
+    write_rows_as(from, scale, pack::mutable_columns_of<Stored>(to, head, width).from(first), count);
   }
 
   template <class Written>
-  void write_rows_as(const Number* from, Number scale, const at::Tensor& to, int64_t head,
-                     int64_t width) const {
-    const auto columns = pack::mutable_columns_of<Written>(to, head, width);
-    for (int64_t row = 0; row < to.size(0); ++row, from += pack::padded(width)) {
-      Written* const numbers = columns.data + row * columns.row;
+  void write_rows_as(const Number* from, Number scale, const pack::HeadColumns<Written>& to,
+                     int64_t count) const {
+    for (int64_t row = 0; row < count; ++row, from += pack::padded(to.width)) {
+      Written* const numbers = to.data + row * to.row;
       if (add_)
-        for (int64_t i = 0; i < width; ++i)
+        for (int64_t i = 0; i < to.width; ++i)
           numbers[i] = static_cast<Written>(static_cast<Number>(numbers[i]) + scale * from[i]);
       else
-        for (int64_t i = 0; i < width; ++i) numbers[i] = static_cast<Written>(scale * from[i]);
+        for (int64_t i = 0; i < to.width; ++i) numbers[i] = static_cast<Written>(scale * from[i]);
     }
   }
 
@@ -197,8 +206,8 @@ class AttentionBackward {
   const BlockedGradients& into_;
   bool add_;
   const KeyRange* seen_;
-  std::vector<QueryBlock> blocks_;
-  int64_t queries_, keys_, key_heads_, queries_of_key_, width_, value_width_;
+  std::vector<Segment> segments_;
+  int64_t key_heads_, queries_of_key_, width_, value_width_;
   const TileKernels<Number>& kernels_ = tile_kernels<Number>();
 };
 

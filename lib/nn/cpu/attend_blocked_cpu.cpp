@@ -13,6 +13,7 @@ namespace {
 
 using pack::QueryBlock;
 using pack::Scratch;
+using pack::Segment;
 
 constexpr int64_t kBlockQueries = 96;
 
@@ -29,18 +30,20 @@ class Attending {
         log_sums_(log_sums),
         onto_(onto),
         seen_(reinterpret_cast<const KeyRange*>(in.seen.const_data_ptr<int32_t>())),
-        blocks_(pack::query_blocks(seen_, in.q.size(0), kBlockQueries)),
-        keys_(in.k.size(0)),
+        segments_(pack::segments_of(seen_, in.q.size(0), in.k.size(0), kBlockQueries)),
         key_heads_(in.k.size(1) / shape.head_dim),
         queries_of_key_(in.q.size(1) / shape.head_dim / key_heads_) {}
 
   // Heads of keys are split over the threads, and blocks of queries where the heads are few.
   void run() const {
+    const int64_t blocks = (in_.q.size(0) + kBlockQueries - 1) / kBlockQueries;
     const int64_t splits =
-        std::clamp<int64_t>(at::get_num_threads() / key_heads_, 1, static_cast<int64_t>(blocks_.size()));
+        std::clamp<int64_t>(at::get_num_threads() / key_heads_, 1, std::max<int64_t>(blocks, 1));
     at::parallel_for(0, key_heads_ * splits, 1, [&](int64_t begin, int64_t end) {
       const Room room = this->room();
-      for (int64_t task = begin; task < end; ++task) attend_head(task / splits, task % splits, splits, room);
+      for (const Segment& segment : segments_)
+        for (int64_t task = begin; task < end; ++task)
+          attend_segment(segment, task / splits, task % splits, splits, room);
     });
   }
 
@@ -50,10 +53,10 @@ class Attending {
   };
 
   Room room() const {
-    const int64_t blocks = (keys_ + kBlockKeys - 1) / kBlockKeys;
+    const int64_t keys = pack::largest_of(segments_).keys;
     const int64_t width = pack::padded(shape_.head_dim), value_width = pack::padded(shape_.value_dim);
-    return {Scratch<Number>(blocks * kBlockKeys * shape_.head_dim),
-            Scratch<Number>(keys_ * value_width),
+    return {Scratch<Number>(pack::padded(keys, kBlockKeys) * shape_.head_dim),
+            Scratch<Number>(keys * value_width),
             Scratch<Number>(kBlockQueries * width),
             Scratch<Number>(kBlockQueries * value_width),
             Scratch<Number>(kTileRows * kBlockKeys),
@@ -61,17 +64,20 @@ class Attending {
             Scratch<Number>(kBlockQueries)};
   }
 
-  void attend_head(int64_t key_head, int64_t split, int64_t splits, const Room& room) const {
-    pack::blocks_by_column(pack::columns_of<Stored>(in_.k, key_head, shape_.head_dim), keys_,
-                           room.keys_by_column.at(0));
-    pack::rows(pack::columns_of<Stored>(in_.v, key_head, shape_.value_dim), 0, keys_, Number{1},
-               room.values.at(0));
+  void attend_segment(const Segment& segment, int64_t key_head, int64_t split, int64_t splits,
+                      const Room& room) const {
+    const auto& blocks = segment.blocks;
+    if (static_cast<size_t>(split) >= blocks.size()) return;
+    pack::blocks_by_column(pack::columns_of<Stored>(in_.k, key_head, shape_.head_dim).from(segment.key),
+                           segment.keys, room.keys_by_column.at(0));
+    pack::rows(pack::columns_of<Stored>(in_.v, key_head, shape_.value_dim), segment.key, segment.keys,
+               Number{1}, room.values.at(0));
     for (int64_t head = key_head * queries_of_key_; head < (key_head + 1) * queries_of_key_; ++head)
-      for (size_t i = static_cast<size_t>(split); i < blocks_.size(); i += static_cast<size_t>(splits))
-        attend_block(blocks_[i], head, room);
+      for (size_t i = static_cast<size_t>(split); i < blocks.size(); i += static_cast<size_t>(splits))
+        attend_block(segment, blocks[i], head, room);
   }
 
-  void attend_block(const QueryBlock& block, int64_t head, const Room& room) const {
+  void attend_block(const Segment& segment, const QueryBlock& block, int64_t head, const Room& room) const {
     pack::rows(pack::columns_of<Stored>(in_.q, head, shape_.head_dim), block.first, block.count,
                static_cast<Number>(shape_.scale), room.queries.at(0));
     begin_block(block, head, room);
@@ -82,16 +88,18 @@ class Attending {
     tile.value_width = tile.out_row = pack::padded(shape_.value_dim);
     tile.cap = static_cast<Number>(shape_.soft_cap);
     tile.scores = room.scores.at(0);
-    for (int64_t key = block.begin / kBlockKeys * kBlockKeys; key < block.end; key += kBlockKeys)
-      attend_keys(block, key, tile, room);
+    const int64_t before = (block.begin - segment.key) / kBlockKeys * kBlockKeys;
+    for (int64_t key = std::max<int64_t>(before, 0); segment.key + key < block.end; key += kBlockKeys) {
+      tile.keys_by_column = room.keys_by_column.at(key * shape_.head_dim);
+      tile.values = room.values.at(key * tile.value_width);
+      attend_keys(block, segment.key + key, tile, room);
+    }
     end_block(block, head, room);
   }
 
   void attend_keys(const QueryBlock& block, int64_t key, AttendTile<Number>& tile, const Room& room) const {
     KeyRange clipped[kTileRows];
     tile.seen = clipped;
-    tile.keys_by_column = room.keys_by_column.at(key * shape_.head_dim);
-    tile.values = room.values.at(key * tile.value_width);
     for (const pack::TileRows& rows : block.tiles) {
       if (!pack::clip(seen_ + block.first + rows.row, rows, key, clipped)) continue;
       tile.rows = rows.count;
@@ -116,8 +124,9 @@ class Attending {
     }
     pack::rows(pack::columns_of<Number>(out_, head, shape_.value_dim), block.first, block.count, Number{1},
                room.out.at(0));
+    const Number* const log_sums = log_sums_of(head) + block.first;
     for (int64_t row = 0; row < block.count; ++row) {
-      const Number log_sum = log_sums_of(head)[block.first + row];
+      const Number log_sum = log_sums[row];
       *room.largest.at(row) = log_sum;
       *room.totals.at(row) = log_sum == -INFINITY ? 0 : 1;
     }
@@ -126,12 +135,13 @@ class Attending {
   template <class Written>
   void write(const QueryBlock& block, int64_t head, const Room& room) const {
     const auto to = pack::mutable_columns_of<Written>(out_, head, shape_.value_dim);
+    Number* const log_sums = log_sums_of(head) + block.first;
     for (int64_t row = 0; row < block.count; ++row) {
       const Number total = *room.totals.at(row), share = total > 0 ? 1 / total : 0;
       const Number* const from = room.out.at(row * pack::padded(to.width));
       Written* const numbers = to.data + (block.first + row) * to.row;
       for (int64_t i = 0; i < to.width; ++i) numbers[i] = static_cast<Written>(share * from[i]);
-      log_sums_of(head)[block.first + row] = total > 0 ? *room.largest.at(row) + std::log(total) : -INFINITY;
+      log_sums[row] = total > 0 ? *room.largest.at(row) + std::log(total) : -INFINITY;
     }
   }
 
@@ -145,8 +155,8 @@ class Attending {
   const at::Tensor &out_, &log_sums_;
   bool onto_;
   const KeyRange* seen_;
-  std::vector<QueryBlock> blocks_;
-  int64_t keys_, key_heads_, queries_of_key_;
+  std::vector<Segment> segments_;
+  int64_t key_heads_, queries_of_key_;
   const TileKernels<Number>& kernels_ = tile_kernels<Number>();
 };
 

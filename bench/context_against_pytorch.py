@@ -1,0 +1,102 @@
+"""Steps of a Llama whose sequence is cut over two ranks: heddle against one rank of itself, and against PyTorch's
+context parallelism (torch.distributed.tensor.experimental), taking turns in one run.
+
+  PYTHON bench/context_against_pytorch.py [--build build] [--rounds 8] [--sequence 8192] [--ours-only]
+
+PYTHON has torch and transformers. Every rank is a process with one thread on a core of its own; while one side runs, the
+others wait. All sides take the same steps with fused AdamW and clipping from one model directory, and must come to the
+same loss and gradient norm. First it says what PyTorch's context_parallel answers on this machine's CPU as it is; the
+peer that is measured is PyTorch's own ring with the CPU's flash operators put into it (bench/peers/pytorch_context.py).
+"""
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from ranks_on_command import HERE, Side  # noqa: E402
+
+FP32 = "mp_policy: {param_dtype: float32, reduce_dtype: float32}"
+
+
+class Contender(Side):
+    def __init__(self, label, command, ranks):
+        super().__init__(label, command, ranks)
+        for core, rank in enumerate(self.ranks):
+            os.sched_setaffinity(rank.pid, {sorted(os.sched_getaffinity(0))[core]})
+        self.seconds, self.answer = [], None
+
+    def step(self):
+        self.answer = self.ask("run 1")
+        if "error" not in self.answer:
+            self.seconds.append(self.answer["seconds"])
+        return self.answer
+
+
+def make_model(directory, options):
+    import torch
+    import transformers
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    transformers.utils.logging.disable_progress_bar()
+    torch.manual_seed(1)
+    config = LlamaConfig(vocab_size=2048, hidden_size=256, intermediate_size=768, num_hidden_layers=options.layers,
+                         num_attention_heads=8, num_key_value_heads=4, max_position_embeddings=options.sequence,
+                         tie_word_embeddings=False)
+    LlamaForCausalLM(config).save_pretrained(directory)
+
+
+def heddle(directory, options, method):
+    section = f"distributed: {{strategy: fsdp2, {FP32}" + (f", cp_size: 2, context: {{method: {method}}}" if method else "") + "}"
+    command = [os.path.join(options.build, "bench_steps"), directory, "{" + section + "}", "1", str(options.sequence)]
+    return Contender(f"heddle, `{method}`" if method else "heddle, one rank", command, 2 if method else 1)
+
+
+def pytorch(directory, options, kind, ranks):
+    peer = os.path.join(HERE, "peers", "pytorch_context.py")
+    label = "PyTorch, one rank" if ranks == 1 else "PyTorch, its ring with the CPU's operators"
+    return Contender(label, [sys.executable, peer, directory, str(options.sequence), kind], ranks)
+
+
+def check_equal(one, other):
+    for key, tolerance in (("loss", 2e-5), ("norm", 2e-3)):
+        if abs(one.answer[key] - other.answer[key]) > tolerance * abs(other.answer[key]):
+            sys.exit(f"{one.label} and {other.label} disagree: {key} {one.answer[key]} against {other.answer[key]}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default=os.path.join(HERE, "..", "build"))
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--ours-only", action="store_true", help="without PyTorch")
+    parser.add_argument("--sequence", type=int, default=8192)
+    parser.add_argument("--methods", nargs="+", default=["allgather", "ring", "ulysses"])
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        make_model(directory, options)
+        theirs = []
+        if not options.ours_only:
+            given = pytorch(directory, options, "as_given", 2)
+            print("PyTorch's context_parallel as it is:", given.step().get("error", "runs"), flush=True)
+            given.kill()
+            theirs = [pytorch(directory, options, "own_operator", ranks) for ranks in (2, 1)]
+        ours = [heddle(directory, options, method) for method in [None, *options.methods]]
+        for _ in range(options.rounds + 1):
+            for side in ours + theirs:
+                side.step()
+        for side in ours + theirs:
+            check_equal(side, ours[0])
+            side.seconds.pop(0)  # the first step warms up
+            side.end()
+    print("| side | least ms | median ms | heddle's one rank / it | PyTorch's ring / it |\n|---|--:|--:|--:|--:|")
+    for side in ours + theirs:
+        least = min(side.seconds)
+        beside = f"{min(theirs[0].seconds) / least:.2f}" if theirs else ""
+        print(f"| {side.label} | {1e3 * least:.0f} | {1e3 * statistics.median(side.seconds):.0f} |"
+              f" {min(ours[0].seconds) / least:.2f} | {beside} |")
+
+
+
+main()
