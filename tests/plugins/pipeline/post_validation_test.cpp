@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <future>
 #include <limits>
 
 #include "heddle/model/module_unit.h"
@@ -160,6 +163,64 @@ TEST(PostValidation, UndoesAnUpdateThatIsToBeSkipped) {
         for (int step = 0; step < kLateSteps; ++step) EXPECT_EQ(got.norms[step] == -1, step == kLateBad);
       }
     }
+}
+
+// The last rank ends its first step only after the first rank has begun its second one.
+struct Meeting {
+  std::promise<void> begun;
+  std::shared_future<void> seen = begun.get_future().share();
+  std::atomic<bool> met = false;
+  std::chrono::milliseconds patience{};
+};
+
+class LastIsLate : public ParallelStage, public StepRestart {
+ public:
+  LastIsLate(std::unique_ptr<ParallelStage> stage, int rank, int ranks, Meeting& meeting)
+      : stage_(std::move(stage)), rank_(rank), ranks_(ranks), meeting_(meeting) {}
+  Tensors forward(Tensors inputs, const Batch& batch) override {
+    if (rank_ == 0 && forwards_++ == 12) meeting_.begun.set_value();
+    return stage_->forward(std::move(inputs), batch);
+  }
+  void finish_gradients() override {
+    if (rank_ == ranks_ - 1 && steps_++ == 0)
+      meeting_.met = meeting_.seen.wait_for(meeting_.patience) == std::future_status::ready;
+    stage_->finish_gradients();
+  }
+  std::span<Shard> owned() override { return stage_->owned(); }
+  void parameters_changed() override { stage_->parameters_changed(); }
+  void restart_step() override { StageInterfaces(*stage_).restart_step(); }
+
+ private:
+  std::unique_ptr<ParallelStage> stage_;
+  int rank_, ranks_, forwards_ = 0, steps_ = 0;
+  Meeting& meeting_;
+};
+
+class WithALateRank : public IStrategy {
+ public:
+  explicit WithALateRank(Meeting& meeting) : meeting_(meeting) {}
+  Needs needs() const override { return single_->needs(); }
+  std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh& mesh,
+                                             std::span<const Placed> placed) override {
+    return std::make_unique<LastIsLate>(single_->parallelize(std::move(units), mesh, placed), mesh.rank("pp"),
+                                        mesh.size("pp"), meeting_);
+  }
+
+ private:
+  std::unique_ptr<IStrategy> single_ = make_strategy("single", "{}");
+  Meeting& meeting_;
+};
+
+TEST(PostValidation, LetsARankBeginTheNextStepBeforeTheLastRankHasEndedThisOne) {
+  for (const bool early : {true, false}) {
+    Meeting meeting;
+    meeting.patience = early ? std::chrono::seconds(60) : std::chrono::milliseconds(300);
+    Training run = in_time(late("zb2p", {{"pp", 4}, {"tp", 1}}), early);
+    run.steps = 2;
+    run.make_strategy = [&meeting] { return std::make_unique<WithALateRank>(meeting); };
+    train(run);
+    EXPECT_EQ(meeting.met, early);
+  }
 }
 
 }  // namespace

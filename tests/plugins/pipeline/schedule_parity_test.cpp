@@ -22,7 +22,8 @@ constexpr const char* kEveryName[] = {"gpipe",
                                       "interleavedzerobubble",
                                       "zbvzerobubble",
                                       "vhalf",
-                                      "dualpipev"};
+                                      "dualpipev",
+                                      "auto"};
 constexpr int kParitySteps = 3;
 
 // Layers that no number of stages here divides.
