@@ -1,5 +1,10 @@
 // Checks of the model, the same on every rank, before any rank communicates.
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "core/parallel/attach.h"
+#include "core/parallel/features.h"
 #include "core/parallel/recompute.h"
 #include "core/schedule/microbatches.h"
 #include "heddle/base/error.h"
@@ -41,6 +46,27 @@ void refuse_loss_over_layers(const Units& units, int stages) {
   }
 }
 
+[[noreturn]] void refuse_post_validation(const Plan& plan, const std::string& why) {
+  throw Error(ErrorCode::config, plan.pipeline.where + ".pp_post_validation",
+              "an update cannot be undone once the next step has begun: " + why,
+              "set pp_post_validation: false");
+}
+
+// A step may begin anew after its first forwards, with other parameters.
+void check_post_validation(const Plan& plan, const Units& units) {
+  if (plan.schedule == nullptr || !plan.pipeline.post_validation) return;
+  const std::vector<std::string> able = plan.strategy->needs().may_use;
+  if (std::find(able.begin(), able.end(), kPostValidation) == able.end())
+    refuse_post_validation(plan, "the strategy '" + plan.strategy_name + "' does not forget forwards");
+  for (const auto& unit : units)
+    if (auto* buffers = dynamic_cast<UnitBuffers*>(unit.get());
+        buffers != nullptr && !buffers->buffers().empty())
+      refuse_post_validation(plan,
+                             "'" + std::string(unit->name()) + "' has buffers that its forward changes");
+  if (!parallel::listeners(units).empty())
+    refuse_post_validation(plan, "modules of the model change parameters of their own after each update");
+}
+
 }  // namespace
 
 void check_model(const Plan& plan, const Setup& setup, Units& units, int64_t batch_rows) {
@@ -56,6 +82,7 @@ void check_model(const Plan& plan, const Setup& setup, Units& units, int64_t bat
   parallel::attached_to(units, plan);
   parallel::check_recompute(units, plan.activation_checkpointing);
   parallel::StageMap map = parallel::map_stages(units, plan, stages);
+  check_post_validation(plan, units);
   if (plan.schedule == nullptr || batch_rows == 0) return;
   const int microbatches = schedule::count_microbatches(batch_rows, plan.pipeline);
   train::check_schedule({std::move(map.rank_of_stage), plan.schedule, plan.pipeline}, stages, microbatches);

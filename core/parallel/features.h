@@ -13,6 +13,11 @@ inline constexpr std::string_view kSelectiveCheckpointing = "selective_activatio
 // (heddle/parallel/reduction.h), not all along one axis.
 inline constexpr std::string_view kReductions = "reductions";
 
-inline constexpr std::array<std::string_view, 2> kFeatures = {kSelectiveCheckpointing, kReductions};
+// Stages that can forget forwards (StepRestart), for updates that are validated later
+// (PipelineConfig::post_validation).
+inline constexpr std::string_view kPostValidation = "post_validation";
+
+inline constexpr std::array<std::string_view, 3> kFeatures = {kSelectiveCheckpointing, kReductions,
+                                                              kPostValidation};
 
 }  // namespace heddle

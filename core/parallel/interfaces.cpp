@@ -29,13 +29,15 @@ GatherHints::~GatherHints() = default;
 ReductionHints::~ReductionHints() = default;
 GradientAverage::~GradientAverage() = default;
 WholeParameters::~WholeParameters() = default;
+StepRestart::~StepRestart() = default;
 
 StageInterfaces::StageInterfaces(ParallelStage& stage)
     : stage_(&stage),
       gathers_(dynamic_cast<GatherHints*>(&stage)),
       reductions_(dynamic_cast<ReductionHints*>(&stage)),
       average_(dynamic_cast<const GradientAverage*>(&stage)),
-      whole_(dynamic_cast<WholeParameters*>(&stage)) {}
+      whole_(dynamic_cast<WholeParameters*>(&stage)),
+      restart_(dynamic_cast<StepRestart*>(&stage)) {}
 
 std::vector<WholeParameter> StageInterfaces::hold_whole() const {
   if (whole_ != nullptr) return whole_->hold_whole();

@@ -5,12 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "heddle/parallel/stage_interfaces.h"
 #include "heddle/parallel/storage.h"
 
 namespace heddle::parallel {
 namespace {
 
-class SingleStage : public ParallelStage {
+class SingleStage : public ParallelStage, public StepRestart {
  public:
   SingleStage(Units units, c10::Device device, std::span<const Placed> placed) : units_(std::move(units)) {
     std::map<std::string, at::Tensor> seen;  // tied slots share one tensor
@@ -40,6 +41,7 @@ class SingleStage : public ParallelStage {
   void finish_gradients() override {}
   std::span<Shard> owned() override { return owned_; }
   void parameters_changed() override {}
+  void restart_step() override {}
 
  private:
   Units units_;
@@ -51,7 +53,7 @@ class Single : public IStrategy {
   Needs needs() const override {
     Needs needs;
     needs.axes = {"pp", "tp"};
-    needs.may_use = {"selective_activation_checkpointing"};
+    needs.may_use = {"selective_activation_checkpointing", "post_validation"};
     needs.sizes_rule = [](const Sizes& sizes) -> std::string {
       if (sizes.dp == 1) return "";
       return "single trains one data-parallel rank, and this world leaves dp=" + std::to_string(sizes.dp);

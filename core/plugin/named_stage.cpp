@@ -13,7 +13,8 @@ class NamedStage : public ParallelStage,
                    public GatherHints,
                    public ReductionHints,
                    public GradientAverage,
-                   public WholeParameters {
+                   public WholeParameters,
+                   public StepRestart {
   template <class Call>
   auto named(const char* function, Call&& call) const {
     try {
@@ -55,6 +56,11 @@ class NamedStage : public ParallelStage,
   }
   void reduce_gradients() override {
     named("reduce_gradients()", [&] { optional_.reduce_gradients(); });
+  }
+  void restart_step() override {
+    if (!optional_.restarts())
+      blame(author_, "was to begin a step anew", "its stage does not implement heddle::StepRestart");
+    named("restart_step()", [&] { optional_.restart_step(); });
   }
   std::span<Shard> owned() override {
     return named("owned()", [&] { return inner_->owned(); });

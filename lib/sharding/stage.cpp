@@ -154,8 +154,14 @@ void ShardedStage::release_after_forward(size_t unit, size_t reached, bool backw
   }
 }
 
+// As far as the first unit would gather ahead, and every unit that stays whole until reshard() anyway: that
+// memory is the schedule's to bound.
 void ShardedStage::unshard() {
-  if (!model_.turns.empty()) start(model_.turns.front());
+  if (model_.turns.empty()) return;
+  start(model_.turns.front());
+  gather_ahead(0);
+  for (const Turn& turn : model_.turns)
+    if (turn.reshard == Reshard::after_last_backward) start(turn);
 }
 
 void ShardedStage::reshard() {
@@ -172,11 +178,18 @@ void ShardedStage::parameters_changed() {
       bucket->state_ = Bucket::State::sharded;
       ++sharded_;
     }
-  if (policy_.gather_after_update == Policy::AfterUpdate::first_unit) unshard();
+  if (policy_.gather_after_update == Policy::AfterUpdate::first_unit && !model_.turns.empty())
+    start(model_.turns.front());
   if (policy_.gather_after_update == Policy::AfterUpdate::all_units)
     for (const Turn& turn : model_.turns) start(turn);
   if (!policy_.wait_after_update) return;
   for (const auto& bucket : model_.buckets) finish(*bucket);
+}
+
+// Nothing is reduced before a backward, so only gathered parameters are given back.
+void ShardedStage::restart_step() {
+  free_all();
+  between_steps_ = true;
 }
 
 void ShardedStage::reduce_gradients() {

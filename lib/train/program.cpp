@@ -53,6 +53,49 @@ void mark_last(std::vector<Turn>& turns) {
   }
 }
 
+bool opens(Action::Kind kind) {
+  return kind == Action::forward || kind == Action::send_forward || kind == Action::receive_forward ||
+         kind == Action::unshard || kind == Action::reshard;
+}
+
+// [rank] -> the turns of its opening: they end before the first backward and, so that nobody waits for a send
+// that is not in an opening, before a receive of such a one.
+std::vector<size_t> opening_ends(const ScheduleTable& table, const std::vector<int>& rank_of_stage) {
+  std::vector<size_t> ends;
+  for (const auto& row : table)
+    ends.push_back(std::find_if(row.begin(), row.end(), [](const Action& a) { return !opens(a.kind); }) -
+                   row.begin());
+  const auto is_sent = [&](const Action& receive) {
+    const int rank = rank_of_stage[schedule::peer_stage(receive)];
+    const auto end = table[rank].begin() + static_cast<std::ptrdiff_t>(ends[rank]);
+    return std::find(table[rank].begin(), end, schedule::counterpart(receive)) != end;
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (size_t rank = 0; rank < table.size(); ++rank)
+      for (size_t at = 0; at < ends[rank]; ++at)
+        if (table[rank][at].kind == Action::receive_forward && !is_sent(table[rank][at])) {
+          ends[rank] = at;
+          changed = true;
+        }
+  }
+  return ends;
+}
+
+Opening opening_of(const std::vector<Turn>& turns, const ScheduleTable& table,
+                   const std::vector<int>& rank_of_stage, int rank) {
+  const std::vector<size_t> ends = opening_ends(table, rank_of_stage);
+  Opening opening{ends[rank], {}};
+  for (size_t at = opening.turns; at < turns.size(); ++at) {
+    if (turns[at].action.kind != Action::receive_forward) continue;
+    const auto& row = table[turns[at].peer];
+    const auto end = row.begin() + static_cast<std::ptrdiff_t>(ends[turns[at].peer]);
+    if (std::find(row.begin(), end, schedule::counterpart(turns[at].action)) != end)
+      opening.left.push_back(turns[at]);
+  }
+  return opening;
+}
+
 }  // namespace
 
 void check_schedule(const Pipeline& pipeline, int ranks, int microbatches) {
@@ -77,6 +120,8 @@ Program make_program(const Stages& stages, int ranks, int microbatches, schedule
     program.turns.push_back(turn);
   }
   mark_last(program.turns);
+  if (pipeline.config.post_validation && purpose == schedule::Purpose::training)
+    program.opening = opening_of(program.turns, table, pipeline.rank_of_stage, stages.rank());
   return program;
 }
 

@@ -18,10 +18,18 @@ struct Turn {
   bool last = false;  // B and W: the stage's last of both; reshard: the stage computes no more in this call
 };
 
+// The forwards of a call before its first backward, which can be run again: where a rank stops to find out
+// whether they count. What one rank receives in its opening, another one sends in its own.
+struct Opening {
+  size_t turns = 0;
+  std::vector<Turn> left;  // receives of later turns whose data other ranks send in their openings
+};
+
 struct Program {
   int microbatches = 0;
   bool splits = false;  // it has I and W
   std::vector<Turn> turns;
+  Opening opening;  // of this rank
 };
 
 // Plans, lowers and checks a schedule for training and for evaluation. Throws as make_program does.

@@ -58,6 +58,20 @@ Runner::Runner(Stages& stages, const DeviceMesh& mesh)
   if (ranks_ > 1)
     wires_.emplace(&mesh_.group(kPipelineAxis), pipeline.stages(), pipeline.dtype,
                    buffers_of(pipeline.config, pipeline.stages()), mesh_.device(), elsewhere());
+  if (pipeline.config.stage_streams) make_streams();
+}
+
+void Runner::make_streams() {
+  streams_ = StageStreams(mesh_.device(), locals_.size());
+  if (streams_.empty() || sides_.layout() == nullptr || sides_.layout()->empty()) return;
+  throw Error(ErrorCode::config, stages_.pipeline().config.where,
+              "pp_stage_streams: auxiliary losses and metrics of all stages are added into one tensor, which "
+              "two streams must not do at once",
+              "set pp_stage_streams: false");
+}
+
+void Runner::hand_over(const LocalStage& from, int to) const {
+  if (!streams_.empty()) streams_.hand_over(&from - locals_.data(), to);
 }
 
 Wires::Elsewhere Runner::elsewhere() {
@@ -68,16 +82,22 @@ Wires::Elsewhere Runner::elsewhere() {
 }
 
 at::Tensor Runner::train(std::span<const Batch> batches, const std::function<double()>& scale,
-                         const std::function<double()>& microbatches) {
+                         const std::function<double()>& microbatches, UpdateInDoubt* doubt) {
   scale_ = &scale;
   all_microbatches_ = &microbatches;
+  doubt_ = doubt;
   root_.reset();
-  sides_.begin([this](LossDivisor divisor) { return side_scale(divisor); });
+  begin_sides();
   return run(batches, schedule::Purpose::training);
+}
+
+void Runner::begin_sides() {
+  sides_.begin([this](LossDivisor divisor) { return side_scale(divisor); });
 }
 
 at::Tensor Runner::evaluate(std::span<const Batch> batches) {
   at::NoGradGuard no_gradients;
+  doubt_ = nullptr;
   sides_.begin({});
   return run(batches, schedule::Purpose::evaluation);
 }
@@ -89,10 +109,23 @@ at::Tensor Runner::run(std::span<const Batch> batches, schedule::Purpose purpose
     call_ = static_cast<int>(i);
     last_call_ = i + 1 == batches.size();
     open(batches[i]);
-    for (const Turn& turn : program_->turns) recording_ == nullptr ? perform(turn) : perform_recorded(turn);
+    size_t done = 0;
+    if (doubt_ != nullptr && i == 0) {
+      open_in_doubt(batches[i]);
+      done = program_->opening.turns;
+    }
+    go(done, program_->turns.size());
+    streams_.join();
   }
   if (wires_) wires_->settle();
   return std::move(sum_);
+}
+
+void Runner::go(size_t from, size_t to) {
+  for (size_t at = from; at < to; ++at) {
+    const Turn& turn = program_->turns[at];
+    recording_ == nullptr ? perform(turn) : perform_recorded(turn);
+  }
 }
 
 const Program& Runner::program(int microbatches) {
@@ -120,6 +153,7 @@ void Runner::open(const Batch& given) {
   }
   cut_ = cut_of(batch, stages_.pipeline());
   batch_ = on_device(batch, mesh_.device());
+  streams_.fork();
   program_ = &program(cut_.microbatches);
   if (stages_.pipeline().config.gradients == GradientScale::by_microbatches) root_.reset();
   for (LocalStage& stage : locals_)
@@ -141,6 +175,7 @@ void Runner::warn_of_bubble() {
 }
 
 void Runner::perform(const Turn& turn) {
+  const c10::OptionalStreamGuard scope = streams_.scope(turn.local);
   switch (turn.action.kind) {
     case Action::forward:
       return forward(turn);
@@ -220,6 +255,7 @@ void Runner::pass_on(LocalStage& stage, MicrobatchState& state, int microbatch, 
     output = output.detach().set_requires_grad(gradient);
   }
   locals_[stage.after].microbatches[microbatch].inputs = std::move(outputs);
+  hand_over(stage, stage.after);
 }
 
 void Runner::send(const Turn& turn) {

@@ -20,9 +20,18 @@
 #include "lib/train/cut.h"
 #include "lib/train/microbatch_state.h"
 #include "lib/train/program.h"
+#include "lib/train/stage_streams.h"
 #include "lib/train/wires.h"
 
 namespace heddle::train {
+
+// An update that may be wrong while the forwards of the next step run already (post-validation).
+class UpdateInDoubt {
+ public:
+  virtual ~UpdateInDoubt() = default;
+  virtual bool holds() = 0;  // waits; the same on every rank
+  virtual void amend() = 0;  // after holds() said no: gives the parameters their right values
+};
 
 // A batch is one call of the schedule, cut into microbatches of rows; several batches accumulate gradients.
 // Without a pipeline a batch is one microbatch on one stage, and the flow is the same.
@@ -33,10 +42,11 @@ class HEDDLE_API Runner {
 
   // Forward and backward of all batches; sends are done when it returns, reductions are in flight. `scale`:
   // the factor of the losses' sum, called once, before the first backward of a loss. `microbatches`: their
-  // number in the step on all data-parallel ranks, called if an auxiliary loss is divided by it. Returns the
+  // number in the step on all data-parallel ranks, called if an auxiliary loss is divided by it. `doubt`: of
+  // the last update, asked before the first backward; if it does not hold, the step begins anew. Returns the
   // sum of this rank's token losses, fp64 [1]: zero if the last stage is on another rank.
   at::Tensor train(std::span<const Batch> batches, const std::function<double()>& scale,
-                   const std::function<double()>& microbatches = {});
+                   const std::function<double()>& microbatches = {}, UpdateInDoubt* doubt = nullptr);
   // The forwards alone.
   at::Tensor evaluate(std::span<const Batch> batches);
 
@@ -54,6 +64,12 @@ class HEDDLE_API Runner {
   at::Tensor run(std::span<const Batch> batches, schedule::Purpose purpose);
   const Program& program(int microbatches);
   void open(const Batch& batch);
+  void go(size_t from, size_t to);
+  void open_in_doubt(const Batch& batch);
+  void take_back();
+  void begin_sides();
+  void make_streams();
+  void hand_over(const LocalStage& from, int to) const;
   void warn_of_bubble();
   void perform(const Turn& turn);
   void perform_recorded(const Turn& turn);
@@ -81,6 +97,7 @@ class HEDDLE_API Runner {
   std::vector<LocalStage> locals_;
   std::optional<Wires> wires_;          // empty: every stage is here
   std::map<int, Program> programs_[2];  // [purpose], by the number of microbatches
+  StageStreams streams_;
   SideOutputs sides_;
   bool warned_ = false;
   int alive_ = 0, peak_alive_ = 0;
@@ -88,6 +105,7 @@ class HEDDLE_API Runner {
   // Of the step and of the call under way.
   schedule::Purpose purpose_ = schedule::Purpose::training;
   const std::function<double()>*scale_ = nullptr, *all_microbatches_ = nullptr;
+  UpdateInDoubt* doubt_ = nullptr;
   at::Tensor sum_, root_;  // of the losses; the gradient of a loss
   Batch batch_;            // of the call, on the stages' device
   const Program* program_ = nullptr;

@@ -3,11 +3,12 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/ne.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <chrono>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -18,71 +19,21 @@
 #include "lib/train/optimizer/adamw.h"
 #include "lib/train/optimizer/norm.h"
 #include "lib/train/optimizer/partial_sums.h"
+#include "lib/train/post_validation.h"
 #include "lib/train/runner.h"
 #include "lib/train/side_totals.h"
+#include "lib/train/step_parts.h"
 
 namespace heddle {
 namespace {
 
-int64_t label_tokens(std::span<const Batch> batches) {
-  int64_t count = 0;
-  for (const Batch& batch : batches) {
-    if (!batch.labels.defined())
-      throw Error(ErrorCode::internal, "train", "a batch without labels has no loss",
-                  "set Batch::labels, with Batch::kIgnore where a token does not count");
-    if (batch.labels.is_meta()) continue;  // a dry world: nothing is computed
-    count += at::ne(batch.labels.to(at::kCPU), Batch::kIgnore).sum().item<int64_t>();
-  }
-  return count;
-}
+using train::Total;
 
-// Records the parts of a step; does nothing without a recording.
-class Phases {
- public:
-  explicit Phases(Recording* recording) : recording_(recording) {
-    if (recording_ != nullptr) since_ = std::chrono::steady_clock::now();
-  }
-  void end(const char* name) {
-    if (recording_ == nullptr) return;
-    const auto now = std::chrono::steady_clock::now();
-    recording_->phases.push_back({name, std::exchange(since_, now), now});
-  }
-
- private:
-  Recording* recording_;
-  RanAction::Time since_;
-};
-
-// One small number that all data-parallel ranks add up, in flight while the step goes on.
-class Total {
- public:
-  // On the CPU, also where parameters are not: it is read in the middle of the step.
-  Total(double mine, Communicator* group) : value_(at::zeros({1}, at::kDouble).fill_(mine)) { start(group); }
-  // Two numbers, in one collective.
-  Total(double first, double second, Communicator* group) : value_(at::zeros({2}, at::kDouble)) {
-    value_.mutable_data_ptr<double>()[0] = first;
-    value_.mutable_data_ptr<double>()[1] = second;
-    start(group);
-  }
-  Total(at::Tensor mine, Communicator* group) : value_(std::move(mine)) { start(group); }
-  at::Tensor get() {
-    if (work_) work_->wait();
-    work_.reset();
-    return value_;
-  }
-  double number(int64_t index) { return get().const_data_ptr<double>()[index]; }
-
- private:
-  void start(Communicator* group) {
-    if (group != nullptr) work_ = group->all_reduce(value_);
-  }
-  at::Tensor value_;
-  std::unique_ptr<Work> work_;
-};
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace
 
-struct Step::Impl {
+struct Step::Impl : train::UpdateInDoubt {
   Stages& stages;
   const DeviceMesh mesh;
   StepConfig config;
@@ -95,7 +46,10 @@ struct Step::Impl {
   train::PartialSums partial;
   train::GradientNorm norm;
   train::AdamW optimizer;
-  std::optional<train::SideTotals> sides;  // empty: there are no side outputs
+  std::optional<train::SideTotals> sides;     // empty: there are no side outputs
+  std::optional<train::PostValidation> late;  // empty: an update waits for the norm of all stages
+  StepReport late_report;                     // of the update that is not validated yet
+  train::SideTotals::Counts late_counts;
   struct Told {
     AfterUpdate* one;
     std::vector<Shard*> shards;  // of `frozen`
@@ -120,6 +74,10 @@ struct Step::Impl {
         optimizer(shards, config) {
     const auto& layout = stages.attached().side_outputs;
     if (layout && !layout->empty()) sides.emplace(layout, mesh);
+    if (stages.pipeline().config.post_validation && pipeline != nullptr) {
+      check_late();
+      late.emplace(stages, mesh, optimizer, config.max_norm);
+    }
     for (const UpdateListener& listener : stages.attached().after_update) {
       Told& one = told.emplace_back(Told{listener.told, {}, {}});
       for (const std::string& name : listener.frozen)
@@ -130,6 +88,14 @@ struct Step::Impl {
           }
       told_changes = told_changes || !listener.frozen.empty();
     }
+  }
+
+  void check_late() const {
+    if (norm.is_a_sum()) return;
+    throw Error(ErrorCode::config, stages.pipeline().config.where,
+                "pp_post_validation passes a sum of squares along the pipeline, and this norm of gradients "
+                "needs the largest gradient of all stages first",
+                "use the 2-norm of fp32 gradients, or set pp_post_validation: false");
   }
 
   static Communicator* group_of(const DeviceMesh& mesh, std::string_view axis) {
@@ -149,7 +115,7 @@ struct Step::Impl {
 
   // The divisor of the losses, being summed over the data-parallel ranks.
   Total count(std::span<const Batch> batches) {
-    const auto labels = static_cast<double>(label_tokens(batches));
+    const auto labels = static_cast<double>(train::label_tokens(batches));
     if (!sides) return {labels, counted};
     return {labels, static_cast<double>(runner.count_microbatches(batches)), counted};
   }
@@ -159,6 +125,45 @@ struct Step::Impl {
     if (!sides) return std::optional<Total>(std::in_place, std::move(loss), summed);
     sides->start(loss, runner.side_outputs());
     return std::nullopt;
+  }
+
+  // The update by what this rank knows; the report's tensors are filled by holds().
+  StepReport update_early(StepReport report, Total& counts, std::optional<Total>& loss, double lr,
+                          double weight_decay) {
+    const auto none = at::zeros({1}, at::TensorOptions(at::kDouble).device(mesh.device()));
+    const at::Tensor squares = norm.squares_of_stages();
+    late->update(squares, sides ? none : loss->get(), lr, weight_decay);
+    for (const auto& stage : stages) stage->parameters_changed();
+    late_counts = {counts.number(0), sides ? counts.number(1) : 0};
+    report.label_tokens = static_cast<int64_t>(late_counts.label_tokens);
+    report.loss = at::full_like(none, kUnknown);
+    report.grad_norm = at::full_like(none, kUnknown);
+    if (sides) {
+      const auto& layout = stages.attached().side_outputs;
+      report.side_values = {layout, at::full({layout->reported()}, kUnknown, none.options())};
+    }
+    return late_report = report;
+  }
+
+  bool holds() override {
+    const train::PostValidation::Totals totals = late->wait();
+    StepReport& report = late_report;
+    report.grad_norm.copy_(totals.norm);
+    at::Tensor sum = totals.loss;
+    if (sides) report.side_values.values.copy_(sides->finish(late_counts, sum).values);
+    report.loss.copy_(sum / std::max(late_counts.label_tokens, 1.0));
+    if (totals.holds) tell_updated(std::exchange(late_report, {}));
+    return totals.holds;
+  }
+
+  void amend() override {
+    late->amend();
+    tell_updated(std::exchange(late_report, {}));
+  }
+
+  bool in_doubt() const { return late && late->pending(); }
+  void settle() {
+    if (in_doubt() && !holds()) amend();
   }
 
   // The loss of the global batch, on every rank.
@@ -200,7 +205,7 @@ Step::~Step() = default;
 
 StepReport Step::run(std::span<const Batch> batches, double lr, double weight_decay) {
   Impl& my = *impl_;
-  Phases phases(my.recording);
+  train::Phases phases(my.recording);
   Total counts = my.count(batches);
   phases.end("count tokens");
   const auto scale = [&] {
@@ -208,16 +213,22 @@ StepReport Step::run(std::span<const Batch> batches, double lr, double weight_de
     return count > 0 ? 1 / count : 0;
   };
   const auto microbatches = [&] { return counts.number(1); };
-  std::optional<Total> loss = my.start(my.runner.train(batches, scale, microbatches));
+  std::optional<Total> loss =
+      my.start(my.runner.train(batches, scale, microbatches, my.in_doubt() ? &my : nullptr));
   phases.end("schedule");
   for (const auto& stage : my.stages) stage->finish_gradients();
   my.partial.add();
   phases.end("reduce");
 
   StepReport report;
+  report.largest_norm = train::largest_norm(my.config.max_norm);
+  if (my.late) {
+    report = my.update_early(report, counts, loss, lr, weight_decay);
+    phases.end("update");
+    return my.dry ? StepReport() : report;
+  }
   report.grad_norm = my.norm.measure();
   phases.end("norm");
-  report.largest_norm = train::largest_norm(my.config.max_norm);
   my.update(report, lr, weight_decay);
   // Where listeners write to shards, the strategy hears of both changes at once.
   const auto changed = [&] {
@@ -232,8 +243,17 @@ StepReport Step::run(std::span<const Batch> batches, double lr, double weight_de
   return my.dry ? StepReport() : report;
 }
 
+void Step::settle() {
+  impl_->settle();
+}
+
+bool Step::unsettled() const {
+  return impl_->in_doubt();
+}
+
 StepReport Step::evaluate(std::span<const Batch> batches) {
   Impl& my = *impl_;
+  my.settle();
   Total counts = my.count(batches);
   std::optional<Total> loss = my.start(my.runner.evaluate(batches));
   StepReport report;
@@ -242,6 +262,7 @@ StepReport Step::evaluate(std::span<const Batch> batches) {
 }
 
 std::vector<OptimizerState> Step::optimizer_state() {
+  impl_->settle();
   return impl_->optimizer.state();
 }
 

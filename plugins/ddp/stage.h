@@ -17,7 +17,7 @@ namespace heddle::ddp {
 // When rank 0's buffers go to the other ranks.
 enum class Buffers { stay, from_rank_0 };
 
-class DdpStage : public ParallelStage, public ReductionHints {
+class DdpStage : public ParallelStage, public ReductionHints, public StepRestart {
  public:
   // `autocast`: the dtype of the forward's products; empty: no autocast.
   DdpStage(Units units, std::span<const Placed> placed, const DeviceMesh& mesh, const Options& options,
@@ -29,6 +29,7 @@ class DdpStage : public ParallelStage, public ReductionHints {
   void finish_gradients() override;
   std::span<Shard> owned() override { return shards_; }
   void parameters_changed() override;
+  void restart_step() override { between_steps_ = true; }
 
  private:
   void take_parameters(std::span<const Placed> placed);

@@ -12,7 +12,7 @@ Needs Ddp::needs() const {
   Needs needs;
   needs.axes = {"pp", "dp", "tp"};
   needs.axes_when_used = {"pp", "tp"};
-  needs.may_use = {"selective_activation_checkpointing", "reductions"};
+  needs.may_use = {"selective_activation_checkpointing", "reductions", "post_validation"};
   needs.refuses = {{"cp", "ddp does not support context parallelism"}};
   return needs;
 }

@@ -8,7 +8,7 @@
 namespace heddle::fsdp2 {
 namespace {
 
-class LocalStage : public ParallelStage, public WholeParameters {
+class LocalStage : public ParallelStage, public WholeParameters, public StepRestart {
  public:
   LocalStage(sharding::Model model, const Options& options)
       : model_(std::move(model)), precision_(options.precision), pinned_(pinned_units(model_)) {
@@ -33,6 +33,7 @@ class LocalStage : public ParallelStage, public WholeParameters {
     stale_ = true;
     if (autocast_) autocast_->parameters_changed();
   }
+  void restart_step() override { between_steps_ = true; }
   std::vector<WholeParameter> hold_whole() override {
     if (stale_) refresh();
     std::vector<WholeParameter> whole;

@@ -122,7 +122,7 @@ void warn(const Config& config, const DeviceMesh& mesh) {
 Needs Fsdp2::needs() const {
   Needs needs;
   needs.axes = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
-  needs.may_use = {"selective_activation_checkpointing", "reductions"};
+  needs.may_use = {"selective_activation_checkpointing", "reductions", "post_validation"};
   needs.sizes_rule = check_sizes;
   return needs;
 }

@@ -86,6 +86,10 @@ void add_stage_fields(ConfigSchema<Config>& schema) {
       .field("pp_recv_buffer_pool", &Config::pp_recv_buffer_pool, "Receive into buffers that are kept.")
       .field("pp_recv_buffer_pool_slack", &Config::pp_recv_buffer_pool_slack, "Buffers kept beyond need.",
              at_least<int64_t>(0))
+      .field("pp_post_validation", &Config::pp_post_validation,
+             "Update before the gradient norm of all stages is known, and undo that if it was wrong.")
+      .field("pp_stage_streams", &Config::pp_stage_streams,
+             "On a GPU, each stage of a rank on a stream of its own: what a schedule overlaps runs together.")
       .later("loss_fn", "the loss of a pipeline is the recipe's loss_fn; leave this null",
              [](const Config& config) {
                return !config.loss_fn || config.loss_fn->ends_with(losses().front());

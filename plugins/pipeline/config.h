@@ -31,6 +31,8 @@ struct Config {
   std::optional<int64_t> pp_seq_len;
   bool pp_recv_buffer_pool = false;
   int64_t pp_recv_buffer_pool_slack = 2;
+  bool pp_post_validation = false;
+  bool pp_stage_streams = false;
 };
 
 ConfigSchema<Config> schema();

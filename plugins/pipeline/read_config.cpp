@@ -41,6 +41,8 @@ PipelineConfig pipeline_config(const Node& resolved) {
   if (config.scale_grads_in_schedule) pipeline.gradients = GradientScale::by_microbatches;
   pipeline.keep_receive_buffers = config.pp_recv_buffer_pool;
   pipeline.buffer_slack = config.pp_recv_buffer_pool_slack;
+  pipeline.post_validation = config.pp_post_validation;
+  pipeline.stage_streams = config.pp_stage_streams;
   return pipeline;
 }
 

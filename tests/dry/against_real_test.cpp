@@ -55,6 +55,7 @@ Calls real_calls(const std::string& distributed, Rendezvous& meeting) {
   log.open(true);
   step.run(run.batches, 1e-3, 0.1);
   log.open(false);
+  step.settle();
   std::vector<TracedCall> calls = log.take();
   std::sort(calls.begin(), calls.end(),
             [](const TracedCall& a, const TracedCall& b) { return a.posted < b.posted; });
@@ -114,6 +115,9 @@ TEST(DryAgainstReal, Pipelines) {
   for (const char* schedule : {"interleavedzerobubble", "vmin"})
     expect_equal(std::string("  strategy: fsdp2\n  pp_size: 4\n  pipeline: {pp_schedule: ") + schedule +
                  "}\n");
+  expect_equal(
+      "  strategy: fsdp2\n  tp_size: 2\n  pp_size: 2\n"
+      "  pipeline: {pp_schedule: zb2p, pp_post_validation: true}\n");
 }
 
 TEST(DryAgainstReal, ContextParallel) {

@@ -8,6 +8,7 @@
 #include "heddle/mesh/dry.h"
 #include "heddle/schedule/schedule.h"
 #include "heddle/train/step.h"
+#include "tests/forwards_first.h"
 #include "tests/thrown.h"
 
 namespace heddle {
@@ -39,18 +40,6 @@ class Adds : public Unit {
   at::Tensor parameter_;
 };
 
-class OneStageEach : public IPipelineSchedule {
- public:
-  ScheduleTable plan(int ranks, int, int microbatches) const override {
-    ScheduleTable table(ranks);
-    for (int rank = 0; rank < ranks; ++rank)
-      for (const Action::Kind kind : {Action::forward, Action::backward})
-        for (int at = 0; at < microbatches; ++at) table[rank].push_back({kind, rank, at});
-    return table;
-  }
-  int rank_of(int stage, int, int) const override { return stage; }
-};
-
 Batch two_rows(c10::Device device) {
   Batch batch;
   batch.tokens = at::zeros({2, 5}, at::device(device).dtype(at::kLong));
@@ -63,7 +52,7 @@ StepReport step_in(Rendezvous& world, const Batch& batch) {
   const DeviceMesh mesh = mesh::build(axes, world, "");
   Plan plan;
   plan.strategy = parallel::make_single();
-  plan.schedule = std::make_shared<OneStageEach>();
+  plan.schedule = std::make_shared<tests::ForwardsFirst>();
   Units units;
   for (int i = 0; i < world.world_size(); ++i)
     units.push_back(std::make_unique<Adds>("layers." + std::to_string(i), i + 1 == world.world_size()));
@@ -94,7 +83,7 @@ TEST(DryWorld, OneWithoutStepsSaysSoWhereAHeaderWouldArrive) {
     const DeviceMesh mesh = mesh::build(axes, world, "");
     Plan plan;
     plan.strategy = parallel::make_single();
-    plan.schedule = std::make_shared<OneStageEach>();
+    plan.schedule = std::make_shared<tests::ForwardsFirst>();
     Units units;
     for (const bool last : {false, true})
       units.push_back(std::make_unique<Adds>(last ? "layers.1" : "layers.0", last));

@@ -69,6 +69,32 @@ TEST(PipelineRun, GivesTheCurveOfOneRankAndAModelThatLoads) {
   }
 }
 
+// Every line of the metrics; about every other step is clipped, and three things interrupt the steps.
+TEST(PipelineRun, WithPostValidationWritesTheLinesOfARunThatWaits) {
+  const TrainingFiles files;
+  const auto run = [&](const std::string& name, const std::string& early) {
+    Words words = stages("{pp_schedule: zb2p, pp_post_validation: " + early + "}");
+    words.insert(words.end(),
+                 {"--validation_dataset", "{file_pattern: " + files.path("train.bin") + ", seq_len: 16}",
+                  "--step_scheduler.val_every_steps", "5", "--step_scheduler.ckpt_every_steps", "4",
+                  "--clip_grad_norm.max_norm", "1.0"});
+    return heddle(files.train(name, words));
+  };
+  for (const char* early : {"false", "true"}) {
+    const Outcome outcome = run(early, early);
+    ASSERT_EQ(outcome.status, 0) << outcome.error;
+  }
+  for (const char* file : {"training.jsonl", "validation.jsonl"})
+    EXPECT_EQ(without_clock(files.path("true/" + std::string(file))),
+              without_clock(files.path("false/" + std::string(file))));
+  const Outcome refused = heddle(files.train("no", stages("{pp_post_validation: true}", "megatron")));
+  EXPECT_NE(refused.status, 0);
+  EXPECT_THAT(
+      refused.error,
+      HasSubstr("pp_post_validation: an update cannot be undone once the next step has begun: the "
+                "strategy 'megatron' does not forget forwards\n  hint: set pp_post_validation: false"));
+}
+
 TEST(PipelineRun, GivesTheCurveOfOneRankWithTensorParallelStages) {
   const TrainingFiles files;
   const auto run = [&](const std::string& name, Words words) {

@@ -11,50 +11,16 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "heddle/train/step.h"
 #include "plugins/by_hand.h"
 #include "plugins/recording.h"
+#include "plugins/training_data.h"
 
 namespace heddle::tests {
 namespace {
-
-constexpr int64_t kSequences = 12, kLength = 7;
-
-// Tokens and labels of one step; some sequences have few labels, one has none.
-Batch data_of(int step, int64_t vocabulary) {
-  Batch batch;
-  batch.tokens = at::empty({kSequences, kLength}, at::kLong);
-  batch.labels = at::empty({kSequences, kLength}, at::kLong);
-  uint32_t state = 12345u + 977u * static_cast<uint32_t>(step);
-  const auto draw = [&] { return static_cast<int64_t>((state = state * 1664525u + 1013904223u) >> 16); };
-  for (int64_t row = 0; row < kSequences; ++row)
-    for (int64_t at = 0; at < kLength; ++at) {
-      const int64_t token = draw() % vocabulary;
-      batch.tokens[row][at] = token;
-      const bool ignored = row == 5 || at < row % 4;
-      const int64_t next = (token * 3 + 1) % vocabulary;  // can be learned
-      batch.labels[row][at] = ignored ? Batch::kIgnore : next;
-    }
-  return batch;
-}
-
-std::vector<Batch> deal(const Training& run, int step, const DeviceMesh& mesh) {
-  const Batch all = data_of(step, run.model.vocab_size);
-  const int ranks = mesh.size("dp"), rank = mesh.rank("dp"), microbatches = run.microbatches;
-  std::vector<Batch> mine;
-  const int64_t rows = kSequences / (microbatches * ranks);
-  for (int i = 0; i < microbatches; ++i) {
-    const int64_t first = (i * ranks + rank) * rows;
-    Batch batch;
-    batch.tokens = all.tokens.narrow(0, first, rows).contiguous();
-    batch.labels = all.labels.narrow(0, first, rows).contiguous();
-    if (run.change_batch) run.change_batch(batch, i * ranks + rank);
-    mine.push_back(std::move(batch));
-  }
-  return mine;
-}
 
 void copy_box(const Shard& shard, const at::Tensor& box, at::Tensor whole) {
   at::NoGradGuard no_gradients;
@@ -105,6 +71,50 @@ void expect_same_norms(const Training& run, const std::vector<double>& first,
         << "rank " << rank << " step " << step;
 }
 
+// The reports of a rank's steps; the values of one may come with the next step.
+struct Reports {
+  Outcome seen;
+  std::optional<StepReport> last;
+
+  void read() {
+    if (!last) return;
+    const StepReport report = *std::exchange(last, std::nullopt);
+    seen.losses.push_back(report.loss.item<double>());
+    seen.norms.push_back(report.skipped() ? -1 : report.grad_norm.item<double>());
+    add_sides(report.side_values, seen.sides);
+  }
+  void add(StepReport report, bool known) {
+    read();
+    last = std::move(report);
+    if (known) read();
+  }
+};
+
+void collect_state(Step& step, Stages& stages, Outcome& out) {
+  for (const auto& stage : stages)
+    for (const Shard& shard : stage->owned()) collect(shard, shard.tensor, out.parameters);
+  for (const OptimizerState& state : step.optimizer_state()) {
+    collect(*state.shard, state.exp_avg, out.averages);
+    collect(*state.shard, state.exp_avg_sq, out.squares);
+  }
+}
+
+// Every rank knows the same numbers.
+void merge(const Training& run, const Outcome& seen, int rank, int peak, Outcome& out) {
+  const std::lock_guard lock(gathering);
+  out.peaks.resize(std::max<size_t>(out.peaks.size(), rank + 1));
+  out.peaks[rank] = peak;
+  if (out.losses.empty()) {
+    out.losses = seen.losses, out.norms = seen.norms, out.validation = seen.validation;
+    out.sides = seen.sides;
+    return;
+  }
+  EXPECT_EQ(out.losses, seen.losses) << "rank " << rank;
+  expect_same_norms(run, out.norms, seen.norms, rank);
+  EXPECT_EQ(out.validation, seen.validation) << "rank " << rank;
+  EXPECT_EQ(out.sides, seen.sides) << "rank " << rank;
+}
+
 void run_rank(const Training& run, const DeviceMesh& mesh, Outcome& out) {
   Stages stages = build(run, mesh);
   StepConfig config;
@@ -112,32 +122,17 @@ void run_rank(const Training& run, const DeviceMesh& mesh, Outcome& out) {
   config.optimizer.weight_decay = 0.1;
   config.max_norm = run.max_norm;
   Step step(stages, mesh, config);
-  Outcome seen;
+  Reports reports;
   for (int at = 0; at < run.steps; ++at) {
     const std::vector<Batch> mine = deal(run, at, mesh);
-    const StepReport report = step.run(mine, config.optimizer.lr, config.optimizer.weight_decay);
-    seen.losses.push_back(report.loss.item<double>());
-    seen.norms.push_back(report.skipped() ? -1 : report.grad_norm.item<double>());
-    add_sides(report.side_values, seen.sides);
-    if (at % 3 != 2) continue;
-    const StepReport validation = step.evaluate(mine);
-    seen.validation.push_back(validation.loss.item<double>());
+    StepReport report = step.run(mine, config.optimizer.lr, config.optimizer.weight_decay);
+    reports.add(std::move(report), !step.unsettled());
+    if (at % 3 == 2) reports.seen.validation.push_back(step.evaluate(mine).loss.item<double>());
   }
-  for (const auto& stage : stages)
-    for (const Shard& shard : stage->owned()) collect(shard, shard.tensor, out.parameters);
-  const std::lock_guard lock(gathering);
-  const int rank = mesh.rank("world");
-  out.peaks.resize(std::max<size_t>(out.peaks.size(), rank + 1));
-  out.peaks[rank] = step.peak_alive();
-  if (out.losses.empty()) {
-    out.losses = seen.losses, out.norms = seen.norms, out.validation = seen.validation;
-    out.sides = seen.sides;
-  } else {  // every rank knows the same numbers
-    EXPECT_EQ(out.losses, seen.losses) << "rank " << rank;
-    expect_same_norms(run, out.norms, seen.norms, rank);
-    EXPECT_EQ(out.validation, seen.validation) << "rank " << rank;
-    EXPECT_EQ(out.sides, seen.sides) << "rank " << rank;
-  }
+  step.settle();
+  reports.read();
+  collect_state(step, stages, out);
+  merge(run, reports.seen, mesh.rank("world"), step.peak_alive(), out);
 }
 
 double difference(double a, double b) {
@@ -286,6 +281,10 @@ void expect_bit_equal(const Outcome& got, const Outcome& want) {
   EXPECT_EQ(got.validation, want.validation);
   for (const auto& [name, tensor] : want.parameters)
     EXPECT_TRUE(at::equal(got.parameters.at(name), tensor)) << name;
+  for (const auto& [name, tensor] : want.averages)
+    EXPECT_TRUE(at::equal(got.averages.at(name), tensor)) << name;
+  for (const auto& [name, tensor] : want.squares)
+    EXPECT_TRUE(at::equal(got.squares.at(name), tensor)) << name;
 }
 
 }  // namespace heddle::tests

@@ -28,6 +28,7 @@ struct Training {
   ModelConfig model;
   int microbatches = 1;  // batches a step; under a pipeline each is one call of the schedule
   int steps = 12;
+  int64_t sequences = 12;                                             // a step, on all ranks together
   std::function<std::unique_ptr<IPipelineSchedule>()> make_schedule;  // empty: no pipeline
   PipelineConfig pipeline;
   std::vector<std::string> frozen;                            // names of parameters
@@ -43,17 +44,18 @@ struct Training {
 
 struct Outcome {
   std::vector<double> losses, norms;
-  std::map<std::string, at::Tensor> parameters;      // whole
-  std::vector<double> validation;                    // the loss after each third step, without gradients
-  std::map<std::string, std::vector<double>> sides;  // side outputs: the elements of each step, one by one
-  std::vector<int> peaks;                            // [rank]: microbatches alive at once
-  std::vector<std::string> warnings;                 // of the log, of all ranks
+  std::map<std::string, at::Tensor> parameters;         // whole
+  std::map<std::string, at::Tensor> averages, squares;  // AdamW's state of them
+  std::vector<double> validation;                       // the loss after each third step, without gradients
+  std::map<std::string, std::vector<double>> sides;     // side outputs: the elements of each step, one by one
+  std::vector<int> peaks;                               // [rank]: microbatches alive at once
+  std::vector<std::string> warnings;                    // of the log, of all ranks
 };
 
 // Llama with sizes that divide by nothing.
 ModelConfig odd_llama();
 
-// A world of as many threads as the axes say. Every topology sees the same twelve sequences a step.
+// A world of as many threads as the axes say. Every topology sees the same sequences.
 Outcome train(const Training& run);
 
 // Strategies and parallelizers from build/plugins, by name.

@@ -258,10 +258,10 @@ TEST(ShardingEngine, FreesBehindAForwardWithoutGradientsAndLeavesFrozenBucketsAl
   EXPECT_THAT(step_of("aF", {}), ::testing::Not(::testing::Contains("reduce F")));
 }
 
-TEST(ShardingEngine, WaitsForGathersThatNobodyUsed) {
+TEST(ShardingEngine, GathersOneUnitAheadAndWaitsForGathersThatNobodyUsed) {
   EXPECT_THAT(
-      written([](Lines& into, Rendezvous& meeting) { Stage(into, "ab", {}, meeting).engine->unshard(); }),
-      ElementsAre("gather a", "wait for a"));
+      written([](Lines& into, Rendezvous& meeting) { Stage(into, "abc", {}, meeting).engine->unshard(); }),
+      ElementsAre("gather a", "gather b", "wait for a", "wait for b"));
 }
 
 TEST(ShardingEngine, RefusesWhatWouldComputeWithTheWrongParameters) {

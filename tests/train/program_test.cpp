@@ -135,6 +135,32 @@ TEST(Program, ASendAndItsReceiveHaveOneTagAndNoOtherTransferHasIt) {
     }
 }
 
+// What ranks do before they ask whether the last update holds fits together on all of them.
+TEST(Program, AnOpeningEndsBeforeTheFirstBackwardAndItsTransfersAreInOpenings) {
+  for (const auto& [ranks, stages, microbatches] :
+       {std::tuple(2, 2, 1), std::tuple(2, 6, 3), std::tuple(3, 6, 4), std::tuple(5, 5, 7)}) {
+    Pipeline pipeline = pipeline_of(ranks, stages, std::make_shared<Waves>(true));
+    EXPECT_EQ(program_of(pipeline, 0, ranks, microbatches).opening.turns, 0u);  // not asked for
+    pipeline.config.post_validation = true;
+    std::set<std::pair<int, int>> sent, received;  // stage and microbatch of a receive
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Program program = program_of(pipeline, rank, ranks, microbatches);
+      int forwards = 0;
+      for (size_t at = 0; at < program.opening.turns; ++at) {
+        const Action& action = program.turns[at].action;
+        EXPECT_FALSE(action.kind == Action::backward_input || action.kind == Action::receive_backward);
+        forwards += action.kind == Action::forward ? 1 : 0;
+        if (action.kind == Action::send_forward) sent.emplace(action.stage + 1, action.microbatch);
+        if (action.kind == Action::receive_forward) received.emplace(action.stage, action.microbatch);
+      }
+      for (const Turn& turn : program.opening.left)
+        EXPECT_TRUE(received.emplace(turn.action.stage, turn.action.microbatch).second);
+      EXPECT_EQ(forwards, stages / ranks * microbatches);  // these schedules do all of them first
+    }
+    EXPECT_EQ(sent, received);
+  }
+}
+
 TEST(Program, TheLastActionThatCompletesGradientsIsMarkedForEachStage) {
   const Program whole = program_of(pipeline_of(2, 4, std::make_shared<Waves>(false)), 0, 2, 3);
   EXPECT_FALSE(whole.splits);

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "heddle/transport/threads.h"
+#include "tests/forwards_first.h"
 #include "tests/thrown.h"
 
 namespace heddle {
@@ -47,19 +48,6 @@ class Factor : public ParallelStage, public GatherHints, public ReductionHints {
   at::Tensor weight;
 };
 
-// All forwards, then all backwards; one stage a rank.
-class ForwardsFirst : public IPipelineSchedule {
- public:
-  ScheduleTable plan(int ranks, int, int microbatches) const override {
-    ScheduleTable table(ranks);
-    for (int rank = 0; rank < ranks; ++rank)
-      for (const Action::Kind kind : {Action::forward, Action::backward})
-        for (int at = 0; at < microbatches; ++at) table[rank].push_back({kind, rank, at});
-    return table;
-  }
-  int rank_of(int stage, int, int) const override { return stage; }
-};
-
 Batch rows(int64_t first, int64_t count) {
   Batch batch;
   batch.tokens = at::arange(first, first + 3 * count).view({count, 3});
@@ -74,7 +62,7 @@ struct Ranked {
     Pipeline pipeline;
     pipeline.rank_of_stage.clear();
     for (int stage = 0; stage < meeting.world_size(); ++stage) pipeline.rank_of_stage.push_back(stage);
-    pipeline.schedule = std::make_shared<ForwardsFirst>();
+    pipeline.schedule = std::make_shared<tests::ForwardsFirst>();
     pipeline.config.microbatch_size = rows_each;
     pipeline.config.gradients = gradients;
     stages = std::make_unique<Stages>(pipeline, meeting.rank());

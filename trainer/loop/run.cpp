@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <iostream>
 #include <optional>
 
@@ -49,6 +48,7 @@ class Run {
   int go_through(const Moment& moment);
   int end_of_step(const Moment& moment);
   void train_one(const Moment& moment);
+  void settle();
   void save(const Moment& moment);
   void tell_saved();
   double peak_memory() const;
@@ -100,8 +100,7 @@ Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish&
   const ModelFlops flops = flops_of(job, model_, trained_share(size.parameters, size.frozen));
   std::cout << banner(job, size);
   if (model_.device) std::cout << "  device  " << model_.mesh.device() << "\n";
-  std::cout << "  speed   " << flops.text() << "\n";
-  std::cout << std::flush;
+  std::cout << "  speed   " << flops.text() << "\n" << std::flush;
   for (const std::string& text : warnings(job, size)) std::cerr << "warning: " << text << std::endl;
   if (saver_) clean_up(job.recipe.checkpoint.directory, stages_of(job.recipe.checkpoint), lock_->is_held());
   journal_.emplace(job, flops, wish);
@@ -110,12 +109,8 @@ Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish&
 
 // No other run may have saved between this one's look and its lock.
 void Run::lock() {
-  const std::filesystem::path root = job_.recipe.checkpoint.directory;
-  lock_.emplace(root);
-  if (checkpoint::pointed(root / "LATEST") == job_.latest) return;
-  throw Error(ErrorCode::config, "checkpoint.checkpoint_dir",
-              "another run has saved in " + root.string() + " while this one was getting ready",
-              "start again, to go on from what it saved");
+  lock_.emplace(job_.recipe.checkpoint.directory);
+  refuse_if_saved_since(job_.recipe.checkpoint.directory, job_.latest);
 }
 
 engine::Model Run::build(PluginRegistry& plugins, Rendezvous& meeting) {
@@ -155,6 +150,7 @@ int Run::train() {
     if (journal_ && error.code() == ErrorCode::diverged) journal_->finish();  // the curve shows it
     throw;
   }
+  settle();
   if (saver_) {
     saver_->finish();
     tell_saved();
@@ -183,6 +179,7 @@ int Run::make_up() {
 // has failed and where too many updates were skipped.
 int Run::end_of_step(const Moment& moment) {
   int answer = stop_.end();
+  if (answer != 0) settle();
   if (answer == kMayEndSkipping)
     answer = stop_.now(journal_ && journal_->skipped().end_the_run() ? kSkippedTooMany : 0);
   if (answer == kSkippedTooMany) throw too_many_skipped(job_, moment);
@@ -193,7 +190,7 @@ int Run::end_of_step(const Moment& moment) {
 
 // A step and what is due after it; gives the signal that ends the run here, or 0.
 int Run::go_through(const Moment& moment) {
-  const bool may_end = journal_ && journal_->skipped().may_end_with_the_next();
+  const bool may_end = journal_ && journal_->skipped().may_end_with_the_next(journal_->unlogged());
   stop_.begin(saver_ && saver_->has_failed() ? kSavingFailed : may_end ? kMayEndSkipping : 0);
   if (saver_) tell_saved();
   losses_ = {};
@@ -216,6 +213,7 @@ int Run::go_through(const Moment& moment) {
 }
 
 void Run::save(const Moment& moment) {
+  settle();
   // Throws where a collective was given up: what it left is not saved.
   if (model_.device) model_.device->synchronize();
   losses_.training = loss_.item<double>();
@@ -244,7 +242,13 @@ void Run::train_one(const Moment& moment) {
   trace_.end(step_, moment.step, model_.stages, model_.mesh);
   if (!journal_) return;
   if (model_.device) model_.device->synchronize();  // the host runs ahead; the time is the step's
-  journal_->trained(moment, report, lr, seconds_since(begin), peak_memory());
+  journal_->trained({moment, report, lr, seconds_since(begin), peak_memory()}, !step_.unsettled());
+}
+
+// Before anything but the next step looks at parameters or numbers.
+void Run::settle() {
+  step_.settle();
+  if (journal_) journal_->log();
 }
 
 double Run::peak_memory() const {
@@ -254,6 +258,7 @@ double Run::peak_memory() const {
 // The mean over all label tokens of each set, in groups of a global batch. A signal breaks it off; gives it,
 // or 0.
 int Run::validate(const Moment& moment) {
+  settle();
   const int64_t group = job_.recipe.steps.global_batch_size;
   for (size_t i = 0; i < validation_.size(); ++i) {
     if (losses_.validation.count(job_.validation[i].name) != 0) continue;  // by the run before

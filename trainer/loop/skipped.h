@@ -20,7 +20,8 @@ class SkippedUpdates {
   void add(bool skipped);
   int64_t all() const { return all_; }            // of this process
   int64_t in_a_row() const { return in_a_row_; }  // up to the last step
-  bool may_end_with_the_next() const { return most_ && in_a_row_ + 1 >= *most_; }
+  // `unknown`: steps before the next one whose updates are not counted yet.
+  bool may_end_with_the_next(int64_t unknown = 0) const { return most_ && in_a_row_ + unknown + 1 >= *most_; }
   std::string summary() const;  // a line for the end of the run; "": none were
   bool end_the_run() const { return most_ && in_a_row_ >= *most_; }
 

@@ -52,8 +52,18 @@ Journal::Journal(const Job& job, ModelFlops flops, StopWish& shared)
   for (const std::string& note : files_.notes) warn(note);
 }
 
-void Journal::trained(const Moment& moment, const StepReport& report, double lr, double seconds,
-                      double peak_memory) {
+void Journal::trained(Trained step, bool known) {
+  log();
+  unlogged_ = std::move(step);
+  if (known) log();
+}
+
+void Journal::log() {
+  if (unlogged_) write(*std::exchange(unlogged_, std::nullopt));
+}
+
+void Journal::write(const Trained& step) {
+  const auto& [moment, report, lr, seconds, peak_memory] = step;
   TrainingRecord record;
   record.step = moment.step;
   record.epoch = moment.epoch;

@@ -1,7 +1,9 @@
 // What rank 0 keeps and shows of a run: metrics files, the progress line, the picture of the loss.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,8 +23,16 @@ class Journal {
   // Opens the metrics files, as take_metrics_files() says. Throws Error{io}.
   Journal(const Job& job, ModelFlops flops, StopWish& shared);
 
-  // A line of metrics, flushed, and the progress. Throws Error{io} when the disk is full.
-  void trained(const Moment& moment, const StepReport& report, double lr, double seconds, double peak_memory);
+  struct Trained {
+    Moment moment;
+    StepReport report;
+    double lr, seconds, peak_memory;
+  };
+  // A line of metrics, flushed, and the progress. Throws Error{io} when the disk is full. Where the report is
+  // not `known` yet, the next call writes the line, or log().
+  void trained(Trained step, bool known);
+  void log();
+  int64_t unlogged() const { return unlogged_ ? 1 : 0; }  // steps
   // One set's loss over all its label tokens.
   void validated(const Moment& moment, const std::string& set, double loss, int64_t label_tokens, double lr);
   // A line for a checkpoint that is complete: the screen counts steps from 1, its name and the metrics from
@@ -38,6 +48,7 @@ class Journal {
   const std::string& curve() const { return curve_; }  // its path; empty: none
 
  private:
+  void write(const Trained& step);
   void warn(const TrainingRecord& record);
 
   const Job& job_;
@@ -47,6 +58,7 @@ class Journal {
   std::map<std::string, LinesFile> validation_;  // by set
   Progress progress_;
   SkippedUpdates skipped_;
+  std::optional<Trained> unlogged_;
   std::string curve_;
 };
 

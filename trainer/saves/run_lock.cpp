@@ -85,4 +85,11 @@ RunLock::~RunLock() {
   if (file_ >= 0) ::close(file_);
 }
 
+void refuse_if_saved_since(const std::filesystem::path& directory, const std::string& latest) {
+  if (checkpoint::pointed(directory / "LATEST") == latest) return;
+  throw Error(ErrorCode::config, "checkpoint.checkpoint_dir",
+              "another run has saved in " + directory.string() + " while this one was getting ready",
+              "start again, to go on from what it saved");
+}
+
 }  // namespace heddle

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <string>
 
 namespace heddle {
 
@@ -22,6 +23,9 @@ class RunLock {
   int file_ = -1;
   bool held_ = false;
 };
+
+// Throws Error{config} where LATEST names another checkpoint than `latest`.
+void refuse_if_saved_since(const std::filesystem::path& directory, const std::string& latest);
 
 // Asks for the lock without taking it: throws Error{config} when a run still holds it after `patience`, as
 // the processes of a run that was killed take their time to go. Before the checkpoints there are looked at,

@@ -143,11 +143,16 @@ void AdamW::update_group(Group& group, const Rates& rates) {
     }
   }
   for (size_t i = 0; i < group.shards.size(); ++i) {
-    at::Tensor& weight = group.shards[i]->tensor;
-    if (weight.scalar_type() != group.weights[i].scalar_type() && weight.grad().defined())
-      weight.detach().copy_(group.weights[i]);
-    weight.mutable_grad().reset();
+    at::Tensor& gradient = group.shards[i]->tensor.mutable_grad();
+    if (gradient.defined()) store_weights(group, i);
+    gradient.reset();
   }
+}
+
+// From the master copy to a shard of a lower dtype.
+void AdamW::store_weights(Group& group, size_t i) {
+  at::Tensor& weight = group.shards[i]->tensor;
+  if (weight.scalar_type() != group.weights[i].scalar_type()) weight.detach().copy_(group.weights[i]);
 }
 
 }  // namespace heddle::train

@@ -25,10 +25,22 @@ class HEDDLE_API AdamW {
   // Resets the gradients to undefined and changes nothing else.
   void drop_gradients();
 
+  // Copies what the next update changes, so that undo() can take it back. `state`: weights, averages and
+  // steps; `gradients`: those, for an update after undo().
+  void keep(bool state, bool gradients);
+  // Puts back what keep() has copied, bit for bit.
+  void undo();
+
   // Of every non-empty trainable shard.
   std::vector<OptimizerState> state() const;
 
  private:
+  struct Kept {  // made when first used
+    std::vector<at::Tensor> weights, averages, squares, gradients;
+    at::Tensor all_steps;
+    std::vector<char> had;  // a gradient
+    bool state = false;
+  };
   struct Group {  // shards of one multiplier, dtype and device, as the GPU kernels need; the lists
                   // have one order
     double lr_mult = 1, wd_mult = 1;
@@ -36,7 +48,11 @@ class HEDDLE_API AdamW {
     std::vector<at::Tensor> weights, averages, squares,
         steps;             // weights: the master copies where there are any
     at::Tensor all_steps;  // `steps` are its elements
+    Kept kept;
   };
+  static void keep_gradients(Group& group);
+  static void undo(Group& group);
+  static void store_weights(Group& group, size_t i);
   Group& group_for(const Shard& shard, double lr_mult, double wd_mult);
   void add_state(Group& group, Shard& shard);
   struct Rates {  // of one update of one group

@@ -115,7 +115,7 @@ at::Tensor GradientNorm::squares_of(const Group& group) const {
 at::Tensor GradientNorm::measure() const {
   at::NoGradGuard no_gradients;
   if (std::isinf(norm_type_)) return largest();
-  return norm_type_ == 2.0 && fits_ ? euclidean() : scaled();
+  return is_a_sum() ? euclidean() : scaled();
 }
 
 namespace {
@@ -140,9 +140,8 @@ void spread_what_is_not_finite(Reduce reduce, const std::vector<at::Tensor>& par
 
 }  // namespace
 
-// One number or a few of each group, reduced over the axes that split it, then over groups and stages.
-at::Tensor GradientNorm::over_ranks(Reduce reduce,
-                                    const std::function<at::Tensor(const Group&)>& of_group) const {
+// One number or a few of each group, reduced over the axes that split it, then over groups.
+at::Tensor GradientNorm::over_axes(Reduce reduce, const Part& of_group) const {
   std::vector<at::Tensor> parts;
   for (const Group& group : groups_) parts.push_back(of_group(group));
   if (crosses_) spread_what_is_not_finite(reduce, parts);
@@ -150,8 +149,18 @@ at::Tensor GradientNorm::over_ranks(Reduce reduce,
     for (Communicator* axis : groups_[i].reduces) axis->all_reduce(parts[i], reduce)->wait();
   at::Tensor total = joined(reduce, parts);
   if (!total.defined()) total = at::zeros({reduce == Reduce::max ? 2 : 1}, double_on(device_));
+  return total;
+}
+
+at::Tensor GradientNorm::over_ranks(Reduce reduce, const Part& of_group) const {
+  at::Tensor total = over_axes(reduce, of_group);
   if (pipeline_ != nullptr) pipeline_->all_reduce(total, reduce)->wait();
   return total;
+}
+
+at::Tensor GradientNorm::squares_of_stages() const {
+  at::NoGradGuard no_gradients;
+  return over_axes(Reduce::sum, [this](const Group& group) { return squares_of(group); });
 }
 
 at::Tensor GradientNorm::euclidean() const {

@@ -35,6 +35,11 @@ class HEDDLE_API GradientNorm {
   // never overflow: squares of fp32 are summed in fp64, which holds them, and anything else is scaled by the
   // largest number first. A collective of every rank.
   at::Tensor measure() const;
+  // The sum of the squares of this rank's stages alone, fp64 [1]: measure() is the root of the sum over `pp`.
+  // A collective of every rank along the other axes. Only where it is_a_sum().
+  at::Tensor squares_of_stages() const;
+  // Whether the norm is the root of one sum of squares; others need the largest number first.
+  bool is_a_sum() const { return norm_type_ == 2.0 && fits_; }
 
  private:
   struct Group {
@@ -47,7 +52,9 @@ class HEDDLE_API GradientNorm {
   at::Tensor euclidean() const;
   at::Tensor scaled() const;
   at::Tensor largest() const;
-  at::Tensor over_ranks(Reduce reduce, const std::function<at::Tensor(const Group&)>& of_group) const;
+  using Part = std::function<at::Tensor(const Group&)>;
+  at::Tensor over_axes(Reduce reduce, const Part& of_group) const;
+  at::Tensor over_ranks(Reduce reduce, const Part& of_group) const;
 
   c10::Device device_;
   double norm_type_;

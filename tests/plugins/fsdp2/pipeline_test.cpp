@@ -84,6 +84,55 @@ TEST(Fsdp2Pipeline, GathersAStageWhileTheOneBeforeItRuns) {
   }
 }
 
+// Two ranks of two stages with three or four units each, all gathers of a rank up to each stage's first
+// forward.
+std::vector<std::vector<int>> gathers_before_stages(const std::string& section) {
+  std::vector<Events> events;
+  Training run =
+      toy("fsdp2", {{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 1}}, section);
+  run.steps = 1;
+  run.events = &events;
+  run.pipeline.microbatch_size = 2;
+  run.make_schedule = [] { return make_schedule("interleaved1f1b"); };
+  const std::vector<std::vector<std::string>> modules = {{"embed", "layer0", "layer1"},
+                                                         {"layer2", "layer3", "layer4"},
+                                                         {"layer5", "layer6", "layer7"},
+                                                         {"layer8", "layer9", "layer10", "head"}};
+  run.pipeline.modules = modules;
+  run.make_units = [&events](int rank) {
+    Toy shape;
+    shape.layers = 11;
+    Units units = toy_units(shape);
+    for (size_t i = 0; i < units.size(); ++i) toy_at(units, i).events = &events[rank];
+    return units;
+  };
+  train(run);
+  std::vector<std::vector<int>> out;
+  for (const Events& one : events) {
+    std::vector<int>& counts = out.emplace_back();
+    for (const auto& stage : modules) {
+      const auto first = std::find(one.begin(), one.end(), "forward " + stage.front());
+      if (first == one.end()) continue;
+      counts.push_back(static_cast<int>(std::count_if(one.begin(), first, [](const std::string& event) {
+        return event.starts_with("all_gather dp_shard");
+      })));
+    }
+  }
+  return out;
+}
+
+// Units that stay for the step are all on their way when the schedule announces their stage; with units that
+// are freed after their forward it is the first one and one ahead, for each of the stages that are held.
+TEST(Fsdp2Pipeline, GathersTheUnitsOfAStageAheadWithinItsMemory) {
+  const std::vector<std::vector<int>> kept = gathers_before_stages("");
+  ASSERT_EQ(kept.size(), 4u);
+  for (size_t rank = 0; rank < kept.size(); ++rank) {
+    const int last = rank < 2 ? 0 : 1;  // the unit of the head
+    EXPECT_EQ(kept[rank], (std::vector<int>{6 + last, 6 + last})) << "rank " << rank;
+  }
+  for (const auto& freed : gathers_before_stages("reshard_after_forward: true")) EXPECT_EQ(freed[0], 4);
+}
+
 TEST(Fsdp2Pipeline, EqualsOneRankWhateverIsKept) {
   for (const char* section : {"", "reshard_after_forward: true", "reshard_after_forward: false",
                               "enable_fsdp2_prefetch: true\nfsdp2_forward_prefetch_depth: 3",

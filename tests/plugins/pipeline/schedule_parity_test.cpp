@@ -22,7 +22,8 @@ constexpr const char* kEveryName[] = {"gpipe",
                                       "interleavedzerobubble",
                                       "zbvzerobubble",
                                       "vhalf",
-                                      "dualpipev"};
+                                      "dualpipev",
+                                      "auto"};
 constexpr int kParitySteps = 3;
 
 // Layers that no number of stages here divides.
@@ -113,6 +114,28 @@ TEST_P(EverySchedule, EqualsSingleBesideTensorParallelismWithRecomputedUnits) {
        {ActivationCheckpointing::none, ActivationCheckpointing::full, ActivationCheckpointing::selective}) {
     run.checkpointing = mode;
     expect_close(train(run), want);
+  }
+}
+
+// Llama with shards and with replicas of them; Qwen3 with tensor parallelism, two calls a step and recomputed
+// units.
+TEST_P(EverySchedule, EqualsSingleOnTwoAndFourRanksBesideEveryOtherAxis) {
+  for (const auto& [ranks, layers] : {std::pair{2, 5}, {4, 9}}) {
+    SCOPED_TRACE(std::to_string(ranks) + " ranks");
+    const auto axes = [ranks = ranks](int replicas, int tensor) {
+      return std::vector<Axis>{
+          {"pp", ranks}, {"dp_replicate", replicas}, {"dp_shard", 2}, {"cp", 1}, {"tp", tensor}};
+    };
+    Training llama = uneven_layers(layers), qwen = uneven_qwen(layers);
+    llama.sequences = qwen.sequences = 32;  // eight microbatches a call at least
+    const Outcome want = train(llama);
+    expect_close(train(one_by_one(llama, GetParam(), axes(1, 1), "fsdp2", kFloat)), want);
+    expect_close(train(one_by_one(llama, GetParam(), axes(2, 1), "fsdp2", kFloat)), want);
+    Training run = one_by_one(qwen, GetParam(), axes(1, 2), "fsdp2", kFloat);
+    run.parallelizers = {{"tensor", kSequence}};
+    run.checkpointing = ActivationCheckpointing::full;
+    run.microbatches = 2;
+    expect_close(train(run), train(qwen));
   }
 }
 

@@ -40,6 +40,15 @@ class HEDDLE_API GradientAverage {
   virtual double gradient_divisor() const = 0;
 };
 
+// For stages that can forget forwards. A strategy whose Needs::may_use has "post_validation" implements it.
+class HEDDLE_API StepRestart {
+ public:
+  virtual ~StepRestart();
+  // The step under way begins anew: its forwards so far get no backward, and their graphs are gone. No
+  // backward of the step has run. parameters_changed() may follow.
+  virtual void restart_step() = 0;
+};
+
 // A parameter as the model computes with it. Under tensor parallelism it is this rank's part.
 struct WholeParameter {
   std::string name;
@@ -74,6 +83,8 @@ class HEDDLE_API StageInterfaces {
   void reduce_gradients() const {
     if (reductions_ != nullptr) reductions_->reduce_gradients();
   }
+  bool restarts() const { return restart_ != nullptr; }
+  void restart_step() const { restart_->restart_step(); }  // only where restarts()
   double gradient_divisor() const { return average_ == nullptr ? 1 : average_->gradient_divisor(); }
   std::vector<WholeParameter> hold_whole() const;  // without the interface: the owned shards
   void release_whole() const {
@@ -86,6 +97,7 @@ class HEDDLE_API StageInterfaces {
   ReductionHints* reductions_;
   const GradientAverage* average_;
   WholeParameters* whole_;
+  StepRestart* restart_;
 };
 
 }  // namespace heddle

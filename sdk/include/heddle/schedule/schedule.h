@@ -115,6 +115,11 @@ struct PipelineConfig {
   GradientScale gradients = GradientScale::none;
   bool keep_receive_buffers = false;  // between steps
   int64_t buffer_slack = 0;           // how many are kept beyond the schedule's peak
+  // The optimizer updates before the gradient norm of all stages is known, and undoes that if the gradients
+  // were to be clipped or the update skipped (Qi et al. 2023, arXiv:2401.10241, section 4).
+  bool post_validation = false;
+  // On a device with streams each of a rank's stages computes on its own one.
+  bool stage_streams = false;
 };
 
 }  // namespace heddle

@@ -52,6 +52,7 @@ class ShardedStage : public ParallelStage,
                      public ReductionHints,
                      public GradientAverage,
                      public WholeParameters,
+                     public StepRestart,
                      protected BackwardWalk::Stops {
  public:
   ShardedStage(Model model, const Policy& policy, const DeviceMesh& mesh, const Groups& groups);
@@ -65,6 +66,7 @@ class ShardedStage : public ParallelStage,
   void reshard() override;
   void expect_last_backward() override { last_backward_ = true; }
   void reduce_gradients() override;
+  void restart_step() override;
   double gradient_divisor() const override { return policy_.gradient_divisor; }
   std::vector<WholeParameter> hold_whole() override;
   void release_whole() override;

@@ -67,7 +67,8 @@ struct StepConfig {
 };
 
 // Tensors, so that nothing waits for the device; read them when the line is logged. A step in a dry
-// world (mesh/dry.h) computes nothing: all members have their initial values.
+// world (mesh/dry.h) computes nothing: all members have their initial values. With
+// PipelineConfig::post_validation the tensors get their values in the next Step::run or in Step::settle.
 struct HEDDLE_API StepReport {
   at::Tensor loss;           // fp64 [1]: sum of the token losses of the global batch / its label tokens
   at::Tensor grad_norm;      // fp64 [1]: before clipping, over the whole model; undefined: evaluated
@@ -101,6 +102,13 @@ class HEDDLE_API Step {
   // schedule, cut into its microbatches, or one microbatch without a pipeline; several accumulate. Every rank
   // of a pipeline gets the same batches.
   StepReport run(std::span<const Batch> batches, double lr, double weight_decay);
+  // With PipelineConfig::post_validation: waits for the gradient norm of all stages, undoes and repeats the
+  // last update if that was wrong, and fills its report. Call it before anything but the next run() reads
+  // parameters or a report, and after the last step; evaluate() and optimizer_state() do. A collective of
+  // every rank; else it does nothing.
+  void settle();
+  // True: the last update is still to be settled, by the next run() or settle(). The same on every rank.
+  bool unsettled() const;
   // The same loss without gradients, for validation.
   StepReport evaluate(std::span<const Batch> batches);
 

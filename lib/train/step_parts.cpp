@@ -1,0 +1,48 @@
+// Counting labels, and sums over ranks.
+#include "lib/train/step_parts.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/zeros.h>
+
+#include "heddle/base/error.h"
+
+namespace heddle::train {
+
+int64_t label_tokens(std::span<const Batch> batches) {
+  int64_t count = 0;
+  for (const Batch& batch : batches) {
+    if (!batch.labels.defined())
+      throw Error(ErrorCode::internal, "train", "a batch without labels has no loss",
+                  "set Batch::labels, with Batch::kIgnore where a token does not count");
+    if (batch.labels.is_meta()) continue;  // a dry world: nothing is computed
+    count += at::ne(batch.labels.to(at::kCPU), Batch::kIgnore).sum().item<int64_t>();
+  }
+  return count;
+}
+
+Total::Total(double mine, Communicator* group) : value_(at::zeros({1}, at::kDouble).fill_(mine)) {
+  start(group);
+}
+
+Total::Total(double first, double second, Communicator* group) : value_(at::zeros({2}, at::kDouble)) {
+  value_.mutable_data_ptr<double>()[0] = first;
+  value_.mutable_data_ptr<double>()[1] = second;
+  start(group);
+}
+
+Total::Total(at::Tensor mine, Communicator* group) : value_(std::move(mine)) {
+  start(group);
+}
+
+at::Tensor Total::get() {
+  if (work_) work_->wait();
+  work_.reset();
+  return value_;
+}
+
+void Total::start(Communicator* group) {
+  if (group != nullptr) work_ = group->all_reduce(value_);
+}
+
+}  // namespace heddle::train

@@ -1,0 +1,227 @@
+// Updates before the norm of all stages is known: the bits of a run that waits, whatever is clipped, skipped
+// and undone.
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <limits>
+
+#include "heddle/model/module_unit.h"
+#include "plugins/pipelines.h"
+#include "plugins/tensor_training.h"
+#include "plugins/toy_training.h"
+
+namespace heddle::tests {
+namespace {
+
+constexpr int kLateSteps = 8, kLateBad = 4;
+constexpr double kNever = 1e300;
+
+// Adds `value` to the gradient behind a unit in one step. Counts backwards, because forwards may be taken
+// back.
+class BadBackward : public ModuleUnit {
+ public:
+  BadBackward(Unit& unit, int a_step, double value)
+      : ModuleUnit(std::move(dynamic_cast<ModuleUnit&>(unit))), a_step_(a_step), value_(value) {}
+  Tensors forward(Tensors inputs, const Batch& batch) override {
+    Tensors out = ModuleUnit::forward(std::move(inputs), batch);
+    if (out[0].requires_grad())
+      out[0].register_hook([this](const at::Tensor& gradient) {
+        return backwards_++ / a_step_ == kLateBad ? gradient + value_ : gradient;
+      });
+    return out;
+  }
+
+ private:
+  int a_step_, backwards_ = 0;
+  double value_;
+};
+
+Training late(const std::string& schedule, std::vector<Axis> axes, const std::string& strategy = "single",
+              const std::string& section = "{}") {
+  Training run = single_model();
+  run.axes = std::move(axes);
+  run.strategy = strategy;
+  run.section = section;
+  run.steps = kLateSteps;
+  run.pipeline.microbatch_size = 1;
+  if (!schedule.empty()) run.make_schedule = [schedule] { return make_schedule(schedule); };
+  return run;
+}
+
+Training in_time(Training run, bool early) {
+  run.pipeline.post_validation = early;
+  return run;
+}
+
+// A limit that clips about half of the steps.
+double middle_norm() {
+  static const double norm = [] {
+    Training run = late("", {});
+    run.max_norm = kNever;
+    std::vector<double> norms = train(run).norms;
+    std::sort(norms.begin(), norms.end());
+    return (norms[kLateSteps / 2 - 1] + norms[kLateSteps / 2]) / 2;
+  }();
+  return norm;
+}
+
+int clipped(const Outcome& outcome, double most) {
+  return static_cast<int>(
+      std::count_if(outcome.norms.begin(), outcome.norms.end(), [&](double norm) { return norm > most; }));
+}
+
+void expect_the_same_bits(Training run) {
+  for (const double max_norm : {middle_norm(), kNever, 1e-3}) {
+    SCOPED_TRACE("max_norm " + std::to_string(max_norm));
+    run.max_norm = max_norm;
+    Training alone = late("", {});
+    alone.max_norm = max_norm;
+    alone.model = run.model;
+    const Outcome want = train(in_time(run, false)), got = train(in_time(run, true));
+    expect_bit_equal(got, want);
+    expect_close(got, train(alone));
+    if (max_norm == middle_norm()) {
+      EXPECT_GT(clipped(got, max_norm), 0);
+      EXPECT_LT(clipped(got, max_norm), kLateSteps);
+    }
+  }
+}
+
+TEST(PostValidation, GivesTheBitsOfAnUpdateThatWaits) {
+  for (const int ranks : {2, 3, 4})
+    for (const char* schedule : {"zb2p", "1f1b", "gpipe"}) {
+      SCOPED_TRACE(std::to_string(ranks) + " ranks, " + schedule);
+      expect_the_same_bits(late(schedule, {{"pp", ranks}, {"tp", 1}}));
+    }
+}
+
+TEST(PostValidation, WithSeveralStagesOnARank) {
+  for (const char* schedule : {"interleaved1f1b", "interleavedzerobubble", "zbvzerobubble", "dualpipev"}) {
+    SCOPED_TRACE(schedule);
+    expect_the_same_bits(late(schedule, {{"pp", 2}, {"tp", 1}}));
+  }
+}
+
+TEST(PostValidation, UnderFsdp2AndDdpAndHybridSharding) {
+  const std::vector<Axis> shards = {{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 1}};
+  const std::vector<Axis> hybrid = {{"pp", 2}, {"dp_replicate", 2}, {"dp_shard", 2}, {"cp", 1}, {"tp", 1}};
+  expect_the_same_bits(late("zb2p", shards, "fsdp2", kFloat));
+  expect_the_same_bits(late("zb2p", shards, "fsdp2", kFloat + "reshard_after_forward: true"));
+  expect_the_same_bits(late("zb2p", hybrid, "fsdp2", kFloat));
+  expect_the_same_bits(late("zb2p", {{"pp", 2}, {"dp", 2}}, "ddp", "gradient_as_bucket_view: true"));
+  expect_the_same_bits(
+      late("zb2p", {{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 1}, {"cp", 1}, {"tp", 1}}, "fsdp2", kFloat));
+}
+
+TEST(PostValidation, BesideTensorParallelismAccumulationAndRecomputedUnits) {
+  Training run = four_heads("qwen3");
+  run.axes = {{"pp", 2}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 2}};
+  run.strategy = "fsdp2";
+  run.section = kFloat;
+  run.parallelizers = {{"tensor", kSequence}};
+  run.pipeline.microbatch_size = 1;
+  run.make_schedule = [] { return make_schedule("zb2p"); };
+  run.microbatches = 2;
+  run.steps = 6;
+  for (const auto mode : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
+    run.checkpointing = mode;
+    for (const double max_norm : {0.5, kNever}) {
+      run.max_norm = max_norm;
+      expect_bit_equal(train(in_time(run, true)), train(in_time(run, false)));
+    }
+  }
+}
+
+// The rank that has the bad gradient is the first to know, or the last: then the others have updated.
+TEST(PostValidation, UndoesAnUpdateThatIsToBeSkipped) {
+  for (const double value :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
+    for (const size_t unit : {0, 6}) {
+      SCOPED_TRACE(std::to_string(value) + " behind unit " + std::to_string(unit));
+      const auto bad = [&](Training run, int a_step) {
+        run.make_units = [=, model = run.model](int) {
+          Units units = make_units(model, at::TensorOptions().dtype(at::kFloat).device(at::kMeta));
+          const size_t at = std::min(unit, units.size() - 1);
+          units[at] = std::make_unique<BadBackward>(*units[at], a_step, value);
+          return units;
+        };
+        return run;
+      };
+      Training alone = late("", {});
+      alone.microbatches = 12;
+      const Outcome want = train(bad(alone, 12));
+      for (const int data_ranks : {1, 2}) {
+        const Training run =
+            bad(late("zb2p", {{"pp", 4}, {"dp_shard", data_ranks}}, "fsdp2", kFloat), 12 / data_ranks);
+        const Outcome got = train(in_time(run, true));
+        expect_bit_equal(got, train(in_time(run, false)));
+        expect_close(got, want);
+        for (int step = 0; step < kLateSteps; ++step) EXPECT_EQ(got.norms[step] == -1, step == kLateBad);
+      }
+    }
+}
+
+// The last rank ends its first step only after the first rank has begun its second one.
+struct Meeting {
+  std::promise<void> begun;
+  std::shared_future<void> seen = begun.get_future().share();
+  std::atomic<bool> met = false;
+  std::chrono::milliseconds patience{};
+};
+
+class LastIsLate : public ParallelStage, public StepRestart {
+ public:
+  LastIsLate(std::unique_ptr<ParallelStage> stage, int rank, int ranks, Meeting& meeting)
+      : stage_(std::move(stage)), rank_(rank), ranks_(ranks), meeting_(meeting) {}
+  Tensors forward(Tensors inputs, const Batch& batch) override {
+    if (rank_ == 0 && forwards_++ == 12) meeting_.begun.set_value();
+    return stage_->forward(std::move(inputs), batch);
+  }
+  void finish_gradients() override {
+    if (rank_ == ranks_ - 1 && steps_++ == 0)
+      meeting_.met = meeting_.seen.wait_for(meeting_.patience) == std::future_status::ready;
+    stage_->finish_gradients();
+  }
+  std::span<Shard> owned() override { return stage_->owned(); }
+  void parameters_changed() override { stage_->parameters_changed(); }
+  void restart_step() override { StageInterfaces(*stage_).restart_step(); }
+
+ private:
+  std::unique_ptr<ParallelStage> stage_;
+  int rank_, ranks_, forwards_ = 0, steps_ = 0;
+  Meeting& meeting_;
+};
+
+class WithALateRank : public IStrategy {
+ public:
+  explicit WithALateRank(Meeting& meeting) : meeting_(meeting) {}
+  Needs needs() const override { return single_->needs(); }
+  std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh& mesh,
+                                             std::span<const Placed> placed) override {
+    return std::make_unique<LastIsLate>(single_->parallelize(std::move(units), mesh, placed), mesh.rank("pp"),
+                                        mesh.size("pp"), meeting_);
+  }
+
+ private:
+  std::unique_ptr<IStrategy> single_ = make_strategy("single", "{}");
+  Meeting& meeting_;
+};
+
+TEST(PostValidation, LetsARankBeginTheNextStepBeforeTheLastRankHasEndedThisOne) {
+  for (const bool early : {true, false}) {
+    Meeting meeting;
+    meeting.patience = early ? std::chrono::seconds(60) : std::chrono::milliseconds(300);
+    Training run = in_time(late("zb2p", {{"pp", 4}, {"tp", 1}}), early);
+    run.steps = 2;
+    run.make_strategy = [&meeting] { return std::make_unique<WithALateRank>(meeting); };
+    train(run);
+    EXPECT_EQ(meeting.met, early);
+  }
+}
+
+}  // namespace
+}  // namespace heddle::tests

@@ -1,0 +1,47 @@
+// Numbers of a small generator, dealt to ranks and batches.
+#include "plugins/training_data.h"
+
+#include <ATen/ops/empty.h>
+
+namespace heddle::tests {
+namespace {
+
+constexpr int64_t kLength = 7;
+
+// Tokens and labels of one step; some sequences have few labels, one has none.
+Batch data_of(int step, int64_t sequences, int64_t vocabulary) {
+  Batch batch;
+  batch.tokens = at::empty({sequences, kLength}, at::kLong);
+  batch.labels = at::empty({sequences, kLength}, at::kLong);
+  uint32_t state = 12345u + 977u * static_cast<uint32_t>(step);
+  const auto draw = [&] { return static_cast<int64_t>((state = state * 1664525u + 1013904223u) >> 16); };
+  for (int64_t row = 0; row < sequences; ++row)
+    for (int64_t at = 0; at < kLength; ++at) {
+      const int64_t token = draw() % vocabulary;
+      batch.tokens[row][at] = token;
+      const bool ignored = row == 5 || at < row % 4;
+      const int64_t next = (token * 3 + 1) % vocabulary;  // can be learned
+      batch.labels[row][at] = ignored ? Batch::kIgnore : next;
+    }
+  return batch;
+}
+
+}  // namespace
+
+std::vector<Batch> deal(const Training& run, int step, const DeviceMesh& mesh) {
+  const Batch all = data_of(step, run.sequences, run.model.vocab_size);
+  const int ranks = mesh.size("dp"), rank = mesh.rank("dp"), microbatches = run.microbatches;
+  std::vector<Batch> mine;
+  const int64_t rows = run.sequences / (microbatches * ranks);
+  for (int i = 0; i < microbatches; ++i) {
+    const int64_t first = (i * ranks + rank) * rows;
+    Batch batch;
+    batch.tokens = all.tokens.narrow(0, first, rows).contiguous();
+    batch.labels = all.labels.narrow(0, first, rows).contiguous();
+    if (run.change_batch) run.change_batch(batch, i * ranks + rank);
+    mine.push_back(std::move(batch));
+  }
+  return mine;
+}
+
+}  // namespace heddle::tests

@@ -1,0 +1,13 @@
+// The sequences that every topology of the test world trains on.
+#pragma once
+
+#include <vector>
+
+#include "plugins/training_world.h"
+
+namespace heddle::tests {
+
+// This rank's batches of a step. Some sequences have few labels, one has none.
+std::vector<Batch> deal(const Training& run, int step, const DeviceMesh& mesh);
+
+}  // namespace heddle::tests
