@@ -1,6 +1,6 @@
 // Products of experts with their own rows against one dense product of as many multiplications, in turn:
 // forward, and both products of the backward.
-//   bench_grouped_product [rounds]
+//   bench_grouped_product [rounds] [bfloat16]
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>

@@ -24,8 +24,9 @@ constexpr std::array<Sizes, 8> kProducts{{{1, 1, 1},
                                           {12, 530, 40},
                                           {400, 33, 520}}};
 
-MatrixView view_of(const at::Tensor& matrix) {
-  return {matrix.const_data_ptr<float>(), matrix.stride(0), matrix.stride(1)};
+template <class Number = float>
+MatrixView<Number> view_of(const at::Tensor& matrix) {
+  return {matrix.const_data_ptr<Number>(), matrix.stride(0), matrix.stride(1)};
 }
 
 TEST(PackedProduct, EqualsTheProductInDoubleHoweverItsMatricesLie) {
@@ -36,7 +37,7 @@ TEST(PackedProduct, EqualsTheProductInDoubleHoweverItsMatricesLie) {
         const at::Tensor a = a_turned ? at::randn({depth, rows}).t() : at::randn({rows, depth});
         const at::Tensor b = b_turned ? at::randn({columns, depth}).t() : at::randn({depth, columns});
         const at::Tensor want = at::mm(a.to(at::kDouble), b.to(at::kDouble));
-        for (const PackedProductKernel kernel : supported_packed_products()) {
+        for (const PackedProductKernel<float> kernel : supported_packed_products()) {
           const at::Tensor all = at::full({rows + 2, columns + 3}, 7.0, at::kFloat);
           kernel({view_of(a), view_of(b), all[1].mutable_data_ptr<float>() + 1, columns + 3, rows, columns,
                   depth});
@@ -47,6 +48,30 @@ TEST(PackedProduct, EqualsTheProductInDoubleHoweverItsMatricesLie) {
           got.fill_(7.0);
           EXPECT_TRUE(all.eq(7.0).all().item<bool>()) << "wrote beside its output";
         }
+      }
+}
+
+TEST(PackedProduct, OfBfloat16SumsInFloat32) {
+  if (!has_packed_product_of_bfloat16()) GTEST_SKIP() << "the processor has no AVX512_BF16";
+  at::manual_seed(4);
+  for (const auto [rows, columns, depth] : kProducts)
+    for (const bool a_turned : {false, true})
+      for (const bool b_turned : {false, true}) {
+        const auto random = [](int64_t m, int64_t n, bool turned) {
+          return turned ? at::randn({n, m}).to(at::kBFloat16).t() : at::randn({m, n}).to(at::kBFloat16);
+        };
+        const at::Tensor a = random(rows, depth, a_turned), b = random(depth, columns, b_turned);
+        const at::Tensor want = at::mm(a.to(at::kDouble), b.to(at::kDouble));
+        const at::Tensor all = at::full({rows + 2, columns + 3}, 7.0, at::kBFloat16);
+        packed_product(PackedProduct<c10::BFloat16>{view_of<c10::BFloat16>(a), view_of<c10::BFloat16>(b),
+                                                    all[1].mutable_data_ptr<c10::BFloat16>() + 1, columns + 3,
+                                                    rows, columns, depth});
+        const at::Tensor got = all.narrow(0, 1, rows).narrow(1, 1, columns);
+        EXPECT_TRUE(at::allclose(got.to(at::kDouble), want, 1.0 / 256, 1e-6 * static_cast<double>(depth)))
+            << rows << " x " << depth << " x " << columns << (a_turned ? " a^T" : "")
+            << (b_turned ? " b^T" : "");
+        got.fill_(7.0);
+        EXPECT_TRUE(all.eq(7.0).all().item<bool>()) << "wrote beside its output";
       }
 }
 

@@ -48,6 +48,13 @@ HEDDLE_INLINE typename Set::Vector& vector_at(typename Set::Number* to) {
   return *reinterpret_cast<typename Set::Vector*>(to);
 }
 
+// sum += factor * numbers. Specialised for registers of other factors.
+template <class Set>
+HEDDLE_INLINE void add_product(typename Set::Vector& sum, typename Set::Number factor,
+                               const typename Set::Vector& numbers) {
+  sum += factor * numbers;
+}
+
 // Matrices of a product; `a` is read as a[row * a_row + k * a_step].
 template <class Number>
 struct Operands {
@@ -72,7 +79,7 @@ HEDDLE_INLINE void product_in_registers(const Operands<Number>& of, int64_t dept
     for (int row = 0; row < Rows; ++row) {
       const Number factor = a[row * of.a_row];
       for (int column = 0; column < Columns; ++column)
-        sums[row][column] += factor * vector_at<Set>(b + column * Set::kLanes);
+        add_product<Set>(sums[row][column], factor, vector_at<Set>(b + column * Set::kLanes));
     }
   }
   for (int row = 0; row < Rows; ++row)

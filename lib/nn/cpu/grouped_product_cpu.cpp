@@ -13,8 +13,9 @@ namespace heddle::model {
 namespace {
 
 // Of a contiguous [..., rows, columns], from the row `first` on.
-MatrixView rows_from(const at::Tensor& tensor, int64_t first) {
-  return {tensor.const_data_ptr<float>() + first * tensor.size(-1), tensor.size(-1), 1};
+template <class Number>
+MatrixView<Number> rows_from(const at::Tensor& tensor, int64_t first) {
+  return {tensor.const_data_ptr<Number>() + first * tensor.size(-1), tensor.size(-1), 1};
 }
 
 // Calls body(expert, first, count) for parts of the items of all experts, [begins[e], begins[e + 1]) of each.
@@ -32,42 +33,64 @@ void over_parts(std::span<const int64_t> begins, const Body& body) {
   });
 }
 
-}  // namespace
-
-bool has_grouped_kernel(const at::Tensor& x, const at::Tensor& y) {
-  const auto fits = [](const at::Tensor& tensor) {
-    return tensor.is_cpu() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous();
-  };
-  return fits(x) && fits(y) && x.size(-1) > 0 && y.size(-1) > 0;
-}
-
-void grouped_product_cpu(const at::Tensor& out, const at::Tensor& x, const at::Tensor& weights,
-                         std::span<const int64_t> begins, bool transposes) {
-  float* const to = out.mutable_data_ptr<float>();
+template <class Number>
+void multiply(const at::Tensor& out, const at::Tensor& x, const at::Tensor& weights,
+              std::span<const int64_t> begins, bool transposes) {
+  auto* const to = out.mutable_data_ptr<Number>();
   const int64_t width = out.size(1);
   over_parts(begins, [&](int64_t expert, int64_t begin, int64_t count) {
-    const MatrixView matrix = rows_from(weights, expert * weights.size(1));
-    packed_product({rows_from(x, begin), transposes ? matrix.transposed() : matrix, to + begin * width, width,
-                    count, width, x.size(1)});
+    const MatrixView<Number> matrix = rows_from<Number>(weights, expert * weights.size(1));
+    packed_product(PackedProduct<Number>{rows_from<Number>(x, begin),
+                                         transposes ? matrix.transposed() : matrix, to + begin * width, width,
+                                         count, width, x.size(1)});
   });
 }
 
-void grouped_weight_gradient_cpu(const at::Tensor& out, const at::Tensor& dy, const at::Tensor& x,
-                                 std::span<const int64_t> begins) {
-  float* const to = out.mutable_data_ptr<float>();
+template <class Number>
+void multiply_transposed(const at::Tensor& out, const at::Tensor& dy, const at::Tensor& x,
+                         std::span<const int64_t> begins) {
+  auto* const to = out.mutable_data_ptr<Number>();
   const int64_t rows = out.size(1), width = out.size(2);
   std::vector<int64_t> firsts;
   for (int64_t e = 0; e <= out.size(0); ++e) firsts.push_back(e * rows);
   over_parts(firsts, [&](int64_t expert, int64_t first, int64_t count) {
     const int64_t begin = begins[expert], depth = begins[expert + 1] - begin;
     if (depth == 0) {
-      std::fill_n(to + first * width, count * width, 0.0f);
+      std::fill_n(to + first * width, count * width, Number(0));
       return;
     }
-    MatrixView columns = rows_from(dy, begin).transposed();
+    MatrixView<Number> columns = rows_from<Number>(dy, begin).transposed();
     columns.data += first - expert * rows;
-    packed_product({columns, rows_from(x, begin), to + first * width, width, count, width, depth});
+    packed_product(PackedProduct<Number>{columns, rows_from<Number>(x, begin), to + first * width, width,
+                                         count, width, depth});
   });
+}
+
+}  // namespace
+
+bool has_grouped_kernel(const at::Tensor& x, const at::Tensor& y) {
+  const auto fits = [](const at::Tensor& tensor) {
+    return tensor.is_cpu() && tensor.is_contiguous() && tensor.size(-1) > 0 &&
+           (tensor.scalar_type() == at::kFloat ||
+            (tensor.scalar_type() == at::kBFloat16 && has_packed_product_of_bfloat16()));
+  };
+  return fits(x) && fits(y) && x.scalar_type() == y.scalar_type();
+}
+
+void grouped_product_cpu(const at::Tensor& out, const at::Tensor& x, const at::Tensor& weights,
+                         std::span<const int64_t> begins, bool transposes) {
+  if (x.scalar_type() == at::kFloat)
+    multiply<float>(out, x, weights, begins, transposes);
+  else
+    multiply<c10::BFloat16>(out, x, weights, begins, transposes);
+}
+
+void grouped_weight_gradient_cpu(const at::Tensor& out, const at::Tensor& dy, const at::Tensor& x,
+                                 std::span<const int64_t> begins) {
+  if (x.scalar_type() == at::kFloat)
+    multiply_transposed<float>(out, dy, x, begins);
+  else
+    multiply_transposed<c10::BFloat16>(out, dy, x, begins);
 }
 
 }  // namespace heddle::model

@@ -1,5 +1,5 @@
-// Grouped products of float32 on the CPU. Numbers of rows change from step to step: oneDNN would prepare and
-// keep a primitive for each, packed products prepare nothing.
+// Grouped products of float32 and bfloat16 on the CPU. Numbers of rows change from step to step: oneDNN would
+// prepare and keep a primitive for each, packed products prepare nothing.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -4,7 +4,7 @@
 #include <array>
 #include <memory>
 
-#include "lib/nn/experts/packed_product.h"
+#include "lib/nn/experts/packed_pairs.h"
 
 namespace heddle::model {
 namespace {
@@ -14,25 +14,29 @@ packed::Blocks& blocks_of_thread() {
   return *blocks;
 }
 
-#define HEDDLE_PACKED_PRODUCT(Set, TARGET)                    \
-  TARGET void packed_product_##Set(const PackedProduct& of) { \
-    packed::product_of<tile::Set>(of, blocks_of_thread());    \
+#define HEDDLE_PACKED_PRODUCT(Set, TARGET)                           \
+  TARGET void packed_product_##Set(const PackedProduct<float>& of) { \
+    packed::product_of<tile::Set>(of, blocks_of_thread());           \
   }
 
 HEDDLE_PACKED_PRODUCT(Sse2, )
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 HEDDLE_PACKED_PRODUCT(Avx2, __attribute__((target("arch=x86-64-v3"))))
 HEDDLE_PACKED_PRODUCT(Avx512, __attribute__((target("arch=x86-64-v4"))))
-constexpr std::array<PackedProductKernel, 3> kPackedProducts{packed_product_Avx512, packed_product_Avx2,
-                                                             packed_product_Sse2};
+#define HEDDLE_HAS_PAIRS
+__attribute__((target("arch=x86-64-v4"))) void packed_pairs(const PackedProduct<c10::BFloat16>& of) {
+  packed::product_of<tile::Avx512Pairs>(of, blocks_of_thread());
+}
+constexpr std::array<PackedProductKernel<float>, 3> kPackedProducts{packed_product_Avx512,
+                                                                    packed_product_Avx2, packed_product_Sse2};
 #else
-constexpr std::array<PackedProductKernel, 1> kPackedProducts{packed_product_Sse2};
+constexpr std::array<PackedProductKernel<float>, 1> kPackedProducts{packed_product_Sse2};
 #endif
 
 }  // namespace
 
-std::span<const PackedProductKernel> supported_packed_products() {
-  const std::span<const PackedProductKernel> all = kPackedProducts;
+std::span<const PackedProductKernel<float>> supported_packed_products() {
+  const std::span<const PackedProductKernel<float>> all = kPackedProducts;
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
   return all.subspan(__builtin_cpu_supports("x86-64-v4") ? 0 : __builtin_cpu_supports("x86-64-v3") ? 1 : 2);
 #else
@@ -40,9 +44,24 @@ std::span<const PackedProductKernel> supported_packed_products() {
 #endif
 }
 
-void packed_product(const PackedProduct& of) {
-  static const PackedProductKernel kernel = supported_packed_products().front();
+void packed_product(const PackedProduct<float>& of) {
+  static const PackedProductKernel<float> kernel = supported_packed_products().front();
   kernel(of);
+}
+
+bool has_packed_product_of_bfloat16() {
+#ifdef HEDDLE_HAS_PAIRS
+  static const bool has = __builtin_cpu_supports("x86-64-v4") && __builtin_cpu_supports("avx512bf16");
+  return has;
+#else
+  return false;
+#endif
+}
+
+void packed_product([[maybe_unused]] const PackedProduct<c10::BFloat16>& of) {
+#ifdef HEDDLE_HAS_PAIRS
+  packed_pairs(of);
+#endif
 }
 
 }  // namespace heddle::model

@@ -1,6 +1,9 @@
-// Products of float32 matrices on the CPU by packed blocks (Goto and van de Geijn 2008). For shapes that
-// change from call to call: a call prepares nothing, and each thread keeps one pair of blocks.
+// Products of matrices on the CPU by packed blocks (Goto and van de Geijn 2008), of float32 and of bfloat16.
+// For shapes that change from call to call: a call prepares nothing, and each thread keeps one pair of
+// blocks.
 #pragma once
+
+#include <c10/util/BFloat16.h>
 
 #include <cstdint>
 #include <span>
@@ -10,28 +13,35 @@
 namespace heddle::model {
 
 // Element (i, j) is data[i * row + j * column]; one of the strides is 1.
+template <class Number>
 struct MatrixView {
-  const float* data;
+  const Number* data;
   int64_t row, column;
 
-  const float* at(int64_t i, int64_t j) const { return data + i * row + j * column; }
+  const Number* at(int64_t i, int64_t j) const { return data + i * row + j * column; }
   MatrixView transposed() const { return {data, column, row}; }
 };
 
 // c [rows, columns] = a [rows, depth] times b [depth, columns]; rows of c are c_row numbers apart. All sizes
 // are at least 1.
+template <class Number>
 struct PackedProduct {
-  MatrixView a, b;
-  float* c;
+  MatrixView<Number> a, b;
+  Number* c;
   int64_t c_row, rows, columns, depth;
 };
 
-using PackedProductKernel = void (*)(const PackedProduct& of);
+template <class Number>
+using PackedProductKernel = void (*)(const PackedProduct<Number>& of);
 
-// By the first of supported_packed_products(), in the calling thread.
-HEDDLE_API void packed_product(const PackedProduct& of);
+// Those of float32 that this processor runs, the widest registers first.
+HEDDLE_API std::span<const PackedProductKernel<float>> supported_packed_products();
 
-// Those that this processor runs, the widest registers first.
-HEDDLE_API std::span<const PackedProductKernel> supported_packed_products();
+// The first of them, in the calling thread.
+HEDDLE_API void packed_product(const PackedProduct<float>& of);
+
+// Sums of bfloat16 are in float32. Needs the processor's instruction for pairs (AVX512_BF16).
+HEDDLE_API void packed_product(const PackedProduct<c10::BFloat16>& of);
+HEDDLE_API bool has_packed_product_of_bfloat16();
 
 }  // namespace heddle::model

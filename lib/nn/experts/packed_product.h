@@ -12,13 +12,13 @@
 namespace heddle::model::packed {
 
 // A block of b and one of a lie in the second-level cache together, a panel of b in the first.
-constexpr int64_t kDepth = 256, kColumns = 512, kRows = 192;
+constexpr int64_t kDepth = 256, kColumns = 512, kNarrowColumns = 256, kRows = 192;
 
 // Of one thread.
 struct Blocks {
   alignas(64) float a[kRows * kDepth];
   alignas(64) float b[kColumns * kDepth];
-  alignas(64) float c[kTileRows * 64];
+  alignas(64) float c[kRows * kNarrowColumns];  // of float32: one tile of it
 };
 
 // Exchanges two blocks of a transposition: lanes with the bit Step of a row without it, and the opposite.
@@ -54,7 +54,7 @@ HEDDLE_INLINE void transpose(const float* from, int64_t from_row, float* to, int
 
 // A panel [depth, Width] of b, zero beyond its columns.
 template <class Set, int Width>
-HEDDLE_INLINE void pack_panel(const MatrixView& b, int64_t columns, int64_t depth, float* to) {
+HEDDLE_INLINE void pack_panel(const MatrixView<float>& b, int64_t columns, int64_t depth, float* to) {
   if (columns < Width) std::memset(to, 0, static_cast<size_t>(depth * Width) * sizeof(float));
   if (b.column == 1) {
     for (int64_t k = 0; k < depth; ++k, to += Width) {
@@ -76,7 +76,7 @@ HEDDLE_INLINE void pack_panel(const MatrixView& b, int64_t columns, int64_t dept
 }
 
 // Tiles [depth, kTileRows] of a matrix whose columns lie contiguously.
-HEDDLE_INLINE void pack_rows(const MatrixView& a, int64_t rows, int64_t depth, float* to) {
+HEDDLE_INLINE void pack_rows(const MatrixView<float>& a, int64_t rows, int64_t depth, float* to) {
   for (int64_t row = 0; row < rows; row += kTileRows, to += depth * kTileRows) {
     const int64_t count = std::min<int64_t>(kTileRows, rows - row);
     for (int64_t k = 0; k < depth; ++k) {
@@ -105,7 +105,7 @@ HEDDLE_INLINE void tile_of(tile::Operands<float> of, int64_t rows, int64_t colum
 
 // The rows of one block of a times the packed block of b.
 template <class Set, bool Adds>
-HEDDLE_INLINE void rows_of_block(const PackedProduct& of, int64_t row, int64_t count, int64_t columns,
+HEDDLE_INLINE void rows_of_block(const PackedProduct<float>& of, int64_t row, int64_t count, int64_t columns,
                                  int64_t depth, Blocks& blocks) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
   const bool packs = of.a.column != 1;
@@ -121,7 +121,7 @@ HEDDLE_INLINE void rows_of_block(const PackedProduct& of, int64_t row, int64_t c
 }
 
 template <class Set>
-HEDDLE_INLINE void product_of(const PackedProduct& of, Blocks& blocks) {
+HEDDLE_INLINE void product_of(const PackedProduct<float>& of, Blocks& blocks) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
   static_assert(kColumns % kWidth == 0 && kRows % kTileRows == 0 && kWidth <= 64);
   for (int64_t left = 0; left < of.columns; left += kColumns) {
@@ -131,7 +131,7 @@ HEDDLE_INLINE void product_of(const PackedProduct& of, Blocks& blocks) {
       for (int64_t j = 0; j < columns; j += kWidth)
         pack_panel<Set, kWidth>({of.b.at(k, left + j), of.b.row, of.b.column}, std::min(kWidth, columns - j),
                                 depth, blocks.b + j * depth);
-      PackedProduct block = of;
+      PackedProduct<float> block = of;
       block.a.data = of.a.at(0, k);
       block.c = of.c + left;
       for (int64_t row = 0; row < of.rows; row += kRows) {
