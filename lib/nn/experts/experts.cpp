@@ -226,7 +226,7 @@ Experts::Experts(const Shape& shape, const Names& names, const Init& init, const
 }
 
 at::Tensor Experts::local(const at::Tensor& x, const model::Routing& routing, const Batch& batch) {
-  return model::experts(x, routing, {gate_up, down, gate_up_bias, down_bias, bias_share_}, shape_.activation,
+  return model::experts(x, routing, {gate_up, down, gate_up_bias, down_bias, 1.0 / parts_}, shape_.activation,
                         batch.weight_gradients);
 }
 

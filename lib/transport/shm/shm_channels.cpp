@@ -1,15 +1,16 @@
-// Rings of bytes: a header, then the message, each beginning at a multiple of 16.
+// Rings of bytes: a header, then the message, each beginning at a cache line.
 #include "lib/transport/shm/shm_channels.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "heddle/base/error.h"
+#include "lib/transport/shm/shm_copy.h"
 
 namespace heddle::mesh {
 namespace {
 
-constexpr size_t kStep = 16;
+constexpr size_t kStep = kLine;
 
 size_t whole_steps(size_t bytes) {
   return (bytes + kStep - 1) / kStep * kStep;
@@ -70,10 +71,13 @@ void ShmChannels::copy_in(Ring& ring, uint64_t at, const char* data, size_t byte
   std::memcpy(ring.bytes(), data + first, bytes - first);
 }
 
-void ShmChannels::copy_out(Ring& ring, uint64_t at, char* data, size_t bytes) const {
+void ShmChannels::copy_out(Ring& ring, uint64_t at, char* data, size_t bytes, bool far) const {
   const size_t start = at & (room_ - 1), first = std::min(bytes, room_ - start);
-  std::memcpy(data, ring.bytes() + start, first);
-  std::memcpy(data + first, ring.bytes(), bytes - first);
+  const auto copy = [far](char* to, const char* from, size_t count) {
+    if (count > 0) far ? copy_far(to, from, count) : static_cast<void>(std::memcpy(to, from, count));
+  };
+  copy(data, ring.bytes() + start, first);
+  copy(data + first, ring.bytes(), bytes - first);
 }
 
 bool ShmChannels::push(Peer& peer) {
@@ -85,7 +89,7 @@ bool ShmChannels::push(Peer& peer) {
   if (room == 0) return false;
   if (!next.announced) {
     copy_in(ring, head, reinterpret_cast<const char*>(&next.header), sizeof(Header));
-    head += sizeof(Header), room -= sizeof(Header);
+    head += kStep, room -= kStep;
     next.announced = true;
   }
   // A quarter at a time, so that the other side can begin early.
@@ -103,7 +107,7 @@ void ShmChannels::begin(Peer& peer, uint64_t tail) {
   peer.coming = true;
   peer.message = {};
   Header& header = peer.message.header;
-  copy_out(*peer.in, tail, reinterpret_cast<char*>(&header), sizeof header);
+  copy_out(*peer.in, tail, reinterpret_cast<char*>(&header), sizeof header, false);
   const auto wanted = std::find_if(peer.ins.begin(), peer.ins.end(),
                                    [&](const In& in) { return in.header.tag == header.tag; });
   if (wanted == peer.ins.end()) return;
@@ -118,7 +122,7 @@ bool ShmChannels::pull(Peer& peer) {
   if (head == tail) return false;
   if (!peer.coming) {
     begin(peer, tail);
-    tail += sizeof(Header);
+    tail += kStep;
     ring.tail.store(tail, std::memory_order_release);
   }
   Message& message = peer.message;
@@ -129,7 +133,7 @@ bool ShmChannels::pull(Peer& peer) {
     message.to = message.kept.data();
   }
   const size_t count = std::min({head - tail, message.header.bytes - message.got, room_ / 4});
-  copy_out(ring, tail, message.to + message.got, count);
+  copy_out(ring, tail, message.to + message.got, count, message.header.bytes >= kFar / 2);
   message.got += count;
   ring.tail.store(tail + whole_steps(count), std::memory_order_release);
   if (message.got < message.header.bytes) return true;
