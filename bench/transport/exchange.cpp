@@ -1,8 +1,8 @@
 // The exchanges of tokens between the processes of one machine, as expert parallelism asks for them: rows to
 // their experts' ranks and back (all_to_all), all rows to all ranks (all_gather), sums back (reduce_scatter),
 // against a mere copy of as many bytes in each rank: out of its own memory, and out of the memory of all
-// ranks in equal parts, which is the least that an exchange can cost. The contenders take turns.
-//   bench_exchange [ranks] [rounds] [width]
+// ranks in the same parts, which is the least that an exchange can cost. The contenders take turns.
+//   bench_exchange [ranks] [rounds] [width] [least rows] [most rows]
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -19,6 +19,7 @@
 #include <functional>
 #include <new>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "heddle/transport/join.h"
@@ -52,6 +53,12 @@ class Exchange {
     if (which_ < 2) group_.all_to_all(other_, large_, sent_, sent_)->wait();
     if (which_ == 2) group_.all_gather(large_, other_)->wait();
     if (which_ == 3) group_.reduce_scatter(other_, large_)->wait();
+  }
+  // From or to each rank; also where the collective takes no counts.
+  std::vector<int64_t> parts() const {
+    std::vector<int64_t> out;
+    for (const int64_t rows : sent_) out.push_back(rows * large_.size(1) * 4);
+    return out;
   }
   int64_t bytes() const { return static_cast<int64_t>(large_.nbytes()); }
 
@@ -113,12 +120,14 @@ void compare(size_t which, int64_t rows, int64_t width, int rounds, const Mapped
     std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), static_cast<size_t>(exchange.bytes()));
   };
   const auto touch_copy = [&] { at::Tensor(from).fill_(1); };
-  const int64_t part = exchange.bytes() / group.size();
+  const std::vector<int64_t> parts = exchange.parts();
   const auto copy_theirs = [&] {
+    int64_t at = 0;
     for (int step = 1; step <= group.size(); ++step) {
       const int peer = (group.rank() + step) % group.size();
-      std::memcpy(to.mutable_data_ptr<float>() + peer * part / 4, mapped.of(peer) + group.rank() * part,
-                  static_cast<size_t>(part));
+      std::memcpy(to.mutable_data_ptr<float>() + at / 4, mapped.of(peer) + at,
+                  static_cast<size_t>(parts[peer]));
+      at += parts[peer];
     }
   };
   const auto touch_theirs = [&] {
@@ -150,7 +159,8 @@ void keep_to_core(int rank) {
   ::sched_setaffinity(0, sizeof set, &set);
 }
 
-int run_rank(const RankPlace& place, const Mapped& mapped, int rounds, int64_t width) {
+int run_rank(const RankPlace& place, const Mapped& mapped, int rounds, int64_t width,
+             std::pair<int64_t, int64_t> range) {
   at::set_num_threads(1);
   const auto meeting = mesh::join(place);
   keep_to_core(place.rank);
@@ -159,7 +169,7 @@ int run_rank(const RankPlace& place, const Mapped& mapped, int rounds, int64_t w
   {
     const auto group = meeting->group("ep", ranks);
     for (const int64_t rows : kRows)
-      for (size_t which = 0; which < kNames.size(); ++which)
+      for (size_t which = 0; which < kNames.size() && rows >= range.first && rows <= range.second; ++which)
         compare(which, rows, width, rows >= 16384 ? std::max(rounds / 4, 3) : rounds, mapped, *group);
   }
   meeting->leave();
@@ -179,6 +189,9 @@ int main(int count, char** arguments) {
       "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
       ranks, width);
   std::fflush(stdout);
+  const std::pair<int64_t, int64_t> range(count > 4 ? std::atoll(arguments[4]) : 0,
+                                          count > 5 ? std::atoll(arguments[5]) : kRows.back());
   const Mapped mapped(ranks, kRows.back() * width * 4);
-  return launch::run(ranks, [&](const RankPlace& place) { return run_rank(place, mapped, rounds, width); });
+  return launch::run(ranks,
+                     [&](const RankPlace& place) { return run_rank(place, mapped, rounds, width, range); });
 }
