@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "heddle/base/error.h"
-#include "lib/transport/shm/shm_copy.h"
 
 namespace heddle::mesh {
 namespace {
@@ -71,13 +70,10 @@ void ShmChannels::copy_in(Ring& ring, uint64_t at, const char* data, size_t byte
   std::memcpy(ring.bytes(), data + first, bytes - first);
 }
 
-void ShmChannels::copy_out(Ring& ring, uint64_t at, char* data, size_t bytes, bool far) const {
+void ShmChannels::copy_out(Ring& ring, uint64_t at, char* data, size_t bytes) const {
   const size_t start = at & (room_ - 1), first = std::min(bytes, room_ - start);
-  const auto copy = [far](char* to, const char* from, size_t count) {
-    if (count > 0) far ? copy_far(to, from, count) : static_cast<void>(std::memcpy(to, from, count));
-  };
-  copy(data, ring.bytes() + start, first);
-  copy(data + first, ring.bytes(), bytes - first);
+  std::memcpy(data, ring.bytes() + start, first);
+  std::memcpy(data + first, ring.bytes(), bytes - first);
 }
 
 bool ShmChannels::push(Peer& peer) {
@@ -107,7 +103,7 @@ void ShmChannels::begin(Peer& peer, uint64_t tail) {
   peer.coming = true;
   peer.message = {};
   Header& header = peer.message.header;
-  copy_out(*peer.in, tail, reinterpret_cast<char*>(&header), sizeof header, false);
+  copy_out(*peer.in, tail, reinterpret_cast<char*>(&header), sizeof header);
   const auto wanted = std::find_if(peer.ins.begin(), peer.ins.end(),
                                    [&](const In& in) { return in.header.tag == header.tag; });
   if (wanted == peer.ins.end()) return;
@@ -133,7 +129,7 @@ bool ShmChannels::pull(Peer& peer) {
     message.to = message.kept.data();
   }
   const size_t count = std::min({head - tail, message.header.bytes - message.got, room_ / 4});
-  copy_out(ring, tail, message.to + message.got, count, message.header.bytes >= kFar / 2);
+  copy_out(ring, tail, message.to + message.got, count);
   message.got += count;
   ring.tail.store(tail + whole_steps(count), std::memory_order_release);
   if (message.got < message.header.bytes) return true;

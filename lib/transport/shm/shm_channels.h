@@ -79,8 +79,7 @@ class ShmChannels {
   void begin(Peer& peer, uint64_t tail);
   void bind(Message& message, const In& in) const;
   void copy_in(Ring& ring, uint64_t at, const char* data, size_t bytes) const;
-  // far: past the caches.
-  void copy_out(Ring& ring, uint64_t at, char* data, size_t bytes, bool far) const;
+  void copy_out(Ring& ring, uint64_t at, char* data, size_t bytes) const;
 
   const std::string name_;
   const int rank_;
