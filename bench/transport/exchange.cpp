@@ -1,11 +1,13 @@
 // The exchanges of tokens between the processes of one machine, as expert parallelism asks for them: rows to
 // their experts' ranks and back (all_to_all), all rows to all ranks (all_gather), sums back (reduce_scatter),
-// against a mere copy of as many bytes in each rank. The contenders take turns.
-//   bench_exchange [ranks] [rounds] [width]
+// against a mere copy of as many bytes in each rank: out of its own memory, and out of the memory of all
+// ranks in the same parts, which is the least that an exchange can cost. The contenders take turns.
+//   bench_exchange [ranks] [rounds] [width] [least rows] [most rows]
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,7 +17,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <new>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "heddle/transport/join.h"
@@ -50,6 +54,12 @@ class Exchange {
     if (which_ == 2) group_.all_gather(large_, other_)->wait();
     if (which_ == 3) group_.reduce_scatter(other_, large_)->wait();
   }
+  // From or to each rank; also where the collective takes no counts.
+  std::vector<int64_t> parts() const {
+    std::vector<int64_t> out;
+    for (const int64_t rows : sent_) out.push_back(rows * large_.size(1) * 4);
+    return out;
+  }
   int64_t bytes() const { return static_cast<int64_t>(large_.nbytes()); }
 
  private:
@@ -75,7 +85,20 @@ double time_turn(Communicator& sync, int times, const std::function<void()>& tou
 }
 
 struct Times {
-  std::vector<double> exchange, copy;
+  std::vector<double> exchange, copy, theirs;
+};
+
+// Memory of all ranks, made before they are forked: a range for each.
+struct Mapped {
+  Mapped(int ranks, int64_t bytes)
+      : each(bytes),
+        start(static_cast<char*>(::mmap(nullptr, static_cast<size_t>(ranks * bytes), PROT_READ | PROT_WRITE,
+                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
+    if (start == MAP_FAILED) throw std::bad_alloc();
+  }
+  char* of(int rank) const { return start + rank * each; }
+  const int64_t each;
+  char* const start;
 };
 
 double median(std::vector<double> values) {
@@ -87,7 +110,8 @@ double least(const std::vector<double>& values) {
   return 1e6 * *std::min_element(values.begin(), values.end());
 }
 
-void compare(size_t which, int64_t rows, int64_t width, int rounds, Communicator& group) {
+void compare(size_t which, int64_t rows, int64_t width, int rounds, const Mapped& mapped,
+             Communicator& group) {
   Exchange exchange(which, rows, width, group);
   const at::Tensor from = at::ones({exchange.bytes() / 4}), to = at::ones({exchange.bytes() / 4});
   const auto run = [&] { exchange.run(); };
@@ -96,6 +120,19 @@ void compare(size_t which, int64_t rows, int64_t width, int rounds, Communicator
     std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), static_cast<size_t>(exchange.bytes()));
   };
   const auto touch_copy = [&] { at::Tensor(from).fill_(1); };
+  const std::vector<int64_t> parts = exchange.parts();
+  const auto copy_theirs = [&] {
+    int64_t at = 0;
+    for (int step = 1; step <= group.size(); ++step) {
+      const int peer = (group.rank() + step) % group.size();
+      std::memcpy(to.mutable_data_ptr<float>() + at / 4, mapped.of(peer) + at,
+                  static_cast<size_t>(parts[peer]));
+      at += parts[peer];
+    }
+  };
+  const auto touch_theirs = [&] {
+    std::fill_n(reinterpret_cast<float*>(mapped.of(group.rank())), exchange.bytes() / 4, 1.0F);
+  };
   auto estimate = at::full({1}, time_turn(group, 3, touch, run), at::kDouble);
   group.all_reduce(estimate, Reduce::max)->wait();
   const int times = std::clamp(static_cast<int>(kTurn / estimate.item<double>()), 1, 500);
@@ -103,11 +140,13 @@ void compare(size_t which, int64_t rows, int64_t width, int rounds, Communicator
   for (int round = 0; round < rounds; ++round) {
     all.exchange.push_back(time_turn(group, times, touch, run));
     all.copy.push_back(time_turn(group, times, touch_copy, copy));
+    all.theirs.push_back(time_turn(group, times, touch_theirs, copy_theirs));
   }
   if (group.rank() != 0) return;
-  std::printf("| %s | %ld | %ld | %.1f | %.1f | %.2f | %.1f | %.1f | %.2f |\n", kNames[which], rows,
-              exchange.bytes(), least(all.exchange), least(all.copy), least(all.exchange) / least(all.copy),
-              median(all.exchange), median(all.copy), median(all.exchange) / median(all.copy));
+  const double ours = least(all.exchange), own = least(all.copy), theirs = least(all.theirs);
+  std::printf("| %s | %ld | %ld | %.1f | %.1f | %.1f | %.2f | %.2f | %.1f | %.2f | %.2f |\n", kNames[which],
+              rows, exchange.bytes(), ours, own, theirs, ours / own, ours / theirs, median(all.exchange),
+              median(all.exchange) / median(all.copy), median(all.exchange) / median(all.theirs));
   std::fflush(stdout);
 }
 
@@ -120,7 +159,8 @@ void keep_to_core(int rank) {
   ::sched_setaffinity(0, sizeof set, &set);
 }
 
-int run_rank(const RankPlace& place, int rounds, int64_t width) {
+int run_rank(const RankPlace& place, const Mapped& mapped, int rounds, int64_t width,
+             std::pair<int64_t, int64_t> range) {
   at::set_num_threads(1);
   const auto meeting = mesh::join(place);
   keep_to_core(place.rank);
@@ -129,8 +169,8 @@ int run_rank(const RankPlace& place, int rounds, int64_t width) {
   {
     const auto group = meeting->group("ep", ranks);
     for (const int64_t rows : kRows)
-      for (size_t which = 0; which < kNames.size(); ++which)
-        compare(which, rows, width, rows >= 16384 ? std::max(rounds / 4, 3) : rounds, *group);
+      for (size_t which = 0; which < kNames.size() && rows >= range.first && rows <= range.second; ++which)
+        compare(which, rows, width, rows >= 16384 ? std::max(rounds / 4, 3) : rounds, mapped, *group);
   }
   meeting->leave();
   return 0;
@@ -143,9 +183,15 @@ int main(int count, char** arguments) {
   const int rounds = count > 2 ? std::atoi(arguments[2]) : 60;
   const int64_t width = count > 3 ? std::atoll(arguments[3]) : 256;
   std::printf(
-      "| %d ranks, width %ld | rows | bytes | least us | a copy | ratio | median us | a copy | ratio |\n"
-      "|---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+      "| %d ranks, width %ld | rows | bytes | least us | a copy | of all ranks' memory | ratio | ratio | "
+      "median us "
+      "| ratio | ratio |\n"
+      "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
       ranks, width);
   std::fflush(stdout);
-  return launch::run(ranks, [&](const RankPlace& place) { return run_rank(place, rounds, width); });
+  const std::pair<int64_t, int64_t> range(count > 4 ? std::atoll(arguments[4]) : 0,
+                                          count > 5 ? std::atoll(arguments[5]) : kRows.back());
+  const Mapped mapped(ranks, kRows.back() * width * 4);
+  return launch::run(ranks,
+                     [&](const RankPlace& place) { return run_rank(place, mapped, rounds, width, range); });
 }

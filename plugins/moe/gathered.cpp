@@ -157,6 +157,7 @@ class Gathered final : public Dispatcher {
 
   // Counted from this rank's first expert; -1 for those of other ranks.
   at::Tensor own_experts(const at::Tensor& all, int64_t held) const {
+    if (all.is_meta()) return all;
     const at::Tensor counted = all - ranks_.rank() * held;
     return at::where((counted >= 0).logical_and(counted < held), counted, -1);
   }

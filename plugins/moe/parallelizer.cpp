@@ -191,7 +191,7 @@ std::vector<Placed> ExpertParallel::apply(Units& units, const DeviceMesh& mesh) 
   each<Experts>(units, [&](const std::string&, Experts& experts) {
     experts.instead.add(own);
     if (of_parts) experts.instead.add(of_parts);
-    experts.share_bias(1.0 / parts);
+    experts.split_among(parts);
     for (const ParameterSlot& slot : experts.slots()) stacked.emplace(slot.tensor, &experts);
   });
   std::vector<Placed> placed;

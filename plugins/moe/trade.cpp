@@ -79,10 +79,12 @@ int64_t Trade::coming() const {
 }
 
 at::Tensor Trade::rows_of_tokens(const at::Tensor& x) const {
+  if (x.is_meta()) return at::empty({sorted.count(), x.size(1)}, x.options().requires_grad(false));
   return at::index_select(padded ? with_zeros(x) : x, 0, sorted.tokens);
 }
 
 at::Tensor Trade::rows_of_slots(const at::Tensor& weights) const {
+  if (weights.is_meta()) return at::empty({sorted.count(), 1}, weights.options().requires_grad(false));
   return at::index_select(padded ? with_zeros(weights) : weights, 0, sorted.slots);
 }
 

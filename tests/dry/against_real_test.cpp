@@ -24,6 +24,12 @@ constexpr const char* kModel =
     "num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 16, tie_word_embeddings: "
     "false}";
 
+constexpr const char* kMixture =
+    "{model_type: qwen3_moe, vocab_size: 37, hidden_size: 32, intermediate_size: 44, num_hidden_layers: 2, "
+    "num_attention_heads: 4, num_key_value_heads: 2, head_dim: 8, max_position_embeddings: 16, num_experts: "
+    "8, "
+    "num_experts_per_tok: 2, moe_intermediate_size: 6, router_aux_loss_type: global}";
+
 // Sequences of 7 tokens, so that the rows of sequence parallelism do not divide.
 std::vector<Batch> tokens() {
   Batch batch;
@@ -33,10 +39,10 @@ std::vector<Batch> tokens() {
 }
 
 struct Run {
-  explicit Run(const std::string& distributed)
+  Run(const std::string& distributed, const char* of)
       : configuration(config::read_text("distributed:\n" + distributed, "dry.yaml")),
         plugins({HEDDLE_BINARY_DIR "/plugins"}),
-        model(engine::read_model(config::read_text(kModel, "config.json"), plugins)),
+        model(engine::read_model(config::read_text(of, "config.json"), plugins)),
         batches(tokens()) {}
   Node configuration;
   PluginRegistry plugins;
@@ -45,8 +51,8 @@ struct Run {
   Units units() const { return model->make_units(at::TensorOptions(at::kFloat).device(at::kMeta)); }
 };
 
-Calls real_calls(const std::string& distributed, Rendezvous& meeting) {
-  Run run(distributed);
+Calls real_calls(const std::string& distributed, const char* model, Rendezvous& meeting) {
+  Run run(distributed, model);
   CallLog log;
   const std::unique_ptr<Rendezvous> traced = mesh::traced(meeting, log);
   engine::Model built = engine::model(run.configuration, run.plugins,
@@ -64,8 +70,8 @@ Calls real_calls(const std::string& distributed, Rendezvous& meeting) {
   return out;
 }
 
-Calls dry_calls(const std::string& distributed, int rank) {
-  Run run(distributed);
+Calls dry_calls(const std::string& distributed, const char* model, int rank) {
+  Run run(distributed, model);
   engine::DryHost host{rank, kRanks, [&](const Setup&) { return run.units(); }};
   host.batches = [&](const DeviceMesh&) { return std::span<const Batch>(run.batches); };
   Calls out;
@@ -75,13 +81,13 @@ Calls dry_calls(const std::string& distributed, int rank) {
   return out;
 }
 
-void expect_equal(const std::string& distributed) {
+void expect_equal(const std::string& distributed, const char* model = kModel) {
   SCOPED_TRACE(distributed);
   std::vector<Calls> real(kRanks);
-  ThreadWorld::run(kRanks,
-                   [&](Rendezvous& meeting) { real[meeting.rank()] = real_calls(distributed, meeting); });
+  ThreadWorld::run(
+      kRanks, [&](Rendezvous& meeting) { real[meeting.rank()] = real_calls(distributed, model, meeting); });
   for (int rank = 0; rank < kRanks; ++rank) {
-    const Calls dry = dry_calls(distributed, rank);
+    const Calls dry = dry_calls(distributed, model, rank);
     EXPECT_GT(dry.size(), 3u);
     EXPECT_EQ(dry, real[rank]) << "rank " << rank;
   }
@@ -123,6 +129,25 @@ TEST(DryAgainstReal, Pipelines) {
 TEST(DryAgainstReal, ContextParallel) {
   for (const char* method : {"allgather", "ring", "ulysses"})
     expect_equal(std::string("  strategy: fsdp2\n  cp_size: 2\n  context: {method: ") + method + "}\n");
+}
+
+// The loads of all ranks, in every microbatch.
+TEST(DryAgainstReal, Mixtures) {
+  for (const char* strategy : {"fsdp2", "ddp", "megatron_fsdp"})
+    expect_equal(std::string("  strategy: ") + strategy + "\n", kMixture);
+  expect_equal("  strategy: fsdp2\n  pp_size: 2\n  pipeline: {pp_schedule: 1f1b}\n", kMixture);
+}
+
+// On meta no counts are exchanged, so only the tokens are listed.
+TEST(DryAgainstReal, ExpertsInPartsAreGatheredAndSummed) {
+  const Calls calls = dry_calls("  strategy: fsdp2\n  ep_size: 2\n  etp_size: 2\n", kMixture, 3);
+  const auto count = [&](const std::string& what) {
+    return std::count_if(calls.begin(), calls.end(),
+                         [&](const std::string& call) { return call.rfind(what, 0) == 0; });
+  };
+  // Two layers, forward and backward: tokens, choices and weights, and outputs back.
+  EXPECT_EQ(count("all_gather etp "), 2 * (3 + 1));
+  EXPECT_EQ(count("reduce_scatter etp "), 2 * (1 + 2));
 }
 
 TEST(DryAgainstReal, ActivationCheckpointing) {

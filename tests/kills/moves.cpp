@@ -33,9 +33,9 @@ void check_number(const fs::path& moved, const fs::path& whole, int64_t step, co
     throw Broken{key + " " + std::to_string(got) + " instead of " + std::to_string(wanted)};
 }
 
-void move_one(Training other, const fs::path& cut, const fs::path& whole) {
+bool move_one(Training other, const fs::path& cut, const fs::path& whole) {
   const auto [last, name] = *published(cut).rbegin();
-  if (last == published(whole).rbegin()->first) return;  // it has come to its end
+  if (last == published(whole).rbegin()->first) return false;  // it has come to its end
   const fs::path moved = cut.string() + "_moved";
   fs::remove_all(moved);
   fs::copy(cut, moved, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
@@ -49,18 +49,20 @@ void move_one(Training other, const fs::path& cut, const fs::path& whole) {
     throw Broken{difference};
   check_number(moved, whole, last + 1, "loss", 2e-5);
   check_number(moved, whole, last + 1, "grad_norm", 2e-4);
+  return true;
 }
 
 }  // namespace
 
 int move_on(const std::vector<Training>& others, const fs::path& cut, const fs::path& whole) {
+  int moved = 0;
   for (const Training& other : others) try {
-      move_one(other, cut, whole);
+      moved += move_one(other, cut, whole) ? 1 : 0;
     } catch (const Broken& broken) {
       throw Broken{other.name + " from step " + std::to_string(published(cut).rbegin()->first) + ": " +
                    broken.what};
     }
-  return static_cast<int>(others.size());
+  return moved;
 }
 
 }  // namespace kills

@@ -10,7 +10,7 @@ namespace kills {
 
 // For each of the trainings: copies the checkpoints in `cut`, runs one step without a learning rate, and
 // compares the parameters with those of the last checkpoint, bit by bit, and the loss and the norm with those
-// of the same step in `whole`. Gives the number of trainings. Throws Broken.
+// of the same step in `whole`. Gives the number of such steps. Throws Broken.
 int move_on(const std::vector<Training>& others, const std::filesystem::path& cut,
             const std::filesystem::path& whole);
 

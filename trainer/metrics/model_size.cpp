@@ -58,6 +58,7 @@ ExpertSize experts_of(const std::vector<ExpertLayer>& layers, const Stages& stag
     if (stages.whole()->sizes.count(layer.parameter) == 0) continue;  // of another rank's stage, and gone
     ++size.held_layers;
     size.held += layer.module->held();
+    size.parts = layer.module->parts();
   }
   return size;
 }
@@ -116,7 +117,8 @@ std::string experts_text(const ModelSize& size) {
   return std::to_string(of.experts) + " in " + std::to_string(of.layers) +
          (of.layers == 1 ? " layer" : " layers") + "; a token meets " +
          count_text(size.parameters - of.inactive) + " of " + count_text(size.parameters) +
-         " parameters; a rank computes " + std::to_string(of.held) + " in " + std::to_string(of.held_layers);
+         " parameters; a rank computes " + std::to_string(of.held) + " in " + std::to_string(of.held_layers) +
+         (of.parts == 1 ? "" : ", 1/" + std::to_string(of.parts) + " of each");
 }
 
 SavedBytes saved_bytes(const Units& units, bool master_weights) {

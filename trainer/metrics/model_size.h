@@ -31,6 +31,7 @@ struct ExpertSize {
   int64_t layers = 0, experts = 0;    // of the whole model; experts summed over layers
   int64_t inactive = 0;               // parameters of experts that a token does not meet, of all layers
   int64_t held_layers = 0, held = 0;  // in this rank's stages
+  int64_t parts = 1;                  // each of these is a part of one; 1: it is whole
 };
 
 // Sizes that are known once the model stands; of this rank, in bytes.

@@ -88,6 +88,7 @@ ExpertRows sort_by_expert(const at::Tensor& chosen, int64_t experts) {
 }
 
 at::Tensor take_rows(const at::Tensor& x, const ExpertRows& rows) {
+  if (x.is_meta()) return at::empty({rows.count(), x.size(1)}, x.options().requires_grad(false));
   return at::index_select(x, 0, rows.tokens);
 }
 

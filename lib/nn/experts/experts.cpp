@@ -1,6 +1,7 @@
 // All experts as one node: rows sorted by expert, two grouped products, and the sum of each token's rows.
 #include "heddle/nn/experts.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/zeros.h>
@@ -44,6 +45,7 @@ at::Tensor as_rows(const at::Tensor& bias) {
 
 // The router's weight of each row, in wide arithmetic.
 at::Tensor weights_of_rows(const at::Tensor& weights, const ExpertRows& rows, at::ScalarType wide) {
+  if (weights.is_meta()) return at::empty({rows.count()}, weights.options().dtype(wide).requires_grad(false));
   return at::index_select(weights.reshape({-1}), 0, rows.slots).to(wide);
 }
 
@@ -226,7 +228,7 @@ Experts::Experts(const Shape& shape, const Names& names, const Init& init, const
 }
 
 at::Tensor Experts::local(const at::Tensor& x, const model::Routing& routing, const Batch& batch) {
-  return model::experts(x, routing, {gate_up, down, gate_up_bias, down_bias, bias_share_}, shape_.activation,
+  return model::experts(x, routing, {gate_up, down, gate_up_bias, down_bias, 1.0 / parts_}, shape_.activation,
                         batch.weight_gradients);
 }
 

@@ -81,6 +81,7 @@ at::Tensor column_sums(const at::Tensor& scores) {
 at::Tensor count_choices(const at::Tensor& chosen, int64_t rows, int64_t experts) {
   const BelowAutograd below;
   const auto options = chosen.options().dtype(at::kFloat);
+  if (chosen.is_meta()) return at::zeros({rows, experts}, options);
   // A column more for choices without an expert.
   const at::Tensor counts = at::zeros({rows, experts + 1}, options);
   const at::Tensor places = at::where(chosen.lt(0), experts, chosen).reshape({rows, -1});

@@ -1,4 +1,4 @@
-// Rings of bytes: a header, then the message, each beginning at a multiple of 16.
+// Rings of bytes: a header, then the message, each beginning at a cache line.
 #include "lib/transport/shm/shm_channels.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace heddle::mesh {
 namespace {
 
-constexpr size_t kStep = 16;
+constexpr size_t kStep = kLine;
 
 size_t whole_steps(size_t bytes) {
   return (bytes + kStep - 1) / kStep * kStep;
@@ -85,7 +85,7 @@ bool ShmChannels::push(Peer& peer) {
   if (room == 0) return false;
   if (!next.announced) {
     copy_in(ring, head, reinterpret_cast<const char*>(&next.header), sizeof(Header));
-    head += sizeof(Header), room -= sizeof(Header);
+    head += kStep, room -= kStep;
     next.announced = true;
   }
   // A quarter at a time, so that the other side can begin early.
@@ -118,7 +118,7 @@ bool ShmChannels::pull(Peer& peer) {
   if (head == tail) return false;
   if (!peer.coming) {
     begin(peer, tail);
-    tail += sizeof(Header);
+    tail += kStep;
     ring.tail.store(tail, std::memory_order_release);
   }
   Message& message = peer.message;

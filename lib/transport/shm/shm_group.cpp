@@ -6,6 +6,7 @@
 #include <new>
 
 #include "heddle/base/error.h"
+#include "lib/transport/shm/shm_sides.h"
 
 namespace heddle::mesh {
 namespace {
@@ -166,16 +167,23 @@ void ShmGroup::start_rows(const std::shared_ptr<Pending>& pending) {
   const size_t in_row = row(call.in), out_row = row(call.out);
   const char* in = static_cast<const char*>(call.in.const_data_ptr());
   char* out = static_cast<char*>(call.out.mutable_data_ptr());
+  const char* own_in = nullptr;
+  char* own_out = nullptr;
   for (size_t peer = 0; peer < arenas_.size(); ++peer) {
     const size_t sent = call.in_rows[peer] * in_row, got = call.out_rows[peer] * out_row;
     if (static_cast<int>(peer) != place_.rank) {
       channels_.receive(pending, out, got, static_cast<int>(peer), 1);
       channels_.send(pending, in, sent, static_cast<int>(peer), 1);
-    } else if (sent > 0) {
-      std::copy_n(in, sent, out);
+    } else {
+      own_in = in, own_out = out;
     }
     in += sent, out += got;
   }
+  // The others begin to read while this rank copies its own rows.
+  rounds_.put();
+  channels_.advance();
+  ring_all();
+  copy_out(own_out, own_in, call.in_rows[place_.rank] * in_row, call.out.nbytes());
 }
 
 bool ShmGroup::step() {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "heddle/engine/engine.h"
+#include "lib/checkpoint/huggingface/hf_plan.h"
 #include "tests/core/engine/setups.h"
 
 namespace heddle {
@@ -91,6 +92,25 @@ TEST(Family, StoresExpertsApart) {
                 ->stored("model.layers.0.mlp.experts.down_proj", of_down)[1]
                 .tensor,
             "model.layers.0.mlp.experts.1.down_proj.weight");
+}
+
+// Rounded, a correction bias would choose other experts: its steps are smaller than those of bfloat16.
+TEST(Family, ExportsACorrectionBiasInItsOwnDtype) {
+  const auto model = read(
+      "model_type: deepseek_v3, kv_lora_rank: 8, qk_nope_head_dim: 4, qk_rope_head_dim: 2, v_head_dim: 5, "
+      "q_lora_rank: 7, first_k_dense_replace: 1, n_routed_experts: 8, n_group: 2, topk_group: 1, "
+      "num_experts_per_tok: 2, moe_intermediate_size: 5, vocab_size: 67, hidden_size: 36, "
+      "intermediate_size: 50, num_hidden_layers: 2, num_attention_heads: 6, num_key_value_heads: 6");
+  checkpoint::Manifest saved;
+  for (const auto& unit : model->make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat)))
+    for (const ParameterSlot& slot : unit->parameters())
+      saved.tensors[slot.name] = {at::kFloat, slot.tensor->sizes().vec(), {}};
+  const checkpoint::HfPlan plan = checkpoint::plan_hf(saved, {}, {.dtype = at::kBFloat16}, model.get());
+  std::vector<std::string> wide;
+  for (const auto& file : plan.files)
+    for (const auto& tensor : file.tensors)
+      if (tensor.dtype != at::kBFloat16) wide.push_back(tensor.name);
+  EXPECT_THAT(wide, ElementsAre("model.layers.1.mlp.gate.e_score_correction_bias"));
 }
 
 TEST(Family, KnowsTheOtherNameOfATiedHeadOnly) {

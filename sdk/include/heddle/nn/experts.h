@@ -129,8 +129,9 @@ class HEDDLE_API Experts : public Module {
   // With the parameters as they are: model::experts().
   at::Tensor local(const at::Tensor& x, const model::Routing& routing, const Batch& batch);
 
-  // A rank of several that hold parts of the width adds this share of down_bias.
-  void share_bias(double share) { bias_share_ = share; }
+  // So many ranks hold parts of the width: each adds 1 / parts of down_bias.
+  void split_among(int parts) { parts_ = parts; }
+  int parts() const { return parts_; }
   int64_t split_dim() const { return columns_apart() ? 2 : 1; }
 
   const Shape& shape() const { return shape_; }     // of the whole model
@@ -144,7 +145,7 @@ class HEDDLE_API Experts : public Module {
   bool columns_apart() const { return shape_.activation.columns() > 1 && !shape_.activation.interleaved; }
 
   Shape shape_;
-  double bias_share_ = 1;
+  int parts_ = 1;
 };
 
 // A feed-forward layer of experts: a router, the experts, and what all tokens share.
