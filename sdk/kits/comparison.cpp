@@ -68,6 +68,9 @@ std::string refusal(const Subject& subject, const Course& course) {
       std::find(subject.needs.may_use.begin(), subject.needs.may_use.end(), kSelectiveCheckpointing) ==
           subject.needs.may_use.end())
     return "its needs.may_use lacks " + std::string(kSelectiveCheckpointing);
+  if (course.restarts && std::find(subject.needs.may_use.begin(), subject.needs.may_use.end(),
+                                   kPostValidation) == subject.needs.may_use.end())
+    return "its needs.may_use lacks " + std::string(kPostValidation);
   return subject.needs.sizes_rule ? subject.needs.sizes_rule(sizes) : "";
 }
 

@@ -43,6 +43,7 @@ struct Course {
   bool evaluates = false;       // after each step, which changes nothing
   bool unshards = false;        // calls hold_whole() after each step
   bool reloads = false;         // after each step: the first values are written, used, and taken back
+  bool restarts = false;        // with adamw and pp: every step begins with an update that is undone
   const Saved* from = nullptr;  // initial values and optimizer state
   Saved* to = nullptr;          // with adamw
   std::shared_ptr<const IPipelineSchedule> schedule = nullptr;  // of Drive::pipeline; null: the kit's own

@@ -15,6 +15,8 @@
 namespace heddle::kits {
 namespace {
 
+constexpr double kSmallNorm = 0.01;  // every step is clipped
+
 double label_tokens(int64_t step) {
   const Batch all = rows_of(step, 0, 1, true).front();
   return at::ne(all.labels, Batch::kIgnore).sum().item<double>();
@@ -51,6 +53,7 @@ void RankRun::run() {
     StepConfig config;
     config.optimizer.lr = 0.02;
     config.optimizer.weight_decay = 0.1;
+    if (course_.restarts) config.max_norm = kSmallNorm;
     step_.emplace(stages_, mesh_, config);
     if (course_.from != nullptr) load_states();
   } else {
@@ -64,6 +67,8 @@ void RankRun::run() {
     if (course_.unshards) unshard(static_cast<size_t>(i));
     if (course_.reloads) reload(first, before);
   }
+  if (step_) step_->settle();
+  if (course_.adamw) report();
   for (Shard* shard : stages_.shards()) shared_.parameters.add(mesh_, *shard, shard->tensor);
   if (course_.to != nullptr) save_states();
 }
@@ -80,6 +85,7 @@ Stages RankRun::build(const Subject& subject) {
   if (!plan.schedule && course_.drive >= Course::Drive::forwards_first)
     plan.schedule = std::make_shared<PlainSchedule>(course_.drive == Course::Drive::split);
   plan.pipeline.schedule = "kit";
+  plan.pipeline.post_validation = course_.restarts;
   const auto source = [this](const Shard& shard) {
     if (course_.from == nullptr) return false;
     const at::NoGradGuard no_gradients;
@@ -152,7 +158,16 @@ void RankRun::take_gradient(const Shard& shard, Gathered& into) {
 }
 
 void RankRun::adamw_step(int64_t index) {
-  const StepReport report = step_->run(batches(index), 0.02, 0.1);
+  StepReport now = step_->run(batches(index), 0.02, 0.1);
+  report();
+  last_ = {index, std::move(now)};
+  if (!step_->unsettled()) report();
+}
+
+// Of the last step, once its values are known.
+void RankRun::report() {
+  if (!last_) return;
+  const auto [index, report] = *std::exchange(last_, std::nullopt);
   const std::lock_guard lock(shared_.mutex);
   if (meeting_.rank() != 0) return;
   shared_.losses[index] = report.loss.item<double>();

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "course.h"
@@ -48,6 +49,7 @@ class RankRun {
   void plain_step(int64_t index);
   void take_gradient(const Shard& shard, Gathered& into);
   void adamw_step(int64_t index);
+  void report();
 
   void check_list();  // every name is there
   Named values();     // of the shards, by their places: a name may come several times
@@ -65,6 +67,7 @@ class RankRun {
   DeviceMesh mesh_;
   Stages stages_;
   std::optional<Step> step_;
+  std::optional<std::pair<int64_t, StepReport>> last_;  // not reported yet
   std::optional<train::Runner> runner_;
 };
 

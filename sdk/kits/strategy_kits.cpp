@@ -17,6 +17,7 @@ Outcome oracle(const Course& course) {
   Course plain;
   plain.shape = course.shape;
   plain.adamw = course.adamw;
+  plain.restarts = course.restarts;
   plain.first_step = course.first_step;
   plain.steps = course.steps;
   return train(single(), plain);
@@ -164,6 +165,9 @@ std::vector<Kit> kits_of_topologies() {
       {"beside pipeline parallelism: the units of one stage",
        trains([](Course& c) { c.pp = 2, c.drive = Drive::pipeline; },
               [](Course& c) { c.pp = 2, c.drive = Drive::split, c.adamw = c.evaluates = true; })},
+      {"Needs::may_use: post_validation",
+       trains([](Course& c) { c.pp = 2, c.drive = Drive::pipeline, c.adamw = c.restarts = true; },
+              [](Course& c) { c.pp = 2, c.drive = Drive::split, c.adamw = c.restarts = true; })},
       {"beside replicas: the axis dp_replicate",
        trains([](Course& c) { c.replicas = 2; }, [](Course& c) { c.replicas = 2, c.adamw = true; })},
   };

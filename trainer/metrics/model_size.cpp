@@ -94,6 +94,9 @@ ModelSize size_of(const WholeModel& model, Stages& stages, bool master_weights) 
     const bool copies = master_weights && shard->tensor.scalar_type() != at::kFloat;
     size.rounded = size.rounded || (!master_weights && shard->tensor.element_size() == 2);
     size.optimizer += shard->tensor.numel() * 4 * (copies ? 3 : 2);
+    // What undoes an update: weights, both moments and the gradient.
+    if (stages.pipeline().config.post_validation)
+      size.optimizer += shard->tensor.numel() * 4 * 3 + bytes_of(shard->tensor);
   }
   std::set<std::string> seen;
   for (const auto& unit : model.slots) {

@@ -41,7 +41,7 @@ struct ModelSize {
   ExpertSize experts;
   int64_t held = 0;          // of parameters between steps: shards, and what the model computes with
   int64_t gradients = 0;     // whole where the parameter stays whole, else of the shards
-  int64_t optimizer = 0;     // both moments, and master weights
+  int64_t optimizer = 0;     // both moments, master weights, copies for post-validation
   int64_t copies = 0;        // that checkpoint.is_async saves from
   bool rounded = false;      // the optimizer updates shards of 16 bits
   int64_t largest_unit = 0;  // of those that are gathered and freed; 0: none is

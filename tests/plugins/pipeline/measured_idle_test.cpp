@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdio>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include "heddle/nn/weight_gradients.h"
@@ -157,6 +158,46 @@ TEST_P(MeasuredIdle, IsThatOfTheSimulator) {
                 100 * got.mean_idle(), 100 * got.mean_simulated_idle());
     EXPECT_EQ(got.table, table);  // what ran is what was planned
     EXPECT_LE(farthest(got, want), kIdleTolerance);
+  }
+}
+
+// Milliseconds of a step of zb2p, the mean of those after the first.
+double step_of_zb2p(int ranks, bool early) {
+  Training run = napping("zb2p", ranks);
+  run.pipeline.post_validation = early;
+  double mean = 0;
+  ThreadWorld world(ranks, std::chrono::minutes(2));
+  world.run([&](Rendezvous& meeting) {
+    Stages stages = build(run, mesh::build(run.axes, meeting, "test: idle"));
+    StepConfig config;
+    config.max_norm = std::nullopt;
+    Step step(stages, mesh::build(run.axes, meeting, "test: step"), config);
+    Batch batch;
+    batch.tokens = batch.labels = at::ones({kNaps, 1}, at::kLong);
+    auto begin = std::chrono::steady_clock::now();
+    for (int at = 0; at < kNapSteps; ++at) {
+      step.run(std::vector<Batch>{batch}, 1e-3, 0);
+      if (at == 0) begin = std::chrono::steady_clock::now();
+    }
+    step.settle();
+    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
+    if (meeting.rank() + 1 == ranks) mean = time.count() / (kNapSteps - 1);
+  });
+  return mean;
+}
+
+// A step takes 3 M actions of a rank, not 3 M + R - 1. At least half of the difference must show.
+TEST(MeasuredPostValidation, SavesTheWaitAtTheEndOfAStep) {
+  for (const int ranks : {2, 4}) {
+    const double saved = (ranks - 1.0) / (3 * kNaps + ranks - 1);
+    double waiting = 1, early = 1;
+    for (int chance = 0; chance < kChances && early > (1 - saved / 2) * waiting; ++chance) {
+      waiting = step_of_zb2p(ranks, false);
+      early = step_of_zb2p(ranks, true);
+    }
+    std::printf("| zb2p | %d | %.1f | %.1f | %.1f %% | %.1f %% |\n", ranks, waiting, early,
+                100 * (1 - early / waiting), 100 * saved);
+    EXPECT_LE(early, (1 - saved / 2) * waiting) << ranks << " ranks";
   }
 }
 

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "plugins/megatron_runs.h"
+#include "plugins/pipelines.h"
 #include "trainer/metrics/model_size.h"
 
 namespace heddle::tests {
@@ -53,6 +54,11 @@ void expect_parts(const Parts& got, double held, double gradients, double optimi
 
 TEST(ModelSize, CountsWhatStaysWhole) {
   expect_parts(measured_parts(without_shards()), 1, 1, 2);
+  Training undone = without_shards();
+  undone.axes = {{"pp", 2}, {"tp", 1}};
+  undone.make_schedule = [] { return make_schedule("zb2p"); };
+  undone.pipeline.post_validation = true;
+  expect_parts(measured_parts(undone), 0.5, 0.5, 3);
   Training run = without_shards();
   run.strategy = "ddp", run.axes = {{"dp", 2}};
   const Parts parts = measured_parts(run);
