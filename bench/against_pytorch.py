@@ -1,6 +1,9 @@
-"""Steps of heddle against PyTorch's FSDP2 and DDP on the same Hugging Face Llama, taking turns in one run.
+"""Steps of heddle against PyTorch's FSDP2 and DDP on the same Hugging Face model, taking turns in one run.
 
-  PYTHON bench/against_pytorch.py [--build build] [--rounds 12] [--only narrow|wide] [--ranks 1 2]
+  PYTHON bench/against_pytorch.py [--build build] [--rounds 12] [--only narrow|wide|experts] [--ranks 1 2]
+
+`narrow` and `wide` are Llamas. `experts` is a Qwen3-MoE of 32 experts, top-4: on one rank against transformers, and
+on two ranks expert parallelism against fsdp2, both of heddle.
 
 PYTHON has torch and transformers (heddle itself needs neither). Both sides read one model directory and the same
 tokens, take the same steps with fused AdamW and clipping, and must come to the same loss and gradient norm. Each
@@ -17,7 +20,7 @@ from ranks_on_command import HERE, Side  # noqa: E402
 
 FP32 = "mp_policy: {param_dtype: float32, reduce_dtype: float32}"
 # name: layers, width, sequence, batch of a rank, steps in a turn
-SHAPES = {"narrow": (24, 64, 4, 8, 20), "wide": (8, 512, 256, 2, 2)}
+SHAPES = {"narrow": (24, 64, 4, 8, 20), "wide": (8, 512, 256, 2, 2), "experts": (8, 256, 512, 1, 2)}
 PAIRS = [("fsdp2", f"distributed: {{strategy: fsdp2, {FP32}}}"), ("ddp", "distributed: {strategy: ddp}")]
 
 
@@ -31,6 +34,21 @@ class Contender(Side):
     def step(self, count):
         self.answer = self.ask(f"run {count}")
         return 1000 * self.answer["seconds"] / count
+
+
+def make_mixture(directory, layers, width, sequence):
+    """Without its auxiliary loss, which transformers adds to a loss of its own only."""
+    import torch
+    import transformers
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    transformers.utils.logging.disable_progress_bar()
+    torch.manual_seed(1)
+    config = Qwen3MoeConfig(vocab_size=256, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=layers,
+                            num_attention_heads=4, num_key_value_heads=2, head_dim=width // 4, num_experts=32,
+                            num_experts_per_tok=4, moe_intermediate_size=width // 2, norm_topk_prob=True,
+                            max_position_embeddings=sequence, router_aux_loss_coef=0.0, tie_word_embeddings=False)
+    Qwen3MoeForCausalLM(config).save_pretrained(directory)
 
 
 def make_model(directory, layers, width, sequence):
@@ -53,13 +71,18 @@ def check_equal(ours, theirs):
             sys.exit(f"{ours.label} and {theirs.label} disagree: {key} {one} against {other}")
 
 
-def compare(directory, shape, ranks, peer, section, options):
+def ours_of(directory, label, section, steps, ranks, options):
+    return Contender(f"heddle {label}", [os.path.join(options.build, "bench_steps"), directory, f"{{{section}}}", *steps],
+                     ranks)
+
+
+def theirs_of(directory, peer, steps, ranks):
+    return Contender(f"PyTorch {peer}",
+                     [sys.executable, os.path.join(HERE, "peers", "pytorch_steps.py"), directory, peer, *steps], ranks)
+
+
+def compare(shape, ranks, label, theirs, ours, options):
     layers, width, sequence, batch, turn = SHAPES[shape]
-    steps = [str(batch), str(sequence)]
-    theirs = Contender(f"PyTorch {peer}",
-                       [sys.executable, os.path.join(HERE, "peers", "pytorch_steps.py"), directory, peer, *steps], ranks)
-    ours = Contender(f"heddle {peer}",
-                     [os.path.join(options.build, "bench_steps"), directory, f"{{{section}}}", *steps], ranks)
     for side in (theirs, ours):
         side.step(turn)
     check_equal(ours, theirs)
@@ -70,8 +93,28 @@ def compare(directory, shape, ranks, peer, section, options):
         side.end()
     least = [min(side.milliseconds) for side in (theirs, ours)]
     median = [statistics.median(side.milliseconds) for side in (theirs, ours)]
-    print(f"| {layers} x {width}, sequence {sequence}, batch {batch} | {ranks} | {peer} | {least[0]:.2f} |"
+    print(f"| {layers} x {width}, sequence {sequence}, batch {batch} | {ranks} | {label} | {least[0]:.2f} |"
           f" {least[1]:.2f} | {least[0] / least[1]:.2f} | {median[0] / median[1]:.2f} |", flush=True)
+
+
+def compare_llamas(directory, shape, options):
+    steps = [str(SHAPES[shape][3]), str(SHAPES[shape][2])]
+    for ranks in options.ranks:
+        for peer, section in PAIRS:
+            if peer in options.peers:
+                compare(shape, ranks, peer, theirs_of(directory, peer, steps, ranks),
+                        ours_of(directory, peer, section, steps, ranks, options), options)
+
+
+def compare_mixtures(directory, shape, options):
+    steps = [str(SHAPES[shape][3]), str(SHAPES[shape][2])]
+    if 1 in options.ranks:
+        compare(shape, 1, "transformers / ddp", theirs_of(directory, "ddp", steps, 1),
+                ours_of(directory, "ddp", PAIRS[1][1], steps, 1, options), options)
+    if 2 in options.ranks:
+        experts = f"distributed: {{strategy: fsdp2, ep_size: 2, {FP32}}}"
+        compare(shape, 2, "fsdp2 / fsdp2 with ep 2", ours_of(directory, "fsdp2", PAIRS[0][1], steps, 2, options),
+                ours_of(directory, "fsdp2 with ep 2", experts, steps, 2, options), options)
 
 
 def main():
@@ -82,16 +125,18 @@ def main():
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--peers", nargs="+", default=["fsdp2", "ddp"])
     options = parser.parse_args()
-    print("| layers x width | ranks | strategy | PyTorch, least ms | heddle, least ms | times, least | times, median |")
+    print("| layers x width | ranks | strategy | PyTorch (or the first), least ms | heddle, least ms | times, least |"
+          " times, median |")
     print("|---|--:|---|--:|--:|--:|--:|")
     for shape in [options.only] if options.only else SHAPES:
         layers, width, sequence, _, _ = SHAPES[shape]
         with tempfile.TemporaryDirectory() as directory:
-            make_model(directory, layers, width, sequence)
-            for ranks in options.ranks:
-                for peer, section in PAIRS:
-                    if peer in options.peers:
-                        compare(directory, shape, ranks, peer, section, options)
+            if shape == "experts":
+                make_mixture(directory, layers, width, sequence)
+                compare_mixtures(directory, shape, options)
+            else:
+                make_model(directory, layers, width, sequence)
+                compare_llamas(directory, shape, options)
 
 
 main()

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "heddle/nn/linear.h"
@@ -49,9 +50,9 @@ struct Way {
   std::function<void()> grouped, dense;
 };
 
-void compare(int64_t rows, int64_t experts, int64_t in, int64_t out, int rounds) {
-  const at::Tensor x = at::randn({rows, in}), dy = at::randn({rows, out});
-  const at::Tensor weights = at::randn({experts, out, in}), one = weights[0];
+void compare(int64_t rows, int64_t experts, int64_t in, int64_t out, int rounds, at::ScalarType dtype) {
+  const at::Tensor x = at::randn({rows, in}).to(dtype), dy = at::randn({rows, out}).to(dtype);
+  const at::Tensor weights = at::randn({experts, out, in}).to(dtype), one = weights[0];
   const std::vector<int64_t> begins = shares(rows, experts);
   const std::array<Way, 3> ways = {{{"forward", [&] { model::grouped_product(x, weights, begins); },
                                      [&] { model::matrix_product(x, one.t()); }},
@@ -75,13 +76,15 @@ void compare(int64_t rows, int64_t experts, int64_t in, int64_t out, int rounds)
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 20;
+  const bool narrow = argc > 2 && std::string_view(argv[2]) == "bfloat16";
+  const at::ScalarType dtype = narrow ? at::kBFloat16 : at::kFloat;
   at::set_num_threads(1);
   at::NoGradGuard no_gradients;
   std::printf(
       "| product | experts | rows x in x out | grouped GFLOP/s | dense GFLOP/s | grouped / dense |\n");
   std::printf("|---|--:|---|--:|--:|--:|\n");
   for (const int64_t experts : {8, 32, 128}) {
-    compare(2048, experts, 256, 512, rounds);
-    compare(16384, experts, 512, 1024, std::max(1, rounds / 2));
+    compare(2048, experts, 256, 512, rounds, dtype);
+    compare(16384, experts, 512, 1024, std::max(1, rounds / 2), dtype);
   }
 }

@@ -1,4 +1,4 @@
-// heddle's side of against_pytorch.py: optimizer steps of a Hugging Face Llama on one rank, on command.
+// heddle's side of against_pytorch.py: optimizer steps of a Hugging Face model on one rank, on command.
 //   bench_steps MODEL_DIRECTORY 'distributed: {strategy: fsdp2}' BATCH SEQUENCE
 // The rank's place comes from the environment. Reads lines from its standard input: "run N" takes N steps,
 // "quit" ends. Rank 0 answers with one JSON line: seconds of the N steps, and the loss and gradient norm of

@@ -1,4 +1,4 @@
-"""PyTorch's side of bench/against_pytorch.py: steps of a Hugging Face Llama under FSDP2 or DDP, on command.
+"""PyTorch's side of bench/against_pytorch.py: steps of a Hugging Face model under FSDP2 or DDP, on command.
 
 Each rank reads lines from its standard input: "run N" takes N optimizer steps, "quit" ends. Rank 0 answers with
 one JSON line: seconds of the N steps, and the loss and gradient norm of the last one.
@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
-from transformers import LlamaForCausalLM
+from transformers import AutoModelForCausalLM
 
 
 def load(directory, strategy):
-    model = LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="sdpa")
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="sdpa")
     model.config.use_cache = False
     if strategy == "ddp":
         return DistributedDataParallel(model)
