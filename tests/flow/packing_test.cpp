@@ -86,6 +86,29 @@ TEST_F(Packing, LeavesTheLossesOfTheSamplesAlone) {
   }
 }
 
+// A set with samples of unequal length and no row length of its own.
+TEST_F(Packing, PacksValidationSetsWithoutChangingTheirLoss) {
+  const auto validated = [&](const std::string& run, const std::string& rows) {
+    const Words more = {"--validation_dataset",
+                        "{file_pattern: " + files_.path("docs.bin") +
+                            ", lengths: " + files_.path("docs.lengths") + rows + "}",
+                        "--step_scheduler.val_every_steps",
+                        "1",
+                        "--step_scheduler.max_steps",
+                        "2",
+                        "--packed_sequence.max_packs",
+                        "8"};
+    const Outcome outcome = heddle(plus(packed(run, {}), more));
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    return run + "/validation.jsonl";
+  };
+  const std::string packs = files_.path(validated("packs", "")),
+                    alone = files_.path(validated("alone", ", seq_len: 20"));
+  expect_curve(column(packs, "loss"), column(alone, "loss"), 2e-5);
+  EXPECT_EQ(column(packs, "loss").size(), 2u);
+  EXPECT_THAT(column(packs, "num_label_tokens"), Each(labels_));  // max_packs is of the training data
+}
+
 TEST_F(Packing, GivesOneCurveOnEveryTopology) {
   const Words steps = {"--step_scheduler.max_steps", "6", "--step_scheduler.global_batch_size", "4"};
   const auto losses =
