@@ -86,7 +86,6 @@ TEST_F(Packing, LeavesTheLossesOfTheSamplesAlone) {
   }
 }
 
-// A set with samples of unequal length and no row length of its own.
 TEST_F(Packing, PacksValidationSetsWithoutChangingTheirLoss) {
   const auto validated = [&](const std::string& run, const std::string& rows) {
     const Words more = {"--validation_dataset",
@@ -261,6 +260,25 @@ TEST_F(PackingRefusals, OfContextParallelismBeforeTheFirstStep) {
               HasSubstr("ulysses_size (2, the default) must divide cp_size (3)"));
   EXPECT_THAT(with("{method: ring, ulysses_size: 2}", "2"),
               HasSubstr("ulysses_size is of the method ring_ulysses; the method is ring"));
+}
+
+TEST_F(PackingRefusals, OfWhatAGpuDoesNotComputeOverDocuments) {
+  const auto checked = [&](const std::string& head, const std::string& dtype) {
+    Words check =
+        packed("run", {"--dist_env.backend", "nccl", "--model.config.head_dim", head, "--distributed",
+                       "{strategy: fsdp2, mp_policy: {param_dtype: " + dtype + ", reduce_dtype: float32}}"});
+    check[0] = "check";
+    return heddle(plus(check, {"--elsewhere"}));
+  };
+  EXPECT_THAT(checked("12", "bfloat16").error,
+              HasSubstr("attention over documents with heads of 12 (a multiple of 8 up to 256 is allowed) is "
+                        "built for the CPU only"));
+  EXPECT_THAT(
+      checked("16", "float32").error,
+      HasSubstr("attention over documents with float32 (bfloat16 and float16 are allowed) is built for "
+                "the CPU only"));
+  const Outcome fine = checked("16", "bfloat16");
+  EXPECT_EQ(fine.status, 0) << fine.error;
 }
 
 TEST_F(Packing, SaysWhatItLeavesOut) {
