@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -34,19 +35,28 @@ Batch batch_of(int rank, int64_t rows, int64_t length, int64_t vocabulary) {
   return batch;
 }
 
+// Seconds of the processor that this rank has had.
+double processor() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
 void serve(Step& step, const std::vector<Batch>& batches, const DeviceMesh& mesh) {
   const auto meet = [&] { mesh.meeting().barrier("bench"); };
   for (std::string line; std::getline(std::cin, line) && line != "quit";) {
     const int count = std::atoi(line.c_str() + line.find(' '));
     meet();
     const Clock::time_point start = Clock::now();
+    const double before = processor();
     StepReport report;
     for (int i = 0; i < count; ++i) report = step.run(batches, 1e-4, 0.01);
     const std::chrono::duration<double> seconds = Clock::now() - start;
+    const double work = processor() - before;
     meet();
     if (mesh.rank("world") != 0) continue;
-    std::printf("{\"seconds\": %.9f, \"loss\": %.9g, \"norm\": %.9g}\n", seconds.count(),
-                report.loss.item<double>(), report.grad_norm.item<double>());
+    std::printf("{\"seconds\": %.9f, \"processor\": %.9f, \"loss\": %.9g, \"norm\": %.9g}\n", seconds.count(),
+                work, report.loss.item<double>(), report.grad_norm.item<double>());
     std::fflush(stdout);
   }
 }

@@ -4,7 +4,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -14,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/context/offsets.h"
 #include "heddle/engine/engine.h"
 #include "heddle/transport/threads.h"
 #include "tests/core/parallel/held_bytes.h"
@@ -22,14 +22,8 @@
 namespace {
 
 using namespace heddle;
-
-using Offsets = std::vector<int32_t>;
-
-at::Tensor tensor_of(const Offsets& documents) {
-  const at::Tensor out = at::empty({static_cast<int64_t>(documents.size())}, at::kInt);
-  std::copy(documents.begin(), documents.end(), out.mutable_data_ptr<int32_t>());
-  return out;
-}
+using bench::Offsets;
+using bench::tensor_of;
 
 // --- a model ----------------------------------------------------------------------------------------------
 

@@ -1,27 +1,21 @@
 // Context parallelism: the pairs of queries and keys that each rank computes under a causal mask, counted.
 //   bench_context_work
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <random>
 #include <vector>
 
+#include "bench/context/offsets.h"
 #include "plugins/context/sequence.h"
 #include "trainer/data/packing/packing.h"
 
 namespace {
 
 using namespace heddle;
-
-using Offsets = std::vector<int32_t>;
-
-at::Tensor tensor_of(const Offsets& documents) {
-  const at::Tensor out = at::empty({static_cast<int64_t>(documents.size())}, at::kInt);
-  std::copy(documents.begin(), documents.end(), out.mutable_data_ptr<int32_t>());
-  return out;
-}
+using bench::Offsets;
+using bench::tensor_of;
 
 // Rows of `length` tokens packed by thd from samples of random length.
 std::vector<Offsets> packed_rows(int64_t length, int64_t shortest, int64_t longest, size_t rows) {

@@ -1,4 +1,4 @@
-"""PyTorch's side of bench/context_against_pytorch.py: steps of a Hugging Face Llama, its sequences cut over the ranks.
+"""PyTorch's side of bench/context/against_pytorch.py: steps of a Hugging Face Llama, its sequences cut over the ranks.
 
   pytorch_context.py MODEL_DIRECTORY SEQUENCE as_given|own_operator
 
@@ -107,7 +107,7 @@ def main():
         if words[0] == "quit":
             break
         dist.barrier()
-        start = time.perf_counter()
+        start, before = time.perf_counter(), time.process_time()
         try:
             for _ in range(int(words[1])):
                 loss, norm = step()
@@ -116,11 +116,11 @@ def main():
                 print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
             continue
         dist.barrier()
-        seconds = time.perf_counter() - start
+        seconds, work = time.perf_counter() - start, time.process_time() - before
         loss = loss.detach().clone()
         dist.all_reduce(loss)
         if rank == 0:
-            print(json.dumps({"seconds": seconds, "loss": loss.item() / ranks, "norm": norm.full_tensor().item()}), flush=True)
+            print(json.dumps({"seconds": seconds, "processor": work, "loss": loss.item() / ranks, "norm": norm.full_tensor().item()}), flush=True)
     dist.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-// Attention: one node around the blocked kernel of the CPU, and LibTorch's operators on other devices.
+// Attention: one node around attend_ranges(), and LibTorch's operator for whole rows on other devices.
 #include "heddle/nn/attention_core.h"
 
 #include <ATen/ops/empty.h>
@@ -35,8 +35,8 @@ struct AttentionNode final : LayerNode {
     if (sink_scores.defined()) all.push_back(at::empty_like(sink_scores));
     if (in.q.is_meta()) return all;
     const at::Tensor d_out = gradients[0].to(in.q.scalar_type()).contiguous(), result = out.unpack();
-    attend_blocked_backward_cpu({in.q, in.k, in.v, visible_keys(heads, documents)}, blocked_shape(heads),
-                                d_out, result, log_sums.unpack(), into);
+    attend_ranges_backward({in.q, in.k, in.v, visible_keys(heads, documents)}, blocked_shape(heads), d_out,
+                           result, log_sums.unpack(), into);
     for (size_t i = 0; i < dtypes.size(); ++i) all[i] = all[i].to(dtypes[i]);
     if (sink_scores.defined()) all[3] = sink_gradient(sink_scores, d_out, result, log_sums.unpack());
     return all;
@@ -59,8 +59,8 @@ Attended forward_of(const BlockedInputs& in, const Heads& heads, const at::Tenso
     RECORD_FUNCTION("heddle::attention", {});
     all.log_sums = at::empty({count, tokens}, in.q.options().dtype(wide_of(in.q.scalar_type())));
     const at::Tensor out = empty_out();
-    attend_blocked_cpu({in.q, in.k, in.v, visible_keys(heads, documents)}, blocked_shape(heads), out,
-                       all.log_sums);
+    attend_ranges({in.q, in.k, in.v, visible_keys(heads, documents)}, blocked_shape(heads), out,
+                  all.log_sums);
     if (heads.sinks.defined()) add_sinks(heads.sinks, out, all.log_sums);
     return out;
   });
@@ -109,9 +109,9 @@ at::Tensor attend_as_one_node(const at::Tensor& q, const at::Tensor& k, const at
 
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Heads& heads,
                   const at::Tensor& documents) {
-  if (q.is_cpu() || q.is_meta()) [[likely]]
+  if (q.is_cpu() || q.is_meta() || documents.defined()) [[likely]]
     return attend_as_one_node(q, k, v, heads, documents);
-  return attend_on_device(q, k, v, heads, documents);
+  return attend_on_device(q, k, v, heads);
 }
 
 }  // namespace model

@@ -7,7 +7,6 @@
 #include <array>
 #include <utility>
 
-#include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
 #include "heddle/nn/attention_layout.h"
 
@@ -61,10 +60,6 @@ Attended forward_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
 at::Tensor readable(const at::Tensor& x) {
   const at::Tensor cast = model::under_autocast(x);
   if (cast.is_meta() || model::has_attention_kernel(cast)) return cast;
-  if (!cast.is_cpu())
-    throw Error(ErrorCode::not_built, "distributed.context.method",
-                "the methods allgather, ring and ring_ulysses are built for the CPU only",
-                "set method: ulysses, which uses the device's own attention");
   const model::BelowAutograd below;
   return cast.contiguous();
 }

@@ -26,8 +26,8 @@ std::unique_ptr<Exchange> make_gathered(Communicator& ranks);
 std::unique_ptr<Exchange> make_ring(Communicator& ranks);
 
 // q [rows * tokens, heads * head_dim], k [rows * tokens, kv_heads * head_dim], v [rows * tokens, kv_heads *
-// value_dim]: this rank's part, cut by Cut::balanced. Returns [rows * tokens, heads * value_dim]. Throws
-// Error{not_built} off the CPU.
+// value_dim]: this rank's part, cut by Cut::balanced. Returns [rows * tokens, heads * value_dim]. Throws as
+// model::attend_ranges().
 at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Local& local,
                   const Exchange& exchange);
 

@@ -6,6 +6,7 @@
 #include "heddle/base/error.h"
 #include "heddle/model/module.h"
 #include "heddle/nn/attention_core.h"
+#include "heddle/nn/attention_layout.h"
 
 namespace heddle::context {
 namespace {
@@ -47,6 +48,16 @@ void check_units(Units& units, const Method& method, int cp, int tp) {
         if (heads % tp == 0) check_heads(heads / tp, method, cp);  // else tensor parallelism refuses
     });
   }
+}
+
+std::string not_on_gpus(Units& units) {
+  std::string out;
+  for (const auto& unit : units)
+    unit->module()->visit("", [&](const std::string&, Module& module) {
+      const auto* core = dynamic_cast<const AttentionCore*>(&module);
+      if (core != nullptr && out.empty()) out = model::gpu_refusal(core->head_dim(), core->options());
+    });
+  return out;
 }
 
 }  // namespace heddle::context

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "config.h"
 #include "heddle/model/unit.h"
@@ -14,5 +15,8 @@ void check_heads(int64_t heads, const Method& method, int cp);
 // The whole model over cp ranks, its heads split over tp. Throws Error{config} for an ulysses_size that does
 // not divide cp, heads that do not divide and foreign units.
 void check_units(Units& units, const Method& method, int cp, int tp);
+
+// What of the model's attention model::attend_ranges() does not compute on a GPU; empty: nothing.
+std::string not_on_gpus(Units& units);
 
 }  // namespace heddle::context

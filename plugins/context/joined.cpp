@@ -1,4 +1,4 @@
-// Each part is the blocked kernel of the CPU, onto the parts before it.
+// Each part is attend_ranges(), onto the parts before it.
 #include "joined.h"
 
 #include <ATen/ops/cat.h>
@@ -41,8 +41,8 @@ Joined::Joined(const at::Tensor& queries, const Local& local) : queries_(queries
 
 void Joined::add(const at::Tensor& seen, int other) {
   if (queries_.is_meta()) return;
-  model::attend_blocked_cpu(inputs_of(queries_, seen, local_, other), model::blocked_shape(local_.heads),
-                            out_, log_sums_, onto_);
+  model::attend_ranges(inputs_of(queries_, seen, local_, other), model::blocked_shape(local_.heads), out_,
+                       log_sums_, onto_);
   onto_ = true;
 }
 
@@ -54,9 +54,8 @@ void Joined::finish() {
 void AttentionGradient::add(const at::Tensor& seen, int other, const at::Tensor& d_seen) const {
   if (queries.is_meta()) return;
   const Halves into = halves_of(d_seen, local.heads);
-  model::attend_blocked_backward_cpu(inputs_of(queries, seen, local, other),
-                                     model::blocked_shape(local.heads), d_out, out, log_sums,
-                                     {d_queries, into.keys, into.values}, true);
+  model::attend_ranges_backward(inputs_of(queries, seen, local, other), model::blocked_shape(local.heads),
+                                d_out, out, log_sums, {d_queries, into.keys, into.values}, true);
 }
 
 }  // namespace heddle::context

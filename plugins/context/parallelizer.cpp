@@ -35,13 +35,15 @@ Needs ContextParallel::needs() const {
 void ContextParallel::check(Units& units, const Sizes& sizes) {
   cp_ = sizes.cp;
   check_units(units, config_.context, cp_, sizes.tp);
+  not_on_gpus_ = not_on_gpus(units);
 }
 
 void ContextParallel::check_device(bool on_cpu) const {
-  if (on_cpu || config_.context.dealing(cp_) == cp_) return;
+  if (on_cpu || config_.context.dealing(cp_) == cp_ || not_on_gpus_.empty()) return;
   throw Error(ErrorCode::not_built, "distributed.context.method",
-              "the method " + config_.context.method + " is built for the CPU only",
-              "set method: ulysses, which uses the device's own attention");
+              "the method " + config_.context.method + " does not compute attention with " + not_on_gpus_ +
+                  " on a GPU",
+              "set method: ulysses, which uses the device's own attention, or dist_env.backend: gloo");
 }
 
 // Ranks that deal heads to each other are neighbours; every such group has a part of the sequence, and the

@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "attention.h"
@@ -18,7 +19,8 @@ class ContextParallel : public IParallelizer {
   explicit ContextParallel(Config config) : config_(std::move(config)) {}
   Needs needs() const override;
   void check(Units& units, const Sizes& sizes) override;
-  // Where all ranks deal heads to each other, the device's attention is used; check() tells their number.
+  // Where all ranks deal heads to each other, the device's attention is used; else its flash attention, which
+  // does not take every model. check() tells both.
   void check_device(bool on_cpu) const override;
   // Replaces the computation of every AttentionCore; splits no parameter.
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override;
@@ -44,7 +46,8 @@ class ContextParallel : public IParallelizer {
   };
 
   const Config config_;
-  int cp_ = 0;  // 0: not known yet
+  int cp_ = 0;               // 0: not known yet
+  std::string not_on_gpus_;  // of the model's attention
   Place place_;
   std::array<std::unique_ptr<Communicator>, 2> own_groups_;  // of ring_ulysses
   Communicator* dealing_ = nullptr;                          // null: heads stay

@@ -86,6 +86,28 @@ TEST_F(Packing, LeavesTheLossesOfTheSamplesAlone) {
   }
 }
 
+TEST_F(Packing, PacksValidationSetsWithoutChangingTheirLoss) {
+  const auto validated = [&](const std::string& run, const std::string& rows) {
+    const Words more = {"--validation_dataset",
+                        "{file_pattern: " + files_.path("docs.bin") +
+                            ", lengths: " + files_.path("docs.lengths") + rows + "}",
+                        "--step_scheduler.val_every_steps",
+                        "1",
+                        "--step_scheduler.max_steps",
+                        "2",
+                        "--packed_sequence.max_packs",
+                        "8"};
+    const Outcome outcome = heddle(plus(packed(run, {}), more));
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    return run + "/validation.jsonl";
+  };
+  const std::string packs = files_.path(validated("packs", "")),
+                    alone = files_.path(validated("alone", ", seq_len: 20"));
+  expect_curve(column(packs, "loss"), column(alone, "loss"), 2e-5);
+  EXPECT_EQ(column(packs, "loss").size(), 2u);
+  EXPECT_THAT(column(packs, "num_label_tokens"), Each(labels_));  // max_packs is of the training data
+}
+
 TEST_F(Packing, GivesOneCurveOnEveryTopology) {
   const Words steps = {"--step_scheduler.max_steps", "6", "--step_scheduler.global_batch_size", "4"};
   const auto losses =
@@ -238,6 +260,25 @@ TEST_F(PackingRefusals, OfContextParallelismBeforeTheFirstStep) {
               HasSubstr("ulysses_size (2, the default) must divide cp_size (3)"));
   EXPECT_THAT(with("{method: ring, ulysses_size: 2}", "2"),
               HasSubstr("ulysses_size is of the method ring_ulysses; the method is ring"));
+}
+
+TEST_F(PackingRefusals, OfWhatAGpuDoesNotComputeOverDocuments) {
+  const auto checked = [&](const std::string& head, const std::string& dtype) {
+    Words check =
+        packed("run", {"--dist_env.backend", "nccl", "--model.config.head_dim", head, "--distributed",
+                       "{strategy: fsdp2, mp_policy: {param_dtype: " + dtype + ", reduce_dtype: float32}}"});
+    check[0] = "check";
+    return heddle(plus(check, {"--elsewhere"}));
+  };
+  EXPECT_THAT(checked("12", "bfloat16").error,
+              HasSubstr("attention over documents with heads of 12 (a multiple of 8 up to 256 is allowed) is "
+                        "built for the CPU only"));
+  EXPECT_THAT(
+      checked("16", "float32").error,
+      HasSubstr("attention over documents with float32 (bfloat16 and float16 are allowed) is built for "
+                "the CPU only"));
+  const Outcome fine = checked("16", "bfloat16");
+  EXPECT_EQ(fine.status, 0) << fine.error;
 }
 
 TEST_F(Packing, SaysWhatItLeavesOut) {

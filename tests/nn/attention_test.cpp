@@ -176,7 +176,8 @@ TEST(Attention, PackedDocumentsHaveTheBitsOfEachAlone) {
 TEST(Attention, TakesRangesInAnyOrder) {
   constexpr int64_t kQueries = 207, kKeys = 190, kDim = 12;
   at::manual_seed(3);
-  const at::Tensor q = at::randn({kQueries, kDim}), k = at::randn({kKeys, kDim}), v = at::randn({kKeys, kDim});
+  const at::Tensor q = at::randn({kQueries, kDim}), k = at::randn({kKeys, kDim}),
+                   v = at::randn({kKeys, kDim});
   const at::Tensor d_out = at::randn({kQueries, kDim});
   at::Tensor seen = std::get<0>(at::randint(0, 90, {kQueries, 2}, at::kInt).sort(1)).contiguous();
   seen.narrow(0, 100, kQueries - 100).add_(95);  // nobody sees keys 90 to 94

@@ -69,10 +69,10 @@ std::optional<TokenDataset> open_dataset(const DatasetSection& section, const Pa
 }
 
 void check_dataset(const TokenDataset& dataset, const DatasetSection& section, const PackedSection& packed,
-                   bool on_cpu) {
-  if (dataset.has_documents() && !on_cpu)
+                   const std::string& refused) {
+  if (dataset.has_documents() && !refused.empty())
     throw Error(ErrorCode::not_built, dataset.samples() ? section.lengths_where : section.where,
-                "attention over documents is built for the CPU only",
+                "attention over documents with " + refused + " is built for the CPU only",
                 "leave dataset.lengths and dataset.reset_attention_at out, or train on the CPU: "
                 "dist_env.backend: gloo");
   const SampleRows* rows = dataset.samples();

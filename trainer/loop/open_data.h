@@ -15,9 +15,10 @@ namespace heddle {
 std::optional<TokenDataset> open_dataset(const DatasetSection& section, const PackedSection& packed,
                                          int64_t seed, std::vector<std::string>& lacking);
 
-// Throws Error{config} for samples that no row holds, Error{not_built} for documents off the CPU.
+// Throws Error{config} for samples that no row holds, Error{not_built} for documents where the
+// device does not compute the model's attention over them; refused: what of it, empty: nothing.
 void check_dataset(const TokenDataset& dataset, const DatasetSection& section, const PackedSection& packed,
-                   bool on_cpu);
+                   const std::string& refused);
 
 // Throws Error{config} for a sample of a pack that is longer than the model's positions.
 void check_longest(const TokenDataset& dataset, const DatasetSection& section, int64_t max_positions);

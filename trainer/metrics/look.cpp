@@ -10,6 +10,7 @@
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/engine/engine.h"
 #include "heddle/nn/attention_core.h"
+#include "heddle/nn/attention_layout.h"
 #include "trainer/loop/open_data.h"
 #include "trainer/metrics/model_size.h"
 #include "trainer/models/freeze.h"
@@ -77,6 +78,31 @@ void check_weights(const JobModel& model, const Units& units) {
       shard.tensor = *slot.tensor;
       model.source(shard);
     }
+}
+
+// What of the model's attention over documents a GPU does not compute; empty: nothing.
+std::string not_on_gpus(const Units& units) {
+  std::string out;
+  for (const auto& unit : units) {
+    if (unit->module() == nullptr) continue;
+    unit->module()->visit("", [&](const std::string&, Module& module) {
+      const auto* core = dynamic_cast<const AttentionCore*>(&module);
+      if (core != nullptr && out.empty()) out = model::gpu_refusal(core->head_dim(), core->options());
+    });
+  }
+  return out;
+}
+
+// Mixed precision's dtype where the strategy has one, else the storage's.
+bool computes_in_float32(const Node& strategy, at::ScalarType storage) {
+  const auto given = [&](const Node* within, const char* key) {
+    const Node* value = within == nullptr || !within->is_map() ? nullptr : within->find(key);
+    return value == nullptr || value->is_null() ? std::string() : value->as_text();
+  };
+  const std::string autocast = given(&strategy, "autocast_dtype"),
+                    policy = given(strategy.find("mp_policy"), "param_dtype");
+  const std::string word = autocast.empty() ? policy : autocast;
+  return word.empty() ? storage == at::kFloat : word == "float32";
 }
 
 // attend() would refuse them at the first step. A window as wide as the longest row has no effect.
@@ -187,7 +213,12 @@ class Walk {
     look_.model->export_bytes = saved.model;
     const int64_t rows = look_.recipe.steps.local_batch_size;
     engine::check_model(look_.plan, look_.setup, units, rows);
-    if (!on_cpu()) refuse_windows(units, look_.recipe);
+    if (!on_cpu()) {
+      refuse_windows(units, look_.recipe);
+      not_on_device_ = not_on_gpus(units);
+      if (not_on_device_.empty() && computes_in_float32(look_.setup.strategy_config, model.dtype))
+        not_on_device_ = "float32 (bfloat16 and float16 are allowed)";
+    }
     if (look_.plan.schedule == nullptr) return;
     const PipelineConfig& words = look_.plan.pipeline;
     JobPipeline& pipeline = look_.pipeline.emplace();
@@ -209,7 +240,7 @@ class Walk {
       lacks(none + ": the data is not checked");
     }
     if (!dataset) return std::nullopt;
-    check_dataset(*dataset, section, packed, on_cpu());
+    check_dataset(*dataset, section, packed, not_on_device_);
     if (look_.model) check_longest(*dataset, section, look_.model->spec->facts().max_positions);
     if (const std::string text = left_out_text(*dataset, packed); !text.empty())
       look_.setup.warnings.push_back(text);
@@ -221,8 +252,9 @@ class Walk {
     if (look_.model && look_.dataset && look_.dataset->holds_bytes())
       note_bytes(*look_.model, look_.setup.warnings);
     for (const DatasetSection& section : look_.recipe.validation) {
-      if (look_.model) check_length(section, look_.model->spec->facts());
-      if (auto set = open(section, {})) look_.validation.push_back({section.name, std::move(*set)});
+      if (look_.model && !section.packed) check_length(section, look_.model->spec->facts());
+      if (auto set = open(section, section.packed ? look_.recipe.packed_validation : PackedSection{}))
+        look_.validation.push_back({section.name, std::move(*set)});
     }
   }
 
@@ -237,6 +269,7 @@ class Walk {
 
   PluginRegistry& plugins_;
   const bool another_;
+  std::string not_on_device_;  // of the model's attention over documents
   Look look_;
 };
 

@@ -132,6 +132,7 @@ DatasetSection read_dataset(const Node& section, const PackedSection& packed, No
   if (!words.lengths.is_null()) dataset.lengths = words_of(words.lengths);
   dataset.lengths_where = where_of(section, "lengths");
   dataset.sequence_length = row_length(section, words.seq_len, !dataset.lengths.empty(), packed);
+  dataset.packed = packed.rules.size > 0;
   dataset.length_where = where_of(section, "seq_len");
   dataset.shuffle_files = words.shuffle_files ? Shuffle::on : Shuffle::off;
   if (words.dtype) {

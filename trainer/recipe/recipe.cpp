@@ -52,8 +52,20 @@ void read_name(const Node& root, std::vector<std::string>& not_built) {
     not_built.push_back("recipe: benchmarks and distillation are not built yet");
 }
 
+// A validation set with samples of unequal length and no row length of its own is packed as the training
+// data.
+bool is_packed(const Node& section, const PackedSection& packed) {
+  const auto given = [&](const char* key) {
+    const Node* value = section.find(key);
+    return value != nullptr && !value->is_null();
+  };
+  return packed.rules.size > 0 && given("lengths") && !given("seq_len");
+}
+
 void read_data(const Node& root, Recipe& recipe) {
   recipe.packed = recipe::read_packed(recipe::section_of(root, "packed_sequence"), recipe.not_built);
+  recipe.packed_validation = recipe.packed;
+  recipe.packed_validation.rules.max_packs.reset();
   if (const Node* dataset = root.find("dataset"); dataset != nullptr && !dataset->is_null())
     recipe.dataset = recipe::read_dataset(*dataset, recipe.packed, recipe.not_built);
   for (const auto& [key, section] : root.entries()) {
@@ -61,7 +73,9 @@ void read_data(const Node& root, Recipe& recipe) {
     if (key == "validation_dataset_default" && root.find("validation_dataset") != nullptr)
       throw Error(ErrorCode::config, section.where(), "validation_dataset is the set 'default' already",
                   "give this one another name");
-    recipe.validation.push_back(recipe::read_dataset(section, {}, recipe.not_built));
+    const bool packed = is_packed(section, recipe.packed);
+    recipe.validation.push_back(
+        recipe::read_dataset(section, packed ? recipe.packed_validation : PackedSection{}, recipe.not_built));
     if (key.size() > kNamedValidation.size())
       recipe.validation.back().name = key.substr(kNamedValidation.size());
   }

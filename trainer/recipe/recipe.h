@@ -18,7 +18,7 @@ struct Recipe {
   ModelSection model;
   std::optional<FreezeSection> freeze;  // empty: everything trains
   std::optional<DatasetSection> dataset;
-  PackedSection packed;
+  PackedSection packed, packed_validation;  // the second without max_packs
   std::vector<DatasetSection> validation;
   Shuffle shuffle = Shuffle::on;
   OptimizerSection optimizer;

@@ -53,7 +53,7 @@ struct FreezeSection {
   std::string where = "freeze_config";
 };
 
-// The section packed_sequence, for the training data.
+// The section packed_sequence.
 struct PackedSection {
   PackRules rules;        // size 0: samples are not packed
   bool drop_long = true;  // samples longer than a pack
@@ -65,6 +65,7 @@ struct DatasetSection {
   std::vector<std::string> patterns;  // each as a shell reads it
   std::vector<std::string> lengths;   // of files with the lengths of samples; empty: samples of one length
   int64_t sequence_length = 0;        // of a row
+  bool packed = false;                // by packed_sequence
   Shuffle shuffle_files = Shuffle::off;
   std::optional<TokenType> bare;                   // the type of files without a header
   std::optional<int64_t> document_end;             // the token after which attention begins anew

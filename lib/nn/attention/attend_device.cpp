@@ -20,9 +20,8 @@ void refuse_if(bool asked, const char* what, const at::Tensor& q) {
 
 }  // namespace
 
-at::Tensor attend_on_device(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Heads& heads,
-                            const at::Tensor& documents) {
-  refuse_if(documents.defined(), "documents (Batch::documents)", q);
+at::Tensor attend_on_device(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const Heads& heads) {
   refuse_if(heads.options.window > 0 && heads.options.window < heads.sequence, "a sliding window", q);
   refuse_if(heads.options.soft_cap > 0, "a soft cap", q);
   refuse_if(heads.sinks.defined(), "sinks", q);

@@ -7,8 +7,8 @@
 
 namespace heddle::model {
 
-// As attend(). Throws Error{not_built} for documents, windows, soft caps and sinks.
-at::Tensor attend_on_device(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Heads& heads,
-                            const at::Tensor& documents);
+// As attend() for whole rows. Throws Error{not_built} for windows, soft caps and sinks.
+at::Tensor attend_on_device(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const Heads& heads);
 
 }  // namespace heddle::model

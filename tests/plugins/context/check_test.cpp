@@ -50,11 +50,20 @@ TEST(ContextCheck, KnowsTheDevice) {
   for (const std::string& method : kMethods) {
     const auto context = make_parallelizer("context", block(method));
     EXPECT_EQ(error_of([&] { context->check_device(true); }), kNone);
+    EXPECT_EQ(error_of([&] { context->check_device(false); }), kNone);  // no model has been told
+    Sizes sizes;
+    sizes.world = sizes.cp = 4;
+    Units units = make_units(four_heads().model, at::TensorOptions().device(at::kMeta));
+    context->check(units, sizes);
+    EXPECT_EQ(error_of([&] { context->check_device(true); }), kNone);
     EXPECT_EQ(error_of([&] { context->check_device(false); }),
-              method == "ulysses" ? kNone
-                                  : "error[not_built] distributed.context.method: the method " + method +
-                                        " is built for the CPU only\n"
-                                        "  hint: set method: ulysses, which uses the device's own attention");
+              method == "ulysses"
+                  ? kNone
+                  : "error[not_built] distributed.context.method: the method " + method +
+                        " does not compute attention with heads of 6 (a multiple of 8 up to 256 is "
+                        "allowed) on a GPU\n"
+                        "  hint: set method: ulysses, which uses the device's own attention, or "
+                        "dist_env.backend: gloo");
   }
 }
 
@@ -68,7 +77,7 @@ TEST(ContextCheck, TakesADeviceWhereAllRanksDealHeads) {
     return error_of([&] { context->check_device(false); });
   };
   EXPECT_EQ(said(2), kNone);
-  EXPECT_NE(said(4).find("the method ring_ulysses is built for the CPU only"), std::string::npos) << said(4);
+  EXPECT_NE(said(4).find("the method ring_ulysses does not compute attention"), std::string::npos) << said(4);
 }
 
 }  // namespace

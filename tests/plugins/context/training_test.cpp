@@ -56,6 +56,11 @@ TEST(Context, EqualsOneRankBesideTensorParallelism) {
 
 TEST(Context, EqualsOneRankInAPipeline) {
   Training piped = pipeline("1f1b", 2, 3, 2);
+  const ModelConfig heads = four_heads().model;
+  piped.model.num_attention_heads = heads.num_attention_heads;
+  piped.model.num_key_value_heads = heads.num_key_value_heads;
+  piped.model.head_dim = heads.head_dim;
+  piped.model.hidden_size = heads.hidden_size;
   const Outcome want = train([&] {
     Training one = piped;
     one.strategy = "single";
@@ -65,8 +70,9 @@ TEST(Context, EqualsOneRankInAPipeline) {
     one.pipeline = {};
     return one;
   }());
-  for (const std::string& method : {"allgather", "ring"})
+  for (const std::string& method : kMethods)
     expect_close(train(over_cp(piped, mesh_of(1, 1, 2, 1, 2), method)), want);
+  expect_close(train(over_cp(piped, mesh_of(1, 1, 4, 1, 2), "ring_ulysses")), want);
 }
 
 TEST(Context, EqualsOneRankWithActivationCheckpointing) {

@@ -157,16 +157,17 @@ TEST_F(Samples, AreCheckedAgainstTheVocabularyWhereRowsHaveThem) {
   EXPECT_THAT(refusal({{4, 3}}, {Packer::thd, 3, 2}, 4), HasSubstr("token 4 is 4;"));
 }
 
-TEST_F(Samples, AreRefusedOffTheCpuAndAboveTheModelsPositions) {
+TEST_F(Samples, AreRefusedWhereADeviceDoesNotTakeThemAndAboveTheModelsPositions) {
   const TokenDataset packed = dataset({{4, 3}, {5}}, {Packer::thd, 6, {}});
   DatasetSection section;
   section.where = section.lengths_where = "run.yaml:3 dataset.lengths";
   PackedSection words;
   words.rules.size = 6;
-  EXPECT_EQ(tests::thrown_by([&] { check_dataset(packed, section, words, true); }), "");
+  EXPECT_EQ(tests::thrown_by([&] { check_dataset(packed, section, words, ""); }), "");
   EXPECT_EQ(
-      tests::thrown_by([&] { check_dataset(packed, section, words, false); }),
-      "error[not_built] run.yaml:3 dataset.lengths: attention over documents is built for the CPU only\n"
+      tests::thrown_by([&] { check_dataset(packed, section, words, "heads of 12"); }),
+      "error[not_built] run.yaml:3 dataset.lengths: attention over documents with heads of 12 is built for "
+      "the CPU only\n"
       "  hint: leave dataset.lengths and dataset.reset_attention_at out, or train on the CPU: "
       "dist_env.backend: gloo");
   EXPECT_EQ(tests::thrown_by([&] { check_longest(packed, section, 4); }), "");

@@ -1,7 +1,8 @@
 """Steps of a Llama whose sequence is cut over two ranks: heddle against one rank of itself, and against PyTorch's
-context parallelism (torch.distributed.tensor.experimental), taking turns in one run.
+context parallelism (torch.distributed.tensor.experimental), taking turns in one run: wall clock, and the processor time
+of rank 0, which says what the clock would on a machine that nobody else uses, but for the waiting.
 
-  PYTHON bench/context_against_pytorch.py [--build build] [--rounds 8] [--sequence 8192] [--ours-only]
+  PYTHON bench/context/against_pytorch.py [--build build] [--rounds 8] [--sequence 8192] [--ours-only]
 
 PYTHON has torch and transformers. Every rank is a process with one thread on a core of its own; while one side runs, the
 others wait. All sides take the same steps with fused AdamW and clipping from one model directory, and must come to the
@@ -10,11 +11,10 @@ peer that is measured is PyTorch's own ring with the CPU's flash operators put i
 """
 import argparse
 import os
-import statistics
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 from ranks_on_command import HERE, Side  # noqa: E402
 
 FP32 = "mp_policy: {param_dtype: float32, reduce_dtype: float32}"
@@ -25,12 +25,13 @@ class Contender(Side):
         super().__init__(label, command, ranks)
         for core, rank in enumerate(self.ranks):
             os.sched_setaffinity(rank.pid, {sorted(os.sched_getaffinity(0))[core]})
-        self.seconds, self.answer = [], None
+        self.seconds, self.processor, self.answer = [], [], None
 
     def step(self):
         self.answer = self.ask("run 1")
         if "error" not in self.answer:
             self.seconds.append(self.answer["seconds"])
+            self.processor.append(self.answer["processor"])
         return self.answer
 
 
@@ -88,14 +89,15 @@ def main():
                 side.step()
         for side in ours + theirs:
             check_equal(side, ours[0])
-            side.seconds.pop(0)  # the first step warms up
+            side.seconds.pop(0), side.processor.pop(0)  # the first step warms up
             side.end()
-    print("| side | least ms | median ms | heddle's one rank / it | PyTorch's ring / it |\n|---|--:|--:|--:|--:|")
+    print("| side | least ms | of the processor, a rank | heddle's one rank / it | the same, of the processor |"
+          " PyTorch's ring / it | the same, of the processor |\n|---|--:|--:|--:|--:|--:|--:|")
     for side in ours + theirs:
-        least = min(side.seconds)
-        beside = f"{min(theirs[0].seconds) / least:.2f}" if theirs else ""
-        print(f"| {side.label} | {1e3 * least:.0f} | {1e3 * statistics.median(side.seconds):.0f} |"
-              f" {min(ours[0].seconds) / least:.2f} | {beside} |")
+        row = [1e3 * min(side.seconds), 1e3 * min(side.processor)]
+        ratios = [ratio for other in (ours[:1] + theirs[:1])
+                  for ratio in (min(other.seconds) / min(side.seconds), min(other.processor) / min(side.processor))]
+        print(f"| {side.label} | {row[0]:.0f} | {row[1]:.0f} | " + " | ".join(f"{ratio:.2f}" for ratio in ratios) + " |")
 
 
 

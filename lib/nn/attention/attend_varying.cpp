@@ -1,0 +1,175 @@
+// Ranges as pieces with cumulative lengths, and rows that are gathered for a call and added back.
+#include "lib/nn/attention/attend_varying.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/logaddexp.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "lib/nn/cpu/attend_tile_cpu.h"
+
+namespace heddle::model {
+namespace {
+
+// Queries [first, first + count), which see keys within [begin, end).
+struct Piece {
+  int64_t first = 0, count = 0;
+  int32_t begin = 0, end = 0;
+  int32_t begin_step = 0, end_step = 0;  // how the range moves from one query to the next
+  bool takes(const KeyRange& last, const KeyRange& next) const {
+    const int32_t begins = next.begin - last.begin, ends = next.end - last.end;
+    if (count > 1) return begins == begin_step && ends == end_step;
+    return (begins == 0 && (ends == 0 || ends == 1)) || (begins == 1 && ends == 1);
+  }
+  bool causal() const { return end_step == 1; }
+  int64_t window(const KeyRange& one) const { return begin_step == 1 ? one.end - one.begin : 0; }
+};
+
+std::vector<Piece> pieces_of(const KeyRange* seen, int64_t queries) {
+  std::vector<Piece> out;
+  bool open = false;
+  for (int64_t i = 0; i < queries; ++i) {
+    const KeyRange& next = seen[i];
+    const bool blind = next.begin >= next.end;
+    if (open && !blind && out.back().takes(seen[i - 1], next)) {
+      Piece& piece = out.back();
+      piece.begin_step = next.begin - seen[i - 1].begin;
+      piece.end_step = next.end - seen[i - 1].end;
+      ++piece.count;
+      piece.end = next.end;
+    } else if (!blind) {
+      out.push_back({i, 1, next.begin, next.end});
+    }
+    open = !blind;
+  }
+  return out;
+}
+
+void add_piece(const Piece& piece, VaryingCall& to) {
+  for (int64_t i = 0; i < piece.count; ++i) to.queries.push_back(piece.first + i);
+  for (int64_t key = piece.begin; key < piece.end; ++key) to.keys.push_back(key);
+  to.cum_q.push_back(static_cast<int32_t>(to.queries.size()));
+  to.cum_k.push_back(static_cast<int32_t>(to.keys.size()));
+  to.max_q = std::max(to.max_q, piece.count);
+  to.max_k = std::max<int64_t>(to.max_k, piece.end - piece.begin);
+}
+
+// Rows of tensors that a call takes; undefined: all of them, in their order.
+at::Tensor rows_on(const std::vector<int64_t>& rows, int64_t all, const at::Tensor& like) {
+  const bool whole = static_cast<int64_t>(rows.size()) == all && std::is_sorted(rows.begin(), rows.end());
+  return whole ? at::Tensor() : at::tensor(rows, at::kLong).to(like.device());
+}
+
+at::Tensor taken(const at::Tensor& x, const at::Tensor& rows, int64_t dim) {
+  const at::Tensor some = rows.defined() ? x.index_select(0, rows) : x;
+  return some.reshape({some.size(0), -1, dim});
+}
+
+at::Tensor sums_taken(const at::Tensor& sums, const at::Tensor& rows) {
+  return rows.defined() ? sums.index_select(1, rows) : sums;
+}
+
+// x [rows, heads, dim] into those rows of `to`.
+void put_rows(const at::Tensor& x, const at::Tensor& rows, const at::Tensor& to, bool add) {
+  const at::Tensor flat = x.reshape({x.size(0), -1}).to(to.scalar_type());
+  if (!rows.defined())
+    add ? to.add_(flat) : to.copy_(flat);
+  else
+    add ? to.index_add_(0, rows, flat) : to.index_copy_(0, rows, flat);
+}
+
+struct OnDevice {
+  at::Tensor queries, keys;
+  VaryingLengths lengths;
+};
+
+OnDevice on_device(const VaryingCall& call, const BlockedInputs& in, const BlockedShape& shape) {
+  const auto lengths = [&](const std::vector<int32_t>& cum) {
+    return at::tensor(cum, at::kInt).to(in.q.device());
+  };
+  return {rows_on(call.queries, in.q.size(0), in.q),
+          rows_on(call.keys, in.k.size(0), in.q),
+          {lengths(call.cum_q), lengths(call.cum_k), call.max_q, call.max_k, call.window, call.causal,
+           shape.scale}};
+}
+
+// Joins the attention to other keys to what out and log_sums hold of these queries.
+void join(const at::Tensor& part, const at::Tensor& sums, const at::Tensor& queries, const at::Tensor& out,
+          const at::Tensor& log_sums) {
+  const at::Tensor before = sums_taken(log_sums, queries), whole = at::logaddexp(before, sums);
+  const auto share = [&](const at::Tensor& of) { return (of - whole).exp_().t().unsqueeze(-1); };
+  const at::Tensor earlier = taken(out, queries, part.size(2));
+  put_rows(earlier * share(before) + part.to(out.scalar_type()) * share(sums), queries, out, false);
+  if (queries.defined())
+    log_sums.index_copy_(1, queries, whole);
+  else
+    log_sums.copy_(whole);
+}
+
+}  // namespace
+
+std::vector<VaryingCall> varying_calls(const at::Tensor& seen) {
+  const auto* ranges = reinterpret_cast<const KeyRange*>(seen.const_data_ptr<int32_t>());
+  std::vector<VaryingCall> out;
+  for (const Piece& piece : pieces_of(ranges, seen.size(0))) {
+    const bool causal = piece.causal();
+    const int64_t window = piece.window(ranges[piece.first]);
+    auto call = std::find_if(out.begin(), out.end(), [&](const VaryingCall& one) {
+      return one.causal == causal && one.window == window && one.keys.back() < piece.begin;
+    });
+    if (call == out.end()) {
+      out.emplace_back().causal = causal;
+      out.back().window = window;
+      call = std::prev(out.end());
+    }
+    add_piece(piece, *call);
+  }
+  return out;
+}
+
+void attend_varying(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& out,
+                    const at::Tensor& log_sums, bool onto, const VaryingKernel& kernel) {
+  if (!onto) {
+    out.zero_();
+    log_sums.fill_(-INFINITY);
+  }
+  for (const VaryingCall& call : varying_calls(in.seen)) {
+    const OnDevice of = on_device(call, in, shape);
+    const auto [part, sums] =
+        kernel.forward(taken(in.q, of.queries, shape.head_dim), taken(in.k, of.keys, shape.head_dim),
+                       taken(in.v, of.keys, shape.value_dim), of.lengths);
+    if (onto) {
+      join(part, sums, of.queries, out, log_sums);
+      continue;
+    }
+    put_rows(part, of.queries, out, false);
+    if (of.queries.defined())
+      log_sums.index_copy_(1, of.queries, sums);
+    else
+      log_sums.copy_(sums);
+  }
+}
+
+void attend_varying_backward(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& d_out,
+                             const at::Tensor& out, const at::Tensor& log_sums, const BlockedGradients& into,
+                             bool add, const VaryingKernel& kernel) {
+  if (!add)
+    for (const at::Tensor* x : {&into.q, &into.k, &into.v}) x->zero_();
+  const at::Tensor result = out.to(in.q.scalar_type());
+  for (const VaryingCall& call : varying_calls(in.seen)) {
+    const OnDevice of = on_device(call, in, shape);
+    const auto [d_q, d_k, d_v] =
+        kernel.backward(taken(d_out, of.queries, shape.value_dim), taken(in.q, of.queries, shape.head_dim),
+                        taken(in.k, of.keys, shape.head_dim), taken(in.v, of.keys, shape.value_dim),
+                        taken(result, of.queries, shape.value_dim),
+                        sums_taken(log_sums, of.queries).contiguous(), of.lengths);
+    put_rows(d_q, of.queries, into.q, true);
+    put_rows(d_k, of.keys, into.k, true);
+    put_rows(d_v, of.keys, into.v, true);
+  }
+}
+
+}  // namespace heddle::model
