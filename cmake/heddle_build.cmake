@@ -37,6 +37,11 @@ function(heddle_target target)
     BUILD_RPATH "$ORIGIN;$ORIGIN/..;${TORCHWHEEL_LIBRARY_DIR}" INSTALL_RPATH "$ORIGIN;$ORIGIN/../lib;$ORIGIN/..;${TORCHWHEEL_LIBRARY_DIR}")
 endfunction()
 
+# For what is not on the path of a step (the trainer, tests): lighter optimization, so that it compiles faster.
+function(heddle_cold target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+
 # Compiles the sources of one folder together, `size` at a time (CMake's unity build): most of a file's compile time
 # is LibTorch's headers. Kernels with compile options of their own stay alone.
 function(heddle_unity target size)
