@@ -37,7 +37,7 @@ class Contender(Side):
 
 
 def make_mixture(directory, layers, width, sequence):
-    """Without its auxiliary loss, which transformers adds to a loss of its own only."""
+    """In the proportions of Qwen3-30B-A3B; without its auxiliary loss, which transformers adds to a loss of its own only."""
     import torch
     import transformers
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
@@ -46,7 +46,7 @@ def make_mixture(directory, layers, width, sequence):
     torch.manual_seed(1)
     config = Qwen3MoeConfig(vocab_size=256, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=layers,
                             num_attention_heads=4, num_key_value_heads=2, head_dim=width // 4, num_experts=32,
-                            num_experts_per_tok=4, moe_intermediate_size=width // 2, norm_topk_prob=True,
+                            num_experts_per_tok=4, moe_intermediate_size=width * 3 // 8, norm_topk_prob=True,
                             max_position_embeddings=sequence, router_aux_loss_coef=0.0, tie_word_embeddings=False)
     Qwen3MoeForCausalLM(config).save_pretrained(directory)
 

@@ -17,6 +17,7 @@
 
 #include "heddle/engine/engine.h"
 #include "heddle/transport/join.h"
+#include "trainer/cli/main/memory_settings.h"
 #include "trainer/models/pretrained.h"
 
 namespace {
@@ -86,6 +87,7 @@ int main(int count, char** arguments) {
     std::fprintf(stderr, "bench_steps MODEL_DIRECTORY 'distributed: {...}' BATCH SEQUENCE\n");
     return 2;
   }
+  cli::keep_memory_between_steps();  // as `heddle train` does
   at::set_num_threads(1);
   try {
     run(arguments);

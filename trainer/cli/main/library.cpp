@@ -2,7 +2,6 @@
 #include "trainer/cli/main/library.h"
 
 #include <dlfcn.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <string>
@@ -10,6 +9,7 @@
 #include <system_error>
 
 #include "heddle/base/error.h"
+#include "trainer/cli/main/memory_settings.h"
 #include "trainer/cli/main/torch.h"
 
 namespace heddle::cli {
@@ -27,18 +27,11 @@ std::filesystem::path find_library() {
               "build the target heddle_trainer, or install heddle again");
 }
 
-// Steps allocate and free tensors of many megabytes, which the system would hand out in pages of 4 KiB.
-// LibTorch reads this once and asks for pages of 2 MiB for tensors of that size. A value that the user set
-// stays.
-void ask_for_huge_pages() {
-  ::setenv("THP_MEM_ALLOC_ENABLE", "1", /*overwrite=*/0);
-}
-
 }  // namespace
 
 int run_in_library(const Command& command) {
   load_torch_of_environment();
-  ask_for_huge_pages();
+  keep_memory_between_steps();
   const std::filesystem::path file = find_library();
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)
