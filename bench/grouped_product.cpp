@@ -16,6 +16,7 @@
 
 #include "heddle/nn/linear.h"
 #include "lib/nn/experts/grouped_product.h"
+#include "trainer/cli/main/memory_settings.h"
 
 namespace {
 
@@ -78,6 +79,7 @@ int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 20;
   const bool narrow = argc > 2 && std::string_view(argv[2]) == "bfloat16";
   const at::ScalarType dtype = narrow ? at::kBFloat16 : at::kFloat;
+  cli::keep_memory_between_steps();  // as `heddle train` does
   at::set_num_threads(1);
   at::NoGradGuard no_gradients;
   std::printf(

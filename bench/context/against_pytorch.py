@@ -6,7 +6,7 @@ of rank 0, which says what the clock would on a machine that nobody else uses, b
 
 PYTHON has torch and transformers. Every rank is a process with one thread on a core of its own; while one side runs, the
 others wait. All sides take the same steps with fused AdamW and clipping from one model directory, and must come to the
-same loss and gradient norm. First it says what PyTorch's context_parallel answers on this machine's CPU as it is; the
+same loss and gradient norm. First it says what PyTorch's context_parallel answers on the CPU as it is; the
 peer that is measured is PyTorch's own ring with the CPU's flash operators put into it (bench/peers/pytorch_context.py).
 """
 import argparse
@@ -91,13 +91,13 @@ def main():
             check_equal(side, ours[0])
             side.seconds.pop(0), side.processor.pop(0)  # the first step warms up
             side.end()
-    print("| side | least ms | of the processor, a rank | heddle's one rank / it | the same, of the processor |"
-          " PyTorch's ring / it | the same, of the processor |\n|---|--:|--:|--:|--:|--:|--:|")
+    base = (theirs or ours)[0]
+    print(f"| side | least ms | processor, ms a rank | {base.label} / it | the same of processor time |\n"
+          "|---|--:|--:|--:|--:|")
     for side in ours + theirs:
         row = [1e3 * min(side.seconds), 1e3 * min(side.processor)]
-        ratios = [ratio for other in (ours[:1] + theirs[:1])
-                  for ratio in (min(other.seconds) / min(side.seconds), min(other.processor) / min(side.processor))]
-        print(f"| {side.label} | {row[0]:.0f} | {row[1]:.0f} | " + " | ".join(f"{ratio:.2f}" for ratio in ratios) + " |")
+        ratios = [min(base.seconds) / min(side.seconds), min(base.processor) / min(side.processor)]
+        print(f"| {side.label} | {row[0]:.0f} | {row[1]:.0f} | {ratios[0]:.2f} | {ratios[1]:.2f} |")
 
 
 

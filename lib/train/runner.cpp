@@ -64,14 +64,14 @@ Runner::Runner(Stages& stages, const DeviceMesh& mesh)
 void Runner::make_streams() {
   streams_ = StageStreams(mesh_.device(), locals_.size());
   if (streams_.empty() || sides_.layout() == nullptr || sides_.layout()->empty()) return;
-  throw Error(ErrorCode::config, stages_.pipeline().config.where,
-              "pp_stage_streams: auxiliary losses and metrics of all stages are added into one tensor, which "
+  throw Error(ErrorCode::config, stages_.pipeline().config.where + ".pp_stage_streams",
+              "auxiliary losses and metrics of all stages are added into one tensor, which "
               "two streams must not do at once",
               "set pp_stage_streams: false");
 }
 
-void Runner::hand_over(const LocalStage& from, int to) const {
-  if (!streams_.empty()) streams_.hand_over(&from - locals_.data(), to);
+void Runner::hand_over(const LocalStage& from, int to, const Tensors& tensors) const {
+  if (!streams_.empty()) streams_.hand_over(&from - locals_.data(), to, tensors);
 }
 
 Wires::Elsewhere Runner::elsewhere() {
@@ -254,8 +254,9 @@ void Runner::pass_on(LocalStage& stage, MicrobatchState& state, int microbatch, 
     const bool gradient = output.requires_grad();
     output = output.detach().set_requires_grad(gradient);
   }
-  locals_[stage.after].microbatches[microbatch].inputs = std::move(outputs);
-  hand_over(stage, stage.after);
+  Tensors& there = locals_[stage.after].microbatches[microbatch].inputs;
+  there = std::move(outputs);
+  hand_over(stage, stage.after, there);
 }
 
 void Runner::send(const Turn& turn) {

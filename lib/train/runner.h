@@ -69,7 +69,7 @@ class HEDDLE_API Runner {
   void take_back();
   void begin_sides();
   void make_streams();
-  void hand_over(const LocalStage& from, int to) const;
+  void hand_over(const LocalStage& from, int to, const Tensors& tensors) const;
   void warn_of_bubble();
   void perform(const Turn& turn);
   void perform_recorded(const Turn& turn);

@@ -72,7 +72,7 @@ void Runner::return_gradients(LocalStage& stage, MicrobatchState& state, int mic
   Tensors& there =
       stage.before < 0 ? state.input_gradients : locals_[stage.before].microbatches[microbatch].gradients;
   there = std::move(gradients);
-  if (stage.before >= 0) hand_over(stage, stage.before);
+  if (stage.before >= 0) hand_over(stage, stage.before, there);
 }
 
 void Runner::backward_weight(const Turn& turn) {

@@ -27,8 +27,12 @@ c10::OptionalStreamGuard StageStreams::scope(size_t stage) const {
   return c10::OptionalStreamGuard(streams_.empty() ? std::nullopt : std::make_optional(streams_[stage]));
 }
 
-void StageStreams::hand_over(size_t from, size_t to) const {
-  if (!streams_.empty()) order(streams_[from], streams_[to]);
+// An allocator knows only the stream on which it gave memory out.
+void StageStreams::hand_over(size_t from, size_t to, std::span<const at::Tensor> tensors) const {
+  if (streams_.empty()) return;
+  order(streams_[from], streams_[to]);
+  for (const at::Tensor& tensor : tensors)
+    if (tensor.defined()) tensor.record_stream(streams_[to]);
 }
 
 void StageStreams::fork() const {

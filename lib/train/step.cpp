@@ -92,8 +92,8 @@ struct Step::Impl : train::UpdateInDoubt {
 
   void check_late() const {
     if (norm.is_a_sum()) return;
-    throw Error(ErrorCode::config, stages.pipeline().config.where,
-                "pp_post_validation passes a sum of squares along the pipeline, and this norm of gradients "
+    throw Error(ErrorCode::config, stages.pipeline().config.where + ".pp_post_validation",
+                "post-validation passes a sum of squares along the pipeline, and this norm of gradients "
                 "needs the largest gradient of all stages first",
                 "use the 2-norm of fp32 gradients, or set pp_post_validation: false");
   }
@@ -205,6 +205,7 @@ Step::~Step() = default;
 
 StepReport Step::run(std::span<const Batch> batches, double lr, double weight_decay) {
   Impl& my = *impl_;
+  if (batches.empty()) my.settle();  // no backward asks for the last update
   train::Phases phases(my.recording);
   Total counts = my.count(batches);
   phases.end("count tokens");

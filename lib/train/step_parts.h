@@ -34,7 +34,8 @@ class Phases {
   RanAction::Time since_;
 };
 
-// One small number that all ranks of a group add up, in flight while the step goes on.
+// One or two small numbers, or a tensor of them, that all ranks of a group add up, in flight while the step
+// goes on.
 class Total {
  public:
   // On the CPU, also where parameters are not: it is read in the middle of the step.

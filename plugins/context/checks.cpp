@@ -50,13 +50,17 @@ void check_units(Units& units, const Method& method, int cp, int tp) {
   }
 }
 
-std::string not_on_gpus(Units& units) {
-  std::string out;
-  for (const auto& unit : units)
+NotOnGpus not_on_gpus(Units& units) {
+  NotOnGpus out;
+  for (const auto& unit : units) {
+    if (unit->module() == nullptr) continue;
     unit->module()->visit("", [&](const std::string&, Module& module) {
       const auto* core = dynamic_cast<const AttentionCore*>(&module);
-      if (core != nullptr && out.empty()) out = model::gpu_refusal(core->head_dim(), core->options());
+      if (core == nullptr) return;
+      if (out.what.empty()) out.what = model::gpu_refusal(core->head_dim(), core->options());
+      out.soft_cap = out.soft_cap || core->options().soft_cap > 0;
     });
+  }
   return out;
 }
 

@@ -16,7 +16,10 @@ void check_heads(int64_t heads, const Method& method, int cp);
 // not divide cp, heads that do not divide and foreign units.
 void check_units(Units& units, const Method& method, int cp, int tp);
 
-// What of the model's attention model::attend_ranges() does not compute on a GPU; empty: nothing.
-std::string not_on_gpus(Units& units);
+struct NotOnGpus {
+  std::string what;       // of the model's attention model::attend_ranges() does not compute; empty: nothing
+  bool soft_cap = false;  // which the device's own attention does not compute either
+};
+NotOnGpus not_on_gpus(Units& units);
 
 }  // namespace heddle::context

@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "checks.h"
 #include "heads.h"
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
@@ -39,11 +38,13 @@ void ContextParallel::check(Units& units, const Sizes& sizes) {
 }
 
 void ContextParallel::check_device(bool on_cpu) const {
-  if (on_cpu || config_.context.dealing(cp_) == cp_ || not_on_gpus_.empty()) return;
+  if (on_cpu || config_.context.dealing(cp_) == cp_ || not_on_gpus_.what.empty()) return;
   throw Error(ErrorCode::not_built, "distributed.context.method",
-              "the method " + config_.context.method + " does not compute attention with " + not_on_gpus_ +
-                  " on a GPU",
-              "set method: ulysses, which uses the device's own attention, or dist_env.backend: gloo");
+              "the method " + config_.context.method + " does not compute attention with " +
+                  not_on_gpus_.what + " on a GPU",
+              not_on_gpus_.soft_cap
+                  ? "set dist_env.backend: gloo"
+                  : "set method: ulysses, which uses the device's own attention, or dist_env.backend: gloo");
 }
 
 // Ranks that deal heads to each other are neighbours; every such group has a part of the sequence, and the

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attention.h"
+#include "checks.h"
 #include "config.h"
 #include "heddle/parallel/parallelizer.h"
 #include "sequence.h"
@@ -46,8 +47,8 @@ class ContextParallel : public IParallelizer {
   };
 
   const Config config_;
-  int cp_ = 0;               // 0: not known yet
-  std::string not_on_gpus_;  // of the model's attention
+  int cp_ = 0;             // 0: not known yet
+  NotOnGpus not_on_gpus_;  // of the model's attention
   Place place_;
   std::array<std::unique_ptr<Communicator>, 2> own_groups_;  // of ring_ulysses
   Communicator* dealing_ = nullptr;                          // null: heads stay

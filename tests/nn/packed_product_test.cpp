@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <tuple>
 #include <vector>
 
 #include "lib/nn/cpu/packed_product_cpu.h"
@@ -75,12 +76,15 @@ TEST(PackedProduct, OfBfloat16SumsInFloat32) {
       }
 }
 
-// Uneven rows, one expert without any and one with most of them.
-struct GroupedProductTest : ::testing::TestWithParam<int> {
-  void SetUp() override { at::set_num_threads(GetParam()); }
+// Uneven rows, one expert without any and one with most of them; odd sizes.
+struct GroupedProductTest : ::testing::TestWithParam<std::tuple<int, at::ScalarType>> {
+  void SetUp() override { at::set_num_threads(std::get<0>(GetParam())); }
   void TearDown() override { at::set_num_threads(1); }
+  at::ScalarType dtype = std::get<1>(GetParam());
+  double close = dtype == at::kFloat ? 1e-5 : 1.0 / 128;
   std::vector<int64_t> begins{0, 1, 1, 20, 320, 333};
-  at::Tensor x = at::randn({333, 70}), dy = at::randn({333, 300}), weights = at::randn({5, 300, 70});
+  at::Tensor x = at::randn({333, 71}).to(dtype), dy = at::randn({333, 301}).to(dtype),
+             weights = at::randn({5, 301, 71}).to(dtype);
 };
 
 TEST_P(GroupedProductTest, EqualsOneProductForEachExpert) {
@@ -92,9 +96,9 @@ TEST_P(GroupedProductTest, EqualsOneProductForEachExpert) {
       return of.slice(0, begins[e], begins[e + 1]).to(at::kDouble);
     };
     const at::Tensor weight = weights[e].to(at::kDouble);
-    EXPECT_TRUE(at::allclose(rows(forward), rows(x).mm(weight.t()), 1e-5, 1e-4)) << e;
-    EXPECT_TRUE(at::allclose(rows(back), rows(dy).mm(weight), 1e-5, 3e-4)) << e;
-    EXPECT_TRUE(at::allclose(gradient[e].to(at::kDouble), rows(dy).t().mm(rows(x)), 1e-5, 3e-4)) << e;
+    EXPECT_TRUE(at::allclose(rows(forward), rows(x).mm(weight.t()), close, 3e-4)) << e;
+    EXPECT_TRUE(at::allclose(rows(back), rows(dy).mm(weight), close, 3e-4)) << e;
+    EXPECT_TRUE(at::allclose(gradient[e].to(at::kDouble), rows(dy).t().mm(rows(x)), close, 3e-4)) << e;
   }
 }
 
@@ -106,7 +110,9 @@ TEST_P(GroupedProductTest, RepeatsItsBitsWhateverTheThreads) {
   EXPECT_TRUE(at::equal(gradient, grouped_weight_gradient(dy, x, begins)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, GroupedProductTest, ::testing::Values(1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(Threads, GroupedProductTest,
+                         ::testing::Combine(::testing::Values(1, 2, 3),
+                                            ::testing::Values(at::kFloat, at::kBFloat16)));
 
 }  // namespace
 }  // namespace heddle::model

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "heddle/base/error.h"
 #include "heddle/nn/attention_layout.h"
 #include "lib/nn/attention/attend_varying.h"
 
@@ -130,6 +131,43 @@ TEST_F(Varying, EqualsTheBlockedKernelWhereRangesOverlapAndQueriesSeeNothing) {
   expect_same(varying(seen, {0, kTokens}), blocked(seen), "two chunks");
   at::Tensor mixed = std::get<0>(at::randint(0, kTokens, {kTokens, 2}, at::kInt).sort(1)).contiguous();
   expect_same(varying(mixed, {0, kTokens}), blocked(mixed), "any ranges");
+}
+
+// On meta tensors, which are no more on the CPU than a GPU's.
+std::string refusal_of(int64_t dim, const AttentionOptions& options) {
+  const model::Heads heads{1, 10, dim, options, {}};
+  const at::Tensor x = at::empty({10, dim}, at::TensorOptions(at::kMeta)),
+                   values = at::empty({10, heads.value_dim()}, x.options()),
+                   sums = at::empty({1, 10}, x.options());
+  const model::BlockedInputs in{x, x, values, model::visible_keys(heads, at::tensor({0, 4, 10}, at::kInt))};
+  const auto message_of = [](const auto& attend) -> std::string {
+    try {
+      attend();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::not_built);
+      return error.message();
+    }
+    return "nothing is refused";
+  };
+  const std::string forward =
+      message_of([&] { model::attend_ranges(in, model::blocked_shape(heads), values, sums); });
+  EXPECT_EQ(
+      forward, message_of([&] {
+        model::attend_ranges_backward(in, model::blocked_shape(heads), values, values, sums, {x, x, values});
+      }));
+  return forward;
+}
+
+TEST(AttendRanges, RefusesWhatAGpuDoesNotCompute) {
+  const std::string over = "attention over documents and parts of sequences ";
+  AttentionOptions capped, narrow;
+  capped.soft_cap = 30;
+  narrow.value_dim = 4;
+  EXPECT_EQ(refusal_of(8, capped), over + "with a soft cap is built for the CPU only");
+  EXPECT_EQ(refusal_of(8, narrow), over + "with values of another width than keys is built for the CPU only");
+  EXPECT_EQ(refusal_of(12, {}),
+            over + "with heads of 12 (a multiple of 8 up to 256 is allowed) is built for the CPU only");
+  EXPECT_EQ(refusal_of(8, {}), over + "on meta takes bfloat16 and float16, got Float");
 }
 
 TEST(VaryingCalls, ArePiecesWithDisjointKeys) {

@@ -36,7 +36,7 @@ ModelSize size_on_rank(const Plan& plan, const Setup& setup, const JobModel& mod
     MetaRendezvous meeting(stage * stride_of_pp(setup), setup.sizes.world);
     const DeviceMesh mesh = mesh::build(setup.axes, meeting, "", setup.views, setup.axis_table);
     Stages stages = parallel::build(std::move(units), plan, mesh, nothing, 0);
-    const ModelSize size = size_of(whole, stages, recipe.optimizer.master_weights);
+    const ModelSize size = size_of(whole, stages, recipe.optimizer.master_weights, recipe.max_norm);
     if (size.held + size.optimizer >= most.held + most.optimizer) most = size;
   }
   return most;

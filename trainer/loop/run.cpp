@@ -95,7 +95,7 @@ Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish&
   for (const ValidationSet& set : job.validation)
     validation_.emplace_back(set.dataset, split(), job.model.spec->facts().vocabulary);
   if (meeting.rank() != 0) return;
-  ModelSize size = size_of(whole_, model_.stages, job.recipe.optimizer.master_weights);
+  ModelSize size = size_of(whole_, model_.stages, job.recipe.optimizer.master_weights, job.recipe.max_norm);
   if (saver_) size.copies = saver_->bytes();
   const ModelFlops flops = flops_of(job, model_, trained_share(size.parameters, size.frozen));
   std::cout << banner(job, size);

@@ -80,7 +80,8 @@ WholeModel whole_model(const Units& units) {
   return out;
 }
 
-ModelSize size_of(const WholeModel& model, Stages& stages, bool master_weights) {
+ModelSize size_of(const WholeModel& model, Stages& stages, bool master_weights,
+                  std::optional<double> max_norm) {
   ModelSize size;
   size.parameters = model.parameters;
   size.frozen = model.frozen;
@@ -93,10 +94,11 @@ ModelSize size_of(const WholeModel& model, Stages& stages, bool master_weights) 
     shards[shard->name] += bytes_of(shard->tensor);
     const bool copies = master_weights && shard->tensor.scalar_type() != at::kFloat;
     size.rounded = size.rounded || (!master_weights && shard->tensor.element_size() == 2);
-    size.optimizer += shard->tensor.numel() * 4 * (copies ? 3 : 2);
-    // What undoes an update: weights, both moments and the gradient.
+    const int64_t each = copies ? shard->tensor.numel() * 4 : bytes_of(shard->tensor);  // as AdamW keeps it
+    size.optimizer += each * (copies ? 3 : 2);
+    // What undoes an update: weights, both moments and, to clip after all, the gradient.
     if (stages.pipeline().config.post_validation)
-      size.optimizer += shard->tensor.numel() * 4 * 3 + bytes_of(shard->tensor);
+      size.optimizer += each * 3 + (max_norm ? bytes_of(shard->tensor) : 0);
   }
   std::set<std::string> seen;
   for (const auto& unit : model.slots) {

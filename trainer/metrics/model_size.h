@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,8 +48,10 @@ struct ModelSize {
   int64_t largest_unit = 0;  // of those that are gathered and freed; 0: none is
 };
 
-// Reads what the strategy made of this rank's parameters from their storage.
-ModelSize size_of(const WholeModel& model, Stages& stages, bool master_weights);
+// Reads what the strategy made of this rank's parameters from their storage. `max_norm`: as in
+// StepConfig.
+ModelSize size_of(const WholeModel& model, Stages& stages, bool master_weights,
+                  std::optional<double> max_norm);
 
 // "12 in 3 layers; a token meets 1.20 M of 2.40 M parameters; a rank computes 6 in 3"; empty without experts.
 std::string experts_text(const ModelSize& size);

@@ -29,6 +29,17 @@ void check_flash(const at::Tensor& q) {
                 "set distributed.mp_policy.param_dtype: bfloat16, or dist_env.backend: gloo");
 }
 
+void refuse_on_gpu(const BlockedShape& shape) {
+  AttentionOptions options;
+  options.soft_cap = shape.soft_cap;
+  options.value_dim = shape.value_dim;
+  const std::string what = gpu_refusal(shape.head_dim, options);
+  if (!what.empty())
+    throw Error(ErrorCode::not_built, "model",
+                "attention over documents and parts of sequences with " + what + " is built for the CPU only",
+                "run on the CPU: dist_env.backend: gloo");
+}
+
 std::pair<at::Tensor, at::Tensor> flash_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                                 const VaryingLengths& of) {
   check_flash(q);
@@ -70,6 +81,7 @@ std::string gpu_refusal(int64_t head_dim, const AttentionOptions& options) {
 void attend_ranges(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& out,
                    const at::Tensor& log_sums, bool onto) {
   if (in.q.is_cpu()) return attend_blocked_cpu(in, shape, out, log_sums, onto);
+  refuse_on_gpu(shape);
   attend_varying(in, shape, out, log_sums, onto, flash_kernel());
 }
 
@@ -77,6 +89,7 @@ void attend_ranges_backward(const BlockedInputs& in, const BlockedShape& shape, 
                             const at::Tensor& out, const at::Tensor& log_sums, const BlockedGradients& into,
                             bool add) {
   if (in.q.is_cpu()) return attend_blocked_backward_cpu(in, shape, d_out, out, log_sums, into, add);
+  refuse_on_gpu(shape);
   attend_varying_backward(in, shape, d_out, out, log_sums, into, add, flash_kernel());
 }
 

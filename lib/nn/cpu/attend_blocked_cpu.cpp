@@ -34,16 +34,19 @@ class Attending {
         key_heads_(in.k.size(1) / shape.head_dim),
         queries_of_key_(in.q.size(1) / shape.head_dim / key_heads_) {}
 
-  // Heads of keys are split over the threads, and blocks of queries where the heads are few.
+  // Heads of keys are split over the threads, and blocks of queries where the heads are few. Each segment
+  // begins at another split: many short documents have a block each.
   void run() const {
     const int64_t blocks = (in_.q.size(0) + kBlockQueries - 1) / kBlockQueries;
     const int64_t splits =
         std::clamp<int64_t>(at::get_num_threads() / key_heads_, 1, std::max<int64_t>(blocks, 1));
     at::parallel_for(0, key_heads_ * splits, 1, [&](int64_t begin, int64_t end) {
       const Room room = this->room();
-      for (const Segment& segment : segments_)
-        for (int64_t task = begin; task < end; ++task)
-          attend_segment(segment, task / splits, task % splits, splits, room);
+      for (size_t s = 0; s < segments_.size(); ++s)
+        for (int64_t task = begin; task < end; ++task) {
+          const int64_t part = (task + static_cast<int64_t>(s)) % splits;
+          attend_segment(segments_[s], task / splits, part, splits, room);
+        }
     });
   }
 

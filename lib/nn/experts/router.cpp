@@ -160,15 +160,17 @@ void Router::before_run(const DeviceMesh& mesh) {
   samples_ = is_global && mesh.size(kSampleAxis) > 1 ? &mesh.group(kSampleAxis) : nullptr;
 }
 
+bool Router::moves_correction() const {
+  return weight.requires_grad() && config_.correction && config_.correction_rate != 0;
+}
+
 bool Router::wants_updates() const {
-  if (!weight.requires_grad()) return false;
-  return (config_.correction && config_.correction_rate != 0) ||
-         config_.balance.form == BalanceLoss::Form::global;
+  return moves_correction() || config_.balance.form == BalanceLoss::Form::global;
 }
 
 void Router::after_update(const Updated& updated, const DeviceMesh&) {
   so_far_ = at::Tensor();
-  if (config_.correction && config_.correction_rate != 0) move_correction(updated);
+  if (moves_correction()) move_correction(updated);
 }
 
 void Router::move_correction(const Updated& updated) {

@@ -8,7 +8,7 @@
 namespace heddle::train {
 namespace {
 
-// A frozen shard has no gradient to keep, and lists may not be empty.
+// Makes the copies when first used; later ones are written into the same memory.
 void copy_all(std::vector<at::Tensor>& to, at::TensorList from) {
   if (to.empty())
     for (const at::Tensor& tensor : from) to.push_back(at::empty_like(tensor));

@@ -1,6 +1,8 @@
 // What context parallelism refuses before there is a mesh.
 #include <gtest/gtest.h>
 
+#include "heddle/model/module_unit.h"
+#include "heddle/nn/attention_core.h"
 #include "plugins/context/over_cp.h"
 
 namespace heddle::tests {
@@ -65,6 +67,21 @@ TEST(ContextCheck, KnowsTheDevice) {
                         "  hint: set method: ulysses, which uses the device's own attention, or "
                         "dist_env.backend: gloo");
   }
+}
+
+TEST(ContextCheck, NamesNoOtherMethodForSoftCaps) {
+  AttentionOptions options;
+  options.soft_cap = 30;
+  Units units;
+  units.push_back(std::make_unique<ModuleUnit>(
+      "layer", "", std::make_unique<AttentionCore>(8, options, HeadCounts{4, 4})));
+  Sizes sizes;
+  sizes.world = sizes.cp = 2;
+  const auto context = make_parallelizer("context", block("ring"));
+  context->check(units, sizes);
+  EXPECT_EQ(error_of([&] { context->check_device(false); }),
+            "error[not_built] distributed.context.method: the method ring does not compute attention with a "
+            "soft cap on a GPU\n  hint: set dist_env.backend: gloo");
 }
 
 TEST(ContextCheck, TakesADeviceWhereAllRanksDealHeads) {

@@ -82,6 +82,21 @@ TEST(GlobalBalanceLoss, EqualsOneRankWithActivationCheckpointing) {
   }
 }
 
+// The loss still reaches what is before the router, and its counts begin anew with each step.
+TEST(GlobalBalanceLoss, OfFrozenRoutersEqualsOneRank) {
+  const auto frozen = [](Training run) {
+    for (const char* layer : {"0", "1"})
+      run.frozen.push_back("model.layers." + std::string(layer) + ".mlp.gate.weight");
+    return run;
+  };
+  const Outcome want = train(frozen(balanced("qwen3_moe", 2)));
+  expect_same_losses(train(frozen(dealt(balanced("qwen3_moe", 2), {2}, 2))), want);
+  Training other = frozen(balanced("qwen3_moe", 1));
+  const Outcome one = train(other);
+  other.model.mixture.balance.form = model::BalanceLoss::Form::layer;
+  expect_same_losses(one, train(other));
+}
+
 TEST(GlobalBalanceLoss, EqualsOneRankBesideContextParallelism) {
   Training one = balanced("qwen3_moe", 2);
   one.change_batch = [](Batch& batch, int) {

@@ -1,6 +1,7 @@
 // Updates before the norm of all stages is known: the bits of a run that waits, whatever is clipped, skipped
 // and undone.
 #include <ATen/TensorOperators.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <limits>
 
 #include "heddle/model/module_unit.h"
+#include "heddle/train/step.h"
 #include "plugins/pipelines.h"
 #include "plugins/tensor_training.h"
 #include "plugins/toy_training.h"
@@ -221,6 +223,54 @@ TEST(PostValidation, LetsARankBeginTheNextStepBeforeTheLastRankHasEndedThisOne) 
     train(run);
     EXPECT_EQ(meeting.met, early);
   }
+}
+
+// A stage without StepRestart.
+class GoesOn : public ParallelStage {
+ public:
+  explicit GoesOn(std::unique_ptr<ParallelStage> stage) : stage_(std::move(stage)) {}
+  Tensors forward(Tensors inputs, const Batch& batch) override {
+    return stage_->forward(std::move(inputs), batch);
+  }
+  void finish_gradients() override { stage_->finish_gradients(); }
+  std::span<Shard> owned() override { return stage_->owned(); }
+  void parameters_changed() override { stage_->parameters_changed(); }
+
+ private:
+  std::unique_ptr<ParallelStage> stage_;
+};
+
+class WithoutRestart : public IStrategy {
+ public:
+  Needs needs() const override { return single_->needs(); }
+  std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh& mesh,
+                                             std::span<const Placed> placed) override {
+    return std::make_unique<GoesOn>(single_->parallelize(std::move(units), mesh, placed));
+  }
+
+ private:
+  std::unique_ptr<IStrategy> single_ = make_strategy("single", "{}");
+};
+
+TEST(PostValidation, NeedsStagesThatBeginAStepAnew) {
+  Training run = in_time(late("zb2p", {{"pp", 2}, {"tp", 1}}), true);
+  run.make_strategy = [] { return std::make_unique<WithoutRestart>(); };
+  EXPECT_THAT(error_of([&] { train(run); }), ::testing::HasSubstr("cannot begin anew"));
+}
+
+TEST(PostValidation, NeedsANormThatIsASum) {
+  const Training run = in_time(late("zb2p", {{"pp", 2}, {"tp", 1}}), true);
+  const auto build_a_step = [&](Rendezvous& meeting) {
+    const DeviceMesh mesh = mesh::build(run.axes, meeting, "test: norm");
+    Stages stages = build(run, mesh);
+    StepConfig config;
+    config.norm_type = std::numeric_limits<double>::infinity();
+    Step step(stages, mesh, config);
+  };
+  ThreadWorld world(2, std::chrono::minutes(1));
+  EXPECT_THAT(error_of([&] { world.run(build_a_step); }),
+              ::testing::HasSubstr(".pp_post_validation: post-validation passes a sum of squares along the "
+                                   "pipeline"));
 }
 
 }  // namespace

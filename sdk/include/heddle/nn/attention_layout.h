@@ -55,7 +55,7 @@ HEDDLE_API void attend_blocked_backward_cpu(const BlockedInputs& in, const Block
 
 // The same two on any device: the blocked kernel on the CPU, on a GPU LibTorch's flash attention with
 // cumulative lengths (Dao 2023), which takes bfloat16 and half. in.seen is on the CPU. Throws
-// Error{not_built} for other dtypes there.
+// Error{not_built} for other dtypes there, and for what gpu_refusal() names.
 HEDDLE_API void attend_ranges(const BlockedInputs& in, const BlockedShape& shape, const at::Tensor& out,
                               const at::Tensor& log_sums, bool onto = false);
 HEDDLE_API void attend_ranges_backward(const BlockedInputs& in, const BlockedShape& shape,

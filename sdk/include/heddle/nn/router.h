@@ -169,7 +169,7 @@ class HEDDLE_API Router : public Module, public AfterUpdate {
   // Moves the correction bias by the loads of the step, over all microbatches and ranks of dp and cp; a step
   // that was skipped leaves it.
   void after_update(const Updated& updated, const DeviceMesh& mesh) override;
-  // Where the bias moves. That of a router whose weight is frozen stays.
+  // Where the bias moves (that of a router whose weight is frozen stays), or the form `global` counts a step.
   bool wants_updates() const override;
   // For the form `global`: the ranks with other samples.
   void before_run(const DeviceMesh& mesh) override;
@@ -189,6 +189,7 @@ class HEDDLE_API Router : public Module, public AfterUpdate {
   at::Tensor logits(const at::Tensor& x, const Batch& batch);
   at::Tensor with_losses(const at::Tensor& logits, const model::Scored& scored, const Batch& batch);
   Counted count(const model::Scored& scored, const Batch& batch);
+  bool moves_correction() const;
   at::Tensor balance_loss(const model::Scored& scored, const Counted& all);
   at::Tensor global_factors(const Counted& all);
   void move_correction(const Updated& updated);
