@@ -1,6 +1,6 @@
 """Steps of a Llama whose sequence is cut over two ranks: heddle against one rank of itself, and against PyTorch's
 context parallelism (torch.distributed.tensor.experimental), taking turns in one run: wall clock, and the processor time
-of rank 0, which says what the clock would on a machine that nobody else uses, but for the waiting.
+of rank 0, which other programs of the machine disturb least; it leaves out the time in which the rank waits.
 
   PYTHON bench/context/against_pytorch.py [--build build] [--rounds 8] [--sequence 8192] [--ours-only]
 

@@ -58,8 +58,8 @@ bool opens(Action::Kind kind) {
          kind == Action::unshard || kind == Action::reshard;
 }
 
-// [rank] -> the turns of its opening: they end before the first backward and, so that nobody waits for a send
-// that is not in an opening, before a receive of such a one.
+// [rank] -> the turns of its opening: they end before the first backward and, so that no rank waits for a
+// send that is not in an opening, before a receive of such a one.
 std::vector<size_t> opening_ends(const ScheduleTable& table, const std::vector<int>& rank_of_stage) {
   std::vector<size_t> ends;
   for (const auto& row : table)

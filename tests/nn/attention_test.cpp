@@ -172,7 +172,7 @@ TEST(Attention, PackedDocumentsHaveTheBitsOfEachAlone) {
   }
 }
 
-// Ranges that do not ascend, keys that nobody sees, and queries that see nothing.
+// Ranges that do not ascend, keys that no query sees, and queries that see nothing.
 TEST(Attention, TakesRangesInAnyOrder) {
   constexpr int64_t kQueries = 207, kKeys = 190, kDim = 12;
   at::manual_seed(3);
@@ -180,7 +180,7 @@ TEST(Attention, TakesRangesInAnyOrder) {
                    v = at::randn({kKeys, kDim});
   const at::Tensor d_out = at::randn({kQueries, kDim});
   at::Tensor seen = std::get<0>(at::randint(0, 90, {kQueries, 2}, at::kInt).sort(1)).contiguous();
-  seen.narrow(0, 100, kQueries - 100).add_(95);  // nobody sees keys 90 to 94
+  seen.narrow(0, 100, kQueries - 100).add_(95);  // no query sees keys 90 to 94
   const at::Tensor place = at::arange(kKeys);
   const at::Tensor blind = (place < seen.narrow(1, 0, 1)).logical_or(place >= seen.narrow(1, 1, 1));
   const at::Tensor scores =

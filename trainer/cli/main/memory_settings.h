@@ -7,7 +7,7 @@
 namespace heddle::cli {
 
 // A step allocates and frees tensors of many megabytes. By default the C library gives each back to the
-// system and takes it anew, in pages of 4 KiB that the kernel clears one by one: a quarter of a step of a
+// system and takes it anew, in pages of 4 KiB that the kernel clears one by one: a fifth of a step of a
 // small mixture of experts. Freed memory stays with the process instead, and LibTorch, which reads the
 // variable once, asks for pages of 2 MiB. Call before LibTorch allocates. Values of the user's environment
 // stay.
