@@ -69,17 +69,6 @@ void check_post_validation(const Plan& plan, const Units& units) {
                            "router_aux_loss_type: global)");
 }
 
-// Streams are made only where a device has them and a rank has several stages.
-void check_stage_streams(const Plan& plan, const parallel::StageMap& map, const Attached& attached,
-                         int ranks) {
-  if (plan.schedule == nullptr || !plan.pipeline.stage_streams) return;
-  if (static_cast<int>(map.rank_of_stage.size()) <= ranks || attached.side_outputs->empty()) return;
-  throw Error(ErrorCode::config, plan.pipeline.where + ".pp_stage_streams",
-              "auxiliary losses and metrics of all stages are added into one tensor, which two streams must "
-              "not do at once",
-              "set pp_stage_streams: false");
-}
-
 }  // namespace
 
 void check_model(const Plan& plan, const Setup& setup, Units& units, int64_t batch_rows) {
@@ -92,11 +81,10 @@ void check_model(const Plan& plan, const Setup& setup, Units& units, int64_t bat
   if (!on_cpu) refuse_soft_caps(units);
   const int stages = setup.sizes.of(kPipelineAxis);
   if (stages > 1) refuse_loss_over_layers(units, stages);
-  const Attached attached = parallel::attached_to(units, plan);
+  parallel::attached_to(units, plan);
   parallel::check_recompute(units, plan.activation_checkpointing);
   parallel::StageMap map = parallel::map_stages(units, plan, stages);
   check_post_validation(plan, units);
-  if (!on_cpu) check_stage_streams(plan, map, attached, stages);
   if (plan.schedule == nullptr || batch_rows == 0) return;
   const int microbatches = schedule::count_microbatches(batch_rows, plan.pipeline);
   train::check_schedule({std::move(map.rank_of_stage), plan.schedule, plan.pipeline}, stages, microbatches);

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "core/mesh/layout.h"
+#include "core/mesh/overlap.h"
 #include "core/mesh/views.h"
 
 namespace heddle {
@@ -11,8 +12,14 @@ namespace heddle {
 struct DeviceMesh::Shared {
   mesh::Views views;
   Rendezvous* meeting = nullptr;
+  std::unique_ptr<Overlap> overlap;                                // outlives the groups
   std::map<std::vector<int>, std::unique_ptr<Communicator>> made;  // by the ranks
   std::map<std::string, Communicator*, std::less<>> groups;        // by the names asked for
+
+  std::unique_ptr<Communicator> make_group(const std::string& axis, std::span<const int> members) const {
+    auto group = meeting->group(axis, members);
+    return overlap ? mesh::overlapped(std::move(group), *overlap) : std::move(group);
+  }
 };
 
 DeviceMesh::DeviceMesh(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
@@ -59,7 +66,7 @@ Communicator& DeviceMesh::group(std::string_view axis) const {
   if (known != shared_->groups.end()) return *known->second;
   const std::vector<int> members = ranks(axis);
   auto& communicator = shared_->made[members];
-  if (!communicator) communicator = meeting().group(std::string(axis), members);
+  if (!communicator) communicator = shared_->make_group(std::string(axis), members);
   shared_->groups.emplace(axis, communicator.get());
   return *communicator;
 }
@@ -94,6 +101,10 @@ const Log& DeviceMesh::log() const {
   return meeting().log();
 }
 
+Overlap* DeviceMesh::overlap() const {
+  return shared_->overlap.get();
+}
+
 namespace mesh {
 
 DeviceMesh build(std::span<const Axis> axes, Rendezvous& meeting, const std::string& fingerprint,
@@ -104,7 +115,10 @@ DeviceMesh build(std::span<const Axis> axes, Rendezvous& meeting, const std::str
   auto shared = std::make_shared<DeviceMesh::Shared>();
   shared->views = Views(axes, meeting.world_size(), views, table);
   shared->meeting = &meeting;
-  return DeviceMesh(std::move(shared));
+  const DeviceMesh mesh(shared);
+  if (mesh.has(kPipelineAxis) && mesh.size(kPipelineAxis) > 1 && !mesh.device().is_meta())
+    shared->overlap = std::make_unique<Overlap>(mesh.device());
+  return mesh;
 }
 
 }  // namespace mesh

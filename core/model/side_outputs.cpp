@@ -18,6 +18,8 @@
 namespace heddle {
 namespace {
 
+thread_local int forwards_again = 0;
+
 bool is_side_name(const std::string& name) {
   const size_t slash = name.find('/');
   const auto allowed = [](unsigned char c) {
@@ -127,7 +129,7 @@ void SideOutputs::begin(Divide divide) {
 }
 
 void SideOutputs::add(const SideOutput& output, const at::Tensor& value, double weight) {
-  if (again_ > 0) return;
+  if (forwards_again > 0) return;
   const SideSpec& spec = output.spec();
   const std::string where = "side output '" + spec.name + "'";
   const auto place = static_cast<size_t>(output.place_);
@@ -152,12 +154,12 @@ void SideOutputs::add(const SideOutput& output, const at::Tensor& value, double 
   if (spec.combine == Combine::mean) sums_.narrow(0, begin + spec.size, 1).add_(weight);
 }
 
-SideOutputs::Again::Again(const Batch& batch) : all_(batch.side_outputs) {
-  if (all_ != nullptr) ++all_->again_;
+SideOutputs::Again::Again() {
+  ++forwards_again;
 }
 
 SideOutputs::Again::~Again() {
-  if (all_ != nullptr) --all_->again_;
+  --forwards_again;
 }
 
 }  // namespace heddle

@@ -102,6 +102,7 @@ ForwardState::Again::Again(const ForwardState& then)
     : keys_(then.keys_), device_(then.device_), now_(autocasts()), autocast_(then.autocast_) {
   ForwardState::set(then.casts_);
   if (!then.draws_) return;
+  hold_.emplace();
   draws_now_ = std::make_unique<Draws>(draws_of(device_));
   ForwardState::set(device_, *then.draws_);
 }

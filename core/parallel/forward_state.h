@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 
+#include "core/mesh/overlap.h"
 #include "heddle/model/autocast.h"
 
 namespace heddle::parallel {
@@ -83,6 +84,7 @@ class ForwardState::Again {
   model::Autocast::Scope autocast_;
   NoCastCache no_cache_;
   std::unique_ptr<Draws> draws_now_;
+  std::optional<Overlap::Hold> hold_;  // generators are of all threads
 };
 
 }  // namespace heddle::parallel

@@ -43,7 +43,7 @@ class UnitRegion final : public Region {
     const at::AutoGradMode with_gradients(true);
     const ForwardState::Again again(state_);
     const Batch batch = std::exchange(batch_, {});
-    const SideOutputs::Again counted(batch);
+    const SideOutputs::Again counted;
     unit_.forward(take_inputs(), batch);
   }
 
@@ -153,7 +153,7 @@ class Recomputed final : public Unit, public UnitBuffers {
     if (form_ == Form::region) return outputs;
     outputs.clear();
     region.state().rewind();
-    const SideOutputs::Again counted(batch);
+    const SideOutputs::Again counted;
     return forward_nested(*unit_, std::move(inputs), batch);
   }
 

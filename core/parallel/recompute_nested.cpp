@@ -59,7 +59,7 @@ struct RecomputeNode final : torch::autograd::Node {
   Tensors run_again(const Tensors& leaves) const {
     const at::AutoGradMode recording(true);
     const ForwardState::Again again(state);
-    const SideOutputs::Again counted(batch);
+    const SideOutputs::Again counted;
     return unit.forward(leaves, batch);
   }
 

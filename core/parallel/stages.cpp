@@ -95,7 +95,7 @@ void Stages::attach_elsewhere(DryRank& world, std::vector<std::unique_ptr<Parall
 
 Tensors Stages::forward_elsewhere(int stage, Tensors inputs, const Batch& microbatch) const {
   const DryRendezvous::Unlisted unlisted(*world_);
-  const SideOutputs::Again uncounted(microbatch);
+  const SideOutputs::Again uncounted;
   return elsewhere_.at(static_cast<size_t>(stage))->forward(std::move(inputs), microbatch);
 }
 

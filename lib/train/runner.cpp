@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "core/mesh/overlap.h"
 #include "core/schedule/microbatches.h"
 #include "heddle/base/error.h"
 #include "lib/train/optimizer/on_device.h"
@@ -42,7 +43,8 @@ Runner::Runner(Stages& stages, const DeviceMesh& mesh)
     : stages_(stages),
       mesh_(mesh),
       ranks_(mesh.size(kPipelineAxis)),
-      sides_(stages.attached().side_outputs, mesh.device()) {
+      sides_(stages.attached().side_outputs, mesh.device()),
+      overlap_(stages.pipeline().config.overlap ? mesh.overlap() : nullptr) {
   const Pipeline& pipeline = stages.pipeline();
   const std::vector<int>& indices = stages.indices();
   for (size_t local = 0; local < stages.size(); ++local) {
@@ -58,20 +60,6 @@ Runner::Runner(Stages& stages, const DeviceMesh& mesh)
   if (ranks_ > 1)
     wires_.emplace(&mesh_.group(kPipelineAxis), pipeline.stages(), pipeline.dtype,
                    buffers_of(pipeline.config, pipeline.stages()), mesh_.device(), elsewhere());
-  if (pipeline.config.stage_streams) make_streams();
-}
-
-void Runner::make_streams() {
-  streams_ = StageStreams(mesh_.device(), locals_.size());
-  if (streams_.empty() || sides_.layout() == nullptr || sides_.layout()->empty()) return;
-  throw Error(ErrorCode::config, stages_.pipeline().config.where + ".pp_stage_streams",
-              "auxiliary losses and metrics of all stages are added into one tensor, which "
-              "two streams must not do at once",
-              "set pp_stage_streams: false");
-}
-
-void Runner::hand_over(const LocalStage& from, int to, const Tensors& tensors) const {
-  if (!streams_.empty()) streams_.hand_over(&from - locals_.data(), to, tensors);
 }
 
 Wires::Elsewhere Runner::elsewhere() {
@@ -115,17 +103,27 @@ at::Tensor Runner::run(std::span<const Batch> batches, schedule::Purpose purpose
       done = program_->opening.turns;
     }
     go(done, program_->turns.size());
-    streams_.join();
   }
   if (wires_) wires_->settle();
   return std::move(sum_);
 }
 
 void Runner::go(size_t from, size_t to) {
+  const std::vector<Turn>& turns = program_->turns;
   for (size_t at = from; at < to; ++at) {
-    const Turn& turn = program_->turns[at];
-    recording_ == nullptr ? perform(turn) : perform_recorded(turn);
+    if (at + 1 == to || !overlap(turns[at], turns[at + 1])) {
+      perform(turns[at]);
+      continue;
+    }
+    overlap_->run([&] { perform(turns[at]); }, [&] { perform(turns[at + 1]); });
+    ++at;
   }
+}
+
+// Two actions on one stage would gather and free the same parameters.
+bool Runner::overlap(const Turn& one, const Turn& next) const {
+  return overlap_ != nullptr && one.action.overlaps_next && schedule::computes(next.action.kind) &&
+         one.local != next.local;
 }
 
 const Program& Runner::program(int microbatches) {
@@ -148,12 +146,11 @@ void Runner::open(const Batch& given) {
   {
     std::optional<SideOutputs::Again>
         counted;  // all ranks of a pipeline transform the same batch: metrics count once
-    if (stages_.rank() != 0) counted.emplace(batch);
+    if (stages_.rank() != 0) counted.emplace();
     stages_.transform(batch, mesh_);
   }
   cut_ = cut_of(batch, stages_.pipeline());
   batch_ = on_device(batch, mesh_.device());
-  streams_.fork();
   program_ = &program(cut_.microbatches);
   if (stages_.pipeline().config.gradients == GradientScale::by_microbatches) root_.reset();
   for (LocalStage& stage : locals_)
@@ -175,13 +172,16 @@ void Runner::warn_of_bubble() {
 }
 
 void Runner::perform(const Turn& turn) {
-  const c10::OptionalStreamGuard scope = streams_.scope(turn.local);
+  recording_ == nullptr ? act(turn, nullptr) : perform_recorded(turn);
+}
+
+void Runner::act(const Turn& turn, RanAction* ran) {
   switch (turn.action.kind) {
     case Action::forward:
-      return forward(turn);
+      return forward(turn, ran);
     case Action::backward:
     case Action::backward_input:
-      return backward(turn);
+      return backward(turn, ran);
     case Action::backward_weight:
       return backward_weight(turn);
     case Action::send_forward:
@@ -197,11 +197,31 @@ void Runner::perform(const Turn& turn) {
   }
 }
 
+// Its place is that of its beginning, also if the action that it overlaps ends first.
 void Runner::perform_recorded(const Turn& turn) {
-  const auto begin = std::chrono::steady_clock::now();
-  ready_ = begin;
-  perform(turn);
-  recording_->actions.push_back({turn.action, call_, begin, ready_, std::chrono::steady_clock::now()});
+  std::vector<RanAction>& actions = recording_->actions;
+  const size_t place = actions.size();
+  RanAction& first = actions.emplace_back();
+  first.action = turn.action;
+  first.call = call_;
+  first.thread = std::this_thread::get_id();
+  first.begin = first.ready = RanAction::Clock::now();
+  RanAction ran = first;  // the vector grows
+  act(turn, &ran);
+  ran.end = RanAction::Clock::now();
+  if (overlap_ != nullptr && overlap_->is_running()) ran.away = overlap_->away() - ran.away;
+  actions[place] = ran;
+}
+
+// Before an overlapped action waits for what another rank sends to it, the other one runs.
+void Runner::await_inputs() {
+  if (overlap_ != nullptr) overlap_->hand_over();
+}
+
+void Runner::inputs_came(RanAction* ran) const {
+  if (ran == nullptr) return;
+  ran->ready = RanAction::Clock::now();
+  if (overlap_ != nullptr && overlap_->is_running()) ran->away = overlap_->away();
 }
 
 // Whole parameters stay for the next call, although the schedule would free them at its end.
@@ -212,7 +232,7 @@ void Runner::guide(const Turn& turn) {
   if (turn.action.kind == Action::reduce_gradients && last_call_) return stage.reduce_gradients();
 }
 
-void Runner::forward(const Turn& turn) {
+void Runner::forward(const Turn& turn, RanAction* ran) {
   LocalStage& stage = locals_[turn.local];
   MicrobatchState& state = stage.microbatches[turn.action.microbatch];
   state.batch = microbatch_of(batch_, cut_, turn.action.microbatch);
@@ -220,9 +240,11 @@ void Runner::forward(const Turn& turn) {
     if (!state.weights) state.weights = std::make_unique<WeightGradients>();
     state.batch.weight_gradients = state.weights.get();
   }
-  if (!stage.first && stage.before < 0)
+  if (!stage.first && stage.before < 0) {
+    await_inputs();
     state.inputs = wires_->take_forward(std::move(state.arriving), stage.index - 1);
-  if (recording_ != nullptr) ready_ = std::chrono::steady_clock::now();
+  }
+  inputs_came(ran);
   Tensors outputs = stage.stage->forward(state.inputs, state.batch);
   if (purpose_ == schedule::Purpose::training) {
     peak_alive_ = std::max(peak_alive_, ++alive_);
@@ -254,9 +276,7 @@ void Runner::pass_on(LocalStage& stage, MicrobatchState& state, int microbatch, 
     const bool gradient = output.requires_grad();
     output = output.detach().set_requires_grad(gradient);
   }
-  Tensors& there = locals_[stage.after].microbatches[microbatch].inputs;
-  there = std::move(outputs);
-  hand_over(stage, stage.after, there);
+  locals_[stage.after].microbatches[microbatch].inputs = std::move(outputs);
 }
 
 void Runner::send(const Turn& turn) {

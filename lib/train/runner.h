@@ -20,7 +20,6 @@
 #include "lib/train/cut.h"
 #include "lib/train/microbatch_state.h"
 #include "lib/train/program.h"
-#include "lib/train/stage_streams.h"
 #include "lib/train/wires.h"
 
 namespace heddle::train {
@@ -68,17 +67,19 @@ class HEDDLE_API Runner {
   void open_in_doubt(const Batch& batch);
   void take_back();
   void begin_sides();
-  void make_streams();
-  void hand_over(const LocalStage& from, int to, const Tensors& tensors) const;
   void warn_of_bubble();
+  bool overlap(const Turn& one, const Turn& next) const;
   void perform(const Turn& turn);
   void perform_recorded(const Turn& turn);
+  void act(const Turn& turn, RanAction* ran);
+  void await_inputs();
+  void inputs_came(RanAction* ran) const;
 
-  void forward(const Turn& turn);
+  void forward(const Turn& turn, RanAction* ran);
   void take_loss(MicrobatchState& state, const Tensors& outputs);
   void pass_on(LocalStage& stage, MicrobatchState& state, int microbatch, Tensors outputs);
 
-  void backward(const Turn& turn);
+  void backward(const Turn& turn, RanAction* ran);
   void backward_weight(const Turn& turn);
   Tensors gradients_of(LocalStage& stage, MicrobatchState& state);
   at::Tensor root_gradient(const at::Tensor& loss);
@@ -97,8 +98,8 @@ class HEDDLE_API Runner {
   std::vector<LocalStage> locals_;
   std::optional<Wires> wires_;          // empty: every stage is here
   std::map<int, Program> programs_[2];  // [purpose], by the number of microbatches
-  StageStreams streams_;
   SideOutputs sides_;
+  Overlap* const overlap_;  // null: actions run one after another
   bool warned_ = false;
   int alive_ = 0, peak_alive_ = 0;
 
@@ -115,7 +116,6 @@ class HEDDLE_API Runner {
   std::vector<int64_t> shape_;
 
   Recording* recording_ = nullptr;
-  RanAction::Time ready_;
 };
 
 }  // namespace heddle::train

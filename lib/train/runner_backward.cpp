@@ -39,17 +39,18 @@ double Runner::side_scale(LossDivisor divisor) {
 Tensors Runner::gradients_of(LocalStage& stage, MicrobatchState& state) {
   if (stage.last) return Tensors(state.roots.size(), root_);
   if (stage.after >= 0) return std::exchange(state.gradients, {});
+  await_inputs();
   return wires_->take_backward(std::exchange(state.returning, {}), stage.index);
 }
 
-void Runner::backward(const Turn& turn) {
+void Runner::backward(const Turn& turn, RanAction* ran) {
   LocalStage& stage = locals_[turn.local];
   MicrobatchState& state = stage.microbatches[turn.action.microbatch];
   const bool whole = turn.action.kind == Action::backward;
   if (whole && turn.last && last_call_) stage.optional->expect_last_backward();
   if (!whole) state.weights->defer();
   const Tensors gradients = gradients_of(stage, state);
-  if (recording_ != nullptr) ready_ = std::chrono::steady_clock::now();
+  inputs_came(ran);
   if (!state.roots.empty())
     torch::autograd::Engine::get_default_engine().execute(std::exchange(state.roots, {}), gradients,
                                                           /*keep_graph=*/false, /*create_graph=*/false,
@@ -72,7 +73,6 @@ void Runner::return_gradients(LocalStage& stage, MicrobatchState& state, int mic
   Tensors& there =
       stage.before < 0 ? state.input_gradients : locals_[stage.before].microbatches[microbatch].gradients;
   there = std::move(gradients);
-  if (stage.before >= 0) hand_over(stage, stage.before, there);
 }
 
 void Runner::backward_weight(const Turn& turn) {

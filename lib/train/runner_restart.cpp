@@ -19,7 +19,6 @@ void Runner::open_in_doubt(const Batch& batch) {
 
 // Every rank does this. What others have sent in their openings is received, and all of it is forgotten.
 void Runner::take_back() {
-  streams_.join();
   for (const Turn& turn : program_->opening.left) receive(turn);
   for (LocalStage& stage : locals_)
     for (MicrobatchState& state : stage.microbatches) {

@@ -4,8 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include "core/mesh/wrapped.h"
 #include "lib/transport/shm/shm_communicator.h"
-#include "lib/transport/traced.h"
 
 namespace heddle::mesh {
 namespace {
@@ -20,7 +20,7 @@ bool may_be_shared(const at::TensorOptions& options) {
 }  // namespace
 
 at::Tensor shared_empty(const Communicator& group, at::IntArrayRef sizes, const at::TensorOptions& options) {
-  const auto* sharing = dynamic_cast<const ShmCommunicator*>(&untraced(group));
+  const auto* sharing = dynamic_cast<const ShmCommunicator*>(&unwrapped(group));
   const size_t bytes = static_cast<size_t>(c10::multiply_integers(sizes)) * options.dtype().itemsize();
   if (sharing == nullptr || bytes < kFewest || !may_be_shared(options)) return at::empty(sizes, options);
   const std::shared_ptr<Arena> arena = sharing->arena();

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "core/mesh/wrapped.h"
+
 namespace heddle {
 
 void CallLog::add(TracedCall call) {
@@ -39,55 +41,23 @@ class TracedWork : public Work {
   CallLog& log_;
 };
 
-class TracedCommunicator : public Communicator {
+class TracedCommunicator : public WrappedCommunicator {
  public:
   TracedCommunicator(std::unique_ptr<Communicator> inner, CallLog& log)
-      : inner_(std::move(inner)), log_(log) {}
-  const Communicator& inner() const { return *inner_; }
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  const std::string& name() const override { return inner_->name(); }
-
-  std::unique_ptr<Work> all_gather(at::Tensor out, at::Tensor in) override {
-    return log("all_gather", out, [&] { return inner_->all_gather(out, in); });
-  }
-  std::unique_ptr<Work> reduce_scatter(at::Tensor out, at::Tensor in, Reduce reduce) override {
-    return log("reduce_scatter", in, [&] { return inner_->reduce_scatter(out, in, reduce); });
-  }
-  std::unique_ptr<Work> all_reduce(at::Tensor inout, Reduce reduce) override {
-    return log("all_reduce", inout, [&] { return inner_->all_reduce(inout, reduce); });
-  }
-  std::unique_ptr<Work> all_to_all(at::Tensor out, at::Tensor in, std::span<const int64_t> out_rows,
-                                   std::span<const int64_t> in_rows) override {
-    return log("all_to_all", in, [&] { return inner_->all_to_all(out, in, out_rows, in_rows); });
-  }
-  std::unique_ptr<Work> broadcast(at::Tensor inout, int root) override {
-    return log("broadcast", inout, [&] { return inner_->broadcast(inout, root); });
-  }
-  std::unique_ptr<Work> send(at::Tensor tensor, int peer, int tag) override {
-    return log(
-        "send", tensor, [&] { return inner_->send(tensor, peer, tag); }, peer, tag);
-  }
-  std::unique_ptr<Work> receive(at::Tensor tensor, int peer, int tag) override {
-    return log(
-        "receive", tensor, [&] { return inner_->receive(tensor, peer, tag); }, peer, tag);
-  }
+      : WrappedCommunicator(std::move(inner)), log_(log) {}
 
  private:
-  template <class Post>
-  std::unique_ptr<Work> log(const char* what, const at::Tensor& tensor, const Post& post, int peer = -1,
-                            int tag = 0) {
+  std::unique_ptr<Work> run(const GroupCall& of, Post post) override {
     if (!log_.is_open()) return post();
     TracedCall call;
-    call.what = std::string(what) + " " + inner_->name();
-    call.bytes = static_cast<int64_t>(tensor.nbytes());
-    call.peer = peer;
-    call.tag = tag;
+    call.what = std::string(of.name) + " " + name();
+    call.bytes = static_cast<int64_t>(of.tensor.nbytes());
+    call.peer = of.peer;
+    call.tag = of.tag;
     call.posted = TraceClock::now();
     return std::make_unique<TracedWork>(post(), std::move(call), log_);
   }
 
-  std::unique_ptr<Communicator> inner_;
   CallLog& log_;
 };
 
@@ -124,11 +94,6 @@ class TracedRendezvous : public Rendezvous {
 
 std::unique_ptr<Rendezvous> traced(Rendezvous& meeting, CallLog& log) {
   return std::make_unique<TracedRendezvous>(meeting, log);
-}
-
-const Communicator& untraced(const Communicator& group) {
-  const auto* traced = dynamic_cast<const TracedCommunicator*>(&group);
-  return traced == nullptr ? group : traced->inner();
 }
 
 }  // namespace mesh

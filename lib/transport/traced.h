@@ -46,8 +46,5 @@ namespace mesh {
 // Both outlive it and its groups. A device's own communicators are made by its plugin and are not logged.
 HEDDLE_API std::unique_ptr<Rendezvous> traced(Rendezvous& meeting, CallLog& log);
 
-// The communicator inside a traced one, or the same.
-const Communicator& untraced(const Communicator& group);
-
 }  // namespace mesh
 }  // namespace heddle

@@ -88,8 +88,8 @@ void add_stage_fields(ConfigSchema<Config>& schema) {
              at_least<int64_t>(0))
       .field("pp_post_validation", &Config::pp_post_validation,
              "Update before the gradient norm of all stages is known, and undo that if it was wrong.")
-      .field("pp_stage_streams", &Config::pp_stage_streams,
-             "On a GPU, each stage of a rank on a stream of its own: what a schedule overlaps runs together.")
+      .field("pp_overlap", &Config::pp_overlap,
+             "Of two actions that the schedule overlaps, one computes while the other waits for other ranks.")
       .later("loss_fn", "the loss of a pipeline is the recipe's loss_fn; leave this null",
              [](const Config& config) {
                return !config.loss_fn || config.loss_fn->ends_with(losses().front());

@@ -42,7 +42,7 @@ PipelineConfig pipeline_config(const Node& resolved) {
   pipeline.keep_receive_buffers = config.pp_recv_buffer_pool;
   pipeline.buffer_slack = config.pp_recv_buffer_pool_slack;
   pipeline.post_validation = config.pp_post_validation;
-  pipeline.stage_streams = config.pp_stage_streams;
+  pipeline.overlap = config.pp_overlap;
   return pipeline;
 }
 

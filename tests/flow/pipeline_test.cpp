@@ -148,13 +148,6 @@ void expect_refusal(const TrainingFiles& files, const Words& words, const std::s
   EXPECT_FALSE(std::filesystem::exists(files.path("refused")));
 }
 
-TEST(PipelineRun, WarnsOfStageStreamsThatHaveNoEffect) {
-  const TrainingFiles files;
-  const Outcome outcome = heddle(files.train("run", stages("{pp_stage_streams: true}", "single")));
-  EXPECT_EQ(outcome.status, 0) << outcome.error;
-  EXPECT_THAT(outcome.error, HasSubstr(".pp_stage_streams has no effect "));
-}
-
 TEST(PipelineRun, WithPostValidationRefusesANormThatIsNoSum) {
   const TrainingFiles files;
   Words words = stages("{pp_post_validation: true}", "single");

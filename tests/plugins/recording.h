@@ -6,55 +6,27 @@
 #include <utility>
 #include <vector>
 
-#include "heddle/mesh/communicator.h"
+#include "core/mesh/wrapped.h"
 #include "heddle/mesh/rendezvous.h"
 
 namespace heddle::tests {
 
 using Events = std::vector<std::string>;
 
-// Lines such as "all_gather dp_shard 1024": the call, the group, the elements of the larger tensor.
-class RecordingCommunicator : public Communicator {
+// Lines such as "all_gather dp_shard 1024": the call, the group, the elements of the larger tensor; none of
+// transfers.
+class RecordingCommunicator : public mesh::WrappedCommunicator {
  public:
   RecordingCommunicator(std::unique_ptr<Communicator> inner, Events* events)
-      : inner_(std::move(inner)), events_(events) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  const std::string& name() const override { return inner_->name(); }
-  std::unique_ptr<Work> all_gather(at::Tensor out, at::Tensor in) override {
-    note("all_gather", out);
-    return inner_->all_gather(out, in);
-  }
-  std::unique_ptr<Work> reduce_scatter(at::Tensor out, at::Tensor in, Reduce reduce) override {
-    note("reduce_scatter", in);
-    return inner_->reduce_scatter(out, in, reduce);
-  }
-  std::unique_ptr<Work> all_reduce(at::Tensor inout, Reduce reduce) override {
-    note("all_reduce", inout);
-    return inner_->all_reduce(inout, reduce);
-  }
-  std::unique_ptr<Work> all_to_all(at::Tensor out, at::Tensor in, std::span<const int64_t> out_rows,
-                                   std::span<const int64_t> in_rows) override {
-    note("all_to_all", in);
-    return inner_->all_to_all(out, in, out_rows, in_rows);
-  }
-  std::unique_ptr<Work> broadcast(at::Tensor inout, int root) override {
-    note("broadcast", inout);
-    return inner_->broadcast(inout, root);
-  }
-  std::unique_ptr<Work> send(at::Tensor tensor, int peer, int tag) override {
-    return inner_->send(tensor, peer, tag);
-  }
-  std::unique_ptr<Work> receive(at::Tensor tensor, int peer, int tag) override {
-    return inner_->receive(tensor, peer, tag);
-  }
+      : WrappedCommunicator(std::move(inner)), events_(events) {}
 
  private:
-  void note(const char* call, const at::Tensor& tensor) {
-    if (events_ != nullptr)
-      events_->push_back(std::string(call) + " " + inner_->name() + " " + std::to_string(tensor.numel()));
+  std::unique_ptr<Work> run(const mesh::GroupCall& call, Post post) override {
+    if (events_ != nullptr && call.peer < 0)
+      events_->push_back(std::string(call.name) + " " + name() + " " + std::to_string(call.tensor.numel()));
+    return post();
   }
-  std::unique_ptr<Communicator> inner_;
+
   Events* events_;
 };
 

@@ -193,15 +193,5 @@ TEST(Runner, RowsThatDoNotDivideAreRefusedBeforeAnythingRuns) {
   });
 }
 
-TEST(StageStreams, AreNoneOnTheCpu) {
-  const train::StageStreams streams(c10::kCPU, 2);
-  EXPECT_TRUE(streams.empty());
-  const Tensors moves = {at::full({1}, 2.0), at::Tensor()};
-  streams.fork();
-  streams.hand_over(0, 1, moves);
-  streams.join();
-  EXPECT_EQ(moves[0].item<double>(), 2.0);
-}
-
 }  // namespace
 }  // namespace heddle

@@ -227,10 +227,6 @@ class Walk {
         static_cast<int>(parallel::map_stages(units, look_.plan, look_.setup.sizes.pp).rank_of_stage.size());
     pipeline.microbatch_size = words.microbatch_size;
     pipeline.microbatches = static_cast<int>(rows / words.microbatch_size);
-    if (words.stage_streams && (on_cpu() || pipeline.stages <= look_.setup.sizes.pp))
-      look_.setup.warnings.push_back(
-          words.where + ".pp_stage_streams has no effect " +
-          (on_cpu() ? "on the CPU, which has no streams" : "with one stage on each rank: nothing overlaps"));
     if (words.post_validation && look_.recipe.norm_type != 2)
       throw Error(
           ErrorCode::config, words.where + ".pp_post_validation",

@@ -73,7 +73,7 @@ class Measuring {
       for (const RanAction& ran : rank) {
         if (!schedule::computes(ran.action.kind)) continue;
         Sum& sum = sums[ran.action.stage][ran.action.kind];
-        sum.seconds += seconds_of(ran.end - ran.ready);
+        sum.seconds += seconds_of(ran.work());
         ++sum.count;
       }
     for (auto& stage : sums) {
@@ -121,7 +121,7 @@ class Measuring {
         if (!schedule::computes(ran.action.kind)) continue;
         first = std::min(first, ran.ready);
         last = std::max(last, ran.end);
-        mine += seconds_of(ran.end - ran.ready);
+        mine += seconds_of(ran.work());
       }
     }
     out_.length = std::max(seconds_of(last - first), std::numeric_limits<double>::min());

@@ -58,17 +58,19 @@ class RankEvents {
 
  private:
   void span(std::string_view name, std::string_view category, RanAction::Time begin, RanAction::Time end,
-            std::string_view arguments = {}) {
-    trace_.span(process_, kActionLane, name, category, time_(begin), time_(end), arguments);
+            std::string_view arguments = {}, int lane = kActionLane) {
+    trace_.span(process_, lane, name, category, time_(begin), time_(end), arguments);
   }
 
   void add(const RanAction& ran, int64_t step) {
     const std::string name = schedule::name_of(ran.action);
     const bool computes = schedule::computes(ran.action.kind);
-    if (ran.ready > ran.begin) span("wait " + name, "wait", ran.begin, ran.ready);
+    const int lane = lane_of(ran.thread);
+    if (ran.ready > ran.begin) span("wait " + name, "wait", ran.begin, ran.ready, {}, lane);
     span(name, computes ? "compute" : "schedule", ran.ready, ran.end,
          "{\"stage\":" + to_string(ran.action.stage) + ",\"microbatch\":" + to_string(ran.action.microbatch) +
-             ",\"call\":" + to_string(ran.call) + "}");
+             ",\"call\":" + to_string(ran.call) + "}",
+         lane);
     const bool forward = ran.action.kind == Action::forward || ran.action.kind == Action::send_forward;
     if (schedule::sends(ran.action.kind))
       trace_.arrow_from(transfer(ran, step, ran.action.stage, forward), inside(ran));
@@ -81,8 +83,8 @@ class RankEvents {
     return stage >= 0 && stage < static_cast<int>(rank_of_.size()) && rank_of_[stage] != rank_of_[own];
   }
 
-  ChromeTrace::End inside(const RanAction& ran) const {
-    return {process_, kActionLane, 0.5 * (time_(ran.ready) + time_(ran.end))};
+  ChromeTrace::End inside(const RanAction& ran) {
+    return {process_, lane_of(ran.thread), 0.5 * (time_(ran.ready) + time_(ran.end))};
   }
 
   std::string transfer(const RanAction& ran, int64_t step, int from, bool forward) const {

@@ -40,7 +40,8 @@ Json row_of(const RanAction& ran) {
           ran.call,
           nanoseconds_of(ran.begin),
           nanoseconds_of(ran.ready),
-          nanoseconds_of(ran.end)};
+          nanoseconds_of(ran.end),
+          std::chrono::duration_cast<nanoseconds>(ran.away).count()};
 }
 
 RanAction action_of(const Json& row) {
@@ -49,6 +50,7 @@ RanAction action_of(const Json& row) {
   ran.action = {static_cast<Action::Kind>(row[0].get<int>()), row[1], row[2], row[3]};
   ran.call = row[4];
   ran.begin = time(5), ran.ready = time(6), ran.end = time(7);
+  ran.away = nanoseconds(row[8].get<int64_t>());
   return ran;
 }
 

@@ -134,24 +134,14 @@ struct Listening : SmallUnit, AfterUpdate {
   void after_update(const Updated&, const DeviceMesh&) override {}
 };
 
-struct AddsALoss : IParallelizer {
-  Needs needs() const override { return {}; }
-  std::vector<Placed> apply(Units&, const DeviceMesh&) override { return {}; }
-  std::vector<SideOutput*> side_outputs() override { return {&loss}; }
-  AuxiliaryLoss loss{"test/loss"};
-};
-
 // Four units on two ranks, one a stage.
-std::string model_refusal(const std::string& fields, std::unique_ptr<Unit> second, const std::string& backend,
-                          const std::shared_ptr<IParallelizer>& parallelizer = nullptr) {
+std::string model_refusal(const std::string& fields, std::unique_ptr<Unit> second) {
   const std::string block = "{pp_schedule: interleaved1f1b, " + fields + "}";
   auto setup = setup_of("{strategy: single, pp_size: 2, pipeline: " + block + "}", 2);
   setup.backend = "gloo";
   Plan plan = engine::choose(setup, built_plugins());
-  setup.backend = backend;
   plan.pipeline.modules =
       std::vector<std::vector<std::string>>{{"first"}, {"middle.0"}, {"middle.1"}, {"last"}};
-  if (parallelizer) plan.parallelizers.push_back(parallelizer);
   Units units;
   units.push_back(std::make_unique<SmallUnit>("first", SmallUnit::Kind::first));
   units.push_back(std::move(second));
@@ -166,20 +156,12 @@ std::unique_ptr<Unit> quiet() {
 
 TEST(CheckModel, RefusesPostValidationOfWhatCannotBeUndone) {
   const std::string late = "pp_post_validation: true";
-  EXPECT_EQ(model_refusal(late, quiet(), "gloo"), "");
-  EXPECT_THAT(model_refusal(late, std::make_unique<Counting>(), "gloo"),
+  EXPECT_EQ(model_refusal(late, quiet()), "");
+  EXPECT_THAT(model_refusal(late, std::make_unique<Counting>()),
               HasSubstr("'middle.0' has buffers that its forward changes"));
-  EXPECT_THAT(model_refusal(late, std::make_unique<Listening>(), "gloo"),
+  EXPECT_THAT(model_refusal(late, std::make_unique<Listening>()),
               HasSubstr("modules of the model act on each update (a router's correction bias, or "
                         "router_aux_loss_type: global)"));
-}
-
-TEST(CheckModel, RefusesStageStreamsBesideLossesThatAllStagesAdd) {
-  const std::string streams = "pp_stage_streams: true";
-  EXPECT_EQ(model_refusal(streams, quiet(), "nccl"), "");
-  EXPECT_EQ(model_refusal(streams, quiet(), "gloo", std::make_shared<AddsALoss>()), "");
-  EXPECT_THAT(model_refusal(streams, quiet(), "nccl", std::make_shared<AddsALoss>()),
-              HasSubstr(".pp_stage_streams: auxiliary losses and metrics of all stages are added"));
 }
 
 }  // namespace

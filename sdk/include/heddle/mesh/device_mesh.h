@@ -15,6 +15,8 @@
 
 namespace heddle {
 
+class Overlap;
+
 // Row-major: the last axis is the fastest, so its ranks are neighbours. Valid names:
 //   an axis of any view;
 //   a joined one, which flattens several: dp = (dp_replicate, dp_shard), dp_shard_cp = (dp_shard, cp),
@@ -42,6 +44,8 @@ class HEDDLE_API DeviceMesh {
   Rendezvous& meeting() const;
   c10::Device device() const;  // where parameters live: strategies allocate there
   const Log& log() const;
+  // What a schedule overlaps on this rank runs in it; null: the mesh has no pipeline, or is dry.
+  Overlap* overlap() const;
 
   struct Shared;
   explicit DeviceMesh(std::shared_ptr<Shared> shared);

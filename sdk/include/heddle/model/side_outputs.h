@@ -123,16 +123,13 @@ class HEDDLE_API SideOutputs {
   const at::Tensor& sums() const { return sums_; }      // fp64 [layout->sums()]
   const at::Tensor& maxima() const { return maxima_; }  // fp64 [layout->maxima()]; -inf: nothing was added
 
-  // While a forward is run a second time (activation checkpointing): values count once.
+  // While this thread runs a forward a second time (activation checkpointing): values count once.
   class HEDDLE_API Again {
    public:
-    explicit Again(const Batch& batch);
+    Again();
     ~Again();
     Again(const Again&) = delete;
     Again& operator=(const Again&) = delete;
-
-   private:
-    SideOutputs* all_;
   };
 
  private:
@@ -145,7 +142,6 @@ class HEDDLE_API SideOutputs {
   c10::Device device_;
   at::Tensor sums_, maxima_;
   Divide divide_;
-  int again_ = 0;
 };
 
 // This rank's box of a slot that does not train.

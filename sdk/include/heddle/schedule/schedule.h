@@ -118,8 +118,8 @@ struct PipelineConfig {
   // The optimizer updates before the gradient norm of all stages is known, and undoes that if the gradients
   // were to be clipped or the update skipped (Qi et al. 2023, arXiv:2401.10241, section 4).
   bool post_validation = false;
-  // On a device with streams each of a rank's stages computes on its own one.
-  bool stage_streams = false;
+  // Of two actions that the schedule overlaps, one computes while the other waits for other ranks.
+  bool overlap = true;
 };
 
 }  // namespace heddle

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "heddle/base/export.h"
@@ -26,10 +27,14 @@ namespace heddle {
 
 // One action as it ran. Times are of the steady clock, which all processes of a machine share.
 struct RanAction {
-  using Time = std::chrono::steady_clock::time_point;
+  using Clock = std::chrono::steady_clock;
+  using Time = Clock::time_point;
   Action action;
-  int call = 0;            // the schedule's call in the step
-  Time begin, ready, end;  // ready: its inputs were available; its work began
+  int call = 0;                 // the schedule's call in the step
+  Time begin, ready, end;       // ready: its inputs were available; its work began
+  Clock::duration away = {};    // between ready and end: it waited, and the action that it overlaps ran
+  std::thread::id thread = {};  // that ran it
+  Clock::duration work() const { return end - ready - away; }
 };
 
 // A part of a step that is not an action: "reduce", "norm", "update".

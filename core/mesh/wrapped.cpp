@@ -1,0 +1,42 @@
+// Each call, handed to run().
+#include "core/mesh/wrapped.h"
+
+namespace heddle::mesh {
+
+std::unique_ptr<Work> WrappedCommunicator::all_gather(at::Tensor out, at::Tensor in) {
+  return run({"all_gather", out}, [&] { return inner_->all_gather(out, in); });
+}
+
+std::unique_ptr<Work> WrappedCommunicator::reduce_scatter(at::Tensor out, at::Tensor in, Reduce reduce) {
+  return run({"reduce_scatter", in}, [&] { return inner_->reduce_scatter(out, in, reduce); });
+}
+
+std::unique_ptr<Work> WrappedCommunicator::all_reduce(at::Tensor inout, Reduce reduce) {
+  return run({"all_reduce", inout}, [&] { return inner_->all_reduce(inout, reduce); });
+}
+
+std::unique_ptr<Work> WrappedCommunicator::all_to_all(at::Tensor out, at::Tensor in,
+                                                      std::span<const int64_t> out_rows,
+                                                      std::span<const int64_t> in_rows) {
+  return run({"all_to_all", in}, [&] { return inner_->all_to_all(out, in, out_rows, in_rows); });
+}
+
+std::unique_ptr<Work> WrappedCommunicator::broadcast(at::Tensor inout, int root) {
+  return run({"broadcast", inout}, [&] { return inner_->broadcast(inout, root); });
+}
+
+std::unique_ptr<Work> WrappedCommunicator::send(at::Tensor tensor, int peer, int tag) {
+  return run({"send", tensor, peer, tag}, [&] { return inner_->send(tensor, peer, tag); });
+}
+
+std::unique_ptr<Work> WrappedCommunicator::receive(at::Tensor tensor, int peer, int tag) {
+  return run({"receive", tensor, peer, tag}, [&] { return inner_->receive(tensor, peer, tag); });
+}
+
+const Communicator& unwrapped(const Communicator& group) {
+  const Communicator* inner = &group;
+  while (const auto* wrapped = dynamic_cast<const WrappedCommunicator*>(inner)) inner = &wrapped->inner();
+  return *inner;
+}
+
+}  // namespace heddle::mesh
