@@ -52,10 +52,8 @@ void Overlap::run(c10::function_ref<void()> first, c10::function_ref<void()> sec
   away_[0] = away_[1] = {};
   is_running_ = true;
   perform(0, first);
-  if (!handed_over_ && !error_) {  // it waited for no one: no second thread is needed
-    part_.store(1);
-    perform(1, second);
-    part_.store(0);
+  if (!handed_over_ && !error_) {
+    perform(1, second);  // it waited for no other rank, and no second thread is needed
   } else if (handed_over_ && !has_ended_[1]) {
     give(1);
   }
@@ -81,7 +79,7 @@ void Overlap::give(int part) {
 
 void Overlap::hand_over() {
   const int part = part_.load(), other = 1 - part;
-  if (!is_running() || has_ended_[other] || holds > 0) return;
+  if (!is_running() || has_ended_[0] || has_ended_[1] || holds > 0) return;
   const auto begin = Clock::now();
   handed_over_ = true;
   if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });

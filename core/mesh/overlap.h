@@ -58,7 +58,7 @@ class HEDDLE_API Overlap {
 
   const c10::Device device_;
   std::atomic<bool> is_running_ = false;
-  std::atomic<int> part_ = 0;  // the one that runs: 0 or 1
+  std::atomic<int> part_ = 0;  // that runs, 0 or 1, where there are two threads; each waits for its turn
   // Of this run(); touched by the part that runs.
   bool handed_over_ = false, has_ended_[2] = {};
   Clock::duration away_[2] = {};
