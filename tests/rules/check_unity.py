@@ -11,7 +11,7 @@ CLOSE = re.compile(r"^\}\s+// namespace$")
 # A declaration at the namespace's own level, which is never indented.
 TYPE = re.compile(r"^(?:template <[^>]*>\s*)?(?:class|struct|enum class|enum)\s+(?:alignas\([^)]*\)\s*)?(\w+)\s*(?:final\s*)?[:{]")
 ALIAS = re.compile(r"^(?:using (\w+) =|namespace (\w+) =)(.*)")
-CONSTANT = re.compile(r"^(?:inline |static )?(?:constexpr|const|thread_local)\b[^(]*?\b(\w+)\s*(?:\[[^\]]*\])?\s*(?:=|\{|;)")
+CONSTANT = re.compile(r"^(?:inline |static )?(?:constexpr|const|thread_local)\b[^(]*?\b(\w+)\s*(?:\[[^\]]*\])?\s*(?:=|\{|;|\(\")")
 FUNCTION = re.compile(r"^(?!using|namespace|return|template|struct|class|enum|constexpr char)[\w:<>,*&\[\]() \"-]*?[\s*&](\w+)\((.*)$")
 
 
