@@ -1,10 +1,12 @@
 // The scope, and the cache of casts.
 #include "heddle/model/autocast.h"
 
-#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 
+#include <array>
 #include <utility>
+
+#include "core/model/aten_autocast.h"
 
 namespace heddle::model {
 namespace {

@@ -2,11 +2,13 @@
 #include "core/parallel/forward_state.h"
 
 #include <ATen/Context.h>
-#include <ATen/autocast_mode.h>
 
+#include <array>
 #include <cstring>
 #include <mutex>
 #include <utility>
+
+#include "core/model/aten_autocast.h"
 
 namespace heddle::parallel {
 namespace {

@@ -15,7 +15,7 @@
 namespace heddle::model {
 namespace {
 
-using Kind = RotaryScaling::Kind;
+using RotaryKind = RotaryScaling::Kind;
 
 at::Tensor llama3_frequencies(const at::Tensor& plain, const RotaryScaling& scaling) {
   const double positions = static_cast<double>(scaling.original_positions);
@@ -58,11 +58,11 @@ at::Tensor rotary_frequencies(int64_t dim, double theta, const RotaryScaling& sc
   const at::Tensor exponents = at::arange(0, dim, 2, at::kFloat) / static_cast<double>(dim);
   const at::Tensor wavelengths = at::pow(theta, exponents);  // over 2 pi
   switch (scaling.kind) {
-    case Kind::linear:
+    case RotaryKind::linear:
       return wavelengths.reciprocal() / scaling.factor;
-    case Kind::llama3:
+    case RotaryKind::llama3:
       return llama3_frequencies(wavelengths.reciprocal(), scaling);
-    case Kind::yarn:
+    case RotaryKind::yarn:
       return yarn_frequencies(wavelengths, dim, theta, scaling);
     default:
       return wavelengths.reciprocal();
@@ -70,7 +70,7 @@ at::Tensor rotary_frequencies(int64_t dim, double theta, const RotaryScaling& sc
 }
 
 double rotary_factor(const RotaryScaling& scaling) {
-  if (scaling.kind != Kind::yarn) return 1;
+  if (scaling.kind != RotaryKind::yarn) return 1;
   if (scaling.attention_factor > 0) return scaling.attention_factor;
   if (scaling.mscale != 0 && scaling.mscale_all_dim != 0)
     return mscale_of(scaling.factor, scaling.mscale) / mscale_of(scaling.factor, scaling.mscale_all_dim);

@@ -8,7 +8,7 @@
 namespace heddle::megatron_fsdp {
 namespace {
 
-std::optional<at::ScalarType> dtype_of(const DTypeWord& dtype, const char* key) {
+std::optional<at::ScalarType> dtype_of_key(const DTypeWord& dtype, const char* key) {
   if (dtype.word.empty()) return std::nullopt;
   if (dtype.word == "float32") return at::kFloat;
   if (dtype.word == "bfloat16") return at::kBFloat16;
@@ -41,9 +41,10 @@ void set_fsdp(const MegatronConfig& config, Options& options) {
   options.split.optimizer = strategy != "no_shard";
   options.split.outer = config.outer_dp_sharding_strategy == "optim";
   options.main_parameters =
-      dtype_of(config.megatron_fsdp_main_params_dtype, "megatron_fsdp_main_params_dtype");
-  options.main_gradients = dtype_of(config.megatron_fsdp_main_grads_dtype, "megatron_fsdp_main_grads_dtype");
-  options.wire = dtype_of(config.megatron_fsdp_grad_comm_dtype, "megatron_fsdp_grad_comm_dtype");
+      dtype_of_key(config.megatron_fsdp_main_params_dtype, "megatron_fsdp_main_params_dtype");
+  options.main_gradients =
+      dtype_of_key(config.megatron_fsdp_main_grads_dtype, "megatron_fsdp_main_grads_dtype");
+  options.wire = dtype_of_key(config.megatron_fsdp_grad_comm_dtype, "megatron_fsdp_grad_comm_dtype");
   options.cast_gradients = !config.megatron_fsdp_use_decoupled_grad;
   options.elements_in_flight = config.suggested_communication_unit_size;
   if (config.megatron_fsdp_max_pool_double_buffer)

@@ -74,7 +74,8 @@ std::string resumes(const Subject& subject, Course course) {
     Outcome rest{{want.losses.begin() + 3, want.losses.end()},
                  {want.norms.begin() + 3, want.norms.end()},
                  {},
-                 want.parameters};
+                 want.parameters,
+                 {}};
     const Outcome got = train(subject, second);
     compare(got, rest);
     out = std::to_string(other.dp) + " ranks and back: " + distance(got, rest);

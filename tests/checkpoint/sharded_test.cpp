@@ -98,7 +98,7 @@ std::string bytes_of(const fs::path& file) {
 constexpr const char* kFirst = "shard-00001-model-00001-of-00001.safetensors";
 constexpr const char* kSecond = "shard-00002-model-00001-of-00001.safetensors";
 
-std::string refusal(const Folder& folder) {
+std::string sharded_refusal(const Folder& folder) {
   return error_of(folder, [&] { expect_readable(folder.path(), 1, whole); });
 }
 
@@ -136,10 +136,11 @@ TEST(Sharded, SeesAFlippedByteWhereItReadsAndNowhereElse) {
   std::string bytes = bytes_of(folder / kSecond);
   bytes.back() ^= 1;
   folder.write(kSecond, bytes);
-  EXPECT_EQ(refusal(folder), std::string("error[input] FOLDER/") + kSecond +
-                                 ": tensor \"wide\": the bytes are not those that were saved\n"
-                                 "  hint: the file was changed or damaged; copy it again, or go on from "
-                                 "another checkpoint");
+  EXPECT_EQ(sharded_refusal(folder),
+            std::string("error[input] FOLDER/") + kSecond +
+                ": tensor \"wide\": the bytes are not those that were saved\n"
+                "  hint: the file was changed or damaged; copy it again, or go on from "
+                "another checkpoint");
   ShardedReader reader(folder.path());
   Part left = piece("wide", wide(), {0, 0}, {11, 3});
   left.tensor = at::zeros({11, 3});
@@ -152,7 +153,7 @@ TEST(Sharded, RefusesACutFile) {
   save(folder.path(), 3, columns);
   const std::string bytes = bytes_of(folder / kSecond);
   folder.write(kSecond, bytes.substr(0, bytes.size() - 1));
-  EXPECT_THAT(refusal(folder),
+  EXPECT_THAT(sharded_refusal(folder),
               HasSubstr(std::string("error[input] FOLDER/") + kSecond + ": tensor \"wide\""));
 }
 
@@ -173,7 +174,7 @@ TEST(Sharded, RefusesANewerManifestWithBothVersions) {
   std::string text = bytes_of(folder / "manifest.json");
   text.replace(text.find("\"version\": 1"), 12, "\"version\": 2");
   folder.write("manifest.json", text);
-  EXPECT_EQ(refusal(folder),
+  EXPECT_EQ(sharded_refusal(folder),
             "error[input] FOLDER/manifest.json: has version 2, this heddle reads version 1\n"
             "  hint: read it with the heddle that wrote it, or a newer one");
 }
@@ -187,12 +188,12 @@ TEST(Sharded, RefusesAManifestThatWasChanged) {
     changed[at] = static_cast<char>(changed[at] ^ 4);
     if (changed[at] == text[at] || std::isspace(static_cast<unsigned char>(text[at]))) continue;
     folder.write("manifest.json", changed);
-    EXPECT_THAT(refusal(folder), HasSubstr("error[input] FOLDER/manifest.json: ")) << "byte " << at;
+    EXPECT_THAT(sharded_refusal(folder), HasSubstr("error[input] FOLDER/manifest.json: ")) << "byte " << at;
   }
   folder.write("manifest.json", "[]");
-  EXPECT_THAT(refusal(folder), HasSubstr("is not a manifest of a sharded checkpoint"));
+  EXPECT_THAT(sharded_refusal(folder), HasSubstr("is not a manifest of a sharded checkpoint"));
   fs::remove(folder / "manifest.json");
-  EXPECT_EQ(refusal(folder),
+  EXPECT_EQ(sharded_refusal(folder),
             "error[input] FOLDER/manifest.json: cannot be read\n"
             "  hint: is this a checkpoint that was saved to the end?");
 }

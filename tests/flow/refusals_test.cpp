@@ -275,14 +275,14 @@ Words long_run(const TrainingFiles& files) {
                              "--step_scheduler.num_epochs", "1000000"});
 }
 
-bool under_way(const TrainingFiles& files) {
+bool a_step_is_reported(const TrainingFiles& files) {
   return eventually([&] { return column(files.path("run/training.jsonl"), "step").size() > 2; });
 }
 
 TEST(Failures, OfOneRankEndAllAndNameIt) {
   const TrainingFiles files;
   Started run(long_run(files));
-  ASSERT_TRUE(under_way(files));
+  ASSERT_TRUE(a_step_is_reported(files));
   const std::vector<pid_t> ranks = run.children();
   ASSERT_EQ(ranks.size(), 2u);
   kill(ranks[1], SIGKILL);

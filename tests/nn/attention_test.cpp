@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-struct Case {
+struct AttentionCase {
   std::string name;
   int64_t batch, sequence, head_dim;
   AttentionOptions options;
@@ -34,7 +34,7 @@ AttentionOptions with(bool causal, int64_t window = 0, double cap = 0, int64_t v
   return {causal, window, 0, cap, value_dim};
 }
 
-const std::vector<Case> kCases = {
+const std::vector<AttentionCase> kCases = {
     {"causal", 2, 71, 6, with(true), {}, 2},
     {"full", 2, 71, 6, with(false), {}, 2},
     {"long", 1, 331, 20, with(true), {}, 1},
@@ -55,7 +55,7 @@ struct AttentionInputs {
   at::Tensor q, k, v, sinks, d_out;
 };
 
-AttentionInputs inputs_of(const Case& one, at::ScalarType dtype) {
+AttentionInputs inputs_of(const AttentionCase& one, at::ScalarType dtype) {
   at::manual_seed(11);
   constexpr int64_t kKeyHeads = 2;
   const int64_t tokens = one.tokens(), count = kKeyHeads * one.queries_of_key;
@@ -68,7 +68,7 @@ AttentionInputs inputs_of(const Case& one, at::ScalarType dtype) {
 }
 
 // True where a token sees another.
-at::Tensor sight_of(const Case& one) {
+at::Tensor sight_of(const AttentionCase& one) {
   const int64_t tokens = one.tokens();
   at::Tensor document = at::arange(tokens).div(one.sequence, "floor");
   for (const int begin : one.documents) document += (at::arange(tokens) >= begin).to(at::kLong);
@@ -80,7 +80,7 @@ at::Tensor sight_of(const Case& one) {
 }
 
 // In fp64, with the whole matrix of scores.
-at::Tensor plainly(const Case& one, const AttentionInputs& in) {
+at::Tensor plainly(const AttentionCase& one, const AttentionInputs& in) {
   const int64_t tokens = in.q.size(0);
   const auto split = [&](const at::Tensor& x, int64_t dim, int64_t repeats) {
     return x.to(at::kDouble).view({tokens, -1, dim}).transpose(0, 1).repeat_interleave(repeats, 0);
@@ -111,7 +111,7 @@ class AttentionIn : public ::testing::TestWithParam<at::ScalarType> {
 };
 
 TEST_P(AttentionIn, EqualsTheWholeMatrixOfScores) {
-  for (const Case& one : kCases) {
+  for (const AttentionCase& one : kCases) {
     AttentionInputs ours = inputs_of(one, GetParam()), want = inputs_of(one, GetParam());
     model::Heads heads = one.heads();
     heads.sinks = ours.sinks;
@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Dtypes, AttentionIn,
 
 // Also where the changed document holds infinities.
 TEST(Attention, AChangeInOneDocumentChangesNoBitOfAnother) {
-  const Case one{"", 1, 150, 10, with(true), {0, 35, 99, 150}, 2};
+  const AttentionCase one{"", 1, 150, 10, with(true), {0, 35, 99, 150}, 2};
   const auto results = [&](double change) {
     AttentionInputs in = inputs_of(one, at::kFloat);
     c10::NoGradGuard no_grad;
@@ -153,7 +153,7 @@ TEST(Attention, AChangeInOneDocumentChangesNoBitOfAnother) {
 }
 
 TEST(Attention, PackedDocumentsHaveTheBitsOfEachAlone) {
-  const Case one{"", 1, 400, 10, with(true), {0, 1, 36, 99, 310, 400}, 2};
+  const AttentionCase one{"", 1, 400, 10, with(true), {0, 1, 36, 99, 310, 400}, 2};
   const AttentionInputs in = inputs_of(one, at::kFloat);
   const at::Tensor y = model::attend(in.q, in.k, in.v, one.heads(), documents_of(one.documents));
   y.backward(in.d_out);
@@ -202,7 +202,7 @@ TEST(Attention, TakesRangesInAnyOrder) {
 // Keys in two parts, the first of which some queries do not see at all.
 TEST(Attention, JoinsPartsOfTheKeys) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    const Case one{"", 1, 131, 12, with(true), {0, 60, 131}, 2};
+    const AttentionCase one{"", 1, 131, 12, with(true), {0, 60, 131}, 2};
     const AttentionInputs in = inputs_of(one, dtype);
     c10::NoGradGuard no_grad;
     const at::Tensor seen = model::visible_keys(one.heads(), documents_of(one.documents));

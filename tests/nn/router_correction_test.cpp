@@ -10,7 +10,7 @@
 namespace heddle {
 namespace {
 
-std::string refused(int64_t k, int64_t groups, int64_t top_groups, int64_t best) {
+std::string correction_refused(int64_t k, int64_t groups, int64_t top_groups, int64_t best) {
   RouterConfig config;
   config.hidden = 3;
   config.experts = 8;
@@ -25,13 +25,13 @@ std::string refused(int64_t k, int64_t groups, int64_t top_groups, int64_t best)
 }
 
 TEST(Router, RefusesGroupsThatTheExpertsDoNotAllow) {
-  EXPECT_EQ(refused(2, 4, 2, 2), "");
-  EXPECT_EQ(refused(4, 4, 2, 1), "");
-  EXPECT_EQ(refused(9, 1, 1, 1), "a token chooses 9 of 8 experts");
-  EXPECT_EQ(refused(2, 3, 1, 1), "8 experts do not divide into 3 groups");
-  EXPECT_EQ(refused(2, 4, 5, 1), "a token chooses 5 of 4 groups");
-  EXPECT_EQ(refused(5, 4, 2, 1), "a token chooses 5 experts out of 2 groups with 2 experts each");
-  EXPECT_EQ(refused(2, 8, 4, 2), "a group is worth its best 2 experts and has 1");
+  EXPECT_EQ(correction_refused(2, 4, 2, 2), "");
+  EXPECT_EQ(correction_refused(4, 4, 2, 1), "");
+  EXPECT_EQ(correction_refused(9, 1, 1, 1), "a token chooses 9 of 8 experts");
+  EXPECT_EQ(correction_refused(2, 3, 1, 1), "8 experts do not divide into 3 groups");
+  EXPECT_EQ(correction_refused(2, 4, 5, 1), "a token chooses 5 of 4 groups");
+  EXPECT_EQ(correction_refused(5, 4, 2, 1), "a token chooses 5 experts out of 2 groups with 2 experts each");
+  EXPECT_EQ(correction_refused(2, 8, 4, 2), "a group is worth its best 2 experts and has 1");
 }
 
 TEST(Router, MovesItsCorrectionBiasAgainstTheLoadsAndNotAfterASkippedStep) {

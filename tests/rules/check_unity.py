@@ -1,4 +1,5 @@
-"""Names of anonymous namespaces differ within a folder: its files are compiled together, and one would see the other's."""
+"""Names of anonymous namespaces differ within a module or program of tests: its files are compiled together, and one would
+see the other's."""
 import collections
 import re
 
@@ -10,7 +11,7 @@ CLOSE = re.compile(r"^\}\s+// namespace$")
 # A declaration at the namespace's own level, which is never indented.
 TYPE = re.compile(r"^(?:template <[^>]*>\s*)?(?:class|struct|enum class|enum)\s+(?:alignas\([^)]*\)\s*)?(\w+)\s*(?:final\s*)?[:{]")
 ALIAS = re.compile(r"^(?:using (\w+) =|namespace (\w+) =)(.*)")
-CONSTANT = re.compile(r"^(?:inline |static )?(?:constexpr|const|thread_local)\b[^(]*?\b(\w+)\s*(?:\[[^\]]*\])?\s*(?:=|\{|;)")
+CONSTANT = re.compile(r"^(?:inline |static )?(?:constexpr|const|thread_local)\b[^(]*?\b(\w+)\s*(?:\[[^\]]*\])?\s*(?:=|\{|;|\(\")")
 FUNCTION = re.compile(r"^(?!using|namespace|return|template|struct|class|enum|constexpr char)[\w:<>,*&\[\]() \"-]*?[\s*&](\w+)\((.*)$")
 
 
@@ -29,24 +30,43 @@ def declared(path):
                 yield found[1], "type", ""
             elif found := CONSTANT.match(line):
                 yield found[1], "constant", ""
-            elif found := FUNCTION.match(line):
+            elif (found := FUNCTION.match(line)) and found[1] != "__attribute__":
                 yield found[1], "function", re.sub(r"\s*\w+\s*([,)])", r"\1", found[2])
+
+
+WORDS_TESTS = ("core/base/", "core/config/", "core/schedule/", "drawing/", "plugins/pipeline/", "transport/rank_place_test.cpp")
+PLUGIN_TESTS = ("plugins/", "sharding/")
+OWN_TESTS = ("flow", "dry", "gpu", "kills", "examples")
+
+
+def compiled_with(path):
+    """The module or program whose files may be compiled together with this one."""
+    parts = path.parts
+    if parts[0] != "tests" or len(parts) < 3:
+        return parts[0] if parts[0] == "trainer" else "/".join(parts[:-1][:2])
+    within = "/".join(parts[1:])
+    if parts[1] in OWN_TESTS:
+        return f"tests/{parts[1]}"
+    if within.startswith(WORDS_TESTS):
+        return "tests: words"
+    return "tests: plugins" if within.startswith(PLUGIN_TESTS) else "tests: core"
 
 
 def faults(root):
     found = []
-    folders = collections.defaultdict(lambda: collections.defaultdict(set))
+    modules = collections.defaultdict(lambda: collections.defaultdict(set))
     for path in tree.sources(root, LIBRARIES):
         if path.suffix == ".cpp" and "bad_plugins" not in path.parts:  # a library each
             for name, kind, what in declared(path):
-                folders[path.parent][name].add((path.name, kind, what))
-    for folder, names in folders.items():
+                modules[compiled_with(path.relative_to(root))][name].add((str(path.relative_to(root)), kind, what))
+    for module, names in modules.items():
         for name, uses in names.items():
             files = sorted({file for file, _, _ in uses})
             alike = len({(kind, what) for _, kind, what in uses}) == 1 and all(kind == "alias" for _, kind, _ in uses)
-            overloads = all(kind == "function" for _, kind, _ in uses)
+            signatures = {(file, what) for file, kind, what in uses if kind == "function"}
+            overloads = len(signatures) == len({what for _, what in signatures}) and all(kind == "function" for _, kind, _ in uses)
             if len(files) > 1 and not alike and not overloads:
-                found.append(f"{folder.relative_to(root)}: {name} stands in the anonymous namespaces of {', '.join(files)}")
+                found.append(f"{module}: {name} stands in the anonymous namespaces of {', '.join(files)}")
     return found
 
 

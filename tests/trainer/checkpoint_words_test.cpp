@@ -9,7 +9,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-std::vector<std::string> refused(const std::string& words) {
+std::vector<std::string> words_refused(const std::string& words) {
   recipe::NotBuilt not_built;
   recipe::read_checkpoint(config::read_text(words, "run.yaml"), not_built);
   return not_built;
@@ -30,23 +30,25 @@ TEST(CheckpointFields, OfTheExportAreBuilt) {
 }
 
 TEST(CheckpointFields, ThatAskForNothingAreTaken) {
-  EXPECT_THAT(refused("{is_peft: false, dequantize_base_checkpoint: false, original_model_root_dir: null, "
-                      "diffusers_compatible: false, model_save_format: safetensors}"),
-              IsEmpty());
+  EXPECT_THAT(
+      words_refused("{is_peft: false, dequantize_base_checkpoint: false, original_model_root_dir: null, "
+                    "diffusers_compatible: false, model_save_format: safetensors}"),
+      IsEmpty());
 }
 
 TEST(CheckpointFields, OfOtherWaysAreRefusedWithTheReason) {
-  EXPECT_THAT(refused("{is_peft: true}"), ElementsAre("checkpoint.is_peft: adapters are not built yet"));
-  EXPECT_THAT(refused("{dequantize_base_checkpoint: true}"),
+  EXPECT_THAT(words_refused("{is_peft: true}"),
+              ElementsAre("checkpoint.is_peft: adapters are not built yet"));
+  EXPECT_THAT(words_refused("{dequantize_base_checkpoint: true}"),
               ElementsAre("checkpoint.dequantize_base_checkpoint: quantized base models are not built yet"));
-  EXPECT_THAT(refused("{original_model_root_dir: /models}"),
+  EXPECT_THAT(words_refused("{original_model_root_dir: /models}"),
               ElementsAre("checkpoint.original_model_root_dir: names and dtypes of an export are those of "
                           "model.pretrained_model_name_or_path"));
-  EXPECT_THAT(refused("{diffusers_compatible: true}"),
+  EXPECT_THAT(words_refused("{diffusers_compatible: true}"),
               ElementsAre("checkpoint.diffusers_compatible: files are named as transformers has them"));
-  EXPECT_THAT(refused("{model_save_format: torch_save}"),
+  EXPECT_THAT(words_refused("{model_save_format: torch_save}"),
               ElementsAre("checkpoint.model_save_format: models are written as safetensors"));
-  EXPECT_THAT(refused("{model_repo_id: a/b}"),
+  EXPECT_THAT(words_refused("{model_repo_id: a/b}"),
               ElementsAre("checkpoint.model_repo_id: models are not downloaded"));
 }
 

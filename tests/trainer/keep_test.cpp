@@ -24,7 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using tests::error_of;
 using tests::Folder;
-using Names = std::set<std::string>;
+using KeptNames = std::set<std::string>;
 using namespace std::chrono_literals;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -45,8 +45,8 @@ fs::path publish(const Folder& folder, int64_t step, const Losses& losses = {}) 
   return folder / name;
 }
 
-Names names_in(const Folder& folder) {
-  Names names;
+KeptNames names_in(const Folder& folder) {
+  KeptNames names;
   for (const auto& entry : fs::directory_iterator(folder.path()))
     names.insert(entry.path().filename().string());
   return names;
@@ -79,10 +79,10 @@ TEST(Keep, LeavesTheNewestAndWhatThePointersName) {
   const double losses[] = {3.0, 1.0, 2.0, 2.5, 2.0};
   for (int step = 0; step < 5; ++step) root.save(step, {{"", losses[step]}});
   EXPECT_EQ(names_in(root.folder),
-            (Names{"LATEST", "LOWEST_VAL", "epoch_0_step_1", "epoch_0_step_3", "epoch_0_step_4"}));
+            (KeptNames{"LATEST", "LOWEST_VAL", "epoch_0_step_1", "epoch_0_step_3", "epoch_0_step_4"}));
   EXPECT_EQ(root.lowest(), "epoch_0_step_1");
   root.save(5, {{"", 0.5}});
-  EXPECT_EQ(names_in(root.folder), (Names{"LATEST", "LOWEST_VAL", "epoch_0_step_4", "epoch_0_step_5"}));
+  EXPECT_EQ(names_in(root.folder), (KeptNames{"LATEST", "LOWEST_VAL", "epoch_0_step_4", "epoch_0_step_5"}));
 }
 
 // A run that went back: the newest by their steps are not the newest by time.
@@ -92,7 +92,7 @@ TEST(Keep, LeavesWhatLatestNamesAmongOthersOfLaterSteps) {
   publish(root.folder, 7);
   publish(root.folder, 9);
   root.save(5);
-  EXPECT_EQ(names_in(root.folder), (Names{"LATEST", "epoch_0_step_5", "epoch_0_step_9"}));
+  EXPECT_EQ(names_in(root.folder), (KeptNames{"LATEST", "epoch_0_step_5", "epoch_0_step_9"}));
 }
 
 TEST(Keep, CountsAndTouchesNoIncompleteDirectory) {
@@ -104,7 +104,7 @@ TEST(Keep, CountsAndTouchesNoIncompleteDirectory) {
   root.save(1);
   root.save(2);
   EXPECT_EQ(names_in(root.folder),
-            (Names{"LATEST", "epoch_0_step_2", "epoch_0_step_8.incomplete", "epoch_0_step_9", "mine"}));
+            (KeptNames{"LATEST", "epoch_0_step_2", "epoch_0_step_8.incomplete", "epoch_0_step_9", "mine"}));
 }
 
 TEST(Keep, TakesADirectorysNameBeforeItsFiles) {
@@ -242,7 +242,7 @@ TEST(Pointers, AreTurnedBeforeWhatTheyNamedGoes) {
   checkpoint::announce(root.folder / "LOWEST_VAL", "epoch_0_step_2");
   root.save(3, {{"", 2.5}});
   EXPECT_EQ(fs::read_symlink(root.folder / "LOWEST_VAL"), "epoch_0_step_2");
-  EXPECT_EQ(names_in(root.folder), (Names{"LATEST", "LOWEST_VAL", "epoch_0_step_2", "epoch_0_step_3"}));
+  EXPECT_EQ(names_in(root.folder), (KeptNames{"LATEST", "LOWEST_VAL", "epoch_0_step_2", "epoch_0_step_3"}));
 }
 
 TEST(Sweep, TakesWhatInterruptedRunsHaveLeftAndNothingElse) {
@@ -257,8 +257,8 @@ TEST(Sweep, TakesWhatInterruptedRunsHaveLeftAndNothingElse) {
   EXPECT_THAT(sweep(folder.path()),
               ElementsAre(".LATEST.txt.new.tmp.17", "epoch_0_step_2.incomplete", "epoch_1_step_7.removed",
                           "loss.svg.tmp.17", "training.jsonl.tmp.17", "validation_code.jsonl.tmp.17"));
-  EXPECT_EQ(names_in(folder), (Names{"epoch_0_step_1", "epoch_0_step_3", "epoch_0_step_x.incomplete",
-                                     "mine.incomplete", "notes.tmp.17", "training.jsonl"}));
+  EXPECT_EQ(names_in(folder), (KeptNames{"epoch_0_step_1", "epoch_0_step_3", "epoch_0_step_x.incomplete",
+                                         "mine.incomplete", "notes.tmp.17", "training.jsonl"}));
 }
 
 TEST(RunLock, IsHeldByOneRunAtATime) {

@@ -105,7 +105,7 @@ TEST(LrSchedule, RaisesTheWeightDecay) {
   EXPECT_NEAR(LrSchedule(section, {}, 1000).weight_decay(0), 0.01, kNear);
 }
 
-std::string refusal(const LrSection& section) {
+std::string schedule_refusal(const LrSection& section) {
   try {
     LrSchedule schedule(section, {}, 100);
     return "";
@@ -118,19 +118,20 @@ std::string refusal(const LrSection& section) {
 TEST(LrSchedule, RefusesRatesThatCross) {
   LrSection section = section_of("cosine", 0, 100);
   section.min_lr = 2.0;
-  EXPECT_THAT(refusal(section),
+  EXPECT_THAT(schedule_refusal(section),
               HasSubstr("run.yaml:9 lr_scheduler: max_lr (1) must not be below min_lr (2)"));
   section = section_of("cosine", 0, 100);
   section.init_lr = 3.0;
-  EXPECT_THAT(refusal(section), HasSubstr("init_lr (3) must not be above max_lr (1)"));
-  EXPECT_THAT(refusal(section_of("cosine", 100, 100)),
+  EXPECT_THAT(schedule_refusal(section), HasSubstr("init_lr (3) must not be above max_lr (1)"));
+  EXPECT_THAT(schedule_refusal(section_of("cosine", 100, 100)),
               HasSubstr("lr_warmup_steps (100) must be below lr_decay_steps (100)"));
   section = section_of("cosine", 0, 100);
   section.start_wd = 0.5;
   section.end_wd = 0.1;
-  EXPECT_THAT(refusal(section), HasSubstr("end_wd (0.1) must not be below start_wd (0.5)"));
+  EXPECT_THAT(schedule_refusal(section), HasSubstr("end_wd (0.1) must not be below start_wd (0.5)"));
   section.end_wd = 0.9;
-  EXPECT_THAT(refusal(section), HasSubstr("wd_incr_style constant needs start_wd and end_wd to be equal"));
+  EXPECT_THAT(schedule_refusal(section),
+              HasSubstr("wd_incr_style constant needs start_wd and end_wd to be equal"));
 }
 
 StepSection steps_of(int64_t global, int64_t local) {

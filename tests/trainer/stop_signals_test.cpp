@@ -58,7 +58,7 @@ TEST(StopSignals, EndTheRanksAtOnceBeforeTheirFirstStep) {
 }
 
 // One has failed and was collected when the signal comes; a second wish carries its process.
-const KnownPlain kFailed("stop_failed", [](const RankPlace& place) {
+const KnownPlain kStopFailed("stop_failed", [](const RankPlace& place) {
   StopWish& note = cli::shared_wish();
   const auto fails = [&](const RankPlace& inner) -> int {
     if (inner.rank == 0) {

@@ -103,7 +103,7 @@ TEST(GlooMesh, WhatRanksHaveToldEachOtherLeavesTheStore) {
 }
 
 // Longer than a value of the store may be, and as long as two pieces.
-const Known kLong("long_texts", [](Rendezvous& meeting) {
+const Known kLongTexts("long_texts", [](Rendezvous& meeting) {
   const auto text_of = [](int rank) {
     return rank == 0 ? std::string(size_t{8} << 20, 'a') : std::string((size_t{9} << 20) + 5, 'b') + "end";
   };
@@ -115,7 +115,7 @@ TEST(GlooMesh, RanksExchangeTextsOfAnyLength) {
   tests::expect_all_say(run_ranks("long_texts", 2), 2, "whole");
 }
 
-const Known kEarly("early", [](Rendezvous& meeting) {
+const Known kEarlyRank("early", [](Rendezvous& meeting) {
   auto pair = meeting.group("world", everyone(meeting));
   auto value = at::ones({3});
   pair->all_reduce(value)->wait();

@@ -79,7 +79,7 @@ std::string work_beside(Rendezvous& meeting, const std::function<bool(const std:
   return status == 0 ? "went on" : "the pause failed";
 }
 
-const Known kFirst("first_pauses", [](Rendezvous& meeting) {
+const Known kFirstRank("first_pauses", [](Rendezvous& meeting) {
   return work_beside(meeting, [](const auto& ranks) { return stop_for_a_while({ranks[0]}, kPause); });
 });
 const Known kLast("last_pauses", [](Rendezvous& meeting) {
@@ -88,7 +88,7 @@ const Known kLast("last_pauses", [](Rendezvous& meeting) {
 const Known kTraced("last_is_traced", [](Rendezvous& meeting) {
   return work_beside(meeting, [](const auto& ranks) { return trace_for_a_while(ranks[2], kPause); });
 });
-const Known kAll("all_pause", [](Rendezvous& meeting) {
+const Known kAllRanks("all_pause", [](Rendezvous& meeting) {
   return work_beside(meeting, [](const auto& ranks) { return stop_for_a_while(ranks, 2 * kPause); });
 });
 

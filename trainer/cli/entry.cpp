@@ -1,4 +1,5 @@
 // The entry point between the small executable and the trainer: one function that runs a parsed command.
+#include "commands_stamp.h"
 #include "heddle/base/export.h"
 #include "trainer/cli/check.h"
 #include "trainer/cli/commands.h"
@@ -12,7 +13,7 @@
 namespace heddle::cli {
 namespace {
 
-struct Run {
+struct CommandVisitor {
   int operator()(const TrainCommand& command) const { return train(command); }
   int operator()(const CheckCommand& command) const { return check(command); }
   int operator()(const PluginsCommand& command) const { return plugins(command); }
@@ -31,5 +32,5 @@ const char heddle_commands_stamp[] = HEDDLE_COMMANDS;
 }
 
 extern "C" HEDDLE_API int heddle_run_command(const heddle::cli::Command& command) {
-  return std::visit(heddle::cli::Run{}, command);
+  return std::visit(heddle::cli::CommandVisitor{}, command);
 }

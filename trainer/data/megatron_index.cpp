@@ -10,9 +10,9 @@ namespace heddle {
 namespace {
 
 constexpr char kMagic[] = "MMIDIDX\0";  // nine bytes with the final zero
-const std::map<int, TokenType> kTypes = {{1, TokenType::uint8}, {2, TokenType::int8},
-                                         {3, TokenType::int16}, {4, TokenType::int32},
-                                         {5, TokenType::int64}, {8, TokenType::uint16}};
+const std::map<int, TokenType> kIndexTypes = {{1, TokenType::uint8}, {2, TokenType::int8},
+                                              {3, TokenType::int16}, {4, TokenType::int32},
+                                              {5, TokenType::int64}, {8, TokenType::uint16}};
 
 // Takes values off the front of the file and notices its end.
 class Reader {
@@ -41,7 +41,7 @@ class Reader {
   std::span<const std::byte> bytes_;
 };
 
-[[noreturn]] void refuse(const std::filesystem::path& file, const std::string& what) {
+[[noreturn]] void refuse_index(const std::filesystem::path& file, const std::string& what) {
   throw Error(ErrorCode::input, file.string(), what);
 }
 
@@ -58,29 +58,30 @@ TokenHeader read_megatron_index(const std::filesystem::path& index, size_t bytes
   const MappedFile file(index);
   Reader reader(index, file.bytes());
   if (std::memcmp(reader.take(9).data(), kMagic, 9) != 0)
-    refuse(index, "not a Megatron index: its magic is not MMIDIDX");
+    refuse_index(index, "not a Megatron index: its magic is not MMIDIDX");
   if (const auto version = reader.value<uint64_t>(); version != 1)
-    refuse(index, "version " + std::to_string(version) + " of the format; 1 is known");
+    refuse_index(index, "version " + std::to_string(version) + " of the format; 1 is known");
   const int code = reader.value<uint8_t>();
-  if (!kTypes.contains(code))
-    refuse(index, "tokens of type code " + std::to_string(code) + "; 1 to 5 and 8 are known");
-  TokenHeader header{kTypes.at(code), 0, 0};
+  if (!kIndexTypes.contains(code))
+    refuse_index(index, "tokens of type code " + std::to_string(code) + "; 1 to 5 and 8 are known");
+  TokenHeader header{kIndexTypes.at(code), 0, 0};
   const size_t width = width_of(header.type);
   const auto sequences = reader.value<uint64_t>();
   reader.value<uint64_t>();  // the number of documents
   if (sequences > file.bytes().size())
-    refuse(index, "the index is cut: it says " + std::to_string(sequences) + " sequences");
+    refuse_index(index, "the index is cut: it says " + std::to_string(sequences) + " sequences");
   const auto lengths = reader.take(sequences * sizeof(int32_t));
   const auto places = reader.take(sequences * sizeof(int64_t));
   for (size_t i = 0; i < sequences; ++i) {
     const int32_t length = at<int32_t>(lengths, i);
     if (length < 0 || at<int64_t>(places, i) != header.tokens * static_cast<int64_t>(width))
-      refuse(index, "sequence " + std::to_string(i) + " does not follow the one before it");
+      refuse_index(index, "sequence " + std::to_string(i) + " does not follow the one before it");
     header.tokens += length;
   }
   if (static_cast<size_t>(header.tokens) * width != bytes)
-    refuse(index, "the index says " + std::to_string(header.tokens) + " tokens of " + std::to_string(width) +
-                      " bytes; the .bin beside it has " + std::to_string(bytes) + " bytes");
+    refuse_index(index, "the index says " + std::to_string(header.tokens) + " tokens of " +
+                            std::to_string(width) + " bytes; the .bin beside it has " +
+                            std::to_string(bytes) + " bytes");
   return header;
 }
 

@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using tests::thrown_by;
 
-struct Shape {
+struct ViewShape {
   int pp, replicate, shard, cp, tp;
   int ranks() const { return pp * replicate * shard * cp * tp; }
   std::vector<Axis> axes() const {
@@ -28,7 +28,7 @@ struct Shape {
 };
 
 // Coordinates by name of every rank, by counting.
-std::vector<std::map<std::string, int>> coordinates(const Shape& shape, int ep) {
+std::vector<std::map<std::string, int>> coordinates(const ViewShape& shape, int ep) {
   std::vector<std::map<std::string, int>> out;
   for (int pp = 0; pp < shape.pp; ++pp) {
     int within = 0;  // its place in the stage
@@ -79,9 +79,10 @@ void compare(const Views& views, const std::vector<std::map<std::string, int>>& 
 
 TEST(Views, AreWhatCountingGivesForManySizes) {
   int compared = 0;
-  for (const Shape& shape : {Shape{1, 1, 8, 1, 1}, Shape{2, 1, 2, 2, 1}, Shape{1, 2, 3, 1, 2},
-                             Shape{3, 1, 5, 1, 1}, Shape{1, 3, 2, 3, 1}, Shape{2, 2, 3, 1, 2},
-                             Shape{1, 1, 1, 6, 2}, Shape{1, 1, 7, 1, 3}, Shape{1, 1, 1, 1, 1}}) {
+  for (const ViewShape& shape :
+       {ViewShape{1, 1, 8, 1, 1}, ViewShape{2, 1, 2, 2, 1}, ViewShape{1, 2, 3, 1, 2},
+        ViewShape{3, 1, 5, 1, 1}, ViewShape{1, 3, 2, 3, 1}, ViewShape{2, 2, 3, 1, 2},
+        ViewShape{1, 1, 1, 6, 2}, ViewShape{1, 1, 7, 1, 3}, ViewShape{1, 1, 1, 1, 1}}) {
     const int stage = shape.ranks() / shape.pp;
     for (int ep = 1; ep <= stage; ++ep) {
       if (stage % ep != 0) continue;
@@ -119,7 +120,7 @@ TEST(Views, FoldTheAxesThatTheMeshHas) {
 Views mixed() {
   const std::vector<View> more = {{"expert", {"dp", "cp", "tp"}, {{"ep_shard", 2}, {"ep", 4}}},
                                   {"acme", {"dp"}, {{"acme_shard", 2}, {"acme", 2}}}};
-  return Views(Shape{1, 2, 2, 1, 2}.axes(), 8, more, AxisTable());
+  return Views(ViewShape{1, 2, 2, 1, 2}.axes(), 8, more, AxisTable());
 }
 
 std::string fault(const std::vector<std::string>& axes) {
@@ -148,7 +149,7 @@ TEST(Views, SayWhatIsWrongWithTheAxesOfAParameter) {
 }
 
 TEST(Views, AnAxisWithoutAViewIsKnownButStandsNowhere) {
-  const Views dense(Shape{1, 1, 4, 1, 1}.axes(), 4, {}, AxisTable());
+  const Views dense(ViewShape{1, 1, 4, 1, 1}.axes(), 4, {}, AxisTable());
   EXPECT_FALSE(dense.has("ep"));
   EXPECT_TRUE(dense.find("ep").axes.empty());  // asking for its size is allowed: this rank alone
   EXPECT_EQ(dense.fault_of(std::vector<std::string>{"ep"}),
@@ -158,7 +159,7 @@ TEST(Views, AnAxisWithoutAViewIsKnownButStandsNowhere) {
 
 TEST(Views, RefuseWhatDoesNotFit) {
   const auto made = [](std::vector<View> more) {
-    return thrown_by([&] { Views(Shape{1, 1, 4, 1, 2}.axes(), 8, more, AxisTable()); });
+    return thrown_by([&] { Views(ViewShape{1, 1, 4, 1, 2}.axes(), 8, more, AxisTable()); });
   };
   EXPECT_THAT(made({{"a", {"dp", "tp"}, {{"x", 8}}}}), HasSubstr("must be neighbours"));
   EXPECT_THAT(made({{"a", {"dp"}, {{"x", 3}}}}), HasSubstr("4 ranks cannot be refolded as (x=3)"));
@@ -173,7 +174,7 @@ TEST(Views, RefuseWhatDoesNotFit) {
 TEST(Views, OfAMeshGiveGroupsThatSum) {
   ThreadWorld::run(6, [](Rendezvous& meeting) {
     const std::vector<View> more = {{"expert", {"dp", "cp", "tp"}, {{"ep_shard", 3}, {"ep", 2}}}};
-    const auto mesh = mesh::build(Shape{1, 1, 3, 1, 2}.axes(), meeting, "setup: 1", more);
+    const auto mesh = mesh::build(ViewShape{1, 1, 3, 1, 2}.axes(), meeting, "setup: 1", more);
     EXPECT_EQ(mesh.size("ep"), 2);
     EXPECT_EQ(mesh.rank("ep_shard"), meeting.rank() / 2);
     EXPECT_THAT(mesh.views(), ElementsAre("dense", "expert"));
@@ -191,7 +192,7 @@ TEST(Views, AreComparedBetweenTheRanks) {
     ThreadWorld::run(4, [](Rendezvous& meeting) {
       const int ep = meeting.rank() == 2 ? 4 : 2;
       const std::vector<View> more = {{"expert", {"dp", "cp", "tp"}, {{"ep_shard", 4 / ep}, {"ep", ep}}}};
-      mesh::build(Shape{1, 1, 4, 1, 1}.axes(), meeting, "setup: 1", more);
+      mesh::build(ViewShape{1, 1, 4, 1, 1}.axes(), meeting, "setup: 1", more);
     });
   });
   EXPECT_THAT(told,

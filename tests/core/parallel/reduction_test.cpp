@@ -37,7 +37,7 @@ std::string of(const std::vector<Axis>& axes, const std::vector<Placed>& placed 
   return text_of(Reductions(mesh, placed).of("w"));
 }
 
-std::vector<Axis> five(int pp, int replicate, int shard, int cp, int tp) {
+std::vector<Axis> five_axes(int pp, int replicate, int shard, int cp, int tp) {
   return {{"pp", pp}, {"dp_replicate", replicate}, {"dp_shard", shard}, {"cp", cp}, {"tp", tp}};
 }
 
@@ -46,23 +46,24 @@ TEST(Reductions, OfDenseParametersAreTheDataAxesOfTheStrategysMesh) {
   EXPECT_EQ(of({{"pp", 2}, {"dp", 3}, {"tp", 2}}), "all dp, copies , shards dp");
   EXPECT_EQ(of({{"dp", 2}, {"cp", 2}, {"tp", 2}}), "all dp_cp, copies , shards dp_cp");
   EXPECT_EQ(of({{"pp", 1}, {"tp", 2}}), "all , copies , shards ");
-  EXPECT_EQ(of(five(1, 1, 4, 1, 1)), "all dp, copies dp_replicate, shards dp_shard");
-  EXPECT_EQ(of(five(2, 2, 2, 1, 2)), "all dp, copies dp_replicate, shards dp_shard");
-  EXPECT_EQ(of(five(1, 2, 2, 2, 1)), "all dp_cp, copies dp_replicate, shards dp_shard_cp");
-  EXPECT_EQ(of(five(1, 1, 1, 2, 1)), "all dp_shard_cp, copies dp_replicate, shards dp_shard_cp");
+  EXPECT_EQ(of(five_axes(1, 1, 4, 1, 1)), "all dp, copies dp_replicate, shards dp_shard");
+  EXPECT_EQ(of(five_axes(2, 2, 2, 1, 2)), "all dp, copies dp_replicate, shards dp_shard");
+  EXPECT_EQ(of(five_axes(1, 2, 2, 2, 1)), "all dp_cp, copies dp_replicate, shards dp_shard_cp");
+  EXPECT_EQ(of(five_axes(1, 1, 1, 2, 1)), "all dp_shard_cp, copies dp_replicate, shards dp_shard_cp");
 }
 
 TEST(Reductions, TensorParallelismChangesNothing) {
-  EXPECT_EQ(of(five(1, 2, 2, 1, 2), {along("tp")}), "all dp, copies dp_replicate, shards dp_shard");
-  EXPECT_EQ(of(five(1, 2, 2, 1, 2), {along("tp", Placed::Kind::partial_gradient)}),
+  EXPECT_EQ(of(five_axes(1, 2, 2, 1, 2), {along("tp")}), "all dp, copies dp_replicate, shards dp_shard");
+  EXPECT_EQ(of(five_axes(1, 2, 2, 1, 2), {along("tp", Placed::Kind::partial_gradient)}),
             "all dp, copies dp_replicate, shards dp_shard");
 }
 
 TEST(Reductions, OfExpertsAreWhatEpLeaves) {
-  EXPECT_EQ(of(five(1, 2, 3, 1, 2), {along("ep")}, {kExperts}), "all ep_shard, copies , shards ep_shard");
-  EXPECT_EQ(of(five(2, 1, 6, 1, 2), {along("ep", Placed::Kind::partial_gradient)}, {kExperts}),
+  EXPECT_EQ(of(five_axes(1, 2, 3, 1, 2), {along("ep")}, {kExperts}),
             "all ep_shard, copies , shards ep_shard");
-  EXPECT_EQ(of(five(1, 2, 3, 1, 2), {}, {kExperts}), "all dp, copies dp_replicate, shards dp_shard");
+  EXPECT_EQ(of(five_axes(2, 1, 6, 1, 2), {along("ep", Placed::Kind::partial_gradient)}, {kExperts}),
+            "all ep_shard, copies , shards ep_shard");
+  EXPECT_EQ(of(five_axes(1, 2, 3, 1, 2), {}, {kExperts}), "all dp, copies dp_replicate, shards dp_shard");
 }
 
 // A view that leaves the context ranks alone, and one that leaves the data-parallel ranks alone.
@@ -74,7 +75,7 @@ TEST(Reductions, JoinTheDataAxesThatAViewKeeps) {
   table.add(std::vector{acme}, views, "the parallelizer 'acme'");
   DryRendezvous meeting(0, 8);
   const View view{"acme", {"dp"}, {{"acme_shard", 2}, {"acme", 2}}};
-  const DeviceMesh mesh = mesh::build(five(1, 1, 4, 2, 1), meeting, "", std::vector{view}, table);
+  const DeviceMesh mesh = mesh::build(five_axes(1, 1, 4, 2, 1), meeting, "", std::vector{view}, table);
   const Reductions reductions(mesh, std::vector{along("acme")});
   EXPECT_EQ(text_of(reductions.of("w")), "all acme_shard+cp, copies , shards acme_shard+cp");
   EXPECT_EQ(mesh.size("acme_shard+cp"), 4);
@@ -84,16 +85,16 @@ TEST(Reductions, JoinTheDataAxesThatAViewKeeps) {
 
 TEST(Reductions, OfAxesWithoutACommonViewAreRefusedWithTheParameter) {
   EXPECT_THAT(thrown_by([] {
-                of(five(1, 2, 3, 1, 2), {along("ep"), along("tp")}, {kExperts});
+                of(five_axes(1, 2, 3, 1, 2), {along("ep"), along("tp")}, {kExperts});
               }),
               HasSubstr("parameter 'w': the axes ep, tp are in no common view of this mesh"));
-  EXPECT_THAT(thrown_by([] { of(five(1, 1, 4, 1, 1), {along("ep")}); }),
+  EXPECT_THAT(thrown_by([] { of(five_axes(1, 1, 4, 1, 1), {along("ep")}); }),
               HasSubstr("parameter 'w': the axis 'ep' is in no view of this mesh"));
 }
 
 TEST(Reductions, AShardsAxesAreChecked) {
   DryRendezvous meeting(0, 4);
-  const DeviceMesh mesh = mesh::build(five(1, 1, 4, 1, 1), meeting, "");
+  const DeviceMesh mesh = mesh::build(five_axes(1, 1, 4, 1, 1), meeting, "");
   Shard shard;
   shard.name = "w";
   check_axes(shard, std::vector<std::string>{"dp_shard"}, mesh);

@@ -16,21 +16,21 @@ using heddle::PluginRegistry;
 using ::testing::HasSubstr;
 
 // Loads one file into a fresh registry, and gives the error.
-Error refusal(const std::string& plugin) {
+Error plugin_refusal(const std::string& plugin) {
   return error_of([&] { PluginRegistry({}).load(file(plugin).string()); });
 }
 
-struct Case {
+struct PluginCase {
   std::string plugin;
   ErrorCode code;
   std::string message, hint;
 };
 
-class BadPlugin : public ::testing::TestWithParam<Case> {};
+class BadPlugin : public ::testing::TestWithParam<PluginCase> {};
 
 TEST_P(BadPlugin, IsRefusedWithItsMessage) {
-  const Case& expected = GetParam();
-  const Error error = refusal(expected.plugin);
+  const PluginCase& expected = GetParam();
+  const Error error = plugin_refusal(expected.plugin);
   EXPECT_EQ(name_of(error.code()), name_of(expected.code));
   EXPECT_EQ(error.where(), file(expected.plugin).string());
   EXPECT_THAT(error.message(), HasSubstr(expected.message));
@@ -42,64 +42,69 @@ constexpr auto kFailed = ErrorCode::plugin_failed;
 INSTANTIATE_TEST_SUITE_P(
     Gallery, BadPlugin,
     ::testing::Values(
-        Case{"no_manifest", kFailed, "the library has no manifest, so it is not a heddle plugin",
-             "HEDDLE_PLUGIN"},
-        Case{"newer_manifest", kFailed,
-             "'heddle plugin manifest 7' is of another form than this engine reads", "sdk.h"},
-        Case{"odd_kind", kFailed,
-             "unknown kind 'optimizer' (there are: strategy, parallelizer, schedule, section, device, plan, "
-             "model)",
-             "kind name alias"},
-        Case{"no_entry", kFailed, "has a manifest, but no entry function heddle_plugin_offer",
-             "HEDDLE_PLUGIN"},
-        Case{"two_manifests", kFailed,
-             "the file of the plugin 'two_manifests' 0.1.0 was replaced after it was read: it is "
-             "'two_manifests' "
-             "0.2.0 (sdk=0) now",
-             "leave a plugin's file in place while a run starts"},
-        Case{"unresolved", kFailed, "undefined symbol: _Z28a_function_that_nobody_wrotev",
-             "heddle_add_plugin()"},
-        Case{"lies", kFailed,
-             "invalid plugin 'lies' 0.1.0: it offers the strategy 'plain', but its "
-             "manifest does "
-             "not",
-             "write \"strategy plain\" in HEDDLE_PLUGIN"},
-        Case{"promises", kFailed, "its manifest declares the section 'extra', which it does not offer",
-             "take it out of the manifest"},
-        Case{"aliases", kFailed,
-             "the aliases of the strategy 'aliases' are 'alias-two', and in its manifest 'alias-one'",
-             "write them in HEDDLE_PLUGIN only"},
-        Case{"twice", kFailed, "it offers the strategy 'twice' twice", "offer it once"},
-        Case{"throws", kFailed,
-             "the plugin 'throws' 0.1.0 threw while it made its offer: the licence server is away", "author"},
-        Case{"throws_number", kFailed,
-             "the plugin 'throws_number' 0.1.0 threw while it made its offer: something that is not a "
-             "std::exception",
-             "author"},
-        Case{"constructor", kFailed,
-             "the plugin 'constructor' 0.1.0 threw while it made its offer: no process group yet", "author"},
-        Case{"empty_offer", kFailed, "it offers nothing", "plugin.strategy<...>"},
-        Case{"bad_default", kFailed,
-             "the schema of the strategy 'bad_default' does not allow its own defaults", "initialisers"},
-        Case{"same_key", kFailed,
-             "the plugin 'same_key' 0.1.0 threw while it made its offer: schema: the key 'prefetch' is bound "
-             "twice",
-             "author"},
-        Case{"odd_axis", kFailed,
-             "the strategy 'odd_axis' names the axis 'sideways', which the engine does not know",
-             "use pp, dp, dp_replicate"},
-        Case{"axes_of_strategy", kFailed,
-             "the strategy 'declares' sets new_axes, new_views or after, which are fields of a "
-             "parallelizer's needs",
-             "offer a parallelizer"},
-        Case{"pp_view", kFailed, "the parallelizer 'folds' declares the view 'acme' over 'pp'",
-             "a view refolds neighbours of dp, cp and tp, in this order"},
-        Case{"second_single", ErrorCode::plugin_conflict,
-             "the strategy 'single' is there already, from the engine itself", "rename"}),
+        PluginCase{"no_manifest", kFailed, "the library has no manifest, so it is not a heddle plugin",
+                   "HEDDLE_PLUGIN"},
+        PluginCase{"newer_manifest", kFailed,
+                   "'heddle plugin manifest 7' is of another form than this engine reads", "sdk.h"},
+        PluginCase{
+            "odd_kind", kFailed,
+            "unknown kind 'optimizer' (there are: strategy, parallelizer, schedule, section, device, plan, "
+            "model)",
+            "kind name alias"},
+        PluginCase{"no_entry", kFailed, "has a manifest, but no entry function heddle_plugin_offer",
+                   "HEDDLE_PLUGIN"},
+        PluginCase{"two_manifests", kFailed,
+                   "the file of the plugin 'two_manifests' 0.1.0 was replaced after it was read: it is "
+                   "'two_manifests' "
+                   "0.2.0 (sdk=0) now",
+                   "leave a plugin's file in place while a run starts"},
+        PluginCase{"unresolved", kFailed, "undefined symbol: _Z28a_function_that_nobody_wrotev",
+                   "heddle_add_plugin()"},
+        PluginCase{"lies", kFailed,
+                   "invalid plugin 'lies' 0.1.0: it offers the strategy 'plain', but its "
+                   "manifest does "
+                   "not",
+                   "write \"strategy plain\" in HEDDLE_PLUGIN"},
+        PluginCase{"promises", kFailed, "its manifest declares the section 'extra', which it does not offer",
+                   "take it out of the manifest"},
+        PluginCase{"aliases", kFailed,
+                   "the aliases of the strategy 'aliases' are 'alias-two', and in its manifest 'alias-one'",
+                   "write them in HEDDLE_PLUGIN only"},
+        PluginCase{"twice", kFailed, "it offers the strategy 'twice' twice", "offer it once"},
+        PluginCase{"throws", kFailed,
+                   "the plugin 'throws' 0.1.0 threw while it made its offer: the licence server is away",
+                   "author"},
+        PluginCase{"throws_number", kFailed,
+                   "the plugin 'throws_number' 0.1.0 threw while it made its offer: something that is not a "
+                   "std::exception",
+                   "author"},
+        PluginCase{"constructor", kFailed,
+                   "the plugin 'constructor' 0.1.0 threw while it made its offer: no process group yet",
+                   "author"},
+        PluginCase{"empty_offer", kFailed, "it offers nothing", "plugin.strategy<...>"},
+        PluginCase{"bad_default", kFailed,
+                   "the schema of the strategy 'bad_default' does not allow its own defaults",
+                   "initialisers"},
+        PluginCase{
+            "same_key", kFailed,
+            "the plugin 'same_key' 0.1.0 threw while it made its offer: schema: the key 'prefetch' is bound "
+            "twice",
+            "author"},
+        PluginCase{"odd_axis", kFailed,
+                   "the strategy 'odd_axis' names the axis 'sideways', which the engine does not know",
+                   "use pp, dp, dp_replicate"},
+        PluginCase{"axes_of_strategy", kFailed,
+                   "the strategy 'declares' sets new_axes, new_views or after, which are fields of a "
+                   "parallelizer's needs",
+                   "offer a parallelizer"},
+        PluginCase{"pp_view", kFailed, "the parallelizer 'folds' declares the view 'acme' over 'pp'",
+                   "a view refolds neighbours of dp, cp and tp, in this order"},
+        PluginCase{"second_single", ErrorCode::plugin_conflict,
+                   "the strategy 'single' is there already, from the engine itself", "rename"}),
     [](const auto& info) { return info.param.plugin; });
 
 TEST(BadPlugin, OfAnotherLibTorchIsRefusedUnopenedWithBothTags) {
-  const Error error = refusal("other_torch");
+  const Error error = plugin_refusal("other_torch");
   EXPECT_EQ(error.code(), ErrorCode::plugin_abi);
   EXPECT_EQ(exit_status(error.code()), 2);
   EXPECT_THAT(error.message(),
@@ -110,7 +115,7 @@ TEST(BadPlugin, OfAnotherLibTorchIsRefusedUnopenedWithBothTags) {
 }
 
 TEST(BadPlugin, OfAnotherCompilerIsRefusedUnopened) {
-  const Error error = refusal("other_compiler");
+  const Error error = plugin_refusal("other_compiler");
   EXPECT_EQ(error.code(), ErrorCode::plugin_abi);
   EXPECT_THAT(error.message(), HasSubstr("compiler is clang-3 there and "));
 }
@@ -178,7 +183,7 @@ TEST(BadPluginDeathTest, TwoThatRegisterOneOperatorNamespaceWhileOpeningEndThePr
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(
       {
-        for (const char* plugin : {"static_a", "static_b"}) (void)refusal(plugin);
+        for (const char* plugin : {"static_a", "static_b"}) (void)plugin_refusal(plugin);
       },
       "Only a single TORCH_LIBRARY can be used to register the namespace heddle_bad_static");
 }

@@ -35,7 +35,7 @@ std::string text_of(const ScheduleTable& table) {
 }
 
 // FNV-1a, as make_schedules.py computes it.
-std::string hash_of(const ScheduleTable& table) {
+std::string pytorch_hash_of(const ScheduleTable& table) {
   uint64_t value = 0xcbf29ce484222325;
   for (const unsigned char byte : text_of(table)) value = (value ^ byte) * 0x100000001b3;
   char out[17];
@@ -69,7 +69,7 @@ void compare(const IPipelineSchedule& schedule, const std::string& name, std::is
       continue;
     }
     const ScheduleTable table = schedule.plan(ranks, ranks * each, microbatches);
-    ASSERT_EQ(hash_of(table), expected) << text_of(table);
+    ASSERT_EQ(pytorch_hash_of(table), expected) << text_of(table);
     ASSERT_EQ(tests::fault_of(table, placement, microbatches), "");
     const ScheduleTable lowered = schedule::lower(table, placement);
     ASSERT_EQ(tests::fault_of(lowered, placement, microbatches), "");

@@ -6,14 +6,14 @@
 namespace heddle::tests {
 namespace {
 
-Training single() {
+Training parity_single() {
   Training run;
   run.model = odd_llama();
   return run;
 }
 
 Training sharded(int ranks, const std::string& more = "", int replicas = 1) {
-  Training run = single();
+  Training run = parity_single();
   run.strategy = "fsdp2";
   run.section = kFloat + more;
   run.axes = shards(ranks, replicas);
@@ -21,7 +21,7 @@ Training sharded(int ranks, const std::string& more = "", int replicas = 1) {
 }
 
 TEST(Fsdp2, EqualsSingleOnOneToFourRanks) {
-  const Outcome want = train(single());
+  const Outcome want = train(parity_single());
   for (int ranks = 1; ranks <= 4; ++ranks) {
     SCOPED_TRACE(ranks);
     expect_close(train(sharded(ranks)), want);
@@ -29,11 +29,11 @@ TEST(Fsdp2, EqualsSingleOnOneToFourRanks) {
 }
 
 TEST(Fsdp2, EqualsSingleBitForBitOnOneRank) {
-  expect_bit_equal(train(sharded(1)), train(single()));
+  expect_bit_equal(train(sharded(1)), train(parity_single()));
 }
 
 TEST(Fsdp2, EqualsSingleWithTiedEmbeddings) {
-  Training run = single();
+  Training run = parity_single();
   run.model.tie_word_embeddings = true;
   const Outcome want = train(run);
   for (const int ranks : {1, 2, 4})
@@ -46,11 +46,11 @@ TEST(Fsdp2, EqualsSingleWithTiedEmbeddings) {
 }
 
 TEST(Fsdp2, EqualsSingleUnderHybridSharding) {
-  expect_close(train(sharded(2, "", 2)), train(single()));
+  expect_close(train(sharded(2, "", 2)), train(parity_single()));
 }
 
 TEST(Fsdp2, EqualsSingleWhateverIsReshardedAndWhenGradientsAreReduced) {
-  Training run = single();
+  Training run = parity_single();
   run.steps = 6;
   const Outcome want = train(run);
   for (const char* reshard : {"null", "true", "false"})
@@ -73,7 +73,7 @@ TEST(Fsdp2, AccumulatesThreeMicrobatchesAsOneBatch) {
     SCOPED_TRACE(ranks);
     Training run = sharded(ranks);
     run.microbatches = 3;
-    expect_close(train(run), train(single()));
+    expect_close(train(run), train(parity_single()));
   }
 }
 
@@ -81,7 +81,7 @@ TEST(Fsdp2, EqualsSingleWithFrozenParameters) {
   const std::vector<std::string> frozen = {"model.embed_tokens.weight",
                                            "model.layers.0.self_attn.q_proj.weight",
                                            "model.layers.1.mlp.gate_proj.weight", "model.norm.weight"};
-  Training run = single();
+  Training run = parity_single();
   run.frozen = frozen;
   const Outcome want = train(run);
   for (const int ranks : {1, 2, 3})
@@ -94,7 +94,7 @@ TEST(Fsdp2, EqualsSingleWithFrozenParameters) {
 }
 
 TEST(Fsdp2, EqualsSingleWithAWholeUnitFrozen) {
-  Training run = single();
+  Training run = parity_single();
   for (const char* part :
        {"self_attn.q_proj.weight", "self_attn.q_proj.bias", "self_attn.k_proj.weight",
         "self_attn.k_proj.bias", "self_attn.v_proj.weight", "self_attn.v_proj.bias",

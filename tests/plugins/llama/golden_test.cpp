@@ -23,15 +23,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kSteps = 12;
+constexpr int64_t kGoldenSteps = 12;
 
 struct Golden {
   explicit Golden(const std::string& name) : directory(fs::path(HEDDLE_SOURCE_DIR) / "tests/golden" / name) {
     const auto json = nlohmann::json::parse(std::ifstream(directory / "golden.json"));
     const int64_t batch = json["batch"], sequence = json["sequence"];
     const auto tokens = json["tokens"].get<std::vector<int64_t>>();
-    const at::Tensor rows = at::tensor(tokens, at::kLong).view({kSteps, batch, sequence + 1});
-    for (int64_t step = 0; step < kSteps; ++step) {
+    const at::Tensor rows = at::tensor(tokens, at::kLong).view({kGoldenSteps, batch, sequence + 1});
+    for (int64_t step = 0; step < kGoldenSteps; ++step) {
       Batch one;
       one.tokens = rows[step].narrow(1, 0, sequence).contiguous();
       one.labels = rows[step].narrow(1, 1, sequence).contiguous();
@@ -75,7 +75,7 @@ TEST_P(GoldenCase, TwelveStepsEqualTransformers) {
   const Golden golden(GetParam());
   Trained model(golden);
   Step step(model.stages, model.mesh, adamw());
-  for (int64_t i = 0; i < kSteps; ++i) {
+  for (int64_t i = 0; i < kGoldenSteps; ++i) {
     const StepReport report = step.run(std::span(&golden.batches[i], 1), 1e-3, 0.1);
     EXPECT_NEAR(report.loss.item<double>(), golden.loss[i], 2e-5 * golden.loss[i]) << "step " << i;
     EXPECT_NEAR(report.grad_norm.item<double>(), golden.norm[i], 2e-4 * golden.norm[i]) << "step " << i;

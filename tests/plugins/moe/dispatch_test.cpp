@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kExperts = 8, kHidden = 6;
 const Experts::Shape kShape{kExperts, kHidden, 5, {}, true};
-const Experts::Names kNames{"gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"};
+const Experts::Names kDispatchNames{"gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"};
 
 // What a rank gives and gets.
 struct MicrobatchState {
@@ -88,7 +88,7 @@ void expect_as_alone(std::vector<MicrobatchState> ranks, Make make, int64_t room
     for (int rank = 0; rank < count; ++rank) all[rank] = rank;
     const auto group = meeting.group("ep", all);
     const auto dispatcher = make(*group);
-    Experts experts(kShape, kNames, Init(), at::TensorOptions().dtype(at::kFloat));
+    Experts experts(kShape, kDispatchNames, Init(), at::TensorOptions().dtype(at::kFloat));
     fill_experts(experts, held * meeting.rank(), held);
     experts.instead.add(Experts::Instead::around(
         "test", 0,
@@ -107,7 +107,7 @@ void expect_as_alone(std::vector<MicrobatchState> ranks, Make make, int64_t room
     gate_up_bias.push_back(one.d_gate_up_bias), down_bias.push_back(one.d_down_bias);
   }
   alone.x = at::cat(x), alone.chosen = at::cat(chosen), alone.weights = at::cat(weights);
-  Experts experts(kShape, kNames, Init(), at::TensorOptions().dtype(at::kFloat));
+  Experts experts(kShape, kDispatchNames, Init(), at::TensorOptions().dtype(at::kFloat));
   fill_experts(experts, 0, kExperts);
   pass(experts, alone);
   EXPECT_TRUE(at::allclose(at::cat(y), alone.y, 1e-6, 1e-6));

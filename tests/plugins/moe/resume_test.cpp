@@ -9,25 +9,25 @@
 namespace heddle::tests {
 namespace {
 
-const std::string kFp32 = "mp_policy: {param_dtype: float32, reduce_dtype: float32}";
+const std::string kMoeFp32 = "mp_policy: {param_dtype: float32, reduce_dtype: float32}";
 
 const std::vector<Topology>& expert_topologies() {
   static const std::vector<Topology> all{
       {"single", 1, "{strategy: single}"},
-      {"ep2", 2, "{strategy: fsdp2, ep_size: 2, " + kFp32 + "}"},
-      {"ep4", 4, "{strategy: fsdp2, ep_size: 4, moe: {reshard_after_forward: true}, " + kFp32 + "}"},
-      {"ep2_shard2", 4, "{strategy: fsdp2, ep_size: 2, moe: {" + kFp32 + "}}"},
-      {"ep2_tp2", 2, "{strategy: fsdp2, ep_size: 2, tp_size: 2, " + kFp32 + "}"},
+      {"ep2", 2, "{strategy: fsdp2, ep_size: 2, " + kMoeFp32 + "}"},
+      {"ep4", 4, "{strategy: fsdp2, ep_size: 4, moe: {reshard_after_forward: true}, " + kMoeFp32 + "}"},
+      {"ep2_shard2", 4, "{strategy: fsdp2, ep_size: 2, moe: {" + kMoeFp32 + "}}"},
+      {"ep2_tp2", 2, "{strategy: fsdp2, ep_size: 2, tp_size: 2, " + kMoeFp32 + "}"},
       {"ddp_ep2", 2, "{strategy: ddp, ep_size: 2}"},
       {"zero3_ep2", 4, "{strategy: megatron_fsdp, ep_size: 2}"},
       {"pp2_ep2", 4,
-       "{strategy: fsdp2, ep_size: 2, pp_size: 2, " + kFp32 +
+       "{strategy: fsdp2, ep_size: 2, pp_size: 2, " + kMoeFp32 +
            ", pipeline: {pp_schedule: zb1p, pp_microbatch_size: 1}}"}};
   return all;
 }
 
-constexpr int kSteps = 8, kStop = 4;
-const std::string kStoppedAt = "/epoch_0_step_3", kEnd = "/epoch_1_step_7";
+constexpr int kMoeSteps = 8, kStop = 4;
+const std::string kMoeStoppedAt = "/epoch_0_step_3", kEnd = "/epoch_1_step_7";
 
 // Experts of six columns, so that two ranks can share them.
 const std::vector<Topology>& topologies_with_parts() {
@@ -35,11 +35,11 @@ const std::vector<Topology>& topologies_with_parts() {
       {"single", 1, "{strategy: single}"},
       {"etp2", 2, "{strategy: ddp, etp_size: 2}"},
       {"ep2_etp2", 4,
-       "{strategy: fsdp2, ep_size: 2, etp_size: 2, moe: {dispatcher: alltoall}, " + kFp32 + "}"},
-      {"tp2_etp2", 4, "{strategy: fsdp2, tp_size: 2, etp_size: 2, " + kFp32 + "}"},
+       "{strategy: fsdp2, ep_size: 2, etp_size: 2, moe: {dispatcher: alltoall}, " + kMoeFp32 + "}"},
+      {"tp2_etp2", 4, "{strategy: fsdp2, tp_size: 2, etp_size: 2, " + kMoeFp32 + "}"},
       {"zero3_etp2", 2, "{strategy: megatron_fsdp, etp_size: 2}"},
       {"pp2_etp2", 4,
-       "{strategy: fsdp2, etp_size: 2, pp_size: 2, " + kFp32 +
+       "{strategy: fsdp2, etp_size: 2, pp_size: 2, " + kMoeFp32 +
            ", pipeline: {pp_schedule: zb1p, pp_microbatch_size: 1}}"}};
   return all;
 }
@@ -59,7 +59,7 @@ double apart_by(double got, double want) {
 }
 
 void expect_moves(const Mixtures& runs, const std::vector<Topology>& topologies) {
-  const Told want = runs.train(topologies[0], "run", kSteps);
+  const Told want = runs.train(topologies[0], "run", kMoeSteps);
   const auto parameters = tensors_of(runs / ("run" + kEnd) / "model");
   ASSERT_LT(want.losses.back(), want.losses.front());
   for (const Topology& from : topologies) {
@@ -67,7 +67,7 @@ void expect_moves(const Mixtures& runs, const std::vector<Topology>& topologies)
     for (const Topology& to : topologies) {
       SCOPED_TRACE("from " + from.name + " to " + to.name);
       const std::string name = from.name + "_" + to.name;
-      const Told got = runs.train(to, name, kSteps, "from_" + from.name + kStoppedAt);
+      const Told got = runs.train(to, name, kMoeSteps, "from_" + from.name + kMoeStoppedAt);
       ASSERT_EQ(got.steps, (std::vector<int64_t>{4, 5, 6, 7}));
       for (size_t i = 0; i < got.steps.size(); ++i) {
         EXPECT_LT(apart_by(got.losses[i], want.losses[kStop + i]), 2e-5) << "loss of step " << got.steps[i];
@@ -100,9 +100,9 @@ TEST(ResumeExperts, MovesTheBitsOfParts) {
   EvenMixtures runs;
   runs.train(topologies_with_parts()[0], "from", kStop);
   runs.lr = "0.0";
-  const auto want = tensors_of(runs / ("from" + kStoppedAt) / "model");
+  const auto want = tensors_of(runs / ("from" + kMoeStoppedAt) / "model");
   for (const Topology& to : topologies_with_parts()) {
-    runs.train(to, to.name, kSteps, "from" + kStoppedAt);
+    runs.train(to, to.name, kMoeSteps, "from" + kMoeStoppedAt);
     const auto got = tensors_of(runs / (to.name + kEnd) / "model");
     ASSERT_EQ(got.size(), want.size());
     for (const auto& [name, tensor] : want) EXPECT_TRUE(at::equal(got.at(name), tensor)) << to.name << name;
@@ -113,9 +113,9 @@ TEST(ResumeExperts, GivesTheBitsOfARunThatNeverStopped) {
   for (const size_t which : {size_t{1}, size_t{3}}) {
     const Mixtures runs;
     const Topology& topology = expert_topologies()[which];
-    runs.train(topology, "whole", kSteps);
+    runs.train(topology, "whole", kMoeSteps);
     runs.train(topology, "cut", kStop);
-    runs.train(topology, "cut", kSteps);
+    runs.train(topology, "cut", kMoeSteps);
     EXPECT_EQ(checksums_of(runs / ("cut" + kEnd)), checksums_of(runs / ("whole" + kEnd)));
   }
 }
@@ -164,7 +164,8 @@ TEST(RefusedExperts, NameTheNumbers) {
 TEST(RefusedExperts, NamesALossOverLayersThatAreNotOnOneRank) {
   Mixtures runs;
   runs.model.insert(1, "output_router_logits: true, ");
-  const std::string piped = "pp_size: 2, " + kFp32 + ", pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 3}";
+  const std::string piped =
+      "pp_size: 2, " + kMoeFp32 + ", pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 3}";
   EXPECT_EQ(
       refusal_of(runs, "{strategy: fsdp2, " + piped + "}", 2),
       "error[not_built] model: the auxiliary loss over all layers ('model.layers.0', 'mlp.gate') needs all "

@@ -14,7 +14,7 @@ namespace heddle {
 namespace {
 
 using ::testing::ElementsAre;
-using Texts = std::vector<std::string>;
+using DocumentTexts = std::vector<std::string>;
 
 class Documents : public ::testing::Test {
  protected:
@@ -22,14 +22,14 @@ class Documents : public ::testing::Test {
     std::ofstream(scratch_ / name, std::ios::binary) << bytes;
     return (scratch_ / name).string();
   }
-  static Texts all_of(const Texts& files, const DocumentForm& form = {}) {
+  static DocumentTexts all_of(const DocumentTexts& files, const DocumentForm& form = {}) {
     DocumentReader reader(files, form);
-    Texts out;
+    DocumentTexts out;
     for (std::string document; reader.next(document);) out.push_back(document);
     return out;
   }
   // The message without the directory.
-  std::string refusal(const Texts& files, const DocumentForm& form = {}) const {
+  std::string refusal(const DocumentTexts& files, const DocumentForm& form = {}) const {
     try {
       all_of(files, form);
     } catch (const Error& error) {

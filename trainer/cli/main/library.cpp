@@ -8,6 +8,7 @@
 #include <string_view>
 #include <system_error>
 
+#include "commands_stamp.h"
 #include "heddle/base/error.h"
 #include "trainer/cli/main/memory_settings.h"
 #include "trainer/cli/main/torch.h"

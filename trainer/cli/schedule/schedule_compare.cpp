@@ -73,7 +73,7 @@ std::vector<Compared> compared_all(const ScheduleCommand& command, const GivenTi
   return all;
 }
 
-std::string time_text(double value) {
+std::string compared_time(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", value);
   return text;
@@ -110,16 +110,17 @@ void print_compared(const ScheduleCommand& command, const GivenTimes& times,
   std::cout << command.ranks << " ranks, " << command.microbatches
             << " microbatches; on all layers of a rank "
             << (command.times_from.empty() ? "" : "(mean, in ms, of " + command.times_from + ") ") << "F "
-            << time_text(costs.forward) << ", I " << time_text(costs.backward_input) << ", W "
-            << time_text(costs.backward_weight) << "; a transfer " << time_text(costs.transfer) << "\n";
+            << compared_time(costs.forward) << ", I " << compared_time(costs.backward_input) << ", W "
+            << compared_time(costs.backward_weight) << "; a transfer " << compared_time(costs.transfer)
+            << "\n";
   std::vector<Cells> rows = {{"schedule", "stages", "length", "idle", "peak", "transfers"}};
   if (command.memory > 0) rows[0].push_back("peak memory");
   for (const Compared& one : all) {
     if (!one.refusal.empty()) continue;
     char idle[16];
     std::snprintf(idle, sizeof idle, "%.1f %%", 100 * one.idle);
-    rows.push_back({one.name, std::to_string(one.each * command.ranks), time_text(one.length), idle,
-                    time_text(one.peak), std::to_string(one.transfers)});
+    rows.push_back({one.name, std::to_string(one.each * command.ranks), compared_time(one.length), idle,
+                    compared_time(one.peak), std::to_string(one.transfers)});
     if (command.memory > 0) rows.back().push_back(memory_text(one.peak * double(command.memory)));
   }
   print_cells(rows);
