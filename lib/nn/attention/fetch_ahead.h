@@ -29,18 +29,22 @@ class FetchAhead {
   // steps: how often step() is going to be called.
   void restart(int64_t steps) {
     used_ = 0;
+    turns_ = 0;
     steps_ = std::max<int64_t>(steps, 1);
   }
 
   // Rows [first, first + count) of a head.
   void add(const HeadBytes& of, int64_t head, int64_t first, int64_t count) {
     const int64_t rows = std::min(count, kMostRows);
-    stretches_[used_++] = {of.data + first * of.row + head * of.width, of.row, of.width, rows,
-                           (rows + steps_ - 1) / steps_};
+    const int64_t at_once = (rows + steps_ - 1) / steps_;
+    stretches_[used_++] = {of.data + first * of.row + head * of.width, of.row, of.width, rows, at_once};
+    if (at_once > 0) turns_ = std::max(turns_, (rows + at_once - 1) / at_once);
   }
 
   // Some more of each.
   void step() {
+    if (turns_ == 0) return;
+    --turns_;
     for (size_t i = 0; i < used_; ++i) {
       Stretch& one = stretches_[i];
       for (int64_t row = std::min(one.rows, one.left); row > 0; --row, --one.left, one.at += one.row)
@@ -56,7 +60,7 @@ class FetchAhead {
   };
   std::array<Stretch, kStretches> stretches_;
   size_t used_ = 0;
-  int64_t steps_ = 1;
+  int64_t steps_ = 1, turns_ = 0;  // turns: how many steps have something left to do
 };
 
 }  // namespace heddle::model::pack
