@@ -70,13 +70,17 @@ std::vector<Segment> segments_of(const KeyRange* seen, int64_t queries, int64_t 
     if (!sees_nothing(seen[i]) && end > 0 && begin >= end) {
       out.back().count = i - out.back().first;
       out.back().keys = begin - out.back().key;
-      out.push_back({i, 0, begin, 0, {}});
+      out.push_back({i, 0, begin, 0});
     }
     if (!sees_nothing(seen[i])) end = std::max(end, seen[i].end);
   }
   out.back().count = queries - out.back().first;
   out.back().keys = keys - out.back().key;
-  for (Segment& one : out) one.blocks = query_blocks(seen, one.first, one.count, block);
+  for (Segment& one : out) {
+    one.blocks = query_blocks(seen, one.first, one.count, block);
+    for (const QueryBlock& of : one.blocks)
+      one.products += static_cast<int64_t>(of.tiles.size()) * ((of.end - of.begin) / kBlockKeys + 1);
+  }
   return out;
 }
 

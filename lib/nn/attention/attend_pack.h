@@ -147,7 +147,8 @@ struct QueryBlock {
 struct Segment {
   int64_t first = 0, count = 0;  // queries
   int64_t key = 0, keys = 0;     // keys [key, key + keys)
-  std::vector<QueryBlock> blocks;
+  std::vector<QueryBlock> blocks{};
+  int64_t products = 0;  // about as many tiles of queries by blocks of keys
 };
 
 // All queries and all keys, in as many segments as there are. Queries that see no common stretch of keys are

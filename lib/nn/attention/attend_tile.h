@@ -85,18 +85,22 @@ HEDDLE_INLINE void clear(Number* numbers, int64_t begin, int64_t end) {
   if (end > begin) std::memset(numbers + begin, 0, static_cast<size_t>(end - begin) * sizeof(Number));
 }
 
-template <class Whole>
-inline constexpr Whole kPlaces[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+template <class Number>
+inline constexpr Number kPlaces[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-// Sets the elements of x whose keys the query does not see to `other`; element 0 is the key `place`.
+// Sets the elements of x whose keys the query does not see to `other`; element 0 is the key `place`. One
+// comparison of distances from the middle: GCC 12 computes a choice by two comparisons element by element.
 template <class Set, bool Masked>
 HEDDLE_INLINE void keep_seen(typename Set::Vector& x, KeyRange seen, int64_t place,
                              typename Set::Number other) {
   if constexpr (Masked) {
-    using Whole = typename Set::Whole;
-    const typename Set::Wholes places =
-        reinterpret_cast<const typename Set::Wholes&>(kPlaces<Whole>) + static_cast<Whole>(place);
-    x = (places >= Whole{seen.begin}) & (places < Whole{seen.end}) ? x : typename Set::Vector{} + other;
+    using Vector = typename Set::Vector;
+    using Number = typename Set::Number;
+    const auto twice_middle = static_cast<Number>(seen.begin + seen.end - 1);
+    const auto count = static_cast<Number>(seen.end - seen.begin);
+    const Vector away =
+        2 * (vector_at<Set>(kPlaces<Number>) + static_cast<Number>(place)) - twice_middle;  // whole, exact
+    x = away * away < count * count ? x : Vector{} + other;
   }
 }
 

@@ -97,6 +97,8 @@ HEDDLE_INLINE void product_of_rows(Operands<Number> of, int64_t columns, int64_t
   constexpr int64_t kWide = Set::kColumns * Set::kLanes, kHalf = kWide / 2;
   for (; columns >= kWide; columns -= kWide, pass(kWide))
     product_in_registers<Set, Rows, Set::kColumns, Adds>(of, depth);
+  if constexpr (Set::kColumns == 4)
+    if (columns == 3 * Set::kLanes) return product_in_registers<Set, Rows, 3, Adds>(of, depth);
   for (; columns >= kHalf; columns -= kHalf, pass(kHalf))
     product_in_registers<Set, Rows, Set::kColumns / 2, Adds>(of, depth);
   for (; columns > 0; columns -= Set::kLanes, pass(Set::kLanes))

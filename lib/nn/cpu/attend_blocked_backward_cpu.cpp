@@ -5,6 +5,7 @@
 
 #include "heddle/nn/attention_layout.h"
 #include "lib/nn/attention/attend_pack.h"
+#include "lib/nn/attention/fetch_ahead.h"
 
 namespace heddle::model {
 namespace {
@@ -35,22 +36,40 @@ class AttentionBackward {
         key_heads_(in.k.size(1) / shape.head_dim),
         queries_of_key_(in.q.size(1) / shape.head_dim / key_heads_),
         width_(pack::padded(shape.head_dim)),
-        value_width_(pack::padded(shape.value_dim)) {}
+        value_width_(pack::padded(shape.value_dim)),
+        rows_{{in.q, shape.head_dim},   {in.k, shape.head_dim},   {in.v, shape.value_dim},
+              {d_out, shape.value_dim}, {out, shape.value_dim},   {into.q, shape.head_dim},
+              {into.k, shape.head_dim}, {into.v, shape.value_dim}} {}
 
   // Heads of keys are split over the threads.
   void run() const {
     at::parallel_for(0, key_heads_, 1, [&](int64_t begin, int64_t end) {
-      const Room room = this->room();
-      for (const Segment& segment : segments_)
-        for (int64_t head = begin; head < end; ++head) through_key_head(segment, head, room);
+      Room room = this->room();
+      for (size_t s = 0; s < segments_.size(); ++s)
+        for (int64_t head = begin; head < end; ++head) {
+          const bool last = head + 1 == end;
+          const Segment* const next = !last                      ? &segments_[s]
+                                      : s + 1 < segments_.size() ? &segments_[s + 1]
+                                                                 : nullptr;
+          room.after = {next, last ? begin : head + 1};
+          through_key_head(segments_[s], head, room);
+        }
     });
   }
 
  private:
+  // What is computed after a segment's head of keys; no segment: nothing.
+  struct After {
+    const Segment* segment = nullptr;
+    int64_t key_head = 0;
+  };
+
   struct Room {
     Scratch<Number> keys_by_column, values_by_column, keys, d_keys, d_values;  // of a segment's head of keys
     Scratch<Number> queries, d_out, d_queries, along;                          // of its head of queries
     Scratch<Number> weights, gradients;  // [kBlockQueriesBack, kBlockKeys]
+    pack::FetchAhead ahead{};
+    After after{};
   };
 
   Room room() const {
@@ -69,7 +88,7 @@ class AttentionBackward {
             Scratch<Number>(kBlockQueriesBack * kBlockKeys)};
   }
 
-  void through_key_head(const Segment& segment, int64_t key_head, const Room& room) const {
+  void through_key_head(const Segment& segment, int64_t key_head, Room& room) const {
     const int64_t first = segment.key, count = segment.keys;
     const auto keys = pack::columns_of<Stored>(in_.k, key_head, shape_.head_dim);
     pack::blocks_by_column(keys.from(first), count, room.keys_by_column.at(0));
@@ -78,13 +97,34 @@ class AttentionBackward {
     pack::rows(keys, first, count, Number{1}, room.keys.at(0));
     room.d_keys.clear(count * width_);
     room.d_values.clear(count * value_width_);
-    for (int64_t head = key_head * queries_of_key_; head < (key_head + 1) * queries_of_key_; ++head)
+    const int64_t end = (key_head + 1) * queries_of_key_;
+    for (int64_t head = key_head * queries_of_key_; head < end; ++head) {
+      fetch_after(segment, key_head, head, head + 1 == end, room);
       through_head(segment, head, room);
+    }
     write_rows(room.d_keys.at(0), 1, into_.k, first, count, key_head, shape_.head_dim);
     write_rows(room.d_values.at(0), 1, into_.v, first, count, key_head, shape_.value_dim);
   }
 
-  void through_head(const Segment& segment, int64_t head, const Room& room) const {
+  // While this head is computed: what its gradients are written to, and what the next one reads.
+  void fetch_after(const Segment& segment, int64_t key_head, int64_t head, bool last, Room& room) const {
+    pack::FetchAhead& ahead = room.ahead;
+    const auto read = [&](const Segment& of, int64_t at) {
+      for (const pack::HeadBytes* x : {&rows_.q, &rows_.d_out, &rows_.out})
+        ahead.add(*x, at, of.first, of.count);
+    };
+    ahead.restart(segment.products * 3 / 4);
+    ahead.add(rows_.d_q, head, segment.first, segment.count);
+    if (!last) return read(segment, head + 1);
+    for (const pack::HeadBytes* x : {&rows_.d_k, &rows_.d_v})
+      ahead.add(*x, key_head, segment.key, segment.keys);
+    const auto& [next, next_head] = room.after;
+    if (next == nullptr) return;
+    for (const pack::HeadBytes* x : {&rows_.k, &rows_.v}) ahead.add(*x, next_head, next->key, next->keys);
+    read(*next, next_head * queries_of_key_);
+  }
+
+  void through_head(const Segment& segment, int64_t head, Room& room) const {
     const int64_t first = segment.first, count = segment.count;
     const auto scale = static_cast<Number>(shape_.scale);
     pack::rows(pack::columns_of<Stored>(in_.q, head, shape_.head_dim), first, count, scale,
@@ -105,7 +145,7 @@ class AttentionBackward {
 
   // The sum of d_out * out of each query.
   template <class Written>
-  void sum_along(const Segment& segment, int64_t head, const Room& room) const {
+  void sum_along(const Segment& segment, int64_t head, Room& room) const {
     const auto out = pack::columns_of<Written>(out_, head, shape_.value_dim).from(segment.first);
     for (int64_t row = 0; row < segment.count; ++row) {
       const Number* const d_out = room.d_out.at(row * value_width_);
@@ -117,7 +157,7 @@ class AttentionBackward {
 
   // key: within the segment.
   void through_block(const Segment& segment, const QueryBlock& block, int64_t key, int64_t head,
-                     const Room& room) const {
+                     Room& room) const {
     GradientTile<Number> tile;
     KeyRange clipped[kTileRows];
     tile.seen = clipped;
@@ -146,13 +186,14 @@ class AttentionBackward {
       tile.along = room.along.at(row);
       tile.d_queries = room.d_queries.at(row * width_);
       kernels_.gradients(tile);
+      room.ahead.step();
     }
     add_to_keys(segment, block, key, room);
   }
 
   // d_values += weights^T d_out and d_keys += gradients^T queries, for a few keys at a time: by the queries
   // of the tiles that see them.
-  void add_to_keys(const Segment& segment, const QueryBlock& block, int64_t key, const Room& room) const {
+  void add_to_keys(const Segment& segment, const QueryBlock& block, int64_t key, Room& room) const {
     const int64_t keys = std::min(kBlockKeys, segment.keys - key), start = segment.key + key;
     for (int64_t from = 0; from < keys;) {
       int64_t first = block.count, last = 0;
@@ -208,6 +249,9 @@ class AttentionBackward {
   const KeyRange* seen_;
   std::vector<Segment> segments_;
   int64_t key_heads_, queries_of_key_, width_, value_width_;
+  struct {
+    pack::HeadBytes q, k, v, d_out, out, d_q, d_k, d_v;
+  } rows_;
   const TileKernels<Number>& kernels_ = tile_kernels<Number>();
 };
 

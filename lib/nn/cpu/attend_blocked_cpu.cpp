@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "lib/nn/attention/attend_pack.h"
+#include "lib/nn/attention/fetch_ahead.h"
 
 namespace heddle::model {
 namespace {
@@ -32,7 +33,11 @@ class Attending {
         seen_(reinterpret_cast<const KeyRange*>(in.seen.const_data_ptr<int32_t>())),
         segments_(pack::segments_of(seen_, in.q.size(0), in.k.size(0), kBlockQueries)),
         key_heads_(in.k.size(1) / shape.head_dim),
-        queries_of_key_(in.q.size(1) / shape.head_dim / key_heads_) {}
+        queries_of_key_(in.q.size(1) / shape.head_dim / key_heads_),
+        queries_(in.q, shape.head_dim),
+        keys_(in.k, shape.head_dim),
+        values_(in.v, shape.value_dim),
+        results_(out, shape.value_dim) {}
 
   // Heads of keys are split over the threads, and blocks of queries where the heads are few. Each segment
   // begins at another split: many short documents have a block each.
@@ -41,18 +46,31 @@ class Attending {
     const int64_t splits =
         std::clamp<int64_t>(at::get_num_threads() / key_heads_, 1, std::max<int64_t>(blocks, 1));
     at::parallel_for(0, key_heads_ * splits, 1, [&](int64_t begin, int64_t end) {
-      const Room room = this->room();
+      Room room = this->room();
       for (size_t s = 0; s < segments_.size(); ++s)
         for (int64_t task = begin; task < end; ++task) {
           const int64_t part = (task + static_cast<int64_t>(s)) % splits;
+          const bool last = task + 1 == end;
+          const Segment* const next = !last                      ? &segments_[s]
+                                      : s + 1 < segments_.size() ? &segments_[s + 1]
+                                                                 : nullptr;
+          room.after = {next, (last ? begin : task + 1) / splits};
           attend_segment(segments_[s], task / splits, part, splits, room);
         }
     });
   }
 
  private:
+  // What is computed after a segment's head of keys; no segment: nothing.
+  struct After {
+    const Segment* segment = nullptr;
+    int64_t key_head = 0;
+  };
+
   struct Room {
     Scratch<Number> keys_by_column, values, queries, out, scores, largest, totals;
+    pack::FetchAhead ahead{};
+    After after{};
   };
 
   Room room() const {
@@ -68,19 +86,35 @@ class Attending {
   }
 
   void attend_segment(const Segment& segment, int64_t key_head, int64_t split, int64_t splits,
-                      const Room& room) const {
+                      Room& room) const {
     const auto& blocks = segment.blocks;
     if (static_cast<size_t>(split) >= blocks.size()) return;
     pack::blocks_by_column(pack::columns_of<Stored>(in_.k, key_head, shape_.head_dim).from(segment.key),
                            segment.keys, room.keys_by_column.at(0));
     pack::rows(pack::columns_of<Stored>(in_.v, key_head, shape_.value_dim), segment.key, segment.keys,
                Number{1}, room.values.at(0));
-    for (int64_t head = key_head * queries_of_key_; head < (key_head + 1) * queries_of_key_; ++head)
+    const int64_t end = (key_head + 1) * queries_of_key_;
+    for (int64_t head = key_head * queries_of_key_; head < end; ++head) {
+      room.ahead.restart(segment.products * 3 / 4);
+      if (splits == 1) fetch_after(segment, head, head + 1 == end, room);
       for (size_t i = static_cast<size_t>(split); i < blocks.size(); i += static_cast<size_t>(splits))
         attend_block(segment, blocks[i], head, room);
+    }
   }
 
-  void attend_block(const Segment& segment, const QueryBlock& block, int64_t head, const Room& room) const {
+  // While this head is computed: its results, and what the next one reads.
+  void fetch_after(const Segment& segment, int64_t head, bool last, Room& room) const {
+    pack::FetchAhead& ahead = room.ahead;
+    ahead.add(results_, head, segment.first, segment.count);
+    if (!last) return ahead.add(queries_, head + 1, segment.first, segment.count);
+    const auto& [next, key_head] = room.after;
+    if (next == nullptr) return;
+    ahead.add(keys_, key_head, next->key, next->keys);
+    ahead.add(values_, key_head, next->key, next->keys);
+    ahead.add(queries_, key_head * queries_of_key_, next->first, next->count);
+  }
+
+  void attend_block(const Segment& segment, const QueryBlock& block, int64_t head, Room& room) const {
     pack::rows(pack::columns_of<Stored>(in_.q, head, shape_.head_dim), block.first, block.count,
                static_cast<Number>(shape_.scale), room.queries.at(0));
     begin_block(block, head, room);
@@ -100,7 +134,7 @@ class Attending {
     end_block(block, head, room);
   }
 
-  void attend_keys(const QueryBlock& block, int64_t key, AttendTile<Number>& tile, const Room& room) const {
+  void attend_keys(const QueryBlock& block, int64_t key, AttendTile<Number>& tile, Room& room) const {
     KeyRange clipped[kTileRows];
     tile.seen = clipped;
     for (const pack::TileRows& rows : block.tiles) {
@@ -111,6 +145,7 @@ class Attending {
       tile.largest = room.largest.at(rows.row);
       tile.totals = room.totals.at(rows.row);
       kernels_.attend(tile);
+      room.ahead.step();
     }
   }
 
@@ -118,7 +153,7 @@ class Attending {
     return log_sums_.mutable_data_ptr<Number>() + head * log_sums_.size(1);
   }
 
-  void begin_block(const QueryBlock& block, int64_t head, const Room& room) const {
+  void begin_block(const QueryBlock& block, int64_t head, Room& room) const {
     if (!onto_) {
       std::fill_n(room.out.at(0), block.count * pack::padded(shape_.value_dim), Number{0});
       std::fill_n(room.largest.at(0), block.count, -INFINITY);
@@ -136,7 +171,7 @@ class Attending {
   }
 
   template <class Written>
-  void write(const QueryBlock& block, int64_t head, const Room& room) const {
+  void write(const QueryBlock& block, int64_t head, Room& room) const {
     const auto to = pack::mutable_columns_of<Written>(out_, head, shape_.value_dim);
     Number* const log_sums = log_sums_of(head) + block.first;
     for (int64_t row = 0; row < block.count; ++row) {
@@ -148,7 +183,7 @@ class Attending {
     }
   }
 
-  void end_block(const QueryBlock& block, int64_t head, const Room& room) const {
+  void end_block(const QueryBlock& block, int64_t head, Room& room) const {
     if (out_.scalar_type() == log_sums_.scalar_type()) return write<Number>(block, head, room);
     write<Stored>(block, head, room);
   }
@@ -160,6 +195,7 @@ class Attending {
   const KeyRange* seen_;
   std::vector<Segment> segments_;
   int64_t key_heads_, queries_of_key_;
+  pack::HeadBytes queries_, keys_, values_, results_;
   const TileKernels<Number>& kernels_ = tile_kernels<Number>();
 };
 
