@@ -75,6 +75,11 @@ HEDDLE_INLINE void pack_panel(const MatrixView<float>& b, int64_t columns, int64
     for (int64_t k = j < wide ? deep : 0; k < depth; ++k) to[k * Width + j] = *b.at(k, j);
 }
 
+// Where columns of a lie contiguously, and a tile would touch more lines than the first cache keeps.
+HEDDLE_INLINE bool packs_rows(const PackedProduct<float>& of) {
+  return of.a.column != 1 && of.depth > 128;
+}
+
 // Tiles [depth, kTileRows] of a matrix whose columns lie contiguously.
 HEDDLE_INLINE void pack_rows(const MatrixView<float>& a, int64_t rows, int64_t depth, float* to) {
   for (int64_t row = 0; row < rows; row += kTileRows, to += depth * kTileRows) {
@@ -128,9 +133,10 @@ struct Ahead {
   }
 };
 
-// Where a panel begins, and the one after it: of this block or of the next product.
+// Where a panel begins, its place in blocks.b (one place for all where no later rows need it), and the panel
+// after it: of this block or of the next product.
 struct Panel {
-  int64_t first, columns;
+  int64_t first, columns, place;
   Ahead ahead;
 };
 
@@ -139,13 +145,13 @@ template <class Set, const TileProducts& Tiles>
 HEDDLE_INLINE void rows_of_panel(const PackedProduct<float>& of, int64_t row, int64_t count, Panel panel,
                                  Blocks& blocks) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
-  const bool packs = of.a.column != 1;
+  const bool packs = packs_rows(of);
   const int64_t each = (panel.ahead.left * kTileRows + count - 1) / count;
   for (int64_t i = 0; i < count; i += kTileRows) {
     const float* const a = packs ? blocks.a + i * of.depth : of.a.at(row + i, 0);
     panel.ahead.ask(each);
-    tile_of<Set, Tiles>(tile::Operands<float>{a, packs ? 1 : of.a.row, packs ? kTileRows : 1,
-                                              blocks.b + panel.first * of.depth, kWidth,
+    tile_of<Set, Tiles>(tile::Operands<float>{a, packs ? 1 : of.a.row, packs ? kTileRows : of.a.column,
+                                              blocks.b + panel.place, kWidth,
                                               of.c + (row + i) * of.c_row + panel.first, of.c_row},
                         std::min<int64_t>(kTileRows, count - i), panel.columns, of.depth, of.adds, blocks.c);
   }
@@ -157,12 +163,12 @@ HEDDLE_INLINE void block_of(const PackedProduct<float>& of, Blocks& blocks) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
   for (int64_t row = 0; row < of.rows; row += kRows) {
     const int64_t count = std::min(kRows, of.rows - row);
-    if (of.a.column != 1) pack_rows({of.a.at(row, 0), of.a.row, of.a.column}, count, of.depth, blocks.a);
+    if (packs_rows(of)) pack_rows({of.a.at(row, 0), of.a.row, of.a.column}, count, of.depth, blocks.a);
     for (int64_t j = 0; j < of.columns; j += kWidth) {
       const auto view = [&](int64_t at) { return MatrixView<float>{of.b.at(0, at), of.b.row, of.b.column}; };
-      Panel panel{j, std::min(kWidth, of.columns - j), {}};
+      Panel panel{j, std::min(kWidth, of.columns - j), of.rows > kRows ? j * of.depth : 0, {}};
       if (row == 0) {
-        pack_panel<Set, kWidth>(view(j), panel.columns, of.depth, blocks.b + j * of.depth);
+        pack_panel<Set, kWidth>(view(j), panel.columns, of.depth, blocks.b + panel.place);
         if (const int64_t next = j + kWidth; next < of.columns)
           panel.ahead = Ahead::of(view(next), std::min(kWidth, of.columns - next), of.depth);
         else if (of.next_b != nullptr)
