@@ -72,11 +72,6 @@ at::Tensor back_through_share(const at::Tensor& gradient, const at::Tensor& valu
   return (gradient - (gradient * values).sum(-1, true) / sum) / sum;
 }
 
-// Of all experts.
-bool sums_to_one(Score score) {
-  return score == Score::softmax || score == Score::softmax_after_topk;
-}
-
 // Edge: the logits.
 struct ScoreNode final : LayerNode {
   ScoreNode() : LayerNode("RouterBackward") {}
@@ -109,14 +104,14 @@ struct ScoreNode final : LayerNode {
     return rule.normalise && rule.top_k > 1 ? back_through_share(gradient, values) : gradient;
   }
   at::Tensor of_all(const at::Tensor& gradient, const at::Tensor& scores) const {
-    return rule.normalise && !sums_to_one(rule.score) ? back_through_share(gradient, scores) : gradient;
+    return rule.normalise ? back_through_share(gradient, scores) : gradient;
   }
 };
 
 Scored score(const at::Tensor& logits, const at::Tensor& bias, const RouterRule& rule) {
   const at::Tensor scores = scores_of(logits, rule.score);
   Scored out;
-  out.scores = rule.normalise && !sums_to_one(rule.score) ? share_of_sum(scores) : scores;
+  out.scores = rule.normalise ? share_of_sum(scores) : scores;
   if (has_choice_kernel(scores, rule)) {
     choose_cpu(scores, bias.defined() ? bias.to(scores.scalar_type()).contiguous() : bias, rule, out);
     return out;
