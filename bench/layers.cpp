@@ -1,5 +1,5 @@
 // What the hand-written layers save: forward and backward of each against its plain ATen composition, in
-// turn; and what large products gain where oneDNN computes them.
+// turn; and what large products gain where the packed product computes them.
 //   bench_layers [rounds]
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -1,46 +1,28 @@
-// The choice between MKL, oneDNN and the kernel for one row.
+// The choice between MKL, the packed product and the kernel for one row.
 #include "heddle/nn/linear.h"
 
-#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/core/List.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
-#include <optional>
-#include <string_view>
-
+#include "lib/nn/cpu/grouped_product_cpu.h"
 #include "lib/nn/cpu/row_product_cpu.h"
 
 namespace heddle::model {
 namespace {
 
-// From this size on oneDNN's gain exceeds the cost of calling its operator (build/bench_layers).
+// From this size on the packed product is faster than the rest of a call (build/bench_layers).
 constexpr int64_t kLarge = int64_t{1} << 22;
 
-// LibTorch's compiler calls this operator for float32: input [m, k], weight [n, k].
-using Linear = at::Tensor(const at::Tensor& input, const at::Tensor& weight,
-                          const std::optional<at::Tensor>& bias, std::string_view attribute,
-                          c10::List<std::optional<at::Scalar>> scalars,
-                          std::optional<std::string_view> algorithm);
-using LinearOperator = c10::TypedOperatorHandle<Linear>;
-
-std::optional<LinearOperator> find_operator() {
+// MKL uses AVX2 here, at half the speed.
+bool leaves_avx512_alone() {
 #if defined(__x86_64__)
-  if (!__builtin_cpu_is("amd") || !__builtin_cpu_supports("avx512f")) return std::nullopt;
-  const auto found = c10::Dispatcher::singleton().findSchema({"mkldnn::_linear_pointwise", ""});
-  if (!found || !at::hasMKLDNN()) return std::nullopt;
-  return found->typed<Linear>();
+  static const bool leaves = __builtin_cpu_is("amd") && __builtin_cpu_supports("x86-64-v4");
+  return leaves;
 #else
-  return std::nullopt;
+  return false;
 #endif
-}
-
-// Null: MKL is as fast here, or there is no oneDNN.
-const LinearOperator* onednn() {
-  static const std::optional<LinearOperator> linear = find_operator();
-  return linear ? &*linear : nullptr;
 }
 
 bool is_matrix_of_floats(const at::Tensor& tensor) {
@@ -50,11 +32,7 @@ bool is_matrix_of_floats(const at::Tensor& tensor) {
 
 bool is_large(const at::Tensor& a, const at::Tensor& b) {
   return a.size(0) * a.size(1) * b.size(1) >= kLarge && is_matrix_of_floats(a) && is_matrix_of_floats(b) &&
-         onednn() != nullptr && at::globalContext().userEnabledMkldnn();
-}
-
-at::Tensor large(const at::Tensor& a, const at::Tensor& b, const std::optional<at::Tensor>& row) {
-  return onednn()->call(a, b.t(), row, "none", c10::List<std::optional<at::Scalar>>(), "");
+         leaves_avx512_alone();
 }
 
 }  // namespace
@@ -62,12 +40,15 @@ at::Tensor large(const at::Tensor& a, const at::Tensor& b, const std::optional<a
 at::Tensor matrix_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& plus) {
   if (is_row_product(a, b, plus)) return multiply_row(a, b, plus);
   if (!is_large(a, b)) return plus.defined() ? at::addmm(plus, a, b) : at::mm(a, b);
-  if (!plus.defined()) return large(a, b, std::nullopt);
-  return plus.dim() == 1 ? large(a, b, plus) : large(a, b, std::nullopt).add_(plus);
+  const at::Tensor out = at::empty({a.size(0), b.size(1)}, a.options().requires_grad(false));
+  matrix_product_cpu(out, a, b, false);
+  return plus.defined() ? out.add_(plus) : out;
 }
 
 void matrix_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& plus) {
-  if (is_row_product(a, b, plus) || is_large(a, b))
+  if (!plus.defined() && is_large(a, b) && is_matrix_of_floats(out) && out.stride(1) == 1)
+    matrix_product_cpu(out, a, b, false);
+  else if (is_row_product(a, b, plus) || is_large(a, b))
     out.copy_(matrix_product(a, b, plus));
   else if (plus.defined())
     at::addmm_out(out, plus, a, b);
@@ -76,8 +57,8 @@ void matrix_product_into(at::Tensor out, const at::Tensor& a, const at::Tensor& 
 }
 
 void add_matrix_product(at::Tensor sum, const at::Tensor& a, const at::Tensor& b) {
-  if (is_large(a, b))
-    sum.add_(large(a, b, std::nullopt));
+  if (is_large(a, b) && is_matrix_of_floats(sum) && sum.stride(1) == 1)
+    matrix_product_cpu(sum, a, b, true);
   else
     sum.addmm_(a, b);
 }

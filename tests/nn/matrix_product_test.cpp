@@ -91,12 +91,16 @@ TEST(MatrixProduct, KeepsDtypesThatItDoesNotSendElsewhere) {
   EXPECT_TRUE(at::equal(matrix_product(low, low), at::mm(low, low)));
 }
 
-TEST(MatrixProduct, IsMklsWhereOneDnnIsSwitchedOff) {
-  const at::Tensor a = at::randn({200, 200}), b = at::randn({200, 200});
-  at::globalContext().setUserEnabledMkldnn(false);
-  const bool equal = at::equal(matrix_product(a, b), at::mm(a, b));
-  at::globalContext().setUserEnabledMkldnn(true);
-  EXPECT_TRUE(equal);
+// A part of a row's columns beside numbers that stay, as the products of joined layers have them.
+TEST(MatrixProduct, AddsIntoAPartOfAMatrix) {
+  at::manual_seed(12);
+  const at::Tensor a = at::randn({161, 163}), b = at::randn({163, 167}), all = at::randn({161, 300});
+  const at::Tensor want = all.clone();
+  want.narrow(1, 50, 167).add_(at::mm(a.to(at::kDouble), b.to(at::kDouble)).to(at::kFloat));
+  add_matrix_product(all.narrow(1, 50, 167), a, b);
+  EXPECT_TRUE(at::equal(all.narrow(1, 0, 50), want.narrow(1, 0, 50)));
+  EXPECT_TRUE(at::equal(all.narrow(1, 217, 83), want.narrow(1, 217, 83)));
+  EXPECT_LE(worst(all, want.to(at::kDouble)), tolerance(163));
 }
 
 }  // namespace

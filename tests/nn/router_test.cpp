@@ -63,7 +63,17 @@ TEST(Router, WeighsAndDifferentiatesEveryScoreFunction) {
               return at::cat({scored.weights, scored.scores}, 1);
             },
             [&](const Inputs& in) { return plain(in[0], chosen, how); }, {logits}, 1e-12);
+        // Without a loss on the scores, only what was chosen has a gradient.
+        for (const at::ScalarType dtype : {at::kDouble, k == 1 ? at::kDouble : at::kFloat})
+          expect_same([&](const Inputs& in) { return model::score_experts(in[0], {}, how).weights; },
+                      [&](const Inputs& in) { return plain(in[0], chosen, how).narrow(1, 0, k); },
+                      {logits.to(dtype)}, tests::tolerance_of(dtype));
       }
+}
+
+TEST(Router, TakesTheFirstOfEqualExperts) {
+  const model::Scored scored = model::score_experts(at::zeros({2, 5}), {}, rule(Score::softmax, 3));
+  EXPECT_TRUE(at::equal(scored.experts, at::tensor({0, 1, 2, 0, 1, 2}, at::kLong).view({2, 3})));
 }
 
 TEST(Router, ABiasChoosesAndDoesNotWeigh) {

@@ -1,75 +1,118 @@
-// One pass over the rows.
+// One pass over the rows, compiled for AVX-512, AVX2 and what every x86-64 has.
 #include "lib/nn/cpu/expert_activation_cpu.h"
 
+#include <limits>
+
 #include "lib/nn/cpu/cpu_rows.h"
+#include "lib/nn/experts/gated_rows.h"
 
 namespace heddle::model {
 namespace {
 
-// y and sigmoid may be one.
+// Pointers to the first of `rows` rows; d_y is null in the forward.
 template <class Number>
-void weighed_row(const Number* dy, const Number* gate, const Number* up, Wide<Number> weight,
-                 const Wide<Number>* sigmoid, Number* d_gate, Number* d_up, Number* y, int64_t width) {
-  using W = Wide<Number>;
-#pragma GCC ivdep
-  for (int64_t i = 0; i < width; ++i) {
-    const W g = static_cast<W>(gate[i]), u = static_cast<W>(up[i]), s = sigmoid[i];
-    const W d = static_cast<W>(dy[i]) * weight * s;
-    d_up[i] = static_cast<Number>(d * g);
-    d_gate[i] = static_cast<Number>(d * u * (W{1} + g * (W{1} - s)));
-    y[i] = static_cast<Number>(g * s * u * weight);
+struct GatedRows {
+  gated::Rule<Wide<Number>> rule;
+  gated::Row<Number> first;
+  const Wide<Number>* weights;
+  Wide<Number>* d_weights;
+
+  template <class Set, bool Backward>
+  HEDDLE_INLINE void run(int64_t begin, int64_t end) const {
+    for (int64_t i = begin; i < end; ++i) {
+      gated::Row<Number> row = first;
+      row.hidden += i * 2 * row.width;
+      row.y += i * row.width;
+      row.weight = weights[i];
+      if constexpr (Backward) {
+        row.d_hidden += i * 2 * row.width;
+        row.d_y += i * row.width;
+        d_weights[i] = gated::compute_row<Set, true>(rule, row);
+      } else {
+        gated::compute_row<Set, false>(rule, row);
+      }
+    }
   }
+  template <class Set>
+  HEDDLE_INLINE void run(int64_t begin, int64_t end) const {
+    first.d_y == nullptr ? run<Set, false>(begin, end) : run<Set, true>(begin, end);
+  }
+};
+
+template <class Number>
+using GatedKernel = void (*)(const GatedRows<Number>& rows, int64_t begin, int64_t end);
+
+#define HEDDLE_GATED_ROWS(Set, TARGET)                                                      \
+  template <class Number>                                                                   \
+  TARGET void gated_rows_##Set(const GatedRows<Number>& rows, int64_t begin, int64_t end) { \
+    rows.template run<tile::Set>(begin, end);                                               \
+  }
+
+HEDDLE_GATED_ROWS(Sse2, )
+HEDDLE_GATED_ROWS(Doubles, )
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define HEDDLE_HAS_WIDE_ROWS
+HEDDLE_GATED_ROWS(Avx2, __attribute__((target("arch=x86-64-v3"))))
+HEDDLE_GATED_ROWS(Avx512, __attribute__((target("arch=x86-64-v4"))))
+#endif
+
+template <class Number>
+GatedKernel<Number> widest_gated_kernel() {
+  if constexpr (std::is_same_v<Number, double>) return gated_rows_Doubles<double>;
+#ifdef HEDDLE_HAS_WIDE_ROWS
+  if constexpr (!std::is_same_v<Number, double>) {
+    if (__builtin_cpu_supports("x86-64-v4")) return gated_rows_Avx512<Number>;
+    if (__builtin_cpu_supports("x86-64-v3")) return gated_rows_Avx2<Number>;
+  }
+#endif
+  if constexpr (!std::is_same_v<Number, double>) return gated_rows_Sse2<Number>;
+}
+
+template <class W>
+gated::Rule<W> rule_of(const ExpertActivation& how) {
+  if (how.kind == ExpertActivation::Kind::swiglu)
+    return {1, std::numeric_limits<W>::infinity(), 0, how.interleaved};
+  return {static_cast<W>(how.alpha), static_cast<W>(how.limit), 1, how.interleaved};
 }
 
 template <class Number>
-Wide<Number> weight_gradient(const Number* dy, const Number* gate, const Number* up,
-                             const Wide<Number>* sigmoid, int64_t width) {
-  using W = Wide<Number>;
-  return sum_of<W>(width, [=](int64_t i) {
-    return static_cast<W>(dy[i]) * static_cast<W>(gate[i]) * sigmoid[i] * static_cast<W>(up[i]);
-  });
+void over_gated_rows(const GatedRows<Number>& rows, int64_t count) {
+  static const GatedKernel<Number> kernel = widest_gated_kernel<Number>();
+  over_rows(count, 4 * rows.first.width, [&](int64_t begin, int64_t end) { kernel(rows, begin, end); });
 }
 
 }  // namespace
 
-void weigh_swiglu_cpu(const at::Tensor& hidden, const at::Tensor& weights, const at::Tensor& silu) {
+bool has_activation_kernel(const ExpertActivation& how, const at::Tensor& hidden) {
+  using Kind = ExpertActivation::Kind;
+  return (how.kind == Kind::swiglu || how.kind == Kind::clamped_swiglu) && has_kernel(hidden);
+}
+
+void activate_cpu(const ExpertActivation& how, const at::Tensor& hidden, const at::Tensor& weights,
+                  const at::Tensor& y) {
   run_typed(hidden.scalar_type(), [&]<class Number>(Number) {
     using W = Wide<Number>;
-    const Number* const h = hidden.const_data_ptr<Number>();
-    const W* const weight = weights.const_data_ptr<W>();
-    Number* const y = silu.mutable_data_ptr<Number>();
-    const int64_t width = silu.size(1);
-    over_rows(silu.size(0), width, [=](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const Number* __restrict up = h + row * 2 * width + width;
-        Number* __restrict to = y + row * width;
-        const W w = weight[row];
-        for (int64_t i = 0; i < width; ++i)
-          to[i] = static_cast<Number>(static_cast<W>(to[i]) * static_cast<W>(up[i]) * w);
-      }
-    });
+    over_gated_rows(GatedRows<Number>{rule_of<W>(how),
+                                      {hidden.const_data_ptr<Number>(), nullptr, nullptr,
+                                       y.mutable_data_ptr<Number>(), y.size(1), 0},
+                                      weights.const_data_ptr<W>(),
+                                      nullptr},
+                    y.size(0));
   });
 }
 
-void weighed_swiglu_backward_cpu(const at::Tensor& dy, const at::Tensor& hidden, const at::Tensor& weights,
-                                 const at::Tensor& sigmoid, const ActivationGradients& out) {
+void activate_backward_cpu(const ExpertActivation& how, const at::Tensor& dy, const at::Tensor& hidden,
+                           const at::Tensor& weights, const ActivationGradients& out) {
+  if (dy.size(0) == 0) return;
   run_typed(hidden.scalar_type(), [&]<class Number>(Number) {
     using W = Wide<Number>;
-    const auto *d = dy.const_data_ptr<Number>(), *h = hidden.const_data_ptr<Number>();
-    const auto *weight = weights.const_data_ptr<W>(), *s = sigmoid.const_data_ptr<W>();
-    auto *dh = out.hidden.mutable_data_ptr<Number>(), *y = out.y.mutable_data_ptr<Number>();
-    auto* const d_weight = out.weights.mutable_data_ptr<W>();
-    const int64_t width = dy.size(1);
-    over_rows(dy.size(0), 2 * width, [=](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const Number *gate = h + row * 2 * width, *up = gate + width, *dy_row = d + row * width;
-        const W* const sigmoid_row = s + row * width;
-        d_weight[row] = weight_gradient(dy_row, gate, up, sigmoid_row, width);
-        Number* const d_gate = dh + row * 2 * width;
-        weighed_row(dy_row, gate, up, weight[row], sigmoid_row, d_gate, d_gate + width, y + row * width,
-                    width);
-      }
-    });
+    over_gated_rows(GatedRows<Number>{rule_of<W>(how),
+                                      {hidden.const_data_ptr<Number>(), dy.const_data_ptr<Number>(),
+                                       out.hidden.mutable_data_ptr<Number>(),
+                                       out.y.mutable_data_ptr<Number>(), dy.size(1), 0},
+                                      weights.const_data_ptr<W>(),
+                                      out.weights.mutable_data_ptr<W>()},
+                    dy.size(0));
   });
 }
 

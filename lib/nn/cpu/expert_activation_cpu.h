@@ -1,4 +1,4 @@
-// The weighed gated unit of experts on the CPU.
+// The weighed gated units of experts on the CPU, in one pass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,13 +7,15 @@
 
 namespace heddle::model {
 
-// All has_kernel(), hidden [rows, 2 width], the gate before the up; weights [rows] of the wide dtype.
+// Whether the kernels below take it: swiglu or clamped_swiglu, hidden has_kernel().
+bool has_activation_kernel(const ExpertActivation& how, const at::Tensor& hidden);
 
-// silu [rows, width] = silu(gate), becomes silu * up * weight.
-void weigh_swiglu_cpu(const at::Tensor& hidden, const at::Tensor& weights, const at::Tensor& silu);
+// All has_kernel(): hidden [rows, 2 width], weights [rows] of the wide dtype, y [rows, width].
+void activate_cpu(const ExpertActivation& how, const at::Tensor& hidden, const at::Tensor& weights,
+                  const at::Tensor& y);
 
-// Fills out.hidden, out.weights and out.y; sigmoid = sigmoid(gate) of the wide dtype, which out.y may be.
-void weighed_swiglu_backward_cpu(const at::Tensor& dy, const at::Tensor& hidden, const at::Tensor& weights,
-                                 const at::Tensor& sigmoid, const ActivationGradients& out);
+// dy [rows, width]. Fills out.hidden, out.weights and out.y.
+void activate_backward_cpu(const ExpertActivation& how, const at::Tensor& dy, const at::Tensor& hidden,
+                           const at::Tensor& weights, const ActivationGradients& out);
 
 }  // namespace heddle::model

@@ -4,9 +4,9 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <array>
 #include <vector>
 
+#include "lib/nn/cpu/attend_tile_cpu.h"
 #include "lib/nn/cpu/packed_product_cpu.h"
 
 namespace heddle::model {
@@ -18,18 +18,24 @@ MatrixView<Number> rows_from(const at::Tensor& tensor, int64_t first) {
   return {tensor.const_data_ptr<Number>() + first * tensor.size(-1), tensor.size(-1), 1};
 }
 
-// Calls body(expert, first, count) for parts of the items of all experts, [begins[e], begins[e + 1]) of each.
+struct Part {
+  int64_t expert, first, count;
+  int64_t next;  // the expert of the part after it; -1: none
+};
+
+// Calls body(part) for parts of the items of all experts, [begins[e], begins[e + 1]) of each.
 template <class Body>
 void over_parts(std::span<const int64_t> begins, const Body& body) {
   const int64_t threads = at::get_num_threads(), all = begins.back();
   const int64_t largest = threads == 1 ? all : std::max<int64_t>(64, all / (4 * threads));
-  std::vector<std::array<int64_t, 3>> parts;
+  std::vector<Part> parts;
   parts.reserve(begins.size() + static_cast<size_t>(4 * threads));
   for (size_t e = 0; e + 1 < begins.size(); ++e)
     for (int64_t at = begins[e]; at < begins[e + 1]; at += largest)
-      parts.push_back({static_cast<int64_t>(e), at, std::min(largest, begins[e + 1] - at)});
+      parts.push_back({static_cast<int64_t>(e), at, std::min(largest, begins[e + 1] - at), -1});
+  for (size_t i = 1; i < parts.size(); ++i) parts[i - 1].next = parts[i].expert;
   at::parallel_for(0, static_cast<int64_t>(parts.size()), 1, [&](int64_t from, int64_t to) {
-    for (int64_t i = from; i < to; ++i) body(parts[i][0], parts[i][1], parts[i][2]);
+    for (int64_t i = from; i < to; ++i) body(parts[i]);
   });
 }
 
@@ -38,11 +44,20 @@ void multiply(const at::Tensor& out, const at::Tensor& x, const at::Tensor& weig
               std::span<const int64_t> begins, bool transposes) {
   auto* const to = out.mutable_data_ptr<Number>();
   const int64_t width = out.size(1);
-  over_parts(begins, [&](int64_t expert, int64_t begin, int64_t count) {
+  const auto matrix_of = [&](int64_t expert) {
     const MatrixView<Number> matrix = rows_from<Number>(weights, expert * weights.size(1));
-    packed_product(PackedProduct<Number>{rows_from<Number>(x, begin),
-                                         transposes ? matrix.transposed() : matrix, to + begin * width, width,
-                                         count, width, x.size(1)});
+    return transposes ? matrix.transposed() : matrix;
+  };
+  over_parts(begins, [&](const Part& part) {
+    PackedProduct<Number> product{rows_from<Number>(x, part.first),
+                                  matrix_of(part.expert),
+                                  to + part.first * width,
+                                  width,
+                                  part.count,
+                                  width,
+                                  x.size(1)};
+    if (part.next >= 0 && part.next != part.expert) product.next_b = matrix_of(part.next).data;
+    packed_product(product);
   });
 }
 
@@ -53,7 +68,8 @@ void multiply_transposed(const at::Tensor& out, const at::Tensor& dy, const at::
   const int64_t rows = out.size(1), width = out.size(2);
   std::vector<int64_t> firsts;
   for (int64_t e = 0; e <= out.size(0); ++e) firsts.push_back(e * rows);
-  over_parts(firsts, [&](int64_t expert, int64_t first, int64_t count) {
+  over_parts(firsts, [&](const Part& part) {
+    const auto [expert, first, count, next] = part;
     const int64_t begin = begins[expert], depth = begins[expert + 1] - begin;
     if (depth == 0) {
       std::fill_n(to + first * width, count * width, Number(0));
@@ -91,6 +107,23 @@ void grouped_weight_gradient_cpu(const at::Tensor& out, const at::Tensor& dy, co
     multiply_transposed<float>(out, dy, x, begins);
   else
     multiply_transposed<c10::BFloat16>(out, dy, x, begins);
+}
+
+void matrix_product_cpu(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool adds) {
+  const auto view = [](const at::Tensor& of) {
+    return MatrixView<float>{of.const_data_ptr<float>(), of.stride(0), of.stride(1)};
+  };
+  const PackedProduct<float> whole{
+      view(a), view(b), out.mutable_data_ptr<float>(), out.stride(0), a.size(0), b.size(1), a.size(1), adds};
+  const int64_t each = (whole.rows + at::get_num_threads() - 1) / at::get_num_threads();
+  at::parallel_for(0, whole.rows, (each + kTileRows - 1) / kTileRows * kTileRows,
+                   [&](int64_t from, int64_t to) {
+                     PackedProduct<float> part = whole;
+                     part.a.data = whole.a.at(from, 0);
+                     part.c += from * whole.c_row;
+                     part.rows = to - from;
+                     packed_product(part);
+                   });
 }
 
 }  // namespace heddle::model

@@ -20,4 +20,8 @@ void grouped_product_cpu(const at::Tensor& out, const at::Tensor& x, const at::T
 void grouped_weight_gradient_cpu(const at::Tensor& out, const at::Tensor& dy, const at::Tensor& x,
                                  std::span<const int64_t> begins);
 
+// out [rows, n] (+)= a [rows, m] times b [m, n] of float32, in no dim empty: rows of out are contiguous, and
+// each of a and b has a stride of 1.
+void matrix_product_cpu(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool adds);
+
 }  // namespace heddle::model

@@ -23,12 +23,15 @@ struct MatrixView {
 };
 
 // c [rows, columns] = a [rows, depth] times b [depth, columns]; rows of c are c_row numbers apart. All sizes
-// are at least 1.
+// are at least 1. Of float32 alone: `adds` adds to c, and next_b is the b of the thread's next product, of
+// the same sizes and strides, or null.
 template <class Number>
 struct PackedProduct {
   MatrixView<Number> a, b;
   Number* c;
   int64_t c_row, rows, columns, depth;
+  bool adds = false;
+  const Number* next_b = nullptr;
 };
 
 template <class Number>

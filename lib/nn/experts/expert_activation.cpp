@@ -1,4 +1,4 @@
-// Formulas with operators of ATen for all, and one pass on the CPU for swiglu's backward.
+// One pass on the CPU for the gates with a sigmoid, formulas with operators of ATen for everything else.
 #include "heddle/nn/experts.h"
 
 #include <ATen/TensorOperators.h>
@@ -9,8 +9,6 @@
 #include <ATen/ops/exp.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/sigmoid.h>
-#include <ATen/ops/silu.h>
-#include <ATen/ops/zeros.h>
 
 #include <cmath>
 #include <utility>
@@ -88,19 +86,14 @@ ActivationGradients by_formula(const ExpertActivation& how, const at::Tensor& dy
   return out;
 }
 
-bool has_swiglu_kernel(const ExpertActivation& how, const at::Tensor& hidden) {
-  return how.kind == Kind::swiglu && !how.interleaved && has_kernel(hidden);
-}
-
 }  // namespace
 
 at::Tensor activate(const ExpertActivation& how, const at::Tensor& hidden, const at::Tensor& weights) {
   if (hidden.is_meta()) return at::empty({hidden.size(0), hidden.size(1) / how.columns()}, hidden.options());
-  if (!has_swiglu_kernel(how, hidden))
+  if (!has_activation_kernel(how, hidden))
     return (formula_of(how, hidden).y * weights.unsqueeze(1)).to(hidden.scalar_type());
-  const int64_t width = hidden.size(1) / 2;
-  at::Tensor y = at::silu(hidden.narrow(1, 0, width));
-  weigh_swiglu_cpu(hidden, weights, y);
+  const at::Tensor y = at::empty({hidden.size(0), hidden.size(1) / 2}, hidden.options());
+  activate_cpu(how, hidden, weights.contiguous(), y);
   return y;
 }
 
@@ -108,14 +101,10 @@ ActivationGradients activate_backward(const ExpertActivation& how, const at::Ten
                                       const at::Tensor& hidden, const at::Tensor& weights) {
   if (hidden.is_meta())
     return {at::empty_like(hidden), at::empty_like(weights), at::empty(dy.sizes(), hidden.options())};
-  if (!has_swiglu_kernel(how, hidden)) return by_formula(how, dy, hidden, weights);
-  const at::Tensor gate = hidden.narrow(1, 0, hidden.size(1) / 2);
-  const at::ScalarType wide = wide_of(hidden.scalar_type());
-  const at::Tensor sigmoid = at::sigmoid(gate.to(wide));
-  // In fp32 and fp64 the output takes the sigmoid's place.
+  if (!has_activation_kernel(how, hidden)) return by_formula(how, dy, hidden, weights);
   ActivationGradients out{at::empty_like(hidden), at::empty_like(weights),
-                          wide == hidden.scalar_type() ? sigmoid : at::empty(dy.sizes(), hidden.options())};
-  weighed_swiglu_backward_cpu(dy, hidden, weights, sigmoid, out);
+                          at::empty(dy.sizes(), hidden.options())};
+  activate_backward_cpu(how, dy.contiguous(), hidden, weights.contiguous(), out);
   return out;
 }
 

@@ -14,6 +14,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
+#include "lib/nn/cpu/expert_choice_cpu.h"
 
 namespace heddle::model {
 namespace {
@@ -82,6 +83,11 @@ at::Tensor count_choices(const at::Tensor& chosen, int64_t rows, int64_t experts
   const BelowAutograd below;
   const auto options = chosen.options().dtype(at::kFloat);
   if (chosen.is_meta()) return at::zeros({rows, experts}, options);
+  if (chosen.is_cpu() && rows > 0) {
+    const at::Tensor counts = at::zeros({rows, experts}, options);
+    count_choices_cpu(chosen.contiguous(), counts);
+    return counts;
+  }
   // A column more for choices without an expert.
   const at::Tensor counts = at::zeros({rows, experts + 1}, options);
   const at::Tensor places = at::where(chosen.lt(0), experts, chosen).reshape({rows, -1});

@@ -75,74 +75,128 @@ HEDDLE_INLINE void pack_panel(const MatrixView<float>& b, int64_t columns, int64
     for (int64_t k = j < wide ? deep : 0; k < depth; ++k) to[k * Width + j] = *b.at(k, j);
 }
 
+// Where columns of a lie contiguously, and a tile would touch more lines than the first cache keeps.
+HEDDLE_INLINE bool packs_rows(const PackedProduct<float>& of) {
+  return of.a.column != 1 && of.depth > 128;
+}
+
 // Tiles [depth, kTileRows] of a matrix whose columns lie contiguously.
 HEDDLE_INLINE void pack_rows(const MatrixView<float>& a, int64_t rows, int64_t depth, float* to) {
   for (int64_t row = 0; row < rows; row += kTileRows, to += depth * kTileRows) {
     const int64_t count = std::min<int64_t>(kTileRows, rows - row);
-    for (int64_t k = 0; k < depth; ++k) {
-      const float* const from = a.at(row, k);
-      for (int64_t i = 0; i < count; ++i) to[k * kTileRows + i] = from[i];
-    }
+    for (int64_t k = 0; k < depth; ++k)
+      if (count == kTileRows)
+        std::memcpy(to + k * kTileRows, a.at(row, k), kTileRows * sizeof(float));
+      else
+        std::memcpy(to + k * kTileRows, a.at(row, k), static_cast<size_t>(count) * sizeof(float));
   }
 }
 
-// One tile of c, [rows, columns] with at most kTileRows rows and a panel's columns.
-template <class Set, bool Adds>
-HEDDLE_INLINE void tile_of(tile::Operands<float> of, int64_t rows, int64_t columns, int64_t depth,
+// c [rows, columns] (+)= a b with at most kTileRows rows, a panel's columns and a multiple of kLanes: a
+// function of its own, because the compiler keeps sums in memory where it inlines this into the loops below.
+using TileProduct = void (*)(const tile::Operands<float>& of, int64_t rows, int64_t columns, int64_t depth);
+
+// Of one instruction set.
+struct TileProducts {
+  TileProduct set, add;
+};
+
+// One tile of c with any columns of a panel.
+template <class Set, const TileProducts& Tiles>
+HEDDLE_INLINE void tile_of(tile::Operands<float> of, int64_t rows, int64_t columns, int64_t depth, bool adds,
                            float* scratch) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
   const int64_t rest = columns % Set::kLanes;
-  if (rest == 0) return tile::product<Set, Adds>(of, rows, columns, depth);
+  if (rest == 0) return (adds ? Tiles.add : Tiles.set)(of, rows, columns, depth);
   float* const c = of.c;
   const int64_t c_row = of.c_row;
   of.c = scratch;
   of.c_row = kWidth;
-  tile::product<Set, false>(of, rows, columns - rest + Set::kLanes, depth);
+  Tiles.set(of, rows, columns - rest + Set::kLanes, depth);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; ++j)
-      c[i * c_row + j] = (Adds ? c[i * c_row + j] : 0.0f) + scratch[i * kWidth + j];
+      c[i * c_row + j] = (adds ? c[i * c_row + j] : 0.0f) + scratch[i * kWidth + j];
 }
 
-// The rows of one block of a times the packed block of b.
-template <class Set, bool Adds>
-HEDDLE_INLINE void rows_of_block(const PackedProduct<float>& of, int64_t row, int64_t count, int64_t columns,
-                                 int64_t depth, Blocks& blocks) {
+// A part of b that is asked for, into the second-level cache, while another is computed with.
+struct Ahead {
+  const float* data = nullptr;             // null: none
+  int64_t step = 0, length = 0, left = 0;  // numbers between two stretches and in one; stretches
+
+  static HEDDLE_INLINE Ahead of(const MatrixView<float>& b, int64_t columns, int64_t depth) {
+    return b.column == 1 ? Ahead{b.data, b.row, columns, depth} : Ahead{b.data, b.column, depth, columns};
+  }
+  HEDDLE_INLINE void ask(int64_t stretches) {
+    if (data == nullptr) return;
+    for (const int64_t rest = std::max<int64_t>(0, left - stretches); left > rest; --left, data += step)
+      for (int64_t i = 0; i < length; i += 16) __builtin_prefetch(data + i, 0, 2);
+  }
+};
+
+// Where a panel begins, its place in blocks.b (one place for all where no later rows need it), and the panel
+// after it: of this block or of the next product.
+struct Panel {
+  int64_t first, columns, place;
+  Ahead ahead;
+};
+
+// The rows of one block of a times one packed panel of b.
+template <class Set, const TileProducts& Tiles>
+HEDDLE_INLINE void rows_of_panel(const PackedProduct<float>& of, int64_t row, int64_t count, Panel panel,
+                                 Blocks& blocks) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
-  const bool packs = of.a.column != 1;
-  if (packs) pack_rows({of.a.at(row, 0), of.a.row, of.a.column}, count, depth, blocks.a);
-  for (int64_t j = 0; j < columns; j += kWidth)
-    for (int64_t i = 0; i < count; i += kTileRows) {
-      const float* const a = packs ? blocks.a + i * depth : of.a.at(row + i, 0);
-      tile_of<Set, Adds>(
-          tile::Operands<float>{a, packs ? 1 : of.a.row, packs ? kTileRows : 1, blocks.b + j * depth, kWidth,
-                                of.c + (row + i) * of.c_row + j, of.c_row},
-          std::min<int64_t>(kTileRows, count - i), std::min(kWidth, columns - j), depth, blocks.c);
-    }
+  const bool packs = packs_rows(of);
+  const int64_t each = (panel.ahead.left * kTileRows + count - 1) / count;
+  for (int64_t i = 0; i < count; i += kTileRows) {
+    const float* const a = packs ? blocks.a + i * of.depth : of.a.at(row + i, 0);
+    panel.ahead.ask(each);
+    tile_of<Set, Tiles>(tile::Operands<float>{a, packs ? 1 : of.a.row, packs ? kTileRows : of.a.column,
+                                              blocks.b + panel.place, kWidth,
+                                              of.c + (row + i) * of.c_row + panel.first, of.c_row},
+                        std::min<int64_t>(kTileRows, count - i), panel.columns, of.depth, of.adds, blocks.c);
+  }
 }
 
-template <class Set>
-HEDDLE_INLINE void product_of(const PackedProduct<float>& of, Blocks& blocks) {
+// c (+)= a b where b fits into a block: its panels are packed when the first rows need them.
+template <class Set, const TileProducts& Tiles>
+HEDDLE_INLINE void block_of(const PackedProduct<float>& of, Blocks& blocks) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
-  static_assert(kColumns % kWidth == 0 && kRows % kTileRows == 0 && kWidth <= 64);
-  for (int64_t left = 0; left < of.columns; left += kColumns) {
-    const int64_t columns = std::min(kColumns, of.columns - left);
-    for (int64_t k = 0; k < of.depth; k += kDepth) {
-      const int64_t depth = std::min(kDepth, of.depth - k);
-      for (int64_t j = 0; j < columns; j += kWidth)
-        pack_panel<Set, kWidth>({of.b.at(k, left + j), of.b.row, of.b.column}, std::min(kWidth, columns - j),
-                                depth, blocks.b + j * depth);
-      PackedProduct<float> block = of;
-      block.a.data = of.a.at(0, k);
-      block.c = of.c + left;
-      for (int64_t row = 0; row < of.rows; row += kRows) {
-        const int64_t count = std::min(kRows, of.rows - row);
-        if (k == 0)
-          rows_of_block<Set, false>(block, row, count, columns, depth, blocks);
-        else
-          rows_of_block<Set, true>(block, row, count, columns, depth, blocks);
+  for (int64_t row = 0; row < of.rows; row += kRows) {
+    const int64_t count = std::min(kRows, of.rows - row);
+    if (packs_rows(of)) pack_rows({of.a.at(row, 0), of.a.row, of.a.column}, count, of.depth, blocks.a);
+    for (int64_t j = 0; j < of.columns; j += kWidth) {
+      const auto view = [&](int64_t at) { return MatrixView<float>{of.b.at(0, at), of.b.row, of.b.column}; };
+      Panel panel{j, std::min(kWidth, of.columns - j), of.rows > kRows ? j * of.depth : 0, {}};
+      if (row == 0) {
+        pack_panel<Set, kWidth>(view(j), panel.columns, of.depth, blocks.b + panel.place);
+        if (const int64_t next = j + kWidth; next < of.columns)
+          panel.ahead = Ahead::of(view(next), std::min(kWidth, of.columns - next), of.depth);
+        else if (of.next_b != nullptr)
+          panel.ahead = Ahead::of({of.next_b, of.b.row, of.b.column}, std::min(kWidth, of.columns), of.depth);
       }
+      rows_of_panel<Set, Tiles>(of, row, count, panel, blocks);
     }
   }
+}
+
+template <class Set, const TileProducts& Tiles>
+HEDDLE_INLINE void product_of(const PackedProduct<float>& of, Blocks& blocks) {
+  static_assert(kColumns % (Set::kColumns * Set::kLanes) == 0 && kRows % kTileRows == 0 &&
+                Set::kColumns * Set::kLanes <= 64);
+  for (int64_t left = 0; left < of.columns; left += kColumns)
+    for (int64_t k = 0; k < of.depth; k += kDepth) {
+      PackedProduct<float> block = of;
+      block.columns = std::min(kColumns, of.columns - left);
+      block.depth = std::min(kDepth, of.depth - k);
+      block.a.data = of.a.at(0, k);
+      block.b.data = of.b.at(k, left);
+      block.c = of.c + left;
+      const bool last = left + kColumns >= of.columns && k + kDepth >= of.depth;
+      if (!last)
+        block.next_b = k + kDepth < of.depth ? of.b.at(k + kDepth, left) : of.b.at(0, left + kColumns);
+      block.adds = of.adds || k > 0;
+      block_of<Set, Tiles>(block, blocks);
+    }
 }
 
 }  // namespace heddle::model::packed

@@ -18,13 +18,12 @@
 #include <utility>
 
 #include "heddle/model/autograd_node.h"
+#include "lib/nn/cpu/expert_choice_cpu.h"
 
 namespace heddle::model {
 namespace {
 
 using Score = RouterRule::Score;
-
-constexpr double kTiny = 1e-20;  // of both peers and transformers
 
 at::Tensor scores_of(const at::Tensor& logits, Score score) {
   switch (score) {
@@ -64,12 +63,12 @@ at::Tensor within_groups(const at::Tensor& scores, const RouterRule& rule) {
 }
 
 at::Tensor share_of_sum(const at::Tensor& values) {
-  return values / (values.sum(-1, true) + kTiny);
+  return values / (values.sum(-1, true) + kTinySum);
 }
 
 // The gradient of v from that of v / sum(v).
 at::Tensor back_through_share(const at::Tensor& gradient, const at::Tensor& values) {
-  const at::Tensor sum = values.sum(-1, true) + kTiny;
+  const at::Tensor sum = values.sum(-1, true) + kTinySum;
   return (gradient - (gradient * values).sum(-1, true) / sum) / sum;
 }
 
@@ -82,6 +81,8 @@ struct ScoreNode final : LayerNode {
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor given = logits.unpack(), scores = scores_of(given, rule.score);
     const at::Tensor experts = chosen.unpack();
+    if (!gradients[1].defined() && gradients[0].defined() && has_choice_kernel(scores, rule))
+      return {choice_backward_cpu(gradients[0].contiguous(), scores, experts, rule)};
     at::Tensor d_scores = gradients[1].defined() ? of_all(gradients[1], scores) : at::zeros_like(scores);
     if (!gradients[0].defined()) return {back_through(d_scores, scores, given, rule.score)};
     const at::Tensor d_weights = gradients[0] * rule.scale;
@@ -109,16 +110,20 @@ struct ScoreNode final : LayerNode {
 
 Scored score(const at::Tensor& logits, const at::Tensor& bias, const RouterRule& rule) {
   const at::Tensor scores = scores_of(logits, rule.score);
+  Scored out;
+  out.scores = rule.normalise ? share_of_sum(scores) : scores;
+  if (has_choice_kernel(scores, rule)) {
+    choose_cpu(scores, bias.defined() ? bias.to(scores.scalar_type()).contiguous() : bias, rule, out);
+    return out;
+  }
   const bool after = rule.score == Score::softmax_after_topk;
   at::Tensor choosing = after ? logits : scores;
   if (bias.defined()) choosing = choosing + bias;
-  Scored out;
   out.experts = std::get<1>(at::topk(within_groups(choosing, rule), rule.top_k, -1));
   out.weights = at::gather(after ? logits : scores, 1, out.experts);
   if (after) out.weights = at::softmax(out.weights, -1);
   if (rule.normalise && rule.top_k > 1) out.weights = share_of_sum(out.weights);
   if (rule.scale != 1) out.weights = out.weights * rule.scale;
-  out.scores = rule.normalise ? share_of_sum(scores) : scores;
   return out;
 }
 

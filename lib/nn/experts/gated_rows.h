@@ -1,0 +1,125 @@
+// The loops of the gated units of experts, some numbers of a row at a time. Included by
+// expert_activation_cpu.cpp alone, which compiles them for several generations of x86-64.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "lib/nn/attention/attend_tile.h"
+#include "lib/nn/cpu/cpu_rows.h"
+
+namespace heddle::model::gated {
+
+// y = g sigmoid(alpha g) (u + shift) weight, with g = min(gate, limit) and u = up within -limit .. limit.
+template <class W>
+struct Rule {
+  W alpha, limit, shift;
+  bool interleaved;
+};
+
+// Of one row; backward alone: d_y, d_hidden.
+template <class Number>
+struct Row {
+  const Number *hidden, *d_y;
+  Number *d_hidden, *y;
+  int64_t width;
+  Wide<Number> weight;
+};
+
+template <class Set>
+HEDDLE_INLINE typename Set::Vector sigmoid_of(const typename Set::Vector& x) {
+  typename Set::Vector power = -x;
+  power = power > 87 ? typename Set::Vector{} + 87 : power;
+  tile::exponential<Set>(power);
+  return 1 / (1 + power);
+}
+
+// Sums of the weight's gradient, one for each lane, and their total in a fixed order for every instruction
+// set.
+template <class Set>
+struct Sums {
+  static constexpr int64_t kCount = kLanes / Set::kLanes;
+  typename Set::Vector of[kCount] = {};
+
+  HEDDLE_INLINE typename Set::Number total() const {
+    alignas(64) typename Set::Number lanes[kLanes];
+    for (int64_t i = 0; i < kCount; ++i) tile::vector_at<Set>(lanes + i * Set::kLanes) = of[i];
+    for (int64_t half = kLanes / 2; half > 0; half /= 2)
+      for (int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
+    return lanes[0];
+  }
+};
+
+// kLanes numbers of each; backward alone: the last three.
+template <class W>
+struct Place {
+  const W *gate, *up;
+  W* y;
+  const W* d_y;
+  W *d_gate, *d_up;
+};
+
+template <class Set, bool Backward>
+HEDDLE_INLINE void compute_lanes(const Rule<typename Set::Number>& rule, typename Set::Number weight,
+                                 const Place<typename Set::Number>& at, Sums<Set>& sums) {
+  using Vector = typename Set::Vector;
+  const Vector limit = Vector{} + rule.limit, zero{};
+  for (int64_t i = 0; i < Sums<Set>::kCount; ++i) {
+    const int64_t lane = i * Set::kLanes;
+    const Vector gate = tile::vector_at<Set>(at.gate + lane), up = tile::vector_at<Set>(at.up + lane);
+    const Vector g = gate > limit ? limit : gate;
+    const Vector factor = (up > limit ? limit : up < -limit ? -limit : up) + rule.shift;
+    const Vector share = sigmoid_of<Set>(g * rule.alpha), gated = g * share;
+    tile::vector_at<Set>(at.y + lane) = gated * factor * weight;
+    if constexpr (Backward) {
+      const Vector d_y = tile::vector_at<Set>(at.d_y + lane), d = d_y * weight, d_up = d * gated;
+      const Vector d_gate = d * share * factor * (1 + g * rule.alpha * (1 - share));
+      tile::vector_at<Set>(at.d_up + lane) = up > limit ? zero : up < -limit ? zero : d_up;
+      tile::vector_at<Set>(at.d_gate + lane) = gate > limit ? zero : d_gate;
+      sums.of[i] += d_y * gated * factor;
+    }
+  }
+}
+
+// The same by way of scratch: of another type, in turn, or fewer than kLanes numbers.
+template <class Set, bool Backward, class Number>
+HEDDLE_INLINE void compute_apart(const Rule<Wide<Number>>& rule, const Row<Number>& row, int64_t at,
+                                 Sums<Set>& sums) {
+  using W = Wide<Number>;
+  alignas(64) W in[3][kLanes] = {}, out[3][kLanes];
+  const int64_t count = std::min(kLanes, row.width - at), step = rule.interleaved ? 2 : 1;
+  const int64_t gate = at * step, up = gate + (rule.interleaved ? 1 : row.width);
+  for (int64_t i = 0; i < count; ++i) {
+    in[0][i] = static_cast<W>(row.hidden[gate + i * step]);
+    in[1][i] = static_cast<W>(row.hidden[up + i * step]);
+    if constexpr (Backward) in[2][i] = static_cast<W>(row.d_y[at + i]);
+  }
+  compute_lanes<Set, Backward>(rule, row.weight, {in[0], in[1], out[0], in[2], out[1], out[2]}, sums);
+  for (int64_t i = 0; i < count; ++i) {
+    row.y[at + i] = static_cast<Number>(out[0][i]);
+    if constexpr (Backward) {
+      row.d_hidden[gate + i * step] = static_cast<Number>(out[1][i]);
+      row.d_hidden[up + i * step] = static_cast<Number>(out[2][i]);
+    }
+  }
+}
+
+// Returns the gradient of the weight, where there is one.
+template <class Set, bool Backward, class Number>
+HEDDLE_INLINE Wide<Number> compute_row(const Rule<Wide<Number>>& rule, const Row<Number>& row) {
+  Sums<Set> sums;
+  int64_t at = 0;
+  if constexpr (std::is_same_v<Number, typename Set::Number>)
+    for (; !rule.interleaved && at + kLanes <= row.width; at += kLanes) {
+      const Number* const gate = row.hidden + at;
+      Number* const d_gate = Backward ? row.d_hidden + at : nullptr;
+      compute_lanes<Set, Backward>(rule, row.weight,
+                                   {gate, gate + row.width, row.y + at, Backward ? row.d_y + at : nullptr,
+                                    d_gate, Backward ? d_gate + row.width : nullptr},
+                                   sums);
+    }
+  for (; at < row.width; at += kLanes) compute_apart<Set, Backward>(rule, row, at, sums);
+  return Backward ? sums.total() : 0;
+}
+
+}  // namespace heddle::model::gated

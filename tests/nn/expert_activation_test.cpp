@@ -1,0 +1,71 @@
+// What stands between an expert's two products, against a composition of ATen operators that autograd
+// differentiates.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "heddle/nn/experts.h"
+#include "nn/against_aten.h"
+
+namespace heddle::model {
+namespace {
+
+using Kind = ExpertActivation::Kind;
+
+at::Tensor composed(const ExpertActivation& how, const at::Tensor& hidden, const at::Tensor& weights) {
+  const at::Tensor column = weights.unsqueeze(1);
+  if (how.kind == Kind::relu2) return at::relu(hidden).square() * column;
+  const at::Tensor pairs = how.interleaved
+                               ? hidden.view({hidden.size(0), hidden.size(1) / 2, 2}).transpose(1, 2)
+                               : hidden.view({hidden.size(0), 2, hidden.size(1) / 2});
+  const at::Tensor gate = pairs.select(1, 0), up = pairs.select(1, 1);
+  if (how.kind == Kind::swiglu) return at::silu(gate) * up * column;
+  if (how.kind == Kind::geglu) return at::gelu(gate) * up * column;
+  const at::Tensor below = at::clamp(gate, {}, how.limit), within = at::clamp(up, -how.limit, how.limit);
+  return below * at::sigmoid(below * how.alpha) * (within + 1) * column;
+}
+
+void expect_composed(const ExpertActivation& how, int64_t rows, int64_t width, at::ScalarType dtype) {
+  const at::ScalarType wide = dtype == at::kDouble ? at::kDouble : at::kFloat;
+  const at::Tensor hidden = (at::randn({rows, how.columns() * width}) * 3).to(dtype);
+  const at::Tensor weights = at::rand({rows}, wide), dy = at::randn({rows, width}).to(dtype);
+  const at::Tensor h = hidden.to(at::kDouble).requires_grad_(), w = weights.to(at::kDouble).requires_grad_();
+  const at::Tensor want = composed(how, h, w);
+  want.backward(dy.to(at::kDouble));
+  const double close = tests::tolerance_of(dtype);
+  const ActivationGradients got = activate_backward(how, dy, hidden, weights);
+  const auto expect = [&](const at::Tensor& ours, const at::Tensor& theirs, const char* what) {
+    if (theirs.numel() > 0) tests::expect_close(ours, theirs.detach().to(ours.scalar_type()), close, what);
+  };
+  expect(activate(how, hidden, weights), want, "output");
+  expect(got.y, want, "output, computed again");
+  expect(got.hidden, h.grad(), "gradient of what comes in");
+  expect(got.weights, w.grad(), "gradient of the weights");
+}
+
+// Fewer numbers than registers hold, as many, and more.
+TEST(ExpertActivation, EqualsItsFormulaInEveryDtype) {
+  at::manual_seed(21);
+  for (const Kind kind : {Kind::swiglu, Kind::clamped_swiglu, Kind::geglu, Kind::relu2})
+    for (const bool interleaved : {false, true})
+      for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16})
+        for (const int64_t width : {1, 15, 16, 37, 300})
+          for (const int64_t rows : {0, 1, 7}) {
+            SCOPED_TRACE(std::to_string(static_cast<int>(kind)) + " " + std::to_string(width));
+            expect_composed({kind, 1.702, 2.5, interleaved}, rows, width, dtype);
+          }
+}
+
+TEST(ExpertActivation, StaysFiniteForLargeGatesAndKeepsWhatIsNotANumber) {
+  const at::Tensor hidden = at::tensor({-200.0F, 200.0F, NAN, 1.0F, 1.0F, 1.0F}).view({1, 6});
+  const at::Tensor ones = at::ones({1}), dy = at::ones({1, 3});
+  const at::Tensor y = activate({}, hidden, ones)[0];
+  EXPECT_NEAR(y[0].item<float>(), 0.0F, 1e-30F);
+  EXPECT_EQ(y[1].item<float>(), 200.0F);
+  EXPECT_TRUE(std::isnan(y[2].item<float>()));
+  const at::Tensor d = activate_backward({}, dy, hidden, ones).hidden[0];
+  EXPECT_EQ(d[1].item<float>(), 1.0F);
+  EXPECT_TRUE(std::isnan(d[2].item<float>()));
+}
+
+}  // namespace
+}  // namespace heddle::model
