@@ -14,11 +14,13 @@ namespace {
 
 // Checked in this order (the mesh of AutoModel's FSDP2).
 std::string check_sizes(const Sizes& sizes) {
-  const auto number = [](int value) { return std::to_string(value); };
+  const auto number = [](int64_t value) { return std::to_string(value); };
   if (sizes.dp_replicate >= sizes.dp && sizes.dp_replicate != 1)
     return "dp_replicate_size=" + number(sizes.dp_replicate) +
            " must be less than dp_size=" + number(sizes.dp) + " since DDP usecase is not supported by FSDP2";
-  const int non_pp = sizes.dp * sizes.cp * sizes.tp;
+  int64_t non_pp = 0;
+  if (__builtin_mul_overflow(int64_t{sizes.dp} * sizes.cp, sizes.tp, &non_pp))
+    return "";  // refused with the world size
   if (non_pp % sizes.ep != 0)
     return "non_pp_size=" + number(non_pp) + " must be a multiple of ep_size=" + number(sizes.ep);
   return "";
