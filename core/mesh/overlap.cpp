@@ -34,13 +34,14 @@ Overlap::Hold::~Hold() {
 
 Overlap::~Overlap() {
   if (!thread_.joinable()) return;
-  quits_ = true;
+  is_ending_ = true;
   part_.store(1);
   part_.notify_all();
   thread_.join();
 }
 
 void Overlap::run(c10::function_ref<void()> first, c10::function_ref<void()> second) {
+  if (is_running()) throw Error(ErrorCode::internal, "mesh", "two actions are overlapped already");
   second_ = [this, second, state = at::ThreadLocalState(), threads = at::get_num_threads(),
              stream = stream_of(device_)] {
     if (at::get_num_threads() != threads) at::set_num_threads(threads);
@@ -81,8 +82,8 @@ void Overlap::hand_over() {
   const int part = part_.load(), other = 1 - part;
   if (!is_running() || has_ended_[0] || has_ended_[1] || holds > 0) return;
   const auto begin = Clock::now();
-  handed_over_ = true;
   if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
+  handed_over_ = true;
   give(other);
   away_[part] += Clock::now() - begin;
 }
@@ -96,7 +97,7 @@ void Overlap::wait(Work& work) {
 void Overlap::serve() {
   for (;;) {
     part_.wait(0);
-    if (quits_) return;
+    if (is_ending_) return;
     second_();
     part_.store(0);
     part_.notify_all();

@@ -17,8 +17,9 @@
 namespace heddle {
 
 // As DualPipe overlaps the forward of one microbatch with the backward of another (DeepSeek-AI 2024,
-// arXiv:2412.19437). One part runs at a time, and it changes at fixed places and not at fixed times: every
-// rank posts its collectives in the same order. It is of one rank; run() does not nest.
+// arXiv:2412.19437). One part runs at a time, and the parts switch where they wait, whatever the time, so
+// every rank posts its collectives in the same order. A rank has one; while it runs, only its two parts wait
+// for works of the mesh.
 class HEDDLE_API Overlap {
  public:
   using Clock = std::chrono::steady_clock;
@@ -30,8 +31,9 @@ class HEDDLE_API Overlap {
 
   // Runs both, beginning with the first. The one that runs hands over to the other before it waits for a
   // collective that was posted in run(), and at its end. If the first one hands over, the second one runs on
-  // another thread, with the caller's thread-local state, number of threads and stream. After an exception
-  // the other part ends at its next wait; the exception is thrown again.
+  // another thread, with the caller's at::ThreadLocalState, number of threads and stream. After an exception
+  // the other part ends after its next wait for such a collective, and the exception is thrown again. Throws
+  // Error{internal} if it is called within itself.
   void run(c10::function_ref<void()> first, c10::function_ref<void()> second);
   bool is_running() const { return is_running_.load(std::memory_order_relaxed); }
   // Lets the other part run until it waits or ends. Does nothing outside of run(), and in a Hold.
@@ -51,21 +53,20 @@ class HEDDLE_API Overlap {
   };
 
  private:
-  struct Caller;
   void give(int part);
   void perform(int part, c10::function_ref<void()> body);
   void serve();
 
   const c10::Device device_;
   std::atomic<bool> is_running_ = false;
-  std::atomic<int> part_ = 0;  // that runs, 0 or 1, where there are two threads; each waits for its turn
+  std::atomic<int> part_ = 0;  // the part whose thread may run: 0 or 1
   // Of this run(); touched by the part that runs.
   bool handed_over_ = false, has_ended_[2] = {};
   Clock::duration away_[2] = {};
   std::exception_ptr error_;
   std::function<void()> second_;
-  // The second part's.
-  bool quits_ = false;
+  // The thread of the second part.
+  bool is_ending_ = false;
   std::thread thread_;
 };
 

@@ -1,7 +1,13 @@
-// A communicator around another one, for what is to happen around its calls.
+// A communicator that wraps another one.
 #pragma once
 
 #include <c10/util/FunctionRef.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
 
 #include "heddle/mesh/communicator.h"
 
@@ -13,6 +19,7 @@ struct GroupCall {
   int peer = -1, tag = 0;    // of a transfer
 };
 
+// Exported for tests.
 class HEDDLE_API WrappedCommunicator : public Communicator {
  public:
   explicit WrappedCommunicator(std::unique_ptr<Communicator> inner) : inner_(std::move(inner)) {}

@@ -5,6 +5,9 @@
 #include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 #include <c10/macros/Export.h>
+#include <torch/version.h>
+
+static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR == 11, "compare the declarations again");
 
 namespace at::autocast {
 

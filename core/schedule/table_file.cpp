@@ -19,7 +19,7 @@ namespace {
 constexpr int kMostInAFile = 1 << 20;      // stages, or microbatches
 constexpr size_t kMostTogether = 1 << 26;  // stages times microbatches
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_blanks(std::string_view text) {
   const auto blank = [](char letter) {
     return letter == ' ' || letter == '\t' || letter == '\r' || letter == '"';
   };
@@ -65,9 +65,9 @@ bool read_cell(std::string_view text, std::vector<Action>& row) {
   text = text.substr(1, text.size() - 1 - kOverlap.size());
   const size_t middle = text.find(';');
   if (middle == text.npos) return false;
-  const bool first = read_action(trimmed(text.substr(0, middle)), row.emplace_back());
+  const bool first = read_action(without_blanks(text.substr(0, middle)), row.emplace_back());
   row.back().overlaps_next = true;
-  return first && read_action(trimmed(text.substr(middle + 1)), row.emplace_back());
+  return first && read_action(without_blanks(text.substr(middle + 1)), row.emplace_back());
 }
 
 std::string location(const TableFile& file, int rank, int cell) {
@@ -80,7 +80,7 @@ void read_line(std::string_view line, TableFile& file) {
   std::vector<int>& cells = file.cells.emplace_back();
   for (int cell = 1; !line.empty(); ++cell) {
     const size_t comma = std::min(line.find(','), line.size());
-    const std::string_view text = trimmed(line.substr(0, comma));
+    const std::string_view text = without_blanks(line.substr(0, comma));
     line.remove_prefix(std::min(comma + 1, line.size()));
     if (text.empty()) continue;
     if (!read_cell(text, row))

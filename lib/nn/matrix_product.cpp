@@ -15,7 +15,7 @@ namespace {
 // From this size on the packed product is faster than the rest of a call (build/bench_layers).
 constexpr int64_t kLarge = int64_t{1} << 22;
 
-// MKL uses AVX2 here, at half the speed.
+// MKL uses AVX2 only here.
 bool leaves_avx512_alone() {
 #if defined(__x86_64__)
   static const bool leaves = __builtin_cpu_is("amd") && __builtin_cpu_supports("x86-64-v4");

@@ -1,4 +1,4 @@
-// The calls of a schedule, one action after another, and the forward.
+// The calls of a schedule, the forward, and transfers.
 #include "lib/train/runner.h"
 
 #include <ATen/TensorOperators.h>
@@ -10,7 +10,6 @@
 #include <string>
 #include <utility>
 
-#include "core/mesh/overlap.h"
 #include "core/schedule/microbatches.h"
 #include "heddle/base/error.h"
 #include "lib/train/optimizer/on_device.h"
@@ -108,24 +107,6 @@ at::Tensor Runner::run(std::span<const Batch> batches, schedule::Purpose purpose
   return std::move(sum_);
 }
 
-void Runner::go(size_t from, size_t to) {
-  const std::vector<Turn>& turns = program_->turns;
-  for (size_t at = from; at < to; ++at) {
-    if (at + 1 == to || !overlap(turns[at], turns[at + 1])) {
-      perform(turns[at]);
-      continue;
-    }
-    overlap_->run([&] { perform(turns[at]); }, [&] { perform(turns[at + 1]); });
-    ++at;
-  }
-}
-
-// Two actions on one stage would gather and free the same parameters.
-bool Runner::overlap(const Turn& one, const Turn& next) const {
-  return overlap_ != nullptr && one.action.overlaps_next && schedule::computes(next.action.kind) &&
-         one.local != next.local;
-}
-
 const Program& Runner::program(int microbatches) {
   auto& programs = programs_[static_cast<int>(purpose_)];
   auto found = programs.find(microbatches);
@@ -171,67 +152,6 @@ void Runner::warn_of_bubble() {
   if (mesh_.rank("world") == 0) mesh_.log().warning("train", warning);
 }
 
-void Runner::perform(const Turn& turn) {
-  recording_ == nullptr ? act(turn, nullptr) : perform_recorded(turn);
-}
-
-void Runner::act(const Turn& turn, RanAction* ran) {
-  switch (turn.action.kind) {
-    case Action::forward:
-      return forward(turn, ran);
-    case Action::backward:
-    case Action::backward_input:
-      return backward(turn, ran);
-    case Action::backward_weight:
-      return backward_weight(turn);
-    case Action::send_forward:
-    case Action::send_backward:
-      return send(turn);
-    case Action::receive_forward:
-    case Action::receive_backward:
-      return receive(turn);
-    case Action::unshard:
-    case Action::reshard:
-    case Action::reduce_gradients:
-      return guide(turn);
-  }
-}
-
-// Its place is that of its beginning, also if the action that it overlaps ends first.
-void Runner::perform_recorded(const Turn& turn) {
-  std::vector<RanAction>& actions = recording_->actions;
-  const size_t place = actions.size();
-  RanAction& first = actions.emplace_back();
-  first.action = turn.action;
-  first.call = call_;
-  first.thread = std::this_thread::get_id();
-  first.begin = first.ready = RanAction::Clock::now();
-  RanAction ran = first;  // the vector grows
-  act(turn, &ran);
-  ran.end = RanAction::Clock::now();
-  if (overlap_ != nullptr && overlap_->is_running()) ran.away = overlap_->away() - ran.away;
-  actions[place] = ran;
-}
-
-// Before an overlapped action waits for what another rank sends to it, the other one runs.
-void Runner::await_inputs() {
-  if (overlap_ != nullptr) overlap_->hand_over();
-}
-
-void Runner::inputs_came(RanAction* ran) const {
-  if (ran == nullptr) return;
-  ran->ready = RanAction::Clock::now();
-  if (overlap_ != nullptr && overlap_->is_running()) ran->away = overlap_->away();
-}
-
-// Whole parameters stay for the next call, although the schedule would free them at its end.
-void Runner::guide(const Turn& turn) {
-  const StageInterfaces& stage = *locals_[turn.local].optional;
-  if (turn.action.kind == Action::unshard) return stage.unshard();
-  if (turn.action.kind == Action::reshard && (!turn.last || last_call_)) return stage.reshard();
-  if (turn.action.kind == Action::reduce_gradients && last_call_) return stage.reduce_gradients();
-}
-
 void Runner::forward(const Turn& turn, RanAction* ran) {
   LocalStage& stage = locals_[turn.local];
   MicrobatchState& state = stage.microbatches[turn.action.microbatch];
@@ -244,7 +164,7 @@ void Runner::forward(const Turn& turn, RanAction* ran) {
     await_inputs();
     state.inputs = wires_->take_forward(std::move(state.arriving), stage.index - 1);
   }
-  inputs_came(ran);
+  note_ready(ran);
   Tensors outputs = stage.stage->forward(state.inputs, state.batch);
   if (purpose_ == schedule::Purpose::training) {
     peak_alive_ = std::max(peak_alive_, ++alive_);

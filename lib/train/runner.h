@@ -73,7 +73,7 @@ class HEDDLE_API Runner {
   void perform_recorded(const Turn& turn);
   void act(const Turn& turn, RanAction* ran);
   void await_inputs();
-  void inputs_came(RanAction* ran) const;
+  void note_ready(RanAction* ran) const;
 
   void forward(const Turn& turn, RanAction* ran);
   void take_loss(MicrobatchState& state, const Tensors& outputs);

@@ -50,7 +50,7 @@ void Runner::backward(const Turn& turn, RanAction* ran) {
   if (whole && turn.last && last_call_) stage.optional->expect_last_backward();
   if (!whole) state.weights->defer();
   const Tensors gradients = gradients_of(stage, state);
-  inputs_came(ran);
+  note_ready(ran);
   if (!state.roots.empty())
     torch::autograd::Engine::get_default_engine().execute(std::exchange(state.roots, {}), gradients,
                                                           /*keep_graph=*/false, /*create_graph=*/false,

@@ -69,6 +69,21 @@ TEST(PipelineRun, GivesTheCurveOfOneRankAndAModelThatLoads) {
   }
 }
 
+// Two stages on each of two ranks: a forward on one runs beside a backward on the other.
+TEST(PipelineRun, WithOverlappedActionsWritesTheLinesOfARunWithout) {
+  const TrainingFiles files;
+  for (const std::string overlap : {"false", "true"}) {
+    const Outcome outcome = heddle(
+        files.train(overlap, stages("{pp_schedule: dualpipev, pp_overlap: " + overlap +
+                                    ", module_fqns_per_model_part: [[model.embed_tokens], [model.layers.0], "
+                                    "[model.layers.1], [model.norm, lm_head]]}")));
+    ASSERT_EQ(outcome.status, 0) << outcome.error;
+  }
+  for (const std::string column_name : {"loss", "grad_norm"})
+    EXPECT_EQ(column(files.path("true/training.jsonl"), column_name),
+              column(files.path("false/training.jsonl"), column_name));
+}
+
 // Every line of the metrics; about every other step is clipped, and three things interrupt the steps.
 TEST(PipelineRun, WithPostValidationWritesTheLinesOfARunThatWaits) {
   const TrainingFiles files;

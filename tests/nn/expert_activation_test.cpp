@@ -67,5 +67,28 @@ TEST(ExpertActivation, StaysFiniteForLargeGatesAndKeepsWhatIsNotANumber) {
   EXPECT_TRUE(std::isnan(d[2].item<float>()));
 }
 
+// From where e^x is not a normal number, the sigmoid of a gate is 0. Of an infinite one: what ATen gives.
+TEST(ExpertActivation, OfVerySmallAndOfInfiniteGates) {
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
+    const double most = dtype == at::kDouble ? 707 : 86, beyond = dtype == at::kDouble ? 1e300 : 1e38;
+    for (const bool interleaved : {false, true}) {
+      const at::Tensor gates =
+          at::tensor({-50.0, -86.0, -88.5, -100.0, -most, -beyond, INFINITY, -INFINITY}, at::kDouble);
+      const at::Tensor both = at::stack({gates, at::full_like(gates, 3.0)}, interleaved ? 1 : 0);
+      const at::Tensor hidden = both.reshape({1, -1}).to(dtype), weights = at::ones({1}, dtype);
+      const ExpertActivation how{ExpertActivation::Kind::swiglu, 1, 0, interleaved};
+      const at::Tensor want = at::silu(gates) * 3, got = activate(how, hidden, weights)[0].to(at::kDouble);
+      const double close = dtype == at::kDouble ? 1e-12 : 1e-5, tiny = dtype == at::kDouble ? 1e-300 : 1e-35;
+      EXPECT_TRUE(at::allclose(got, want, close, tiny, /*equal_nan=*/true)) << got << want;
+      const at::Tensor d = activate_backward(how, at::ones({1, 8}, dtype), hidden, weights).hidden.view(-1);
+      for (int64_t i = 0; i < 6; ++i) {
+        const double x = gates[i].item<double>(), share = 1 / (1 + std::exp(-x));
+        const double slope = share == 0 ? 0 : 3 * share * (1 + x * (1 - share));
+        EXPECT_NEAR(d[interleaved ? 2 * i : i].item<double>(), slope, std::abs(slope) * close + tiny) << x;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace heddle::model

@@ -1,4 +1,4 @@
-// Products on both sides of the size at which another library computes them.
+// Products on both sides of the size from which packed products compute them.
 #include "heddle/nn/linear.h"
 
 #include <ATen/ATen.h>

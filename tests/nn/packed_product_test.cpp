@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <string>
 #include <tuple>
 #include <vector>
 
+#include "lib/nn/cpu/grouped_product_cpu.h"
 #include "lib/nn/cpu/packed_product_cpu.h"
 #include "lib/nn/experts/grouped_product.h"
 
@@ -74,6 +76,46 @@ TEST(PackedProduct, OfBfloat16SumsInFloat32) {
         got.fill_(7.0);
         EXPECT_TRUE(all.eq(7.0).all().item<bool>()) << "wrote beside its output";
       }
+}
+
+// A part of a larger matrix, so that no stride follows from the sizes.
+at::Tensor random_part(int64_t rows, int64_t columns, bool turned) {
+  const at::Tensor all = turned ? at::randn({columns + 1, rows + 5}).t() : at::randn({rows + 1, columns + 5});
+  return all.narrow(0, 1, rows).narrow(1, 0, columns);
+}
+
+// Up to a depth of 128 a transposed `a` is read in place; a block has 192 rows, 512 columns, a depth of 256.
+// The number of threads changes no bit.
+TEST(MatrixProductCpu, EqualsTheProductInDoubleForEveryStrideAndAnyThreads) {
+  at::manual_seed(5);
+  for (const auto [rows, columns, depth] : {Sizes{1, 1, 1}, Sizes{7, 17, 5}, Sizes{41, 70, 128},
+                                            Sizes{41, 70, 129}, Sizes{401, 33, 300}, Sizes{193, 530, 257}})
+    for (const bool a_turned : {false, true})
+      for (const bool b_turned : {false, true})
+        for (const bool adds : {false, true}) {
+          SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(depth) + " x " +
+                       std::to_string(columns) + (a_turned ? " a^T" : "") + (b_turned ? " b^T" : "") +
+                       (adds ? " adds" : ""));
+          const at::Tensor a = random_part(rows, depth, a_turned), b = random_part(depth, columns, b_turned);
+          const at::Tensor before = at::randn({rows, columns}),
+                           want = at::mm(a.to(at::kDouble), b.to(at::kDouble));
+          at::Tensor first;
+          for (const int threads : {1, 2, 3}) {
+            at::set_num_threads(threads);
+            const at::Tensor all = at::full({rows + 2, columns + 3}, 7.0, at::kFloat);
+            const at::Tensor out = all.narrow(0, 1, rows).narrow(1, 1, columns);
+            out.copy_(before);
+            matrix_product_cpu(out, a, b, adds);
+            const at::Tensor got = out.clone();
+            EXPECT_TRUE(at::allclose(got.to(at::kDouble), adds ? want + before : want, 1e-5,
+                                     1e-6 * static_cast<double>(depth)));
+            if (!first.defined()) first = got;
+            EXPECT_TRUE(at::equal(got, first)) << threads << " threads";
+            out.fill_(7.0);
+            EXPECT_TRUE(all.eq(7.0).all().item<bool>()) << "wrote beside its output";
+          }
+          at::set_num_threads(1);
+        }
 }
 
 // Uneven rows, one expert without any and one with most of them; odd sizes.

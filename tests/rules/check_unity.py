@@ -34,6 +34,7 @@ def declared(path):
                 yield found[1], "function", re.sub(r"\s*\w+\s*([,)])", r"\1", found[2])
 
 
+BASE = ("core/base/", "core/config/", "core/schedule/", "lib/drawing/")
 WORDS_TESTS = ("core/base/", "core/config/", "core/schedule/", "drawing/", "plugins/pipeline/", "transport/rank_place_test.cpp")
 PLUGIN_TESTS = ("plugins/", "sharding/")
 OWN_TESTS = ("flow", "dry", "gpu", "kills", "examples")
@@ -42,6 +43,10 @@ OWN_TESTS = ("flow", "dry", "gpu", "kills", "examples")
 def compiled_with(path):
     """The module or program whose files may be compiled together with this one."""
     parts = path.parts
+    if str(path).startswith(BASE):
+        return "base"
+    if path.name.endswith("_cpu.cpp") or str(path) == "core/mesh/sums.cpp":
+        return "kernels"
     if parts[0] != "tests" or len(parts) < 3:
         return parts[0] if parts[0] == "trainer" else "/".join(parts[:-1][:2])
     within = "/".join(parts[1:])

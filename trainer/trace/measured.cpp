@@ -43,13 +43,12 @@ class Measuring {
   using Made = std::tuple<bool, int, int>;  // forward, stage, microbatch
   static bool is_forward(const RanAction& ran) { return ran.action.kind == Action::forward; }
 
-  // Calls for every action whose result another stage takes, and whether it was overlapped.
+  // Calls for every action whose result another stage takes.
   template <class Call>
   void each(const Call& call) const {
     for (const Ran& rank : ranks_)
-      for (size_t at = 0; at < rank.size(); ++at)
-        if (schedule::computes(rank[at].action.kind) && rank[at].action.kind != Action::backward_weight)
-          call(rank[at], rank[at].action.overlaps_next || (at > 0 && rank[at - 1].action.overlaps_next));
+      for (const RanAction& ran : rank)
+        if (schedule::computes(ran.action.kind) && ran.action.kind != Action::backward_weight) call(ran);
   }
 
   int microbatch_of(const RanAction& ran) const { return ran.call * a_call_ + ran.action.microbatch; }
@@ -92,14 +91,14 @@ class Measuring {
   // of them is the nearest. An overlapped action may also have waited for its turn, which tells nothing.
   void set_transfers() {
     std::map<Made, RanAction::Time> made;
-    each([&](const RanAction& ran, bool) {
+    each([&](const RanAction& ran) {
       made[{is_forward(ran), ran.action.stage, microbatch_of(ran)}] = ran.end;
     });
     std::map<int, std::vector<double>> sure, late;  // [the lower stage of the edge]
-    each([&](const RanAction& ran, bool overlapped) {
+    each([&](const RanAction& ran) {
       const int from = ran.action.stage + (is_forward(ran) ? -1 : 1);
       const auto found = made.find({is_forward(ran), from, microbatch_of(ran)});
-      if (found == made.end() || overlapped || rank_of_[from] == rank_of_[ran.action.stage]) return;
+      if (found == made.end() || ran.overlapped || rank_of_[from] == rank_of_[ran.action.stage]) return;
       const bool waited = found->second > ran.begin;
       if (!waited && seconds_of(ran.ready - ran.begin) < kLook) return;
       (waited ? sure : late)[std::min(from, ran.action.stage)].push_back(

@@ -41,7 +41,8 @@ Json row_of(const RanAction& ran) {
           nanoseconds_of(ran.begin),
           nanoseconds_of(ran.ready),
           nanoseconds_of(ran.end),
-          std::chrono::duration_cast<nanoseconds>(ran.away).count()};
+          std::chrono::duration_cast<nanoseconds>(ran.away).count(),
+          ran.overlapped};
 }
 
 RanAction action_of(const Json& row) {
@@ -51,6 +52,7 @@ RanAction action_of(const Json& row) {
   ran.call = row[4];
   ran.begin = time(5), ran.ready = time(6), ran.end = time(7);
   ran.away = nanoseconds(row[8].get<int64_t>());
+  ran.overlapped = row[9];
   return ran;
 }
 

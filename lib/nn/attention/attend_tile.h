@@ -88,18 +88,19 @@ HEDDLE_INLINE void clear(Number* numbers, int64_t begin, int64_t end) {
 template <class Number>
 inline constexpr Number kPlaces[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-// Sets the elements of x whose keys the query does not see to `other`; element 0 is the key `place`. One
-// comparison of distances from the middle: GCC 12 computes a choice by two comparisons element by element.
+// Sets the elements of x whose keys the query does not see to `other`; element 0 is the key `place`. Keys
+// are counted within the block, and seen.begin <= seen.end. One comparison of distances from the middle: GCC
+// 12 computes a choice by two comparisons element by element.
 template <class Set, bool Masked>
 HEDDLE_INLINE void keep_seen(typename Set::Vector& x, KeyRange seen, int64_t place,
                              typename Set::Number other) {
   if constexpr (Masked) {
     using Vector = typename Set::Vector;
     using Number = typename Set::Number;
+    static_assert(2 * kBlockKeys <= 4096, "squares of distances below 2 * kBlockKeys are exact in float");
     const auto twice_middle = static_cast<Number>(seen.begin + seen.end - 1);
     const auto count = static_cast<Number>(seen.end - seen.begin);
-    const Vector away =
-        2 * (vector_at<Set>(kPlaces<Number>) + static_cast<Number>(place)) - twice_middle;  // whole, exact
+    const Vector away = 2 * (vector_at<Set>(kPlaces<Number>) + static_cast<Number>(place)) - twice_middle;
     x = away * away < count * count ? x : Vector{} + other;
   }
 }

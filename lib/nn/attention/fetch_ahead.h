@@ -2,10 +2,14 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <vector>
+
+#include "lib/nn/attention/attend_pack.h"
 
 namespace heddle::model::pack {
 
@@ -20,8 +24,22 @@ struct HeadBytes {
         width(columns * x.element_size()) {}
 };
 
-// A few stretches of rows, fetched some rows at a time: short segments are copied, not computed, for most of
-// their time if each of their rows has to wait for the memory.
+// What a thread computes after a segment's head of keys; no segment: nothing.
+struct After {
+  const Segment* segment = nullptr;
+  int64_t key_head = 0;
+};
+
+// Where a thread computes the heads [begin, end) of one segment, then those of the next.
+inline After after(const std::vector<Segment>& segments, size_t segment, int64_t head, int64_t begin,
+                   int64_t end) {
+  if (head + 1 < end) return {&segments[segment], head + 1};
+  if (segment + 1 < segments.size()) return {&segments[segment + 1], begin};
+  return {};
+}
+
+// A few stretches of rows, fetched some rows at a time: a short segment would otherwise wait for the memory
+// at each of its rows.
 class FetchAhead {
  public:
   static constexpr size_t kStretches = 8;
@@ -33,12 +51,13 @@ class FetchAhead {
     steps_ = std::max<int64_t>(steps, 1);
   }
 
-  // Rows [first, first + count) of a head.
+  // Rows [first, first + count) of a head; at most kStretches times after restart().
   void add(const HeadBytes& of, int64_t head, int64_t first, int64_t count) {
+    TORCH_INTERNAL_ASSERT_DEBUG_ONLY(used_ < kStretches);
     const int64_t rows = std::min(count, kMostRows);
-    const int64_t at_once = (rows + steps_ - 1) / steps_;
-    stretches_[used_++] = {of.data + first * of.row + head * of.width, of.row, of.width, rows, at_once};
-    if (at_once > 0) turns_ = std::max(turns_, (rows + at_once - 1) / at_once);
+    const int64_t per_step = (rows + steps_ - 1) / steps_;
+    stretches_[used_++] = {of.data + first * of.row + head * of.width, of.row, of.width, rows, per_step};
+    if (per_step > 0) turns_ = std::max(turns_, (rows + per_step - 1) / per_step);
   }
 
   // Some more of each.
@@ -47,7 +66,7 @@ class FetchAhead {
     --turns_;
     for (size_t i = 0; i < used_; ++i) {
       Stretch& one = stretches_[i];
-      for (int64_t row = std::min(one.rows, one.left); row > 0; --row, --one.left, one.at += one.row)
+      for (int64_t row = std::min(one.per_step, one.left); row > 0; --row, --one.left, one.at += one.row)
         for (int64_t byte = 0; byte < one.width; byte += kLine) __builtin_prefetch(one.at + byte, 0, 2);
     }
   }
@@ -56,7 +75,7 @@ class FetchAhead {
   static constexpr int64_t kLine = 64, kMostRows = 512;  // more than these would displace what is in use
   struct Stretch {
     const char* at;
-    int64_t row, width, left, rows;
+    int64_t row, width, left, per_step;  // left: rows
   };
   std::array<Stretch, kStretches> stretches_;
   size_t used_ = 0;

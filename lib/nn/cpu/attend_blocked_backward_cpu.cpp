@@ -47,29 +47,19 @@ class AttentionBackward {
       Room room = this->room();
       for (size_t s = 0; s < segments_.size(); ++s)
         for (int64_t head = begin; head < end; ++head) {
-          const bool last = head + 1 == end;
-          const Segment* const next = !last                      ? &segments_[s]
-                                      : s + 1 < segments_.size() ? &segments_[s + 1]
-                                                                 : nullptr;
-          room.after = {next, last ? begin : head + 1};
+          room.after = pack::after(segments_, s, head, begin, end);
           through_key_head(segments_[s], head, room);
         }
     });
   }
 
  private:
-  // What is computed after a segment's head of keys; no segment: nothing.
-  struct After {
-    const Segment* segment = nullptr;
-    int64_t key_head = 0;
-  };
-
   struct Room {
     Scratch<Number> keys_by_column, values_by_column, keys, d_keys, d_values;  // of a segment's head of keys
     Scratch<Number> queries, d_out, d_queries, along;                          // of its head of queries
     Scratch<Number> weights, gradients;  // [kBlockQueriesBack, kBlockKeys]
     pack::FetchAhead ahead{};
-    After after{};
+    pack::After after{};
   };
 
   Room room() const {

@@ -50,27 +50,17 @@ class Attending {
       for (size_t s = 0; s < segments_.size(); ++s)
         for (int64_t task = begin; task < end; ++task) {
           const int64_t part = (task + static_cast<int64_t>(s)) % splits;
-          const bool last = task + 1 == end;
-          const Segment* const next = !last                      ? &segments_[s]
-                                      : s + 1 < segments_.size() ? &segments_[s + 1]
-                                                                 : nullptr;
-          room.after = {next, (last ? begin : task + 1) / splits};
+          if (splits == 1) room.after = pack::after(segments_, s, task, begin, end);
           attend_segment(segments_[s], task / splits, part, splits, room);
         }
     });
   }
 
  private:
-  // What is computed after a segment's head of keys; no segment: nothing.
-  struct After {
-    const Segment* segment = nullptr;
-    int64_t key_head = 0;
-  };
-
   struct Room {
     Scratch<Number> keys_by_column, values, queries, out, scores, largest, totals;
     pack::FetchAhead ahead{};
-    After after{};
+    pack::After after{};
   };
 
   Room room() const {

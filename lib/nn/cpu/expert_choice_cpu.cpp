@@ -4,24 +4,43 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include <bit>
 #include <limits>
+#include <string>
+#include <type_traits>
 #include <vector>
 
+#include "heddle/base/error.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle::model {
 namespace {
 
 template <class Number>
+using Rank = std::conditional_t<sizeof(Number) == 8, int64_t, int32_t>;
+
+// Below the rank of every number, -inf too.
+template <class Number>
+constexpr Rank<Number> kTaken = std::numeric_limits<Rank<Number>>::min();
+
+// Whole numbers in the order of the numbers, with NaN first, as at::topk has it.
+template <class Number>
+Rank<Number> rank_of(Number x) {
+  constexpr Rank<Number> kMost = std::numeric_limits<Rank<Number>>::max();
+  const auto bits = std::bit_cast<Rank<Number>>(x + Number{0});  // -0 becomes 0
+  return x != x ? kMost : bits < 0 ? bits ^ kMost : bits;
+}
+
+template <class Number>
 void choose_row(const Number* scores, const Number* bias, int64_t experts, const RouterRule& rule,
-                Number* left, int64_t* chosen, Number* weights) {
-  constexpr Number kTaken = -std::numeric_limits<Number>::infinity();
-  for (int64_t e = 0; e < experts; ++e) left[e] = bias == nullptr ? scores[e] : scores[e] + bias[e];
+                Rank<Number>* left, int64_t* chosen, Number* weights) {
+  for (int64_t e = 0; e < experts; ++e)
+    left[e] = rank_of<Number>(bias == nullptr ? scores[e] : scores[e] + bias[e]);
   Number sum = 0;
   for (int64_t j = 0; j < rule.top_k; ++j) {
     int64_t best = 0;
     for (int64_t e = 1; e < experts; ++e) best = left[e] > left[best] ? e : best;
-    left[best] = kTaken;
+    left[best] = kTaken<Number>;
     chosen[j] = best;
     weights[j] = scores[best];
     sum += weights[j];
@@ -69,6 +88,7 @@ void run_wide(const at::Tensor& scores, const Body& body) {
 bool has_choice_kernel(const at::Tensor& scores, const RouterRule& rule) {
   const bool grouped = rule.groups > 1 && rule.top_groups < rule.groups;
   return has_kernel(scores) && scores.scalar_type() != at::kBFloat16 && !grouped &&
+         rule.top_k <= scores.size(1) &&
          (rule.score == RouterRule::Score::softmax || rule.score == RouterRule::Score::sigmoid);
 }
 
@@ -82,7 +102,7 @@ void choose_cpu(const at::Tensor& scores, const at::Tensor& bias, const RouterRu
     int64_t* const chosen = out.experts.mutable_data_ptr<int64_t>();
     Number* const weights = out.weights.mutable_data_ptr<Number>();
     over_rows(tokens, experts * k, [=, &rule](int64_t begin, int64_t end) {
-      std::vector<Number> left(experts);
+      std::vector<Rank<Number>> left(experts);
       for (int64_t i = begin; i < end; ++i)
         choose_row(from + i * experts, plus, experts, rule, left.data(), chosen + i * k, weights + i * k);
     });
@@ -112,8 +132,13 @@ void count_choices_cpu(const at::Tensor& chosen, const at::Tensor& counts) {
   const int64_t* places = chosen.const_data_ptr<int64_t>();
   float* to = counts.mutable_data_ptr<float>();
   for (int64_t row = 0; row < rows; ++row, places += each, to += experts)
-    for (int64_t i = 0; i < each; ++i)
+    for (int64_t i = 0; i < each; ++i) {
+      if (places[i] >= experts)
+        throw Error(ErrorCode::internal, "model",
+                    "a token chose expert " + std::to_string(places[i]) + "; experts are 0 to " +
+                        std::to_string(experts - 1));
       if (places[i] >= 0) to[places[i]] += 1;
+    }
 }
 
 }  // namespace heddle::model

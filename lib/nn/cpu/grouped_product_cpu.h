@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <span>
 
+#include "heddle/base/export.h"
+
 namespace heddle::model {
 
 // Whether both matrices of a grouped product are of the kind that the kernels below take.
@@ -21,7 +23,8 @@ void grouped_weight_gradient_cpu(const at::Tensor& out, const at::Tensor& dy, co
                                  std::span<const int64_t> begins);
 
 // out [rows, n] (+)= a [rows, m] times b [m, n] of float32, in no dim empty: rows of out are contiguous, and
-// each of a and b has a stride of 1.
-void matrix_product_cpu(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, bool adds);
+// each of a and b has a stride of 1. out shares no memory with them.
+HEDDLE_API void matrix_product_cpu(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                                   bool adds);
 
 }  // namespace heddle::model

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "lib/nn/attention/attend_tile.h"
 #include "lib/nn/cpu/cpu_rows.h"
@@ -26,12 +27,19 @@ struct Row {
   Wide<Number> weight;
 };
 
+// The largest whole x for which e^x and e^-x are normal numbers.
+template <class W>
+inline constexpr W kLargestPower = std::is_same_v<W, double> ? 708 : 87;
+
+// x = its sigmoid; 0 below -kLargestPower.
 template <class Set>
-HEDDLE_INLINE typename Set::Vector sigmoid_of(const typename Set::Vector& x) {
-  typename Set::Vector power = -x;
-  power = power > 87 ? typename Set::Vector{} + 87 : power;
+HEDDLE_INLINE void apply_sigmoid(typename Set::Vector& x) {
+  using Vector = typename Set::Vector;
+  const Vector zero{}, most = zero + kLargestPower<typename Set::Number>;
+  Vector power = -x;
+  power = power > most ? most : power;
   tile::exponential<Set>(power);
-  return 1 / (1 + power);
+  x = x < -most ? zero : 1 / (1 + power);
 }
 
 // Sums of the weight's gradient, one for each lane, and their total in a fixed order for every instruction
@@ -69,7 +77,9 @@ HEDDLE_INLINE void compute_lanes(const Rule<typename Set::Number>& rule, typenam
     const Vector gate = tile::vector_at<Set>(at.gate + lane), up = tile::vector_at<Set>(at.up + lane);
     const Vector g = gate > limit ? limit : gate;
     const Vector factor = (up > limit ? limit : up < -limit ? -limit : up) + rule.shift;
-    const Vector share = sigmoid_of<Set>(g * rule.alpha), gated = g * share;
+    Vector share = g * rule.alpha;
+    apply_sigmoid<Set>(share);
+    const Vector gated = g * share;
     tile::vector_at<Set>(at.y + lane) = gated * factor * weight;
     if constexpr (Backward) {
       const Vector d_y = tile::vector_at<Set>(at.d_y + lane), d = d_y * weight, d_up = d * gated;

@@ -49,7 +49,7 @@ HEDDLE_INLINE void pack_pairs_of_rows(const MatrixView<Narrow>& a, int64_t rows,
   }
 }
 
-// Tiles [pairs, kTileRows] of a matrix whose columns lie contiguously.
+// Tiles [pairs, kTileRows] of a transposed matrix.
 HEDDLE_INLINE void pack_pairs_of_columns(const MatrixView<Narrow>& a, int64_t rows, int64_t depth,
                                          float* to) {
   const int64_t pairs = (depth + 1) / 2;

@@ -75,12 +75,12 @@ HEDDLE_INLINE void pack_panel(const MatrixView<float>& b, int64_t columns, int64
     for (int64_t k = j < wide ? deep : 0; k < depth; ++k) to[k * Width + j] = *b.at(k, j);
 }
 
-// Where columns of a lie contiguously, and a tile would touch more lines than the first cache keeps.
+// Where a is transposed, and a tile would touch more lines than the first cache keeps.
 HEDDLE_INLINE bool packs_rows(const PackedProduct<float>& of) {
   return of.a.column != 1 && of.depth > 128;
 }
 
-// Tiles [depth, kTileRows] of a matrix whose columns lie contiguously.
+// Tiles [depth, kTileRows] of a transposed matrix.
 HEDDLE_INLINE void pack_rows(const MatrixView<float>& a, int64_t rows, int64_t depth, float* to) {
   for (int64_t row = 0; row < rows; row += kTileRows, to += depth * kTileRows) {
     const int64_t count = std::min<int64_t>(kTileRows, rows - row);

@@ -5,6 +5,7 @@
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
+#include "core/model/aten_autocast.h"  // declares some of <ATen/autocast_mode.h>: another type is an error here
 #include "core/parallel/recompute_units.h"
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/rms_norm.h"

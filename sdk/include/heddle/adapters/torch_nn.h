@@ -20,7 +20,7 @@ struct TorchPiece {
   std::string name;                           // "layers.3"; the parameters' names begin with it
   std::shared_ptr<torch::nn::Module> module;  // the module with its parameters
   // See Unit::forward: the first piece reads the batch, the last one returns {sum of token losses} if there
-  // are labels. Called on the rank's own thread.
+  // are labels. One call at a time; an overlapped one may be on another thread.
   std::function<Tensors(Tensors inputs, const Batch& batch)> forward;
 };
 

@@ -13,8 +13,9 @@
 
 namespace heddle {
 
-// One collective in flight. It holds its tensors; wait() once, on the rank's own thread, before they are read
-// or written again. A Work must not be dropped without wait().
+// One collective in flight. It holds its tensors; wait() once, before they are read or written
+// again, in a call of the engine (a forward, a backward, a step): a rank has one at a time. A Work must not
+// be dropped without wait().
 class HEDDLE_API Work {
  public:
   virtual ~Work();

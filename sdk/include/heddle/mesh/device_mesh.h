@@ -44,11 +44,10 @@ class HEDDLE_API DeviceMesh {
   Rendezvous& meeting() const;
   c10::Device device() const;  // where parameters live: strategies allocate there
   const Log& log() const;
-  // What a schedule overlaps on this rank runs in it; null: the mesh has no pipeline, or is dry.
-  Overlap* overlap() const;
 
   struct Shared;
   explicit DeviceMesh(std::shared_ptr<Shared> shared);
+  Overlap* overlap() const;  // for the engine: runs actions that a schedule overlaps; null: none
 
  private:
   std::shared_ptr<Shared> shared_;

@@ -76,15 +76,17 @@ HEDDLE_API FewTensors call_each(std::initializer_list<Linear*> layers, const at:
 }  // namespace model
 }  // namespace heddle
 
-// Matrix products by the library that is fastest on this processor.
+// Matrix products by what is fastest on this processor.
 
 namespace heddle::model {
 
-// Large float32 products on AMD processors with AVX-512, which MKL does not use there, go to LibTorch's
-// oneDNN, about twice as fast; one row times a linear layer's weight goes to a kernel of heddle
-// (row_product_cpu.h), because MKL's is not vectorized on AMD; all others are at::mm. The choice is a
-// function of the machine and the shapes, so that a run repeats its bits;
-// at::globalContext().setUserEnabledMkldnn(false) disables this. Below autograd; on any device, of any dtype.
+// Float32 products of 2^22 multiplications and more go to packed products of heddle
+// (grouped_product_cpu.h) on AMD processors with AVX-512, which MKL does not use there, if each matrix has a
+// stride of 1; one row times a linear layer's weight goes to another kernel (row_product_cpu.h), because
+// MKL's is not vectorized on AMD; all others are at::mm. The choice depends on the processor, shapes and
+// strides alone, so that a run repeats its bits. On any device, of any dtype.
+// For use below autograd: nothing is recorded, and the version counters of `out` and `sum` may stay as they
+// are, so these must not be tensors that autograd has saved. They must not share memory with a or b.
 
 // a b + plus: [m, k] and [k, n] to [m, n]. plus: undefined, one row [n], or [m, n].
 HEDDLE_API at::Tensor matrix_product(const at::Tensor& a, const at::Tensor& b, const at::Tensor& plus = {});

@@ -63,7 +63,9 @@ struct Scored {
 
 // logits [tokens, experts], fp32 or fp64. bias [experts] or undefined is added to the scores where experts
 // are chosen; weights are without it, and no gradient reaches it. Groups that are not chosen are left out by
-// -inf. weights and scores have gradients to the logits.
+// -inf. weights and scores have gradients to the logits. The experts of a token are distinct, and NaN comes
+// before every number. Which of equal scores is chosen depends on the path: on the CPU, for softmax and
+// sigmoid without groups, the first; elsewhere what at::topk chooses, which is not specified.
 HEDDLE_API Scored score_experts(const at::Tensor& logits, const at::Tensor& bias, const RouterRule& rule);
 
 // For benchmarks: token t takes the experts t k, t k + 1, ... in turn, each with the weight 1 / k (NeMo
@@ -94,7 +96,7 @@ struct BalanceLoss {
 };
 
 // How often each expert was chosen: chosen [rows * tokens of a row, k] (int64, -1: none) to fp32
-// [rows, experts]. Below autograd.
+// [rows, experts]. Below autograd. On the CPU throws Error{internal} where there is no such expert.
 HEDDLE_API at::Tensor count_choices(const at::Tensor& chosen, int64_t rows, int64_t experts);
 
 // sum over rows, tokens and experts of factors[row, expert] * scores[row * tokens + token, expert], as one

@@ -34,6 +34,7 @@ struct RanAction {
   Time begin, ready, end;       // ready: its inputs were available; its work began
   Clock::duration away = {};    // between ready and end: it waited, and the action that it overlaps ran
   std::thread::id thread = {};  // that ran it
+  bool overlapped = false;      // with the action before or after it
   Clock::duration work() const { return end - ready - away; }
 };
 
