@@ -30,7 +30,7 @@ struct ToySpec : ModelSpec {
       std::string_view name() const override { return "toy"; }
       std::vector<ParameterSlot> parameters() override {
         std::vector<ParameterSlot> slots;
-        for (auto& [name, tensor] : own) slots.push_back({name, &tensor});
+        for (auto& [name, tensor] : own) slots.push_back({name, &tensor, {}});
         return slots;
       }
       Module* module() override { return nullptr; }

@@ -97,7 +97,9 @@ TEST(ScheduleDrawing, IsAsWideAsItsWords) {
         const bool from_x = (*one)[3].str().find("text-anchor") == std::string::npos;
         const double reach =
             std::stod((*one)[1]) + 0.6 * std::stod((*one)[2]) * static_cast<double>((*one)[4].length());
-        if (from_x) EXPECT_LE(reach, std::stod(whole[1])) << (*one)[4];
+        if (from_x) {
+          EXPECT_LE(reach, std::stod(whole[1])) << (*one)[4];
+        }
       }
     }
 }

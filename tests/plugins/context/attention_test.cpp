@@ -122,12 +122,14 @@ void expect_equal_parts(const AttentionCase& one, const std::string& method, int
       EXPECT_TRUE(at::allclose(got.rows[i] * real, own.rows[i], 1e-4, 1e-5)) << i;
     if (one.sinks) sinks += got.sinks;
   });
-  if (one.sinks) EXPECT_TRUE(at::allclose(sinks, want.sinks, 1e-4, 1e-5));
+  if (one.sinks) {
+    EXPECT_TRUE(at::allclose(sinks, want.sinks, 1e-4, 1e-5));
+  }
 }
 
 TEST(ContextAttention, EqualsOneRankUnderEveryMask) {
   for (const AttentionCase& one : kAttentionCases)
-    for (const std::string& method : {"allgather", "ring", "ulysses", "ring_ulysses"})
+    for (const std::string method : {"allgather", "ring", "ulysses", "ring_ulysses"})
       for (const int cp : {2, 4}) {
         SCOPED_TRACE(one.name + " " + method + " " + std::to_string(cp));
         expect_equal_parts(one, method, cp);
@@ -169,7 +171,7 @@ TEST(ContextAttention, AChangeInOneDocumentChangesNoBitOfAnother) {
     changed.rows.push_back(rows.clone());
     changed.rows.back().narrow(0, 0, kChanged).mul_(-3).add_(1);
   }
-  for (const std::string& method : {"allgather", "ring", "ulysses", "ring_ulysses"})
+  for (const std::string method : {"allgather", "ring", "ulysses", "ring_ulysses"})
     for (const int cp : {2, 4}) {
       SCOPED_TRACE(method + " " + std::to_string(cp));
       const std::vector<Part> before = parts_of(in, whole, method, cp),
@@ -179,7 +181,9 @@ TEST(ContextAttention, AChangeInOneDocumentChangesNoBitOfAnother) {
         for (size_t i = 0; i < before[rank].numbers.rows.size(); ++i) {
           const at::Tensor &was = before[rank].numbers.rows[i], &is = after[rank].numbers.rows[i];
           EXPECT_TRUE(at::equal(was.index({others}), is.index({others}))) << i;
-          if (mine.any().item<bool>()) EXPECT_FALSE(at::equal(was.index({mine}), is.index({mine}))) << i;
+          if (mine.any().item<bool>()) {
+            EXPECT_FALSE(at::equal(was.index({mine}), is.index({mine}))) << i;
+          }
         }
       }
     }

@@ -24,7 +24,7 @@ std::string said_of_context(const std::string& method, int cp, int tp = 1,
 }
 
 TEST(ContextCheck, KnowsHeadsAndRanks) {
-  for (const std::string& method : {"allgather", "ring"}) EXPECT_EQ(said_of_context(method, 3, 2), kNone);
+  for (const std::string method : {"allgather", "ring"}) EXPECT_EQ(said_of_context(method, 3, 2), kNone);
   EXPECT_EQ(said_of_context("ulysses", 4), kNone);
   EXPECT_EQ(said_of_context("ring_ulysses", 6), kNone);
   EXPECT_NE(said_of_context("ulysses", 8).find("a rank has 4, cp_size is 8"), std::string::npos)

@@ -48,7 +48,7 @@ void unpack(Batch& batch, int slice) {
 }
 
 TEST(PackedDocuments, TrainAsTheSameDocumentsAlone) {
-  for (const std::string& model : {"llama", "qwen3"}) {
+  for (const std::string model : {"llama", "qwen3"}) {
     Training alone = four_heads(model);
     alone.change_batch = unpack;
     expect_close(train(packed(model)), train(alone));
@@ -85,7 +85,7 @@ TEST(PackedDocuments, EqualOneRankInAPipelineAndWithCheckpointing) {
   one.pipeline = {};
   const Outcome want = train(one);
   piped.checkpointing = ActivationCheckpointing::full;
-  for (const std::string& method : {"allgather", "ring"})
+  for (const std::string method : {"allgather", "ring"})
     expect_close(train(over_cp(piped, mesh_of(1, 1, 2, 1, 2), method)), want);
 }
 

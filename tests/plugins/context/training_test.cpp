@@ -9,7 +9,7 @@ namespace heddle::tests {
 namespace {
 
 TEST(Context, EqualsOneRankUnderFsdp2) {
-  for (const std::string& model : {"llama", "qwen3"}) {
+  for (const std::string model : {"llama", "qwen3"}) {
     const Outcome want = train(four_heads(model));
     for (const std::string& method : kMethods)
       for (const int cp : {2, 4}) {
@@ -21,7 +21,7 @@ TEST(Context, EqualsOneRankUnderFsdp2) {
 
 TEST(Context, EqualsOneRankOnThreeRanks) {
   const Outcome want = train(four_heads());
-  for (const std::string& method : {"allgather", "ring"})
+  for (const std::string method : {"allgather", "ring"})
     expect_close(train(over_cp(four_heads(), mesh_of(1, 1, 3), method)), want);
 }
 
@@ -119,7 +119,7 @@ TEST(Context, EqualsOneRankOnTwoDimensions) {
   Training one = four_heads();
   one.steps = 6;
   const Outcome want = train(one);
-  for (const std::string& method : {"ring_ulysses", "ring_ulysses, ulysses_size: 4"})
+  for (const std::string method : {"ring_ulysses", "ring_ulysses, ulysses_size: 4"})
     expect_close(train(over_cp(one, mesh_of(1, 1, 8), method)), want);
 }
 

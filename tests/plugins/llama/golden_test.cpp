@@ -81,8 +81,9 @@ TEST_P(GoldenCase, TwelveStepsEqualTransformers) {
     EXPECT_NEAR(report.grad_norm.item<double>(), golden.norm[i], 2e-4 * golden.norm[i]) << "step " << i;
     const at::Tensor auxiliary = report.side_values.find("moe/aux_loss");
     ASSERT_EQ(auxiliary.defined(), !golden.auxiliary.empty());
-    if (auxiliary.defined())
+    if (auxiliary.defined()) {
       EXPECT_NEAR(auxiliary.item<double>(), golden.auxiliary[i], 2e-5 * golden.auxiliary[i]) << "step " << i;
+    }
   }
 }
 

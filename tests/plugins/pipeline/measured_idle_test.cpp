@@ -199,7 +199,9 @@ TEST(MeasuredPostValidation, SavesTheWaitAtTheEndOfAStep) {
     }
     std::printf("| zb2p | %d | %.1f | %.1f | %.1f %% | %.1f %% |\n", ranks, waiting, early,
                 100 * (1 - early / waiting), 100 * saved);
-    if (ranks == 4) EXPECT_LE(early, (1 - saved / 4) * waiting);
+    if (ranks == 4) {
+      EXPECT_LE(early, (1 - saved / 4) * waiting);
+    }
   }
 }
 
