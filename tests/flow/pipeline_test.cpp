@@ -73,10 +73,11 @@ TEST(PipelineRun, GivesTheCurveOfOneRankAndAModelThatLoads) {
 TEST(PipelineRun, WithOverlappedActionsWritesTheLinesOfARunWithout) {
   const TrainingFiles files;
   for (const std::string overlap : {"false", "true"}) {
-    const Outcome outcome = heddle(
-        files.train(overlap, stages("{pp_schedule: dualpipev, pp_overlap: " + overlap +
-                                    ", module_fqns_per_model_part: [[model.embed_tokens], [model.layers.0], "
-                                    "[model.layers.1], [model.norm, lm_head]]}")));
+    Words words = stages("{pp_schedule: dualpipev, pp_overlap: " + overlap +
+                         ", module_fqns_per_model_part: [[model.embed_tokens], [model.layers.0], "
+                         "[model.layers.1], [model.norm, lm_head]]}");
+    words.insert(words.end(), {"--step_scheduler.local_batch_size", "4"});  // as many microbatches
+    const Outcome outcome = heddle(files.train(overlap, words));
     ASSERT_EQ(outcome.status, 0) << outcome.error;
   }
   for (const std::string column_name : {"loss", "grad_norm"})
