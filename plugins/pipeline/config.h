@@ -32,7 +32,7 @@ struct Config {
   bool pp_recv_buffer_pool = false;
   int64_t pp_recv_buffer_pool_slack = 2;
   bool pp_post_validation = false;
-  bool pp_overlap = true;
+  bool pp_overlap = false;
 };
 
 ConfigSchema<Config> schema();

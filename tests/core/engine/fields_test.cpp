@@ -146,7 +146,7 @@ TEST(Pipeline, AnEmptyBlockGivesTheDefaults) {
       R"("module_fqns_per_model_part": null, "patch_inner_model": true, "patch_causal_lm_model": true, )"
       R"("patch_stage_backward_maybe_with_nosync": false, "dtype": "bfloat16", "scale_grads_in_schedule": false, )"
       R"("loss_fn": null, "pp_seq_len": null, "pp_recv_buffer_pool": false, "pp_recv_buffer_pool_slack": 2, )"
-      R"("pp_post_validation": false, "pp_overlap": true})");
+      R"("pp_post_validation": false, "pp_overlap": false})");
 }
 
 TEST(Pipeline, WithoutABlockIsRefusedAndSoIsNull) {
