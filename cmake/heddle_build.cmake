@@ -29,7 +29,7 @@ endif()
 function(heddle_target target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wno-unused-parameter)
   target_compile_definitions(${target} PRIVATE AT_PER_OPERATOR_HEADERS)  # LibTorch's headers include few operators
-  # No garbage collection in the compiler below 1.5 GB: it takes an eighth of the time of sources with LibTorch.
+  # No garbage collection in the compiler below 1.5 GB: it would go through LibTorch's precompiled headers again and again.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1500000>)
   if(HEDDLE_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${HEDDLE_SANITIZE} -fno-omit-frame-pointer)
@@ -45,8 +45,8 @@ function(heddle_cold target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
 
-# Compiles the target's sources together, in equal parts of at most `size` files (CMake's unity build): the templates
-# of LibTorch's headers cost each command 1.5 s, precompiled or not. Sources with compile options of their own stay alone.
+# Compiles the target's sources together, in equal parts of at most `size` files (CMake's unity build): each
+# command compiles the templates of LibTorch's headers, precompiled or not. Sources with compile options of their own stay alone.
 function(heddle_unity target size)
   get_target_property(sources ${target} SOURCES)
   get_target_property(home ${target} SOURCE_DIR)
@@ -95,7 +95,7 @@ function(heddle_precompile target)
   get_target_property(type ${target} TYPE)
   get_target_property(visibility ${target} CXX_VISIBILITY_PRESET)
   if(NOT visibility STREQUAL "hidden")
-    target_compile_options(${target} PRIVATE -Wno-attributes)  # the precompiled types are hidden, and members of its own
+    target_compile_options(${target} PRIVATE -Wno-attributes)  # it has members of precompiled types, which are hidden
   endif()
   if(type STREQUAL "EXECUTABLE")
     target_precompile_headers(${target} REUSE_FROM heddle_program_headers)

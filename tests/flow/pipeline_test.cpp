@@ -164,6 +164,13 @@ void expect_refusal(const TrainingFiles& files, const Words& words, const std::s
   EXPECT_FALSE(std::filesystem::exists(files.path("refused")));
 }
 
+TEST(PipelineRun, WarnsOfAScheduleThatOverlapsNothing) {
+  const TrainingFiles files;
+  const Outcome outcome = heddle(files.train("run", stages("{pp_overlap: true}", "single")));
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.error, HasSubstr(".pp_overlap has no effect: the schedule '1f1b' overlaps no actions"));
+}
+
 TEST(PipelineRun, WithPostValidationRefusesANormThatIsNoSum) {
   const TrainingFiles files;
   Words words = stages("{pp_post_validation: true}", "single");

@@ -21,6 +21,7 @@ Training pipeline(const std::string& schedule, int ranks, int microbatch_rows, i
   Training run = single_model();
   run.axes = {{"pp", ranks}, {"tp", 1}};
   run.pipeline.microbatch_size = microbatch_rows;
+  run.pipeline.overlap = true;  // where the schedule overlaps actions
   run.microbatches = calls;
   if (!schedule.empty()) run.make_schedule = [schedule] { return make_schedule(schedule); };
   return run;

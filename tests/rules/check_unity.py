@@ -71,7 +71,7 @@ def faults(root):
             signatures = {(file, what) for file, kind, what in uses if kind == "function"}
             overloads = len(signatures) == len({what for _, what in signatures}) and all(kind == "function" for _, kind, _ in uses)
             if len(files) > 1 and not alike and not overloads:
-                found.append(f"{module}: {name} stands in the anonymous namespaces of {', '.join(files)}")
+                found.append(f"{module}: {name} is declared in the anonymous namespaces of {', '.join(files)}")
     return found
 
 

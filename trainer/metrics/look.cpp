@@ -93,6 +93,13 @@ std::string not_on_gpus(const Units& units) {
   return out;
 }
 
+bool overlaps(const ScheduleTable& table) {
+  for (const auto& row : table)
+    for (const Action& action : row)
+      if (action.overlaps_next) return true;
+  return false;
+}
+
 // Mixed precision's dtype where the strategy has one, else the storage's.
 bool computes_in_float32(const Node& strategy, at::ScalarType storage) {
   const auto given = [&](const Node* within, const char* key) {
@@ -227,6 +234,10 @@ class Walk {
         static_cast<int>(parallel::map_stages(units, look_.plan, look_.setup.sizes.pp).rank_of_stage.size());
     pipeline.microbatch_size = words.microbatch_size;
     pipeline.microbatches = static_cast<int>(rows / words.microbatch_size);
+    if (words.overlap &&
+        !overlaps(look_.plan.schedule->plan(look_.setup.sizes.pp, pipeline.stages, pipeline.microbatches)))
+      look_.setup.warnings.push_back(words.where + ".pp_overlap has no effect: the schedule '" +
+                                     pipeline.schedule + "' overlaps no actions");
     if (words.post_validation && look_.recipe.norm_type != 2)
       throw Error(
           ErrorCode::config, words.where + ".pp_post_validation",

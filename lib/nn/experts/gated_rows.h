@@ -50,11 +50,11 @@ struct Sums {
   typename Set::Vector of[kCount] = {};
 
   HEDDLE_INLINE typename Set::Number total() const {
-    alignas(64) typename Set::Number lanes[kLanes];
-    for (int64_t i = 0; i < kCount; ++i) tile::vector_at<Set>(lanes + i * Set::kLanes) = of[i];
+    alignas(64) typename Set::Number sums[kLanes];
+    for (int64_t i = 0; i < kCount; ++i) tile::vector_at<Set>(sums + i * Set::kLanes) = of[i];
     for (int64_t half = kLanes / 2; half > 0; half /= 2)
-      for (int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-    return lanes[0];
+      for (int64_t i = 0; i < half; ++i) sums[i] += sums[half + i];
+    return sums[0];
   }
 };
 

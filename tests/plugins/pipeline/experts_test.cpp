@@ -35,6 +35,7 @@ TEST_P(ExpertsInASchedule, EqualOneRank) {
     Training run = over_ep(experts_of(one.layers), one.ranks, one.ep);
     run.make_schedule = [schedule = std::string(GetParam())] { return make_schedule(schedule); };
     run.pipeline.microbatch_size = 3;
+    run.pipeline.overlap = true;
     run.microbatches = 1;
     for (const auto mode : {ActivationCheckpointing::none, ActivationCheckpointing::full}) {
       run.checkpointing = mode;

@@ -87,6 +87,7 @@ Training napping(const std::string& name, int ranks) {
     return units;
   };
   const int each = make_schedule(name)->stages_per_rank().most == 1 ? 1 : 2;
+  run.pipeline.overlap = true;
   run.pipeline.modules.emplace(ranks * each);
   for (int unit = 0; unit < 2 * ranks; ++unit)
     (*run.pipeline.modules)[unit * each / 2].push_back("unit" + std::to_string(unit));

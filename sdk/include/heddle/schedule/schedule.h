@@ -119,7 +119,7 @@ struct PipelineConfig {
   // were to be clipped or the update skipped (Qi et al. 2023, arXiv:2401.10241, section 4).
   bool post_validation = false;
   // Of two actions that the schedule overlaps, one computes while the other waits for other ranks.
-  bool overlap = true;
+  bool overlap = false;
 };
 
 }  // namespace heddle
