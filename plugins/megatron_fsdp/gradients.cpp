@@ -5,8 +5,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include <fnmatch.h>
+
 #include <algorithm>
-#include <regex>
 #include <utility>
 
 namespace heddle::megatron_fsdp {
@@ -26,25 +27,7 @@ at::ScalarType gradient_dtype(at::ScalarType parameters, const Options& options)
 
 bool matches(const std::string& pattern, const std::string& name) {
   if (pattern == "all") return true;
-  std::string expression;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    const char letter = pattern[i];
-    const size_t close = letter == '[' ? pattern.find(']', i + 2) : std::string::npos;
-    if (letter == '*') {
-      expression += ".*";
-    } else if (letter == '?') {
-      expression += '.';
-    } else if (close != std::string::npos) {
-      std::string set = pattern.substr(i + 1, close - i - 1);
-      if (set[0] == '!') set[0] = '^';
-      expression += '[' + set + ']';
-      i = close;
-    } else {
-      if (std::string("\\^$.|?*+()[]{}").find(letter) != std::string::npos) expression += '\\';
-      expression += letter;
-    }
-  }
-  return std::regex_match(name, std::regex(expression));
+  return fnmatch(pattern.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
 }
 
 Gradients::Gradients(Bucket& bucket, const Options& options, std::shared_ptr<Shared> shared, at::Tensor home)

@@ -86,7 +86,8 @@ class Gradients : public sharding::Gradients {
 // Of a bucket's gradients, whose parameters have the dtype `parameters`.
 at::ScalarType gradient_dtype(at::ScalarType parameters, const Options& options);
 
-// Python's fnmatch of a name: *, ?, [seq] and [!seq]; "all" matches every name.
+// Whether fnmatch finds that the name matches the pattern of *, ?, [seq] and [!seq]; "all" matches every
+// name.
 bool matches(const std::string& pattern, const std::string& name);
 
 }  // namespace heddle::megatron_fsdp

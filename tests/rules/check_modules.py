@@ -28,6 +28,7 @@ MODULES = {
 }
 WITHOUT_LIBTORCH = ("base", "config", "schedule", "drawing")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
+IN_QUOTES = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
 CUDA = re.compile(r"^((c10|ATen|torch/csrc)/cuda/|cuda|nccl\.h)")
 LIBTORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 INTERNAL = ("core/", "lib/")
@@ -54,7 +55,7 @@ def module_faults(module, include):
     return None if other in MODULES[module] else f"module {module} may not include {other}"
 
 
-def plugin_faults(include, own_files, folder):
+def plugin_faults(include, folder):
     if CUDA.match(include):
         return None if folder == "nccl" else "CUDA is known in plugins/nccl alone"
     if include.startswith("heddle/engine/"):
@@ -63,20 +64,21 @@ def plugin_faults(include, own_files, folder):
         return "a plugin includes public headers only: heddle/..."
     if include.startswith("plugins/") or ".." in include:
         return "a plugin does not include another plugin"
-    if "/" in include or not include.endswith(".h"):
-        return None
-    return None if include in own_files else f"not in the plugin's folder: {include}"
+    return None
 
 
 def plugin_folder_faults(root):
     for path in tree.sources(root, ("plugins",)):
         folder = root / "plugins" / path.relative_to(root / "plugins").parts[0]
-        own = {file.name for file in folder.rglob("*.h")} | {"dlfcn.h", "unistd.h"}
+        own = {file.name for file in folder.rglob("*.h")}
         for include in INCLUDE.findall(path.read_text()):
             if ".." in include and (path.parent / include).resolve().is_relative_to(folder.resolve()):
                 continue
-            if fault := plugin_faults(include, own, folder.name):
+            if fault := plugin_faults(include, folder.name):
                 yield f"{path.relative_to(root)}: {include}: {fault}"
+        for include in IN_QUOTES.findall(path.read_text()):
+            if "/" not in include and include not in own:
+                yield f"{path.relative_to(root)}: {include}: not in the plugin's folder"
 
 
 def faults(root):

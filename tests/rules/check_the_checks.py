@@ -62,9 +62,9 @@ with tempfile.TemporaryDirectory() as folder:
             faults.append(f"check_size: did not find {wanted!r}: {found}")
 
 PAIRS = [  # what two files of a folder have in their anonymous namespaces, part of the fault
-    ("struct One {};", "class One {\n};", "One stands in"),
-    ("constexpr int kMost = 2;", "constexpr double kMost = 2.5;", "kMost stands in"),
-    ("using Line = int;", "using Line = long;", "Line stands in"),
+    ("struct One {};", "class One {\n};", "One is declared in"),
+    ("constexpr int kMost = 2;", "constexpr double kMost = 2.5;", "kMost is declared in"),
+    ("using Line = int;", "using Line = long;", "Line is declared in"),
     ("using Line = int;", "using Line = int;", None),
     ("int count(int a) {\n  return a;\n}", "int count(long a) {\n  return 1;\n}", None),
 ]

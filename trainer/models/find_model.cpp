@@ -4,11 +4,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <regex>
 #include <string>
 #include <system_error>
 #include <vector>
 
+#include "core/base/pattern.h"
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/checkpoint/sharded.h"
@@ -53,17 +53,16 @@ std::optional<ModelPlace> model_of(const fs::path& checkpoint) {
 
 // The checkpoint with the most steps that holds a model.
 std::optional<ModelPlace> newest_in(const fs::path& root) {
-  static const std::regex kName("epoch_[0-9]{1,18}_step_([0-9]{1,18})");
+  static const text::Pattern kName("epoch_[0-9]{1,18}_step_([0-9]{1,18})");
   std::optional<ModelPlace> newest;
   int64_t most = -1;
   std::error_code failed;
   for (const fs::directory_entry& entry : fs::directory_iterator(root, failed)) {
-    std::smatch words;
-    const std::string name = entry.path().filename().string();
-    if (!std::regex_match(name, words, kName) || std::stoll(words[1]) <= most) continue;
+    const std::vector<std::string> parts = kName.match(entry.path().filename().string());
+    if (parts.empty() || std::stoll(parts[1]) <= most) continue;
     if (auto found = model_of(entry.path())) {
       newest = std::move(found);
-      most = std::stoll(words[1]);
+      most = std::stoll(parts[1]);
     }
   }
   return newest;
@@ -71,8 +70,8 @@ std::optional<ModelPlace> newest_in(const fs::path& root) {
 
 // ORG/MODEL
 bool may_be_on_hub(const std::string& name) {
-  static const std::regex kName("[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*");
-  return std::regex_match(name, kName);
+  static const text::Pattern kName("[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*");
+  return !kName.match(name).empty();
 }
 
 [[noreturn]] void refuse(const fs::path& path) {

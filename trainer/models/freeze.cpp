@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <functional>
-#include <regex>
 #include <set>
 
+#include "core/base/pattern.h"
 #include "heddle/base/error.h"
 #include "heddle/model/module.h"
 #include "heddle/model/module_unit.h"
@@ -56,11 +56,11 @@ Names of_language_model(Units& units) {
 }
 
 Names matching(Units& units, const std::string& pattern, const std::string& where) {
-  const std::regex expression(pattern);
+  const text::Pattern expression(pattern, where);
   Names names;
   for (const auto& unit : units)
     for (const ParameterSlot& slot : unit->parameters())
-      if (std::regex_search(slot.name, expression)) names.insert(slot.name);
+      if (expression.found_in(slot.name)) names.insert(slot.name);
   if (names.empty())
     throw Error(ErrorCode::config, where, "no parameter's name holds a match of '" + pattern + "'",
                 "names are such as '" + units.front()->parameters().front().name + "'");

@@ -1,7 +1,7 @@
 // Reads `freeze_config:`.
 #include <optional>
-#include <regex>
 
+#include "core/base/pattern.h"
 #include "trainer/recipe/component.h"
 #include "trainer/recipe/fields.h"
 #include "trainer/recipe/readers.h"
@@ -41,14 +41,8 @@ std::vector<FieldInfo> freeze_fields() {
 FreezeSection read_freeze(const Node& section, NotBuilt& not_built) {
   const FreezeFields words = freeze_schema().read(section);
   add_not_built(not_built, "freeze_config", freeze_schema(), words);
-  for (size_t i = 0; i < words.patterns.size(); ++i) {
-    try {
-      std::regex{words.patterns[i]};
-    } catch (const std::regex_error&) {
-      throw Error(ErrorCode::config, section.find("patterns")->items()[i].where(),
-                  "not a regular expression: '" + words.patterns[i] + "'");
-    }
-  }
+  for (size_t i = 0; i < words.patterns.size(); ++i)
+    text::Pattern(words.patterns[i], section.find("patterns")->items()[i].where());
   return {words.embeddings, words.language_model, words.patterns, section.where()};
 }
 

@@ -1,8 +1,8 @@
 // Reads `optimizer:`, `clip_grad_norm:` and `loss_fn:`.
 #include <array>
 #include <limits>
-#include <regex>
 
+#include "core/base/pattern.h"
 #include "trainer/recipe/component.h"
 #include "trainer/recipe/fields.h"
 #include "trainer/recipe/readers.h"
@@ -92,12 +92,7 @@ void check_groups(const Node& section, const std::vector<ParameterGroup>& groups
     if (groups[i].pattern.empty()) throw Error(ErrorCode::config, at.where(), "pattern is missing");
     if (groups[i].lr_mult < 0 || groups[i].wd_mult < 0)
       throw Error(ErrorCode::config, at.where(), "lr_mult and wd_mult must not be negative");
-    try {
-      std::regex{groups[i].pattern};
-    } catch (const std::regex_error&) {
-      throw Error(ErrorCode::config, where_of(at, "pattern"),
-                  "not a regular expression: '" + groups[i].pattern + "'");
-    }
+    text::Pattern(groups[i].pattern, where_of(at, "pattern"));
   }
 }
 

@@ -7,10 +7,10 @@
 #include <iostream>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <set>
 #include <system_error>
 
+#include "core/base/pattern.h"
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/safetensors/safetensors_writer.h"
@@ -140,13 +140,13 @@ std::optional<double> validation_loss(const fs::path& file, const std::string& s
 }
 
 std::vector<std::string> sweep(const fs::path& root) {
-  static const std::regex kLeft(
+  static const text::Pattern kLeft(
       R"(epoch_[0-9]{1,18}_step_[0-9]{1,18}\.(incomplete|removed))"
       R"(|((training|validation.*)\.jsonl|loss\.svg|\.(LATEST|LOWEST_VAL)\.txt\.new)\.tmp\.[0-9]{1,18})");
   std::vector<std::string> gone;
   std::error_code failed;
   for (const fs::directory_entry& entry : fs::directory_iterator(root, failed))
-    if (std::regex_match(entry.path().filename().string(), kLeft))
+    if (!kLeft.match(entry.path().filename().string()).empty())
       gone.push_back(entry.path().filename().string());
   std::sort(gone.begin(), gone.end());
   std::erase_if(gone, [&](const std::string& name) {

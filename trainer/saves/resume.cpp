@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <regex>
 #include <system_error>
 
+#include "core/base/pattern.h"
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
 #include "trainer/models/foreign.h"
@@ -174,10 +174,9 @@ fs::path named(const std::string& word, const fs::path& root, std::vector<std::s
 }  // namespace
 
 std::optional<int64_t> steps_of(const fs::path& checkpoint) {
-  static const std::regex kName("epoch_[0-9]{1,18}_step_([0-9]{1,18})");
-  std::smatch words;
-  const std::string name = checkpoint.filename().string();
-  return std::regex_match(name, words, kName) ? std::optional(std::stoll(words[1])) : std::nullopt;
+  static const text::Pattern kName("epoch_[0-9]{1,18}_step_([0-9]{1,18})");
+  const std::vector<std::string> parts = kName.match(checkpoint.filename().string());
+  return parts.empty() ? std::nullopt : std::optional(std::stoll(parts[1]));
 }
 
 std::string other_model(const fs::path& checkpoint, const Job& job) {

@@ -6,8 +6,8 @@
 #include <cctype>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <regex>
 
+#include "core/base/pattern.h"
 #include "lib/checkpoint/huggingface/hf_config.h"
 
 namespace heddle::checkpoint {
@@ -124,19 +124,20 @@ std::vector<HfFile> by_size(const std::vector<TensorToWrite>& tensors, uint64_t 
 }
 
 // "model-00002-of-00004.safetensors", and "model.safetensors-00002-of-00004" as some of Qwen's are named.
-const std::regex kNumbered("(.+)-([0-9]{1,9})-of-([0-9]{1,9})(\\.safetensors)?");
+std::vector<std::string> parts_of(const std::string& file) {
+  static const text::Pattern kNumbered("(.+)-([0-9]{1,9})-of-([0-9]{1,9})(\\.safetensors)?");
+  return kNumbered.match(file);
+}
 
 // File names are renumbered if files of the original would be empty.
 void count_through(std::vector<HfFile>& files) {
-  std::smatch words;
   for (size_t i = 0; i < files.size(); ++i) {
-    if (!std::regex_match(files[i].name, words, kNumbered)) return;
-    if (std::stoul(words[2]) == i + 1 && std::stoul(words[3]) == files.size()) continue;
-    for (size_t j = 0; j < files.size(); ++j) {
-      const std::string old = files[j].name;
-      if (std::regex_match(old, words, kNumbered))
-        files[j].name = numbered(words[1], j + 1, files.size(), words[4]);
-    }
+    const std::vector<std::string> parts = parts_of(files[i].name);
+    if (parts.empty()) return;
+    if (std::stoul(parts[2]) == i + 1 && std::stoul(parts[3]) == files.size()) continue;
+    for (size_t j = 0; j < files.size(); ++j)
+      if (const auto old = parts_of(files[j].name); !old.empty())
+        files[j].name = numbered(old[1], j + 1, files.size(), old[4]);
     return;
   }
 }

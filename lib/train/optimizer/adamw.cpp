@@ -6,30 +6,22 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <regex>
-
-#include "heddle/base/error.h"
+#include "core/base/pattern.h"
 
 namespace heddle::train {
 namespace {
 
 // The index of the first group whose pattern matches, or groups.size().
-size_t group_of(const std::string& name, const std::vector<std::regex>& patterns) {
+size_t group_of(const std::string& name, const std::vector<text::Pattern>& patterns) {
   for (size_t i = 0; i < patterns.size(); ++i)
-    if (std::regex_search(name, patterns[i])) return i;
+    if (patterns[i].found_in(name)) return i;
   return patterns.size();
 }
 
-std::vector<std::regex> compile(const std::vector<ParameterGroup>& groups) {
-  std::vector<std::regex> patterns;
-  for (const ParameterGroup& group : groups) {
-    try {
-      patterns.emplace_back(group.pattern);
-    } catch (const std::regex_error& fault) {
-      throw Error(ErrorCode::config, "optimizer.param_group_overrides",
-                  "'" + group.pattern + "' is not a regular expression: " + fault.what());
-    }
-  }
+std::vector<text::Pattern> compile(const std::vector<ParameterGroup>& groups) {
+  std::vector<text::Pattern> patterns;
+  for (const ParameterGroup& group : groups)
+    patterns.emplace_back(group.pattern, "optimizer.param_group_overrides");
   return patterns;
 }
 
@@ -40,7 +32,7 @@ bool low_precision(const at::Tensor& tensor) {
 }  // namespace
 
 AdamW::AdamW(std::span<Shard* const> shards, const StepConfig& config) : config_(config) {
-  const std::vector<std::regex> patterns = compile(config.groups);
+  const std::vector<text::Pattern> patterns = compile(config.groups);
   for (Shard* shard : shards) {
     if (shard->tensor.numel() == 0 || !shard->tensor.requires_grad()) continue;
     const size_t place = group_of(shard->name, patterns);

@@ -1,0 +1,27 @@
+// Regular expressions (ECMAScript). <regex> is compiled here alone: it takes more than a second in each
+// source.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "heddle/base/export.h"
+
+namespace heddle::text {
+
+class HEDDLE_API Pattern {
+ public:
+  // Throws Error{config} that names `where` (file, line and key) for a wrong expression.
+  explicit Pattern(const std::string& expression, const std::string& where = "");
+
+  bool found_in(const std::string& text) const;
+  // The whole text and the text of each group where the expression matches the whole text, else empty.
+  std::vector<std::string> match(const std::string& text) const;
+
+ private:
+  struct Compiled;
+  std::shared_ptr<const Compiled> compiled_;
+};
+
+}  // namespace heddle::text

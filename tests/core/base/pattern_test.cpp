@@ -1,0 +1,43 @@
+// Regular expressions on names.
+#include "core/base/pattern.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "heddle/base/error.h"
+
+namespace heddle {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using text::Pattern;
+
+TEST(Pattern, IsFoundAnywhereAndMatchesTheWhole) {
+  const Pattern pattern("layers\\.[0-9]+");
+  EXPECT_TRUE(pattern.found_in("model.layers.12.weight"));
+  EXPECT_FALSE(pattern.found_in("model.norm.weight"));
+  EXPECT_THAT(pattern.match("model.layers.12"), IsEmpty());
+  EXPECT_THAT(pattern.match("layers.12"), ElementsAre("layers.12"));
+}
+
+TEST(Pattern, GivesItsGroupsAlsoThoseThatMatchNothing) {
+  const Pattern pattern("(.+)-([0-9]+)(\\.txt)?");
+  EXPECT_THAT(pattern.match("a-b-07.txt"), ElementsAre("a-b-07.txt", "a-b", "07", ".txt"));
+  EXPECT_THAT(pattern.match("a-7"), ElementsAre("a-7", "a", "7", ""));
+}
+
+TEST(Pattern, RefusesAWrongExpressionWithItsPlace) {
+  try {
+    Pattern("a(b", "run.yaml:3: optimizer.pattern");
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::config);
+    EXPECT_THAT(error.what(), HasSubstr("run.yaml:3: optimizer.pattern"));
+    EXPECT_THAT(error.what(), HasSubstr("not a regular expression: 'a(b'"));
+  }
+}
+
+}  // namespace
+}  // namespace heddle
