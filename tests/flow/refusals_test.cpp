@@ -60,6 +60,8 @@ TEST(Program, RefusesWordsThatItDoesNotKnow) {
   expect_refusal(heddle({"--helpp"}), 2, "hint: did you mean '--help'?");
   expect_refusal(heddle({"plugins", "lst"}), 2, "hint: did you mean 'list'?");
   expect_refusal(heddle({"train", "a.yaml", "--nproc-per-node", "0"}), 2, "Value 0 not in range 1 to 1024");
+  expect_refusal(heddle({"schedule", "1f1b", "--memory"}), 2,
+                 "error[usage] heddle schedule: --memory needs a value");
 }
 
 TEST(Program, SaysThatACommandComesLater) {

@@ -133,6 +133,12 @@ std::string nearest_word(const CLI::App& command, const std::vector<std::string>
   return "";
 }
 
+// CLI11 says of an option without its value "--memory: 1 required UINT missing".
+std::string complaint(const CLI::ParseError& error) {
+  const std::string said = error.what();
+  return said.ends_with(" missing") ? said.substr(0, said.find(':')) + " needs a value" : said;
+}
+
 Error usage_error(const CLI::App& app, const std::vector<std::string>& words, const std::string& what) {
   const bool has_command = !words.empty() && !words[0].starts_with("-");
   const CLI::App* command = has_command ? find_command(app, words[0]) : &app;
@@ -193,7 +199,7 @@ std::variant<Answer, Command> parse(std::span<const std::string> given) {
   } catch (const CLI::CallForVersion& version) {
     return Answer{std::string(version.what()) + "\n"};
   } catch (const CLI::ParseError& error) {
-    throw usage_error(app, words, error.what());
+    throw usage_error(app, words, complaint(error));
   }
   return command_of(app, std::move(parsed), std::move(overrides));
 }
