@@ -80,11 +80,11 @@ class AttentionBackward {
 
   void through_key_head(const Segment& segment, int64_t key_head, Room& room) const {
     const int64_t first = segment.key, count = segment.keys;
-    const auto keys = pack::columns_of<Stored>(in_.k, key_head, shape_.head_dim);
-    pack::blocks_by_column(keys.from(first), count, room.keys_by_column.at(0));
-    pack::blocks_by_column(pack::columns_of<Stored>(in_.v, key_head, shape_.value_dim).from(first), count,
-                           room.values_by_column.at(0));
-    pack::rows(keys, first, count, Number{1}, room.keys.at(0));
+    const auto keys = pack::columns_of<Stored>(in_.k, key_head, shape_.head_dim).from(first);
+    kept_.pack_by_column(keys, count, room.keys_by_column.at(0));
+    kept_.pack_by_column(pack::columns_of<Stored>(in_.v, key_head, shape_.value_dim).from(first), count,
+                         room.values_by_column.at(0));
+    kept_.pack(keys, count, Number{1}, room.keys.at(0));
     room.d_keys.clear(count * width_);
     room.d_values.clear(count * value_width_);
     const int64_t end = (key_head + 1) * queries_of_key_;
@@ -103,7 +103,7 @@ class AttentionBackward {
       for (const pack::HeadBytes* x : {&rows_.q, &rows_.d_out, &rows_.out})
         ahead.add(*x, at, of.first, of.count);
     };
-    ahead.restart(segment.products * 3 / 4);
+    ahead.restart(segment.products * 3 / 2);  // two for each tile, and some to spare
     ahead.add(rows_.d_q, head, segment.first, segment.count);
     if (!last) return read(segment, head + 1);
     for (const pack::HeadBytes* x : {&rows_.d_k, &rows_.d_v})
@@ -117,32 +117,20 @@ class AttentionBackward {
   void through_head(const Segment& segment, int64_t head, Room& room) const {
     const int64_t first = segment.first, count = segment.count;
     const auto scale = static_cast<Number>(shape_.scale);
-    pack::rows(pack::columns_of<Stored>(in_.q, head, shape_.head_dim), first, count, scale,
+    kept_.pack(pack::columns_of<Stored>(in_.q, head, shape_.head_dim).from(first), count, scale,
                room.queries.at(0));
-    pack::rows(pack::columns_of<Stored>(d_out_, head, shape_.value_dim), first, count, Number{1},
+    kept_.pack(pack::columns_of<Stored>(d_out_, head, shape_.value_dim).from(first), count, Number{1},
                room.d_out.at(0));
-    if (out_.scalar_type() == log_sums_.scalar_type())
-      sum_along<Number>(segment, head, room);
-    else
-      sum_along<Stored>(segment, head, room);
+    of_dtype(out_, [&]<class Written>(const pack::RowKernels<Written>& rows) {
+      rows.dot(pack::columns_of<Written>(out_, head, shape_.value_dim).from(first), count, room.d_out.at(0),
+               room.along.at(0));
+    });
     room.d_queries.clear(count * width_);
     for (int64_t key = 0; key < segment.keys; key += kBlockKeys)
       for (const QueryBlock& block : segment.blocks)
         if (block.begin < segment.key + key + kBlockKeys && block.end > segment.key + key)
           through_block(segment, block, key, head, room);
     write_rows(room.d_queries.at(0), scale, into_.q, first, count, head, shape_.head_dim);
-  }
-
-  // The sum of d_out * out of each query.
-  template <class Written>
-  void sum_along(const Segment& segment, int64_t head, Room& room) const {
-    const auto out = pack::columns_of<Written>(out_, head, shape_.value_dim).from(segment.first);
-    for (int64_t row = 0; row < segment.count; ++row) {
-      const Number* const d_out = room.d_out.at(row * value_width_);
-      const Written* const numbers = out.data + row * out.row;
-      *room.along.at(row) =
-          sum_of<Number>(out.width, [=](int64_t i) { return d_out[i] * static_cast<Number>(numbers[i]); });
-    }
   }
 
   // key: within the segment.
@@ -175,8 +163,9 @@ class AttentionBackward {
       tile.log_sums = log_sums + query;
       tile.along = room.along.at(row);
       tile.d_queries = room.d_queries.at(row * width_);
+      tile.fetch = room.ahead.next();
+      tile.second_fetch = room.ahead.next();
       kernels_.gradients(tile);
-      room.ahead.step();
     }
     add_to_keys(segment, block, key, room);
   }
@@ -213,22 +202,17 @@ class AttentionBackward {
   // Rows [first, first + count) of `to`.
   void write_rows(const Number* from, Number scale, const at::Tensor& to, int64_t first, int64_t count,
                   int64_t head, int64_t width) const {
-    if (to.scalar_type() == log_sums_.scalar_type())
-      return write_rows_as(from, scale, pack::mutable_columns_of<Number>(to, head, width).from(first), count);
-    write_rows_as(from, scale, pack::mutable_columns_of<Stored>(to, head, width).from(first), count);
+    of_dtype(to, [&]<class Written>(const pack::RowKernels<Written>& rows) {
+      rows.write(from, count, &scale, 0, add_,
+                 pack::mutable_columns_of<Written>(to, head, width).from(first));
+    });
   }
 
-  template <class Written>
-  void write_rows_as(const Number* from, Number scale, const pack::HeadColumns<Written>& to,
-                     int64_t count) const {
-    for (int64_t row = 0; row < count; ++row, from += pack::padded(to.width)) {
-      Written* const numbers = to.data + row * to.row;
-      if (add_)
-        for (int64_t i = 0; i < to.width; ++i)
-          numbers[i] = static_cast<Written>(static_cast<Number>(numbers[i]) + scale * from[i]);
-      else
-        for (int64_t i = 0; i < to.width; ++i) numbers[i] = static_cast<Written>(scale * from[i]);
-    }
+  // Calls `body` with the kernels of x's dtype: that of log_sums, or of the inputs.
+  template <class Body>
+  void of_dtype(const at::Tensor& x, const Body& body) const {
+    if (x.scalar_type() == log_sums_.scalar_type()) return body(wide_);
+    body(kept_);
   }
 
   const BlockedInputs& in_;
@@ -243,6 +227,8 @@ class AttentionBackward {
     pack::HeadBytes q, k, v, d_out, out, d_q, d_k, d_v;
   } rows_;
   const TileKernels<Number>& kernels_ = tile_kernels<Number>();
+  const pack::RowKernels<Stored>& kept_ = pack::row_kernels<Stored>();
+  const pack::RowKernels<Number>& wide_ = pack::row_kernels<Number>();
 };
 
 }  // namespace

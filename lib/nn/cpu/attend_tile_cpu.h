@@ -18,6 +18,14 @@ struct KeyRange {
   int32_t begin, end;
 };
 
+// Bytes that a product brings into the cache, a line for each step of its depth, while it computes: fetches
+// side by side would wait for each other.
+struct Fetch {
+  const char* at = nullptr;
+  int64_t lines = 0;
+  int64_t in_row = 0, skip = 0;  // lines of a row; bytes from the end of a row to the next row
+};
+
 template <class Number>
 struct Tile {
   int64_t rows = 0;      // 1 to kTileRows
@@ -27,6 +35,7 @@ struct Tile {
   int64_t query_row;             // head_dim with padding, also of `keys` and `d_queries`
   const Number* keys_by_column;  // [head_dim, kBlockKeys]
   Number cap;                    // of scores; 0: none
+  Fetch fetch;                   // with the product of scores
 };
 
 // out, largest and totals are the state of a softmax whose keys come block by block (Milakov and Gimelshein
@@ -49,6 +58,7 @@ struct GradientTile : Tile<Number> {
   int64_t d_out_row;
   const Number *log_sums, *along;
   Number *weights, *gradients, *d_queries;
+  Fetch second_fetch;  // with the product of d_out
 };
 
 // c [rows, columns] += a^T b over `depth`; a [depth, rows] with rows kBlockKeys apart, b [depth, columns].
