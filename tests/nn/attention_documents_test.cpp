@@ -178,14 +178,14 @@ TYPED_TEST(RowLoops, EqualOnEveryInstructionSet) {
       EXPECT_TRUE(at::allclose(packed, want, 0, 0, true)) << width;
 
       const at::Tensor columns = at::full({2, width, model::kBlockKeys}, 7.0F);
-      kernels->pack_by_column(from, kRows, columns.mutable_data_ptr<float>());
+      kernels->pack_by_column(from, kRows, 1.0F, columns.mutable_data_ptr<float>());
       const at::Tensor turned = columns.transpose(1, 2).reshape({-1, width});
       EXPECT_TRUE(at::allclose(turned.narrow(0, 0, kRows), numbers, 0, 0, true)) << width;
       EXPECT_TRUE(at::equal(turned.narrow(0, kRows, 5), at::zeros({5, width}))) << width;
       EXPECT_TRUE(at::equal(turned.narrow(0, 80, 48), at::full({48, width}, 7.0F))) << width;
 
       const at::Tensor sums = at::empty({kRows}), b = at::cat({at::randn({kRows, width}), blank + 9}, 1);
-      kernels->dot(from, kRows, b.const_data_ptr<float>(), sums.mutable_data_ptr<float>());
+      kernels->dot(from, kRows, b.const_data_ptr<float>(), wide, sums.mutable_data_ptr<float>());
       EXPECT_TRUE(at::allclose(sums, (numbers * b.narrow(1, 0, width)).sum(1), 1e-5, 1e-4, true)) << width;
 
       expect_written(*kernels, packed, width);

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include <c10/core/ScalarType.h>
 #include <c10/util/Half.h>
 
 #include <algorithm>
@@ -42,6 +43,24 @@ class Scratch {
   at::Tensor tensor_;
   Number* data_;
 };
+
+// Rows that a product reads or adds to: packed ones, or those of a tensor.
+template <class Number>
+struct Rows {
+  Number* data = nullptr;
+  int64_t row = 0;  // from one to the next
+  Number* at(int64_t place) const { return data + place * row; }
+};
+
+// Whether products use the rows of a segment's head in place: numbers are of the products' type, rows are
+// whole registers, and the cache holds them: they are few, and not at multiples of a page, where they would
+// share few of its sets.
+template <class Number>
+bool in_place(const at::Tensor& x, int64_t width, int64_t rows) {
+  constexpr int64_t kMostRows = 512, kPage = 4096;
+  return x.scalar_type() == c10::CppTypeToScalarType<Number>::value && width % kPadding == 0 &&
+         rows <= kMostRows && x.stride(0) * x.element_size() % kPage != 0;
+}
 
 // Some queries of a block that are computed together: rows [row, row + count) of the block, which see keys
 // within [begin, end).

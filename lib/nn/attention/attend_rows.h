@@ -42,11 +42,12 @@ struct RowKernels {
 
   // Packs the first rows times `scale`, each padded with zeros.
   void (*pack)(const HeadColumns<const Stored>& from, int64_t count, Number scale, Number* to);
-  // The first rows in blocks of kBlockKeys: [block, width, kBlockKeys]; rows of the last are padded with
-  // zeros to a multiple of kPadding, and the rest is left as it is.
-  void (*pack_by_column)(const HeadColumns<const Stored>& from, int64_t count, Number* to);
-  // sums[i]: of the products of row i of `a` and of packed `b`.
-  void (*dot)(const HeadColumns<const Stored>& a, int64_t count, const Number* b, Number* sums);
+  // The first rows times `scale` in blocks of kBlockKeys: [block, width, kBlockKeys]; rows of the last are
+  // padded with zeros to a multiple of kPadding, and the rest is left as it is.
+  void (*pack_by_column)(const HeadColumns<const Stored>& from, int64_t count, Number scale, Number* to);
+  // sums[i]: of the products of row i of `a` and of `b`, whose rows are b_row apart.
+  void (*dot)(const HeadColumns<const Stored>& a, int64_t count, const Number* b, int64_t b_row,
+              Number* sums);
   // Writes, or adds to, the first rows: packed ones times factors[i * step].
   void (*write)(const Number* from, int64_t count, const Number* factors, int64_t step, bool add,
                 const HeadColumns<Stored>& to);

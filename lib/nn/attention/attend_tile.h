@@ -266,9 +266,9 @@ HEDDLE_INLINE void gradients_of_tile(const GradientTile<Number>& tile) {
     clear_around<Set>(tile, row, columns.first, last);
   }
   product<Set, How::kAdds>(Operands<Number>{tile.gradients + columns.begin, kBlockKeys, 1,
-                                            tile.keys + columns.begin * tile.query_row, tile.query_row,
-                                            tile.d_queries, tile.query_row},
-                           tile.rows, tile.query_row, columns.end - columns.begin);
+                                            tile.keys + columns.begin * tile.key_width, tile.key_width,
+                                            tile.d_queries, tile.d_query_row},
+                           tile.rows, tile.key_width, columns.end - columns.begin);
 }
 
 }  // namespace heddle::model::tile

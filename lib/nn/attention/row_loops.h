@@ -81,10 +81,10 @@ HEDDLE_INLINE void pack_rows(const pack::HeadColumns<const Stored>& from, int64_
 
 template <class Set, class Stored, class Number = typename Set::Number>
 HEDDLE_INLINE void dot_rows(const pack::HeadColumns<const Stored>& a, int64_t count, const Number* b,
-                            Number* sums) {
-  const int64_t width = pack::padded(a.width), whole = a.width / kPadding * kPadding;
+                            int64_t b_row, Number* sums) {
+  const int64_t whole = a.width / kPadding * kPadding;
   const Stored* numbers = a.data;
-  for (int64_t row = 0; row < count; ++row, b += width, numbers += a.row) {
+  for (int64_t row = 0; row < count; ++row, b += b_row, numbers += a.row) {
     fetch_row_after(numbers, a);
     typename Set::Vector sum = {};
     for (int64_t i = 0; i < whole; i += Set::kLanes) {
@@ -141,12 +141,13 @@ HEDDLE_INLINE void change_sides(Avx512::Vector* rows) {
 
 // kPadding columns of `count` rows, transposed; rows after them are 0.
 template <class Set, class Stored>
-HEDDLE_INLINE void transpose(const Stored* from, int64_t row, int64_t count, float* to) {
+HEDDLE_INLINE void transpose(const Stored* from, int64_t row, int64_t count, float scale, float* to) {
   static_assert(Set::kLanes == kPadding);
   typename Set::Vector rows[kPadding];
   for (int i = 0; i < kPadding; ++i) {
     rows[i] = typename Set::Vector{};
     if (i < count) read_numbers<Set>(from + i * row, rows[i]);
+    rows[i] *= scale;
   }
   change_sides<1>(rows);
   change_sides<2>(rows);
@@ -157,13 +158,13 @@ HEDDLE_INLINE void transpose(const Stored* from, int64_t row, int64_t count, flo
 
 // kPadding rows of four columns, transposed.
 template <class Stored, class Number>
-HEDDLE_INLINE void four_columns(const Stored* from, int64_t row, Number* to) {
+HEDDLE_INLINE void four_columns(const Stored* from, int64_t row, Number scale, Number* to) {
   for (int64_t part = 0; part < kPadding; part += 4)
     for (int64_t i = 0; i < 4; ++i)
       for (int64_t lane = 0; lane < 4; ++lane)
-        to[i * kBlockKeys + part + lane] = static_cast<Number>(from[(part + lane) * row + i]);
+        to[i * kBlockKeys + part + lane] = scale * static_cast<Number>(from[(part + lane) * row + i]);
 }
-HEDDLE_INLINE void four_columns(const float* from, int64_t row, float* to) {
+HEDDLE_INLINE void four_columns(const float* from, int64_t row, float scale, float* to) {
   typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
   typedef int32_t Places __attribute__((vector_size(16)));
   const auto at = [](const float* x) { return *reinterpret_cast<const Four*>(x); };
@@ -176,35 +177,35 @@ HEDDLE_INLINE void four_columns(const float* from, int64_t row, float* to) {
     const Four columns[] = {
         __builtin_shuffle(ab, cd, Places{0, 1, 4, 5}), __builtin_shuffle(ab, cd, Places{2, 3, 6, 7}),
         __builtin_shuffle(up, of, Places{0, 1, 4, 5}), __builtin_shuffle(up, of, Places{2, 3, 6, 7})};
-    for (int64_t i = 0; i < 4; ++i) *reinterpret_cast<Four*>(to + i * kBlockKeys) = columns[i];
+    for (int64_t i = 0; i < 4; ++i) *reinterpret_cast<Four*>(to + i * kBlockKeys) = scale * columns[i];
   }
 }
 
 // The columns [0, whole) of `count` rows, at most kPadding; returns `whole`.
 template <class Set, class Stored, class Number = typename Set::Number>
 HEDDLE_INLINE int64_t transpose_whole(const pack::HeadColumns<const Stored>& from, int64_t count,
-                                      Number* to) {
+                                      Number scale, Number* to) {
   int64_t i = 0;
   if constexpr (Set::kLanes == kPadding) {
     for (; i + kPadding <= from.width; i += kPadding)
-      transpose<Set>(from.data + i, from.row, count, to + i * kBlockKeys);
+      transpose<Set>(from.data + i, from.row, count, scale, to + i * kBlockKeys);
   } else if (count == kPadding) {
-    for (; i + 4 <= from.width; i += 4) four_columns(from.data + i, from.row, to + i * kBlockKeys);
+    for (; i + 4 <= from.width; i += 4) four_columns(from.data + i, from.row, scale, to + i * kBlockKeys);
   }
   return i;
 }
 
 template <class Set, class Stored, class Number = typename Set::Number>
 HEDDLE_INLINE void pack_rows_by_column(const pack::HeadColumns<const Stored>& from, int64_t count,
-                                       Number* to) {
+                                       Number scale, Number* to) {
   for (int64_t first = 0; first < count; first += kPadding) {
     const int64_t rows = count - first < kPadding ? count - first : kPadding, part = first % kBlockKeys;
     const pack::HeadColumns<const Stored> here = from.from(first);
     Number* const block = to + (first - part) * from.width + part;
-    for (int64_t i = transpose_whole<Set>(here, rows, block); i < from.width; ++i)
+    for (int64_t i = transpose_whole<Set>(here, rows, scale, block); i < from.width; ++i)
       for (int64_t row = 0; row < kPadding; ++row)
         block[i * kBlockKeys + row] =
-            row < rows ? static_cast<Number>(here.data[row * from.row + i]) : Number{};
+            row < rows ? scale * static_cast<Number>(here.data[row * from.row + i]) : Number{};
   }
 }
 

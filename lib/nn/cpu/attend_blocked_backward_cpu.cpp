@@ -81,10 +81,11 @@ class AttentionBackward {
   void through_key_head(const Segment& segment, int64_t key_head, Room& room) const {
     const int64_t first = segment.key, count = segment.keys;
     const auto keys = pack::columns_of<Stored>(in_.k, key_head, shape_.head_dim).from(first);
-    kept_.pack_by_column(keys, count, room.keys_by_column.at(0));
+    const auto scale = static_cast<Number>(shape_.scale);
+    kept_.pack_by_column(keys, count, scale, room.keys_by_column.at(0));
     kept_.pack_by_column(pack::columns_of<Stored>(in_.v, key_head, shape_.value_dim).from(first), count,
-                         room.values_by_column.at(0));
-    kept_.pack(keys, count, Number{1}, room.keys.at(0));
+                         Number{1}, room.values_by_column.at(0));
+    kept_.pack(keys, count, scale, room.keys.at(0));
     room.d_keys.clear(count * width_);
     room.d_values.clear(count * value_width_);
     const int64_t end = (key_head + 1) * queries_of_key_;
@@ -92,7 +93,7 @@ class AttentionBackward {
       fetch_after(segment, key_head, head, head + 1 == end, room);
       through_head(segment, head, room);
     }
-    write_rows(room.d_keys.at(0), 1, into_.k, first, count, key_head, shape_.head_dim);
+    write_rows(room.d_keys.at(0), scale, into_.k, first, count, key_head, shape_.head_dim);
     write_rows(room.d_values.at(0), 1, into_.v, first, count, key_head, shape_.value_dim);
   }
 
@@ -100,11 +101,10 @@ class AttentionBackward {
   void fetch_after(const Segment& segment, int64_t key_head, int64_t head, bool last, Room& room) const {
     pack::FetchAhead& ahead = room.ahead;
     const auto read = [&](const Segment& of, int64_t at) {
-      for (const pack::HeadBytes* x : {&rows_.q, &rows_.d_out, &rows_.out})
+      for (const pack::HeadBytes* x : {&rows_.q, &rows_.d_out, &rows_.out, &rows_.d_q})
         ahead.add(*x, at, of.first, of.count);
     };
     ahead.restart(segment.products * 3 / 2);  // two for each tile, and some to spare
-    ahead.add(rows_.d_q, head, segment.first, segment.count);
     if (!last) return read(segment, head + 1);
     for (const pack::HeadBytes* x : {&rows_.d_k, &rows_.d_v})
       ahead.add(*x, key_head, segment.key, segment.keys);
@@ -116,33 +116,61 @@ class AttentionBackward {
 
   void through_head(const Segment& segment, int64_t head, Room& room) const {
     const int64_t first = segment.first, count = segment.count;
-    const auto scale = static_cast<Number>(shape_.scale);
-    kept_.pack(pack::columns_of<Stored>(in_.q, head, shape_.head_dim).from(first), count, scale,
-               room.queries.at(0));
-    kept_.pack(pack::columns_of<Stored>(d_out_, head, shape_.value_dim).from(first), count, Number{1},
-               room.d_out.at(0));
+    const HeadRows of{rows_of(in_.q, segment, head, shape_.head_dim, room.queries),
+                      rows_of(d_out_, segment, head, shape_.value_dim, room.d_out),
+                      sums_of(segment, head, room)};
     of_dtype(out_, [&]<class Written>(const pack::RowKernels<Written>& rows) {
-      rows.dot(pack::columns_of<Written>(out_, head, shape_.value_dim).from(first), count, room.d_out.at(0),
-               room.along.at(0));
+      rows.dot(pack::columns_of<Written>(out_, head, shape_.value_dim).from(first), count, of.d_out.data,
+               of.d_out.row, room.along.at(0));
     });
-    room.d_queries.clear(count * width_);
     for (int64_t key = 0; key < segment.keys; key += kBlockKeys)
       for (const QueryBlock& block : segment.blocks)
         if (block.begin < segment.key + key + kBlockKeys && block.end > segment.key + key)
-          through_block(segment, block, key, head, room);
-    write_rows(room.d_queries.at(0), scale, into_.q, first, count, head, shape_.head_dim);
+          through_block(segment, block, key, head, of, room);
+    if (of.d_queries.data == room.d_queries.at(0))
+      write_rows(of.d_queries.data, 1, into_.q, first, count, head, shape_.head_dim);
+  }
+
+  // What products read, and what they add gradients to, of one head of queries.
+  struct HeadRows {
+    pack::Rows<const Number> queries, d_out;
+    pack::Rows<Number> d_queries;
+  };
+
+  pack::Rows<const Number> rows_of(const at::Tensor& x, const Segment& segment, int64_t head, int64_t width,
+                                   const Scratch<Number>& room) const {
+    const auto rows = pack::columns_of<Stored>(x, head, width).from(segment.first);
+    if constexpr (std::is_same_v<Stored, Number>)
+      if (pack::in_place<Number>(x, width, segment.count)) return {rows.data, rows.row};
+    kept_.pack(rows, segment.count, Number{1}, room.at(0));
+    return {room.at(0), pack::padded(width)};
+  }
+
+  // Zeros, or what the gradients are added to.
+  pack::Rows<Number> sums_of(const Segment& segment, int64_t head, Room& room) const {
+    if (!pack::in_place<Number>(into_.q, shape_.head_dim, segment.count)) {
+      room.d_queries.clear(segment.count * width_);
+      return {room.d_queries.at(0), width_};
+    }
+    const auto rows = pack::mutable_columns_of<Number>(into_.q, head, shape_.head_dim).from(segment.first);
+    if (!add_)
+      for (int64_t row = 0; row < segment.count; ++row)
+        std::fill_n(rows.data + row * rows.row, rows.width, Number{});
+    return {rows.data, rows.row};
   }
 
   // key: within the segment.
   void through_block(const Segment& segment, const QueryBlock& block, int64_t key, int64_t head,
-                     Room& room) const {
+                     const HeadRows& of, Room& room) const {
     GradientTile<Number> tile;
     KeyRange clipped[kTileRows];
     tile.seen = clipped;
     tile.head_dim = shape_.head_dim;
     tile.value_dim = shape_.value_dim;
-    tile.query_row = width_;
-    tile.d_out_row = value_width_;
+    tile.key_width = width_;
+    tile.query_row = of.queries.row;
+    tile.d_out_row = of.d_out.row;
+    tile.d_query_row = of.d_queries.row;
     tile.cap = static_cast<Number>(shape_.soft_cap);
     tile.keys_by_column = room.keys_by_column.at(key * shape_.head_dim);
     tile.values_by_column = room.values_by_column.at(key * shape_.value_dim);
@@ -158,21 +186,22 @@ class AttentionBackward {
         continue;
       }
       tile.rows = rows.count;
-      tile.queries = room.queries.at(row * width_);
-      tile.d_out = room.d_out.at(row * value_width_);
+      tile.queries = of.queries.at(row);
+      tile.d_out = of.d_out.at(row);
       tile.log_sums = log_sums + query;
       tile.along = room.along.at(row);
-      tile.d_queries = room.d_queries.at(row * width_);
+      tile.d_queries = of.d_queries.at(row);
       tile.fetch = room.ahead.next();
       tile.second_fetch = room.ahead.next();
       kernels_.gradients(tile);
     }
-    add_to_keys(segment, block, key, room);
+    add_to_keys(segment, block, key, of, room);
   }
 
   // d_values += weights^T d_out and d_keys += gradients^T queries, for a few keys at a time: by the queries
   // of the tiles that see them.
-  void add_to_keys(const Segment& segment, const QueryBlock& block, int64_t key, Room& room) const {
+  void add_to_keys(const Segment& segment, const QueryBlock& block, int64_t key, const HeadRows& of,
+                   Room& room) const {
     const int64_t keys = std::min(kBlockKeys, segment.keys - key), start = segment.key + key;
     for (int64_t from = 0; from < keys;) {
       int64_t first = block.count, last = 0;
@@ -190,10 +219,11 @@ class AttentionBackward {
       to = std::min(to, keys);
       if (first < last) {
         const int64_t row = block.first - segment.first + first, depth = last - first;
-        kernels_.add_product({room.weights.at(first * kBlockKeys + from), room.d_out.at(row * value_width_),
+        kernels_.add_product({room.weights.at(first * kBlockKeys + from), of.d_out.at(row), of.d_out.row,
                               room.d_values.at((key + from) * value_width_), to - from, value_width_, depth});
-        kernels_.add_product({room.gradients.at(first * kBlockKeys + from), room.queries.at(row * width_),
-                              room.d_keys.at((key + from) * width_), to - from, width_, depth});
+        kernels_.add_product({room.gradients.at(first * kBlockKeys + from), of.queries.at(row),
+                              of.queries.row, room.d_keys.at((key + from) * width_), to - from, width_,
+                              depth});
       }
       from = to;
     }

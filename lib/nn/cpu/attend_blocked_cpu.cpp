@@ -80,7 +80,7 @@ class Attending {
     const auto& blocks = segment.blocks;
     if (static_cast<size_t>(split) >= blocks.size()) return;
     rows_.pack_by_column(pack::columns_of<Stored>(in_.k, key_head, shape_.head_dim).from(segment.key),
-                         segment.keys, room.keys_by_column.at(0));
+                         segment.keys, static_cast<Number>(shape_.scale), room.keys_by_column.at(0));
     rows_.pack(pack::columns_of<Stored>(in_.v, key_head, shape_.value_dim).from(segment.key), segment.keys,
                Number{1}, room.values.at(0));
     const int64_t end = (key_head + 1) * queries_of_key_;
@@ -105,13 +105,12 @@ class Attending {
   }
 
   void attend_block(const Segment& segment, const QueryBlock& block, int64_t head, Room& room) const {
-    rows_.pack(pack::columns_of<Stored>(in_.q, head, shape_.head_dim).from(block.first), block.count,
-               static_cast<Number>(shape_.scale), room.queries.at(0));
+    const pack::Rows<const Number> queries = queries_of(segment, block, head, room);
     begin_block(block, head, room);
     AttendTile<Number> tile;
     tile.head_dim = shape_.head_dim;
     tile.value_dim = shape_.value_dim;
-    tile.query_row = pack::padded(shape_.head_dim);
+    tile.query_row = queries.row;
     tile.value_width = tile.out_row = pack::padded(shape_.value_dim);
     tile.cap = static_cast<Number>(shape_.soft_cap);
     tile.scores = room.scores.at(0);
@@ -119,18 +118,28 @@ class Attending {
     for (int64_t key = std::max<int64_t>(before, 0); segment.key + key < block.end; key += kBlockKeys) {
       tile.keys_by_column = room.keys_by_column.at(key * shape_.head_dim);
       tile.values = room.values.at(key * tile.value_width);
-      attend_keys(block, segment.key + key, tile, room);
+      attend_keys(block, segment.key + key, queries, tile, room);
     }
     end_block(block, head, room);
   }
 
-  void attend_keys(const QueryBlock& block, int64_t key, AttendTile<Number>& tile, Room& room) const {
+  pack::Rows<const Number> queries_of(const Segment& segment, const QueryBlock& block, int64_t head,
+                                      Room& room) const {
+    const auto rows = pack::columns_of<Stored>(in_.q, head, shape_.head_dim).from(block.first);
+    if constexpr (std::is_same_v<Stored, Number>)
+      if (pack::in_place<Number>(in_.q, shape_.head_dim, segment.count)) return {rows.data, rows.row};
+    rows_.pack(rows, block.count, 1, room.queries.at(0));
+    return {room.queries.at(0), pack::padded(shape_.head_dim)};
+  }
+
+  void attend_keys(const QueryBlock& block, int64_t key, const pack::Rows<const Number>& queries,
+                   AttendTile<Number>& tile, Room& room) const {
     KeyRange clipped[kTileRows];
     tile.seen = clipped;
     for (const pack::TileRows& rows : block.tiles) {
       if (!pack::clip(seen_ + block.first + rows.row, rows, key, clipped)) continue;
       tile.rows = rows.count;
-      tile.queries = room.queries.at(rows.row * tile.query_row);
+      tile.queries = queries.at(rows.row);
       tile.out = room.out.at(rows.row * tile.out_row);
       tile.largest = room.largest.at(rows.row);
       tile.totals = room.totals.at(rows.row);

@@ -13,7 +13,7 @@ namespace {
 template <class Set, class Number = typename Set::Number>
 HEDDLE_INLINE void add_key_product(const KeyProduct<Number>& of) {
   for (int64_t row = 0; row < of.rows; row += kTileRows)
-    tile::product<Set, tile::How::kAdds>(tile::Operands<Number>{of.a + row, 1, kBlockKeys, of.b, of.columns,
+    tile::product<Set, tile::How::kAdds>(tile::Operands<Number>{of.a + row, 1, kBlockKeys, of.b, of.b_row,
                                                                 of.c + row * of.columns, of.columns},
                                          of.rows - row < kTileRows ? of.rows - row : kTileRows, of.columns,
                                          of.depth);
@@ -33,26 +33,26 @@ HEDDLE_INLINE void add_key_product(const KeyProduct<Number>& of) {
 
 using pack::HeadColumns;
 
-#define HEDDLE_ROW_KERNELS(Set, Stored, TARGET)                                                \
-  TARGET void pack_##Set##_##Stored(const HeadColumns<const Stored>& from, int64_t count,      \
-                                    tile::Set::Number scale, tile::Set::Number* to) {          \
-    tile::pack_rows<tile::Set>(from, count, scale, to);                                        \
-  }                                                                                            \
-  TARGET void by_column_##Set##_##Stored(const HeadColumns<const Stored>& from, int64_t count, \
-                                         tile::Set::Number* to) {                              \
-    tile::pack_rows_by_column<tile::Set>(from, count, to);                                     \
-  }                                                                                            \
-  TARGET void dot_##Set##_##Stored(const HeadColumns<const Stored>& a, int64_t count,          \
-                                   const tile::Set::Number* b, tile::Set::Number* sums) {      \
-    tile::dot_rows<tile::Set>(a, count, b, sums);                                              \
-  }                                                                                            \
-  TARGET void write_##Set##_##Stored(const tile::Set::Number* from, int64_t count,             \
-                                     const tile::Set::Number* factors, int64_t step, bool add, \
-                                     const HeadColumns<Stored>& to) {                          \
-    if (add) return tile::write_rows<tile::Set, true>(from, count, factors, step, to);         \
-    tile::write_rows<tile::Set, false>(from, count, factors, step, to);                        \
-  }                                                                                            \
-  constexpr pack::RowKernels<Stored> kRows##Set##_##Stored{                                    \
+#define HEDDLE_ROW_KERNELS(Set, Stored, TARGET)                                                          \
+  TARGET void pack_##Set##_##Stored(const HeadColumns<const Stored>& from, int64_t count,                \
+                                    tile::Set::Number scale, tile::Set::Number* to) {                    \
+    tile::pack_rows<tile::Set>(from, count, scale, to);                                                  \
+  }                                                                                                      \
+  TARGET void by_column_##Set##_##Stored(const HeadColumns<const Stored>& from, int64_t count,           \
+                                         tile::Set::Number scale, tile::Set::Number* to) {               \
+    tile::pack_rows_by_column<tile::Set>(from, count, scale, to);                                        \
+  }                                                                                                      \
+  TARGET void dot_##Set##_##Stored(const HeadColumns<const Stored>& a, int64_t count,                    \
+                                   const tile::Set::Number* b, int64_t b_row, tile::Set::Number* sums) { \
+    tile::dot_rows<tile::Set>(a, count, b, b_row, sums);                                                 \
+  }                                                                                                      \
+  TARGET void write_##Set##_##Stored(const tile::Set::Number* from, int64_t count,                       \
+                                     const tile::Set::Number* factors, int64_t step, bool add,           \
+                                     const HeadColumns<Stored>& to) {                                    \
+    if (add) return tile::write_rows<tile::Set, true>(from, count, factors, step, to);                   \
+    tile::write_rows<tile::Set, false>(from, count, factors, step, to);                                  \
+  }                                                                                                      \
+  constexpr pack::RowKernels<Stored> kRows##Set##_##Stored{                                              \
       pack_##Set##_##Stored, by_column_##Set##_##Stored, dot_##Set##_##Stored, write_##Set##_##Stored};
 
 #define HEDDLE_FLOAT_KERNELS(Set, TARGET)   \
