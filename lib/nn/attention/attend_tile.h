@@ -201,16 +201,32 @@ HEDDLE_INLINE void attend(const AttendTile<Number>& tile) {
       tile.rows, tile.value_width, columns.end - columns.begin);
 }
 
+// Calls body.template operator()<Count>() with as many lanes: loops of a known length, which the compiler
+// unrolls, and whose end the processor need not guess.
+template <class Body>
+HEDDLE_INLINE void with_count(int64_t count, const Body& body) {
+  static_assert(kBlockKeys == 4 * kPadding);
+  switch (count / kPadding) {
+    case 4:
+      return body.template operator()<4 * kPadding>();
+    case 3:
+      return body.template operator()<3 * kPadding>();
+    case 2:
+      return body.template operator()<2 * kPadding>();
+    default:
+      return body.template operator()<kPadding>();
+  }
+}
+
 // One query's weights from its scores, and the gradient of its scores from that of its weights; 0 for keys
 // that it does not see.
-template <class Set, bool Masked, class Number = typename Set::Number>
-HEDDLE_INLINE void score_gradient(const GradientTile<Number>& tile, int64_t row, const Columns& columns) {
+template <class Set, int64_t Count, bool Masked, class Number = typename Set::Number>
+HEDDLE_INLINE void score_gradient(const GradientTile<Number>& tile, int64_t row, int64_t first) {
   using Vector = typename Set::Vector;
   Number* const weights = tile.weights + row * kBlockKeys;
   Number* const gradients = tile.gradients + row * kBlockKeys;
   const Number log_sum = tile.log_sums[row], along = tile.along[row], cap = tile.cap;
-  const int64_t last = columns.first + columns.count;
-  for (int64_t i = columns.first; i < last; i += Set::kLanes) {
+  for (int64_t i = first; i < first + Count; i += Set::kLanes) {
     Vector score = vector_at<Set>(weights + i);
     Vector slope = Vector{} + 1;
     if (cap > 0) {
@@ -240,6 +256,22 @@ HEDDLE_INLINE void clear_around(const GradientTile<Number>& tile, int64_t row, i
   clear(last, kBlockKeys);
 }
 
+template <class Set, int64_t Count, class Number = typename Set::Number>
+HEDDLE_INLINE void score_gradients(const GradientTile<Number>& tile, int64_t first) {
+  for (int64_t row = 0; row < tile.rows; ++row) {
+    const KeyRange& seen = tile.seen[row];
+    if (seen.begin >= seen.end) {
+      clear_around<Set>(tile, row, 0, 0);
+      continue;
+    }
+    if (seen.begin <= first && seen.end >= first + Count)
+      score_gradient<Set, Count, false>(tile, row, first);
+    else
+      score_gradient<Set, Count, true>(tile, row, first);
+    if (Count < kBlockKeys) clear_around<Set>(tile, row, first, first + Count);
+  }
+}
+
 template <class Set, class Number = typename Set::Number>
 HEDDLE_INLINE void gradients_of_tile(const GradientTile<Number>& tile) {
   const Columns columns = columns_of(tile);
@@ -252,19 +284,10 @@ HEDDLE_INLINE void gradients_of_tile(const GradientTile<Number>& tile) {
       Operands<Number>{tile.d_out, tile.d_out_row, 1, tile.values_by_column + columns.first, kBlockKeys,
                        tile.gradients + columns.first, kBlockKeys, tile.second_fetch},
       tile.rows, columns.count, tile.value_dim);
-  const int64_t last = columns.first + columns.count;
-  for (int64_t row = 0; row < tile.rows; ++row) {
-    const KeyRange& seen = tile.seen[row];
-    if (seen.begin >= seen.end) {
-      clear_around<Set>(tile, row, 0, 0);
-      continue;
-    }
-    if (seen.begin <= columns.first && seen.end >= last)
-      score_gradient<Set, false>(tile, row, columns);
-    else
-      score_gradient<Set, true>(tile, row, columns);
-    clear_around<Set>(tile, row, columns.first, last);
-  }
+  with_count(
+      columns.count, [&]<int64_t Count>() __attribute__((always_inline)) {
+        score_gradients<Set, Count>(tile, columns.first);
+      });
   product<Set, How::kAdds>(Operands<Number>{tile.gradients + columns.begin, kBlockKeys, 1,
                                             tile.keys + columns.begin * tile.key_width, tile.key_width,
                                             tile.d_queries, tile.d_query_row},

@@ -94,9 +94,12 @@ HEDDLE_INLINE void product_in_registers(const Operands<Number>& of, int64_t dept
   if constexpr (how == How::kSetsAndFetches) {
     const char* at = of.fetch.at;
     const int64_t lines = of.fetch.lines < depth ? of.fetch.lines : depth;
-    for (int64_t left = of.fetch.in_row; k < lines; ++k) {
+    const int64_t apart = lines > 0 && 2 * lines <= depth ? 2 : 1;
+    int64_t left = of.fetch.in_row;
+    for (const int64_t end = lines * apart; k < end;) {
       __builtin_prefetch(at, 0, 2);
-      add_step<Set, Rows, Columns>(sums, of, k);
+      add_step<Set, Rows, Columns>(sums, of, k++);
+      if (apart == 2) add_step<Set, Rows, Columns>(sums, of, k++);
       at += kLine;
       if (--left == 0) at += of.fetch.skip, left = of.fetch.in_row;
     }
