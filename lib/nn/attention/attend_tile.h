@@ -179,9 +179,10 @@ HEDDLE_INLINE void attend(const AttendTile<Number>& tile) {
   if (columns.count == 0) return;
   const int64_t last = columns.first + columns.count;
   Number* const scores = tile.scores;
-  product<Set, false>(Operands<Number>{tile.queries, tile.query_row, 1, tile.keys_by_column + columns.first,
-                                       kBlockKeys, scores + columns.first, kBlockKeys},
-                      tile.rows, columns.count, tile.head_dim);
+  product<Set, How::kSetsAndFetches>(
+      Operands<Number>{tile.queries, tile.query_row, 1, tile.keys_by_column + columns.first, kBlockKeys,
+                       scores + columns.first, kBlockKeys, tile.fetch},
+      tile.rows, columns.count, tile.head_dim);
   for (int64_t row = 0; row < tile.rows; ++row) {
     Number* const weights = scores + row * kBlockKeys;
     if (tile.seen[row].begin >= tile.seen[row].end) {
@@ -194,22 +195,38 @@ HEDDLE_INLINE void attend(const AttendTile<Number>& tile) {
     Number* const out = tile.out + row * tile.out_row;
     for (int64_t i = 0; i < tile.value_width; i += Set::kLanes) vector_at<Set>(out + i) *= keep;
   }
-  product<Set, true>(
+  product<Set, How::kAdds>(
       Operands<Number>{scores + columns.begin, kBlockKeys, 1, tile.values + columns.begin * tile.value_width,
                        tile.value_width, tile.out, tile.out_row},
       tile.rows, tile.value_width, columns.end - columns.begin);
 }
 
+// Calls body.template operator()<Count>() with as many lanes: loops of a known length, which the compiler
+// unrolls, and whose end the processor need not guess.
+template <class Body>
+HEDDLE_INLINE void with_count(int64_t count, const Body& body) {
+  static_assert(kBlockKeys == 4 * kPadding);
+  switch (count / kPadding) {
+    case 4:
+      return body.template operator()<4 * kPadding>();
+    case 3:
+      return body.template operator()<3 * kPadding>();
+    case 2:
+      return body.template operator()<2 * kPadding>();
+    default:
+      return body.template operator()<kPadding>();
+  }
+}
+
 // One query's weights from its scores, and the gradient of its scores from that of its weights; 0 for keys
 // that it does not see.
-template <class Set, bool Masked, class Number = typename Set::Number>
-HEDDLE_INLINE void score_gradient(const GradientTile<Number>& tile, int64_t row, const Columns& columns) {
+template <class Set, int64_t Count, bool Masked, class Number = typename Set::Number>
+HEDDLE_INLINE void score_gradient(const GradientTile<Number>& tile, int64_t row, int64_t first) {
   using Vector = typename Set::Vector;
   Number* const weights = tile.weights + row * kBlockKeys;
   Number* const gradients = tile.gradients + row * kBlockKeys;
   const Number log_sum = tile.log_sums[row], along = tile.along[row], cap = tile.cap;
-  const int64_t last = columns.first + columns.count;
-  for (int64_t i = columns.first; i < last; i += Set::kLanes) {
+  for (int64_t i = first; i < first + Count; i += Set::kLanes) {
     Vector score = vector_at<Set>(weights + i);
     Vector slope = Vector{} + 1;
     if (cap > 0) {
@@ -239,33 +256,42 @@ HEDDLE_INLINE void clear_around(const GradientTile<Number>& tile, int64_t row, i
   clear(last, kBlockKeys);
 }
 
-template <class Set, class Number = typename Set::Number>
-HEDDLE_INLINE void gradients_of_tile(const GradientTile<Number>& tile) {
-  const Columns columns = columns_of(tile);
-  if (columns.count == 0) return;
-  product<Set, false>(Operands<Number>{tile.queries, tile.query_row, 1, tile.keys_by_column + columns.first,
-                                       kBlockKeys, tile.weights + columns.first, kBlockKeys},
-                      tile.rows, columns.count, tile.head_dim);
-  product<Set, false>(Operands<Number>{tile.d_out, tile.d_out_row, 1, tile.values_by_column + columns.first,
-                                       kBlockKeys, tile.gradients + columns.first, kBlockKeys},
-                      tile.rows, columns.count, tile.value_dim);
-  const int64_t last = columns.first + columns.count;
+template <class Set, int64_t Count, class Number = typename Set::Number>
+HEDDLE_INLINE void score_gradients(const GradientTile<Number>& tile, int64_t first) {
   for (int64_t row = 0; row < tile.rows; ++row) {
     const KeyRange& seen = tile.seen[row];
     if (seen.begin >= seen.end) {
       clear_around<Set>(tile, row, 0, 0);
       continue;
     }
-    if (seen.begin <= columns.first && seen.end >= last)
-      score_gradient<Set, false>(tile, row, columns);
+    if (seen.begin <= first && seen.end >= first + Count)
+      score_gradient<Set, Count, false>(tile, row, first);
     else
-      score_gradient<Set, true>(tile, row, columns);
-    clear_around<Set>(tile, row, columns.first, last);
+      score_gradient<Set, Count, true>(tile, row, first);
+    if (Count < kBlockKeys) clear_around<Set>(tile, row, first, first + Count);
   }
-  product<Set, true>(Operands<Number>{tile.gradients + columns.begin, kBlockKeys, 1,
-                                      tile.keys + columns.begin * tile.query_row, tile.query_row,
-                                      tile.d_queries, tile.query_row},
-                     tile.rows, tile.query_row, columns.end - columns.begin);
+}
+
+template <class Set, class Number = typename Set::Number>
+HEDDLE_INLINE void gradients_of_tile(const GradientTile<Number>& tile) {
+  const Columns columns = columns_of(tile);
+  if (columns.count == 0) return;
+  product<Set, How::kSetsAndFetches>(
+      Operands<Number>{tile.queries, tile.query_row, 1, tile.keys_by_column + columns.first, kBlockKeys,
+                       tile.weights + columns.first, kBlockKeys, tile.fetch},
+      tile.rows, columns.count, tile.head_dim);
+  product<Set, How::kSetsAndFetches>(
+      Operands<Number>{tile.d_out, tile.d_out_row, 1, tile.values_by_column + columns.first, kBlockKeys,
+                       tile.gradients + columns.first, kBlockKeys, tile.second_fetch},
+      tile.rows, columns.count, tile.value_dim);
+  with_count(
+      columns.count, [&]<int64_t Count>() __attribute__((always_inline)) {
+        score_gradients<Set, Count>(tile, columns.first);
+      });
+  product<Set, How::kAdds>(Operands<Number>{tile.gradients + columns.begin, kBlockKeys, 1,
+                                            tile.keys + columns.begin * tile.key_width, tile.key_width,
+                                            tile.d_queries, tile.d_query_row},
+                           tile.rows, tile.key_width, columns.end - columns.begin);
 }
 
 }  // namespace heddle::model::tile

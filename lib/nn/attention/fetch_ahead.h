@@ -38,48 +38,49 @@ inline After after(const std::vector<Segment>& segments, size_t segment, int64_t
   return {};
 }
 
-// A few stretches of rows, fetched some rows at a time: a short segment would otherwise wait for the memory
+// A few stretches of rows, fetched a few rows at a time: a short segment would otherwise wait for the memory
 // at each of its rows.
 class FetchAhead {
  public:
   static constexpr size_t kStretches = 8;
 
-  // steps: how often step() is going to be called.
-  void restart(int64_t steps) {
-    used_ = 0;
-    turns_ = 0;
-    steps_ = std::max<int64_t>(steps, 1);
+  // turns: how often next() is going to be called.
+  void restart(int64_t turns) {
+    used_ = now_ = 0;
+    rows_ = per_turn_ = 0;
+    turns_ = std::max<int64_t>(turns, 1);
   }
 
   // Rows [first, first + count) of a head; at most kStretches times after restart().
   void add(const HeadBytes& of, int64_t head, int64_t first, int64_t count) {
     TORCH_INTERNAL_ASSERT_DEBUG_ONLY(used_ < kStretches);
     const int64_t rows = std::min(count, kMostRows);
-    const int64_t per_step = (rows + steps_ - 1) / steps_;
-    stretches_[used_++] = {of.data + first * of.row + head * of.width, of.row, of.width, rows, per_step};
-    if (per_step > 0) turns_ = std::max(turns_, (rows + per_step - 1) / per_step);
+    stretches_[used_++] = {of.data + first * of.row + head * of.width, of.row, of.width, rows};
+    rows_ += rows;
+    per_turn_ = (rows_ + turns_ - 1) / turns_;
   }
 
-  // Some more of each.
-  void step() {
-    if (turns_ == 0) return;
-    --turns_;
-    for (size_t i = 0; i < used_; ++i) {
-      Stretch& one = stretches_[i];
-      for (int64_t row = std::min(one.per_step, one.left); row > 0; --row, --one.left, one.at += one.row)
-        for (int64_t byte = 0; byte < one.width; byte += kLine) __builtin_prefetch(one.at + byte, 0, 2);
-    }
+  // What is fetched next; nothing at the end.
+  Fetch next() {
+    if (now_ == used_) return {};
+    Stretch& one = stretches_[now_];
+    const int64_t rows = std::min(per_turn_, one.left), lines = (one.width + kLineBytes - 1) / kLineBytes;
+    const Fetch out{one.at, rows * lines, lines, one.row - lines * kLineBytes};
+    one.at += rows * one.row;
+    one.left -= rows;
+    if (one.left == 0) ++now_;
+    return out;
   }
 
  private:
-  static constexpr int64_t kLine = 64, kMostRows = 512;  // more than these would displace what is in use
+  static constexpr int64_t kLineBytes = 64, kMostRows = 512;  // more would displace what is in use
   struct Stretch {
     const char* at;
-    int64_t row, width, left, per_step;  // left: rows
+    int64_t row, width, left;  // left: rows
   };
   std::array<Stretch, kStretches> stretches_;
-  size_t used_ = 0;
-  int64_t steps_ = 1, turns_ = 0;  // turns: how many steps have something left to do
+  size_t used_ = 0, now_ = 0;
+  int64_t turns_ = 1, rows_ = 0, per_turn_ = 0;  // per_turn: rows
 };
 
 }  // namespace heddle::model::pack

@@ -64,64 +64,88 @@ struct Operands {
   int64_t b_row;
   Number* c;
   int64_t c_row;
+  Fetch fetch{};
 };
 
+constexpr int64_t kLine = 64;  // bytes of a line of the cache
+
+enum class How { kSets, kAdds, kSetsAndFetches };
+
+template <class Set, int Rows, int Columns, class Number = typename Set::Number>
+HEDDLE_INLINE void add_step(typename Set::Vector (&sums)[Rows][Columns], const Operands<Number>& of,
+                            int64_t k) {
+  const Number *a = of.a + k * of.a_step, *b = of.b + k * of.b_row;
+  for (int row = 0; row < Rows; ++row) {
+    const Number factor = a[row * of.a_row];
+    for (int column = 0; column < Columns; ++column)
+      add_product<Set>(sums[row][column], factor, vector_at<Set>(b + column * Set::kLanes));
+  }
+}
+
 // c [Rows, Columns * lanes] (+)= a b over `depth`, in registers.
-template <class Set, int Rows, int Columns, bool Adds, class Number = typename Set::Number>
+template <class Set, int Rows, int Columns, How how, class Number = typename Set::Number>
 HEDDLE_INLINE void product_in_registers(const Operands<Number>& of, int64_t depth) {
   typename Set::Vector sums[Rows][Columns];
   for (int row = 0; row < Rows; ++row)
     for (int column = 0; column < Columns; ++column)
-      sums[row][column] =
-          Adds ? vector_at<Set>(of.c + row * of.c_row + column * Set::kLanes) : typename Set::Vector{};
-  for (int64_t k = 0; k < depth; ++k) {
-    const Number *a = of.a + k * of.a_step, *b = of.b + k * of.b_row;
-    for (int row = 0; row < Rows; ++row) {
-      const Number factor = a[row * of.a_row];
-      for (int column = 0; column < Columns; ++column)
-        add_product<Set>(sums[row][column], factor, vector_at<Set>(b + column * Set::kLanes));
+      sums[row][column] = how == How::kAdds ? vector_at<Set>(of.c + row * of.c_row + column * Set::kLanes)
+                                            : typename Set::Vector{};
+  int64_t k = 0;
+  if constexpr (how == How::kSetsAndFetches) {
+    const char* at = of.fetch.at;
+    const int64_t lines = of.fetch.lines < depth ? of.fetch.lines : depth;
+    const int64_t apart = lines > 0 && 2 * lines <= depth ? 2 : 1;
+    int64_t left = of.fetch.in_row;
+    for (const int64_t end = lines * apart; k < end;) {
+      __builtin_prefetch(at, 0, 2);
+      add_step<Set, Rows, Columns>(sums, of, k++);
+      if (apart == 2) add_step<Set, Rows, Columns>(sums, of, k++);
+      at += kLine;
+      if (--left == 0) at += of.fetch.skip, left = of.fetch.in_row;
     }
   }
+  for (; k < depth; ++k) add_step<Set, Rows, Columns>(sums, of, k);
   for (int row = 0; row < Rows; ++row)
     for (int column = 0; column < Columns; ++column)
       vector_at<Set>(of.c + row * of.c_row + column * Set::kLanes) = sums[row][column];
 }
 
 // c [Rows, columns] (+)= a b; columns: a multiple of kLanes.
-template <class Set, int Rows, bool Adds, class Number = typename Set::Number>
+template <class Set, int Rows, How how, class Number = typename Set::Number>
 HEDDLE_INLINE void product_of_rows(Operands<Number> of, int64_t columns, int64_t depth) {
   const auto pass = [&of](int64_t done) {
     of.b += done;
     of.c += done;
+    of.fetch.lines = 0;  // once
   };
   constexpr int64_t kWide = Set::kColumns * Set::kLanes, kHalf = kWide / 2;
   for (; columns >= kWide; columns -= kWide, pass(kWide))
-    product_in_registers<Set, Rows, Set::kColumns, Adds>(of, depth);
+    product_in_registers<Set, Rows, Set::kColumns, how>(of, depth);
   if constexpr (Set::kColumns == 4)
-    if (columns == 3 * Set::kLanes) return product_in_registers<Set, Rows, 3, Adds>(of, depth);
+    if (columns == 3 * Set::kLanes) return product_in_registers<Set, Rows, 3, how>(of, depth);
   for (; columns >= kHalf; columns -= kHalf, pass(kHalf))
-    product_in_registers<Set, Rows, Set::kColumns / 2, Adds>(of, depth);
+    product_in_registers<Set, Rows, Set::kColumns / 2, how>(of, depth);
   for (; columns > 0; columns -= Set::kLanes, pass(Set::kLanes))
-    product_in_registers<Set, Rows, 1, Adds>(of, depth);
+    product_in_registers<Set, Rows, 1, how>(of, depth);
 }
 
 // The same for 1 to kTileRows rows.
-template <class Set, bool Adds, class Number = typename Set::Number>
+template <class Set, How how, class Number = typename Set::Number>
 HEDDLE_INLINE void product(const Operands<Number>& of, int64_t rows, int64_t columns, int64_t depth) {
   static_assert(kTileRows == 6);
   switch (rows) {
     case 6:
-      return product_of_rows<Set, 6, Adds>(of, columns, depth);
+      return product_of_rows<Set, 6, how>(of, columns, depth);
     case 5:
-      return product_of_rows<Set, 5, Adds>(of, columns, depth);
+      return product_of_rows<Set, 5, how>(of, columns, depth);
     case 4:
-      return product_of_rows<Set, 4, Adds>(of, columns, depth);
+      return product_of_rows<Set, 4, how>(of, columns, depth);
     case 3:
-      return product_of_rows<Set, 3, Adds>(of, columns, depth);
+      return product_of_rows<Set, 3, how>(of, columns, depth);
     case 2:
-      return product_of_rows<Set, 2, Adds>(of, columns, depth);
+      return product_of_rows<Set, 2, how>(of, columns, depth);
     default:
-      return product_of_rows<Set, 1, Adds>(of, columns, depth);
+      return product_of_rows<Set, 1, how>(of, columns, depth);
   }
 }
 

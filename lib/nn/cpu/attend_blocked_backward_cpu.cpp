@@ -80,11 +80,12 @@ class AttentionBackward {
 
   void through_key_head(const Segment& segment, int64_t key_head, Room& room) const {
     const int64_t first = segment.key, count = segment.keys;
-    const auto keys = pack::columns_of<Stored>(in_.k, key_head, shape_.head_dim);
-    pack::blocks_by_column(keys.from(first), count, room.keys_by_column.at(0));
-    pack::blocks_by_column(pack::columns_of<Stored>(in_.v, key_head, shape_.value_dim).from(first), count,
-                           room.values_by_column.at(0));
-    pack::rows(keys, first, count, Number{1}, room.keys.at(0));
+    const auto keys = pack::columns_of<Stored>(in_.k, key_head, shape_.head_dim).from(first);
+    const auto scale = static_cast<Number>(shape_.scale);
+    kept_.pack_by_column(keys, count, scale, room.keys_by_column.at(0));
+    kept_.pack_by_column(pack::columns_of<Stored>(in_.v, key_head, shape_.value_dim).from(first), count,
+                         Number{1}, room.values_by_column.at(0));
+    kept_.pack(keys, count, scale, room.keys.at(0));
     room.d_keys.clear(count * width_);
     room.d_values.clear(count * value_width_);
     const int64_t end = (key_head + 1) * queries_of_key_;
@@ -92,7 +93,7 @@ class AttentionBackward {
       fetch_after(segment, key_head, head, head + 1 == end, room);
       through_head(segment, head, room);
     }
-    write_rows(room.d_keys.at(0), 1, into_.k, first, count, key_head, shape_.head_dim);
+    write_rows(room.d_keys.at(0), scale, into_.k, first, count, key_head, shape_.head_dim);
     write_rows(room.d_values.at(0), 1, into_.v, first, count, key_head, shape_.value_dim);
   }
 
@@ -100,11 +101,10 @@ class AttentionBackward {
   void fetch_after(const Segment& segment, int64_t key_head, int64_t head, bool last, Room& room) const {
     pack::FetchAhead& ahead = room.ahead;
     const auto read = [&](const Segment& of, int64_t at) {
-      for (const pack::HeadBytes* x : {&rows_.q, &rows_.d_out, &rows_.out})
+      for (const pack::HeadBytes* x : {&rows_.q, &rows_.d_out, &rows_.out, &rows_.d_q})
         ahead.add(*x, at, of.first, of.count);
     };
-    ahead.restart(segment.products * 3 / 4);
-    ahead.add(rows_.d_q, head, segment.first, segment.count);
+    ahead.restart(segment.products * 3 / 2);  // two for each tile, and some to spare
     if (!last) return read(segment, head + 1);
     for (const pack::HeadBytes* x : {&rows_.d_k, &rows_.d_v})
       ahead.add(*x, key_head, segment.key, segment.keys);
@@ -116,45 +116,61 @@ class AttentionBackward {
 
   void through_head(const Segment& segment, int64_t head, Room& room) const {
     const int64_t first = segment.first, count = segment.count;
-    const auto scale = static_cast<Number>(shape_.scale);
-    pack::rows(pack::columns_of<Stored>(in_.q, head, shape_.head_dim), first, count, scale,
-               room.queries.at(0));
-    pack::rows(pack::columns_of<Stored>(d_out_, head, shape_.value_dim), first, count, Number{1},
-               room.d_out.at(0));
-    if (out_.scalar_type() == log_sums_.scalar_type())
-      sum_along<Number>(segment, head, room);
-    else
-      sum_along<Stored>(segment, head, room);
-    room.d_queries.clear(count * width_);
+    const HeadRows of{rows_of(in_.q, segment, head, shape_.head_dim, room.queries),
+                      rows_of(d_out_, segment, head, shape_.value_dim, room.d_out),
+                      sums_of(segment, head, room)};
+    of_dtype(out_, [&]<class Written>(const pack::RowKernels<Written>& rows) {
+      rows.dot(pack::columns_of<Written>(out_, head, shape_.value_dim).from(first), count, of.d_out.data,
+               of.d_out.row, room.along.at(0));
+    });
     for (int64_t key = 0; key < segment.keys; key += kBlockKeys)
       for (const QueryBlock& block : segment.blocks)
         if (block.begin < segment.key + key + kBlockKeys && block.end > segment.key + key)
-          through_block(segment, block, key, head, room);
-    write_rows(room.d_queries.at(0), scale, into_.q, first, count, head, shape_.head_dim);
+          through_block(segment, block, key, head, of, room);
+    if (of.d_queries.data == room.d_queries.at(0))
+      write_rows(of.d_queries.data, 1, into_.q, first, count, head, shape_.head_dim);
   }
 
-  // The sum of d_out * out of each query.
-  template <class Written>
-  void sum_along(const Segment& segment, int64_t head, Room& room) const {
-    const auto out = pack::columns_of<Written>(out_, head, shape_.value_dim).from(segment.first);
-    for (int64_t row = 0; row < segment.count; ++row) {
-      const Number* const d_out = room.d_out.at(row * value_width_);
-      const Written* const numbers = out.data + row * out.row;
-      *room.along.at(row) =
-          sum_of<Number>(out.width, [=](int64_t i) { return d_out[i] * static_cast<Number>(numbers[i]); });
+  // What products read, and what they add gradients to, of one head of queries.
+  struct HeadRows {
+    pack::Rows<const Number> queries, d_out;
+    pack::Rows<Number> d_queries;
+  };
+
+  pack::Rows<const Number> rows_of(const at::Tensor& x, const Segment& segment, int64_t head, int64_t width,
+                                   const Scratch<Number>& room) const {
+    const auto rows = pack::columns_of<Stored>(x, head, width).from(segment.first);
+    if constexpr (std::is_same_v<Stored, Number>)
+      if (pack::in_place<Number>(x, width, segment.count)) return {rows.data, rows.row};
+    kept_.pack(rows, segment.count, Number{1}, room.at(0));
+    return {room.at(0), pack::padded(width)};
+  }
+
+  // Zeros, or what the gradients are added to.
+  pack::Rows<Number> sums_of(const Segment& segment, int64_t head, Room& room) const {
+    if (!pack::in_place<Number>(into_.q, shape_.head_dim, segment.count)) {
+      room.d_queries.clear(segment.count * width_);
+      return {room.d_queries.at(0), width_};
     }
+    const auto rows = pack::mutable_columns_of<Number>(into_.q, head, shape_.head_dim).from(segment.first);
+    if (!add_)
+      for (int64_t row = 0; row < segment.count; ++row)
+        std::fill_n(rows.data + row * rows.row, rows.width, Number{});
+    return {rows.data, rows.row};
   }
 
   // key: within the segment.
   void through_block(const Segment& segment, const QueryBlock& block, int64_t key, int64_t head,
-                     Room& room) const {
+                     const HeadRows& of, Room& room) const {
     GradientTile<Number> tile;
     KeyRange clipped[kTileRows];
     tile.seen = clipped;
     tile.head_dim = shape_.head_dim;
     tile.value_dim = shape_.value_dim;
-    tile.query_row = width_;
-    tile.d_out_row = value_width_;
+    tile.key_width = width_;
+    tile.query_row = of.queries.row;
+    tile.d_out_row = of.d_out.row;
+    tile.d_query_row = of.d_queries.row;
     tile.cap = static_cast<Number>(shape_.soft_cap);
     tile.keys_by_column = room.keys_by_column.at(key * shape_.head_dim);
     tile.values_by_column = room.values_by_column.at(key * shape_.value_dim);
@@ -170,20 +186,22 @@ class AttentionBackward {
         continue;
       }
       tile.rows = rows.count;
-      tile.queries = room.queries.at(row * width_);
-      tile.d_out = room.d_out.at(row * value_width_);
+      tile.queries = of.queries.at(row);
+      tile.d_out = of.d_out.at(row);
       tile.log_sums = log_sums + query;
       tile.along = room.along.at(row);
-      tile.d_queries = room.d_queries.at(row * width_);
+      tile.d_queries = of.d_queries.at(row);
+      tile.fetch = room.ahead.next();
+      tile.second_fetch = room.ahead.next();
       kernels_.gradients(tile);
-      room.ahead.step();
     }
-    add_to_keys(segment, block, key, room);
+    add_to_keys(segment, block, key, of, room);
   }
 
   // d_values += weights^T d_out and d_keys += gradients^T queries, for a few keys at a time: by the queries
   // of the tiles that see them.
-  void add_to_keys(const Segment& segment, const QueryBlock& block, int64_t key, Room& room) const {
+  void add_to_keys(const Segment& segment, const QueryBlock& block, int64_t key, const HeadRows& of,
+                   Room& room) const {
     const int64_t keys = std::min(kBlockKeys, segment.keys - key), start = segment.key + key;
     for (int64_t from = 0; from < keys;) {
       int64_t first = block.count, last = 0;
@@ -201,10 +219,11 @@ class AttentionBackward {
       to = std::min(to, keys);
       if (first < last) {
         const int64_t row = block.first - segment.first + first, depth = last - first;
-        kernels_.add_product({room.weights.at(first * kBlockKeys + from), room.d_out.at(row * value_width_),
+        kernels_.add_product({room.weights.at(first * kBlockKeys + from), of.d_out.at(row), of.d_out.row,
                               room.d_values.at((key + from) * value_width_), to - from, value_width_, depth});
-        kernels_.add_product({room.gradients.at(first * kBlockKeys + from), room.queries.at(row * width_),
-                              room.d_keys.at((key + from) * width_), to - from, width_, depth});
+        kernels_.add_product({room.gradients.at(first * kBlockKeys + from), of.queries.at(row),
+                              of.queries.row, room.d_keys.at((key + from) * width_), to - from, width_,
+                              depth});
       }
       from = to;
     }
@@ -213,22 +232,17 @@ class AttentionBackward {
   // Rows [first, first + count) of `to`.
   void write_rows(const Number* from, Number scale, const at::Tensor& to, int64_t first, int64_t count,
                   int64_t head, int64_t width) const {
-    if (to.scalar_type() == log_sums_.scalar_type())
-      return write_rows_as(from, scale, pack::mutable_columns_of<Number>(to, head, width).from(first), count);
-    write_rows_as(from, scale, pack::mutable_columns_of<Stored>(to, head, width).from(first), count);
+    of_dtype(to, [&]<class Written>(const pack::RowKernels<Written>& rows) {
+      rows.write(from, count, &scale, 0, add_,
+                 pack::mutable_columns_of<Written>(to, head, width).from(first));
+    });
   }
 
-  template <class Written>
-  void write_rows_as(const Number* from, Number scale, const pack::HeadColumns<Written>& to,
-                     int64_t count) const {
-    for (int64_t row = 0; row < count; ++row, from += pack::padded(to.width)) {
-      Written* const numbers = to.data + row * to.row;
-      if (add_)
-        for (int64_t i = 0; i < to.width; ++i)
-          numbers[i] = static_cast<Written>(static_cast<Number>(numbers[i]) + scale * from[i]);
-      else
-        for (int64_t i = 0; i < to.width; ++i) numbers[i] = static_cast<Written>(scale * from[i]);
-    }
+  // Calls `body` with the kernels of x's dtype: that of log_sums, or of the inputs.
+  template <class Body>
+  void of_dtype(const at::Tensor& x, const Body& body) const {
+    if (x.scalar_type() == log_sums_.scalar_type()) return body(wide_);
+    body(kept_);
   }
 
   const BlockedInputs& in_;
@@ -243,6 +257,8 @@ class AttentionBackward {
     pack::HeadBytes q, k, v, d_out, out, d_q, d_k, d_v;
   } rows_;
   const TileKernels<Number>& kernels_ = tile_kernels<Number>();
+  const pack::RowKernels<Stored>& kept_ = pack::row_kernels<Stored>();
+  const pack::RowKernels<Number>& wide_ = pack::row_kernels<Number>();
 };
 
 }  // namespace

@@ -79,9 +79,9 @@ class Attending {
                       Room& room) const {
     const auto& blocks = segment.blocks;
     if (static_cast<size_t>(split) >= blocks.size()) return;
-    pack::blocks_by_column(pack::columns_of<Stored>(in_.k, key_head, shape_.head_dim).from(segment.key),
-                           segment.keys, room.keys_by_column.at(0));
-    pack::rows(pack::columns_of<Stored>(in_.v, key_head, shape_.value_dim), segment.key, segment.keys,
+    rows_.pack_by_column(pack::columns_of<Stored>(in_.k, key_head, shape_.head_dim).from(segment.key),
+                         segment.keys, static_cast<Number>(shape_.scale), room.keys_by_column.at(0));
+    rows_.pack(pack::columns_of<Stored>(in_.v, key_head, shape_.value_dim).from(segment.key), segment.keys,
                Number{1}, room.values.at(0));
     const int64_t end = (key_head + 1) * queries_of_key_;
     for (int64_t head = key_head * queries_of_key_; head < end; ++head) {
@@ -105,13 +105,12 @@ class Attending {
   }
 
   void attend_block(const Segment& segment, const QueryBlock& block, int64_t head, Room& room) const {
-    pack::rows(pack::columns_of<Stored>(in_.q, head, shape_.head_dim), block.first, block.count,
-               static_cast<Number>(shape_.scale), room.queries.at(0));
+    const pack::Rows<const Number> queries = queries_of(segment, block, head, room);
     begin_block(block, head, room);
     AttendTile<Number> tile;
     tile.head_dim = shape_.head_dim;
     tile.value_dim = shape_.value_dim;
-    tile.query_row = pack::padded(shape_.head_dim);
+    tile.query_row = queries.row;
     tile.value_width = tile.out_row = pack::padded(shape_.value_dim);
     tile.cap = static_cast<Number>(shape_.soft_cap);
     tile.scores = room.scores.at(0);
@@ -119,23 +118,33 @@ class Attending {
     for (int64_t key = std::max<int64_t>(before, 0); segment.key + key < block.end; key += kBlockKeys) {
       tile.keys_by_column = room.keys_by_column.at(key * shape_.head_dim);
       tile.values = room.values.at(key * tile.value_width);
-      attend_keys(block, segment.key + key, tile, room);
+      attend_keys(block, segment.key + key, queries, tile, room);
     }
     end_block(block, head, room);
   }
 
-  void attend_keys(const QueryBlock& block, int64_t key, AttendTile<Number>& tile, Room& room) const {
+  pack::Rows<const Number> queries_of(const Segment& segment, const QueryBlock& block, int64_t head,
+                                      Room& room) const {
+    const auto rows = pack::columns_of<Stored>(in_.q, head, shape_.head_dim).from(block.first);
+    if constexpr (std::is_same_v<Stored, Number>)
+      if (pack::in_place<Number>(in_.q, shape_.head_dim, segment.count)) return {rows.data, rows.row};
+    rows_.pack(rows, block.count, 1, room.queries.at(0));
+    return {room.queries.at(0), pack::padded(shape_.head_dim)};
+  }
+
+  void attend_keys(const QueryBlock& block, int64_t key, const pack::Rows<const Number>& queries,
+                   AttendTile<Number>& tile, Room& room) const {
     KeyRange clipped[kTileRows];
     tile.seen = clipped;
     for (const pack::TileRows& rows : block.tiles) {
       if (!pack::clip(seen_ + block.first + rows.row, rows, key, clipped)) continue;
       tile.rows = rows.count;
-      tile.queries = room.queries.at(rows.row * tile.query_row);
+      tile.queries = queries.at(rows.row);
       tile.out = room.out.at(rows.row * tile.out_row);
       tile.largest = room.largest.at(rows.row);
       tile.totals = room.totals.at(rows.row);
+      tile.fetch = room.ahead.next();
       kernels_.attend(tile);
-      room.ahead.step();
     }
   }
 
@@ -150,8 +159,8 @@ class Attending {
       std::fill_n(room.totals.at(0), block.count, Number{0});
       return;
     }
-    pack::rows(pack::columns_of<Number>(out_, head, shape_.value_dim), block.first, block.count, Number{1},
-               room.out.at(0));
+    wide_.pack(pack::columns_of<Number>(out_, head, shape_.value_dim).from(block.first), block.count,
+               Number{1}, room.out.at(0));
     const Number* const log_sums = log_sums_of(head) + block.first;
     for (int64_t row = 0; row < block.count; ++row) {
       const Number log_sum = log_sums[row];
@@ -160,22 +169,20 @@ class Attending {
     }
   }
 
-  template <class Written>
-  void write(const QueryBlock& block, int64_t head, Room& room) const {
-    const auto to = pack::mutable_columns_of<Written>(out_, head, shape_.value_dim);
-    Number* const log_sums = log_sums_of(head) + block.first;
-    for (int64_t row = 0; row < block.count; ++row) {
-      const Number total = *room.totals.at(row), share = total > 0 ? 1 / total : 0;
-      const Number* const from = room.out.at(row * pack::padded(to.width));
-      Written* const numbers = to.data + (block.first + row) * to.row;
-      for (int64_t i = 0; i < to.width; ++i) numbers[i] = static_cast<Written>(share * from[i]);
-      log_sums[row] = total > 0 ? *room.largest.at(row) + std::log(total) : -INFINITY;
-    }
-  }
-
   void end_block(const QueryBlock& block, int64_t head, Room& room) const {
-    if (out_.scalar_type() == log_sums_.scalar_type()) return write<Number>(block, head, room);
-    write<Stored>(block, head, room);
+    Number* const log_sums = log_sums_of(head) + block.first;
+    Number* const shares = room.totals.at(0);
+    for (int64_t row = 0; row < block.count; ++row) {
+      const Number total = shares[row];
+      log_sums[row] = total > 0 ? *room.largest.at(row) + std::log(total) : -INFINITY;
+      shares[row] = total > 0 ? 1 / total : 0;
+    }
+    const auto write = [&]<class Written>(const pack::RowKernels<Written>& rows) {
+      rows.write(room.out.at(0), block.count, shares, 1, false,
+                 pack::mutable_columns_of<Written>(out_, head, shape_.value_dim).from(block.first));
+    };
+    if (out_.scalar_type() == log_sums_.scalar_type()) return write(wide_);
+    write(rows_);
   }
 
   const BlockedInputs& in_;
@@ -187,6 +194,8 @@ class Attending {
   int64_t key_heads_, queries_of_key_;
   pack::HeadBytes queries_, keys_, values_, results_;
   const TileKernels<Number>& kernels_ = tile_kernels<Number>();
+  const pack::RowKernels<Stored>& rows_ = pack::row_kernels<Stored>();
+  const pack::RowKernels<Number>& wide_ = pack::row_kernels<Number>();
 };
 
 }  // namespace

@@ -18,15 +18,24 @@ struct KeyRange {
   int32_t begin, end;
 };
 
+// Bytes that a product brings into the cache, a line for each step of its depth, while it computes: fetches
+// side by side would wait for each other.
+struct Fetch {
+  const char* at = nullptr;
+  int64_t lines = 0;
+  int64_t in_row = 0, skip = 0;  // lines of a row; bytes from the end of a row to the next row
+};
+
 template <class Number>
 struct Tile {
   int64_t rows = 0;      // 1 to kTileRows
   const KeyRange* seen;  // [rows], within the block
   int64_t head_dim, value_dim;
-  const Number* queries;         // [rows, query_row], scaled
-  int64_t query_row;             // head_dim with padding, also of `keys` and `d_queries`
-  const Number* keys_by_column;  // [head_dim, kBlockKeys]
+  const Number* queries;         // [rows, query_row]
+  int64_t query_row;             // from one row to the next
+  const Number* keys_by_column;  // [head_dim, kBlockKeys], scaled
   Number cap;                    // of scores; 0: none
+  Fetch fetch;                   // with the product of scores
 };
 
 // out, largest and totals are the state of a softmax whose keys come block by block (Milakov and Gimelshein
@@ -41,20 +50,23 @@ struct AttendTile : Tile<Number> {
 };
 
 // From the queries' log-sums and along = sum of d_out * out. Gives the weights and the gradient of the scores
-// [rows, kBlockKeys], 0 where a query does not see; adds to d_queries.
+// [rows, kBlockKeys], 0 where a query does not see; adds to d_queries [rows, d_query_row].
 template <class Number>
 struct GradientTile : Tile<Number> {
-  const Number *d_out, *values_by_column,
-      *keys;  // [rows, d_out_row], [value_dim, kBlockKeys], [kBlockKeys, query_row]
-  int64_t d_out_row;
+  const Number *d_out, *values_by_column;  // [rows, d_out_row], [value_dim, kBlockKeys]
+  const Number* keys;                      // [kBlockKeys, key_width], scaled
+  int64_t d_out_row, key_width, d_query_row;
   const Number *log_sums, *along;
   Number *weights, *gradients, *d_queries;
+  Fetch second_fetch;  // with the product of d_out
 };
 
-// c [rows, columns] += a^T b over `depth`; a [depth, rows] with rows kBlockKeys apart, b [depth, columns].
+// c [rows, columns] += a^T b over `depth`; a [depth, rows] with rows kBlockKeys apart, b [depth, columns]
+// with rows b_row apart.
 template <class Number>
 struct KeyProduct {
   const Number *a, *b;
+  int64_t b_row;
   Number* c;
   int64_t rows, columns, depth;
 };

@@ -17,11 +17,11 @@ packed::Blocks& blocks_of_thread() {
 #define HEDDLE_PACKED_PRODUCT(Set, TARGET)                                                            \
   TARGET __attribute__((noinline)) void set_tile_##Set(const tile::Operands<float>& of, int64_t rows, \
                                                        int64_t columns, int64_t depth) {              \
-    tile::product<tile::Set, false>(of, rows, columns, depth);                                        \
+    tile::product<tile::Set, tile::How::kSets>(of, rows, columns, depth);                             \
   }                                                                                                   \
   TARGET __attribute__((noinline)) void add_tile_##Set(const tile::Operands<float>& of, int64_t rows, \
                                                        int64_t columns, int64_t depth) {              \
-    tile::product<tile::Set, true>(of, rows, columns, depth);                                         \
+    tile::product<tile::Set, tile::How::kAdds>(of, rows, columns, depth);                             \
   }                                                                                                   \
   constexpr packed::TileProducts kTiles##Set{set_tile_##Set, add_tile_##Set};                         \
   TARGET void packed_product_##Set(const PackedProduct<float>& of) {                                  \
