@@ -66,15 +66,21 @@ struct Operands {
   int64_t c_row;
 };
 
+// What a product does beside each step along its depth.
+struct Nothing {
+  HEDDLE_INLINE void operator()(int64_t) const {}
+};
+
 // c [Rows, Columns * lanes] (+)= a b over `depth`, in registers.
-template <class Set, int Rows, int Columns, bool Adds, class Number = typename Set::Number>
-HEDDLE_INLINE void product_in_registers(const Operands<Number>& of, int64_t depth) {
+template <class Set, int Rows, int Columns, bool Adds, class Number, class Beside>
+HEDDLE_INLINE void product_in_registers(const Operands<Number>& of, int64_t depth, const Beside& beside) {
   typename Set::Vector sums[Rows][Columns];
   for (int row = 0; row < Rows; ++row)
     for (int column = 0; column < Columns; ++column)
       sums[row][column] =
           Adds ? vector_at<Set>(of.c + row * of.c_row + column * Set::kLanes) : typename Set::Vector{};
   for (int64_t k = 0; k < depth; ++k) {
+    beside(k);
     const Number *a = of.a + k * of.a_step, *b = of.b + k * of.b_row;
     for (int row = 0; row < Rows; ++row) {
       const Number factor = a[row * of.a_row];
@@ -88,40 +94,42 @@ HEDDLE_INLINE void product_in_registers(const Operands<Number>& of, int64_t dept
 }
 
 // c [Rows, columns] (+)= a b; columns: a multiple of kLanes.
-template <class Set, int Rows, bool Adds, class Number = typename Set::Number>
-HEDDLE_INLINE void product_of_rows(Operands<Number> of, int64_t columns, int64_t depth) {
+template <class Set, int Rows, bool Adds, class Number, class Beside>
+HEDDLE_INLINE void product_of_rows(Operands<Number> of, int64_t columns, int64_t depth,
+                                   const Beside& beside) {
   const auto pass = [&of](int64_t done) {
     of.b += done;
     of.c += done;
   };
   constexpr int64_t kWide = Set::kColumns * Set::kLanes, kHalf = kWide / 2;
   for (; columns >= kWide; columns -= kWide, pass(kWide))
-    product_in_registers<Set, Rows, Set::kColumns, Adds>(of, depth);
+    product_in_registers<Set, Rows, Set::kColumns, Adds>(of, depth, beside);
   if constexpr (Set::kColumns == 4)
-    if (columns == 3 * Set::kLanes) return product_in_registers<Set, Rows, 3, Adds>(of, depth);
+    if (columns == 3 * Set::kLanes) return product_in_registers<Set, Rows, 3, Adds>(of, depth, beside);
   for (; columns >= kHalf; columns -= kHalf, pass(kHalf))
-    product_in_registers<Set, Rows, Set::kColumns / 2, Adds>(of, depth);
+    product_in_registers<Set, Rows, Set::kColumns / 2, Adds>(of, depth, beside);
   for (; columns > 0; columns -= Set::kLanes, pass(Set::kLanes))
-    product_in_registers<Set, Rows, 1, Adds>(of, depth);
+    product_in_registers<Set, Rows, 1, Adds>(of, depth, beside);
 }
 
 // The same for 1 to kTileRows rows.
-template <class Set, bool Adds, class Number = typename Set::Number>
-HEDDLE_INLINE void product(const Operands<Number>& of, int64_t rows, int64_t columns, int64_t depth) {
+template <class Set, bool Adds, class Number, class Beside = Nothing>
+HEDDLE_INLINE void product(const Operands<Number>& of, int64_t rows, int64_t columns, int64_t depth,
+                           const Beside& beside = {}) {
   static_assert(kTileRows == 6);
   switch (rows) {
     case 6:
-      return product_of_rows<Set, 6, Adds>(of, columns, depth);
+      return product_of_rows<Set, 6, Adds>(of, columns, depth, beside);
     case 5:
-      return product_of_rows<Set, 5, Adds>(of, columns, depth);
+      return product_of_rows<Set, 5, Adds>(of, columns, depth, beside);
     case 4:
-      return product_of_rows<Set, 4, Adds>(of, columns, depth);
+      return product_of_rows<Set, 4, Adds>(of, columns, depth, beside);
     case 3:
-      return product_of_rows<Set, 3, Adds>(of, columns, depth);
+      return product_of_rows<Set, 3, Adds>(of, columns, depth, beside);
     case 2:
-      return product_of_rows<Set, 2, Adds>(of, columns, depth);
+      return product_of_rows<Set, 2, Adds>(of, columns, depth, beside);
     default:
-      return product_of_rows<Set, 1, Adds>(of, columns, depth);
+      return product_of_rows<Set, 1, Adds>(of, columns, depth, beside);
   }
 }
 

@@ -23,15 +23,16 @@ struct MatrixView {
 };
 
 // c [rows, columns] = a [rows, depth] times b [depth, columns]; rows of c are c_row numbers apart. All sizes
-// are at least 1. Of float32 alone: `adds` adds to c, and next_b is the b of the thread's next product, of
-// the same sizes and strides, or null.
+// are at least 1. Of float32 alone: `adds` adds to c, and `next` are so many neighbouring numbers that the
+// thread's next product reads, its b, which are fetched while this one is computed; null: none.
 template <class Number>
 struct PackedProduct {
   MatrixView<Number> a, b;
   Number* c;
   int64_t c_row, rows, columns, depth;
   bool adds = false;
-  const Number* next_b = nullptr;
+  const Number* next = nullptr;
+  int64_t next_count = 0;
 };
 
 template <class Number>
