@@ -9,18 +9,18 @@
 namespace heddle::model {
 namespace {
 
-// Columns of a token whose sums are in registers; a multiple of kLanes.
-constexpr int64_t kSumColumns = 64;
-
+// Some columns of one token. next: the rows of the token after it, whose columns are fetched.
 template <class Number>
-inline __attribute__((always_inline)) void sum_columns(const Number* rows, const int64_t* row_of, int64_t k,
-                                                       int64_t width, int64_t columns, Number* out) {
-  Wide<Number> sum[kSumColumns] = {};
+inline __attribute__((always_inline)) void sum_columns(const Number* rows, const int64_t* row_of,
+                                                       const int64_t* next, int64_t k, int64_t width,
+                                                       int64_t columns, Number* out) {
+  Wide<Number> sum[kLanes] = {};
   for (int64_t j = 0; j < k; ++j) {
+    if (next[j] >= 0) __builtin_prefetch(rows + next[j] * width);
     if (row_of[j] < 0) continue;
     const Number* const row = rows + row_of[j] * width;
-    if (columns == kSumColumns)
-      for (int64_t i = 0; i < kSumColumns; ++i) sum[i] += static_cast<Wide<Number>>(row[i]);
+    if (columns == kLanes)
+      for (int64_t i = 0; i < kLanes; ++i) sum[i] += static_cast<Wide<Number>>(row[i]);
     else
       for (int64_t i = 0; i < columns; ++i) sum[i] += static_cast<Wide<Number>>(row[i]);
   }
@@ -31,9 +31,13 @@ inline __attribute__((always_inline)) void sum_columns(const Number* rows, const
 template <class Number>
 inline __attribute__((always_inline)) void sum_of_rows(const Number* rows, const int64_t* row_of, int64_t k,
                                                        int64_t width, int64_t tokens, Number* out) {
-  for (int64_t token = 0; token < tokens; ++token, row_of += k, out += width)
-    for (int64_t at = 0; at < width; at += kSumColumns)
-      sum_columns(rows + at, row_of, k, width, std::min(kSumColumns, width - at), out + at);
+  for (int64_t token = 0; token < tokens; ++token, row_of += k, out += width) {
+    const int64_t* const next = token + 1 < tokens ? row_of + k : row_of;
+    int64_t at = 0;
+    for (; at + kLanes <= width; at += kLanes)
+      sum_columns(rows + at, row_of, next, k, width, kLanes, out + at);
+    if (at < width) sum_columns(rows + at, row_of, next, k, width, width - at, out + at);
+  }
 }
 
 #define HEDDLE_SUM_OF_ROWS(Number)                                                                 \

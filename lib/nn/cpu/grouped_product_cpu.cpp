@@ -56,10 +56,8 @@ void multiply(const at::Tensor& out, const at::Tensor& x, const at::Tensor& weig
                                   part.count,
                                   width,
                                   x.size(1)};
-    if (part.next >= 0 && part.next != part.expert) {
-      product.next = matrix_of(part.next).data;
-      product.next_count = weights.size(1) * weights.size(2);
-    }
+    if (part.next >= 0 && part.next != part.expert)
+      product.next[0] = {matrix_of(part.next).data, weights.size(1) * weights.size(2)};
     packed_product(product);
   });
 }

@@ -16,19 +16,12 @@ namespace {
 
 using View = MatrixView<float>;
 
-// Neighbouring numbers in memory that a product reads next.
-struct NextMatrix {
-  const float* data = nullptr;
-  int64_t count = 0;
-};
+using Next = Stretch<float>;
 
 // c [rows, columns] = a b.
 void multiply_views(const View& a, const View& b, float* c, int64_t rows, int64_t columns, int64_t depth,
-                    const NextMatrix& next) {
-  PackedProduct<float> product{a, b, c, columns, rows, columns, depth};
-  product.next = next.data;
-  product.next_count = next.count;
-  packed_product(product);
+                    const Next& next = {}, const Next& then = {}) {
+  packed_product(PackedProduct<float>{a, b, c, columns, rows, columns, depth, false, {next, then}});
 }
 
 View rows_of_width(const float* data, int64_t width) {
@@ -85,16 +78,16 @@ struct PassData {
   }
   const float* gate_up_of(int64_t e) const { return gate_up + e * columns * hidden; }
   const float* down_of(int64_t e) const { return down + e * hidden * width; }
-  NextMatrix next_gate_up(int64_t e) const {
-    return e < experts ? NextMatrix{gate_up_of(e), columns * hidden} : NextMatrix{};
-  }
-  NextMatrix next_down(int64_t e) const {
-    return e < experts ? NextMatrix{down_of(e), hidden * width} : NextMatrix{};
-  }
+  Next next_gate_up(int64_t e) const { return e < experts ? Next{gate_up_of(e), columns * hidden} : Next{}; }
+  Next next_down(int64_t e) const { return e < experts ? Next{down_of(e), hidden * width} : Next{}; }
   // The rows of expert e out of those of all tokens, [.., hidden].
   void gather(const float* from, int64_t e, float* to) const {
-    for (int64_t row = rows.begins[e]; row < rows.begins[e + 1]; ++row, to += hidden)
-      std::memcpy(to, from + tokens[row] * hidden, static_cast<size_t>(hidden) * sizeof(float));
+    const int64_t* const last = tokens + rows.begins[e + 1] - 1;
+    for (const int64_t* token = tokens + rows.begins[e]; token <= last; ++token, to += hidden) {
+      const float* const next = from + token[token < last ? 1 : 0] * hidden;
+      for (int64_t i = 0; i < hidden; i += 16) __builtin_prefetch(next + i);
+      std::memcpy(to, from + *token * hidden, static_cast<size_t>(hidden) * sizeof(float));
+    }
   }
 };
 
@@ -112,7 +105,7 @@ void differentiate_expert(const PassData& of, const ExpertActivation& how, const
   const View taken = rows_of_width(data.taken, of.hidden),
              d_hidden = rows_of_width(data.d_hidden, of.columns);
   multiply_views(taken, rows_of_width(of.down_of(e), of.width), data.d_activated, count, of.width, of.hidden,
-                 of.next_gate_up(e));
+                 {data.hidden + begin * of.columns, count * of.columns}, of.next_gate_up(e));
   activate_rows(how,
                 {data.hidden + begin * of.columns, of.shares + begin, data.activated, data.d_activated,
                  data.d_hidden, data.shares + begin},
@@ -120,10 +113,10 @@ void differentiate_expert(const PassData& of, const ExpertActivation& how, const
   multiply_views(d_hidden, rows_of_width(of.gate_up_of(e), of.hidden), data.rows + begin * of.hidden, count,
                  of.hidden, of.columns, of.next_down(of.with_rows(e + 1)));
   multiply_views(taken.transposed(), rows_of_width(data.activated, of.width),
-                 data.down + e * of.hidden * of.width, of.hidden, of.width, count, {});
+                 data.down + e * of.hidden * of.width, of.hidden, of.width, count);
   of.gather(of.x, e, data.taken);
   multiply_views(d_hidden.transposed(), taken, data.gate_up + e * of.columns * of.hidden, of.columns,
-                 of.hidden, count, {});
+                 of.hidden, count);
 }
 
 }  // namespace

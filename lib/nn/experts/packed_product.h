@@ -101,10 +101,9 @@ struct Lines {
   const float* data = nullptr;
   int64_t left = 0;
 
-  static HEDDLE_INLINE Lines of(const float* data, int64_t numbers) { return {data, (numbers + 15) / 16}; }
-  // The share of the next of so many tiles.
-  HEDDLE_INLINE Lines take(int64_t tiles) {
-    const Lines share{data, (left + tiles - 1) / tiles};
+  static HEDDLE_INLINE Lines of(const Stretch<float>& of) { return {of.data, (of.count + 15) / 16}; }
+  HEDDLE_INLINE Lines take(int64_t count) {
+    const Lines share{data, std::min(count, left)};
     data += 16 * share.left;
     left -= share.left;
     return share;
@@ -176,10 +175,17 @@ struct Panel {
   Stretches next;
 };
 
-// What a block has still to compute and to ask for: tiles of all its panels, and the next product's b.
+// What a block has still to compute and to ask for: tiles of all its panels, and what is read after it.
 struct Rest {
   int64_t tiles;
-  Lines b;
+  Lines first, second;
+
+  // For the next tile: a share of one of them.
+  HEDDLE_INLINE Lines take() {
+    const int64_t share = (first.left + second.left + tiles - 1) / tiles;
+    --tiles;
+    return first.left > 0 ? first.take(share) : second.take(share);
+  }
 };
 
 HEDDLE_INLINE int64_t tiles_of(int64_t rows) {
@@ -198,8 +204,8 @@ HEDDLE_INLINE void rows_of_panel(const PackedProduct<float>& of, int64_t row, in
     panel.next.ask(each);
     Ahead ahead;
     if (whole && panel.first == 0)  // later panels find these rows in the cache
-      ahead.near = Lines::of(of.a.at(row + i + kTileRows, 0), kTileRows * of.depth);
-    ahead.far = rest.b.take(rest.tiles--);
+      ahead.near = Lines::of({of.a.at(row + i + kTileRows, 0), kTileRows * of.depth});
+    ahead.far = rest.take();
     tile_of<Set, Tiles>(tile::Operands<float>{a, packs ? 1 : of.a.row, packs ? kTileRows : of.a.column,
                                               blocks.b + panel.place, kWidth,
                                               of.c + (row + i) * of.c_row + panel.first, of.c_row},
@@ -213,8 +219,8 @@ HEDDLE_INLINE void rows_of_panel(const PackedProduct<float>& of, int64_t row, in
 template <class Set, const TileProducts& Tiles>
 HEDDLE_INLINE void block_of(const PackedProduct<float>& of, const float* after, bool asked, Blocks& blocks) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
-  Rest rest{tiles_of(of.rows) * ((of.columns + kWidth - 1) / kWidth), {}};
-  if (of.next != nullptr) rest.b = Lines::of(of.next, std::min(of.next_count, kColumns * kDepth));
+  Rest rest{tiles_of(of.rows) * ((of.columns + kWidth - 1) / kWidth), Lines::of(of.next[0]),
+            Lines::of(of.next[1])};
   for (int64_t row = 0; row < of.rows; row += kRows) {
     const int64_t count = std::min(kRows, of.rows - row);
     if (packs_rows(of)) pack_rows({of.a.at(row, 0), of.a.row, of.a.column}, count, of.depth, blocks.a);
@@ -252,8 +258,8 @@ HEDDLE_INLINE void product_of(const PackedProduct<float>& of, Blocks& blocks) {
         after = of.b.at(k + kDepth, left);
       else if (left + kColumns < of.columns)
         after = of.b.at(0, left + kColumns);
-      if (after != nullptr) block.next = nullptr;
-      block_of<Set, Tiles>(block, after, single && of.next != nullptr, blocks);
+      if (after != nullptr) block.next[0] = block.next[1] = {};
+      block_of<Set, Tiles>(block, after, single && of.next[0].data != nullptr, blocks);
     }
 }
 
