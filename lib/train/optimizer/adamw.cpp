@@ -138,7 +138,8 @@ void AdamW::run_on_cpu(at::TensorList weights, at::TensorList gradients, at::Ten
   factors.beta1 = static_cast<float>(config.beta1);
   factors.beta2 = static_cast<float>(config.beta2);
   factors.eps = static_cast<float>(config.eps);
-  for (size_t i = 0; i < weights.size(); ++i) {
+  for (size_t i = weights.size();
+       i-- > 0;) {  // the norm has read the last ones last: they may be in the cache
     const double count = steps[i].item<float>();
     factors.step = static_cast<float>(rates.lr / (1 - std::pow(config.beta1, count)));
     factors.root = static_cast<float>(1 / std::sqrt(1 - std::pow(config.beta2, count)));
