@@ -1,6 +1,7 @@
 // All experts as one node: rows sorted by expert, two grouped products, and the sum of each token's rows.
 #include "heddle/nn/experts.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/index_select.h>
@@ -187,6 +188,32 @@ std::shared_ptr<ExpertsNode> node_of(const at::Tensor& x, const Routing& routing
              : make_node<ExpertsNode>(x, routing.weights, of.gate_up, of.down);
 }
 
+// Two grouped products over all rows; saves the first one's result.
+at::Tensor rows_by_products(const at::Tensor& x, const Routing& routing, const ExpertParameters& of,
+                            const ExpertActivation& activation, const ExpertRows& rows, ExpertsNode* node) {
+  Autocast* const autocast = Autocast::active();
+  const at::Tensor hidden = once(Operator::product, [&] {
+    return grouped_product(take_rows(x, rows), as_matrices(used_weight(autocast, of.gate_up)), rows.begins,
+                           as_rows(used_weight(autocast, of.gate_up_bias)));
+  });
+  if (node != nullptr) node->hidden.save(hidden);
+  return once(Operator::product, [&] {
+    const at::Tensor shares = weights_of_rows(routing.weights, rows, wide_of(hidden.scalar_type()));
+    return grouped_product(activate(activation, hidden, shares), used_weight(autocast, of.down), rows.begins,
+                           shared_bias(used_weight(autocast, of.down_bias), of.bias_share), shares);
+  });
+}
+
+// The same, one expert after the other.
+at::Tensor rows_in_one_pass(const at::Tensor& x, const Routing& routing, const ExpertParameters& of,
+                            const ExpertActivation& activation, const ExpertRows& rows, ExpertsNode* node) {
+  const at::Tensor hidden = at::empty({rows.count(), 2 * of.down.size(2)}, x.options());
+  const at::Tensor shares = weights_of_rows(routing.weights, rows, at::kFloat);
+  const at::Tensor of_rows = pass_forward({rows, activation, x, of.gate_up, of.down, shares}, hidden);
+  if (node != nullptr) node->hidden.save(hidden);
+  return of_rows;
+}
+
 }  // namespace
 
 at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertParameters& of,
@@ -213,26 +240,10 @@ at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertPara
       node->later = later;
       node->passes = passes;
     }
-    if (passes && Region::active() == nullptr) {
-      const at::Tensor hidden = at::empty({rows->count(), of.down.size(2) * 2}, used.options());
-      const at::Tensor shares = weights_of_rows(routing.weights, *rows, at::kFloat);
-      const at::Tensor of_rows = pass_forward({*rows, activation, used, of.gate_up, of.down, shares}, hidden);
-      if (node) node->hidden.save(hidden);
-      y = combine_rows(of_rows, *rows, x.size(0));
-    } else {
-      const at::Tensor hidden = once(Operator::product, [&] {
-        return grouped_product(take_rows(used, *rows), as_matrices(used_weight(autocast, of.gate_up)),
-                               rows->begins, as_rows(used_weight(autocast, of.gate_up_bias)));
-      });
-      if (node) node->hidden.save(hidden);
-      const at::Tensor of_rows = once(Operator::product, [&] {
-        const at::Tensor shares = weights_of_rows(routing.weights, *rows, wide_of(hidden.scalar_type()));
-        return grouped_product(activate(activation, hidden, shares), used_weight(autocast, of.down),
-                               rows->begins, shared_bias(used_weight(autocast, of.down_bias), of.bias_share),
-                               shares);
-      });
-      y = cast_to(combine_rows(of_rows, *rows, x.size(0)), x.scalar_type());
-    }
+    // A region keeps and counts the results of products one by one.
+    const auto compute = passes && Region::active() == nullptr ? rows_in_one_pass : rows_by_products;
+    const at::Tensor of_rows = compute(used, routing, of, activation, *rows, node.get());
+    y = cast_to(combine_rows(of_rows, *rows, x.size(0)), x.scalar_type());
   }
   if (node) torch::autograd::set_history(y, node);
   return y;
