@@ -1,4 +1,5 @@
 // The optimizer against its formula in fp64: groups, master weights, parameters that took no part.
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
@@ -93,6 +94,32 @@ TEST(AdamW, ChangesNothingWhereSkipIsOne) {
     for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(at::equal(got[i], want[i])) << i;
     EXPECT_EQ(want[3].item<float>(), 2.0f);
   }
+}
+
+// The CPU's kernel, with sizes beside its registers.
+TEST(AdamW, FollowsItsFormulaForAnySizeAndThreadsAndLeavesTheGradient) {
+  const int before = at::get_num_threads();
+  const StepConfig config;
+  for (const int64_t count : {1, 17, 70001}) {
+    const at::Tensor start = at::randn({count}), gradient = at::randn({count}), kept = gradient.clone();
+    std::vector<at::Tensor> ends;
+    for (const int threads : {1, 3}) {
+      at::set_num_threads(threads);
+      std::vector<Shard> shards = {parameter("a", start.clone())};
+      Formula formula(start);
+      train::AdamW optimizer(all(shards), config);
+      for (int step = 0; step < 3; ++step) {
+        shards[0].tensor.mutable_grad() = gradient;
+        formula.update(gradient / 4, config.optimizer, 0.01, 0.1);
+        optimizer.update(0.01, 0.1, at::full({1}, 4.0f));
+      }
+      expect_close(shards[0], formula);
+      ends.push_back(shards[0].tensor.detach());
+    }
+    EXPECT_TRUE(at::equal(ends[0], ends[1])) << count;
+    EXPECT_TRUE(at::equal(gradient, kept));
+  }
+  at::set_num_threads(before);
 }
 
 TEST(AdamW, LeavesAParameterWithoutAGradientAlone) {

@@ -179,10 +179,9 @@ HEDDLE_INLINE void attend(const AttendTile<Number>& tile) {
   if (columns.count == 0) return;
   const int64_t last = columns.first + columns.count;
   Number* const scores = tile.scores;
-  product<Set, How::kSetsAndFetches>(
-      Operands<Number>{tile.queries, tile.query_row, 1, tile.keys_by_column + columns.first, kBlockKeys,
-                       scores + columns.first, kBlockKeys, tile.fetch},
-      tile.rows, columns.count, tile.head_dim);
+  product<Set, false>(Operands<Number>{tile.queries, tile.query_row, 1, tile.keys_by_column + columns.first,
+                                       kBlockKeys, scores + columns.first, kBlockKeys},
+                      tile.rows, columns.count, tile.head_dim, FetchRows(tile.fetch));
   for (int64_t row = 0; row < tile.rows; ++row) {
     Number* const weights = scores + row * kBlockKeys;
     if (tile.seen[row].begin >= tile.seen[row].end) {
@@ -195,7 +194,7 @@ HEDDLE_INLINE void attend(const AttendTile<Number>& tile) {
     Number* const out = tile.out + row * tile.out_row;
     for (int64_t i = 0; i < tile.value_width; i += Set::kLanes) vector_at<Set>(out + i) *= keep;
   }
-  product<Set, How::kAdds>(
+  product<Set, true>(
       Operands<Number>{scores + columns.begin, kBlockKeys, 1, tile.values + columns.begin * tile.value_width,
                        tile.value_width, tile.out, tile.out_row},
       tile.rows, tile.value_width, columns.end - columns.begin);
@@ -276,22 +275,20 @@ template <class Set, class Number = typename Set::Number>
 HEDDLE_INLINE void gradients_of_tile(const GradientTile<Number>& tile) {
   const Columns columns = columns_of(tile);
   if (columns.count == 0) return;
-  product<Set, How::kSetsAndFetches>(
-      Operands<Number>{tile.queries, tile.query_row, 1, tile.keys_by_column + columns.first, kBlockKeys,
-                       tile.weights + columns.first, kBlockKeys, tile.fetch},
-      tile.rows, columns.count, tile.head_dim);
-  product<Set, How::kSetsAndFetches>(
-      Operands<Number>{tile.d_out, tile.d_out_row, 1, tile.values_by_column + columns.first, kBlockKeys,
-                       tile.gradients + columns.first, kBlockKeys, tile.second_fetch},
-      tile.rows, columns.count, tile.value_dim);
+  product<Set, false>(Operands<Number>{tile.queries, tile.query_row, 1, tile.keys_by_column + columns.first,
+                                       kBlockKeys, tile.weights + columns.first, kBlockKeys},
+                      tile.rows, columns.count, tile.head_dim, FetchRows(tile.fetch));
+  product<Set, false>(Operands<Number>{tile.d_out, tile.d_out_row, 1, tile.values_by_column + columns.first,
+                                       kBlockKeys, tile.gradients + columns.first, kBlockKeys},
+                      tile.rows, columns.count, tile.value_dim, FetchRows(tile.second_fetch));
   with_count(
       columns.count, [&]<int64_t Count>() __attribute__((always_inline)) {
         score_gradients<Set, Count>(tile, columns.first);
       });
-  product<Set, How::kAdds>(Operands<Number>{tile.gradients + columns.begin, kBlockKeys, 1,
-                                            tile.keys + columns.begin * tile.key_width, tile.key_width,
-                                            tile.d_queries, tile.d_query_row},
-                           tile.rows, tile.key_width, columns.end - columns.begin);
+  product<Set, true>(Operands<Number>{tile.gradients + columns.begin, kBlockKeys, 1,
+                                      tile.keys + columns.begin * tile.key_width, tile.key_width,
+                                      tile.d_queries, tile.d_query_row},
+                     tile.rows, tile.key_width, columns.end - columns.begin);
 }
 
 }  // namespace heddle::model::tile

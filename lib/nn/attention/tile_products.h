@@ -64,14 +64,35 @@ struct Operands {
   int64_t b_row;
   Number* c;
   int64_t c_row;
-  Fetch fetch{};
 };
 
 constexpr int64_t kLine = 64;  // bytes of a line of the cache
 
-enum class How { kSets, kAdds, kSetsAndFetches };
+// What a product fetches into the cache while it computes: nothing.
+struct Nothing {
+  static constexpr bool kFetches = false;
+};
 
-template <class Set, int Rows, int Columns, class Number = typename Set::Number>
+// The lines of a Fetch.
+class FetchRows {
+ public:
+  static constexpr bool kFetches = true;
+  HEDDLE_INLINE explicit FetchRows(const Fetch& of) : of_(of), in_row_(of.in_row) {}
+
+  HEDDLE_INLINE int64_t lines() const { return of_.lines; }
+  HEDDLE_INLINE void fetch() {
+    __builtin_prefetch(of_.at, 0, 2);
+    of_.at += kLine;
+    --of_.lines;
+    if (--in_row_ == 0) of_.at += of_.skip, in_row_ = of_.in_row;
+  }
+
+ private:
+  Fetch of_;
+  int64_t in_row_;
+};
+
+template <class Set, int Rows, int Columns, class Number>
 HEDDLE_INLINE void add_step(typename Set::Vector (&sums)[Rows][Columns], const Operands<Number>& of,
                             int64_t k) {
   const Number *a = of.a + k * of.a_step, *b = of.b + k * of.b_row;
@@ -82,26 +103,23 @@ HEDDLE_INLINE void add_step(typename Set::Vector (&sums)[Rows][Columns], const O
   }
 }
 
-// c [Rows, Columns * lanes] (+)= a b over `depth`, in registers.
-template <class Set, int Rows, int Columns, How how, class Number = typename Set::Number>
-HEDDLE_INLINE void product_in_registers(const Operands<Number>& of, int64_t depth) {
+// c [Rows, Columns * lanes] (+)= a b over `depth`, in registers. Fetches are a step or two apart: requests
+// side by side would wait for memory, and the product with them.
+template <class Set, int Rows, int Columns, bool Adds, class Number, class Beside>
+HEDDLE_INLINE void product_in_registers(const Operands<Number>& of, int64_t depth, Beside& beside) {
   typename Set::Vector sums[Rows][Columns];
   for (int row = 0; row < Rows; ++row)
     for (int column = 0; column < Columns; ++column)
-      sums[row][column] = how == How::kAdds ? vector_at<Set>(of.c + row * of.c_row + column * Set::kLanes)
-                                            : typename Set::Vector{};
+      sums[row][column] =
+          Adds ? vector_at<Set>(of.c + row * of.c_row + column * Set::kLanes) : typename Set::Vector{};
   int64_t k = 0;
-  if constexpr (how == How::kSetsAndFetches) {
-    const char* at = of.fetch.at;
-    const int64_t lines = of.fetch.lines < depth ? of.fetch.lines : depth;
-    const int64_t apart = lines > 0 && 2 * lines <= depth ? 2 : 1;
-    int64_t left = of.fetch.in_row;
+  if constexpr (Beside::kFetches) {
+    const int64_t lines = beside.lines() < depth ? beside.lines() : depth;
+    const int64_t apart = 2 * lines <= depth ? 2 : 1;
     for (const int64_t end = lines * apart; k < end;) {
-      __builtin_prefetch(at, 0, 2);
+      beside.fetch();
       add_step<Set, Rows, Columns>(sums, of, k++);
       if (apart == 2) add_step<Set, Rows, Columns>(sums, of, k++);
-      at += kLine;
-      if (--left == 0) at += of.fetch.skip, left = of.fetch.in_row;
     }
   }
   for (; k < depth; ++k) add_step<Set, Rows, Columns>(sums, of, k);
@@ -111,41 +129,41 @@ HEDDLE_INLINE void product_in_registers(const Operands<Number>& of, int64_t dept
 }
 
 // c [Rows, columns] (+)= a b; columns: a multiple of kLanes.
-template <class Set, int Rows, How how, class Number = typename Set::Number>
-HEDDLE_INLINE void product_of_rows(Operands<Number> of, int64_t columns, int64_t depth) {
+template <class Set, int Rows, bool Adds, class Number, class Beside>
+HEDDLE_INLINE void product_of_rows(Operands<Number> of, int64_t columns, int64_t depth, Beside beside) {
   const auto pass = [&of](int64_t done) {
     of.b += done;
     of.c += done;
-    of.fetch.lines = 0;  // once
   };
   constexpr int64_t kWide = Set::kColumns * Set::kLanes, kHalf = kWide / 2;
   for (; columns >= kWide; columns -= kWide, pass(kWide))
-    product_in_registers<Set, Rows, Set::kColumns, how>(of, depth);
+    product_in_registers<Set, Rows, Set::kColumns, Adds>(of, depth, beside);
   if constexpr (Set::kColumns == 4)
-    if (columns == 3 * Set::kLanes) return product_in_registers<Set, Rows, 3, how>(of, depth);
+    if (columns == 3 * Set::kLanes) return product_in_registers<Set, Rows, 3, Adds>(of, depth, beside);
   for (; columns >= kHalf; columns -= kHalf, pass(kHalf))
-    product_in_registers<Set, Rows, Set::kColumns / 2, how>(of, depth);
+    product_in_registers<Set, Rows, Set::kColumns / 2, Adds>(of, depth, beside);
   for (; columns > 0; columns -= Set::kLanes, pass(Set::kLanes))
-    product_in_registers<Set, Rows, 1, how>(of, depth);
+    product_in_registers<Set, Rows, 1, Adds>(of, depth, beside);
 }
 
 // The same for 1 to kTileRows rows.
-template <class Set, How how, class Number = typename Set::Number>
-HEDDLE_INLINE void product(const Operands<Number>& of, int64_t rows, int64_t columns, int64_t depth) {
+template <class Set, bool Adds, class Number, class Beside = Nothing>
+HEDDLE_INLINE void product(const Operands<Number>& of, int64_t rows, int64_t columns, int64_t depth,
+                           const Beside& beside = {}) {
   static_assert(kTileRows == 6);
   switch (rows) {
     case 6:
-      return product_of_rows<Set, 6, how>(of, columns, depth);
+      return product_of_rows<Set, 6, Adds>(of, columns, depth, beside);
     case 5:
-      return product_of_rows<Set, 5, how>(of, columns, depth);
+      return product_of_rows<Set, 5, Adds>(of, columns, depth, beside);
     case 4:
-      return product_of_rows<Set, 4, how>(of, columns, depth);
+      return product_of_rows<Set, 4, Adds>(of, columns, depth, beside);
     case 3:
-      return product_of_rows<Set, 3, how>(of, columns, depth);
+      return product_of_rows<Set, 3, Adds>(of, columns, depth, beside);
     case 2:
-      return product_of_rows<Set, 2, how>(of, columns, depth);
+      return product_of_rows<Set, 2, Adds>(of, columns, depth, beside);
     default:
-      return product_of_rows<Set, 1, how>(of, columns, depth);
+      return product_of_rows<Set, 1, Adds>(of, columns, depth, beside);
   }
 }
 

@@ -13,10 +13,9 @@ namespace {
 template <class Set, class Number = typename Set::Number>
 HEDDLE_INLINE void add_key_product(const KeyProduct<Number>& of) {
   for (int64_t row = 0; row < of.rows; row += kTileRows)
-    tile::product<Set, tile::How::kAdds>(tile::Operands<Number>{of.a + row, 1, kBlockKeys, of.b, of.b_row,
-                                                                of.c + row * of.columns, of.columns},
-                                         of.rows - row < kTileRows ? of.rows - row : kTileRows, of.columns,
-                                         of.depth);
+    tile::product<Set, true>(tile::Operands<Number>{of.a + row, 1, kBlockKeys, of.b, of.b_row,
+                                                    of.c + row * of.columns, of.columns},
+                             of.rows - row < kTileRows ? of.rows - row : kTileRows, of.columns, of.depth);
 }
 
 #define HEDDLE_TILE_KERNELS(Set, TARGET)                                     \

@@ -52,7 +52,7 @@ constexpr int64_t kLanes = 16;
 
 // A sum in a fixed order for every instruction set: 16 parallel lanes, then the lanes.
 template <class Sum, class Term>
-Sum sum_of(int64_t count, const Term& term) {
+inline __attribute__((always_inline)) Sum sum_of(int64_t count, const Term& term) {
   Sum lanes[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes)

@@ -76,8 +76,14 @@ gated::Rule<W> rule_of(const ExpertActivation& how) {
 }
 
 template <class Number>
-void over_gated_rows(const GatedRows<Number>& rows, int64_t count) {
+GatedKernel<Number> gated_kernel() {
   static const GatedKernel<Number> kernel = widest_gated_kernel<Number>();
+  return kernel;
+}
+
+template <class Number>
+void over_gated_rows(const GatedRows<Number>& rows, int64_t count) {
+  const GatedKernel<Number> kernel = gated_kernel<Number>();
   over_rows(count, 4 * rows.first.width, [&](int64_t begin, int64_t end) { kernel(rows, begin, end); });
 }
 
@@ -114,6 +120,14 @@ void activate_backward_cpu(const ExpertActivation& how, const at::Tensor& dy, co
                                       out.weights.mutable_data_ptr<W>()},
                     dy.size(0));
   });
+}
+
+void activate_rows(const ExpertActivation& how, const ActivatedRows& rows, int64_t count, int64_t width) {
+  gated_kernel<float>()({rule_of<float>(how),
+                         {rows.hidden, rows.d_y, rows.d_hidden, rows.y, width, 0},
+                         rows.weights,
+                         rows.d_weights},
+                        0, count);
 }
 
 }  // namespace heddle::model

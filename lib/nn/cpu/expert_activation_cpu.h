@@ -18,4 +18,14 @@ void activate_cpu(const ExpertActivation& how, const at::Tensor& hidden, const a
 void activate_backward_cpu(const ExpertActivation& how, const at::Tensor& dy, const at::Tensor& hidden,
                            const at::Tensor& weights, const ActivationGradients& out);
 
+// The same of some rows of float32 in the calling thread, for swiglu and clamped_swiglu. d_y, d_hidden and
+// d_weights: of the backward alone, else null.
+struct ActivatedRows {
+  const float *hidden, *weights;
+  float* y;
+  const float* d_y = nullptr;
+  float *d_hidden = nullptr, *d_weights = nullptr;
+};
+void activate_rows(const ExpertActivation& how, const ActivatedRows& rows, int64_t count, int64_t width);
+
 }  // namespace heddle::model

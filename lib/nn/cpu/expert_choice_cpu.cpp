@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "core/base/widest.h"
 #include "heddle/base/error.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
@@ -19,28 +20,47 @@ namespace {
 template <class Number>
 using Rank = std::conditional_t<sizeof(Number) == 8, int64_t, int32_t>;
 
-// Below the rank of every number, -inf too.
-template <class Number>
-constexpr Rank<Number> kTaken = std::numeric_limits<Rank<Number>>::min();
-
 // Whole numbers in the order of the numbers, with NaN first, as at::topk has it.
 template <class Number>
-Rank<Number> rank_of(Number x) {
+inline Rank<Number> rank_of(Number x) {
   constexpr Rank<Number> kMost = std::numeric_limits<Rank<Number>>::max();
   const auto bits = std::bit_cast<Rank<Number>>(x + Number{0});  // -0 becomes 0
   return x != x ? kMost : bits < 0 ? bits ^ kMost : bits;
 }
 
+// What is left to choose from. Float: a rank above the expert's place from the end, so that one maximum finds
+// the first of equals too.
+constexpr int64_t kTaken = std::numeric_limits<int64_t>::min();
+
+inline __attribute__((always_inline)) int64_t take_largest(int64_t* left, int64_t experts, float) {
+  int64_t best = left[0];
+  for (int64_t e = 1; e < experts; ++e) best = left[e] > best ? left[e] : best;
+  const int64_t place = experts - 1 - (best & 0xffffffff);
+  left[place] = kTaken;
+  return place;
+}
+inline __attribute__((always_inline)) int64_t take_largest(int64_t* left, int64_t experts, double) {
+  int64_t best = 0;
+  for (int64_t e = 1; e < experts; ++e) best = left[e] > left[best] ? e : best;
+  left[best] = kTaken;
+  return best;
+}
+inline int64_t key_of(float score, int64_t from_end) {
+  return static_cast<int64_t>(rank_of(score)) * (int64_t{1} << 32) + from_end;
+}
+inline int64_t key_of(double score, int64_t) {
+  return rank_of(score);
+}
+
 template <class Number>
-void choose_row(const Number* scores, const Number* bias, int64_t experts, const RouterRule& rule,
-                Rank<Number>* left, int64_t* chosen, Number* weights) {
+inline __attribute__((always_inline)) void choose_row(const Number* scores, const Number* bias,
+                                                      int64_t experts, const RouterRule& rule, int64_t* left,
+                                                      int64_t* chosen, Number* weights) {
   for (int64_t e = 0; e < experts; ++e)
-    left[e] = rank_of<Number>(bias == nullptr ? scores[e] : scores[e] + bias[e]);
+    left[e] = key_of(bias == nullptr ? scores[e] : scores[e] + bias[e], experts - 1 - e);
   Number sum = 0;
   for (int64_t j = 0; j < rule.top_k; ++j) {
-    int64_t best = 0;
-    for (int64_t e = 1; e < experts; ++e) best = left[e] > left[best] ? e : best;
-    left[best] = kTaken<Number>;
+    const int64_t best = take_largest(left, experts, Number{});
     chosen[j] = best;
     weights[j] = scores[best];
     sum += weights[j];
@@ -50,6 +70,29 @@ void choose_row(const Number* scores, const Number* bias, int64_t experts, const
   for (int64_t j = 0; j < rule.top_k; ++j)
     weights[j] = weights[j] / divisor * static_cast<Number>(rule.scale);
 }
+
+// Of [first, last) tokens. left: scratch for one token.
+template <class Number>
+struct Choices {
+  const Number *scores, *bias;
+  int64_t experts;
+  int64_t* chosen;
+  Number* weights;
+};
+template <class Number>
+inline __attribute__((always_inline)) void choose_rows(const Choices<Number>& of, const RouterRule& rule,
+                                                       int64_t first, int64_t last, int64_t* left) {
+  for (int64_t i = first; i < last; ++i)
+    choose_row(of.scores + i * of.experts, of.bias, of.experts, rule, left, of.chosen + i * rule.top_k,
+               of.weights + i * rule.top_k);
+}
+#define HEDDLE_CHOOSE_ROWS(Number)                                                                 \
+  HEDDLE_WIDEST void run_choices(const Choices<Number>& of, const RouterRule& rule, int64_t first, \
+                                 int64_t last, int64_t* left) {                                    \
+    choose_rows(of, rule, first, last, left);                                                      \
+  }
+HEDDLE_CHOOSE_ROWS(float)
+HEDDLE_CHOOSE_ROWS(double)
 
 // d is scratch for k numbers.
 template <class Number>
@@ -97,14 +140,12 @@ void choose_cpu(const at::Tensor& scores, const at::Tensor& bias, const RouterRu
   out.experts = at::empty({tokens, k}, scores.options().dtype(at::kLong));
   out.weights = at::empty({tokens, k}, scores.options());
   run_wide(scores, [&]<class Number>(Number) {
-    const Number* const from = scores.const_data_ptr<Number>();
-    const Number* const plus = bias.defined() ? bias.const_data_ptr<Number>() : nullptr;
-    int64_t* const chosen = out.experts.mutable_data_ptr<int64_t>();
-    Number* const weights = out.weights.mutable_data_ptr<Number>();
+    const Choices<Number> all{
+        scores.const_data_ptr<Number>(), bias.defined() ? bias.const_data_ptr<Number>() : nullptr, experts,
+        out.experts.mutable_data_ptr<int64_t>(), out.weights.mutable_data_ptr<Number>()};
     over_rows(tokens, experts * k, [=, &rule](int64_t begin, int64_t end) {
-      std::vector<Rank<Number>> left(experts);
-      for (int64_t i = begin; i < end; ++i)
-        choose_row(from + i * experts, plus, experts, rule, left.data(), chosen + i * k, weights + i * k);
+      std::vector<int64_t> left(experts);
+      run_choices(all, rule, begin, end, left.data());
     });
   });
 }

@@ -3,24 +3,51 @@
 
 #include <ATen/ops/empty.h>
 
-#include <vector>
-
+#include "core/base/widest.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle::model {
 namespace {
 
+// Some columns of one token. next: the rows of the token after it, whose columns are fetched.
 template <class Number>
-void sum_of_rows(const Number* __restrict rows, const int64_t* __restrict row_of, int64_t k, int64_t width,
-                 Wide<Number>* __restrict sum, Number* __restrict out) {
-  for (int64_t i = 0; i < width; ++i) sum[i] = 0;
+inline __attribute__((always_inline)) void sum_columns(const Number* rows, const int64_t* row_of,
+                                                       const int64_t* next, int64_t k, int64_t width,
+                                                       int64_t columns, Number* out) {
+  Wide<Number> sum[kLanes] = {};
   for (int64_t j = 0; j < k; ++j) {
+    if (next[j] >= 0) __builtin_prefetch(rows + next[j] * width);
     if (row_of[j] < 0) continue;
-    const Number* __restrict row = rows + row_of[j] * width;
-    for (int64_t i = 0; i < width; ++i) sum[i] += static_cast<Wide<Number>>(row[i]);
+    const Number* const row = rows + row_of[j] * width;
+    if (columns == kLanes)
+      for (int64_t i = 0; i < kLanes; ++i) sum[i] += static_cast<Wide<Number>>(row[i]);
+    else
+      for (int64_t i = 0; i < columns; ++i) sum[i] += static_cast<Wide<Number>>(row[i]);
   }
-  for (int64_t i = 0; i < width; ++i) out[i] = static_cast<Number>(sum[i]);
+  for (int64_t i = 0; i < columns; ++i) out[i] = static_cast<Number>(sum[i]);
 }
+
+// row_of and out are of the first token.
+template <class Number>
+inline __attribute__((always_inline)) void sum_of_rows(const Number* rows, const int64_t* row_of, int64_t k,
+                                                       int64_t width, int64_t tokens, Number* out) {
+  for (int64_t token = 0; token < tokens; ++token, row_of += k, out += width) {
+    const int64_t* const next = token + 1 < tokens ? row_of + k : row_of;
+    int64_t at = 0;
+    for (; at + kLanes <= width; at += kLanes)
+      sum_columns(rows + at, row_of, next, k, width, kLanes, out + at);
+    if (at < width) sum_columns(rows + at, row_of, next, k, width, width - at, out + at);
+  }
+}
+
+#define HEDDLE_SUM_OF_ROWS(Number)                                                                 \
+  HEDDLE_WIDEST void run_sums(const Number* rows, const int64_t* row_of, int64_t k, int64_t width, \
+                              int64_t tokens, Number* out) {                                       \
+    sum_of_rows(rows, row_of, k, width, tokens, out);                                              \
+  }
+HEDDLE_SUM_OF_ROWS(float)
+HEDDLE_SUM_OF_ROWS(double)
+HEDDLE_SUM_OF_ROWS(c10::BFloat16)
 
 }  // namespace
 
@@ -32,9 +59,7 @@ at::Tensor combine_rows_cpu(const at::Tensor& of_rows, const at::Tensor& row_of,
     const int64_t* const places = row_of.const_data_ptr<int64_t>();
     Number* const to = out.mutable_data_ptr<Number>();
     over_rows(tokens, width * k, [=](int64_t begin, int64_t end) {
-      std::vector<Wide<Number>> sum(width);
-      for (int64_t token = begin; token < end; ++token)
-        sum_of_rows(rows, places + token * k, k, width, sum.data(), to + token * width);
+      run_sums(rows, places + begin * k, k, width, end - begin, to + begin * width);
     });
   });
   return out;

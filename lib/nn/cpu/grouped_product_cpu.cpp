@@ -56,7 +56,8 @@ void multiply(const at::Tensor& out, const at::Tensor& x, const at::Tensor& weig
                                   part.count,
                                   width,
                                   x.size(1)};
-    if (part.next >= 0 && part.next != part.expert) product.next_b = matrix_of(part.next).data;
+    if (part.next >= 0 && part.next != part.expert)
+      product.next[0] = {matrix_of(part.next).data, weights.size(1) * weights.size(2)};
     packed_product(product);
   });
 }

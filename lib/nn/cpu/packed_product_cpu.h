@@ -22,16 +22,23 @@ struct MatrixView {
   MatrixView transposed() const { return {data, column, row}; }
 };
 
+// Neighbouring numbers in memory.
+template <class Number>
+struct Stretch {
+  const Number* data = nullptr;
+  int64_t count = 0;
+};
+
 // c [rows, columns] = a [rows, depth] times b [depth, columns]; rows of c are c_row numbers apart. All sizes
-// are at least 1. Of float32 alone: `adds` adds to c, and next_b is the b of the thread's next product, of
-// the same sizes and strides, or null.
+// are at least 1. Of float32 alone: `adds` adds to c, and `next` is what the thread reads next, such as the b
+// of its next product, and is fetched while this one is computed.
 template <class Number>
 struct PackedProduct {
   MatrixView<Number> a, b;
   Number* c;
   int64_t c_row, rows, columns, depth;
   bool adds = false;
-  const Number* next_b = nullptr;
+  Stretch<Number> next[2] = {};
 };
 
 template <class Number>

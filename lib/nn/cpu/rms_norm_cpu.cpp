@@ -4,14 +4,18 @@
 #include <array>
 #include <cmath>
 
+#include "core/base/widest.h"
 #include "lib/nn/cpu/cpu_rows.h"
+
+#define HEDDLE_ALWAYS inline __attribute__((always_inline))
 
 namespace heddle::model {
 namespace {
 
 template <class Number>
-void forward_rows(const Number* __restrict x, const Number* __restrict weight, double eps,
-                  Number* __restrict y, Wide<Number>* __restrict root, int64_t rows, int64_t width) {
+HEDDLE_ALWAYS void forward_rows(const Number* __restrict x, const Number* __restrict weight, double eps,
+                                Number* __restrict y, Wide<Number>* __restrict root, int64_t rows,
+                                int64_t width) {
   using W = Wide<Number>;
   for (int64_t row = 0; row < rows; ++row, x += width, y += width) {
     const W squares =
@@ -27,8 +31,9 @@ void forward_rows(const Number* __restrict x, const Number* __restrict weight, d
 
 // With n = x * root and g = dy * weight: dx = root * (g - n * mean(g * n)).
 template <class Number>
-void backward_rows(const Number* __restrict dy, const Number* __restrict x, const Number* __restrict weight,
-                   const Wide<Number>* __restrict root, Number* __restrict dx, int64_t rows, int64_t width) {
+HEDDLE_ALWAYS void backward_rows(const Number* __restrict dy, const Number* __restrict x,
+                                 const Number* __restrict weight, const Wide<Number>* __restrict root,
+                                 Number* __restrict dx, int64_t rows, int64_t width) {
   using W = Wide<Number>;
   for (int64_t row = 0; row < rows; ++row, dy += width, x += width, dx += width) {
     const W r = root[row];
@@ -47,8 +52,8 @@ void backward_rows(const Number* __restrict dy, const Number* __restrict x, cons
 // Columns [first, last) of the sum over rows of dy * x * root; rows of a block are summed in the wide type,
 // the blocks in fp64.
 template <class Number>
-void weight_columns(const Number* dy, const Number* x, const Wide<Number>* root, Number* dw, int64_t rows,
-                    int64_t width, int64_t first, int64_t last) {
+HEDDLE_ALWAYS void weight_columns(const Number* dy, const Number* x, const Wide<Number>* root, Number* dw,
+                                  int64_t rows, int64_t width, int64_t first, int64_t last) {
   using W = Wide<Number>;
   constexpr int64_t kColumns = 64, kRows = 64;
   for (int64_t column = first; column < last; column += kColumns) {
@@ -68,6 +73,23 @@ void weight_columns(const Number* dy, const Number* x, const Wide<Number>* root,
   }
 }
 
+#define HEDDLE_NORM_ROWS(Number)                                                                          \
+  HEDDLE_WIDEST void run_forward(const Number* x, const Number* weight, double eps, Number* y,            \
+                                 Wide<Number>* root, int64_t rows, int64_t width) {                       \
+    forward_rows(x, weight, eps, y, root, rows, width);                                                   \
+  }                                                                                                       \
+  HEDDLE_WIDEST void run_backward(const Number* dy, const Number* x, const Number* weight,                \
+                                  const Wide<Number>* root, Number* dx, int64_t rows, int64_t width) {    \
+    backward_rows(dy, x, weight, root, dx, rows, width);                                                  \
+  }                                                                                                       \
+  HEDDLE_WIDEST void run_weights(const Number* dy, const Number* x, const Wide<Number>* root, Number* dw, \
+                                 int64_t rows, int64_t width, int64_t first, int64_t last) {              \
+    weight_columns(dy, x, root, dw, rows, width, first, last);                                            \
+  }
+HEDDLE_NORM_ROWS(float)
+HEDDLE_NORM_ROWS(double)
+HEDDLE_NORM_ROWS(c10::BFloat16)
+
 }  // namespace
 
 void rms_norm_cpu(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y,
@@ -78,7 +100,7 @@ void rms_norm_cpu(const at::Tensor& x, const at::Tensor& weight, double eps, con
     auto* to = y.mutable_data_ptr<Number>();
     auto* roots = root.mutable_data_ptr<Wide<Number>>();
     over_rows(rows, width, [=](int64_t begin, int64_t end) {
-      forward_rows(from + begin * width, w, eps, to + begin * width, roots + begin, end - begin, width);
+      run_forward(from + begin * width, w, eps, to + begin * width, roots + begin, end - begin, width);
     });
   });
 }
@@ -93,14 +115,14 @@ void rms_norm_backward_cpu(const at::Tensor& dy, const at::Tensor& x, const at::
     if (dx.defined()) {
       auto* to = dx.mutable_data_ptr<Number>();
       over_rows(rows, width, [=](int64_t begin, int64_t end) {
-        backward_rows(g + begin * width, from + begin * width, w, roots + begin, to + begin * width,
-                      end - begin, width);
+        run_backward(g + begin * width, from + begin * width, w, roots + begin, to + begin * width,
+                     end - begin, width);
       });
     }
     if (dw.defined()) {
       auto* to = dw.mutable_data_ptr<Number>();
       over_rows(width, rows, [=](int64_t begin, int64_t end) {
-        weight_columns(g, from, roots, to, rows, width, begin, end);
+        run_weights(g, from, roots, to, rows, width, begin, end);
       });
     }
   });

@@ -1,6 +1,7 @@
 // All experts as one node: rows sorted by expert, two grouped products, and the sum of each token's rows.
 #include "heddle/nn/experts.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/index_select.h>
@@ -18,6 +19,7 @@
 #include "heddle/model/region.h"
 #include "heddle/nn/weight_gradients.h"
 #include "lib/nn/cpu/cpu_rows.h"
+#include "lib/nn/experts/expert_pass.h"
 #include "lib/nn/experts/grouped_product.h"
 
 namespace heddle {
@@ -87,11 +89,13 @@ struct ExpertsNode final : LayerNode {
   std::shared_ptr<const ExpertRows> rows;
   ExpertActivation activation;
   double bias_share = 1;
+  bool passes = false;  // has_expert_pass()
   at::ScalarType x_dtype{};
   Autocast* autocast = nullptr;
   WeightGradients* later = nullptr;
 
   Gradients backward(Gradients&& gradients) override {
+    if (in_one_pass()) return one_pass(gradients[0]);
     Factors factors;
     factors.rows = rows;
     factors.x = x.unpack();
@@ -123,6 +127,24 @@ struct ExpertsNode final : LayerNode {
   }
 
  private:
+  // Where every gradient is wanted now.
+  bool in_one_pass() const {
+    if (!passes || autocast != nullptr || (later != nullptr && later->defers())) return false;
+    for (size_t edge = 0; edge < num_outputs(); ++edge)
+      if (!task_should_compute_output(edge)) return false;
+    return at::get_num_threads() == 1;
+  }
+
+  Gradients one_pass(const at::Tensor& gradient) {
+    const at::Tensor tokens = x.unpack(), given = weights.unpack(), first = hidden.unpack();
+    const at::Tensor whole_gate_up = gate_up.unpack(), whole_down = down.unpack();
+    const PassGradients of = pass_backward(
+        {*rows, activation, tokens, whole_gate_up, whole_down, weights_of_rows(given, *rows, at::kFloat)},
+        first, cast_to(gradient.contiguous(), at::kFloat));
+    return {cast_to(combine_rows(of.rows, *rows, tokens.size(0)), x_dtype), of_weights(of.shares, given),
+            of.gate_up, of.down};
+  }
+
   at::Tensor of_x(const Factors& factors, const at::Tensor& whole_gate_up) const {
     const at::Tensor of_rows =
         grouped_product_back(factors.d_hidden, as_matrices(whole_gate_up), rows->begins);
@@ -166,6 +188,32 @@ std::shared_ptr<ExpertsNode> node_of(const at::Tensor& x, const Routing& routing
              : make_node<ExpertsNode>(x, routing.weights, of.gate_up, of.down);
 }
 
+// Two grouped products over all rows; saves the first one's result.
+at::Tensor rows_by_products(const at::Tensor& x, const Routing& routing, const ExpertParameters& of,
+                            const ExpertActivation& activation, const ExpertRows& rows, ExpertsNode* node) {
+  Autocast* const autocast = Autocast::active();
+  const at::Tensor hidden = once(Operator::product, [&] {
+    return grouped_product(take_rows(x, rows), as_matrices(used_weight(autocast, of.gate_up)), rows.begins,
+                           as_rows(used_weight(autocast, of.gate_up_bias)));
+  });
+  if (node != nullptr) node->hidden.save(hidden);
+  return once(Operator::product, [&] {
+    const at::Tensor shares = weights_of_rows(routing.weights, rows, wide_of(hidden.scalar_type()));
+    return grouped_product(activate(activation, hidden, shares), used_weight(autocast, of.down), rows.begins,
+                           shared_bias(used_weight(autocast, of.down_bias), of.bias_share), shares);
+  });
+}
+
+// The same, one expert after the other.
+at::Tensor rows_in_one_pass(const at::Tensor& x, const Routing& routing, const ExpertParameters& of,
+                            const ExpertActivation& activation, const ExpertRows& rows, ExpertsNode* node) {
+  const at::Tensor hidden = at::empty({rows.count(), 2 * of.down.size(2)}, x.options());
+  const at::Tensor shares = weights_of_rows(routing.weights, rows, at::kFloat);
+  const at::Tensor of_rows = pass_forward({rows, activation, x, of.gate_up, of.down, shares}, hidden);
+  if (node != nullptr) node->hidden.save(hidden);
+  return of_rows;
+}
+
 }  // namespace
 
 at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertParameters& of,
@@ -177,6 +225,7 @@ at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertPara
     const BelowAutograd below;
     const auto rows = std::make_shared<const ExpertRows>(sort_by_expert(routing.experts, of.gate_up.size(0)));
     const at::Tensor used = (autocast == nullptr ? x : autocast->value(x)).contiguous();
+    const bool passes = autocast == nullptr && has_expert_pass(activation, used, of);
     if (node) {
       node->x.save(used);
       node->weights.save(routing.weights);
@@ -189,18 +238,11 @@ at::Tensor experts(const at::Tensor& x, const Routing& routing, const ExpertPara
       node->x_dtype = x.scalar_type();
       node->autocast = autocast;
       node->later = later;
+      node->passes = passes;
     }
-    const at::Tensor hidden = once(Operator::product, [&] {
-      return grouped_product(take_rows(used, *rows), as_matrices(used_weight(autocast, of.gate_up)),
-                             rows->begins, as_rows(used_weight(autocast, of.gate_up_bias)));
-    });
-    if (node) node->hidden.save(hidden);
-    const at::Tensor of_rows = once(Operator::product, [&] {
-      const at::Tensor shares = weights_of_rows(routing.weights, *rows, wide_of(hidden.scalar_type()));
-      return grouped_product(activate(activation, hidden, shares), used_weight(autocast, of.down),
-                             rows->begins, shared_bias(used_weight(autocast, of.down_bias), of.bias_share),
-                             shares);
-    });
+    // A region keeps and counts the results of products one by one.
+    const auto compute = passes && Region::active() == nullptr ? rows_in_one_pass : rows_by_products;
+    const at::Tensor of_rows = compute(used, routing, of, activation, *rows, node.get());
     y = cast_to(combine_rows(of_rows, *rows, x.size(0)), x.scalar_type());
   }
   if (node) torch::autograd::set_history(y, node);

@@ -76,15 +76,17 @@ HEDDLE_INLINE void compute_lanes(const Rule<typename Set::Number>& rule, typenam
     const int64_t lane = i * Set::kLanes;
     const Vector gate = tile::vector_at<Set>(at.gate + lane), up = tile::vector_at<Set>(at.up + lane);
     const Vector g = gate > limit ? limit : gate;
-    const Vector factor = (up > limit ? limit : up < -limit ? -limit : up) + rule.shift;
+    // One comparison at a time: GCC 12 computes a choice by two element by element.
+    const Vector below = up > limit ? limit : up;
+    const Vector within = below < -limit ? -limit : below, factor = within + rule.shift;
     Vector share = g * rule.alpha;
     apply_sigmoid<Set>(share);
     const Vector gated = g * share;
     tile::vector_at<Set>(at.y + lane) = gated * factor * weight;
     if constexpr (Backward) {
-      const Vector d_y = tile::vector_at<Set>(at.d_y + lane), d = d_y * weight, d_up = d * gated;
+      const Vector d_y = tile::vector_at<Set>(at.d_y + lane), d = d_y * weight;
       const Vector d_gate = d * share * factor * (1 + g * rule.alpha * (1 - share));
-      tile::vector_at<Set>(at.d_up + lane) = up > limit ? zero : up < -limit ? zero : d_up;
+      tile::vector_at<Set>(at.d_up + lane) = within == up ? d * gated : zero;
       tile::vector_at<Set>(at.d_gate + lane) = gate > limit ? zero : d_gate;
       sums.of[i] += d_y * gated * factor;
     }

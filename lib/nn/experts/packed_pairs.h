@@ -113,7 +113,7 @@ HEDDLE_INLINE void block_of_pairs(const PackedProduct<Narrow>& of, Blocks& block
     const int64_t columns = std::min(kWidth, of.columns - j);
     pack_panel_of_pairs<Set, kWidth>({of.b.at(0, j), of.b.row, of.b.column}, columns, of.depth, blocks.b);
     for (int64_t i = 0; i < of.rows; i += kTileRows)
-      tile::product<Set, Adds ? tile::How::kAdds : tile::How::kSets>(
+      tile::product<Set, Adds>(
           tile::Operands<float>{blocks.a + i * pairs, turned ? 1 : pairs, turned ? kTileRows : 1, blocks.b,
                                 kWidth, blocks.c + i * kNarrowColumns + j, kNarrowColumns},
           std::min<int64_t>(kTileRows, of.rows - i), (columns + Set::kLanes - 1) / Set::kLanes * Set::kLanes,

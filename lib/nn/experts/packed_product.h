@@ -82,31 +82,67 @@ HEDDLE_INLINE bool packs_rows(const PackedProduct<float>& of) {
 
 // Tiles [depth, kTileRows] of a transposed matrix.
 HEDDLE_INLINE void pack_rows(const MatrixView<float>& a, int64_t rows, int64_t depth, float* to) {
-  for (int64_t row = 0; row < rows; row += kTileRows, to += depth * kTileRows) {
-    const int64_t count = std::min<int64_t>(kTileRows, rows - row);
-    for (int64_t k = 0; k < depth; ++k)
-      if (count == kTileRows)
-        std::memcpy(to + k * kTileRows, a.at(row, k), kTileRows * sizeof(float));
-      else
-        std::memcpy(to + k * kTileRows, a.at(row, k), static_cast<size_t>(count) * sizeof(float));
-  }
+  constexpr int64_t kSteps = 16;  // lines of so many columns of a stay in the first cache
+  for (int64_t k = 0; k < depth; k += kSteps)
+    for (int64_t row = 0; row < rows; row += kTileRows) {
+      const auto count = static_cast<size_t>(std::min<int64_t>(kTileRows, rows - row));
+      float* const tile = to + row * depth;
+      for (int64_t step = k; step < std::min(depth, k + kSteps); ++step)
+        if (count == kTileRows)
+          std::memcpy(tile + step * kTileRows, a.at(row, step), kTileRows * sizeof(float));
+        else
+          std::memcpy(tile + step * kTileRows, a.at(row, step), count * sizeof(float));
+    }
 }
+
+// Neighbouring cache lines that are asked for before they are needed: one with each step of a tile along its
+// depth, because many at once would wait for memory, and the tile with them.
+struct Lines {
+  const float* data = nullptr;
+  int64_t left = 0;
+
+  static HEDDLE_INLINE Lines of(const Stretch<float>& of) { return {of.data, (of.count + 15) / 16}; }
+  HEDDLE_INLINE Lines take(int64_t count) {
+    const Lines share{data, std::min(count, left)};
+    data += 16 * share.left;
+    left -= share.left;
+    return share;
+  }
+};
+
+// What is asked for beside a tile: the rows after it, into the first cache, and then of b, into the second.
+struct Ahead {
+  Lines near, far;
+  static constexpr bool kFetches = true;
+
+  HEDDLE_INLINE int64_t lines() const { return near.left + far.left; }
+  HEDDLE_INLINE void fetch() {
+    if (near.left > 0)
+      __builtin_prefetch(near.take(1).data, 0, 3);
+    else
+      __builtin_prefetch(far.take(1).data, 0, 2);
+  }
+};
 
 // c [rows, columns] (+)= a b with at most kTileRows rows, a panel's columns and a multiple of kLanes: a
 // function of its own, because the compiler keeps sums in memory where it inlines this into the loops below.
 using TileProduct = void (*)(const tile::Operands<float>& of, int64_t rows, int64_t columns, int64_t depth);
+using TileProductAhead = void (*)(const tile::Operands<float>& of, int64_t rows, int64_t columns,
+                                  int64_t depth, const Ahead& ahead);
 
 // Of one instruction set.
 struct TileProducts {
   TileProduct set, add;
+  TileProductAhead set_ahead;
 };
 
 // One tile of c with any columns of a panel.
 template <class Set, const TileProducts& Tiles>
 HEDDLE_INLINE void tile_of(tile::Operands<float> of, int64_t rows, int64_t columns, int64_t depth, bool adds,
-                           float* scratch) {
+                           float* scratch, const Ahead& ahead) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
   const int64_t rest = columns % Set::kLanes;
+  if (rest == 0 && !adds && ahead.lines() > 0) return Tiles.set_ahead(of, rows, columns, depth, ahead);
   if (rest == 0) return (adds ? Tiles.add : Tiles.set)(of, rows, columns, depth);
   float* const c = of.c;
   const int64_t c_row = of.c_row;
@@ -118,13 +154,14 @@ HEDDLE_INLINE void tile_of(tile::Operands<float> of, int64_t rows, int64_t colum
       c[i * c_row + j] = (adds ? c[i * c_row + j] : 0.0f) + scratch[i * kWidth + j];
 }
 
-// A part of b that is asked for, into the second-level cache, while another is computed with.
-struct Ahead {
+// A part of b that is asked for stretch by stretch: where it is not contiguous.
+struct Stretches {
   const float* data = nullptr;             // null: none
   int64_t step = 0, length = 0, left = 0;  // numbers between two stretches and in one; stretches
 
-  static HEDDLE_INLINE Ahead of(const MatrixView<float>& b, int64_t columns, int64_t depth) {
-    return b.column == 1 ? Ahead{b.data, b.row, columns, depth} : Ahead{b.data, b.column, depth, columns};
+  static HEDDLE_INLINE Stretches of(const MatrixView<float>& b, int64_t columns, int64_t depth) {
+    return b.column == 1 ? Stretches{b.data, b.row, columns, depth}
+                         : Stretches{b.data, b.column, depth, columns};
   }
   HEDDLE_INLINE void ask(int64_t stretches) {
     if (data == nullptr) return;
@@ -137,30 +174,55 @@ struct Ahead {
 // after it: of this block or of the next product.
 struct Panel {
   int64_t first, columns, place;
-  Ahead ahead;
+  Stretches next;
 };
+
+// What a block has still to compute and to ask for: tiles of all its panels, and what is read after it.
+struct Rest {
+  int64_t tiles;
+  Lines first, second;
+
+  // For the next tile: a share of one of them.
+  HEDDLE_INLINE Lines take() {
+    const int64_t share = (first.left + second.left + tiles - 1) / tiles;
+    --tiles;
+    return first.left > 0 ? first.take(share) : second.take(share);
+  }
+};
+
+HEDDLE_INLINE int64_t tiles_of(int64_t rows) {
+  return (rows + kTileRows - 1) / kTileRows;
+}
 
 // The rows of one block of a times one packed panel of b.
 template <class Set, const TileProducts& Tiles>
 HEDDLE_INLINE void rows_of_panel(const PackedProduct<float>& of, int64_t row, int64_t count, Panel panel,
-                                 Blocks& blocks) {
+                                 Rest& rest, Blocks& blocks) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
-  const bool packs = packs_rows(of);
-  const int64_t each = (panel.ahead.left * kTileRows + count - 1) / count;
+  const bool packs = packs_rows(of), whole = of.a.column == 1 && of.a.row == of.depth;
+  const int64_t each = (panel.next.left * kTileRows + count - 1) / count;
   for (int64_t i = 0; i < count; i += kTileRows) {
     const float* const a = packs ? blocks.a + i * of.depth : of.a.at(row + i, 0);
-    panel.ahead.ask(each);
+    panel.next.ask(each);
+    Ahead ahead;
+    if (whole && panel.first == 0)  // later panels find these rows in the cache
+      ahead.near = Lines::of({of.a.at(row + i + kTileRows, 0), kTileRows * of.depth});
+    ahead.far = rest.take();
     tile_of<Set, Tiles>(tile::Operands<float>{a, packs ? 1 : of.a.row, packs ? kTileRows : of.a.column,
                                               blocks.b + panel.place, kWidth,
                                               of.c + (row + i) * of.c_row + panel.first, of.c_row},
-                        std::min<int64_t>(kTileRows, count - i), panel.columns, of.depth, of.adds, blocks.c);
+                        std::min<int64_t>(kTileRows, count - i), panel.columns, of.depth, of.adds, blocks.c,
+                        ahead);
   }
 }
 
-// c (+)= a b where b fits into a block: its panels are packed when the first rows need them.
+// c (+)= a b where b fits into a block: its panels are packed when the first rows need them. after: where the
+// next block of b begins; null: none. `asked`: the product before has asked for this b.
 template <class Set, const TileProducts& Tiles>
-HEDDLE_INLINE void block_of(const PackedProduct<float>& of, Blocks& blocks) {
+HEDDLE_INLINE void block_of(const PackedProduct<float>& of, const float* after, bool asked, Blocks& blocks) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
+  Rest rest{tiles_of(of.rows) * ((of.columns + kWidth - 1) / kWidth), Lines::of(of.next[0]),
+            Lines::of(of.next[1])};
   for (int64_t row = 0; row < of.rows; row += kRows) {
     const int64_t count = std::min(kRows, of.rows - row);
     if (packs_rows(of)) pack_rows({of.a.at(row, 0), of.a.row, of.a.column}, count, of.depth, blocks.a);
@@ -169,12 +231,12 @@ HEDDLE_INLINE void block_of(const PackedProduct<float>& of, Blocks& blocks) {
       Panel panel{j, std::min(kWidth, of.columns - j), of.rows > kRows ? j * of.depth : 0, {}};
       if (row == 0) {
         pack_panel<Set, kWidth>(view(j), panel.columns, of.depth, blocks.b + panel.place);
-        if (const int64_t next = j + kWidth; next < of.columns)
-          panel.ahead = Ahead::of(view(next), std::min(kWidth, of.columns - next), of.depth);
-        else if (of.next_b != nullptr)
-          panel.ahead = Ahead::of({of.next_b, of.b.row, of.b.column}, std::min(kWidth, of.columns), of.depth);
+        if (const int64_t next = j + kWidth; next < of.columns && !asked)
+          panel.next = Stretches::of(view(next), std::min(kWidth, of.columns - next), of.depth);
+        else if (next >= of.columns && after != nullptr)
+          panel.next = Stretches::of({after, of.b.row, of.b.column}, std::min(kWidth, of.columns), of.depth);
       }
-      rows_of_panel<Set, Tiles>(of, row, count, panel, blocks);
+      rows_of_panel<Set, Tiles>(of, row, count, panel, rest, blocks);
     }
   }
 }
@@ -183,6 +245,7 @@ template <class Set, const TileProducts& Tiles>
 HEDDLE_INLINE void product_of(const PackedProduct<float>& of, Blocks& blocks) {
   static_assert(kColumns % (Set::kColumns * Set::kLanes) == 0 && kRows % kTileRows == 0 &&
                 Set::kColumns * Set::kLanes <= 64);
+  const bool single = of.columns <= kColumns && of.depth <= kDepth;
   for (int64_t left = 0; left < of.columns; left += kColumns)
     for (int64_t k = 0; k < of.depth; k += kDepth) {
       PackedProduct<float> block = of;
@@ -191,11 +254,14 @@ HEDDLE_INLINE void product_of(const PackedProduct<float>& of, Blocks& blocks) {
       block.a.data = of.a.at(0, k);
       block.b.data = of.b.at(k, left);
       block.c = of.c + left;
-      const bool last = left + kColumns >= of.columns && k + kDepth >= of.depth;
-      if (!last)
-        block.next_b = k + kDepth < of.depth ? of.b.at(k + kDepth, left) : of.b.at(0, left + kColumns);
       block.adds = of.adds || k > 0;
-      block_of<Set, Tiles>(block, blocks);
+      const float* after = nullptr;
+      if (k + kDepth < of.depth)
+        after = of.b.at(k + kDepth, left);
+      else if (left + kColumns < of.columns)
+        after = of.b.at(0, left + kColumns);
+      if (after != nullptr) block.next[0] = block.next[1] = {};
+      block_of<Set, Tiles>(block, after, single && of.next[0].data != nullptr, blocks);
     }
 }
 

@@ -1,4 +1,5 @@
-// The optimizer's lists are made once; a step gathers the gradients and calls the fused kernel.
+// The optimizer's lists are made once; a step gathers the gradients and calls a fused kernel: of fp32 on the
+// CPU our own, else ATen's.
 #include "lib/train/optimizer/adamw.h"
 
 #include <ATen/core/grad_mode.h>
@@ -6,7 +7,11 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "core/base/pattern.h"
+#include "lib/train/optimizer/adamw_cpu.h"
 
 namespace heddle::train {
 namespace {
@@ -27,6 +32,12 @@ std::vector<text::Pattern> compile(const std::vector<ParameterGroup>& groups) {
 
 bool low_precision(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
+}
+
+bool are_plain(at::TensorList tensors) {
+  return std::all_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+    return tensor.is_cpu() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous();
+  });
 }
 
 }  // namespace
@@ -100,12 +111,35 @@ void AdamW::drop_gradients() {
 
 void AdamW::run_kernel(at::TensorList weights, at::TensorList gradients, at::TensorList averages,
                        at::TensorList squares, at::TensorList steps, const Rates& rates) const {
+  if (are_plain(weights) && are_plain(gradients) && are_plain(averages) && are_plain(squares))
+    return run_on_cpu(weights, gradients, averages, squares, steps, rates);
   const auto given = [](const at::Tensor& value) {
     return value.defined() ? std::make_optional(value) : std::nullopt;
   };
   at::_fused_adamw_(weights, gradients, averages, squares, {}, steps, rates.lr, config_.optimizer.beta1,
                     config_.optimizer.beta2, rates.weight_decay, config_.optimizer.eps, /*amsgrad=*/false,
                     /*maximize=*/false, given(rates.divisor), given(rates.skip));
+}
+
+void AdamW::run_on_cpu(at::TensorList weights, at::TensorList gradients, at::TensorList averages,
+                       at::TensorList squares, at::TensorList steps, const Rates& rates) const {
+  if (rates.skip.defined() && rates.skip.item<float>() == 1) return;
+  const AdamWConfig& config = config_.optimizer;
+  AdamWFactors factors{};
+  factors.gradient = rates.divisor.defined() ? 1 / rates.divisor.item<float>() : 1.0f;
+  factors.decay = static_cast<float>(1 - rates.lr * rates.weight_decay);
+  factors.beta1 = static_cast<float>(config.beta1);
+  factors.beta2 = static_cast<float>(config.beta2);
+  factors.eps = static_cast<float>(config.eps);
+  for (size_t i = weights.size();
+       i-- > 0;) {  // the norm has read the last ones last: they may be in the cache
+    const double count = steps[i].item<float>();
+    factors.step = static_cast<float>(rates.lr / (1 - std::pow(config.beta1, count)));
+    factors.root = static_cast<float>(1 / std::sqrt(1 - std::pow(config.beta2, count)));
+    adamw_cpu({weights[i].mutable_data_ptr<float>(), gradients[i].const_data_ptr<float>(),
+               averages[i].mutable_data_ptr<float>(), squares[i].mutable_data_ptr<float>()},
+              weights[i].numel(), factors);
+  }
 }
 
 void AdamW::update_group(Group& group, const Rates& rates) {

@@ -1,4 +1,4 @@
-// Fused AdamW over this rank's shards (Loshchilov and Hutter 2019), with ATen's fused kernel.
+// Fused AdamW over this rank's shards (Loshchilov and Hutter 2019), with a fused kernel.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -61,6 +61,8 @@ class HEDDLE_API AdamW {
   };
   void update_group(Group& group, const Rates& rates);
   void run_kernel(at::TensorList weights, at::TensorList gradients, at::TensorList averages,
+                  at::TensorList squares, at::TensorList steps, const Rates& rates) const;
+  void run_on_cpu(at::TensorList weights, at::TensorList gradients, at::TensorList averages,
                   at::TensorList squares, at::TensorList steps, const Rates& rates) const;
 
   StepConfig config_;

@@ -1,0 +1,26 @@
+// AdamW of one fp32 tensor on the CPU, in one pass that reads the gradient and does not write it.
+#pragma once
+
+#include <cstdint>
+
+namespace heddle::train {
+
+// Factors of one update (Loshchilov and Hutter 2019).
+struct AdamWFactors {
+  float gradient;  // what gradients are multiplied by: clipping
+  float decay;     // what weights are multiplied by: 1 - lr * weight decay
+  float beta1, beta2, eps;
+  float step;  // lr / (1 - beta1^t)
+  float root;  // 1 / sqrt(1 - beta2^t)
+};
+
+// Numbers of one tensor; each is computed alone, so neither threads nor shards change its bits.
+struct AdamWNumbers {
+  float* weights;
+  const float* gradients;
+  float *averages, *squares;
+};
+
+void adamw_cpu(const AdamWNumbers& numbers, int64_t count, const AdamWFactors& factors);
+
+}  // namespace heddle::train
