@@ -105,4 +105,9 @@ Node FieldType<Node>::write(const Node& value) {
   return value;
 }
 
+namespace config {
+
+HEDDLE_FIELD_VALUES();
+
+}  // namespace config
 }  // namespace heddle

@@ -16,11 +16,13 @@ Error unknown_key(const Node::Entry& first, const std::vector<std::string>& know
 
 }  // namespace
 
-void SchemaTable::add(FieldInfo info) {
+void SchemaTable::add(std::string key, std::string help, size_t offset, config::FieldValue value,
+                      const void* default_value) {
   for (const FieldInfo& field : fields_)
-    if (field.key == info.key)
-      throw Error(ErrorCode::internal, "schema", "the key '" + info.key + "' is bound twice");
-  fields_.push_back(std::move(info));
+    if (field.key == key) throw Error(ErrorCode::internal, "schema", "the key '" + key + "' is bound twice");
+  fields_.push_back({std::move(key), value.type, config::to_json(value.write(default_value)), value.range,
+                     std::move(help), ""});
+  bindings_.push_back({offset, std::move(value)});
 }
 
 FieldInfo& SchemaTable::of(const std::string& key) {
@@ -36,6 +38,41 @@ void SchemaTable::check_keys(const Node& section) const {
   for (const FieldInfo& field : fields_) known.push_back(field.key);
   for (const Node::Entry& entry : section.entries())
     if (std::find(known.begin(), known.end(), entry.first) == known.end()) throw unknown_key(entry, known);
+}
+
+void SchemaTable::read_to(void* out, const Node& section) const {
+  check_keys(section);
+  for (size_t i = 0; i < fields_.size(); ++i)
+    if (const Node* given = section.find(fields_[i].key))
+      bindings_[i].value.read(*given, static_cast<char*>(out) + bindings_[i].offset);
+  for (const auto& fill : fills_) fill(out);
+  for (const auto& rule : rules_)
+    if (const std::string complaint = rule(out); !complaint.empty())
+      throw Error(ErrorCode::config, section.where(), complaint);
+}
+
+Node SchemaTable::write_from(const void* value) const {
+  std::vector<Node::Entry> entries;
+  for (size_t i = 0; i < fields_.size(); ++i)
+    entries.emplace_back(fields_[i].key,
+                         bindings_[i].value.write(static_cast<const char*>(value) + bindings_[i].offset));
+  return Node::map(std::move(entries));
+}
+
+bool SchemaTable::is_built(const std::string& key, const void* value) const {
+  for (const auto& [built, test] : built_)
+    if (built == key) return test(value);
+  return false;
+}
+
+std::vector<std::string> SchemaTable::not_built_of(const void* value, const void* defaults) const {
+  std::vector<std::string> out;
+  const Node given = write_from(value), usual = write_from(defaults);
+  for (size_t i = 0; i < fields_.size(); ++i)
+    if (!fields_[i].later.empty() && !(given.entries()[i].second == usual.entries()[i].second) &&
+        !is_built(fields_[i].key, value))
+      out.push_back(fields_[i].key + ": " + fields_[i].later);
+  return out;
 }
 
 Error range_error(const Node& value, const std::string& range) {

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "heddle/config/schema.h"
@@ -63,4 +65,85 @@ struct SectionField {
   static Node write(const Inner& value) { return schema().write(value); }
 };
 
+namespace config {
+
+template <class T>
+Node write_value(const void* from) {
+  return FieldType<T>::write(*static_cast<const T*>(from));
+}
+
+template <class T>
+FieldValue plain_value() {
+  return {FieldType<T>::type_name(), "",
+          [](const Node& from, void* to) { *static_cast<T*>(to) = FieldType<T>::read(from); },
+          write_value<T>};
+}
+
+template <class T>
+FieldValue word_value(OneOf allowed) {
+  const std::string range = text::join(allowed.words);
+  const auto read = [words = std::move(allowed.words)](const Node& from, void* to) {
+    T value = FieldType<T>::read(from);
+    if constexpr (requires { value.has_value(); }) {
+      if (value) value = word_of(from, words);
+    } else {
+      value = word_of(from, words);
+    }
+    *static_cast<T*>(to) = std::move(value);
+  };
+  return {FieldType<T>::type_name(), range, read, write_value<T>};
+}
+
+template <class T>
+FieldValue checked_value(Check check) {
+  const auto read = [run = std::move(check.run)](const Node& from, void* to) {
+    run(from);
+    *static_cast<T*>(to) = FieldType<T>::read(from);
+  };
+  return {FieldType<T>::type_name(), check.range, read, write_value<T>};
+}
+
+template <class T, class Bound>
+FieldValue ranged_value(Range<Bound> range) {
+  const std::string low = FieldType<Bound>::write(range.low).written();
+  const std::string text = range.high == std::numeric_limits<Bound>::max()
+                               ? "at least " + low
+                               : low + " to " + FieldType<Bound>::write(range.high).written();
+  const auto read = [range, text](const Node& from, void* to) {
+    T value = FieldType<T>::read(from);
+    const auto inside = [&](const Bound& number) { return number >= range.low && number <= range.high; };
+    if constexpr (requires { value.has_value(); }) {
+      if (value && !inside(*value)) throw range_error(from, text);
+    } else {
+      if (!inside(value)) throw range_error(from, text);
+    }
+    *static_cast<T*>(to) = std::move(value);
+  };
+  return {FieldType<T>::type_name(), text, read, write_value<T>};
+}
+
+// The library has those of the common types; a source instantiates only those of its own types.
+#define HEDDLE_FIELD_VALUE(keyword, ...)                             \
+  keyword template HEDDLE_API FieldValue plain_value<__VA_ARGS__>(); \
+  keyword template HEDDLE_API FieldValue checked_value<__VA_ARGS__>(Check)
+#define HEDDLE_FIELD_NUMBER(keyword, ...)                                               \
+  HEDDLE_FIELD_VALUE(keyword, __VA_ARGS__);                                             \
+  HEDDLE_FIELD_VALUE(keyword, std::optional<__VA_ARGS__>);                              \
+  keyword template HEDDLE_API FieldValue ranged_value<__VA_ARGS__>(Range<__VA_ARGS__>); \
+  keyword template HEDDLE_API FieldValue ranged_value<std::optional<__VA_ARGS__>>(Range<__VA_ARGS__>)
+#define HEDDLE_FIELD_VALUES(keyword)                                     \
+  HEDDLE_FIELD_NUMBER(keyword, int64_t);                                 \
+  HEDDLE_FIELD_NUMBER(keyword, double);                                  \
+  HEDDLE_FIELD_VALUE(keyword, bool);                                     \
+  HEDDLE_FIELD_VALUE(keyword, std::optional<bool>);                      \
+  HEDDLE_FIELD_VALUE(keyword, std::string);                              \
+  HEDDLE_FIELD_VALUE(keyword, std::optional<std::string>);               \
+  HEDDLE_FIELD_VALUE(keyword, std::vector<std::string>);                 \
+  HEDDLE_FIELD_VALUE(keyword, DTypeWord);                                \
+  HEDDLE_FIELD_VALUE(keyword, Node);                                     \
+  keyword template HEDDLE_API FieldValue word_value<std::string>(OneOf); \
+  keyword template HEDDLE_API FieldValue word_value<std::optional<std::string>>(OneOf)
+HEDDLE_FIELD_VALUES(extern);
+
+}  // namespace config
 }  // namespace heddle

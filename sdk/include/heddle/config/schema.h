@@ -1,13 +1,12 @@
 // Binds the keys of one YAML section to the fields of one struct; the struct's initialisers are the defaults.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <limits>
-#include <map>
-#include <memory>
 #include <optional>
 #include <string>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "heddle/base/error.h"
@@ -58,18 +57,6 @@ struct FieldInfo {
 template <class T>
 struct FieldType;
 
-// The part of a schema that is independent of the struct: keys, the table of fields, errors about keys.
-class HEDDLE_API SchemaTable {
- public:
-  const std::vector<FieldInfo>& fields() const { return fields_; }
-
- protected:
-  void add(FieldInfo info);
-  FieldInfo& of(const std::string& key);       // throws Error{internal} for a key that no field has
-  void check_keys(const Node& section) const;  // throws for unknown keys and for a section that is not a map
-  std::vector<FieldInfo> fields_;
-};
-
 HEDDLE_API Error range_error(const Node& value, const std::string& range);
 // The matching word of the list. Throws Error{config} with the nearest one.
 HEDDLE_API std::string word_of(const Node& value, const std::vector<std::string>& words);
@@ -79,7 +66,55 @@ namespace config {
 // The map without its `_target_`, whose last component must be `name` if it is given. Throws Error{config}.
 HEDDLE_API Node without_target(const Node& map, const std::string& name);
 
+// How the value of one field is checked, read and written, wherever it lies.
+struct FieldValue {
+  std::string type, range;
+  std::function<void(const Node& from, void* to)> read;
+  Node (*write)(const void* from);
+};
+
+// Those of a type T. They know no struct, so the library has them for the common types (field_types.h).
+template <class T>
+FieldValue plain_value();
+template <class T>
+FieldValue word_value(OneOf allowed);
+template <class T>
+FieldValue checked_value(Check check);
+template <class T, class Bound>
+FieldValue ranged_value(Range<Bound> range);
+
 }  // namespace config
+
+// The part of a schema that is independent of the struct: fields by their offset in it, the table of fields,
+// errors.
+class HEDDLE_API SchemaTable {
+ public:
+  const std::vector<FieldInfo>& fields() const { return fields_; }
+
+ protected:
+  void add(std::string key, std::string help, size_t offset, config::FieldValue value,
+           const void* default_value);
+  FieldInfo& of(const std::string& key);  // throws Error{internal} for a key that no field has
+  void read_to(void* out, const Node& section) const;
+  Node write_from(const void* value) const;
+  std::vector<std::string> not_built_of(const void* value, const void* defaults) const;
+
+  std::vector<std::function<void(void*)>> fills_;
+  std::vector<std::function<std::string(const void*)>> rules_;
+  std::vector<std::pair<std::string, std::function<bool(const void*)>>> built_;
+
+ private:
+  struct Binding {
+    size_t offset;
+    config::FieldValue value;
+  };
+
+  void check_keys(const Node& section) const;  // throws for unknown keys and for a section that is not a map
+  bool is_built(const std::string& key, const void* value) const;
+
+  std::vector<FieldInfo> fields_;
+  std::vector<Binding> bindings_;  // of the fields, in their order
+};
 
 template <class Struct>
 class ConfigSchema : public SchemaTable {
@@ -87,58 +122,39 @@ class ConfigSchema : public SchemaTable {
   // The key reads into the slot; absent keys keep the struct's initialiser.
   template <class T>
   ConfigSchema& field(std::string key, T Struct::*slot, std::string help) {
-    return bind<T>(std::move(key), slot, std::move(help), "",
-                   [](const Node& at) { return FieldType<T>::read(at); });
+    return bind(std::move(key), slot, std::move(help), config::plain_value<T>());
   }
 
   // The same for a word, or a word or null, out of a list.
   template <class T>
   ConfigSchema& field(std::string key, T Struct::*slot, std::string help, OneOf allowed) {
-    return bind<T>(std::move(key), slot, std::move(help), text::join(allowed.words),
-                   [allowed](const Node& at) {
-                     T value = FieldType<T>::read(at);
-                     if constexpr (requires { value.has_value(); }) {
-                       if (value) value = word_of(at, allowed.words);
-                     } else {
-                       value = word_of(at, allowed.words);
-                     }
-                     return value;
-                   });
+    return bind(std::move(key), slot, std::move(help), config::word_value<T>(std::move(allowed)));
   }
 
   template <class T>
   ConfigSchema& field(std::string key, T Struct::*slot, std::string help, Check check) {
-    return bind<T>(std::move(key), slot, std::move(help), check.range, [check](const Node& at) {
-      check.run(at);
-      return FieldType<T>::read(at);
-    });
+    return bind(std::move(key), slot, std::move(help), config::checked_value<T>(std::move(check)));
   }
 
   // The same with a range for the value (of an optional or a list: of what it holds).
   template <class T, class Bound>
   ConfigSchema& field(std::string key, T Struct::*slot, std::string help, Range<Bound> range) {
-    const std::string text = range_text(range);
-    return bind<T>(std::move(key), slot, std::move(help), text, [range, text](const Node& at) {
-      T value = FieldType<T>::read(at);
-      if constexpr (requires { value.has_value(); }) {
-        if (value && (*value < range.low || *value > range.high)) throw range_error(at, text);
-      } else {
-        if (value < range.low || value > range.high) throw range_error(at, text);
-      }
-      return value;
-    });
+    return bind(std::move(key), slot, std::move(help), config::ranged_value<T, Bound>(range));
   }
 
-  // A check over the whole struct; a non-empty message becomes an Error{config} at the section.
-  ConfigSchema& rule(std::function<std::string(const Struct&)> complaint) {
-    rules_.push_back(std::move(complaint));
+  // A check over the whole struct, std::string(const Struct&); a non-empty message becomes an Error{config}
+  // at the section.
+  template <class Complaint>
+  ConfigSchema& rule(Complaint complaint) {
+    rules_.push_back([complaint](const void* value) -> std::string { return complaint(of_struct(value)); });
     return *this;
   }
 
-  // Sets fields that depend on others, or defaults for null: runs after all fields are read, before the
-  // rules.
-  ConfigSchema& then(std::function<void(Struct&)> fill) {
-    fills_.push_back(std::move(fill));
+  // Sets fields that depend on others, or defaults for null, void(Struct&): runs after all fields are read,
+  // before the rules.
+  template <class Fill>
+  ConfigSchema& then(Fill fill) {
+    fills_.push_back([fill](void* value) { fill(*static_cast<Struct*>(value)); });
     return *this;
   }
 
@@ -148,74 +164,40 @@ class ConfigSchema : public SchemaTable {
     return *this;
   }
 
-  // The same if more than the default is built: `built` tells whether this value is.
-  ConfigSchema& later(const std::string& key, std::string why, std::function<bool(const Struct&)> built) {
-    built_[key] = std::move(built);
+  // The same if more than the default is built: `built`, bool(const Struct&), tells whether this value is.
+  template <class Built>
+  ConfigSchema& later(const std::string& key, std::string why, Built built) {
+    built_.emplace_back(key, [built](const void* value) -> bool { return built(of_struct(value)); });
     return later(key, std::move(why));
   }
 
   // Throws Error{config} with file, line, key and the nearest key.
   Struct read(const Node& section) const {
-    check_keys(section);
     Struct out{};
-    for (const Binding& binding : bindings_)
-      if (const Node* value = section.find(binding.key)) binding.read(out, *value);
-    for (const auto& fill : fills_) fill(out);
-    for (const auto& rule : rules_)
-      if (std::string complaint = rule(out); !complaint.empty())
-        throw Error(ErrorCode::config, section.where(), complaint);
+    read_to(&out, section);
     return out;
   }
 
   // Every field with its value, in the order of the schema.
-  Node write(const Struct& value) const {
-    std::vector<Node::Entry> entries;
-    for (const Binding& binding : bindings_) entries.emplace_back(binding.key, binding.write(value));
-    return Node::map(std::move(entries));
-  }
+  Node write(const Struct& value) const { return write_from(&value); }
 
   // The keys marked later() whose value is not the default, as "key: why".
-  std::vector<std::string> not_built(const Struct& value) const {
-    std::vector<std::string> out;
-    const Struct defaults{};
-    for (size_t i = 0; i < bindings_.size(); ++i) {
-      if (fields_[i].later.empty() || bindings_[i].write(value) == bindings_[i].write(defaults)) continue;
-      const auto built = built_.find(bindings_[i].key);
-      if (built == built_.end() || !built->second(value))
-        out.push_back(bindings_[i].key + ": " + fields_[i].later);
-    }
-    return out;
-  }
+  std::vector<std::string> not_built(const Struct& value) const { return not_built_of(&value, &defaults()); }
 
  private:
-  struct Binding {
-    std::string key;
-    std::function<void(Struct&, const Node&)> read;
-    std::function<Node(const Struct&)> write;
-  };
-
-  template <class Bound>
-  static std::string range_text(const Range<Bound>& range) {
-    const std::string low = FieldType<Bound>::write(range.low).written();
-    if (range.high == std::numeric_limits<Bound>::max()) return "at least " + low;
-    return low + " to " + FieldType<Bound>::write(range.high).written();
+  static const Struct& of_struct(const void* value) { return *static_cast<const Struct*>(value); }
+  static const Struct& defaults() {
+    static const Struct value{};
+    return value;
   }
 
   template <class T>
-  ConfigSchema& bind(std::string key, T Struct::*slot, std::string help, std::string range,
-                     std::function<T(const Node&)> read) {
-    const Node default_value = FieldType<T>::write(Struct{}.*slot);
-    add({key, FieldType<T>::type_name(), config::to_json(default_value), std::move(range), std::move(help),
-         ""});
-    bindings_.push_back({key, [slot, read](Struct& out, const Node& value) { out.*slot = read(value); },
-                         [slot](const Struct& in) { return FieldType<T>::write(in.*slot); }});
+  ConfigSchema& bind(std::string key, T Struct::*slot, std::string help, config::FieldValue value) {
+    const auto* field = reinterpret_cast<const char*>(&(defaults().*slot));
+    add(std::move(key), std::move(help),
+        static_cast<size_t>(field - reinterpret_cast<const char*>(&defaults())), std::move(value), field);
     return *this;
   }
-
-  std::vector<Binding> bindings_;
-  std::map<std::string, std::function<bool(const Struct&)>> built_;
-  std::vector<std::function<void(Struct&)>> fills_;
-  std::vector<std::function<std::string(const Struct&)>> rules_;
 };
 
 }  // namespace heddle
