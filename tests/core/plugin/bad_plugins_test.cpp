@@ -109,7 +109,8 @@ TEST(BadPlugin, OfAnotherLibTorchIsRefusedUnopenedWithBothTags) {
   EXPECT_EQ(exit_status(error.code()), 2);
   EXPECT_THAT(error.message(),
               HasSubstr("the plugin 'other_torch' 0.1.0 was built for another engine: torch is "
-                        "2.10.0 there and 2.11.0 here (plugin: sdk=5 torch=2.10.0 "));
+                        "2.10.0 there and 2.11.0 here (plugin: sdk=" +
+                        std::to_string(HEDDLE_SDK_NUMBER) + " torch=2.10.0 "));
   EXPECT_THAT(error.message(), HasSubstr("engine: " + std::string(heddle::plugin::abi_tag())));
   EXPECT_EQ(error.hint(), "build it again against this engine's SDK, with the same compiler and LibTorch");
 }
