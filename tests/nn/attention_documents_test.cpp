@@ -100,7 +100,7 @@ Attended plainly_attended(const DocumentCase& one, const DocumentInputs& in) {
                            .transpose(0, 1)
                            .reshape(in.d_out.sizes());
   y.backward(in.d_out.to(at::kDouble));
-  return {y.detach(), q.grad(), k.grad(), v.grad(), {}};
+  return {y.detach(), q.grad(), k.grad(), v.grad(), one.sinks ? sinks.grad() : at::Tensor()};
 }
 
 void expect_close(const at::Tensor& got, const at::Tensor& want, double tolerance, const std::string& what) {
@@ -117,6 +117,7 @@ TEST_P(PackedDocuments, EqualEachAloneAndPlainAttention) {
   for (const DocumentCase& one : kDocumentCases) {
     const DocumentInputs in = document_inputs(one, GetParam());
     const Attended packed = attended(one, in, at::tensor(offsets, at::kInt));
+    at::Tensor sinks;
     for (size_t i = 0; i < std::size(kLengths); ++i) {
       const int64_t first = offsets[i], count = kLengths[i];
       const DocumentInputs part = in.part(first, count);
@@ -130,7 +131,9 @@ TEST_P(PackedDocuments, EqualEachAloneAndPlainAttention) {
           EXPECT_TRUE(at::equal(got, alone.*of)) << what;
         expect_close(alone.*of, plain.*of, tolerance, what);
       }
+      if (one.sinks) sinks = i == 0 ? plain.sinks : sinks + plain.sinks;
     }
+    if (one.sinks) expect_close(packed.sinks, sinks, tolerance, one.name + ", sinks");
   }
 }
 

@@ -67,6 +67,21 @@ TEST(ExpertActivation, StaysFiniteForLargeGatesAndKeepsWhatIsNotANumber) {
   EXPECT_TRUE(std::isnan(d[2].item<float>()));
 }
 
+// The gradient of the second half does not depend on it: silu(2) for 1, nan, and what is beyond the limit.
+TEST(ExpertActivation, PassesTheGradientOfASecondHalfThatIsNotANumber) {
+  const at::Tensor hidden = at::tensor({2.0F, 2.0F, 2.0F, 1.0F, NAN, 9.0F}).view({1, 6});
+  const at::Tensor dy = at::ones({1, 3}), ones = at::ones({1});
+  const float gated = at::silu(at::full({1}, 2.0F)).item<float>();
+  const at::Tensor d = activate_backward({}, dy, hidden, ones).hidden[0];
+  for (int64_t i = 3; i < 6; ++i) EXPECT_NEAR(d[i].item<float>(), gated, 1e-6F) << i;
+  EXPECT_TRUE(std::isnan(d[1].item<float>()));
+  const ExpertActivation clamped{Kind::clamped_swiglu, 1.0, 7.0};
+  const at::Tensor bounded = activate_backward(clamped, dy, hidden, ones).hidden[0];
+  EXPECT_NEAR(bounded[3].item<float>(), gated, 1e-6F);
+  EXPECT_NEAR(bounded[4].item<float>(), gated, 1e-6F);
+  EXPECT_EQ(bounded[5].item<float>(), 0.0F);
+}
+
 // From where e^x is not a normal number, the sigmoid of a gate is 0. Of an infinite one: what ATen gives.
 TEST(ExpertActivation, OfVerySmallAndOfInfiniteGates) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {

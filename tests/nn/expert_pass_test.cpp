@@ -29,12 +29,14 @@ class PassThreads {
   int before_;
 };
 
-// The output and the gradients of x, the routing's weights, gate_up and down.
-Tensors output_and_gradients(const Tensors& given, const at::Tensor& chosen, int threads) {
+// The output and the gradients of x, the routing's weights, gate_up and down; of what is frozen an undefined
+// one.
+Tensors output_and_gradients(const Tensors& given, const at::Tensor& chosen, int threads,
+                             const model::ExpertActivation& how = {}, size_t frozen = 4) {
   const PassThreads run_on(threads);
   Tensors in;
-  for (const at::Tensor& tensor : given) in.push_back(tensor.detach().clone().requires_grad_());
-  const model::ExpertActivation how;
+  for (const at::Tensor& tensor : given)
+    in.push_back(tensor.detach().clone().set_requires_grad(in.size() != frozen));
   EXPECT_EQ(model::has_expert_pass(how, in[0], {in[2], in[3]}), threads == 1);
   const at::Tensor y = model::experts(in[0], {chosen, in[1]}, {in[2], in[3]}, how);
   (y * at::linspace(-1, 1, y.numel()).view(y.sizes())).sum().backward();
@@ -45,18 +47,47 @@ Tensors output_and_gradients(const Tensors& given, const at::Tensor& chosen, int
 
 class ExpertPassTest : public testing::TestWithParam<PassCase> {};
 
+Tensors pass_inputs(const PassCase& of) {
+  at::manual_seed(5);
+  return {at::randn({of.tokens, of.hidden}), at::rand({of.tokens, of.top_k}),
+          at::randn({of.experts, 2 * of.width, of.hidden}) * 0.1,
+          at::randn({of.experts, of.hidden, of.width}) * 0.1};
+}
+
+void expect_equal_bits(const Tensors& one, const Tensors& three) {
+  for (size_t i = 0; i < one.size(); ++i) {
+    ASSERT_EQ(one[i].defined(), three[i].defined()) << i;
+    if (!one[i].defined()) continue;
+    EXPECT_TRUE(at::equal(one[i], three[i])) << i;
+  }
+}
+
 TEST_P(ExpertPassTest, HasTheBitsOfGroupedProducts) {
   const PassCase& of = GetParam();
-  at::manual_seed(5);
-  const Tensors given = {at::randn({of.tokens, of.hidden}), at::rand({of.tokens, of.top_k}),
-                         at::randn({of.experts, 2 * of.width, of.hidden}) * 0.1,
-                         at::randn({of.experts, of.hidden, of.width}) * 0.1};
+  const Tensors given = pass_inputs(of);
   // Expert 1 gets no token where there are enough others, and some choices have no expert.
   at::Tensor chosen =
       std::get<1>(at::rand({of.tokens, of.experts}).sort(1)).slice(1, 0, of.top_k).contiguous();
   if (of.experts > of.top_k) chosen = at::where(chosen.eq(1), -1, chosen);
-  const Tensors one = output_and_gradients(given, chosen, 1), three = output_and_gradients(given, chosen, 3);
-  for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(at::equal(one[i], three[i])) << i;
+  expect_equal_bits(output_and_gradients(given, chosen, 1), output_and_gradients(given, chosen, 3));
+}
+
+TEST(ExpertPass, HasTheBitsOfGroupedProductsWithFrozenInputsAndClampedGates) {
+  const Tensors given = pass_inputs({45, 2, 5, 40, 24, ""});
+  const at::Tensor chosen = at::arange(90).remainder(4).view({45, 2});
+  const model::ExpertActivation clamped{model::ExpertActivation::Kind::clamped_swiglu, 1.702, 0.5};
+  for (const model::ExpertActivation& how : {model::ExpertActivation{}, clamped})
+    for (const size_t frozen : {0, 1, 2, 3, 4})
+      expect_equal_bits(output_and_gradients(given, chosen, 1, how, frozen),
+                        output_and_gradients(given, chosen, 3, how, frozen));
+}
+
+TEST(ExpertPass, TakesNoTokens) {
+  const Tensors given = pass_inputs({0, 2, 3, 16, 8, ""});
+  const Tensors out = output_and_gradients(given, at::zeros({0, 2}, at::kLong), 1);
+  EXPECT_EQ(out[0].numel(), 0);
+  EXPECT_TRUE(at::equal(out[3], at::zeros_like(given[2])));
+  EXPECT_TRUE(at::equal(out[4], at::zeros_like(given[3])));
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -64,8 +64,8 @@ class FetchAhead {
   Fetch next() {
     if (now_ == used_) return {};
     Stretch& one = stretches_[now_];
-    const int64_t rows = std::min(per_turn_, one.left), lines = (one.width + kLineBytes - 1) / kLineBytes;
-    const Fetch out{one.at, rows * lines, lines, one.row - lines * kLineBytes};
+    const int64_t rows = std::min(per_turn_, one.left), lines = (one.width + kLine - 1) / kLine;
+    const Fetch out{one.at, rows * lines, lines, one.row - lines * kLine};
     one.at += rows * one.row;
     one.left -= rows;
     if (one.left == 0) ++now_;
@@ -73,7 +73,7 @@ class FetchAhead {
   }
 
  private:
-  static constexpr int64_t kLineBytes = 64, kMostRows = 512;  // more would displace what is in use
+  static constexpr int64_t kMostRows = 512;  // more would displace what is in use
   struct Stretch {
     const char* at;
     int64_t row, width, left;  // left: rows

@@ -66,8 +66,6 @@ struct Operands {
   int64_t c_row;
 };
 
-constexpr int64_t kLine = 64;  // bytes of a line of the cache
-
 // What a product fetches into the cache while it computes: nothing.
 struct Nothing {
   static constexpr bool kFetches = false;

@@ -146,16 +146,15 @@ class AttentionBackward {
     return {room.at(0), pack::padded(width)};
   }
 
-  // Zeros, or what the gradients are added to.
+  // Zeros: of the gradients themselves, or of a sum that is written or added to them at the end.
   pack::Rows<Number> sums_of(const Segment& segment, int64_t head, Room& room) const {
-    if (!pack::in_place<Number>(into_.q, shape_.head_dim, segment.count)) {
+    if (add_ || !pack::in_place<Number>(into_.q, shape_.head_dim, segment.count)) {
       room.d_queries.clear(segment.count * width_);
       return {room.d_queries.at(0), width_};
     }
     const auto rows = pack::mutable_columns_of<Number>(into_.q, head, shape_.head_dim).from(segment.first);
-    if (!add_)
-      for (int64_t row = 0; row < segment.count; ++row)
-        std::fill_n(rows.data + row * rows.row, rows.width, Number{});
+    for (int64_t row = 0; row < segment.count; ++row)
+      std::fill_n(rows.data + row * rows.row, rows.width, Number{});
     return {rows.data, rows.row};
   }
 

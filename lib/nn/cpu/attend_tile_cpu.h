@@ -18,6 +18,8 @@ struct KeyRange {
   int32_t begin, end;
 };
 
+constexpr int64_t kLine = 64;  // bytes of a line of the cache
+
 // Bytes that a product brings into the cache, a line for each step of its depth, while it computes: fetches
 // side by side would wait for each other.
 struct Fetch {

@@ -30,14 +30,15 @@ struct Stretch {
 };
 
 // c [rows, columns] = a [rows, depth] times b [depth, columns]; rows of c are c_row numbers apart. All sizes
-// are at least 1. Of float32 alone: `adds` adds to c, and `next` is what the thread reads next, such as the b
-// of its next product, and is fetched while this one is computed.
+// are at least 1. Of float32 alone: `adds` adds to c; `next` is what the thread reads next, such as the b of
+// its next product, and is fetched while this one is computed, up to a block; `asked` says that b was such a
+// `next`.
 template <class Number>
 struct PackedProduct {
   MatrixView<Number> a, b;
   Number* c;
   int64_t c_row, rows, columns, depth;
-  bool adds = false;
+  bool adds = false, asked = false;
   Stretch<Number> next[2] = {};
 };
 

@@ -18,10 +18,10 @@ using View = MatrixView<float>;
 
 using Next = Stretch<float>;
 
-// c [rows, columns] = a b.
+// c [rows, columns] = a b; b was `next` or `then` of the product before, or was just written.
 void multiply_views(const View& a, const View& b, float* c, int64_t rows, int64_t columns, int64_t depth,
                     const Next& next = {}, const Next& then = {}) {
-  packed_product(PackedProduct<float>{a, b, c, columns, rows, columns, depth, false, {next, then}});
+  packed_product(PackedProduct<float>{a, b, c, columns, rows, columns, depth, false, true, {next, then}});
 }
 
 View rows_of_width(const float* data, int64_t width) {

@@ -1,6 +1,6 @@
-// Everything that a step computes of one expert in turn, while its rows are in the cache: float32 on one
-// thread of the CPU. Experts apart, as grouped products have them, write and read whole layers of rows
-// between their products. The kernels are those of grouped products, so the bits are theirs.
+// One expert after the other, forward and backward, while its rows are in the cache: float32 on one thread of
+// the CPU. Grouped products write and read the rows of all experts between two products. The kernels are
+// theirs, so the bits are equal.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -86,7 +86,8 @@ HEDDLE_INLINE void compute_lanes(const Rule<typename Set::Number>& rule, typenam
     if constexpr (Backward) {
       const Vector d_y = tile::vector_at<Set>(at.d_y + lane), d = d_y * weight;
       const Vector d_gate = d * share * factor * (1 + g * rule.alpha * (1 - share));
-      tile::vector_at<Set>(at.d_up + lane) = within == up ? d * gated : zero;
+      const Vector beyond = up - within;  // nan is not beyond the limit, as in ATen's clamp
+      tile::vector_at<Set>(at.d_up + lane) = beyond * beyond > zero ? zero : d * gated;
       tile::vector_at<Set>(at.d_gate + lane) = gate > limit ? zero : d_gate;
       sums.of[i] += d_y * gated * factor;
     }

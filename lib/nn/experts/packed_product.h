@@ -101,7 +101,10 @@ struct Lines {
   const float* data = nullptr;
   int64_t left = 0;
 
-  static HEDDLE_INLINE Lines of(const Stretch<float>& of) { return {of.data, (of.count + 15) / 16}; }
+  // At most a block: more would not stay in the cache.
+  static HEDDLE_INLINE Lines of(const Stretch<float>& of) {
+    return {of.data, (std::min(of.count, kColumns * kDepth) + 15) / 16};
+  }
   HEDDLE_INLINE Lines take(int64_t count) {
     const Lines share{data, std::min(count, left)};
     data += 16 * share.left;
@@ -126,14 +129,12 @@ struct Ahead {
 
 // c [rows, columns] (+)= a b with at most kTileRows rows, a panel's columns and a multiple of kLanes: a
 // function of its own, because the compiler keeps sums in memory where it inlines this into the loops below.
-using TileProduct = void (*)(const tile::Operands<float>& of, int64_t rows, int64_t columns, int64_t depth);
-using TileProductAhead = void (*)(const tile::Operands<float>& of, int64_t rows, int64_t columns,
-                                  int64_t depth, const Ahead& ahead);
+using TileProduct = void (*)(const tile::Operands<float>& of, int64_t rows, int64_t columns, int64_t depth,
+                             const Ahead& ahead);
 
 // Of one instruction set.
 struct TileProducts {
   TileProduct set, add;
-  TileProductAhead set_ahead;
 };
 
 // One tile of c with any columns of a panel.
@@ -142,13 +143,12 @@ HEDDLE_INLINE void tile_of(tile::Operands<float> of, int64_t rows, int64_t colum
                            float* scratch, const Ahead& ahead) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
   const int64_t rest = columns % Set::kLanes;
-  if (rest == 0 && !adds && ahead.lines() > 0) return Tiles.set_ahead(of, rows, columns, depth, ahead);
-  if (rest == 0) return (adds ? Tiles.add : Tiles.set)(of, rows, columns, depth);
+  if (rest == 0) return (adds ? Tiles.add : Tiles.set)(of, rows, columns, depth, ahead);
   float* const c = of.c;
   const int64_t c_row = of.c_row;
   of.c = scratch;
   of.c_row = kWidth;
-  Tiles.set(of, rows, columns - rest + Set::kLanes, depth);
+  Tiles.set(of, rows, columns - rest + Set::kLanes, depth, ahead);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; ++j)
       c[i * c_row + j] = (adds ? c[i * c_row + j] : 0.0f) + scratch[i * kWidth + j];
@@ -217,9 +217,9 @@ HEDDLE_INLINE void rows_of_panel(const PackedProduct<float>& of, int64_t row, in
 }
 
 // c (+)= a b where b fits into a block: its panels are packed when the first rows need them. after: where the
-// next block of b begins; null: none. `asked`: the product before has asked for this b.
+// next block of b begins; null: none.
 template <class Set, const TileProducts& Tiles>
-HEDDLE_INLINE void block_of(const PackedProduct<float>& of, const float* after, bool asked, Blocks& blocks) {
+HEDDLE_INLINE void block_of(const PackedProduct<float>& of, const float* after, Blocks& blocks) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
   Rest rest{tiles_of(of.rows) * ((of.columns + kWidth - 1) / kWidth), Lines::of(of.next[0]),
             Lines::of(of.next[1])};
@@ -231,7 +231,7 @@ HEDDLE_INLINE void block_of(const PackedProduct<float>& of, const float* after, 
       Panel panel{j, std::min(kWidth, of.columns - j), of.rows > kRows ? j * of.depth : 0, {}};
       if (row == 0) {
         pack_panel<Set, kWidth>(view(j), panel.columns, of.depth, blocks.b + panel.place);
-        if (const int64_t next = j + kWidth; next < of.columns && !asked)
+        if (const int64_t next = j + kWidth; next < of.columns && !of.asked)
           panel.next = Stretches::of(view(next), std::min(kWidth, of.columns - next), of.depth);
         else if (next >= of.columns && after != nullptr)
           panel.next = Stretches::of({after, of.b.row, of.b.column}, std::min(kWidth, of.columns), of.depth);
@@ -245,7 +245,6 @@ template <class Set, const TileProducts& Tiles>
 HEDDLE_INLINE void product_of(const PackedProduct<float>& of, Blocks& blocks) {
   static_assert(kColumns % (Set::kColumns * Set::kLanes) == 0 && kRows % kTileRows == 0 &&
                 Set::kColumns * Set::kLanes <= 64);
-  const bool single = of.columns <= kColumns && of.depth <= kDepth;
   for (int64_t left = 0; left < of.columns; left += kColumns)
     for (int64_t k = 0; k < of.depth; k += kDepth) {
       PackedProduct<float> block = of;
@@ -261,7 +260,8 @@ HEDDLE_INLINE void product_of(const PackedProduct<float>& of, Blocks& blocks) {
       else if (left + kColumns < of.columns)
         after = of.b.at(0, left + kColumns);
       if (after != nullptr) block.next[0] = block.next[1] = {};
-      block_of<Set, Tiles>(block, after, single && of.next[0].data != nullptr, blocks);
+      block.asked = of.asked && of.columns <= kColumns && of.depth <= kDepth;
+      block_of<Set, Tiles>(block, after, blocks);
     }
 }
 

@@ -1,5 +1,5 @@
-// The optimizer's lists are made once; a step gathers the gradients and calls a fused kernel: of fp32 on the
-// CPU our own, else ATen's.
+// The optimizer's lists are made once; a step gathers the gradients and calls a fused kernel: heddle's for
+// fp32 on the CPU, ATen's for the rest.
 #include "lib/train/optimizer/adamw.h"
 
 #include <ATen/core/grad_mode.h>
@@ -128,17 +128,19 @@ void AdamW::run_on_cpu(at::TensorList weights, at::TensorList gradients, at::Ten
   AdamWFactors factors{};
   factors.gradient = rates.divisor.defined() ? 1 / rates.divisor.item<float>() : 1.0f;
   factors.decay = static_cast<float>(1 - rates.lr * rates.weight_decay);
-  factors.beta1 = static_cast<float>(config.beta1);
+  factors.rest1 = static_cast<float>(1 - config.beta1);
   factors.beta2 = static_cast<float>(config.beta2);
+  factors.rest2 = static_cast<float>(1 - config.beta2);
   factors.eps = static_cast<float>(config.eps);
-  for (size_t i = weights.size();
-       i-- > 0;) {  // the norm has read the last ones last: they may be in the cache
+  // The norm has read the last gradients last: they may be in the cache.
+  for (size_t i = weights.size(); i-- > 0;) {
     const double count = steps[i].item<float>();
     factors.step = static_cast<float>(rates.lr / (1 - std::pow(config.beta1, count)));
     factors.root = static_cast<float>(1 / std::sqrt(1 - std::pow(config.beta2, count)));
     adamw_cpu({weights[i].mutable_data_ptr<float>(), gradients[i].const_data_ptr<float>(),
                averages[i].mutable_data_ptr<float>(), squares[i].mutable_data_ptr<float>()},
               weights[i].numel(), factors);
+    weights[i].unsafeGetTensorImpl()->bump_version();  // as ATen's kernel does: a forward may have kept them
   }
 }
 

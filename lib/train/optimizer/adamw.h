@@ -1,4 +1,4 @@
-// Fused AdamW over this rank's shards (Loshchilov and Hutter 2019), with a fused kernel.
+// AdamW over this rank's shards (Loshchilov and Hutter 2019), with fused kernels.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ class HEDDLE_API AdamW {
   AdamW(std::span<Shard* const> shards, const StepConfig& config);
 
   // One update. Gradients are first divided by `divisor` (fp32 [1]; undefined: 1), then reset to undefined.
-  // Where `skip` (fp32 [1], read by the kernel and not by the host; undefined: 0) is 1, nothing else changes.
+  // Where `skip` (fp32 [1], which a GPU's host does not read; undefined: 0) is 1, nothing else changes.
   void update(double lr, double weight_decay, const at::Tensor& divisor, const at::Tensor& skip = {});
   // Resets the gradients to undefined and changes nothing else.
   void drop_gradients();

@@ -1,4 +1,4 @@
-// As fast as memory is: the loop reads four streams and writes three.
+// The loop is bound by memory: it reads four streams and writes three.
 #include "lib/train/optimizer/adamw_cpu.h"
 
 #include <ATen/Parallel.h>
@@ -14,11 +14,10 @@ HEDDLE_WIDEST void update_numbers(float* __restrict weights, const float* __rest
                                   float* __restrict averages, float* __restrict squares, int64_t count,
                                   const AdamWFactors& factors) {
   const AdamWFactors by = factors;
-  const float rest1 = 1 - by.beta1, rest2 = 1 - by.beta2;
   for (int64_t i = 0; i < count; ++i) {
     const float gradient = gradients[i] * by.gradient;
-    const float average = averages[i] + rest1 * (gradient - averages[i]);
-    const float square = by.beta2 * squares[i] + rest2 * (gradient * gradient);
+    const float average = averages[i] + by.rest1 * (gradient - averages[i]);
+    const float square = by.beta2 * squares[i] + by.rest2 * (gradient * gradient);
     averages[i] = average;
     squares[i] = square;
     weights[i] = by.decay * weights[i] - by.step * average / (std::sqrt(square) * by.root + by.eps);

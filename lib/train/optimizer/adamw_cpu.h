@@ -1,4 +1,4 @@
-// AdamW of one fp32 tensor on the CPU, in one pass that reads the gradient and does not write it.
+// AdamW of one fp32 tensor on the CPU, in one pass. It does not write the gradient.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@ namespace heddle::train {
 
 // Factors of one update (Loshchilov and Hutter 2019).
 struct AdamWFactors {
-  float gradient;  // what gradients are multiplied by: clipping
-  float decay;     // what weights are multiplied by: 1 - lr * weight decay
-  float beta1, beta2, eps;
-  float step;  // lr / (1 - beta1^t)
-  float root;  // 1 / sqrt(1 - beta2^t)
+  float gradient;                  // what gradients are multiplied by: clipping
+  float decay;                     // what weights are multiplied by: 1 - lr * weight decay
+  float rest1, beta2, rest2, eps;  // rest: 1 - beta, of the doubles
+  float step;                      // lr / (1 - beta1^t)
+  float root;                      // 1 / sqrt(1 - beta2^t)
 };
 
 // Numbers of one tensor; each is computed alone, so neither threads nor shards change its bits.

@@ -1,6 +1,7 @@
 // Each plugin of the gallery is refused with the message that a person should see.
 #include "core/plugin/manifest.h"
 #include "gallery.h"
+#include "heddle/base/version.h"
 #include "heddle/mesh/call.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/plugin/registry.h"

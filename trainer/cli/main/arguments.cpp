@@ -136,7 +136,9 @@ std::string nearest_word(const CLI::App& command, const std::vector<std::string>
 // CLI11 says of an option without its value "--memory: 1 required UINT missing".
 std::string complaint(const CLI::ParseError& error) {
   const std::string said = error.what();
-  return said.ends_with(" missing") ? said.substr(0, said.find(':')) + " needs a value" : said;
+  const bool misses =
+      dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && said.ends_with(" missing");
+  return misses ? said.substr(0, said.find(':')) + " needs a value" : said;
 }
 
 Error usage_error(const CLI::App& app, const std::vector<std::string>& words, const std::string& what) {

@@ -136,7 +136,7 @@ class ConfigSchema : public SchemaTable {
     return bind(std::move(key), slot, std::move(help), config::checked_value<T>(std::move(check)));
   }
 
-  // The same with a range for the value (of an optional or a list: of what it holds).
+  // The same with a range for the value (of an optional: of what it holds).
   template <class T, class Bound>
   ConfigSchema& field(std::string key, T Struct::*slot, std::string help, Range<Bound> range) {
     return bind(std::move(key), slot, std::move(help), config::ranged_value<T, Bound>(range));
