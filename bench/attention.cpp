@@ -1,5 +1,6 @@
 // Attention by blocks against PyTorch's CPU flash attention, forward and backward in turn on one core; and
-// the time of packed documents against the work that their mask leaves: pairs of tokens, and tokens.
+// the time of packed documents against the work that their mask leaves: pairs of tokens, and moving each
+// token's rows.
 //   bench_attention [rounds] [packed]      packed: only the second
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "heddle/nn/attention_layout.h"
+#include "trainer/cli/main/memory_settings.h"
 
 namespace {
 
@@ -111,33 +113,52 @@ double causal_pairs(int64_t sequence) {
   return static_cast<double>(sequence) * static_cast<double>(sequence + 1) / 2;
 }
 
-// Processor time, the least of some rounds: packed documents, one causal sequence, and every token by itself.
+// Moves what attention must at least read and write, forward and backward: q, k and v to the output, and
+// these with the output and its gradient to three gradients. Reads and writes of whole tensors, which nothing
+// waits for.
+class Moves {
+ public:
+  explicit Moves(const Problem& of) : queries_(of.q.detach()), keys_(of.k.detach()), values_(of.v.detach()) {}
+
+  double seconds_once() const {
+    return seconds([&] {
+      const at::Tensor out = queries_.clone(), d_queries = queries_.clone();
+      const at::Tensor d_keys = keys_.clone(), d_values = values_.clone();
+      for (const at::Tensor* read : {&keys_, &values_, &out, &queries_}) read->sum();
+    });
+  }
+
+ private:
+  at::Tensor queries_, keys_, values_;
+};
+
+// Processor time, the least of some rounds: packed documents, one causal sequence, and the moves of either.
 struct Packed {
-  double documents = 1e9, causal = 1e9, alone = 1e9;
+  double documents = 1e9, causal = 1e9, moves = 1e9;
   // The time of `pairs` at the rate of the causal sequence.
   double of_pairs(double pairs, int64_t sequence) const { return causal * pairs / causal_pairs(sequence); }
-  // Each token costs `alone`, where it sees itself; each further pair the rate of the causal sequence.
+  // The moves, which depend on tokens alone, and the pairs at the rate of the causal sequence without its
+  // moves.
   double of_work(double pairs, int64_t sequence) const {
-    const auto tokens = static_cast<double>(sequence);
-    return alone + (causal - alone) * (pairs - tokens) / (causal_pairs(sequence) - tokens);
+    return moves + (causal - moves) * pairs / causal_pairs(sequence);
   }
 };
 
 void packed(int64_t sequence, int longest, int rounds) {
   std::mt19937 random(7);
   const Problem of = problem(sequence, 64, 4, 2, at::kFloat);
-  Problem alone = of;
-  alone.heads.options.window = 1;
+  const Moves moves(of);
   const auto [documents, pairs] = documents_of(sequence, longest, random);
   Packed times;
   for (int round = 0; round < rounds; ++round) {
     times.documents = std::min(times.documents, ours(of, documents).both());
     times.causal = std::min(times.causal, ours(of, {}).both());
-    times.alone = std::min(times.alone, ours(alone, {}).both());
+    times.moves = std::min(times.moves, moves.seconds_once());
   }
-  std::printf("| %lld | %lld of 1 to %d | %.4f | %.1f | %.2f | %.2f |\n", static_cast<long long>(sequence),
-              static_cast<long long>(documents.numel() - 1), longest, pairs / causal_pairs(sequence),
-              times.documents * 1e3, times.documents / times.of_pairs(pairs, sequence),
+  std::printf("| %lld | %lld of 1 to %d | %.4f | %.1f | %.1f | %.2f | %.2f |\n",
+              static_cast<long long>(sequence), static_cast<long long>(documents.numel() - 1), longest,
+              pairs / causal_pairs(sequence), times.documents * 1e3, times.moves * 1e3,
+              times.documents / times.of_pairs(pairs, sequence),
               times.documents / times.of_work(pairs, sequence));
   std::fflush(stdout);
 }
@@ -158,10 +179,11 @@ void all_against_flash(int rounds) {
 
 int main(int argc, char** argv) {
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 7;
+  cli::keep_memory_between_steps();  // as `heddle train` does
   at::set_num_threads(1);
   if (argc < 3) all_against_flash(rounds);
   std::printf(
-      "\n| tokens | documents | pairs / causal | ms | time / pairs | time / (pairs and tokens) |\n"
-      "|--:|---|--:|--:|--:|--:|\n");
+      "\n| tokens | documents | pairs / causal | ms | moves, ms | time / pairs | time / (pairs and moves) |\n"
+      "|--:|---|--:|--:|--:|--:|--:|\n");
   for (const int longest : {512, 1024, 2048, 8192}) packed(8192, longest, rounds);
 }

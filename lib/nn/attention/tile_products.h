@@ -66,19 +66,20 @@ struct Operands {
   int64_t c_row;
 };
 
-// What a product fetches into the cache while it computes: nothing.
+// What a product does beside each step along its depth: nothing.
 struct Nothing {
-  static constexpr bool kFetches = false;
+  static constexpr bool kFetchesLines = false;
+  HEDDLE_INLINE void operator()(int64_t) const {}
 };
 
 // The lines of a Fetch.
 class FetchRows {
  public:
-  static constexpr bool kFetches = true;
+  static constexpr bool kFetchesLines = true;  // in steps of its own, not at each one
   HEDDLE_INLINE explicit FetchRows(const Fetch& of) : of_(of), in_row_(of.in_row) {}
 
   HEDDLE_INLINE int64_t lines() const { return of_.lines; }
-  HEDDLE_INLINE void fetch() {
+  HEDDLE_INLINE void operator()(int64_t) {
     __builtin_prefetch(of_.at, 0, 2);
     of_.at += kLine;
     --of_.lines;
@@ -111,16 +112,19 @@ HEDDLE_INLINE void product_in_registers(const Operands<Number>& of, int64_t dept
       sums[row][column] =
           Adds ? vector_at<Set>(of.c + row * of.c_row + column * Set::kLanes) : typename Set::Vector{};
   int64_t k = 0;
-  if constexpr (Beside::kFetches) {
+  if constexpr (Beside::kFetchesLines) {
     const int64_t lines = beside.lines() < depth ? beside.lines() : depth;
     const int64_t apart = 2 * lines <= depth ? 2 : 1;
     for (const int64_t end = lines * apart; k < end;) {
-      beside.fetch();
+      beside(k);
       add_step<Set, Rows, Columns>(sums, of, k++);
       if (apart == 2) add_step<Set, Rows, Columns>(sums, of, k++);
     }
   }
-  for (; k < depth; ++k) add_step<Set, Rows, Columns>(sums, of, k);
+  for (; k < depth; ++k) {
+    if constexpr (!Beside::kFetchesLines) beside(k);
+    add_step<Set, Rows, Columns>(sums, of, k);
+  }
   for (int row = 0; row < Rows; ++row)
     for (int column = 0; column < Columns; ++column)
       vector_at<Set>(of.c + row * of.c_row + column * Set::kLanes) = sums[row][column];

@@ -14,20 +14,23 @@ packed::Blocks& blocks_of_thread() {
   return *blocks;
 }
 
-#define HEDDLE_PACKED_PRODUCT(Set, TARGET)                                                            \
-  TARGET __attribute__((noinline)) void set_tile_##Set(const tile::Operands<float>& of, int64_t rows, \
-                                                       int64_t columns, int64_t depth,                \
-                                                       const packed::Ahead& ahead) {                  \
-    tile::product<tile::Set, false>(of, rows, columns, depth, ahead);                                 \
-  }                                                                                                   \
-  TARGET __attribute__((noinline)) void add_tile_##Set(const tile::Operands<float>& of, int64_t rows, \
-                                                       int64_t columns, int64_t depth,                \
-                                                       const packed::Ahead& ahead) {                  \
-    tile::product<tile::Set, true>(of, rows, columns, depth, ahead);                                  \
-  }                                                                                                   \
-  constexpr packed::TileProducts kTiles##Set{set_tile_##Set, add_tile_##Set};                         \
-  TARGET void packed_product_##Set(const PackedProduct<float>& of) {                                  \
-    packed::product_of<tile::Set, kTiles##Set>(of, blocks_of_thread());                               \
+#define HEDDLE_TILE(name, Set, Adds, TARGET)                                                              \
+  TARGET __attribute__((noinline)) void name##_##Set(const tile::Operands<float>& of, int64_t rows,       \
+                                                     int64_t columns, int64_t depth) {                    \
+    tile::product<tile::Set, Adds>(of, rows, columns, depth);                                             \
+  }                                                                                                       \
+  TARGET __attribute__((noinline)) void name##_ahead_##Set(const tile::Operands<float>& of, int64_t rows, \
+                                                           int64_t columns, int64_t depth,                \
+                                                           const packed::Ahead& ahead) {                  \
+    tile::product<tile::Set, Adds>(of, rows, columns, depth, ahead);                                      \
+  }
+#define HEDDLE_PACKED_PRODUCT(Set, TARGET)                                                         \
+  HEDDLE_TILE(set_tile, Set, false, TARGET)                                                        \
+  HEDDLE_TILE(add_tile, Set, true, TARGET)                                                         \
+  constexpr packed::TileProducts kTiles##Set{set_tile_##Set, add_tile_##Set, set_tile_ahead_##Set, \
+                                             add_tile_ahead_##Set};                                \
+  TARGET void packed_product_##Set(const PackedProduct<float>& of) {                               \
+    packed::product_of<tile::Set, kTiles##Set>(of, blocks_of_thread());                            \
   }
 
 HEDDLE_PACKED_PRODUCT(Sse2, )

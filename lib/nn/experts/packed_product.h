@@ -116,25 +116,32 @@ struct Lines {
 // What is asked for beside a tile: the rows after it, into the first cache, and then of b, into the second.
 struct Ahead {
   Lines near, far;
-  static constexpr bool kFetches = true;
-
-  HEDDLE_INLINE int64_t lines() const { return near.left + far.left; }
-  HEDDLE_INLINE void fetch() {
-    if (near.left > 0)
-      __builtin_prefetch(near.take(1).data, 0, 3);
-    else
-      __builtin_prefetch(far.take(1).data, 0, 2);
+  static constexpr bool kFetchesLines = false;
+  bool any() const { return near.left + far.left > 0; }
+  HEDDLE_INLINE void operator()(int64_t step) const {
+    if (step < near.left)
+      __builtin_prefetch(near.data + 16 * step, 0, 3);
+    else if (step -= near.left; step < far.left)
+      __builtin_prefetch(far.data + 16 * step, 0, 2);
   }
 };
 
 // c [rows, columns] (+)= a b with at most kTileRows rows, a panel's columns and a multiple of kLanes: a
 // function of its own, because the compiler keeps sums in memory where it inlines this into the loops below.
-using TileProduct = void (*)(const tile::Operands<float>& of, int64_t rows, int64_t columns, int64_t depth,
-                             const Ahead& ahead);
+using TileProduct = void (*)(const tile::Operands<float>& of, int64_t rows, int64_t columns, int64_t depth);
+using TileProductAhead = void (*)(const tile::Operands<float>& of, int64_t rows, int64_t columns,
+                                  int64_t depth, const Ahead& ahead);
 
 // Of one instruction set.
 struct TileProducts {
   TileProduct set, add;
+  TileProductAhead set_ahead, add_ahead;
+
+  void run(bool adds, const tile::Operands<float>& of, int64_t rows, int64_t columns, int64_t depth,
+           const Ahead& ahead) const {
+    if (ahead.any()) return (adds ? add_ahead : set_ahead)(of, rows, columns, depth, ahead);
+    (adds ? add : set)(of, rows, columns, depth);
+  }
 };
 
 // One tile of c with any columns of a panel.
@@ -143,12 +150,12 @@ HEDDLE_INLINE void tile_of(tile::Operands<float> of, int64_t rows, int64_t colum
                            float* scratch, const Ahead& ahead) {
   constexpr int64_t kWidth = Set::kColumns * Set::kLanes;
   const int64_t rest = columns % Set::kLanes;
-  if (rest == 0) return (adds ? Tiles.add : Tiles.set)(of, rows, columns, depth, ahead);
+  if (rest == 0) return Tiles.run(adds, of, rows, columns, depth, ahead);
   float* const c = of.c;
   const int64_t c_row = of.c_row;
   of.c = scratch;
   of.c_row = kWidth;
-  Tiles.set(of, rows, columns - rest + Set::kLanes, depth, ahead);
+  Tiles.run(false, of, rows, columns - rest + Set::kLanes, depth, ahead);
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < columns; ++j)
       c[i * c_row + j] = (adds ? c[i * c_row + j] : 0.0f) + scratch[i * kWidth + j];
