@@ -1,5 +1,4 @@
-// Regular expressions (ECMAScript). <regex> is compiled here alone: it takes more than a second in each
-// source.
+// Regular expressions (ECMAScript). <regex> is included by pattern.cpp alone, because it is slow to compile.
 #pragma once
 
 #include <memory>

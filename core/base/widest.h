@@ -9,3 +9,6 @@
 #else
 #define HEDDLE_WIDEST
 #endif
+
+// For what such a function calls: it is compiled for the same processors.
+#define HEDDLE_INLINE inline __attribute__((always_inline))

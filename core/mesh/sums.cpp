@@ -16,10 +16,9 @@ namespace {
 constexpr int64_t kBlock = 512;
 
 // Inlined into callers that are compiled for several processors.
-#define HEDDLE_INSIDE __attribute__((always_inline)) inline
 
 template <class T, class Running>
-HEDDLE_INSIDE void fold(Running* running, const T* __restrict part, int64_t count, Reduce reduce) {
+HEDDLE_INLINE void fold(Running* running, const T* __restrict part, int64_t count, Reduce reduce) {
   if (reduce != Reduce::max) {
     for (int64_t i = 0; i < count; ++i) running[i] += static_cast<Running>(part[i]);
     return;
@@ -32,7 +31,7 @@ HEDDLE_INSIDE void fold(Running* running, const T* __restrict part, int64_t coun
 
 // Two ranks, the usual case on one machine; element by element, so `out` may be one of them.
 template <class T, class Running>
-HEDDLE_INSIDE void add_two(void* out, const void* first, const void* second, int64_t count, Running divisor) {
+HEDDLE_INLINE void add_two(void* out, const void* first, const void* second, int64_t count, Running divisor) {
   T* to = static_cast<T*>(out);
   const T *a = static_cast<const T*>(first), *b = static_cast<const T*>(second);
   if (divisor == Running{1}) {
@@ -47,7 +46,7 @@ HEDDLE_INSIDE void add_two(void* out, const void* first, const void* second, int
 }
 
 template <class T, class Running>
-HEDDLE_INSIDE void combine_as(void* out, std::span<const void* const> parts, int64_t count, Reduce reduce) {
+HEDDLE_INLINE void combine_as(void* out, std::span<const void* const> parts, int64_t count, Reduce reduce) {
   if (parts.size() == 2 && reduce != Reduce::max) {
     const auto divisor = static_cast<Running>(reduce == Reduce::average ? 2 : 1);
     return add_two<T, Running>(out, parts[0], parts[1], count, divisor);

@@ -14,7 +14,7 @@
 namespace heddle {
 namespace {
 
-// Lengths at and around those of lanes, blocks and tiles.
+// Lengths at and around those of registers, blocks and tiles.
 constexpr int64_t kLengths[] = {1, 15, 16, 17, 63, 64, 65, 234};
 
 struct DocumentCase {

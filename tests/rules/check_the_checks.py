@@ -24,6 +24,8 @@ CASES = [  # rule, file, text, part of the fault (None: no fault)
     (check_modules, "plugins/p/a.cpp", "// a\n#include <c10/cuda/CUDAStream.h>\n", "CUDA is known in plugins/nccl alone"),
     (check_modules, "core/mesh/a.cpp", "// a\n#include <nccl.h>\n", "CUDA is known in plugins/nccl alone"),
     (check_modules, "plugins/nccl/cuda/a.cpp", "// a\n#include <nccl.h>\n", None),
+    (check_modules, "plugins/p/a.cpp", '// a\n#include "other.h"\n', "not in the plugin's folder"),
+    (check_modules, "plugins/p/a.cpp", "// a\n#include <fnmatch.h>\n", None),
     (check_size, "core/base/a.cpp", "// a\n" * 301, "301 lines"),
     (check_size, "core/base/a.cpp", "// a\n" + LONG, "f has 43 lines"),
     (check_size, "core/base/a.cpp", "// a\n" + LONG.replace("  g();\n", "", 5), None),

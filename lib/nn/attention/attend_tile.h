@@ -150,10 +150,10 @@ HEDDLE_INLINE Number weigh(Number* scores, KeyRange seen, int64_t first, int64_t
   return weigh_lanes<Set, true>(scores, seen, first, last, cap, largest, total);
 }
 
-// The whole lanes that a tile's queries see.
+// The keys that a tile's queries see.
 struct Columns {
   int64_t begin, end;    // what some query sees
-  int64_t first, count;  // the same in whole lanes
+  int64_t first, count;  // the same in whole registers
 };
 
 template <class Number>
@@ -200,8 +200,8 @@ HEDDLE_INLINE void attend(const AttendTile<Number>& tile) {
       tile.rows, tile.value_width, columns.end - columns.begin);
 }
 
-// Calls body.template operator()<Count>() with as many lanes: loops of a known length, which the compiler
-// unrolls, and whose end the processor need not guess.
+// Calls body.template operator()<Count>() for Count = count: loops of a known length, which the compiler
+// unrolls.
 template <class Body>
 HEDDLE_INLINE void with_count(int64_t count, const Body& body) {
   static_assert(kBlockKeys == 4 * kPadding);

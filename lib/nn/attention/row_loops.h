@@ -122,23 +122,6 @@ HEDDLE_INLINE void write_rows(const Number* from, int64_t count, const Number* f
   }
 }
 
-// Of rows i and i + Distance, the elements whose places differ by Distance change sides.
-template <int Distance>
-HEDDLE_INLINE void change_sides(Avx512::Vector& a, Avx512::Vector& b) {
-  constexpr auto kPlace = [](int lane) { return (lane & Distance) == 0 ? lane : kPadding + lane - Distance; };
-  const Avx512::Wholes low = {kPlace(0),  kPlace(1),  kPlace(2),  kPlace(3), kPlace(4),  kPlace(5),
-                              kPlace(6),  kPlace(7),  kPlace(8),  kPlace(9), kPlace(10), kPlace(11),
-                              kPlace(12), kPlace(13), kPlace(14), kPlace(15)};
-  const Avx512::Vector first = __builtin_shuffle(a, b, low);
-  b = __builtin_shuffle(a, b, low + Distance);
-  a = first;
-}
-template <int Distance>
-HEDDLE_INLINE void change_sides(Avx512::Vector* rows) {
-  for (int i = 0; i < kPadding; ++i)
-    if ((i & Distance) == 0) change_sides<Distance>(rows[i], rows[i + Distance]);
-}
-
 // kPadding columns of `count` rows, transposed; rows after them are 0.
 template <class Set, class Stored>
 HEDDLE_INLINE void transpose(const Stored* from, int64_t row, int64_t count, float scale, float* to) {
@@ -149,10 +132,7 @@ HEDDLE_INLINE void transpose(const Stored* from, int64_t row, int64_t count, flo
     if (i < count) read_numbers<Set>(from + i * row, rows[i]);
     rows[i] *= scale;
   }
-  change_sides<1>(rows);
-  change_sides<2>(rows);
-  change_sides<4>(rows);
-  change_sides<8>(rows);
+  transpose_registers<Set>(rows);
   for (int i = 0; i < kPadding; ++i) vector_at<Set>(to + i * kBlockKeys) = rows[i];
 }
 

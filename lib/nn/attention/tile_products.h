@@ -3,9 +3,8 @@
 
 #include <cstdint>
 
+#include "core/base/widest.h"
 #include "lib/nn/cpu/attend_tile_cpu.h"
-
-#define HEDDLE_INLINE inline __attribute__((always_inline))
 
 namespace heddle::model::tile {
 
@@ -66,6 +65,31 @@ struct Operands {
   int64_t c_row;
 };
 
+// One stage of a transposition: of rows i and i + Step, numbers whose places differ by Step are exchanged.
+template <class Set, int Step>
+HEDDLE_INLINE void exchange(typename Set::Vector (&rows)[Set::kLanes]) {
+  typename Set::Wholes low, high;
+  for (int lane = 0; lane < Set::kLanes; ++lane) {
+    low[lane] = lane & Step ? lane - Step + Set::kLanes : lane;
+    high[lane] = lane & Step ? lane + Set::kLanes : lane + Step;
+  }
+  for (int i = 0; i < Set::kLanes; ++i) {
+    if (i & Step) continue;
+    const typename Set::Vector upper = rows[i], lower = rows[i + Step];
+    rows[i] = __builtin_shuffle(upper, lower, low);
+    rows[i + Step] = __builtin_shuffle(upper, lower, high);
+  }
+}
+
+// rows[i][j] becomes rows[j][i].
+template <class Set>
+HEDDLE_INLINE void transpose_registers(typename Set::Vector (&rows)[Set::kLanes]) {
+  exchange<Set, 1>(rows);
+  exchange<Set, 2>(rows);
+  if constexpr (Set::kLanes > 4) exchange<Set, 4>(rows);
+  if constexpr (Set::kLanes > 8) exchange<Set, 8>(rows);
+}
+
 // What a product does beside each step along its depth: nothing.
 struct Nothing {
   static constexpr bool kFetchesLines = false;
@@ -102,7 +126,7 @@ HEDDLE_INLINE void add_step(typename Set::Vector (&sums)[Rows][Columns], const O
   }
 }
 
-// c [Rows, Columns * lanes] (+)= a b over `depth`, in registers. Fetches are a step or two apart: requests
+// c [Rows, Columns * kLanes] (+)= a b over `depth`, in registers. Fetches are a step or two apart: requests
 // side by side would wait for memory, and the product with them.
 template <class Set, int Rows, int Columns, bool Adds, class Number, class Beside>
 HEDDLE_INLINE void product_in_registers(const Operands<Number>& of, int64_t depth, Beside& beside) {

@@ -20,7 +20,7 @@ struct Kept {
   int64_t tokens, row;
 };
 
-inline __attribute__((always_inline)) float dot(const float* a, const float* b, int64_t count) {
+HEDDLE_INLINE float dot(const float* a, const float* b, int64_t count) {
   Lanes sums = {};
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) sums += lanes_at(a + i) * lanes_at(b + i);

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "core/base/widest.h"
+
 namespace heddle::model {
 
 // Arithmetic of fp64 is in fp64, of everything else in fp32.
@@ -52,7 +54,7 @@ constexpr int64_t kLanes = 16;
 
 // A sum in a fixed order for every instruction set: 16 parallel lanes, then the lanes.
 template <class Sum, class Term>
-inline __attribute__((always_inline)) Sum sum_of(int64_t count, const Term& term) {
+HEDDLE_INLINE Sum sum_of(int64_t count, const Term& term) {
   Sum lanes[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes)
@@ -71,7 +73,7 @@ inline const Lanes& lanes_at(const float* from) {
 }
 
 // Their sum in a fixed order.
-inline __attribute__((always_inline)) float total_of(const Lanes& lanes) {
+HEDDLE_INLINE float total_of(const Lanes& lanes) {
   float half[kLanes / 2];
   for (int64_t i = 0; i < kLanes / 2; ++i) half[i] = lanes[i] + lanes[i + kLanes / 2];
   return ((half[0] + half[4]) + (half[1] + half[5])) + ((half[2] + half[6]) + (half[3] + half[7]));

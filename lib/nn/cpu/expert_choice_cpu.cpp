@@ -32,14 +32,14 @@ inline Rank<Number> rank_of(Number x) {
 // the first of equals too.
 constexpr int64_t kTaken = std::numeric_limits<int64_t>::min();
 
-inline __attribute__((always_inline)) int64_t take_largest(int64_t* left, int64_t experts, float) {
+HEDDLE_INLINE int64_t take_largest(int64_t* left, int64_t experts, float) {
   int64_t best = left[0];
   for (int64_t e = 1; e < experts; ++e) best = left[e] > best ? left[e] : best;
   const int64_t place = experts - 1 - (best & 0xffffffff);
   left[place] = kTaken;
   return place;
 }
-inline __attribute__((always_inline)) int64_t take_largest(int64_t* left, int64_t experts, double) {
+HEDDLE_INLINE int64_t take_largest(int64_t* left, int64_t experts, double) {
   int64_t best = 0;
   for (int64_t e = 1; e < experts; ++e) best = left[e] > left[best] ? e : best;
   left[best] = kTaken;
@@ -53,9 +53,8 @@ inline int64_t key_of(double score, int64_t) {
 }
 
 template <class Number>
-inline __attribute__((always_inline)) void choose_row(const Number* scores, const Number* bias,
-                                                      int64_t experts, const RouterRule& rule, int64_t* left,
-                                                      int64_t* chosen, Number* weights) {
+HEDDLE_INLINE void choose_row(const Number* scores, const Number* bias, int64_t experts,
+                              const RouterRule& rule, int64_t* left, int64_t* chosen, Number* weights) {
   for (int64_t e = 0; e < experts; ++e)
     left[e] = key_of(bias == nullptr ? scores[e] : scores[e] + bias[e], experts - 1 - e);
   Number sum = 0;
@@ -80,8 +79,8 @@ struct Choices {
   Number* weights;
 };
 template <class Number>
-inline __attribute__((always_inline)) void choose_rows(const Choices<Number>& of, const RouterRule& rule,
-                                                       int64_t first, int64_t last, int64_t* left) {
+HEDDLE_INLINE void choose_rows(const Choices<Number>& of, const RouterRule& rule, int64_t first, int64_t last,
+                               int64_t* left) {
   for (int64_t i = first; i < last; ++i)
     choose_row(of.scores + i * of.experts, of.bias, of.experts, rule, left, of.chosen + i * rule.top_k,
                of.weights + i * rule.top_k);

@@ -11,9 +11,8 @@ namespace {
 
 // Some columns of one token. next: the rows of the token after it, whose columns are fetched.
 template <class Number>
-inline __attribute__((always_inline)) void sum_columns(const Number* rows, const int64_t* row_of,
-                                                       const int64_t* next, int64_t k, int64_t width,
-                                                       int64_t columns, Number* out) {
+HEDDLE_INLINE void sum_columns(const Number* rows, const int64_t* row_of, const int64_t* next, int64_t k,
+                               int64_t width, int64_t columns, Number* out) {
   Wide<Number> sum[kLanes] = {};
   for (int64_t j = 0; j < k; ++j) {
     if (next[j] >= 0) __builtin_prefetch(rows + next[j] * width);
@@ -29,8 +28,8 @@ inline __attribute__((always_inline)) void sum_columns(const Number* rows, const
 
 // row_of and out are of the first token.
 template <class Number>
-inline __attribute__((always_inline)) void sum_of_rows(const Number* rows, const int64_t* row_of, int64_t k,
-                                                       int64_t width, int64_t tokens, Number* out) {
+HEDDLE_INLINE void sum_of_rows(const Number* rows, const int64_t* row_of, int64_t k, int64_t width,
+                               int64_t tokens, Number* out) {
   for (int64_t token = 0; token < tokens; ++token, row_of += k, out += width) {
     const int64_t* const next = token + 1 < tokens ? row_of + k : row_of;
     int64_t at = 0;

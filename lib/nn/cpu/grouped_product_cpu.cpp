@@ -23,7 +23,8 @@ struct Part {
   int64_t next;  // the expert of the part after it; -1: none
 };
 
-// Calls body(part) for parts of the items of all experts, [begins[e], begins[e + 1]) of each.
+// Calls body(part, follows) for parts of the items of all experts, [begins[e], begins[e + 1]) of each.
+// follows: the thread has computed the part before, and fetched this one's matrix.
 template <class Body>
 void over_parts(std::span<const int64_t> begins, const Body& body) {
   const int64_t threads = at::get_num_threads(), all = begins.back();
@@ -35,7 +36,7 @@ void over_parts(std::span<const int64_t> begins, const Body& body) {
       parts.push_back({static_cast<int64_t>(e), at, std::min(largest, begins[e + 1] - at), -1});
   for (size_t i = 1; i < parts.size(); ++i) parts[i - 1].next = parts[i].expert;
   at::parallel_for(0, static_cast<int64_t>(parts.size()), 1, [&](int64_t from, int64_t to) {
-    for (int64_t i = from; i < to; ++i) body(parts[i]);
+    for (int64_t i = from; i < to; ++i) body(parts[i], i > from);
   });
 }
 
@@ -48,7 +49,7 @@ void multiply(const at::Tensor& out, const at::Tensor& x, const at::Tensor& weig
     const MatrixView<Number> matrix = rows_from<Number>(weights, expert * weights.size(1));
     return transposes ? matrix.transposed() : matrix;
   };
-  over_parts(begins, [&](const Part& part) {
+  over_parts(begins, [&](const Part& part, bool follows) {
     PackedProduct<Number> product{rows_from<Number>(x, part.first),
                                   matrix_of(part.expert),
                                   to + part.first * width,
@@ -56,6 +57,7 @@ void multiply(const at::Tensor& out, const at::Tensor& x, const at::Tensor& weig
                                   part.count,
                                   width,
                                   x.size(1)};
+    product.asked = follows;
     if (part.next >= 0 && part.next != part.expert)
       product.next[0] = {matrix_of(part.next).data, weights.size(1) * weights.size(2)};
     packed_product(product);
@@ -69,7 +71,7 @@ void multiply_transposed(const at::Tensor& out, const at::Tensor& dy, const at::
   const int64_t rows = out.size(1), width = out.size(2);
   std::vector<int64_t> firsts;
   for (int64_t e = 0; e <= out.size(0); ++e) firsts.push_back(e * rows);
-  over_parts(firsts, [&](const Part& part) {
+  over_parts(firsts, [&](const Part& part, bool) {
     const auto [expert, first, count, next] = part;
     const int64_t begin = begins[expert], depth = begins[expert + 1] - begin;
     if (depth == 0) {

@@ -7,13 +7,11 @@
 #include "core/base/widest.h"
 #include "lib/nn/cpu/cpu_rows.h"
 
-#define HEDDLE_ALWAYS inline __attribute__((always_inline))
-
 namespace heddle::model {
 namespace {
 
 template <class Number>
-HEDDLE_ALWAYS void forward_rows(const Number* __restrict x, const Number* __restrict weight, double eps,
+HEDDLE_INLINE void forward_rows(const Number* __restrict x, const Number* __restrict weight, double eps,
                                 Number* __restrict y, Wide<Number>* __restrict root, int64_t rows,
                                 int64_t width) {
   using W = Wide<Number>;
@@ -31,7 +29,7 @@ HEDDLE_ALWAYS void forward_rows(const Number* __restrict x, const Number* __rest
 
 // With n = x * root and g = dy * weight: dx = root * (g - n * mean(g * n)).
 template <class Number>
-HEDDLE_ALWAYS void backward_rows(const Number* __restrict dy, const Number* __restrict x,
+HEDDLE_INLINE void backward_rows(const Number* __restrict dy, const Number* __restrict x,
                                  const Number* __restrict weight, const Wide<Number>* __restrict root,
                                  Number* __restrict dx, int64_t rows, int64_t width) {
   using W = Wide<Number>;
@@ -52,7 +50,7 @@ HEDDLE_ALWAYS void backward_rows(const Number* __restrict dy, const Number* __re
 // Columns [first, last) of the sum over rows of dy * x * root; rows of a block are summed in the wide type,
 // the blocks in fp64.
 template <class Number>
-HEDDLE_ALWAYS void weight_columns(const Number* dy, const Number* x, const Wide<Number>* root, Number* dw,
+HEDDLE_INLINE void weight_columns(const Number* dy, const Number* x, const Wide<Number>* root, Number* dw,
                                   int64_t rows, int64_t width, int64_t first, int64_t last) {
   using W = Wide<Number>;
   constexpr int64_t kColumns = 64, kRows = 64;

@@ -21,23 +21,7 @@ struct Blocks {
   alignas(64) float c[kRows * kNarrowColumns];  // of float32: one tile of it
 };
 
-// Exchanges two blocks of a transposition: lanes with the bit Step of a row without it, and the opposite.
-template <class Set, int Step>
-HEDDLE_INLINE void exchange(typename Set::Vector (&rows)[Set::kLanes]) {
-  typename Set::Wholes low, high;
-  for (int lane = 0; lane < Set::kLanes; ++lane) {
-    low[lane] = lane & Step ? lane - Step + Set::kLanes : lane;
-    high[lane] = lane & Step ? lane + Set::kLanes : lane + Step;
-  }
-  for (int i = 0; i < Set::kLanes; ++i) {
-    if (i & Step) continue;
-    const typename Set::Vector upper = rows[i], lower = rows[i + Step];
-    rows[i] = __builtin_shuffle(upper, lower, low);
-    rows[i + Step] = __builtin_shuffle(upper, lower, high);
-  }
-}
-
-// to[i, j] = from[j, i]: a square of as many numbers as a register has lanes. Asks for the square after it.
+// to[i, j] = from[j, i]: a square with the numbers of a register on each side. Asks for the square after it.
 template <class Set>
 HEDDLE_INLINE void transpose(const float* from, int64_t from_row, float* to, int64_t to_row) {
   typename Set::Vector rows[Set::kLanes];
@@ -45,10 +29,7 @@ HEDDLE_INLINE void transpose(const float* from, int64_t from_row, float* to, int
     rows[i] = tile::vector_at<Set>(from + i * from_row);
     __builtin_prefetch(from + (i + Set::kLanes) * from_row);
   }
-  exchange<Set, 1>(rows);
-  exchange<Set, 2>(rows);
-  if constexpr (Set::kLanes > 4) exchange<Set, 4>(rows);
-  if constexpr (Set::kLanes > 8) exchange<Set, 8>(rows);
+  tile::transpose_registers<Set>(rows);
   for (int i = 0; i < Set::kLanes; ++i) tile::vector_at<Set>(to + i * to_row) = rows[i];
 }
 
