@@ -134,7 +134,7 @@ void AdamW::run_on_cpu(at::TensorList weights, at::TensorList gradients, at::Ten
   factors.eps = static_cast<float>(config.eps);
   // The norm has read the last gradients last: they may be in the cache.
   for (size_t i = weights.size(); i-- > 0;) {
-    const double count = steps[i].item<float>();
+    const double count = *steps[i].const_data_ptr<float>();
     factors.step = static_cast<float>(rates.lr / (1 - std::pow(config.beta1, count)));
     factors.root = static_cast<float>(1 / std::sqrt(1 - std::pow(config.beta2, count)));
     adamw_cpu({weights[i].mutable_data_ptr<float>(), gradients[i].const_data_ptr<float>(),
