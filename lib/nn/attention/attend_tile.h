@@ -91,18 +91,16 @@ inline constexpr Number kPlaces[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
 // Sets the elements of x whose keys the query does not see to `other`; element 0 is the key `place`. Keys
 // are counted within the block, and seen.begin <= seen.end. One comparison of distances from the middle: GCC
 // 12 computes a choice by two comparisons element by element.
-template <class Set, bool Masked>
+template <class Set>
 HEDDLE_INLINE void keep_seen(typename Set::Vector& x, KeyRange seen, int64_t place,
                              typename Set::Number other) {
-  if constexpr (Masked) {
-    using Vector = typename Set::Vector;
-    using Number = typename Set::Number;
-    static_assert(2 * kBlockKeys <= 4096, "squares of distances below 2 * kBlockKeys are exact in float");
-    const auto twice_middle = static_cast<Number>(seen.begin + seen.end - 1);
-    const auto count = static_cast<Number>(seen.end - seen.begin);
-    const Vector away = 2 * (vector_at<Set>(kPlaces<Number>) + static_cast<Number>(place)) - twice_middle;
-    x = away * away < count * count ? x : Vector{} + other;
-  }
+  using Vector = typename Set::Vector;
+  using Number = typename Set::Number;
+  static_assert(2 * kWholeKeys <= 4096, "squares of distances below 2 * kWholeKeys are exact in float");
+  const auto twice_middle = static_cast<Number>(seen.begin + seen.end - 1);
+  const auto count = static_cast<Number>(seen.end - seen.begin);
+  const Vector away = 2 * (vector_at<Set>(kPlaces<Number>) + static_cast<Number>(place)) - twice_middle;
+  x = away * away < count * count ? x : Vector{} + other;
 }
 
 // Weights are relative to a score that is at most this much below the largest: sums up to e^8 times larger
@@ -112,16 +110,17 @@ inline constexpr int kSlack = 8;
 // One query's scores [first, last) become weights: e^(score - largest) where it sees the key, 0 elsewhere.
 // Updates the score that weights are relative to and the sum of its weights; returns what earlier sums are
 // multiplied by.
-template <class Set, bool Masked, class Number = typename Set::Number>
-HEDDLE_INLINE Number weigh_lanes(Number* scores, KeyRange seen, int64_t first, int64_t last, Number cap,
-                                 Number& largest, Number& total) {
+template <class Set, class Number = typename Set::Number>
+HEDDLE_INLINE Number weigh(Number* scores, KeyRange seen, int64_t first, int64_t last, Number cap,
+                           Number& largest, Number& total) {
   using Vector = typename Set::Vector;
+  const auto hides = [=](int64_t i) { return seen.begin > i || seen.end < i + Set::kLanes; };
   if (cap > 0)
     for (int64_t i = first; i < last; i += Set::kLanes) cap_softly<Set>(vector_at<Set>(scores + i), cap);
   Vector most = Vector{} - static_cast<Number>(INFINITY);
   for (int64_t i = first; i < last; i += Set::kLanes) {
     Vector next = vector_at<Set>(scores + i);
-    keep_seen<Set, Masked>(next, seen, i, -INFINITY);
+    if (hides(i)) keep_seen<Set>(next, seen, i, -INFINITY);
     most = next > most ? next : most;
   }
   const Number before = largest;
@@ -131,7 +130,7 @@ HEDDLE_INLINE Number weigh_lanes(Number* scores, KeyRange seen, int64_t first, i
   for (int64_t i = first; i < last; i += Set::kLanes) {
     Vector weights = vector_at<Set>(scores + i) - largest;
     exponential<Set>(weights);
-    keep_seen<Set, Masked>(weights, seen, i, 0);
+    if (hides(i)) keep_seen<Set>(weights, seen, i, 0);
     sums += weights;
     vector_at<Set>(scores + i) = weights;
   }
@@ -140,14 +139,6 @@ HEDDLE_INLINE Number weigh_lanes(Number* scores, KeyRange seen, int64_t first, i
   const Number keep = before == largest || before == -INFINITY ? 1 : std::exp(before - largest);
   total = total * keep + sum;
   return keep;
-}
-
-template <class Set, class Number = typename Set::Number>
-HEDDLE_INLINE Number weigh(Number* scores, KeyRange seen, int64_t first, int64_t last, Number cap,
-                           Number& largest, Number& total) {
-  if (seen.begin <= first && seen.end >= last)
-    return weigh_lanes<Set, false>(scores, seen, first, last, cap, largest, total);
-  return weigh_lanes<Set, true>(scores, seen, first, last, cap, largest, total);
 }
 
 // The keys that a tile's queries see.
@@ -235,8 +226,10 @@ HEDDLE_INLINE void score_gradient(const GradientTile<Number>& tile, int64_t row,
     score -= log_sum;
     exponential<Set>(score);
     Vector gradient = score * (vector_at<Set>(gradients + i) - along) * slope;
-    keep_seen<Set, Masked>(score, tile.seen[row], i, 0);
-    keep_seen<Set, Masked>(gradient, tile.seen[row], i, 0);
+    if constexpr (Masked) {
+      keep_seen<Set>(score, tile.seen[row], i, 0);
+      keep_seen<Set>(gradient, tile.seen[row], i, 0);
+    }
     vector_at<Set>(weights + i) = score;
     vector_at<Set>(gradients + i) = gradient;
   }
@@ -285,10 +278,18 @@ HEDDLE_INLINE void gradients_of_tile(const GradientTile<Number>& tile) {
       columns.count, [&]<int64_t Count>() __attribute__((always_inline)) {
         score_gradients<Set, Count>(tile, columns.first);
       });
-  product<Set, true>(Operands<Number>{tile.gradients + columns.begin, kBlockKeys, 1,
-                                      tile.keys + columns.begin * tile.key_width, tile.key_width,
-                                      tile.d_queries, tile.d_query_row},
-                     tile.rows, tile.key_width, columns.end - columns.begin);
+  const Operands<Number> of{tile.gradients + columns.begin,
+                            kBlockKeys,
+                            1,
+                            tile.keys + columns.begin * tile.key_width,
+                            tile.key_width,
+                            tile.d_queries,
+                            tile.d_query_row};
+  const int64_t depth = columns.end - columns.begin;
+  if (tile.adds)
+    product<Set, true>(of, tile.rows, tile.key_width, depth);
+  else
+    product<Set, false>(of, tile.rows, tile.key_width, depth);
 }
 
 }  // namespace heddle::model::tile

@@ -146,16 +146,22 @@ class AttentionBackward {
     return {room.at(0), pack::padded(width)};
   }
 
-  // Zeros: of the gradients themselves, or of a sum that is written or added to them at the end.
+  // The gradients themselves, or sums that are written or added to them at the end. The first block of keys
+  // that a tile sees sets them; they are 0 where it sees nothing.
   pack::Rows<Number> sums_of(const Segment& segment, int64_t head, Room& room) const {
-    if (add_ || !pack::in_place<Number>(into_.q, shape_.head_dim, segment.count)) {
-      room.d_queries.clear(segment.count * width_);
-      return {room.d_queries.at(0), width_};
+    pack::Rows<Number> sums{room.d_queries.at(0), width_};
+    if (!add_ && pack::in_place<Number>(into_.q, shape_.head_dim, segment.count)) {
+      const auto rows = pack::mutable_columns_of<Number>(into_.q, head, shape_.head_dim).from(segment.first);
+      sums = {rows.data, rows.row};
     }
-    const auto rows = pack::mutable_columns_of<Number>(into_.q, head, shape_.head_dim).from(segment.first);
-    for (int64_t row = 0; row < segment.count; ++row)
-      std::fill_n(rows.data + row * rows.row, rows.width, Number{});
-    return {rows.data, rows.row};
+    for (const QueryBlock& block : segment.blocks)
+      for (const TileRows& rows : block.tiles) {
+        if (rows.begin < rows.end) continue;
+        const int64_t first = block.first + rows.row - segment.first;
+        for (int64_t row = first; row < first + rows.count; ++row)
+          std::fill_n(sums.at(row), width_, Number{});
+      }
+    return sums;
   }
 
   // key: within the segment.
@@ -190,6 +196,7 @@ class AttentionBackward {
       tile.log_sums = log_sums + query;
       tile.along = room.along.at(row);
       tile.d_queries = of.d_queries.at(row);
+      tile.adds = rows.begin < segment.key + key;
       tile.fetch = room.ahead.next();
       tile.second_fetch = room.ahead.next();
       kernels_.gradients(tile);

@@ -57,6 +57,7 @@ class Attending {
   }
 
  private:
+  static constexpr Number kOne = 1;
   struct Room {
     Scratch<Number> keys_by_column, values, queries, out, scores, largest, totals;
     pack::FetchAhead ahead{};
@@ -70,7 +71,7 @@ class Attending {
             Scratch<Number>(keys * value_width),
             Scratch<Number>(kBlockQueries * width),
             Scratch<Number>(kBlockQueries * value_width),
-            Scratch<Number>(kTileRows * kBlockKeys),
+            Scratch<Number>(kTileRows * kWholeKeys),
             Scratch<Number>(kBlockQueries),
             Scratch<Number>(kBlockQueries)};
   }
@@ -85,7 +86,7 @@ class Attending {
                Number{1}, room.values.at(0));
     const int64_t end = (key_head + 1) * queries_of_key_;
     for (int64_t head = key_head * queries_of_key_; head < end; ++head) {
-      room.ahead.restart(segment.products * 3 / 4);
+      room.ahead.restart(at_once(segment.keys) ? 2 * segment.count / kTileRows : segment.products * 3 / 4);
       if (splits == 1) fetch_after(segment, head, head + 1 == end, room);
       for (size_t i = static_cast<size_t>(split); i < blocks.size(); i += static_cast<size_t>(splits))
         attend_block(segment, blocks[i], head, room);
@@ -104,23 +105,71 @@ class Attending {
     ahead.add(queries_, key_head * queries_of_key_, next->first, next->count);
   }
 
+  // Whether the tiles of a block see all of its keys at once.
+  bool at_once(int64_t keys) const { return !onto_ && keys <= kWholeKeys; }
+
   void attend_block(const Segment& segment, const QueryBlock& block, int64_t head, Room& room) const {
     const pack::Rows<const Number> queries = queries_of(segment, block, head, room);
+    const int64_t before = (block.begin - segment.key) / kBlockKeys * kBlockKeys;
+    const int64_t first = std::max<int64_t>(before, 0);
+    if (at_once(block.end - segment.key - first))
+      return attend_at_once(segment, block, first, queries, head, room);
     begin_block(block, head, room);
     AttendTile<Number> tile;
-    tile.head_dim = shape_.head_dim;
-    tile.value_dim = shape_.value_dim;
-    tile.query_row = queries.row;
-    tile.value_width = tile.out_row = pack::padded(shape_.value_dim);
-    tile.cap = static_cast<Number>(shape_.soft_cap);
-    tile.scores = room.scores.at(0);
-    const int64_t before = (block.begin - segment.key) / kBlockKeys * kBlockKeys;
-    for (int64_t key = std::max<int64_t>(before, 0); segment.key + key < block.end; key += kBlockKeys) {
+    begin_tile(tile, queries, room);
+    tile.out_row = tile.value_width;
+    for (int64_t key = first; segment.key + key < block.end; key += kBlockKeys) {
       tile.keys_by_column = room.keys_by_column.at(key * shape_.head_dim);
       tile.values = room.values.at(key * tile.value_width);
       attend_keys(block, segment.key + key, queries, tile, room);
     }
     end_block(block, head, room);
+  }
+
+  template <class AnyTile>
+  void begin_tile(AnyTile& tile, const pack::Rows<const Number>& queries, Room& room) const {
+    tile.head_dim = shape_.head_dim;
+    tile.value_dim = shape_.value_dim;
+    tile.value_width = pack::padded(shape_.value_dim);
+    tile.query_row = queries.row;
+    tile.cap = static_cast<Number>(shape_.soft_cap);
+    tile.scores = room.scores.at(0);
+  }
+
+  // Tiles that see all their keys at once, from `key` of the segment on.
+  void attend_at_once(const Segment& segment, const QueryBlock& block, int64_t key,
+                      const pack::Rows<const Number>& queries, int64_t head, Room& room) const {
+    WholeTile<Number> tile;
+    begin_tile(tile, queries, room);
+    tile.keys_by_column = room.keys_by_column.at(key * shape_.head_dim);
+    tile.values = room.values.at(key * tile.value_width);
+    const pack::Rows<Number> out = results_of(segment, block, head, room);
+    tile.out_row = out.row;
+    KeyRange within[kTileRows];
+    tile.seen = within;
+    const auto start = static_cast<int32_t>(segment.key + key);
+    for (const pack::TileRows& rows : block.tiles) {
+      const int64_t query = block.first + rows.row;
+      for (int64_t row = 0; row < rows.count; ++row)
+        within[row] = {seen_[query + row].begin - start, seen_[query + row].end - start};
+      tile.rows = rows.count;
+      tile.queries = queries.at(rows.row);
+      tile.out = out.at(rows.row);
+      tile.log_sums = log_sums_of(head) + query;
+      tile.fetch = room.ahead.next();
+      tile.second_fetch = room.ahead.next();
+      kernels_.attend_whole(tile);
+    }
+    if (out.data == room.out.at(0)) write(block, head, room, &kOne, 0);
+  }
+
+  // Where the tiles of a block write: the result itself, or scratch.
+  pack::Rows<Number> results_of(const Segment& segment, const QueryBlock& block, int64_t head,
+                                Room& room) const {
+    if (!pack::in_place<Number>(out_, shape_.value_dim, segment.count))
+      return {room.out.at(0), pack::padded(shape_.value_dim)};
+    const auto rows = pack::mutable_columns_of<Number>(out_, head, shape_.value_dim).from(block.first);
+    return {rows.data, rows.row};
   }
 
   pack::Rows<const Number> queries_of(const Segment& segment, const QueryBlock& block, int64_t head,
@@ -177,12 +226,16 @@ class Attending {
       log_sums[row] = total > 0 ? *room.largest.at(row) + std::log(total) : -INFINITY;
       shares[row] = total > 0 ? 1 / total : 0;
     }
-    const auto write = [&]<class Written>(const pack::RowKernels<Written>& rows) {
-      rows.write(room.out.at(0), block.count, shares, 1, false,
+    write(block, head, room, shares, 1);
+  }
+
+  void write(const QueryBlock& block, int64_t head, Room& room, const Number* factors, int64_t step) const {
+    const auto with = [&]<class Written>(const pack::RowKernels<Written>& rows) {
+      rows.write(room.out.at(0), block.count, factors, step, false,
                  pack::mutable_columns_of<Written>(out_, head, shape_.value_dim).from(block.first));
     };
-    if (out_.scalar_type() == log_sums_.scalar_type()) return write(wide_);
-    write(rows_);
+    if (out_.scalar_type() == log_sums_.scalar_type()) return with(wide_);
+    with(rows_);
   }
 
   const BlockedInputs& in_;

@@ -5,6 +5,7 @@
 
 #include "lib/nn/attention/attend_rows.h"
 #include "lib/nn/attention/attend_tile.h"
+#include "lib/nn/attention/attend_whole.h"
 #include "lib/nn/attention/row_loops.h"
 
 namespace heddle::model {
@@ -22,13 +23,16 @@ HEDDLE_INLINE void add_key_product(const KeyProduct<Number>& of) {
   TARGET void attend_##Set(const AttendTile<tile::Set::Number>& tile) {      \
     tile::attend<tile::Set>(tile);                                           \
   }                                                                          \
+  TARGET void whole_##Set(const WholeTile<tile::Set::Number>& tile) {        \
+    tile::attend_whole<tile::Set>(tile);                                     \
+  }                                                                          \
   TARGET void gradients_##Set(const GradientTile<tile::Set::Number>& tile) { \
     tile::gradients_of_tile<tile::Set>(tile);                                \
   }                                                                          \
   TARGET void product_##Set(const KeyProduct<tile::Set::Number>& of) {       \
     add_key_product<tile::Set>(of);                                          \
   }                                                                          \
-  constexpr TileKernels<tile::Set::Number> k##Set{attend_##Set, gradients_##Set, product_##Set};
+  constexpr TileKernels<tile::Set::Number> k##Set{attend_##Set, whole_##Set, gradients_##Set, product_##Set};
 
 using pack::HeadColumns;
 

@@ -9,9 +9,10 @@
 
 namespace heddle::model {
 
-constexpr int64_t kTileRows = 6;    // queries of a tile
-constexpr int64_t kBlockKeys = 64;  // keys of a block
-constexpr int64_t kPadding = 16;    // rows of packed matrices are multiples of it
+constexpr int64_t kTileRows = 6;     // queries of a tile
+constexpr int64_t kBlockKeys = 64;   // keys of a block
+constexpr int64_t kPadding = 16;     // rows of packed matrices are multiples of it
+constexpr int64_t kWholeKeys = 512;  // most keys of a WholeTile
 
 // The keys that a query sees: [begin, end), none where they are equal.
 struct KeyRange {
@@ -51,13 +52,26 @@ struct AttendTile : Tile<Number> {
   Number* scores;  // scratch [kTileRows, kBlockKeys]
 };
 
+// All keys that the queries see, in blocks side by side: out [rows, out_row] is their attention, 0 for a
+// query that sees nothing.
+template <class Number>
+struct WholeTile : Tile<Number> {
+  const Number* values;  // [keys, value_width]
+  int64_t value_width;
+  Number *out, *log_sums;
+  int64_t out_row;
+  Number* scores;      // scratch [kTileRows, kWholeKeys]
+  Fetch second_fetch;  // with the product of values
+};
+
 // From the queries' log-sums and along = sum of d_out * out. Gives the weights and the gradient of the scores
-// [rows, kBlockKeys], 0 where a query does not see; adds to d_queries [rows, d_query_row].
+// [rows, kBlockKeys], 0 where a query does not see; sets d_queries [rows, d_query_row], or adds to them.
 template <class Number>
 struct GradientTile : Tile<Number> {
   const Number *d_out, *values_by_column;  // [rows, d_out_row], [value_dim, kBlockKeys]
   const Number* keys;                      // [kBlockKeys, key_width], scaled
   int64_t d_out_row, key_width, d_query_row;
+  bool adds;
   const Number *log_sums, *along;
   Number *weights, *gradients, *d_queries;
   Fetch second_fetch;  // with the product of d_out
@@ -76,6 +90,7 @@ struct KeyProduct {
 template <class Number>
 struct TileKernels {
   void (*attend)(const AttendTile<Number>& tile);
+  void (*attend_whole)(const WholeTile<Number>& tile);
   void (*gradients)(const GradientTile<Number>& tile);
   void (*add_product)(const KeyProduct<Number>& of);
 };
