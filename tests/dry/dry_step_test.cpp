@@ -19,7 +19,11 @@ namespace {
 using engine::DryStep;
 
 constexpr int kWorld = 4096;
+#ifdef __SANITIZE_ADDRESS__
+constexpr double kSeconds = 10;  // most of it the sanitizers' checks
+#else
 constexpr double kSeconds = 2;
+#endif
 constexpr int64_t kKibibytes = int64_t{2} << 20;
 
 // Llama 3 70B.
