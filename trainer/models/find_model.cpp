@@ -14,6 +14,7 @@
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/huggingface/hf_origin.h"
 #include "trainer/models/foreign.h"
+#include "trainer/saves/resume.h"
 
 namespace heddle {
 namespace {
@@ -53,16 +54,15 @@ std::optional<ModelPlace> model_of(const fs::path& checkpoint) {
 
 // The checkpoint with the most steps that holds a model.
 std::optional<ModelPlace> newest_in(const fs::path& root) {
-  static const text::Pattern kName("epoch_[0-9]{1,18}_step_([0-9]{1,18})");
   std::optional<ModelPlace> newest;
   int64_t most = -1;
   std::error_code failed;
   for (const fs::directory_entry& entry : fs::directory_iterator(root, failed)) {
-    const std::vector<std::string> parts = kName.match(entry.path().filename().string());
-    if (parts.empty() || std::stoll(parts[1]) <= most) continue;
+    const std::optional<int64_t> steps = steps_of(entry.path());
+    if (!steps || *steps <= most) continue;
     if (auto found = model_of(entry.path())) {
       newest = std::move(found);
-      most = std::stoll(parts[1]);
+      most = *steps;
     }
   }
   return newest;

@@ -171,6 +171,9 @@ TEST(Megatron, AddsMicrobatchesUpInFloat32ForTheParametersThatThePatternsName) {
   EXPECT_TRUE(apart(low, full, "layer1.weight"));
   EXPECT_TRUE(apart(some, low, "layer1.weight"));
   EXPECT_FALSE(apart(some, low, "layer1.bias"));
+  const auto biases = low_gradients(kFlat + patterns + "['layer?.[!w]*']", 1, 4);
+  EXPECT_FALSE(apart(biases, low, "layer1.weight"));
+  EXPECT_TRUE(apart(biases, low, "layer1.bias"));
   const auto all = low_gradients(kFlat + patterns + "[all]", 1, 4);
   EXPECT_TRUE(apart(all, low, "layer1.bias"));
   for (const auto& [name, tensor] : all)
