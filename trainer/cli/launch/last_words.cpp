@@ -4,10 +4,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <iostream>
 #include <new>
 #include <string>
@@ -21,10 +23,33 @@ namespace {
 // In memory that the ranks share: whether one of them has answered. Null: JSON is not asked for.
 std::atomic<bool>* answered = nullptr;
 bool is_forked_rank = false;
+// In memory that the ranks share: hashes of the errors that they have printed, 0 where there is none yet.
+constexpr size_t kErrors = 16;
+std::atomic<size_t>* printed = nullptr;
 std::atomic<bool>* progress_line = nullptr;  // whether it is open
 
 void end_line() {
   if (progress_line != nullptr && progress_line->exchange(false)) write_all(STDOUT_FILENO, "\n");
+}
+
+void* shared_memory(size_t bytes) {
+  void* const shared = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED)
+    throw Error(ErrorCode::internal, "launch",
+                std::string("no memory that the ranks share: ") + std::strerror(errno));
+  return shared;
+}
+
+// Whether another rank has printed this block; if not, this one has from now on.
+bool is_printed(std::string_view block) {
+  if (!is_forked_rank) return false;
+  const size_t hash = std::max<size_t>(std::hash<std::string_view>{}(block), 1);
+  for (size_t i = 0; i < kErrors; ++i) {
+    size_t found = 0;
+    if (printed[i].compare_exchange_strong(found, hash)) return false;
+    if (found == hash) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -56,12 +81,19 @@ void speak_as_rank() {
   is_forked_rank = true;
 }
 
+void print_equal_errors_once() {
+  if (printed == nullptr)
+    printed = static_cast<std::atomic<size_t>*>(shared_memory(kErrors * sizeof(std::atomic<size_t>)));
+  for (size_t i = 0; i < kErrors; ++i) new (printed + i) std::atomic<size_t>(0);
+}
+
 void answer(const Error& error) {
   if (answered != nullptr && !answered->exchange(true)) write_all(STDOUT_FILENO, error.json() + "\n");
 }
 
 void say(const Error& error) {
-  write_message(std::string(error.what()) + "\n");
+  const std::string block = std::string(error.what()) + "\n";
+  if (!is_printed(block)) write_message(block);
   if (!is_forked_rank || error.code() != ErrorCode::rank_lost) answer(error);
 }
 
@@ -96,12 +128,7 @@ void end_interrupted() {
 }
 
 void answer_in_json() {
-  void* shared =
-      ::mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (shared == MAP_FAILED)
-    throw Error(ErrorCode::internal, "launch",
-                std::string("no memory that the ranks share: ") + std::strerror(errno));
-  answered = new (shared) std::atomic<bool>(false);
+  answered = new (shared_memory(sizeof(std::atomic<bool>))) std::atomic<bool>(false);
 }
 
 }  // namespace heddle::launch

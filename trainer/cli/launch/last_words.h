@@ -25,6 +25,10 @@ Log log_of(int rank);
 // one, or to the launcher.
 void speak_as_rank();
 
+// Before ranks are started: an error that several of them meet is printed by the first. Throws
+// Error{internal} without memory to share.
+void print_equal_errors_once();
+
 // The first answer of all processes of the run, where JSON is asked for.
 void answer(const Error& error);
 

@@ -115,6 +115,7 @@ class Ranks {
   void start(int ranks, const Body& body, const Signals& signals) {
     const Listener listener;
     const pid_t self = ::getpid();
+    print_equal_errors_once();
     std::cout.flush();
     std::fflush(nullptr);
     for (int rank = 0; rank < ranks; ++rank) {
