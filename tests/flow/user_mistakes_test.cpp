@@ -224,6 +224,7 @@ TEST(AnError, OfAllRanksIsPrintedOnce) {
   const Outcome outcome =
       heddle(files.train("run", {"--nproc-per-node", "4", "--model.config.vocab_size", "100"}));
   EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.error, ::testing::StartsWith("error[input]"));
   EXPECT_THAT(outcome.error, HasSubstr("the model's vocabulary has 100 tokens"));
   EXPECT_EQ(outcome.error.find("error["), outcome.error.rfind("error[")) << outcome.error;
 }

@@ -40,6 +40,9 @@ const std::vector<AttentionCase> kCases = {
     {"documents", 2, 101, 16, with(true), {0, 1, 7, 70, 101, 164, 165, 202}, 3},
     {"full documents", 1, 150, 17, with(false), {0, 60, 61, 149, 150}, 1},
     {"window", 1, 203, 8, with(true, 37), {}, 2},
+    {"as many as a tile sees at once", 1, 512, 16, with(false), {}, 1},
+    {"wide window", 1, 643, 16, with(true, 400), {}, 2},  // 466 keys of the last block, 515 from a whole
+                                                          // block
     {"long window", 1, 643, 16, with(true, 37), {}, 2},
     {"full window", 1, 203, 8, with(false, 5), {0, 90, 203}, 2},
     {"soft cap", 1, 97, 33, with(true, 0, 1.5), {0, 40, 97}, 1},
@@ -173,30 +176,35 @@ TEST(Attention, PackedDocumentsHaveTheBitsOfEachAlone) {
 }
 
 // Ranges that do not ascend, keys that no query sees, and queries that see nothing.
-TEST(Attention, TakesRangesInAnyOrder) {
-  constexpr int64_t kQueries = 207, kKeys = 190, kDim = 12;
+void expect_ranges_in_any_order(int64_t dim) {
+  constexpr int64_t kQueries = 207, kKeys = 190;
   at::manual_seed(3);
-  const at::Tensor q = at::randn({kQueries, kDim}), k = at::randn({kKeys, kDim}),
-                   v = at::randn({kKeys, kDim});
-  const at::Tensor d_out = at::randn({kQueries, kDim});
+  const at::Tensor q = at::randn({kQueries, dim}), k = at::randn({kKeys, dim}), v = at::randn({kKeys, dim});
+  const at::Tensor d_out = at::randn({kQueries, dim});
   at::Tensor seen = std::get<0>(at::randint(0, 90, {kQueries, 2}, at::kInt).sort(1)).contiguous();
   seen.narrow(0, 100, kQueries - 100).add_(95);  // no query sees keys 90 to 94
+  seen.narrow(0, 40, 14).zero_();                // whole tiles that see nothing
   const at::Tensor place = at::arange(kKeys);
   const at::Tensor blind = (place < seen.narrow(1, 0, 1)).logical_or(place >= seen.narrow(1, 1, 1));
   const at::Tensor scores =
-      (q.matmul(k.t()) / std::sqrt(static_cast<double>(kDim))).masked_fill(blind, -kInfinity);
+      (q.matmul(k.t()) / std::sqrt(static_cast<double>(dim))).masked_fill(blind, -kInfinity);
   const at::Tensor weights = at::nan_to_num(scores.softmax(1));
-  const at::Tensor d_scores =
-      weights * (d_out.matmul(v.t()) - (d_out * weights.matmul(v)).sum(1, true)) / std::sqrt(double{kDim});
-  const at::Tensor out = at::empty({kQueries, kDim}), sums = at::empty({1, kQueries});
-  const model::BlockedGradients got{at::empty_like(q), at::empty_like(k), at::empty_like(v)};
-  const model::BlockedShape shape = model::blocked_shape({1, kQueries, kDim, {}, {}});
+  const at::Tensor d_scores = weights * (d_out.matmul(v.t()) - (d_out * weights.matmul(v)).sum(1, true)) /
+                              std::sqrt(static_cast<double>(dim));
+  const at::Tensor out = at::full({kQueries, dim}, NAN), sums = at::full({1, kQueries}, NAN);
+  const model::BlockedGradients got{at::full_like(q, NAN), at::full_like(k, NAN), at::full_like(v, NAN)};
+  const model::BlockedShape shape = model::blocked_shape({1, kQueries, dim, {}, {}});
   model::attend_blocked_cpu({q, k, v, seen}, shape, out, sums);
   model::attend_blocked_backward_cpu({q, k, v, seen}, shape, d_out, out, sums, got);
   expect_near(out, weights.matmul(v), 1e-5, "out");
   expect_near(got.q, d_scores.matmul(k), 1e-5, "q");
   expect_near(got.k, d_scores.t().matmul(q), 1e-5, "k");
   expect_near(got.v, weights.t().matmul(d_out), 1e-5, "v");
+}
+
+TEST(Attention, TakesRangesInAnyOrder) {
+  expect_ranges_in_any_order(12);
+  expect_ranges_in_any_order(16);  // rows in place
 }
 
 // Keys in two parts, the first of which some queries do not see at all.

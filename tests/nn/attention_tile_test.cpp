@@ -17,7 +17,7 @@ constexpr int64_t kTileWidth = 32;  // columns of padded rows
 struct TileOperands {
   at::Tensor queries = at::randn({kTileQueries, kTileWidth}), keys, values,
              out = at::zeros({kTileQueries, kTileWidth});
-  at::Tensor scores = at::zeros({model::kTileRows, model::kWholeKeys});
+  at::Tensor scores = at::empty({model::kTileRows, model::kWholeKeys});
 
   explicit TileOperands(int64_t blocks)
       : keys(at::randn({blocks, kTileDim, model::kBlockKeys})),
@@ -57,6 +57,7 @@ TEST(AttentionTile, AttendsToABlockOnEveryInstructionSet) {
   expect_same_on_every_instruction_set([&](const model::TileKernels<float>& kernels) {
     const at::Tensor totals = at::zeros({kTileQueries}), largest = at::full({kTileQueries}, -INFINITY);
     of.out.zero_();
+    of.scores.fill_(NAN);
     auto tile = of.tile<model::AttendTile<float>>(seen);
     tile.totals = totals.mutable_data_ptr<float>();
     tile.largest = largest.mutable_data_ptr<float>();
@@ -72,6 +73,7 @@ TEST(AttentionTile, AttendsToAllKeysAtOnceOnEveryInstructionSet) {
   expect_same_on_every_instruction_set([&](const model::TileKernels<float>& kernels) {
     const at::Tensor log_sums = at::empty({kTileQueries});
     of.out.fill_(NAN);  // is set whole
+    of.scores.fill_(NAN);
     auto tile = of.tile<model::WholeTile<float>>(seen);
     tile.log_sums = log_sums.mutable_data_ptr<float>();
     kernels.attend_whole(tile);

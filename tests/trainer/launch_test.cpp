@@ -68,6 +68,17 @@ TEST(Launch, AnErrorOfARankIsPrintedAsItsBlock) {
   EXPECT_EQ(other.err, "error[internal] heddle: split\nlines\n");
 }
 
+const KnownPlain kThrowOwn("throw_own", [](const RankPlace& place) -> int {
+  throw Error(ErrorCode::input, "data.bin", "rank " + std::to_string(place.rank));
+});
+
+TEST(Launch, AnErrorOfSeveralRanksIsPrintedOnce) {
+  EXPECT_EQ(run_ranks("throw_other", 4).err, "error[internal] heddle: split\nlines\n");
+  const std::string own = run_ranks("throw_own", 3).err;
+  for (const char* rank : {"0", "1", "2"})
+    EXPECT_THAT(own, HasSubstr("error[input] data.bin: rank " + std::string(rank) + "\n"));
+}
+
 const KnownPlain kSegfault("abort", [](const RankPlace& place) {
   if (place.rank == 1) ::raise(SIGKILL);
   return 0;

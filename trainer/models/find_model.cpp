@@ -14,7 +14,7 @@
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/huggingface/hf_origin.h"
 #include "trainer/models/foreign.h"
-#include "trainer/saves/resume.h"
+#include "trainer/saves/checkpoint_name.h"
 
 namespace heddle {
 namespace {

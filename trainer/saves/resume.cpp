@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <system_error>
 
-#include "core/base/pattern.h"
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
 #include "trainer/models/foreign.h"
@@ -172,12 +171,6 @@ fs::path named(const std::string& word, const fs::path& root, std::vector<std::s
 }
 
 }  // namespace
-
-std::optional<int64_t> steps_of(const fs::path& checkpoint) {
-  static const text::Pattern kName("epoch_[0-9]{1,18}_step_([0-9]{1,18})");
-  const std::vector<std::string> parts = kName.match(checkpoint.filename().string());
-  return parts.empty() ? std::nullopt : std::optional(std::stoll(parts[1]));
-}
 
 std::string other_model(const fs::path& checkpoint, const Job& job) {
   return is_complete(checkpoint) ? difference(read_position(checkpoint / kPositionFile), job) : "";

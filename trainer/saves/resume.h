@@ -9,11 +9,9 @@
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/engine/engine.h"
 #include "trainer/loop/job.h"
+#include "trainer/saves/checkpoint_name.h"
 
 namespace heddle {
-
-// The last step of a checkpoint (epoch_E_step_S), by its name alone; empty: it has another name.
-std::optional<int64_t> steps_of(const std::filesystem::path& checkpoint);
 
 // Complete checkpoints under a directory (epoch_E_step_S), by their steps.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& directory);

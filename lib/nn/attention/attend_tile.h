@@ -89,8 +89,8 @@ template <class Number>
 inline constexpr Number kPlaces[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 // Sets the elements of x whose keys the query does not see to `other`; element 0 is the key `place`. Keys
-// are counted within the block, and seen.begin <= seen.end. One comparison of distances from the middle: GCC
-// 12 computes a choice by two comparisons element by element.
+// are counted from the first of the tile, and seen.begin <= seen.end. One comparison of distances from the
+// middle: GCC 12 computes a choice by two comparisons element by element.
 template <class Set>
 HEDDLE_INLINE void keep_seen(typename Set::Vector& x, KeyRange seen, int64_t place,
                              typename Set::Number other) {

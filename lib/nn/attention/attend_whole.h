@@ -9,7 +9,7 @@
 
 namespace heddle::model::tile {
 
-// scores [rows, kWholeKeys] = queries keys^T for the keys of whole registers that the tile sees.
+// scores [rows, kWholeKeys] = queries keys^T for the visible keys, in whole registers.
 template <class Set, class Number = typename Set::Number>
 HEDDLE_INLINE void scores_of_all(const WholeTile<Number>& tile, const Columns& columns) {
   const int64_t last = columns.first + columns.count;
@@ -25,7 +25,8 @@ HEDDLE_INLINE void scores_of_all(const WholeTile<Number>& tile, const Columns& c
   }
 }
 
-// One query's scores of `columns` become weights, 0 where it does not see; returns what divides their sums.
+// One query's scores of `columns` become weights, 0 where it does not see; sets its log-sum; returns
+// what the sum of values is multiplied by.
 template <class Set, class Number = typename Set::Number>
 HEDDLE_INLINE Number weigh_all(const WholeTile<Number>& tile, int64_t row, const Columns& columns) {
   constexpr int64_t kLanes = Set::kLanes;

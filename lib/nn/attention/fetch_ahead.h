@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "lib/nn/attention/attend_pack.h"
@@ -60,11 +61,12 @@ class FetchAhead {
     per_turn_ = (rows_ + turns_ - 1) / turns_;
   }
 
-  // What is fetched next; nothing at the end.
-  Fetch next() {
+  // What is fetched next, at most so many lines; nothing at the end.
+  Fetch next(int64_t most = std::numeric_limits<int64_t>::max()) {
     if (now_ == used_) return {};
     Stretch& one = stretches_[now_];
-    const int64_t rows = std::min(per_turn_, one.left), lines = (one.width + kLine - 1) / kLine;
+    const int64_t lines = (one.width + kLine - 1) / kLine;
+    const int64_t rows = std::min({per_turn_, one.left, most / lines});
     const Fetch out{one.at, rows * lines, lines, one.row - lines * kLine};
     one.at += rows * one.row;
     one.left -= rows;

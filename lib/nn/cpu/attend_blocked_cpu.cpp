@@ -1,5 +1,5 @@
 // The forward of blocked attention: for each block of queries, the blocks of keys that it sees, one after
-// another.
+// another, or all at once where they are few.
 #include "heddle/nn/attention_layout.h"
 
 #include <ATen/Parallel.h>
@@ -86,7 +86,7 @@ class Attending {
                Number{1}, room.values.at(0));
     const int64_t end = (key_head + 1) * queries_of_key_;
     for (int64_t head = key_head * queries_of_key_; head < end; ++head) {
-      room.ahead.restart(at_once(segment.keys) ? 2 * segment.count / kTileRows : segment.products * 3 / 4);
+      room.ahead.restart(fetches_of(segment) * 3 / 4);  // some are short
       if (splits == 1) fetch_after(segment, head, head + 1 == end, room);
       for (size_t i = static_cast<size_t>(split); i < blocks.size(); i += static_cast<size_t>(splits))
         attend_block(segment, blocks[i], head, room);
@@ -105,15 +105,30 @@ class Attending {
     ahead.add(queries_, key_head * queries_of_key_, next->first, next->count);
   }
 
+  // Where the block of keys begins that holds the first one that a block of queries sees; within the segment.
+  static int64_t first_key(const Segment& segment, const QueryBlock& block) {
+    return std::max<int64_t>((block.begin - segment.key) / kBlockKeys * kBlockKeys, 0);
+  }
+
   // Whether the tiles of a block see all of its keys at once.
-  bool at_once(int64_t keys) const { return !onto_ && keys <= kWholeKeys; }
+  bool at_once(const Segment& segment, const QueryBlock& block) const {
+    return !onto_ && block.end - segment.key - first_key(segment, block) <= kWholeKeys;
+  }
+
+  // About as many as attend_block() asks for.
+  int64_t fetches_of(const Segment& segment) const {
+    int64_t count = 0;
+    for (const QueryBlock& block : segment.blocks) {
+      const int64_t each = at_once(segment, block) ? 2 : (block.end - block.begin) / kBlockKeys + 1;
+      count += static_cast<int64_t>(block.tiles.size()) * each;
+    }
+    return count;
+  }
 
   void attend_block(const Segment& segment, const QueryBlock& block, int64_t head, Room& room) const {
     const pack::Rows<const Number> queries = queries_of(segment, block, head, room);
-    const int64_t before = (block.begin - segment.key) / kBlockKeys * kBlockKeys;
-    const int64_t first = std::max<int64_t>(before, 0);
-    if (at_once(block.end - segment.key - first))
-      return attend_at_once(segment, block, first, queries, head, room);
+    const int64_t first = first_key(segment, block);
+    if (at_once(segment, block)) return attend_at_once(segment, block, first, queries, head, room);
     begin_block(block, head, room);
     AttendTile<Number> tile;
     begin_tile(tile, queries, room);
@@ -156,8 +171,8 @@ class Attending {
       tile.queries = queries.at(rows.row);
       tile.out = out.at(rows.row);
       tile.log_sums = log_sums_of(head) + query;
-      tile.fetch = room.ahead.next();
-      tile.second_fetch = room.ahead.next();
+      tile.fetch = room.ahead.next(shape_.head_dim);
+      tile.second_fetch = room.ahead.next(rows.end - rows.begin);
       kernels_.attend_whole(tile);
     }
     if (out.data == room.out.at(0)) write(block, head, room, &kOne, 0);
@@ -230,12 +245,12 @@ class Attending {
   }
 
   void write(const QueryBlock& block, int64_t head, Room& room, const Number* factors, int64_t step) const {
-    const auto with = [&]<class Written>(const pack::RowKernels<Written>& rows) {
+    const auto write_as = [&]<class Written>(const pack::RowKernels<Written>& rows) {
       rows.write(room.out.at(0), block.count, factors, step, false,
                  pack::mutable_columns_of<Written>(out_, head, shape_.value_dim).from(block.first));
     };
-    if (out_.scalar_type() == log_sums_.scalar_type()) return with(wide_);
-    with(rows_);
+    if (out_.scalar_type() == log_sums_.scalar_type()) return write_as(wide_);
+    write_as(rows_);
   }
 
   const BlockedInputs& in_;

@@ -1,5 +1,5 @@
-// One step of blocked attention on the CPU: a few queries of one head against one block of keys, in the
-// widest registers that the processor has.
+// One step of blocked attention on the CPU: a few queries of one head against one block of keys, or all keys
+// that they see, in the widest registers that the processor has.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@ constexpr int64_t kTileRows = 6;     // queries of a tile
 constexpr int64_t kBlockKeys = 64;   // keys of a block
 constexpr int64_t kPadding = 16;     // rows of packed matrices are multiples of it
 constexpr int64_t kWholeKeys = 512;  // most keys of a WholeTile
+static_assert(kWholeKeys % kBlockKeys == 0);
 
 // The keys that a query sees: [begin, end), none where they are equal.
 struct KeyRange {
@@ -32,11 +33,11 @@ struct Fetch {
 template <class Number>
 struct Tile {
   int64_t rows = 0;      // 1 to kTileRows
-  const KeyRange* seen;  // [rows], within the block
+  const KeyRange* seen;  // [rows], from the first key of the tile on
   int64_t head_dim, value_dim;
   const Number* queries;         // [rows, query_row]
   int64_t query_row;             // from one row to the next
-  const Number* keys_by_column;  // [head_dim, kBlockKeys], scaled
+  const Number* keys_by_column;  // [head_dim, kBlockKeys], scaled; in a WholeTile such blocks side by side
   Number cap;                    // of scores; 0: none
   Fetch fetch;                   // with the product of scores
 };
@@ -71,7 +72,7 @@ struct GradientTile : Tile<Number> {
   const Number *d_out, *values_by_column;  // [rows, d_out_row], [value_dim, kBlockKeys]
   const Number* keys;                      // [kBlockKeys, key_width], scaled
   int64_t d_out_row, key_width, d_query_row;
-  bool adds;
+  bool adds;  // to d_queries; else they are set
   const Number *log_sums, *along;
   Number *weights, *gradients, *d_queries;
   Fetch second_fetch;  // with the product of d_out

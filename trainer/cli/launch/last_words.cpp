@@ -1,14 +1,11 @@
 // Blocks of errors on standard error, and the one answer in JSON.
 #include "trainer/cli/launch/last_words.h"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <iostream>
 #include <new>
@@ -16,6 +13,7 @@
 
 #include "core/base/memory.h"
 #include "trainer/cli/launch/launch.h"
+#include "trainer/cli/launch/shared_memory.h"
 
 namespace heddle::launch {
 namespace {
@@ -32,24 +30,16 @@ void end_line() {
   if (progress_line != nullptr && progress_line->exchange(false)) write_all(STDOUT_FILENO, "\n");
 }
 
-void* shared_memory(size_t bytes) {
-  void* const shared = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (shared == MAP_FAILED)
-    throw Error(ErrorCode::internal, "launch",
-                std::string("no memory that the ranks share: ") + std::strerror(errno));
-  return shared;
-}
-
-// Whether another rank has printed this block; if not, this one has from now on.
-bool is_printed(std::string_view block) {
-  if (!is_forked_rank) return false;
+// Whether this rank is the one that prints a block: the first that asks for it, or any after kErrors others.
+bool prints(std::string_view block) {
+  if (!is_forked_rank) return true;
   const size_t hash = std::max<size_t>(std::hash<std::string_view>{}(block), 1);
   for (size_t i = 0; i < kErrors; ++i) {
     size_t found = 0;
-    if (printed[i].compare_exchange_strong(found, hash)) return false;
-    if (found == hash) return true;
+    if (printed[i].compare_exchange_strong(found, hash)) return true;
+    if (found == hash) return false;
   }
-  return false;
+  return true;
 }
 
 }  // namespace
@@ -93,7 +83,8 @@ void answer(const Error& error) {
 
 void say(const Error& error) {
   const std::string block = std::string(error.what()) + "\n";
-  if (!is_printed(block)) write_message(block);
+  end_line();  // may wait for a reader: before another rank leaves the block to this one
+  if (prints(block)) write_all(STDERR_FILENO, block);
   if (!is_forked_rank || error.code() != ErrorCode::rank_lost) answer(error);
 }
 

@@ -3,17 +3,14 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <new>
 #include <thread>
 
-#include "heddle/base/error.h"
 #include "trainer/cli/launch/last_words.h"
+#include "trainer/cli/launch/shared_memory.h"
 #include "trainer/recipe/signals.h"
 
 namespace heddle::cli {
@@ -81,11 +78,7 @@ std::vector<int> preemptions(const StepSection& steps, bool is_launched) {
 }
 
 StopWish& shared_wish() {
-  void* shared = ::mmap(nullptr, sizeof(StopWish), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (shared == MAP_FAILED)
-    throw Error(ErrorCode::internal, "launch",
-                std::string("no memory that the ranks share: ") + std::strerror(errno));
-  return *new (shared) StopWish;
+  return *new (launch::shared_memory(sizeof(StopWish))) StopWish;
 }
 
 void end_on(const launch::Stop& stop) {
