@@ -20,7 +20,12 @@
 namespace heddle::tests {
 namespace {
 
-constexpr auto kNap = std::chrono::milliseconds(4);  // of a unit's F, I and W each
+// Of a unit's F, I and W each; long beside the host's work.
+#ifdef __SANITIZE_ADDRESS__
+constexpr auto kNap = std::chrono::milliseconds(20);
+#else
+constexpr auto kNap = std::chrono::milliseconds(4);
+#endif
 constexpr int kNaps = 12;                            // microbatches
 constexpr int kNapSteps = 6, kChances = 6;
 constexpr double kIdleTolerance = 0.05;
