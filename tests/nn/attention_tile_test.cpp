@@ -84,5 +84,29 @@ TEST(AttentionTile, AttendsToAllKeysAtOnceOnEveryInstructionSet) {
   });
 }
 
+// Beside keys that a query sees in the same registers.
+TEST(AttentionTile, HiddenKeysOfAnySizeChangeNoBit) {
+  const TileOperands of(1);
+  const model::KeyRange seen[kTileQueries] = {{0, 10}, {2, 10}, {7, 7}, {3, 9}, {0, 10}};
+  const auto attend_by = [&](const model::TileKernels<float>& kernels) {
+    const at::Tensor log_sums = at::empty({kTileQueries});
+    auto tile = of.tile<model::WholeTile<float>>(seen);
+    tile.cap = 0;
+    tile.log_sums = log_sums.mutable_data_ptr<float>();
+    kernels.attend_whole(tile);
+    return std::vector<at::Tensor>{of.out.clone(), log_sums};
+  };
+  for (const model::TileKernels<float>* kernels : model::supported_tile_kernels()) {
+    const std::vector<at::Tensor> want = attend_by(*kernels);
+    const at::Tensor hidden = of.keys.select(2, 12), before = hidden.clone();
+    for (const double size : {30.0, 1e4, 1e30}) {
+      hidden.copy_(before).mul_(size);
+      const std::vector<at::Tensor> got = attend_by(*kernels);
+      for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(at::equal(got[i], want[i])) << size << " " << i;
+    }
+    hidden.copy_(before);
+  }
+}
+
 }  // namespace
 }  // namespace heddle

@@ -8,33 +8,30 @@
 
 namespace heddle::model::tile {
 
-// Registers of an instruction set: a product holds kTileRows x kColumns of them as sums.
+// Registers of an instruction set: a product holds kTileRows x kColumns of them as sums. Wholes are unsigned:
+// sums of bits wrap around.
 struct Avx512 {
   using Number = float;
-  using Whole = int32_t;
   typedef float Vector __attribute__((vector_size(64), aligned(4), may_alias));
-  typedef int32_t Wholes __attribute__((vector_size(64), aligned(4), may_alias));
+  typedef uint32_t Wholes __attribute__((vector_size(64), aligned(4), may_alias));
   static constexpr int kLanes = 16, kColumns = 4;
 };
 struct Avx2 {
   using Number = float;
-  using Whole = int32_t;
   typedef float Vector __attribute__((vector_size(32), aligned(4), may_alias));
-  typedef int32_t Wholes __attribute__((vector_size(32), aligned(4), may_alias));
+  typedef uint32_t Wholes __attribute__((vector_size(32), aligned(4), may_alias));
   static constexpr int kLanes = 8, kColumns = 2;
 };
 struct Sse2 {
   using Number = float;
-  using Whole = int32_t;
   typedef float Vector __attribute__((vector_size(16), aligned(4), may_alias));
-  typedef int32_t Wholes __attribute__((vector_size(16), aligned(4), may_alias));
+  typedef uint32_t Wholes __attribute__((vector_size(16), aligned(4), may_alias));
   static constexpr int kLanes = 4, kColumns = 2;
 };
 struct Doubles {
   using Number = double;
-  using Whole = int64_t;
   typedef double Vector __attribute__((vector_size(16), aligned(8), may_alias));
-  typedef int64_t Wholes __attribute__((vector_size(16), aligned(8), may_alias));
+  typedef uint64_t Wholes __attribute__((vector_size(16), aligned(8), may_alias));
   static constexpr int kLanes = 2, kColumns = 2;
 };
 

@@ -18,7 +18,7 @@ struct Avx512Pairs : Avx512 {};
 
 template <>
 HEDDLE_INLINE void add_product<Avx512Pairs>(Avx512::Vector& sum, float pair, const Avx512::Vector& pairs) {
-  const Avx512::Wholes everywhere = Avx512::Wholes{} + std::bit_cast<int32_t>(pair);
+  const Avx512::Wholes everywhere = Avx512::Wholes{} + std::bit_cast<uint32_t>(pair);
   Avx512::Vector own = sum;  // an asm on the reference would keep the sums in memory
   asm("vdpbf16ps %2, %1, %0" : "+v"(own) : "v"(everywhere), "v"(pairs));
   sum = own;
