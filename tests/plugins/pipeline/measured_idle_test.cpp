@@ -26,7 +26,7 @@ constexpr auto kNap = std::chrono::milliseconds(20);
 #else
 constexpr auto kNap = std::chrono::milliseconds(4);
 #endif
-constexpr int kNaps = 12;                            // microbatches
+constexpr int kNaps = 12;  // microbatches
 constexpr int kNapSteps = 6, kChances = 6;
 constexpr double kIdleTolerance = 0.05;
 
