@@ -22,6 +22,7 @@ Terminal::Terminal(const Words& words, unsigned short columns) {
   pid_ = ::forkpty(&screen_, nullptr, nullptr, &size);
   if (pid_ < 0) throw std::runtime_error("no pseudo terminal");
   if (pid_ > 0) return;
+  ::signal(SIGINT, SIG_DFL);  // a shell ignores it for what runs in its background
   ::unsetenv("HEDDLE_PLUGIN_PATH");
   ::setenv("OMP_NUM_THREADS", "1", 1);
   ::execv(arguments[0], arguments.data());
