@@ -15,8 +15,6 @@ namespace {
 
 constexpr int64_t kBlock = 512;
 
-// Inlined into callers that are compiled for several processors.
-
 template <class T, class Running>
 HEDDLE_INLINE void fold(Running* running, const T* __restrict part, int64_t count, Reduce reduce) {
   if (reduce != Reduce::max) {

@@ -21,9 +21,9 @@ struct Kept {
 };
 
 HEDDLE_INLINE float dot(const float* a, const float* b, int64_t count) {
-  Lanes sums = {};
+  Floats sums = {};
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) sums += lanes_at(a + i) * lanes_at(b + i);
+  for (; i + kFloats <= count; i += kFloats) sums += floats_at(a + i) * floats_at(b + i);
   float sum = total_of(sums);
   for (; i < count; ++i) sum += a[i] * b[i];
   return sum;

@@ -50,32 +50,32 @@ void over_rows(int64_t rows, int64_t width, const Body& body) {
   at::parallel_for(0, rows, std::max<int64_t>(1, (int64_t{1} << 15) / std::max<int64_t>(1, width)), body);
 }
 
-constexpr int64_t kLanes = 16;
+constexpr int64_t kFloats = 16;  // numbers of a widest register
 
-// A sum in a fixed order for every instruction set: 16 parallel lanes, then the lanes.
+// A sum in a fixed order for every instruction set: 16 partial sums, then their sum.
 template <class Sum, class Term>
 HEDDLE_INLINE Sum sum_of(int64_t count, const Term& term) {
-  Sum lanes[kLanes] = {};
+  Sum sums[kFloats] = {};
   int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
-  for (int64_t lane = 0; i < count; ++i, ++lane) lanes[lane] += term(i);
-  for (int64_t half = kLanes / 2; half > 0; half /= 2)
-    for (int64_t lane = 0; lane < half; ++lane) lanes[lane] += lanes[lane + half];
-  return lanes[0];
+  for (; i + kFloats <= count; i += kFloats)
+    for (int64_t j = 0; j < kFloats; ++j) sums[j] += term(i + j);
+  for (int64_t j = 0; i < count; ++i, ++j) sums[j] += term(i);
+  for (int64_t half = kFloats / 2; half > 0; half /= 2)
+    for (int64_t j = 0; j < half; ++j) sums[j] += sums[j + half];
+  return sums[0];
 }
 
 // 16 numbers in registers: arithmetic on it is element by element, in the widest registers of the caller.
-typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float)), aligned(4), may_alias));
+typedef float Floats __attribute__((vector_size(kFloats * sizeof(float)), aligned(4), may_alias));
 
-inline const Lanes& lanes_at(const float* from) {
-  return *reinterpret_cast<const Lanes*>(from);
+inline const Floats& floats_at(const float* from) {
+  return *reinterpret_cast<const Floats*>(from);
 }
 
 // Their sum in a fixed order.
-HEDDLE_INLINE float total_of(const Lanes& lanes) {
-  float half[kLanes / 2];
-  for (int64_t i = 0; i < kLanes / 2; ++i) half[i] = lanes[i] + lanes[i + kLanes / 2];
+HEDDLE_INLINE float total_of(const Floats& x) {
+  float half[kFloats / 2];
+  for (int64_t i = 0; i < kFloats / 2; ++i) half[i] = x[i] + x[i + kFloats / 2];
   return ((half[0] + half[4]) + (half[1] + half[5])) + ((half[2] + half[6]) + (half[3] + half[7]));
 }
 

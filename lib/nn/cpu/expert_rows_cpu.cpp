@@ -13,13 +13,13 @@ namespace {
 template <class Number>
 HEDDLE_INLINE void sum_columns(const Number* rows, const int64_t* row_of, const int64_t* next, int64_t k,
                                int64_t width, int64_t columns, Number* out) {
-  Wide<Number> sum[kLanes] = {};
+  Wide<Number> sum[kFloats] = {};
   for (int64_t j = 0; j < k; ++j) {
     if (next[j] >= 0) __builtin_prefetch(rows + next[j] * width);
     if (row_of[j] < 0) continue;
     const Number* const row = rows + row_of[j] * width;
-    if (columns == kLanes)
-      for (int64_t i = 0; i < kLanes; ++i) sum[i] += static_cast<Wide<Number>>(row[i]);
+    if (columns == kFloats)
+      for (int64_t i = 0; i < kFloats; ++i) sum[i] += static_cast<Wide<Number>>(row[i]);
     else
       for (int64_t i = 0; i < columns; ++i) sum[i] += static_cast<Wide<Number>>(row[i]);
   }
@@ -33,8 +33,8 @@ HEDDLE_INLINE void sum_of_rows(const Number* rows, const int64_t* row_of, int64_
   for (int64_t token = 0; token < tokens; ++token, row_of += k, out += width) {
     const int64_t* const next = token + 1 < tokens ? row_of + k : row_of;
     int64_t at = 0;
-    for (; at + kLanes <= width; at += kLanes)
-      sum_columns(rows + at, row_of, next, k, width, kLanes, out + at);
+    for (; at + kFloats <= width; at += kFloats)
+      sum_columns(rows + at, row_of, next, k, width, kFloats, out + at);
     if (at < width) sum_columns(rows + at, row_of, next, k, width, width - at, out + at);
   }
 }

@@ -16,20 +16,20 @@ constexpr int64_t kAtOnce = 4;
 // to[i] = the product of row i of the weight [count, width] with x, and plus[i] where there is one.
 HEDDLE_WIDEST void multiply_rows(const float* weight, const float* x, const float* plus, float* to,
                                  int64_t count, int64_t width) {
-  const int64_t whole = width - width % kLanes;
+  const int64_t whole = width - width % kFloats;
   for (int64_t row = 0; row < count; row += kAtOnce) {
     const int64_t last = std::min(kAtOnce, count - row) - 1;
     const float* const w0 = weight + row * width;
     const float* const w1 = w0 + std::min<int64_t>(1, last) * width;
     const float* const w2 = w0 + std::min<int64_t>(2, last) * width;
     const float* const w3 = w0 + last * width;
-    Lanes s0 = {}, s1 = {}, s2 = {}, s3 = {};
-    for (int64_t i = 0; i < whole; i += kLanes) {
-      const Lanes v = lanes_at(x + i);
-      s0 += lanes_at(w0 + i) * v;
-      s1 += lanes_at(w1 + i) * v;
-      s2 += lanes_at(w2 + i) * v;
-      s3 += lanes_at(w3 + i) * v;
+    Floats s0 = {}, s1 = {}, s2 = {}, s3 = {};
+    for (int64_t i = 0; i < whole; i += kFloats) {
+      const Floats v = floats_at(x + i);
+      s0 += floats_at(w0 + i) * v;
+      s1 += floats_at(w1 + i) * v;
+      s2 += floats_at(w2 + i) * v;
+      s3 += floats_at(w3 + i) * v;
     }
     float sums[kAtOnce] = {total_of(s0), total_of(s1), total_of(s2), total_of(s3)};
     for (int64_t i = whole; i < width; ++i) {

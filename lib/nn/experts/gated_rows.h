@@ -46,19 +46,19 @@ HEDDLE_INLINE void apply_sigmoid(typename Set::Vector& x) {
 // set.
 template <class Set>
 struct Sums {
-  static constexpr int64_t kCount = kLanes / Set::kLanes;
+  static constexpr int64_t kCount = kFloats / Set::kLanes;
   typename Set::Vector of[kCount] = {};
 
   HEDDLE_INLINE typename Set::Number total() const {
-    alignas(64) typename Set::Number sums[kLanes];
+    alignas(64) typename Set::Number sums[kFloats];
     for (int64_t i = 0; i < kCount; ++i) tile::vector_at<Set>(sums + i * Set::kLanes) = of[i];
-    for (int64_t half = kLanes / 2; half > 0; half /= 2)
+    for (int64_t half = kFloats / 2; half > 0; half /= 2)
       for (int64_t i = 0; i < half; ++i) sums[i] += sums[half + i];
     return sums[0];
   }
 };
 
-// kLanes numbers of each; backward alone: the last three.
+// kFloats numbers of each; backward alone: the last three.
 template <class W>
 struct Place {
   const W *gate, *up;
@@ -94,13 +94,13 @@ HEDDLE_INLINE void compute_lanes(const Rule<typename Set::Number>& rule, typenam
   }
 }
 
-// The same by way of scratch: of another type, in turn, or fewer than kLanes numbers.
+// The same by way of scratch: of another type, in turn, or fewer than kFloats numbers.
 template <class Set, bool Backward, class Number>
 HEDDLE_INLINE void compute_apart(const Rule<Wide<Number>>& rule, const Row<Number>& row, int64_t at,
                                  Sums<Set>& sums) {
   using W = Wide<Number>;
-  alignas(64) W in[3][kLanes] = {}, out[3][kLanes];
-  const int64_t count = std::min(kLanes, row.width - at), step = rule.interleaved ? 2 : 1;
+  alignas(64) W in[3][kFloats] = {}, out[3][kFloats];
+  const int64_t count = std::min(kFloats, row.width - at), step = rule.interleaved ? 2 : 1;
   const int64_t gate = at * step, up = gate + (rule.interleaved ? 1 : row.width);
   for (int64_t i = 0; i < count; ++i) {
     in[0][i] = static_cast<W>(row.hidden[gate + i * step]);
@@ -123,7 +123,7 @@ HEDDLE_INLINE Wide<Number> compute_row(const Rule<Wide<Number>>& rule, const Row
   Sums<Set> sums;
   int64_t at = 0;
   if constexpr (std::is_same_v<Number, typename Set::Number>)
-    for (; !rule.interleaved && at + kLanes <= row.width; at += kLanes) {
+    for (; !rule.interleaved && at + kFloats <= row.width; at += kFloats) {
       const Number* const gate = row.hidden + at;
       Number* const d_gate = Backward ? row.d_hidden + at : nullptr;
       compute_lanes<Set, Backward>(rule, row.weight,
@@ -131,7 +131,7 @@ HEDDLE_INLINE Wide<Number> compute_row(const Rule<Wide<Number>>& rule, const Row
                                     d_gate, Backward ? d_gate + row.width : nullptr},
                                    sums);
     }
-  for (; at < row.width; at += kLanes) compute_apart<Set, Backward>(rule, row, at, sums);
+  for (; at < row.width; at += kFloats) compute_apart<Set, Backward>(rule, row, at, sums);
   return Backward ? sums.total() : 0;
 }
 
