@@ -34,18 +34,6 @@ class Quiet {
   std::streambuf* before_;
 };
 
-Told told(const std::filesystem::path& metrics) {
-  Told out;
-  std::ifstream file(metrics);
-  for (std::string line; std::getline(file, line);) {
-    const auto record = nlohmann::json::parse(line);
-    out.steps.push_back(record.at("step"));
-    out.losses.push_back(record.at("loss"));
-    out.norms.push_back(record.at("grad_norm"));
-  }
-  return out;
-}
-
 }  // namespace
 
 WholeRuns::WholeRuns() {
@@ -76,32 +64,47 @@ std::string WholeRuns::configuration(const Topology& topology, const std::string
 
 Told WholeRuns::train(const Topology& topology, const std::string& run, int steps,
                       const std::string& restore_from, std::vector<std::string>* refusals) const {
+  train_recipe(configuration(topology, run, steps, restore_from), topology.ranks, refusals, meanwhile);
+  return read_metrics(place_ / run / "training.jsonl");
+}
+
+void train_recipe(const std::string& yaml, int ranks, std::vector<std::string>* refusals,
+                  const std::function<void()>& meanwhile) {
   std::mutex one_at_a_time;
   const auto refused = [&](const Error& error) {
+    if (refusals == nullptr) throw;
     const std::lock_guard lock(one_at_a_time);
     refusals->push_back(error.what());
   };
   const Quiet quiet;
   try {
     PluginRegistry first({HEDDLE_BINARY_DIR "/plugins"});
-    const Node words = config::read_text(configuration(topology, run, steps, restore_from), "run.yaml");
-    const Job job = prepare_job(words, first, topology.ranks, "");
+    const Job job = prepare_job(config::read_text(yaml, "run.yaml"), first, ranks, "");
     meanwhile();
-    ThreadWorld::run(topology.ranks, [&](Rendezvous& meeting) {
+    ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
       PluginRegistry own({HEDDLE_BINARY_DIR "/plugins"});
       StopWish wish;
       try {
         run_rank(job, own, meeting, wish);
       } catch (const Error& error) {
-        if (refusals == nullptr) throw;
         refused(error);
       }
     });
   } catch (const Error& error) {
-    if (refusals == nullptr) throw;
     refused(error);
   }
-  return told(place_ / run / "training.jsonl");
+}
+
+Told read_metrics(const std::filesystem::path& training_jsonl) {
+  Told out;
+  std::ifstream file(training_jsonl);
+  for (std::string line; std::getline(file, line);) {
+    const auto record = nlohmann::json::parse(line);
+    out.steps.push_back(record.at("step"));
+    out.losses.push_back(record.at("loss"));
+    out.norms.push_back(record.at("grad_norm"));
+  }
+  return out;
 }
 
 std::map<std::string, at::Tensor> tensors_of(const std::filesystem::path& directory) {

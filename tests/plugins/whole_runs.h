@@ -56,6 +56,14 @@ class WholeRuns {
   ScratchDirectory place_;
 };
 
+// Runs the recipe on ranks that are threads. refusals: takes what prepare_job() or a rank throws; without it,
+// that is thrown. meanwhile: called between prepare_job() and the start of the ranks.
+void train_recipe(const std::string& yaml, int ranks, std::vector<std::string>* refusals = nullptr,
+                  const std::function<void()>& meanwhile = [] {});
+
+// The steps of a metrics file.
+Told read_metrics(const std::filesystem::path& training_jsonl);
+
 // The tensors of a checkpoint's model/ or optim/, whole.
 std::map<std::string, at::Tensor> tensors_of(const std::filesystem::path& directory);
 

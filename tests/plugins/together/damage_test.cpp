@@ -20,7 +20,7 @@ using ::testing::StartsWith;
 
 const Topology kTwo{"two", 2, "{strategy: fsdp2, mp_policy: {param_dtype: float32, reduce_dtype: float32}}"};
 const Topology kOne{"one", 1, "{strategy: single}"};
-constexpr int kStop = 4, kSteps = 6;
+constexpr int kStopStep = 4, kRunSteps = 6;
 const std::string kStopped = "/epoch_0_step_3";
 
 std::string bytes_of(const fs::path& file) {
@@ -37,8 +37,8 @@ void put(const fs::path& file, const std::string& bytes) {
 class Damage : public ::testing::Test {
  protected:
   void SetUp() override {
-    runs_.train(kTwo, "sound", kStop);
-    want_ = runs_.train(kTwo, "rest", kSteps, "sound" + kStopped);
+    runs_.train(kTwo, "sound", kStopStep);
+    want_ = runs_.train(kTwo, "rest", kRunSteps, "sound" + kStopped);
   }
 
   // Where `damage` puts an end to it: what each rank says. Empty: it went on with the numbers of a sound one.
@@ -49,7 +49,7 @@ class Damage : public ::testing::Test {
     fs::copy(runs_ / ("sound" + kStopped), runs_ / "copy", fs::copy_options::recursive);
     damage(runs_ / "copy");
     std::vector<std::string> said;
-    const Told got = runs_.train(topology, "out", kSteps, "copy", &said);
+    const Told got = runs_.train(topology, "out", kRunSteps, "copy", &said);
     if (said.empty() && topology.ranks == kTwo.ranks) {
       EXPECT_EQ(got.losses, want_.losses);
       EXPECT_EQ(got.norms, want_.norms);
@@ -155,15 +155,15 @@ TEST_F(Damage, OfWhatIsOnlyForPeopleStopsNothing) {
 }
 
 TEST_F(Damage, LeavesTheCheckpointBeforeItToGoOnFrom) {
-  runs_.train(kTwo, "sound", kSteps);
+  runs_.train(kTwo, "sound", kRunSteps);
   std::string file = "sound/epoch_1_step_5/optim/shard-00002-optim-00001-of-00001.safetensors";
   std::string bytes = bytes_of(runs_ / file);
   bytes[bytes.size() - 3] = static_cast<char>(bytes[bytes.size() - 3] ^ 1);
   put(runs_ / file, bytes);
   std::vector<std::string> said;
-  runs_.train(kTwo, "sound", kSteps + 1, "", &said);
+  runs_.train(kTwo, "sound", kRunSteps + 1, "", &said);
   EXPECT_THAT(said, AllOf(SizeIs(2), Each(HasSubstr("the bytes are not those that were saved"))));
-  const Told again = runs_.train(kTwo, "again", kSteps, "sound" + kStopped);
+  const Told again = runs_.train(kTwo, "again", kRunSteps, "sound" + kStopped);
   EXPECT_EQ(again.losses, want_.losses);
 }
 
@@ -174,14 +174,14 @@ TEST_F(Damage, ByARunThatSavesMeanwhileIsRefused) {
     fs::create_directory(runs_ / "sound/epoch_1_step_5");
   };
   std::vector<std::string> said;
-  runs_.train(kTwo, "sound", kSteps, "", &said);
+  runs_.train(kTwo, "sound", kRunSteps, "", &said);
   const std::string saved = "error[config] checkpoint.checkpoint_dir: another run has saved in " +
                             (runs_ / "sound").string() + " while this one was getting ready\n";
   EXPECT_THAT(said, AllOf(SizeIs(2), Each(StartsWith(saved))));
 }
 
 TEST_F(Damage, OfThePointerLatestLosesNothing) {
-  const auto goes_on = [&] { return runs_.train(kTwo, "sound", kSteps, "LATEST").steps.size(); };
+  const auto goes_on = [&] { return runs_.train(kTwo, "sound", kRunSteps, "LATEST").steps.size(); };
   const auto begin_again = [&] {
     for (const char* later : {"epoch_1_step_5", "epoch_1_step_6"}) fs::remove_all(runs_ / "sound" / later);
     fs::remove(runs_ / "sound/LATEST");
@@ -194,7 +194,7 @@ TEST_F(Damage, OfThePointerLatestLosesNothing) {
   fs::remove(runs_ / "sound/LATEST");
   fs::create_directory_symlink("epoch_0_step_3", runs_ / "sound/LATEST");
   fs::create_directory_symlink("epoch_1_step_5", runs_ / "sound/.LATEST.new");  // killed between the two
-  EXPECT_EQ(runs_.train(kTwo, "sound", kSteps + 1, "LATEST").steps.size(), 7u);
+  EXPECT_EQ(runs_.train(kTwo, "sound", kRunSteps + 1, "LATEST").steps.size(), 7u);
   begin_again();
   fs::create_directories(runs_ / "sound/epoch_0_step_9");  // empty
   EXPECT_EQ(goes_on(), 6u);

@@ -1,0 +1,40 @@
+// Random choices that are the same with every standard library.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace heddle::tests {
+
+class Draw {
+ public:
+  explicit Draw(uint64_t seed) : numbers_(seed) {}
+
+  int below(int count) { return static_cast<int>(numbers_() % static_cast<uint64_t>(count)); }
+  bool one_in(int count) { return below(count) == 0; }
+  template <typename T>
+  T of(const std::vector<T>& values) {
+    return values[below(static_cast<int>(values.size()))];
+  }
+  int of(std::initializer_list<int> values) { return of(std::vector<int>(values)); }
+  std::string of(std::initializer_list<const char*> values) {
+    return of(std::vector<std::string>(values.begin(), values.end()));
+  }
+
+ private:
+  std::mt19937_64 numbers_;  // its sequence is fixed by the standard
+};
+
+// Models with sizes that divide by little; `experts`: mixtures.
+struct DrawnModel {
+  std::string config;  // keys of a config.json, in braces
+  bool experts = false;
+  bool tied = false;
+  int layers = 0;
+};
+DrawnModel draw_model(Draw& draw);
+
+}  // namespace heddle::tests
