@@ -58,8 +58,9 @@ class WholeRuns {
 
 // Runs the recipe on ranks that are threads. refusals: takes what prepare_job() or a rank throws; without it,
 // that is thrown. meanwhile: called between prepare_job() and the start of the ranks.
-void train_recipe(const std::string& yaml, int ranks, std::vector<std::string>* refusals = nullptr,
-                  const std::function<void()>& meanwhile = [] {});
+void train_recipe(
+    const std::string& yaml, int ranks, std::vector<std::string>* refusals = nullptr,
+    const std::function<void()>& meanwhile = [] {});
 
 // The steps of a metrics file.
 Told read_metrics(const std::filesystem::path& training_jsonl);
