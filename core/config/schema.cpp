@@ -3,14 +3,15 @@
 
 #include <algorithm>
 
+#include "core/base/error_list.h"
 #include "heddle/base/text.h"
 
 namespace heddle {
 namespace {
 
-Error unknown_key(const Node::Entry& first, const std::vector<std::string>& known) {
-  const std::string near = text::nearest(first.first, known);
-  return Error(ErrorCode::config, first.second.where(), "unknown key '" + first.first + "'",
+Error unknown_key(const Node::Entry& entry, const std::vector<std::string>& known) {
+  const std::string near = text::nearest(entry.first, known);
+  return Error(ErrorCode::config, entry.second.where(), "unknown key '" + entry.first + "'",
                near.empty() ? "the keys are " + text::join(known) : "did you mean '" + near + "'?");
 }
 
@@ -36,15 +37,20 @@ void SchemaTable::check_keys(const Node& section) const {
     throw Error(ErrorCode::config, section.where(), "expected a map, got " + section.written());
   std::vector<std::string> known;
   for (const FieldInfo& field : fields_) known.push_back(field.key);
+  Errors errors;
   for (const Node::Entry& entry : section.entries())
-    if (std::find(known.begin(), known.end(), entry.first) == known.end()) throw unknown_key(entry, known);
+    if (std::find(known.begin(), known.end(), entry.first) == known.end())
+      errors.add(unknown_key(entry, known));
+  errors.raise();
 }
 
 void SchemaTable::read_to(void* out, const Node& section) const {
-  check_keys(section);
-  for (size_t i = 0; i < fields_.size(); ++i)
+  Errors errors;
+  errors.attempt([&] { check_keys(section); });
+  for (size_t i = 0; i < fields_.size() && section.is_map(); ++i)
     if (const Node* given = section.find(fields_[i].key))
-      bindings_[i].value.read(*given, static_cast<char*>(out) + bindings_[i].offset);
+      errors.attempt([&] { bindings_[i].value.read(*given, static_cast<char*>(out) + bindings_[i].offset); });
+  errors.raise();  // what follows needs all fields
   for (const auto& fill : fills_) fill(out);
   for (const auto& rule : rules_)
     if (const std::string complaint = rule(out); !complaint.empty())

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <set>
 
+#include "core/base/error_list.h"
+
 namespace heddle::engine {
 
 AxisTable axes_for(const Node& section, PluginRegistry& plugins) {
@@ -20,6 +22,19 @@ AxisTable axes_for(const Node& section, PluginRegistry& plugins) {
     table.add(offered->needs.new_axes, offered->needs.new_views, "the parallelizer '" + offered->name + "'");
   }
   return table;
+}
+
+std::vector<std::string> axis_keys_of_plugins(PluginRegistry& plugins) {
+  std::vector<std::string> keys;
+  Errors ignored;  // the message is about another error
+  for (const std::string& name : plugins.names("parallelizer"))
+    ignored.attempt([&] {
+      const OfferedParallelizer* offered = plugins.parallelizer(name);
+      if (offered == nullptr) return;
+      for (const AxisInfo& axis : offered->needs.new_axes)
+        if (!axis.key.empty()) keys.push_back(axis.key);
+    });
+  return keys;
 }
 
 }  // namespace heddle::engine

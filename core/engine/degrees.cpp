@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "core/base/error_list.h"
 #include "core/parallel/features.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
@@ -205,8 +206,12 @@ void set(Sizes& sizes, const AxisInfo& row, int size) {
 }  // namespace
 
 Degrees::Degrees(const Node& section, const AxisTable& table) : table_(table) {
+  Errors errors;
   for (const AxisInfo* row : table_.in_order_of_reading())
-    by_axis_.emplace_back(row->name, degree(section, row->key, row->name == kSampleAxis ? 0 : 1));
+    errors.attempt([&] {
+      by_axis_.emplace_back(row->name, degree(section, row->key, row->name == kSampleAxis ? 0 : 1));
+    });
+  errors.raise();
 }
 
 int Degrees::of(std::string_view axis) const {

@@ -2,9 +2,12 @@
 #include "heddle/engine/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/base/error_list.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/model/config_keys.h"
@@ -12,6 +15,19 @@
 
 namespace heddle::engine {
 namespace {
+
+// Families of transformers that are no slips of the pen for each other.
+bool is_known_elsewhere(std::string_view type) {
+  static constexpr std::array<std::string_view, 46> kTypes = {
+      "apertus",     "arcee",   "bloom",      "cohere",    "cohere2",     "dbrx",    "deepseek",
+      "ernie4_5",    "exaone4", "falcon",     "falcon_h1", "gemma",       "gemma2",  "gemma3",
+      "gemma3_text", "glm",     "glm4",       "gpt2",      "gpt_bigcode", "gpt_neo", "gpt_neox",
+      "gptj",        "granite", "granitemoe", "internlm2", "jamba",       "llama4",  "llama4_text",
+      "mamba",       "mamba2",  "minimax",    "ministral", "mistral",     "mpt",     "nemotron",
+      "olmo",        "olmo2",   "olmo3",      "opt",       "phi",         "phi3",    "qwen",
+      "qwen3_next",  "smollm3", "stablelm",   "starcoder2"};
+  return std::find(kTypes.begin(), kTypes.end(), type) != kTypes.end();
+}
 
 std::string list_of_models(const std::vector<std::string>& known) {
   return known.empty() ? "none" : text::join(known);
@@ -31,12 +47,18 @@ const OfferedModel& family_of(const Node& keys, PluginRegistry& plugins) {
     return *offered;
   std::vector<std::string> searched;
   for (const std::filesystem::path& place : plugins.search_path()) searched.push_back(place.string());
-  const std::string near = text::nearest(name, known);
+  const std::string near = is_known_elsewhere(name) ? "" : text::nearest(name, known);
   model::refuse(*type,
                 "model_type " + type->written() + " is not built; available: " + list_of_models(known) +
                     " (searched " + (searched.empty() ? "no directory" : text::join(searched)) + ")",
                 (near.empty() ? "" : "did you mean " + near + "? Else ") +
                     "name the directory of its plugin under 'plugins:' or in HEDDLE_PLUGIN_PATH");
+}
+
+// What is wrong in a config.json is wrong in an input.
+Error of_file(const Error& error) {
+  if (error.code() != ErrorCode::config) return error;
+  return {ErrorCode::input, error.where(), error.message(), error.hint()};
 }
 
 }  // namespace
@@ -48,12 +70,16 @@ std::shared_ptr<const ModelSpec> read_model(const Node& keys, PluginRegistry& pl
 std::shared_ptr<const ModelSpec> read_model(const std::filesystem::path& config_json,
                                             PluginRegistry& plugins) {
   const Node keys = checkpoint::read_config_json(config_json);
+  Errors errors;
   try {
     return read_model(keys, plugins, UnknownKeys::passed_over);
+  } catch (const ErrorList& list) {
+    for (const Error& error : list.all()) errors.add(of_file(error));
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::config) throw;
-    throw Error(ErrorCode::input, error.where(), error.message(), error.hint());
+    errors.add(of_file(error));
   }
+  errors.raise();
+  return nullptr;  // not reached
 }
 
 }  // namespace heddle::engine

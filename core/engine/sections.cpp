@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/base/error_list.h"
 #include "heddle/config/schema.h"
 
 namespace heddle::engine {
@@ -92,24 +93,32 @@ void drop_idle(Blocks& blocks, std::vector<std::string>& warnings) {
   }
 }
 
-void resolve_blocks(const Blocks& blocks, const Node& section, Setup& setup) {
-  for (const Block& block : blocks) {
-    if (block.degree <= 1) {
-      setup.sections.emplace_back(block.offered->name, Node());
-      continue;
-    }
-    if (block.given == nullptr && !block.offered->absent_error.empty())
-      throw Error(ErrorCode::config, where_of(section, block.offered->size_key),
-                  with_size(block.offered->absent_error, block.degree));
-    const Node empty = Node::map({}, section.mark(), "distributed." + block.key);
-    Resolved resolved = block.offered->resolve(block.given != nullptr ? *block.given : empty);
-    if (block.offered->derive)
-      resolved.values = block.offered->derive(resolved.values, setup.strategy_config, setup.warnings);
-    setup.sections.emplace_back(block.offered->name, resolved.values);
-    const std::string name = "distributed." + block.offered->name;
-    for (const std::string& line : resolved.not_built) setup.not_built.push_back(name + "." + line);
-    if (!block.offered->not_built.empty()) setup.not_built.push_back(name + ": " + block.offered->not_built);
+namespace {
+
+void resolve_block(const Block& block, const Node& section, Setup& setup) {
+  if (block.degree <= 1) {
+    setup.sections.emplace_back(block.offered->name, Node());
+    return;
   }
+  if (block.given == nullptr && !block.offered->absent_error.empty())
+    throw Error(ErrorCode::config, where_of(section, block.offered->size_key),
+                with_size(block.offered->absent_error, block.degree));
+  const Node empty = Node::map({}, section.mark(), "distributed." + block.key);
+  Resolved resolved = block.offered->resolve(block.given != nullptr ? *block.given : empty);
+  if (block.offered->derive && !setup.strategy.empty())
+    resolved.values = block.offered->derive(resolved.values, setup.strategy_config, setup.warnings);
+  setup.sections.emplace_back(block.offered->name, resolved.values);
+  const std::string name = "distributed." + block.offered->name;
+  for (const std::string& line : resolved.not_built) setup.not_built.push_back(name + "." + line);
+  if (!block.offered->not_built.empty()) setup.not_built.push_back(name + ": " + block.offered->not_built);
+}
+
+}  // namespace
+
+void resolve_blocks(const Blocks& blocks, const Node& section, Setup& setup) {
+  Errors errors;
+  for (const Block& block : blocks) errors.attempt([&] { resolve_block(block, section, setup); });
+  errors.raise();
 }
 
 void note_what_comes_later(Setup& setup, PluginRegistry& plugins) {

@@ -25,7 +25,8 @@ Blocks find_blocks(const Node& section, const Degrees& degrees, PluginRegistry& 
 // Drops a block whose degree is 1 unread, with its plugin's warning.
 void drop_idle(Blocks& blocks, std::vector<std::string>& warnings);
 
-// Reads the blocks whose degree is above 1; fills Setup::sections. Throws Error{config}.
+// Reads the blocks whose degree is above 1; fills Setup::sections. Without a strategy, whose fields were then
+// refused, nothing is derived from them. Throws Error{config}, of several blocks together.
 void resolve_blocks(const Blocks& blocks, const Node& section, Setup& setup);
 
 // Adds to Setup::not_built the degrees and features of core that no plugin carries yet.

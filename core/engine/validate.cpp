@@ -1,7 +1,9 @@
 // From the tree to checked fields: the sections `distributed:` and `dist_env:` against a number of ranks.
 #include <algorithm>
+#include <optional>
 #include <set>
 
+#include "core/base/error_list.h"
 #include "core/engine/axis_tables.h"
 #include "core/engine/degrees.h"
 #include "core/engine/parallelizers.h"
@@ -66,8 +68,8 @@ std::vector<std::string> strategies_that(PluginRegistry& plugins, Holds holds) {
   return names;
 }
 
-void check_selective(const Node& section, const OfferedStrategy* offered, PluginRegistry& plugins) {
-  if (offered != nullptr && has(offered->needs.may_use, kSelective)) return;
+void check_selective(const Node& section, const OfferedStrategy& offered, PluginRegistry& plugins) {
+  if (has(offered.needs.may_use, kSelective)) return;
   const auto able =
       strategies_that(plugins, [](const auto& other) { return has(other.needs.may_use, kSelective); });
   throw Error(
@@ -100,7 +102,7 @@ Node strategy_keys(const Node& section, const Blocks& blocks, const AxisTable& t
 }
 
 void check_options(const Node& options, const std::string& word, const OfferedStrategy& offered,
-                   const Blocks& blocks, const AxisTable& table) {
+                   const Blocks& blocks, const AxisTable& table, PluginRegistry& plugins) {
   std::vector<std::string> known;
   for (const FieldInfo& field : offered.fields) known.push_back(field.key);
   std::vector<std::string> unknown;
@@ -111,6 +113,7 @@ void check_options(const Node& options, const std::string& word, const OfferedSt
   for (const AxisInfo* axis : table.in_order_of_reading()) known.push_back(axis->key);
   known.insert(known.end(), {"strategy", "activation_checkpointing"});
   for (const Block& block : blocks) known.push_back(block.key);
+  for (std::string& key : axis_keys_of_plugins(plugins)) known.push_back(std::move(key));
   const std::string near = text::nearest(unknown.front(), known);
   throw Error(ErrorCode::config, options.find(unknown.front())->where(),
               "Unknown options for strategy '" + word + "': " + python_list(unknown),
@@ -138,6 +141,49 @@ void add_not_built(std::vector<std::string>& out, const std::string& section,
   for (const std::string& line : more) out.push_back(section + "." + line);
 }
 
+// The strategy's own fields.
+void resolve_strategy(const Node& section, const std::string& word, const OfferedStrategy& offered,
+                      const Blocks& blocks, PluginRegistry& plugins, Setup& setup) {
+  const Node options = strategy_keys(section, blocks, setup.axis_table);
+  check_options(options, word, offered, blocks, setup.axis_table, plugins);
+  Resolved strategy = offered.resolve(options);
+  setup.strategy = offered.name;
+  setup.strategy_config = strategy.values;
+  add_not_built(setup.not_built, "distributed", strategy.not_built);
+}
+
+// Each line is attempted where what it needs is known.
+void validate_section(const Node& section, PluginRegistry& plugins, int world_size, Setup& setup) {
+  Errors errors;
+  const OfferedStrategy* offered = nullptr;
+  std::string word;
+  errors.attempt([&] {
+    word = strategy_word(section);
+    offered = plugins.strategy(word);
+    if (offered == nullptr) unknown_strategy(word, section, plugins);
+  });
+  setup.axis_table = axes_for(section, plugins);
+  std::optional<Degrees> degrees;
+  errors.attempt([&] { degrees.emplace(section, setup.axis_table); });
+  errors.attempt([&] { setup.activation_checkpointing = checkpointing_of(section); });
+  if (offered != nullptr && setup.activation_checkpointing == ActivationCheckpointing::selective)
+    errors.attempt([&] { check_selective(section, *offered, plugins); });
+  if (!degrees) errors.raise();  // blocks need them
+  Blocks blocks = find_blocks(section, *degrees, plugins);
+  drop_idle(blocks, setup.warnings);
+  if (offered != nullptr) {
+    errors.attempt([&] { resolve_strategy(section, word, *offered, blocks, plugins, setup); });
+    errors.attempt([&] { check_hydra_keys(section, offered->name, plugins, setup.warnings); });
+  }
+  errors.attempt([&] { resolve_blocks(blocks, section, setup); });
+  const bool fits = offered != nullptr && errors.attempt([&] {
+    resolve_mesh(section, *degrees, *offered, world_size, plugins, setup);
+  });
+  if (fits && !setup.strategy.empty())
+    errors.attempt([&] { resolve_parallelizers(section, setup, plugins); });
+  errors.raise();
+}
+
 }  // namespace
 
 std::string python_list(const std::vector<std::string>& words) {
@@ -149,33 +195,13 @@ std::string python_list(const std::vector<std::string>& words) {
 Setup validate(const Node& configuration, PluginRegistry& plugins, int world_size) {
   if (world_size < 1)
     throw Error(ErrorCode::usage, "world size", "expected at least 1, got " + std::to_string(world_size));
-  const Node section = distributed_of(configuration);
-  const std::string word = strategy_word(section);
   Setup setup;
-  setup.axis_table = axes_for(section, plugins);
-  const Degrees degrees(section, setup.axis_table);
   setup.configuration = configuration;
-  setup.activation_checkpointing = checkpointing_of(section);
-
-  const OfferedStrategy* offered = plugins.strategy(word);
-  if (setup.activation_checkpointing == ActivationCheckpointing::selective)
-    check_selective(section, offered, plugins);
-  Blocks blocks = find_blocks(section, degrees, plugins);
-  drop_idle(blocks, setup.warnings);
-  if (offered == nullptr) unknown_strategy(word, section, plugins);
-  const Node options = strategy_keys(section, blocks, setup.axis_table);
-  check_options(options, word, *offered, blocks, setup.axis_table);
-  Resolved strategy = offered->resolve(options);
-  setup.strategy = offered->name;
-  check_hydra_keys(section, offered->name, plugins, setup.warnings);
-  setup.strategy_config = strategy.values;
-  add_not_built(setup.not_built, "distributed", strategy.not_built);
-  resolve_blocks(blocks, section, setup);
-
-  resolve_mesh(section, degrees, *offered, world_size, plugins, setup);
-  resolve_parallelizers(section, setup, plugins);
+  Errors errors;
+  errors.attempt([&] { validate_section(distributed_of(configuration), plugins, world_size, setup); });
+  errors.attempt([&] { read_environment(configuration, setup, plugins); });
+  errors.raise();
   note_what_comes_later(setup, plugins);
-  read_environment(configuration, setup, plugins);
   return setup;
 }
 

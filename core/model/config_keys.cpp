@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "core/base/error_list.h"
 #include "heddle/base/text.h"
 
 namespace heddle::model {
@@ -91,14 +92,19 @@ int64_t size_or(const Node& keys, std::string_view key, int64_t otherwise, int64
 void check_keys(const Node& keys, std::span<const FieldInfo> table, UnknownKeys unknown) {
   std::vector<std::string> known{"model_type"};
   for (const FieldInfo& field : table) known.push_back(field.key);
+  Errors errors;
   for (const auto& [key, value] : keys.entries()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     if (std::find(kHarmless.begin(), kHarmless.end(), key) != kHarmless.end()) continue;
     const std::string near = text::nearest(key, known);
-    if (!near.empty()) refuse(value, "unknown key '" + key + "'", "did you mean " + near + "?");
-    if (unknown == UnknownKeys::refused)
-      refuse(value, "unknown key '" + key + "'", "the keys are those of a Hugging Face config.json");
+    if (near.empty() && unknown != UnknownKeys::refused) continue;
+    errors.attempt([&, &name = key, &node = value] {
+      refuse(
+          node, "unknown key '" + name + "'",
+          near.empty() ? "the keys are those of a Hugging Face config.json" : "did you mean " + near + "?");
+    });
   }
+  errors.raise();
 }
 
 }  // namespace heddle::model

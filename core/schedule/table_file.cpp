@@ -70,26 +70,26 @@ bool read_cell(std::string_view text, std::vector<Action>& row) {
   return first && read_action(without_blanks(text.substr(middle + 1)), row.emplace_back());
 }
 
-std::string location(const TableFile& file, int rank, int cell) {
-  return file.path + ":" + std::to_string(rank + 1) + (cell > 0 ? " cell " + std::to_string(cell) : "");
+// The line; steps are counted as everywhere, from 0 and without idle cells.
+std::string location(const TableFile& file, int rank) {
+  return file.path + ":" + std::to_string(rank + 1);
 }
 
 void read_line(std::string_view line, TableFile& file) {
   const int rank = static_cast<int>(file.table.size());
   std::vector<Action>& row = file.table.emplace_back();
-  std::vector<int>& cells = file.cells.emplace_back();
-  for (int cell = 1; !line.empty(); ++cell) {
+  while (!line.empty()) {
     const size_t comma = std::min(line.find(','), line.size());
     const std::string_view text = without_blanks(line.substr(0, comma));
     line.remove_prefix(std::min(comma + 1, line.size()));
     if (text.empty()) continue;
+    const size_t step = row.size();
     if (!read_cell(text, row))
-      throw Error(ErrorCode::input, location(file, rank, cell),
-                  "rank " + std::to_string(rank) + ", step " + std::to_string(cells.size()) + ": '" +
+      throw Error(ErrorCode::input, location(file, rank),
+                  "rank " + std::to_string(rank) + ", step " + std::to_string(step) + ": '" +
                       std::string(text) + "' is not an action",
                   "write STAGE, KIND and MICROBATCH, such as 2F0; kinds are F B I W SEND_F RECV_F SEND_B "
                   "RECV_B, and UNSHARD RESHARD REDUCE_GRAD without a microbatch");
-    cells.resize(row.size(), cell);
   }
 }
 
@@ -117,9 +117,7 @@ void find_placement(TableFile& file) {
 void check_file(const TableFile& file) {
   const auto fault = find_fault(file.table, file.rank_of_stage, file.microbatches);
   if (!fault) return;
-  const std::vector<int>& cells = file.cells[fault->rank];
-  const int cell = fault->step < static_cast<int>(cells.size()) ? cells[fault->step] : 0;
-  throw Error(ErrorCode::input, location(file, fault->rank, cell),
+  throw Error(ErrorCode::input, location(file, fault->rank),
               "rank " + std::to_string(fault->rank) + ", step " + std::to_string(fault->step) + ": " +
                   fault->action + ": " + fault->text);
 }
@@ -200,7 +198,7 @@ std::unique_ptr<IPipelineSchedule> make_from_table(TableFile file) {
                 "give the compute table: F, B, I and W alone");
   for (int rank = 0; rank < ranks; ++rank)
     if (std::count(file.rank_of_stage.begin(), file.rank_of_stage.end(), rank) * ranks != stages)
-      throw Error(ErrorCode::input, location(file, rank, 0),
+      throw Error(ErrorCode::input, location(file, rank),
                   "rank " + std::to_string(rank) + " holds another number of stages than the others",
                   "give each rank the same number of stages");
   return std::make_unique<FromTable>(std::move(file));

@@ -13,9 +13,8 @@ namespace heddle::schedule {
 // One row per rank, one cell per action.
 struct TableFile {
   std::string path;
-  ScheduleTable table;                  // compute actions alone, or lowered
-  std::vector<std::vector<int>> cells;  // [rank][step] -> the cell in the rank's line, from 1
-  std::vector<int> rank_of_stage;       // by the first row that has the stage
+  ScheduleTable table;             // compute actions alone, or lowered
+  std::vector<int> rank_of_stage;  // by the first row that has the stage
   int microbatches = 0;
 };
 

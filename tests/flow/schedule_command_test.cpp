@@ -123,7 +123,7 @@ TEST(ScheduleCommand, RefusesATableThatIsWrong) {
   const Outcome outcome = heddle({"schedule", "--csv", path, "--format", "json"});
   EXPECT_EQ(outcome.status, 2);
   EXPECT_EQ(outcome.error, "error[input] " + path +
-                               ":1 cell 2: rank 0, step 1: 0B0: deadlock: rank 0 at 0B0 (step 1) waits for "
+                               ":1: rank 0, step 1: 0B0: deadlock: rank 0 at 0B0 (step 1) waits for "
                                "rank 1, rank 1 at 1F1 (step 1) waits for rank 0\n");
   EXPECT_THAT(outcome.out, HasSubstr(R"({"error": {"code": "input", )"));
   EXPECT_EQ(heddle({"schedule", "--csv", "/no/such.csv"}).error,

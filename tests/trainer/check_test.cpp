@@ -7,12 +7,14 @@
 #include <filesystem>
 #include <fstream>
 
+#include "heddle/config/node.h"
 #include "tests/thrown.h"
 
 namespace heddle {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 class CheckCommand : public testing::Test {
  protected:
@@ -211,6 +213,57 @@ TEST_F(CheckCommand, AFileThatIsNotThereOrNoYamlIsRefusedForEverySize) {
   ASSERT_EQ(printed.size(), 4u);
   EXPECT_THAT(printed[1], HasSubstr("\"world_size\": 2, \"error\": {\"code\": \"config\""));
   EXPECT_THAT(printed[3], HasSubstr("YAML syntax"));
+}
+
+// Sections, keys, sizes, the model and the data are found without each other.
+TEST_F(CheckCommand, ReportsAllErrorsOfARunInTheOrderOfItsFile) {
+  const std::string run = file("run.yaml", R"(step_scheduler: {max_stps: 4}
+optimizer:
+  lr: fast
+  betas: [0.9, 0.95]
+  wieght_decay: 0.1
+distributed:
+  strategy: fsdp2
+  tp_size: two
+  cp_size: 1.5
+  prefetch: 3
+dist_env: {backend: glo}
+model:
+  config: {model_type: mistral, hidden_size: 8}
+dataset: {file_pattern: nowhere/*.bin, seq_len: 4}
+rng: {seed: 3}
+)");
+  cli::CheckCommand command;
+  command.configs = {run};
+  EXPECT_EQ(this->run(command), 2);
+  std::string places;
+  for (const std::string& line : lines(err_))
+    if (line.starts_with("error[")) {
+      const std::string rest = line.substr(line.find(run) + run.size() + 1);
+      places += rest.substr(0, rest.find(": ")) + "\n";
+    }
+  EXPECT_EQ(places,
+            "1 step_scheduler.max_stps\n3 optimizer.lr\n5 optimizer.wieght_decay\n8 distributed.tp_size\n"
+            "9 distributed.cp_size\n11 dist_env.backend\n13 model.config.model_type\n"
+            "14 dataset.file_pattern\n15 rng\n");
+  EXPECT_THAT(err_, HasSubstr("model_type 'mistral' is not built; available: "));
+  EXPECT_THAT(err_, Not(HasSubstr("mixtral?")));
+  command.json = true;
+  EXPECT_EQ(this->run(command), 2);
+  const Node line = config::read_text(out_, "json");
+  ASSERT_NE(line.find("errors"), nullptr) << out_;
+  EXPECT_EQ(line.find("errors")->size(), 9u);
+  EXPECT_EQ(line.find("errors")->items()[0], *line.find("error"));
+  EXPECT_EQ(line.find("error")->find("where")->as_text(), run + ":1 step_scheduler.max_stps");
+}
+
+TEST_F(CheckCommand, ReportsThePluginsErrorWithThoseOfTheSections) {
+  const std::string run = file("run.yaml", "plugins: [no_such_plugin]\noptimizer: {lr: fast}\n");
+  cli::CheckCommand command;
+  command.configs = {run};
+  EXPECT_EQ(this->run(command), 2);
+  EXPECT_THAT(err_, HasSubstr("no_such_plugin"));
+  EXPECT_THAT(err_, HasSubstr(":2 optimizer.lr: "));
 }
 
 }  // namespace

@@ -12,15 +12,22 @@ std::string elsewhere_refusal(const std::string& yaml) {
 }
 
 TEST(SectionsOfRecipes, ThatAreElsewhereHereAreRefusedWithWhatToDo) {
-  EXPECT_EQ(elsewhere_refusal("seed: 1\nrng: {seed: 1111}\n"),
+  const std::string model = "model: {config: {model_type: llama}}\n";
+  EXPECT_EQ(elsewhere_refusal("seed: 1\nrng: {seed: 1111}\n" + model),
             "error[config] run.yaml:2 rng: unknown key 'rng'\n  hint: use seed: N at the top");
-  EXPECT_EQ(elsewhere_refusal("wandb: {project: x}\n"),
+  EXPECT_EQ(elsewhere_refusal("wandb: {project: x}\n" + model),
             "error[config] run.yaml:1 wandb: unknown key 'wandb'\n  hint: leave it out: metrics go to "
             "training.jsonl");
   EXPECT_EQ(
-      elsewhere_refusal("validation_dataloader: {}\n"),
+      elsewhere_refusal("validation_dataloader: {}\n" + model),
       "error[config] run.yaml:1 validation_dataloader: unknown key 'validation_dataloader'\n  hint: leave "
       "it out: validation reads its samples in the order of the files");
+}
+
+TEST(SectionsOfRecipes, ThatAreElsewhereMayBeNull) {
+  EXPECT_EQ(elsewhere_refusal("rng: null\nwandb:\nmodel: {config: {model_type: llama}}\n"), "");
+  const Node run = config::read_text("rng: {seed: 1111}\nmodel: {config: {model_type: llama}}\n", "run.yaml");
+  EXPECT_EQ(tests::thrown_by([&] { read_recipe(config::with_override(run, "rng", "none")); }), "");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "trainer/models/generate.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +11,8 @@
 #include <string>
 
 #include "checkpoint/folder.h"
+#include "heddle/model/module_unit.h"
+#include "heddle/nn/attention_core.h"
 #include "tests/llama_model.h"
 #include "trainer/models/kv_cache.h"
 
@@ -100,6 +103,11 @@ ModelConfig small(const std::string& type) {
   config.qkv_bias = type == "qwen2";
   config.qk_norm = type == "qwen3";
   config.tie_word_embeddings = type == "qwen3";
+  if (type == "gpt_oss") {
+    config.num_key_value_heads = 2;
+    config.sinks = config.qkv_bias = true;
+    config.sliding_window = 5, config.slides = {true, false, true};
+  }
   if (type != "deepseek_v3") return config;
   config.num_key_value_heads = 6;
   config.latent = {.rank = 12, .query_rank = 10, .plain = 6, .rotary = 8, .value = 9};
@@ -112,7 +120,7 @@ ModelConfig small(const std::string& type) {
 
 // Sampling is compared in fp64: a number that is drawn between two tokens falls to either by rounding.
 TEST(Generate, GivesTheSameTokensWithACacheUpToTheLongestAndPastIt) {
-  for (const std::string type : {"llama", "qwen2", "qwen3", "deepseek_v3"})
+  for (const std::string type : {"llama", "qwen2", "qwen3", "deepseek_v3", "gpt_oss"})
     for (const Tokens& prompt : {Tokens{5}, Tokens{1, 60, 2, 7, 7, 30}, Tokens(60, 9)})
       for (const double temperature : {0.0, 1.0}) {
         SCOPED_TRACE(type + " " + std::to_string(prompt.size()) + " " + std::to_string(temperature));
@@ -134,6 +142,78 @@ TEST(Generate, GivesTheSameTokensWithACacheUpToTheLongestAndPastIt) {
         // The prompt, one row a token, and a third of a window each time that it is full.
         EXPECT_LE(rows, 60 + 120 + 4 * 16);
       }
+}
+
+// A module with an attention core alone.
+class CoreAlone : public Module {
+ public:
+  explicit CoreAlone(const AttentionOptions& options) : core(6, options) { add_child("core", core); }
+  std::string_view kind() const override { return "core_alone"; }
+  AttentionCore core;
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch&) override { return x; }
+};
+
+struct CachedCore {
+  explicit CachedCore(const AttentionOptions& options) {
+    auto module = std::make_unique<CoreAlone>(options);
+    core = &module->core;
+    units.push_back(std::make_unique<ModuleUnit>("core", "", std::move(module)));
+    cache = std::make_unique<KvCache>(units);
+  }
+  at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& sinks) {
+    Batch batch;
+    batch.tokens = at::zeros({1, q.size(0)}, at::kLong);
+    return core->attend(q, k, v, batch, sinks);
+  }
+  Units units;
+  AttentionCore* core = nullptr;
+  std::unique_ptr<KvCache> cache;
+};
+
+// Four heads of 6 over two of keys; nine tokens, the first five at once.
+void expect_cached_attention(const AttentionOptions& options, bool with_sinks, at::ScalarType dtype) {
+  at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  at::manual_seed(11);
+  const int64_t width = options.value_dim > 0 ? options.value_dim : 6;
+  const at::Tensor q = at::randn({9, 24}, dtype), k = at::randn({9, 12}, dtype),
+                   v = at::randn({9, 2 * width}, dtype);
+  const at::Tensor sinks = with_sinks ? at::randn({4}, dtype) : at::Tensor();
+  const at::Tensor want = model::attend(q, k, v, {1, 9, 6, options, sinks});
+  CachedCore cached(options);
+  std::vector<at::Tensor> rows{cached.attend(q.narrow(0, 0, 5), k.narrow(0, 0, 5), v.narrow(0, 0, 5), sinks)};
+  for (int64_t at = 5; at < 9; ++at)
+    rows.push_back(cached.attend(q.narrow(0, at, 1), k.narrow(0, at, 1), v.narrow(0, at, 1), sinks));
+  const double off = dtype == at::kBFloat16 ? 2e-2 : 1e-5;
+  EXPECT_TRUE(at::allclose(at::cat(rows), want, off, off));
+}
+
+TEST(Generate, ACacheHoldsEveryAttentionOfTheLibrary) {
+  for (const int64_t window : {0, 3, 20})
+    for (const double soft_cap : {0.0, 1.5})
+      for (const int64_t value_dim : {0, 4})
+        for (const bool sinks : {false, true})
+          for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
+            SCOPED_TRACE(std::to_string(window) + " " + std::to_string(soft_cap) + " " +
+                         std::to_string(value_dim) + (sinks ? " sinks " : " ") + c10::toString(dtype));
+            AttentionOptions options;
+            options.window = window, options.soft_cap = soft_cap, options.value_dim = value_dim;
+            expect_cached_attention(options, sinks, dtype);
+            options.scale = 0.2;
+            expect_cached_attention(options, sinks, dtype);
+          }
+}
+
+TEST(Generate, RefusesAttentionThatIsNotCausalBeforeAnyText) {
+  AttentionOptions options;
+  options.causal = false;
+  const Folder folder;
+  EXPECT_EQ(
+      error_of(folder, [&] { CachedCore cached(options); }),
+      "error[usage] generate: the attention of 'core' is not causal: a token that is added would change "
+      "those before it\n  hint: generate with a causal language model");
 }
 
 TEST(Generate, RefusesWhatACacheCannotHold) {

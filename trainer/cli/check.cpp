@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
 #include <functional>
 #include <iostream>
 #include <map>
 
+#include "core/base/error_list.h"
 #include "heddle/base/text.h"
 #include "heddle/engine/engine.h"
 #include "trainer/loop/rank_size.h"
@@ -91,7 +93,7 @@ struct Loaded {
   std::optional<Node> configuration;
   bool is_run = false;
   std::shared_ptr<PluginRegistry> plugins;
-  std::optional<Error> error;
+  std::exception_ptr error;
 };
 
 std::string run_json(const Verdict& verdict) {
@@ -148,27 +150,27 @@ class Checker {
       Node whole = command_.only_distributed ? config::read_only(file, kEngineSections) : config::read(file);
       for (const Override& one : command_.overrides) whole = config::with_override(whole, one.key, one.value);
       out.is_run = !command_.only_distributed && is_run(whole);
-      if (out.is_run) read_recipe(whole);  // its errors come before those of plugins
-      out.plugins = plugins_of(whole);
+      out.plugins = plugins_of(whole, out.is_run);
       out.configuration = std::move(whole);
-    } catch (const Error& error) {
-      out.error = error;
+    } catch (const Error&) {
+      out.error = std::current_exception();
     }
     return out;
   }
 
   // Files that name no plugins share one registry: each plugin is opened once.
-  std::shared_ptr<PluginRegistry> plugins_of(const Node& configuration) {
+  std::shared_ptr<PluginRegistry> plugins_of(const Node& configuration, bool is_run) {
     const Log log = Log::to_stderr(0);
     if (const Node* own = configuration.find("plugins"); own != nullptr && !own->is_null())
-      return std::make_shared<PluginRegistry>(open_plugins(configuration, log));
+      return std::make_shared<PluginRegistry>(is_run ? open_plugins_of_run(configuration, log)
+                                                     : open_plugins(configuration, log));
     if (shared_ == nullptr) shared_ = std::make_shared<PluginRegistry>(open_plugins(Node::map({}), log));
     return shared_;
   }
 
   void check(const std::string& file, int size, const Loaded& loaded) {
     try {
-      if (loaded.error) throw *loaded.error;
+      if (loaded.error) std::rethrow_exception(loaded.error);
       print(file, verdict(loaded, size));
     } catch (const Error& error) {
       status_ = 2;
@@ -201,7 +203,7 @@ class Checker {
   void refuse(const std::string& file, int size, const Error& error) const {
     if (command_.json)
       std::cout << "{\"config\": " << text::quoted(file) << ", \"world_size\": " << size << ", "
-                << error.json().substr(1) << "\n";
+                << to_json(error).substr(1) << "\n";
     else
       std::cout << file << " on " << size << (size == 1 ? " rank: refused\n\n" : " ranks: refused\n\n");
     std::cout.flush();

@@ -148,9 +148,16 @@ int generate(const GenerateCommand& command) {
   const std::unique_ptr<Text> text = make_text(command, tokenizer.get());
   const std::vector<int64_t> prompt = text->prompt();
   check_tokens(prompt, facts.vocabulary);
-  text->begin();
+  bool has_begun = false;
+  const auto begin_once = [&] {  // only once the model has answered: an error comes before any text
+    if (!std::exchange(has_begun, true)) text->begin();
+  };
   heddle::generate(logits, prompt, command.max_new_tokens, sampling, command.seed, &cache,
-                   [&](int64_t token) { text->add(token); });
+                   [&](int64_t token) {
+                     begin_once();
+                     text->add(token);
+                   });
+  begin_once();
   text->end();
   std::cout << std::endl;
   return 0;

@@ -20,7 +20,8 @@ namespace {
 
 // Signals count from now on; a rank of another launcher only records them, because the others wait for it.
 launch::Stop stop_of(const Node& configuration, const RankPlan& plan) {
-  const StepSection steps = read_recipe(configuration).steps;
+  Errors reported_later;  // together with those of the model and the data
+  const StepSection steps = read_recipe(configuration, reported_later).steps;
   launch::Stop stop{stop_signals(steps.stop_signals), &shared_wish(), preemptions(steps, plan.is_launched)};
   if (plan.place) {
     listen(stop, Taker::rank);
@@ -61,7 +62,7 @@ int train(const TrainCommand& command) {
   const RankPlan plan = plan_ranks(command.nproc_per_node, command.max_restarts);
   const launch::Stop stop = stop_of(configuration, plan);
   launch::end_before_messages(stop.wish->open_line);
-  PluginRegistry plugins = open_plugins(configuration, Log::to_stderr(plan.rank()));
+  PluginRegistry plugins = open_plugins_of_run(configuration, Log::to_stderr(plan.rank()));
   for (int restart = 0;; ++restart) {
     const bool again = restart > 0 || was_started_before();
     const Node from = (again ? saved_since(configuration) : std::nullopt).value_or(configuration);

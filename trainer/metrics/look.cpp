@@ -4,50 +4,22 @@
 #include <algorithm>
 #include <system_error>
 
+#include "core/base/error_list.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
-#include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/engine/engine.h"
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/attention_layout.h"
 #include "trainer/loop/open_data.h"
+#include "trainer/loop/open_model.h"
 #include "trainer/metrics/model_size.h"
 #include "trainer/models/freeze.h"
-#include "trainer/models/pretrained.h"
 
 namespace heddle {
 namespace {
 
 constexpr const char* kByteTokenizer = "{\"type\": \"bytes\"}\n";
-
-JobModel open_model(const ModelSection& section, PluginRegistry& plugins) {
-  JobModel model;
-  if (section.source == ModelSection::Source::pretrained) {
-    Pretrained pretrained = open_pretrained(section.directory, plugins);
-    model.spec = std::move(pretrained.spec);
-    model.origin = std::move(pretrained.origin);
-    model.tensors = std::move(pretrained.names);
-    model.source = pretrained.source;
-    model.directory = section.directory;
-  } else {
-    model.spec = section.config.is_map()
-                     ? engine::read_model(section.config, plugins)
-                     : engine::read_model(std::filesystem::path(section.config.as_text()), plugins);
-  }
-  const std::string dtype = !section.dtype.empty() ? section.dtype : model.spec->facts().dtype;
-  model.dtype = dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
-  if (!model.source)
-    model.origin.files["config.json"] =
-        model.spec->config_json(model.dtype == at::kFloat ? "float32" : "bfloat16");
-  return model;
-}
-
-// The file or directory of a model; empty where the configuration itself holds its shape.
-std::filesystem::path place_of(const ModelSection& section) {
-  if (section.source == ModelSection::Source::pretrained) return section.directory;
-  return section.config.is_map() ? "" : section.config.as_text();
-}
 
 void check_length(const DatasetSection& section, const ModelFacts& model) {
   if (section.sequence_length <= model.max_positions) return;
@@ -55,29 +27,6 @@ void check_length(const DatasetSection& section, const ModelFacts& model) {
               "seq_len " + std::to_string(section.sequence_length) + " is longer than the model's " +
                   std::to_string(model.max_positions) + " positions",
               "make dataset.seq_len smaller, or the model's max_position_embeddings larger");
-}
-
-// Tensors in the files that the model has no place for, the first of them by name.
-void warn_of_unused(const JobModel& model, const Units& units, std::vector<std::string>& warnings) {
-  std::vector<std::string> names = checkpoint::unused(model.tensors, units, model.spec.get());
-  if (names.empty()) return;
-  const std::string count = std::to_string(names.size());
-  const bool more = names.size() > 5;
-  if (more) names.resize(5);
-  warnings.push_back(model.directory.string() + ": the model has no place for " + count +
-                     " of the tensors (" + text::join(names) + (more ? ", ..." : "") +
-                     "); they are not loaded and not saved");
-}
-
-// Every parameter must be there in its shape; on meta a source reads nothing.
-void check_weights(const JobModel& model, const Units& units) {
-  if (!model.source) return;
-  for (const auto& unit : units)
-    for (const ParameterSlot& slot : unit->parameters()) {
-      Shard shard = whole_shard(slot, {});
-      shard.tensor = *slot.tensor;
-      model.source(shard);
-    }
 }
 
 // What of the model's attention over documents a GPU does not compute; empty: nothing.
@@ -114,6 +63,7 @@ bool computes_in_float32(const Node& strategy, at::ScalarType storage) {
 
 // attend() would refuse them at the first step. A window as wide as the longest row has no effect.
 void refuse_windows(const Units& units, const Recipe& recipe) {
+  if (!recipe.dataset) return;
   int64_t longest = recipe.dataset->sequence_length;
   for (const DatasetSection& section : recipe.validation)
     longest = std::max(longest, section.sequence_length);
@@ -158,23 +108,40 @@ class Walk {
  public:
   Walk(PluginRegistry& plugins, Machine machine) : plugins_(plugins), another_(machine == Machine::another) {}
 
+  // Each line is attempted where what it needs is known.
   Look go(const Node& configuration, int world_size) {
-    look_.recipe = read_recipe(configuration);
-    look_.setup = engine::validate(configuration, plugins_, world_size);
-    engine::refuse_not_built(configuration, look_.recipe.not_built);
-    choose();
-    if (!look_.recipe.dataset)
-      throw Error(
-          ErrorCode::config, configuration.where(), "the section dataset is missing",
-          "dataset: {file_pattern: train.bin, seq_len: 256}; heddle data makes a token file from a text");
-    if (!another_) check_staging(look_.recipe.checkpoint);
-    see_model();
+    look_.recipe = read_recipe(configuration, errors_);
+    const bool is_valid =
+        errors_.attempt([&] { look_.setup = engine::validate(configuration, plugins_, world_size); });
+    errors_.attempt([&] { engine::refuse_not_built(configuration, look_.recipe.not_built); });
+    const bool is_planned = is_valid && errors_.attempt([&] { choose(); });
+    errors_.attempt([&] { require_data(configuration); });
+    if (!another_) errors_.attempt([&] { check_staging(look_.recipe.checkpoint); });
+    if (is_read("model")) errors_.attempt([&] { see_model(); });
+    if (look_.model && is_planned && is_read("step_scheduler") && is_read("freeze_config"))
+      errors_.attempt([&] { see_units(); });
     see_data();
+    if (is_valid && is_read("step_scheduler"))
+      errors_.attempt([&] { check_split(look_.recipe.steps, look_.setup.sizes.dp); });
+    errors_.raise();
     count_steps();
     return std::move(look_);
   }
 
  private:
+  bool is_read(const std::string& section) const {
+    const auto& unread = look_.recipe.unread;
+    return std::find(unread.begin(), unread.end(), section) == unread.end();
+  }
+
+  void require_data(const Node& configuration) const {
+    const Node* section = configuration.find("dataset");
+    if (section != nullptr && !section->is_null()) return;
+    throw Error(
+        ErrorCode::config, configuration.where(), "the section dataset is missing",
+        "dataset: {file_pattern: train.bin, seq_len: 256}; heddle data makes a token file from a text");
+  }
+
   void lacks(const std::string& what) { look_.setup.warnings.push_back("on this machine " + what); }
 
   // A look for another machine has no device; then the name of the backend tells.
@@ -203,9 +170,6 @@ class Walk {
     if (another_ && !place.empty() && !std::filesystem::exists(place, ignored))
       return lacks(place.string() + " is not there: the model is not checked");
     look_.model = open_model(look_.recipe.model, plugins_);
-    if (look_.recipe.packed.rules.size == 0)
-      check_length(*look_.recipe.dataset, look_.model->spec->facts());  // of packs: each sample
-    see_units();
   }
 
   // What the model and the batch have to say to the plan, on meta: each rank makes its own units later.
@@ -265,21 +229,26 @@ class Walk {
   }
 
   void see_data() {
-    look_.dataset = open(*look_.recipe.dataset, look_.recipe.packed);
+    if (look_.recipe.dataset) errors_.attempt([&] { see_training_data(*look_.recipe.dataset); });
+    for (const DatasetSection& section : look_.recipe.validation)
+      errors_.attempt([&] {
+        if (look_.model && !section.packed) check_length(section, look_.model->spec->facts());
+        if (auto set = open(section, section.packed ? look_.recipe.packed_validation : PackedSection{}))
+          look_.validation.push_back({section.name, std::move(*set)});
+      });
+  }
+
+  void see_training_data(const DatasetSection& section) {
+    if (look_.model && look_.recipe.packed.rules.size == 0)
+      check_length(section, look_.model->spec->facts());  // of packs: each sample
+    look_.dataset = open(section, look_.recipe.packed);
     if (look_.model && look_.dataset && look_.dataset->holds_bytes())
       note_bytes(*look_.model, look_.setup.warnings);
-    for (const DatasetSection& section : look_.recipe.validation) {
-      if (look_.model && !section.packed) check_length(section, look_.model->spec->facts());
-      if (auto set = open(section, section.packed ? look_.recipe.packed_validation : PackedSection{}))
-        look_.validation.push_back({section.name, std::move(*set)});
-    }
   }
 
   void count_steps() {
-    const StepSection& steps = look_.recipe.steps;
-    check_split(steps, look_.setup.sizes.dp);
     if (!look_.dataset) return;
-    look_.scheduler.emplace(steps, look_.setup.sizes.dp, look_.dataset->size());
+    look_.scheduler.emplace(look_.recipe.steps, look_.setup.sizes.dp, look_.dataset->size());
     look_.rates.emplace(look_.recipe.lr_schedule, look_.recipe.optimizer.adamw,
                         look_.scheduler->total_steps());
   }
@@ -287,6 +256,7 @@ class Walk {
   PluginRegistry& plugins_;
   const bool another_;
   std::string not_on_device_;  // of the model's attention over documents
+  Errors errors_;
   Look look_;
 };
 

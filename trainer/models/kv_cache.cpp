@@ -1,56 +1,37 @@
 // The cache: rows of keys and values per layer, and attention of one token to all of them.
 #include "trainer/models/kv_cache.h"
 
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <string>
-#include <tuple>
-#include <utility>
 
 #include "heddle/base/error.h"
 #include "heddle/model/module_unit.h"
 #include "heddle/nn/attention_core.h"
+#include "heddle/nn/attention_layout.h"
 #include "heddle/nn/linear.h"
 #include "lib/nn/cpu/attend_one_cpu.h"
+#include "lib/nn/cpu/cpu_rows.h"
 
 namespace heddle {
 namespace {
 
-// [tokens, heads * head_dim] as [1, heads, tokens, head_dim], a view.
-at::Tensor by_head(const at::Tensor& rows, int64_t head_dim) {
-  return rows.view({1, rows.size(0), -1, head_dim}).transpose(1, 2);
-}
-
-double scale_of(const model::Heads& heads) {
-  return heads.options.scale > 0 ? heads.options.scale : 1 / std::sqrt(static_cast<double>(heads.head_dim));
-}
-
-// One token's query over all keys; returns [1, heads * value_dim].
-at::Tensor attend_one(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                      const model::Heads& heads) {
-  const at::Tensor query = by_head(q, heads.head_dim), keys = by_head(k, heads.head_dim),
-                   values = by_head(v, heads.value_dim());
-  at::Tensor out;
-  if (q.is_cpu() && heads.value_dim() == heads.head_dim)
-    out = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(query, keys, values, 0.0, false, {},
-                                                                      scale_of(heads)));
-  else
-    out = at::scaled_dot_product_attention(query, keys, values, {}, 0.0, false, scale_of(heads),
-                                           query.size(1) != keys.size(1));
-  return out.transpose(1, 2).reshape({q.size(0), -1});
-}
-
-// Neither windows, soft caps nor sinks, and causal.
-bool is_plain(const model::Heads& heads) {
-  AttentionOptions options = heads.options;
-  options.scale = 0;
-  options.value_dim = 0;
-  return options == AttentionOptions{} && !heads.sinks.defined();
+// The query of the last token over the keys that it sees; returns [1, heads * value_dim].
+at::Tensor attend_last(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                       const model::Heads& heads) {
+  const int64_t window = heads.options.window, all = k.size(0);
+  const int64_t seen = window > 0 ? std::min(window, all) : all;
+  const model::BlockedInputs in{q.contiguous(), k.narrow(0, all - seen, seen), v.narrow(0, all - seen, seen),
+                                at::tensor({0, static_cast<int>(seen)}, at::kInt).view({1, 2})};
+  const int64_t count = q.size(1) / heads.head_dim;
+  const at::Tensor out = at::empty({1, count * heads.value_dim()}, q.options());
+  const at::Tensor log_sums = at::empty({count, 1}, q.options().dtype(model::wide_of(q.scalar_type())));
+  model::attend_ranges(in, model::blocked_shape(heads), out, log_sums);
+  if (heads.sinks.defined()) model::add_sinks(heads.sinks, out, log_sums);
+  return out;
 }
 
 }  // namespace
@@ -62,16 +43,12 @@ class KvCache::Layer {
     if (heads.batch != 1 || (length_ > 0 && heads.sequence != 1))
       throw Error(ErrorCode::internal, "generate",
                   "the cache takes one sequence, and one token after the first forward");
-    if (!is_plain(heads))
-      throw Error(
-          ErrorCode::not_built, "generate",
-          "generation keeps keys and values for causal attention without windows, caps and sinks only",
-          "export the model and generate with a program that has them");
     append(k, v);
     if (length_ == k.size(0)) return model::attend(q, k, v, heads);
-    if (heads.options == AttentionOptions{} && model::is_for_attend_one_cpu(q, keys_, values_))
+    if (heads.options == AttentionOptions{} && !heads.sinks.defined() &&
+        model::is_for_attend_one_cpu(q, keys_, values_))
       return model::attend_one_cpu(q, keys_, values_, length_, heads.head_dim);
-    return attend_one(q, keys_.narrow(0, 0, length_), values_.narrow(0, 0, length_), heads);
+    return attend_last(q, keys_.narrow(0, 0, length_), values_.narrow(0, 0, length_), heads);
   }
   int64_t length() const { return length_; }
   void clear() { length_ = 0; }
@@ -114,6 +91,11 @@ KvCache::KvCache(Units& units) {
     if (module_unit == nullptr) continue;
     module_unit->visit([&](const std::string& path, Module& module) {
       if (auto* core = dynamic_cast<AttentionCore*>(&module)) {
+        if (!core->options().causal)
+          throw Error(ErrorCode::usage, "generate",
+                      "the attention of '" + path +
+                          "' is not causal: a token that is added would change those before it",
+                      "generate with a causal language model");
         Layer* layer = layers_.emplace_back(std::make_unique<Layer>()).get();
         core->instead.add(AttentionCore::Instead::in_place(
             "generate",

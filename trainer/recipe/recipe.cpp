@@ -1,7 +1,8 @@
 // Puts the sections of a recipe together.
 #include "trainer/recipe/recipe.h"
 
-#include <map>
+#include <algorithm>
+#include <tuple>
 
 #include "heddle/base/text.h"
 #include "heddle/config/common_fields.h"
@@ -12,30 +13,26 @@
 namespace heddle {
 namespace {
 
-// Sections of AutoModel's recipes that mean something else here, or nothing.
-const std::map<std::string, std::string> kElsewhere = {
-    {"rng", "use seed: N at the top"},
-    {"wandb", "leave it out: metrics go to training.jsonl"},
-    {"mlflow", "leave it out: metrics go to training.jsonl"},
-    {"comet", "leave it out: metrics go to training.jsonl"},
-    {"peft", "leave it out: adapters are not built yet, and every parameter trains (see freeze_config)"},
-    {"validation_dataloader", "leave it out: validation reads its samples in the order of the files"},
-    {"benchmark", "leave it out: training.jsonl has the time of each step"}};
+Error unknown_section(const Node& root, const std::string& key, const Node& value) {
+  const std::vector<std::string> names(kSections.begin(), kSections.end());
+  const std::string nearest = text::nearest(key, names);
+  const auto elsewhere = std::find_if(kOtherSections.begin(), kOtherSections.end(),
+                                      [&](const OtherSection& other) { return other.name == key; });
+  return Error(ErrorCode::config, value.where(), "unknown key '" + key + "'",
+               root.find("model_type") != nullptr
+                   ? "this is a model's config.json; a configuration names it: model: {config: PATH}"
+               : elsewhere != kOtherSections.end() ? std::string(elsewhere->hint)
+               : nearest.empty()                   ? "the sections are: " + text::join(names)
+                                                   : "did you mean '" + nearest + "'?");
+}
 
-void check_keys(const Node& root) {
-  if (!root.is_map() && !root.is_null())
-    throw Error(ErrorCode::config, root.where(), "expected a map of sections, got " + root.written());
+// Of another file, such as a model's config.json, the first unknown key is enough.
+void check_keys(const Node& root, Errors& errors) {
+  const bool is_config_json = root.find("model_type") != nullptr;
   for (const auto& [key, value] : root.entries()) {
-    if (is_section(key)) continue;
-    const std::vector<std::string> names(kSections.begin(), kSections.end());
-    const std::string nearest = text::nearest(key, names);
-    const auto elsewhere = kElsewhere.find(key);
-    throw Error(ErrorCode::config, value.where(), "unknown key '" + key + "'",
-                root.find("model_type") != nullptr
-                    ? "this is a model's config.json; a configuration names it: model: {config: PATH}"
-                : elsewhere != kElsewhere.end() ? elsewhere->second
-                : nearest.empty()               ? "the sections are: " + text::join(names)
-                                                : "did you mean '" + nearest + "'?");
+    if (is_section(key) || (is_other_section(key) && value.is_null())) continue;
+    errors.add(unknown_section(root, key, value));
+    if (is_config_json) errors.raise();
   }
 }
 
@@ -62,55 +59,118 @@ bool is_packed(const Node& section, const PackedSection& packed) {
   return packed.rules.size > 0 && given("lengths") && !given("seq_len");
 }
 
-void read_data(const Node& root, Recipe& recipe) {
-  recipe.packed = recipe::read_packed(recipe::section_of(root, "packed_sequence"), recipe.not_built);
-  recipe.packed_validation = recipe.packed;
-  recipe.packed_validation.rules.max_packs.reset();
-  if (const Node* dataset = root.find("dataset"); dataset != nullptr && !dataset->is_null())
-    recipe.dataset = recipe::read_dataset(*dataset, recipe.packed, recipe.not_built);
-  for (const auto& [key, section] : root.entries()) {
-    if (!key.starts_with("validation_dataset") || section.is_null()) continue;
-    if (key == "validation_dataset_default" && root.find("validation_dataset") != nullptr)
+// Reads the sections one by one; what fails is noted and left out.
+class RecipeReader {
+ public:
+  RecipeReader(const Node& root, Errors& errors) : root_(root), errors_(errors) {}
+
+  Recipe read() {
+    each("seed", [&] { read_seed(); });
+    each("recipe", [&] { read_name(root_, recipe_.not_built); });
+    each("step_scheduler", [&] { recipe_.steps = recipe::read_steps(of("step_scheduler"), not_built()); });
+    each("model", [&] { recipe_.model = recipe::read_model(of("model"), not_built()); });
+    if (given("freeze_config"))
+      each("freeze_config", [&] { recipe_.freeze = recipe::read_freeze(of("freeze_config"), not_built()); });
+    read_data();
+    each("optimizer", [&] { recipe_.optimizer = recipe::read_optimizer(of("optimizer"), not_built()); });
+    if (given("lr_scheduler"))
+      each("lr_scheduler",
+           [&] { recipe_.lr_schedule = recipe::read_lr_schedule(of("lr_scheduler"), not_built()); });
+    each("loss_fn", [&] { recipe::read_loss(of("loss_fn"), not_built()); });
+    each("clip_grad_norm", [&] { read_clipping(); });
+    each("checkpoint", [&] { read_checkpoint(); });
+    each("plugins", [&] { recipe::read_plugins(of("plugins")); });
+    return std::move(recipe_);
+  }
+
+ private:
+  recipe::NotBuilt& not_built() { return recipe_.not_built; }
+  Node of(const std::string& section) const { return recipe::section_of(root_, section); }
+  bool given(const std::string& section) const {
+    const Node* node = root_.find(section);
+    return node != nullptr && !node->is_null();
+  }
+  bool is_read(const std::string& section) const {
+    return std::find(recipe_.unread.begin(), recipe_.unread.end(), section) == recipe_.unread.end();
+  }
+  template <class Work>
+  void each(const std::string& section, const Work& work) {
+    if (!errors_.attempt(work)) recipe_.unread.push_back(section);
+  }
+
+  void read_seed() {
+    const Node* seed = root_.find("seed");
+    if (seed == nullptr || seed->is_null()) return;
+    recipe_.seed = seed->as_integer();
+    if (recipe_.seed < 0)
+      throw Error(ErrorCode::config, seed->where(), "seed must be 0 or more, got " + seed->written());
+  }
+
+  // Token files are read as packed_sequence says.
+  void read_data() {
+    each("packed_sequence", [&] {
+      recipe_.packed = recipe::read_packed(of("packed_sequence"), not_built());
+      recipe_.packed_validation = recipe_.packed;
+      recipe_.packed_validation.rules.max_packs.reset();
+    });
+    const bool packs = is_read("packed_sequence");
+    if (packs && given("dataset"))
+      each("dataset",
+           [&] { recipe_.dataset = recipe::read_dataset(of("dataset"), recipe_.packed, not_built()); });
+    for (const auto& [key, section] : root_.entries())
+      if (packs && key.starts_with("validation_dataset") && !section.is_null())
+        each(key, [&, &name = key, &set = section] { read_validation(name, set); });
+    each("dataloader", [&] { recipe_.shuffle = recipe::read_dataloader(of("dataloader"), not_built()); });
+  }
+
+  void read_validation(const std::string& key, const Node& section) {
+    if (key == "validation_dataset_default" && root_.find("validation_dataset") != nullptr)
       throw Error(ErrorCode::config, section.where(), "validation_dataset is the set 'default' already",
                   "give this one another name");
-    const bool packed = is_packed(section, recipe.packed);
-    recipe.validation.push_back(
-        recipe::read_dataset(section, packed ? recipe.packed_validation : PackedSection{}, recipe.not_built));
-    if (key.size() > kNamedValidation.size())
-      recipe.validation.back().name = key.substr(kNamedValidation.size());
+    const bool packed = is_packed(section, recipe_.packed);
+    DatasetSection set = recipe::read_dataset(section, packed ? recipe_.packed_validation : PackedSection{},
+                                              recipe_.not_built);
+    if (key.size() > kNamedValidation.size()) set.name = key.substr(kNamedValidation.size());
+    recipe_.validation.push_back(std::move(set));
   }
-  recipe.shuffle = recipe::read_dataloader(recipe::section_of(root, "dataloader"), recipe.not_built);
-}
+
+  void read_clipping() {
+    const Node* clipping = root_.find("clip_grad_norm");
+    if (clipping != nullptr && clipping->is_null())
+      recipe_.max_norm = std::nullopt;
+    else if (clipping != nullptr)
+      std::tie(recipe_.max_norm, recipe_.norm_type) = recipe::read_clipping(*clipping);
+  }
+
+  // best_metric_key names a validation set.
+  void read_checkpoint() {
+    recipe_.checkpoint = recipe::read_checkpoint(of("checkpoint"), not_built());
+    const auto is_data = [](const std::string& section) {
+      return section.starts_with("validation_dataset") || section == "packed_sequence";
+    };
+    if (std::any_of(recipe_.unread.begin(), recipe_.unread.end(), is_data)) return;
+    recipe_.checkpoint.best_set =
+        recipe::best_set(of("checkpoint"), recipe_.checkpoint.best_metric_key, recipe_.validation);
+  }
+
+  const Node& root_;
+  Errors& errors_;
+  Recipe recipe_;
+};
 
 }  // namespace
 
+Recipe read_recipe(const Node& root, Errors& errors) {
+  if (!root.is_map() && !root.is_null())
+    throw Error(ErrorCode::config, root.where(), "expected a map of sections, got " + root.written());
+  check_keys(root, errors);
+  return RecipeReader(root, errors).read();
+}
+
 Recipe read_recipe(const Node& root) {
-  check_keys(root);
-  Recipe recipe;
-  if (const Node* seed = root.find("seed"); seed != nullptr && !seed->is_null()) {
-    recipe.seed = seed->as_integer();
-    if (recipe.seed < 0)
-      throw Error(ErrorCode::config, seed->where(), "seed must be 0 or more, got " + seed->written());
-  }
-  read_name(root, recipe.not_built);
-  recipe.steps = recipe::read_steps(recipe::section_of(root, "step_scheduler"), recipe.not_built);
-  recipe.model = recipe::read_model(recipe::section_of(root, "model"), recipe.not_built);
-  if (const Node* section = root.find("freeze_config"); section != nullptr && !section->is_null())
-    recipe.freeze = recipe::read_freeze(*section, recipe.not_built);
-  read_data(root, recipe);
-  recipe.optimizer = recipe::read_optimizer(recipe::section_of(root, "optimizer"), recipe.not_built);
-  if (const Node* section = root.find("lr_scheduler"); section != nullptr && !section->is_null())
-    recipe.lr_schedule = recipe::read_lr_schedule(*section, recipe.not_built);
-  recipe::read_loss(recipe::section_of(root, "loss_fn"), recipe.not_built);
-  const Node* clipping = root.find("clip_grad_norm");
-  if (clipping != nullptr && clipping->is_null())
-    recipe.max_norm = std::nullopt;
-  else if (clipping != nullptr)
-    std::tie(recipe.max_norm, recipe.norm_type) = recipe::read_clipping(*clipping);
-  recipe.checkpoint = recipe::read_checkpoint(recipe::section_of(root, "checkpoint"), recipe.not_built);
-  recipe.checkpoint.best_set = recipe::best_set(recipe::section_of(root, "checkpoint"),
-                                                recipe.checkpoint.best_metric_key, recipe.validation);
-  recipe::read_plugins(recipe::section_of(root, "plugins"));
+  Errors errors;
+  Recipe recipe = read_recipe(root, errors);
+  errors.raise();
   return recipe;
 }
 
@@ -120,6 +180,18 @@ PluginRegistry open_plugins(const Node& root, const Log& log) {
   PluginRegistry plugins(plugin::search_path(places), log);
   for (const std::string& one : section.load) plugins.load(one);
   return plugins;
+}
+
+PluginRegistry open_plugins_of_run(const Node& root, const Log& log) {
+  try {
+    return open_plugins(root, log);
+  } catch (const Error& error) {
+    Errors all;
+    read_recipe(root, all);
+    all.add(error);
+    all.raise();
+    throw;
+  }
 }
 
 }  // namespace heddle

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/error_list.h"
 #include "heddle/config/node.h"
 #include "heddle/plugin/registry.h"
 #include "trainer/recipe/sections.h"
@@ -26,15 +27,20 @@ struct Recipe {
   std::optional<double> max_norm = 1.0;  // empty: no clipping
   double norm_type = 2.0;
   CheckpointSection checkpoint;
+  std::vector<std::string> unread;     // sections with an error: they are as if left out
   std::vector<std::string> not_built;  // "checkpoint.is_async: why": set, valid, and not built yet
 };
 
 // Reads every section but `distributed:` and `dist_env:`, which belong to the engine. Opens no file.
-// Throws Error{config} with file, line, key and the nearest key.
+// Throws Error{config} with file, line, key and the nearest key; of several sections together.
 Recipe read_recipe(const Node& configuration);
+// The same with the errors added to `errors`.
+Recipe read_recipe(const Node& configuration, Errors& errors);
 
 // The plugins of a run: the search path with the directories of `plugins:` (relative to the YAML file), and
 // the files and names in it loaded.
 PluginRegistry open_plugins(const Node& configuration, const Log& log);
+// The same for a whole recipe; its errors are thrown together with those of the plugins, where there are any.
+PluginRegistry open_plugins_of_run(const Node& configuration, const Log& log);
 
 }  // namespace heddle

@@ -13,6 +13,26 @@ inline constexpr std::array<std::string_view, 17> kSections = {
     "dist_env",   "checkpoint", "plugins",        "freeze_config",  "packed_sequence"};
 inline constexpr std::string_view kNamedValidation = "validation_dataset_";  // and a NAME
 
+// Sections of AutoModel's recipes that mean something else here, or nothing, with what to do about them. Null
+// is as good as left out.
+struct OtherSection {
+  std::string_view name, hint;
+};
+inline constexpr std::array<OtherSection, 7> kOtherSections = {{
+    {"rng", "use seed: N at the top"},
+    {"wandb", "leave it out: metrics go to training.jsonl"},
+    {"mlflow", "leave it out: metrics go to training.jsonl"},
+    {"comet", "leave it out: metrics go to training.jsonl"},
+    {"peft", "leave it out: adapters are not built yet, and every parameter trains (see freeze_config)"},
+    {"validation_dataloader", "leave it out: validation reads its samples in the order of the files"},
+    {"benchmark", "leave it out: training.jsonl has the time of each step"},
+}};
+
+constexpr bool is_other_section(std::string_view key) {
+  return std::any_of(kOtherSections.begin(), kOtherSections.end(),
+                     [&](const OtherSection& other) { return other.name == key; });
+}
+
 constexpr bool is_section(std::string_view key) {
   return std::find(kSections.begin(), kSections.end(), key) != kSections.end() ||
          (key.starts_with(kNamedValidation) && key.size() > kNamedValidation.size());

@@ -50,6 +50,12 @@ TEST(PluginAxes, HaveASizeUnderDistributedAndAViewOfTheirOwn) {
   EXPECT_THAT(engine::fingerprint(setup, acme.plugins, ""), HasSubstr("size of acme: 2\n"));
 }
 
+TEST(PluginAxes, AreProposedForASlipInTheirKey) {
+  EXPECT_EQ(Axes().refusal("{acme_sise: 2}"),
+            "error[config] run.yaml:1 distributed.acme_sise: Unknown options for strategy 'fsdp2': "
+            "['acme_sise']\n  hint: did you mean 'acme_size'?");
+}
+
 TEST(PluginAxes, OfSizeOneAskForNothing) {
   Axes acme;
   const heddle::Setup setup = acme.setup("{acme_size: 1}");

@@ -123,7 +123,7 @@ TEST_F(TableFile, ThatCannotBeReadIsNamedByLineAndCell) {
       "\n  hint: write STAGE, KIND and MICROBATCH, such as 2F0; kinds are F B I W SEND_F RECV_F SEND_B "
       "RECV_B, and UNSHARD RESHARD REDUCE_GRAD without a microbatch";
   EXPECT_EQ(refusal("0F0,0B0\n1F0,,1X0\n"),
-            "error[input] FILE:2 cell 3: rank 1, step 1: '1X0' is not an action" + hint);
+            "error[input] FILE:2: rank 1, step 1: '1X0' is not an action" + hint);
   for (const char* bad : {"F0", "0F", "0F-1", "0F0x", "0SEND_X0", "0UNSHARD0", "99999999999F0", "(0F0;0B0)",
                           "(0F0)OVERLAP_F_B"})
     EXPECT_THAT(refusal(bad), HasSubstr("' is not an action")) << bad;
@@ -135,13 +135,13 @@ TEST_F(TableFile, ThatIsWrongIsNamedByRankStepAndAction) {
   EXPECT_EQ(refusal("0F0,0F1,,,0B0,0B1\n,1F0,1F1,1B0\n"),
             "error[input] FILE:2: rank 1, step 3: 1B1: it is missing: the row ends without it");
   EXPECT_EQ(refusal("0F0,0F1,,,0B0,0B1\n,1F0,1B0,1F1,1F1,1B1\n"),
-            "error[input] FILE:2 cell 5: rank 1, step 3: 1F1: it is repeated: it is at step 2 already");
+            "error[input] FILE:2: rank 1, step 3: 1F1: it is repeated: it is at step 2 already");
   EXPECT_EQ(refusal("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n"),
-            "error[input] FILE:1 cell 2: rank 0, step 1: 0B0: deadlock: rank 0 at 0B0 (step 1) waits for "
+            "error[input] FILE:1: rank 0, step 1: 0B0: deadlock: rank 0 at 0B0 (step 1) waits for "
             "rank 1, rank 1 at 1F1 (step 1) waits for rank 0");
   EXPECT_EQ(refusal("0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
                     "1RECV_F1,1RECV_F0,1F0,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n"),
-            "error[input] FILE:1 cell 2: rank 0, step 1: 0SEND_F0: crossed transfers between two ranks: rank "
+            "error[input] FILE:1: rank 0, step 1: 0SEND_F0: crossed transfers between two ranks: rank "
             "0 does 0SEND_F0 at step 1 while rank 1 does 1RECV_F1 at step 0; both ranks must see one order");
 }
 

@@ -11,6 +11,7 @@
 #include <new>
 #include <string>
 
+#include "core/base/error_list.h"
 #include "core/base/memory.h"
 #include "trainer/cli/launch/launch.h"
 #include "trainer/cli/launch/shared_memory.h"
@@ -78,7 +79,7 @@ void print_equal_errors_once() {
 }
 
 void answer(const Error& error) {
-  if (answered != nullptr && !answered->exchange(true)) write_all(STDOUT_FILENO, error.json() + "\n");
+  if (answered != nullptr && !answered->exchange(true)) write_all(STDOUT_FILENO, to_json(error) + "\n");
 }
 
 void say(const Error& error) {
@@ -103,6 +104,10 @@ void end(const std::exception& error) {
   static std::atomic<bool> ending = false;
   if (ending.exchange(true)) {
     for (;;) ::pause();  // another thread is printing its block and ends the process
+  }
+  if (const auto* list = dynamic_cast<const ErrorList*>(&error)) {
+    say(*list);
+    ::_exit(exit_status(list->code()));
   }
   const Error own = as_error(error);
   say(own);

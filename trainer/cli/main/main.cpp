@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/error_list.h"
 #include "core/base/memory.h"
 #include "heddle/base/error.h"
 #include "heddle/config/node.h"
@@ -47,7 +48,7 @@ int report(const Error& error, const std::vector<std::string>& words) {
   for (size_t i = 0; i < words.size(); ++i)
     json |= words[i] == "--json" || words[i] == "--format=json" ||
             (words[i] == "json" && i > 0 && words[i - 1] == "--format");
-  if (json) std::cout << error.json() << std::endl;
+  if (json) std::cout << to_json(error) << std::endl;
   return exit_status(error.code());
 }
 

@@ -12,7 +12,7 @@ namespace {
 bool is_override(std::string_view word) {
   if (word.size() < 3 || word.substr(0, 2) != "--") return false;
   const std::string_view key = word.substr(2, word.find('=') == word.npos ? word.npos : word.find('=') - 2);
-  return key.find('.') != key.npos || is_section(key);
+  return key.find('.') != key.npos || is_section(key) || is_other_section(key);
 }
 
 // The next word is the value unless it is an option; "-1" is a number.
