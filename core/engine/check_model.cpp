@@ -9,6 +9,7 @@
 #include "core/schedule/microbatches.h"
 #include "heddle/base/error.h"
 #include "heddle/engine/engine.h"
+#include "heddle/model/module.h"
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/router.h"
 #include "lib/train/program.h"
@@ -46,6 +47,25 @@ void refuse_loss_over_layers(const Units& units, int stages) {
   }
 }
 
+// What modules refuse of the run's axes, with the line of the axis in the configuration.
+void refuse_axes(const Setup& setup, const Units& units) {
+  const Node* section = setup.configuration.find("distributed");
+  for (const auto& unit : units) {
+    if (unit->module() == nullptr) continue;
+    unit->module()->visit(std::string(unit->name()), [&](const std::string& path, Module& module) {
+      for (const Refusal& refusal : module.traits().refuses) {
+        const AxisInfo* axis = setup.axis_table.find(refusal.axis);
+        if (axis == nullptr || setup.sizes.of(refusal.axis) == 1) continue;
+        const Node* given = section == nullptr ? nullptr : section->find(axis->key);
+        throw Error(ErrorCode::config, given == nullptr ? "distributed." + axis->key : given->where(),
+                    refusal.text,
+                    "'" + path + "' (" + std::string(module.kind()) + ") of the model refuses it: set " +
+                        (axis->key.empty() ? axis->name : axis->key) + ": 1");
+      }
+    });
+  }
+}
+
 [[noreturn]] void refuse_post_validation(const Plan& plan, const std::string& why) {
   throw Error(ErrorCode::config, plan.pipeline.where + ".pp_post_validation",
               "an update cannot be undone once the next step has begun: " + why,
@@ -72,6 +92,7 @@ void check_post_validation(const Plan& plan, const Units& units) {
 }  // namespace
 
 void check_model(const Plan& plan, const Setup& setup, Units& units, int64_t batch_rows) {
+  refuse_axes(setup, units);
   // A check for another machine has no device; then the name of the backend tells.
   const bool on_cpu = plan.device == nullptr && (setup.backend.empty() || setup.backend == "gloo");
   for (const auto& parallelizer : plan.parallelizers) {

@@ -102,7 +102,8 @@ std::string fingerprint(const Setup& setup, const PluginRegistry& plugins, const
     if (!axis.key.empty())
       lines += "size of " + axis.name + ": " + std::to_string(setup.sizes.of(axis.name)) + "\n";
   add_fields(lines, "distributed.", setup.strategy_config);
-  for (const auto& [name, section] : setup.sections) add_fields(lines, "distributed." + name + ".", section);
+  for (const auto* sections : {&setup.sections, &setup.parallelizers})
+    for (const auto& [name, section] : *sections) add_fields(lines, "distributed." + name + ".", section);
   constexpr const char* kCheckpointing[] = {"false", "full", "selective"};
   lines += std::string("distributed.activation_checkpointing: ") +
            kCheckpointing[static_cast<int>(setup.activation_checkpointing)] +

@@ -156,4 +156,31 @@ void resolve_parallelizers(const Node& section, Setup& setup, PluginRegistry& pl
   }
 }
 
+BatchPlugins find_batch_plugins(const Node& section, PluginRegistry& plugins) {
+  BatchPlugins out;
+  const std::vector<std::string> names = plugins.names("parallelizer");
+  for (const auto& [key, value] : section.entries()) {
+    if (std::find(names.begin(), names.end(), key) == names.end()) continue;
+    const OfferedParallelizer* offered = plugins.parallelizer(key);
+    const auto same = [offered](const BatchPlugin& one) { return one.offered == offered; };
+    if (offered == nullptr || !offered->needs.axes.empty()) continue;
+    if (std::any_of(out.begin(), out.end(), same))
+      throw Error(ErrorCode::config, value.where(),
+                  "the plugin '" + offered->name + "' has two blocks under its names", "keep one of them");
+    out.push_back({key, offered, value});
+  }
+  return out;
+}
+
+void resolve_batch_plugins(const BatchPlugins& found, Setup& setup) {
+  for (const auto& [key, offered, given] : found) {
+    if (given.is_null()) continue;
+    const Resolved resolved = offered->resolve(given);
+    const std::string where = "distributed." + key;
+    if (!offered->not_built.empty()) setup.not_built.push_back(where + ": " + offered->not_built);
+    for (const std::string& line : resolved.not_built) setup.not_built.push_back(where + "." + line);
+    setup.parallelizers.emplace_back(offered->name, resolved.values);
+  }
+}
+
 }  // namespace heddle::engine

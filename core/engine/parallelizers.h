@@ -20,4 +20,17 @@ const OfferedParallelizer* parallelizer_of(PluginRegistry& plugins, std::string_
 // replaced by the plan. Throws Error{config | plugin_conflict}.
 void resolve_parallelizers(const Node& section, Setup& setup, PluginRegistry& plugins);
 
+// A parallelizer without an axis, which acts where `distributed:` has a block of its name.
+struct BatchPlugin {
+  std::string key;  // as written
+  const OfferedParallelizer* offered = nullptr;
+  Node given;  // null: it does not act
+};
+using BatchPlugins = std::vector<BatchPlugin>;
+BatchPlugins find_batch_plugins(const Node& section, PluginRegistry& plugins);
+
+// Adds them to Setup::parallelizers, after those of the axes and in the order of the file. Throws
+// Error{config}.
+void resolve_batch_plugins(const BatchPlugins& found, Setup& setup);
+
 }  // namespace heddle::engine

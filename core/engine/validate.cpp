@@ -92,8 +92,10 @@ void check_selective(const Node& section, const OfferedStrategy& offered, Plugin
 }
 
 // The keys of the strategy itself: all but core's keys and the blocks.
-Node strategy_keys(const Node& section, const Blocks& blocks, const AxisTable& table) {
+Node strategy_keys(const Node& section, const Blocks& blocks, const BatchPlugins& batch_plugins,
+                   const AxisTable& table) {
   Node rest = section;
+  for (const BatchPlugin& plugin : batch_plugins) rest = rest.without(plugin.key);
   for (const char* key : {"strategy", "activation_checkpointing", "_target_", "_recursive_", "_convert_"})
     rest = rest.without(key);
   for (const AxisInfo* axis : table.in_order_of_reading()) rest = rest.without(axis->key);
@@ -144,7 +146,7 @@ void add_not_built(std::vector<std::string>& out, const std::string& section,
 // The strategy's own fields.
 void resolve_strategy(const Node& section, const std::string& word, const OfferedStrategy& offered,
                       const Blocks& blocks, PluginRegistry& plugins, Setup& setup) {
-  const Node options = strategy_keys(section, blocks, setup.axis_table);
+  const Node options = strategy_keys(section, blocks, find_batch_plugins(section, plugins), setup.axis_table);
   check_options(options, word, offered, blocks, setup.axis_table, plugins);
   Resolved strategy = offered.resolve(options);
   setup.strategy = offered.name;
@@ -179,8 +181,10 @@ void validate_section(const Node& section, PluginRegistry& plugins, int world_si
   const bool fits = offered != nullptr && errors.attempt([&] {
     resolve_mesh(section, *degrees, *offered, world_size, plugins, setup);
   });
-  if (fits && !setup.strategy.empty())
+  if (fits && !setup.strategy.empty()) {
     errors.attempt([&] { resolve_parallelizers(section, setup, plugins); });
+    errors.attempt([&] { resolve_batch_plugins(find_batch_plugins(section, plugins), setup); });
+  }
   errors.raise();
 }
 

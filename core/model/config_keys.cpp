@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "core/base/error_list.h"
@@ -105,6 +106,29 @@ void check_keys(const Node& keys, std::span<const FieldInfo> table, UnknownKeys 
     });
   }
   errors.raise();
+}
+
+Node keys_of_table(const Node& keys, std::span<const FieldInfo> table) {
+  std::vector<Node::Entry> entries;
+  for (const auto& [key, value] : keys.entries()) {
+    const auto field = std::find_if(table.begin(), table.end(),
+                                    [&key = key](const FieldInfo& one) { return one.key == key; });
+    if (field == table.end() || (value.is_null() && !field->type.ends_with(" or null"))) continue;
+    entries.emplace_back(key, value);
+  }
+  return Node::map(std::move(entries), keys.mark(), keys.path());
+}
+
+std::string write_config_json(const Node& values, const std::string& model_type,
+                              const std::string& architecture, const std::string& dtype) {
+  std::vector<Node::Entry> entries;
+  if (!architecture.empty()) entries.emplace_back("architectures", Node::list({Node::text(architecture)}));
+  entries.emplace_back("model_type", Node::text(model_type));
+  for (const Node::Entry& entry : values.entries())
+    if (entry.first != "dtype" && entry.first != "torch_dtype") entries.push_back(entry);
+  if (!dtype.empty())
+    for (const char* key : {"dtype", "torch_dtype"}) entries.emplace_back(key, Node::text(dtype));
+  return config::to_json(Node::map(std::move(entries))) + "\n";
 }
 
 }  // namespace heddle::model

@@ -8,6 +8,11 @@
 
 namespace heddle::model {
 
+// `values`: fp32 on the CPU, contiguous, draws of N(0, 1) of a box of a parameter of `shape`; they become
+// what init.function makes of them. Throws Error{input} without one.
+void apply_function(const at::Tensor& values, const Init& init, at::IntArrayRef shape,
+                    at::IntArrayRef offset);
+
 // A trainable tensor. On meta it has no values; on a real device they follow `init`, from the device's
 // default generator.
 HEDDLE_API at::Tensor make_parameter(at::IntArrayRef shape, const Init& init,

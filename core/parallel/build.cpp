@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/parallel/attach.h"
+#include "core/parallel/built_stage.h"
 #include "core/parallel/features.h"
 #include "core/parallel/last_unit.h"
 #include "core/parallel/ownership.h"
@@ -190,6 +191,7 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
   stages.attach(std::move(attached));
   ownership.check(stages, plan, mesh);
   fill_values(stages, mesh, on_meta, source, seed);
+  complete(stages, mesh);
   return stages;
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "core/model/parameter.h"
 #include "heddle/parallel/build.h"
 
 namespace heddle::parallel {
@@ -71,6 +72,8 @@ void initialise(const Shard& shard, uint64_t seed) {
   const int64_t run = dims == 0 ? 1 : box[dims - 1];
   const uint64_t key = key_of(shard.name, seed);
   float* out = values.data_ptr<float>();
+  const bool by_function = shard.init.kind == Init::Kind::function;
+  const float std = by_function ? 1 : static_cast<float>(shard.init.std);
   at::parallel_for(0, target.numel() / run, 1 + (1 << 14) / run, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       // `row` counts the rows of the box; `first` is where the row starts in the whole parameter.
@@ -81,9 +84,10 @@ void initialise(const Shard& shard, uint64_t seed) {
         rest /= box[dim];
         stride *= shard.shape[dim];
       }
-      fill_run(out + row * run, first, run, key, static_cast<float>(shard.init.std));
+      fill_run(out + row * run, first, run, key, std);
     }
   });
+  if (by_function) model::apply_function(values, shard.init, shard.shape, shard.offset);
   target.copy_(values);
 }
 

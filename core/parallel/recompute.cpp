@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "core/parallel/forward_state.h"
-#include "core/parallel/recompute_nested.h"
 #include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/region.h"

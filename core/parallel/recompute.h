@@ -34,4 +34,9 @@ HEDDLE_API void recompute(Units& units, const Unit* first, const Unit* last, Act
 // Throws what recompute() would throw, for a whole model.
 HEDDLE_API void check_recompute(const Units& units, ActivationCheckpointing mode);
 
+// One forward of a unit with foreign autograd nodes (Chen et al. 2016; the reentrant form): it runs without a
+// graph and keeps its inputs and its batch. The backward runs it again with gradients on, and a backward of
+// that inside. Called with gradients on; the unit outlives the graph.
+Tensors forward_nested(Unit& unit, Tensors inputs, const Batch& batch);
+
 }  // namespace heddle::parallel

@@ -1,5 +1,5 @@
 // The node whose backward computes the unit again.
-#include "core/parallel/recompute_nested.h"
+#include "core/parallel/recompute.h"
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/autograd.h>

@@ -23,6 +23,18 @@ std::vector<Shard*> Stages::shards() {
   return all;
 }
 
+void Stages::wrap(const Wrap& wrap) {
+  for (std::unique_ptr<ParallelStage>& stage : stages_) stage = wrap(std::move(stage));
+}
+
+Stages::Scheduled::Scheduled(const Stages& stages) : running_(stages.running_) {
+  ++*running_;
+}
+
+Stages::Scheduled::~Scheduled() {
+  --*running_;
+}
+
 namespace {
 
 // A sampler would use parts as if they were whole parameters.

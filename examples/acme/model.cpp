@@ -43,6 +43,7 @@ class Layer : public Module {
     add_side_output(largest_);
   }
   std::string_view kind() const override { return "acme_layer"; }
+  heddle::ModuleTraits traits() const override { return {.tokens = heddle::TokenUse::each_alone}; }
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override {
@@ -75,6 +76,7 @@ class Head : public Module {
     add_child("loss", loss_);
   }
   std::string_view kind() const override { return "acme_head"; }
+  heddle::ModuleTraits traits() const override { return {.tokens = heddle::TokenUse::each_alone}; }
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override {

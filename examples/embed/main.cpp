@@ -12,6 +12,7 @@
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/engine/engine.h"
 #include "heddle/transport/threads.h"
+#include "loop.h"
 
 namespace {
 
@@ -106,24 +107,10 @@ heddle::Units units_of(const Net& net) {
 namespace fs = std::filesystem;
 using heddle::checkpoint::Part;
 
-// This rank's boxes of a checkpoint: its shards, and AdamW's state of each. A new optimizer has no state yet,
-// so it is allocated.
-std::vector<Part> parts_of(heddle::ParallelStage& stage, torch::optim::AdamW& optimizer) {
-  std::vector<Part> parts;
-  for (const heddle::Shard& shard : stage.owned()) {
-    if (shard.tensor.numel() == 0) continue;
-    auto& kept = optimizer.state()[shard.tensor.unsafeGetTensorImpl()];
-    if (!kept) {
-      auto fresh = std::make_unique<torch::optim::AdamWParamState>();
-      const torch::Tensor like = shard.tensor.detach();
-      fresh->exp_avg(torch::zeros_like(like)).exp_avg_sq(torch::zeros_like(like));
-      kept = std::move(fresh);
-    }
-    auto& state = static_cast<torch::optim::AdamWParamState&>(*kept);
-    parts.push_back({shard.name, shard.tensor.detach(), shard.shape, shard.offset});
-    parts.push_back({"exp_avg." + shard.name, state.exp_avg(), shard.shape, shard.offset});
-    parts.push_back({"exp_avg_sq." + shard.name, state.exp_avg_sq(), shard.shape, shard.offset});
-  }
+// This rank's boxes of a checkpoint: its shards, and AdamW's state of each.
+std::vector<Part> parts_of(heddle::Stages& stages, torch::optim::AdamW& optimizer) {
+  std::vector<Part> parts = heddle::checkpoint::model_parts(stages);
+  for (Part& part : heddle::adapters::adamw_parts(stages, optimizer)) parts.push_back(std::move(part));
   return parts;
 }
 
@@ -136,12 +123,11 @@ void save(const fs::path& to, std::span<const Part> parts, heddle::Rendezvous& m
 }
 
 // Any ranks and any strategy: each reads its own boxes.
-void load(const fs::path& from, heddle::ParallelStage& stage, torch::optim::AdamW& optimizer, int64_t step) {
+void load(const fs::path& from, heddle::Stages& stages, torch::optim::AdamW& optimizer, int64_t step) {
   heddle::checkpoint::ShardedReader reader(from);
-  for (const Part& part : parts_of(stage, optimizer)) reader.read(part);
-  for (const auto& [parameter, kept] : optimizer.state())
-    static_cast<torch::optim::AdamWParamState&>(*kept).step(step);
-  stage.parameters_changed();
+  for (const Part& part : parts_of(stages, optimizer)) reader.read(part);
+  heddle::adapters::set_steps(optimizer, step);
+  for (const auto& stage : stages) stage->parameters_changed();
 }
 
 // One rank: the engine's second entry point, and the host's own loop. Begins at step `first`, from a
@@ -155,32 +141,28 @@ std::vector<double> train(const std::string& distributed, heddle::Rendezvous& me
                                  .make_units = [](const heddle::Setup&) { return units_of(make_net()); },
                                  .source = {}};
   heddle::engine::Model model = heddle::engine::model(yaml, plugins, host);
-  heddle::ParallelStage& stage = *model.stages.front();
+  heddle::Stages& stages = model.stages;
 
   std::vector<torch::Tensor> mine;
-  for (const heddle::Shard& shard : stage.owned())
-    if (shard.tensor.numel() > 0) mine.push_back(shard.tensor);
+  for (const heddle::Shard* shard : stages.shards())
+    if (shard->tensor.numel() > 0) mine.push_back(shard->tensor);
   torch::optim::AdamW optimizer(mine, rates());
-  if (first > 0) load(checkpoint, stage, optimizer, first);
+  if (first > 0) load(checkpoint, stages, optimizer, first);
 
+  embed::Loop loop(stages, model.mesh, /*max_norm=*/0);
   const int64_t ranks = model.mesh.size("dp"), rank = model.mesh.rank("dp");
   const int64_t row = kBatch * rank / ranks, rows = kBatch * (rank + 1) / ranks - row;
   std::vector<double> losses;
   for (int step = first; step < kSteps; ++step) {
-    if (first == 0 && step == kSteps / 2) save(checkpoint, parts_of(stage, optimizer), meeting);
+    if (first == 0 && step == kSteps / 2) save(checkpoint, parts_of(stages, optimizer), meeting);
     heddle::Batch batch = batch_of(step);
     batch.tokens = batch.tokens.narrow(0, row, rows);
     batch.labels = batch.labels.narrow(0, row, rows);
-    model.stages.interfaces(0).expect_last_backward();
-    torch::Tensor loss = stage.forward({}, batch)[0] / (kBatch * kSequence);
-    loss.backward();
-    stage.finish_gradients();
-    optimizer.step();
-    optimizer.zero_grad();
-    stage.parameters_changed();
-    loss = loss.detach().clone();
-    model.mesh.group("dp").all_reduce(loss)->wait();
-    losses.push_back(loss.item<double>());
+    const embed::Report report = loop.step({batch}, [&] {
+      optimizer.step();
+      optimizer.zero_grad();
+    });
+    losses.push_back(report.loss);
   }
   return losses;
 }

@@ -46,6 +46,7 @@ class LayerNorm : public Module {
     add_slot("bias", bias, {Init::Kind::zeros, 0});
   }
   std::string_view kind() const override { return "layer_norm"; }
+  heddle::ModuleTraits traits() const override { return {.tokens = heddle::TokenUse::each_alone}; }
 
   at::Tensor weight, bias;
 
@@ -78,6 +79,7 @@ class Attention : public Module {
     add_child("core", core_);
   }
   std::string_view kind() const override { return "attention"; }
+  heddle::ModuleTraits traits() const override { return {.tokens = heddle::TokenUse::each_alone}; }
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override {
@@ -101,6 +103,7 @@ class Mlp : public Module {
     add_child("c_proj", c_proj_);
   }
   std::string_view kind() const override { return "mlp"; }
+  heddle::ModuleTraits traits() const override { return {.tokens = heddle::TokenUse::each_alone}; }
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override {
@@ -124,6 +127,7 @@ class Layer : public Module {
     add_child("mlp", mlp_);
   }
   std::string_view kind() const override { return "decoder_layer"; }
+  heddle::ModuleTraits traits() const override { return {.tokens = heddle::TokenUse::each_alone}; }
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override {
@@ -147,6 +151,7 @@ class Embeddings : public Module {
     add_child("wpe", wpe_);
   }
   std::string_view kind() const override { return "embeddings"; }
+  heddle::ModuleTraits traits() const override { return {.tokens = heddle::TokenUse::each_alone}; }
   const at::Tensor& table() const { return wte_.weight; }
 
  protected:
@@ -174,6 +179,7 @@ class Head : public Module {
     add_child("loss", loss_);
   }
   std::string_view kind() const override { return "head"; }
+  heddle::ModuleTraits traits() const override { return {.tokens = heddle::TokenUse::each_alone}; }
   void share(const at::Tensor& table) { lm_head_.weight = table; }
 
  protected:

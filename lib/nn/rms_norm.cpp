@@ -25,7 +25,14 @@ bool has_kernels(const at::Tensor& x, const at::Tensor& weight) {
   return has_kernel(x) && has_kernel(weight) && x.scalar_type() == weight.scalar_type();
 }
 
-Normalised normalise(const at::Tensor& x, const at::Tensor& weight, double eps) {
+// What the normalised rows are multiplied by.
+enum class Scale { weight, one_plus_weight };
+
+at::Tensor factor_of(const at::Tensor& weight, const at::Tensor& x, Scale scale) {
+  return scale == Scale::weight ? weight : weight.to(wide_of(x.scalar_type())) + 1;
+}
+
+Normalised normalise(const at::Tensor& x, const at::Tensor& weight, double eps, Scale scale) {
   const at::ScalarType dtype = wide_of(x.scalar_type());
   if (has_kernels(x, weight)) {
     Normalised out{at::empty_like(x), at::empty({x.numel() / weight.numel(), 1}, x.options().dtype(dtype))};
@@ -34,15 +41,24 @@ Normalised normalise(const at::Tensor& x, const at::Tensor& weight, double eps) 
   }
   const at::Tensor rows = x.reshape({-1, weight.numel()}).to(dtype);
   at::Tensor root = (rows * rows).mean(-1, true).add_(eps).rsqrt_();
-  return {(weight * (rows * root).to(x.scalar_type())).view(x.sizes()), root};
+  const at::Tensor normal = rows * root;
+  if (scale == Scale::one_plus_weight) return {(weight * normal).to(x.scalar_type()).view(x.sizes()), root};
+  return {(weight * normal.to(x.scalar_type())).view(x.sizes()), root};
 }
 
 struct RmsNormNode final : LayerNode {
   RmsNormNode() : LayerNode("RmsNormBackward") {}
   Saved x, weight, root;
+  Scale scale = Scale::weight;
 
   Gradients backward(Gradients&& gradients) override {
-    const at::Tensor saved_x = x.unpack(), w = weight.unpack();
+    const at::Tensor saved_x = x.unpack(), w = factor_of(weight.unpack(), saved_x, scale);
+    Gradients out = by_rows(std::move(gradients), saved_x, w);
+    if (scale == Scale::one_plus_weight && out[1].defined())
+      out[1] = out[1].to(weight.unpack().scalar_type());
+    return out;
+  }
+  Gradients by_rows(Gradients&& gradients, const at::Tensor& saved_x, const at::Tensor& w) {
     if (has_kernels(saved_x, w)) return on_cpu(gradients[0].contiguous(), saved_x, w);
     const at::ScalarType dtype = wide_of(saved_x.scalar_type());
     const at::Tensor& roots = root.unpack();
@@ -73,32 +89,47 @@ struct RmsNormNode final : LayerNode {
 
 }  // namespace
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+namespace {
+
+at::Tensor scaled_norm(const at::Tensor& x, const at::Tensor& weight, double eps, Scale scale) {
   Normalised out;
   {
     const BelowAutograd below;
-    out = normalise(x, weight, eps);
+    out = normalise(x, factor_of(weight, x, scale), eps, scale);
   }
   if (torch::autograd::compute_requires_grad(x, weight)) {
     auto node = make_node<RmsNormNode>(x, weight);
     node->x.save(x);
     node->weight.save_weight(weight);
     node->root.save(out.root);
+    node->scale = scale;
     torch::autograd::set_history(out.y, node);
   }
   return out.y;
 }
 
+}  // namespace
+
+at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return scaled_norm(x, weight, eps, Scale::weight);
+}
+
+at::Tensor rms_norm_plus_one(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  return scaled_norm(x, weight, eps, Scale::one_plus_weight);
+}
+
 }  // namespace model
 
-RmsNorm::RmsNorm(int64_t width, double eps, const at::TensorOptions& options) : eps_(eps) {
-  const Init ones{Init::Kind::ones, 0.0};
-  weight = model::make_parameter({width}, ones, options);
-  add_slot("weight", weight, ones);
+RmsNorm::RmsNorm(int64_t width, double eps, const at::TensorOptions& options, Scale scale)
+    : eps_(eps), scale_(scale) {
+  const Init init{scale == Scale::weight ? Init::Kind::ones : Init::Kind::zeros, 0.0};
+  weight = model::make_parameter({width}, init, options);
+  add_slot("weight", weight, init);
 }
 
 at::Tensor RmsNorm::forward(at::Tensor x, const Batch&) {
-  return model::rms_norm(x, weight, eps_);
+  return scale_ == Scale::weight ? model::rms_norm(x, weight, eps_)
+                                 : model::rms_norm_plus_one(x, weight, eps_);
 }
 
 }  // namespace heddle

@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <tuple>
 
+#include "heddle/base/error.h"
 #include "heddle/model/autograd_node.h"
 #include "lib/nn/cpu/cpu_rows.h"
 #include "lib/nn/cpu/rotary_cpu.h"
@@ -136,6 +138,22 @@ Rotary::Rotary(int64_t head_dim, double theta, const RotaryScaling& scaling, int
   const int64_t dim = rotary_dim > 0 ? rotary_dim : head_dim;
   if (dim != head_dim) part_.head_dim = head_dim;
   frequencies_ = model::rotary_frequencies(dim, theta, scaling);
+}
+
+Rotary::Rotary(const at::Tensor& frequencies, double factor, const model::HeadPart& part)
+    : factor_(factor), part_(part) {
+  if (!frequencies.defined() || frequencies.dim() != 1 || frequencies.numel() == 0 ||
+      !frequencies.is_floating_point())
+    throw Error(ErrorCode::input, "Rotary", "the frequencies are no vector of real numbers",
+                "give one for each pair of rotated numbers, [rotated numbers / 2]");
+  const int64_t turned = 2 * frequencies.numel();
+  if (part.first < 0 || (part.head_dim > 0 ? part.first + turned > part.head_dim : part.first != 0))
+    throw Error(ErrorCode::input, "Rotary",
+                std::to_string(turned) + " rotated numbers from " + std::to_string(part.first) +
+                    " on are not within a head of " + std::to_string(part.head_dim),
+                "give fewer frequencies, or the head_dim that holds them");
+  const at::NoGradGuard no_gradients;
+  frequencies_ = frequencies.detach().to(at::kCPU, at::kFloat).clone();
 }
 
 const model::RotaryAngles& Rotary::angles(const Batch& batch) {

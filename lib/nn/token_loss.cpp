@@ -21,6 +21,7 @@
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/batch.h"
 #include "heddle/nn/linear.h"
+#include "lib/nn/soft_cap.h"
 
 namespace heddle {
 namespace model {
@@ -85,6 +86,7 @@ at::Tensor logit_gradient(at::Tensor log_p, const Labels& labels) {
 struct TokenLossNode final : LayerNode {
   TokenLossNode() : LayerNode("TokenLossBackward") {}
   Saved logits;
+  double soft_cap = 0;
   Labels labels;  // a few numbers a row
 
   Gradients backward(Gradients&& gradients) override {
@@ -94,8 +96,10 @@ struct TokenLossNode final : LayerNode {
     const int64_t step = rows_per_block(saved, saved.size(1));
     for (int64_t row = 0; row < saved.size(0); row += step) {
       const int64_t rows = std::min(step, saved.size(0) - row);
-      const at::Tensor block = logit_gradient(
-          at::_log_softmax(saved.narrow(0, row, rows).to(dtype), 1, false), labels.block(row, rows));
+      SoftCap cap(soft_cap);
+      const at::Tensor block =
+          cap.back(logit_gradient(at::_log_softmax(cap.apply(saved.narrow(0, row, rows).to(dtype)), 1, false),
+                                  labels.block(row, rows)));
       out.narrow(0, row, rows).copy_(block * gradients[0]);
     }
     return {out};
@@ -163,9 +167,14 @@ struct LinearLoss {
   at::Tensor sum, d_hidden, d_weight;
 };
 
-// part: null if the weight is the whole head.
+struct LossOptions {
+  const VocabularyPart* part = nullptr;  // null: the weight is the whole head
+  double soft_cap = 0;
+};
+
 LinearLoss loss_and_gradients(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                              const VocabularyPart* part, bool of_hidden, bool of_weight) {
+                              const LossOptions& options, bool of_hidden, bool of_weight) {
+  const VocabularyPart* part = options.part;
   const at::ScalarType dtype = wide(hidden.scalar_type());
   const Labels all = part == nullptr ? read_labels(labels, weight.size(0), dtype)
                                      : read_labels(labels, *part, weight.size(0), dtype);
@@ -179,12 +188,14 @@ LinearLoss loss_and_gradients(const at::Tensor& hidden, const at::Tensor& weight
     const int64_t rows = std::min(step, tokens - row);
     const at::Tensor input = hidden.narrow(0, row, rows);
     const Labels wanted = all.block(row, rows);
-    at::Tensor logits = matrix_product(input, weight.t()).to(dtype);
+    SoftCap cap(options.soft_cap);
+    at::Tensor logits = cap.apply(matrix_product(input, weight.t()).to(dtype));
     BlockLoss block =
         part == nullptr ? loss_of(logits, wanted) : loss_of(std::move(logits), wanted, *part->ranks);
     out.sum.add_(block.sum);
     if (!of_hidden && !of_weight) continue;
-    const at::Tensor d_logits = logit_gradient(std::move(block.log_p), wanted).to(hidden.scalar_type());
+    const at::Tensor d_logits =
+        cap.back(logit_gradient(std::move(block.log_p), wanted)).to(hidden.scalar_type());
     if (of_hidden) {
       matrix_product_into(out.d_hidden.narrow(0, row, rows), d_logits, weight);
     }
@@ -195,16 +206,16 @@ LinearLoss loss_and_gradients(const at::Tensor& hidden, const at::Tensor& weight
 }
 
 LinearLoss linear_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                       const VocabularyPart* part) {
+                       const LossOptions& options) {
   const Region* region = Region::active();
   const bool recording = at::GradMode::is_enabled() && (region == nullptr || !region->drops_values());
   const bool of_hidden = recording && hidden.requires_grad(), of_weight = recording && weight.requires_grad();
   const BelowAutograd below;
   Autocast* autocast = Autocast::active();
   LinearLoss out = autocast == nullptr
-                       ? loss_and_gradients(hidden, weight, labels, part, of_hidden, of_weight)
-                       : loss_and_gradients(autocast->value(hidden), autocast->weight(weight), labels, part,
-                                            of_hidden, of_weight);
+                       ? loss_and_gradients(hidden, weight, labels, options, of_hidden, of_weight)
+                       : loss_and_gradients(autocast->value(hidden), autocast->weight(weight), labels,
+                                            options, of_hidden, of_weight);
   if (of_hidden) out.d_hidden = out.d_hidden.to(hidden.scalar_type());
   if (of_weight) out.d_weight = out.d_weight.to(weight.scalar_type());
   return out;
@@ -221,7 +232,7 @@ at::Tensor recorded(LinearLoss loss, const at::Tensor& hidden, const at::Tensor&
 
 }  // namespace
 
-at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels) {
+at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels, double soft_cap) {
   at::Tensor sum;
   Labels all;
   {
@@ -232,7 +243,7 @@ at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels) {
     const int64_t step = rows_per_block(logits, logits.size(1));
     for (int64_t row = 0; row < logits.size(0); row += step) {
       const int64_t rows = std::min(step, logits.size(0) - row);
-      const at::Tensor block = logits.narrow(0, row, rows).to(dtype);
+      const at::Tensor block = SoftCap(soft_cap).apply(logits.narrow(0, row, rows).to(dtype));
       const at::Tensor loss = at::logsumexp(block, 1, true) - block.gather(1, all.index.narrow(0, row, rows));
       sum.add_((loss * all.counted.narrow(0, row, rows)).sum());
     }
@@ -241,37 +252,22 @@ at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels) {
     auto node = make_node<TokenLossNode>(logits);
     node->logits.save(logits);
     node->labels = std::move(all);
+    node->soft_cap = soft_cap;
     torch::autograd::set_history(sum, node);
   }
   return sum;
 }
 
-at::Tensor linear_token_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels) {
-  return recorded(linear_loss(hidden, weight, labels, nullptr), hidden, weight);
+at::Tensor linear_token_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                             double soft_cap) {
+  return recorded(linear_loss(hidden, weight, labels, {nullptr, soft_cap}), hidden, weight);
 }
 
 at::Tensor linear_token_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
-                             const VocabularyPart& part) {
-  return recorded(linear_loss(hidden, weight, labels, &part), hidden, weight);
+                             const VocabularyPart& part, double soft_cap) {
+  return recorded(linear_loss(hidden, weight, labels, {&part, soft_cap}), hidden, weight);
 }
 
 }  // namespace model
-
-at::Tensor TokenLoss::of(const at::Tensor& hidden, Linear& head, const Batch& batch) {
-  if (instead.empty()) return of_itself(hidden, head, batch);
-  const auto own = [this](const at::Tensor& given, Linear& by, const Batch& within) {
-    return of_itself(given, by, within);
-  };
-  return instead.call(own, hidden, head, batch);
-}
-
-at::Tensor TokenLoss::of_itself(const at::Tensor& hidden, Linear& head, const Batch& batch) {
-  if (head.plain()) return model::linear_token_loss(hidden, head.weight, batch.labels);
-  return call(head.call(hidden, batch), batch);
-}
-
-at::Tensor TokenLoss::forward(at::Tensor logits, const Batch& batch) {
-  return model::token_loss(logits, batch.labels);
-}
 
 }  // namespace heddle

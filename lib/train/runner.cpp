@@ -90,6 +90,7 @@ at::Tensor Runner::evaluate(std::span<const Batch> batches) {
 }
 
 at::Tensor Runner::run(std::span<const Batch> batches, schedule::Purpose purpose) {
+  const Stages::Scheduled scheduled(stages_);
   purpose_ = purpose;
   sum_ = at::zeros({1}, at::TensorOptions(at::kDouble).device(mesh_.device()));
   for (size_t i = 0; i < batches.size(); ++i) {

@@ -18,7 +18,6 @@
 #include "heddle/model/module.h"
 #include "lib/train/optimizer/adamw.h"
 #include "lib/train/optimizer/norm.h"
-#include "lib/train/optimizer/partial_sums.h"
 #include "lib/train/post_validation.h"
 #include "lib/train/runner.h"
 #include "lib/train/side_totals.h"
@@ -43,9 +42,9 @@ struct Step::Impl : train::UpdateInDoubt {
   Communicator* pipeline;  // ranks that hold different stages: the loss is on the last one
   train::Runner runner;
   std::vector<Shard*> shards;
-  train::PartialSums partial;
   train::GradientNorm norm;
-  train::AdamW optimizer;
+  std::optional<train::AdamW> adamw;  // empty: the host's optimizer updates
+  IOptimizer* hosts = nullptr;
   std::optional<train::SideTotals> sides;     // empty: there are no side outputs
   std::optional<train::PostValidation> late;  // empty: an update waits for the norm of all stages
   StepReport late_report;                     // of the update that is not validated yet
@@ -59,7 +58,7 @@ struct Step::Impl : train::UpdateInDoubt {
   bool told_changes = false;  // some of them may write to shards
   Recording* recording = nullptr;
 
-  Impl(Stages& stages, const DeviceMesh& mesh, StepConfig given)
+  Impl(Stages& stages, const DeviceMesh& mesh, StepConfig given, IOptimizer* optimizer = nullptr)
       : stages(stages),
         mesh(mesh),
         config(std::move(given)),
@@ -69,14 +68,14 @@ struct Step::Impl : train::UpdateInDoubt {
         pipeline(group_of(mesh, kPipelineAxis)),
         runner(stages, mesh),
         shards(stages.shards()),
-        partial(shards, mesh),
         norm(shards, mesh, config.norm_type),
-        optimizer(shards, config) {
+        hosts(optimizer) {
+    if (hosts == nullptr) adamw.emplace(shards, config);
     const auto& layout = stages.attached().side_outputs;
     if (layout && !layout->empty()) sides.emplace(layout, mesh);
     if (stages.pipeline().config.post_validation && pipeline != nullptr) {
       check_late();
-      late.emplace(stages, mesh, optimizer, config.max_norm);
+      late.emplace(stages, mesh, *adamw, config.max_norm);
     }
     for (const UpdateListener& listener : stages.attached().after_update) {
       Told& one = told.emplace_back(Told{listener.told, {}, {}});
@@ -91,6 +90,10 @@ struct Step::Impl : train::UpdateInDoubt {
   }
 
   void check_late() const {
+    if (hosts != nullptr)
+      throw Error(ErrorCode::config, stages.pipeline().config.where + ".pp_post_validation",
+                  "post-validation takes updates back, and a host's optimizer cannot",
+                  "set pp_post_validation: false, or let Step update with its AdamW");
     if (norm.is_a_sum()) return;
     throw Error(ErrorCode::config, stages.pipeline().config.where + ".pp_post_validation",
                 "post-validation passes a sum of squares along the pipeline, and this norm of gradients "
@@ -104,13 +107,24 @@ struct Step::Impl : train::UpdateInDoubt {
 
   // A norm in host memory is read; one on a device is compared there, and the kernel reads the result.
   void update(const StepReport& report, double lr, double weight_decay) {
-    if (dry) return optimizer.drop_gradients();
+    if (dry) return drop_gradients();
     const bool known = report.grad_norm.is_cpu();
-    if (known && report.skipped()) return optimizer.drop_gradients();
+    if ((known || hosts != nullptr) && report.skipped()) return drop_gradients();
+    if (hosts != nullptr) return update_by_host(report, lr, weight_decay);
     at::Tensor divisor, skip;
     if (config.max_norm) divisor = train::clip_divisor(report.grad_norm, *config.max_norm);
     if (!known) skip = train::skip_above(report.grad_norm, report.largest_norm);
-    optimizer.update(lr, weight_decay, divisor, skip);
+    adamw->update(lr, weight_decay, divisor, skip);
+  }
+
+  void update_by_host(const StepReport& report, double lr, double weight_decay) {
+    if (config.max_norm) train::clip_gradients(shards, report.grad_norm, *config.max_norm);
+    hosts->update(lr, weight_decay);
+    drop_gradients();
+  }
+
+  void drop_gradients() {
+    for (Shard* shard : shards) shard->tensor.mutable_grad().reset();
   }
 
   // The divisor of the losses, being summed over the data-parallel ranks.
@@ -201,7 +215,11 @@ bool StepReport::skipped() const {
 Step::Step(Stages& stages, const DeviceMesh& mesh, StepConfig config)
     : impl_(std::make_unique<Impl>(stages, mesh, std::move(config))) {}
 
+Step::Step(Stages& stages, const DeviceMesh& mesh, StepConfig config, IOptimizer& optimizer)
+    : impl_(std::make_unique<Impl>(stages, mesh, std::move(config), &optimizer)) {}
+
 Step::~Step() = default;
+IOptimizer::~IOptimizer() = default;
 
 StepReport Step::run(std::span<const Batch> batches, double lr, double weight_decay) {
   Impl& my = *impl_;
@@ -218,7 +236,6 @@ StepReport Step::run(std::span<const Batch> batches, double lr, double weight_de
       my.start(my.runner.train(batches, scale, microbatches, my.in_doubt() ? &my : nullptr));
   phases.end("schedule");
   for (const auto& stage : my.stages) stage->finish_gradients();
-  my.partial.add();
   phases.end("reduce");
 
   StepReport report;
@@ -264,7 +281,7 @@ StepReport Step::evaluate(std::span<const Batch> batches) {
 
 std::vector<OptimizerState> Step::optimizer_state() {
   impl_->settle();
-  return impl_->optimizer.state();
+  return impl_->adamw ? impl_->adamw->state() : std::vector<OptimizerState>();
 }
 
 int Step::peak_alive() const {

@@ -41,9 +41,10 @@ void check_units(Units& units, const Method& method, int cp, int tp) {
                   "the unit '" + std::string(unit->name()) +
                       "' is foreign: context parallelism cannot see its attention",
                   "set cp_size: 1, or build the unit of heddle's modules");
-    unit->module()->visit("", [&](const std::string&, Module& module) {
+    unit->module()->visit(std::string(unit->name()), [&](const std::string& path, Module& module) {
       const auto* core = dynamic_cast<const AttentionCore*>(&module);
-      if (core == nullptr) return;
+      if (core == nullptr)
+        return refuse_mixed_tokens(module, path, "cp", "distributed.cp_size", "set cp_size: 1");
       for (const int64_t heads : {core->counts().queries, core->counts().keys})
         if (heads % tp == 0) check_heads(heads / tp, method, cp);  // else tensor parallelism refuses
     });

@@ -75,11 +75,13 @@ Seam::Transform embedded(const Border& border) {
   return [border](at::Tensor y, const Batch&) { return leave(std::move(y), border); };
 }
 
-TokenLoss::Instead::LinkPointer split_loss(const Border& border, const Part& part, int64_t whole) {
+TokenLoss::Instead::LinkPointer split_loss(const Border& border, const Part& part, int64_t whole,
+                                           double soft_cap) {
   const model::VocabularyPart vocabulary{part.begin, whole, border.ranks};
   return TokenLoss::Instead::in_place(
-      "tensor", [border, vocabulary](const at::Tensor& hidden, Linear& head, const Batch& batch) {
-        return model::linear_token_loss(enter(hidden, batch, border), head.weight, batch.labels, vocabulary);
+      "tensor", [border, vocabulary, soft_cap](const at::Tensor& hidden, Linear& head, const Batch& batch) {
+        return model::linear_token_loss(enter(hidden, batch, border), head.weight, batch.labels, vocabulary,
+                                        soft_cap);
       });
 }
 

@@ -33,8 +33,9 @@ Product outward_of_whole(const Border& border);
 
 // Sums the partial outputs of a split embedding to hidden states.
 Seam::Transform embedded(const Border& border);
-// The loss over a head that holds `part` of `whole` rows.
-TokenLoss::Instead::LinkPointer split_loss(const Border& border, const Part& part, int64_t whole);
+// The loss over a head that holds `part` of `whole` rows, with the soft cap of the model's loss.
+TokenLoss::Instead::LinkPointer split_loss(const Border& border, const Part& part, int64_t whole,
+                                           double soft_cap);
 
 // Seams around a block that every rank computes whole, between token rows.
 Seam::Transform whole_rows(const Border& border);

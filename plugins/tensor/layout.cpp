@@ -71,7 +71,7 @@ class Maker {
     for (size_t at = 0; at < layout_.sites.size(); ++at) {
       const Site& site = layout_.sites[at];
       check_style(site, sequence_);
-      if (sequence_) check_known(site);
+      if (sequence_) check_known(site), check_tokens(site);
       const std::string_view kind = site.module->kind();
       if (kind == "embedding") layout_.embeddings.push_back(at);
       if (kind == "linear" && site.parent == Site::kNone) add_block(at, {at});
@@ -125,6 +125,15 @@ class Maker {
     for (const size_t linear : linears)
       if (stays_split(layout_.sites[linear]) == split) return &layout_.sites[linear];
     return nullptr;
+  }
+
+  // Modules see rows of tokens that the ranks share, but for attention between the layers of a block.
+  void check_tokens(const Site& site) const {
+    const bool in_attention = site.module->kind() == "attention_core" && site.parent != Site::kNone &&
+                              !children(layout_.sites[site.parent], "linear").empty();
+    if (!in_attention)
+      refuse_mixed_tokens(*site.module, site.path, "tp", "distributed.sequence_parallel",
+                          "set sequence_parallel: false");
   }
 
   // What one layer leaves split the next one takes split.

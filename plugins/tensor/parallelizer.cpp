@@ -117,8 +117,8 @@ class Applier {
       const Part part = splitter_.split(layer.weight, 0);
       layer.instead.add(inward_);
       layer.output.add(whole_columns(border_, whole));
-      dynamic_cast<TokenLoss&>(*layout_.sites[head.loss].module)
-          .instead.add(split_loss(border_, part, whole));
+      auto& loss = dynamic_cast<TokenLoss&>(*layout_.sites[head.loss].module);
+      loss.instead.add(split_loss(border_, part, whole, loss.soft_cap()));
       return;
     }
     if (border_.sequence) layer.input.add(whole_rows(border_));

@@ -103,7 +103,8 @@ Attended plainly_attended(const DocumentCase& one, const DocumentInputs& in) {
   return {y.detach(), q.grad(), k.grad(), v.grad(), one.sinks ? sinks.grad() : at::Tensor()};
 }
 
-void expect_close(const at::Tensor& got, const at::Tensor& want, double tolerance, const std::string& what) {
+void expect_attention(const at::Tensor& got, const at::Tensor& want, double tolerance,
+                      const std::string& what) {
   const double size = std::max(1.0, want.abs().max().item<double>());
   EXPECT_LE((got.to(at::kDouble) - want).abs().max().item<double>(), tolerance * size) << what;
 }
@@ -126,14 +127,14 @@ TEST_P(PackedDocuments, EqualEachAloneAndPlainAttention) {
       for (at::Tensor Attended::*of : {&Attended::y, &Attended::q, &Attended::k, &Attended::v}) {
         const at::Tensor got = (packed.*of).narrow(0, first, count);
         if (one.sinks)  // join by a function of LibTorch, whose bits depend on the number of rows
-          expect_close(got, plain.*of, tolerance, what);
+          expect_attention(got, plain.*of, tolerance, what);
         else
           EXPECT_TRUE(at::equal(got, alone.*of)) << what;
-        expect_close(alone.*of, plain.*of, tolerance, what);
+        expect_attention(alone.*of, plain.*of, tolerance, what);
       }
       if (one.sinks) sinks = i == 0 ? plain.sinks : sinks + plain.sinks;
     }
-    if (one.sinks) expect_close(packed.sinks, sinks, tolerance, one.name + ", sinks");
+    if (one.sinks) expect_attention(packed.sinks, sinks, tolerance, one.name + ", sinks");
   }
 }
 

@@ -10,6 +10,7 @@
 #include "heddle/model/autocast.h"
 #include "heddle/nn/weight_gradients.h"
 #include "nn/against_aten.h"
+#include "thrown.h"
 
 namespace heddle {
 namespace {
@@ -259,6 +260,27 @@ TEST(MoeLayer, ComputesWhatIsSharedOnceWhetherTheSeamAsksForItOrNot) {
       }));
   EXPECT_TRUE(at::allclose(layer.moe.call(x, {}), want, 1e-5, 1e-6));
   EXPECT_EQ(asked, 1);
+}
+
+// One row would be added to every token.
+TEST(Experts, RefuseALinkThatReturnsOtherRowsOrAnotherDtype) {
+  Layer layer;
+  const at::Tensor x = at::randn({9, 6});
+  at::Tensor given;
+  layer.moe.experts().instead.add(
+      Experts::Instead::in_place("mine", [&](const at::Tensor&, const model::Routing&, Experts&, const Batch&,
+                                             model::Meanwhile&) { return given; }));
+  const auto said = [&](at::Tensor returned) {
+    given = std::move(returned);
+    return tests::thrown_by([&] { layer.moe.call(x, {}); });
+  };
+  EXPECT_EQ(
+      said(at::zeros({1, 6})),
+      "error[plugin_failed] Experts::instead: the link of 'mine' returned [1, 6] of Float for tokens [9, 6] "
+      "of Float\n  hint: return a row for each token of x, in its order and dtype");
+  EXPECT_NE(said(at::zeros({9, 6}, at::kDouble)).find("returned [9, 6] of Double for"), std::string::npos);
+  EXPECT_NE(said({}).find("returned an undefined tensor for"), std::string::npos);
+  EXPECT_EQ(said(at::zeros({9, 6})), "");
 }
 
 }  // namespace

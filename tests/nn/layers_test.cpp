@@ -201,5 +201,21 @@ TEST(Linear, IsOneNode) {
   EXPECT_EQ(y.grad_fn()->next_edge(0).function->name(), "torch::autograd::AccumulateGrad");
 }
 
+TEST_P(LayersIn, RmsNormOfOnePlusTheWeightIsWideToTheEnd) {
+  const auto theirs = [](const Inputs& in) {
+    const at::ScalarType wide = in[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const at::Tensor rows = in[0].to(wide);
+    const at::Tensor normal = rows * (rows.square().mean(-1, true) + 1e-6).rsqrt();
+    return (normal * (1 + in[1].to(wide))).to(in[0].scalar_type());
+  };
+  expect_same([](const Inputs& in) { return model::rms_norm_plus_one(in[0], in[1], 1e-6); }, theirs,
+              {random({5, 12}), random({12})}, tolerance());
+  RmsNorm norm(12, 1e-6, at::TensorOptions().dtype(GetParam()), RmsNorm::Scale::one_plus_weight);
+  EXPECT_EQ(norm.weight.abs().max().item<double>(), 0);
+  EXPECT_EQ(norm.slots()[0].init.kind, Init::Kind::zeros);
+  const at::Tensor x = random({5, 12});
+  tests::expect_close(norm.call(x, {}), theirs({x, norm.weight}), tolerance(), "module");
+}
+
 }  // namespace
 }  // namespace heddle

@@ -4,10 +4,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "nn/against_aten.h"
+#include "thrown.h"
 
 namespace heddle {
 namespace {
@@ -117,6 +119,28 @@ TEST_P(RotaryPart, TurnsTheSameByOperators) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtypes, RotaryPart, ::testing::Values(at::kFloat, at::kDouble, at::kBFloat16));
+
+TEST(Rotary, TakesAnyFrequenciesAndAFactor) {
+  Batch batch;
+  batch.tokens = at::zeros({2, 5}, at::kLong);
+  Rotary usual(8, 10000.0, {}), given(model::rotary_frequencies(8, 10000.0, {}));
+  EXPECT_TRUE(at::equal(given.angles(batch).cos, usual.angles(batch).cos));
+  Rotary longer(at::full({2}, 0.5, at::kDouble), 1.25, {.head_dim = 8, .first = 2, .interleaved = true});
+  const model::RotaryAngles& angles = longer.angles(batch);
+  EXPECT_EQ(angles.cos.size(1), 2);
+  EXPECT_NEAR(angles.cos[1][0].item<double>(), 1.25 * std::cos(0.5), 1e-6);
+  EXPECT_EQ(angles.part.first, 2);
+  EXPECT_TRUE(angles.part.interleaved);
+  EXPECT_EQ(
+      tests::thrown_by([] {
+        Rotary(at::zeros({2, 2}));
+      }),
+      "error[input] Rotary: the frequencies are no vector of real numbers\n  hint: give one for each pair "
+      "of rotated numbers, [rotated numbers / 2]");
+  EXPECT_EQ(tests::thrown_by([] { Rotary(at::zeros({4}), 1, {.head_dim = 8, .first = 2}); }),
+            "error[input] Rotary: 8 rotated numbers from 2 on are not within a head of 8\n  hint: give fewer "
+            "frequencies, or the head_dim that holds them");
+}
 
 }  // namespace
 }  // namespace heddle

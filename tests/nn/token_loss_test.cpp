@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 
 #include "heddle/base/error.h"
+#include "heddle/mesh/device_mesh.h"
 #include "heddle/model/batch.h"
+#include "heddle/transport/threads.h"
 #include "nn/against_aten.h"
+#include "thrown.h"
 
 namespace heddle {
 namespace {
@@ -83,6 +86,41 @@ TEST(TokenLoss, WithoutAnyLabelIsZeroAndHasNoGradient) {
   EXPECT_EQ(loss.item<float>(), 0.0F);
   EXPECT_EQ(hidden.grad().abs().sum().item<float>(), 0.0F);
   EXPECT_EQ(weight.grad().abs().sum().item<float>(), 0.0F);
+}
+
+at::Tensor capped(const at::Tensor& logits, double cap) {
+  const at::Tensor wide = logits.to(logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  return (wide / cap).tanh() * cap;
+}
+
+TEST(TokenLoss, CapsLogitsSoftly) {
+  at::manual_seed(4);
+  const at::Tensor labels = some_labels(10, 31);
+  const auto random = [](at::IntArrayRef shape) { return at::randn(shape, at::kDouble) * 2; };
+  expect_same([&](const Inputs& in) { return model::token_loss(in[0], labels, 1.5); },
+              [&](const Inputs& in) { return plain_loss(capped(in[0], 1.5), labels); }, {random({10, 31})},
+              1e-12);
+  expect_same([&](const Inputs& in) { return model::linear_token_loss(in[0], in[1], labels, 1.5); },
+              [&](const Inputs& in) { return plain_loss(capped(in[0].mm(in[1].t()), 1.5), labels); },
+              {random({10, 7}), random({31, 7})}, 1e-12);
+  const at::Tensor hidden = random({10, 7}), weight = random({31, 7});
+  const at::Tensor whole = model::linear_token_loss(hidden, weight, labels, 1.5);
+  ThreadWorld::run(2, [&](Rendezvous& meeting) {
+    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"tp", 2}}, meeting, "test: soft cap");
+    const int64_t first = mesh.rank("tp") == 0 ? 0 : 16, rows = mesh.rank("tp") == 0 ? 16 : 15;
+    const at::Tensor part = model::linear_token_loss(hidden, weight.narrow(0, first, rows), labels,
+                                                     {first, 31, &mesh.group("tp")}, 1.5);
+    EXPECT_NEAR(part.item<double>(), whole.item<double>(), 1e-10);
+  });
+  Linear head(7, 31, Linear::Bias::none, {}, at::TensorOptions().dtype(at::kDouble));
+  Batch batch;
+  batch.labels = labels;
+  TokenLoss loss(1.5);
+  const at::Tensor logits = loss.logits(hidden, head, batch);
+  EXPECT_TRUE(at::allclose(logits, capped(head.call(hidden, batch), 1.5)));
+  EXPECT_NEAR(loss.of(hidden, head, batch).item<double>(), plain_loss(logits, labels).item<double>(), 1e-9);
+  EXPECT_EQ(tests::thrown_by([] { TokenLoss(-1); }),
+            "error[input] TokenLoss: a soft cap of -1.000000\n  hint: give a number above 0, or 0 for none");
 }
 
 }  // namespace

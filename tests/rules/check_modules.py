@@ -24,7 +24,7 @@ MODULES = {
     "engine": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "nn", "checkpoint", "train"),
     # What a plugin's author tests with and adapts foreign models by.
     "testing": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "nn", "train", "engine"),
-    "adapters": ("base", "model", "nn"),
+    "adapters": ("base", "model", "nn", "parallel", "checkpoint"),
 }
 WITHOUT_LIBTORCH = ("base", "config", "schedule", "drawing")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)

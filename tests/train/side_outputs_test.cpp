@@ -5,6 +5,8 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/nll_loss.h>
 #include <ATen/ops/ones.h>
@@ -176,6 +178,71 @@ TEST(SideOutput, MisuseIsRefusedByName) {
       tests::thrown_by([&] { loss.add(x, x.sum(), {}); }),
       "error[input] auxiliary loss 'a/loss': nobody collects it: its gradient would be lost\n  hint: train "
       "with heddle::Step, or set Batch::side_outputs in a loop of your own");
+}
+
+// Adds this rank's number, or the same one on all.
+class Counter : public Module {
+ public:
+  explicit Counter(std::vector<std::string> axes)
+      : table_(at::full({kWords, kWords}, 0.1)),
+        sum_("counter/sum", Combine::sum, axes),
+        mean_("counter/mean", Combine::mean, axes),
+        most_("counter/most", Combine::max, axes) {
+    table_.set_requires_grad(true);
+    add_slot("table", table_, {});
+    for (SideOutput* each : std::vector<SideOutput*>{&sum_, &mean_, &most_}) add_side_output(*each);
+  }
+  std::string_view kind() const override { return "counter"; }
+  double sum = 0, mean = 0, most = 0;
+
+ protected:
+  at::Tensor forward(at::Tensor tokens, const Batch& batch) override {
+    sum_.add(at::full({1}, sum), batch);
+    mean_.add(at::full({1}, mean), batch, 2);
+    most_.add(at::full({1}, most), batch);
+    return at::nll_loss(at::log_softmax(table_.index_select(0, tokens.flatten()), 1), batch.labels.flatten(),
+                        {}, at::Reduction::Sum, Batch::kIgnore);
+  }
+
+ private:
+  at::Tensor table_;
+  Metric sum_, mean_, most_;
+};
+
+// What two ranks along `dp_shard` say of these numbers: "" or the error.
+std::string said_of_counter(const std::vector<std::string>& axes,
+                            const std::function<void(Counter&, int)>& set) {
+  std::string out;
+  ThreadWorld::run(2, [&](Rendezvous& meeting) {
+    const DeviceMesh mesh =
+        mesh::build(std::vector<Axis>{{"pp", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 1}}, meeting, "");
+    Plan plan;
+    plan.strategy = parallel::make_single();
+    auto module = std::make_unique<Counter>(axes);
+    set(*module, meeting.rank());
+    Units units;
+    units.push_back(std::make_unique<ModuleUnit>("counter", "", std::move(module)));
+    Stages stages = parallel::build(std::move(units), plan, mesh, {}, 42);
+    Step step(stages, mesh, {});
+    const std::string said =
+        tests::thrown_by([&] { step.run(std::vector<Batch>{batch_with_labels(2)}, 0.05, 0.1); });
+    if (meeting.rank() == 1) out = said;
+  });
+  return out;
+}
+
+TEST(SideOutput, WithTheSameValueOnAllRanksIsRefusedWhereTheyDiffer) {
+  const auto apart = [](const std::string& name) {
+    return "error[plugin_failed] side output 'counter/" + name +
+           "': ranks along dp_shard added different values, and by its axes they have the same one, which "
+           "counts "
+           "once\n  hint: name in its axes those along which ranks hold different parts, for instance dp_cp";
+  };
+  EXPECT_EQ(said_of_counter({}, [](Counter& one, int rank) { one.sum = 3 + rank; }), apart("sum"));
+  EXPECT_EQ(said_of_counter({}, [](Counter& one, int rank) { one.mean = rank; }), apart("mean"));
+  EXPECT_EQ(said_of_counter({}, [](Counter& one, int rank) { one.sum = 3 + 1e-7 * rank, one.most = rank; }),
+            "");
+  EXPECT_EQ(said_of_counter({"dp_cp"}, [](Counter& one, int rank) { one.sum = 3 + rank; }), "");
 }
 
 }  // namespace

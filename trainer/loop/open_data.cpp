@@ -89,14 +89,23 @@ void check_dataset(const TokenDataset& dataset, const DatasetSection& section, c
                 "make seq_len " + std::to_string(rows->longest));
 }
 
-void check_longest(const TokenDataset& dataset, const DatasetSection& section, int64_t max_positions) {
+std::string positions_text(const ModelFacts& model) {
+  return std::to_string(model.max_positions) + " positions" +
+         (model.positions_reason.empty() ? "" : " (" + model.positions_reason + ")");
+}
+
+std::string or_more_positions(const ModelFacts& model) {
+  return model.positions_reason.empty() ? ", or the model's max_position_embeddings larger" : "";
+}
+
+void check_longest(const TokenDataset& dataset, const DatasetSection& section, const ModelFacts& model) {
   const SampleRows* rows = dataset.samples();
-  if (rows == nullptr || rows->longest_kept <= max_positions) return;
+  if (rows == nullptr || rows->longest_kept <= model.max_positions) return;
   throw Error(ErrorCode::config, section.lengths_where,
               "the longest sample has " + std::to_string(rows->longest_kept) +
-                  " inputs, more than the model's " + std::to_string(max_positions) + " positions",
-              "make packed_sequence.packed_sequence_size smaller, which leaves longer samples out, or the "
-              "model's max_position_embeddings larger");
+                  " inputs, more than the model's " + positions_text(model),
+              "make packed_sequence.packed_sequence_size smaller, which leaves longer samples out" +
+                  or_more_positions(model));
 }
 
 std::string left_out_text(const TokenDataset& dataset, const PackedSection& packed) {

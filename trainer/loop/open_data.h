@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "heddle/model/family.h"
 #include "trainer/data/token_dataset.h"
 #include "trainer/recipe/sections.h"
 
@@ -21,7 +22,11 @@ void check_dataset(const TokenDataset& dataset, const DatasetSection& section, c
                    const std::string& refused);
 
 // Throws Error{config} for a sample of a pack that is longer than the model's positions.
-void check_longest(const TokenDataset& dataset, const DatasetSection& section, int64_t max_positions);
+void check_longest(const TokenDataset& dataset, const DatasetSection& section, const ModelFacts& model);
+// "1024 positions", with the model's reason if it has one; and the end of a hint, empty where no key of a
+// config.json raises the limit.
+std::string positions_text(const ModelFacts& model);
+std::string or_more_positions(const ModelFacts& model);
 
 // A warning of samples that are longer than a pack; "": there are none.
 std::string left_out_text(const TokenDataset& dataset, const PackedSection& packed);

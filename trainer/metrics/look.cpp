@@ -25,8 +25,8 @@ void check_length(const DatasetSection& section, const ModelFacts& model) {
   if (section.sequence_length <= model.max_positions) return;
   throw Error(ErrorCode::config, section.length_where,
               "seq_len " + std::to_string(section.sequence_length) + " is longer than the model's " +
-                  std::to_string(model.max_positions) + " positions",
-              "make dataset.seq_len smaller, or the model's max_position_embeddings larger");
+                  positions_text(model),
+              "make dataset.seq_len smaller" + or_more_positions(model));
 }
 
 // What of the model's attention over documents a GPU does not compute; empty: nothing.
@@ -222,7 +222,7 @@ class Walk {
     }
     if (!dataset) return std::nullopt;
     check_dataset(*dataset, section, packed, not_on_device_);
-    if (look_.model) check_longest(*dataset, section, look_.model->spec->facts().max_positions);
+    if (look_.model) check_longest(*dataset, section, look_.model->spec->facts());
     if (const std::string text = left_out_text(*dataset, packed); !text.empty())
       look_.setup.warnings.push_back(text);
     return dataset;

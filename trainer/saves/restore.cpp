@@ -11,10 +11,6 @@ namespace {
 
 using checkpoint::Part;
 
-Part part_of(const std::string& kind, const Shard& shard, const at::Tensor& tensor) {
-  return {kind + shard.name, tensor, shard.shape, shard.offset};
-}
-
 // A directory that was copied out of another checkpoint is whole in itself.
 void check_part(const Resume& resume, const std::string& name, const checkpoint::ShardedReader& reader) {
   const auto wanted = resume.position.parts.find(name);
@@ -25,24 +21,6 @@ void check_part(const Resume& resume, const std::string& name, const checkpoint:
 }
 
 }  // namespace
-
-std::vector<Part> model_parts(Stages& stages) {
-  std::vector<Part> parts;
-  for (const auto& stage : stages)
-    for (const Shard& shard : stage->owned()) parts.push_back(part_of("", shard, shard.tensor.detach()));
-  return parts;
-}
-
-std::vector<Part> optimizer_parts(Step& step) {
-  std::vector<Part> parts;
-  for (const OptimizerState& state : step.optimizer_state()) {
-    parts.push_back(part_of("exp_avg.", *state.shard, state.exp_avg));
-    parts.push_back(part_of("exp_avg_sq.", *state.shard, state.exp_avg_sq));
-    parts.push_back({"step." + state.shard->name, state.step, {}, {}});
-    if (state.master.defined()) parts.push_back(part_of("master.", *state.shard, state.master));
-  }
-  return parts;
-}
 
 // A run that keeps no master copies where the saved one did, or the other way round, goes on from the finest
 // values that there are.

@@ -39,8 +39,8 @@ Position position_after(const Job& job, const Moment& moment);
 
 // This rank's boxes of the model and of the optimizer's state ("exp_avg.NAME", "exp_avg_sq.NAME",
 // "step.NAME", "master.NAME").
-std::vector<checkpoint::Part> model_parts(Stages& stages);
-std::vector<checkpoint::Part> optimizer_parts(Step& step);
+using checkpoint::model_parts;
+using engine::optimizer_parts;
 
 // Fills both from a checkpoint of any topology. A collective; throws Error{input} on every rank.
 void restore(const Resume& resume, engine::Model& model, Step& step);

@@ -199,6 +199,14 @@ at::Tensor clip_divisor(const at::Tensor& norm, double max_norm) {
   return at::clamp_min((norm + 1e-6) / max_norm, 1.0).to(at::kFloat);
 }
 
+void clip_gradients(std::span<Shard* const> shards, const at::Tensor& norm, double max_norm) {
+  const at::NoGradGuard no_gradients;
+  const at::Tensor divisor = clip_divisor(norm, max_norm);
+  for (Shard* shard : shards)
+    if (at::Tensor& gradient = shard->tensor.mutable_grad(); gradient.defined())
+      gradient.div_(divisor.to(gradient.device()));
+}
+
 double largest_norm(std::optional<double> max_norm) {
   constexpr double most = std::numeric_limits<float>::max();
   const double square_root = std::sqrt(most);

@@ -23,6 +23,7 @@ class Attention : public Module {
   Attention(const ModelConfig& config, int64_t layer, std::shared_ptr<Rotary> rotary,
             const at::TensorOptions& options);
   std::string_view kind() const override { return "attention"; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
   // residual + call(x, batch).
   at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch);
 
@@ -44,6 +45,7 @@ class GatedMlp : public Module {
  public:
   GatedMlp(const ModelConfig& config, int64_t width, const at::TensorOptions& options);
   std::string_view kind() const override { return "gated_mlp"; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
   // residual + call(x, batch).
   at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch);
 
@@ -69,6 +71,7 @@ class DecoderLayer : public Module {
   DecoderLayer(const ModelConfig& config, int64_t layer, const SharedByLayers& shared,
                const at::TensorOptions& options);
   std::string_view kind() const override { return "decoder_layer"; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override;

@@ -17,6 +17,7 @@ class Head : public Module {
  public:
   Head(const ModelConfig& config, const at::TensorOptions& options);
   std::string_view kind() const override { return "head"; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
   // Computes with another module's tensor from the start: tied embeddings.
   void share(const at::Tensor& weight) { lm_head_.weight = weight; }
 

@@ -34,6 +34,7 @@ class LatentAttention : public Module {
   LatentAttention(const LatentAttentionConfig& config, std::shared_ptr<Rotary> rotary,
                   const at::TensorOptions& options);
   std::string_view kind() const override { return "latent_attention"; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
   // residual + call(x, batch).
   at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch);
 

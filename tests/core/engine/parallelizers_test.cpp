@@ -1,5 +1,9 @@
 // Parallelizers are chosen by their axis, with the strategy's fields and plans by name.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <gmock/gmock.h>
+
+#include "heddle/model/module_unit.h"
 
 #include "setups.h"
 
@@ -99,6 +103,62 @@ TEST(Parallelizers, KnowThePlansOfEveryPlugin) {
   EXPECT_EQ(config::to_json(plugins.plan("SECONDS")->resolve(Node::map({})).values),
             R"({"a.*.b": "colwise"})");
   EXPECT_EQ(plugins.plan("thirds"), nullptr);
+}
+
+TEST(Parallelizers, WithoutAnAxisActWhereTheirBlockIsGiven) {
+  PluginRegistry plugins({std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"});
+  plugins.load(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_batches.so");
+  const auto setup = [&](const std::string& section) {
+    return engine::validate(config::read_text("distributed: " + section + "\n", "run.yaml"), plugins, 2);
+  };
+  EXPECT_TRUE(setup("{strategy: ddp}").parallelizers.empty());
+  EXPECT_TRUE(setup("{strategy: ddp, shifter: null}").parallelizers.empty());
+  const heddle::Setup two = setup("{strategy: ddp, tp_size: 2, shifter: {shift: 3}}");
+  ASSERT_EQ(two.parallelizers.size(), 2u);
+  EXPECT_EQ(two.parallelizers[1].first, "shifter");
+  EXPECT_EQ(config::to_json(two.parallelizers[1].second), R"({"shift": 3})");
+  EXPECT_THAT(engine::fingerprint(two, plugins, ""), HasSubstr("distributed.shifter.shift: 3\n"));
+  const auto said = [&](const std::string& section) { return thrown_by([&] { setup(section); }); };
+  EXPECT_EQ(said("{strategy: ddp, shifter: {shift: 11}}"),
+            "error[config] run.yaml:1 distributed.shifter.shift: expected 0 to 10, got 11");
+  EXPECT_THAT(said("{strategy: ddp, shifter: {shft: 1}}"), HasSubstr("did you mean 'shift'?"));
+  EXPECT_THAT(said("{strategy: ddp, shifter: {}, moves: {}}"),
+              HasSubstr("the plugin 'shifter' has two blocks under its names"));
+  EXPECT_THAT(said("{strategy: ddp, tensor: {}}"),
+              HasSubstr("Unknown options for strategy 'ddp': ['tensor']"));
+
+  const Plan plan = engine::choose(setup("{strategy: ddp, shifter: {shift: 3}}"), plugins);
+  ASSERT_EQ(plan.parallelizers.size(), 1u);
+  Batch batch;
+  batch.tokens = at::arange(11).view({1, 11});
+  AloneRendezvous meeting;
+  plan.parallelizers[0]->transform(batch, mesh::build({}, meeting, ""));
+  EXPECT_EQ(batch.tokens[0][10].item<int64_t>(), 2);
+}
+
+class WholeRows : public Module {
+ public:
+  std::string_view kind() const override { return "whole_rows"; }
+  ModuleTraits traits() const override {
+    return {.refuses = {{"cp", "this model supports no context parallelism"}}};
+  }
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch&) override { return x; }
+};
+
+TEST(Parallelizers, AModelRefusesAnAxisWithItsOwnText) {
+  const auto said = [](const std::string& section) {
+    const heddle::Setup setup = setup_of(section, 4);
+    const Plan plan = engine::choose(setup, built_plugins());
+    Units units;
+    units.push_back(std::make_unique<ModuleUnit>("layers.0", "", std::make_unique<WholeRows>()));
+    return thrown_by([&] { engine::check_model(plan, setup, units); });
+  };
+  EXPECT_EQ(said("{strategy: fsdp2, cp_size: 2}"),
+            "error[config] run.yaml:1 distributed.cp_size: this model supports no context parallelism\n"
+            "  hint: 'layers.0' (whole_rows) of the model refuses it: set cp_size: 1");
+  EXPECT_EQ(said("{strategy: fsdp2}"), "");
 }
 
 }  // namespace

@@ -89,5 +89,25 @@ TEST(WholeShard, RefusesADimThatTwoParallelizersSplit) {
   }
 }
 
+TEST(Initialise, AFunctionGetsTheIndexInTheWholeParameterAndADrawOfItsOwn) {
+  constexpr Init by = Init::by(
+      [](const InitElement& element) {
+        const auto index = element.index;
+        return element.std * static_cast<double>(20 * element.shape[0] * index[0] + index[1]) +
+               (index[1] == 2 ? element.normal : 0);
+      },
+      1.0);
+  Shard whole = box("w", {5, 4}, {0, 0}, {5, 4}), part = box("w", {5, 4}, {2, 1}, {3, 2});
+  whole.init = part.init = by;
+  const at::Tensor all = filled(whole, 7), some = filled(part, 7);
+  EXPECT_TRUE(at::equal(all.narrow(0, 2, 3).narrow(1, 1, 2), some));
+  EXPECT_EQ(all[3][1].item<float>(), 301);
+  EXPECT_NE(all[3][2].item<float>(), 302);
+  EXPECT_NE((all[3][2] - 302).item<float>(), (all[4][2] - 402).item<float>());
+  Shard none = box("w", {2}, {0}, {2});
+  none.init.kind = Init::Kind::function;
+  EXPECT_THROW(filled(none, 7), Error);
+}
+
 }  // namespace
 }  // namespace heddle

@@ -48,6 +48,7 @@ class OneCore : public Module {
  public:
   explicit OneCore(const AttentionOptions& options) : core(kHeadDim, options) { add_child("core", core); }
   std::string_view kind() const override { return "one_core"; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
   AttentionCore core;
 
  protected:

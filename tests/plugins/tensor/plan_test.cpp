@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "heddle/model/module_unit.h"
+#include "heddle/nn/attention_core.h"
 #include "heddle/nn/linear.h"
 #include "plugins/tensor_training.h"
 
@@ -247,6 +248,46 @@ TEST(TensorPlan, RefusesAForeignModel) {
   });
   EXPECT_NE(text.find("is a foreign model without seams, which tensor parallelism cannot split"), text.npos)
       << text;
+}
+
+// A block whose own forward is declared: with a linear layer and, if asked for, attention beside it.
+class Declared : public Module {
+ public:
+  explicit Declared(ModuleTraits traits) : traits_(std::move(traits)) {
+    add_child("mix", mix_);
+    add_child("core", core_);
+  }
+  std::string_view kind() const override { return "declared"; }
+  ModuleTraits traits() const override { return traits_; }
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override { return mix_.call(std::move(x), batch); }
+
+ private:
+  ModuleTraits traits_;
+  Linear mix_{4, 4, Linear::Bias::none, {}, at::TensorOptions().device(at::kMeta)};
+  AttentionCore core_{4};
+};
+
+std::string said_of_tokens(const ModuleTraits& traits, const std::string& sequence) {
+  return error_of([&] {
+    Units units;
+    units.push_back(std::make_unique<ModuleUnit>("layers.0", "layers.0", std::make_unique<Declared>(traits)));
+    make_parallelizer("tensor", plan("layers.0.mix: colwise_rep") + "\nsequence_parallel: " + sequence)
+        ->check(units, tp(2));
+  });
+}
+
+TEST(TensorPlan, RefusesSequenceParallelismForModulesThatMixTokens) {
+  EXPECT_EQ(said_of_tokens({.tokens = TokenUse::mixes}, "true"),
+            "error[config] distributed.sequence_parallel: 'layers.0' (declared) computes a token from other "
+            "tokens and has no rule for the axis tp, whose ranks hold parts of the sequence\n"
+            "  hint: set sequence_parallel: false");
+  EXPECT_NE(said_of_tokens({}, "true").find("'layers.0' (declared) does not say whether it computes each"),
+            std::string::npos);
+  EXPECT_EQ(said_of_tokens({.tokens = TokenUse::mixes, .token_axes = {"tp"}}, "true"), "no error");
+  EXPECT_EQ(said_of_tokens({.tokens = TokenUse::each_alone}, "true"), "no error");
+  EXPECT_EQ(said_of_tokens({.tokens = TokenUse::mixes}, "false"), "no error");
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ void add_plugins(CLI::App& app, PluginsCommand& to, bool& json) {
       ->required()
       ->expected(1);
   create->add_option("--kind", to.kind, "What the plugin offers (default strategy)")
-      ->check(CLI::IsMember({"strategy", "sharded-strategy", "parallelizer", "schedule"}))
-      ->option_text("strategy|sharded-strategy|parallelizer|schedule");
+      ->check(CLI::IsMember({"strategy", "sharded-strategy", "parallelizer", "schedule", "model"}))
+      ->option_text("strategy|sharded-strategy|parallelizer|schedule|model");
   for (CLI::App* each : {list, inspect, check}) each->add_flag("--json", json, "Print JSON");
   list->callback([&to] { to.action = PluginsCommand::Action::list; });
   inspect->callback([&to] { to.action = PluginsCommand::Action::inspect; });

@@ -1,7 +1,9 @@
-// Makes units of torch::nn modules, for every strategy and the pipeline.
+// Units of torch::nn modules, for every strategy and the pipeline; the state of a torch::optim optimizer in
+// checkpoints.
 #pragma once
 
 #include <torch/nn/module.h>
+#include <torch/optim/adamw.h>
 
 #include <functional>
 #include <map>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "heddle/base/error.h"
+#include "heddle/checkpoint/sharded.h"
 #include "heddle/model/unit.h"
 
 namespace heddle::adapters {
@@ -75,6 +78,31 @@ inline Units torch_units(std::vector<TorchPiece> pieces) {
   for (TorchPiece& piece : pieces)
     units.push_back(std::make_unique<detail::TorchUnit>(std::move(piece), names));
   return units;
+}
+
+// AdamW's state of each non-empty shard as boxes of a checkpoint, "exp_avg.NAME" and "exp_avg_sq.NAME", with
+// zeros where the optimizer has made no step. The optimizer's parameters are the shards' tensors. After
+// reading, set_steps() gives the number of updates.
+inline std::vector<checkpoint::Part> adamw_parts(Stages& stages, torch::optim::AdamW& optimizer) {
+  std::vector<checkpoint::Part> parts;
+  for (const Shard* shard : stages.shards()) {
+    if (shard->tensor.numel() == 0 || !shard->tensor.requires_grad()) continue;
+    auto& kept = optimizer.state()[shard->tensor.unsafeGetTensorImpl()];
+    if (!kept) {
+      auto fresh = std::make_unique<torch::optim::AdamWParamState>();
+      const at::Tensor zeros = shard->tensor.detach().clone().zero_();
+      fresh->exp_avg(zeros).exp_avg_sq(zeros.clone());
+      kept = std::move(fresh);
+    }
+    const auto& state = static_cast<const torch::optim::AdamWParamState&>(*kept);
+    parts.push_back(checkpoint::part_of(*shard, state.exp_avg(), "exp_avg."));
+    parts.push_back(checkpoint::part_of(*shard, state.exp_avg_sq(), "exp_avg_sq."));
+  }
+  return parts;
+}
+inline void set_steps(torch::optim::AdamW& optimizer, int64_t steps) {
+  for (const auto& [parameter, kept] : optimizer.state())
+    static_cast<torch::optim::AdamWParamState&>(*kept).step(steps);
 }
 
 }  // namespace heddle::adapters

@@ -16,6 +16,7 @@
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/checkpoint/safetensors.h"
 #include "heddle/mesh/rendezvous.h"
+#include "heddle/parallel/stages.h"
 
 namespace heddle::checkpoint {
 
@@ -29,6 +30,13 @@ struct Part {
   std::vector<int64_t> shape;  // of the whole
   std::vector<int64_t> offset;
 };
+
+// The box of a shard, or of a tensor that an optimizer keeps beside it, named PREFIX + the parameter's name.
+// Throws Error{internal} if the shapes differ.
+HEDDLE_API Part part_of(const Shard& shard, const at::Tensor& tensor, const std::string& prefix = "");
+
+// The values of all stages of this rank.
+HEDDLE_API std::vector<Part> model_parts(Stages& stages);
 
 // A box of the plan: `box` is inside `held`, the box that its ranks hold, and differs from it along dim 0
 // only.

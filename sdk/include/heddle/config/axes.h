@@ -43,6 +43,12 @@ inline constexpr std::string_view kSampleAxis = "dp";    // ranks with other sam
 inline constexpr std::string_view kTokenAxis = "dp_cp";  // ranks with other tokens
 inline constexpr std::string_view kWorldAxis = "world";  // all ranks
 
+// What a plugin or a module does not support.
+struct Refusal {
+  std::string axis;  // refused when its size is above 1
+  std::string text;  // the message, "acme does not support tensor parallelism"
+};
+
 enum class AxisKind {
   stages,  // its ranks hold other layers
   copies,  // its ranks hold other samples; parameters stay whole along it (hybrid sharding)

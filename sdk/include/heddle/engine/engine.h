@@ -13,6 +13,7 @@
 
 #include "heddle/base/export.h"
 #include "heddle/base/log.h"
+#include "heddle/checkpoint/sharded.h"
 #include "heddle/config/node.h"
 #include "heddle/config/setup.h"
 #include "heddle/mesh/device_mesh.h"
@@ -75,6 +76,11 @@ HEDDLE_API Model model(const Node& configuration, PluginRegistry& plugins, const
 // has finished its work: a host runs ahead of its device, and a rank that destroyed its communicators early
 // would break the others' collectives. Does nothing on the CPU. Throws errors of the device.
 HEDDLE_API void settle(Model& model);
+
+// The state of heddle's AdamW as parts of a checkpoint, for saving and for reading back (sharded.h): moments
+// "exp_avg.NAME" and "exp_avg_sq.NAME", the number of updates "step.NAME" and, where there are fp32 copies,
+// "master.NAME". The tensors are the optimizer's own. Empty for a host's optimizer.
+HEDDLE_API std::vector<checkpoint::Part> optimizer_parts(Step& step);
 
 // The third entry point: the engine runs the loop and settles the model at its end; the host provides batches
 // and rates and is called after each step.

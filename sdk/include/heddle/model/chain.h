@@ -58,7 +58,10 @@ class Chain<Result(Arguments...)> {
     return std::make_shared<const Link>(std::move(plugin), 0, Around(), std::move(call));
   }
 
-  explicit Chain(const char* seam) : seam_(seam) {}
+  // Looks at what each link returns and throws an Error with the name of its plugin. Arguments that links
+  // take by value are moved from.
+  using Check = void (*)(const std::string& plugin, const Result& result, const Arguments&... arguments);
+  explicit Chain(const char* seam, Check check = nullptr) : seam_(seam), check_(check) {}
 
   // Throws Error{plugin_conflict} for a second link in place, and for a second link around with the same
   // order.
@@ -87,12 +90,14 @@ class Chain<Result(Arguments...)> {
       return (*static_cast<std::remove_reference_t<Own>*>(context))(std::forward<Arguments>(given)...);
     };
     void* const context = const_cast<void*>(static_cast<const void*>(std::addressof(own)));
-    const Next all(links_.data(), links_.data() + links_.size(), context, run_own);
+    const Next all(
+        typename Next::Rest{links_.data(), links_.data() + links_.size(), context, run_own, check_});
     return all(std::forward<Arguments>(arguments)...);
   }
 
  private:
   const char* seam_;
+  Check check_;
   std::vector<LinkPointer> links_;  // in call order
 };
 
@@ -100,21 +105,30 @@ template <class Result, class... Arguments>
 class Chain<Result(Arguments...)>::Next {
  public:
   Result operator()(Arguments... arguments) const {
-    if (at_ == end_) return own_(context_, std::forward<Arguments>(arguments)...);
-    const Link& link = **at_;
-    if (link.in_place) return link.in_place(std::forward<Arguments>(arguments)...);
-    return link.around(std::forward<Arguments>(arguments)..., Next(at_ + 1, end_, context_, own_));
+    if (rest_.at == rest_.end) return rest_.own(rest_.context, std::forward<Arguments>(arguments)...);
+    const Link& link = **rest_.at;
+    if (rest_.check == nullptr) return run(link, std::forward<Arguments>(arguments)...);
+    Result result = run(link, std::forward<Arguments>(arguments)...);
+    rest_.check(link.plugin, result, arguments...);
+    return result;
   }
 
  private:
   friend class Chain<Result(Arguments...)>;
-  using Own = Result (*)(void*, Arguments...);
-  Next(const LinkPointer* at, const LinkPointer* end, void* context, Own own)
-      : at_(at), end_(end), context_(context), own_(own) {}
+  struct Rest {
+    const LinkPointer *at, *end;
+    void* context;
+    Result (*own)(void*, Arguments...);
+    Check check;  // null: none
+  };
+  explicit Next(Rest rest) : rest_(rest) {}
+  Result run(const Link& link, Arguments... arguments) const {
+    if (link.in_place) return link.in_place(std::forward<Arguments>(arguments)...);
+    return link.around(std::forward<Arguments>(arguments)...,
+                       Next(Rest{rest_.at + 1, rest_.end, rest_.context, rest_.own, rest_.check}));
+  }
 
-  const LinkPointer *at_, *end_;
-  void* context_;
-  Own own_;
+  Rest rest_;
 };
 
 }  // namespace heddle

@@ -5,6 +5,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "heddle/base/error.h"
 #include "heddle/base/export.h"
@@ -35,5 +37,62 @@ HEDDLE_API int64_t size_or(const Node& keys, std::string_view key, int64_t other
 // Refuses keys that are neither in the family's table nor without effect in any model (architectures,
 // use_cache, ...): in a YAML all of them, in a config.json those near a key of the table.
 HEDDLE_API void check_keys(const Node& keys, std::span<const FieldInfo> table, UnknownKeys unknown);
+
+// The text of a config.json with these values; dtype may be empty.
+HEDDLE_API std::string write_config_json(const Node& values, const std::string& model_type,
+                                         const std::string& architecture, const std::string& dtype);
+
+// The entries whose keys are in the table, without nulls that stand for an absent key.
+HEDDLE_API Node keys_of_table(const Node& keys, std::span<const FieldInfo> table);
+
+// The keys of a family of models, declared once: the table that Offer::model takes, the reader, and the text
+// of the exported config.json. Each key is bound to a member of Config, whose initialiser is the default.
+template <class Config>
+class ModelKeys {
+ public:
+  // As ConfigSchema::field: a range, words or a check may follow the help.
+  template <class T, class... More>
+  ModelKeys& field(std::string key, T Config::*slot, std::string help, More... more) {
+    schema_.field(std::move(key), slot, std::move(help), std::move(more)...);
+    return *this;
+  }
+  // A check over the whole struct, std::string(const Config&); the message becomes an Error{config}.
+  template <class Complaint>
+  ModelKeys& rule(Complaint complaint) {
+    schema_.rule(std::move(complaint));
+    return *this;
+  }
+  // Sets fields that depend on others, void(Config&), before the rules.
+  template <class Fill>
+  ModelKeys& then(Fill fill) {
+    schema_.then(std::move(fill));
+    return *this;
+  }
+  // A key of transformers' that changes nothing here; it is read over and not written.
+  ModelKeys& unused(std::string key, std::string help) {
+    unused_.push_back({std::move(key), "any", "", "", std::move(help), ""});
+    return *this;
+  }
+
+  std::vector<FieldInfo> table() const {
+    std::vector<FieldInfo> all = schema_.fields();
+    all.insert(all.end(), unused_.begin(), unused_.end());
+    return all;
+  }
+  // Throws Error{config} at the key.
+  Config read(const Node& keys, UnknownKeys unknown) const {
+    check_keys(keys, table(), unknown);
+    return schema_.read(keys_of_table(keys, schema_.fields()));
+  }
+  // For ModelSpec::config_json: every field, and what transformers needs besides.
+  std::string config_json(const Config& config, const std::string& model_type,
+                          const std::string& architecture, const std::string& dtype) const {
+    return write_config_json(schema_.write(config), model_type, architecture, dtype);
+  }
+
+ private:
+  ConfigSchema<Config> schema_;
+  std::vector<FieldInfo> unused_;
+};
 
 }  // namespace heddle::model

@@ -22,6 +22,9 @@ struct ModelFacts {
   int64_t vocabulary = 0;     // tokens are 0 .. vocabulary - 1
   int64_t max_positions = 0;  // the longest sequence
   std::string dtype;          // of the stored weights: "float32", "bfloat16"; empty: not in config.json
+  // Why no sequence is longer than max_positions, for messages: "n_positions: each position has a learned
+  // vector". Empty: max_position_embeddings, which a config.json may raise.
+  std::string positions_reason = {};
 };
 
 // One model, described by a config.json. Only make_units() makes tensors. May be called from several threads.

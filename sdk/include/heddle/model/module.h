@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "heddle/base/export.h"
+#include "heddle/config/axes.h"
 #include "heddle/model/batch.h"
 #include "heddle/model/side_outputs.h"
 #include "heddle/model/slot.h"
@@ -37,6 +38,22 @@ class Seam {
   std::vector<Transform> transforms_;
 };
 
+// How a module computes the rows of hidden states, each of one token.
+enum class TokenUse {
+  undeclared,  // refused along axes whose ranks hold parts of the tokens
+  each_alone,  // a row follows from that row, the parameters and the batch's values of its token
+  mixes        // other tokens' rows count: attention, a convolution, a token shift
+};
+
+// What core and parallelizers must know of a module before there is a mesh.
+struct ModuleTraits {
+  TokenUse tokens = TokenUse::undeclared;  // of its own forward, without its children's
+  // Of a module that mixes tokens: axes along which it is right although each rank holds a part of them,
+  // because it communicates itself or a parallelizer of its plugin does. "tp": under sequence parallelism.
+  std::vector<std::string> token_axes = {};
+  std::vector<Refusal> refuses = {};  // axes along which the model cannot be trained
+};
+
 // Children and slots are registered by pointer: a Module does not move.
 class HEDDLE_API Module {
  public:
@@ -47,6 +64,9 @@ class HEDDLE_API Module {
 
   virtual std::string_view kind()
       const = 0;  // "linear", "embedding", "rms_norm", "attention", "decoder_layer", ...
+
+  // The same as long as the module lives. The default declares nothing.
+  virtual ModuleTraits traits() const;
 
   Seam input, output;  // before and after forward
 
@@ -76,6 +96,12 @@ class HEDDLE_API Module {
   std::vector<ParameterSlot> slots_;
   std::vector<SideOutput*> side_outputs_;
 };
+
+// For a parallelizer that gives each rank along `axis` a part of the tokens: throws Error{config} at `where`
+// with the module's path and kind unless it computes each token alone or has a rule for the axis.
+// `hint` says how to train without the axis: "set cp_size: 1".
+HEDDLE_API void refuse_mixed_tokens(const Module& module, const std::string& path, const std::string& axis,
+                                    const std::string& where, const std::string& hint);
 
 // An additional interface of a Module or a Unit with values that change after each step and that no gradient
 // reaches (the correction bias of a router). Values that files and checkpoints have are slots that do not

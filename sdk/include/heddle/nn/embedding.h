@@ -36,6 +36,7 @@ class HEDDLE_API Embedding : public Module {
   Embedding(int64_t vocabulary, int64_t width, int64_t padding, const Init& init,
             const at::TensorOptions& options);
   std::string_view kind() const override { return "embedding"; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
 
   at::Tensor weight;
   // Set by a parallelizer that splits the vocabulary: which rows `weight` holds.

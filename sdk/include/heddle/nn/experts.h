@@ -113,6 +113,7 @@ class HEDDLE_API Experts : public Module {
   };
   Experts(const Shape& shape, const Names& names, const Init& init, const at::TensorOptions& options);
   std::string_view kind() const override { return "experts"; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
 
   at::Tensor gate_up, down, gate_up_bias, down_bias;
 
@@ -121,7 +122,8 @@ class HEDDLE_API Experts : public Module {
   // this rank's tokens, routing counts all experts of the model. Returns [tokens, hidden].
   using Instead = Chain<at::Tensor(const at::Tensor& x, const model::Routing& routing, Experts& experts,
                                    const Batch& batch, model::Meanwhile& meanwhile)>;
-  Instead instead{"Experts::instead"};
+  // What a link returns is as x: the same rows, width and dtype; else Error{plugin_failed} with its plugin.
+  Instead instead{"Experts::instead", &Experts::check_result};
 
   // The links, and within them local().
   at::Tensor run(const at::Tensor& x, const model::Routing& routing, const Batch& batch,
@@ -141,6 +143,9 @@ class HEDDLE_API Experts : public Module {
   at::Tensor forward(at::Tensor x, const Batch& batch) override;  // refused: run() takes a routing
 
  private:
+  static void check_result(const std::string& plugin, const at::Tensor& result, const at::Tensor& x,
+                           const model::Routing& routing, Experts& experts, const Batch& batch,
+                           model::Meanwhile& meanwhile);
   // The gate's columns before those of up: a part of the width is no range of both.
   bool columns_apart() const { return shape_.activation.columns() > 1 && !shape_.activation.interleaved; }
 
@@ -157,6 +162,7 @@ class HEDDLE_API MoeLayer : public Module {
   MoeLayer(const RouterConfig& router, const Experts::Shape& experts, const Experts::Names& names,
            const Init& init, const at::TensorOptions& options);
   std::string_view kind() const override { return "moe_layer"; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
 
   // `shared` computes with every token; its output is added.
   void add_shared(std::string name, std::unique_ptr<Module> shared);

@@ -67,6 +67,10 @@ class HEDDLE_API Rotary {
  public:
   // The first `rotary_dim` numbers of each head of head_dim are rotated; 0: all.
   Rotary(int64_t head_dim, double theta, const RotaryScaling& scaling, int64_t rotary_dim = 0);
+  // Any frequencies, [rotated numbers / 2], for a scaling that RotaryScaling does not have; cos and sin are
+  // multiplied by `factor`. Throws Error{input} for frequencies that are no vector of real numbers, and for a
+  // part that does not hold them.
+  explicit Rotary(const at::Tensor& frequencies, double factor = 1, const model::HeadPart& part = {});
 
   // Angles of positions_of(batch), on the device of its tokens.
   const model::RotaryAngles& angles(const Batch& batch);
@@ -74,7 +78,7 @@ class HEDDLE_API Rotary {
  private:
   at::Tensor frequencies_;  // fp32 [rotary_dim / 2], on the CPU
   double factor_;           // of cos and sin
-  model::HeadPart part_;
+  model::HeadPart part_ = {};
   at::Tensor source_;  // positions or documents that the kept table was made for; undefined: neither
   int64_t batch_ = 0, length_ = 0;
   uint32_t version_ = 0;

@@ -16,14 +16,15 @@ namespace model {
 
 // logits [tokens, vocabulary], labels int64 (as many as tokens; Batch::kIgnore: no loss). Returns fp32 [1]
 // (fp64 for fp64). Works by blocks of rows: the fp32 logits of the whole batch never exist at once;
-// log-probabilities are not kept.
-HEDDLE_API at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels);
+// log-probabilities are not kept. soft_cap, here and below: logits become cap * tanh(logit / cap) first
+// (Gemma 2); 0: they stay.
+HEDDLE_API at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels, double soft_cap = 0);
 
 // The same with logits = hidden W^T, hidden [tokens, width], weight [vocabulary, width]; logits exist for one
 // block of rows only. Gradients are computed together with the loss of a block (the method of Liger kernels,
 // Hsu et al. 2024), and scaled in the backward.
 HEDDLE_API at::Tensor linear_token_loss(const at::Tensor& hidden, const at::Tensor& weight,
-                                        const at::Tensor& labels);
+                                        const at::Tensor& labels, double soft_cap = 0);
 
 // The rows [first, first + n) of a head of `whole` rows that is split over `ranks`, n those of the weight.
 struct VocabularyPart {
@@ -36,14 +37,18 @@ struct VocabularyPart {
 // exchange three numbers a row: their largest logit, their sum of exponentials and the label's logit
 // (Shoeybi et al. 2019, in one gather). The gradient of hidden is this rank's part of a sum over the ranks.
 HEDDLE_API at::Tensor linear_token_loss(const at::Tensor& hidden, const at::Tensor& weight,
-                                        const at::Tensor& labels, const VocabularyPart& part);
+                                        const at::Tensor& labels, const VocabularyPart& part,
+                                        double soft_cap = 0);
 
 }  // namespace model
 
 // The loss as a module without parameters: the seam where a split vocabulary stays split.
 class HEDDLE_API TokenLoss : public Module {
  public:
+  // soft_cap: of the logits, as above. A link in place applies it itself.
+  explicit TokenLoss(double soft_cap = 0);
   std::string_view kind() const override { return "token_loss"; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
 
   // Links compute around the head's product and the loss over it, or in their place.
   using Instead = Chain<at::Tensor(const at::Tensor& hidden, Linear& head, const Batch& batch)>;
@@ -51,12 +56,16 @@ class HEDDLE_API TokenLoss : public Module {
 
   // The sum of the token losses of hidden [tokens, width] through `head`, with the batch's labels.
   at::Tensor of(const at::Tensor& hidden, Linear& head, const Batch& batch);
+  // The logits of a batch without labels, capped: [tokens, vocabulary].
+  at::Tensor logits(const at::Tensor& hidden, Linear& head, const Batch& batch) const;
+  double soft_cap() const { return soft_cap_; }
 
  protected:
   at::Tensor forward(at::Tensor logits, const Batch& batch) override;  // from logits
 
  private:
   at::Tensor of_itself(const at::Tensor& hidden, Linear& head, const Batch& batch);
+  double soft_cap_;
 };
 
 }  // namespace heddle

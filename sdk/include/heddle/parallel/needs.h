@@ -9,11 +9,6 @@
 
 namespace heddle {
 
-struct Refusal {
-  std::string axis;  // an axis of config/axes.h: refused when its size is above 1
-  std::string text;  // the message, "acme does not support tensor parallelism"
-};
-
 struct Needs {
   std::vector<std::string> axes;  // a strategy's mesh, outermost first; a parallelizer's own axis
   // Those of `axes` that are in the mesh only if their size is above 1.

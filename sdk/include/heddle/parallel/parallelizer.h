@@ -15,7 +15,8 @@
 
 namespace heddle {
 
-// Lives as long as the run's stages.
+// Lives as long as the run's stages. One whose needs name no axis acts in runs whose `distributed:` has a
+// block of its name, which holds its fields: for plugins that only change batches.
 class HEDDLE_API IParallelizer {
  public:
   virtual ~IParallelizer();

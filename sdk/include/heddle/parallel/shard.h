@@ -32,7 +32,8 @@ struct Shard {
   // Mesh axes that split it: its norm is summed over exactly these. They are in one view of the mesh.
   std::vector<std::string> axes;
   Init init;
-  // Mesh axes over which its gradient is still to be summed, once a step. They are in the same view.
+  // Mesh axes over which its gradient is summed once a step, after the strategy's own sums: core does it in
+  // finish_gradients() of the built stage. They are in the same view.
   std::vector<std::string> partial;
 };
 

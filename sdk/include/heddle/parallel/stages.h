@@ -4,7 +4,9 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -67,6 +69,23 @@ class HEDDLE_API Stages {
     stages_.push_back(std::move(stage));
   }
   const StageInterfaces& interfaces(size_t local) const { return interfaces_[local]; }
+  // The core's own stages around those of the strategy, whose interfaces stay. Set by parallel::build.
+  using Wrap = std::function<std::unique_ptr<ParallelStage>(std::unique_ptr<ParallelStage>)>;
+  void wrap(const Wrap& wrap);
+  std::shared_ptr<const std::atomic<int>> running() const { return running_; }
+
+  // Made by who runs the pipeline's schedule, for as long as it calls forward() of the stages; without one
+  // forward() is refused where the pipeline has several stages.
+  class HEDDLE_API Scheduled {
+   public:
+    explicit Scheduled(const Stages& stages);
+    ~Scheduled();
+    Scheduled(const Scheduled&) = delete;
+    Scheduled& operator=(const Scheduled&) = delete;
+
+   private:
+    std::shared_ptr<std::atomic<int>> running_;
+  };
 
   const Pipeline& pipeline() const { return pipeline_; }
   int rank() const { return rank_; }                            // on the axis pp
@@ -101,6 +120,8 @@ class HEDDLE_API Stages {
   const std::optional<Whole>& whole() const { return whole_; }  // empty: unknown
 
  private:
+  // Shared with the wrapped stages, as Stages may be moved.
+  std::shared_ptr<std::atomic<int>> running_ = std::make_shared<std::atomic<int>>(0);
   Attached attached_;  // outlives the stages, whose seams may call parallelizers
   Pipeline pipeline_;
   int rank_ = 0;

@@ -20,11 +20,14 @@ namespace heddle {
 class HEDDLE_API ParallelStage {
  public:
   virtual ~ParallelStage();
-  // Runs the stage's units on one microbatch.
+  // Runs the stage's units on one microbatch. A stage of a built model refuses it (Error{input}) where the
+  // pipeline has several stages and no schedule runs: heddle::Step runs it.
   virtual Tensors forward(Tensors inputs, const Batch& batch) = 0;
   // Returns when the gradient of every owned shard is final: the sum over the data-parallel ranks and all
   // microbatches of the step, in shard.tensor.grad(); undefined where no rank had one. The optimizer scales
   // and detaches it in place (not allowed on an autograd view: detach() it), and then resets it to undefined.
+  // Of a built model, core adds the sums over Shard::partial here: a host's own loop gets what Step gets. A
+  // strategy leaves those to core.
   virtual void finish_gradients() = 0;
   // This rank's shards, in execution order; a tied parameter once. Empty shards (numel 0) are listed too.
   // A parameter that is cut in the middle of a row is listed as several boxes, each a shard of that name.

@@ -10,6 +10,7 @@
 #include "heddle/base/export.h"
 #include "heddle/config/schema.h"
 #include "heddle/mesh/device.h"
+#include "heddle/model/config_keys.h"
 #include "heddle/model/family.h"
 #include "heddle/parallel/needs.h"
 #include "heddle/parallel/parallelizer.h"
@@ -146,6 +147,11 @@ class HEDDLE_API Offer {
     offered.fields = std::move(keys);
     offered.make = []() -> std::unique_ptr<IModelFamily> { return std::make_unique<Family>(); };
     return models_.emplace_back(std::move(offered));
+  }
+
+  template <class Family, class Config>
+  OfferedModel& model(std::string model_type, const model::ModelKeys<Config>& keys) {
+    return model<Family>(std::move(model_type), keys.table());
   }
 
   const std::vector<OfferedStrategy>& strategies() const { return strategies_; }

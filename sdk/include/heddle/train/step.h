@@ -1,10 +1,12 @@
-// One optimizer step over this rank's stages: the schedule, gradients, clipping, AdamW, and what to report.
+// One optimizer step over this rank's stages: the schedule, gradients, clipping, AdamW, and what to report;
+// and the norm and clipping for a host's own loop.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -96,9 +98,21 @@ struct OptimizerState {
   at::Tensor master;               // the fp32 copy of the shard; undefined: the shard itself is updated
 };
 
+// A host's own update in place of AdamW.
+class HEDDLE_API IOptimizer {
+ public:
+  virtual ~IOptimizer();
+  // Changes the tensors of the shards that the stages own by their gradients, which are reduced and clipped;
+  // undefined where no rank has one. Not called for a step that is skipped. Step resets the gradients then.
+  virtual void update(double lr, double weight_decay) = 0;
+};
+
 class HEDDLE_API Step {
  public:
   Step(Stages& stages, const DeviceMesh& mesh, StepConfig config);
+  // Updates with the host's optimizer, which outlives it; of the config only max_norm and norm_type are used.
+  // On a device each step waits for the norm. Throws Error{config} under pp_post_validation.
+  Step(Stages& stages, const DeviceMesh& mesh, StepConfig config, IOptimizer& optimizer);
   ~Step();
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
@@ -118,7 +132,7 @@ class HEDDLE_API Step {
   // The same loss without gradients, for validation.
   StepReport evaluate(std::span<const Batch> batches);
 
-  // Of every non-empty trainable shard on this rank, in no particular order.
+  // Of every non-empty trainable shard on this rank, in no particular order; none with a host's optimizer.
   std::vector<OptimizerState> optimizer_state();
 
   // The most microbatches alive at once on this rank, over its stages, since the beginning.
@@ -131,4 +145,57 @@ class HEDDLE_API Step {
   std::unique_ptr<Impl> impl_;
 };
 
+// The gradient norm over the shards of a whole model, and clipping by it: what Step does, for a host's own
+// loop.
+
+namespace train {
+
+// Shards that the same axes split are summed together; each sum is then reduced over exactly those axes
+// (Shard::axes), and over `pp`. Keeps the grouping of the shards, so that a step only adds.
+class HEDDLE_API GradientNorm {
+ public:
+  // The shards are those of all stages of a rank, Stages::shards(). norm_type: p of the p-norm, above 0;
+  // infinity: the largest number. A collective of every rank.
+  GradientNorm(std::span<Shard* const> shards, const DeviceMesh& mesh, double norm_type = 2.0);
+
+  // The norm of all gradients, fp64 [1]; gradients that are undefined count as zero. A gradient that is inf
+  // makes it inf, one that is nan makes it nan, on every rank of the axes that split any shard. Finite ones
+  // never overflow: squares of fp32 are summed in fp64, which holds them, and anything else is scaled by the
+  // largest number first. A collective of every rank, after finish_gradients().
+  at::Tensor measure() const;
+  // The sum of the squares of this rank's stages alone, fp64 [1]: measure() is the root of the sum over `pp`.
+  // A collective of every rank along the other axes. Only where it is_a_sum().
+  at::Tensor squares_of_stages() const;
+  // Whether the norm is the root of one sum of squares; others need the largest number first.
+  bool is_a_sum() const { return norm_type_ == 2.0 && fits_; }
+
+ private:
+  struct Group {
+    std::vector<std::string> axes;
+    std::vector<Shard*> shards;
+    std::vector<Communicator*> reduces;
+  };
+  void agree(const DeviceMesh& mesh);
+  at::Tensor squares_of(const Group& group) const;
+  at::Tensor euclidean() const;
+  at::Tensor scaled() const;
+  at::Tensor largest() const;
+  using Part = std::function<at::Tensor(const Group&)>;
+  at::Tensor over_axes(Reduce reduce, const Part& of_group) const;
+  at::Tensor over_ranks(Reduce reduce, const Part& of_group) const;
+
+  c10::Device device_;
+  double norm_type_;
+  bool fits_;  // squares of the gradients are within fp64
+  std::vector<Group> groups_;
+  Communicator* pipeline_ = nullptr;
+  bool crosses_ = false;  // several groups, of which some are reduced over ranks
+};
+
+// Divides the gradients of the shards so that the norm becomes at most max_norm, as Step and
+// torch.nn.utils.clip_grad_norm_ do; nothing waits for a device. `norm` is measure()'s. One that is not
+// finite clips nothing useful: skip that update.
+HEDDLE_API void clip_gradients(std::span<Shard* const> shards, const at::Tensor& norm, double max_norm);
+
+}  // namespace train
 }  // namespace heddle

@@ -1,5 +1,5 @@
 // Gradients that are parts of a sum are added once, whatever ranks have one.
-#include "lib/train/optimizer/partial_sums.h"
+#include "core/parallel/built_stage.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -37,7 +37,7 @@ TEST(PartialSums, AddWhatTheAxisSplitsAndNothingElse) {
     if (mesh.rank("tp") == 0) shards[3].tensor.mutable_grad() = at::full({1}, 7.0);
     std::vector<Shard*> all;
     for (Shard& one : shards) all.push_back(&one);
-    train::PartialSums sums(all, mesh);
+    parallel::PartialSums sums(all, mesh);
     sums.add();
     EXPECT_TRUE(at::equal(shards[0].tensor.grad(), at::full({3}, meeting.rank() < 2 ? 3.0 : 7.0)));
     EXPECT_TRUE(at::equal(shards[1].tensor.grad(), at::full({2, 2}, rank + 1)));

@@ -1,4 +1,4 @@
-// Partial gradients, summed over a mesh axis once a step.
+// The core's own stage around a strategy's: what it adds to finish_gradients() and refuses in forward().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,8 +9,9 @@
 #include "heddle/base/export.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/parallel/shard.h"
+#include "heddle/parallel/stages.h"
 
-namespace heddle::train {
+namespace heddle::parallel {
 
 // Whole parameters whose gradient each rank of an axis holds a part of (Shard::partial): norms over split
 // tokens or split heads. One flat all_reduce for each axis and dtype, after the strategy has finished the
@@ -44,4 +45,9 @@ class HEDDLE_API PartialSums {
   std::vector<Sum> sums_;  // in the order of the shards' axes
 };
 
-}  // namespace heddle::train
+// Wraps the stages that need it: those with partial gradients (Shard::partial), whose sums then belong to
+// finish_gradients(), so that every loop gets them; and those of a pipeline, whose forward() is refused
+// outside of a schedule. Called when the shards have their final addresses.
+void complete(Stages& stages, const DeviceMesh& mesh);
+
+}  // namespace heddle::parallel

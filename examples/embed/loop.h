@@ -1,0 +1,88 @@
+// A host's own training loop on the stages that engine::model builds: under any strategy and parallelizer the
+// gradients, and so the losses, are those of heddle::Step. A pipeline needs Step itself, which runs the
+// schedule.
+#pragma once
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ne.h>
+
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "heddle/model/side_outputs.h"
+#include "heddle/parallel/stages.h"
+#include "heddle/train/step.h"
+
+namespace embed {
+
+struct Report {
+  double loss = 0;  // of the global batch: the sum of its token losses / its label tokens
+  double norm = 0;  // of the gradients, before clipping
+};
+
+class Loop {
+ public:
+  // max_norm: gradients are clipped to it; 0: they are not.
+  Loop(heddle::Stages& stages, const heddle::DeviceMesh& mesh, double max_norm)
+      : stages_(stages), mesh_(mesh), norm_(stages.shards(), mesh), max_norm_(max_norm) {
+    const auto& layout = stages.attached().side_outputs;
+    if (layout && !layout->empty()) sides_.emplace(layout, mesh.device());
+  }
+
+  // One step over this rank's microbatches. `update` changes the owned shards by their gradients and resets
+  // these to undefined.
+  Report step(std::vector<heddle::Batch> batches, const std::function<void()>& update) {
+    // Labels and microbatches of all ranks with other samples, before parallelizers cut the batches.
+    double labels = 0;
+    for (const heddle::Batch& batch : batches)
+      labels += at::ne(batch.labels, heddle::Batch::kIgnore).sum().item<double>();
+    labels = sum(labels, "dp");
+    const double microbatches = sum(static_cast<double>(batches.size()), "dp");
+    if (sides_) sides_->begin([&](heddle::LossDivisor by) { return share(by, labels, microbatches); });
+
+    heddle::ParallelStage& stage = *stages_.front();
+    double loss = 0;
+    for (size_t i = 0; i < batches.size(); ++i) {
+      if (sides_) batches[i].side_outputs = &*sides_;
+      stages_.transform(batches[i], mesh_);  // context parallelism cuts sequences here
+      if (i + 1 == batches.size()) stages_.interfaces(0).expect_last_backward();  // reductions may start
+      const at::Tensor mine = stage.forward({}, batches[i])[0] / labels;
+      mine.backward();
+      loss += mine.item<double>();
+    }
+    stage.finish_gradients();  // of the loss of all ranks, in shard.tensor.grad()
+
+    Report report{sum(loss, "dp_cp"), 0};
+    const at::Tensor norm = norm_.measure();
+    report.norm = norm.item<double>();
+    if (max_norm_ > 0) heddle::train::clip_gradients(stages_.shards(), norm, max_norm_);
+    update();
+    stage.parameters_changed();
+    return report;
+  }
+
+ private:
+  // What the gradient of an auxiliary loss is multiplied by.
+  double share(heddle::LossDivisor by, double labels, double microbatches) const {
+    const double strategy = stages_.attached().gradient_divisor;
+    if (by == heddle::LossDivisor::one) return strategy;
+    return strategy / (by == heddle::LossDivisor::label_tokens ? labels : microbatches);
+  }
+  double sum(double mine, const char* axis) {
+    if (mesh_.size(axis) == 1) return mine;
+    at::Tensor all = at::full({1}, mine, at::kDouble);
+    mesh_.group(axis).all_reduce(all)->wait();
+    return all.item<double>();
+  }
+
+  heddle::Stages& stages_;
+  const heddle::DeviceMesh mesh_;
+  heddle::train::GradientNorm norm_;
+  double max_norm_;
+  std::optional<heddle::SideOutputs> sides_;
+};
+
+}  // namespace embed

@@ -1,0 +1,26 @@
+// Shards as boxes of a checkpoint.
+#include <sstream>
+
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/sharded.h"
+
+namespace heddle::checkpoint {
+
+Part part_of(const Shard& shard, const at::Tensor& tensor, const std::string& prefix) {
+  if (tensor.sizes() != shard.tensor.sizes()) {
+    std::ostringstream sizes;
+    sizes << "'" << prefix << shard.name << "' is " << tensor.sizes() << ", and the shard beside it is "
+          << shard.tensor.sizes();
+    throw Error(ErrorCode::internal, "checkpoint", sizes.str(),
+                "save a tensor of another shape as a Part with its own shape and offset");
+  }
+  return {prefix + shard.name, tensor, shard.shape, shard.offset};
+}
+
+std::vector<Part> model_parts(Stages& stages) {
+  std::vector<Part> parts;
+  for (const Shard* shard : stages.shards()) parts.push_back(part_of(*shard, shard->tensor.detach()));
+  return parts;
+}
+
+}  // namespace heddle::checkpoint

@@ -1,0 +1,40 @@
+// The loss as a module: its links, or the product of the head and the loss over it.
+#include <ATen/TensorOperators.h>
+
+#include <cmath>
+#include <string>
+
+#include "heddle/base/error.h"
+#include "heddle/nn/token_loss.h"
+
+namespace heddle {
+
+TokenLoss::TokenLoss(double soft_cap) : soft_cap_(soft_cap) {
+  if (!(soft_cap >= 0) || std::isinf(soft_cap))
+    throw Error(ErrorCode::input, "TokenLoss", "a soft cap of " + std::to_string(soft_cap),
+                "give a number above 0, or 0 for none");
+}
+
+at::Tensor TokenLoss::logits(const at::Tensor& hidden, Linear& head, const Batch& batch) const {
+  at::Tensor logits = head.call(hidden, batch);
+  return soft_cap_ == 0 ? logits : (logits / soft_cap_).tanh() * soft_cap_;
+}
+
+at::Tensor TokenLoss::of(const at::Tensor& hidden, Linear& head, const Batch& batch) {
+  if (instead.empty()) return of_itself(hidden, head, batch);
+  const auto own = [this](const at::Tensor& given, Linear& by, const Batch& within) {
+    return of_itself(given, by, within);
+  };
+  return instead.call(own, hidden, head, batch);
+}
+
+at::Tensor TokenLoss::of_itself(const at::Tensor& hidden, Linear& head, const Batch& batch) {
+  if (head.plain()) return model::linear_token_loss(hidden, head.weight, batch.labels, soft_cap_);
+  return call(head.call(hidden, batch), batch);
+}
+
+at::Tensor TokenLoss::forward(at::Tensor logits, const Batch& batch) {
+  return model::token_loss(logits, batch.labels, soft_cap_);
+}
+
+}  // namespace heddle
