@@ -25,7 +25,8 @@ class Spec : public heddle::ModelSpec {
   explicit Spec(Config config) : config_(std::move(config)) {}
 
   heddle::ModelFacts facts() const override {
-    return {"gpt2", config_.vocab_size, config_.n_positions, config_.dtype};
+    return {"gpt2", config_.vocab_size, config_.n_positions, config_.dtype,
+            "n_positions: each position has a learned vector"};
   }
   heddle::Units make_units(const at::TensorOptions& options) const override {
     return gpt2::make_units(config_, options);

@@ -242,5 +242,23 @@ TEST(Sharded, RefusesToWriteWhatIsNotWhole) {
             "error[internal] checkpoint: the shards of \"wide\" hold 33 numbers, the whole has 77");
 }
 
+TEST(Parts, OfAShardHaveItsBoxAndAPrefix) {
+  Shard shard;
+  shard.name = "w";
+  shard.tensor = at::zeros({2, 3});
+  shard.shape = {4, 3};
+  shard.offset = {2, 0};
+  const checkpoint::Part part = checkpoint::part_of(shard, at::ones({2, 3}), "exp_avg.");
+  EXPECT_EQ(part.name, "exp_avg.w");
+  EXPECT_EQ(part.shape, shard.shape);
+  EXPECT_EQ(part.offset, shard.offset);
+  try {
+    checkpoint::part_of(shard, at::ones({3}), "step.");
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(), "'step.w' is [3], and the shard beside it is [2, 3]");
+  }
+}
+
 }  // namespace
 }  // namespace heddle

@@ -123,13 +123,14 @@ TEST(HostLoop, TrainsAsStepDoesUnderEveryParallelizer) {
   Training sequence = over_tp(small(), 2, "{" + kSequence + "}");
   Training replicas = sequence;
   replicas.strategy = "ddp";
-  replicas.axes = {{"pp", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 2}};
+  replicas.axes = {{"dp", 2}, {"tp", 2}};
   Training sharded = replicas;
   sharded.strategy = "fsdp2";
+  sharded.axes = mesh_of(1, 2, 1, 2);
   sharded.section = kFloat;
   const Training context = over_cp(small(), mesh_of(1, 1, 2), "ring");
   int which = 0;
-  for (const Training& run : {small(), over_tp(small(), 2), sequence, sharded, context}) {
+  for (const Training& run : {small(), over_tp(small(), 2), sequence, replicas, sharded, context}) {
     SCOPED_TRACE(which++);
     const HostRun host = by_host(run), step = by_step(run);
     expect_near(host, step, true);

@@ -1,0 +1,19 @@
+// The longest sequence of a model, with the reason that its family gives.
+#include <gtest/gtest.h>
+
+#include "trainer/loop/open_data.h"
+
+namespace heddle {
+namespace {
+
+TEST(Positions, AreToldWithTheModelsReason) {
+  ModelFacts facts{"mine", 100, 1024, ""};
+  EXPECT_EQ(positions_text(facts), "1024 positions");
+  EXPECT_EQ(or_more_positions(facts), ", or the model's max_position_embeddings larger");
+  facts.positions_reason = "n_positions: each position has a learned vector";
+  EXPECT_EQ(positions_text(facts), "1024 positions (n_positions: each position has a learned vector)");
+  EXPECT_EQ(or_more_positions(facts), "");
+}
+
+}  // namespace
+}  // namespace heddle
