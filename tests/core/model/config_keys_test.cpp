@@ -42,7 +42,7 @@ TEST(ModelKeys, AreTableReaderAndWriterInOne) {
   const std::vector<FieldInfo> table = keys().table();
   ASSERT_EQ(table.size(), 6u);
   EXPECT_EQ(table[1].key + " " + table[1].type + " " + table[1].default_value + " " + table[1].range,
-            "n_head int 4 1 to 128");
+            "n_head integer 4 1 to 128");
   const Keys some =
       read("{model_type: mine, hidden_size: 32, n_head: null, eps: 2, summary_type: x, use_cache: true}");
   EXPECT_EQ(some.hidden_size, 32);
