@@ -202,4 +202,38 @@ std::vector<std::string> plugins_with_a_readme() {
 INSTANTIATE_TEST_SUITE_P(Plugins, PluginReadme, ::testing::ValuesIn(plugins_with_a_readme()),
                          [](const auto& info) { return info.param; });
 
+// A run's file with `plugins: [...]`, and nothing else that would be a valid run.
+struct RunWithPlugins {
+  explicit RunWithPlugins(const std::string& plugins)
+      : path(std::filesystem::path(::testing::TempDir()) / "heddle_run_with_plugins.yaml") {
+    std::ofstream(path) << "optimizer: {lr: fast}\nplugins: [" << plugins << "]\n";
+  }
+  ~RunWithPlugins() { std::filesystem::remove(path); }
+  std::filesystem::path path;
+};
+
+TEST(PluginsInspect, KnowsThePluginsOfARun) {
+  EXPECT_EQ(heddle({"plugins", "inspect", "plain-old"}).status, 2);
+  const RunWithPlugins run(bad("plain"));
+  for (const std::string name : {"plain", "plain-old", "Simple"}) {
+    const Outcome outcome = heddle({"plugins", "inspect", name, "--config", run.path.string()});
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    EXPECT_THAT(outcome.out, HasSubstr("plain"));
+  }
+}
+
+TEST(PluginsOfARun, AreOpenedByEveryCommandThatReadsAModel) {
+  const RunWithPlugins run("/nowhere/libheddle_none.so");
+  const std::string model = HEDDLE_SOURCE_DIR "/tests/golden/llama";
+  const std::string out = (std::filesystem::path(::testing::TempDir()) / "heddle_not_made").string();
+  for (const flow::Words& words :
+       {flow::Words{"generate", model, "--tokens", "1", "--max-new-tokens", "1"},
+        flow::Words{"convert", model, out}, flow::Words{"plugins", "inspect", "single"}}) {
+    const Outcome outcome = heddle(flow::plus(words, {"--config", run.path.string()}));
+    EXPECT_EQ(outcome.status, 2) << words.front();
+    EXPECT_THAT(outcome.error, HasSubstr("/nowhere/libheddle_none.so"));
+    EXPECT_FALSE(std::filesystem::exists(out));
+  }
+}
+
 }  // namespace

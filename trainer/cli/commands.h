@@ -48,6 +48,7 @@ struct PluginsCommand {
   bool markdown = false;          // inspect: the table as a README holds it
   std::vector<int> ranks;         // check: data-parallel ranks to train on; empty: the kits' own choice
   std::string kind = "strategy";  // create: the template
+  std::string config;             // inspect: a run's file, for its `plugins:`
   std::string fields;             // check: YAML of the fields of the plugin's strategies; empty: defaults
 };
 
@@ -63,6 +64,7 @@ struct DataCommand {
 
 struct GenerateCommand {
   std::string directory;  // any that find_model() takes
+  std::string config;     // a run's file, for its `plugins:`
   std::string tokenizer;  // the directory of a tokenizer.json; empty: the model's own
   std::string prompt;
   std::vector<int64_t> tokens;  // instead of the prompt
@@ -75,6 +77,7 @@ struct GenerateCommand {
 
 struct ConvertCommand {
   std::string source, destination;
+  std::string config;                      // a run's file, for its `plugins:`
   std::string dtype;                       // of what is written; empty: as it was
   std::optional<uint64_t> max_shard_size;  // bytes of a file; empty: the files of the original, or 5 GiB
   std::optional<int> nproc_per_node;

@@ -5,11 +5,16 @@
 #include <string>
 
 #include "heddle/config/node.h"
+#include "heddle/plugin/registry.h"
 #include "trainer/cli/commands.h"
 
 namespace heddle::cli {
 
 // Throws Error{config}.
 Node read_configuration(const std::string& file, std::span<const Override> overrides);
+
+// The plugins of a run's file, of which only `plugins:` is read; without a file those of the search path.
+// Throws Error.
+PluginRegistry plugins_of_file(const std::string& file);
 
 }  // namespace heddle::cli

@@ -12,6 +12,7 @@
 #include "heddle/engine/engine.h"
 #include "lib/checkpoint/huggingface/export.h"
 #include "lib/checkpoint/huggingface/shard_hf.h"
+#include "trainer/cli/configuration.h"
 #include "trainer/cli/convert_stage.h"
 #include "trainer/cli/launch/ranks.h"
 #include "trainer/models/find_model.h"
@@ -115,7 +116,7 @@ int convert(const ConvertCommand& command) {
   const ModelPlace from = find_model(command.source);
   check_options(command, from);
   const fs::path to = destination_of(command.destination);
-  PluginRegistry plugins(plugin::search_path({}));
+  PluginRegistry plugins = plugins_of_file(command.config);
   const auto model = engine::read_model(from.notes / "config.json", plugins);
   return run_ranks(plan_ranks(command.nproc_per_node), kTimeout, [&](Rendezvous& meeting) {
     convert_on(command, from, to, model, meeting);

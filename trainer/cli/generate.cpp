@@ -11,6 +11,7 @@
 #include "core/parallel/single.h"
 #include "heddle/base/error.h"
 #include "heddle/mesh/call.h"
+#include "trainer/cli/configuration.h"
 #include "trainer/data/tokenizer/end_tokens.h"
 #include "trainer/data/tokenizer/tokenizer.h"
 #include "trainer/data/tokenizer/utf8.h"
@@ -131,7 +132,7 @@ Stages load(const Pretrained& model, Units units, const DeviceMesh& mesh) {
 }  // namespace
 
 int generate(const GenerateCommand& command) {
-  PluginRegistry plugins(plugin::search_path({}));
+  PluginRegistry plugins = plugins_of_file(command.config);
   const Pretrained model = open_pretrained(command.directory, plugins);
   const ModelFacts facts = model.spec->facts();
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(command, model.place);

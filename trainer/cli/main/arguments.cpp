@@ -101,6 +101,8 @@ void add_convert(CLI::App& app, Parsed& parsed) {
           "5GiB)")
       ->transform(CLI::Validator(read_size, ""))
       ->option_text("SIZE");
+  command->add_option("--config", to.config, "The YAML file of a run: its plugins are known too")
+      ->option_text("FILE");
   command->add_option("--nproc-per-node", to.nproc_per_node, "Local ranks that share the work (default 1)")
       ->check(CLI::Range(1, 1024));
 }

@@ -12,6 +12,8 @@ void add_plugins(CLI::App& app, PluginsCommand& to, bool& json) {
   list->add_option("DIR", to.arguments, "Directories to look in besides the search path");
   auto* inspect = command->add_subcommand("inspect", "The configuration table of a plugin");
   inspect->add_option("NAME", to.arguments, "A name, or a plugin file")->required();
+  inspect->add_option("--config", to.config, "The YAML file of a run: its plugins are known too")
+      ->option_text("FILE");
   auto* check = command->add_subcommand("check", "Runs the conformance kits on a plugin");
   check->add_option("FILE", to.arguments, "A plugin file")->required();
   check->add_option("--ranks", to.ranks, "Numbers of ranks to train on, separated by commas (default 1,2,3)")

@@ -35,6 +35,8 @@ void add_generate(CLI::App& app, GenerateCommand& to) {
       ->add_option("DIR", to.directory,
                    "A Hugging Face directory, the checkpoint directory of a run, or a checkpoint in it")
       ->required();
+  command->add_option("--config", to.config, "The YAML file of a run: its plugins are known too")
+      ->option_text("FILE");
   auto* prompt = command->add_option("--prompt", to.prompt, "The text to continue");
   command
       ->add_option("--tokenizer", to.tokenizer,

@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "core/plugin/search_path.h"
 #include "heddle/base/text.h"
 #include "heddle/plugin/registry.h"
+#include "trainer/cli/configuration.h"
 #include "trainer/cli/plugins/plugin_check.h"
 #include "trainer/cli/plugins/plugin_create.h"
 #include "trainer/cli/plugins/plugin_tables.h"
@@ -91,6 +93,18 @@ int list(const PluginsCommand& command) {
   return 0;
 }
 
+// Whether one of its offers, "strategy NAME (ALIAS, ALIAS)", has the name.
+bool offers_name(const PluginInfo& info, const std::string& name) {
+  for (const std::string& offer : info.offers) {
+    std::istringstream words(offer);
+    for (std::string word; words >> word;) {
+      std::erase_if(word, [](char c) { return c == '(' || c == ')' || c == ','; });
+      if (text::lower(word) == text::lower(name)) return true;
+    }
+  }
+  return false;
+}
+
 // A plugin's own name, or the name or an alias of anything it offers.
 PluginInfo load_by_any_name(PluginRegistry& registry, const std::string& name) {
   const bool is_file = name.find('/') != std::string::npos || name.ends_with(".so");
@@ -117,11 +131,15 @@ PluginInfo load_by_any_name(PluginRegistry& registry, const std::string& name) {
     (void)registry.device(name);
   else
     return registry.load(name);  // the error names every place
-  return registry.loaded().at(before);
+  const std::vector<PluginInfo> loaded = registry.loaded();
+  if (loaded.size() > before) return loaded.at(before);
+  for (const PluginInfo& info : loaded)  // by `plugins:` of a run
+    if (offers_name(info, name)) return info;
+  return registry.load(name);
 }
 
 int inspect(const PluginsCommand& command) {
-  PluginRegistry registry(plugin::search_path({}));
+  PluginRegistry registry = plugins_of_file(command.config);
   bool first = true;
   for (const std::string& name : command.arguments) {
     const PluginInfo info = load_by_any_name(registry, name);
