@@ -54,8 +54,18 @@ int exit_status(ErrorCode code) {
   }
 }
 
+namespace {
+
+// Longer than any path: a value that was taken for one. Messages may be lists.
+constexpr size_t kLongestWhere = 4096, kLongestMessage = 1 << 16;
+
+}  // namespace
+
 Error::Error(ErrorCode code, std::string where, std::string message, std::string hint)
     : code_(code), where_(std::move(where)), message_(std::move(message)), hint_(std::move(hint)) {
+  if (where_.size() > kLongestWhere) where_ = text::excerpt(where_);
+  for (std::string* long_text : {&message_, &hint_})
+    if (long_text->size() > kLongestMessage) *long_text = text::excerpt(*long_text, kLongestMessage);
   block_ = "error[" + std::string(name_of(code_)) + "] " + where_ + ": " + message_;
   if (!hint_.empty()) block_ += "\n  hint: " + hint_;
 }

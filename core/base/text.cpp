@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -54,6 +55,24 @@ std::string join(std::span<const std::string> words, std::string_view separator)
 
 std::string quoted(std::string_view value) {
   return nlohmann::json(std::string(value)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string excerpt(std::string_view value, size_t most) {
+  size_t end = std::min(value.size(), most);
+  if (end < value.size())
+    while (end > 0 && (static_cast<unsigned char>(value[end]) & 0xC0) == 0x80) --end;  // a whole character
+  std::string out;
+  for (const char c : value.substr(0, end)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7F) {
+      out += c;
+      continue;
+    }
+    char escape[8];
+    std::snprintf(escape, sizeof escape, "\\x%02x", byte);
+    out += c == '\n' ? "\\n" : c == '\t' ? "\\t" : c == '\r' ? "\\r" : escape;
+  }
+  return end == value.size() ? out : out + "... (" + std::to_string(value.size()) + " bytes)";
 }
 
 }  // namespace heddle::text

@@ -4,6 +4,7 @@
 
 #include "core/config/scalar.h"
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 
 namespace heddle::config {
 namespace {
@@ -36,7 +37,8 @@ std::string variable(const std::string& name, const std::string_view* fallback, 
   if (const char* value = std::getenv(name.c_str())) return value;
   if (fallback != nullptr) return std::string(*fallback);
   throw Error(ErrorCode::config, where,
-              "the environment variable '" + name + "' is not set (needed by '" + std::string(token) + "')",
+              "the environment variable '" + text::excerpt(name) + "' is not set (needed by '" +
+                  text::excerpt(token) + "')",
               "set it, or write a default: ${" + name + ",default}");
 }
 
@@ -45,7 +47,7 @@ std::string braced(std::string_view token, const std::string& where) {
   if (inside.starts_with("oc.env:")) inside = trimmed(inside.substr(7));
   if (const size_t shell = inside.find(":-"); shell != inside.npos && shell < inside.find(','))
     throw Error(ErrorCode::config, where,
-                "'" + std::string(token) + "' has a default as a shell writes it, after ':-'",
+                "'" + text::excerpt(token) + "' has a default as a shell writes it, after ':-'",
                 "a comma comes before a default: ${" + std::string(trimmed(inside.substr(0, shell))) + "," +
                     std::string(trimmed(inside.substr(shell + 2))) + "}");
   const size_t comma = inside.find(',');

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 
 namespace heddle {
 
@@ -175,7 +176,7 @@ std::string Node::where() const {
   if (value_->mark.line > 0) out += ":" + std::to_string(value_->mark.line);
   // A value from an override is named by the override alone.
   if (value_->path.empty() || out.starts_with("--" + value_->path)) return out;
-  return out.empty() ? value_->path : out + " " + value_->path;
+  return (out.empty() ? "" : out + " ") + text::excerpt(value_->path);
 }
 
 std::string Node::written() const {
@@ -191,7 +192,7 @@ std::string Node::written() const {
       return text.substr(0, text.size() - 1);
     }
     case Kind::text:
-      return "'" + value_->text + "'";
+      return "'" + text::excerpt(value_->text) + "'";
     case Kind::list:
       return value_->items.empty() ? "an empty list" : "a list";
     case Kind::map:

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 
 namespace heddle::config {
 namespace {
@@ -129,7 +130,7 @@ class TreeBuilder : public YAML::EventHandler {
       throw syntax("a value is missing before ','");
     const bool on_its_key =
         top.key != nullptr && top.key->mark.line == mark.line + 1 && top.key->mark.column == mark.column + 1;
-    if (!top.flow && on_its_key) throw syntax("':' is missing after '" + top.key->text + "'");
+    if (!top.flow && on_its_key) throw syntax("':' is missing after '" + text::excerpt(top.key->text) + "'");
   }
 
   const std::string& yaml_;

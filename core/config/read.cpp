@@ -10,6 +10,7 @@
 #include "core/config/raw_tree.h"
 #include "core/config/scalar.h"
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 
 namespace heddle::config {
 namespace {
@@ -100,8 +101,8 @@ class Resolver {
     if (raw.tag.empty() || raw.tag == "?" || raw.tag == "!") return raw.tag;
     for (const std::string_view word : known)
       if (raw.tag == std::string(kYamlTag) + std::string(word)) return std::string(word);
-    throw Error(ErrorCode::config, where(raw.mark, path), "the tag '" + raw.tag + "' is not read here",
-                "write the value without a tag");
+    throw Error(ErrorCode::config, where(raw.mark, path),
+                "the tag '" + text::excerpt(raw.tag) + "' is not read here", "write the value without a tag");
   }
 
   Node scalar(const Raw& raw, const Mark& mark, const std::string& path) {
@@ -130,7 +131,7 @@ class Resolver {
     if ((tag == "int" && kind == Node::Kind::integer) || (tag == "float" && kind == Node::Kind::real) ||
         (tag == "bool" && kind == Node::Kind::boolean))
       return *value;
-    throw Error(ErrorCode::config, where(raw.mark, path), "'" + raw.text + "' is no !!" + tag);
+    throw Error(ErrorCode::config, where(raw.mark, path), "'" + text::excerpt(raw.text) + "' is no !!" + tag);
   }
 
   Node list(const Raw& raw, const Mark& mark, const std::string& path) {
@@ -167,7 +168,7 @@ class Resolver {
       const bool is_merge = key->tag == "?" && key->text == "<<";
       if (const Pair* first = own.find(key->text); first != nullptr || (is_merge && merge != nullptr))
         throw Error(ErrorCode::config, where(key->mark, path.empty() ? key->text : path + "." + key->text),
-                    "the key '" + key->text + "' is repeated; it is first in line " +
+                    "the key '" + text::excerpt(key->text) + "' is repeated; it is first in line " +
                         std::to_string(first != nullptr ? first->mark.line : merge->mark.line),
                     "keep one of them");
       if (is_merge)

@@ -11,7 +11,7 @@ namespace {
 
 Error unknown_key(const Node::Entry& entry, const std::vector<std::string>& known) {
   const std::string near = text::nearest(entry.first, known);
-  return Error(ErrorCode::config, entry.second.where(), "unknown key '" + entry.first + "'",
+  return Error(ErrorCode::config, entry.second.where(), "unknown key '" + text::excerpt(entry.first) + "'",
                near.empty() ? "the keys are " + text::join(known) : "did you mean '" + near + "'?");
 }
 
@@ -107,7 +107,7 @@ Node without_target(const Node& map, const std::string& name) {
   if (!target->is_null()) {
     const std::string& word = target->as_text();
     if (word.substr(word.find_last_of(".:") + 1) != name)
-      throw Error(ErrorCode::config, target->where(), "'" + word + "' is not known here",
+      throw Error(ErrorCode::config, target->where(), target->written() + " is not known here",
                   "write " + name + ", or leave _target_ out");
   }
   return map.without("_target_");

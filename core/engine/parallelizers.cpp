@@ -21,8 +21,8 @@ Node plan_named(const Node& word, PluginRegistry& plugins) {
     const std::vector<std::string> known = plugins.names("plan");
     const std::string near = text::nearest(word.as_text(), known);
     throw Error(ErrorCode::config, word.where(),
-                "Custom parallel plan '" + word.as_text() +
-                    "' is not valid. Please ensure it is one of the following:\n"
+                "Custom parallel plan " + word.written() +
+                    " is not valid. Please ensure it is one of the following:\n"
                     "1. A map of module paths to parallel styles\n"
                     "2. The name of a plan that a plugin offers" +
                     (known.empty() ? "" : " (" + text::join(known) + ")"),

@@ -26,7 +26,8 @@ std::unique_ptr<IPipelineSchedule> make_schedule(const PipelineConfig& words, Pl
   const std::vector<std::string> known = plugins.names("schedule");
   const std::string near = text::nearest(words.schedule, known);
   throw Error(ErrorCode::plugin_missing, words.where,
-              "Unknown schedule '" + words.schedule + "'. The available schedules are " + python_list(known),
+              "Unknown schedule '" + text::excerpt(words.schedule) + "'. The available schedules are " +
+                  python_list(known),
               near.empty() ? "name one of them, or give a table" : "did you mean '" + near + "'?");
 }
 

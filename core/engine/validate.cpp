@@ -86,7 +86,7 @@ void check_selective(const Node& section, const OfferedStrategy& offered, Plugin
   std::vector<std::string> search_path;
   for (const auto& place : plugins.search_path()) search_path.push_back(place.string());
   throw Error(ErrorCode::plugin_missing, node != nullptr ? node->where() : section.where(),
-              "Unknown strategy: " + word + ". Valid strategies: " + python_list(names),
+              "Unknown strategy: " + text::excerpt(word) + ". Valid strategies: " + python_list(names),
               (near.empty() ? "" : "did you mean '" + near + "'? ") +
                   "'single' is built in; plugins were looked for in " + text::join(search_path));
 }
@@ -192,7 +192,7 @@ void validate_section(const Node& section, PluginRegistry& plugins, int world_si
 
 std::string python_list(const std::vector<std::string>& words) {
   std::vector<std::string> quoted;
-  for (const std::string& word : words) quoted.push_back("'" + word + "'");
+  for (const std::string& word : words) quoted.push_back("'" + text::excerpt(word) + "'");
   return "[" + text::join(quoted) + "]";
 }
 

@@ -268,7 +268,7 @@ Error PluginRegistry::missing(std::string_view kind, std::string_view name) cons
   if (kind == "plugin" || kind == "strategy" || kind == "schedule") known.emplace_back("single");
   std::sort(known.begin(), known.end());
   const std::string nearest = text::nearest(name, known);
-  const std::string what = "there is no " + std::string(kind) + " '" + std::string(name) +
+  const std::string what = "there is no " + std::string(kind) + " '" + text::excerpt(name) +
                            "'; available: " + (known.empty() ? "none" : text::join(known)) + " (searched " +
                            (looked.empty() ? "no directory" : text::join(looked)) + ")";
   std::string hint = nearest.empty() ? "" : "did you mean '" + nearest + "'? Else ";

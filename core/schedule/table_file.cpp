@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 #include "heddle/schedule/simulate.h"
 
 namespace heddle::schedule {
@@ -87,7 +88,7 @@ void read_line(std::string_view line, TableFile& file) {
     if (!read_cell(text, row))
       throw Error(ErrorCode::input, location(file, rank),
                   "rank " + std::to_string(rank) + ", step " + std::to_string(step) + ": '" +
-                      std::string(text) + "' is not an action",
+                      text::excerpt(text) + "' is not an action",
                   "write STAGE, KIND and MICROBATCH, such as 2F0; kinds are F B I W SEND_F RECV_F SEND_B "
                   "RECV_B, and UNSHARD RESHARD REDUCE_GRAD without a microbatch");
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "core/base/outputs.h"
 #include "heddle/base/text.h"
 
 namespace heddle::schedule {
@@ -81,10 +82,22 @@ void ChromeTrace::arrow(char phase, std::string_view id, const End& end) {
   close({});
 }
 
+namespace {
+
+constexpr std::string_view kFirst = "{\"displayTimeUnit\":\"ms\",", kAbout = "\"otherData\":",
+                           kOwn = "{\"schedule\":";  // the first key of what heddle says about its traces
+
+}  // namespace
+
+bool is_chrome_file(const std::filesystem::path& file) {
+  const std::string own = std::string(kFirst) + std::string(kAbout) + std::string(kOwn);
+  return beginning_of(file, own.size()) == own;
+}
+
 std::string chrome_file(std::string_view events, std::string_view about) {
   if (events.ends_with(",\n")) events.remove_suffix(2);
-  std::string file = "{\"displayTimeUnit\":\"ms\",";
-  if (!about.empty()) file += "\"otherData\":" + std::string(about) + ",";
+  std::string file(kFirst);
+  if (!about.empty()) file += std::string(kAbout) + std::string(about) + ",";
   return file + "\"traceEvents\":[\n" + std::string(events) + "\n]}\n";
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,6 +46,8 @@ class HEDDLE_API ChromeTrace {
 
 // The whole file. `about`: a JSON object for its otherData, or empty.
 HEDDLE_API std::string chrome_file(std::string_view events, std::string_view about = {});
+// Whether a file begins as heddle's traces do.
+HEDDLE_API bool is_chrome_file(const std::filesystem::path& file);
 
 // The threads of a rank's process.
 inline constexpr int kActionLane = 0;

@@ -75,8 +75,10 @@ TEST_F(PluginsNew, RefusesNamesThatAreNoneAndDirectoriesThatAreThere) {
   EXPECT_EQ(there.status, 2);
   EXPECT_THAT(there.error, HasSubstr("'" + at("mine") + "' is there already\n  hint: choose another name"));
   const Outcome nowhere = heddle({"plugins", "new", at("no/such/mine")});
-  EXPECT_EQ(nowhere.status, 1);
-  EXPECT_THAT(nowhere.error, HasSubstr("cannot be made: No such file or directory\n  hint: give a name"));
+  EXPECT_EQ(nowhere.status, 2);
+  EXPECT_EQ(nowhere.error,
+            "error[usage] heddle plugins new: the directory of '" + at("no/such/mine") +
+                "' is not there\n  hint: give a name in a directory that is there and may be written\n");
   const Outcome odd = heddle({"plugins", "new", "mine", "--kind", "sofa"});
   EXPECT_EQ(odd.status, 2);
   EXPECT_THAT(odd.error, HasSubstr("sofa"));

@@ -121,7 +121,7 @@ TEST(Refusals, NameACutWeightsFile) {
 TEST(Refusals, AnswerInJsonOnceForAllRanks) {
   const TrainingFiles files;
   const Outcome outcome =
-      heddle(files.train("run", {"--json", "--nproc-per-node", "2", "--metrics", "/proc/no/file"}));
+      heddle(files.train("run", {"--json", "--nproc-per-node", "2", "--metrics", "/proc/file"}));
   EXPECT_EQ(outcome.status, 1) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("{\"error\": {\"code\": \"io\""));
   const size_t first = outcome.out.find("{\"error\"");
@@ -206,8 +206,8 @@ TEST(Refusals, NameATextThatIsMissing) {
   expect_refusal(heddle({"data", files.path("none.txt"), "--out", files.path("out.bin")}), 2,
                  "error[input] " + files.path("none.txt") + ": cannot be read: No such file or directory");
   EXPECT_FALSE(std::filesystem::exists(files.path("out.bin")));
-  expect_refusal(heddle({"data", files.path("text.txt"), "--out", files.path("none/out.bin")}), 1,
-                 "error[io]");
+  expect_refusal(heddle({"data", files.path("text.txt"), "--out", files.path("none/out.bin")}), 2,
+                 "error[usage] --out: the directory of " + files.path("none/out.bin") + " is not there");
 }
 
 TEST(Failures, OfAFullDiskEndTheRun) {
@@ -222,8 +222,8 @@ TEST(Failures, OfAFullDiskEndTheRun) {
 TEST(Failures, OfWritingTokensLeaveDevicesAlone) {
   const TrainingFiles files;
   files.write("text.txt", "In the beginning");
-  expect_refusal(heddle({"data", files.path("text.txt"), "--out", "/dev/full"}), 1,
-                 "error[io] /dev/full: is there and is not a regular file, so it is not replaced");
+  expect_refusal(heddle({"data", files.path("text.txt"), "--out", "/dev/full"}), 2,
+                 "error[usage] --out: /dev/full is there and is not a regular file");
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
 }
 

@@ -43,11 +43,14 @@ TEST(Data, NeverWritesOverItsOwnText) {
   fs::create_symlink(text, files.path("link.txt"));
   fs::create_hard_link(text, files.path("hard.txt"));
   fs::create_hard_link(text, files.path("new.bin.part"));
-  for (const char* out : {"text.txt", "link.txt", "hard.txt", "new.bin"})
+  for (const auto& [out, lost] : {std::pair{"text.txt", "text.txt"},
+                                  {"link.txt", "link.txt"},
+                                  {"hard.txt", "hard.txt"},
+                                  {"new.bin", "new.bin.part"}})
     for (const Words& force : {Words{}, Words{"--force"}})
       expect_usage_refusal(heddle(plus({"data", text, "--out", files.path(out)}, force)),
-                           "error[usage] " + files.path(out) + ": is the text '" + text +
-                               "' itself, which would be lost\n  hint: name another file: --out FILE\n");
+                           "error[usage] --out: " + files.path(lost) + " is the text '" + text +
+                               "' itself, which would be lost\n  hint: name another file\n");
   EXPECT_EQ(read_text(text), before);
 }
 

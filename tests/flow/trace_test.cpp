@@ -166,13 +166,48 @@ TEST(Trace, RefusesWhatItCannotWriteBeforeTheRun) {
   const TrainingFiles files;
   const std::string file = files.path("missing/trace.json");
   const Outcome run = heddle(files.train("run", {"--trace", file}));
-  EXPECT_EQ(run.status, 1);
-  EXPECT_EQ(run.error, "error[io] --trace: the file " + file +
-                           " cannot be written\n  hint: its directory must exist, with the right to write\n");
+  EXPECT_EQ(run.status, 2);
+  EXPECT_EQ(run.error, "error[usage] --trace: the directory of " + file +
+                           " is not there\n  hint: make it first: mkdir -p " + files.path("missing") + "\n");
+  EXPECT_EQ(heddle(files.train("run", {"--trace", "/proc/trace"})).error,
+            "error[io] --trace: the file /proc/trace cannot be written\n"
+            "  hint: its directory must exist, with the right to write\n");
   EXPECT_FALSE(std::filesystem::exists(files.path("run/training.jsonl")));
   const Outcome steps = heddle(files.train("run", {"--trace", "t", "--trace-steps", "5-3"}));
   EXPECT_EQ(steps.status, 2);
   EXPECT_THAT(steps.error, HasSubstr("expected a step or two such as 3 or 3-5, got '5-3'"));
+}
+
+TEST(Trace, ReplacesATraceAndNothingElse) {
+  const TrainingFiles files;
+  const std::string trace = files.path("trace.json"), metrics = files.path("metrics.jsonl"),
+                    table = files.path("table.csv"), before = read_text(files.path("run.yaml"));
+  const Words named = {"--trace", trace, "--metrics", metrics, "--step_scheduler.max_steps"};
+  ASSERT_EQ(heddle(files.train("run", plus(named, {"3"}))).status, 0);
+  const Outcome again = heddle(files.train("run", plus(named, {"6"})));
+  ASSERT_EQ(again.status, 0) << again.error;  // with all that the first one has left
+  EXPECT_EQ(column(metrics, "step").size(), 6u);
+  EXPECT_EQ(heddle(files.train("run", {"--trace", files.path("run.yaml")})).status, 2);
+  files.write("mine.json", "mine");
+  files.write("table.csv",
+              heddle({"schedule", "1f1b", "--ranks", "2", "--microbatches", "2", "--format", "csv"}).out);
+  const Words schedule = {"schedule", "1f1b", "--ranks", "2", "--microbatches", "2", "--trace"};
+  EXPECT_EQ(heddle(plus(schedule, {trace})).status, 0);
+  const auto refusal = [&](const Words& words) {
+    const Outcome refused = heddle(words);
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_EQ(refused.out, "");
+    return refused.error;
+  };
+  EXPECT_EQ(refusal(plus(schedule, {files.path("mine.json")})),
+            "error[usage] --trace: " + files.path("mine.json") +
+                " is there and holds no trace of heddle\n  hint: name a file that is not there\n");
+  EXPECT_THAT(refusal({"schedule", "--csv", table, "--trace", table}),
+              HasSubstr(table + " is the table of --csv itself, which would be lost"));
+  EXPECT_THAT(refusal(plus(schedule, {trace, "--times-from", trace})),
+              HasSubstr(trace + " is the trace of --times-from itself, which would be lost"));
+  EXPECT_EQ(read_text(files.path("run.yaml")), before);
+  EXPECT_EQ(read_text(files.path("mine.json")), "mine");
 }
 
 TEST(Trace, OfAScheduleIsItsSimulation) {

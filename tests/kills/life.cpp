@@ -37,7 +37,7 @@ int train(const Training& training, const fs::path& folder, const Doom& one, int
   const Node configuration = config::with_override(read, "checkpoint.checkpoint_dir", folder.string());
   PluginRegistry plugins = open_plugins(configuration, Log());
   const cli::RankPlan plan = cli::plan_ranks(training.ranks);
-  const Job job = prepare_job(configuration, plugins, plan.world_size(), "");
+  const Job job = prepare_job(configuration, plugins, plan.world_size());
   if (training.user == Training::User::nobody && ::geteuid() == 0 && ::seteuid(65534) != 0) std::abort();
   return cli::run_ranks(plan, std::chrono::minutes(1), [&](Rendezvous& meeting) {
     at::set_num_threads(1);  // a life is too short for more

@@ -79,7 +79,7 @@ void train_recipe(const std::string& yaml, int ranks, std::vector<std::string>* 
   const Quiet quiet;
   try {
     PluginRegistry first({HEDDLE_BINARY_DIR "/plugins"});
-    const Job job = prepare_job(config::read_text(yaml, "run.yaml"), first, ranks, "");
+    const Job job = prepare_job(config::read_text(yaml, "run.yaml"), first, ranks);
     meanwhile();
     ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
       PluginRegistry own({HEDDLE_BINARY_DIR "/plugins"});

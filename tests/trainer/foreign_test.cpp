@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "checkpoint/folder.h"
+#include "trainer/data/token_header.h"
 #include "trainer/models/find_model.h"
 
 namespace heddle {
@@ -93,6 +94,18 @@ TEST(ForeignCheckpoints, AreKnownAsFilesToo) {
               StartsWith("error[input] FOLDER/model.gguf: is a GGUF file"));
   EXPECT_THAT(error_of(folder, [&] { find_model(folder / "model.pt"); }),
               StartsWith("error[input] FOLDER/model.pt: is a model as PyTorch pickles it"));
+  folder.write("model.bin", "PK\3\4");
+  EXPECT_THAT(error_of(folder, [&] { find_model(folder / "model.bin"); }),
+              StartsWith("error[input] FOLDER/model.bin: is a model as PyTorch pickles it"));
+  for (const int32_t magic : {kNanogptMagic, kAutomodelMagic}) {
+    folder.write("train.bin", std::string(reinterpret_cast<const char*>(&magic), sizeof magic) + "rest");
+    EXPECT_EQ(error_of(folder, [&] { find_model(folder / "train.bin"); }),
+              "error[input] FOLDER/train.bin: is a token file, as heddle data makes it: it holds no model\n"
+              "  hint: name a Hugging Face directory, the checkpoint_dir of a run, or a checkpoint in it");
+  }
+  folder.write("bare.bin", "\1\2\3\4");
+  EXPECT_THAT(error_of(folder, [&] { find_model(folder / "bare.bin"); }),
+              StartsWith("error[input] FOLDER/bare.bin: is not a directory\n"));
   EXPECT_FALSE(foreign_checkpoint(folder / "model.txt"));
   EXPECT_FALSE(foreign_checkpoint(folder / "nothing"));
 }

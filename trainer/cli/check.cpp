@@ -83,7 +83,7 @@ Verdict run_elsewhere(Look look) {
 // The steps of `heddle train` up to the start of its ranks, and their refusals.
 Verdict run_here(const Node& configuration, Look look) {
   const Plan plan = std::move(look.plan);
-  Job job = begin(configuration, std::move(look), "", std::chrono::milliseconds(0));
+  Job job = begin(configuration, std::move(look), {}, std::chrono::milliseconds(0));
   const auto size = size_if_known(plan, job.setup, job.model, job.recipe);
   return {std::move(job.setup), true, size, job.scheduler};
 }

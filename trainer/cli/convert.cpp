@@ -1,12 +1,14 @@
 // `heddle convert`: finds the model, writes it as the other kind into a stage, and publishes it.
 #include "trainer/cli/convert.h"
 
+#include <array>
 #include <cstdio>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <utility>
 
+#include "core/base/outputs.h"
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/engine/engine.h"
@@ -29,6 +31,8 @@ fs::path destination_of(const std::string& given) {
   const fs::path normal = fs::path(given).lexically_normal();
   const fs::path path = normal.has_filename() ? normal : normal.parent_path();
   check_free(path);
+  const std::array outputs = {Output{path, "heddle convert", "model", {}, Output::Form::directory}};
+  refuse_outputs(outputs, {});
   return path;
 }
 

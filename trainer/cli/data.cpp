@@ -28,6 +28,16 @@ int64_t size_of_texts(const std::vector<std::string>& texts) {
   return sum;
 }
 
+std::vector<Input> inputs_of(const DataCommand& command) {
+  std::vector<Input> out;
+  for (const std::string& text : command.texts)
+    if (text != "-") out.push_back({text, "the text '" + text + "'"});
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(command.tokenizer, none))
+    out.push_back({entry.path(), "a file of the tokenizer"});
+  return out;
+}
+
 // A line that is written over, on a terminal only.
 class Bar {
  public:
@@ -74,7 +84,7 @@ void tokenize(const DataCommand& command) {
 }  // namespace
 
 int data(const DataCommand& command) {
-  check_target(command.out, command.texts, command.force);
+  check_target(command.out, inputs_of(command), command.force);
   if (!command.tokenizer.empty()) {
     tokenize(command);
     return 0;

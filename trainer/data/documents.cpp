@@ -43,9 +43,9 @@ void check_utf8(std::string_view text, const std::string& name, int64_t first) {
 
 // The position and the reason of nlohmann's message, which begins with an identifier in brackets.
 std::string reason_of(const json::exception& error) {
-  const std::string text = error.what();
-  const size_t end = text.find("] ");
-  return end == std::string::npos ? text : text.substr(end + 2);
+  const std::string_view what = error.what();
+  const size_t end = what.find("] ");
+  return text::excerpt(end == what.npos ? what : what.substr(end + 2), 400);
 }
 
 }  // namespace
@@ -99,7 +99,8 @@ std::string DocumentReader::text_of(const std::string& line) const {
   if (found == value.end()) {
     std::vector<std::string> names;
     for (const auto& item : value.items()) names.push_back(item.key());
-    refuse_text(where(), "there is no field '" + field_ + "'; there are: " + text::join(names),
+    refuse_text(where(),
+                "there is no field '" + field_ + "'; there are: " + text::excerpt(text::join(names), 1000),
                 "name the field that holds the text: --field NAME");
   }
   if (!found->is_string())

@@ -1,6 +1,7 @@
 // The range of tokens in each file, and the notes that record it.
 #include "trainer/data/token_check.h"
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -51,6 +52,13 @@ void refuse_foreign_end(const TokenDataset& dataset, int64_t vocabulary) {
 }
 
 }  // namespace
+
+bool is_token_notes(const fs::path& file) {
+  const Notes notes = read_notes(file);
+  return !notes.empty() && std::all_of(notes.begin(), notes.end(), [](const Notes& one) {
+    return one.is_object() && one.contains("file") && one.contains("least");
+  });
+}
 
 void check_tokens(std::span<const TokenDataset* const> datasets, int64_t vocabulary, const fs::path& notes) {
   const Notes before = notes.empty() ? Notes::object() : read_notes(notes);

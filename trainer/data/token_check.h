@@ -15,4 +15,8 @@ namespace heddle {
 void check_tokens(std::span<const TokenDataset* const> datasets, int64_t vocabulary,
                   const std::filesystem::path& notes);
 
+inline constexpr const char* kTokenNotes = ".tokens.json";  // their name in checkpoint_dir
+// Whether a file holds such notes.
+bool is_token_notes(const std::filesystem::path& file);
+
 }  // namespace heddle

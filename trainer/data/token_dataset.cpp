@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "heddle/base/error.h"
@@ -41,15 +42,23 @@ std::optional<int64_t> first_outside_in_packs(const SampleRows& rows, size_t num
 
 }  // namespace
 
-std::vector<std::filesystem::path> matching_files(std::span<const std::string> patterns) {
-  std::set<std::filesystem::path> files;
+MatchingFiles matching_files(std::span<const std::string> patterns) {
+  MatchingFiles out;
+  std::set<std::filesystem::path> met;  // with links resolved
   for (const std::string& pattern : patterns) {
     glob_t found{};
-    if (glob(pattern.c_str(), GLOB_BRACE | GLOB_TILDE, nullptr, &found) == 0)
-      for (size_t i = 0; i < found.gl_pathc; ++i) files.insert(found.gl_pathv[i]);
+    if (glob(pattern.c_str(), GLOB_BRACE | GLOB_TILDE, nullptr, &found) != 0) found.gl_pathc = 0;
+    if (found.gl_pathc == 0) out.lacking.push_back(pattern);
+    for (size_t i = 0; i < found.gl_pathc; ++i) {
+      const std::filesystem::path file = found.gl_pathv[i];
+      std::error_code failed;
+      const std::filesystem::path whole = std::filesystem::canonical(file, failed);
+      (met.insert(failed ? file : whole).second ? out.files : out.repeated).push_back(file);
+    }
     globfree(&found);
   }
-  return {files.begin(), files.end()};
+  std::sort(out.files.begin(), out.files.end());
+  return out;
 }
 
 TokenDataset::TokenDataset(std::vector<TokenFile> files, int64_t sequence_length,

@@ -14,8 +14,14 @@
 
 namespace heddle {
 
-// The files that match any of the patterns (as a shell reads them), sorted by name, each once.
-std::vector<std::filesystem::path> matching_files(std::span<const std::string> patterns);
+// The files that match patterns as a shell reads them: each once, also where it has two names, under the one
+// met first; sorted by name.
+struct MatchingFiles {
+  std::vector<std::filesystem::path> files;
+  std::vector<std::string> lacking;             // patterns that match no file
+  std::vector<std::filesystem::path> repeated;  // names of a file that another pattern or name has given
+};
+MatchingFiles matching_files(std::span<const std::string> patterns);
 
 // A row of L tokens with its labels.
 struct RowTarget {

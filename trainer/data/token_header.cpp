@@ -1,9 +1,12 @@
 // Checks the headers of nanoGPT's, AutoModel's and bare token files.
 #include "trainer/data/token_header.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 
+#include "core/base/outputs.h"
 #include "heddle/base/error.h"
 
 namespace heddle {
@@ -35,7 +38,32 @@ TokenHeader bare_header(const std::filesystem::path& file, size_t bytes, TokenTy
   return {type, 0, static_cast<int64_t>(bytes / width)};
 }
 
+// Magic, version, tokens, bytes per token, our mark.
+using HeaderBegin = std::array<int32_t, 5>;
+
+HeaderBegin header_begin(const std::filesystem::path& file) {
+  HeaderBegin words{};
+  const std::string bytes = beginning_of(file, sizeof(words));
+  std::memcpy(words.data(), bytes.data(), bytes.size());
+  return words;
+}
+
+bool has_known_magic(int32_t first) {
+  return first == kNanogptMagic || first == kAutomodelMagic;
+}
+
 }  // namespace
+
+bool is_token_file(const std::filesystem::path& file) {
+  return has_known_magic(header_begin(file)[0]);
+}
+
+// Its number of tokens is written last.
+bool is_unfinished_token_file(const std::filesystem::path& file) {
+  const HeaderBegin words = header_begin(file);
+  const bool is_marked = words[4] == kBytesMark || words[4] == kTokensMark;
+  return has_known_magic(words[0]) && words[1] == 1 && (is_marked || words[2] == 0);
+}
 
 size_t width_of(TokenType type) {
   switch (type) {
@@ -56,9 +84,11 @@ size_t width_of(TokenType type) {
 
 TokenHeader read_token_header(const std::filesystem::path& file, std::span<const std::byte> bytes,
                               std::optional<TokenType> bare) {
-  int32_t words[5] = {0, 0, 0, 0, 0};  // magic, version, tokens, bytes per token, our mark
-  if (!bytes.empty()) std::memcpy(words, bytes.data(), std::min(bytes.size(), sizeof(words)));
-  const bool known = words[0] == kNanogptMagic || words[0] == kAutomodelMagic;
+  if (bytes.empty())
+    refuse(file, "is empty: it holds no token", "heddle data makes a token file from a text");
+  HeaderBegin words{};
+  std::memcpy(words.data(), bytes.data(), std::min(bytes.size(), sizeof(words)));
+  const bool known = has_known_magic(words[0]);
   if (!known && bare) return bare_header(file, bytes.size(), *bare);
   if (!known)
     refuse(file,

@@ -31,15 +31,15 @@ fs::path partial_of(const fs::path& out) {
 
 }  // namespace
 
-void check_target(const fs::path& out, std::span<const std::string> sources, bool force) {
+void check_target(const fs::path& out, std::span<const Input> inputs, bool force) {
   std::error_code ignored;
-  const fs::path target = checkpoint::replaceable(out);
-  for (const std::string& source : sources)
-    for (const fs::path& written : {target, partial_of(target)})
-      if (source != "-" && fs::is_regular_file(source, ignored) && fs::equivalent(source, written, ignored))
-        throw Error(ErrorCode::usage, out.string(),
-                    "is the text '" + source + "' itself, which would be lost",
-                    "name another file: --out FILE");
+  const fs::path target = fs::is_regular_file(out, ignored) ? fs::canonical(out, ignored) : out;
+  const auto any = [](const fs::path&) { return true; };
+  const std::string hint = "move it away, or name another file: --out FILE";
+  const std::array outputs = {Output{out, "--out", "token file", any, Output::Form::file, hint},
+                              Output{partial_of(target), "--out", "unfinished token file",
+                                     is_unfinished_token_file, Output::Form::file, hint}};
+  refuse_outputs(outputs, inputs);
   fs::path index = out;
   index.replace_extension(".idx");
   if (fs::exists(index, ignored))
@@ -69,7 +69,7 @@ void TokenWriter::write_header() {
     header[0] = kAutomodelMagic;
     header[3] = width_;
   }
-  if (content_ == Content::bytes) header[4] = kBytesMark;
+  header[4] = content_ == Content::bytes ? kBytesMark : kTokensMark;
   file_.write(reinterpret_cast<const char*>(header.data()), sizeof(header));
 }
 

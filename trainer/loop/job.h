@@ -71,10 +71,16 @@ struct Job {
   TraceRequest trace = {};
 };
 
+// The files that the command line names.
+struct NamedOutputs {
+  std::filesystem::path metrics;  // empty: training.jsonl in checkpoint_dir
+  std::filesystem::path trace;    // empty: none
+};
+
 // What look_at() sees of a run on this machine, and the checkpoint that it goes on from. Throws Error before
 // any rank starts.
 Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_size,
-                const std::string& metrics);
+                const NamedOutputs& named = {});
 
 // Where a run's metrics go unless --metrics says: training.jsonl in checkpoint_dir.
 std::filesystem::path default_metrics(const CheckpointSection& section);

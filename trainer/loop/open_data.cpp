@@ -10,10 +10,16 @@ namespace heddle {
 namespace {
 
 std::vector<std::filesystem::path> files_of(const std::vector<std::string>& patterns,
-                                            std::vector<std::string>& lacking) {
-  auto found = matching_files(patterns);
-  if (found.empty()) lacking.push_back("no file matches '" + text::join(patterns, "', '") + "'");
-  return found;
+                                            const std::string& where, std::vector<LackingFiles>& lacking,
+                                            std::vector<std::string>& warnings) {
+  MatchingFiles found = matching_files(patterns);
+  for (const std::string& pattern : found.lacking)
+    lacking.push_back({where, "no file matches '" + text::excerpt(pattern) + "'"});
+  if (const size_t count = found.repeated.size(); count > 0)
+    warnings.push_back(where + ": " + found.repeated.front().string() +
+                       (count > 1 ? " and " + std::to_string(count - 1) + " more are" : " is") +
+                       " named more than once; each file is read once");
+  return std::move(found.files);
 }
 
 // With drop_long_samples: false.
@@ -43,10 +49,10 @@ void refuse_no_packs(const SampleRows& rows, const PackedSection& packed) {
 }  // namespace
 
 std::optional<TokenDataset> open_dataset(const DatasetSection& section, const PackedSection& packed,
-                                         int64_t seed, std::vector<std::string>& lacking) {
-  const auto paths = files_of(section.patterns, lacking);
-  const auto of_lengths =
-      section.lengths.empty() ? std::vector<std::filesystem::path>() : files_of(section.lengths, lacking);
+                                         int64_t seed, std::vector<LackingFiles>& lacking,
+                                         std::vector<std::string>& warnings) {
+  const auto paths = files_of(section.patterns, section.where, lacking, warnings);
+  const auto of_lengths = files_of(section.lengths, section.lengths_where, lacking, warnings);
   if (!lacking.empty()) return std::nullopt;
   if (!section.lengths.empty() && of_lengths.size() != paths.size())
     throw Error(ErrorCode::config, section.lengths_where,

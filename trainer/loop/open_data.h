@@ -11,10 +11,16 @@
 
 namespace heddle {
 
-// Empty where a pattern matches no file: a line for each in `lacking`. Throws Error{config} where there are
-// not as many files of lengths as of tokens.
+// A pattern that matches no file.
+struct LackingFiles {
+  std::string where, what;  // the field; "no file matches 'train*.bin'"
+};
+
+// Empty where a pattern matches no file: each is in `lacking`. A file that is named twice is a warning.
+// Throws Error{config} where there are not as many files of lengths as of tokens.
 std::optional<TokenDataset> open_dataset(const DatasetSection& section, const PackedSection& packed,
-                                         int64_t seed, std::vector<std::string>& lacking);
+                                         int64_t seed, std::vector<LackingFiles>& lacking,
+                                         std::vector<std::string>& warnings);
 
 // Throws Error{config} for samples that no row holds, Error{not_built} for documents where the
 // device does not compute the model's attention over them; refused: what of it, empty: nothing.

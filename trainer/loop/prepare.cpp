@@ -8,7 +8,7 @@
 #include "trainer/data/token_check.h"
 #include "trainer/loop/job.h"
 #include "trainer/metrics/look.h"
-#include "trainer/metrics/metrics_files.h"
+#include "trainer/outputs/run_outputs.h"
 #include "trainer/saves/in_the_way.h"
 #include "trainer/saves/resume.h"
 #include "trainer/saves/run_lock.h"
@@ -71,10 +71,10 @@ void find_beginning(Job& job, std::chrono::milliseconds patience) {
 
 }  // namespace
 
-Job begin(const Node& configuration, Look look, const std::string& metrics,
+Job begin(const Node& configuration, Look look, const NamedOutputs& named,
           std::chrono::milliseconds patience) {
-  std::filesystem::path file = metrics;
-  if (metrics.empty()) file = default_metrics(look.recipe.checkpoint);
+  const std::filesystem::path file =
+      named.metrics.empty() ? default_metrics(look.recipe.checkpoint) : named.metrics;
   Job job{configuration,
           std::move(look.recipe),
           std::move(look.setup),
@@ -86,7 +86,7 @@ Job begin(const Node& configuration, Look look, const std::string& metrics,
           *look.rates,
           file};
   warn_of_no_best(job);
-  if (!metrics.empty()) refuse_what_is_no_metrics(file);
+  refuse_outputs(job, named);
   find_beginning(job, patience);
   return job;
 }
@@ -118,13 +118,13 @@ void check_tokens(const Job& job) {
   for (const ValidationSet& set : job.validation) datasets.push_back(&set.dataset);
   const CheckpointSection& section = job.recipe.checkpoint;
   const std::filesystem::path notes =
-      section.enabled ? std::filesystem::path(section.directory) / ".tokens.json" : "";
+      section.enabled ? std::filesystem::path(section.directory) / kTokenNotes : "";
   check_tokens(datasets, job.model.spec->facts().vocabulary, notes);
 }
 
 Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_size,
-                const std::string& metrics) {
-  return begin(configuration, look_at(configuration, plugins, world_size, Machine::this_one), metrics);
+                const NamedOutputs& named) {
+  return begin(configuration, look_at(configuration, plugins, world_size, Machine::this_one), named);
 }
 
 }  // namespace heddle

@@ -7,6 +7,7 @@
 #include <string>
 #include <system_error>
 
+#include "core/base/outputs.h"
 #include "lib/checkpoint/safetensors/file_writer.h"
 
 namespace heddle {
@@ -37,9 +38,9 @@ std::optional<double> loss_at(const std::filesystem::path& file, int64_t step) {
 }
 
 bool begins_with_metrics(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::string line;
-  return std::getline(in, line) && read_metrics_line(line);
+  constexpr size_t kLongestLine = 1 << 20;
+  const std::string begin = beginning_of(file, kLongestLine);
+  return read_metrics_line(begin.substr(0, begin.find('\n'))).has_value();
 }
 
 std::vector<CurvePoint> keep_before(const std::filesystem::path& file, int64_t step) {

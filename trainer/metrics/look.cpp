@@ -212,13 +212,13 @@ class Walk {
 
   // Empty on another machine where files are missing.
   std::optional<TokenDataset> open(const DatasetSection& section, const PackedSection& packed) {
-    std::vector<std::string> lacking;
-    auto dataset = open_dataset(section, packed, look_.recipe.seed, lacking);
-    for (const std::string& none : lacking) {
+    std::vector<LackingFiles> lacking;
+    auto dataset = open_dataset(section, packed, look_.recipe.seed, lacking, look_.setup.warnings);
+    for (const LackingFiles& none : lacking) {
       if (!another_)
-        throw Error(ErrorCode::input, section.where, none,
+        throw Error(ErrorCode::input, none.where, none.what,
                     "paths are relative to " + std::filesystem::current_path().string());
-      lacks(none + ": the data is not checked");
+      lacks(none.what + ": the data is not checked");
     }
     if (!dataset) return std::nullopt;
     check_dataset(*dataset, section, packed, not_on_device_);

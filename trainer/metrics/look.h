@@ -32,7 +32,7 @@ Look look_at(const Node& configuration, PluginRegistry& plugins, int world_size,
 
 // The job of a run on this machine, with the checkpoint that it goes on from. A run that still saves in
 // checkpoint_dir is waited for as long as `patience`. Throws Error.
-Job begin(const Node& configuration, Look look, const std::string& metrics,
+Job begin(const Node& configuration, Look look, const NamedOutputs& named,
           std::chrono::milliseconds patience = std::chrono::seconds(5));
 
 }  // namespace heddle

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <string_view>
+
+#include "core/base/outputs.h"
 
 namespace heddle {
 namespace {
@@ -167,16 +170,18 @@ std::string stroke_of(const std::string& colour, const std::string& width) {
 
 }  // namespace
 
+bool is_loss_curve(const std::filesystem::path& file) {
+  const std::string_view head = kLossCurveHead;
+  return beginning_of(file, head.size()) == head;
+}
+
 std::string loss_curve_svg(const std::vector<CurvePoint>& all_training,
                            const std::vector<CurvePoint>& all_validation) {
   const std::vector<CurvePoint> training = drawn_points(all_training),
                                 validation = drawn_points(all_validation);
   const auto skipped = std::count_if(all_training.begin(), all_training.end(),
                                      [](const CurvePoint& point) { return point.skipped; });
-  std::string out =
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 960 540\" width=\"960\" height=\"540\" "
-      "font-family=\"system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif\">\n"
-      "<rect width=\"960\" height=\"540\" fill=\"#ffffff\"/>\n";
+  std::string out = std::string(kLossCurveHead) + "<rect width=\"960\" height=\"540\" fill=\"#ffffff\"/>\n";
   out += text_at(kLeft, 42, "Loss", "font-size=\"20\" font-weight=\"600\" fill=\"#1b2430\"");
   if (training.empty())
     return out + text_at(kLeft, kHeight / 2, "No finite loss", "font-size=\"16\"") + "</svg>\n";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,12 @@ struct CurvePoint {
   double loss = 0;
   bool skipped = false;  // its update
 };
+
+// How such a picture begins, and whether a file does.
+inline constexpr const char* kLossCurveHead =
+    "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 960 540\" width=\"960\" height=\"540\" "
+    "font-family=\"system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif\">\n";
+bool is_loss_curve(const std::filesystem::path& file);
 
 // An SVG of 960 x 540: the training loss of each step, its running mean, and the validation losses, with
 // axes, labels and a legend. Lines have a gap where a loss is not finite or its update was skipped; with no

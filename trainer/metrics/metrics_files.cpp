@@ -141,10 +141,6 @@ bool is_plain_file(const fs::path& file) {
   return !fs::exists(status) || fs::is_regular_file(status);
 }
 
-}  // namespace
-
-namespace {
-
 fs::path validation_file(const Job& job, const std::string& set) {
   const std::string name = set.empty() ? "validation.jsonl" : "validation_" + set + ".jsonl";
   return fs::path(job.recipe.checkpoint.directory) / name;
@@ -152,8 +148,7 @@ fs::path validation_file(const Job& job, const std::string& set) {
 
 // The files in checkpoint_dir beside training.jsonl.
 MetricsPaths files_beside(const Job& job) {
-  MetricsPaths files;
-  for (const ValidationSet& set : job.validation) files.push_back(validation_file(job, set.name));
+  MetricsPaths files = validation_files(job);
   if (job.recipe.checkpoint.enabled) files.push_back(fs::path(job.recipe.checkpoint.directory) / kLossCurve);
   return files;
 }
@@ -209,12 +204,10 @@ MetricsFiles take_metrics_files(const Job& job) {
   return out;
 }
 
-void refuse_what_is_no_metrics(const fs::path& file) {
-  std::error_code none;
-  if (!fs::is_regular_file(file, none) || fs::file_size(file, none) == 0) return;
-  if (begins_with_metrics(file)) return;
-  throw Error(ErrorCode::usage, "--metrics", file.string() + " is there and holds no metrics",
-              "name a file that is not there");
+std::vector<fs::path> validation_files(const Job& job) {
+  MetricsPaths files;
+  for (const ValidationSet& set : job.validation) files.push_back(validation_file(job, set.name));
+  return files;
 }
 
 }  // namespace heddle

@@ -26,7 +26,7 @@ struct MetricsFiles {
 // afterwards, pipes and devices as they were. Throws Error{io}.
 MetricsFiles take_metrics_files(const Job& job);
 
-// Throws Error{usage} where --metrics names a file with anything else than metrics.
-void refuse_what_is_no_metrics(const std::filesystem::path& file);
+// Of each validation set, in checkpoint_dir.
+std::vector<std::filesystem::path> validation_files(const Job& job);
 
 }  // namespace heddle

@@ -7,6 +7,9 @@
 #include <string>
 #include <system_error>
 
+#include "core/base/outputs.h"
+#include "trainer/data/token_header.h"
+
 namespace heddle {
 namespace {
 
@@ -56,6 +59,9 @@ constexpr Kind kAutoModel{
     "manifest.json, so nothing says that they are whole",
     "AutoModel's model/consolidate.sh makes model/consolidated of it, a Hugging Face directory"};
 
+constexpr Kind kTokens{"a token file, as heddle data makes it: it holds no model",
+                       "name a Hugging Face directory, the checkpoint_dir of a run, or a checkpoint in it"};
+
 bool ends(const std::string& name, std::initializer_list<const char*> endings) {
   for (const char* ending : endings)
     if (name.ends_with(ending)) return true;
@@ -100,11 +106,18 @@ bool says_sharded_backend(const fs::path& file) {
   return said.is_object() && said.contains("sharded_backend");
 }
 
+// PyTorch writes a ZIP archive, or the pickle itself in older versions.
+bool may_be_pickle(const fs::path& file) {
+  const std::string begin = beginning_of(file, 2);
+  return begin.empty() || begin == "PK" || begin.front() == '\x80';
+}
+
 const Kind* kind_of_file(const fs::path& file) {
   const std::string name = file.filename().string();
+  if (is_token_file(file)) return &kTokens;
   if (name.ends_with(".gguf")) return &kGguf;
   if (name.ends_with(".distcp")) return &kDcp;
-  return ends(name, {".pt", ".pth", ".bin", ".ckpt"}) ? &kPickle : nullptr;
+  return ends(name, {".pt", ".pth", ".bin", ".ckpt"}) && may_be_pickle(file) ? &kPickle : nullptr;
 }
 
 const Kind* kind_of(const fs::path& directory) {

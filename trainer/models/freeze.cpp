@@ -7,6 +7,7 @@
 
 #include "core/base/pattern.h"
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 #include "heddle/model/module.h"
 #include "heddle/model/module_unit.h"
 
@@ -62,7 +63,8 @@ Names matching(Units& units, const std::string& pattern, const std::string& wher
     for (const ParameterSlot& slot : unit->parameters())
       if (expression.found_in(slot.name)) names.insert(slot.name);
   if (names.empty())
-    throw Error(ErrorCode::config, where, "no parameter's name holds a match of '" + pattern + "'",
+    throw Error(ErrorCode::config, where,
+                "no parameter's name holds a match of '" + text::excerpt(pattern) + "'",
                 "names are such as '" + units.front()->parameters().front().name + "'");
   return names;
 }

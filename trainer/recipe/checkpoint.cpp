@@ -160,7 +160,7 @@ std::optional<std::string> best_set(const Node& section, const std::string& key,
   if (key == "default") return sets.size() == 1 ? std::optional(sets.front().name) : std::nullopt;
   const std::string nearest = text::nearest(key, names);
   throw Error(ErrorCode::config, where_of(section, "best_metric_key"),
-              "there is no validation set '" + key + "'; there " +
+              "there is no validation set '" + text::excerpt(key) + "'; there " +
                   (names.empty() ? "are none" : "are: " + text::join(names)),
               nearest.empty() ? "name one of them; default is the section validation_dataset"
                               : "did you mean '" + nearest + "'?");

@@ -3,6 +3,7 @@
 #include <array>
 #include <map>
 
+#include "heddle/base/text.h"
 #include "heddle/config/common_fields.h"
 #include "trainer/recipe/component.h"
 #include "trainer/recipe/fields.h"
@@ -142,7 +143,7 @@ DatasetSection read_dataset(const Node& section, const PackedSection& packed, No
         std::find(kPrefixes.begin(), kPrefixes.end(), words.dtype->substr(0, begin)) != kPrefixes.end();
     if (!known || !kTypes.contains(word))
       throw Error(ErrorCode::config, where_of(section, "dtype"),
-                  "tokens are integers of 8 to 64 bits, got '" + *words.dtype + "'");
+                  "tokens are integers of 8 to 64 bits, got '" + text::excerpt(*words.dtype) + "'");
     dataset.bare = kTypes.at(word);
   }
   if (words.reset_attention_at) {

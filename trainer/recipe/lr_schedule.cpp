@@ -52,7 +52,7 @@ void require_word(const Node& section, const std::string& key, const std::string
     if (one == word) return;
   const std::string nearest = text::nearest(word, known);
   throw Error(ErrorCode::config, where_of(section, key),
-              "unknown style '" + word + "'; there are: " + text::join(known),
+              "unknown style '" + text::excerpt(word) + "'; there are: " + text::join(known),
               nearest.empty() ? "" : "did you mean '" + nearest + "'?");
 }
 

@@ -1,6 +1,7 @@
 // Reads `model:`: an HF directory, or a configuration with random weights.
 #include <array>
 
+#include "heddle/base/text.h"
 #include "trainer/recipe/component.h"
 #include "trainer/recipe/fields.h"
 #include "trainer/recipe/readers.h"
@@ -47,7 +48,8 @@ void refuse_other_class(const Node& section, const std::string& target) {
   const std::string path = target.substr(0, dot == target.npos ? 0 : dot);
   const std::string name = path.substr(path.rfind('.') + 1);
   if (name.find("AutoModel") == name.npos || name.ends_with("ForCausalLM") || name == "AutoModel") return;
-  refuse(where_of(section, "_target_"), "'" + name + "' is not built; there is: NeMoAutoModelForCausalLM");
+  refuse(where_of(section, "_target_"),
+         "'" + text::excerpt(name) + "' is not built; there is: NeMoAutoModelForCausalLM");
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ Error unknown_section(const Node& root, const std::string& key, const Node& valu
   const std::string nearest = text::nearest(key, names);
   const auto elsewhere = std::find_if(kOtherSections.begin(), kOtherSections.end(),
                                       [&](const OtherSection& other) { return other.name == key; });
-  return Error(ErrorCode::config, value.where(), "unknown key '" + key + "'",
+  return Error(ErrorCode::config, value.where(), "unknown key '" + text::excerpt(key) + "'",
                root.find("model_type") != nullptr
                    ? "this is a model's config.json; a configuration names it: model: {config: PATH}"
                : elsewhere != kOtherSections.end() ? std::string(elsewhere->hint)

@@ -90,7 +90,7 @@ StepSection read_steps(const Node& section, NotBuilt& not_built) {
   const auto& sender = steps.preemption_sender;
   if (sender && *sender != "scheduler" && *sender != "person")
     throw Error(ErrorCode::config, where_of(section, "preemption_sender"),
-                "expected scheduler, person or null, got '" + *sender + "'");
+                "expected scheduler, person or null, got '" + text::excerpt(*sender) + "'");
   add_not_built(not_built, "step_scheduler", step_schema(), steps);
   return steps;
 }

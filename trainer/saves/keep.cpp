@@ -14,6 +14,7 @@
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/safetensors/safetensors_writer.h"
+#include "trainer/metrics/kept_lines.h"
 #include "trainer/saves/resume.h"
 
 namespace heddle {
@@ -139,15 +140,38 @@ std::optional<double> validation_loss(const fs::path& file, const std::string& s
   return found->second;
 }
 
-std::vector<std::string> sweep(const fs::path& root) {
-  static const text::Pattern kLeft(
-      R"(epoch_[0-9]{1,18}_step_[0-9]{1,18}\.(incomplete|removed))"
-      R"(|((training|validation.*)\.jsonl|loss\.svg|\.(LATEST|LOWEST_VAL)\.txt\.new)\.tmp\.[0-9]{1,18})");
-  std::vector<std::string> gone;
+bool is_unfinished(const fs::path& directory) {
+  std::error_code failed;
+  if (!fs::is_directory(fs::symlink_status(directory, failed))) return false;
+  if (fs::is_empty(directory, failed)) return true;
+  for (const char* part : {"model", "optim", "losses.json", "config.yaml", kPositionFile})
+    if (fs::exists(directory / part, failed)) return true;
+  return false;
+}
+
+std::vector<fs::path> unfinished_in(const fs::path& root) {
+  static const text::Pattern kName(R"(epoch_[0-9]{1,18}_step_[0-9]{1,18}\.(incomplete|removed))");
+  std::vector<fs::path> out;
   std::error_code failed;
   for (const fs::directory_entry& entry : fs::directory_iterator(root, failed))
-    if (!kLeft.match(entry.path().filename().string()).empty())
-      gone.push_back(entry.path().filename().string());
+    if (!kName.match(entry.path().filename().string()).empty()) out.push_back(entry.path());
+  return out;
+}
+
+std::vector<std::string> sweep(const fs::path& root) {
+  static const text::Pattern kTemporary(
+      R"(((training|validation.*)\.jsonl|loss\.svg|\.(LATEST|LOWEST_VAL)\.txt\.new)\.tmp\.[0-9]{1,18})");
+  std::vector<std::string> gone;
+  for (const fs::path& directory : unfinished_in(root))
+    if (is_unfinished(directory)) gone.push_back(directory.filename().string());
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root, failed)) {
+    const fs::path& file = entry.path();
+    if (kTemporary.match(file.filename().string()).empty() || !entry.is_regular_file(failed)) continue;
+    if (entry.file_size(failed) == 0 || begins_with_metrics(file) || is_loss_curve(file) ||
+        is_checkpoint_pointer(file))
+      gone.push_back(file.filename().string());
+  }
   std::sort(gone.begin(), gone.end());
   std::erase_if(gone, [&](const std::string& name) {
     std::error_code kept;

@@ -38,8 +38,14 @@ Losses read_losses(const std::filesystem::path& file);
 // or is not finite.
 std::optional<double> validation_loss(const std::filesystem::path& file, const std::string& set);
 
+// Whether a directory holds what an interrupted save or removal leaves, if anything.
+bool is_unfinished(const std::filesystem::path& directory);
+// The directories with a name of unfinished checkpoints, whatever they hold.
+std::vector<std::filesystem::path> unfinished_in(const std::filesystem::path& root);
+
 // Takes away what interrupted saves and removals have left in a directory of checkpoints, or of those in the
-// making, and gives the names. No other run may be at work there.
+// making, and gives the names; what has such a name and holds something else stays. No other run may be at
+// work there.
 std::vector<std::string> sweep(const std::filesystem::path& root);
 
 // Sweeps the checkpoints' root and the directory of stages, with a warning on standard error for each name.

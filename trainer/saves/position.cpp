@@ -9,6 +9,7 @@
 #include "core/base/nesting.h"
 #include "core/base/regular_file.h"
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 #include "lib/checkpoint/safetensors/checksum.h"
 
 namespace heddle {
@@ -110,7 +111,7 @@ Position read_position(const std::filesystem::path& file) {
   try {
     return position_of(parsed, Numbers(file));
   } catch (const PositionJson::exception& error) {
-    refuse(file, std::string("has no valid position of a run: ") + error.what());
+    refuse(file, "has no valid position of a run: " + text::excerpt(error.what(), 400));
   }
 }
 

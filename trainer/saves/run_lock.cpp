@@ -9,13 +9,13 @@
 #include <string>
 #include <thread>
 
+#include "core/base/outputs.h"
+#include "core/base/pattern.h"
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
 
 namespace heddle {
 namespace {
-
-constexpr const char* kName = ".lock";
 
 std::string this_process() {
   char host[256] = "";
@@ -42,7 +42,7 @@ bool is_locked(const std::filesystem::path& path) {
 
 Error held_by_another(const std::filesystem::path& directory) {
   std::string holder;
-  std::ifstream in(directory / kName);
+  std::ifstream in(directory / kRunLock);
   std::getline(in, holder);
   return {ErrorCode::config, "checkpoint.checkpoint_dir",
           "another run saves in " + directory.string() + (holder.empty() ? "" : ": " + holder),
@@ -59,15 +59,21 @@ void make(const std::filesystem::path& directory) try {
 
 void refuse_where_a_run_saves(const std::filesystem::path& directory, std::chrono::milliseconds patience) {
   const auto end = std::chrono::steady_clock::now() + patience;
-  while (is_locked(directory / kName)) {
+  while (is_locked(directory / kRunLock)) {
     if (std::chrono::steady_clock::now() >= end) throw held_by_another(directory);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
 
+bool is_run_lock(const std::filesystem::path& file) {
+  static const text::Pattern kHolder("process [0-9]{1,18} on [^ \n]*\n?");
+  constexpr size_t kLongest = 512;
+  return !kHolder.match(beginning_of(file, kLongest)).empty();
+}
+
 RunLock::RunLock(const std::filesystem::path& directory) {
   make(directory);
-  const std::filesystem::path path = directory / kName;
+  const std::filesystem::path path = directory / kRunLock;
   file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (file_ < 0) return;
   struct flock whole = all_of_it();

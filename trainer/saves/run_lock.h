@@ -24,6 +24,10 @@ class RunLock {
   bool held_ = false;
 };
 
+inline constexpr const char* kRunLock = ".lock";  // in the directory of checkpoints
+// Whether a file says who holds such a lock, or held it.
+bool is_run_lock(const std::filesystem::path& file);
+
 // Throws Error{config} where LATEST names another checkpoint than `latest`.
 void refuse_if_saved_since(const std::filesystem::path& directory, const std::string& latest);
 

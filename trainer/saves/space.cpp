@@ -2,23 +2,17 @@
 #include "trainer/saves/space.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <limits>
 #include <system_error>
 
+#include "trainer/metrics/amounts.h"
 #include "trainer/saves/resume.h"
 
 namespace heddle {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string in_gib(double bytes) {
-  char text[48];
-  std::snprintf(text, sizeof(text), "%.2f GiB", bytes / (1 << 30));
-  return text;
-}
 
 // Free bytes where `place` is or will be made; empty: not known.
 std::optional<double> free_bytes(const fs::path& place) {
@@ -41,7 +35,30 @@ int64_t most_at_once(const Job& job) {
   return std::min(saves, std::max<int64_t>(1, *section.max_recent + 1 + best - there));
 }
 
+std::string size_text(double bytes) {
+  return bytes_text(static_cast<int64_t>(bytes));
+}
+
+// What the user can change. With one checkpoint that stays the next one is written beside it, and saving less
+// often changes nothing.
+std::string less_space(const CheckpointSection& section) {
+  if (!section.max_recent)
+    return "set checkpoint.max_recent_checkpoints, or save less often with step_scheduler.ckpt_every_steps";
+  const bool exports = section.save_consolidated != CheckpointSection::Export::never;
+  return (*section.max_recent > 1
+              ? "lower checkpoint.max_recent_checkpoints, which is " + std::to_string(*section.max_recent)
+              : "make room there, or point checkpoint.checkpoint_dir at a larger disk") +
+         (exports ? ", or leave out the model for transformers with checkpoint.save_consolidated: false"
+                  : "");
+}
+
 }  // namespace
+
+std::string space_text(const CheckpointSection& section, const SpaceNeed& need) {
+  return "the checkpoints of this run take " + size_text(need.all) + " in " + section.directory + " (" +
+         std::to_string(need.count) + " of " + size_text(need.one) + "), and the disk has " +
+         size_text(need.free) + ": " + less_space(section);
+}
 
 std::string want_of_space(const Job& job) {
   const CheckpointSection& section = job.recipe.checkpoint;
@@ -55,9 +72,7 @@ std::string want_of_space(const Job& job) {
                      (exports && !every ? static_cast<double>(job.model.export_bytes) : 0);
   const std::optional<double> free = free_bytes(section.directory);
   if (!free || all <= *free) return "";
-  return "the checkpoints of this run take " + in_gib(all) + " in " + section.directory + " (" +
-         std::to_string(count) + " of " + in_gib(one) + "), and the disk has " + in_gib(*free) +
-         ": set checkpoint.max_recent_checkpoints, or save less often with step_scheduler.ckpt_every_steps";
+  return space_text(section, {count, one, all, *free});
 }
 
 }  // namespace heddle

@@ -12,4 +12,13 @@ namespace heddle {
 // that is being written.
 std::string want_of_space(const Job& job);
 
+// Bytes: of one of `count` checkpoints, of all with the last export, and free on the disk.
+struct SpaceNeed {
+  int64_t count = 0;
+  double one = 0, all = 0, free = 0;
+};
+
+// The text of that warning.
+std::string space_text(const CheckpointSection& section, const SpaceNeed& need);
+
 }  // namespace heddle

@@ -120,7 +120,7 @@ HfOrigin kept_origin(const fs::path& place) {
       origin.tensors.emplace(name, HfOrigin::Tensor{shard, *dtype});
     }
   } catch (const json::exception& error) {
-    throw Error(ErrorCode::input, file.string(), std::string("cannot be read: ") + error.what(),
+    throw Error(ErrorCode::input, file.string(), "cannot be read: " + text::excerpt(error.what(), 400),
                 "copy the checkpoint again, or remove the file: an export then chooses files by size");
   }
   return origin;

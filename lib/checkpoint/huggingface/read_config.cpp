@@ -11,6 +11,7 @@
 #include "core/base/nesting.h"
 #include "core/base/regular_file.h"
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 
 namespace heddle::checkpoint {
 namespace {
@@ -67,7 +68,7 @@ Node read_config_json(const std::filesystem::path& file) {
     size_t left = kMostNodeBytes;
     return to_node(ordered_json::parse(bytes.view()), {file.string(), 0, 0}, "", left);
   } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorCode::input, file.string(), std::string("is not JSON: ") + error.what());
+    throw Error(ErrorCode::input, file.string(), "is not JSON: " + text::excerpt(error.what(), 400));
   }
 }
 

@@ -85,7 +85,7 @@ json parse(std::string_view text, const std::string& file) {
   try {
     parsed = json::parse(text);
   } catch (const json::exception& error) {
-    refuse(file, "the header is not JSON: " + without_padding(error.what()));
+    refuse(file, "the header is not JSON: " + text::excerpt(without_padding(error.what()), 400));
   }
   Twice twice;
   json::sax_parse(text, &twice);

@@ -108,7 +108,7 @@ Manifest read_manifest(const std::filesystem::path& file) {
     for (const auto& [name, entry] : parsed.at("tensors").items())
       manifest.tensors.emplace(name, tensor_of(entry, name, file));
   } catch (const json::exception& error) {
-    refuse(file, std::string("is not a manifest of a sharded checkpoint: ") + error.what());
+    refuse(file, "is not a manifest of a sharded checkpoint: " + text::excerpt(error.what(), 400));
   }
   return manifest;
 }

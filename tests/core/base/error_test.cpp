@@ -15,6 +15,13 @@ TEST(Error, IsOneBlockWithItsHint) {
   EXPECT_STREQ(Error(ErrorCode::mesh, "w", "what", "do this").what(), "error[mesh] w: what\n  hint: do this");
 }
 
+TEST(Error, NamesTheBeginningOfAPathThatIsNone) {
+  const std::string page(500'000, 'x');
+  EXPECT_STREQ(Error(ErrorCode::input, page, "is not there").what(),
+               ("error[input] " + std::string(200, 'x') + "... (500000 bytes): is not there").c_str());
+  EXPECT_LT(std::string(Error(ErrorCode::input, page, page, page).what()).size(), 140'000u);
+}
+
 TEST(Error, IsOneLineOfJson) {
   EXPECT_EQ(Error(ErrorCode::plugin_abi, "a\"b", "line\nline", "").json(),
             R"({"error": {"code": "plugin_abi", "where": "a\"b", "what": "line\nline", "hint": ""}})");
@@ -35,6 +42,14 @@ TEST(Text, TheNearestWordIsOneThatCouldBeMeant) {
   EXPECT_EQ(text::nearest("tp_sze", words), "tp_size");
   EXPECT_EQ(text::nearest("PIPELIN", words), "pipeline");
   EXPECT_EQ(text::nearest("optimizer", words), "");
+}
+
+TEST(Text, AnExcerptIsShortAndOnOneLine) {
+  EXPECT_EQ(text::excerpt("a\nb\tc\r\x1b[31m\x7f"), "a\\nb\\tc\\r\\x1b[31m\\x7f");
+  EXPECT_EQ(text::excerpt(std::string(200, 'a')), std::string(200, 'a'));
+  EXPECT_EQ(text::excerpt(std::string(201, 'a')), std::string(200, 'a') + "... (201 bytes)");
+  EXPECT_EQ(text::excerpt("ab\u00e9cd", 3), "ab... (6 bytes)");  // no half of a character
+  EXPECT_EQ(text::excerpt(std::string(9, '\x80'), 3), "... (9 bytes)");
 }
 
 TEST(Text, JsonStringsSurviveOddBytes) {

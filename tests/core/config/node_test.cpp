@@ -30,6 +30,16 @@ TEST(Node, AValueOnTheNextLineStandsWhereItsKeyStands) {
   EXPECT_EQ(root.find("a")->items()[0].where(), "f:3 a[0]");
 }
 
+TEST(Node, QuotesTheBeginningOfALongValueOrKey) {
+  const std::string page(500'000, 'x'), begin = std::string(200, 'x') + "... (500000 bytes)";
+  const Node root = config::read_text("a: " + page + "\nb: \"one\\ntwo\\e[31m\"\n", "f");
+  EXPECT_EQ(message_of([&] { root.find("a")->as_integer(); }),
+            "f:1 a: expected an integer, got '" + begin + "'");
+  EXPECT_EQ(message_of([&] { root.find("b")->as_integer(); }),
+            "f:2 b: expected an integer, got 'one\\ntwo\\x1b[31m'");
+  EXPECT_EQ(Node::integer(1, {"f", 1, 1}, page).where(), "f:1 " + begin);
+}
+
 TEST(Node, OfAnotherKindSaysWhatItIs) {
   const Node root = config::read_text("{b: word, i: 3, n: null, l: [1], m: {}, r: 2.5, t: yes}", "f");
   EXPECT_EQ(message_of([&] { root.find("b")->as_boolean(); }), "f:1 b: expected true or false, got 'word'");

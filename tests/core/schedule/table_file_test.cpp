@@ -46,6 +46,13 @@ class Written : public ::testing::Test {
 };
 using TableFile = Written;
 
+TEST_F(TableFile, QuotesTheBeginningOfALongCell) {
+  const std::string said = refusal("0F0," + std::string(2'000'000, 'x'));
+  EXPECT_EQ(said.substr(0, said.find('\n')), "error[input] FILE:1: rank 0, step 1: '" +
+                                                 std::string(200, 'x') +
+                                                 "... (2000000 bytes)' is not an action");
+}
+
 TEST_F(TableFile, OfPyTorchIsLoweredAsPyTorchLowersIt) {
   for (const char* name : {"interleaved_zero_bubble", "zbv"}) {
     const auto compute = read_table(golden(std::string(name) + ".csv"), "test");

@@ -114,7 +114,23 @@ TEST(MatchingFiles, AreSortedAndStandOnce) {
   ScratchDirectory scratch;
   for (const char* name : {"b.bin", "a.bin", "c.txt"}) std::ofstream(scratch / name) << "x";
   const std::vector<std::string> patterns = {(scratch / "*.bin").string(), (scratch / "a*").string()};
-  EXPECT_THAT(matching_files(patterns), ElementsAre(scratch / "a.bin", scratch / "b.bin"));
+  const MatchingFiles found = matching_files(patterns);
+  EXPECT_THAT(found.files, ElementsAre(scratch / "a.bin", scratch / "b.bin"));
+  EXPECT_THAT(found.repeated, ElementsAre(scratch / "a.bin"));
+  EXPECT_THAT(found.lacking, ElementsAre());
+}
+
+TEST(MatchingFiles, AreReadOnceUnderAnyNameAndEachPatternMatches) {
+  ScratchDirectory scratch;
+  for (const char* name : {"b.bin", "a.bin"}) std::ofstream(scratch / name) << "x";
+  std::filesystem::create_symlink("a.bin", scratch / "link.bin");
+  const std::string folder = (scratch / "").string();
+  const std::vector<std::string> patterns = {folder + "a.bin",    folder + "./a.bin", folder + "none*.bin",
+                                             folder + "link.bin", folder + "b.bin",   folder + "b.bin"};
+  const MatchingFiles found = matching_files(patterns);
+  EXPECT_THAT(found.files, ElementsAre(folder + "a.bin", folder + "b.bin"));
+  EXPECT_THAT(found.repeated, ElementsAre(folder + "./a.bin", folder + "link.bin", folder + "b.bin"));
+  EXPECT_THAT(found.lacking, ElementsAre(folder + "none*.bin"));
 }
 
 // The first tokens of the rows that one rank reads in one step; -1 for a row that counts nothing.

@@ -45,6 +45,15 @@ class Documents : public ::testing::Test {
   ScratchDirectory scratch_;
 };
 
+TEST_F(Documents, OfLongLinesAreRefusedInShortMessages) {
+  const std::string page(2'000'000, 'x');
+  for (const std::string& line : {"\"" + page, "{\"a\": \"" + page + "\\q\"}", "{\"" + page + "\": 1}"}) {
+    const std::string said = refusal({file("long.jsonl", line + "\n")});
+    EXPECT_EQ(said.substr(0, 29), "error[input] long.jsonl:1: th");
+    EXPECT_LT(said.size(), 1500u);
+  }
+}
+
 TEST_F(Documents, AreWholeFilesByteForByte) {
   EXPECT_THAT(all_of({file("a", "one\r\ntwo\n\n"), file("b", ""), file("c", "\xef\xbb\xbfthree")}),
               ElementsAre("one\r\ntwo\n\n", "three"));

@@ -108,6 +108,17 @@ Batch first_batch(const TokenDataset& dataset, int64_t rows) {
   return batches.read(SampleOrder(dataset.size(), Shuffle::off, 0, 0), 0, std::min(rows, dataset.size()))[0];
 }
 
+TEST_F(Samples, HaveLengthsInAFileThatIsNotEmpty) {
+  EXPECT_EQ(error_of_lengths(""),
+            "error[input] lengths: is empty: it has the length of no sample\n"
+            "  hint: each line holds the number of tokens of one sample, the next one in the token file");
+  EXPECT_EQ(error_of_lengths(std::string(2'000'000, 'x')),
+            "error[input] lengths:1: a sample's length is a whole number from 2 to 2147483648, got '" +
+                std::string(200, 'x') +
+                "... (2000000 bytes)'\n"
+                "  hint: each line holds the number of tokens of one sample, the next one in the token file");
+}
+
 TEST_F(Samples, ArePackedWithTheirOwnLabels) {
   const TokenDataset packed = dataset({{4, 3}, {5}}, {Packer::thd, 6, {}});
   EXPECT_EQ(packed.size(), 2);

@@ -42,6 +42,11 @@ void check_name(const fs::path& directory) {
   if (fs::exists(fs::symlink_status(directory)))
     throw Error(ErrorCode::usage, "heddle plugins new", "'" + directory.string() + "' is there already",
                 "choose another name, or remove it");
+  const fs::path parent = fs::absolute(directory).parent_path();
+  if (!fs::is_directory(parent))
+    throw Error(ErrorCode::usage, "heddle plugins new",
+                "the directory of '" + directory.string() + "' is not there",
+                "give a name in a directory that is there and may be written");
 }
 
 // "my_strategy" -> "MyStrategy".

@@ -44,6 +44,7 @@ void refuse_large(int stages, int microbatches) {
 }  // namespace
 
 int schedule(const ScheduleCommand& command) {
+  refuse_outputs_of(command);
   PluginRegistry plugins(plugin::search_path({}), Log::to_stderr(0));
   if (command.compare) {
     refuse_large(2 * command.ranks, command.microbatches);

@@ -1,10 +1,13 @@
 // Output of `heddle schedule`, for a plugin's schedule or a file.
 #pragma once
 
+#include <array>
 #include <fstream>
 #include <iostream>
 #include <span>
+#include <vector>
 
+#include "core/base/outputs.h"
 #include "core/schedule/microbatches.h"
 #include "core/schedule/table_file.h"
 #include "heddle/base/error.h"
@@ -14,6 +17,16 @@
 #include "trainer/cli/commands.h"
 
 namespace heddle::cli {
+
+// What is written and read, before the schedule is made.
+inline void refuse_outputs_of(const ScheduleCommand& command) {
+  if (command.trace.empty()) return;
+  std::vector<Input> inputs;
+  if (!command.csv.empty()) inputs.push_back({command.csv, "the table of --csv"});
+  if (!command.times_from.empty()) inputs.push_back({command.times_from, "the trace of --times-from"});
+  const std::array outputs = {Output{command.trace, "--trace", "trace of heddle", schedule::is_chrome_file}};
+  refuse_outputs(outputs, inputs);
+}
 
 // The table in the format asked for on standard output; the warning about the bubble on standard error.
 // costs: of each stage, for the trace that is asked for.

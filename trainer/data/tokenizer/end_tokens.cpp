@@ -8,6 +8,7 @@
 
 #include "core/base/nesting.h"
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 #include "trainer/data/tokenizer/tokenizer.h"
 
 namespace heddle {
@@ -67,10 +68,10 @@ int64_t separator(const std::filesystem::path& model, const std::string& named, 
   const std::string token = named.empty() ? named_token(model) : named;
   if (!token.empty()) {
     if (const auto id = tokenizer.id_of(token)) return *id;
-    throw Error(
-        ErrorCode::input, tokenizer.file().string(),
-        "has no token '" + token + "'" + (named.empty() ? ", which the model's files name as its end" : ""),
-        "name the token between documents: --end-token TOKEN");
+    throw Error(ErrorCode::input, tokenizer.file().string(),
+                "has no token '" + text::excerpt(token) + "'" +
+                    (named.empty() ? ", which the model's files name as its end" : ""),
+                "name the token between documents: --end-token TOKEN");
   }
   for (const int64_t id : configured_ids(model))
     if (id >= 0 && id < tokenizer.vocabulary()) return id;

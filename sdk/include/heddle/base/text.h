@@ -22,4 +22,8 @@ HEDDLE_API std::string lower(std::string_view word);
 // A JSON string with its quotes; control characters and quotes are escaped, invalid UTF-8 is replaced.
 HEDDLE_API std::string quoted(std::string_view value);
 
+// A value as a message quotes it: control characters escaped, and of more than `most` bytes the beginning and
+// the number of bytes, "aaaa... (2000000 bytes)".
+HEDDLE_API std::string excerpt(std::string_view value, size_t most = 200);
+
 }  // namespace heddle::text

@@ -1,0 +1,89 @@
+// Which files a data set is made of, and what is said of its patterns.
+#include "trainer/loop/open_data.h"
+
+#include <gmock/gmock.h>
+
+#include "checkpoint/folder.h"
+#include "tests/trainer/data/token_files.h"
+#include "trainer/metrics/look.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using tests::error_of;
+using tests::Folder;
+
+class DataFiles : public ::testing::Test {
+ protected:
+  DataFiles() {
+    write_token_file<uint16_t>(folder_ / "train.bin", {20240520, 1, 100}, std::vector<uint16_t>(100, 1));
+    folder_.write("lengths", "50\n50\n");
+  }
+
+  // What `heddle train` and `heddle check` say of such a section, on this machine or another.
+  std::string refusal(const std::string& dataset, Machine machine = Machine::this_one) {
+    std::string yaml =
+        "step_scheduler: {global_batch_size: 1, max_steps: 1}\n"
+        "model: {config: {model_type: llama, vocab_size: 256, hidden_size: 8, intermediate_size: 8, "
+        "num_hidden_layers: 1, num_attention_heads: 1, max_position_embeddings: 64}}\n"
+        "distributed: {strategy: single}\ndataset: " +
+        dataset + "\n";
+    for (size_t at; (at = yaml.find("AT/")) != yaml.npos;) yaml.replace(at, 2, folder_.path().string());
+    PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
+    return error_of(folder_, [&] {
+      warnings_ = look_at(config::read_text(yaml, "run.yaml"), plugins, 1, machine).setup.warnings;
+      for (std::string& warning : warnings_)
+        for (size_t at; (at = warning.find(folder_.path().string())) != warning.npos;)
+          warning.replace(at, folder_.path().string().size(), "AT");
+    });
+  }
+
+  Folder folder_;
+  std::vector<std::string> warnings_;
+};
+
+TEST_F(DataFiles, OfEachEntryOfAListAreThere) {
+  EXPECT_THAT(refusal("{file_pattern: [AT/train.bin, AT/nofile.bin], seq_len: 8}"),
+              HasSubstr("error[input] run.yaml:4 dataset.file_pattern: no file matches 'FOLDER/nofile.bin'\n"
+                        "  hint: paths are relative to "));
+  EXPECT_THAT(refusal("{file_pattern: AT/train.bin, lengths: [AT/lengths, AT/none*], seq_len: 64}"),
+              HasSubstr("error[input] run.yaml:4 dataset.lengths: no file matches 'FOLDER/none*'\n"));
+  EXPECT_THAT(refusal("{file_pattern: AT/train.bin, lengths: AT/none, seq_len: 64}"),
+              HasSubstr("error[input] run.yaml:4 dataset.lengths: no file matches 'FOLDER/none'\n"));
+  EXPECT_EQ(refusal("{file_pattern: [AT/train.bin, AT/no.bin], seq_len: 8}", Machine::another), "no error");
+  EXPECT_THAT(warnings_, ElementsAre("on this machine no file matches 'AT/no.bin': the data is not checked"));
+}
+
+TEST_F(DataFiles, ThatAreNamedTwiceAreReadOnceWithAWarning) {
+  const std::string rest = " named more than once; each file is read once";
+  for (const auto& [list, named] : {std::pair{"AT/train.bin, AT/train.bin", "AT/train.bin is"},
+                                    {"AT/train.bin, AT/./train.bin", "AT/./train.bin is"},
+                                    {"AT/*.bin, AT/train.bin", "AT/train.bin is"},
+                                    {"AT/*.bin, AT/train.bin, AT/t*.bin", "AT/train.bin and 1 more are"}}) {
+    EXPECT_EQ(refusal("{file_pattern: [" + std::string(list) + "], seq_len: 8}"), "no error");
+    EXPECT_THAT(warnings_, ElementsAre("run.yaml:4 dataset.file_pattern: " + (named + rest)));
+  }
+  EXPECT_EQ(refusal("{file_pattern: AT/train.bin, lengths: [AT/lengths, AT/./lengths], seq_len: 64}"),
+            "no error");
+  EXPECT_THAT(warnings_, ElementsAre("run.yaml:4 dataset.lengths: AT/./lengths is" + rest));
+  EXPECT_EQ(refusal("{file_pattern: AT/train.bin, seq_len: 8}"), "no error");
+  EXPECT_THAT(warnings_, ElementsAre());
+}
+
+TEST_F(DataFiles, ThatAreEmptyAreSaidToBeEmpty) {
+  folder_.write("empty.bin", "");
+  folder_.write("empty", "");
+  EXPECT_EQ(refusal("{file_pattern: AT/empty.bin, seq_len: 8}"),
+            "error[input] FOLDER/empty.bin: is empty: it holds no token\n"
+            "  hint: heddle data makes a token file from a text");
+  EXPECT_THAT(refusal("{file_pattern: AT/train.bin, lengths: AT/empty, seq_len: 64}"),
+              HasSubstr("error[input] FOLDER/empty: is empty: it has the length of no sample\n"));
+  write_token_file<uint16_t>(folder_ / "none.bin", {20240520, 1, 0}, {});
+  EXPECT_THAT(refusal("{file_pattern: AT/none.bin, lengths: AT/empty, seq_len: 64}"),
+              HasSubstr("error[input] FOLDER/empty: is empty: it has the length of no sample\n"));
+}
+
+}  // namespace
+}  // namespace heddle

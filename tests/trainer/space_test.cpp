@@ -1,0 +1,46 @@
+// The warning of a disk that is too small for a run's checkpoints.
+#include "trainer/saves/space.h"
+
+#include <gtest/gtest.h>
+
+#include "trainer/recipe/sections.h"
+
+namespace heddle {
+namespace {
+
+constexpr SpaceNeed kSmall = {2, 3000, 6000, 5000};
+
+TEST(SpaceText, HasTheUnitThatShowsTheSizes) {
+  CheckpointSection section;
+  section.directory = "run";
+  EXPECT_EQ(
+      space_text(section, kSmall),
+      "the checkpoints of this run take 5.86 KiB in run (2 of 2.93 KiB), and the disk has 4.88 KiB: set "
+      "checkpoint.max_recent_checkpoints, or save less often with step_scheduler.ckpt_every_steps");
+  EXPECT_TRUE(
+      space_text(section, {1, 3e12, 3e12, 5e9})
+          .starts_with("the checkpoints of this run take 2793.97 GiB in run (1 of 2793.97 GiB), and the "
+                       "disk has 4.66 GiB: "));
+}
+
+TEST(SpaceText, AdvisesWhatIsNotSetYet) {
+  CheckpointSection section;
+  const auto advice = [&] {
+    const std::string text = space_text(section, kSmall);
+    return text.substr(text.rfind(": ", text.find("save_consolidated:") - 1) + 2);
+  };
+  section.save_consolidated = CheckpointSection::Export::final;
+  section.max_recent = 3;
+  EXPECT_EQ(advice(),
+            "lower checkpoint.max_recent_checkpoints, which is 3, or leave out the model for transformers "
+            "with checkpoint.save_consolidated: false");
+  section.max_recent = 1;
+  EXPECT_EQ(advice(),
+            "make room there, or point checkpoint.checkpoint_dir at a larger disk, or leave out the model "
+            "for transformers with checkpoint.save_consolidated: false");
+  section.save_consolidated = CheckpointSection::Export::never;
+  EXPECT_EQ(advice(), "make room there, or point checkpoint.checkpoint_dir at a larger disk");
+}
+
+}  // namespace
+}  // namespace heddle
