@@ -14,6 +14,7 @@
 #include "trainer/loop/open_data.h"
 #include "trainer/loop/open_model.h"
 #include "trainer/metrics/model_size.h"
+#include "trainer/models/find_model.h"
 #include "trainer/models/freeze.h"
 
 namespace heddle {
