@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "flow/stops/started.h"
 #include "training_files.h"
 
 namespace flow {
