@@ -1,5 +1,6 @@
 // From checked fields to plugins that agree, and the fingerprint by which ranks find out that they differ.
 #include "core/engine/pipeline.h"
+#include "core/engine/sections.h"
 #include "heddle/engine/engine.h"
 
 namespace heddle::engine {
@@ -44,7 +45,7 @@ Node with_fields_of_blocks(const Setup& setup, PluginRegistry& plugins) {
   Node fields = setup.strategy_config;
   for (const auto& [name, values] : setup.sections) {
     const OfferedSection* offered = plugins.section(name);
-    if (!values.is_map() || offered == nullptr) continue;
+    if (!values.is_map() || offered == nullptr || is_idle(*offered, setup)) continue;
     const Node defaults = offered->resolve(Node::map({})).values;
     for (const auto& [key, value] : values.entries()) {
       const Node* own = setup.strategy_config.find(key);

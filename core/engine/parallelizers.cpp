@@ -1,6 +1,8 @@
 // Parallelizers are found by their axis and read the strategy's fields.
 #include "core/engine/parallelizers.h"
 
+#include "core/engine/sections.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <string>
@@ -35,11 +37,34 @@ Node plan_named(const Node& word, PluginRegistry& plugins) {
   return Node::map(std::move(entries), word.mark(), word.path());
 }
 
+bool is_field(const OfferedParallelizer& offered, const std::string& key) {
+  return std::any_of(offered.fields.begin(), offered.fields.end(),
+                     [&](const FieldInfo& field) { return field.key == key; });
+}
+
+// The block that a parallelizer reads, where it acts although its sizes are 1; null pointer: none does.
+const Node* block_at_one(const OfferedParallelizer& offered, const Setup& setup, PluginRegistry& plugins) {
+  for (const auto& [name, values] : setup.sections) {
+    const OfferedSection* section = values.is_null() ? nullptr : plugins.section(name);
+    if (section != nullptr && is_field(offered, name) && is_idle(*section, setup)) return &values;
+  }
+  return nullptr;
+}
+
+bool any_block_at_one(const AxisInfo& axis, const Setup& setup, PluginRegistry& plugins) {
+  return std::any_of(setup.sections.begin(), setup.sections.end(), [&](const auto& one) {
+    const OfferedSection* section = one.second.is_null() ? nullptr : plugins.section(one.first);
+    return section != nullptr && section->size_key == axis.key && is_idle(*section, setup);
+  });
+}
+
 Node fields_of(const OfferedParallelizer& offered, const Node& section, const Setup& setup,
                PluginRegistry& plugins) {
   Node fields = Node::map({}, section.mark(), section.path());
+  const Node* const at_one = block_at_one(offered, setup, plugins);
   for (const FieldInfo& field : offered.fields) {
     const Node* value = section.find(field.key);  // as written, with its line
+    if (at_one != nullptr && plugins.section(field.key) != nullptr) value = at_one;
     if (value == nullptr || value->is_null()) value = setup.strategy_config.find(field.key);
     if (value != nullptr)
       fields = fields.with(field.key, field.key == offered.plan_key ? plan_named(*value, plugins) : *value);
@@ -143,8 +168,12 @@ std::vector<Chosen> ordered(std::vector<Chosen> left) {
 void resolve_parallelizers(const Node& section, Setup& setup, PluginRegistry& plugins) {
   std::vector<Chosen> chosen;
   for (const AxisInfo& axis : setup.axis_table.axes()) {
-    if (!axis.has_parallelizer || setup.sizes.of(axis.name) == 1) continue;
-    const OfferedParallelizer* offered = parallelizer_of(plugins, axis.name, &setup.warnings);
+    if (!axis.has_parallelizer) continue;
+    const bool split = setup.sizes.of(axis.name) > 1;
+    if (!split && !any_block_at_one(axis, setup, plugins)) continue;
+    const OfferedParallelizer* offered =
+        parallelizer_of(plugins, axis.name, split ? &setup.warnings : nullptr);
+    if (!split && (offered == nullptr || block_at_one(*offered, setup, plugins) == nullptr)) continue;
     const auto same = [&](const Chosen& one) { return one.offered == offered; };  // of another of its axes
     if (offered != nullptr && std::none_of(chosen.begin(), chosen.end(), same))
       chosen.push_back({&axis, offered});  // else listed with the other sizes

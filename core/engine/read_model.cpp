@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,10 +62,52 @@ Error of_file(const Error& error) {
   return {ErrorCode::input, error.where(), error.message(), error.hint()};
 }
 
+[[noreturn]] void refuse_unreadable(const Node& keys, const std::string& type, const std::string& why) {
+  model::refuse(keys, "a checkpoint of this model could not be read again: " + why,
+                "change these keys; it is a fault of the plugin that offers the model_type '" + type + "'");
+}
+
+// The first key of the signature that differs, in words; empty: none.
+std::string difference(const std::map<std::string, std::string>& given,
+                       const std::map<std::string, std::string>& again) {
+  const auto value = [](const std::map<std::string, std::string>& of, const std::string& key) {
+    const auto found = of.find(key);
+    return found == of.end() ? std::string("absent") : "'" + found->second + "'";
+  };
+  for (const auto* one : {&given, &again})
+    for (const auto& [key, ignored] : *one)
+      if (value(given, key) != value(again, key))
+        return key + " is " + value(given, key) + " in this model and " + value(again, key) +
+               " in what its config.json describes";
+  return "";
+}
+
+// What cannot be read back must not be trained.
+void check_reads_back(const Node& keys, const ModelSpec& spec, const IModelFamily& family) {
+  const ModelFacts facts = spec.facts();
+  const std::string dtype = facts.dtype.empty() ? "float32" : facts.dtype;
+  const std::string json = spec.config_json(dtype);
+  std::unique_ptr<ModelSpec> again;
+  try {
+    again = family.read(checkpoint::parse_config_json(json, "config.json"), UnknownKeys::passed_over);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::config && error.code() != ErrorCode::input) throw;
+    refuse_unreadable(keys, facts.model_type, error.where() + ": " + error.message());
+  }
+  std::string why = difference(spec.signature(), again->signature());
+  if (why.empty() && again->facts().vocabulary != facts.vocabulary) why = "its vocabulary differs";
+  if (why.empty() && again->config_json(dtype) != json)
+    why = "its config.json, read and written again, differs";
+  if (!why.empty()) refuse_unreadable(keys, facts.model_type, why);
+}
+
 }  // namespace
 
 std::shared_ptr<const ModelSpec> read_model(const Node& keys, PluginRegistry& plugins, UnknownKeys unknown) {
-  return family_of(keys, plugins).make()->read(keys, unknown);
+  const std::unique_ptr<IModelFamily> family = family_of(keys, plugins).make();
+  std::shared_ptr<const ModelSpec> spec = family->read(keys, unknown);
+  check_reads_back(keys, *spec, *family);
+  return spec;
 }
 
 std::shared_ptr<const ModelSpec> read_model(const std::filesystem::path& config_json,

@@ -1,4 +1,4 @@
-// Blocks are dropped, read and completed by what their plugins declare.
+// Blocks are read, dropped or completed by what their plugins declare.
 #include "core/engine/sections.h"
 #include "core/engine/parallelizers.h"
 
@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "core/base/error_list.h"
+#include "heddle/base/text.h"
 #include "heddle/config/schema.h"
 
 namespace heddle::engine {
@@ -95,9 +96,44 @@ void drop_idle(Blocks& blocks, std::vector<std::string>& warnings) {
 
 namespace {
 
+std::string idle_warning(const Block& block) {
+  const std::string& own = block.offered->idle_warning;
+  return with_size(own.empty() ? "`distributed." + block.key + "` is set but " + block.offered->size_key +
+                                     "={n} (<= 1): it has no effect. Set " + block.offered->size_key +
+                                     " > 1 to use it."
+                               : own,
+                   block.degree);
+}
+
+// Fields that are given and have another value where the block acts at degree 1.
+std::vector<std::string> without_effect(const Block& block, const Node& given, const Node& acts) {
+  std::vector<std::string> out;
+  for (const auto& [key, value] : block.given->entries()) {
+    const Node *one = given.find(key), *other = acts.find(key);
+    if (one != nullptr && other != nullptr && config::to_json(*one) != config::to_json(*other))
+      out.push_back(key);
+  }
+  return out;
+}
+
+// What of a block acts at degree 1; null: nothing.
+Node resolve_idle(const Block& block, std::vector<std::string>& warnings) {
+  if (block.given == nullptr) return Node();
+  const Node given = block.offered->resolve(*block.given).values;
+  const Node acts = block.offered->at_size_one ? block.offered->at_size_one(given) : Node();
+  if (acts.is_null()) {
+    warnings.push_back(idle_warning(block));
+  } else if (const auto idle = without_effect(block, given, acts); !idle.empty()) {
+    warnings.push_back("`distributed." + block.key + "`: " + text::join(idle, " and ") +
+                       (idle.size() == 1 ? " has" : " have") + " no effect with " + block.offered->size_key +
+                       "=" + std::to_string(block.degree));
+  }
+  return acts;
+}
+
 void resolve_block(const Block& block, const Node& section, Setup& setup) {
   if (block.degree <= 1) {
-    setup.sections.emplace_back(block.offered->name, Node());
+    setup.sections.emplace_back(block.offered->name, resolve_idle(block, setup.warnings));
     return;
   }
   if (block.given == nullptr && !block.offered->absent_error.empty())
@@ -119,6 +155,17 @@ void resolve_blocks(const Blocks& blocks, const Node& section, Setup& setup) {
   Errors errors;
   for (const Block& block : blocks) errors.attempt([&] { resolve_block(block, section, setup); });
   errors.raise();
+}
+
+bool is_idle(const OfferedSection& section, const Setup& setup) {
+  const AxisInfo* own = setup.axis_table.with_key(section.size_key);
+  if (own == nullptr) return true;
+  for (const AxisInfo& axis : setup.axis_table.axes()) {
+    const bool same =
+        axis.name == own->name || (!own->view.empty() && axis.view == own->view && !axis.key.empty());
+    if (same && setup.sizes.of(axis.name) > 1) return false;
+  }
+  return true;
 }
 
 void note_what_comes_later(Setup& setup, PluginRegistry& plugins) {

@@ -22,12 +22,16 @@ using Blocks = std::vector<Block>;
 // Every offered section, in the order of their sizes in messages.
 Blocks find_blocks(const Node& section, const Degrees& degrees, PluginRegistry& plugins);
 
-// Drops a block whose degree is 1 unread, with its plugin's warning.
+// Drops a block whose degree is 1 unread, with its plugin's warning where it has one.
 void drop_idle(Blocks& blocks, std::vector<std::string>& warnings);
 
-// Reads the blocks whose degree is above 1; fills Setup::sections. Without a strategy, whose fields were then
-// refused, nothing is derived from them. Throws Error{config}, of several blocks together.
+// Reads the blocks; fills Setup::sections and adds warnings for fields without effect at degree 1. Without a
+// strategy, whose fields were then refused, nothing is derived from them. Throws Error{config}, of several
+// blocks together.
 void resolve_blocks(const Blocks& blocks, const Node& section, Setup& setup);
+
+// Whether the sizes of the section's axis and of the others of its view are all 1.
+bool is_idle(const OfferedSection& section, const Setup& setup);
 
 // Adds to Setup::not_built the degrees and features of core that no plugin carries yet.
 void note_what_comes_later(Setup& setup, PluginRegistry& plugins);

@@ -155,7 +155,8 @@ void resolve_strategy(const Node& section, const std::string& word, const Offere
 }
 
 // Each line is attempted where what it needs is known.
-void validate_section(const Node& section, PluginRegistry& plugins, int world_size, Setup& setup) {
+void validate_section(const Node& section, PluginRegistry& plugins, int world_size, IdleBlocks idle,
+                      Setup& setup) {
   Errors errors;
   const OfferedStrategy* offered = nullptr;
   std::string word;
@@ -172,7 +173,7 @@ void validate_section(const Node& section, PluginRegistry& plugins, int world_si
     errors.attempt([&] { check_selective(section, *offered, plugins); });
   if (!degrees) errors.raise();  // blocks need them
   Blocks blocks = find_blocks(section, *degrees, plugins);
-  drop_idle(blocks, setup.warnings);
+  if (idle == IdleBlocks::dropped) drop_idle(blocks, setup.warnings);
   if (offered != nullptr) {
     errors.attempt([&] { resolve_strategy(section, word, *offered, blocks, plugins, setup); });
     errors.attempt([&] { check_hydra_keys(section, offered->name, plugins, setup.warnings); });
@@ -196,13 +197,13 @@ std::string python_list(const std::vector<std::string>& words) {
   return "[" + text::join(quoted) + "]";
 }
 
-Setup validate(const Node& configuration, PluginRegistry& plugins, int world_size) {
+Setup validate(const Node& configuration, PluginRegistry& plugins, int world_size, IdleBlocks idle) {
   if (world_size < 1)
     throw Error(ErrorCode::usage, "world size", "expected at least 1, got " + std::to_string(world_size));
   Setup setup;
   setup.configuration = configuration;
   Errors errors;
-  errors.attempt([&] { validate_section(distributed_of(configuration), plugins, world_size, setup); });
+  errors.attempt([&] { validate_section(distributed_of(configuration), plugins, world_size, idle, setup); });
   errors.attempt([&] { read_environment(configuration, setup, plugins); });
   errors.raise();
   note_what_comes_later(setup, plugins);

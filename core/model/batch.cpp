@@ -1,6 +1,8 @@
 // Document boundaries: their rule, and the part of them that belongs to some rows.
 #include "heddle/model/batch.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/any.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 
@@ -40,6 +42,11 @@ at::Tensor positions_of(const Batch& batch) {
   return positions.to(batch.tokens.device());
 }
 
+int64_t text_tokens_of(const Batch& batch) {
+  if (!batch.padding.defined() || batch.padding.is_meta()) return batch.tokens.numel();
+  return batch.tokens.numel() - batch.padding.sum().item<int64_t>();
+}
+
 void check_documents(const Batch& batch) {
   if (!batch.documents.defined()) return;
   if (batch.documents.scalar_type() != at::kInt || batch.documents.dim() != 1 || batch.documents.numel() < 2)
@@ -62,6 +69,21 @@ void check_documents(const Batch& batch) {
     if (!std::binary_search(offsets.begin(), offsets.end(), static_cast<int32_t>(row * sequence)))
       refuse_documents("has a document that reaches from row " + std::to_string(row - 1) + " into row " +
                        std::to_string(row));
+}
+
+void check_padding(const Batch& batch) {
+  const at::Tensor& padding = batch.padding;
+  if (!padding.defined() || padding.is_meta()) return;
+  const auto refuse = [](const std::string& fault) {
+    throw Error(ErrorCode::input, "batch", "Batch::padding " + fault,
+                "give bool [batch, sequence], true where a token only fills its row and has the label "
+                "Batch::kIgnore");
+  };
+  if (padding.scalar_type() != at::kBool || !batch.tokens.defined() ||
+      padding.sizes() != batch.tokens.sizes())
+    refuse("is not a tensor of bool in the sizes of the tokens");
+  if (batch.labels.defined() && padding.logical_and(batch.labels.ne(Batch::kIgnore)).any().item<bool>())
+    refuse("has a token with a label");
 }
 
 at::Tensor documents_of_rows(const at::Tensor& documents, int64_t first, int64_t count, int64_t sequence) {

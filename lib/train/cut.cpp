@@ -1,6 +1,9 @@
 // Rows to microbatches, for every tensor of the batch.
 #include "lib/train/cut.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/any.h>
+
 #include "core/schedule/microbatches.h"
 
 namespace heddle::train {
@@ -27,8 +30,16 @@ int microbatches_of(const Batch& batch, const Pipeline& pipeline) {
   return schedule::count_microbatches(tensor.size(0), pipeline.config);
 }
 
+int64_t microbatches_with_text(const Batch& batch, const Pipeline& pipeline) {
+  const int microbatches = microbatches_of(batch, pipeline);
+  if (!batch.padding.defined() || batch.padding.is_meta()) return microbatches;
+  const at::Tensor text = batch.padding.to(at::kCPU).reshape({microbatches, -1}).logical_not();
+  return text.any(1).sum().item<int64_t>();
+}
+
 Cut cut_of(const Batch& batch, const Pipeline& pipeline) {
   check_documents(batch);
+  check_padding(batch);
   Cut cut{microbatches_of(batch, pipeline)};
   if (cut.microbatches == 1) return cut;
   cut.rows = pipeline.config.microbatch_size;

@@ -19,8 +19,11 @@ struct Cut {
 // How many microbatches a batch is cut into. Throws like cut_of() for its rows.
 HEDDLE_API int microbatches_of(const Batch& batch, const Pipeline& pipeline);
 
+// The same without those that are only padding.
+HEDDLE_API int64_t microbatches_with_text(const Batch& batch, const Pipeline& pipeline);
+
 // Throws Error{config} when the rows of the batch do not divide into microbatches, Error{input} if its
-// documents are invalid. Reads their values: for a batch on the host.
+// documents or its padding are invalid. Reads their values: for a batch on the host.
 HEDDLE_API Cut cut_of(const Batch& batch, const Pipeline& pipeline);
 
 // Views of the batch's rows; of documents, a copy on the batch's device.

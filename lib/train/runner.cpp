@@ -118,7 +118,7 @@ const Program& Runner::program(int microbatches) {
 
 int64_t Runner::count_microbatches(std::span<const Batch> batches) const {
   int64_t count = 0;
-  for (const Batch& batch : batches) count += microbatches_of(batch, stages_.pipeline());
+  for (const Batch& batch : batches) count += microbatches_with_text(batch, stages_.pipeline());
   return count;
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <limits>
@@ -115,11 +116,14 @@ void cut(Batch& batch, const Place& place) {
     batch.documents =
         at::arange(0, batch.tokens.numel() + 1, batch.tokens.size(1), batch.tokens.options().dtype(at::kInt));
   const int64_t length = padded_length(batch, place);
+  if (length != batch.tokens.size(1) && !batch.padding.defined())
+    batch.padding = at::zeros(batch.tokens.sizes(), batch.tokens.options().dtype(at::kBool));
   if (batch.documents.defined()) batch.documents = padded_documents(batch, length);
   const Rows rows(batch.tokens.size(0), length, batch.documents, place.ranks, place.cut);
   batch.tokens = rows.columns(batch.tokens, 0, place);
   batch.positions = rows.columns(positions, 0, place);
   if (batch.labels.defined()) batch.labels = rows.columns(batch.labels, Batch::kIgnore, place);
+  if (batch.padding.defined()) batch.padding = rows.columns(batch.padding, 1, place);
   batch.whole_sequence = length;
 }
 

@@ -74,6 +74,14 @@ inline ConfigSchema<Block> block_schema() {
   return schema;
 }
 
+// At ep_size 1 a capacity acts, and nothing else.
+inline Node at_size_one(const Node& given) {
+  if (given.find("capacity_factor")->is_null()) return Node();
+  Node acts = block_schema().write(Block());
+  for (const char* key : {"capacity_factor", "drop_by"}) acts = acts.with(key, *given.find(key));
+  return acts;
+}
+
 // What the parallelizer reads: its block, and fields of the strategy, to know whether it has them.
 struct Config {
   Block moe;

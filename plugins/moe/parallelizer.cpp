@@ -1,14 +1,17 @@
 // Splitting the stacked parameters, and the link around each layer's experts.
 #include "parallelizer.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 
 #include <map>
+#include <sstream>
 #include <string>
 #include <tuple>
 
 #include "head.h"
 #include "heddle/base/error.h"
+#include "heddle/model/autograd_node.h"
 #include "heddle/model/module.h"
 #include "heddle/nn/router.h"
 #include "parts.h"
@@ -96,7 +99,8 @@ void ExpertParallel::check_fields() const {
 
 void ExpertParallel::check(Units& units, const Sizes& sizes) {
   const int parts = parts_in(sizes);
-  if (sizes.ep == 1 && parts == 1) return;
+  const bool alone = sizes.ep == 1 && parts == 1;
+  if (alone && !config_.moe.capacity_factor) return;
   bool any = false;
   each<Experts>(units, [&](const std::string& path, Experts& experts) {
     any = true;
@@ -113,6 +117,9 @@ void ExpertParallel::check(Units& units, const Sizes& sizes) {
                       "') must be divisible by etp_size (" + std::to_string(parts) + ")",
                   "choose an etp_size that divides " + std::to_string(width));
   });
+  if (!any && alone)
+    throw Error(ErrorCode::config, "distributed.moe.capacity_factor", "the model has no experts",
+                "leave the block moe out, or train a model with experts");
   if (!any) {
     const std::string key = sizes.ep > 1 ? "ep_size" : "etp_size";
     throw Error(
@@ -120,6 +127,7 @@ void ExpertParallel::check(Units& units, const Sizes& sizes) {
         key + " is " + std::to_string(sizes.ep > 1 ? sizes.ep : parts) + ", and the model has no experts",
         "set " + key + ": 1, or train a model with experts");
   }
+  if (alone) return;
   check_fields();
   check_head(units, config_.moe);
 }
@@ -130,35 +138,44 @@ const Dispatcher& ExpertParallel::dispatcher(int64_t choices, int ranks) const {
   return gathers ? *gathered_ : *traded_;
 }
 
-int64_t ExpertParallel::room(int64_t tokens, int64_t choices, int64_t experts) const {
-  return config_.moe.capacity_factor ? capacity_of(tokens, choices, experts, *config_.moe.capacity_factor)
-                                     : 0;
-}
-
-Keeps ExpertParallel::keeps() const {
-  return config_.moe.drop_by == "position" ? Keeps::first : Keeps::largest_weights;
+// The choices that find room, and how much each expert has (0: no limit).
+ExpertParallel::Limited ExpertParallel::limited(const model::Routing& chosen, const Experts& experts,
+                                                const Batch& batch) const {
+  if (!config_.moe.capacity_factor) return {chosen, 0};
+  const int64_t tokens = batch.padding.defined() ? text_tokens_of(batch) : chosen.experts.size(0);
+  const int64_t choices = chosen.experts.size(1);
+  const int64_t count = experts.shape().experts;
+  const int64_t most = capacity_of(tokens, choices, count, *config_.moe.capacity_factor);
+  const Keeps keeps = config_.moe.drop_by == "position" ? Keeps::first : Keeps::largest_weights;
+  Limited out{within_capacity(chosen, count, most, keeps), most};
+  if (batch.side_outputs == nullptr || chosen.experts.is_meta() || tokens == 0) return out;
+  const model::BelowAutograd below;
+  const auto all = static_cast<double>(tokens * choices);
+  const at::Tensor dropped = all - out.routing.experts.ge(0).sum().to(at::kDouble);
+  dropped_.add(dropped, batch);
+  dropped_fraction_.add(dropped / all, batch, all);
+  return out;
 }
 
 Experts::Instead::LinkPointer ExpertParallel::link(const DeviceMesh& mesh) {
-  Communicator* const copies = mesh.size(kCopies) > 1 ? &mesh.group(kCopies) : nullptr;
-  const int ranks = mesh.size(kAxis);
+  Communicator* const copies = size_of(mesh, kCopies) > 1 ? &mesh.group(kCopies) : nullptr;
+  const int ranks = size_of(mesh, kAxis);
   const auto around = [this, copies, ranks](const at::Tensor& x, const model::Routing& chosen,
                                             Experts& experts, const Batch& batch, model::Meanwhile& meanwhile,
                                             const Local& local) {
-    const int64_t most = room(x.size(0), chosen.experts.size(1), experts.shape().experts);
-    const int64_t padding = config_.moe.pad_to_capacity ? most : 0;
+    const Limited limited = this->limited(chosen, experts, batch);
+    if (ranks == 1 && !joined_) return local(x, limited.routing, experts, batch, meanwhile);
+    const int64_t padding = config_.moe.pad_to_capacity ? limited.most : 0;
     const auto run = [&](const at::Tensor& tokens, const model::Routing& routing) {
       if (ranks == 1) return local(tokens, routing, experts, batch, meanwhile);
       return dispatcher(chosen.experts.size(1), ranks)
           .run(tokens, routing, experts, batch, meanwhile, local, padding);
     };
-    const model::Routing routing =
-        most == 0 ? chosen : within_capacity(chosen, experts.shape().experts, most, keeps());
-    if (copies == nullptr) return run(x, routing);
+    if (copies == nullptr) return run(x, limited.routing);
     model::Routing part;
     at::Tensor own;
-    std::tie(own, part.weights) = own_part(x, routing.weights, *copies);
-    part.experts = own_part(routing.experts, *copies);
+    std::tie(own, part.weights) = own_part(x, limited.routing.weights, *copies);
+    part.experts = own_part(limited.routing.experts, *copies);
     return whole_of_parts(run(own, part), x.size(0), *copies);
   };
   return Experts::Instead::around("moe", 0, around);
@@ -174,16 +191,41 @@ Experts::Instead::LinkPointer ExpertParallel::link_of_parts() {
 }
 
 void ExpertParallel::make_dispatchers(const DeviceMesh& mesh) {
-  if (mesh.size(kAxis) > 1) {
+  if (size_of(mesh, kAxis) > 1) {
     gathered_ = make_gathered(mesh.group(kAxis));
     traded_ = make_traded(mesh.group(kAxis));
   }
   if (size_of(mesh, kParts) > 1) joined_ = make_joined(mesh.group(kParts));
 }
 
+void ExpertParallel::tell_capacity(const DeviceMesh& mesh) const {
+  if (!config_.moe.capacity_factor || mesh.rank("world") != 0) return;
+  std::ostringstream factor;
+  factor << *config_.moe.capacity_factor;
+  mesh.log().info("moe",
+                  "capacity_factor " + factor.str() +
+                      ": an expert takes at most ceil(tokens * top-k / experts * " + factor.str() +
+                      ") tokens of a rank and microbatch; the choices above are dropped, and counted in " +
+                      dropped_.spec().name + " and " + dropped_fraction_.spec().name);
+}
+
+// Nothing is split.
+std::vector<Placed> ExpertParallel::limit_alone(Units& units, const DeviceMesh& mesh) {
+  if (!config_.moe.capacity_factor) return {};
+  const auto own = link(mesh);
+  each<Experts>(units, [&](const std::string&, Experts& experts) { experts.instead.add(own); });
+  return {};
+}
+
+std::vector<SideOutput*> ExpertParallel::side_outputs() {
+  if (!config_.moe.capacity_factor) return {};
+  return {&dropped_, &dropped_fraction_};
+}
+
 std::vector<Placed> ExpertParallel::apply(Units& units, const DeviceMesh& mesh) {
   const int parts = size_of(mesh, kParts);
-  if (mesh.size(kAxis) == 1 && parts == 1) return {};
+  tell_capacity(mesh);
+  if (size_of(mesh, kAxis) == 1 && parts == 1) return limit_alone(units, mesh);
   set_head_precision(units, config_.moe);
   make_dispatchers(mesh);
   const auto own = link(mesh), of_parts = joined_ ? link_of_parts() : nullptr;

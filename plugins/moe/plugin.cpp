@@ -4,6 +4,7 @@
 #include "parallelizer.h"
 
 HEDDLE_PLUGIN("moe", "0.1.0", "section moe", "parallelizer moe") {
-  plugin.section("moe", "ep_size", heddle::moe::block_schema());
+  heddle::OfferedSection& section = plugin.section("moe", "ep_size", heddle::moe::block_schema());
+  section.at_size_one = heddle::moe::at_size_one;
   plugin.parallelizer<heddle::moe::ExpertParallel>("moe", heddle::moe::schema());
 }

@@ -2,8 +2,11 @@
 #include "parallelizer.h"
 
 #include <string>
+#include <utility>
 
+#include "heddle/model/region.h"
 #include "heddle/nn/rms_norm.h"
+#include "heddle/nn/router.h"
 #include "layers.h"
 #include "layout.h"
 #include "splitter.h"
@@ -133,6 +136,24 @@ class Applier {
   Product inward_, outward_, inward_of_whole_, outward_of_whole_;
 };
 
+// All ranks hold the same tokens, and their logits may differ in the last bit (products round otherwise at
+// other alignments): the first rank's choice of experts is that of all.
+void link_routers(const Units& units, Communicator& ranks) {
+  const auto first = Router::Agree::around("tensor", 0, [&ranks](at::Tensor experts, const auto& next) {
+    return model::once(model::Operator::collective, [&] {
+      at::Tensor chosen = next(std::move(experts)).clone();
+      ranks.broadcast(chosen, 0)->wait();
+      return chosen;
+    });
+  });
+  for (const auto& unit : units) {
+    if (unit->module() == nullptr) continue;
+    unit->module()->visit("", [&](const std::string&, Module& module) {
+      if (auto* router = dynamic_cast<Router*>(&module)) router->agree.add(first);
+    });
+  }
+}
+
 }  // namespace
 
 Needs Tensor::needs() const {
@@ -151,6 +172,7 @@ std::vector<Placed> Tensor::apply(Units& units, const DeviceMesh& mesh) {
   Layout layout = read_layout(units, config_, mesh.size("tp"), extent);
   const Border border{mesh, &mesh.group("tp"), config_.sequence_parallel,
                       config_.enable_async_tensor_parallel};
+  link_routers(units, *border.ranks);
   Splitter splitter(units, mesh);
   Applier(layout, border, splitter).run();
   return splitter.finish();

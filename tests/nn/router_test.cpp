@@ -103,7 +103,8 @@ TEST(Router, ChoosesWithinTheBestGroups) {
 }
 
 TEST(Router, OfABenchmarkTakesExpertsInTurn) {
-  const model::Scored scored = model::score_in_turn(at::zeros({3, 4}), rule(Score::softmax, 2));
+  const model::Scored scored =
+      model::score_in_turn(at::zeros({3, 4}), at::arange(3), rule(Score::softmax, 2));
   EXPECT_TRUE(at::equal(scored.experts, at::tensor({0, 1, 2, 3, 0, 1}, at::kLong).view({3, 2})));
   EXPECT_TRUE(at::equal(scored.weights, at::full({3, 2}, 0.5)));
 }

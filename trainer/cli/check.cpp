@@ -179,7 +179,11 @@ class Checker {
   }
 
   Verdict verdict(const Loaded& loaded, int size) const {
-    if (!loaded.is_run) return {engine::validate(*loaded.configuration, *loaded.plugins, size)};
+    if (!loaded.is_run) {
+      using engine::IdleBlocks;
+      const IdleBlocks idle = command_.only_distributed ? IdleBlocks::dropped : IdleBlocks::checked;
+      return {engine::validate(*loaded.configuration, *loaded.plugins, size, idle)};
+    }
     const Machine machine = command_.elsewhere ? Machine::another : Machine::this_one;
     Look look = look_at(*loaded.configuration, *loaded.plugins, size, machine);
     return command_.elsewhere ? run_elsewhere(std::move(look))

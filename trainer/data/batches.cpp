@@ -3,6 +3,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -31,15 +32,21 @@ void Batches::fill(Batch& batch, const SampleOrder& order, int64_t place, int64_
   int64_t* labels = batch.labels.mutable_data_ptr<int64_t>();
   const auto each = static_cast<size_t>(length);
   documents_.clear();
+  batch.padding = at::Tensor();
   for (int64_t row = 0; row < split_.local_batch; ++row, tokens += length, labels += length) {
+    int64_t text = 0;
     if (place + row < end) {
-      dataset_.read(order[place + row], vocabulary_,
-                    {{tokens, each}, {labels, each}, documents_, row * length});
+      text = dataset_.read(order[place + row], vocabulary_,
+                           {{tokens, each}, {labels, each}, documents_, row * length});
     } else {
       documents_.push_back(static_cast<int32_t>(row * length));
       std::fill_n(tokens, length, 0);
       std::fill_n(labels, length, Batch::kIgnore);
     }
+    if (text == length) continue;
+    if (!batch.padding.defined())
+      batch.padding = at::zeros(batch.tokens.sizes(), batch.tokens.options().dtype(at::kBool));
+    std::fill_n(batch.padding.mutable_data_ptr<bool>() + row * length + text, length - text, true);
   }
   if (!dataset_.has_documents()) return;
   documents_.push_back(static_cast<int32_t>(split_.local_batch * length));

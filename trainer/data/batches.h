@@ -21,13 +21,13 @@ struct BatchSplit {
 
 // A step's batch [begin, end) of an order. Every rank gets the same number of microbatches of one shape;
 // if the samples end before the last round is full, the free rows have labels that count nothing
-// (Batch::kIgnore).
+// (Batch::kIgnore). Free rows, and what samples leave of theirs, are Batch::padding.
 class Batches {
  public:
   Batches(const TokenDataset& dataset, BatchSplit split, int64_t vocabulary);
 
-  // int64 [local_batch, L] tokens and labels, and documents where the data set has them; they live until the
-  // next call.
+  // int64 [local_batch, L] tokens and labels, documents where the data set has them, and padding where there
+  // is any; they live until the next call.
   std::span<const Batch> read(const SampleOrder& order, int64_t begin, int64_t end);
 
  private:

@@ -88,10 +88,11 @@ bool TokenDataset::holds_bytes() const {
   return std::all_of(files_.begin(), files_.end(), [](const TokenFile& file) { return file.holds_bytes(); });
 }
 
-void TokenDataset::read(int64_t row, int64_t vocabulary, const RowTarget& to) const {
+int64_t TokenDataset::read(int64_t row, int64_t vocabulary, const RowTarget& to) const {
   if (!samples_) {
     const size_t at = std::upper_bound(first_.begin(), first_.end(), row) - first_.begin() - 1;
-    return read_sample({at, (row - first_[at]) * sequence_length_, sequence_length_}, vocabulary, to, 0);
+    read_sample({at, (row - first_[at]) * sequence_length_, sequence_length_}, vocabulary, to, 0);
+    return sequence_length_;
   }
   int64_t column = 0;
   for (const int64_t sample : samples_->packs[row]) {
@@ -99,10 +100,11 @@ void TokenDataset::read(int64_t row, int64_t vocabulary, const RowTarget& to) co
     read_sample(one, vocabulary, to, column);
     column += one.inputs;
   }
-  if (column == sequence_length_) return;
+  if (column == sequence_length_) return column;
   to.documents.push_back(static_cast<int32_t>(to.first + column));
   std::fill(to.tokens.begin() + column, to.tokens.end(), 0);
   std::fill(to.labels.begin() + column, to.labels.end(), Batch::kIgnore);
+  return column;
 }
 
 // The token that ends a document is its last.

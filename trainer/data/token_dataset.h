@@ -52,8 +52,9 @@ class TokenDataset {
   // Throws Error{input} naming the first token of `file`, one of files(), that a row has and that is
   // outside [0, vocabulary).
   void refuse_outside(const TokenFile& file, int64_t vocabulary) const;
-  // Throws Error{input} on a token outside [0, vocabulary).
-  void read(int64_t row, int64_t vocabulary, const RowTarget& to) const;
+  // Returns how many tokens of the row are text; the others fill it. Throws Error{input} on a token outside
+  // [0, vocabulary).
+  int64_t read(int64_t row, int64_t vocabulary, const RowTarget& to) const;
 
  private:
   // A sample at `column` of the row.

@@ -50,6 +50,17 @@ Node to_node(const ordered_json& value, const Mark& mark, const std::string& pat
 
 }  // namespace
 
+Node parse_config_json(std::string_view bytes, const std::string& name) {
+  if (text::nests_deeper(bytes, text::kDeepest))
+    throw Error(ErrorCode::input, name, "nests deeper than " + std::to_string(text::kDeepest));
+  try {
+    size_t left = kMostNodeBytes;
+    return to_node(ordered_json::parse(bytes), {name, 0, 0}, "", left);
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorCode::input, name, "is not JSON: " + text::excerpt(error.what(), 400));
+  }
+}
+
 Node read_config_json(const std::filesystem::path& file) {
   refuse_irregular(file, ErrorCode::input);
   std::ifstream stream(file);
@@ -62,14 +73,7 @@ Node read_config_json(const std::filesystem::path& file) {
         "has " + std::to_string(size) + " bytes; at most " + std::to_string(kLargestConfig) + " are read");
   std::ostringstream bytes;
   bytes << stream.rdbuf();
-  if (text::nests_deeper(bytes.view(), text::kDeepest))
-    throw Error(ErrorCode::input, file.string(), "nests deeper than " + std::to_string(text::kDeepest));
-  try {
-    size_t left = kMostNodeBytes;
-    return to_node(ordered_json::parse(bytes.view()), {file.string(), 0, 0}, "", left);
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorCode::input, file.string(), "is not JSON: " + text::excerpt(error.what(), 400));
-  }
+  return parse_config_json(bytes.view(), file.string());
 }
 
 }  // namespace heddle::checkpoint

@@ -27,7 +27,9 @@ at::Tensor mixed(at::Tensor x) {
 at::Tensor keys_of(const Batch& batch, int64_t layer) {
   const at::Tensor tokens = batch.tokens.to(at::kLong);
   const at::Tensor places = mixed((at::arange(tokens.size(1), tokens.options()) + 1) * kGolden);
-  const at::Tensor rows = mixed(tokens * kGolden + places).sum(1, true);
+  at::Tensor each = mixed(tokens * kGolden + places);
+  if (batch.padding.defined()) each = each.masked_fill(batch.padding, 0);
+  const at::Tensor rows = each.sum(1, true);
   return mixed(rows + places + mixed(at::arange(layer + 1, layer + 2, tokens.options()) * kGolden))
       .reshape({-1, 1});
 }

@@ -19,25 +19,39 @@
 namespace heddle::model {
 namespace {
 
+// x [tokens, ...] with zeros for padding.
+at::Tensor of_text(const at::Tensor& x, const at::Tensor& padding) {
+  if (!padding.defined()) return x;
+  return x.masked_fill(x.dim() == 2 ? padding.unsqueeze(1) : padding, 0);
+}
+
 // Edge: the scores.
 struct WeightedSumNode final : LayerNode {
   WeightedSumNode() : LayerNode("BalanceLossBackward") {}
   at::Tensor factors;  // [rows, experts]
+  at::Tensor padding;
   std::vector<int64_t> sizes;
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor each = (factors * gradients[0]).unsqueeze(1);
     const int64_t rows = factors.size(0);
-    return {each.expand({rows, sizes[0] / rows, sizes[1]}).reshape(sizes)};
+    return {of_text(each.expand({rows, sizes[0] / rows, sizes[1]}).reshape(sizes), padding)};
   }
-  void release_variables() override { factors.reset(); }
+  void release_variables() override {
+    factors.reset();
+    padding.reset();
+  }
 };
 
 // Edge: the scores [tokens, experts]; gives their sum over the tokens.
 struct ColumnSumNode final : LayerNode {
   ColumnSumNode() : LayerNode("ColumnSumBackward") {}
   std::vector<int64_t> sizes;
-  Gradients backward(Gradients&& gradients) override { return {gradients[0].expand(sizes)}; }
+  at::Tensor padding;
+  Gradients backward(Gradients&& gradients) override {
+    return {of_text(gradients[0].expand(sizes), padding)};
+  }
+  void release_variables() override { padding.reset(); }
 };
 
 // Edges: the columns' sums of each layer; gives the sum of factors times all of them.
@@ -54,24 +68,29 @@ struct ZLossNode final : LayerNode {
   ZLossNode() : LayerNode("RouterZLossBackward") {}
   Saved logits;
   at::Tensor each;  // the factor of one token
+  at::Tensor padding;
 
   Gradients backward(Gradients&& gradients) override {
     const at::Tensor given = logits.unpack(), sum = at::logsumexp(given, -1, true);
-    return {at::exp(given - sum) * sum * (gradients[0] * each * 2)};
+    return {of_text(at::exp(given - sum) * sum * (gradients[0] * each * 2), padding)};
   }
-  void release_variables() override { logits.reset(); }
+  void release_variables() override {
+    logits.reset();
+    padding.reset();
+  }
 };
 
-at::Tensor column_sums(const at::Tensor& scores) {
+at::Tensor column_sums(const at::Tensor& scores, const at::Tensor& padding) {
   std::shared_ptr<ColumnSumNode> node;
   if (torch::autograd::compute_requires_grad(scores)) {
     node = make_node<ColumnSumNode>(scores);
     node->sizes = scores.sizes().vec();
+    node->padding = padding;
   }
   at::Tensor sums;
   {
     const BelowAutograd below;
-    sums = scores.sum(0);
+    sums = of_text(scores, padding).sum(0);
   }
   if (node) torch::autograd::set_history(sums, node);
   return sums;
@@ -94,24 +113,26 @@ at::Tensor count_choices(const at::Tensor& chosen, int64_t rows, int64_t experts
   return counts.scatter_add_(1, places, at::ones(places.sizes(), options)).narrow(1, 0, experts);
 }
 
-at::Tensor weighted_sum(const at::Tensor& scores, const at::Tensor& factors) {
+at::Tensor weighted_sum(const at::Tensor& scores, const at::Tensor& factors, const at::Tensor& padding) {
   std::shared_ptr<WeightedSumNode> node;
   if (torch::autograd::compute_requires_grad(scores)) {
     node = make_node<WeightedSumNode>(scores);
     node->sizes = scores.sizes().vec();
     node->factors = factors;
+    node->padding = padding;
   }
   at::Tensor sum;
   {
     const BelowAutograd below;
-    const at::Tensor by_row = scores.view({factors.size(0), -1, scores.size(1)}).sum(1);
+    const at::Tensor by_row = of_text(scores, padding).view({factors.size(0), -1, scores.size(1)}).sum(1);
     sum = (by_row * factors).sum();
   }
   if (node) torch::autograd::set_history(sum, node);
   return sum;
 }
 
-at::Tensor z_loss(const at::Tensor& logits, double factor, const at::Tensor& tokens) {
+at::Tensor z_loss(const at::Tensor& logits, double factor, const at::Tensor& tokens,
+                  const at::Tensor& padding) {
   std::shared_ptr<ZLossNode> node;
   if (torch::autograd::compute_requires_grad(logits)) {
     node = make_node<ZLossNode>(logits);
@@ -120,18 +141,19 @@ at::Tensor z_loss(const at::Tensor& logits, double factor, const at::Tensor& tok
   at::Tensor loss, each;
   {
     const BelowAutograd below;
-    each = tokens.defined() ? tokens.to(logits.scalar_type()).reshape({}).reciprocal() * factor
+    each = tokens.defined() ? tokens.to(logits.scalar_type()).reshape({}).clamp_min(1).reciprocal() * factor
                             : at::full({}, factor / static_cast<double>(logits.size(0)), logits.options());
-    loss = at::logsumexp(logits, -1).square().sum() * each;
+    loss = of_text(at::logsumexp(logits, -1).square(), padding).sum() * each;
   }
   if (!node) return loss;
   node->each = each;
+  node->padding = padding;
   torch::autograd::set_history(loss, node);
   return loss;
 }
 
 at::Tensor LayerBalance::add(int64_t layer, const at::Tensor& counts, const at::Tensor& tokens,
-                             const at::Tensor& scores) {
+                             const at::Tensor& scores, const at::Tensor& padding) {
   if (layer == 0) {
     next_ = 0;
     sums_.clear();
@@ -145,9 +167,9 @@ at::Tensor LayerBalance::add(int64_t layer, const at::Tensor& counts, const at::
                 "use router_aux_loss_type: layer where the layers are not on one rank (pp_size above 1), or "
                 "where units are run again in a nested backward");
   counts_ = layer == 0 ? counts : counts_ + counts;
-  sums_.push_back(column_sums(scores));
+  sums_.push_back(column_sums(scores, padding));
   if (++next_ < layers_) return {};
-  const at::Tensor of_layers = tokens * static_cast<double>(layers_);
+  const at::Tensor of_layers = tokens.clamp_min(1) * static_cast<double>(layers_);
   const at::Tensor factors =
       counts_ * (coefficient_ * static_cast<double>(scores.size(1))) / of_layers.square();
   std::shared_ptr<LayersNode> node;

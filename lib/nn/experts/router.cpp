@@ -57,6 +57,11 @@ void check(const RouterConfig& config) {
   check_groups(config);
 }
 
+// [tokens]; undefined: none.
+at::Tensor padding_of(const Batch& batch) {
+  return batch.padding.defined() ? batch.padding.reshape({-1}) : at::Tensor();
+}
+
 }  // namespace
 
 Router::Router(RouterConfig config, const Init& init, const at::TensorOptions& options)
@@ -93,9 +98,24 @@ at::Tensor Router::logits(const at::Tensor& x, const Batch& batch) {
 
 model::Routing Router::route(const at::Tensor& x, const Batch& batch) {
   const at::Tensor of_experts = logits(x, batch);
-  const model::Scored scored = config_.in_turn ? model::score_in_turn(of_experts, config_.rule)
-                                               : model::score_experts(of_experts, correction, config_.rule);
+  const model::Scored scored = choose(of_experts, batch);
   return {scored.experts, with_losses(of_experts, scored, batch)};
+}
+
+model::Scored Router::choose(const at::Tensor& logits, const Batch& batch) {
+  model::AgreeOnExperts agreed;
+  if (!agree.empty()) {
+    const auto own = [](at::Tensor experts) { return experts; };
+    agreed = [this, own](const at::Tensor& experts) { return agree.call(own, experts); };
+  }
+  model::Scored scored = config_.in_turn
+                             ? model::score_in_turn(logits, positions_of(batch).reshape({-1}), config_.rule)
+                             : model::score_experts(logits, correction, config_.rule, agreed);
+  if (batch.padding.defined()) {
+    const model::BelowAutograd below;
+    scored.experts = scored.experts.masked_fill(padding_of(batch).unsqueeze(1), -1);
+  }
+  return scored;
 }
 
 at::Tensor Router::with_losses(const at::Tensor& logits, const model::Scored& scored, const Batch& batch) {
@@ -108,12 +128,13 @@ at::Tensor Router::with_losses(const at::Tensor& logits, const model::Scored& sc
       batch.side_outputs != nullptr || ((balances() || has_z_loss()) && weights.requires_grad());
   Counted all;
   if (counts && !again) all = count(scored, batch);
+  const at::Tensor padding = padding_of(batch);
   if (has_z_loss()) {
     const at::Tensor tokens = all.tokens.defined() ? all.tokens.sum() : at::Tensor();
-    weights = z_.add(weights, model::z_loss(logits, config_.z_loss, tokens), batch);
+    weights = z_.add(weights, model::z_loss(logits, config_.z_loss, tokens, padding), batch);
   }
   if (!all.choices.defined() || !balances()) return weights;
-  const at::Tensor loss = balance_loss(scored, all);
+  const at::Tensor loss = balance_loss(scored, all, padding);
   return loss.defined() ? balance_.add(weights, loss, batch) : weights;
 }
 
@@ -122,37 +143,45 @@ Router::Counted Router::count(const model::Scored& scored, const Batch& batch) {
   const int64_t rows = config_.balance.form == BalanceLoss::Form::sequence ? batch.tokens.size(0) : 1;
   const at::Tensor counts = model::count_choices(scored.experts, rows, config_.experts);
   load_.add(rows == 1 ? counts : counts.sum(0), batch);
-  const at::Tensor tokens = at::full({rows, 1}, scored.experts.size(0) / rows, counts.options());
+  at::Tensor tokens = at::full({rows, 1}, scored.experts.size(0) / rows, counts.options());
+  if (batch.padding.defined()) {
+    const model::BelowAutograd below;
+    tokens = tokens - batch.padding.reshape({rows, -1}).sum(1, /*keepdim=*/true).to(at::kFloat);
+  }
   if (total.empty() || !(balances() || has_z_loss())) return {counts, tokens};
   const auto own = [](at::Tensor given) { return given; };
   const at::Tensor sums = total.call(own, at::cat({counts, tokens}, 1));
   return {sums.narrow(1, 0, config_.experts), sums.narrow(1, config_.experts, 1)};
 }
 
-at::Tensor Router::balance_loss(const model::Scored& scored, const Counted& all) {
+at::Tensor Router::balance_loss(const model::Scored& scored, const Counted& all, const at::Tensor& padding) {
   const BalanceLoss& balance = config_.balance;
   if (balance.form == BalanceLoss::Form::global && scored.weights.requires_grad())
-    return model::weighted_sum(scored.scores, global_factors(all));
+    return model::weighted_sum(scored.scores, global_factors(all), padding);
   if (balance.form == BalanceLoss::Form::model)
-    return config_.layers->add(config_.place, all.choices.select(0, 0), all.tokens, scored.scores);
-  // E / (k T) n_e of each row, times 1 / T of the mean score.
-  const double factor = balance.coefficient * static_cast<double>(config_.experts) /
-                        static_cast<double>(config_.rule.top_k * all.choices.size(0));
-  return model::weighted_sum(scored.scores, all.choices * factor / all.tokens.square());
+    return config_.layers->add(config_.place, all.choices.select(0, 0), all.tokens, scored.scores, padding);
+  // E / (k T) n_e of each row with a text, times 1 / T of the mean score.
+  const double factor =
+      balance.coefficient * static_cast<double>(config_.experts) / static_cast<double>(config_.rule.top_k);
+  const at::Tensor rows = all.tokens.gt(0).sum().clamp_min(1);
+  return model::weighted_sum(scored.scores, all.choices * factor / (all.tokens.clamp_min(1).square() * rows),
+                             padding);
 }
 
 // The shares of the step so far weigh this rank's mean scores. A rank's mean is over the tokens that a rank
-// has on average, so that the mean over the ranks is over all tokens.
+// with a text has on average, so that the mean over these ranks is over all tokens.
 at::Tensor Router::global_factors(const Counted& all) {
   const model::BelowAutograd below;
-  const at::Tensor now = at::cat({all.choices, all.tokens}, 1);
+  const at::Tensor now = at::cat({all.choices, all.tokens, all.tokens.gt(0).to(at::kFloat)}, 1);
   if (samples_ != nullptr) samples_->all_reduce(now)->wait();
   so_far_ = so_far_.defined() ? so_far_ + now : now;
-  const double ranks = samples_ == nullptr ? 1 : samples_->size();
-  const double factor = config_.balance.coefficient * static_cast<double>(config_.experts) * ranks /
+  const double factor = config_.balance.coefficient * static_cast<double>(config_.experts) /
                         static_cast<double>(config_.rule.top_k);
-  const at::Tensor shares = so_far_.narrow(1, 0, config_.experts) / so_far_.narrow(1, config_.experts, 1);
-  return shares * factor / now.narrow(1, config_.experts, 1);
+  const auto column = [&](const at::Tensor& counts, int64_t of) {
+    return counts.narrow(1, config_.experts + of, 1);
+  };
+  const at::Tensor shares = so_far_.narrow(1, 0, config_.experts) / column(so_far_, 0).clamp_min(1);
+  return shares * factor * column(now, 1) / column(now, 0).clamp_min(1);
 }
 
 void Router::before_run(const DeviceMesh& mesh) {

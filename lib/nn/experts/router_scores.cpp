@@ -108,28 +108,38 @@ struct ScoreNode final : LayerNode {
   }
 };
 
-Scored score(const at::Tensor& logits, const at::Tensor& bias, const RouterRule& rule) {
+// The experts' weights, [tokens, k].
+at::Tensor weights_of(const at::Tensor& experts, const at::Tensor& logits, const at::Tensor& scores,
+                      const RouterRule& rule) {
+  const bool after = rule.score == Score::softmax_after_topk;
+  at::Tensor weights = at::gather(after ? logits : scores, 1, experts);
+  if (after) weights = at::softmax(weights, -1);
+  if (rule.normalise && rule.top_k > 1) weights = share_of_sum(weights);
+  return rule.scale != 1 ? weights * rule.scale : weights;
+}
+
+Scored score(const at::Tensor& logits, const at::Tensor& bias, const RouterRule& rule,
+             const AgreeOnExperts& agree) {
   const at::Tensor scores = scores_of(logits, rule.score);
   Scored out;
   out.scores = rule.normalise ? share_of_sum(scores) : scores;
   if (has_choice_kernel(scores, rule)) {
     choose_cpu(scores, bias.defined() ? bias.to(scores.scalar_type()).contiguous() : bias, rule, out);
-    return out;
+    if (!agree) return out;
+  } else {
+    at::Tensor choosing = rule.score == Score::softmax_after_topk ? logits : scores;
+    if (bias.defined()) choosing = choosing + bias;
+    out.experts = std::get<1>(at::topk(within_groups(choosing, rule), rule.top_k, -1));
   }
-  const bool after = rule.score == Score::softmax_after_topk;
-  at::Tensor choosing = after ? logits : scores;
-  if (bias.defined()) choosing = choosing + bias;
-  out.experts = std::get<1>(at::topk(within_groups(choosing, rule), rule.top_k, -1));
-  out.weights = at::gather(after ? logits : scores, 1, out.experts);
-  if (after) out.weights = at::softmax(out.weights, -1);
-  if (rule.normalise && rule.top_k > 1) out.weights = share_of_sum(out.weights);
-  if (rule.scale != 1) out.weights = out.weights * rule.scale;
+  if (agree) out.experts = agree(out.experts);
+  out.weights = weights_of(out.experts, logits, scores, rule);
   return out;
 }
 
 }  // namespace
 
-Scored score_experts(const at::Tensor& logits, const at::Tensor& bias, const RouterRule& rule) {
+Scored score_experts(const at::Tensor& logits, const at::Tensor& bias, const RouterRule& rule,
+                     const AgreeOnExperts& agree) {
   std::shared_ptr<ScoreNode> node;
   if (torch::autograd::compute_requires_grad(logits)) {
     node = make_node<ScoreNode>(logits);
@@ -139,7 +149,7 @@ Scored score_experts(const at::Tensor& logits, const at::Tensor& bias, const Rou
   Scored out;
   {
     const BelowAutograd below;
-    out = score(logits, bias, rule);
+    out = score(logits, bias, rule, agree);
   }
   if (!node) return out;
   node->chosen.save(out.experts);
@@ -148,12 +158,12 @@ Scored score_experts(const at::Tensor& logits, const at::Tensor& bias, const Rou
   return out;
 }
 
-Scored score_in_turn(const at::Tensor& logits, const RouterRule& rule) {
+Scored score_in_turn(const at::Tensor& logits, const at::Tensor& positions, const RouterRule& rule) {
   const BelowAutograd below;
-  const int64_t tokens = logits.size(0), k = rule.top_k;
-  const at::Tensor turns = at::arange(tokens * k, logits.options().dtype(at::kLong));
+  const int64_t k = rule.top_k;
+  const at::Tensor choices = at::arange(k, logits.options().dtype(at::kLong));
   Scored out;
-  out.experts = turns.remainder(logits.size(1)).view({tokens, k});
+  out.experts = (positions.unsqueeze(1) * k + choices).remainder(logits.size(1));
   out.scores = at::full_like(logits, 1.0 / static_cast<double>(logits.size(1)));
   out.weights = at::full_like(logits, 1.0 / static_cast<double>(k)).narrow(1, 0, k).contiguous();
   return out;

@@ -95,6 +95,20 @@ void read_parameters(const Node& keys, const Node& parameters, ModelConfig& conf
   }
 }
 
+// The type's own partial_rotary_factor, of heads that it does not fit.
+void check_default_part(const Node& keys, const ModelConfig& config) {
+  const int64_t dim = config.rotary_dim();
+  if (!type_of(config.model_type).partial_rotary || (dim >= 2 && dim % 2 == 0)) return;
+  std::string factor = std::to_string(config.partial_rotary_factor);
+  factor.erase(factor.find_last_not_of('0') + 1);
+  const Node* head_dim = model::given(keys, "head_dim");
+  refuse(head_dim != nullptr ? *head_dim : keys,
+         "of heads of " + std::to_string(config.head_dim) +
+             " an even number must be rotated, from 2 on, and " + config.model_type + " rotates " + factor +
+             " of them by default",
+         "give partial_rotary_factor, or another head_dim");
+}
+
 }  // namespace
 
 void read_rotary(const Node& keys, ModelConfig& config) {
@@ -106,6 +120,7 @@ void read_rotary(const Node& keys, ModelConfig& config) {
         found != nullptr && !found->is_null() && !(found->is_map() && found->size() == 0))
       parameters = found;
   if (parameters != nullptr) read_parameters(keys, *parameters, config);
+  check_default_part(keys, config);
   if (!(config.rope_theta > 0))
     refuse(keys, "expected a rope_theta above 0, got " + std::to_string(config.rope_theta));
 }

@@ -60,6 +60,12 @@ void read_olmoe(const Node& keys, ModelConfig& config) {
   if (const Node* clip = model::given(keys, "clip_qkv"))
     model::refuse(*clip, "clamping queries, keys and values is not built, got " + clip->written(),
                   "set clip_qkv: null");
+  if (config.head_dim * config.num_attention_heads != config.hidden_size)
+    model::refuse(*keys.find("head_dim"),
+                  "the heads of olmoe are hidden_size / num_attention_heads wide (" +
+                      std::to_string(config.hidden_size / config.num_attention_heads) + "), got " +
+                      std::to_string(config.head_dim) + ": transformers reads no other",
+                  "leave head_dim out");
   config.qkv_bias = config.output_bias = boolean_or(keys, "attention_bias", false);
   read_experts(keys, config);
   config.mixture.width = config.intermediate_size;

@@ -160,13 +160,16 @@ TEST(Pipeline, WithoutABlockIsRefusedAndSoIsNull) {
   EXPECT_EQ(sentence("{pp_size: 2, pipeline: none}"), text);
 }
 
-TEST(Pipeline, ABlockAtSizeOneIsDroppedUnreadWithAWarning) {
-  const heddle::Setup setup = setup_of("{pp_size: null, pipeline: {bogus: 1}}", 8);
+TEST(Pipeline, ABlockAtSizeOneIsCheckedAndHasAWarning) {
+  EXPECT_EQ(refusal("{pipeline: {bogus: 1}}"),
+            "error[config] run.yaml:1 distributed.pipeline.bogus: unknown key 'bogus'");
+  const heddle::Setup setup = dropped("{pp_size: null, pipeline: {bogus: 1}}");
+  EXPECT_EQ(setup_of("{pipeline: {}}", 8).warnings, setup.warnings);
   EXPECT_EQ(setup.warnings,
             std::vector<std::string>{
                 "`distributed.pipeline` is set but pp_size=1 (<= 1): pipeline parallelism is disabled "
                 "and the pipeline settings are ignored. Set pp_size > 1 to enable it."});
-  EXPECT_EQ(printed("{pipeline: {bogus: 1}}", 8, "pipeline"), "null");
+  EXPECT_EQ(printed("{pipeline: {}}", 8, "pipeline"), "null");
   EXPECT_TRUE(setup_of("{pipeline: null}", 8).warnings.empty());
 }
 
@@ -229,9 +232,28 @@ TEST(Moe, DefaultsHoldWithExpertsAndWithoutABlock) {
     EXPECT_EQ(printed("{ep_size: 8" + std::string(block) + "}", 8, "moe"), defaults);
 }
 
-TEST(Moe, ABlockWithoutExpertsIsDroppedInSilence) {
-  EXPECT_EQ(printed("{moe: {bogus: 1}}", 8, "moe"), "null");
-  EXPECT_TRUE(setup_of("{moe: {bogus: 1}, ep_size: 1}", 8).warnings.empty());
+TEST(Moe, ABlockAtSizeOneIsDroppedInSilenceAsByAutoModel) {
+  EXPECT_TRUE(dropped("{moe: {bogus: 1}, ep_size: 1}").warnings.empty());
+  EXPECT_TRUE(dropped("{moe: {capacity_factor: 1.0}}").parallelizers.empty());
+}
+
+TEST(Moe, ABlockAtSizeOneIsCheckedAndItsCapacityActs) {
+  EXPECT_EQ(refusal("{ep_size: 1, moe: {capacty: 1}}"),
+            "error[config] run.yaml:1 distributed.moe.capacty: unknown key 'capacty'");
+  EXPECT_EQ(sentence("{moe: {dispatcher: rubbish}}"),
+            "expected one of auto, allgather, alltoall, got 'rubbish'");
+  EXPECT_EQ(sentence("{moe: {capacity_factor: 0}}"),
+            "capacity_factor must be above 0: an expert with no room takes no token");
+  EXPECT_EQ(setup_of("{moe: {dispatcher: alltoall}}", 8).warnings,
+            std::vector<std::string>{"`distributed.moe` is set but ep_size=1 (<= 1): it has no effect. Set "
+                                     "ep_size > 1 to use it."});
+  const heddle::Setup setup = setup_of("{moe: {dispatcher: alltoall, capacity_factor: 0.5}}", 8);
+  EXPECT_EQ(setup.warnings,
+            std::vector<std::string>{"`distributed.moe`: dispatcher has no effect with ep_size=1"});
+  ASSERT_EQ(setup.parallelizers.size(), 1u);
+  EXPECT_EQ(setup.parallelizers[0].first, "moe");
+  EXPECT_EQ(config::to_json(*setup.parallelizers[0].second.find("moe")->find("capacity_factor")), "0.5");
+  EXPECT_EQ(config::to_json(*setup.strategy_config.find("reshard_after_forward")), "null");
 }
 
 TEST(Moe, FieldsAreChecked) {

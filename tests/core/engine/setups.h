@@ -20,6 +20,12 @@ inline Setup setup_of(const std::string& section, int world) {
                           world);
 }
 
+// With blocks of size 1 unread, as by `heddle check --only distributed`.
+inline Setup dropped(const std::string& section, int world = 8) {
+  return engine::validate(config::read_text("distributed: " + section + "\n", "run.yaml"), built_plugins(),
+                          world, engine::IdleBlocks::dropped);
+}
+
 // The setup as `heddle check --json` prints it.
 inline Node json_of(const std::string& section, int world) {
   return config::read_text(engine::to_json(setup_of(section, world)), "json");

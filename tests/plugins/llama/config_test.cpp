@@ -144,6 +144,19 @@ TEST(ModelConfig, OfExpertsRefusesWhatCannotBe) {
             kAt +
                 " clip_qkv: clamping queries, keys and values is not built, got 8.0\n"
                 "  hint: set clip_qkv: null");
+  EXPECT_EQ(
+      config_refusal(
+          R"({"model_type":"olmoe","hidden_size":16,"num_attention_heads":2,"num_key_value_heads":2,"head_dim":4})"),
+      kAt +
+          " head_dim: the heads of olmoe are hidden_size / num_attention_heads wide (8), got 4: "
+          "transformers reads no other\n  hint: leave head_dim out");
+  EXPECT_EQ(
+      config_refusal(R"({"model_type":"glm4_moe","head_dim":6})"),
+      kAt +
+          " head_dim: of heads of 6 an even number must be rotated, from 2 on, and glm4_moe rotates 0.5 of "
+          "them by default\n  hint: give partial_rotary_factor, or another head_dim");
+  EXPECT_NE(config_refusal(R"({"model_type":"bailing_moe","head_dim":10})").find("rotates 0.5"),
+            std::string::npos);
   EXPECT_EQ(config_refusal(R"({"model_type":"mixtral","router_jitter_noise":1.0})"),
             kAt + " router_jitter_noise: expected a number from 0 to below 1, got 1.0");
   EXPECT_EQ(config_refusal(R"({"model_type":"qwen3_moe","num_hidden_layers":2,"mlp_only_layers":[2]})"),

@@ -131,6 +131,8 @@ TEST_F(Samples, ArePackedWithTheirOwnLabels) {
   EXPECT_THAT(elements(positions_of(batch)),
               ElementsAre(0, 1, 2, 0, 1, 0, 0, 1, 2, 3, 0, 1, 0, 1, 2, 3, 4, 5));
   check_documents(batch);
+  EXPECT_THAT(elements(batch.padding.to(at::kLong)),
+              ElementsAre(0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1));
 }
 
 TEST_F(Samples, AreRowsOfTheirOwnWithoutPacking) {

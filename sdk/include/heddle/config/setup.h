@@ -23,7 +23,8 @@ struct Setup {
   Node strategy_config;     // every field of the strategy
   std::vector<std::pair<std::string, Node>>
       sections;  // further sections by name, resolved or null: "pipeline", ...
-  // The parallelizers of the axes above 1 by name, in the order in which they act, with their fields.
+  // The parallelizers of the axes above 1, and those whose block acts at size 1, by name, in the order in
+  // which they act, with their fields.
   std::vector<std::pair<std::string, Node>> parallelizers;
   ActivationCheckpointing activation_checkpointing = ActivationCheckpointing::none;
   std::string backend;          // dist_env.backend, empty: chosen by the device

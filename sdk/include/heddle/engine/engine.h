@@ -27,9 +27,14 @@
 
 namespace heddle::engine {
 
+// What becomes of blocks whose size is 1, such as `moe:` with ep_size 1: read and checked, with a warning for
+// what has no effect; or dropped unread, as by NeMo AutoModel.
+enum class IdleBlocks { checked, dropped };
+
 // Reads `distributed:` and `dist_env:` of a whole configuration against a world size, with the plugins that
 // it names. Makes no tensor. Throws Error{config | mesh | plugin_*}.
-HEDDLE_API Setup validate(const Node& configuration, PluginRegistry& plugins, int world_size);
+HEDDLE_API Setup validate(const Node& configuration, PluginRegistry& plugins, int world_size,
+                          IdleBlocks idle = IdleBlocks::checked);
 
 // One JSON object on one line, as `heddle check --json` prints it.
 HEDDLE_API std::string to_json(const Setup& setup);

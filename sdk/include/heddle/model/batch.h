@@ -25,6 +25,10 @@ class HEDDLE_API Batch {
   // end their number. Ascending, from 0. Every row begins a document, so none reaches into the next row.
   // Absent: each row is one document.
   at::Tensor documents;
+  // bool [batch, sequence]: true where a token only fills a row. It has no label, no token of the text sees
+  // it, and routers, capacities and means over tokens leave it out (NeMo AutoModel's token_mask, inverted). A
+  // token whose label is masked, such as a prompt's, is text. Absent: every token is text.
+  at::Tensor padding;
   at::Tensor extra;  // for foreign models
 
   // The rows' length as `documents` counts it, where tokens hold a part of each row (context parallelism); 0:
@@ -54,11 +58,12 @@ struct BatchMember {
 };
 
 // All tensors of a batch.
-inline constexpr std::array<BatchMember, 5> kBatchMembers = {{
+inline constexpr std::array<BatchMember, 6> kBatchMembers = {{
     {"tokens", &Batch::tokens, RowCut::rows, true},
     {"labels", &Batch::labels, RowCut::rows, true},
     {"positions", &Batch::positions, RowCut::rows, true},
     {"documents", &Batch::documents, RowCut::documents, false},
+    {"padding", &Batch::padding, RowCut::rows, false},
     {"extra", &Batch::extra, RowCut::rows_if_many, true},
 }};
 static_assert(sizeof(Batch) ==
@@ -73,8 +78,15 @@ inline int64_t whole_sequence_of(const Batch& batch) {
 // the tokens' device.
 HEDDLE_API at::Tensor positions_of(const Batch& batch);
 
+// The tokens of the batch that are text. Waits for the device where there is padding.
+HEDDLE_API int64_t text_tokens_of(const Batch& batch);
+
 // Throws Error{input} where `documents` breaks its rule. Reads them: for a batch on the host.
 HEDDLE_API void check_documents(const Batch& batch);
+
+// Throws Error{input} where `padding` is not bool [batch, sequence], or has a label. Reads it: for a batch on
+// the host.
+HEDDLE_API void check_padding(const Batch& batch);
 
 // The documents of the rows [first, first + count) of `sequence` tokens, counted from their first token.
 // int32 on the host.

@@ -41,7 +41,9 @@ class HEDDLE_API ModelSpec {
   // Identifies the model: a checkpoint is resumed only by a run whose model has the same signature.
   virtual std::map<std::string, std::string> signature() const = 0;
 
-  // A config.json that transformers reads back to the same model, stored in `dtype` ("float32", ...).
+  // A config.json that transformers reads back to the same model, stored in `dtype` ("float32", ...). The
+  // engine reads it back when it reads the model, and refuses one that gives another signature, or another
+  // text.
   virtual std::string config_json(const std::string& dtype) const = 0;
 
   // Floating-point operations of forward and backward for one token of a sequence of that many, a multiply

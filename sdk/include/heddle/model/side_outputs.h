@@ -19,7 +19,9 @@ namespace heddle {
 // report.
 enum class LossDivisor {
   label_tokens,  // as for the main loss: of the global batch. For a loss that is a sum over tokens
-  microbatches,  // of the step, of all data-parallel ranks. For a loss that is a mean over a microbatch
+  // Of the step, of all data-parallel ranks, without those that are only padding. For a loss that is a mean
+  // over a microbatch.
+  microbatches,
   one
 };
 enum class Combine { sum, mean, max };

@@ -61,21 +61,28 @@ struct Scored {
   at::Tensor scores;   // [tokens, experts]: of all experts, summing to 1 where `normalise` or a softmax does
 };
 
+// Of ranks that hold the same tokens: from a choice of experts, int64 [tokens, k], to one rank's.
+using AgreeOnExperts = std::function<at::Tensor(const at::Tensor& experts)>;
+
 // logits [tokens, experts], fp32 or fp64. bias [experts] or undefined is added to the scores where experts
 // are chosen; weights are without it, and no gradient reaches it. Groups that are not chosen are left out by
 // -inf. weights and scores have gradients to the logits. The experts of a token are distinct, and NaN comes
 // before every number. Which of equal scores is chosen depends on the path: on the CPU, for softmax and
-// sigmoid without groups, the first; elsewhere what at::topk chooses, which is not specified.
-HEDDLE_API Scored score_experts(const at::Tensor& logits, const at::Tensor& bias, const RouterRule& rule);
+// sigmoid without groups, the first; elsewhere what at::topk chooses, which is not specified. With `agree`
+// the weights are those of the experts that it returns.
+HEDDLE_API Scored score_experts(const at::Tensor& logits, const at::Tensor& bias, const RouterRule& rule,
+                                const AgreeOnExperts& agree = {});
 
-// For benchmarks: token t takes the experts t k, t k + 1, ... in turn, each with the weight 1 / k (NeMo
-// AutoModel's FakeBalancedGate). No gradient.
-HEDDLE_API Scored score_in_turn(const at::Tensor& logits, const RouterRule& rule);
+// For benchmarks: the token at the position p of its document takes the experts p k, p k + 1, ... in turn,
+// each with the weight 1 / k (after NeMo AutoModel's FakeBalancedGate). positions int64 [tokens]. No
+// gradient.
+HEDDLE_API Scored score_in_turn(const at::Tensor& logits, const at::Tensor& positions,
+                                const RouterRule& rule);
 
 // x [tokens, width] of all rows of the batch, each number times a factor that is uniform in [1 - noise,
-// 1 + noise) (Fedus et al. 2021). A factor is a function of the row's tokens, the place in the row, the
-// column and `layer`: the same on all ranks that hold the row, and when it is computed again. The node keeps
-// one number a token.
+// 1 + noise) (Fedus et al. 2021). A factor is a function of the row's tokens without padding, the place in
+// the row, the column and `layer`: the same on all ranks that hold the row, and when it is computed again.
+// The node keeps one number a token.
 HEDDLE_API at::Tensor jittered(const at::Tensor& x, double noise, int64_t layer, const Batch& batch);
 
 // Auxiliary losses that keep the experts of a mixture equally loaded.
@@ -100,12 +107,15 @@ struct BalanceLoss {
 HEDDLE_API at::Tensor count_choices(const at::Tensor& chosen, int64_t rows, int64_t experts);
 
 // sum over rows, tokens and experts of factors[row, expert] * scores[row * tokens + token, expert], as one
-// number with a gradient to the scores. factors [rows, experts] has none.
-HEDDLE_API at::Tensor weighted_sum(const at::Tensor& scores, const at::Tensor& factors);
+// number with a gradient to the scores. factors [rows, experts] has none. padding (bool [rows * tokens];
+// undefined: none): tokens that are left out.
+HEDDLE_API at::Tensor weighted_sum(const at::Tensor& scores, const at::Tensor& factors,
+                                   const at::Tensor& padding = {});
 
 // The sum of logsumexp(logits)^2 over the tokens times `factor` (Zoph et al. 2022), divided by `tokens` (one
-// element; undefined: the number of these tokens). One number.
-HEDDLE_API at::Tensor z_loss(const at::Tensor& logits, double factor, const at::Tensor& tokens = {});
+// element; undefined: the number of these tokens). One number. padding as above.
+HEDDLE_API at::Tensor z_loss(const at::Tensor& logits, double factor, const at::Tensor& tokens = {},
+                             const at::Tensor& padding = {});
 
 // What the layers of one model have for the form `model`: one microbatch at a time, so the layers are on one
 // rank, and no other microbatch begins before the last layer.
@@ -113,9 +123,11 @@ class HEDDLE_API LayerBalance {
  public:
   LayerBalance(int64_t layers, double coefficient) : layers_(layers), coefficient_(coefficient) {}
   // Layer 0 begins anew. counts [experts] and the number of tokens (one element) are of all ranks that hold
-  // tokens of the microbatch, scores [tokens, experts] of this one. After the last layer this rank's part of
-  // the loss; before, undefined. Throws Error{not_built} where a layer is missing.
-  at::Tensor add(int64_t layer, const at::Tensor& counts, const at::Tensor& tokens, const at::Tensor& scores);
+  // tokens of the microbatch, scores [tokens, experts] of this one, without its padding (as above). After the
+  // last layer this rank's part of the loss; before, undefined. Throws Error{not_built} where a layer is
+  // missing.
+  at::Tensor add(int64_t layer, const at::Tensor& counts, const at::Tensor& tokens, const at::Tensor& scores,
+                 const at::Tensor& padding = {});
 
  private:
   int64_t layers_, next_ = 0;
@@ -135,7 +147,7 @@ struct RouterConfig {
   model::RouterRule rule;
   bool bias = false;     // of the product
   bool in_fp32 = false;  // the product in fp32, whatever the model computes in
-  bool in_turn = false;  // experts in turn instead (model::score_in_turn)
+  bool in_turn = false;  // experts in turn instead, by positions (model::score_in_turn)
   double jitter = 0;     // in training the layer's input is multiplied by 1 +- so much (model::jittered)
   // A bias that chooses and does not weigh, and that no gradient reaches (Wang et al. 2024, without an
   // auxiliary loss). After each step correction_rate * sign(mean load - load) is added to it.
@@ -161,11 +173,17 @@ class HEDDLE_API Router : public Module, public AfterUpdate {
 
   at::Tensor weight, bias, correction;
 
-  // x [tokens, hidden] of all rows of the batch. Auxiliary losses go with the weights' gradient.
+  // x [tokens, hidden] of all rows of the batch. Auxiliary losses go with the weights' gradient. Padding gets
+  // no expert (-1), and no loss or load counts it.
   model::Routing route(const at::Tensor& x, const Batch& batch);
 
+  // The seam for ranks that hold the same tokens, whose logits may differ in the last bit: links return the
+  // choice of one of them, so that all ranks take the same experts. experts int64 [tokens, k]. No gradient.
+  using Agree = Chain<at::Tensor(at::Tensor experts)>;
+  Agree agree{"Router::agree"};
+
   // The seam for ranks that hold other tokens of the same rows: links add up the counts, fp32
-  // [rows, experts + 1] (the last column counts tokens), over these ranks. No gradient.
+  // [rows, experts + 1] (the last column counts tokens of the text), over these ranks. No gradient.
   using Total = Chain<at::Tensor(at::Tensor counts)>;
   Total total{"Router::total"};
 
@@ -187,13 +205,14 @@ class HEDDLE_API Router : public Module, public AfterUpdate {
  private:
   struct Counted {
     at::Tensor choices;  // fp32 [rows, experts]
-    at::Tensor tokens;   // fp32 [rows, 1]
+    at::Tensor tokens;   // fp32 [rows, 1]: of the text
   };
   at::Tensor logits(const at::Tensor& x, const Batch& batch);
+  model::Scored choose(const at::Tensor& logits, const Batch& batch);
   at::Tensor with_losses(const at::Tensor& logits, const model::Scored& scored, const Batch& batch);
   Counted count(const model::Scored& scored, const Batch& batch);
   bool moves_correction() const;
-  at::Tensor balance_loss(const model::Scored& scored, const Counted& all);
+  at::Tensor balance_loss(const model::Scored& scored, const Counted& all, const at::Tensor& padding);
   at::Tensor global_factors(const Counted& all);
   void move_correction(const Updated& updated);
   bool balances() const { return config_.balance.form != model::BalanceLoss::Form::none && !config_.in_turn; }
@@ -204,7 +223,7 @@ class HEDDLE_API Router : public Module, public AfterUpdate {
   Metric load_;
   AuxiliaryLoss balance_, z_;
   Communicator* samples_ = nullptr;  // null: no other rank has samples
-  at::Tensor so_far_;                // fp32 [1, experts + 1]: counts and tokens of the step, of all ranks
+  at::Tensor so_far_;  // fp32 [1, experts + 2]: counts, tokens and texts of the step, of all ranks
 };
 
 }  // namespace heddle

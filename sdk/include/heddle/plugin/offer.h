@@ -50,11 +50,15 @@ struct OfferedSchedule : OfferedSchema {
   std::function<std::unique_ptr<IPipelineSchedule>()> make;
 };
 
-// A block under `distributed:` that is used if a degree of parallelism is above 1 ("pipeline" with pp_size).
+// A block under `distributed:` that acts if a degree of parallelism is above 1 ("pipeline" with pp_size). At
+// size 1 it is read and checked too, with a warning that it has no effect.
 struct OfferedSection : OfferedSchema {
   std::string size_key;      // "pp_size"
   std::string absent_error;  // not empty: the error for a size above 1 without the block ({n} is the size)
-  std::string idle_warning;  // not empty: the warning when the block is dropped at size 1 ({n} is the size)
+  std::string idle_warning;  // the warning at size 1 ({n} is the size); empty: the engine's own words
+  // What acts at size 1 too: from the block's fields to the same with those at their default that do not, or
+  // null where none is left. The parallelizer of the axis is then made with these. Empty: nothing acts.
+  std::function<Node(const Node& resolved)> at_size_one;
   // Sets fields that depend on the strategy's resolved fields; may add warnings. May be empty.
   std::function<Node(Node section, const Node& strategy_config, std::vector<std::string>& warnings)> derive;
   // For the section of "pp_size": its resolved fields as core's PipelineConfig. Empty for every other

@@ -1,0 +1,177 @@
+// Padding is no text: rows that are wider, and rows and microbatches of padding alone, change no number of a
+// mixture, on any topology.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include "plugins/llama/layers/make_units.h"
+#include "plugins/moe/model_runs.h"
+#include "plugins/moe/runs.h"
+
+namespace heddle::tests {
+namespace {
+
+using Form = model::BalanceLoss::Form;
+
+// Every loss, and a bias that moves.
+Training routed(Form form = Form::layer) {
+  Training run = sigmoid_model("glm4_moe");
+  run.model.mixture.balance = {form, 0.1};
+  run.model.mixture.z_loss = 0.01;
+  run.steps = 4;
+  return run;
+}
+
+// Five columns and a row of padding more.
+void widen(Batch& batch) {
+  const int64_t rows = batch.tokens.size(0), length = batch.tokens.size(1);
+  const auto wide = [&](const at::Tensor& x, int64_t value) {
+    const at::Tensor out = at::full({rows + 1, length + 5}, value, x.options());
+    out.narrow(0, 0, rows).narrow(1, 0, length).copy_(x);
+    return out;
+  };
+  batch.padding = wide(at::zeros({rows, length}, at::kBool), 1);
+  batch.tokens = wide(batch.tokens, 0);
+  batch.labels = wide(batch.labels, Batch::kIgnore);
+}
+
+// The slices 1 and 3 have less text; slice 2 has none.
+void pad_some(Batch& batch, int slice) {
+  batch.padding = at::zeros(batch.tokens.sizes(), at::kBool);
+  if (slice == 2) batch.padding.fill_(true);
+  if (slice % 2 == 1) batch.padding.narrow(0, 0, 1).narrow(1, 4, 3).fill_(true);
+  if (slice == 1) batch.padding.narrow(0, 2, 1).fill_(true);
+  batch.labels.masked_fill_(batch.padding, Batch::kIgnore);
+  batch.tokens.masked_fill_(batch.padding, 0);
+}
+
+TEST(Padding, InWiderRowsCountsNowhere) {
+  for (const Form form : {Form::layer, Form::sequence, Form::global, Form::model}) {
+    SCOPED_TRACE(static_cast<int>(form));
+    const Outcome want = train(routed(form));
+    Training wide = routed(form);
+    wide.change_batch = [](Batch& batch, int) { widen(batch); };
+    const Outcome got = train(wide);
+    expect_close(got, want);
+    EXPECT_EQ(got.sides.at("moe/load_1"), want.sides.at("moe/load_1"));
+  }
+}
+
+TEST(Padding, TakesNoCapacity) {
+  for (const char* drop_by : {"weight", "position"}) {
+    const std::string block = std::string("{capacity_factor: 1.0, drop_by: ") + drop_by + "}";
+    Training narrow = over_ep(routed(), {2}, 2, block, "ddp"), wide = narrow;
+    wide.change_batch = [](Batch& batch, int) { widen(batch); };
+    const Outcome want = train(narrow), got = train(wide);
+    expect_close(got, want);
+    EXPECT_EQ(got.sides.at("moe/dropped_choices"), want.sides.at("moe/dropped_choices"));
+  }
+}
+
+TEST(Padding, EqualsOneRankOnEveryTopology) {
+  Training one = routed();
+  one.change_batch = pad_some;
+  const Outcome want = train(one);
+  Training replicas = one;
+  replicas.strategy = "ddp", replicas.axes = {{"dp", 4}}, replicas.microbatches = 1;
+  expect_close(train(replicas), want);
+  for (const char* dispatcher : {"allgather", "alltoall"})
+    expect_close(train(over_ep(one, {2}, 2, way(dispatcher), "ddp")), want);
+  Training context = over_ep(one, {1}, 1);
+  context.axes = {{"pp", 1}, {"dp_replicate", 1}, {"dp_shard", 1}, {"cp", 3}, {"tp", 1}};
+  context.parallelizers.emplace_back("context", "context: {method: allgather}");
+  expect_close(train(context), want);
+  Training piped = over_ep(one, {1, 1, 2}, 1);
+  piped.make_schedule = [] { return make_schedule("1f1b"); };
+  piped.pipeline.microbatch_size = 3;
+  expect_close(train(piped), want);
+}
+
+TEST(Padding, LeavesTheLossesOfMicrobatchesWithText) {
+  Training some = routed();
+  some.change_batch = [](Batch& batch, int slice) {
+    if (slice != 2) return;
+    batch.padding = at::full(batch.tokens.sizes(), true, at::kBool);
+    batch.labels.fill_(Batch::kIgnore);
+  };
+  some.steps = 1;
+  Training fewer = some;  // the same without that microbatch
+  fewer.sequences = 9, fewer.microbatches = 3;
+  fewer.change_batch = nullptr;
+  // Rows 0 to 5 are the same; the losses of their routers alone cannot be compared, so all rows are made
+  // equal.
+  const auto same_rows = [](Batch& batch, int) {
+    batch.tokens = batch.tokens.narrow(0, 0, 1).mul(0).add(3).expand({3, -1}).contiguous();
+    batch.labels = batch.tokens.clone();
+  };
+  fewer.change_batch = same_rows;
+  const auto padded = some.change_batch;
+  some.change_batch = [=](Batch& batch, int slice) {
+    same_rows(batch, slice);
+    padded(batch, slice);
+  };
+  expect_close(train(some), train(fewer));
+}
+
+TEST(Capacity, HoldsOnOneRankAsOnTwo) {
+  const std::string block = "{capacity_factor: 0.5}";
+  Training alone = routed();
+  alone.parallelizers.emplace_back("moe", "moe: " + block);
+  const Outcome want = train(alone);
+  EXPECT_GT(std::abs(want.losses[0] - train(routed()).losses[0]), 1e-6);
+  const Outcome two = train(over_ep(routed(), {2}, 2, block, "ddp"));
+  expect_close(two, want);
+  EXPECT_GT(want.sides.at("moe/dropped_choices")[0], 0);
+  EXPECT_EQ(two.sides.at("moe/dropped_choices"), want.sides.at("moe/dropped_choices"));
+  const double choices = 2 * 3 * 84;  // layers, choices of a token, tokens of a step
+  EXPECT_NEAR(want.sides.at("moe/dropped_fraction")[0], want.sides.at("moe/dropped_choices")[0] / choices,
+              1e-9);
+}
+
+TEST(FakeBalancedGate, IsAFunctionOfThePlaceInTheSample) {
+  Training one = routed();
+  one.model.mixture.in_turn = true;
+  const Outcome want = train(one);
+  Training context = over_ep(one, {1}, 1);
+  context.axes = {{"pp", 1}, {"dp_replicate", 1}, {"dp_shard", 1}, {"cp", 2}, {"tp", 1}};
+  context.parallelizers.emplace_back("context", "context: {method: allgather}");
+  expect_close(train(context), want);
+}
+
+// The copies of a token on the ranks of tp, whose routers differ here by much.
+TEST(Router, OfCopiesTakesTheFirstRanksChoice) {
+  const Training run = four_heads("qwen3_moe");
+  ModelConfig config = run.model;
+  config.mixture.experts = 8, config.mixture.top_k = 2, config.mixture.width = 5;
+  at::Tensor experts[2], weights[2];
+  ThreadWorld::run(2, [&](Rendezvous& meeting) {
+    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"pp", 1}, {"tp", 2}}, meeting, "");
+    at::manual_seed(3);
+    Units units = llama::make_units(config, at::kFloat);
+    const auto tensor = make_parallelizer("tensor", "{}");
+    tensor->apply(units, mesh);
+    const int rank = mesh.rank("tp");
+    for (const auto& unit : units)
+      unit->module()->visit("", [&](const std::string&, Module& module) {
+        auto* router = dynamic_cast<Router*>(&module);
+        if (router == nullptr || experts[rank].defined()) return;
+        const at::NoGradGuard no_gradients;
+        router->weight.copy_(at::linspace(-1, 1, router->weight.numel()).view(router->weight.sizes()).cos());
+        if (rank == 1) router->weight.neg_();
+        Batch batch;
+        batch.tokens = at::zeros({1, 6}, at::kLong);
+        const model::Routing routing =
+            router->route(at::linspace(-1, 1, 6 * config.hidden_size).view({6, -1}), batch);
+        experts[rank] = routing.experts, weights[rank] = routing.weights;
+      });
+  });
+  EXPECT_TRUE(at::equal(experts[0], experts[1]));
+  EXPECT_FALSE(at::allclose(weights[0], weights[1]));  // each rank's own, of these experts
+}
+
+}  // namespace
+}  // namespace heddle::tests
