@@ -11,6 +11,7 @@
 #include "plugins/llama/layers/make_units.h"
 #include "plugins/moe/model_runs.h"
 #include "plugins/moe/runs.h"
+#include "plugins/pipelines.h"
 
 namespace heddle::tests {
 namespace {
@@ -22,7 +23,6 @@ Training routed(Form form = Form::layer) {
   Training run = sigmoid_model("glm4_moe");
   run.model.mixture.balance = {form, 0.1};
   run.model.mixture.z_loss = 0.01;
-  run.steps = 4;
   return run;
 }
 
@@ -98,7 +98,6 @@ TEST(Padding, LeavesTheLossesOfMicrobatchesWithText) {
     batch.padding = at::full(batch.tokens.sizes(), true, at::kBool);
     batch.labels.fill_(Batch::kIgnore);
   };
-  some.steps = 1;
   Training fewer = some;  // the same without that microbatch
   fewer.sequences = 9, fewer.microbatches = 3;
   fewer.change_batch = nullptr;

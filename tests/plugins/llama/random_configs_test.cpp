@@ -1,0 +1,160 @@
+// Random configurations of every family: what is accepted is trained for a step, exported, read back, and
+// gives equal logits. HEDDLE_RANDOM_CONFIGS=30 tries so many of each; by default a few.
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/remainder.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+#include <utility>
+
+#include "checkpoint/folder.h"
+#include "core/parallel/single.h"
+#include "heddle/checkpoint/hf_source.h"
+#include "heddle/checkpoint/sharded.h"
+#include "heddle/engine/engine.h"
+#include "heddle/mesh/call.h"
+#include "lib/checkpoint/huggingface/export.h"
+#include "plugins/compositions/draw.h"
+#include "plugins/llama/config/model_type.h"
+
+namespace heddle::tests {
+namespace {
+
+constexpr int kFewConfigs = 2, kMostTries = 40;  // for each that is accepted
+
+// Sizes that are drawn where the type has the key, so that models are small.
+std::string small_size(const std::string& key, Draw& draw) {
+  const auto of = [&](std::initializer_list<int> values) { return std::to_string(draw.of(values)); };
+  if (key == "vocab_size") return of({31, 48});
+  if (key == "hidden_size") return of({8, 12, 16, 24});
+  if (key == "num_hidden_layers") return of({1, 2, 3});
+  if (key == "num_attention_heads") return of({2, 4});
+  if (key == "num_key_value_heads") return of({1, 2, 4});
+  if (key == "head_dim" || key == "qk_rope_head_dim") return of({2, 4, 6, 8, 10});
+  if (key == "num_experts" || key == "n_routed_experts" || key == "num_local_experts") return of({4, 8});
+  if (key == "num_experts_per_tok") return of({1, 2, 3});
+  if (key == "max_position_embeddings") return "64";
+  if (key == "n_group") return of({1, 2});
+  if (key == "topk_group" || key == "first_k_dense_replace") return of({1, 1, 2});
+  for (const char* width : {"intermediate_size", "lora_rank", "nope_head_dim", "v_head_dim"})
+    if (key.find(width) != key.npos) return of({3, 5, 8});
+  return "";
+}
+
+// Of the other keys; empty: left out.
+std::string any_value(const FieldInfo& field, Draw& draw) {
+  if (!draw.one_in(3)) return "";
+  if (field.type.starts_with("bool")) return draw.one_in(2) ? "true" : "false";
+  if (field.type.starts_with("int")) return std::to_string(draw.of({0, 1, 2, 3, 4}));
+  if (field.type.starts_with("float")) return draw.of({"0.0", "0.01", "0.25", "0.5", "1.0", "3.0"});
+  return "";
+}
+
+std::string draw_config(const std::string& type, Draw& draw) {
+  std::string out = "{model_type: " + type + ", initializer_range: 0.2";
+  bool counted = false;  // several keys name the number of experts
+  for (const FieldInfo& field : llama::keys_of(type)) {
+    if (field.key == "model_type" || field.key == "initializer_range") continue;
+    const bool count =
+        field.key == "num_experts" || field.key == "n_routed_experts" || field.key == "num_local_experts";
+    if (count && std::exchange(counted, true)) continue;
+    std::string value = small_size(field.key, draw);
+    if (value.empty()) value = any_value(field, draw);
+    if (field.key == "head_dim" && draw.one_in(3)) value.clear();
+    if (!value.empty()) out += ", " + field.key + ": " + value;
+  }
+  return out + "}";
+}
+
+struct Alone {
+  AloneRendezvous meeting;
+  DeviceMesh mesh = mesh::build(std::array<Axis, 1>{Axis{"dp", 1}}, meeting, "random");
+  Stages build(const ModelSpec& model, const ParameterSource& source) {
+    Plan plan;
+    plan.strategy = parallel::make_single();
+    return parallel::build(model.make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat)), plan, mesh,
+                           source, 42);
+  }
+};
+
+Batch tokens_of(int64_t vocabulary) {
+  Batch batch;
+  batch.tokens = at::arange(18, at::kLong).mul(7).remainder(vocabulary).view({2, 9});
+  return batch;
+}
+
+at::Tensor logits(Stages& stages, int64_t vocabulary) {
+  const at::NoGradGuard no_gradients;
+  return stages[0]->forward({}, tokens_of(vocabulary))[0];
+}
+
+void export_to(const Folder& folder, Alone& alone, Stages& stages,
+               const std::shared_ptr<const ModelSpec>& model) {
+  std::vector<checkpoint::Part> parts;
+  for (const Shard& shard : stages[0]->owned())
+    parts.push_back({shard.name, shard.tensor.detach(), shard.tensor.sizes().vec(), shard.offset});
+  checkpoint::HfExport what;
+  what.sharded = folder / "model";
+  what.directory = folder / "out";
+  what.model = model;
+  what.origin.files["config.json"] = model->config_json("float32");
+  std::filesystem::create_directories(what.sharded);
+  checkpoint::write_sharded(what.sharded, "model", parts, alone.meeting, "save");
+  checkpoint::export_hf(what, alone.meeting, "final");
+}
+
+void expect_read_back(const std::shared_ptr<const ModelSpec>& model, PluginRegistry& plugins) {
+  const int64_t vocabulary = model->facts().vocabulary;
+  Alone first, second;
+  Stages trained = first.build(*model, {});
+  Batch batch = tokens_of(vocabulary);
+  batch.labels = batch.tokens;
+  StepConfig config;
+  config.optimizer = {1e-2, 0.9, 0.95, 1e-8, 0.1};
+  Step(trained, first.mesh, config).run(std::span(&batch, 1), 1e-2, 0.1);
+  const Folder folder;
+  export_to(folder, first, trained, model);
+  const auto again = engine::read_model(folder / "out" / "config.json", plugins);
+  const auto weights = std::make_shared<HfWeights>(folder / "out");
+  Stages read = second.build(*again, checkpoint::hf_source(folder / "out", weights, again));
+  EXPECT_TRUE(at::equal(logits(trained, vocabulary), logits(read, vocabulary)));
+}
+
+class RandomConfigs : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(RandomConfigs, ThatAreAcceptedAreReadBackAsTheSameModel) {
+  PluginRegistry plugins({std::filesystem::path(HEDDLE_BINARY_DIR) / "plugins"});
+  const char* more = std::getenv("HEDDLE_RANDOM_CONFIGS");
+  const int count = more != nullptr ? std::stoi(more) : kFewConfigs;
+  int accepted = 0;
+  for (int seed = 1; accepted < count && seed <= count * kMostTries; ++seed) {
+    Draw draw(static_cast<uint64_t>(seed));
+    const std::string config = draw_config(GetParam(), draw);
+    SCOPED_TRACE(config);
+    std::shared_ptr<const ModelSpec> model;
+    try {
+      model = engine::read_model(config::read_text(config, "run.yaml"), plugins, UnknownKeys::refused);
+      model->make_units(at::TensorOptions(at::kMeta));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::config) << error.what();
+      EXPECT_EQ(error.message().find("could not be read again"), std::string::npos) << error.what();
+      continue;
+    }
+    ++accepted;
+    expect_read_back(model, plugins);
+  }
+  EXPECT_EQ(accepted, count);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, RandomConfigs,
+                         ::testing::Values("llama", "qwen2", "qwen3", "mixtral", "olmoe", "qwen2_moe",
+                                           "qwen3_moe", "deepseek_v2", "deepseek_v3", "kimi_k2",
+                                           "glm4_moe_lite", "gpt_oss", "glm4_moe", "minimax_m2",
+                                           "bailing_moe"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace heddle::tests
