@@ -111,6 +111,9 @@ std::vector<Kit> kits_of_values() {
       {"parallelize(): parameters with values are copied from; a foreign slot is changed in place",
        trains([](Course& c) { c.shape.foreign = true; },
               [](Course& c) { c.shape.foreign = c.shape.tied = c.shape.frozen = true; })},
+      {"parallelize(): where ranks hold other values of a parameter, those of rank 0 are taken",
+       trains([](Course& c) { c.shape.foreign = c.values_differ = true; },
+              [](Course& c) { c.shape.foreign = c.values_differ = c.shape.frozen = true; })},
       {"owned(): a tied parameter once",
        trains([](Course& c) { c.shape.tied = true; }, [](Course& c) { c.shape.tied = c.adamw = true; })},
       {"owned(): one rank may own everything, and the others nothing",
@@ -182,7 +185,8 @@ void run_strategy_kits(const Subject& subject, int ranks, Attempts& attempt) {
   Course plain;
   plain.dp = ranks;
   for (const auto& kits : {kits_of_values(), kits_of_gradients(), kits_of_topologies()})
-    for (const Kit& kit : kits) attempt(thing + kit.sentence, [&] { return kit.run(subject, plain); });
+    for (const Kit& kit : kits)
+      attempt.training(thing + kit.sentence, [&] { return kit.run(subject, plain); });
 }
 
 }  // namespace heddle::kits
