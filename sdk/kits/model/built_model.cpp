@@ -71,21 +71,13 @@ BuiltModel::BuiltModel(const ModelSpec& spec, at::ScalarType dtype)
     sides_ = std::make_unique<SideOutputs>(layout, at::kCPU);
 }
 
-// Auxiliary losses count as they are, so that their gradients can be compared.
+// Auxiliary losses are collected and have no gradient: what is compared is the main loss.
 Batch BuiltModel::collected(Batch batch) {
   if (sides_) {
-    sides_->begin([](LossDivisor) { return 1.0; });
+    sides_->begin([](LossDivisor) { return 0.0; });
     batch.side_outputs = sides_.get();
   }
   return batch;
-}
-
-double BuiltModel::auxiliary() const {
-  double sum = 0;
-  if (!sides_) return sum;
-  for (const SideLayout::Entry& entry : sides_->layout()->entries())
-    if (entry.spec.is_loss) sum += sides_->sums()[entry.begin].item<double>();
-  return sum;
 }
 
 at::Tensor BuiltModel::forward(const Batch& given) {
@@ -115,11 +107,6 @@ void BuiltModel::each_unit(const Batch& given, const Visitor& visitor) {
 double BuiltModel::main_loss(const Batch& batch) {
   const at::NoGradGuard no_gradients;
   return forward(batch).sum().item<double>();
-}
-
-double BuiltModel::loss(const Batch& batch) {
-  const double main = forward(batch).sum().item<double>();
-  return main + auxiliary();
 }
 
 std::map<std::string, at::Tensor> BuiltModel::gradients(const Batch& batch) {

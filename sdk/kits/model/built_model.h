@@ -30,8 +30,7 @@ class BuiltModel {
 
   // The last unit's output.
   at::Tensor forward(const Batch& batch);
-  // The sum of the token losses and, in a model that has them, of the auxiliary ones.
-  double loss(const Batch& batch);
+  // The sum of the token losses, without gradients.
   double main_loss(const Batch& batch);
   // The gradients of that sum, by the parameters' names; undefined: none.
   std::map<std::string, at::Tensor> gradients(const Batch& batch);
@@ -45,7 +44,6 @@ class BuiltModel {
 
  private:
   Batch collected(Batch batch);
-  double auxiliary() const;
 
   AloneRendezvous meeting_;
   std::vector<Unit*> units_;  // those of the stage

@@ -105,9 +105,9 @@ double difference_along(BuiltModel& model, const Batch& batch, const at::Tensor&
     parameter.add_(direction, by);
   };
   move(step);
-  const double above = model.loss(batch);
+  const double above = model.main_loss(batch);
   move(-2 * step);
-  const double below = model.loss(batch);
+  const double below = model.main_loss(batch);
   move(step);
   return (above - below) / (2 * step);
 }
@@ -117,7 +117,7 @@ void check_direction(BuiltModel& model, const Batch& batch, const Shard& shard, 
                      const at::Tensor& direction, double most) {
   const double want = gradient.defined() ? (gradient * direction).sum().item<double>() : 0;
   double got = 0;
-  for (const double step : {1e-4, 1e-3, 1e-2, 1e-6}) {
+  for (const double step : {1e-4, 1e-5, 1e-3, 3e-5, 1e-2, 1e-6}) {
     got = difference_along(model, batch, shard.tensor, direction, step);
     if (std::abs(got - want) <= most) return;
   }
