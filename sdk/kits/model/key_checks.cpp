@@ -135,7 +135,8 @@ std::string acts_on_each_key(const OfferedModel& offered, const std::vector<Node
     Effect effect = Effect::refused;
     for (size_t i = 0; i < keys.size() && effect != Effect::some; ++i)
       effect = std::max(effect, effect_of(offered, keys[i], field, plain[i]));
-    if (effect == Effect::none && field.help.rfind("Of ", 0) != 0)
+    const bool shared = keys.size() > 1;  // a table of several types has keys that act with others only
+    if (effect == Effect::none && !shared && field.help.rfind("Of ", 0) != 0)
       found("the key '" + field.key +
             "' changes neither the model nor the signature; if that is meant, its help says so");
     ++(effect == Effect::some ? acting : fixed);

@@ -82,7 +82,6 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"gradients_pile_up", "the sum over the data-parallel ranks",
                 "differs in the gradients of step 1"},
         Variant{"parts_unplaced", "beside tensor parallelism", ", and the parameter has ["},
-        Variant{"values_of_each_rank", "those of rank 0 are taken", "differ"},
         Variant{"work_dropped", "the sum over the data-parallel ranks", "'"},
         Variant{"throws_in_forward", "the sum over the data-parallel ranks",
                 kThrew + "throws_in_forward' 0.1.0 threw while it ran forward() of its stage or of a unit: "
