@@ -15,6 +15,7 @@
 #include "../gathered.h"
 #include "built_model.h"
 #include "forward_checks.h"
+#include "heddle/model/module.h"
 
 namespace heddle::kits {
 namespace {
