@@ -1,6 +1,8 @@
 // The errors about several plugins at one seam.
 #include "heddle/model/chain.h"
 
+#include <c10/util/Exception.h>
+
 #include "heddle/base/error.h"
 
 namespace heddle::model {
@@ -26,6 +28,24 @@ void check_link(const char* seam, const std::string& plugin, bool has_function) 
               plugin.empty() ? "a link without the name of its plugin"
                              : "the link of '" + plugin + "' has no function",
               "make links with Chain::around or Chain::in_place");
+}
+
+void blame_link(const std::string& plugin) {
+  const auto blame = [&plugin](const std::string& what, const std::string& hint) {
+    throw Error(ErrorCode::plugin_failed, plugin,
+                "the plugin '" + plugin + "' threw in its link around a layer: " + what, hint);
+  };
+  const std::string author = "tell the plugin's author, or fix it";
+  try {
+    throw;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::internal) blame(error.message(), error.hint());
+  } catch (const c10::Error& error) {
+    blame(error.what_without_backtrace(), author);
+  } catch (const std::exception& error) {
+    blame(error.what(), author);
+  } catch (...) {  // the end of a recomputed forward, which no one may take for an error
+  }
 }
 
 }  // namespace heddle::model

@@ -11,9 +11,11 @@
 
 #include "core/parallel/attach.h"
 #include "core/parallel/built_stage.h"
+#include "core/parallel/checks/name_units.h"
+#include "core/parallel/checks/ownership.h"
+#include "core/parallel/checks/placed_check.h"
 #include "core/parallel/features.h"
 #include "core/parallel/last_unit.h"
-#include "core/parallel/ownership.h"
 #include "core/parallel/recompute.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
@@ -66,28 +68,41 @@ std::vector<Units> take_others(Units& units, const StageMap& map, int rank) {
 
 std::string name_of(const Plan& plan, size_t parallelizer) {
   if (parallelizer < plan.parallelizer_names.size()) return plan.parallelizer_names[parallelizer];
-  return text::join(plan.parallelizers[parallelizer]->needs().axes);
+  return plan.parallelizers[parallelizer]->name();
+}
+
+int64_t size_along(const Units& units, const Placed& one) {
+  if (one.kind == Placed::Kind::partial_gradient) return 0;
+  for (const auto& unit : units)
+    for (const ParameterSlot& slot : unit->parameters())
+      if (slot.name == one.parameter) return slot.tensor->size(one.dim);
+  return 0;
 }
 
 // Alike on every rank: a parallelizer does the same to a stage on all of its ranks.
-std::vector<Placed> split(Units& units, const Plan& plan, const DeviceMesh& mesh) {
-  std::vector<Placed> placed;
+Split split(Units& units, const Plan& plan, const DeviceMesh& mesh) {
+  Split out;
   std::map<std::string, std::vector<std::string>> axes;  // of each parameter
   for (size_t i = 0; i < plan.parallelizers.size(); ++i) {
-    for (Placed& one : plan.parallelizers[i]->apply(units, mesh)) {
+    const PlacedCheck before(units);
+    const std::vector<Placed> placed = plan.parallelizers[i]->apply(units, mesh);
+    const std::string name = name_of(plan, i);
+    before.check(units, name, placed);
+    for (const Placed& one : placed) {
       std::vector<std::string>& all = axes[one.parameter];
       all.push_back(one.axis);
       if (const std::string fault = mesh.fault_of(all); !fault.empty())
         throw Error(
             ErrorCode::plugin_failed, "parallel",
-            "the parallelizer '" + name_of(plan, i) + "' places the parameter '" + one.parameter +
-                "': " + fault,
+            "the parallelizer '" + name + "' places the parameter '" + one.parameter + "': " + fault,
             "the axes of one parameter are in one view, each once; a parallelizer declares an axis of "
             "its own in Needs::new_axes");
-      placed.push_back(std::move(one));
+      out.placed.push_back(one);
+      out.by.push_back(name);
+      out.sizes.push_back(size_along(units, one));
     }
   }
-  return placed;
+  return out;
 }
 
 // A strategy without `reductions` would sum some of these gradients over the wrong ranks.
@@ -169,19 +184,21 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
   const Unit *first = units.empty() ? nullptr : units.front().get(),
              *last = units.empty() ? nullptr : units.back().get();
   DryRank* const dry = dry_pipeline(mesh);
-  std::vector<Placed> placed;
-  if (dry != nullptr) placed = split(units, plan, mesh);  // as the other ranks do
+  Split parts;
+  if (dry != nullptr) parts = split(units, plan, mesh);  // as the other ranks do
   std::vector<Units> others = take_others(units, map, rank);
   const bool holds_last = !units.empty() && units.back().get() == last;
   check_device(units, mesh.device());
   const std::set<std::string> on_meta = parameters_on_meta(units);
-  if (dry == nullptr) placed = split(units, plan, mesh);
+  if (dry == nullptr) parts = split(units, plan, mesh);
+  const std::vector<Placed>& placed = parts.placed;
   check_reductions(Reductions(mesh, placed), placed, plan);
   attached.after_update = listeners(units);
   for (const UpdateListener& listener : attached.after_update) listener.told->before_run(mesh);
   recompute(units, first, last, plan.activation_checkpointing);
   GradientFactor factor;
   if (holds_last) factor = multiply_gradients(units.back());
+  name_units(units);
   Stages stages(pipeline_of(plan, map.rank_of_stage), rank);
   stages.expect_whole(whole_of(units, plan));
   build_stages(units, map, plan, mesh, placed, stages);
@@ -189,7 +206,7 @@ Stages build(Units units, const Plan& plan, const DeviceMesh& mesh, const Parame
   if (!stages.empty()) attached.gradient_divisor = stages.interfaces(stages.size() - 1).gradient_divisor();
   if (factor) *factor = attached.gradient_divisor;
   stages.attach(std::move(attached));
-  ownership.check(stages, plan, mesh);
+  ownership.check(stages, plan, parts, mesh);
   fill_values(stages, mesh, on_meta, source, seed);
   complete(stages, mesh);
   return stages;

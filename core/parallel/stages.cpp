@@ -2,6 +2,7 @@
 #include "heddle/parallel/stages.h"
 
 #include <array>
+#include <functional>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -65,6 +66,30 @@ void check_whole(const Stages::Whole& expected, const std::vector<WholeParameter
 
 using Versions = std::array<int64_t, kBatchMembers.size()>;
 
+// The rules of batch.h: dtypes, equal sizes, ascending documents.
+void check_members(const Batch& batch, const std::function<void(std::string, std::string)>& refuse) {
+  const std::string hint = "heddle/model/batch.h has the dtype and the sizes of each member";
+  if (!batch.tokens.defined()) refuse("left the batch without tokens", hint);
+  for (const auto& [name, tensor] : {std::pair("tokens", &batch.tokens), std::pair("labels", &batch.labels),
+                                     std::pair("positions", &batch.positions)}) {
+    if (!tensor->defined()) continue;
+    if (tensor->scalar_type() != at::kLong)
+      refuse("gave the batch's " + std::string(name) + " the dtype " + c10::toString(tensor->scalar_type()) +
+                 ", which is int64 (Long)",
+             hint);
+    if (tensor->sizes() == batch.tokens.sizes()) continue;
+    std::ostringstream sizes;
+    sizes << tensor->sizes() << ", and its tokens are " << batch.tokens.sizes();
+    refuse("gave the batch's " + std::string(name) + " the sizes " + sizes.str(), hint);
+  }
+  if (!batch.documents.defined() || batch.documents.is_meta()) return;
+  try {
+    check_documents(batch);
+  } catch (const Error& error) {
+    refuse("left documents that break their rule: " + error.message(), hint);
+  }
+}
+
 void check_transformed(const IParallelizer& parallelizer, const Batch& before, const Versions& versions,
                        const Batch& after) {
   const auto refuse = [&](const std::string& fault, const std::string& hint) {
@@ -84,6 +109,7 @@ void check_transformed(const IParallelizer& parallelizer, const Batch& before, c
                  std::string(member.name) + ", which has " + std::to_string(rows),
              "keep the rows of a batch: change them, or cut along the sequence");
   }
+  check_members(after, refuse);
 }
 
 }  // namespace

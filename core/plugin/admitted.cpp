@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/plugin/named_model.h"
+#include "core/plugin/named_seams.h"
 #include "core/plugin/named_stage.h"
 #include "core/schedule/check.h"
 #include "heddle/schedule/simulate.h"
@@ -40,10 +41,17 @@ class NamedParallelizer : public IParallelizer {
     guarded_but_errors(author_, "checked the device", [&] { inner_->check_device(on_cpu); });
   }
   std::vector<Placed> apply(Units& units, const DeviceMesh& mesh) override {
-    return guarded_but_errors(author_, "split the model", [&] { return inner_->apply(units, mesh); });
+    const NamedSeams seams(units);
+    std::vector<Placed> placed =
+        guarded_but_errors(author_, "split the model", [&] { return inner_->apply(units, mesh); });
+    seams.name(units, author_);
+    return placed;
   }
   std::string name() const override { return author_.name; }
-  std::optional<int> transform_order() const override { return inner_->transform_order(); }
+  std::optional<int> transform_order() const override {
+    return guarded_but_errors(author_, "told its transform_order()",
+                              [&] { return inner_->transform_order(); });
+  }
   void transform(Batch& batch, const DeviceMesh& mesh) override {
     guarded_but_errors(author_, "changed a batch", [&] { inner_->transform(batch, mesh); });
   }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string>
 
+#include "core/plugin/running_call.h"
 #include "heddle/base/error.h"
 
 namespace heddle::plugin {
@@ -41,19 +42,38 @@ auto guarded(const Author& author, const std::string& doing, Call&& call) {
   }
 }
 
-// The same, but a heddle::Error is passed on as it is, because it has where and what.
+// The same, but a heddle::Error is passed on as it is, because it has where and what; but for an internal
+// one, which is the engine's check of what the plugin asked for: tensors that do not fit a collective.
 template <class Call>
 auto guarded_but_errors(const Author& author, const std::string& doing, Call&& call) {
+  const RunningCall::Scope scope(author.name, doing);
   try {
     return call();
-  } catch (const Error&) {
-    throw;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::internal) throw;
+    blame(author, doing, error.message(), error.hint());
   } catch (const c10::Error& error) {
     blame(author, doing, error.what_without_backtrace());
   } catch (const std::exception& error) {
     blame(author, doing, error.what());
   } catch (...) {
     blame(author, doing, "something that is not a std::exception");
+  }
+}
+
+// The same inside a forward, which may be left early by what is no std::exception (model/region.h).
+template <class Call>
+auto guarded_seam(const Author& author, const std::string& doing, Call&& call) {
+  const RunningCall::Scope scope(author.name, doing);
+  try {
+    return call();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::internal) throw;
+    blame(author, doing, error.message(), error.hint());
+  } catch (const c10::Error& error) {
+    blame(author, doing, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    blame(author, doing, error.what());
   }
 }
 

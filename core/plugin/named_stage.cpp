@@ -17,6 +17,7 @@ class NamedStage : public ParallelStage,
                    public StepRestart {
   template <class Call>
   auto named(const char* function, Call&& call) const {
+    const RunningCall::Scope scope(author_.name, function);
     try {
       return call();
     } catch (...) {  // the text is made when it is needed
@@ -29,7 +30,9 @@ class NamedStage : public ParallelStage,
   NamedStage(Author author, std::unique_ptr<ParallelStage> inner)
       : author_(std::move(author)), inner_(std::move(inner)), optional_(*inner_) {}
 
+  // A model's plugin is named where the unit threw (parallel::name_units); a host's units are not a plugin.
   Tensors forward(Tensors inputs, const Batch& batch) override {
+    const RunningCall::Scope scope(author_.name, "forward()");
     try {
       return inner_->forward(std::move(inputs), batch);
     } catch (const Error&) {

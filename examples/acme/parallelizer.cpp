@@ -3,6 +3,7 @@
 
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 
 #include <string>
 #include <utility>
@@ -42,6 +43,18 @@ heddle::Linear::Instead::LinkPointer gathered_product(int64_t rows, heddle::Comm
       out.push_back(heddle::model::linear(x, gather_rows(layer->weight, rows, ranks), layer->bias));
     return out;
   });
+}
+
+// Where documents begin once each row of `length` tokens has `more` behind it, which are a document of their
+// own.
+at::Tensor padded_documents(const at::Tensor& documents, int64_t length, int64_t more) {
+  std::vector<int> out;
+  for (int64_t i = 0; i < documents.numel(); ++i) {
+    const int64_t begin = documents.const_data_ptr<int32_t>()[i], row = begin / length;
+    if (begin > 0 && begin % length == 0) out.push_back(static_cast<int>(begin + (row - 1) * more));
+    out.push_back(static_cast<int>(begin + row * more));
+  }
+  return at::tensor(out, at::kInt);
 }
 
 }  // namespace
@@ -88,6 +101,7 @@ void Acme::transform(heddle::Batch& batch, const heddle::DeviceMesh&) {
   batch.tokens = at::constant_pad_nd(batch.tokens, {0, more}, 0);
   if (batch.labels.defined())
     batch.labels = at::constant_pad_nd(batch.labels, {0, more}, heddle::Batch::kIgnore);
+  if (batch.documents.defined()) batch.documents = padded_documents(batch.documents, length, more);
   if (batch.positions.defined()) batch.positions = at::constant_pad_nd(batch.positions, {0, more}, 0);
 }
 

@@ -82,6 +82,7 @@ class HEDDLE_API Runner {
   void backward(const Turn& turn, RanAction* ran);
   void backward_weight(const Turn& turn);
   Tensors gradients_of(LocalStage& stage, MicrobatchState& state);
+  void walk_back(const std::vector<torch::autograd::Edge>& roots, const Tensors& gradients);
   at::Tensor root_gradient(const at::Tensor& loss);
   double main_scale();
   double side_scale(LossDivisor divisor);

@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "core/parallel/checks/name_units.h"
 #include "heddle/base/error.h"
 #include "lib/train/runner.h"
 
@@ -43,6 +44,16 @@ Tensors Runner::gradients_of(LocalStage& stage, MicrobatchState& state) {
   return wires_->take_backward(std::exchange(state.returning, {}), stage.index);
 }
 
+void Runner::walk_back(const std::vector<torch::autograd::Edge>& roots, const Tensors& gradients) {
+  try {
+    torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false,
+                                                          /*create_graph=*/false, /*accumulate_grad=*/true);
+  } catch (...) {
+    parallel::blame_backward(stages_, roots);
+    throw;
+  }
+}
+
 void Runner::backward(const Turn& turn, RanAction* ran) {
   LocalStage& stage = locals_[turn.local];
   MicrobatchState& state = stage.microbatches[turn.action.microbatch];
@@ -51,10 +62,7 @@ void Runner::backward(const Turn& turn, RanAction* ran) {
   if (!whole) state.weights->defer();
   const Tensors gradients = gradients_of(stage, state);
   note_ready(ran);
-  if (!state.roots.empty())
-    torch::autograd::Engine::get_default_engine().execute(std::exchange(state.roots, {}), gradients,
-                                                          /*keep_graph=*/false, /*create_graph=*/false,
-                                                          /*accumulate_grad=*/true);
+  if (!state.roots.empty()) walk_back(std::exchange(state.roots, {}), gradients);
   if (!stage.first) return_gradients(stage, state, turn.action.microbatch);
   if (!whole) return;
   state.batch = Batch();

@@ -9,25 +9,27 @@
 
 namespace heddle::kits {
 
-bool Attempts::operator()(const std::string& rule, const std::function<std::string()>& kit) {
-  if (options_.begins) options_.begins(rule);
-  Check check{rule, false, "", true};
+bool Attempts::run(const std::string& rule, const Kit& kit, bool trains) {
+  watch_.begins(rule);
+  Check check{rule, false, "", true, trains};
   try {
+    if (const std::string why = watch_.exhausted(); !why.empty()) throw NotRun{why};
     check.detail = kit();
     check.passed = true;
   } catch (const NotRun& none) {
-    check = {rule, true, none.why, false};
+    check = {rule, true, none.why, false, trains};
   } catch (const Error& error) {
     check.detail = error.message() + (error.hint().empty() ? "" : " (" + error.hint() + ")");
   } catch (const c10::Error& error) {
-    check.detail = std::string("the plugin threw: ") + error.what_without_backtrace();
+    check.detail = "the plugin" + plugin_ + " threw: " + error.what_without_backtrace();
   } catch (const std::exception& error) {
-    check.detail = std::string("the plugin threw: ") + error.what();
+    check.detail = "the plugin" + plugin_ + " threw: " + error.what();
+  } catch (const GivenUp&) {
+    throw;
   } catch (...) {
-    check.detail = "the plugin threw something that is not a std::exception";
+    check.detail = "the plugin" + plugin_ + " threw something that is not a std::exception";
   }
-  report_.checks.push_back(check);
-  if (options_.ended) options_.ended(check);
+  watch_.ended(check);
   return check.passed;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "heddle/testing/conformance.h"
+#include "watch.h"
 
 namespace heddle::kits {
 
@@ -13,16 +14,22 @@ struct NotRun {
   std::string why;
 };
 
-// Adds checks to a report, and tells the listener before and after each.
+// Adds checks to the report of the thread's watch.
 class Attempts {
  public:
-  Attempts(const KitOptions& options, Report& report) : options_(options), report_(report) {}
+  using Kit = std::function<std::string()>;
+  explicit Attempts(Watch& watch) : watch_(watch) {}
+  // The plugin, for what it throws without a name.
+  void names(const std::string& plugin) { plugin_ = " '" + plugin + "'"; }
   // Runs one kit, which returns its observation. True unless it failed.
-  bool operator()(const std::string& rule, const std::function<std::string()>& kit);
+  bool operator()(const std::string& rule, const Kit& kit) { return run(rule, kit, false); }
+  // The same for a kit that computes with what the plugin offers.
+  bool training(const std::string& rule, const Kit& kit) { return run(rule, kit, true); }
 
  private:
-  const KitOptions& options_;
-  Report& report_;
+  bool run(const std::string& rule, const Kit& kit, bool trains);
+  Watch& watch_;
+  std::string plugin_;
 };
 
 }  // namespace heddle::kits

@@ -2,9 +2,10 @@
 #include <algorithm>
 
 #include "heddle/base/text.h"
-#include "model_kits.h"
+#include "model/model_kits.h"
 #include "other_kits.h"
 #include "plugin_kit.h"
+#include "runs/parallelizer_kits.h"
 #include "strategy_kits.h"
 
 namespace heddle::kits {
@@ -47,12 +48,18 @@ Subject subject_of(const OfferedStrategy& offered, const Node& fields) {
 
 class PluginKits {
  public:
-  PluginKits(const std::filesystem::path& file, const KitOptions& options)
-      : file_(file), options_(options), attempt_(options, report_) {}
+  PluginKits(const std::filesystem::path& file, Watch& watch)
+      : file_(file), options_(watch.options), attempt_(watch) {}
 
-  Report run() {
+  void run() {
     plugin::PluginManifest manifest;
-    if (!run_file_kits(file_, registry_, manifest, attempt_)) return report_;
+    if (!run_file_kits(file_, registry_, manifest, attempt_)) return;
+    attempt_.names(manifest.name);
+    for (const plugin::ManifestOffer& offer : manifest.offers)
+      if (offer.kind == "model") {
+        const std::vector<FieldInfo>& fields = registry_.model(offer.name)->fields;
+        tables_.insert(tables_.end(), fields.begin(), fields.end());
+      }
     for (const plugin::ManifestOffer& offer : manifest.offers) {
       if (offer.kind == "strategy") strategy(*registry_.strategy(offer.name));
       if (offer.kind == "parallelizer") parallelizer(*registry_.parallelizer(offer.name));
@@ -63,13 +70,12 @@ class PluginKits {
       if (offer.kind == "model") model(*registry_.model(offer.name));
       if (offer.kind == "device") run_device_kits(*registry_.device(offer.name), attempt_);
     }
-    return report_;
   }
 
  private:
   void strategy(const OfferedStrategy& offered) {
     run_schema_kits("strategy", offered, attempt_);
-    if (!run_needs_kits(offered, attempt_) || options_.ranks.empty()) return;
+    if (!run_needs_kits(offered, attempt_)) return;
     const Node given = config::read_text(options_.fields, "fields");
     const Subject subject = subject_of(offered, fields_for_kits(offered, given));
     for (const int ranks : options_.ranks) run_strategy_kits(subject, ranks, attempt_);
@@ -77,26 +83,26 @@ class PluginKits {
 
   void model(const OfferedModel& offered) {
     const Node given = config::read_text(options_.fields, "fields");
-    run_model_kits(offered, given.is_map() ? given : Node::map({}), attempt_);
+    run_model_kits(offered, tables_, given.is_map() ? given : Node::map({}), file_, attempt_);
   }
 
   void parallelizer(const OfferedParallelizer& offered) {
     run_schema_kits("parallelizer", offered, attempt_);
     for (const int ranks : options_.ranks)
-      if (ranks > 1) run_parallelizer_kits(offered, ranks, attempt_);
+      if (ranks > 1) run_parallelizer_kits(offered, file_, ranks, attempt_);
   }
 
   std::filesystem::path file_;
   const KitOptions& options_;
   PluginRegistry registry_{{}};
-  Report report_;
   Attempts attempt_;
+  std::vector<FieldInfo> tables_;  // of all models
 };
 
 }  // namespace
 
 Report check_plugin(const std::filesystem::path& file, const KitOptions& options) {
-  return PluginKits(file, options).run();
+  return run_watched(options, [file] { PluginKits(file, *Watch::current()).run(); });
 }
 
 Report check_strategy(const std::string& section, PluginRegistry& plugins, const std::vector<int>& ranks) {
@@ -104,12 +110,11 @@ Report check_strategy(const std::string& section, PluginRegistry& plugins, const
   const Node* name = words.find("strategy");
   const OfferedStrategy* offered = name == nullptr ? nullptr : plugins.strategy(name->as_text());
   if (offered == nullptr) throw plugins.missing("strategy", name == nullptr ? "" : name->as_text());
-  Report report;
-  const KitOptions options;
-  Attempts attempt(options, report);
   const Subject subject = subject_of(*offered, fields_for_kits(*offered, words.without("strategy")));
-  for (const int each : ranks) run_strategy_kits(subject, each, attempt);
-  return report;
+  return run_watched({}, [subject, ranks] {
+    Attempts attempt(*Watch::current());
+    for (const int each : ranks) run_strategy_kits(subject, each, attempt);
+  });
 }
 
 }  // namespace heddle::kits

@@ -82,7 +82,8 @@ void compare(const Outcome& got, const Outcome& want) {
   compare_series("the loss", {got.losses.begin(), got.losses.begin() + 1},
                  {want.losses.begin(), want.losses.begin() + 1}, 2e-5);
   for (size_t i = 0; i < want.gradients.size(); ++i)
-    compare_tensors("the gradients of step " + std::to_string(i), got.gradients[i], want.gradients[i], 1e-4);
+    compare_tensors("the gradients of step " + std::to_string(i), got.gradients[i], want.gradients[i],
+                    i == 0 ? 1e-4 : 5e-4);  // rounding of the steps before adds up
   compare_series("the gradient norm", got.norms, want.norms, 2e-4);
   compare_series("the loss", got.losses, want.losses, 2e-5);
   for (const auto& [name, values] : want.sides) {

@@ -5,13 +5,22 @@
 
 #include "heddle/transport/threads.h"
 #include "rank_run.h"
+#include "runs/hostile.h"
+#include "watch.h"
 
 namespace heddle::kits {
 
 Outcome train(const Subject& subject, const Course& course) {
   Shared shared(course);
-  ThreadWorld world(course.world(), std::chrono::seconds(60));
-  world.run([&](Rendezvous& meeting) { RankRun(subject, course, meeting, shared).run(); });
+  Watch* const watch = Watch::current();
+  const auto faults = std::make_shared<WorkFaults>();
+  ThreadWorld world(course.world(), watch == nullptr ? std::chrono::seconds(60) : watch->patience());
+  world.run([&](Rendezvous& host) {
+    const Watch::Rank here(watch, host.rank());
+    LateRendezvous meeting(host, faults);
+    RankRun(subject, course, meeting, shared).run();
+  });
+  faults->check();
   Outcome out{shared.losses, shared.norms, {}, shared.parameters.whole("the parameter"), shared.sides};
   for (const Gathered& gradients : shared.gradients)
     out.gradients.push_back(gradients.whole("the gradient of"));

@@ -47,8 +47,7 @@ struct Course {
   const Saved* from = nullptr;  // initial values and optimizer state
   Saved* to = nullptr;          // with adamw
   std::shared_ptr<const IPipelineSchedule> schedule = nullptr;  // of Drive::pipeline; null: the kit's own
-  std::function<std::unique_ptr<IParallelizer>()> parallelizer = {};  // of tp; empty: the kit's own
-  bool stands_alone = false;  // also on one rank of tp: it changes more than the layout
+  bool values_differ = false;  // with foreign: each data-parallel rank has other first values
   int world() const { return dp * replicas * tp * pp; }
 };
 

@@ -1,4 +1,4 @@
-// The kits of schedules, parallelizers and devices.
+// The kits of schedules, plans and devices.
 #include "other_kits.h"
 
 #include <ATen/TensorOperators.h>
@@ -13,32 +13,14 @@
 namespace heddle::kits {
 namespace {
 
-using Drive = Course::Drive;
-
-std::string trains_as_single(Course course, Drive drive, ActivationCheckpointing checkpointing) {
+std::string trains_as_single(Course course) {
   Course plain;
   plain.shape = course.shape;
   plain.adamw = course.adamw = true;
-  plain.stands_alone = course.stands_alone;
-  if (course.stands_alone) plain.parallelizer = course.parallelizer;
-  course.drive = drive;
-  course.checkpointing = checkpointing;
+  course.drive = Course::Drive::pipeline;
   const Outcome want = train(single(), plain), got = train(single(), course);
   compare(got, want);
   return distance(got, want);
-}
-
-// A refusal by the check of the whole model comes before ranks meet.
-void check_model(const OfferedParallelizer& offered, const Node& fields, const Course& course) {
-  Units units = small_model(course.shape);
-  Sizes sizes;
-  sizes.world = sizes.tp = course.tp;
-  try {
-    offered.make(fields)->check(units, sizes);
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::plugin_failed) throw;
-    throw NotRun{"it refuses the model: " + error.message()};
-  }
 }
 
 std::string trains_by(const OfferedSchedule& offered, int ranks) {
@@ -53,7 +35,7 @@ std::string trains_by(const OfferedSchedule& offered, int ranks) {
     if (error.code() == ErrorCode::plugin_failed) throw;
     throw NotRun{"it refuses " + std::to_string(kRows) + " microbatches: " + error.message()};
   }
-  return trains_as_single(course, Drive::pipeline, ActivationCheckpointing::none);
+  return trains_as_single(course);
 }
 
 std::string computes(IDevice& device) {
@@ -78,37 +60,6 @@ std::string computes(IDevice& device) {
 
 }  // namespace
 
-void run_parallelizer_kits(const OfferedParallelizer& offered, int ranks, Attempts& attempt) {
-  const std::string thing = "parallelizer '" + offered.name + "' on " + std::to_string(ranks) + " ranks: ";
-  Course course;
-  course.shape.modules = true;
-  course.tp = ranks;
-  const auto changes = [&offered] {
-    const auto made = offered.make(offered.resolve(Node::map({})).values);
-    return made->transform_order().has_value() || !made->side_outputs().empty();
-  };
-  const auto run = [&](Drive drive, ActivationCheckpointing checkpointing) {
-    if (offered.needs.axes != std::vector<std::string>{"tp"})
-      throw NotRun{"core trains along tp only, and its axis is another"};
-    const Node fields = offered.resolve(Node::map({})).values;
-    check_model(offered, fields, course);
-    course.parallelizer = [&offered, fields] { return offered.make(fields); };
-    course.stands_alone = changes();  // compared with the same plugin on one rank
-    return trains_as_single(course, drive, checkpointing);
-  };
-  using Checkpointing = ActivationCheckpointing;
-  attempt(thing + "transform(), side_outputs(): batches, losses and metrics are those of one rank", [&] {
-    if (!changes()) throw NotRun{"it changes no batch and declares no loss or metric"};
-    return run(Drive::forwards_first, Checkpointing::none);
-  });
-  attempt(thing + "apply(): splits slots, sets seams, says what it split",
-          [&] { return run(Drive::one_by_one, Checkpointing::none); });
-  attempt(thing + "apply(): its seams support a split backward",
-          [&] { return run(Drive::split, Checkpointing::none); });
-  attempt(thing + "apply(): its seams may be computed again in the backward",
-          [&] { return run(Drive::one_by_one, Checkpointing::full); });
-}
-
 void run_schedule_kits(const OfferedSchedule& offered, const std::filesystem::path& file,
                        const std::vector<int>& ranks, Attempts& attempt) {
   const std::string thing = "schedule '" + offered.name + "'";
@@ -116,8 +67,8 @@ void run_schedule_kits(const OfferedSchedule& offered, const std::filesystem::pa
           [&] { return plans_tables(*offered.make(), file); });
   for (const int each : ranks)
     if (each > 1)
-      attempt(thing + " on " + std::to_string(each) + " ranks: core adds transfers and runs it",
-              [&] { return trains_by(offered, each); });
+      attempt.training(thing + " on " + std::to_string(each) + " ranks: core adds transfers and runs it",
+                       [&] { return trains_by(offered, each); });
 }
 
 void run_device_kits(const OfferedDevice& offered, Attempts& attempt) {
@@ -129,7 +80,7 @@ void run_device_kits(const OfferedDevice& offered, Attempts& attempt) {
     if (missing != again) found("it says '" + missing + "', then '" + again + "'");
     return missing.empty() ? std::string("it is available") : missing;
   });
-  attempt(thing + "start(), wrap(): a meeting whose groups move its tensors", [&] {
+  attempt.training(thing + "start(), wrap(): a meeting whose groups move its tensors", [&] {
     if (!missing.empty()) throw NotRun{"the device is not available here: " + missing};
     return computes(*offered.make());
   });

@@ -1,4 +1,4 @@
-// The kits of parallelizers, schedules, devices and plans.
+// The kits of schedules, devices and plans.
 #pragma once
 
 #include <filesystem>
@@ -8,8 +8,6 @@
 
 namespace heddle::kits {
 
-// On a Llama of small sizes, with `ranks` ranks along its axis.
-void run_parallelizer_kits(const OfferedParallelizer& offered, int ranks, Attempts& attempt);
 // Tables of many sizes, and a model trained on each number of ranks.
 void run_schedule_kits(const OfferedSchedule& offered, const std::filesystem::path& file,
                        const std::vector<int>& ranks, Attempts& attempt);

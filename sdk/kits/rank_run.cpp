@@ -78,9 +78,7 @@ Stages RankRun::build(const Subject& subject) {
   plan.strategy = subject.make();
   plan.strategy_name = subject.name;
   plan.activation_checkpointing = course_.checkpointing;
-  if (course_.tp > 1 || course_.stands_alone)
-    plan.parallelizers.push_back(course_.parallelizer ? course_.parallelizer()
-                                                      : std::make_unique<LayerSplit>());
+  if (course_.tp > 1) plan.parallelizers.push_back(std::make_unique<LayerSplit>());
   plan.schedule = course_.schedule;
   if (!plan.schedule && course_.drive >= Course::Drive::forwards_first)
     plan.schedule = std::make_shared<PlainSchedule>(course_.drive == Course::Drive::split);
@@ -92,7 +90,9 @@ Stages RankRun::build(const Subject& subject) {
     shard.tensor.copy_(box_of(shard, course_.from->parameters.at(shard.name)));
     return true;
   };
-  return parallel::build(small_model(course_.shape), plan, mesh_, source, 42);
+  Shape shape = course_.shape;
+  if (course_.values_differ) shape.first_value = mesh_.rank("dp");
+  return parallel::build(small_model(shape), plan, mesh_, source, 42);
 }
 
 std::vector<Batch> RankRun::batches(int64_t step) const {

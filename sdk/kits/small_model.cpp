@@ -19,7 +19,6 @@
 #include <utility>
 
 #include "heddle/nn/linear.h"
-#include "plugins/llama/layers/make_units.h"
 
 namespace heddle::kits {
 namespace {
@@ -81,7 +80,7 @@ Own own(const Shape& shape, std::string name, std::vector<int64_t> sizes, Init i
     made.tensor = at::empty(sizes, at::TensorOptions(at::kMeta).dtype(at::kFloat)).set_requires_grad(trains);
     return made;
   }
-  double start = 0;
+  auto start = static_cast<double>(shape.first_value);
   for (const char letter : made.name) start = start * 3 + letter;
   int64_t elements = 1;
   for (const int64_t size : sizes) elements *= size;
@@ -143,19 +142,6 @@ struct Last : SmallUnit {
   }
 };
 
-Units llama() {
-  llama::ModelConfig config;
-  config.vocab_size = kVocabulary;
-  config.hidden_size = 14;
-  config.intermediate_size = 23;
-  config.num_hidden_layers = 3;
-  config.num_attention_heads = 4;
-  config.num_key_value_heads = 2;
-  config.head_dim = 6;
-  config.initializer_range = 0.3;
-  return llama::make_units(config, at::TensorOptions(at::kMeta).dtype(at::kFloat));
-}
-
 std::unique_ptr<Unit> layer(const Shape& shape, int index, const std::vector<Own>* tied_to) {
   const int64_t w = shape.width;
   const std::string name = "layer." + std::to_string(index);
@@ -178,7 +164,7 @@ std::unique_ptr<Unit> layer(const Shape& shape, int index, const std::vector<Own
 }  // namespace
 
 Units small_model(const Shape& shape) {
-  if (shape.modules) return llama();
+  if (shape.modules) return small_llama({});
   const Init normal{Init::Kind::normal, 0.4};
   const auto table = [&](const char* name) {
     return own(shape, name, {kVocabulary, shape.width}, normal, !shape.one_number);
@@ -191,29 +177,6 @@ Units small_model(const Shape& shape) {
   units.push_back(
       std::make_unique<Last>("last", std::vector<Own>{shape.tied ? of(0)->front() : table("last.weight")}));
   return units;
-}
-
-std::vector<Batch> rows_of(int64_t step, int64_t rank, int64_t ranks, bool one_batch) {
-  std::vector<Batch> out;
-  const int64_t first = rank * kRows / ranks, last = (rank + 1) * kRows / ranks;
-  const int64_t rows = one_batch ? last - first : 1;
-  for (int64_t row = first; row < last; row += rows) {
-    Batch batch;
-    batch.tokens = at::empty({rows, kSequence}, at::kLong);
-    batch.labels = at::empty({rows, kSequence}, at::kLong);
-    batch.extra = at::zeros({rows}, at::kFloat);
-    for (int64_t i = 0; i < rows; ++i) {
-      const at::Tensor sequence =
-          (at::arange(kSequence + 1, at::kLong) * (3 + (row + i) % 2) + (row + i) * 5 + step)
-              .remainder(kVocabulary);
-      batch.tokens[i].copy_(sequence.narrow(0, 0, kSequence));
-      batch.labels[i].copy_(sequence.narrow(0, 1, kSequence));
-      if ((row + i) % 4 == 1) batch.labels[i][0] = Batch::kIgnore;
-      if ((step == 0 && row + i == kRows - 1) || (step == 2 && row + i == 0)) batch.extra[i] = 1;
-    }
-    out.push_back(std::move(batch));
-  }
-  return out;
 }
 
 Needs LayerSplit::needs() const {

@@ -22,15 +22,29 @@ struct Shape {
   bool frozen = false;      // the weight of layer 0 and all of layer 1 require no gradient
   bool one_number = false;  // everything is frozen except one number in layer 0
   bool foreign = false;     // slots of another library's module: with values, changed in place
+  int64_t first_value = 0;  // of foreign: its values follow from it and the names
   bool modules = false;     // a Llama of heddle's own layers; the members above do nothing
 };
 
 // Units "first", "layer.0", ..., "last". Parameters of other shapes than `foreign` are on meta.
 Units small_model(const Shape& shape);
 
+// Variants of a Llama of heddle's own layers on meta, or on the CPU with values.
+struct LlamaShape {
+  bool tied = false;
+  bool frozen = false;  // the norms and the first layer
+  bool valued = false;
+  bool experts = false;  // a Mixtral
+};
+Units small_llama(const LlamaShape& shape);
+
 // The rows of one data-parallel rank at one step: microbatches of one row each, or one batch of all rows.
 // Batch::extra is 1 for the last row of all ranks in the first step, for the first row in the third, else 0.
-std::vector<Batch> rows_of(int64_t step, int64_t rank, int64_t ranks, bool one_batch);
+struct Rows {
+  int64_t vocabulary = kVocabulary, sequence = kSequence, rows = kRows;
+  bool packed = false;  // each row holds two documents
+};
+std::vector<Batch> rows_of(int64_t step, int64_t rank, int64_t ranks, bool one_batch, const Rows& = {});
 
 // Splits the layers of small_model() along the axis tp: the rows of their weights and biases.
 class LayerSplit : public IParallelizer {

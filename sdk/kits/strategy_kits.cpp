@@ -182,7 +182,8 @@ void run_strategy_kits(const Subject& subject, int ranks, Attempts& attempt) {
   Course plain;
   plain.dp = ranks;
   for (const auto& kits : {kits_of_values(), kits_of_gradients(), kits_of_topologies()})
-    for (const Kit& kit : kits) attempt(thing + kit.sentence, [&] { return kit.run(subject, plain); });
+    for (const Kit& kit : kits)
+      attempt.training(thing + kit.sentence, [&] { return kit.run(subject, plain); });
 }
 
 }  // namespace heddle::kits

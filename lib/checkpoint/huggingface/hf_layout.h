@@ -36,7 +36,11 @@ struct InModel {
 // Of each parameter of the model.
 HEDDLE_API std::map<std::string, InModel> places_of(const ModelSpec& model);
 
-// Throws Error{internal} if pieces of a tensor are missing.
+// Throws Error{plugin_failed} if two pieces of a tensor overlap; layout_of() does for a tensor that is a
+// parameter itself.
+HEDDLE_API void check_overlaps(const HfLayout& layout);
+
+// Throws Error{internal} if pieces of a tensor are missing, Error{plugin_failed} if two overlap.
 HEDDLE_API void check_whole(const HfLayout& layout);
 
 }  // namespace heddle::checkpoint

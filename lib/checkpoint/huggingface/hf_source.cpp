@@ -10,6 +10,7 @@
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/manifest.h"
+#include "lib/checkpoint/huggingface/hf_layout.h"
 #include "lib/checkpoint/huggingface/stored_view.h"
 
 namespace heddle::checkpoint {
@@ -86,6 +87,7 @@ std::string name_there(const std::string& tensor, const ModelSpec* model,
 
 ParameterSource hf_source(const std::filesystem::path& directory, std::shared_ptr<const HfWeights> weights,
                           std::shared_ptr<const ModelSpec> model) {
+  if (model != nullptr) check_overlaps(layout_of(*model));
   return [filler = Filler(directory, std::move(weights), std::move(model))](const Shard& shard) {
     return filler.fill(shard);
   };

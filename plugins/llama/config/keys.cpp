@@ -29,7 +29,8 @@ const std::vector<FieldInfo> kCommonKeys = {
     {"tie_word_embeddings", "bool", "false", "", "The head computes with the embedding's weight.", ""},
     {"pad_token_id", "int or null", "null", "a token, or counted from the end",
      "Its row of the embedding gets no gradient from the look-up.", ""},
-    {"hidden_act", "str", "silu", "silu, swish", "Activation of the MLP.", ""},
+    {"hidden_act", "str", "silu", "silu, swish",
+     "Activation of the MLP; both words mean one, so the key changes nothing.", ""},
     {"attention_dropout", "float", "0.0", "0.0", "Dropout of attention; anything else is refused.", ""},
     {"partial_rotary_factor", "float", "1.0", "above 0, to 1.0",
      "Part of each head that is rotated, its first numbers. GLM-4.5 and Ling: 0.5; else, but for MiniMax-M2, "

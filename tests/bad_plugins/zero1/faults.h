@@ -35,6 +35,9 @@ enum class Fault {
   remainder_lost,       // the last elements of a bucket that the ranks do not divide are on no rank
   gradients_pile_up,    // does not clear the model's gradients after a step
   parts_unplaced,       // ignores what a parallelizer cut
+  values_of_each_rank,  // each rank begins with its own values, not with those of rank 0
+  work_dropped,         // does not wait for its reduce_scatter
+  loops_in_finish,      // one rank does not return from finish_gradients()
   throws_in_forward,
   throws_in_finish,
   throws_in_owned,

@@ -44,11 +44,14 @@ void Stage::reduce(Bucket& bucket, bool first) {
   if (skip)
     bucket.sum.copy_(bucket.gradients.narrow(0, group_.rank() * bucket.part, bucket.part));
   else
-    group_
-        .reduce_scatter(bucket.sum, bucket.gradients,
-                        is(Fault::averages) ? heddle::Reduce::average : heddle::Reduce::sum)
-        ->wait();
+    scatter(bucket);
   for (size_t i = bucket.first; i < bucket.last; ++i) give(trained_[i], bucket, i);
+}
+
+void Stage::scatter(Bucket& bucket) {
+  auto work = group_.reduce_scatter(bucket.sum, bucket.gradients,
+                                    is(Fault::averages) ? heddle::Reduce::average : heddle::Reduce::sum);
+  if (!is(Fault::work_dropped)) work->wait();
 }
 
 // The part of the sum becomes the gradients of the parameter's shards.

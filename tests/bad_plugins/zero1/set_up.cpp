@@ -29,7 +29,10 @@ void Stage::collect(std::span<const heddle::Placed> placed, c10::Device device) 
       if (tied == seen.end()) {
         at::Tensor storage =
             at::empty(slot.tensor->sizes(), slot.tensor->options().device(device).requires_grad(false));
-        if (!slot.tensor->is_meta()) storage.copy_(slot.tensor->detach());
+        if (!slot.tensor->is_meta()) {
+          storage.copy_(slot.tensor->detach());
+          if (!is(Fault::values_of_each_rank)) group_.broadcast(storage, 0)->wait();
+        }
         if (is(Fault::foreign_replaced) && slot.foreign)
           *slot.tensor = storage.set_requires_grad(slot.trainable());
         else

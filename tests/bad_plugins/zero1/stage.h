@@ -59,6 +59,7 @@ class Stage : public heddle::ParallelStage,
   void reduce();
   at::Tensor gradient_of(const Parameter& parameter) const;
   void reduce(Bucket& bucket, bool first);
+  void scatter(Bucket& bucket);
   void give(const Parameter& parameter, const Bucket& bucket, size_t index);
 
   // What only faults need.

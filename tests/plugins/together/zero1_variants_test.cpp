@@ -82,6 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"gradients_pile_up", "the sum over the data-parallel ranks",
                 "differs in the gradients of step 1"},
         Variant{"parts_unplaced", "beside tensor parallelism", ", and the parameter has ["},
+        Variant{"work_dropped", "the sum over the data-parallel ranks", "'"},
         Variant{"throws_in_forward", "the sum over the data-parallel ranks",
                 kThrew + "throws_in_forward' 0.1.0 threw while it ran forward() of its stage or of a unit: "
                          "table of units"},
@@ -94,8 +95,21 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"throws_in_hold", "hold_whole()",
                 kThrew + "throws_in_hold' 0.1.0 threw while it ran hold_whole(): nothing to hold"},
         Variant{"throws_in_backward", "the sum over the data-parallel ranks",
-                "the plugin threw: no room for a gradient"}),
+                "a backward threw: no room for a gradient; it ran hooks of the strategy 'zero1'"}),
     [](const auto& info) { return info.param.fault; });
+
+TEST(Zero1, ThatLoopsIsEndedByTheTimeLimitWithTheRankAndTheFunction) {
+  KitOptions options;
+  options.ranks = {2};
+  options.time_limit = 3;
+  const Report report =
+      check_plugin(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_zero1_loops_in_finish.so", options);
+  EXPECT_FALSE(report.passed());
+  EXPECT_THAT(
+      report.checks.back().detail,
+      HasSubstr("it did not end within 3 s: rank 1 is in 'zero1_loops_in_finish': finish_gradients()"))
+      << report.text();
+}
 
 }  // namespace
 }  // namespace heddle::tests

@@ -20,7 +20,10 @@ void add_plugins(CLI::App& app, PluginsCommand& to, bool& json) {
       ->delimiter(',')
       ->check(CLI::Range(1, 12));
   check->add_option("--fields", to.fields,
-                    "Fields of the plugin's strategies as YAML: '{bucket_mb: 1}' (default: their defaults)");
+                    "Fields of the plugin's strategies, or keys of its models, as YAML: '{bucket_mb: 1}' "
+                    "(default: their defaults)");
+  check->add_option("--time-limit", to.time_limit, "Seconds that one kit may take (default 60)")
+      ->check(CLI::Range(1.0, 86400.0));
   inspect->add_flag("--markdown", to.markdown, "Print the tables of fields as Markdown");
   auto* create = command->add_subcommand("new", "Writes a project to start from, into a directory NAME");
   create->add_option("NAME", to.arguments, "The directory to write, named as the plugin")

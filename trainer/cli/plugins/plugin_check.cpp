@@ -39,7 +39,7 @@ kits::RunKits* open_kits() {
 // The child's half: it never returns.
 [[noreturn]] void report_to(int pipe, const std::filesystem::path& file, kits::KitOptions options) {
   const auto write_check = [pipe](const kits::Check& check) {
-    write_line(pipe, Event::array({check.rule, check.passed, check.detail, check.ran}));
+    write_line(pipe, Event::array({check.rule, check.passed, check.detail, check.ran, check.trains}));
   };
   options.begins = [pipe](const std::string& rule) { write_line(pipe, rule); };
   options.ended = write_check;
@@ -82,8 +82,8 @@ class KitListener {
  private:
   void take(const Event& event) {
     if (event.is_string()) return void(begun_ = event.get<std::string>());
-    add({event[0].get<std::string>(), event[1].get<bool>(), event[2].get<std::string>(),
-         event[3].get<bool>()});
+    add({event[0].get<std::string>(), event[1].get<bool>(), event[2].get<std::string>(), event[3].get<bool>(),
+         event[4].get<bool>()});
   }
   void add(kits::Check check) {
     if (options_.ended) options_.ended(check);

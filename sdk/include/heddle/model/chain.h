@@ -23,6 +23,9 @@ namespace model {
                                                const std::string& second, int order);
 // Throws Error{input} for a link without a plugin's name or without a function.
 HEDDLE_API void check_link(const char* seam, const std::string& plugin, bool has_function);
+// Called in a catch clause: throws Error{plugin_failed} with the link's plugin in place of what the link
+// threw, unless that says itself where and what.
+HEDDLE_API void blame_link(const std::string& plugin);
 
 }  // namespace model
 
@@ -105,12 +108,12 @@ template <class Result, class... Arguments>
 class Chain<Result(Arguments...)>::Next {
  public:
   Result operator()(Arguments... arguments) const {
-    if (rest_.at == rest_.end) return rest_.own(rest_.context, std::forward<Arguments>(arguments)...);
-    const Link& link = **rest_.at;
-    if (rest_.check == nullptr) return run(link, std::forward<Arguments>(arguments)...);
-    Result result = run(link, std::forward<Arguments>(arguments)...);
-    rest_.check(link.plugin, result, arguments...);
-    return result;
+    try {
+      return step(std::forward<Arguments>(arguments)...);
+    } catch (...) {
+      threw_ = true;
+      throw;
+    }
   }
 
  private:
@@ -122,13 +125,27 @@ class Chain<Result(Arguments...)>::Next {
     Check check;  // null: none
   };
   explicit Next(Rest rest) : rest_(rest) {}
-  Result run(const Link& link, Arguments... arguments) const {
-    if (link.in_place) return link.in_place(std::forward<Arguments>(arguments)...);
-    return link.around(std::forward<Arguments>(arguments)...,
-                       Next(Rest{rest_.at + 1, rest_.end, rest_.context, rest_.own, rest_.check}));
+  Result step(Arguments... arguments) const {
+    if (rest_.at == rest_.end) return rest_.own(rest_.context, std::forward<Arguments>(arguments)...);
+    const Link& link = **rest_.at;
+    if (rest_.check == nullptr) return run(link, std::forward<Arguments>(arguments)...);
+    Result result = run(link, std::forward<Arguments>(arguments)...);
+    rest_.check(link.plugin, result, arguments...);
+    return result;
   }
-
+  // A link is not blamed for what the rest of the chain throws.
+  Result run(const Link& link, Arguments... arguments) const {
+    const Next rest(Rest{rest_.at + 1, rest_.end, rest_.context, rest_.own, rest_.check});
+    try {
+      if (link.in_place) return link.in_place(std::forward<Arguments>(arguments)...);
+      return link.around(std::forward<Arguments>(arguments)..., rest);
+    } catch (...) {
+      if (!rest.threw_) model::blame_link(link.plugin);
+      throw;
+    }
+  }
   Rest rest_;
+  mutable bool threw_ = false;
 };
 
 }  // namespace heddle

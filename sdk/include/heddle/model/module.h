@@ -29,6 +29,12 @@ class Seam {
     add([transform = std::move(transform)](at::Tensor x, const Batch&) { return transform(std::move(x)); });
   }
   bool empty() const { return transforms_.empty(); }
+  size_t size() const { return transforms_.size(); }
+  // Replaces those from the place `first` on by what `wrap` makes of them: for the engine, which names the
+  // plugin of each in errors.
+  void wrap(size_t first, const std::function<Transform(Transform)>& wrapper) {
+    for (size_t i = first; i < transforms_.size(); ++i) transforms_[i] = wrapper(std::move(transforms_[i]));
+  }
   at::Tensor operator()(at::Tensor tensor, const Batch& batch) const {
     for (const Transform& transform : transforms_) tensor = transform(std::move(tensor), batch);
     return tensor;

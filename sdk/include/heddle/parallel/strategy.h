@@ -42,7 +42,7 @@ class HEDDLE_API IStrategy {
   virtual ~IStrategy();
   virtual Needs needs() const = 0;
   // Takes ownership of the units. Parameters on meta get storage here and values from core later; the values
-  // of others are copied.
+  // of others are copied, those of the first data-parallel rank where ranks hold different ones.
   virtual std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh& mesh,
                                                      std::span<const Placed> placed) = 0;
 };

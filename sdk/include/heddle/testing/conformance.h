@@ -16,8 +16,9 @@ namespace heddle::kits {
 struct Check {
   std::string rule;  // "strategy 'acme' on 2 ranks: owned(): a tied parameter once"
   bool passed = false;
-  std::string detail;  // the observation, or the fault
-  bool ran = true;     // false: it does not apply to this plugin or cannot run here; `detail` is the reason
+  std::string detail;   // the observation, or the fault
+  bool ran = true;      // false: it does not apply to this plugin or cannot run here; `detail` is the reason
+  bool trains = false;  // it computes with what the plugin offers, on some ranks
 
   // A line: "ok    RULE: DETAIL", "FAIL  ..." or "--    RULE: not run: DETAIL".
   std::string text() const {
@@ -35,6 +36,15 @@ struct Report {
       if (!check.passed) return false;
     return !checks.empty();
   }
+  // Some kits of the plugin compute, and none of them ran: it is not known whether it is right.
+  bool trained_nothing() const {
+    bool any = false;
+    for (const Check& check : checks) {
+      if (check.trains && check.ran) return false;
+      any = any || check.trains;
+    }
+    return any;
+  }
   std::string text() const {  // a line for each check
     std::string out;
     for (const Check& check : checks) out += check.text();
@@ -51,6 +61,9 @@ struct KitOptions {
   std::string fields = "{}";
   std::function<void(const std::string& rule)> begins = {};  // called before each check
   std::function<void(const Check& check)> ended = {};        // called after each check
+  // Seconds that one kit may take. A kit that takes longer has failed and is the last one; the threads of its
+  // ranks stay behind.
+  double time_limit = 60;
 };
 
 // Runs every kit for all that the file offers, in this process, with ranks as threads. A plugin that ends

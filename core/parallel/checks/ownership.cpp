@@ -1,7 +1,7 @@
 // Boxes tile a parameter exactly when their generating functions (the sum of x^i y^j over the elements i, j)
 // add up to that of the whole. Comparing them at random points of a prime field (Schwartz 1980) costs a few
 // numbers for each parameter, which the ranks can add up.
-#include "core/parallel/ownership.h"
+#include "core/parallel/checks/ownership.h"
 
 #include <ATen/ops/zeros.h>
 
@@ -214,7 +214,8 @@ std::vector<std::string> first_fault(std::span<const std::string> faults) {
 
 }  // namespace
 
-void Ownership::check(const Stages& stages, const Plan& plan, const DeviceMesh& mesh) const {
+void Ownership::check(const Stages& stages, const Plan& plan, const Split& split,
+                      const DeviceMesh& mesh) const {
   // A fault found by one rank is sent to all, so that no rank waits for it.
   const std::string fault = mesh.meeting().meet("owned shards", local_fault(stages, mesh), first_fault);
   if (!fault.empty())
@@ -231,10 +232,12 @@ void Ownership::check(const Stages& stages, const Plan& plan, const DeviceMesh& 
   const int ranks = mesh.size(kWorldAxis);
   if (ranks > 1) mesh.group(name_of_world(mesh)).all_reduce(all)->wait();
   if (numbers[count] != ranks) return;  // a dry mesh: nothing was added up
-  if (const std::string fault = fault_of(numbers, sums); !fault.empty())
+  if (const std::string fault = fault_of(numbers, sums); !fault.empty()) {
+    check_tiles(split, mesh);
     refuse(plan, fault,
            "each copy holds every element once: own a tied parameter (one name in several slots) once, and "
            "name in Shard::axes the mesh axes that split it, and no others");
+  }
 }
 
 }  // namespace heddle::parallel

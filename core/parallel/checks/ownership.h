@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/parallel/checks/placed_check.h"
 #include "heddle/parallel/build.h"
 
 namespace heddle::parallel {
@@ -18,8 +19,8 @@ class Ownership {
   // After parallelize(), on every rank: in each copy of a stage (the ranks along the axes of its shards)
   // every element of a parameter is in exactly one shard, and shards fit into their parameters. Sends one
   // digest for each parameter, however many ranks there are. Throws the same Error{plugin_failed} on every
-  // rank.
-  void check(const Stages& stages, const Plan& plan, const DeviceMesh& mesh) const;
+  // rank: with the name of the parallelizer whose parts in `split` do not fit, else with the strategy's.
+  void check(const Stages& stages, const Plan& plan, const Split& split, const DeviceMesh& mesh) const;
 
  private:
   struct Parameter {

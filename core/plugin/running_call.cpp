@@ -1,0 +1,35 @@
+// One pointer for each thread, null where nobody watches.
+#include "core/plugin/running_call.h"
+
+#include <utility>
+
+namespace heddle::plugin {
+namespace {
+
+thread_local RunningCall* watched_call = nullptr;
+
+}  // namespace
+
+std::string RunningCall::text() const {
+  const std::lock_guard lock(mutex_);
+  return text_;
+}
+
+std::string RunningCall::exchange(std::string text) {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(text_, std::move(text));
+}
+
+void RunningCall::watch(RunningCall* call) {
+  watched_call = call;
+}
+
+RunningCall::Scope::Scope(std::string_view plugin, std::string_view doing) : call_(watched_call) {
+  if (call_ != nullptr) outer_ = call_->exchange("'" + std::string(plugin) + "': " + std::string(doing));
+}
+
+RunningCall::Scope::~Scope() {
+  if (call_ != nullptr) call_->exchange(std::move(outer_));
+}
+
+}  // namespace heddle::plugin

@@ -1,0 +1,55 @@
+// A small model in float64 on one rank, whose units are run one by one.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../small_model.h"
+#include "heddle/mesh/call.h"
+#include "heddle/model/family.h"
+#include "heddle/parallel/stages.h"
+
+namespace heddle::kits {
+
+// Values that make every parameter count: larger ones than those that training begins with, biases that are
+// not zero, weights of norms that differ. A function of the name and the place. False for slots that do not
+// train: these keep what Init says.
+bool telling_values(const Shard& shard);
+
+// Rows for a model of this vocabulary and these positions.
+Rows rows_for(const ModelSpec& spec);
+
+class BuiltModel {
+ public:
+  explicit BuiltModel(const ModelSpec& spec, at::ScalarType dtype = at::kDouble);
+
+  // The last unit's output.
+  at::Tensor forward(const Batch& batch);
+  // The sum of the token losses, without gradients.
+  double main_loss(const Batch& batch);
+  // The gradients of that sum, by the parameters' names; undefined: none.
+  std::map<std::string, at::Tensor> gradients(const Batch& batch);
+
+  // Runs the units, each on inputs that are leaves.
+  using Visitor = std::function<void(Unit& unit, const Tensors& inputs, const Tensors& outputs)>;
+  void each_unit(const Batch& batch, const Visitor& visitor);
+
+  std::vector<Unit*>& units() { return units_; }
+  std::vector<Shard*> shards() { return stages_.shards(); }
+
+ private:
+  Batch collected(Batch batch);
+
+  AloneRendezvous meeting_;
+  std::vector<Unit*> units_;  // those of the stage
+  DeviceMesh mesh_;
+  Stages stages_;
+  std::unique_ptr<SideOutputs> sides_;
+};
+
+}  // namespace heddle::kits

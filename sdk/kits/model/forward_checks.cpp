@@ -1,0 +1,150 @@
+// A forward is compared with itself under changes that must not matter.
+#include "forward_checks.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Reduction.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "../attempt.h"
+#include "../gathered.h"
+#include "built_model.h"
+
+namespace heddle::kits {
+namespace {
+
+constexpr double kMost = 1e-5;  // of the loss: a model may compute parts in float32
+
+void near(double got, double want, const std::string& what) {
+  const double apart = std::abs(got - want) / std::max(std::abs(want), 1.0);
+  if (!(apart <= kMost)) found(what + ": the loss differs by " + written(apart));
+}
+
+Batch batch_of(const ModelSpec& spec, int64_t step = 1) {
+  return rows_of(step, 0, 1, true, rows_for(spec)).front();
+}
+
+Batch rows_from(const Batch& batch, int64_t first, int64_t count) {
+  Batch out;
+  out.tokens = batch.tokens.narrow(0, first, count).contiguous();
+  out.labels = batch.labels.narrow(0, first, count).contiguous();
+  return out;
+}
+
+std::string sizes_of(const at::Tensor& tensor) {
+  std::ostringstream out;
+  out << tensor.sizes();
+  return out.str();
+}
+
+void check_logits(BuiltModel& model, const Batch& batch, const ModelSpec& spec) {
+  Batch question = batch;
+  question.labels = at::Tensor();
+  const at::NoGradGuard no_gradients;
+  const at::Tensor logits = model.forward(question);
+  const int64_t tokens = batch.tokens.numel(), width = logits.dim() == 0 ? 0 : logits.size(-1);
+  if (width < spec.facts().vocabulary || logits.numel() != tokens * width)
+    found("without labels the last unit gives " + sizes_of(logits) + " for " + std::to_string(tokens) +
+          " tokens and a vocabulary of " + std::to_string(spec.facts().vocabulary));
+  const double loss = at::cross_entropy_loss(logits.reshape({tokens, width}).to(at::kDouble),
+                                             batch.labels.flatten(), {}, at::Reduction::Sum, Batch::kIgnore)
+                          .item<double>();
+  near(model.main_loss(batch), loss, "the loss is not the sum of the tokens' losses that the logits give");
+}
+
+}  // namespace
+
+std::string gives_the_sum_of_losses(const ModelSpec& spec) {
+  BuiltModel model(spec);
+  const Batch batch = batch_of(spec);
+  at::Tensor out;
+  {
+    const at::NoGradGuard no_gradients;
+    out = model.forward(batch);
+  }
+  if (out.numel() != 1)
+    found("with labels the last unit gives " + sizes_of(out) + ", where one number is due");
+  const double all = out.sum().item<double>();
+  if (!std::isfinite(all)) found("the loss is " + std::to_string(all));
+  double sum = 0;
+  for (int64_t row = 0; row < batch.tokens.size(0); ++row) sum += model.main_loss(rows_from(batch, row, 1));
+  near(sum, all, "the loss of rows together is not the sum of that of each");
+  Batch first = batch, second = batch;
+  first.labels = batch.labels.clone(), second.labels = batch.labels.clone();
+  const int64_t half = batch.labels.size(1) / 2;
+  first.labels.narrow(1, 0, half).fill_(Batch::kIgnore);
+  second.labels.narrow(1, half, batch.labels.size(1) - half).fill_(Batch::kIgnore);
+  near(model.main_loss(first) + model.main_loss(second), all,
+       "a label that is ignored counts, or the loss is a mean");
+  first.labels = at::full_like(batch.labels, Batch::kIgnore);
+  near(model.main_loss(first), 0, "a batch without labels that count has a loss");
+  check_logits(model, batch, spec);
+  return "";
+}
+
+std::string keeps_nothing(const ModelSpec& spec) {
+  BuiltModel model(spec);
+  const Batch batch = batch_of(spec), other = batch_of(spec, 3);
+  const Batch kept = {batch.tokens.clone(), batch.labels.clone(), {}, {}, batch.extra.clone()};
+  const double first = model.forward(batch).sum().item<double>();
+  (void)model.gradients(other);
+  (void)model.main_loss(rows_from(other, 0, 1));
+  near(model.forward(batch).sum().item<double>(), first, "the same batch again, after others");
+  near(model.main_loss(batch), model.main_loss(batch), "the same batch twice without gradients");
+  if (!at::equal(batch.tokens, kept.tokens) || !at::equal(batch.labels, kept.labels))
+    found("the forward changes the batch in place");
+  return "";
+}
+
+std::string separates_documents(const ModelSpec& spec) {
+  BuiltModel model(spec);
+  const Batch rows = batch_of(spec);
+  const int64_t length = rows.tokens.size(1), cut = length / 2;
+  if (cut == 0) throw NotRun{"its sequences have one token"};
+  Batch packed = rows_from(rows, 0, 1), head = packed, tail = packed;
+  packed.documents =
+      at::tensor(std::vector<int>{0, static_cast<int>(cut), static_cast<int>(length)}, at::kInt);
+  head.tokens = packed.tokens.narrow(1, 0, cut).contiguous();
+  head.labels = packed.labels.narrow(1, 0, cut).contiguous();
+  tail.tokens = packed.tokens.narrow(1, cut, length - cut).contiguous();
+  tail.labels = packed.labels.narrow(1, cut, length - cut).contiguous();
+  double together = 0;
+  try {
+    together = model.main_loss(packed);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::plugin_failed || error.code() == ErrorCode::internal) throw;
+    throw NotRun{"it refuses documents: " + error.message()};
+  }
+  near(together, model.main_loss(head) + model.main_loss(tail),
+       "two documents in one row are not what they are in two rows");
+  Batch counted = rows_from(rows, 0, 2);
+  counted.positions = at::arange(length, at::kLong).expand({2, length}).contiguous();
+  near(model.main_loss(counted), model.main_loss(rows_from(rows, 0, 2)),
+       "positions 0, 1, 2, ... are not what absent positions mean");
+  return "";
+}
+
+std::string takes_its_longest_sequence(const ModelSpec& spec) {
+  BuiltModel model(spec);
+  const ModelFacts facts = spec.facts();
+  Rows rows = rows_for(spec);
+  rows.sequence = std::min<int64_t>(facts.max_positions, 512);
+  rows.rows = 1;
+  Batch batch = rows_of(1, 0, 1, true, rows).front();
+  batch.tokens[0][0] = facts.vocabulary - 1;
+  batch.labels[0][0] = facts.vocabulary - 1;
+  if (const double loss = model.main_loss(batch); !std::isfinite(loss))
+    found("the loss of a sequence of " + std::to_string(rows.sequence) + " tokens is " +
+          std::to_string(loss));
+  return std::to_string(rows.sequence) + " tokens";
+}
+
+}  // namespace heddle::kits

@@ -1,0 +1,173 @@
+// Two models are compared by a digest: facts, signature, parameters, and the numbers of one forward and
+// backward.
+#include "key_checks.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <vector>
+
+#include "../attempt.h"
+#include "../gathered.h"
+#include "built_model.h"
+#include "small_keys.h"
+
+namespace heddle::kits {
+namespace {
+
+using Digest = std::map<std::string, std::string>;  // by what it tells of
+
+std::string exact(double number) {
+  std::ostringstream out;
+  out << std::hexfloat << number;
+  return out.str();
+}
+
+void add_slots(Digest& digest, const ModelSpec& spec) {
+  for (const auto& unit : spec.make_units(at::kMeta))
+    for (const ParameterSlot& slot : unit->parameters()) {
+      std::ostringstream text;
+      text << slot.tensor->sizes() << " init " << static_cast<int>(slot.init.kind) << " " << slot.init.std
+           << (slot.trainable() ? " trains" : " is fixed");
+      digest["the parameter '" + slot.name + "'"] = text.str();
+    }
+}
+
+Digest digest_of(const ModelSpec& spec) {
+  const ModelFacts facts = spec.facts();
+  Digest digest = {{"facts().model_type", facts.model_type},
+                   {"facts().vocabulary", std::to_string(facts.vocabulary)},
+                   {"facts().max_positions", std::to_string(facts.max_positions)},
+                   {"facts().dtype", facts.dtype}};
+  for (const auto& [key, value] : spec.signature()) digest["signature()['" + key + "']"] = value;
+  add_slots(digest, spec);
+  BuiltModel model(spec);
+  Batch batch = rows_of(1, 0, 1, true, rows_for(spec)).front();
+  digest["the loss"] = exact(model.main_loss(batch));
+  for (const auto& [name, gradient] : model.gradients(batch))
+    digest["the gradient of '" + name + "'"] =
+        gradient.defined() ? exact((gradient * gradient).sum().item<double>()) : "none";
+  return digest;
+}
+
+// What differs first, "facts().dtype is '' and not 'float32'"; "": nothing.
+std::string difference(const Digest& got, const Digest& want) {
+  for (const auto& [what, text] : want) {
+    const auto here = got.find(what);
+    if (here == got.end()) return what + " is missing";
+    if (here->second != text) return what + " is " + here->second + " and not " + text;
+  }
+  for (const auto& [what, text] : got)
+    if (want.count(what) == 0) return what + " should not be there";
+  return "";
+}
+
+std::unique_ptr<ModelSpec> read_back(const OfferedModel& offered, const ModelSpec& spec,
+                                     const std::string& dtype) {
+  const std::string text = spec.config_json(dtype);
+  try {
+    return read_model(offered, config::read_text(text, "config.json"));
+  } catch (const Error& error) {
+    found("read() refuses what config_json() wrote: " + error.where() + ": " + error.message());
+  }
+}
+
+void check_read_back(const OfferedModel& offered, const ModelSpec& spec, const Digest& first,
+                     const std::string& of) {
+  Digest want = first;
+  want["facts().dtype"] = "float32";
+  const auto again = read_back(offered, spec, "float32");
+  if (const std::string fault = difference(digest_of(*again), want); !fault.empty())
+    found(of + "after config_json() and read(), " + fault);
+}
+
+bool says_nothing_changes(const FieldInfo& field) {
+  for (const char* words : {"assed over", "changes nothing", "no effect", "older name", "gnored"})
+    if (field.help.find(words) != field.help.npos) return true;
+  return false;
+}
+
+enum class Effect { refused, none, some };
+
+Effect effect_of(const OfferedModel& offered, const Node& keys, const FieldInfo& field, const Digest& plain) {
+  const Node now = value_of(field, keys);
+  Effect effect = Effect::refused;
+  for (const Node& other : other_values(field, now)) {
+    std::unique_ptr<ModelSpec> spec;
+    try {
+      spec = read_model(offered, keys.with(field.key, other));
+      if (spec->make_units(at::kMeta).size() > 12) continue;  // many layers: another value is as good
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::plugin_failed) throw;
+      continue;
+    }
+    const Digest digest = digest_of(*spec);
+    if (difference(digest, plain).empty()) {
+      effect = Effect::none;
+      continue;
+    }
+    check_read_back(offered, *spec, digest, "with " + field.key + ": " + other.written() + ", ");
+    return Effect::some;
+  }
+  return effect;
+}
+
+}  // namespace
+
+std::string reads_what_it_writes(const OfferedModel& offered, const Node& keys) {
+  const auto spec = read_model(offered, keys);
+  check_read_back(offered, *spec, digest_of(*spec), "");
+  const std::string dtype = read_back(offered, *spec, "bfloat16")->facts().dtype;
+  if (dtype != "bfloat16") found("config_json('bfloat16') is read back with the dtype '" + dtype + "'");
+  return "";
+}
+
+std::string acts_on_each_key(const OfferedModel& offered, const std::vector<Node>& keys) {
+  std::vector<Digest> plain;
+  for (const Node& each : keys) plain.push_back(digest_of(*read_model(offered, each)));
+  int acting = 0, fixed = 0;
+  for (const FieldInfo& field : offered.fields) {
+    if (says_nothing_changes(field) || field.key == "model_type") continue;
+    Effect effect = Effect::refused;
+    for (size_t i = 0; i < keys.size() && effect != Effect::some; ++i)
+      effect = std::max(effect, effect_of(offered, keys[i], field, plain[i]));
+    const bool shared = keys.size() > 1;  // a table of several types has keys that act with others only
+    if (effect == Effect::none && !shared && field.help.rfind("Of ", 0) != 0)
+      found("the key '" + field.key +
+            "' changes neither the model nor the signature; if that is meant, its help says so");
+    ++(effect == Effect::some ? acting : fixed);
+  }
+  return std::to_string(acting) + " keys act, " + std::to_string(fixed) + " do not by themselves";
+}
+
+std::string makes_the_same_twice(const OfferedModel& offered, const Node& keys) {
+  const auto spec = read_model(offered, keys);
+  const auto seed = [] {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const std::lock_guard lock(generator.mutex());
+    generator.set_current_seed(7);
+  };
+  std::map<std::string, at::Tensor> first;
+  seed();
+  const Units one = spec->make_units(at::TensorOptions(at::kCPU).dtype(at::kFloat));
+  seed();
+  const Units two = spec->make_units(at::TensorOptions(at::kCPU).dtype(at::kFloat));
+  for (const auto& unit : one)
+    for (const ParameterSlot& slot : unit->parameters()) first.emplace(slot.name, *slot.tensor);
+  for (const auto& unit : two)
+    for (const ParameterSlot& slot : unit->parameters()) {
+      const auto same = first.find(slot.name);
+      if (same == first.end() || !at::equal(same->second, *slot.tensor))
+        found("'" + slot.name +
+              "' differs between two models that were drawn from the generator with one seed");
+      if (slot.tensor->is_cpu() && slot.tensor->ne(*slot.tensor).any().item<bool>())
+        found("'" + slot.name + "' has no number in it");
+    }
+  return std::to_string(first.size()) + " parameters";
+}
+
+}  // namespace heddle::kits

@@ -1,0 +1,20 @@
+// What a family does with its keys: each changes something, and config_json() keeps it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "heddle/plugin/offer.h"
+
+namespace heddle::kits {
+
+// read() of config_json() is the same model, in the dtype that was asked for.
+std::string reads_what_it_writes(const OfferedModel& offered, const Node& keys);
+// Every key of the table with another value than the one in force: the model or the signature of one of the
+// types changes (`keys`: of each type), and config_json() keeps the change. Left out are keys whose help says
+// that they change nothing or begins with "Of", as they belong to a setting that is not the default.
+std::string acts_on_each_key(const OfferedModel& offered, const std::vector<Node>& keys);
+// Two models of the same keys are one: names, sizes, values drawn from the generator.
+std::string makes_the_same_twice(const OfferedModel& offered, const Node& keys);
+
+}  // namespace heddle::kits

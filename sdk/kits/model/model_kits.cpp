@@ -1,0 +1,242 @@
+// A family's models: names, files, config.json.
+#include "model_kits.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "../gathered.h"
+#include "../runs/engine_run.h"
+#include "built_model.h"
+#include "forward_checks.h"
+#include "heddle/config/node.h"
+#include "heddle/model/module_unit.h"
+#include "key_checks.h"
+#include "lib/checkpoint/huggingface/hf_layout.h"
+#include "small_keys.h"
+
+namespace heddle::kits {
+namespace {
+
+// Of one unit, beside those before it.
+class UnitRules {
+ public:
+  void check(Unit& unit) {
+    if (unit.name().empty() || !names_.insert(std::string(unit.name())).second)
+      found("two units have the name '" + std::string(unit.name()) + "', or one has none");
+    const TensorPlan* plan = unit.tensor_plan();
+    if (names_.size() > 1 && (plan == nullptr ? TensorPlan() : *plan) != plan_)
+      found("the unit '" + std::string(unit.name()) +
+            "' has another tensor_plan() than the first, and it is that of the whole model");
+    plan_ = plan == nullptr ? TensorPlan() : *plan;
+    for (const ParameterSlot& slot : unit.parameters()) check(slot);
+  }
+  std::string text() const {
+    return std::to_string(slots_.size()) + " parameters of " + std::to_string(count_) + " numbers";
+  }
+
+ private:
+  void check(const ParameterSlot& slot) {
+    if (slot.tensor == nullptr || !slot.tensor->defined())
+      found("the slot '" + slot.name + "' has no tensor");
+    if (slot.name.empty() || slot.name.back() == '.') found("a slot has the name '" + slot.name + "'");
+    if (!slot.tensor->is_meta()) found("'" + slot.name + "' is not on meta, where options said so");
+    if (slot.tensor->is_floating_point() && slot.tensor->scalar_type() != at::kDouble)
+      found("'" + slot.name + "' is " + c10::toString(slot.tensor->scalar_type()) +
+            ", where options said Double");
+    const auto [at, is_new] = slots_.emplace(slot.name, *slot.tensor);
+    if (!is_new && at->second.sizes() != slot.tensor->sizes())
+      found("'" + slot.name + "' is tied to a tensor of another shape");
+    if (!is_new && at->second.requires_grad() != slot.trainable())
+      found("one slot of the tied '" + slot.name + "' trains, and the other does not");
+    if (is_new) count_ += slot.tensor->numel();
+  }
+
+  std::set<std::string> names_;
+  TensorPlan plan_;
+  std::map<std::string, at::Tensor> slots_;
+  int64_t count_ = 0;
+};
+
+std::string has_units(const ModelSpec& spec, const std::string& model_type) {
+  const ModelFacts facts = spec.facts();
+  if (facts.model_type != model_type)
+    found("facts() says model_type '" + facts.model_type + "' of '" + model_type + "'");
+  if (facts.vocabulary < 1 || facts.max_positions < 1) found("facts() has no vocabulary or no positions");
+  if (spec.signature().empty()) found("signature() is empty: every model would fit every checkpoint");
+  const Units units = spec.make_units(at::TensorOptions(at::kMeta).dtype(at::kDouble));
+  if (units.size() < 2) found("it has one unit; a first and a last one at least can be cut into stages");
+  UnitRules rules;
+  for (const auto& unit : units) rules.check(*unit);
+  return rules.text();
+}
+
+// `*` and `?` stand for characters of one segment.
+bool matches(std::string_view pattern, std::string_view path) {
+  if (pattern.empty()) return path.empty();
+  if (pattern[0] == '*') {
+    for (size_t taken = 0; taken <= path.size(); ++taken) {
+      if (matches(pattern.substr(1), path.substr(taken))) return true;
+      if (taken < path.size() && path[taken] == '.') return false;
+    }
+    return false;
+  }
+  if (path.empty() || (pattern[0] == '?' ? path[0] == '.' : pattern[0] != path[0])) return false;
+  return matches(pattern.substr(1), path.substr(1));
+}
+
+std::string plans_its_modules(const ModelSpec& spec) {
+  const Units units = spec.make_units(at::kMeta);
+  std::set<std::string> paths;
+  for (const auto& unit : units) {
+    if (unit->module() == nullptr) throw NotRun{"its units are those of another library"};
+    const auto add = [&](const std::string& path, Module&) { paths.insert(path); };
+    if (auto* known = dynamic_cast<ModuleUnit*>(unit.get()))
+      known->visit(add);
+    else
+      unit->module()->visit(std::string(unit->name()), add);
+  }
+  const TensorPlan* plan = units.front()->tensor_plan();
+  if (plan == nullptr || plan->empty()) throw NotRun{"it has no plan for the axis tp"};
+  for (const auto& [pattern, style] : *plan)
+    if (std::none_of(paths.begin(), paths.end(), [&](const auto& path) { return matches(pattern, path); }))
+      found("the pattern '" + pattern + "' of its plan for tp ('" + style + "') matches no module");
+  return std::to_string(plan->size()) + " patterns";
+}
+
+std::string fills_files(const ModelSpec& spec) {
+  const checkpoint::HfLayout layout = checkpoint::layout_of(spec);
+  checkpoint::check_whole(layout);
+  return layout.empty() ? "parameters are the tensors of their names"
+                        : std::to_string(layout.size()) + " tensors are made of parameters";
+}
+
+std::string counts_operations(const ModelSpec& spec) {
+  const double one = spec.flops_per_token(1), more = spec.flops_per_token(2048);
+  if (!std::isfinite(one) || one <= 0) found("flops_per_token(1) is " + std::to_string(one));
+  if (!(more >= one)) found("a longer sequence takes fewer operations a token");
+  return std::to_string(one) + " and " + std::to_string(more);
+}
+
+// Trainings of one model, each compared with `single` on one rank.
+class Trainings {
+ public:
+  Trainings(std::shared_ptr<const ModelSpec> spec, const std::filesystem::path& file)
+      : spec_(std::move(spec)), plugins_(plugin::search_path({})) {
+    plugins_.load(file.string());
+  }
+
+  std::string run(const std::string& distributed, int ranks, bool rows = false, bool split = false,
+                  ActivationCheckpointing checkpointing = ActivationCheckpointing::none) {
+    Training training = plain(rows);
+    training.distributed = distributed;
+    training.ranks = ranks;
+    training.split = split;
+    training.several = rows;
+    training.checkpointing = checkpointing;
+    return trains_equally(plugins_, training, plain(rows));
+  }
+
+ private:
+  Training plain(bool rows) const {
+    Training out;
+    out.make_units = [spec = spec_] {
+      return spec->make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat));
+    };
+    out.batches = [rows, sizes = rows_for(*spec_)](int64_t step, int64_t rank, int64_t ranks) {
+      std::vector<Batch> batches = rows_of(step, rank, ranks, rows, sizes);
+      for (Batch& batch : batches) batch.extra = at::Tensor();
+      return batches;
+    };
+    out.values = telling_values;
+    return out;
+  }
+
+  std::shared_ptr<const ModelSpec> spec_;
+  PluginRegistry plugins_;
+};
+
+const std::string kSharded = "strategy: fsdp2, mp_policy: {param_dtype: float32, reduce_dtype: float32}";
+
+void run_trainings(const std::string& thing, const std::function<Trainings&()>& made, Attempts& attempt) {
+  using Checkpointing = ActivationCheckpointing;
+  const auto kit = [&](const std::string& sentence, const std::function<std::string(Trainings&)>& train) {
+    attempt.training(thing + sentence, [&] { return train(made()); });
+  };
+  kit("trains under single", [](Trainings& t) { return t.run("strategy: single", 1); });
+  kit("trains with a split backward", [](Trainings& t) { return t.run("strategy: single", 1, true, true); });
+  kit("trains with activation_checkpointing: full",
+      [](Trainings& t) { return t.run("strategy: single", 1, false, false, Checkpointing::full); });
+  kit("trains with activation_checkpointing: selective",
+      [](Trainings& t) { return t.run("strategy: single", 1, false, false, Checkpointing::selective); });
+  kit("trains under fsdp2 on 2 ranks", [](Trainings& t) { return t.run(kSharded, 2); });
+  kit("trains with tp_size: 2", [](Trainings& t) { return t.run("strategy: single, tp_size: 2", 2); });
+  kit("trains with tp_size: 2 and sequence_parallel",
+      [](Trainings& t) { return t.run(kSharded + ", tp_size: 2, sequence_parallel: true", 2); });
+  kit("trains with cp_size: 2", [](Trainings& t) { return t.run(kSharded + ", cp_size: 2", 2); });
+  kit("trains with ep_size: 2", [](Trainings& t) { return t.run(kSharded + ", ep_size: 2", 2); });
+  kit("trains with pp_size: 2", [](Trainings& t) {
+    return t.run("strategy: single, pp_size: 2, pipeline: {pp_schedule: gpipe, pp_microbatch_size: 1}", 2,
+                 true);
+  });
+}
+
+void run_description_kits(const std::string& thing, const OfferedModel& offered, const std::string& type,
+                          const std::function<Node()>& keys, Attempts& attempt) {
+  const auto kit = [&](const std::string& sentence, std::string (*check)(const ModelSpec&)) {
+    attempt.training(thing + sentence, [&] { return check(*read_model(offered, keys())); });
+  };
+  attempt(thing + "make_units(): on meta, each name one shape",
+          [&] { return has_units(*read_model(offered, keys()), type); });
+  attempt(thing + "make_units(): elsewhere values from the default generator",
+          [&] { return makes_the_same_twice(offered, keys()); });
+  attempt(thing + "tensor_plan(): each pattern matches a module",
+          [&] { return plans_its_modules(*read_model(offered, keys())); });
+  attempt(thing + "stored(): every element of a parameter and of a tensor once",
+          [&] { return fills_files(*read_model(offered, keys())); });
+  attempt(thing + "flops_per_token(): grows with the sequence",
+          [&] { return counts_operations(*read_model(offered, keys())); });
+  kit("forward(): {sum of token losses} with labels, {logits} without", gives_the_sum_of_losses);
+  kit("forward(): keeps nothing from one batch for the next", keeps_nothing);
+  kit("forward(): documents of one row do not see each other", separates_documents);
+  kit("facts(): the longest sequence and the last token", takes_its_longest_sequence);
+  kit("parameters(): every child and tensor is registered, no unit uses another's", registers_parameters);
+  kit("gradients are finite differences in float64", has_right_gradients);
+  attempt.training(thing + "config_json(): read() gives the same model",
+                   [&] { return reads_what_it_writes(offered, keys()); });
+}
+
+}  // namespace
+
+void run_model_kits(const OfferedModel& offered, const std::vector<FieldInfo>& tables, const Node& given,
+                    const std::filesystem::path& file, Attempts& attempt) {
+  std::vector<std::string> types = {offered.name};
+  types.insert(types.end(), offered.aliases.begin(), offered.aliases.end());
+  std::vector<Node> readable;  // of the types whose keys are not refused
+  for (const std::string& type : types) {
+    const std::string thing = "model '" + type + "': ";
+    std::optional<Node> small;
+    const auto keys = [&]() -> Node {
+      if (!small) small = small_keys(offered, tables, given.with("model_type", Node::text(type)));
+      return *small;
+    };
+    std::unique_ptr<Trainings> trainings;
+    const auto made = [&]() -> Trainings& {
+      if (!trainings) trainings = std::make_unique<Trainings>(read_model(offered, keys()), file);
+      return *trainings;
+    };
+    run_description_kits(thing, offered, type, keys, attempt);
+    run_trainings(thing, made, attempt);
+    if (small) readable.push_back(*small);
+  }
+  attempt.training("model '" + offered.name + "': read(): each key changes the model or the signature", [&] {
+    if (readable.empty()) throw NotRun{"its default keys are refused, and --fields may give others"};
+    return acts_on_each_key(offered, readable);
+  });
+}
+
+}  // namespace heddle::kits

@@ -1,0 +1,141 @@
+// Sizes depend on each other, so each is tried again until none becomes smaller.
+#include "small_keys.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "../attempt.h"
+
+namespace heddle::kits {
+namespace {
+
+constexpr int64_t kSmall = 16;
+constexpr int kPasses = 3;
+
+bool has_word(const FieldInfo& field, const std::string& word) {
+  return field.key.find(word) != field.key.npos;
+}
+
+// Small values for a size, the best first: an uneven one where the family allows it.
+std::vector<int64_t> sizes_for(const FieldInfo& field) {
+  if (has_word(field, "token_id")) return {};
+  if (has_word(field, "position") || has_word(field, "_ctx") || has_word(field, "seq")) return {32, 64};
+  if (has_word(field, "layer")) return {3, 4};
+  if (has_word(field, "vocab")) return {29, 32, 64, 128};
+  if (has_word(field, "expert") && !has_word(field, "size")) return {4, 8, 16, 32, 64};
+  if (has_word(field, "head") && !has_word(field, "dim")) return {4, 2, 8};
+  return {14, 16, 24, 32, 48, 64, 96, 128, 256};
+}
+
+}  // namespace
+
+Node value_of(const FieldInfo& field, const Node& keys) {
+  if (const Node* given = keys.find(field.key)) return *given;
+  try {
+    return field.default_value.empty() ? Node() : config::read_text(field.default_value, "default");
+  } catch (const Error&) {
+    return Node();  // a text that is no YAML
+  }
+}
+
+namespace {
+
+bool accepts(const OfferedModel& offered, const Node& keys) {
+  try {
+    return !read_model(offered, keys)->make_units(at::kMeta).empty();
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::plugin_failed) throw;
+    return false;
+  }
+}
+
+// Keys that must be given: "resid_pdrop", default 0.1, range 0.0.
+Node with_forced(const std::vector<FieldInfo>& tables, Node keys) {
+  for (const FieldInfo& field : tables) {
+    if (keys.find(field.key) != nullptr || field.range.empty() || field.range == field.default_value)
+      continue;
+    char* end = nullptr;
+    (void)std::strtod(field.range.c_str(), &end);
+    if (*end == '\0') keys = keys.with(field.key, config::read_text(field.range, "range"));
+  }
+  return keys;
+}
+
+// "silu, swish" as words.
+std::vector<std::string> words_of(const std::string& range) {
+  std::vector<std::string> out(1);
+  for (const char letter : range) {
+    if (letter == ',')
+      out.emplace_back();
+    else if (letter != ' ')
+      out.back() += letter;
+  }
+  return out;
+}
+
+bool shrinks(const OfferedModel& offered, const FieldInfo& field, Node& keys) {
+  if (field.type.rfind("int", 0) != 0) return false;
+  const Node now = value_of(field, keys);
+  if (now.kind() != Node::Kind::integer) return false;
+  const bool layers = has_word(field, "layer");
+  if (now.as_integer() <= (layers ? 4 : kSmall)) return false;
+  for (const int64_t size : sizes_for(field)) {
+    if (size >= now.as_integer()) continue;
+    const Node smaller = keys.with(field.key, Node::integer(size));
+    if (!accepts(offered, smaller)) continue;
+    keys = smaller;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::unique_ptr<ModelSpec> read_model(const OfferedModel& offered, const Node& keys) {
+  return offered.make()->read(keys, UnknownKeys::passed_over);
+}
+
+Node small_keys(const OfferedModel& offered, const std::vector<FieldInfo>& tables, const Node& given) {
+  Node keys = given;
+  if (!accepts(offered, keys)) keys = with_forced(tables, keys);
+  try {
+    (void)read_model(offered, keys)->make_units(at::kMeta);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::plugin_failed) throw;
+    throw NotRun{"its default keys are refused, and --fields may give others: " + error.message()};
+  }
+  for (int pass = 0; pass < kPasses; ++pass) {
+    bool any = false;
+    for (const FieldInfo& field : tables) any = shrinks(offered, field, keys) || any;
+    if (!any) break;
+  }
+  return keys;
+}
+
+std::vector<Node> other_values(const FieldInfo& field, const Node& now) {
+  std::vector<Node> out;
+  const bool optional = field.type.find("null") != field.type.npos;
+  const std::string type = field.type.substr(0, field.type.find(' '));
+  if (type == "bool") out.push_back(Node::boolean(!(now.kind() == Node::Kind::boolean && now.as_boolean())));
+  if (type == "int") {
+    const int64_t value = now.kind() == Node::Kind::integer ? now.as_integer() : 4;
+    for (const int64_t other : {value + 1, value - 1, value * 2, value / 2, value + 2, int64_t{1}, int64_t{2},
+                                int64_t{3}, int64_t{4}, int64_t{6}, int64_t{8}, int64_t{12}})
+      out.push_back(Node::integer(other));
+  }
+  if (type == "float" || type == "real") {
+    const double value = now.is_null() ? 1.0 : now.as_real();
+    for (const double other : {value * 2, value / 2, value + 1, 0.5, 0.01}) out.push_back(Node::real(other));
+  }
+  const bool dtype = field.key.find("dtype") != field.key.npos && field.range.empty();
+  if (type == "str" || type == "word")
+    for (const std::string& word : words_of(dtype ? "bfloat16, float32" : field.range))
+      if (!word.empty()) out.push_back(Node::text(word));
+  if (optional && !now.is_null()) out.emplace_back();
+  const auto same = [&](const Node& other) { return other == now; };
+  out.erase(std::remove_if(out.begin(), out.end(), same), out.end());
+  return out;
+}
+
+}  // namespace heddle::kits

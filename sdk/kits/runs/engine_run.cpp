@@ -1,0 +1,158 @@
+// One rank of a training, and the comparison of two.
+#include "engine_run.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "../attempt.h"
+#include "../plain_schedule.h"
+#include "heddle/engine/engine.h"
+#include "heddle/train/step.h"
+#include "heddle/transport/threads.h"
+#include "hostile.h"
+
+namespace heddle::kits {
+namespace {
+
+constexpr double kRate = 0.1, kDecay = 0.1;
+
+Node configuration_of(const Training& training) {
+  return config::read_text("distributed: {" + training.distributed + "}\ndist_env: {backend: gloo}", "kit");
+}
+
+// The plan of the section, and what a section cannot say.
+Plan plan_of(const Setup& setup, PluginRegistry& plugins, const Training& training) {
+  Plan plan = engine::choose(setup, plugins);
+  if (training.checkpointing != ActivationCheckpointing::none)
+    plan.activation_checkpointing = training.checkpointing;
+  if (training.alone != nullptr)
+    plan.parallelizers.push_back(training.alone->make(training.alone->resolve(Node::map({})).values));
+  if (plan.schedule == nullptr && (training.split || training.several)) {
+    plan.schedule = std::make_shared<PlainSchedule>(training.split);
+    plan.pipeline.schedule = "kit";
+  }
+  return plan;
+}
+
+AxisTable table_of(const Setup& setup, const Training& training) {
+  AxisTable table = setup.axis_table;
+  if (training.alone != nullptr)
+    table.add(training.alone->needs.new_axes, training.alone->needs.new_views, training.alone->name);
+  return table;
+}
+
+// A gradient as AdamW's first average has it, with a memory of none; the square's root softens the update, so
+// that a small difference of gradients stays one.
+StepConfig plain_steps() {
+  StepConfig config;
+  config.optimizer.lr = kRate;
+  config.optimizer.beta1 = config.optimizer.beta2 = 0;
+  config.optimizer.eps = 1;
+  config.optimizer.weight_decay = kDecay;
+  config.max_norm = std::nullopt;
+  return config;
+}
+
+struct Results {
+  explicit Results(int64_t steps) : gradients(static_cast<size_t>(steps)) {
+    out.losses.resize(gradients.size());
+    out.norms.resize(gradients.size());
+  }
+  std::mutex mutex;
+  std::deque<Gathered> gradients;
+  Gathered parameters;
+  Outcome out;
+};
+
+class TrainingRank {
+ public:
+  TrainingRank(PluginRegistry& plugins, const Training& training, Rendezvous& meeting, Results& results)
+      : training_(training), results_(results), meeting_(meeting) {
+    const Setup setup = engine::validate(configuration_of(training), plugins, meeting.world_size());
+    Plan plan = plan_of(setup, plugins, training);
+    Units units = training.make_units();
+    engine::check_model(plan, setup, units);
+    mesh_.emplace(mesh::build(setup.axes, meeting, "kit", setup.views, table_of(setup, training)));
+    stages_ = parallel::build(std::move(units), plan, *mesh_, training.values, 42);
+  }
+
+  void run() {
+    Step step(stages_, *mesh_, plain_steps());
+    for (int64_t i = 0; i < training_.steps; ++i) {
+      const StepReport report = step.run(batches(i), kRate, kDecay);
+      take(report, i);
+      for (const OptimizerState& state : step.optimizer_state())
+        results_.gradients[static_cast<size_t>(i)].add(*mesh_, *state.shard, state.exp_avg);
+      if (training_.evaluates) (void)step.evaluate(batches(i));
+    }
+    for (Shard* shard : stages_.shards()) results_.parameters.add(*mesh_, *shard, shard->tensor);
+  }
+
+ private:
+  std::vector<Batch> batches(int64_t step) const {
+    return training_.batches(step, mesh_->rank("dp"), mesh_->size("dp"));
+  }
+
+  void take(const StepReport& report, int64_t step) {
+    const std::lock_guard lock(results_.mutex);
+    if (meeting_.rank() != 0) return;
+    results_.out.losses[static_cast<size_t>(step)] = report.loss.item<double>();
+    results_.out.norms[static_cast<size_t>(step)] = report.grad_norm.item<double>();
+    if (!report.side_values.layout) return;
+    for (const SideLayout::Entry& entry : report.side_values.layout->entries()) {
+      const at::Tensor value = report.side_values.find(entry.spec.name);
+      for (int64_t i = 0; i < entry.spec.size; ++i)
+        results_.out.sides[entry.spec.name].push_back(value[i].item<double>());
+    }
+  }
+
+  const Training& training_;
+  Results& results_;
+  Rendezvous& meeting_;
+  std::optional<DeviceMesh> mesh_;
+  Stages stages_;
+};
+
+}  // namespace
+
+void refuse_or_pass(PluginRegistry& plugins, const Training& training) {
+  try {
+    const Setup setup = engine::validate(configuration_of(training), plugins, training.ranks);
+    const Plan plan = plan_of(setup, plugins, training);
+    Units units = training.make_units();
+    engine::check_model(plan, setup, units);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::plugin_failed && error.code() != ErrorCode::internal)
+      throw NotRun{error.message()};
+    throw;
+  }
+}
+
+Outcome train(PluginRegistry& plugins, const Training& training) {
+  Results results(training.steps);
+  Watch* const watch = Watch::current();
+  const auto faults = std::make_shared<WorkFaults>();
+  ThreadWorld world(training.ranks, watch == nullptr ? std::chrono::seconds(60) : watch->patience());
+  world.run([&](Rendezvous& host) {
+    const Watch::Rank here(watch, host.rank());
+    LateRendezvous meeting(host, faults);
+    TrainingRank(plugins, training, meeting, results).run();
+  });
+  faults->check();
+  for (const Gathered& gradients : results.gradients)
+    results.out.gradients.push_back(gradients.whole("the gradient of"));
+  results.out.parameters = results.parameters.whole("the parameter");
+  return results.out;
+}
+
+std::string trains_equally(PluginRegistry& plugins, const Training& training, const Training& oracle) {
+  refuse_or_pass(plugins, training);
+  const Outcome want = train(plugins, oracle), got = train(plugins, training);
+  compare(got, want);
+  return distance(got, want);
+}
+
+}  // namespace heddle::kits

@@ -1,0 +1,42 @@
+// A training of a model through the engine's own flow: YAML, plugins that agree, a mesh of threads, steps.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../course.h"
+#include "heddle/parallel/build.h"
+#include "heddle/plugin/registry.h"
+
+namespace heddle::kits {
+
+using Batches = std::function<std::vector<Batch>(int64_t step, int64_t rank, int64_t ranks)>;
+
+struct Training {
+  std::string distributed = "strategy: single";  // the section as YAML, without braces
+  int ranks = 1;
+  std::function<Units()> make_units;
+  Batches batches;                             // the microbatches of a data-parallel rank
+  ParameterSource values;                      // empty: from Init
+  const OfferedParallelizer* alone = nullptr;  // acts too, although its axis has one rank
+  bool split = false;    // all forwards, then split backwards; the batches hold several rows
+  bool several = false;  // all forwards before the first backward
+  ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
+  bool evaluates = false;  // after each step, which changes nothing
+  int64_t steps = 3;
+};
+
+// Throws NotRun where a plugin is missing or the engine or a plugin refuses the section or the model; faults
+// of a plugin pass.
+void refuse_or_pass(PluginRegistry& plugins, const Training& training);
+
+// Losses, norms, gradients, side outputs and the parameters at the end.
+Outcome train(PluginRegistry& plugins, const Training& training);
+
+// Both, compared; returns the difference.
+std::string trains_equally(PluginRegistry& plugins, const Training& training, const Training& oracle);
+
+}  // namespace heddle::kits

@@ -1,0 +1,54 @@
+// Communicators that deliver late: what a collective writes holds NaN until its wait(), and a Work that
+// nobody waits for is remembered.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "heddle/mesh/rendezvous.h"
+
+namespace heddle::kits {
+
+// Of all ranks of a course.
+class WorkFaults {
+ public:
+  void add(const std::string& fault);
+  // Throws Error{plugin_failed} with the first fault.
+  void check() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::string first_;
+};
+
+// The same meeting, whose groups deliver late. It outlives the groups.
+class LateRendezvous : public Rendezvous {
+ public:
+  LateRendezvous(Rendezvous& inner, std::shared_ptr<WorkFaults> faults)
+      : inner_(inner), faults_(std::move(faults)) {}
+  int rank() const override { return inner_.rank(); }
+  int world_size() const override { return inner_.world_size(); }
+  int local_rank() const override { return inner_.local_rank(); }
+  int local_world_size() const override { return inner_.local_world_size(); }
+  const Log& log() const override { return inner_.log(); }
+  c10::Device device() const override { return inner_.device(); }
+  std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override;
+  void leave() override { inner_.leave(); }
+  void abandon(const std::string& why) override { inner_.abandon(why); }
+  std::chrono::milliseconds timeout() const override { return inner_.timeout(); }
+  Error verdict(const Broken& broken) override { return inner_.verdict(broken); }
+  void interrupt(const void* owner, std::function<void()> release) override {
+    inner_.interrupt(owner, std::move(release));
+  }
+  void forget(const void* owner) override { inner_.forget(owner); }
+  std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override {
+    return inner_.hold_meeting(key, text, answer);
+  }
+
+ private:
+  Rendezvous& inner_;
+  std::shared_ptr<WorkFaults> faults_;
+};
+
+}  // namespace heddle::kits

@@ -1,0 +1,170 @@
+// Each kit is a training that differs from the plain one in one thing.
+#include "parallelizer_kits.h"
+
+#include <ATen/ops/equal.h>
+
+#include <utility>
+
+#include "../gathered.h"
+#include "core/plugin/search_path.h"
+#include "engine_run.h"
+
+namespace heddle::kits {
+namespace {
+
+using Checkpointing = ActivationCheckpointing;
+
+// What a kit trains.
+struct Case {
+  LlamaShape shape;
+  Rows rows = {kVocabulary, 8, kRows, false};
+  bool split = false, several = false, evaluates = false, beside = false, pipeline = false;
+  Checkpointing checkpointing = Checkpointing::none;
+};
+
+class AlongOneAxis {
+ public:
+  AlongOneAxis(const OfferedParallelizer& offered, std::filesystem::path file, AxisInfo axis, int ranks)
+      : offered_(offered), file_(std::move(file)), axis_(std::move(axis)), ranks_(ranks) {}
+
+  std::string trains(const Case& one) const {
+    PluginRegistry plugins = registry();
+    try {
+      return trains_equally(plugins, split_run(one), whole_run(one));
+    } catch (const NotRun& refused) {
+      if (one.shape.experts) throw;
+      Case other = one;  // it may split experts alone
+      other.shape.experts = true;
+      try {
+        return trains_equally(plugins, split_run(other), whole_run(other));
+      } catch (const NotRun&) {
+        throw refused;
+      }
+    }
+  }
+
+  std::string same_bits_twice() const {
+    PluginRegistry plugins = registry();
+    Case one_run;
+    Training training = split_run(one_run);
+    try {
+      refuse_or_pass(plugins, training);
+    } catch (const NotRun&) {
+      one_run.shape.experts = true;
+      training = split_run(one_run);
+      refuse_or_pass(plugins, training);
+    }
+    const Outcome one = train(plugins, training), two = train(plugins, training);
+    for (const auto& [name, tensor] : one.parameters)
+      if (!at::equal(tensor, two.parameters.at(name))) found("'" + name + "' differs between two runs");
+    return "";
+  }
+
+  bool changes_batches() const {
+    const auto made = offered_.make(offered_.resolve(Node::map({})).values);
+    return made->transform_order().has_value() || !made->side_outputs().empty();
+  }
+
+ private:
+  // The file first, so that its parallelizer is the one of the axis.
+  PluginRegistry registry() const {
+    PluginRegistry plugins(plugin::search_path({}));
+    plugins.load(file_.string());
+    return plugins;
+  }
+
+  // Ranks of tp have the same samples, so `single` trains them; any other axis is among data-parallel ranks.
+  Training split_run(const Case& one) const {
+    Training out = training_of(one);
+    const bool alone = axis_.name == "tp" && !one.beside;
+    out.distributed = alone ? "strategy: single"
+                            : "strategy: fsdp2, mp_policy: {param_dtype: float32, reduce_dtype: float32}";
+    out.distributed += ", " + axis_.key + ": " + std::to_string(ranks_);
+    out.ranks = ranks_ * (one.beside ? 2 : 1) * (one.pipeline ? 2 : 1);
+    if (one.pipeline)
+      out.distributed += ", pp_size: 2, pipeline: {pp_schedule: gpipe, pp_microbatch_size: 1}";
+    out.split = one.split;
+    out.several = one.several;
+    out.checkpointing = one.checkpointing;
+    out.evaluates = one.evaluates;
+    return out;
+  }
+  Training whole_run(const Case& one) const {
+    Training out = training_of(one);
+    if (changes_batches()) out.alone = &offered_;
+    return out;
+  }
+  static Training training_of(const Case& one) {
+    Training out;
+    out.make_units = [shape = one.shape] { return small_llama(shape); };
+    const bool rows = one.split || one.several || one.pipeline;
+    out.batches = [one, rows](int64_t step, int64_t rank, int64_t ranks) {
+      return rows_of(step, rank, ranks, rows, one.rows);
+    };
+    return out;
+  }
+
+  const OfferedParallelizer& offered_;
+  std::filesystem::path file_;
+  AxisInfo axis_;
+  int ranks_;
+};
+
+// The axes that a run asks this parallelizer for, by their keys.
+std::vector<AxisInfo> axes_of(const OfferedParallelizer& offered) {
+  AxisTable table;
+  table.add(offered.needs.new_axes, offered.needs.new_views, "the parallelizer '" + offered.name + "'");
+  std::vector<AxisInfo> out;
+  for (const std::string& name : offered.needs.axes)
+    if (const AxisInfo* axis = table.find(name); axis != nullptr && !axis->key.empty()) out.push_back(*axis);
+  return out;
+}
+
+void run_along(const AlongOneAxis& along, const std::string& thing, Attempts& attempt) {
+  using Change = void (*)(Case&);
+  const auto kit = [&](const std::string& sentence, Change change) {
+    Case one;
+    change(one);
+    attempt.training(thing + "apply(): " + sentence, [&along, one] { return along.trains(one); });
+  };
+  attempt.training(thing + "transform(), side_outputs(): batches, losses and metrics are those of one rank",
+                   [&] {
+                     if (!along.changes_batches())
+                       throw NotRun{"it changes no batch and declares no loss or metric"};
+                     Case one;
+                     one.several = true;
+                     return along.trains(one);
+                   });
+  kit("splits slots, sets seams, says what it split", [](Case&) {});
+  kit("its seams support a split backward", [](Case& c) { c.split = true; });
+  kit("its seams may be computed again in the backward",
+      [](Case& c) { c.checkpointing = Checkpointing::full; });
+  kit("results of its seams may be kept in part",
+      [](Case& c) { c.checkpointing = Checkpointing::selective; });
+  kit("several microbatches may be in flight", [](Case& c) { c.several = true; });
+  kit("parameters that have values keep them", [](Case& c) { c.shape.valued = true; });
+  kit("a tied parameter is split once", [](Case& c) { c.shape.tied = true; });
+  kit("a parameter that requires no gradient stays so", [](Case& c) { c.shape.frozen = true; });
+  kit("an evaluation between two steps changes nothing", [](Case& c) { c.evaluates = true; });
+  kit("rows of several documents", [](Case& c) { c.rows.packed = c.several = true; });
+  kit("sequences that the ranks do not divide", [](Case& c) { c.rows.sequence = 7; });
+  kit("beside other data-parallel ranks", [](Case& c) { c.beside = true; });
+  kit("the units of one stage of a pipeline", [](Case& c) { c.pipeline = true; });
+  attempt.training(thing + "two runs have the same bits", [&] { return along.same_bits_twice(); });
+}
+
+}  // namespace
+
+void run_parallelizer_kits(const OfferedParallelizer& offered, const std::filesystem::path& file, int ranks,
+                           Attempts& attempt) {
+  const std::string thing = "parallelizer '" + offered.name + "' on " + std::to_string(ranks) + " ranks";
+  const std::vector<AxisInfo> axes = axes_of(offered);
+  if (axes.empty())
+    attempt.training(thing + ": needs() names an axis with a key",
+                     [&]() -> std::string { found("a run can ask for none of its axes"); });
+  for (const AxisInfo& axis : axes)
+    run_along({offered, file, axis, ranks}, thing + (axes.size() == 1 ? "" : " of " + axis.name) + ": ",
+              attempt);
+}
+
+}  // namespace heddle::kits

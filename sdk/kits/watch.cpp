@@ -1,0 +1,127 @@
+// The caller waits for the kits or for the end of their time.
+#include "watch.h"
+
+#include <exception>
+#include <thread>
+#include <utility>
+
+namespace heddle::kits {
+namespace {
+
+thread_local Watch* current_watch = nullptr;
+constexpr double kLongKit = 1.0 / 3;  // of the time limit: after a kit that failed so late no other is run
+constexpr double kLongCheck = 1.5;    // of the time limit: after a failure the check ends soon
+
+}  // namespace
+
+Watch* Watch::current() {
+  return current_watch;
+}
+
+std::chrono::milliseconds Watch::patience() const {
+  return std::chrono::milliseconds(static_cast<int64_t>(options.time_limit * 500));
+}
+
+void Watch::begins(const std::string& rule) {
+  const std::lock_guard lock(mutex_);
+  if (given_up_) throw GivenUp();
+  if (options.begins) options.begins(rule);
+  rule_ = rule;
+  began_ = Clock::now();
+  changed_.notify_all();
+}
+
+void Watch::ended(const Check& check) {
+  const std::lock_guard lock(mutex_);
+  if (given_up_) throw GivenUp();
+  const double took = std::chrono::duration<double>(Clock::now() - began_).count();
+  failed_ = failed_ || !check.passed;
+  slow_ = slow_ || (!check.passed && took > kLongKit * options.time_limit);
+  rule_.clear();
+  report_.checks.push_back(check);
+  if (options.ended) options.ended(check);
+  changed_.notify_all();
+}
+
+std::string Watch::exhausted() const {
+  const std::lock_guard lock(mutex_);
+  const double all = std::chrono::duration<double>(Clock::now() - first_).count();
+  if (slow_) return "a kit before it failed only after a long wait";
+  if (failed_ && all > kLongCheck * options.time_limit)
+    return "a kit before it failed, and the check has taken long enough";
+  return "";
+}
+
+std::string Watch::where() const {
+  std::string out;
+  for (const auto& [rank, call] : ranks_) {
+    const std::string text = call->text();
+    out += (out.empty() ? "" : "; ") + (rank < 0 ? "the check" : "rank " + std::to_string(rank)) + " is in " +
+           (text.empty() ? "a backward, or in another function that the plugin handed to the engine" : text);
+  }
+  return out;
+}
+
+void Watch::give_up() {
+  given_up_ = true;
+  Check check{rule_, false, "", true};
+  const int64_t seconds = static_cast<int64_t>(options.time_limit);
+  // The thread of the kits waits for its ranks.
+  if (ranks_.size() > 1) ranks_.erase(-1);
+  check.detail = "it did not end within " + std::to_string(seconds) + " s: " + where();
+  report_.checks.push_back(check);
+  if (options.ended) options.ended(check);
+}
+
+Watch::Rank::Rank(Watch* watch, int rank)
+    : watch_(watch), rank_(rank), call_(std::make_shared<plugin::RunningCall>()) {
+  if (watch_ == nullptr) return;
+  plugin::RunningCall::watch(call_.get());
+  const std::lock_guard lock(watch_->mutex_);
+  watch_->ranks_[rank_] = call_;
+}
+
+Watch::Rank::~Rank() {
+  if (watch_ == nullptr) return;
+  plugin::RunningCall::watch(nullptr);
+  const std::lock_guard lock(watch_->mutex_);
+  watch_->ranks_.erase(rank_);
+}
+
+Report run_watched(const KitOptions& options, const std::function<void()>& kits) {
+  const auto watch = std::make_shared<Watch>(options);
+  const auto failure = std::make_shared<std::exception_ptr>();
+  std::thread runs([watch, kits, failure] {
+    current_watch = watch.get();
+    {
+      const Watch::Rank itself(watch.get(), -1);
+      try {
+        kits();
+      } catch (const GivenUp&) {
+      } catch (...) {
+        *failure = std::current_exception();
+      }
+    }
+    const std::lock_guard lock(watch->mutex_);
+    watch->done_ = true;
+    watch->changed_.notify_all();
+  });
+  const auto limit = std::chrono::milliseconds(static_cast<int64_t>(options.time_limit * 1000));
+  std::unique_lock lock(watch->mutex_);
+  while (!watch->done_) {
+    const auto end = watch->began_ + limit;
+    if (!watch->rule_.empty() && Watch::Clock::now() >= end) {
+      watch->give_up();
+      lock.unlock();
+      runs.detach();
+      return watch->report_;
+    }
+    watch->changed_.wait_until(lock, watch->rule_.empty() ? Watch::Clock::now() + limit : end);
+  }
+  lock.unlock();
+  runs.join();
+  if (*failure) std::rethrow_exception(*failure);
+  return watch->report_;
+}
+
+}  // namespace heddle::kits

@@ -1,0 +1,75 @@
+// The time limit of kits: a thread runs them, and its caller gives up a kit that does not end.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "core/plugin/running_call.h"
+#include "heddle/testing/conformance.h"
+
+namespace heddle::kits {
+
+// Thrown in the thread of kits that were given up, once it runs again. Not a std::exception, so that no kit
+// takes it for a fault.
+struct GivenUp {};
+
+// What the thread of kits and its caller share.
+class Watch {
+ public:
+  using Clock = std::chrono::steady_clock;
+  explicit Watch(KitOptions options) : options(std::move(options)) {}
+
+  const KitOptions options;
+
+  // A kit begins. Throws GivenUp.
+  void begins(const std::string& rule);
+  // The kit's result, and how long it took.
+  void ended(const Check& check);
+  // Why no further kit is worth its time; empty: none.
+  std::string exhausted() const;
+
+  // That of this thread; null: nobody watches.
+  static Watch* current();
+
+  // One rank of a course, on the thread that runs it.
+  class Rank {
+   public:
+    Rank(Watch* watch, int rank);
+    ~Rank();
+    Rank(const Rank&) = delete;
+    Rank& operator=(const Rank&) = delete;
+
+   private:
+    Watch* watch_;
+    int rank_;
+    std::shared_ptr<plugin::RunningCall> call_;
+  };
+  // Half of the limit: how long ranks wait for each other in a collective.
+  std::chrono::milliseconds patience() const;
+
+ private:
+  friend Report run_watched(const KitOptions& options, const std::function<void()>& kits);
+  friend class Rank;
+  std::string where() const;  // of the ranks that have not ended
+  void give_up();
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  Report report_;
+  std::string rule_;  // of the kit that runs; empty: none
+  Clock::time_point began_ = Clock::now(), first_ = Clock::now();
+  std::map<int, std::shared_ptr<plugin::RunningCall>> ranks_;
+  bool done_ = false, given_up_ = false, slow_ = false, failed_ = false;
+};
+
+// Runs `kits` in a thread of its own, whose Watch::current() is set. A kit that exceeds
+// KitOptions::time_limit is a failure that names the ranks and their functions, and the last check: the
+// thread is left to itself, and does nothing more once the kit ends.
+Report run_watched(const KitOptions& options, const std::function<void()>& kits);
+
+}  // namespace heddle::kits

@@ -1,0 +1,176 @@
+// The feed-forward layers split over tp, right without HEDDLE_FAULT. Each fault breaks one sentence of
+// heddle/parallel/parallelizer.h, shard.h, communicator.h or batch.h.
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <chrono>
+#include <stdexcept>
+
+#include "fault.h"
+#include "heddle/nn/linear.h"
+#include "heddle/parallel/parallelizer.h"
+#include "heddle/sdk.h"
+
+namespace {
+
+using faults::is;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::Tensor summed(const at::Tensor& tensor, heddle::Communicator& group) {
+  at::Tensor sum = tensor.clone(at::MemoryFormat::Contiguous);
+  if (is("order_differs") && group.rank() == 1) {
+    at::Tensor more = sum.narrow(0, 0, 1).clone();
+    group.all_reduce(more)->wait();
+  }
+  auto work = group.all_reduce(sum, is("averages") ? heddle::Reduce::average : heddle::Reduce::sum);
+  if (is("reads_before_wait")) {
+    const at::Tensor early = sum.clone();
+    work->wait();
+    return early;
+  }
+  if (is("drops_a_work")) return sum;
+  work->wait();
+  return sum;
+}
+
+heddle::Communicator& group_of(AutogradContext* context) {
+  return *reinterpret_cast<heddle::Communicator*>(context->saved_data["group"].toInt());
+}
+
+struct Spread : torch::autograd::Function<Spread> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t group) {
+    context->saved_data["group"] = group;
+    return x.view_as(x);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    if (is("no_sum_in_backward")) return {gradients[0], at::Tensor()};
+    return {summed(gradients[0], group_of(context)), at::Tensor()};
+  }
+};
+
+struct Sum : torch::autograd::Function<Sum> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, int64_t group) {
+    context->saved_data["group"] = group;
+    return is("no_sum_in_forward") ? x.clone() : summed(x, group_of(context));
+  }
+  static variable_list backward(AutogradContext*, variable_list gradients) {
+    return {is("gradient_scaled") ? gradients[0] * 0.5 : gradients[0], at::Tensor()};
+  }
+};
+
+struct Config {};
+
+class Faulty : public heddle::IParallelizer {
+ public:
+  explicit Faulty(Config) {}
+  heddle::Needs needs() const override {
+    heddle::Needs needs;
+    needs.axes = {"tp"};
+    return needs;
+  }
+
+  void check(heddle::Units&, const heddle::Sizes&) override {
+    if (is("throws_in_check")) throw std::runtime_error("no rules");
+  }
+
+  std::vector<heddle::Placed> apply(heddle::Units& units, const heddle::DeviceMesh& mesh) override {
+    if (is("throws_in_apply")) throw std::runtime_error("no plan");
+    std::vector<heddle::Placed> placed;
+    heddle::Communicator& group = mesh.group("tp");
+    for (const auto& unit : units)
+      if (unit->module() != nullptr)
+        unit->module()->visit(std::string(unit->name()), [&](const std::string& path,
+                                                             heddle::Module& module) {
+          auto* layer = dynamic_cast<heddle::Linear*>(&module);
+          const bool columns = path.ends_with(".down_proj");
+          if (layer == nullptr || !(columns || path.ends_with(".gate_proj") || path.ends_with(".up_proj")))
+            return;
+          cut(layer->slots().front(), path + ".weight", columns ? 1 : 0, group, placed);
+          add_seams(*layer, columns, group);
+        });
+    if (is("places_an_unknown_parameter")) placed.push_back({"nowhere.weight", "tp", 0, 0, 1});
+    if (is("places_on_a_wrong_axis"))
+      for (heddle::Placed& one : placed) one.axis = "cpp";
+    if (is("places_twice")) placed.push_back(placed.front());
+    return placed;
+  }
+
+  std::optional<int> transform_order() const override {
+    if (transforms()) return 0;
+    return std::nullopt;
+  }
+  void transform(heddle::Batch& batch, const heddle::DeviceMesh&) override {
+    if (is("transform_throws")) throw std::runtime_error("no table");
+    if (is("transform_in_place")) batch.tokens.fill_(1);
+    if (is("transform_loses_rows")) batch.tokens = batch.tokens.narrow(0, 0, batch.tokens.size(0) - 1);
+    if (is("transform_dtype")) batch.tokens = batch.tokens.to(at::kInt);
+    if (is("transform_length")) batch.tokens = batch.tokens.narrow(1, 0, batch.tokens.size(1) - 1);
+    if (is("transform_counts")) batch.labels = batch.labels.remainder(3 + ++calls_ % 5);
+    if (is("metric_counts_ranks")) metric_.add(at::full({1}, 1.0), batch);
+  }
+  std::vector<heddle::SideOutput*> side_outputs() override {
+    if (is("metric_counts_ranks")) return {&metric_};
+    return {};
+  }
+
+ private:
+  static bool transforms() {
+    const char* given = std::getenv("HEDDLE_FAULT");
+    return given != nullptr && (std::string(given).starts_with("transform") || is("metric_counts_ranks"));
+  }
+
+  void add_seams(heddle::Linear& layer, bool columns, heddle::Communicator& group) {
+    const auto handle = reinterpret_cast<int64_t>(&group);
+    if (!columns) return layer.input.add([handle](at::Tensor x) { return Spread::apply(x, handle); });
+    layer.output.add([this, handle, &group](at::Tensor y) {
+      if (is("seam_throws")) throw std::out_of_range("table of seams");
+      if (is("seam_loops") && group.rank() == 1) loop();
+      if (is("counts_forwards")) y = y * (1 + 0.01 * static_cast<double>(++calls_));
+      if (is("counts_evaluations") && !at::GradMode::is_enabled()) ++calls_;
+      if (is("counts_evaluations")) y = y * (1 + 0.01 * static_cast<double>(calls_));
+      return at::Tensor(Sum::apply(y, handle));
+    });
+  }
+
+  // Long enough for a kit's time limit in a test, and an end.
+  static void loop() {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(12);
+    while (std::chrono::steady_clock::now() < end) {
+    }
+  }
+
+  static void cut(heddle::ParameterSlot& slot, const std::string& name, int64_t dim,
+                  heddle::Communicator& group, std::vector<heddle::Placed>& placed) {
+    if (is("placed_and_not_split")) {
+      placed.push_back({name, "tp", dim, 0, slot.tensor->size(dim) * group.size()});
+      return;
+    }
+    const int64_t whole = slot.tensor->size(dim), rank = is("ranks_have_one_part") ? 0 : group.rank();
+    const int64_t begin = whole * rank / group.size(), end = whole * (rank + 1) / group.size();
+    const int64_t count = is("remainder_lost") ? whole / group.size() : end - begin;
+    const bool trains = slot.trainable();
+    at::Tensor part = slot.tensor->detach().narrow(dim, begin, count).clone(at::MemoryFormat::Contiguous);
+    if (is("loses_values") && !part.is_meta()) part.zero_();
+    slot.point(part);
+    if (is("unfreezes") && !trains) slot.tensor->set_requires_grad(true);
+    if (is("not_placed")) return;
+    heddle::Placed one{name, "tp", dim, begin, whole};
+    if (is("whole_is_wrong")) one.whole = whole + 2;
+    if (is("offset_is_wrong")) one.offset = 0;
+    if (is("dim_is_wrong")) one.dim = 1 - dim;
+    placed.push_back(one);
+  }
+
+  heddle::Metric metric_{"faulty/count", heddle::Combine::sum, {"dp_cp", "tp"}, 1, heddle::Shown::file};
+  int64_t calls_ = 0;
+};
+
+}  // namespace
+
+HEDDLE_PLUGIN("faulty_parallelizer", "0.1.0", "parallelizer faulty") {
+  plugin.parallelizer<Faulty>("faulty", heddle::ConfigSchema<Config>());
+}

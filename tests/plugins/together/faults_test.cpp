@@ -1,0 +1,184 @@
+// The kits refuse each fault of tests/bad_plugins/faults by the sentence that it breaks, and pass the plugins
+// without a fault.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "heddle/testing/conformance.h"
+
+namespace heddle::tests {
+
+using namespace kits;
+using kits::Check;
+namespace {
+
+using ::testing::HasSubstr;
+
+Report faulty(const std::string& plugin, const std::string& fault, double time_limit = 60) {
+  setenv("HEDDLE_FAULT", fault.c_str(), 1);
+  KitOptions options;
+  options.ranks = {2};
+  options.time_limit = time_limit;
+  const Report report =
+      check_plugin(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_faulty_" + plugin + ".so", options);
+  unsetenv("HEDDLE_FAULT");
+  return report;
+}
+
+// Those that CI tries; HEDDLE_ALL_FAULTS=1 tries the others too.
+struct FaultCase {
+  std::string fault, sentence, detail;
+  bool always = false;
+};
+
+bool left_out(const FaultCase& one) {
+  return !one.always && std::getenv("HEDDLE_ALL_FAULTS") == nullptr;
+}
+
+void expect_refused(const Report& report, const FaultCase& one) {
+  const Check* kit = nullptr;
+  for (const Check& check : report.checks)
+    if (check.rule.find(one.sentence) != std::string::npos) kit = &check;
+  ASSERT_NE(kit, nullptr) << report.text();
+  EXPECT_FALSE(kit->passed) << report.text();
+  EXPECT_THAT(kit->detail, HasSubstr(one.detail)) << report.text();
+}
+
+class FaultyModel : public ::testing::TestWithParam<FaultCase> {};
+
+TEST_P(FaultyModel, IsRefusedByTheKitOfTheSentence) {
+  if (left_out(GetParam())) GTEST_SKIP() << "HEDDLE_ALL_FAULTS=1 tries it";
+  expect_refused(faulty("model", GetParam().fault), GetParam());
+}
+
+class FaultyParallelizer : public ::testing::TestWithParam<FaultCase> {};
+
+TEST_P(FaultyParallelizer, IsRefusedByTheKitOfTheSentence) {
+  if (left_out(GetParam())) GTEST_SKIP() << "HEDDLE_ALL_FAULTS=1 tries it";
+  expect_refused(faulty("parallelizer", GetParam().fault), GetParam());
+}
+
+const std::string kLosses = "{sum of token losses}", kUnits = "on meta, each name one shape",
+                  kSplits = "splits slots, sets seams", kBatches = "transform(), side_outputs()";
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, FaultyModel,
+    ::testing::Values(
+        FaultCase{"wrong_gradient", "finite differences", "the gradient of '", true},
+        FaultCase{"backward_throws", "finite differences",
+                  "the plugin threw in the backward of the model: no workspace for a gradient"},
+        FaultCase{"throws_in_forward", kLosses,
+                  "the plugin threw in forward() of the unit 'layers.0': table of layers"},
+        FaultCase{"throws_in_forward", "trains under single",
+                  "the model's plugin threw in forward() of the unit 'layers.0': table of layers", true},
+        FaultCase{"throws_in_facts", kUnits, "threw while it told the facts of its model: no facts"},
+        FaultCase{"throws_in_make_units", kUnits, "threw while it made the units: no units"},
+        FaultCase{"throws_in_read", kUnits, "threw while it read a model's configuration"},
+        FaultCase{"changes_tokens", "keeps nothing", "the same batch again"},
+        FaultCase{"keeps_state", "keeps nothing", "the same batch again", true},
+        FaultCase{"is_random", "keeps nothing", "the same batch again"},
+        FaultCase{"child_not_registered", "each pattern matches a module", "'layers.*.up'"},
+        FaultCase{"core_not_registered", "cp_size: 2", "differs from that of single", true},
+        FaultCase{"mixes_tokens", "documents of one row", "are not what they are in two rows"},
+        FaultCase{"mixes_tokens", "cp_size: 2", "differs from that of single"},
+        FaultCase{"slot_not_registered", kLosses, "threw in forward() of the unit 'layers.0'"},
+        FaultCase{"unused_slot", "is registered", "does not compute with it"},
+        FaultCase{"detaches", "finite differences", "the gradient of '"},
+        FaultCase{"uses_another_units_parameter", "is registered", "of the unit 'embed'", true},
+        FaultCase{"counts_ignored", kLosses, "a label that is ignored counts"},
+        FaultCase{"mean_loss", kLosses, "is not the sum of that of each", true},
+        FaultCase{"many_losses", kLosses, "where one number is due"},
+        FaultCase{"logits_of_one_row", kLosses, "without labels the last unit gives"},
+        FaultCase{"key_ignored", "each key changes", "the key 'scale' changes neither", true},
+        FaultCase{"key_is_not_written", "each key changes", "with scale: ", true},
+        FaultCase{"dtype_is_not_written", "config_json()", "facts().dtype"},
+        FaultCase{"no_json", "config_json()", "read() refuses what config_json() wrote"},
+        FaultCase{"vocabulary_too_large", kLosses, "a vocabulary of 38"},
+        FaultCase{"dtype_ignored", kUnits, "is Float, where options said Double"},
+        FaultCase{"device_ignored", kUnits, "is not on meta"},
+        FaultCase{"units_of_one_name", kUnits, "two units have the name 'layers.0'"},
+        FaultCase{"plan_of_one_unit", kUnits, "another tensor_plan()"},
+        FaultCase{"pattern_matches_nothing", "each pattern matches", "'layers.*.gate_proj'"},
+        FaultCase{"no_signature", kUnits, "signature() is empty"},
+        FaultCase{"no_flops", "flops_per_token()", "flops_per_token(1) is 0"},
+        FaultCase{"stored_overlap", "stored()", "at one place of this tensor of the files", true},
+        FaultCase{"stored_twice", "stored()", "at one place of this tensor of the files"},
+        FaultCase{"stored_leaves_a_gap", "stored()", "of its 372 elements"}),
+    [](const auto& info) { return info.param.fault + "_" + std::to_string(info.index); });
+
+INSTANTIATE_TEST_SUITE_P(
+    Parallelizers, FaultyParallelizer,
+    ::testing::Values(
+        FaultCase{"no_sum_in_forward", kSplits, "hold different ones", true},
+        FaultCase{"no_sum_in_backward", kSplits, "hold different ones"},
+        FaultCase{"averages", kSplits, "differs from that of single"},
+        FaultCase{"gradient_scaled", kSplits, "differs in the gradients"},
+        FaultCase{"drops_a_work", kSplits, "a Work of all_reduce on tp was dropped without wait()", true},
+        FaultCase{"reads_before_wait", kSplits, "nan", true},
+        FaultCase{"order_differs", kSplits,
+                  "the plugin 'faulty_parallelizer' 0.1.0 threw while it ran in its seam after '"},
+        FaultCase{"seam_throws", kSplits,
+                  "the plugin 'faulty_parallelizer' 0.1.0 threw while it ran in its seam after "
+                  "'model.layers.0.mlp.down_proj': table of seams",
+                  true},
+        FaultCase{"throws_in_apply", kSplits, "threw while it split the model: no plan"},
+        FaultCase{"throws_in_check", kSplits, "threw while it checked the model: no rules"},
+        FaultCase{"counts_forwards", kSplits, "differs from that of single"},
+        FaultCase{"counts_evaluations", "an evaluation between two steps", "differs"},
+        FaultCase{"loses_values", "parameters that have values", "differs", true},
+        FaultCase{"unfreezes", "requires no gradient stays so", "'", true},
+        FaultCase{"not_placed", kSplits, "and no Placed says so", true},
+        FaultCase{"placed_and_not_split", kSplits, "as a part of 46 indices of dim 0"},
+        FaultCase{"places_an_unknown_parameter", kSplits, "which is no parameter of the units"},
+        FaultCase{"places_on_a_wrong_axis", kSplits,
+                  "the parallelizer 'faulty' places the parameter 'model.layers.0.mlp.gate_proj.weight': the "
+                  "axis 'cpp' is in no view"},
+        FaultCase{"places_twice", kSplits, "the axis 'tp' is named twice"},
+        FaultCase{"whole_is_wrong", kSplits, "as a part of 25 indices of dim 0"},
+        FaultCase{
+            "offset_is_wrong", kSplits,
+            "the parallelizer 'faulty' breaks a rule of apply(): its ranks along tp hold the indices of "
+            "dim 0",
+            true},
+        FaultCase{"dim_is_wrong", kSplits, "of dim 1, and before it acted"},
+        FaultCase{"ranks_have_one_part", kSplits, "twice: a part begins at 0"},
+        FaultCase{"remainder_lost", kSplits, "hold 22 of 23 indices"},
+        FaultCase{"transform_throws", kBatches, "threw while it changed a batch: no table"},
+        FaultCase{"transform_in_place", kBatches,
+                  "'faulty_parallelizer' changed the batch's tokens in place"},
+        FaultCase{"transform_loses_rows", kBatches, "rows of the batch's tokens"},
+        FaultCase{"transform_dtype", kBatches, "'faulty_parallelizer' gave the batch's tokens the dtype Int",
+                  true},
+        FaultCase{"transform_length", kBatches, "'faulty_parallelizer' gave the batch's labels the sizes"},
+        FaultCase{"metric_counts_ranks", kBatches, "the side output 'faulty/count'"}),
+    [](const auto& info) { return info.param.fault; });
+
+TEST(FaultyPlugins, PassWithoutAFault) {
+  for (const char* plugin : {"model", "parallelizer"}) {
+    const Report report = faulty(plugin, "none");
+    EXPECT_TRUE(report.passed()) << report.text();
+    EXPECT_FALSE(report.trained_nothing());
+  }
+}
+
+TEST(FaultyPlugins, ThatNothingTrainsAreNotKnownToBeRight) {
+  KitOptions options;
+  options.ranks = {2};
+  options.fields = "{hidden_size: 13}";
+  const Report report =
+      check_plugin(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_faulty_model.so", options);
+  EXPECT_TRUE(report.passed()) << report.text();
+  EXPECT_TRUE(report.trained_nothing());
+}
+
+TEST(FaultyPlugins, ThatLoopAreEndedByTheTimeLimitWithTheRankAndTheFunction) {
+  const Report report = faulty("parallelizer", "seam_loops", 3);
+  EXPECT_FALSE(report.passed());
+  EXPECT_THAT(report.checks.back().detail, HasSubstr("it did not end within 3 s: rank 1 is in "
+                                                     "'faulty_parallelizer': ran in its seam after '"))
+      << report.text();
+}
+
+}  // namespace
+}  // namespace heddle::tests
