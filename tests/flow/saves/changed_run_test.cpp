@@ -13,17 +13,17 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-Words steps_up_to(const std::string& steps) {
+Words ended_at(const std::string& steps) {
   return {"--step_scheduler.max_steps", steps};
 }
 
 TEST(ResumeChecks, RefusesOtherDataOfEqualLengthUnlessAccepted) {
   const TrainingFiles files;
-  ASSERT_EQ(heddle(plus(files.train("run"), steps_up_to("2"))).status, 0);
+  ASSERT_EQ(heddle(plus(files.train("run"), ended_at("2"))).status, 0);
   std::filesystem::rename(files.path("train.bin"), files.path("moved.bin"));
   const auto train = [&](const char* steps, const Words& more) {
     return heddle(plus(plus(files.train("run", {"--dataset.file_pattern", files.path("moved.bin")}), more),
-                       steps_up_to(steps)));
+                       ended_at(steps)));
   };
   const Outcome moved = train("3", {});
   EXPECT_EQ(moved.status, 0) << moved.error;
@@ -47,13 +47,13 @@ TEST(ResumeChecks, RefusesOtherDataOfEqualLengthUnlessAccepted) {
 
 TEST(ResumeChecks, SaysEachSettingThatChangesNumbers) {
   const TrainingFiles files;
-  ASSERT_EQ(heddle(plus(files.train("run"), steps_up_to("2"))).status, 0);
+  ASSERT_EQ(heddle(plus(files.train("run"), ended_at("2"))).status, 0);
   const Outcome outcome =
       heddle(plus(files.train("run", {"--optimizer.betas", "[0.8, 0.95]", "--optimizer.weight_decay", "0.2",
                                       "--clip_grad_norm", "{max_norm: 2.0}", "--freeze_config",
                                       "{freeze_embeddings: true}", "--distributed", "{strategy: ddp}",
                                       "--step_scheduler.ckpt_every_steps", "7"}),
-                  steps_up_to("4")));
+                  ended_at("4")));
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   const std::string end = " in the run that saved epoch_0_step_1, and is ";
   for (const std::string& text :
