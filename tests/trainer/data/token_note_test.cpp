@@ -8,7 +8,7 @@
 #include "trainer/data/token_check.h"
 #include "trainer/data/token_dataset.h"
 #include "trainer/loop/open_data.h"
-#include "trainer/loop/same_tokenizer.h"
+#include "trainer/models/same_tokenizer.h"
 
 namespace heddle {
 namespace {

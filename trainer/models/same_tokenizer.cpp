@@ -1,5 +1,5 @@
 // Compares digests, first of bytes and then of what the JSON says.
-#include "trainer/loop/same_tokenizer.h"
+#include "trainer/models/same_tokenizer.h"
 
 #include "heddle/base/error.h"
 #include "lib/checkpoint/safetensors/checksum.h"
