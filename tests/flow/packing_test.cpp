@@ -70,8 +70,7 @@ TEST_F(Packing, GoesOnWithOtherRanks) {
   expect_curve(trained(packed("cut", up_to("6")), "cut", "loss"), whole, 2e-5);
 }
 
-// All rows in each step.
-Words whole(int rows) {
+Words whole(int rows) {  // in each step
   return {"--step_scheduler",
           "{local_batch_size: 1, max_steps: 6, global_batch_size: " + std::to_string(rows) + "}"};
 }
