@@ -6,7 +6,9 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
+#include <cmath>
 #include <string>
 
 #include "heddle/base/error.h"
@@ -39,8 +41,8 @@ PostValidation::PostValidation(Stages& stages, const DeviceMesh& mesh, AdamW& op
     if (axis.size > 1 && axis.name != kPipelineAxis) peers_.push_back(&mesh_.group(axis.name));
 }
 
-PostValidation::Verdict PostValidation::judge(double norm) const {
-  if (!(norm <= largest_norm(max_norm_))) return Verdict::skip;
+PostValidation::Verdict PostValidation::judge(double norm, double loss) const {
+  if (!std::isfinite(loss) || !(norm <= largest_norm(max_norm_))) return Verdict::skip;
   if (!max_norm_) return Verdict::plain;
   const at::Tensor value = at::zeros({1}, at::kDouble).fill_(norm);
   return clip_divisor(value, *max_norm_).item<float>() > 1 ? Verdict::clip : Verdict::plain;
@@ -68,38 +70,40 @@ void PostValidation::pass_on(const at::Tensor& mine) {
 void PostValidation::update(const at::Tensor& squares, const at::Tensor& loss, double lr,
                             double weight_decay) {
   const at::NoGradGuard no_gradients;
-  pass_on(dry_ ? at::zeros({2}, at::kDouble) : at::cat({squares, loss}));
+  const at::Tensor known_loss = loss.defined() ? loss : at::zeros_like(squares);
+  pass_on(dry_ ? at::zeros({2}, at::kDouble) : at::cat({squares, known_loss}));
   pending_ = true;
   lr_ = lr;
   weight_decay_ = weight_decay;
   if (dry_) return optimizer_.drop_gradients();
-  updated_ = judge(known_.select(0, 0).sqrt().item<double>() * (1 - kNear)) == Verdict::plain;
+  updated_ = judge(known_.select(0, 0).sqrt().item<double>() * (1 - kNear),
+                   known_.select(0, 1).item<double>()) == Verdict::plain;
   optimizer_.keep(/*state=*/updated_, /*gradients=*/max_norm_.has_value());
   updated_ ? optimizer_.update(lr, weight_decay, {}) : optimizer_.drop_gradients();
 }
 
 // Ranks with equal stages may round their norms differently, and must go on together.
-bool PostValidation::all_agree(bool holds) const {
-  const at::Tensor doubts = at::zeros({1}, at::kDouble).fill_(holds ? 0 : 1);
-  for (Communicator* peers : peers_) peers->all_reduce(doubts, Reduce::max)->wait();
-  return doubts.item<double>() == 0;
+PostValidation::Verdict PostValidation::agreed(Verdict mine) const {
+  const at::Tensor verdict = at::zeros({1}, at::kDouble).fill_(static_cast<double>(mine));
+  for (Communicator* peers : peers_) peers->all_reduce(verdict, Reduce::max)->wait();
+  return dry_ ? Verdict::plain : static_cast<Verdict>(verdict.item<double>());
 }
 
-PostValidation::Totals PostValidation::wait() {
+PostValidation::Totals PostValidation::wait(const at::Tensor& loss) {
   const at::NoGradGuard no_gradients;
   pending_ = false;
   for (const auto& work : works_) work->wait();
   works_.clear();
   norm_ = totals_.narrow(0, 0, 1).sqrt();
-  const bool holds = dry_ || judge(norm_.item<double>()) == Verdict::plain;
-  return {norm_, totals_.narrow(0, 1, 1), all_agree(holds)};
+  const at::Tensor total = loss.defined() ? loss : totals_.narrow(0, 1, 1);
+  verdict_ = agreed(dry_ ? Verdict::plain : judge(norm_.item<double>(), total.item<double>()));
+  return {norm_, total, verdict_ == Verdict::skip, verdict_ == Verdict::plain};
 }
 
 void PostValidation::amend() {
-  const Verdict verdict = judge(norm_.item<double>());
-  if (verdict != Verdict::plain || !updated_) {
+  if (verdict_ != Verdict::plain || !updated_) {
     optimizer_.undo();
-    if (verdict == Verdict::skip)
+    if (verdict_ == Verdict::skip)
       optimizer_.drop_gradients();
     else
       optimizer_.update(lr_, weight_decay_, max_norm_ ? clip_divisor(norm_, *max_norm_) : at::Tensor());

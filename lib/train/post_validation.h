@@ -22,25 +22,27 @@ class PostValidation {
   // All outlive it. Throws Error{internal} for a stage that cannot begin a step anew.
   PostValidation(Stages& stages, const DeviceMesh& mesh, AdamW& optimizer, std::optional<double> max_norm);
 
-  // Takes the gradients. `squares`, `loss`: sums of this rank's stages, fp64 [1]. Waits for the ranks before
-  // this one alone.
+  // Takes the gradients. `squares`, `loss`: sums of this rank's stages, fp64 [1]; the loss may be undefined
+  // here and given to wait(). Waits for the ranks before this one alone.
   void update(const at::Tensor& squares, const at::Tensor& loss, double lr, double weight_decay);
 
   bool pending() const { return pending_; }
   struct Totals {
     at::Tensor norm, loss;  // fp64 [1]: of all stages
-    bool holds = true;      // the update was right; the same on every rank
+    bool skips = false;     // the update is skipped; the same on every rank
+    bool holds = true;      // it was right as it was made; the same on every rank
   };
-  // Once after each update. A collective of the ranks with equal stages.
-  Totals wait();
+  // Once after each update. `loss`: of all stages, where update() got none. A collective of the ranks with
+  // equal stages.
+  Totals wait(const at::Tensor& loss = {});
   // After wait() said no: the parameters as if the norm had been known.
   void amend();
 
  private:
-  enum class Verdict { plain, clip, skip };
-  Verdict judge(double norm) const;
+  enum class Verdict { plain, clip, skip };  // one that follows overrules those before it
+  Verdict judge(double norm, double loss) const;
   void pass_on(const at::Tensor& mine);
-  bool all_agree(bool holds) const;
+  Verdict agreed(Verdict mine) const;
 
   Stages& stages_;
   const DeviceMesh mesh_;
@@ -55,6 +57,7 @@ class PostValidation {
   at::Tensor known_, totals_;                 // fp64 [2]: squares and loss, up to this rank and of all
   std::vector<std::unique_ptr<Work>> works_;  // in flight
   at::Tensor norm_;                           // of the last wait()
+  Verdict verdict_ = Verdict::plain;          // of the last wait(), the same on every rank
 };
 
 }  // namespace heddle::train

@@ -105,16 +105,22 @@ struct Step::Impl : train::UpdateInDoubt {
     return mesh.size(axis) > 1 ? &mesh.group(axis) : nullptr;
   }
 
+  // Of all ranks: a loss that is not finite goes with the norm, also to ranks that compute the same loss.
+  void measure(StepReport& report) {
+    at::Tensor doubts = train::doubts_of(report.loss);
+    report.grad_norm = norm.measure(&doubts);
+    report.skip = train::skip_above(report.grad_norm, train::largest_norm(config.max_norm), doubts);
+  }
+
   // A norm in host memory is read; one on a device is compared there, and the kernel reads the result.
   void update(const StepReport& report, double lr, double weight_decay) {
     if (dry) return drop_gradients();
-    const bool known = report.grad_norm.is_cpu();
+    const bool known = report.skip.is_cpu();
     if ((known || hosts != nullptr) && report.skipped()) return drop_gradients();
     if (hosts != nullptr) return update_by_host(report, lr, weight_decay);
-    at::Tensor divisor, skip;
+    at::Tensor divisor;
     if (config.max_norm) divisor = train::clip_divisor(report.grad_norm, *config.max_norm);
-    if (!known) skip = train::skip_above(report.grad_norm, report.largest_norm);
-    adamw->update(lr, weight_decay, divisor, skip);
+    adamw->update(lr, weight_decay, divisor, known ? at::Tensor() : report.skip);
   }
 
   void update_by_host(const StepReport& report, double lr, double weight_decay) {
@@ -146,12 +152,13 @@ struct Step::Impl : train::UpdateInDoubt {
                           double weight_decay) {
     const auto none = at::zeros({1}, at::TensorOptions(at::kDouble).device(mesh.device()));
     const at::Tensor squares = norm.squares_of_stages();
-    late->update(squares, sides ? none : loss->get(), lr, weight_decay);
+    late->update(squares, sides ? at::Tensor() : loss->get(), lr, weight_decay);
     for (const auto& stage : stages) stage->parameters_changed();
     late_counts = {counts.number(0), sides ? counts.number(1) : 0};
     report.label_tokens = static_cast<int64_t>(late_counts.label_tokens);
     report.loss = at::full_like(none, kUnknown);
     report.grad_norm = at::full_like(none, kUnknown);
+    report.skip = none.to(at::kFloat);
     if (sides) {
       const auto& layout = stages.attached().side_outputs;
       report.side_values = {layout, at::full({layout->reported()}, kUnknown, none.options())};
@@ -160,12 +167,13 @@ struct Step::Impl : train::UpdateInDoubt {
   }
 
   bool holds() override {
-    const train::PostValidation::Totals totals = late->wait();
     StepReport& report = late_report;
-    report.grad_norm.copy_(totals.norm);
-    at::Tensor sum = totals.loss;
+    at::Tensor sum;
     if (sides) report.side_values.values.copy_(sides->finish(late_counts, sum).values);
-    report.loss.copy_(sum / std::max(late_counts.label_tokens, 1.0));
+    const train::PostValidation::Totals totals = late->wait(sum);
+    report.grad_norm.copy_(totals.norm);
+    report.loss.copy_(totals.loss / std::max(late_counts.label_tokens, 1.0));
+    report.skip.fill_(totals.skips ? 1 : 0);
     if (totals.holds) tell_updated(std::exchange(late_report, {}));
     return totals.holds;
   }
@@ -197,7 +205,7 @@ struct Step::Impl : train::UpdateInDoubt {
     const Attached& attached = stages.attached();
     if (dry || (attached.parallelizers.empty() && told.empty())) return;
     const at::NoGradGuard no_gradients;
-    Updated updated{report.side_values, train::skip_above(report.grad_norm, report.largest_norm)};
+    Updated updated{report.side_values, report.skip};
     for (const auto& parallelizer : attached.parallelizers) parallelizer->after_update(updated, mesh);
     for (Told& listener : told) {
       for (size_t i = 0; i < listener.shards.size(); ++i)
@@ -209,7 +217,7 @@ struct Step::Impl : train::UpdateInDoubt {
 };
 
 bool StepReport::skipped() const {
-  return grad_norm.defined() && !(grad_norm.item<double>() <= largest_norm);
+  return skip.defined() && skip.item<float>() != 0;
 }
 
 Step::Step(Stages& stages, const DeviceMesh& mesh, StepConfig config)
@@ -239,13 +247,13 @@ StepReport Step::run(std::span<const Batch> batches, double lr, double weight_de
   phases.end("reduce");
 
   StepReport report;
-  report.largest_norm = train::largest_norm(my.config.max_norm);
   if (my.late) {
     report = my.update_early(report, counts, loss, lr, weight_decay);
     phases.end("update");
     return my.dry ? StepReport() : report;
   }
-  report.grad_norm = my.norm.measure();
+  my.report_sums(report, counts, loss);
+  my.measure(report);
   phases.end("norm");
   my.update(report, lr, weight_decay);
   // Where listeners write to shards, the strategy hears of both changes at once.
@@ -254,7 +262,6 @@ StepReport Step::run(std::span<const Batch> batches, double lr, double weight_de
   };
   if (!my.told_changes) changed();
   phases.end("update");
-  my.report_sums(report, counts, loss);
   my.tell_updated(report);
   if (my.told_changes) changed();
   phases.end("report");

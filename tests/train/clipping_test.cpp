@@ -45,6 +45,21 @@ void on(std::vector<Axis> axes, const std::function<void(const DeviceMesh&)>& bo
   ThreadWorld::run(ranks, [&](Rendezvous& meeting) { body(mesh::build(axes, meeting, "test: clipping")); });
 }
 
+// A rank that computes a loss of its own which is not finite is heard on every rank, and the norm stays.
+TEST(Clipping, DoubtsOfOneRankReachAllWithTheNorm) {
+  for (const double p : {2.0, 3.0, kInf})
+    for (const bool doubtful : {false, true})
+      on({{"pp", 2}, {"dp_shard", 2}}, [&](const DeviceMesh& mesh) {
+        const bool mine = doubtful && mesh.rank("dp_shard") == 1 && mesh.rank("pp") == 0;
+        at::Tensor doubts = at::full({1}, mine ? 1.0 : 0.0, at::kDouble);
+        Shard part = shard_of(at::full({4}, 2.0), {"dp_shard"}), whole = shard_of(at::full({4}, 2.0));
+        std::vector<Shard*> all = {&part, &whole};
+        const train::GradientNorm norm(all, mesh, p);
+        EXPECT_EQ(norm.measure(&doubts).item<double>(), norm.measure().item<double>()) << p;
+        EXPECT_EQ(doubts.item<double>() > 0, doubtful) << p;
+      });
+}
+
 double norm_alone(const at::Tensor& gradient, double p = 2.0) {
   double norm = 0;
   on({{"pp", 1}, {"dp_shard", 1}},

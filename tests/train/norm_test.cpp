@@ -39,12 +39,20 @@ TEST(LargestNorm, IsThatWhoseSquareAndDivisorAreFinite) {
   const double most = std::numeric_limits<float>::max();
   EXPECT_EQ(train::largest_norm(std::nullopt), std::sqrt(most));
   EXPECT_EQ(train::largest_norm(1e30), std::sqrt(most));
-  EXPECT_EQ(train::largest_norm(0.5), 0.5 * most);
+  EXPECT_EQ(train::largest_norm(1.0), std::sqrt(most));
+  EXPECT_EQ(train::largest_norm(1e-30), 1e-30 * most);
   EXPECT_TRUE(std::isinf(train::clip_divisor(at::full({1}, 2 * most, at::kDouble), 1.0).item<float>()));
   using Case = std::pair<double, float>;
   for (const auto& [norm, skip] :
        std::vector<Case>{{1.0, 0.0f}, {8.0, 0.0f}, {8.1, 1.0f}, {INFINITY, 1.0f}, {NAN, 1.0f}})
     EXPECT_EQ(train::skip_above(at::full({1}, norm, at::kDouble), 8.0).item<float>(), skip) << norm;
+  for (const auto& [loss, skip] :
+       std::vector<Case>{{1e30, 0.0f}, {INFINITY, 1.0f}, {-INFINITY, 1.0f}, {NAN, 1.0f}})
+    EXPECT_EQ(train::skip_above(at::full({1}, 1.0, at::kDouble), 8.0,
+                                train::doubts_of(at::full({1}, loss, at::kDouble)))
+                  .item<float>(),
+              skip)
+        << loss;
 }
 
 }  // namespace

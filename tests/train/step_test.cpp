@@ -57,6 +57,20 @@ class Silent : public Bigram {  // forgets its loss
   }
 };
 
+class Infinite : public Bigram {  // its loss is inf, its gradients are those of Bigram
+ public:
+  Tensors forward(Tensors inputs, const Batch& batch) override {
+    return {Bigram::forward(std::move(inputs), batch)[0] + INFINITY};
+  }
+};
+
+class Steep : public Bigram {  // finite gradients, whose squares are not
+ public:
+  Tensors forward(Tensors inputs, const Batch& batch) override {
+    return {Bigram::forward(std::move(inputs), batch)[0] * 1e36};
+  }
+};
+
 template <class Model = Bigram>
 void on_one_rank(StepConfig config, const std::function<void(Step&, Stages&)>& body) {
   ThreadWorld::run(1, [&](Rendezvous& meeting) {
@@ -162,6 +176,31 @@ TEST(Step, SkipsUpdatesWhoseNormIsNotFiniteWithAndWithoutClipping) {
       EXPECT_TRUE(table.isfinite().all().item<bool>());
     });
   }
+}
+
+template <class Model>
+void expect_skipped(bool finite_loss) {
+  for (const double norm_type : {2.0, 3.0, static_cast<double>(INFINITY)}) {
+    StepConfig config;
+    config.norm_type = norm_type;
+    on_one_rank<Model>(config, [&](Step& step, Stages& stages) {
+      const at::Tensor table = stages[0]->owned()[0].tensor.detach(), before = table.clone();
+      const StepReport report = step.run(std::vector<Batch>{batch_of(3)}, 0.1, 0.1);
+      EXPECT_TRUE(report.skipped());
+      EXPECT_TRUE(std::isfinite(report.grad_norm.item<double>()));
+      EXPECT_EQ(std::isfinite(report.loss.item<double>()), finite_loss);
+      EXPECT_TRUE(at::equal(table, before));
+      EXPECT_FALSE(table.grad().defined());
+    });
+  }
+}
+
+TEST(Step, SkipsAnUpdateWhoseLossIsNotFiniteThoughItsNormIs) {
+  expect_skipped<Infinite>(false);
+}
+
+TEST(Step, SkipsAnUpdateWhoseNormHasNoSquareInFloat32AlsoWhereItWouldBeClipped) {
+  expect_skipped<Steep>(true);
 }
 
 TEST(Step, ReportsTheNormBeforeClipping) {

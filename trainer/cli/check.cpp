@@ -48,9 +48,6 @@ void check_override(const Override& override_, const CheckCommand& command) {
               "leave --only distributed out to check the whole recipe");
 }
 
-// Above this the world alone would take hundreds of megabytes to lay out.
-constexpr int kLargestDryWorld = 1 << 16;
-
 // A configuration resolved for a number of ranks.
 struct Verdict {
   Setup setup;
@@ -59,19 +56,10 @@ struct Verdict {
   std::optional<StepScheduler> steps = std::nullopt;  // empty: not known
 };
 
-// A refusal by the strategy counts; its other errors say nothing about the run.
 std::optional<ModelSize> size_if_known(const Plan& plan, Setup& setup, const JobModel& model,
                                        const Recipe& recipe) {
-  if (setup.sizes.world > kLargestDryWorld) return std::nullopt;
-  try {
-    return size_on_rank(plan, setup, model, recipe);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::plugin_failed && error.code() != ErrorCode::internal) throw;
-    setup.warnings.push_back("what a rank holds is not known: " + error.message());
-  } catch (const std::exception& error) {
-    setup.warnings.push_back(std::string("what a rank holds is not known: ") + error.what());
-  }
-  return std::nullopt;
+  const auto sizes = sizes_if_known(plan, setup, model, recipe);
+  return sizes ? std::optional(sizes->most) : std::nullopt;
 }
 
 Verdict run_elsewhere(Look look) {
@@ -80,12 +68,25 @@ Verdict run_elsewhere(Look look) {
   return out;
 }
 
+// What one rank takes is refused as by `heddle train`; how many of the ranks will be on this machine is not
+// known.
+void see_memory(const RankSizes& sizes, Job& job) {
+  check_memory(sizes, job.recipe.model, 1);
+  if (job.setup.sizes.world == 1) return;
+  try {
+    check_memory(sizes, job.recipe.model, job.setup.sizes.world);
+  } catch (const Error& error) {
+    job.setup.warnings.push_back(error.message());
+  }
+}
+
 // The steps of `heddle train` up to the start of its ranks, and their refusals.
 Verdict run_here(const Node& configuration, Look look) {
   const Plan plan = std::move(look.plan);
   Job job = begin(configuration, std::move(look), {}, std::chrono::milliseconds(0));
-  const auto size = size_if_known(plan, job.setup, job.model, job.recipe);
-  return {std::move(job.setup), true, size, job.scheduler};
+  const auto sizes = sizes_if_known(plan, job.setup, job.model, job.recipe);
+  if (sizes && plan.device == nullptr) see_memory(*sizes, job);
+  return {std::move(job.setup), true, sizes ? std::optional(sizes->most) : std::nullopt, job.scheduler};
 }
 
 // A configuration with its plugins, or the error of reading it.

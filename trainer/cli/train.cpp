@@ -67,7 +67,8 @@ int train(const TrainCommand& command) {
     const bool again = restart > 0 || was_started_before();
     const Node from = (again ? saved_since(configuration) : std::nullopt).value_or(configuration);
     // Repeated for each start: finds the checkpoint to resume from.
-    Job job = prepare_job(from, plugins, plan.world_size(), {command.metrics, command.trace});
+    Job job =
+        prepare_job(from, plugins, plan.world_size(), {command.metrics, command.trace}, plan.ranks_here());
     job.peak_flops = command.peak_flops;
     job.trace = trace_of(command);
     if (restart > 0) launch::write_message(restart_line(restart, command.max_restarts, job) + "\n");

@@ -42,15 +42,6 @@ bool range_fits(TokenRange range, int64_t vocabulary) {
   return range.least >= 0 && range.most < vocabulary;
 }
 
-// No token would end a document, and attention would never begin anew.
-void refuse_foreign_end(const TokenDataset& dataset, int64_t vocabulary) {
-  if (const auto end = dataset.document_end(); end && *end >= vocabulary)
-    throw Error(ErrorCode::config, "dataset.reset_attention_at",
-                "the token " + std::to_string(*end) + " is not in the model's vocabulary of " +
-                    std::to_string(vocabulary),
-                "give the id of the token that ends a document, as heddle data prints it");
-}
-
 }  // namespace
 
 bool is_token_notes(const fs::path& file) {
@@ -64,7 +55,6 @@ void check_tokens(std::span<const TokenDataset* const> datasets, int64_t vocabul
   const Notes before = notes.empty() ? Notes::object() : read_notes(notes);
   Notes after = Notes::object();
   for (const TokenDataset* dataset : datasets) {
-    refuse_foreign_end(*dataset, vocabulary);
     for (const TokenFile& file : dataset->files()) {
       if (file.size() == 0 || range_fits(range_of(file.type()), vocabulary)) continue;
       const std::string name = fs::absolute(file.path()).lexically_normal().string();

@@ -10,6 +10,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/model/batch.h"
+#include "lib/checkpoint/safetensors/checksum.h"
 
 namespace heddle {
 
@@ -84,6 +85,30 @@ TokenDataset::TokenDataset(std::vector<TokenFile> files, SampleRows rows, std::o
       sequence_length_(samples_->length),
       document_end_(document_end) {}
 
+void TokenDataset::keep_first(int64_t rows) {
+  for (int64_t& first : first_) first = std::min(first, rows);
+}
+
+std::string TokenDataset::digest() const {
+  int64_t tokens = 0;
+  std::string sums;
+  for (const TokenFile& file : files_) {
+    tokens += file.size();
+    sums += file.digest() + "\n";
+  }
+  return std::to_string(tokens) + " tokens of checksum " + checkpoint::checksum(sums);
+}
+
+const TokenNote* TokenDataset::tokenizer() const {
+  for (const TokenFile& file : files_)
+    if (file.tokenizer()) return &*file.tokenizer();
+  return nullptr;
+}
+
+bool TokenDataset::has_token(int64_t token) const {
+  return std::any_of(files_.begin(), files_.end(), [&](const TokenFile& file) { return file.has(token); });
+}
+
 bool TokenDataset::holds_bytes() const {
   return std::all_of(files_.begin(), files_.end(), [](const TokenFile& file) { return file.holds_bytes(); });
 }
@@ -132,11 +157,11 @@ void TokenDataset::read_sample(const Sample& sample, int64_t vocabulary, const R
 
 // In no row: the last tokens of a file, fewer than a row has; samples that are left out.
 void TokenDataset::refuse_outside(const TokenFile& file, int64_t vocabulary) const {
+  const auto number = static_cast<size_t>(&file - files_.data());
   const std::optional<int64_t> place =
-      samples_
-          ? first_outside_in_packs(*samples_, static_cast<size_t>(&file - files_.data()), file, vocabulary)
-          : file.first_outside(vocabulary);
-  if (!place || (!samples_ && *place > (file.size() - 1) / sequence_length_ * sequence_length_)) return;
+      samples_ ? first_outside_in_packs(*samples_, number, file, vocabulary) : file.first_outside(vocabulary);
+  const int64_t rows = samples_ ? 0 : first_[number + 1] - first_[number];
+  if (!place || (!samples_ && (rows == 0 || *place > rows * sequence_length_))) return;
   int64_t token = 0;
   file.read(*place, {&token, 1});
   throw outside(file, *place, token, vocabulary);

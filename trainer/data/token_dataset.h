@@ -40,6 +40,9 @@ class TokenDataset {
                std::optional<int64_t> document_end = {});
   TokenDataset(std::vector<TokenFile> files, SampleRows rows, std::optional<int64_t> document_end = {});
 
+  // Keeps the first so many rows of those that are cut from one row of tokens. Rows of samples are limited
+  // where they are made (rows_of_samples).
+  void keep_first(int64_t rows);
   int64_t size() const { return samples_ ? samples_->packs.size() : first_.back(); }  // in rows
   bool holds_bytes() const;  // every file: a token is a byte of text
   int64_t sequence_length() const { return sequence_length_; }
@@ -49,6 +52,12 @@ class TokenDataset {
   // The token that ends a document within a sample; empty: each sample is one document.
   std::optional<int64_t> document_end() const { return document_end_; }
   std::span<const TokenFile> files() const { return files_; }
+  // The number of tokens and a checksum of them, file by file; not of their names.
+  std::string digest() const;
+  // What made the first file of which that is known; null: none is.
+  const TokenNote* tokenizer() const;
+  // Whether any of the files has this token.
+  bool has_token(int64_t token) const;
   // Throws Error{input} naming the first token of `file`, one of files(), that a row has and that is
   // outside [0, vocabulary).
   void refuse_outside(const TokenFile& file, int64_t vocabulary) const;

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <system_error>
 
+#include "lib/checkpoint/safetensors/checksum.h"
 #include "trainer/data/token_header.h"
 #include "trainer/data/token_range.h"
 
@@ -38,6 +40,7 @@ TokenFile::TokenFile(const std::filesystem::path& file, std::optional<TokenType>
   offset_ = header.offset;
   size_ = header.tokens;
   holds_bytes_ = header.bytes;
+  if (std::filesystem::exists(note_beside(file), ignored)) tokenizer_ = read_note(file, digest());
 }
 
 const std::byte* TokenFile::at(int64_t token) const {
@@ -73,6 +76,28 @@ std::optional<int64_t> TokenFile::first_outside(int64_t vocabulary) const {
     return begin + (bad - tokens.begin());
   }
   return std::nullopt;
+}
+
+std::string TokenFile::digest() const {
+  constexpr size_t kBlock = 1 << 16, kBlocks = 64;
+  const std::string_view all(reinterpret_cast<const char*>(at(0)),
+                             static_cast<size_t>(size_) * width_of(type_));
+  std::string sums = std::to_string(static_cast<int>(type_)) + ":" + std::to_string(size_);
+  if (all.size() <= kBlock * kBlocks) return checkpoint::checksum(sums + checkpoint::checksum(all));
+  for (size_t i = 0; i < kBlocks; ++i)
+    sums += ":" + checkpoint::checksum(all.substr((all.size() - kBlock) / (kBlocks - 1) * i, kBlock));
+  return checkpoint::checksum(sums);
+}
+
+bool TokenFile::has(int64_t token) const {
+  constexpr int64_t kAtOnce = 1 << 16;
+  std::vector<int64_t> tokens;
+  for (int64_t begin = 0; begin < size_; begin += kAtOnce) {
+    tokens.resize(static_cast<size_t>(std::min(kAtOnce, size_ - begin)));
+    read(begin, tokens);
+    if (std::find(tokens.begin(), tokens.end(), token) != tokens.end()) return true;
+  }
+  return false;
 }
 
 void TokenFile::read(int64_t begin, std::span<int64_t> out) const {

@@ -5,9 +5,11 @@
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "trainer/data/mapped_file.h"
+#include "trainer/data/tokenizer/token_note.h"
 
 namespace heddle {
 
@@ -36,6 +38,12 @@ class TokenFile {
   TokenRange range() const;
   // The place of the first token outside [0, vocabulary), where there is one.
   std::optional<int64_t> first_outside(int64_t vocabulary) const;
+  // A checksum of the tokens as they are stored, whatever the file's name and header: of all of them up to 4
+  // MiB, of a larger file of 64 blocks spread evenly over it, and the type and number of the tokens.
+  std::string digest() const;
+  bool has(int64_t token) const;  // reads up to the first one
+  // What made it, by the file beside it; empty: not known.
+  const std::optional<TokenNote>& tokenizer() const { return tokenizer_; }
   // Tokens [begin, begin + out.size()), which the file holds.
   void read(int64_t begin, std::span<int64_t> out) const;
 
@@ -49,6 +57,7 @@ class TokenFile {
   size_t offset_ = 0;  // of the first token, in bytes
   int64_t size_ = 0;
   bool holds_bytes_ = false;
+  std::optional<TokenNote> tokenizer_;
 };
 
 }  // namespace heddle

@@ -6,15 +6,21 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <vector>
 
 #include "heddle/base/error.h"
+#include "lib/checkpoint/safetensors/checksum.h"
+#include "trainer/data/token_file.h"
 #include "trainer/data/token_writer.h"
 #include "trainer/data/tokenizer/end_tokens.h"
+#include "trainer/data/tokenizer/token_note.h"
 #include "trainer/data/tokenizer/tokenizer.h"
 
 namespace heddle {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr size_t kBatchBytes = 4 << 20;  // of text that the tokenizer gets at once
 
@@ -26,6 +32,11 @@ void append(std::istream& in, TokenWriter& out) {
     for (size_t i = 0; i < got; ++i) tokens[i] = static_cast<uint8_t>(bytes[i]);
     out.write({tokens.data(), got});
   }
+}
+
+std::string bytes_of(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 [[noreturn]] void refuse_empty(std::span<const std::string> texts) {
@@ -68,6 +79,7 @@ int64_t write_byte_tokens(std::span<const std::string> texts, const std::filesys
     append(file, writer);
   }
   if (writer.size() == 0) refuse_empty(texts);
+  remove_note(out);
   writer.finish();
   return writer.size();
 }
@@ -90,7 +102,13 @@ Tokenized write_text_tokens(std::span<const std::string> texts, const std::files
     done.bytes = bytes;
     if (progress) progress(done);
   }
+  const std::string json = bytes_of(tokenizer.file());
+  remove_note(out);
   writer.finish();
+  fs::path named = fs::absolute(how.tokenizer).lexically_normal();
+  if (!named.has_filename()) named = named.parent_path();
+  write_note(out, {named.filename().string(), checkpoint::checksum(json), tokenizer_content(json),
+                   tokenizer.vocabulary(), done.end, TokenFile(out, std::nullopt).digest()});
   return done;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -16,6 +17,7 @@
 #include "trainer/loop/lr_schedule.h"
 #include "trainer/loop/step_scheduler.h"
 #include "trainer/loop/stop_wish.h"
+#include "trainer/metrics/model_size.h"
 #include "trainer/recipe/recipe.h"
 #include "trainer/saves/position.h"
 #include "trainer/trace/request.h"
@@ -69,6 +71,8 @@ struct Job {
   std::optional<double> peak_flops = std::nullopt;  // of a rank, from the command line
   std::set<int64_t> taken = {};                     // steps to come whose checkpoint's name is another one's
   TraceRequest trace = {};
+  std::map<std::string, std::string> content = {}, settings = {};  // content_of() and settings_of()
+  std::optional<ModelSize> size = std::nullopt;  // of the rank that holds most; empty: not known
 };
 
 // The files that the command line names.
@@ -77,10 +81,10 @@ struct NamedOutputs {
   std::filesystem::path trace;    // empty: none
 };
 
-// What look_at() sees of a run on this machine, and the checkpoint that it goes on from. Throws Error before
-// any rank starts.
+// What look_at() sees of a run on this machine, and the checkpoint that it goes on from. local_ranks: of the
+// run, on this machine. Throws Error before any rank starts.
 Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_size,
-                const NamedOutputs& named = {});
+                const NamedOutputs& named = {}, int local_ranks = 1);
 
 // Where a run's metrics go unless --metrics says: training.jsonl in checkpoint_dir.
 std::filesystem::path default_metrics(const CheckpointSection& section);

@@ -1,6 +1,7 @@
 // Token files, and the lengths of samples beside them.
 #include "trainer/loop/open_data.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "heddle/base/error.h"
@@ -20,6 +21,29 @@ std::vector<std::filesystem::path> files_of(const std::vector<std::string>& patt
                        (count > 1 ? " and " + std::to_string(count - 1) + " more are" : " is") +
                        " named more than once; each file is read once");
   return std::move(found.files);
+}
+
+// The first `most` samples of all files.
+void keep_first(std::vector<std::vector<int64_t>>& lengths, int64_t most) {
+  for (std::vector<int64_t>& of_file : lengths) {
+    of_file.resize(std::min(of_file.size(), static_cast<size_t>(most)));
+    most -= static_cast<int64_t>(of_file.size());
+  }
+}
+
+// No token would end a document, and attention would never begin anew.
+void refuse_foreign_end(const TokenDataset& dataset, const DatasetSection& section,
+                        std::optional<int64_t> vocabulary) {
+  const std::optional<int64_t> end = dataset.document_end();
+  const bool is_foreign = end && vocabulary && *end >= *vocabulary;
+  if (!end || (!is_foreign && dataset.has_token(*end))) return;
+  const std::string token = "the token " + std::to_string(*end);
+  throw Error(
+      ErrorCode::config, section.end_where,
+      is_foreign ? token + " is not in the model's vocabulary of " + std::to_string(*vocabulary)
+                 : token + " occurs nowhere in " + text::join(section.patterns) +
+                       ", so attention would never begin anew",
+      "give the id of the token that ends a document, as heddle data prints it, or leave the key out");
 }
 
 // With drop_long_samples: false.
@@ -68,14 +92,19 @@ std::optional<TokenDataset> open_dataset(const DatasetSection& section, const Pa
     files.emplace_back(paths[at], section.bare);
     if (!of_lengths.empty()) lengths.push_back(read_lengths(of_lengths[at], files.back()));
   }
-  if (of_lengths.empty())
-    return TokenDataset(std::move(files), section.sequence_length, section.document_end);
+  if (of_lengths.empty()) {
+    TokenDataset dataset(std::move(files), section.sequence_length, section.document_end);
+    if (section.most_samples) dataset.keep_first(*section.most_samples);
+    return dataset;
+  }
+  if (section.most_samples) keep_first(lengths, *section.most_samples);
   return TokenDataset(std::move(files), rows_of_samples(lengths, packed.rules, section.sequence_length),
                       section.document_end);
 }
 
 void check_dataset(const TokenDataset& dataset, const DatasetSection& section, const PackedSection& packed,
-                   const std::string& refused) {
+                   const std::string& refused, std::optional<int64_t> vocabulary) {
+  refuse_foreign_end(dataset, section, vocabulary);
   if (dataset.has_documents() && !refused.empty())
     throw Error(ErrorCode::not_built, dataset.samples() ? section.lengths_where : section.where,
                 "attention over documents with " + refused + " is built for the CPU only",

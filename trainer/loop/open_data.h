@@ -22,10 +22,11 @@ std::optional<TokenDataset> open_dataset(const DatasetSection& section, const Pa
                                          int64_t seed, std::vector<LackingFiles>& lacking,
                                          std::vector<std::string>& warnings);
 
-// Throws Error{config} for samples that no row holds, Error{not_built} for documents where the
-// device does not compute the model's attention over them; refused: what of it, empty: nothing.
+// Throws Error{config} for samples that no row holds and for a reset_attention_at that is not in the data or
+// the vocabulary (empty: not known), Error{not_built} for documents where the device does not compute the
+// model's attention over them; refused: what of it, empty: nothing.
 void check_dataset(const TokenDataset& dataset, const DatasetSection& section, const PackedSection& packed,
-                   const std::string& refused);
+                   const std::string& refused, std::optional<int64_t> vocabulary);
 
 // Throws Error{config} for a sample of a pack that is longer than the model's positions.
 void check_longest(const TokenDataset& dataset, const DatasetSection& section, const ModelFacts& model);

@@ -7,6 +7,8 @@
 #include "heddle/checkpoint/sharded.h"
 #include "trainer/data/token_check.h"
 #include "trainer/loop/job.h"
+#include "trainer/loop/rank_size.h"
+#include "trainer/loop/settings.h"
 #include "trainer/metrics/look.h"
 #include "trainer/outputs/run_outputs.h"
 #include "trainer/saves/in_the_way.h"
@@ -86,6 +88,8 @@ Job begin(const Node& configuration, Look look, const NamedOutputs& named,
           *look.rates,
           file};
   warn_of_no_best(job);
+  job.content = content_of(job);
+  job.settings = settings_of(job);
   refuse_outputs(job, named);
   find_beginning(job, patience);
   return job;
@@ -106,6 +110,7 @@ std::string fingerprint(const Job& job) {
   add_lengths("dataset", job.dataset);
   for (const ValidationSet& set : job.validation)
     add_lengths("validation_dataset" + (set.name.empty() ? "" : "_" + set.name), set.dataset);
+  for (const auto& [what, digest] : job.content) lines += what + ": " + digest + "\n";
   if (job.resume) lines += "resume: " + job.resume->directory.filename().string() + "\n";
   if (!job.trace.file.empty())
     lines += "--trace: " + std::to_string(job.trace.first_step + 1) + ", " + std::to_string(job.trace.steps) +
@@ -122,9 +127,16 @@ void check_tokens(const Job& job) {
   check_tokens(datasets, job.model.spec->facts().vocabulary, notes);
 }
 
-Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_size,
-                const NamedOutputs& named) {
-  return begin(configuration, look_at(configuration, plugins, world_size, Machine::this_one), named);
+Job prepare_job(const Node& configuration, PluginRegistry& plugins, int world_size, const NamedOutputs& named,
+                int local_ranks) {
+  Look look = look_at(configuration, plugins, world_size, Machine::this_one);
+  const Plan plan = std::move(look.plan);
+  Job job = begin(configuration, std::move(look), named);
+  const std::optional<RankSizes> sizes = sizes_if_known(plan, job.setup, job.model, job.recipe);
+  if (!sizes) return job;
+  job.size = sizes->most;
+  if (plan.device == nullptr) check_memory(*sizes, job.recipe.model, local_ranks);
+  return job;
 }
 
 }  // namespace heddle

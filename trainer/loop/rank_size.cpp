@@ -1,7 +1,12 @@
 // A dry mesh on meta tensors runs the strategy.
 #include "trainer/loop/rank_size.h"
 
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
 #include "heddle/mesh/dry.h"
+#include "trainer/metrics/amounts.h"
 #include "trainer/models/freeze.h"
 
 namespace heddle {
@@ -23,12 +28,14 @@ int stride_of_pp(const Setup& setup) {
   return 0;
 }
 
-}  // namespace
+// Above this the world alone would take hundreds of megabytes to lay out.
+constexpr int kLargestDryWorld = 1 << 16;
 
-ModelSize size_on_rank(const Plan& plan, const Setup& setup, const JobModel& model, const Recipe& recipe) {
+RankSizes sizes_on_ranks(const Plan& plan, const Setup& setup, const JobModel& model, const Recipe& recipe) {
   const auto options = at::TensorOptions().device(at::kMeta).dtype(model.dtype);
   const ParameterSource nothing = [](const Shard&) { return true; };
-  ModelSize most;
+  RankSizes out;
+  int64_t all = 0;
   for (int stage = 0; stage < setup.sizes.pp; ++stage) {
     Units units = model.spec->make_units(options);
     if (recipe.freeze) freeze(units, *recipe.freeze);
@@ -37,9 +44,55 @@ ModelSize size_on_rank(const Plan& plan, const Setup& setup, const JobModel& mod
     const DeviceMesh mesh = mesh::build(setup.axes, meeting, "", setup.views, setup.axis_table);
     Stages stages = parallel::build(std::move(units), plan, mesh, nothing, 0);
     const ModelSize size = size_of(whole, stages, recipe.optimizer.master_weights, recipe.max_norm);
-    if (size.held + size.optimizer >= most.held + most.optimizer) most = size;
+    if (size.held + size.optimizer >= out.most.held + out.most.optimizer) out.most = size;
+    all += size.held + size.gradients + size.optimizer;
   }
-  return most;
+  out.average = all / setup.sizes.pp;
+  return out;
+}
+
+// The machine's, or what the control group of this process may have where that is less; 0: not known.
+double memory_here() {
+  double bytes = 0;
+  std::ifstream info("/proc/meminfo");
+  for (std::string line; bytes == 0 && std::getline(info, line);)
+    if (line.starts_with("MemTotal:")) bytes = 1024 * std::strtod(line.c_str() + 9, nullptr);
+  for (const char* file : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    double limit = 0;
+    if (std::ifstream(file) >> limit && limit > 0 && (bytes == 0 || limit < bytes)) bytes = limit;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::optional<RankSizes> sizes_if_known(const Plan& plan, Setup& setup, const JobModel& model,
+                                        const Recipe& recipe) {
+  if (setup.sizes.world > kLargestDryWorld) return std::nullopt;
+  try {
+    return sizes_on_ranks(plan, setup, model, recipe);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::plugin_failed && error.code() != ErrorCode::internal) throw;
+    setup.warnings.push_back("what a rank holds is not known: " + error.message());
+  } catch (const std::exception& error) {
+    setup.warnings.push_back(std::string("what a rank holds is not known: ") + error.what());
+  }
+  return std::nullopt;
+}
+
+void check_memory(const RankSizes& sizes, const ModelSection& section, int local_ranks, double memory) {
+  if (!section.check_memory) return;
+  if (memory == 0) memory = memory_here();
+  const int64_t needed = local_ranks == 1 ? sizes.bytes() : sizes.average * local_ranks;
+  if (memory == 0 || static_cast<double>(needed) <= memory) return;
+  const std::string ranks =
+      local_ranks == 1 ? "a rank" : std::to_string(local_ranks) + " ranks on this machine";
+  throw Error(
+      ErrorCode::config, section.where,
+      "parameters, gradients and the optimizer of " + ranks + " take " + bytes_text(needed) +
+          ", and the machine has " + bytes_text(static_cast<int64_t>(memory)),
+      "split the model over more machines, or train a smaller one or in bfloat16; --model.check_memory "
+      "false starts the run all the same");
 }
 
 }  // namespace heddle

@@ -1,13 +1,30 @@
 // What a rank of a run will hold, found without the rank.
 #pragma once
 
+#include <optional>
+
 #include "trainer/loop/job.h"
 #include "trainer/metrics/model_size.h"
 
 namespace heddle {
 
-// The plan's own strategy shards the model on meta, in a world where nothing is sent: of the first ranks of
-// the pipeline's stages, the one that holds most. Throws what the strategy refuses.
-ModelSize size_on_rank(const Plan& plan, const Setup& setup, const JobModel& model, const Recipe& recipe);
+struct RankSizes {
+  ModelSize most;       // of the rank that holds most
+  int64_t average = 0;  // bytes of parameters, gradients and optimizer: the mean over the pipeline's stages
+  int64_t bytes() const {
+    return most.held + most.gradients + most.optimizer;
+  }  // of the rank that holds most
+};
+
+// The plan's own strategy shards the model on meta, in a world where nothing is sent, on the first rank of
+// each of the pipeline's stages. Throws what the strategy refuses; its other errors say nothing about the
+// run: then it is empty, with a warning in `setup`. Empty for worlds that are too large to lay out.
+std::optional<RankSizes> sizes_if_known(const Plan& plan, Setup& setup, const JobModel& model,
+                                        const Recipe& recipe);
+
+// Throws Error{config} where parameters, gradients and the optimizer's state of the ranks on this machine
+// take more than its memory, or than the control group of this process may have: what no order of work could
+// change. Not with model.check_memory: false. `memory`: in bytes; 0: is asked.
+void check_memory(const RankSizes& sizes, const ModelSection& section, int local_ranks, double memory = 0);
 
 }  // namespace heddle

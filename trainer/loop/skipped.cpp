@@ -3,7 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <string>
 
@@ -50,15 +52,32 @@ std::string how_to_go_back(const Job& job, int64_t first) {
 
 }  // namespace
 
-void SkippedUpdates::add(bool skipped) {
+std::string number_text(double value) {
+  if (std::isnan(value)) return "nan";
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", value);
+  return text;
+}
+
+void SkippedUpdates::add(bool skipped, double loss) {
   all_ += skipped ? 1 : 0;
   in_a_row_ = skipped ? in_a_row_ + 1 : 0;
+  ++steps_;
+  loss_ = loss;
 }
 
 std::string SkippedUpdates::summary() const {
   if (all_ == 0) return "";
   return "  skipped     " + std::to_string(all_) + (all_ == 1 ? " update" : " updates") +
-         ": the gradient norm was nan, inf or too large\n";
+         ": the loss or the gradient norm was nan, inf or too large\n";
+}
+
+std::string SkippedUpdates::why_not_saved(bool ends) const {
+  if (all_ > 0 && all_ >= steps_ - all_ + (ends ? 1 : 0))
+    return std::to_string(all_) + " of " + std::to_string(steps_) +
+           (steps_ == 1 ? " update was skipped" : " updates were skipped") +
+           ", as the loss or the gradient norm was nan, inf or too large";
+  return std::isfinite(loss_) ? "" : "the loss is " + number_text(loss_);
 }
 
 Error too_many_skipped(const Job& job, const Moment& moment) {
@@ -68,8 +87,15 @@ Error too_many_skipped(const Job& job, const Moment& moment) {
       ErrorCode::diverged, "step_scheduler.max_skipped_updates",
       (count == 1 ? "the update of step " + last + " was skipped"
                   : "the updates of steps " + std::to_string(first + 1) + " to " + last + " were skipped") +
-          ", as the gradient norm was nan, inf or too large",
+          ", as the loss or the gradient norm was nan, inf or too large",
       how_to_go_back(job, first));
+}
+
+Error not_saved(const Job& job, const Moment& moment, const SkippedUpdates& skipped, bool ends) {
+  const std::string what =
+      "after step " + std::to_string(moment.step + 1) + " nothing is saved: " + skipped.why_not_saved(ends);
+  return Error(ErrorCode::diverged, "training", what,
+               how_to_go_back(job, moment.step + 1 - std::max<int64_t>(1, skipped.in_a_row())));
 }
 
 void refuse_not_finite(const Job& job, engine::Model& model, const std::optional<Moment>& moment) {

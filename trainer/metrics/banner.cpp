@@ -134,7 +134,6 @@ std::string banner(const Job& job, const ModelSize& size) {
   out += "  memory  a rank: parameters " + bytes_text(size.held) + ", gradients " +
          bytes_text(size.gradients) + ", optimizer " + bytes_text(size.optimizer) +
          (size.largest_unit > 0 ? ", largest unit " + bytes_text(size.largest_unit) : "") +
-         (size.copies > 0 ? ", copies to save from " + bytes_text(size.copies) : "") +
          "; activations come on top\n";
   return out + "  saves   " + saves_text(job) + "\n" + resume_text(job);
 }

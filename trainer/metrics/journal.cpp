@@ -82,7 +82,7 @@ void Journal::write(const Trained& step) {
   record.sides = read_sides(report.side_values);
   metrics_.append(to_json(record, timestamp_now()));
   files_.trained.push_back({record.step, record.loss, record.skipped});
-  skipped_.add(record.skipped);
+  skipped_.add(record.skipped, record.loss);
   progress_.show(record);
   warn(record);
 }
@@ -90,13 +90,13 @@ void Journal::write(const Trained& step) {
 void Journal::warn(const TrainingRecord& record) {
   const std::string step = "step " + std::to_string(record.step + 1) + ": ";
   if (record.skipped) {
-    char norm[32];
-    std::snprintf(norm, sizeof(norm), "%g", record.grad_norm);
     const std::optional<int64_t> most = job_.recipe.steps.max_skipped_updates;
-    warn(step + "update skipped: the gradient norm is " + norm + "; " + std::to_string(skipped_.in_a_row()) +
-         " in a row" + (most ? ", the run ends at " + std::to_string(*most) : ""));
-  } else if (!std::isfinite(record.loss)) {
-    warn(step + "the loss is not finite");
+    const bool by_loss = std::isfinite(record.grad_norm) && !std::isfinite(record.loss);
+    warn(step + "update skipped: " +
+         (by_loss ? "the loss is " + number_text(record.loss)
+                  : "the gradient norm is " + number_text(record.grad_norm)) +
+         "; " + std::to_string(skipped_.in_a_row()) + " in a row" +
+         (most ? ", the run ends at " + std::to_string(*most) : ""));
   }
 }
 

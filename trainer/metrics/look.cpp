@@ -13,14 +13,14 @@
 #include "heddle/nn/attention_layout.h"
 #include "trainer/loop/open_data.h"
 #include "trainer/loop/open_model.h"
+#include "trainer/loop/without_effect.h"
 #include "trainer/metrics/model_size.h"
 #include "trainer/models/find_model.h"
 #include "trainer/models/freeze.h"
+#include "trainer/models/same_tokenizer.h"
 
 namespace heddle {
 namespace {
-
-constexpr const char* kByteTokenizer = "{\"type\": \"bytes\"}\n";
 
 void check_length(const DatasetSection& section, const ModelFacts& model) {
   if (section.sequence_length <= model.max_positions) return;
@@ -91,18 +91,6 @@ void check_staging(const CheckpointSection& section) {
               "staging_dir " + *section.staging_dir + " is on another file system than checkpoint_dir " +
                   section.directory + ", so a checkpoint cannot be renamed from the one to the other",
               "name a directory beside checkpoint_dir, or leave checkpoint.staging_dir out");
-}
-
-// Exports of a model that learns bytes of text say so, for `heddle generate`.
-void note_bytes(JobModel& model, std::vector<std::string>& warnings) {
-  const auto& files = model.origin.files;
-  for (const char* own : {"tokenizer.json", "tokenizer.model"}) {
-    if (!files.contains(own)) continue;
-    warnings.push_back("the dataset's tokens are bytes of text, and the model has a " + std::string(own) +
-                       ": heddle data --tokenizer " + model.directory.string() + " makes tokens of it");
-    return;
-  }
-  model.origin.files[kTokenizerNote] = kByteTokenizer;
 }
 
 class Walk {
@@ -180,6 +168,7 @@ class Walk {
     warn_of_unused(model, units, look_.setup.warnings);
     check_weights(model, units);
     if (look_.recipe.freeze) freeze(units, *look_.recipe.freeze);
+    check_groups(units, look_.recipe.optimizer);
     const SavedBytes saved = saved_bytes(units, look_.recipe.optimizer.master_weights);
     look_.model->checkpoint_bytes = saved.checkpoint;
     look_.model->export_bytes = saved.model;
@@ -222,7 +211,9 @@ class Walk {
       lacks(none.what + ": the data is not checked");
     }
     if (!dataset) return std::nullopt;
-    check_dataset(*dataset, section, packed, not_on_device_);
+    const auto vocabulary = look_.model ? std::optional(look_.model->spec->facts().vocabulary) : std::nullopt;
+    check_dataset(*dataset, section, packed, not_on_device_, vocabulary);
+    if (look_.model) check_tokenizer(*dataset, look_.model->origin, section.where);
     if (look_.model) check_longest(*dataset, section, look_.model->spec->facts());
     if (const std::string text = left_out_text(*dataset, packed); !text.empty())
       look_.setup.warnings.push_back(text);
@@ -244,11 +235,14 @@ class Walk {
       check_length(section, look_.model->spec->facts());  // of packs: each sample
     look_.dataset = open(section, look_.recipe.packed);
     if (look_.model && look_.dataset && look_.dataset->holds_bytes())
-      note_bytes(*look_.model, look_.setup.warnings);
+      note_bytes(look_.model->origin, look_.model->directory, look_.setup.warnings);
   }
 
   void count_steps() {
+    if (const std::string text = no_validation_text(look_.recipe); !text.empty())
+      look_.setup.warnings.push_back(text);
     if (!look_.dataset) return;
+    check_batch(look_.recipe.steps, look_.dataset->size());
     look_.scheduler.emplace(look_.recipe.steps, look_.setup.sizes.dp, look_.dataset->size());
     look_.rates.emplace(look_.recipe.lr_schedule, look_.recipe.optimizer.adamw,
                         look_.scheduler->total_steps());

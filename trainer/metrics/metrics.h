@@ -21,7 +21,7 @@ struct TrainingRecord {
   int64_t step = 0, epoch = 0;
   double loss = 0, grad_norm = 0, lr = 0;
   double mem = 0;        // the peak: see PeakMemory; on a device, of its tensors
-  bool skipped = false;  // the update, as its gradient norm was not finite
+  bool skipped = false;  // the update, as the loss or the gradient norm was not finite
   double tps = 0, tps_per_gpu = 0;
   std::optional<double> mfu;     // in percent of a rank's peak; empty where the peak is not known
   std::optional<double> tflops;  // of the model, a rank and second; see ModelFlops

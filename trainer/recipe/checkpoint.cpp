@@ -25,6 +25,7 @@ struct CheckpointFields {
   std::optional<bool> dequantize_base_checkpoint, is_peft;
   Node skip_task_head_prefixes_for_base_model;
   std::optional<std::string> original_model_root_dir, model_cache_dir, model_repo_id, restore_from;
+  bool accept_other_data = false;
 };
 
 void add_saving(ConfigSchema<CheckpointFields>& schema) {
@@ -62,6 +63,9 @@ void add_loading(ConfigSchema<CheckpointFields>& schema) {
       .later("allow_legacy_pickle_restore", "checkpoints hold no pickles")
       .field("restore_from", &W::restore_from,
              "The checkpoint to go on from: null or LATEST (the one saved last), LOWEST_VAL, a name, a path.")
+      .field("accept_other_data", &W::accept_other_data,
+             "Go on from a checkpoint that was saved with another data set or tokenizer: at the same step, "
+             "in the order of the new data.")
       .field("dequantize_base_checkpoint", &W::dequantize_base_checkpoint, "For quantized base models.")
       .later("dequantize_base_checkpoint", "quantized base models are not built yet",
              [](const W& words) { return !words.dequantize_base_checkpoint.value_or(false); })
@@ -92,6 +96,12 @@ const ConfigSchema<CheckpointFields>& checkpoint_schema() {
 
 [[noreturn]] void refuse(const Node& section, const std::string& key, const std::string& what) {
   throw Error(ErrorCode::config, where_of(section, key), what);
+}
+
+void check_directory(const Node& section, const std::string& directory, NotBuilt& not_built) {
+  if (directory.empty()) refuse(section, "checkpoint_dir", "checkpoint_dir is empty");
+  if (directory.find("://") != std::string::npos)
+    not_built.push_back("checkpoint.checkpoint_dir: cloud storage is not built yet");
 }
 
 CheckpointSection::Export export_of(const Node& section, const Node& value) {
@@ -127,9 +137,7 @@ CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built) {
   if (words.consolidation_timeout_minutes > kLongestTimeout)
     refuse(section, "consolidation_timeout_minutes",
            "checkpoint.consolidation_timeout_minutes must be at most 525600 (a year)");
-  if (words.checkpoint_dir.empty()) refuse(section, "checkpoint_dir", "checkpoint_dir is empty");
-  if (words.checkpoint_dir.find("://") != std::string::npos)
-    not_built.push_back("checkpoint.checkpoint_dir: cloud storage is not built yet");
+  check_directory(section, words.checkpoint_dir, not_built);
   add_not_built(not_built, "checkpoint", checkpoint_schema(), words);
   const auto path_or_none = [](const std::optional<std::string>& word) {
     return word ? std::optional(path_of(*word)) : std::nullopt;
@@ -138,6 +146,7 @@ CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built) {
           path_of(words.checkpoint_dir),
           export_of(section, words.save_consolidated),
           path_or_none(words.restore_from),
+          words.accept_other_data,
           words.consolidation_timeout_minutes,
           words.single_rank_consolidation,
           words.v4_compatible,

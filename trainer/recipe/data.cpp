@@ -20,7 +20,7 @@ struct DataFields {
   bool align_to_bos = false;
   std::optional<int64_t> bos_token;
   std::optional<std::string> dtype;
-  std::optional<int64_t> reset_attention_at;
+  std::optional<int64_t> reset_attention_at, limit_dataset_samples;
 };
 
 const ConfigSchema<DataFields>& dataset_schema() {
@@ -41,7 +41,9 @@ const ConfigSchema<DataFields>& dataset_schema() {
           .field("dtype", &DataFields::dtype, "Type of the tokens of files without a header.")
           .field("reset_attention_at", &DataFields::reset_attention_at,
                  "The token that ends a document: attention does not cross it, and positions begin again "
-                 "after it; null: a sample is one document.");
+                 "after it; null: a sample is one document.")
+          .field("limit_dataset_samples", &DataFields::limit_dataset_samples,
+                 "Only the first so many samples of the files, before any are mixed or packed; null: all.");
   return schema;
 }
 
@@ -154,6 +156,9 @@ DatasetSection read_dataset(const Node& section, const PackedSection& packed, No
           "give its id, as heddle data prints it, or leave the key out");
     dataset.document_end = words.reset_attention_at;
   }
+  dataset.end_where = where_of(section, "reset_attention_at");
+  require_positive(section, "limit_dataset_samples", words.limit_dataset_samples, " or null");
+  dataset.most_samples = words.limit_dataset_samples;
   add_not_built(not_built, section.path(), dataset_schema(), words);
   return dataset;
 }

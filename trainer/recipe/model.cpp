@@ -13,6 +13,7 @@ struct ModelFields {
   std::optional<std::string> target, directory;
   Node config;
   Node dtype, torch_dtype;
+  bool check_memory = true;
 };
 
 const ConfigSchema<ModelFields>& model_schema() {
@@ -24,7 +25,11 @@ const ConfigSchema<ModelFields>& model_schema() {
           .field("config", &ModelFields::config,
                  "HF's keys, or the path of a config.json, for random weights.")
           .field("dtype", &ModelFields::dtype, "Storage; null or auto: what config.json says, else float32.")
-          .field("torch_dtype", &ModelFields::torch_dtype, "The older name of dtype.");
+          .field("torch_dtype", &ModelFields::torch_dtype, "The older name of dtype.")
+          .field(
+              "check_memory", &ModelFields::check_memory,
+              "Refuse a run whose parameters, gradients and optimizer do not fit in this machine's memory; "
+              "false: start it.");
   return schema;
 }
 
@@ -65,6 +70,7 @@ ModelSection read_model(const Node& section, NotBuilt&) {
   if (words.target) refuse_other_class(section, *words.target);
   ModelSection model;
   model.where = section.where();
+  model.check_memory = words.check_memory;
   const std::string older = storage(words.torch_dtype);
   model.dtype = storage(words.dtype);
   if (!older.empty() && !model.dtype.empty() && older != model.dtype)

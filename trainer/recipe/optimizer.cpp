@@ -86,14 +86,18 @@ void require(const Node& section, const std::string& key, bool holds, const std:
   if (!holds) throw Error(ErrorCode::config, where_of(section, key), key + " must be " + what);
 }
 
-void check_groups(const Node& section, const std::vector<ParameterGroup>& groups) {
+// The place of each pattern.
+std::vector<std::string> check_groups(const Node& section, const std::vector<ParameterGroup>& groups) {
+  std::vector<std::string> places;
   for (size_t i = 0; i < groups.size(); ++i) {
     const Node& at = section.find("param_group_overrides")->items()[i];
     if (groups[i].pattern.empty()) throw Error(ErrorCode::config, at.where(), "pattern is missing");
     if (groups[i].lr_mult < 0 || groups[i].wd_mult < 0)
       throw Error(ErrorCode::config, at.where(), "lr_mult and wd_mult must not be negative");
-    text::Pattern(groups[i].pattern, where_of(at, "pattern"));
+    places.push_back(where_of(at, "pattern"));
+    text::Pattern(groups[i].pattern, places.back());
   }
+  return places;
 }
 
 }  // namespace
@@ -114,11 +118,12 @@ OptimizerSection read_optimizer(const Node& section, NotBuilt& not_built) {
   for (const double beta : words.betas) require(section, "betas", beta >= 0 && beta < 1, "from 0 to below 1");
   require(section, "eps", words.eps >= 0, "0 or more");
   require(section, "weight_decay", words.weight_decay >= 0, "0 or more");
-  check_groups(section, words.groups);
+  std::vector<std::string> places = check_groups(section, words.groups);
   add_not_built(not_built, "optimizer", optimizer_schema(), words);
   return {{words.lr, words.betas[0], words.betas[1], words.eps, words.weight_decay},
           words.master_weights,
-          words.groups};
+          words.groups,
+          std::move(places)};
 }
 
 namespace {

@@ -32,6 +32,7 @@ struct StepSection {
   int64_t start_step = 0, start_epoch = 0;
   std::optional<int64_t> max_skipped_updates = 10;  // in a row; null: no limit
   Node preemption_signal = Node::text("SIGTERM");
+  std::string val_where = "step_scheduler.val_every_steps";
   std::vector<int> stop_signals;                 // the numbers of preemption_signal; empty: none
   std::optional<std::string> preemption_sender;  // scheduler or person; null: see preemptions()
   std::string where = "step_scheduler";          // of global_batch_size, for messages
@@ -39,10 +40,11 @@ struct StepSection {
 
 struct ModelSection {
   enum class Source { pretrained, config } source = Source::config;
-  std::string directory;  // from_pretrained: an HF directory
-  Node config;            // from_config: a map of HF's keys, or the path of a config.json
-  std::string dtype;      // storage; empty: what config.json says, else float32
-  std::string where;      // of the section, for messages
+  std::string directory;     // from_pretrained: an HF directory
+  Node config;               // from_config: a map of HF's keys, or the path of a config.json
+  std::string dtype;         // storage; empty: what config.json says, else float32
+  bool check_memory = true;  // refuse what this machine's memory cannot hold
+  std::string where;         // of the section, for messages
 };
 
 // AutoModel's freeze_config, for models of text. `patterns` is our own.
@@ -69,13 +71,16 @@ struct DatasetSection {
   Shuffle shuffle_files = Shuffle::off;
   std::optional<TokenType> bare;                   // the type of files without a header
   std::optional<int64_t> document_end;             // the token after which attention begins anew
+  std::optional<int64_t> most_samples;             // the first so many of the files; empty: all
   std::string where, length_where, lengths_where;  // of file_pattern, seq_len and lengths, for messages
+  std::string end_where;                           // of reset_attention_at
 };
 
 struct OptimizerSection {
   AdamWConfig adamw;
   bool master_weights = false;
   std::vector<ParameterGroup> groups;
+  std::vector<std::string> groups_where;  // of each group's pattern, for messages
 };
 
 // Keys are those of AutoModel's OptimizerParamScheduler; what is empty is filled from the run (see
@@ -98,6 +103,7 @@ struct CheckpointSection {
   std::string directory = "checkpoints/";
   Export save_consolidated = Export::final;
   std::optional<std::string> restore_from;  // empty: the latest checkpoint, where there is one
+  bool accept_other_data = false;           // go on with another data set or tokenizer
   double consolidation_timeout_minutes = 30;
   bool single_rank_consolidation = false, v4_compatible = false;
   std::optional<int64_t> max_recent;  // checkpoints that stay, beside those with a pointer; empty: all

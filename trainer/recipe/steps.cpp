@@ -30,9 +30,10 @@ const ConfigSchema<StepSection>& step_schema() {
           .later("start_step", "a checkpoint says where a run goes on")
           .field("start_epoch", &S::start_epoch, "The first epoch.")
           .later("start_epoch", "a checkpoint says where a run goes on")
-          .field("max_skipped_updates", &S::max_skipped_updates,
-                 "Updates in a row that may be skipped as their gradient norm is not finite, before the run "
-                 "ends with status 1; null: any number.")
+          .field(
+              "max_skipped_updates", &S::max_skipped_updates,
+              "Updates in a row that may be skipped as the loss or the gradient norm is not finite, before "
+              "the run ends with status 1; null: any number.")
           .field("preemption_signal", &S::preemption_signal,
                  "Signals that save a checkpoint and end the run; null: none does.")
           .field("preemption_sender", &S::preemption_sender,
@@ -71,6 +72,7 @@ std::vector<FieldInfo> step_fields() {
 StepSection read_steps(const Node& section, NotBuilt& not_built) {
   StepSection steps = step_schema().read(section);
   steps.where = where_of(section, "global_batch_size");
+  steps.val_where = where_of(section, "val_every_steps");
   require_positive(section, "global_batch_size", steps.global_batch_size, "", kLargestSize);
   require_positive(section, "local_batch_size", steps.local_batch_size, "", kLargestSize);
   require_positive(section, "num_epochs", steps.num_epochs, " or None if max_steps is provided");

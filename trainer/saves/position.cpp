@@ -43,6 +43,14 @@ class Numbers {
   const std::filesystem::path& file_;
 };
 
+// Of a checkpoint of an older heddle: none.
+std::map<std::string, std::string> texts_in(const PositionJson& in, const char* key) {
+  std::map<std::string, std::string> out;
+  const PositionJson found = in.value(key, PositionJson::object());
+  for (const auto& [name, value] : found.items()) out[name] = value.get<std::string>();
+  return out;
+}
+
 Position position_of(const PositionJson& in, const Numbers& numbers) {
   Position out;
   out.step = numbers.read(in, "step", 0);
@@ -54,8 +62,9 @@ Position position_of(const PositionJson& in, const Numbers& numbers) {
   out.global_batch_size = numbers.read(data, "global_batch_size", 1);
   out.dataset_samples = numbers.read(data, "samples", 1);
   out.sequence_length = numbers.read(data, "sequence_length", 1);
-  const PositionJson rows = data.value("rows", PositionJson::object());
-  for (const auto& [key, value] : rows.items()) out.rows[key] = value.get<std::string>();
+  out.rows = texts_in(data, "rows");
+  out.content = texts_in(in, "content");
+  out.settings = texts_in(in, "settings");
   if (const PositionJson plan = in.value("plan", PositionJson()); plan.is_object()) {
     out.next_lr = plan.at("next_lr").get<double>();
     out.total_steps = numbers.read(plan, "total_steps", 0);
@@ -88,9 +97,15 @@ std::string to_json(const Position& position) {
                           {"samples", position.dataset_samples},
                           {"sequence_length", position.sequence_length},
                           {"rows", position.rows}};
-  PositionJson out{{"version", kVersion},       {"step", position.step}, {"epoch", position.epoch},
-                   {"sample", position.sample}, {"data", data},          {"model", position.model},
-                   {"parts", position.parts}};
+  PositionJson out{{"version", kVersion},
+                   {"step", position.step},
+                   {"epoch", position.epoch},
+                   {"sample", position.sample},
+                   {"data", data},
+                   {"model", position.model},
+                   {"parts", position.parts},
+                   {"content", position.content},
+                   {"settings", position.settings}};
   if (position.next_lr && position.total_steps)
     out["plan"] = {{"next_lr", *position.next_lr}, {"total_steps", *position.total_steps}};
   out["checksum"] = checkpoint::checksum(out.dump());

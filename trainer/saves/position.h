@@ -24,6 +24,8 @@ struct Position {
   // What the run that saved it would have used for the next step, and its length. Empty: not recorded.
   std::optional<double> next_lr;
   std::optional<int64_t> total_steps;
+  // What else decides the numbers, as content_of() and settings_of() say. Empty: not recorded.
+  std::map<std::string, std::string> content, settings;
   std::map<std::string, std::string> model;  // keys and values that two checkpoints of one model share
   std::map<std::string, std::string> parts;  // "model" and "optim": the sums of their manifests
   bool operator==(const Position&) const = default;

@@ -7,6 +7,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
+#include "trainer/loop/settings.h"
 #include "trainer/models/foreign.h"
 #include "trainer/saves/keep.h"
 
@@ -28,27 +29,40 @@ std::string difference(const Position& there, const Job& job) {
   return "";
 }
 
-// The order of the samples must be the one that the checkpoint is in.
-void check_data(const fs::path& directory, const Position& there, const Position& here, bool seeded) {
-  const auto refuse = [&](const std::string& what, const std::string& saved, const std::string& wanted) {
+constexpr const char* kAcceptData =
+    "; --checkpoint.accept_other_data true goes on at the same step, in the order of the new data";
+
+// The order of the samples must be the one that the checkpoint is in. accepts_data: other data are a warning.
+void check_data(const fs::path& directory, const Position& there, const Position& here, bool seeded,
+                bool accepts_data, std::vector<std::string>& warnings) {
+  const auto refuse = [&](const std::string& what, const std::string& saved, const std::string& wanted,
+                          bool is_data = true) {
+    if (is_data && accepts_data) {
+      warnings.push_back(what + " was " + saved + " in the run that saved " + directory.filename().string() +
+                         ", and is " + wanted + " now");
+      return;
+    }
     throw Error(ErrorCode::config, "checkpoint.restore_from",
                 directory.string() + " was saved with a different data order: " + what + " was " + saved +
                     ", now " + wanted,
                 "go on with the same data, or point checkpoint.checkpoint_dir at a fresh directory and start "
                 "from the model: model.pretrained_model_name_or_path: " +
-                    directory.string());
+                    directory.string() + (is_data ? kAcceptData : ""));
   };
-  const auto check = [&](const char* what, int64_t saved, int64_t wanted) {
-    if (saved != wanted) refuse(what, std::to_string(saved), std::to_string(wanted));
+  const auto check = [&](const char* what, int64_t saved, int64_t wanted, bool is_data = false) {
+    if (saved != wanted) refuse(what, std::to_string(saved), std::to_string(wanted), is_data);
   };
   for (const auto& [key, saved] : there.rows)
     if (const auto found = here.rows.find(key); found != here.rows.end() && found->second != saved)
       refuse(key, saved, found->second);
   check("step_scheduler.global_batch_size", there.global_batch_size, here.global_batch_size);
-  check("the number of samples", there.dataset_samples, here.dataset_samples);
-  check("dataset.seq_len", there.sequence_length, here.sequence_length);
+  check("the number of samples", there.dataset_samples, here.dataset_samples, true);
+  check("dataset.seq_len", there.sequence_length, here.sequence_length, true);
   check("dataloader.shuffle", there.shuffled, here.shuffled);
   if (seeded) check("seed", there.seed, here.seed);
+  for (const auto& [what, saved] : there.content)
+    if (const auto found = here.content.find(what); found != here.content.end() && found->second != saved)
+      refuse("the " + what, saved, found->second);
 }
 
 bool is_complete(const fs::path& directory) {
@@ -217,6 +231,8 @@ Position position_after(const Job& job, const Moment& moment) {
                    {"packed_sequence", samples ? samples->packing : "off"},
                    {"dataset.lengths", samples ? "of checksum " + samples->lengths_sum : "null"}};
   position.shuffled = job.recipe.shuffle == Shuffle::on;
+  position.content = job.content;
+  position.settings = job.settings;
   position.model = job.model.spec->signature();
   position.next_lr = job.rates.lr(position.step);
   position.total_steps = job.scheduler.total_steps();
@@ -256,7 +272,11 @@ std::optional<Resume> find_checkpoint(const Job& job, std::vector<std::string>& 
                        " was saved with another model configuration: " + reason);
   }
   const bool seeded = job.recipe.shuffle == Shuffle::on || job.recipe.dataset->shuffle_files == Shuffle::on;
-  check_data(directory, resume.position, position_after(job, Moment{}), seeded);
+  const Position here = position_after(job, Moment{});
+  check_data(directory, resume.position, here, seeded, section.accept_other_data, warnings);
+  for (std::string& line :
+       changed_settings(directory.filename().string(), resume.position.settings, here.settings))
+    warnings.push_back(std::move(line));
   return resume;
 }
 

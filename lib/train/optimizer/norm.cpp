@@ -112,10 +112,10 @@ at::Tensor GradientNorm::squares_of(const Group& group) const {
   return there.empty() ? none.fill_(squares) : sum_of_squares_on_device(there).add_(squares);
 }
 
-at::Tensor GradientNorm::measure() const {
+at::Tensor GradientNorm::measure(at::Tensor* doubts) const {
   at::NoGradGuard no_gradients;
-  if (std::isinf(norm_type_)) return largest();
-  return is_a_sum() ? euclidean() : scaled();
+  if (std::isinf(norm_type_)) return largest(doubts);
+  return is_a_sum() ? euclidean(doubts) : scaled(doubts);
 }
 
 namespace {
@@ -152,10 +152,14 @@ at::Tensor GradientNorm::over_axes(Reduce reduce, const Part& of_group) const {
   return total;
 }
 
-at::Tensor GradientNorm::over_ranks(Reduce reduce, const Part& of_group) const {
-  at::Tensor total = over_axes(reduce, of_group);
+at::Tensor GradientNorm::over_ranks(Reduce reduce, const Part& of_group, at::Tensor* doubts) const {
+  const auto with_doubts = [&](const Group& group) { return at::cat({of_group(group), *doubts}); };
+  at::Tensor total = over_axes(reduce, doubts == nullptr ? of_group : Part(with_doubts));
+  if (doubts != nullptr && groups_.empty()) total = at::cat({total, *doubts});
   if (pipeline_ != nullptr) pipeline_->all_reduce(total, reduce)->wait();
-  return total;
+  if (doubts == nullptr) return total;
+  *doubts = total.narrow(0, total.numel() - 1, 1);
+  return total.narrow(0, 0, total.numel() - 1);
 }
 
 at::Tensor GradientNorm::squares_of_stages() const {
@@ -163,25 +167,28 @@ at::Tensor GradientNorm::squares_of_stages() const {
   return over_axes(Reduce::sum, [this](const Group& group) { return squares_of(group); });
 }
 
-at::Tensor GradientNorm::euclidean() const {
-  return over_ranks(Reduce::sum, [this](const Group& group) { return squares_of(group); }).sqrt_();
+at::Tensor GradientNorm::euclidean(at::Tensor* doubts) const {
+  return over_ranks(
+             Reduce::sum, [this](const Group& group) { return squares_of(group); }, doubts)
+      .sqrt_();
 }
 
 // The largest number of each rank, and whether it has a nan: a maximum over ranks may drop a nan.
-at::Tensor GradientNorm::largest() const {
-  const at::Tensor both = over_ranks(Reduce::max, [this](const Group& group) {
+at::Tensor GradientNorm::largest(at::Tensor* doubts) const {
+  const auto of_group = [this](const Group& group) {
     at::Tensor most = at::zeros({1}, double_on(device_));
     for (const at::Tensor& gradient : gradients_of(group.shards))
       most = at::maximum(most, gradient.abs().max().to(device_, at::kDouble));
     const at::Tensor nan = most.isnan();
     return at::cat({most.masked_fill(nan, 0), nan.to(at::kDouble)});
-  });
+  };
+  const at::Tensor both = over_ranks(Reduce::max, of_group, doubts);
   return both.narrow(0, 0, 1).masked_fill(both.narrow(0, 1, 1).gt(0), std::nan(""));
 }
 
 // The largest number times the norm of the scaled numbers (as in LAPACK's and PyTorch's robust norms).
-at::Tensor GradientNorm::scaled() const {
-  const at::Tensor most = largest();
+at::Tensor GradientNorm::scaled(at::Tensor* doubts) const {
+  const at::Tensor most = largest(doubts);
   const at::Tensor usable = most.isfinite().logical_and_(most.gt(0));
   const at::Tensor scale = at::where(usable, most, 1.0);
   const at::Tensor sum = over_ranks(Reduce::sum, [&](const Group& group) {
@@ -210,11 +217,17 @@ void clip_gradients(std::span<Shard* const> shards, const at::Tensor& norm, doub
 double largest_norm(std::optional<double> max_norm) {
   constexpr double most = std::numeric_limits<float>::max();
   const double square_root = std::sqrt(most);
-  return max_norm && *max_norm <= square_root ? *max_norm * most : square_root;
+  return max_norm ? std::min(square_root, *max_norm * most) : square_root;
 }
 
-at::Tensor skip_above(const at::Tensor& norm, double largest) {
-  return norm.le(largest).to(at::kFloat).neg_().add_(1);  // nan is not <= either
+at::Tensor skip_above(const at::Tensor& norm, double largest, const at::Tensor& doubts) {
+  at::Tensor fits = norm.le(largest);  // nan is not
+  if (doubts.defined()) fits.logical_and_(doubts.eq(0));
+  return fits.logical_not_().to(at::kFloat);
+}
+
+at::Tensor doubts_of(const at::Tensor& loss) {
+  return (loss - loss).ne(0).to(at::kDouble);
 }
 
 }  // namespace heddle::train

@@ -18,12 +18,16 @@ HEDDLE_API double sum_of_squares(const at::Tensor& tensor);
 // tensors are of one device, and there is at least one.
 HEDDLE_API at::Tensor sum_of_squares_on_device(at::TensorList tensors);
 
-// The largest gradient norm that AdamW supports: above it the squares of the clipped gradients (max_norm;
-// empty: not clipped) or the divisor are not finite in fp32.
+// The largest gradient norm of an update that is made: above it the norm's square is not finite in fp32, or
+// the divisor that clips to max_norm (empty: no clipping).
 HEDDLE_API double largest_norm(std::optional<double> max_norm);
 
-// The argument `skip` of AdamW::update: fp32 [1] beside the norm, 1 where it is above `largest` or nan.
-HEDDLE_API at::Tensor skip_above(const at::Tensor& norm, double largest);
+// The argument `skip` of AdamW::update: fp32 [1] beside the norm, 1 where it is above `largest` or nan, or
+// `doubts` (as GradientNorm::measure gives them) is more than 0; else 0.
+HEDDLE_API at::Tensor skip_above(const at::Tensor& norm, double largest, const at::Tensor& doubts = {});
+
+// The argument `doubts` of GradientNorm::measure: fp64 [1], 1 where a number of `loss` is not finite, else 0.
+HEDDLE_API at::Tensor doubts_of(const at::Tensor& loss);
 
 // The divisor of the gradients, so that their norm becomes at most max_norm: max(1, (norm + 1e-6) /
 // max_norm), fp32 [1]. torch.nn.utils.clip_grad_norm_ multiplies by the reciprocal.

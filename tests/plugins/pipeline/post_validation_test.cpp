@@ -22,24 +22,29 @@ namespace {
 constexpr int kLateSteps = 8, kLateBad = 4;
 constexpr double kNever = 1e300;
 
-// Adds `value` to the gradient behind a unit in one step. Counts backwards, because forwards may be taken
-// back.
+// Adds `value` in one step to the gradient behind a unit, or to its output: the loss. Counts backwards,
+// because forwards may be taken back.
 class BadBackward : public ModuleUnit {
  public:
-  BadBackward(Unit& unit, int a_step, double value)
-      : ModuleUnit(std::move(dynamic_cast<ModuleUnit&>(unit))), a_step_(a_step), value_(value) {}
+  BadBackward(Unit& unit, int a_step, double value, bool is_loss)
+      : ModuleUnit(std::move(dynamic_cast<ModuleUnit&>(unit))),
+        a_step_(a_step),
+        value_(value),
+        is_loss_(is_loss) {}
   Tensors forward(Tensors inputs, const Batch& batch) override {
     Tensors out = ModuleUnit::forward(std::move(inputs), batch);
     if (out[0].requires_grad())
       out[0].register_hook([this](const at::Tensor& gradient) {
-        return backwards_++ / a_step_ == kLateBad ? gradient + value_ : gradient;
+        return backwards_++ / a_step_ == kLateBad && !is_loss_ ? gradient + value_ : gradient;
       });
+    if (is_loss_ && backwards_ / a_step_ == kLateBad) out[0] = out[0] + value_;
     return out;
   }
 
  private:
   int a_step_, backwards_ = 0;
   double value_;
+  bool is_loss_;
 };
 
 Training late(const std::string& schedule, std::vector<Axis> axes, const std::string& strategy = "single",
@@ -142,13 +147,13 @@ TEST(PostValidation, BesideTensorParallelismAccumulationAndRecomputedUnits) {
 TEST(PostValidation, UndoesAnUpdateThatIsToBeSkipped) {
   for (const double value :
        {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
-    for (const size_t unit : {0, 6}) {
+    for (const size_t unit : {0, 6, 99}) {  // 99: the loss of the last one
       SCOPED_TRACE(std::to_string(value) + " behind unit " + std::to_string(unit));
       const auto bad = [&](Training run, int a_step) {
         run.make_units = [=, model = run.model](int) {
           Units units = make_units(model, at::TensorOptions().dtype(at::kFloat).device(at::kMeta));
           const size_t at = std::min(unit, units.size() - 1);
-          units[at] = std::make_unique<BadBackward>(*units[at], a_step, value);
+          units[at] = std::make_unique<BadBackward>(*units[at], a_step, value, unit == 99);
           return units;
         };
         return run;

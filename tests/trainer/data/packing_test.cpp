@@ -176,9 +176,9 @@ TEST_F(Samples, AreRefusedWhereADeviceDoesNotTakeThemAndAboveTheModelsPositions)
   section.where = section.lengths_where = "run.yaml:3 dataset.lengths";
   PackedSection words;
   words.rules.size = 6;
-  EXPECT_EQ(tests::thrown_by([&] { check_dataset(packed, section, words, ""); }), "");
+  EXPECT_EQ(tests::thrown_by([&] { check_dataset(packed, section, words, "", std::nullopt); }), "");
   EXPECT_EQ(
-      tests::thrown_by([&] { check_dataset(packed, section, words, "heads of 12"); }),
+      tests::thrown_by([&] { check_dataset(packed, section, words, "heads of 12", std::nullopt); }),
       "error[not_built] run.yaml:3 dataset.lengths: attention over documents with heads of 12 is built for "
       "the CPU only\n"
       "  hint: leave dataset.lengths and dataset.reset_attention_at out, or train on the CPU: "

@@ -7,6 +7,7 @@
 #include "tests/thrown.h"
 #include "tests/trainer/data/token_files.h"
 #include "trainer/data/token_range.h"
+#include "trainer/loop/open_data.h"
 
 namespace heddle {
 namespace {
@@ -38,22 +39,25 @@ void write_bare(const std::filesystem::path& file, const std::vector<T>& tokens)
   append_values(out, tokens);
 }
 
-TEST(TokenCheck, RefusesAnEndOfDocumentsOutsideTheVocabulary) {
+TEST(TokenCheck, RefusesAnEndOfDocumentsOutsideTheVocabularyOrTheData) {
   const ScratchDirectory scratch;
   write_bare<uint16_t>(scratch / "t.bin", {1, 2, 3, 4, 5, 6, 7, 8, 9});
   const auto with_end = [&](int64_t end) {
     std::vector<TokenFile> files;
     files.emplace_back(scratch / "t.bin", TokenType::uint16);
     const TokenDataset dataset(std::move(files), 4, end);
-    try {
-      check_tokens(std::vector<const TokenDataset*>{&dataset}, 10, "");
-      return std::string();
-    } catch (const Error& error) {
-      return error.message();
-    }
+    DatasetSection section;
+    section.patterns = {"t*.bin"};
+    section.end_where = "run.yaml:4 dataset.reset_attention_at";
+    return tests::thrown_by([&] { check_dataset(dataset, section, {}, "", 10); });
   };
+  const std::string begin = "error[config] run.yaml:4 dataset.reset_attention_at: the token ",
+                    hint =
+                        "\n  hint: give the id of the token that ends a document, as heddle data prints it, "
+                        "or leave the key out";
   EXPECT_EQ(with_end(9), "");
-  EXPECT_EQ(with_end(10), "the token 10 is not in the model's vocabulary of 10");
+  EXPECT_EQ(with_end(10), begin + "10 is not in the model's vocabulary of 10" + hint);
+  EXPECT_EQ(with_end(0), begin + "0 occurs nowhere in t*.bin, so attention would never begin anew" + hint);
 }
 
 // More than one block, and one bad token at each of several places.

@@ -18,6 +18,7 @@ struct RankPlan {
   bool restarts = false;           // of ranks that are lost: one rank too is a process of its own
   bool is_launched = false;        // torchrun, MPI or Slurm has started this program, be it with one rank
   int world_size() const { return place ? place->world_size : local_ranks; }
+  int ranks_here() const { return place ? place->local_world_size : local_ranks; }  // on this machine
   int rank() const { return place ? place->rank : 0; }
 };
 

@@ -156,7 +156,7 @@ struct FrozenPart {
 // The argument of after_update.
 struct Updated {
   const SideValues& values;  // of the step, over all ranks
-  // fp32 [1] on the parameters' device: 1 where the update was skipped because the gradient norm was not
+  // fp32 [1] on the parameters' device: 1 where the update was skipped because the loss or the norm was not
   // finite.
   at::Tensor skipped;
   // Of the module's own slots that do not train, in their order; a slot may have several boxes, and none on

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -82,10 +81,10 @@ struct HEDDLE_API StepReport {
   at::Tensor grad_norm;      // fp64 [1]: before clipping, over the whole model; undefined: evaluated
   int64_t label_tokens = 0;  // of the global batch
   SideValues side_values;    // auxiliary losses and metrics, over all ranks
-  double largest_norm = std::numeric_limits<double>::infinity();  // updates with a larger norm are skipped
+  at::Tensor skip;           // fp32 [1]: 1 where the update was skipped, else 0; undefined: evaluated
 
-  // Whether the update was skipped because the norm is nan, inf or too large to be squared in fp32. The same
-  // on every rank. Waits for the device.
+  // Whether the update was skipped because the loss is nan or inf, or the norm is nan, inf or too large to be
+  // squared in fp32. The same on every rank. Waits for the device.
   bool skipped() const;
 };
 
@@ -118,9 +117,9 @@ class HEDDLE_API Step {
   Step& operator=(const Step&) = delete;
 
   // Forward and backward over this rank's batches, reduction, clipping and the update with `lr`, which is
-  // skipped if the norm is not finite (StepReport::skipped). A batch is one pass through the pipeline's
-  // schedule, cut into its microbatches, or one microbatch without a pipeline; several accumulate. Every rank
-  // of a pipeline gets the same batches.
+  // skipped if the loss or the norm is not finite (StepReport::skipped). A batch is one pass through the
+  // pipeline's schedule, cut into its microbatches, or one microbatch without a pipeline; several accumulate.
+  // Every rank of a pipeline gets the same batches.
   StepReport run(std::span<const Batch> batches, double lr, double weight_decay);
   // With PipelineConfig::post_validation: waits for the gradient norm of all stages, undoes and repeats the
   // last update if that was wrong, and fills its report. Call it before anything but the next run() reads
@@ -162,7 +161,9 @@ class HEDDLE_API GradientNorm {
   // makes it inf, one that is nan makes it nan, on every rank of the axes that split any shard. Finite ones
   // never overflow: squares of fp32 are summed in fp64, which holds them, and anything else is scaled by the
   // largest number first. A collective of every rank, after finish_gradients().
-  at::Tensor measure() const;
+  // `doubts` (fp64 [1], at least 0) goes over the same ranks in the same messages and becomes more than 0 on
+  // every rank where it is on any; null: nothing.
+  at::Tensor measure(at::Tensor* doubts = nullptr) const;
   // The sum of the squares of this rank's stages alone, fp64 [1]: measure() is the root of the sum over `pp`.
   // A collective of every rank along the other axes. Only where it is_a_sum().
   at::Tensor squares_of_stages() const;
@@ -177,12 +178,12 @@ class HEDDLE_API GradientNorm {
   };
   void agree(const DeviceMesh& mesh);
   at::Tensor squares_of(const Group& group) const;
-  at::Tensor euclidean() const;
-  at::Tensor scaled() const;
-  at::Tensor largest() const;
+  at::Tensor euclidean(at::Tensor* doubts) const;
+  at::Tensor scaled(at::Tensor* doubts) const;
+  at::Tensor largest(at::Tensor* doubts) const;
   using Part = std::function<at::Tensor(const Group&)>;
   at::Tensor over_axes(Reduce reduce, const Part& of_group) const;
-  at::Tensor over_ranks(Reduce reduce, const Part& of_group) const;
+  at::Tensor over_ranks(Reduce reduce, const Part& of_group, at::Tensor* doubts = nullptr) const;
 
   c10::Device device_;
   double norm_type_;

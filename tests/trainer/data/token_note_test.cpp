@@ -1,0 +1,128 @@
+// Digests of tokens, the file beside a token file, and the first samples alone.
+#include "trainer/data/tokenizer/token_note.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/thrown.h"
+#include "tests/trainer/data/token_files.h"
+#include "trainer/data/token_check.h"
+#include "trainer/data/token_dataset.h"
+#include "trainer/loop/open_data.h"
+#include "trainer/models/same_tokenizer.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::filesystem::path write_tokens(const std::filesystem::path& file, const std::vector<uint16_t>& tokens) {
+  std::ofstream out(file, std::ios::binary);
+  append_values(out, tokens);
+  return file;
+}
+
+TokenFile bare_file(const std::filesystem::path& file) {
+  return TokenFile(file, TokenType::uint16);
+}
+
+TEST(TokenDigest, IsOfTheTokensAndNotOfTheFile) {
+  const ScratchDirectory scratch;
+  std::vector<uint16_t> tokens(5'000'000);  // more than is read whole
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint16_t>(i * 7919 >> 3);
+  const std::string digest = bare_file(write_tokens(scratch / "a.bin", tokens)).digest();
+  EXPECT_EQ(bare_file(write_tokens(scratch / "b.bin", tokens)).digest(), digest);
+  std::rotate(tokens.begin(), tokens.begin() + 1, tokens.end());
+  EXPECT_NE(bare_file(write_tokens(scratch / "b.bin", tokens)).digest(), digest);
+  const std::string small = bare_file(write_tokens(scratch / "c.bin", {1, 2, 3, 4})).digest();
+  EXPECT_NE(bare_file(write_tokens(scratch / "c.bin", {1, 2, 3, 5})).digest(), small);
+  EXPECT_NE(bare_file(write_tokens(scratch / "c.bin", {1, 2, 3})).digest(), small);
+}
+
+class LimitedData : public testing::Test {
+ protected:
+  TokenDataset open(std::optional<int64_t> most, const std::string& lengths = "") {
+    DatasetSection section;
+    section.patterns = {scratch_ / "part*.bin"};
+    if (!lengths.empty()) section.lengths = {scratch_ / lengths};
+    section.sequence_length = 4;
+    section.bare = TokenType::uint16;
+    section.most_samples = most;
+    std::vector<std::string> lacking;
+    return *open_dataset(section, {}, 0, lacking);
+  }
+  ScratchDirectory scratch_;
+};
+
+TEST_F(LimitedData, HasTheFirstRowsOfItsFiles) {
+  write_tokens(scratch_ / "part0.bin", {1, 2, 3, 4, 5, 6, 7, 8, 9});
+  write_tokens(scratch_ / "part1.bin", {1, 2, 3, 4, 5, 99, 99, 99, 99});
+  EXPECT_EQ(open({}).size(), 4);
+  EXPECT_EQ(open(3).size(), 3);
+  EXPECT_EQ(open(1).size(), 1);
+  EXPECT_EQ(open(7).size(), 4);
+  const auto refusal = [&](std::optional<int64_t> most) {
+    const TokenDataset data = open(most);
+    return tests::thrown_by([&] { check_tokens(std::vector<const TokenDataset*>{&data}, 50, ""); });
+  };
+  EXPECT_THAT(refusal({}), HasSubstr("part1.bin: token 5 is 99;"));
+  EXPECT_EQ(refusal(3), "");  // the bad tokens are of the sample left out
+  const TokenDataset data = open(3);
+  std::vector<int64_t> tokens(4), labels(4);
+  std::vector<int32_t> documents;
+  data.read(2, 100, {tokens, labels, documents});
+  EXPECT_THAT(tokens, testing::ElementsAre(1, 2, 3, 4));
+}
+
+TEST_F(LimitedData, HasTheFirstSamplesOfUnequalLengths) {
+  write_tokens(scratch_ / "part0.bin", {1, 2, 3, 4, 5});
+  write_tokens(scratch_ / "part1.bin", {6, 7, 8, 9});
+  std::ofstream(scratch_ / "part0.lengths") << "2\n3\n";
+  std::ofstream(scratch_ / "part1.lengths") << "2\n2\n";
+  EXPECT_EQ(open({}, "part*.lengths").size(), 4);
+  EXPECT_EQ(open(3, "part*.lengths").size(), 3);
+  EXPECT_EQ(open(1, "part*.lengths").size(), 1);
+}
+
+TEST(TokenNoteFile, IsReadForItsTokensAloneAndNeverTakenFromSomebody) {
+  const ScratchDirectory scratch;
+  const auto file = scratch / "t.bin";
+  const TokenNote note{"words", "d1", "c1", 300, 2, "sum"};
+  write_note(file, note);
+  EXPECT_EQ(read_note(file, "sum"), note);
+  EXPECT_EQ(read_note(file, "other"), std::nullopt);
+  remove_note(file);
+  EXPECT_FALSE(std::filesystem::exists(note_beside(file)));
+  std::ofstream(note_beside(file)) << R"({"mine": true})";
+  EXPECT_EQ(read_note(file, "sum"), std::nullopt);
+  remove_note(file);
+  EXPECT_TRUE(std::filesystem::exists(note_beside(file)));
+}
+
+TEST(SameTokenizer, IsAskedByBytesAndThenByContent) {
+  const ScratchDirectory scratch;
+  const auto file = write_tokens(scratch / "t.bin", {1, 2, 3, 4, 5, 6});
+  const std::string own = R"({"model": {"vocab": {"a": 0}}, "padding": null})";
+  write_note(file, {"words", "0123", tokenizer_content(own), 300, 2, bare_file(file).digest()});
+  std::vector<TokenFile> files;
+  files.push_back(bare_file(file));
+  const TokenDataset data(std::move(files), 4);
+  const auto refusal = [&](const std::string& json) {
+    checkpoint::HfOrigin model;
+    if (!json.empty()) model.files["tokenizer.json"] = json;
+    return tests::thrown_by([&] { check_tokenizer(data, model, "run.yaml:3 dataset.file_pattern"); });
+  };
+  EXPECT_EQ(refusal(""), "");
+  EXPECT_EQ(refusal(own), "");
+  EXPECT_EQ(refusal(R"({ "padding": {"length": 8}, "model": {"vocab": {"a": 0}} })"), "");
+  const std::string said = refusal(R"({"model": {"vocab": {"b": 0}}})");
+  EXPECT_THAT(said, HasSubstr("error[config] run.yaml:3 dataset.file_pattern: " + file.string() +
+                              " was made with another tokenizer than the model's: that of words (vocabulary "
+                              "of 300, end token 2, checksum 0123), and the model's tokenizer.json has "
+                              "checksum "));
+  EXPECT_THAT(said, HasSubstr("hint: make the tokens again with heddle data --tokenizer of this model; or "
+                              "remove " +
+                              file.string() + ".tokens.json if they are its tokens nevertheless"));
+}
+
+}  // namespace
+}  // namespace heddle

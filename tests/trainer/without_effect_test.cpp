@@ -1,0 +1,128 @@
+// Settings that would do nothing, settings that differ from a checkpoint's, and memory that is not there.
+#include "trainer/loop/without_effect.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/llama_model.h"
+#include "tests/thrown.h"
+#include "trainer/loop/rank_size.h"
+#include "trainer/loop/settings.h"
+#include "trainer/loop/skipped.h"
+#include "trainer/models/freeze.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+Units small_units() {
+  const Node keys = config::read_text(
+      "{model_type: llama, vocab_size: 8, hidden_size: 8, intermediate_size: 8, num_hidden_layers: 2, "
+      "num_attention_heads: 2, num_key_value_heads: 2}",
+      "run.yaml");
+  return make_units(llama::read_model_config(keys, UnknownKeys::refused), at::TensorOptions(at::kMeta));
+}
+
+std::string refusal_of(std::vector<std::string> patterns, bool freezes = false) {
+  OptimizerSection optimizer;
+  for (const std::string& pattern : patterns) {
+    optimizer.groups.push_back({pattern, 2.0, 0.0});
+    optimizer.groups_where.push_back("run.yaml:7 pattern");
+  }
+  Units units = small_units();
+  FreezeSection section;
+  section.embeddings = false;
+  section.patterns = {"norm"};
+  if (freezes) freeze(units, section);
+  return tests::thrown_by([&] { check_groups(units, optimizer); });
+}
+
+TEST(WithoutEffect, APatternThatMatchesNoParameterIsRefused) {
+  EXPECT_EQ(refusal_of({"norm", "embed"}), "");
+  EXPECT_EQ(refusal_of({"nrom"}),
+            "error[config] run.yaml:7 pattern: no parameter's name holds a match of 'nrom'\n"
+            "  hint: names are such as 'model.embed_tokens.weight'");
+}
+
+TEST(WithoutEffect, APatternOfFrozenOrTakenParametersIsRefused) {
+  EXPECT_EQ(refusal_of({"norm"}, true),
+            "error[config] run.yaml:7 pattern: all parameters that 'norm' matches are frozen\n"
+            "  hint: freeze fewer, or leave the entry out");
+  EXPECT_EQ(refusal_of({"layers", "layers.0"}),
+            "error[config] run.yaml:7 pattern: all parameters that 'layers.0' matches belong to the entries "
+            "before it\n  hint: the first entry that matches counts: put the narrower pattern first");
+  EXPECT_EQ(refusal_of({"layers.0", "layers"}), "");
+}
+
+TEST(WithoutEffect, AGlobalBatchLargerThanTheDataIsRefused) {
+  StepSection steps;
+  steps.global_batch_size = 8;
+  steps.where = "run.yaml:2 step_scheduler.global_batch_size";
+  EXPECT_EQ(tests::thrown_by([&] { check_batch(steps, 8); }), "");
+  EXPECT_EQ(tests::thrown_by([&] { check_batch(steps, 7); }),
+            "error[config] run.yaml:2 step_scheduler.global_batch_size: global_batch_size (8) is larger than "
+            "the data set: it has 7 samples\n"
+            "  hint: make step_scheduler.global_batch_size at most 7, or give more data");
+}
+
+TEST(WithoutEffect, ValidationsWithoutASetAreAWarning) {
+  Recipe recipe;
+  EXPECT_EQ(no_validation_text(recipe), "");
+  recipe.steps.val_every_steps = 5;
+  EXPECT_EQ(no_validation_text(recipe),
+            "step_scheduler.val_every_steps (5) has no effect: there is no validation_dataset");
+  recipe.validation.emplace_back();
+  EXPECT_EQ(no_validation_text(recipe), "");
+}
+
+TEST(ChangedSettings, AreOneLineEachWithBothValues) {
+  EXPECT_THAT(changed_settings("epoch_0_step_3", {{"a", "1"}}, {{"a", "1"}, {"distributed.b", "2"}}),
+              IsEmpty());
+  EXPECT_THAT(changed_settings("epoch_0_step_3", {{"a", "1"}, {"model.config.b", "2"}}, {{"a", "3"}}),
+              ElementsAre("a was 1 in the run that saved epoch_0_step_3, and is 3 now",
+                          "model.config.b was 2 in the run that saved epoch_0_step_3, and is not set now"));
+  EXPECT_THAT(changed_settings("epoch_0_step_3", {}, {{"a", "3"}}),
+              ElementsAre("epoch_0_step_3 was saved by an older heddle, without a digest of its data and "
+                          "settings: whether they are the same is not known"));
+}
+
+TEST(MemoryBeforeARun, IsRefusedWhereItCannotBe) {
+  RankSizes sizes;
+  sizes.most.held = sizes.most.gradients = int64_t{4} << 30;
+  sizes.most.optimizer = int64_t{8} << 30;
+  sizes.average = int64_t{12} << 30;
+  ModelSection section;
+  section.where = "run.yaml:3 model";
+  const double memory = 20.0 * (1 << 30);
+  const auto refusal = [&](int ranks) {
+    return tests::thrown_by([&] { check_memory(sizes, section, ranks, memory); });
+  };
+  EXPECT_EQ(refusal(1), "");
+  EXPECT_EQ(refusal(2),
+            "error[config] run.yaml:3 model: parameters, gradients and the optimizer of 2 ranks on this "
+            "machine take 24.00 GiB, and the machine has 20.00 GiB\n"
+            "  hint: split the model over more machines, or train a smaller one or in bfloat16; "
+            "--model.check_memory false starts the run all the same");
+  section.check_memory = false;
+  EXPECT_EQ(refusal(2), "");
+}
+
+TEST(SkippedUpdatesOfARun, SayWhyNothingIsSaved) {
+  SkippedUpdates skipped(10);
+  skipped.add(false, 2.0);
+  EXPECT_EQ(skipped.why_not_saved(true), "");
+  skipped.add(true, 2.0);
+  EXPECT_EQ(skipped.why_not_saved(true), "");
+  EXPECT_EQ(skipped.why_not_saved(false),
+            "1 of 2 updates were skipped, as the loss or the gradient norm was nan, inf or too large");
+  skipped.add(true, INFINITY);
+  EXPECT_EQ(skipped.why_not_saved(true),
+            "2 of 3 updates were skipped, as the loss or the gradient norm was nan, inf or too large");
+  skipped.add(false, 1.0);
+  skipped.add(false, -NAN);
+  EXPECT_EQ(skipped.why_not_saved(true), "the loss is nan");
+}
+
+}  // namespace
+}  // namespace heddle
