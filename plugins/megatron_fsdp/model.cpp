@@ -74,16 +74,27 @@ namespace {
 using Buckets = std::vector<std::unique_ptr<sharding::Bucket>>;
 using sharding::Slots;
 
-// Parameters of one dtype and one reduction, trainable or frozen, in order of appearance. Partial gradients
-// are separate: those are whole parameters, so that all ranks of the axis cut them at the same places, also
-// where the axis splits others unevenly.
+// The axes whose ranks hold parts of different sizes of a parameter. All ranks of an axis find the same.
+std::vector<std::string> uneven_axes(const ParameterSlot& slot, const Place& place) {
+  std::vector<std::string> axes;
+  for (const Placed& one : place.placed)
+    if (one.parameter == slot.name && one.kind == Placed::Kind::split &&
+        slot.tensor->size(one.dim) * place.mesh.size(one.axis) != one.whole)
+      axes.push_back(one.axis);
+  return axes;
+}
+
+// Parameters of one dtype and one reduction, trainable or frozen, in order of appearance. Ranks with the same
+// copy of a parameter must cut it at the same places, so their buckets have one layout: parts of uneven sizes
+// are in buckets of their own. Partial gradients are separate as well.
 std::vector<Slots> by_kind(const Slots& slots, const Place& place, bool one_each) {
-  using Kind = std::tuple<at::ScalarType, bool, std::vector<std::string>, const Ranks*>;
+  using Axes = std::vector<std::string>;
+  using Kind = std::tuple<at::ScalarType, bool, Axes, Axes, const Ranks*>;
   std::vector<Slots> parts;
   std::vector<Kind> kinds;
   for (const ParameterSlot& slot : slots) {
     Kind kind(dtype_of(slot), slot.trainable(), whole_shard(slot, place.placed).partial,
-              &place.ranks(slot.name));
+              uneven_axes(slot, place), &place.ranks(slot.name));
     size_t part = 0;
     while (part < parts.size() && (one_each || kinds[part] != kind)) ++part;
     if (part == parts.size()) {

@@ -24,6 +24,7 @@ struct Place {
   const Options& options;
   std::span<const Placed> placed;
   std::function<const Ranks&(const std::string& parameter)> ranks;
+  const DeviceMesh& mesh;
 };
 
 // Units whose parameters are freed after their forward and their backward; others stay to the end of the

@@ -76,10 +76,10 @@ struct Stage::Parts {
         groups(groups_of(reductions, mesh)),
         options(fitting(given, groups)),
         ranks(ranks_of(groups, options, mesh)),
-        model(make_model(std::move(units), {options, placed,
-                                            [this](const std::string& name) -> const Ranks& {
-                                              return of(reductions.of(name));
-                                            }})),
+        model(make_model(
+            std::move(units),
+            {options, placed,
+             [this](const std::string& name) -> const Ranks& { return of(reductions.of(name)); }, mesh})),
         double_buffers(assign_double_buffers(model, options, mesh.device())),
         policy(policy_of(options, model, groups.front().ranks())) {}
 
