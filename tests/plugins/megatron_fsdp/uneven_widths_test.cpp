@@ -8,8 +8,8 @@
 namespace heddle::tests {
 namespace {
 
-constexpr int kSteps = 2;
-const std::string kSaved = "/epoch_0_step_1";
+constexpr int kUnevenSteps = 2;
+const std::string kUnevenSaved = "/epoch_0_step_1";
 
 std::string llama_of_width(int width, int heads, int key_heads) {
   return "{model_type: llama, vocab_size: 53, hidden_size: 20, intermediate_size: " + std::to_string(width) +
@@ -21,16 +21,16 @@ std::string llama_of_width(int width, int heads, int key_heads) {
 void expect_saves_what_single_saves(WholeRuns& runs, const std::vector<Topology>& topologies,
                                     const std::string& name) {
   const std::string alone = "single_" + name;
-  runs.train({"single", 1, "{strategy: single}"}, alone, kSteps);
+  runs.train({"single", 1, "{strategy: single}"}, alone, kUnevenSteps);
   for (const Topology& topology : topologies) {
     SCOPED_TRACE(topology.name + ", " + name);
     const std::string run = topology.name + "_" + name;
     std::vector<std::string> refusals;
-    runs.train(topology, run, kSteps, "", &refusals);
+    runs.train(topology, run, kUnevenSteps, "", &refusals);
     ASSERT_TRUE(refusals.empty()) << refusals.front();
     for (const char* part : {"/model", "/optim"}) {
-      const auto want = tensors_of(runs / (alone + kSaved + part));
-      const auto got = tensors_of(runs / (run + kSaved + part));
+      const auto want = tensors_of(runs / (alone + kUnevenSaved + part));
+      const auto got = tensors_of(runs / (run + kUnevenSaved + part));
       ASSERT_EQ(got.size(), want.size());
       for (const auto& [parameter, tensor] : want)
         EXPECT_TRUE(at::allclose(got.at(parameter), tensor, 1e-3, 2e-5)) << parameter;
