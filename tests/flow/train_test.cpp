@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <thread>
 
 #include "flow/stops/started.h"
 #include "training_files.h"
@@ -34,6 +36,22 @@ TEST(Train, WritesMetricsTheLossCurveAndTheModel) {
   EXPECT_THAT(outcome.out, HasSubstr("loss curve  " + files.path("run/loss.svg")));
   EXPECT_THAT(outcome.out,
               HasSubstr("8 samples a step = 1 data-parallel x 4 microbatches x 2 samples; 128 tokens"));
+}
+
+TEST(Train, ThreadsOfRanksThatShareCoresWaitPassively) {
+  const TrainingFiles files;
+  const std::string threads =
+      "OMP_NUM_THREADS=" + std::to_string(std::max(2u, std::thread::hardware_concurrency()));
+  const auto header_of = [&](const Words& environment) {
+    return heddle(files.train("run", {"--nproc-per-node", "2", "--step_scheduler.max_steps", "1",
+                                      "--checkpoint.enabled", "false"}),
+                  environment)
+        .out;
+  };
+  EXPECT_THAT(header_of({threads}),
+              ::testing::ContainsRegex("  threads [0-9]+ on each of 2 ranks, more than the [0-9]+ cores?: "
+                                       "waiting is passive"));
+  EXPECT_THAT(header_of({"OMP_NUM_THREADS=1"}), ::testing::Not(HasSubstr("  threads ")));
 }
 
 TEST(Train, RecordsTheConfigurationWithItsOverrides) {

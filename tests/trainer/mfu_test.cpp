@@ -65,6 +65,13 @@ TEST(Mfu, MeasuresACpuInAMoment) {
   EXPECT_EQ(peak.source, "measured");
 }
 
+TEST(Mfu, IsEmptyWhereItWouldBeAboveAHundred) {
+  TrainingRecord record = step_of(4096, 0.5);
+  ModelFlops(6e9, 1, {40e12, "measured"}).add_to(record);
+  EXPECT_FALSE(record.mfu);
+  EXPECT_TRUE(record.tflops);
+}
+
 TEST(Mfu, CountsNoGradientsOfFrozenParameters) {
   EXPECT_DOUBLE_EQ(trained_share(10, 0), 1);
   EXPECT_DOUBLE_EQ(trained_share(10, 10), 2.0 / 3);

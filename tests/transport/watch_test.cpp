@@ -12,6 +12,7 @@
 #include <fstream>
 #include <memory>
 #include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "lib/transport/liveness/watch_state.h"
@@ -184,6 +185,40 @@ TEST_F(Watched, ARankThatLivesIsNamedWithItsStateAfterTheTimeout) {
   const auto told = store_->get("lost");
   EXPECT_EQ(std::string(told.begin(), told.end()),
             "1 l is alive but did not come to all_reduce on dp in 1 s (stopped by a signal, state T)");
+}
+
+// The store of a stopped rank 0: its calls do not return.
+class SilentStore : public c10d::HashStore {
+ public:
+  void set(const std::string& key, const std::vector<uint8_t>& data) override {
+    while (is_silent) std::this_thread::sleep_for(kGlance);
+    c10d::HashStore::set(key, data);
+  }
+  std::atomic<bool> is_silent = false;
+};
+
+TEST(SilentRankZero, IsNamedAsStoppedByTheProcessTable) {
+  const Child server([] {});
+  const auto store = c10::make_intrusive<SilentStore>();
+  const std::string beat = Beat{1, 'w', process_of(server)}.text();
+  store->set("beat/0", {beat.begin(), beat.end()});
+  Watch watch(store, WatchOptions{.rank = 1,
+                                  .world_size = 2,
+                                  .process = this_process(),
+                                  .timeout = std::chrono::milliseconds(120),
+                                  .on_lost = {}});
+  const auto beats = [&] {
+    const auto text = store->get("beat/1");
+    return Beat::read({text.begin(), text.end()}).count;
+  };
+  ASSERT_TRUE(eventually([&] { return store->check({"beat/1"}) && beats() > 2; }));
+  store->is_silent = true;
+  ::kill(server.id(), SIGSTOP);
+  server.await(WUNTRACED);
+  const Error error =
+      watch.verdict({"all_reduce on dp", {0, 1}, std::chrono::milliseconds(120), Broken::How::timed_out, ""});
+  EXPECT_THAT(error.message(), HasSubstr("(stopped by a signal, state T)"));
+  store->is_silent = false;
 }
 
 TEST_F(Watched, ATransferIsReleasedAfterItsTime) {

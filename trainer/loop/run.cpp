@@ -44,9 +44,9 @@ Run::Run(const Job& job, PluginRegistry& plugins, Rendezvous& meeting, StopWish&
   if (!job.size) std::cout << banner(job, size);
   if (size.copies > 0)
     std::cout << "  saving  copies to save from " << bytes_text(size.copies) << " a rank\n";
-  if (model_.device) std::cout << "  device  " << model_.mesh.device() << "\n";
+  std::cout << device_text(model_, meeting.local_world_size());
   std::cout << "  speed   " << flops.text() << "\n" << std::flush;
-  for (const std::string& text : warnings(job, size)) std::cerr << "warning: " << text << std::endl;
+  for (const std::string& text : warnings(job, size, model_)) std::cerr << "warning: " << text << std::endl;
   if (saver_) clean_up(job.recipe.checkpoint.directory, stages_of(job.recipe.checkpoint), lock_->is_held());
   journal_.emplace(job, flops, wish);
   peak_.emplace();

@@ -1,8 +1,17 @@
 // The words for the terminal.
 #include "trainer/metrics/banner.h"
 
+#include <ATen/Parallel.h>
+
+#include <cstdlib>
+#include <sstream>
+#include <utility>
+
 #include "heddle/base/version.h"
+#include "heddle/transport/rank_place.h"
+#include "trainer/loop/processor.h"
 #include "trainer/metrics/amounts.h"
+#include "trainer/metrics/mfu.h"
 #include "trainer/recipe/signals.h"
 #include "trainer/saves/save.h"
 
@@ -95,8 +104,22 @@ std::string data_text(const TokenDataset& dataset) {
 
 }  // namespace
 
-std::vector<std::string> warnings(const Job& job, const ModelSize& size) {
+std::string device_text(const engine::Model& model, int local_ranks) {
+  std::ostringstream out;
+  if (model.device)
+    out << "  device  " << model.mesh.device() << "\n";
+  else
+    out << threads_text(at::get_num_threads(), local_ranks, threads_per_rank(1), std::getenv(kWaitPolicy));
+  return out.str();
+}
+
+std::vector<std::string> warnings(const Job& job, const ModelSize& size, const engine::Model& model) {
   std::vector<std::string> out = job.setup.warnings;
+  if (model.mesh.device().is_cpu())
+    if (std::string slow =
+            slow_products(job.setup.strategy, product_dtype(job), job.model.dtype, has_bfloat16_products());
+        !slow.empty())
+      out.push_back(std::move(slow));
   if (size.rounded)
     out.push_back(
         "parameters are stored in bfloat16 without master weights: small updates round to nothing; set "

@@ -17,6 +17,9 @@ std::string banner(const Job& job, const ModelSize& size);
 std::string stopped_text(const Job& job, int signal, const std::optional<Moment>& moment);
 
 // What a person is warned of before the first step, without the word "warning".
-std::vector<std::string> warnings(const Job& job, const ModelSize& size);
+std::vector<std::string> warnings(const Job& job, const ModelSize& size, const engine::Model& model);
+
+// The line of the device, or of a CPU's threads where they share cores.
+std::string device_text(const engine::Model& model, int local_ranks);
 
 }  // namespace heddle

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "heddle/nn/linear.h"
+#include "trainer/loop/processor.h"
 
 namespace heddle {
 namespace {
@@ -78,14 +79,9 @@ double measured_on_cpu(at::ScalarType dtype) {
   return best;
 }
 
-// What products are computed in: mixed precision's dtype where the strategy has one, else the storage's.
-at::ScalarType product_dtype(const Job& job) {
-  const Node* policy = job.setup.strategy_config.find("mp_policy");
-  const Node* dtype = policy == nullptr || !policy->is_map() ? nullptr : policy->find("param_dtype");
-  if (dtype == nullptr || dtype->is_null()) return job.model.dtype;
-  return dtype->as_text() == "bfloat16"  ? at::kBFloat16
-         : dtype->as_text() == "float16" ? at::kHalf
-                                         : at::kFloat;
+double fastest_on_cpu() {
+  const double single = measured_on_cpu(at::kFloat);
+  return has_bfloat16_products() ? std::max(2 * single, measured_on_cpu(at::kBFloat16)) : single;
 }
 
 std::string amount(double flops) {
@@ -103,10 +99,19 @@ std::string amount(double flops) {
 
 }  // namespace
 
+at::ScalarType product_dtype(const Job& job) {
+  const Node* policy = job.setup.strategy_config.find("mp_policy");
+  const Node* dtype = policy == nullptr || !policy->is_map() ? nullptr : policy->find("param_dtype");
+  if (dtype == nullptr || dtype->is_null()) return job.model.dtype;
+  return dtype->as_text() == "bfloat16"  ? at::kBFloat16
+         : dtype->as_text() == "float16" ? at::kHalf
+                                         : at::kFloat;
+}
+
 PeakFlops peak_flops(std::optional<double> given, c10::DeviceType type, const std::string& device,
                      at::ScalarType dtype) {
   if (given) return {*given, "given"};
-  if (type == c10::DeviceType::CPU) return {measured_on_cpu(dtype), "measured"};
+  if (type == c10::DeviceType::CPU) return {fastest_on_cpu(), "measured"};
   const bool half = dtype == at::kBFloat16 || dtype == at::kHalf;
   for (const Gpu& gpu : kGpus)
     if (is_named(device, gpu.name))
@@ -123,7 +128,7 @@ void ModelFlops::add_to(TrainingRecord& record) const {
   const double flops =
       per_token_ * static_cast<double>(record.num_tokens_per_step) / record.step_time / ranks_;
   record.tflops = flops / 1e12;
-  if (peak_.flops > 0) record.mfu = flops / peak_.flops * 100;
+  if (peak_.flops > 0 && flops <= peak_.flops) record.mfu = flops / peak_.flops * 100;
 }
 
 std::string ModelFlops::text() const {

@@ -20,8 +20,12 @@ struct PeakFlops {
   std::string source;  // "given", "H100 in 16 bits", "measured"
 };
 
-// Of --peak-flops where it is given; else of a table of GPUs, by the device's name; on the CPU of a product
-// that runs for some 20 ms. `device` is the name of a GPU, empty on the CPU.
+// What products are computed in: mixed precision's dtype where the strategy has one, else the storage's.
+at::ScalarType product_dtype(const Job& job);
+
+// Of --peak-flops where it is given; else of a table of GPUs, by the device's name; on the CPU of products in
+// the fastest dtype, measured for 50 ms each: bfloat16 where the processor has such products (at least twice
+// float32's), else float32. `device` is the name of a GPU, empty on the CPU.
 PeakFlops peak_flops(std::optional<double> given, c10::DeviceType type, const std::string& device,
                      at::ScalarType dtype);
 
@@ -31,7 +35,8 @@ class ModelFlops {
   // Operations of one token, forward and backward.
   ModelFlops(double per_token, int ranks, PeakFlops peak);
 
-  // Sets tflops and mfu from the tokens and the time of the step.
+  // Sets tflops and mfu from the tokens and the time of the step. A share above 100 % says that the peak is
+  // wrong, as it was measured beside other work: mfu then stays empty.
   void add_to(TrainingRecord& record) const;
   // "12.3 GFLOP a token; peak of a rank 989 TFLOP/s (H100 in 16 bits)"; "" where nothing is known.
   std::string text() const;

@@ -10,6 +10,7 @@ namespace heddle::mesh {
 namespace {
 
 constexpr size_t kSmallBytes = 16 * 1024;  // bytes below which an all_reduce is one exchange
+constexpr int kFewRanks = 16;              // up to which every rank sends to every other one
 
 char* bytes_of(const at::Tensor& tensor) {
   return static_cast<char*>(tensor.mutable_data_ptr());
@@ -107,10 +108,36 @@ void WireCollectives::reduce_small(char* data, size_t bytes, const Call& call) {
   sum(data, data, staged, bytes, call.in.numel(), call);
 }
 
+// A binomial tree gathers all parts on the group's first rank, which adds them in rank order and sends the
+// result down the same tree: log2(size) messages of a rank in each direction.
+void WireCollectives::reduce_by_tree(char* data, size_t bytes, const Call& call) {
+  int low = 1;  // rank r gathers those below r plus its lowest bit
+  while (low < size_ && (rank_ & low) == 0) low <<= 1;
+  const int gathered = std::min(low, size_ - rank_);
+  char* staged = staging(bytes * gathered);
+  std::memcpy(staged, data, bytes);
+  Transfers transfers;
+  for (int bit = 1; bit < gathered; bit <<= 1)
+    receive(transfers, staged + bit * bytes, std::min(bit, gathered - bit) * bytes, rank_ + bit);
+  wait(transfers);
+  transfers.clear();
+  if (rank_ != 0) {
+    send(transfers, staged, gathered * bytes, rank_ - low);
+    wait(transfers);
+  } else {
+    parts_.resize(size_);
+    for (int rank = 0; rank < size_; ++rank) parts_[rank] = staged + rank * bytes;
+    combine(data, parts_, call.in.numel(), call.in.scalar_type(), call.reduce);
+  }
+  spread(data, bytes, 0);
+}
+
 void WireCollectives::all_reduce(const Call& call) {
   ++number_;
   char* data = bytes_of(call.out);
-  if (call.in.nbytes() <= kSmallBytes) return reduce_small(data, call.in.nbytes(), call);
+  const size_t bytes = call.in.nbytes();
+  if (bytes <= kSmallBytes)
+    return size_ <= kFewRanks ? reduce_small(data, bytes, call) : reduce_by_tree(data, bytes, call);
   const size_t element = call.in.element_size();
   const auto start = [&](int rank) { return static_cast<size_t>(call.in.numel() * rank / size_); };
   const auto length = [&](int rank) { return start(rank + 1) - start(rank); };
@@ -165,21 +192,23 @@ void WireCollectives::all_to_all(const Call& call) {
   wait(transfers);
 }
 
+void WireCollectives::broadcast(const Call& call) {
+  spread(bytes_of(call.out), call.out.nbytes(), call.peer);
+}
+
 // Ranks are counted from the root; rank v receives from v without its lowest bit, and sends to v plus each
 // lower power of two.
-void WireCollectives::broadcast(const Call& call) {
+void WireCollectives::spread(char* data, size_t bytes, int root) {
   ++number_;
-  const size_t bytes = call.out.nbytes();
-  char* data = bytes_of(call.out);
-  const int place = (rank_ - call.peer + size_) % size_;
+  const int place = (rank_ - root + size_) % size_;
   int bit = 1;
   while (bit < size_ && (place & bit) == 0) bit <<= 1;
   Transfers transfers;
-  if (place != 0) receive(transfers, data, bytes, (place - bit + call.peer) % size_);
+  if (place != 0) receive(transfers, data, bytes, (place - bit + root) % size_);
   wait(transfers);
   transfers.clear();
   for (bit >>= 1; bit > 0; bit >>= 1) {
-    if (place + bit < size_) send(transfers, data, bytes, (place + bit + call.peer) % size_);
+    if (place + bit < size_) send(transfers, data, bytes, (place + bit + root) % size_);
   }
   wait(transfers);
 }

@@ -13,8 +13,8 @@ namespace heddle::mesh {
 
 // Performs one call after the other, in the order in which all ranks of the group post them; blocks. Keeps
 // its staging memory. n bytes on `size` ranks: all_gather and reduce_scatter send (size - 1) / size of the
-// whole tensor from each rank without a copy on the sending side; all_reduce is the two of them, or one
-// exchange when it is small; broadcast is a binomial tree.
+// whole tensor from each rank without a copy on the sending side; all_reduce is the two of them, or, when it
+// is small, one exchange, and a binomial tree above 16 ranks; broadcast is a binomial tree.
 class HEDDLE_API WireCollectives {
  public:
   WireCollectives(Wire& wire, int rank, int size) : wire_(wire), rank_(rank), size_(size) {}
@@ -27,6 +27,8 @@ class HEDDLE_API WireCollectives {
   void reduce_scatter(const Call& call);
   void all_reduce(const Call& call);
   void reduce_small(char* data, size_t bytes, const Call& call);
+  void reduce_by_tree(char* data, size_t bytes, const Call& call);
+  void spread(char* data, size_t bytes, int root);
   void all_to_all(const Call& call);
   void broadcast(const Call& call);
 

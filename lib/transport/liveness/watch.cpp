@@ -34,8 +34,10 @@ Error Watch::State::error(const std::string& waited) const {
 std::string Watch::State::excuse(int rank) const {
   const auto known = pulses.find(rank);
   if (known == pulses.end()) return "no heartbeat at all";
-  if (known->second.process == ProcessState::stopped) return "stopped by a signal, state T";
-  if (known->second.process == ProcessState::traced) return "traced by a debugger, state t";
+  // Read now: the last heartbeat may be older than the stop.
+  const ProcessState process = state_of(known->second.beat.process, options.process.table);
+  if (process == ProcessState::stopped) return "stopped by a signal, state T";
+  if (process == ProcessState::traced) return "traced by a debugger, state t";
   const auto silence = ran.load() - known->second.changed;
   return silence < kSilence ? "" : "no heartbeat for " + in_seconds(silence);
 }

@@ -42,7 +42,12 @@ void Watch::State::talk() {
       std::unique_lock lock(mutex);
       last_contact = ran;
       const bool hurry = !suspects.empty() || to_publish.has_value() || loss.has_value();
-      changed.wait_for(lock, hurry ? kQuickBeat : kBeat,
+      // Until the process that serves the store is known, which can then be seen when the store is silent.
+      const bool knows_server = !store_is_rank_zero() || pulses.contains(0);
+      changed.wait_for(lock,
+                       !knows_server ? kGlance
+                       : hurry       ? kQuickBeat
+                                     : kBeat,
                        [&] { return stop || (!hurry && (!suspects.empty() || to_publish)); });
       if (stop) break;
     }

@@ -11,6 +11,7 @@
 #include "commands_stamp.h"
 #include "heddle/base/error.h"
 #include "trainer/cli/main/memory_settings.h"
+#include "trainer/cli/main/thread_settings.h"
 #include "trainer/cli/main/torch.h"
 
 namespace heddle::cli {
@@ -31,6 +32,7 @@ std::filesystem::path find_library() {
 }  // namespace
 
 int run_in_library(const Command& command) {
+  choose_waiting(command);
   load_torch_of_environment();
   keep_memory_between_steps();
   const std::filesystem::path file = find_library();
