@@ -74,7 +74,7 @@ struct Step::Impl : train::UpdateInDoubt {
     const auto& layout = stages.attached().side_outputs;
     if (layout && !layout->empty()) sides.emplace(layout, mesh);
     if (stages.pipeline().config.post_validation && pipeline != nullptr) {
-      check_late();
+      train::check_post_validation(stages.pipeline().config.where, norm.is_a_sum(), hosts != nullptr);
       late.emplace(stages, mesh, *adamw, config.max_norm);
     }
     for (const UpdateListener& listener : stages.attached().after_update) {
@@ -87,18 +87,6 @@ struct Step::Impl : train::UpdateInDoubt {
           }
       told_changes = told_changes || !listener.frozen.empty();
     }
-  }
-
-  void check_late() const {
-    if (hosts != nullptr)
-      throw Error(ErrorCode::config, stages.pipeline().config.where + ".pp_post_validation",
-                  "post-validation takes updates back, and a host's optimizer cannot",
-                  "set pp_post_validation: false, or let Step update with its AdamW");
-    if (norm.is_a_sum()) return;
-    throw Error(ErrorCode::config, stages.pipeline().config.where + ".pp_post_validation",
-                "post-validation passes a sum of squares along the pipeline, and this norm of gradients "
-                "needs the largest gradient of all stages first",
-                "use the 2-norm of fp32 gradients, or set pp_post_validation: false");
   }
 
   static Communicator* group_of(const DeviceMesh& mesh, std::string_view axis) {
@@ -117,16 +105,14 @@ struct Step::Impl : train::UpdateInDoubt {
     if (dry) return drop_gradients();
     const bool known = report.skip.is_cpu();
     if ((known || hosts != nullptr) && report.skipped()) return drop_gradients();
-    if (hosts != nullptr) return update_by_host(report, lr, weight_decay);
+    if (hosts != nullptr) {
+      if (config.max_norm) train::clip_gradients(shards, report.grad_norm, *config.max_norm);
+      hosts->update(lr, weight_decay);
+      return drop_gradients();
+    }
     at::Tensor divisor;
     if (config.max_norm) divisor = train::clip_divisor(report.grad_norm, *config.max_norm);
     adamw->update(lr, weight_decay, divisor, known ? at::Tensor() : report.skip);
-  }
-
-  void update_by_host(const StepReport& report, double lr, double weight_decay) {
-    if (config.max_norm) train::clip_gradients(shards, report.grad_norm, *config.max_norm);
-    hosts->update(lr, weight_decay);
-    drop_gradients();
   }
 
   void drop_gradients() {

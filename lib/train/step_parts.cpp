@@ -21,6 +21,19 @@ int64_t label_tokens(std::span<const Batch> batches) {
   return count;
 }
 
+void check_post_validation(const std::string& where, bool sum, bool host) {
+  const std::string key = where + ".pp_post_validation";
+  if (host)
+    throw Error(ErrorCode::config, key, "post-validation takes updates back, and a host's optimizer cannot",
+                "set pp_post_validation: false, or let Step update with its AdamW");
+  if (sum) return;
+  throw Error(
+      ErrorCode::config, key,
+      "post-validation passes a sum of squares along the pipeline, and this norm of gradients needs the "
+      "largest gradient of all stages first",
+      "use the 2-norm of fp32 gradients, or set pp_post_validation: false");
+}
+
 Total::Total(double mine, Communicator* group) : value_(at::zeros({1}, at::kDouble).fill_(mine)) {
   start(group);
 }

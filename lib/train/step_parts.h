@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "heddle/mesh/communicator.h"
@@ -16,6 +17,10 @@ namespace heddle::train {
 
 // Labels that count, of all batches. Throws Error{internal} for a batch without labels.
 int64_t label_tokens(std::span<const Batch> batches);
+
+// Throws Error{config} where an update cannot be made before the norm of all stages is known. where: the
+// configuration's block; sum: GradientNorm::is_a_sum(); host: a host's optimizer updates.
+void check_post_validation(const std::string& where, bool sum, bool host);
 
 // Records the parts of a step; does nothing without a recording.
 class Phases {

@@ -1,5 +1,5 @@
 // Settings that would do nothing, settings that differ from a checkpoint's, and memory that is not there.
-#include "trainer/loop/without_effect.h"
+#include "trainer/models/without_effect.h"
 
 #include <gmock/gmock.h>
 

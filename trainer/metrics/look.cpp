@@ -13,11 +13,11 @@
 #include "heddle/nn/attention_layout.h"
 #include "trainer/loop/open_data.h"
 #include "trainer/loop/open_model.h"
-#include "trainer/loop/without_effect.h"
 #include "trainer/metrics/model_size.h"
 #include "trainer/models/find_model.h"
 #include "trainer/models/freeze.h"
 #include "trainer/models/same_tokenizer.h"
+#include "trainer/models/without_effect.h"
 
 namespace heddle {
 namespace {

@@ -50,7 +50,7 @@ int64_t ranks_of(const Training& run) {
 }
 
 using Body = std::function<void(Stages&, const DeviceMesh&)>;
-void on_ranks(const Training& run, const Body& body) {
+void on_all_ranks(const Training& run, const Body& body) {
   ThreadWorld::run(static_cast<int>(ranks_of(run)), [&](Rendezvous& meeting) {
     const std::vector<Axis> axes = run.axes.empty() ? std::vector<Axis>{{"pp", 1}, {"tp", 1}} : run.axes;
     const DeviceMesh mesh = mesh::build(axes, meeting, "test: a host's loop", run.views, run.table);
@@ -65,7 +65,7 @@ void keep_shards(Stages& stages, HostRun& out) {
 
 HostRun by_host(const Training& run) {
   HostRun out;
-  on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
+  on_all_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
     embed::Loop loop(stages, mesh, kMaxNorm);
     HostRun mine;
     for (int at = 0; at < kHostSteps; ++at) {
@@ -81,7 +81,7 @@ HostRun by_host(const Training& run) {
 
 HostRun by_step(const Training& run) {
   HostRun out;
-  on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
+  on_all_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
     StepConfig config;
     config.max_norm = kMaxNorm;
     Descent descent(stages);
@@ -140,7 +140,7 @@ TEST(HostLoop, TrainsAsStepDoesUnderEveryParallelizer) {
 
 TEST(HostLoop, IsRefusedOnAPipeline) {
   Training run = pipeline("1f1b", 2, 3);
-  on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
+  on_all_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
     const std::string said = error_of([&] { stages.front()->forward({}, deal(run, 0, mesh)[0]); });
     EXPECT_EQ(
         said,
@@ -157,7 +157,7 @@ TEST(HostLoop, AHostsOptimizerTakesNoUpdateBack) {
   Training run = pipeline("1f1b", 2, 3);
   run.pipeline.post_validation = true;
   run.pipeline.where = "distributed.pipeline";
-  on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
+  on_all_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
     Descent descent(stages);
     EXPECT_EQ(
         error_of([&] { Step(stages, mesh, {}, descent); }),

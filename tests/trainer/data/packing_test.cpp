@@ -183,9 +183,12 @@ TEST_F(Samples, AreRefusedWhereADeviceDoesNotTakeThemAndAboveTheModelsPositions)
       "the CPU only\n"
       "  hint: leave dataset.lengths and dataset.reset_attention_at out, or train on the CPU: "
       "dist_env.backend: gloo");
-  EXPECT_EQ(tests::thrown_by([&] { check_longest(packed, section, 4); }), "");
+  ModelFacts facts;
+  facts.max_positions = 4;
+  EXPECT_EQ(tests::thrown_by([&] { check_longest(packed, section, facts); }), "");
+  facts.max_positions = 3;
   EXPECT_EQ(
-      tests::thrown_by([&] { check_longest(packed, section, 3); }),
+      tests::thrown_by([&] { check_longest(packed, section, facts); }),
       "error[config] run.yaml:3 dataset.lengths: the longest sample has 4 inputs, more than the model's 3 "
       "positions\n  hint: make packed_sequence.packed_sequence_size smaller, which leaves longer samples "
       "out, or the model's max_position_embeddings larger");

@@ -47,8 +47,9 @@ class LimitedData : public testing::Test {
     section.sequence_length = 4;
     section.bare = TokenType::uint16;
     section.most_samples = most;
-    std::vector<std::string> lacking;
-    return *open_dataset(section, {}, 0, lacking);
+    std::vector<LackingFiles> lacking;
+    std::vector<std::string> warnings;
+    return *open_dataset(section, {}, 0, lacking, warnings);
   }
   ScratchDirectory scratch_;
 };

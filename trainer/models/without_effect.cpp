@@ -1,5 +1,5 @@
 // Patterns, batches and validations that would do nothing.
-#include "trainer/loop/without_effect.h"
+#include "trainer/models/without_effect.h"
 
 #include <set>
 
