@@ -161,29 +161,24 @@ TEST_F(Packing, IsTheSameWhereARunGoesOn) {
 
 TEST_F(Packing, AndLongContextTrainInTheExamples) {
   const std::string examples = HEDDLE_SOURCE_DIR "/examples/";
-  const Words common = {
-      "--step_scheduler.max_steps", "2", "--step_scheduler.num_epochs", "2", "--lr_scheduler", "none"};
-  const Words packing = {"train",
-                         examples + "packed.yaml",
-                         "--nproc-per-node",
-                         "2",
-                         "--dataset.file_pattern",
-                         files_.path("docs.bin"),
-                         "--dataset.lengths",
-                         files_.path("docs.lengths"),
-                         "--checkpoint.checkpoint_dir",
-                         files_.path("packed_example")};
+  const Words common = {"--step_scheduler.max_steps",
+                        "2",
+                        "--step_scheduler.num_epochs",
+                        "2",
+                        "--lr_scheduler",
+                        "none",
+                        "--step_scheduler.local_batch_size",
+                        "1",
+                        "--step_scheduler.global_batch_size",
+                        "2"};
+  Words packing = {"train", examples + "packed.yaml", "--nproc-per-node", "2"};
+  packing = plus(packing, {"--dataset.file_pattern", files_.path("docs.bin"), "--dataset.lengths",
+                           files_.path("docs.lengths"), "--packed_sequence.packed_sequence_size", "40",
+                           "--checkpoint.checkpoint_dir", files_.path("packed_example")});
   EXPECT_EQ(trained(plus(packing, common), "packed_example", "loss").size(), 2u);
-  const Words context = {"train",
-                         examples + "long_context.yaml",
-                         "--nproc-per-node",
-                         "4",
-                         "--dataset.file_pattern",
-                         files_.path("train.bin"),
-                         "--dataset.seq_len",
-                         "512",
-                         "--checkpoint.checkpoint_dir",
-                         files_.path("long_example")};
+  Words context = {"train", examples + "long_context.yaml", "--nproc-per-node", "4"};
+  context = plus(context, {"--dataset.file_pattern", files_.path("train.bin"), "--dataset.seq_len", "64",
+                           "--checkpoint.checkpoint_dir", files_.path("long_example")});
   EXPECT_EQ(trained(plus(context, common), "long_example", "loss").size(), 2u);
 }
 

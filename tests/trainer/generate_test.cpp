@@ -224,7 +224,9 @@ TEST(Generate, RefusesWhatACacheCannotHold) {
   batch.tokens = at::zeros({2, 3}, at::kLong);
   at::NoGradGuard no_grad;
   EXPECT_EQ(error_of(folder, [&] { logits_of(units)(batch); }),
-            "error[internal] generate: the cache takes one sequence, and one token after the first forward");
+            "error[plugin_failed] generate: the plugin 'generate' threw in its link around a layer: the "
+            "cache takes "
+            "one sequence, and one token after the first forward");
 }
 
 TEST(Generate, RunsAChainOfUnits) {

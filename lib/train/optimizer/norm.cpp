@@ -221,9 +221,9 @@ double largest_norm(std::optional<double> max_norm) {
 }
 
 at::Tensor skip_above(const at::Tensor& norm, double largest, const at::Tensor& doubts) {
-  at::Tensor fits = norm.le(largest);  // nan is not
-  if (doubts.defined()) fits.logical_and_(doubts.eq(0));
-  return fits.logical_not_().to(at::kFloat);
+  at::Tensor fits = norm.le(largest).to(at::kFloat);  // nan is not
+  if (doubts.defined()) fits.mul_(doubts.eq(0).to(at::kFloat));
+  return fits.neg_().add_(1);
 }
 
 at::Tensor doubts_of(const at::Tensor& loss) {

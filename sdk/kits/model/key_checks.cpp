@@ -86,7 +86,7 @@ void check_read_back(const OfferedModel& offered, const ModelSpec& spec, const D
 }
 
 bool says_nothing_changes(const FieldInfo& field) {
-  for (const char* words : {"assed over", "changes nothing", "no effect", "older name", "gnored"})
+  for (const char* words : {"assed over", "changes nothing", "o effect", "older name", "gnored"})
     if (field.help.find(words) != field.help.npos) return true;
   return false;
 }

@@ -185,10 +185,11 @@ void run_trainings(const std::string& thing, const std::function<Trainings&()>& 
   });
 }
 
-void run_description_kits(const std::string& thing, const OfferedModel& offered, const std::string& type,
+// False where a unit uses a parameter that it does not register: training could then read freed memory.
+bool run_description_kits(const std::string& thing, const OfferedModel& offered, const std::string& type,
                           const std::function<Node()>& keys, Attempts& attempt) {
   const auto kit = [&](const std::string& sentence, std::string (*check)(const ModelSpec&)) {
-    attempt.training(thing + sentence, [&] { return check(*read_model(offered, keys())); });
+    return attempt.training(thing + sentence, [&] { return check(*read_model(offered, keys())); });
   };
   attempt(thing + "make_units(): on meta, each name one shape",
           [&] { return has_units(*read_model(offered, keys()), type); });
@@ -200,14 +201,17 @@ void run_description_kits(const std::string& thing, const OfferedModel& offered,
           [&] { return fills_files(*read_model(offered, keys())); });
   attempt(thing + "flops_per_token(): grows with the sequence",
           [&] { return counts_operations(*read_model(offered, keys())); });
-  kit("forward(): {sum of token losses} with labels, {logits} without", gives_the_sum_of_losses);
+  const bool computes =
+      kit("forward(): {sum of token losses} with labels, {logits} without", gives_the_sum_of_losses);
   kit("forward(): keeps nothing from one batch for the next", keeps_nothing);
   kit("forward(): documents of one row do not see each other", separates_documents);
   kit("facts(): the longest sequence and the last token", takes_its_longest_sequence);
-  kit("parameters(): every child and tensor is registered, no unit uses another's", registers_parameters);
+  const bool registered =
+      kit("parameters(): every child and tensor is registered, no unit uses another's", registers_parameters);
   kit("gradients are finite differences in float64", has_right_gradients);
   attempt.training(thing + "config_json(): read() gives the same model",
                    [&] { return reads_what_it_writes(offered, keys()); });
+  return registered || !computes;
 }
 
 }  // namespace
@@ -224,12 +228,13 @@ void run_model_kits(const OfferedModel& offered, const std::vector<FieldInfo>& t
       if (!small) small = small_keys(offered, tables, given.with("model_type", Node::text(type)));
       return *small;
     };
+    const bool registered = run_description_kits(thing, offered, type, keys, attempt);
     std::unique_ptr<Trainings> trainings;
     const auto made = [&]() -> Trainings& {
+      if (!registered) throw NotRun{"a unit uses a parameter that it does not register"};
       if (!trainings) trainings = std::make_unique<Trainings>(read_model(offered, keys()), file);
       return *trainings;
     };
-    run_description_kits(thing, offered, type, keys, attempt);
     run_trainings(thing, made, attempt);
     if (small) readable.push_back(*small);
   }

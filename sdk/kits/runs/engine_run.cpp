@@ -44,6 +44,20 @@ AxisTable table_of(const Setup& setup, const Training& training) {
   return table;
 }
 
+// The views of a parallelizer on one rank, with axes of size 1.
+std::vector<View> views_of(const Setup& setup, const Training& training) {
+  std::vector<View> views = setup.views;
+  if (training.alone == nullptr) return views;
+  const Needs& needs = training.alone->needs;
+  for (const ViewInfo& info : needs.new_views) {
+    View view{info.name, info.over, {{info.rest, 1}}};
+    for (const AxisInfo& axis : needs.new_axes)
+      if (axis.view == info.name) view.axes.push_back({axis.name, 1});
+    views.push_back(std::move(view));
+  }
+  return views;
+}
+
 // A gradient as AdamW's first average has it, with a memory of none; the square's root softens the update, so
 // that a small difference of gradients stays one.
 StepConfig plain_steps() {
@@ -75,7 +89,8 @@ class TrainingRank {
     Plan plan = plan_of(setup, plugins, training);
     Units units = training.make_units();
     engine::check_model(plan, setup, units);
-    mesh_.emplace(mesh::build(setup.axes, meeting, "kit", setup.views, table_of(setup, training)));
+    mesh_.emplace(
+        mesh::build(setup.axes, meeting, "kit", views_of(setup, training), table_of(setup, training)));
     stages_ = parallel::build(std::move(units), plan, *mesh_, training.values, 42);
   }
 

@@ -12,6 +12,8 @@
 namespace heddle::kits {
 namespace {
 
+const std::string kSharded = "strategy: fsdp2, mp_policy: {param_dtype: float32, reduce_dtype: float32}";
+
 using Checkpointing = ActivationCheckpointing;
 
 // What a kit trains.
@@ -77,8 +79,7 @@ class AlongOneAxis {
   Training split_run(const Case& one) const {
     Training out = training_of(one);
     const bool alone = axis_.name == "tp" && !one.beside;
-    out.distributed = alone ? "strategy: single"
-                            : "strategy: fsdp2, mp_policy: {param_dtype: float32, reduce_dtype: float32}";
+    out.distributed = alone ? "strategy: single" : kSharded;
     out.distributed += ", " + axis_.key + ": " + std::to_string(ranks_);
     out.ranks = ranks_ * (one.beside ? 2 : 1) * (one.pipeline ? 2 : 1);
     if (one.pipeline)
@@ -91,7 +92,9 @@ class AlongOneAxis {
   }
   Training whole_run(const Case& one) const {
     Training out = training_of(one);
-    if (changes_batches()) out.alone = &offered_;
+    if (!changes_batches()) return out;
+    out.alone = &offered_;
+    out.distributed = kSharded;  // with the data axes that its views fold
     return out;
   }
   static Training training_of(const Case& one) {

@@ -73,6 +73,7 @@ class Layer : public Module {
     if (!is("slot_not_registered")) add_slot("gain", gain, {Init::Kind::ones, 0});
   }
   std::string_view kind() const override { return "decoder_layer"; }
+  heddle::ModuleTraits traits() const override { return {.tokens = heddle::TokenUse::each_alone}; }
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override {
@@ -109,6 +110,7 @@ class First : public Module {
     add_child("table", table);
   }
   std::string_view kind() const override { return "embeddings"; }
+  heddle::ModuleTraits traits() const override { return {.tokens = heddle::TokenUse::each_alone}; }
   heddle::Embedding table;
 
  protected:
@@ -123,6 +125,7 @@ class Last : public Module {
     add_child("loss", loss);
   }
   std::string_view kind() const override { return "head"; }
+  heddle::ModuleTraits traits() const override { return {.tokens = heddle::TokenUse::each_alone}; }
   const at::Tensor* table = nullptr;
 
  protected:

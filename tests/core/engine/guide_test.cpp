@@ -67,7 +67,7 @@ TEST(Guide, TheWholeReferenceSectionIsRead) {
       "false\n";
   const heddle::Setup setup = setup_of(section, 4);
   EXPECT_EQ(setup.sizes.dp_shard, 4);
-  EXPECT_EQ(setup.warnings.size(), 1u);  // the pipeline block at pp_size 1
+  EXPECT_EQ(setup.warnings.size(), 2u);  // the blocks at pp_size 1 and ep_size 1
   EXPECT_TRUE(setup.not_built.empty());
 }
 

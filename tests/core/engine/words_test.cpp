@@ -183,7 +183,7 @@ TEST(ActivationCheckpointing, RefusesEverythingElse) {
 }
 
 TEST(ActivationCheckpointing, SelectiveIsForTheStrategiesThatCan) {
-  for (const char* strategy : {"megatron_fsdp", "foo"})
+  for (const char* strategy : {"megatron_fsdp", "megatron"})
     EXPECT_EQ(sentence("{strategy: " + std::string(strategy) + ", activation_checkpointing: selective}"),
               "selective activation checkpointing is supported only for ddp and fsdp2 configs.");
   EXPECT_EQ(refusal("{strategy: ddp, activation_checkpointing: selective}", 2), "");

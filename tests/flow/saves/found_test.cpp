@@ -135,13 +135,12 @@ TEST(RestoreFrom, FollowsALinkAndADirectoryWithASlash) {
   }
 }
 
-TEST(LossCurve, ThatCannotBeWrittenIsAWarning) {
+TEST(LossCurve, ThatWouldReplaceADirectoryIsRefused) {
   const TrainingFiles files;
   fs::create_directories(files.path("run/loss.svg/in_the_way"));
   const Outcome outcome = heddle(files.train("run", found_up_to("2")));
-  EXPECT_EQ(outcome.status, 0) << outcome.error;
-  EXPECT_THAT(outcome.error, HasSubstr("warning: no loss curve: error[io] " + files.path("run/loss.svg")));
-  EXPECT_TRUE(fs::exists(files.path("run/LATEST/model/manifest.json")));
+  EXPECT_EQ(outcome.status, 2) << outcome.error;
+  EXPECT_THAT(outcome.error, HasSubstr(files.path("run/loss.svg") + " is a directory\n"));
 }
 
 }  // namespace

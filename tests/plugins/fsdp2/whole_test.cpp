@@ -145,15 +145,20 @@ TEST(Fsdp2Whole, RefusesAForwardWithGradientsInTheScope) {
   });
 }
 
+const std::string kFsdp2Threw = "error[plugin_failed] " HEDDLE_BINARY_DIR
+                                "/plugins/libheddle_fsdp2.so: the plugin 'fsdp2' 0.1.0 threw while it ran ";
+
 TEST(Fsdp2Whole, RefusesAScopeInTheScopeAndAnUpdateInIt) {
   in_world(2, "", [](Seen seen) {
     Unsharded whole(seen.stages);
     EXPECT_EQ(error_of([&] { Unsharded inner(seen.stages); }),
-              "error[internal] fsdp2: parameters are held whole already\n"
-              "  hint: use the existing scope Unsharded; it does not nest");
+              kFsdp2Threw +
+                  "hold_whole(): parameters are held whole already\n"
+                  "  hint: use the existing scope Unsharded; it does not nest");
     EXPECT_EQ(error_of([&] { seen.stages.front()->parameters_changed(); }),
-              "error[internal] fsdp2: parameters changed while they are held whole\n"
-              "  hint: end the scope Unsharded before the optimizer steps");
+              kFsdp2Threw +
+                  "parameters_changed(): parameters changed while they are held whole\n"
+                  "  hint: end the scope Unsharded before the optimizer steps");
     logits(seen.stages);  // and still whole
   });
 }

@@ -59,9 +59,9 @@ TEST(ExpertTensorParallel, EqualsOneRankWithBiases) {
       SCOPED_TRACE(strategy + " " + std::to_string(ranks) + std::to_string(ep));
       expect_close(train(over_etp(one, {ranks}, ep, 2, "{}", strategy)), want);
     }
-  expect_close(
-      train(over_etp(one, {4}, 2, 2, "{dispatcher: alltoall, capacity_factor: 8.0, pad_to_capacity: true}")),
-      want);
+  expect_close(without_drops(train(over_etp(
+                   one, {4}, 2, 2, "{dispatcher: alltoall, capacity_factor: 8.0, pad_to_capacity: true}"))),
+               want);
 }
 
 TEST(ExpertTensorParallel, EqualsOneRankInPipelinesAndWithActivationCheckpointing) {

@@ -128,10 +128,11 @@ std::string refusal_of(const Mixtures& runs, const std::string& distributed, int
 
 TEST(RefusedExperts, NameTheNumbers) {
   Mixtures runs;
-  EXPECT_EQ(
-      refusal_of(runs, "{strategy: fsdp2, ep_size: 3}", 3),
-      "error[mesh] distributed.ep_size: the number of experts (8 in 'model.layers.0.mlp.experts') must be "
-      "divisible by ep_size (3)\n  hint: choose an ep_size that divides 8");
+  EXPECT_NE(refusal_of(runs, "{strategy: fsdp2, ep_size: 3}", 3)
+                .find("error[mesh] distributed.ep_size: the number of experts (8 in "
+                      "'model.layers.0.mlp.experts') must "
+                      "be divisible by ep_size (3)\n  hint: choose an ep_size that divides 8"),
+            std::string::npos);
   EXPECT_NE(refusal_of(runs, "{strategy: ddp, ep_size: 4}", 2)
                 .find("non_pp_size=2 must be a multiple of ep_size=4"),
             std::string::npos);

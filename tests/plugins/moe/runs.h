@@ -1,6 +1,8 @@
 // Runs of small mixtures of experts, on one rank and under expert parallelism.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,6 +65,16 @@ inline Training over_etp(Training run, const Ranks& ranks, int ep, int etp, cons
   run.views = {{"expert", {"dp", "cp", "tp"}, {{"ep_shard", rest}, {"ep", ep}, {"etp", etp}}}};
   run.parallelizers.emplace_back("moe", "moe: " + block);
   return run;
+}
+
+// The outcome without the measures of dropped choices, which one rank without a capacity does not have.
+inline Outcome without_drops(Outcome outcome) {
+  for (const char* name : {"moe/dropped_choices", "moe/dropped_fraction"}) {
+    EXPECT_TRUE(outcome.sides.contains(name)) << name;
+    for (const double value : outcome.sides[name]) EXPECT_EQ(value, 0) << name;
+    outcome.sides.erase(name);
+  }
+  return outcome;
 }
 
 inline std::string way(const std::string& dispatcher) {

@@ -96,7 +96,7 @@ std::string misuse(const std::string& strategy, std::vector<Axis> axes, Acme how
 TEST(Acme, AnAxisThatStandsInNoViewIsRefusedByName) {
   EXPECT_THAT(
       misuse("fsdp2", shards(4), {"ep"}),
-      HasSubstr("the parallelizer 'acme' places the parameter 'layer0.weight': the axis 'ep' is in no "
+      HasSubstr("places the parameter 'layer0.weight': the axis 'ep' is in no "
                 "view of this mesh, which is dense (pp=1, dp_replicate=1, dp_shard=4, cp=1, tp=1), acme "
                 "(pp=1, acme_shard=2, acme=2, tp=1)"));
   EXPECT_THAT(misuse("ddp", dp(4), {"acmee"}), HasSubstr("the axis 'acmee' is in no view"));
@@ -104,10 +104,9 @@ TEST(Acme, AnAxisThatStandsInNoViewIsRefusedByName) {
 }
 
 TEST(Acme, AxesOfTwoViewsAreRefusedByName) {
-  EXPECT_THAT(
-      misuse("fsdp2", shards(4), {"acme", true}),
-      HasSubstr("the parallelizer 'acme' places the parameter 'layer0.weight': the axes acme, dp_shard "
-                "are in no common view of this mesh"));
+  EXPECT_THAT(misuse("fsdp2", shards(4), {"acme", true}),
+              HasSubstr("places the parameter 'layer0.weight': the axes acme, dp_shard "
+                        "are in no common view of this mesh"));
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"gradients_pile_up", "the sum over the data-parallel ranks",
                 "differs in the gradients of step 1"},
         Variant{"parts_unplaced", "beside tensor parallelism", ", and the parameter has ["},
-        Variant{"work_dropped", "the sum over the data-parallel ranks", "'"},
+        Variant{"work_dropped", "the sum over the data-parallel ranks", "was dropped without wait()"},
         Variant{"throws_in_forward", "the sum over the data-parallel ranks",
                 kThrew + "throws_in_forward' 0.1.0 threw while it ran forward() of its stage or of a unit: "
                          "table of units"},
