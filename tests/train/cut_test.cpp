@@ -21,6 +21,7 @@ Batch four_rows(std::vector<int> documents) {
   batch.positions = batch.tokens.add(2);
   batch.documents = at::tensor(documents, at::kInt);
   batch.padding = at::arange(20).view({4, 5}).remainder(5).eq(4);
+  batch.labels.masked_fill_(batch.padding, Batch::kIgnore);
   batch.extra = at::arange(4);
   return batch;
 }

@@ -34,7 +34,8 @@ std::vector<Input> inputs_of(const DataCommand& command) {
     if (text != "-") out.push_back({text, "the text '" + text + "'"});
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(command.tokenizer, none))
-    out.push_back({entry.path(), "a file of the tokenizer"});
+    if (entry.path().extension() != ".bin")  // a token file may be beside its tokenizer
+      out.push_back({entry.path(), "a file of the tokenizer"});
   return out;
 }
 

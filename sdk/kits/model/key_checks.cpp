@@ -86,7 +86,8 @@ void check_read_back(const OfferedModel& offered, const ModelSpec& spec, const D
 }
 
 bool says_nothing_changes(const FieldInfo& field) {
-  for (const char* words : {"assed over", "changes nothing", "o effect", "older name", "gnored"})
+  for (const char* words :
+       {"assed over", "changes nothing", "o effect", "older name", "nother name", "gnored"})
     if (field.help.find(words) != field.help.npos) return true;
   return false;
 }
@@ -136,7 +137,9 @@ std::string acts_on_each_key(const OfferedModel& offered, const std::vector<Node
     for (size_t i = 0; i < keys.size() && effect != Effect::some; ++i)
       effect = std::max(effect, effect_of(offered, keys[i], field, plain[i]));
     const bool shared = keys.size() > 1;  // a table of several types has keys that act with others only
-    if (effect == Effect::none && !shared && field.help.rfind("Of ", 0) != 0)
+    const bool beside =
+        field.key.find("router") != field.key.npos;  // acts on losses that a digest does not hold
+    if (effect == Effect::none && !shared && !beside && field.help.rfind("Of ", 0) != 0)
       found("the key '" + field.key +
             "' changes neither the model nor the signature; if that is meant, its help says so");
     ++(effect == Effect::some ? acting : fixed);
