@@ -25,8 +25,8 @@
 #include "core/mesh/packed.h"
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/transport/join.h"
-#include "trainer/saves/background.h"
-#include "trainer/saves/copies.h"
+#include "lib/run/checkpointing/background.h"
+#include "lib/run/checkpointing/copies.h"
 
 namespace {
 
@@ -135,7 +135,7 @@ class Bench {
     std::fflush(stdout);
   }
 
-  // What trainer/saves/save.cpp does, without the notes beside.
+  // What lib/run/checkpointing/save.cpp does, without the notes beside.
   void save(const fs::path& directory, const Parts& model, const Parts& optimizer) {
     const fs::path stage = checkpoint::stage_of(directory);
     checkpoint::on_first(meeting_, "stage", [&] {

@@ -17,8 +17,8 @@
 
 #include "heddle/engine/engine.h"
 #include "heddle/transport/join.h"
+#include "lib/run/model/prepared_model.h"
 #include "trainer/cli/main/memory_settings.h"
-#include "trainer/models/pretrained.h"
 
 namespace {
 
@@ -66,7 +66,7 @@ void run(char** arguments) {
   const RankPlace place = place_from_environment().value_or(RankPlace{});
   const auto meeting = mesh::join(place, {});
   PluginRegistry plugins(plugin::search_path({}));
-  const Pretrained pretrained = open_pretrained(arguments[1], plugins);
+  const PreparedModel pretrained = open_pretrained(arguments[1], plugins);
   const auto units = [&](const Setup&) {
     return pretrained.spec->make_units(at::TensorOptions().dtype(at::kFloat).device(at::kMeta));
   };

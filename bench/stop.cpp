@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "heddle/transport/join.h"
+#include "lib/run/loop/stop.h"
 #include "trainer/cli/launch/launch.h"
-#include "trainer/loop/stop.h"
 
 namespace {
 
@@ -72,8 +72,8 @@ int run_rank(const RankPlace& place, int rounds) {
   std::vector<int> all(place.world_size);
   std::iota(all.begin(), all.end(), 0);
   const auto group = meeting->group("dp", all);
-  StopWish wish;
-  StopAgreement stop(*meeting, wish);
+  StopRequest request;
+  StopAgreement stop(*meeting, request);
   Bench bench{*group, stop};
   std::vector<double> clock[2], busy[2];
   for (int round = 0; round < 2 * rounds; ++round) {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "bench/context/offsets.h"
+#include "lib/run/data/packing/packing.h"
 #include "plugins/context/sequence.h"
-#include "trainer/data/packing/packing.h"
 
 namespace {
 

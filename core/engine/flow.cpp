@@ -22,10 +22,14 @@ std::string device_line(const Rendezvous& meeting) {
 }  // namespace
 
 Model model(const Node& configuration, PluginRegistry& plugins, const ModelHost& host) {
-  Setup setup = validate(configuration, plugins, host.meeting.world_size());  // tree   -> checked fields
-  Plan plan = choose(setup, plugins);                                         // fields -> plugins that agree
-  Units units = host.make_units(setup);                                       // setup  -> the whole model
-  check_model(plan, setup, units);  // the last step that ranks do alone
+  return model(validate(configuration, plugins, host.meeting.world_size()), plugins,
+               host);  // -> checked fields
+}
+
+Model model(Setup setup, PluginRegistry& plugins, const ModelHost& host) {
+  Plan plan = choose(setup, plugins);    // fields -> plugins that agree
+  Units units = host.make_units(setup);  // setup  -> the whole model
+  check_model(plan, setup, units);       // the last step that ranks do alone
   std::unique_ptr<Rendezvous> own = start(plan.device.get(), host.meeting);  // a device -> its rendezvous
   Rendezvous& meeting = own ? *own : host.meeting;
   DeviceMesh mesh = mesh::build(

@@ -6,8 +6,8 @@
 #include "fuzz/targets.h"
 #include "heddle/base/error.h"
 #include "heddle/config/node.h"
+#include "lib/run/spec/position.h"
 #include "tests/llama_model.h"
-#include "trainer/saves/position.h"
 
 namespace heddle::fuzz {
 

@@ -7,7 +7,7 @@
 #include "fuzz/files.h"
 #include "fuzz/targets.h"
 #include "heddle/base/error.h"
-#include "trainer/data/token_dataset.h"
+#include "lib/run/data/token_dataset.h"
 
 namespace heddle::fuzz {
 namespace {

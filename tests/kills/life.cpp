@@ -19,12 +19,13 @@
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
+#include "lib/run/checkpointing/resume.h"
+#include "lib/run/loop/run.h"
+#include "lib/run/preflight/prepare.h"
+#include "lib/run/spec/stop_request.h"
 #include "trainer/cli/launch/launch.h"
 #include "trainer/cli/launch/ranks.h"
 #include "trainer/cli/train.h"
-#include "trainer/loop/job.h"
-#include "trainer/loop/stop_wish.h"
-#include "trainer/saves/resume.h"
 
 namespace kills {
 namespace {
@@ -37,13 +38,13 @@ int train(const Training& training, const fs::path& folder, const Doom& one, int
   const Node configuration = config::with_override(read, "checkpoint.checkpoint_dir", folder.string());
   PluginRegistry plugins = open_plugins(configuration, Log());
   const cli::RankPlan plan = cli::plan_ranks(training.ranks);
-  const Job job = prepare_job(configuration, plugins, plan.world_size());
+  const RunSpec run = prepare_run(read_recipe(configuration), plugins, plan.world_size());
   if (training.user == Training::User::nobody && ::geteuid() == 0 && ::seteuid(65534) != 0) std::abort();
   return cli::run_ranks(plan, std::chrono::minutes(1), [&](Rendezvous& meeting) {
     at::set_num_threads(1);  // a life is too short for more
     if (meeting.rank() == doomed_rank) doom(one);
-    StopWish wish;
-    return run_rank(job, plugins, meeting, wish);
+    StopRequest request;
+    return run_rank(run, plugins, meeting, request);
   });
 }
 

@@ -12,8 +12,9 @@
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/transport/threads.h"
-#include "trainer/loop/job.h"
-#include "trainer/loop/stop_wish.h"
+#include "lib/run/loop/run.h"
+#include "lib/run/preflight/prepare.h"
+#include "lib/run/spec/stop_request.h"
 
 namespace heddle::tests {
 namespace {
@@ -79,13 +80,14 @@ void train_recipe(const std::string& yaml, int ranks, std::vector<std::string>* 
   const Quiet quiet;
   try {
     PluginRegistry first({HEDDLE_BINARY_DIR "/plugins"});
-    const Job job = prepare_job(config::read_text(yaml, "run.yaml"), first, ranks);
+    const RunSpec run =
+        prepare_run(read_recipe(config::read_text(yaml, "run.yaml"), RecipeErrors::kept), first, ranks);
     meanwhile();
     ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
       PluginRegistry own({HEDDLE_BINARY_DIR "/plugins"});
-      StopWish wish;
+      StopRequest request;
       try {
-        run_rank(job, own, meeting, wish);
+        run_rank(run, own, meeting, request);
       } catch (const Error& error) {
         refused(error);
       }

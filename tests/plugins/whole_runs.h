@@ -56,8 +56,8 @@ class WholeRuns {
   ScratchDirectory place_;
 };
 
-// Runs the recipe on ranks that are threads. refusals: takes what prepare_job() or a rank throws; without it,
-// that is thrown. meanwhile: called between prepare_job() and the start of the ranks.
+// Runs the recipe on ranks that are threads. refusals: takes what prepare_run() or a rank throws; without it,
+// that is thrown. meanwhile: called between prepare_run() and the start of the ranks.
 void train_recipe(
     const std::string& yaml, int ranks, std::vector<std::string>* refusals = nullptr,
     const std::function<void()>& meanwhile = [] {});

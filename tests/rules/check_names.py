@@ -7,7 +7,7 @@ PLUGIN = re.compile(r"fsdp|\bddp\b|megatron|\bmoe\b", re.I)
 MODULE = re.compile(r"\b(?:[qkvo]|gate|up|down)_proj\b|\bself_attn\b|\bembed_tokens\b|\blm_head\b|\bmodel\.layers\b")
 # The cache of `heddle generate` narrows the input of the head by its path; `lm_head_precision` is refused for a tied
 # head in the words of the recipes.
-NAMES_A_HEAD = ("trainer/models/kv_cache.cpp", "trainer/models/kv_cache.h", "plugins/moe/head.cpp")
+NAMES_A_HEAD = ("lib/run/generate/kv_cache.cpp", "lib/run/generate/kv_cache.h", "plugins/moe/head.cpp")
 COMMENT = re.compile(r"^\s*(//|\*)")
 EMPTY_NAME = re.compile(r"\b(?:class|struct)\s+(?:HEDDLE_API\s+)?\w*(?:Manager|Helper|Utils?|Handler|Context|Base)\b")
 FIRST_LINE = re.compile(r"^(//|#!) ?.*\S")

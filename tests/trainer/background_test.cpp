@@ -1,5 +1,5 @@
 // Work beside the rank's own thread: its errors come over, its copies stand still, its texts arrive.
-#include "trainer/saves/background.h"
+#include "lib/run/checkpointing/background.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "heddle/transport/threads.h"
-#include "trainer/saves/copies.h"
+#include "lib/run/checkpointing/copies.h"
 
 namespace heddle {
 namespace {

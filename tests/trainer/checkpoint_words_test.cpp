@@ -1,7 +1,7 @@
 // Every key of checkpoint: that is about models in and out: it is built, or refused with its reason.
 #include <gmock/gmock.h>
 
-#include "trainer/recipe/readers.h"
+#include "lib/run/recipe/readers.h"
 
 namespace heddle {
 namespace {

@@ -1,8 +1,8 @@
 // Sections of AutoModel's recipes that heddle does not have are refused with what stands for them here.
 #include <gmock/gmock.h>
 
+#include "lib/run/recipe/recipe.h"
 #include "tests/thrown.h"
-#include "trainer/recipe/recipe.h"
 
 namespace heddle {
 namespace {

@@ -1,5 +1,5 @@
 // docs/configuration.md holds the table of every section, as the schemas print it.
-#include "trainer/recipe/fields.h"
+#include "lib/run/recipe/fields.h"
 
 #include <gmock/gmock.h>
 

@@ -1,13 +1,13 @@
 // Checkpoints of other programs are refused with what they are.
-#include "trainer/models/foreign.h"
+#include "lib/run/model/foreign.h"
 
 #include <gmock/gmock.h>
 
 #include <filesystem>
 
 #include "checkpoint/folder.h"
-#include "trainer/data/token_header.h"
-#include "trainer/models/find_model.h"
+#include "lib/run/data/token_header.h"
+#include "lib/run/model/find_model.h"
 
 namespace heddle {
 namespace {

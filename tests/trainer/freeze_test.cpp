@@ -1,12 +1,12 @@
 // Which parameters `freeze_config:` takes out of training, and what it refuses.
-#include "trainer/models/freeze.h"
+#include "lib/run/model/freeze.h"
 
 #include <gmock/gmock.h>
 
 #include "heddle/base/error.h"
 #include "heddle/train/step.h"
+#include "lib/run/recipe/recipe.h"
 #include "tests/llama_model.h"
-#include "trainer/recipe/recipe.h"
 
 namespace heddle {
 namespace {

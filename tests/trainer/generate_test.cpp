@@ -1,5 +1,5 @@
 // Generation: greedy, sampled, with and without a cache, past the longest sequence, and repeatable.
-#include "trainer/models/generate.h"
+#include "lib/run/generate/generate.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -13,8 +13,8 @@
 #include "checkpoint/folder.h"
 #include "heddle/model/module_unit.h"
 #include "heddle/nn/attention_core.h"
+#include "lib/run/generate/kv_cache.h"
 #include "tests/llama_model.h"
-#include "trainer/models/kv_cache.h"
 
 namespace heddle {
 namespace {

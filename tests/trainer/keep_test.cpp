@@ -1,5 +1,7 @@
 // Which checkpoints stay, and what the pointers name.
-#include "trainer/saves/keep.h"
+#include "lib/run/checkpointing/keep.h"
+
+#include "lib/run/loop/clean_up.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -13,8 +15,8 @@
 
 #include "checkpoint/folder.h"
 #include "heddle/checkpoint/sharded.h"
-#include "trainer/saves/resume.h"
-#include "trainer/saves/run_lock.h"
+#include "lib/run/checkpointing/resume.h"
+#include "lib/run/checkpointing/run_lock.h"
 
 namespace heddle {
 namespace {

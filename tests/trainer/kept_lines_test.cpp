@@ -1,5 +1,5 @@
 // What a run that goes on does with a metrics file that is none.
-#include "trainer/metrics/kept_lines.h"
+#include "lib/run/metrics/kept_lines.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Lines of metrics, the progress line and the picture of the loss.
-#include "trainer/metrics/metrics.h"
+#include "lib/run/metrics/metrics.h"
 
 #include <gmock/gmock.h>
 
@@ -7,11 +7,11 @@
 #include <sstream>
 
 #include "heddle/base/error.h"
+#include "lib/run/data/mapped_file.h"
+#include "lib/run/metrics/loss_curve.h"
+#include "lib/run/metrics/peak_memory.h"
+#include "lib/run/metrics/progress.h"
 #include "tests/trainer/data/token_files.h"
-#include "trainer/data/mapped_file.h"
-#include "trainer/metrics/loss_curve.h"
-#include "trainer/metrics/peak_memory.h"
-#include "trainer/metrics/progress.h"
 
 namespace heddle {
 namespace {

@@ -1,11 +1,11 @@
 // Operations a second, and their share of the peak.
-#include "trainer/metrics/mfu.h"
+#include "lib/run/metrics/mfu.h"
 
 #include <gmock/gmock.h>
 
 #include <chrono>
 
-#include "trainer/metrics/progress.h"
+#include "lib/run/metrics/progress.h"
 
 namespace heddle {
 namespace {

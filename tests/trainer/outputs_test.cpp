@@ -1,5 +1,5 @@
 // Outputs of a run, and of `heddle data`: nothing of a person's is replaced.
-#include "trainer/outputs/run_outputs.h"
+#include "lib/run/preflight/run_outputs.h"
 
 #include <gmock/gmock.h>
 
@@ -10,13 +10,13 @@
 #include "checkpoint/folder.h"
 #include "core/base/outputs.h"
 #include "lib/drawing/chrome_trace.h"
-#include "trainer/data/token_check.h"
-#include "trainer/data/token_writer.h"
-#include "trainer/data/write_tokens.h"
-#include "trainer/metrics/loss_curve.h"
-#include "trainer/metrics/metrics.h"
-#include "trainer/metrics/metrics_files.h"
-#include "trainer/saves/run_lock.h"
+#include "lib/run/checkpointing/run_lock.h"
+#include "lib/run/data/token_check.h"
+#include "lib/run/data/token_writer.h"
+#include "lib/run/data/write_tokens.h"
+#include "lib/run/metrics/loss_curve.h"
+#include "lib/run/metrics/metrics.h"
+#include "lib/run/metrics/metrics_files.h"
 
 namespace heddle {
 namespace {
@@ -62,7 +62,8 @@ class OutputRun {
             "\ndistributed: {strategy: single}\ndataset: " + data + "validation_dataset: " + data +
             "checkpoint: {checkpoint_dir: " + at + "/run" + checkpoint + "}\n");
     PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
-    return error_of(folder, [&] { prepare_job(config::read(yaml.string()), plugins, 1, named); });
+    return error_of(folder,
+                    [&] { prepare_run(read_recipe(config::read(yaml.string())), plugins, 1, named); });
   }
 
   Folder folder;

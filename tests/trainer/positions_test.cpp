@@ -1,7 +1,7 @@
 // The longest sequence of a model, with the reason that its family gives.
 #include <gtest/gtest.h>
 
-#include "trainer/loop/open_data.h"
+#include "lib/run/preflight/open_data.h"
 
 namespace heddle {
 namespace {

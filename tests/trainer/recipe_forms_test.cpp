@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "lib/run/recipe/recipe.h"
 #include "tests/thrown.h"
-#include "trainer/recipe/recipe.h"
 
 namespace heddle {
 namespace {

@@ -1,5 +1,5 @@
 // The sections of a recipe: defaults, the promised example, and a message for each thing that is wrong.
-#include "trainer/recipe/recipe.h"
+#include "lib/run/recipe/recipe.h"
 
 #include <gmock/gmock.h>
 

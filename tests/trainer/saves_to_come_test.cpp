@@ -1,7 +1,7 @@
 // How many checkpoints a run has before it: the count against the steps themselves.
 #include <gtest/gtest.h>
 
-#include "trainer/loop/step_scheduler.h"
+#include "lib/run/spec/step_scheduler.h"
 
 namespace heddle {
 namespace {
@@ -9,7 +9,7 @@ namespace {
 int64_t counted(StepScheduler scheduler, int64_t first) {
   int64_t count = 0;
   scheduler.go_on_from(first);
-  while (const auto moment = scheduler.next()) count += moment->checkpoint ? 1 : 0;
+  while (const auto info = scheduler.next()) count += info->checkpoint ? 1 : 0;
   return count;
 }
 

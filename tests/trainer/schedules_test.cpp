@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "heddle/base/error.h"
-#include "trainer/loop/lr_schedule.h"
-#include "trainer/loop/step_scheduler.h"
+#include "lib/run/spec/lr_schedule.h"
+#include "lib/run/spec/step_scheduler.h"
 
 namespace heddle {
 namespace {
@@ -143,16 +143,16 @@ StepSection steps_of(int64_t global, int64_t local) {
   return section;
 }
 
-std::vector<Moment> all_of(StepScheduler scheduler) {
-  std::vector<Moment> out;
-  while (auto moment = scheduler.next()) out.push_back(*moment);
+std::vector<StepInfo> all_of(StepScheduler scheduler) {
+  std::vector<StepInfo> out;
+  while (auto info = scheduler.next()) out.push_back(*info);
   return out;
 }
 
 std::vector<int64_t> checkpoints_of(StepScheduler scheduler) {
   std::vector<int64_t> out;
-  for (const Moment& moment : all_of(std::move(scheduler)))
-    if (moment.checkpoint) out.push_back(moment.step);
+  for (const StepInfo& info : all_of(std::move(scheduler)))
+    if (info.checkpoint) out.push_back(info.step);
   return out;
 }
 
@@ -186,7 +186,7 @@ TEST(StepScheduler, CountsEpochs) {
   section.num_epochs = 10;
   section.max_steps = 10;
   std::vector<int64_t> epochs;
-  for (const Moment& moment : all_of(StepScheduler(section, 1, 4))) epochs.push_back(moment.epoch);
+  for (const StepInfo& info : all_of(StepScheduler(section, 1, 4))) epochs.push_back(info.epoch);
   EXPECT_THAT(epochs, ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 2, 2));
 }
 
@@ -198,7 +198,7 @@ TEST(StepScheduler, EndsOnceWhenEpochsRunOutBeforeMaxSteps) {
   EXPECT_TRUE(scheduler.short_of_max_steps());
   EXPECT_EQ(scheduler.total_steps(), 6);
   int64_t last = 0;
-  for (const Moment& moment : all_of(scheduler)) last += moment.last;
+  for (const StepInfo& info : all_of(scheduler)) last += info.last;
   EXPECT_EQ(last, 1);
 }
 
@@ -224,7 +224,7 @@ TEST(StepScheduler, GoesOnWhereARunStopped) {
   StepSection section = steps_of(2, 1);
   section.num_epochs = 3;
   section.val_every_steps = 2;
-  std::vector<Moment> whole = all_of(StepScheduler(section, 1, 7));
+  std::vector<StepInfo> whole = all_of(StepScheduler(section, 1, 7));
   section.start_step = 5;
   section.start_epoch = 1;
   whole.erase(whole.begin(), whole.begin() + 5);
@@ -245,7 +245,7 @@ TEST(StepScheduler, ValidatesEveryFewStepsAndAtCheckpoints) {
   StepSection section = steps_of(1, 1);
   section.val_every_steps = 2;
   std::vector<bool> validations;
-  for (const Moment& moment : all_of(StepScheduler(section, 1, 5))) validations.push_back(moment.validate);
+  for (const StepInfo& info : all_of(StepScheduler(section, 1, 5))) validations.push_back(info.validate);
   EXPECT_THAT(validations, ElementsAre(false, true, false, true, true));
   section.validate_on_checkpoint = false;
   EXPECT_FALSE(all_of(StepScheduler(section, 1, 5)).back().validate);

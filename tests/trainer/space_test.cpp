@@ -1,9 +1,9 @@
 // The warning of a disk that is too small for a run's checkpoints.
-#include "trainer/saves/space.h"
+#include "lib/run/checkpointing/disk_space.h"
 
 #include <gtest/gtest.h>
 
-#include "trainer/recipe/sections.h"
+#include "lib/run/recipe/sections.h"
 
 namespace heddle {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "heddle/mesh/call.h"
 #include "heddle/transport/threads.h"
+#include "lib/run/loop/stop.h"
 #include "trainer/cli/launch/launch.h"
-#include "trainer/loop/stop.h"
 #include "transport/children.h"
 
 namespace heddle {
@@ -20,9 +20,9 @@ using tests::KnownPlain;
 using tests::run_ranks;
 
 launch::Stop on_term(bool stepping) {
-  StopWish& wish = cli::shared_wish();
-  wish.stepping = stepping;
-  return {{SIGTERM}, &wish};
+  StopRequest& request = cli::shared_stop_request();
+  request.stepping = stepping;
+  return {{SIGTERM}, &request};
 }
 
 [[noreturn]] void wait_for_ever() {
@@ -57,9 +57,9 @@ TEST(StopSignals, EndTheRanksAtOnceBeforeTheirFirstStep) {
   EXPECT_FALSE(run.left_behind);
 }
 
-// One has failed and was collected when the signal comes; a second wish carries its process.
+// One has failed and was collected when the signal comes; a second request carries its process.
 const KnownPlain kStopFailed("stop_failed", [](const RankPlace& place) {
-  StopWish& note = cli::shared_wish();
+  StopRequest& note = cli::shared_stop_request();
   const auto fails = [&](const RankPlace& inner) -> int {
     if (inner.rank == 0) {
       note.signal = ::getpid();
@@ -80,7 +80,7 @@ const KnownPlain kSaves("stop_saves", [](const RankPlace& place) {
   const launch::Stop stop = on_term(true);
   const auto saves = [&](const RankPlace& inner) {
     if (inner.rank == 0) ::kill(::getppid(), SIGTERM);
-    while (stop.wish->signal != SIGTERM) ::usleep(1000);
+    while (stop.request->signal != SIGTERM) ::usleep(1000);
     return 0;
   };
   return tell(place, launch::run(2, saves, {}, stop));
@@ -137,13 +137,13 @@ TEST(StopSignals, HaveTheirStatuses) {
 
 TEST(StopAgreement, GivesEveryRankWhatAnyWasAsked) {
   ThreadWorld::run(3, [](Rendezvous& meeting) {
-    StopWish wish;
-    StopAgreement stop(meeting, wish);
+    StopRequest request;
+    StopAgreement stop(meeting, request);
     EXPECT_EQ(stop.now(), 0);
     stop.begin();
-    if (meeting.rank() == 1) wish.signal = SIGTERM;  // it asked before: this is for the next time
+    if (meeting.rank() == 1) request.signal = SIGTERM;  // it asked before: this is for the next time
     EXPECT_EQ(stop.end(), 0);
-    if (meeting.rank() == 2) wish.signal = SIGINT;
+    if (meeting.rank() == 2) request.signal = SIGINT;
     stop.begin();
     EXPECT_EQ(stop.end(), SIGTERM);  // the largest
   });
@@ -151,10 +151,10 @@ TEST(StopAgreement, GivesEveryRankWhatAnyWasAsked) {
 
 TEST(StopAgreement, OfOneRankAsksItself) {
   AloneRendezvous meeting;
-  StopWish wish;
-  StopAgreement stop(meeting, wish);
+  StopRequest request;
+  StopAgreement stop(meeting, request);
   EXPECT_EQ(stop.now(), 0);
-  wish.signal = SIGUSR1;
+  request.signal = SIGUSR1;
   EXPECT_EQ(stop.now(), SIGUSR1);
 }
 

@@ -1,14 +1,14 @@
 // Settings that would do nothing, settings that differ from a checkpoint's, and memory that is not there.
-#include "trainer/models/without_effect.h"
+#include "lib/run/model/without_effect.h"
 
 #include <gmock/gmock.h>
 
+#include "lib/run/checkpointing/skipped.h"
+#include "lib/run/model/freeze.h"
+#include "lib/run/preflight/rank_size.h"
+#include "lib/run/spec/settings.h"
 #include "tests/llama_model.h"
 #include "tests/thrown.h"
-#include "trainer/loop/rank_size.h"
-#include "trainer/loop/settings.h"
-#include "trainer/loop/skipped.h"
-#include "trainer/models/freeze.h"
 
 namespace heddle {
 namespace {

@@ -13,9 +13,10 @@
 #include "core/base/error_list.h"
 #include "heddle/base/text.h"
 #include "heddle/engine/engine.h"
-#include "trainer/loop/rank_size.h"
-#include "trainer/metrics/amounts.h"
-#include "trainer/metrics/look.h"
+#include "lib/run/model/amounts.h"
+#include "lib/run/preflight/preflight.h"
+#include "lib/run/preflight/prepare.h"
+#include "lib/run/preflight/rank_size.h"
 
 namespace heddle::cli {
 namespace {
@@ -56,42 +57,42 @@ struct Verdict {
   std::optional<StepScheduler> steps = std::nullopt;  // empty: not known
 };
 
-std::optional<ModelSize> size_if_known(const Plan& plan, Setup& setup, const JobModel& model,
+std::optional<ModelSize> size_if_known(const Plan& plan, Setup& setup, const PreparedModel& model,
                                        const Recipe& recipe) {
   const auto sizes = sizes_if_known(plan, setup, model, recipe);
   return sizes ? std::optional(sizes->most) : std::nullopt;
 }
 
-Verdict run_elsewhere(Look look) {
-  Verdict out{std::move(look.setup), true, std::nullopt, look.scheduler};
-  if (look.model) out.size = size_if_known(look.plan, out.setup, *look.model, look.recipe);
+Verdict run_elsewhere(Preflight checked) {
+  Verdict out{std::move(checked.setup), true, std::nullopt, checked.scheduler};
+  if (checked.model) out.size = size_if_known(checked.plan, out.setup, *checked.model, checked.recipe);
   return out;
 }
 
 // What one rank takes is refused as by `heddle train`; how many of the ranks will be on this machine is not
 // known.
-void see_memory(const RankSizes& sizes, Job& job) {
-  check_memory(sizes, job.recipe.model, 1);
-  if (job.setup.sizes.world == 1) return;
+void see_memory(const RankSizes& sizes, RunSpec& run) {
+  check_memory(sizes, run.recipe.model, 1);
+  if (run.setup.sizes.world == 1) return;
   try {
-    check_memory(sizes, job.recipe.model, job.setup.sizes.world);
+    check_memory(sizes, run.recipe.model, run.setup.sizes.world);
   } catch (const Error& error) {
-    job.setup.warnings.push_back(error.message());
+    run.setup.warnings.push_back(error.message());
   }
 }
 
 // The steps of `heddle train` up to the start of its ranks, and their refusals.
-Verdict run_here(const Node& configuration, Look look) {
-  const Plan plan = std::move(look.plan);
-  Job job = begin(configuration, std::move(look), {}, std::chrono::milliseconds(0));
-  const auto sizes = sizes_if_known(plan, job.setup, job.model, job.recipe);
-  if (sizes && plan.device == nullptr) see_memory(*sizes, job);
-  return {std::move(job.setup), true, sizes ? std::optional(sizes->most) : std::nullopt, job.scheduler};
+Verdict run_here(Preflight checked) {
+  const Plan plan = std::move(checked.plan);
+  RunSpec run = spec_of(std::move(checked), {}, std::chrono::milliseconds(0));
+  const auto sizes = sizes_if_known(plan, run.setup, run.model, run.recipe);
+  if (sizes && plan.device == nullptr) see_memory(*sizes, run);
+  return {std::move(run.setup), true, sizes ? std::optional(sizes->most) : std::nullopt, run.scheduler};
 }
 
 // A configuration with its plugins, or the error of reading it.
 struct Loaded {
-  std::optional<Node> configuration;
+  Recipe recipe;  // of a run; else its configuration alone
   bool is_run = false;
   std::shared_ptr<PluginRegistry> plugins;
   std::exception_ptr error;
@@ -151,8 +152,11 @@ class Checker {
       Node whole = command_.only_distributed ? config::read_only(file, kEngineSections) : config::read(file);
       for (const Override& one : command_.overrides) whole = config::with_override(whole, one.key, one.value);
       out.is_run = !command_.only_distributed && is_run(whole);
-      out.plugins = plugins_of(whole, out.is_run);
-      out.configuration = std::move(whole);
+      if (out.is_run)
+        out.recipe = read_recipe(whole, RecipeErrors::kept);
+      else
+        out.recipe.configuration = std::move(whole);
+      out.plugins = plugins_of(out.recipe);
     } catch (const Error&) {
       out.error = std::current_exception();
     }
@@ -160,11 +164,10 @@ class Checker {
   }
 
   // Files that name no plugins share one registry: each plugin is opened once.
-  std::shared_ptr<PluginRegistry> plugins_of(const Node& configuration, bool is_run) {
+  std::shared_ptr<PluginRegistry> plugins_of(const Recipe& recipe) {
     const Log log = Log::to_stderr(0);
-    if (const Node* own = configuration.find("plugins"); own != nullptr && !own->is_null())
-      return std::make_shared<PluginRegistry>(is_run ? open_plugins_of_run(configuration, log)
-                                                     : open_plugins(configuration, log));
+    if (const Node* own = recipe.configuration.find("plugins"); own != nullptr && !own->is_null())
+      return std::make_shared<PluginRegistry>(open_plugins(recipe, log));
     if (shared_ == nullptr) shared_ = std::make_shared<PluginRegistry>(open_plugins(Node::map({}), log));
     return shared_;
   }
@@ -183,12 +186,11 @@ class Checker {
     if (!loaded.is_run) {
       using engine::IdleBlocks;
       const IdleBlocks idle = command_.only_distributed ? IdleBlocks::dropped : IdleBlocks::checked;
-      return {engine::validate(*loaded.configuration, *loaded.plugins, size, idle)};
+      return {engine::validate(loaded.recipe.configuration, *loaded.plugins, size, idle)};
     }
     const Machine machine = command_.elsewhere ? Machine::another : Machine::this_one;
-    Look look = look_at(*loaded.configuration, *loaded.plugins, size, machine);
-    return command_.elsewhere ? run_elsewhere(std::move(look))
-                              : run_here(*loaded.configuration, std::move(look));
+    Preflight checked = preflight(loaded.recipe, *loaded.plugins, size, machine);
+    return command_.elsewhere ? run_elsewhere(std::move(checked)) : run_here(std::move(checked));
   }
 
   void print(const std::string& file, const Verdict& verdict) const {

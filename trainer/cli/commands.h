@@ -36,7 +36,7 @@ struct CheckCommand {
   std::vector<std::string> configs;
   std::vector<int> world_sizes;   // empty: WORLD_SIZE of the environment, else 1
   bool only_distributed = false;  // the files may be recipes of another trainer
-  bool elsewhere = false;         // the run is for another machine: what this one lacks is a warning
+  bool elsewhere = false;         // the run is for another machine: what this one warn_missing is a warning
   bool json = false;
   std::vector<Override> overrides;
 };

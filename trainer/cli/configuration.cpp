@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "trainer/recipe/recipe.h"
+#include "lib/run/recipe/recipe.h"
 
 namespace heddle::cli {
 

@@ -14,10 +14,10 @@
 #include "heddle/engine/engine.h"
 #include "lib/checkpoint/huggingface/export.h"
 #include "lib/checkpoint/huggingface/shard_hf.h"
+#include "lib/run/model/find_model.h"
 #include "trainer/cli/configuration.h"
 #include "trainer/cli/convert_stage.h"
 #include "trainer/cli/launch/ranks.h"
-#include "trainer/models/find_model.h"
 
 namespace heddle::cli {
 namespace {

@@ -11,8 +11,8 @@
 #include <string>
 #include <system_error>
 
-#include "trainer/data/token_writer.h"
-#include "trainer/data/write_tokens.h"
+#include "lib/run/data/token_writer.h"
+#include "lib/run/data/write_tokens.h"
 
 namespace heddle::cli {
 namespace {

@@ -11,13 +11,13 @@
 #include "core/parallel/single.h"
 #include "heddle/base/error.h"
 #include "heddle/mesh/call.h"
+#include "lib/run/data/tokenizer/end_tokens.h"
+#include "lib/run/data/tokenizer/tokenizer.h"
+#include "lib/run/data/tokenizer/utf8.h"
+#include "lib/run/generate/generate.h"
+#include "lib/run/generate/kv_cache.h"
+#include "lib/run/model/prepared_model.h"
 #include "trainer/cli/configuration.h"
-#include "trainer/data/tokenizer/end_tokens.h"
-#include "trainer/data/tokenizer/tokenizer.h"
-#include "trainer/data/tokenizer/utf8.h"
-#include "trainer/models/generate.h"
-#include "trainer/models/kv_cache.h"
-#include "trainer/models/pretrained.h"
 
 namespace heddle::cli {
 namespace {
@@ -123,7 +123,7 @@ void check_tokens(const std::vector<int64_t>& tokens, int64_t vocabulary) {
                       std::to_string(vocabulary));
 }
 
-Stages load(const Pretrained& model, Units units, const DeviceMesh& mesh) {
+Stages load(const PreparedModel& model, Units units, const DeviceMesh& mesh) {
   Plan plan;
   plan.strategy = parallel::make_single();
   return parallel::build(std::move(units), plan, mesh, model.source, 0);
@@ -133,13 +133,12 @@ Stages load(const Pretrained& model, Units units, const DeviceMesh& mesh) {
 
 int generate(const GenerateCommand& command) {
   PluginRegistry plugins = plugins_of_file(command.config);
-  const Pretrained model = open_pretrained(command.directory, plugins);
+  const PreparedModel model = open_pretrained(command.directory, plugins);
   const ModelFacts facts = model.spec->facts();
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(command, model.place);
   const Sampling sampling{command.temperature, command.top_k, facts.max_positions, command.top_p,
                           stop_tokens(model.place.notes, tokenizer.get())};
-  const at::ScalarType dtype = facts.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
-  Units units = model.spec->make_units(at::TensorOptions().device(at::kMeta).dtype(dtype));
+  Units units = model.make();
   KvCache cache(units);
   AloneRendezvous meeting(Log::to_stderr(0));
   const DeviceMesh mesh = mesh::build({}, meeting, "generate: one rank");

@@ -7,24 +7,24 @@
 
 #include "core/base/memory.h"
 #include "heddle/base/error.h"
+#include "lib/run/loop/run.h"
+#include "lib/run/preflight/prepare.h"
 #include "trainer/cli/configuration.h"
 #include "trainer/cli/launch/last_words.h"
 #include "trainer/cli/launch/launch.h"
 #include "trainer/cli/launch/ranks.h"
 #include "trainer/cli/launch/restarts.h"
 #include "trainer/cli/launch/stop_signals.h"
-#include "trainer/loop/job.h"
 
 namespace heddle::cli {
 namespace {
 
 // Signals count from now on; a rank of another launcher only records them, because the others wait for it.
-launch::Stop stop_of(const Node& configuration, const RankPlan& plan) {
-  Errors reported_later;  // together with those of the model and the data
-  const StepSection steps = read_recipe(configuration, reported_later).steps;
-  launch::Stop stop{stop_signals(steps.stop_signals), &shared_wish(), preemptions(steps, plan.is_launched)};
+launch::Stop stop_of(const StepSection& steps, const RankPlan& plan) {
+  launch::Stop stop{stop_signals(steps.stop_signals), &shared_stop_request(),
+                    preemptions(steps, plan.is_launched)};
   if (plan.place) {
-    listen(stop, Taker::rank);
+    listen(stop, SignalRole::rank);
   } else {
     end_on(stop);
   }
@@ -58,31 +58,32 @@ auto with_memory_hint(const Work& work) {
 }  // namespace
 
 int train(const TrainCommand& command) {
-  const Node configuration = read_configuration(command.config, command.overrides);
+  // Errors of the recipe are reported with those of the model and the data.
+  const Recipe recipe =
+      read_recipe(read_configuration(command.config, command.overrides), RecipeErrors::kept);
   const RankPlan plan = plan_ranks(command.nproc_per_node, command.max_restarts);
-  const launch::Stop stop = stop_of(configuration, plan);
-  launch::end_before_messages(stop.wish->open_line);
-  PluginRegistry plugins = open_plugins_of_run(configuration, Log::to_stderr(plan.rank()));
+  const launch::Stop stop = stop_of(recipe.steps, plan);
+  launch::end_before_messages(stop.request->open_line);
+  PluginRegistry plugins = open_plugins(recipe, Log::to_stderr(plan.rank()));
   for (int restart = 0;; ++restart) {
     const bool again = restart > 0 || was_started_before();
-    const Node from = (again ? saved_since(configuration) : std::nullopt).value_or(configuration);
     // Repeated for each start: finds the checkpoint to resume from.
-    Job job =
-        prepare_job(from, plugins, plan.world_size(), {command.metrics, command.trace}, plan.ranks_here());
-    job.peak_flops = command.peak_flops;
-    job.trace = trace_of(command);
-    if (restart > 0) launch::write_message(restart_line(restart, command.max_restarts, job) + "\n");
+    RunSpec run = prepare_run(again ? from_what_was_saved(recipe) : recipe, plugins, plan.world_size(),
+                              {command.metrics, command.trace}, plan.ranks_here());
+    run.peak_flops = command.peak_flops;
+    run.trace = trace_of(command);
+    if (restart > 0) launch::write_message(restart_line(restart, command.max_restarts, run) + "\n");
     if (command.json) launch::answer_in_json();
-    const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(job.setup.timeout_minutes * 60000));
-    const auto body = [&](Rendezvous& meeting) {
-      const int signal = with_memory_hint([&] { return run_rank(job, plugins, meeting, *stop.wish); });
+    const auto timeout = std::chrono::milliseconds(static_cast<int64_t>(run.setup.timeout_minutes * 60000));
+    const auto body = [&](Rendezvous& rendezvous) {
+      const int signal = with_memory_hint([&] { return run_rank(run, plugins, rendezvous, *stop.request); });
       return signal == 0 ? 0 : stop.status_of(signal);
     };
     const int status = run_ranks(plan, timeout, body, stop);
-    if (status == 130 && stop.wish->from_terminal && std::cout.flush()) end_by_interrupt();
-    const bool is_lost = status == 1 && stop.wish->signal == 0;
+    if (status == 130 && stop.request->from_terminal && std::cout.flush()) end_by_interrupt();
+    const bool is_lost = status == 1 && stop.request->signal == 0;
     if (!is_lost || restart == command.max_restarts) return status;
-    stop.wish->stepping = false;
+    stop.request->stepping = false;
   }
 }
 

@@ -77,7 +77,7 @@ TEST(Fsdp2ComputeDtype, FollowsThePolicyUnlessTheModelAsksForAnother) {
     got = dtypes_of("{param_dtype: float32}", at::kFloat, {}, ranks);
     EXPECT_EQ(got.plain, at::kFloat);
     EXPECT_EQ(got.pinned, at::kFloat);
-    // The model's wish wins, and does not touch its neighbour in the same unit.
+    // The model's request wins, and does not touch its neighbour in the same unit.
     got = dtypes_of("{param_dtype: bfloat16, reduce_dtype: float32}", at::kFloat, at::kFloat, ranks);
     EXPECT_EQ(got.plain, at::kBFloat16);
     EXPECT_EQ(got.pinned, at::kFloat);

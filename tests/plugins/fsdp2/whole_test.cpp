@@ -11,8 +11,8 @@
 #include <string>
 
 #include "heddle/parallel/stages.h"
+#include "lib/run/generate/generate.h"
 #include "plugins/toy_training.h"
-#include "trainer/models/generate.h"
 
 namespace heddle::tests {
 namespace {

@@ -3,9 +3,9 @@
 
 #include "checkpoint/folder.h"
 #include "heddle/engine/engine.h"
+#include "lib/run/model/prepared_model.h"
 #include "tests/core/engine/setups.h"
 #include "tests/llama_model.h"
-#include "trainer/models/pretrained.h"
 
 namespace heddle {
 namespace {

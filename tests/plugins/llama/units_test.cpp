@@ -5,8 +5,8 @@
 #include <set>
 
 #include "heddle/model/module_unit.h"
+#include "lib/run/generate/generate.h"
 #include "tests/llama_model.h"
-#include "trainer/models/generate.h"
 
 namespace heddle {
 namespace {

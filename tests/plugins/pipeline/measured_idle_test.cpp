@@ -14,8 +14,8 @@
 
 #include "heddle/nn/weight_gradients.h"
 #include "heddle/train/step.h"
+#include "lib/run/trace/measured.h"
 #include "plugins/pipelines.h"
-#include "trainer/trace/measured.h"
 
 namespace heddle::tests {
 namespace {

@@ -6,8 +6,8 @@
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
+#include "lib/run/generate/generate.h"
 #include "plugins/tensor_training.h"
-#include "trainer/models/generate.h"
 
 namespace heddle::tests {
 namespace {

@@ -3,8 +3,8 @@
 #include <ATen/ops/allclose.h>
 #include <gtest/gtest.h>
 
+#include "lib/run/generate/generate.h"
 #include "plugins/tensor_training.h"
-#include "trainer/models/generate.h"
 
 namespace heddle::tests {
 namespace {

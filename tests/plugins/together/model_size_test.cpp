@@ -3,9 +3,9 @@
 
 #include <mutex>
 
+#include "lib/run/model/model_size.h"
 #include "plugins/megatron_runs.h"
 #include "plugins/pipelines.h"
-#include "trainer/metrics/model_size.h"
 
 namespace heddle::tests {
 namespace {

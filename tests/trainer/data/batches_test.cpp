@@ -5,8 +5,8 @@
 #include <set>
 
 #include "heddle/base/error.h"
+#include "lib/run/data/batches.h"
 #include "tests/trainer/data/token_files.h"
-#include "trainer/data/batches.h"
 
 namespace heddle {
 namespace {

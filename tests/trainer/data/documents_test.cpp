@@ -1,14 +1,14 @@
 // Documents of text files: files, lines and JSON lines; what is not UTF-8 or not JSON is named by file and
 // line.
-#include "trainer/data/documents.h"
+#include "lib/run/data/documents.h"
 
 #include <gmock/gmock.h>
 
 #include <fstream>
 
 #include "heddle/base/error.h"
+#include "lib/run/data/tokenizer/utf8.h"
 #include "tests/trainer/data/token_files.h"
-#include "trainer/data/tokenizer/utf8.h"
 
 namespace heddle {
 namespace {

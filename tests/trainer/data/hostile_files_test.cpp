@@ -16,9 +16,9 @@
 #include "heddle/checkpoint/safetensors.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/sharded/placements.h"
+#include "lib/run/data/token_file.h"
+#include "lib/run/spec/position.h"
 #include "tests/llama_model.h"
-#include "trainer/data/token_file.h"
-#include "trainer/saves/position.h"
 
 namespace heddle {
 namespace {

@@ -1,11 +1,11 @@
 // Which files a data set is made of, and what is said of its patterns.
-#include "trainer/loop/open_data.h"
+#include "lib/run/preflight/open_data.h"
 
 #include <gmock/gmock.h>
 
 #include "checkpoint/folder.h"
+#include "lib/run/preflight/preflight.h"
 #include "tests/trainer/data/token_files.h"
-#include "trainer/metrics/look.h"
 
 namespace heddle {
 namespace {
@@ -33,7 +33,9 @@ class DataFiles : public ::testing::Test {
     for (size_t at; (at = yaml.find("AT/")) != yaml.npos;) yaml.replace(at, 2, folder_.path().string());
     PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
     return error_of(folder_, [&] {
-      warnings_ = look_at(config::read_text(yaml, "run.yaml"), plugins, 1, machine).setup.warnings;
+      warnings_ =
+          preflight(read_recipe(config::read_text(yaml, "run.yaml"), RecipeErrors::kept), plugins, 1, machine)
+              .setup.warnings;
       for (std::string& warning : warnings_)
         for (size_t at; (at = warning.find(folder_.path().string())) != warning.npos;)
           warning.replace(at, folder_.path().string().size(), "AT");

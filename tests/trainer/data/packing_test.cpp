@@ -1,5 +1,5 @@
 // The packers of the recipes, and rows of samples of unequal length.
-#include "trainer/data/packing/packing.h"
+#include "lib/run/data/packing/packing.h"
 
 #include <gmock/gmock.h>
 
@@ -7,11 +7,11 @@
 
 #include "heddle/base/error.h"
 #include "heddle/model/batch.h"
+#include "lib/run/data/batches.h"
+#include "lib/run/data/token_check.h"
+#include "lib/run/preflight/open_data.h"
 #include "tests/thrown.h"
 #include "tests/trainer/data/token_files.h"
-#include "trainer/data/batches.h"
-#include "trainer/data/token_check.h"
-#include "trainer/loop/open_data.h"
 
 namespace heddle {
 namespace {

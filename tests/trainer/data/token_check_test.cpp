@@ -1,13 +1,13 @@
 // Tokens outside the vocabulary are found before the first step, once for each state of a file.
-#include "trainer/data/token_check.h"
+#include "lib/run/data/token_check.h"
 
 #include <gmock/gmock.h>
 
 #include "heddle/base/error.h"
+#include "lib/run/data/token_range.h"
+#include "lib/run/preflight/open_data.h"
 #include "tests/thrown.h"
 #include "tests/trainer/data/token_files.h"
-#include "trainer/data/token_range.h"
-#include "trainer/loop/open_data.h"
 
 namespace heddle {
 namespace {

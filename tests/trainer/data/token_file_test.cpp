@@ -2,10 +2,10 @@
 #include <gmock/gmock.h>
 
 #include "heddle/base/error.h"
+#include "lib/run/data/token_file.h"
+#include "lib/run/data/token_writer.h"
+#include "lib/run/data/write_tokens.h"
 #include "tests/trainer/data/token_files.h"
-#include "trainer/data/token_file.h"
-#include "trainer/data/token_writer.h"
-#include "trainer/data/write_tokens.h"
 
 namespace heddle {
 namespace {

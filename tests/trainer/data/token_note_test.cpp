@@ -1,14 +1,14 @@
 // Digests of tokens, the file beside a token file, and the first samples alone.
-#include "trainer/data/tokenizer/token_note.h"
+#include "lib/run/data/tokenizer/token_note.h"
 
 #include <gmock/gmock.h>
 
+#include "lib/run/data/token_check.h"
+#include "lib/run/data/token_dataset.h"
+#include "lib/run/model/same_tokenizer.h"
+#include "lib/run/preflight/open_data.h"
 #include "tests/thrown.h"
 #include "tests/trainer/data/token_files.h"
-#include "trainer/data/token_check.h"
-#include "trainer/data/token_dataset.h"
-#include "trainer/loop/open_data.h"
-#include "trainer/models/same_tokenizer.h"
 
 namespace heddle {
 namespace {

@@ -148,7 +148,7 @@ class Ranks {
       if (number != 0 && number != SIGCHLD) signals.is_stop(number) ? ask_to_stop(info) : pass_on(info);
       if (deadline_set_ && !killed_ && Clock::now() >= deadline_) kill_stragglers();
     }
-    return early_ ? stop_.status_of(stop_.wish->signal) : status_;
+    return early_ ? stop_.status_of(stop_.request->signal) : status_;
   }
 
  private:
@@ -188,9 +188,9 @@ class Ranks {
       return;
     }
     interrupted_ = true;
-    stop_.wish->from_terminal = info.si_code == SI_KERNEL;
-    stop_.wish->signal = number;
-    if (!stop_.wish->stepping) {
+    stop_.request->from_terminal = info.si_code == SI_KERNEL;
+    stop_.request->signal = number;
+    if (!stop_.request->stepping) {
       early_ = status_ == 0;
       kill_all(SIGKILL);
       if (!early_) return;
@@ -209,8 +209,8 @@ class Ranks {
   void pass_on(const siginfo_t& info) {
     if (interrupted_) return kill_all(SIGKILL);
     interrupted_ = true;
-    if (stop_.wish != nullptr)
-      stop_.wish->signal = info.si_signo;  // the sender of the signal knows why the ranks end
+    if (stop_.request != nullptr)
+      stop_.request->signal = info.si_signo;  // the sender of the signal knows why the ranks end
     status_ = 1;
     say(Error(ErrorCode::rank_lost, "launch", "interrupted by a signal"));
     // A terminal sends its signal to the whole process group, ranks included.

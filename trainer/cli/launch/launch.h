@@ -22,9 +22,9 @@ struct Patience {
 // Forks `ranks` processes that run body and end; to be called before any tensor work, as LibTorch's threads
 // do not survive a fork. Returns the worst status of the ranks (1 for one that a signal killed, which is said
 // on standard error). SIGINT and SIGTERM go on to the ranks and the answer is 1, but for those of `stop`:
-// they are noted in the wish, and the ranks end when they have saved; before their first step they are ended
-// at once, with the signal's status. In a rank the signals of `stop` are blocked when its body begins. A
-// second signal kills the ranks. When this process dies, the ranks are killed.
+// they are noted in the stop request, and the ranks end when they have saved; before their first step they
+// are ended at once, with the signal's status. In a rank the signals of `stop` are blocked when its body
+// begins. A second signal kills the ranks. When this process dies, the ranks are killed.
 int run(int ranks, const Body& body, Patience patience = {}, Stop stop = {});
 
 // Runs body as the rank that another launcher started, and ends the process with its status. An error is

@@ -101,7 +101,7 @@ RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts) {
   if (plan.place && plan.restarts) {
     throw Error(ErrorCode::usage, "heddle train",
                 "--max-restarts is given, but " + plan.place->launcher + " starts the ranks",
-                "torchrun has --max-restarts itself; Slurm starts a job again with --requeue");
+                "torchrun has --max-restarts itself; Slurm starts a run again with --requeue");
   }
   return plan;
 }
@@ -117,7 +117,7 @@ int run_ranks(const RankPlan& plan, std::chrono::milliseconds timeout,
   }
   const bool alone = plan.local_ranks == 1 && !plan.restarts;
   const auto one = [&](const RankPlace& place) {
-    listen(stop, alone ? Taker::whole : Taker::rank);
+    listen(stop, alone ? SignalRole::whole : SignalRole::rank);
     return be_one(place, timeout, body);
   };
   if (!alone) return launch::run(plan.local_ranks, one, {}, stop);

@@ -31,22 +31,24 @@ bool was_started_before() {
   return false;
 }
 
-std::optional<Node> saved_since(const Node& configuration) {
-  const CheckpointSection section = read_recipe(configuration).checkpoint;
-  if (!section.enabled || !section.restore_from || *section.restore_from == "LATEST") return std::nullopt;
+Recipe from_what_was_saved(Recipe recipe) {
+  CheckpointSection& section = recipe.checkpoint;
+  if (!section.enabled || !section.restore_from || *section.restore_from == "LATEST") return recipe;
   const fs::path root = section.directory;
   std::string named = *section.restore_from;
   if (named == "LOWEST_VAL") named = checkpoint::pointed(root / named);
   const std::string latest = checkpoint::pointed(root / "LATEST");
   if (latest.empty() || step_of(root / latest) <= std::max(step_of(root / named), step_of(named)))
-    return std::nullopt;
-  return config::with_override(configuration, "checkpoint.restore_from", latest);
+    return recipe;
+  section.restore_from = latest;
+  recipe.configuration = config::with_override(recipe.configuration, "checkpoint.restore_from", latest);
+  return recipe;
 }
 
-std::string restart_line(int restart, int most, const Job& job) {
+std::string restart_line(int restart, int most, const RunSpec& run) {
   return "restart " + std::to_string(restart) + " of " + std::to_string(most) +
          ": all ranks are started again " +
-         (job.resume ? "and go on from " + job.resume->directory.string()
+         (run.resume ? "and resume from " + run.resume->directory.string()
                      : std::string("from the first step, as nothing was saved yet"));
 }
 

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <vector>
 
-#include "trainer/loop/stop_wish.h"
+#include "lib/run/spec/stop_request.h"
 
 namespace heddle::launch {
 
@@ -12,7 +12,7 @@ namespace heddle::launch {
 // run.
 struct Stop {
   std::vector<int> signals = {};
-  StopWish* wish = nullptr;
+  StopRequest* request = nullptr;
   std::vector<int> preemptions = {};  // those of them that a launcher or a scheduler sends
 
   // Of a run that this signal has ended with nothing lost: 0 for a preemption, 143 for SIGTERM, else 130.

@@ -9,9 +9,9 @@
 #include <new>
 #include <thread>
 
+#include "lib/run/recipe/signals.h"
 #include "trainer/cli/launch/last_words.h"
 #include "trainer/cli/launch/shared_memory.h"
-#include "trainer/recipe/signals.h"
 
 namespace heddle::cli {
 namespace {
@@ -38,18 +38,18 @@ sigset_t set_of(const std::vector<int>& signals) {
 }
 
 // A rank's part of it.
-void note(const siginfo_t& info, StopWish& wish) {
+void note(const siginfo_t& info, StopRequest& request) {
   int none = 0;
-  if (wish.signal == 0) wish.from_terminal = info.si_code == SI_KERNEL;
-  wish.signal.compare_exchange_strong(none, info.si_signo);
+  if (request.signal == 0) request.from_terminal = info.si_code == SI_KERNEL;
+  request.signal.compare_exchange_strong(none, info.si_signo);
 }
 
 void answer_alone(siginfo_t info, const launch::Stop& stop, launch::Repeats& repeats) {
-  StopWish& wish = *stop.wish;
-  if (!wish.stepping) leave_by_signal(info.si_signo, &info, nullptr);
+  StopRequest& request = *stop.request;
+  if (!request.stepping) leave_by_signal(info.si_signo, &info, nullptr);
   if (repeats.is_another()) launch::end_interrupted();
-  if (wish.signal == 0) launch::write_message(stop_heard(info.si_signo) + "\n");
-  note(info, wish);
+  if (request.signal == 0) launch::write_message(stop_heard(info.si_signo) + "\n");
+  note(info, request);
 }
 
 }  // namespace
@@ -77,8 +77,8 @@ std::vector<int> preemptions(const StepSection& steps, bool is_launched) {
   return out;
 }
 
-StopWish& shared_wish() {
-  return *new (launch::shared_memory(sizeof(StopWish))) StopWish;
+StopRequest& shared_stop_request() {
+  return *new (launch::shared_memory(sizeof(StopRequest))) StopRequest;
 }
 
 void end_on(const launch::Stop& stop) {
@@ -103,7 +103,7 @@ void end_by_interrupt() {
   ::_exit(130);
 }
 
-void listen(const launch::Stop& stop, Taker taker) {
+void listen(const launch::Stop& stop, SignalRole taker) {
   if (stop.signals.empty()) return;
   const sigset_t set = set_of(stop.signals);
   ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
@@ -111,8 +111,8 @@ void listen(const launch::Stop& stop, Taker taker) {
     launch::Repeats repeats;
     for (siginfo_t info{};;) {
       if (::sigwaitinfo(&set, &info) < 0) continue;
-      if (taker == Taker::whole) answer_alone(info, stop, repeats);
-      if (taker == Taker::rank) note(info, *stop.wish);
+      if (taker == SignalRole::whole) answer_alone(info, stop, repeats);
+      if (taker == SignalRole::rank) note(info, *stop.request);
     }
   }).detach();
 }

@@ -4,14 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "lib/run/recipe/sections.h"
+#include "lib/run/spec/stop_request.h"
 #include "trainer/cli/launch/launch.h"
-#include "trainer/loop/stop_wish.h"
-#include "trainer/recipe/sections.h"
 
 namespace heddle::cli {
 
 // What this process is to the run.
-enum class Taker {
+enum class SignalRole {
   whole,  // all of it: the first signal ends it at its next step, or at once before its first; a second at
           // once
   rank,   // one rank of several: remembers that it was asked, whoever else was
@@ -27,7 +27,7 @@ std::vector<int> stop_signals(std::vector<int> asked);
 std::vector<int> preemptions(const StepSection& steps, bool is_launched);
 
 // In memory that ranks started from here on share with this process.
-StopWish& shared_wish();
+StopRequest& shared_stop_request();
 
 // Until listen() or launch::run(), one of these signals ends this process with its status: nothing is lost.
 void end_on(const launch::Stop& stop);
@@ -37,7 +37,7 @@ void end_on(const launch::Stop& stop);
 
 // From here on a thread takes the signals, for this process and all of its threads. To be called before
 // others are made, once.
-void listen(const launch::Stop& stop, Taker taker);
+void listen(const launch::Stop& stop, SignalRole taker);
 
 // "stopped by SIGTERM before the first step: ..."
 std::string stopped_before_the_first_step(int signal);

@@ -8,11 +8,11 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "lib/run/recipe/section_names.h"
 #include "trainer/cli/main/plugin_arguments.h"
 #include "trainer/cli/main/schedule_arguments.h"
 #include "trainer/cli/main/text_options.h"
 #include "trainer/cli/main/torch.h"
-#include "trainer/recipe/section_names.h"
 
 namespace heddle::cli {
 namespace {
@@ -71,7 +71,7 @@ void add_check(CLI::App& app, Parsed& parsed) {
       ->check(CLI::IsMember({"distributed"}));
   command->add_flag(
       "--elsewhere", parsed.check.elsewhere,
-      "The run is for another machine: a model, data or a device that this one lacks is a warning");
+      "The run is for another machine: a model, data or a device that this one warn_missing is a warning");
   command->add_flag("--json", parsed.json, "One JSON object a line for each file and world size");
   command->footer(kOverrides);
 }

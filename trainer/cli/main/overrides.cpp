@@ -3,8 +3,8 @@
 #include <string_view>
 #include <utility>
 
+#include "lib/run/recipe/section_names.h"
 #include "trainer/cli/main/arguments.h"
-#include "trainer/recipe/section_names.h"
 
 namespace heddle::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "heddle/transport/rank_place.h"
-#include "trainer/loop/shared_cores.h"
+#include "lib/run/metrics/shared_cores.h"
 
 namespace heddle::cli {
 

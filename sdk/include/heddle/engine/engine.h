@@ -76,6 +76,8 @@ struct ModelHost {
   std::string fingerprint;  // more lines that must agree on every rank; may be empty
 };
 HEDDLE_API Model model(const Node& configuration, PluginRegistry& plugins, const ModelHost& host);
+// The same for a setup that validate() has given for this world.
+HEDDLE_API Model model(Setup setup, PluginRegistry& plugins, const ModelHost& host);
 
 // Ends a healthy run; called on every rank before the model is destroyed. Returns when every rank's device
 // has finished its work: a host runs ahead of its device, and a rank that destroyed its communicators early

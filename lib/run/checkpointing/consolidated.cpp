@@ -1,0 +1,63 @@
+// The model of a checkpoint as transformers reads it.
+#include "lib/run/checkpointing/consolidated.h"
+
+#include "heddle/checkpoint/sharded.h"
+#include "lib/checkpoint/huggingface/export.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+
+checkpoint::HfExport export_of(const RunSpec& run, const fs::path& stage, const fs::path& to) {
+  const CheckpointSection& section = run.recipe.checkpoint;
+  checkpoint::HfExport what;
+  what.sharded = stage / "model";
+  what.finer = stage / "optim";
+  what.directory = stage / to;
+  what.origin = run.model.origin;
+  what.model = run.model.spec;
+  if (section.v4_compatible) what.choice.config = checkpoint::HfChoice::Config::readable_by_v4;
+  if (section.single_rank_consolidation) what.writers = checkpoint::HfExport::Writers::first;
+  what.limit = std::chrono::duration<double>(section.consolidation_timeout_minutes * 60);
+  return what;
+}
+
+bool lies_in(const fs::path& place, const fs::path& directory) {
+  const fs::path inside = place.lexically_relative(directory);
+  return !inside.empty() && *inside.begin() != "..";
+}
+
+// A rank that is lost is seen by each of the others for itself: nothing more can be done together.
+bool leaves_the_rest_whole(const Error& error, const fs::path& stage, const fs::path& exported) {
+  if (error.code() == ErrorCode::rank_lost || error.code() == ErrorCode::timeout) return false;
+  return lies_in(error.where(), exported) || !lies_in(error.where(), stage);
+}
+
+// As it is read when the stage has become the checkpoint.
+Error after_publishing(const Error& error, const fs::path& stage, const fs::path& directory) {
+  const fs::path inside = fs::path(error.where()).lexically_relative(stage);
+  const std::string where =
+      lies_in(error.where(), stage) ? (directory / inside).string() : std::string(error.where());
+  return {error.code(), where, error.message(),
+          "the checkpoint is saved, without the export: heddle convert " + directory.string() +
+              " MODEL makes it later" + (error.hint().empty() ? "" : "; for the next one: " + error.hint())};
+}
+
+}  // namespace
+
+std::optional<Error> write_consolidated(const RunSpec& run, const fs::path& stage, const fs::path& directory,
+                                        Rendezvous& meeting) {
+  const fs::path to = fs::path("model") / "consolidated";
+  const std::string key = directory.filename().string();
+  try {
+    checkpoint::export_hf(export_of(run, stage, to), meeting, key);
+    return std::nullopt;
+  } catch (const Error& error) {
+    if (!leaves_the_rest_whole(error, stage, stage / to)) throw;
+    checkpoint::on_first(meeting, "without export/" + key, [&] { fs::remove_all(stage / to); });
+    return after_publishing(error, stage, directory);
+  }
+}
+
+}  // namespace heddle

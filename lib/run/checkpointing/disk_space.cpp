@@ -1,0 +1,78 @@
+// What the checkpoints of a run take, against what is free.
+#include "lib/run/checkpointing/disk_space.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <system_error>
+
+#include "lib/run/checkpointing/resume.h"
+#include "lib/run/model/amounts.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Free bytes where `place` is or will be made; empty: not known.
+std::optional<double> free_bytes(const fs::path& place) {
+  std::error_code failed;
+  fs::path there = fs::absolute(place, failed);
+  while (there.has_relative_path() && !fs::exists(there, failed)) there = there.parent_path();
+  const fs::space_info space = fs::space(there, failed);
+  if (failed || space.available == std::numeric_limits<uintmax_t>::max()) return std::nullopt;
+  return static_cast<double>(space.available);
+}
+
+// How many new checkpoints are on the disk at one time, beside those that are there now.
+int64_t most_at_once(const RunSpec& run) {
+  const CheckpointSection& section = run.recipe.checkpoint;
+  const int64_t first = run.resume ? run.resume->position.step : 0;
+  const int64_t saves = run.scheduler.saves_from(first);
+  if (!section.max_recent) return saves;
+  const auto there = static_cast<int64_t>(checkpoints_in(section.directory).size());
+  const int64_t best = section.best_set ? 1 : 0;
+  return std::min(saves, std::max<int64_t>(1, *section.max_recent + 1 + best - there));
+}
+
+std::string size_text(double bytes) {
+  return bytes_text(static_cast<int64_t>(bytes));
+}
+
+// What the user can change. With one checkpoint that stays the next one is written beside it, and saving less
+// often changes nothing.
+std::string less_space(const CheckpointSection& section) {
+  if (!section.max_recent)
+    return "set checkpoint.max_recent_checkpoints, or save less often with step_scheduler.ckpt_every_steps";
+  const bool exports = section.save_consolidated != CheckpointSection::Export::never;
+  return (*section.max_recent > 1
+              ? "lower checkpoint.max_recent_checkpoints, which is " + std::to_string(*section.max_recent)
+              : "make room there, or point checkpoint.checkpoint_dir at a larger disk") +
+         (exports ? ", or leave out the model for transformers with checkpoint.save_consolidated: false"
+                  : "");
+}
+
+}  // namespace
+
+std::string space_text(const CheckpointSection& section, const SpaceNeed& need) {
+  return "the checkpoints of this run take " + size_text(need.all) + " in " + section.directory + " (" +
+         std::to_string(need.count) + " of " + size_text(need.one) + "), and the disk has " +
+         size_text(need.free) + ": " + less_space(section);
+}
+
+std::string disk_space_warning(const RunSpec& run) {
+  const CheckpointSection& section = run.recipe.checkpoint;
+  if (!section.enabled) return "";
+  const int64_t count = most_at_once(run);
+  if (count == 0) return "";
+  const bool every = section.save_consolidated == CheckpointSection::Export::every;
+  const bool exports = section.save_consolidated != CheckpointSection::Export::never;
+  const auto one = static_cast<double>(run.saved.checkpoint + (every ? run.saved.model : 0));
+  const double all =
+      one * static_cast<double>(count) + (exports && !every ? static_cast<double>(run.saved.model) : 0);
+  const std::optional<double> free = free_bytes(section.directory);
+  if (!free || all <= *free) return "";
+  return space_text(section, {count, one, all, *free});
+}
+
+}  // namespace heddle

@@ -1,0 +1,24 @@
+// Whether the disk has room for the checkpoints of a run.
+#pragma once
+
+#include <string>
+
+#include "lib/run/spec/run_spec.h"
+
+namespace heddle {
+
+// "the checkpoints of this run take 12.00 GiB in DIR (4 of 3.00 GiB), ..."; "" where the disk has room, or
+// cannot be asked. Counts what is there at one time: the newest max_recent_checkpoints, the best, and one
+// that is being written.
+std::string disk_space_warning(const RunSpec& run);
+
+// Bytes: of one of `count` checkpoints, of all with the last export, and free on the disk.
+struct SpaceNeed {
+  int64_t count = 0;
+  double one = 0, all = 0, free = 0;
+};
+
+// The text of that warning.
+std::string space_text(const CheckpointSection& section, const SpaceNeed& need);
+
+}  // namespace heddle

@@ -1,0 +1,52 @@
+// Model and optimizer as boxes, and filling them from the boxes of a checkpoint.
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/sharded.h"
+#include "lib/run/checkpointing/resume.h"
+
+namespace heddle {
+namespace {
+
+using checkpoint::Part;
+
+// A directory that was copied out of another checkpoint is whole in itself.
+void check_part(const Resume& resume, const std::string& name, const checkpoint::ShardedReader& reader) {
+  const auto wanted = resume.position.parts.find(name);
+  if (wanted != resume.position.parts.end() && wanted->second == reader.manifest().sum) return;
+  throw Error(ErrorCode::input, (resume.directory / name / checkpoint::kManifest).string(),
+              std::string("is of another checkpoint than the ") + kPositionFile + " beside it",
+              "copy the whole checkpoint again, or go on from another");
+}
+
+}  // namespace
+
+// A run that keeps no master copies where the saved one did, or the other way round, goes on from the finest
+// values that there are.
+void restore(const Resume& resume, engine::Model& model, Step& step) {
+  checkpoint::together(model.mesh.meeting(), "restore/" + resume.directory.filename().string(), [&] {
+    at::NoGradGuard no_gradients;
+    checkpoint::ShardedReader weights(resume.directory / "model"), states(resume.directory / "optim");
+    check_part(resume, "model", weights);
+    check_part(resume, "optim", states);
+    for (Part& part : model_parts(model.stages)) {
+      const std::string master = "master." + part.name;
+      const bool finer = part.tensor.scalar_type() == at::kFloat && states.has(master);
+      if (finer) part.name = master;
+      (finer ? states : weights).read(part);
+    }
+    for (Part& part : optimizer_parts(step)) {
+      const bool master = part.name.starts_with("master.");
+      if (!master || states.has(part.name)) {
+        states.read(part);
+      } else {
+        part.name = part.name.substr(7);
+        weights.read(part);
+      }
+    }
+  });
+  for (const auto& stage : model.stages) stage->parameters_changed();
+}
+
+}  // namespace heddle

@@ -1,0 +1,283 @@
+// Finding the checkpoint that a run goes on from, and whether it fits.
+#include "lib/run/checkpointing/resume.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <system_error>
+
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/sharded.h"
+#include "lib/run/checkpointing/keep.h"
+#include "lib/run/model/foreign.h"
+#include "lib/run/spec/settings.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+
+// "hidden_size was 24, now 32"; "" where nothing differs.
+std::string difference(const Position& there, const RunSpec& run) {
+  for (const auto& [key, here] : run.model.spec->signature()) {
+    const auto found = there.model.find(key);
+    if (found == there.model.end() || found->second != here)
+      return key + " was " + (found == there.model.end() ? "not recorded" : found->second) + ", now " + here;
+  }
+  const auto signature = run.model.spec->signature();
+  for (const auto& [key, saved] : there.model)
+    if (signature.count(key) == 0) return key + " was " + saved + ", now it is not set";
+  return "";
+}
+
+constexpr const char* kAcceptData =
+    "; --checkpoint.accept_other_data true goes on at the same step, in the order of the new data";
+
+// The order of the samples must be the one that the checkpoint is in. accepts_data: other data are a warning.
+void check_data(const fs::path& directory, const Position& there, const Position& here, bool seeded,
+                bool accepts_data, std::vector<std::string>& warnings) {
+  const auto refuse = [&](const std::string& what, const std::string& saved, const std::string& wanted,
+                          bool is_data = true) {
+    if (is_data && accepts_data) {
+      warnings.push_back(what + " was " + saved + " in the run that saved " + directory.filename().string() +
+                         ", and is " + wanted + " now");
+      return;
+    }
+    throw Error(ErrorCode::config, "checkpoint.restore_from",
+                directory.string() + " was saved with a different data order: " + what + " was " + saved +
+                    ", now " + wanted,
+                "go on with the same data, or point checkpoint.checkpoint_dir at a fresh directory and start "
+                "from the model: model.pretrained_model_name_or_path: " +
+                    directory.string() + (is_data ? kAcceptData : ""));
+  };
+  const auto check = [&](const char* what, int64_t saved, int64_t wanted, bool is_data = false) {
+    if (saved != wanted) refuse(what, std::to_string(saved), std::to_string(wanted), is_data);
+  };
+  for (const auto& [key, saved] : there.rows)
+    if (const auto found = here.rows.find(key); found != here.rows.end() && found->second != saved)
+      refuse(key, saved, found->second);
+  check("step_scheduler.global_batch_size", there.global_batch_size, here.global_batch_size);
+  check("the number of samples", there.dataset_samples, here.dataset_samples, true);
+  check("dataset.seq_len", there.sequence_length, here.sequence_length, true);
+  check("dataloader.shuffle", there.shuffled, here.shuffled);
+  if (seeded) check("seed", there.seed, here.seed);
+  for (const auto& [what, saved] : there.content)
+    if (const auto found = here.content.find(what); found != here.content.end() && found->second != saved)
+      refuse("the " + what, saved, found->second);
+}
+
+bool is_complete(const fs::path& directory) {
+  std::error_code ignored;
+  return fs::exists(directory / kPositionFile, ignored) &&
+         fs::exists(directory / "model" / checkpoint::kManifest, ignored) &&
+         fs::exists(directory / "optim" / checkpoint::kManifest, ignored);
+}
+
+// Somebody may expect to go on from what another program has saved there.
+void warn_of_foreign(const fs::path& root, std::vector<std::string>& warnings) {
+  std::vector<fs::path> places = {root};
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root, failed))
+    if (entry.path().filename().string().starts_with("epoch_")) places.push_back(entry.path());
+  for (const fs::path& place : places) {
+    const auto foreign = foreign_checkpoint(place);
+    if (!foreign) continue;
+    warnings.push_back(foreign->where() + " " + foreign->message() + "; starting fresh");
+    return;
+  }
+}
+
+// What LATEST names is there, is not whole, and is all that there is: to begin anew would go over it.
+void refuse_damaged(const fs::path& place) {
+  std::error_code ignored;
+  const bool is_there =
+      place.has_filename() && fs::symlink_status(place, ignored).type() != fs::file_type::not_found;
+  if (!is_there || foreign_checkpoint(place)) return;
+  throw Error(ErrorCode::input, "checkpoint.restore_from",
+              (place.parent_path() / "LATEST").string() + " names " + place.filename().string() +
+                  ", which is not a complete checkpoint, or cannot be read, and there is no other",
+              "bring its files back; or remove it and LATEST to begin with the first step; or point "
+              "checkpoint.checkpoint_dir at a fresh directory");
+}
+
+// A copy that follows links makes a directory of a pointer, and no save could turn it.
+void refuse_copied_pointers(const fs::path& root) {
+  for (const char* name : {"LATEST", "LOWEST_VAL"}) {
+    std::error_code ignored;
+    if (!fs::is_directory(fs::symlink_status(root / name, ignored))) continue;
+    throw Error(ErrorCode::config, "checkpoint.checkpoint_dir",
+                (root / name).string() + " is a directory, where a link to a checkpoint belongs",
+                "it is a copy of what the link named: remove it");
+  }
+}
+
+// Where a run goes on by itself: what LATEST names, as checkpoints of more steps may be of a run that this
+// one has branched off from. Only where that is not whole the one with the most steps; "" where there is
+// none.
+fs::path latest(const fs::path& root, std::vector<std::string>& warnings) {
+  const std::vector<fs::path> all = checkpoints_in(root);
+  const std::string target = checkpoint::pointed(root / "LATEST");
+  const bool whole = !target.empty() && is_complete(root / target);
+  if (all.empty() && !whole) refuse_damaged(root / target);
+  if (all.empty()) return whole ? root / target : "";
+  const std::string most = all.back().filename().string(), names = (root / "LATEST").string() + " names ";
+  if (!whole) {
+    warnings.push_back(names +
+                       (target.empty() ? "nothing" : target + ", which is not a complete checkpoint") +
+                       "; going on from " + most + ", the complete checkpoint with the most steps there");
+    return all.back();
+  }
+  if (const auto steps = steps_of(target); steps && *steps < *steps_of(most))
+    warnings.push_back(names + target + "; " + most +
+                       " beside it has more steps: --checkpoint.restore_from " + most +
+                       " goes on from that one");
+  return root / target;
+}
+
+// What to do with a place that is no checkpoint: a run's directory and a checkpoint's model are near to one.
+std::string instead_of(const fs::path& place) {
+  const fs::path normal = place.lexically_normal();
+  const fs::path above = normal.has_filename() ? normal.parent_path() : normal.parent_path().parent_path();
+  if (const auto all = checkpoints_in(place); !all.empty())
+    return "it is a directory of checkpoints; the newest is " + all.back().string();
+  if (!above.empty() && is_complete(above)) return "it is a part of the checkpoint " + above.string();
+  return "a directory with a model alone is a model to start from: model.pretrained_model_name_or_path";
+}
+
+// What a link to a checkpoint names, and no "/" at its end: its last word is the checkpoint's name.
+fs::path by_name(const fs::path& place) {
+  const fs::path plain = place.has_filename() ? place : place.parent_path();
+  std::error_code ignored;
+  if (!fs::is_symlink(plain, ignored)) return plain;
+  const fs::path target = fs::read_symlink(plain, ignored);
+  return target.is_absolute() ? target : plain.parent_path() / target;
+}
+
+// The place that a word names, or "" and a warning where a pointer names nothing.
+fs::path named(const std::string& word, const fs::path& root, std::vector<std::string>& warnings) {
+  std::error_code ignored;
+  if (word == "LATEST" || word == "LOWEST_VAL") {
+    const std::string target = checkpoint::pointed(root / word);
+    if (word == "LATEST") {
+      if (const fs::path place = latest(root, warnings); !place.empty()) return place;
+    } else if (!target.empty() && is_complete(root / target)) {
+      return root / target;
+    }
+    if (const auto foreign = foreign_checkpoint(target.empty() ? root : root / target)) throw *foreign;
+    warnings.push_back("restore_from is " + word + ", and " + (root / word).string() +
+                       " names no complete checkpoint; starting fresh");
+    return "";
+  }
+  const fs::path inside = root / word, alone = word;  // of a path from "/" both are the same
+  for (const fs::path& place : {inside, alone}) {
+    if (!fs::exists(place, ignored)) continue;
+    if (is_complete(place)) return by_name(place);
+    const bool ours = fs::exists(place / kPositionFile, ignored);
+    if (const auto foreign = ours ? std::nullopt : foreign_checkpoint(place)) throw *foreign;
+    throw Error(ErrorCode::input, "checkpoint.restore_from",
+                place.string() + " is not a complete checkpoint: it needs " + kPositionFile + ", model/" +
+                    checkpoint::kManifest + " and optim/" + checkpoint::kManifest,
+                instead_of(place));
+  }
+  throw Error(
+      ErrorCode::input, "checkpoint.restore_from",
+      inside == alone ? word + " is not there" : "neither " + inside.string() + " nor " + word + " is there",
+      "give the name of a directory in " + root.string() + ", a path, LATEST or LOWEST_VAL");
+}
+
+}  // namespace
+
+std::string other_model(const fs::path& checkpoint, const RunSpec& run) {
+  return is_complete(checkpoint) ? difference(read_position(checkpoint / kPositionFile), run) : "";
+}
+
+std::string newest_of_this_model(const RunSpec& run) {
+  const std::vector<fs::path> all = checkpoints_in(run.recipe.checkpoint.directory);
+  const auto found = std::find_if(all.rbegin(), all.rend(),
+                                  [&](const fs::path& one) { return other_model(one, run).empty(); });
+  return found == all.rend() ? "" : found->filename().string();
+}
+
+std::vector<fs::path> checkpoints_in(const fs::path& root) {
+  std::vector<std::pair<int64_t, fs::path>> found;
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root, failed))
+    if (const auto steps = steps_of(entry.path()); steps && is_complete(entry.path()))
+      found.emplace_back(*steps, entry.path());
+  std::sort(found.begin(), found.end());
+  std::vector<fs::path> out;
+  for (auto& [step, path] : found) out.push_back(std::move(path));
+  return out;
+}
+
+bool owes_validation(const RunSpec& run, const std::string& set) {
+  if (!run.resume || run.resume->position.step == 0) return false;
+  return run.scheduler.at(run.resume->position.step - 1).validate &&
+         run.resume->losses.validation.count(set) == 0;
+}
+
+Position position_after(const RunSpec& run, const StepInfo& info) {
+  const int64_t an_epoch = run.scheduler.steps_per_epoch();
+  Position position;
+  position.step = info.step + 1;
+  position.epoch = position.step / an_epoch;
+  position.sample = info.step / an_epoch * run.dataset.size() + info.end;
+  position.seed = run.recipe.seed;
+  position.global_batch_size = run.recipe.steps.global_batch_size;
+  position.dataset_samples = run.dataset.size();
+  position.sequence_length = run.dataset.sequence_length();
+  const auto& end = run.dataset.document_end();
+  const SampleRows* samples = run.dataset.samples();
+  position.rows = {{"dataset.reset_attention_at", end ? std::to_string(*end) : "null"},
+                   {"packed_sequence", samples ? samples->packing : "off"},
+                   {"dataset.lengths", samples ? "of checksum " + samples->lengths_sum : "null"}};
+  position.shuffled = run.recipe.shuffle == Shuffle::on;
+  position.content = run.content;
+  position.settings = run.settings;
+  position.model = run.model.spec->signature();
+  position.next_lr = run.rates.lr(position.step);
+  position.total_steps = run.scheduler.total_steps();
+  return position;
+}
+
+namespace {
+
+std::string instead_of_latest(const RunSpec& run) {
+  const std::string own = newest_of_this_model(run);
+  return own.empty() ? "" : " --checkpoint.restore_from " + own + " goes on from the newest of this model.";
+}
+
+}  // namespace
+
+std::optional<Resume> find_checkpoint(const RunSpec& run, std::vector<std::string>& warnings) {
+  const CheckpointSection& section = run.recipe.checkpoint;
+  if (!section.enabled) return std::nullopt;
+  refuse_copied_pointers(section.directory);
+  fs::path directory;
+  if (section.restore_from) {
+    directory = named(*section.restore_from, section.directory, warnings);
+  } else {
+    directory = latest(section.directory, warnings);
+    if (directory.empty()) warn_of_foreign(section.directory, warnings);
+  }
+  if (directory.empty()) return std::nullopt;
+  Resume resume{directory, read_position(directory / kPositionFile), read_losses(directory / "losses.json")};
+  if (const std::string reason = difference(resume.position, run); !reason.empty()) {
+    if (!section.restore_from) {
+      warnings.push_back("Auto-detected checkpoint at " + directory.string() +
+                         " is incompatible with current model configuration: " + reason +
+                         ". Skipping restore." + instead_of_latest(run));
+      return std::nullopt;
+    }
+    warnings.push_back("the checkpoint at " + directory.string() +
+                       " was saved with another model configuration: " + reason);
+  }
+  const bool seeded = run.recipe.shuffle == Shuffle::on || run.recipe.dataset->shuffle_files == Shuffle::on;
+  const Position here = position_after(run, StepInfo{});
+  check_data(directory, resume.position, here, seeded, section.accept_other_data, warnings);
+  for (std::string& line :
+       changed_settings(directory.filename().string(), resume.position.settings, here.settings))
+    warnings.push_back(std::move(line));
+  return resume;
+}
+
+}  // namespace heddle

@@ -1,0 +1,162 @@
+// What a checkpoint holds, and writing it.
+#include "lib/run/checkpointing/save.h"
+
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "core/mesh/packed.h"
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/sharded.h"
+#include "lib/checkpoint/safetensors/checksum.h"
+#include "lib/checkpoint/safetensors/safetensors_writer.h"
+#include "lib/run/checkpointing/consolidated.h"
+#include "lib/run/checkpointing/keep.h"
+#include "lib/run/checkpointing/resume.h"
+#include "lib/run/checkpointing/skipped.h"
+
+namespace heddle {
+
+namespace fs = std::filesystem;
+
+bool saves_model(const CheckpointSection& section, const StepInfo& info) {
+  if (!section.enabled || section.save_consolidated == CheckpointSection::Export::never) return false;
+  return info.last || (info.checkpoint && section.save_consolidated == CheckpointSection::Export::every);
+}
+
+fs::path directory_of(const RunSpec& run, const StepInfo& info) {
+  const std::string name = "epoch_" + std::to_string(info.epoch) + "_step_" + std::to_string(info.step);
+  return fs::path(run.recipe.checkpoint.directory) / name;
+}
+
+// Runs that save in other directories may have theirs of the same names in the same staging_dir.
+fs::path stages_of(const CheckpointSection& section) {
+  if (!section.staging_dir) return section.directory;
+  const fs::path directory = fs::absolute(fs::path(section.directory) / ".").lexically_normal();
+  return fs::path(*section.staging_dir) / checkpoint::checksum(directory.string());
+}
+
+Saver::Saver(const RunSpec& run, Rendezvous& meeting, engine::Model& model, Step& step)
+    : run_(run),
+      meeting_(meeting),
+      model_("model", model_parts(model.stages), meeting, "model"),
+      optimizer_("optim", optimizer_parts(step), meeting, "optim") {
+  if (!run.recipe.checkpoint.is_async) return;
+  model_copies_.of(model_.mine(model_parts(model.stages)));
+  optimizer_copies_.of(optimizer_.mine(optimizer_parts(step)));
+}
+
+void Saver::save(engine::Model& model, Step& step, const StepInfo& info, const Losses& losses,
+                 bool keeps_older) {
+  refuse_not_finite(run_, model, info);
+  finish();  // checkpoints appear in the order of their steps, and one at a time has its copy in memory
+  Saving saving{info,
+                directory_of(run_, info),
+                position_after(run_, info),
+                losses,
+                saves_model(run_.recipe.checkpoint, info),
+                keeps_older,
+                model_.mine(model_parts(model.stages)),
+                optimizer_.mine(optimizer_parts(step))};
+  if (!run_.recipe.checkpoint.is_async) return write(saving);
+  saving.model = model_copies_.of(saving.model);
+  saving.optimizer = optimizer_copies_.of(saving.optimizer);
+  if (model.device) model.device->synchronize();
+  background_.start([this, saving = std::move(saving)] { write(saving); });
+}
+
+void Saver::finish() {
+  background_.wait();
+}
+
+void Saver::write(const Saving& saving) {
+  const fs::path stage =
+      stages_of(run_.recipe.checkpoint) / checkpoint::stage_of(saving.directory).filename();
+  std::optional<Error> not_exported;
+  try {
+    write_in(stage, saving);
+    if (saving.consolidated) not_exported = write_consolidated(run_, stage, saving.directory, meeting_);
+    publish(stage, saving);
+  } catch (const Error& error) {
+    const bool agreed = error.code() != ErrorCode::rank_lost && error.code() != ErrorCode::timeout;
+    if (agreed) give_up(stage);
+    throw;
+  }
+  if (not_exported) throw *not_exported;
+}
+
+// Every rank has the error, so none of them writes any more, and the room on the disk is free at once.
+void Saver::give_up(const fs::path& stage) try {
+  checkpoint::on_first(meeting_, "give up/" + stage.filename().string(), [&] {
+    std::error_code ignored;
+    fs::remove_all(stage, ignored);
+  });
+} catch (const Error&) {
+  // The first error says more.
+}
+
+void Saver::write_in(const fs::path& stage, const Saving& saving) {
+  const std::string key = saving.directory.filename().string();
+  checkpoint::on_first(meeting_, "stage/" + key, [&] {
+    checkpoint::open_stage(saving.directory, stage);
+    fs::create_directories(stage / "model");
+    fs::create_directories(stage / "optim");
+  });
+  // Both are written in one go: a rank with less of the one may have more of the other.
+  const auto told = checkpoint::tell_first(meeting_, "write/" + key, [&] {
+    return mesh::pack(std::vector{model_.write(stage / "model", saving.model),
+                                  optimizer_.write(stage / "optim", saving.optimizer)});
+  });
+  checkpoint::on_first(meeting_, "manifests/" + key, [&] {
+    std::vector<std::string> models, optimizers;
+    for (const std::string& rank : told) {
+      const std::vector<std::string> both = mesh::unpack(rank);
+      models.push_back(both[0]);
+      optimizers.push_back(both[1]);
+    }
+    model_.write_manifest(stage / "model", models);
+    optimizer_.write_manifest(stage / "optim", optimizers);
+  });
+}
+
+void Saver::publish(const fs::path& stage, const Saving& saving) {
+  const fs::path& directory = saving.directory;
+  checkpoint::on_first(meeting_, "publish/" + directory.filename().string(), [&] {
+    write_beside(saving, stage);
+    sync_metrics();
+    announce(run_.recipe.checkpoint, directory, saving.losses);
+    checkpoint::publish(directory, stage);
+    CheckpointSection section = run_.recipe.checkpoint;
+    if (saving.keeps_older) section.max_recent.reset();
+    keep(section, directory, saving.losses, meeting_.log());
+  });
+  const std::lock_guard lock(published_mutex_);
+  published_.push_back(saving.info);
+}
+
+std::vector<StepInfo> Saver::published() {
+  const std::lock_guard lock(published_mutex_);
+  return std::exchange(published_, {});
+}
+
+// A run that goes on from the checkpoint makes no lines of the steps before it.
+void Saver::sync_metrics() const {
+  std::vector<fs::path> files{run_.metrics};
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(run_.recipe.checkpoint.directory, ignored))
+    if (entry.path().extension() == ".jsonl") files.push_back(entry.path());
+  for (const fs::path& file : files)
+    if (fs::is_regular_file(file, ignored)) checkpoint::sync(file);
+}
+
+void Saver::write_beside(const Saving& saving, const fs::path& stage) const {
+  checkpoint::keep_origin(stage / "model" / checkpoint::kHfMetadata, run_.model.origin);
+  checkpoint::write_text(stage / "losses.json", to_json(saving.losses));
+  checkpoint::write_text(stage / "config.yaml", config::to_yaml(run_.recipe.configuration));
+  Position position = saving.position;
+  for (const char* part : {"model", "optim"})
+    position.parts[part] = checkpoint::read_manifest(stage / part / checkpoint::kManifest).sum;
+  checkpoint::write_text(stage / kPositionFile, to_json(position));
+}
+
+}  // namespace heddle

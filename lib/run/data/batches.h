@@ -1,0 +1,43 @@
+// Cuts the samples of one step into this rank's microbatches.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "heddle/model/batch.h"
+#include "lib/run/data/order.h"
+#include "lib/run/data/token_dataset.h"
+
+namespace heddle {
+
+// How a global batch is split: in rounds of data_ranks * local_batch samples, of which each rank takes its
+// part.
+struct BatchSplit {
+  int64_t local_batch = 1;  // samples of one microbatch
+  int64_t data_ranks = 1;   // ranks that read different samples
+  int64_t data_rank = 0;
+};
+
+// A step's batch [begin, end) of an order. Every rank gets the same number of microbatches of one shape;
+// if the samples end before the last round is full, the free rows have labels that count nothing
+// (Batch::kIgnore). Free rows, and what samples leave of theirs, are Batch::padding.
+class Batches {
+ public:
+  Batches(const TokenDataset& dataset, BatchSplit split, int64_t vocabulary);
+
+  // int64 [local_batch, L] tokens and labels, documents where the data set has them, and padding where there
+  // is any; they live until the next call.
+  std::span<const Batch> read(const SampleOrder& order, int64_t begin, int64_t end);
+
+ private:
+  void fill(Batch& batch, const SampleOrder& order, int64_t place, int64_t end);
+
+  const TokenDataset& dataset_;
+  BatchSplit split_;
+  int64_t vocabulary_;
+  std::vector<Batch> batches_;      // grown to the most microbatches seen, then used again
+  std::vector<int32_t> documents_;  // of the batch that is filled
+};
+
+}  // namespace heddle

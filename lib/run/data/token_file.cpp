@@ -1,0 +1,123 @@
+// One file of tokens, mapped and its header checked.
+#include "lib/run/data/token_file.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <system_error>
+
+#include "lib/checkpoint/safetensors/checksum.h"
+#include "lib/run/data/token_header.h"
+#include "lib/run/data/token_range.h"
+
+namespace heddle {
+namespace {
+
+constexpr int64_t kScanBlock = 1 << 20;  // tokens per thread
+
+template <class T>
+void widen(const std::byte* from, std::span<int64_t> out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    T token;
+    std::memcpy(&token, from + i * sizeof(T), sizeof(T));
+    out[i] = static_cast<int64_t>(token);
+  }
+}
+
+}  // namespace
+
+TokenFile::TokenFile(const std::filesystem::path& file, std::optional<TokenType> bare)
+    : path_(file), file_(file) {
+  std::filesystem::path index = file;
+  index.replace_extension(".idx");
+  std::error_code ignored;
+  const bool megatron = std::filesystem::exists(index, ignored);
+  const TokenHeader header = megatron ? read_megatron_index(index, file_.bytes().size())
+                                      : read_token_header(file, file_.bytes(), bare);
+  type_ = header.type;
+  offset_ = header.offset;
+  size_ = header.tokens;
+  holds_bytes_ = header.bytes;
+  if (std::filesystem::exists(note_beside(file), ignored)) tokenizer_ = read_note(file, digest());
+}
+
+const std::byte* TokenFile::at(int64_t token) const {
+  return file_.bytes().data() + offset_ + static_cast<size_t>(token) * width_of(type_);
+}
+
+std::vector<TokenRange> TokenFile::ranges() const {
+  std::vector<TokenRange> blocks((size_ + kScanBlock - 1) / kScanBlock);
+  at::parallel_for(0, static_cast<int64_t>(blocks.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      blocks[i] = range_of(type_, at(i * kScanBlock), std::min(kScanBlock, size_ - i * kScanBlock));
+  });
+  return blocks;
+}
+
+TokenRange TokenFile::range() const {
+  const std::vector<TokenRange> blocks = ranges();
+  TokenRange all = blocks.front();
+  for (const TokenRange& block : blocks)
+    all = {std::min(all.least, block.least), std::max(all.most, block.most)};
+  return all;
+}
+
+std::optional<int64_t> TokenFile::first_outside(int64_t vocabulary) const {
+  const std::vector<TokenRange> blocks = ranges();
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (blocks[i].least >= 0 && blocks[i].most < vocabulary) continue;
+    const int64_t begin = static_cast<int64_t>(i) * kScanBlock;
+    std::vector<int64_t> tokens(std::min(kScanBlock, size_ - begin));
+    read(begin, tokens);
+    const auto bad = std::find_if(tokens.begin(), tokens.end(),
+                                  [&](int64_t token) { return token < 0 || token >= vocabulary; });
+    return begin + (bad - tokens.begin());
+  }
+  return std::nullopt;
+}
+
+std::string TokenFile::digest() const {
+  constexpr size_t kBlock = 1 << 16, kBlocks = 64;
+  const std::string_view all(reinterpret_cast<const char*>(at(0)),
+                             static_cast<size_t>(size_) * width_of(type_));
+  std::string sums = std::to_string(static_cast<int>(type_)) + ":" + std::to_string(size_);
+  if (all.size() <= kBlock * kBlocks) return checkpoint::checksum(sums + checkpoint::checksum(all));
+  for (size_t i = 0; i < kBlocks; ++i)
+    sums += ":" + checkpoint::checksum(all.substr((all.size() - kBlock) / (kBlocks - 1) * i, kBlock));
+  return checkpoint::checksum(sums);
+}
+
+bool TokenFile::has(int64_t token) const {
+  constexpr int64_t kAtOnce = 1 << 16;
+  std::vector<int64_t> tokens;
+  for (int64_t begin = 0; begin < size_; begin += kAtOnce) {
+    tokens.resize(static_cast<size_t>(std::min(kAtOnce, size_ - begin)));
+    read(begin, tokens);
+    if (std::find(tokens.begin(), tokens.end(), token) != tokens.end()) return true;
+  }
+  return false;
+}
+
+void TokenFile::read(int64_t begin, std::span<int64_t> out) const {
+  const std::byte* from = at(begin);
+  switch (type_) {
+    case TokenType::uint8:
+      return widen<uint8_t>(from, out);
+    case TokenType::int8:
+      return widen<int8_t>(from, out);
+    case TokenType::int16:
+      return widen<int16_t>(from, out);
+    case TokenType::uint16:
+      return widen<uint16_t>(from, out);
+    case TokenType::int32:
+      return widen<int32_t>(from, out);
+    case TokenType::uint32:
+      return widen<uint32_t>(from, out);
+    case TokenType::int64:
+      return widen<int64_t>(from, out);
+  }
+}
+
+}  // namespace heddle

@@ -1,0 +1,122 @@
+// The cache: rows of keys and values per layer, and attention of one token to all of them.
+#include "lib/run/generate/kv_cache.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "heddle/base/error.h"
+#include "heddle/model/module_unit.h"
+#include "heddle/nn/attention_core.h"
+#include "heddle/nn/attention_layout.h"
+#include "heddle/nn/linear.h"
+#include "lib/nn/cpu/attend_one_cpu.h"
+#include "lib/nn/cpu/cpu_rows.h"
+
+namespace heddle {
+namespace {
+
+// The query of the last token over the keys that it sees; returns [1, heads * value_dim].
+at::Tensor attend_last(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                       const model::Heads& heads) {
+  const int64_t window = heads.options.window, all = k.size(0);
+  const int64_t seen = window > 0 ? std::min(window, all) : all;
+  const model::BlockedInputs in{q.contiguous(), k.narrow(0, all - seen, seen), v.narrow(0, all - seen, seen),
+                                at::tensor({0, static_cast<int>(seen)}, at::kInt).view({1, 2})};
+  const int64_t count = q.size(1) / heads.head_dim;
+  const at::Tensor out = at::empty({1, count * heads.value_dim()}, q.options());
+  const at::Tensor log_sums = at::empty({count, 1}, q.options().dtype(model::wide_of(q.scalar_type())));
+  model::attend_ranges(in, model::blocked_shape(heads), out, log_sums);
+  if (heads.sinks.defined()) model::add_sinks(heads.sinks, out, log_sums);
+  return out;
+}
+
+}  // namespace
+
+class KvCache::Layer {
+ public:
+  at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                    const model::Heads& heads) {
+    if (heads.batch != 1 || (length_ > 0 && heads.sequence != 1))
+      throw Error(ErrorCode::internal, "generate",
+                  "the cache takes one sequence, and one token after the first forward");
+    append(k, v);
+    if (length_ == k.size(0)) return model::attend(q, k, v, heads);
+    if (heads.options == AttentionOptions{} && !heads.sinks.defined() &&
+        model::is_for_attend_one_cpu(q, keys_, values_))
+      return model::attend_one_cpu(q, keys_, values_, length_, heads.head_dim);
+    return attend_last(q, keys_.narrow(0, 0, length_), values_.narrow(0, 0, length_), heads);
+  }
+  int64_t length() const { return length_; }
+  void clear() { length_ = 0; }
+
+ private:
+  void append(const at::Tensor& k, const at::Tensor& v) {
+    const int64_t length = length_ + k.size(0);
+    if (!keys_.defined() || keys_.size(0) < length) {
+      keys_ = grown(keys_, k, length);
+      values_ = grown(values_, v, length);
+    }
+    put(keys_, k);
+    put(values_, v);
+    length_ = length;
+  }
+  // One row in main memory is copied without the cost of two operators.
+  void put(const at::Tensor& kept, const at::Tensor& rows) const {
+    if (rows.size(0) > 1 || !rows.is_cpu() || rows.stride(1) != 1) {
+      kept.narrow(0, length_, rows.size(0)).copy_(rows);
+      return;
+    }
+    const size_t bytes = static_cast<size_t>(rows.size(1)) * rows.element_size();
+    std::memcpy(static_cast<char*>(kept.mutable_data_ptr()) + static_cast<size_t>(length_) * bytes,
+                rows.const_data_ptr(), bytes);
+  }
+  // Twice the room, so that growing costs little on the whole.
+  at::Tensor grown(const at::Tensor& old, const at::Tensor& like, int64_t length) const {
+    at::Tensor rows = at::empty({std::max<int64_t>(2 * length, 64), like.size(1)}, like.options());
+    if (length_ > 0) rows.narrow(0, 0, length_).copy_(old.narrow(0, 0, length_));
+    return rows;
+  }
+
+  at::Tensor keys_, values_;  // [room, kv_heads * head_dim], [room, kv_heads * value_dim]
+  int64_t length_ = 0;
+};
+
+KvCache::KvCache(Units& units) {
+  for (const auto& unit : units) {
+    auto* module_unit = dynamic_cast<ModuleUnit*>(unit.get());
+    if (module_unit == nullptr) continue;
+    module_unit->visit([&](const std::string& path, Module& module) {
+      if (auto* core = dynamic_cast<AttentionCore*>(&module)) {
+        if (!core->options().causal)
+          throw Error(ErrorCode::usage, "generate",
+                      "the attention of '" + path +
+                          "' is not causal: a token that is added would change those before it",
+                      "generate with a causal language model");
+        Layer* layer = layers_.emplace_back(std::make_unique<Layer>()).get();
+        core->instead.add(AttentionCore::Instead::in_place(
+            "generate",
+            [layer](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const model::Heads& heads,
+                    const Batch&) { return layer->attend(q, k, v, heads); }));
+      }
+      if (path == "lm_head")
+        if (auto* head = dynamic_cast<Linear*>(&module))
+          head->input.add([](at::Tensor rows) { return rows.narrow(0, rows.size(0) - 1, 1); });
+    });
+  }
+}
+
+KvCache::~KvCache() = default;
+
+int64_t KvCache::length() const {
+  return layers_.empty() ? 0 : layers_.front()->length();
+}
+
+void KvCache::clear() {
+  for (const auto& layer : layers_) layer->clear();
+}
+
+}  // namespace heddle

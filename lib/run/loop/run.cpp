@@ -1,0 +1,151 @@
+// One rank of a run: from the built model to the last line.
+#include "lib/run/loop/run.h"
+
+#include <algorithm>
+#include <iostream>
+#include <optional>
+
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/sharded.h"
+#include "lib/run/checkpointing/keep.h"
+#include "lib/run/checkpointing/resume.h"
+#include "lib/run/checkpointing/skipped.h"
+#include "lib/run/data/token_check.h"
+#include "lib/run/loop/clean_up.h"
+#include "lib/run/metrics/banner.h"
+#include "lib/run/metrics/mfu.h"
+#include "lib/run/model/amounts.h"
+
+namespace heddle {
+namespace {
+
+// A token of the data that is not in the model's vocabulary is refused. On one rank, which has the lock of
+// checkpoint_dir where anything is saved.
+void check_vocabulary(const RunSpec& run) {
+  std::vector<const TokenDataset*> datasets{&run.dataset};
+  for (const ValidationSet& set : run.validation) datasets.push_back(&set.dataset);
+  const CheckpointSection& section = run.recipe.checkpoint;
+  const std::filesystem::path notes =
+      section.enabled ? std::filesystem::path(section.directory) / kTokenNotes : "";
+  check_tokens(datasets, run.model.spec->facts().vocabulary, notes);
+}
+
+}  // namespace
+
+Run::Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& meeting, StopRequest& request)
+    : run_(run),
+      trace_(run.trace, meeting, run.resume ? run.resume->position.step : 0,
+             run.pipeline ? run.pipeline->schedule : ""),
+      model_(build(plugins, trace_.meeting())),
+      step_(model_.stages, model_.mesh, step_config()),
+      batches_(run.dataset, split(), run.model.spec->facts().vocabulary),
+      scheduler_(run.scheduler),
+      stop_request_(request),
+      stop_(meeting, request) {
+  const bool saves = run.recipe.checkpoint.enabled;
+  if (saves) checkpoint::on_first(meeting, "lock", [this] { lock(); });
+  checkpoint::on_first(meeting, "tokens", [&] { check_vocabulary(run); });
+  if (run.resume) restore(*run.resume, model_, step_);
+  if (run.resume || run.model.source) refuse_not_finite(run, model_, std::nullopt);
+  if (saves && run.resume)
+    checkpoint::on_first(meeting, "begin", [&] { begin_from(run.recipe.checkpoint, run.resume->directory); });
+  if (saves) saver_.emplace(run, meeting, model_, step_);
+  for (const ValidationSet& set : run.validation)
+    validation_.emplace_back(set.dataset, split(), run.model.spec->facts().vocabulary);
+  if (meeting.rank() != 0) return;
+  ModelSize size = size_of(whole_, model_.stages, run.recipe.optimizer.master_weights, run.recipe.max_norm);
+  if (saver_) size.copies = saver_->bytes();
+  const ModelFlops flops = flops_of(run, model_, trained_share(size.parameters, size.frozen));
+  if (!run.size) std::cout << banner(run, size);
+  if (size.copies > 0)
+    std::cout << "  saving  copies to save from " << bytes_text(size.copies) << " a rank\n";
+  std::cout << device_text(model_, meeting.local_world_size());
+  std::cout << "  speed   " << flops.text() << "\n" << std::flush;
+  for (const std::string& text : warnings(run, size, model_)) std::cerr << "warning: " << text << std::endl;
+  if (saver_) clean_up(run.recipe.checkpoint.directory, stages_of(run.recipe.checkpoint), lock_->is_held());
+  journal_.emplace(run, flops, request);
+  peak_.emplace();
+}
+
+// No other run may have saved between this one's preflight and its lock.
+void Run::lock() {
+  lock_.emplace(run_.recipe.checkpoint.directory);
+  refuse_if_saved_since(run_.recipe.checkpoint.directory, run_.latest);
+}
+
+engine::Model Run::build(PluginRegistry& plugins, Rendezvous& meeting) {
+  // The header comes first: weights may take minutes, or more memory than there is.
+  if (meeting.rank() == 0 && run_.size) std::cout << banner(run_, *run_.size) << std::flush;
+  const auto make_units = [&](const Setup&) {
+    Units units = run_.model.make();
+    whole_ = whole_model(units);
+    return units;
+  };
+  const auto seed = static_cast<uint64_t>(run_.recipe.seed);
+  return engine::model(run_.setup, plugins,
+                       {meeting, make_units, run_.model.source, seed, fingerprint(run_)});
+}
+
+StepConfig Run::step_config() const {
+  const OptimizerSection& optimizer = run_.recipe.optimizer;
+  return {optimizer.adamw, run_.recipe.max_norm, optimizer.master_weights, optimizer.groups,
+          run_.recipe.norm_type};
+}
+
+BatchSplit Run::split() const {
+  return {run_.recipe.steps.local_batch_size, model_.mesh.size("dp"), model_.mesh.rank("dp")};
+}
+
+int Run::train() {
+  stop_request_.stepping = true;
+  int signal = stop_.now();
+  if (signal == 0) signal = run_missed_validation();
+  std::optional<StepInfo> info, next;
+  try {
+    while (signal == 0 && (next = scheduler_.next())) {
+      info = next;
+      signal = run_step(*info);
+    }
+  } catch (const Error& error) {
+    if (journal_ && error.code() == ErrorCode::diverged) journal_->finish();  // the curve shows it
+    throw;
+  }
+  settle();
+  if (saver_) {
+    saver_->finish();
+    report_saved();
+  }
+  engine::settle(model_);
+  trace_.finish(model_.stages, model_.mesh);
+  if (info && info->last) signal = 0;
+  if (!journal_) return signal;
+  if (signal != 0) journal_->note(stopped_text(run_, signal, info));
+  finish();
+  return signal;
+}
+
+// The validation that was due when a signal ended the run before. Gives a signal that ends this one, or 0.
+int Run::run_missed_validation() {
+  const auto owed = [&](const ValidationSet& set) { return owes_validation(run_, set.name); };
+  if (std::none_of(run_.validation.begin(), run_.validation.end(), owed)) return 0;
+  losses_ = run_.resume->losses;
+  if (const int signal = validate(run_.scheduler.at(run_.resume->position.step - 1))) return signal;
+  checkpoint::on_first(model_.mesh.meeting(), "amend",
+                       [&] { amend(run_.recipe.checkpoint, run_.resume->directory, losses_); });
+  return 0;
+}
+
+void Run::finish() {
+  journal_->finish();
+  std::cout << journal_->skipped().summary() << "  metrics     " << journal_->files().training.string()
+            << "\n";
+  if (!journal_->curve().empty()) std::cout << "  loss curve  " << journal_->curve() << "\n";
+  if (!saved_.empty()) std::cout << "  model       " << saved_.string() << "\n";
+  std::cout << std::flush;
+}
+
+int run_rank(const RunSpec& run, PluginRegistry& plugins, Rendezvous& meeting, StopRequest& request) {
+  return Run(run, plugins, meeting, request).train();
+}
+
+}  // namespace heddle

@@ -1,0 +1,69 @@
+// One rank of a run: build the model, then step after step.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "lib/run/checkpointing/run_lock.h"
+#include "lib/run/checkpointing/save.h"
+#include "lib/run/data/batches.h"
+#include "lib/run/loop/stop.h"
+#include "lib/run/metrics/journal.h"
+#include "lib/run/metrics/peak_memory.h"
+#include "lib/run/model/model_size.h"
+#include "lib/run/spec/run_spec.h"
+#include "lib/run/trace/run_trace.h"
+
+namespace heddle {
+
+// The rank's side of a run.
+class Run {
+ public:
+  Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& meeting, StopRequest& request);
+  int train();
+
+ private:
+  engine::Model build(PluginRegistry& plugins, Rendezvous& meeting);
+  StepConfig step_config() const;
+  BatchSplit split() const;
+  void lock();
+  int run_missed_validation();
+  int run_step(const StepInfo& info);
+  int end_of_step(const StepInfo& info);
+  void train_one(const StepInfo& info);
+  void settle();
+  bool may_save(const StepInfo& info, bool ends);
+  void save(const StepInfo& info);
+  void report_saved();
+  double peak_memory() const;
+  int validate(const StepInfo& info);
+  void finish();
+
+  const RunSpec& run_;
+  RunTrace trace_;
+  WholeModel whole_;
+  engine::Model model_;
+  Step step_;
+  Batches batches_;
+  std::vector<Batches> validation_;
+  StepScheduler scheduler_;
+  StopRequest& stop_request_;
+  StopAgreement stop_;
+  std::optional<Journal> journal_;  // on rank 0
+  std::optional<PeakMemory> peak_;  // with it
+  std::optional<RunLock> lock_;     // with them, on rank 0
+  std::optional<Saver> saver_;      // where checkpoints are enabled
+  at::Tensor loss_;                 // of the last step
+  Losses losses_;
+  std::filesystem::path saved_;  // the last model in Hugging Face's format
+};
+
+// Runs this rank of the run. Rank 0 writes metrics and progress, every rank its part of checkpoints. Where
+// any rank is asked to stop, all of them save after one step and return. Returns the signal that ended the
+// run before its last step, the same on every rank; 0: all steps are done.
+int run_rank(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, StopRequest& stop);
+
+}  // namespace heddle

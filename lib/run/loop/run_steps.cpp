@@ -1,0 +1,146 @@
+// A step of a run and what is due after it: validation, checkpoints, the end.
+#include <chrono>
+
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/sharded.h"
+#include "lib/run/checkpointing/skipped.h"
+#include "lib/run/loop/run.h"
+
+namespace heddle {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+}  // namespace
+
+// The signal that ends the run after this step, or 0. Throws, on every rank after the same step, where a save
+// has failed and where too many updates were skipped.
+int Run::end_of_step(const StepInfo& info) {
+  int answer = stop_.end();
+  if (answer != 0) settle();
+  if (answer == kMayEndSkipping)
+    answer = stop_.now(journal_ && journal_->skipped().end_the_run() ? kSkippedTooMany : 0);
+  if (answer == kSkippedTooMany) throw too_many_skipped(run_, info);
+  if (answer != kSavingFailed) return answer;
+  saver_->finish();
+  return 0;
+}
+
+// A step and what is due after it; gives the signal that ends the run here, or 0.
+int Run::run_step(const StepInfo& info) {
+  const bool may_end = journal_ && journal_->skipped().may_end_with_the_next(journal_->unlogged());
+  stop_.begin(saver_ && saver_->has_failed() ? kSavingFailed : may_end ? kMayEndSkipping : 0);
+  if (saver_) report_saved();
+  losses_ = {};
+  train_one(info);
+  int signal = end_of_step(info);
+  // A step whose checkpoint has the name of another branch's is not the last one: the next is.
+  const auto unless_taken = [&](int request) { return run_.taken.contains(info.step) ? 0 : request; };
+  signal = unless_taken(signal);
+  const bool ends = info.last || signal != 0;
+  const bool is_good = !(ends || info.checkpoint) || may_save(info, ends);
+  if (signal == 0 && info.validate && !run_.validation.empty()) signal = unless_taken(validate(info));
+  bool is_saved = false;
+  const auto save_now = [&] {
+    if (saver_) save(info);
+    is_saved = true;
+  };
+  if (is_good && (signal != 0 || info.checkpoint)) save_now();
+  // What came while all waited for a validation or for the disk ends the run here, not a step later.
+  if (signal == 0 && (info.validate || info.checkpoint)) signal = unless_taken(stop_.now());
+  if (signal != 0 && !is_saved && may_save(info, true)) save_now();
+  return signal;
+}
+
+// A step whose loss is not finite, or after which more updates were skipped than made, is not saved: what was
+// saved before stays the newest. Throws on every rank where the run `ends` with it.
+bool Run::may_save(const StepInfo& info, bool ends) {
+  settle();
+  try {
+    const std::string key = "may save/" + std::to_string(info.step) + (ends ? " at the end" : "");
+    checkpoint::on_first(model_.mesh.meeting(), key, [&] {
+      const SkippedUpdates& skipped = journal_->skipped();
+      if (!skipped.why_not_saved(ends).empty()) throw not_saved(run_, info, skipped, ends);
+    });
+    return true;
+  } catch (const Error& error) {
+    if (ends || error.code() != ErrorCode::diverged) throw;
+    if (journal_) journal_->warn(error.message());
+    return false;
+  }
+}
+
+void Run::save(const StepInfo& info) {
+  settle();
+  // Throws where a collective was given up: what it left is not saved.
+  if (model_.device) model_.device->synchronize();
+  losses_.training = loss_.item<double>();
+  // While updates are skipped, the older checkpoints may be the last good ones.
+  saver_->save(model_, step_, info, losses_, journal_ && journal_->skipped().in_a_row() > 0);
+  report_saved();
+  if (saves_model(run_.recipe.checkpoint, info)) saved_ = directory_of(run_, info) / "model" / "consolidated";
+}
+
+// A line for each checkpoint that has become complete; with checkpoint.is_async that is some steps later.
+void Run::report_saved() {
+  for (const StepInfo& info : saver_->published())
+    if (journal_) journal_->saved(info, directory_of(run_, info));
+}
+
+void Run::train_one(const StepInfo& info) {
+  const auto begin = Clock::now();
+  trace_.begin(step_, info.step);
+  const double lr = run_.rates.lr(info.step);
+  const SampleOrder order(run_.dataset.size(), run_.recipe.shuffle, static_cast<uint64_t>(run_.recipe.seed),
+                          info.epoch);
+  const auto microbatches = batches_.read(order, info.begin, info.end);
+  const StepReport report = step_.run(microbatches, lr, run_.rates.weight_decay(info.step));
+  loss_ = report.loss;
+  trace_.end(step_, info.step, model_.stages, model_.mesh);
+  if (!journal_) return;
+  if (model_.device) model_.device->synchronize();  // the host runs ahead; the time is the step's
+  journal_->trained({info, report, lr, seconds_since(begin), peak_memory()}, !step_.unsettled());
+}
+
+// Before anything but the next step looks at parameters or numbers.
+void Run::settle() {
+  step_.settle();
+  if (journal_) journal_->log();
+}
+
+double Run::peak_memory() const {
+  return model_.device ? static_cast<double>(model_.device->memory().peak) / (1 << 30) : peak_->gib();
+}
+
+// The mean over all label tokens of each set, in groups of a global batch. A signal breaks it off; gives it,
+// or 0.
+int Run::validate(const StepInfo& info) {
+  settle();
+  const int64_t group = run_.recipe.steps.global_batch_size;
+  for (size_t i = 0; i < validation_.size(); ++i) {
+    if (losses_.validation.count(run_.validation[i].name) != 0) continue;  // by the run before
+    const int64_t samples = run_.validation[i].dataset.size();
+    const SampleOrder order(samples, Shuffle::off, 0, 0);
+    double sum = 0;
+    int64_t tokens = 0;
+    for (int64_t begin = 0; begin < samples; begin += group) {
+      stop_.begin();
+      const auto microbatches = validation_[i].read(order, begin, std::min(begin + group, samples));
+      const StepReport report = step_.evaluate(microbatches);
+      sum += report.loss.item<double>() * static_cast<double>(report.label_tokens);
+      tokens += report.label_tokens;
+      if (const int signal = stop_.end()) return signal;
+    }
+    losses_.validation[run_.validation[i].name] = sum / static_cast<double>(tokens);
+    if (journal_)
+      journal_->validated(info, run_.validation[i].name, sum / static_cast<double>(tokens), tokens,
+                          run_.rates.lr(info.step));
+  }
+  return 0;
+}
+
+}  // namespace heddle

@@ -1,0 +1,36 @@
+// One number that all ranks take the maximum of.
+#include "lib/run/loop/stop.h"
+
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace heddle {
+
+StopAgreement::StopAgreement(Rendezvous& meeting, const StopRequest& request) : stop_request_(request) {
+  number_ = at::zeros({1}, at::kInt);
+  if (meeting.world_size() == 1) return;
+  std::vector<int> all(meeting.world_size());
+  std::iota(all.begin(), all.end(), 0);
+  world_ = meeting.group("world", all);
+}
+
+void StopAgreement::begin(int own) {
+  *number_.mutable_data_ptr<int>() = std::max<int>(stop_request_.signal, own);
+  if (world_) asked_ = world_->all_reduce(number_, Reduce::max);
+}
+
+int StopAgreement::end() {
+  if (asked_) asked_->wait();
+  asked_.reset();
+  return *number_.const_data_ptr<int>();
+}
+
+int StopAgreement::now(int own) {
+  begin(own);
+  return end();
+}
+
+}  // namespace heddle

@@ -1,0 +1,141 @@
+// What rank 0 keeps and shows of a run.
+#include "lib/run/metrics/journal.h"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+#include <utility>
+
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/sharded.h"
+#include "lib/checkpoint/safetensors/file_writer.h"
+#include "lib/nn/experts/load_summary.h"
+
+namespace heddle {
+namespace {
+
+Screen screen(StopRequest& shared) {
+  std::function<size_t()> columns;
+  if (isatty(STDOUT_FILENO)) columns = [] { return terminal_columns(STDOUT_FILENO); };
+  return {std::cout, columns, shared.open_line};
+}
+
+// Waits for the device once.
+std::vector<SideRecord> read_sides(const SideValues& given) {
+  std::vector<SideRecord> out;
+  if (!given.layout || given.layout->empty()) return out;
+  const at::Tensor host = given.values.to(at::kCPU).contiguous();
+  const double* values = host.const_data_ptr<double>();
+  for (const SideLayout::Entry& entry : given.layout->entries()) {
+    if (entry.spec.shown == Shown::nowhere) continue;
+    const double* first = values + entry.report;
+    out.push_back({entry.spec.name,
+                   {first, first + entry.spec.size},
+                   entry.spec.shown == Shown::file_and_line && entry.spec.size == 1});
+  }
+  for (auto& [name, value] : model::summarise_loads(given)) out.push_back({name, {value}, false});
+  return out;
+}
+
+}  // namespace
+
+Journal::Journal(const RunSpec& run, ModelFlops flops, StopRequest& shared)
+    : run_(run),
+      flops_(std::move(flops)),
+      files_(take_metrics_files(run)),
+      metrics_(files_.training),
+      progress_(screen(shared), run.scheduler.total_steps()),
+      skipped_(run.recipe.steps.max_skipped_updates) {
+  for (const auto& [set, file] : files_.validation) validation_.emplace(set, file);
+  for (const std::string& note : files_.notes) warn(note);
+}
+
+void Journal::trained(Trained step, bool known) {
+  log();
+  unlogged_ = std::move(step);
+  if (known) log();
+}
+
+void Journal::log() {
+  if (unlogged_) write(*std::exchange(unlogged_, std::nullopt));
+}
+
+void Journal::write(const Trained& step) {
+  const auto& [info, report, lr, seconds, peak_memory] = step;
+  TrainingRecord record;
+  record.step = info.step;
+  record.epoch = info.epoch;
+  record.loss = report.loss.item<double>();
+  record.grad_norm = report.grad_norm.item<double>();
+  record.lr = lr;
+  record.skipped = report.skipped();
+  if (std::isnan(record.grad_norm)) record.grad_norm = NAN;  // a sign would be printed
+  record.mem = peak_memory;
+  record.num_tokens_per_step = (info.end - info.begin) * run_.dataset.sequence_length();
+  record.num_label_tokens = report.label_tokens;
+  record.step_time = seconds;
+  record.tps = static_cast<double>(record.num_tokens_per_step) / seconds;
+  record.tps_per_gpu = record.tps / run_.setup.sizes.world;
+  flops_.add_to(record);
+  record.sides = read_sides(report.side_values);
+  metrics_.append(to_json(record, timestamp_now()));
+  files_.trained.push_back({record.step, record.loss, record.skipped});
+  skipped_.add(record.skipped, record.loss);
+  progress_.show(record);
+  warn(record);
+}
+
+void Journal::warn(const TrainingRecord& record) {
+  const std::string step = "step " + std::to_string(record.step + 1) + ": ";
+  if (record.skipped) {
+    const std::optional<int64_t> most = run_.recipe.steps.max_skipped_updates;
+    const bool by_loss = std::isfinite(record.grad_norm) && !std::isfinite(record.loss);
+    warn(step + "update skipped: " +
+         (by_loss ? "the loss is " + number_text(record.loss)
+                  : "the gradient norm is " + number_text(record.grad_norm)) +
+         "; " + std::to_string(skipped_.in_a_row()) + " in a row" +
+         (most ? ", the run ends at " + std::to_string(*most) : ""));
+  }
+}
+
+void Journal::validated(const StepInfo& info, const std::string& set, double loss, int64_t label_tokens,
+                        double lr) {
+  validation_.at(set).append(
+      to_json(ValidationRecord{info.step, info.epoch, loss, lr, label_tokens}, timestamp_now()));
+  if (set == run_.validation.front().name) files_.validated.push_back({info.step, loss});
+  char text[96];
+  std::snprintf(text, sizeof(text), "validation%s%s  step %lld  loss %.4f  (%lld tokens)",
+                set.empty() ? "" : " ", set.c_str(), static_cast<long long>(info.step + 1), loss,
+                static_cast<long long>(label_tokens));
+  progress_.note(text);
+}
+
+void Journal::saved(const StepInfo& info, const std::filesystem::path& directory) {
+  progress_.note("saved " + directory.string() + " after step " + std::to_string(info.step + 1) +
+                 " (counted from 0: step " + std::to_string(info.step) + ")");
+}
+
+void Journal::warn(const std::string& text) {
+  progress_.finish();
+  std::cerr << "warning: " << text << std::endl;
+}
+
+void Journal::finish() {
+  progress_.finish();
+  if (!run_.recipe.checkpoint.enabled) return;
+  const std::filesystem::path file = std::filesystem::path(run_.recipe.checkpoint.directory) / kLossCurve;
+  const std::string svg = loss_curve_svg(files_.trained, files_.validated);
+  try {
+    checkpoint::make_directories(file.parent_path());
+    checkpoint::FileWriter writer(file.string());
+    writer.write(svg.data(), svg.size());
+    writer.finish();
+    curve_ = file.string();
+  } catch (const Error& error) {  // the run is done, and all that matters is saved
+    warn(std::string("no loss curve: ") + error.what());
+  }
+}
+
+}  // namespace heddle

@@ -1,0 +1,65 @@
+// What rank 0 keeps and shows of a run: metrics files, the progress line, the picture of the loss.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/train/step.h"
+#include "lib/run/checkpointing/skipped.h"
+#include "lib/run/metrics/loss_curve.h"
+#include "lib/run/metrics/metrics.h"
+#include "lib/run/metrics/metrics_files.h"
+#include "lib/run/metrics/mfu.h"
+#include "lib/run/metrics/progress.h"
+#include "lib/run/spec/run_spec.h"
+
+namespace heddle {
+
+class Journal {
+ public:
+  // Opens the metrics files, as take_metrics_files() says. Throws Error{io}.
+  Journal(const RunSpec& run, ModelFlops flops, StopRequest& shared);
+
+  struct Trained {
+    StepInfo info;
+    StepReport report;
+    double lr, seconds, peak_memory;
+  };
+  // A line of metrics, flushed, and the progress. Throws Error{io} when the disk is full. Where the report is
+  // not `known` yet, the next call writes the line, or log().
+  void trained(Trained step, bool known);
+  void log();
+  int64_t unlogged() const { return unlogged_ ? 1 : 0; }  // steps
+  // One set's loss over all its label tokens.
+  void validated(const StepInfo& info, const std::string& set, double loss, int64_t label_tokens, double lr);
+  // A line for a checkpoint that is complete: the screen counts steps from 1, its name and the metrics from
+  // 0.
+  void saved(const StepInfo& info, const std::filesystem::path& directory);
+  void note(const std::string& text) { progress_.note(text); }
+  // On standard error, with the progress line ended before it.
+  void warn(const std::string& text);
+  const SkippedUpdates& skipped() const { return skipped_; }
+  // Writes the picture of the loss, where anything is saved, and ends the progress line.
+  void finish();
+  const MetricsFiles& files() const { return files_; }
+  const std::string& curve() const { return curve_; }  // its path; empty: none
+
+ private:
+  void write(const Trained& step);
+  void warn(const TrainingRecord& record);
+
+  const RunSpec& run_;
+  ModelFlops flops_;
+  MetricsFiles files_;
+  LinesFile metrics_;
+  std::map<std::string, LinesFile> validation_;  // by set
+  Progress progress_;
+  SkippedUpdates skipped_;
+  std::optional<Trained> unlogged_;
+  std::string curve_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,213 @@
+// Which files a run writes its metrics to: continued, renamed, or new.
+#include "lib/run/metrics/metrics_files.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <optional>
+#include <set>
+#include <system_error>
+
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/sharded.h"
+#include "lib/run/checkpointing/resume.h"
+#include "lib/run/metrics/kept_lines.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+
+using MetricsPaths = std::vector<fs::path>;
+
+// training.jsonl -> training.2.jsonl; 0: the name itself.
+fs::path numbered_name(const fs::path& file, int number) {
+  if (number == 0) return file;
+  return file.parent_path() /
+         (file.stem().string() + "." + std::to_string(number) + file.extension().string());
+}
+
+MetricsPaths numbered_name(const MetricsPaths& files, int number) {
+  MetricsPaths out;
+  for (const fs::path& file : files) out.push_back(numbered_name(file, number));
+  return out;
+}
+
+// The numbers under which any of the files is there.
+std::set<int> numbers_taken(const MetricsPaths& files) {
+  std::set<int> out;
+  for (const fs::path& file : files) {
+    const std::string before = file.stem().string() + ".", after = file.extension().string();
+    std::error_code none;
+    const fs::path parent = file.parent_path();
+    for (const fs::directory_entry& entry : fs::directory_iterator(parent.empty() ? "." : parent, none)) {
+      const std::string name = entry.path().filename().string();
+      if (name == file.filename()) out.insert(0);
+      if (name.size() <= before.size() + after.size() || !name.starts_with(before) || !name.ends_with(after))
+        continue;
+      const std::string digits = name.substr(before.size(), name.size() - before.size() - after.size());
+      if (digits.size() < 7 &&
+          std::all_of(digits.begin(), digits.end(), [](char c) { return c >= '0' && c <= '9'; }))
+        out.insert(std::stoi(digits));
+    }
+  }
+  return out;
+}
+
+Error cannot_take(const fs::path& file, const char* what, int number) {
+  return Error(ErrorCode::io, file.string(), std::string("cannot be ") + what + ": " + std::strerror(number),
+               "choose another place with --metrics or checkpoint.checkpoint_dir");
+}
+
+// Makes the file; false: it is there already, as another process may have made it just now.
+bool claim_file(const fs::path& file) {
+  if (file.has_parent_path()) checkpoint::make_directories(file.parent_path());
+  const int descriptor = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (descriptor < 0 && errno != EEXIST) throw cannot_take(file, "written", errno);
+  if (descriptor >= 0) ::close(descriptor);
+  return descriptor >= 0;
+}
+
+void rename_file(const fs::path& from, const fs::path& to) {
+  std::error_code failed;
+  fs::rename(from, to, failed);
+  if (failed) throw cannot_take(from, ("renamed to " + to.string()).c_str(), failed.value());
+}
+
+// Gives the files of another run a number, and returns it. A process that still writes to one goes on doing
+// so under the new name.
+int set_aside(const MetricsPaths& files) {
+  const std::set<int> taken = numbers_taken(files);
+  int number = taken.empty() ? 1 : *taken.rbegin() + 1;
+  std::error_code none;
+  for (const fs::path& file : files) {
+    const fs::file_status status = fs::symlink_status(file, none);
+    if (!fs::exists(status) || fs::is_directory(status)) continue;  // a directory is no run's file
+    while (!claim_file(numbered_name(file, number))) ++number;      // the new name is this process's own
+    rename_file(file, numbered_name(file, number));
+  }
+  return number;
+}
+
+// MetricsPaths that belong to one run.
+struct MetricsGroup {
+  MetricsPaths files;  // the first that is there decides whose they are
+  bool owns;           // the names are this run's, so other runs' files give way
+  std::function<bool(const MetricsPaths&)> is_continued;
+};
+
+// The group's files under the number that this run writes to.
+MetricsPaths take_group(const MetricsGroup& group, std::vector<std::string>& notes) {
+  const std::set<int> numbers = numbers_taken(group.files);
+  const auto mine = std::find_if(numbers.begin(), numbers.end(), [&](int number) {
+    return group.is_continued(numbered_name(group.files, number));
+  });
+  if (mine != numbers.end() && *mine == 0) return group.files;
+  const std::string name = group.files.front().string(), other = " is of another run";
+  if (!group.owns) {
+    int number = numbers.empty() ? 0 : *numbers.rbegin() + 1;
+    while (!claim_file(numbered_name(group.files.front(), number))) ++number;
+    if (number > 0)
+      notes.push_back(name + other + ": the metrics go to " +
+                      numbered_name(group.files.front(), number).string());
+    return numbered_name(group.files, number);
+  }
+  if (numbers.contains(0)) {
+    const int number = set_aside(group.files);
+    notes.push_back(name + other + ": renamed to " + numbered_name(group.files.front(), number).string());
+  }
+  std::error_code none;
+  if (mine != numbers.end())
+    for (const fs::path& file : group.files)
+      if (fs::exists(numbered_name(file, *mine), none)) rename_file(numbered_name(file, *mine), file);
+  return group.files;
+}
+
+// Whether a file has the step with that loss. Losses are written so that they are read as the same number.
+bool has_step(const fs::path& file, int64_t step, double loss) {
+  const std::optional<double> there = loss_at(file, step);
+  return there && (*there == loss || (std::isnan(*there) && !std::isfinite(loss)));
+}
+
+bool is_plain_file(const fs::path& file) {
+  std::error_code none;
+  const fs::file_status status = fs::status(file, none);
+  return !fs::exists(status) || fs::is_regular_file(status);
+}
+
+fs::path validation_file(const RunSpec& run, const std::string& set) {
+  const std::string name = set.empty() ? "validation.jsonl" : "validation_" + set + ".jsonl";
+  return fs::path(run.recipe.checkpoint.directory) / name;
+}
+
+// The files in checkpoint_dir beside training.jsonl.
+MetricsPaths files_beside(const RunSpec& run) {
+  MetricsPaths files = validation_files(run);
+  if (run.recipe.checkpoint.enabled) files.push_back(fs::path(run.recipe.checkpoint.directory) / kLossCurve);
+  return files;
+}
+
+bool continues_training(const RunSpec& run, const MetricsPaths& files) {
+  return run.resume && has_step(files.front(), run.resume->position.step - 1, run.resume->losses.training);
+}
+
+// For validation files without a training.jsonl beside them, as --metrics names another.
+bool continues_validation(const RunSpec& run, const MetricsPaths& files) {
+  std::error_code none;
+  const fs::path directory = run.recipe.checkpoint.directory;
+  if (!run.resume || !fs::equivalent(run.resume->directory.parent_path(), directory, none)) return false;
+  for (size_t i = 0; i < run.validation.size(); ++i) {
+    const auto loss = run.resume->losses.validation.find(run.validation[i].name);
+    if (loss != run.resume->losses.validation.end())
+      return has_step(files[i], run.resume->position.step - 1, loss->second);
+  }
+  return files == files_beside(run);
+}
+
+// The lines of the steps before this run's; a validation that is owed is made again.
+std::vector<CurvePoint> kept_points(const RunSpec& run, const fs::path& file, bool owed = false) {
+  return run.resume ? keep_before(file, run.resume->position.step - (owed ? 1 : 0))
+                    : std::vector<CurvePoint>();
+}
+
+}  // namespace
+
+MetricsFiles take_metrics_files(const RunSpec& run) {
+  MetricsFiles out;
+  const bool saves = run.recipe.checkpoint.enabled;
+  const auto training = [&](const MetricsPaths& files) { return continues_training(run, files); };
+  MetricsPaths beside = files_beside(run);
+  out.training = run.metrics;
+  if (run.metrics == default_metrics(run.recipe.checkpoint)) {
+    beside.insert(beside.begin(), run.metrics);
+    beside = take_group({beside, saves, training}, out.notes);
+    out.training = beside.front();
+    beside.erase(beside.begin());
+  } else {
+    if (is_plain_file(run.metrics)) take_group({{run.metrics}, true, training}, out.notes);
+    const auto validation = [&](const MetricsPaths& files) { return continues_validation(run, files); };
+    if (!beside.empty()) beside = take_group({beside, saves, validation}, out.notes);
+  }
+  if (is_plain_file(out.training)) out.trained = kept_points(run, out.training);
+  for (size_t i = 0; i < run.validation.size(); ++i) {
+    const std::string& set = run.validation[i].name;
+    out.validation[set] = beside[i];
+    const std::vector<CurvePoint> points = kept_points(run, beside[i], owes_validation(run, set));
+    if (i == 0) out.validated = points;
+  }
+  return out;
+}
+
+std::vector<fs::path> validation_files(const RunSpec& run) {
+  MetricsPaths files;
+  for (const ValidationSet& set : run.validation) files.push_back(validation_file(run, set.name));
+  return files;
+}
+
+}  // namespace heddle

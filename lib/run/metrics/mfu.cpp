@@ -1,0 +1,153 @@
+// The table of GPUs, and the product that measures a CPU.
+#include "lib/run/metrics/mfu.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <chrono>
+#include <cstdio>
+#include <utility>
+
+#include "heddle/nn/linear.h"
+#include "lib/run/metrics/processor.h"
+
+namespace heddle {
+namespace {
+
+// Dense products, in TFLOP/s: 16-bit floats as AutoModel lists them, and float32 without TF32, both as the
+// vendors publish them. A longer name stands before a shorter one that it contains.
+struct Gpu {
+  const char* name;
+  double half, single;
+};
+constexpr std::array<Gpu, 13> kGpus = {{{"GB200", 2500, 80},
+                                        {"B200", 2250, 80},
+                                        {"H100", 989, 67},
+                                        {"H200", 989, 67},
+                                        {"H800", 989, 67},
+                                        {"H20", 148, 44},
+                                        {"A100", 312, 19.5},
+                                        {"A800", 312, 19.5},
+                                        {"L40S", 362.05, 91.6},
+                                        {"L40", 181.05, 90.5},
+                                        {"A40", 149.7, 37.4},
+                                        {"V100", 125, 15.7},
+                                        {"MI300X", 1307.4, 163.4}}};
+
+// "NVIDIA A40" is an A40, "NVIDIA RTX A4000" is not.
+bool is_named(const std::string& device, const std::string& gpu) {
+  const size_t at = device.find(gpu);
+  if (at == device.npos) return false;
+  const size_t end = at + gpu.size();
+  return end == device.size() || std::isdigit(static_cast<unsigned char>(device[end])) == 0;
+}
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_of_product(const at::Tensor& a) {
+  const auto begin = Clock::now();
+  model::matrix_product(a, a.t());
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// The best of some products, by the library that the layers use too, of the size that takes about 5 ms.
+double measured_on_cpu(at::ScalarType dtype) {
+  const at::NoGradGuard no_grad;
+  int64_t size = 64;
+  at::Tensor a;
+  double best = 0;
+  int timed = 0;  // of this size: one alone may be disturbed, or wait for code that is made at first use
+  const auto begin = Clock::now();
+  const auto spent = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+  while (spent() < 0.05 || timed < 5) {
+    if (!a.defined() || a.size(0) != size) {
+      a = at::full({size, size}, 0.5, dtype);
+      seconds_of_product(a);  // the first of a size sets up threads and buffers
+      timed = 0;
+    }
+    const double seconds = seconds_of_product(a);
+    ++timed;
+    const double operations =
+        2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size);
+    best = std::max(best, operations / seconds);
+    if (seconds < 0.0005 && size < 1024) size *= 2;
+  }
+  return best;
+}
+
+double fastest_on_cpu() {
+  const double single = measured_on_cpu(at::kFloat);
+  return has_bfloat16_products() ? std::max(2 * single, measured_on_cpu(at::kBFloat16)) : single;
+}
+
+std::string amount(double flops) {
+  constexpr std::array<std::pair<double, const char*>, 5> kUnits = {
+      {{1e15, "P"}, {1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}}};
+  char text[32];
+  for (const auto& [size, letter] : kUnits)
+    if (flops >= size) {
+      std::snprintf(text, sizeof text, "%.3g %s", flops / size, letter);
+      return text;
+    }
+  std::snprintf(text, sizeof text, "%.3g ", flops);
+  return text;
+}
+
+}  // namespace
+
+at::ScalarType product_dtype(const RunSpec& run) {
+  const Node* policy = run.setup.strategy_config.find("mp_policy");
+  const Node* dtype = policy == nullptr || !policy->is_map() ? nullptr : policy->find("param_dtype");
+  if (dtype == nullptr || dtype->is_null()) return run.model.dtype;
+  return dtype->as_text() == "bfloat16"  ? at::kBFloat16
+         : dtype->as_text() == "float16" ? at::kHalf
+                                         : at::kFloat;
+}
+
+PeakFlops peak_flops(std::optional<double> given, c10::DeviceType type, const std::string& device,
+                     at::ScalarType dtype) {
+  if (given) return {*given, "given"};
+  if (type == c10::DeviceType::CPU) return {fastest_on_cpu(), "measured"};
+  const bool half = dtype == at::kBFloat16 || dtype == at::kHalf;
+  for (const Gpu& gpu : kGpus)
+    if (is_named(device, gpu.name))
+      return {(half ? gpu.half : gpu.single) * 1e12,
+              std::string(gpu.name) + " in " + (half ? "16 bits" : "float32")};
+  return {};
+}
+
+ModelFlops::ModelFlops(double per_token, int ranks, PeakFlops peak)
+    : per_token_(per_token), ranks_(ranks), peak_(std::move(peak)) {}
+
+void ModelFlops::add_to(TrainingRecord& record) const {
+  if (per_token_ <= 0) return;
+  const double flops =
+      per_token_ * static_cast<double>(record.num_tokens_per_step) / record.step_time / ranks_;
+  record.tflops = flops / 1e12;
+  if (peak_.flops > 0 && flops <= peak_.flops) record.mfu = flops / peak_.flops * 100;
+}
+
+std::string ModelFlops::text() const {
+  if (per_token_ <= 0) return "";
+  return amount(per_token_) + "FLOP a token, forward and backward; peak of a rank " +
+         (peak_.flops > 0 ? amount(peak_.flops) + "FLOP/s (" + peak_.source + ")"
+                          : std::string("not known: --peak-flops gives it"));
+}
+
+ModelFlops flops_of(const RunSpec& run, const engine::Model& model, double trained_share) {
+  const double per_token = run.model.spec->flops_per_token(run.dataset.sequence_length()) * trained_share;
+  const std::string device = model.device ? model.device->name() : "";
+  return {per_token, run.setup.sizes.world,
+          peak_flops(run.peak_flops, model.mesh.device().type(), device, product_dtype(run))};
+}
+
+double trained_share(int64_t parameters, int64_t frozen) {
+  if (parameters == 0) return 1;
+  return (2 + static_cast<double>(parameters - frozen) / static_cast<double>(parameters)) / 3;
+}
+
+}  // namespace heddle

@@ -1,0 +1,119 @@
+// Finding a model.
+#include "lib/run/model/find_model.h"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "core/base/pattern.h"
+#include "heddle/base/error.h"
+#include "heddle/checkpoint/manifest.h"
+#include "heddle/checkpoint/sharded.h"
+#include "lib/checkpoint/huggingface/hf_origin.h"
+#include "lib/run/model/checkpoint_name.h"
+#include "lib/run/model/foreign.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+// Of a directory and its files, without looking below.
+std::optional<ModelPlace> model_at(const fs::path& directory) {
+  const fs::path notes = directory / checkpoint::kHfMetadata;
+  if (is_there(directory / checkpoint::kManifest) && is_there(notes / "config.json")) {
+    const fs::path beside = (is_there(directory.parent_path()) ? directory.parent_path() : ".") / "optim";
+    const bool saved = directory.filename() == "model" && is_there(beside / checkpoint::kManifest);
+    return ModelPlace{ModelPlace::Kind::sharded, directory, notes, saved ? beside : fs::path()};
+  }
+  if (!is_there(directory / "config.json")) return std::nullopt;
+  const bool weights =
+      is_there(directory / "model.safetensors") || is_there(directory / "model.safetensors.index.json");
+  if (weights || !foreign_checkpoint(directory))
+    return ModelPlace{ModelPlace::Kind::hugging_face, directory, directory, {}};
+  return std::nullopt;
+}
+
+std::vector<fs::path> places_of(const fs::path& checkpoint) {
+  return {checkpoint, checkpoint / "model", checkpoint / "model" / "consolidated"};
+}
+
+std::optional<ModelPlace> model_of(const fs::path& checkpoint) {
+  for (const fs::path& place : places_of(checkpoint))
+    if (auto found = model_at(place)) return found;
+  return std::nullopt;
+}
+
+// The checkpoint with the most steps that holds a model.
+std::optional<ModelPlace> newest_in(const fs::path& root) {
+  std::optional<ModelPlace> newest;
+  int64_t most = -1;
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root, failed)) {
+    const std::optional<int64_t> steps = steps_of(entry.path());
+    if (!steps || *steps <= most) continue;
+    if (auto found = model_of(entry.path())) {
+      newest = std::move(found);
+      most = *steps;
+    }
+  }
+  return newest;
+}
+
+// ORG/MODEL
+bool may_be_on_hub(const std::string& name) {
+  static const text::Pattern kName("[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*");
+  return !kName.match(name).empty();
+}
+
+[[noreturn]] void refuse(const fs::path& path) {
+  if (const auto foreign = foreign_checkpoint(path)) throw *foreign;
+  std::string looked;
+  for (const fs::path& place : places_of(path)) looked += (looked.empty() ? "" : ", ") + place.string();
+  throw Error(ErrorCode::input, path.string(),
+              "holds no model: there is neither a config.json nor a " + std::string(checkpoint::kManifest) +
+                  " with its " + checkpoint::kHfMetadata + " in " + looked + ", and no checkpoint of a run",
+              "give a Hugging Face directory, the checkpoint_dir of a run, or a checkpoint in it");
+}
+
+}  // namespace
+
+ModelPlace find_model(const fs::path& given) {
+  const fs::path path = given.has_filename() ? given : given.parent_path();  // "run/" is "run"
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) {
+    if (const auto foreign = foreign_checkpoint(path)) throw *foreign;
+    std::string hint =
+        "name a Hugging Face directory (config.json and safetensors), the checkpoint_dir of a run, or a "
+        "checkpoint in it";
+    if (!is_there(path) && may_be_on_hub(given.string()))
+      hint += "; heddle downloads nothing: `hf download " + given.string() +
+              " --local-dir DIR` brings a model of the Hugging Face hub";
+    throw Error(ErrorCode::input, path.string(), is_there(path) ? "is not a directory" : "is not there",
+                hint);
+  }
+  if (auto found = model_of(path)) return *found;
+  const std::string latest = checkpoint::pointed(path / "LATEST");
+  if (!latest.empty())
+    if (auto found = model_of(path / latest)) return *found;
+  if (auto found = newest_in(path)) return *found;
+  refuse(path);
+}
+
+bool has_byte_tokenizer(const ModelPlace& model) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(model.notes / kTokenizerNote, ignored)) return false;
+  std::ifstream file(model.notes / kTokenizerNote);
+  const auto note = nlohmann::json::parse(file, nullptr, false);
+  return note.is_object() && note.value("type", "") == "bytes";
+}
+
+}  // namespace heddle

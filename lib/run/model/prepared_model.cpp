@@ -1,0 +1,99 @@
+// A model with random weights, or of a directory.
+#include "lib/run/model/prepared_model.h"
+
+#include <ATen/core/TensorBody.h>
+
+#include <utility>
+
+#include "heddle/base/text.h"
+#include "heddle/checkpoint/hf_source.h"
+#include "heddle/checkpoint/manifest.h"
+#include "heddle/engine/engine.h"
+#include "lib/checkpoint/sharded/sharded_source.h"
+#include "lib/run/model/freeze.h"
+
+namespace heddle {
+namespace {
+
+at::ScalarType dtype_of(const std::string& word) {
+  return word == "bfloat16" ? at::kBFloat16 : at::kFloat;
+}
+
+PreparedModel with_random_weights(const ModelSection& section, PluginRegistry& plugins) {
+  PreparedModel out;
+  out.spec = section.config.is_map()
+                 ? engine::read_model(section.config, plugins)
+                 : engine::read_model(std::filesystem::path(section.config.as_text()), plugins);
+  return out;
+}
+
+}  // namespace
+
+Units PreparedModel::make(c10::Device device) const {
+  Units units = spec->make_units(at::TensorOptions().device(device).dtype(dtype));
+  for (const UnitsTransform& transform : transforms) transform(units);
+  return units;
+}
+
+PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry& plugins) {
+  PreparedModel out;
+  out.directory = path;
+  out.place = find_model(path);
+  const ModelPlace& place = out.place;
+  out.spec = engine::read_model(place.notes / "config.json", plugins);
+  out.dtype = dtype_of(out.spec->facts().dtype);
+  if (place.kind == ModelPlace::Kind::hugging_face) {
+    const auto weights = std::make_shared<const HfWeights>(place.weights);
+    out.origin = checkpoint::read_origin(place.weights, *weights);
+    out.tensors = weights->names();
+    out.source = checkpoint::hf_source(place.weights, weights, out.spec);
+  } else {
+    out.origin = checkpoint::kept_origin(place.notes);
+    for (const auto& [name, tensor] :
+         checkpoint::read_manifest(place.weights / checkpoint::kManifest).tensors)
+      out.tensors.push_back(name);
+    out.source = checkpoint::sharded_source(place.weights, place.optimizer, out.spec);
+  }
+  return out;
+}
+
+PreparedModel prepare_model(const ModelSection& section, const std::optional<FreezeSection>& freezing,
+                            PluginRegistry& plugins) {
+  PreparedModel model = section.source == ModelSection::Source::pretrained
+                            ? open_pretrained(section.directory, plugins)
+                            : with_random_weights(section, plugins);
+  model.dtype = dtype_of(!section.dtype.empty() ? section.dtype : model.spec->facts().dtype);
+  if (!model.source)
+    model.origin.files["config.json"] =
+        model.spec->config_json(model.dtype == at::kFloat ? "float32" : "bfloat16");
+  if (freezing) model.transforms.push_back([section = *freezing](Units& units) { freeze(units, section); });
+  return model;
+}
+
+std::filesystem::path place_of(const ModelSection& section) {
+  if (section.source == ModelSection::Source::pretrained) return section.directory;
+  return section.config.is_map() ? "" : section.config.as_text();
+}
+
+void warn_of_unused(const PreparedModel& model, const Units& units, std::vector<std::string>& warnings) {
+  std::vector<std::string> names = checkpoint::unused(model.tensors, units, model.spec.get());
+  if (names.empty()) return;
+  const std::string count = std::to_string(names.size());
+  const bool more = names.size() > 5;
+  if (more) names.resize(5);
+  warnings.push_back(model.directory.string() + ": the model has no place for " + count +
+                     " of the tensors (" + text::join(names) + (more ? ", ..." : "") +
+                     "); they are not loaded and not saved");
+}
+
+void check_weights(const PreparedModel& model, const Units& units) {
+  if (!model.source) return;  // on meta a source reads nothing
+  for (const auto& unit : units)
+    for (const ParameterSlot& slot : unit->parameters()) {
+      Shard shard = whole_shard(slot, {});
+      shard.tensor = *slot.tensor;
+      model.source(shard);
+    }
+}
+
+}  // namespace heddle

@@ -1,0 +1,62 @@
+// A model that is ready to be made: its description, where its values come from, and what changes its units.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/model/family.h"
+#include "heddle/model/unit.h"
+#include "heddle/parallel/build.h"
+#include "heddle/plugin/registry.h"
+#include "lib/checkpoint/huggingface/hf_origin.h"
+#include "lib/run/model/find_model.h"
+#include "lib/run/recipe/sections.h"
+
+namespace heddle {
+
+// Changes the units of a model before anything else sees them. Called for each set of units that is made, so
+// it keeps no state of one of them.
+using UnitsTransform = std::function<void(Units&)>;
+
+// Runs, `heddle check`, `heddle generate` and dry worlds make their units here and nowhere else.
+struct PreparedModel {
+  std::shared_ptr<const ModelSpec> spec;
+  checkpoint::HfOrigin origin;  // what exports carry over: config.json, tokenizer, names of files, dtypes
+  ParameterSource source;       // empty: random weights
+  std::vector<std::string> tensors;  // that are there to be loaded
+  at::ScalarType dtype = at::kFloat;
+  std::filesystem::path directory;  // of a pretrained model, as it was named; empty: random weights
+  ModelPlace place;                 // what find_model() found there
+  std::vector<UnitsTransform> transforms = {};  // in the order in which they act
+
+  // The units, changed by the transforms. On meta no value is made. Throws what a transform refuses.
+  Units make(c10::Device device = at::kMeta) const;
+};
+
+// Reads config.json and the headers of the weights, or the manifest, not the weights. PATH is what
+// find_model() takes. Throws Error{input} naming the file and the key or tensor.
+HEDDLE_API PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry& plugins);
+
+// The model of a recipe: pretrained, or of the configuration's own keys with random weights; `freezing`
+// becomes its first transform. Throws Error.
+PreparedModel prepare_model(const ModelSection& section, const std::optional<FreezeSection>& freezing,
+                            PluginRegistry& plugins);
+
+// The file or directory of a model; empty where the configuration itself holds its shape.
+std::filesystem::path place_of(const ModelSection& section);
+
+// Tensors in the files that the model has no place for, the first of them by name.
+void warn_of_unused(const PreparedModel& model, const Units& units, std::vector<std::string>& warnings);
+
+// Every parameter must be there in its shape. Throws Error{input}.
+void check_weights(const PreparedModel& model, const Units& units);
+
+}  // namespace heddle

@@ -1,0 +1,261 @@
+// Reads the configuration, opens the model and the data, and asks the plan about them.
+#include "lib/run/preflight/preflight.h"
+
+#include <algorithm>
+#include <system_error>
+
+#include "core/base/error_list.h"
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "heddle/checkpoint/sharded.h"
+#include "heddle/engine/engine.h"
+#include "heddle/nn/attention_core.h"
+#include "heddle/nn/attention_layout.h"
+#include "lib/run/model/model_size.h"
+#include "lib/run/model/prepared_model.h"
+#include "lib/run/model/same_tokenizer.h"
+#include "lib/run/model/without_effect.h"
+#include "lib/run/preflight/open_data.h"
+
+namespace heddle {
+namespace {
+
+void check_length(const DatasetSection& section, const ModelFacts& model) {
+  if (section.sequence_length <= model.max_positions) return;
+  throw Error(ErrorCode::config, section.length_where,
+              "seq_len " + std::to_string(section.sequence_length) + " is longer than the model's " +
+                  positions_text(model),
+              "make dataset.seq_len smaller" + or_more_positions(model));
+}
+
+// What of the model's attention over documents a GPU does not compute; empty: nothing.
+std::string not_on_gpus(const Units& units) {
+  std::string out;
+  for (const auto& unit : units) {
+    if (unit->module() == nullptr) continue;
+    unit->module()->visit("", [&](const std::string&, Module& module) {
+      const auto* core = dynamic_cast<const AttentionCore*>(&module);
+      if (core != nullptr && out.empty()) out = model::gpu_refusal(core->head_dim(), core->options());
+    });
+  }
+  return out;
+}
+
+bool overlaps(const ScheduleTable& table) {
+  for (const auto& row : table)
+    for (const Action& action : row)
+      if (action.overlaps_next) return true;
+  return false;
+}
+
+// Mixed precision's dtype where the strategy has one, else the storage's.
+bool computes_in_float32(const Node& strategy, at::ScalarType storage) {
+  const auto given = [&](const Node* within, const char* key) {
+    const Node* value = within == nullptr || !within->is_map() ? nullptr : within->find(key);
+    return value == nullptr || value->is_null() ? std::string() : value->as_text();
+  };
+  const std::string autocast = given(&strategy, "autocast_dtype"),
+                    policy = given(strategy.find("mp_policy"), "param_dtype");
+  const std::string word = autocast.empty() ? policy : autocast;
+  return word.empty() ? storage == at::kFloat : word == "float32";
+}
+
+// attend() would refuse them at the first step. A window as wide as the longest row has no effect.
+void refuse_windows(const Units& units, const Recipe& recipe) {
+  if (!recipe.dataset) return;
+  int64_t longest = recipe.dataset->sequence_length;
+  for (const DatasetSection& section : recipe.validation)
+    longest = std::max(longest, section.sequence_length);
+  for (const auto& unit : units) {
+    if (unit->module() == nullptr) continue;
+    unit->module()->visit("", [&](const std::string&, Module& module) {
+      const auto* core = dynamic_cast<const AttentionCore*>(&module);
+      if (core == nullptr || core->options().window == 0 || core->options().window >= longest) return;
+      const std::string window = std::to_string(core->options().window);
+      throw Error(ErrorCode::not_built, "model",
+                  "attention with a sliding window (" + window + " tokens, in rows of " +
+                      std::to_string(longest) + ") is built for the CPU only",
+                  "set dist_env.backend: gloo, or a seq_len of at most " + window +
+                      ", or use a model without windows");
+    });
+  }
+}
+
+// A checkpoint is published by renaming it, which a file system does only within itself.
+void check_staging(const CheckpointSection& section) {
+  if (!section.enabled || !section.staging_dir) return;
+  if (checkpoint::on_one_file_system(*section.staging_dir, section.directory)) return;
+  throw Error(ErrorCode::config, section.staging_where,
+              "staging_dir " + *section.staging_dir + " is on another file system than checkpoint_dir " +
+                  section.directory + ", so a checkpoint cannot be renamed from the one to the other",
+              "name a directory beside checkpoint_dir, or leave checkpoint.staging_dir out");
+}
+
+class PreflightBuilder {
+ public:
+  PreflightBuilder(Recipe recipe, PluginRegistry& plugins, Machine machine)
+      : plugins_(plugins), another_(machine == Machine::another), errors_(recipe.errors) {
+    out_.recipe = std::move(recipe);
+  }
+
+  // Each line is attempted where what it needs is known.
+  Preflight build(int world_size) {
+    const Node& configuration = out_.recipe.configuration;
+    const bool is_valid =
+        errors_.attempt([&] { out_.setup = engine::validate(configuration, plugins_, world_size); });
+    errors_.attempt([&] { engine::refuse_not_built(configuration, out_.recipe.not_built); });
+    const bool is_planned = is_valid && errors_.attempt([&] { choose(); });
+    errors_.attempt([&] { require_data(configuration); });
+    if (!another_) errors_.attempt([&] { check_staging(out_.recipe.checkpoint); });
+    if (is_read("model")) errors_.attempt([&] { open_model(); });
+    if (out_.model && is_planned && is_read("step_scheduler") && is_read("freeze_config"))
+      errors_.attempt([&] { check_units(); });
+    see_data();
+    if (is_valid && is_read("step_scheduler"))
+      errors_.attempt([&] { check_split(out_.recipe.steps, out_.setup.sizes.dp); });
+    errors_.raise();
+    count_steps();
+    return std::move(out_);
+  }
+
+ private:
+  bool is_read(const std::string& section) const {
+    const auto& unread = out_.recipe.unread;
+    return std::find(unread.begin(), unread.end(), section) == unread.end();
+  }
+
+  void require_data(const Node& configuration) const {
+    const Node* section = configuration.find("dataset");
+    if (section != nullptr && !section->is_null()) return;
+    throw Error(
+        ErrorCode::config, configuration.where(), "the section dataset is missing",
+        "dataset: {file_pattern: train.bin, seq_len: 256}; heddle data makes a token file from a text");
+  }
+
+  void warn_missing(const std::string& what) { out_.setup.warnings.push_back("on this machine " + what); }
+
+  // A preflight for another machine has no device; then the name of the backend tells.
+  bool on_cpu() const {
+    const std::string& backend = out_.setup.backend;
+    return out_.plan.device == nullptr && (backend.empty() || backend == "gloo");
+  }
+
+  // Refuses what is not built; each rank makes a plan of its own.
+  void choose() {
+    Setup asked = out_.setup;
+    if (another_) {
+      try {
+        engine::choose_device(asked, plugins_);
+      } catch (const Error& error) {
+        warn_missing(error.message());
+      }
+      asked.backend = "gloo";
+    }
+    out_.plan = engine::choose(asked, plugins_);
+  }
+
+  void open_model() {
+    const std::filesystem::path place = place_of(out_.recipe.model);
+    std::error_code ignored;
+    if (another_ && !place.empty() && !std::filesystem::exists(place, ignored))
+      return warn_missing(place.string() + " is not there: the model is not checked");
+    out_.model = prepare_model(out_.recipe.model, out_.recipe.freeze, plugins_);
+  }
+
+  // What the model and the batch have to say to the plan, on meta: each rank makes its own units later.
+  void check_units() {
+    const PreparedModel& model = *out_.model;
+    Units units = model.make();
+    warn_of_unused(model, units, out_.setup.warnings);
+    check_weights(model, units);
+    check_groups(units, out_.recipe.optimizer);
+    out_.saved = saved_bytes(units, out_.recipe.optimizer.master_weights);
+    const int64_t rows = out_.recipe.steps.local_batch_size;
+    engine::check_model(out_.plan, out_.setup, units, rows);
+    if (!on_cpu()) {
+      refuse_windows(units, out_.recipe);
+      not_on_device_ = not_on_gpus(units);
+      if (not_on_device_.empty() && computes_in_float32(out_.setup.strategy_config, model.dtype))
+        not_on_device_ = "float32 (bfloat16 and float16 are allowed)";
+    }
+    if (out_.plan.schedule == nullptr) return;
+    const PipelineConfig& words = out_.plan.pipeline;
+    RunPipeline& pipeline = out_.pipeline.emplace();
+    pipeline.schedule = words.table.empty() ? text::lower(words.schedule) : words.table;
+    pipeline.stages =
+        static_cast<int>(parallel::map_stages(units, out_.plan, out_.setup.sizes.pp).rank_of_stage.size());
+    pipeline.microbatch_size = words.microbatch_size;
+    pipeline.microbatches = static_cast<int>(rows / words.microbatch_size);
+    if (words.overlap &&
+        !overlaps(out_.plan.schedule->plan(out_.setup.sizes.pp, pipeline.stages, pipeline.microbatches)))
+      out_.setup.warnings.push_back(words.where + ".pp_overlap has no effect: the schedule '" +
+                                    pipeline.schedule + "' overlaps no actions");
+    if (words.post_validation && out_.recipe.norm_type != 2)
+      throw Error(
+          ErrorCode::config, words.where + ".pp_post_validation",
+          "post-validation passes a sum of squares along the pipeline, and clip_grad_norm.norm_type is "
+          "not 2",
+          "set norm_type: 2, or pp_post_validation: false");
+  }
+
+  // Empty on another machine where files are missing.
+  std::optional<TokenDataset> open(const DatasetSection& section, const PackedSection& packed) {
+    std::vector<LackingFiles> lacking;
+    auto dataset = open_dataset(section, packed, out_.recipe.seed, lacking, out_.setup.warnings);
+    for (const LackingFiles& none : lacking) {
+      if (!another_)
+        throw Error(ErrorCode::input, none.where, none.what,
+                    "paths are relative to " + std::filesystem::current_path().string());
+      warn_missing(none.what + ": the data is not checked");
+    }
+    if (!dataset) return std::nullopt;
+    const auto vocabulary = out_.model ? std::optional(out_.model->spec->facts().vocabulary) : std::nullopt;
+    check_dataset(*dataset, section, packed, not_on_device_, vocabulary);
+    if (out_.model) check_tokenizer(*dataset, out_.model->origin, section.where);
+    if (out_.model) check_longest(*dataset, section, out_.model->spec->facts());
+    if (const std::string text = left_out_text(*dataset, packed); !text.empty())
+      out_.setup.warnings.push_back(text);
+    return dataset;
+  }
+
+  void see_data() {
+    if (out_.recipe.dataset) errors_.attempt([&] { see_training_data(*out_.recipe.dataset); });
+    for (const DatasetSection& section : out_.recipe.validation)
+      errors_.attempt([&] {
+        if (out_.model && !section.packed) check_length(section, out_.model->spec->facts());
+        if (auto set = open(section, section.packed ? out_.recipe.packed_validation : PackedSection{}))
+          out_.validation.push_back({section.name, std::move(*set)});
+      });
+  }
+
+  void see_training_data(const DatasetSection& section) {
+    if (out_.model && out_.recipe.packed.rules.size == 0)
+      check_length(section, out_.model->spec->facts());  // of packs: each sample
+    out_.dataset = open(section, out_.recipe.packed);
+    if (out_.model && out_.dataset && out_.dataset->holds_bytes())
+      note_bytes(out_.model->origin, out_.model->directory, out_.setup.warnings);
+  }
+
+  void count_steps() {
+    if (const std::string text = no_validation_text(out_.recipe); !text.empty())
+      out_.setup.warnings.push_back(text);
+    if (!out_.dataset) return;
+    check_batch(out_.recipe.steps, out_.dataset->size());
+    out_.scheduler.emplace(out_.recipe.steps, out_.setup.sizes.dp, out_.dataset->size());
+    out_.rates.emplace(out_.recipe.lr_schedule, out_.recipe.optimizer.adamw, out_.scheduler->total_steps());
+  }
+
+  PluginRegistry& plugins_;
+  const bool another_;
+  std::string not_on_device_;  // of the model's attention over documents
+  Errors errors_;
+  Preflight out_;
+};
+
+}  // namespace
+
+Preflight preflight(Recipe recipe, PluginRegistry& plugins, int world_size, Machine machine) {
+  return PreflightBuilder(std::move(recipe), plugins, machine).build(world_size);
+}
+
+}  // namespace heddle

@@ -1,0 +1,146 @@
+// Outputs of `heddle train`: each file that it replaces is recognised where it is written.
+#include "lib/run/preflight/run_outputs.h"
+
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "core/base/outputs.h"
+#include "lib/drawing/chrome_trace.h"
+#include "lib/run/checkpointing/keep.h"
+#include "lib/run/checkpointing/run_lock.h"
+#include "lib/run/checkpointing/save.h"
+#include "lib/run/data/token_check.h"
+#include "lib/run/metrics/kept_lines.h"
+#include "lib/run/metrics/metrics_files.h"
+#include "lib/run/model/checkpoint_name.h"
+#include "lib/run/model/find_model.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kDirectoryKey = "checkpoint.checkpoint_dir";
+
+class RunOutputs {
+ public:
+  RunOutputs(const RunSpec& run, const NamedOutputs& named) : run_(run), section_(run.recipe.checkpoint) {
+    if (!named.metrics.empty()) add(named.metrics, "--metrics", "metrics", begins_with_metrics);
+    if (!named.trace.empty()) add(named.trace, "--trace", "trace of heddle", schedule::is_chrome_file);
+    const bool writes_there = section_.enabled || named.metrics.empty() || !run.validation.empty();
+    if (writes_there) add_directory(section_.directory, kDirectoryKey, "directory of checkpoints");
+    if (section_.enabled) add_beside_checkpoints(named.metrics.empty());
+  }
+
+  const std::vector<Output>& all() const { return all_; }
+
+ private:
+  using IsOwn = bool (*)(const fs::path&);
+
+  void add(fs::path path, const char* where, std::string kind, IsOwn is_own,
+           Output::Form form = Output::Form::stream) {
+    all_.push_back({std::move(path), where, std::move(kind), is_own, form});
+  }
+
+  void add_directory(const fs::path& path, const std::string& where, const char* kind) {
+    all_.push_back({path, where, kind, {}, Output::Form::directory});
+  }
+
+  void add_beside_checkpoints(bool is_default) {
+    const fs::path root = section_.directory;
+    if (section_.staging_dir)
+      add_directory(*section_.staging_dir, section_.staging_where, "directory of unfinished checkpoints");
+    if (is_default) add(default_metrics(section_), kDirectoryKey, "metrics", begins_with_metrics);
+    for (const fs::path& file : validation_files(run_))
+      add(file, kDirectoryKey, "metrics", begins_with_metrics);
+    add(root / kLossCurve, kDirectoryKey, "loss curve of heddle", is_loss_curve, Output::Form::file);
+    add(root / kRunLock, kDirectoryKey, "lock of a run", is_run_lock, Output::Form::file);
+    add(root / kTokenNotes, kDirectoryKey, "notes of heddle on tokens", is_token_notes, Output::Form::file);
+    for (const std::string name : {"LATEST", "LOWEST_VAL"}) {
+      std::error_code missing;  // find_checkpoint() says what a directory of that name is
+      const bool is_copy = fs::is_directory(fs::symlink_status(root / name, missing));
+      for (const std::string& entry : {name, name + ".txt", "." + name + ".new", "." + name + ".txt.new"})
+        if (entry != name || !is_copy)
+          add(root / entry, kDirectoryKey, "name of a checkpoint", is_checkpoint_pointer,
+              Output::Form::entry);
+    }
+    for (const fs::path& place : {root, stages_of(section_)}) {
+      for (const fs::path& left : unfinished_in(place))
+        add(left, kDirectoryKey, "unfinished checkpoint", is_unfinished, Output::Form::entry);
+      if (!section_.staging_dir) break;
+    }
+  }
+
+  const RunSpec& run_;
+  const CheckpointSection& section_;
+  std::vector<Output> all_;
+};
+
+void add_data(std::vector<Input>& to, const DatasetSection& section) {
+  for (const fs::path& file : matching_files(section.patterns).files) {
+    to.push_back({file, "a token file of the run"});
+    to.push_back({fs::path(file).replace_extension(".idx"), "the index of a token file of the run"});
+  }
+  for (const fs::path& file : matching_files(section.lengths).files)
+    to.push_back({file, "a file of lengths of the run"});
+}
+
+std::vector<Input> inputs_of(const RunSpec& run) {
+  std::vector<Input> out{{run.recipe.configuration.mark().file, "the configuration"}};
+  add_data(out, *run.recipe.dataset);
+  for (const DatasetSection& section : run.recipe.validation) add_data(out, section);
+  const ModelSection& model = run.recipe.model;
+  if (model.source == ModelSection::Source::config) {
+    if (!model.config.is_map()) out.push_back({model.config.as_text(), "the model's config.json"});
+    return out;
+  }
+  std::error_code failed;
+  const ModelPlace place = find_model(model.directory);
+  for (const fs::path& directory : {place.weights, place.notes})
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory, failed))
+      out.push_back({entry.path(), "a file of the model"});
+  return out;
+}
+
+// It would be taken for a checkpoint, or lie where one is to be.
+void refuse_name_of_checkpoint(const fs::path& file, const std::string& option,
+                               const CheckpointSection& section) {
+  if (file.empty() || !section.enabled) return;
+  const fs::path whole = resolved(file);
+  const std::string extension = whole.extension().string();
+  const bool unfinished = extension == ".incomplete" || extension == ".removed";
+  if (!steps_of(unfinished ? whole.stem() : whole.filename())) return;
+  for (const fs::path& place : {fs::path(section.directory), stages_of(section)})
+    if (whole.parent_path() == resolved(place))
+      throw Error(ErrorCode::usage, option, file.string() + " has the name of a checkpoint of the run",
+                  "name another file");
+}
+
+// heddle generate, convert and the next run would find the model in place of what the run has saved.
+void refuse_directory_of_model(const RunSpec& run) {
+  const ModelSection& model = run.recipe.model;
+  const std::string& directory = run.recipe.checkpoint.directory;
+  if (!run.recipe.checkpoint.enabled || model.source != ModelSection::Source::pretrained) return;
+  const ModelPlace place = find_model(model.directory);
+  for (const fs::path& own : {fs::path(model.directory), place.weights, place.notes})
+    if (resolved(own) == resolved(directory))
+      throw Error(
+          ErrorCode::config, kDirectoryKey,
+          directory + " is the directory of the model that the run starts from, and would hold two models",
+          "give checkpoint.checkpoint_dir a directory of its own");
+}
+
+}  // namespace
+
+void refuse_outputs(const RunSpec& run, const NamedOutputs& named) {
+  const RunOutputs outputs(run, named);
+  const bool is_named = !named.metrics.empty() || !named.trace.empty();
+  refuse_outputs(outputs.all(), is_named ? inputs_of(run) : std::vector<Input>());
+  refuse_name_of_checkpoint(named.metrics, "--metrics", run.recipe.checkpoint);
+  refuse_name_of_checkpoint(named.trace, "--trace", run.recipe.checkpoint);
+  refuse_directory_of_model(run);
+}
+
+}  // namespace heddle

@@ -1,0 +1,21 @@
+// The tables of all sections.
+#include "lib/run/recipe/fields.h"
+
+namespace heddle {
+
+std::vector<SectionFields> section_fields() {
+  return {{"step_scheduler", recipe::step_fields()},
+          {"model", recipe::model_fields()},
+          {"freeze_config", recipe::freeze_fields()},
+          {"dataset", recipe::dataset_fields()},
+          {"packed_sequence", recipe::packed_fields()},
+          {"dataloader", recipe::dataloader_fields()},
+          {"loss_fn", recipe::loss_fields()},
+          {"optimizer", recipe::optimizer_fields()},
+          {"optimizer.param_group_overrides", recipe::group_fields()},
+          {"lr_scheduler", recipe::lr_fields()},
+          {"clip_grad_norm", recipe::clipping_fields()},
+          {"checkpoint", recipe::checkpoint_fields()}};
+}
+
+}  // namespace heddle

@@ -1,0 +1,41 @@
+// Reads `plugins:`: names, files and directories.
+#include <filesystem>
+#include <system_error>
+
+#include "lib/run/recipe/component.h"
+#include "lib/run/recipe/readers.h"
+
+namespace heddle::recipe {
+namespace {
+
+// What looks like a path is relative to the file that names it; an override is relative to the working
+// directory.
+std::filesystem::path resolved(const std::string& word, const Mark& mark) {
+  const std::filesystem::path path(path_of(word));
+  if (path.is_absolute() || mark.file.starts_with("--")) return path;
+  return (std::filesystem::path(mark.file).parent_path() / path).lexically_normal();
+}
+
+}  // namespace
+
+PluginsSection read_plugins(const Node& section) {
+  PluginsSection out;
+  if (section.is_map() && section.size() == 0) return out;
+  if (!section.is_list())
+    throw Error(ErrorCode::config, section.where(),
+                "expected a list of plugin names, files and directories, got " + section.written());
+  for (const Node& item : section.items()) {
+    const std::string& word = item.as_text();
+    const std::filesystem::path path = resolved(word, item.mark());
+    std::error_code ignored;
+    if (std::filesystem::is_directory(path, ignored))
+      out.places.push_back(path.string());
+    else if (word.ends_with(".so") || word.find('/') != std::string::npos)
+      out.load.push_back(path.string());
+    else
+      out.load.push_back(word);
+  }
+  return out;
+}
+
+}  // namespace heddle::recipe

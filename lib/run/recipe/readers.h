@@ -1,0 +1,41 @@
+// One reader a section; each throws Error{config} at the key that is wrong. `not_built` grows by what is set,
+// valid, and comes later.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/config/node.h"
+#include "lib/run/recipe/sections.h"
+
+namespace heddle::recipe {
+
+using NotBuilt = std::vector<std::string>;
+
+StepSection read_steps(const Node& section, NotBuilt& not_built);
+ModelSection read_model(const Node& section, NotBuilt& not_built);
+FreezeSection read_freeze(const Node& section, NotBuilt& not_built);
+PackedSection read_packed(const Node& section, NotBuilt& not_built);
+// packed: what packs the set's samples.
+DatasetSection read_dataset(const Node& section, const PackedSection& packed, NotBuilt& not_built);
+Shuffle read_dataloader(const Node& section, NotBuilt& not_built);
+OptimizerSection read_optimizer(const Node& section, NotBuilt& not_built);
+LrSection read_lr_schedule(const Node& section, NotBuilt& not_built);
+CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built);
+// The set that best_metric_key names; a single set is the default, and of several named ones none is. Throws
+// Error{config} with the names there are.
+std::optional<std::string> best_set(const Node& section, const std::string& key,
+                                    const std::vector<DatasetSection>& sets);
+void read_loss(const Node& section, NotBuilt& not_built);
+// max_norm, and the norm's p. A number alone is max_norm.
+std::pair<std::optional<double>, double> read_clipping(const Node& section);
+PluginsSection read_plugins(const Node& section);
+
+// Adds a schema's later fields with the section's name in front.
+template <class Schema, class Struct>
+void add_not_built(NotBuilt& all, const std::string& section, const Schema& schema, const Struct& value) {
+  for (const std::string& one : schema.not_built(value)) all.push_back(section + "." + one);
+}
+
+}  // namespace heddle::recipe

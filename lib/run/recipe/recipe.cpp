@@ -1,0 +1,194 @@
+// Puts the sections of a recipe together.
+#include "lib/run/recipe/recipe.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "heddle/base/text.h"
+#include "heddle/config/common_fields.h"
+#include "lib/run/recipe/component.h"
+#include "lib/run/recipe/readers.h"
+#include "lib/run/recipe/section_names.h"
+
+namespace heddle {
+namespace {
+
+Error unknown_section(const Node& root, const std::string& key, const Node& value) {
+  const std::vector<std::string> names(kSections.begin(), kSections.end());
+  const std::string nearest = text::nearest(key, names);
+  const auto elsewhere = std::find_if(kOtherSections.begin(), kOtherSections.end(),
+                                      [&](const OtherSection& other) { return other.name == key; });
+  return Error(ErrorCode::config, value.where(), "unknown key '" + text::excerpt(key) + "'",
+               root.find("model_type") != nullptr
+                   ? "this is a model's config.json; a configuration names it: model: {config: PATH}"
+               : elsewhere != kOtherSections.end() ? std::string(elsewhere->hint)
+               : nearest.empty()                   ? "the sections are: " + text::join(names)
+                                                   : "did you mean '" + nearest + "'?");
+}
+
+// Of another file, such as a model's config.json, the first unknown key is enough.
+void check_keys(const Node& root, Errors& errors) {
+  const bool is_config_json = root.find("model_type") != nullptr;
+  for (const auto& [key, value] : root.entries()) {
+    if (is_section(key) || (is_other_section(key) && value.is_null())) continue;
+    errors.add(unknown_section(root, key, value));
+    if (is_config_json) errors.raise();
+  }
+}
+
+// The name of AutoModel's recipe, or a map with it.
+void read_name(const Node& root, std::vector<std::string>& not_built) {
+  static const std::vector<std::string> kNames = {"TrainFinetuneRecipeForNextTokenPrediction",
+                                                  "BenchmarkingRecipeForNextTokenPrediction",
+                                                  "KnowledgeDistillationRecipeForNextTokenPrediction"};
+  const Node* name = root.find("recipe");
+  if (name != nullptr && name->is_map())
+    name = name->without("_target_").size() == 0 ? name->find("_target_") : name;
+  if (name == nullptr || name->is_null()) return;
+  if (config::component_of(*name, kNames) != kNames.front())
+    not_built.push_back("recipe: benchmarks and distillation are not built yet");
+}
+
+// A validation set with samples of unequal length and no row length of its own is packed as the training
+// data.
+bool is_packed(const Node& section, const PackedSection& packed) {
+  const auto given = [&](const char* key) {
+    const Node* value = section.find(key);
+    return value != nullptr && !value->is_null();
+  };
+  return packed.rules.size > 0 && given("lengths") && !given("seq_len");
+}
+
+// Reads the sections one by one; what fails is noted and left out.
+class RecipeReader {
+ public:
+  RecipeReader(const Node& root, Errors& errors) : root_(root), errors_(errors) {}
+
+  Recipe read() {
+    each("seed", [&] { read_seed(); });
+    each("recipe", [&] { read_name(root_, recipe_.not_built); });
+    each("step_scheduler", [&] { recipe_.steps = recipe::read_steps(of("step_scheduler"), not_built()); });
+    each("model", [&] { recipe_.model = recipe::read_model(of("model"), not_built()); });
+    if (given("freeze_config"))
+      each("freeze_config", [&] { recipe_.freeze = recipe::read_freeze(of("freeze_config"), not_built()); });
+    read_data();
+    each("optimizer", [&] { recipe_.optimizer = recipe::read_optimizer(of("optimizer"), not_built()); });
+    if (given("lr_scheduler"))
+      each("lr_scheduler",
+           [&] { recipe_.lr_schedule = recipe::read_lr_schedule(of("lr_scheduler"), not_built()); });
+    each("loss_fn", [&] { recipe::read_loss(of("loss_fn"), not_built()); });
+    each("clip_grad_norm", [&] { read_clipping(); });
+    each("checkpoint", [&] { read_checkpoint(); });
+    each("plugins", [&] { recipe::read_plugins(of("plugins")); });
+    return std::move(recipe_);
+  }
+
+ private:
+  recipe::NotBuilt& not_built() { return recipe_.not_built; }
+  Node of(const std::string& section) const { return recipe::section_of(root_, section); }
+  bool given(const std::string& section) const {
+    const Node* node = root_.find(section);
+    return node != nullptr && !node->is_null();
+  }
+  bool is_read(const std::string& section) const {
+    return std::find(recipe_.unread.begin(), recipe_.unread.end(), section) == recipe_.unread.end();
+  }
+  template <class Work>
+  void each(const std::string& section, const Work& work) {
+    if (!errors_.attempt(work)) recipe_.unread.push_back(section);
+  }
+
+  void read_seed() {
+    const Node* seed = root_.find("seed");
+    if (seed == nullptr || seed->is_null()) return;
+    recipe_.seed = seed->as_integer();
+    if (recipe_.seed < 0)
+      throw Error(ErrorCode::config, seed->where(), "seed must be 0 or more, got " + seed->written());
+  }
+
+  // Token files are read as packed_sequence says.
+  void read_data() {
+    each("packed_sequence", [&] {
+      recipe_.packed = recipe::read_packed(of("packed_sequence"), not_built());
+      recipe_.packed_validation = recipe_.packed;
+      recipe_.packed_validation.rules.max_packs.reset();
+    });
+    const bool packs = is_read("packed_sequence");
+    if (packs && given("dataset"))
+      each("dataset",
+           [&] { recipe_.dataset = recipe::read_dataset(of("dataset"), recipe_.packed, not_built()); });
+    for (const auto& [key, section] : root_.entries())
+      if (packs && key.starts_with("validation_dataset") && !section.is_null())
+        each(key, [&, &name = key, &set = section] { read_validation(name, set); });
+    each("dataloader", [&] { recipe_.shuffle = recipe::read_dataloader(of("dataloader"), not_built()); });
+  }
+
+  void read_validation(const std::string& key, const Node& section) {
+    if (key == "validation_dataset_default" && root_.find("validation_dataset") != nullptr)
+      throw Error(ErrorCode::config, section.where(), "validation_dataset is the set 'default' already",
+                  "give this one another name");
+    const bool packed = is_packed(section, recipe_.packed);
+    DatasetSection set = recipe::read_dataset(section, packed ? recipe_.packed_validation : PackedSection{},
+                                              recipe_.not_built);
+    if (key.size() > kNamedValidation.size()) set.name = key.substr(kNamedValidation.size());
+    recipe_.validation.push_back(std::move(set));
+  }
+
+  void read_clipping() {
+    const Node* clipping = root_.find("clip_grad_norm");
+    if (clipping != nullptr && clipping->is_null())
+      recipe_.max_norm = std::nullopt;
+    else if (clipping != nullptr)
+      std::tie(recipe_.max_norm, recipe_.norm_type) = recipe::read_clipping(*clipping);
+  }
+
+  // best_metric_key names a validation set.
+  void read_checkpoint() {
+    recipe_.checkpoint = recipe::read_checkpoint(of("checkpoint"), not_built());
+    const auto is_data = [](const std::string& section) {
+      return section.starts_with("validation_dataset") || section == "packed_sequence";
+    };
+    if (std::any_of(recipe_.unread.begin(), recipe_.unread.end(), is_data)) return;
+    recipe_.checkpoint.best_set =
+        recipe::best_set(of("checkpoint"), recipe_.checkpoint.best_metric_key, recipe_.validation);
+  }
+
+  const Node& root_;
+  Errors& errors_;
+  Recipe recipe_;
+};
+
+}  // namespace
+
+Recipe read_recipe(const Node& root, RecipeErrors handling) {
+  if (!root.is_map() && !root.is_null())
+    throw Error(ErrorCode::config, root.where(), "expected a map of sections, got " + root.written());
+  Errors errors;
+  check_keys(root, errors);
+  Recipe recipe = RecipeReader(root, errors).read();
+  if (handling == RecipeErrors::thrown) errors.raise();
+  recipe.configuration = root;
+  recipe.errors = std::move(errors);
+  return recipe;
+}
+
+PluginRegistry open_plugins(const Node& root, const Log& log) {
+  const PluginsSection section = recipe::read_plugins(recipe::section_of(root, "plugins"));
+  const std::vector<std::filesystem::path> places(section.places.begin(), section.places.end());
+  PluginRegistry plugins(plugin::search_path(places), log);
+  for (const std::string& one : section.load) plugins.load(one);
+  return plugins;
+}
+
+PluginRegistry open_plugins(const Recipe& recipe, const Log& log) {
+  try {
+    return open_plugins(recipe.configuration, log);
+  } catch (const Error& error) {
+    Errors all = recipe.errors;
+    all.add(error);
+    all.raise();
+    throw;
+  }
+}
+
+}  // namespace heddle

@@ -1,0 +1,50 @@
+// A whole recipe beside `distributed:` and `dist_env:`, read and checked.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/error_list.h"
+#include "heddle/config/node.h"
+#include "heddle/plugin/registry.h"
+#include "lib/run/recipe/sections.h"
+
+namespace heddle {
+
+struct Recipe {
+  Node configuration;  // the whole file, with the overrides
+  int64_t seed = 42;
+  StepSection steps;
+  ModelSection model;
+  std::optional<FreezeSection> freeze;  // empty: everything trains
+  std::optional<DatasetSection> dataset;
+  PackedSection packed, packed_validation;  // the second without max_packs
+  std::vector<DatasetSection> validation;
+  Shuffle shuffle = Shuffle::on;
+  OptimizerSection optimizer;
+  std::optional<LrSection> lr_schedule;
+  std::optional<double> max_norm = 1.0;  // empty: no clipping
+  double norm_type = 2.0;
+  CheckpointSection checkpoint;
+  std::vector<std::string> unread;     // sections with an error: they are as if left out
+  std::vector<std::string> not_built;  // "checkpoint.is_async: why": set, valid, and not built yet
+  Errors errors;                       // of the unread sections and of unknown keys
+};
+
+// What becomes of the errors of sections: they are thrown together, or kept in Recipe::errors, to be thrown
+// with those of the model and the data.
+enum class RecipeErrors { thrown, kept };
+
+// Reads every section but `distributed:` and `dist_env:`, which belong to the engine. Opens no file.
+// Throws Error{config} with file, line, key and the nearest key; of several sections together.
+Recipe read_recipe(const Node& configuration, RecipeErrors errors = RecipeErrors::thrown);
+
+// The plugins of a run: the search path with the directories of `plugins:` (relative to the YAML file), and
+// the files and names in it loaded.
+PluginRegistry open_plugins(const Node& configuration, const Log& log);
+// The same for a whole recipe; an error of the plugins is thrown together with those of the recipe.
+PluginRegistry open_plugins(const Recipe& recipe, const Log& log);
+
+}  // namespace heddle

@@ -1,0 +1,122 @@
+// The sections of a recipe beside `distributed:`, as structs whose initialisers are the defaults.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/config/node.h"
+#include "heddle/config/schema.h"
+#include "heddle/train/step.h"
+#include "lib/run/data/order.h"
+#include "lib/run/data/packing/packing.h"
+#include "lib/run/data/token_file.h"
+
+namespace heddle {
+
+// Keys and defaults are those of AutoModel's StepSchedulerConfig, and local_batch_size, which stands beside
+// them.
+struct StepSection {
+  int64_t global_batch_size = 32;          // samples of one optimizer step, over all ranks
+  int64_t local_batch_size = 1;            // samples of one microbatch
+  std::optional<int64_t> num_epochs = 10;  // null: as many as max_steps takes
+  std::optional<int64_t> max_steps;
+  std::optional<int64_t> ckpt_every_steps = 100;  // null: once an epoch
+  bool save_checkpoint_every_epoch = true;
+  bool validate_on_checkpoint = true;
+  std::optional<int64_t> val_every_steps;
+  int64_t log_remote_every_steps = 1;
+  int64_t loss_average_window_steps = 50;
+  std::optional<int64_t> gc_every_steps;
+  int64_t start_step = 0, start_epoch = 0;
+  std::optional<int64_t> max_skipped_updates = 10;  // in a row; null: no limit
+  Node preemption_signal = Node::text("SIGTERM");
+  std::string val_where = "step_scheduler.val_every_steps";
+  std::vector<int> stop_signals;                 // the numbers of preemption_signal; empty: none
+  std::optional<std::string> preemption_sender;  // scheduler or person; null: see preemptions()
+  std::string where = "step_scheduler";          // of global_batch_size, for messages
+};
+
+struct ModelSection {
+  enum class Source { pretrained, config } source = Source::config;
+  std::string directory;     // from_pretrained: an HF directory
+  Node config;               // from_config: a map of HF's keys, or the path of a config.json
+  std::string dtype;         // storage; empty: what config.json says, else float32
+  bool check_memory = true;  // refuse what this machine's memory cannot hold
+  std::string where;         // of the section, for messages
+};
+
+// AutoModel's freeze_config, for models of text. `patterns` is our own.
+struct FreezeSection {
+  bool embeddings = true;       // what the section says when it is there
+  bool language_model = false;  // all but the head
+  std::vector<std::string> patterns;
+  std::string where = "freeze_config";
+};
+
+// The section packed_sequence.
+struct PackedSection {
+  PackRules rules;        // size 0: samples are not packed
+  bool drop_long = true;  // samples longer than a pack
+  std::string where = "packed_sequence";
+};
+
+struct DatasetSection {
+  std::string name;                   // "" or the NAME of validation_dataset_NAME
+  std::vector<std::string> patterns;  // each as a shell reads it
+  std::vector<std::string> lengths;   // of files with the lengths of samples; empty: samples of one length
+  int64_t sequence_length = 0;        // of a row
+  bool packed = false;                // by packed_sequence
+  Shuffle shuffle_files = Shuffle::off;
+  std::optional<TokenType> bare;                   // the type of files without a header
+  std::optional<int64_t> document_end;             // the token after which attention begins anew
+  std::optional<int64_t> most_samples;             // the first so many of the files; empty: all
+  std::string where, length_where, lengths_where;  // of file_pattern, seq_len and lengths, for messages
+  std::string end_where;                           // of reset_attention_at
+};
+
+struct OptimizerSection {
+  AdamWConfig adamw;
+  bool master_weights = false;
+  std::vector<ParameterGroup> groups;
+  std::vector<std::string> groups_where;  // of each group's pattern, for messages
+};
+
+// Keys are those of AutoModel's OptimizerParamScheduler; what is empty is filled from the run (see
+// LrSchedule).
+struct LrSection {
+  std::string lr_decay_style = "cosine";
+  std::optional<int64_t> lr_warmup_steps, lr_decay_steps;
+  std::optional<double> init_lr, max_lr, min_lr;
+  std::optional<double> start_wd, end_wd;
+  std::optional<int64_t> wd_incr_steps;
+  std::string wd_incr_style = "constant";
+  std::optional<int64_t> wsd_decay_steps;
+  std::optional<std::string> lr_wsd_decay_style;
+  std::string where;  // of the section, for messages
+};
+
+struct CheckpointSection {
+  enum class Export { never, final, every };
+  bool enabled = true;
+  std::string directory = "checkpoints/";
+  Export save_consolidated = Export::final;
+  std::optional<std::string> restore_from;  // empty: the latest checkpoint, where there is one
+  bool accept_other_data = false;           // go on with another data set or tokenizer
+  double consolidation_timeout_minutes = 30;
+  bool single_rank_consolidation = false, v4_compatible = false;
+  std::optional<int64_t> max_recent;  // checkpoints that stay, beside those with a pointer; empty: all
+  std::string best_metric_key = "default";
+  std::optional<std::string> best_set;  // the validation set of LOWEST_VAL ("": the unnamed); empty: none
+  bool is_async = false;
+  std::optional<std::string> staging_dir;  // empty: beside the checkpoint
+  std::string staging_where;               // of staging_dir, for messages
+};
+
+struct PluginsSection {
+  std::vector<std::string> places;  // directories to look in
+  std::vector<std::string> load;    // files and names
+};
+
+}  // namespace heddle

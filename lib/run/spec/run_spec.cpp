@@ -1,0 +1,29 @@
+// What a run's ranks must have alike.
+#include "lib/run/spec/run_spec.h"
+
+namespace heddle {
+
+std::filesystem::path default_metrics(const CheckpointSection& section) {
+  return std::filesystem::path(section.directory) / "training.jsonl";
+}
+
+std::string fingerprint(const RunSpec& run) {
+  std::string lines;
+  const Node others = run.recipe.configuration.without("plugins").without("distributed");
+  for (const auto& [key, value] : others.entries()) lines += key + ": " + config::to_json(value) + "\n";
+  const auto add_lengths = [&lines](const std::string& section, const TokenDataset& dataset) {
+    if (const SampleRows* samples = dataset.samples())
+      lines += "lengths of samples of " + section + ": checksum " + samples->lengths_sum + "\n";
+  };
+  add_lengths("dataset", run.dataset);
+  for (const ValidationSet& set : run.validation)
+    add_lengths("validation_dataset" + (set.name.empty() ? "" : "_" + set.name), set.dataset);
+  for (const auto& [what, digest] : run.content) lines += what + ": " + digest + "\n";
+  if (run.resume) lines += "resume: " + run.resume->directory.filename().string() + "\n";
+  if (!run.trace.file.empty())
+    lines += "--trace: " + std::to_string(run.trace.first_step + 1) + ", " + std::to_string(run.trace.steps) +
+             " steps\n";
+  return lines;
+}
+
+}  // namespace heddle

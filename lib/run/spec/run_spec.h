@@ -1,0 +1,71 @@
+// All of a run that is known before its ranks start: keys checked, files opened.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "heddle/config/setup.h"
+#include "heddle/engine/engine.h"
+#include "lib/run/data/token_dataset.h"
+#include "lib/run/model/model_size.h"
+#include "lib/run/model/prepared_model.h"
+#include "lib/run/recipe/recipe.h"
+#include "lib/run/spec/lr_schedule.h"
+#include "lib/run/spec/position.h"
+#include "lib/run/spec/step_scheduler.h"
+#include "lib/run/trace/request.h"
+
+namespace heddle {
+
+struct ValidationSet {
+  std::string name;  // "" or the NAME of validation_dataset_NAME
+  TokenDataset dataset;
+};
+
+// How a batch goes through the stages of a pipeline.
+struct RunPipeline {
+  std::string schedule;  // its name, or the file of its table
+  int stages = 1, microbatches = 1;
+  int64_t microbatch_size = 1;  // samples
+};
+
+// A checkpoint that the run resumes from.
+struct Resume {
+  std::filesystem::path directory;
+  Position position;
+  Losses losses;
+};
+
+// A recipe on its world: what each rank is given. Made by preflight (prepare_run()) and by nothing else.
+struct RunSpec {
+  Recipe recipe;
+  Setup setup;
+  std::optional<RunPipeline> pipeline;
+  PreparedModel model;
+  TokenDataset dataset;
+  std::vector<ValidationSet> validation;
+  StepScheduler scheduler;
+  LrSchedule rates;
+  std::filesystem::path metrics;
+  std::optional<Resume> resume = std::nullopt;      // empty: from the first step
+  std::string latest = "";                          // what LATEST named when the beginning was looked for
+  std::optional<double> peak_flops = std::nullopt;  // of a rank, from the command line
+  std::set<int64_t> taken = {};                     // steps to come whose checkpoint's name is another one's
+  TraceRequest trace = {};
+  SavedBytes saved = {};  // of one checkpoint, and of one model for transformers
+  std::map<std::string, std::string> content = {}, settings = {};  // content_of() and settings_of()
+  std::optional<ModelSize> size = std::nullopt;  // of the rank that holds most; empty: not known
+};
+
+// Where a run's metrics go unless --metrics says: training.jsonl in checkpoint_dir.
+std::filesystem::path default_metrics(const CheckpointSection& section);
+
+// What every rank must have alike: ranks with another file or other overrides are named before the first
+// step.
+std::string fingerprint(const RunSpec& run);
+
+}  // namespace heddle

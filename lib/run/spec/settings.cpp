@@ -1,0 +1,159 @@
+// Data, tokenizer and settings as short texts.
+#include "lib/run/spec/settings.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+
+#include "lib/checkpoint/safetensors/checksum.h"
+
+namespace heddle {
+namespace {
+
+using Texts = std::map<std::string, std::string>;
+
+std::string setting_text(double value) {
+  std::array<char, 32> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+std::string setting_text(int64_t value) {
+  return std::to_string(value);
+}
+std::string setting_text(bool value) {
+  return value ? "true" : "false";
+}
+std::string setting_text(const std::string& value) {
+  return value;
+}
+template <class T>
+std::string setting_text(const std::optional<T>& value) {
+  return value ? setting_text(*value) : "null";
+}
+
+void add_optimizer(const OptimizerSection& section, Texts& out) {
+  const AdamWConfig& adamw = section.adamw;
+  out["optimizer.betas"] = "[" + setting_text(adamw.beta1) + ", " + setting_text(adamw.beta2) + "]";
+  out["optimizer.eps"] = setting_text(adamw.eps);
+  out["optimizer.weight_decay"] = setting_text(adamw.weight_decay);
+  out["optimizer.master_weights"] = setting_text(section.master_weights);
+  std::string groups;
+  for (const ParameterGroup& group : section.groups)
+    groups += (groups.empty() ? "" : "; ") + group.pattern + ": lr_mult " + setting_text(group.lr_mult) +
+              ", wd_mult " + setting_text(group.wd_mult);
+  out["optimizer.param_group_overrides"] = groups.empty() ? "null" : groups;
+}
+
+void add_schedule(const std::optional<LrSection>& section, Texts& out) {
+  out["lr_scheduler"] = section ? "given" : "null";
+  if (!section) return;
+  const auto add = [&](const char* key, const std::string& value) {
+    out[std::string("lr_scheduler.") + key] = value;
+  };
+  add("lr_decay_style", section->lr_decay_style);
+  add("lr_warmup_steps", setting_text(section->lr_warmup_steps));
+  add("lr_decay_steps", setting_text(section->lr_decay_steps));
+  add("init_lr", setting_text(section->init_lr));
+  add("max_lr", setting_text(section->max_lr));
+  add("min_lr", setting_text(section->min_lr));
+  add("start_wd", setting_text(section->start_wd));
+  add("end_wd", setting_text(section->end_wd));
+  add("wd_incr_steps", setting_text(section->wd_incr_steps));
+  add("wd_incr_style", section->wd_incr_style);
+  add("wsd_decay_steps", setting_text(section->wsd_decay_steps));
+  add("lr_wsd_decay_style", setting_text(section->lr_wsd_decay_style));
+}
+
+std::string setting_text(const std::optional<FreezeSection>& section) {
+  if (!section) return "null";
+  std::string out = std::string("embeddings ") + setting_text(section->embeddings) + ", language_model " +
+                    setting_text(section->language_model);
+  for (const std::string& pattern : section->patterns) out += ", " + pattern;
+  return out;
+}
+
+// Of the fields of `distributed:` those that change numbers, by their names: dtypes, and what a router does.
+bool changes_numbers(std::string_view key) {
+  constexpr std::array<std::string_view, 11> kWords = {"dtype", "precision", "fp32", "fp16", "bf16",   "fp8",
+                                                       "drop_", "capacity",  "gate", "aux_", "balance"};
+  return key != "pad_to_capacity" && std::any_of(kWords.begin(), kWords.end(), [&](std::string_view word) {
+           return key.find(word) != key.npos;
+         });
+}
+
+void add_fields(const std::string& path, const Node& fields, Texts& out) {
+  if (!fields.is_map()) return;
+  for (const auto& [key, value] : fields.entries()) {
+    if (value.is_map())
+      add_fields(path + "." + key, value, out);
+    else if (changes_numbers(key))
+      out[path + "." + key] = config::to_json(value);
+  }
+}
+
+void add_model(const PreparedModel& model, Texts& out) {
+  out["model.dtype"] = model.dtype == at::kFloat ? "float32" : "bfloat16";
+  const auto keys = nlohmann::ordered_json::parse(model.spec->config_json("float32"), nullptr, false);
+  if (!keys.is_object()) return;
+  for (const auto& [key, value] : keys.items())
+    if (!key.ends_with("dtype") && !key.ends_with("version") && !key.ends_with("token_id"))
+      out["model.config." + key] = value.dump();
+}
+
+std::string in_short(const std::string& value) {
+  constexpr size_t kMost = 120;
+  if (value.empty()) return "not set";
+  return value.size() <= kMost ? value : value.substr(0, kMost) + "...";
+}
+
+}  // namespace
+
+std::vector<std::string> changed_settings(const std::string& name, const Texts& there, const Texts& here) {
+  if (there.empty())
+    return {name +
+            " was saved by an older heddle, without a digest of its data and settings: whether they are the "
+            "same is not known"};
+  std::map<std::string, std::pair<std::string, std::string>> both;
+  for (const auto& [key, value] : there) both[key].first = value;
+  for (const auto& [key, value] : here) both[key].second = value;
+  std::vector<std::string> out;
+  for (const auto& [key, values] : both) {
+    const auto& [was, is] = values;
+    if (was == is || (!key.starts_with("model.") && (was.empty() || is.empty()))) continue;
+    out.push_back(key + " was " + in_short(was) + " in the run that saved " + name + ", and is " +
+                  in_short(is) + " now");
+  }
+  return out;
+}
+
+std::map<std::string, std::string> content_of(const RunSpec& run) {
+  Texts out{{"data set", run.dataset.digest()}};
+  for (const char* name : {"tokenizer.json", "tokenizer.model"})
+    if (const auto found = run.model.origin.files.find(name); found != run.model.origin.files.end()) {
+      out["tokenizer"] = std::string(name) + " of checksum " + checkpoint::checksum(found->second);
+      return out;
+    }
+  if (const TokenNote* made = run.dataset.tokenizer())
+    out["tokenizer"] = "tokenizer.json of checksum " + made->digest;
+  else if (run.dataset.holds_bytes())
+    out["tokenizer"] = "bytes";
+  return out;
+}
+
+std::map<std::string, std::string> settings_of(const RunSpec& run) {
+  Texts out;
+  add_optimizer(run.recipe.optimizer, out);
+  add_schedule(run.recipe.lr_schedule, out);
+  out["step_scheduler.local_batch_size"] = setting_text(run.recipe.steps.local_batch_size);
+  out["clip_grad_norm.max_norm"] = setting_text(run.recipe.max_norm);
+  out["clip_grad_norm.norm_type"] = setting_text(run.recipe.norm_type);
+  out["freeze_config"] = setting_text(run.recipe.freeze);
+  add_model(run.model, out);
+  add_fields("distributed", run.setup.strategy_config, out);
+  for (const auto& [name, section] : run.setup.sections) add_fields("distributed." + name, section, out);
+  return out;
+}
+
+}  // namespace heddle

@@ -1,0 +1,91 @@
+// Ranks send their events and their actions to rank 0, which simulates the pipeline with the measured times.
+#include "lib/run/trace/run_trace.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <utility>
+
+#include "heddle/base/text.h"
+#include "lib/run/trace/trace_file.h"
+#include "lib/transport/launch/process.h"
+
+namespace heddle {
+namespace {
+
+constexpr int64_t kUnasked = 2;  // steps, after the first: it learns shapes and touches memory
+
+TraceRequest with_steps(TraceRequest request, int64_t first_step) {
+  if (request.steps > 0) return request;
+  request.first_step = first_step + 1;
+  request.steps = kUnasked;
+  return request;
+}
+
+}  // namespace
+
+RunTrace::RunTrace(TraceRequest request, Rendezvous& meeting, int64_t first_step, std::string schedule)
+    : request_(with_steps(std::move(request), first_step)), host_(meeting), schedule_(std::move(schedule)) {
+  if (!request_.file.empty()) traced_ = mesh::traced(meeting, calls_);
+}
+
+Rendezvous& RunTrace::meeting() {
+  return traced_ ? *traced_ : host_;
+}
+
+bool RunTrace::is_traced(int64_t step) const {
+  return traced_ && step >= request_.first_step && step < request_.first_step + request_.steps;
+}
+
+void RunTrace::begin(Step& step, int64_t at) {
+  if (!is_traced(at)) return;
+  if (request_.operators) profile_.start();
+  calls_.open(true);
+  TracedStep& traced = record_.steps.emplace_back();
+  traced.step = at;
+  step.record(&traced.recording);
+  traced.begin = std::chrono::steady_clock::now();
+}
+
+void RunTrace::end(Step& step, int64_t at, const Stages& stages, const DeviceMesh& mesh) {
+  if (!is_traced(at)) return;
+  record_.steps.back().end = std::chrono::steady_clock::now();
+  step.record(nullptr);
+  calls_.open(false);
+  if (request_.operators) {
+    std::vector<RanOperator> ran = profile_.stop();
+    std::move(ran.begin(), ran.end(), std::back_inserter(record_.operators));
+  }
+  if (at + 1 == request_.first_step + request_.steps) write(stages, mesh);
+}
+
+void RunTrace::finish(const Stages& stages, const DeviceMesh& mesh) {
+  if (traced_ && !is_written_) write(stages, mesh);
+}
+
+void RunTrace::write(const Stages& stages, const DeviceMesh& mesh) {
+  is_written_ = true;
+  record_.calls = calls_.take();
+  const TraceTime time(common_origin(host_, record_.steps));
+  const std::vector<int>& rank_of_stage = stages.pipeline().rank_of_stage;
+  std::vector<std::string> parts;  // on rank 0
+  const std::string own = pack_rank({events_of_rank(record_, mesh, rank_of_stage, time),
+                                     mesh.ranks(kPipelineAxis), actions_of(record_.steps, time)});
+  host_.meet("trace", own, [&](std::span<const std::string> texts) {
+    parts.assign(texts.begin(), texts.end());
+    return std::vector<std::string>{""};
+  });
+  record_ = {};
+  if (host_.rank() != 0) return;
+  if (parts.empty()) return;
+  const TraceFile file = make_trace_file(parts, rank_of_stage, schedule_);
+  std::ofstream out(request_.file, std::ios::binary | std::ios::trunc);
+  if (out << file.text << std::flush)
+    std::cout << "  trace   " << request_.file.string() << ": " << file.summary << std::endl;
+  else
+    std::cerr << "warning: --trace: " << request_.file.string() << " cannot be written" << std::endl;
+}
+
+}  // namespace heddle
