@@ -1,5 +1,5 @@
 // Errors are sorted by the line in their place, "run.yaml:14 optimizer.lr".
-#include "core/base/error_list.h"
+#include "heddle/base/error.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,5 +1,5 @@
 // What an allocator said, and what Linux says of this process and the machine.
-#include "core/base/memory.h"
+#include "heddle/base/error.h"
 
 #include <sys/resource.h>
 

@@ -1,6 +1,7 @@
-// What kind of file a path names.
+// What kind of file a path names, and how it begins.
 #include "core/base/regular_file.h"
 
+#include <fstream>
 #include <string>
 #include <system_error>
 
@@ -25,6 +26,16 @@ void refuse_irregular(const std::filesystem::path& path, ErrorCode code) {
     default:
       return;
   }
+}
+
+std::string beginning_of(const std::filesystem::path& file, size_t bytes) {
+  std::error_code missing;
+  if (!std::filesystem::is_regular_file(file, missing)) return "";
+  std::ifstream in(file, std::ios::binary);
+  std::string out(bytes, '\0');
+  in.read(out.data(), static_cast<std::streamsize>(bytes));
+  out.resize(static_cast<size_t>(in.gcount()));
+  return out;
 }
 
 }  // namespace heddle

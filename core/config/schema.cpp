@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/base/error_list.h"
+#include "heddle/base/error.h"
 #include "heddle/base/text.h"
 
 namespace heddle {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <set>
 
-#include "core/base/error_list.h"
+#include "heddle/base/error.h"
 
 namespace heddle::engine {
 

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <limits>
 
-#include "core/base/error_list.h"
 #include "core/parallel/features.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"

@@ -7,8 +7,8 @@
 #include <iterator>
 
 #include "core/engine/sections.h"
-#include "core/schedule/table_file.h"
 #include "heddle/base/text.h"
+#include "heddle/schedule/schedule.h"
 #include "heddle/schedule/simulate.h"
 
 namespace heddle::engine {

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/error_list.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/model/config_keys.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "core/base/error_list.h"
+#include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/config/schema.h"
 

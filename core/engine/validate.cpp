@@ -3,12 +3,12 @@
 #include <optional>
 #include <set>
 
-#include "core/base/error_list.h"
 #include "core/engine/axis_tables.h"
 #include "core/engine/degrees.h"
 #include "core/engine/parallelizers.h"
 #include "core/engine/sections.h"
 #include "core/parallel/features.h"
+#include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/engine/engine.h"
 

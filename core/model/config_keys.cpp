@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/error_list.h"
+#include "heddle/base/error.h"
 #include "heddle/base/text.h"
 
 namespace heddle::model {

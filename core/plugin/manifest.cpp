@@ -12,7 +12,8 @@
 #include "heddle/plugin/abi.h"
 #include "heddle/plugin/entry_point.h"
 
-namespace heddle::plugin {
+namespace heddle {
+namespace plugin {
 namespace {
 
 constexpr std::array<std::string_view, 7> kKinds = {"strategy", "parallelizer", "schedule", "section",
@@ -73,9 +74,13 @@ bool ManifestOffer::answers_to(std::string_view word) const {
                      [&](const std::string& alias) { return text::lower(alias) == wanted; });
 }
 
-std::string ManifestOffer::text() const {
+}  // namespace plugin
+
+std::string PluginFile::Offer::text() const {
   return kind + " " + name + (aliases.empty() ? "" : " (" + text::join(aliases) + ")");
 }
+
+namespace plugin {
 
 std::string_view abi_tag() {
   return HEDDLE_ABI_TAG;
@@ -132,4 +137,5 @@ void check_abi(const PluginManifest& manifest, const std::filesystem::path& file
               "build it again against this engine's SDK, with the same compiler and LibTorch");
 }
 
-}  // namespace heddle::plugin
+}  // namespace plugin
+}  // namespace heddle

@@ -8,18 +8,14 @@
 #include <vector>
 
 #include "heddle/base/export.h"
+#include "heddle/plugin/registry.h"
 
 namespace heddle::plugin {
 
 // One offered thing, as the manifest declares it.
-struct ManifestOffer {
-  std::string kind;  // "strategy", "parallelizer", "schedule", "section", "device", "plan", "model"
-  std::string name;
-  std::vector<std::string> aliases;
-
+struct ManifestOffer : PluginFile::Offer {
   // Whether this is the name or an alias, in any case.
   HEDDLE_API bool answers_to(std::string_view word) const;
-  HEDDLE_API std::string text() const;  // "strategy acme (acme2, acme-two)"
   bool operator==(const ManifestOffer&) const = default;
 };
 
@@ -28,9 +24,6 @@ struct PluginManifest {
   std::vector<ManifestOffer> offers;  // never empty
   bool operator==(const PluginManifest&) const = default;
 };
-
-// The tag of this engine; see abi.h.
-HEDDLE_API std::string_view abi_tag();
 
 // Throws Error{plugin_failed} with the file's path: not an ELF file, cut, without a manifest, or with an
 // invalid one.

@@ -72,6 +72,25 @@ std::vector<FoundFile> scan(const std::vector<std::filesystem::path>& search_pat
   return out;
 }
 
+std::vector<PluginFile> files_in(const std::vector<std::filesystem::path>& search_path) {
+  std::vector<PluginFile> out;
+  for (const FoundFile& file : scan(search_path)) {
+    PluginFile& one = out.emplace_back();
+    one.path = file.path;
+    one.name = file.manifest ? file.manifest->name : file.named_by_file();
+    if (file.unreadable) one.fault = file.unreadable->message();
+    if (!file.manifest) continue;
+    one.version = file.manifest->version;
+    one.offers.assign(file.manifest->offers.begin(), file.manifest->offers.end());
+    try {
+      check_abi(*file.manifest, file.path);
+    } catch (const Error& error) {
+      one.fault = error.message();
+    }
+  }
+  return out;
+}
+
 std::vector<const FoundFile*> find(const std::vector<FoundFile>& files, std::string_view kind,
                                    std::string_view name) {
   std::vector<const FoundFile*> out;

@@ -1,5 +1,6 @@
 // The rules of a pipeline's batch.
 #include "core/schedule/microbatches.h"
+#include "heddle/schedule/simulate.h"
 
 #include "heddle/base/error.h"
 

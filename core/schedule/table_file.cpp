@@ -1,5 +1,7 @@
 // Reading, checking and writing tables of schedules.
-#include "core/schedule/table_file.h"
+#include "heddle/schedule/schedule.h"
+
+#include "core/schedule/check.h"
 
 #include <algorithm>
 #include <charconv>

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "core/base/outputs.h"
+#include "core/base/regular_file.h"
 #include "heddle/base/text.h"
 
 namespace heddle::schedule {

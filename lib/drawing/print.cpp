@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "core/schedule/table_file.h"
+#include "heddle/schedule/schedule.h"
 #include "lib/drawing/drawing.h"
 
 namespace heddle::schedule {

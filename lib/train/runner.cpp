@@ -12,6 +12,7 @@
 
 #include "core/schedule/microbatches.h"
 #include "heddle/base/error.h"
+#include "heddle/schedule/simulate.h"
 #include "lib/train/optimizer/on_device.h"
 
 namespace heddle::train {

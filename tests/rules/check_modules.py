@@ -1,6 +1,7 @@
 """Which module includes which. A module is a folder of core, lib or the SDK's headers. It includes itself and what
-MODULES lists for it; base, config, schedule and drawing know no LibTorch. A plugin includes public headers
-(sdk/include) and its own folder, never another plugin, never the engine. CUDA is known in plugins/nccl alone."""
+MODULES lists for it; base, config, schedule and drawing know no LibTorch. The folders of lib/run include those before
+them in RUN_FOLDERS. A plugin includes public headers (sdk/include) and its own folder, never another plugin, never the
+engine. The trainer includes public headers, lib/run and lib/drawing. CUDA is known in plugins/nccl alone."""
 import re
 
 import tree
@@ -22,10 +23,14 @@ MODULES = {
     "train": (*BELOW_PARALLEL, "parallel", "nn"),
     # The entry points of a program put everything together.
     "engine": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "nn", "checkpoint", "train"),
+    # A run, from its recipe to its last step, on the entry points.
+    "run": (*BELOW_PARALLEL, "parallel", "plugin", "drawing", "transport", "nn", "checkpoint", "train", "engine"),
     # What a plugin's author tests with and adapts foreign models by.
     "testing": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "nn", "train", "engine"),
     "adapters": ("base", "model", "nn", "parallel", "checkpoint"),
 }
+RUN_FOLDERS = ("outputs", "data", "trace", "recipe", "model", "spec", "checkpointing", "metrics", "preflight", "loop",
+               "generate", "convert")
 WITHOUT_LIBTORCH = ("base", "config", "schedule", "drawing")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)
 IN_QUOTES = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
@@ -53,6 +58,23 @@ def module_faults(module, include):
     if other not in MODULES:
         return f"no such module: {other}"
     return None if other in MODULES[module] else f"module {module} may not include {other}"
+
+
+def run_faults(path, include):
+    """A folder of lib/run includes itself and those before it."""
+    folder, other = (name.split("/")[2] for name in (path, include))
+    for name in (folder, other):
+        if name not in RUN_FOLDERS:
+            return f"no such folder of lib/run: {name}"
+    return None if RUN_FOLDERS.index(other) <= RUN_FOLDERS.index(folder) else f"{folder} may not include {other}"
+
+
+def trainer_faults(include):
+    if include.startswith("plugins/"):
+        return "the trainer knows plugins by name only"
+    if include.startswith(INTERNAL) and not include.startswith(("lib/run/", "lib/drawing/")):
+        return "the trainer includes public headers, lib/run and lib/drawing"
+    return None
 
 
 def plugin_faults(include, folder):
@@ -92,10 +114,13 @@ def faults(root):
                 found.append(f"{relative}: {include}: a public header includes public headers only")
             elif module and (fault := module_faults(module, include)):
                 found.append(f"{relative}: {include}: {fault}")
+            elif relative.startswith("lib/run/") and include.startswith("lib/run/"):
+                if fault := run_faults(relative, include):
+                    found.append(f"{relative}: {include}: {fault}")
     for path in tree.sources(root, ("trainer",)):
         for include in INCLUDE.findall(path.read_text()):
-            if include.startswith("plugins/"):
-                found.append(f"{path.relative_to(root)}: {include}: the trainer knows plugins by name only")
+            if fault := trainer_faults(include):
+                found.append(f"{path.relative_to(root)}: {include}: {fault}")
     return found
 
 

@@ -10,7 +10,7 @@
 #include <iostream>
 #include <map>
 
-#include "core/base/error_list.h"
+#include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/engine/engine.h"
 #include "lib/run/model/amounts.h"

@@ -8,14 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/parallel/single.h"
 #include "heddle/base/error.h"
 #include "heddle/mesh/call.h"
 #include "lib/run/data/tokenizer/end_tokens.h"
 #include "lib/run/data/tokenizer/tokenizer.h"
 #include "lib/run/data/tokenizer/utf8.h"
 #include "lib/run/generate/generate.h"
-#include "lib/run/generate/kv_cache.h"
+#include "lib/run/generate/loaded_model.h"
 #include "lib/run/model/prepared_model.h"
 #include "trainer/cli/configuration.h"
 
@@ -123,12 +122,6 @@ void check_tokens(const std::vector<int64_t>& tokens, int64_t vocabulary) {
                       std::to_string(vocabulary));
 }
 
-Stages load(const PreparedModel& model, Units units, const DeviceMesh& mesh) {
-  Plan plan;
-  plan.strategy = parallel::make_single();
-  return parallel::build(std::move(units), plan, mesh, model.source, 0);
-}
-
 }  // namespace
 
 int generate(const GenerateCommand& command) {
@@ -138,12 +131,7 @@ int generate(const GenerateCommand& command) {
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(command, model.place);
   const Sampling sampling{command.temperature, command.top_k, facts.max_positions, command.top_p,
                           stop_tokens(model.place.notes, tokenizer.get())};
-  Units units = model.make();
-  KvCache cache(units);
-  AloneRendezvous meeting(Log::to_stderr(0));
-  const DeviceMesh mesh = mesh::build({}, meeting, "generate: one rank");
-  Stages stages = load(model, std::move(units), mesh);
-  const Logits logits = [&](const Batch& batch) { return stages.front()->forward({}, batch).front(); };
+  LoadedModel loaded(model);
 
   const std::unique_ptr<Text> text = make_text(command, tokenizer.get());
   const std::vector<int64_t> prompt = text->prompt();
@@ -152,7 +140,7 @@ int generate(const GenerateCommand& command) {
   const auto begin_once = [&] {  // only once the model has answered: an error comes before any text
     if (!std::exchange(has_begun, true)) text->begin();
   };
-  heddle::generate(logits, prompt, command.max_new_tokens, sampling, command.seed, &cache,
+  heddle::generate(loaded.logits(), prompt, command.max_new_tokens, sampling, command.seed, &loaded.cache(),
                    [&](int64_t token) {
                      begin_once();
                      text->add(token);

@@ -5,7 +5,6 @@
 #include <iostream>
 #include <optional>
 
-#include "core/base/memory.h"
 #include "heddle/base/error.h"
 #include "lib/run/loop/run.h"
 #include "lib/run/preflight/prepare.h"

@@ -9,8 +9,8 @@
 #include <string>
 #include <thread>
 
-#include "core/base/outputs.h"
 #include "core/base/pattern.h"
+#include "core/base/regular_file.h"
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <string>
 
-#include "core/base/outputs.h"
+#include "core/base/regular_file.h"
 #include "heddle/base/error.h"
 
 namespace heddle {

@@ -7,8 +7,8 @@
 #include <span>
 #include <string>
 
-#include "core/base/outputs.h"
 #include "heddle/base/export.h"
+#include "lib/run/outputs/outputs.h"
 
 namespace heddle {
 

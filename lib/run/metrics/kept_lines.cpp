@@ -7,7 +7,7 @@
 #include <string>
 #include <system_error>
 
-#include "core/base/outputs.h"
+#include "core/base/regular_file.h"
 #include "lib/checkpoint/safetensors/file_writer.h"
 
 namespace heddle {

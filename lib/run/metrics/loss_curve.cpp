@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <string_view>
 
-#include "core/base/outputs.h"
+#include "core/base/regular_file.h"
 
 namespace heddle {
 namespace {

@@ -5,8 +5,8 @@
 #include <system_error>
 #include <vector>
 
-#include "core/base/outputs.h"
 #include "core/base/pattern.h"
+#include "core/base/regular_file.h"
 
 namespace heddle {
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <system_error>
 
-#include "core/base/error_list.h"
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/sharded.h"

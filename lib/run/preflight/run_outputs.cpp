@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/outputs.h"
 #include "lib/drawing/chrome_trace.h"
 #include "lib/run/checkpointing/keep.h"
 #include "lib/run/checkpointing/run_lock.h"
@@ -16,6 +15,7 @@
 #include "lib/run/metrics/metrics_files.h"
 #include "lib/run/model/checkpoint_name.h"
 #include "lib/run/model/find_model.h"
+#include "lib/run/outputs/outputs.h"
 
 namespace heddle {
 namespace {

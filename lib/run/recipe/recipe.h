@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/error_list.h"
+#include "heddle/base/error.h"
 #include "heddle/config/node.h"
 #include "heddle/plugin/registry.h"
 #include "lib/run/recipe/sections.h"

@@ -1,5 +1,5 @@
 // Errors of checks that do not need each other: their order, their number, and how they are printed.
-#include "core/base/error_list.h"
+#include "heddle/base/error.h"
 
 #include <gtest/gtest.h>
 

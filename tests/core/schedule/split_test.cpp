@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/schedule/microbatches.h"
+#include "heddle/schedule/simulate.h"
 #include "tests/thrown.h"
 
 namespace heddle {

@@ -1,5 +1,5 @@
 // Tables in files: what PyTorch writes is read, lowered as PyTorch lowers it, and written the same.
-#include "core/schedule/table_file.h"
+#include "heddle/schedule/schedule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

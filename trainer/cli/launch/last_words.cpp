@@ -11,8 +11,7 @@
 #include <new>
 #include <string>
 
-#include "core/base/error_list.h"
-#include "core/base/memory.h"
+#include "heddle/base/error.h"
 #include "trainer/cli/launch/launch.h"
 #include "trainer/cli/launch/shared_memory.h"
 

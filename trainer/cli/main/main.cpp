@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "core/base/error_list.h"
-#include "core/base/memory.h"
 #include "heddle/base/error.h"
 #include "heddle/config/node.h"
 #include "trainer/cli/main/arguments.h"

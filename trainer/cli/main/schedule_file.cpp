@@ -1,7 +1,7 @@
 // A table from a file, checked and printed.
 #include "trainer/cli/main/schedule_file.h"
 
-#include "core/schedule/table_file.h"
+#include "heddle/schedule/schedule.h"
 #include "trainer/cli/schedule/schedule_output.h"
 
 namespace heddle::cli {

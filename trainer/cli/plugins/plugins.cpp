@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/plugin/search_path.h"
 #include "heddle/base/text.h"
 #include "heddle/plugin/registry.h"
 #include "trainer/cli/configuration.h"
@@ -20,39 +19,27 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Why the file cannot be loaded, from its manifest alone; empty: it can.
-std::string fault_of(const plugin::FoundFile& file) {
-  if (file.unreadable) return file.unreadable->message();
-  try {
-    plugin::check_abi(*file.manifest, file.path);
-  } catch (const Error& error) {
-    return error.message();
-  }
-  return "";
-}
-
-Json json_of(const plugin::FoundFile& file) {
+Json json_of(const PluginFile& file) {
   Json offers = Json::array();
-  if (file.manifest)
-    for (const plugin::ManifestOffer& offer : file.manifest->offers)
-      offers.push_back({{"kind", offer.kind}, {"name", offer.name}, {"aliases", offer.aliases}});
-  return {{"plugin", file.manifest ? file.manifest->name : file.named_by_file()},
-          {"version", file.manifest ? Json(file.manifest->version) : Json()},
+  for (const PluginFile::Offer& offer : file.offers)
+    offers.push_back({{"kind", offer.kind}, {"name", offer.name}, {"aliases", offer.aliases}});
+  return {{"plugin", file.name},
+          {"version", file.version.empty() ? Json() : Json(file.version)},
           {"path", file.path.string()},
           {"offers", offers},
-          {"fault", fault_of(file)}};
+          {"fault", file.fault}};
 }
 
-std::string text_of(const plugin::FoundFile& file) {
-  std::string out = file.manifest ? file.manifest->name + " " + file.manifest->version : file.named_by_file();
-  if (const std::string fault = fault_of(file); !fault.empty()) out += "  CANNOT BE LOADED";
+std::string text_of(const PluginFile& file) {
+  std::string out = file.name + (file.version.empty() ? "" : " " + file.version);
+  if (!file.fault.empty()) out += "  CANNOT BE LOADED";
   out += "\n  file: " + file.path.string() + "\n";
-  if (file.manifest) {
+  if (!file.offers.empty()) {
     std::vector<std::string> offers;
-    for (const plugin::ManifestOffer& offer : file.manifest->offers) offers.push_back(offer.text());
+    for (const PluginFile::Offer& offer : file.offers) offers.push_back(offer.text());
     out += "  offers: " + text::join(offers, ", ") + "\n";
   }
-  if (const std::string fault = fault_of(file); !fault.empty()) out += "  why: " + fault + "\n";
+  if (!file.fault.empty()) out += "  why: " + file.fault + "\n";
   return out;
 }
 
@@ -79,7 +66,7 @@ int list(const PluginsCommand& command) {
     text += own.name + " " + own.version + "\n  built into the engine\n  offers: " + text::join(own.offers) +
             "\n";
   }
-  for (const plugin::FoundFile& file : plugin::scan(search_path)) {
+  for (const PluginFile& file : plugin::files_in(search_path)) {
     lines.push_back(json_of(file));
     text += text_of(file);
   }

@@ -7,13 +7,12 @@
 #include <span>
 #include <vector>
 
-#include "core/base/outputs.h"
-#include "core/schedule/microbatches.h"
-#include "core/schedule/table_file.h"
 #include "heddle/base/error.h"
+#include "heddle/schedule/schedule.h"
 #include "heddle/schedule/simulate.h"
 #include "lib/drawing/chrome_trace.h"
 #include "lib/drawing/drawing.h"
+#include "lib/run/outputs/outputs.h"
 #include "trainer/cli/commands.h"
 
 namespace heddle::cli {

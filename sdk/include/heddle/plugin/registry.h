@@ -21,6 +21,20 @@ struct PluginInfo {
   std::vector<std::string> offers;  // "strategy NAME", "section NAME", ... with aliases in brackets
 };
 
+// A file libheddle_*.so of the search path, as its manifest describes it; nothing is opened.
+struct PluginFile {
+  struct Offer {
+    std::string kind, name;  // "strategy", "fsdp2"
+    std::vector<std::string> aliases;
+    HEDDLE_API std::string text() const;  // "strategy acme (acme2, acme-two)"
+    bool operator==(const Offer&) const = default;
+  };
+  std::filesystem::path path;
+  std::string name, version;  // without a valid manifest: of the file's name, and empty
+  std::vector<Offer> offers;
+  std::string fault;  // why it cannot be loaded; empty: it can
+};
+
 // One per engine. Loaded libraries are never closed, because autograd nodes and hooks outlive any handle.
 class HEDDLE_API PluginRegistry {
  public:
@@ -67,6 +81,12 @@ namespace plugin {
 // The search path of a run: directories that the YAML names (relative to it), HEDDLE_PLUGIN_PATH, and the
 // folder "plugins" beside the engine.
 HEDDLE_API std::vector<std::filesystem::path> search_path(std::span<const std::filesystem::path> from_yaml);
+
+// The plugin files of the directories, in their order and sorted by name within each.
+HEDDLE_API std::vector<PluginFile> files_in(const std::vector<std::filesystem::path>& search_path);
+
+// The tag of this engine, which a plugin's must equal; see abi.h.
+HEDDLE_API std::string_view abi_tag();
 
 }  // namespace plugin
 }  // namespace heddle

@@ -98,4 +98,7 @@ HEDDLE_API ScheduleTable lower(const ScheduleTable& compute, std::span<const int
 // turn.
 HEDDLE_API ScheduleTable forward_wave(std::span<const int> rank_of_stage, int ranks, int microbatches);
 
+// The warning of a run with fewer microbatches than stages, whose bubble is large; "": there are enough.
+HEDDLE_API std::string bubble_warning(int microbatches, int stages);
+
 }  // namespace heddle::schedule

@@ -5,7 +5,7 @@
 
 #include "checkpoint/folder.h"
 #include "lib/run/preflight/preflight.h"
-#include "tests/trainer/data/token_files.h"
+#include "tests/run/data/token_files.h"
 
 namespace heddle {
 namespace {

@@ -1,5 +1,5 @@
 // flock() on the stage itself: the lock goes where the directory goes, and nothing stays behind.
-#include "trainer/cli/convert_stage.h"
+#include "lib/run/convert/convert_stage.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -16,7 +16,7 @@
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/safetensors/safetensors_writer.h"
 
-namespace heddle::cli {
+namespace heddle {
 namespace {
 
 namespace fs = std::filesystem;
@@ -126,4 +126,4 @@ void ConvertStage::publish() {
   fs::remove(destination_ / kMark, ignored);
 }
 
-}  // namespace heddle::cli
+}  // namespace heddle

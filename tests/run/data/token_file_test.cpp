@@ -5,7 +5,7 @@
 #include "lib/run/data/token_file.h"
 #include "lib/run/data/token_writer.h"
 #include "lib/run/data/write_tokens.h"
-#include "tests/trainer/data/token_files.h"
+#include "tests/run/data/token_files.h"
 
 namespace heddle {
 namespace {

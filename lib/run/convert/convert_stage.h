@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-namespace heddle::cli {
+namespace heddle {
 
 // The stage of a directory (see publish.h), locked as long as this lives and empty at the beginning, but for
 // the mark that it is one: what an interrupted conversion has left goes. On one rank.
@@ -32,4 +32,4 @@ class ConvertStage {
 // Throws Error{usage} when the destination has no name of its own, or is there and is no empty directory.
 void check_free(const std::filesystem::path& destination);
 
-}  // namespace heddle::cli
+}  // namespace heddle

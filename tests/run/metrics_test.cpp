@@ -11,7 +11,7 @@
 #include "lib/run/metrics/loss_curve.h"
 #include "lib/run/metrics/peak_memory.h"
 #include "lib/run/metrics/progress.h"
-#include "tests/trainer/data/token_files.h"
+#include "tests/run/data/token_files.h"
 
 namespace heddle {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "heddle/base/error.h"
 #include "lib/run/data/tokenizer/utf8.h"
-#include "tests/trainer/data/token_files.h"
+#include "tests/run/data/token_files.h"
 
 namespace heddle {
 namespace {

@@ -1,5 +1,5 @@
 // Comparing outputs with inputs, with each other and with what is there.
-#include "core/base/outputs.h"
+#include "lib/run/outputs/outputs.h"
 
 #include <fstream>
 #include <system_error>
@@ -98,16 +98,6 @@ fs::path resolved(const fs::path& path) {
     at = at.parent_path() / fs::read_symlink(at, failed);
   const fs::path whole = fs::weakly_canonical(at, failed);
   return failed ? at.lexically_normal() : whole.has_filename() ? whole : whole.parent_path();
-}
-
-std::string beginning_of(const fs::path& file, size_t bytes) {
-  std::error_code missing;
-  if (!fs::is_regular_file(file, missing)) return "";
-  std::ifstream in(file, std::ios::binary);
-  std::string out(bytes, '\0');
-  in.read(out.data(), static_cast<std::streamsize>(bytes));
-  out.resize(static_cast<size_t>(in.gcount()));
-  return out;
 }
 
 void refuse_outputs(std::span<const Output> outputs, std::span<const Input> inputs) {

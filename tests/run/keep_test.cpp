@@ -6,17 +6,13 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cmath>
 #include <limits>
-#include <memory>
 #include <set>
-#include <thread>
 
 #include "checkpoint/folder.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/run/checkpointing/resume.h"
-#include "lib/run/checkpointing/run_lock.h"
 
 namespace heddle {
 namespace {
@@ -27,7 +23,6 @@ using ::testing::HasSubstr;
 using tests::error_of;
 using tests::Folder;
 using KeptNames = std::set<std::string>;
-using namespace std::chrono_literals;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -261,41 +256,6 @@ TEST(Sweep, TakesWhatInterruptedRunsHaveLeftAndNothingElse) {
                           "loss.svg.tmp.17", "training.jsonl.tmp.17", "validation_code.jsonl.tmp.17"));
   EXPECT_EQ(names_in(folder), (KeptNames{"epoch_0_step_1", "epoch_0_step_3", "epoch_0_step_x.incomplete",
                                          "mine.incomplete", "notes.tmp.17", "training.jsonl"}));
-}
-
-TEST(RunLock, IsHeldByOneRunAtATime) {
-  const Folder folder;
-  refuse_where_a_run_saves(folder / "run");  // there is no such directory
-  {
-    const RunLock first(folder / "run");
-    EXPECT_TRUE(first.is_held());
-    const std::string held =
-        "error[config] checkpoint.checkpoint_dir: another run saves in FOLDER/run: process " +
-        std::to_string(::getpid()) + " on ";
-    EXPECT_THAT(error_of(folder, [&] { RunLock second(folder / "run"); }), HasSubstr(held));
-    for (int time = 0; time < 2; ++time)  // to ask changes nothing
-      EXPECT_THAT(error_of(folder, [&] { refuse_where_a_run_saves(folder / "run", 30ms); }), HasSubstr(held));
-  }
-  refuse_where_a_run_saves(folder / "run");
-  EXPECT_TRUE(RunLock(folder / "run").is_held());
-}
-
-TEST(RunLock, OfARunThatIsAboutToEndIsWaitedFor) {
-  const Folder folder;
-  auto first = std::make_unique<RunLock>(folder / "run");
-  std::thread ends([&] {
-    std::this_thread::sleep_for(50ms);
-    first.reset();
-  });
-  refuse_where_a_run_saves(folder / "run", 60s);
-  ends.join();
-  EXPECT_TRUE(RunLock(folder / "run").is_held());
-}
-
-TEST(RunLock, IsNotHeldWhereItsFileCannotBeMade) {
-  const Folder folder;
-  folder.write("file", "");
-  EXPECT_FALSE(RunLock(folder / "file/run").is_held());
 }
 
 }  // namespace

@@ -41,12 +41,9 @@ struct Input {
 // an option names is an input or another output, or its directory is missing and no output; where a directory
 // cannot be made because a file has its name; and where an output is there and holds something else than its
 // kind. Outputs named by options come first.
-HEDDLE_API void refuse_outputs(std::span<const Output> outputs, std::span<const Input> inputs);
+void refuse_outputs(std::span<const Output> outputs, std::span<const Input> inputs);
 
 // Where a path leads, with links resolved; the last part need not be there.
-HEDDLE_API std::filesystem::path resolved(const std::filesystem::path& path);
-
-// The first bytes of a regular file; "" for anything else, and where it cannot be read.
-HEDDLE_API std::string beginning_of(const std::filesystem::path& file, size_t bytes);
+std::filesystem::path resolved(const std::filesystem::path& path);
 
 }  // namespace heddle

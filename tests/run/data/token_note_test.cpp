@@ -8,7 +8,7 @@
 #include "lib/run/model/same_tokenizer.h"
 #include "lib/run/preflight/open_data.h"
 #include "tests/thrown.h"
-#include "tests/trainer/data/token_files.h"
+#include "tests/run/data/token_files.h"
 
 namespace heddle {
 namespace {

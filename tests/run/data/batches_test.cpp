@@ -6,7 +6,7 @@
 
 #include "heddle/base/error.h"
 #include "lib/run/data/batches.h"
-#include "tests/trainer/data/token_files.h"
+#include "tests/run/data/token_files.h"
 
 namespace heddle {
 namespace {

@@ -7,7 +7,7 @@
 #include "lib/run/data/token_range.h"
 #include "lib/run/preflight/open_data.h"
 #include "tests/thrown.h"
-#include "tests/trainer/data/token_files.h"
+#include "tests/run/data/token_files.h"
 
 namespace heddle {
 namespace {

@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "checkpoint/folder.h"
-#include "core/base/outputs.h"
 #include "lib/drawing/chrome_trace.h"
 #include "lib/run/checkpointing/run_lock.h"
 #include "lib/run/data/token_check.h"
@@ -17,6 +16,7 @@
 #include "lib/run/metrics/loss_curve.h"
 #include "lib/run/metrics/metrics.h"
 #include "lib/run/metrics/metrics_files.h"
+#include "lib/run/outputs/outputs.h"
 
 namespace heddle {
 namespace {

@@ -1,0 +1,75 @@
+// Writes a model as the other kind into a stage, and publishes it.
+#include "lib/run/convert/convert.h"
+
+#include <chrono>
+#include <cstdio>
+
+#include "heddle/checkpoint/sharded.h"
+#include "lib/checkpoint/huggingface/export.h"
+#include "lib/checkpoint/huggingface/shard_hf.h"
+#include "lib/run/convert/convert_stage.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string size_text(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KB", "MB", "GB", "TB"};
+  auto size = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; size >= 1000 && unit + 1 < std::size(kUnits); ++unit) size /= 1000;
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g %s", size, kUnits[unit]);
+  return text;
+}
+
+std::string to_hf(const Conversion& conversion, const fs::path& stage, Rendezvous& rendezvous) {
+  checkpoint::HfExport what;
+  what.sharded = conversion.from.weights;
+  what.finer = conversion.from.optimizer;
+  what.directory = stage;
+  what.origin = checkpoint::kept_origin(conversion.from.notes);
+  what.model = conversion.model;
+  what.choice.dtype = conversion.dtype;
+  what.choice.max_file_bytes = conversion.max_shard_size;
+  what.limit = std::chrono::hours(24 * 365);
+  const checkpoint::HfPlan plan = checkpoint::export_hf(what, rendezvous, "convert");
+  size_t tensors = 0;
+  uint64_t bytes = 0;
+  for (const checkpoint::HfFile& file : plan.files) {
+    tensors += file.tensors.size();
+    bytes += file.bytes();
+  }
+  return "a Hugging Face directory of " + std::to_string(tensors) + " tensors, " + size_text(bytes) + " in " +
+         std::to_string(plan.files.size()) + (plan.files.size() == 1 ? " file" : " files");
+}
+
+std::string to_sharded(const Conversion& conversion, const fs::path& stage, Rendezvous& rendezvous) {
+  const fs::path& from = conversion.from.weights;
+  const HfWeights weights(from);
+  checkpoint::shard_hf(weights, stage, rendezvous, "convert", conversion.model.get());
+  checkpoint::on_first(rendezvous, "notes", [&] {
+    checkpoint::keep_origin(stage / checkpoint::kHfMetadata, checkpoint::read_origin(from, weights));
+  });
+  uint64_t bytes = 0;
+  for (const std::string& name : weights.names()) bytes += weights.bytes(name).size();
+  const int ranks = rendezvous.world_size();
+  return "a sharded model of " + std::to_string(weights.names().size()) + " tensors, " + size_text(bytes) +
+         " in " + std::to_string(ranks) + (ranks == 1 ? " shard" : " shards");
+}
+
+}  // namespace
+
+std::string convert(const Conversion& conversion, Rendezvous& rendezvous) {
+  std::optional<ConvertStage> own;  // on rank 0
+  checkpoint::on_first(rendezvous, "stage", [&] { own.emplace(conversion.to); });
+  const fs::path stage = checkpoint::stage_of(conversion.to);
+  const std::string made = conversion.from.kind == ModelPlace::Kind::sharded
+                               ? to_hf(conversion, stage, rendezvous)
+                               : to_sharded(conversion, stage, rendezvous);
+  checkpoint::on_first(rendezvous, "publish", [&] { own->publish(); });
+  return made;
+}
+
+}  // namespace heddle

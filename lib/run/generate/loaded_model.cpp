@@ -1,0 +1,33 @@
+// A model with its values, on one rank.
+#include "lib/run/generate/loaded_model.h"
+
+#include <utility>
+
+#include "core/parallel/single.h"
+#include "heddle/parallel/build.h"
+#include "heddle/parallel/plan.h"
+
+namespace heddle {
+namespace {
+
+Stages load(const PreparedModel& model, Units units, const DeviceMesh& mesh) {
+  Plan plan;
+  plan.strategy = parallel::make_single();
+  return parallel::build(std::move(units), plan, mesh, model.source, 0);
+}
+
+}  // namespace
+
+LoadedModel::LoadedModel(const PreparedModel& model) : LoadedModel(model, model.make()) {}
+
+LoadedModel::LoadedModel(const PreparedModel& model, Units units)
+    : rendezvous_(std::make_unique<AloneRendezvous>(Log::to_stderr(0))),
+      cache_(std::make_unique<KvCache>(units)),
+      mesh_(mesh::build({}, *rendezvous_, "generate: one rank")),
+      stages_(load(model, std::move(units), mesh_)) {}
+
+Logits LoadedModel::logits() {
+  return [this](const Batch& batch) { return stages_.front()->forward({}, batch).front(); };
+}
+
+}  // namespace heddle

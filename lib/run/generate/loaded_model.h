@@ -1,0 +1,33 @@
+// A model with its values, on one rank, ready to continue texts.
+#pragma once
+
+#include <memory>
+
+#include "heddle/mesh/device_mesh.h"
+#include "heddle/mesh/rendezvous.h"
+#include "heddle/parallel/stages.h"
+#include "lib/run/generate/generate.h"
+#include "lib/run/generate/kv_cache.h"
+#include "lib/run/model/prepared_model.h"
+
+namespace heddle {
+
+class LoadedModel {
+ public:
+  // Reads the values. Throws Error{input}, and what the cache refuses.
+  explicit LoadedModel(const PreparedModel& model);
+
+  KvCache& cache() { return *cache_; }
+  // Valid as long as this object.
+  Logits logits();
+
+ private:
+  LoadedModel(const PreparedModel& model, Units units);
+
+  std::unique_ptr<Rendezvous> rendezvous_;
+  std::unique_ptr<KvCache> cache_;
+  DeviceMesh mesh_;
+  Stages stages_;
+};
+
+}  // namespace heddle
