@@ -9,8 +9,6 @@ namespace {
 
 struct NoFields {};
 
-}  // namespace
-
 OfferedStrategy single() {
   OfferedStrategy offered;
   offered.name = "single";
@@ -28,6 +26,15 @@ OfferedSchedule single_schedule() {
   offered.name = "single";
   offered.make = [] { return schedule::make_single(); };
   return offered;
+}
+
+}  // namespace
+
+std::vector<OfferedThing> offered_by_engine() {
+  Offer offer;
+  offer.add(single());
+  offer.add(single_schedule());
+  return offer.things();
 }
 
 }  // namespace heddle::plugin

@@ -1,13 +1,13 @@
 // What the engine itself offers.
 #pragma once
 
+#include <vector>
+
 #include "heddle/plugin/offer.h"
 
 namespace heddle::plugin {
 
-// The strategy "single", without fields.
-OfferedStrategy single();
-// The schedule "single": no pipeline.
-OfferedSchedule single_schedule();
+// The strategy "single", without fields, and the schedule "single": no pipeline.
+std::vector<OfferedThing> offered_by_engine();
 
 }  // namespace heddle::plugin

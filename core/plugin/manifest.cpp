@@ -1,6 +1,8 @@
 // Reads the text of the manifest line by line, and compares ABI tags.
 #include "core/plugin/manifest.h"
 
+#include "core/plugin/kinds.h"
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -16,8 +18,11 @@ namespace heddle {
 namespace plugin {
 namespace {
 
-constexpr std::array<std::string_view, 7> kKinds = {"strategy", "parallelizer", "schedule", "section",
-                                                    "device",   "plan",         "model"};
+std::string kind_words() {
+  std::vector<std::string> words;
+  for (const Kind& kind : kinds()) words.emplace_back(kind.word);
+  return text::join(words);
+}
 
 std::vector<std::string> words_of(std::string_view text) {
   std::istringstream in{std::string(text)};
@@ -40,13 +45,12 @@ bool is_name(const std::string& word) {
 ManifestOffer parse_offer(const std::string& line, const std::string& where) {
   std::vector<std::string> words = words_of(line);
   if (words.size() < 2) refuse(where, "'offer " + line + "' is not 'offer kind name alias...'");
-  if (std::find(kKinds.begin(), kKinds.end(), words[0]) == kKinds.end())
-    refuse(where, "unknown kind '" + words[0] +
-                      "' (there are: strategy, parallelizer, schedule, section, device, plan, model)");
+  if (kind_of(words[0]) == nullptr)
+    refuse(where, "unknown kind '" + words[0] + "' (there are: " + kind_words() + ")");
   for (size_t i = 1; i < words.size(); ++i)
     if (!is_name(words[i]))
       refuse(where, "'" + words[i] + "' is not a name (letters, digits, '_', '-', '.', '+')");
-  return {words[0], words[1], {words.begin() + 2, words.end()}};
+  return {{words[0], words[1], {words.begin() + 2, words.end()}}};
 }
 
 // The first pair of the tags that differs, as "torch is 2.10.0 there and 2.11.0 here".

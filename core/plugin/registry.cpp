@@ -11,6 +11,7 @@
 #include "core/plugin/admitted.h"
 #include "core/plugin/builtin.h"
 #include "core/plugin/inspection.h"
+#include "core/plugin/kinds.h"
 #include "core/plugin/library.h"
 #include "core/plugin/search_path.h"
 #include "heddle/base/error.h"
@@ -31,27 +32,15 @@ struct Member {
   plugin::AdmittedPlugin admitted;
 };
 
-template <class Offered>
-const Offered* answering(const std::vector<Offered>& all, std::string_view name) {
-  const std::string wanted = text::lower(name);
-  for (const Offered& offered : all) {
-    if (text::lower(offered.name) == wanted) return &offered;
-    for (const std::string& alias : offered.aliases)
-      if (text::lower(alias) == wanted) return &offered;
-  }
-  return nullptr;
-}
-
 // The engine's own strategy and schedule, a member like any other.
 Member built_in() {
   Member member;
   member.manifest = {std::string(plugin::abi_tag()),
                      "single",
                      HEDDLE_VERSION,
-                     {{"strategy", "single", {}}, {"schedule", "single", {}}}};
+                     {{{"strategy", "single", {}}}, {{"schedule", "single", {}}}}};
   member.info = {"single", HEDDLE_VERSION, {}, {"strategy single", "schedule single"}};
-  member.admitted.strategies.push_back(plugin::single());
-  member.admitted.schedules.push_back(plugin::single_schedule());
+  for (OfferedThing& one : plugin::offered_by_engine()) member.admitted.push_back(std::move(one));
   return member;
 }
 
@@ -80,22 +69,7 @@ struct PluginRegistry::Impl {
   void warn_of_hidden(const PluginInfo& taken, std::string_view kind, std::string_view name) const;
   std::vector<std::string> every_name(std::string_view kind) const;
 
-  // Finds it among the members, else in the search path, and opens it. Null: not found.
-  template <class Offered>
-  const Offered* look_up(std::string_view kind, std::string_view name,
-                         std::vector<Offered> plugin::AdmittedPlugin::*admitted) {
-    const std::lock_guard lock(mutex);
-    const auto member = [&]() -> const Offered* {
-      for (const Member& one : members)
-        if (const Offered* offered = answering(one.admitted.*admitted, name)) return offered;
-      return nullptr;
-    };
-    if (const Offered* offered = member()) return offered;
-    const auto found = plugin::find(files, kind, name);
-    if (found.empty()) return nullptr;
-    load_found(found, kind, name);
-    return member();
-  }
+  const OfferedSchema* of_members(std::string_view kind, std::string_view name) const;
 };
 
 const PluginInfo& PluginRegistry::Impl::load_file(const std::filesystem::path& file) {
@@ -216,28 +190,26 @@ const PluginInfo& PluginRegistry::load(const std::string& file_or_name) {
   return impl_->load_found(found, "plugin", file_or_name);
 }
 
-const OfferedStrategy* PluginRegistry::strategy(std::string_view name) {
-  return impl_->look_up("strategy", name, &plugin::AdmittedPlugin::strategies);
-}
-const OfferedParallelizer* PluginRegistry::parallelizer(std::string_view name) {
-  return impl_->look_up("parallelizer", name, &plugin::AdmittedPlugin::parallelizers);
-}
-const OfferedSchedule* PluginRegistry::schedule(std::string_view name) {
-  return impl_->look_up("schedule", name, &plugin::AdmittedPlugin::schedules);
-}
-const OfferedSection* PluginRegistry::section(std::string_view name) {
-  return impl_->look_up("section", name, &plugin::AdmittedPlugin::sections);
-}
-const OfferedDevice* PluginRegistry::device(std::string_view name) {
-  return impl_->look_up("device", name, &plugin::AdmittedPlugin::devices);
+const OfferedSchema* PluginRegistry::Impl::of_members(std::string_view kind, std::string_view name) const {
+  for (const Member& one : members)
+    if (const OfferedSchema* offered = plugin::answering(one.admitted, kind, name)) return offered;
+  return nullptr;
 }
 
-const OfferedPlan* PluginRegistry::plan(std::string_view name) {
-  return impl_->look_up("plan", name, &plugin::AdmittedPlugin::plans);
+// Among the members, else in the search path, where it is opened.
+const OfferedSchema* PluginRegistry::find(std::string_view kind, std::string_view name) {
+  const std::lock_guard lock(impl_->mutex);
+  if (const OfferedSchema* offered = impl_->of_members(kind, name)) return offered;
+  const auto found = plugin::find(impl_->files, kind, name);
+  if (found.empty()) return nullptr;
+  impl_->load_found(found, kind, name);
+  return impl_->of_members(kind, name);
 }
 
-const OfferedModel* PluginRegistry::model(std::string_view model_type) {
-  return impl_->look_up("model", model_type, &plugin::AdmittedPlugin::models);
+std::vector<std::string> PluginRegistry::kinds() {
+  std::vector<std::string> words;
+  for (const plugin::Kind& kind : plugin::kinds()) words.emplace_back(kind.word);
+  return words;
 }
 
 std::vector<std::string> PluginRegistry::names(std::string_view kind) const {
@@ -256,7 +228,9 @@ std::vector<const OfferedStrategy*> PluginRegistry::all_strategies() {
   }
   std::vector<const OfferedStrategy*> out;
   for (const Member& member : impl_->members)
-    for (const OfferedStrategy& offered : member.admitted.strategies) out.push_back(&offered);
+    for (const OfferedThing& one : member.admitted)
+      if (one.kind == OfferedStrategy::kKind)
+        out.push_back(static_cast<const OfferedStrategy*>(one.schema.get()));
   return out;
 }
 

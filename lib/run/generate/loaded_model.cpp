@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/parallel/single.h"
+#include "heddle/mesh/call.h"
 #include "heddle/parallel/build.h"
 #include "heddle/parallel/plan.h"
 

@@ -67,6 +67,11 @@ std::string needs_of(const Needs& needs) {
   return out;
 }
 
+// Null: of another kind.
+const OfferedSection* section_of(const Offered& offered) {
+  return offered.kind == OfferedSection::kKind ? static_cast<const OfferedSection*>(offered.schema) : nullptr;
+}
+
 Json json_of(const Offered& offered) {
   Json fields = Json::array();
   for (const FieldInfo& field : offered.schema->fields)
@@ -81,12 +86,13 @@ Json json_of(const Offered& offered) {
               {"aliases", offered.schema->aliases},
               {"fields", fields},
               {"not_built", offered.schema->not_built}};
-  if (offered.section != nullptr) out["size_key"] = offered.section->size_key;
-  if (offered.needs == nullptr) return out;
+  if (const auto* section = section_of(offered)) out["size_key"] = section->size_key;
+  const Needs* needs = offered.schema->stated_needs();
+  if (needs == nullptr) return out;
   Json refuses = Json::array();
-  for (const Refusal& refusal : offered.needs->refuses)
+  for (const Refusal& refusal : needs->refuses)
     refuses.push_back({{"axis", refusal.axis}, {"text", refusal.text}});
-  out["needs"] = {{"axes", offered.needs->axes}, {"may_use", offered.needs->may_use}, {"refuses", refuses}};
+  out["needs"] = {{"axes", needs->axes}, {"may_use", needs->may_use}, {"refuses", refuses}};
   return out;
 }
 
@@ -109,24 +115,7 @@ std::vector<Offered> offered_by(const PluginInfo& plugin, PluginRegistry& regist
     std::istringstream words(offer);
     std::string kind, name;
     words >> kind >> name;
-    if (kind == "strategy") {
-      const OfferedStrategy* found = registry.strategy(name);
-      out.push_back({kind, found, &found->needs, nullptr});
-    } else if (kind == "parallelizer") {
-      const OfferedParallelizer* found = registry.parallelizer(name);
-      out.push_back({kind, found, &found->needs, nullptr});
-    } else if (kind == "section") {
-      const OfferedSection* found = registry.section(name);
-      out.push_back({kind, found, nullptr, found});
-    } else if (kind == "device") {
-      out.push_back({kind, registry.device(name), nullptr, nullptr});
-    } else if (kind == "plan") {
-      out.push_back({kind, registry.plan(name), nullptr, nullptr});
-    } else if (kind == "model") {
-      out.push_back({kind, registry.model(name), nullptr, nullptr});
-    } else {
-      out.push_back({kind, registry.schedule(name), nullptr, nullptr});
-    }
+    out.push_back({kind, registry.find(kind, name)});
   }
   return out;
 }
@@ -141,8 +130,8 @@ std::string to_text(const PluginInfo& plugin, const std::vector<Offered>& offers
     if (!schema.aliases.empty()) out += " (also: " + text::join(schema.aliases) + ")";
     out += "\n";
     if (!schema.not_built.empty()) out += "  not built yet: " + schema.not_built + "\n";
-    if (offered.section != nullptr) out += "  works with: " + offered.section->size_key + " above 1\n";
-    if (offered.needs != nullptr) out += needs_of(*offered.needs);
+    if (const auto* section = section_of(offered)) out += "  works with: " + section->size_key + " above 1\n";
+    if (const Needs* needs = schema.stated_needs()) out += needs_of(*needs);
     std::vector<Row> rows = {{"FIELD", "TYPE", "DEFAULT", "RANGE", ""}};
     for (const FieldInfo& field : schema.fields) rows.push_back(row_of(field));
     out += schema.fields.empty() ? "  no fields\n" : aligned(rows);

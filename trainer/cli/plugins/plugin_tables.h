@@ -12,8 +12,6 @@ namespace heddle::cli {
 struct Offered {
   std::string kind;  // "strategy", ...
   const OfferedSchema* schema = nullptr;
-  const Needs* needs = nullptr;  // null: a kind without needs
-  const OfferedSection* section = nullptr;
 };
 
 // Everything that the plugin offers, in the order of its manifest.

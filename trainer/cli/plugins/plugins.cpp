@@ -102,22 +102,10 @@ PluginInfo load_by_any_name(PluginRegistry& registry, const std::string& name) {
   };
   if (is_file || text::lower(name) == "single" || loaded_by("plugin")) return registry.load(name);
   const size_t before = registry.loaded().size();
-  if (loaded_by("strategy"))
-    (void)registry.strategy(name);
-  else if (loaded_by("section"))
-    (void)registry.section(name);
-  else if (loaded_by("parallelizer"))
-    (void)registry.parallelizer(name);
-  else if (loaded_by("plan"))
-    (void)registry.plan(name);
-  else if (loaded_by("model"))
-    (void)registry.model(name);
-  else if (loaded_by("schedule"))
-    (void)registry.schedule(name);
-  else if (loaded_by("device"))
-    (void)registry.device(name);
-  else
-    return registry.load(name);  // the error names every place
+  const std::vector<std::string> kinds = PluginRegistry::kinds();
+  const auto kind = std::find_if(kinds.begin(), kinds.end(), loaded_by);
+  if (kind == kinds.end()) return registry.load(name);  // the error names every place
+  (void)registry.find(*kind, name);
   const std::vector<PluginInfo> loaded = registry.loaded();
   if (loaded.size() > before) return loaded.at(before);
   for (const PluginInfo& info : loaded)  // by `plugins:` of a run

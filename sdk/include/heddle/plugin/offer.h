@@ -1,4 +1,5 @@
-// What a plugin offers: strategies, parallelizers, schedules, sections, devices, plans and models.
+// What a plugin offers: strategies, parallelizers, schedules, sections, devices, plans and models. A kind of
+// plugin is a struct with the word of its kind.
 #pragma once
 
 #include <functional>
@@ -25,8 +26,15 @@ struct Resolved {
   std::vector<std::string> not_built;  // "key: why" for each later() field that is not at its default
 };
 
-// Common to everything offered.
-struct OfferedSchema {
+// Common to everything offered; the base of each kind.
+struct HEDDLE_API OfferedSchema {
+  virtual ~OfferedSchema();
+  OfferedSchema() = default;
+  OfferedSchema(const OfferedSchema&) = default;
+  OfferedSchema& operator=(const OfferedSchema&) = default;
+  // What it needs of a run; null: a kind without needs.
+  virtual const Needs* stated_needs() const { return nullptr; }
+
   std::string name;
   std::vector<std::string> aliases;  // other names in the YAML
   std::vector<FieldInfo> fields;     // for `heddle plugins inspect`
@@ -36,23 +44,29 @@ struct OfferedSchema {
 };
 
 struct OfferedStrategy : OfferedSchema {
+  static constexpr const char* kKind = "strategy";
+  const Needs* stated_needs() const override { return &needs; }
   Needs needs;
   std::function<std::unique_ptr<IStrategy>(const Node& section)> make;
 };
 
 struct OfferedParallelizer : OfferedSchema {
+  static constexpr const char* kKind = "parallelizer";
+  const Needs* stated_needs() const override { return &needs; }
   Needs needs;
   std::string plan_key;  // the field in which the name of an offered plan is allowed; empty: none
   std::function<std::unique_ptr<IParallelizer>(const Node& section)> make;
 };
 
 struct OfferedSchedule : OfferedSchema {
+  static constexpr const char* kKind = "schedule";
   std::function<std::unique_ptr<IPipelineSchedule>()> make;
 };
 
 // A block under `distributed:` that acts if a degree of parallelism is above 1 ("pipeline" with pp_size). At
 // size 1 it is read and checked too, with a warning that it has no effect.
 struct OfferedSection : OfferedSchema {
+  static constexpr const char* kKind = "section";
   std::string size_key;      // "pp_size"
   std::string absent_error;  // not empty: the error for a size above 1 without the block ({n} is the size)
   std::string idle_warning;  // the warning at size 1 ({n} is the size); empty: the engine's own words
@@ -69,17 +83,27 @@ struct OfferedSection : OfferedSchema {
 // A device and its communication. Its names are values of dist_env.backend; if that is not set, the first
 // available device is used.
 struct OfferedDevice : OfferedSchema {
+  static constexpr const char* kKind = "device";
   std::function<std::unique_ptr<IDevice>()> make;
 };
 
 // A named map for the field OfferedParallelizer::plan_key: patterns of module paths and their styles.
 // `resolve` ignores its argument and returns the map; the fields are its entries.
-struct OfferedPlan : OfferedSchema {};
+struct OfferedPlan : OfferedSchema {
+  static constexpr const char* kKind = "plan";
+};
 
 // A family of models. Its name and aliases are the values of model_type in a config.json; the fields are the
 // other keys that it reads, with their defaults; `resolve` is empty.
 struct OfferedModel : OfferedSchema {
+  static constexpr const char* kKind = "model";
   std::function<std::unique_ptr<IModelFamily>()> make;
+};
+
+// One thing on offer.
+struct OfferedThing {
+  std::string kind;                       // "strategy"
+  std::shared_ptr<OfferedSchema> schema;  // of the type that has this kind
 };
 
 // Filled by the plugin's entry function; the registry admits all of it or none.
@@ -94,7 +118,7 @@ class HEDDLE_API Offer {
     offered.make = [schema](const Node& section) -> std::unique_ptr<IStrategy> {
       return std::make_unique<Strategy>(schema.read(section));
     };
-    return strategies_.emplace_back(std::move(offered));
+    return add(std::move(offered));
   }
 
   template <class Parallelizer, class Config>
@@ -105,7 +129,7 @@ class HEDDLE_API Offer {
     offered.make = [schema](const Node& section) -> std::unique_ptr<IParallelizer> {
       return std::make_unique<Parallelizer>(schema.read(section));
     };
-    return parallelizers_.emplace_back(std::move(offered));
+    return add(std::move(offered));
   }
 
   template <class Schedule>
@@ -113,7 +137,7 @@ class HEDDLE_API Offer {
     OfferedSchedule offered;
     offered.name = std::move(name);
     offered.make = []() -> std::unique_ptr<IPipelineSchedule> { return std::make_unique<Schedule>(); };
-    return schedules_.emplace_back(std::move(offered));
+    return add(std::move(offered));
   }
 
   template <class Config>
@@ -121,7 +145,7 @@ class HEDDLE_API Offer {
     OfferedSection offered;
     fill(offered, std::move(name), schema);
     offered.size_key = std::move(size_key);
-    return sections_.emplace_back(std::move(offered));
+    return add(std::move(offered));
   }
 
   template <class Device>
@@ -129,7 +153,7 @@ class HEDDLE_API Offer {
     OfferedDevice offered;
     offered.name = std::move(name);
     offered.make = []() -> std::unique_ptr<IDevice> { return std::make_unique<Device>(); };
-    return devices_.emplace_back(std::move(offered));
+    return add(std::move(offered));
   }
 
   OfferedPlan& plan(std::string name, const std::vector<std::pair<std::string, std::string>>& styles) {
@@ -141,7 +165,7 @@ class HEDDLE_API Offer {
       entries.emplace_back(pattern, Node::text(style));
     }
     offered.resolve = [map = Node::map(std::move(entries))](const Node&) { return Resolved{map, {}}; };
-    return plans_.emplace_back(std::move(offered));
+    return add(std::move(offered));
   }
 
   template <class Family>
@@ -150,7 +174,7 @@ class HEDDLE_API Offer {
     offered.name = std::move(model_type);
     offered.fields = std::move(keys);
     offered.make = []() -> std::unique_ptr<IModelFamily> { return std::make_unique<Family>(); };
-    return models_.emplace_back(std::move(offered));
+    return add(std::move(offered));
   }
 
   template <class Family, class Config>
@@ -158,13 +182,16 @@ class HEDDLE_API Offer {
     return model<Family>(std::move(model_type), keys.table());
   }
 
-  const std::vector<OfferedStrategy>& strategies() const { return strategies_; }
-  const std::vector<OfferedParallelizer>& parallelizers() const { return parallelizers_; }
-  const std::vector<OfferedSchedule>& schedules() const { return schedules_; }
-  const std::vector<OfferedSection>& sections() const { return sections_; }
-  const std::vector<OfferedDevice>& devices() const { return devices_; }
-  const std::vector<OfferedPlan>& plans() const { return plans_; }
-  const std::vector<OfferedModel>& models() const { return models_; }
+  // Of any kind.
+  template <class Offered>
+  Offered& add(Offered offered) {
+    auto schema = std::make_shared<Offered>(std::move(offered));
+    Offered& out = *schema;
+    things_.push_back({Offered::kKind, std::move(schema)});
+    return out;
+  }
+
+  const std::vector<OfferedThing>& things() const { return things_; }
 
  private:
   template <class Config>
@@ -177,13 +204,7 @@ class HEDDLE_API Offer {
     };
   }
 
-  std::vector<OfferedStrategy> strategies_;
-  std::vector<OfferedParallelizer> parallelizers_;
-  std::vector<OfferedSchedule> schedules_;
-  std::vector<OfferedSection> sections_;
-  std::vector<OfferedDevice> devices_;
-  std::vector<OfferedPlan> plans_;
-  std::vector<OfferedModel> models_;
+  std::vector<OfferedThing> things_;
 };
 
 }  // namespace heddle

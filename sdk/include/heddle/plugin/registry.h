@@ -49,14 +49,22 @@ class HEDDLE_API PluginRegistry {
   // Throws Error{plugin_missing | plugin_abi | plugin_conflict | plugin_failed}.
   const PluginInfo& load(const std::string& file_or_name);
 
-  // What is offered under a name or an alias, in any case; opens the plugin that has it. Null: not found.
-  const OfferedStrategy* strategy(std::string_view name);
-  const OfferedParallelizer* parallelizer(std::string_view name);
-  const OfferedSchedule* schedule(std::string_view name);
-  const OfferedSection* section(std::string_view name);
-  const OfferedDevice* device(std::string_view name);
-  const OfferedPlan* plan(std::string_view name);
-  const OfferedModel* model(std::string_view model_type);
+  // What is offered of a kind under a name or an alias, in any case; opens the plugin that has it. Null: not
+  // found. find<OfferedStrategy>("fsdp2").
+  const OfferedSchema* find(std::string_view kind, std::string_view name);
+  template <class Offered>
+  const Offered* find(std::string_view name) {
+    return static_cast<const Offered*>(find(Offered::kKind, name));
+  }
+  const OfferedStrategy* strategy(std::string_view name) { return find<OfferedStrategy>(name); }
+  const OfferedParallelizer* parallelizer(std::string_view name) { return find<OfferedParallelizer>(name); }
+  const OfferedSchedule* schedule(std::string_view name) { return find<OfferedSchedule>(name); }
+  const OfferedSection* section(std::string_view name) { return find<OfferedSection>(name); }
+  const OfferedDevice* device(std::string_view name) { return find<OfferedDevice>(name); }
+  const OfferedPlan* plan(std::string_view name) { return find<OfferedPlan>(name); }
+  const OfferedModel* model(std::string_view model_type) { return find<OfferedModel>(model_type); }
+  // The words of all kinds: "strategy", ...
+  static std::vector<std::string> kinds();
   // Every name and alias of a kind ("strategy", "section", ...), sorted, from the manifests; nothing is
   // opened. Without the built-in "single".
   std::vector<std::string> names(std::string_view kind) const;

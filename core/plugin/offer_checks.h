@@ -1,0 +1,40 @@
+// The rules of an offer that do not depend on its kind, each with its message.
+#pragma once
+
+#include <string>
+
+#include "core/plugin/guard.h"
+#include "heddle/config/axes.h"
+#include "heddle/parallel/needs.h"
+#include "heddle/plugin/offer.h"
+
+namespace heddle::plugin {
+
+// Each throws Error{plugin_failed} at the plugin's file. `thing`: "the strategy 'acme'".
+class OfferChecks {
+ public:
+  explicit OfferChecks(const Author& author) : author_(author) {}
+
+  [[noreturn]] void refuse(const std::string& why, const std::string& hint) const;
+
+  void fields(const std::string& thing, const OfferedSchema& offered) const;
+
+  void schema(const std::string& thing, const OfferedSchema& offered) const;
+
+  void needs(const std::string& thing, const Needs& needs) const;
+
+  // An axis is declared by the parallelizer that splits along it.
+  void no_axes(const std::string& thing, const Needs& needs) const;
+
+  void maker(const std::string& thing, bool is_missing, const std::string& not_built) const;
+
+ private:
+  void known_axis(const std::string& thing, const std::string& axis, const AxisTable& table) const;
+
+  // The defaults, written and read again, must be allowed and stay the same.
+  void defaults(const std::string& thing, const OfferedSchema& offered) const;
+
+  const Author& author_;
+};
+
+}  // namespace heddle::plugin
