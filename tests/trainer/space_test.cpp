@@ -19,7 +19,7 @@ TEST(SpaceText, HasTheUnitThatShowsTheSizes) {
       "checkpoint.max_recent_checkpoints, or save less often with step_scheduler.ckpt_every_steps");
   EXPECT_TRUE(
       space_text(section, {1, 3e12, 3e12, 5e9})
-          .starts_with("the checkpoints of this run take 2793.97 GiB in run (1 of 2793.97 GiB), and the "
+          .starts_with("the checkpoints of this run take 2.73 TiB in run (1 of 2.73 TiB), and the "
                        "disk has 4.66 GiB: "));
 }
 

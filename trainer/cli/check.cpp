@@ -10,6 +10,7 @@
 #include <iostream>
 #include <map>
 
+#include "core/base/bytes_text.h"
 #include "core/base/error_list.h"
 #include "heddle/base/text.h"
 #include "heddle/engine/engine.h"

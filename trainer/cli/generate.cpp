@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -140,7 +141,10 @@ int generate(const GenerateCommand& command) {
                           stop_tokens(model.place.notes, tokenizer.get())};
   const at::ScalarType dtype = facts.dtype == "bfloat16" ? at::kBFloat16 : at::kFloat;
   Units units = model.spec->make_units(at::TensorOptions().device(at::kMeta).dtype(dtype));
-  KvCache cache(units);
+  refuse_not_causal(units);
+  const std::string why_none = KvCache::why_none(units);
+  std::optional<KvCache> cache;
+  if (why_none.empty()) cache.emplace(units);
   AloneRendezvous meeting(Log::to_stderr(0));
   const DeviceMesh mesh = mesh::build({}, meeting, "generate: one rank");
   Stages stages = load(model, std::move(units), mesh);
@@ -149,11 +153,13 @@ int generate(const GenerateCommand& command) {
   const std::unique_ptr<Text> text = make_text(command, tokenizer.get());
   const std::vector<int64_t> prompt = text->prompt();
   check_tokens(prompt, facts.vocabulary);
+  if (!why_none.empty())
+    std::cerr << "warning: the whole text is computed again for each new token: " << why_none << std::endl;
   bool has_begun = false;
   const auto begin_once = [&] {  // only once the model has answered: an error comes before any text
     if (!std::exchange(has_begun, true)) text->begin();
   };
-  heddle::generate(logits, prompt, command.max_new_tokens, sampling, command.seed, &cache,
+  heddle::generate(logits, prompt, command.max_new_tokens, sampling, command.seed, cache ? &*cache : nullptr,
                    [&](int64_t token) {
                      begin_once();
                      text->add(token);

@@ -9,10 +9,11 @@
 
 namespace heddle {
 
-JobModel open_model(const ModelSection& section, PluginRegistry& plugins) {
+JobModel open_model(const ModelSection& section, PluginRegistry& plugins,
+                    std::vector<std::string>& warnings) {
   JobModel model;
   if (section.source == ModelSection::Source::pretrained) {
-    Pretrained pretrained = open_pretrained(section.directory, plugins);
+    Pretrained pretrained = open_pretrained(section.directory, plugins, section.overrides, warnings);
     model.spec = std::move(pretrained.spec);
     model.origin = std::move(pretrained.origin);
     model.tensors = std::move(pretrained.names);

@@ -12,7 +12,7 @@
 namespace heddle {
 
 // Reads config.json, or the configuration's own keys, and the headers of the weights. Throws Error.
-JobModel open_model(const ModelSection& section, PluginRegistry& plugins);
+JobModel open_model(const ModelSection& section, PluginRegistry& plugins, std::vector<std::string>& warnings);
 
 // The file or directory of a model; empty where the configuration itself holds its shape.
 std::filesystem::path place_of(const ModelSection& section);

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "heddle/mesh/dry.h"
-#include "trainer/metrics/amounts.h"
+#include "core/base/bytes_text.h"
 #include "trainer/models/freeze.h"
 
 namespace heddle {
@@ -35,7 +35,7 @@ RankSizes sizes_on_ranks(const Plan& plan, const Setup& setup, const JobModel& m
   const auto options = at::TensorOptions().device(at::kMeta).dtype(model.dtype);
   const ParameterSource nothing = [](const Shard&) { return true; };
   RankSizes out;
-  int64_t all = 0;
+  double all = 0;
   for (int stage = 0; stage < setup.sizes.pp; ++stage) {
     Units units = model.spec->make_units(options);
     if (recipe.freeze) freeze(units, *recipe.freeze);
@@ -44,8 +44,9 @@ RankSizes sizes_on_ranks(const Plan& plan, const Setup& setup, const JobModel& m
     const DeviceMesh mesh = mesh::build(setup.axes, meeting, "", setup.views, setup.axis_table);
     Stages stages = parallel::build(std::move(units), plan, mesh, nothing, 0);
     const ModelSize size = size_of(whole, stages, recipe.optimizer.master_weights, recipe.max_norm);
-    if (size.held + size.optimizer >= out.most.held + out.most.optimizer) out.most = size;
-    all += size.held + size.gradients + size.optimizer;
+    const RankSizes here{size};
+    if (here.bytes() >= out.bytes()) out.most = size;
+    all += here.bytes();
   }
   out.average = all / setup.sizes.pp;
   return out;
@@ -83,14 +84,14 @@ std::optional<RankSizes> sizes_if_known(const Plan& plan, Setup& setup, const Jo
 void check_memory(const RankSizes& sizes, const ModelSection& section, int local_ranks, double memory) {
   if (!section.check_memory) return;
   if (memory == 0) memory = memory_here();
-  const int64_t needed = local_ranks == 1 ? sizes.bytes() : sizes.average * local_ranks;
-  if (memory == 0 || static_cast<double>(needed) <= memory) return;
+  const double needed = local_ranks == 1 ? sizes.bytes() : sizes.average * local_ranks;
+  if (memory == 0 || needed <= memory) return;
   const std::string ranks =
       local_ranks == 1 ? "a rank" : std::to_string(local_ranks) + " ranks on this machine";
   throw Error(
       ErrorCode::config, section.where,
       "parameters, gradients and the optimizer of " + ranks + " take " + bytes_text(needed) +
-          ", and the machine has " + bytes_text(static_cast<int64_t>(memory)),
+          ", and the machine has " + bytes_text(memory),
       "split the model over more machines, or train a smaller one or in bfloat16; --model.check_memory "
       "false starts the run all the same");
 }

@@ -5,10 +5,10 @@
 #include <iostream>
 #include <optional>
 
+#include "core/base/bytes_text.h"
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
 #include "trainer/loop/skipped.h"
-#include "trainer/metrics/amounts.h"
 #include "trainer/metrics/banner.h"
 #include "trainer/metrics/mfu.h"
 #include "trainer/models/freeze.h"

@@ -7,6 +7,8 @@
 #include <sstream>
 #include <utility>
 
+#include "core/base/bytes_text.h"
+#include "heddle/base/text.h"
 #include "heddle/base/version.h"
 #include "heddle/transport/rank_place.h"
 #include "trainer/loop/processor.h"
@@ -102,6 +104,18 @@ std::string data_text(const TokenDataset& dataset) {
          std::to_string(samples->samples.size() - static_cast<size_t>(samples->left_out)) + " samples";
 }
 
+// The keys of a pretrained model that this run sets otherwise.
+std::string overrides_text(const ConfigOverrides& overrides) {
+  if (overrides.empty()) return "";
+  std::string keys;
+  for (const auto& [key, value] : overrides.keys.entries())
+    keys += (keys.empty() ? "" : ", ") + key + " " + text::excerpt(config::to_json(value), 80);
+  return "  config  " + keys + " for this run" +
+         (overrides.exported ? ", and in what it exports"
+                             : "; what it exports has the model's own config.json") +
+         "\n";
+}
+
 }  // namespace
 
 std::string device_text(const engine::Model& model, int local_ranks) {
@@ -145,6 +159,7 @@ std::string banner(const Job& job, const ModelSize& size) {
   out += "  model   " + job.model.spec->facts().model_type + ", " + count_text(size.parameters) +
          " parameters, " + (job.model.dtype == at::kFloat ? "float32" : "bfloat16") +
          (job.model.directory.empty() ? ", random weights" : ", from " + job.model.directory.string()) + "\n";
+  out += overrides_text(job.recipe.model.overrides);
   if (size.experts.layers > 0) out += "  experts " + experts_text(size) + "\n";
   out += frozen_text(job, size);
   out += "  data    " + data_text(job.dataset) + ", " +

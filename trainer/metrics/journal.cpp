@@ -104,7 +104,7 @@ void Journal::validated(const Moment& moment, const std::string& set, double los
                         double lr) {
   validation_.at(set).append(
       to_json(ValidationRecord{moment.step, moment.epoch, loss, lr, label_tokens}, timestamp_now()));
-  if (set == job_.validation.front().name) files_.validated.push_back({moment.step, loss});
+  files_.validated[set].push_back({moment.step, loss});
   char text[96];
   std::snprintf(text, sizeof(text), "validation%s%s  step %lld  loss %.4f  (%lld tokens)",
                 set.empty() ? "" : " ", set.c_str(), static_cast<long long>(moment.step + 1), loss,

@@ -158,7 +158,7 @@ class Walk {
     std::error_code ignored;
     if (another_ && !place.empty() && !std::filesystem::exists(place, ignored))
       return lacks(place.string() + " is not there: the model is not checked");
-    look_.model = open_model(look_.recipe.model, plugins_);
+    look_.model = open_model(look_.recipe.model, plugins_, look_.setup.warnings);
   }
 
   // What the model and the batch have to say to the plan, on meta: each rank makes its own units later.

@@ -198,8 +198,7 @@ MetricsFiles take_metrics_files(const Job& job) {
   for (size_t i = 0; i < job.validation.size(); ++i) {
     const std::string& set = job.validation[i].name;
     out.validation[set] = beside[i];
-    const std::vector<CurvePoint> points = kept_points(job, beside[i], owes_validation(job, set));
-    if (i == 0) out.validated = points;
+    out.validated[set] = kept_points(job, beside[i], owes_validation(job, set));
   }
   return out;
 }

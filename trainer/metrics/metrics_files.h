@@ -18,7 +18,8 @@ namespace heddle {
 struct MetricsFiles {
   std::filesystem::path training;
   std::map<std::string, std::filesystem::path> validation;  // by the name of the set
-  std::vector<CurvePoint> trained, validated;               // of the steps before; of the first set
+  std::vector<CurvePoint> trained;  // of the steps before
+  std::map<std::string, std::vector<CurvePoint>> validated;  // by the name of the set
   std::vector<std::string> notes;                           // what was renamed, for the user
 };
 

@@ -7,14 +7,23 @@
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/engine/engine.h"
 #include "lib/checkpoint/sharded/sharded_source.h"
+#include "trainer/models/overridden.h"
 
 namespace heddle {
 
 Pretrained open_pretrained(const std::filesystem::path& path, PluginRegistry& plugins) {
+  std::vector<std::string> none;
+  return open_pretrained(path, plugins, {}, none);
+}
+
+Pretrained open_pretrained(const std::filesystem::path& path, PluginRegistry& plugins,
+                           const ConfigOverrides& overrides, std::vector<std::string>& warnings) {
   Pretrained out;
   out.place = find_model(path);
   const ModelPlace& place = out.place;
-  out.spec = engine::read_model(place.notes / "config.json", plugins);
+  const std::filesystem::path file = place.notes / "config.json";
+  out.spec = overrides.empty() ? engine::read_model(file, plugins)
+                               : read_overridden(file, overrides, plugins, warnings);
   if (place.kind == ModelPlace::Kind::hugging_face) {
     const auto weights = std::make_shared<const HfWeights>(place.weights);
     out.origin = checkpoint::read_origin(place.weights, *weights);
@@ -27,6 +36,7 @@ Pretrained open_pretrained(const std::filesystem::path& path, PluginRegistry& pl
       out.names.push_back(name);
     out.source = checkpoint::sharded_source(place.weights, place.optimizer, out.spec);
   }
+  if (overrides.exported) add_to_config(out.origin.files["config.json"], overrides.keys);
   return out;
 }
 

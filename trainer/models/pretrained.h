@@ -12,6 +12,7 @@
 #include "heddle/plugin/registry.h"
 #include "lib/checkpoint/huggingface/hf_origin.h"
 #include "trainer/models/find_model.h"
+#include "trainer/recipe/sections.h"
 
 namespace heddle {
 
@@ -26,5 +27,8 @@ struct Pretrained {
 // Reads config.json and the headers of the weights, or the manifest, not the weights. PATH is what
 // find_model() takes. Throws Error{input} naming the file and the key or tensor.
 HEDDLE_API Pretrained open_pretrained(const std::filesystem::path& path, PluginRegistry& plugins);
+// The same with keys in place of those of its config.json, as read_overridden() says.
+Pretrained open_pretrained(const std::filesystem::path& path, PluginRegistry& plugins,
+                           const ConfigOverrides& overrides, std::vector<std::string>& warnings);
 
 }  // namespace heddle

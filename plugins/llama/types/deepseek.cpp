@@ -131,7 +131,7 @@ void read_routing(const Node& keys, ModelConfig& config) {
   mixture.width = size_or(keys, "moe_intermediate_size", mixture.width);
   const int64_t shared = count_or(keys, "n_shared_experts", mixture.shared_width, 65536);
   mixture.shared_width = shared * mixture.width;
-  mixture.scale = finite_or(keys, "routed_scaling_factor", mixture.scale);
+  mixture.scale = model::real_or(keys, "routed_scaling_factor", mixture.scale);
   mixture.balance.coefficient = not_negative(keys, "aux_loss_alpha", mixture.balance.coefficient);
   read_balance(keys, mixture);
   if (given(keys, "router_aux_loss_type") == nullptr) mixture.balance.form = model::BalanceLoss::Form::none;
