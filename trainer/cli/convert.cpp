@@ -57,7 +57,7 @@ void check_options(const ConvertCommand& command, const ModelPlace& from) {
 }
 
 std::string size_of(uint64_t bytes) {
-  constexpr const char* kUnits[] = {"bytes", "KB", "MB", "GB", "TB"};
+  constexpr const char* kUnits[] = {"bytes", "KB", "MB", "GB", "TB", "PB", "EB"};
   auto size = static_cast<double>(bytes);
   size_t unit = 0;
   for (; size >= 1000 && unit + 1 < std::size(kUnits); ++unit) size /= 1000;

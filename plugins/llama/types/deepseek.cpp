@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "../config/keys.h"
 #include "../config/model_type.h"
 #include "../config/read_mixture.h"
 #include "deepseek_keys.h"
@@ -138,6 +139,7 @@ void read_routing(const Node& keys, ModelConfig& config) {
 }
 
 void read_deepseek_v2(const Node& keys, ModelConfig& config) {
+  check_heads_divide(keys, config);
   read_attention(keys, config);
   expect_text(keys, "scoring_func", "softmax", config.model_type);
   if (model::boolean_or(keys, "norm_topk_prob", false))
