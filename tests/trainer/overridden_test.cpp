@@ -42,9 +42,9 @@ class Overridden : public ::testing::Test {
 
   // `more`: of the section, beside the path.
   Pretrained open(const std::string& more) {
-    const Recipe recipe = read_recipe(config::read_text("model:\n  pretrained_model_name_or_path: " +
-                                                            (folder_ / "model").string() + "\n  " + more + "\n",
-                                                        "run.yaml"));
+    const Recipe recipe = read_recipe(config::read_text(
+        "model:\n  pretrained_model_name_or_path: " + (folder_ / "model").string() + "\n  " + more + "\n",
+        "run.yaml"));
     warnings_.clear();
     return open_pretrained(recipe.model.directory, plugins_, recipe.model.overrides, warnings_);
   }
@@ -89,8 +89,10 @@ TEST_F(Overridden, WhatChangesParametersIsRefusedByTheirNames) {
   const std::string at =
       "error[config] run.yaml:3 model.config: the keys change the parameters of FOLDER/model: ";
   EXPECT_EQ(refusal("config: {intermediate_size: 40}"),
-            at + "model.layers.0.block_sparse_moe.experts.down would have the shape [6, 32, 40], and has [6, "
-                 "32, 36]" + hint);
+            at +
+                "model.layers.0.block_sparse_moe.experts.down would have the shape [6, 32, 40], and has [6, "
+                "32, 36]" +
+                hint);
   EXPECT_THAT(refusal("config: {num_hidden_layers: 1}"), HasSubstr(at + "model.layers.1."));
   EXPECT_THAT(refusal("config: {num_hidden_layers: 1}"), HasSubstr(" would be missing"));
   EXPECT_THAT(refusal("config: {num_hidden_layers: 3}"), HasSubstr(" would be added"));
@@ -104,9 +106,10 @@ TEST_F(Overridden, KeysThatAreNoneAreRefusedAtTheirPlace) {
   EXPECT_EQ(refusal("config: {model_type: llama}"),
             "error[config] run.yaml:3 model.config.model_type: the type of a pretrained model is that of its "
             "config.json\n  hint: leave model_type out");
-  EXPECT_EQ(refusal("config: {router_aux_loss_coef: -1}"),
-            "error[config] run.yaml:3 model.config.router_aux_loss_coef: expected a number of at least 0, got "
-            "-1");
+  EXPECT_EQ(
+      refusal("config: {router_aux_loss_coef: -1}"),
+      "error[config] run.yaml:3 model.config.router_aux_loss_coef: expected a number of at least 0, got "
+      "-1");
   for (const char* none : {"config: {}", "config: other.json", "config: [1]"})
     EXPECT_THAT(refusal(none), HasSubstr("error[config] run.yaml:3 model.config: beside "
                                          "pretrained_model_name_or_path expected a map of keys"))
@@ -117,19 +120,28 @@ TEST_F(Overridden, KeysThatAreNoneAreRefusedAtTheirPlace) {
 
 // rope_parameters has one of its own, which wins.
 TEST_F(Overridden, AKeyThatChangesNothingIsAWarning) {
-  open("config: {rope_theta: 5.0, router_aux_loss_coef: 0.5, sliding_window: null}");
-  EXPECT_THAT(warnings_, ElementsAre("run.yaml:3 model.config.rope_theta changes nothing: the model is the "
-                                     "same without it",
-                                     "run.yaml:3 model.config.sliding_window changes nothing: the model is the "
-                                     "same without it"));
+  const std::string rest =
+      "; no such key, a key that another one overrules, or the value that it has already";
+  open("config: {rope_theta: 5.0, router_aux_loss_coef: 0.5, sliding_window: null, colour: red}");
+  EXPECT_THAT(warnings_,
+              ElementsAre("run.yaml:3 model.config.rope_theta changes nothing: the model is the "
+                          "same without it" +
+                              rest,
+                          "run.yaml:3 model.config.sliding_window changes nothing: the model is the "
+                          "same without it" +
+                              rest,
+                          "run.yaml:3 model.config.colour changes nothing: the model is the same "
+                          "without it" +
+                              rest));
 }
 
 TEST_F(Overridden, AFileThatCannotBeReadWithoutTheKeysIsExportedWithThem) {
   set("attention_dropout", 0.1);
-  EXPECT_THAT(refusal("config: {attention_dropout: 0.0}"),
-              HasSubstr("run.yaml:3 model.config: FOLDER/model/config.json cannot be read without these keys, "
-                        "and neither could what the run exports: FOLDER/model/config.json attention_dropout: "
-                        "dropout of attention is not built, got 0.1\n  hint: set model.export_config: true"));
+  EXPECT_THAT(
+      refusal("config: {attention_dropout: 0.0}"),
+      HasSubstr("run.yaml:3 model.config: FOLDER/model/config.json cannot be read without these keys, "
+                "and neither could what the run exports: FOLDER/model/config.json attention_dropout: "
+                "dropout of attention is not built, got 0.1\n  hint: set model.export_config: true"));
   const Pretrained model = open("config: {attention_dropout: 0.0}\n  export_config: true");
   EXPECT_EQ(nlohmann::json::parse(model.origin.files.at("config.json"))["attention_dropout"], 0.0);
 }

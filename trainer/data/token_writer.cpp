@@ -41,8 +41,8 @@ void check_target(const fs::path& out, std::span<const Input> inputs, bool force
                                  {partial_of(target), "--out", "unfinished token file",
                                   is_unfinished_token_file, Output::Form::file, hint}};
   if (has_note)
-    outputs.push_back({note_beside(out), "--out", "note of heddle on a tokenizer", is_note,
-                       Output::Form::file, hint});
+    outputs.push_back(
+        {note_beside(out), "--out", "note of heddle on a tokenizer", is_note, Output::Form::file, hint});
   refuse_outputs(outputs, inputs);
   fs::path index = out;
   index.replace_extension(".idx");

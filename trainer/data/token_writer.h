@@ -14,9 +14,9 @@ namespace heddle {
 
 // Before anything is read or written. Throws Error{usage} when OUT or OUT.part is one of the inputs, also
 // through a link (`force` does not change that), when OUT is there and `force` is not given or is no regular
-// file, when OUT.part is there and no TokenWriter has left it, when a note of the tokenizer will be written and
-// OUT.tokens.json is none, when OUT has no directory, and when a Megatron index beside it would make readers
-// take it for that format.
+// file, when OUT.part is there and no TokenWriter has left it, when a note of the tokenizer will be written
+// and OUT.tokens.json is none, when OUT has no directory, and when a Megatron index beside it would make
+// readers take it for that format.
 HEDDLE_API void check_target(const std::filesystem::path& out, std::span<const Input> inputs, bool force,
                              bool has_note = false);
 

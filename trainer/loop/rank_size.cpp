@@ -5,8 +5,8 @@
 #include <fstream>
 #include <string>
 
-#include "heddle/mesh/dry.h"
 #include "core/base/bytes_text.h"
+#include "heddle/mesh/dry.h"
 #include "trainer/models/freeze.h"
 
 namespace heddle {

@@ -9,7 +9,7 @@
 namespace heddle {
 
 struct RankSizes {
-  ModelSize most;       // of the rank that holds most
+  ModelSize most;      // of the rank that holds most
   double average = 0;  // bytes of parameters, gradients and optimizer: the mean over the pipeline's stages
   // Of the rank that holds most.
   double bytes() const {

@@ -19,7 +19,8 @@ constexpr double kLegend = 41.5, kRow = 20, kLetter = 7.2;  // the first line, i
 constexpr size_t kMostPoints = 1200;
 constexpr const char *kBlue = "#2563eb", *kRed = "#dc2626";
 // Of validation sets, in turn.
-constexpr std::array<const char*, 6> kSets = {"#ea580c", "#16a34a", "#9333ea", "#0891b2", "#a16207", "#db2777"};
+constexpr std::array<const char*, 6> kSets = {"#ea580c", "#16a34a", "#9333ea",
+                                              "#0891b2", "#a16207", "#db2777"};
 
 std::string number(double value, const char* format = "%.1f") {
   char text[48];
@@ -237,8 +238,8 @@ std::string loss_curve_svg(const std::vector<CurvePoint>& training, const Valida
     const char* colour = kSets[sets++ % kSets.size()];
     if (!of_set.empty()) legend.add(colour, set_text(name) + ", last " + number(of_set.back().loss, "%.3f"));
   }
-  const auto skipped = std::count_if(training.begin(), training.end(),
-                                     [](const CurvePoint& point) { return point.skipped; });
+  const auto skipped =
+      std::count_if(training.begin(), training.end(), [](const CurvePoint& point) { return point.skipped; });
   if (skipped > 0) legend.add(kRed, "skipped, " + std::to_string(skipped));
   Frame frame = frame_of(drawn);
   frame.top += legend.height();
@@ -248,7 +249,8 @@ std::string loss_curve_svg(const std::vector<CurvePoint>& training, const Valida
   out += polylines(frame, mean, stroke_of(kBlue, "2.5"));
   out += skipped_marks(frame, training) + legend.text();
   sets = 0;
-  for (const auto& [name, points] : validation) out += validation_line(frame, points, kSets[sets++ % kSets.size()]);
+  for (const auto& [name, points] : validation)
+    out += validation_line(frame, points, kSets[sets++ % kSets.size()]);
   return out + "</svg>\n";
 }
 

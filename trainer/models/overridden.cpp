@@ -31,14 +31,6 @@ Spec model_of(const Node& keys, PluginRegistry& plugins) {
   return engine::read_model(keys, plugins, UnknownKeys::passed_over);
 }
 
-void check_known(const Node& keys, const Node& own, PluginRegistry& plugins) {
-  if (const Node* type = keys.find("model_type"))
-    model::refuse(*type, "the type of a pretrained model is that of its config.json", "leave model_type out");
-  const Node* type = model::given(own, "model_type");
-  const OfferedModel* offered = type == nullptr ? nullptr : plugins.model(type->as_text());
-  if (offered != nullptr) model::check_keys(keys, offered->fields, UnknownKeys::refused);
-}
-
 Shapes shapes_of(const ModelSpec& spec) {
   Shapes out;
   for (const auto& unit : spec.make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat)))
@@ -75,7 +67,9 @@ void warn_of_no_effect(const Node& own, const Node& keys, const ModelSpec& spec,
     } catch (const Error&) {
       continue;  // it has an effect
     }
-    warnings.push_back(value.where() + " changes nothing: the model is the same without it");
+    warnings.push_back(value.where() +
+                       " changes nothing: the model is the same without it; no such key, a key that another "
+                       "one overrules, or the value that it has already");
   }
 }
 
@@ -85,7 +79,8 @@ Spec read_overridden(const std::filesystem::path& config_json, const ConfigOverr
                      PluginRegistry& plugins, std::vector<std::string>& warnings) {
   const Node own = checkpoint::read_config_json(config_json);
   const Node& keys = overrides.keys;
-  check_known(keys, own, plugins);
+  if (const Node* type = keys.find("model_type"))
+    model::refuse(*type, "the type of a pretrained model is that of its config.json", "leave model_type out");
   const Spec spec = model_of(merged(own, keys), plugins);
   Spec plain;
   try {
@@ -93,8 +88,10 @@ Spec read_overridden(const std::filesystem::path& config_json, const ConfigOverr
   } catch (const Error& error) {
     if (overrides.exported) return spec;  // the weights tell whether they fit
     throw Error(ErrorCode::config, keys.where(),
-                config_json.string() + " cannot be read without these keys, and neither could what the run "
-                                       "exports: " + error.where() + ": " + error.message(),
+                config_json.string() +
+                    " cannot be read without these keys, and neither could what the run "
+                    "exports: " +
+                    error.where() + ": " + error.message(),
                 "set model.export_config: true, which exports the keys too");
   }
   if (const std::string changed = changed_parameter(shapes_of(*plain), shapes_of(*spec)); !changed.empty())

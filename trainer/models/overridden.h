@@ -12,10 +12,10 @@
 
 namespace heddle {
 
-// The model that the file describes with these keys in place of its own; a map replaces a map whole. A warning
-// for a key that changes nothing. Throws Error{config} at the key: unknown to the model's family, the model's
-// type, or one that changes which parameters there are or their shapes; and where the file cannot be read
-// without the keys, unless they are exported, as nothing could read the export.
+// The model that the file describes with these keys in place of its own; a map replaces a map whole. A
+// warning for a key that changes nothing. Throws Error{config} at the key: one that resembles a known key,
+// the model's type, or one that changes which parameters there are or their shapes; and where the file cannot
+// be read without the keys, unless they are exported, as nothing could read the export.
 std::shared_ptr<const ModelSpec> read_overridden(const std::filesystem::path& config_json,
                                                  const ConfigOverrides& overrides, PluginRegistry& plugins,
                                                  std::vector<std::string>& warnings);

@@ -17,7 +17,8 @@ struct Found {
 [[noreturn]] void refuse_group(const std::string& pattern, const std::string& where, const Found& found,
                                const std::string& example) {
   if (!found.named)
-    throw Error(ErrorCode::config, where, "no parameter's name holds a match of '" + text::excerpt(pattern) + "'",
+    throw Error(ErrorCode::config, where,
+                "no parameter's name holds a match of '" + text::excerpt(pattern) + "'",
                 "names are such as '" + example + "'");
   const std::string all = "all parameters that '" + text::excerpt(pattern) + "' matches ";
   if (!found.trained)

@@ -61,6 +61,30 @@ void refuse_other_class(const Node& section, const std::string& target) {
          "'" + text::excerpt(name) + "' is not built; there is: NeMoAutoModelForCausalLM");
 }
 
+void read_pretrained(const Node& section, const ModelFields& words, ModelSection& model) {
+  const bool has_config = !words.config.is_null();
+  if (!words.directory && has_config)
+    refuse(where_of(section, "config"),
+           "from_pretrained takes config beside pretrained_model_name_or_path only",
+           "name the model's directory, or take from_config for random weights");
+  if (!words.directory || words.directory->empty())
+    refuse(section.where(), "the model is missing: neither pretrained_model_name_or_path nor config is given",
+           "model: {config: {model_type: llama, hidden_size: 64, ...}} trains from scratch");
+  model.source = ModelSection::Source::pretrained;
+  model.directory = path_of(*words.directory);
+  model.overrides = {words.config, words.export_config};
+  if (words.export_config && !has_config)
+    refuse(where_of(section, "export_config"),
+           "export_config is set, and there are no keys: config is not given",
+           "give the keys that this run changes, or leave export_config out");
+  if (has_config && (!words.config.is_map() || words.config.size() == 0))
+    refuse(where_of(section, "config"),
+           "beside pretrained_model_name_or_path expected a map of keys that replace those of its "
+           "config.json, got " +
+               words.config.written(),
+           "config: {output_router_logits: true}, or leave it out");
+}
+
 }  // namespace
 
 std::vector<FieldInfo> model_fields() {
@@ -82,24 +106,7 @@ ModelSection read_model(const Node& section, NotBuilt&) {
     refuse(where_of(section, "torch_dtype"), "dtype and torch_dtype differ", "give dtype alone");
   if (model.dtype.empty()) model.dtype = older;
   if (target == "from_pretrained") {
-    if (!words.directory && has_config)
-      refuse(where_of(section, "config"), "from_pretrained takes config beside pretrained_model_name_or_path only",
-             "name the model's directory, or take from_config for random weights");
-    if (!words.directory || words.directory->empty())
-      refuse(section.where(),
-             "the model is missing: neither pretrained_model_name_or_path nor config is given",
-             "model: {config: {model_type: llama, hidden_size: 64, ...}} trains from scratch");
-    model.source = ModelSection::Source::pretrained;
-    model.directory = path_of(*words.directory);
-    model.overrides = {words.config, words.export_config};
-    if (words.export_config && !has_config)
-      refuse(where_of(section, "export_config"), "export_config is set, and there are no keys: config is not given",
-             "give the keys that this run changes, or leave export_config out");
-    if (has_config && (!words.config.is_map() || words.config.size() == 0))
-      refuse(where_of(section, "config"),
-             "beside pretrained_model_name_or_path expected a map of keys that replace those of its "
-             "config.json, got " + words.config.written(),
-             "config: {output_router_logits: true}, or leave it out");
+    read_pretrained(section, words, model);
     return model;
   }
   if (words.directory)

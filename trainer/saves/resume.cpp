@@ -179,12 +179,11 @@ fs::path named(const std::string& word, const fs::path& root, std::vector<std::s
                     checkpoint::kManifest + " and optim/" + checkpoint::kManifest,
                 instead_of(place));
   }
-  throw Error(
-      ErrorCode::input, "checkpoint.restore_from",
-      inside == alone
-          ? text::excerpt(word) + " is not there"
-          : "neither " + text::excerpt(inside.string()) + " nor " + text::excerpt(word) + " is there",
-      "give the name of a directory in " + root.string() + ", a path, LATEST or LOWEST_VAL");
+  throw Error(ErrorCode::input, "checkpoint.restore_from",
+              inside == alone
+                  ? text::excerpt(word) + " is not there"
+                  : "neither " + text::excerpt(inside.string()) + " nor " + text::excerpt(word) + " is there",
+              "give the name of a directory in " + root.string() + ", a path, LATEST or LOWEST_VAL");
 }
 
 }  // namespace

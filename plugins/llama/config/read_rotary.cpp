@@ -142,8 +142,9 @@ void check_rotary(const Node& keys, const ModelConfig& config) {
   char theta[32];
   std::snprintf(theta, sizeof theta, "%g", config.rope_theta);
   const bool scales = config.rope_scaling.kind != RotaryScaling::Kind::none;
-  refuse(keys, std::string("the rotary embedding is not finite with rope_theta ") + theta +
-                   (scales ? " and the factors of its rope type" : ""),
+  refuse(keys,
+         std::string("the rotary embedding is not finite with rope_theta ") + theta +
+             (scales ? " and the factors of its rope type" : ""),
          "rope_theta is the base of the wavelengths, 10000 in most models");
 }
 

@@ -36,8 +36,9 @@ void read_llama(const Node& keys, ModelConfig& config) {
   config.mlp_bias = boolean_or(keys, "mlp_bias", false);
   check_heads_divide(keys, config);
   if (config.initializer_range > 1)
-    model::refuse(*keys.find("initializer_range"), "transformers takes an initializer_range from 0 to 1, got " +
-                                                       keys.find("initializer_range")->written());
+    model::refuse(*keys.find("initializer_range"),
+                  "transformers takes an initializer_range from 0 to 1, got " +
+                      keys.find("initializer_range")->written());
 }
 
 void read_qwen3(const Node& keys, ModelConfig& config) {

@@ -48,7 +48,8 @@ TEST(Pattern, RefusesALongExpression) {
     } catch (const Error& error) {
       EXPECT_EQ(std::string(error.what()),
                 "error[config] run.yaml:3 freeze_config.patterns: a regular expression has at most 4096 "
-                "characters, got '" + std::string(200, letter) + "... (2000000 bytes)'");
+                "characters, got '" +
+                    std::string(200, letter) + "... (2000000 bytes)'");
     }
   }
   EXPECT_TRUE(Pattern(std::string(4096, 'x')).found_in(std::string(5000, 'x')));

@@ -55,7 +55,8 @@ TEST(Override, RefusesAKeyOfTooManyLevels) {
 
 TEST(Override, RefusesALongKey) {
   EXPECT_EQ(tests::thrown_by([&] { after("{}", "a." + std::string(2000, 'b'), "2"); }),
-            "error[usage] --a." + std::string(78, 'b') + "... (2002 bytes): a key of 2002 characters; at most 1000");
+            "error[usage] --a." + std::string(78, 'b') +
+                "... (2002 bytes): a key of 2002 characters; at most 1000");
 }
 
 TEST(Override, RefusesAValueThatIsNoYaml) {

@@ -126,9 +126,10 @@ TEST_F(Samples, OfOneTokenHaveNoLabelAndAreRefused) {
   const auto refusal = [&](const Lists& lengths) {
     return tests::thrown_by([&] { check_dataset(dataset(lengths, {}, 4), section, {}, "", std::nullopt); });
   };
-  EXPECT_EQ(refusal({{1, 1}}),
-            "error[input] run.yaml:5 validation_dataset.file_pattern: val.bin has no label token: a loss of it "
-            "is not defined\n  hint: a sample needs two tokens: the last one is a label");
+  EXPECT_EQ(
+      refusal({{1, 1}}),
+      "error[input] run.yaml:5 validation_dataset.file_pattern: val.bin has no label token: a loss of it "
+      "is not defined\n  hint: a sample needs two tokens: the last one is a label");
   EXPECT_EQ(refusal({{1, 2}}), "");
 }
 

@@ -22,7 +22,7 @@ namespace heddle::model {
 
 // The value of a key; null if it is absent or null.
 HEDDLE_API const Node* given(const Node& keys, std::string_view key);
-// The value of a key, or `otherwise` if it is absent or null. A real number is finite.
+// The value of a key, or `otherwise` if it is absent or null.
 HEDDLE_API int64_t integer_or(const Node& keys, std::string_view key, int64_t otherwise);
 HEDDLE_API double real_or(const Node& keys, std::string_view key, double otherwise);
 HEDDLE_API bool boolean_or(const Node& keys, std::string_view key, bool otherwise);
