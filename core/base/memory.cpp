@@ -5,23 +5,15 @@
 
 #include <charconv>
 #include <cstdint>
-#include <cstdio>
 #include <fstream>
 #include <new>
 #include <string>
 #include <string_view>
 
+#include "heddle/base/text.h"
+
 namespace heddle {
 namespace {
-
-std::string size_text(double bytes) {
-  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-  size_t unit = 0;
-  for (; bytes >= 1024 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.2f %s", bytes, kUnits[unit]);
-  return text;
-}
 
 // "VmRSS" of /proc/self/status, "MemTotal" of /proc/meminfo: kibibytes, as bytes; 0 where it is not there.
 double bytes_of(const char* file, const std::string& key) {
@@ -32,13 +24,13 @@ double bytes_of(const char* file, const std::string& key) {
 }
 
 std::string what_there_is() {
-  std::string out = "this process holds " + size_text(bytes_of("/proc/self/status", "VmRSS"));
+  std::string out = "this process holds " + bytes_text(bytes_of("/proc/self/status", "VmRSS"));
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    out += ", its address space is " + size_text(bytes_of("/proc/self/status", "VmSize")) + " of at most " +
-           size_text(static_cast<double>(limit.rlim_cur)) + " (ulimit -v)";
-  return out + "; the machine has " + size_text(bytes_of("/proc/meminfo", "MemTotal")) + ", of which " +
-         size_text(bytes_of("/proc/meminfo", "MemAvailable")) + " are available";
+    out += ", its address space is " + bytes_text(bytes_of("/proc/self/status", "VmSize")) + " of at most " +
+           bytes_text(static_cast<double>(limit.rlim_cur)) + " (ulimit -v)";
+  return out + "; the machine has " + bytes_text(bytes_of("/proc/meminfo", "MemTotal")) + ", of which " +
+         bytes_text(bytes_of("/proc/meminfo", "MemAvailable")) + " are available";
 }
 
 // The number after "you tried to allocate ", from the message of the CPU's allocator.
@@ -71,7 +63,7 @@ std::optional<Error> out_of_memory(const std::exception& thrown) {
     return Error(ErrorCode::internal, "device", device);
   if (const auto bytes = asked_of_cpu(said))
     return Error(ErrorCode::internal, "memory",
-                 "cannot allocate " + size_text(*bytes) + " for a tensor: " + what_there_is());
+                 "cannot allocate " + bytes_text(*bytes) + " for a tensor: " + what_there_is());
   if (dynamic_cast<const std::bad_alloc*>(&thrown) != nullptr)
     return Error(ErrorCode::internal, "memory", "an allocation failed: " + what_there_is());
   return std::nullopt;

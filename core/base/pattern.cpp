@@ -4,6 +4,7 @@
 #include <regex>
 
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 
 namespace heddle::text {
 
@@ -12,11 +13,16 @@ struct Pattern::Compiled {
 };
 
 Pattern::Pattern(const std::string& expression, const std::string& where) {
+  constexpr size_t kMost = 4096;  // std::regex recurses for each character, and ends the process
+  if (expression.size() > kMost)
+    throw Error(ErrorCode::config, where,
+                "a regular expression has at most " + std::to_string(kMost) + " characters, got '" +
+                    excerpt(expression) + "'");
   try {
     compiled_ = std::make_shared<const Compiled>(std::regex(expression));
   } catch (const std::regex_error& fault) {
     throw Error(ErrorCode::config, where,
-                "not a regular expression: '" + expression + "' (" + fault.what() + ")");
+                "not a regular expression: '" + excerpt(expression) + "' (" + fault.what() + ")");
   }
 }
 

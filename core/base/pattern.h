@@ -11,7 +11,8 @@ namespace heddle::text {
 
 class HEDDLE_API Pattern {
  public:
-  // Throws Error{config} that names `where` (file, line and key) for a wrong expression.
+  // Throws Error{config} that names `where` (file, line and key) for a wrong expression and
+  // for one of more than 4096 characters.
   explicit Pattern(const std::string& expression, const std::string& where = "");
 
   bool found_in(const std::string& text) const;

@@ -76,3 +76,20 @@ std::string excerpt(std::string_view value, size_t most) {
 }
 
 }  // namespace heddle::text
+
+namespace heddle {
+
+std::string bytes_text(double bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.2f %s", bytes, kUnits[unit]);
+  return text;
+}
+
+std::string bytes_text(int64_t bytes) {
+  return bytes_text(static_cast<double>(bytes));
+}
+
+}  // namespace heddle

@@ -2,12 +2,14 @@
 #include <algorithm>
 
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 #include "heddle/config/node.h"
 
 namespace heddle::config {
 namespace {
 
 constexpr int kMostLevels = 100;
+constexpr size_t kLongestDottedKey = 1000;
 
 // The value with paths and marks of its new position.
 Node placed(const Node& value, const Mark& mark, const std::string& path) {
@@ -60,6 +62,10 @@ Node with_override(const Node& root, const std::string& dotted_key, const std::s
   const bool malformed = dotted_key.empty() || dotted_key.front() == '.' || dotted_key.back() == '.' ||
                          dotted_key.find("..") != std::string::npos;
   if (malformed) throw Error(ErrorCode::usage, mark.file, "not a key", "write --SECTION.KEY VALUE");
+  if (dotted_key.size() > kLongestDottedKey)
+    throw Error(ErrorCode::usage, "--" + text::excerpt(dotted_key, 80),
+                "a key of " + std::to_string(dotted_key.size()) + " characters; at most " +
+                    std::to_string(kLongestDottedKey));
   if (std::count(dotted_key.begin(), dotted_key.end(), '.') >= kMostLevels)
     throw Error(ErrorCode::usage, "--", "a key of more than " + std::to_string(kMostLevels) + " levels");
   const Node read = read_text(value, mark.file);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -67,7 +68,10 @@ int64_t integer_or(const Node& keys, std::string_view key, int64_t otherwise) {
 
 double real_or(const Node& keys, std::string_view key, double otherwise) {
   const Node* node = given(keys, key);
-  return node == nullptr ? otherwise : node->as_real();
+  if (node == nullptr) return otherwise;
+  const double value = node->as_real();
+  if (!std::isfinite(value)) refuse(*node, "expected a finite number, got " + node->written());
+  return value;
 }
 
 bool boolean_or(const Node& keys, std::string_view key, bool otherwise) {

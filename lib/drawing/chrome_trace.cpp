@@ -122,8 +122,9 @@ class Simulated {
 
  private:
   void row(int rank) {
-    trace_.process(first_ + rank, place_.name + "rank " + to_string(rank), first_ + rank,
-                   idle_text(run_.idle[rank]) + ", peak " + to_string(run_.peak[rank]));
+    trace_.process(
+        first_ + rank, place_.name + "rank " + to_string(rank), first_ + rank,
+        idle_text(run_.idle[rank]) + ", peak " + peak_text(run_.peak[rank], rank_of_.size(), table_.size()));
     trace_.thread(first_ + rank, kActionLane, "actions");
     double free = 0;
     for (size_t step = 0; step < table_[rank].size(); ++step) {

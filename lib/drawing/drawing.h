@@ -19,7 +19,7 @@ struct Drawing {
 };
 
 // A line a rank: its actions in columns of time (a lowered table: one after another), its idle share and its
-// peak of microbatches alive.
+// peak of microbatches alive, each on all of the rank's layers.
 HEDDLE_API std::string to_table(const Drawing& drawing);
 
 // One line: {"schedule", "ranks", "stages", "microbatches", "rank_of_stage", "rows": [["0F0", ...], ...],
@@ -37,5 +37,8 @@ HEDDLE_API std::string to_sheet(std::span<const Drawing> drawings, const Costs& 
 // For captions: "4 ranks, 4 stages, 8 microbatches", "idle 27.3 %".
 std::string sizes_text(const Drawing& drawing);
 std::string idle_text(double share);
+// "2.5": a simulation's peak as `heddle schedule --compare` prints it, in microbatches each on all layers of
+// a rank, of as many stages a rank as these sizes have.
+std::string peak_text(int peak, size_t stages, size_t ranks);
 
 }  // namespace heddle::schedule

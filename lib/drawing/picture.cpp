@@ -93,6 +93,9 @@ class Picture {
     });
   }
 
+  std::string peak_words(int peak) const {
+    return peak_text(peak, drawing_.rank_of_stage.size(), drawing_.table.size());
+  }
   double x(double time) const { return kLeft + time * unit_; }
   double y(size_t rank) const { return kTop + static_cast<double>(rank) * (kLane + kGap); }
   double bottom() const { return y(drawing_.table.size()) - kGap; }
@@ -122,7 +125,7 @@ class Picture {
     text(20, 32, drawing_.name, "font-size=\"20\" font-weight=\"600\" fill=\"#10202e\"");
     text(20, 54,
          sizes_text(drawing_) + "  \u00b7  " + idle_text(busy / static_cast<double>(run_.idle.size())) +
-             "  \u00b7  at most " + std::to_string(peak) + " alive on a rank",
+             "  \u00b7  at most " + peak_words(peak) + " alive on a rank",
          "font-size=\"13\" fill=\"#51606e\"");
   }
 
@@ -144,7 +147,7 @@ class Picture {
     for (size_t step = 0; step < drawing_.table[rank].size(); ++step)
       if (computes(drawing_.table[rank][step].kind)) cell(rank, step);
     text(x(run_.length) + 12, y(rank) + kLane / 2 + 4.5,
-         idle_text(run_.idle[rank]) + ", peak " + std::to_string(run_.peak[rank]),
+         idle_text(run_.idle[rank]) + ", peak " + peak_words(run_.peak[rank]),
          "font-size=\"12\" fill=\"#51606e\"");
   }
 

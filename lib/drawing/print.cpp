@@ -31,6 +31,12 @@ std::string idle_text(double share) {
   return text;
 }
 
+std::string peak_text(int peak, size_t stages, size_t ranks) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", double(peak) * double(ranks) / double(stages));
+  return text;
+}
+
 std::string to_table(const Drawing& drawing) {
   const Simulation run = simulate(drawing.table, drawing.rank_of_stage);
   const auto cells = cells_of(drawing.table, drawing.rank_of_stage);
@@ -48,11 +54,12 @@ std::string to_table(const Drawing& drawing) {
                            : cells[rank][at].empty() ? "."
                                                      : cells[rank][at],
                            width);
-    text += "  " + idle_text(run.idle[rank]) + ", peak " + std::to_string(run.peak[rank]) + "\n";
+    text += "  " + idle_text(run.idle[rank]) + ", peak " +
+            peak_text(run.peak[rank], drawing.rank_of_stage.size(), drawing.table.size()) + "\n";
   }
   return text +
          "idle: the share of time without work, where a forward takes 1 and a backward 2 (I 1, W 1); "
-         "peak: the most microbatches alive at once\n";
+         "peak: the most microbatches alive at once, each on all layers of the rank\n";
 }
 
 std::string to_json(const Drawing& drawing) {

@@ -33,7 +33,20 @@ TEST(ScheduleDrawing, IsATableWithIdleSharesAndPeaks) {
       "rank 0 0F0 0F1 .   .   0B0 0B1  idle 33.3 %, peak 2\n"
       "rank 1 .   1F0 1F1 1B0 1B1      idle 33.3 %, peak 2\n"
       "idle: the share of time without work, where a forward takes 1 and a backward 2 (I 1, W 1); peak: "
-      "the most microbatches alive at once\n");
+      "the most microbatches alive at once, each on all layers of the rank\n");
+}
+
+// As `heddle schedule --compare` counts it.
+TEST(ScheduleDrawing, CountsAPeakOnAllLayersOfARank) {
+  const schedule::Drawing drawing = {"two stages",
+                                     {{{Action::forward, 0, 0},
+                                       {Action::forward, 1, 0},
+                                       {Action::backward, 1, 0},
+                                       {Action::backward, 0, 0}}},
+                                     {0, 0},
+                                     1};
+  EXPECT_THAT(schedule::to_table(drawing), HasSubstr(", peak 1\n"));
+  EXPECT_THAT(schedule::to_svg(drawing), HasSubstr("at most 1 alive on a rank"));
 }
 
 TEST(ScheduleDrawing, IsJsonWithTimes) {

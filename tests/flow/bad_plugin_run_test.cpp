@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "program.h"
+#include "training_files.h"
 
 namespace {
 
@@ -83,6 +83,35 @@ TEST(RunWithAPlugin, FindsItByAnAliasBesideTheEngineAfterPlacesThatAreNotThere) 
       heddle({"check", run.file(), "--world-size", "2"}, {"HEDDLE_PLUGIN_PATH=/no/such/place"});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("strategy: megatron_fsdp"));
+}
+
+// A model of a plugin whose layers shift tokens: each new token is computed from the whole text.
+TEST(RunOfAFaultyModel, ComputesTheWholeTextForAModelThatMixesTokensItself) {
+  const flow::TrainingFiles files;
+  const flow::Words mixes = {"HEDDLE_FAULT=says_that_it_mixes"};
+  files.write("plugins.yaml", "plugins: [" + kBadPlugins + "/libheddle_faulty_model.so]\n");
+  const Outcome trained =
+      heddle(files.train("shifts", {"--plugins", "[" + kBadPlugins + "/libheddle_faulty_model.so]", "--model",
+                                    "{config: {model_type: faulty, vocab_size: 256, max_positions: 64}}",
+                                    "--step_scheduler.max_steps", "2"}),
+             mixes);
+  ASSERT_EQ(trained.status, 0) << trained.error;
+  const auto generated = [&](const std::string& tokens, const char* count) {
+    return heddle({"generate", files.path("shifts"), "--config", files.path("plugins.yaml"), "--tokens",
+                   tokens, "--max-new-tokens", count, "--temperature", "0"},
+                  mixes);
+  };
+  const Outcome at_once = generated("5,6,7", "6");
+  EXPECT_EQ(
+      at_once.error,
+      "warning: the whole text is computed again for each new token: 'layers.0' (decoder_layer) computes "
+      "a token from others outside of attention\n");
+  std::string one_by_one = "5,6,7";
+  for (int i = 0; i < 6; ++i) {
+    const std::string next = generated(one_by_one, "1").out;
+    one_by_one = next.substr(0, next.find('\n'));
+  }
+  EXPECT_EQ(at_once.out, one_by_one + "\n");
 }
 
 }  // namespace

@@ -114,5 +114,24 @@ TEST(MetricsFiles, OfARunThatWasKilledBeforeItsFirstCheckpointAreRenamed) {
   EXPECT_GT(column(files.path("run/training.1.jsonl"), "step").size(), 0u);
 }
 
+// Sets of a limited number of samples; the picture has a line of each.
+TEST(MetricsFiles, OfSeveralValidationSetsAreOneCurve) {
+  const TrainingFiles files;
+  const std::string data = "{file_pattern: " + files.path("train.bin") + ", seq_len: 16, ";
+  const Outcome outcome = heddle(files.train(
+      "run", plus(steps_up_to("4"),
+                  {"--validation_dataset", data + "limit_dataset_samples: 3}", "--validation_dataset_books",
+                   data + "limit_dataset_samples: 20}", "--dataset.limit_dataset_samples", "40",
+                   "--step_scheduler.val_every_steps", "2"})));
+  ASSERT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("  data    40 samples of 16 tokens"));
+  EXPECT_THAT(outcome.out, HasSubstr("\nvalidation  step 4  loss "));
+  EXPECT_THAT(outcome.out, HasSubstr("(48 tokens)\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("(320 tokens)\n"));
+  const std::string svg = read_text(files.path("run/loss.svg"));
+  EXPECT_THAT(svg, HasSubstr(">validation, last "));
+  EXPECT_THAT(svg, HasSubstr(">validation books, last "));
+}
+
 }  // namespace
 }  // namespace flow

@@ -140,7 +140,7 @@ TEST(ScheduleCommand, ComparesAllSchedules) {
                         "schedule       stages  length    idle  peak  transfers  peak memory\n"
                         "auto                8"));
   EXPECT_THAT(outcome.out,
-              HasSubstr("\n1f1b                4      27  33.3 %     4         36     12.0 GiB\n"));
+              HasSubstr("\n1f1b                4      27  33.3 %     4         36    12.00 GiB\n"));
   EXPECT_THAT(outcome.out, HasSubstr("\ngpipe (4 stages): its peak is above the limit\n"));
   EXPECT_THAT(outcome.out,
               HasSubstr("\ndualpipev (8 stages): DualPipeV requires at least as many microbatches as "

@@ -210,10 +210,19 @@ TEST(Generate, RefusesAttentionThatIsNotCausalBeforeAnyText) {
   AttentionOptions options;
   options.causal = false;
   const Folder folder;
+  CachedCore cached(options);
   EXPECT_EQ(
-      error_of(folder, [&] { CachedCore cached(options); }),
+      error_of(folder, [&] { refuse_not_causal(cached.units); }),
       "error[usage] generate: the attention of 'core' is not causal: a token that is added would change "
       "those before it\n  hint: generate with a causal language model");
+}
+
+TEST(Generate, KeepsNoKeysForModulesThatMixTokensThemselves) {
+  Units llama = make_units(small("llama"), at::kFloat);
+  EXPECT_EQ(KvCache::why_none(llama), "");
+  CachedCore undeclared({});
+  EXPECT_EQ(KvCache::why_none(undeclared.units),
+            "'' (core_alone) does not say whether it computes each token alone");
 }
 
 TEST(Generate, RefusesWhatACacheCannotHold) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <set>
 #include <sstream>
 
 #include "heddle/base/error.h"
@@ -110,7 +111,7 @@ TEST(PeakMemory, IsWhatWasHeldWithoutMappedFiles) {
 
 TEST(Progress, ShowsStepLossNormRateSpeedMemoryAndTimeLeft) {
   EXPECT_EQ(progress_line(record(), 300, 130),
-            "step 12/300  loss 0.1000  norm 1.250  lr 1.00e-03  12.3k tok/s  0.50 GiB  2m 10s left");
+            "step 12/300  loss 0.1000  norm 1.250  lr 1.00e-03  12.3k tok/s  512.00 MiB  2m 10s left");
 }
 
 TEST(Progress, IsNoWiderThanTheTerminal) {
@@ -139,6 +140,32 @@ TEST(Progress, WritesOverOneLineOnATerminal) {
   EXPECT_THAT(out.str(), ::testing::EndsWith("left\033[K"));
 }
 
+// The line of a validation gives way to its result; that of the step before stays.
+TEST(Progress, ShowsHowFarAValidationIs) {
+  std::ostringstream out;
+  std::atomic<bool> open = false;
+  Progress progress({out, [] { return size_t{80}; }, open}, 300);
+  progress.show(record());
+  progress.validating("books", 0, 64);
+  progress.validating("books", 32, 64);
+  EXPECT_TRUE(open);
+  EXPECT_THAT(out.str(), ::testing::EndsWith("1m 12s left\033[K\n\rvalidation books  0/64 samples\033[K"
+                                             "\rvalidation books  32/64 samples\033[K"));
+  out.str("");
+  progress.note("validation books  step 12  loss 1.0");
+  EXPECT_EQ(out.str(), "\r\033[Kvalidation books  step 12  loss 1.0\n");
+  EXPECT_FALSE(open);
+}
+
+TEST(Progress, OfAShortValidationIsSilentWithoutATerminal) {
+  std::ostringstream out;
+  std::atomic<bool> open = false;
+  Progress progress({out, {}, open}, 300);
+  progress.validating("", 0, 64);
+  progress.validating("", 32, 64);
+  EXPECT_EQ(out.str(), "");
+}
+
 TEST(Progress, WritesPlainLinesElsewhere) {
   std::ostringstream out;
   std::atomic<bool> open = false;
@@ -153,27 +180,52 @@ TEST(Progress, WritesPlainLinesElsewhere) {
   EXPECT_THAT(out.str(), HasSubstr("step 300/300"));
 }
 
+size_t count_of(const std::string& text, const std::string& word) {
+  size_t count = 0;
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++count;
+  return count;
+}
+
 TEST(LossCurve, DrawsTrainingAndValidation) {
   std::vector<CurvePoint> training;
   for (int64_t step = 0; step < 5000; ++step)
     training.push_back({step, 5.0 - static_cast<double>(step) / 2000});
-  const std::string svg = loss_curve_svg(training, {{2499, 4.0}, {4999, 3.0}});
+  const std::string svg = loss_curve_svg(training, {{"", {{2499, 4.0}, {4999, 3.0}}}});
   EXPECT_THAT(svg, ::testing::StartsWith("<svg xmlns="));
   EXPECT_THAT(svg, ::testing::EndsWith("</svg>\n"));
-  EXPECT_THAT(svg, HasSubstr("validation, now 3.000"));
+  EXPECT_THAT(svg, HasSubstr(">validation, last 3.000<"));
   EXPECT_THAT(svg, HasSubstr("loss (nats a token)"));
   EXPECT_LT(svg.size(), 60000u);
+}
+
+// The loss of a step beside the mean that is drawn.
+TEST(LossCurve, ShowsTheLastLossAndTheMean) {
+  std::vector<CurvePoint> training;
+  for (int64_t step = 0; step < 100; ++step) training.push_back({step, 4.0});
+  training.back().loss = 2.0;
+  EXPECT_THAT(loss_curve_svg(training, {}), HasSubstr(">training, last 2.000, mean 3.000<"));
+  training.push_back({100, 9.0, true});
+  EXPECT_THAT(loss_curve_svg(training, {}), HasSubstr(">training, last 2.000, mean 3.000<"));
+}
+
+TEST(LossCurve, DrawsEachValidationSetInAColourOfItsOwn) {
+  const std::vector<CurvePoint> training = {{0, 4.0}, {1, 3.0}};
+  const std::string svg = loss_curve_svg(
+      training, {{"", {{1, 3.5}}}, {"books", {{0, 5.0}, {1, 4.5}}}, {"a<b", {{1, 2.5}}}, {"none", {}}});
+  EXPECT_THAT(svg, HasSubstr(">validation, last 3.500<"));
+  EXPECT_THAT(svg, HasSubstr(">validation books, last 4.500<"));
+  EXPECT_THAT(svg, HasSubstr(">validation a&lt;b, last 2.500<"));
+  EXPECT_THAT(svg, Not(HasSubstr("validation none")));
+  std::set<std::string> colours;
+  for (size_t at = svg.find("<circle"); at != svg.npos; at = svg.find("<circle", at + 1))
+    colours.insert(svg.substr(svg.find("fill=", at), 14));
+  EXPECT_EQ(colours.size(), 3u);
+  EXPECT_EQ(count_of(svg, "<circle"), 4u);
 }
 
 TEST(LossCurve, LeavesOutLossesThatAreNotFinite) {
   EXPECT_THAT(loss_curve_svg({{0, std::nan("")}, {1, 2.0}}, {}), Not(HasSubstr("nan")));
   EXPECT_THAT(loss_curve_svg({{0, std::nan("")}}, {}), HasSubstr("No finite loss"));
-}
-
-size_t count_of(const std::string& text, const std::string& word) {
-  size_t count = 0;
-  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++count;
-  return count;
 }
 
 TEST(LossCurve, HasAGapWhereLossesAreNotFiniteAndMarksSkippedUpdates) {

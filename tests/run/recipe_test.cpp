@@ -277,9 +277,11 @@ TEST(Recipe, RefusesModelsThatAreNotSaidOrSaidTwice) {
   EXPECT_THAT(refusal_of_model("seed: 1\n").what(),
               HasSubstr("the model is missing: neither pretrained_model_name_or_path nor config is given"));
   EXPECT_THAT(refusal_of_model("model: {_target_: a.from_pretrained, config: {}}\n").what(),
-              HasSubstr("from_pretrained takes no config"));
-  EXPECT_THAT(refusal_of_model("model: {config: {}, pretrained_model_name_or_path: a}\n").what(),
-              HasSubstr("from_config takes no pretrained_model_name_or_path"));
+              HasSubstr("from_pretrained takes config beside pretrained_model_name_or_path only"));
+  EXPECT_THAT(
+      refusal_of_model("model: {_target_: a.from_config, config: {}, pretrained_model_name_or_path: a}\n")
+          .what(),
+      HasSubstr("from_config takes no pretrained_model_name_or_path"));
   EXPECT_THAT(
       refusal_of_model("model: {_target_: nemo_automodel.NeMoAutoModelForImageTextToText.from_config,\n"
                        "        config: {}}\n")

@@ -17,10 +17,9 @@ TEST(SpaceText, HasTheUnitThatShowsTheSizes) {
       space_text(section, kSmall),
       "the checkpoints of this run take 5.86 KiB in run (2 of 2.93 KiB), and the disk has 4.88 KiB: set "
       "checkpoint.max_recent_checkpoints, or save less often with step_scheduler.ckpt_every_steps");
-  EXPECT_TRUE(
-      space_text(section, {1, 3e12, 3e12, 5e9})
-          .starts_with("the checkpoints of this run take 2793.97 GiB in run (1 of 2793.97 GiB), and the "
-                       "disk has 4.66 GiB: "));
+  EXPECT_TRUE(space_text(section, {1, 3e12, 3e12, 5e9})
+                  .starts_with("the checkpoints of this run take 2.73 TiB in run (1 of 2.73 TiB), and the "
+                               "disk has 4.66 GiB: "));
 }
 
 TEST(SpaceText, AdvisesWhatIsNotSetYet) {

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <limits>
+
 #include "lib/run/checkpointing/skipped.h"
 #include "lib/run/model/freeze.h"
 #include "lib/run/preflight/rank_size.h"
@@ -91,7 +93,7 @@ TEST(MemoryBeforeARun, IsRefusedWhereItCannotBe) {
   RankSizes sizes;
   sizes.most.held = sizes.most.gradients = int64_t{4} << 30;
   sizes.most.optimizer = int64_t{8} << 30;
-  sizes.average = int64_t{12} << 30;
+  sizes.average = 12.0 * (1 << 30);
   ModelSection section;
   section.where = "run.yaml:3 model";
   const double memory = 20.0 * (1 << 30);
@@ -104,6 +106,8 @@ TEST(MemoryBeforeARun, IsRefusedWhereItCannotBe) {
             "machine take 24.00 GiB, and the machine has 20.00 GiB\n"
             "  hint: split the model over more machines, or train a smaller one or in bfloat16; "
             "--model.check_memory false starts the run all the same");
+  sizes.most.held = sizes.most.optimizer = std::numeric_limits<int64_t>::max();
+  EXPECT_THAT(refusal(1), HasSubstr("the optimizer of a rank take 16.00 EiB, and the machine has 20.00 GiB"));
   section.check_memory = false;
   EXPECT_EQ(refusal(2), "");
 }

@@ -85,7 +85,7 @@ void tokenize(const DataCommand& command) {
 }  // namespace
 
 int data(const DataCommand& command) {
-  check_target(command.out, inputs_of(command), command.force);
+  check_target(command.out, inputs_of(command), command.force, !command.tokenizer.empty());
   if (!command.tokenizer.empty()) {
     tokenize(command);
     return 0;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -132,15 +133,16 @@ int generate(const GenerateCommand& command) {
   const Sampling sampling{command.temperature, command.top_k, facts.max_positions, command.top_p,
                           stop_tokens(model.place.notes, tokenizer.get())};
   LoadedModel loaded(model);
-
   const std::unique_ptr<Text> text = make_text(command, tokenizer.get());
   const std::vector<int64_t> prompt = text->prompt();
   check_tokens(prompt, facts.vocabulary);
+  if (const std::string& why = loaded.why_no_cache(); !why.empty())
+    std::cerr << "warning: the whole text is computed again for each new token: " << why << std::endl;
   bool has_begun = false;
   const auto begin_once = [&] {  // only once the model has answered: an error comes before any text
     if (!std::exchange(has_begun, true)) text->begin();
   };
-  heddle::generate(loaded.logits(), prompt, command.max_new_tokens, sampling, command.seed, &loaded.cache(),
+  heddle::generate(loaded.logits(), prompt, command.max_new_tokens, sampling, command.seed, loaded.cache(),
                    [&](int64_t token) {
                      begin_once();
                      text->add(token);

@@ -35,10 +35,6 @@ int64_t most_at_once(const RunSpec& run) {
   return std::min(saves, std::max<int64_t>(1, *section.max_recent + 1 + best - there));
 }
 
-std::string size_text(double bytes) {
-  return bytes_text(static_cast<int64_t>(bytes));
-}
-
 // What the user can change. With one checkpoint that stays the next one is written beside it, and saving less
 // often changes nothing.
 std::string less_space(const CheckpointSection& section) {
@@ -55,9 +51,9 @@ std::string less_space(const CheckpointSection& section) {
 }  // namespace
 
 std::string space_text(const CheckpointSection& section, const SpaceNeed& need) {
-  return "the checkpoints of this run take " + size_text(need.all) + " in " + section.directory + " (" +
-         std::to_string(need.count) + " of " + size_text(need.one) + "), and the disk has " +
-         size_text(need.free) + ": " + less_space(section);
+  return "the checkpoints of this run take " + bytes_text(need.all) + " in " + section.directory + " (" +
+         std::to_string(need.count) + " of " + bytes_text(need.one) + "), and the disk has " +
+         bytes_text(need.free) + ": " + less_space(section);
 }
 
 std::string disk_space_warning(const RunSpec& run) {

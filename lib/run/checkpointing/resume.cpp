@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/run/checkpointing/keep.h"
 #include "lib/run/model/foreign.h"
@@ -178,10 +179,11 @@ fs::path named(const std::string& word, const fs::path& root, std::vector<std::s
                     checkpoint::kManifest + " and optim/" + checkpoint::kManifest,
                 instead_of(place));
   }
-  throw Error(
-      ErrorCode::input, "checkpoint.restore_from",
-      inside == alone ? word + " is not there" : "neither " + inside.string() + " nor " + word + " is there",
-      "give the name of a directory in " + root.string() + ", a path, LATEST or LOWEST_VAL");
+  throw Error(ErrorCode::input, "checkpoint.restore_from",
+              inside == alone
+                  ? text::excerpt(word) + " is not there"
+                  : "neither " + text::excerpt(inside.string()) + " nor " + text::excerpt(word) + " is there",
+              "give the name of a directory in " + root.string() + ", a path, LATEST or LOWEST_VAL");
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string size_text(uint64_t bytes) {
-  constexpr const char* kUnits[] = {"bytes", "KB", "MB", "GB", "TB"};
+  constexpr const char* kUnits[] = {"bytes", "KB", "MB", "GB", "TB", "PB", "EB"};
   auto size = static_cast<double>(bytes);
   size_t unit = 0;
   for (; size >= 1000 && unit + 1 < std::size(kUnits); ++unit) size /= 1000;

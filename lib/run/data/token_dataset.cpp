@@ -89,6 +89,15 @@ void TokenDataset::keep_first(int64_t rows) {
   for (int64_t& first : first_) first = std::min(first, rows);
 }
 
+int64_t TokenDataset::label_tokens() const {
+  if (!samples_) return size() * sequence_length_;
+  int64_t count = 0;
+  for (int64_t pack = 0; pack < samples_->packs.size(); ++pack)
+    for (const int64_t sample : samples_->packs[pack])
+      count += samples_->samples[static_cast<size_t>(sample)].inputs;
+  return count;
+}
+
 std::string TokenDataset::digest() const {
   int64_t tokens = 0;
   std::string sums;

@@ -44,6 +44,7 @@ class TokenDataset {
   // where they are made (rows_of_samples).
   void keep_first(int64_t rows);
   int64_t size() const { return samples_ ? samples_->packs.size() : first_.back(); }  // in rows
+  int64_t label_tokens() const;                                                       // of all rows
   bool holds_bytes() const;  // every file: a token is a byte of text
   int64_t sequence_length() const { return sequence_length_; }
   // The rows' samples of unequal length; null: rows are cut from one row of tokens.

@@ -12,6 +12,7 @@
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/safetensors/file_writer.h"
 #include "lib/run/data/token_header.h"
+#include "lib/run/data/tokenizer/token_note.h"
 
 namespace heddle {
 namespace {
@@ -31,14 +32,17 @@ fs::path partial_of(const fs::path& out) {
 
 }  // namespace
 
-void check_target(const fs::path& out, std::span<const Input> inputs, bool force) {
+void check_target(const fs::path& out, std::span<const Input> inputs, bool force, bool has_note) {
   std::error_code ignored;
   const fs::path target = fs::is_regular_file(out, ignored) ? fs::canonical(out, ignored) : out;
   const auto any = [](const fs::path&) { return true; };
   const std::string hint = "move it away, or name another file: --out FILE";
-  const std::array outputs = {Output{out, "--out", "token file", any, Output::Form::file, hint},
-                              Output{partial_of(target), "--out", "unfinished token file",
-                                     is_unfinished_token_file, Output::Form::file, hint}};
+  std::vector<Output> outputs = {{out, "--out", "token file", any, Output::Form::file, hint},
+                                 {partial_of(target), "--out", "unfinished token file",
+                                  is_unfinished_token_file, Output::Form::file, hint}};
+  if (has_note)
+    outputs.push_back(
+        {note_beside(out), "--out", "note of heddle on a tokenizer", is_note, Output::Form::file, hint});
   refuse_outputs(outputs, inputs);
   fs::path index = out;
   index.replace_extension(".idx");

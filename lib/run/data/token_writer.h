@@ -14,9 +14,11 @@ namespace heddle {
 
 // Before anything is read or written. Throws Error{usage} when OUT or OUT.part is one of the inputs, also
 // through a link (`force` does not change that), when OUT is there and `force` is not given or is no regular
-// file, when OUT.part is there and no TokenWriter has left it, when OUT has no directory, and when a Megatron
-// index beside it would make readers take it for that format.
-HEDDLE_API void check_target(const std::filesystem::path& out, std::span<const Input> inputs, bool force);
+// file, when OUT.part is there and no TokenWriter has left it, when a note of the tokenizer will be written
+// and OUT.tokens.json is none, when OUT has no directory, and when a Megatron index beside it would make
+// readers take it for that format.
+HEDDLE_API void check_target(const std::filesystem::path& out, std::span<const Input> inputs, bool force,
+                             bool has_note = false);
 
 // Written beside the target (NAME.part) and renamed, so that a failed write leaves the old file. Tokens of 2
 // bytes have nanoGPT's header, tokens of 4 AutoModel's. Throws Error{io}.

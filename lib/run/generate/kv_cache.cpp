@@ -85,17 +85,45 @@ class KvCache::Layer {
   int64_t length_ = 0;
 };
 
+void refuse_not_causal(const Units& units) {
+  for (const auto& unit : units) {
+    auto* module_unit = dynamic_cast<ModuleUnit*>(unit.get());
+    if (module_unit == nullptr) continue;
+    module_unit->visit([&](const std::string& path, Module& module) {
+      auto* core = dynamic_cast<AttentionCore*>(&module);
+      if (core != nullptr && !core->options().causal)
+        throw Error(ErrorCode::usage, "generate",
+                    "the attention of '" + path +
+                        "' is not causal: a token that is added would change those before it",
+                    "generate with a causal language model");
+    });
+  }
+}
+
+std::string KvCache::why_none(const Units& units) {
+  std::string why;
+  for (const auto& unit : units) {
+    auto* module_unit = dynamic_cast<ModuleUnit*>(unit.get());
+    if (module_unit == nullptr) return "'" + std::string(unit->name()) + "' is no unit of modules";
+    module_unit->visit([&](const std::string& path, Module& module) {
+      const TokenUse use = module.traits().tokens;
+      if (!why.empty() || use == TokenUse::each_alone || dynamic_cast<AttentionCore*>(&module) != nullptr)
+        return;
+      why = "'" + path + "' (" + std::string(module.kind()) + ")" +
+            (use == TokenUse::mixes ? " computes a token from others outside of attention"
+                                    : " does not say whether it computes each token alone");
+    });
+    if (!why.empty()) return why;
+  }
+  return why;
+}
+
 KvCache::KvCache(Units& units) {
   for (const auto& unit : units) {
     auto* module_unit = dynamic_cast<ModuleUnit*>(unit.get());
     if (module_unit == nullptr) continue;
     module_unit->visit([&](const std::string& path, Module& module) {
       if (auto* core = dynamic_cast<AttentionCore*>(&module)) {
-        if (!core->options().causal)
-          throw Error(ErrorCode::usage, "generate",
-                      "the attention of '" + path +
-                          "' is not causal: a token that is added would change those before it",
-                      "generate with a causal language model");
         Layer* layer = layers_.emplace_back(std::make_unique<Layer>()).get();
         core->instead.add(AttentionCore::Instead::in_place(
             "generate",

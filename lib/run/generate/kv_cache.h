@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "heddle/base/export.h"
@@ -12,10 +13,17 @@
 
 namespace heddle {
 
+// Throws Error{usage} for attention that is not causal.
+void refuse_not_causal(const Units& units);
+
 // Without gradients, one sequence, one rank. The first forward takes tokens [1, n] from position 0; each one
 // after it the next token [1, 1], with its position in the batch. Logits are those of the last token alone.
 class HEDDLE_API KvCache {
  public:
+  // Why no cache can hold what the units need: the first module that computes a token from others outside of
+  // attention, or that does not say; empty: one can. The state of such a module is not known here.
+  static std::string why_none(const Units& units);
+
   // Computes in place of every attention (AttentionCore::instead) of the units, and narrows the input of
   // "lm_head". The units may be moved, into stages too; the cache lives as long as they run.
   explicit KvCache(Units& units);

@@ -17,13 +17,19 @@ Stages load(const PreparedModel& model, Units units, const DeviceMesh& mesh) {
   return parallel::build(std::move(units), plan, mesh, model.source, 0);
 }
 
+Units causal(Units units) {
+  refuse_not_causal(units);
+  return units;
+}
+
 }  // namespace
 
-LoadedModel::LoadedModel(const PreparedModel& model) : LoadedModel(model, model.make()) {}
+LoadedModel::LoadedModel(const PreparedModel& model) : LoadedModel(model, causal(model.make())) {}
 
 LoadedModel::LoadedModel(const PreparedModel& model, Units units)
     : rendezvous_(std::make_unique<AloneRendezvous>(Log::to_stderr(0))),
-      cache_(std::make_unique<KvCache>(units)),
+      why_no_cache_(KvCache::why_none(units)),
+      cache_(why_no_cache_.empty() ? std::make_unique<KvCache>(units) : nullptr),
       mesh_(mesh::build({}, *rendezvous_, "generate: one rank")),
       stages_(load(model, std::move(units), mesh_)) {}
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/mesh/rendezvous.h"
@@ -14,10 +15,11 @@ namespace heddle {
 
 class LoadedModel {
  public:
-  // Reads the values. Throws Error{input}, and what the cache refuses.
+  // Reads the values. Throws Error{input}, and Error{usage} for a model whose tokens see later ones.
   explicit LoadedModel(const PreparedModel& model);
 
-  KvCache& cache() { return *cache_; }
+  KvCache* cache() { return cache_.get(); }  // null: the model has state that no cache keeps,
+  const std::string& why_no_cache() const { return why_no_cache_; }  // and why
   // Valid as long as this object.
   Logits logits();
 
@@ -25,6 +27,7 @@ class LoadedModel {
   LoadedModel(const PreparedModel& model, Units units);
 
   std::unique_ptr<Rendezvous> rendezvous_;
+  std::string why_no_cache_;
   std::unique_ptr<KvCache> cache_;
   DeviceMesh mesh_;
   Stages stages_;

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "heddle/base/text.h"
 #include "heddle/base/version.h"
 #include "heddle/transport/rank_place.h"
 #include "lib/run/checkpointing/save.h"
@@ -102,6 +103,18 @@ std::string data_text(const TokenDataset& dataset) {
          std::to_string(samples->samples.size() - static_cast<size_t>(samples->left_out)) + " samples";
 }
 
+// The keys of a pretrained model that this run sets otherwise.
+std::string overrides_text(const ConfigOverrides& overrides) {
+  if (overrides.empty()) return "";
+  std::string keys;
+  for (const auto& [key, value] : overrides.keys.entries())
+    keys += (keys.empty() ? "" : ", ") + key + " " + text::excerpt(config::to_json(value), 80);
+  return "  config  " + keys + " for this run" +
+         (overrides.exported ? ", and in what it exports"
+                             : "; what it exports has the model's own config.json") +
+         "\n";
+}
+
 }  // namespace
 
 std::string device_text(const engine::Model& model, int local_ranks) {
@@ -145,6 +158,7 @@ std::string banner(const RunSpec& run, const ModelSize& size) {
   out += "  model   " + run.model.spec->facts().model_type + ", " + count_text(size.parameters) +
          " parameters, " + (run.model.dtype == at::kFloat ? "float32" : "bfloat16") +
          (run.model.directory.empty() ? ", random weights" : ", from " + run.model.directory.string()) + "\n";
+  out += overrides_text(run.recipe.model.overrides);
   if (size.experts.layers > 0) out += "  experts " + experts_text(size) + "\n";
   out += frozen_text(run, size);
   out += "  data    " + data_text(run.dataset) + ", " +

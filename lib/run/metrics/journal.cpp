@@ -104,7 +104,7 @@ void Journal::validated(const StepInfo& info, const std::string& set, double los
                         double lr) {
   validation_.at(set).append(
       to_json(ValidationRecord{info.step, info.epoch, loss, lr, label_tokens}, timestamp_now()));
-  if (set == run_.validation.front().name) files_.validated.push_back({info.step, loss});
+  files_.validated[set].push_back({info.step, loss});
   char text[96];
   std::snprintf(text, sizeof(text), "validation%s%s  step %lld  loss %.4f  (%lld tokens)",
                 set.empty() ? "" : " ", set.c_str(), static_cast<long long>(info.step + 1), loss,

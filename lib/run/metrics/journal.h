@@ -33,6 +33,10 @@ class Journal {
   void trained(Trained step, bool known);
   void log();
   int64_t unlogged() const { return unlogged_ ? 1 : 0; }  // steps
+  // How far a validation is, from 0 samples on.
+  void validating(const std::string& set, int64_t done, int64_t samples) {
+    progress_.validating(set, done, samples);
+  }
   // One set's loss over all its label tokens.
   void validated(const StepInfo& info, const std::string& set, double loss, int64_t label_tokens, double lr);
   // A line for a checkpoint that is complete: the screen counts steps from 1, its name and the metrics from

@@ -2,19 +2,25 @@
 #include "lib/run/metrics/loss_curve.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <string_view>
 
 #include "core/base/regular_file.h"
+#include "heddle/base/text.h"
 
 namespace heddle {
 namespace {
 
 constexpr double kWidth = 960, kHeight = 540;
-constexpr double kLeft = 72, kRight = 28, kTop = 56, kBottom = 58;
+constexpr double kLeft = 72, kRight = 28, kBottom = 58;
+constexpr double kLegend = 41.5, kRow = 20, kLetter = 7.2;  // the first line, its height, a letter of 13 px
 constexpr size_t kMostPoints = 1200;
-constexpr const char *kBlue = "#2563eb", *kOrange = "#ea580c", *kRed = "#dc2626";
+constexpr const char *kBlue = "#2563eb", *kRed = "#dc2626";
+// Of validation sets, in turn.
+constexpr std::array<const char*, 6> kSets = {"#ea580c", "#16a34a", "#9333ea",
+                                              "#0891b2", "#a16207", "#db2777"};
 
 std::string number(double value, const char* format = "%.1f") {
   char text[48];
@@ -24,10 +30,10 @@ std::string number(double value, const char* format = "%.1f") {
 
 // From steps and losses to places on the picture.
 struct Frame {
-  double steps = 1, low = 0, high = 1, tick = 0.2, step_tick = 1;
+  double steps = 1, low = 0, high = 1, tick = 0.2, step_tick = 1, top = 56;
   double x(double step) const { return kLeft + step / steps * (kWidth - kLeft - kRight); }
   double y(double loss) const {
-    return kHeight - kBottom - (loss - low) / (high - low) * (kHeight - kTop - kBottom);
+    return kHeight - kBottom - (loss - low) / (high - low) * (kHeight - top - kBottom);
   }
 };
 
@@ -51,21 +57,28 @@ std::vector<CurvePoint> drawn_points(const std::vector<CurvePoint>& points) {
   return out;
 }
 
-Frame frame_of(const std::vector<CurvePoint>& training, const std::vector<CurvePoint>& validation) {
+// `points`: all that are drawn.
+Frame frame_of(const std::vector<CurvePoint>& points) {
   Frame frame;
-  double low = training.front().loss, high = low;
-  for (const auto* points : {&training, &validation})
-    for (const CurvePoint& point : *points) {
-      low = std::min(low, point.loss);
-      high = std::max(high, point.loss);
-      frame.steps = std::max(frame.steps, static_cast<double>(point.step + 1));
-    }
+  double low = points.front().loss, high = low;
+  for (const CurvePoint& point : points) {
+    low = std::min(low, point.loss);
+    high = std::max(high, point.loss);
+    frame.steps = std::max(frame.steps, static_cast<double>(point.step + 1));
+  }
   frame.tick = nice_tick(std::max(high - low, 1e-3), 6);
   frame.low = std::floor(low / frame.tick) * frame.tick;
   frame.high = std::ceil(high / frame.tick) * frame.tick;
   if (frame.high <= frame.low) frame.high = frame.low + frame.tick;
   frame.step_tick = std::max(1.0, nice_tick(frame.steps, 8));
   return frame;
+}
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char letter : text)
+    out += letter == '<' ? "&lt;" : letter == '&' ? "&amp;" : std::string(1, letter);
+  return out;
 }
 
 std::string text_at(double x, double y, const std::string& text, const std::string& attributes) {
@@ -91,7 +104,7 @@ std::string axes(const Frame& frame) {
     out += text_at(frame.x(step), bottom + 22, number(step, "%.0f"), small + " text-anchor=\"middle\"");
   out += line_of(kLeft, bottom, right, bottom, "stroke=\"#9aa3b0\"");
   out += text_at((kLeft + right) / 2, kHeight - 14, "step", small + " text-anchor=\"middle\"");
-  out += "<text transform=\"translate(20 " + number((kTop + bottom) / 2) + ") rotate(-90)\" " + small +
+  out += "<text transform=\"translate(20 " + number((frame.top + bottom) / 2) + ") rotate(-90)\" " + small +
          " text-anchor=\"middle\">loss (nats a token)</text>\n";
   return out;
 }
@@ -159,13 +172,46 @@ std::string skipped_marks(const Frame& frame, const std::vector<CurvePoint>& poi
   return out;
 }
 
-std::string legend_entry(double x, const std::string& colour, const std::string& text) {
-  return line_of(x, 37, x + 24, 37, "stroke=\"" + colour + "\" stroke-width=\"3\" stroke-linecap=\"round\"") +
-         text_at(x + 32, 41.5, text, "font-size=\"13\" fill=\"#2b3440\"");
-}
+// Entries from left to right, in as many rows as they take.
+class Legend {
+ public:
+  void add(const std::string& colour, const std::string& text) {
+    const double width = 52 + kLetter * static_cast<double>(text.size());
+    if (x_ > kBegin && x_ + width > kWidth) {
+      x_ = kBegin;
+      ++rows_;
+    }
+    const double y = kLegend + kRow * rows_;
+    out_ += line_of(x_, y - 4.5, x_ + 24, y - 4.5,
+                    "stroke=\"" + colour + "\" stroke-width=\"3\" stroke-linecap=\"round\"");
+    out_ += text_at(x_ + 32, y, escaped(text), "font-size=\"13\" fill=\"#2b3440\"");
+    x_ += width;
+  }
+  const std::string& text() const { return out_; }
+  double height() const { return kRow * rows_; }  // of the rows after the first
+
+ private:
+  static constexpr double kBegin = kLeft + 80;
+  double x_ = kBegin;
+  int rows_ = 0;
+  std::string out_;
+};
 
 std::string stroke_of(const std::string& colour, const std::string& width) {
   return "stroke=\"" + colour + "\" stroke-width=\"" + width + "\"";
+}
+
+std::string set_text(const std::string& name) {
+  constexpr size_t kMost = 40;
+  return name.empty() ? "validation" : "validation " + text::excerpt(name, kMost);
+}
+
+std::string validation_line(const Frame& frame, const std::vector<CurvePoint>& points, const char* colour) {
+  std::string out = polylines(frame, points, stroke_of(colour, "2"));
+  for (const CurvePoint& point : drawn_points(points))
+    out += "<circle cx=\"" + number(frame.x(static_cast<double>(point.step + 1))) + "\" cy=\"" +
+           number(frame.y(point.loss)) + "\" r=\"3.5\" fill=\"" + colour + "\"/>\n";
+  return out;
 }
 
 }  // namespace
@@ -175,32 +221,36 @@ bool is_loss_curve(const std::filesystem::path& file) {
   return beginning_of(file, head.size()) == head;
 }
 
-std::string loss_curve_svg(const std::vector<CurvePoint>& all_training,
-                           const std::vector<CurvePoint>& all_validation) {
-  const std::vector<CurvePoint> training = drawn_points(all_training),
-                                validation = drawn_points(all_validation);
-  const auto skipped = std::count_if(all_training.begin(), all_training.end(),
-                                     [](const CurvePoint& point) { return point.skipped; });
+std::string loss_curve_svg(const std::vector<CurvePoint>& training, const ValidationCurves& validation) {
   std::string out = std::string(kLossCurveHead) + "<rect width=\"960\" height=\"540\" fill=\"#ffffff\"/>\n";
   out += text_at(kLeft, 42, "Loss", "font-size=\"20\" font-weight=\"600\" fill=\"#1b2430\"");
-  if (training.empty())
+  std::vector<CurvePoint> drawn = drawn_points(training);
+  if (drawn.empty())
     return out + text_at(kLeft, kHeight / 2, "No finite loss", "font-size=\"16\"") + "</svg>\n";
-  Frame frame = frame_of(training, validation);
-  frame.steps = std::max(frame.steps, static_cast<double>(all_training.back().step + 1));
-  const std::vector<CurvePoint> mean = running_mean(all_training);
-  out += axes(frame);
-  out += polylines(frame, all_training, stroke_of(kBlue, "1") + " stroke-opacity=\"0.25\"");
-  out += polylines(frame, mean, stroke_of(kBlue, "2.5"));
-  out += skipped_marks(frame, all_training);
-  if (skipped > 0) out += legend_entry(kWidth - 580, kRed, "skipped, " + std::to_string(skipped));
-  out += legend_entry(kWidth - 400, kBlue, "training, now " + number(drawn_points(mean).back().loss, "%.3f"));
-  if (!validation.empty()) {
-    out += polylines(frame, all_validation, stroke_of(kOrange, "2"));
-    for (const CurvePoint& point : validation)
-      out += "<circle cx=\"" + number(frame.x(static_cast<double>(point.step + 1))) + "\" cy=\"" +
-             number(frame.y(point.loss)) + "\" r=\"3.5\" fill=\"" + kOrange + "\"/>\n";
-    out += legend_entry(kWidth - 205, kOrange, "validation, now " + number(validation.back().loss, "%.3f"));
+  const std::vector<CurvePoint> mean = running_mean(training);
+  Legend legend;
+  legend.add(kBlue, "training, last " + number(drawn.back().loss, "%.3f") + ", mean " +
+                        number(drawn_points(mean).back().loss, "%.3f"));
+  size_t sets = 0;
+  for (const auto& [name, points] : validation) {
+    const std::vector<CurvePoint> of_set = drawn_points(points);
+    drawn.insert(drawn.end(), of_set.begin(), of_set.end());
+    const char* colour = kSets[sets++ % kSets.size()];
+    if (!of_set.empty()) legend.add(colour, set_text(name) + ", last " + number(of_set.back().loss, "%.3f"));
   }
+  const auto skipped =
+      std::count_if(training.begin(), training.end(), [](const CurvePoint& point) { return point.skipped; });
+  if (skipped > 0) legend.add(kRed, "skipped, " + std::to_string(skipped));
+  Frame frame = frame_of(drawn);
+  frame.top += legend.height();
+  frame.steps = std::max(frame.steps, static_cast<double>(training.back().step + 1));
+  out += axes(frame);
+  out += polylines(frame, training, stroke_of(kBlue, "1") + " stroke-opacity=\"0.25\"");
+  out += polylines(frame, mean, stroke_of(kBlue, "2.5"));
+  out += skipped_marks(frame, training) + legend.text();
+  sets = 0;
+  for (const auto& [name, points] : validation)
+    out += validation_line(frame, points, kSets[sets++ % kSets.size()]);
   return out + "</svg>\n";
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,13 @@ inline constexpr const char* kLossCurveHead =
     "font-family=\"system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif\">\n";
 bool is_loss_curve(const std::filesystem::path& file);
 
-// An SVG of 960 x 540: the training loss of each step, its running mean, and the validation losses, with
-// axes, labels and a legend. Lines have a gap where a loss is not finite or its update was skipped; with no
-// loss left the picture says so. Skipped steps have a red mark on the axis.
-std::string loss_curve_svg(const std::vector<CurvePoint>& training,
-                           const std::vector<CurvePoint>& validation);
+// Of each validation set, by its name; "" is that of validation_dataset.
+using ValidationCurves = std::map<std::string, std::vector<CurvePoint>>;
+
+// An SVG of 960 x 540: the training loss of each step, its running mean, and the losses of each validation
+// set, with axes, labels and a legend that has the last loss of each line. Lines have a gap where a loss is
+// not finite or its update was skipped; with no loss left the picture says so. Skipped steps have a red mark
+// on the axis.
+std::string loss_curve_svg(const std::vector<CurvePoint>& training, const ValidationCurves& validation);
 
 }  // namespace heddle

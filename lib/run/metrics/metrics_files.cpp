@@ -198,8 +198,7 @@ MetricsFiles take_metrics_files(const RunSpec& run) {
   for (size_t i = 0; i < run.validation.size(); ++i) {
     const std::string& set = run.validation[i].name;
     out.validation[set] = beside[i];
-    const std::vector<CurvePoint> points = kept_points(run, beside[i], owes_validation(run, set));
-    if (i == 0) out.validated = points;
+    out.validated[set] = kept_points(run, beside[i], owes_validation(run, set));
   }
   return out;
 }

@@ -17,9 +17,10 @@ namespace heddle {
 // validation files and the loss curve beside it), and else this run takes such a name itself.
 struct MetricsFiles {
   std::filesystem::path training;
-  std::map<std::string, std::filesystem::path> validation;  // by the name of the set
-  std::vector<CurvePoint> trained, validated;               // of the steps before; of the first set
-  std::vector<std::string> notes;                           // what was renamed, for the user
+  std::map<std::string, std::filesystem::path> validation;   // by the name of the set
+  std::vector<CurvePoint> trained;                           // of the steps before
+  std::map<std::string, std::vector<CurvePoint>> validated;  // by the name of the set
+  std::vector<std::string> notes;                            // what was renamed, for the user
 };
 
 // On rank 0, before the first step, with the lock of checkpoint_dir where the run saves. The files are there

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "heddle/base/text.h"
+
 namespace heddle {
 namespace {
 
@@ -72,7 +74,7 @@ std::string progress_line(const TrainingRecord& record, int64_t total_steps, dou
       formatted("lr %.2e", record.lr),
       count_text(record.tps) + " tok/s",
       speed_text(record),
-      formatted("%.2f GiB", record.mem),
+      bytes_text(record.mem * (1 << 30)),
       time_text(seconds_left) + " left"};
   const size_t own = fields.size();
   for (const SideRecord& side : record.sides)
@@ -107,6 +109,7 @@ void Progress::show(const TrainingRecord& record) {
     const std::string line = progress_line(record, total_steps_, left, screen_.columns() - 1);
     screen_.out << '\r' << line << "\033[K" << std::flush;
     screen_.open_line = true;
+    passes_ = false;
     return;
   }
   const auto now = Clock::now();
@@ -116,7 +119,23 @@ void Progress::show(const TrainingRecord& record) {
   screen_.out << progress_line(record, total_steps_, left) << std::endl;
 }
 
+void Progress::validating(const std::string& set, int64_t done, int64_t samples) {
+  const std::string line = "validation" + (set.empty() ? "" : " " + set) + "  " + std::to_string(done) + "/" +
+                           std::to_string(samples) + " samples";
+  if (screen_.columns) {
+    if (done == 0 && !passes_) finish();
+    screen_.out << '\r' << line.substr(0, screen_.columns() - 1) << "\033[K" << std::flush;
+    screen_.open_line = passes_ = true;
+    return;
+  }
+  const auto now = Clock::now();
+  if (done > 0 && now - last_line_ < std::chrono::seconds(1)) return;
+  last_line_ = now;
+  if (done > 0) screen_.out << line << std::endl;
+}
+
 void Progress::note(const std::string& text) {
+  if (std::exchange(passes_, false) && screen_.open_line.exchange(false)) screen_.out << "\r\033[K";
   finish();
   screen_.out << text << std::endl;
 }

@@ -12,9 +12,9 @@
 
 namespace heddle {
 
-// "step 12/300  loss 3.1416  norm 1.20  lr 1.0e-03  12.3k tok/s  0.45 GiB  2m 10s left  router/load 1.02", in
-// at most `columns` characters: whole fields are left out, the last of the model's own values first, then the
-// memory, the step last.
+// "step 12/300  loss 3.1416  norm 1.20  lr 1.0e-03  12.3k tok/s  460.80 MiB  2m 10s left  router/load 1.02",
+// in at most `columns` characters: whole fields are left out, the last of the model's own values first, then
+// the memory, the step last.
 std::string progress_line(const TrainingRecord& record, int64_t total_steps, double seconds_left,
                           size_t columns = 1000);
 
@@ -35,6 +35,9 @@ class Progress {
   Progress(Screen screen, int64_t total_steps);
 
   void show(const TrainingRecord& record);
+  // Of a validation: a line that the next one replaces; elsewhere than on a terminal one a second, none
+  // within the first. `done` is 0 before the first sample.
+  void validating(const std::string& set, int64_t done, int64_t samples);
   // A line that stays.
   void note(const std::string& text);
   void finish();
@@ -47,6 +50,7 @@ class Progress {
   int64_t shown_ = 0;   // steps seen
   double seconds_ = 0;  // of the steps after the first, which warms up
   Clock::time_point last_line_;
+  bool passes_ = false;  // the open line is replaced by a line that stays
 };
 
 }  // namespace heddle

@@ -2,26 +2,22 @@
 #include "lib/run/model/amounts.h"
 
 #include <cstdio>
+#include <iterator>
 
 namespace heddle {
 namespace {
 
-std::string counted(double value, const char* const (&units)[4], double base) {
-  int unit = 0;
-  while (value >= base && unit < 3) value /= base, ++unit;
-  char text[48];
-  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f%s" : "%.2f%s", value, units[unit]);
-  return text;
-}
+constexpr const char* kUnits[] = {"", " K", " M", " G", " T", " P", " E"};
 
 }  // namespace
 
-std::string bytes_text(int64_t bytes) {
-  return counted(static_cast<double>(bytes), {" B", " KiB", " MiB", " GiB"}, 1024);
-}
-
 std::string count_text(int64_t count) {
-  return counted(static_cast<double>(count), {"", " K", " M", " G"}, 1000);
+  auto value = static_cast<double>(count);
+  size_t unit = 0;
+  for (; value >= 1000 && unit + 1 < std::size(kUnits); ++unit) value /= 1000;
+  char text[48];
+  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f%s" : "%.2f%s", value, kUnits[unit]);
+  return text;
 }
 
 }  // namespace heddle

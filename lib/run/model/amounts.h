@@ -6,7 +6,6 @@
 
 namespace heddle {
 
-std::string bytes_text(int64_t bytes);  // "4.71 MiB"
 std::string count_text(int64_t count);  // "1.24 M"
 
 }  // namespace heddle

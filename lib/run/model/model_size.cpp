@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -30,6 +31,10 @@ class Storages {
  private:
   std::set<const c10::StorageImpl*> seen_;
 };
+
+void add(int64_t& sum, int64_t bytes) {
+  if (__builtin_add_overflow(sum, bytes, &sum)) sum = std::numeric_limits<int64_t>::max();
+}
 
 bool is_freed(const at::Tensor& leaf) {
   return leaf.numel() > 0 && leaf.storage().nbytes() == 0;
@@ -89,16 +94,17 @@ ModelSize size_of(const WholeModel& model, Stages& stages, bool master_weights,
   Storages storages;
   std::map<std::string, int64_t> shards;  // bytes of those that train
   for (const Shard* shard : stages.shards()) {
-    size.held += storages.add(shard->tensor);
+    add(size.held, storages.add(shard->tensor));
     if (!shard->tensor.requires_grad()) continue;
     shards[shard->name] += bytes_of(shard->tensor);
     const bool copies = master_weights && shard->tensor.scalar_type() != at::kFloat;
     size.rounded = size.rounded || (!master_weights && shard->tensor.element_size() == 2);
     const int64_t each = copies ? shard->tensor.numel() * 4 : bytes_of(shard->tensor);  // as AdamW keeps it
-    size.optimizer += each * (copies ? 3 : 2);
+    for (int i = 0; i < (copies ? 3 : 2); ++i) add(size.optimizer, each);
     // What undoes an update: weights, both moments and, to clip after all, the gradient.
-    if (stages.pipeline().config.post_validation)
-      size.optimizer += each * 3 + (max_norm ? bytes_of(shard->tensor) : 0);
+    if (!stages.pipeline().config.post_validation) continue;
+    for (int i = 0; i < 3; ++i) add(size.optimizer, each);
+    if (max_norm) add(size.optimizer, bytes_of(shard->tensor));
   }
   std::set<std::string> seen;
   for (const auto& unit : model.slots) {
@@ -106,10 +112,10 @@ ModelSize size_of(const WholeModel& model, Stages& stages, bool master_weights,
     for (const ParameterSlot& slot : unit) {
       if (stages.whole()->sizes.count(slot.name) == 0) continue;  // of another rank's stage, and gone
       const at::Tensor& leaf = *slot.tensor;
-      size.held += storages.add(leaf);
+      add(size.held, storages.add(leaf));
       if (is_freed(leaf)) gathered += bytes_of(leaf);
       if (seen.insert(slot.name).second && slot.trainable())
-        size.gradients += is_freed(leaf) ? shards[slot.name] : bytes_of(leaf);
+        add(size.gradients, is_freed(leaf) ? shards[slot.name] : bytes_of(leaf));
     }
     size.largest_unit = std::max(size.largest_unit, gathered);
   }
@@ -134,9 +140,10 @@ SavedBytes saved_bytes(const Units& units, bool master_weights) {
       if (!seen.insert(slot.name).second) continue;
       const at::Tensor& tensor = *slot.tensor;
       const bool master = master_weights && tensor.scalar_type() != at::kFloat;
-      const int64_t state = master ? 3 * 4 * tensor.numel() : 2 * bytes_of(tensor);
-      out.model += bytes_of(tensor);
-      out.checkpoint += bytes_of(tensor) + (tensor.requires_grad() ? state : 0);
+      const int64_t each = master ? 4 * tensor.numel() : bytes_of(tensor);
+      add(out.model, bytes_of(tensor));
+      add(out.checkpoint, bytes_of(tensor));
+      for (int i = 0; tensor.requires_grad() && i < (master ? 3 : 2); ++i) add(out.checkpoint, each);
     }
   return out;
 }

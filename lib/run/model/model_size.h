@@ -35,7 +35,8 @@ struct ExpertSize {
   int64_t parts = 1;                  // each of these is a part of one; 1: it is whole
 };
 
-// Sizes that are known once the model stands; of this rank, in bytes.
+// Sizes that are known once the model stands; of this rank, in bytes. One that no int64_t holds is the
+// largest that does.
 struct ModelSize {
   int64_t parameters = 0;  // of the whole model, how many
   int64_t frozen = 0;      // of these, by freeze_config

@@ -11,6 +11,7 @@
 #include "heddle/engine/engine.h"
 #include "lib/checkpoint/sharded/sharded_source.h"
 #include "lib/run/model/freeze.h"
+#include "lib/run/model/overridden.h"
 
 namespace heddle {
 namespace {
@@ -36,11 +37,19 @@ Units PreparedModel::make(c10::Device device) const {
 }
 
 PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry& plugins) {
+  std::vector<std::string> none;
+  return open_pretrained(path, plugins, {}, none);
+}
+
+PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry& plugins,
+                              const ConfigOverrides& overrides, std::vector<std::string>& warnings) {
   PreparedModel out;
   out.directory = path;
   out.place = find_model(path);
   const ModelPlace& place = out.place;
-  out.spec = engine::read_model(place.notes / "config.json", plugins);
+  const std::filesystem::path file = place.notes / "config.json";
+  out.spec = overrides.empty() ? engine::read_model(file, plugins)
+                               : read_overridden(file, overrides, plugins, warnings);
   out.dtype = dtype_of(out.spec->facts().dtype);
   if (place.kind == ModelPlace::Kind::hugging_face) {
     const auto weights = std::make_shared<const HfWeights>(place.weights);
@@ -54,13 +63,14 @@ PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry&
       out.tensors.push_back(name);
     out.source = checkpoint::sharded_source(place.weights, place.optimizer, out.spec);
   }
+  if (overrides.exported) add_to_config(out.origin.files["config.json"], overrides.keys);
   return out;
 }
 
 PreparedModel prepare_model(const ModelSection& section, const std::optional<FreezeSection>& freezing,
-                            PluginRegistry& plugins) {
+                            PluginRegistry& plugins, std::vector<std::string>& warnings) {
   PreparedModel model = section.source == ModelSection::Source::pretrained
-                            ? open_pretrained(section.directory, plugins)
+                            ? open_pretrained(section.directory, plugins, section.overrides, warnings)
                             : with_random_weights(section, plugins);
   model.dtype = dtype_of(!section.dtype.empty() ? section.dtype : model.spec->facts().dtype);
   if (!model.source)

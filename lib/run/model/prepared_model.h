@@ -44,11 +44,14 @@ struct PreparedModel {
 // Reads config.json and the headers of the weights, or the manifest, not the weights. PATH is what
 // find_model() takes. Throws Error{input} naming the file and the key or tensor.
 HEDDLE_API PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry& plugins);
+// The same with keys in place of those of its config.json, as read_overridden() says.
+PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry& plugins,
+                              const ConfigOverrides& overrides, std::vector<std::string>& warnings);
 
 // The model of a recipe: pretrained, or of the configuration's own keys with random weights; `freezing`
 // becomes its first transform. Throws Error.
 PreparedModel prepare_model(const ModelSection& section, const std::optional<FreezeSection>& freezing,
-                            PluginRegistry& plugins);
+                            PluginRegistry& plugins, std::vector<std::string>& warnings);
 
 // The file or directory of a model; empty where the configuration itself holds its shape.
 std::filesystem::path place_of(const ModelSection& section);

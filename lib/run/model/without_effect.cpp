@@ -5,6 +5,7 @@
 
 #include "core/base/pattern.h"
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 
 namespace heddle {
 namespace {
@@ -16,9 +17,10 @@ struct Found {
 [[noreturn]] void refuse_group(const std::string& pattern, const std::string& where, const Found& found,
                                const std::string& example) {
   if (!found.named)
-    throw Error(ErrorCode::config, where, "no parameter's name holds a match of '" + pattern + "'",
+    throw Error(ErrorCode::config, where,
+                "no parameter's name holds a match of '" + text::excerpt(pattern) + "'",
                 "names are such as '" + example + "'");
-  const std::string all = "all parameters that '" + pattern + "' matches ";
+  const std::string all = "all parameters that '" + text::excerpt(pattern) + "' matches ";
   if (!found.trained)
     throw Error(ErrorCode::config, where, all + "are frozen", "freeze fewer, or leave the entry out");
   throw Error(ErrorCode::config, where, all + "belong to the entries before it",

@@ -4,6 +4,8 @@
 #include <fstream>
 #include <system_error>
 
+#include "heddle/base/text.h"
+
 namespace heddle {
 namespace {
 
@@ -20,6 +22,18 @@ std::string way_out(const Output& output) {
   if (!output.hint.empty()) return output.hint;
   return output.is_named() ? "name a file that is not there"
                            : "move it away, or give " + output.where + " another directory";
+}
+
+// What no file system takes, before a message quotes it.
+void refuse_long_name(const Output& output) {
+  constexpr size_t kLongestPath = 4095, kLongestName = 255;
+  const std::string whole = output.path.string();
+  for (const fs::path& part : output.path)
+    if (part.string().size() > kLongestName || whole.size() > kLongestPath)
+      refuse_output(output,
+                    "a name has at most " + std::to_string(kLongestName) + " bytes and a path " +
+                        std::to_string(kLongestPath) + ", got '" + text::excerpt(whole) + "'",
+                    "give a shorter one");
 }
 
 // Both names of a device are no loss: nothing is kept there.
@@ -101,6 +115,7 @@ fs::path resolved(const fs::path& path) {
 }
 
 void refuse_outputs(std::span<const Output> outputs, std::span<const Input> inputs) {
+  for (const Output& output : outputs) refuse_long_name(output);
   for (const Output& output : outputs)
     if (output.is_named()) refuse_inputs(output, inputs);
   refuse_pairs(outputs);

@@ -31,6 +31,15 @@ void keep_first(std::vector<std::vector<int64_t>>& lengths, int64_t most) {
   }
 }
 
+// Its loss would be that of no token. Of packs refuse_no_packs() says why.
+void refuse_no_labels(const TokenDataset& dataset, const DatasetSection& section,
+                      const PackedSection& packed) {
+  if (packed.rules.size > 0 || dataset.label_tokens() > 0) return;
+  throw Error(ErrorCode::input, section.where,
+              text::join(section.patterns) + " has no label token: a loss of it is not defined",
+              "a sample needs two tokens: the last one is a label");
+}
+
 // No token would end a document, and attention would never begin anew.
 void refuse_foreign_end(const TokenDataset& dataset, const DatasetSection& section,
                         std::optional<int64_t> vocabulary) {
@@ -104,6 +113,7 @@ std::optional<TokenDataset> open_dataset(const DatasetSection& section, const Pa
 
 void check_dataset(const TokenDataset& dataset, const DatasetSection& section, const PackedSection& packed,
                    const std::string& refused, std::optional<int64_t> vocabulary) {
+  refuse_no_labels(dataset, section, packed);
   refuse_foreign_end(dataset, section, vocabulary);
   if (dataset.has_documents() && !refused.empty())
     throw Error(ErrorCode::not_built, dataset.samples() ? section.lengths_where : section.where,

@@ -158,7 +158,7 @@ class PreflightBuilder {
     std::error_code ignored;
     if (another_ && !place.empty() && !std::filesystem::exists(place, ignored))
       return warn_missing(place.string() + " is not there: the model is not checked");
-    out_.model = prepare_model(out_.recipe.model, out_.recipe.freeze, plugins_);
+    out_.model = prepare_model(out_.recipe.model, out_.recipe.freeze, plugins_, out_.setup.warnings);
   }
 
   // What the model and the batch have to say to the plan, on meta: each rank makes its own units later.

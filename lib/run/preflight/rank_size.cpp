@@ -5,6 +5,7 @@
 #include <fstream>
 #include <string>
 
+#include "heddle/base/text.h"
 #include "heddle/mesh/dry.h"
 #include "lib/run/model/amounts.h"
 
@@ -27,7 +28,7 @@ constexpr int kLargestDryWorld = 1 << 16;
 RankSizes sizes_on_ranks(const Plan& plan, const Setup& setup, const PreparedModel& model,
                          const Recipe& recipe) {
   RankSizes out;
-  int64_t all = 0;
+  double all = 0;
   for (int stage = 0; stage < setup.sizes.pp; ++stage) {
     Units units = model.make();
     const WholeModel whole = whole_model(units);
@@ -35,8 +36,9 @@ RankSizes sizes_on_ranks(const Plan& plan, const Setup& setup, const PreparedMod
     const DeviceMesh mesh = mesh::build(setup.axes, world, "", setup.views, setup.axis_table);
     Stages stages = parallel::build(std::move(units), plan, mesh, /*source=*/{}, /*seed=*/0);
     const ModelSize size = size_of(whole, stages, recipe.optimizer.master_weights, recipe.max_norm);
-    if (size.held + size.optimizer >= out.most.held + out.most.optimizer) out.most = size;
-    all += size.held + size.gradients + size.optimizer;
+    const RankSizes here{size};
+    if (here.bytes() >= out.bytes()) out.most = size;
+    all += here.bytes();
   }
   out.average = all / setup.sizes.pp;
   return out;
@@ -74,14 +76,14 @@ std::optional<RankSizes> sizes_if_known(const Plan& plan, Setup& setup, const Pr
 void check_memory(const RankSizes& sizes, const ModelSection& section, int local_ranks, double memory) {
   if (!section.check_memory) return;
   if (memory == 0) memory = memory_here();
-  const int64_t needed = local_ranks == 1 ? sizes.bytes() : sizes.average * local_ranks;
-  if (memory == 0 || static_cast<double>(needed) <= memory) return;
+  const double needed = local_ranks == 1 ? sizes.bytes() : sizes.average * local_ranks;
+  if (memory == 0 || needed <= memory) return;
   const std::string ranks =
       local_ranks == 1 ? "a rank" : std::to_string(local_ranks) + " ranks on this machine";
   throw Error(
       ErrorCode::config, section.where,
       "parameters, gradients and the optimizer of " + ranks + " take " + bytes_text(needed) +
-          ", and the machine has " + bytes_text(static_cast<int64_t>(memory)),
+          ", and the machine has " + bytes_text(memory),
       "split the model over more machines, or train a smaller one or in bfloat16; --model.check_memory "
       "false starts the run all the same");
 }

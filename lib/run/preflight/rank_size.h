@@ -11,11 +11,13 @@
 namespace heddle {
 
 struct RankSizes {
-  ModelSize most;       // of the rank that holds most
-  int64_t average = 0;  // bytes of parameters, gradients and optimizer: the mean over the pipeline's stages
-  int64_t bytes() const {
-    return most.held + most.gradients + most.optimizer;
-  }  // of the rank that holds most
+  ModelSize most;      // of the rank that holds most
+  double average = 0;  // bytes of parameters, gradients and optimizer: the mean over the pipeline's stages
+  // Of the rank that holds most.
+  double bytes() const {
+    return static_cast<double>(most.held) + static_cast<double>(most.gradients) +
+           static_cast<double>(most.optimizer);
+  }
 };
 
 // The plan's own strategy shards the model on meta, in a world where nothing is sent, on the first rank of

@@ -13,7 +13,7 @@ struct ModelFields {
   std::optional<std::string> target, directory;
   Node config;
   Node dtype, torch_dtype;
-  bool check_memory = true;
+  bool check_memory = true, export_config = false;
 };
 
 const ConfigSchema<ModelFields>& model_schema() {
@@ -23,7 +23,11 @@ const ConfigSchema<ModelFields>& model_schema() {
           .field("pretrained_model_name_or_path", &ModelFields::directory,
                  "A Hugging Face directory, the checkpoint_dir of a run, or a checkpoint.")
           .field("config", &ModelFields::config,
-                 "HF's keys, or the path of a config.json, for random weights.")
+                 "Alone: HF's keys, or the path of a config.json, for random weights. Beside a path: keys "
+                 "that this run uses in place of those of the model's config.json.")
+          .field("export_config", &ModelFields::export_config,
+                 "Beside a path, what is exported has the keys of config too; false: it has the model's own "
+                 "config.json.")
           .field("dtype", &ModelFields::dtype, "Storage; null or auto: what config.json says, else float32.")
           .field("torch_dtype", &ModelFields::torch_dtype, "The older name of dtype.")
           .field(
@@ -57,6 +61,30 @@ void refuse_other_class(const Node& section, const std::string& target) {
          "'" + text::excerpt(name) + "' is not built; there is: NeMoAutoModelForCausalLM");
 }
 
+void read_pretrained(const Node& section, const ModelFields& words, ModelSection& model) {
+  const bool has_config = !words.config.is_null();
+  if (!words.directory && has_config)
+    refuse(where_of(section, "config"),
+           "from_pretrained takes config beside pretrained_model_name_or_path only",
+           "name the model's directory, or take from_config for random weights");
+  if (!words.directory || words.directory->empty())
+    refuse(section.where(), "the model is missing: neither pretrained_model_name_or_path nor config is given",
+           "model: {config: {model_type: llama, hidden_size: 64, ...}} trains from scratch");
+  model.source = ModelSection::Source::pretrained;
+  model.directory = path_of(*words.directory);
+  model.overrides = {words.config, words.export_config};
+  if (words.export_config && !has_config)
+    refuse(where_of(section, "export_config"),
+           "export_config is set, and there are no keys: config is not given",
+           "give the keys that this run changes, or leave export_config out");
+  if (has_config && (!words.config.is_map() || words.config.size() == 0))
+    refuse(where_of(section, "config"),
+           "beside pretrained_model_name_or_path expected a map of keys that replace those of its "
+           "config.json, got " +
+               words.config.written(),
+           "config: {output_router_logits: true}, or leave it out");
+}
+
 }  // namespace
 
 std::vector<FieldInfo> model_fields() {
@@ -66,7 +94,8 @@ std::vector<FieldInfo> model_fields() {
 ModelSection read_model(const Node& section, NotBuilt&) {
   const ModelFields words = model_schema().read(section);
   const bool has_config = !words.config.is_null();
-  const std::string target = component(section, kTargets, has_config ? "from_config" : "from_pretrained");
+  const std::string target =
+      component(section, kTargets, has_config && !words.directory ? "from_config" : "from_pretrained");
   if (words.target) refuse_other_class(section, *words.target);
   ModelSection model;
   model.where = section.where();
@@ -77,19 +106,17 @@ ModelSection read_model(const Node& section, NotBuilt&) {
     refuse(where_of(section, "torch_dtype"), "dtype and torch_dtype differ", "give dtype alone");
   if (model.dtype.empty()) model.dtype = older;
   if (target == "from_pretrained") {
-    if (has_config)
-      refuse(where_of(section, "config"), "from_pretrained takes no config", "give one of the two");
-    if (!words.directory || words.directory->empty())
-      refuse(section.where(),
-             "the model is missing: neither pretrained_model_name_or_path nor config is given",
-             "model: {config: {model_type: llama, hidden_size: 64, ...}} trains from scratch");
-    model.source = ModelSection::Source::pretrained;
-    model.directory = path_of(*words.directory);
+    read_pretrained(section, words, model);
     return model;
   }
   if (words.directory)
     refuse(where_of(section, "pretrained_model_name_or_path"),
            "from_config takes no pretrained_model_name_or_path", "config may be the path of a config.json");
+  if (words.export_config)
+    refuse(where_of(section, "export_config"),
+           "export_config is for a config beside pretrained_model_name_or_path; a model of random weights is "
+           "always exported with its keys",
+           "leave export_config out");
   if (words.config.kind() != Node::Kind::map && words.config.kind() != Node::Kind::text)
     refuse(where_of(section, "config"),
            "expected a map of HF's keys, or the path of a config.json, got " + words.config.written());

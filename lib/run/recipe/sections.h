@@ -38,13 +38,21 @@ struct StepSection {
   std::string where = "step_scheduler";          // of global_batch_size, for messages
 };
 
+// Keys of a pretrained model's config.json that a run sets otherwise.
+struct ConfigOverrides {
+  Node keys;              // a map of HF's keys; null: none
+  bool exported = false;  // the model that the run exports has them too
+  bool empty() const { return keys.is_null(); }
+};
+
 struct ModelSection {
   enum class Source { pretrained, config } source = Source::config;
-  std::string directory;     // from_pretrained: an HF directory
-  Node config;               // from_config: a map of HF's keys, or the path of a config.json
-  std::string dtype;         // storage; empty: what config.json says, else float32
-  bool check_memory = true;  // refuse what this machine's memory cannot hold
-  std::string where;         // of the section, for messages
+  std::string directory;      // from_pretrained: an HF directory
+  Node config;                // from_config: a map of HF's keys, or the path of a config.json
+  ConfigOverrides overrides;  // from_pretrained: keys in place of those of its config.json
+  std::string dtype;          // storage; empty: what config.json says, else float32
+  bool check_memory = true;   // refuse what this machine's memory cannot hold
+  std::string where;          // of the section, for messages
 };
 
 // AutoModel's freeze_config, for models of text. `patterns` is our own.

@@ -67,4 +67,14 @@ void check_refused_keys(const Node& keys) {
   if (const Node* quantised = given(keys, "quantization_config")) refuse_quantised(*quantised);
 }
 
+void check_heads_divide(const Node& keys, const ModelConfig& config) {
+  if (config.hidden_size % config.num_attention_heads == 0) return;
+  const Node* hidden = given(keys, "hidden_size");
+  refuse(hidden == nullptr ? keys : *hidden,
+         "transformers refuses a " + config.model_type + " whose hidden_size " +
+             std::to_string(config.hidden_size) + " is no multiple of num_attention_heads " +
+             std::to_string(config.num_attention_heads),
+         "make hidden_size a multiple; head_dim may be any even number beside it");
+}
+
 }  // namespace heddle::llama

@@ -5,6 +5,7 @@
 
 #include "heddle/config/node.h"
 #include "heddle/config/schema.h"
+#include "model_config.h"
 
 namespace heddle::llama {
 
@@ -13,5 +14,9 @@ const std::vector<FieldInfo>& common_keys();
 
 // Throws Error{config} for a value of these keys that transformers would compute otherwise.
 void check_refused_keys(const Node& keys);
+
+// Of types whose configuration transformers refuses where the heads do not divide hidden_size, whatever
+// head_dim is. Throws Error{config}.
+void check_heads_divide(const Node& keys, const ModelConfig& config);
 
 }  // namespace heddle::llama

@@ -109,6 +109,7 @@ ModelConfig read_model_config(const Node& keys, UnknownKeys unknown) {
   read_padding(keys, config);
   read_rotary(keys, config);
   type.read(keys, config);
+  check_rotary(keys, config);
   check_size(keys, config);
   return config;
 }

@@ -103,14 +103,6 @@ double not_negative(const Node& keys, const char* key, double otherwise) {
   return node->as_real();
 }
 
-double finite_or(const Node& keys, const char* key, double otherwise) {
-  const Node* node = model::given(keys, key);
-  if (node == nullptr) return otherwise;
-  if (!std::isfinite(node->as_real()))
-    model::refuse(*node, "expected a finite number, got " + node->written());
-  return node->as_real();
-}
-
 void refuse_jitter(const Node& keys) {
   if (const Node* noise = model::given(keys, "router_jitter_noise");
       noise != nullptr && noise->as_real() != 0)

@@ -34,9 +34,8 @@ void check_layers(const Node& keys, const ModelConfig& config, const std::string
 // Of types whose input is not multiplied by noise.
 void refuse_jitter(const Node& keys);
 
-// Finite numbers; the first is at least 0.
+// A finite number of at least 0.
 double not_negative(const Node& keys, const char* key, double otherwise);
-double finite_or(const Node& keys, const char* key, double otherwise);
 
 // A number from 0 to `most` of a key that may be null, which is 0.
 int64_t count_or(const Node& keys, const char* key, int64_t otherwise, int64_t most);

@@ -1,6 +1,12 @@
 // The rotary embedding of a Hugging Face configuration.
 #include "read_rotary.h"
 
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
 #include "heddle/model/config_keys.h"
 #include "model_type.h"
 
@@ -32,7 +38,8 @@ double positive(const Node& parameters, std::string_view key) {
   if (node == nullptr || node->is_null())
     refuse(parameters, "rope type " + text_or(parameters, "rope_type", text_or(parameters, "type", "")) +
                            " needs " + std::string(key));
-  if (!(node->as_real() > 0)) refuse(*node, "expected a number above 0, got " + node->written());
+  if (!(node->as_real() > 0) || !std::isfinite(node->as_real()))
+    refuse(*node, "expected a number above 0, got " + node->written());
   return node->as_real();
 }
 
@@ -123,6 +130,22 @@ void read_rotary(const Node& keys, ModelConfig& config) {
   check_default_part(keys, config);
   if (!(config.rope_theta > 0))
     refuse(keys, "expected a rope_theta above 0, got " + std::to_string(config.rope_theta));
+}
+
+void check_rotary(const Node& keys, const ModelConfig& config) {
+  const at::Tensor frequencies =
+      model::rotary_frequencies(config.rotary_dim(), config.rope_theta, config.rope_scaling);
+  const float* first = frequencies.const_data_ptr<float>();
+  if (std::all_of(first, first + frequencies.numel(), [](float value) { return std::isfinite(value); }) &&
+      std::isfinite(model::rotary_factor(config.rope_scaling)))
+    return;
+  char theta[32];
+  std::snprintf(theta, sizeof theta, "%g", config.rope_theta);
+  const bool scales = config.rope_scaling.kind != RotaryScaling::Kind::none;
+  refuse(keys,
+         std::string("the rotary embedding is not finite with rope_theta ") + theta +
+             (scales ? " and the factors of its rope type" : ""),
+         "rope_theta is the base of the wavelengths, 10000 in most models");
 }
 
 }  // namespace heddle::llama

@@ -10,4 +10,8 @@ namespace heddle::llama {
 // which win). Throws Error{config} at the key: a type that is not built, a missing or impossible factor.
 void read_rotary(const Node& keys, ModelConfig& config);
 
+// Throws Error{config} where these values, and the heads of the whole configuration, make a frequency that is
+// not a number: yarn with rope_theta 1, where transformers divides by zero.
+void check_rotary(const Node& keys, const ModelConfig& config);
+
 }  // namespace heddle::llama

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "../config/keys.h"
 #include "../config/model_type.h"
 #include "../config/read_mixture.h"
 #include "deepseek_keys.h"
@@ -131,13 +132,14 @@ void read_routing(const Node& keys, ModelConfig& config) {
   mixture.width = size_or(keys, "moe_intermediate_size", mixture.width);
   const int64_t shared = count_or(keys, "n_shared_experts", mixture.shared_width, 65536);
   mixture.shared_width = shared * mixture.width;
-  mixture.scale = finite_or(keys, "routed_scaling_factor", mixture.scale);
+  mixture.scale = model::real_or(keys, "routed_scaling_factor", mixture.scale);
   mixture.balance.coefficient = not_negative(keys, "aux_loss_alpha", mixture.balance.coefficient);
   read_balance(keys, mixture);
   if (given(keys, "router_aux_loss_type") == nullptr) mixture.balance.form = model::BalanceLoss::Form::none;
 }
 
 void read_deepseek_v2(const Node& keys, ModelConfig& config) {
+  check_heads_divide(keys, config);
   read_attention(keys, config);
   expect_text(keys, "scoring_func", "softmax", config.model_type);
   if (model::boolean_or(keys, "norm_topk_prob", false))

@@ -1,6 +1,7 @@
 // Llama, Qwen2 and Qwen3.
 #include <nlohmann/json.hpp>
 
+#include "../config/keys.h"
 #include "../config/model_type.h"
 #include "../config/window.h"
 #include "heddle/model/config_keys.h"
@@ -33,6 +34,11 @@ void set_qwen3(ModelConfig& config) {
 void read_llama(const Node& keys, ModelConfig& config) {
   config.qkv_bias = config.output_bias = boolean_or(keys, "attention_bias", false);
   config.mlp_bias = boolean_or(keys, "mlp_bias", false);
+  check_heads_divide(keys, config);
+  if (config.initializer_range > 1)
+    model::refuse(*keys.find("initializer_range"),
+                  "transformers takes an initializer_range from 0 to 1, got " +
+                      keys.find("initializer_range")->written());
 }
 
 void read_qwen3(const Node& keys, ModelConfig& config) {

@@ -47,7 +47,7 @@ void read_glm4_moe(const Node& keys, ModelConfig& config) {
   read_experts(keys, config);
   mixture.width = model::size_or(keys, "moe_intermediate_size", mixture.width);
   mixture.shared_width = mixture.width * count_or(keys, "n_shared_experts", 1, 65536);
-  mixture.scale = finite_or(keys, "routed_scaling_factor", 1);
+  mixture.scale = model::real_or(keys, "routed_scaling_factor", 1);
   mixture.normalise = model::boolean_or(keys, "norm_topk_prob", true);
   mixture.first_sparse = count_or(keys, "first_k_dense_replace", mixture.first_sparse, model::kMostLayers);
   check_layers(keys, config, "first_k_dense_replace and num_hidden_layers");

@@ -73,7 +73,9 @@ class Layer : public Module {
     if (!is("slot_not_registered")) add_slot("gain", gain, {Init::Kind::ones, 0});
   }
   std::string_view kind() const override { return "decoder_layer"; }
-  heddle::ModuleTraits traits() const override { return {.tokens = heddle::TokenUse::each_alone}; }
+  heddle::ModuleTraits traits() const override {
+    return {.tokens = is("says_that_it_mixes") ? heddle::TokenUse::mixes : heddle::TokenUse::each_alone};
+  }
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override {
@@ -85,7 +87,7 @@ class Layer : public Module {
     if (is("keeps_state")) x = x * (1 + 0.01 * static_cast<double>(++calls_));
     if (is("is_random")) x = x + 0.1 * at::rand_like(x);
     x = x + o.call(core.attend(q.call(x, batch), k.call(x, batch), v.call(x, batch), batch), batch);
-    if (is("mixes_tokens")) {
+    if (is("mixes_tokens") || is("says_that_it_mixes")) {
       const at::Tensor rows = x.view({batch.tokens.size(0), -1, x.size(-1)});
       x = x + at::cat({at::zeros_like(rows.narrow(1, 0, 1)), rows.narrow(1, 0, rows.size(1) - 1)}, 1)
                   .reshape(x.sizes());

@@ -39,5 +39,22 @@ TEST(Pattern, RefusesAWrongExpressionWithItsPlace) {
   }
 }
 
+// std::regex would overflow the stack.
+TEST(Pattern, RefusesALongExpression) {
+  for (const char letter : {'x', '('}) {
+    try {
+      Pattern(std::string(2'000'000, letter), "run.yaml:3 freeze_config.patterns");
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(std::string(error.what()),
+                "error[config] run.yaml:3 freeze_config.patterns: a regular expression has at most 4096 "
+                "characters, got '" +
+                    std::string(200, letter) + "... (2000000 bytes)'");
+    }
+  }
+  EXPECT_TRUE(Pattern(std::string(4096, 'x')).found_in(std::string(5000, 'x')));
+  EXPECT_TRUE(Pattern(std::string(2047, '(') + "ab" + std::string(2047, ')')).found_in("ab"));
+}
+
 }  // namespace
 }  // namespace heddle

@@ -53,6 +53,12 @@ TEST(Override, RefusesAKeyOfTooManyLevels) {
             "error[usage] --: a key of more than 100 levels");
 }
 
+TEST(Override, RefusesALongKey) {
+  EXPECT_EQ(tests::thrown_by([&] { after("{}", "a." + std::string(2000, 'b'), "2"); }),
+            "error[usage] --a." + std::string(78, 'b') +
+                "... (2002 bytes): a key of 2002 characters; at most 1000");
+}
+
 TEST(Override, RefusesAValueThatIsNoYaml) {
   EXPECT_EQ(tests::thrown_by([] { after("{}", "a.b", "[1"); }).substr(0, 20), "error[config] --a.b:");
 }

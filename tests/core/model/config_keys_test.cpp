@@ -34,6 +34,15 @@ model::ModelKeys<Keys> keys() {
       });
 }
 
+TEST(ConfigKeys, ARealNumberIsFinite) {
+  const Node keys = config::read_text("{theta: .inf, eps: .nan, scale: 2}", "config.json");
+  EXPECT_EQ(thrown_by([&] { model::real_or(keys, "theta", 1); }),
+            "error[config] config.json:1 theta: expected a finite number, got .inf");
+  EXPECT_THAT(thrown_by([&] { model::real_or(keys, "eps", 1); }), HasSubstr("expected a finite number"));
+  EXPECT_EQ(model::real_or(keys, "scale", 1), 2);
+  EXPECT_EQ(model::real_or(keys, "absent", 3), 3);
+}
+
 Keys read(const std::string& yaml, UnknownKeys unknown = UnknownKeys::refused) {
   return keys().read(config::read_text(yaml, "config.json"), unknown);
 }

@@ -202,6 +202,14 @@ TEST(ModelConfig, RefusesRotaryParametersThatCannotBe) {
   EXPECT_EQ(rope(R"({"rope_type":"linear","factor":-2})"), at + ".factor: expected a number above 0, got -2");
   EXPECT_EQ(rope(R"({"rope_type":"llama3","factor":8,"low_freq_factor":4,"high_freq_factor":4})"),
             at + ".high_freq_factor: expected more than low_freq_factor, got 4");
+  EXPECT_EQ(rope(R"({"rope_theta":1,"rope_type":"yarn","factor":8})"),
+            kAt +
+                ": the rotary embedding is not finite with rope_theta 1 and the factors of its rope type\n  "
+                "hint: rope_theta is the base of the wavelengths, 10000 in most models");
+  EXPECT_EQ(rope(R"({"rope_theta":1e-300})"),
+            kAt +
+                ": the rotary embedding is not finite with rope_theta 1e-300\n  hint: rope_theta is the base "
+                "of the wavelengths, 10000 in most models");
   EXPECT_EQ(rope(R"({"rope_theta":0})"), kAt + ": expected a rope_theta above 0, got 0.000000");
 }
 
@@ -211,6 +219,14 @@ TEST(ModelConfig, RefusesLayersAndNumbersOfAnotherKind) {
                 " layer_types: a layer of type 'linear_attention' is not built; known: full_attention, "
                 "sliding_attention");
   EXPECT_EQ(config_refusal(with(R"("rms_norm_eps":0)")), kAt + " rms_norm_eps: expected a number above 0");
+  EXPECT_EQ(config_refusal(with(R"("initializer_range":2)")),
+            kAt + " initializer_range: transformers takes an initializer_range from 0 to 1, got 2");
+  EXPECT_EQ(
+      config_refusal(R"({"model_type":"llama","hidden_size":66,"num_attention_heads":4,"head_dim":16})"),
+      kAt +
+          " hidden_size: transformers refuses a llama whose hidden_size 66 is no multiple of "
+          "num_attention_heads 4\n  hint: make hidden_size a multiple; head_dim may be any even number "
+          "beside it");
   EXPECT_EQ(config_refusal(with(R"("initializer_range":-1)")),
             kAt + " initializer_range: expected a number of at least 0");
   EXPECT_EQ(config_refusal(std::string(50, '[') + std::string(50, ']')), kAt + ": nested deeper than 32");

@@ -37,7 +37,7 @@ std::string small_size(const std::string& key, Draw& draw) {
   if (key == "num_experts" || key == "n_routed_experts" || key == "num_local_experts") return of({4, 8});
   if (key == "num_experts_per_tok") return of({1, 2, 3});
   if (key == "max_position_embeddings") return "64";
-  if (key == "rope_theta") return of({100, 10000});
+  if (key == "rope_theta") return of({1, 100, 10000});
   if (key == "n_group") return of({1, 2});
   if (key == "topk_group" || key == "first_k_dense_replace") return of({1, 1, 2});
   for (const char* width : {"intermediate_size", "lora_rank", "nope_head_dim", "v_head_dim"})

@@ -10,8 +10,8 @@
 #include "lib/run/data/batches.h"
 #include "lib/run/data/token_check.h"
 #include "lib/run/preflight/open_data.h"
-#include "tests/thrown.h"
 #include "tests/run/data/token_files.h"
+#include "tests/thrown.h"
 
 namespace heddle {
 namespace {
@@ -117,6 +117,20 @@ TEST_F(Samples, HaveLengthsInAFileThatIsNotEmpty) {
                 std::string(200, 'x') +
                 "... (2000000 bytes)'\n"
                 "  hint: each line holds the number of tokens of one sample, the next one in the token file");
+}
+
+TEST_F(Samples, OfOneTokenHaveNoLabelAndAreRefused) {
+  DatasetSection section;
+  section.where = "run.yaml:5 validation_dataset.file_pattern";
+  section.patterns = {"val.bin"};
+  const auto refusal = [&](const Lists& lengths) {
+    return tests::thrown_by([&] { check_dataset(dataset(lengths, {}, 4), section, {}, "", std::nullopt); });
+  };
+  EXPECT_EQ(
+      refusal({{1, 1}}),
+      "error[input] run.yaml:5 validation_dataset.file_pattern: val.bin has no label token: a loss of it "
+      "is not defined\n  hint: a sample needs two tokens: the last one is a label");
+  EXPECT_EQ(refusal({{1, 2}}), "");
 }
 
 TEST_F(Samples, ArePackedWithTheirOwnLabels) {

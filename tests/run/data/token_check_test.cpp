@@ -6,8 +6,8 @@
 #include "heddle/base/error.h"
 #include "lib/run/data/token_range.h"
 #include "lib/run/preflight/open_data.h"
-#include "tests/thrown.h"
 #include "tests/run/data/token_files.h"
+#include "tests/thrown.h"
 
 namespace heddle {
 namespace {

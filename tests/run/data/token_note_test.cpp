@@ -7,8 +7,8 @@
 #include "lib/run/data/token_dataset.h"
 #include "lib/run/model/same_tokenizer.h"
 #include "lib/run/preflight/open_data.h"
-#include "tests/thrown.h"
 #include "tests/run/data/token_files.h"
+#include "tests/thrown.h"
 
 namespace heddle {
 namespace {

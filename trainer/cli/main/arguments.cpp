@@ -140,7 +140,7 @@ std::string complaint(const CLI::ParseError& error) {
   const std::string said = error.what();
   const bool misses =
       dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && said.ends_with(" missing");
-  return misses ? said.substr(0, said.find(':')) + " needs a value" : said;
+  return text::excerpt(misses ? said.substr(0, said.find(':')) + " needs a value" : said, 400);
 }
 
 Error usage_error(const CLI::App& app, const std::vector<std::string>& words, const std::string& what) {
@@ -154,7 +154,7 @@ Error usage_error(const CLI::App& app, const std::vector<std::string>& words, co
   }
   const std::string nearest = text::nearest(words[0], kCommands);
   return Error(ErrorCode::usage, "heddle",
-               "unknown command '" + words[0] + "'; there are: " + text::join(kCommands),
+               "unknown command '" + text::excerpt(words[0]) + "'; there are: " + text::join(kCommands),
                nearest.empty() ? "run: heddle --help" : "did you mean '" + nearest + "'?");
 }
 

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 
+#include "heddle/base/text.h"
 #include "heddle/schedule/simulate.h"
 #include "lib/drawing/drawing.h"
 #include "trainer/cli/schedule/schedule_times.h"
@@ -79,15 +80,6 @@ std::string compared_time(double value) {
   return text;
 }
 
-std::string memory_text(double bytes) {
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  int unit = 0;
-  for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f %s", bytes, kUnits[unit]);
-  return text;
-}
-
 using Cells = std::vector<std::string>;
 
 void print_cells(const std::vector<Cells>& rows) {
@@ -121,7 +113,7 @@ void print_compared(const ScheduleCommand& command, const GivenTimes& times,
     std::snprintf(idle, sizeof idle, "%.1f %%", 100 * one.idle);
     rows.push_back({one.name, std::to_string(one.each * command.ranks), compared_time(one.length), idle,
                     compared_time(one.peak), std::to_string(one.transfers)});
-    if (command.memory > 0) rows.back().push_back(memory_text(one.peak * double(command.memory)));
+    if (command.memory > 0) rows.back().push_back(bytes_text(one.peak * double(command.memory)));
   }
   print_cells(rows);
   for (const Compared& one : all)

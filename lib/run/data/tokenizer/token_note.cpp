@@ -60,6 +60,10 @@ void write_note(const fs::path& file, const TokenNote& note) {
                          out.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
+bool is_note(const fs::path& note) {
+  return read_json_note(note).is_object();
+}
+
 void remove_note(const fs::path& file) {
   std::error_code ignored;
   if (read_json_note(note_beside(file)).is_object()) fs::remove(note_beside(file), ignored);

@@ -32,6 +32,9 @@ void write_note(const std::filesystem::path& file, const TokenNote& note);
 // Takes away what write_note() has left beside FILE, and nothing that somebody else wrote.
 void remove_note(const std::filesystem::path& file);
 
+// Whether write_note() has left this file.
+bool is_note(const std::filesystem::path& note);
+
 // Empty where there is none, it is not heddle's, or it was written for other tokens than `tokens`.
 std::optional<TokenNote> read_note(const std::filesystem::path& file, const std::string& tokens);
 

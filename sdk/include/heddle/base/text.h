@@ -1,6 +1,7 @@
-// String functions: the nearest word, joining, JSON strings.
+// String functions: the nearest word, joining, JSON strings, sizes.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,3 +28,11 @@ HEDDLE_API std::string quoted(std::string_view value);
 HEDDLE_API std::string excerpt(std::string_view value, size_t most = 200);
 
 }  // namespace heddle::text
+
+namespace heddle {
+
+// A size for a person, in the largest unit of which there is at least one: "512 B", "4.71 MiB", "6.00 EiB".
+HEDDLE_API std::string bytes_text(double bytes);
+HEDDLE_API std::string bytes_text(int64_t bytes);
+
+}  // namespace heddle

@@ -1,0 +1,113 @@
+// Reads the model with and without the keys, and compares.
+#include "lib/run/model/overridden.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "heddle/base/error.h"
+#include "heddle/engine/engine.h"
+#include "heddle/model/config_keys.h"
+#include "lib/checkpoint/huggingface/read_config.h"
+
+namespace heddle {
+namespace {
+
+using Spec = std::shared_ptr<const ModelSpec>;
+using Shapes = std::map<std::string, std::vector<int64_t>>;
+
+// Entries of `keys`, those of `instead` in their place; but for one of these.
+Node merged(const Node& keys, const Node& instead, const std::string& but_for = "") {
+  std::vector<Node::Entry> entries;
+  for (const Node::Entry& entry : keys.entries())
+    if (entry.first == but_for || instead.find(entry.first) == nullptr) entries.push_back(entry);
+  for (const Node::Entry& entry : instead.entries())
+    if (entry.first != but_for) entries.push_back(entry);
+  return Node::map(std::move(entries), keys.mark(), keys.path());
+}
+
+Spec model_of(const Node& keys, PluginRegistry& plugins) {
+  return engine::read_model(keys, plugins, UnknownKeys::passed_over);
+}
+
+Shapes shapes_of(const ModelSpec& spec) {
+  Shapes out;
+  for (const auto& unit : spec.make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat)))
+    for (const ParameterSlot& slot : unit->parameters()) out[slot.name] = slot.tensor->sizes().vec();
+  return out;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string out;
+  for (const int64_t size : shape) out += (out.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + out + "]";
+}
+
+// The first parameter that differs, in words; empty: none.
+std::string changed_parameter(const Shapes& own, const Shapes& changed) {
+  for (const auto& [name, shape] : own) {
+    const auto found = changed.find(name);
+    if (found == changed.end()) return name + " would be missing";
+    if (found->second != shape)
+      return name + " would have the shape " + shape_text(found->second) + ", and has " + shape_text(shape);
+  }
+  for (const auto& [name, shape] : changed)
+    if (!own.contains(name)) return name + " would be added";
+  return "";
+}
+
+// Keys without which the rest gives the same model.
+void warn_of_no_effect(const Node& own, const Node& keys, const ModelSpec& spec, PluginRegistry& plugins,
+                       std::vector<std::string>& warnings) {
+  const std::string with = spec.config_json("float32");
+  for (const auto& [key, value] : keys.entries()) {
+    try {
+      if (model_of(merged(own, keys, key), plugins)->config_json("float32") != with) continue;
+    } catch (const Error&) {
+      continue;  // it has an effect
+    }
+    warnings.push_back(value.where() +
+                       " changes nothing: the model is the same without it; no such key, a key that another "
+                       "one overrules, or the value that it has already");
+  }
+}
+
+}  // namespace
+
+Spec read_overridden(const std::filesystem::path& config_json, const ConfigOverrides& overrides,
+                     PluginRegistry& plugins, std::vector<std::string>& warnings) {
+  const Node own = checkpoint::read_config_json(config_json);
+  const Node& keys = overrides.keys;
+  if (const Node* type = keys.find("model_type"))
+    model::refuse(*type, "the type of a pretrained model is that of its config.json", "leave model_type out");
+  const Spec spec = model_of(merged(own, keys), plugins);
+  Spec plain;
+  try {
+    plain = engine::read_model(config_json, plugins);
+  } catch (const Error& error) {
+    if (overrides.exported) return spec;  // the weights tell whether they fit
+    throw Error(ErrorCode::config, keys.where(),
+                config_json.string() +
+                    " cannot be read without these keys, and neither could what the run "
+                    "exports: " +
+                    error.where() + ": " + error.message(),
+                "set model.export_config: true, which exports the keys too");
+  }
+  if (const std::string changed = changed_parameter(shapes_of(*plain), shapes_of(*spec)); !changed.empty())
+    throw Error(ErrorCode::config, keys.where(),
+                "the keys change the parameters of " + config_json.parent_path().string() + ": " + changed,
+                "leave out what changes shapes; a model of other shapes starts from random weights: config "
+                "without pretrained_model_name_or_path");
+  warn_of_no_effect(own, keys, *spec, plugins, warnings);
+  return spec;
+}
+
+void add_to_config(std::string& config_json, const Node& keys) {
+  auto config = nlohmann::ordered_json::parse(config_json);
+  for (const auto& [key, value] : keys.entries())
+    config[key] = nlohmann::ordered_json::parse(config::to_json(value));
+  config_json = config.dump(2) + "\n";
+}
+
+}  // namespace heddle

@@ -1,0 +1,100 @@
+// A person's file at each place where a command writes: refused with status 2 before any work, and unchanged.
+// What a run writes beside its checkpoints: tests/trainer/outputs_test.cpp.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "flow/stops/started.h"
+#include "model_files.h"
+
+namespace flow {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+constexpr const char* kMine = "mine\n";
+constexpr const char* kWords =
+    R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,
+"pre_tokenizer":{"type":"WhitespaceSplit"},"post_processor":null,"decoder":null,
+"model":{"type":"WordLevel","vocab":{"<unk>":0,"</s>":1,"warp":2,"weft":3},"unk_token":"<unk>"}})";
+
+class Outputs : public ::testing::Test {
+ protected:
+  Outputs() {
+    fs::create_directory(at("words"));
+    files_.write("words/tokenizer.json", kWords);
+    files_.write("words/tokenizer_config.json", R"({"eos_token": "</s>"})");
+    files_.write("table.csv", "0F0,0B0\n");
+  }
+  std::string at(const std::string& name) const { return files_.path(name); }
+  static Outcome run(const Words& words) {
+    return heddle(words, {"PYTHONPATH=" HEDDLE_TOKENIZERS, "HEDDLE_PYTHON="});
+  }
+  Words schedule(const std::string& trace) const {
+    return {"schedule", "1f1b", "--ranks", "2", "--microbatches", "2", "--trace", at(trace)};
+  }
+  Words data(const std::string& out, const Words& more = {}) const {
+    return plus({"data", at("text.txt"), "--out", at(out)}, more);
+  }
+
+  const TrainingFiles files_;
+};
+
+struct OutputRow {
+  Words words;
+  std::string place;  // of the person's file
+};
+
+TEST_F(Outputs, ThatAreAPersonsFilesAreRefusedAndStay) {
+  const Words tokenizer = {"--tokenizer", at("words"), "--force"};
+  const std::vector<OutputRow> rows = {
+      {files_.train("run", {"--metrics", at("mine")}), "mine"},
+      {files_.train("run", {"--trace", at("mine")}), "mine"},
+      {files_.train("mine"), "mine"},
+      {files_.train("run", {"--checkpoint.staging_dir", at("mine")}), "mine"},
+      {{"check", at("run.yaml"), "--checkpoint.checkpoint_dir", at("mine")}, "mine"},
+      {{"check", at("run.yaml"), "--checkpoint.checkpoint_dir", at("run"), "--checkpoint.staging_dir",
+        at("mine")},
+       "mine"},
+      {schedule("mine"), "mine"},
+      {{"schedule", "--csv", at("table.csv"), "--trace", at("mine")}, "mine"},
+      {data("mine"), "mine"},
+      {data("x.bin"), "x.bin.part"},
+      {data("x.bin", {"--force"}), "x.bin.part"},
+      {data("x.bin", tokenizer), "x.bin.part"},
+      {data("x.bin", tokenizer), "x.bin.tokens.json"},
+      {{"convert", kGolden + "llama", at("mine")}, "mine"},
+      {{"convert", kGolden + "llama", at("model")}, "model.incomplete"},
+      {{"plugins", "new", at("mine")}, "mine"},
+  };
+  for (const OutputRow& row : rows) {
+    SCOPED_TRACE(::testing::PrintToString(row.words) + " " + row.place);
+    files_.write(row.place, kMine);
+    const Outcome outcome = run(row.words);
+    EXPECT_EQ(outcome.status, 2) << outcome.error;
+    EXPECT_THAT(outcome.error, HasSubstr(at(row.place)));
+    EXPECT_THAT(outcome.error, HasSubstr("\n  hint: "));
+    EXPECT_THAT(outcome.out, ::testing::Not(HasSubstr("step 1")));
+    EXPECT_EQ(read_text(at(row.place)), kMine);
+    fs::remove(at(row.place));
+    EXPECT_FALSE(fs::exists(at("x.bin")) || fs::exists(at("run")) || fs::exists(at("model")));
+  }
+}
+
+TEST_F(Outputs, ThatHeddleWroteAreReplaced) {
+  const Words tokenizer = {"--tokenizer", at("words"), "--force"};
+  for (const Words& words : {schedule("trace.json"), data("x.bin", tokenizer), data("y.bin", {"--force"})})
+    for (int time = 0; time < 2; ++time) {
+      const Outcome outcome = run(words);
+      EXPECT_EQ(outcome.status, 0) << ::testing::PrintToString(words) << outcome.error;
+    }
+  EXPECT_TRUE(fs::exists(at("x.bin.tokens.json")));
+  // The note of bytes is none: a person's file of its name stays.
+  files_.write("y.bin.tokens.json", kMine);
+  EXPECT_EQ(run(data("y.bin", {"--force"})).status, 0);
+  EXPECT_EQ(read_text(at("y.bin.tokens.json")), kMine);
+}
+
+}  // namespace
+}  // namespace flow

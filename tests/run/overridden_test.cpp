@@ -1,0 +1,150 @@
+// A pretrained model with keys in place of those of its config.json.
+#include "lib/run/model/overridden.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "checkpoint/folder.h"
+#include "heddle/base/error.h"
+#include "lib/run/model/prepared_model.h"
+#include "lib/run/recipe/recipe.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using tests::error_of;
+using tests::Folder;
+
+class Overridden : public ::testing::Test {
+ protected:
+  Overridden() { use("mixtral"); }
+
+  void use(const std::string& golden) {
+    fs::remove_all(folder_ / "model");
+    fs::copy(HEDDLE_SOURCE_DIR "/tests/golden/" + golden, folder_ / "model");
+  }
+
+  // A key of the model's config.json, which is then another.
+  void set(const std::string& key, const nlohmann::ordered_json& value) const {
+    std::ifstream in(folder_ / "model/config.json");
+    auto config = nlohmann::ordered_json::parse(in);
+    config[key] = value;
+    folder_.write("model/config.json", config.dump());
+  }
+
+  // `more`: of the section, beside the path.
+  PreparedModel open(const std::string& more) {
+    const Recipe recipe = read_recipe(config::read_text(
+        "model:\n  pretrained_model_name_or_path: " + (folder_ / "model").string() + "\n  " + more + "\n",
+        "run.yaml"));
+    warnings_.clear();
+    return open_pretrained(recipe.model.directory, plugins_, recipe.model.overrides, warnings_);
+  }
+  nlohmann::json effective(const std::string& more) {
+    return nlohmann::json::parse(open(more).spec->config_json("float32"));
+  }
+  std::string refusal(const std::string& more) {
+    return error_of(folder_, [&] { open(more); });
+  }
+
+  Folder folder_;
+  PluginRegistry plugins_{{HEDDLE_BINARY_DIR "/plugins"}};
+  std::vector<std::string> warnings_;
+};
+
+TEST_F(Overridden, KeysHoldForTheRunAndAreExportedWhereThatIsAsked) {
+  const std::string keys = "config: {router_aux_loss_coef: 0.5, max_position_embeddings: 512}";
+  EXPECT_EQ(effective("")["router_aux_loss_coef"], 0.05);
+  EXPECT_EQ(effective(keys)["router_aux_loss_coef"], 0.5);
+  EXPECT_EQ(effective(keys)["num_local_experts"], 6);
+  EXPECT_EQ(open(keys).spec->facts().max_positions, 512);
+  EXPECT_THAT(warnings_, IsEmpty());
+  const std::string own = open("").origin.files.at("config.json");
+  EXPECT_EQ(open(keys).origin.files.at("config.json"), own);
+  auto exported = nlohmann::json::parse(own);
+  exported["router_aux_loss_coef"] = 0.5;
+  exported["max_position_embeddings"] = 512;
+  EXPECT_EQ(nlohmann::json::parse(open(keys + "\n  export_config: true").origin.files.at("config.json")),
+            exported);
+}
+
+TEST_F(Overridden, AMapReplacesAMap) {
+  const auto rope = effective("config: {rope_parameters: {rope_type: linear, factor: 2.0, rope_theta: 7.0}}");
+  EXPECT_EQ(rope["rope_parameters"]["factor"], 2.0);
+  EXPECT_EQ(rope["rope_parameters"]["rope_theta"], 7.0);
+}
+
+TEST_F(Overridden, WhatChangesParametersIsRefusedByTheirNames) {
+  const std::string hint =
+      "\n  hint: leave out what changes shapes; a model of other shapes starts from random weights: config "
+      "without pretrained_model_name_or_path";
+  const std::string at =
+      "error[config] run.yaml:3 model.config: the keys change the parameters of FOLDER/model: ";
+  EXPECT_EQ(refusal("config: {intermediate_size: 40}"),
+            at +
+                "model.layers.0.block_sparse_moe.experts.down would have the shape [6, 32, 40], and has [6, "
+                "32, 36]" +
+                hint);
+  EXPECT_THAT(refusal("config: {num_hidden_layers: 1}"), HasSubstr(at + "model.layers.1."));
+  EXPECT_THAT(refusal("config: {num_hidden_layers: 1}"), HasSubstr(" would be missing"));
+  EXPECT_THAT(refusal("config: {num_hidden_layers: 3}"), HasSubstr(" would be added"));
+  EXPECT_EQ(refusal("config: {tie_word_embeddings: true}"), at + "lm_head.weight would be missing" + hint);
+}
+
+TEST_F(Overridden, KeysThatAreNoneAreRefusedAtTheirPlace) {
+  EXPECT_EQ(refusal("config: {router_aux_los_coef: 0.5}"),
+            "error[config] run.yaml:3 model.config.router_aux_los_coef: unknown key 'router_aux_los_coef'\n"
+            "  hint: did you mean router_aux_loss_coef?");
+  EXPECT_EQ(refusal("config: {model_type: llama}"),
+            "error[config] run.yaml:3 model.config.model_type: the type of a pretrained model is that of its "
+            "config.json\n  hint: leave model_type out");
+  EXPECT_EQ(
+      refusal("config: {router_aux_loss_coef: -1}"),
+      "error[config] run.yaml:3 model.config.router_aux_loss_coef: expected a number of at least 0, got "
+      "-1");
+  for (const char* none : {"config: {}", "config: other.json", "config: [1]"})
+    EXPECT_THAT(refusal(none), HasSubstr("error[config] run.yaml:3 model.config: beside "
+                                         "pretrained_model_name_or_path expected a map of keys"))
+        << none;
+  EXPECT_THAT(refusal("export_config: true"),
+              HasSubstr("run.yaml:3 model.export_config: export_config is set, and there are no keys"));
+}
+
+// rope_parameters has one of its own, which wins.
+TEST_F(Overridden, AKeyThatChangesNothingIsAWarning) {
+  const std::string rest =
+      "; no such key, a key that another one overrules, or the value that it has already";
+  open("config: {rope_theta: 5.0, router_aux_loss_coef: 0.5, sliding_window: null, colour: red}");
+  EXPECT_THAT(warnings_,
+              ElementsAre("run.yaml:3 model.config.rope_theta changes nothing: the model is the "
+                          "same without it" +
+                              rest,
+                          "run.yaml:3 model.config.sliding_window changes nothing: the model is the "
+                          "same without it" +
+                              rest,
+                          "run.yaml:3 model.config.colour changes nothing: the model is the same "
+                          "without it" +
+                              rest));
+}
+
+TEST_F(Overridden, AFileThatCannotBeReadWithoutTheKeysIsExportedWithThem) {
+  set("attention_dropout", 0.1);
+  EXPECT_THAT(
+      refusal("config: {attention_dropout: 0.0}"),
+      HasSubstr("run.yaml:3 model.config: FOLDER/model/config.json cannot be read without these keys, "
+                "and neither could what the run exports: FOLDER/model/config.json attention_dropout: "
+                "dropout of attention is not built, got 0.1\n  hint: set model.export_config: true"));
+  const PreparedModel model = open("config: {attention_dropout: 0.0}\n  export_config: true");
+  EXPECT_EQ(nlohmann::json::parse(model.origin.files.at("config.json"))["attention_dropout"], 0.0);
+}
+
+}  // namespace
+}  // namespace heddle
