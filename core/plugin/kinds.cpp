@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "core/plugin/named_plugins.h"
+#include "core/plugin/named/named_plugins.h"
 
 namespace heddle {
 

@@ -128,7 +128,7 @@ int Run::validate(const StepInfo& info) {
     double sum = 0;
     int64_t tokens = 0;
     for (int64_t begin = 0; begin < samples; begin += group) {
-      if (journal_) journal_->validating(job_.validation[i].name, begin, samples);
+      if (journal_) journal_->validating(run_.validation[i].name, begin, samples);
       stop_.begin();
       const auto microbatches = validation_[i].read(order, begin, std::min(begin + group, samples));
       const StepReport report = step_.evaluate(microbatches);

@@ -1,5 +1,5 @@
 // One walk over the modules before apply(), one after it.
-#include "core/plugin/named_seams.h"
+#include "core/plugin/named/named_seams.h"
 
 #include <functional>
 #include <utility>

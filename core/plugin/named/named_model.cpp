@@ -1,5 +1,5 @@
 // Every call of a family and of its models, guarded.
-#include "core/plugin/named_model.h"
+#include "core/plugin/named/named_model.h"
 
 #include <utility>
 

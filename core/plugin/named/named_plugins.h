@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/plugin/guard.h"
-#include "core/plugin/named_model.h"
-#include "core/plugin/named_seams.h"
-#include "core/plugin/named_stage.h"
+#include "core/plugin/named/named_model.h"
+#include "core/plugin/named/named_seams.h"
+#include "core/plugin/named/named_stage.h"
 #include "core/schedule/check.h"
 #include "heddle/plugin/offer.h"
 #include "heddle/schedule/simulate.h"

@@ -1,5 +1,5 @@
 // Every call of a stage, guarded.
-#include "core/plugin/named_stage.h"
+#include "core/plugin/named/named_stage.h"
 
 #include <utility>
 
