@@ -20,6 +20,7 @@ namespace heddle::kits {
 namespace {
 
 using Digest = std::map<std::string, std::string>;  // by what it tells of
+const std::string kLoss = "the loss";
 
 std::string exact(double number) {
   std::ostringstream out;
@@ -46,8 +47,9 @@ Digest digest_of(const ModelSpec& spec) {
   for (const auto& [key, value] : spec.signature()) digest["signature()['" + key + "']"] = value;
   add_slots(digest, spec);
   BuiltModel model(spec);
+  model.count_auxiliary_losses();
   Batch batch = rows_of(1, 0, 1, true, rows_for(spec)).front();
-  digest["the loss"] = exact(model.main_loss(batch));
+  digest[kLoss] = exact(model.main_loss(batch));
   for (const auto& [name, gradient] : model.gradients(batch))
     digest["the gradient of '" + name + "'"] =
         gradient.defined() ? exact((gradient * gradient).sum().item<double>()) : "none";
@@ -85,6 +87,15 @@ void check_read_back(const OfferedModel& offered, const ModelSpec& spec, const D
     found(of + "after config_json() and read(), " + fault);
 }
 
+// A signature is no model: a key that only it holds has no effect.
+bool same_model(const Digest& one, const Digest& other) {
+  const auto without = [](Digest digest) {
+    std::erase_if(digest, [](const auto& entry) { return entry.first.rfind("signature()", 0) == 0; });
+    return digest;
+  };
+  return without(one) == without(other);
+}
+
 bool says_nothing_changes(const FieldInfo& field) {
   for (const char* words :
        {"assed over", "changes nothing", "o effect", "older name", "nother name", "gnored"})
@@ -107,7 +118,7 @@ Effect effect_of(const OfferedModel& offered, const Node& keys, const FieldInfo&
       continue;
     }
     const Digest digest = digest_of(*spec);
-    if (difference(digest, plain).empty()) {
+    if (same_model(digest, plain)) {
       effect = Effect::none;
       continue;
     }
@@ -117,7 +128,42 @@ Effect effect_of(const OfferedModel& offered, const Node& keys, const FieldInfo&
   return effect;
 }
 
+// The default of the table is what read() takes for an absent key.
+void check_default(const OfferedModel& offered, const Node& keys, const FieldInfo& field) {
+  if (keys.find(field.key) != nullptr) return;
+  const Node value = value_of(field, keys);
+  const bool number = value.kind() == Node::Kind::integer || value.kind() == Node::Kind::real;
+  if (!number && value.kind() != Node::Kind::boolean) return;
+  std::string written;
+  try {
+    written = read_model(offered, keys.with(field.key, value))->config_json("float32");
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::plugin_failed) throw;
+    return;  // it is one for other keys
+  }
+  if (written != read_model(offered, keys)->config_json("float32"))
+    found("the table gives '" + field.key + "' the default " + field.default_value +
+          ", and read() takes another value for an absent key");
+}
+
 }  // namespace
+
+std::string refuses_unknown_keys(const OfferedModel& offered, const Node& keys) {
+  const std::string key = "no_such_key_at_all";
+  const Node more = keys.with(key, Node::integer(1));
+  try {
+    (void)offered.make()->read(more, UnknownKeys::passed_over);
+  } catch (const Error& error) {
+    found("a config.json with an unknown key is refused: " + error.message());
+  }
+  try {
+    (void)offered.make()->read(more, UnknownKeys::refused);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::config) return "";
+    throw;
+  }
+  found("a YAML with the key '" + key + "' is accepted");
+}
 
 std::string reads_what_it_writes(const OfferedModel& offered, const Node& keys) {
   const auto spec = read_model(offered, keys);
@@ -133,15 +179,14 @@ std::string acts_on_each_key(const OfferedModel& offered, const std::vector<Node
   int acting = 0, fixed = 0;
   for (const FieldInfo& field : offered.fields) {
     if (says_nothing_changes(field) || field.key == "model_type") continue;
+    for (const Node& each : keys) check_default(offered, each, field);
     Effect effect = Effect::refused;
     for (size_t i = 0; i < keys.size() && effect != Effect::some; ++i)
       effect = std::max(effect, effect_of(offered, keys[i], field, plain[i]));
     const bool shared = keys.size() > 1;  // a table of several types has keys that act with others only
-    const bool beside =
-        field.key.find("router") != field.key.npos;  // acts on losses that a digest does not hold
-    if (effect == Effect::none && !shared && !beside && field.help.rfind("Of ", 0) != 0)
+    if (effect == Effect::none && !shared)
       found("the key '" + field.key +
-            "' changes neither the model nor the signature; if that is meant, its help says so");
+            "' changes nothing that the model computes; if that is meant, its help says so");
     ++(effect == Effect::some ? acting : fixed);
   }
   return std::to_string(acting) + " keys act, " + std::to_string(fixed) + " do not by themselves";
@@ -167,6 +212,8 @@ std::string makes_the_same_twice(const OfferedModel& offered, const Node& keys) 
       if (same == first.end() || !at::equal(same->second, *slot.tensor))
         found("'" + slot.name +
               "' differs between two models that were drawn from the generator with one seed");
+      if (slot.tensor->numel() > 0 && slot.tensor->is_alias_of(same->second))
+        found("'" + slot.name + "' is one tensor in two models");
       if (slot.tensor->is_cpu() && slot.tensor->ne(*slot.tensor).any().item<bool>())
         found("'" + slot.name + "' has no number in it");
     }

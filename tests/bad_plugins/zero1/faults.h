@@ -38,6 +38,27 @@ enum class Fault {
   values_of_each_rank,  // each rank begins with its own values, not with those of rank 0
   work_dropped,         // does not wait for its reduce_scatter
   loops_in_finish,      // one rank does not return from finish_gradients()
+  last_microbatch_only,  // the gradients of the step's last microbatch
+  mean_of_microbatches,  // the sum divided by the microbatches
+  frozen_drifts,         // changes parameters that require no gradient
+  stale_every_second,    // gathers after every second update
+  sums_in_bf16,          // gradients are summed in bfloat16
+  values_in_bf16,        // the model computes with rounded parameters
+  reads_before_wait,     // takes the sum before wait()
+  waits_twice,           // calls wait() twice
+  divisor_wrong,         // gradient_divisor() says 2, and nothing is divided
+  release_loses,         // release_whole() leaves zeros in the model
+  axes_too_many,         // a frozen parameter says that dp splits it
+  names_changed,         // shards have a prefix before their names
+  gradient_in_double,    // gradients in another dtype
+  extra_lost,            // hands on a batch without `extra`
+  clips_gradients,       // scales large gradients
+  owned_is_a_copy,       // owned() gives copies of the shards
+  needs_change,          // the second strategy of a process has another mesh
+  promises_restart,      // may_use has post_validation, and the stage has no restart_step()
+  skips_second_reduce,   // one rank reduces in the first step alone
+  exits_in_finish,       // ends the process with status 0
+  dies_in_second_step,
   throws_in_forward,
   throws_in_finish,
   throws_in_owned,
