@@ -14,7 +14,8 @@ namespace {
 thread_local Watch* current_watch = nullptr;
 constexpr double kLongKit = 1.0 / 3;  // of the time limit: after a kit that failed so late no other is run
 constexpr double kLongCheck = 1.5;    // of the time limit: after a failure the check ends soon
-constexpr double kWholeCheck = 1.9;   // of the time limit: a kit that begins late gets less, but not below kLongKit
+constexpr double kWholeCheck =
+    1.9;  // of the time limit: a kit that begins late gets less, but not below kLongKit
 
 }  // namespace
 

@@ -104,7 +104,8 @@ void same_gradients(const std::map<std::string, at::Tensor>& got,
                     const std::map<std::string, at::Tensor>& want) {
   for (const auto& [name, gradient] : want) {
     const at::Tensor& again = got.at(name);
-    if (gradient.defined() != again.defined()) found("the same batch again has no gradient of '" + name + "'");
+    if (gradient.defined() != again.defined())
+      found("the same batch again has no gradient of '" + name + "'");
     if (gradient.defined() &&
         !((again - gradient).norm().item<double>() <= kMost * std::max(gradient.norm().item<double>(), 1e-6)))
       found("the same batch again, after others: the gradient of '" + name + "' differs");
@@ -182,8 +183,8 @@ std::string leaves_padding_out(const ModelSpec& spec) {
   const auto [loss, sums] = of(batch);
   const auto [again, same] = of(other);
   near(again, loss, "with other tokens where a row is filled");
-  if (sums.defined() && !((sums - same).abs().max().item<double>() <=
-                          kMost * std::max(sums.abs().max().item<double>(), 1.0)))
+  if (sums.defined() &&
+      !((sums - same).abs().max().item<double>() <= kMost * std::max(sums.abs().max().item<double>(), 1.0)))
     found("a metric or an auxiliary loss counts tokens that only fill a row (Batch::padding)");
   return "";
 }

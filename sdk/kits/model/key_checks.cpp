@@ -20,7 +20,6 @@ namespace heddle::kits {
 namespace {
 
 using Digest = std::map<std::string, std::string>;  // by what it tells of
-const std::string kLoss = "the loss";
 
 std::string exact(double number) {
   std::ostringstream out;
@@ -49,7 +48,9 @@ Digest digest_of(const ModelSpec& spec) {
   BuiltModel model(spec);
   model.count_auxiliary_losses();
   Batch batch = rows_of(1, 0, 1, true, rows_for(spec)).front();
-  digest[kLoss] = exact(model.main_loss(batch));
+  digest["the loss"] = exact(model.main_loss(batch));
+  BuiltModel narrow(spec, at::kBFloat16);  // keys of dtypes act there
+  digest["the loss in bfloat16"] = exact(narrow.main_loss(batch));
   for (const auto& [name, gradient] : model.gradients(batch))
     digest["the gradient of '" + name + "'"] =
         gradient.defined() ? exact((gradient * gradient).sum().item<double>()) : "none";
@@ -128,22 +129,44 @@ Effect effect_of(const OfferedModel& offered, const Node& keys, const FieldInfo&
   return effect;
 }
 
+// A key may act only where a switch is turned: a coefficient of a loss that is off by default.
+Effect effect_beside_a_switch(const OfferedModel& offered, const Node& keys, const FieldInfo& field) {
+  for (const FieldInfo& beside : offered.fields) {
+    if (beside.type.rfind("bool", 0) != 0 || beside.key == field.key) continue;
+    const Node now = value_of(beside, keys);
+    const bool on = now.kind() == Node::Kind::boolean && now.as_boolean();
+    const Node turned = keys.with(beside.key, Node::boolean(!on));
+    try {
+      const Digest plain = digest_of(*read_model(offered, turned));
+      if (effect_of(offered, turned, field, plain) == Effect::some) return Effect::some;
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::plugin_failed) throw;  // else the switch is refused here
+    }
+  }
+  return Effect::none;
+}
+
 // The default of the table is what read() takes for an absent key.
-void check_default(const OfferedModel& offered, const Node& keys, const FieldInfo& field) {
-  if (keys.find(field.key) != nullptr) return;
+bool has_the_default(const OfferedModel& offered, const Node& keys, const FieldInfo& field) {
+  if (keys.find(field.key) != nullptr || field.help.find("default is") != field.help.npos) return true;
   const Node value = value_of(field, keys);
   const bool number = value.kind() == Node::Kind::integer || value.kind() == Node::Kind::real;
-  if (!number && value.kind() != Node::Kind::boolean) return;
+  if (!number && value.kind() != Node::Kind::boolean) return true;
   std::string written;
   try {
     written = read_model(offered, keys.with(field.key, value))->config_json("float32");
   } catch (const Error& error) {
     if (error.code() == ErrorCode::plugin_failed) throw;
-    return;  // it is one for other keys
+    return true;  // it is one for other keys
   }
-  if (written != read_model(offered, keys)->config_json("float32"))
-    found("the table gives '" + field.key + "' the default " + field.default_value +
-          ", and read() takes another value for an absent key");
+  return written == read_model(offered, keys)->config_json("float32");
+}
+
+// Types that share a table may have defaults of their own.
+void check_default(const OfferedModel& offered, const std::vector<Node>& keys, const FieldInfo& field) {
+  if (keys.size() > 1 || has_the_default(offered, keys[0], field)) return;
+  found("the table gives '" + field.key + "' the default " + field.default_value +
+        ", and read() takes another value for an absent key");
 }
 
 }  // namespace
@@ -179,10 +202,11 @@ std::string acts_on_each_key(const OfferedModel& offered, const std::vector<Node
   int acting = 0, fixed = 0;
   for (const FieldInfo& field : offered.fields) {
     if (says_nothing_changes(field) || field.key == "model_type") continue;
-    for (const Node& each : keys) check_default(offered, each, field);
+    check_default(offered, keys, field);
     Effect effect = Effect::refused;
     for (size_t i = 0; i < keys.size() && effect != Effect::some; ++i)
       effect = std::max(effect, effect_of(offered, keys[i], field, plain[i]));
+    if (effect == Effect::none && keys.size() == 1) effect = effect_beside_a_switch(offered, keys[0], field);
     const bool shared = keys.size() > 1;  // a table of several types has keys that act with others only
     if (effect == Effect::none && !shared)
       found("the key '" + field.key +

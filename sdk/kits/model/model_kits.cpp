@@ -119,7 +119,8 @@ std::string fills_files(const ModelSpec& spec) {
       for (const StoredPart& part : parts) tensors.insert(part.tensor);
     }
   for (const std::string& tensor : tensors) {
-    if (spec.passes_over(tensor)) found("passes_over('" + tensor + "') is true, and a parameter is stored there");
+    if (spec.passes_over(tensor))
+      found("passes_over('" + tensor + "') is true, and a parameter is stored there");
     for (const std::string& other : spec.other_names(tensor))
       if (tensors.count(other) != 0 && other != tensor)
         found("other_names('" + tensor + "') has '" + other + "', where another parameter is stored");

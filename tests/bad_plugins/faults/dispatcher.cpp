@@ -1,5 +1,6 @@
-// Experts split over ep, right without HEDDLE_FAULT: every rank gets all tokens, computes those of its experts,
-// and the results are summed. Each fault breaks one sentence of heddle/nn/experts.h or parallelizer.h.
+// Experts split over ep, right without HEDDLE_FAULT: every rank gets all tokens, computes those of its
+// experts, and the results are summed. Each fault breaks one sentence of heddle/nn/experts.h or
+// parallelizer.h.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -31,7 +32,8 @@ at::Tensor gathered(const at::Tensor& mine, Communicator& group) {
 
 at::Tensor scattered(const at::Tensor& all, Communicator& group) {
   const at::Tensor mine = at::empty(with_rows(all, all.size(0) / group.size()), all.options());
-  group.reduce_scatter(mine, all.contiguous(), is("averages") ? heddle::Reduce::average : heddle::Reduce::sum)
+  group
+      .reduce_scatter(mine, all.contiguous(), is("averages") ? heddle::Reduce::average : heddle::Reduce::sum)
       ->wait();
   return mine;
 }
@@ -75,7 +77,8 @@ void link(Experts& experts, Communicator& group) {
   experts.instead.add(Experts::Instead::around(
       "faulty_dispatcher", 0,
       [handle, held, first](const at::Tensor& x, const heddle::model::Routing& chosen, Experts& of,
-                            const heddle::Batch& batch, heddle::model::Meanwhile& meanwhile, const auto& local) {
+                            const heddle::Batch& batch, heddle::model::Meanwhile& meanwhile,
+                            const auto& local) {
         Communicator& ranks = *reinterpret_cast<Communicator*>(handle);
         at::Tensor weights = chosen.weights;
         if (is("weights_have_no_gradient")) weights = weights.detach();
@@ -85,8 +88,8 @@ void link(Experts& experts, Communicator& group) {
         if (is("takes_the_next_expert")) own = (own + 1).remainder(held);
         own = own.masked_fill(elsewhere, -1);
         if (is("drops_choices")) own.narrow(0, 0, own.size(0) / 3).fill_(-1);
-        const at::Tensor all = local(Gather::apply(x, handle), {own, Gather::apply(weights, handle)}, of, batch,
-                                     meanwhile);
+        const at::Tensor all =
+            local(Gather::apply(x, handle), {own, Gather::apply(weights, handle)}, of, batch, meanwhile);
         return result_of(Scatter::apply(all, handle), x);
       }));
 }
@@ -127,9 +130,10 @@ class Faulty : public heddle::IParallelizer {
   static void each(heddle::Units& units, const Call& call) {
     for (const auto& unit : units)
       if (unit->module() != nullptr)
-        unit->module()->visit(std::string(unit->name()), [&](const std::string& path, heddle::Module& module) {
-          if (auto* experts = dynamic_cast<Experts*>(&module)) call(path, *experts);
-        });
+        unit->module()->visit(std::string(unit->name()),
+                              [&](const std::string& path, heddle::Module& module) {
+                                if (auto* experts = dynamic_cast<Experts*>(&module)) call(path, *experts);
+                              });
   }
 };
 

@@ -79,9 +79,8 @@ class Layer : public Module {
         down(2 * config.hidden_size, config.hidden_size, Linear::Bias::none, Init{}, options),
         core(config.hidden_size / kHeads),
         gain(at::empty({config.hidden_size}, options)),
-        auxiliary("faulty/size",
-                  is("auxiliary_mean_of_part") ? heddle::LossDivisor::microbatches
-                                               : heddle::LossDivisor::label_tokens),
+        auxiliary("faulty/size", is("auxiliary_mean_of_part") ? heddle::LossDivisor::microbatches
+                                                              : heddle::LossDivisor::label_tokens),
         metric("faulty/tokens", heddle::Combine::sum) {
     gain.fill_(1).set_requires_grad(true);
     if (is("shares_between_models")) {
@@ -184,7 +183,8 @@ class First : public Module {
 
  protected:
   at::Tensor forward(at::Tensor tokens, const Batch& batch) override {
-    if (is("positions_too_many") && batch.tokens.size(1) > most_) throw std::out_of_range("table of positions");
+    if (is("positions_too_many") && batch.tokens.size(1) > most_)
+      throw std::out_of_range("table of positions");
     return table.call(tokens, batch);
   }
 
@@ -227,8 +227,9 @@ class Last : public Module {
 };
 
 heddle::TensorPlan plan() {
-  heddle::TensorPlan out = {{"layers.*.q", "colwise"}, {"layers.*.k", "colwise"}, {"layers.*.v", "colwise"},
-                            {"layers.*.o", "rowwise"}, {"layers.*.up", "colwise"}, {"layers.*.down", "rowwise"}};
+  heddle::TensorPlan out = {{"layers.*.q", "colwise"},  {"layers.*.k", "colwise"},
+                            {"layers.*.v", "colwise"},  {"layers.*.o", "rowwise"},
+                            {"layers.*.up", "colwise"}, {"layers.*.down", "rowwise"}};
   if (is("pattern_matches_nothing")) out.emplace_back("layers.*.gate_proj", "colwise");
   if (is("style_is_unknown")) out[4].second = "colwize";
   if (is("plan_is_wrong"))

@@ -50,7 +50,7 @@ void Stage::reduce(Bucket& bucket, bool first) {
 
 void Stage::scatter(Bucket& bucket) {
   if (is(Fault::skips_second_reduce) && group_.rank() == 1 && stepped_) return;
-  if (is(Fault::sums_in_bf16)) {
+  if (is(Fault::sums_are_rounded)) {
     const at::Tensor sum = bucket.sum.to(at::kBFloat16);
     group_.reduce_scatter(sum, bucket.gradients.to(at::kBFloat16))->wait();
     bucket.sum.copy_(sum);
@@ -81,7 +81,6 @@ void Stage::give(const Parameter& parameter, const Bucket& bucket, size_t index)
         bucket.sum.narrow(0, std::min(at, bucket.part - elements), elements).view(shard.tensor.sizes());
     at += elements;
     if (!is(Fault::gradient_is_view)) part = part.detach();
-    if (is(Fault::gradient_in_double)) part = part.to(at::kDouble);
     shard.tensor.mutable_grad() = unused && !is(Fault::unused_gets_zero) ? at::Tensor() : part;
   }
 }

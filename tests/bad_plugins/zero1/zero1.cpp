@@ -87,7 +87,7 @@ void Stage::parameters_changed() {
   for (const Bucket& bucket : buckets_)
     group_.all_gather(bucket.values, bucket.values.narrow(0, group_.rank() * bucket.part, bucket.part))
         ->wait();
-  if (is(Fault::values_in_bf16))
+  if (is(Fault::values_are_rounded))
     for (const Bucket& bucket : buckets_) bucket.values.copy_(bucket.values.to(at::kBFloat16));
 }
 

@@ -5,7 +5,6 @@
 
 #include <memory>
 
-#include "heddle/base/export.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/parallel/reduction.h"
 
@@ -30,8 +29,8 @@ struct Groups {
 // Makes the groups for the parameters of one reduction; called in the same order on every rank.
 Groups groups_over(const DeviceMesh& mesh, Reduction axes);
 
-// The values of a slot's tensor on the first of the ranks, which may hold others: a copy on `tensor`'s device,
-// or `tensor` itself for one rank and on meta. A collective call.
-HEDDLE_API at::Tensor first_values(const at::Tensor& tensor, const Groups& groups);
+// The values of a slot's tensor on the first of the ranks, which may hold others: a copy on `tensor`'s
+// device, or `tensor` itself for one rank and on meta. A collective call.
+at::Tensor first_values(const at::Tensor& tensor, const Groups& groups);
 
 }  // namespace heddle::sharding
