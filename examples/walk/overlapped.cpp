@@ -89,6 +89,8 @@ class Stage : public heddle::ParallelStage,
     heddle::Shard& shard = owned_.emplace_back(heddle::whole_shard(slot, placed));
     if (slot.tensor->is_meta())
       slot.point(at::empty(slot.tensor->sizes(), slot.tensor->options().device(device)));
+    else
+      group_.broadcast(slot.tensor->detach(), 0)->wait();  // rank 0's values
     shard.tensor = *slot.tensor;
     if (!slot.trainable()) return;
     buckets_[unit].shards.push_back(owned_.size() - 1);

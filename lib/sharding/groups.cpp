@@ -25,4 +25,11 @@ Groups groups_over(const DeviceMesh& mesh, Reduction axes) {
   return groups;
 }
 
+at::Tensor first_values(const at::Tensor& tensor, const Groups& groups) {
+  if (tensor.is_meta() || groups.all == nullptr) return tensor;
+  at::Tensor values = tensor.detach().clone(at::MemoryFormat::Contiguous);
+  groups.all->broadcast(values, 0)->wait();
+  return values;
+}
+
 }  // namespace heddle::sharding

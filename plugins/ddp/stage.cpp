@@ -41,8 +41,11 @@ void DdpStage::take_parameters(std::span<const Placed> placed) {
   for (auto& unit : units_) {
     std::vector<ParameterSlot> slots = unit->parameters();
     std::vector<ParameterSlot*> fresh;
-    for (ParameterSlot& slot : slots)
-      if (seen.emplace(slot.name, at::Tensor()).second) fresh.push_back(&slot);
+    for (ParameterSlot& slot : slots) {
+      if (!seen.emplace(slot.name, at::Tensor()).second) continue;
+      fresh.push_back(&slot);
+      if (!slot.tensor->is_meta()) valued_.emplace_back(*slot.tensor, ranks_of(reductions_.of(slot.name)));
+    }
     parallel::lay_flat(fresh, mesh_.device());
     for (ParameterSlot& slot : slots) {
       at::Tensor& first = seen.at(slot.name);
@@ -59,7 +62,6 @@ void DdpStage::take_parameters(std::span<const Placed> placed) {
       }
       Shard shard = whole_shard(slot, placed);
       first = shard.tensor = *slot.tensor;
-      if (slot.foreign) foreign_.emplace_back(shard.tensor, ranks_of(reductions_.of(slot.name)));
       shards_.push_back(std::move(shard));
     }
   }
@@ -71,11 +73,15 @@ void DdpStage::take_buffers() {
       for (const at::Tensor& buffer : with_buffers->buffers()) buffers_.push_back(buffer.detach());
 }
 
-// heddle's own parameters start from files or from a function of their names; an embedder's may differ
-// between ranks.
+// Core fills parameters on meta alike on every rank; the values that others have may differ between ranks.
 void DdpStage::make_replicas_equal() {
-  for (const auto& [tensor, ranks] : foreign_)
-    if (ranks != nullptr) ranks->broadcast(tensor.detach(), 0)->wait();
+  const at::NoGradGuard no_gradients;
+  for (const auto& [tensor, ranks] : std::exchange(valued_, {})) {
+    if (ranks == nullptr) continue;
+    const at::Tensor first = tensor.detach().contiguous();
+    ranks->broadcast(first, 0)->wait();
+    if (!first.is_alias_of(tensor)) tensor.detach().copy_(first);
+  }
   for (const at::Tensor& buffer : buffers_) ranks_->broadcast(buffer, 0)->wait();
 }
 

@@ -49,7 +49,7 @@ class DdpStage : public ParallelStage, public ReductionHints, public StepRestart
   Buffers send_;
   std::optional<model::Autocast> autocast_;
   std::vector<Shard> shards_;
-  std::vector<std::pair<at::Tensor, Communicator*>> foreign_;
+  std::vector<std::pair<at::Tensor, Communicator*>> valued_;  // parameters that have values already
   std::vector<at::Tensor> buffers_;
   std::vector<at::Tensor> unsummed_;                // trainable parameters of one rank each
   std::set<const void*> shared_;                    // parameters of several units

@@ -59,7 +59,11 @@ Group::Group(std::vector<ParameterSlot> slots, std::span<const Placed> placed, c
 // The leaves are the shards.
 void Group::keep_whole(std::vector<ParameterSlot>& slots, const Place& place) {
   std::vector<ParameterSlot*> all;
-  for (ParameterSlot& slot : slots) all.push_back(&slot);
+  for (ParameterSlot& slot : slots) {
+    all.push_back(&slot);
+    const at::Tensor first = sharding::first_values(*slot.tensor, groups_);
+    if (!first.is_same(*slot.tensor)) slot.tensor->detach().copy_(first);
+  }
   parallel::lay_flat(all, place.groups.device);
   for (size_t i = 0; i < slots.size(); ++i)
     parameters_[i].leaf = parameters_[i].shard.tensor = *slots[i].tensor;
@@ -71,7 +75,6 @@ void Group::add(ParameterSlot& slot, std::span<const Placed> placed, const Place
   parameter.shard = whole_shard(slot, placed);
   parameter.trainable = slot.trainable();
   trainable_ += parameter.trainable;
-  foreign_ = foreign_ || slot.foreign;
   if (place.ranks() > 1 && slot.tensor->dim() == 0)
     throw Error(ErrorCode::input, "fsdp2", "parameter '" + slot.name + "' has no dim that could be split",
                 "give it the shape [1], or use a strategy that keeps parameters whole");
@@ -112,8 +115,10 @@ void Group::lay_out(std::vector<ParameterSlot>& slots, const Place& place, int64
     if (!sizes.empty()) sizes[0] = mine.count;
     parameter.shard.tensor =
         flat_.narrow(0, parameter.offset, mine.count * parameter.row_elements).view(sizes).variable_data();
-    if (!tensor.is_meta())
-      parameter.shard.tensor.copy_(tensor.dim() == 0 ? tensor : tensor.narrow(0, mine.begin, mine.count));
+    if (!tensor.is_meta()) {
+      const at::Tensor first = sharding::first_values(tensor, groups_);
+      parameter.shard.tensor.copy_(first.dim() == 0 ? first : first.narrow(0, mine.begin, mine.count));
+    }
     parameter.shard.tensor.set_requires_grad(parameter.trainable);
     parameter.leaf = slots[i].point(leaf_of(parameter, tensor.sizes()));
   }

@@ -47,14 +47,14 @@ struct Parameter {
 // of its own (as FSDP2 does), so saved tensors see the new values.
 class Group : public sharding::Bucket {
  public:
-  // Points the slots at leaves. Tensors on meta get uninitialised storage; the values of others are copied.
+  // Points the slots at leaves. Tensors on meta get uninitialised storage; of others the first rank's values
+  // are copied.
   Group(std::vector<ParameterSlot> slots, std::span<const Placed> placed, const Place& place);
 
   std::vector<Parameter>& rows() { return parameters_; }
   const std::vector<Parameter>& rows() const { return parameters_; }
   bool same() const { return same_; }           // one rank, dtype and device: the leaves are the shards
   bool pinned() const { return pinned_; }       // its model chose the compute dtype
-  bool foreign() const { return foreign_; }     // some of its tensors belonged to an embedder
   int trainable() const { return trainable_; }  // how many
   at::ScalarType storage_dtype() const { return storage_dtype_; }
   at::ScalarType compute_dtype() const { return compute_dtype_; }
@@ -86,7 +86,7 @@ class Group : public sharding::Bucket {
 
   std::vector<Parameter> parameters_;
   at::ScalarType storage_dtype_, compute_dtype_;
-  bool pinned_ = false, same_ = false, foreign_ = false;
+  bool pinned_ = false, same_ = false;
   int trainable_ = 0, ranks_ = 1, rank_ = 0;
 
   std::shared_ptr<Memory> memory_;

@@ -1,6 +1,4 @@
 // The stage of a rank that shares its parameters with others.
-#include <ATen/core/grad_mode.h>
-
 #include <utility>
 
 #include "stage.h"
@@ -17,22 +15,6 @@ sharding::Policy policy_of(const Options& options) {
   return policy;
 }
 
-// An embedder's ranks may have started from different values: replicas take those of the first.
-void make_equal(const Group& group) {
-  const auto take_first = [](const at::Tensor& tensor, Communicator& ranks) {
-    at::NoGradGuard no_gradients;
-    const at::Tensor there = tensor.contiguous();
-    ranks.broadcast(there, 0)->wait();
-    if (!there.is_same(tensor)) tensor.copy_(there);
-  };
-  const sharding::Groups& groups = group.groups();
-  for (const Parameter& parameter : group.rows()) {
-    if (!group.sharded() && groups.gather != nullptr)
-      take_first(parameter.shard.tensor.detach(), *groups.gather);
-    if (groups.across != nullptr) take_first(parameter.shard.tensor.detach(), *groups.across);
-  }
-}
-
 class ShardedStage final : public sharding::ShardedStage {
  public:
   ShardedStage(sharding::Model model, const Options& options, const DeviceMesh& mesh,
@@ -41,8 +23,6 @@ class ShardedStage final : public sharding::ShardedStage {
         precision_(options.precision),
         pinned_(pinned_units(this->model())) {
     if (options.autocast) autocast_.emplace(*options.autocast, model::Autocast::Weights::cast_each_time);
-    for (const auto& bucket : this->model().buckets)
-      if (group_of(*bucket).foreign()) make_equal(group_of(*bucket));
   }
 
   Tensors forward(Tensors inputs, const Batch& batch) override {

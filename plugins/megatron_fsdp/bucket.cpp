@@ -93,18 +93,13 @@ std::vector<sharding::Parameter> Bucket::parameters() const {
   return out;
 }
 
-// Existing values are copied into the leaves; an embedder's may differ between ranks.
+// Existing values are copied into the leaves: those of the first rank.
 void Bucket::fill(std::vector<ParameterSlot>& slots, const sharding::Groups& ranks) {
-  bool foreign = false;
   for (size_t i = 0; i < slots.size(); ++i) {
     at::Tensor leaf = view_of(whole_, members_[i].range.begin, members_[i].sizes);
-    if (!slots[i].tensor->is_meta()) leaf.copy_(*slots[i].tensor);
-    foreign = foreign || slots[i].foreign;
+    if (!slots[i].tensor->is_meta()) leaf.copy_(sharding::first_values(*slots[i].tensor, ranks));
     members_[i].leaf = slots[i].point(std::move(leaf));
   }
-  if (!foreign) return;
-  if (ranks.gather != nullptr) ranks.gather->broadcast(whole_, 0)->wait();
-  if (ranks.across != nullptr) ranks.across->broadcast(whole_, 0)->wait();
 }
 
 void Bucket::make_main(std::optional<at::ScalarType> dtype, bool filled, const sharding::Groups& ranks) {

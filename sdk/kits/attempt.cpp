@@ -21,13 +21,13 @@ bool Attempts::run(const std::string& rule, const Kit& kit, bool trains) {
   } catch (const Error& error) {
     check.detail = error.message() + (error.hint().empty() ? "" : " (" + error.hint() + ")");
   } catch (const c10::Error& error) {
-    check.detail = "the plugin" + plugin_ + " threw: " + error.what_without_backtrace();
+    check.detail = watch_.the_plugin() + " threw: " + error.what_without_backtrace();
   } catch (const std::exception& error) {
-    check.detail = "the plugin" + plugin_ + " threw: " + error.what();
+    check.detail = watch_.the_plugin() + " threw: " + error.what();
   } catch (const GivenUp&) {
     throw;
   } catch (...) {
-    check.detail = "the plugin" + plugin_ + " threw something that is not a std::exception";
+    check.detail = watch_.the_plugin() + " threw something that is not a std::exception";
   }
   watch_.ended(check);
   return check.passed;

@@ -12,6 +12,7 @@ namespace heddle::kits {
 // Thrown by a kit that does not apply: not a failure.
 struct NotRun {
   std::string why;
+  std::string where = {};  // of the refusal: a key of the section
 };
 
 // Adds checks to the report of the thread's watch.
@@ -20,7 +21,7 @@ class Attempts {
   using Kit = std::function<std::string()>;
   explicit Attempts(Watch& watch) : watch_(watch) {}
   // The plugin, for what it throws without a name.
-  void names(const std::string& plugin) { plugin_ = " '" + plugin + "'"; }
+  void names(const std::string& plugin) { watch_.plugin = plugin; }
   // Runs one kit, which returns its observation. True unless it failed.
   bool operator()(const std::string& rule, const Kit& kit) { return run(rule, kit, false); }
   // The same for a kit that computes with what the plugin offers.
@@ -29,7 +30,6 @@ class Attempts {
  private:
   bool run(const std::string& rule, const Kit& kit, bool trains);
   Watch& watch_;
-  std::string plugin_;
 };
 
 }  // namespace heddle::kits

@@ -47,7 +47,7 @@ struct Course {
   const Saved* from = nullptr;  // initial values and optimizer state
   Saved* to = nullptr;          // with adamw
   std::shared_ptr<const IPipelineSchedule> schedule = nullptr;  // of Drive::pipeline; null: the kit's own
-  bool values_differ = false;  // with foreign: each data-parallel rank has other first values
+  bool values_differ = false;  // with foreign or valued: each data-parallel rank has other first values
   int world() const { return dp * replicas * tp * pp; }
 };
 

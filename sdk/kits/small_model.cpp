@@ -76,7 +76,7 @@ struct Own {
 
 Own own(const Shape& shape, std::string name, std::vector<int64_t> sizes, Init init, bool trains) {
   Own made{std::move(name), {}, {}, init, shape.foreign};
-  if (!shape.foreign) {
+  if (!shape.foreign && !shape.valued) {
     made.tensor = at::empty(sizes, at::TensorOptions(at::kMeta).dtype(at::kFloat)).set_requires_grad(trains);
     return made;
   }
@@ -86,7 +86,7 @@ Own own(const Shape& shape, std::string name, std::vector<int64_t> sizes, Init i
   for (const int64_t size : sizes) elements *= size;
   made.tensor = ((at::arange(elements, at::kFloat) * 1.7 + start).sin() * 0.4).view(sizes);
   made.tensor.set_requires_grad(trains);
-  made.held = made.tensor;
+  if (shape.foreign) made.held = made.tensor;
   return made;
 }
 

@@ -22,11 +22,12 @@ struct Shape {
   bool frozen = false;      // the weight of layer 0 and all of layer 1 require no gradient
   bool one_number = false;  // everything is frozen except one number in layer 0
   bool foreign = false;     // slots of another library's module: with values, changed in place
-  int64_t first_value = 0;  // of foreign: its values follow from it and the names
+  bool valued = false;      // slots of heddle's kind that have values already
+  int64_t first_value = 0;  // of foreign and valued: the values follow from it and the names
   bool modules = false;     // a Llama of heddle's own layers; the members above do nothing
 };
 
-// Units "first", "layer.0", ..., "last". Parameters of other shapes than `foreign` are on meta.
+// Units "first", "layer.0", ..., "last". Parameters are on meta unless `foreign` or `valued`.
 Units small_model(const Shape& shape);
 
 // Variants of a Llama of heddle's own layers on meta, or on the CPU with values.

@@ -111,6 +111,9 @@ std::vector<Kit> kits_of_values() {
       {"parallelize(): parameters with values are copied from; a foreign slot is changed in place",
        trains([](Course& c) { c.shape.foreign = true; },
               [](Course& c) { c.shape.foreign = c.shape.tied = c.shape.frozen = true; })},
+      {"parallelize(): parameters with values take those of the first data-parallel rank",
+       trains([](Course& c) { c.shape.foreign = c.shape.tied = c.shape.frozen = c.values_differ = true; },
+              [](Course& c) { c.shape.valued = c.shape.tied = c.shape.frozen = c.values_differ = true; })},
       {"owned(): a tied parameter once",
        trains([](Course& c) { c.shape.tied = true; }, [](Course& c) { c.shape.tied = c.adamw = true; })},
       {"owned(): one rank may own everything, and the others nothing",
@@ -170,7 +173,8 @@ std::vector<Kit> kits_of_topologies() {
        trains([](Course& c) { c.pp = 2, c.drive = Drive::pipeline, c.adamw = c.restarts = true; },
               [](Course& c) { c.pp = 2, c.drive = Drive::split, c.adamw = c.restarts = true; })},
       {"beside replicas: the axis dp_replicate",
-       trains([](Course& c) { c.replicas = 2; }, [](Course& c) { c.replicas = 2, c.adamw = true; })},
+       trains([](Course& c) { c.replicas = 2; }, [](Course& c) { c.replicas = 2, c.adamw = true; },
+              [](Course& c) { c.replicas = 2, c.shape.foreign = c.values_differ = true; })},
   };
 }
 

@@ -1,6 +1,9 @@
 // The caller waits for the kits or for the end of their time.
 #include "watch.h"
 
+#include <ATen/Parallel.h>
+
+#include <algorithm>
 #include <exception>
 #include <thread>
 #include <utility>
@@ -11,6 +14,8 @@ namespace {
 thread_local Watch* current_watch = nullptr;
 constexpr double kLongKit = 1.0 / 3;  // of the time limit: after a kit that failed so late no other is run
 constexpr double kLongCheck = 1.5;    // of the time limit: after a failure the check ends soon
+constexpr double kWholeCheck =
+    1.9;  // of the time limit: a kit that begins late gets less, but not below kLongKit
 
 }  // namespace
 
@@ -52,6 +57,12 @@ std::string Watch::exhausted() const {
   return "";
 }
 
+double Watch::limit() const {
+  const double before = std::chrono::duration<double>(began_ - first_).count();
+  return std::clamp(kWholeCheck * options.time_limit - before, kLongKit * options.time_limit,
+                    options.time_limit);
+}
+
 std::string Watch::where() const {
   std::string out;
   for (const auto& [rank, call] : ranks_) {
@@ -65,7 +76,7 @@ std::string Watch::where() const {
 void Watch::give_up() {
   given_up_ = true;
   Check check{rule_, false, "", true};
-  const int64_t seconds = static_cast<int64_t>(options.time_limit);
+  const int64_t seconds = static_cast<int64_t>(limit());
   // The thread of the kits waits for its ranks.
   if (ranks_.size() > 1) ranks_.erase(-1);
   check.detail = "it did not end within " + std::to_string(seconds) + " s: " + where();
@@ -93,6 +104,7 @@ Report run_watched(const KitOptions& options, const std::function<void()>& kits)
   const auto failure = std::make_shared<std::exception_ptr>();
   std::thread runs([watch, kits, failure] {
     current_watch = watch.get();
+    at::set_num_threads(1);  // models of a kit are small, and threads that wait for work take the processors
     {
       const Watch::Rank itself(watch.get(), -1);
       try {
@@ -106,17 +118,18 @@ Report run_watched(const KitOptions& options, const std::function<void()>& kits)
     watch->done_ = true;
     watch->changed_.notify_all();
   });
-  const auto limit = std::chrono::milliseconds(static_cast<int64_t>(options.time_limit * 1000));
+  using std::chrono::milliseconds;
+  const auto whole = milliseconds(static_cast<int64_t>(options.time_limit * 1000));
   std::unique_lock lock(watch->mutex_);
   while (!watch->done_) {
-    const auto end = watch->began_ + limit;
+    const auto end = watch->began_ + milliseconds(static_cast<int64_t>(watch->limit() * 1000));
     if (!watch->rule_.empty() && Watch::Clock::now() >= end) {
       watch->give_up();
       lock.unlock();
       runs.detach();
       return watch->report_;
     }
-    watch->changed_.wait_until(lock, watch->rule_.empty() ? Watch::Clock::now() + limit : end);
+    watch->changed_.wait_until(lock, watch->rule_.empty() ? Watch::Clock::now() + whole : end);
   }
   lock.unlock();
   runs.join();

@@ -25,6 +25,8 @@ class Watch {
   explicit Watch(KitOptions options) : options(std::move(options)) {}
 
   const KitOptions options;
+  std::string plugin = {};  // its name, once it is known
+  std::string the_plugin() const { return plugin.empty() ? "the plugin" : "the plugin '" + plugin + "'"; }
 
   // A kit begins. Throws GivenUp.
   void begins(const std::string& rule);
@@ -55,6 +57,7 @@ class Watch {
  private:
   friend Report run_watched(const KitOptions& options, const std::function<void()>& kits);
   friend class Rank;
+  double limit() const;       // seconds for the kit that runs
   std::string where() const;  // of the ranks that have not ended
   void give_up();
 

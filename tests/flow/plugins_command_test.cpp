@@ -180,6 +180,14 @@ TEST(PluginsCheck, SurvivesAPluginThatEndsItsProcess) {
   EXPECT_THAT(outcome.error, HasSubstr("error[plugin_failed]"));
 }
 
+// Status 0 in the middle of a kit is no end of the check.
+TEST(PluginsCheck, RefusesAPluginThatEndsItsProcessAsIfAllWereWell) {
+  const Outcome outcome = heddle({"plugins", "check", bad("zero1_exits_in_finish"), "--ranks", "2"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.out, HasSubstr("FAIL  strategy 'zero1' on 2 ranks: "));
+  EXPECT_THAT(outcome.out, HasSubstr("the process ended (exit with status 0)"));
+}
+
 TEST(PluginsCheck, SaysThatAFileIsNotThere) {
   const Outcome outcome = heddle({"plugins", "check", "/no/such/libheddle_x.so"});
   EXPECT_EQ(outcome.status, 2);

@@ -28,15 +28,17 @@ Stages built(Units units, const DeviceMesh& mesh) {
 // What the plugin throws, with the function.
 template <class Call>
 auto in_words(const std::string& function, const Call& call) {
-  const plugin::RunningCall::Scope scope("the plugin", function);
+  const Watch* const watch = Watch::current();
+  const std::string told = watch == nullptr ? "the plugin" : watch->the_plugin();
+  const plugin::RunningCall::Scope scope(watch == nullptr ? "" : watch->plugin, function);
   try {
     return call();
   } catch (const Error&) {
     throw;
   } catch (const c10::Error& error) {
-    found("the plugin threw in " + function + ": " + error.what_without_backtrace());
+    found(told + " threw in " + function + ": " + error.what_without_backtrace());
   } catch (const std::exception& error) {
-    found("the plugin threw in " + function + ": " + error.what());
+    found(told + " threw in " + function + ": " + error.what());
   }
 }
 
@@ -71,10 +73,10 @@ BuiltModel::BuiltModel(const ModelSpec& spec, at::ScalarType dtype)
     sides_ = std::make_unique<SideOutputs>(layout, at::kCPU);
 }
 
-// Auxiliary losses are collected and have no gradient: what is compared is the main loss.
+// Auxiliary losses are collected; they have a gradient where they count.
 Batch BuiltModel::collected(Batch batch) {
   if (sides_) {
-    sides_->begin([](LossDivisor) { return 0.0; });
+    sides_->begin([share = auxiliary_](LossDivisor) { return share; });
     batch.side_outputs = sides_.get();
   }
   return batch;
@@ -106,7 +108,11 @@ void BuiltModel::each_unit(const Batch& given, const Visitor& visitor) {
 
 double BuiltModel::main_loss(const Batch& batch) {
   const at::NoGradGuard no_gradients;
-  return forward(batch).sum().item<double>();
+  double sum = forward(batch).sum().item<double>();
+  if (!sides_ || auxiliary_ == 0) return sum;
+  for (const SideLayout::Entry& entry : sides_->layout()->entries())
+    if (entry.spec.is_loss) sum += auxiliary_ * sides_->sums()[entry.begin].item<double>();
+  return sum;
 }
 
 std::map<std::string, at::Tensor> BuiltModel::gradients(const Batch& batch) {

@@ -34,6 +34,10 @@ class BuiltModel {
   double main_loss(const Batch& batch);
   // The gradients of that sum, by the parameters' names; undefined: none.
   std::map<std::string, at::Tensor> gradients(const Batch& batch);
+  // From now on auxiliary losses are part of the loss, each divided by 1.
+  void count_auxiliary_losses() { auxiliary_ = 1; }
+  // The sums of metrics and auxiliary losses of the last batch.
+  at::Tensor side_sums() const { return sides_ ? sides_->sums() : at::Tensor(); }
 
   // Runs the units, each on inputs that are leaves.
   using Visitor = std::function<void(Unit& unit, const Tensors& inputs, const Tensors& outputs)>;
@@ -50,6 +54,7 @@ class BuiltModel {
   DeviceMesh mesh_;
   Stages stages_;
   std::unique_ptr<SideOutputs> sides_;
+  double auxiliary_ = 0;  // the share of auxiliary losses in the loss
 };
 
 }  // namespace heddle::kits

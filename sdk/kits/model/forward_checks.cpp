@@ -9,10 +9,13 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <utility>
 
 #include "../attempt.h"
 #include "../gathered.h"
@@ -87,20 +90,102 @@ std::string gives_the_sum_of_losses(const ModelSpec& spec) {
   first.labels = at::full_like(batch.labels, Batch::kIgnore);
   near(model.main_loss(first), 0, "a batch without labels that count has a loss");
   check_logits(model, batch, spec);
+  BuiltModel narrow(spec, at::kBFloat16);
+  const at::NoGradGuard no_gradients;
+  if (const at::ScalarType type = narrow.forward(batch).scalar_type(); type != at::kFloat)
+    found("a model in bfloat16 gives its loss in " + std::string(c10::toString(type)) +
+          ", and the sum of token losses is Float");
   return "";
 }
+
+namespace {
+
+void same_gradients(const std::map<std::string, at::Tensor>& got,
+                    const std::map<std::string, at::Tensor>& want) {
+  for (const auto& [name, gradient] : want) {
+    const at::Tensor& again = got.at(name);
+    if (gradient.defined() != again.defined())
+      found("the same batch again has no gradient of '" + name + "'");
+    if (gradient.defined() &&
+        !((again - gradient).norm().item<double>() <= kMost * std::max(gradient.norm().item<double>(), 1e-6)))
+      found("the same batch again, after others: the gradient of '" + name + "' differs");
+  }
+}
+
+// Each tensor of the batch that the forward gets is what it was.
+void check_unchanged(const Batch& batch, const std::vector<at::Tensor>& kept) {
+  for (size_t i = 0; i < kBatchMembers.size(); ++i)
+    if (kept[i].defined() && !at::equal(batch.*kBatchMembers[i].tensor, kept[i]))
+      found("the forward changes the batch's " + std::string(kBatchMembers[i].name) + " in place");
+}
+
+std::vector<at::Tensor> copies_of(const Batch& batch) {
+  std::vector<at::Tensor> out;
+  for (const BatchMember& member : kBatchMembers) {
+    const at::Tensor& tensor = batch.*member.tensor;
+    out.push_back(tensor.defined() ? tensor.clone() : at::Tensor());
+  }
+  return out;
+}
+
+// With all members; a model that refuses documents or padding says so elsewhere.
+void leaves_the_batch(BuiltModel& model, Batch batch) {
+  const int64_t rows = batch.tokens.size(0), length = batch.tokens.size(1);
+  batch.positions = at::arange(length, at::kLong).expand({rows, length}).contiguous();
+  for (const bool all : {false, true}) {
+    if (all) {
+      batch.documents = at::arange(rows + 1, at::kInt) * length;
+      batch.padding = at::zeros({rows, length}, at::kBool);
+    }
+    const std::vector<at::Tensor> kept = copies_of(batch);
+    try {
+      (void)model.main_loss(batch);
+    } catch (const Error& error) {
+      if (!all || error.code() == ErrorCode::plugin_failed || error.code() == ErrorCode::internal) throw;
+    }
+    check_unchanged(batch, kept);
+  }
+}
+
+}  // namespace
 
 std::string keeps_nothing(const ModelSpec& spec) {
   BuiltModel model(spec);
   const Batch batch = batch_of(spec), other = batch_of(spec, 3);
-  const Batch kept = {batch.tokens.clone(), batch.labels.clone(), {}, {}, batch.extra.clone()};
+  leaves_the_batch(model, batch);
   const double first = model.forward(batch).sum().item<double>();
+  const auto gradients = model.gradients(batch);
   (void)model.gradients(other);
   (void)model.main_loss(rows_from(other, 0, 1));
   near(model.forward(batch).sum().item<double>(), first, "the same batch again, after others");
+  same_gradients(model.gradients(batch), gradients);
   near(model.main_loss(batch), model.main_loss(batch), "the same batch twice without gradients");
-  if (!at::equal(batch.tokens, kept.tokens) || !at::equal(batch.labels, kept.labels))
-    found("the forward changes the batch in place");
+  near(model.main_loss(batch), first, "the same batch without gradients");
+  return "";
+}
+
+// The last tokens of each row fill it; what they are must not matter.
+std::string leaves_padding_out(const ModelSpec& spec) {
+  BuiltModel model(spec);
+  Batch batch = batch_of(spec);
+  const int64_t length = batch.tokens.size(1), fill = length / 4;
+  if (fill == 0) throw NotRun{"its sequences have few tokens"};
+  batch.padding = at::zeros_like(batch.tokens, at::kBool);
+  batch.padding.narrow(1, length - fill, fill).fill_(true);
+  batch.labels = batch.labels.masked_fill(batch.padding, Batch::kIgnore);
+  Batch other = batch;
+  other.tokens = batch.tokens.masked_fill(batch.padding, 0);
+  const auto of = [&](const Batch& which) {
+    const double loss = model.main_loss(which);
+    const at::Tensor sums = model.side_sums();
+    return std::pair(loss, sums.defined() ? sums.clone() : sums);
+  };
+  const auto [loss, sums] = of(batch);
+  const auto [again, same] = of(other);
+  near(again, loss, "with other tokens where a row is filled");
+  if (sums.defined() &&
+      !((sums - same).abs().max().item<double>() <= kMost * std::max(sums.abs().max().item<double>(), 1.0)))
+    found("a metric or an auxiliary loss counts tokens that only fill a row (Batch::padding)");
   return "";
 }
 

@@ -12,11 +12,13 @@ namespace heddle::kits {
 std::string gives_the_sum_of_losses(const ModelSpec& spec);
 // The same numbers again, after other batches and without gradients; the batch stays as it is.
 std::string keeps_nothing(const ModelSpec& spec);
+// Tokens of Batch::padding change no loss, metric or auxiliary loss.
+std::string leaves_padding_out(const ModelSpec& spec);
 // Documents in one row are what they are in rows of their own; positions count from the first token.
 std::string separates_documents(const ModelSpec& spec);
 // Every tensor that gets a gradient is a slot of the unit that computes with it, and every slot is used.
 std::string registers_parameters(const ModelSpec& spec);
-// Gradients are finite differences in float64.
+// Gradients are finite differences in float64, those of auxiliary losses too.
 std::string has_right_gradients(const ModelSpec& spec);
 // As long as facts() says, and with the last token of the vocabulary.
 std::string takes_its_longest_sequence(const ModelSpec& spec);

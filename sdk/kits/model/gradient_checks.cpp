@@ -16,6 +16,7 @@
 #include "built_model.h"
 #include "forward_checks.h"
 #include "heddle/model/module.h"
+#include "heddle/nn/embedding.h"
 
 namespace heddle::kits {
 namespace {
@@ -129,15 +130,29 @@ void check_direction(BuiltModel& model, const Batch& batch, const Shard& shard, 
   found(text.str());
 }
 
+// The row of an embedding's padding token, which gets no gradient from the look-up; -1: none.
+int64_t padding_row(BuiltModel& model, const at::Tensor& tensor) {
+  int64_t row = -1;
+  for (Unit* unit : model.units())
+    if (unit->module() != nullptr)
+      unit->module()->visit("", [&](const std::string&, Module& module) {
+        const auto* embedding = dynamic_cast<const Embedding*>(&module);
+        if (embedding != nullptr && embedding->weight.is_same(tensor)) row = embedding->padding();
+      });
+  return row;
+}
+
+// A direction of length 1 that leaves the row `padding` as it is.
+at::Tensor along(at::Tensor numbers, int64_t padding) {
+  if (padding >= 0) numbers.select(0, padding).zero_();
+  return numbers / numbers.norm();
+}
+
 }  // namespace
 
 std::string has_right_gradients(const ModelSpec& spec) {
   BuiltModel model(spec);
-  for (Unit* unit : model.units())
-    if (unit->module() != nullptr)
-      unit->module()->visit("", [](const std::string&, Module& module) {
-        if (module.kind() == "router") throw NotRun{"its routers choose experts, which has no derivative"};
-      });
+  model.count_auxiliary_losses();
   const Batch batch = rows_of(1, 0, 1, true, rows_for(spec)).front();
   const auto gradients = model.gradients(batch);
   double overall = 0;
@@ -150,10 +165,12 @@ std::string has_right_gradients(const ModelSpec& spec) {
     const double length = gradient.defined() ? gradient.norm().item<double>() : 0;
     if (!std::isfinite(length)) found("the gradient of '" + shard->name + "' is not finite");
     const double most = kWrong * length + 1e-5 * overall;
+    const int64_t padding = padding_row(model, shard->tensor);
     const at::Tensor waves =
         (at::arange(shard->tensor.numel(), at::kDouble) * 1.3 + 0.4).sin().view(shard->tensor.sizes());
-    check_direction(model, batch, *shard, gradient, waves / waves.norm(), most);
-    if (length > 1e-6 * overall) check_direction(model, batch, *shard, gradient, gradient / length, most);
+    check_direction(model, batch, *shard, gradient, along(waves, padding), most);
+    if (length > 1e-6 * overall)
+      check_direction(model, batch, *shard, gradient, along(gradient.clone(), padding), most);
     ++count;
   }
   return std::to_string(count) + " parameters";

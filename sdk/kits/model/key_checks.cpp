@@ -46,8 +46,11 @@ Digest digest_of(const ModelSpec& spec) {
   for (const auto& [key, value] : spec.signature()) digest["signature()['" + key + "']"] = value;
   add_slots(digest, spec);
   BuiltModel model(spec);
+  model.count_auxiliary_losses();
   Batch batch = rows_of(1, 0, 1, true, rows_for(spec)).front();
   digest["the loss"] = exact(model.main_loss(batch));
+  BuiltModel narrow(spec, at::kBFloat16);  // keys of dtypes act there
+  digest["the loss in bfloat16"] = exact(narrow.main_loss(batch));
   for (const auto& [name, gradient] : model.gradients(batch))
     digest["the gradient of '" + name + "'"] =
         gradient.defined() ? exact((gradient * gradient).sum().item<double>()) : "none";
@@ -85,6 +88,15 @@ void check_read_back(const OfferedModel& offered, const ModelSpec& spec, const D
     found(of + "after config_json() and read(), " + fault);
 }
 
+// A signature is no model: a key that only it holds has no effect.
+bool same_model(const Digest& one, const Digest& other) {
+  const auto without = [](Digest digest) {
+    std::erase_if(digest, [](const auto& entry) { return entry.first.rfind("signature()", 0) == 0; });
+    return digest;
+  };
+  return without(one) == without(other);
+}
+
 bool says_nothing_changes(const FieldInfo& field) {
   for (const char* words :
        {"assed over", "changes nothing", "o effect", "older name", "nother name", "gnored"})
@@ -107,7 +119,7 @@ Effect effect_of(const OfferedModel& offered, const Node& keys, const FieldInfo&
       continue;
     }
     const Digest digest = digest_of(*spec);
-    if (difference(digest, plain).empty()) {
+    if (same_model(digest, plain)) {
       effect = Effect::none;
       continue;
     }
@@ -117,7 +129,64 @@ Effect effect_of(const OfferedModel& offered, const Node& keys, const FieldInfo&
   return effect;
 }
 
+// A key may act only where a switch is turned: a coefficient of a loss that is off by default.
+Effect effect_beside_a_switch(const OfferedModel& offered, const Node& keys, const FieldInfo& field) {
+  for (const FieldInfo& beside : offered.fields) {
+    if (beside.type.rfind("bool", 0) != 0 || beside.key == field.key) continue;
+    const Node now = value_of(beside, keys);
+    const bool on = now.kind() == Node::Kind::boolean && now.as_boolean();
+    const Node turned = keys.with(beside.key, Node::boolean(!on));
+    try {
+      const Digest plain = digest_of(*read_model(offered, turned));
+      if (effect_of(offered, turned, field, plain) == Effect::some) return Effect::some;
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::plugin_failed) throw;  // else the switch is refused here
+    }
+  }
+  return Effect::none;
+}
+
+// The default of the table is what read() takes for an absent key.
+bool has_the_default(const OfferedModel& offered, const Node& keys, const FieldInfo& field) {
+  if (keys.find(field.key) != nullptr || field.help.find("default is") != field.help.npos) return true;
+  const Node value = value_of(field, keys);
+  const bool number = value.kind() == Node::Kind::integer || value.kind() == Node::Kind::real;
+  if (!number && value.kind() != Node::Kind::boolean) return true;
+  std::string written;
+  try {
+    written = read_model(offered, keys.with(field.key, value))->config_json("float32");
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::plugin_failed) throw;
+    return true;  // it is one for other keys
+  }
+  return written == read_model(offered, keys)->config_json("float32");
+}
+
+// Types that share a table may have defaults of their own.
+void check_default(const OfferedModel& offered, const std::vector<Node>& keys, const FieldInfo& field) {
+  if (keys.size() > 1 || has_the_default(offered, keys[0], field)) return;
+  found("the table gives '" + field.key + "' the default " + field.default_value +
+        ", and read() takes another value for an absent key");
+}
+
 }  // namespace
+
+std::string refuses_unknown_keys(const OfferedModel& offered, const Node& keys) {
+  const std::string key = "no_such_key_at_all";
+  const Node more = keys.with(key, Node::integer(1));
+  try {
+    (void)offered.make()->read(more, UnknownKeys::passed_over);
+  } catch (const Error& error) {
+    found("a config.json with an unknown key is refused: " + error.message());
+  }
+  try {
+    (void)offered.make()->read(more, UnknownKeys::refused);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::config) return "";
+    throw;
+  }
+  found("a YAML with the key '" + key + "' is accepted");
+}
 
 std::string reads_what_it_writes(const OfferedModel& offered, const Node& keys) {
   const auto spec = read_model(offered, keys);
@@ -133,15 +202,15 @@ std::string acts_on_each_key(const OfferedModel& offered, const std::vector<Node
   int acting = 0, fixed = 0;
   for (const FieldInfo& field : offered.fields) {
     if (says_nothing_changes(field) || field.key == "model_type") continue;
+    check_default(offered, keys, field);
     Effect effect = Effect::refused;
     for (size_t i = 0; i < keys.size() && effect != Effect::some; ++i)
       effect = std::max(effect, effect_of(offered, keys[i], field, plain[i]));
+    if (effect == Effect::none && keys.size() == 1) effect = effect_beside_a_switch(offered, keys[0], field);
     const bool shared = keys.size() > 1;  // a table of several types has keys that act with others only
-    const bool beside =
-        field.key.find("router") != field.key.npos;  // acts on losses that a digest does not hold
-    if (effect == Effect::none && !shared && !beside && field.help.rfind("Of ", 0) != 0)
+    if (effect == Effect::none && !shared)
       found("the key '" + field.key +
-            "' changes neither the model nor the signature; if that is meant, its help says so");
+            "' changes nothing that the model computes; if that is meant, its help says so");
     ++(effect == Effect::some ? acting : fixed);
   }
   return std::to_string(acting) + " keys act, " + std::to_string(fixed) + " do not by themselves";
@@ -167,6 +236,8 @@ std::string makes_the_same_twice(const OfferedModel& offered, const Node& keys) 
       if (same == first.end() || !at::equal(same->second, *slot.tensor))
         found("'" + slot.name +
               "' differs between two models that were drawn from the generator with one seed");
+      if (slot.tensor->numel() > 0 && slot.tensor->is_alias_of(same->second))
+        found("'" + slot.name + "' is one tensor in two models");
       if (slot.tensor->is_cpu() && slot.tensor->ne(*slot.tensor).any().item<bool>())
         found("'" + slot.name + "' has no number in it");
     }

@@ -111,6 +111,20 @@ std::string plans_its_modules(const ModelSpec& spec) {
 std::string fills_files(const ModelSpec& spec) {
   const checkpoint::HfLayout layout = checkpoint::layout_of(spec);
   checkpoint::check_whole(layout);
+  std::set<std::string> tensors;
+  for (const auto& unit : spec.make_units(at::kMeta))
+    for (const ParameterSlot& slot : unit->parameters()) {
+      const StoredParts parts = spec.stored(slot.name, slot.tensor->sizes());
+      if (parts.empty()) tensors.insert(slot.name);
+      for (const StoredPart& part : parts) tensors.insert(part.tensor);
+    }
+  for (const std::string& tensor : tensors) {
+    if (spec.passes_over(tensor))
+      found("passes_over('" + tensor + "') is true, and a parameter is stored there");
+    for (const std::string& other : spec.other_names(tensor))
+      if (tensors.count(other) != 0 && other != tensor)
+        found("other_names('" + tensor + "') has '" + other + "', where another parameter is stored");
+  }
   return layout.empty() ? "parameters are the tensors of their names"
                         : std::to_string(layout.size()) + " tensors are made of parameters";
 }
@@ -139,6 +153,10 @@ class Trainings {
     training.several = rows;
     training.checkpointing = checkpointing;
     return trains_equally(plugins_, training, plain(rows));
+  }
+  bool has_plan() const {
+    const Units units = spec_->make_units(at::kMeta);
+    return units.front()->tensor_plan() != nullptr && !units.front()->tensor_plan()->empty();
   }
 
  private:
@@ -174,7 +192,15 @@ void run_trainings(const std::string& thing, const std::function<Trainings&()>& 
   kit("trains with activation_checkpointing: selective",
       [](Trainings& t) { return t.run("strategy: single", 1, false, false, Checkpointing::selective); });
   kit("trains under fsdp2 on 2 ranks", [](Trainings& t) { return t.run(kSharded, 2); });
-  kit("trains with tp_size: 2", [](Trainings& t) { return t.run("strategy: single, tp_size: 2", 2); });
+  kit("trains with tp_size: 2", [](Trainings& t) {
+    try {
+      return t.run("strategy: single, tp_size: 2", 2);
+    } catch (const NotRun& refused) {
+      if (t.has_plan() && refused.where.find("plan") != refused.where.npos)
+        found("its tensor_plan() is refused: " + refused.why);
+      throw;
+    }
+  });
   kit("trains with tp_size: 2 and sequence_parallel",
       [](Trainings& t) { return t.run(kSharded + ", tp_size: 2, sequence_parallel: true", 2); });
   kit("trains with cp_size: 2", [](Trainings& t) { return t.run(kSharded + ", cp_size: 2", 2); });
@@ -201,9 +227,12 @@ bool run_description_kits(const std::string& thing, const OfferedModel& offered,
           [&] { return fills_files(*read_model(offered, keys())); });
   attempt(thing + "flops_per_token(): grows with the sequence",
           [&] { return counts_operations(*read_model(offered, keys())); });
+  attempt(thing + "read(): an unknown key is refused in a YAML and not in a config.json",
+          [&] { return refuses_unknown_keys(offered, keys()); });
   const bool computes =
       kit("forward(): {sum of token losses} with labels, {logits} without", gives_the_sum_of_losses);
   kit("forward(): keeps nothing from one batch for the next", keeps_nothing);
+  kit("forward(): tokens that fill a row count nowhere", leaves_padding_out);
   kit("forward(): documents of one row do not see each other", separates_documents);
   kit("facts(): the longest sequence and the last token", takes_its_longest_sequence);
   const bool registered =
@@ -238,7 +267,7 @@ void run_model_kits(const OfferedModel& offered, const std::vector<FieldInfo>& t
     run_trainings(thing, made, attempt);
     if (small) readable.push_back(*small);
   }
-  attempt.training("model '" + offered.name + "': read(): each key changes the model or the signature", [&] {
+  attempt.training("model '" + offered.name + "': read(): each key changes the model", [&] {
     if (readable.empty()) throw NotRun{"its default keys are refused, and --fields may give others"};
     return acts_on_each_key(offered, readable);
   });

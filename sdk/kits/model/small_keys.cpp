@@ -126,7 +126,9 @@ std::vector<Node> other_values(const FieldInfo& field, const Node& now) {
   }
   if (type == "float" || type == "real") {
     const double value = now.is_null() ? 1.0 : now.as_real();
-    for (const double other : {value * 2, value / 2, value + 1, 0.5, 0.01}) out.push_back(Node::real(other));
+    // The first has many digits, which must come back from config.json.
+    for (const double other : {value * 1.234567, value * 2, value / 2, value + 1, 0.5, 0.01, 0.1234567})
+      out.push_back(Node::real(other));
   }
   const bool dtype = field.key.find("dtype") != field.key.npos && field.range.empty();
   if (type == "str" || type == "word")

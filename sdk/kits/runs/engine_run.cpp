@@ -141,7 +141,7 @@ void refuse_or_pass(PluginRegistry& plugins, const Training& training) {
     engine::check_model(plan, setup, units);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::plugin_failed && error.code() != ErrorCode::internal)
-      throw NotRun{error.message()};
+      throw NotRun{error.message(), error.where()};
     throw;
   }
 }

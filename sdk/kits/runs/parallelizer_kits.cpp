@@ -68,6 +68,10 @@ class AlongOneAxis {
   }
 
  private:
+  // One without an axis acts where `distributed:` has its block.
+  bool has_axis() const { return !axis_.key.empty(); }
+  std::string block() const { return ", " + offered_.name + ": {}"; }
+
   // The file first, so that its parallelizer is the one of the axis.
   PluginRegistry registry() const {
     PluginRegistry plugins(plugin::search_path({}));
@@ -80,7 +84,7 @@ class AlongOneAxis {
     Training out = training_of(one);
     const bool alone = axis_.name == "tp" && !one.beside;
     out.distributed = alone ? "strategy: single" : kSharded;
-    out.distributed += ", " + axis_.key + ": " + std::to_string(ranks_);
+    out.distributed += has_axis() ? ", " + axis_.key + ": " + std::to_string(ranks_) : block();
     out.ranks = ranks_ * (one.beside ? 2 : 1) * (one.pipeline ? 2 : 1);
     if (one.pipeline)
       out.distributed += ", pp_size: 2, pipeline: {pp_schedule: gpipe, pp_microbatch_size: 1}";
@@ -92,7 +96,8 @@ class AlongOneAxis {
   }
   Training whole_run(const Case& one) const {
     Training out = training_of(one);
-    if (!changes_batches()) return out;
+    if (!has_axis()) out.distributed += block();
+    if (!has_axis() || !changes_batches()) return out;
     out.alone = &offered_;
     out.distributed = kSharded;  // with the data axes that its views fold
     return out;
@@ -123,13 +128,28 @@ std::vector<AxisInfo> axes_of(const OfferedParallelizer& offered) {
   return out;
 }
 
-void run_along(const AlongOneAxis& along, const std::string& thing, Attempts& attempt) {
-  using Change = void (*)(Case&);
-  const auto kit = [&](const std::string& sentence, Change change) {
+using AddKit = std::function<void(const std::string& sentence, void (*change)(Case&))>;
+
+AddKit kits_along(const AlongOneAxis& along, const std::string& thing, Attempts& attempt) {
+  return [&along, thing, &attempt](const std::string& sentence, void (*change)(Case&)) {
     Case one;
     change(one);
-    attempt.training(thing + "apply(): " + sentence, [&along, one] { return along.trains(one); });
+    attempt.training(thing + sentence, [&along, one] { return along.trains(one); });
   };
+}
+
+// It changes batches, or adds losses and metrics, and splits nothing.
+void run_without_axis(const AlongOneAxis& along, const std::string& thing, Attempts& attempt) {
+  const AddKit kit = kits_along(along, thing + "transform(), side_outputs(): ", attempt);
+  kit("batches, losses and metrics are those of one rank", [](Case& c) { c.several = true; });
+  kit("an evaluation between two steps changes nothing", [](Case& c) { c.evaluates = true; });
+  kit("rows of several documents", [](Case& c) { c.rows.packed = c.several = true; });
+  kit("equal on every rank of a pipeline", [](Case& c) { c.pipeline = true; });
+  attempt.training(thing + "two runs have the same bits", [&] { return along.same_bits_twice(); });
+}
+
+void run_along(const AlongOneAxis& along, const std::string& thing, Attempts& attempt) {
+  const AddKit kit = kits_along(along, thing + "apply(): ", attempt);
   attempt.training(thing + "transform(), side_outputs(): batches, losses and metrics are those of one rank",
                    [&] {
                      if (!along.changes_batches())
@@ -162,6 +182,7 @@ void run_parallelizer_kits(const OfferedParallelizer& offered, const std::filesy
                            Attempts& attempt) {
   const std::string thing = "parallelizer '" + offered.name + "' on " + std::to_string(ranks) + " ranks";
   const std::vector<AxisInfo> axes = axes_of(offered);
+  if (offered.needs.axes.empty()) return run_without_axis({offered, file, {}, ranks}, thing + ": ", attempt);
   if (axes.empty())
     attempt.training(thing + ": needs() names an axis with a key",
                      [&]() -> std::string { found("a run can ask for none of its axes"); });

@@ -40,7 +40,7 @@ class Bucket final : public sharding::Bucket {
       const int64_t begin = std::exchange(end, end + slot.tensor->numel());
       const std::vector<int64_t> sizes = slot.tensor->sizes().vec();
       const at::Tensor leaf = whole_.narrow(0, begin, end - begin).view(sizes).variable_data();
-      if (!slot.tensor->is_meta()) leaf.copy_(*slot.tensor);
+      if (!slot.tensor->is_meta()) leaf.copy_(sharding::first_values(*slot.tensor, groups));
       Shard whole = heddle::whole_shard(slot, placed);
       whole.axes.push_back(groups.axes.shards);
       const int64_t from = std::clamp(first, begin, end), to = std::clamp(first + part, begin, end);

@@ -22,6 +22,9 @@ using torch::autograd::variable_list;
 
 at::Tensor summed(const at::Tensor& tensor, heddle::Communicator& group) {
   at::Tensor sum = tensor.clone(at::MemoryFormat::Contiguous);
+  if (is("skips_a_collective") && group.rank() == 1) return sum;
+  if (is("sizes_differ") && group.rank() == 1) sum = sum.narrow(0, 0, sum.size(0) - 1).contiguous();
+  if (is("sums_in_bf16")) sum = sum.to(at::kBFloat16);
   if (is("order_differs") && group.rank() == 1) {
     at::Tensor more = sum.narrow(0, 0, 1).clone();
     group.all_reduce(more)->wait();
@@ -34,6 +37,8 @@ at::Tensor summed(const at::Tensor& tensor, heddle::Communicator& group) {
   }
   if (is("drops_a_work")) return sum;
   work->wait();
+  if (is("sums_in_bf16")) return sum.to(tensor.scalar_type());
+  if (is("sums_twice")) group.all_reduce(sum)->wait();
   return sum;
 }
 
@@ -69,7 +74,8 @@ class Faulty : public heddle::IParallelizer {
   explicit Faulty(Config) {}
   heddle::Needs needs() const override {
     heddle::Needs needs;
-    needs.axes = {"tp"};
+    if (is("throws_in_needs")) throw std::runtime_error("no axes");
+    needs.axes = {is("axis_is_unknown") ? "tensor" : "tp"};
     return needs;
   }
 
@@ -96,6 +102,8 @@ class Faulty : public heddle::IParallelizer {
     if (is("places_on_a_wrong_axis"))
       for (heddle::Placed& one : placed) one.axis = "cpp";
     if (is("places_twice")) placed.push_back(placed.front());
+    if (is("partial_that_is_whole"))
+      placed.push_back({"model.norm.weight", "tp", 0, 0, 0, heddle::Placed::Kind::partial_gradient});
     return placed;
   }
 
@@ -103,24 +111,33 @@ class Faulty : public heddle::IParallelizer {
     if (transforms()) return 0;
     return std::nullopt;
   }
-  void transform(heddle::Batch& batch, const heddle::DeviceMesh&) override {
+  void transform(heddle::Batch& batch, const heddle::DeviceMesh& mesh) override {
     if (is("transform_throws")) throw std::runtime_error("no table");
     if (is("transform_in_place")) batch.tokens.fill_(1);
     if (is("transform_loses_rows")) batch.tokens = batch.tokens.narrow(0, 0, batch.tokens.size(0) - 1);
     if (is("transform_dtype")) batch.tokens = batch.tokens.to(at::kInt);
     if (is("transform_length")) batch.tokens = batch.tokens.narrow(1, 0, batch.tokens.size(1) - 1);
+    if (is("transform_by_rank")) batch.labels = batch.labels.clamp_max(11 - mesh.rank("tp"));
+    if (is("transform_throws_in_evaluation") && ++calls_ == 2) throw std::runtime_error("no second table");
     if (is("transform_counts")) batch.labels = batch.labels.remainder(3 + ++calls_ % 5);
     if (is("metric_counts_ranks")) metric_.add(at::full({1}, 1.0), batch);
+    if (is("metric_is_of_one_rank")) of_one_.add(at::full({1}, 1.0 + mesh.rank("tp")), batch);
   }
   std::vector<heddle::SideOutput*> side_outputs() override {
     if (is("metric_counts_ranks")) return {&metric_};
+    if (is("metric_is_of_one_rank")) return {&of_one_};
     return {};
+  }
+
+  void after_update(const heddle::Updated&, const heddle::DeviceMesh&) override {
+    if (is("after_update_throws")) throw std::runtime_error("no counts");
   }
 
  private:
   static bool transforms() {
     const char* given = std::getenv("HEDDLE_FAULT");
-    return given != nullptr && (std::string(given).starts_with("transform") || is("metric_counts_ranks"));
+    return given != nullptr &&
+           (std::string(given).starts_with("transform") || std::string(given).starts_with("metric"));
   }
 
   void add_seams(heddle::Linear& layer, bool columns, heddle::Communicator& group) {
@@ -129,6 +146,8 @@ class Faulty : public heddle::IParallelizer {
     layer.output.add([this, handle, &group](at::Tensor y) {
       if (is("seam_throws")) throw std::out_of_range("table of seams");
       if (is("seam_loops") && group.rank() == 1) loop();
+      if (is("exits_in_a_seam") && group.rank() == 1) std::_Exit(0);
+      if (is("keeps_first_value")) y = y + (first_.defined() ? first_ : first_ = y.detach().mean() * 0.1);
       if (is("counts_forwards")) y = y * (1 + 0.01 * static_cast<double>(++calls_));
       if (is("counts_evaluations") && !at::GradMode::is_enabled()) ++calls_;
       if (is("counts_evaluations")) y = y * (1 + 0.01 * static_cast<double>(calls_));
@@ -166,6 +185,8 @@ class Faulty : public heddle::IParallelizer {
   }
 
   heddle::Metric metric_{"faulty/count", heddle::Combine::sum, {"dp_cp", "tp"}, 1, heddle::Shown::file};
+  heddle::Metric of_one_{"faulty/of_one", heddle::Combine::sum, {}, 1, heddle::Shown::file};
+  at::Tensor first_;
   int64_t calls_ = 0;
 };
 

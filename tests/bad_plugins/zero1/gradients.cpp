@@ -49,9 +49,25 @@ void Stage::reduce(Bucket& bucket, bool first) {
 }
 
 void Stage::scatter(Bucket& bucket) {
+  if (is(Fault::skips_second_reduce) && group_.rank() == 1 && stepped_) return;
+  if (is(Fault::sums_are_rounded)) {
+    const at::Tensor sum = bucket.sum.to(at::kBFloat16);
+    group_.reduce_scatter(sum, bucket.gradients.to(at::kBFloat16))->wait();
+    bucket.sum.copy_(sum);
+    return;
+  }
   auto work = group_.reduce_scatter(bucket.sum, bucket.gradients,
                                     is(Fault::averages) ? heddle::Reduce::average : heddle::Reduce::sum);
-  if (!is(Fault::work_dropped)) work->wait();
+  if (is(Fault::reads_before_wait)) {
+    const at::Tensor early = bucket.sum.clone();
+    work->wait();
+    bucket.sum.copy_(early);
+  } else if (!is(Fault::work_dropped)) {
+    work->wait();
+  }
+  if (is(Fault::waits_twice)) work->wait();
+  if (is(Fault::mean_of_microbatches)) bucket.sum.div_(std::max<int64_t>(started_, 1));
+  if (is(Fault::clips_gradients)) bucket.sum.clamp_(-0.01, 0.01);
 }
 
 // The part of the sum becomes the gradients of the parameter's shards.

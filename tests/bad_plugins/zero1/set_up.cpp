@@ -80,6 +80,7 @@ void Stage::own(Parameter& parameter, const Bucket& bucket, int64_t from, int64_
                 end = std::clamp(to, begin, parameter.end);
   Shard whole = parameter.whole;
   if (!is(Fault::axes_missing)) whole.axes.push_back("dp");
+  if (is(Fault::names_changed)) whole.name = "zero1." + whole.name;
   parameter.first_shard = owned_.size();
   if (is(Fault::empty_not_listed) && begin == end) return;
   for (Shard& shard : heddle::parallel::shards_of_range(whole, parameter.leaf.sizes(),
@@ -97,6 +98,7 @@ void Stage::add_frozen() {
   for (Parameter& parameter : frozen_) {
     Shard shard = parameter.whole;
     shard.tensor = parameter.leaf.detach();
+    if (is(Fault::axes_too_many)) shard.axes.push_back("dp");
     shard.tensor.set_requires_grad(is(Fault::frozen_trains));
     owned_.push_back(std::move(shard));
   }

@@ -32,6 +32,7 @@ struct Bucket {
 class Stage : public heddle::ParallelStage,
               public heddle::GatherHints,
               public heddle::ReductionHints,
+              public heddle::GradientAverage,
               public heddle::WholeParameters {
  public:
   Stage(heddle::Units units, const heddle::DeviceMesh& mesh, std::span<const heddle::Placed> placed,
@@ -45,7 +46,8 @@ class Stage : public heddle::ParallelStage,
   std::span<heddle::Shard> owned() override;
   void parameters_changed() override;
   std::vector<heddle::WholeParameter> hold_whole() override;
-  void release_whole() override {}
+  void release_whole() override;
+  double gradient_divisor() const override { return is(Fault::divisor_wrong) ? 2 : 1; }
 
  private:
   static bool is(Fault fault) { return fault == kFault; }
@@ -75,7 +77,7 @@ class Stage : public heddle::ParallelStage,
   at::Tensor used_;  // per trained parameter: 1 when a rank has a gradient
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   bool unsharded_ = false, last_ = false, filled_ = false, stepped_ = false;
-  int64_t forwards_ = 0, started_ = 0, backwards_ = 0;
+  int64_t forwards_ = 0, started_ = 0, backwards_ = 0, changes_ = 0;
 };
 
 }  // namespace zero1

@@ -2,7 +2,9 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <stdexcept>
 #include <utility>
 
@@ -26,6 +28,15 @@ Stage::Stage(heddle::Units units, const heddle::DeviceMesh& mesh, std::span<cons
 heddle::Tensors Stage::forward(heddle::Tensors inputs, const heddle::Batch& batch) {
   if (is(Fault::throws_in_forward)) throw std::out_of_range("table of units");
   if (is(Fault::needs_unshard) && !unsharded_) throw std::logic_error("parameters are not gathered");
+  if (is(Fault::dies_in_second_step) && stepped_) throw std::runtime_error("the buffers of the last step");
+  if (is(Fault::last_microbatch_only) && at::GradMode::is_enabled())
+    for (Parameter& parameter : trained_) parameter.leaf.mutable_grad() = at::Tensor();
+  if (is(Fault::extra_lost)) {
+    heddle::Batch other = batch;
+    other.extra = at::Tensor();
+    for (const auto& unit : units_) inputs = unit->forward(std::move(inputs), other);
+    return inputs;
+  }
   if (is(Fault::evaluation_counts) && !at::GradMode::is_enabled()) ++forwards_;
   for (const auto& unit : units_) inputs = unit->forward(std::move(inputs), batch);
   if (at::GradMode::is_enabled() && inputs[0].requires_grad()) watch_backward(inputs[0]);
@@ -41,6 +52,7 @@ void Stage::reduce_gradients() {
 
 void Stage::finish_gradients() {
   if (is(Fault::throws_in_finish)) throw std::runtime_error("no free buffer");
+  if (is(Fault::exits_in_finish) && group_.rank() == 0) std::_Exit(0);
   if (is(Fault::loops_in_finish) && group_.rank() == 1) {  // an end, for the process of the test
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(12);
     while (std::chrono::steady_clock::now() < end) {
@@ -58,6 +70,9 @@ void Stage::finish_gradients() {
 
 std::span<heddle::Shard> Stage::owned() {
   if (is(Fault::throws_in_owned)) throw std::runtime_error("the list of shards is locked");
+  if (is(Fault::owned_is_a_copy))
+    for (heddle::Shard& shard : owned_)
+      shard.tensor = shard.tensor.detach().clone().set_requires_grad(shard.tensor.requires_grad());
   return owned_;
 }
 
@@ -65,10 +80,20 @@ void Stage::parameters_changed() {
   if (is(Fault::throws_in_changed)) throw std::runtime_error("no stream");
   if (is(Fault::change_ignored) && filled_ && !std::exchange(stepped_, false)) return;
   filled_ = true;
+  if (is(Fault::stale_every_second) && ++changes_ % 2 == 0) return;
   const at::NoGradGuard no_gradients;
+  if (is(Fault::frozen_drifts))
+    for (Parameter& parameter : frozen_) parameter.leaf.detach().mul_(1.01);
   for (const Bucket& bucket : buckets_)
     group_.all_gather(bucket.values, bucket.values.narrow(0, group_.rank() * bucket.part, bucket.part))
         ->wait();
+  if (is(Fault::values_are_rounded))
+    for (const Bucket& bucket : buckets_) bucket.values.copy_(bucket.values.to(at::kBFloat16));
+}
+
+void Stage::release_whole() {
+  if (is(Fault::release_loses))
+    for (const Bucket& bucket : buckets_) bucket.values.zero_();
 }
 
 std::vector<heddle::WholeParameter> Stage::hold_whole() {
@@ -97,6 +122,9 @@ class Strategy : public heddle::IStrategy {
     heddle::Needs needs;
     needs.axes = {"pp", "dp", "tp"};
     needs.axes_when_used = {"pp", "tp"};
+    if (kFault == Fault::promises_restart) needs.may_use = {"post_validation"};
+    static std::atomic<int> made{0};
+    if (kFault == Fault::needs_change && made++ > 1) needs.axes = {"dp", "tp"};
     needs.refuses = {{"cp", "zero1 does not support context parallelism"},
                      {"ep", "zero1 does not support expert parallelism"}};
     return needs;

@@ -52,6 +52,13 @@ TEST_P(FaultyModel, IsRefusedByTheKitOfTheSentence) {
   expect_refused(faulty("model", GetParam().fault), GetParam());
 }
 
+class FaultyDispatcher : public ::testing::TestWithParam<FaultCase> {};
+
+TEST_P(FaultyDispatcher, IsRefusedByTheKitOfTheSentence) {
+  if (left_out(GetParam())) GTEST_SKIP() << "HEDDLE_ALL_FAULTS=1 tries it";
+  expect_refused(faulty("dispatcher", GetParam().fault), GetParam());
+}
+
 class FaultyParallelizer : public ::testing::TestWithParam<FaultCase> {};
 
 TEST_P(FaultyParallelizer, IsRefusedByTheKitOfTheSentence) {
@@ -66,10 +73,11 @@ INSTANTIATE_TEST_SUITE_P(
     Models, FaultyModel,
     ::testing::Values(
         FaultCase{"wrong_gradient", "finite differences", "the gradient of '", true},
-        FaultCase{"backward_throws", "finite differences",
-                  "the plugin threw in the backward of the model: no workspace for a gradient"},
+        FaultCase{
+            "backward_throws", "finite differences",
+            "the plugin 'faulty_model' threw in the backward of the model: no workspace for a gradient"},
         FaultCase{"throws_in_forward", kLosses,
-                  "the plugin threw in forward() of the unit 'layers.0': table of layers"},
+                  "the plugin 'faulty_model' threw in forward() of the unit 'layers.0': table of layers"},
         FaultCase{"throws_in_forward", "trains under single",
                   "the model's plugin threw in forward() of the unit 'layers.0': table of layers", true},
         FaultCase{"throws_in_facts", kUnits, "threw while it told the facts of its model: no facts"},
@@ -90,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(
         FaultCase{"mean_loss", kLosses, "is not the sum of that of each", true},
         FaultCase{"many_losses", kLosses, "where one number is due"},
         FaultCase{"logits_of_one_row", kLosses, "without labels the last unit gives"},
-        FaultCase{"key_ignored", "each key changes", "the key 'scale' changes neither", true},
+        FaultCase{"key_ignored", "each key changes", "the key 'scale' changes nothing", true},
         FaultCase{"key_is_not_written", "each key changes", "with scale: ", true},
         FaultCase{"dtype_is_not_written", "config_json()", "facts().dtype"},
         FaultCase{"no_json", "config_json()", "read() refuses what config_json() wrote"},
@@ -104,7 +112,55 @@ INSTANTIATE_TEST_SUITE_P(
         FaultCase{"no_flops", "flops_per_token()", "flops_per_token(1) is 0"},
         FaultCase{"stored_overlap", "stored()", "at one place of this tensor of the files", true},
         FaultCase{"stored_twice", "stored()", "at one place of this tensor of the files"},
-        FaultCase{"stored_leaves_a_gap", "stored()", "of its 372 elements"}),
+        FaultCase{"stored_leaves_a_gap", "stored()", "of its 372 elements"},
+        FaultCase{"stored_has_another_shape", "stored()", "lies outside the parameter along dim 0"},
+        FaultCase{"passes_over_a_parameter", "stored()", "passes_over('layers.0.gain') is true", true},
+        FaultCase{"other_name_is_another_parameter", "stored()", "has 'last.head.weight', where another"},
+        FaultCase{"flops_shrink", "flops_per_token()", "a longer sequence takes fewer operations"},
+        FaultCase{"facts_name_another_type", kUnits, "facts() says model_type 'other'"},
+        FaultCase{"one_unit", kUnits, "it has one unit"},
+        FaultCase{"units_change", "values from the default generator", "differs between two models"},
+        FaultCase{"shares_between_models", "values from the default generator", "is one tensor in two models",
+                  true},
+        FaultCase{"values_not_drawn_from_the_generator", "values from the default generator",
+                  "differs between two models"},
+        FaultCase{"random_buffer", "config_json()", "after config_json() and read(), "},
+        FaultCase{"unknown_keys_pass", "an unknown key", "a YAML with the key", true},
+        FaultCase{"unknown_keys_refused", "an unknown key", "a config.json with an unknown key is refused"},
+        FaultCase{"default_is_another", "each key changes", "the table gives 'scale' the default 0.25", true},
+        FaultCase{"key_without_effect", "each key changes", "the key 'window' changes nothing"},
+        FaultCase{"key_that_is_not_read", "each key changes", "the key 'cap' changes nothing"},
+        FaultCase{"key_is_rounded", "each key changes", "with scale: 0.6172835, after", true},
+        FaultCase{"positions_too_many", "the longest sequence", "table of positions"},
+        FaultCase{"changes_labels", kLosses, "a label that is ignored counts"},
+        FaultCase{"changes_positions", "keeps nothing", "the forward changes the batch's positions", true},
+        FaultCase{"changes_documents", "keeps nothing", "the documents end at 0"},
+        FaultCase{"changes_hidden", "is registered", "used in an in-place operation"},
+        FaultCase{"gradient_keeps_state", "keeps nothing", "the gradient of 'embed.table.weight' differs",
+                  true},
+        FaultCase{"gradient_of_first_row", "finite differences", "the gradient of '"},
+        FaultCase{"gradients_off", "keeps nothing", "does not require grad"},
+        FaultCase{"is_random_in_training", "keeps nothing", "the same batch again"},
+        FaultCase{"keeps_first_batch", "a split backward", "differs from that of single"},
+        FaultCase{"mean_over_rows", kLosses, "is not the sum of that of each"},
+        FaultCase{"needs_even_rows", kLosses, "an odd row"},
+        FaultCase{"computes_in_bf16", "finite differences", "the gradient of '"},
+        FaultCase{"loss_in_the_models_dtype", kLosses, "gives its loss in BFloat16", true},
+        FaultCase{"logits_turned", kLosses, "that the logits give"},
+        FaultCase{"shifts_labels", kLosses, "that the logits give"},
+        FaultCase{"sees_the_future", "tokens that fill a row", "with other tokens where a row is filled",
+                  true},
+        FaultCase{"metric_counts_padding", "tokens that fill a row", "counts tokens that only fill a row"},
+        FaultCase{"auxiliary_counts_padding", "tokens that fill a row", "counts tokens that only fill a row",
+                  true},
+        FaultCase{"auxiliary_gradient_doubled", "finite differences", "the gradient of '", true},
+        FaultCase{"auxiliary_mean_of_part", "cp_size: 2", "differs in the gradients"},
+        FaultCase{"auxiliary_not_declared", "keeps nothing", "nobody collects it"},
+        FaultCase{"slot_of_two_names", "finite differences", "the gradient of 'layers.0.second_gain'"},
+        FaultCase{"plan_is_wrong", "tp_size: 2", "its tensor_plan() is refused"},
+        FaultCase{"plan_loses_a_sum", "tp_size: 2", "its tensor_plan() is refused"},
+        FaultCase{"style_is_unknown", "tp_size: 2",
+                  "its tensor_plan() is refused: Unknown parallel style: colwize", true}),
     [](const auto& info) { return info.param.fault + "_" + std::to_string(info.index); });
 
 INSTANTIATE_TEST_SUITE_P(
@@ -151,15 +207,49 @@ INSTANTIATE_TEST_SUITE_P(
         FaultCase{"transform_dtype", kBatches, "'faulty_parallelizer' gave the batch's tokens the dtype Int",
                   true},
         FaultCase{"transform_length", kBatches, "'faulty_parallelizer' gave the batch's labels the sizes"},
-        FaultCase{"metric_counts_ranks", kBatches, "the side output 'faulty/count'"}),
+        FaultCase{"metric_counts_ranks", kBatches, "the side output 'faulty/count'"},
+        FaultCase{"metric_is_of_one_rank", kBatches, "ranks along tp added different values"},
+        FaultCase{"transform_by_rank", kBatches, "hold different ones"},
+        FaultCase{"transform_counts", "an evaluation between two steps", "differs in the gradients"},
+        FaultCase{"transform_throws_in_evaluation", kBatches, "no second table"},
+        FaultCase{"sums_twice", kSplits, "differs from that of single", true},
+        FaultCase{"sums_in_bf16", kSplits, "differs from that of single"},
+        FaultCase{"sizes_differ", kSplits, "ranks call different collectives"},
+        FaultCase{"skips_a_collective", kSplits, "ranks call different collectives"},
+        FaultCase{"partial_that_is_whole", kSplits, "'model.norm.weight' differs in the gradients"},
+        FaultCase{"keeps_first_value", kSplits, "differs from that of single"},
+        FaultCase{"after_update_throws", kSplits, "threw while it changed its buffers after an update"},
+        FaultCase{"axis_is_unknown", "the registry accepts", "names the axis 'tensor'"},
+        FaultCase{"throws_in_needs", "the registry accepts", "threw while it made its offer: no axes"}),
+    [](const auto& info) { return info.param.fault; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Dispatchers, FaultyDispatcher,
+    ::testing::Values(FaultCase{"loses_a_row", kSplits, "the link of 'faulty_dispatcher' returned [7, 14]"},
+                      FaultCase{"returns_one_row", kSplits, "returned [1, 14]"},
+                      FaultCase{"other_dtype", kSplits, "of Double for tokens"},
+                      FaultCase{"turns_rows", kSplits, "differs from that of single", true},
+                      FaultCase{"adds_its_input", kSplits, "differs from that of single"},
+                      FaultCase{"averages", kSplits, "differs from that of single"},
+                      FaultCase{"drops_choices", kSplits, "differs from that of single"},
+                      FaultCase{"takes_the_next_expert", kSplits, "differs from that of single"},
+                      FaultCase{"weights_ignored", kSplits, "differs from that of single"},
+                      FaultCase{"weights_have_no_gradient", kSplits, "differs in the gradients"},
+                      FaultCase{"no_sum_in_backward", kSplits, "differs in the gradients"},
+                      FaultCase{"not_placed", kSplits, "and no Placed says so"}),
     [](const auto& info) { return info.param.fault; });
 
 TEST(FaultyPlugins, PassWithoutAFault) {
-  for (const char* plugin : {"model", "parallelizer"}) {
+  for (const char* plugin : {"model", "parallelizer", "dispatcher"}) {
     const Report report = faulty(plugin, "none");
     EXPECT_TRUE(report.passed()) << report.text();
     EXPECT_FALSE(report.trained_nothing());
   }
+}
+
+TEST(FaultyPlugins, MayDeclareAnAuxiliaryLoss) {
+  const Report report = faulty("model", "auxiliary_loss");
+  EXPECT_TRUE(report.passed()) << report.text();
 }
 
 TEST(FaultyPlugins, ThatNothingTrainsAreNotKnownToBeRight) {

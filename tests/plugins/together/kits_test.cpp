@@ -137,6 +137,12 @@ TEST(ParallelizerKits, PassTensorParallelismOnTwoRanks) {
   EXPECT_TRUE(kit(report, "its seams support a split backward").ran) << report.text();
 }
 
+TEST(ParallelizerKits, PassOneThatOnlyChangesBatches) {
+  const Report report = check_plugin(bad("batches"), {.ranks = {2}});
+  EXPECT_TRUE(report.passed()) << report.text();
+  EXPECT_TRUE(kit(report, "batches, losses and metrics are those of one rank").ran) << report.text();
+}
+
 TEST(DeviceKits, RunWhereTheDeviceIsAndSayWhereItIsNot) {
   const Report report = check_plugin(bad("devices"));
   EXPECT_TRUE(report.passed()) << report.text();

@@ -82,6 +82,28 @@ INSTANTIATE_TEST_SUITE_P(
         Variant{"gradients_pile_up", "the sum over the data-parallel ranks",
                 "differs in the gradients of step 1"},
         Variant{"parts_unplaced", "beside tensor parallelism", ", and the parameter has ["},
+        Variant{"values_of_each_rank", "those of the first data-parallel rank",
+                "ranks that should hold the same numbers hold different ones"},
+        Variant{"last_microbatch_only", "the sum over the data-parallel ranks", "differs in the gradients"},
+        Variant{"mean_of_microbatches", "the sum over the data-parallel ranks", "differs in the gradients"},
+        Variant{"frozen_drifts", "requires no gradient gets none and keeps its value", ""},
+        Variant{"stale_every_second", "the sum over the data-parallel ranks", "differs"},
+        Variant{"sums_are_rounded", "the sum over the data-parallel ranks", "differs in the gradients"},
+        Variant{"values_are_rounded", "the sum over the data-parallel ranks", "differs"},
+        Variant{"reads_before_wait", "the sum over the data-parallel ranks", "hold different ones"},
+        Variant{"waits_twice", "the sum over the data-parallel ranks", "wait() was called twice"},
+        Variant{"divisor_wrong", "the sum over the data-parallel ranks", "differs in the gradients"},
+        Variant{"release_loses", "hold_whole()", ""},
+        Variant{"axes_too_many", "requires no gradient gets none", ""},
+        Variant{"names_changed", "owned(): this rank's shards", "'"},
+        Variant{"extra_lost", "undefined where no rank had one", "the loss of step 0 differs"},
+        Variant{"clips_gradients", "the sum over the data-parallel ranks", "differs in the gradients"},
+        Variant{"owned_is_a_copy", "element by element once", ""},
+        Variant{"needs_change", "needs() is a function of the fields", ""},
+        Variant{"promises_restart", "may_use: post_validation", ""},
+        Variant{"dies_in_second_step", "the sum over the data-parallel ranks",
+                kThrew + "dies_in_second_step' 0.1.0 threw while it ran forward() of its stage or of a unit: "
+                         "the buffers of the last step"},
         Variant{"work_dropped", "the sum over the data-parallel ranks", "was dropped without wait()"},
         Variant{"throws_in_forward", "the sum over the data-parallel ranks",
                 kThrew + "throws_in_forward' 0.1.0 threw while it ran forward() of its stage or of a unit: "
@@ -109,6 +131,16 @@ TEST(Zero1, ThatLoopsIsEndedByTheTimeLimitWithTheRankAndTheFunction) {
       report.checks.back().detail,
       HasSubstr("it did not end within 3 s: rank 1 is in 'zero1_loops_in_finish': finish_gradients()"))
       << report.text();
+}
+
+// Ranks wait for each other in a collective for half of the time limit.
+TEST(Zero1, ThatSkipsACollectiveInASecondStepIsRefused) {
+  KitOptions options;
+  options.ranks = {2};
+  options.time_limit = 6;
+  const Report report =
+      check_plugin(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_zero1_skips_second_reduce.so", options);
+  EXPECT_FALSE(report.passed()) << report.text();
 }
 
 }  // namespace

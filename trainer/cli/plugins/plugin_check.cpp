@@ -16,7 +16,7 @@ namespace {
 
 using Event = nlohmann::json;
 
-// A line for each event: the rule that begins, as a string, or a check, as a list.
+// A line for each event: the rule that begins, as a string, or a check, as a list; null: the last one.
 void write_line(int pipe, const Event& event) {
   const std::string text = event.dump(-1, ' ', false, Event::error_handler_t::replace) + "\n";
   for (size_t at = 0; at < text.size();) {
@@ -49,6 +49,7 @@ kits::RunKits* open_kits() {
   } catch (const std::exception& error) {
     write_check({"the check itself ends", false, error.what()});
   }
+  write_line(pipe, Event());
   _exit(0);
 }
 
@@ -78,9 +79,11 @@ class KitListener {
   }
 
   kits::Report report() && { return std::move(report_); }
+  bool whole() const { return whole_; }  // the last kit has ended
 
  private:
   void take(const Event& event) {
+    if (event.is_null()) return void(whole_ = true);
     if (event.is_string()) return void(begun_ = event.get<std::string>());
     add({event[0].get<std::string>(), event[1].get<bool>(), event[2].get<std::string>(), event[3].get<bool>(),
          event[4].get<bool>()});
@@ -93,6 +96,7 @@ class KitListener {
   const kits::KitOptions& options_;
   kits::Report report_;
   std::string begun_;
+  bool whole_ = false;
 };
 
 }  // namespace
@@ -117,8 +121,9 @@ kits::Report check_apart(const std::filesystem::path& file, const kits::KitOptio
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-    listener.ended(WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "exit");
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || !listener.whole())
+    listener.ended(WIFSIGNALED(status) ? strsignal(WTERMSIG(status))
+                                       : "exit with status " + std::to_string(WEXITSTATUS(status)));
   return std::move(listener).report();
 }
 

@@ -38,6 +38,8 @@ class HEDDLE_API Embedding : public Module {
   std::string_view kind() const override { return "embedding"; }
   ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
 
+  int64_t padding() const { return padding_; }  // the row without a gradient; -1: none
+
   at::Tensor weight;
   // Set by a parallelizer that splits the vocabulary: which rows `weight` holds.
   std::optional<model::RowRange> rows;

@@ -1,6 +1,8 @@
 // The ranks that share parameters, from the axes along which their gradients are summed.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <memory>
 
 #include "heddle/mesh/device_mesh.h"
@@ -26,5 +28,9 @@ struct Groups {
 
 // Makes the groups for the parameters of one reduction; called in the same order on every rank.
 Groups groups_over(const DeviceMesh& mesh, Reduction axes);
+
+// The values of a slot's tensor on the first of the ranks, which may hold others: a copy on `tensor`'s
+// device, or `tensor` itself for one rank and on meta. A collective call.
+at::Tensor first_values(const at::Tensor& tensor, const Groups& groups);
 
 }  // namespace heddle::sharding
