@@ -5,6 +5,7 @@
 
 #include <chrono>
 
+#include "tests/quiet.h"
 #include "trainer/metrics/progress.h"
 
 namespace heddle {
@@ -60,7 +61,8 @@ TEST(Mfu, TakesThePeakOfAGpuByNameAndDtype) {
 TEST(Mfu, MeasuresACpuInAMoment) {
   const auto begin = std::chrono::steady_clock::now();
   const PeakFlops peak = peak_flops({}, c10::DeviceType::CPU, "", at::kFloat);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin,
+            std::chrono::seconds(tests::machine_is_quiet() ? 2 : 60));
   EXPECT_GT(peak.flops, 1e8);
   EXPECT_EQ(peak.source, "measured");
 }

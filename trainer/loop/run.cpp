@@ -69,8 +69,9 @@ engine::Model Run::build(PluginRegistry& plugins, Rendezvous& meeting) {
     return units;
   };
   const auto seed = static_cast<uint64_t>(job_.recipe.seed);
-  return engine::model(job_.configuration, plugins,
-                       {meeting, make_units, job_.model.source, seed, fingerprint(job_)});
+  return engine::model(
+      job_.configuration, plugins,
+      {meeting, make_units, job_.model.source, seed, fingerprint(job_), job_.recipe.steps.local_batch_size});
 }
 
 StepConfig Run::step_config() const {
