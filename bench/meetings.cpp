@@ -40,6 +40,15 @@ class CountingStore : public c10d::HashStore {
     for (size_t i = 0; i < keys.size(); ++i) bytes += keys[i].size() + all[i].size();
     return all;
   }
+  void multiSet(const std::vector<std::string>& keys,
+                const std::vector<std::vector<uint8_t>>& values) override {
+    for (size_t i = 0; i < keys.size(); ++i) bytes += keys[i].size() + values[i].size();
+    HashStore::multiSet(keys, values);
+  }
+  void append(const std::string& key, const std::vector<uint8_t>& data) override {
+    bytes += key.size() + data.size();
+    HashStore::append(key, data);
+  }
   int64_t add(const std::string& key, int64_t value) override {
     bytes += key.size() + sizeof value;
     return HashStore::add(key, value);

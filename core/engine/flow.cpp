@@ -32,10 +32,11 @@ Model model(Setup setup, PluginRegistry& plugins, const ModelHost& host) {
   check_model(plan, setup, units);       // the last step that ranks do alone
   std::unique_ptr<Rendezvous> own = start(plan.device.get(), host.meeting);  // a device -> its rendezvous
   Rendezvous& meeting = own ? *own : host.meeting;
+  const std::string table = agree_on_table(plan, setup, units, meeting, host.batch_rows);  // rank 0 -> all
   DeviceMesh mesh = mesh::build(
       setup.axes, meeting,
-      fingerprint(setup, plugins, device_line(meeting) + table_lines(plan) + host.fingerprint), setup.views,
-      setup.axis_table);                                                                  // -> ranks
+      fingerprint(setup, plugins, device_line(meeting) + table_lines(plan) + table + host.fingerprint),
+      setup.views, setup.axis_table);                                                     // -> ranks
   Stages stages = parallel::build(std::move(units), plan, mesh, host.source, host.seed);  // units -> stages
   return {std::move(setup), std::move(plan.device), std::move(own), std::move(mesh), std::move(stages)};
 }

@@ -7,7 +7,10 @@
 #include <iterator>
 
 #include "core/engine/sections.h"
+#include "core/parallel/agreed_schedule.h"
+#include "core/schedule/microbatches.h"
 #include "heddle/base/text.h"
+#include "heddle/parallel/build.h"
 #include "heddle/schedule/schedule.h"
 #include "heddle/schedule/simulate.h"
 
@@ -41,6 +44,20 @@ void add_pipeline(Plan& plan, const Setup& setup, PluginRegistry& plugins) {
     plan.pipeline.where = place_of_block(setup, name);
     plan.schedule = schedule::with_times(make_schedule(plan.pipeline, plugins), plan.pipeline);
   }
+}
+
+std::string agree_on_table(Plan& plan, const Setup& setup, const Units& units, Rendezvous& meeting,
+                           int64_t batch_rows) {
+  if (plan.schedule == nullptr || !parallel::is_searched(*plan.schedule)) return "";
+  plan.schedule = std::make_shared<parallel::AgreedSchedule>(plan.schedule, meeting);
+  if (batch_rows == 0) return "";
+  const int ranks = setup.sizes.of(kPipelineAxis);
+  const std::vector<int> rank_of_stage = parallel::map_stages(units, plan, ranks).rank_of_stage;
+  const int microbatches = schedule::count_microbatches(batch_rows, plan.pipeline);
+  const ScheduleTable table =
+      plan.schedule->plan(ranks, static_cast<int>(rank_of_stage.size()), microbatches);
+  const std::string cells = schedule::to_csv(table, rank_of_stage);
+  return "table found for the pipeline: " + std::to_string(std::hash<std::string>{}(cells)) + "\n";
 }
 
 std::string table_lines(const Plan& plan) {

@@ -178,7 +178,10 @@ TableFile read_table(const std::string& path, const std::string& where) {
   if (!stream.is_open())
     throw Error(ErrorCode::input, where, "The specified path " + path + " does not exist or is not a file.",
                 "give the path of a schedule's table; a relative path starts at the working directory");
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
+  return parse_table({std::istreambuf_iterator<char>(stream), {}}, path);
+}
+
+TableFile parse_table(const std::string& text, const std::string& path) {
   TableFile file;
   file.path = path;
   std::string_view rest = text;

@@ -13,13 +13,16 @@ ITimedSchedule::~ITimedSchedule() = default;
 namespace schedule {
 namespace {
 
-class TimesGiven : public IPipelineSchedule {
+class TimesGiven : public ITimedSchedule {
  public:
   TimesGiven(std::unique_ptr<IPipelineSchedule> made, const ITimedSchedule& timed,
              const PipelineConfig& config)
       : made_(std::move(made)), timed_(timed), config_(config) {}
   ScheduleTable plan(int ranks, int stages, int microbatches) const override {
     return timed_.plan_for(ranks, stages, microbatches, measured(ranks, stages));
+  }
+  ScheduleTable plan_for(int ranks, int stages, int microbatches, const Measured& measured) const override {
+    return timed_.plan_for(ranks, stages, microbatches, measured);
   }
   int rank_of(int stage, int ranks, int stages) const override {
     return made_->rank_of(stage, ranks, stages);

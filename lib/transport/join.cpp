@@ -14,7 +14,9 @@
 
 #include "heddle/mesh/call.h"
 #include "lib/transport/gloo/gloo_wire.h"
+#include "lib/transport/gloo/sparse_wire.h"
 #include "lib/transport/gloo/store_meeting.h"
+#include "lib/transport/gloo/wire_collectives.h"
 #include "lib/transport/gloo/wire_communicator.h"
 #include "lib/transport/liveness/watch.h"
 #include "lib/transport/shm/shm_communicator.h"
@@ -24,7 +26,9 @@ namespace heddle::mesh {
 namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
-constexpr std::chrono::milliseconds kLeastPause{1}, kMostPause{20};  // between two checks of the store
+// Between two checks of the store, for each kRanksAPause ranks: it serves all of them.
+constexpr std::chrono::milliseconds kLeastPause{1}, kMostPause{20};
+constexpr int kRanksAPause = 64;
 constexpr std::chrono::hours kGlooLimit{
     24};  // Gloo's own timeout is longer than heddle's, which ignores pauses
 
@@ -64,6 +68,7 @@ class GlooRendezvous : public Rendezvous {
         watch_(scoped(place_, root_->clone()), {place.rank, place.world_size, !place.store_served,
                                                 this_process(), options_.timeout, options_.on_lost}) {
     share();
+    watch_.know_server();
   }
 
   int rank() const override { return place_.rank; }
@@ -139,8 +144,19 @@ class GlooRendezvous : public Rendezvous {
                                            const std::vector<int>& members, int place) {
     std::call_once(device_opened_, [this] { device_ = open_gloo_device(one_machine()); });
     // The thread of the group connects, on its own connection to the store, whose calls block.
-    auto connect = [=, root = root_, device = device_, at = place_] {
-      return connect_gloo(scoped(at, root->clone()), *device, {key, members, place, kGlooLimit});
+    auto connect = [=, root = root_, device = device_, at = place_]() -> std::unique_ptr<Wire> {
+      const auto mesh = [=] {
+        return connect_gloo(scoped(at, root->clone()), *device, {key, members, place, kGlooLimit});
+      };
+      if (members.size() <= kFewRanks) return mesh();
+      const auto pair = [=](int peer) {
+        const int low = std::min(place, peer), high = std::max(place, peer);
+        const std::string name = key + "/" + std::to_string(low) + "-" + std::to_string(high);
+        const std::vector<int> both = {members[low], members[high]};
+        return connect_gloo(scoped(at, root->clone()), *device,
+                            {name, both, place == low ? 0 : 1, kGlooLimit});
+      };
+      return std::make_unique<SparseWire>(place, pair, mesh);
     };
     auto communicator = std::make_unique<WireCommunicator>(name, place, members, options_.timeout, watch_);
     communicator->start(connect);
@@ -168,6 +184,7 @@ class GlooRendezvous : public Rendezvous {
       const std::function<bool()>& ready, const std::string& waited,
       const std::function<std::vector<int>()>& absent = [] { return std::vector<int>{}; }) {
     const auto start = watch_.running_time();
+    const int pace = std::max(1, rank() == 0 ? 1 : world_size() / kRanksAPause);
     // A rank is late when its own thread does not wait, regardless of other threads.
     const bool own = this_thread() == Watch::Thread::own;
     if (own) watch_.set_waiting(true);
@@ -176,7 +193,7 @@ class GlooRendezvous : public Rendezvous {
       if (watch_.lost()) throw watch_.verdict({waited, {}, elapsed, Broken::How::failed, ""}, this_thread());
       if (elapsed >= options_.timeout)
         throw watch_.verdict({waited, {}, elapsed, Broken::How::timed_out, ""}, this_thread(), absent());
-      std::this_thread::sleep_for(std::clamp(elapsed / 16, kLeastPause, kMostPause));
+      std::this_thread::sleep_for(std::clamp(elapsed / 16, kLeastPause * pace, kMostPause * pace));
     }
     if (own) watch_.set_waiting(false);
   }

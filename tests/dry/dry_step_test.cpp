@@ -12,6 +12,7 @@
 #include <string>
 
 #include "heddle/engine/engine.h"
+#include "tests/quiet.h"
 
 namespace heddle {
 namespace {
@@ -24,6 +25,7 @@ constexpr double kSeconds = 10;  // most of it the sanitizers' checks
 #else
 constexpr double kSeconds = 2;
 #endif
+constexpr double kBusy = 10;  // other jobs take the caches and the core's other thread
 constexpr int64_t kKibibytes = int64_t{2} << 20;
 
 // Llama 3 70B.
@@ -86,7 +88,8 @@ DryStep step_of(const std::string& distributed, int rank, int64_t samples = 1) {
   engine::validate(configuration, plugins(), kWorld);  // opens the plugins
   const double begin = processor_seconds();
   DryStep step = engine::dry_step(configuration, plugins(), host);
-  EXPECT_LT(processor_seconds() - begin, kSeconds) << distributed << "rank " << rank;
+  EXPECT_LT(processor_seconds() - begin, (tests::machine_is_quiet() ? 1 : kBusy) * kSeconds)
+      << distributed << "rank " << rank;
   EXPECT_LT(peak_kibibytes(), kKibibytes);
   return step;
 }

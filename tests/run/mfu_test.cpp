@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "lib/run/metrics/progress.h"
+#include "tests/quiet.h"
 
 namespace heddle {
 namespace {
@@ -60,7 +61,8 @@ TEST(Mfu, TakesThePeakOfAGpuByNameAndDtype) {
 TEST(Mfu, MeasuresACpuInAMoment) {
   const auto begin = std::chrono::steady_clock::now();
   const PeakFlops peak = peak_flops({}, c10::DeviceType::CPU, "", at::kFloat);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin,
+            std::chrono::seconds(tests::machine_is_quiet() ? 2 : 60));
   EXPECT_GT(peak.flops, 1e8);
   EXPECT_EQ(peak.source, "measured");
 }

@@ -152,8 +152,9 @@ TEST(GlooMesh, ACollectiveThatTakesTooLongNamesTheLateRankAndEndsEveryRank) {
   }
   EXPECT_THAT(
       together,
-      HasSubstr("error[timeout] mesh: all_reduce on dp_shard did not end in 1 s; rank 1 did not come"));
-  EXPECT_THAT(run.said.at(1), HasSubstr("rank 1 is alive but did not come to all_reduce on dp_shard in 1"));
+      ContainsRegex(
+          "error.timeout. mesh: all_reduce on dp_shard did not end in [0-9.]+ s; rank 1 did not come"));
+  EXPECT_THAT(run.said.at(1), HasSubstr("rank 1 is alive but did not come to all_reduce on dp_shard in "));
 }
 
 const Known kNoCall("crossed", [](Rendezvous& meeting) {
@@ -166,7 +167,7 @@ TEST(GlooMesh, WhenEveryRankWaitsTheTimeoutBlamesNobody) {
   const auto run = run_ranks("crossed", 2, {.timeout = std::chrono::seconds(1), .shared_memory = 0});
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(run.said.at(0) + run.said.at(1),
-              ContainsRegex("error\\[timeout\\] mesh: receive on pp did not end in 1(\\.[0-9])? s"));
+              HasSubstr("error[timeout] mesh: receive on pp did not end in "));
   EXPECT_THAT(run.said.at(0) + run.said.at(1), ::testing::Not(HasSubstr("did not come")));
 }
 

@@ -18,6 +18,7 @@
 namespace heddle {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using tests::everyone;
@@ -202,15 +203,16 @@ TEST(ShmFaults, ACollectiveThatTakesTooLongNamesTheLateRankAndEndsEveryRank) {
   EXPECT_FALSE(run.left_behind);
   EXPECT_THAT(
       run.said.at(0) + run.said.at(2),
-      HasSubstr("error[timeout] mesh: all_reduce on dp_shard did not end in 1 s; rank 1 did not come"));
-  EXPECT_THAT(run.said.at(1), HasSubstr("rank 1 is alive but did not come to all_reduce on dp_shard in 1"));
+      ContainsRegex(
+          "error.timeout. mesh: all_reduce on dp_shard did not end in [0-9.]+ s; rank 1 did not come"));
+  EXPECT_THAT(run.said.at(1), HasSubstr("rank 1 is alive but did not come to all_reduce on dp_shard in "));
 }
 
 TEST(ShmFaults, WhenEveryRankWaitsTheTimeoutBlamesNobody) {
   const auto run = run_ranks("crossed", 2, {.timeout = std::chrono::seconds(1)});
   EXPECT_EQ(run.status, 1);
   EXPECT_THAT(run.said.at(0) + run.said.at(1),
-              HasSubstr("error[timeout] mesh: receive on pp did not end in 1"));
+              HasSubstr("error[timeout] mesh: receive on pp did not end in "));
   EXPECT_THAT(run.said.at(0) + run.said.at(1), Not(HasSubstr("did not come")));
 }
 

@@ -124,7 +124,7 @@ class Watched : public ::testing::Test {
         WatchOptions{.world_size = 2, .process = this_process(), .timeout = timeout, .on_lost = {}});
   }
   void beat(char state, const Process& process) {
-    store_->set("beat/1", Beat{++count_, state, process}.text());
+    store_->set("beat/1", Beat{++count_, state, process, {}}.text());
   }
   // Until the watch has looked at rank 1 some times.
   void let_it_look() {
@@ -181,9 +181,12 @@ TEST_F(Watched, ARankThatLivesIsNamedWithItsStateAfterTheTimeout) {
   EXPECT_EQ(error.code(), ErrorCode::timeout);
   EXPECT_EQ(error.message(),
             "all_reduce on dp did not end in 1 s; rank 1 did not come (stopped by a signal, state T)");
-  ASSERT_TRUE(eventually([&] { return store_->check({"lost"}); }));
-  const auto told = store_->get("lost");
-  EXPECT_EQ(std::string(told.begin(), told.end()),
+  const auto told = [&] {
+    const auto text = store_->get("lost");
+    return std::string(text.begin(), text.end());
+  };
+  ASSERT_TRUE(eventually([&] { return told() != ""; }));
+  EXPECT_EQ(told(),
             "1 l is alive but did not come to all_reduce on dp in 1 s (stopped by a signal, state T)");
 }
 
@@ -200,7 +203,7 @@ class SilentStore : public c10d::HashStore {
 TEST(SilentRankZero, IsNamedAsStoppedByTheProcessTable) {
   const Child server([] {});
   const auto store = c10::make_intrusive<SilentStore>();
-  const std::string beat = Beat{1, 'w', process_of(server)}.text();
+  const std::string beat = Beat{1, 'w', process_of(server), {}}.text();
   store->set("beat/0", {beat.begin(), beat.end()});
   Watch watch(store, WatchOptions{.rank = 1,
                                   .world_size = 2,
@@ -217,6 +220,28 @@ TEST(SilentRankZero, IsNamedAsStoppedByTheProcessTable) {
   server.await(WUNTRACED);
   const Error error =
       watch.verdict({"all_reduce on dp", {0, 1}, std::chrono::milliseconds(120), Broken::How::timed_out, ""});
+  EXPECT_THAT(error.message(), HasSubstr("(stopped by a signal, state T)"));
+  store->is_silent = false;
+}
+
+// Its store falls silent before the watchdog has read any heartbeat.
+TEST(SilentRankZero, IsNamedAsStoppedByARankThatHasOnlyMetIt) {
+  const Child server([] {});
+  const auto store = c10::make_intrusive<SilentStore>();
+  const std::string beat = Beat{1, 'w', process_of(server), {}}.text();
+  store->set("beat/0", {beat.begin(), beat.end()});
+  store->is_silent = true;
+  Watch watch(store, WatchOptions{.rank = 2,
+                                  .world_size = 3,
+                                  .process = this_process(),
+                                  .timeout = std::chrono::milliseconds(120),
+                                  .on_lost = {}});
+  watch.know_server();
+  ::kill(server.id(), SIGSTOP);
+  server.await(WUNTRACED);
+  const Error error = watch.verdict(
+      {"all_reduce on dp", {0, 1, 2}, std::chrono::milliseconds(120), Broken::How::timed_out, ""});
+  EXPECT_THAT(error.message(), HasSubstr("rank 0 "));
   EXPECT_THAT(error.message(), HasSubstr("(stopped by a signal, state T)"));
   store->is_silent = false;
 }

@@ -82,8 +82,9 @@ engine::Model Run::build(PluginRegistry& plugins, Rendezvous& meeting) {
     return units;
   };
   const auto seed = static_cast<uint64_t>(run_.recipe.seed);
-  return engine::model(run_.setup, plugins,
-                       {meeting, make_units, run_.model.source, seed, fingerprint(run_)});
+  return engine::model(
+      run_.setup, plugins,
+      {meeting, make_units, run_.model.source, seed, fingerprint(run_), run_.recipe.steps.local_batch_size});
 }
 
 StepConfig Run::step_config() const {

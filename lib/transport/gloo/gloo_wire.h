@@ -9,6 +9,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "heddle/base/export.h"
 #include "lib/transport/gloo/wire.h"
 
 namespace heddle::mesh {
@@ -17,7 +18,7 @@ namespace heddle::mesh {
 struct GlooDevice;
 
 // one_machine: loopback serves. Else GLOO_SOCKET_IFNAME names the interface, or the host's name does.
-std::shared_ptr<GlooDevice> open_gloo_device(bool one_machine);
+HEDDLE_API std::shared_ptr<GlooDevice> open_gloo_device(bool one_machine);
 
 struct GlooWireOptions {
   std::string name;                     // the prefix of the group's keys in the store
@@ -27,7 +28,7 @@ struct GlooWireOptions {
 };
 
 // Connects to the other ranks of the group; they do the same. Throws std::exception.
-std::unique_ptr<Wire> connect_gloo(c10::intrusive_ptr<c10d::Store> store, const GlooDevice& device,
-                                   const GlooWireOptions& options);
+HEDDLE_API std::unique_ptr<Wire> connect_gloo(c10::intrusive_ptr<c10d::Store> store, const GlooDevice& device,
+                                              const GlooWireOptions& options);
 
 }  // namespace heddle::mesh

@@ -25,6 +25,8 @@ class HEDDLE_API Wire {
   virtual std::unique_ptr<Transfer> send(const void* data, size_t count, int peer, int tag) = 0;
   virtual std::unique_ptr<Transfer> receive(void* data, size_t count, int peer, int tag) = 0;
   virtual void abort() = 0;  // of all transfers
+  // Called by all ranks of the group before a collective in which any two ranks exchange messages; blocks.
+  virtual void open_all() {}
 };
 
 }  // namespace heddle::mesh

@@ -10,7 +10,6 @@ namespace heddle::mesh {
 namespace {
 
 constexpr size_t kSmallBytes = 16 * 1024;  // bytes below which an all_reduce is one exchange
-constexpr int kFewRanks = 16;              // up to which every rank sends to every other one
 
 char* bytes_of(const at::Tensor& tensor) {
   return static_cast<char*>(tensor.mutable_data_ptr());
@@ -22,6 +21,8 @@ const char* const_bytes_of(const at::Tensor& tensor) {
 }  // namespace
 
 void WireCollectives::run(const Call& call) {
+  const bool is_small = call.operation == Operation::all_reduce && call.in.nbytes() <= kSmallBytes;
+  if (!is_small && call.operation != Operation::broadcast) wire_.open_all();
   switch (call.operation) {
     case Operation::all_gather:
       return all_gather(call);

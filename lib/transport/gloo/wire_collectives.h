@@ -11,6 +11,8 @@
 
 namespace heddle::mesh {
 
+constexpr int kFewRanks = 16;  // up to which all ranks of a group are connected, and send small parts to all
+
 // Performs one call after the other, in the order in which all ranks of the group post them; blocks. Keeps
 // its staging memory. n bytes on `size` ranks: all_gather and reduce_scatter send (size - 1) / size of the
 // whole tensor from each rank without a copy on the sending side; all_reduce is the two of them, or, when it

@@ -11,7 +11,12 @@
 namespace heddle::mesh {
 
 Watch::State::State(c10::intrusive_ptr<c10d::Store> link, WatchOptions given)
-    : store(std::move(link)), options(std::move(given)) {}
+    : store(std::move(link)),
+      options(std::move(given)),
+      pace(std::max(1, options.world_size / kRanksABeat)),
+      heard(heard_by(options.rank, options.world_size)),
+      silence(kSilence + 2 * (pace - 1) * kBeat),
+      next((options.rank + 1) % options.world_size) {}
 
 void Watch::State::learn(Loss found) {
   if (loss) return;
@@ -31,31 +36,6 @@ Error Watch::State::error(const std::string& waited) const {
   return rank_lost(loss->rank, loss->how, waited);
 }
 
-std::string Watch::State::excuse(int rank) const {
-  const auto known = pulses.find(rank);
-  if (known == pulses.end()) return "no heartbeat at all";
-  // Read now: the last heartbeat may be older than the stop.
-  const ProcessState process = state_of(known->second.beat.process, options.process.table);
-  if (process == ProcessState::stopped) return "stopped by a signal, state T";
-  if (process == ProcessState::traced) return "traced by a debugger, state t";
-  const auto silence = ran.load() - known->second.changed;
-  return silence < kSilence ? "" : "no heartbeat for " + in_seconds(silence);
-}
-
-std::vector<Absent> Watch::State::late() const {
-  if (store_is_rank_zero() && ran.load() - last_contact > kSilence) {
-    // Without knowledge of the others.
-    const std::string why = excuse(0);
-    return {{0, why.empty() ? "its store does not answer" : why}};
-  }
-  std::vector<Absent> ranks;
-  for (const auto& [rank, pulse] : pulses) {
-    const std::string why = excuse(rank);
-    if (pulse.beat.state == 'c' || (pulse.beat.state != 'l' && !why.empty())) ranks.push_back({rank, why});
-  }
-  return ranks;
-}
-
 // The others read the finding from the store that ends with rank 0; the lost rank never does.
 void Watch::State::linger(std::unique_lock<std::mutex>& lock) {
   if (options.rank != 0 || !options.rank_zero_serves) return;
@@ -67,14 +47,19 @@ void Watch::State::linger(std::unique_lock<std::mutex>& lock) {
 void Watch::State::inquire(std::unique_lock<std::mutex>& lock, const Broken& given) {
   if (loss) return;
   const bool timed_out = given.how == Broken::How::timed_out;
-  suspects = given.members;
-  if (timed_out) {  // a late rank may be waiting for a rank of another group
-    suspects.resize(options.world_size);
-    std::iota(suspects.begin(), suspects.end(), 0);
+  suspects.clear();
+  if (given.members.size() <= kAskedByName) suspects = given.members;
+  if (timed_out) {          // a late rank may be waiting for a rank of another group
+    suspects.push_back(0);  // it hears of all ranks
+    if (options.world_size <= static_cast<int>(kAskedByName)) {
+      suspects.resize(options.world_size);
+      std::iota(suspects.begin(), suspects.end(), 0);
+    }
   }
   broken = broken || !timed_out;
   changed.notify_all();
-  changed.wait_for(lock, timed_out ? kSilence + kBeat : kInquiry, [&] { return loss.has_value(); });
+  const auto patience = timed_out ? silence + pace * kBeat : kInquiry + silence - kSilence;
+  changed.wait_for(lock, patience, [&] { return loss.has_value(); });
 }
 
 void Watch::State::blame(std::unique_lock<std::mutex>& lock, const Absent& late, const Broken& given) {
@@ -88,8 +73,13 @@ void Watch::State::blame(std::unique_lock<std::mutex>& lock, const Absent& late,
 
 Watch::Watch(c10::intrusive_ptr<c10d::Store> store, WatchOptions options) {
   state_ = std::make_shared<State>(std::move(store), std::move(options));
+  if (state_->options.rank == 0) state_->write_first_beat();
   std::thread([state = state_] { state->talk(); }).detach();
   std::thread([state = state_] { state->judge(); }).detach();
+}
+
+void Watch::know_server() {
+  if (state_->store_is_rank_zero()) state_->know_server();
 }
 
 Watch::~Watch() {
@@ -173,7 +163,7 @@ void Watch::leave() {
   }
   try {
     if (state.options.rank != 0)
-      state.store->set("beat/" + std::to_string(state.options.rank), Beat{0, 'l'}.text());
+      state.store->set("beat/" + std::to_string(state.options.rank), Beat{0, 'l', {}, {}}.text());
     int64_t gone = state.store->add("left", 1);
     for (auto pause = std::chrono::milliseconds(1);
          state.options.rank == 0 && gone < state.options.world_size;) {

@@ -1,4 +1,6 @@
 // The watchdog's thread that only reads the clock.
+#include <algorithm>
+
 #include "lib/transport/liveness/running_time.h"
 #include "lib/transport/liveness/watch_state.h"
 
@@ -28,18 +30,18 @@ void Watch::State::judge() {
 
 // A store that does not answer may be served by a stopped process.
 void Watch::State::judge_store() {
-  const auto silence = ran.load() - last_contact;
-  if (silence <= kStoreSilence || (options.rank == 0 && options.rank_zero_serves)) return;
+  const auto quiet = ran.load() - last_contact;
+  if (quiet <= std::max(kStoreSilence, silence) || (options.rank == 0 && options.rank_zero_serves)) return;
   const int server = store_is_rank_zero() ? 0 : -1;
   const auto known = pulses.find(server);
   if (known != pulses.end())
     known->second.process = state_of(known->second.beat.process, options.process.table);
   if (known != pulses.end() && known->second.process == ProcessState::ended)
     return learn({server, false, kDied});
-  if (silence < options.timeout) return;
+  if (quiet < options.timeout) return;
   const std::string why = server == 0 ? excuse(server) : "";
   learn({server, false,
-         "was lost: its store has not answered for " + in_seconds(silence) +
+         "was lost: its store has not answered for " + in_seconds(quiet) +
              (why.empty() ? "" : " (" + why + ")")});
 }
 

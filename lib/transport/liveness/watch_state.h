@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "heddle/mesh/call.h"
+#include "lib/transport/liveness/beat.h"
 #include "lib/transport/liveness/watch.h"
 
 namespace heddle::mesh {
@@ -16,6 +17,7 @@ namespace heddle::mesh {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kBeat{500}, kQuickBeat{200}, kGlance{50};
+constexpr int kRanksABeat = 1024;  // above, heartbeats are rarer, so that the store serves as many a second
 constexpr std::chrono::milliseconds kSilence{
     2000};  // without a heartbeat, if there are other signs of a failure
 constexpr std::chrono::milliseconds kStoreSilence{
@@ -23,6 +25,7 @@ constexpr std::chrono::milliseconds kStoreSilence{
 constexpr std::chrono::milliseconds kNotice{2000};   // for the rank's own thread to notice a loss
 constexpr std::chrono::milliseconds kInquiry{5000};  // at most, for a verdict
 constexpr std::chrono::milliseconds kLinger{1500};   // rank 0 serves the finding this long
+constexpr size_t kAskedByName = 64;                  // that a rank asks for by name; the tree tells of more
 constexpr const char* kDied = "died (its process is gone)";
 
 // The first finding, the same text for every rank.
@@ -30,16 +33,6 @@ struct Loss {
   int rank = 0;        // -1: the launcher's store
   bool lives = false;  // it failed or is late, and reads this too
   std::string how;
-};
-
-// What a rank writes to the store, as one line.
-struct HEDDLE_API Beat {
-  int64_t count = -1;
-  char state = '?';  // w: waits for others, c: computes, l: has left
-  Process process = {};
-
-  std::string text() const;
-  static Beat read(const std::string& text);
 };
 
 // The known state of another rank.
@@ -52,12 +45,21 @@ struct Pulse {
 struct Watch::State : std::enable_shared_from_this<Watch::State> {
   State(c10::intrusive_ptr<c10d::Store> link, WatchOptions given);
 
-  // The talking thread.
+  // The talking thread. A round without a fault: one write, and one read of several keys.
   void talk();
+  void talk_until_stopped();
   void exchange_news();
-  void look_for_loss();
-  void look_at(int rank);
+  bool read_news(std::vector<int> ranks);  // false: a rank is lost
+  void learn_record(const std::string& record);
+  void hear(int rank, const Beat& beat);
+  void look_at_processes();  // between two rounds, without the store
   void publish(const Loss& found);
+  bool pass_over_left();
+  void confirm_end(int rank);
+
+  // The rank's own thread.
+  void write_first_beat();
+  void know_server();
 
   // The judging thread.
   void judge();
@@ -69,14 +71,20 @@ struct Watch::State : std::enable_shared_from_this<Watch::State> {
   Error error(const std::string& waited) const;
   bool store_is_rank_zero() const { return options.rank_zero_serves && options.rank != 0; }
   bool is_lost_by_silence(const Pulse& pulse) const;
-  std::string excuse(int rank) const;  // why a rank did not come; empty: its process runs
-  std::vector<Absent> late() const;    // ranks seen computing, not waiting
+  std::chrono::milliseconds silence_of(const Pulse& pulse) const;
+  std::string excuse(int rank) const;     // why a rank did not come; empty: its process runs
+  std::vector<Absent> late() const;       // ranks seen computing, not waiting
+  std::vector<LateRank> summary() const;  // of this rank's part of the tree, and of the next rank
+  std::vector<int> watched() const;       // ranks whose heartbeats are read in this round
   void inquire(std::unique_lock<std::mutex>& lock, const Broken& broken);
   void blame(std::unique_lock<std::mutex>& lock, const Absent& late, const Broken& broken);
   void linger(std::unique_lock<std::mutex>& lock);
 
   const c10::intrusive_ptr<c10d::Store> store;
   const WatchOptions options;
+  const int pace;                // how many times rarer heartbeats are
+  const std::vector<int> heard;  // this rank's part of the tree
+  const std::chrono::milliseconds silence;
   std::atomic<bool> waiting{false}, is_lost{false};
   std::atomic<std::chrono::milliseconds> ran{};
 
@@ -88,9 +96,11 @@ struct Watch::State : std::enable_shared_from_this<Watch::State> {
   std::chrono::milliseconds last_contact{};  // running time
   bool claimed = false;                      // the rank's own thread, or on_lost, has the error
   std::optional<Loss> to_publish;
-  std::vector<int> suspects;  // checked with every heartbeat, besides the neighbour
-  bool broken = false;        // a connection to one of them broke
-  std::map<int, Pulse> pulses;
+  std::vector<int> suspects;  // read with every heartbeat, besides the next rank and the tree
+  bool broken = false;        // a connection broke, here or at another rank
+  bool told_broken = false;
+  std::map<int, Pulse> pulses;  // of ranks whose heartbeat was read
+  int next = 0;                 // the ring: the next rank that has not left
   int64_t beats = 0, seen = 0;  // seen: how many ranks know of the loss
   bool told_seen = false;
 

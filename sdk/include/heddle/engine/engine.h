@@ -74,6 +74,10 @@ struct ModelHost {
   ParameterSource source;  // may be empty
   uint64_t seed = 42;
   std::string fingerprint;  // more lines that must agree on every rank; may be empty
+  // The rows of one batch, if known: a pipeline schedule that is searched ('auto') is then searched before
+  // the first step, and its table is in the fingerprint. Rank 0 searches in any case, all ranks get its
+  // table.
+  int64_t batch_rows = 0;
 };
 HEDDLE_API Model model(const Node& configuration, PluginRegistry& plugins, const ModelHost& host);
 // The same for a setup that validate() has given for this world.

@@ -140,6 +140,9 @@ HEDDLE_API bool is_lowered(const ScheduleTable& table);
 // where: what named the file, for the error of a missing one.
 HEDDLE_API TableFile read_table(const std::string& path, const std::string& where);
 
+// The same from a text; path: for the errors.
+HEDDLE_API TableFile parse_table(const std::string& text, const std::string& path);
+
 // The table as a schedule that plans exactly this: its ranks, stages and microbatches. A lowered table is
 // refused with Error{input}: core adds the transfers.
 HEDDLE_API std::unique_ptr<IPipelineSchedule> make_from_table(TableFile file);

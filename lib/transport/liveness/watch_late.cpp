@@ -1,0 +1,103 @@
+// Which ranks others wait for: states of the ranks that this one reads, and what the tree tells of the rest.
+#include <algorithm>
+#include <set>
+
+#include "lib/transport/liveness/watch_state.h"
+
+namespace heddle::mesh {
+namespace {
+
+// "": it computes.
+std::string told(char how) {
+  switch (how) {
+    case 'T':
+      return "stopped by a signal, state T";
+    case 't':
+      return "traced by a debugger, state t";
+    case 's':
+      return "no heartbeat";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+// Until the store last answered: a store that is silent says nothing of the others.
+std::chrono::milliseconds Watch::State::silence_of(const Pulse& pulse) const {
+  return last_contact - pulse.changed;
+}
+
+bool Watch::State::is_lost_by_silence(const Pulse& pulse) const {
+  const auto limit = broken ? silence : std::max(options.timeout, silence);
+  return pulse.process == ProcessState::unseen && pulse.beat.state != 'l' &&
+         ran.load() - pulse.changed >= limit;
+}
+
+std::string Watch::State::excuse(int rank) const {
+  const auto known = pulses.find(rank);
+  if (known == pulses.end()) return "no heartbeat at all";
+  // Read now: the last heartbeat may be older than the stop.
+  const ProcessState process = state_of(known->second.beat.process, options.process.table);
+  if (process == ProcessState::stopped) return told('T');
+  if (process == ProcessState::traced) return told('t');
+  const auto quiet = silence_of(known->second);
+  return quiet < silence ? "" : told('s') + " for " + in_seconds(quiet);
+}
+
+std::vector<Absent> Watch::State::late() const {
+  if (store_is_rank_zero() && ran.load() - last_contact > silence) {
+    // Without knowledge of the others.
+    const std::string why = excuse(0);
+    return {{0, why.empty() ? "its store does not answer" : why}};
+  }
+  std::map<int, std::string> ranks;
+  for (const auto& [rank, pulse] : pulses) {
+    const std::string why = excuse(rank);
+    if (pulse.beat.state == 'c' || (pulse.beat.state != 'l' && !why.empty())) ranks[rank] = why;
+    for (const LateRank& one : pulse.beat.late)
+      if (one.rank != options.rank && !pulses.contains(one.rank)) ranks[one.rank] = told(one.how);
+  }
+  std::vector<Absent> late;
+  for (const auto& [rank, why] : ranks) late.push_back({rank, why});
+  return late;
+}
+
+// Stopped and silent ranks are kept before ranks that compute.
+std::vector<LateRank> Watch::State::summary() const {
+  std::map<int, char> late;
+  const auto look = [&](int rank, bool with_its_part) {
+    const auto known = pulses.find(rank);
+    if (known == pulses.end() || known->second.beat.state == 'l') return;
+    const Pulse& pulse = known->second;
+    const bool silent = silence_of(pulse) >= silence;
+    if (pulse.process == ProcessState::stopped || pulse.process == ProcessState::traced)
+      late[rank] = pulse.process == ProcessState::stopped ? 'T' : 't';
+    else if (silent || pulse.beat.state == 'c')
+      late[rank] = silent ? 's' : 'c';
+    for (const LateRank& one : pulse.beat.late)
+      if (with_its_part && !silent) late.emplace(one.rank, one.how);
+  };
+  look(next, false);
+  for (const int rank : heard) look(rank, true);
+  late.erase(options.rank);
+  std::vector<LateRank> all;
+  for (const auto& [rank, how] : late) all.push_back({rank, how});
+  std::stable_partition(all.begin(), all.end(), [](const LateRank& one) { return one.how != 'c'; });
+  all.resize(std::min(all.size(), kMostLate));
+  return all;
+}
+
+std::vector<int> Watch::State::watched() const {
+  std::set<int> ranks(suspects.begin(), suspects.end());
+  ranks.insert(next);
+  if (store_is_rank_zero() && !pulses.contains(0)) ranks.insert(0);  // before its store may stop answering
+  for (const int rank : heard) {
+    const auto known = pulses.find(rank);
+    if (known == pulses.end() || known->second.beat.state != 'l') ranks.insert(rank);
+  }
+  ranks.erase(options.rank);
+  return {ranks.begin(), ranks.end()};
+}
+
+}  // namespace heddle::mesh
