@@ -6,9 +6,11 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 
 #include "heddle/engine/engine.h"
@@ -139,6 +141,35 @@ TEST(DryStep, OfARunOnADeviceThatIsNotHere) {
 // Host memory is memory too.
 TEST(DryStep, OfAnOffloadedModel) {
   step_of("  strategy: fsdp2\n  dp_replicate_size: 2048\n  offload_policy: {pin_memory: true}\n", 3);
+}
+
+// Small sums are those that a run on GPUs makes over the host as well. The counts of a group's first rank,
+// which has most (tests/transport/sparse_wire_test.cpp), as if no two ranks shared memory.
+TEST(DryStep, SumsOfTheHostTakeFewMessagesAndConnectionsOfARank) {
+  constexpr int64_t kNumber = 8;  // bytes of a count of label tokens, or of a loss
+  for (const char* strategy : {"fsdp2", "ddp", "megatron_fsdp", "megatron"})
+    for (const char* pipeline : {"", "  pp_size: 8\n  pipeline: {pp_schedule: 1f1b}\n"}) {
+      if (*pipeline != 0 && std::string(strategy) == "megatron_fsdp") continue;  // has none
+      const DryStep step =
+          step_of(std::string("  strategy: ") + strategy + "\n  tp_size: 8\n" + pipeline, 0, 8);
+      int64_t messages = 0;
+      std::map<std::string, int64_t> connections;
+      for (const DryEntry& entry : step.step) {
+        if (entry.operation != mesh::Operation::all_reduce || entry.bytes > kNumber) continue;
+        int64_t log = 0;
+        while ((int64_t{1} << log) < entry.group_size) ++log;
+        const int64_t peers = entry.group_size <= 16 ? entry.group_size - 1 : log;
+        messages += 2 * peers;
+        connections[entry.group] = peers;
+      }
+      int64_t all = 0;
+      for (const auto& [group, count] : connections) all += count;
+      std::printf("| %s%s | %ld messages | %ld connections |\n", strategy, *pipeline != 0 ? ", pp 8" : "",
+                  static_cast<long>(messages), static_cast<long>(all));
+      EXPECT_GT(messages, 0);
+      EXPECT_LE(messages, 64) << strategy << pipeline;
+      EXPECT_LE(all, 64) << strategy << pipeline;
+    }
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ TEST(Mfu, MeasuresACpuInAMoment) {
   const PeakFlops peak = peak_flops({}, c10::DeviceType::CPU, "", at::kFloat);
   EXPECT_LT(std::chrono::steady_clock::now() - begin,
             std::chrono::seconds(tests::machine_is_quiet() ? 2 : 60));
-  EXPECT_GT(peak.flops, 1e8);
+  EXPECT_GT(peak.flops, tests::machine_is_quiet() ? 1e8 : 1e6);
   EXPECT_EQ(peak.source, "measured");
 }
 

@@ -67,13 +67,13 @@ class CountingStore : public c10d::HashStore {
 };
 
 template <class Question>
-bool eventually(const Question& question) {
+bool comes_true(const Question& question) {
   const auto end = Clock::now() + std::chrono::minutes(2);
   while (!question() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   return question();
 }
 
-std::vector<uint8_t> as_bytes(const std::string& text) {
+std::vector<uint8_t> bytes_of_line(const std::string& text) {
   return {text.begin(), text.end()};
 }
 
@@ -84,7 +84,7 @@ std::string key_of(int rank) {
 // Ranks of another machine that wait, each with a heartbeat.
 void write_beats(c10d::HashStore& store, int world) {
   for (int rank = 0; rank < world; ++rank)
-    store.c10d::HashStore::set(key_of(rank), as_bytes(Beat{1, 'w', {1, 1, "elsewhere"}, {}}.text()));
+    store.c10d::HashStore::set(key_of(rank), bytes_of_line(Beat{1, 'w', {1, 1, "elsewhere"}, {}}.text()));
 }
 
 WatchOptions options_of(int rank, int world) {
@@ -132,7 +132,7 @@ TEST(HeartbeatTree, CostsARankTwoCallsForEachHeartbeat) {
   }
   const auto begin = Clock::now();
   for (const auto& store : stores) {
-    ASSERT_TRUE(eventually([&] { return store->marks >= 5; }));
+    ASSERT_TRUE(comes_true([&] { return store->marks >= 5; }));
     EXPECT_EQ(store->at_marks[4] - store->at_marks[2], 4);
   }
   EXPECT_GT(Clock::now() - begin, 2 * kBeat * 4);
@@ -144,9 +144,10 @@ TEST(HeartbeatTree, TellsOfALateRankAfterATimeoutWithFewCalls) {
   constexpr int kWorld = 1000;
   const auto store = c10::make_intrusive<CountingStore>();
   write_beats(*store, kWorld);
-  store->c10d::HashStore::set(key_of(0), as_bytes(Beat{1, 'w', {1, 1, "elsewhere"}, {{700, 'T'}}}.text()));
+  store->c10d::HashStore::set(key_of(0),
+                              bytes_of_line(Beat{1, 'w', {1, 1, "elsewhere"}, {{700, 'T'}}}.text()));
   Watch watch(store, options_of(3, kWorld));
-  ASSERT_TRUE(eventually([&] { return store->calls > 6; }));
+  ASSERT_TRUE(comes_true([&] { return store->calls > 6; }));
   const int before = store->calls;
   std::vector<int> all(kWorld);
   for (int rank = 0; rank < kWorld; ++rank) all[rank] = rank;
@@ -169,7 +170,7 @@ TEST(HeartbeatTree, CarriesALateRankToRankZero) {
     const auto text = store->get(key_of(0));
     return Beat::read({text.begin(), text.end()}).late;
   };
-  EXPECT_TRUE(eventually([&] { return told().size() == 1 && told()[0].rank == kLate; }));
+  EXPECT_TRUE(comes_true([&] { return told().size() == 1 && told()[0].rank == kLate; }));
   const Error error =
       watches[3]->verdict({"all_reduce on dp", {}, std::chrono::seconds(1), Broken::How::timed_out, ""});
   EXPECT_THAT(error.message(), HasSubstr("rank 77 did not come"));

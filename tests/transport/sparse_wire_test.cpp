@@ -18,11 +18,11 @@
 namespace heddle::mesh {
 namespace {
 
-constexpr int kRanks = 20;
+constexpr int kWired = 20;
 
 std::vector<int> all_ranks() {
-  std::vector<int> ranks(kRanks);
-  for (int rank = 0; rank < kRanks; ++rank) ranks[rank] = rank;
+  std::vector<int> ranks(kWired);
+  for (int rank = 0; rank < kWired; ++rank) ranks[rank] = rank;
   return ranks;
 }
 
@@ -60,36 +60,36 @@ int64_t sum_of(WireCollectives& collectives, int64_t mine) {
 
 TEST(SparseWire, ConnectsAlongTheTreeAndToAllWhenAllExchange) {
   World world;
-  std::barrier together(kRanks);
-  std::vector<size_t> few(kRanks), again(kRanks);
-  std::vector<std::vector<int64_t>> sums(kRanks), gathered(kRanks);
+  std::barrier together(kWired);
+  std::vector<size_t> few(kWired), again(kWired);
+  std::vector<std::vector<int64_t>> sums(kWired), gathered(kWired);
   std::vector<std::thread> ranks;
-  for (int rank = 0; rank < kRanks; ++rank)
+  for (int rank = 0; rank < kWired; ++rank)
     ranks.emplace_back([&, rank] {
       const std::unique_ptr<SparseWire> wire = world.wire_of(rank);
-      WireCollectives collectives(*wire, rank, kRanks);
+      WireCollectives collectives(*wire, rank, kWired);
       for (int round = 0; round < 3; ++round) sums[rank].push_back(sum_of(collectives, rank + round));
       few[rank] = wire->connections();
       // A direct message to the next rank and from the one before, posted before both sides are connected.
       int64_t given = 100 + rank, got = 0;
-      const auto coming = wire->receive(&got, sizeof got, (rank + kRanks - 1) % kRanks, direct_tag(5));
-      const auto going = wire->send(&given, sizeof given, (rank + 1) % kRanks, direct_tag(5));
+      const auto coming = wire->receive(&got, sizeof got, (rank + kWired - 1) % kWired, direct_tag(5));
+      const auto going = wire->send(&given, sizeof given, (rank + 1) % kWired, direct_tag(5));
       coming->wait();
       going->wait();
       sums[rank].push_back(got);
-      const at::Tensor whole = at::zeros({kRanks}, at::kLong), mine = at::full({1}, rank * rank, at::kLong);
+      const at::Tensor whole = at::zeros({kWired}, at::kLong), mine = at::full({1}, rank * rank, at::kLong);
       collectives.run({.operation = Operation::all_gather, .out = whole, .in = mine});
-      gathered[rank].assign(whole.const_data_ptr<int64_t>(), whole.const_data_ptr<int64_t>() + kRanks);
+      gathered[rank].assign(whole.const_data_ptr<int64_t>(), whole.const_data_ptr<int64_t>() + kWired);
       sums[rank].push_back(sum_of(collectives, 1));
       again[rank] = wire->connections();
       together.arrive_and_wait();
     });
   for (std::thread& rank : ranks) rank.join();
-  for (int rank = 0; rank < kRanks; ++rank) {
+  for (int rank = 0; rank < kWired; ++rank) {
     EXPECT_LE(few[rank], 5u) << rank;  // of 19
     EXPECT_LE(again[rank], 7u) << rank;
-    EXPECT_EQ(sums[rank], (std::vector<int64_t>{190, 210, 230, 100 + (rank + kRanks - 1) % kRanks, kRanks}));
-    for (int other = 0; other < kRanks; ++other) EXPECT_EQ(gathered[rank][other], other * other);
+    EXPECT_EQ(sums[rank], (std::vector<int64_t>{190, 210, 230, 100 + (rank + kWired - 1) % kWired, kWired}));
+    for (int other = 0; other < kWired; ++other) EXPECT_EQ(gathered[rank][other], other * other);
   }
 }
 
@@ -106,7 +106,7 @@ TEST(SparseWire, AbortsWaitsForAConnection) {
 }
 
 // Sends nothing; receives zeros.
-struct Counting : Wire {
+struct CountingWire : Wire {
   struct Done : Transfer {
     void wait() override {}
     void abort() override {}
@@ -130,7 +130,7 @@ struct Counting : Wire {
 TEST(SparseWire, OfThousandsOfRanksHasFewConnectionsAndMessages) {
   constexpr int kWorld = 4096;
   for (const int rank : {0, 1, 2048, 2049, 4095}) {
-    Counting wire;
+    CountingWire wire;
     WireCollectives collectives(wire, rank, kWorld);
     const at::Tensor id = at::zeros({128}, at::kByte);
     collectives.run({.operation = Operation::broadcast, .out = id, .in = id});

@@ -42,7 +42,7 @@ class Wavering : public ITimedSchedule {
   std::atomic<int>& searches_;
 };
 
-constexpr int kRanks = 3;
+constexpr int kPlanners = 3;
 
 // What `plan` does on each rank: its error, or "" and the table.
 struct Outcome {
@@ -52,8 +52,8 @@ struct Outcome {
 
 std::vector<Outcome> on_all_ranks(std::atomic<int>& searches,
                                   const std::function<ScheduleTable(const AgreedSchedule&, int)>& plan) {
-  std::vector<Outcome> outcomes(kRanks);
-  ThreadWorld::run(kRanks, [&](Rendezvous& meeting) {
+  std::vector<Outcome> outcomes(kPlanners);
+  ThreadWorld::run(kPlanners, [&](Rendezvous& meeting) {
     const AgreedSchedule agreed(std::make_shared<Wavering>(searches), meeting);
     Outcome& mine = outcomes[meeting.rank()];
     mine.error = tests::thrown_by([&] { mine.table = plan(agreed, meeting.rank()); });
@@ -64,19 +64,21 @@ std::vector<Outcome> on_all_ranks(std::atomic<int>& searches,
 TEST(AgreedSchedule, IsSearchedOnceAndTheSameOnAllRanks) {
   std::atomic<int> searches = 1;
   const auto outcomes = on_all_ranks(searches, [](const AgreedSchedule& schedule, int) {
-    const ScheduleTable first = schedule.plan(kRanks, kRanks, 4);
-    EXPECT_EQ(schedule.plan(kRanks, kRanks, 4), first);
+    const ScheduleTable first = schedule.plan(kPlanners, kPlanners, 4);
+    EXPECT_EQ(schedule.plan(kPlanners, kPlanners, 4), first);
     return first;
   });
   EXPECT_EQ(searches, 2);
   std::atomic<int> again = 1;
-  const ScheduleTable found = Wavering(again).plan(kRanks, kRanks, 4);
+  const ScheduleTable found = Wavering(again).plan(kPlanners, kPlanners, 4);
   for (const Outcome& outcome : outcomes) EXPECT_EQ(outcome.table, found);
 }
 
 TEST(AgreedSchedule, ThrowsOnAllRanksWhatTheSearchThrows) {
   std::atomic<int> searches = 0;
-  const auto plan = [](const AgreedSchedule& schedule, int) { return schedule.plan(kRanks, kRanks, 1); };
+  const auto plan = [](const AgreedSchedule& schedule, int) {
+    return schedule.plan(kPlanners, kPlanners, 1);
+  };
   for (const Outcome& outcome : on_all_ranks(searches, plan))
     EXPECT_THAT(outcome.error, HasSubstr("error[config] wavering: nothing was found"));
 }
@@ -84,7 +86,7 @@ TEST(AgreedSchedule, ThrowsOnAllRanksWhatTheSearchThrows) {
 TEST(AgreedSchedule, RefusesRanksThatPlanForOtherSizes) {
   std::atomic<int> searches = 0;
   const auto plan = [](const AgreedSchedule& schedule, int rank) {
-    return schedule.plan(kRanks, kRanks, rank == 2 ? 5 : 4);
+    return schedule.plan(kPlanners, kPlanners, rank == 2 ? 5 : 4);
   };
   for (const Outcome& outcome : on_all_ranks(searches, plan))
     EXPECT_THAT(outcome.error,
