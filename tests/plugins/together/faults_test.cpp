@@ -39,7 +39,7 @@ bool left_out(const FaultCase& one) {
 void expect_refused(const Report& report, const FaultCase& one) {
   const Check* kit = nullptr;
   for (const Check& check : report.checks)
-    if (check.rule.find(one.sentence) != std::string::npos) kit = &check;
+    if (check.rule.find(one.sentence) != std::string::npos && (kit == nullptr || kit->passed)) kit = &check;
   ASSERT_NE(kit, nullptr) << report.text();
   EXPECT_FALSE(kit->passed) << report.text();
   EXPECT_THAT(kit->detail, HasSubstr(one.detail)) << report.text();
@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(
         FaultCase{"throws_in_facts", kUnits, "threw while it told the facts of its model: no facts"},
         FaultCase{"throws_in_make_units", kUnits, "threw while it made the units: no units"},
         FaultCase{"throws_in_read", kUnits, "threw while it read a model's configuration"},
-        FaultCase{"changes_tokens", "keeps nothing", "the same batch again"},
+        FaultCase{"changes_tokens", "keeps nothing", "the forward changes the batch's tokens"},
         FaultCase{"keeps_state", "keeps nothing", "the same batch again", true},
         FaultCase{"is_random", "keeps nothing", "the same batch again"},
         FaultCase{"child_not_registered", "each pattern matches a module", "'layers.*.up'"},
@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
         FaultCase{"key_is_not_written", "each key changes", "with scale: ", true},
         FaultCase{"dtype_is_not_written", "config_json()", "facts().dtype"},
         FaultCase{"no_json", "config_json()", "read() refuses what config_json() wrote"},
-        FaultCase{"vocabulary_too_large", kLosses, "a vocabulary of 38"},
+        FaultCase{"vocabulary_too_large", kLosses, "is outside the vocabulary of 29"},
         FaultCase{"dtype_ignored", kUnits, "is Float, where options said Double"},
         FaultCase{"device_ignored", kUnits, "is not on meta"},
         FaultCase{"units_of_one_name", kUnits, "two units have the name 'layers.0'"},
