@@ -7,12 +7,12 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
+#include "heddle/nn/activation.h"
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/embedding.h"
 #include "heddle/nn/linear.h"
 #include "heddle/nn/rms_norm.h"
 #include "heddle/nn/rotary.h"
-#include "heddle/nn/swiglu.h"
 #include "nn/against_aten.h"
 
 namespace heddle {

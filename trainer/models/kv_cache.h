@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "heddle/base/export.h"
+#include "heddle/decoder/description.h"
 #include "heddle/model/unit.h"
 
 namespace heddle {
@@ -16,8 +17,9 @@ namespace heddle {
 // after it the next token [1, 1], with its position in the batch. Logits are those of the last token alone.
 class HEDDLE_API KvCache {
  public:
-  // Computes in place of every attention (AttentionCore::instead) of the units, and narrows the input of
-  // "lm_head". The units may be moved, into stages too; the cache lives as long as they run.
+  // Computes in place of every attention (AttentionCore::instead) of the units, lets mixers keep their state,
+  // and narrows the input of "lm_head". The units may be moved, into stages too; the cache lives as long as
+  // they run.
   explicit KvCache(Units& units);
   ~KvCache();
   KvCache(const KvCache&) = delete;
@@ -29,6 +31,8 @@ class HEDDLE_API KvCache {
  private:
   class Layer;
   std::vector<std::unique_ptr<Layer>> layers_;
+  std::vector<std::unique_ptr<decoder::MixerState>> states_;  // of layers without attention
+  int64_t seen_ = 0;                                          // tokens, as the head counts them
 };
 
 }  // namespace heddle
