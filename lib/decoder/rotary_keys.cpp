@@ -183,16 +183,16 @@ Entries rotary_entries(const RotaryKeys& rotary, bool partial) {
 std::vector<FieldInfo> rotary_table(const RotaryKeys& defaults, bool partial) {
   const std::string types = "types default, linear, llama3, yarn";
   std::vector<FieldInfo> out = {
-      {"rope_theta", "float", Node::real(defaults.theta).written(), "above 0",
+      {"rope_theta", "number", Node::real(defaults.theta).written(), "above 0",
        "Base of the rotary embedding's wavelengths.", ""},
       {"rope_scaling", "map or null", "null", types,
        "Scaling of the rotary embedding: rope_type and its factors.", ""},
       {"rope_parameters", "map or null", "null", types,
        "The newer spelling of rope_scaling, with rope_theta in it.", ""},
-      {"original_max_position_embeddings", "int or null", "null", "",
+      {"original_max_position_embeddings", "integer or null", "null", "",
        "Of rope types llama3 and yarn: positions that the model was first trained on.", ""}};
   if (partial)
-    out.push_back({"partial_rotary_factor", "float", Node::real(defaults.part).written(), "above 0, to 1.0",
+    out.push_back({"partial_rotary_factor", "number", Node::real(defaults.part).written(), "above 0, to 1.0",
                    "Part of each head that is rotated, its first numbers.", ""});
   return out;
 }

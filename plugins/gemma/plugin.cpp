@@ -26,7 +26,7 @@ struct Gemma2Keys : GemmaKeys {
     hidden_size = 2304, intermediate_size = 9216;
     num_hidden_layers = 26, num_attention_heads = 8, num_key_value_heads = 4;
   }
-  double query_pre_attn_scalar = 256;
+  int64_t query_pre_attn_scalar = 256;
   std::optional<int64_t> sliding_window = 4096;
   std::optional<std::vector<std::string>> layer_types;
   std::optional<double> attn_logit_softcapping = 50.0, final_logit_softcapping = 30.0;
@@ -59,7 +59,7 @@ model::ModelKeys<GemmaKeys> keys_of_gemma() {
 model::ModelKeys<Gemma2Keys> keys_of_gemma2() {
   auto keys = common<Gemma2Keys>("gemma2", "hidden_activation");
   keys.field("query_pre_attn_scalar", &Gemma2Keys::query_pre_attn_scalar, "Scores are divided by its root.",
-             at_least(1e-30))
+             decoder::kSize)
       .field("sliding_window", &Gemma2Keys::sliding_window,
              "In layers that slide, a token sees itself and those less than so many before it.",
              decoder::kSize)
@@ -105,7 +105,7 @@ decoder::Model gemma2_model(const Gemma2Keys& keys) {
     decoder::Layer layer = layer_of(keys);
     layer.order = decoder::Layer::Order::both;
     auto& options = std::get<decoder::Attention>(layer.mixer).options;
-    options.scale = 1 / std::sqrt(keys.query_pre_attn_scalar);
+    options.scale = 1 / std::sqrt(static_cast<double>(keys.query_pre_attn_scalar));
     options.soft_cap = keys.attn_logit_softcapping.value_or(0);
     if (keys.slides(i)) options.window = keys.sliding_window.value_or(0);
     model.layers.push_back(std::move(layer));
