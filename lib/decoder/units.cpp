@@ -12,7 +12,7 @@
 #include "lib/decoder/attention.h"
 #include "lib/decoder/feed_forward.h"
 #include "lib/decoder/head.h"
-#include "lib/decoder/latent_attention.h"
+#include "lib/decoder/latent/latent_attention.h"
 #include "lib/decoder/layer.h"
 #include "lib/decoder/norm.h"
 

@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "lib/decoder/latent_heads.h"
+#include "lib/decoder/latent/latent_heads.h"
 #include "nn/against_aten.h"
 
 namespace heddle::tests {

@@ -20,6 +20,8 @@
 
 namespace heddle::decoder {
 
+// Parts of a layer as modules, for mixers that a family brings; the description begins with Norm.
+
 // Hidden states [tokens, width] in and out, which a layer adds to its own.
 class HEDDLE_API LayerPart : public Module {
  public:

@@ -176,11 +176,11 @@ class HEDDLE_API Files {
 
 // One model, as read from its keys.
 struct ReadModel {
-  ModelFacts facts;
-  Model model;
+  ModelFacts facts = {};
+  Model model = {};
   Files files = {};
-  std::map<std::string, std::string> signature;
-  std::function<std::string(const std::string& dtype)> config_json;
+  std::map<std::string, std::string> signature = {};
+  std::function<std::string(const std::string& dtype)> config_json = {};
 };
 
 // Styles of the modules for the axis tp, which the units bring. Experts and their routers stay whole; so do

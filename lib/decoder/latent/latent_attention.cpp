@@ -1,5 +1,5 @@
 // Latent attention, with Hugging Face's names.
-#include "lib/decoder/latent_attention.h"
+#include "lib/decoder/latent/latent_attention.h"
 
 #include <ATen/TensorOperators.h>
 

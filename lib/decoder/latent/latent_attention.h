@@ -9,7 +9,7 @@
 #include "heddle/decoder/description.h"
 #include "heddle/nn/linear.h"
 #include "heddle/nn/rms_norm.h"
-#include "lib/decoder/latent_heads.h"
+#include "lib/decoder/latent/latent_heads.h"
 
 namespace heddle::decoder {
 

@@ -1,5 +1,5 @@
 // The nodes. Saved: the angles.
-#include "lib/decoder/latent_heads.h"
+#include "lib/decoder/latent/latent_heads.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "heddle/model/autograd_node.h"
-#include "lib/decoder/latent_rows_cpu.h"
+#include "lib/decoder/latent/latent_rows_cpu.h"
 
 namespace heddle::decoder {
 namespace {

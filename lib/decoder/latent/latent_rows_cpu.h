@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "heddle/nn/rotary.h"
-#include "lib/decoder/latent_heads.h"
+#include "lib/decoder/latent/latent_heads.h"
 
 namespace heddle::decoder {
 

@@ -1,5 +1,5 @@
 // Loops over tokens, split over the threads.
-#include "lib/decoder/latent_rows_cpu.h"
+#include "lib/decoder/latent/latent_rows_cpu.h"
 
 #include <ATen/Parallel.h>
 #include <c10/util/BFloat16.h>
