@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
+#include "heddle/nn/activation.h"
 #include "heddle/nn/linear.h"
 #include "heddle/nn/rms_norm.h"
 #include "heddle/nn/rotary.h"
-#include "heddle/nn/swiglu.h"
 #include "heddle/nn/token_loss.h"
 
 namespace {

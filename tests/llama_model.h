@@ -6,7 +6,7 @@
 #include "heddle/base/error.h"
 #include "lib/checkpoint/huggingface/read_config.h"
 #include "plugins/llama/config/model_config.h"
-#include "plugins/llama/layers/make_units.h"
+#include "plugins/llama/describe.h"
 
 namespace heddle {
 

@@ -112,6 +112,28 @@ void check_keys(const Node& keys, std::span<const FieldInfo> table, UnknownKeys 
   errors.raise();
 }
 
+void check_only(const Node& keys, std::span<const OnlyValue> only) {
+  Errors errors;
+  for (const auto& [key, value] : only) {
+    const Node* node = given(keys, key);
+    if (node == nullptr || *node == value) continue;
+    errors.attempt([&, &name = key, &allowed = value] {
+      refuse(*node, "only " + name + ": " + allowed.written() + " is built, got " + node->written(),
+             allowed.is_null() ? "leave the key out" : "set " + name + ": " + allowed.written());
+    });
+  }
+  errors.raise();
+}
+
+std::map<std::string, std::string> signature_of(const Node& values, const std::string& model_type) {
+  constexpr std::array<std::string_view, 5> kLeftOut = {"max_position_embeddings", "initializer_range",
+                                                        "dtype", "torch_dtype", "pad_token_id"};
+  std::map<std::string, std::string> out = {{"model_type", model_type}};
+  for (const auto& [key, value] : values.entries())
+    if (std::find(kLeftOut.begin(), kLeftOut.end(), key) == kLeftOut.end()) out[key] = config::to_json(value);
+  return out;
+}
+
 Node keys_of_table(const Node& keys, std::span<const FieldInfo> table) {
   std::vector<Node::Entry> entries;
   for (const auto& [key, value] : keys.entries()) {

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "heddle/parallel/shard.h"
 #include "heddle/parallel/stage_interfaces.h"
-#include "heddle/parallel/storage.h"
 
 namespace heddle::parallel {
 namespace {

@@ -1,5 +1,5 @@
 // LibTorch resizes a GPU's storage only in its CUDA library; since no byte is kept, the allocator is enough.
-#include "heddle/parallel/storage.h"
+#include "heddle/parallel/shard.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>

@@ -59,12 +59,13 @@ class LayerNorm : public Module {
   double epsilon_;
 };
 
-// Queries, keys and values of all heads in one product. It has its own kind: splitting its rows would give
-// one rank the queries and another the values, so plans leave it whole.
+// Queries, keys and values of all heads in one product. It is no projection for plans: splitting its rows
+// would give one rank the queries and another the values, so it stays whole.
 class FusedLinear : public Linear {
  public:
   using Linear::Linear;
   std::string_view kind() const override { return "fused_linear"; }
+  heddle::ModuleTraits traits() const override { return {.tokens = heddle::TokenUse::each_alone}; }
 };
 
 class Attention : public Module {
@@ -79,7 +80,9 @@ class Attention : public Module {
     add_child("core", core_);
   }
   std::string_view kind() const override { return "attention"; }
-  heddle::ModuleTraits traits() const override { return {.tokens = heddle::TokenUse::each_alone}; }
+  heddle::ModuleTraits traits() const override {
+    return {.tokens = heddle::TokenUse::each_alone, .role = heddle::Role::attention};
+  }
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override {

@@ -5,6 +5,8 @@
 #include <ATen/ops/embedding_dense_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 
 #include <string>
 
@@ -91,15 +93,28 @@ at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weight, int64_t
 
 }  // namespace model
 
+namespace {
+
+double rounded(double value, at::ScalarType dtype) {
+  if (dtype == at::kBFloat16) return static_cast<double>(c10::BFloat16(static_cast<float>(value)));
+  if (dtype == at::kHalf) return static_cast<double>(c10::Half(static_cast<float>(value)));
+  return value;
+}
+
+}  // namespace
+
 Embedding::Embedding(int64_t vocabulary, int64_t width, int64_t padding, const Init& init,
-                     const at::TensorOptions& options)
-    : weight(model::make_parameter({vocabulary, width}, init, options)), padding_(padding) {
+                     const at::TensorOptions& options, double multiplier)
+    : weight(model::make_parameter({vocabulary, width}, init, options)),
+      padding_(padding),
+      multiplier_(multiplier) {
   add_slot("weight", weight, init);
 }
 
 at::Tensor Embedding::forward(at::Tensor tokens, const Batch&) {
-  if (rows) return model::embedding(tokens, weight, padding_, *rows);
-  return model::embedding(tokens, weight, padding_);
+  const at::Tensor y =
+      rows ? model::embedding(tokens, weight, padding_, *rows) : model::embedding(tokens, weight, padding_);
+  return multiplier_ == 1 ? y : y * rounded(multiplier_, y.scalar_type());
 }
 
 }  // namespace heddle

@@ -1,5 +1,5 @@
 // The gated unit and its backward; silu(gate) is computed again in the backward rather than kept.
-#include "heddle/nn/swiglu.h"
+#include "heddle/nn/activation.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mul.h>

@@ -29,7 +29,8 @@ at::Tensor TokenLoss::of(const at::Tensor& hidden, Linear& head, const Batch& ba
 }
 
 at::Tensor TokenLoss::of_itself(const at::Tensor& hidden, Linear& head, const Batch& batch) {
-  if (head.plain()) return model::linear_token_loss(hidden, head.weight, batch.labels, soft_cap_);
+  if (head.plain() && !head.bias.defined())
+    return model::linear_token_loss(hidden, head.weight, batch.labels, soft_cap_);
   return call(head.call(hidden, batch), batch);
 }
 

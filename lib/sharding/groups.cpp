@@ -1,5 +1,5 @@
 // From a reduction to communicators.
-#include "heddle/sharding/groups.h"
+#include "heddle/sharding/bucket.h"
 
 #include <utility>
 

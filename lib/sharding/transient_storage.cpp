@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "heddle/parallel/storage.h"
+#include "heddle/parallel/shard.h"
 
 namespace heddle::sharding {
 

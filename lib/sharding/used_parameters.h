@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "heddle/sharding/groups.h"
+#include "heddle/sharding/bucket.h"
 #include "heddle/sharding/model.h"
 
 namespace heddle::sharding {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "heddle/model/unit.h"
-#include "heddle/parallel/storage.h"
+#include "heddle/parallel/shard.h"
 
 namespace heddle::ddp {
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "heddle/parallel/storage.h"
+#include "heddle/parallel/shard.h"
 #include "heddle/transport/shared_memory.h"
 
 namespace heddle::fsdp2 {

@@ -10,7 +10,6 @@
 
 #include "heddle/sdk.h"
 #include "heddle/sharding/bucket.h"
-#include "heddle/sharding/groups.h"
 #include "layout.h"
 #include "memory.h"
 #include "reduce_buffers.h"

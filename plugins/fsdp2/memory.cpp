@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "heddle/parallel/storage.h"
+#include "heddle/parallel/shard.h"
 
 namespace heddle::fsdp2 {
 

@@ -1,8 +1,9 @@
 // The entry point: causal decoders with rotary positions, and their plan for tensor parallelism.
 #include "config/model_type.h"
+#include "describe.h"
 #include "family.h"
+#include "heddle/decoder/family.h"
 #include "heddle/sdk.h"
-#include "layers/make_units.h"
 
 HEDDLE_PLUGIN("llama", "0.1.0", "model llama qwen2 qwen3", "model mixtral olmoe qwen2_moe qwen3_moe",
               "model deepseek_v2 deepseek_v3 kimi_k2 glm4_moe_lite", "model gpt_oss",
@@ -13,5 +14,5 @@ HEDDLE_PLUGIN("llama", "0.1.0", "model llama qwen2 qwen3", "model mixtral olmoe 
   plugin.model<Llama>("deepseek_v2", table_of(latent_models()));
   plugin.model<Llama>("gpt_oss", table_of(gpt_oss_models()));
   plugin.model<Llama>("glm4_moe", table_of(sigmoid_models()));
-  plugin.plan("llama", tensor_plan());
+  plugin.plan("llama", heddle::decoder::tensor_plan(describe({})));
 }

@@ -10,7 +10,6 @@
 
 #include "heddle/sdk.h"
 #include "heddle/sharding/bucket.h"
-#include "heddle/sharding/groups.h"
 #include "heddle/sharding/transient_storage.h"
 #include "options.h"
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "heddle/sharding/groups.h"
+#include "heddle/sharding/bucket.h"
 #include "options.h"
 
 namespace heddle::megatron_fsdp {

@@ -1,4 +1,4 @@
-// Sorts modules by kind; the rules about incompatible styles and their messages.
+// Sorts modules by role; the rules about incompatible styles and their messages.
 #include "layout.h"
 
 #include <algorithm>
@@ -8,7 +8,6 @@
 #include "heddle/base/text.h"
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/linear.h"
-#include "heddle/nn/rms_norm.h"
 
 namespace heddle::tensor {
 namespace {
@@ -25,20 +24,28 @@ bool stays_split(const Site& site) {
   return is(site, Style::colwise) || is(site, Style::rowwise);
 }
 
-// Styles allowed for a kind of module; messages propose the first.
-std::vector<Style> styles_of(std::string_view kind) {
-  if (kind == "linear")
-    return {Style::colwise, Style::rowwise, Style::colwise_rep, Style::rowwise_rep, Style::replicated};
-  if (kind == "embedding") return {Style::rowwise_rep, Style::rowwise, Style::replicated};
-  if (kind == "rms_norm")
-    return {Style::sequence_parallel, Style::replicated_with_grad_allreduce, Style::replicated};
-  return {Style::replicated};
+Role role_of(const Site& site) {
+  return site.module->traits().role;
+}
+
+// Styles allowed for a module of this role; messages propose the first.
+std::vector<Style> styles_of(Role role) {
+  switch (role) {
+    case Role::projection:
+      return {Style::colwise, Style::rowwise, Style::colwise_rep, Style::rowwise_rep, Style::replicated};
+    case Role::embedding:
+      return {Style::rowwise_rep, Style::rowwise, Style::replicated};
+    case Role::norm:
+      return {Style::sequence_parallel, Style::replicated_with_grad_allreduce, Style::replicated};
+    default:
+      return {Style::replicated};
+  }
 }
 
 void check_style(const Site& site, bool sequence_parallel) {
   if (!site.style) return;
   const std::string kind(site.module->kind());
-  const std::vector<Style> allowed = styles_of(kind);
+  const std::vector<Style> allowed = styles_of(role_of(site));
   if (std::find(allowed.begin(), allowed.end(), *site.style) == allowed.end()) {
     std::vector<std::string> words;
     for (const Style style : allowed) words.push_back(word_of(style));
@@ -55,7 +62,10 @@ void check_style(const Site& site, bool sequence_parallel) {
 // With token rows on each rank, an unknown module would compute on a part of the sequence.
 void check_known(const Site& site) {
   const std::string_view kind = site.module->kind();
-  if (site.module->slots().empty() || kind == "linear" || kind == "embedding" || kind == "rms_norm") return;
+  const Role role = role_of(site);
+  if (site.module->slots().empty() || role == Role::projection || role == Role::embedding ||
+      role == Role::norm)
+    return;
   refuse(site,
          "sequence_parallel cannot tell what '" + site.path + "' (" + std::string(kind) +
              ") does with a part of the tokens",
@@ -72,29 +82,30 @@ class Maker {
       const Site& site = layout_.sites[at];
       check_style(site, sequence_);
       if (sequence_) check_known(site), check_tokens(site);
-      const std::string_view kind = site.module->kind();
-      if (kind == "embedding") layout_.embeddings.push_back(at);
-      if (kind == "linear" && site.parent == Site::kNone) add_block(at, {at});
-      if (kind == "rms_norm" && !in_block(site)) layout_.norms.push_back(at);
-      if (const std::vector<size_t> linears = children(site, "linear"); !linears.empty()) sort(at, linears);
+      const Role role = role_of(site);
+      if (role == Role::embedding) layout_.embeddings.push_back(at);
+      if (role == Role::projection && site.parent == Site::kNone) add_block(at, {at});
+      if (role == Role::norm && !in_block(site)) layout_.norms.push_back(at);
+      if (const std::vector<size_t> linears = children(site, Role::projection); !linears.empty())
+        sort(at, linears);
     }
   }
 
  private:
-  std::vector<size_t> children(const Site& site, std::string_view kind) const {
+  std::vector<size_t> children(const Site& site, Role role) const {
     std::vector<size_t> out;
     for (const size_t child : site.children)
-      if (layout_.sites[child].module->kind() == kind) out.push_back(child);
+      if (role_of(layout_.sites[child]) == role) out.push_back(child);
     return out;
   }
   bool in_block(const Site& site) const {
     if (site.parent == Site::kNone) return false;
     const Site& parent = layout_.sites[site.parent];
-    return !children(parent, "linear").empty() && children(parent, "token_loss").empty();
+    return !children(parent, Role::projection).empty() && children(parent, Role::loss).empty();
   }
 
   void sort(size_t at, const std::vector<size_t>& linears) {
-    const std::vector<size_t> losses = children(layout_.sites[at], "token_loss");
+    const std::vector<size_t> losses = children(layout_.sites[at], Role::loss);
     if (losses.empty()) return add_block(at, linears);
     if (linears.size() != 1)
       refuse(layout_.sites[at], "'" + layout_.sites[at].path + "' has several linear layers beside one loss",
@@ -110,13 +121,13 @@ class Maker {
   }
 
   void add_block(size_t at, const std::vector<size_t>& linears) {
-    Block block{at, linears, children(layout_.sites[at], "rms_norm"), Inside::whole};
+    Block block{at, linears, children(layout_.sites[at], Role::norm), Inside::whole};
     const Site* split = find(linears, true);
     if (split != nullptr) {
       block.inside = Inside::split;
       check_pairs(linears, *split);
     }
-    if (layout_.sites[at].module->kind() == "attention" && split != nullptr) check_heads(layout_.sites[at]);
+    if (role_of(layout_.sites[at]) == Role::attention && split != nullptr) check_heads(layout_.sites[at]);
     for (const size_t norm : block.norms) check_norm(block, layout_.sites[norm]);
     layout_.blocks.push_back(std::move(block));
   }
@@ -129,8 +140,8 @@ class Maker {
 
   // Modules see rows of tokens that the ranks share, but for attention between the layers of a block.
   void check_tokens(const Site& site) const {
-    const bool in_attention = site.module->kind() == "attention_core" && site.parent != Site::kNone &&
-                              !children(layout_.sites[site.parent], "linear").empty();
+    const bool in_attention = role_of(site) == Role::attention_core && site.parent != Site::kNone &&
+                              !children(layout_.sites[site.parent], Role::projection).empty();
     if (!in_attention)
       refuse_mixed_tokens(*site.module, site.path, "tp", "distributed.sequence_parallel",
                           "set sequence_parallel: false");
@@ -189,7 +200,7 @@ class Maker {
                  (heads ? "parts of heads, not of the tokens" : "whole hidden states"),
              "leave it out of the plan: what its gradient needs follows from the layers around it");
     const Site& site = layout_.sites[block.site];
-    if (heads && site.module->kind() != "attention")
+    if (heads && role_of(site) != Role::attention)
       refuse(norm, "'" + norm.path + "' goes over numbers that the plan splits among ranks",
              "leave '" + site.path + "' whole");
   }

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "heddle/model/region.h"
-#include "heddle/nn/rms_norm.h"
 #include "heddle/nn/router.h"
 #include "layers.h"
 #include "layout.h"
@@ -81,7 +80,7 @@ class Applier {
 
   // An attention's own parameters have one number for each head (sinks).
   void split_own(Module& module) {
-    if (module.kind() != "attention") return;
+    if (module.traits().role != Role::attention) return;
     for (ParameterSlot& slot : module.slots()) splitter_.split(*slot.tensor, 0);
   }
 

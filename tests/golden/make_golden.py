@@ -112,6 +112,21 @@ CASES = {
                              num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1, head_dim=10,
                              moe_intermediate_size=18, num_experts=4, num_experts_per_tok=2, use_sliding_window=True,
                              sliding_window=4),
+    # One tensor for q, k and v, and for gate and up; a part of each head is rotated; a window of all layers.
+    "phi3": dict(model_type="phi3", vocab_size=61, hidden_size=40, intermediate_size=46, num_hidden_layers=2,
+                 num_attention_heads=4, num_key_value_heads=2, pad_token_id=3, partial_rotary_factor=0.6),
+    "phi3_window": dict(model_type="phi3", vocab_size=64, hidden_size=32, intermediate_size=44, num_hidden_layers=2,
+                        num_attention_heads=4, num_key_value_heads=4, pad_token_id=None, sliding_window=5,
+                        tie_word_embeddings=True),
+    # Soft caps, norms before and after, windows in turn shorter than the sequence.
+    "gemma2": dict(model_type="gemma2", vocab_size=61, hidden_size=32, intermediate_size=46, num_hidden_layers=3,
+                   num_attention_heads=4, num_key_value_heads=2, head_dim=10, query_pre_attn_scalar=7, sliding_window=5,
+                   attn_logit_softcapping=2.0, final_logit_softcapping=4.0),
+    "gemma2_untied": dict(model_type="gemma2", vocab_size=64, hidden_size=32, intermediate_size=44, num_hidden_layers=2,
+                          num_attention_heads=4, num_key_value_heads=2, head_dim=8, sliding_window=6, pad_token_id=None,
+                          attention_bias=True, tie_word_embeddings=False),
+    "gemma": dict(model_type="gemma", vocab_size=64, hidden_size=32, intermediate_size=44, num_hidden_layers=2,
+                  num_attention_heads=4, num_key_value_heads=1, head_dim=12),
 }
 KEEP_GRADIENTS, KEEP_FINAL = ("llama", "qwen3_moe"), ("llama",)
 SHARDED = ("llama_odd", "qwen2_moe")
@@ -131,6 +146,8 @@ def make_model(fields, seed):
     config = AutoConfig.for_model(fields.pop("model_type"), **fields, initializer_range=0.3, max_position_embeddings=256)
     # The loop over experts takes any size; the grouped product wants multiples of 16 bytes.
     loop = {"experts_implementation": "eager"} if "num_experts_per_tok" in fields else {}
+    if "attn_logit_softcapping" in fields:  # other implementations leave the cap out
+        loop["attn_implementation"] = "eager"
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, **loop)
     with torch.no_grad():  # norms and biases start at 1 and 0: make them tell
         for name, parameter in model.named_parameters():

@@ -7,12 +7,12 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
+#include "heddle/nn/activation.h"
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/embedding.h"
 #include "heddle/nn/linear.h"
 #include "heddle/nn/rms_norm.h"
 #include "heddle/nn/rotary.h"
-#include "heddle/nn/swiglu.h"
 #include "nn/against_aten.h"
 
 namespace heddle {
@@ -103,6 +103,28 @@ TEST_P(LayersIn, RmsNormOfSeveralHeadsNormalisesEach) {
   expect_same([](const Inputs& in) { return model::rms_norm(in[0], in[1], 1e-6); },
               [](const Inputs& in) { return plain_rms_norm(in[0], in[1], 1e-6); },
               {random({5, 72}), random({24})}, tolerance());
+}
+
+TEST_P(LayersIn, LayerNormIsNormalisedWideAndRoundedOnce) {
+  const auto theirs = [](const Inputs& in) {
+    const at::ScalarType wide = in[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+    const at::Tensor x = in[0].to(wide), centred = x - x.mean(-1, true);
+    const at::Tensor normal = centred * (centred.square().mean(-1, true) + 1e-5).rsqrt() * in[1].to(wide);
+    return (in.size() > 2 ? normal + in[2].to(wide) : normal).to(in[0].scalar_type());
+  };
+  expect_same([](const Inputs& in) { return model::layer_norm(in[0], in[1], in[2], 1e-5); }, theirs,
+              {random({6, 40}), random({40}), random({40})}, tolerance());
+  expect_same([](const Inputs& in) { return model::layer_norm(in[0], in[1], {}, 1e-5); }, theirs,
+              {random({5, 7}), random({7})}, tolerance());
+}
+
+TEST_P(LayersIn, GatesAreTheActivationTimesUp) {
+  for (const bool tanh : {false, true}) {
+    const auto activation = tanh ? model::Activation::gelu_tanh : model::Activation::gelu;
+    expect_same([&](const Inputs& in) { return model::gated(activation, in[0], in[1]); },
+                [&](const Inputs& in) { return at::gelu(in[0], tanh ? "tanh" : "none") * in[1]; },
+                {random({5, 57}), random({5, 57})}, tolerance());
+  }
 }
 
 TEST_P(LayersIn, SwigluIsSiluOfTheGateTimesUp) {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/data/token_files.h"
+#include "run/data/token_files.h"
 
 namespace heddle::tests {
 

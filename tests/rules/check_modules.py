@@ -18,6 +18,7 @@ MODULES = {
     "drawing": ("base", "schedule"),
     "transport": ("base", "mesh"),
     "nn": ("base", "config", "mesh", "model"),
+    "decoder": ("base", "config", "mesh", "model", "nn"),
     "sharding": ("base", "mesh", "model", "nn", "parallel"),
     "checkpoint": ("base", "config", "mesh", "model", "parallel"),
     "train": (*BELOW_PARALLEL, "parallel", "nn"),

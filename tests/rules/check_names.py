@@ -8,13 +8,15 @@ MODULE = re.compile(r"\b(?:[qkvo]|gate|up|down)_proj\b|\bself_attn\b|\bembed_tok
 # The cache of `heddle generate` narrows the input of the head by its path; `lm_head_precision` is refused for a tied
 # head in the words of the recipes.
 NAMES_A_HEAD = ("lib/run/generate/kv_cache.cpp", "lib/run/generate/kv_cache.h", "plugins/moe/head.cpp")
+# Plugins of families, which may name the modules of theirs.
+FAMILIES = [("plugins", name) for name in ("gemma", "llama", "phi3")]
 COMMENT = re.compile(r"^\s*(//|\*)")
 EMPTY_NAME = re.compile(r"\b(?:class|struct)\s+(?:HEDDLE_API\s+)?\w*(?:Manager|Helper|Utils?|Handler|Context|Base)\b")
 FIRST_LINE = re.compile(r"^(//|#!) ?.*\S")
 
 
 def knows_no_model(relative):
-    own = relative.parts[:2] == ("plugins", "llama") or str(relative) in NAMES_A_HEAD
+    own = relative.parts[:2] in FAMILIES or str(relative) in NAMES_A_HEAD
     return relative.parts[0] in ("core", "plugins", "trainer") and not own
 
 

@@ -130,9 +130,13 @@ KvCache::KvCache(Units& units) {
             [layer](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const model::Heads& heads,
                     const Batch&) { return layer->attend(q, k, v, heads); }));
       }
+      if (auto* mixer = dynamic_cast<decoder::Mixer*>(&module)) states_.push_back(mixer->keep_state());
       if (path == "lm_head")
         if (auto* head = dynamic_cast<Linear*>(&module))
-          head->input.add([](at::Tensor rows) { return rows.narrow(0, rows.size(0) - 1, 1); });
+          head->input.add([this](at::Tensor rows) {
+            seen_ += rows.size(0);
+            return rows.narrow(0, rows.size(0) - 1, 1);
+          });
     });
   }
 }
@@ -140,11 +144,13 @@ KvCache::KvCache(Units& units) {
 KvCache::~KvCache() = default;
 
 int64_t KvCache::length() const {
-  return layers_.empty() ? 0 : layers_.front()->length();
+  return layers_.empty() ? seen_ : layers_.front()->length();
 }
 
 void KvCache::clear() {
   for (const auto& layer : layers_) layer->clear();
+  for (const auto& state : states_) state->clear();
+  seen_ = 0;
 }
 
 }  // namespace heddle

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "heddle/base/export.h"
+#include "heddle/decoder/description.h"
 #include "heddle/model/unit.h"
 
 namespace heddle {
@@ -24,8 +25,9 @@ class HEDDLE_API KvCache {
   // attention, or that does not say; empty: one can. The state of such a module is not known here.
   static std::string why_none(const Units& units);
 
-  // Computes in place of every attention (AttentionCore::instead) of the units, and narrows the input of
-  // "lm_head". The units may be moved, into stages too; the cache lives as long as they run.
+  // Computes in place of every attention (AttentionCore::instead) of the units, lets mixers keep their state,
+  // and narrows the input of "lm_head". The units may be moved, into stages too; the cache lives as long as
+  // they run.
   explicit KvCache(Units& units);
   ~KvCache();
   KvCache(const KvCache&) = delete;
@@ -37,6 +39,8 @@ class HEDDLE_API KvCache {
  private:
   class Layer;
   std::vector<std::unique_ptr<Layer>> layers_;
+  std::vector<std::unique_ptr<decoder::MixerState>> states_;  // of layers without attention
+  int64_t seen_ = 0;                                          // tokens, as the head counts them
 };
 
 }  // namespace heddle

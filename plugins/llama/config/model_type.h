@@ -3,27 +3,16 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "heddle/config/node.h"
 #include "heddle/config/schema.h"
-#include "heddle/model/stored.h"
+#include "heddle/decoder/family.h"
 #include "model_config.h"
 
 namespace heddle::llama {
-
-// How files name the tensors of one expert, "<layer>.experts.N.<gate>.weight", and the router's.
-struct ExpertFiles {
-  std::string layer = "mlp";
-  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
-  std::string router = "gate";
-  std::string correction = "gate.e_score_correction_bias";  // the bias that chooses experts
-  // One tensor for all experts and each product, with the matrices transposed: gpt_oss.
-  bool stacked = false;
-};
 
 struct ModelType {
   std::string name;          // model_type in config.json
@@ -35,11 +24,8 @@ struct ModelType {
   void (*read)(const Node& keys, ModelConfig& config);
   // Adds what read() reads.
   void (*write)(const ModelConfig& config, nlohmann::ordered_json& out);
-  ExpertFiles experts = {};
+  decoder::Files files = {};
   bool partial_rotary = false;  // partial_rotary_factor acts
-  // Where files have other tensors than the experts under another name; empty: this one they have.
-  StoredParts (*other_files)(const ModelConfig& config, const std::string& parameter,
-                             std::span<const int64_t> shape) = nullptr;
 };
 
 struct Key {

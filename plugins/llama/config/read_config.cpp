@@ -1,12 +1,11 @@
 // Reading a model's shape from Hugging Face's keys.
 #include <string>
 
+#include "heddle/decoder/family.h"
 #include "heddle/model/config_keys.h"
 #include "keys.h"
 #include "model_config.h"
 #include "model_type.h"
-
-#include "read_rotary.h"
 
 namespace heddle::llama {
 namespace {
@@ -77,6 +76,15 @@ void read_padding(const Node& keys, ModelConfig& config) {
       id < 0 ? id + config.vocab_size : id;  // counted from the end, as torch.nn.Embedding does
 }
 
+void read_rotary(const Node& keys, const ModelType& type, ModelConfig& config) {
+  decoder::RotaryKeys rotary{config.rope_theta, config.rope_scaling, config.partial_rotary_factor};
+  decoder::read_rotary(keys, rotary,
+                       {type.name, config.head_dim, config.max_position_embeddings, type.partial_rotary});
+  config.rope_theta = rotary.theta;
+  config.rope_scaling = rotary.scaling;
+  config.partial_rotary_factor = rotary.part;
+}
+
 void check_size(const Node& keys, const ModelConfig& config) {
   const Mixture& mixture = config.mixture;
   if (mixture.experts > 0 && config.hidden_size > kMostElements / (mixture.experts * mixture.width))
@@ -107,9 +115,10 @@ ModelConfig read_model_config(const Node& keys, UnknownKeys unknown) {
   config.tie_word_embeddings = boolean_or(keys, "tie_word_embeddings", false);
   config.dtype = model::text_or(keys, "dtype", model::text_or(keys, "torch_dtype", ""));
   read_padding(keys, config);
-  read_rotary(keys, config);
+  read_rotary(keys, type, config);
   type.read(keys, config);
-  check_rotary(keys, config);
+  decoder::check_rotary(keys, {config.rope_theta, config.rope_scaling, config.partial_rotary_factor},
+                        config.head_dim);
   check_size(keys, config);
   return config;
 }

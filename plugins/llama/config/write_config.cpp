@@ -1,6 +1,7 @@
 // Writing a model's shape as a Hugging Face config.json.
 #include <nlohmann/json.hpp>
 
+#include "heddle/decoder/family.h"
 #include "model_config.h"
 #include "model_type.h"
 
@@ -9,33 +10,9 @@ namespace {
 
 using nlohmann::ordered_json;
 
-void write_scaling(const RotaryScaling& scaling, ordered_json& rope) {
-  using Kind = RotaryScaling::Kind;
-  if (scaling.kind == Kind::none) return;
-  rope["rope_type"] = scaling.kind == Kind::linear ? "linear"
-                      : scaling.kind == Kind::yarn ? "yarn"
-                                                   : "llama3";
-  rope["factor"] = scaling.factor;
-  if (scaling.kind == Kind::linear) return;
-  rope["original_max_position_embeddings"] = scaling.original_positions;
-  if (scaling.kind == Kind::llama3) {
-    rope["low_freq_factor"] = scaling.low_freq_factor;
-    rope["high_freq_factor"] = scaling.high_freq_factor;
-    return;
-  }
-  rope["beta_fast"] = scaling.beta_fast;
-  rope["beta_slow"] = scaling.beta_slow;
-  rope["truncate"] = scaling.truncate;
-  if (scaling.attention_factor > 0) rope["attention_factor"] = scaling.attention_factor;
-  if (scaling.mscale > 0) rope["mscale"] = scaling.mscale;
-  if (scaling.mscale_all_dim > 0) rope["mscale_all_dim"] = scaling.mscale_all_dim;
-}
-
-ordered_json rope_of(const ModelConfig& config) {
-  ordered_json rope{{"rope_type", "default"}, {"rope_theta", config.rope_theta}};
-  write_scaling(config.rope_scaling, rope);
-  if (type_of(config.model_type).partial_rotary) rope["partial_rotary_factor"] = config.partial_rotary_factor;
-  return rope;
+ordered_json rope_of(const ModelConfig& config, bool partial) {
+  const decoder::RotaryKeys rotary{config.rope_theta, config.rope_scaling, config.partial_rotary_factor};
+  return ordered_json::parse(config::to_json(decoder::rotary_map(rotary, partial)));
 }
 
 }  // namespace
@@ -43,7 +20,7 @@ ordered_json rope_of(const ModelConfig& config) {
 // Both spellings of the rotary embedding: transformers before 5 reads rope_theta and rope_scaling.
 std::string to_config_json(const ModelConfig& config) {
   const ModelType& type = type_of(config.model_type);
-  const ordered_json rope = rope_of(config);
+  const ordered_json rope = rope_of(config, type.partial_rotary);
   ordered_json out{{"architectures", {type.architecture}},
                    {"model_type", config.model_type},
                    {"vocab_size", config.vocab_size},

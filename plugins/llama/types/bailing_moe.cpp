@@ -1,8 +1,6 @@
 // Ling 2.0 (BailingMoeV2): one tensor for q, k and v in files, rotated halves of heads, a router of sigmoids.
 #include <array>
 #include <nlohmann/json.hpp>
-#include <string_view>
-#include <utility>
 
 #include "../config/read_mixture.h"
 #include "heddle/model/config_keys.h"
@@ -89,26 +87,16 @@ void write_bailing_moe(const ModelConfig& config, nlohmann::ordered_json& out) {
 }
 
 // q, k and v are rows of one tensor, in this order.
-StoredParts of_query_key_value(const ModelConfig& config, const std::string& layer, std::string_view which,
-                               std::string_view end, std::span<const int64_t> shape) {
-  const int64_t q = config.num_attention_heads * config.head_dim,
-                k = config.num_key_value_heads * config.head_dim;
-  const int64_t first = which == "q" ? 0 : which == "k" ? q : q + k;
-  return stored::slice(layer + ".attention.query_key_value." + std::string(end), shape, 0, first, q + 2 * k);
-}
-
-StoredParts bailing_files(const ModelConfig& config, const std::string& parameter,
-                          std::span<const int64_t> shape) {
-  if (parameter == "model.embed_tokens.weight") return stored::whole("model.word_embeddings.weight", shape);
-  const size_t at = parameter.find(".self_attn.");
-  if (at == std::string::npos) return {};
-  const std::string layer = parameter.substr(0, at), name = parameter.substr(at + 11);
-  const size_t dot = name.find('.');
-  const std::string module = name.substr(0, dot), end = name.substr(dot + 1);
-  if (module == "o_proj") return stored::whole(layer + ".attention.dense." + end, shape);
-  if (module == "q_norm") return stored::whole(layer + ".attention.query_layernorm." + end, shape);
-  if (module == "k_norm") return stored::whole(layer + ".attention.key_layernorm." + end, shape);
-  return of_query_key_value(config, layer, module.substr(0, 1), end, shape);
+decoder::Files bailing_files() {
+  const std::string tensor = "attention.query_key_value";
+  decoder::Files files;
+  files.experts({.correction = "gate.expert_bias"})
+      .joined(tensor, {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"})
+      .renamed("model.embed_tokens", "model.word_embeddings")
+      .renamed("self_attn.o_proj", "attention.dense")
+      .renamed("self_attn.q_norm", "attention.query_layernorm")
+      .renamed("self_attn.k_norm", "attention.key_layernorm");
+  return files;
 }
 
 }  // namespace
@@ -129,9 +117,8 @@ void add_bailing_moe_keys(std::vector<Key>& keys) {
 ModelType bailing_moe_type() {
   ModelType type{"bailing_moe", "BailingMoeV2ForCausalLM", set_bailing_moe, read_bailing_moe,
                  write_bailing_moe};
-  type.experts.correction = "gate.expert_bias";
+  type.files = bailing_files();
   type.partial_rotary = true;
-  type.other_files = bailing_files;
   return type;
 }
 

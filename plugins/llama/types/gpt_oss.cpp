@@ -80,8 +80,7 @@ std::vector<Key> keys_of_gpt_oss() {
 const ModelGroup& gpt_oss_models() {
   static const ModelGroup kGroup = [] {
     ModelType type{"gpt_oss", "GptOssForCausalLM", set_gpt_oss, read_gpt_oss, write_gpt_oss};
-    type.experts.router = "router";
-    type.experts.stacked = true;
+    type.files.experts({.router = "router", .stacked = true});
     return ModelGroup{{type}, keys_of_gpt_oss()};
   }();
   return kGroup;

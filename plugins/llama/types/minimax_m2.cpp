@@ -63,9 +63,8 @@ void add_minimax_m2_keys(std::vector<Key>& keys) {
 }
 
 ModelType minimax_m2_type() {
-  ModelType type{"minimax_m2",    "MiniMaxM2ForCausalLM", set_minimax_m2,
-                 read_minimax_m2, write_minimax_m2,       {"block_sparse_moe", "w1", "w3", "w2"}};
-  type.experts.correction = "e_score_correction_bias";
+  ModelType type{"minimax_m2", "MiniMaxM2ForCausalLM", set_minimax_m2, read_minimax_m2, write_minimax_m2};
+  type.files.experts({"block_sparse_moe", "w1", "w3", "w2", "gate", "e_score_correction_bias"});
   type.partial_rotary = true;
   return type;
 }

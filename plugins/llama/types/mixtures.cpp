@@ -169,12 +169,8 @@ std::vector<Key> keys_of_mixtures() {
 
 const ModelGroup& mixture_models() {
   static const ModelGroup kGroup = {
-      {{"mixtral",
-        "MixtralForCausalLM",
-        set_mixtral,
-        read_mixtral,
-        write_mixtral,
-        {"block_sparse_moe", "w1", "w3", "w2"}},
+      {{"mixtral", "MixtralForCausalLM", set_mixtral, read_mixtral, write_mixtral,
+        decoder::Files().experts({"block_sparse_moe", "w1", "w3", "w2"})},
        {"olmoe", "OlmoeForCausalLM", set_olmoe, read_olmoe, write_olmoe},
        {"qwen2_moe", "Qwen2MoeForCausalLM", set_qwen2_moe, read_qwen2_moe, write_qwen2_moe},
        {"qwen3_moe", "Qwen3MoeForCausalLM", set_qwen3_moe, read_qwen3_moe, write_qwen3_moe}},

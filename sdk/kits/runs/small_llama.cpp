@@ -7,7 +7,7 @@
 
 #include "../small_model.h"
 #include "heddle/parallel/build.h"
-#include "plugins/llama/layers/make_units.h"
+#include "plugins/llama/describe.h"
 
 namespace heddle::kits {
 namespace {

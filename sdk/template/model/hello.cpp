@@ -86,7 +86,7 @@ class Attention : public Module {
     add_child("core", core_);
   }
   std::string_view kind() const override { return "attention"; }
-  heddle::ModuleTraits traits() const override { return {.tokens = kAlone}; }
+  heddle::ModuleTraits traits() const override { return {.tokens = kAlone, .role = heddle::Role::attention}; }
 
  protected:
   at::Tensor forward(at::Tensor x, const Batch& batch) override {

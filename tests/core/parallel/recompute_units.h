@@ -12,8 +12,8 @@
 
 #include "core/parallel/recompute.h"
 #include "heddle/model/module_unit.h"
+#include "heddle/nn/activation.h"
 #include "heddle/nn/linear.h"
-#include "heddle/nn/swiglu.h"
 #include "tests/llama_model.h"
 
 namespace heddle::tests {

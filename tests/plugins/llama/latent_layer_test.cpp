@@ -2,13 +2,13 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "lib/decoder/latent/latent_heads.h"
 #include "nn/against_aten.h"
-#include "plugins/llama/layers/latent_heads.h"
 
 namespace heddle::tests {
 namespace {
 
-using llama::LatentShape;
+using decoder::LatentShape;
 using Given = std::vector<at::Tensor>;
 
 constexpr int64_t kTokens = 7, kRank = 6;
@@ -51,9 +51,9 @@ at::Tensor plain_heads(const Given& in, bool interleaved) {
 // `gaps`: the tensors' columns are not side by side, which the CPU's kernel does not take.
 at::Tensor own_heads(const Given& in, bool interleaved, bool gaps) {
   const auto laid = [&](const at::Tensor& x) { return gaps ? x.t().contiguous().t() : x * 1; };
-  auto [latent, key] = llama::split_latent(in[2] * 1, 4);
-  const llama::LatentHeads all =
-      llama::assemble_heads(laid(in[0]), laid(in[1]), key, some_angles(), shape_of(interleaved));
+  auto [latent, key] = decoder::split_latent(in[2] * 1, 4);
+  const decoder::LatentHeads all =
+      decoder::assemble_heads(laid(in[0]), laid(in[1]), key, some_angles(), shape_of(interleaved));
   return at::cat({all.q, all.k, all.v, latent}, 1);
 }
 
@@ -73,7 +73,8 @@ TEST(LatentHeads, EqualPlainOperatorsWithTheirGradients) {
 
 TEST(LatentHeads, LeaveAQueryThatOthersHoldAsItIs) {
   const at::Tensor q = at::randn({kTokens, 27}), held = q.clone();
-  llama::assemble_heads(q, at::randn({kTokens, 36}), at::randn({kTokens, 4}), some_angles(), shape_of(true));
+  decoder::assemble_heads(q, at::randn({kTokens, 36}), at::randn({kTokens, 4}), some_angles(),
+                          shape_of(true));
   EXPECT_TRUE(at::equal(q, held));
 }
 
@@ -81,7 +82,7 @@ TEST(LatentHeads, HaveGradientsWhereOnlyOneOfThemIsUsed) {
   const at::Tensor q = at::randn({kTokens, 27}).requires_grad_(),
                    both = at::randn({kTokens, 36}).requires_grad_(),
                    key = at::randn({kTokens, 4}).requires_grad_();
-  llama::assemble_heads(q, both, key, some_angles(), shape_of(true)).v.sum().backward();
+  decoder::assemble_heads(q, both, key, some_angles(), shape_of(true)).v.sum().backward();
   EXPECT_EQ(both.grad().sum().item<float>(), kTokens * 3 * 7);
   EXPECT_EQ(key.grad().abs().sum().item<float>(), 0);
 }

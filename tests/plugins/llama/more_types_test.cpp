@@ -13,8 +13,7 @@
 #include "heddle/mesh/call.h"
 #include "heddle/mesh/device_mesh.h"
 #include "lib/checkpoint/huggingface/export.h"
-#include "lib/checkpoint/huggingface/read_config.h"
-#include "plugins/llama/family.h"
+#include "tests/core/engine/setups.h"
 #include "tests/llama_model.h"
 
 namespace heddle {
@@ -161,7 +160,7 @@ TEST(MoreTypes, RefuseWhatTheyWouldComputeOtherwise) {
 void expect_the_same_files(const std::string& name) {
   const auto golden = std::filesystem::path(HEDDLE_SOURCE_DIR) / "tests/golden" / name;
   const std::shared_ptr<const ModelSpec> model =
-      llama::Llama().read(checkpoint::read_config_json(golden / "config.json"), UnknownKeys::passed_over);
+      engine::read_model(golden / "config.json", tests::built_plugins());
   const auto weights = std::make_shared<HfWeights>(golden);
   AloneRendezvous meeting;
   const DeviceMesh mesh = mesh::build(std::array<Axis, 1>{Axis{"dp", 1}}, meeting, "files");
@@ -193,7 +192,8 @@ void expect_the_same_files(const std::string& name) {
 }
 
 TEST(MoreTypes, WriteTheFilesThatTheyRead) {
-  for (const char* name : {"gpt_oss", "glm4_moe", "minimax_m2", "bailing_moe"}) {
+  for (const char* name :
+       {"gpt_oss", "glm4_moe", "minimax_m2", "bailing_moe", "phi3", "phi3_window", "gemma", "gemma2"}) {
     SCOPED_TRACE(name);
     expect_the_same_files(name);
   }

@@ -8,7 +8,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include "plugins/llama/layers/make_units.h"
+#include "plugins/llama/describe.h"
 #include "plugins/moe/model_runs.h"
 #include "plugins/moe/runs.h"
 #include "plugins/pipelines.h"

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,15 +47,35 @@ HEDDLE_API std::string write_config_json(const Node& values, const std::string& 
 // The entries whose keys are in the table, without nulls that stand for an absent key.
 HEDDLE_API Node keys_of_table(const Node& keys, std::span<const FieldInfo> table);
 
-// The keys of a family of models, declared once: the table that Offer::model takes, the reader, and the text
-// of the exported config.json. Each key is bound to a member of Config, whose initialiser is the default.
+// Several keys that are read together, and their entries in a config.json.
+template <class Config>
+struct KeyGroup {
+  std::vector<FieldInfo> table;
+  std::function<void(const Node& keys, Config& config)> read;
+  std::function<std::vector<Node::Entry>(const Config& config)> write;
+};
+
+// A key that has one value here: transformers computes otherwise with any other.
+using OnlyValue = std::pair<std::string, Node>;
+
+// Throws Error{config} at the first of these keys that has another value; null is as absent.
+HEDDLE_API void check_only(const Node& keys, std::span<const OnlyValue> only);
+
+// The keys of a signature: the entries but those that change no tensor and no number of a step (the longest
+// sequence, first values, dtypes, the row of the padding).
+HEDDLE_API std::map<std::string, std::string> signature_of(const Node& values, const std::string& model_type);
+
+// The keys of a family of models, declared once: the table that Offer::model takes, the reader, the signature
+// and the text of the exported config.json. Each key is bound to a member of Config, whose initialiser is the
+// default.
 template <class Config>
 class ModelKeys {
  public:
-  // As ConfigSchema::field: a range, words or a check may follow the help.
-  template <class T, class... More>
-  ModelKeys& field(std::string key, T Config::*slot, std::string help, More... more) {
-    schema_.field(std::move(key), slot, std::move(help), std::move(more)...);
+  // As ConfigSchema::field: a range, words or a check may follow the help. The member may be one of a base of
+  // Config.
+  template <class T, class Holder, class... More>
+  ModelKeys& field(std::string key, T Holder::*slot, std::string help, More... more) {
+    schema_.field(std::move(key), static_cast<T Config::*>(slot), std::move(help), std::move(more)...);
     return *this;
   }
   // A check over the whole struct, std::string(const Config&); the message becomes an Error{config}.
@@ -68,6 +90,17 @@ class ModelKeys {
     schema_.then(std::move(fill));
     return *this;
   }
+  // Keys that are read together, after the fields and the rules.
+  ModelKeys& group(KeyGroup<Config> group) {
+    groups_.push_back(std::move(group));
+    return *this;
+  }
+  // A key of which no other value is built; it is written too, unless it is null.
+  ModelKeys& only(std::string key, Node value, std::string help) {
+    only_table_.push_back({key, "any", value.written(), value.written(), std::move(help), ""});
+    only_.emplace_back(std::move(key), std::move(value));
+    return *this;
+  }
   // A key of transformers' that changes nothing here; it is read over and not written.
   ModelKeys& unused(std::string key, std::string help) {
     unused_.push_back({std::move(key), "any", "", "", std::move(help), ""});
@@ -76,23 +109,43 @@ class ModelKeys {
 
   std::vector<FieldInfo> table() const {
     std::vector<FieldInfo> all = schema_.fields();
-    all.insert(all.end(), unused_.begin(), unused_.end());
+    for (const KeyGroup<Config>& group : groups_)
+      all.insert(all.end(), group.table.begin(), group.table.end());
+    for (const auto* more : {&only_table_, &unused_}) all.insert(all.end(), more->begin(), more->end());
     return all;
   }
   // Throws Error{config} at the key.
   Config read(const Node& keys, UnknownKeys unknown) const {
     check_keys(keys, table(), unknown);
-    return schema_.read(keys_of_table(keys, schema_.fields()));
+    check_only(keys, only_);
+    Config config = schema_.read(keys_of_table(keys, schema_.fields()));
+    for (const KeyGroup<Config>& group : groups_) group.read(keys, config);
+    return config;
   }
   // For ModelSpec::config_json: every field, and what transformers needs besides.
   std::string config_json(const Config& config, const std::string& model_type,
                           const std::string& architecture, const std::string& dtype) const {
-    return write_config_json(schema_.write(config), model_type, architecture, dtype);
+    return write_config_json(written(config), model_type, architecture, dtype);
+  }
+  // For ModelSpec::signature.
+  std::map<std::string, std::string> signature(const Config& config, const std::string& model_type) const {
+    return signature_of(written(config), model_type);
   }
 
  private:
+  Node written(const Config& config) const {
+    std::vector<Node::Entry> entries = schema_.write(config).entries();
+    for (const KeyGroup<Config>& group : groups_)
+      for (Node::Entry& entry : group.write(config)) entries.push_back(std::move(entry));
+    for (const OnlyValue& one : only_)
+      if (!one.second.is_null()) entries.push_back(one);
+    return Node::map(std::move(entries));
+  }
+
   ConfigSchema<Config> schema_;
-  std::vector<FieldInfo> unused_;
+  std::vector<KeyGroup<Config>> groups_;
+  std::vector<OnlyValue> only_;
+  std::vector<FieldInfo> only_table_, unused_;
 };
 
 }  // namespace heddle::model

@@ -51,6 +51,21 @@ enum class TokenUse {
   mixes        // other tokens' rows count: attention, a convolution, a token shift
 };
 
+// What a module is in a model, for parallelizers.
+enum class Role {
+  other,
+  projection,  // a Linear that a plan may split
+  embedding,   // an Embedding
+  norm,        // over the last dim: hidden states, or heads within an attention
+  attention,   // holds the projections of attention and an attention_core; own slots have a number a head
+  attention_core,
+  mixer,  // mixes tokens and is no attention
+  head,   // holds the last projection and the loss
+  loss,
+  router,
+  experts
+};
+
 // What core and parallelizers must know of a module before there is a mesh.
 struct ModuleTraits {
   TokenUse tokens = TokenUse::undeclared;  // of its own forward, without its children's
@@ -58,6 +73,7 @@ struct ModuleTraits {
   // because it communicates itself or a parallelizer of its plugin does. "tp": under sequence parallelism.
   std::vector<std::string> token_axes = {};
   std::vector<Refusal> refuses = {};  // axes along which the model cannot be trained
+  Role role = Role::other;
 };
 
 // Children and slots are registered by pointer: a Module does not move.

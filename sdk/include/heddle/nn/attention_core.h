@@ -63,7 +63,7 @@ class HEDDLE_API AttentionCore : public Module {
   explicit AttentionCore(int64_t head_dim, const AttentionOptions& options = {}, HeadCounts counts = {})
       : head_dim_(head_dim), options_(options), counts_(counts) {}
   std::string_view kind() const override { return "attention_core"; }
-  ModuleTraits traits() const override { return {.tokens = TokenUse::mixes}; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::mixes, .role = Role::attention_core}; }
 
   // The batch gives the number of rows, the sequence length and the documents. sinks: as in Heads.
   at::Tensor attend(at::Tensor q, at::Tensor k, at::Tensor v, const Batch& batch,

@@ -30,13 +30,13 @@ HEDDLE_API at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& weig
 
 }  // namespace model
 
-// Slot "weight" [vocabulary, width].
+// Slot "weight" [vocabulary, width]. Rows are multiplied by `multiplier`, rounded to their dtype (Gemma).
 class HEDDLE_API Embedding : public Module {
  public:
   Embedding(int64_t vocabulary, int64_t width, int64_t padding, const Init& init,
-            const at::TensorOptions& options);
+            const at::TensorOptions& options, double multiplier = 1);
   std::string_view kind() const override { return "embedding"; }
-  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::embedding}; }
 
   int64_t padding() const { return padding_; }  // the row without a gradient; -1: none
 
@@ -49,6 +49,7 @@ class HEDDLE_API Embedding : public Module {
 
  private:
   int64_t padding_;
+  double multiplier_;
 };
 
 }  // namespace heddle

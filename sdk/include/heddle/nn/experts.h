@@ -113,7 +113,7 @@ class HEDDLE_API Experts : public Module {
   };
   Experts(const Shape& shape, const Names& names, const Init& init, const at::TensorOptions& options);
   std::string_view kind() const override { return "experts"; }
-  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::experts}; }
 
   at::Tensor gate_up, down, gate_up_bias, down_bias;
 

@@ -46,7 +46,7 @@ class HEDDLE_API Linear : public Module {
   enum class Bias { none, zeros };
   Linear(int64_t in, int64_t out, Bias bias, const Init& init, const at::TensorOptions& options);
   std::string_view kind() const override { return "linear"; }
-  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::projection}; }
 
   at::Tensor weight, bias;
 

@@ -1,4 +1,5 @@
-// Root-mean-square normalisation (Zhang and Sennrich 2019), with the rounding of Hugging Face's LlamaRMSNorm.
+// Norms: root mean square (Zhang and Sennrich 2019), with the rounding of Hugging Face's LlamaRMSNorm, and
+// layer normalisation (Ba et al. 2016).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +28,7 @@ class HEDDLE_API RmsNorm : public Module {
   enum class Scale { weight, one_plus_weight };
   RmsNorm(int64_t width, double eps, const at::TensorOptions& options, Scale scale = Scale::weight);
   std::string_view kind() const override { return "rms_norm"; }
-  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::norm}; }
 
   at::Tensor weight;
 
@@ -37,6 +38,31 @@ class HEDDLE_API RmsNorm : public Module {
  private:
   double eps_;
   Scale scale_;
+};
+
+namespace model {
+
+// weight * (x - mean) / sqrt(variance + eps) + bias over the last dim, computed in fp32 (fp64 for fp64) and
+// rounded to x's dtype. x [..., width]; bias: undefined or [width].
+HEDDLE_API at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                                 double eps);
+
+}  // namespace model
+
+// Slots "weight" [width], initialised with ones, and, if asked for, "bias" [width], with zeros.
+class HEDDLE_API LayerNorm : public Module {
+ public:
+  LayerNorm(int64_t width, double eps, bool with_bias, const at::TensorOptions& options);
+  std::string_view kind() const override { return "layer_norm"; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::norm}; }
+
+  at::Tensor weight, bias;
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;
+
+ private:
+  double eps_;
 };
 
 }  // namespace heddle

@@ -48,7 +48,7 @@ class HEDDLE_API TokenLoss : public Module {
   // soft_cap: of the logits, as above. A link in place applies it itself.
   explicit TokenLoss(double soft_cap = 0);
   std::string_view kind() const override { return "token_loss"; }
-  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::loss}; }
 
   // Links compute around the head's product and the loss over it, or in their place.
   using Instead = Chain<at::Tensor(const at::Tensor& hidden, Linear& head, const Batch& batch)>;

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "heddle/sharding/bucket.h"
-#include "heddle/sharding/groups.h"
 
 namespace heddle::sharding {
 

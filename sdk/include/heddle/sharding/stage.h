@@ -12,7 +12,7 @@
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/parallel/stage_interfaces.h"
 #include "heddle/sharding/backward_walk.h"
-#include "heddle/sharding/groups.h"
+#include "heddle/sharding/bucket.h"
 #include "heddle/sharding/model.h"
 
 namespace heddle::sharding {

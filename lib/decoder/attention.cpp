@@ -1,0 +1,70 @@
+// Attention with Hugging Face's names.
+#include "lib/decoder/attention.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
+#include "lib/decoder/norm.h"
+
+namespace heddle::decoder {
+namespace {
+
+using HeadNorm = Attention::HeadNorm;
+
+std::unique_ptr<Module> head_norm(const Attention& form, int64_t heads, const at::TensorOptions& options) {
+  const int64_t together = form.head_norm == HeadNorm::whole ? heads : 1;
+  return make_norm(form.norm, together * form.head_dim, options);
+}
+
+}  // namespace
+
+SelfAttention::SelfAttention(const Attention& form, int64_t width, double init_std,
+                             std::shared_ptr<Rotary> rotary, const at::TensorOptions& options)
+    : rotary_(std::move(rotary)),
+      q_proj_(width, form.heads * form.head_dim, bias_if(form.qkv_bias), normal(init_std), options),
+      k_proj_(width, form.kv_heads * form.head_dim, bias_if(form.qkv_bias), normal(init_std), options),
+      v_proj_(width, form.kv_heads * form.head_dim, bias_if(form.qkv_bias), normal(init_std), options),
+      o_proj_(form.heads * form.head_dim, width, bias_if(form.output_bias), normal(init_std), options),
+      core_(form.head_dim, form.options, {form.heads, form.kv_heads}) {
+  add_child("q_proj", q_proj_);
+  add_child("k_proj", k_proj_);
+  add_child("v_proj", v_proj_);
+  add_child("o_proj", o_proj_);
+  if (form.head_norm != HeadNorm::none) {
+    q_norm_ = head_norm(form, form.heads, options);
+    k_norm_ = head_norm(form, form.kv_heads, options);
+    add_child("q_norm", *q_norm_);
+    add_child("k_norm", *k_norm_);
+  }
+  add_child("core", core_);
+  if (!form.sinks) return;
+  sinks_ = at::empty({form.heads}, options);
+  if (!sinks_.is_meta()) sinks_.normal_(0, init_std);
+  sinks_.set_requires_grad(true);
+  add_slot("sinks", sinks_, normal(init_std));
+}
+
+at::Tensor SelfAttention::forward(at::Tensor x, const Batch& batch) {
+  return o_proj_.call(heads(x, batch), batch);
+}
+
+at::Tensor SelfAttention::call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) {
+  if (!output.empty()) return residual + call(std::move(x), batch);
+  return o_proj_.call_onto(residual, heads(input(std::move(x), batch), batch), batch);
+}
+
+at::Tensor SelfAttention::heads(const at::Tensor& x, const Batch& batch) {
+  // Norms of q and k make new tensors, and v alone would keep the memory of all three alive.
+  const auto outputs = q_norm_ ? model::Outputs::apart : model::Outputs::columns;
+  model::FewTensors qkv = model::call_each({&q_proj_, &k_proj_, &v_proj_}, x, batch, outputs);
+  if (q_norm_) {
+    qkv[0] = q_norm_->call(std::move(qkv[0]), batch);
+    qkv[1] = k_norm_->call(std::move(qkv[1]), batch);
+  }
+  if (rotary_) model::rotate_owned(std::span<at::Tensor, 3>(qkv.data(), 3), rotary_->angles(batch));
+  return core_.attend(std::move(qkv[0]), std::move(qkv[1]), std::move(qkv[2]), batch, sinks_);
+}
+
+}  // namespace heddle::decoder

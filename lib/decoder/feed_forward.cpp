@@ -1,0 +1,52 @@
+// The MLP with Hugging Face's names.
+#include "lib/decoder/feed_forward.h"
+
+#include <ATen/TensorOperators.h>
+
+#include <utility>
+
+#include "lib/decoder/norm.h"
+
+namespace heddle::decoder {
+
+FeedForward::FeedForward(const Mlp& form, int64_t width, double init_std, const at::TensorOptions& options)
+    : activation_(form.activation),
+      up_proj_(width, form.width, bias_if(form.bias), normal(init_std), options),
+      down_proj_(form.width, width, bias_if(form.bias), normal(init_std), options) {
+  if (form.gated) {
+    gate_proj_ = std::make_unique<Linear>(width, form.width, bias_if(form.bias), normal(init_std), options);
+    add_child("gate_proj", *gate_proj_);
+  }
+  add_child("up_proj", up_proj_);
+  add_child("down_proj", down_proj_);
+}
+
+at::Tensor FeedForward::forward(at::Tensor x, const Batch& batch) {
+  return down_proj_.call(inside(x, batch), batch);
+}
+
+at::Tensor FeedForward::call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) {
+  if (!output.empty()) return residual + call(std::move(x), batch);
+  return down_proj_.call_onto(residual, inside(input(std::move(x), batch), batch), batch);
+}
+
+at::Tensor FeedForward::inside(const at::Tensor& x, const Batch& batch) {
+  if (!gate_proj_) return model::activated(activation_, up_proj_.call(x, batch));
+  const model::FewTensors both =
+      model::call_each({gate_proj_.get(), &up_proj_}, x, batch, model::Outputs::columns);
+  return model::gated(activation_, both[0], both[1]);
+}
+
+std::unique_ptr<MoeLayer> make_mixture(const Mixture& form, int64_t width, double init_std,
+                                       const at::TensorOptions& options) {
+  const Experts::Shape shape{form.router.experts, width, form.width, form.activation, form.expert_bias};
+  const Experts::Names names{"gate_up_proj", "down_proj", "gate_up_proj_bias", "down_proj_bias"};
+  auto out = std::make_unique<MoeLayer>(form.router, shape, names, normal(init_std), options);
+  if (form.shared_width == 0) return out;
+  out->add_shared(form.shared_gate ? "shared_expert" : "shared_experts",
+                  std::make_unique<FeedForward>(Mlp{form.shared_width}, width, init_std, options));
+  if (form.shared_gate) out->add_shared_gate("shared_expert_gate", normal(init_std), options);
+  return out;
+}
+
+}  // namespace heddle::decoder

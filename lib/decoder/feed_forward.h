@@ -1,0 +1,37 @@
+// The MLP of a layer, gated or plain, and the experts in its place.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "heddle/decoder/description.h"
+#include "heddle/nn/experts.h"
+#include "heddle/nn/linear.h"
+
+namespace heddle::decoder {
+
+// down_proj(activation(gate_proj(x)) * up_proj(x)), or without a gate down_proj(activation(up_proj(x))).
+class FeedForward : public LayerPart {
+ public:
+  FeedForward(const Mlp& form, int64_t width, double init_std, const at::TensorOptions& options);
+  std::string_view kind() const override { return "gated_mlp"; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone}; }
+  at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch) override;
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;
+
+ private:
+  at::Tensor inside(const at::Tensor& x, const Batch& batch);  // all but down_proj
+
+  Activation activation_;
+  std::unique_ptr<Linear> gate_proj_;  // null: not gated
+  Linear up_proj_, down_proj_;
+};
+
+// The router's hidden, layer, place and layers are set already.
+std::unique_ptr<MoeLayer> make_mixture(const Mixture& form, int64_t width, double init_std,
+                                       const at::TensorOptions& options);
+
+}  // namespace heddle::decoder

@@ -1,0 +1,132 @@
+// Rules of names and layouts in files.
+#include "heddle/decoder/family.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace heddle::decoder {
+namespace {
+
+// Where whole segments of a path equal `name`; npos: nowhere.
+size_t place_of(const std::string& path, const std::string& name) {
+  for (size_t at = path.find(name); at != std::string::npos; at = path.find(name, at + 1)) {
+    const size_t end = at + name.size();
+    if ((at == 0 || path[at - 1] == '.') && (end == path.size() || path[end] == '.')) return at;
+  }
+  return std::string::npos;
+}
+
+std::string replaced(const std::string& path, size_t at, const std::string& name, const std::string& by) {
+  return path.substr(0, at) + by + path.substr(at + name.size());
+}
+
+// The matrix of one expert in a parameter of matrices for each expert, or for gate and up of each.
+StoredPart part_of(std::string tensor, std::span<const int64_t> shape, int64_t expert, int64_t which) {
+  const int64_t rows = shape[shape.size() - 2], columns = shape.back();
+  if (shape.size() == 3)
+    return {std::move(tensor), {rows, columns}, {0, 0}, {1, 2}, {expert, 0, 0}, {1, rows, columns}};
+  return {std::move(tensor), {rows, columns}, {0, 0}, {2, 3}, {expert, which, 0, 0}, {1, 1, rows, columns}};
+}
+
+// Files have a tensor for each expert and product ("mlp.experts.3.up_proj.weight"; Mixtral:
+// "block_sparse_moe.experts.3.w3.weight"), memory one for all. Empty: no parameter of experts or routers.
+StoredParts of_experts(const ExpertFiles& files, const std::string& parameter,
+                       std::span<const int64_t> shape) {
+  const std::string_view kGateUp = ".mlp.experts.gate_up_proj", kDown = ".mlp.experts.down_proj";
+  const auto layer_of = [&](std::string_view end) {
+    return parameter.substr(0, parameter.size() - end.size()) + "." + files.layer;
+  };
+  const std::pair<std::string_view, std::string> kRouter[] = {
+      {".mlp.gate.weight", files.router + ".weight"},
+      {".mlp.gate.bias", files.router + ".bias"},
+      {".mlp.gate.e_score_correction_bias", files.correction}};
+  for (const auto& [end, name] : kRouter)
+    if (parameter.ends_with(end)) return stored::whole(layer_of(end) + "." + name, shape);
+  const bool gate_up = parameter.ends_with(kGateUp);
+  if (!gate_up && !parameter.ends_with(kDown)) return {};
+  if (files.stacked) return stored::transposed(stored::whole(parameter, shape));
+  const std::string experts = layer_of(gate_up ? kGateUp : kDown) + ".experts.";
+  StoredParts parts;
+  for (int64_t e = 0; e < shape[0]; ++e) {
+    const std::string expert = experts + std::to_string(e) + ".";
+    if (gate_up) {
+      parts.push_back(part_of(expert + files.gate + ".weight", shape, e, 0));
+      parts.push_back(part_of(expert + files.up + ".weight", shape, e, 1));
+    } else {
+      parts.push_back(part_of(expert + files.down + ".weight", shape, e, 0));
+    }
+  }
+  return parts;
+}
+
+}  // namespace
+
+Files& Files::joined(std::string module, std::vector<std::string> parts) {
+  joined_.push_back({std::move(module), std::move(parts)});
+  return *this;
+}
+
+Files& Files::transposed(std::string module) {
+  transposed_.push_back(std::move(module));
+  return *this;
+}
+
+Files& Files::renamed(std::string name, std::string in_files) {
+  renamed_.emplace_back(std::move(name), std::move(in_files));
+  return *this;
+}
+
+Files& Files::experts(ExpertFiles files) {
+  experts_ = std::move(files);
+  return *this;
+}
+
+Files& Files::ignored(std::string ending) {
+  ignored_.push_back(std::move(ending));
+  return *this;
+}
+
+StoredParts Files::structure(const std::string& parameter, std::span<const int64_t> shape,
+                             const Rows& rows) const {
+  if (StoredParts parts = of_experts(experts_, parameter, shape); !parts.empty()) return parts;
+  for (const Joined& joined : joined_)
+    for (const std::string& part : joined.parts) {
+      const size_t at = place_of(parameter, part);
+      if (at == std::string::npos) continue;
+      int64_t first = 0, whole = 0;
+      for (const std::string& other : joined.parts) {
+        if (other == part) first = whole;
+        whole += rows(replaced(parameter, at, part, other));
+      }
+      return stored::slice(replaced(parameter, at, part, joined.module), shape, 0, first, whole);
+    }
+  return stored::whole(parameter, shape);
+}
+
+StoredParts Files::parts(const std::string& parameter, std::span<const int64_t> shape,
+                         const Rows& rows) const {
+  StoredParts parts = structure(parameter, shape, rows);
+  const auto lies_transposed = [&](const std::string& module) {
+    return place_of(parts.front().tensor, module) != std::string::npos;
+  };
+  if (parts.size() == 1 && shape.size() == 2 &&
+      std::any_of(transposed_.begin(), transposed_.end(), lies_transposed))
+    parts = stored::transposed(std::move(parts));
+  for (StoredPart& part : parts) part.tensor = in_files(std::move(part.tensor));
+  if (parts == stored::whole(parameter, shape)) return {};
+  return parts;
+}
+
+std::string Files::in_files(std::string name) const {
+  for (const auto& [in_memory, written] : renamed_)
+    if (const size_t at = place_of(name, in_memory); at != std::string::npos)
+      name = replaced(name, at, in_memory, written);
+  return name;
+}
+
+bool Files::ignores(const std::string& tensor) const {
+  return std::any_of(ignored_.begin(), ignored_.end(),
+                     [&](const std::string& ending) { return tensor.ends_with(ending); });
+}
+
+}  // namespace heddle::decoder

@@ -1,0 +1,34 @@
+// The end of a decoder: the last norm, the head, and the loss when there are labels.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+#include "heddle/decoder/description.h"
+#include "heddle/nn/linear.h"
+#include "heddle/nn/token_loss.h"
+
+namespace heddle::decoder {
+
+// Children "model.norm", "lm_head" and "loss". Takes hidden states [tokens, width]. With labels it returns
+// the sum of the token losses, fp32 [1]; without, logits [batch, sequence, vocabulary].
+class Head : public Module {
+ public:
+  Head(const Model& model, const at::TensorOptions& options);
+  std::string_view kind() const override { return "head"; }
+  ModuleTraits traits() const override { return {.tokens = TokenUse::each_alone, .role = Role::head}; }
+  // Computes with another module's tensor from the start: tied embeddings.
+  void share(const at::Tensor& weight) { lm_head_.weight = weight; }
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override;
+
+ private:
+  double multiplier_;
+  std::unique_ptr<Module> norm_;
+  Linear lm_head_;
+  TokenLoss loss_;
+};
+
+}  // namespace heddle::decoder

@@ -1,0 +1,93 @@
+// What the keys of most families say of the model, and what is impossible.
+#include "heddle/decoder/family.h"
+
+#include <algorithm>
+#include <array>
+
+namespace heddle::decoder {
+namespace {
+
+constexpr std::array<std::pair<const char*, Activation>, 9> kActivations = {
+    {{"silu", Activation::silu},
+     {"swish", Activation::silu},
+     {"gelu", Activation::gelu},
+     {"gelu_new", Activation::gelu_tanh},
+     {"gelu_pytorch_tanh", Activation::gelu_tanh},
+     {"gelu_fast", Activation::gelu_tanh},
+     {"relu", Activation::relu},
+     {"relu2", Activation::relu2},
+     {"relu_squared", Activation::relu2}}};
+
+}  // namespace
+
+std::string CommonKeys::complaint() const {
+  const int64_t heads = num_attention_heads, keys = num_key_value_heads.value_or(heads);
+  if (heads % keys != 0)
+    return "num_attention_heads " + std::to_string(heads) + " is not a multiple of num_key_value_heads " +
+           std::to_string(keys);
+  if (!head_dim && hidden_size % heads != 0)
+    return "hidden_size " + std::to_string(hidden_size) + " is not a multiple of num_attention_heads " +
+           std::to_string(heads);
+  if (heads * head_width() > model::kLargestSize)
+    return "num_attention_heads " + std::to_string(heads) + " of head_dim " + std::to_string(head_width()) +
+           " are more than " + std::to_string(model::kLargestSize);
+  const int64_t padding = pad_token_id.value_or(0);
+  if (padding >= vocab_size || padding < -vocab_size)
+    return "pad_token_id " + std::to_string(padding) + " is no token of the vocabulary of " +
+           std::to_string(vocab_size);
+  return "";
+}
+
+Attention CommonKeys::attention() const {
+  Attention out;
+  out.heads = num_attention_heads;
+  out.kv_heads = num_key_value_heads.value_or(num_attention_heads);
+  out.head_dim = head_width();
+  out.rotation = {rotary.dim(out.head_dim), rotary.theta, rotary.scaling};
+  out.norm = norm();
+  return out;
+}
+
+Mlp CommonKeys::mlp(Activation activation) const {
+  return {.width = intermediate_size, .activation = activation};
+}
+
+Model CommonKeys::model() const {
+  Model out;
+  out.vocabulary = vocab_size;
+  out.width = hidden_size;
+  out.last_norm = norm();
+  out.tied = tie_word_embeddings;
+  const int64_t padding = pad_token_id.value_or(-1);
+  out.padding = pad_token_id && padding < 0 ? padding + vocab_size : padding;
+  out.init_std = initializer_range;
+  return out;
+}
+
+const OneOf& activation_words() {
+  static const OneOf kWords = [] {
+    OneOf words;
+    for (const auto& [word, activation] : kActivations) words.words.emplace_back(word);
+    return words;
+  }();
+  return kWords;
+}
+
+Activation activation_of(const std::string& word) {
+  for (const auto& [name, activation] : kActivations)
+    if (word == name) return activation;
+  throw Error(ErrorCode::config, "model", "the activation '" + word + "' is not built");
+}
+
+std::string complaint_of_layer_types(const std::optional<std::vector<std::string>>& types, int64_t layers) {
+  if (!types) return "";
+  for (const std::string& type : *types)
+    if (type != "full_attention" && type != "sliding_attention")
+      return "layer_types: a layer of type '" + type +
+             "' is not built; known: full_attention, sliding_attention";
+  if (static_cast<int64_t>(types->size()) == layers) return "";
+  return "layer_types has " + std::to_string(types->size()) + " words for " + std::to_string(layers) +
+         " layers";
+}
+
+}  // namespace heddle::decoder

@@ -1,0 +1,27 @@
+// The rows of latent attention on the CPU: heads are put together, and gradients taken apart.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "heddle/nn/rotary.h"
+#include "lib/decoder/latent/latent_heads.h"
+
+namespace heddle::decoder {
+
+// On the CPU, a matrix of float, double or bfloat16 whose rows have no gaps inside.
+bool has_latent_kernel(const at::Tensor& rows);
+
+// Rotates the rotary part of each head of q in place; direction -1: back.
+void rotate_heads_cpu(const at::Tensor& q, const model::RotaryAngles& angles, const LatentShape& shape,
+                      double direction);
+
+// Fills k and v.
+void assemble_cpu(const at::Tensor& of_latent, const at::Tensor& shared_key,
+                  const model::RotaryAngles& angles, const LatentShape& shape, const at::Tensor& k,
+                  const at::Tensor& v);
+
+// Fills the gradients of of_latent and shared_key from those of k and v.
+void take_apart_cpu(const at::Tensor& dk, const at::Tensor& dv, const model::RotaryAngles& angles,
+                    const LatentShape& shape, const at::Tensor& d_of_latent, const at::Tensor& d_shared_key);
+
+}  // namespace heddle::decoder

@@ -1,0 +1,95 @@
+// The layer, with Hugging Face's names.
+#include "lib/decoder/layer.h"
+
+#include <ATen/TensorOperators.h>
+
+#include <utility>
+
+#include "lib/decoder/norm.h"
+
+namespace heddle::decoder {
+namespace {
+
+using Order = Layer::Order;
+using Names = std::array<const char*, 2>;
+
+Names norms_of_mixer(Order order) {
+  switch (order) {
+    case Order::before:
+    case Order::side_by_side:
+      return {"input_layernorm", nullptr};
+    case Order::after:
+      return {nullptr, "post_attention_layernorm"};
+    case Order::both:
+      return {"input_layernorm", "post_attention_layernorm"};
+  }
+  return {};
+}
+
+Names norms_of_feed_forward(Order order) {
+  switch (order) {
+    case Order::before:
+      return {"post_attention_layernorm", nullptr};
+    case Order::side_by_side:
+      return {};
+    case Order::after:
+      return {nullptr, "post_feedforward_layernorm"};
+    case Order::both:
+      return {"pre_feedforward_layernorm", "post_feedforward_layernorm"};
+  }
+  return {};
+}
+
+}  // namespace
+
+DecoderLayer::DecoderLayer(const Layer& form, int64_t width, Parts parts, const at::TensorOptions& options)
+    : multiplier_(form.residual_multiplier),
+      side_by_side_(form.order == Order::side_by_side && parts.mixer && parts.feed_forward),
+      parts_(std::move(parts)) {
+  mixer_.module = mixer_.part = parts_.mixer.get();
+  feed_forward_.module = parts_.feed_forward.get();
+  feed_forward_.part = dynamic_cast<LayerPart*>(feed_forward_.module);
+  const Names first = norms_of_mixer(form.order);
+  Names second = norms_of_feed_forward(form.order);
+  if (form.order == Order::side_by_side && !side_by_side_) second = first;
+  make_step(mixer_, form, first, width, options);
+  make_step(feed_forward_, form, second, width, options);
+  const auto add = [&](const char* name, const std::unique_ptr<Module>& norm) {
+    if (norm) add_child(name, *norm);
+  };
+  add(first[0], mixer_.before);
+  if (mixer_.module != nullptr) add_child(parts_.mixer_name, *mixer_.module);
+  add(first[1], mixer_.after);
+  add(second[0], feed_forward_.before);
+  if (feed_forward_.module != nullptr) add_child("mlp", *feed_forward_.module);
+  add(second[1], feed_forward_.after);
+}
+
+void DecoderLayer::make_step(Step& step, const Layer& form, Names norms, int64_t width,
+                             const at::TensorOptions& options) {
+  if (step.module == nullptr) return;
+  if (norms[0] != nullptr) step.before = make_norm(form.norm, width, options);
+  if (norms[1] != nullptr) step.after = make_norm(form.norm, width, options);
+}
+
+at::Tensor DecoderLayer::onto(const at::Tensor& residual, Step& step, at::Tensor x, const Batch& batch) {
+  if (step.part != nullptr && !step.after && multiplier_ == 1)
+    return step.part->call_onto(residual, std::move(x), batch);
+  at::Tensor y = step.module->call(std::move(x), batch);
+  if (step.after) y = step.after->call(std::move(y), batch);
+  return multiplier_ == 1 ? residual + y : residual + y * multiplier_;
+}
+
+at::Tensor DecoderLayer::run(Step& step, at::Tensor x, const Batch& batch) {
+  if (step.module == nullptr) return x;
+  at::Tensor normal = step.before ? step.before->call(x, batch) : x;
+  return onto(x, step, std::move(normal), batch);
+}
+
+at::Tensor DecoderLayer::forward(at::Tensor x, const Batch& batch) {
+  if (!side_by_side_) return run(feed_forward_, run(mixer_, std::move(x), batch), batch);
+  const at::Tensor normal = mixer_.before->call(x, batch);
+  return onto(onto(x, mixer_, normal, batch), feed_forward_, normal, batch);
+}
+
+}  // namespace heddle::decoder

@@ -1,0 +1,14 @@
+// From the description of a norm to its module.
+#include "lib/decoder/norm.h"
+
+#include "heddle/nn/rms_norm.h"
+
+namespace heddle::decoder {
+
+std::unique_ptr<Module> make_norm(const Norm& norm, int64_t width, const at::TensorOptions& options) {
+  if (norm.kind == Norm::Kind::layer) return std::make_unique<LayerNorm>(width, norm.eps, norm.bias, options);
+  const auto scale = norm.kind == Norm::Kind::rms ? RmsNorm::Scale::weight : RmsNorm::Scale::one_plus_weight;
+  return std::make_unique<RmsNorm>(width, norm.eps, options, scale);
+}
+
+}  // namespace heddle::decoder

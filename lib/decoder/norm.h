@@ -1,0 +1,22 @@
+// What the modules of a decoder are made with: norms by their description, biases, first values.
+#pragma once
+
+#include <memory>
+
+#include "heddle/decoder/description.h"
+#include "heddle/model/module.h"
+#include "heddle/nn/linear.h"
+
+namespace heddle::decoder {
+
+std::unique_ptr<Module> make_norm(const Norm& norm, int64_t width, const at::TensorOptions& options);
+
+inline Linear::Bias bias_if(bool wanted) {
+  return wanted ? Linear::Bias::zeros : Linear::Bias::none;
+}
+
+inline Init normal(double std) {
+  return {Init::Kind::normal, std};
+}
+
+}  // namespace heddle::decoder

@@ -1,0 +1,59 @@
+// Multiplications of a token in each part of a layer.
+#include "lib/decoder/units.h"
+
+#include "heddle/decoder/description.h"
+
+namespace heddle::decoder {
+namespace {
+
+double real(int64_t value) {
+  return static_cast<double>(value);
+}
+
+// Tokens that one sees, the mean over a sequence.
+double seen(const AttentionOptions& options, int64_t sequence) {
+  const double length = real(sequence), window = real(options.window);
+  return window == 0 || window >= length ? length / 2 : window - window * window / (2 * length);
+}
+
+// Weights of the products, and a multiplication for each element of q k^T that is seen and of its product
+// with v.
+struct Counter {
+  double width;
+  int64_t sequence;
+
+  double operator()(const Attention& form) const {
+    const double q = real(form.heads * form.head_dim), kv = real(form.kv_heads * form.head_dim);
+    return width * (2 * q + 2 * kv) + 2 * q * seen(form.options, sequence);
+  }
+  double operator()(const Latent& form) const {
+    const double rank = real(form.rank), query_rank = real(form.query_rank), rotary = real(form.rotary);
+    const double key = real(form.plain + form.rotary), heads = real(form.heads);
+    const double value = real(form.value), plain = real(form.plain);
+    const double queries = form.query_rank > 0 ? query_rank * (width + heads * key) : width * heads * key;
+    const double keys = width * (rank + rotary) + rank * heads * (plain + value);
+    return queries + keys + heads * value * width + heads * (key + value) * seen({}, sequence);
+  }
+  double operator()(const std::shared_ptr<const MixerMaker>& maker) const {
+    return maker->multiplications(static_cast<int64_t>(width), sequence);
+  }
+  double operator()(const Mlp& form) const { return (form.gated ? 3 : 2) * width * real(form.width); }
+  double operator()(const Mixture& form) const {
+    const int64_t shared = 3 * form.shared_width + (form.shared_width > 0 && form.shared_gate ? 1 : 0);
+    const int64_t of_expert = (form.activation.columns() + 1) * form.width;
+    return width * real(form.router.experts + form.router.rule.top_k * of_expert + shared);
+  }
+  double operator()(Absent) const { return 0; }
+};
+
+}  // namespace
+
+double operations_per_token(const Model& model, int64_t sequence) {
+  const Counter count{real(model.width), sequence};
+  double layers = 0;
+  for (const Layer& layer : model.layers)
+    layers += std::visit(count, layer.mixer) + std::visit(count, layer.feed_forward);
+  return 6 * (layers + real(model.width) * real(model.vocabulary));
+}
+
+}  // namespace heddle::decoder

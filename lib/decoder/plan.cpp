@@ -1,0 +1,94 @@
+// The plan for tensor parallelism: NeMo AutoModel's default for Llama, the head split with its loss.
+#include <algorithm>
+#include <string>
+
+#include "heddle/decoder/description.h"
+#include "lib/decoder/units.h"
+
+namespace heddle::decoder {
+namespace {
+
+enum class Splitting { none, whole, split };
+
+Splitting attention_of(const Layer& layer) {
+  if (std::holds_alternative<Latent>(layer.mixer)) return Splitting::whole;
+  const auto* attention = std::get_if<Attention>(&layer.mixer);
+  if (attention == nullptr) return Splitting::none;
+  return attention->head_norm == Attention::HeadNorm::whole ? Splitting::whole : Splitting::split;
+}
+
+// A style of these layers' modules: one pattern where no other layer has a module of that name.
+class Writer {
+ public:
+  Writer(const Model& model, TensorPlan& plan) : layers_(model.layers), plan_(plan) {}
+
+  template <class Has, class Allows>
+  void add(const std::string& module, const char* style, Has has, Allows allows) {
+    const auto split = [&](const Layer& layer) { return !has(layer) || allows(layer); };
+    const bool any = std::any_of(layers_.begin(), layers_.end(), has);
+    if (any && std::all_of(layers_.begin(), layers_.end(), split)) {
+      plan_.emplace_back("model.layers.*." + module, style);
+      return;
+    }
+    for (size_t i = 0; i < layers_.size(); ++i)
+      if (has(layers_[i]) && allows(layers_[i]))
+        plan_.emplace_back("model.layers." + std::to_string(i) + "." + module, style);
+  }
+
+ private:
+  const std::vector<Layer>& layers_;
+  TensorPlan& plan_;
+};
+
+bool is_gated(const Layer& layer) {
+  const auto* mlp = std::get_if<Mlp>(&layer.feed_forward);
+  return mlp != nullptr && mlp->gated;
+}
+
+std::string shared_of(const Layer& layer) {
+  const auto* mixture = std::get_if<Mixture>(&layer.feed_forward);
+  if (mixture == nullptr || mixture->shared_width == 0) return "";
+  return mixture->shared_gate ? "shared_expert" : "shared_experts";
+}
+
+void add_mixers(const Model& model, Writer& writer) {
+  std::vector<const MixerMaker*> seen;
+  for (const Layer& layer : model.layers) {
+    const auto* held = std::get_if<std::shared_ptr<const MixerMaker>>(&layer.mixer);
+    if (held == nullptr || std::find(seen.begin(), seen.end(), held->get()) != seen.end()) continue;
+    seen.push_back(held->get());
+    const auto same = [maker = held->get()](const Layer& other) {
+      const auto* theirs = std::get_if<std::shared_ptr<const MixerMaker>>(&other.mixer);
+      return theirs != nullptr && theirs->get() == maker;
+    };
+    for (const auto& [path, style] : (*held)->tensor_plan())
+      writer.add((*held)->name() + "." + path, style.c_str(), same, same);
+  }
+}
+
+}  // namespace
+
+TensorPlan tensor_plan(const Model& model) {
+  TensorPlan plan = {{"model.embed_tokens", "rowwise_rep"}};
+  Writer writer(model, plan);
+  const auto attends = [](const Layer& layer) { return attention_of(layer) != Splitting::none; };
+  const auto splits = [](const Layer& layer) { return attention_of(layer) == Splitting::split; };
+  const auto dense = [](const Layer& layer) { return std::holds_alternative<Mlp>(layer.feed_forward); };
+  for (const char* name : {"q_proj", "k_proj", "v_proj"})
+    writer.add("self_attn." + std::string(name), "colwise", attends, splits);
+  writer.add("mlp.gate_proj", "colwise", is_gated, is_gated);
+  writer.add("mlp.up_proj", "colwise", dense, dense);
+  writer.add("self_attn.o_proj", "rowwise", attends, splits);
+  writer.add("mlp.down_proj", "rowwise", dense, dense);
+  if (!model.head_bias) plan.emplace_back("lm_head", "colwise");
+  for (const std::string shared : {"shared_expert", "shared_experts"}) {
+    const auto has = [&](const Layer& layer) { return shared_of(layer) == shared; };
+    for (const auto& [name, style] :
+         {std::pair{"gate_proj", "colwise"}, {"up_proj", "colwise"}, {"down_proj", "rowwise"}})
+      writer.add("mlp." + shared + "." + name, style, has, has);
+  }
+  add_mixers(model, writer);
+  return plan;
+}
+
+}  // namespace heddle::decoder

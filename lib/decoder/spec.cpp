@@ -1,0 +1,65 @@
+// What a trainer asks of a model, from its description.
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "heddle/base/error.h"
+#include "heddle/decoder/family.h"
+#include "lib/decoder/units.h"
+
+namespace heddle::decoder {
+namespace {
+
+constexpr const char* kEmbedding = "model.embed_tokens.weight";
+constexpr const char* kHead = "lm_head.weight";
+
+class Spec : public ModelSpec {
+ public:
+  explicit Spec(ReadModel read) : read_(std::move(read)) {}
+
+  ModelFacts facts() const override { return read_.facts; }
+  Units make_units(const at::TensorOptions& options) const override {
+    return decoder::make_units(read_.model, options);
+  }
+  std::map<std::string, std::string> signature() const override { return read_.signature; }
+  std::string config_json(const std::string& dtype) const override { return read_.config_json(dtype); }
+  double flops_per_token(int64_t sequence) const override {
+    return operations_per_token(read_.model, sequence);
+  }
+
+  StoredParts stored(const std::string& parameter, std::span<const int64_t> shape) const override {
+    return read_.files.parts(parameter, shape, [this](const std::string& other) { return rows_of(other); });
+  }
+  // A tied head is the embedding; files may have either.
+  std::vector<std::string> other_names(const std::string& tensor) const override {
+    if (read_.model.tied && tensor == read_.files.in_files(kEmbedding)) return {read_.files.in_files(kHead)};
+    return {};
+  }
+  bool passes_over(const std::string& tensor) const override { return read_.files.ignores(tensor); }
+
+ private:
+  // Of all parameters, made at the first question.
+  int64_t rows_of(const std::string& parameter) const {
+    std::call_once(once_, [this] {
+      for (const auto& unit : make_units(at::TensorOptions(at::kMeta)))
+        for (const ParameterSlot& slot : unit->parameters()) rows_[slot.name] = slot.tensor->size(0);
+    });
+    const auto found = rows_.find(parameter);
+    if (found != rows_.end()) return found->second;
+    throw Error(ErrorCode::internal, "model " + read_.facts.model_type,
+                "a rule of its files joins '" + parameter + "', which is no parameter of the model",
+                "Files::joined takes modules that all have the parameter");
+  }
+
+  ReadModel read_;
+  mutable std::once_flag once_;
+  mutable std::map<std::string, int64_t> rows_;
+};
+
+}  // namespace
+
+std::unique_ptr<ModelSpec> make_spec(ReadModel read) {
+  return std::make_unique<Spec>(std::move(read));
+}
+
+}  // namespace heddle::decoder

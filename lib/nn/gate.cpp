@@ -1,0 +1,106 @@
+// The nodes. The activation is computed again in the backward rather than kept.
+#include "heddle/nn/activation.h"
+
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/gelu_backward.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/silu_backward.h>
+#include <ATen/ops/threshold_backward.h>
+
+#include <utility>
+
+#include "heddle/model/autograd_node.h"
+
+namespace heddle::model {
+namespace {
+
+at::Tensor apply_activation(Activation activation, const at::Tensor& x) {
+  switch (activation) {
+    case Activation::silu:
+      return at::silu(x);
+    case Activation::gelu:
+      return at::gelu(x);
+    case Activation::gelu_tanh:
+      return at::gelu(x, "tanh");
+    case Activation::relu:
+      return at::relu(x);
+    case Activation::relu2:
+      return at::relu(x).square_();
+  }
+  return x;
+}
+
+// dy times the derivative at x.
+at::Tensor activation_backward(Activation activation, const at::Tensor& dy, const at::Tensor& x) {
+  switch (activation) {
+    case Activation::silu:
+      return at::silu_backward(dy, x);
+    case Activation::gelu:
+      return at::gelu_backward(dy, x);
+    case Activation::gelu_tanh:
+      return at::gelu_backward(dy, x, "tanh");
+    case Activation::relu:
+      return at::threshold_backward(dy, x, 0);
+    case Activation::relu2:
+      return at::mul(dy, at::relu(x).mul_(2));
+  }
+  return dy;
+}
+
+// Edges: gate (or x) and, of a gated activation, up.
+struct GateNode final : LayerNode {
+  GateNode() : LayerNode("GateBackward") {}
+  Saved gate, up;
+  Activation activation = Activation::silu;
+
+  Gradients backward(Gradients&& gradients) override {
+    const at::Tensor dy = std::move(gradients[0]), x = gate.unpack();
+    if (num_outputs() == 1) return {activation_backward(activation, dy, x)};
+    at::Tensor d_gate = activation_backward(activation, at::mul(dy, up.unpack()), x);
+    return {std::move(d_gate), apply_activation(activation, x).mul_(dy)};
+  }
+  void release_variables() override {
+    gate.reset();
+    up.reset();
+  }
+};
+
+}  // namespace
+
+at::Tensor gated(Activation activation, const at::Tensor& gate, const at::Tensor& up) {
+  if (activation == Activation::silu) return swiglu(gate, up);
+  std::shared_ptr<GateNode> node;
+  if (torch::autograd::compute_requires_grad(gate, up)) {
+    node = make_node<GateNode>(gate, up);
+    node->activation = activation;
+    node->gate.save(gate);
+    node->up.save(up);
+  }
+  at::Tensor y;
+  {
+    const BelowAutograd below;
+    y = apply_activation(activation, gate).mul_(up);
+  }
+  if (node) torch::autograd::set_history(y, node);
+  return y;
+}
+
+at::Tensor activated(Activation activation, const at::Tensor& x) {
+  std::shared_ptr<GateNode> node;
+  if (torch::autograd::compute_requires_grad(x)) {
+    node = make_node<GateNode>(x);
+    node->activation = activation;
+    node->gate.save(x);
+  }
+  at::Tensor y;
+  {
+    const BelowAutograd below;
+    y = apply_activation(activation, x);
+  }
+  if (node) torch::autograd::set_history(y, node);
+  return y;
+}
+
+}  // namespace heddle::model

@@ -1,0 +1,82 @@
+// LayerNorm and its node. Saved: x, and the mean and the reciprocal root of each row.
+#include "heddle/nn/rms_norm.h"
+
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
+
+#include <array>
+#include <tuple>
+
+#include "core/model/parameter.h"
+#include "heddle/model/autograd_node.h"
+#include "lib/nn/cpu/cpu_rows.h"
+
+namespace heddle {
+namespace model {
+namespace {
+
+// Edges: x, weight, bias.
+struct LayerNormNode final : LayerNode {
+  LayerNormNode() : LayerNode("LayerNormBackward") {}
+  Saved x, weight, bias, mean, root;
+
+  Gradients backward(Gradients&& gradients) override {
+    const at::Tensor in = x.unpack(), w = weight.unpack(), b = bias.unpack();
+    const at::ScalarType dtype = wide_of(in.scalar_type());
+    const auto wide = [&](const at::Tensor& one) { return one.defined() ? one.to(dtype) : one; };
+    const std::array<bool, 3> wanted = {task_should_compute_output(0), task_should_compute_output(1),
+                                        b.defined() && task_should_compute_output(2)};
+    auto [dx, dw, db] =
+        at::native_layer_norm_backward(wide(gradients[0].contiguous()), wide(in.contiguous()), {in.size(-1)},
+                                       mean.unpack(), root.unpack(), wide(w), wide(b), wanted);
+    Gradients out(3);
+    if (wanted[0]) out[0] = dx.to(in.scalar_type());
+    if (wanted[1]) out[1] = dw.to(w.scalar_type());
+    if (wanted[2]) out[2] = db.to(b.scalar_type());
+    return out;
+  }
+  void release_variables() override {
+    for (Saved* one : {&x, &weight, &bias, &mean, &root}) one->reset();
+  }
+};
+
+}  // namespace
+
+at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, double eps) {
+  at::Tensor y, mean, root;
+  {
+    const BelowAutograd below;
+    const at::ScalarType dtype = wide_of(x.scalar_type());
+    std::tie(y, mean, root) = at::native_layer_norm(x.contiguous().to(dtype), {x.size(-1)}, weight.to(dtype),
+                                                    bias.defined() ? bias.to(dtype) : at::Tensor(), eps);
+    y = y.to(x.scalar_type());
+  }
+  if (!torch::autograd::compute_requires_grad(x, weight, bias)) return y;
+  auto node = std::shared_ptr<LayerNormNode>(new LayerNormNode(), torch::autograd::deleteNode);
+  node->set_next_edges({edge_to(x), edge_to(weight), edge_to(bias)});
+  node->x.save(x);
+  node->weight.save_weight(weight);
+  node->bias.save_weight(bias);
+  node->mean.save(mean);
+  node->root.save(root);
+  torch::autograd::set_history(y, node);
+  return y;
+}
+
+}  // namespace model
+
+LayerNorm::LayerNorm(int64_t width, double eps, bool with_bias, const at::TensorOptions& options)
+    : eps_(eps) {
+  const Init ones{Init::Kind::ones, 0.0}, zeros{Init::Kind::zeros, 0.0};
+  weight = model::make_parameter({width}, ones, options);
+  add_slot("weight", weight, ones);
+  if (!with_bias) return;
+  bias = model::make_parameter({width}, zeros, options);
+  add_slot("bias", bias, zeros);
+}
+
+at::Tensor LayerNorm::forward(at::Tensor x, const Batch&) {
+  return model::layer_norm(x, weight, bias, eps_);
+}
+
+}  // namespace heddle

@@ -1,0 +1,18 @@
+// From a model's shape to the description of its layers.
+#pragma once
+
+#include "config/model_config.h"
+#include "heddle/decoder/description.h"
+#include "heddle/decoder/family.h"
+
+namespace heddle::llama {
+
+decoder::Model describe(const ModelConfig& config);
+
+// Where its parameters lie in the files of a Hugging Face directory.
+decoder::Files files_of(const ModelConfig& config);
+
+// Units of that description.
+Units make_units(const ModelConfig& config, const at::TensorOptions& options);
+
+}  // namespace heddle::llama

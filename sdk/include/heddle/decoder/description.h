@@ -1,0 +1,167 @@
+// A causal decoder described layer by layer, as values: what a family of models says of its models.
+#pragma once
+
+#include <ATen/core/TensorBody.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/model/module.h"
+#include "heddle/model/unit.h"
+#include "heddle/nn/activation.h"
+#include "heddle/nn/attention_core.h"
+#include "heddle/nn/experts.h"
+#include "heddle/nn/rotary.h"
+#include "heddle/nn/router.h"
+
+namespace heddle::decoder {
+
+// Parts of a layer as modules, for mixers that a family brings; the description begins with Norm.
+
+// Hidden states [tokens, width] in and out, which a layer adds to its own.
+class HEDDLE_API LayerPart : public Module {
+ public:
+  ~LayerPart() override;
+  // residual + call(x, batch).
+  virtual at::Tensor call_onto(const at::Tensor& residual, at::Tensor x, const Batch& batch);
+};
+
+// What a mixer knows of the tokens before, while a sequence is generated token by token.
+class HEDDLE_API MixerState {
+ public:
+  virtual ~MixerState();
+  virtual void clear() = 0;  // the next token begins a sequence
+};
+
+// A state space layer, a delta net, ... It respects Batch::documents: no token sees another document. Its
+// traits declare whether it is right where ranks hold parts of the tokens; by default it mixes tokens, so
+// context and sequence parallelism refuse it by name.
+class HEDDLE_API Mixer : public LayerPart {
+ public:
+  ~Mixer() override;
+  ModuleTraits traits() const override { return {.tokens = TokenUse::mixes, .role = Role::mixer}; }
+  // For `heddle generate`: from now on forward() gets one sequence, first a stretch of it and then token by
+  // token, without gradients, and continues from the returned state, which lives as long as the mixer runs.
+  virtual std::unique_ptr<MixerState> keep_state() = 0;
+};
+
+// A description of mixers, held by a Layer.
+class HEDDLE_API MixerMaker {
+ public:
+  virtual ~MixerMaker();
+  virtual std::string name() const = 0;  // of the module in its layer: "mixer"
+  virtual std::unique_ptr<Mixer> make(int64_t width, double init_std,
+                                      const at::TensorOptions& options) const = 0;
+  // Multiplications of a token in the forward, of a sequence of that many.
+  virtual double multiplications(int64_t width, int64_t sequence) const = 0;
+  // Styles for the axis tp of the mixer's own modules, by their paths in it; those not named stay whole.
+  virtual TensorPlan tensor_plan() const;
+};
+
+struct Norm {
+  enum class Kind {
+    rms,           // Zhang and Sennrich 2019
+    rms_plus_one,  // the same, times 1 + weight (Gemma)
+    layer          // with a mean (Ba et al. 2016)
+  } kind = Kind::rms;
+  double eps = 1e-6;
+  bool bias = false;  // of `layer`
+  bool operator==(const Norm&) const = default;
+};
+
+using model::Activation;
+
+// The rotation of the first `dim` numbers of each head of queries and keys.
+struct Rotation {
+  int64_t dim = 0;  // 0: none
+  double theta = 10000.0;
+  RotaryScaling scaling = {};
+  bool interleaved = false;  // rotated pairs are neighbours; else number i and number i + dim / 2
+  bool operator==(const Rotation&) const = default;
+};
+
+// Attention with grouped heads. Modules "self_attn": q_proj, k_proj, v_proj, o_proj, q_norm, k_norm, core;
+// parameter sinks.
+struct Attention {
+  enum class HeadNorm { none, each_head, whole };  // whole: over all heads at once
+  int64_t heads = 1, kv_heads = 1, head_dim = 1;
+  AttentionOptions options = {};  // window, scale, soft cap
+  Rotation rotation = {};
+  HeadNorm head_norm = HeadNorm::none;  // of queries and keys,
+  Norm norm = {};                       // of this kind
+  bool qkv_bias = false, output_bias = false;
+  bool sinks = false;  // a learned score of each head in its softmax (GPT-OSS)
+};
+
+// Multi-head latent attention (DeepSeek-V2, Liu et al. 2024): keys and values are products of one small
+// latent of each token, and all heads share one rotated key.
+struct Latent {
+  int64_t heads = 1;
+  int64_t rank = 1;               // of the latent of keys and values
+  int64_t query_rank = 0;         // of the queries' latent; 0: queries are one product
+  int64_t plain = 1, rotary = 2;  // numbers of a query's and a key's head without and with a position
+  int64_t value = 1;              // width of a head of values
+  double scale = 0;               // of the scores; 0: 1 / sqrt(plain + rotary)
+  bool bias = false;              // of q_a_proj, kv_a_proj_with_mqa and o_proj
+  double eps = 1e-6;              // of the latents' norms
+  bool interleaved = true;        // rotated pairs are neighbours
+  double theta = 10000.0;
+  RotaryScaling scaling = {};
+};
+
+// Modules "mlp": gate_proj, up_proj, down_proj. Not gated: down(activation(up(x))).
+struct Mlp {
+  int64_t width = 1;
+  bool gated = true;
+  Activation activation = Activation::silu;
+  bool bias = false;
+};
+
+// Experts behind a router, and experts of every token beside them. Modules "mlp": gate, experts,
+// shared_experts (with a gate of their own: shared_expert, shared_expert_gate).
+struct Mixture {
+  RouterConfig router;  // hidden, group, layer, place and layers are set by the library
+  int64_t width = 1;    // of an expert
+  model::ExpertActivation activation = {};
+  bool expert_bias = false;  // of both products of each expert
+  int64_t shared_width = 0;  // of the shared expert; 0: there is none
+  bool shared_gate = false;  // its output is multiplied by the sigmoid of a gate
+};
+
+// Nothing in that place: the layer lacks the norm and the sum too.
+using Absent = std::monostate;
+
+// The norms of a layer, by their names in memory:
+//   before        input_layernorm, post_attention_layernorm (Llama)
+//   after         post_attention_layernorm, post_feedforward_layernorm (OLMo-2)
+//   both          input_layernorm, post_attention_layernorm, pre_feedforward_layernorm,
+//                 post_feedforward_layernorm (Gemma 2)
+//   side_by_side  input_layernorm, of attention and MLP, which are both added to the input (Phi, Cohere)
+struct Layer {
+  enum class Order { before, after, both, side_by_side };
+  std::variant<Attention, Latent, std::shared_ptr<const MixerMaker>, Absent> mixer;
+  std::variant<Mlp, Mixture, Absent> feed_forward;
+  Norm norm = {};
+  Order order = Order::before;
+  double residual_multiplier = 1;  // of what is added to the hidden states (Granite)
+};
+
+// Units "model.embed_tokens", "model.layers.N" and "lm_head" (the last norm, the head and the loss).
+struct Model {
+  int64_t vocabulary = 1, width = 1;
+  std::vector<Layer> layers;
+  Norm last_norm = {};
+  bool tied = false;  // the head computes with the embedding's weight
+  bool head_bias = false;
+  int64_t padding = -1;             // its row of the embedding gets no gradient from the look-up; -1: none
+  double embedding_multiplier = 1;  // rounded to the dtype of the hidden states, as transformers does
+  double logits_multiplier = 1;
+  double logits_soft_cap = 0;  // logits become cap * tanh(logit / cap); 0: none
+  double init_std = 0.02;
+};
+
+}  // namespace heddle::decoder

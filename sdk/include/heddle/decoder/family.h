@@ -1,0 +1,229 @@
+// A family of models by its description: keys, layers, files. The library makes the rest of it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/decoder/description.h"
+#include "heddle/model/config_keys.h"
+#include "heddle/model/family.h"
+#include "heddle/model/stored.h"
+
+namespace heddle::decoder {
+
+// The rotary embedding, in both spellings of Hugging Face: rope_theta and rope_scaling, or rope_parameters.
+struct RotaryKeys {
+  double theta = 10000.0;
+  RotaryScaling scaling = {};
+  double part = 1.0;  // partial_rotary_factor: the part of each head that is rotated, its first numbers
+  int64_t dim(int64_t head_dim) const {  // as transformers rounds it
+    return static_cast<int64_t>(static_cast<double>(head_dim) * part);
+  }
+};
+
+// What read_rotary must know of the model.
+struct RotaryUse {
+  std::string model_type;
+  int64_t head_dim = 0, max_positions = 0;
+  bool partial = false;  // partial_rotary_factor acts
+};
+
+// Changes what the keys give. Throws Error{config} at the key: a type that is not built, a missing or
+// impossible factor, a part that is no even number.
+HEDDLE_API void read_rotary(const Node& keys, RotaryKeys& rotary, const RotaryUse& use);
+// Throws Error{config} where these values make a frequency that is not a number: yarn with rope_theta 1, where
+// transformers divides by zero.
+HEDDLE_API void check_rotary(const Node& keys, const RotaryKeys& rotary, int64_t head_dim);
+// rope_parameters: a map that transformers reads back.
+HEDDLE_API Node rotary_map(const RotaryKeys& rotary, bool partial);
+HEDDLE_API std::vector<Node::Entry> rotary_entries(const RotaryKeys& rotary, bool partial);
+HEDDLE_API std::vector<FieldInfo> rotary_table(const RotaryKeys& defaults, bool partial);
+
+// A family derives its struct from it, and sets its own defaults in the constructor.
+struct HEDDLE_API CommonKeys {
+  int64_t vocab_size = 32000, hidden_size = 4096, intermediate_size = 11008;
+  int64_t num_hidden_layers = 32, num_attention_heads = 32;
+  std::optional<int64_t> num_key_value_heads, head_dim;
+  int64_t max_position_embeddings = 2048;
+  double rms_norm_eps = 1e-6, initializer_range = 0.02;
+  bool tie_word_embeddings = false;
+  std::optional<int64_t> pad_token_id;
+  DTypeWord dtype, torch_dtype;
+  RotaryKeys rotary;
+
+  int64_t head_width() const { return head_dim.value_or(hidden_size / num_attention_heads); }
+  std::string stored_dtype() const { return dtype.word.empty() ? torch_dtype.word : dtype.word; }
+  std::string complaint() const;  // what is impossible; empty: nothing
+
+  // What these keys say of the model; a family changes what differs. The model has no layers yet.
+  Norm norm() const { return {.eps = rms_norm_eps}; }
+  Attention attention() const;
+  Mlp mlp(Activation activation = Activation::silu) const;
+  Model model() const;
+};
+
+inline constexpr Range<int64_t> kSize{1, model::kLargestSize};
+
+// The keys of CommonKeys but those of the rotary embedding. Each family adds its own.
+template <class Keys>
+model::ModelKeys<Keys> common_keys() {
+  using Common = CommonKeys;
+  model::ModelKeys<Keys> keys;
+  keys.field("vocab_size", &Common::vocab_size, "Tokens.", kSize)
+      .field("hidden_size", &Common::hidden_size, "Width of the hidden states.", kSize)
+      .field("intermediate_size", &Common::intermediate_size, "Width of the MLP.", kSize)
+      .field("num_hidden_layers", &Common::num_hidden_layers, "Decoder layers.",
+             Range<int64_t>{1, model::kMostLayers})
+      .field("num_attention_heads", &Common::num_attention_heads, "Heads of queries.", kSize)
+      .field("num_key_value_heads", &Common::num_key_value_heads,
+             "Heads of keys and values; null: as many as of queries.", kSize)
+      .field("max_position_embeddings", &Common::max_position_embeddings, "Longest sequence.", kSize)
+      .field("initializer_range", &Common::initializer_range, "Standard deviation of random weights.",
+             at_least(0.0))
+      .field("tie_word_embeddings", &Common::tie_word_embeddings,
+             "The head computes with the embedding's weight.")
+      .field("pad_token_id", &Common::pad_token_id,
+             "Its row of the embedding gets no gradient from the look-up; below 0: counted from the end.")
+      .field("dtype", &Common::dtype, "Of the stored weights.")
+      .field("torch_dtype", &Common::torch_dtype, "The older name of dtype.")
+      .rule([](const Keys& given) { return given.complaint(); })
+      .only("quantization_config", Node(), "Quantised weights are refused.");
+  return keys;
+}
+
+// head_dim, for families that have the key.
+template <class Keys>
+void add_head_dim(model::ModelKeys<Keys>& keys) {
+  keys.field("head_dim", &CommonKeys::head_dim, "Width of a head; null: hidden_size / num_attention_heads.",
+             kSize);
+}
+
+template <class Keys>
+void add_rms_norm(model::ModelKeys<Keys>& keys) {
+  keys.field("rms_norm_eps", &CommonKeys::rms_norm_eps, "Added under the root of each norm.",
+             at_least(1e-38));
+}
+
+// The keys of the rotary embedding.
+template <class Keys>
+void add_rotary(model::ModelKeys<Keys>& keys, const std::string& model_type, bool partial = false) {
+  model::KeyGroup<Keys> group;
+  group.table = rotary_table(Keys().rotary, partial);
+  group.read = [model_type, partial](const Node& given, Keys& out) {
+    const RotaryUse use{model_type, out.head_width(), out.max_position_embeddings, partial};
+    read_rotary(given, out.rotary, use);
+    check_rotary(given, out.rotary, use.head_dim);
+  };
+  group.write = [partial](const Keys& of) { return rotary_entries(of.rotary, partial); };
+  keys.group(std::move(group));
+}
+
+// The words of transformers for the activations that are built.
+HEDDLE_API const OneOf& activation_words();
+HEDDLE_API Activation activation_of(const std::string& word);
+
+// layer_types: full_attention or sliding_attention for each layer. What is wrong with it; empty: nothing.
+HEDDLE_API std::string complaint_of_layer_types(const std::optional<std::vector<std::string>>& types,
+                                                int64_t layers);
+
+// The tensors of experts: "<layer>.experts.N.<gate>.weight" for each, or one for all.
+struct ExpertFiles {
+  std::string layer = "mlp";
+  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+  std::string router = "gate";
+  std::string correction = "gate.e_score_correction_bias";  // the bias that chooses experts
+  // One tensor for all experts and each product, with the matrices transposed (GPT-OSS).
+  bool stacked = false;
+};
+
+// Rules of names and layouts. A name is whole segments of a path: "self_attn.o_proj" is in
+// "model.layers.3.self_attn.o_proj.weight". Without a rule a parameter is the tensor of its name. Rules act
+// in this order: experts, joined, transposed, renamed.
+class HEDDLE_API Files {
+ public:
+  // One tensor holds the rows of these modules' weights, and one their biases, in this order.
+  Files& joined(std::string module, std::vector<std::string> parts);
+  // Weights of this module lie as [in, out].
+  Files& transposed(std::string module);
+  Files& renamed(std::string name, std::string in_files);
+  Files& experts(ExpertFiles files);
+  // Tensors whose names end so belong to no parameter.
+  Files& ignored(std::string ending);
+
+  // The number of rows of a parameter of the model.
+  using Rows = std::function<int64_t(const std::string& parameter)>;
+  // Empty: the tensor of the parameter's name.
+  StoredParts parts(const std::string& parameter, std::span<const int64_t> shape, const Rows& rows) const;
+  std::string in_files(std::string name) const;  // renamed
+  bool ignores(const std::string& tensor) const;
+
+ private:
+  StoredParts structure(const std::string& parameter, std::span<const int64_t> shape, const Rows& rows) const;
+
+  struct Joined {
+    std::string module;
+    std::vector<std::string> parts;
+  };
+  std::vector<Joined> joined_;
+  std::vector<std::string> transposed_, ignored_;
+  std::vector<std::pair<std::string, std::string>> renamed_;
+  ExpertFiles experts_ = {};
+};
+
+// One model, as read from its keys.
+struct ReadModel {
+  ModelFacts facts = {};
+  Model model = {};
+  Files files = {};
+  std::map<std::string, std::string> signature = {};
+  std::function<std::string(const std::string& dtype)> config_json = {};
+};
+
+// Styles of the modules for the axis tp, which the units bring. Experts and their routers stay whole; so do
+// latent attention, whose heads share a key, attention with norms over all heads at once, and a head with a
+// bias.
+HEDDLE_API TensorPlan tensor_plan(const Model& model);
+
+// The units with their plan for tensor parallelism, the operations of a token, the tensors of files.
+HEDDLE_API std::unique_ptr<ModelSpec> make_spec(ReadModel read);
+
+// What a family declares. Keys: a struct derived from CommonKeys (heddle/decoder/keys.h).
+template <class Keys>
+struct Description {
+  std::string model_type;    // in config.json
+  std::string architecture;  // transformers' class
+  model::ModelKeys<Keys> keys;
+  Model (*model)(const Keys& keys);
+  Files files = {};
+};
+
+// The family of a description, for Offer::model: plugin.model<Family<phi3>>("phi3", phi3().keys), where
+// `const Description<Keys>& phi3()` returns the same one always.
+template <auto description>
+class Family : public IModelFamily {
+ public:
+  std::unique_ptr<ModelSpec> read(const Node& keys, UnknownKeys unknown) const override {
+    const auto& of = description();
+    const auto given = of.keys.read(keys, unknown);
+    ReadModel out;
+    out.facts = {of.model_type, given.vocab_size, given.max_position_embeddings, given.stored_dtype()};
+    out.model = of.model(given);
+    out.files = of.files;
+    out.signature = of.keys.signature(given, of.model_type);
+    out.config_json = [given](const std::string& dtype) {
+      const auto& written = description();
+      return written.keys.config_json(given, written.model_type, written.architecture, dtype);
+    };
+    return make_spec(std::move(out));
+  }
+};
+
+}  // namespace heddle::decoder

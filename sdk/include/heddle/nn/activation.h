@@ -1,0 +1,21 @@
+// What stands between the products of an MLP, each one autograd node that keeps its inputs only.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "heddle/base/export.h"
+
+namespace heddle::model {
+
+enum class Activation { silu, gelu, gelu_tanh, relu, relu2 };
+
+// silu(gate) * up: the gated unit of Llama's MLP (Shazeer 2020). gate and up of one shape and dtype; returns
+// the same shape.
+HEDDLE_API at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& up);
+
+// activation(gate) * up; of silu it is swiglu().
+HEDDLE_API at::Tensor gated(Activation activation, const at::Tensor& gate, const at::Tensor& up);
+
+HEDDLE_API at::Tensor activated(Activation activation, const at::Tensor& x);
+
+}  // namespace heddle::model

@@ -1,0 +1,183 @@
+// Rules of files, plans, operations and mixers of a description.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include "heddle/base/error.h"
+#include "heddle/decoder/description.h"
+#include "heddle/decoder/family.h"
+#include "heddle/model/module_unit.h"
+#include "tests/thrown.h"
+#include "lib/run/generate/generate.h"
+#include "lib/run/generate/kv_cache.h"
+
+namespace heddle::tests {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+constexpr const char* kLayer = "model.layers.1.";
+
+decoder::Model small_decoder() {
+  decoder::Attention attention;
+  attention.heads = 3, attention.kv_heads = 1, attention.head_dim = 4;
+  decoder::Model model;
+  model.vocabulary = 11, model.width = 6, model.init_std = 0.5;
+  model.layers.assign(2, {attention, decoder::Mlp{.width = 5, .bias = true}});
+  return model;
+}
+
+StoredParts stored_of(const decoder::Files& files, const std::string& parameter, std::vector<int64_t> shape) {
+  return decoder::make_spec({.model = small_decoder(), .files = files})->stored(kLayer + parameter, shape);
+}
+
+TEST(DecoderFiles, JoinTheRowsOfSeveralModules) {
+  decoder::Files files;
+  files.joined("self_attn.qkv", {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"})
+      .joined("mlp.gate_up", {"mlp.gate_proj", "mlp.up_proj"});
+  const StoredParts v = stored_of(files, "self_attn.v_proj.weight", {4, 6});
+  ASSERT_EQ(v.size(), 1u);
+  EXPECT_EQ(v[0].tensor, "model.layers.1.self_attn.qkv.weight");
+  EXPECT_THAT(v[0].shape, ElementsAre(12 + 4 + 4, 6));
+  EXPECT_THAT(v[0].first, ElementsAre(16, 0));
+  const StoredParts bias = stored_of(files, "mlp.up_proj.bias", {5});
+  EXPECT_EQ(bias.at(0).tensor, "model.layers.1.mlp.gate_up.bias");
+  EXPECT_THAT(bias[0].first, ElementsAre(5));
+  EXPECT_THAT(stored_of(files, "mlp.down_proj.weight", {6, 5}), IsEmpty());
+}
+
+TEST(DecoderFiles, TransposeAndRenameWholeSegments) {
+  decoder::Files files;
+  files.joined("attn.c_attn", {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"})
+      .transposed("attn.c_attn")
+      .transposed("mlp.up_proj")
+      .renamed("mlp.up_proj", "mlp.c_fc")
+      .renamed("model.layers", "transformer.h");
+  const StoredParts k = stored_of(files, "self_attn.k_proj.weight", {4, 6});
+  EXPECT_EQ(k.at(0).tensor, "transformer.h.1.attn.c_attn.weight");
+  EXPECT_THAT(k[0].shape, ElementsAre(6, 20));
+  EXPECT_THAT(k[0].first, ElementsAre(0, 12));
+  EXPECT_EQ(stored::fault(k, std::vector<int64_t>{4, 6}), "");
+  EXPECT_THAT(stored_of(files, "mlp.up_proj.weight", {5, 6}).at(0).shape, ElementsAre(6, 5));
+  EXPECT_THAT(stored_of(files, "mlp.up_proj.bias", {5}).at(0).shape, ElementsAre(5));
+  EXPECT_EQ(files.in_files("model.layers_of.mlp.up_projs"), "model.layers_of.mlp.up_projs");
+}
+
+TEST(DecoderFiles, RefuseToJoinWhatTheModelLacks) {
+  decoder::Files files;
+  files.joined("mlp.all", {"mlp.gate_proj", "mlp.third_proj"});
+  try {
+    stored_of(files, "mlp.gate_proj.weight", {5, 6});
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(),
+              "a rule of its files joins 'model.layers.1.mlp.third_proj.weight', which is no parameter of "
+              "the model");
+  }
+}
+
+TEST(DecoderPlan, NamesLayersOneByOneWhereTheyDiffer) {
+  decoder::Model model = small_decoder();
+  std::get<decoder::Attention>(model.layers[0].mixer).head_norm = decoder::Attention::HeadNorm::whole;
+  std::get<decoder::Mlp>(model.layers[1].feed_forward).gated = false;
+  model.head_bias = true;
+  EXPECT_THAT(decoder::tensor_plan(model), ElementsAre(Pair("model.embed_tokens", "rowwise_rep"),
+                                                       Pair("model.layers.1.self_attn.q_proj", "colwise"),
+                                                       Pair("model.layers.1.self_attn.k_proj", "colwise"),
+                                                       Pair("model.layers.1.self_attn.v_proj", "colwise"),
+                                                       Pair("model.layers.*.mlp.gate_proj", "colwise"),
+                                                       Pair("model.layers.*.mlp.up_proj", "colwise"),
+                                                       Pair("model.layers.1.self_attn.o_proj", "rowwise"),
+                                                       Pair("model.layers.*.mlp.down_proj", "rowwise")));
+}
+
+// Six for each weight of a product, and for each element of a score that is seen.
+TEST(DecoderOperations, FollowTheLayers) {
+  decoder::Model model = small_decoder();
+  std::get<decoder::Mlp>(model.layers[1].feed_forward).gated = false;
+  model.layers[0].mixer = decoder::Absent{};
+  constexpr double attention = 6 * (2 * 12 + 2 * 4) + 2 * 12 * 20 / 2.0;
+  EXPECT_EQ(decoder::make_spec({.model = model})->flops_per_token(20),
+            6 * (attention + 3 * 6 * 5 + 2 * 6 * 5 + 6 * 11));
+}
+
+// y = x + decay * (y of the token before).
+class Decay : public decoder::Mixer {
+ public:
+  struct State : decoder::MixerState {
+    void clear() override { last.reset(); }
+    at::Tensor last;
+  };
+  std::string_view kind() const override { return "decay"; }
+  std::unique_ptr<decoder::MixerState> keep_state() override {
+    auto state = std::make_unique<State>();
+    state_ = state.get();
+    return state;
+  }
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override {
+    std::vector<at::Tensor> rows;
+    at::Tensor last = state_ != nullptr ? state_->last : at::Tensor();
+    for (int64_t i = 0; i < x.size(0); ++i) {
+      const bool begins = state_ == nullptr && i % batch.tokens.size(1) == 0;
+      last = begins || !last.defined() ? x[i] : x[i] + 0.7 * last;
+      rows.push_back(last);
+    }
+    if (state_ != nullptr) state_->last = last;
+    return at::stack(rows);
+  }
+
+ private:
+  State* state_ = nullptr;
+};
+
+struct DecayMaker : decoder::MixerMaker {
+  std::string name() const override { return "mixer"; }
+  std::unique_ptr<decoder::Mixer> make(int64_t, double, const at::TensorOptions&) const override {
+    return std::make_unique<Decay>();
+  }
+  double multiplications(int64_t width, int64_t) const override { return static_cast<double>(width); }
+};
+
+decoder::Model decaying(bool attends) {
+  decoder::Model model = small_decoder();
+  model.layers[0].mixer = std::make_shared<DecayMaker>();
+  if (!attends) model.layers[1].mixer = model.layers[0].mixer;
+  return model;
+}
+
+TEST(DecoderMixer, CountsItsOwnOperations) {
+  EXPECT_EQ(decoder::make_spec({.model = decaying(false)})->flops_per_token(20),
+            6.0 * (2 * 6 + 2 * 3 * 6 * 5 + 6 * 11));
+}
+
+TEST(DecoderMixer, KeepsItsStateWhileTokensAreGenerated) {
+  for (const bool attends : {true, false}) {
+    at::manual_seed(3);
+    const auto spec = decoder::make_spec({.model = decaying(attends)});
+    Units whole = spec->make_units(at::kFloat);
+    at::manual_seed(3);
+    Units cached = spec->make_units(at::kFloat);
+    KvCache cache(cached);
+    Sampling greedy;
+    greedy.temperature = 0;
+    greedy.longest = 9;  // begins anew once
+    const auto want = generate(logits_of(whole), {1, 2, 3}, 12, greedy, 0, nullptr, {});
+    EXPECT_EQ(generate(logits_of(cached), {1, 2, 3}, 12, greedy, 0, &cache, {}), want) << attends;
+  }
+}
+
+TEST(DecoderMixer, IsRefusedWhereRanksHoldPartsOfTheTokens) {
+  const Units units = decoder::make_spec({.model = decaying(true)})->make_units(at::kMeta);
+  std::string said;
+  dynamic_cast<ModuleUnit&>(*units[1]).visit([&](const std::string& path, Module& module) {
+    if (module.traits().role != Role::mixer) return;
+    said = thrown_by([&] { refuse_mixed_tokens(module, path, "cp", "run.yaml:3", "set cp_size: 1"); });
+  });
+  EXPECT_THAT(said, ::testing::HasSubstr("'model.layers.0.mixer' (decay)"));
+}
+
+}  // namespace
+}  // namespace heddle::tests

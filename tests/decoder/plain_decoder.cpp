@@ -1,0 +1,152 @@
+// One operator after the other, with a mask of scores.
+#include "decoder/plain_decoder.h"
+
+#include <cmath>
+
+namespace heddle::tests {
+namespace {
+
+using decoder::Activation;
+using decoder::Norm;
+using Order = decoder::Layer::Order;
+
+at::Tensor plain_activation(Activation activation, const at::Tensor& x) {
+  switch (activation) {
+    case Activation::silu:
+      return x * at::sigmoid(x);
+    case Activation::gelu:
+      return at::gelu(x);
+    case Activation::gelu_tanh:
+      return 0.5 * x * (1 + at::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x.pow(3))));
+    case Activation::relu:
+      return at::clamp_min(x, 0);
+    case Activation::relu2:
+      return at::clamp_min(x, 0).square();
+  }
+  return x;
+}
+
+class Plain {
+ public:
+  Plain(const decoder::Model& model, const Parameters& parameters) : model_(model), all_(parameters) {}
+
+  at::Tensor logits(const at::Tensor& tokens) {
+    at::Tensor x = at::embedding(all_.at("model.embed_tokens.weight"), tokens) * model_.embedding_multiplier;
+    for (size_t i = 0; i < model_.layers.size(); ++i)
+      x = layer(model_.layers[i], "model.layers." + std::to_string(i) + ".", x);
+    x = norm(model_.last_norm, "model.norm", x) * model_.logits_multiplier;
+    const at::Tensor out = linear(model_.tied ? "model.embed_tokens" : "lm_head", x);
+    const double cap = model_.logits_soft_cap;
+    return cap == 0 ? out : at::tanh(out / cap) * cap;
+  }
+
+ private:
+  at::Tensor find(const std::string& name) const {
+    const auto found = all_.find(name);
+    return found == all_.end() ? at::Tensor() : found->second;
+  }
+  at::Tensor linear(const std::string& name, const at::Tensor& x) const {
+    const at::Tensor y = at::matmul(x, all_.at(name + ".weight").t()), bias = find(name + ".bias");
+    return bias.defined() ? y + bias : y;
+  }
+  at::Tensor norm(const Norm& form, const std::string& name, const at::Tensor& x) const {
+    const at::Tensor weight = all_.at(name + ".weight"), bias = find(name + ".bias");
+    const at::Tensor centred = form.kind == Norm::Kind::layer ? x - x.mean(-1, true) : x;
+    const at::Tensor unit = centred * (centred.square().mean(-1, true) + form.eps).rsqrt();
+    const at::Tensor y = unit * (form.kind == Norm::Kind::rms_plus_one ? weight + 1 : weight);
+    return bias.defined() ? y + bias : y;
+  }
+
+  at::Tensor layer(const decoder::Layer& form, const std::string& at, const at::Tensor& x) {
+    const bool attends = std::holds_alternative<decoder::Attention>(form.mixer);
+    const bool feeds = std::holds_alternative<decoder::Mlp>(form.feed_forward);
+    const auto attend = [&](const at::Tensor& in) {
+      return attention(std::get<decoder::Attention>(form.mixer), at + "self_attn.", in);
+    };
+    const auto feed = [&](const at::Tensor& in) {
+      return mlp(std::get<decoder::Mlp>(form.feed_forward), at + "mlp.", in);
+    };
+    const auto by = [&](const char* name, const at::Tensor& in) { return norm(form.norm, at + name, in); };
+    const double m = form.residual_multiplier;
+    if (form.order == Order::side_by_side) {
+      const at::Tensor in = by("input_layernorm", x);
+      return x + attend(in) * m + feed(in) * m;
+    }
+    at::Tensor y = x;
+    if (attends && form.order == Order::before) y = y + attend(by("input_layernorm", y)) * m;
+    if (attends && form.order == Order::after) y = y + by("post_attention_layernorm", attend(y)) * m;
+    if (attends && form.order == Order::both)
+      y = y + by("post_attention_layernorm", attend(by("input_layernorm", y))) * m;
+    if (!feeds) return y;
+    if (form.order == Order::before) return y + feed(by("post_attention_layernorm", y)) * m;
+    if (form.order == Order::after) return y + by("post_feedforward_layernorm", feed(y)) * m;
+    return y + by("post_feedforward_layernorm", feed(by("pre_feedforward_layernorm", y))) * m;
+  }
+
+  at::Tensor mlp(const decoder::Mlp& form, const std::string& at, const at::Tensor& x) const {
+    if (!form.gated)
+      return linear(at + "down_proj", plain_activation(form.activation, linear(at + "up_proj", x)));
+    return linear(at + "down_proj",
+                  plain_activation(form.activation, linear(at + "gate_proj", x)) * linear(at + "up_proj", x));
+  }
+
+  // x [rows, sequence, heads, head_dim].
+  static at::Tensor turned(const decoder::Rotation& form, const at::Tensor& x) {
+    if (form.dim == 0) return x;
+    const int64_t half = form.dim / 2;
+    const at::Tensor powers = at::arange(half, at::kDouble) * 2 / static_cast<double>(form.dim);
+    const at::Tensor angles =
+        (at::arange(x.size(1), at::kDouble).unsqueeze(1) / at::pow(form.theta, powers).unsqueeze(0))
+            .to(x.scalar_type())
+            .unsqueeze(1);
+    const at::Tensor cos = angles.cos(), sin = angles.sin();
+    const auto number = [&](int64_t which) {
+      return form.interleaved ? x.slice(3, which, form.dim, 2) : x.narrow(3, which * half, half);
+    };
+    const at::Tensor a = number(0), b = number(1);
+    const at::Tensor first = a * cos - b * sin, second = b * cos + a * sin;
+    const at::Tensor both =
+        form.interleaved ? at::stack({first, second}, 4).flatten(3) : at::cat({first, second}, 3);
+    return at::cat({both, x.slice(3, form.dim)}, 3);
+  }
+
+  at::Tensor attention(const decoder::Attention& form, const std::string& at, const at::Tensor& x) const {
+    const int64_t rows = x.size(0), length = x.size(1);
+    const auto heads = [&](const char* module, const char* head_norm, int64_t count) {
+      at::Tensor y = linear(at + module, x);
+      if (head_norm == nullptr || form.head_norm == decoder::Attention::HeadNorm::none)
+        return y.view({rows, length, count, form.head_dim});
+      if (form.head_norm == decoder::Attention::HeadNorm::whole)
+        return norm(form.norm, at + head_norm, y).view({rows, length, count, form.head_dim});
+      return norm(form.norm, at + head_norm, y.view({rows, length, count, form.head_dim}));
+    };
+    const int64_t group = form.heads / form.kv_heads;
+    const at::Tensor q = turned(form.rotation, heads("q_proj", "q_norm", form.heads)).transpose(1, 2);
+    const auto repeated = [&](const at::Tensor& one) {
+      return one.transpose(1, 2).repeat_interleave(group, 1);
+    };
+    const at::Tensor k = repeated(turned(form.rotation, heads("k_proj", "k_norm", form.kv_heads)));
+    const at::Tensor v = repeated(heads("v_proj", nullptr, form.kv_heads));
+    const double scale =
+        form.options.scale > 0 ? form.options.scale : 1 / std::sqrt(static_cast<double>(form.head_dim));
+    at::Tensor scores = at::matmul(q, k.transpose(2, 3)) * scale;
+    if (form.options.soft_cap > 0) scores = at::tanh(scores / form.options.soft_cap) * form.options.soft_cap;
+    at::Tensor hidden = at::ones({length, length}, at::kBool).triu(1);
+    if (form.options.window > 0)
+      hidden = hidden.logical_or(at::ones({length, length}, at::kBool).tril(-form.options.window));
+    scores = scores.masked_fill(hidden, -1e30);
+    const at::Tensor y = at::matmul(at::softmax(scores, -1), v).transpose(1, 2).flatten(2);
+    return linear(at + "o_proj", y);
+  }
+
+  const decoder::Model& model_;
+  const Parameters& all_;
+};
+
+}  // namespace
+
+at::Tensor plain_logits(const decoder::Model& model, const Parameters& parameters, const at::Tensor& tokens) {
+  return Plain(model, parameters).logits(tokens);
+}
+
+}  // namespace heddle::tests
