@@ -135,7 +135,8 @@ void read_rotary(const Node& keys, RotaryKeys& rotary, const RotaryUse& use) {
 }
 
 void check_rotary(const Node& keys, const RotaryKeys& rotary, int64_t head_dim) {
-  const at::Tensor frequencies = model::rotary_frequencies(rotary.dim(head_dim), rotary.theta, rotary.scaling);
+  const at::Tensor frequencies =
+      model::rotary_frequencies(rotary.dim(head_dim), rotary.theta, rotary.scaling);
   const float* first = frequencies.const_data_ptr<float>();
   if (std::all_of(first, first + frequencies.numel(), [](float value) { return std::isfinite(value); }) &&
       std::isfinite(model::rotary_factor(rotary.scaling)))

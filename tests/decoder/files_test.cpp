@@ -6,9 +6,9 @@
 #include "heddle/decoder/description.h"
 #include "heddle/decoder/family.h"
 #include "heddle/model/module_unit.h"
-#include "tests/thrown.h"
 #include "lib/run/generate/generate.h"
 #include "lib/run/generate/kv_cache.h"
+#include "tests/thrown.h"
 
 namespace heddle::tests {
 namespace {

@@ -25,7 +25,8 @@ MODULES = {
     # The entry points of a program put everything together.
     "engine": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "nn", "checkpoint", "train"),
     # A run, from its recipe to its last step, on the entry points.
-    "run": (*BELOW_PARALLEL, "parallel", "plugin", "drawing", "transport", "nn", "checkpoint", "train", "engine"),
+    "run": (*BELOW_PARALLEL, "parallel", "plugin", "drawing", "transport", "nn", "decoder", "checkpoint", "train",
+            "engine"),
     # What a plugin's author tests with and adapts foreign models by.
     "testing": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "nn", "train", "engine"),
     "adapters": ("base", "model", "nn", "parallel", "checkpoint"),

@@ -23,7 +23,7 @@ TEST_P(Fields, OfTheSectionStandInTheDocument) {
   OfferedSchema schema;
   schema.name = GetParam().name;
   schema.fields = GetParam().fields;
-  const std::string table = cli::to_markdown({{"section", &schema, nullptr, nullptr}});
+  const std::string table = cli::to_markdown({{"section", &schema}});
   std::ostringstream document;
   document << std::ifstream(HEDDLE_SOURCE_DIR "/docs/configuration.md").rdbuf();
   EXPECT_NE(document.str().find("`" + schema.name + "`"), std::string::npos);

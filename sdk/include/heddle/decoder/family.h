@@ -39,8 +39,8 @@ struct RotaryUse {
 // Changes what the keys give. Throws Error{config} at the key: a type that is not built, a missing or
 // impossible factor, a part that is no even number.
 HEDDLE_API void read_rotary(const Node& keys, RotaryKeys& rotary, const RotaryUse& use);
-// Throws Error{config} where these values make a frequency that is not a number: yarn with rope_theta 1, where
-// transformers divides by zero.
+// Throws Error{config} where these values make a frequency that is not a number: yarn with rope_theta 1,
+// where transformers divides by zero.
 HEDDLE_API void check_rotary(const Node& keys, const RotaryKeys& rotary, int64_t head_dim);
 // rope_parameters: a map that transformers reads back.
 HEDDLE_API Node rotary_map(const RotaryKeys& rotary, bool partial);
