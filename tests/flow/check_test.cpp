@@ -42,7 +42,7 @@ const std::vector<Broken> kModels = {
     {"hidden_size: 24", "hidden_size: 25", "hidden_size 25 is not a multiple of num_attention_heads 3"},
     {"dtype: float32\n", "dtype: fp32\n", "unknown dtype 'fp32'"},
     {"model:\n", "model: {pretrained_model_name_or_path: nowhere/model}\nseed2:\n", "unknown key 'seed2'"},
-    {"  dtype: float32\n", "  pretrained_model_name_or_path: a/b\n", "from_config takes no"},
+    {"  dtype: float32\n", "  pretrained_model_name_or_path: a/b\n", "is not there"},
     {"strategy: fsdp2", "strategy: fsdp2\n  tp_size: 2", "num_key_value_heads"},
     {"strategy: fsdp2", kPipeline + "{}", "does not support tie_word_embeddings=True", "model_type: llama",
      "model_type: llama, tie_word_embeddings: true"},
