@@ -12,10 +12,10 @@ namespace heddle::context {
 namespace {
 
 void check_dealing(const Method& method, int cp) {
-  const int64_t dealing = method.dealing(cp);
-  if (cp % dealing == 0) return;
+  const int64_t ulysses_size = method.ulysses_ranks(cp);
+  if (cp % ulysses_size == 0) return;
   throw Error(ErrorCode::config, "distributed.context.ulysses_size",
-              "ulysses_size (" + std::to_string(dealing) + (method.ulysses_size ? "" : ", the default") +
+              "ulysses_size (" + std::to_string(ulysses_size) + (method.ulysses_size ? "" : ", the default") +
                   ") must divide cp_size (" + std::to_string(cp) + ")",
               "heads are dealt over ulysses_size ranks, and keys travel round cp_size / ulysses_size");
 }
@@ -23,13 +23,13 @@ void check_dealing(const Method& method, int cp) {
 }  // namespace
 
 void check_heads(int64_t heads, const Method& method, int cp) {
-  const int64_t dealing = method.dealing(cp);
-  if (heads % dealing == 0) return;
+  const int64_t ulysses_size = method.ulysses_ranks(cp);
+  if (heads % ulysses_size == 0) return;
   const std::string key = method.method == "ulysses" ? "cp_size" : "ulysses_size";
   throw Error(ErrorCode::config, "distributed.context.method",
               "method " + method.method + " needs a number of heads, of queries and of keys, that " + key +
                   " divides: a rank has " + std::to_string(heads) + ", " + key + " is " +
-                  std::to_string(dealing),
+                  std::to_string(ulysses_size),
               "set method: allgather or ring, or a " + key + " that divides the heads");
 }
 

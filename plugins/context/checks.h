@@ -9,7 +9,7 @@
 
 namespace heddle::context {
 
-// Throws Error{config} where a rank's number of heads cannot be dealt over method.dealing(cp) ranks.
+// Throws Error{config} where a rank's number of heads cannot be dealt over method.ulysses_ranks(cp) ranks.
 void check_heads(int64_t heads, const Method& method, int cp);
 
 // The whole model over cp ranks, its heads split over tp. Throws Error{config} for an ulysses_size that does

@@ -15,7 +15,7 @@ struct Method {
 
   // Ranks of cp that deal heads to each other, neighbours in the axis; the others form rings. Any number
   // above 0 until check_units() has seen that it divides cp.
-  int64_t dealing(int cp) const {
+  int64_t ulysses_ranks(int cp) const {
     if (method == "ulysses") return cp;
     return method == "ring_ulysses" ? ulysses_size.value_or(kUlyssesSize) : 1;
   }

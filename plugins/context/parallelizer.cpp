@@ -38,7 +38,7 @@ void ContextParallel::check(Units& units, const Sizes& sizes) {
 }
 
 void ContextParallel::check_device(bool on_cpu) const {
-  if (on_cpu || config_.context.dealing(cp_) == cp_ || not_on_gpus_.what.empty()) return;
+  if (on_cpu || config_.context.ulysses_ranks(cp_) == cp_ || not_on_gpus_.what.empty()) return;
   throw Error(ErrorCode::not_built, "distributed.context.method",
               "the method " + config_.context.method + " does not compute attention with " +
                   not_on_gpus_.what + " on a GPU",
@@ -51,21 +51,21 @@ void ContextParallel::check_device(bool on_cpu) const {
 // ranks with the same place in their groups form a ring.
 void ContextParallel::meet(const DeviceMesh& mesh) {
   const int cp = mesh.size(kAxis), rank = mesh.rank(kAxis);
-  const int dealing = static_cast<int>(config_.context.dealing(cp));
-  place_ = {rank / dealing, cp / dealing, Cut::balanced, rank % dealing, dealing};
-  if (dealing == cp) place_ = {rank, cp, Cut::contiguous};
-  dealing_ = dealing == cp ? &mesh.group(kAxis) : nullptr;
-  ring_ = dealing == 1 ? &mesh.group(kAxis) : nullptr;
-  if (dealing == 1 || dealing == cp) return;
+  const int ulysses_size = static_cast<int>(config_.context.ulysses_ranks(cp));
+  place_ = {rank / ulysses_size, cp / ulysses_size, Cut::balanced, rank % ulysses_size, ulysses_size};
+  if (ulysses_size == cp) place_ = {rank, cp, Cut::contiguous};
+  ulysses_group_ = ulysses_size == cp ? &mesh.group(kAxis) : nullptr;
+  ring_ = ulysses_size == 1 ? &mesh.group(kAxis) : nullptr;
+  if (ulysses_size == 1 || ulysses_size == cp) return;
   const std::vector<int> ranks = mesh.ranks(kAxis);
   std::vector<int> neighbours, apart;
   for (int other = 0; other < cp; ++other) {
-    if (other / dealing == rank / dealing) neighbours.push_back(ranks[static_cast<size_t>(other)]);
-    if (other % dealing == rank % dealing) apart.push_back(ranks[static_cast<size_t>(other)]);
+    if (other / ulysses_size == rank / ulysses_size) neighbours.push_back(ranks[static_cast<size_t>(other)]);
+    if (other % ulysses_size == rank % ulysses_size) apart.push_back(ranks[static_cast<size_t>(other)]);
   }
   own_groups_[0] = mesh.meeting().group("cp_ulysses", neighbours);
   own_groups_[1] = mesh.meeting().group("cp_ring", apart);
-  dealing_ = own_groups_[0].get();
+  ulysses_group_ = own_groups_[0].get();
   ring_ = own_groups_[1].get();
 }
 
@@ -74,32 +74,33 @@ AttentionCore::Instead::LinkPointer ContextParallel::link() {
     const auto around = [this](at::Tensor q, at::Tensor k, at::Tensor v, const model::Heads& heads,
                                const Batch& batch, const AttentionCore::Instead::Next& next) {
       const Dealt own = deal(q, k, v, heads);
-      return to_own_tokens(next(own.q, own.k, own.v, own.heads, batch), heads, *dealing_);
+      return to_own_tokens(next(own.q, own.k, own.v, own.heads, batch), heads, *ulysses_group_);
     };
     return AttentionCore::Instead::around("context", 0, around);
   }
   exchange_ = config_.context.method == "allgather" ? make_gathered(*ring_) : make_ring(*ring_);
   const auto in_place = [this](at::Tensor q, at::Tensor k, at::Tensor v, const model::Heads& heads,
                                const Batch& batch) {
-    if (dealing_ == nullptr) return context::attend(q, k, v, {heads, rows(batch), place_.rank}, *exchange_);
+    if (ulysses_group_ == nullptr)
+      return context::attend(q, k, v, {heads, rows(batch), place_.rank}, *exchange_);
     const Dealt own = deal(q, k, v, heads);
     const at::Tensor y =
         context::attend(own.q, own.k, own.v, {own.heads, rows(batch), place_.rank}, *exchange_);
-    return to_own_tokens(y, heads, *dealing_);
+    return to_own_tokens(y, heads, *ulysses_group_);
   };
   return AttentionCore::Instead::in_place("context", in_place);
 }
 
 ContextParallel::Dealt ContextParallel::deal(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                              const model::Heads& heads) const {
-  const int ranks = dealing_->size();
+  const int ranks = ulysses_group_->size();
   for (const at::Tensor* of : {&q, &k}) check_heads(of->size(1) / heads.head_dim, config_.context, cp_);
-  Dealt out{to_own_heads(q, heads, *dealing_), to_own_heads(k, heads, *dealing_),
-            to_own_heads(v, heads, *dealing_), heads};
+  Dealt out{to_own_heads(q, heads, *ulysses_group_), to_own_heads(k, heads, *ulysses_group_),
+            to_own_heads(v, heads, *ulysses_group_), heads};
   out.heads.sequence *= ranks;
   if (heads.sinks.defined()) {
     const int64_t own = heads.sinks.size(0) / ranks;
-    out.heads.sinks = heads.sinks.narrow(0, dealing_->rank() * own, own);
+    out.heads.sinks = heads.sinks.narrow(0, ulysses_group_->rank() * own, own);
   }
   return out;
 }

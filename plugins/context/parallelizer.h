@@ -51,7 +51,7 @@ class ContextParallel : public IParallelizer {
   NotOnGpus not_on_gpus_;  // of the model's attention
   Place place_;
   std::array<std::unique_ptr<Communicator>, 2> own_groups_;  // of ring_ulysses
-  Communicator* dealing_ = nullptr;                          // null: heads stay
+  Communicator* ulysses_group_ = nullptr;                    // null: heads stay
   Communicator* ring_ = nullptr;                             // null: no keys come from other ranks
   RowsKey rows_key_;
   std::shared_ptr<const Rows> rows_;

@@ -99,7 +99,7 @@ TEST(Boxes, ThatOverlapAreRefusedInAManifest) {
   EXPECT_EQ(
       error_of(folder, [&] { checkpoint::read_manifest(folder.write("manifest.json", written(manifest))); }),
       "error[input] FOLDER/manifest.json: tensor \"w\": its boxes overlap\n"
-      "  hint: go on from another checkpoint, or copy this one again");
+      "  hint: resume from another checkpoint, or copy this one again");
 }
 
 TEST(Boxes, ThatOverlapAreNotWritten) {

@@ -60,7 +60,7 @@ TEST(HfWeights, RefusesAnIndexThatLies) {
             "got \"../one.safetensors\"");
   EXPECT_EQ(with(R"({"weight_map":{"a":"three.safetensors"}})"),
             "error[input] FOLDER/three.safetensors: cannot be read: No such file or directory\n"
-            "  hint: is the file there, and may it be read? copy it again, or go on from another");
+            "  hint: is the file there, and may it be read? copy it again, or resume from another");
 }
 
 TEST(HfSource, NamesAMissingTensorAndAWrongShape) {

@@ -77,7 +77,7 @@ TEST(Publish, AnAnnouncedLinkCountsFromTheMomentItsTargetIsThere) {
 }
 
 // The run after one that ended before point() may end at any moment too.
-TEST(Publish, AnAnnouncementThatCameTrueIsNotForgottenForTheNext) {
+TEST(Publish, KeepsThePointerOfWhatWasPublished) {
   for (const bool links : {true, false}) {
     const Folder folder;
     if (!links) fs::create_directories(folder / ".LATEST.new/in_the_way");  // as if they could not be made

@@ -122,7 +122,7 @@ TEST(Safetensors, RefusesAFileThatIsNotThere) {
   const Folder folder;
   EXPECT_EQ(error_of(folder, [&] { SafetensorsFile file(folder / "x"); }),
             "error[input] FOLDER/x: cannot be read: No such file or directory\n"
-            "  hint: is the file there, and may it be read? copy it again, or go on from another");
+            "  hint: is the file there, and may it be read? copy it again, or resume from another");
 }
 
 TEST(Safetensors, RefusesACutFile) {

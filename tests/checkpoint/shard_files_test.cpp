@@ -68,13 +68,13 @@ TEST(ShardFiles, AreRefusedWhereTheirHeadersContradictTheManifest) {
   EXPECT_EQ(read_whole(folder),
             std::string("error[input] FOLDER/") + kFirstShard +
                 ": tensor \"w\": the file does not hold the box that manifest.json says it holds\n"
-                "  hint: were files of a checkpoint swapped? copy it again, or go on from another");
+                "  hint: were files of a checkpoint swapped? copy it again, or resume from another");
 }
 
 // Nobody can download them again.
 TEST(ShardFiles, ThatAreCutOrDamagedAreForAnotherCheckpoint) {
   const std::string hint =
-      "\n  hint: the file was changed or damaged; copy it again, or go on from another checkpoint";
+      "\n  hint: the file was changed or damaged; copy it again, or resume from another checkpoint";
   const std::string at = std::string("error[input] FOLDER/") + kFirstShard + ": ";
   const Folder folder;
   save_halves(folder.path());
@@ -139,7 +139,7 @@ TEST(ShardFiles, ThatAreCutWhileTheyAreReadAreAnError) {
                  reader.read({"w", at::zeros({count}), {count}, {0}});
                }),
       ::testing::MatchesRegex("error.io. FOLDER/.*: ends before byte [0-9]+: it was cut while in use\n"
-                              "  hint: see what the system says of the disk, and go on from another copy"));
+                              "  hint: see what the system says of the disk, and resume from another copy"));
 }
 
 TEST(ShardFiles, AreWrittenAgainAndAgainByOnePlan) {

@@ -139,7 +139,7 @@ TEST(Sharded, SeesAFlippedByteWhereItReadsAndNowhereElse) {
   EXPECT_EQ(sharded_refusal(folder),
             std::string("error[input] FOLDER/") + kSecond +
                 ": tensor \"wide\": the bytes are not those that were saved\n"
-                "  hint: the file was changed or damaged; copy it again, or go on from "
+                "  hint: the file was changed or damaged; copy it again, or resume from "
                 "another checkpoint");
   ShardedReader reader(folder.path());
   Part left = piece("wide", wide(), {0, 0}, {11, 3});

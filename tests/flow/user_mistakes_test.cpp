@@ -53,7 +53,7 @@ TEST(GoingBack, IsRefusedWhereTheNextCheckpointsAreThereBeforeAnyStep) {
   EXPECT_EQ(back.status, 2);
   EXPECT_EQ(back.error,
             "error[config] checkpoint.checkpoint_dir: " + files.path("run/epoch_0_step_3") +
-                " is in the way: the run begins with step 3 and would save there after step 4\n"
+                " already exists and would be overwritten at step 4: the run begins with step 3\n"
                 "  hint: remove it and those after it, or point checkpoint.checkpoint_dir at a fresh "
                 "directory and checkpoint.restore_from at " +
                 files.path("run/epoch_0_step_1") + "\n");
@@ -71,12 +71,12 @@ TEST(AnotherModel, IsRefusedWhereItWouldSaveOverTheOldOnesCheckpoints) {
   EXPECT_EQ(wider.status, 2);
   EXPECT_THAT(wider.error,
               HasSubstr(files.path("run/epoch_0_step_1") +
-                        " is in the way: the run begins with step 1 and would save there after step "
-                        "2; it is of another model: intermediate_size was 40, now 48\n"
+                        " already exists and would be overwritten at step 2: the run begins with step "
+                        "1; it is of another model: intermediate_size was 40, now 48\n"
                         "  hint: point checkpoint.checkpoint_dir at a fresh directory\n"));
 }
 
-// The checkpoint in the way is this model's own, and good: nothing tells to remove it.
+// The checkpoint that is there is this model's own, and good: nothing tells to remove it.
 TEST(AnotherModel, InLatestSendsToTheOwnCheckpoints) {
   const TrainingFiles files;
   const Words wider = {"--model.config.intermediate_size", "48"};
@@ -84,16 +84,17 @@ TEST(AnotherModel, InLatestSendsToTheOwnCheckpoints) {
   ASSERT_EQ(heddle(files.train("run", plus({"--step_scheduler.max_steps", "2"}, wider))).status, 0);
   const Outcome back = heddle(files.train("run", {"--step_scheduler.max_steps", "4"}));
   EXPECT_EQ(back.status, 2);
-  EXPECT_EQ(back.error,
-            "error[config] checkpoint.checkpoint_dir: " + files.path("run/epoch_0_step_3") +
-                " is in the way: the run begins with step 1 and would save there after step 4; LATEST names "
-                "epoch_0_step_1, which is of another model: intermediate_size was 48, now 40\n"
-                "  hint: --checkpoint.restore_from epoch_0_step_3 goes on from the newest checkpoint of this "
-                "model; or point checkpoint.checkpoint_dir at a fresh directory\n");
+  EXPECT_EQ(
+      back.error,
+      "error[config] checkpoint.checkpoint_dir: " + files.path("run/epoch_0_step_3") +
+          " already exists and would be overwritten at step 4: the run begins with step 1; LATEST names "
+          "epoch_0_step_1, which is of another model: intermediate_size was 48, now 40\n"
+          "  hint: --checkpoint.restore_from epoch_0_step_3 resumes from the newest checkpoint of this "
+          "model; or point checkpoint.checkpoint_dir at a fresh directory\n");
   const Outcome further = heddle(files.train("run", {"--step_scheduler.max_steps", "3"}));
   EXPECT_THAT(further.out + further.error,
               HasSubstr("intermediate_size was 48, now 40. Skipping restore. --checkpoint.restore_from "
-                        "epoch_0_step_3 goes on from the newest of this model.\n"));
+                        "epoch_0_step_3 resumes from the newest of this model.\n"));
 }
 
 TEST(TheLearningRate, ThatIsAnotherOneOnResumingIsSaid) {

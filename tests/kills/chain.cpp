@@ -16,7 +16,7 @@ Chain::Chain(Training training, fs::path folder, uint64_t seed)
       operations_(training_.ranks) {
   for (int rank = 0; rank < training_.ranks; ++rank) {
     fs::remove_all(whole_);
-    const End end = live(training_, whole_, Doom{}, rank);
+    const End end = live(training_, whole_, KillPoint{}, rank);
     if (end.status != 0) throw Broken{"the undisturbed run failed: " + end.errors};
     operations_[rank] = operations();
     if (operations_[rank] == 0) throw Broken{"no operation on a file is seen"};
@@ -30,7 +30,7 @@ Chain::Chain(Training training, fs::path folder, uint64_t seed)
 int Chain::kill(int kills) {
   fs::remove_all(cut_);
   while (killed_ < kills) live_once();
-  const End last = live(training_, cut_, Doom{}, 0);
+  const End last = live(training_, cut_, KillPoint{}, 0);
   if (last.status != 0) throw Broken{"the last life failed: " + last.errors};
   check_the_end();
   return ends_;
@@ -39,7 +39,7 @@ int Chain::kill(int kills) {
 void Chain::live_once() {
   const auto before = published(cut_);
   const int rank = static_cast<int>(random_() % static_cast<uint64_t>(training_.ranks));
-  const Doom one = draw(rank);
+  const KillPoint one = draw(rank);
   const End end = live(training_, cut_, one, rank);
   const std::string tale = "life " + std::to_string(killed_) + ", rank " + std::to_string(rank) +
                            ", operation " + std::to_string(one.operation) + ": ";
@@ -68,13 +68,13 @@ void Chain::live_once() {
 }
 
 // An operation of the next three checkpoints or so.
-Doom Chain::draw(int rank) {
+KillPoint Chain::draw(int rank) {
   const auto below = [&](int64_t most) {
     return static_cast<int64_t>(random_() % static_cast<uint64_t>(most));
   };
-  Doom one;
-  one.when = static_cast<Doom::When>(below(4));
-  one.whom = static_cast<Doom::Whom>(below(2));
+  KillPoint one;
+  one.when = static_cast<KillPoint::When>(below(4));
+  one.whom = static_cast<KillPoint::Whom>(below(2));
   one.operation = 1 + below(3 * operations_[rank] / checkpoints_ + 4);
   one.microseconds = below(4000);
   return one;

@@ -30,7 +30,7 @@ class Chain {
  private:
   void live_once();  // to a random moment
   void check_the_end();
-  Doom draw(int rank);
+  KillPoint draw(int rank);
 
   Training training_;
   std::filesystem::path cut_, whole_;

@@ -1,4 +1,4 @@
-// A checkpoint, a save beside it that fails, and the run that goes on from it.
+// A checkpoint, a save beside it that fails, and the run that resumes from it.
 #include "faults.h"
 
 #include <array>
@@ -45,13 +45,13 @@ void check_room(const fs::path& folder) {
 }
 
 void check_goes_on(const Training& training, const fs::path& cut, const std::string& wanted) {
-  const End end = live(training, cut, Doom{}, 0);
+  const End end = live(training, cut, KillPoint{}, 0);
   if (end.status != 0) throw Broken{"it does not go on: " + end.errors};
   if (end_of(cut) != wanted) throw Broken{"it goes on to another end"};
 }
 
 int64_t run_undisturbed(const Training& training, const fs::path& folder, int rank) {
-  const End end = live(training, folder, Doom{}, rank);
+  const End end = live(training, folder, KillPoint{}, rank);
   if (end.status != 0) throw Broken{"the undisturbed run failed: " + end.errors};
   return operations();
 }
@@ -72,7 +72,8 @@ int fail_everywhere(const Training& training, const fs::path& folder, int stride
       for (const auto& [number, words] : kErrors) {
         if (stride > 1 && (number != error || at % stride != 0)) continue;
         copy_anew(base, cut);
-        const End end = live(all, cut, Doom{Doom::When::fails, Doom::Whom::process, at, 0, number}, rank);
+        const End end =
+            live(all, cut, KillPoint{KillPoint::When::fails, KillPoint::Whom::process, at, 0, number}, rank);
         try {
           if (end.status != 0) check_message(end, words), ++failed;
           if (number != EACCES) check_room(cut);
@@ -102,7 +103,7 @@ void fail_without_permission(Training training, const fs::path& folder) {
                   fs::perm_options::remove);
   training = all;
   training.user = Training::User::nobody;
-  const End end = live(training, cut, Doom{}, 0);
+  const End end = live(training, cut, KillPoint{}, 0);
   fs::permissions(cut, before);
   check_message(end, "Permission denied");
   check_untouched(base, cut);

@@ -8,7 +8,7 @@
 
 namespace kills {
 
-// Lets a training of several steps go on from a checkpoint, once for each `stride`-th operation of each rank
+// Lets a training of several steps resume from a checkpoint, once for each `stride`-th operation of each rank
 // and each way in which a disk fails (full, no permission, broken), and then once more on a sound disk. Gives
 // how many times it failed. Throws Broken.
 int fail_everywhere(const Training& training, const std::filesystem::path& folder, int stride);

@@ -32,7 +32,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-int train(const Training& training, const fs::path& folder, const Doom& one, int doomed_rank) {
+int train(const Training& training, const fs::path& folder, const KillPoint& one, int killed_rank) {
   using namespace heddle;
   const Node read = config::read_text(training.yaml, "run.yaml");
   const Node configuration = config::with_override(read, "checkpoint.checkpoint_dir", folder.string());
@@ -42,7 +42,7 @@ int train(const Training& training, const fs::path& folder, const Doom& one, int
   if (training.user == Training::User::nobody && ::geteuid() == 0 && ::seteuid(65534) != 0) std::abort();
   return cli::run_ranks(plan, std::chrono::minutes(1), [&](Rendezvous& meeting) {
     at::set_num_threads(1);  // a life is too short for more
-    if (meeting.rank() == doomed_rank) doom(one);
+    if (meeting.rank() == killed_rank) kill_at_operation(one);
     StopRequest request;
     return run_rank(run, plugins, meeting, request);
   });
@@ -84,15 +84,16 @@ Training up_to(Training training, int steps) {
   return training;
 }
 
-End live(const Training& training, const fs::path& folder, const Doom& doom, int doomed_rank) {
-  return in_a_process(folder.string() + ".words", [&] { return train(training, folder, doom, doomed_rank); });
+End live(const Training& training, const fs::path& folder, const KillPoint& point, int killed_rank) {
+  return in_a_process(folder.string() + ".words",
+                      [&] { return train(training, folder, point, killed_rank); });
 }
 
-End live_again(const Training& training, const fs::path& folder, const Doom& one, int restarts) {
+End live_again(const Training& training, const fs::path& folder, const KillPoint& one, int restarts) {
   const fs::path file = folder.string() + ".yaml";
   std::ofstream(file) << training.yaml;
   return in_a_process(folder.string() + ".words", [&] {
-    doom(one);
+    kill_at_operation(one);
     heddle::cli::TrainCommand command;
     command.config = file;
     command.nproc_per_node = training.ranks;

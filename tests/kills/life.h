@@ -1,10 +1,10 @@
-// One start of `heddle train` with its ranks, as processes that are doomed.
+// One start of `heddle train` with its ranks, as processes that are killed at a chosen operation.
 #pragma once
 
 #include <filesystem>
 #include <string>
 
-#include "doom.h"
+#include "kill_point.h"
 
 namespace kills {
 
@@ -25,12 +25,14 @@ struct End {
   std::string errors;  // what it wrote to standard error
 };
 
-// Runs until the training is done or the doomed rank has met its end; -1: no rank is doomed.
-End live(const Training& training, const std::filesystem::path& folder, const Doom& doom, int doomed_rank);
+// Runs until the training is done or the rank `killed_rank` was killed; -1: none is.
+End live(const Training& training, const std::filesystem::path& folder, const KillPoint& point,
+         int killed_rank);
 
-// The whole of `heddle train --max-restarts RESTARTS`: whichever rank comes to the operation is doomed, in
+// The whole of `heddle train --max-restarts RESTARTS`: whichever rank comes to the operation is killed, in
 // its first life.
-End live_again(const Training& training, const std::filesystem::path& folder, const Doom& doom, int restarts);
+End live_again(const Training& training, const std::filesystem::path& folder, const KillPoint& point,
+               int restarts);
 
 // Reads every tensor of every checkpoint that is in the folder, in a process of its own: "" or the first
 // error.

@@ -54,7 +54,7 @@ std::vector<Training> trainings(const fs::path& folder) {
       (folder / "validation.bin").string() + "}\n";
   return {{"one rank", 1, recipe + "distributed: {strategy: single}\n"},
           {"two ranks", 2, recipe + fsdp},
-          {"two ranks that keep two checkpoints and the best and go on from LATEST", 2,
+          {"two ranks that keep two checkpoints and the best and resume from LATEST", 2,
            recipe + fsdp + latest, 2},
           {"two ranks that save beside their steps", 2, recipe + fsdp + "checkpoint: {is_async: true}\n", 0}};
 }

@@ -41,7 +41,7 @@ bool move_one(Training other, const fs::path& cut, const fs::path& whole) {
   fs::copy(cut, moved, fs::copy_options::recursive | fs::copy_options::copy_symlinks);
   const std::string rate = "lr: 0.01";
   other.yaml.replace(other.yaml.find(rate), rate.size(), "lr: 0.0");
-  const End end = live(up_to(other, static_cast<int>(last) + 2), moved, Doom{}, -1);
+  const End end = live(up_to(other, static_cast<int>(last) + 2), moved, KillPoint{}, -1);
   if (end.status != 0) throw Broken{"status " + std::to_string(end.status) + ", " + end.errors};
   const auto after = published(moved);
   if (after.rbegin()->first != last + 1) throw Broken{"it did not train a step"};

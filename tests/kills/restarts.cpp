@@ -13,7 +13,7 @@ int restart_after_kills(const Training& training, const fs::path& folder, int ru
   constexpr int kSteps = 8;
   const Training some = up_to(training, kSteps);
   const fs::path whole = folder / "undisturbed", cut = folder / "restarted";
-  const End undisturbed = live_again(some, whole, Doom{}, 1);
+  const End undisturbed = live_again(some, whole, KillPoint{}, 1);
   if (undisturbed.status != 0) throw Broken{"the undisturbed run failed: " + undisturbed.errors};
   const std::string wanted = end_of(whole);
   const auto all = static_cast<uint64_t>(operations());
@@ -21,8 +21,8 @@ int restart_after_kills(const Training& training, const fs::path& folder, int ru
   int restarts = 0;
   for (int run = 0; run < runs; ++run) {
     fs::remove_all(cut);
-    Doom one;
-    one.when = static_cast<Doom::When>(random() % 4);
+    KillPoint one;
+    one.when = static_cast<KillPoint::When>(random() % 4);
     one.operation = static_cast<int64_t>(1 + random() % all);
     one.microseconds = static_cast<int64_t>(random() % 4000);
     const End end = live_again(some, cut, one, 1);

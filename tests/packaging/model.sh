@@ -101,7 +101,7 @@ for case in gpt2 gpt2_untied; do
   for file in "$golden/$case"/model*; do cmp "$file" "back_$case/$(basename "$file")"; done
 done
 
-say "goes on from a checkpoint, and generates from it"
+say "resumes from a checkpoint, and generates from it"
 "$heddle" train run.yaml --nproc-per-node 2 --model "{pretrained_model_name_or_path: $golden/gpt2}" \
   --dataset "{file_pattern: $golden/gpt2/tokens.bin, seq_len: 17}" --distributed "{strategy: ddp}" \
   --checkpoint "{checkpoint_dir: out_half}" --metrics half.jsonl --step_scheduler.max_steps 5 >/dev/null

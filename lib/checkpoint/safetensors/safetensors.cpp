@@ -46,7 +46,7 @@ class Mapping {
     const std::string reason = std::strerror(errno);
     if (descriptor_ >= 0) ::close(descriptor_);
     throw Error(ErrorCode::input, file.string(), "cannot be read: " + reason,
-                "is the file there, and may it be read? copy it again, or go on from another");
+                "is the file there, and may it be read? copy it again, or resume from another");
   }
 
   int descriptor_ = -1;
@@ -100,7 +100,7 @@ void SafetensorsFile::read_bytes(const std::string& name, uint64_t from, std::sp
                   got == 0
                       ? "ends before byte " + std::to_string(at + out.size()) + ": it was cut while in use"
                       : std::string("cannot be read: ") + std::strerror(errno),
-                  "see what the system says of the disk, and go on from another copy");
+                  "see what the system says of the disk, and resume from another copy");
     at += static_cast<uint64_t>(got);
     out = out.subspan(static_cast<size_t>(got));
   }

@@ -21,7 +21,7 @@ using nlohmann::json;
 constexpr const char* kFormat = "heddle sharded tensors";
 
 [[noreturn]] void refuse(const std::filesystem::path& file, const std::string& message,
-                         const std::string& hint = "go on from another checkpoint, or copy this one again") {
+                         const std::string& hint = "resume from another checkpoint, or copy this one again") {
   throw Error(ErrorCode::input, file.string(), message, hint);
 }
 

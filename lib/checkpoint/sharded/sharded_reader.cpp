@@ -16,7 +16,7 @@ namespace heddle::checkpoint {
 namespace {
 
 constexpr const char* kIfDamaged =
-    "the file was changed or damaged; copy it again, or go on from another checkpoint";
+    "the file was changed or damaged; copy it again, or resume from another checkpoint";
 
 // The intersection of two boxes of one tensor; size 0 along some dim if it is empty.
 Box overlap(const Box& a, const Box& b) {
@@ -140,7 +140,7 @@ const ShardedReader::Shard& ShardedReader::shard_of(const std::string& name, con
     throw Error(ErrorCode::input, (directory_ / saved.file).string(),
                 "tensor " + text::quoted(name) + ": the file does not hold the box that " + kManifest +
                     " says it holds",
-                "were files of a checkpoint swapped? copy it again, or go on from another");
+                "were files of a checkpoint swapped? copy it again, or resume from another");
   return shard;
 }
 

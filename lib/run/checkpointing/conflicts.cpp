@@ -41,7 +41,7 @@ std::string what_to_do(const RunSpec& run, bool is_other_model) {
   if (is_other_model) return fresh;
   const std::string own = latest_of_another(run).empty() ? "" : newest_of_this_model(run);
   if (!own.empty())
-    return "--checkpoint.restore_from " + own + " goes on from the newest checkpoint of this model; or " +
+    return "--checkpoint.restore_from " + own + " resumes from the newest checkpoint of this model; or " +
            fresh;
   return "remove it and those after it, or " + fresh +
          (run.resume ? " and checkpoint.restore_from at " + run.resume->directory.string() : "");
@@ -59,8 +59,8 @@ void check_checkpoint_conflicts(RunSpec& run) {
   const fs::path there = directory_of(run, run.scheduler.at(*met));
   const std::string other = other_model(there, run);
   throw Error(ErrorCode::config, "checkpoint.checkpoint_dir",
-              there.string() + " is in the way: the run begins with step " + std::to_string(first + 1) +
-                  " and would save there after step " + std::to_string(*met + 1) +
+              there.string() + " already exists and would be overwritten at step " +
+                  std::to_string(*met + 1) + ": the run begins with step " + std::to_string(first + 1) +
                   (other.empty() ? latest_of_another(run) : "; it is of another model: " + other),
               what_to_do(run, !other.empty()));
 }

@@ -22,8 +22,8 @@ void announce(const CheckpointSection& section, const std::filesystem::path& dir
 void keep(const CheckpointSection& section, const std::filesystem::path& directory, const Losses& losses,
           const Log& log);
 
-// On rank 0, once a run goes on from a checkpoint: LATEST points to it where it lies in this run's directory.
-// What is started again before it has saved then goes on from there, not from another branch. Throws
+// On rank 0, once a run resumes from a checkpoint: LATEST points to it where it lies in this run's directory.
+// What is started again before it has saved then resumes from there, not from another branch. Throws
 // Error{io}.
 void begin_from(const CheckpointSection& section, const std::filesystem::path& checkpoint);
 

@@ -17,12 +17,12 @@ void check_part(const Resume& resume, const std::string& name, const checkpoint:
   if (wanted != resume.position.parts.end() && wanted->second == reader.manifest().sum) return;
   throw Error(ErrorCode::input, (resume.directory / name / checkpoint::kManifest).string(),
               std::string("is of another checkpoint than the ") + kPositionFile + " beside it",
-              "copy the whole checkpoint again, or go on from another");
+              "copy the whole checkpoint again, or resume from another");
 }
 
 }  // namespace
 
-// A run that keeps no master copies where the saved one did, or the other way round, goes on from the finest
+// A run that keeps no master copies where the saved one did, or the other way round, resumes from the finest
 // values that there are.
 void restore(const Resume& resume, engine::Model& model, Step& step) {
   checkpoint::together(model.mesh.meeting(), "restore/" + resume.directory.filename().string(), [&] {

@@ -1,4 +1,4 @@
-// Finding the checkpoint that a run goes on from, and whether it fits.
+// Finding the checkpoint that a run resumes from, and whether it fits.
 #include "lib/run/checkpointing/resume.h"
 
 #include <algorithm>
@@ -73,7 +73,7 @@ bool is_complete(const fs::path& directory) {
          fs::exists(directory / "optim" / checkpoint::kManifest, ignored);
 }
 
-// Somebody may expect to go on from what another program has saved there.
+// Somebody may expect to resume from what another program has saved there.
 void warn_of_foreign(const fs::path& root, std::vector<std::string>& warnings) {
   std::vector<fs::path> places = {root};
   std::error_code failed;
@@ -124,13 +124,13 @@ fs::path latest(const fs::path& root, std::vector<std::string>& warnings) {
   if (!whole) {
     warnings.push_back(names +
                        (target.empty() ? "nothing" : target + ", which is not a complete checkpoint") +
-                       "; going on from " + most + ", the complete checkpoint with the most steps there");
+                       "; resuming from " + most + ", the complete checkpoint with the most steps there");
     return all.back();
   }
   if (const auto steps = steps_of(target); steps && *steps < *steps_of(most))
     warnings.push_back(names + target + "; " + most +
                        " beside it has more steps: --checkpoint.restore_from " + most +
-                       " goes on from that one");
+                       " resumes from that one");
   return root / target;
 }
 
@@ -245,7 +245,7 @@ namespace {
 
 std::string instead_of_latest(const RunSpec& run) {
   const std::string own = newest_of_this_model(run);
-  return own.empty() ? "" : " --checkpoint.restore_from " + own + " goes on from the newest of this model.";
+  return own.empty() ? "" : " --checkpoint.restore_from " + own + " resumes from the newest of this model.";
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ std::string other_model(const std::filesystem::path& checkpoint, const RunSpec& 
 // The name of the newest checkpoint in checkpoint_dir that is of this run's model; "": there is none.
 std::string newest_of_this_model(const RunSpec& run);
 
-// Whether the run that saved what this one goes on from was ended before it had measured this validation set,
+// Whether the run that saved what this one resumes from was ended before it had measured this validation set,
 // due after its last step.
 bool owes_validation(const RunSpec& run, const std::string& set);
 

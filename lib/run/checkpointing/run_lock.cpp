@@ -95,7 +95,7 @@ void refuse_if_saved_since(const std::filesystem::path& directory, const std::st
   if (checkpoint::pointed(directory / "LATEST") == latest) return;
   throw Error(ErrorCode::config, "checkpoint.checkpoint_dir",
               "another run has saved in " + directory.string() + " while this one was getting ready",
-              "start again, to go on from what it saved");
+              "start again, to resume from what it saved");
 }
 
 }  // namespace heddle

@@ -139,7 +139,7 @@ std::vector<StepInfo> Saver::published() {
   return std::exchange(published_, {});
 }
 
-// A run that goes on from the checkpoint makes no lines of the steps before it.
+// A run that resumes from the checkpoint makes no lines of the steps before it.
 void Saver::sync_metrics() const {
   std::vector<fs::path> files{run_.metrics};
   std::error_code ignored;

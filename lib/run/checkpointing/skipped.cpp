@@ -110,7 +110,7 @@ void refuse_not_finite(const RunSpec& run, engine::Model& model, const std::opti
                   how_to_go_back(run, info->step));
     throw Error(ErrorCode::input, run.resume ? run.resume->directory.string() : run.model.directory.string(),
                 what,
-                run.resume ? "go on from an older checkpoint with checkpoint.restore_from"
+                run.resume ? "resume from an older checkpoint with checkpoint.restore_from"
                            : "give a model whose parameters are finite");
   });
 }

@@ -25,7 +25,7 @@ using Logits = std::function<at::Tensor(const Batch& batch)>;
 
 // `prompt` and at most `count` new tokens; `each` is called with every new one. The same seed gives the same
 // tokens. With a cache, which the model's units must be set up with, the model sees each token once; without,
-// every token is a whole forward. Past `longest` tokens the model goes on from the last third of them. Throws
+// every token is a whole forward. Past `longest` tokens the model resumes from the last third of them. Throws
 // Error{usage} for an empty prompt and for values that make no sense.
 HEDDLE_API std::vector<int64_t> generate(const Logits& model, std::vector<int64_t> prompt, int64_t count,
                                          const Sampling& sampling, uint64_t seed, KvCache* cache = nullptr,

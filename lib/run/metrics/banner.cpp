@@ -149,7 +149,7 @@ std::string stopped_text(const RunSpec& run, int signal, const std::optional<Ste
   const std::optional<std::string>& from = run.recipe.checkpoint.restore_from;
   const bool follows = !from || *from == "LATEST";
   return at + ": saved " + directory_of(run, *info).string() + "; the same command " +
-         (follows ? "goes on from there" : "with --checkpoint.restore_from LATEST goes on from there");
+         (follows ? "resumes from there" : "with --checkpoint.restore_from LATEST resumes from there");
 }
 
 std::string banner(const RunSpec& run, const ModelSize& size) {

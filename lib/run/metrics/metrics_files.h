@@ -11,7 +11,7 @@
 
 namespace heddle {
 
-// A run continues a metrics file that has the step of the checkpoint it goes on from, with that checkpoint's
+// A run continues a metrics file that has the step of the checkpoint it resumes from, with that checkpoint's
 // loss; lines of later steps are removed. Any other file is of another run, and no line goes into it: where
 // this run saves, or --metrics names the file, it is renamed (training.jsonl to training.1.jsonl, with the
 // validation files and the loss curve beside it), and else this run takes such a name itself.

@@ -58,7 +58,7 @@ void warn_of_another_rate(RunSpec& run) {
                                        : ""));
 }
 
-// The checkpoint that the run goes on from, where there is one.
+// The checkpoint that the run resumes from, where there is one.
 void find_beginning(RunSpec& run, std::chrono::milliseconds patience) {
   if (run.recipe.checkpoint.enabled) refuse_where_a_run_saves(run.recipe.checkpoint.directory, patience);
   run.latest = checkpoint::pointed(std::filesystem::path(run.recipe.checkpoint.directory) / "LATEST");

@@ -61,8 +61,9 @@ void add_loading(ConfigSchema<CheckpointFields>& schema) {
   schema
       .field("allow_legacy_pickle_restore", &W::allow_legacy_pickle_restore, "Read old pickled checkpoints.")
       .later("allow_legacy_pickle_restore", "checkpoints hold no pickles")
-      .field("restore_from", &W::restore_from,
-             "The checkpoint to go on from: null or LATEST (the one saved last), LOWEST_VAL, a name, a path.")
+      .field(
+          "restore_from", &W::restore_from,
+          "The checkpoint to resume from: null or LATEST (the one saved last), LOWEST_VAL, a name, a path.")
       .field("accept_other_data", &W::accept_other_data,
              "Go on from a checkpoint that was saved with another data set or tokenizer: at the same step, "
              "in the order of the new data.")

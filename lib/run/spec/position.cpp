@@ -20,7 +20,7 @@ constexpr int64_t kVersion = 1;
 
 [[noreturn]] void refuse(const std::filesystem::path& file, const std::string& message) {
   throw Error(ErrorCode::input, file.string(), message,
-              "go on from another checkpoint, or copy this one again");
+              "resume from another checkpoint, or copy this one again");
 }
 
 // Reads whole numbers only: the JSON library would take 1.5, true and 2^64.
@@ -78,7 +78,7 @@ PositionJson parse(const std::filesystem::path& file) {
   refuse_irregular(file, ErrorCode::input);
   std::ifstream in(file, std::ios::binary);
   if (!in)
-    throw Error(ErrorCode::input, file.string(), "cannot be read: there is no checkpoint to go on from",
+    throw Error(ErrorCode::input, file.string(), "cannot be read: there is no checkpoint to resume from",
                 "name a checkpoint that this or another run of heddle train has saved");
   std::ostringstream bytes;
   bytes << in.rdbuf();

@@ -37,7 +37,7 @@ struct Losses {
   std::map<std::string, double> validation;  // after that step, by the name of the set; NaN: not finite
 };
 
-// The file beside a checkpoint's model/ and optim/; where it stands, the checkpoint is one to go on from.
+// The file beside a checkpoint's model/ and optim/; where it stands, the checkpoint is one to resume from.
 inline constexpr const char* kPositionFile = "step_scheduler.json";
 
 std::string to_json(const Position& position);

@@ -42,7 +42,7 @@ class StepScheduler {
   int64_t saves_from(int64_t first) const;
   int64_t total_steps() const { return total_steps_; }
   int64_t steps_per_epoch() const { return epoch_steps_; }
-  // Whether the run ends before max_steps, for want of epochs.
+  // Whether the run ends before max_steps, because epochs run out.
   bool short_of_max_steps() const { return section_.max_steps && *section_.max_steps > total_steps_; }
 
  private:

@@ -37,14 +37,14 @@ Error Watch::State::error(const std::string& waited) const {
 }
 
 // The others read the finding from the store that ends with rank 0; the lost rank never does.
-void Watch::State::linger(std::unique_lock<std::mutex>& lock) {
+void Watch::State::serve_until_read(std::unique_lock<std::mutex>& lock) {
   if (options.rank != 0 || !options.rank_zero_serves) return;
-  changed.wait_for(lock, kLinger,
+  changed.wait_for(lock, kShutdownGrace,
                    [&] { return !talking || seen >= options.world_size - (loss && !loss->lives ? 1 : 0); });
 }
 
 // Lets the talking thread check the suspected ranks.
-void Watch::State::inquire(std::unique_lock<std::mutex>& lock, const Broken& given) {
+void Watch::State::query_ranks(std::unique_lock<std::mutex>& lock, const Broken& given) {
   if (loss) return;
   const bool timed_out = given.how == Broken::How::timed_out;
   suspects.clear();
@@ -62,20 +62,20 @@ void Watch::State::inquire(std::unique_lock<std::mutex>& lock, const Broken& giv
   changed.wait_for(lock, patience, [&] { return loss.has_value(); });
 }
 
-void Watch::State::blame(std::unique_lock<std::mutex>& lock, const Absent& late, const Broken& given) {
+void Watch::State::report_lost(std::unique_lock<std::mutex>& lock, const Absent& late, const Broken& given) {
   to_publish = Loss{late.rank, true,
                     "is alive but did not come to " + given.waited + " in " + in_seconds(given.elapsed) +
                         (late.why.empty() ? "" : " (" + late.why + ")")};
   changed.notify_all();
-  changed.wait_for(lock, kLinger, [&] { return loss.has_value(); });
-  linger(lock);
+  changed.wait_for(lock, kShutdownGrace, [&] { return loss.has_value(); });
+  serve_until_read(lock);
 }
 
 Watch::Watch(c10::intrusive_ptr<c10d::Store> store, WatchOptions options) {
   state_ = std::make_shared<State>(std::move(store), std::move(options));
   if (state_->options.rank == 0) state_->write_first_beat();
-  std::thread([state = state_] { state->talk(); }).detach();
-  std::thread([state = state_] { state->judge(); }).detach();
+  std::thread([state = state_] { state->heartbeat_loop(); }).detach();
+  std::thread([state = state_] { state->check_loop(); }).detach();
 }
 
 void Watch::know_server() {
@@ -115,11 +115,11 @@ void Watch::forget(const void* owner) {
 Error Watch::verdict(const Broken& broken, Thread thread, std::span<const int> absent) {
   State& state = *state_;
   std::unique_lock lock(state.mutex);
-  state.inquire(lock, broken);
+  state.query_ranks(lock, broken);
   state.claimed = state.claimed || thread == Thread::own;
   if (state.loss) {
     const Error error = state.error(broken.waited);
-    state.linger(lock);
+    state.serve_until_read(lock);
     return error;
   }
   if (broken.how != Broken::How::timed_out) {
@@ -128,12 +128,12 @@ Error Watch::verdict(const Broken& broken, Thread thread, std::span<const int> a
                  "check the network between the machines");
   }
   std::vector<Absent> late;
-  for (const int rank : absent) late.push_back({rank, state.excuse(rank)});
+  for (const int rank : absent) late.push_back({rank, state.rank_state_text(rank)});
   if (late.empty()) late = state.late();
   // A stopped or silent rank is blamed before one that computes, which may wait for it later.
   const auto first =
       std::find_if(late.begin(), late.end(), [](const Absent& one) { return !one.why.empty(); });
-  if (!late.empty()) state.blame(lock, first == late.end() ? late.front() : *first, broken);
+  if (!late.empty()) state.report_lost(lock, first == late.end() ? late.front() : *first, broken);
   return timed_out(broken.waited, broken.elapsed, late);
 }
 
@@ -141,11 +141,11 @@ void Watch::abandon(const std::string& why) {
   State& state = *state_;
   std::unique_lock lock(state.mutex);
   state.claimed = true;
-  if (state.loss) return state.linger(lock);
+  if (state.loss) return state.serve_until_read(lock);
   state.to_publish = Loss{state.options.rank, true, "failed: " + why};
   state.changed.notify_all();
-  state.changed.wait_for(lock, kLinger, [&] { return state.loss.has_value() || !state.talking; });
-  state.linger(lock);
+  state.changed.wait_for(lock, kShutdownGrace, [&] { return state.loss.has_value() || !state.talking; });
+  state.serve_until_read(lock);
 }
 
 void Watch::leave() {
@@ -169,7 +169,7 @@ void Watch::leave() {
          state.options.rank == 0 && gone < state.options.world_size;) {
       if (lost() || running_time() - begin > state.options.timeout) return;
       std::this_thread::sleep_for(pause);
-      pause = std::min(pause * 2, kGlance);
+      pause = std::min(pause * 2, kPollInterval);
       gone = state.store->add("left", 0);
     }
   } catch (const std::exception&) {

@@ -34,7 +34,7 @@ bool Watch::State::is_lost_by_silence(const Pulse& pulse) const {
          ran.load() - pulse.changed >= limit;
 }
 
-std::string Watch::State::excuse(int rank) const {
+std::string Watch::State::rank_state_text(int rank) const {
   const auto known = pulses.find(rank);
   if (known == pulses.end()) return "no heartbeat at all";
   // Read now: the last heartbeat may be older than the stop.
@@ -48,12 +48,12 @@ std::string Watch::State::excuse(int rank) const {
 std::vector<Absent> Watch::State::late() const {
   if (store_is_rank_zero() && ran.load() - last_contact > silence) {
     // Without knowledge of the others.
-    const std::string why = excuse(0);
+    const std::string why = rank_state_text(0);
     return {{0, why.empty() ? "its store does not answer" : why}};
   }
   std::map<int, std::string> ranks;
   for (const auto& [rank, pulse] : pulses) {
-    const std::string why = excuse(rank);
+    const std::string why = rank_state_text(rank);
     if (pulse.beat.state == 'c' || (pulse.beat.state != 'l' && !why.empty())) ranks[rank] = why;
     for (const LateRank& one : pulse.beat.late)
       if (one.rank != options.rank && !pulses.contains(one.rank)) ranks[one.rank] = told(one.how);

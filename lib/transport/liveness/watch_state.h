@@ -16,16 +16,16 @@ namespace heddle::mesh {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kBeat{500}, kQuickBeat{200}, kGlance{50};
+constexpr std::chrono::milliseconds kBeat{500}, kQuickBeat{200}, kPollInterval{50};
 constexpr int kRanksABeat = 1024;  // above, heartbeats are rarer, so that the store serves as many a second
-constexpr std::chrono::milliseconds kSilence{
-    2000};  // without a heartbeat, if there are other signs of a failure
-constexpr std::chrono::milliseconds kStoreSilence{
-    3000};                                           // after which a store that does not answer is checked
-constexpr std::chrono::milliseconds kNotice{2000};   // for the rank's own thread to notice a loss
-constexpr std::chrono::milliseconds kInquiry{5000};  // at most, for a verdict
-constexpr std::chrono::milliseconds kLinger{1500};   // rank 0 serves the finding this long
-constexpr size_t kAskedByName = 64;                  // that a rank asks for by name; the tree tells of more
+// Without a heartbeat, if there are other signs of a failure.
+constexpr std::chrono::milliseconds kSilence{2000};
+// After which a store that does not answer is checked.
+constexpr std::chrono::milliseconds kStoreSilence{3000};
+constexpr std::chrono::milliseconds kNotice{2000};         // for the rank's own thread to notice a loss
+constexpr std::chrono::milliseconds kInquiry{5000};        // at most, for a verdict
+constexpr std::chrono::milliseconds kShutdownGrace{1500};  // rank 0 serves the finding this long
+constexpr size_t kAskedByName = 64;  // that a rank asks for by name; the tree tells of more
 constexpr const char* kDied = "died (its process is gone)";
 
 // The first finding, the same text for every rank.
@@ -45,9 +45,10 @@ struct Pulse {
 struct Watch::State : std::enable_shared_from_this<Watch::State> {
   State(c10::intrusive_ptr<c10d::Store> link, WatchOptions given);
 
-  // The talking thread. A round without a fault: one write, and one read of several keys.
-  void talk();
-  void talk_until_stopped();
+  // The thread that writes and reads heartbeats. A round without a fault: one write, and one read of several
+  // keys.
+  void heartbeat_loop();
+  void heartbeat_until_stopped();
   void exchange_news();
   bool read_news(std::vector<int> ranks);  // false: a rank is lost
   void learn_record(const std::string& record);
@@ -61,9 +62,9 @@ struct Watch::State : std::enable_shared_from_this<Watch::State> {
   void write_first_beat();
   void know_server();
 
-  // The judging thread.
-  void judge();
-  void judge_store();
+  // The thread that checks for lost ranks.
+  void check_loop();
+  void check_store();
   void release_due(bool all);
 
   // With the mutex held.
@@ -72,13 +73,13 @@ struct Watch::State : std::enable_shared_from_this<Watch::State> {
   bool store_is_rank_zero() const { return options.rank_zero_serves && options.rank != 0; }
   bool is_lost_by_silence(const Pulse& pulse) const;
   std::chrono::milliseconds silence_of(const Pulse& pulse) const;
-  std::string excuse(int rank) const;     // why a rank did not come; empty: its process runs
-  std::vector<Absent> late() const;       // ranks seen computing, not waiting
-  std::vector<LateRank> summary() const;  // of this rank's part of the tree, and of the next rank
-  std::vector<int> watched() const;       // ranks whose heartbeats are read in this round
-  void inquire(std::unique_lock<std::mutex>& lock, const Broken& broken);
-  void blame(std::unique_lock<std::mutex>& lock, const Absent& late, const Broken& broken);
-  void linger(std::unique_lock<std::mutex>& lock);
+  std::string rank_state_text(int rank) const;  // why a rank did not come; empty: its process runs
+  std::vector<Absent> late() const;             // ranks seen computing, not waiting
+  std::vector<LateRank> summary() const;        // of this rank's part of the tree, and of the next rank
+  std::vector<int> watched() const;             // ranks whose heartbeats are read in this round
+  void query_ranks(std::unique_lock<std::mutex>& lock, const Broken& broken);
+  void report_lost(std::unique_lock<std::mutex>& lock, const Absent& late, const Broken& broken);
+  void serve_until_read(std::unique_lock<std::mutex>& lock);
 
   const c10::intrusive_ptr<c10d::Store> store;
   const WatchOptions options;

@@ -30,9 +30,10 @@ TEST(DamagedCheckpoint, IsRefusedBeforeTheStepsUpToIt) {
   fs::remove(files.path("run/epoch_0_step_3/optim/manifest.json"));
   const Outcome outcome = heddle(files.train("run", found_up_to("6")));
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.error, HasSubstr(files.path("run/epoch_0_step_3") +
-                                       " is in the way: the run begins with step 3 and would save there "
-                                       "after step 4\n  hint: remove it and those after it, or point "));
+  EXPECT_THAT(outcome.error,
+              HasSubstr(files.path("run/epoch_0_step_3") +
+                        " already exists and would be overwritten at step 4: "
+                        "the run begins with step 3\n  hint: remove it and those after it, or point "));
   EXPECT_EQ(steps_in(files), 4u);
 }
 
@@ -99,7 +100,7 @@ TEST(ABranch, ThatIsStartedAgainGoesOnFromWhereItBegan) {
   EXPECT_EQ(fs::read_symlink(files.path("run/LATEST")), "epoch_0_step_1");
   kill(run.pid(), SIGTERM);
   const Outcome outcome = run.wait();
-  EXPECT_THAT(outcome.error, HasSubstr("restart 1 of 1: all ranks are started again and go on from " +
+  EXPECT_THAT(outcome.error, HasSubstr("restart 1 of 1: all ranks are started again and resume from " +
                                        files.path("run/epoch_0_step_1")));
   EXPECT_EQ(outcome.status, 143) << outcome.error;
 }

@@ -74,7 +74,7 @@ TEST(LaggingPointer, OfABranchIsFollowedAndTheOtherOneSaid) {
     EXPECT_THAT(rest.out, HasSubstr("resumes " + files.path("run/") + from));
     EXPECT_THAT(rest.error, HasSubstr("warning: " + latest + " names " + from +
                                       "; epoch_0_step_5 beside it has more steps: --checkpoint.restore_from "
-                                      "epoch_0_step_5 goes on from that one\n"));
+                                      "epoch_0_step_5 resumes from that one\n"));
   }
   const Outcome later = train({"--step_scheduler.max_steps", "7"});
   EXPECT_THAT(later.out, HasSubstr("resumes " + files.path("run/epoch_0_step_6")));
@@ -90,7 +90,7 @@ TEST(LaggingPointer, ToNothingWholeLosesNothing) {
   ASSERT_EQ(train("4").status, 0);
   const std::string latest = files.path("run/LATEST"),
                     goes_on =
-                        "; going on from epoch_0_step_3, the complete checkpoint with the most steps there\n";
+                        "; resuming from epoch_0_step_3, the complete checkpoint with the most steps there\n";
   fs::remove(latest);
   EXPECT_THAT(train("4").error, HasSubstr("warning: " + latest + " names nothing" + goes_on));
   EXPECT_EQ(fs::read_symlink(latest), "epoch_0_step_3");

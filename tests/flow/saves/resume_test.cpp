@@ -250,8 +250,8 @@ TEST(Checkpoints, AreNotSavedOverAPublishedOne) {
   const Outcome outcome = heddle(plus(files.train("run", {"--nproc-per-node", "2"}), resumed_up_to("2")));
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(outcome.error, HasSubstr(files.path("run/epoch_0_step_1") +
-                                       " is in the way: the run begins with step 1 and would save there "
-                                       "after step 2\n  hint: remove it"));
+                                       " already exists and would be overwritten at step 2: "
+                                       "the run begins with step 1\n  hint: remove it"));
   EXPECT_FALSE(fs::exists(files.path("run/training.jsonl")));
 }
 

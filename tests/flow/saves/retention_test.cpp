@@ -1,4 +1,4 @@
-// What a run keeps of its checkpoints, which one is the best, and that it goes on from it.
+// What a run keeps of its checkpoints, which one is the best, and that it resumes from it.
 #include <gmock/gmock.h>
 #include <signal.h>
 

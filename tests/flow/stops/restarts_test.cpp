@@ -51,7 +51,7 @@ TEST(Restarts, GoOnFromTheLastCheckpointByThemselves) {
   const Outcome outcome = run.wait();
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_THAT(outcome.error, HasSubstr("rank 1"));
-  EXPECT_THAT(outcome.error, HasSubstr("restart 1 of 2: all ranks are started again and go on from " +
+  EXPECT_THAT(outcome.error, HasSubstr("restart 1 of 2: all ranks are started again and resume from " +
                                        files.path("run/epoch_")));
   EXPECT_THAT(outcome.error, Not(HasSubstr("restart 2")));
   for (const pid_t rank : ranks) EXPECT_FALSE(is_alive(rank));
@@ -124,7 +124,7 @@ std::unique_ptr<Started> worker(const Words& words, int rank, int restart) {
                                    "TORCHELASTIC_RESTART_COUNT=" + std::to_string(restart)}));
 }
 
-// The configuration names the checkpoint that the first start begins with; the second goes on from what the
+// The configuration names the checkpoint that the first start begins with; the second resumes from what the
 // first has saved.
 TEST(Elastic, StartsGoOnFromTheLastCheckpointByThemselves) {
   const TrainingFiles files;

@@ -1,4 +1,4 @@
-// Runs that are asked to end, and going on from where they did.
+// Runs that are asked to end, and resuming from where they did.
 #pragma once
 
 #include <cstdint>

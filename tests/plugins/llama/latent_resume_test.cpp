@@ -1,4 +1,4 @@
-// A correction bias is saved and goes on from any topology to any other.
+// A correction bias is saved and resumes from any topology to any other.
 #include <ATen/ops/allclose.h>
 #include <gtest/gtest.h>
 

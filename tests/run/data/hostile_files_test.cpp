@@ -41,10 +41,10 @@ TEST(HostileFiles, AreRefusedWhereBracketsNestAMillionDeep) {
       "error[input] FOLDER/a: the header nests deeper than 64\n  hint: write or download the file again");
   EXPECT_EQ(error_of(folder, [&] { checkpoint::read_manifest(folder.write("a", kDeep)); }),
             "error[input] FOLDER/a: is not a manifest of a sharded checkpoint\n"
-            "  hint: go on from another checkpoint, or copy this one again");
+            "  hint: resume from another checkpoint, or copy this one again");
   EXPECT_EQ(error_of(folder, [&] { read_position(folder.write("a", kDeep)); }),
             "error[input] FOLDER/a: has no valid position of a run: it is cut or not JSON\n"
-            "  hint: go on from another checkpoint, or copy this one again");
+            "  hint: resume from another checkpoint, or copy this one again");
   EXPECT_EQ(error_of(folder, [&] { read_model_config(folder.write("a", kDeep)); }),
             "error[input] FOLDER/a: nests deeper than 64");
   folder.write("model.safetensors.index.json", kDeep);
@@ -150,7 +150,7 @@ TEST(Positions, AreRefusedWhereAByteWasChanged) {
   changed[text.find("\"step\": 4") + 8] = '6';
   EXPECT_EQ(error_of(folder, [&] { read_position(folder.write("a", changed)); }),
             "error[input] FOLDER/a: was changed after it was written: its checksum differs\n"
-            "  hint: go on from another checkpoint, or copy this one again");
+            "  hint: resume from another checkpoint, or copy this one again");
   for (size_t at = 0; at < text.size(); ++at) {
     changed = text;
     changed[at] = static_cast<char>(changed[at] ^ 4);

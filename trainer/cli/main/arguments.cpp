@@ -46,7 +46,7 @@ void add_train(CLI::App& app, Parsed& parsed) {
       ->check(CLI::Range(1, 1024));
   command
       ->add_option("--max-restarts", parsed.train.max_restarts,
-                   "Times to start all local ranks again when one is lost; they go on from the newest "
+                   "Times to start all local ranks again when one is lost; they resume from the newest "
                    "checkpoint (default 0)")
       ->check(CLI::Range(0, 1 << 24));
   command->add_option("--metrics", parsed.train.metrics,

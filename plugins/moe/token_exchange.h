@@ -13,7 +13,7 @@
 
 namespace heddle::moe {
 
-struct Trade {
+struct TokenExchange {
   model::ExpertRows sorted;         // of this rank's tokens, by the model's experts
   std::vector<int64_t> sent, come;  // [ranks]: rows
   at::Tensor counts;                // int64 [ranks, held], on the host: rows that come, by rank and expert
@@ -31,10 +31,10 @@ struct Trade {
 
 // Collective of the ranks of ep: the hosts exchange counts; with `room` only how much room each gives.
 // `held`: experts of a rank.
-std::shared_ptr<const Trade> agree(const model::Routing& routing, int64_t held, int64_t room,
-                                   Communicator& ranks);
+std::shared_ptr<const TokenExchange> agree(const model::Routing& routing, int64_t held, int64_t room,
+                                           Communicator& ranks);
 
 // The expert of each row that comes, counted from this rank's first: int64 [rows, 1].
-at::Tensor experts_of_rows(const Trade& trade, c10::Device device);
+at::Tensor experts_of_rows(const TokenExchange& exchange, c10::Device device);
 
 }  // namespace heddle::moe

@@ -23,11 +23,11 @@ std::string beat_key(int rank) {
 
 }  // namespace
 
-void Watch::State::talk() {
+void Watch::State::heartbeat_loop() {
   try {
     store->compareSet(kLost, as_bytes(""),
                       as_bytes(""));  // from now on it exists, and is read together with heartbeats
-    talk_until_stopped();
+    heartbeat_until_stopped();
   } catch (const std::exception&) {
     const std::lock_guard lock(mutex);
     const auto server = pulses.find(0);
@@ -44,7 +44,7 @@ void Watch::State::talk() {
   changed.notify_all();
 }
 
-void Watch::State::talk_until_stopped() {
+void Watch::State::heartbeat_until_stopped() {
   bool hurry = false, knows_server = false;
   for (int64_t round = 0;; ++round) {
     const bool due = hurry || !knows_server || round % pace == 0;
@@ -56,7 +56,7 @@ void Watch::State::talk_until_stopped() {
     // Until the process that serves the store is known, which can then be seen when the store is silent.
     knows_server = !store_is_rank_zero() || pulses.contains(0);
     changed.wait_for(lock,
-                     !knows_server ? kGlance
+                     !knows_server ? kPollInterval
                      : hurry       ? kQuickBeat * pace
                                    : kBeat,
                      [&] { return stop || (!hurry && urgent()); });

@@ -1,5 +1,5 @@
 // Sorting by expert, with or without empty rows, and the exchange of counts.
-#include "trade.h"
+#include "token_exchange.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -72,61 +72,62 @@ at::Tensor taken_for_granted(const ExpertRows& sorted, int64_t held, Communicato
 
 }  // namespace
 
-int64_t Trade::coming() const {
+int64_t TokenExchange::coming() const {
   int64_t rows = 0;
   for (const int64_t count : come) rows += count;
   return rows;
 }
 
-at::Tensor Trade::rows_of_tokens(const at::Tensor& x) const {
+at::Tensor TokenExchange::rows_of_tokens(const at::Tensor& x) const {
   if (x.is_meta()) return at::empty({sorted.count(), x.size(1)}, x.options().requires_grad(false));
   return at::index_select(padded ? with_zeros(x) : x, 0, sorted.tokens);
 }
 
-at::Tensor Trade::rows_of_slots(const at::Tensor& weights) const {
+at::Tensor TokenExchange::rows_of_slots(const at::Tensor& weights) const {
   if (weights.is_meta()) return at::empty({sorted.count(), 1}, weights.options().requires_grad(false));
   return at::index_select(padded ? with_zeros(weights) : weights, 0, sorted.slots);
 }
 
-at::Tensor Trade::to_tokens(const at::Tensor& rows) const {
+at::Tensor TokenExchange::to_tokens(const at::Tensor& rows) const {
   return model::combine_rows(rows, sorted, tokens);
 }
 
-at::Tensor Trade::to_slots(const at::Tensor& rows) const {
+at::Tensor TokenExchange::to_slots(const at::Tensor& rows) const {
   at::Tensor out = at::zeros({tokens * choices + 1}, rows.options());
   if (!rows.is_meta()) out.index_copy_(0, sorted.slots, rows.reshape({-1}));
   return out.narrow(0, 0, tokens * choices).view({tokens, choices});
 }
 
-std::shared_ptr<const Trade> agree(const model::Routing& routing, int64_t held, int64_t room,
-                                   Communicator& ranks) {
+std::shared_ptr<const TokenExchange> agree(const model::Routing& routing, int64_t held, int64_t room,
+                                           Communicator& ranks) {
   const at::Tensor& chosen = routing.experts;
-  auto trade = std::make_shared<Trade>();
-  trade->tokens = chosen.size(0);
-  trade->choices = chosen.size(1);
-  trade->padded = room > 0 && !chosen.is_meta();
-  trade->sorted = trade->padded ? sorted_into_room(chosen, held * ranks.size(), room)
-                                : model::sort_by_expert(chosen, held * ranks.size());
-  trade->counts = chosen.is_meta() ? taken_for_granted(trade->sorted, held, ranks)
-                                   : model::once(model::Operator::collective, [&] {
-                                       return trade->padded ? exchange_room(room, held, ranks)
-                                                            : exchange_counts(trade->sorted, held, ranks);
-                                     });
-  const int64_t* count = trade->counts.const_data_ptr<int64_t>();
+  auto exchange = std::make_shared<TokenExchange>();
+  exchange->tokens = chosen.size(0);
+  exchange->choices = chosen.size(1);
+  exchange->padded = room > 0 && !chosen.is_meta();
+  exchange->sorted = exchange->padded ? sorted_into_room(chosen, held * ranks.size(), room)
+                                      : model::sort_by_expert(chosen, held * ranks.size());
+  exchange->counts = chosen.is_meta() ? taken_for_granted(exchange->sorted, held, ranks)
+                                      : model::once(model::Operator::collective, [&] {
+                                          return exchange->padded
+                                                     ? exchange_room(room, held, ranks)
+                                                     : exchange_counts(exchange->sorted, held, ranks);
+                                        });
+  const int64_t* count = exchange->counts.const_data_ptr<int64_t>();
   for (int64_t r = 0; r < ranks.size(); ++r, count += held) {
     int64_t rows = 0;
     for (int64_t e = 0; e < held; ++e) rows += count[e];
-    trade->come.push_back(rows);
-    trade->sent.push_back(trade->sorted.begins[(r + 1) * held] - trade->sorted.begins[r * held]);
+    exchange->come.push_back(rows);
+    exchange->sent.push_back(exchange->sorted.begins[(r + 1) * held] - exchange->sorted.begins[r * held]);
   }
-  return trade;
+  return exchange;
 }
 
-at::Tensor experts_of_rows(const Trade& trade, c10::Device device) {
-  const int64_t ranks = trade.counts.size(0), held = trade.counts.size(1);
-  const at::Tensor out = at::empty({trade.coming(), 1}, at::kLong);
+at::Tensor experts_of_rows(const TokenExchange& exchange, c10::Device device) {
+  const int64_t ranks = exchange.counts.size(0), held = exchange.counts.size(1);
+  const at::Tensor out = at::empty({exchange.coming(), 1}, at::kLong);
   int64_t* next = out.mutable_data_ptr<int64_t>();
-  const int64_t* count = trade.counts.const_data_ptr<int64_t>();
+  const int64_t* count = exchange.counts.const_data_ptr<int64_t>();
   for (int64_t r = 0; r < ranks; ++r)
     for (int64_t e = 0; e < held; ++e) next = std::fill_n(next, *count++, e);
   return out.to(device);

@@ -9,7 +9,7 @@
 #include "flights.h"
 #include "heddle/model/autograd_node.h"
 #include "heddle/model/region.h"
-#include "trade.h"
+#include "token_exchange.h"
 
 namespace heddle::moe {
 namespace {
@@ -26,7 +26,7 @@ at::Tensor start_trip(const at::Tensor& rows, const std::vector<int64_t>& out_ro
 // Edges: tokens, weights. To the rows that come, and their weights.
 struct SendNode final : model::LayerNode {
   SendNode() : LayerNode("SendTokensBackward") {}
-  std::shared_ptr<const Trade> trade;
+  std::shared_ptr<const TokenExchange> exchange;
   int64_t width = 0;
   at::TensorOptions of_x, of_weights;
   Communicator* ranks = nullptr;
@@ -38,8 +38,8 @@ struct SendNode final : model::LayerNode {
     if (task_should_compute_output(0)) rows = start_back(std::move(gradients[0]), width, of_x, flights);
     if (task_should_compute_output(1)) weights = start_back(std::move(gradients[1]), 1, of_weights, flights);
     flights.wait();
-    if (rows.defined()) out[0] = trade->to_tokens(rows);
-    if (weights.defined()) out[1] = trade->to_slots(weights);
+    if (rows.defined()) out[0] = exchange->to_tokens(rows);
+    if (weights.defined()) out[1] = exchange->to_slots(weights);
     return out;
   }
 
@@ -47,21 +47,21 @@ struct SendNode final : model::LayerNode {
   // An undefined gradient counts as zeros: the other ranks wait for it.
   at::Tensor start_back(at::Tensor gradient, int64_t columns, const at::TensorOptions& options,
                         Flights& flights) const {
-    if (!gradient.defined()) gradient = at::zeros({trade->coming(), columns}, options);
-    return start_trip(gradient, trade->sent, trade->come, *ranks, flights);
+    if (!gradient.defined()) gradient = at::zeros({exchange->coming(), columns}, options);
+    return start_trip(gradient, exchange->sent, exchange->come, *ranks, flights);
   }
 };
 
 // The experts' outputs back to their tokens.
 struct ReturnNode final : model::LayerNode {
   ReturnNode() : LayerNode("ReturnOutputsBackward") {}
-  std::shared_ptr<const Trade> trade;
+  std::shared_ptr<const TokenExchange> exchange;
   Communicator* ranks = nullptr;
 
   model::Gradients backward(model::Gradients&& gradients) override {
     Flights flights;
-    at::Tensor rows = start_trip(trade->rows_of_tokens(gradients[0].contiguous()), trade->come, trade->sent,
-                                 *ranks, flights);
+    at::Tensor rows = start_trip(exchange->rows_of_tokens(gradients[0].contiguous()), exchange->come,
+                                 exchange->sent, *ranks, flights);
     flights.wait();
     return {std::move(rows)};
   }
@@ -75,25 +75,25 @@ class Traded final : public Dispatcher {
                  model::Meanwhile& meanwhile, const Local& local, int64_t room) const override {
     const std::shared_ptr<SendNode> node = record(x, routing.weights);
     Flights flights;
-    std::shared_ptr<const Trade> trade;
+    std::shared_ptr<const TokenExchange> exchange;
     at::Tensor rows;
     model::Routing come;
     {
       const model::BelowAutograd below;
-      trade = agree(routing, experts.held(), room, ranks_);
-      rows = start(*trade, flights, [&] { return trade->rows_of_tokens(x); });
-      come.weights = start(*trade, flights, [&] {
-        return trade->rows_of_slots(routing.weights.reshape({-1, 1}));
+      exchange = agree(routing, experts.held(), room, ranks_);
+      rows = start(*exchange, flights, [&] { return exchange->rows_of_tokens(x); });
+      come.weights = start(*exchange, flights, [&] {
+        return exchange->rows_of_slots(routing.weights.reshape({-1, 1}));
       });
-      come.experts = experts_of_rows(*trade, x.device());
+      come.experts = experts_of_rows(*exchange, x.device());
     }
     meanwhile.run();
     flights.wait();
     if (node) {
-      node->trade = trade;
+      node->exchange = exchange;
       torch::autograd::set_history({rows, come.weights}, node);
     }
-    return returned(local(rows, come, experts, batch, meanwhile), trade);
+    return returned(local(rows, come, experts, batch, meanwhile), exchange);
   }
 
  private:
@@ -108,16 +108,16 @@ class Traded final : public Dispatcher {
   }
 
   template <class Make>
-  at::Tensor start(const Trade& trade, Flights& flights, Make make) const {
+  at::Tensor start(const TokenExchange& exchange, Flights& flights, Make make) const {
     return model::once(model::Operator::collective,
-                       [&] { return start_trip(make(), trade.come, trade.sent, ranks_, flights); });
+                       [&] { return start_trip(make(), exchange.come, exchange.sent, ranks_, flights); });
   }
 
-  at::Tensor returned(const at::Tensor& of_rows, const std::shared_ptr<const Trade>& trade) const {
+  at::Tensor returned(const at::Tensor& of_rows, const std::shared_ptr<const TokenExchange>& exchange) const {
     std::shared_ptr<ReturnNode> node;
     if (torch::autograd::compute_requires_grad(of_rows)) {
       node = model::make_node<ReturnNode>(of_rows);
-      node->trade = trade;
+      node->exchange = exchange;
       node->ranks = &ranks_;
     }
     at::Tensor y;
@@ -125,11 +125,11 @@ class Traded final : public Dispatcher {
       const model::BelowAutograd below;
       const at::Tensor back = model::once(model::Operator::collective, [&] {
         Flights flights;
-        at::Tensor rows = start_trip(of_rows, trade->sent, trade->come, ranks_, flights);
+        at::Tensor rows = start_trip(of_rows, exchange->sent, exchange->come, ranks_, flights);
         flights.wait();
         return rows;
       });
-      y = trade->to_tokens(back);
+      y = exchange->to_tokens(back);
     }
     if (node) torch::autograd::set_history(y, node);
     return y;

@@ -6,13 +6,13 @@
 
 namespace heddle::mesh {
 
-void Watch::State::judge() {
+void Watch::State::check_loop() {
   RunningTime running;
   std::unique_lock lock(mutex);
   while (!stop) {
-    changed.wait_for(lock, kGlance);
+    changed.wait_for(lock, kPollInterval);
     ran = std::chrono::duration_cast<std::chrono::milliseconds>(running.tick());
-    if (!loss && talking) judge_store();
+    if (!loss && talking) check_store();
     const bool all = loss.has_value();
     lock.unlock();
     release_due(all);
@@ -29,7 +29,7 @@ void Watch::State::judge() {
 }
 
 // A store that does not answer may be served by a stopped process.
-void Watch::State::judge_store() {
+void Watch::State::check_store() {
   const auto quiet = ran.load() - last_contact;
   if (quiet <= std::max(kStoreSilence, silence) || (options.rank == 0 && options.rank_zero_serves)) return;
   const int server = store_is_rank_zero() ? 0 : -1;
@@ -39,7 +39,7 @@ void Watch::State::judge_store() {
   if (known != pulses.end() && known->second.process == ProcessState::ended)
     return learn({server, false, kDied});
   if (quiet < options.timeout) return;
-  const std::string why = server == 0 ? excuse(server) : "";
+  const std::string why = server == 0 ? rank_state_text(server) : "";
   learn({server, false,
          "was lost: its store has not answered for " + in_seconds(quiet) +
              (why.empty() ? "" : " (" + why + ")")});

@@ -5,9 +5,9 @@
 
 namespace kills {
 
-// SIGKILL at the operation with this number, counted from doom() on: a file or directory made, written,
-// synced, renamed or removed.
-struct Doom {
+// SIGKILL at the operation with this number, counted from kill_at_operation() on: a file or directory made,
+// written, synced, renamed or removed.
+struct KillPoint {
   // halfway: half of a write is made. fails: nobody dies, but from this operation on the disk answers
   // `error`: ENOSPC where something would grow, EACCES where a directory would change, EIO where something is
   // written.
@@ -19,9 +19,9 @@ struct Doom {
 };
 
 // To be called once in a process.
-void doom(const Doom& doom);
+void kill_at_operation(const KillPoint& point);
 
-// How many operations there were; of the last process of this program that was doomed, across forks.
+// How many operations there were; of the last process of this program that was to be killed, across forks.
 int64_t operations();
 
 // Before the first fork: lays the count into memory that all processes share.

@@ -1,6 +1,6 @@
 // The functions of the C library that change files, in the place of its own: they count, and one of them is
 // the last.
-#include "doom.h"
+#include "kill_point.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -21,12 +21,12 @@
 namespace kills {
 namespace {
 
-Doom fate;
-std::atomic<bool> doomed = false;
+KillPoint fate;
+std::atomic<bool> is_armed = false;
 std::atomic<int64_t>* count = nullptr;  // shared by all processes
 
 void die() {
-  ::kill(fate.whom == Doom::Whom::group ? 0 : ::getpid(), SIGKILL);
+  ::kill(fate.whom == KillPoint::Whom::group ? 0 : ::getpid(), SIGKILL);
   for (;;) ::pause();
 }
 
@@ -48,19 +48,20 @@ bool fails_at(Kind kind) {
 // Around one operation. `half` makes half of it, where there is such a thing.
 template <class Whole, class Half>
 auto operation(Kind kind, const Whole& whole, const Half& half) -> decltype(whole()) {
-  if (!doomed) return whole();
+  if (!is_armed) return whole();
   const int64_t number = ++*count;
-  if (fate.when == Doom::When::fails && fate.operation != 0 && number >= fate.operation && fails_at(kind)) {
+  if (fate.when == KillPoint::When::fails && fate.operation != 0 && number >= fate.operation &&
+      fails_at(kind)) {
     if (number == fate.operation && fate.error == ENOSPC) half();
     errno = fate.error;
     return -1;
   }
-  if (number != fate.operation || fate.when == Doom::When::fails) return whole();
-  if (fate.when == Doom::When::later) die_later();
-  if (fate.when == Doom::When::halfway) half();
-  if (fate.when == Doom::When::before || fate.when == Doom::When::halfway) die();
+  if (number != fate.operation || fate.when == KillPoint::When::fails) return whole();
+  if (fate.when == KillPoint::When::later) die_later();
+  if (fate.when == KillPoint::When::halfway) half();
+  if (fate.when == KillPoint::When::before || fate.when == KillPoint::When::halfway) die();
   const auto result = whole();
-  if (fate.when == Doom::When::after) die();
+  if (fate.when == KillPoint::When::after) die();
   return result;
 }
 
@@ -76,7 +77,8 @@ Function* own_of(const char* name) {
 
 bool is_file(int descriptor) {
   struct stat status {};
-  return doomed && descriptor > STDERR_FILENO && ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
+  return is_armed && descriptor > STDERR_FILENO && ::fstat(descriptor, &status) == 0 &&
+         S_ISREG(status.st_mode);
 }
 
 }  // namespace
@@ -87,10 +89,10 @@ void share_the_count() {
   count = new (shared) std::atomic<int64_t>(0);
 }
 
-void doom(const Doom& one) {
+void kill_at_operation(const KillPoint& one) {
   fate = one;
   *count = 0;
-  doomed = true;
+  is_armed = true;
 }
 
 int64_t operations() {
