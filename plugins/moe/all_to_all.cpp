@@ -140,7 +140,7 @@ class Traded final : public Dispatcher {
 
 }  // namespace
 
-std::unique_ptr<Dispatcher> make_traded(Communicator& ranks) {
+std::unique_ptr<Dispatcher> make_all_to_all(Communicator& ranks) {
   return std::make_unique<Traded>(ranks);
 }
 

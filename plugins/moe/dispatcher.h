@@ -35,6 +35,6 @@ std::unique_ptr<Dispatcher> make_joined(Communicator& ranks);
 
 // Each choice of a token travels to its expert's rank (GShard, Lepikhin et al. 2020). Peak: what is sent,
 // tokens * top-k * hidden, and what comes, twice.
-std::unique_ptr<Dispatcher> make_traded(Communicator& ranks);
+std::unique_ptr<Dispatcher> make_all_to_all(Communicator& ranks);
 
 }  // namespace heddle::moe

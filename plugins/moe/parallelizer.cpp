@@ -135,7 +135,7 @@ void ExpertParallel::check(Units& units, const Sizes& sizes) {
 const Dispatcher& ExpertParallel::dispatcher(int64_t choices, int ranks) const {
   const bool gathers = config_.moe.dispatcher == "auto" ? choices >= ranks && !config_.moe.pad_to_capacity
                                                         : config_.moe.dispatcher == "allgather";
-  return gathers ? *gathered_ : *traded_;
+  return gathers ? *gathered_ : *all_to_all_;
 }
 
 // The choices that find room, and how much each expert has (0: no limit).
@@ -193,7 +193,7 @@ Experts::Instead::LinkPointer ExpertParallel::link_of_parts() {
 void ExpertParallel::make_dispatchers(const DeviceMesh& mesh) {
   if (size_of(mesh, kAxis) > 1) {
     gathered_ = make_gathered(mesh.group(kAxis));
-    traded_ = make_traded(mesh.group(kAxis));
+    all_to_all_ = make_all_to_all(mesh.group(kAxis));
   }
   if (size_of(mesh, kParts) > 1) joined_ = make_joined(mesh.group(kParts));
 }

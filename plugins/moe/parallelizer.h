@@ -42,8 +42,8 @@ class ExpertParallel : public IParallelizer {
   Limited limited(const model::Routing& chosen, const Experts& experts, const Batch& batch) const;
 
   const Config config_;
-  std::unique_ptr<Dispatcher> gathered_, traded_;  // over ep
-  std::unique_ptr<Dispatcher> joined_;             // over etp, within these; null: experts are whole
+  std::unique_ptr<Dispatcher> gathered_, all_to_all_;  // over ep
+  std::unique_ptr<Dispatcher> joined_;                 // over etp, within these; null: experts are whole
   // Of all layers.
   Metric dropped_{"moe/dropped_choices", Combine::sum, {"dp_cp"}, 1, Shown::file};
   Metric dropped_fraction_{"moe/dropped_fraction", Combine::mean};

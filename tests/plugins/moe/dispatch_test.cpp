@@ -77,7 +77,7 @@ MicrobatchState of(const std::vector<int64_t>& chosen, int64_t k, int64_t seed) 
 
 using Make = std::unique_ptr<moe::Dispatcher> (*)(Communicator& ranks);
 const std::vector<std::pair<const char*, Make>> kMakers = {{"allgather", moe::make_gathered},
-                                                           {"alltoall", moe::make_traded}};
+                                                           {"alltoall", moe::make_all_to_all}};
 
 // Every rank's microbatch, and the one rank that has all tokens and all experts.
 void expect_as_alone(std::vector<MicrobatchState> ranks, Make make, int64_t room = 0) {
@@ -132,9 +132,9 @@ TEST(Dispatch, EqualsOneRankWhateverTheRouting) {
 }
 
 TEST(Dispatch, PadsToTheRoomOfEachRank) {
-  expect_as_alone({of({0, 7, 3, 2, 5, 1}, 2, 1), of({6, 4, 0, 1}, 2, 2)}, moe::make_traded, 3);
-  expect_as_alone({of({0, -1, -1, -1}, 2, 1), of({-1, 3}, 2, 2)}, moe::make_traded, 1);
-  expect_as_alone({of({5, 5, 5}, 1, 1), of({}, 1, 2)}, moe::make_traded, 4);
+  expect_as_alone({of({0, 7, 3, 2, 5, 1}, 2, 1), of({6, 4, 0, 1}, 2, 2)}, moe::make_all_to_all, 3);
+  expect_as_alone({of({0, -1, -1, -1}, 2, 1), of({-1, 3}, 2, 2)}, moe::make_all_to_all, 1);
+  expect_as_alone({of({5, 5, 5}, 1, 1), of({}, 1, 2)}, moe::make_all_to_all, 4);
 }
 
 TEST(Capacity, KeepsTheLargestWeightsOrTheFirst) {
