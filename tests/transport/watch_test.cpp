@@ -194,7 +194,7 @@ TEST_F(Watched, ARankThatLivesIsNamedWithItsStateAfterTheTimeout) {
 class SilentStore : public c10d::HashStore {
  public:
   void set(const std::string& key, const std::vector<uint8_t>& data) override {
-    while (is_silent) std::this_thread::sleep_for(kGlance);
+    while (is_silent) std::this_thread::sleep_for(kPollInterval);
     c10d::HashStore::set(key, data);
   }
   std::atomic<bool> is_silent = false;
