@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 constexpr const char* kRecipe = R"(
 seed: 7
 model:
-  config: {model_type: llama, vocab_size: 53, hidden_size: 14, intermediate_size: 23, num_hidden_layers: 2,
+  config: {model_type: llama, vocab_size: 53, hidden_size: 15, intermediate_size: 23, num_hidden_layers: 2,
            num_attention_heads: 3, num_key_value_heads: 1, head_dim: 6, max_position_embeddings: 16}
   dtype: float32
 optimizer: {lr: 0.01, weight_decay: 0.1}

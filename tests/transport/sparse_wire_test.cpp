@@ -31,6 +31,7 @@ struct World {
   World() {
     c10d::TCPStoreOptions options;
     options.isServer = true;
+    options.port = 0;  // any that is free
     options.waitWorkers = false;
     store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
   }

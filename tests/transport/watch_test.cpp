@@ -116,6 +116,7 @@ class Watched : public ::testing::Test {
   void begin(std::chrono::milliseconds timeout, const Process& other) {
     c10d::TCPStoreOptions options;
     options.isServer = true;
+    options.port = 0;  // any that is free
     options.waitWorkers = false;
     store_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
     beat('w', other);

@@ -12,6 +12,7 @@
 #include <system_error>
 
 #include "lib/run/data/token_writer.h"
+#include "lib/run/data/tokenizer/token_note.h"
 #include "lib/run/data/write_tokens.h"
 
 namespace heddle::cli {
@@ -34,7 +35,7 @@ std::vector<Input> inputs_of(const DataCommand& command) {
     if (text != "-") out.push_back({text, "the text '" + text + "'"});
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(command.tokenizer, none))
-    if (entry.path().extension() != ".bin")  // a token file may be beside its tokenizer
+    if (entry.path().extension() != ".bin" && !is_note(entry.path()))  // they may be beside the tokenizer
       out.push_back({entry.path(), "a file of the tokenizer"});
   return out;
 }

@@ -50,7 +50,7 @@ TEST(PluginManifest, ThatDoNotReadSayWhy) {
   EXPECT_THAT(refused("heddle plugin manifest 1\nabi x\nplugin acme 2\noffer strategy a/b\nend\n"),
               HasSubstr("'a/b' is not a name"));
   EXPECT_THAT(refused("heddle plugin manifest 1\nabi x\nplugin acme 2\nwish more\nend\n"),
-              HasSubstr("unknown line 'request more'"));
+              HasSubstr("unknown line 'wish more'"));
 }
 
 TEST(PluginManifest, OfAFileWithAnyByteChangedNeverCrashTheReader) {

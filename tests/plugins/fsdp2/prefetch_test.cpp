@@ -48,7 +48,8 @@ Events prefetch_story(const std::string& section) {
   });
   Events out;
   for (const std::string& event : all[0]) {
-    if (event.rfind("reduce_scatter", 0) == 0) continue;
+    // Broadcasts of first values come before the steps.
+    if (event.rfind("reduce_scatter", 0) == 0 || event.rfind("broadcast", 0) == 0) continue;
     const bool gather = event.rfind("all_gather", 0) == 0;
     const int elements = gather ? std::stoi(event.substr(event.rfind(' '))) : 0;
     out.push_back(gather ? "gather " + std::to_string(elements / 2 - 1) : event);

@@ -11,8 +11,9 @@ namespace {
 constexpr int kUnevenSteps = 2;
 const std::string kUnevenSaved = "/epoch_0_step_1";
 
-std::string llama_of_width(int width, int heads, int key_heads) {
-  return "{model_type: llama, vocab_size: 53, hidden_size: 20, intermediate_size: " + std::to_string(width) +
+std::string llama_of_width(int width, int heads, int key_heads, int hidden = 20) {
+  return "{model_type: llama, vocab_size: 53, hidden_size: " + std::to_string(hidden) +
+         ", intermediate_size: " + std::to_string(width) +
          ", num_hidden_layers: 2, num_attention_heads: " + std::to_string(heads) +
          ", num_key_value_heads: " + std::to_string(key_heads) +
          ", head_dim: 8, max_position_embeddings: 16}";
@@ -59,7 +60,7 @@ TEST(MegatronFsdp, SavesWhatSingleSavesWhereTpDividesNoWidth) {
 
 TEST(MegatronFsdp, SavesWhatSingleSavesOnThreeRanksOfTp) {
   WholeRuns runs;
-  runs.model = llama_of_width(25, 3, 3);
+  runs.model = llama_of_width(25, 3, 3, 21);
   expect_saves_what_single_saves(
       runs,
       {{"tp3", 6, "{strategy: megatron_fsdp, tp_size: 3}"},

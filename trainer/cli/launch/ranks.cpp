@@ -101,7 +101,7 @@ RankPlan plan_ranks(std::optional<int> nproc_per_node, int max_restarts) {
   if (plan.place && plan.restarts) {
     throw Error(ErrorCode::usage, "heddle train",
                 "--max-restarts is given, but " + plan.place->launcher + " starts the ranks",
-                "torchrun has --max-restarts itself; Slurm starts a run again with --requeue");
+                "torchrun has --max-restarts itself; Slurm starts a job again with --requeue");
   }
   return plan;
 }
