@@ -62,7 +62,7 @@ const ConfigSchema<OptimizerFields>& optimizer_schema() {
           .field("_target_", &W::target, "AdamW.")
           .field("lr", &W::lr, "Learning rate; the highest, when there is an lr_scheduler.")
           .field("betas", &W::betas, "Decay of the two moments.")
-          .field("eps", &W::eps, "Added to the root of the second info.")
+          .field("eps", &W::eps, "Added to the root of the second moment.")
           .field("weight_decay", &W::weight_decay, "Decoupled, on every parameter.")
           .field("master_weights", &W::master_weights, "float32 copies of parameters stored in bfloat16.")
           .field("fused", &W::fused, "The kernel is always the fused one.")
