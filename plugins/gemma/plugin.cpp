@@ -62,7 +62,8 @@ model::ModelKeys<Gemma2Keys> keys_of_gemma2() {
   keys.field("query_pre_attn_scalar", &Gemma2Keys::query_pre_attn_scalar, "Scores are divided by its root.",
              decoder::kSize)
       .field("sliding_window", &Gemma2Keys::sliding_window,
-             "In layers that slide, a token sees itself and those less than so many before it.",
+             "In layers that slide, a token sees itself and those less than so many before it; one "
+             "as long as the sequence changes nothing.",
              decoder::kSize)
       .field("layer_types", &Gemma2Keys::layer_types,
              "full_attention or sliding_attention for each layer; null: in turn, the first slides.")
