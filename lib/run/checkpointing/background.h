@@ -19,7 +19,7 @@ class Background {
   void start(std::function<void()> work);
   // Waits until nothing is under way, and throws what the last piece threw, once.
   void wait();
-  // The last piece has ended by throwing, and nobody has got that yet.
+  // The last piece has thrown, and the error was not fetched yet.
   bool has_failed() const { return has_failed_; }
 
  private:

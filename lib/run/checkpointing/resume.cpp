@@ -73,7 +73,7 @@ bool is_complete(const fs::path& directory) {
          fs::exists(directory / "optim" / checkpoint::kManifest, ignored);
 }
 
-// Somebody may expect to resume from what another program has saved there.
+// A user may expect to resume from a checkpoint of another program there.
 void warn_of_foreign(const fs::path& root, std::vector<std::string>& warnings) {
   std::vector<fs::path> places = {root};
   std::error_code failed;
