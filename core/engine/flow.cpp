@@ -4,6 +4,8 @@
 
 #include <c10/core/DeviceType.h>
 
+#include <utility>
+
 namespace heddle::engine {
 namespace {
 
@@ -22,8 +24,8 @@ std::string device_line(const Rendezvous& meeting) {
 }  // namespace
 
 Model model(const Node& configuration, PluginRegistry& plugins, const ModelHost& host) {
-  return model(validate(configuration, plugins, host.meeting.world_size()), plugins,
-               host);  // -> checked fields
+  Setup setup = validate(configuration, plugins, host.meeting.world_size());  // tree -> checked fields
+  return model(std::move(setup), plugins, host);
 }
 
 Model model(Setup setup, PluginRegistry& plugins, const ModelHost& host) {

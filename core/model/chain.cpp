@@ -31,7 +31,7 @@ void check_link(const char* seam, const std::string& plugin, bool has_function) 
 }
 
 void blame_link(const std::string& plugin) {
-  const auto blame = [&plugin](const std::string& what, const std::string& hint) {
+  const auto throw_named = [&plugin](const std::string& what, const std::string& hint) {
     throw Error(ErrorCode::plugin_failed, plugin,
                 "the plugin '" + plugin + "' threw in its link around a layer: " + what, hint);
   };
@@ -39,11 +39,11 @@ void blame_link(const std::string& plugin) {
   try {
     throw;
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::internal) blame(error.message(), error.hint());
+    if (error.code() == ErrorCode::internal) throw_named(error.message(), error.hint());
   } catch (const c10::Error& error) {
-    blame(error.what_without_backtrace(), author);
+    throw_named(error.what_without_backtrace(), author);
   } catch (const std::exception& error) {
-    blame(error.what(), author);
+    throw_named(error.what(), author);
   } catch (...) {  // the end of a recomputed forward, which no one may take for an error
   }
 }

@@ -17,8 +17,8 @@ struct Author {
   std::filesystem::path file;
 };
 
-[[noreturn]] inline void blame(const Author& author, const std::string& doing, const std::string& what,
-                               const std::string& hint = "tell the plugin's author, or fix it") {
+[[noreturn]] inline void throw_named(const Author& author, const std::string& doing, const std::string& what,
+                                     const std::string& hint = "tell the plugin's author, or fix it") {
   throw Error(ErrorCode::plugin_failed, author.file.string(),
               "the plugin '" + author.name + "' " + author.version + " threw while it " + doing + ": " + what,
               hint);
@@ -31,14 +31,14 @@ auto guarded(const Author& author, const std::string& doing, Call&& call) {
     return call();
   } catch (const Error& error) {
     const std::string place = error.where().empty() ? "" : error.where() + ": ";
-    if (error.hint().empty()) blame(author, doing, place + error.message());
-    blame(author, doing, place + error.message(), error.hint());
+    if (error.hint().empty()) throw_named(author, doing, place + error.message());
+    throw_named(author, doing, place + error.message(), error.hint());
   } catch (const c10::Error& error) {
-    blame(author, doing, error.what_without_backtrace());
+    throw_named(author, doing, error.what_without_backtrace());
   } catch (const std::exception& error) {
-    blame(author, doing, error.what());
+    throw_named(author, doing, error.what());
   } catch (...) {
-    blame(author, doing, "something that is not a std::exception");
+    throw_named(author, doing, "something that is not a std::exception");
   }
 }
 
@@ -51,13 +51,13 @@ auto guarded_but_errors(const Author& author, const std::string& doing, Call&& c
     return call();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::internal) throw;
-    blame(author, doing, error.message(), error.hint());
+    throw_named(author, doing, error.message(), error.hint());
   } catch (const c10::Error& error) {
-    blame(author, doing, error.what_without_backtrace());
+    throw_named(author, doing, error.what_without_backtrace());
   } catch (const std::exception& error) {
-    blame(author, doing, error.what());
+    throw_named(author, doing, error.what());
   } catch (...) {
-    blame(author, doing, "something that is not a std::exception");
+    throw_named(author, doing, "something that is not a std::exception");
   }
 }
 
@@ -69,11 +69,11 @@ auto guarded_seam(const Author& author, const std::string& doing, Call&& call) {
     return call();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::internal) throw;
-    blame(author, doing, error.message(), error.hint());
+    throw_named(author, doing, error.message(), error.hint());
   } catch (const c10::Error& error) {
-    blame(author, doing, error.what_without_backtrace());
+    throw_named(author, doing, error.what_without_backtrace());
   } catch (const std::exception& error) {
-    blame(author, doing, error.what());
+    throw_named(author, doing, error.what());
   }
 }
 

@@ -21,7 +21,7 @@ Make named(const Author& author, const std::string& thing, const Make& make) {
   return [author, thing, make](const auto&... section) {
     return guarded_but_errors(author, "made " + thing, [&]() -> typename Make::result_type {
       auto made = make(section...);
-      if (!made) blame(author, "made " + thing, "it gave a null pointer");
+      if (!made) throw_named(author, "made " + thing, "it gave a null pointer");
       return std::make_unique<Named>(author, std::move(made));
     });
   };

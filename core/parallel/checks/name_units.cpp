@@ -45,20 +45,20 @@ class NamedUnit final : public Unit, public UnitBuffers {
       return unit_->forward(std::move(inputs), batch);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::internal) throw;
-      blame(error.message());
+      throw_named(error.message());
     } catch (const std::bad_alloc&) {
       throw;
     } catch (const c10::OutOfMemoryError&) {
       throw;
     } catch (const c10::Error& error) {
-      blame(error.what_without_backtrace());
+      throw_named(error.what_without_backtrace());
     } catch (const std::exception& error) {
-      blame(error.what());
+      throw_named(error.what());
     }
   }
 
  private:
-  [[noreturn]] void blame(const std::string& what) const {
+  [[noreturn]] void throw_named(const std::string& what) const {
     throw Error(
         ErrorCode::plugin_failed, file_,
         "the model's plugin threw in forward() of the unit '" + std::string(unit_->name()) + "': " + what,
@@ -98,7 +98,7 @@ std::set<std::string> plugins_of(const std::vector<torch::autograd::Edge>& roots
 }  // namespace
 
 void blame_backward(const Stages& stages, const std::vector<torch::autograd::Edge>& roots) {
-  const auto blame = [&](const std::string& what) {
+  const auto throw_named = [&](const std::string& what) {
     const std::set<std::string> files = plugins_of(roots);
     const bool strategy = stages.whole() && stages.whole()->strategy != "single";
     if (files.empty() && !strategy) return;
@@ -112,13 +112,13 @@ void blame_backward(const Stages& stages, const std::vector<torch::autograd::Edg
   try {
     throw;
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::internal) blame(error.message());
+    if (error.code() == ErrorCode::internal) throw_named(error.message());
   } catch (const std::bad_alloc&) {
   } catch (const c10::OutOfMemoryError&) {
   } catch (const c10::Error& error) {
-    blame(error.what_without_backtrace());
+    throw_named(error.what_without_backtrace());
   } catch (const std::exception& error) {
-    blame(error.what());
+    throw_named(error.what());
   } catch (...) {  // not an error: see model/region.h
   }
 }

@@ -20,9 +20,9 @@ class NamedModelSpec : public ModelSpec {
   }
   Units make_units(const at::TensorOptions& options) const override {
     Units units = named("made the units", [&] { return inner_->make_units(options); });
-    if (units.empty()) blame(author_, "made the units", "it gave none");
+    if (units.empty()) throw_named(author_, "made the units", "it gave none");
     for (const auto& unit : units)
-      if (!unit) blame(author_, "made the units", "it gave a null pointer");
+      if (!unit) throw_named(author_, "made the units", "it gave a null pointer");
     return units;
   }
   std::map<std::string, std::string> signature() const override {
@@ -39,7 +39,7 @@ class NamedModelSpec : public ModelSpec {
         named("placed '" + parameter + "' in files", [&] { return inner_->stored(parameter, shape); });
     if (parts.empty()) return parts;
     if (const std::string fault = stored::fault(parts, shape); !fault.empty())
-      blame(author_, "placed '" + parameter + "' in files", fault);
+      throw_named(author_, "placed '" + parameter + "' in files", fault);
     return parts;
   }
   std::vector<std::string> other_names(const std::string& tensor) const override {
@@ -62,7 +62,7 @@ NamedModelFamily::NamedModelFamily(Author author, std::unique_ptr<IModelFamily> 
 std::unique_ptr<ModelSpec> NamedModelFamily::read(const Node& keys, UnknownKeys unknown) const {
   const std::string doing = "read a model's configuration";
   auto spec = guarded_but_errors(author_, doing, [&] { return inner_->read(keys, unknown); });
-  if (!spec) blame(author_, doing, "it gave a null pointer");
+  if (!spec) throw_named(author_, doing, "it gave a null pointer");
   return std::make_unique<NamedModelSpec>(author_, std::move(spec));
 }
 

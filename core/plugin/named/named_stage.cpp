@@ -40,9 +40,10 @@ class NamedStage : public ParallelStage,
     } catch (const c10::Error&) {
       throw;
     } catch (const std::exception& error) {
-      blame(author_, "ran forward() of its stage or of a unit", error.what());
+      throw_named(author_, "ran forward() of its stage or of a unit", error.what());
     } catch (...) {
-      blame(author_, "ran forward() of its stage or of a unit", "something that is not a std::exception");
+      throw_named(author_, "ran forward() of its stage or of a unit",
+                  "something that is not a std::exception");
     }
   }
   void unshard() override {
@@ -62,7 +63,7 @@ class NamedStage : public ParallelStage,
   }
   void restart_step() override {
     if (!optional_.restarts())
-      blame(author_, "was to begin a step anew", "its stage does not implement heddle::StepRestart");
+      throw_named(author_, "was to begin a step anew", "its stage does not implement heddle::StepRestart");
     named("restart_step()", [&] { optional_.restart_step(); });
   }
   std::span<Shard> owned() override {
@@ -88,7 +89,7 @@ class NamedStage : public ParallelStage,
 }  // namespace
 
 std::unique_ptr<ParallelStage> name_stage(const Author& author, std::unique_ptr<ParallelStage> stage) {
-  if (!stage) blame(author, "parallelized the model", "it gave a null pointer");
+  if (!stage) throw_named(author, "parallelized the model", "it gave a null pointer");
   return std::make_unique<NamedStage>(author, std::move(stage));
 }
 

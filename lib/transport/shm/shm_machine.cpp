@@ -78,7 +78,7 @@ std::map<int, Card> mates_of(const Card& own, Rendezvous& meeting) {
   return here;
 }
 
-std::string blame(int rank, const std::string& why) {
+std::string trouble_of(int rank, const std::string& why) {
   return "rank " + std::to_string(rank) + ": " + why;
 }
 
@@ -97,13 +97,13 @@ SharedMachine share_memory(size_t most, Rendezvous& meeting, const std::string& 
   bool wished = here.size() > 1;
   for (const auto& [other, card] : here) {
     wished = wished && !(card.path.empty() && card.why.empty());
-    if (!card.why.empty() && trouble.empty()) trouble = blame(other, card.why);
+    if (!card.why.empty() && trouble.empty()) trouble = trouble_of(other, card.why);
   }
   for (const auto& [other, card] : here) {
     if (!wished || !trouble.empty()) break;
     std::string why;
     shared.arenas[other] = other == rank ? arena : Arena::open(card.path, std::stoull(card.nonce), why);
-    if (!why.empty()) trouble = blame(rank, why);
+    if (!why.empty()) trouble = trouble_of(rank, why);
   }
   trouble = meeting.meet("memory", write({own.table, "", "", trouble}), trouble_by_machine);
   if (!wished || !trouble.empty()) shared.arenas.clear();
