@@ -192,7 +192,8 @@ int compare(const std::string& distributed, int ranks, const fs::path& checkpoin
     if (gone_on) worst = std::max(worst, std::abs(later[step - kSteps / 2] / alone[step] - 1));
   }
   std::printf("largest difference: %.1e relative\n", worst);
-  return worst <= 1e-6 && alone.back() < 0.8 * alone.front() ? 0 : 1;
+  // Sums of float32 gradients have another order on other ranks and processors.
+  return worst <= 1e-5 && alone.back() < 0.8 * alone.front() ? 0 : 1;
 }
 
 }  // namespace
