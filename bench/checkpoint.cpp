@@ -46,9 +46,9 @@ struct State {
 };
 
 // This rank's rows of a tensor, other numbers in each.
-checkpoint::Part rows_of(const std::string& name, std::vector<int64_t> shape, const Rendezvous& meeting) {
-  const int64_t begin = shape[0] * meeting.rank() / meeting.world_size();
-  const int64_t end = shape[0] * (meeting.rank() + 1) / meeting.world_size();
+checkpoint::Part rows_of(const std::string& name, std::vector<int64_t> shape, const Rendezvous& rendezvous) {
+  const int64_t begin = shape[0] * rendezvous.rank() / rendezvous.world_size();
+  const int64_t end = shape[0] * (rendezvous.rank() + 1) / rendezvous.world_size();
   std::vector<int64_t> size = shape, offset(shape.size(), 0);
   size[0] = end - begin;
   offset[0] = begin;
@@ -63,14 +63,14 @@ checkpoint::Part rows_of(const std::string& name, std::vector<int64_t> shape, co
 }
 
 // The shapes of a Llama, as many layers as fill the mebibytes. pytorch_checkpoint.py has the same.
-State state_of(int64_t mebibytes, const Rendezvous& meeting) {
+State state_of(int64_t mebibytes, const Rendezvous& rendezvous) {
   State state;
   int64_t left = (mebibytes << 20) / 12;
   const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
     left -= shape[0] * (shape.size() > 1 ? shape[1] : 1);
-    state.model.push_back(rows_of(name, shape, meeting));
+    state.model.push_back(rows_of(name, shape, rendezvous));
     for (const char* kind : {"exp_avg.", "exp_avg_sq."})
-      state.optimizer.push_back(rows_of(kind + name, shape, meeting));
+      state.optimizer.push_back(rows_of(kind + name, shape, rendezvous));
   };
   add("model.embed_tokens.weight", {kVocabulary, kWidth});
   add("lm_head.weight", {kVocabulary, kWidth});
@@ -95,11 +95,11 @@ int64_t bytes_of(const State& state) {
 
 class Bench {
  public:
-  Bench(Rendezvous& meeting, int64_t mebibytes)
-      : meeting_(meeting),
-        state_(state_of(mebibytes, meeting)),
-        model_("model", state_.model, meeting, "model"),
-        optimizer_("optim", state_.optimizer, meeting, "optim") {
+  Bench(Rendezvous& rendezvous, int64_t mebibytes)
+      : rendezvous_(rendezvous),
+        state_(state_of(mebibytes, rendezvous)),
+        model_("model", state_.model, rendezvous, "model"),
+        optimizer_("optim", state_.optimizer, rendezvous, "optim") {
     copy();  // takes the memory
   }
 
@@ -114,23 +114,23 @@ class Bench {
       const size_t space = line.find(' ');
       const std::string word = line.substr(0, space);
       const fs::path place = line.substr(space + 1);
-      meeting_.barrier("begin");
+      rendezvous_.barrier("begin");
       if (word == "async") {
         async(place);
         continue;
       }
       const Clock::time_point start = Clock::now();
       timed.at(word)(place);
-      meeting_.barrier("end");
+      rendezvous_.barrier("end");
       answer("{\"seconds\": %.6f, \"bytes\": %lld}\n", seconds_since(start),
-             meeting_.world_size() * bytes_of(state_));
+             rendezvous_.world_size() * bytes_of(state_));
     }
   }
 
  private:
   template <class... Values>
   void answer(const char* format, Values... values) const {
-    if (meeting_.rank() != 0) return;
+    if (rendezvous_.rank() != 0) return;
     std::printf(format, values...);
     std::fflush(stdout);
   }
@@ -138,16 +138,16 @@ class Bench {
   // What lib/run/checkpointing/save.cpp does, without the notes beside.
   void save(const fs::path& directory, const Parts& model, const Parts& optimizer) {
     const fs::path stage = checkpoint::stage_of(directory);
-    checkpoint::on_first(meeting_, "stage", [&] {
+    checkpoint::on_first(rendezvous_, "stage", [&] {
       checkpoint::open_stage(directory);
       fs::create_directories(stage / "model");
       fs::create_directories(stage / "optim");
     });
-    const auto told = checkpoint::tell_first(meeting_, "write", [&] {
+    const auto told = checkpoint::tell_first(rendezvous_, "write", [&] {
       return mesh::pack(
           std::vector{model_.write(stage / "model", model), optimizer_.write(stage / "optim", optimizer)});
     });
-    checkpoint::on_first(meeting_, "publish", [&] {
+    checkpoint::on_first(rendezvous_, "publish", [&] {
       std::vector<std::string> models, optimizers;
       for (const std::string& rank : told) {
         const std::vector<std::string> both = mesh::unpack(rank);
@@ -161,7 +161,7 @@ class Bench {
   }
 
   void load(const fs::path& directory) {
-    checkpoint::together(meeting_, "load", [&] {
+    checkpoint::together(rendezvous_, "load", [&] {
       checkpoint::ShardedReader model(directory / "model"), optimizer(directory / "optim");
       for (const auto& part : state_.model) model.read(part);
       for (const auto& part : state_.optimizer) optimizer.read(part);
@@ -169,7 +169,7 @@ class Bench {
   }
 
   fs::path plain_file(const fs::path& directory) const {
-    return directory / ("plain." + std::to_string(meeting_.rank()));
+    return directory / ("plain." + std::to_string(rendezvous_.rank()));
   }
 
   template <class Visit>
@@ -211,7 +211,7 @@ class Bench {
     const Clock::time_point bare = Clock::now();
     copy();
     const double copying = seconds_since(bare);
-    meeting_.barrier("copied");
+    rendezvous_.barrier("copied");
     const at::Tensor square = at::ones({768, 768});
     const auto step = [&] {
       const Clock::time_point start = Clock::now();
@@ -220,7 +220,7 @@ class Bench {
     };
     std::vector<double> alone, beside;
     for (int i = 0; i < 30; ++i) alone.push_back(step());
-    meeting_.barrier("alone");
+    rendezvous_.barrier("alone");
     const Clock::time_point start = Clock::now();
     std::atomic<bool> is_done = false;
     {
@@ -234,7 +234,7 @@ class Bench {
     while (!is_done) beside.push_back(step());
     background_.wait();
     const double saving = seconds_since(start);
-    meeting_.barrier("end");
+    rendezvous_.barrier("end");
     double mean_alone = 0, mean_beside = 0;
     for (const double one : alone) mean_alone += one / static_cast<double>(alone.size());
     for (const double one : beside) mean_beside += one / static_cast<double>(beside.size());
@@ -242,7 +242,7 @@ class Bench {
            mean_beside / mean_alone);
   }
 
-  Rendezvous& meeting_;
+  Rendezvous& rendezvous_;
   State state_;
   const checkpoint::ShardedWriter model_, optimizer_;
   Copies model_copies_, optimizer_copies_;
@@ -258,9 +258,9 @@ int main(int count, char** arguments) {
   }
   at::set_num_threads(1);
   try {
-    const auto meeting = mesh::join(place_from_environment().value_or(RankPlace{}), {});
-    Bench(*meeting, std::atoll(arguments[1])).serve();
-    meeting->leave();
+    const auto rendezvous = mesh::join(place_from_environment().value_or(RankPlace{}), {});
+    Bench(*rendezvous, std::atoll(arguments[1])).serve();
+    rendezvous->leave();
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -59,8 +59,8 @@ int main(int count, char** arguments) {
   at::set_num_threads(1);
   try {
     PluginRegistry plugins(plugin::search_path({}));
-    ThreadWorld::run(1, [&](Rendezvous& meeting) {
-      const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp_shard", 1}}, meeting, "bench: host_cost");
+    ThreadWorld::run(1, [&](Rendezvous& rendezvous) {
+      const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp_shard", 1}}, rendezvous, "bench: host_cost");
       std::vector<Contender> contenders;
       const std::string fp32 = "mp_policy: {param_dtype: float32, reduce_dtype: float32}";
       contenders.push_back(prepare("single", "single", "{}", plugins, mesh));

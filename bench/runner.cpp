@@ -144,8 +144,8 @@ int main(int count, char** arguments) {
   const int steps = count > 1 ? std::atoi(arguments[1]) : 2000;
   at::set_num_threads(1);
   try {
-    ThreadWorld::run(1, [&](Rendezvous& meeting) {
-      const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"pp", 1}}, meeting, "bench: runner");
+    ThreadWorld::run(1, [&](Rendezvous& rendezvous) {
+      const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"pp", 1}}, rendezvous, "bench: runner");
       std::printf("| microseconds of an action | least | median |\n|---|--:|--:|\n");
       print("runner, stages without gradients", by_runner(mesh, steps, false, false));
       print("the same cuts and calls by hand", by_hand(steps, false));

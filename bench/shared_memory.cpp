@@ -38,7 +38,7 @@ constexpr std::array<const char*, 3> kNames = {"all_gather", "reduce_scatter", "
 constexpr int64_t kTouched = 16384;
 constexpr double kTurn = 1.5e-3;  // seconds, about, for one contender's turn
 
-// A second meeting of the same ranks, at a port that rank 0 finds.
+// A second rendezvous of the same ranks, at a port that rank 0 finds.
 std::unique_ptr<Rendezvous> meet_again(Rendezvous& first, RankPlace place) {
   std::string port = "0";
   if (place.rank == 0) {
@@ -193,13 +193,13 @@ void keep_to_core(int rank) {
 
 int run_rank(const RankPlace& place, const std::string& file, int rounds, int64_t most, int64_t least) {
   at::set_num_threads(1);
-  const auto meeting = mesh::join(place);
-  const auto slow = meet_again(*meeting, place);
+  const auto rendezvous = mesh::join(place);
+  const auto slow = meet_again(*rendezvous, place);
   keep_to_core(place.rank);
   std::vector<int> ranks(place.world_size);
   std::iota(ranks.begin(), ranks.end(), 0);
   {
-    const auto shared = meeting->group("shared", ranks), gloo = slow->group("gloo", ranks);
+    const auto shared = rendezvous->group("shared", ranks), gloo = slow->group("gloo", ranks);
     bench::TorchGloo torch(file, place.rank, place.world_size);
     const auto ours = [](Communicator& group) {
       return [&group](int which, Tensors& on) { run_ours(group, which, on); };
@@ -215,7 +215,7 @@ int run_rank(const RankPlace& place, const std::string& file, int rounds, int64_
     }
   }
   slow->leave();
-  meeting->leave();
+  rendezvous->leave();
   return 0;
 }
 

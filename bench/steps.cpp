@@ -44,7 +44,7 @@ double processor() {
 }
 
 void serve(Step& step, const std::vector<Batch>& batches, const DeviceMesh& mesh) {
-  const auto meet = [&] { mesh.meeting().barrier("bench"); };
+  const auto meet = [&] { mesh.rendezvous().barrier("bench"); };
   for (std::string line; std::getline(std::cin, line) && line != "quit";) {
     const int count = std::atoi(line.c_str() + line.find(' '));
     meet();
@@ -64,20 +64,20 @@ void serve(Step& step, const std::vector<Batch>& batches, const DeviceMesh& mesh
 
 void run(char** arguments) {
   const RankPlace place = place_from_environment().value_or(RankPlace{});
-  const auto meeting = mesh::join(place, {});
+  const auto rendezvous = mesh::join(place, {});
   PluginRegistry plugins(plugin::search_path({}));
   const PreparedModel pretrained = open_pretrained(arguments[1], plugins);
   const auto units = [&](const Setup&) {
     return pretrained.spec->make_units(at::TensorOptions().dtype(at::kFloat).device(at::kMeta));
   };
   engine::Model model = engine::model(config::read_text(arguments[2], "the command line"), plugins,
-                                      {*meeting, units, pretrained.source, 1, ""});
+                                      {*rendezvous, units, pretrained.source, 1, ""});
   Step step(model.stages, model.mesh, StepConfig{});
   serve(step,
         {batch_of(model.mesh.rank("dp"), std::atoll(arguments[3]), std::atoll(arguments[4]),
                   pretrained.spec->facts().vocabulary)},
         model.mesh);
-  meeting->leave();
+  rendezvous->leave();
 }
 
 }  // namespace

@@ -68,12 +68,12 @@ double median(std::vector<double> values) {
 
 int run_rank(const RankPlace& place, int rounds) {
   at::set_num_threads(1);
-  const auto meeting = mesh::join(place);
+  const auto rendezvous = mesh::join(place);
   std::vector<int> all(place.world_size);
   std::iota(all.begin(), all.end(), 0);
-  const auto group = meeting->group("dp", all);
+  const auto group = rendezvous->group("dp", all);
   StopRequest request;
-  StopAgreement stop(*meeting, request);
+  StopAgreement stop(*rendezvous, request);
   Bench bench{*group, stop};
   std::vector<double> clock[2], busy[2];
   for (int round = 0; round < 2 * rounds; ++round) {
@@ -88,7 +88,7 @@ int run_rank(const RankPlace& place, int rounds) {
         "processor %.0f and %.0f us\n",
         place.world_size, median(clock[0]), median(clock[1]), least(clock[0]), least(clock[1]),
         median(busy[0]), median(busy[1]));
-  meeting->leave();
+  rendezvous->leave();
   return 0;
 }
 

@@ -54,9 +54,9 @@ Contender prepare(const std::string& label, const std::string& fields, PluginReg
   return one;
 }
 
-void measure(Rendezvous& meeting, PluginRegistry& plugins, int rounds) {
+void measure(Rendezvous& rendezvous, PluginRegistry& plugins, int rounds) {
   at::set_num_threads(1);
-  const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"tp", kRanks}}, meeting, "bench: tensor_overlap");
+  const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"tp", kRanks}}, rendezvous, "bench: tensor_overlap");
   std::vector<Contender> contenders;
   contenders.push_back(prepare("plain", "{}", plugins, mesh));
   contenders.push_back(prepare("sequence parallel", "sequence_parallel: true", plugins, mesh));
@@ -66,7 +66,7 @@ void measure(Rendezvous& meeting, PluginRegistry& plugins, int rounds) {
   bench::make_steps(contenders, mesh);
   const std::vector<Batch> batches = {one_batch()};
   bench::take_turns(contenders, batches, rounds);
-  if (meeting.rank() == 0) bench::print(contenders, "tp 2", "plain");
+  if (rendezvous.rank() == 0) bench::print(contenders, "tp 2", "plain");
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ int main(int count, char** arguments) {
   const int rounds = count > 1 ? std::max(1, std::atoi(arguments[1])) : 50;
   try {
     PluginRegistry plugins(plugin::search_path({}));
-    ThreadWorld::run(kRanks, [&](Rendezvous& meeting) { measure(meeting, plugins, rounds); });
+    ThreadWorld::run(kRanks, [&](Rendezvous& rendezvous) { measure(rendezvous, plugins, rounds); });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -87,16 +87,16 @@ std::vector<double> simulated_idle(const Stages& stages) {
       .idle;
 }
 
-void run_rank(Job& job, PluginRegistry& plugins, const Node& configuration, Rendezvous& meeting) {
+void run_rank(Job& job, PluginRegistry& plugins, const Node& configuration, Rendezvous& rendezvous) {
   const ModelConfig config = model_of();
   const auto units = [&](const Setup&) {
     return make_units(config, at::TensorOptions(at::kMeta).dtype(at::kFloat));
   };
   std::unique_lock one_at_a_time(job.mutex);  // the registry is not for several threads
-  const Setup setup = engine::validate(configuration, plugins, meeting.world_size());
+  const Setup setup = engine::validate(configuration, plugins, rendezvous.world_size());
   Plan plan = engine::choose(setup, plugins);
   one_at_a_time.unlock();
-  DeviceMesh mesh = mesh::build(setup.axes, meeting, "bench: three_d");
+  DeviceMesh mesh = mesh::build(setup.axes, rendezvous, "bench: three_d");
   Stages stages = parallel::build(units(setup), plan, mesh, {}, 1);
   Step step(stages, mesh, StepConfig{});
   const std::vector<Batch> batches = {batch_of(config.vocab_size, mesh.rank("dp"))};
@@ -113,7 +113,7 @@ void run_rank(Job& job, PluginRegistry& plugins, const Node& configuration, Rend
   step.record(&mine.recording);
   step.run(batches, 1e-4, 0.01);
   const std::lock_guard lock(job.mutex);
-  job.times[meeting.rank()] = std::move(mine);
+  job.times[rendezvous.rank()] = std::move(mine);
   job.idle = simulated_idle(stages);
 }
 
@@ -175,7 +175,8 @@ int main(int count, char** arguments) {
   try {
     const Node configuration = config::read_text("distributed: " + job.section + "\n", "bench");
     PluginRegistry plugins(plugin::search_path({}));
-    ThreadWorld::run(job.ranks, [&](Rendezvous& meeting) { run_rank(job, plugins, configuration, meeting); });
+    ThreadWorld::run(job.ranks,
+                     [&](Rendezvous& rendezvous) { run_rank(job, plugins, configuration, rendezvous); });
     print(job);
     write_trace(job);
   } catch (const std::exception& error) {

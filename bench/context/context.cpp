@@ -125,16 +125,16 @@ struct Problem {
 
 // Of a rank: `act` is called with a step that can be taken.
 template <class Act>
-void with_step(const Problem& of, const std::string& method, Rendezvous& meeting, std::mutex& mutex,
+void with_step(const Problem& of, const std::string& method, Rendezvous& rendezvous, std::mutex& mutex,
                Act act) {
-  const int cp = meeting.world_size();
+  const int cp = rendezvous.world_size();
   const Node configuration = config::read_text(section_of(method, cp, of.checkpointing), "bench.yaml");
   std::unique_lock one_at_a_time(mutex);
   PluginRegistry plugins(plugin::search_path({}));
   const Setup setup = engine::validate(configuration, plugins, cp);
   Plan plan = engine::choose(setup, plugins);
   one_at_a_time.unlock();
-  const DeviceMesh mesh = mesh::build(setup.axes, meeting, "bench: context");
+  const DeviceMesh mesh = mesh::build(setup.axes, rendezvous, "bench: context");
   Stages stages = parallel::build(make_units(of.model, at::TensorOptions(at::kMeta).dtype(at::kFloat)), plan,
                                   mesh, {}, 1);
   Step step(stages, mesh, StepConfig{});
@@ -146,10 +146,10 @@ void with_step(const Problem& of, const std::string& method, Rendezvous& meeting
 
 // Bytes that a step holds at most, of one rank by itself: what comes from others are zeros.
 double held_by(const Problem& of, const std::string& method, int cp) {
-  DryRendezvous meeting(0, cp);
+  DryRendezvous rendezvous(0, cp);
   std::mutex mutex;
   double peak = 0;
-  with_step(of, method, meeting, mutex,
+  with_step(of, method, rendezvous, mutex,
             [&](const auto& once) { peak = static_cast<double>(tests::held_while(once).peak); });
   return peak;
 }
@@ -159,14 +159,14 @@ double seconds_of(const Problem& of, const std::string& method, int cp) {
   std::mutex mutex;
   double begin = 0, out = 0;
   ThreadWorld world(cp, std::chrono::minutes(10));
-  world.run([&](Rendezvous& meeting) {
-    with_step(of, method, meeting, mutex, [&](const auto& once) {
-      meeting.barrier("begin");
-      if (meeting.rank() == 0) begin = processor();
-      meeting.barrier("go");
+  world.run([&](Rendezvous& rendezvous) {
+    with_step(of, method, rendezvous, mutex, [&](const auto& once) {
+      rendezvous.barrier("begin");
+      if (rendezvous.rank() == 0) begin = processor();
+      rendezvous.barrier("go");
       once();
-      meeting.barrier("end");
-      if (meeting.rank() == 0) out = processor() - begin;
+      rendezvous.barrier("end");
+      if (rendezvous.rank() == 0) out = processor() - begin;
     });
   });
   return out;

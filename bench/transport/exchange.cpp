@@ -162,17 +162,17 @@ void keep_to_core(int rank) {
 int run_rank(const RankPlace& place, const Mapped& mapped, int rounds, int64_t width,
              std::pair<int64_t, int64_t> range) {
   at::set_num_threads(1);
-  const auto meeting = mesh::join(place);
+  const auto rendezvous = mesh::join(place);
   keep_to_core(place.rank);
   std::vector<int> ranks(static_cast<size_t>(place.world_size));
   std::iota(ranks.begin(), ranks.end(), 0);
   {
-    const auto group = meeting->group("ep", ranks);
+    const auto group = rendezvous->group("ep", ranks);
     for (const int64_t rows : kRows)
       for (size_t which = 0; which < kNames.size() && rows >= range.first && rows <= range.second; ++which)
         compare(which, rows, width, rows >= 16384 ? std::max(rounds / 4, 3) : rounds, mapped, *group);
   }
-  meeting->leave();
+  rendezvous->leave();
   return 0;
 }
 

@@ -9,7 +9,7 @@
 namespace heddle::engine {
 namespace {
 
-// Null: the host's meeting serves, on the CPU or in a dry world.
+// Null: the host's rendezvous serves, on the CPU or in a dry world.
 std::unique_ptr<Rendezvous> start(IDevice* device, Rendezvous& host) {
   if (device == nullptr || host.device().is_meta()) return nullptr;
   device->start(host.local_rank());
@@ -17,14 +17,14 @@ std::unique_ptr<Rendezvous> start(IDevice* device, Rendezvous& host) {
 }
 
 // A rank that found no GPU is named instead of waited for.
-std::string device_line(const Rendezvous& meeting) {
-  return "device: " + c10::DeviceTypeName(meeting.device().type(), /*lower_case=*/true) + "\n";
+std::string device_line(const Rendezvous& rendezvous) {
+  return "device: " + c10::DeviceTypeName(rendezvous.device().type(), /*lower_case=*/true) + "\n";
 }
 
 }  // namespace
 
 Model model(const Node& configuration, PluginRegistry& plugins, const ModelHost& host) {
-  Setup setup = validate(configuration, plugins, host.meeting.world_size());  // tree -> checked fields
+  Setup setup = validate(configuration, plugins, host.rendezvous.world_size());  // tree -> checked fields
   return model(std::move(setup), plugins, host);
 }
 
@@ -32,12 +32,12 @@ Model model(Setup setup, PluginRegistry& plugins, const ModelHost& host) {
   Plan plan = choose(setup, plugins);    // fields -> plugins that agree
   Units units = host.make_units(setup);  // setup  -> the whole model
   check_model(plan, setup, units);       // the last step that ranks do alone
-  std::unique_ptr<Rendezvous> own = start(plan.device.get(), host.meeting);  // a device -> its rendezvous
-  Rendezvous& meeting = own ? *own : host.meeting;
-  const std::string table = agree_on_table(plan, setup, units, meeting, host.batch_rows);  // rank 0 -> all
+  std::unique_ptr<Rendezvous> own = start(plan.device.get(), host.rendezvous);  // a device -> its rendezvous
+  Rendezvous& rendezvous = own ? *own : host.rendezvous;
+  const std::string table = agree_on_table(plan, setup, units, rendezvous, host.batch_rows);  // rank 0 -> all
   DeviceMesh mesh = mesh::build(
-      setup.axes, meeting,
-      fingerprint(setup, plugins, device_line(meeting) + table_lines(plan) + table + host.fingerprint),
+      setup.axes, rendezvous,
+      fingerprint(setup, plugins, device_line(rendezvous) + table_lines(plan) + table + host.fingerprint),
       setup.views, setup.axis_table);                                                     // -> ranks
   Stages stages = parallel::build(std::move(units), plan, mesh, host.source, host.seed);  // units -> stages
   return {std::move(setup), std::move(plan.device), std::move(own), std::move(mesh), std::move(stages)};
@@ -46,7 +46,7 @@ Model model(Setup setup, PluginRegistry& plugins, const ModelHost& host) {
 void settle(Model& model) {
   if (!model.device) return;
   model.device->synchronize();
-  model.mesh.meeting().barrier("the end of the devices' work");
+  model.mesh.rendezvous().barrier("the end of the devices' work");
 }
 
 void run(const Node& configuration, PluginRegistry& plugins, RunHost& host) {

@@ -46,10 +46,10 @@ void add_pipeline(Plan& plan, const Setup& setup, PluginRegistry& plugins) {
   }
 }
 
-std::string agree_on_table(Plan& plan, const Setup& setup, const Units& units, Rendezvous& meeting,
+std::string agree_on_table(Plan& plan, const Setup& setup, const Units& units, Rendezvous& rendezvous,
                            int64_t batch_rows) {
   if (plan.schedule == nullptr || !parallel::is_searched(*plan.schedule)) return "";
-  plan.schedule = std::make_shared<parallel::AgreedSchedule>(plan.schedule, meeting);
+  plan.schedule = std::make_shared<parallel::AgreedSchedule>(plan.schedule, rendezvous);
   if (batch_rows == 0) return "";
   const int ranks = setup.sizes.of(kPipelineAxis);
   const std::vector<int> rank_of_stage = parallel::map_stages(units, plan, ranks).rank_of_stage;

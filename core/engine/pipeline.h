@@ -17,9 +17,9 @@ namespace heddle::engine {
 void add_pipeline(Plan& plan, const Setup& setup, PluginRegistry& plugins);
 
 // A schedule that searches its tables searches on rank 0 from now on, and all ranks get what it finds. A
-// meeting of all ranks when `batch_rows`, the rows of one batch, are known (not 0): the table of these is
+// rendezvous of all ranks when `batch_rows`, the rows of one batch, are known (not 0): the table of these is
 // found now. Returns its line of the fingerprint, else "".
-std::string agree_on_table(Plan& plan, const Setup& setup, const Units& units, Rendezvous& meeting,
+std::string agree_on_table(Plan& plan, const Setup& setup, const Units& units, Rendezvous& rendezvous,
                            int64_t batch_rows);
 
 // Lines of the fingerprint: the contents of the table's file. "" without a table.

@@ -11,13 +11,13 @@ namespace heddle {
 
 struct DeviceMesh::Shared {
   mesh::Views views;
-  Rendezvous* meeting = nullptr;
+  Rendezvous* rendezvous = nullptr;
   std::unique_ptr<Overlap> overlap;                                // outlives the groups
   std::map<std::vector<int>, std::unique_ptr<Communicator>> made;  // by the ranks
   std::map<std::string, Communicator*, std::less<>> groups;        // by the names asked for
 
   std::unique_ptr<Communicator> make_group(const std::string& axis, std::span<const int> members) const {
-    auto group = meeting->group(axis, members);
+    auto group = rendezvous->group(axis, members);
     return overlap ? mesh::overlapped(std::move(group), *overlap) : std::move(group);
   }
 };
@@ -53,12 +53,12 @@ int DeviceMesh::size(std::string_view axis) const {
 
 int DeviceMesh::rank(std::string_view axis) const {
   const auto found = shared_->views.find(axis);
-  return found.layout->place(found.axes, meeting().rank());
+  return found.layout->place(found.axes, rendezvous().rank());
 }
 
 std::vector<int> DeviceMesh::ranks(std::string_view axis) const {
   const auto found = shared_->views.find(axis);
-  return found.layout->ranks(found.axes, meeting().rank());
+  return found.layout->ranks(found.axes, rendezvous().rank());
 }
 
 Communicator& DeviceMesh::group(std::string_view axis) const {
@@ -89,16 +89,16 @@ std::vector<std::string> DeviceMesh::parts_of(std::span<const std::string> axes)
   return names;
 }
 
-Rendezvous& DeviceMesh::meeting() const {
-  return *shared_->meeting;
+Rendezvous& DeviceMesh::rendezvous() const {
+  return *shared_->rendezvous;
 }
 
 c10::Device DeviceMesh::device() const {
-  return meeting().device();
+  return rendezvous().device();
 }
 
 const Log& DeviceMesh::log() const {
-  return meeting().log();
+  return rendezvous().log();
 }
 
 Overlap* DeviceMesh::overlap() const {
@@ -107,14 +107,14 @@ Overlap* DeviceMesh::overlap() const {
 
 namespace mesh {
 
-DeviceMesh build(std::span<const Axis> axes, Rendezvous& meeting, const std::string& fingerprint,
+DeviceMesh build(std::span<const Axis> axes, Rendezvous& rendezvous, const std::string& fingerprint,
                  std::span<const View> views, const AxisTable& table) {
   std::string lines = fingerprint + "\nmesh: " + written(axes);
   for (const View& view : views) lines += "\nview " + view.name + ": " + written(view.axes);
-  agree(meeting, lines);
+  agree(rendezvous, lines);
   auto shared = std::make_shared<DeviceMesh::Shared>();
-  shared->views = Views(axes, meeting.world_size(), views, table);
-  shared->meeting = &meeting;
+  shared->views = Views(axes, rendezvous.world_size(), views, table);
+  shared->rendezvous = &rendezvous;
   const DeviceMesh mesh(shared);
   if (mesh.has(kPipelineAxis) && mesh.size(kPipelineAxis) > 1 && !mesh.device().is_meta())
     shared->overlap = std::make_unique<Overlap>(mesh.device());

@@ -30,7 +30,7 @@ DryRendezvous::~DryRendezvous() = default;
 DryRank::~DryRank() = default;
 
 DryRank* dry_rank(const DeviceMesh& mesh) {
-  return dynamic_cast<DryRank*>(&mesh.meeting());
+  return dynamic_cast<DryRank*>(&mesh.rendezvous());
 }
 
 std::unique_ptr<Work> DryCommunicator::post(mesh::Call call) {
@@ -49,7 +49,8 @@ DryRendezvous::DryRendezvous(int rank, int world_size, int local_world_size, Log
       local_world_size_(std::min(local_world_size, world_size)),
       log_(std::move(log)) {}
 
-std::string DryRendezvous::hold_meeting(const std::string&, const std::string& text, const Answer& answer) {
+std::string DryRendezvous::hold_rendezvous(const std::string&, const std::string& text,
+                                           const Answer& answer) {
   const auto answers = answer(std::vector<std::string>(static_cast<size_t>(world_size_), text));
   return answers.size() == 1 ? answers[0] : answers[static_cast<size_t>(rank_)];
 }

@@ -80,12 +80,12 @@ void compare_fingerprints(std::span<const std::string> texts) {
               "start every rank with the same configuration, plugins and build of heddle");
 }
 
-void agree(Rendezvous& meeting, const std::string& fingerprint) {
+void agree(Rendezvous& rendezvous, const std::string& fingerprint) {
   const auto are_equal = [](std::span<const std::string> digests) -> std::vector<std::string> {
     return {std::equal(digests.begin() + 1, digests.end(), digests.begin()) ? "equal" : "different"};
   };
-  if (meeting.meet("fingerprint", c10::sha1(fingerprint).str(), are_equal) == "equal") return;
-  meeting.meet("fingerprints", fingerprint, [](std::span<const std::string> texts) {
+  if (rendezvous.meet("fingerprint", c10::sha1(fingerprint).str(), are_equal) == "equal") return;
+  rendezvous.meet("fingerprints", fingerprint, [](std::span<const std::string> texts) {
     compare_fingerprints(texts);
     return std::vector<std::string>{""};
   });

@@ -38,7 +38,7 @@ std::string written(std::span<const Axis> axes);  // "(pp=1, dp=2)"
 // where.
 HEDDLE_API void compare_fingerprints(std::span<const std::string> texts);
 
-// A meeting of all ranks that compares fingerprints: digests first, texts only where digests differ.
-void agree(Rendezvous& meeting, const std::string& fingerprint);
+// A rendezvous of all ranks that compares fingerprints: digests first, texts only where digests differ.
+void agree(Rendezvous& rendezvous, const std::string& fingerprint);
 
 }  // namespace heddle::mesh

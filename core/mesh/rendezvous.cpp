@@ -1,4 +1,4 @@
-// Meetings whose answer may be an error.
+// Rendezvous whose answer may be an error.
 #include "heddle/mesh/rendezvous.h"
 
 #include "core/mesh/packed.h"
@@ -24,7 +24,7 @@ std::vector<std::string> answer_or_error(const Rendezvous::Answer& answer,
 }  // namespace
 
 std::string Rendezvous::meet(const std::string& key, const std::string& text, const Answer& answer) {
-  std::string own = hold_meeting(
+  std::string own = hold_rendezvous(
       key, text, [&](std::span<const std::string> texts) { return answer_or_error(answer, texts); });
   if (own.front() == kError) throw mesh::unpack_error(std::string_view(own).substr(1));
   own.erase(0, 1);

@@ -20,7 +20,7 @@ ScheduleTable AgreedSchedule::plan(int ranks, int stages, int microbatches) cons
   if (known != tables_.end()) return known->second;
   const std::string sizes = std::to_string(stages) + " stages on " + std::to_string(ranks) + " ranks, " +
                             std::to_string(microbatches) + " microbatches";
-  const std::string text = meeting_.meet(
+  const std::string text = rendezvous_.meet(
       "the schedule's table", sizes, [&](std::span<const std::string> asked) -> std::vector<std::string> {
         for (size_t rank = 0; rank < asked.size(); ++rank)
           if (asked[rank] != sizes)

@@ -11,14 +11,14 @@
 
 namespace heddle::parallel {
 
-// plan() of sizes that are new is a meeting of all ranks of the run: every rank calls it, with the same
+// plan() of sizes that are new is a rendezvous of all ranks of the run: every rank calls it, with the same
 // sizes. Throws on every rank what the search throws on rank 0, and Error{mesh} when ranks plan for different
 // sizes.
 class HEDDLE_API AgreedSchedule : public IPipelineSchedule {
  public:
-  // The meeting outlives it.
-  AgreedSchedule(std::shared_ptr<const IPipelineSchedule> searched, Rendezvous& meeting)
-      : searched_(std::move(searched)), meeting_(meeting) {}
+  // The rendezvous outlives it.
+  AgreedSchedule(std::shared_ptr<const IPipelineSchedule> searched, Rendezvous& rendezvous)
+      : searched_(std::move(searched)), rendezvous_(rendezvous) {}
   ScheduleTable plan(int ranks, int stages, int microbatches) const override;
   int rank_of(int stage, int ranks, int stages) const override {
     return searched_->rank_of(stage, ranks, stages);
@@ -27,7 +27,7 @@ class HEDDLE_API AgreedSchedule : public IPipelineSchedule {
 
  private:
   const std::shared_ptr<const IPipelineSchedule> searched_;
-  Rendezvous& meeting_;
+  Rendezvous& rendezvous_;
   mutable std::map<std::array<int, 3>, ScheduleTable> tables_;
 };
 

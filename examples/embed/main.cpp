@@ -115,11 +115,11 @@ std::vector<Part> parts_of(heddle::Stages& stages, torch::optim::AdamW& optimize
 }
 
 // All ranks together: every value is written once, and the directory appears when it is complete.
-void save(const fs::path& to, std::span<const Part> parts, heddle::Rendezvous& meeting) {
+void save(const fs::path& to, std::span<const Part> parts, heddle::Rendezvous& rendezvous) {
   namespace checkpoint = heddle::checkpoint;
-  checkpoint::on_first(meeting, "stage", [&] { checkpoint::open_stage(to); });
-  checkpoint::write_sharded(checkpoint::stage_of(to), "state", parts, meeting, "state");
-  checkpoint::on_first(meeting, "publish", [&] { checkpoint::publish(to); });
+  checkpoint::on_first(rendezvous, "stage", [&] { checkpoint::open_stage(to); });
+  checkpoint::write_sharded(checkpoint::stage_of(to), "state", parts, rendezvous, "state");
+  checkpoint::on_first(rendezvous, "publish", [&] { checkpoint::publish(to); });
 }
 
 // Any ranks and any strategy: each reads its own boxes.
@@ -132,12 +132,12 @@ void load(const fs::path& from, heddle::Stages& stages, torch::optim::AdamW& opt
 
 // One rank: the engine's second entry point, and the host's own loop. Begins at step `first`, from a
 // checkpoint if that is not 0; else saves one half-way.
-std::vector<double> train(const std::string& distributed, heddle::Rendezvous& meeting,
+std::vector<double> train(const std::string& distributed, heddle::Rendezvous& rendezvous,
                           const fs::path& checkpoint, int first) {
   const auto yaml =
       heddle::config::read_text("distributed: {" + distributed + "}\ndist_env: {backend: gloo}", "embed");
   heddle::PluginRegistry plugins(heddle::plugin::search_path({}));
-  heddle::engine::ModelHost host{.meeting = meeting,
+  heddle::engine::ModelHost host{.rendezvous = rendezvous,
                                  .make_units = [](const heddle::Setup&) { return units_of(make_net()); },
                                  .source = {}};
   heddle::engine::Model model = heddle::engine::model(yaml, plugins, host);
@@ -154,7 +154,7 @@ std::vector<double> train(const std::string& distributed, heddle::Rendezvous& me
   const int64_t row = kBatch * rank / ranks, rows = kBatch * (rank + 1) / ranks - row;
   std::vector<double> losses;
   for (int step = first; step < kSteps; ++step) {
-    if (first == 0 && step == kSteps / 2) save(checkpoint, parts_of(stages, optimizer), meeting);
+    if (first == 0 && step == kSteps / 2) save(checkpoint, parts_of(stages, optimizer), rendezvous);
     heddle::Batch batch = batch_of(step);
     batch.tokens = batch.tokens.narrow(0, row, rows);
     batch.labels = batch.labels.narrow(0, row, rows);
@@ -171,9 +171,9 @@ std::vector<double> train(const std::string& distributed, heddle::Rendezvous& me
 std::vector<double> train_on(int ranks, const std::string& distributed, const fs::path& checkpoint,
                              int first) {
   std::vector<double> out;
-  heddle::ThreadWorld::run(ranks, [&](heddle::Rendezvous& meeting) {
-    std::vector<double> losses = train(distributed, meeting, checkpoint, first);
-    if (meeting.rank() == 0) out = std::move(losses);
+  heddle::ThreadWorld::run(ranks, [&](heddle::Rendezvous& rendezvous) {
+    std::vector<double> losses = train(distributed, rendezvous, checkpoint, first);
+    if (rendezvous.rank() == 0) out = std::move(losses);
   });
   return out;
 }

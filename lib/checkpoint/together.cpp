@@ -71,52 +71,52 @@ class Round {
 };
 
 // Ranks wait at most for the timeout of a collective, and a disk may take longer: a rank reports in each
-// round that it is still at work. A lost rank is found as in any other meeting.
-std::vector<std::string> meet(Rendezvous& meeting, const std::string& key,
+// round that it is still at work. A lost rank is found as in any other rendezvous.
+std::vector<std::string> meet(Rendezvous& rendezvous, const std::string& key,
                               const std::shared_future<std::string>& mine) {
   const auto begin = Clock::now();
-  const auto patience = meeting.timeout();
+  const auto patience = rendezvous.timeout();
   const auto round = std::min<std::chrono::milliseconds>(kLongestRound, patience / 4);
   Round last;
   for (auto next_word = begin + patience;;) {
     const bool done = mine.wait_for(round) == std::future_status::ready;
     const std::string late =
-        meeting.meet(key, done ? mine.get() : std::string(1, kStill),
-                     [&](std::span<const std::string> texts) { return last.answer(texts); });
+        rendezvous.meet(key, done ? mine.get() : std::string(1, kStill),
+                        [&](std::span<const std::string> texts) { return last.answer(texts); });
     if (late.empty()) return last.told();
-    if (meeting.rank() != 0 || Clock::now() < next_word) continue;
+    if (rendezvous.rank() != 0 || Clock::now() < next_word) continue;
     next_word += patience;
-    meeting.log().warning("checkpoint", waits_for(std::stoi(late), Clock::now() - begin));
+    rendezvous.log().warning("checkpoint", waits_for(std::stoi(late), Clock::now() - begin));
   }
 }
 
 }  // namespace
 
 // The rounds run on a thread, because the work may need this thread's state.
-std::vector<std::string> tell_first(Rendezvous& meeting, const std::string& key,
+std::vector<std::string> tell_first(Rendezvous& rendezvous, const std::string& key,
                                     const std::function<std::string()>& work) {
-  if (meeting.world_size() == 1) {
+  if (rendezvous.world_size() == 1) {
     const std::vector<std::string> mine = {outcome_of(work)};
     Round alone;
     alone.answer(mine);
     return alone.told();
   }
   std::promise<std::string> mine;
-  auto rounds = std::async(std::launch::async, meet, std::ref(meeting), key, mine.get_future().share());
+  auto rounds = std::async(std::launch::async, meet, std::ref(rendezvous), key, mine.get_future().share());
   mine.set_value(outcome_of(work));
   return rounds.get();
 }
 
-void together(Rendezvous& meeting, const std::string& key, const std::function<void()>& work) {
-  tell_first(meeting, key, [&] {
+void together(Rendezvous& rendezvous, const std::string& key, const std::function<void()>& work) {
+  tell_first(rendezvous, key, [&] {
     work();
     return std::string();
   });
 }
 
-void on_first(Rendezvous& meeting, const std::string& key, const std::function<void()>& work) {
-  together(meeting, key, [&] {
-    if (meeting.rank() == 0) work();
+void on_first(Rendezvous& rendezvous, const std::string& key, const std::function<void()>& work) {
+  together(rendezvous, key, [&] {
+    if (rendezvous.rank() == 0) work();
   });
 }
 

@@ -12,7 +12,7 @@ Groups groups_over(const DeviceMesh& mesh, Reduction axes) {
   if (groups.shards > 1) {
     groups.shard = mesh.rank(axes.shards);
     groups.gather = &mesh.group(axes.shards);
-    groups.reduce = mesh.meeting().group(axes.shards, mesh.ranks(axes.shards));
+    groups.reduce = mesh.rendezvous().group(axes.shards, mesh.ranks(axes.shards));
     groups.all = groups.gather;
   }
   if (mesh.size(axes.copies) > 1) {

@@ -15,7 +15,7 @@
 #include "heddle/mesh/call.h"
 #include "lib/transport/gloo/gloo_wire.h"
 #include "lib/transport/gloo/sparse_wire.h"
-#include "lib/transport/gloo/store_meeting.h"
+#include "lib/transport/gloo/store_rendezvous.h"
 #include "lib/transport/gloo/wire_collectives.h"
 #include "lib/transport/gloo/wire_communicator.h"
 #include "lib/transport/liveness/watch.h"
@@ -77,15 +77,16 @@ class GlooRendezvous : public Rendezvous {
   int local_world_size() const override { return place_.local_world_size; }
   const Log& log() const override { return options_.log; }
 
-  std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override {
+  std::string hold_rendezvous(const std::string& key, const std::string& text,
+                              const Answer& answer) override {
     const std::string waited = "the exchange of " + key;
-    StoreMeeting meeting(store_, "text/" + key + "/" + std::to_string(times(key)) + "/", rank(),
-                         world_size());
+    StoreRendezvous rendezvous(store_, "text/" + key + "/" + std::to_string(times(key)) + "/", rank(),
+                               world_size());
     try {
-      if (rank() == 0) return answered(meeting, waited, text, answer);
-      meeting.give(text);
-      wait_for([&] { return meeting.is_answered(); }, waited);
-      return meeting.take();
+      if (rank() == 0) return answered(rendezvous, waited, text, answer);
+      rendezvous.give(text);
+      wait_for([&] { return rendezvous.is_answered(); }, waited);
+      return rendezvous.take();
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
@@ -164,12 +165,12 @@ class GlooRendezvous : public Rendezvous {
   }
 
   // Rank 0 may end after its answer, and the store with it: the others read first.
-  std::string answered(StoreMeeting& meeting, const std::string& waited, const std::string& text,
+  std::string answered(StoreRendezvous& rendezvous, const std::string& waited, const std::string& text,
                        const Answer& answer) {
-    wait_for([&] { return meeting.is_complete(); }, waited, [&] { return meeting.absent(); });
-    const std::string own = meeting.answer(answer(meeting.texts(text)));
-    wait_for([&] { return meeting.is_read(); }, waited);
-    meeting.clear();
+    wait_for([&] { return rendezvous.is_complete(); }, waited, [&] { return rendezvous.absent(); });
+    const std::string own = rendezvous.answer(answer(rendezvous.texts(text)));
+    wait_for([&] { return rendezvous.is_read(); }, waited);
+    rendezvous.clear();
     return own;
   }
 

@@ -70,8 +70,9 @@ class TracedRendezvous : public Rendezvous {
   int local_world_size() const override { return inner_.local_world_size(); }
   const Log& log() const override { return inner_.log(); }
   c10::Device device() const override { return inner_.device(); }
-  std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override {
-    return inner_.hold_meeting(key, text, answer);
+  std::string hold_rendezvous(const std::string& key, const std::string& text,
+                              const Answer& answer) override {
+    return inner_.hold_rendezvous(key, text, answer);
   }
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override {
     return std::make_unique<TracedCommunicator>(inner_.group(name, ranks), calls_);
@@ -92,8 +93,8 @@ class TracedRendezvous : public Rendezvous {
 
 }  // namespace
 
-std::unique_ptr<Rendezvous> traced(Rendezvous& meeting, CallLog& log) {
-  return std::make_unique<TracedRendezvous>(meeting, log);
+std::unique_ptr<Rendezvous> traced(Rendezvous& rendezvous, CallLog& log) {
+  return std::make_unique<TracedRendezvous>(rendezvous, log);
 }
 
 }  // namespace mesh

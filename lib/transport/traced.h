@@ -44,7 +44,7 @@ namespace mesh {
 
 // The same rendezvous with groups that log their calls; while the log is closed a call costs one more load.
 // Both outlive it and its groups. A device's own communicators are made by its plugin and are not logged.
-HEDDLE_API std::unique_ptr<Rendezvous> traced(Rendezvous& meeting, CallLog& log);
+HEDDLE_API std::unique_ptr<Rendezvous> traced(Rendezvous& rendezvous, CallLog& log);
 
 }  // namespace mesh
 }  // namespace heddle

@@ -63,8 +63,8 @@ void ContextParallel::meet(const DeviceMesh& mesh) {
     if (other / ulysses_size == rank / ulysses_size) neighbours.push_back(ranks[static_cast<size_t>(other)]);
     if (other % ulysses_size == rank % ulysses_size) apart.push_back(ranks[static_cast<size_t>(other)]);
   }
-  own_groups_[0] = mesh.meeting().group("cp_ulysses", neighbours);
-  own_groups_[1] = mesh.meeting().group("cp_ring", apart);
+  own_groups_[0] = mesh.rendezvous().group("cp_ulysses", neighbours);
+  own_groups_[1] = mesh.rendezvous().group("cp_ring", apart);
   ulysses_group_ = own_groups_[0].get();
   ring_ = own_groups_[1].get();
 }

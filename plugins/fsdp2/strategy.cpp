@@ -113,7 +113,7 @@ void warn(const Config& config, const DeviceMesh& mesh) {
   const Config fresh;
   const bool depths = config.fsdp2_forward_prefetch_depth != fresh.fsdp2_forward_prefetch_depth ||
                       config.fsdp2_backward_prefetch_depth != fresh.fsdp2_backward_prefetch_depth;
-  if (!depths || config.enable_fsdp2_prefetch || mesh.meeting().rank() != 0) return;
+  if (!depths || config.enable_fsdp2_prefetch || mesh.rendezvous().rank() != 0) return;
   mesh.log().warning("fsdp2",
                      "the prefetch depths have no effect while enable_fsdp2_prefetch is false: one unit is "
                      "gathered ahead");

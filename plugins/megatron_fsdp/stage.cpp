@@ -61,7 +61,7 @@ std::vector<Ranks> ranks_of(const std::vector<sharding::Groups>& all, const Opti
                             const DeviceMesh& mesh) {
   std::vector<Ranks> out;
   for (const sharding::Groups& groups : all) {
-    const Checks checks(options, mesh.meeting().rank(), mesh.log());
+    const Checks checks(options, mesh.rendezvous().rank(), mesh.log());
     out.push_back({groups, std::make_shared<Shared>(Shared{Sums(options, groups, all.front().ranks()), checks,
                                                            options.overlap_reduce})});
   }

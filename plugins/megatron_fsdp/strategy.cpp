@@ -25,7 +25,7 @@ Options options_of(const Config& config) {
 }
 
 void warn(const Config& config, const DeviceMesh& mesh) {
-  if (mesh.meeting().rank() != 0) return;
+  if (mesh.rendezvous().rank() != 0) return;
   if (config.check_for_nan_in_grad && !config.report_nan_in_param_grad)
     mesh.log().warning("megatron_fsdp",
                        "check_for_nan_in_grad has no effect; report_nan_in_param_grad: true looks at the "

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "heddle/base/text.h"
+#include "kind_kits.h"
 #include "model/model_kits.h"
 #include "other_kits.h"
 #include "plugin_kit.h"
@@ -46,63 +47,75 @@ Subject subject_of(const OfferedStrategy& offered, const Node& fields) {
           [make = offered.make, values] { return make(values); }};
 }
 
-class PluginKits {
- public:
-  PluginKits(const std::filesystem::path& file, Watch& watch)
-      : file_(file), options_(watch.options), attempt_(watch) {}
+template <class Offered>
+const Offered& of(const OfferedSchema& offered) {
+  return static_cast<const Offered&>(offered);
+}
 
-  void run() {
-    plugin::PluginManifest manifest;
-    if (!run_file_kits(file_, registry_, manifest, attempt_)) return;
-    attempt_.names(manifest.name);
-    for (const plugin::ManifestOffer& offer : manifest.offers)
-      if (offer.kind == "model") {
-        const std::vector<FieldInfo>& fields = registry_.model(offer.name)->fields;
-        tables_.insert(tables_.end(), fields.begin(), fields.end());
-      }
-    for (const plugin::ManifestOffer& offer : manifest.offers) {
-      if (offer.kind == "strategy") strategy(*registry_.strategy(offer.name));
-      if (offer.kind == "parallelizer") parallelizer(*registry_.parallelizer(offer.name));
-      if (offer.kind == "section") run_schema_kits("section", *registry_.section(offer.name), attempt_);
-      if (offer.kind == "plan") run_plan_kits(*registry_.plan(offer.name), attempt_);
-      if (offer.kind == "schedule")
-        run_schedule_kits(*registry_.schedule(offer.name), file_, options_.ranks, attempt_);
-      if (offer.kind == "model") model(*registry_.model(offer.name));
-      if (offer.kind == "device") run_device_kits(*registry_.device(offer.name), attempt_);
+void check_strategy(const OfferedSchema& offered, const CheckedPlugin& plugin, Attempts& attempt) {
+  const auto& strategy = of<OfferedStrategy>(offered);
+  run_schema_kits("strategy", strategy, attempt);
+  if (!run_needs_kits(strategy, attempt)) return;
+  const Node given = config::read_text(plugin.options.fields, "fields");
+  const Subject subject = subject_of(strategy, fields_for_kits(strategy, given));
+  for (const int ranks : plugin.options.ranks) run_strategy_kits(subject, ranks, attempt);
+}
+
+void check_parallelizer(const OfferedSchema& offered, const CheckedPlugin& plugin, Attempts& attempt) {
+  const auto& parallelizer = of<OfferedParallelizer>(offered);
+  run_schema_kits("parallelizer", parallelizer, attempt);
+  for (const int ranks : plugin.options.ranks)
+    if (ranks > 1) run_parallelizer_kits(parallelizer, plugin.file, ranks, attempt);
+}
+
+// A family is checked with the keys of all families of its plugin.
+void check_model(const OfferedSchema& offered, const CheckedPlugin& plugin, Attempts& attempt) {
+  std::vector<FieldInfo> tables;
+  for (const plugin::ManifestOffer& offer : plugin.manifest.offers)
+    if (offer.kind == OfferedModel::kKind) {
+      const std::vector<FieldInfo>& fields = plugin.registry.model(offer.name)->fields;
+      tables.insert(tables.end(), fields.begin(), fields.end());
     }
-  }
+  const Node given = config::read_text(plugin.options.fields, "fields");
+  run_model_kits(of<OfferedModel>(offered), tables, given.is_map() ? given : Node::map({}), plugin.file,
+                 attempt);
+}
 
- private:
-  void strategy(const OfferedStrategy& offered) {
-    run_schema_kits("strategy", offered, attempt_);
-    if (!run_needs_kits(offered, attempt_)) return;
-    const Node given = config::read_text(options_.fields, "fields");
-    const Subject subject = subject_of(offered, fields_for_kits(offered, given));
-    for (const int ranks : options_.ranks) run_strategy_kits(subject, ranks, attempt_);
-  }
+const KindKits kStrategy(OfferedStrategy::kKind, check_strategy);
+const KindKits kParallelizer(OfferedParallelizer::kKind, check_parallelizer);
+const KindKits kModel(OfferedModel::kKind, check_model);
+const KindKits kSection(OfferedSection::kKind,
+                        [](const OfferedSchema& offered, const CheckedPlugin&, Attempts& attempt) {
+                          run_schema_kits("section", offered, attempt);
+                        });
+const KindKits kPlan(OfferedPlan::kKind,
+                     [](const OfferedSchema& offered, const CheckedPlugin&, Attempts& attempt) {
+                       run_plan_kits(of<OfferedPlan>(offered), attempt);
+                     });
+const KindKits kSchedule(OfferedSchedule::kKind, [](const OfferedSchema& offered, const CheckedPlugin& plugin,
+                                                    Attempts& attempt) {
+  run_schedule_kits(of<OfferedSchedule>(offered), plugin.file, plugin.options.ranks, attempt);
+});
+const KindKits kDevice(OfferedDevice::kKind,
+                       [](const OfferedSchema& offered, const CheckedPlugin&, Attempts& attempt) {
+                         run_device_kits(of<OfferedDevice>(offered), attempt);
+                       });
 
-  void model(const OfferedModel& offered) {
-    const Node given = config::read_text(options_.fields, "fields");
-    run_model_kits(offered, tables_, given.is_map() ? given : Node::map({}), file_, attempt_);
-  }
-
-  void parallelizer(const OfferedParallelizer& offered) {
-    run_schema_kits("parallelizer", offered, attempt_);
-    for (const int ranks : options_.ranks)
-      if (ranks > 1) run_parallelizer_kits(offered, file_, ranks, attempt_);
-  }
-
-  std::filesystem::path file_;
-  const KitOptions& options_;
-  PluginRegistry registry_{{}};
-  Attempts attempt_;
-  std::vector<FieldInfo> tables_;  // of all models
-};
+void run_kits(const std::filesystem::path& file, Watch& watch) {
+  PluginRegistry registry{{}};
+  Attempts attempt(watch);
+  plugin::PluginManifest manifest;
+  if (!run_file_kits(file, registry, manifest, attempt)) return;
+  attempt.names(manifest.name);
+  const CheckedPlugin plugin{file, manifest, registry, watch.options};
+  for (const plugin::ManifestOffer& offer : manifest.offers)
+    KindKits::run(offer.kind, *registry.find(offer.kind, offer.name), plugin, attempt);
+}
 
 }  // namespace
 
 Report check_plugin(const std::filesystem::path& file, const KitOptions& options) {
-  return run_watched(options, [file] { PluginKits(file, *Watch::current()).run(); });
+  return run_watched(options, [file] { run_kits(file, *Watch::current()); });
 }
 
 Report check_strategy(const std::string& section, PluginRegistry& plugins, const std::vector<int>& ranks) {

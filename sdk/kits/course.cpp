@@ -17,8 +17,8 @@ Outcome train(const Subject& subject, const Course& course) {
   ThreadWorld world(course.world(), watch == nullptr ? std::chrono::seconds(60) : watch->patience());
   world.run([&](Rendezvous& host) {
     const Watch::Rank here(watch, host.rank());
-    LateRendezvous meeting(host, faults);
-    RankRun(subject, course, meeting, shared).run();
+    LateRendezvous rendezvous(host, faults);
+    RankRun(subject, course, rendezvous, shared).run();
   });
   faults->check();
   Outcome out{shared.losses, shared.norms, {}, shared.parameters.whole("the parameter"), shared.sides};

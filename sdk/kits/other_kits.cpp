@@ -41,12 +41,13 @@ std::string trains_by(const OfferedSchedule& offered, int ranks) {
 std::string computes(IDevice& device) {
   const c10::Device place = device.start(0);
   AloneRendezvous host;
-  const auto meeting = device.wrap(host);
-  if (meeting == nullptr) found("wrap() gives a null pointer");
-  if (meeting->device() != place)
-    found("start() gives " + place.str() + ", and the meeting of wrap() is on " + meeting->device().str());
+  const auto rendezvous = device.wrap(host);
+  if (rendezvous == nullptr) found("wrap() gives a null pointer");
+  if (rendezvous->device() != place)
+    found("start() gives " + place.str() + ", and the rendezvous of wrap() is on " +
+          rendezvous->device().str());
   const std::vector<int> ranks = {0};
-  const auto group = meeting->group("dp", ranks);
+  const auto group = rendezvous->group("dp", ranks);
   for (const at::Device where : {place, c10::Device(at::kCPU)}) {
     at::Tensor sum = at::full({5}, 3.0, at::TensorOptions().device(where));
     group->all_reduce(sum)->wait();
@@ -80,7 +81,7 @@ void run_device_kits(const OfferedDevice& offered, Attempts& attempt) {
     if (missing != again) found("it says '" + missing + "', then '" + again + "'");
     return missing.empty() ? std::string("it is available") : missing;
   });
-  attempt.training(thing + "start(), wrap(): a meeting whose groups move its tensors", [&] {
+  attempt.training(thing + "start(), wrap(): a rendezvous whose groups move its tensors", [&] {
     if (!missing.empty()) throw NotRun{"the device is not available here: " + missing};
     return computes(*offered.make());
   });

@@ -21,7 +21,7 @@ void RankRun::check_list() {
   for (const Shard* shard : stages_.shards()) add(got, shard->name);
   for (const std::string& name : want)
     if (std::find(got.begin(), got.end(), name) == got.end())
-      found("'" + name + "' is not listed on rank " + std::to_string(meeting_.rank()) +
+      found("'" + name + "' is not listed on rank " + std::to_string(rendezvous_.rank()) +
             "; list an empty shard (numel 0) where the rank holds nothing of it");
 }
 
@@ -62,7 +62,7 @@ at::Tensor RankRun::part_of(const at::Tensor& whole, const at::Tensor& held) con
 void RankRun::unshard(size_t index) {
   const double plain = forward_by_hand(0);
   for (Shard* shard : stages_.shards()) shared_.held[index].add(mesh_, *shard, shard->tensor);
-  meeting_.barrier("kit: held");
+  rendezvous_.barrier("kit: held");
   Named want = shared_.held[index].whole("the parameter");
   const Unsharded whole(stages_);
   for (const WholeParameter& parameter : whole.parameters()) {

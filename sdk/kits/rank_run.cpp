@@ -40,11 +40,11 @@ std::vector<Axis> axes_of(const Needs& needs, const Course& course) {
 
 }  // namespace
 
-RankRun::RankRun(const Subject& subject, const Course& course, Rendezvous& meeting, Shared& shared)
+RankRun::RankRun(const Subject& subject, const Course& course, Rendezvous& rendezvous, Shared& shared)
     : course_(course),
       shared_(shared),
-      meeting_(meeting),
-      mesh_(mesh::build(axes_of(subject.needs, course), meeting, "kit: " + subject.name)),
+      rendezvous_(rendezvous),
+      mesh_(mesh::build(axes_of(subject.needs, course), rendezvous, "kit: " + subject.name)),
       stages_(build(subject)) {}
 
 void RankRun::run() {
@@ -169,7 +169,7 @@ void RankRun::report() {
   if (!last_) return;
   const auto [index, report] = *std::exchange(last_, std::nullopt);
   const std::lock_guard lock(shared_.mutex);
-  if (meeting_.rank() != 0) return;
+  if (rendezvous_.rank() != 0) return;
   shared_.losses[index] = report.loss.item<double>();
   shared_.norms[index] = report.grad_norm.item<double>();
   if (!report.side_values.layout) return;

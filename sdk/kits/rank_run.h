@@ -36,7 +36,7 @@ struct Shared {
 
 class RankRun {
  public:
-  RankRun(const Subject& subject, const Course& course, Rendezvous& meeting, Shared& shared);
+  RankRun(const Subject& subject, const Course& course, Rendezvous& rendezvous, Shared& shared);
   void run();
 
  private:
@@ -63,7 +63,7 @@ class RankRun {
 
   const Course& course_;
   Shared& shared_;
-  Rendezvous& meeting_;
+  Rendezvous& rendezvous_;
   DeviceMesh mesh_;
   Stages stages_;
   std::optional<Step> step_;

@@ -13,7 +13,7 @@ class Ghost : public heddle::IDevice {
   void synchronize() override {}
 };
 
-class PaperMeeting : public heddle::DryRendezvous {
+class PaperRendezvous : public heddle::DryRendezvous {
  public:
   using DryRendezvous::DryRendezvous;
   c10::Device device() const override { return at::kMeta; }
@@ -29,7 +29,7 @@ class Paper : public heddle::IDevice {
   }
   std::unique_ptr<heddle::Rendezvous> wrap(heddle::Rendezvous& host) override {
     if (!started_) throw std::runtime_error("wrap() came before start()");
-    return std::make_unique<PaperMeeting>(host.rank(), host.world_size());
+    return std::make_unique<PaperRendezvous>(host.rank(), host.world_size());
   }
   heddle::DeviceMemory memory() const override { return {1, 2}; }
   void synchronize() override {}

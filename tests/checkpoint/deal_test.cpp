@@ -92,8 +92,8 @@ TEST(Deal, WritesACutBoxOnceAndWhole) {
   const tests::Folder folder;
   const at::Tensor whole = at::arange(int64_t{1021} * 4099, at::kFloat).view({1021, 4099});
   const auto parts = [&] { return std::vector<Part>{{"w", whole, {1021, 4099}, {0, 0}}}; };
-  ThreadWorld::run(3, [&](Rendezvous& meeting) {
-    checkpoint::write_sharded(folder.path(), "model", parts(), meeting, "save");
+  ThreadWorld::run(3, [&](Rendezvous& rendezvous) {
+    checkpoint::write_sharded(folder.path(), "model", parts(), rendezvous, "save");
   });
   uintmax_t bytes = 0;
   for (const char* rank : {"1", "2", "3"}) {

@@ -59,9 +59,9 @@ std::array<std::string, 4> export_on_four_ranks(const Folder& folder, const std:
   what.origin.files["config.json"] = "{\"model_type\": \"llama\"}\n";
   what.choice = choice;
   std::filesystem::create_directories(what.sharded);
-  ThreadWorld::run(4, [&](Rendezvous& meeting) {
-    checkpoint::write_sharded(what.sharded, "model", parts_of(meeting.rank()), meeting, "save");
-    errors[meeting.rank()] = error_of(folder, [&] { checkpoint::export_hf(what, meeting, "final"); });
+  ThreadWorld::run(4, [&](Rendezvous& rendezvous) {
+    checkpoint::write_sharded(what.sharded, "model", parts_of(rendezvous.rank()), rendezvous, "save");
+    errors[rendezvous.rank()] = error_of(folder, [&] { checkpoint::export_hf(what, rendezvous, "final"); });
   });
   return errors;
 }
@@ -110,7 +110,7 @@ TEST(Export, IsTheSameFromOneWriterAndFromAll) {
   what.sharded = folder / "model";
   what.directory = folder / "first";
   what.writers = HfExport::Writers::first;
-  ThreadWorld::run(3, [&](Rendezvous& meeting) { checkpoint::export_hf(what, meeting, "final"); });
+  ThreadWorld::run(3, [&](Rendezvous& rendezvous) { checkpoint::export_hf(what, rendezvous, "final"); });
   const auto bytes = [&](const std::string& name) {
     std::ifstream file(folder / name, std::ios::binary);
     return std::string{std::istreambuf_iterator<char>(file), {}};
@@ -125,8 +125,8 @@ TEST(Export, RoundsOnceFromTheFinestValues) {
   const auto save = [&](const char* place, const std::string& name, const at::Tensor& values) {
     std::filesystem::create_directories(folder / place);
     const checkpoint::Part part{name, values, {3, 2}, {0, 0}};
-    ThreadWorld::run(1, [&](Rendezvous& meeting) {
-      checkpoint::write_sharded(folder / place, place, std::span(&part, 1), meeting, place);
+    ThreadWorld::run(1, [&](Rendezvous& rendezvous) {
+      checkpoint::write_sharded(folder / place, place, std::span(&part, 1), rendezvous, place);
     });
   };
   save("model", "w", coarse);
@@ -137,7 +137,7 @@ TEST(Export, RoundsOnceFromTheFinestValues) {
   what.choice.dtype = at::kFloat;
   const auto exported = [&](const char* name) {
     what.directory = folder / name;
-    ThreadWorld::run(2, [&](Rendezvous& meeting) { checkpoint::export_hf(what, meeting, name); });
+    ThreadWorld::run(2, [&](Rendezvous& rendezvous) { checkpoint::export_hf(what, rendezvous, name); });
     at::Tensor values = at::empty({3, 2});
     HfWeights(what.directory).read("w", std::vector<int64_t>{0, 0}, values);
     return values;
@@ -165,14 +165,14 @@ TEST(Export, EndsWhenItsTimeIsOver) {
   what.sharded = folder / "model";
   what.directory = folder / "late";
   what.limit = std::chrono::duration<double>(-60);
-  AloneRendezvous meeting;
-  EXPECT_EQ(error_of(folder, [&] { checkpoint::export_hf(what, meeting, "late"); }),
+  AloneRendezvous rendezvous;
+  EXPECT_EQ(error_of(folder, [&] { checkpoint::export_hf(what, rendezvous, "late"); }),
             "error[io] FOLDER/late: the export is not done after -1 minutes\n"
             "  hint: raise checkpoint.consolidation_timeout_minutes");
   for (const double seconds : {60.0, 6e301}) {
     what.limit = std::chrono::duration<double>(seconds);
     what.directory = folder / (seconds > 60 ? "ever" : "in_time");
-    checkpoint::export_hf(what, meeting, "in time");
+    checkpoint::export_hf(what, rendezvous, "in time");
     expect_whole(what.directory);
   }
 }

@@ -35,9 +35,9 @@ Part half(int rank) {
 }
 
 void save_halves(const fs::path& directory) {
-  ThreadWorld::run(2, [&](Rendezvous& meeting) {
-    const std::vector<Part> parts{half(meeting.rank())};
-    checkpoint::write_sharded(directory, "model", parts, meeting, "save");
+  ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
+    const std::vector<Part> parts{half(rendezvous.rank())};
+    checkpoint::write_sharded(directory, "model", parts, rendezvous, "save");
   });
 }
 
@@ -144,15 +144,15 @@ TEST(ShardFiles, ThatAreCutWhileTheyAreReadAreAnError) {
 
 TEST(ShardFiles, AreWrittenAgainAndAgainByOnePlan) {
   const Folder folder;
-  ThreadWorld::run(2, [&](Rendezvous& meeting) {
-    std::vector<Part> parts{half(meeting.rank())};
-    const ShardedWriter writer("model", parts, meeting, "plan");
+  ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
+    std::vector<Part> parts{half(rendezvous.rank())};
+    const ShardedWriter writer("model", parts, rendezvous, "plan");
     for (const float add : {0.0f, 100.0f}) {
       parts[0].tensor.add_(add);
       const fs::path directory = folder / std::to_string(static_cast<int>(add));
       fs::create_directories(directory);
-      const auto told = meeting.exchange("told", writer.write(directory, writer.mine(parts)));
-      if (meeting.rank() == 0) writer.write_manifest(directory, told);
+      const auto told = rendezvous.exchange("told", writer.write(directory, writer.mine(parts)));
+      if (rendezvous.rank() == 0) writer.write_manifest(directory, told);
     }
     parts[0].offset = {1, 0};
     EXPECT_EQ(error_of(folder, [&] { writer.mine(parts); }),

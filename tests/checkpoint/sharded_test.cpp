@@ -71,8 +71,8 @@ std::vector<Part> whole(int) {
 
 void save(const fs::path& directory, int ranks, const Layout& layout) {
   fs::create_directories(directory);
-  ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
-    checkpoint::write_sharded(directory, "model", layout(meeting.rank()), meeting, "save");
+  ThreadWorld::run(ranks, [&](Rendezvous& rendezvous) {
+    checkpoint::write_sharded(directory, "model", layout(rendezvous.rank()), rendezvous, "save");
   });
 }
 
@@ -220,9 +220,9 @@ TEST(Sharded, FailsOnEveryRankWhereOneCannotWrite) {
   const Folder folder;
   fs::create_directories(folder / kSecond);  // in the way of rank 1
   std::array<std::string, 3> errors;
-  ThreadWorld::run(3, [&](Rendezvous& meeting) {
-    errors[meeting.rank()] = error_of(folder, [&] {
-      checkpoint::write_sharded(folder.path(), "model", columns(meeting.rank()), meeting, "save");
+  ThreadWorld::run(3, [&](Rendezvous& rendezvous) {
+    errors[rendezvous.rank()] = error_of(folder, [&] {
+      checkpoint::write_sharded(folder.path(), "model", columns(rendezvous.rank()), rendezvous, "save");
     });
   });
   for (const std::string& error : errors)

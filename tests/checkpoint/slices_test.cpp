@@ -83,9 +83,9 @@ TEST(Slices, OfAHuggingFaceDirectoryAreAllThatARankReads) {
 
 TEST(Slices, OfAShardedModelAreAllThatARankReads) {
   const Folder folder;
-  AloneRendezvous meeting;
+  AloneRendezvous rendezvous;
   const checkpoint::Part whole{"w", values(), {kRows, kColumns}, {0, 0}};
-  checkpoint::write_sharded(folder.path(), "model", std::span(&whole, 1), meeting, "save");
+  checkpoint::write_sharded(folder.path(), "model", std::span(&whole, 1), rendezvous, "save");
   expect_a_quarter(folder, checkpoint::sharded_source(folder.path(), {}));
 }
 

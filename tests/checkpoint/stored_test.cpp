@@ -118,13 +118,13 @@ TEST(Stored, IsMadeShardedAndExportedAgainByteForByte) {
     const auto back = folder / ("back" + std::to_string(ranks));
     std::filesystem::create_directories(place);
     const HfWeights weights(folder / "hf");
-    ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
-      checkpoint::shard_hf(weights, place, meeting, "shard", spec.get());
+    ThreadWorld::run(ranks, [&](Rendezvous& rendezvous) {
+      checkpoint::shard_hf(weights, place, rendezvous, "shard", spec.get());
       checkpoint::HfExport what;
       what.sharded = place;
       what.directory = back;
       what.model = spec;
-      checkpoint::export_hf(what, meeting, "export");
+      checkpoint::export_hf(what, rendezvous, "export");
     });
     checkpoint::ShardedReader reader(place);
     for (const auto& [name, whole] : parameters_of_every_kind()) {

@@ -31,12 +31,12 @@ TEST(Together, WaitsForADiskAsLongAsItTakesAndSaysSo) {
     warned = level == LogLevel::warning;
   });
   ThreadWorld world(3, std::chrono::seconds(2), log);
-  world.run([&](Rendezvous& meeting) {
-    const auto told = checkpoint::tell_first(meeting, "write", [&] {
-      while (meeting.rank() == 1 && !warned) std::this_thread::yield();
-      return std::string(1, static_cast<char>('a' + meeting.rank()));
+  world.run([&](Rendezvous& rendezvous) {
+    const auto told = checkpoint::tell_first(rendezvous, "write", [&] {
+      while (rendezvous.rank() == 1 && !warned) std::this_thread::yield();
+      return std::string(1, static_cast<char>('a' + rendezvous.rank()));
     });
-    if (meeting.rank() == 0)
+    if (rendezvous.rank() == 0)
       EXPECT_THAT(told, ElementsAre("a", "b", "c"));
     else
       EXPECT_THAT(told, ElementsAre());
@@ -48,10 +48,10 @@ TEST(Together, WaitsForADiskAsLongAsItTakesAndSaysSo) {
 TEST(Together, EndsWhereARankIsGoneWhateverTheOthersDo) {
   std::string said;
   EXPECT_THROW(ThreadWorld::run(2,
-                                [&](Rendezvous& meeting) {
-                                  if (meeting.rank() == 1) throw std::runtime_error("gone");
+                                [&](Rendezvous& rendezvous) {
+                                  if (rendezvous.rank() == 1) throw std::runtime_error("gone");
                                   try {
-                                    checkpoint::together(meeting, "write", [] {});
+                                    checkpoint::together(rendezvous, "write", [] {});
                                   } catch (const Error& lost) {
                                     said = lost.message();
                                     throw;
@@ -63,10 +63,10 @@ TEST(Together, EndsWhereARankIsGoneWhateverTheOthersDo) {
 
 TEST(Together, CarriesWhateverWasThrownToEveryRank) {
   std::atomic<int> told = 0;
-  ThreadWorld::run(3, [&](Rendezvous& meeting) {
+  ThreadWorld::run(3, [&](Rendezvous& rendezvous) {
     for (const int thrower : {0, 2}) try {
-        checkpoint::together(meeting, "throw", [&] {
-          if (meeting.rank() == thrower) throw thrower;
+        checkpoint::together(rendezvous, "throw", [&] {
+          if (rendezvous.rank() == thrower) throw thrower;
         });
       } catch (const Error& error) {
         EXPECT_EQ(std::string(error.what()), "error[internal] checkpoint: something unknown was thrown");

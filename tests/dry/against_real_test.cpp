@@ -51,10 +51,10 @@ struct Run {
   Units units() const { return model->make_units(at::TensorOptions(at::kFloat).device(at::kMeta)); }
 };
 
-Calls real_calls(const std::string& distributed, const char* model, Rendezvous& meeting) {
+Calls real_calls(const std::string& distributed, const char* model, Rendezvous& rendezvous) {
   Run run(distributed, model);
   CallLog log;
-  const std::unique_ptr<Rendezvous> traced = mesh::traced(meeting, log);
+  const std::unique_ptr<Rendezvous> traced = mesh::traced(rendezvous, log);
   engine::Model built = engine::model(run.configuration, run.plugins,
                                       {*traced, [&](const Setup&) { return run.units(); }, {}, 1, {}});
   Step step(built.stages, built.mesh, {});
@@ -84,8 +84,9 @@ Calls dry_calls(const std::string& distributed, const char* model, int rank) {
 void expect_equal(const std::string& distributed, const char* model = kModel) {
   SCOPED_TRACE(distributed);
   std::vector<Calls> real(kRanks);
-  ThreadWorld::run(
-      kRanks, [&](Rendezvous& meeting) { real[meeting.rank()] = real_calls(distributed, model, meeting); });
+  ThreadWorld::run(kRanks, [&](Rendezvous& rendezvous) {
+    real[rendezvous.rank()] = real_calls(distributed, model, rendezvous);
+  });
   for (int rank = 0; rank < kRanks; ++rank) {
     const Calls dry = dry_calls(distributed, model, rank);
     EXPECT_GT(dry.size(), 3u);

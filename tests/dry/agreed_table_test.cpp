@@ -19,13 +19,14 @@ using ::testing::Not;
 
 constexpr const char* kTable = "the schedule's table";
 
-// Records what a rank says in its meetings, and may change the table that it gets.
-struct Meeting : DryRank {
-  explicit Meeting(bool changes) : DryRank(0, 2), changes(changes) {}
-  std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override {
+// Records what a rank says in its rendezvous, and may change the table that it gets.
+struct RecordedRank : DryRank {
+  explicit RecordedRank(bool changes) : DryRank(0, 2), changes(changes) {}
+  std::string hold_rendezvous(const std::string& key, const std::string& text,
+                              const Answer& answer) override {
     keys.push_back(key);
     said.push_back(text);
-    std::string answered = DryRank::hold_meeting(key, text, answer);
+    std::string answered = DryRank::hold_rendezvous(key, text, answer);
     // The same table with the microbatches 0 and 1 exchanged.
     for (size_t at = 0; key == kTable && changes && at < answered.size(); ++at)
       if (at + 1 == answered.size() || std::string(",\n;)").find(answered[at + 1]) != std::string::npos)
@@ -36,12 +37,12 @@ struct Meeting : DryRank {
   std::vector<std::string> keys, said;
 };
 
-std::string said_at(const Meeting& meeting, const std::string& key) {
-  const auto found = std::find(meeting.keys.begin(), meeting.keys.end(), key);
-  return found == meeting.keys.end() ? "" : meeting.said[found - meeting.keys.begin()];
+std::string said_at(const RecordedRank& rendezvous, const std::string& key) {
+  const auto found = std::find(rendezvous.keys.begin(), rendezvous.keys.end(), key);
+  return found == rendezvous.keys.end() ? "" : rendezvous.said[found - rendezvous.keys.begin()];
 }
 
-void build(Meeting& meeting, const std::string& schedule, int64_t batch_rows) {
+void build(RecordedRank& rendezvous, const std::string& schedule, int64_t batch_rows) {
   static PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
   const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "heddle_agreed_table";
   std::filesystem::create_directories(folder);
@@ -59,22 +60,22 @@ void build(Meeting& meeting, const std::string& schedule, int64_t batch_rows) {
   const auto make_units = [&](const Setup&) {
     return llama->make_units(at::TensorOptions(at::kFloat).device(at::kMeta));
   };
-  engine::model(configuration, plugins, {meeting, make_units, {}, 42, "", batch_rows});
+  engine::model(configuration, plugins, {rendezvous, make_units, {}, 42, "", batch_rows});
 }
 
 TEST(TableOfASearch, IsInTheFingerprint) {
-  Meeting meeting(false), other(true);
-  build(meeting, "auto", 4);
+  RecordedRank rendezvous(false), other(true);
+  build(rendezvous, "auto", 4);
   build(other, "auto", 4);
-  EXPECT_THAT(meeting.keys, Contains(kTable));
-  ASSERT_NE(said_at(meeting, "fingerprint"), "");
-  EXPECT_NE(said_at(meeting, "fingerprint"), said_at(other, "fingerprint"));
+  EXPECT_THAT(rendezvous.keys, Contains(kTable));
+  ASSERT_NE(said_at(rendezvous, "fingerprint"), "");
+  EXPECT_NE(said_at(rendezvous, "fingerprint"), said_at(other, "fingerprint"));
 }
 
 TEST(TableOfASearch, IsFoundAtTheFirstStepWhereTheRowsAreNotKnown) {
-  Meeting meeting(false), named(false);
-  build(meeting, "auto", 0);
-  EXPECT_THAT(meeting.keys, Not(Contains(kTable)));
+  RecordedRank rendezvous(false), named(false);
+  build(rendezvous, "auto", 0);
+  EXPECT_THAT(rendezvous.keys, Not(Contains(kTable)));
   build(named, "1f1b", 4);  // not searched
   EXPECT_THAT(named.keys, Not(Contains(kTable)));
 }

@@ -40,11 +40,11 @@ int train(const Training& training, const fs::path& folder, const KillPoint& one
   const cli::RankPlan plan = cli::plan_ranks(training.ranks);
   const RunSpec run = prepare_run(read_recipe(configuration), plugins, plan.world_size());
   if (training.user == Training::User::nobody && ::geteuid() == 0 && ::seteuid(65534) != 0) std::abort();
-  return cli::run_ranks(plan, std::chrono::minutes(1), [&](Rendezvous& meeting) {
+  return cli::run_ranks(plan, std::chrono::minutes(1), [&](Rendezvous& rendezvous) {
     at::set_num_threads(1);  // a life is too short for more
-    if (meeting.rank() == killed_rank) kill_at_operation(one);
+    if (rendezvous.rank() == killed_rank) kill_at_operation(one);
     StopRequest request;
-    return run_rank(run, plugins, meeting, request);
+    return run_rank(run, plugins, rendezvous, request);
   });
 }
 

@@ -48,8 +48,8 @@ TEST(Router, MovesItsCorrectionBiasAgainstTheLoadsAndNotAfterASkippedStep) {
   const FrozenPart part{"layers.2.gate.e_score_correction_bias", at::ones({3}), {1}},
       other{"layers.2.gate.weight", at::ones({3}), {1}};
   const std::vector<FrozenPart> parts = {other, part};
-  ThreadWorld::run(1, [&](Rendezvous& meeting) {
-    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp", 1}}, meeting, "");
+  ThreadWorld::run(1, [&](Rendezvous& rendezvous) {
+    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp", 1}}, rendezvous, "");
     router.after_update({values, at::ones({1}), parts}, mesh);
     EXPECT_TRUE(at::equal(part.tensor, at::ones({3})));
     router.after_update({values, at::zeros({1}), parts}, mesh);

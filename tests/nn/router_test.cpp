@@ -201,10 +201,10 @@ TEST(Router, BalancesOverTheMicrobatchesOfAStep) {
   got = gradient(second);
   expect_close(got, wanted(second, (before + counts()) / 14), 1e-6, "second");
   EXPECT_TRUE(one.router->wants_updates());
-  ThreadWorld::run(1, [&](Rendezvous& meeting) {
+  ThreadWorld::run(1, [&](Rendezvous& rendezvous) {
     const at::Tensor skipped = at::zeros({1});
     one.router->after_update({SideValues{}, skipped, {}},
-                             mesh::build(std::vector<Axis>{{"dp", 1}}, meeting, ""));
+                             mesh::build(std::vector<Axis>{{"dp", 1}}, rendezvous, ""));
   });
   got = gradient(second);
   expect_close(got, wanted(second, counts() / 4), 1e-6, "next step");

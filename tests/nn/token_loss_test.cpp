@@ -105,8 +105,8 @@ TEST(TokenLoss, CapsLogitsSoftly) {
               {random({10, 7}), random({31, 7})}, 1e-12);
   const at::Tensor hidden = random({10, 7}), weight = random({31, 7});
   const at::Tensor whole = model::linear_token_loss(hidden, weight, labels, 1.5);
-  ThreadWorld::run(2, [&](Rendezvous& meeting) {
-    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"tp", 2}}, meeting, "test: soft cap");
+  ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
+    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"tp", 2}}, rendezvous, "test: soft cap");
     const int64_t first = mesh.rank("tp") == 0 ? 0 : 16, rows = mesh.rank("tp") == 0 ? 16 : 15;
     const at::Tensor part = model::linear_token_loss(hidden, weight.narrow(0, first, rows), labels,
                                                      {first, 31, &mesh.group("tp")}, 1.5);

@@ -68,8 +68,8 @@ struct Trained {
     plan.strategy = parallel::make_single();
     stages = stages_of(golden, std::move(plan), mesh, dtype);
   }
-  AloneRendezvous meeting;
-  DeviceMesh mesh = mesh::build(std::array<Axis, 1>{Axis{"dp", 1}}, meeting, "golden");
+  AloneRendezvous rendezvous;
+  DeviceMesh mesh = mesh::build(std::array<Axis, 1>{Axis{"dp", 1}}, rendezvous, "golden");
   Stages stages;
 };
 
@@ -146,8 +146,8 @@ TEST_P(GoldenOnRanks, EqualTransformers) {
   const Golden golden(GetParam().name);
   const std::string& split = GetParam().split;
   ThreadWorld world(2, std::chrono::minutes(2), Log());
-  world.run([&](Rendezvous& meeting) {
-    const DeviceMesh mesh = mesh::build(axes_of(split), meeting, "golden");
+  world.run([&](Rendezvous& rendezvous) {
+    const DeviceMesh mesh = mesh::build(axes_of(split), rendezvous, "golden");
     Stages stages = stages_of(golden, plan_of(split), mesh);
     Step step(stages, mesh, adamw());
     for (int64_t i = 0; i < kGoldenSteps; ++i) {

@@ -63,8 +63,8 @@ inline const std::string kFlat =
 inline void on_ranks(const Training& run, const std::function<void(Stages&, const DeviceMesh&)>& body) {
   int size = 1;
   for (const Axis& axis : run.axes) size *= axis.size;
-  ThreadWorld::run(size, [&](Rendezvous& meeting) {
-    const DeviceMesh mesh = mesh::build(run.axes, meeting, "test: world");
+  ThreadWorld::run(size, [&](Rendezvous& rendezvous) {
+    const DeviceMesh mesh = mesh::build(run.axes, rendezvous, "test: world");
     Stages stages = build(run, mesh);
     body(stages, mesh);
   });

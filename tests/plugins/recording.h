@@ -38,8 +38,9 @@ class RecordingRendezvous : public Rendezvous {
   int local_rank() const override { return inner_.local_rank(); }
   int local_world_size() const override { return inner_.local_world_size(); }
   const Log& log() const override { return inner_.log(); }
-  std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override {
-    return inner_.hold_meeting(key, text, answer);
+  std::string hold_rendezvous(const std::string& key, const std::string& text,
+                              const Answer& answer) override {
+    return inner_.hold_rendezvous(key, text, answer);
   }
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override {
     return std::make_unique<RecordingCommunicator>(inner_.group(name, ranks), events_);

@@ -210,8 +210,9 @@ void on_recorded_ranks(const Training& run, const Log& log,
   for (const Axis& axis : axes) size *= axis.size;
   if (run.events != nullptr) run.events->assign(size, {});
   ThreadWorld world(size, std::chrono::minutes(2), log);
-  world.run([&](Rendezvous& meeting) {
-    RecordingRendezvous recording(meeting, run.events == nullptr ? nullptr : &(*run.events)[meeting.rank()]);
+  world.run([&](Rendezvous& rendezvous) {
+    RecordingRendezvous recording(rendezvous,
+                                  run.events == nullptr ? nullptr : &(*run.events)[rendezvous.rank()]);
     body(mesh::build(axes, recording, "test: world", run.views, run.table));
   });
 }

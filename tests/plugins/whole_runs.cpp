@@ -83,11 +83,11 @@ void train_recipe(const std::string& yaml, int ranks, std::vector<std::string>* 
     const RunSpec run =
         prepare_run(read_recipe(config::read_text(yaml, "run.yaml"), RecipeErrors::kept), first, ranks);
     meanwhile();
-    ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
+    ThreadWorld::run(ranks, [&](Rendezvous& rendezvous) {
       PluginRegistry own({HEDDLE_BINARY_DIR "/plugins"});
       StopRequest request;
       try {
-        run_rank(run, own, meeting, request);
+        run_rank(run, own, rendezvous, request);
       } catch (const Error& error) {
         refused(error);
       }

@@ -49,10 +49,11 @@ TEST(Copies, StandStillAndKeepTheirMemory) {
 
 // Each rank's two threads exchange their own keys, in orders that differ from rank to rank.
 TEST(Background, ExchangesTextsBesideTheRanksOwnThread) {
-  ThreadWorld::run(3, [](Rendezvous& meeting) {
+  ThreadWorld::run(3, [](Rendezvous& rendezvous) {
     const std::vector<std::string> all{"0", "1", "2"};
     const auto talk = [&](const std::string& key) {
-      for (int i = 0; i < 50; ++i) EXPECT_EQ(meeting.exchange(key, std::to_string(meeting.rank())), all);
+      for (int i = 0; i < 50; ++i)
+        EXPECT_EQ(rendezvous.exchange(key, std::to_string(rendezvous.rank())), all);
     };
     Background background;
     background.start([&] { talk("save"); });
@@ -64,10 +65,10 @@ TEST(Background, ExchangesTextsBesideTheRanksOwnThread) {
 TEST(Background, IsReleasedWhenAnotherRankFails) {
   std::string error;
   EXPECT_THROW(ThreadWorld::run(2,
-                                [&](Rendezvous& meeting) {
-                                  if (meeting.rank() == 1) throw std::runtime_error("gone");
+                                [&](Rendezvous& rendezvous) {
+                                  if (rendezvous.rank() == 1) throw std::runtime_error("gone");
                                   Background background;
-                                  background.start([&] { meeting.barrier("save"); });
+                                  background.start([&] { rendezvous.barrier("save"); });
                                   try {
                                     background.wait();
                                   } catch (const Error& lost) {

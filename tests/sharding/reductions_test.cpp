@@ -62,9 +62,9 @@ using OfEach = std::array<double, 3>;  // the gradient of `dense`, `inner`, `alo
 // A step of four ranks, two by two, in which only the ranks named have a backward.
 std::array<OfEach, 4> gradients_of_step(std::array<bool, 4> used, bool each_microbatch) {
   std::array<OfEach, 4> out{};
-  ThreadWorld::run(4, [&](Rendezvous& meeting) {
+  ThreadWorld::run(4, [&](Rendezvous& rendezvous) {
     const DeviceMesh mesh =
-        mesh::build(std::vector<Axis>{{"dp_replicate", 2}, {"dp_shard", 2}}, meeting, "test: world");
+        mesh::build(std::vector<Axis>{{"dp_replicate", 2}, {"dp_shard", 2}}, rendezvous, "test: world");
     Units units;
     std::vector<std::unique_ptr<Bucket>> buckets;
     const Groups dense = groups_over(mesh, kDense);
@@ -82,12 +82,12 @@ std::array<OfEach, 4> gradients_of_step(std::array<bool, 4> used, bool each_micr
     for (const bool last : {false, true}) {
       if (last) stage.expect_last_backward();
       const at::Tensor loss = stage.forward({at::full({kElements}, 1.0)}, Batch())[0].sum();
-      if (used[meeting.rank()]) loss.backward();
+      if (used[rendezvous.rank()]) loss.backward();
     }
     stage.finish_gradients();
     for (size_t i = 0; i < 3; ++i) {
       const at::Tensor gradient = stage.owned()[i].tensor.grad();
-      out[meeting.rank()][i] = gradient.defined() ? gradient.select(0, 0).item<double>() : -1;
+      out[rendezvous.rank()][i] = gradient.defined() ? gradient.select(0, 0).item<double>() : -1;
     }
   });
   return out;

@@ -99,9 +99,9 @@ class Times final : public Unit {
 
 struct Stage {
   // Units of the parameters named, one letter each.
-  Stage(Lines& lines, const std::string& letters, const Policy& policy, Rendezvous& meeting,
+  Stage(Lines& lines, const std::string& letters, const Policy& policy, Rendezvous& rendezvous,
         Reshard reshard = Reshard::after_forward) {
-    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp", 1}}, meeting, "test: world");
+    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp", 1}}, rendezvous, "test: world");
     Units units;
     for (const char letter : letters)
       units.push_back(std::make_unique<Times>(lines, std::string(1, letter),
@@ -128,13 +128,14 @@ struct Stage {
 
 Lines written(const std::function<void(Lines&, Rendezvous&)>& body) {
   Lines lines;
-  ThreadWorld::run(1, [&](Rendezvous& meeting) { body(lines, meeting); });
+  ThreadWorld::run(1, [&](Rendezvous& rendezvous) { body(lines, rendezvous); });
   return lines;
 }
 
 Lines step_of(const std::string& letters, const Policy& policy, Reshard reshard = Reshard::after_forward) {
-  return written(
-      [&](Lines& lines, Rendezvous& meeting) { Stage(lines, letters, policy, meeting, reshard).step(); });
+  return written([&](Lines& lines, Rendezvous& rendezvous) {
+    Stage(lines, letters, policy, rendezvous, reshard).step();
+  });
 }
 
 std::string refusal(const std::function<void()>& body) {
@@ -176,8 +177,8 @@ TEST(ShardingEngine, KeepsWhatIsAskedToStay) {
       step_of("ab", {}, Reshard::after_backward),
       ElementsAre("gather a", "wait for a", "gather b", "run a", "wait for b", "run b", "reduce b", "free b",
                   "reduce a", "free a", "wait for sum b", "wait for sum a", "place a", "place b"));
-  const Lines two = written([](Lines& lines, Rendezvous& meeting) {
-    Stage stage(lines, "a", {}, meeting, Reshard::after_last_backward);
+  const Lines two = written([](Lines& lines, Rendezvous& rendezvous) {
+    Stage stage(lines, "a", {}, rendezvous, Reshard::after_last_backward);
     stage.forward().backward();
     lines.push_back("last");
     stage.step();
@@ -202,8 +203,8 @@ TEST(ShardingEngine, ReducesOnceAStepOrOnceAMicrobatch) {
   const auto reductions = [](bool each) {
     Policy policy;
     policy.reduce_each_microbatch = each;
-    const Lines lines = written([&](Lines& into, Rendezvous& meeting) {
-      Stage stage(into, "ab", policy, meeting);
+    const Lines lines = written([&](Lines& into, Rendezvous& rendezvous) {
+      Stage stage(into, "ab", policy, rendezvous);
       for (int i = 0; i < 2; ++i) stage.forward().backward();
       stage.step();
       EXPECT_EQ(static_cast<WrittenGradients*>(stage.seen[0]->gradients())->kept > 0, !each);
@@ -240,8 +241,8 @@ TEST(ShardingEngine, ReducesAtTheEndWhereAskedAndAlsoWithoutAMicrobatch) {
   EXPECT_GT(std::find(lines.begin(), lines.end(), "reduce b"),
             std::find(lines.begin(), lines.end(), "wait for a"));
   EXPECT_THAT(
-      written([](Lines& into, Rendezvous& meeting) {
-        Stage stage(into, "ab", {}, meeting);
+      written([](Lines& into, Rendezvous& rendezvous) {
+        Stage stage(into, "ab", {}, rendezvous);
         static_cast<WrittenGradients*>(stage.seen[1]->gradients())->had_ = false;
         stage.engine->finish_gradients();
       }),
@@ -249,9 +250,9 @@ TEST(ShardingEngine, ReducesAtTheEndWhereAskedAndAlsoWithoutAMicrobatch) {
 }
 
 TEST(ShardingEngine, FreesBehindAForwardWithoutGradientsAndLeavesFrozenBucketsAlone) {
-  const Lines lines = written([](Lines& into, Rendezvous& meeting) {
+  const Lines lines = written([](Lines& into, Rendezvous& rendezvous) {
     const at::NoGradGuard no_gradients;
-    Stage(into, "aF", {}, meeting, Reshard::after_backward).forward();
+    Stage(into, "aF", {}, rendezvous, Reshard::after_backward).forward();
   });
   EXPECT_THAT(lines, ElementsAre("gather a", "wait for a", "gather F", "run a", "free a", "wait for F",
                                  "run F", "free F"));
@@ -259,14 +260,15 @@ TEST(ShardingEngine, FreesBehindAForwardWithoutGradientsAndLeavesFrozenBucketsAl
 }
 
 TEST(ShardingEngine, GathersOneUnitAheadAndWaitsForGathersThatNobodyUsed) {
-  EXPECT_THAT(
-      written([](Lines& into, Rendezvous& meeting) { Stage(into, "abc", {}, meeting).engine->unshard(); }),
-      ElementsAre("gather a", "gather b", "wait for a", "wait for b"));
+  EXPECT_THAT(written([](Lines& into, Rendezvous& rendezvous) {
+                Stage(into, "abc", {}, rendezvous).engine->unshard();
+              }),
+              ElementsAre("gather a", "gather b", "wait for a", "wait for b"));
 }
 
 TEST(ShardingEngine, RefusesWhatWouldComputeWithTheWrongParameters) {
-  written([](Lines& lines, Rendezvous& meeting) {
-    Stage stage(lines, "ab", {}, meeting);
+  written([](Lines& lines, Rendezvous& rendezvous) {
+    Stage stage(lines, "ab", {}, rendezvous);
     EXPECT_EQ(stage.engine->hold_whole().size(), 2u);
     EXPECT_EQ(refusal([&] { stage.forward(); }),
               "error[internal] mine: a forward with gradients ran while parameters are held whole\n"

@@ -42,7 +42,8 @@ double norm_of(std::vector<Shard> shards, const DeviceMesh& mesh, double p = 2.0
 void on(std::vector<Axis> axes, const std::function<void(const DeviceMesh&)>& body) {
   int ranks = 1;
   for (const Axis& axis : axes) ranks *= axis.size;
-  ThreadWorld::run(ranks, [&](Rendezvous& meeting) { body(mesh::build(axes, meeting, "test: clipping")); });
+  ThreadWorld::run(ranks,
+                   [&](Rendezvous& rendezvous) { body(mesh::build(axes, rendezvous, "test: clipping")); });
 }
 
 // A rank that computes a loss of its own which is not finite is heard on every rank, and the norm stays.

@@ -57,17 +57,17 @@ Batch rows(int64_t first, int64_t count) {
 
 // Rank r holds stage r, which multiplies with r + 2.
 struct Ranked {
-  Ranked(Rendezvous& meeting, int64_t rows_each, GradientScale gradients = GradientScale::none)
-      : mesh(mesh::build(std::vector<Axis>{{"pp", meeting.world_size()}, {"tp", 1}}, meeting, "")) {
+  Ranked(Rendezvous& rendezvous, int64_t rows_each, GradientScale gradients = GradientScale::none)
+      : mesh(mesh::build(std::vector<Axis>{{"pp", rendezvous.world_size()}, {"tp", 1}}, rendezvous, "")) {
     Pipeline pipeline;
     pipeline.rank_of_stage.clear();
-    for (int stage = 0; stage < meeting.world_size(); ++stage) pipeline.rank_of_stage.push_back(stage);
+    for (int stage = 0; stage < rendezvous.world_size(); ++stage) pipeline.rank_of_stage.push_back(stage);
     pipeline.schedule = std::make_shared<tests::ForwardsFirst>();
     pipeline.config.microbatch_size = rows_each;
     pipeline.config.gradients = gradients;
-    stages = std::make_unique<Stages>(pipeline, meeting.rank());
-    auto made =
-        std::make_unique<Factor>(events, meeting.rank() + 2.0, meeting.rank() + 1 == meeting.world_size());
+    stages = std::make_unique<Stages>(pipeline, rendezvous.rank());
+    auto made = std::make_unique<Factor>(events, rendezvous.rank() + 2.0,
+                                         rendezvous.rank() + 1 == rendezvous.world_size());
     stage = made.get();
     stages->push_back(std::move(made));
     runner = std::make_unique<Runner>(*stages, mesh);
@@ -86,15 +86,15 @@ TEST(Runner, SumsLossesAndGradientsOverMicrobatchesAndBatches) {
   const double tokens = 23 * 24 / 2;
   for (const int ranks : {1, 2, 3})
     for (const int64_t rows_each : {1, 2, 4})
-      ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
+      ThreadWorld::run(ranks, [&](Rendezvous& rendezvous) {
         SCOPED_TRACE(std::to_string(ranks) + " ranks, microbatches of " + std::to_string(rows_each));
-        Ranked my(meeting, rows_each);
+        Ranked my(rendezvous, rows_each);
         double product = 1;
         for (int rank = 0; rank < ranks; ++rank) product *= rank + 2;
         const auto scale = [] { return 0.5; };
-        const bool last = meeting.rank() + 1 == ranks;
+        const bool last = rendezvous.rank() + 1 == ranks;
         EXPECT_DOUBLE_EQ(my.runner->train(batches, scale).item<double>(), last ? product * tokens : 0);
-        EXPECT_DOUBLE_EQ(my.gradient(), 0.5 * product / (meeting.rank() + 2) * tokens);
+        EXPECT_DOUBLE_EQ(my.gradient(), 0.5 * product / (rendezvous.rank() + 2) * tokens);
         EXPECT_EQ(my.runner->peak_alive(), 4 / rows_each);
         EXPECT_EQ(my.runner->count_microbatches(batches), 8 / rows_each);
       });
@@ -102,9 +102,9 @@ TEST(Runner, SumsLossesAndGradientsOverMicrobatchesAndBatches) {
 
 TEST(Runner, AnEvaluationGivesTheSameLossAndNoGradient) {
   const std::vector<Batch> batches = {rows(0, 2)};
-  ThreadWorld::run(2, [&](Rendezvous& meeting) {
-    Ranked my(meeting, 1);
-    EXPECT_DOUBLE_EQ(my.runner->evaluate(batches).item<double>(), meeting.rank() == 1 ? 6 * 15 : 0);
+  ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
+    Ranked my(rendezvous, 1);
+    EXPECT_DOUBLE_EQ(my.runner->evaluate(batches).item<double>(), rendezvous.rank() == 1 ? 6 * 15 : 0);
     EXPECT_FALSE(my.stage->weight.grad().defined());
     EXPECT_EQ(my.runner->peak_alive(), 0);
     EXPECT_THAT(my.events, ElementsAre("unshard", "forward of 1", "forward of 1", "reshard"));
@@ -114,8 +114,8 @@ TEST(Runner, AnEvaluationGivesTheSameLossAndNoGradient) {
 // What stays whole or unreduced between two passes of a step would be gathered or reduced twice.
 TEST(Runner, StagesAreFreedAndReducedInTheLastCallOnly) {
   const std::vector<Batch> batches = {rows(0, 2), rows(6, 2)};
-  ThreadWorld::run(1, [&](Rendezvous& meeting) {
-    Ranked my(meeting, 1);
+  ThreadWorld::run(1, [&](Rendezvous& rendezvous) {
+    Ranked my(rendezvous, 1);
     my.runner->train(batches, [] { return 1.0; });
     EXPECT_THAT(my.events, ElementsAre("unshard", "forward of 1", "forward of 1", "unshard", "forward of 1",
                                        "forward of 1", "expect last", "reduce", "reshard"));
@@ -124,23 +124,23 @@ TEST(Runner, StagesAreFreedAndReducedInTheLastCallOnly) {
 
 TEST(Runner, TheScaleIsAskedForOnceInAStepAndOnlyWhereTheLossIs) {
   const std::vector<Batch> batches = {rows(0, 3), rows(9, 3)};
-  ThreadWorld::run(2, [&](Rendezvous& meeting) {
-    Ranked my(meeting, 1);
+  ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
+    Ranked my(rendezvous, 1);
     for (int step = 0; step < 2; ++step) {
       int asked = 0;
       my.runner->train(batches, [&] {
         ++asked;
         return 1.0;
       });
-      EXPECT_EQ(asked, meeting.rank() == 1 ? 1 : 0);
+      EXPECT_EQ(asked, rendezvous.rank() == 1 ? 1 : 0);
     }
   });
 }
 
 TEST(Runner, GradientsAreDividedByTheMicrobatchesOfACallWhereThatIsAskedFor) {
   const std::vector<Batch> batches = {rows(0, 4), rows(12, 2)};
-  ThreadWorld::run(1, [&](Rendezvous& meeting) {
-    Ranked my(meeting, 1, GradientScale::by_microbatches);
+  ThreadWorld::run(1, [&](Rendezvous& rendezvous) {
+    Ranked my(rendezvous, 1, GradientScale::by_microbatches);
     my.runner->train(batches, [] { return 1.0; });
     EXPECT_DOUBLE_EQ(my.gradient(), 66.0 / 4 + 87.0 / 2);
   });
@@ -148,8 +148,8 @@ TEST(Runner, GradientsAreDividedByTheMicrobatchesOfACallWhereThatIsAskedFor) {
 
 TEST(Runner, ARecordingHasEveryActionWithItsCall) {
   const std::vector<Batch> batches = {rows(0, 2), rows(6, 2)};
-  ThreadWorld::run(2, [&](Rendezvous& meeting) {
-    Ranked my(meeting, 2);
+  ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
+    Ranked my(rendezvous, 2);
     Recording recording;
     my.runner->record(&recording);
     my.runner->train(batches, [] { return 1.0; });
@@ -163,7 +163,7 @@ TEST(Runner, ARecordingHasEveryActionWithItsCall) {
       EXPECT_LE(ran.ready, ran.end);
       if (ran.call == 1) names.push_back(schedule::name_of(ran.action));
     }
-    if (meeting.rank() == 0)
+    if (rendezvous.rank() == 0)
       EXPECT_THAT(names,
                   ElementsAre("0UNSHARD", "0F0", "0SEND_F0", "0RECV_B0", "0B0", "0REDUCE_GRAD", "0RESHARD"));
     else
@@ -173,8 +173,8 @@ TEST(Runner, ARecordingHasEveryActionWithItsCall) {
 }
 
 TEST(Runner, AStageWithoutALossAtTheEndIsNamed) {
-  ThreadWorld::run(1, [&](Rendezvous& meeting) {
-    Ranked my(meeting, 1);
+  ThreadWorld::run(1, [&](Rendezvous& rendezvous) {
+    Ranked my(rendezvous, 1);
     my.stage->returns_nothing = true;
     const Batch batch = rows(0, 1);
     EXPECT_THAT(thrown_by([&] {
@@ -185,8 +185,8 @@ TEST(Runner, AStageWithoutALossAtTheEndIsNamed) {
 }
 
 TEST(Runner, RowsThatDoNotDivideAreRefusedBeforeAnythingRuns) {
-  ThreadWorld::run(1, [&](Rendezvous& meeting) {
-    Ranked my(meeting, 2);
+  ThreadWorld::run(1, [&](Rendezvous& rendezvous) {
+    Ranked my(rendezvous, 2);
     const Batch batch = rows(0, 3);
     EXPECT_NE(thrown_by([&] { my.runner->evaluate({&batch, 1}); }), "");
     EXPECT_TRUE(my.events.empty());

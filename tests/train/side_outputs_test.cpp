@@ -86,8 +86,8 @@ Batch batch_with_labels(int64_t samples) {
 }
 
 void with_table(Way way, const std::function<void(Step&, Stages&, Table&, const DeviceMesh&)>& body) {
-  ThreadWorld::run(1, [&](Rendezvous& meeting) {
-    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"pp", 1}, {"tp", 1}}, meeting, "");
+  ThreadWorld::run(1, [&](Rendezvous& rendezvous) {
+    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"pp", 1}, {"tp", 1}}, rendezvous, "");
     Plan plan;
     plan.strategy = parallel::make_single();
     auto module = std::make_unique<Table>(way);
@@ -213,20 +213,20 @@ class Counter : public Module {
 std::string said_of_counter(const std::vector<std::string>& axes,
                             const std::function<void(Counter&, int)>& set) {
   std::string out;
-  ThreadWorld::run(2, [&](Rendezvous& meeting) {
+  ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
     const DeviceMesh mesh =
-        mesh::build(std::vector<Axis>{{"pp", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 1}}, meeting, "");
+        mesh::build(std::vector<Axis>{{"pp", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 1}}, rendezvous, "");
     Plan plan;
     plan.strategy = parallel::make_single();
     auto module = std::make_unique<Counter>(axes);
-    set(*module, meeting.rank());
+    set(*module, rendezvous.rank());
     Units units;
     units.push_back(std::make_unique<ModuleUnit>("counter", "", std::move(module)));
     Stages stages = parallel::build(std::move(units), plan, mesh, {}, 42);
     Step step(stages, mesh, {});
     const std::string said =
         tests::thrown_by([&] { step.run(std::vector<Batch>{batch_with_labels(2)}, 0.05, 0.1); });
-    if (meeting.rank() == 1) out = said;
+    if (rendezvous.rank() == 1) out = said;
   });
   return out;
 }

@@ -73,9 +73,9 @@ class Steep : public Bigram {  // finite gradients, whose squares are not
 
 template <class Model = Bigram>
 void on_one_rank(StepConfig config, const std::function<void(Step&, Stages&)>& body) {
-  ThreadWorld::run(1, [&](Rendezvous& meeting) {
+  ThreadWorld::run(1, [&](Rendezvous& rendezvous) {
     const std::vector<Axis> axes = {{"pp", 1}, {"tp", 1}};
-    const DeviceMesh mesh = mesh::build(axes, meeting, "");
+    const DeviceMesh mesh = mesh::build(axes, rendezvous, "");
     Plan plan;
     plan.strategy = parallel::make_single();
     Units units;

@@ -69,11 +69,11 @@ void set_variables(const RankPlace& place) {
 // As under torchrun: rank 1 dies, and the launcher's SIGTERM reaches the others before they know.
 const KnownPlain kUnderTorchrun("under_torchrun", [](const RankPlace& place) {
   set_variables(place);
-  return cli::run_ranks(cli::plan_ranks(std::nullopt), std::chrono::seconds(30), [](Rendezvous& meeting) {
-    auto group = meeting.group("dp", std::vector<int>{0, 1, 2});
+  return cli::run_ranks(cli::plan_ranks(std::nullopt), std::chrono::seconds(30), [](Rendezvous& rendezvous) {
+    auto group = rendezvous.group("dp", std::vector<int>{0, 1, 2});
     auto value = at::ones({3});
     group->all_reduce(value)->wait();
-    if (meeting.rank() == 1) ::kill(::getpid(), SIGKILL);
+    if (rendezvous.rank() == 1) ::kill(::getpid(), SIGKILL);
     ::kill(::getpid(), SIGTERM);
     group->all_reduce(value)->wait();
     return 0;
@@ -93,7 +93,7 @@ TEST(Ranks, NameTheLostRankEvenWhenTheirLauncherEndsThem) {
 const KnownPlain kTerminated("terminated", [](const RankPlace& place) {
   set_variables(place);
   return cli::run_ranks(cli::plan_ranks(std::nullopt), std::chrono::seconds(30),
-                        [](Rendezvous& meeting) -> int {
+                        [](Rendezvous& rendezvous) -> int {
                           ::kill(::getpid(), SIGTERM);
                           for (;;) ::pause();
                         });

@@ -136,23 +136,23 @@ TEST(StopSignals, HaveTheirStatuses) {
 }
 
 TEST(StopAgreement, GivesEveryRankWhatAnyWasAsked) {
-  ThreadWorld::run(3, [](Rendezvous& meeting) {
+  ThreadWorld::run(3, [](Rendezvous& rendezvous) {
     StopRequest request;
-    StopAgreement stop(meeting, request);
+    StopAgreement stop(rendezvous, request);
     EXPECT_EQ(stop.now(), 0);
     stop.begin();
-    if (meeting.rank() == 1) request.signal = SIGTERM;  // it asked before: this is for the next time
+    if (rendezvous.rank() == 1) request.signal = SIGTERM;  // it asked before: this is for the next time
     EXPECT_EQ(stop.end(), 0);
-    if (meeting.rank() == 2) request.signal = SIGINT;
+    if (rendezvous.rank() == 2) request.signal = SIGINT;
     stop.begin();
     EXPECT_EQ(stop.end(), SIGTERM);  // the largest
   });
 }
 
 TEST(StopAgreement, OfOneRankAsksItself) {
-  AloneRendezvous meeting;
+  AloneRendezvous rendezvous;
   StopRequest request;
-  StopAgreement stop(meeting, request);
+  StopAgreement stop(rendezvous, request);
   EXPECT_EQ(stop.now(), 0);
   request.signal = SIGUSR1;
   EXPECT_EQ(stop.now(), SIGUSR1);

@@ -14,12 +14,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const tests::Known kBusyAtDisk("busy_at_its_disk", [](Rendezvous& meeting) -> std::string {
-  meeting.barrier("start");
-  if (meeting.rank() == 1) ::kill(::getpid(), SIGKILL);
+const tests::Known kBusyAtDisk("busy_at_its_disk", [](Rendezvous& rendezvous) -> std::string {
+  rendezvous.barrier("start");
+  if (rendezvous.rank() == 1) ::kill(::getpid(), SIGKILL);
   std::thread beside([&] {
     try {
-      meeting.barrier("disk");
+      rendezvous.barrier("disk");
     } catch (const Error&) {
     }
   });

@@ -52,9 +52,9 @@ int be_rank(const RankPlace& place, const RankBody& body) {
     launch::end(error);
   };
   try {
-    const auto meeting = mesh::join(place, options);
-    const std::string text = body(*meeting);
-    meeting->leave();
+    const auto rendezvous = mesh::join(place, options);
+    const std::string text = body(*rendezvous);
+    rendezvous->leave();
     say(place.rank, text);
   } catch (const std::exception& error) {
     say(place.rank, error.what());
@@ -127,8 +127,8 @@ void expect_all_say(const RunOutcome& run, int ranks, const std::string& text) {
   for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(run.said.at(rank), text) << "rank " << rank;
 }
 
-std::vector<int> everyone(const Rendezvous& meeting) {
-  std::vector<int> ranks(meeting.world_size());
+std::vector<int> everyone(const Rendezvous& rendezvous) {
+  std::vector<int> ranks(rendezvous.world_size());
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
 }

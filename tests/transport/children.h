@@ -18,7 +18,7 @@ namespace heddle::tests {
 // What one rank does between joining and leaving; returns what it says to the test.
 using RankBody = std::function<std::string(Rendezvous&)>;
 
-// A body must be known by name before main(): `const Known kBody("name", [](Rendezvous& meeting) {...});`
+// A body must be known by name before main(): `const Known kBody("name", [](Rendezvous& rendezvous) {...});`
 struct Known {
   Known(const std::string& name, RankBody body);
 };
@@ -55,7 +55,7 @@ RunOutcome run_ranks(const std::string& body, int ranks, RunOptions options = {}
 void expect_all_say(const RunOutcome& run, int ranks, const std::string& text);
 
 // All ranks of the run, for a group of them.
-std::vector<int> everyone(const Rendezvous& meeting);
+std::vector<int> everyone(const Rendezvous& rendezvous);
 
 // Writes what this rank says before its body ends.
 void say(int rank, const std::string& text);

@@ -27,8 +27,8 @@ using tests::Known;
 using tests::KnownPlain;
 using tests::run_ranks;
 
-std::string exercised_gloo(Rendezvous& meeting) {
-  auto group = meeting.group("world", everyone(meeting));
+std::string exercised_gloo(Rendezvous& rendezvous) {
+  auto group = rendezvous.group("world", everyone(rendezvous));
   return tests::bytes(tests::exercise(*group));
 }
 
@@ -39,7 +39,7 @@ class Gloo : public ::testing::TestWithParam<int> {};
 TEST_P(Gloo, GivesTheSameBitsAsThreads) {
   std::vector<std::string> wanted(GetParam());
   ThreadWorld::run(GetParam(),
-                   [&](Rendezvous& meeting) { wanted[meeting.rank()] = exercised_gloo(meeting); });
+                   [&](Rendezvous& rendezvous) { wanted[rendezvous.rank()] = exercised_gloo(rendezvous); });
   const auto run = run_ranks("exercise", GetParam(), {.shared_memory = 0});
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(run.err, "");
@@ -50,10 +50,10 @@ TEST_P(Gloo, GivesTheSameBitsAsThreads) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Gloo, ::testing::Values(1, 2, 3, 5));
 
-const Known kMesh("mesh", [](Rendezvous& meeting) {
+const Known kMesh("mesh", [](Rendezvous& rendezvous) {
   const Axis axes[] = {{"dp_shard", 2}, {"tp", 2}};
-  const auto mesh = mesh::build(axes, meeting, "setup: 1");
-  auto value = at::ones({1}, at::kLong).mul_(int64_t{1} << meeting.rank());
+  const auto mesh = mesh::build(axes, rendezvous, "setup: 1");
+  auto value = at::ones({1}, at::kLong).mul_(int64_t{1} << rendezvous.rank());
   mesh.group("dp_shard").all_reduce(value)->wait();
   mesh.group("tp").all_reduce(value)->wait();
   mesh.group("dp").all_reduce(value)->wait();
@@ -66,9 +66,9 @@ TEST(GlooMesh, GroupsOfSeveralAxesWorkSideBySide) {
   for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(run.said.at(rank), "30");
 }
 
-const Known kFingerprint("fingerprint", [](Rendezvous& meeting) {
+const Known kFingerprint("fingerprint", [](Rendezvous& rendezvous) {
   const Axis axes[] = {{"dp", 3}};
-  mesh::build(axes, meeting, "setup: " + std::string(meeting.rank() == 2 ? "22" : "11"));
+  mesh::build(axes, rendezvous, "setup: " + std::string(rendezvous.rank() == 2 ? "22" : "11"));
   return std::string("built");
 });
 
@@ -84,15 +84,15 @@ TEST(GlooMesh, ARankWithAnotherSetupIsNamedOnEveryRankAndTheStatusIsTwo) {
 
 const KnownPlain kForgets("forgets", [](const RankPlace& place) {
   constexpr int kTimes = 50;
-  const auto meeting = mesh::join(place, {});
+  const auto rendezvous = mesh::join(place, {});
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(place.port);
   c10d::TCPStore store(place.host, options);
-  meeting->exchange("first", "text");
+  rendezvous->exchange("first", "text");
   const int64_t before = store.getNumKeys();
-  for (int i = 0; i < kTimes; ++i) meeting->exchange("again", std::to_string(i));
+  for (int i = 0; i < kTimes; ++i) rendezvous->exchange("again", std::to_string(i));
   if (place.rank == 0) tests::say(0, store.getNumKeys() < before + kTimes ? "forgotten" : "kept");
-  meeting->leave();
+  rendezvous->leave();
   return 0;
 });
 
@@ -103,11 +103,11 @@ TEST(GlooMesh, WhatRanksHaveToldEachOtherLeavesTheStore) {
 }
 
 // Longer than a value of the store may be, and as long as two pieces.
-const Known kLongTexts("long_texts", [](Rendezvous& meeting) {
+const Known kLongTexts("long_texts", [](Rendezvous& rendezvous) {
   const auto text_of = [](int rank) {
     return rank == 0 ? std::string(size_t{8} << 20, 'a') : std::string((size_t{9} << 20) + 5, 'b') + "end";
   };
-  const auto texts = meeting.exchange("long", text_of(meeting.rank()));
+  const auto texts = rendezvous.exchange("long", text_of(rendezvous.rank()));
   return texts == std::vector{text_of(0), text_of(1)} ? "whole" : "cut";
 });
 
@@ -115,12 +115,12 @@ TEST(GlooMesh, RanksExchangeTextsOfAnyLength) {
   tests::expect_all_say(run_ranks("long_texts", 2), 2, "whole");
 }
 
-const Known kEarlyRank("early", [](Rendezvous& meeting) {
-  auto pair = meeting.group("world", everyone(meeting));
+const Known kEarlyRank("early", [](Rendezvous& rendezvous) {
+  auto pair = rendezvous.group("world", everyone(rendezvous));
   auto value = at::ones({3});
   pair->all_reduce(value)->wait();
   // The ranks end one after the other, rank 0 first; nobody is mistaken for dead.
-  std::this_thread::sleep_for(std::chrono::milliseconds(700 * meeting.rank()));
+  std::this_thread::sleep_for(std::chrono::milliseconds(700 * rendezvous.rank()));
   return std::string("done");
 });
 
@@ -130,9 +130,9 @@ TEST(GlooMesh, RanksThatLeaveAtDifferentTimesAreNotTakenForDead) {
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(run.said.at(rank), "done");
 }
 
-const Known kLate("late", [](Rendezvous& meeting) {
-  auto group = meeting.group("dp_shard", everyone(meeting));
-  if (meeting.rank() == 1) {
+const Known kLate("late", [](Rendezvous& rendezvous) {
+  auto group = rendezvous.group("dp_shard", everyone(rendezvous));
+  if (rendezvous.rank() == 1) {
     for (;;) ::pause();
   }
   auto value = at::ones({3});
@@ -157,9 +157,9 @@ TEST(GlooMesh, ACollectiveThatTakesTooLongNamesTheLateRankAndEndsEveryRank) {
   EXPECT_THAT(run.said.at(1), HasSubstr("rank 1 is alive but did not come to all_reduce on dp_shard in "));
 }
 
-const Known kNoCall("crossed", [](Rendezvous& meeting) {
-  auto group = meeting.group("pp", everyone(meeting));
-  group->receive(at::empty({1}), 1 - meeting.rank(), 0)->wait();  // both receive, nobody sends
+const Known kNoCall("crossed", [](Rendezvous& rendezvous) {
+  auto group = rendezvous.group("pp", everyone(rendezvous));
+  group->receive(at::empty({1}), 1 - rendezvous.rank(), 0)->wait();  // both receive, nobody sends
   return std::string("done");
 });
 

@@ -46,30 +46,30 @@ struct Moment {
 };
 
 // One turn of a run: collectives of random sizes on two groups, several under way, and a ring of messages.
-void take_turn(Rendezvous& meeting, Communicator& world, Communicator* pair, std::mt19937& random) {
+void take_turn(Rendezvous& rendezvous, Communicator& world, Communicator* pair, std::mt19937& random) {
   const auto length = [&] { return static_cast<int64_t>(1 << (random() % 21)) + 3; };
   auto sum = at::ones({length()}), part = at::ones({length()});
   auto whole = at::empty({part.numel() * kRanks}), sent = at::ones({length()});
   auto got = at::empty_like(sent), small = at::ones({7});
   auto first = world.all_reduce(sum), second = world.all_gather(whole, part);
   if (pair != nullptr) pair->all_reduce(small, Reduce::max)->wait();
-  auto receive = world.receive(got, (meeting.rank() + kRanks - 1) % kRanks, 4);
-  auto send = world.send(sent, (meeting.rank() + 1) % kRanks, 4);
+  auto receive = world.receive(got, (rendezvous.rank() + kRanks - 1) % kRanks, 4);
+  auto send = world.send(sent, (rendezvous.rank() + 1) % kRanks, 4);
   second->wait(), first->wait(), receive->wait(), send->wait();
 }
 
-const Known kKilled("killed_at_random", [](Rendezvous& meeting) {
+const Known kKilled("killed_at_random", [](Rendezvous& rendezvous) {
   Moment moment(number("HEDDLE_KILL_MOMENT", 1));
-  if (meeting.rank() == moment.victim) {
+  if (rendezvous.rank() == moment.victim) {
     std::thread([after = moment.after] {
       std::this_thread::sleep_for(after);
       ::kill(::getpid(), SIGKILL);
     }).detach();
   }
   const std::vector<int> all = {0, 1, 2}, two = {0, 1};
-  auto world = meeting.group("world", all);
-  auto pair = meeting.rank() < 2 ? meeting.group("pair", two) : nullptr;
-  for (;;) take_turn(meeting, *world, pair.get(), moment.random);
+  auto world = rendezvous.group("world", all);
+  auto pair = rendezvous.rank() < 2 ? rendezvous.group("pair", two) : nullptr;
+  for (;;) take_turn(rendezvous, *world, pair.get(), moment.random);
   return std::string("done");
 });
 

@@ -26,41 +26,43 @@ using tests::Known;
 using tests::run_ranks;
 
 // Works on the group until the victim has had five rounds and dies, or stops, in the middle.
-std::string fall(Rendezvous& meeting, int victim, int how) {
-  auto group = meeting.group("dp_shard", everyone(meeting));
+std::string fall(Rendezvous& rendezvous, int victim, int how) {
+  auto group = rendezvous.group("dp_shard", everyone(rendezvous));
   for (int round = 0;; ++round) {
     auto value = at::ones({100000});
     auto work = group->all_reduce(value);
-    if (meeting.rank() == victim && round == 5) ::kill(::getpid(), how);
+    if (rendezvous.rank() == victim && round == 5) ::kill(::getpid(), how);
     work->wait();
   }
 }
 
-const Known kLastDies("last_dies",
-                      [](Rendezvous& meeting) { return fall(meeting, meeting.world_size() - 1, SIGKILL); });
-const Known kFirstDies("first_dies", [](Rendezvous& meeting) { return fall(meeting, 0, SIGKILL); });
-const Known kLastStops("last_stops",
-                       [](Rendezvous& meeting) { return fall(meeting, meeting.world_size() - 1, SIGSTOP); });
+const Known kLastDies("last_dies", [](Rendezvous& rendezvous) {
+  return fall(rendezvous, rendezvous.world_size() - 1, SIGKILL);
+});
+const Known kFirstDies("first_dies", [](Rendezvous& rendezvous) { return fall(rendezvous, 0, SIGKILL); });
+const Known kLastStops("last_stops", [](Rendezvous& rendezvous) {
+  return fall(rendezvous, rendezvous.world_size() - 1, SIGSTOP);
+});
 // Rank 0 stops as soon as the others have met it, before their watchdogs have heard it.
-const Known kFirstStopsAtOnce("first_stops_at_once", [](Rendezvous& meeting) {
-  if (meeting.rank() == 0) ::kill(::getpid(), SIGSTOP);
-  auto group = meeting.group("dp_shard", everyone(meeting));
+const Known kFirstStopsAtOnce("first_stops_at_once", [](Rendezvous& rendezvous) {
+  if (rendezvous.rank() == 0) ::kill(::getpid(), SIGSTOP);
+  auto group = rendezvous.group("dp_shard", everyone(rendezvous));
   auto value = at::ones({100000});
   group->all_reduce(value)->wait();
   return std::string("done");
 });
-const Known kFirstStops("first_stops", [](Rendezvous& meeting) { return fall(meeting, 0, SIGSTOP); });
+const Known kFirstStops("first_stops", [](Rendezvous& rendezvous) { return fall(rendezvous, 0, SIGSTOP); });
 
 // Rank 0 waits for rank 1 on one axis, rank 1 for rank 2 on another, rank 2 dies: rank 0 never talks to it.
-const Known kChain("chain", [](Rendezvous& meeting) {
-  const bool low = meeting.rank() < 2;
-  auto near = low ? meeting.group("tp", std::vector<int>{0, 1}) : nullptr;
-  auto far = meeting.rank() > 0 ? meeting.group("pp", std::vector<int>{1, 2}) : nullptr;
-  if (meeting.rank() == 2) {
+const Known kChain("chain", [](Rendezvous& rendezvous) {
+  const bool low = rendezvous.rank() < 2;
+  auto near = low ? rendezvous.group("tp", std::vector<int>{0, 1}) : nullptr;
+  auto far = rendezvous.rank() > 0 ? rendezvous.group("pp", std::vector<int>{1, 2}) : nullptr;
+  if (rendezvous.rank() == 2) {
     far->send(at::ones({2}), 0, 0)->wait();
     ::kill(::getpid(), SIGKILL);
   }
-  if (meeting.rank() == 1) {
+  if (rendezvous.rank() == 1) {
     far->receive(at::empty({2}), 1, 0)->wait();
     far->receive(at::empty({2}), 1, 1)->wait();
   }
@@ -69,21 +71,21 @@ const Known kChain("chain", [](Rendezvous& meeting) {
 });
 
 // Everybody computes when rank 1 dies.
-const Known kBusy("busy", [](Rendezvous& meeting) {
-  auto group = meeting.group("dp", everyone(meeting));
+const Known kBusy("busy", [](Rendezvous& rendezvous) {
+  auto group = rendezvous.group("dp", everyone(rendezvous));
   auto value = at::ones({3});
   group->all_reduce(value)->wait();
-  if (meeting.rank() == 1) ::kill(::getpid(), SIGKILL);
+  if (rendezvous.rank() == 1) ::kill(::getpid(), SIGKILL);
   for (;;) ::pause();
   return std::string("done");
 });
 
-const Known kThrows("throws", [](Rendezvous& meeting) {
-  auto group = meeting.group("dp", everyone(meeting));
+const Known kThrows("throws", [](Rendezvous& rendezvous) {
+  auto group = rendezvous.group("dp", everyone(rendezvous));
   auto value = at::ones({3});
   group->all_reduce(value)->wait();
-  if (meeting.rank() == 1) {
-    meeting.abandon("no space left on device");
+  if (rendezvous.rank() == 1) {
+    rendezvous.abandon("no space left on device");
     throw Error(ErrorCode::io, "model.safetensors", "no space left on device");
   }
   group->all_reduce(value)->wait();
@@ -91,9 +93,9 @@ const Known kThrows("throws", [](Rendezvous& meeting) {
 });
 
 // Rank 1 ends before the others have even met it.
-const Known kNeverJoins("silent_exit", [](Rendezvous& meeting) {
-  auto group = meeting.group("dp", everyone(meeting));
-  if (meeting.rank() == 1) ::_exit(1);
+const Known kNeverJoins("silent_exit", [](Rendezvous& rendezvous) {
+  auto group = rendezvous.group("dp", everyone(rendezvous));
+  if (rendezvous.rank() == 1) ::_exit(1);
   auto value = at::ones({3});
   group->all_reduce(value)->wait();
   return std::string("done");

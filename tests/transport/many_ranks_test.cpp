@@ -9,7 +9,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
-#include "lib/transport/gloo/store_meeting.h"
+#include "lib/transport/gloo/store_rendezvous.h"
 #include "lib/transport/liveness/watch.h"
 #include "lib/transport/liveness/watch_state.h"
 
@@ -176,11 +176,11 @@ TEST(HeartbeatTree, CarriesALateRankToRankZero) {
   EXPECT_THAT(error.message(), HasSubstr("rank 77 did not come"));
 }
 
-// Rank 0's calls for a meeting of short texts with one answer.
-TEST(StoreMeetingOfManyRanks, DeletesTextsTogether) {
+// Rank 0's calls for a rendezvous of short texts with one answer.
+TEST(StoreRendezvousOfManyRanks, DeletesTextsTogether) {
   constexpr int kWorld = 4096;
   const auto store = c10::make_intrusive<CountingStore>();
-  std::vector<StoreMeeting> ranks;
+  std::vector<StoreRendezvous> ranks;
   for (int rank = 0; rank < kWorld; ++rank) ranks.emplace_back(store, "key/", rank, kWorld);
   const auto text_of = [](int rank) { return "text of " + std::to_string(rank); };
   for (int rank = kWorld - 1; rank > 0; --rank) ranks[rank].give(text_of(rank));

@@ -60,13 +60,13 @@ bool trace_for_a_while(pid_t process, std::chrono::milliseconds time) {
 }
 
 // Rank 1 starts a process that does `pause`, and all ranks work until it is over.
-std::string work_beside(Rendezvous& meeting, const std::function<bool(const std::vector<pid_t>&)>& pause) {
+std::string work_beside(Rendezvous& rendezvous, const std::function<bool(const std::vector<pid_t>&)>& pause) {
   ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
-  auto group = meeting.group("dp", everyone(meeting));
+  auto group = rendezvous.group("dp", everyone(rendezvous));
   std::vector<pid_t> ranks;
-  for (const std::string& id : meeting.exchange("id", std::to_string(::getpid())))
+  for (const std::string& id : rendezvous.exchange("id", std::to_string(::getpid())))
     ranks.push_back(std::stoi(id));
-  const pid_t child = meeting.rank() == 1 ? ::fork() : -1;
+  const pid_t child = rendezvous.rank() == 1 ? ::fork() : -1;
   if (child == 0) ::_exit(pause(ranks) ? 0 : 1);
   int status = 0;
   for (bool over = false; !over;) {
@@ -74,22 +74,22 @@ std::string work_beside(Rendezvous& meeting, const std::function<bool(const std:
     auto value = at::full({1000}, ended ? 1.0 : 0.0);
     group->all_reduce(value)->wait();
     over = value[999].item<float>() == 1;
-    meeting.barrier("round");
+    rendezvous.barrier("round");
   }
   return status == 0 ? "went on" : "the pause failed";
 }
 
-const Known kFirstRank("first_pauses", [](Rendezvous& meeting) {
-  return work_beside(meeting, [](const auto& ranks) { return stop_for_a_while({ranks[0]}, kPause); });
+const Known kFirstRank("first_pauses", [](Rendezvous& rendezvous) {
+  return work_beside(rendezvous, [](const auto& ranks) { return stop_for_a_while({ranks[0]}, kPause); });
 });
-const Known kLast("last_pauses", [](Rendezvous& meeting) {
-  return work_beside(meeting, [](const auto& ranks) { return stop_for_a_while({ranks[2]}, kPause); });
+const Known kLast("last_pauses", [](Rendezvous& rendezvous) {
+  return work_beside(rendezvous, [](const auto& ranks) { return stop_for_a_while({ranks[2]}, kPause); });
 });
-const Known kTraced("last_is_traced", [](Rendezvous& meeting) {
-  return work_beside(meeting, [](const auto& ranks) { return trace_for_a_while(ranks[2], kPause); });
+const Known kTraced("last_is_traced", [](Rendezvous& rendezvous) {
+  return work_beside(rendezvous, [](const auto& ranks) { return trace_for_a_while(ranks[2], kPause); });
 });
-const Known kAllRanks("all_pause", [](Rendezvous& meeting) {
-  return work_beside(meeting, [](const auto& ranks) { return stop_for_a_while(ranks, 2 * kPause); });
+const Known kAllRanks("all_pause", [](Rendezvous& rendezvous) {
+  return work_beside(rendezvous, [](const auto& ranks) { return stop_for_a_while(ranks, 2 * kPause); });
 });
 
 class PausedRanks : public ::testing::TestWithParam<size_t> {

@@ -89,8 +89,8 @@ class Lending : public mesh::CheckedCommunicator {
   const int every_;
 };
 
-std::string exercised_shared(Rendezvous& meeting) {
-  auto group = meeting.group("world", everyone(meeting));
+std::string exercised_shared(Rendezvous& rendezvous) {
+  auto group = rendezvous.group("world", everyone(rendezvous));
   Lending all(*group, 1), some(*group, 2);
   return tests::bytes(tests::exercise(all)) + tests::bytes(tests::exercise(some));
 }
@@ -102,7 +102,7 @@ class SharedMemory : public ::testing::TestWithParam<int> {};
 TEST_P(SharedMemory, GivesTheSameBitsAsThreadsWithTensorsOfAllOrSomeRanks) {
   std::vector<std::string> wanted(GetParam());
   ThreadWorld::run(GetParam(),
-                   [&](Rendezvous& meeting) { wanted[meeting.rank()] = exercised_shared(meeting); });
+                   [&](Rendezvous& rendezvous) { wanted[rendezvous.rank()] = exercised_shared(rendezvous); });
   const auto run = run_ranks("exercise_shared", GetParam());
   EXPECT_EQ(run.status, 0) << run.err;
   for (int rank = 0; rank < GetParam(); ++rank)
@@ -123,8 +123,8 @@ int64_t megabytes() {
   return kilobytes / 1024;
 }
 
-const Known kReturned("memory_returned", [](Rendezvous& meeting) {
-  auto group = meeting.group("world", everyone(meeting));
+const Known kReturned("memory_returned", [](Rendezvous& rendezvous) {
+  auto group = rendezvous.group("world", everyone(rendezvous));
   int64_t most = 0;
   for (int i = 0; i < 12; ++i) {
     auto whole = mesh::shared_empty(*group, {5 << 20}, at::kFloat).fill_(1);
@@ -140,8 +140,8 @@ TEST(SharedMemory, GivesItsPagesBackWhenTheTensorEnds) {
   expect_all_say(run_ranks("memory_returned", 2), 2, "held while in use, given back");
 }
 
-const Known kNoRoom("no_room", [](Rendezvous& meeting) {
-  auto group = meeting.group("world", everyone(meeting));
+const Known kNoRoom("no_room", [](Rendezvous& rendezvous) {
+  auto group = rendezvous.group("world", everyone(rendezvous));
   std::vector<at::Tensor> tensors;
   double sum = 0;
   for (int i = 0; i < 8; ++i) {
@@ -157,8 +157,8 @@ TEST(SharedMemory, IsOrdinaryMemoryWhereThereIsNoMoreRoom) {
 }
 
 TEST(SharedMemory, IsOrdinaryMemoryOnOtherCommunicators) {
-  ThreadWorld::run(2, [](Rendezvous& meeting) {
-    auto group = meeting.group("world", everyone(meeting));
+  ThreadWorld::run(2, [](Rendezvous& rendezvous) {
+    auto group = rendezvous.group("world", everyone(rendezvous));
     auto tensor = mesh::shared_empty(*group, {3, 100000}, at::TensorOptions().dtype(at::kBFloat16));
     EXPECT_EQ(tensor.sizes(), (at::IntArrayRef{3, 100000}));
     EXPECT_EQ(tensor.scalar_type(), at::kBFloat16);

@@ -35,8 +35,8 @@ std::string read_line(const std::string& path) {
 }
 
 // What this process has mapped of the other ranks, and what has a name where others could find it.
-std::string memory_of(Rendezvous& meeting) {
-  auto group = meeting.group("world", everyone(meeting));
+std::string memory_of(Rendezvous& rendezvous) {
+  auto group = rendezvous.group("world", everyone(rendezvous));
   auto value = at::ones({1});
   group->all_reduce(value)->wait();
   const std::string maps = read_line("/proc/self/maps");
@@ -86,15 +86,15 @@ TEST(ShmMemory, AMachineWithoutRoomIsSaidOnceAndUsesGloo) {
 }
 
 // The first group still fits; on rank 1 alone the second does not.
-const Known kTwoGroups("two_groups", [](Rendezvous& meeting) {
+const Known kTwoGroups("two_groups", [](Rendezvous& rendezvous) {
   std::string text;
   std::vector<std::unique_ptr<Communicator>> groups;
   for (const char* name : {"first", "second"}) {
-    auto& group = *groups.emplace_back(meeting.group(name, everyone(meeting)));
+    auto& group = *groups.emplace_back(rendezvous.group(name, everyone(rendezvous)));
     auto value = at::ones({70000}), more = at::ones({3}), sent = at::full({5}, 9.0);
     auto one = group.all_reduce(value), two = group.all_reduce(more, Reduce::max);
-    if (meeting.rank() == 0) group.send(sent, 1, 5)->wait();
-    if (meeting.rank() == 1) group.receive(sent.zero_(), 0, 5)->wait();
+    if (rendezvous.rank() == 0) group.send(sent, 1, 5)->wait();
+    if (rendezvous.rank() == 1) group.receive(sent.zero_(), 0, 5)->wait();
     one->wait(), two->wait();
     text += std::to_string(value.sum().item<double>() + sent.sum().item<double>()) + " ";
   }
@@ -113,17 +113,18 @@ TEST(ShmMemory, AGroupWithoutRoomOnOneRankUsesGlooOnAll) {
 
 // Rank 0 sends on a group without memory before rank 1 has come to it, as stages of a pipeline do; rank 1
 // needs rank 0 in the other group first.
-const Known kBeforeGloo("sends_before_gloo_connects", [](Rendezvous& meeting) {
-  auto first = meeting.group("first", everyone(meeting)), second = meeting.group("second", everyone(meeting));
+const Known kBeforeGloo("sends_before_gloo_connects", [](Rendezvous& rendezvous) {
+  auto first = rendezvous.group("first", everyone(rendezvous)),
+       second = rendezvous.group("second", everyone(rendezvous));
   auto large = at::ones({1 << 20}), one = at::full({16}, 1.0), two = at::full({16}, 2.0);
   auto sum = first->all_reduce(large);
   std::vector<std::unique_ptr<Work>> sends;
-  if (meeting.rank() == 0) {
+  if (rendezvous.rank() == 0) {
     sends.push_back(second->send(one, 1, 3));
     sends.push_back(second->send(two, 1, 3));
   }
   sum->wait();
-  if (meeting.rank() == 1) {
+  if (rendezvous.rank() == 1) {
     second->receive(one.zero_(), 0, 3)->wait();
     second->receive(two.zero_(), 0, 3)->wait();
   }
@@ -138,14 +139,14 @@ TEST(ShmMemory, AGroupThatStillConnectsDoesNotHoldUpTheOthers) {
 }
 
 // Rank 0 has left the first group and given its memory to the second before the others look for the first.
-const Known kLeaves("one_leaves", [](Rendezvous& meeting) {
-  auto first = meeting.group("pp", everyone(meeting));
-  if (meeting.rank() == 0) first.reset();
-  auto second = meeting.group("dp", everyone(meeting));
+const Known kLeaves("one_leaves", [](Rendezvous& rendezvous) {
+  auto first = rendezvous.group("pp", everyone(rendezvous));
+  if (rendezvous.rank() == 0) first.reset();
+  auto second = rendezvous.group("dp", everyone(rendezvous));
   auto value = at::ones({3});
   second->all_reduce(value)->wait();
-  if (meeting.rank() == 1) first->send(value, 2, 1)->wait();
-  if (meeting.rank() == 2) first->receive(value.zero_(), 1, 1)->wait();
+  if (rendezvous.rank() == 1) first->send(value, 2, 1)->wait();
+  if (rendezvous.rank() == 2) first->receive(value.zero_(), 1, 1)->wait();
   return std::to_string(value[0].item<double>());
 });
 
@@ -155,23 +156,23 @@ TEST(ShmMemory, AMemberThatLeavesWithoutACallLeavesTheGroupToTheOthers) {
 
 // Rank 2 dies in a gather of many rounds. Rank 0 gets the error and uses the memory for something else; only
 // then rank 1 comes with its part.
-const Known kGivenUp("given_up", [](Rendezvous& meeting) {
+const Known kGivenUp("given_up", [](Rendezvous& rendezvous) {
   constexpr int64_t kPart = 600000;
-  auto group = meeting.group("dp", everyone(meeting));
+  auto group = rendezvous.group("dp", everyone(rendezvous));
   std::vector<float> memory(3 * kPart);
   auto whole = at::from_blob(memory.data(), {3 * kPart}, at::kFloat), part = at::ones({kPart});
   const std::string folder = std::getenv("HEDDLE_TEST_FOLDER");
   const auto await = [&](const char* mark) {
     while (!std::filesystem::exists(folder + mark)) std::this_thread::yield();
   };
-  if (meeting.rank() == 1) await("/first");
+  if (rendezvous.rank() == 1) await("/first");
   auto work = group->all_gather(whole, part);
-  if (meeting.rank() == 2) ::kill(::getpid(), SIGKILL);
+  if (rendezvous.rank() == 2) ::kill(::getpid(), SIGKILL);
   try {
     work->wait();
   } catch (const Error&) {
-    if (meeting.rank() == 1) std::ofstream(folder + "/second") << "here";
-    if (meeting.rank() == 1) throw;
+    if (rendezvous.rank() == 1) std::ofstream(folder + "/second") << "here";
+    if (rendezvous.rank() == 1) throw;
   }
   std::fill(memory.begin(), memory.end(), 7.0f);
   std::ofstream(folder + "/first") << "here";
@@ -185,10 +186,10 @@ TEST(ShmMemory, NothingIsWrittenAfterTheErrorOfALostRank) {
 }
 
 // More than the directory has lines, and far more than there is memory for.
-const Known kManyGroups("many_groups", [](Rendezvous& meeting) {
+const Known kManyGroups("many_groups", [](Rendezvous& rendezvous) {
   double sum = 0;
   for (int i = 0; i < 3000; ++i) {
-    auto group = meeting.group("dp", everyone(meeting));
+    auto group = rendezvous.group("dp", everyone(rendezvous));
     auto value = at::ones({2});
     group->all_reduce(value)->wait();
     sum += value[0].item<double>();
@@ -201,13 +202,13 @@ TEST(ShmMemory, GroupsThatEndGiveTheirMemoryBack) {
 }
 
 // Nobody calls anything in most of them, so their members never look for one another.
-const Known kUnusedGroups("unused_groups", [](Rendezvous& meeting) {
+const Known kUnusedGroups("unused_groups", [](Rendezvous& rendezvous) {
   for (int i = 0; i < 3000; ++i) {
-    meeting.group("dp", everyone(meeting));
-    if (i % 500 == 0) meeting.barrier("pace");
+    rendezvous.group("dp", everyone(rendezvous));
+    if (i % 500 == 0) rendezvous.barrier("pace");
   }
   auto value = at::ones({2});
-  meeting.group("dp", everyone(meeting))->all_reduce(value)->wait();
+  rendezvous.group("dp", everyone(rendezvous))->all_reduce(value)->wait();
   return std::to_string(value[0].item<double>());
 });
 

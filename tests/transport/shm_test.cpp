@@ -27,12 +27,12 @@ using tests::Known;
 using tests::run_ranks;
 
 // The whole world, and two groups of every second rank, which go on at the same time.
-std::string exercised_halves(Rendezvous& meeting) {
-  auto world = meeting.group("world", everyone(meeting));
+std::string exercised_halves(Rendezvous& rendezvous) {
+  auto world = rendezvous.group("world", everyone(rendezvous));
   std::string text = tests::bytes(tests::exercise(*world));
   std::vector<int> half;
-  for (int rank = meeting.rank() % 2; rank < meeting.world_size(); rank += 2) half.push_back(rank);
-  auto group = meeting.group("half", half);
+  for (int rank = rendezvous.rank() % 2; rank < rendezvous.world_size(); rank += 2) half.push_back(rank);
+  auto group = rendezvous.group("half", half);
   return text + tests::bytes(tests::exercise(*group));
 }
 
@@ -43,7 +43,7 @@ class Shm : public ::testing::TestWithParam<int> {};
 TEST_P(Shm, GivesTheSameBitsAsThreads) {
   std::vector<std::string> wanted(GetParam());
   ThreadWorld::run(GetParam(),
-                   [&](Rendezvous& meeting) { wanted[meeting.rank()] = exercised_halves(meeting); });
+                   [&](Rendezvous& rendezvous) { wanted[rendezvous.rank()] = exercised_halves(rendezvous); });
   const auto run = run_ranks("exercise_halves", GetParam());
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_EQ(run.err, "");
@@ -55,12 +55,13 @@ TEST_P(Shm, GivesTheSameBitsAsThreads) {
 INSTANTIATE_TEST_SUITE_P(Sizes, Shm, ::testing::Values(2, 3, 5));
 
 // A rank's own part of the work is done when it posts: the late rank is never waited for in the middle.
-const Known kCrossed("crossed_waits", [](Rendezvous& meeting) {
-  auto pair = meeting.group("pp", everyone(meeting)), other = meeting.group("dp", everyone(meeting));
-  auto big = at::ones({3000000}), small = at::full({3}, 1.0 + meeting.rank());
+const Known kCrossed("crossed_waits", [](Rendezvous& rendezvous) {
+  auto pair = rendezvous.group("pp", everyone(rendezvous)),
+       other = rendezvous.group("dp", everyone(rendezvous));
+  auto big = at::ones({3000000}), small = at::full({3}, 1.0 + rendezvous.rank());
   auto got = at::empty({2000000});
   auto posted = pair->all_reduce(big);
-  if (meeting.rank() == 0) {
+  if (rendezvous.rank() == 0) {
     posted->wait();
     other->all_reduce(small)->wait();
     other->send(big.narrow(0, 0, 2000000), 1, 1)->wait();
@@ -77,15 +78,15 @@ TEST(ShmOrder, RanksMayWaitForGroupsInAnotherOrder) {
 }
 
 // Messages of up to some megabytes, received from the last to the first, twice for each tag.
-const Known kTags("many_tags", [](Rendezvous& meeting) {
-  auto group = meeting.group("pp", everyone(meeting));
+const Known kTags("many_tags", [](Rendezvous& rendezvous) {
+  auto group = rendezvous.group("pp", everyone(rendezvous));
   constexpr int kTags = 40;
   const auto length = [](int i) { return (i % 7 == 3 ? 300000 : 1000) + 17 * i; };
-  const int next = (meeting.rank() + 1) % meeting.world_size();
-  const int last = (meeting.rank() + meeting.world_size() - 1) % meeting.world_size();
+  const int next = (rendezvous.rank() + 1) % rendezvous.world_size();
+  const int last = (rendezvous.rank() + rendezvous.world_size() - 1) % rendezvous.world_size();
   std::vector<std::unique_ptr<Work>> sends;
   for (int i = 0; i < 2 * kTags; ++i)
-    sends.push_back(group->send(tests::input(meeting.rank(), i, length(i), at::kFloat), next, i % kTags));
+    sends.push_back(group->send(tests::input(rendezvous.rank(), i, length(i), at::kFloat), next, i % kTags));
   int wrong = 0;
   for (int tag = kTags; tag-- > 0;) {
     for (const int i : {tag, tag + kTags}) {
@@ -103,19 +104,19 @@ TEST(ShmOrder, MessagesFindTheirTagsInAnyOrder) {
 }
 
 // Far more than there is room for at once; odd ranks wait from the last to the first.
-const Known kUnderWay("many_under_way", [](Rendezvous& meeting) {
-  auto group = meeting.group("dp", everyone(meeting));
+const Known kUnderWay("many_under_way", [](Rendezvous& rendezvous) {
+  auto group = rendezvous.group("dp", everyone(rendezvous));
   std::vector<at::Tensor> values;
   std::vector<std::unique_ptr<Work>> works;
   constexpr int kMany = 150;
   for (int i = 0; i < kMany; ++i) {
     values.push_back(at::full({i % 10 == 0 ? 100000 : 5}, 1.0 + i));
-    works.push_back(i % 3 == 2 ? group->broadcast(values.back(), i % meeting.world_size())
+    works.push_back(i % 3 == 2 ? group->broadcast(values.back(), i % rendezvous.world_size())
                                : group->all_reduce(values.back(), Reduce::average));
   }
   int wrong = 0;
   for (int i = 0; i < kMany; ++i) {
-    const int at = meeting.rank() % 2 == 0 ? i : kMany - 1 - i;
+    const int at = rendezvous.rank() % 2 == 0 ? i : kMany - 1 - i;
     works[at]->wait();
     wrong += values[at].max().item<float>() == static_cast<float>(1 + at) ? 0 : 1;
     wrong += works[at]->done() ? 0 : 1;
@@ -128,19 +129,19 @@ TEST(ShmOrder, ManyCollectivesMayBeUnderWay) {
 }
 
 // Rank 0 posts, and looks at nothing but a file until rank 1 has everything.
-const Known kBehind("behind_compute", [](Rendezvous& meeting) {
-  auto group = meeting.group("dp", everyone(meeting));
+const Known kBehind("behind_compute", [](Rendezvous& rendezvous) {
+  auto group = rendezvous.group("dp", everyone(rendezvous));
   auto whole = at::ones({8 << 20});
   auto work = group->all_reduce(whole);
   const std::string mark = std::string(std::getenv("HEDDLE_TEST_FOLDER")) + "/mark";
-  if (meeting.rank() == 0) {
+  if (rendezvous.rank() == 0) {
     while (!std::filesystem::exists(mark)) {
     }
   } else {
     work->wait();
     std::ofstream(mark) << "here";
   }
-  if (meeting.rank() == 0) work->wait();
+  if (rendezvous.rank() == 0) work->wait();
   return std::to_string(whole.sum().item<double>());
 });
 
@@ -148,11 +149,11 @@ TEST(ShmOrder, AnotherRankIsServedWhileThisOneComputes) {
   expect_all_say(run_ranks("behind_compute", 2), 2, std::to_string(16.0 * (1 << 20)));
 }
 
-const Known kMismatch("mismatch", [](Rendezvous& meeting) {
-  auto group = meeting.group("dp", everyone(meeting));
+const Known kMismatch("mismatch", [](Rendezvous& rendezvous) {
+  auto group = rendezvous.group("dp", everyone(rendezvous));
   auto value = at::ones({4});
-  if (meeting.rank() == 0) group->all_reduce(value, Reduce::max)->wait();
-  if (meeting.rank() == 1) group->reduce_scatter(at::empty({2}), value)->wait();
+  if (rendezvous.rank() == 0) group->all_reduce(value, Reduce::max)->wait();
+  if (rendezvous.rank() == 1) group->reduce_scatter(at::empty({2}), value)->wait();
   return std::string("done");
 });
 
@@ -166,9 +167,9 @@ TEST(ShmFaults, RanksThatCallDifferentCollectivesSayBoth) {
 }
 
 // Each of the first two takes itself for the one who speaks.
-const Known kTwoRoots("two_roots", [](Rendezvous& meeting) {
-  auto group = meeting.group("dp", everyone(meeting));
-  group->broadcast(at::ones({4}), meeting.rank() == 1 ? 1 : 0)->wait();
+const Known kTwoRoots("two_roots", [](Rendezvous& rendezvous) {
+  auto group = rendezvous.group("dp", everyone(rendezvous));
+  group->broadcast(at::ones({4}), rendezvous.rank() == 1 ? 1 : 0)->wait();
   return std::string("done");
 });
 
@@ -183,10 +184,10 @@ TEST(ShmFaults, TwoRootsInOneBroadcastAreAnErrorOnEveryRank) {
   }
 }
 
-const Known kSizes("other_size", [](Rendezvous& meeting) {
-  auto group = meeting.group("pp", everyone(meeting));
-  if (meeting.rank() == 0) group->send(at::ones({4}), 1, 3)->wait();
-  if (meeting.rank() == 1) group->receive(at::ones({5}), 0, 3)->wait();
+const Known kSizes("other_size", [](Rendezvous& rendezvous) {
+  auto group = rendezvous.group("pp", everyone(rendezvous));
+  if (rendezvous.rank() == 0) group->send(at::ones({4}), 1, 3)->wait();
+  if (rendezvous.rank() == 1) group->receive(at::ones({5}), 0, 3)->wait();
   return std::string("done");
 });
 
@@ -217,10 +218,10 @@ TEST(ShmFaults, WhenEveryRankWaitsTheTimeoutBlamesNobody) {
 }
 
 // Longer than the silence after which a rank is taken for dead.
-const Known kLong("computes_long", [](Rendezvous& meeting) {
-  auto group = meeting.group("dp", everyone(meeting));
+const Known kLong("computes_long", [](Rendezvous& rendezvous) {
+  auto group = rendezvous.group("dp", everyone(rendezvous));
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  while (meeting.rank() == 1 && std::chrono::steady_clock::now() < end) {
+  while (rendezvous.rank() == 1 && std::chrono::steady_clock::now() < end) {
   }
   auto value = at::ones({3});
   group->all_reduce(value)->wait();

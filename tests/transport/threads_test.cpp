@@ -44,8 +44,8 @@ class Threads : public ::testing::TestWithParam<int> {};
 TEST_P(Threads, EveryCollectiveEqualsAPlainLoopBitForBit) {
   std::mutex mutex;
   std::vector<std::string> wrong;
-  ThreadWorld::run(GetParam(), [&](Rendezvous& meeting) {
-    auto group = meeting.group("world", all(meeting.world_size()));
+  ThreadWorld::run(GetParam(), [&](Rendezvous& rendezvous) {
+    auto group = rendezvous.group("world", all(rendezvous.world_size()));
     for (const auto& outcome : tests::exercise(*group)) {
       const std::lock_guard lock(mutex);
       if (!tests::same(outcome.got, outcome.wanted)) wrong.push_back(outcome.what);
@@ -57,41 +57,41 @@ TEST_P(Threads, EveryCollectiveEqualsAPlainLoopBitForBit) {
 INSTANTIATE_TEST_SUITE_P(Sizes, Threads, ::testing::Values(1, 2, 3, 4, 5));
 
 TEST(Threads, SumsOf16BitFloatsAreRoundedOnce) {
-  ThreadWorld::run(3, [](Rendezvous& meeting) {
-    auto group = meeting.group("dp", all(3));
+  ThreadWorld::run(3, [](Rendezvous& rendezvous) {
+    auto group = rendezvous.group("dp", all(3));
     // 256 + 1 + 1 is 258 in fp32; in bfloat16 each step would fall back to 256.
-    auto value = at::full({1}, meeting.rank() == 0 ? 256.0 : 1.0, at::kBFloat16);
+    auto value = at::full({1}, rendezvous.rank() == 0 ? 256.0 : 1.0, at::kBFloat16);
     group->all_reduce(value)->wait();
     EXPECT_EQ(value.item<float>(), 258.0f);
   });
 }
 
 TEST(Threads, ANaNOfAnyRankWinsTheMaximum) {
-  ThreadWorld::run(3, [](Rendezvous& meeting) {
-    auto group = meeting.group("dp", all(3));
-    auto value = at::full({1}, meeting.rank() == 1 ? std::numeric_limits<float>::quiet_NaN() : 5.0f);
+  ThreadWorld::run(3, [](Rendezvous& rendezvous) {
+    auto group = rendezvous.group("dp", all(3));
+    auto value = at::full({1}, rendezvous.rank() == 1 ? std::numeric_limits<float>::quiet_NaN() : 5.0f);
     group->all_reduce(value, Reduce::max)->wait();
     EXPECT_TRUE(std::isnan(value.item<float>()));
   });
 }
 
 TEST(Threads, ExchangeGivesEveryTextInRankOrderAndAKeyMayComeBack) {
-  ThreadWorld::run(3, [](Rendezvous& meeting) {
+  ThreadWorld::run(3, [](Rendezvous& rendezvous) {
     for (const std::string round : {"a", "b"}) {
-      EXPECT_THAT(meeting.exchange("key", round + std::to_string(meeting.rank())),
+      EXPECT_THAT(rendezvous.exchange("key", round + std::to_string(rendezvous.rank())),
                   ::testing::ElementsAre(round + "0", round + "1", round + "2"));
     }
   });
 }
 
 TEST(Threads, GroupsOfDisjointRanksDoNotMeet) {
-  ThreadWorld::run(4, [](Rendezvous& meeting) {
-    const int first = meeting.rank() / 2 * 2;
-    auto group = meeting.group("tp", std::vector<int>{first, first + 1});
-    auto value = at::full({1}, meeting.rank());
+  ThreadWorld::run(4, [](Rendezvous& rendezvous) {
+    const int first = rendezvous.rank() / 2 * 2;
+    auto group = rendezvous.group("tp", std::vector<int>{first, first + 1});
+    auto value = at::full({1}, rendezvous.rank());
     group->all_reduce(value)->wait();
     EXPECT_EQ(value.item<int64_t>(), 2 * first + 1);
-    EXPECT_EQ(group->rank(), meeting.rank() - first);
+    EXPECT_EQ(group->rank(), rendezvous.rank() - first);
   });
 }
 
@@ -99,9 +99,9 @@ TEST(Threads, ARankThatThrowsReleasesTheOthersWhichNameIt) {
   std::atomic<int> released = 0;
   ThreadWorld world(3);
   try {
-    world.run([&](Rendezvous& meeting) {
-      auto group = meeting.group("dp_shard", all(3));
-      if (meeting.rank() == 1) throw std::runtime_error("out of chalk");
+    world.run([&](Rendezvous& rendezvous) {
+      auto group = rendezvous.group("dp_shard", all(3));
+      if (rendezvous.rank() == 1) throw std::runtime_error("out of chalk");
       auto value = at::ones({4});
       try {
         group->all_reduce(value)->wait();
@@ -123,10 +123,10 @@ TEST(Threads, ARankThatThrowsReleasesTheOthersWhichNameIt) {
 
 TEST(Threads, ARankThatEndsWhileOthersWaitIsNamed) {
   ThreadWorld world(2);
-  const Error error = error_of(world, [](Rendezvous& meeting) {
-    if (meeting.rank() == 1) return;
+  const Error error = error_of(world, [](Rendezvous& rendezvous) {
+    if (rendezvous.rank() == 1) return;
     auto value = at::ones({1});
-    meeting.group("dp", all(2))->all_reduce(value)->wait();
+    rendezvous.group("dp", all(2))->all_reduce(value)->wait();
   });
   EXPECT_EQ(error.code(), ErrorCode::rank_lost);
   EXPECT_EQ(error.message(), "rank 1 ended its work; this rank waited for it in all_reduce on dp");
@@ -134,10 +134,10 @@ TEST(Threads, ARankThatEndsWhileOthersWaitIsNamed) {
 
 TEST(Threads, ACollectiveThatDoesNotEndInTimeNamesTheAbsentRanks) {
   ThreadWorld world(4, std::chrono::milliseconds(100));
-  const Error error = error_of(world, [](Rendezvous& meeting) {
-    if (meeting.rank() != 3) meeting.barrier("start");
+  const Error error = error_of(world, [](Rendezvous& rendezvous) {
+    if (rendezvous.rank() != 3) rendezvous.barrier("start");
     // Rank 3 waits for a message that never comes; the others wait for rank 3.
-    auto group = meeting.group("pp", all(4));
+    auto group = rendezvous.group("pp", all(4));
     group->receive(at::empty({1}), 0, 1)->wait();
   });
   EXPECT_EQ(error.code(), ErrorCode::timeout);
@@ -147,9 +147,9 @@ TEST(Threads, ACollectiveThatDoesNotEndInTimeNamesTheAbsentRanks) {
 
 TEST(Threads, DifferentCollectivesOnOneGroupAreToldApart) {
   ThreadWorld world(2);
-  const Error error = error_of(world, [](Rendezvous& meeting) {
-    auto group = meeting.group("tp", all(2));
-    auto value = at::ones({meeting.rank() == 0 ? 4 : 6});
+  const Error error = error_of(world, [](Rendezvous& rendezvous) {
+    auto group = rendezvous.group("tp", all(2));
+    auto value = at::ones({rendezvous.rank() == 0 ? 4 : 6});
     group->all_reduce(value)->wait();
   });
   EXPECT_EQ(error.code(), ErrorCode::internal);
@@ -160,10 +160,10 @@ TEST(Threads, DifferentCollectivesOnOneGroupAreToldApart) {
 
 TEST(Threads, ASendThatMeetsAnotherSizeIsRefusedOnBothSides) {
   ThreadWorld world(2);
-  const Error error = error_of(world, [](Rendezvous& meeting) {
-    auto group = meeting.group("pp", all(2));
-    if (meeting.rank() == 0) group->send(at::ones({4}), 1, 0)->wait();
-    if (meeting.rank() == 1) group->receive(at::ones({5}), 0, 0)->wait();
+  const Error error = error_of(world, [](Rendezvous& rendezvous) {
+    auto group = rendezvous.group("pp", all(2));
+    if (rendezvous.rank() == 0) group->send(at::ones({4}), 1, 0)->wait();
+    if (rendezvous.rank() == 1) group->receive(at::ones({5}), 0, 0)->wait();
   });
   EXPECT_EQ(error.message(), "on pp a send to 1 of 4 Float meets a receive from 0 of 5 Float");
 }

@@ -217,7 +217,7 @@ std::vector<std::string> first_fault(std::span<const std::string> faults) {
 void Ownership::check(const Stages& stages, const Plan& plan, const Split& split,
                       const DeviceMesh& mesh) const {
   // A fault found by one rank is sent to all, so that no rank waits for it.
-  const std::string fault = mesh.meeting().meet("owned shards", local_fault(stages, mesh), first_fault);
+  const std::string fault = mesh.rendezvous().meet("owned shards", local_fault(stages, mesh), first_fault);
   if (!fault.empty())
     refuse(plan, fault,
            "a shard is a box of the whole parameter: begin with whole_shard(slot, placed), and call "

@@ -124,7 +124,7 @@ class NamedDevice : public IDevice {
     return guarded_but_errors(author_, "started its device", [&] { return inner_->start(local_rank); });
   }
   std::unique_ptr<Rendezvous> wrap(Rendezvous& host) override {
-    return guarded_but_errors(author_, "made its meeting", [&] { return inner_->wrap(host); });
+    return guarded_but_errors(author_, "made its rendezvous", [&] { return inner_->wrap(host); });
   }
   DeviceMemory memory() const override { return inner_->memory(); }
   std::string name() const override { return inner_->name(); }

@@ -36,14 +36,14 @@ void make_directory(const fs::path& directory) {
 // The rows that this rank writes, file by file.
 class Share {
  public:
-  Share(const HfExport& what, const HfPlan& plan, const Rendezvous& meeting)
+  Share(const HfExport& what, const HfPlan& plan, const Rendezvous& rendezvous)
       : what_(what), plan_(plan), saved_(what.sharded) {
     if (!what.finer.empty() && fs::exists(what.finer / kManifest)) finer_.emplace(what.finer);
     std::vector<std::vector<TensorToWrite>> tensors;
     for (const HfFile& file : plan.files) tensors.push_back(file.tensors);
     const bool all = what.writers == HfExport::Writers::all;
-    if (all || meeting.rank() == 0)
-      rows_ = deal_rows(tensors, kMostAtOnce, meeting.rank(), all ? meeting.world_size() : 1);
+    if (all || rendezvous.rank() == 0)
+      rows_ = deal_rows(tensors, kMostAtOnce, rendezvous.rank(), all ? rendezvous.world_size() : 1);
   }
 
   bool done() const { return next_ == rows_.size(); }
@@ -128,22 +128,22 @@ class Share {
 
 }  // namespace
 
-HfPlan export_hf(const HfExport& what, Rendezvous& meeting, const std::string& key) {
+HfPlan export_hf(const HfExport& what, Rendezvous& rendezvous, const std::string& key) {
   HfPlan plan;
-  together(meeting, "plan/" + key, [&] {
+  together(rendezvous, "plan/" + key, [&] {
     plan = plan_hf(read_manifest(what.sharded / kManifest), what.origin, what.choice, what.model.get());
-    if (meeting.rank() != 0) return;
+    if (rendezvous.rank() != 0) return;
     make_directory(what.directory);
     for (const HfFile& file : plan.files) lay_out(what.directory / file.name, file.header, file.bytes());
   });
   const auto over =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::min(kLongest, what.limit));
-  together(meeting, "export/" + key, [&] {
-    Share share(what, plan, meeting);
+  together(rendezvous, "export/" + key, [&] {
+    Share share(what, plan, rendezvous);
     share.write_until(over);
     if (!share.done()) refuse_late(what);
   });
-  on_first(meeting, "beside/" + key, [&] {
+  on_first(rendezvous, "beside/" + key, [&] {
     for (const HfFile& file : plan.files) PlacedFile(what.directory / file.name).sync();
     for (const auto& [name, bytes] : what.origin.files)
       write_text(what.directory / name, name == "config.json" ? plan.config : bytes);

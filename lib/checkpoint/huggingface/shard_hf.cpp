@@ -107,14 +107,14 @@ std::vector<Part> share_of(const HfWeights& weights, const std::vector<TensorToW
 
 }  // namespace
 
-void shard_hf(const HfWeights& weights, const std::filesystem::path& directory, Rendezvous& meeting,
+void shard_hf(const HfWeights& weights, const std::filesystem::path& directory, Rendezvous& rendezvous,
               const std::string& key, const ModelSpec* model) {
   std::vector<Part> parts;
-  together(meeting, "share/" + key, [&] {
+  together(rendezvous, "share/" + key, [&] {
     const HfLayout layout = model == nullptr ? HfLayout{} : layout_in(weights, *model);
-    parts = share_of(weights, tensors_of(weights), layout, meeting.rank(), meeting.world_size());
+    parts = share_of(weights, tensors_of(weights), layout, rendezvous.rank(), rendezvous.world_size());
   });
-  write_sharded(directory, "model", parts, meeting, key);
+  write_sharded(directory, "model", parts, rendezvous, key);
 }
 
 }  // namespace heddle::checkpoint

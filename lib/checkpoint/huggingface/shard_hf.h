@@ -16,6 +16,6 @@ namespace heddle::checkpoint {
 // into the existing DIRECTORY; values and dtypes are unchanged. Every failure is thrown on every rank:
 // Error{io}, and Error{input} for a tensor without elements, which a sharded directory cannot have.
 HEDDLE_API void shard_hf(const HfWeights& weights, const std::filesystem::path& directory,
-                         Rendezvous& meeting, const std::string& key, const ModelSpec* model = nullptr);
+                         Rendezvous& rendezvous, const std::string& key, const ModelSpec* model = nullptr);
 
 }  // namespace heddle::checkpoint

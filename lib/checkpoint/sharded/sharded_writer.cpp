@@ -25,14 +25,14 @@ size_t stretches_of(const PlannedBox& one, c10::ScalarType dtype) {
 
 }  // namespace
 
-ShardedWriter::ShardedWriter(std::string word, std::span<const Part> parts, Rendezvous& meeting,
+ShardedWriter::ShardedWriter(std::string word, std::span<const Part> parts, Rendezvous& rendezvous,
                              const std::string& key)
-    : word_(std::move(word)), described_(describe(parts)), rank_(meeting.rank()) {
+    : word_(std::move(word)), described_(describe(parts)), rank_(rendezvous.rank()) {
   const auto answer = [&](std::span<const std::string> texts) {
     plan_ = plan_writing(texts);
-    return shares(plan_, meeting.world_size());
+    return shares(plan_, rendezvous.world_size());
   };
-  mine_ = read_shares(meeting.meet("hold/" + key, described_, answer));
+  mine_ = read_shares(rendezvous.meet("hold/" + key, described_, answer));
 }
 
 std::vector<Part> ShardedWriter::mine(std::span<const Part> parts) const {
@@ -97,11 +97,11 @@ void ShardedWriter::write_manifest(const std::filesystem::path& directory,
 }
 
 void write_sharded(const std::filesystem::path& directory, const std::string& word,
-                   std::span<const Part> parts, Rendezvous& meeting, const std::string& key) {
-  const ShardedWriter writer(word, parts, meeting, key);
+                   std::span<const Part> parts, Rendezvous& rendezvous, const std::string& key) {
+  const ShardedWriter writer(word, parts, rendezvous, key);
   const auto told =
-      tell_first(meeting, "write/" + key, [&] { return writer.write(directory, writer.mine(parts)); });
-  on_first(meeting, "manifest/" + key, [&] { writer.write_manifest(directory, told); });
+      tell_first(rendezvous, "write/" + key, [&] { return writer.write(directory, writer.mine(parts)); });
+  on_first(rendezvous, "manifest/" + key, [&] { writer.write_manifest(directory, told); });
 }
 
 }  // namespace heddle::checkpoint

@@ -47,15 +47,15 @@ Error after_publishing(const Error& error, const fs::path& stage, const fs::path
 }  // namespace
 
 std::optional<Error> write_consolidated(const RunSpec& run, const fs::path& stage, const fs::path& directory,
-                                        Rendezvous& meeting) {
+                                        Rendezvous& rendezvous) {
   const fs::path to = fs::path("model") / "consolidated";
   const std::string key = directory.filename().string();
   try {
-    checkpoint::export_hf(export_of(run, stage, to), meeting, key);
+    checkpoint::export_hf(export_of(run, stage, to), rendezvous, key);
     return std::nullopt;
   } catch (const Error& error) {
     if (!leaves_the_rest_whole(error, stage, stage / to)) throw;
-    checkpoint::on_first(meeting, "without export/" + key, [&] { fs::remove_all(stage / to); });
+    checkpoint::on_first(rendezvous, "without export/" + key, [&] { fs::remove_all(stage / to); });
     return after_publishing(error, stage, directory);
   }
 }

@@ -16,6 +16,6 @@ namespace heddle {
 // it says how the model is exported then. Thrown is what makes the checkpoint itself doubtful: saved files
 // that cannot be read again, a rank that is lost. A collective, once for a directory in a run.
 std::optional<Error> write_consolidated(const RunSpec& run, const std::filesystem::path& stage,
-                                        const std::filesystem::path& directory, Rendezvous& meeting);
+                                        const std::filesystem::path& directory, Rendezvous& rendezvous);
 
 }  // namespace heddle

@@ -25,7 +25,7 @@ void check_part(const Resume& resume, const std::string& name, const checkpoint:
 // A run that keeps no master copies where the saved one did, or the other way round, resumes from the finest
 // values that there are.
 void restore(const Resume& resume, engine::Model& model, Step& step) {
-  checkpoint::together(model.mesh.meeting(), "restore/" + resume.directory.filename().string(), [&] {
+  checkpoint::together(model.mesh.rendezvous(), "restore/" + resume.directory.filename().string(), [&] {
     at::NoGradGuard no_gradients;
     checkpoint::ShardedReader weights(resume.directory / "model"), states(resume.directory / "optim");
     check_part(resume, "model", weights);

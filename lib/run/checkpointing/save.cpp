@@ -36,11 +36,11 @@ fs::path stages_of(const CheckpointSection& section) {
   return fs::path(*section.staging_dir) / checkpoint::checksum(directory.string());
 }
 
-Saver::Saver(const RunSpec& run, Rendezvous& meeting, engine::Model& model, Step& step)
+Saver::Saver(const RunSpec& run, Rendezvous& rendezvous, engine::Model& model, Step& step)
     : run_(run),
-      meeting_(meeting),
-      model_("model", model_parts(model.stages), meeting, "model"),
-      optimizer_("optim", optimizer_parts(step), meeting, "optim") {
+      rendezvous_(rendezvous),
+      model_("model", model_parts(model.stages), rendezvous, "model"),
+      optimizer_("optim", optimizer_parts(step), rendezvous, "optim") {
   if (!run.recipe.checkpoint.is_async) return;
   model_copies_.of(model_.mine(model_parts(model.stages)));
   optimizer_copies_.of(optimizer_.mine(optimizer_parts(step)));
@@ -75,7 +75,7 @@ void Saver::write(const Saving& saving) {
   std::optional<Error> not_exported;
   try {
     write_in(stage, saving);
-    if (saving.consolidated) not_exported = write_consolidated(run_, stage, saving.directory, meeting_);
+    if (saving.consolidated) not_exported = write_consolidated(run_, stage, saving.directory, rendezvous_);
     publish(stage, saving);
   } catch (const Error& error) {
     const bool agreed = error.code() != ErrorCode::rank_lost && error.code() != ErrorCode::timeout;
@@ -87,7 +87,7 @@ void Saver::write(const Saving& saving) {
 
 // Every rank has the error, so none of them writes any more, and the room on the disk is free at once.
 void Saver::give_up(const fs::path& stage) try {
-  checkpoint::on_first(meeting_, "give up/" + stage.filename().string(), [&] {
+  checkpoint::on_first(rendezvous_, "give up/" + stage.filename().string(), [&] {
     std::error_code ignored;
     fs::remove_all(stage, ignored);
   });
@@ -97,17 +97,17 @@ void Saver::give_up(const fs::path& stage) try {
 
 void Saver::write_in(const fs::path& stage, const Saving& saving) {
   const std::string key = saving.directory.filename().string();
-  checkpoint::on_first(meeting_, "stage/" + key, [&] {
+  checkpoint::on_first(rendezvous_, "stage/" + key, [&] {
     checkpoint::open_stage(saving.directory, stage);
     fs::create_directories(stage / "model");
     fs::create_directories(stage / "optim");
   });
   // Both are written in one go: a rank with less of the one may have more of the other.
-  const auto told = checkpoint::tell_first(meeting_, "write/" + key, [&] {
+  const auto told = checkpoint::tell_first(rendezvous_, "write/" + key, [&] {
     return mesh::pack(std::vector{model_.write(stage / "model", saving.model),
                                   optimizer_.write(stage / "optim", saving.optimizer)});
   });
-  checkpoint::on_first(meeting_, "manifests/" + key, [&] {
+  checkpoint::on_first(rendezvous_, "manifests/" + key, [&] {
     std::vector<std::string> models, optimizers;
     for (const std::string& rank : told) {
       const std::vector<std::string> both = mesh::unpack(rank);
@@ -121,14 +121,14 @@ void Saver::write_in(const fs::path& stage, const Saving& saving) {
 
 void Saver::publish(const fs::path& stage, const Saving& saving) {
   const fs::path& directory = saving.directory;
-  checkpoint::on_first(meeting_, "publish/" + directory.filename().string(), [&] {
+  checkpoint::on_first(rendezvous_, "publish/" + directory.filename().string(), [&] {
     write_beside(saving, stage);
     sync_metrics();
     announce(run_.recipe.checkpoint, directory, saving.losses);
     checkpoint::publish(directory, stage);
     CheckpointSection section = run_.recipe.checkpoint;
     if (saving.keeps_older) section.max_recent.reset();
-    keep(section, directory, saving.losses, meeting_.log());
+    keep(section, directory, saving.losses, rendezvous_.log());
   });
   const std::lock_guard lock(published_mutex_);
   published_.push_back(saving.info);

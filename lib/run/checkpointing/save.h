@@ -31,7 +31,7 @@ class Saver {
  public:
   // The ranks agree on who writes what. With checkpoint.is_async the memory of the copies is taken here too:
   // as much again as this rank writes. A collective.
-  Saver(const RunSpec& run, Rendezvous& meeting, engine::Model& model, Step& step);
+  Saver(const RunSpec& run, Rendezvous& rendezvous, engine::Model& model, Step& step);
 
   // checkpoint_dir/epoch_E_step_S: model/ and optim/ as the ranks hold them, where the run stands,
   // losses.json and the configuration; model/consolidated with config.json, safetensors and the notes on the
@@ -62,7 +62,7 @@ class Saver {
   void write_beside(const Saving& saving, const std::filesystem::path& stage) const;
 
   const RunSpec& run_;
-  Rendezvous& meeting_;
+  Rendezvous& rendezvous_;
   const checkpoint::ShardedWriter model_, optimizer_;
   Copies model_copies_, optimizer_copies_;
   std::mutex published_mutex_;

@@ -32,34 +32,35 @@ void check_vocabulary(const RunSpec& run) {
 
 }  // namespace
 
-Run::Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& meeting, StopRequest& request)
+Run::Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, StopRequest& request)
     : run_(run),
-      trace_(run.trace, meeting, run.resume ? run.resume->position.step : 0,
+      trace_(run.trace, rendezvous, run.resume ? run.resume->position.step : 0,
              run.pipeline ? run.pipeline->schedule : ""),
-      model_(build(plugins, trace_.meeting())),
+      model_(build(plugins, trace_.rendezvous())),
       step_(model_.stages, model_.mesh, step_config()),
       batches_(run.dataset, split(), run.model.spec->facts().vocabulary),
       scheduler_(run.scheduler),
       stop_request_(request),
-      stop_(meeting, request) {
+      stop_(rendezvous, request) {
   const bool saves = run.recipe.checkpoint.enabled;
-  if (saves) checkpoint::on_first(meeting, "lock", [this] { lock(); });
-  checkpoint::on_first(meeting, "tokens", [&] { check_vocabulary(run); });
+  if (saves) checkpoint::on_first(rendezvous, "lock", [this] { lock(); });
+  checkpoint::on_first(rendezvous, "tokens", [&] { check_vocabulary(run); });
   if (run.resume) restore(*run.resume, model_, step_);
   if (run.resume || run.model.source) refuse_not_finite(run, model_, std::nullopt);
   if (saves && run.resume)
-    checkpoint::on_first(meeting, "begin", [&] { begin_from(run.recipe.checkpoint, run.resume->directory); });
-  if (saves) saver_.emplace(run, meeting, model_, step_);
+    checkpoint::on_first(rendezvous, "begin",
+                         [&] { begin_from(run.recipe.checkpoint, run.resume->directory); });
+  if (saves) saver_.emplace(run, rendezvous, model_, step_);
   for (const ValidationSet& set : run.validation)
     validation_.emplace_back(set.dataset, split(), run.model.spec->facts().vocabulary);
-  if (meeting.rank() != 0) return;
+  if (rendezvous.rank() != 0) return;
   ModelSize size = size_of(whole_, model_.stages, run.recipe.optimizer.master_weights, run.recipe.max_norm);
   if (saver_) size.copies = saver_->bytes();
   const ModelFlops flops = flops_of(run, model_, trained_share(size.parameters, size.frozen));
   if (!run.size) std::cout << banner(run, size);
   if (size.copies > 0)
     std::cout << "  saving  copies to save from " << bytes_text(size.copies) << " a rank\n";
-  std::cout << device_text(model_, meeting.local_world_size());
+  std::cout << device_text(model_, rendezvous.local_world_size());
   std::cout << "  speed   " << flops.text() << "\n" << std::flush;
   for (const std::string& text : warnings(run, size, model_)) std::cerr << "warning: " << text << std::endl;
   if (saver_) clean_up(run.recipe.checkpoint.directory, stages_of(run.recipe.checkpoint), lock_->is_held());
@@ -73,18 +74,18 @@ void Run::lock() {
   refuse_if_saved_since(run_.recipe.checkpoint.directory, run_.latest);
 }
 
-engine::Model Run::build(PluginRegistry& plugins, Rendezvous& meeting) {
+engine::Model Run::build(PluginRegistry& plugins, Rendezvous& rendezvous) {
   // The header comes first: weights may take minutes, or more memory than there is.
-  if (meeting.rank() == 0 && run_.size) std::cout << banner(run_, *run_.size) << std::flush;
+  if (rendezvous.rank() == 0 && run_.size) std::cout << banner(run_, *run_.size) << std::flush;
   const auto make_units = [&](const Setup&) {
     Units units = run_.model.make();
     whole_ = whole_model(units);
     return units;
   };
   const auto seed = static_cast<uint64_t>(run_.recipe.seed);
-  return engine::model(
-      run_.setup, plugins,
-      {meeting, make_units, run_.model.source, seed, fingerprint(run_), run_.recipe.steps.local_batch_size});
+  return engine::model(run_.setup, plugins,
+                       {rendezvous, make_units, run_.model.source, seed, fingerprint(run_),
+                        run_.recipe.steps.local_batch_size});
 }
 
 StepConfig Run::step_config() const {
@@ -131,7 +132,7 @@ int Run::run_missed_validation() {
   if (std::none_of(run_.validation.begin(), run_.validation.end(), owed)) return 0;
   losses_ = run_.resume->losses;
   if (const int signal = validate(run_.scheduler.at(run_.resume->position.step - 1))) return signal;
-  checkpoint::on_first(model_.mesh.meeting(), "amend",
+  checkpoint::on_first(model_.mesh.rendezvous(), "amend",
                        [&] { amend(run_.recipe.checkpoint, run_.resume->directory, losses_); });
   return 0;
 }
@@ -145,8 +146,8 @@ void Run::finish() {
   std::cout << std::flush;
 }
 
-int run_rank(const RunSpec& run, PluginRegistry& plugins, Rendezvous& meeting, StopRequest& request) {
-  return Run(run, plugins, meeting, request).train();
+int run_rank(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, StopRequest& request) {
+  return Run(run, plugins, rendezvous, request).train();
 }
 
 }  // namespace heddle

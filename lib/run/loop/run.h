@@ -22,11 +22,11 @@ namespace heddle {
 // The rank's side of a run.
 class Run {
  public:
-  Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& meeting, StopRequest& request);
+  Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, StopRequest& request);
   int train();
 
  private:
-  engine::Model build(PluginRegistry& plugins, Rendezvous& meeting);
+  engine::Model build(PluginRegistry& plugins, Rendezvous& rendezvous);
   StepConfig step_config() const;
   BatchSplit split() const;
   void lock();

@@ -62,7 +62,7 @@ bool Run::may_save(const StepInfo& info, bool ends) {
   settle();
   try {
     const std::string key = "may save/" + std::to_string(info.step) + (ends ? " at the end" : "");
-    checkpoint::on_first(model_.mesh.meeting(), key, [&] {
+    checkpoint::on_first(model_.mesh.rendezvous(), key, [&] {
       const SkippedUpdates& skipped = journal_->skipped();
       if (!skipped.why_not_saved(ends).empty()) throw not_saved(run_, info, skipped, ends);
     });

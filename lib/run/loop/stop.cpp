@@ -9,12 +9,12 @@
 
 namespace heddle {
 
-StopAgreement::StopAgreement(Rendezvous& meeting, const StopRequest& request) : stop_request_(request) {
+StopAgreement::StopAgreement(Rendezvous& rendezvous, const StopRequest& request) : stop_request_(request) {
   number_ = at::zeros({1}, at::kInt);
-  if (meeting.world_size() == 1) return;
-  std::vector<int> all(meeting.world_size());
+  if (rendezvous.world_size() == 1) return;
+  std::vector<int> all(rendezvous.world_size());
   std::iota(all.begin(), all.end(), 0);
-  world_ = meeting.group("world", all);
+  world_ = rendezvous.group("world", all);
 }
 
 void StopAgreement::begin(int own) {

@@ -24,7 +24,7 @@ inline constexpr int kSkippedTooMany = 1001;
 class StopAgreement {
  public:
   // A collective of all ranks.
-  StopAgreement(Rendezvous& meeting, const StopRequest& request);
+  StopAgreement(Rendezvous& rendezvous, const StopRequest& request);
 
   // Starts to ask, with what this rank knows now: the signal that it got, or `own` where that is more. A
   // collective.

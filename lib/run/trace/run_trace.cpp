@@ -26,12 +26,14 @@ TraceRequest with_steps(TraceRequest request, int64_t first_step) {
 
 }  // namespace
 
-RunTrace::RunTrace(TraceRequest request, Rendezvous& meeting, int64_t first_step, std::string schedule)
-    : request_(with_steps(std::move(request), first_step)), host_(meeting), schedule_(std::move(schedule)) {
-  if (!request_.file.empty()) traced_ = mesh::traced(meeting, calls_);
+RunTrace::RunTrace(TraceRequest request, Rendezvous& rendezvous, int64_t first_step, std::string schedule)
+    : request_(with_steps(std::move(request), first_step)),
+      host_(rendezvous),
+      schedule_(std::move(schedule)) {
+  if (!request_.file.empty()) traced_ = mesh::traced(rendezvous, calls_);
 }
 
-Rendezvous& RunTrace::meeting() {
+Rendezvous& RunTrace::rendezvous() {
   return traced_ ? *traced_ : host_;
 }
 

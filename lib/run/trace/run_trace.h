@@ -15,14 +15,14 @@
 
 namespace heddle {
 
-// Off, where the request has no file: then a step costs one test, and groups are those of the meeting.
+// Off, where the request has no file: then a step costs one test, and groups are those of the rendezvous.
 class RunTrace {
  public:
   // schedule: for the summary.
-  RunTrace(TraceRequest request, Rendezvous& meeting, int64_t first_step, std::string schedule);
+  RunTrace(TraceRequest request, Rendezvous& rendezvous, int64_t first_step, std::string schedule);
 
-  // The meeting for what is to be traced; it lives as long as this.
-  Rendezvous& meeting();
+  // The rendezvous for what is to be traced; it lives as long as this.
+  Rendezvous& rendezvous();
 
   // Around a step, on every rank. The end of the last traced step writes the file: a collective of all ranks;
   // rank 0 writes, and prints where to and how idle the pipeline was. A file that cannot be written is a

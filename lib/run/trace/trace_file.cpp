@@ -126,12 +126,12 @@ std::string steps_text(const std::vector<StepActions>& steps) {
 
 }  // namespace
 
-int64_t common_origin(Rendezvous& meeting, const std::vector<TracedStep>& steps) {
-  meeting.barrier("trace meeting");
+int64_t common_origin(Rendezvous& rendezvous, const std::vector<TracedStep>& steps) {
+  rendezvous.barrier("trace rendezvous");
   const int64_t now = nanoseconds_of(std::chrono::steady_clock::now());
   const Json mine = {clock_name(), now, steps.empty() ? now : nanoseconds_of(steps.front().begin)};
   const auto of_first = [](std::span<const std::string> texts) { return std::vector{texts.front()}; };
-  const Json first = Json::parse(meeting.meet("trace clock", mine.dump(), of_first));
+  const Json first = Json::parse(rendezvous.meet("trace clock", mine.dump(), of_first));
   const int64_t ahead = first[0] == mine[0] ? 0 : now - first[1].get<int64_t>();
   return first[2].get<int64_t>() + ahead;
 }

@@ -11,10 +11,10 @@
 
 namespace heddle {
 
-// Nanoseconds of this rank's steady clock at the beginning of rank 0's first traced step (of the meeting,
-// where there is none). Ranks of one machine share a clock; another machine's is set by a meeting, to some
+// Nanoseconds of this rank's steady clock at the beginning of rank 0's first traced step (of the rendezvous,
+// where there is none). Ranks of one machine share a clock; another machine's is set by a rendezvous, to some
 // milliseconds. A collective.
-int64_t common_origin(Rendezvous& meeting, const std::vector<TracedStep>& steps);
+int64_t common_origin(Rendezvous& rendezvous, const std::vector<TracedStep>& steps);
 
 // The actions of one step; their times are counted from the trace's origin.
 struct StepActions {

@@ -47,7 +47,7 @@ class HEDDLE_API Watch {
   Watch& operator=(const Watch&) = delete;
 
   // Learns which process serves the store, so that its state is known when the store is silent. To be called
-  // after a meeting of all ranks.
+  // after a rendezvous of all ranks.
   void know_server();
 
   // True once a rank is known to be lost.

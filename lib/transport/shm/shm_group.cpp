@@ -1,4 +1,4 @@
-// Meeting in memory, and starting calls as rounds and messages.
+// Rendezvous in memory, and starting calls as rounds and messages.
 #include "lib/transport/shm/shm_group.h"
 
 #include <algorithm>
@@ -85,10 +85,10 @@ size_t ShmGroup::ring_at(int from, int to) const {
 }
 
 void ShmGroup::post(const std::shared_ptr<Pending>& pending) {
-  if (state_ == State::meeting) meet();
+  if (state_ == State::rendezvous) meet();
   if (state_ == State::broken) {
     pending->fault = fault_;
-  } else if (state_ == State::meeting) {
+  } else if (state_ == State::rendezvous) {
     early_.push_back(pending);
   } else {
     start(pending);
@@ -187,7 +187,7 @@ void ShmGroup::start_rows(const std::shared_ptr<Pending>& pending) {
 }
 
 bool ShmGroup::step() {
-  if (state_ == State::meeting) meet();
+  if (state_ == State::rendezvous) meet();
   if (state_ != State::shared) return state_ == State::apart;
   const bool put = rounds_.put();
   if (put) ring_all();

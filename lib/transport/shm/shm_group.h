@@ -44,7 +44,7 @@ class ShmGroup {
   const ShmGroupPlace& place() const { return place_; }
 
  private:
-  enum class State { meeting, shared, apart, broken };
+  enum class State { rendezvous, shared, apart, broken };
 
   bool unsaid() const;
   void meet();
@@ -62,7 +62,7 @@ class ShmGroup {
   const size_t room_;  // of a ring
   ShmRounds rounds_;
   ShmChannels channels_;
-  State state_ = State::meeting;
+  State state_ = State::rendezvous;
   bool large_ = false;
   std::string why_;
   Region* region_ = nullptr;

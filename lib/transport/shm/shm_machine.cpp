@@ -1,4 +1,4 @@
-// Two meetings: which rank is on which machine, and whether all could map the others' memory.
+// Two rendezvous: which rank is on which machine, and whether all could map the others' memory.
 #include "lib/transport/shm/shm_machine.h"
 
 #include <cstdlib>
@@ -70,8 +70,8 @@ std::vector<std::string> trouble_by_machine(std::span<const std::string> cards) 
 }
 
 // Every rank that shares this one's process table, itself among them; none where it has no table.
-std::map<int, Card> mates_of(const Card& own, Rendezvous& meeting) {
-  const std::vector<std::string> told = unpack(meeting.meet("machine", write(own), by_machine));
+std::map<int, Card> mates_of(const Card& own, Rendezvous& rendezvous) {
+  const std::vector<std::string> told = unpack(rendezvous.meet("machine", write(own), by_machine));
   std::map<int, Card> here;
   for (size_t i = 0; i + 1 < told.size() && !own.table.empty(); i += 2)
     here[std::stoi(told[i])] = read(told[i + 1]);
@@ -84,14 +84,14 @@ std::string trouble_of(int rank, const std::string& why) {
 
 }  // namespace
 
-SharedMachine share_memory(size_t most, Rendezvous& meeting, const std::string& table) {
-  const int rank = meeting.rank();
+SharedMachine share_memory(size_t most, Rendezvous& rendezvous, const std::string& table) {
+  const int rank = rendezvous.rank();
   const uint64_t nonce = random_number();
   Card own{table, "", std::to_string(nonce), ""};
   std::shared_ptr<Arena> arena;
   if (wish(most) == Wish::shared && !own.table.empty()) arena = Arena::make(nonce, most, own.why);
   if (arena) own.path = arena->path();
-  const std::map<int, Card> here = mates_of(own, meeting);
+  const std::map<int, Card> here = mates_of(own, rendezvous);
   SharedMachine shared;
   std::string trouble;
   bool wished = here.size() > 1;
@@ -105,7 +105,7 @@ SharedMachine share_memory(size_t most, Rendezvous& meeting, const std::string& 
     shared.arenas[other] = other == rank ? arena : Arena::open(card.path, std::stoull(card.nonce), why);
     if (!why.empty()) trouble = trouble_of(rank, why);
   }
-  trouble = meeting.meet("memory", write({own.table, "", "", trouble}), trouble_by_machine);
+  trouble = rendezvous.meet("memory", write({own.table, "", "", trouble}), trouble_by_machine);
   if (!wished || !trouble.empty()) shared.arenas.clear();
   if (wished && !here.empty() && here.begin()->first == rank) shared.why = trouble;
   return shared;

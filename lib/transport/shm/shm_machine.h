@@ -20,11 +20,11 @@ struct SharedMachine {
   std::string why;  // the reason, if memory should be shared and cannot, on the machine's first rank only
 };
 
-// Two meetings of all ranks of the run. Ranks are of one machine when they share its start (boot id) and its
-// process table; they share memory when each of them can, and none has HEDDLE_SHM=0. most: bytes for this
+// Two rendezvous of all ranks of the run. Ranks are of one machine when they share its start (boot id) and
+// its process table; they share memory when each of them can, and none has HEDDLE_SHM=0. most: bytes for this
 // rank's groups; table: what names this rank's machine and process table. Throws Error{usage} for another
 // value of HEDDLE_SHM.
-HEDDLE_API SharedMachine share_memory(size_t most, Rendezvous& meeting,
+HEDDLE_API SharedMachine share_memory(size_t most, Rendezvous& rendezvous,
                                       const std::string& table = this_process().table);
 
 }  // namespace heddle::mesh

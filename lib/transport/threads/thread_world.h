@@ -20,16 +20,16 @@ namespace heddle::mesh {
 
 // One collective, or one send with its receive: filled by the ranks as they arrive, performed by the last of
 // them.
-struct Meeting {
+struct ThreadCall {
   std::vector<Call> calls;
   std::vector<bool> came;
   int missing = 0;
   bool done = false;
-  std::exception_ptr fault;  // every rank of the meeting gets it
+  std::exception_ptr fault;  // every rank of the call gets it
 };
 
-// One meeting of all ranks.
-struct TextMeeting {
+// One exchange of all ranks.
+struct TextExchange {
   std::map<int, std::string> texts;  // by rank
   std::vector<std::string> answers;  // empty: not answered yet
   int read = 0;                      // how many ranks have their answer
@@ -38,8 +38,8 @@ struct TextMeeting {
 // The shared half of one group.
 struct ThreadGroup {
   std::vector<int> ranks;
-  std::map<int64_t, std::shared_ptr<Meeting>> collectives;  // by their number
-  std::map<std::tuple<int, int, int>, std::deque<std::shared_ptr<Meeting>>>
+  std::map<int64_t, std::shared_ptr<ThreadCall>> collectives;  // by their number
+  std::map<std::tuple<int, int, int>, std::deque<std::shared_ptr<ThreadCall>>>
       transfers;  // by source, target, tag
 };
 
@@ -59,9 +59,9 @@ struct ThreadWorld {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<bool> left;
-  int failed = -1;                              // the first rank that threw
-  std::string how;                              // what it threw
-  std::map<std::string, TextMeeting> meetings;  // by key, until all have their answers
+  int failed = -1;                            // the first rank that threw
+  std::string how;                            // what it threw
+  std::map<std::string, TextExchange> texts;  // by key, until all have their answers
   std::map<std::pair<std::vector<int>, int>, std::shared_ptr<ThreadGroup>> groups;  // by ranks and count
 };
 

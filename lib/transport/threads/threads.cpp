@@ -14,37 +14,37 @@ namespace heddle {
 namespace mesh {
 namespace {
 
-class MeetingWork : public Work {
+class ThreadWork : public Work {
  public:
-  MeetingWork(std::shared_ptr<ThreadWorld> world, std::shared_ptr<ThreadGroup> group,
-              std::shared_ptr<Meeting> meeting, std::string waited)
+  ThreadWork(std::shared_ptr<ThreadWorld> world, std::shared_ptr<ThreadGroup> group,
+             std::shared_ptr<ThreadCall> shared_call, std::string waited)
       : world_(std::move(world)),
         group_(std::move(group)),
-        meeting_(std::move(meeting)),
+        shared_call_(std::move(shared_call)),
         waited_(std::move(waited)) {}
 
   void wait() override {
     std::unique_lock lock(world_->mutex);
     const auto awaited = [&] {
       std::vector<int> ranks;
-      for (size_t i = 0; i < meeting_->came.size(); ++i) {
-        if (!meeting_->came[i]) ranks.push_back(group_->ranks[i]);
+      for (size_t i = 0; i < shared_call_->came.size(); ++i) {
+        if (!shared_call_->came[i]) ranks.push_back(group_->ranks[i]);
       }
       return ranks;
     };
     world_->wait(
-        lock, waited_, [&] { return meeting_->done; }, awaited);
-    if (meeting_->fault) std::rethrow_exception(meeting_->fault);
+        lock, waited_, [&] { return shared_call_->done; }, awaited);
+    if (shared_call_->fault) std::rethrow_exception(shared_call_->fault);
   }
   bool done() const override {
     const std::lock_guard lock(world_->mutex);
-    return meeting_->done;
+    return shared_call_->done;
   }
 
  private:
   std::shared_ptr<ThreadWorld> world_;
   std::shared_ptr<ThreadGroup> group_;
-  std::shared_ptr<Meeting> meeting_;
+  std::shared_ptr<ThreadCall> shared_call_;
   std::string waited_;
 };
 
@@ -62,39 +62,39 @@ class ThreadCommunicator : public CheckedCommunicator {
     std::string waited = std::string(name_of(call.operation)) + " on " + name();
     const bool direct = call.operation == Operation::send || call.operation == Operation::receive;
     std::unique_lock lock(world_->mutex);
-    const auto meeting = direct ? transfer(call) : collective();
-    meeting->calls[rank()] = std::move(call);
-    meeting->came[rank()] = true;
-    if (--meeting->missing == 0) {
-      lock.unlock();  // every rank of the meeting has come, so no other rank accesses it
-      finish(*meeting, direct);
+    const auto shared_call = direct ? transfer(call) : collective();
+    shared_call->calls[rank()] = std::move(call);
+    shared_call->came[rank()] = true;
+    if (--shared_call->missing == 0) {
+      lock.unlock();  // every rank of the call has come, so no other rank accesses it
+      finish(*shared_call, direct);
       lock.lock();
-      meeting->done = true;
+      shared_call->done = true;
       world_->changed.notify_all();
     }
-    return std::make_unique<MeetingWork>(world_, group_, meeting, std::move(waited));
+    return std::make_unique<ThreadWork>(world_, group_, shared_call, std::move(waited));
   }
 
  private:
-  std::shared_ptr<Meeting> make(int missing) const {
-    auto meeting = std::make_shared<Meeting>();
-    meeting->calls.resize(size());
-    meeting->came.assign(size(), missing != size());
-    meeting->missing = missing;
-    return meeting;
+  std::shared_ptr<ThreadCall> make(int missing) const {
+    auto shared_call = std::make_shared<ThreadCall>();
+    shared_call->calls.resize(size());
+    shared_call->came.assign(size(), missing != size());
+    shared_call->missing = missing;
+    return shared_call;
   }
 
-  std::shared_ptr<Meeting> collective() {
+  std::shared_ptr<ThreadCall> collective() {
     const int64_t number = number_++;
-    auto& meeting = group_->collectives[number];
-    if (!meeting) meeting = make(size());
-    const auto found = meeting;
+    auto& shared_call = group_->collectives[number];
+    if (!shared_call) shared_call = make(size());
+    const auto found = shared_call;
     if (found->missing == 1) group_->collectives.erase(number);
     return found;
   }
 
   // The transfer that the other side has opened, or a new one.
-  std::shared_ptr<Meeting> transfer(const Call& call) {
+  std::shared_ptr<ThreadCall> transfer(const Call& call) {
     const bool sends = call.operation == Operation::send;
     const int source = sends ? rank() : call.peer, target = sends ? call.peer : rank();
     auto& waiting = group_->transfers[{source, target, call.tag}];
@@ -103,28 +103,28 @@ class ThreadCommunicator : public CheckedCommunicator {
       waiting.pop_front();
       return found;
     }
-    auto meeting = make(2);
-    meeting->came.assign(size(), true);
-    meeting->came[source] = meeting->came[target] = false;
-    return waiting.emplace_back(meeting);
+    auto shared_call = make(2);
+    shared_call->came.assign(size(), true);
+    shared_call->came[source] = shared_call->came[target] = false;
+    return waiting.emplace_back(shared_call);
   }
 
-  void finish(Meeting& meeting, bool direct) const {
+  void finish(ThreadCall& shared_call, bool direct) const {
     try {
       if (direct) {
-        move_across(meeting);
+        move_across(shared_call);
       } else {
-        compare(meeting);
-        carry_out(meeting.calls);
+        compare(shared_call);
+        carry_out(shared_call.calls);
       }
     } catch (...) {
-      meeting.fault = std::current_exception();
+      shared_call.fault = std::current_exception();
     }
   }
 
-  void move_across(Meeting& meeting) const {
+  void move_across(ThreadCall& shared_call) const {
     Call *send = nullptr, *receive = nullptr;
-    for (Call& call : meeting.calls) {
+    for (Call& call : shared_call.calls) {
       if (call.in.defined()) send = &call;
       if (call.out.defined()) receive = &call;
     }
@@ -136,10 +136,10 @@ class ThreadCommunicator : public CheckedCommunicator {
     carry_out({&copy, 1});
   }
 
-  void compare(const Meeting& meeting) const {
-    const std::string first = meeting.calls[0].describe();
+  void compare(const ThreadCall& shared_call) const {
+    const std::string first = shared_call.calls[0].describe();
     for (int i = 1; i < size(); ++i) {
-      const std::string other = meeting.calls[i].describe();
+      const std::string other = shared_call.calls[i].describe();
       if (other == first) continue;
       throw Error(ErrorCode::internal, "mesh",
                   "ranks call different collectives on " + name() + ": rank " +
@@ -163,26 +163,27 @@ class ThreadRendezvous : public Rendezvous {
   const Log& log() const override { return world_->log; }
   std::chrono::milliseconds timeout() const override { return world_->timeout; }
 
-  std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override {
+  std::string hold_rendezvous(const std::string& key, const std::string& text,
+                              const Answer& answer) override {
     std::unique_lock lock(world_->mutex);  // of exchanged_ too: a rank may have threads beside its own
     const std::string once = key + "#" + std::to_string(exchanged_[key]++), waited = "the exchange of " + key;
-    TextMeeting& meeting = world_->meetings[once];
-    meeting.texts[rank_] = text;
+    TextExchange& exchange = world_->texts[once];
+    exchange.texts[rank_] = text;
     world_->changed.notify_all();
     const auto absent = [&] {
       std::vector<int> ranks;
       for (int rank = 0; rank < world_->size; ++rank)
-        if (!meeting.texts.contains(rank)) ranks.push_back(rank);
+        if (!exchange.texts.contains(rank)) ranks.push_back(rank);
       return ranks;
     };
     world_->wait(
-        lock, waited, [&] { return meeting.texts.size() == static_cast<size_t>(world_->size); }, absent);
-    if (rank_ == 0) meeting.answers = answered(lock, meeting, answer);
+        lock, waited, [&] { return exchange.texts.size() == static_cast<size_t>(world_->size); }, absent);
+    if (rank_ == 0) exchange.answers = answered(lock, exchange, answer);
     world_->changed.notify_all();
     world_->wait(
-        lock, waited, [&] { return !meeting.answers.empty(); }, [] { return std::vector{0}; });
-    std::string own = meeting.answers[meeting.answers.size() == 1 ? 0 : static_cast<size_t>(rank_)];
-    if (++meeting.read == world_->size) world_->meetings.erase(once);
+        lock, waited, [&] { return !exchange.answers.empty(); }, [] { return std::vector{0}; });
+    std::string own = exchange.answers[exchange.answers.size() == 1 ? 0 : static_cast<size_t>(rank_)];
+    if (++exchange.read == world_->size) world_->texts.erase(once);
     return own;
   }
 
@@ -200,11 +201,11 @@ class ThreadRendezvous : public Rendezvous {
   }
 
  private:
-  // Computes rank 0's answer, while the others may continue with other meetings.
-  static std::vector<std::string> answered(std::unique_lock<std::mutex>& lock, TextMeeting& meeting,
+  // Computes rank 0's answer, while the others may continue with other exchanges.
+  static std::vector<std::string> answered(std::unique_lock<std::mutex>& lock, TextExchange& exchange,
                                            const Answer& answer) {
     std::vector<std::string> texts;
-    for (auto& [rank, given] : meeting.texts) texts.push_back(given);
+    for (auto& [rank, given] : exchange.texts) texts.push_back(given);
     lock.unlock();
     std::vector<std::string> answers = answer(texts);
     lock.lock();

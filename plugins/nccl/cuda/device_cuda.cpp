@@ -15,9 +15,9 @@ namespace heddle::nccl {
 namespace {
 
 // The host's rendezvous, with groups of GPUs.
-class Meeting : public Rendezvous {
+class DeviceRendezvous : public Rendezvous {
  public:
-  Meeting(Rendezvous& host, int device)
+  DeviceRendezvous(Rendezvous& host, int device)
       : host_(host), device_(device), watchdog_(std::make_shared<Watchdog>(host, device)) {}
   const std::shared_ptr<Fault>& fault() const { return watchdog_->fault(); }
   int rank() const override { return host_.rank(); }
@@ -26,8 +26,9 @@ class Meeting : public Rendezvous {
   int local_world_size() const override { return host_.local_world_size(); }
   const Log& log() const override { return host_.log(); }
   c10::Device device() const override { return {at::kCUDA, static_cast<c10::DeviceIndex>(device_)}; }
-  std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override {
-    return host_.hold_meeting(key, text, answer);
+  std::string hold_rendezvous(const std::string& key, const std::string& text,
+                              const Answer& answer) override {
+    return host_.hold_rendezvous(key, text, answer);
   }
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override {
     if (ranks.size() == 1) return std::make_unique<AloneCommunicator>(name);
@@ -79,9 +80,9 @@ class CudaDevice : public IDevice {
   }
 
   std::unique_ptr<Rendezvous> wrap(Rendezvous& host) override {
-    auto meeting = std::make_unique<Meeting>(host, device_);
-    fault_ = meeting->fault();
-    return meeting;
+    auto rendezvous = std::make_unique<DeviceRendezvous>(host, device_);
+    fault_ = rendezvous->fault();
+    return rendezvous;
   }
 
   DeviceMemory memory() const override {

@@ -47,7 +47,7 @@ NcclCommunicator::NcclCommunicator(const ncclUniqueId& id, NcclOptions options, 
   config.blocking = 0;
   const ncclResult_t result = ncclCommInitRankConfig(&comm_, options_.size, id, options_.rank, &config);
   try {
-    settle(result, "meeting the other ranks");
+    settle(result, "rendezvous the other ranks");
   } catch (...) {
     abort();
     throw;

@@ -65,7 +65,7 @@ Rows rows_for(const ModelSpec& spec) {
 }
 
 BuiltModel::BuiltModel(const ModelSpec& spec, at::ScalarType dtype)
-    : mesh_(mesh::build(kNoAxes, meeting_, "kit")) {
+    : mesh_(mesh::build(kNoAxes, rendezvous_, "kit")) {
   Units units = spec.make_units(at::TensorOptions(at::kMeta).dtype(dtype));
   for (const auto& unit : units) units_.push_back(unit.get());
   stages_ = built(std::move(units), mesh_);

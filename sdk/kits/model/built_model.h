@@ -49,7 +49,7 @@ class BuiltModel {
  private:
   Batch collected(Batch batch);
 
-  AloneRendezvous meeting_;
+  AloneRendezvous rendezvous_;
   std::vector<Unit*> units_;  // those of the stage
   DeviceMesh mesh_;
   Stages stages_;

@@ -83,14 +83,14 @@ struct Results {
 
 class TrainingRank {
  public:
-  TrainingRank(PluginRegistry& plugins, const Training& training, Rendezvous& meeting, Results& results)
-      : training_(training), results_(results), meeting_(meeting) {
-    const Setup setup = engine::validate(configuration_of(training), plugins, meeting.world_size());
+  TrainingRank(PluginRegistry& plugins, const Training& training, Rendezvous& rendezvous, Results& results)
+      : training_(training), results_(results), rendezvous_(rendezvous) {
+    const Setup setup = engine::validate(configuration_of(training), plugins, rendezvous.world_size());
     Plan plan = plan_of(setup, plugins, training);
     Units units = training.make_units();
     engine::check_model(plan, setup, units);
     mesh_.emplace(
-        mesh::build(setup.axes, meeting, "kit", views_of(setup, training), table_of(setup, training)));
+        mesh::build(setup.axes, rendezvous, "kit", views_of(setup, training), table_of(setup, training)));
     stages_ = parallel::build(std::move(units), plan, *mesh_, training.values, 42);
   }
 
@@ -113,7 +113,7 @@ class TrainingRank {
 
   void take(const StepReport& report, int64_t step) {
     const std::lock_guard lock(results_.mutex);
-    if (meeting_.rank() != 0) return;
+    if (rendezvous_.rank() != 0) return;
     results_.out.losses[static_cast<size_t>(step)] = report.loss.item<double>();
     results_.out.norms[static_cast<size_t>(step)] = report.grad_norm.item<double>();
     if (!report.side_values.layout) return;
@@ -126,7 +126,7 @@ class TrainingRank {
 
   const Training& training_;
   Results& results_;
-  Rendezvous& meeting_;
+  Rendezvous& rendezvous_;
   std::optional<DeviceMesh> mesh_;
   Stages stages_;
 };
@@ -153,8 +153,8 @@ Outcome train(PluginRegistry& plugins, const Training& training) {
   ThreadWorld world(training.ranks, watch == nullptr ? std::chrono::seconds(60) : watch->patience());
   world.run([&](Rendezvous& host) {
     const Watch::Rank here(watch, host.rank());
-    LateRendezvous meeting(host, faults);
-    TrainingRank(plugins, training, meeting, results).run();
+    LateRendezvous rendezvous(host, faults);
+    TrainingRank(plugins, training, rendezvous, results).run();
   });
   faults->check();
   for (const Gathered& gradients : results.gradients)

@@ -22,7 +22,7 @@ class WorkFaults {
   std::string first_;
 };
 
-// The same meeting, whose groups deliver late. It outlives the groups.
+// The same rendezvous, whose groups deliver late. It outlives the groups.
 class LateRendezvous : public Rendezvous {
  public:
   LateRendezvous(Rendezvous& inner, std::shared_ptr<WorkFaults> faults)
@@ -42,8 +42,9 @@ class LateRendezvous : public Rendezvous {
     inner_.interrupt(owner, std::move(release));
   }
   void forget(const void* owner) override { inner_.forget(owner); }
-  std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override {
-    return inner_.hold_meeting(key, text, answer);
+  std::string hold_rendezvous(const std::string& key, const std::string& text,
+                              const Answer& answer) override {
+    return inner_.hold_rendezvous(key, text, answer);
   }
 
  private:

@@ -114,14 +114,14 @@ TEST(PluginAxes, OfOneNameMeanOneAxis) {
 TEST(PluginAxes, StandInTheMeshOfTheRun) {
   const Node yaml = config::read_text(
       "distributed: {strategy: ddp, acme_size: 2}\ndist_env: {backend: gloo}\n", "run.yaml");
-  ThreadWorld::run(4, [&](Rendezvous& meeting) {
+  ThreadWorld::run(4, [&](Rendezvous& rendezvous) {
     Axes acme;
     const engine::ModelHost host{
-        meeting, [](const heddle::Setup&) { return heddle::kits::detail::small_units(); }, {}, 42, ""};
+        rendezvous, [](const heddle::Setup&) { return heddle::kits::detail::small_units(); }, {}, 42, ""};
     engine::Model model = engine::model(yaml, acme.plugins, host);
     EXPECT_EQ(model.mesh.size("acme"), 2);
-    EXPECT_EQ(model.mesh.rank("acme"), meeting.rank() % 2);
-    EXPECT_EQ(model.mesh.rank("acme_shard"), meeting.rank() / 2);
+    EXPECT_EQ(model.mesh.rank("acme"), rendezvous.rank() % 2);
+    EXPECT_EQ(model.mesh.rank("acme_shard"), rendezvous.rank() / 2);
     EXPECT_EQ(model.mesh.size("ep"), 1);
     EXPECT_FALSE(model.mesh.has("ep"));
   });

@@ -22,9 +22,9 @@ Node run_yaml(const std::string& backend) {
                            "run.yaml");
 }
 
-engine::Model model_on(const std::string& backend, PluginRegistry& plugins, Rendezvous& meeting,
+engine::Model model_on(const std::string& backend, PluginRegistry& plugins, Rendezvous& rendezvous,
                        const std::function<Units(const Setup&)>& units) {
-  return engine::model(run_yaml(backend), plugins, {meeting, units, {}, 42, ""});
+  return engine::model(run_yaml(backend), plugins, {rendezvous, units, {}, 42, ""});
 }
 
 Units small(const Setup&) {
@@ -34,20 +34,20 @@ Units small(const Setup&) {
 TEST(Backend, NullTakesTheFirstDeviceThatIsThere) {
   const gallery::Place place({"devices"});
   PluginRegistry plugins({place.path()});
-  AloneRendezvous meeting;
-  engine::Model model = model_on("null", plugins, meeting, small);
+  AloneRendezvous rendezvous;
+  engine::Model model = model_on("null", plugins, rendezvous, small);
   EXPECT_EQ(model.mesh.device(), c10::Device(at::kMeta));
   EXPECT_TRUE(model.stages.front()->owned()[0].tensor.is_meta());
   EXPECT_EQ(model.device->memory().peak, 2);
-  const engine::Model same = model_on("SHEET", plugins, meeting, small);
+  const engine::Model same = model_on("SHEET", plugins, rendezvous, small);
   EXPECT_EQ(same.mesh.device(), c10::Device(at::kMeta));
 }
 
 TEST(Backend, GlooIsTheCpuThoughADeviceIsThere) {
   const gallery::Place place({"devices"});
   PluginRegistry plugins({place.path()});
-  AloneRendezvous meeting;
-  engine::Model model = model_on("gloo", plugins, meeting, small);
+  AloneRendezvous rendezvous;
+  engine::Model model = model_on("gloo", plugins, rendezvous, small);
   EXPECT_EQ(model.device, nullptr);
   EXPECT_EQ(model.mesh.device(), c10::Device(at::kCPU));
   EXPECT_TRUE(model.stages.front()->owned()[0].tensor.is_cpu());
@@ -84,8 +84,8 @@ TEST(Backend, WhatADeviceThrowsComesWithThePluginsName) {
   PluginRegistry plugins({place.path()});
   struct SecondOfItsMachine : AloneRendezvous {
     int local_rank() const override { return 1; }
-  } meeting;
-  const Error error = gallery::error_of([&] { model_on("paper", plugins, meeting, small); });
+  } rendezvous;
+  const Error error = gallery::error_of([&] { model_on("paper", plugins, rendezvous, small); });
   EXPECT_EQ(error.code(), ErrorCode::plugin_failed);
   EXPECT_THAT(error.message(),
               HasSubstr("the plugin 'devices' 0.1.0 threw while it started its device: there is one sheet"));
@@ -94,14 +94,14 @@ TEST(Backend, WhatADeviceThrowsComesWithThePluginsName) {
 TEST(Backend, AModelThatLiesElsewhereIsRefused) {
   const gallery::Place place({"devices"});
   PluginRegistry plugins({place.path()});
-  AloneRendezvous meeting;
+  AloneRendezvous rendezvous;
   const auto on_cpu = [](const heddle::Setup& setup) {
     Units units = small(setup);
     for (ParameterSlot& slot : units.front()->parameters())
       *slot.tensor = at::zeros(slot.tensor->sizes()).set_requires_grad(true);
     return units;
   };
-  EXPECT_EQ(thrown_by([&] { model_on("paper", plugins, meeting, on_cpu); }),
+  EXPECT_EQ(thrown_by([&] { model_on("paper", plugins, rendezvous, on_cpu); }),
             "error[input] parallel: parameter 'first.weight' is on cpu, and this run computes on meta\n"
             "  hint: move the model there, or choose the device with dist_env.backend (gloo: the CPU)");
 }

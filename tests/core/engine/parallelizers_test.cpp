@@ -131,8 +131,8 @@ TEST(Parallelizers, WithoutAnAxisActWhereTheirBlockIsGiven) {
   ASSERT_EQ(plan.parallelizers.size(), 1u);
   Batch batch;
   batch.tokens = at::arange(11).view({1, 11});
-  AloneRendezvous meeting;
-  plan.parallelizers[0]->transform(batch, mesh::build({}, meeting, ""));
+  AloneRendezvous rendezvous;
+  plan.parallelizers[0]->transform(batch, mesh::build({}, rendezvous, ""));
   EXPECT_EQ(batch.tokens[0][10].item<int64_t>(), 2);
 }
 

@@ -22,18 +22,18 @@ Node single() {
   return config::read_text("distributed: {strategy: single}\ndist_env: {backend: gloo}\n", "run.yaml");
 }
 
-engine::ModelHost host_of(Rendezvous& meeting) {
-  return {meeting, [](const Setup&) { return kits::detail::small_units(); }, {}, 42, ""};
+engine::ModelHost host_of(Rendezvous& rendezvous) {
+  return {rendezvous, [](const Setup&) { return kits::detail::small_units(); }, {}, 42, ""};
 }
 
 // A host whose rate falls with each step. It notes what it is asked for and told.
 struct Loop {
-  AloneRendezvous meeting;
+  AloneRendezvous rendezvous;
   PluginRegistry plugins{std::vector<std::filesystem::path>{}};
   std::vector<Batch> batches;
   std::vector<int64_t> begun, ended;
   std::vector<double> losses;
-  engine::RunHost host{host_of(meeting)};
+  engine::RunHost host{host_of(rendezvous)};
 
   Loop() {
     host.rates = [](int64_t step) { return engine::Rates{kRate / static_cast<double>(step + 1), kDecay}; };
@@ -55,8 +55,8 @@ TEST(Run, GivesTheLossesOfALoopWrittenByHand) {
   Loop loop;
   loop.host.steps = 4;
   loop.run();
-  AloneRendezvous meeting;
-  engine::Model model = engine::model(single(), loop.plugins, host_of(meeting));
+  AloneRendezvous rendezvous;
+  engine::Model model = engine::model(single(), loop.plugins, host_of(rendezvous));
   Step step(model.stages, model.mesh, {});
   std::vector<double> losses;
   for (int64_t at = 0; at < 4; ++at)
@@ -100,20 +100,21 @@ struct Clock : IDevice {
   Deeds& deeds;
 };
 
-struct Meeting : DryRendezvous {
-  explicit Meeting(Deeds& deeds) : DryRendezvous(0, 2), deeds(deeds) {}
-  std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override {
+struct RecordedRendezvous : DryRendezvous {
+  explicit RecordedRendezvous(Deeds& deeds) : DryRendezvous(0, 2), deeds(deeds) {}
+  std::string hold_rendezvous(const std::string& key, const std::string& text,
+                              const Answer& answer) override {
     deeds.push_back("waits for the others");
-    return DryRendezvous::hold_meeting(key, text, answer);
+    return DryRendezvous::hold_rendezvous(key, text, answer);
   }
   Deeds& deeds;
 };
 
 TEST(Run, IsSettledWhenTheDevicesOfAllRanksAreDone) {
   Deeds deeds;
-  Meeting meeting(deeds);
+  RecordedRendezvous rendezvous(deeds);
   const std::vector<Axis> axes = {{"dp", 2}};
-  engine::Model model{{}, nullptr, nullptr, mesh::build(axes, meeting, ""), {}};
+  engine::Model model{{}, nullptr, nullptr, mesh::build(axes, rendezvous, ""), {}};
   deeds.clear();
   engine::settle(model);
   EXPECT_THAT(deeds, ElementsAre());

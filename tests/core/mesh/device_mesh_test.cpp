@@ -153,24 +153,24 @@ TEST(Mesh, SizesMustFillTheWorld) {
 }
 
 TEST(Mesh, AxesWithTheSameRanksShareOneCommunicator) {
-  ThreadWorld::run(4, [](Rendezvous& meeting) {
-    const auto mesh = mesh::build(five(1, 1, 4, 1, 1), meeting, "setup: 1");
+  ThreadWorld::run(4, [](Rendezvous& rendezvous) {
+    const auto mesh = mesh::build(five(1, 1, 4, 1, 1), rendezvous, "setup: 1");
     EXPECT_EQ(&mesh.group("dp_shard"), &mesh.group("world"));
     EXPECT_EQ(&mesh.group("dp"), &mesh.group("dp_shard_cp"));
     const View view[] = {experts(1, 4)};
-    const auto both = mesh::build(five(1, 1, 4, 1, 1), meeting, "setup: 1", view);
+    const auto both = mesh::build(five(1, 1, 4, 1, 1), rendezvous, "setup: 1", view);
     EXPECT_EQ(&both.group("ep"), &both.group("dp"));
     EXPECT_NE(&mesh.group("tp"), &mesh.group("dp"));
   });
 }
 
 TEST(Mesh, AGroupSumsOverItsAxisAlone) {
-  ThreadWorld::run(4, [](Rendezvous& meeting) {
-    const auto mesh = mesh::build(five(1, 1, 2, 1, 2), meeting, "setup: 1");
-    auto value = at::full({1}, 1 << meeting.rank());
+  ThreadWorld::run(4, [](Rendezvous& rendezvous) {
+    const auto mesh = mesh::build(five(1, 1, 2, 1, 2), rendezvous, "setup: 1");
+    auto value = at::full({1}, 1 << rendezvous.rank());
     mesh.group("dp_shard").all_reduce(value)->wait();
-    EXPECT_EQ(value.item<int64_t>(), meeting.rank() % 2 == 0 ? 1 + 4 : 2 + 8);
-    EXPECT_EQ(mesh.rank("dp_shard"), meeting.rank() / 2);
+    EXPECT_EQ(value.item<int64_t>(), rendezvous.rank() % 2 == 0 ? 1 + 4 : 2 + 8);
+    EXPECT_EQ(mesh.rank("dp_shard"), rendezvous.rank() / 2);
     EXPECT_EQ(mesh.size("tp"), 2);
   });
 }
@@ -178,9 +178,9 @@ TEST(Mesh, AGroupSumsOverItsAxisAlone) {
 TEST(Fingerprint, NamesThePartAndTheRanksThatDiffer) {
   EXPECT_EQ(
       message_of([] {
-        ThreadWorld::run(5, [](Rendezvous& meeting) {
-          const bool odd = meeting.rank() == 3;
-          mesh::build(five(1, 1, 5, 1, 1), meeting,
+        ThreadWorld::run(5, [](Rendezvous& rendezvous) {
+          const bool odd = rendezvous.rank() == 3;
+          mesh::build(five(1, 1, 5, 1, 1), rendezvous,
                       std::string("abi: sdk1\nplugin acme: ") + (odd ? "0.2.0" : "0.1.0") + "\nsetup: 77");
         });
       }),

@@ -20,17 +20,17 @@ at::Tensor meta(int64_t count, at::ScalarType type) {
 }
 
 TEST(Dry, OneRankOfFourThousandWritesDownItsCollectivesInOrder) {
-  DryRendezvous meeting(2049, 4096);
+  DryRendezvous rendezvous(2049, 4096);
   const Axis axes[] = {{"pp", 2}, {"dp_shard", 1024}, {"tp", 2}};
-  const auto mesh = mesh::build(axes, meeting, "setup: 1");
+  const auto mesh = mesh::build(axes, rendezvous, "setup: 1");
   EXPECT_EQ(mesh.rank("pp"), 1);
   EXPECT_EQ(mesh.rank("tp"), 1);
-  EXPECT_EQ(meeting.local_rank(), 1);
+  EXPECT_EQ(rendezvous.local_rank(), 1);
   mesh.group("dp_shard").all_gather(meta(1024 * 3, at::kBFloat16), meta(3, at::kBFloat16))->wait();
   mesh.group("tp").all_reduce(meta(10, at::kFloat))->wait();
   mesh.group("dp_shard").reduce_scatter(meta(3, at::kFloat), meta(1024 * 3, at::kFloat))->wait();
   mesh.group("pp").receive(meta(7, at::kFloat), 0, 1)->wait();
-  EXPECT_THAT(meeting.entries(),
+  EXPECT_THAT(rendezvous.entries(),
               ElementsAre(DryEntry{mesh::Operation::all_gather, 1024 * 3 * 2, "dp_shard", 1024},
                           DryEntry{mesh::Operation::all_reduce, 40, "tp", 2},
                           DryEntry{mesh::Operation::reduce_scatter, 1024 * 3 * 4, "dp_shard", 1024},
@@ -38,9 +38,9 @@ TEST(Dry, OneRankOfFourThousandWritesDownItsCollectivesInOrder) {
 }
 
 TEST(Dry, ChecksSizesAsARealGroupDoes) {
-  DryRendezvous meeting(0, 4);
+  DryRendezvous rendezvous(0, 4);
   const Axis axes[] = {{"dp", 4}};
-  const auto mesh = mesh::build(axes, meeting, "");
+  const auto mesh = mesh::build(axes, rendezvous, "");
   EXPECT_THROW(mesh.group("dp").all_gather(meta(9, at::kFloat), meta(2, at::kFloat)), Error);
 }
 
@@ -53,9 +53,9 @@ std::vector<float> values(const at::Tensor& tensor) {
 }
 
 TEST(Dry, WhatWouldArriveInTheHostsMemoryIsZero) {
-  DryRendezvous meeting(1, 3);
+  DryRendezvous rendezvous(1, 3);
   const Axis axes[] = {{"dp", 3}};
-  const auto mesh = mesh::build(axes, meeting, "");
+  const auto mesh = mesh::build(axes, rendezvous, "");
   Communicator& ranks = mesh.group("dp");
   at::Tensor all = sevens(6), part = sevens(2), rows = sevens(3);
   ranks.receive(part, 0, 1)->wait();

@@ -172,11 +172,11 @@ TEST(Views, RefuseWhatDoesNotFit) {
 }
 
 TEST(Views, OfAMeshGiveGroupsThatSum) {
-  ThreadWorld::run(6, [](Rendezvous& meeting) {
+  ThreadWorld::run(6, [](Rendezvous& rendezvous) {
     const std::vector<View> more = {{"expert", {"dp", "cp", "tp"}, {{"ep_shard", 3}, {"ep", 2}}}};
-    const auto mesh = mesh::build(ViewShape{1, 1, 3, 1, 2}.axes(), meeting, "setup: 1", more);
+    const auto mesh = mesh::build(ViewShape{1, 1, 3, 1, 2}.axes(), rendezvous, "setup: 1", more);
     EXPECT_EQ(mesh.size("ep"), 2);
-    EXPECT_EQ(mesh.rank("ep_shard"), meeting.rank() / 2);
+    EXPECT_EQ(mesh.rank("ep_shard"), rendezvous.rank() / 2);
     EXPECT_THAT(mesh.views(), ElementsAre("dense", "expert"));
     EXPECT_EQ(&mesh.group("ep"), &mesh.group("tp"));  // the same ranks here
     EXPECT_EQ(&mesh.group("ep_shard"), &mesh.group("dp_shard"));
@@ -189,10 +189,10 @@ TEST(Views, OfAMeshGiveGroupsThatSum) {
 
 TEST(Views, AreComparedBetweenTheRanks) {
   const auto told = thrown_by([] {
-    ThreadWorld::run(4, [](Rendezvous& meeting) {
-      const int ep = meeting.rank() == 2 ? 4 : 2;
+    ThreadWorld::run(4, [](Rendezvous& rendezvous) {
+      const int ep = rendezvous.rank() == 2 ? 4 : 2;
       const std::vector<View> more = {{"expert", {"dp", "cp", "tp"}, {{"ep_shard", 4 / ep}, {"ep", ep}}}};
-      mesh::build(ViewShape{1, 1, 4, 1, 1}.axes(), meeting, "setup: 1", more);
+      mesh::build(ViewShape{1, 1, 4, 1, 1}.axes(), rendezvous, "setup: 1", more);
     });
   });
   EXPECT_THAT(told,

@@ -53,10 +53,10 @@ struct Outcome {
 std::vector<Outcome> on_all_ranks(std::atomic<int>& searches,
                                   const std::function<ScheduleTable(const AgreedSchedule&, int)>& plan) {
   std::vector<Outcome> outcomes(kPlanners);
-  ThreadWorld::run(kPlanners, [&](Rendezvous& meeting) {
-    const AgreedSchedule agreed(std::make_shared<Wavering>(searches), meeting);
-    Outcome& mine = outcomes[meeting.rank()];
-    mine.error = tests::thrown_by([&] { mine.table = plan(agreed, meeting.rank()); });
+  ThreadWorld::run(kPlanners, [&](Rendezvous& rendezvous) {
+    const AgreedSchedule agreed(std::make_shared<Wavering>(searches), rendezvous);
+    Outcome& mine = outcomes[rendezvous.rank()];
+    mine.error = tests::thrown_by([&] { mine.table = plan(agreed, rendezvous.rank()); });
   });
   return outcomes;
 }

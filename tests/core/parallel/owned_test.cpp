@@ -64,21 +64,21 @@ class Strategy : public IStrategy {
   Change change_;
 };
 
-Stages build_with(const Change& change, Rendezvous& meeting, int replicas, int shards) {
+Stages build_with(const Change& change, Rendezvous& rendezvous, int replicas, int shards) {
   Plan plan;
   plan.strategy = std::make_unique<Strategy>(change);
   plan.strategy_name = "rows";
   plan.strategy_file = "libheddle_rows.so";
   const std::vector<Axis> axes = {{"dp_replicate", replicas}, {"dp_shard", shards}};
-  return parallel::build(kits::detail::small_units(), plan, mesh::build(axes, meeting, ""), {}, 42);
+  return parallel::build(kits::detail::small_units(), plan, mesh::build(axes, rendezvous, ""), {}, 42);
 }
 
 // What every rank is told; fails where they differ.
 std::string building(const Change& change, int replicas = 2, int shards = 3) {
   std::mutex one_at_a_time;
   std::vector<std::string> told;
-  ThreadWorld::run(replicas * shards, [&](Rendezvous& meeting) {
-    std::string text = thrown_by([&] { build_with(change, meeting, replicas, shards); });
+  ThreadWorld::run(replicas * shards, [&](Rendezvous& rendezvous) {
+    std::string text = thrown_by([&] { build_with(change, rendezvous, replicas, shards); });
     const std::lock_guard lock(one_at_a_time);
     told.push_back(std::move(text));
   });
@@ -214,10 +214,10 @@ TEST(OwnedShards, AreBoxesOfTheirParameters) {
 TEST(HeldWhole, IsRefusedWhereItGivesParts) {
   const auto holding = [](int shards) {
     std::string told;
-    ThreadWorld::run(shards, [&](Rendezvous& meeting) {
-      Stages stages = build_with([](Shards&, const DeviceMesh&) {}, meeting, 1, shards);
+    ThreadWorld::run(shards, [&](Rendezvous& rendezvous) {
+      Stages stages = build_with([](Shards&, const DeviceMesh&) {}, rendezvous, 1, shards);
       std::string text = thrown_by([&] { const Unsharded whole(stages); });
-      if (meeting.rank() == 0) told = std::move(text);
+      if (rendezvous.rank() == 0) told = std::move(text);
     });
     return told;
   };
@@ -231,8 +231,8 @@ TEST(HeldWhole, IsRefusedWhereItGivesParts) {
 
 // A rank of a dry world is alone, and what the others own cannot be known.
 TEST(OwnedShards, OfADryWorldAreTakenAsTheyAre) {
-  DryRendezvous meeting(1, 6);
-  build_with([](Shards&, const DeviceMesh&) {}, meeting, 2, 3);
+  DryRendezvous rendezvous(1, 6);
+  build_with([](Shards&, const DeviceMesh&) {}, rendezvous, 2, 3);
 }
 
 }  // namespace

@@ -21,10 +21,10 @@ Shard shard(std::vector<int64_t> sizes, std::vector<std::string> partial, bool t
 }
 
 TEST(PartialSums, AddWhatTheAxisSplitsAndNothingElse) {
-  ThreadWorld::run(4, [](Rendezvous& meeting) {
+  ThreadWorld::run(4, [](Rendezvous& rendezvous) {
     const std::vector<Axis> axes = {{"dp", 2}, {"tp", 2}};
-    const DeviceMesh mesh = mesh::build(axes, meeting, "test: partial sums");
-    const double rank = meeting.rank();
+    const DeviceMesh mesh = mesh::build(axes, rendezvous, "test: partial sums");
+    const double rank = rendezvous.rank();
     std::vector<Shard> shards;
     shards.push_back(shard({3}, {"tp"}));
     shards.push_back(shard({2, 2}, {}));
@@ -39,7 +39,7 @@ TEST(PartialSums, AddWhatTheAxisSplitsAndNothingElse) {
     for (Shard& one : shards) all.push_back(&one);
     parallel::PartialSums sums(all, mesh);
     sums.add();
-    EXPECT_TRUE(at::equal(shards[0].tensor.grad(), at::full({3}, meeting.rank() < 2 ? 3.0 : 7.0)));
+    EXPECT_TRUE(at::equal(shards[0].tensor.grad(), at::full({3}, rendezvous.rank() < 2 ? 3.0 : 7.0)));
     EXPECT_TRUE(at::equal(shards[1].tensor.grad(), at::full({2, 2}, rank + 1)));
     EXPECT_TRUE(at::equal(shards[2].tensor.grad(), at::full({5}, 10.0)));
     EXPECT_TRUE(at::equal(shards[3].tensor.grad(), at::full({1}, 7.0)));

@@ -32,8 +32,8 @@ std::string of(const std::vector<Axis>& axes, const std::vector<Placed>& placed 
                const std::vector<View>& views = {}) {
   int world = 1;
   for (const Axis& axis : axes) world *= axis.size;
-  DryRendezvous meeting(world - 1, world);
-  const DeviceMesh mesh = mesh::build(axes, meeting, "", views);
+  DryRendezvous rendezvous(world - 1, world);
+  const DeviceMesh mesh = mesh::build(axes, rendezvous, "", views);
   return text_of(Reductions(mesh, placed).of("w"));
 }
 
@@ -73,9 +73,9 @@ TEST(Reductions, JoinTheDataAxesThatAViewKeeps) {
   acme.name = "acme", acme.key = "acme_size", acme.parallelism = "acme", acme.view = "acme";
   const std::vector<ViewInfo> views = {{"acme", {"dp"}, "acme_shard"}};
   table.add(std::vector{acme}, views, "the parallelizer 'acme'");
-  DryRendezvous meeting(0, 8);
+  DryRendezvous rendezvous(0, 8);
   const View view{"acme", {"dp"}, {{"acme_shard", 2}, {"acme", 2}}};
-  const DeviceMesh mesh = mesh::build(five_axes(1, 1, 4, 2, 1), meeting, "", std::vector{view}, table);
+  const DeviceMesh mesh = mesh::build(five_axes(1, 1, 4, 2, 1), rendezvous, "", std::vector{view}, table);
   const Reductions reductions(mesh, std::vector{along("acme")});
   EXPECT_EQ(text_of(reductions.of("w")), "all acme_shard+cp, copies , shards acme_shard+cp");
   EXPECT_EQ(mesh.size("acme_shard+cp"), 4);
@@ -93,8 +93,8 @@ TEST(Reductions, OfAxesWithoutACommonViewAreRefusedWithTheParameter) {
 }
 
 TEST(Reductions, AShardsAxesAreChecked) {
-  DryRendezvous meeting(0, 4);
-  const DeviceMesh mesh = mesh::build(five_axes(1, 1, 4, 1, 1), meeting, "");
+  DryRendezvous rendezvous(0, 4);
+  const DeviceMesh mesh = mesh::build(five_axes(1, 1, 4, 1, 1), rendezvous, "");
   Shard shard;
   shard.name = "w";
   check_axes(shard, std::vector<std::string>{"dp_shard"}, mesh);

@@ -104,9 +104,9 @@ void expect_equal_parts(const AttentionCase& one, const std::string& method, int
   const Numbers want = results_of(alone, in, whole);
   at::Tensor sinks = one.sinks ? at::zeros({kHeads}) : at::Tensor();
   std::mutex mutex;
-  ThreadWorld::run(cp, [&](Rendezvous& meeting) {
+  ThreadWorld::run(cp, [&](Rendezvous& rendezvous) {
     const std::vector<Axis> axes = {{"cp", cp}};
-    const DeviceMesh mesh = mesh::build(axes, meeting, "test: context");
+    const DeviceMesh mesh = mesh::build(axes, rendezvous, "test: context");
     auto module = std::make_unique<OneCore>(one.options);
     AttentionCore& core = module->core;
     Units units;
@@ -145,9 +145,9 @@ struct Part {
 
 std::vector<Part> parts_of(const Numbers& in, const Batch& whole, const std::string& method, int cp) {
   std::vector<Part> out(static_cast<size_t>(cp));
-  ThreadWorld::run(cp, [&](Rendezvous& meeting) {
+  ThreadWorld::run(cp, [&](Rendezvous& rendezvous) {
     const std::vector<Axis> axes = {{"cp", cp}};
-    const DeviceMesh mesh = mesh::build(axes, meeting, "test: context");
+    const DeviceMesh mesh = mesh::build(axes, rendezvous, "test: context");
     auto module = std::make_unique<OneCore>(AttentionOptions{});
     AttentionCore& core = module->core;
     Units units;
@@ -157,7 +157,7 @@ std::vector<Part> parts_of(const Numbers& in, const Batch& whole, const std::str
     Batch batch = whole;
     parallelizer->transform(batch, mesh);
     const at::Tensor places = batch.tokens.view({-1}).clone();
-    out[static_cast<size_t>(meeting.rank())] = {results_of(core, part_of(in, places), batch), places};
+    out[static_cast<size_t>(rendezvous.rank())] = {results_of(core, part_of(in, places), batch), places};
   });
   return out;
 }

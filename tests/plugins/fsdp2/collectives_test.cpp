@@ -72,8 +72,8 @@ TEST(Fsdp2, GathersATiedTableAgainForTheHead) {
 
 // Bytes of whole parameters on each rank after the forward, and after the backward.
 void expect_bytes(const std::string& more, const std::vector<bool>& after_forward) {
-  ThreadWorld::run(2, [&](Rendezvous& meeting) {
-    const DeviceMesh mesh = mesh::build(shards(2), meeting, "test: world");
+  ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
+    const DeviceMesh mesh = mesh::build(shards(2), rendezvous, "test: world");
     Units units = toy_units({});
     std::vector<ToyUnit*> seen;
     for (size_t i = 0; i < units.size(); ++i) seen.push_back(&toy_at(units, i));
@@ -101,8 +101,8 @@ TEST(Fsdp2, FreesWholeParametersAfterForwardAndAfterBackward) {
 
 // When the gradient of layer0's input is there, everything above is gone, frozen parameters among it or not.
 TEST(Fsdp2, FreesWhatTheBackwardHasPassed) {
-  ThreadWorld::run(2, [&](Rendezvous& meeting) {
-    const DeviceMesh mesh = mesh::build(shards(2), meeting, "test: world");
+  ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
+    const DeviceMesh mesh = mesh::build(shards(2), rendezvous, "test: world");
     Units units = toy_units({});
     toy_at(units, 3).own[1].tensor.set_requires_grad(false);
     std::vector<ToyUnit*> above = {&toy_at(units, 2), &toy_at(units, 3), &toy_at(units, 4)};

@@ -109,8 +109,8 @@ TEST(Fsdp2Frozen, GathersFrozenUnitsOnceAStepAtEachUseOrNever) {
 
 TEST(Fsdp2Frozen, KeepsNoGradientAndShardsWhatItSays) {
   for (const std::string& place : kPlaces)
-    ThreadWorld::run(2, [&](Rendezvous& meeting) {
-      const DeviceMesh mesh = mesh::build(shards(2), meeting, "test: world");
+    ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
+      const DeviceMesh mesh = mesh::build(shards(2), rendezvous, "test: world");
       Training run = toy("fsdp2", shards(2), sharding(place));
       run.frozen = kNames;
       Stages stages = build(run, mesh);

@@ -43,9 +43,9 @@ Units pinned_unit(at::ScalarType storage, std::optional<at::ScalarType> pin, Dty
 Dtypes dtypes_of(const std::string& policy, at::ScalarType storage, std::optional<at::ScalarType> pin,
                  int ranks, Events* events = nullptr) {
   Dtypes out{};
-  ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
+  ThreadWorld::run(ranks, [&](Rendezvous& rendezvous) {
     Events mine;
-    RecordingRendezvous recording(meeting, &mine);
+    RecordingRendezvous recording(rendezvous, &mine);
     const DeviceMesh mesh = mesh::build(shards(ranks), recording, "test: world");
     Dtypes seen{};
     auto stage = make_strategy("fsdp2", "mp_policy: " + policy)
@@ -106,8 +106,8 @@ TEST(Fsdp2ComputeDtype, GathersAndReducesTheTwoDtypesOfAUnitApart) {
 TEST(Fsdp2ComputeDtype, LeavesInputsAndOutputsOfAPinnedUnitAsTheyAre) {
   const auto dtypes = [](std::optional<at::ScalarType> pin, int ranks) {
     std::pair<at::ScalarType, at::ScalarType> out;
-    ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
-      const DeviceMesh mesh = mesh::build(shards(ranks), meeting, "test: world");
+    ThreadWorld::run(ranks, [&](Rendezvous& rendezvous) {
+      const DeviceMesh mesh = mesh::build(shards(ranks), rendezvous, "test: world");
       at::ScalarType input{};
       const auto body = [&](ToyUnit&, Tensors x, const Batch&) {
         input = x[0].scalar_type();
@@ -139,8 +139,8 @@ TEST(Fsdp2ComputeDtype, LeavesInputsAndOutputsOfAPinnedUnitAsTheyAre) {
 TEST(Fsdp2ComputeDtype, SumsWhatIsPinnedToFp32InFp32) {
   const auto gradient = [](std::optional<at::ScalarType> pin) {
     double out = 0;
-    ThreadWorld::run(2, [&](Rendezvous& meeting) {
-      const DeviceMesh mesh = mesh::build(shards(2), meeting, "test: world");
+    ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
+      const DeviceMesh mesh = mesh::build(shards(2), rendezvous, "test: world");
       Dtypes seen{};
       auto stage = make_strategy("fsdp2", "mp_policy: {param_dtype: bfloat16, reduce_dtype: bfloat16}")
                        ->parallelize(pinned_unit(at::kFloat, pin, &seen), mesh, {});

@@ -129,8 +129,8 @@ Units checking_unit(const PolicyDtypes& want) {
 }
 
 void expect_dtypes(const std::string& policy, int ranks, const PolicyDtypes& want) {
-  ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
-    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp_shard", ranks}}, meeting, "test: world");
+  ThreadWorld::run(ranks, [&](Rendezvous& rendezvous) {
+    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp_shard", ranks}}, rendezvous, "test: world");
     auto stage = make_strategy("fsdp2", "mp_policy: " + policy)->parallelize(checking_unit(want), mesh, {});
     Batch batch;
     batch.extra = at::full({3}, 1.0);
@@ -156,8 +156,8 @@ TEST(Fsdp2Precision, CastsInputsAndOutputsWhereAskedAndKeepsTheStorageDtype) {
 }
 
 TEST(Fsdp2Precision, LeavesTheLossInFullPrecision) {
-  ThreadWorld::run(1, [&](Rendezvous& meeting) {
-    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp_shard", 1}}, meeting, "test: world");
+  ThreadWorld::run(1, [&](Rendezvous& rendezvous) {
+    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp_shard", 1}}, rendezvous, "test: world");
     auto stage = make_strategy("fsdp2", "mp_policy: {param_dtype: bfloat16, output_dtype: bfloat16}")
                      ->parallelize(toy_units({}), mesh, {});
     Batch batch;

@@ -37,9 +37,9 @@ Units numbered_units(Events* events) {
 // One forward and backward on rank 0: "gather 1", "forward 0", "backward 3", and so on.
 Events prefetch_story(const std::string& section) {
   std::vector<Events> all(2);
-  ThreadWorld::run(2, [&](Rendezvous& meeting) {
-    Events& events = all[meeting.rank()];
-    RecordingRendezvous recording(meeting, &events);
+  ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
+    Events& events = all[rendezvous.rank()];
+    RecordingRendezvous recording(rendezvous, &events);
     const DeviceMesh mesh = mesh::build(shards(2), recording, "test: world");
     auto stage = make_strategy("fsdp2", kFloat + section)->parallelize(numbered_units(&events), mesh, {});
     StageInterfaces(*stage).expect_last_backward();
@@ -119,8 +119,8 @@ TEST(Fsdp2Prefetch, IsOneUnitWhereUnitsStayWholeAndInAPipeline) {
 // Units whose storage is there: when each runs forward, and when the gradient of its input has come.
 std::vector<std::string> units_there(const std::string& section) {
   std::vector<std::string> seen;
-  ThreadWorld::run(2, [&](Rendezvous& meeting) {
-    const DeviceMesh mesh = mesh::build(shards(2), meeting, "test: world");
+  ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
+    const DeviceMesh mesh = mesh::build(shards(2), rendezvous, "test: world");
     Units units = numbered_units(nullptr);
     std::vector<ToyUnit*> all;
     for (size_t i = 0; i < units.size(); ++i) all.push_back(&toy_at(units, i));

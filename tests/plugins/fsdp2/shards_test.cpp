@@ -43,8 +43,8 @@ TEST(Fsdp2, OwnsEveryRowOnceAndSaysWhichAxisSplitsIt) {
   std::mutex lock;
   std::map<std::string, int64_t> rows;
   Events boxes;
-  ThreadWorld::run(4, [&](Rendezvous& meeting) {
-    const DeviceMesh mesh = mesh::build(shards(4), meeting, "test: world");
+  ThreadWorld::run(4, [&](Rendezvous& rendezvous) {
+    const DeviceMesh mesh = mesh::build(shards(4), rendezvous, "test: world");
     auto stage = make_strategy("fsdp2", kFloat)->parallelize(toy_units({}), mesh, {});
     const std::lock_guard held(lock);
     for (const Shard& shard : stage->owned()) {
@@ -65,9 +65,9 @@ TEST(Fsdp2, OwnsEveryRowOnceAndSaysWhichAxisSplitsIt) {
 
 // A parallelizer gave this rank rows 6 to 11 of 12; dp_shard and cp split those again.
 TEST(Fsdp2, SplitsWhatAParallelizerLeft) {
-  ThreadWorld::run(4, [&](Rendezvous& meeting) {
+  ThreadWorld::run(4, [&](Rendezvous& rendezvous) {
     const std::vector<Axis> axes = {{"dp_shard", 2}, {"cp", 2}, {"tp", 1}};
-    const DeviceMesh mesh = mesh::build(axes, meeting, "test: world");
+    const DeviceMesh mesh = mesh::build(axes, rendezvous, "test: world");
     const std::vector<Placed> placed = {{"layer0.weight", "tp", 0, 6, 12}};
     auto stage = make_strategy("fsdp2", kFloat)->parallelize(toy_units({}), mesh, placed);
     const Shard& shard = stage->owned()[1];

@@ -26,9 +26,9 @@ struct Seen {
 };
 
 void in_world(int ranks, const std::string& section, const std::function<void(Seen)>& body) {
-  ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
+  ThreadWorld::run(ranks, [&](Rendezvous& rendezvous) {
     Events events;
-    RecordingRendezvous recording(meeting, &events);
+    RecordingRendezvous recording(rendezvous, &events);
     const DeviceMesh mesh = mesh::build(shards(ranks), recording, "test: world");
     Units units = toy_units({});
     std::vector<ToyUnit*> seen;
@@ -201,9 +201,9 @@ TEST(Fsdp2Whole, SamplesTheTokensOfOneRankWithOneGatherAUnit) {
   run.section = kFloat;
   const auto sample = [&](const std::string& strategy, int ranks) {
     std::vector<int64_t> tokens;
-    ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
+    ThreadWorld::run(ranks, [&](Rendezvous& rendezvous) {
       Events events;
-      RecordingRendezvous recording(meeting, &events);
+      RecordingRendezvous recording(rendezvous, &events);
       const DeviceMesh mesh = mesh::build(shards(ranks), recording, "test: world");
       Training mine = run;
       mine.strategy = strategy;

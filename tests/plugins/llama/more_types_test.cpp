@@ -162,8 +162,8 @@ void expect_the_same_files(const std::string& name) {
   const std::shared_ptr<const ModelSpec> model =
       engine::read_model(golden / "config.json", tests::built_plugins());
   const auto weights = std::make_shared<HfWeights>(golden);
-  AloneRendezvous meeting;
-  const DeviceMesh mesh = mesh::build(std::array<Axis, 1>{Axis{"dp", 1}}, meeting, "files");
+  AloneRendezvous rendezvous;
+  const DeviceMesh mesh = mesh::build(std::array<Axis, 1>{Axis{"dp", 1}}, rendezvous, "files");
   Plan plan;
   plan.strategy = parallel::make_single();
   Stages stages = parallel::build(model->make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat)), plan,
@@ -178,8 +178,8 @@ void expect_the_same_files(const std::string& name) {
   what.model = model;
   what.origin.files["config.json"] = model->config_json("float32");
   std::filesystem::create_directories(what.sharded);
-  checkpoint::write_sharded(what.sharded, "model", parts, meeting, "save");
-  checkpoint::export_hf(what, meeting, "final");
+  checkpoint::write_sharded(what.sharded, "model", parts, rendezvous, "save");
+  checkpoint::export_hf(what, rendezvous, "final");
   const HfWeights written(folder / "out");
   EXPECT_EQ(written.names(), weights->names());
   for (const std::string& tensor : weights->names()) {

@@ -202,9 +202,9 @@ struct CommunicationBytes {
 CommunicationBytes bytes_of(const std::string& strategy, const std::string& section,
                             ActivationCheckpointing checkpointing, Units (*make)() = nullptr) {
   CommunicationBytes out;
-  ThreadWorld::run(2, [&](Rendezvous& meeting) {
+  ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
     const bool wide = strategy == "megatron";
-    const DeviceMesh mesh = mesh::build(wide ? shards(2) : mfsdp_axes(2), meeting, "test: world");
+    const DeviceMesh mesh = mesh::build(wide ? shards(2) : mfsdp_axes(2), rendezvous, "test: world");
     Units units = make != nullptr ? make() : toy_units({});
     std::vector<ToyUnit*> seen;
     for (size_t i = 0; i < units.size(); ++i) seen.push_back(&toy_at(units, i));

@@ -35,8 +35,8 @@ int64_t measured(const Training& run, at::ScalarType dtype) {
   int64_t out = 0;
   int size = 1;
   for (const Axis& axis : run.axes) size *= axis.size;
-  ThreadWorld::run(size, [&](Rendezvous& meeting) {
-    const DeviceMesh mesh = mesh::build(run.axes, meeting, "test: world");
+  ThreadWorld::run(size, [&](Rendezvous& rendezvous) {
+    const DeviceMesh mesh = mesh::build(run.axes, rendezvous, "test: world");
     Batch batch;
     batch.tokens = batch.labels = at::full({2, 8}, 4, at::kLong);
     const auto allocated = std::make_shared<Allocated>();
@@ -47,7 +47,7 @@ int64_t measured(const Training& run, at::ScalarType dtype) {
                                     plan, mesh, {}, 7);
     Step step(stages, mesh, StepConfig{});
     for (int i = 0; i < 2; ++i) step.run(std::span(&batch, 1), 1e-3, 0);
-    mesh.meeting().barrier("measured");  // nobody holds what another rank's memory was lent for
+    mesh.rendezvous().barrier("measured");  // nobody holds what another rank's memory was lent for
     if (mesh.rank("world") == 0) out = allocated->now;
   });
   return out;

@@ -85,7 +85,7 @@ TEST(Megatron, GathersCutShardsToWholeParametersForFilesAndForReading) {
         parts.push_back({shard->name, shard->tensor.detach(), shard->shape, shard->offset});
       const std::filesystem::path place = folder / std::to_string(run_number);
       std::filesystem::create_directories(place);
-      checkpoint::write_sharded(place, "model", parts, mesh.meeting(), "test");
+      checkpoint::write_sharded(place, "model", parts, mesh.rendezvous(), "test");
       checkpoint::ShardedReader reader(place);
       for (const auto& [name, tensor] : want) {
         const at::Tensor read = at::empty_like(tensor);

@@ -83,20 +83,20 @@ const std::vector<std::pair<const char*, Make>> kMakers = {{"allgather", moe::ma
 void expect_as_alone(std::vector<MicrobatchState> ranks, Make make, int64_t room = 0) {
   const int count = static_cast<int>(ranks.size());
   const int64_t held = kExperts / count;
-  ThreadWorld(count).run([&](Rendezvous& meeting) {
+  ThreadWorld(count).run([&](Rendezvous& rendezvous) {
     std::vector<int> all(count);
     for (int rank = 0; rank < count; ++rank) all[rank] = rank;
-    const auto group = meeting.group("ep", all);
+    const auto group = rendezvous.group("ep", all);
     const auto dispatcher = make(*group);
     Experts experts(kShape, kDispatchNames, Init(), at::TensorOptions().dtype(at::kFloat));
-    fill_experts(experts, held * meeting.rank(), held);
+    fill_experts(experts, held * rendezvous.rank(), held);
     experts.instead.add(Experts::Instead::around(
         "test", 0,
         [&](const at::Tensor& x, const model::Routing& routing, Experts& self, const Batch& batch,
             model::Meanwhile& meanwhile, const moe::Local& local) {
           return dispatcher->run(x, routing, self, batch, meanwhile, local, room);
         }));
-    pass(experts, ranks[meeting.rank()]);
+    pass(experts, ranks[rendezvous.rank()]);
   });
   MicrobatchState alone;
   std::vector<at::Tensor> x, chosen, weights, y, dx, d_weights, gate_up, down, gate_up_bias, down_bias;

@@ -147,8 +147,8 @@ TEST(Router, OfCopiesTakesTheFirstRanksChoice) {
   ModelConfig config = run.model;
   config.mixture.experts = 8, config.mixture.top_k = 2, config.mixture.width = 5;
   at::Tensor experts[2], weights[2];
-  ThreadWorld::run(2, [&](Rendezvous& meeting) {
-    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"pp", 1}, {"tp", 2}}, meeting, "");
+  ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
+    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"pp", 1}, {"tp", 2}}, rendezvous, "");
     at::manual_seed(3);
     Units units = llama::make_units(config, at::kFloat);
     const auto tensor = make_parallelizer("tensor", "{}");

@@ -105,17 +105,17 @@ MeasuredPipeline shortest_step(const Training& run, int ranks) {
   std::vector<std::vector<Recording>> recordings(ranks, std::vector<Recording>(kNapSteps));
   std::vector<int> rank_of_stage;
   ThreadWorld world(ranks, std::chrono::minutes(2));
-  world.run([&](Rendezvous& meeting) {
-    const DeviceMesh mesh = mesh::build(run.axes, meeting, "test: idle");
+  world.run([&](Rendezvous& rendezvous) {
+    const DeviceMesh mesh = mesh::build(run.axes, rendezvous, "test: idle");
     Stages stages = build(run, mesh);
     Step step(stages, mesh, StepConfig{});
     Batch batch;
     batch.tokens = batch.labels = at::ones({kNaps, 1}, at::kLong);
-    for (Recording& recording : recordings[meeting.rank()]) {
+    for (Recording& recording : recordings[rendezvous.rank()]) {
       step.record(&recording);
       step.run(std::vector<Batch>{batch}, 1e-3, 0);
     }
-    if (meeting.rank() == 0) rank_of_stage = stages.pipeline().rank_of_stage;
+    if (rendezvous.rank() == 0) rank_of_stage = stages.pipeline().rank_of_stage;
   });
   MeasuredPipeline best;
   for (int at = 1; at < kNapSteps; ++at) {
@@ -178,11 +178,11 @@ double step_of_zb2p(int ranks, bool early) {
   run.pipeline.post_validation = early;
   double mean = 0;
   ThreadWorld world(ranks, std::chrono::minutes(2));
-  world.run([&](Rendezvous& meeting) {
-    Stages stages = build(run, mesh::build(run.axes, meeting, "test: idle"));
+  world.run([&](Rendezvous& rendezvous) {
+    Stages stages = build(run, mesh::build(run.axes, rendezvous, "test: idle"));
     StepConfig config;
     config.max_norm = std::nullopt;
-    Step step(stages, mesh::build(run.axes, meeting, "test: step"), config);
+    Step step(stages, mesh::build(run.axes, rendezvous, "test: step"), config);
     Batch batch;
     batch.tokens = batch.labels = at::ones({kNaps, 1}, at::kLong);
     auto begin = std::chrono::steady_clock::now();
@@ -192,7 +192,7 @@ double step_of_zb2p(int ranks, bool early) {
     }
     step.settle();
     const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
-    if (meeting.rank() + 1 == ranks) mean = time.count() / (kNapSteps - 1);
+    if (rendezvous.rank() + 1 == ranks) mean = time.count() / (kNapSteps - 1);
   });
   return mean;
 }

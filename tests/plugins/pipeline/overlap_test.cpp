@@ -82,7 +82,7 @@ struct SlowCommunicator : mesh::WrappedCommunicator {
 };
 
 struct SlowRendezvous : RecordingRendezvous {
-  explicit SlowRendezvous(Rendezvous& meeting) : RecordingRendezvous(meeting, nullptr) {}
+  explicit SlowRendezvous(Rendezvous& rendezvous) : RecordingRendezvous(rendezvous, nullptr) {}
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override {
     return std::make_unique<SlowCommunicator>(RecordingRendezvous::group(name, ranks));
   }
@@ -139,8 +139,8 @@ struct Shortest {
 Shortest step_of_dualpipev(bool overlaps) {
   Shortest least;
   ThreadWorld world(2, std::chrono::minutes(2));
-  world.run([&](Rendezvous& meeting) {
-    SlowRendezvous slow(meeting);
+  world.run([&](Rendezvous& rendezvous) {
+    SlowRendezvous slow(rendezvous);
     Training run;
     run.axes = {{"pp", 2}, {"tp", 1}};
     const DeviceMesh mesh = mesh::build(run.axes, slow, "test: overlap");
@@ -163,7 +163,7 @@ Shortest step_of_dualpipev(bool overlaps) {
       const auto begin = std::chrono::steady_clock::now();
       step.run(std::vector<Batch>{batch}, 1e-3, 0);
       const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - begin;
-      if (meeting.rank() == 0 && at > 0 && (at == 1 || time.count() < least.milliseconds))
+      if (rendezvous.rank() == 0 && at > 0 && (at == 1 || time.count() < least.milliseconds))
         least = {time.count(), recording.actions};
     }
   });

@@ -173,7 +173,7 @@ TEST(PostValidation, UndoesAnUpdateThatIsToBeSkipped) {
 }
 
 // The last rank ends its first step only after the first rank has begun its second one.
-struct Meeting {
+struct LateRank {
   std::promise<void> begun;
   std::shared_future<void> seen = begun.get_future().share();
   std::atomic<bool> met = false;
@@ -182,15 +182,15 @@ struct Meeting {
 
 class LastIsLate : public ParallelStage, public StepRestart {
  public:
-  LastIsLate(std::unique_ptr<ParallelStage> stage, int rank, int ranks, Meeting& meeting)
-      : stage_(std::move(stage)), rank_(rank), ranks_(ranks), meeting_(meeting) {}
+  LastIsLate(std::unique_ptr<ParallelStage> stage, int rank, int ranks, LateRank& late)
+      : stage_(std::move(stage)), rank_(rank), ranks_(ranks), late_(late) {}
   Tensors forward(Tensors inputs, const Batch& batch) override {
-    if (rank_ == 0 && forwards_++ == 12) meeting_.begun.set_value();
+    if (rank_ == 0 && forwards_++ == 12) late_.begun.set_value();
     return stage_->forward(std::move(inputs), batch);
   }
   void finish_gradients() override {
     if (rank_ == ranks_ - 1 && steps_++ == 0)
-      meeting_.met = meeting_.seen.wait_for(meeting_.patience) == std::future_status::ready;
+      late_.met = late_.seen.wait_for(late_.patience) == std::future_status::ready;
     stage_->finish_gradients();
   }
   std::span<Shard> owned() override { return stage_->owned(); }
@@ -200,33 +200,33 @@ class LastIsLate : public ParallelStage, public StepRestart {
  private:
   std::unique_ptr<ParallelStage> stage_;
   int rank_, ranks_, forwards_ = 0, steps_ = 0;
-  Meeting& meeting_;
+  LateRank& late_;
 };
 
 class WithALateRank : public IStrategy {
  public:
-  explicit WithALateRank(Meeting& meeting) : meeting_(meeting) {}
+  explicit WithALateRank(LateRank& late) : late_(late) {}
   Needs needs() const override { return single_->needs(); }
   std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh& mesh,
                                              std::span<const Placed> placed) override {
     return std::make_unique<LastIsLate>(single_->parallelize(std::move(units), mesh, placed), mesh.rank("pp"),
-                                        mesh.size("pp"), meeting_);
+                                        mesh.size("pp"), late_);
   }
 
  private:
   std::unique_ptr<IStrategy> single_ = make_strategy("single", "{}");
-  Meeting& meeting_;
+  LateRank& late_;
 };
 
 TEST(PostValidation, LetsARankBeginTheNextStepBeforeTheLastRankHasEndedThisOne) {
   for (const bool early : {true, false}) {
-    Meeting meeting;
-    meeting.patience = early ? std::chrono::seconds(60) : std::chrono::milliseconds(300);
+    LateRank late;
+    late.patience = early ? std::chrono::seconds(60) : std::chrono::milliseconds(300);
     Training run = in_time(late("zb2p", {{"pp", 4}, {"tp", 1}}), early);
     run.steps = 2;
-    run.make_strategy = [&meeting] { return std::make_unique<WithALateRank>(meeting); };
+    run.make_strategy = [&late] { return std::make_unique<WithALateRank>(late); };
     train(run);
-    EXPECT_EQ(meeting.met, early);
+    EXPECT_EQ(late.met, early);
   }
 }
 
@@ -265,8 +265,8 @@ TEST(PostValidation, NeedsStagesThatBeginAStepAnew) {
 
 TEST(PostValidation, NeedsANormThatIsASum) {
   const Training run = in_time(late("zb2p", {{"pp", 2}, {"tp", 1}}), true);
-  const auto build_a_step = [&](Rendezvous& meeting) {
-    const DeviceMesh mesh = mesh::build(run.axes, meeting, "test: norm");
+  const auto build_a_step = [&](Rendezvous& rendezvous) {
+    const DeviceMesh mesh = mesh::build(run.axes, rendezvous, "test: norm");
     Stages stages = build(run, mesh);
     StepConfig config;
     config.norm_type = std::numeric_limits<double>::infinity();

@@ -163,9 +163,9 @@ TEST(SplitBackward, ReducesWhileTheLastQueueIsDrained) {
   for (const std::string strategy : {"ddp", "fsdp2"}) {
     Training run = split_under(strategy, strategy == "ddp" ? "bucket_cap_mb: 0.002" : kFloat, 2);
     const std::string call = strategy == "ddp" ? "all_reduce" : "reduce_scatter";
-    ThreadWorld::run(2, [&](Rendezvous& meeting) {
+    ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
       Events events;
-      RecordingRendezvous recorded(meeting, &events);
+      RecordingRendezvous recorded(rendezvous, &events);
       const DeviceMesh mesh = mesh::build(run.axes, recorded, "test: world");
       auto stage =
           make_strategy(run.strategy, run.section)
@@ -234,8 +234,8 @@ TEST(SplitBackward, WaitsForEveryPartOfAParameterOfSeveralUnits) {
 
 // When the gradient of layer0's input is there, everything above is gone, though its weights' gradients wait.
 TEST(SplitBackward, FreesWhatTheBackwardOfInputsHasPassed) {
-  ThreadWorld::run(2, [&](Rendezvous& meeting) {
-    const DeviceMesh mesh = mesh::build(shards(2), meeting, "test: world");
+  ThreadWorld::run(2, [&](Rendezvous& rendezvous) {
+    const DeviceMesh mesh = mesh::build(shards(2), rendezvous, "test: world");
     Units units = toy_units({});
     std::vector<ToyUnit*> above = {&toy_at(units, 2), &toy_at(units, 3), &toy_at(units, 4)};
     std::vector<size_t> bytes;

@@ -123,9 +123,9 @@ struct Continued {
 
 Continued continued(const Training& run, int size) {
   Continued out;
-  ThreadWorld::run(size, [&](Rendezvous& meeting) {
+  ThreadWorld::run(size, [&](Rendezvous& rendezvous) {
     at::NoGradGuard no_gradients;
-    const DeviceMesh mesh = mesh::build(run.axes, meeting, "test: generation");
+    const DeviceMesh mesh = mesh::build(run.axes, rendezvous, "test: generation");
     Stages stages = build(run, mesh);
     const Logits logits = [&](const Batch& batch) { return stages.front()->forward({}, batch)[0]; };
     const std::vector<int64_t> prompt = {3, 1, 4};
@@ -133,7 +133,7 @@ Continued continued(const Training& run, int size) {
     batch.tokens = at::tensor(prompt, at::kLong).unsqueeze(0);
     const at::Tensor of_prompt = logits(batch);
     const std::vector<int64_t> tokens = generate(logits, {5}, 6, {0.0, 0, 0}, 1);
-    if (meeting.rank() == size - 1) out = {tokens, of_prompt};
+    if (rendezvous.rank() == size - 1) out = {tokens, of_prompt};
   });
   return out;
 }

@@ -20,10 +20,10 @@ namespace {
 using tensor::Part;
 
 void on_ranks(int size, const std::function<void(Communicator&, double rank)>& body) {
-  ThreadWorld::run(size, [&](Rendezvous& meeting) {
+  ThreadWorld::run(size, [&](Rendezvous& rendezvous) {
     const std::vector<Axis> axes = {{"tp", size}};
-    const DeviceMesh mesh = mesh::build(axes, meeting, "test: regions");
-    body(mesh.group("tp"), meeting.rank());
+    const DeviceMesh mesh = mesh::build(axes, rendezvous, "test: regions");
+    body(mesh.group("tp"), rendezvous.rank());
   });
 }
 

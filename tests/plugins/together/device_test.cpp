@@ -78,7 +78,7 @@ class CheckingCommunicator : public mesh::CheckedCommunicator {
 };
 
 // The first of `size` ranks, whose parameters live on the device.
-class DeviceMeeting : public DryRendezvous {
+class DeviceRendezvous : public DryRendezvous {
  public:
   using DryRendezvous::DryRendezvous;
   c10::Device device() const override { return at::kMeta; }
@@ -99,8 +99,8 @@ Batch host_batch() {
 void train_on_device(const std::string& strategy, const std::string& section, std::vector<Axis> axes,
                      int ranks, at::ScalarType dtype, const std::string& tensor = "") {
   SCOPED_TRACE(strategy + " " + section + " " + tensor);
-  DeviceMeeting meeting(0, ranks);
-  const DeviceMesh mesh = mesh::build(axes, meeting, "");
+  DeviceRendezvous rendezvous(0, ranks);
+  const DeviceMesh mesh = mesh::build(axes, rendezvous, "");
   EXPECT_EQ(mesh.device(), c10::Device(at::kMeta));
   Plan plan;
   plan.strategy = make_strategy(strategy, section);

@@ -51,9 +51,9 @@ int64_t ranks_of(const Training& run) {
 
 using Body = std::function<void(Stages&, const DeviceMesh&)>;
 void on_all_ranks(const Training& run, const Body& body) {
-  ThreadWorld::run(static_cast<int>(ranks_of(run)), [&](Rendezvous& meeting) {
+  ThreadWorld::run(static_cast<int>(ranks_of(run)), [&](Rendezvous& rendezvous) {
     const std::vector<Axis> axes = run.axes.empty() ? std::vector<Axis>{{"pp", 1}, {"tp", 1}} : run.axes;
-    const DeviceMesh mesh = mesh::build(axes, meeting, "test: a host's loop", run.views, run.table);
+    const DeviceMesh mesh = mesh::build(axes, rendezvous, "test: a host's loop", run.views, run.table);
     Stages stages = build(run, mesh);
     body(stages, mesh);
   });

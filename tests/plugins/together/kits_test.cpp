@@ -147,7 +147,7 @@ TEST(DeviceKits, RunWhereTheDeviceIsAndSayWhereItIsNot) {
   const Report report = check_plugin(bad("devices"));
   EXPECT_TRUE(report.passed()) << report.text();
   EXPECT_THAT(report.text(),
-              HasSubstr("--    device 'ghost': start(), wrap(): a meeting whose groups move its "
+              HasSubstr("--    device 'ghost': start(), wrap(): a rendezvous whose groups move its "
                         "tensors: not run: the device is not available here: nobody has seen one"));
   EXPECT_THAT(report.text(), HasSubstr("ok    device 'paper': start(), wrap()"));
 }

@@ -72,8 +72,8 @@ std::string draw_config(const std::vector<FieldInfo>& fields, const std::string&
 }
 
 struct Alone {
-  AloneRendezvous meeting;
-  DeviceMesh mesh = mesh::build(std::array<Axis, 1>{Axis{"dp", 1}}, meeting, "random");
+  AloneRendezvous rendezvous;
+  DeviceMesh mesh = mesh::build(std::array<Axis, 1>{Axis{"dp", 1}}, rendezvous, "random");
   Stages build(const ModelSpec& model, const ParameterSource& source) {
     Plan plan;
     plan.strategy = parallel::make_single();
@@ -104,8 +104,8 @@ void export_to(const Folder& folder, Alone& alone, Stages& stages,
   what.model = model;
   what.origin.files["config.json"] = model->config_json("float32");
   std::filesystem::create_directories(what.sharded);
-  checkpoint::write_sharded(what.sharded, "model", parts, alone.meeting, "save");
-  checkpoint::export_hf(what, alone.meeting, "final");
+  checkpoint::write_sharded(what.sharded, "model", parts, alone.rendezvous, "save");
+  checkpoint::export_hf(what, alone.rendezvous, "final");
 }
 
 void expect_read_back(const std::shared_ptr<const ModelSpec>& model, PluginRegistry& plugins) {

@@ -1,4 +1,4 @@
-// One rank of a run: meeting the others, and parting from them.
+// One rank of a run: rendezvous the others, and parting from them.
 #include "trainer/cli/launch/ranks.h"
 
 #include <ATen/Parallel.h>
@@ -65,14 +65,14 @@ int be_one(const RankPlace& place, std::chrono::milliseconds timeout,
   options.timeout = timeout;
   options.log = launch::log_of(place.rank);
   options.on_lost = [](const Error& error) { launch::end(error); };
-  const auto meeting = mesh::join(place, options);
+  const auto rendezvous = mesh::join(place, options);
   try {
-    const int status = body(*meeting);
-    meeting->leave();
+    const int status = body(*rendezvous);
+    rendezvous->leave();
     return status;
   } catch (const std::exception& thrown) {
     const Error error = launch::as_error(thrown);
-    meeting->abandon(error.where() + ": " + error.message());
+    rendezvous->abandon(error.where() + ": " + error.message());
     // Only rank 0 writes files: it prints the obstacle once.
     if (error.code() == ErrorCode::io && place.rank != 0) return exit_status(error.code());
     throw error;

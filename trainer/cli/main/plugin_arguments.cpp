@@ -3,6 +3,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include "heddle/base/text.h"
+#include "trainer/cli/plugins/plugin_create.h"
+
 namespace heddle::cli {
 
 void add_plugins(CLI::App& app, PluginsCommand& to, bool& json) {
@@ -30,8 +33,7 @@ void add_plugins(CLI::App& app, PluginsCommand& to, bool& json) {
       ->required()
       ->expected(1);
   create->add_option("--kind", to.kind, "What the plugin offers (default strategy)")
-      ->check(CLI::IsMember({"strategy", "sharded-strategy", "parallelizer", "schedule", "model"}))
-      ->option_text("strategy|sharded-strategy|parallelizer|schedule|model");
+      ->option_text(text::join(template_names(), "|"));
   for (CLI::App* each : {list, inspect, check}) each->add_flag("--json", json, "Print JSON");
   list->callback([&to] { to.action = PluginsCommand::Action::list; });
   inspect->callback([&to] { to.action = PluginsCommand::Action::inspect; });

@@ -83,7 +83,8 @@ class HEDDLE_API ShardedWriter {
  public:
   // `word` is part of the files' names. A collective of all ranks; `key` is used once in a run. Throws
   // Error{internal} on every rank if boxes of a tensor are missing.
-  ShardedWriter(std::string word, std::span<const Part> parts, Rendezvous& meeting, const std::string& key);
+  ShardedWriter(std::string word, std::span<const Part> parts, Rendezvous& rendezvous,
+                const std::string& key);
 
   // The parts, or rows of parts, that this rank writes: views, in the order of its file. Throws
   // Error{internal} if the parts are not boxes of the plan.
@@ -110,7 +111,7 @@ class HEDDLE_API ShardedWriter {
 // run. Every failure is thrown on every rank: Error{io}, and Error{internal} if boxes of a tensor are
 // missing.
 HEDDLE_API void write_sharded(const std::filesystem::path& directory, const std::string& word,
-                              std::span<const Part> parts, Rendezvous& meeting, const std::string& key);
+                              std::span<const Part> parts, Rendezvous& rendezvous, const std::string& key);
 
 // Reads boxes of any layout from such a directory. Only overlapping ranges are read and checked against their
 // checksums; directly into the tensor if it is contiguous, of the saved dtype and on the CPU. Each rank has
@@ -178,16 +179,16 @@ HEDDLE_API std::string pointed(const std::filesystem::path& link);
 
 // A piece of work on disk that every rank does its part of: it succeeds on all ranks or fails on all.
 
-// A meeting of all ranks after `work`; `key` is used once in a run. Where the work of some ranks threw, the
-// Error of the lowest of them is thrown on every rank, so that nobody waits for one that is gone. The work
-// may take longer than the meeting's timeout, which is of ranks that give no sign; rank 0 warns then.
-HEDDLE_API void together(Rendezvous& meeting, const std::string& key, const std::function<void()>& work);
+// A rendezvous of all ranks after `work`; `key` is used once in a run. Where the work of some ranks threw,
+// the Error of the lowest of them is thrown on every rank, so that nobody waits for one that is gone. The
+// work may take longer than the rendezvous's timeout, which is of ranks that give no sign; rank 0 warns then.
+HEDDLE_API void together(Rendezvous& rendezvous, const std::string& key, const std::function<void()>& work);
 
 // The same, and rank 0 gets what the work of each rank returned, in rank order; the others get nothing.
-HEDDLE_API std::vector<std::string> tell_first(Rendezvous& meeting, const std::string& key,
+HEDDLE_API std::vector<std::string> tell_first(Rendezvous& rendezvous, const std::string& key,
                                                const std::function<std::string()>& work);
 
 // The same for work that rank 0 does alone.
-HEDDLE_API void on_first(Rendezvous& meeting, const std::string& key, const std::function<void()>& work);
+HEDDLE_API void on_first(Rendezvous& rendezvous, const std::string& key, const std::function<void()>& work);
 
 }  // namespace heddle::checkpoint

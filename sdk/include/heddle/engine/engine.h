@@ -63,13 +63,13 @@ HEDDLE_API std::string fingerprint(const Setup& setup, const PluginRegistry& plu
 // The second entry point: for a host with its own loop. Members are destroyed in reverse order.
 struct Model {
   Setup setup;
-  std::unique_ptr<IDevice> device;      // null: the CPU
-  std::unique_ptr<Rendezvous> meeting;  // the device's, around the host's; null: the host's own
+  std::unique_ptr<IDevice> device;         // null: the CPU
+  std::unique_ptr<Rendezvous> rendezvous;  // the device's, around the host's; null: the host's own
   DeviceMesh mesh;
   Stages stages;
 };
 struct ModelHost {
-  Rendezvous& meeting;
+  Rendezvous& rendezvous;
   std::function<Units(const Setup&)> make_units;
   ParameterSource source;  // may be empty
   uint64_t seed = 42;

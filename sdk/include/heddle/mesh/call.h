@@ -130,7 +130,7 @@ class HEDDLE_API AloneRendezvous : public Rendezvous {
   int local_rank() const override { return 0; }
   int local_world_size() const override { return 1; }
   const Log& log() const override { return log_; }
-  std::string hold_meeting(const std::string&, const std::string& text, const Answer& answer) override {
+  std::string hold_rendezvous(const std::string&, const std::string& text, const Answer& answer) override {
     return answer({&text, 1}).front();
   }
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override;

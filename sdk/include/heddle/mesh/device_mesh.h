@@ -41,7 +41,7 @@ class HEDDLE_API DeviceMesh {
   std::string view_of(std::span<const std::string> axes) const;  // the first view that has all of them
   std::vector<std::string> parts_of(std::span<const std::string> axes) const;  // that view's own axes
 
-  Rendezvous& meeting() const;
+  Rendezvous& rendezvous() const;
   c10::Device device() const;  // where parameters live: strategies allocate there
   const Log& log() const;
 
@@ -59,8 +59,9 @@ namespace mesh {
 // it), and throws Error{mesh} naming the ranks and the part that differ; then lays out the axes over the
 // world. The product of the axes is the world size, and a view holds as many ranks as the axes that it
 // refolds.
-HEDDLE_API DeviceMesh build(std::span<const Axis> axes, Rendezvous& meeting, const std::string& fingerprint,
-                            std::span<const View> views = {}, const AxisTable& table = AxisTable::standard());
+HEDDLE_API DeviceMesh build(std::span<const Axis> axes, Rendezvous& rendezvous,
+                            const std::string& fingerprint, std::span<const View> views = {},
+                            const AxisTable& table = AxisTable::standard());
 
 }  // namespace mesh
 }  // namespace heddle

@@ -52,7 +52,7 @@ class HEDDLE_API DryRendezvous : public Rendezvous {
   int local_world_size() const override { return local_world_size_; }
   const Log& log() const override { return log_; }
   // The other ranks are assumed to give this rank's text.
-  std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) override;
+  std::string hold_rendezvous(const std::string& key, const std::string& text, const Answer& answer) override;
   std::unique_ptr<Communicator> group(const std::string& name, std::span<const int> ranks) override;
 
   const DryLog& entries() const { return *entries_; }  // of all groups, in the order of the calls

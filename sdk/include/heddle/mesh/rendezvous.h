@@ -41,9 +41,9 @@ class HEDDLE_API Rendezvous {
 
   // Computed by rank 0 from the texts of all ranks, in rank order: one text for all ranks, or one for each.
   using Answer = std::function<std::vector<std::string>(std::span<const std::string> texts)>;
-  // A meeting of all ranks: each gives a text, rank 0 answers, each gets its answer. A rank pays only for its
-  // own text and answer. `answer` is called on rank 0 only; what it throws is thrown on every rank. A `key`
-  // may be reused.
+  // A rendezvous of all ranks: each gives a text, rank 0 answers, each gets its answer. A rank pays only for
+  // its own text and answer. `answer` is called on rank 0 only; what it throws is thrown on every rank. A
+  // `key` may be reused.
   std::string meet(const std::string& key, const std::string& text, const Answer& answer);
   // Returns when every rank has called it.
   void barrier(const std::string& key);
@@ -69,7 +69,8 @@ class HEDDLE_API Rendezvous {
   virtual void forget(const void* owner) {}
 
   // meet() for an `answer` that does not throw.
-  virtual std::string hold_meeting(const std::string& key, const std::string& text, const Answer& answer) = 0;
+  virtual std::string hold_rendezvous(const std::string& key, const std::string& text,
+                                      const Answer& answer) = 0;
 };
 
 }  // namespace heddle

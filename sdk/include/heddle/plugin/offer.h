@@ -182,6 +182,16 @@ class HEDDLE_API Offer {
     return model<Family>(std::move(model_type), keys.table());
   }
 
+  // Of a kind that is made from a section and whose header is not included here: Thing(Config).
+  // offer.make<OfferedMetrics, Mine>("mine", schema()).
+  template <class Offered, class Thing, class Config>
+  Offered& make(std::string name, const ConfigSchema<Config>& schema) {
+    Offered offered;
+    fill(offered, std::move(name), schema);
+    offered.make = [schema](const Node& section) { return std::make_unique<Thing>(schema.read(section)); };
+    return add(std::move(offered));
+  }
+
   // Of any kind.
   template <class Offered>
   Offered& add(Offered offered) {

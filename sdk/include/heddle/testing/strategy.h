@@ -100,16 +100,16 @@ struct Curve {
 
 inline Curve small_run(const Node& configuration, PluginRegistry& plugins, int ranks, int64_t steps) {
   Curve curve;
-  ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
+  ThreadWorld::run(ranks, [&](Rendezvous& rendezvous) {
     engine::Model model = engine::model(configuration, plugins,
-                                        {meeting, [](const Setup&) { return small_units(); }, {}, 42, ""});
+                                        {rendezvous, [](const Setup&) { return small_units(); }, {}, 42, ""});
     StepConfig config;
     config.optimizer.lr = 0.02;
     Step step(model.stages, model.mesh, config);
     for (int64_t at = 0; at < steps; ++at) {
       const std::vector<Batch> mine = small_batches(at, model.mesh.rank("dp"), model.mesh.size("dp"));
       const StepReport report = step.run(mine, config.optimizer.lr, config.optimizer.weight_decay);
-      if (meeting.rank() != 0) continue;
+      if (rendezvous.rank() != 0) continue;
       curve.losses.push_back(report.loss.item<double>());
       curve.norms.push_back(report.grad_norm.item<double>());
     }
@@ -148,9 +148,9 @@ inline std::vector<double> split_run(const Node& configuration, PluginRegistry& 
                                      int64_t steps) {
   std::vector<double> losses(static_cast<size_t>(steps));
   std::mutex adding;
-  ThreadWorld::run(ranks, [&](Rendezvous& meeting) {
+  ThreadWorld::run(ranks, [&](Rendezvous& rendezvous) {
     engine::Model model = engine::model(configuration, plugins,
-                                        {meeting, [](const Setup&) { return small_units(); }, {}, 42, ""});
+                                        {rendezvous, [](const Setup&) { return small_units(); }, {}, 42, ""});
     ParallelStage& stage = *model.stages.front();
     for (int64_t at = 0; at < steps; ++at) {
       const double mine = split_step(stage, small_batches(at, model.mesh.rank("dp"), model.mesh.size("dp")),

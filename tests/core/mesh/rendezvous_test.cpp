@@ -1,4 +1,4 @@
-// Meetings: rank 0 answers, one text for all or one for each, and what it throws is thrown on every rank.
+// Rendezvous: rank 0 answers, one text for all or one for each, and what it throws is thrown on every rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -6,7 +6,7 @@
 #include "heddle/mesh/call.h"
 #include "heddle/mesh/dry.h"
 #include "heddle/transport/threads.h"
-#include "lib/transport/gloo/store_meeting.h"
+#include "lib/transport/gloo/store_rendezvous.h"
 
 namespace heddle {
 namespace {
@@ -20,36 +20,36 @@ std::vector<std::string> doubled(Texts texts) {
   return out;
 }
 
-TEST(Meeting, GivesEachRankItsAnswerOrAllTheSame) {
-  ThreadWorld::run(3, [](Rendezvous& meeting) {
-    const std::string rank = std::to_string(meeting.rank());
+TEST(Rendezvous, GivesEachRankItsAnswerOrAllTheSame) {
+  ThreadWorld::run(3, [](Rendezvous& rendezvous) {
+    const std::string rank = std::to_string(rendezvous.rank());
     for (int round = 0; round < 20; ++round) {
-      EXPECT_EQ(meeting.meet("each", rank, doubled), rank + rank);
-      EXPECT_EQ(meeting.meet("all", rank, [](Texts texts) { return std::vector{texts[2] + texts[1]}; }),
+      EXPECT_EQ(rendezvous.meet("each", rank, doubled), rank + rank);
+      EXPECT_EQ(rendezvous.meet("all", rank, [](Texts texts) { return std::vector{texts[2] + texts[1]}; }),
                 "21");
     }
-    EXPECT_THAT(meeting.exchange("texts", rank), ElementsAre("0", "1", "2"));
-    EXPECT_THAT(meeting.exchange("nothing", ""), ElementsAre("", "", ""));
+    EXPECT_THAT(rendezvous.exchange("texts", rank), ElementsAre("0", "1", "2"));
+    EXPECT_THAT(rendezvous.exchange("nothing", ""), ElementsAre("", "", ""));
   });
 }
 
-TEST(Meeting, ThrowsWhatTheAnswerThrowsOnEveryRankAndGoesOn) {
-  ThreadWorld::run(3, [](Rendezvous& meeting) {
+TEST(Rendezvous, ThrowsWhatTheAnswerThrowsOnEveryRankAndGoesOn) {
+  ThreadWorld::run(3, [](Rendezvous& rendezvous) {
     const auto fails = [](Texts texts) -> std::vector<std::string> {
       throw Error(ErrorCode::config, "run.yaml:3", "of '" + texts[2] + "'", "mend: it");
     };
     try {
-      meeting.meet("fails", std::to_string(meeting.rank()), fails);
+      rendezvous.meet("fails", std::to_string(rendezvous.rank()), fails);
       ADD_FAILURE() << "nothing was thrown";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::config);
       EXPECT_STREQ(error.what(), "error[config] run.yaml:3: of '2'\n  hint: mend: it");
     }
-    meeting.barrier("after it");
+    rendezvous.barrier("after it");
   });
 }
 
-TEST(Meeting, OfOneRankAndOfADryWorldAnswersToo) {
+TEST(Rendezvous, OfOneRankAndOfADryWorldAnswersToo) {
   AloneRendezvous alone;
   EXPECT_EQ(alone.meet("key", "a", doubled), "aa");
   DryRendezvous dry(5, 4096);
@@ -58,12 +58,12 @@ TEST(Meeting, OfOneRankAndOfADryWorldAnswersToo) {
 }
 
 // Every rank's side in turn, with texts longer than a piece, and with empty ones.
-TEST(StoreMeeting, CarriesTextsAndAnswersAndLeavesNothing) {
+TEST(StoreRendezvous, CarriesTextsAndAnswersAndLeavesNothing) {
   constexpr int kRanks = 5;
   const auto store = c10::make_intrusive<c10d::HashStore>();
   for (const size_t length : {size_t{0}, size_t{3}, (size_t{9} << 20) + 1})
     for (const bool for_all : {false, true}) {
-      std::vector<mesh::StoreMeeting> ranks;
+      std::vector<mesh::StoreRendezvous> ranks;
       for (int rank = 0; rank < kRanks; ++rank) ranks.emplace_back(store, "key/", rank, kRanks);
       const auto text_of = [&](int rank) { return std::string(length, static_cast<char>('a' + rank)); };
       for (int rank = 1; rank < kRanks; ++rank) {

@@ -1,5 +1,5 @@
 // Short texts share keys, long ones are split; counters record who has given and who has read.
-#include "lib/transport/gloo/store_meeting.h"
+#include "lib/transport/gloo/store_rendezvous.h"
 
 #include <algorithm>
 #include <charconv>
@@ -74,11 +74,12 @@ std::vector<std::string> StoredTexts::read(std::span<const std::string> keys, bo
   return texts;
 }
 
-StoreMeeting::StoreMeeting(c10::intrusive_ptr<c10d::Store> store, std::string key, int rank, int world_size)
+StoreRendezvous::StoreRendezvous(c10::intrusive_ptr<c10d::Store> store, std::string key, int rank,
+                                 int world_size)
     : store_(std::move(store)), texts_(store_), key_(std::move(key)), rank_(rank), world_size_(world_size) {}
 
 // An entry of the block's list: "RANK LENGTH:TEXT".
-void StoreMeeting::give(const std::string& text) {
+void StoreRendezvous::give(const std::string& text) {
   const bool is_long = text.size() > kShort;
   if (is_long) texts_.put(key_of(rank_), text);
   store_->append(block_key(rank_ / kBlock),
@@ -87,11 +88,11 @@ void StoreMeeting::give(const std::string& text) {
   store_->add(key_ + "given", 1);
 }
 
-bool StoreMeeting::is_answered() {
+bool StoreRendezvous::is_answered() {
   return store_->check({key_ + "answer"});
 }
 
-std::string StoreMeeting::take() {
+std::string StoreRendezvous::take() {
   const std::string answer = texts_.get(key_ + "answer");
   const std::string own =
       answer.front() == kForAll ? answer.substr(1) : texts_.take(std::vector{key_of(rank_)}).front();
@@ -99,12 +100,12 @@ std::string StoreMeeting::take() {
   return own;
 }
 
-bool StoreMeeting::is_complete() {
+bool StoreRendezvous::is_complete() {
   return store_->add(key_ + "given", 0) >= world_size_ - 1;
 }
 
-void StoreMeeting::read_block(std::span<const uint8_t> list,
-                              const std::function<void(int, const std::string*)>& entry) {
+void StoreRendezvous::read_block(std::span<const uint8_t> list,
+                                 const std::function<void(int, const std::string*)>& entry) {
   std::string_view rest(reinterpret_cast<const char*>(list.data()), list.size());
   while (!rest.empty()) {
     const int rank = number(until(rest, ' '));
@@ -119,7 +120,7 @@ void StoreMeeting::read_block(std::span<const uint8_t> list,
   }
 }
 
-std::vector<int> StoreMeeting::absent() {
+std::vector<int> StoreRendezvous::absent() {
   std::vector<bool> given(world_size_);
   for (int block = 0; block * kBlock < world_size_; ++block)
     if (store_->check({block_key(block)}))
@@ -130,7 +131,7 @@ std::vector<int> StoreMeeting::absent() {
   return ranks;
 }
 
-std::vector<std::string> StoreMeeting::texts(const std::string& own) {
+std::vector<std::string> StoreRendezvous::texts(const std::string& own) {
   std::vector<std::string> all(world_size_), long_keys;
   std::vector<int> long_ranks;
   all[0] = own;
@@ -151,7 +152,7 @@ std::vector<std::string> StoreMeeting::texts(const std::string& own) {
   return all;
 }
 
-std::string StoreMeeting::answer(std::span<const std::string> answers) {
+std::string StoreRendezvous::answer(std::span<const std::string> answers) {
   const bool for_all = answers.size() == 1;
   std::vector<std::string> keys, texts;
   for (int rank = 1; rank < world_size_ && !for_all; ++rank) {
@@ -170,11 +171,11 @@ std::string StoreMeeting::answer(std::span<const std::string> answers) {
   return answers[0];
 }
 
-bool StoreMeeting::is_read() {
+bool StoreRendezvous::is_read() {
   return store_->add(key_ + "read", 0) >= world_size_ - 1;
 }
 
-void StoreMeeting::clear() {
+void StoreRendezvous::clear() {
   texts_.take(std::vector{key_ + "answer"});
   store_->deleteKey(key_ + "given");
   store_->deleteKey(key_ + "read");

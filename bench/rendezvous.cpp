@@ -1,9 +1,9 @@
 // Bytes that pass through the ranks' store: at the start of a run, and for a save, of 64 to 4,096 ranks.
-//   bench_meetings [LARGEST]
-// The ranks are simulated: each runs the code of a real rank up to its next meeting, in turn, and the meeting
-// is held in a store in memory that counts. 7 billion parameters in the tensors of a Llama model, rows dealt
-// over all ranks (fsdp2), 8 ranks to a machine. "all to all": what the same meetings cost where every rank
-// gets the texts of all.
+//   bench_rendezvous [LARGEST]
+// The ranks are simulated: each runs the code of a real rank up to its next rendezvous, in turn, and the
+// rendezvous is held in a store in memory that counts. 7 billion parameters in the tensors of a Llama model,
+// rows dealt over all ranks (fsdp2), 8 ranks to a machine. "all to all": what the same rendezvous cost where
+// every rank gets the texts of all.
 #include <ATen/ops/empty.h>
 
 #include <cstdio>
@@ -17,7 +17,7 @@
 #include "heddle/checkpoint/sharded.h"
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/mesh/dry.h"
-#include "lib/transport/gloo/store_meeting.h"
+#include "lib/transport/gloo/store_rendezvous.h"
 #include "lib/transport/shm/shm_machine.h"
 
 namespace {
@@ -72,16 +72,16 @@ struct Held {
   std::vector<std::string> texts, answers;  // by rank
 };
 
-// A rank that has the answers of the meetings held so far.
+// A rank that has the answers of the rendezvous held so far.
 class SimulatedRank : public DryRendezvous {
  public:
-  SimulatedRank(int rank, int world, std::vector<Held>& meetings, CountingStore& store)
-      : DryRendezvous(rank, world), meetings_(meetings), store_(store) {}
+  SimulatedRank(int rank, int world, std::vector<Held>& kept_rendezvous, CountingStore& store)
+      : DryRendezvous(rank, world), kept_rendezvous_(kept_rendezvous), store_(store) {}
 
-  std::string hold_meeting(const std::string&, const std::string& text, const Answer& answer) override {
+  std::string hold_rendezvous(const std::string&, const std::string& text, const Answer& answer) override {
     const size_t number = next_++;
-    if (number == meetings_.size()) meetings_.push_back({});
-    Held& held = meetings_[number];
+    if (number == kept_rendezvous_.size()) kept_rendezvous_.push_back({});
+    Held& held = kept_rendezvous_[number];
     if (!held.answers.empty()) return held.answers[static_cast<size_t>(rank())];
     held.texts.resize(static_cast<size_t>(world_size()));
     held.texts[static_cast<size_t>(rank())] = text;
@@ -93,7 +93,7 @@ class SimulatedRank : public DryRendezvous {
   void hold(Held& held, size_t number, const Answer& answer) {
     const auto store = c10::intrusive_ptr<c10d::Store>::unsafe_reclaim_from_nonowning(&store_);
     const std::string key = "text/" + std::to_string(number) + "/";
-    std::vector<mesh::StoreMeeting> ranks;
+    std::vector<mesh::StoreRendezvous> ranks;
     for (int rank = 0; rank < world_size(); ++rank) ranks.emplace_back(store, key, rank, world_size());
     for (int rank = 1; rank < world_size(); ++rank) ranks[rank].give(held.texts[rank]);
     ranks[0].is_complete();
@@ -106,7 +106,7 @@ class SimulatedRank : public DryRendezvous {
     ranks[0].clear();
   }
 
-  std::vector<Held>& meetings_;
+  std::vector<Held>& kept_rendezvous_;
   CountingStore& store_;
   size_t next_ = 0;
 };
@@ -115,23 +115,23 @@ struct Cost {
   double now = 0, exchange = 0;
 };
 
-// Runs `body` on all ranks, from meeting to meeting. Rank 0 comes last to each, and holds it.
+// Runs `body` on all ranks, from rendezvous to rendezvous. Rank 0 comes last to each, and holds it.
 Cost cost_of(int world, const std::function<void(Rendezvous&)>& body) {
   const auto store = c10::make_intrusive<CountingStore>();
-  std::vector<Held> meetings;
+  std::vector<Held> kept_rendezvous;
   for (int ended = 0; ended < world;) {
     ended = 0;
     for (int rank = world - 1; rank >= 0; --rank) {
-      SimulatedRank meeting(rank, world, meetings, *store);
+      SimulatedRank rendezvous(rank, world, kept_rendezvous, *store);
       try {
-        body(meeting);
+        body(rendezvous);
         ++ended;
       } catch (const Waits&) {
       }
     }
   }
   Cost cost{static_cast<double>(store->bytes), 0};
-  for (const Held& held : meetings)
+  for (const Held& held : kept_rendezvous)
     for (const std::string& text : held.texts)
       cost.exchange += static_cast<double>(text.size()) * (world + 1);
   return cost;
@@ -164,33 +164,33 @@ std::vector<checkpoint::Part> parts_of(int rank, int world, const std::string& p
   return out;
 }
 
-void start(Rendezvous& meeting) {
-  mesh::share_memory(0, meeting, "machine " + std::to_string(meeting.rank() / 8));
-  const std::vector<Axis> axes = {{"dp_shard", meeting.world_size()}};
-  mesh::build(axes, meeting, std::string(3000, 'f'));
-  for (const char* key : {"owned shards", "lock", "tokens"}) meeting.barrier(key);
+void start(Rendezvous& rendezvous) {
+  mesh::share_memory(0, rendezvous, "machine " + std::to_string(rendezvous.rank() / 8));
+  const std::vector<Axis> axes = {{"dp_shard", rendezvous.world_size()}};
+  mesh::build(axes, rendezvous, std::string(3000, 'f'));
+  for (const char* key : {"owned shards", "lock", "tokens"}) rendezvous.barrier(key);
 }
 
-void plan(Rendezvous& meeting) {
-  checkpoint::ShardedWriter model("model", parts_of(meeting.rank(), meeting.world_size(), ""), meeting,
-                                  "model");
-  std::vector<checkpoint::Part> moments = parts_of(meeting.rank(), meeting.world_size(), "exp_avg.");
-  for (auto& part : parts_of(meeting.rank(), meeting.world_size(), "exp_avg_sq."))
+void plan(Rendezvous& rendezvous) {
+  checkpoint::ShardedWriter model("model", parts_of(rendezvous.rank(), rendezvous.world_size(), ""),
+                                  rendezvous, "model");
+  std::vector<checkpoint::Part> moments = parts_of(rendezvous.rank(), rendezvous.world_size(), "exp_avg.");
+  for (auto& part : parts_of(rendezvous.rank(), rendezvous.world_size(), "exp_avg_sq."))
     moments.push_back(std::move(part));
-  checkpoint::ShardedWriter optimizer("optim", moments, meeting, "optim");
+  checkpoint::ShardedWriter optimizer("optim", moments, rendezvous, "optim");
 }
 
-// The checksums of what a rank wrote, and the meetings around it.
-void save(Rendezvous& meeting) {
+// The checksums of what a rank wrote, and the rendezvous around it.
+void save(Rendezvous& rendezvous) {
   size_t digits = 0;
-  for (const auto& part : parts_of(meeting.rank(), meeting.world_size(), ""))
+  for (const auto& part : parts_of(rendezvous.rank(), rendezvous.world_size(), ""))
     digits += 3 * 16 *
               ((static_cast<uint64_t>(part.tensor.numel()) * 4 + checkpoint::Manifest::kStretch - 1) /
                checkpoint::Manifest::kStretch);
-  meeting.barrier("stage");
-  meeting.meet("write", std::string(digits, '0'),
-               [](std::span<const std::string>) { return std::vector<std::string>{""}; });
-  for (const char* key : {"manifests", "publish"}) meeting.barrier(key);
+  rendezvous.barrier("stage");
+  rendezvous.meet("write", std::string(digits, '0'),
+                  [](std::span<const std::string>) { return std::vector<std::string>{""}; });
+  for (const char* key : {"manifests", "publish"}) rendezvous.barrier(key);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// One meeting of all ranks through a store: texts to rank 0, answers from it. The caller waits.
+// One rendezvous of all ranks through a store: texts to rank 0, answers from it. The caller waits.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -35,10 +35,10 @@ class HEDDLE_API StoredTexts {
 // there. Short texts of 256 ranks are one value, read and deleted at once: rank 0 makes 50 calls for 4,096
 // ranks, where they are short and the answer is for all. Rank 0: is_complete(), texts(), answer(), is_read(),
 // clear(). The others: give(), is_answered(), take().
-class HEDDLE_API StoreMeeting {
+class HEDDLE_API StoreRendezvous {
  public:
   // `key` is used once in a run.
-  StoreMeeting(c10::intrusive_ptr<c10d::Store> store, std::string key, int rank, int world_size);
+  StoreRendezvous(c10::intrusive_ptr<c10d::Store> store, std::string key, int rank, int world_size);
 
   void give(const std::string& text);
   bool is_answered();
