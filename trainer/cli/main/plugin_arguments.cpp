@@ -4,7 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "heddle/base/text.h"
-#include "trainer/cli/plugins/plugin_create.h"
+#include "trainer/cli/plugins/templates.h"
 
 namespace heddle::cli {
 

@@ -10,34 +10,23 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "trainer/cli/plugins/templates.h"
 
 namespace heddle::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-// Beside the program in a build, in ../share once it is installed; empty: neither is there.
-fs::path templates(fs::path* last = nullptr) {
-  std::error_code ignored;
-  const fs::path here = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-  for (const fs::path& place : {here / "share/heddle/template", here.parent_path() / "share/heddle/template"})
-    if (fs::is_directory(place, ignored)) return place;
-  if (last != nullptr) *last = here.parent_path() / "share/heddle/template";
-  return {};
-}
-
 // The template of a kind.
 fs::path template_of(const std::string& kind) {
-  fs::path missing;
-  const fs::path all = templates(&missing);
-  if (all.empty())
-    throw Error(ErrorCode::internal, missing.string(), "the templates of plugins are not there",
-                "install heddle again");
   const std::vector<std::string> names = template_names();
+  if (names.empty())
+    throw Error(ErrorCode::internal, template_directory().string(), "the templates of plugins are not there",
+                "install heddle again");
   if (std::find(names.begin(), names.end(), kind) == names.end())
     throw Error(ErrorCode::usage, "heddle plugins new", "there is no template '" + kind + "' for --kind",
                 "kinds are " + text::join(names));
-  return all / kind;
+  return template_directory() / kind;
 }
 
 // Letters of C++, small, as names in a manifest and of files are.
@@ -95,15 +84,6 @@ void copy(const fs::path& from, const fs::path& to, const std::string& name) {
 }
 
 }  // namespace
-
-std::vector<std::string> template_names() {
-  std::vector<std::string> names;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(templates(), ignored))
-    names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
 
 int create_plugin(const PluginsCommand& command) {
   const fs::path directory = command.arguments.front();

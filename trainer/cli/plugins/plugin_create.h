@@ -1,16 +1,9 @@
 // `heddle plugins new`: a project of a plugin, written from a template of the installed SDK.
 #pragma once
 
-#include <string>
-#include <vector>
-
-#include "heddle/base/export.h"
 #include "trainer/cli/commands.h"
 
 namespace heddle::cli {
-
-// The kinds of which there are templates, sorted: the folders of share/heddle/template.
-HEDDLE_API std::vector<std::string> template_names();
 
 // Writes the directory NAME, whose last part is the plugin's name. Throws Error{usage} for an invalid name or
 // an existing directory, and Error{io}.
