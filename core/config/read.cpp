@@ -21,6 +21,13 @@ constexpr size_t kMostBytes = 64u << 20;   // of values and paths
 constexpr size_t kLongestKey = 1000;       // bytes
 constexpr std::string_view kYamlTag = "tag:yaml.org,2002:";
 
+// Sections that hold notes of other tools, and parts for other sections: nothing in them is evaluated, so
+// that variables of the environment need not be set.
+bool is_of_other_tools(std::string_view path) {
+  const std::string_view section = path.substr(0, path.find_first_of(".["));
+  return section == "ci" || section == "skypilot" || section.starts_with("_");
+}
+
 // Turns raw nodes into values; counts them, so that aliases cannot grow without end.
 class Resolver {
  public:
@@ -112,6 +119,7 @@ class Resolver {
   }
 
   Node meaning(const Raw& raw, const Mark& mark, const std::string& path) const {
+    if (is_of_other_tools(path)) return Node::text(raw.text, mark, path);
     const std::string tag = tag_of(raw, path, {"str", "int", "float", "bool", "null"});
     if (tag != "?" && tag != "!" && tag != "str") return tagged(raw, tag, mark, path);
     if (tag == "?")

@@ -86,7 +86,6 @@ void mark_what_comes_later(ConfigSchema<Fsdp2Config>& schema) {
       .later(
           "activation_checkpointing_scope", "models with vision or audio towers are not built yet",
           [](const Fsdp2Config& config) { return config.activation_checkpointing_scope.all_or_language(); })
-      .later("enable_compile", "layers are kernels written by hand, and there is no graph compiler here")
       .later("multimodal", "there are no models with vision towers, so no frames to share",
              [](const Fsdp2Config& config) {
                const FrameSharding given = config.multimodal.vision.frame_sharding;
@@ -127,7 +126,7 @@ void add_sharding_fields(ConfigSchema<Fsdp2Config>& schema) {
              "Free whole parameters after forward. Null: all units but the last; none in a pipeline.")
       .field("enable_async_tensor_parallel", &C::enable_async_tensor_parallel,
              "Overlap tensor-parallel communication with compute.")
-      .field("enable_compile", &C::enable_compile, "Compile each layer.")
+      .field("enable_compile", &C::enable_compile, "Layers are kernels already: there is no graph to compile.")
       .field("enable_fsdp2_prefetch", &C::enable_fsdp2_prefetch,
              "Gather as many units ahead as the two depths say, where units are freed after forward and "
              "there is no pipeline; else one.")

@@ -10,20 +10,20 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 std::vector<std::string> words_refused(const std::string& words) {
-  recipe::NotBuilt not_built;
-  recipe::read_checkpoint(config::read_text(words, "run.yaml"), not_built);
-  return not_built;
+  RecipeNotes notes;
+  recipe::read_checkpoint(config::read_text(words, "run.yaml"), notes);
+  return notes.not_built;
 }
 
 TEST(CheckpointFields, OfTheExportAreBuilt) {
-  recipe::NotBuilt not_built;
+  RecipeNotes notes;
   const CheckpointSection section = recipe::read_checkpoint(
       config::read_text(
           "{consolidation_timeout_minutes: 0.5, single_rank_consolidation: true, v4_compatible: true, "
           "save_consolidated: every}",
           "run.yaml"),
-      not_built);
-  EXPECT_THAT(not_built, IsEmpty());
+      notes);
+  EXPECT_THAT(notes.not_built, IsEmpty());
   EXPECT_EQ(section.consolidation_timeout_minutes, 0.5);
   EXPECT_TRUE(section.single_rank_consolidation);
   EXPECT_TRUE(section.v4_compatible);
@@ -34,20 +34,17 @@ TEST(CheckpointFields, ThatAskForNothingAreTaken) {
       words_refused("{is_peft: false, dequantize_base_checkpoint: false, original_model_root_dir: null, "
                     "diffusers_compatible: false, model_save_format: safetensors}"),
       IsEmpty());
+  EXPECT_THAT(words_refused("{dequantize_base_checkpoint: true, model_save_format: torch_save}"), IsEmpty());
 }
 
 TEST(CheckpointFields, OfOtherWaysAreRefusedWithTheReason) {
   EXPECT_THAT(words_refused("{is_peft: true}"),
               ElementsAre("checkpoint.is_peft: adapters are not built yet"));
-  EXPECT_THAT(words_refused("{dequantize_base_checkpoint: true}"),
-              ElementsAre("checkpoint.dequantize_base_checkpoint: quantized base models are not built yet"));
   EXPECT_THAT(words_refused("{original_model_root_dir: /models}"),
               ElementsAre("checkpoint.original_model_root_dir: names and dtypes of an export are those of "
                           "model.pretrained_model_name_or_path"));
   EXPECT_THAT(words_refused("{diffusers_compatible: true}"),
               ElementsAre("checkpoint.diffusers_compatible: files are named as transformers has them"));
-  EXPECT_THAT(words_refused("{model_save_format: torch_save}"),
-              ElementsAre("checkpoint.model_save_format: models are written as safetensors"));
   EXPECT_THAT(words_refused("{model_repo_id: a/b}"),
               ElementsAre("checkpoint.model_repo_id: models are not downloaded"));
 }

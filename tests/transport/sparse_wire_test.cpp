@@ -62,8 +62,8 @@ int64_t sum_of(WireCollectives& collectives, int64_t mine) {
 TEST(SparseWire, ConnectsAlongTheTreeAndToAllWhenAllExchange) {
   World world;
   std::barrier together(kWired);
-  std::vector<size_t> few(kWired), again(kWired);
-  std::vector<std::vector<int64_t>> sums(kWired), gathered(kWired);
+  std::vector<size_t> few(kWired), more(kWired), again(kWired);
+  std::vector<std::vector<int64_t>> sums(kWired), gathered(kWired), exchanged(kWired);
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < kWired; ++rank)
     ranks.emplace_back([&, rank] {
@@ -81,6 +81,13 @@ TEST(SparseWire, ConnectsAlongTheTreeAndToAllWhenAllExchange) {
       const at::Tensor whole = at::zeros({kWired}, at::kLong), mine = at::full({1}, rank * rank, at::kLong);
       collectives.run({.operation = Operation::all_gather, .out = whole, .in = mine});
       gathered[rank].assign(whole.const_data_ptr<int64_t>(), whole.const_data_ptr<int64_t>() + kWired);
+      more[rank] = wire->connections();
+      // Then all exchange with all.
+      const std::vector<int64_t> rows(kWired, 1);
+      const at::Tensor to = at::full({kWired}, rank, at::kLong), from = at::zeros({kWired}, at::kLong);
+      collectives.run(
+          {.operation = Operation::all_to_all, .out = from, .in = to, .out_rows = rows, .in_rows = rows});
+      exchanged[rank].assign(from.const_data_ptr<int64_t>(), from.const_data_ptr<int64_t>() + kWired);
       sums[rank].push_back(sum_of(collectives, 1));
       again[rank] = wire->connections();
       together.arrive_and_wait();
@@ -88,9 +95,13 @@ TEST(SparseWire, ConnectsAlongTheTreeAndToAllWhenAllExchange) {
   for (std::thread& rank : ranks) rank.join();
   for (int rank = 0; rank < kWired; ++rank) {
     EXPECT_LE(few[rank], 5u) << rank;  // of 19
-    EXPECT_LE(again[rank], 7u) << rank;
+    EXPECT_LE(more[rank], 14u) << rank;
+    EXPECT_EQ(again[rank], more[rank]) << rank;  // the mesh of all is one more
     EXPECT_EQ(sums[rank], (std::vector<int64_t>{190, 210, 230, 100 + (rank + kWired - 1) % kWired, kWired}));
-    for (int other = 0; other < kWired; ++other) EXPECT_EQ(gathered[rank][other], other * other);
+    for (int other = 0; other < kWired; ++other) {
+      EXPECT_EQ(gathered[rank][other], other * other);
+      EXPECT_EQ(exchanged[rank][other], other);
+    }
   }
 }
 
@@ -139,6 +150,24 @@ TEST(SparseWire, OfThousandsOfRanksHasFewConnectionsAndMessages) {
     for (int sum = 0; sum < 2; ++sum) sum_of(collectives, 1);
     EXPECT_LE(wire.messages, 64) << rank;
     EXPECT_LE(wire.peers.size(), 12u) << rank;
+    EXPECT_FALSE(wire.opened) << rank;
+  }
+}
+
+// And where its shards go over Gloo: a gather, a reduce-scatter and a large sum.
+TEST(SparseWire, OfThousandsOfRanksMovesBlocksInFewMessages) {
+  constexpr int kWorld = 4096;
+  for (const int rank : {0, 1, 2049, 4095}) {
+    CountingWire wire;
+    WireCollectives collectives(wire, rank, kWorld);
+    const at::Tensor whole = at::zeros({kWorld}), part = at::zeros({1}), large = at::zeros({2 * kWorld});
+    collectives.run({.operation = Operation::all_gather, .out = whole, .in = part});
+    EXPECT_EQ(wire.messages, 24) << rank;
+    collectives.run({.operation = Operation::reduce_scatter, .out = part, .in = whole});
+    EXPECT_EQ(wire.messages, 48) << rank;
+    collectives.run({.operation = Operation::all_reduce, .out = large, .in = large});
+    EXPECT_EQ(wire.messages, 96) << rank;
+    EXPECT_LE(wire.peers.size(), 24u) << rank;
     EXPECT_FALSE(wire.opened) << rank;
   }
 }

@@ -1,10 +1,13 @@
-// Small all-reduces of many ranks: messages of a rank, and the bits of the sum.
+// Collectives of many ranks: messages of a rank, and what they compute.
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -109,6 +112,119 @@ INSTANTIATE_TEST_SUITE_P(Sizes, ManyRanks,
                          ::testing::Combine(::testing::Values(17, 32, 45, 128),
                                             ::testing::Values(at::kFloat, at::kBFloat16),
                                             ::testing::Values(Reduce::sum, Reduce::average, Reduce::max)));
+
+// Runs `body` on every rank and returns the most messages of one, sent and received.
+int most_messages(int size, const std::function<void(int rank, WireCollectives& collectives)>& body) {
+  Post post;
+  std::vector<int> messages(static_cast<size_t>(size));
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < size; ++rank)
+    ranks.emplace_back([&, rank] {
+      PostWire wire(post, rank);
+      WireCollectives collectives(wire, rank, size);
+      body(rank, collectives);
+      messages[static_cast<size_t>(rank)] = wire.sent + wire.received;
+    });
+  for (std::thread& rank : ranks) rank.join();
+  return *std::max_element(messages.begin(), messages.end());
+}
+
+// Small whole numbers: every order of adding gives the same sum.
+at::Tensor numbers(int rank, int64_t count, at::ScalarType type) {
+  at::Tensor out = at::empty({count}, at::kFloat);
+  for (int64_t i = 0; i < count; ++i)
+    out.mutable_data_ptr<float>()[i] = static_cast<float>((rank * 5 + i * 3) % 7 - 3);
+  return out.to(type);
+}
+
+using Collective = std::tuple<int, at::ScalarType>;
+
+class BlocksOfManyRanks : public ::testing::TestWithParam<Collective> {
+ protected:
+  int size() const { return std::get<0>(GetParam()); }
+  at::ScalarType type() const { return std::get<1>(GetParam()); }
+  int rounds() const {
+    int log = 0;
+    while ((1 << log) < size()) ++log;
+    return log;
+  }
+  // Of all ranks' numbers.
+  std::vector<float> sums(int64_t count, Reduce reduce) const {
+    std::vector<float> out(static_cast<size_t>(count), reduce == Reduce::max ? -100.0f : 0.0f);
+    for (int rank = 0; rank < size(); ++rank) {
+      const at::Tensor part = numbers(rank, count, at::kFloat);
+      for (int64_t i = 0; i < count; ++i) {
+        const float value = part.const_data_ptr<float>()[i];
+        float& to = out[static_cast<size_t>(i)];
+        to = reduce == Reduce::max ? std::max(to, value) : to + value;
+      }
+    }
+    if (reduce == Reduce::average)
+      for (float& value : out) {
+        value /= static_cast<float>(size());
+        if (at::isIntegralType(type(), false)) value = std::trunc(value);
+      }
+    return out;
+  }
+  void expect(const at::Tensor& got, const std::vector<float>& want, int rank) const {
+    const at::Tensor values = got.to(at::kFloat);
+    size_t wrong = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      const float rounded = type() == at::kBFloat16 ? static_cast<float>(c10::BFloat16(want[i])) : want[i];
+      wrong += values.const_data_ptr<float>()[i] != rounded;
+    }
+    EXPECT_EQ(wrong, 0u) << "rank " << rank;
+  }
+};
+
+TEST_P(BlocksOfManyRanks, AreGathered) {
+  const int most = most_messages(size(), [&](int rank, WireCollectives& collectives) {
+    const at::Tensor in = numbers(rank, 3, type()), out = at::empty({3 * size()}, type());
+    collectives.run({.operation = Operation::all_gather, .out = out, .in = in});
+    for (int other = 0; other < size(); ++other)
+      EXPECT_EQ(std::memcmp(static_cast<const char*>(out.const_data_ptr()) + other * in.nbytes(),
+                            numbers(other, 3, type()).const_data_ptr(), in.nbytes()),
+                0)
+          << rank << " of " << other;
+  });
+  EXPECT_LE(most, 2 * rounds());
+}
+
+TEST_P(BlocksOfManyRanks, AreReduced) {
+  for (const Reduce reduce : {Reduce::sum, Reduce::average, Reduce::max}) {
+    const int64_t whole = 3 * size();
+    const std::vector<float> all = sums(whole, reduce);
+    const int most = most_messages(size(), [&](int rank, WireCollectives& collectives) {
+      const std::vector<float> want(all.begin() + 3 * rank, all.begin() + 3 * rank + 3);
+      const at::Tensor in = numbers(rank, whole, type()), out = at::empty({3}, type());
+      collectives.run({.operation = Operation::reduce_scatter, .out = out, .in = in, .reduce = reduce});
+      expect(out, want, rank);
+      // Twice: the staging memory and the tags are used again. In place.
+      const at::Tensor own = in.slice(0, 3 * rank, 3 * rank + 3);
+      collectives.run({.operation = Operation::reduce_scatter, .out = own, .in = in, .reduce = reduce});
+      expect(own, want, rank);
+    });
+    EXPECT_LE(most, 4 * rounds());
+  }
+}
+
+// Above 16 KiB; sizes that the ranks do not divide, so that last blocks are short.
+TEST_P(BlocksOfManyRanks, AreReducedAndGathered) {
+  for (const Reduce reduce : {Reduce::sum, Reduce::average, Reduce::max})
+    for (const int64_t count : {int64_t{8209}, int64_t{8193 + size()}}) {
+      const std::vector<float> want = sums(count, reduce);
+      const int most = most_messages(size(), [&](int rank, WireCollectives& collectives) {
+        const at::Tensor value = numbers(rank, count, type());
+        collectives.run({.operation = Operation::all_reduce, .out = value, .in = value, .reduce = reduce});
+        expect(value, want, rank);
+      });
+      EXPECT_LE(most, 4 * rounds());  // 48 for 4,096 ranks
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, BlocksOfManyRanks,
+                         ::testing::Combine(::testing::Values(17, 24, 32),
+                                            ::testing::Values(at::kFloat, at::kBFloat16, at::kInt)));
 
 }  // namespace
 }  // namespace heddle::mesh

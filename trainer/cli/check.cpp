@@ -113,6 +113,13 @@ std::string run_json(const Verdict& verdict) {
          ", \"optimizer\": " + number(std::mem_fn(&ModelSize::optimizer)) + "}, \"steps\": " + steps;
 }
 
+std::string to_json(const std::vector<SkippedKey>& skipped) {
+  std::string out;
+  for (const SkippedKey& one : skipped)
+    out += (out.empty() ? "" : ", ") + text::quoted(one.key) + ": " + text::quoted(one.why);
+  return "{" + out + "}";
+}
+
 std::string run_text(const Verdict& verdict) {
   if (!verdict.is_run) return "";
   std::string out;
@@ -175,7 +182,7 @@ class Checker {
   void check(const std::string& file, int size, const Loaded& loaded) {
     try {
       if (loaded.error) std::rethrow_exception(loaded.error);
-      print(file, verdict(loaded, size));
+      print(file, verdict(loaded, size), loaded.recipe.skipped);
     } catch (const Error& error) {
       status_ = 2;
       refuse(file, size, error);
@@ -193,16 +200,19 @@ class Checker {
     return command_.elsewhere ? run_elsewhere(std::move(checked)) : run_here(std::move(checked));
   }
 
-  void print(const std::string& file, const Verdict& verdict) const {
+  void print(const std::string& file, const Verdict& verdict, const std::vector<SkippedKey>& skipped) const {
     if (command_.json) {
       std::string line = engine::to_json(verdict.setup);
-      if (verdict.is_run) line.replace(line.size() - 1, 1, ", " + run_json(verdict) + "}");
+      if (verdict.is_run)
+        line.replace(line.size() - 1, 1,
+                     ", " + run_json(verdict) + ", \"skipped\": " + to_json(skipped) + "}");
       std::cout << "{\"config\": " << text::quoted(file) << ", " << line.substr(1) << "\n";
       return;
     }
     const int ranks = verdict.setup.sizes.world;
     std::cout << file << " on " << ranks << (ranks == 1 ? " rank\n" : " ranks\n")
-              << engine::to_text(verdict.setup) << run_text(verdict) << std::endl;
+              << engine::to_text(verdict.setup) << run_text(verdict) << text_of(skipped, command_.verbose)
+              << std::endl;
     for (const std::string& warning : verdict.setup.warnings)
       std::cerr << "warning: " << warning << std::endl;
   }

@@ -36,8 +36,9 @@ struct CheckCommand {
   std::vector<std::string> configs;
   std::vector<int> world_sizes;   // empty: WORLD_SIZE of the environment, else 1
   bool only_distributed = false;  // the files may be recipes of another trainer
-  bool elsewhere = false;         // the run is for another machine: what this one warn_missing is a warning
+  bool elsewhere = false;         // the run is for another machine: what this one lacks is a warning
   bool json = false;
+  bool verbose = false;  // the reason of each section and key that is skipped
   std::vector<Override> overrides;
 };
 

@@ -15,6 +15,7 @@
 #include "lib/run/metrics/processor.h"
 #include "lib/run/model/amounts.h"
 #include "lib/run/recipe/signals.h"
+#include "lib/run/recipe/skipped_keys.h"
 
 namespace heddle {
 namespace {
@@ -172,6 +173,7 @@ std::string banner(const RunSpec& run, const ModelSize& size) {
          bytes_text(size.gradients) + ", optimizer " + bytes_text(size.optimizer) +
          (size.largest_unit > 0 ? ", largest unit " + bytes_text(size.largest_unit) : "") +
          "; activations come on top\n";
+  if (const std::string skipped = text_of(run.recipe.skipped, false); !skipped.empty()) out += "  " + skipped;
   return out + "  saves   " + saves_text(run) + "\n" + resume_text(run);
 }
 

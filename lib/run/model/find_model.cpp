@@ -8,13 +8,13 @@
 #include <system_error>
 #include <vector>
 
-#include "core/base/pattern.h"
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/huggingface/hf_origin.h"
 #include "lib/run/model/checkpoint_name.h"
 #include "lib/run/model/foreign.h"
+#include "lib/run/model/named_place.h"
 
 namespace heddle {
 namespace {
@@ -68,12 +68,6 @@ std::optional<ModelPlace> newest_in(const fs::path& root) {
   return newest;
 }
 
-// ORG/MODEL
-bool may_be_on_hub(const std::string& name) {
-  static const text::Pattern kName("[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*");
-  return !kName.match(name).empty();
-}
-
 [[noreturn]] void refuse(const fs::path& path) {
   if (const auto foreign = foreign_checkpoint(path)) throw *foreign;
   std::string looked;
@@ -87,16 +81,16 @@ bool may_be_on_hub(const std::string& name) {
 }  // namespace
 
 ModelPlace find_model(const fs::path& given) {
-  const fs::path path = given.has_filename() ? given : given.parent_path();  // "run/" is "run"
+  const fs::path name = given.has_filename() ? given : given.parent_path();  // "run/" is "run"
+  const fs::path path = named_place(name, Named::model);
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
     if (const auto foreign = foreign_checkpoint(path)) throw *foreign;
     std::string hint =
         "name a Hugging Face directory (config.json and safetensors), the checkpoint_dir of a run, or a "
         "checkpoint in it";
-    if (!is_there(path) && may_be_on_hub(given.string()))
-      hint += "; heddle downloads nothing: `hf download " + given.string() +
-              " --local-dir DIR` brings a model of the Hugging Face hub";
+    const std::string named = is_there(path) ? "" : named_place_hint(given, Named::model);
+    if (!named.empty()) hint += "; " + named;
     throw Error(ErrorCode::input, path.string(), is_there(path) ? "is not a directory" : "is not there",
                 hint);
   }

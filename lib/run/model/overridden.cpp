@@ -103,6 +103,10 @@ Spec read_overridden(const std::filesystem::path& config_json, const ConfigOverr
   return spec;
 }
 
+Spec read_with_keys(const std::filesystem::path& config_json, const Node& keys, PluginRegistry& plugins) {
+  return model_of(merged(checkpoint::read_config_json(config_json), keys), plugins);
+}
+
 void add_to_config(std::string& config_json, const Node& keys) {
   auto config = nlohmann::ordered_json::parse(config_json);
   for (const auto& [key, value] : keys.entries())

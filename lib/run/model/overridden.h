@@ -20,6 +20,10 @@ std::shared_ptr<const ModelSpec> read_overridden(const std::filesystem::path& co
                                                  const ConfigOverrides& overrides, PluginRegistry& plugins,
                                                  std::vector<std::string>& warnings);
 
+// The model that the file describes with these keys in place of its own, of any shapes.
+std::shared_ptr<const ModelSpec> read_with_keys(const std::filesystem::path& config_json, const Node& keys,
+                                                PluginRegistry& plugins);
+
 // The text of a config.json with these keys in place of its own.
 void add_to_config(std::string& config_json, const Node& keys);
 

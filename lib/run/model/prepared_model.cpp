@@ -11,6 +11,7 @@
 #include "heddle/engine/engine.h"
 #include "lib/checkpoint/sharded/sharded_source.h"
 #include "lib/run/model/freeze.h"
+#include "lib/run/model/named_place.h"
 #include "lib/run/model/overridden.h"
 
 namespace heddle {
@@ -20,11 +21,26 @@ at::ScalarType dtype_of(const std::string& word) {
   return word == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
+// The config.json that a section names: its path, or that of a model.
+std::filesystem::path config_file(const std::filesystem::path& given) {
+  const std::filesystem::path place = named_place(given, Named::model);
+  std::error_code ignored;
+  if (std::filesystem::is_directory(place, ignored)) return find_model(place).notes / "config.json";
+  if (!std::filesystem::exists(place, ignored))
+    if (const std::string hint = named_place_hint(given, Named::model); !hint.empty())
+      throw Error(ErrorCode::input, given.string(), "is not there", hint);
+  return place;
+}
+
 PreparedModel with_random_weights(const ModelSection& section, PluginRegistry& plugins) {
   PreparedModel out;
-  out.spec = section.config.is_map()
-                 ? engine::read_model(section.config, plugins)
-                 : engine::read_model(std::filesystem::path(section.config.as_text()), plugins);
+  if (section.config.is_map()) {
+    out.spec = engine::read_model(section.config, plugins);
+    return out;
+  }
+  const std::filesystem::path file = config_file(section.config.as_text());
+  out.spec = section.overrides.empty() ? engine::read_model(file, plugins)
+                                       : read_with_keys(file, section.overrides.keys, plugins);
   return out;
 }
 
@@ -72,7 +88,10 @@ PreparedModel prepare_model(const ModelSection& section, const std::optional<Fre
   PreparedModel model = section.source == ModelSection::Source::pretrained
                             ? open_pretrained(section.directory, plugins, section.overrides, warnings)
                             : with_random_weights(section, plugins);
-  model.dtype = dtype_of(!section.dtype.empty() ? section.dtype : model.spec->facts().dtype);
+  const std::string stored = model.spec->facts().dtype;
+  model.dtype = dtype_of(!section.dtype.empty() ? section.dtype
+                         : !stored.empty()      ? stored
+                                                : section.dtype_without_word);
   if (!model.source)
     model.origin.files["config.json"] =
         model.spec->config_json(model.dtype == at::kFloat ? "float32" : "bfloat16");

@@ -9,7 +9,7 @@
 
 namespace heddle {
 
-// Where the run will be: for another machine, a model, data or a device that this one warn_missing is a
+// Where the run will be: for another machine, a model, data or a device that this one lacks is a
 // warning.
 enum class Machine { this_one, another };
 

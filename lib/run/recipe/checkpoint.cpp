@@ -32,8 +32,7 @@ void add_saving(ConfigSchema<CheckpointFields>& schema) {
   using W = CheckpointFields;
   schema.field("enabled", &W::enabled, "false: nothing is saved, and nothing gone on from.")
       .field("checkpoint_dir", &W::checkpoint_dir, "The directory of models, checkpoints and metrics.")
-      .field("model_save_format", &W::model_save_format, "safetensors or torch_save.")
-      .later("model_save_format", "models are written as safetensors")
+      .field("model_save_format", &W::model_save_format, "safetensors, also for torch_save.")
       .field("save_consolidated", &W::save_consolidated,
              "false, final (the end of the run) or every (checkpoint).")
       .field("is_async", &W::is_async, "Save while training goes on, from a copy in memory.")
@@ -67,9 +66,8 @@ void add_loading(ConfigSchema<CheckpointFields>& schema) {
       .field("accept_other_data", &W::accept_other_data,
              "Go on from a checkpoint that was saved with another data set or tokenizer: at the same step, "
              "in the order of the new data.")
-      .field("dequantize_base_checkpoint", &W::dequantize_base_checkpoint, "For quantized base models.")
-      .later("dequantize_base_checkpoint", "quantized base models are not built yet",
-             [](const W& words) { return !words.dequantize_base_checkpoint.value_or(false); })
+      .field("dequantize_base_checkpoint", &W::dequantize_base_checkpoint,
+             "Base models that are not quantized are read as they are; quantized ones are refused.")
       .field("skip_task_head_prefixes_for_base_model", &W::skip_task_head_prefixes_for_base_model,
              "Keys to leave out.")
       .later("skip_task_head_prefixes_for_base_model", "base models are read whole")
@@ -119,7 +117,7 @@ std::vector<FieldInfo> checkpoint_fields() {
   return checkpoint_schema().fields();
 }
 
-CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built) {
+CheckpointSection read_checkpoint(const Node& section, RecipeNotes& notes) {
   const CheckpointFields words = checkpoint_schema().read(section);
   if (words.model_save_format != "safetensors" && words.model_save_format != "torch_save")
     refuse(section, "model_save_format",
@@ -138,8 +136,14 @@ CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built) {
   if (words.consolidation_timeout_minutes > kLongestTimeout)
     refuse(section, "consolidation_timeout_minutes",
            "checkpoint.consolidation_timeout_minutes must be at most 525600 (a year)");
-  check_directory(section, words.checkpoint_dir, not_built);
-  add_not_built(not_built, "checkpoint", checkpoint_schema(), words);
+  check_directory(section, words.checkpoint_dir, notes.not_built);
+  add_not_built(notes.not_built, "checkpoint", checkpoint_schema(), words);
+  if (words.model_save_format == "torch_save")
+    notes.skipped.push_back(
+        {"checkpoint.model_save_format", "models and checkpoints are written as safetensors"});
+  if (words.dequantize_base_checkpoint.value_or(false))
+    notes.skipped.push_back(
+        {"checkpoint.dequantize_base_checkpoint", "a base model that is not quantized is read as it is"});
   const auto path_or_none = [](const std::optional<std::string>& word) {
     return word ? std::optional(path_of(*word)) : std::nullopt;
   };

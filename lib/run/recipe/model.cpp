@@ -1,10 +1,13 @@
 // Reads `model:`: an HF directory, or a configuration with random weights.
 #include <array>
+#include <cctype>
+#include <string_view>
 
 #include "heddle/base/text.h"
 #include "lib/run/recipe/component.h"
 #include "lib/run/recipe/fields.h"
 #include "lib/run/recipe/readers.h"
+#include "lib/run/recipe/skipped_keys.h"
 
 namespace heddle::recipe {
 namespace {
@@ -13,7 +16,7 @@ struct ModelFields {
   std::optional<std::string> target, directory;
   Node config;
   Node dtype, torch_dtype;
-  bool check_memory = true, export_config = false;
+  bool check_memory = true, export_config = false, load_base_model = false;
 };
 
 const ConfigSchema<ModelFields>& model_schema() {
@@ -23,12 +26,17 @@ const ConfigSchema<ModelFields>& model_schema() {
           .field("pretrained_model_name_or_path", &ModelFields::directory,
                  "A Hugging Face directory, the checkpoint_dir of a run, or a checkpoint.")
           .field("config", &ModelFields::config,
-                 "Alone: HF's keys, or the path of a config.json, for random weights. Beside a path: keys "
-                 "that this run uses in place of those of the model's config.json.")
+                 "Alone: HF's keys, or the path of a config.json, for random weights; with "
+                 "pretrained_model_name_or_path among the keys they replace those of that model. Beside a "
+                 "path: keys that this run uses in place of those of the model's config.json.")
           .field("export_config", &ModelFields::export_config,
                  "Beside a path, what is exported has the keys of config too; false: it has the model's own "
                  "config.json.")
-          .field("dtype", &ModelFields::dtype, "Storage; null or auto: what config.json says, else float32.")
+          .field("load_base_model", &ModelFields::load_base_model,
+                 "With from_config: the weights of the model that config names are read too.")
+          .field("dtype", &ModelFields::dtype,
+                 "Storage; null or auto: what config.json says, else float32; of NeMoAutoModel's from_config "
+                 "bfloat16, and of its from_pretrained where config.json says nothing.")
           .field("torch_dtype", &ModelFields::torch_dtype, "The older name of dtype.")
           .field(
               "check_memory", &ModelFields::check_memory,
@@ -85,13 +93,86 @@ void read_pretrained(const Node& section, const ModelFields& words, ModelSection
            "config: {output_router_logits: true}, or leave it out");
 }
 
+// "transformers.Qwen3MoeConfig" is of the type qwen3_moe; empty: it names no such class.
+std::string type_of_class(const std::string& target) {
+  std::string name = target.substr(target.rfind('.') + 1);
+  constexpr std::string_view kEnd = "Config";
+  if (!name.ends_with(kEnd) || name == "AutoConfig") return "";
+  name.resize(name.size() - kEnd.size());
+  std::string out;
+  for (size_t i = 0; i < name.size(); ++i) {
+    const bool upper = std::isupper(static_cast<unsigned char>(name[i])) != 0;
+    if (upper && i > 0) out += '_';
+    out += static_cast<char>(std::tolower(static_cast<unsigned char>(name[i])));
+  }
+  return out;
+}
+
+// A map of keys may name the model whose keys it replaces, or the class of the model's configuration.
+void read_config(const Node& section, const ModelFields& words, ModelSection& model) {
+  Node keys = words.config;
+  if (keys.kind() == Node::Kind::text) {
+    model.config = Node::text(path_of(keys.as_text()), keys.mark(), keys.path());
+    return;
+  }
+  if (!keys.is_map())
+    refuse(where_of(section, "config"),
+           "expected a map of HF's keys, or the path of a config.json, got " + keys.written());
+  std::optional<Node> base;
+  for (const char* name : {"name_or_path", "pretrained_model_name_or_path"}) {
+    if (const Node* given = keys.find(name); given != nullptr && !given->is_null()) base = *given;
+    keys = keys.without(name);
+  }
+  const Node* target = keys.find("_target_");
+  if (target != nullptr && keys.find("model_type") == nullptr && !base)
+    if (const std::string type = type_of_class(target->as_text()); !type.empty())
+      keys = keys.with("model_type", Node::text(type, target->mark(), target->path()));
+  for (const char* steers : {"_target_", "trust_remote_code"}) keys = keys.without(steers);
+  model.config = base ? Node::text(path_of(base->as_text()), base->mark(), base->path()) : keys;
+  if (base && keys.size() > 0) model.overrides = {keys, true};
+}
+
+void read_from_config(const Node& section, const ModelFields& words, ModelSection& model) {
+  if (words.directory)
+    refuse(where_of(section, "pretrained_model_name_or_path"),
+           "from_config takes no pretrained_model_name_or_path", "config may be the path of a config.json");
+  if (words.export_config)
+    refuse(where_of(section, "export_config"),
+           "export_config is for a config beside pretrained_model_name_or_path; a model of random weights is "
+           "always exported with its keys",
+           "leave export_config out");
+  read_config(section, words, model);
+  model.source = ModelSection::Source::config;
+  if (!words.load_base_model) return;
+  if (model.config.kind() != Node::Kind::text)
+    refuse(where_of(section, "load_base_model"), "load_base_model is set, and config names no model",
+           "config: {pretrained_model_name_or_path: DIRECTORY}");
+  model.source = ModelSection::Source::pretrained;
+  model.directory = model.config.as_text();
+}
+
+// Keys that model.backend sets act as if config had them, which wins.
+void add_backend(const Node& backend, ModelSection& model, RecipeNotes& notes) {
+  const std::vector<Node::Entry> more = keys_of_backend(backend, notes);
+  const bool inside = model.source == ModelSection::Source::config && model.config.is_map();
+  Node keys = inside ? model.config : model.overrides.keys;
+  if (keys.is_null()) keys = Node::map({}, backend.mark(), backend.path());
+  for (const auto& [key, value] : more)
+    if (keys.find(key) == nullptr) keys = keys.with(key, value);
+  if (inside)
+    model.config = keys;
+  else if (keys.size() > 0)
+    model.overrides.keys = keys;
+}
+
 }  // namespace
 
 std::vector<FieldInfo> model_fields() {
   return model_schema().fields();
 }
 
-ModelSection read_model(const Node& section, NotBuilt&) {
+ModelSection read_model(const Node& given, RecipeNotes& notes) {
+  const Node section = without_python_keys(given, notes).without("backend");
   const ModelFields words = model_schema().read(section);
   const bool has_config = !words.config.is_null();
   const std::string target =
@@ -105,25 +186,16 @@ ModelSection read_model(const Node& section, NotBuilt&) {
   if (!older.empty() && !model.dtype.empty() && older != model.dtype)
     refuse(where_of(section, "torch_dtype"), "dtype and torch_dtype differ", "give dtype alone");
   if (model.dtype.empty()) model.dtype = older;
-  if (target == "from_pretrained") {
+  if (target == "from_pretrained")
     read_pretrained(section, words, model);
-    return model;
+  else
+    read_from_config(section, words, model);
+  if (words.target && words.target->find("NeMoAutoModel") != std::string::npos) {
+    if (model.dtype.empty() && target == "from_config") model.dtype = "bfloat16";
+    model.dtype_without_word = "bfloat16";
   }
-  if (words.directory)
-    refuse(where_of(section, "pretrained_model_name_or_path"),
-           "from_config takes no pretrained_model_name_or_path", "config may be the path of a config.json");
-  if (words.export_config)
-    refuse(where_of(section, "export_config"),
-           "export_config is for a config beside pretrained_model_name_or_path; a model of random weights is "
-           "always exported with its keys",
-           "leave export_config out");
-  if (words.config.kind() != Node::Kind::map && words.config.kind() != Node::Kind::text)
-    refuse(where_of(section, "config"),
-           "expected a map of HF's keys, or the path of a config.json, got " + words.config.written());
-  model.source = ModelSection::Source::config;
-  model.config = words.config;
-  if (const Node& file = words.config; file.kind() == Node::Kind::text)
-    model.config = Node::text(path_of(file.as_text()), file.mark(), file.path());
+  const Node* backend = given.find("backend");
+  if (backend != nullptr && !backend->is_null()) add_backend(*backend, model, notes);
   return model;
 }
 

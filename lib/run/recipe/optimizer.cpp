@@ -80,7 +80,9 @@ const ConfigSchema<OptimizerFields>& optimizer_schema() {
 }
 
 const std::array<std::string, 2> kOptimizers = {"AdamW", "adamw"};
-const std::array<std::string, 1> kLosses = {"MaskedCrossEntropy"};
+// One formula: the sum of the token losses in float32.
+const std::array<std::string, 4> kLosses = {"MaskedCrossEntropy", "FusedLinearCrossEntropy",
+                                            "TEParallelCrossEntropy", "ChunkedCrossEntropy"};
 
 void require(const Node& section, const std::string& key, bool holds, const std::string& what) {
   if (!holds) throw Error(ErrorCode::config, where_of(section, key), key + " must be " + what);
@@ -138,6 +140,8 @@ struct Loss {
   bool fp32_upcast = true;
   int64_t ignore_index = Batch::kIgnore;
   std::string reduction = "sum";
+  double logit_softcapping = 0;
+  Node chunk_len, compile, tp_group;
 };
 
 const ConfigSchema<Clipping>& clipping_schema() {
@@ -149,14 +153,22 @@ const ConfigSchema<Clipping>& clipping_schema() {
 }
 
 const ConfigSchema<Loss>& loss_schema() {
-  static const auto schema = ConfigSchema<Loss>()
-                                 .field("_target_", &Loss::target, "MaskedCrossEntropy.")
-                                 .field("fp32_upcast", &Loss::fp32_upcast, "The loss is computed in float32.")
-                                 .later("fp32_upcast", "the loss is always computed in float32")
-                                 .field("ignore_index", &Loss::ignore_index, "Labels that count nothing.")
-                                 .later("ignore_index", "labels of -100 count nothing")
-                                 .field("reduction", &Loss::reduction, "The sum, over the label tokens.")
-                                 .later("reduction", "the loss is the sum over the number of label tokens");
+  static const auto schema =
+      ConfigSchema<Loss>()
+          .field("_target_", &Loss::target,
+                 "MaskedCrossEntropy, FusedLinearCrossEntropy, "
+                 "TEParallelCrossEntropy or ChunkedCrossEntropy: one formula.")
+          .field("fp32_upcast", &Loss::fp32_upcast,
+                 "The loss is computed in float32, also where this is false.")
+          .field("ignore_index", &Loss::ignore_index, "Labels that count nothing.")
+          .later("ignore_index", "labels of -100 count nothing")
+          .field("reduction", &Loss::reduction, "The sum, over the label tokens.")
+          .later("reduction", "the loss is the sum over the number of label tokens")
+          .field("logit_softcapping", &Loss::logit_softcapping, "Of the logits; 0: the model's own.")
+          .later("logit_softcapping", "the soft cap is that of the model")
+          .field("chunk_len", &Loss::chunk_len, "Rows are cut as the kernel needs.")
+          .field("compile", &Loss::compile, "The loss is a kernel already.")
+          .field("tp_group", &Loss::tp_group, "The group is that of the axis tp.");
   return schema;
 }
 
@@ -179,9 +191,12 @@ std::pair<std::optional<double>, double> read_clipping(const Node& given) {
   return {clipping.max_norm, clipping.norm_type.p};
 }
 
-void read_loss(const Node& section, NotBuilt& not_built) {
+void read_loss(const Node& section, RecipeNotes& notes) {
   component(section, kLosses, "MaskedCrossEntropy");
-  add_not_built(not_built, "loss_fn", loss_schema(), loss_schema().read(section));
+  const Loss words = loss_schema().read(section);
+  add_not_built(notes.not_built, "loss_fn", loss_schema(), words);
+  if (!words.fp32_upcast)
+    notes.skipped.push_back({"loss_fn.fp32_upcast", "the loss is computed in float32 in any case"});
 }
 
 }  // namespace recipe

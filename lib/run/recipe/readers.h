@@ -8,13 +8,14 @@
 
 #include "heddle/config/node.h"
 #include "lib/run/recipe/sections.h"
+#include "lib/run/recipe/skipped_keys.h"
 
 namespace heddle::recipe {
 
 using NotBuilt = std::vector<std::string>;
 
 StepSection read_steps(const Node& section, NotBuilt& not_built);
-ModelSection read_model(const Node& section, NotBuilt& not_built);
+ModelSection read_model(const Node& section, RecipeNotes& notes);
 FreezeSection read_freeze(const Node& section, NotBuilt& not_built);
 PackedSection read_packed(const Node& section, NotBuilt& not_built);
 // packed: what packs the set's samples.
@@ -22,12 +23,12 @@ DatasetSection read_dataset(const Node& section, const PackedSection& packed, No
 Shuffle read_dataloader(const Node& section, NotBuilt& not_built);
 OptimizerSection read_optimizer(const Node& section, NotBuilt& not_built);
 LrSection read_lr_schedule(const Node& section, NotBuilt& not_built);
-CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built);
+CheckpointSection read_checkpoint(const Node& section, RecipeNotes& notes);
 // The set that best_metric_key names; a single set is the default, and of several named ones none is. Throws
 // Error{config} with the names there are.
 std::optional<std::string> best_set(const Node& section, const std::string& key,
                                     const std::vector<DatasetSection>& sets);
-void read_loss(const Node& section, NotBuilt& not_built);
+void read_loss(const Node& section, RecipeNotes& notes);
 // max_norm, and the norm's p. A number alone is max_norm.
 std::pair<std::optional<double>, double> read_clipping(const Node& section);
 PluginsSection read_plugins(const Node& section);

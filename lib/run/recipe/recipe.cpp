@@ -27,10 +27,11 @@ Error unknown_section(const Node& root, const std::string& key, const Node& valu
 }
 
 // Of another file, such as a model's config.json, the first unknown key is enough.
-void check_keys(const Node& root, Errors& errors) {
+void check_keys(const Node& root, RecipeNotes& notes, Errors& errors) {
   const bool is_config_json = root.find("model_type") != nullptr;
   for (const auto& [key, value] : root.entries()) {
     if (is_section(key) || (is_other_section(key) && value.is_null())) continue;
+    if (!is_config_json && recipe::skip(root, key, value, notes)) continue;
     errors.add(unknown_section(root, key, value));
     if (is_config_json) errors.raise();
   }
@@ -62,13 +63,14 @@ bool is_packed(const Node& section, const PackedSection& packed) {
 // Reads the sections one by one; what fails is noted and left out.
 class RecipeReader {
  public:
-  RecipeReader(const Node& root, Errors& errors) : root_(root), errors_(errors) {}
+  RecipeReader(const Node& root, RecipeNotes notes, Errors& errors)
+      : root_(root), notes_(std::move(notes)), errors_(errors) {}
 
   Recipe read() {
     each("seed", [&] { read_seed(); });
     each("recipe", [&] { read_name(root_, recipe_.not_built); });
     each("step_scheduler", [&] { recipe_.steps = recipe::read_steps(of("step_scheduler"), not_built()); });
-    each("model", [&] { recipe_.model = recipe::read_model(of("model"), not_built()); });
+    each("model", [&] { recipe_.model = recipe::read_model(of("model"), notes_); });
     if (given("freeze_config"))
       each("freeze_config", [&] { recipe_.freeze = recipe::read_freeze(of("freeze_config"), not_built()); });
     read_data();
@@ -76,10 +78,13 @@ class RecipeReader {
     if (given("lr_scheduler"))
       each("lr_scheduler",
            [&] { recipe_.lr_schedule = recipe::read_lr_schedule(of("lr_scheduler"), not_built()); });
-    each("loss_fn", [&] { recipe::read_loss(of("loss_fn"), not_built()); });
+    each("loss_fn", [&] { recipe::read_loss(of("loss_fn"), notes_); });
     each("clip_grad_norm", [&] { read_clipping(); });
     each("checkpoint", [&] { read_checkpoint(); });
     each("plugins", [&] { recipe::read_plugins(of("plugins")); });
+    recipe_.skipped = std::move(notes_.skipped);
+    recipe_.warnings = std::move(notes_.warnings);
+    recipe_.not_built.insert(recipe_.not_built.end(), notes_.not_built.begin(), notes_.not_built.end());
     return std::move(recipe_);
   }
 
@@ -120,6 +125,9 @@ class RecipeReader {
     for (const auto& [key, section] : root_.entries())
       if (packs && key.starts_with("validation_dataset") && !section.is_null())
         each(key, [&, &name = key, &set = section] { read_validation(name, set); });
+    if (given("validation_dataloader"))  // validation reads each set whole, in its order
+      each("validation_dataloader",
+           [&] { recipe::read_dataloader(of("validation_dataloader"), not_built()); });
     each("dataloader", [&] { recipe_.shuffle = recipe::read_dataloader(of("dataloader"), not_built()); });
   }
 
@@ -144,7 +152,7 @@ class RecipeReader {
 
   // best_metric_key names a validation set.
   void read_checkpoint() {
-    recipe_.checkpoint = recipe::read_checkpoint(of("checkpoint"), not_built());
+    recipe_.checkpoint = recipe::read_checkpoint(of("checkpoint"), notes_);
     const auto is_data = [](const std::string& section) {
       return section.starts_with("validation_dataset") || section == "packed_sequence";
     };
@@ -154,6 +162,7 @@ class RecipeReader {
   }
 
   const Node& root_;
+  RecipeNotes notes_;
   Errors& errors_;
   Recipe recipe_;
 };
@@ -164,8 +173,9 @@ Recipe read_recipe(const Node& root, RecipeErrors handling) {
   if (!root.is_map() && !root.is_null())
     throw Error(ErrorCode::config, root.where(), "expected a map of sections, got " + root.written());
   Errors errors;
-  check_keys(root, errors);
-  Recipe recipe = RecipeReader(root, errors).read();
+  RecipeNotes notes;
+  check_keys(root, notes, errors);
+  Recipe recipe = RecipeReader(root, std::move(notes), errors).read();
   if (handling == RecipeErrors::thrown) errors.raise();
   recipe.configuration = root;
   recipe.errors = std::move(errors);

@@ -10,6 +10,7 @@
 #include "heddle/config/node.h"
 #include "heddle/plugin/registry.h"
 #include "lib/run/recipe/sections.h"
+#include "lib/run/recipe/skipped_keys.h"
 
 namespace heddle {
 
@@ -30,7 +31,9 @@ struct Recipe {
   CheckpointSection checkpoint;
   std::vector<std::string> unread;     // sections with an error: they are as if left out
   std::vector<std::string> not_built;  // "checkpoint.is_async: why": set, valid, and not built yet
-  Errors errors;                       // of the unread sections and of unknown keys
+  std::vector<SkippedKey> skipped;     // what changes nothing
+  std::vector<std::string> warnings;
+  Errors errors;  // of the unread sections and of unknown keys
 };
 
 // What becomes of the errors of sections: they are thrown together, or kept in Recipe::errors, to be thrown

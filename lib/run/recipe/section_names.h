@@ -7,10 +7,15 @@
 
 namespace heddle {
 
-inline constexpr std::array<std::string_view, 17> kSections = {
-    "recipe",     "seed",       "step_scheduler", "model",          "dataset",        "validation_dataset",
-    "dataloader", "optimizer",  "lr_scheduler",   "clip_grad_norm", "loss_fn",        "distributed",
-    "dist_env",   "checkpoint", "plugins",        "freeze_config",  "packed_sequence"};
+inline constexpr std::array<std::string_view, 18> kSections = {"recipe",          "seed",
+                                                               "step_scheduler",  "model",
+                                                               "dataset",         "validation_dataset",
+                                                               "dataloader",      "optimizer",
+                                                               "lr_scheduler",    "clip_grad_norm",
+                                                               "loss_fn",         "distributed",
+                                                               "dist_env",        "checkpoint",
+                                                               "plugins",         "freeze_config",
+                                                               "packed_sequence", "validation_dataloader"};
 inline constexpr std::string_view kNamedValidation = "validation_dataset_";  // and a NAME
 
 // Sections of AutoModel's recipes that mean something else here, or nothing, with what to do about them. Null
@@ -18,14 +23,10 @@ inline constexpr std::string_view kNamedValidation = "validation_dataset_";  // 
 struct OtherSection {
   std::string_view name, hint;
 };
-inline constexpr std::array<OtherSection, 7> kOtherSections = {{
-    {"rng", "use seed: N at the top"},
+inline constexpr std::array<OtherSection, 3> kOtherSections = {{
     {"wandb", "leave it out: metrics go to training.jsonl"},
     {"mlflow", "leave it out: metrics go to training.jsonl"},
     {"comet", "leave it out: metrics go to training.jsonl"},
-    {"peft", "leave it out: adapters are not built yet, and every parameter trains (see freeze_config)"},
-    {"validation_dataloader", "leave it out: validation reads its samples in the order of the files"},
-    {"benchmark", "leave it out: training.jsonl has the time of each step"},
 }};
 
 constexpr bool is_other_section(std::string_view key) {

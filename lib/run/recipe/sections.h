@@ -48,11 +48,12 @@ struct ConfigOverrides {
 struct ModelSection {
   enum class Source { pretrained, config } source = Source::config;
   std::string directory;      // from_pretrained: an HF directory
-  Node config;                // from_config: a map of HF's keys, or the path of a config.json
-  ConfigOverrides overrides;  // from_pretrained: keys in place of those of its config.json
-  std::string dtype;          // storage; empty: what config.json says, else float32
-  bool check_memory = true;   // refuse what this machine's memory cannot hold
-  std::string where;          // of the section, for messages
+  Node config;                // from_config: a map of HF's keys, or the path of a config.json or a model
+  ConfigOverrides overrides;  // keys in place of those of the config.json
+  std::string dtype;          // storage; empty: what config.json says, else dtype_without_word
+  std::string dtype_without_word = "float32";
+  bool check_memory = true;  // refuse what this machine's memory cannot hold
+  std::string where;         // of the section, for messages
 };
 
 // AutoModel's freeze_config, for models of text. `patterns` is our own.

@@ -21,13 +21,12 @@ const char* const_bytes_of(const at::Tensor& tensor) {
 }  // namespace
 
 void WireCollectives::run(const Call& call) {
-  const bool is_small = call.operation == Operation::all_reduce && call.in.nbytes() <= kSmallBytes;
-  if (!is_small && call.operation != Operation::broadcast) wire_.open_all();
+  if (size_ > kFewRanks && call.operation == Operation::all_to_all) wire_.open_all();
   switch (call.operation) {
     case Operation::all_gather:
-      return all_gather(call);
+      return size_ <= kFewRanks ? all_gather(call) : all_gather_by_doubling(call);
     case Operation::reduce_scatter:
-      return reduce_scatter(call);
+      return size_ <= kFewRanks ? reduce_scatter(call) : reduce_scatter_by_halving(call);
     case Operation::all_reduce:
       return all_reduce(call);
     case Operation::all_to_all:
@@ -139,6 +138,7 @@ void WireCollectives::all_reduce(const Call& call) {
   const size_t bytes = call.in.nbytes();
   if (bytes <= kSmallBytes)
     return size_ <= kFewRanks ? reduce_small(data, bytes, call) : reduce_by_tree(data, bytes, call);
+  if (size_ > kFewRanks) return all_reduce_by_halves(call);
   const size_t element = call.in.element_size();
   const auto start = [&](int rank) { return static_cast<size_t>(call.in.numel() * rank / size_); };
   const auto length = [&](int rank) { return start(rank + 1) - start(rank); };

@@ -11,12 +11,14 @@
 
 namespace heddle::mesh {
 
-constexpr int kFewRanks = 16;  // up to which all ranks of a group are connected, and send small parts to all
+constexpr int kFewRanks = 16;  // up to which all ranks of a group are connected, and send their parts to all
 
 // Performs one call after the other, in the order in which all ranks of the group post them; blocks. Keeps
 // its staging memory. n bytes on `size` ranks: all_gather and reduce_scatter send (size - 1) / size of the
-// whole tensor from each rank without a copy on the sending side; all_reduce is the two of them, or, when it
-// is small, one exchange, and a binomial tree above 16 ranks; broadcast is a binomial tree.
+// whole tensor from each rank, without a copy on the sending side up to 16 ranks, and above in log2(size)
+// messages (gather_blocks, reduce_blocks); all_reduce is the two of them, or, when it is small, one exchange,
+// and a binomial tree above 16 ranks; broadcast is a binomial tree. Sums are in rank order, but for
+// those of reduce_blocks.
 class HEDDLE_API WireCollectives {
  public:
   WireCollectives(Wire& wire, int rank, int size) : wire_(wire), rank_(rank), size_(size) {}
@@ -30,6 +32,12 @@ class HEDDLE_API WireCollectives {
   void all_reduce(const Call& call);
   void reduce_small(char* data, size_t bytes, const Call& call);
   void reduce_by_tree(char* data, size_t bytes, const Call& call);
+  // Of more than kFewRanks ranks (wire_doubling.cpp).
+  void all_gather_by_doubling(const Call& call);
+  void reduce_scatter_by_halving(const Call& call);
+  void all_reduce_by_halves(const Call& call);
+  void gather_blocks(char* blocks, size_t bytes);
+  void reduce_blocks(char* blocks, int64_t count, at::ScalarType type, Reduce reduce);
   void spread(char* data, size_t bytes, int root);
   void all_to_all(const Call& call);
   void broadcast(const Call& call);

@@ -92,31 +92,45 @@ void check_size(const Node& keys, const ModelConfig& config) {
                      " have more weights than can be counted");
 }
 
+// Each without the others.
+void read_values(const Node& keys, ModelConfig& config, Errors& errors) {
+  const auto size = [&](const char* key, int64_t& to, int64_t most = model::kLargestSize) {
+    errors.attempt([&] { to = model::size_or(keys, key, to, most); });
+  };
+  size("vocab_size", config.vocab_size);
+  size("hidden_size", config.hidden_size);
+  size("intermediate_size", config.intermediate_size);
+  size("num_hidden_layers", config.num_hidden_layers, model::kMostLayers);
+  size("max_position_embeddings", config.max_position_embeddings);
+  errors.attempt([&] {
+    config.rms_norm_eps = model::real_or(keys, "rms_norm_eps", config.rms_norm_eps);
+    if (!(config.rms_norm_eps > 0)) refuse(*keys.find("rms_norm_eps"), "expected a number above 0");
+  });
+  errors.attempt([&] {
+    config.initializer_range = model::real_or(keys, "initializer_range", config.initializer_range);
+    if (!(config.initializer_range >= 0))
+      refuse(*keys.find("initializer_range"), "expected a number of at least 0");
+  });
+  errors.attempt([&] { config.tie_word_embeddings = boolean_or(keys, "tie_word_embeddings", false); });
+  errors.attempt(
+      [&] { config.dtype = model::text_or(keys, "dtype", model::text_or(keys, "torch_dtype", "")); });
+}
+
 }  // namespace
 
 ModelConfig read_model_config(const Node& keys, UnknownKeys unknown) {
   const ModelType& type = type_of(read_type(keys));
   ModelConfig config = defaults_of(type);
-  model::check_keys(keys, keys_of(type.name), unknown);
-  check_refused_keys(keys);
-  config.vocab_size = model::size_or(keys, "vocab_size", config.vocab_size);
-  config.hidden_size = model::size_or(keys, "hidden_size", config.hidden_size);
-  config.intermediate_size = model::size_or(keys, "intermediate_size", config.intermediate_size);
-  config.num_hidden_layers =
-      model::size_or(keys, "num_hidden_layers", config.num_hidden_layers, model::kMostLayers);
-  config.max_position_embeddings =
-      model::size_or(keys, "max_position_embeddings", config.max_position_embeddings);
-  read_heads(keys, config);
-  config.rms_norm_eps = model::real_or(keys, "rms_norm_eps", config.rms_norm_eps);
-  if (!(config.rms_norm_eps > 0)) refuse(*keys.find("rms_norm_eps"), "expected a number above 0");
-  config.initializer_range = model::real_or(keys, "initializer_range", config.initializer_range);
-  if (!(config.initializer_range >= 0))
-    refuse(*keys.find("initializer_range"), "expected a number of at least 0");
-  config.tie_word_embeddings = boolean_or(keys, "tie_word_embeddings", false);
-  config.dtype = model::text_or(keys, "dtype", model::text_or(keys, "torch_dtype", ""));
-  read_padding(keys, config);
-  read_rotary(keys, type, config);
-  type.read(keys, config);
+  Errors errors;
+  errors.attempt([&] { model::check_keys(keys, keys_of(type.name), unknown); });
+  errors.attempt([&] { check_refused_keys(keys); });
+  read_values(keys, config, errors);
+  errors.raise();  // what follows depends on these
+  errors.attempt([&] { read_padding(keys, config); });
+  if (errors.attempt([&] { read_heads(keys, config); }))
+    errors.attempt([&] { read_rotary(keys, type, config); });
+  errors.attempt([&] { type.read(keys, config); });
+  errors.raise();
   decoder::check_rotary(keys, {config.rope_theta, config.rope_scaling, config.partial_rotary_factor},
                         config.head_dim);
   check_size(keys, config);

@@ -71,8 +71,9 @@ void add_check(CLI::App& app, Parsed& parsed) {
       ->check(CLI::IsMember({"distributed"}));
   command->add_flag(
       "--elsewhere", parsed.check.elsewhere,
-      "The run is for another machine: a model, data or a device that this one warn_missing is a warning");
+      "The run is for another machine: a model, data or a device that this one lacks is a warning");
   command->add_flag("--json", parsed.json, "One JSON object a line for each file and world size");
+  command->add_flag("--verbose", parsed.check.verbose, "Say of each section and key that is skipped why");
   command->footer(kOverrides);
 }
 

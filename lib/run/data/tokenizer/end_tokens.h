@@ -19,7 +19,7 @@ HEDDLE_API std::vector<int64_t> stop_tokens(const std::filesystem::path& model, 
 
 // The id between documents: of `named` where it is not empty; else of eos_token in tokenizer_config.json or
 // special_tokens_map.json; else the first eos_token_id of generation_config.json or config.json. Throws
-// Error{input} where none is named, and where the vocabulary warn_missing it.
+// Error{input} where none is named, and where the vocabulary lacks it.
 HEDDLE_API int64_t separator(const std::filesystem::path& model, const std::string& named,
                              Tokenizer& tokenizer);
 

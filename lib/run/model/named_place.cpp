@@ -1,0 +1,98 @@
+// Names of the hub on this machine.
+#include "lib/run/model/named_place.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+
+#include "core/base/pattern.h"
+#include "heddle/base/error.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPlaces = "HEDDLE_PLACES";
+
+bool holds(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// ORG/NAME
+bool may_be_on_hub(const std::string& name) {
+  static const text::Pattern kName("[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*");
+  return !kName.match(name).empty();
+}
+
+fs::path hub_cache() {
+  if (const std::string cache = variable("HF_HUB_CACHE"); !cache.empty()) return cache;
+  if (const std::string home = variable("HF_HOME"); !home.empty()) return fs::path(home) / "hub";
+  return fs::path(variable("HOME")) / ".cache" / "huggingface" / "hub";
+}
+
+fs::path cached(const std::string& name, Named what) {
+  const size_t slash = name.find('/');
+  return hub_cache() / ((what == Named::model ? "models--" : "datasets--") + name.substr(0, slash) + "--" +
+                        name.substr(slash + 1));
+}
+
+// The commit that the branch main names; else the only snapshot.
+fs::path snapshot_in(const fs::path& cached) {
+  std::ifstream reference(cached / "refs" / "main");
+  std::string commit;
+  if (reference >> commit && holds(cached / "snapshots" / commit)) return cached / "snapshots" / commit;
+  fs::path only;
+  std::error_code failed;
+  for (const auto& entry : fs::directory_iterator(cached / "snapshots", failed)) {
+    if (!only.empty()) return {};
+    only = entry.path();
+  }
+  return only;
+}
+
+fs::path listed(const std::string& name) {
+  const std::string file = variable(kPlaces);
+  if (file.empty()) return {};
+  std::ifstream in(file);
+  if (!in)
+    throw Error(ErrorCode::input, file,
+                "cannot be read; the environment variable " + std::string(kPlaces) + " names it",
+                "unset it, or name a file with lines NAME PATH");
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string key, path;
+    if (words >> key && key == name && std::getline(words >> std::ws, path)) return path;
+  }
+  return {};
+}
+
+}  // namespace
+
+fs::path named_place(const fs::path& name, Named what) {
+  std::error_code ignored;
+  if (fs::exists(name, ignored)) return name;
+  if (const fs::path place = listed(name.string()); !place.empty()) return place;
+  if (!may_be_on_hub(name.string())) return name;
+  const fs::path place = snapshot_in(cached(name.string(), what));
+  return place.empty() ? name : place;
+}
+
+std::string named_place_hint(const fs::path& name, Named what) {
+  if (!may_be_on_hub(name.string())) return "";
+  const std::string kind = what == Named::model ? "" : " --repo-type dataset";
+  return "heddle downloads nothing: `hf download " + name.string() + kind +
+         "` brings it to the hub's cache, where it is looked for (" + cached(name.string(), what).string() +
+         "); a line `" + name.string() + " PATH` of the file that " + kPlaces +
+         " names tells of another place";
+}
+
+}  // namespace heddle

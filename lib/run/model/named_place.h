@@ -1,0 +1,22 @@
+// Models and data sets by their names on the Hugging Face hub, found on this machine.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace heddle {
+
+// What a name may stand for.
+enum class Named { model, dataset };
+
+// The directory of a name, in this order: a path that exists; a line `NAME PATH` of the file that the
+// environment variable HEDDLE_PLACES names; the snapshot of the hub's cache ($HF_HUB_CACHE, else
+// $HF_HOME/hub, else ~/.cache/huggingface/hub). Else the name itself. Nothing is downloaded. Throws
+// Error{input} where HEDDLE_PLACES cannot be read.
+std::filesystem::path named_place(const std::filesystem::path& name, Named what);
+
+// Where else than at the path itself it was looked for, and the command that brings it; empty: the name
+// cannot be of the hub.
+std::string named_place_hint(const std::filesystem::path& name, Named what);
+
+}  // namespace heddle

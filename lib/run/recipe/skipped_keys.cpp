@@ -1,0 +1,237 @@
+// The tables of what is skipped, with the reason of each.
+#include "lib/run/recipe/skipped_keys.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+
+namespace heddle {
+
+std::string text_of(const std::vector<SkippedKey>& skipped, bool with_reasons) {
+  if (skipped.empty()) return "";
+  if (with_reasons) {
+    std::string out;
+    for (const SkippedKey& one : skipped) out += "skipped: " + one.key + ": " + one.why + "\n";
+    return out;
+  }
+  std::vector<std::string> keys;
+  for (const SkippedKey& one : skipped) keys.push_back(one.key);
+  return "skipped: " + text::join(keys) + "; they change no number here (heddle check --verbose says why)\n";
+}
+
+namespace recipe {
+namespace {
+
+struct Known {
+  std::string_view name, why;
+};
+
+constexpr std::array<Known, 6> kSkipped = {{
+    {"ci", "notes of AutoModel's test farm"},
+    {"skypilot", "jobs in a cloud are started by other tools"},
+    {"nvtx", "ranges for a profiler of CUDA; --trace shows what ranks do"},
+    {"prewarm", "no kernel needs a first call"},
+    {"compile", "layers are kernels already: there is no graph to compile"},
+    {"tool_call_eval", "generated tool calls are not scored"},
+}};
+
+// AutoModel's HEAD reads none of them.
+constexpr std::array<Known, 5> kUnread = {{
+    {"tokenizer", "the tokenizer is that of the data set or of the model"},
+    {"parallelizer", "its keys are those of distributed"},
+    {"autopipeline", "its keys are those of distributed.pipeline"},
+    {"distributed_config", "its keys are those of distributed"},
+    {"longalign", "samples are mixed as dataloader says"},
+}};
+
+constexpr std::array<Known, 6> kNotBuilt = {{
+    {"peft", "adapters are not built yet"},
+    {"fp8", "products in fp8 are not built yet"},
+    {"quantization", "quantized base weights are not built yet"},
+    {"qat", "training for quantization is not built yet"},
+    {"embedding_row_repair", "the repair of embedding rows is not built yet"},
+    {"teacher_model", "distillation is not built yet"},
+}};
+constexpr std::array<std::string_view, 4> kOfTeacher = {"kd_ratio", "kd_loss_fn", "separate_meshes",
+                                                        "teacher_distributed"};
+
+constexpr std::array<Known, 9> kModelKeys = {{
+    {"trust_remote_code", "no code of a model's directory is run"},
+    {"attn_implementation", "attention has one kernel on each device"},
+    {"output_hidden_states", "the loss gets the hidden states in any case"},
+    {"force_hf", "there is one implementation of each family"},
+    {"use_liger_kernel", "there is one kernel of each layer on each device"},
+    {"use_sdpa_patching", "attention has one kernel on each device"},
+    {"sdpa_method", "attention has one kernel on each device"},
+    {"kda_mode", "there is one kernel of each layer on each device"},
+    {"use_cache", "nothing is generated while a model trains"},
+}};
+
+// Keys of model.backend that choose a kernel, with the words that AutoModel takes; none: any value.
+struct Kernel {
+  std::string_view key;
+  std::vector<std::string> words = {};
+};
+const std::vector<Kernel>& kernels() {
+  static const std::vector<Kernel> all = {
+      {"attn", {"te", "sdpa", "eager", "tilelang", "magi", "torch", "flex", "cudnn"}},
+      {"linear", {"te", "torch", "quack"}},
+      {"rms_norm", {"torch_fp32", "te", "torch", "quack"}},
+      {"rope", {"torch", "te", "quack"}},
+      {"rope_fusion"},
+      {"experts", {"torch_mm", "gmm", "te", "torch", "mok", "torch_mm_mxfp8"}},
+      {"dispatcher", {"hybridep", "deepep", "torch", "mok", "uccl_ep"}},
+      {"dispatcher_num_sms"},
+      {"dispatcher_share_token_dispatcher"},
+      {"dispatcher_async_dispatch"},
+      {"mok"},
+      {"enable_hf_state_dict_adapter"},
+      {"enable_fsdp_optimizations"},
+      {"enable_deepep"},
+      {"compile_attn"},
+      {"cuda_graph"},
+      {"_target_"}};
+  return all;
+}
+
+template <class Table>
+const Known* find(const Table& table, const std::string& name) {
+  const auto at =
+      std::find_if(table.begin(), table.end(), [&](const Known& one) { return one.name == name; });
+  return at == table.end() ? nullptr : &*at;
+}
+
+bool is_off(const Node& section) {
+  if (!section.is_map()) return false;
+  for (const char* key : {"enabled", "enable"})
+    if (const Node* on = section.find(key);
+        on != nullptr && on->kind() == Node::Kind::boolean && !on->as_boolean())
+      return true;
+  return false;
+}
+
+// AutoModel takes the seed from `seed` alone.
+void note_rng(const Node& root, const Node& rng, RecipeNotes& notes) {
+  notes.skipped.push_back({"rng", "the seed is that of seed, 42 without it"});
+  const Node* given = rng.is_map() ? rng.find("seed") : nullptr;
+  const Node* seed = root.find("seed");
+  if (given == nullptr || given->kind() != Node::Kind::integer) return;
+  const int64_t acting = seed != nullptr && seed->kind() == Node::Kind::integer ? seed->as_integer() : 42;
+  if (given->as_integer() == acting) return;
+  notes.warnings.push_back(given->where() +
+                           " is not read, as AutoModel does not read it either: the seed is " +
+                           std::to_string(acting) + "; write seed: " + given->written());
+}
+
+bool is_benchmark(const Node& root) {
+  const Node* name = root.find("recipe");
+  if (name != nullptr && name->is_map()) name = name->find("_target_");
+  return name != nullptr && name->kind() == Node::Kind::text &&
+         name->as_text().find("Benchmarking") != std::string::npos;
+}
+
+void check_kernel(const Kernel& kernel, const Node& value) {
+  if (kernel.words.empty() || value.is_null()) return;
+  const bool known = value.kind() == Node::Kind::text && std::find(kernel.words.begin(), kernel.words.end(),
+                                                                   value.as_text()) != kernel.words.end();
+  if (!known)
+    throw Error(ErrorCode::config, value.where(),
+                "expected one of " + text::join(kernel.words) + ", got " + value.written());
+}
+
+}  // namespace
+
+bool skip(const Node& root, const std::string& name, const Node& section, RecipeNotes& notes) {
+  if (name.starts_with("_")) return true;
+  if (name == "rng") {
+    note_rng(root, section, notes);
+    return true;
+  }
+  if (name == "benchmark") {  // a benchmark recipe is refused by its name
+    if (!is_benchmark(root)) notes.skipped.push_back({name, "the benchmark recipe alone reads it"});
+    return true;
+  }
+  if (const Known* known = find(kSkipped, name)) {
+    notes.skipped.push_back({name, std::string(known->why)});
+    return true;
+  }
+  if (const Known* known = find(kUnread, name)) {
+    notes.skipped.push_back({name, std::string(known->why)});
+    notes.warnings.push_back(
+        section.where() + " is not read, as AutoModel does not read it either: " + std::string(known->why));
+    return true;
+  }
+  if (std::find(kOfTeacher.begin(), kOfTeacher.end(), name) != kOfTeacher.end() &&
+      root.find("teacher_model") != nullptr)
+    return true;
+  const Known* known = find(kNotBuilt, name);
+  if (known == nullptr) return false;
+  if (section.is_null() || is_off(section))
+    notes.skipped.push_back({name, "it is off"});
+  else
+    notes.not_built.push_back(name + ": " + std::string(known->why));
+  return true;
+}
+
+Node without_python_keys(const Node& model, RecipeNotes& notes) {
+  Node rest = model;
+  const auto take = [&](const std::string& key, std::string why) {
+    notes.skipped.push_back({"model." + key, std::move(why)});
+    rest = rest.without(key);
+  };
+  for (const Known& known : kModelKeys)
+    if (model.find(known.name) != nullptr) take(std::string(known.name), std::string(known.why));
+  const Node* heads = model.find("num_nextn_predict_layers");
+  const bool predicts = heads != nullptr && !heads->is_null() && heads->as_integer() > 0;
+  for (const char* key : {"num_nextn_predict_layers", "mtp_loss_scaling_factor", "mtp_use_repeated_layer"}) {
+    if (model.find(key) == nullptr) continue;
+    if (predicts)
+      rest = rest.without(key);
+    else
+      take(key, "the model has no heads that predict further tokens");
+  }
+  if (predicts)
+    notes.not_built.push_back(
+        "model.num_nextn_predict_layers: heads that predict further tokens are not built yet");
+  return rest;
+}
+
+std::vector<Node::Entry> keys_of_backend(const Node& backend, RecipeNotes& notes) {
+  std::vector<Node::Entry> keys;
+  for (const auto& [key, value] : backend.entries()) {
+    const auto kernel = std::find_if(kernels().begin(), kernels().end(),
+                                     [&, &name = key](const Kernel& one) { return one.key == name; });
+    if (kernel != kernels().end()) {
+      check_kernel(*kernel, value);
+      if (value.kind() == Node::Kind::text && value.as_text() == "torch_mm_mxfp8")
+        notes.not_built.push_back("model.backend." + key + ": products in mxfp8 are not built yet");
+      continue;
+    }
+    if (key == "fake_balanced_gate") {
+      if (value.as_boolean()) keys.emplace_back(key, value);
+    } else if (key == "fake_gate_noise") {
+      if (value.as_real() != 0)
+        notes.not_built.push_back("model.backend." + key + ": noise on the gate is not built yet");
+    } else if (key == "gate_precision") {
+      if (!value.is_null()) keys.emplace_back("router_dtype", value);
+    } else if (key == "te_fp8") {
+      if (!value.is_null())
+        notes.not_built.push_back("model.backend." + key + ": products in fp8 are not built yet");
+    } else {
+      std::vector<std::string> names = {"fake_balanced_gate", "fake_gate_noise", "gate_precision", "te_fp8"};
+      for (const Kernel& one : kernels()) names.emplace_back(one.key);
+      const std::string nearest = text::nearest(key, names);
+      throw Error(ErrorCode::config, value.where(), "unknown key '" + text::excerpt(key) + "'",
+                  nearest.empty() ? "keys are " + text::join(names) : "did you mean '" + nearest + "'?");
+    }
+  }
+  notes.skipped.push_back(
+      {"model.backend", "there is one kernel of each layer on each device; what it says of numbers acts"});
+  return keys;
+}
+
+}  // namespace recipe
+}  // namespace heddle

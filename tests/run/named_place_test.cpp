@@ -1,0 +1,86 @@
+// Names of the hub on this machine.
+#include "lib/run/model/named_place.h"
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+
+#include "checkpoint/folder.h"
+#include "tests/thrown.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::HasSubstr;
+using tests::Folder;
+
+// Sets a variable of the environment for as long as it lives.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    setenv(name, value.c_str(), 1);
+  }
+  ~Variable() {
+    if (before_)
+      setenv(name_, before_->c_str(), 1);
+    else
+      unsetenv(name_);
+  }
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+std::filesystem::path put(const Folder& folder, const std::string& name, const std::string& bytes) {
+  std::filesystem::create_directories((folder / name).parent_path());
+  return folder.write(name, bytes);
+}
+
+TEST(NamedPlace, IsASnapshotOfTheCache) {
+  const Folder folder;
+  const Variable cache("HF_HUB_CACHE", folder.path().string());
+  put(folder, "models--org--Model/refs/main", "abc");
+  put(folder, "models--org--Model/snapshots/abc/config.json", "{}");
+  put(folder, "models--org--Model/snapshots/old/config.json", "{}");
+  EXPECT_EQ(named_place("org/Model", Named::model), folder / "models--org--Model/snapshots/abc");
+  EXPECT_EQ(named_place("org/Model", Named::dataset), "org/Model");
+  EXPECT_EQ(named_place("org/Other", Named::model), "org/Other");
+  EXPECT_EQ(named_place("Model", Named::model), "Model");
+  put(folder, "datasets--org--text/snapshots/1/a.json", "{}");
+  EXPECT_EQ(named_place("org/text", Named::dataset), folder / "datasets--org--text/snapshots/1");
+}
+
+TEST(NamedPlace, IsThePathWhereThatExists) {
+  const Folder folder;
+  put(folder, "org/Model/config.json", "{}");
+  EXPECT_EQ(named_place(folder / "org/Model", Named::model), folder / "org/Model");
+}
+
+TEST(NamedPlace, IsThatOfTheFileOfPlaces) {
+  const Folder folder;
+  const auto file = folder.write("places", "a/b /x\norg/Model /models of mine/llama\n");
+  const Variable places("HEDDLE_PLACES", file.string());
+  EXPECT_EQ(named_place("org/Model", Named::model), "/models of mine/llama");
+  const Variable none("HEDDLE_PLACES", (folder / "none").string());
+  EXPECT_THAT(tests::thrown_by([] { named_place("org/Model", Named::model); }),
+              HasSubstr("cannot be read; the environment variable HEDDLE_PLACES names it"));
+}
+
+TEST(NamedPlace, IsSaidToBeLackingWithTheCommandThatBringsIt) {
+  const Folder folder;
+  const Variable cache("HF_HUB_CACHE", folder.path().string());
+  EXPECT_EQ(named_place_hint("org/text", Named::dataset),
+            "heddle downloads nothing: `hf download org/text --repo-type dataset` brings it to the hub's "
+            "cache, where "
+            "it is looked for (" +
+                (folder / "datasets--org--text").string() +
+                "); a line `org/text PATH` of the file that HEDDLE_PLACES names tells of another place");
+  EXPECT_EQ(named_place_hint("models/of/mine", Named::model), "");
+}
+
+}  // namespace
+}  // namespace heddle

@@ -1,0 +1,150 @@
+// Sections and keys of AutoModel's recipes that change nothing here, and those that name what is not built.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "lib/run/recipe/recipe.h"
+#include "tests/thrown.h"
+
+namespace heddle {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Recipe recipe_in(const std::string& yaml) {
+  return read_recipe(config::read_text(yaml, "run.yaml"));
+}
+
+std::vector<std::string> skipped_in(const std::string& yaml) {
+  std::vector<std::string> keys;
+  for (const SkippedKey& one : recipe_in(yaml).skipped) keys.push_back(one.key);
+  std::sort(keys.begin(), keys.end());
+  return keys;
+}
+
+std::string refusal_in(const std::string& yaml) {
+  return tests::thrown_by([&] { recipe_in(yaml); });
+}
+
+const std::string kModel = "model: {config: {model_type: llama}}\n";
+
+TEST(SkippedSections, AreNamedEachOnce) {
+  EXPECT_THAT(skipped_in("ci: {time: 1}\nskypilot: {}\nnvtx: false\nprewarm: {cublas: true}\n"
+                         "compile: {enabled: true}\nbenchmark: {warmup_steps: 1}\n_parts: {a: 1}\n" +
+                         kModel),
+              ElementsAre("benchmark", "ci", "compile", "nvtx", "prewarm", "skypilot"));
+  const Recipe recipe = recipe_in("ci: 1\nnvtx: false\n" + kModel);
+  EXPECT_EQ(text_of(recipe.skipped, false),
+            "skipped: ci, nvtx; they change no number here (heddle check --verbose says why)\n");
+  EXPECT_THAT(text_of(recipe.skipped, true), HasSubstr("skipped: ci: notes of AutoModel's test farm\n"));
+  EXPECT_EQ(text_of({}, false), "");
+}
+
+// A variable in them need not be set.
+TEST(SkippedSections, AreNotEvaluated) {
+  unsetenv("HEDDLE_NO_SUCH_VARIABLE");
+  EXPECT_EQ(refusal_in(
+                "skypilot: {env: {TOKEN: '${HEDDLE_NO_SUCH_VARIABLE}'}}\nci: ['${HEDDLE_NO_SUCH_VARIABLE}']\n"
+                "_old: {a: {b: '${HEDDLE_NO_SUCH_VARIABLE}'}}\n" +
+                kModel),
+            "");
+  EXPECT_THAT(refusal_in("seed: ${HEDDLE_NO_SUCH_VARIABLE}\n" + kModel), HasSubstr("is not set"));
+}
+
+TEST(SkippedSections, SaySoWhereAPersonMayExpectThemToAct) {
+  EXPECT_THAT(
+      recipe_in("rng: {seed: 1111}\n" + kModel).warnings,
+      ElementsAre("run.yaml:1 rng.seed is not read, as AutoModel does not read it either: the seed is 42; "
+                  "write seed: 1111"));
+  EXPECT_THAT(recipe_in("seed: 7\nrng: {seed: 1}\n" + kModel).warnings,
+              ElementsAre(HasSubstr("the seed is 7;")));
+  EXPECT_THAT(recipe_in("rng: {seed: 42}\n" + kModel).warnings, IsEmpty());
+  EXPECT_THAT(
+      recipe_in("tokenizer: {name: x}\n" + kModel).warnings,
+      ElementsAre("run.yaml:1 tokenizer is not read, as AutoModel does not read it either: the tokenizer "
+                  "is that of the data set or of the model"));
+}
+
+TEST(SkippedSections, AreNotThoseThatChangeNumbers) {
+  EXPECT_THAT(recipe_in("peft: {dim: 8}\nfp8: {enabled: true}\n" + kModel).not_built,
+              ElementsAre("peft: adapters are not built yet", "fp8: products in fp8 are not built yet"));
+  EXPECT_THAT(recipe_in("teacher_model: {a: 1}\nkd_ratio: 0.5\n" + kModel).not_built,
+              ElementsAre("teacher_model: distillation is not built yet"));
+  EXPECT_THAT(skipped_in("fp8: {enabled: false}\npeft: null\n" + kModel), ElementsAre("fp8", "peft"));
+  EXPECT_THAT(refusal_in("wandb: {project: x}\n" + kModel), HasSubstr("unknown key 'wandb'"));
+  EXPECT_THAT(refusal_in("benchmrk: {}\n" + kModel), HasSubstr("unknown key 'benchmrk'"));
+}
+
+TEST(SkippedKeys, OfAModelChooseImplementations) {
+  EXPECT_THAT(
+      skipped_in("model: {config: {model_type: llama}, trust_remote_code: true, attn_implementation: sdpa, "
+                 "output_hidden_states: true, force_hf: true, mtp_loss_scaling_factor: 0.1, "
+                 "num_nextn_predict_layers: 0}\n"),
+      ElementsAre("model.attn_implementation", "model.force_hf", "model.mtp_loss_scaling_factor",
+                  "model.num_nextn_predict_layers", "model.output_hidden_states", "model.trust_remote_code"));
+  EXPECT_THAT(recipe_in("model: {config: {model_type: llama}, num_nextn_predict_layers: 2}\n").not_built,
+              ElementsAre(HasSubstr("heads that predict further tokens are not built yet")));
+}
+
+TEST(SkippedKeys, OfABackendAreCheckedAndWhatChangesNumbersActs) {
+  const auto with = [](const std::string& keys) {
+    return "model: {config: {model_type: mixtral}, backend: {" + keys + "}}\n";
+  };
+  const Recipe recipe =
+      recipe_in(with("attn: te, rms_norm: torch_fp32, rope_fusion: true, dispatcher: deepep, "
+                     "fake_balanced_gate: true, gate_precision: float32"));
+  EXPECT_EQ(config::to_json(recipe.model.config),
+            R"({"model_type": "mixtral", "fake_balanced_gate": true, "router_dtype": "float32"})");
+  EXPECT_THAT(
+      refusal_in(with("attn: tee")),
+      HasSubstr("run.yaml:1 model.backend.attn: expected one of te, sdpa, eager, tilelang, magi, torch, "
+                "flex, cudnn, got 'tee'"));
+  EXPECT_THAT(refusal_in(with("liner: te")),
+              HasSubstr("unknown key 'liner'\n  hint: did you mean 'linear'?"));
+  EXPECT_THAT(recipe_in(with("te_fp8: {recipe: mxfp8}, experts: torch_mm_mxfp8")).not_built,
+              ElementsAre("model.backend.te_fp8: products in fp8 are not built yet",
+                          "model.backend.experts: products in mxfp8 are not built yet"));
+  EXPECT_THAT(recipe_in("model: {pretrained_model_name_or_path: a, backend: {fake_balanced_gate: true}}\n")
+                  .model.overrides.keys.find("fake_balanced_gate"),
+              ::testing::NotNull());
+}
+
+TEST(ModelOfARecipe, NamesAModelWhoseKeysOthersReplace) {
+  const Recipe recipe = recipe_in(
+      "model:\n  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_config\n  config:\n    _target_: "
+      "transformers.AutoConfig.from_pretrained\n    pretrained_model_name_or_path: org/Model\n    "
+      "num_hidden_layers: 4\n");
+  EXPECT_EQ(recipe.model.source, ModelSection::Source::config);
+  EXPECT_EQ(recipe.model.config.as_text(), "org/Model");
+  EXPECT_EQ(config::to_json(recipe.model.overrides.keys), R"({"num_hidden_layers": 4})");
+  EXPECT_EQ(recipe.model.dtype, "bfloat16");
+  const Recipe loaded = recipe_in(
+      "model: {_target_: a.from_config, load_base_model: true, config: {pretrained_model_name_or_path: "
+      "org/Model}}\n");
+  EXPECT_EQ(loaded.model.source, ModelSection::Source::pretrained);
+  EXPECT_EQ(loaded.model.directory, "org/Model");
+  EXPECT_EQ(loaded.model.dtype, "");
+  EXPECT_THAT(
+      refusal_in("model: {_target_: a.from_config, load_base_model: true, config: {model_type: llama}}\n"),
+      HasSubstr("load_base_model is set, and config names no model"));
+  EXPECT_EQ(
+      config::to_json(recipe_in("model: {config: {_target_: transformers.Qwen3MoeConfig, hidden_size: 8}}\n")
+                          .model.config),
+      R"({"hidden_size": 8, "model_type": "qwen3_moe"})");
+}
+
+TEST(LossOfARecipe, HasFourNamesAndOneFormula) {
+  for (const char* name :
+       {"MaskedCrossEntropy", "FusedLinearCrossEntropy", "TEParallelCrossEntropy", "ChunkedCrossEntropy"})
+    EXPECT_EQ(refusal_in(std::string("loss_fn: {_target_: a.") + name + "}\n" + kModel), "") << name;
+  EXPECT_THAT(skipped_in("loss_fn: {fp32_upcast: false}\n" + kModel), ElementsAre("loss_fn.fp32_upcast"));
+  EXPECT_THAT(
+      recipe_in("loss_fn: {_target_: FusedLinearCrossEntropy, logit_softcapping: 30}\n" + kModel).not_built,
+      ElementsAre("loss_fn.logit_softcapping: the soft cap is that of the model"));
+}
+
+}  // namespace
+}  // namespace heddle
