@@ -94,8 +94,8 @@ void collect_state(Step& step, Stages& stages, Outcome& out) {
   for (const auto& stage : stages)
     for (const Shard& shard : stage->owned()) collect(shard, shard.tensor, out.parameters);
   for (const OptimizerState& state : step.optimizer_state()) {
-    collect(*state.shard, state.exp_avg, out.averages);
-    collect(*state.shard, state.exp_avg_sq, out.squares);
+    collect(*state.shard, state.at("exp_avg"), out.averages);
+    collect(*state.shard, state.at("exp_avg_sq"), out.squares);
   }
 }
 

@@ -10,8 +10,9 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
-#include "lib/train/optimizer/adamw.h"
+#include "heddle/mesh/call.h"
 #include "lib/train/optimizer/norm.h"
+#include "lib/train/optimizer/updater.h"
 
 namespace heddle {
 namespace {
@@ -30,15 +31,29 @@ std::vector<Shard*> all(std::vector<Shard>& shards) {
   return pointers;
 }
 
+// An optimizer in a world of one rank.
+struct Alone {
+  AloneRendezvous rendezvous;
+  DeviceMesh mesh = mesh::build({}, rendezvous, "");
+  std::unique_ptr<IOptimizer> optimizer;
+  train::Updater updater;
+  Alone(const std::vector<Shard*>& shards, const StepConfig& config)
+      : optimizer(train::make_adamw(config.optimizer)), updater(shards, mesh, config, *optimizer) {}
+  void update(double lr, double decay, const at::Tensor& divisor, const at::Tensor& skip = {}) {
+    updater.update({lr, decay, divisor, skip});
+  }
+  std::vector<OptimizerState> state() const { return updater.state(); }
+};
+
 struct Formula {  // AdamW in fp64, written from the paper
   at::Tensor weight, average, square;
   int64_t steps = 0;
   explicit Formula(const at::Tensor& start)
       : weight(start.detach().to(at::kDouble).clone()), average(weight * 0), square(weight * 0) {}
   void update(const at::Tensor& gradient, const AdamWConfig& config, double lr, double decay) {
-    const at::Tensor g = gradient.to(at::kDouble);
+    const at::Tensor g = gradient.to(at::kDouble) + (config.decoupled ? 0 : decay) * weight;
     ++steps;
-    weight = weight * (1 - lr * decay);
+    if (config.decoupled) weight = weight * (1 - lr * decay);
     average = average * config.beta1 + g * (1 - config.beta1);
     square = square * config.beta2 + g * g * (1 - config.beta2);
     const at::Tensor m = average / (1 - std::pow(config.beta1, steps));
@@ -57,7 +72,7 @@ TEST(AdamW, FollowsItsFormulaWithGroupsAndADivisor) {
   std::vector<Formula> formulas = {Formula(shards[0].tensor), Formula(shards[1].tensor)};
   StepConfig config;
   config.groups = {{"bias$", 0.5, 0.0}};
-  train::AdamW optimizer(all(shards), config);
+  Alone optimizer(all(shards), config);
   for (int step = 0; step < 4; ++step) {
     for (size_t i = 0; i < shards.size(); ++i) {
       const at::Tensor gradient = at::randn(shards[i].tensor.sizes());
@@ -71,12 +86,51 @@ TEST(AdamW, FollowsItsFormulaWithGroupsAndADivisor) {
   }
 }
 
+// In fp32 heddle's kernel, in fp64 ATen's.
+TEST(AdamW, WithoutDecouplingIsAdamWhichAddsTheDecayToTheGradient) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    const at::Tensor start = at::randn({70}, dtype);
+    std::vector<Shard> shards = {parameter("a", start.clone())};
+    Formula formula(start);
+    StepConfig config;
+    config.optimizer.decoupled = false;
+    Alone optimizer(all(shards), config);
+    for (int step = 0; step < 5; ++step) {
+      const at::Tensor gradient = at::randn({70}, dtype);
+      shards[0].tensor.mutable_grad() = gradient.clone();
+      formula.update(gradient / 2, config.optimizer, 0.01, 0.3);
+      optimizer.update(0.01, 0.3, at::full({1}, 2.0f));
+    }
+    expect_close(shards[0], formula);
+  }
+}
+
+TEST(AdamW, WithoutDecayHasTheBitsOfAdam) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor start = at::randn({70}, dtype);
+    std::vector<at::Tensor> ends;
+    for (const bool decoupled : {true, false}) {
+      std::vector<Shard> shards = {parameter("a", start.clone())};
+      StepConfig config;
+      config.optimizer.decoupled = decoupled;
+      Alone optimizer(all(shards), config);
+      for (int step = 1; step <= 4; ++step) {
+        shards[0].tensor.mutable_grad() = start / step;
+        optimizer.update(0.01, 0.0, at::full({1}, 2.0f));
+      }
+      ends.push_back(shards[0].tensor.detach());
+    }
+    EXPECT_FALSE(at::equal(ends[0], start));
+    EXPECT_TRUE(at::equal(ends[0], ends[1])) << dtype;
+  }
+}
+
 // What a device does: the host has not seen the norm, and the kernel reads `skip`.
 TEST(AdamW, ChangesNothingWhereSkipIsOne) {
   const StepConfig config;
   const auto after = [&](const std::vector<float>& skips, bool second_has_gradients) {
     std::vector<Shard> shards = {parameter("a", at::full({40}, 0.25f)), parameter("b", at::full({3}, 1.5f))};
-    train::AdamW optimizer(all(shards), config);
+    Alone optimizer(all(shards), config);
     for (const float skip : skips) {
       shards[0].tensor.mutable_grad() = at::full({40}, skip == 1 ? NAN : 0.5f);
       if (second_has_gradients) shards[1].tensor.mutable_grad() = at::full({3}, 2.0f);
@@ -85,7 +139,7 @@ TEST(AdamW, ChangesNothingWhereSkipIsOne) {
     }
     std::vector<at::Tensor> out;
     for (const OptimizerState& state : optimizer.state())
-      for (const at::Tensor& tensor : {state.shard->tensor, state.exp_avg, state.exp_avg_sq, state.step})
+      for (const at::Tensor& tensor : {state.shard->tensor, state.at("exp_avg"), state.at("exp_avg_sq"), state.at("step")})
         out.push_back(tensor.detach().clone());
     return out;
   };
@@ -108,7 +162,7 @@ TEST(AdamW, FollowsItsFormulaForAnySizeAndThreadsAndLeavesTheGradient) {
       at::set_num_threads(threads);
       std::vector<Shard> shards = {parameter("a", start.clone())};
       Formula formula(start);
-      train::AdamW optimizer(all(shards), config);
+      Alone optimizer(all(shards), config);
       for (int step = 0; step < 3; ++step) {
         shards[0].tensor.mutable_grad() = gradient;
         formula.update(gradient / 4, config.optimizer, 0.01, 0.1);
@@ -125,7 +179,7 @@ TEST(AdamW, FollowsItsFormulaForAnySizeAndThreadsAndLeavesTheGradient) {
 
 TEST(AdamW, CountsItsChangeOfTheWeights) {
   std::vector<Shard> shards = {parameter("a", at::randn({4}))};
-  train::AdamW optimizer(all(shards), StepConfig{});
+  Alone optimizer(all(shards), StepConfig{});
   const auto before = shards[0].tensor._version();
   shards[0].tensor.mutable_grad() = at::randn({4});
   optimizer.update(0.01, 0.1, at::full({1}, 1.0f));
@@ -137,7 +191,7 @@ TEST(AdamW, LeavesAParameterWithoutAGradientAlone) {
   const at::Tensor before = shards[1].tensor.detach().clone();
   Formula a(shards[0].tensor), b(shards[1].tensor);
   const StepConfig config;
-  train::AdamW optimizer(all(shards), config);
+  Alone optimizer(all(shards), config);
   for (int step = 0; step < 3; ++step) {
     const at::Tensor gradient = at::randn({4});
     shards[0].tensor.mutable_grad() = gradient.clone();
@@ -161,7 +215,7 @@ TEST(AdamW, KeepsMasterWeightsWhereTheyAreAskedFor) {
     std::vector<Shard> shards = {parameter("w", at::full({2}, 1.0, at::kBFloat16))};
     StepConfig config;
     config.master_weights = master;
-    train::AdamW optimizer(all(shards), config);
+    Alone optimizer(all(shards), config);
     for (int step = 0; step < 1000; ++step) {
       shards[0].tensor.mutable_grad() = at::full({2}, 1.0, at::kBFloat16);
       optimizer.update(1e-5, 0.0, at::Tensor());
@@ -172,12 +226,103 @@ TEST(AdamW, KeepsMasterWeightsWhereTheyAreAskedFor) {
   EXPECT_NEAR(train(true), 0.99f, 0.003f);
 }
 
+// Of bf16 shards with and without master copies.
+TEST(Updater, TakesAnUpdateBackBitForBitAndMakesItAgain) {
+  for (const bool master : {false, true}) {
+    std::vector<Shard> shards = {parameter("w", at::randn({9}, at::kBFloat16)),
+                                 parameter("v", at::randn({5}, at::kBFloat16))};
+    StepConfig config;
+    config.master_weights = master;
+    Alone alone(all(shards), config);
+    const auto step = [&](float divisor) {
+      shards[0].tensor.mutable_grad() = at::full({9}, 0.5, at::kBFloat16);
+      alone.update(0.1, 0.1, at::full({1}, divisor));
+    };
+    const auto all_of = [&] {
+      std::vector<at::Tensor> out;
+      for (const Shard& shard : shards) out.push_back(shard.tensor.detach().clone());
+      for (const OptimizerState& state : alone.state())
+        for (const StateTensor& one : state.tensors) out.push_back(one.tensor.clone());
+      return out;
+    };
+    step(1);
+    const auto before = all_of();
+    EXPECT_EQ(before.size(), master ? 10u : 8u);
+    shards[0].tensor.mutable_grad() = at::full({9}, 2.0, at::kBFloat16);
+    alone.updater.keep(/*state=*/true, /*gradients=*/true);
+    alone.update(0.1, 0.1, {});
+    EXPECT_FALSE(at::equal(all_of()[0], before[0]));
+    alone.updater.undo();
+    const auto after = all_of();
+    for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(at::equal(after[i], before[i])) << i;
+    EXPECT_EQ(shards[0].tensor.grad()[0].item<float>(), 2.0f);
+    EXPECT_FALSE(shards[1].tensor.grad().defined());
+  }
+}
+
+// An optimizer that changes a weight by its gradient, divided before.
+struct Descent : IOptimizer {
+  std::vector<TrainedShard> shards;
+  void start(std::span<const TrainedShard> given, const DeviceMesh&) override {
+    shards.assign(given.begin(), given.end());
+  }
+  void update(const OptimizerUpdate& by) override {
+    EXPECT_FALSE(by.divisor.defined() || by.skip.defined());
+    for (const TrainedShard& one : shards)
+      if (const at::Tensor& gradient = one.shard->tensor.grad(); gradient.defined())
+        one.weight.sub_(gradient.to(one.weight.scalar_type()), by.lr * one.lr_mult);
+  }
+};
+
+TEST(Updater, DividesAndSkipsForAnOptimizerThatDoesNotAndKeepsItsMasterCopies) {
+  std::vector<Shard> shards = {parameter("w", at::full({2}, 1.0, at::kBFloat16)),
+                               parameter("v", at::full({2}, 1.0))};
+  Alone alone(all(shards), StepConfig{});
+  StepConfig config;
+  config.master_weights = true;
+  config.groups = {{"v", 10.0, 1.0}};
+  Descent descent;
+  train::Updater updater(all(shards), alone.mesh, config, descent);
+  const auto step = [&](float skip) {
+    for (Shard& shard : shards)
+      shard.tensor.mutable_grad() = at::full({2}, 2.0, shard.tensor.options().requires_grad(false));
+    updater.update({1.0, 0, at::full({1}, 1024.0f), at::full({1}, skip)});
+    for (Shard& shard : shards) EXPECT_FALSE(shard.tensor.grad().defined());
+  };
+  for (const float skip : {0.0f, 1.0f, 0.0f, 0.0f}) step(skip);
+  EXPECT_EQ(shards[1].tensor[0].item<float>(), 1 - 30.0f / 512);
+  const std::vector<OptimizerState> states = updater.state();
+  ASSERT_EQ(states.size(), 1u);
+  EXPECT_EQ(states[0].at("master")[0].item<float>(), 1 - 3.0f / 512);
+  EXPECT_EQ(shards[0].tensor.to(at::kFloat)[0].item<float>(), 0.9921875f);  // rounded to bf16
+}
+
+TEST(Updater, RefusesGroupsAndMasterCopiesThatAHostsOptimizerDoesNotTake) {
+  struct Host : IOptimizer {
+    void update(const OptimizerUpdate&) override {}
+  } host;
+  std::vector<Shard> shards = {parameter("w", at::full({2}, 1.0, at::kBFloat16))};
+  Alone alone(all(shards), StepConfig{});
+  StepConfig masters, groups;
+  masters.master_weights = true;
+  groups.groups = {{"w", 2.0, 1.0}};
+  for (const StepConfig& config : {masters, groups})
+    try {
+      train::Updater updater(all(shards), alone.mesh, config, host);
+      FAIL() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::config);
+      EXPECT_EQ(error.message(), std::string("StepConfig::") + (config.groups.empty() ? "master_weights" : "groups") +
+                                     " needs an optimizer that takes its shards from Step");
+    }
+}
+
 TEST(AdamW, RefusesAPatternThatIsNoRegularExpression) {
   std::vector<Shard> shards = {parameter("w", at::randn({2}))};
   StepConfig config;
   config.groups = {{"(", 1.0, 1.0}};
   try {
-    train::AdamW optimizer(all(shards), config);
+    Alone optimizer(all(shards), config);
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
     EXPECT_EQ(error.where(), "optimizer.param_group_overrides");
