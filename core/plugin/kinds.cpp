@@ -52,8 +52,8 @@ template <class Offered, class Named>
 void name_kind(OfferedSchema& schema, const Author& author) {
   if constexpr (!std::is_void_v<Named>) {
     auto& offered = static_cast<Offered&>(schema);
-    offered.make = named<Named>(author, offered.name,
-                                std::string("the ") + Offered::kKind + " '" + offered.name + "'", offered.make);
+    offered.make = named<Named>(
+        author, offered.name, std::string("the ") + Offered::kKind + " '" + offered.name + "'", offered.make);
   }
 }
 

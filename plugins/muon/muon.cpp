@@ -79,8 +79,8 @@ void Muon::start(std::span<const TrainedShard> shards, const DeviceMesh& mesh) {
   });
   for (const TrainedShard& one : matrices) {
     Family& family = family_of(one);
-    const bool is_next = !family.matrices.empty() &&
-                         family.matrices.back().boxes.front().of.shard->name == one.shard->name;
+    const bool is_next =
+        !family.matrices.empty() && family.matrices.back().boxes.front().of.shard->name == one.shard->name;
     if (!is_next) family.matrices.push_back({{}, lr_of_shape(config_.adjust_lr, one.shard->shape)});
     family.matrices.back().boxes.push_back({one, at::zeros_like(one.weight)});
   }

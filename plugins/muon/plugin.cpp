@@ -9,7 +9,8 @@ namespace {
 
 void check_betas(const Node& value) {
   const std::vector<double> betas = FieldType<std::vector<double>>::read(value);
-  if (betas.size() != 2 || std::any_of(betas.begin(), betas.end(), [](double b) { return !(b >= 0 && b < 1); }))
+  if (betas.size() != 2 ||
+      std::any_of(betas.begin(), betas.end(), [](double b) { return !(b >= 0 && b < 1); }))
     throw Error(ErrorCode::config, value.where(), "betas must be two numbers from 0 to below 1");
 }
 
@@ -20,8 +21,8 @@ ConfigSchema<Config> schema() {
       .field("mu", &Config::mu, "How much of a matrix's momentum stays.", Range<double>{0, 1})
       .field("betas", &Config::betas, "Decay of AdamW's two moments, for what is no matrix.",
              Check{"two numbers from 0 to below 1", check_betas})
-      .field("epsilon", &Config::epsilon, "Added to a matrix's norm, and to the root of AdamW's second moment.",
-             at_least(0.0))
+      .field("epsilon", &Config::epsilon,
+             "Added to a matrix's norm, and to the root of AdamW's second moment.", at_least(0.0))
       .field("nesterov", &Config::nesterov, "The gradient counts twice, as Nesterov's momentum has it.")
       .field("adjust_lr", &Config::adjust_lr,
              "Factor of a matrix's rate. spectral_norm: sqrt(rows / columns); rms_norm: 0.2 sqrt(max(rows, "

@@ -33,9 +33,12 @@ struct Whole {
   std::vector<int64_t> shape;
 };
 // Matrices that are wide, tall and split unevenly, a stack, vectors; of the last one rank has nothing.
-const std::vector<Whole> kWholes = {{"embed_tokens.weight", {11, 4}}, {"layer.0.weight", {7, 5}},
-                                    {"layer.1.weight", {3, 13}},      {"layer.1.experts", {2, 3, 5}},
-                                    {"layer.1.norm", {13}},           {"lm_head.weight", {11, 4}},
+const std::vector<Whole> kWholes = {{"embed_tokens.weight", {11, 4}},
+                                    {"layer.0.weight", {7, 5}},
+                                    {"layer.1.weight", {3, 13}},
+                                    {"layer.1.experts", {2, 3, 5}},
+                                    {"layer.1.norm", {13}},
+                                    {"lm_head.weight", {11, 4}},
                                     {"layer.2.bias", {1}}};
 
 at::Tensor numbers(const std::vector<int64_t>& shape, uint64_t seed) {
@@ -72,7 +75,8 @@ class RankOptimizer {
     for (Shard* shard : list_) {
       if (shard->name == without) continue;
       const auto seed = static_cast<uint64_t>(100 * step) + 7;
-      shard->tensor.mutable_grad() = (part(*shard, seed) * factor).to(shard->tensor.scalar_type()).contiguous();
+      shard->tensor.mutable_grad() =
+          (part(*shard, seed) * factor).to(shard->tensor.scalar_type()).contiguous();
     }
   }
   void step(int64_t step, const std::string& without = "") {
@@ -125,8 +129,10 @@ void expect_equal(const std::vector<at::Tensor>& got, const std::vector<at::Tens
   if (got.size() != want.size()) found(what + ": there are other state tensors than before");
   for (size_t i = 0; i < got.size(); ++i)
     if (!at::equal(got[i], want[i]))
-      found(what + (i < kWholes.size() ? std::string(": the weight '") + kWholes[i].name + "'" : ": a state tensor") +
-            " has other bits");
+      found(
+          what +
+          (i < kWholes.size() ? std::string(": the weight '") + kWholes[i].name + "'" : ": a state tensor") +
+          " has other bits");
 }
 
 std::string continues(const Make& make) {
@@ -151,8 +157,7 @@ Named train_on(const Make& make, int ranks) {
   world.run([&](Rendezvous& host) {
     const Watch::Rank here(watch, host.rank());
     LateRendezvous rendezvous(host, faults);
-    const DeviceMesh mesh =
-        mesh::build(std::vector<Axis>{{"dp_shard", ranks}}, rendezvous, "kit: optimizer");
+    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp_shard", ranks}}, rendezvous, "kit: optimizer");
     RankOptimizer mine(make, mesh, at::kFloat);
     for (int64_t step = 0; step < 4; ++step) mine.step(step);
     for (const Shard* shard : mine.shards()) weights.add(mesh, *shard, shard->tensor);
@@ -294,8 +299,9 @@ void check_optimizer(const OfferedSchema& offered, const CheckedPlugin& plugin, 
   kit("can_undo(): copies of weights and state() take an update back", takes_back);
   for (const int ranks : plugin.options.ranks)
     if (ranks > 1)
-      attempt.training(thing + " on " + std::to_string(ranks) + " ranks: update(): does not depend on the split",
-                       [&] { return is_independent_of_the_split(make, ranks); });
+      attempt.training(
+          thing + " on " + std::to_string(ranks) + " ranks: update(): does not depend on the split",
+          [&] { return is_independent_of_the_split(make, ranks); });
 }
 
 const KindKits kOptimizer(OfferedOptimizer::kKind, check_optimizer);

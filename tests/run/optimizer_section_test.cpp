@@ -68,8 +68,8 @@ TEST(OptimizerSection, RefusesUnknownKeysAndValuesWithTheLine) {
 }
 
 TEST(OptimizerSection, NamesAnOverrideOfAKeyThatDoesNotExist) {
-  const Node root =
-      config::with_override(config::read_text("model: {config: {model_type: llama}}\n", "run.yaml"), "optimizer.lrr", "0.1");
+  const Node root = config::with_override(
+      config::read_text("model: {config: {model_type: llama}}\n", "run.yaml"), "optimizer.lrr", "0.1");
   const std::string said = tests::thrown_by([&] { read_section(root); });
   EXPECT_THAT(said, HasSubstr("--optimizer.lrr"));
   EXPECT_THAT(said, HasSubstr("did you mean 'lr'?"));

@@ -139,7 +139,8 @@ TEST(AdamW, ChangesNothingWhereSkipIsOne) {
     }
     std::vector<at::Tensor> out;
     for (const OptimizerState& state : optimizer.state())
-      for (const at::Tensor& tensor : {state.shard->tensor, state.at("exp_avg"), state.at("exp_avg_sq"), state.at("step")})
+      for (const at::Tensor& tensor :
+           {state.shard->tensor, state.at("exp_avg"), state.at("exp_avg_sq"), state.at("step")})
         out.push_back(tensor.detach().clone());
     return out;
   };
@@ -306,13 +307,13 @@ TEST(Updater, RefusesGroupsAndMasterCopiesThatAHostsOptimizerDoesNotTake) {
   StepConfig masters, groups;
   masters.master_weights = true;
   groups.groups = {{"w", 2.0, 1.0}};
-  for (const StepConfig& config : {masters, groups})
-    try {
+  for (const StepConfig& config : {masters, groups}) try {
       train::Updater updater(all(shards), alone.mesh, config, host);
       FAIL() << "nothing was thrown";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::config);
-      EXPECT_EQ(error.message(), std::string("StepConfig::") + (config.groups.empty() ? "master_weights" : "groups") +
+      EXPECT_EQ(error.message(), std::string("StepConfig::") +
+                                     (config.groups.empty() ? "master_weights" : "groups") +
                                      " needs an optimizer that takes its shards from Step");
     }
 }

@@ -14,7 +14,8 @@ std::string fault_of(const OptimizerState& state) {
   std::set<std::string> names;
   for (const StateTensor& one : state.tensors) {
     const std::string it = "the state '" + one.name + "'" + of;
-    if (one.name.empty() || one.name.find('.') != std::string::npos) return it + " has an empty name or a dot";
+    if (one.name.empty() || one.name.find('.') != std::string::npos)
+      return it + " has an empty name or a dot";
     if (one.name == "master") return it + " has the name of the engine's master copies";
     if (!names.insert(one.name).second) return it + " is given twice";
     if (!one.tensor.defined()) return it + " has no tensor";
@@ -22,7 +23,8 @@ std::string fault_of(const OptimizerState& state) {
     if (one.shape.size() != dims || one.offset.size() != dims)
       return it + " has " + std::to_string(dims) + " dims, and its box has others";
     for (size_t dim = 0; dim < dims; ++dim)
-      if (one.offset[dim] < 0 || one.offset[dim] + one.tensor.size(static_cast<int64_t>(dim)) > one.shape[dim])
+      if (one.offset[dim] < 0 ||
+          one.offset[dim] + one.tensor.size(static_cast<int64_t>(dim)) > one.shape[dim])
         return it + " is outside of its whole";
   }
   return "";

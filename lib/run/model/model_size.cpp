@@ -117,7 +117,8 @@ ModelSize size_of(const WholeModel& model, Stages& stages, std::span<const Optim
     const auto state = kept.find(shard);
     const bool master = state != kept.end() && state->second->has("master");
     const int64_t of_state = state == kept.end() ? 0 : bytes_of(*state->second);
-    size.rounded = size.rounded || (!master && shard->tensor.element_size() == 2 && shard->tensor.numel() > 0);
+    size.rounded =
+        size.rounded || (!master && shard->tensor.element_size() == 2 && shard->tensor.numel() > 0);
     add(size.optimizer, of_state);
     // What undoes an update: weights, the state and, to clip after all, the gradient.
     if (!stages.pipeline().config.post_validation) continue;

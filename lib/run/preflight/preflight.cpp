@@ -249,7 +249,7 @@ class PreflightBuilder {
     if (!out_.dataset) return;
     check_batch(out_.recipe.steps, out_.dataset->size());
     out_.scheduler.emplace(out_.recipe.steps, out_.setup.sizes.dp, out_.dataset->size());
-    out_.rates.emplace(out_.recipe.lr_schedule, 
+    out_.rates.emplace(out_.recipe.lr_schedule,
                        engine::Rates{*out_.recipe.optimizer.lr, *out_.recipe.optimizer.weight_decay},
                        out_.scheduler->total_steps());
   }

@@ -63,10 +63,10 @@ std::vector<OptimizerState> AdamW::state() {
   for (const Group& group : groups_)
     for (size_t i = 0; i < group.shards.size(); ++i) {
       const Shard& shard = *group.shards[i];
-      out.push_back({&shard,
-                     {box_state(shard, "exp_avg", group.averages[i]),
-                      box_state(shard, "exp_avg_sq", group.squares[i]),
-                      number_state("step", group.steps[i])}});
+      out.push_back(
+          {&shard,
+           {box_state(shard, "exp_avg", group.averages[i]), box_state(shard, "exp_avg_sq", group.squares[i]),
+            number_state("step", group.steps[i])}});
     }
   return out;
 }

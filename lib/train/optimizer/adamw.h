@@ -1,4 +1,5 @@
-// AdamW and Adam over this rank's shards, with fused kernels (Kingma and Ba 2015; Loshchilov and Hutter 2019).
+// AdamW and Adam over this rank's shards, with fused kernels (Kingma and Ba 2015; Loshchilov and Hutter
+// 2019).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -19,14 +19,14 @@ class HEDDLE_API Updater {
   Updater(std::span<Shard* const> shards, const DeviceMesh& mesh, const StepConfig& config,
           IOptimizer& optimizer);
 
-  // One update; gradients are reset to undefined. `update` may have a divisor and a skip for any optimizer, but
-  // the skip is read here, which waits for the device, unless the optimizer takes it.
+  // One update; gradients are reset to undefined. `update` may have a divisor and a skip for any optimizer,
+  // but the skip is read here, which waits for the device, unless the optimizer takes it.
   void update(const OptimizerUpdate& update);
   // Resets the gradients to undefined and changes nothing else.
   void drop_gradients();
 
-  // Copies what the next update changes, so that undo() can take it back. `state`: weights and the optimizer's
-  // state; `gradients`: those, for an update after undo(). Only where IOptimizer::can_undo().
+  // Copies what the next update changes, so that undo() can take it back. `state`: weights and the
+  // optimizer's state; `gradients`: those, for an update after undo(). Only where IOptimizer::can_undo().
   void keep(bool state, bool gradients);
   // Puts back what keep() has copied, bit for bit.
   void undo();

@@ -17,8 +17,7 @@ class Hello : public heddle::IOptimizer {
   explicit Hello(Config config) : config_(config) {}
 
   void start(std::span<const heddle::TrainedShard> shards, const heddle::DeviceMesh&) override {
-    for (const heddle::TrainedShard& one : shards)
-      trained_.push_back({one, at::zeros_like(one.weight)});
+    for (const heddle::TrainedShard& one : shards) trained_.push_back({one, at::zeros_like(one.weight)});
   }
 
   // The names are those of the parts of checkpoints: momentum_buffer.PARAMETER.

@@ -19,7 +19,8 @@ namespace heddle {
 // along Shard::axes.
 struct HEDDLE_API TrainedShard {
   const Shard* shard = nullptr;  // its tensor.grad() is the gradient; undefined where no rank has one
-  // What an update changes: the shard's own tensor, or the fp32 copy that Step stores in the shard afterwards.
+  // What an update changes: the shard's own tensor, or the fp32 copy that Step stores in the shard
+  // afterwards.
   at::Tensor weight;
   double lr_mult = 1, wd_mult = 1;  // of its group (ParameterGroup)
   bool has_master() const { return !weight.is_alias_of(shard->tensor); }
@@ -27,10 +28,10 @@ struct HEDDLE_API TrainedShard {
 
 // One tensor of an optimizer's state: a part NAME.PARAMETER of checkpoints.
 struct StateTensor {
-  std::string name;    // "exp_avg": no dot, and not "master", which Step adds
-  at::Tensor tensor;   // the optimizer's own storage: what is written into it is used by the next update
-  // The box that it covers of a whole tensor of `shape`, as a Shard does. Both empty: a number that every rank
-  // with a part of the parameter has alike.
+  std::string name;   // "exp_avg": no dot, and not "master", which Step adds
+  at::Tensor tensor;  // the optimizer's own storage: what is written into it is used by the next update
+  // The box that it covers of a whole tensor of `shape`, as a Shard does. Both empty: a number that every
+  // rank with a part of the parameter has alike.
   std::vector<int64_t> shape, offset;
 };
 
@@ -53,8 +54,8 @@ struct OptimizerUpdate {
   at::Tensor skip;     // fp32 [1]: 1 where nothing changes, else 0; undefined: 0
 };
 
-// An optimizer: a plugin's, or a host's own. Step reduces, clips and resets gradients, keeps master copies and
-// checks for numbers that are not finite. An update depends on what the whole parameter and its gradient
+// An optimizer: a plugin's, or a host's own. Step reduces, clips and resets gradients, keeps master copies
+// and checks for numbers that are not finite. An update depends on what the whole parameter and its gradient
 // are, not on how they are split.
 class HEDDLE_API IOptimizer {
  public:
@@ -63,8 +64,8 @@ class HEDDLE_API IOptimizer {
   // dry world). The mesh lives as long as this. By default it takes none, and refuses master copies and
   // groups, which need it: Error{config}.
   virtual void start(std::span<const TrainedShard> shards, const DeviceMesh& mesh);
-  // All that an update reads and changes besides weights. Values copied into these tensors continue a run with
-  // the same bits. By default none: checkpoints hold nothing of this optimizer.
+  // All that an update reads and changes besides weights. Values copied into these tensors continue a run
+  // with the same bits. By default none: checkpoints hold nothing of this optimizer.
   virtual std::vector<OptimizerState> state();
   // Changes the weights by the gradients. A shard whose gradient is undefined stays as it is. A gradient may
   // have another dtype than the weight. The same on every rank: lr, weight_decay, skip.

@@ -137,8 +137,8 @@ class HEDDLE_API Step {
 
 namespace train {
 
-// AdamW, or Adam without `decoupled`, with fused kernels: for plugins that train some parameters by it. Of the
-// config lr and weight_decay are not used: OptimizerUpdate has them.
+// AdamW, or Adam without `decoupled`, with fused kernels: for plugins that train some parameters by it. Of
+// the config lr and weight_decay are not used: OptimizerUpdate has them.
 HEDDLE_API std::unique_ptr<IOptimizer> make_adamw(const AdamWConfig& config);
 
 // Shards that the same axes split are summed together; each sum is then reduced over exactly those axes
