@@ -25,7 +25,7 @@ Read read_section(const std::string& yaml) {
   return read_section(
       config::read_text("model: {config: {model_type: llama}}\noptimizer: " + yaml + "\n", "run.yaml"));
 }
-std::string refusal(const std::string& yaml) {
+std::string section_refusal(const std::string& yaml) {
   return tests::thrown_by([&] { read_section(yaml); });
 }
 
@@ -49,22 +49,24 @@ TEST(OptimizerSection, HasTheDefaultsOfTheOptimizerThatItNames) {
 }
 
 TEST(OptimizerSection, RefusesAnOptimizerThatNoPluginOffers) {
-  EXPECT_THAT(refusal("{_target_: torch.optim.AdamV}"),
+  EXPECT_THAT(section_refusal("{_target_: torch.optim.AdamV}"),
               HasSubstr("run.yaml:2 optimizer._target_: there is no optimizer 'AdamV'; available: "));
-  EXPECT_THAT(refusal("{_target_: torch.optim.AdamV}"), HasSubstr("did you mean 'AdamW'?"));
+  EXPECT_THAT(section_refusal("{_target_: torch.optim.AdamV}"), HasSubstr("did you mean 'AdamW'?"));
 }
 
 TEST(OptimizerSection, RefusesUnknownKeysAndValuesWithTheLine) {
-  EXPECT_THAT(refusal("\n  learning: 1"), HasSubstr("run.yaml:3 optimizer.learning: unknown key 'learning'"));
-  EXPECT_THAT(refusal("\n  learning: 1"), HasSubstr("the keys of AdamW are _target_, lr, "));
-  EXPECT_THAT(refusal("\n  weight_deca: 1"), HasSubstr("did you mean 'weight_decay'?"));
-  EXPECT_THAT(refusal("{beta: 1}"), HasSubstr("did you mean 'betas'?"));
-  EXPECT_THAT(refusal("{betas: 0.9}"), HasSubstr("run.yaml:2 optimizer.betas: expected a list"));
-  EXPECT_THAT(refusal("{betas: [0.9]}"), HasSubstr("run.yaml:2 optimizer.betas: betas must be two numbers"));
-  EXPECT_THAT(refusal("{betas: [0.9, 1.0]}"), HasSubstr("betas must be from 0 to below 1"));
-  EXPECT_THAT(refusal("{eps: -1}"), HasSubstr("run.yaml:2 optimizer.eps: "));
-  EXPECT_THAT(refusal("{weight_decay: -1}"), HasSubstr("weight_decay must be 0 or more"));
-  EXPECT_THAT(refusal("{decoupled_weight_decay: true}"), HasSubstr("unknown key"));  // Adam's
+  EXPECT_THAT(section_refusal("\n  learning: 1"),
+              HasSubstr("run.yaml:3 optimizer.learning: unknown key 'learning'"));
+  EXPECT_THAT(section_refusal("\n  learning: 1"), HasSubstr("the keys of AdamW are _target_, lr, "));
+  EXPECT_THAT(section_refusal("\n  weight_deca: 1"), HasSubstr("did you mean 'weight_decay'?"));
+  EXPECT_THAT(section_refusal("{beta: 1}"), HasSubstr("did you mean 'betas'?"));
+  EXPECT_THAT(section_refusal("{betas: 0.9}"), HasSubstr("run.yaml:2 optimizer.betas: expected a list"));
+  EXPECT_THAT(section_refusal("{betas: [0.9]}"),
+              HasSubstr("run.yaml:2 optimizer.betas: betas must be two numbers"));
+  EXPECT_THAT(section_refusal("{betas: [0.9, 1.0]}"), HasSubstr("betas must be from 0 to below 1"));
+  EXPECT_THAT(section_refusal("{eps: -1}"), HasSubstr("run.yaml:2 optimizer.eps: "));
+  EXPECT_THAT(section_refusal("{weight_decay: -1}"), HasSubstr("weight_decay must be 0 or more"));
+  EXPECT_THAT(section_refusal("{decoupled_weight_decay: true}"), HasSubstr("unknown key"));  // Adam's
 }
 
 TEST(OptimizerSection, NamesAnOverrideOfAKeyThatDoesNotExist) {

@@ -98,6 +98,17 @@ int64_t bytes_of(const OptimizerState& state) {
   return bytes;
 }
 
+struct KeptState {
+  int64_t bytes = 0;
+  bool master = false;  // it has an fp32 copy
+};
+
+std::map<const Shard*, KeptState> by_shard(std::span<const OptimizerState> states) {
+  std::map<const Shard*, KeptState> out;
+  for (const OptimizerState& state : states) out[state.shard] = {bytes_of(state), state.has("master")};
+  return out;
+}
+
 }  // namespace
 
 ModelSize size_of(const WholeModel& model, Stages& stages, std::span<const OptimizerState> states,
@@ -106,19 +117,16 @@ ModelSize size_of(const WholeModel& model, Stages& stages, std::span<const Optim
   size.parameters = model.parameters;
   size.frozen = model.frozen;
   size.experts = experts_of(model.expert_layers, stages);
-  std::map<const Shard*, const OptimizerState*> kept;
-  for (const OptimizerState& state : states) kept[state.shard] = &state;
+  const auto kept = by_shard(states);
   Storages storages;
   std::map<std::string, int64_t> shards;  // bytes of those that train
   for (const Shard* shard : stages.shards()) {
     add(size.held, storages.add(shard->tensor));
     if (!shard->tensor.requires_grad()) continue;
     shards[shard->name] += bytes_of(shard->tensor);
-    const auto state = kept.find(shard);
-    const bool master = state != kept.end() && state->second->has("master");
-    const int64_t of_state = state == kept.end() ? 0 : bytes_of(*state->second);
-    size.rounded =
-        size.rounded || (!master && shard->tensor.element_size() == 2 && shard->tensor.numel() > 0);
+    const auto [of_state, master] = kept.count(shard) == 0 ? KeptState() : kept.at(shard);
+    const bool is_short = shard->tensor.element_size() == 2 && shard->tensor.numel() > 0;
+    size.rounded = size.rounded || (!master && is_short);
     add(size.optimizer, of_state);
     // What undoes an update: weights, the state and, to clip after all, the gradient.
     if (!stages.pipeline().config.post_validation) continue;

@@ -1,118 +1,23 @@
 // The kits of optimizers: an update of small parameters, split over ranks and whole.
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/randn.h>
 
 #include <algorithm>
 #include <chrono>
-#include <deque>
-#include <functional>
 
-#include "gathered.h"
+#include "../gathered.h"
+#include "../kind_kits.h"
+#include "../plugin_kit.h"
+#include "../watch.h"
 #include "heddle/mesh/call.h"
 #include "heddle/plugin/optimizer.h"
 #include "heddle/transport/threads.h"
-#include "kind_kits.h"
-#include "lib/train/optimizer/updater.h"
-#include "plugin_kit.h"
-#include "runs/hostile.h"
-#include "watch.h"
+#include "hostile.h"
+#include "rank_optimizer.h"
 
 namespace heddle::kits {
 namespace {
-
-using Make = std::function<std::unique_ptr<IOptimizer>()>;
-constexpr double kLr = 0.03, kDecay = 0.1;
-
-struct Whole {
-  const char* name;
-  std::vector<int64_t> shape;
-};
-// Matrices that are wide, tall and split unevenly, a stack, vectors; of the last one rank has nothing.
-const std::vector<Whole> kWholes = {{"embed_tokens.weight", {11, 4}},
-                                    {"layer.0.weight", {7, 5}},
-                                    {"layer.1.weight", {3, 13}},
-                                    {"layer.1.experts", {2, 3, 5}},
-                                    {"layer.1.norm", {13}},
-                                    {"lm_head.weight", {11, 4}},
-                                    {"layer.2.bias", {1}}};
-
-at::Tensor numbers(const std::vector<int64_t>& shape, uint64_t seed) {
-  return at::randn(shape, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kDouble));
-}
-
-// This rank's boxes, and an optimizer of them.
-class RankOptimizer {
- public:
-  RankOptimizer(const Make& make, const DeviceMesh& mesh, at::TensorOptions options, StepConfig config = {})
-      : mesh_(mesh), optimizer_(make()) {
-    const int64_t ranks = mesh.size("dp_shard"), rank = mesh.rank("dp_shard");
-    for (const Whole& whole : kWholes) {
-      Shard& shard = shards_.emplace_back();
-      const size_t dim = list_.size() % whole.shape.size();  // rows of one, columns of the next
-      const int64_t begin = rank * whole.shape[dim] / ranks, end = (rank + 1) * whole.shape[dim] / ranks;
-      shard.name = whole.name;
-      shard.shape = whole.shape;
-      shard.offset.assign(whole.shape.size(), 0);
-      shard.offset[dim] = begin;
-      if (ranks > 1) shard.axes = {"dp_shard"};
-      std::vector<int64_t> sizes = whole.shape;
-      sizes[dim] = end - begin;
-      shard.tensor = at::empty(sizes, options);
-      if (!shard.tensor.is_meta()) shard.tensor.copy_(part(shard, 1));
-      shard.tensor.requires_grad_();
-      list_.push_back(&shard);
-    }
-    updater_.emplace(list_, mesh_, config, *optimizer_);
-  }
-
-  // Gradients of step `step`; `without`: the parameter that has none.
-  void give_gradients(int64_t step, double factor = 1, const std::string& without = "") {
-    for (Shard* shard : list_) {
-      if (shard->name == without) continue;
-      const auto seed = static_cast<uint64_t>(100 * step) + 7;
-      shard->tensor.mutable_grad() =
-          (part(*shard, seed) * factor).to(shard->tensor.scalar_type()).contiguous();
-    }
-  }
-  void step(int64_t step, const std::string& without = "") {
-    give_gradients(step, 1, without);
-    updater_->update({kLr, kDecay, {}, {}});
-  }
-
-  // Weights and state, in one order.
-  std::vector<at::Tensor> all() {
-    std::vector<at::Tensor> out;
-    for (Shard* shard : list_) out.push_back(shard->tensor.detach());
-    for (const OptimizerState& state : updater_->state())
-      for (const StateTensor& one : state.tensors) out.push_back(one.tensor);
-    return out;
-  }
-  std::vector<at::Tensor> copies() {
-    std::vector<at::Tensor> out = all();
-    for (at::Tensor& one : out) one = one.clone();
-    return out;
-  }
-  std::vector<Shard*>& shards() { return list_; }
-  train::Updater& updater() { return *updater_; }
-
- private:
-  static at::Tensor part(const Shard& shard, uint64_t seed) {
-    uint64_t place = seed;
-    for (const char letter : shard.name) place = 31 * place + static_cast<unsigned char>(letter);
-    return box_of(shard, numbers(shard.shape, place));
-  }
-
-  const DeviceMesh mesh_;
-  std::unique_ptr<IOptimizer> optimizer_;
-  std::deque<Shard> shards_;
-  std::vector<Shard*> list_;
-  std::optional<train::Updater> updater_;
-};
 
 // An optimizer in a world of one rank.
 struct AloneOptimizer {
@@ -205,7 +110,7 @@ std::string divides(const Make& make) {
 std::string leaves_alone(const Make& make) {
   AloneOptimizer one(make);
   one.rank.step(0);
-  for (const Whole& whole : kWholes) {
+  for (const WholeShape& whole : kWholes) {
     std::map<std::string, at::Tensor> before;
     const auto add = [&](auto& to) {
       for (Shard* shard : one.rank.shards())
