@@ -91,7 +91,8 @@ std::string skips(const Make& make) {
   one.rank.step(0);
   const std::vector<at::Tensor> before = one.rank.copies();
   one.rank.give_gradients(1, std::nan(""));
-  one.rank.updater().update({kLr, kDecay, at::full({1}, std::nan(""), at::kFloat), at::full({1}, 1.0f)});
+  one.rank.updater().update(
+      {kKitLr, kKitDecay, at::full({1}, std::nan(""), at::kFloat), at::full({1}, 1.0f)});
   expect_equal(one.rank.all(), before, "after an update with skip 1");
   return "";
 }
@@ -101,7 +102,7 @@ std::string divides(const Make& make) {
   for (int64_t step = 0; step < 3; ++step) {
     plain.rank.step(step);
     divided.rank.give_gradients(step, 4);
-    divided.rank.updater().update({kLr, kDecay, at::full({1}, 4.0f), at::full({1}, 0.0f)});
+    divided.rank.updater().update({kKitLr, kKitDecay, at::full({1}, 4.0f), at::full({1}, 0.0f)});
   }
   expect_equal(divided.rank.all(), plain.rank.all(), "with gradients times 4 and a divisor of 4");
   return "";

@@ -20,7 +20,7 @@
 namespace heddle::kits {
 
 using Make = std::function<std::unique_ptr<IOptimizer>()>;
-inline constexpr double kLr = 0.03, kDecay = 0.1;
+inline constexpr double kKitLr = 0.03, kKitDecay = 0.1;
 
 // A parameter that the kits train.
 struct WholeShape {
@@ -72,7 +72,7 @@ class RankOptimizer {
   }
   void step(int64_t step, const std::string& without = "") {
     give_gradients(step, 1, without);
-    updater_->update({kLr, kDecay, {}, {}});
+    updater_->update({kKitLr, kKitDecay, {}, {}});
   }
 
   // Weights and state, in one order.
