@@ -7,12 +7,9 @@ namespace heddle::engine {
 
 std::vector<checkpoint::Part> optimizer_parts(Step& step) {
   std::vector<checkpoint::Part> parts;
-  for (const OptimizerState& state : step.optimizer_state()) {
-    parts.push_back(checkpoint::part_of(*state.shard, state.exp_avg, "exp_avg."));
-    parts.push_back(checkpoint::part_of(*state.shard, state.exp_avg_sq, "exp_avg_sq."));
-    parts.push_back({"step." + state.shard->name, state.step, {}, {}});
-    if (state.master.defined()) parts.push_back(checkpoint::part_of(*state.shard, state.master, "master."));
-  }
+  for (const OptimizerState& state : step.optimizer_state())
+    for (const StateTensor& one : state.tensors)
+      parts.push_back({one.name + "." + state.shard->name, one.tensor, one.shape, one.offset});
   return parts;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "core/plugin/named/named_optimizer.h"
 #include "core/plugin/named/named_plugins.h"
 
 namespace heddle {
@@ -16,13 +17,16 @@ namespace {
 
 // A maker that never returns null and whose product carries the plugin's name.
 template <class Named, class Make>
-Make named(const Author& author, const std::string& thing, const Make& make) {
+Make named(const Author& author, const std::string& name, const std::string& thing, const Make& make) {
   if (!make) return make;
-  return [author, thing, make](const auto&... section) {
+  return [author, name, thing, make](const auto&... section) {
     return guarded_but_errors(author, "made " + thing, [&]() -> typename Make::result_type {
       auto made = make(section...);
       if (!made) throw_named(author, "made " + thing, "it gave a null pointer");
-      return std::make_unique<Named>(author, std::move(made));
+      if constexpr (std::is_constructible_v<Named, Author, std::string, decltype(made)>)
+        return std::make_unique<Named>(author, name, std::move(made));
+      else
+        return std::make_unique<Named>(author, std::move(made));
     });
   };
 }
@@ -40,6 +44,7 @@ void inspect_kind(const OfferChecks& checks, const std::string& thing, const Off
   if constexpr (fields == Fields::of_schema) checks.schema(thing, offered);
   if constexpr (requires { offered.needs; }) checks.needs(thing, offered.needs);
   if constexpr (std::is_same_v<Offered, OfferedStrategy>) checks.no_axes(thing, offered.needs);
+  if constexpr (std::is_same_v<Offered, OfferedOptimizer>) checks.no_common_keys(thing, offered);
   if constexpr (requires { offered.make; }) checks.maker(thing, !offered.make, offered.not_built);
 }
 
@@ -47,8 +52,8 @@ template <class Offered, class Named>
 void name_kind(OfferedSchema& schema, const Author& author) {
   if constexpr (!std::is_void_v<Named>) {
     auto& offered = static_cast<Offered&>(schema);
-    offered.make =
-        named<Named>(author, std::string("the ") + Offered::kKind + " '" + offered.name + "'", offered.make);
+    offered.make = named<Named>(
+        author, offered.name, std::string("the ") + Offered::kKind + " '" + offered.name + "'", offered.make);
   }
 }
 
@@ -66,6 +71,7 @@ constexpr Kind kKinds[] = {
     kind<OfferedDevice, NamedDevice, Fields::none>(),
     kind<OfferedPlan, void>(),
     kind<OfferedModel, NamedModelFamily, Fields::of_own_keys>(),
+    kind<OfferedOptimizer, NamedOptimizer>(),
 };
 
 }  // namespace

@@ -63,6 +63,20 @@ void OfferChecks::no_axes(const std::string& thing, const Needs& needs) const {
            "offer a parallelizer that has them");
 }
 
+void OfferChecks::no_common_keys(const std::string& thing, const OfferedOptimizer& offered) const {
+  const auto has = [&](const std::string& key) {
+    return std::any_of(offered.fields.begin(), offered.fields.end(),
+                       [&](const FieldInfo& field) { return field.key == key; });
+  };
+  for (const char* key : OfferedOptimizer::kCommonKeys)
+    if (has(key))
+      refuse(thing + " has a field '" + key + "', which is read for every optimizer",
+             "leave it out of the schema: OptimizerUpdate and TrainedShard have its value");
+  for (const std::string& key : offered.no_effect)
+    if (!has(key))
+      refuse(thing + " names '" + key + "' in no_effect, and has no such field", "name a key of the schema");
+}
+
 void OfferChecks::maker(const std::string& thing, bool is_missing, const std::string& not_built) const {
   if (is_missing && not_built.empty()) refuse(thing + " has no maker", "offer a class that can be made");
 }

@@ -7,6 +7,7 @@
 #include "heddle/config/axes.h"
 #include "heddle/parallel/needs.h"
 #include "heddle/plugin/offer.h"
+#include "heddle/plugin/optimizer.h"
 
 namespace heddle::plugin {
 
@@ -25,6 +26,9 @@ class OfferChecks {
 
   // An axis is declared by the parallelizer that splits along it.
   void no_axes(const std::string& thing, const Needs& needs) const;
+
+  // Keys that the engine reads for every optimizer.
+  void no_common_keys(const std::string& thing, const OfferedOptimizer& offered) const;
 
   void maker(const std::string& thing, bool is_missing, const std::string& not_built) const;
 

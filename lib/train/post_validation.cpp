@@ -24,11 +24,11 @@ constexpr double kNear = 1e-9;
 
 }  // namespace
 
-PostValidation::PostValidation(Stages& stages, const DeviceMesh& mesh, AdamW& optimizer,
+PostValidation::PostValidation(Stages& stages, const DeviceMesh& mesh, Updater& updater,
                                std::optional<double> max_norm)
     : stages_(stages),
       mesh_(mesh),
-      optimizer_(optimizer),
+      updater_(updater),
       max_norm_(max_norm),
       dry_(dry_rank(mesh) != nullptr),
       ranks_(&mesh_.group(kPipelineAxis)) {
@@ -75,11 +75,11 @@ void PostValidation::update(const at::Tensor& squares, const at::Tensor& loss, d
   pending_ = true;
   lr_ = lr;
   weight_decay_ = weight_decay;
-  if (dry_) return optimizer_.drop_gradients();
+  if (dry_) return updater_.drop_gradients();
   updated_ = judge(known_.select(0, 0).sqrt().item<double>() * (1 - kNear),
                    known_.select(0, 1).item<double>()) == Verdict::plain;
-  optimizer_.keep(/*state=*/updated_, /*gradients=*/max_norm_.has_value());
-  updated_ ? optimizer_.update(lr, weight_decay, {}) : optimizer_.drop_gradients();
+  updater_.keep(/*state=*/updated_, /*gradients=*/max_norm_.has_value());
+  updated_ ? updater_.update({lr, weight_decay, {}, {}}) : updater_.drop_gradients();
 }
 
 // Ranks with equal stages may round their norms differently, and must go on together.
@@ -102,11 +102,11 @@ PostValidation::Totals PostValidation::wait(const at::Tensor& loss) {
 
 void PostValidation::amend() {
   if (verdict_ != Verdict::plain || !updated_) {
-    optimizer_.undo();
+    updater_.undo();
     if (verdict_ == Verdict::skip)
-      optimizer_.drop_gradients();
+      updater_.drop_gradients();
     else
-      optimizer_.update(lr_, weight_decay_, max_norm_ ? clip_divisor(norm_, *max_norm_) : at::Tensor());
+      updater_.update({lr_, weight_decay_, max_norm_ ? clip_divisor(norm_, *max_norm_) : at::Tensor(), {}});
   }
   for (const auto& stage : stages_) stage->parameters_changed();
 }

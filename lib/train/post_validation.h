@@ -10,7 +10,7 @@
 
 #include "heddle/mesh/device_mesh.h"
 #include "heddle/parallel/stages.h"
-#include "lib/train/optimizer/adamw.h"
+#include "lib/train/optimizer/updater.h"
 
 namespace heddle::train {
 
@@ -20,7 +20,7 @@ namespace heddle::train {
 class PostValidation {
  public:
   // All outlive it. Throws Error{internal} for a stage that cannot begin a step anew.
-  PostValidation(Stages& stages, const DeviceMesh& mesh, AdamW& optimizer, std::optional<double> max_norm);
+  PostValidation(Stages& stages, const DeviceMesh& mesh, Updater& updater, std::optional<double> max_norm);
 
   // Takes the gradients. `squares`, `loss`: sums of this rank's stages, fp64 [1]; the loss may be undefined
   // here and given to wait(). Waits for the ranks before this one alone.
@@ -46,7 +46,7 @@ class PostValidation {
 
   Stages& stages_;
   const DeviceMesh mesh_;
-  AdamW& optimizer_;
+  Updater& updater_;
   const std::optional<double> max_norm_;
   const bool dry_;
   Communicator* ranks_;               // of pp

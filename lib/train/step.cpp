@@ -18,6 +18,7 @@
 #include "heddle/model/module.h"
 #include "lib/train/optimizer/adamw.h"
 #include "lib/train/optimizer/norm.h"
+#include "lib/train/optimizer/updater.h"
 #include "lib/train/post_validation.h"
 #include "lib/train/runner.h"
 #include "lib/train/side_totals.h"
@@ -43,8 +44,8 @@ struct Step::Impl : train::UpdateInDoubt {
   train::Runner runner;
   std::vector<Shard*> shards;
   train::GradientNorm norm;
-  std::optional<train::AdamW> adamw;  // empty: the host's optimizer updates
-  IOptimizer* hosts = nullptr;
+  std::unique_ptr<IOptimizer> adamw;  // null: of a plugin or of the host
+  train::Updater updater;
   std::optional<train::SideTotals> sides;     // empty: there are no side outputs
   std::optional<train::PostValidation> late;  // empty: an update waits for the norm of all stages
   StepReport late_report;                     // of the update that is not validated yet
@@ -69,13 +70,13 @@ struct Step::Impl : train::UpdateInDoubt {
         runner(stages, mesh),
         shards(stages.shards()),
         norm(shards, mesh, config.norm_type),
-        hosts(optimizer) {
-    if (hosts == nullptr) adamw.emplace(shards, config);
+        adamw(optimizer == nullptr ? train::make_adamw(config.optimizer) : nullptr),
+        updater(shards, this->mesh, config, adamw ? *adamw : *optimizer) {
     const auto& layout = stages.attached().side_outputs;
     if (layout && !layout->empty()) sides.emplace(layout, mesh);
     if (stages.pipeline().config.post_validation && pipeline != nullptr) {
-      train::check_post_validation(stages.pipeline().config.where, norm.is_a_sum(), hosts != nullptr);
-      late.emplace(stages, mesh, *adamw, config.max_norm);
+      train::check_post_validation(stages.pipeline().config.where, norm.is_a_sum(), updater.optimizer());
+      late.emplace(stages, mesh, updater, config.max_norm);
     }
     for (const UpdateListener& listener : stages.attached().after_update) {
       Told& one = told.emplace_back(Told{listener.told, {}, {}});
@@ -100,23 +101,14 @@ struct Step::Impl : train::UpdateInDoubt {
     report.skip = train::skip_above(report.grad_norm, train::largest_norm(config.max_norm), doubts);
   }
 
-  // A norm in host memory is read; one on a device is compared there, and the kernel reads the result.
+  // A norm in host memory is read; one on a device is compared there, and the optimizer reads the result.
   void update(const StepReport& report, double lr, double weight_decay) {
-    if (dry) return drop_gradients();
-    const bool known = report.skip.is_cpu();
-    if ((known || hosts != nullptr) && report.skipped()) return drop_gradients();
-    if (hosts != nullptr) {
-      if (config.max_norm) train::clip_gradients(shards, report.grad_norm, *config.max_norm);
-      hosts->update(lr, weight_decay);
-      return drop_gradients();
-    }
+    if (dry) return updater.drop_gradients();
+    const bool known = report.skip.is_cpu() || !updater.optimizer().takes_divisor_and_skip();
+    if (known && report.skipped()) return updater.drop_gradients();
     at::Tensor divisor;
     if (config.max_norm) divisor = train::clip_divisor(report.grad_norm, *config.max_norm);
-    adamw->update(lr, weight_decay, divisor, known ? at::Tensor() : report.skip);
-  }
-
-  void drop_gradients() {
-    for (Shard* shard : shards) shard->tensor.mutable_grad().reset();
+    updater.update({lr, weight_decay, divisor, known ? at::Tensor() : report.skip});
   }
 
   // The divisor of the losses, being summed over the data-parallel ranks.
@@ -213,7 +205,6 @@ Step::Step(Stages& stages, const DeviceMesh& mesh, StepConfig config, IOptimizer
     : impl_(std::make_unique<Impl>(stages, mesh, std::move(config), &optimizer)) {}
 
 Step::~Step() = default;
-IOptimizer::~IOptimizer() = default;
 
 StepReport Step::run(std::span<const Batch> batches, double lr, double weight_decay) {
   Impl& my = *impl_;
@@ -274,7 +265,7 @@ StepReport Step::evaluate(std::span<const Batch> batches) {
 
 std::vector<OptimizerState> Step::optimizer_state() {
   impl_->settle();
-  return impl_->adamw ? impl_->adamw->state() : std::vector<OptimizerState>();
+  return impl_->updater.state();
 }
 
 int Step::peak_alive() const {

@@ -21,11 +21,19 @@ int64_t label_tokens(std::span<const Batch> batches) {
   return count;
 }
 
-void check_post_validation(const std::string& where, bool sum, bool host) {
+void check_can_undo(const std::string& where, const IOptimizer& optimizer) {
+  if (optimizer.can_undo()) return;
+  const std::string name = optimizer.name();
+  throw Error(ErrorCode::config, where + ".pp_post_validation",
+              "post-validation takes updates back, and " +
+                  (name.empty() ? "a host's optimizer" : "the optimizer '" + name + "'") + " cannot",
+              name.empty() ? "set pp_post_validation: false, or let Step update with its AdamW"
+                           : "set pp_post_validation: false, or optimizer._target_: torch.optim.AdamW");
+}
+
+void check_post_validation(const std::string& where, bool sum, const IOptimizer& optimizer) {
   const std::string key = where + ".pp_post_validation";
-  if (host)
-    throw Error(ErrorCode::config, key, "post-validation takes updates back, and a host's optimizer cannot",
-                "set pp_post_validation: false, or let Step update with its AdamW");
+  check_can_undo(where, optimizer);
   if (sum) return;
   throw Error(
       ErrorCode::config, key,

@@ -86,17 +86,17 @@ void RankRun::load_states() {
   for (const OptimizerState& state : step_->optimizer_state()) {
     const at::NoGradGuard no_gradients;
     const std::string& name = state.shard->name;
-    state.exp_avg.copy_(box_of(*state.shard, course_.from->averages.at(name)));
-    state.exp_avg_sq.copy_(box_of(*state.shard, course_.from->squares.at(name)));
-    state.step.copy_(course_.from->steps.at(name).max());
+    state.at("exp_avg").copy_(box_of(*state.shard, course_.from->averages.at(name)));
+    state.at("exp_avg_sq").copy_(box_of(*state.shard, course_.from->squares.at(name)));
+    state.at("step").copy_(course_.from->steps.at(name).max());
   }
 }
 
 void RankRun::save_states() {
   for (const OptimizerState& state : step_->optimizer_state()) {
-    shared_.averages.add(mesh_, *state.shard, state.exp_avg);
-    shared_.squares.add(mesh_, *state.shard, state.exp_avg_sq);
-    shared_.steps.add(mesh_, *state.shard, at::zeros_like(state.exp_avg) + state.step);
+    shared_.averages.add(mesh_, *state.shard, state.at("exp_avg"));
+    shared_.squares.add(mesh_, *state.shard, state.at("exp_avg_sq"));
+    shared_.steps.add(mesh_, *state.shard, at::zeros_like(state.at("exp_avg")) + state.at("step"));
   }
 }
 

@@ -94,8 +94,9 @@ void collect_state(Step& step, Stages& stages, Outcome& out) {
   for (const auto& stage : stages)
     for (const Shard& shard : stage->owned()) collect(shard, shard.tensor, out.parameters);
   for (const OptimizerState& state : step.optimizer_state()) {
-    collect(*state.shard, state.exp_avg, out.averages);
-    collect(*state.shard, state.exp_avg_sq, out.squares);
+    if (!state.has("exp_avg")) continue;
+    collect(*state.shard, state.at("exp_avg"), out.averages);
+    collect(*state.shard, state.at("exp_avg_sq"), out.squares);
   }
 }
 
@@ -124,7 +125,8 @@ void run_rank(const Training& run, const DeviceMesh& mesh, Outcome& out) {
   config.optimizer.lr = 1e-2;
   config.optimizer.weight_decay = 0.1;
   config.max_norm = run.max_norm;
-  Step step(stages, mesh, config);
+  const auto optimizer = run.make_optimizer ? run.make_optimizer() : train::make_adamw(config.optimizer);
+  Step step(stages, mesh, config, *optimizer);
   Reports reports;
   for (int at = 0; at < run.steps; ++at) {
     const std::vector<Batch> mine = deal(run, at, mesh);

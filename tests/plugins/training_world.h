@@ -38,14 +38,15 @@ struct Training {
       change_batch;  // slice: the place of its sequences among all; may be empty
   ActivationCheckpointing checkpointing = ActivationCheckpointing::none;
   std::string order;  // for gradients(): two steps in this order (by_hand.h); empty: one step, one by one
-  std::vector<std::vector<std::string>>* events = nullptr;  // every collective of every rank, in order
-  double max_norm = 1.0;                                    // gradients are clipped to it
+  std::vector<std::vector<std::string>>* events = nullptr;      // every collective of every rank, in order
+  double max_norm = 1.0;                                        // gradients are clipped to it
+  std::function<std::unique_ptr<IOptimizer>()> make_optimizer;  // empty: AdamW
 };
 
 struct Outcome {
   std::vector<double> losses, norms;
   std::map<std::string, at::Tensor> parameters;         // whole
-  std::map<std::string, at::Tensor> averages, squares;  // AdamW's state of them
+  std::map<std::string, at::Tensor> averages, squares;  // of AdamW's and Adam's state
   std::vector<double> validation;                       // the loss after each third step, without gradients
   std::map<std::string, std::vector<double>> sides;     // side outputs: the elements of each step, one by one
   std::vector<int> peaks;                               // [rank]: microbatches alive at once

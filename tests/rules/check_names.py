@@ -6,8 +6,9 @@ import tree
 PLUGIN = re.compile(r"fsdp|\bddp\b|megatron|\bmoe\b", re.I)
 MODULE = re.compile(r"\b(?:[qkvo]|gate|up|down)_proj\b|\bself_attn\b|\bembed_tokens\b|\blm_head\b|\bmodel\.layers\b")
 # The cache of `heddle generate` narrows the input of the head by its path; `lm_head_precision` is refused for a tied
-# head in the words of the recipes.
-NAMES_A_HEAD = ("lib/run/generate/kv_cache.cpp", "lib/run/generate/kv_cache.h", "plugins/moe/head.cpp")
+# head in the words of the recipes; Muon leaves embeddings and the head to AdamW, by the names of AutoModel's groups.
+NAMES_A_HEAD = ("lib/run/generate/kv_cache.cpp", "lib/run/generate/kv_cache.h", "plugins/moe/head.cpp",
+                "plugins/muon/muon.cpp")
 # Plugins of families, which may name the modules of theirs.
 FAMILIES = [("plugins", name) for name in ("gemma", "llama", "phi3")]
 COMMENT = re.compile(r"^\s*(//|\*)")

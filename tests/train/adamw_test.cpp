@@ -10,25 +10,15 @@
 #include <cmath>
 
 #include "heddle/base/error.h"
-#include "lib/train/optimizer/adamw.h"
 #include "lib/train/optimizer/norm.h"
+#include "train/alone.h"
 
 namespace heddle {
 namespace {
 
-Shard parameter(const std::string& name, at::Tensor values) {
-  Shard shard;
-  shard.name = name;
-  shard.tensor = values.requires_grad_();
-  shard.shape = values.sizes().vec();
-  return shard;
-}
-
-std::vector<Shard*> all(std::vector<Shard>& shards) {
-  std::vector<Shard*> pointers;
-  for (Shard& shard : shards) pointers.push_back(&shard);
-  return pointers;
-}
+using tests::all;
+using tests::Alone;
+using tests::parameter;
 
 struct Formula {  // AdamW in fp64, written from the paper
   at::Tensor weight, average, square;
@@ -36,9 +26,9 @@ struct Formula {  // AdamW in fp64, written from the paper
   explicit Formula(const at::Tensor& start)
       : weight(start.detach().to(at::kDouble).clone()), average(weight * 0), square(weight * 0) {}
   void update(const at::Tensor& gradient, const AdamWConfig& config, double lr, double decay) {
-    const at::Tensor g = gradient.to(at::kDouble);
+    const at::Tensor g = gradient.to(at::kDouble) + (config.decoupled ? 0 : decay) * weight;
     ++steps;
-    weight = weight * (1 - lr * decay);
+    if (config.decoupled) weight = weight * (1 - lr * decay);
     average = average * config.beta1 + g * (1 - config.beta1);
     square = square * config.beta2 + g * g * (1 - config.beta2);
     const at::Tensor m = average / (1 - std::pow(config.beta1, steps));
@@ -57,7 +47,7 @@ TEST(AdamW, FollowsItsFormulaWithGroupsAndADivisor) {
   std::vector<Formula> formulas = {Formula(shards[0].tensor), Formula(shards[1].tensor)};
   StepConfig config;
   config.groups = {{"bias$", 0.5, 0.0}};
-  train::AdamW optimizer(all(shards), config);
+  Alone optimizer(all(shards), config);
   for (int step = 0; step < 4; ++step) {
     for (size_t i = 0; i < shards.size(); ++i) {
       const at::Tensor gradient = at::randn(shards[i].tensor.sizes());
@@ -71,12 +61,51 @@ TEST(AdamW, FollowsItsFormulaWithGroupsAndADivisor) {
   }
 }
 
+// In fp32 heddle's kernel, in fp64 ATen's.
+TEST(AdamW, WithoutDecouplingIsAdamWhichAddsTheDecayToTheGradient) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    const at::Tensor start = at::randn({70}, dtype);
+    std::vector<Shard> shards = {parameter("a", start.clone())};
+    Formula formula(start);
+    StepConfig config;
+    config.optimizer.decoupled = false;
+    Alone optimizer(all(shards), config);
+    for (int step = 0; step < 5; ++step) {
+      const at::Tensor gradient = at::randn({70}, dtype);
+      shards[0].tensor.mutable_grad() = gradient.clone();
+      formula.update(gradient / 2, config.optimizer, 0.01, 0.3);
+      optimizer.update(0.01, 0.3, at::full({1}, 2.0f));
+    }
+    expect_close(shards[0], formula);
+  }
+}
+
+TEST(AdamW, WithoutDecayHasTheBitsOfAdam) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor start = at::randn({70}, dtype);
+    std::vector<at::Tensor> ends;
+    for (const bool decoupled : {true, false}) {
+      std::vector<Shard> shards = {parameter("a", start.clone())};
+      StepConfig config;
+      config.optimizer.decoupled = decoupled;
+      Alone optimizer(all(shards), config);
+      for (int step = 1; step <= 4; ++step) {
+        shards[0].tensor.mutable_grad() = start / step;
+        optimizer.update(0.01, 0.0, at::full({1}, 2.0f));
+      }
+      ends.push_back(shards[0].tensor.detach());
+    }
+    EXPECT_FALSE(at::equal(ends[0], start));
+    EXPECT_TRUE(at::equal(ends[0], ends[1])) << dtype;
+  }
+}
+
 // What a device does: the host has not seen the norm, and the kernel reads `skip`.
 TEST(AdamW, ChangesNothingWhereSkipIsOne) {
   const StepConfig config;
   const auto after = [&](const std::vector<float>& skips, bool second_has_gradients) {
     std::vector<Shard> shards = {parameter("a", at::full({40}, 0.25f)), parameter("b", at::full({3}, 1.5f))};
-    train::AdamW optimizer(all(shards), config);
+    Alone optimizer(all(shards), config);
     for (const float skip : skips) {
       shards[0].tensor.mutable_grad() = at::full({40}, skip == 1 ? NAN : 0.5f);
       if (second_has_gradients) shards[1].tensor.mutable_grad() = at::full({3}, 2.0f);
@@ -85,7 +114,8 @@ TEST(AdamW, ChangesNothingWhereSkipIsOne) {
     }
     std::vector<at::Tensor> out;
     for (const OptimizerState& state : optimizer.state())
-      for (const at::Tensor& tensor : {state.shard->tensor, state.exp_avg, state.exp_avg_sq, state.step})
+      for (const at::Tensor& tensor :
+           {state.shard->tensor, state.at("exp_avg"), state.at("exp_avg_sq"), state.at("step")})
         out.push_back(tensor.detach().clone());
     return out;
   };
@@ -108,7 +138,7 @@ TEST(AdamW, FollowsItsFormulaForAnySizeAndThreadsAndLeavesTheGradient) {
       at::set_num_threads(threads);
       std::vector<Shard> shards = {parameter("a", start.clone())};
       Formula formula(start);
-      train::AdamW optimizer(all(shards), config);
+      Alone optimizer(all(shards), config);
       for (int step = 0; step < 3; ++step) {
         shards[0].tensor.mutable_grad() = gradient;
         formula.update(gradient / 4, config.optimizer, 0.01, 0.1);
@@ -125,7 +155,7 @@ TEST(AdamW, FollowsItsFormulaForAnySizeAndThreadsAndLeavesTheGradient) {
 
 TEST(AdamW, CountsItsChangeOfTheWeights) {
   std::vector<Shard> shards = {parameter("a", at::randn({4}))};
-  train::AdamW optimizer(all(shards), StepConfig{});
+  Alone optimizer(all(shards), StepConfig{});
   const auto before = shards[0].tensor._version();
   shards[0].tensor.mutable_grad() = at::randn({4});
   optimizer.update(0.01, 0.1, at::full({1}, 1.0f));
@@ -137,7 +167,7 @@ TEST(AdamW, LeavesAParameterWithoutAGradientAlone) {
   const at::Tensor before = shards[1].tensor.detach().clone();
   Formula a(shards[0].tensor), b(shards[1].tensor);
   const StepConfig config;
-  train::AdamW optimizer(all(shards), config);
+  Alone optimizer(all(shards), config);
   for (int step = 0; step < 3; ++step) {
     const at::Tensor gradient = at::randn({4});
     shards[0].tensor.mutable_grad() = gradient.clone();
@@ -161,7 +191,7 @@ TEST(AdamW, KeepsMasterWeightsWhereTheyAreAskedFor) {
     std::vector<Shard> shards = {parameter("w", at::full({2}, 1.0, at::kBFloat16))};
     StepConfig config;
     config.master_weights = master;
-    train::AdamW optimizer(all(shards), config);
+    Alone optimizer(all(shards), config);
     for (int step = 0; step < 1000; ++step) {
       shards[0].tensor.mutable_grad() = at::full({2}, 1.0, at::kBFloat16);
       optimizer.update(1e-5, 0.0, at::Tensor());
@@ -177,7 +207,7 @@ TEST(AdamW, RefusesAPatternThatIsNoRegularExpression) {
   StepConfig config;
   config.groups = {{"(", 1.0, 1.0}};
   try {
-    train::AdamW optimizer(all(shards), config);
+    Alone optimizer(all(shards), config);
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
     EXPECT_EQ(error.where(), "optimizer.param_group_overrides");

@@ -160,15 +160,15 @@ TEST(Step, SkipsUpdatesWhoseNormIsNotFiniteWithAndWithoutClipping) {
       EXPECT_FALSE(step.run(batches, 0.1, 0.1).skipped());
       const at::Tensor table = stages[0]->owned()[0].tensor.detach();
       table[0][0] = NAN;
-      const at::Tensor before = table.clone(), average = step.optimizer_state()[0].exp_avg.clone();
+      const at::Tensor before = table.clone(), average = step.optimizer_state()[0].at("exp_avg").clone();
       for (int i = 0; i < 3; ++i) {
         const StepReport report = step.run(batches, 0.1, 0.1);
         EXPECT_TRUE(report.skipped());
         EXPECT_TRUE(std::isnan(report.grad_norm.item<double>()));
       }
       EXPECT_TRUE(at::allclose(table, before, 0, 0, /*equal_nan=*/true));
-      EXPECT_TRUE(at::equal(step.optimizer_state()[0].exp_avg, average));
-      EXPECT_EQ(step.optimizer_state()[0].step.item<float>(), 1.0f);
+      EXPECT_TRUE(at::equal(step.optimizer_state()[0].at("exp_avg"), average));
+      EXPECT_EQ(step.optimizer_state()[0].at("step").item<float>(), 1.0f);
       EXPECT_FALSE(stages[0]->owned()[0].tensor.grad().defined());
       EXPECT_FALSE(step.evaluate(batches).skipped());
       table[0][0] = 0;

@@ -20,6 +20,19 @@ void check_part(const Resume& resume, const std::string& name, const checkpoint:
               "copy the whole checkpoint again, or resume from another");
 }
 
+// Master copies may be missing, as another run kept none.
+void check_optimizer(const Resume& resume, const std::string& state,
+                     const checkpoint::ShardedReader& states) {
+  if (states.has(state)) return;
+  const auto saved = resume.position.settings.find("optimizer._target_");
+  const std::string of = saved == resume.position.settings.end() ? "AdamW" : saved->second;
+  throw Error(ErrorCode::input, (resume.directory / "optim").string(),
+              "was saved by the optimizer " + of + " and holds no '" + state + "'",
+              "set optimizer._target_ to " + of +
+                  ", or begin a new run: model.pretrained_model_name_or_path names this checkpoint, and "
+                  "checkpoint.checkpoint_dir another directory");
+}
+
 }  // namespace
 
 // A run that keeps no master copies where the saved one did, or the other way round, resumes from the finest
@@ -39,6 +52,7 @@ void restore(const Resume& resume, engine::Model& model, Step& step) {
     for (Part& part : optimizer_parts(step)) {
       const bool master = part.name.starts_with("master.");
       if (!master || states.has(part.name)) {
+        check_optimizer(resume, part.name, states);
         states.read(part);
       } else {
         part.name = part.name.substr(7);

@@ -37,7 +37,8 @@ Run::Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, St
       trace_(run.trace, rendezvous, run.resume ? run.resume->position.step : 0,
              run.pipeline ? run.pipeline->schedule : ""),
       model_(build(plugins, trace_.rendezvous())),
-      step_(model_.stages, model_.mesh, step_config()),
+      optimizer_(run.recipe.optimizer.make()),
+      step_(model_.stages, model_.mesh, step_config(run.recipe), *optimizer_),
       batches_(run.dataset, split(), run.model.spec->facts().vocabulary),
       scheduler_(run.scheduler),
       stop_request_(request),
@@ -54,7 +55,7 @@ Run::Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, St
   for (const ValidationSet& set : run.validation)
     validation_.emplace_back(set.dataset, split(), run.model.spec->facts().vocabulary);
   if (rendezvous.rank() != 0) return;
-  ModelSize size = size_of(whole_, model_.stages, run.recipe.optimizer.master_weights, run.recipe.max_norm);
+  ModelSize size = size_of(whole_, model_.stages, step_.optimizer_state(), run.recipe.max_norm);
   if (saver_) size.copies = saver_->bytes();
   const ModelFlops flops = flops_of(run, model_, trained_share(size.parameters, size.frozen));
   if (!run.size) std::cout << banner(run, size);
@@ -86,12 +87,6 @@ engine::Model Run::build(PluginRegistry& plugins, Rendezvous& rendezvous) {
   return engine::model(run_.setup, plugins,
                        {rendezvous, make_units, run_.model.source, seed, fingerprint(run_),
                         run_.recipe.steps.local_batch_size});
-}
-
-StepConfig Run::step_config() const {
-  const OptimizerSection& optimizer = run_.recipe.optimizer;
-  return {optimizer.adamw, run_.recipe.max_norm, optimizer.master_weights, optimizer.groups,
-          run_.recipe.norm_type};
 }
 
 BatchSplit Run::split() const {

@@ -27,7 +27,6 @@ class Run {
 
  private:
   engine::Model build(PluginRegistry& plugins, Rendezvous& rendezvous);
-  StepConfig step_config() const;
   BatchSplit split() const;
   void lock();
   int run_missed_validation();
@@ -46,6 +45,7 @@ class Run {
   RunTrace trace_;
   WholeModel whole_;
   engine::Model model_;
+  std::unique_ptr<IOptimizer> optimizer_;
   Step step_;
   Batches batches_;
   std::vector<Batches> validation_;

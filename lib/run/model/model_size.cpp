@@ -4,14 +4,17 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <map>
 #include <set>
 #include <string>
 
+#include "heddle/mesh/call.h"
 #include "heddle/model/module.h"
 #include "heddle/nn/experts.h"
 #include "lib/run/model/amounts.h"
+#include "lib/train/optimizer/updater.h"
 
 namespace heddle {
 namespace {
@@ -85,25 +88,50 @@ WholeModel whole_model(const Units& units) {
   return out;
 }
 
-ModelSize size_of(const WholeModel& model, Stages& stages, bool master_weights,
+namespace {
+
+// Of the boxes; a number for each shard is nothing beside them.
+int64_t bytes_of(const OptimizerState& state) {
+  int64_t bytes = 0;
+  for (const StateTensor& one : state.tensors)
+    if (one.tensor.dim() > 0) add(bytes, bytes_of(one.tensor));
+  return bytes;
+}
+
+struct KeptState {
+  int64_t bytes = 0;
+  bool master = false;  // it has an fp32 copy
+};
+
+std::map<const Shard*, KeptState> by_shard(std::span<const OptimizerState> states) {
+  std::map<const Shard*, KeptState> out;
+  for (const OptimizerState& state : states) out[state.shard] = {bytes_of(state), state.has("master")};
+  return out;
+}
+
+}  // namespace
+
+ModelSize size_of(const WholeModel& model, Stages& stages, std::span<const OptimizerState> states,
                   std::optional<double> max_norm) {
   ModelSize size;
   size.parameters = model.parameters;
   size.frozen = model.frozen;
   size.experts = experts_of(model.expert_layers, stages);
+  const auto kept = by_shard(states);
   Storages storages;
   std::map<std::string, int64_t> shards;  // bytes of those that train
   for (const Shard* shard : stages.shards()) {
     add(size.held, storages.add(shard->tensor));
     if (!shard->tensor.requires_grad()) continue;
     shards[shard->name] += bytes_of(shard->tensor);
-    const bool copies = master_weights && shard->tensor.scalar_type() != at::kFloat;
-    size.rounded = size.rounded || (!master_weights && shard->tensor.element_size() == 2);
-    const int64_t each = copies ? shard->tensor.numel() * 4 : bytes_of(shard->tensor);  // as AdamW keeps it
-    for (int i = 0; i < (copies ? 3 : 2); ++i) add(size.optimizer, each);
-    // What undoes an update: weights, both moments and, to clip after all, the gradient.
+    const auto [of_state, master] = kept.count(shard) == 0 ? KeptState() : kept.at(shard);
+    const bool is_short = shard->tensor.element_size() == 2 && shard->tensor.numel() > 0;
+    size.rounded = size.rounded || (!master && is_short);
+    add(size.optimizer, of_state);
+    // What undoes an update: weights, the state and, to clip after all, the gradient.
     if (!stages.pipeline().config.post_validation) continue;
-    for (int i = 0; i < 3; ++i) add(size.optimizer, each);
+    add(size.optimizer, of_state);
+    if (!master) add(size.optimizer, bytes_of(shard->tensor));
     if (max_norm) add(size.optimizer, bytes_of(shard->tensor));
   }
   std::set<std::string> seen;
@@ -132,19 +160,29 @@ std::string experts_text(const ModelSize& size) {
          (of.parts == 1 ? "" : ", 1/" + std::to_string(of.parts) + " of each");
 }
 
-SavedBytes saved_bytes(const Units& units, bool master_weights) {
+std::vector<OptimizerState> states_of(Stages& stages, const DeviceMesh& mesh, const StepConfig& config,
+                                      IOptimizer& optimizer) {
+  return train::Updater(stages.shards(), mesh, config, optimizer).state();
+}
+
+SavedBytes saved_bytes(const Units& units, const StepConfig& config, IOptimizer& optimizer) {
   SavedBytes out;
   std::set<std::string> seen;
+  std::deque<Shard> wholes;
+  std::vector<Shard*> shards;
   for (const auto& unit : units)
     for (const ParameterSlot& slot : unit->parameters()) {
       if (!seen.insert(slot.name).second) continue;
-      const at::Tensor& tensor = *slot.tensor;
-      const bool master = master_weights && tensor.scalar_type() != at::kFloat;
-      const int64_t each = master ? 4 * tensor.numel() : bytes_of(tensor);
-      add(out.model, bytes_of(tensor));
-      add(out.checkpoint, bytes_of(tensor));
-      for (int i = 0; tensor.requires_grad() && i < (master ? 3 : 2); ++i) add(out.checkpoint, each);
+      add(out.model, bytes_of(*slot.tensor));
+      wholes.push_back(whole_shard(slot, {}));
+      wholes.back().tensor = *slot.tensor;
+      shards.push_back(&wholes.back());
     }
+  out.checkpoint = out.model;
+  AloneRendezvous alone;
+  const DeviceMesh mesh = mesh::build({}, alone, "");
+  for (const OptimizerState& state : train::Updater(shards, mesh, config, optimizer).state())
+    add(out.checkpoint, bytes_of(state));
   return out;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,16 +44,19 @@ struct ModelSize {
   ExpertSize experts;
   int64_t held = 0;          // of parameters between steps: shards, and what the model computes with
   int64_t gradients = 0;     // whole where the parameter stays whole, else of the shards
-  int64_t optimizer = 0;     // both moments, master weights, copies for post-validation
+  int64_t optimizer = 0;     // its state, master weights, copies for post-validation
   int64_t copies = 0;        // that checkpoint.is_async saves from
   bool rounded = false;      // the optimizer updates shards of 16 bits
   int64_t largest_unit = 0;  // of those that are gathered and freed; 0: none is
 };
 
-// Reads what the strategy made of this rank's parameters from their storage. `max_norm`: as in
-// StepConfig.
-ModelSize size_of(const WholeModel& model, Stages& stages, bool master_weights,
+// Reads what the strategy made of this rank's parameters from their storage. `states`: the optimizer's, with
+// master copies. `max_norm`: as in StepConfig.
+ModelSize size_of(const WholeModel& model, Stages& stages, std::span<const OptimizerState> states,
                   std::optional<double> max_norm);
+// The state of an optimizer that starts with all shards of the stages; on meta it takes no memory.
+std::vector<OptimizerState> states_of(Stages& stages, const DeviceMesh& mesh, const StepConfig& config,
+                                      IOptimizer& optimizer);
 
 // "12 in 3 layers; a token meets 1.20 M of 2.40 M parameters; a rank computes 6 in 3"; empty without experts.
 std::string experts_text(const ModelSize& size);
@@ -61,6 +65,6 @@ std::string experts_text(const ModelSize& size);
 struct SavedBytes {
   int64_t checkpoint = 0, model = 0;
 };
-SavedBytes saved_bytes(const Units& units, bool master_weights);
+SavedBytes saved_bytes(const Units& units, const StepConfig& config, IOptimizer& optimizer);
 
 }  // namespace heddle

@@ -15,6 +15,7 @@
 #include "lib/run/model/same_tokenizer.h"
 #include "lib/run/model/without_effect.h"
 #include "lib/run/preflight/open_data.h"
+#include "lib/train/step_parts.h"
 
 namespace heddle {
 namespace {
@@ -104,12 +105,13 @@ class PreflightBuilder {
         errors_.attempt([&] { out_.setup = engine::validate(configuration, plugins_, world_size); });
     out_.setup.warnings.insert(out_.setup.warnings.end(), out_.recipe.warnings.begin(),
                                out_.recipe.warnings.end());
+    if (is_read("optimizer")) errors_.attempt([&] { find_optimizer(); });
     errors_.attempt([&] { engine::refuse_not_built(configuration, out_.recipe.not_built); });
     const bool is_planned = is_valid && errors_.attempt([&] { choose(); });
     errors_.attempt([&] { require_data(configuration); });
     if (!another_) errors_.attempt([&] { check_staging(out_.recipe.checkpoint); });
     if (is_read("model")) errors_.attempt([&] { open_model(); });
-    if (out_.model && is_planned && is_read("step_scheduler") && is_read("freeze_config"))
+    if (out_.model && is_planned && optimizer_ && is_read("step_scheduler") && is_read("freeze_config"))
       errors_.attempt([&] { check_units(); });
     see_data();
     if (is_valid && is_read("step_scheduler"))
@@ -141,6 +143,11 @@ class PreflightBuilder {
     return out_.plan.device == nullptr && (backend.empty() || backend == "gloo");
   }
 
+  void find_optimizer() {
+    resolve_optimizer(out_.recipe.optimizer, plugins_, out_.recipe.not_built);
+    optimizer_ = out_.recipe.optimizer.make();
+  }
+
   // Refuses what is not built; each rank makes a plan of its own.
   void choose() {
     Setup asked = out_.setup;
@@ -170,7 +177,7 @@ class PreflightBuilder {
     warn_of_unused(model, units, out_.setup.warnings);
     check_weights(model, units);
     check_groups(units, out_.recipe.optimizer);
-    out_.saved = saved_bytes(units, out_.recipe.optimizer.master_weights);
+    out_.saved = saved_bytes(units, step_config(out_.recipe), *optimizer_);
     const int64_t rows = out_.recipe.steps.local_batch_size;
     engine::check_model(out_.plan, out_.setup, units, rows);
     if (!on_cpu()) {
@@ -191,6 +198,7 @@ class PreflightBuilder {
         !overlaps(out_.plan.schedule->plan(out_.setup.sizes.pp, pipeline.stages, pipeline.microbatches)))
       out_.setup.warnings.push_back(words.where + ".pp_overlap has no effect: the schedule '" +
                                     pipeline.schedule + "' overlaps no actions");
+    if (words.post_validation) train::check_can_undo(words.where, *optimizer_);
     if (words.post_validation && out_.recipe.norm_type != 2)
       throw Error(
           ErrorCode::config, words.where + ".pp_post_validation",
@@ -243,12 +251,15 @@ class PreflightBuilder {
     if (!out_.dataset) return;
     check_batch(out_.recipe.steps, out_.dataset->size());
     out_.scheduler.emplace(out_.recipe.steps, out_.setup.sizes.dp, out_.dataset->size());
-    out_.rates.emplace(out_.recipe.lr_schedule, out_.recipe.optimizer.adamw, out_.scheduler->total_steps());
+    out_.rates.emplace(out_.recipe.lr_schedule,
+                       engine::Rates{*out_.recipe.optimizer.lr, *out_.recipe.optimizer.weight_decay},
+                       out_.scheduler->total_steps());
   }
 
   PluginRegistry& plugins_;
   const bool another_;
-  std::string not_on_device_;  // of the model's attention over documents
+  std::unique_ptr<IOptimizer> optimizer_;  // null: it could not be made
+  std::string not_on_device_;              // of the model's attention over documents
   Errors errors_;
   Preflight out_;
 };

@@ -35,7 +35,9 @@ RankSizes sizes_on_ranks(const Plan& plan, const Setup& setup, const PreparedMod
     DryRank world(stage * stride_of_pp(setup), setup.sizes.world);
     const DeviceMesh mesh = mesh::build(setup.axes, world, "", setup.views, setup.axis_table);
     Stages stages = parallel::build(std::move(units), plan, mesh, /*source=*/{}, /*seed=*/0);
-    const ModelSize size = size_of(whole, stages, recipe.optimizer.master_weights, recipe.max_norm);
+    const auto optimizer = recipe.optimizer.make();
+    const auto states = states_of(stages, mesh, step_config(recipe), *optimizer);
+    const ModelSize size = size_of(whole, stages, states, recipe.max_norm);
     const RankSizes here{size};
     if (here.bytes() >= out.bytes()) out.most = size;
     all += here.bytes();

@@ -1,11 +1,15 @@
 // Reads `optimizer:`, `clip_grad_norm:` and `loss_fn:`.
+#include <algorithm>
 #include <array>
 #include <limits>
 
 #include "core/base/pattern.h"
+#include "heddle/base/text.h"
+#include "heddle/plugin/optimizer.h"
 #include "lib/run/recipe/component.h"
 #include "lib/run/recipe/fields.h"
 #include "lib/run/recipe/readers.h"
+#include "lib/run/recipe/recipe.h"
 
 namespace heddle {
 
@@ -46,12 +50,8 @@ namespace {
 
 struct OptimizerFields {
   std::optional<std::string> target;
-  double lr = 1e-4;
-  std::vector<double> betas = {0.9, 0.999};
-  double eps = 1e-8, weight_decay = 0.01;
+  std::optional<double> lr, weight_decay;
   bool master_weights = false;
-  std::optional<bool> fused, foreach;
-  bool amsgrad = false, maximize = false, capturable = false, differentiable = false;
   std::vector<ParameterGroup> groups;
 };
 
@@ -59,27 +59,27 @@ const ConfigSchema<OptimizerFields>& optimizer_schema() {
   using W = OptimizerFields;
   static const auto schema =
       ConfigSchema<W>()
-          .field("_target_", &W::target, "AdamW.")
-          .field("lr", &W::lr, "Learning rate; the highest, when there is an lr_scheduler.")
-          .field("betas", &W::betas, "Decay of the two moments.")
-          .field("eps", &W::eps, "Added to the root of the second moment.")
-          .field("weight_decay", &W::weight_decay, "Decoupled, on every parameter.")
+          .field("_target_", &W::target, "Its last word names the optimizer; null: AdamW.")
+          .field("lr", &W::lr,
+                 "Learning rate; the highest, when there is an lr_scheduler. null: the optimizer's own.")
+          .field("weight_decay", &W::weight_decay, "On every parameter; null: the optimizer's own.")
           .field("master_weights", &W::master_weights, "float32 copies of parameters stored in bfloat16.")
-          .field("fused", &W::fused, "The kernel is always the fused one.")
-          .field("foreach", &W::foreach, "The kernel is always the fused one.")
-          .field("amsgrad", &W::amsgrad, "The largest second moment so far.")
-          .later("amsgrad", "the fused kernel runs without it")
-          .field("maximize", &W::maximize, "Go up instead of down.")
-          .later("maximize", "losses are made small")
-          .field("capturable", &W::capturable, "For CUDA graphs.")
-          .later("capturable", "CUDA graphs come later")
-          .field("differentiable", &W::differentiable, "Gradients through the update.")
-          .later("differentiable", "the update is in place")
           .field("param_group_overrides", &W::groups, "Other learning rates and decays by name.");
   return schema;
 }
 
-const std::array<std::string, 2> kOptimizers = {"AdamW", "adamw"};
+// The keys of every optimizer, or the others.
+Node keys_of(const Node& section, bool common) {
+  const auto& fields = optimizer_schema().fields();
+  std::vector<Node::Entry> entries;
+  for (const auto& entry : section.entries()) {
+    const bool is_common = std::any_of(fields.begin(), fields.end(),
+                                       [&](const FieldInfo& field) { return field.key == entry.first; });
+    if (is_common == common) entries.push_back(entry);
+  }
+  return Node::map(std::move(entries), section.mark(), section.path());
+}
+
 // One formula: the sum of the token losses in float32.
 const std::array<std::string, 4> kLosses = {"MaskedCrossEntropy", "FusedLinearCrossEntropy",
                                             "TEParallelCrossEntropy", "ChunkedCrossEntropy"};
@@ -112,20 +112,21 @@ std::vector<FieldInfo> group_fields() {
   return group_schema().fields();
 }
 
-OptimizerSection read_optimizer(const Node& section, NotBuilt& not_built) {
-  component(section, kOptimizers, "AdamW");
-  const OptimizerFields words = optimizer_schema().read(section);
-  require(section, "lr", words.lr >= 0, "0 or more");
-  require(section, "betas", words.betas.size() == 2, "two numbers");
-  for (const double beta : words.betas) require(section, "betas", beta >= 0 && beta < 1, "from 0 to below 1");
-  require(section, "eps", words.eps >= 0, "0 or more");
-  require(section, "weight_decay", words.weight_decay >= 0, "0 or more");
-  std::vector<std::string> places = check_groups(section, words.groups);
-  add_not_built(not_built, "optimizer", optimizer_schema(), words);
-  return {{words.lr, words.betas[0], words.betas[1], words.eps, words.weight_decay},
-          words.master_weights,
-          words.groups,
-          std::move(places)};
+OptimizerSection read_optimizer(const Node& section) {
+  if (!section.is_map()) (void)optimizer_schema().read(section);  // throws
+  const OptimizerFields words = optimizer_schema().read(keys_of(section, true));
+  require(section, "lr", words.lr.value_or(0) >= 0, "0 or more");
+  require(section, "weight_decay", words.weight_decay.value_or(0) >= 0, "0 or more");
+  OptimizerSection out;
+  out.where = where_of(section, "_target_");
+  if (words.target) out.name = words.target->substr(words.target->find_last_of(".:") + 1);
+  out.lr = words.lr;
+  out.weight_decay = words.weight_decay;
+  out.own = keys_of(section, false);
+  out.master_weights = words.master_weights;
+  out.groups_where = check_groups(section, words.groups);
+  out.groups = words.groups;
+  return out;
 }
 
 namespace {
@@ -200,4 +201,44 @@ void read_loss(const Node& section, RecipeNotes& notes) {
 }
 
 }  // namespace recipe
+
+namespace {
+
+// Of the keys of every optimizer and of this one.
+void check_keys(const Node& own, const OfferedOptimizer& offered) {
+  std::vector<std::string> known;
+  for (const auto& fields : {recipe::optimizer_fields(), offered.fields})
+    for (const FieldInfo& field : fields) known.push_back(field.key);
+  Errors errors;
+  for (const auto& [key, value] : own.entries()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const std::string nearest = text::nearest(key, known);
+    errors.add(Error(ErrorCode::config, value.where(), "unknown key '" + text::excerpt(key) + "'",
+                     nearest.empty() ? "the keys of " + offered.name + " are " + text::join(known)
+                                     : "did you mean '" + nearest + "'?"));
+  }
+  errors.raise();
+}
+
+}  // namespace
+
+void resolve_optimizer(OptimizerSection& section, PluginRegistry& plugins,
+                       std::vector<std::string>& not_built) {
+  const auto* offered = plugins.find<OfferedOptimizer>(section.name);
+  if (offered == nullptr) {
+    const Error missing = plugins.missing(OfferedOptimizer::kKind, section.name);
+    throw Error(missing.code(), section.where, missing.message(), missing.hint());
+  }
+  check_keys(section.own, *offered);
+  const Resolved resolved = offered->resolve(section.own);
+  if (!offered->not_built.empty()) not_built.push_back("optimizer._target_: " + offered->not_built);
+  for (const std::string& one : resolved.not_built) not_built.push_back("optimizer." + one);
+  section.name = offered->name;
+  section.lr = section.lr.value_or(offered->lr);
+  section.weight_decay = section.weight_decay.value_or(offered->weight_decay);
+  section.fields = resolved.values;
+  section.no_effect = offered->no_effect;
+  section.make = [make = offered->make, own = section.own] { return make(own); };
+}
+
 }  // namespace heddle

@@ -21,7 +21,8 @@ PackedSection read_packed(const Node& section, NotBuilt& not_built);
 // packed: what packs the set's samples.
 DatasetSection read_dataset(const Node& section, const PackedSection& packed, NotBuilt& not_built);
 Shuffle read_dataloader(const Node& section, NotBuilt& not_built);
-OptimizerSection read_optimizer(const Node& section, NotBuilt& not_built);
+// The keys of every optimizer; resolve_optimizer() reads the others.
+OptimizerSection read_optimizer(const Node& section);
 LrSection read_lr_schedule(const Node& section, NotBuilt& not_built);
 CheckpointSection read_checkpoint(const Node& section, RecipeNotes& notes);
 // The set that best_metric_key names; a single set is the default, and of several named ones none is. Throws

@@ -74,7 +74,7 @@ class RecipeReader {
     if (given("freeze_config"))
       each("freeze_config", [&] { recipe_.freeze = recipe::read_freeze(of("freeze_config"), not_built()); });
     read_data();
-    each("optimizer", [&] { recipe_.optimizer = recipe::read_optimizer(of("optimizer"), not_built()); });
+    each("optimizer", [&] { recipe_.optimizer = recipe::read_optimizer(of("optimizer")); });
     if (given("lr_scheduler"))
       each("lr_scheduler",
            [&] { recipe_.lr_schedule = recipe::read_lr_schedule(of("lr_scheduler"), not_built()); });
@@ -180,6 +180,15 @@ Recipe read_recipe(const Node& root, RecipeErrors handling) {
   recipe.configuration = root;
   recipe.errors = std::move(errors);
   return recipe;
+}
+
+StepConfig step_config(const Recipe& recipe) {
+  StepConfig config;
+  config.max_norm = recipe.max_norm;
+  config.norm_type = recipe.norm_type;
+  config.master_weights = recipe.optimizer.master_weights;
+  config.groups = recipe.optimizer.groups;
+  return config;
 }
 
 PluginRegistry open_plugins(const Node& root, const Log& log) {

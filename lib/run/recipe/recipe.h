@@ -44,6 +44,14 @@ enum class RecipeErrors { thrown, kept };
 // Throws Error{config} with file, line, key and the nearest key; of several sections together.
 Recipe read_recipe(const Node& configuration, RecipeErrors errors = RecipeErrors::thrown);
 
+// Finds the optimizer's plugin, which reads the other keys of its section, and completes the section.
+// `not_built` grows as in a Recipe. Throws Error{plugin_missing} at _target_, and Error{config} at a key.
+void resolve_optimizer(OptimizerSection& section, PluginRegistry& plugins,
+                       std::vector<std::string>& not_built);
+
+// Clipping, master copies and groups of parameters.
+StepConfig step_config(const Recipe& recipe);
+
 // The plugins of a run: the search path with the directories of `plugins:` (relative to the YAML file), and
 // the files and names in it loaded.
 PluginRegistry open_plugins(const Node& configuration, const Log& log);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -85,11 +87,18 @@ struct DatasetSection {
   std::string end_where;                           // of reset_attention_at
 };
 
+// What every optimizer has, and the section of its plugin.
 struct OptimizerSection {
-  AdamWConfig adamw;
+  std::string name = "AdamW";              // the last word of _target_
+  std::optional<double> lr, weight_decay;  // resolve_optimizer() sets what is not given
+  Node own = Node::map({});                // the keys that its plugin reads, as they are given
+  Node fields = Node::map({});             // these keys as the plugin reads them, with their defaults
+  std::vector<std::string> no_effect;      // keys of `fields` that change no number
+  std::function<std::unique_ptr<IOptimizer>()> make;  // empty before resolve_optimizer()
   bool master_weights = false;
   std::vector<ParameterGroup> groups;
   std::vector<std::string> groups_where;  // of each group's pattern, for messages
+  std::string where = "optimizer";        // of _target_, for messages
 };
 
 // Keys are those of AutoModel's OptimizerParamScheduler; what is empty is filled from the run (see

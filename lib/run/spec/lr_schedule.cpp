@@ -29,7 +29,7 @@ std::string text_of(double value) {
 
 }  // namespace
 
-LrSchedule::LrSchedule(const std::optional<LrSection>& given, const AdamWConfig& optimizer,
+LrSchedule::LrSchedule(const std::optional<LrSection>& given, const engine::Rates& optimizer,
                        int64_t total_steps) {
   init_ = max_ = min_ = optimizer.lr;
   start_wd_ = end_wd_ = optimizer.weight_decay;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "heddle/engine/engine.h"
 #include "lib/run/recipe/sections.h"
 
 namespace heddle {
@@ -16,7 +17,7 @@ class LrSchedule {
   // What the section leaves open: warmup a tenth of the run and at most 1000 steps, from a tenth of
   // `optimizer.lr` to it, down to a hundredth of it at the last step. No section: constant. Throws
   // Error{config}.
-  LrSchedule(const std::optional<LrSection>& section, const AdamWConfig& optimizer, int64_t total_steps);
+  LrSchedule(const std::optional<LrSection>& section, const engine::Rates& optimizer, int64_t total_steps);
 
   double lr(int64_t step) const;  // of step 0, 1, ...
   double weight_decay(int64_t step) const;

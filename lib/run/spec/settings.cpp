@@ -33,11 +33,20 @@ std::string setting_text(const std::optional<T>& value) {
   return value ? setting_text(*value) : "null";
 }
 
+std::string setting_text(const Node& value) {
+  if (value.kind() == Node::Kind::real) return setting_text(value.as_real());
+  if (!value.is_list()) return config::to_json(value);
+  std::string out;
+  for (const Node& item : value.items()) out += (out.empty() ? "" : ", ") + setting_text(item);
+  return "[" + out + "]";
+}
+
 void add_optimizer(const OptimizerSection& section, Texts& out) {
-  const AdamWConfig& adamw = section.adamw;
-  out["optimizer.betas"] = "[" + setting_text(adamw.beta1) + ", " + setting_text(adamw.beta2) + "]";
-  out["optimizer.eps"] = setting_text(adamw.eps);
-  out["optimizer.weight_decay"] = setting_text(adamw.weight_decay);
+  out["optimizer._target_"] = section.name;
+  for (const auto& [key, value] : section.fields.entries())
+    if (std::find(section.no_effect.begin(), section.no_effect.end(), key) == section.no_effect.end())
+      out["optimizer." + key] = setting_text(value);
+  out["optimizer.weight_decay"] = setting_text(section.weight_decay);
   out["optimizer.master_weights"] = setting_text(section.master_weights);
   std::string groups;
   for (const ParameterGroup& group : section.groups)

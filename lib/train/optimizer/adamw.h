@@ -1,4 +1,5 @@
-// AdamW over this rank's shards (Loshchilov and Hutter 2019), with fused kernels.
+// AdamW and Adam over this rank's shards, with fused kernels (Kingma and Ba 2015; Loshchilov and Hutter
+// 2019).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,65 +8,47 @@
 #include <vector>
 
 #include "heddle/base/export.h"
-#include "heddle/parallel/shard.h"
+#include "heddle/parallel/optimizer.h"
 #include "heddle/train/step.h"
 
 namespace heddle::train {
 
-// State has the dtype of the shard, or fp32 beside an fp32 master copy where `master_weights` asks for it and
-// the shard's dtype is lower. A shard whose gradient is undefined is left alone, and its step is not counted.
-class HEDDLE_API AdamW {
+// State has the dtype of the weight. A shard whose gradient is undefined is left alone, and its step is not
+// counted.
+class HEDDLE_API AdamW : public IOptimizer {
  public:
-  // Throws Error{config} for an invalid regular expression.
-  AdamW(std::span<Shard* const> shards, const StepConfig& config);
+  // Of the config its lr and weight_decay are not used.
+  explicit AdamW(const AdamWConfig& config) : config_(config) {}
 
-  // One update. Gradients are first divided by `divisor` (fp32 [1]; undefined: 1), then reset to undefined.
-  // Where `skip` (fp32 [1], which a GPU's host does not read; undefined: 0) is 1, nothing else changes.
-  void update(double lr, double weight_decay, const at::Tensor& divisor, const at::Tensor& skip = {});
-  // Resets the gradients to undefined and changes nothing else.
-  void drop_gradients();
-
-  // Copies what the next update changes, so that undo() can take it back. `state`: weights, averages and
-  // steps; `gradients`: those, for an update after undo().
-  void keep(bool state, bool gradients);
-  // Puts back what keep() has copied, bit for bit.
-  void undo();
-
-  // Of every non-empty trainable shard.
-  std::vector<OptimizerState> state() const;
+  void start(std::span<const TrainedShard> shards, const DeviceMesh& mesh) override;
+  // Of every non-empty shard: exp_avg, exp_avg_sq (boxes) and step (a number).
+  std::vector<OptimizerState> state() override;
+  // Reads neither divisor nor skip on the host where the weights are on a device.
+  void update(const OptimizerUpdate& update) override;
+  bool takes_divisor_and_skip() const override { return true; }
+  bool can_undo() const override { return true; }
 
  private:
-  struct Kept {  // made when first used
-    std::vector<at::Tensor> weights, averages, squares, gradients;
-    at::Tensor all_steps;
-    std::vector<char> had;  // a gradient
-    bool state = false;
-  };
   struct Group {  // shards of one multiplier, dtype and device, as the GPU kernels need; the lists
                   // have one order
     double lr_mult = 1, wd_mult = 1;
-    std::vector<Shard*> shards;
-    std::vector<at::Tensor> weights, averages, squares,
-        steps;             // weights: the master copies where there are any
+    std::vector<const Shard*> shards;
+    std::vector<at::Tensor> weights, averages, squares, steps;
     at::Tensor all_steps;  // `steps` are its elements
-    Kept kept;
   };
-  static void keep_gradients(Group& group);
-  static void undo(Group& group);
-  static void store_weights(Group& group, size_t i);
-  Group& group_for(const Shard& shard, double lr_mult, double wd_mult);
-  void add_state(Group& group, Shard& shard);
   struct Rates {  // of one update of one group
     double lr, weight_decay;
+    bool coupled;  // decay is added to the gradient
     at::Tensor divisor, skip;
   };
+  Group& group_for(const TrainedShard& shard);
   void update_group(Group& group, const Rates& rates);
   void run_kernel(at::TensorList weights, at::TensorList gradients, at::TensorList averages,
                   at::TensorList squares, at::TensorList steps, const Rates& rates) const;
   void run_on_cpu(at::TensorList weights, at::TensorList gradients, at::TensorList averages,
                   at::TensorList squares, at::TensorList steps, const Rates& rates) const;
 
-  StepConfig config_;
+  const AdamWConfig config_;
   std::vector<Group> groups_;
 };
 

@@ -1,4 +1,4 @@
-// AdamW of one fp32 tensor on the CPU, in one pass. It does not write the gradient.
+// AdamW or Adam of one fp32 tensor on the CPU, in one pass. It does not write the gradient.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@ namespace heddle::train {
 struct AdamWFactors {
   float gradient;                  // what gradients are multiplied by: clipping
   float decay;                     // what weights are multiplied by: 1 - lr * weight decay
+  float coupled;                   // of the weights that is added to the gradients: Adam's weight decay
   float rest1, beta2, rest2, eps;  // rest: 1 - beta, of the doubles
   float step;                      // lr / (1 - beta1^t)
   float root;                      // 1 / sqrt(1 - beta2^t)

@@ -100,7 +100,7 @@ class TrainingRank {
       const StepReport report = step.run(batches(i), kRate, kDecay);
       take(report, i);
       for (const OptimizerState& state : step.optimizer_state())
-        results_.gradients[static_cast<size_t>(i)].add(*mesh_, *state.shard, state.exp_avg);
+        results_.gradients[static_cast<size_t>(i)].add(*mesh_, *state.shard, state.at("exp_avg"));
       if (training_.evaluates) (void)step.evaluate(batches(i));
     }
     for (Shard* shard : stages_.shards()) results_.parameters.add(*mesh_, *shard, shard->tensor);

@@ -45,7 +45,8 @@ std::vector<SavedTopology> topologies() {
         "--nproc-per-node", "2"}},
       {"pp",
        {"--distributed", "{strategy: ddp, pp_size: 2, pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 1}}",
-        "--nproc-per-node", "2"}}};
+        "--nproc-per-node", "2"}},
+      {"muon", {"--nproc-per-node", "2", "--optimizer", "{_target_: dion.Muon, lr: 0.003}"}}};
 }
 
 class Resume : public ::testing::TestWithParam<size_t> {};

@@ -32,7 +32,8 @@ void descend(Stages& stages) {
 class Descent : public IOptimizer {
  public:
   explicit Descent(Stages& stages) : stages_(stages) {}
-  void update(double lr, double) override {
+  void update(const OptimizerUpdate& by) override {
+    const double lr = by.lr;
     EXPECT_EQ(lr, kRate);
     const at::NoGradGuard no_gradients;
     for (Shard* shard : stages_.shards())

@@ -26,7 +26,9 @@ Parts measured_parts(Training run) {
   std::mutex lock;
   on_ranks(run, [&](Stages& stages, const DeviceMesh& mesh) {
     const WholeModel& own = models[mesh.rank("world")];
-    const ModelSize size = size_of(own, stages, false, run.max_norm);
+    const auto adamw = train::make_adamw({});
+    const auto states = states_of(stages, mesh, StepConfig{}, *adamw);
+    const ModelSize size = size_of(own, stages, states, run.max_norm);
     const double whole = 4.0 * static_cast<double>(own.parameters) * mesh.size("world");
     const std::lock_guard guard(lock);
     parts.held += size.held / whole;

@@ -88,9 +88,9 @@ HEDDLE_API Model model(Setup setup, PluginRegistry& plugins, const ModelHost& ho
 // would break the others' collectives. Does nothing on the CPU. Throws errors of the device.
 HEDDLE_API void settle(Model& model);
 
-// The state of heddle's AdamW as parts of a checkpoint, for saving and for reading back (sharded.h): moments
-// "exp_avg.NAME" and "exp_avg_sq.NAME", the number of updates "step.NAME" and, where there are fp32 copies,
-// "master.NAME". The tensors are the optimizer's own. Empty for a host's optimizer.
+// The state of the optimizer as parts of a checkpoint, for saving and for reading back (sharded.h),
+// STATE.NAME each: of AdamW "exp_avg.NAME", "exp_avg_sq.NAME" and "step.NAME" and, where there are fp32
+// copies, "master.NAME". The tensors are the optimizer's own.
 HEDDLE_API std::vector<checkpoint::Part> optimizer_parts(Step& step);
 
 // The third entry point: the engine runs the loop and settles the model at its end; the host provides batches

@@ -19,6 +19,7 @@
 #include "heddle/model/batch.h"
 #include "heddle/model/side_outputs.h"
 #include "heddle/parallel/build.h"
+#include "heddle/parallel/optimizer.h"
 #include "heddle/parallel/shard.h"
 #include "heddle/schedule/schedule.h"
 
@@ -50,12 +51,13 @@ struct Recording {
   std::vector<RanPhase> phases;
 };
 
-// Decoupled weight decay (Loshchilov and Hutter 2019), applied to every parameter.
+// Weight decay is applied to every parameter.
 struct AdamWConfig {
   double lr = 1e-4;
   double beta1 = 0.9, beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.01;
+  bool decoupled = true;  // false: decay is added to the gradient, Adam (Kingma and Ba 2015)
   bool operator==(const AdamWConfig&) const = default;
 };
 
@@ -66,7 +68,7 @@ struct ParameterGroup {
 };
 
 struct StepConfig {
-  AdamWConfig optimizer;
+  AdamWConfig optimizer;                 // of a Step without an IOptimizer
   std::optional<double> max_norm = 1.0;  // empty: no clipping
   bool master_weights = false;           // fp32 copies of shards stored in a lower dtype
   std::vector<ParameterGroup> groups;    // other learning rates and decays; empty: the same for all
@@ -88,29 +90,13 @@ struct HEDDLE_API StepReport {
   bool skipped() const;
 };
 
-// AdamW's state of one shard. The tensors are the optimizer's own storage: values copied into them between
-// two steps are used by the next step.
-struct OptimizerState {
-  const Shard* shard = nullptr;    // the tensors cover the same box
-  at::Tensor exp_avg, exp_avg_sq;  // the moving averages of the gradient and of its square
-  at::Tensor step;                 // fp32 []: updates so far
-  at::Tensor master;               // the fp32 copy of the shard; undefined: the shard itself is updated
-};
-
-// A host's own update in place of AdamW.
-class HEDDLE_API IOptimizer {
- public:
-  virtual ~IOptimizer();
-  // Changes the tensors of the shards that the stages own by their gradients, which are reduced and clipped;
-  // undefined where no rank has one. Not called for a step that is skipped. Step resets the gradients then.
-  virtual void update(double lr, double weight_decay) = 0;
-};
-
 class HEDDLE_API Step {
  public:
+  // Updates with AdamW.
   Step(Stages& stages, const DeviceMesh& mesh, StepConfig config);
-  // Updates with the host's optimizer, which outlives it; of the config only max_norm and norm_type are used.
-  // On a device each step waits for the norm. Throws Error{config} under pp_post_validation.
+  // Updates with an optimizer of a plugin or of the host, which outlives it; AdamWConfig is not used. On a
+  // device each step waits for the norm unless the optimizer takes_divisor_and_skip(). Throws Error{config}
+  // under pp_post_validation unless it can_undo().
   Step(Stages& stages, const DeviceMesh& mesh, StepConfig config, IOptimizer& optimizer);
   ~Step();
   Step(const Step&) = delete;
@@ -131,7 +117,9 @@ class HEDDLE_API Step {
   // The same loss without gradients, for validation.
   StepReport evaluate(std::span<const Batch> batches);
 
-  // Of every non-empty trainable shard on this rank, in no particular order; none with a host's optimizer.
+  // Of every non-empty trainable shard on this rank that the optimizer has state of, in no particular order.
+  // AdamW's is exp_avg and exp_avg_sq, boxes like the shard, and step, the number of updates so far, fp32 [].
+  // Where StepConfig::master_weights keeps an fp32 copy, that is "master".
   std::vector<OptimizerState> optimizer_state();
 
   // The most microbatches alive at once on this rank, over its stages, since the beginning.
@@ -148,6 +136,10 @@ class HEDDLE_API Step {
 // loop.
 
 namespace train {
+
+// AdamW, or Adam without `decoupled`, with fused kernels: for plugins that train some parameters by it. Of
+// the config lr and weight_decay are not used: OptimizerUpdate has them.
+HEDDLE_API std::unique_ptr<IOptimizer> make_adamw(const AdamWConfig& config);
 
 // Shards that the same axes split are summed together; each sum is then reduced over exactly those axes
 // (Shard::axes), and over `pp`. Keeps the grouping of the shards, so that a step only adds.

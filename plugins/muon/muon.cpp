@@ -1,0 +1,171 @@
+// Which parameters are matrices, rounds of whole matrices, and their updates.
+#include "muon.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "heddle/train/step.h"
+#include "newton_schulz.h"
+
+namespace heddle::muon {
+namespace {
+
+bool holds(const std::string& name, const char* word) {
+  return name.find(word) != std::string::npos;
+}
+
+bool is_embedding(const std::string& name) {
+  return holds(name, "embed") || holds(name, "wte") || holds(name, "wpe");
+}
+
+// Those that AdamW updates, with the rates of dion's groups: no decay of embeddings and of the head, whose
+// rate is divided by the root of its inputs.
+bool is_scalar(TrainedShard& one) {
+  const Shard& shard = *one.shard;
+  const bool head = holds(shard.name, "lm_head"), embedding = is_embedding(shard.name);
+  if (head || embedding) one.wd_mult = 0;
+  if (head && shard.shape.size() == 2) one.lr_mult /= std::sqrt(static_cast<double>(shard.shape[1]));
+  return head || embedding || shard.shape.size() != 2;
+}
+
+double lr_of_shape(const std::optional<std::string>& rule, const std::vector<int64_t>& shape) {
+  const auto out = static_cast<double>(shape[0]), in = static_cast<double>(shape[1]);
+  if (!rule) return 1;
+  return *rule == "rms_norm" ? 0.2 * std::sqrt(std::max(out, in)) : std::sqrt(out / in);
+}
+
+// The box of a shard in the whole matrix: a view.
+at::Tensor box_in(const at::Tensor& whole, const Shard& shard) {
+  return whole.narrow(0, shard.offset[0], shard.tensor.size(0))
+      .narrow(1, shard.offset[1], shard.tensor.size(1));
+}
+
+AdamWConfig rest_of(const Config& config) {
+  AdamWConfig out;
+  out.beta1 = config.betas[0];
+  out.beta2 = config.betas[1];
+  out.eps = config.epsilon;
+  return out;
+}
+
+}  // namespace
+
+Muon::Muon(const Config& config) : config_(config), rest_(train::make_adamw(rest_of(config))) {}
+Muon::~Muon() = default;
+
+Muon::Family& Muon::family_of(const TrainedShard& one) {
+  const std::vector<std::string>& axes = one.shard->axes;
+  const auto found = std::find_if(families_.begin(), families_.end(), [&](const Family& family) {
+    const at::Tensor& first = family.matrices.front().boxes.front().of.weight;
+    return family.axes == axes && first.options().dtype() == one.weight.dtype() &&
+           first.device() == one.weight.device();
+  });
+  if (found != families_.end()) return *found;
+  families_.push_back({nullptr, axes, {}});
+  return families_.back();
+}
+
+void Muon::start(std::span<const TrainedShard> shards, const DeviceMesh& mesh) {
+  std::vector<TrainedShard> scalars, matrices;
+  for (TrainedShard one : shards) (is_scalar(one) ? scalars : matrices).push_back(one);
+  rest_->start(scalars, mesh);
+  std::stable_sort(matrices.begin(), matrices.end(), [](const TrainedShard& a, const TrainedShard& b) {
+    return a.shard->name < b.shard->name;
+  });
+  for (const TrainedShard& one : matrices) {
+    Family& family = family_of(one);
+    const bool is_next =
+        !family.matrices.empty() && family.matrices.back().boxes.front().of.shard->name == one.shard->name;
+    if (!is_next) family.matrices.push_back({{}, lr_of_shape(config_.adjust_lr, one.shard->shape)});
+    family.matrices.back().boxes.push_back({one, at::zeros_like(one.weight)});
+  }
+  for (Family& family : families_) {
+    std::string joined;
+    for (const std::string& axis : mesh.parts_of(family.axes))
+      if (mesh.size(axis) > 1) joined += (joined.empty() ? "" : "+") + axis;
+    if (!joined.empty()) family.ranks = &mesh.group(joined);
+  }
+}
+
+std::vector<OptimizerState> Muon::state() {
+  std::vector<OptimizerState> out = rest_->state();
+  for (const Family& family : families_)
+    for (const Matrix& matrix : family.matrices)
+      for (const Box& box : matrix.boxes)
+        out.push_back({box.of.shard, {box_state(*box.of.shard, "momentum", box.momentum)}});
+  return out;
+}
+
+void Muon::update(const OptimizerUpdate& update) {
+  const at::NoGradGuard no_gradients;
+  rest_->update(update);
+  for (Family& family : families_) {
+    const size_t round = family.ranks == nullptr ? 1 : static_cast<size_t>(family.ranks->size());
+    for (size_t first = 0; first < family.matrices.size(); first += round)
+      update_round(family, first, update);
+  }
+}
+
+// Momentum takes the gradient in; undefined where there is none.
+at::Tensor Muon::direction(const Box& box) const {
+  const at::Tensor& gradient = box.of.shard->tensor.grad();
+  if (!gradient.defined()) return {};
+  const at::Tensor own = gradient.to(box.momentum.scalar_type());
+  box.momentum.mul_(config_.mu).add_(own);
+  return config_.nesterov ? own.add(box.momentum, config_.mu) : box.momentum;
+}
+
+// Each rank gives its boxes of the round's matrices, gets one whole, and gives its update. A box without a
+// gradient is zero everywhere, as is then the matrix.
+void Muon::update_round(Family& family, size_t first, const OptimizerUpdate& update) const {
+  const int64_t ranks = family.ranks == nullptr ? 1 : family.ranks->size();
+  const size_t last = std::min(family.matrices.size(), first + static_cast<size_t>(ranks));
+  int64_t longest = 0;
+  const auto shape_of = [](const Matrix& matrix) -> const std::vector<int64_t>& {
+    return matrix.boxes.front().of.shard->shape;
+  };
+  for (size_t i = first; i < last; ++i)
+    longest = std::max(longest, shape_of(family.matrices[i])[0] * shape_of(family.matrices[i])[1]);
+  const auto options = family.matrices[first].boxes.front().of.weight.options();
+  const at::Tensor all = at::zeros({ranks, longest}, options);
+  const auto whole_in = [&](const at::Tensor& flat, const Matrix& matrix) {
+    const std::vector<int64_t>& shape = shape_of(matrix);
+    return flat.narrow(0, 0, shape[0] * shape[1]).view(shape);
+  };
+  bool any = false;
+  for (size_t i = first; i < last; ++i)
+    for (const Box& box : family.matrices[i].boxes)
+      if (const at::Tensor part = direction(box); part.defined()) {
+        box_in(whole_in(all[static_cast<int64_t>(i - first)], family.matrices[i]), *box.of.shard).copy_(part);
+        any = true;
+      }
+  if (family.ranks == nullptr && !any) return;
+  at::Tensor mine = all[0];
+  if (family.ranks != nullptr) {
+    mine = at::zeros({longest}, options);
+    family.ranks->reduce_scatter(mine, all)->wait();
+  }
+  if (const size_t own = first + (family.ranks == nullptr ? 0 : family.ranks->rank()); own < last) {
+    const at::Tensor whole = whole_in(mine, family.matrices[own]);
+    whole.copy_(newton_schulz(whole, config_.epsilon));
+  }
+  if (family.ranks != nullptr) family.ranks->all_gather(all, mine)->wait();
+  for (size_t i = first; i < last; ++i)
+    apply(family.matrices[i], whole_in(all[static_cast<int64_t>(i - first)], family.matrices[i]), update);
+}
+
+void Muon::apply(const Matrix& matrix, const at::Tensor& whole, const OptimizerUpdate& update) const {
+  for (const Box& box : matrix.boxes) {
+    if (!box.of.shard->tensor.grad().defined()) continue;
+    const double lr = update.lr * box.of.lr_mult;
+    box.of.weight.mul_(1 - lr * update.weight_decay * box.of.wd_mult);
+    box.of.weight.sub_(box_in(whole, *box.of.shard), lr * matrix.lr_mult);
+  }
+}
+
+}  // namespace heddle::muon

@@ -1,0 +1,47 @@
+// The entry point of muon, and its fields.
+#include <algorithm>
+
+#include "heddle/sdk.h"
+#include "muon.h"
+
+namespace heddle::muon {
+namespace {
+
+void check_betas(const Node& value) {
+  const std::vector<double> betas = FieldType<std::vector<double>>::read(value);
+  if (betas.size() != 2 ||
+      std::any_of(betas.begin(), betas.end(), [](double b) { return !(b >= 0 && b < 1); }))
+    throw Error(ErrorCode::config, value.where(), "betas must be two numbers from 0 to below 1");
+}
+
+}  // namespace
+
+ConfigSchema<Config> schema() {
+  return ConfigSchema<Config>()
+      .field("mu", &Config::mu, "How much of a matrix's momentum stays.", Range<double>{0, 1})
+      .field("betas", &Config::betas, "Decay of AdamW's two moments, for what is no matrix.",
+             Check{"two numbers from 0 to below 1", check_betas})
+      .field("epsilon", &Config::epsilon,
+             "Added to a matrix's norm, and to the root of AdamW's second moment.", at_least(0.0))
+      .field("nesterov", &Config::nesterov, "The gradient counts twice, as Nesterov's momentum has it.")
+      .field("adjust_lr", &Config::adjust_lr,
+             "Factor of a matrix's rate. spectral_norm: sqrt(rows / columns); rms_norm: 0.2 sqrt(max(rows, "
+             "columns)); null: 1.",
+             OneOf{{"spectral_norm", "rms_norm"}})
+      .field("scalar_opt", &Config::scalar_opt, "What updates the rest.", OneOf{{"adamw", "lion"}})
+      .later("scalar_opt", "Lion is not there")
+      .field("scalar_lr", &Config::scalar_lr, "Learning rate of the rest; null: lr.")
+      .later("scalar_lr", "use param_group_overrides, which an lr_scheduler multiplies")
+      .field("embed_lr", &Config::embed_lr, "Learning rate of embeddings; null: lr.")
+      .later("embed_lr", "use param_group_overrides, which an lr_scheduler multiplies")
+      .field("lm_head_lr", &Config::lm_head_lr, "Learning rate of the head; null: lr / sqrt(columns).")
+      .later("lm_head_lr", "use param_group_overrides, which an lr_scheduler multiplies")
+      .field("flatten", &Config::flatten, "Parameters of three and more dims as matrices.")
+      .later("flatten", "AdamW updates parameters of three and more dims");
+}
+
+}  // namespace heddle::muon
+
+HEDDLE_PLUGIN("muon", "0.1.0", "optimizer Muon") {
+  plugin.make<heddle::OfferedOptimizer, heddle::muon::Muon>("Muon", heddle::muon::schema()).lr = 5e-4;
+}

@@ -1,0 +1,216 @@
+// The kits of optimizers: an update of small parameters, split over ranks and whole.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "../gathered.h"
+#include "../kind_kits.h"
+#include "../plugin_kit.h"
+#include "../watch.h"
+#include "heddle/mesh/call.h"
+#include "heddle/plugin/optimizer.h"
+#include "heddle/transport/threads.h"
+#include "hostile.h"
+#include "rank_optimizer.h"
+
+namespace heddle::kits {
+namespace {
+
+// An optimizer in a world of one rank.
+struct AloneOptimizer {
+  AloneRendezvous rendezvous;
+  DeviceMesh mesh;
+  RankOptimizer rank;
+  explicit AloneOptimizer(const Make& make, at::TensorOptions options = at::kFloat, StepConfig config = {})
+      : mesh(mesh::build(std::vector<Axis>{{"dp_shard", 1}}, rendezvous, "kit: optimizer")),
+        rank(make, mesh, options, config) {}
+};
+
+void expect_equal(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& want,
+                  const std::string& what) {
+  if (got.size() != want.size()) found(what + ": there are other state tensors than before");
+  for (size_t i = 0; i < got.size(); ++i)
+    if (!at::equal(got[i], want[i]))
+      found(
+          what +
+          (i < kWholes.size() ? std::string(": the weight '") + kWholes[i].name + "'" : ": a state tensor") +
+          " has other bits");
+}
+
+std::string continues(const Make& make) {
+  AloneOptimizer whole(make), first(make), second(make);
+  for (int64_t step = 0; step < 6; ++step) whole.rank.step(step);
+  for (int64_t step = 0; step < 3; ++step) first.rank.step(step);
+  const std::vector<at::Tensor> from = first.rank.all(), to = second.rank.all();
+  if (from.size() != to.size())
+    found("state() has other tensors after three updates than after start(): make all of them in start()");
+  for (size_t i = 0; i < from.size(); ++i) to[i].copy_(from[i]);
+  for (int64_t step = 3; step < 6; ++step) second.rank.step(step);
+  expect_equal(second.rank.all(), whole.rank.all(),
+               "three updates after weights and state() were copied, against six in a row");
+  return std::to_string(from.size() - kWholes.size()) + " tensors";
+}
+
+Named train_on(const Make& make, int ranks) {
+  Watch* const watch = Watch::current();
+  const auto faults = std::make_shared<WorkFaults>();
+  Gathered weights;
+  ThreadWorld world(ranks, watch == nullptr ? std::chrono::seconds(60) : watch->patience());
+  world.run([&](Rendezvous& host) {
+    const Watch::Rank here(watch, host.rank());
+    LateRendezvous rendezvous(host, faults);
+    const DeviceMesh mesh = mesh::build(std::vector<Axis>{{"dp_shard", ranks}}, rendezvous, "kit: optimizer");
+    RankOptimizer mine(make, mesh, at::kFloat);
+    for (int64_t step = 0; step < 4; ++step) mine.step(step);
+    for (const Shard* shard : mine.shards()) weights.add(mesh, *shard, shard->tensor);
+  });
+  faults->check();
+  return weights.whole("the parameter");
+}
+
+std::string is_independent_of_the_split(const Make& make, int ranks) {
+  const Named want = train_on(make, 1), got = train_on(make, ranks);
+  double most = 0;
+  for (const auto& [name, tensor] : want) {
+    const double off = (got.at(name) - tensor).abs().max().item<double>(),
+                 size = tensor.abs().max().item<double>();
+    most = std::max(most, off / size);
+    if (!(off <= 1e-5 * size))
+      found("after 4 updates '" + name + "' differs from one rank's by " + written(off / size) +
+            " of its largest number");
+  }
+  return "weights differ by " + written(most);
+}
+
+// `skip` and `divisor` as an optimizer gets them that takes them, else as Step does for it.
+std::string skips(const Make& make) {
+  AloneOptimizer one(make);
+  one.rank.step(0);
+  const std::vector<at::Tensor> before = one.rank.copies();
+  one.rank.give_gradients(1, std::nan(""));
+  one.rank.updater().update(
+      {kKitLr, kKitDecay, at::full({1}, std::nan(""), at::kFloat), at::full({1}, 1.0f)});
+  expect_equal(one.rank.all(), before, "after an update with skip 1");
+  return "";
+}
+
+std::string divides(const Make& make) {
+  AloneOptimizer plain(make), divided(make);
+  for (int64_t step = 0; step < 3; ++step) {
+    plain.rank.step(step);
+    divided.rank.give_gradients(step, 4);
+    divided.rank.updater().update({kKitLr, kKitDecay, at::full({1}, 4.0f), at::full({1}, 0.0f)});
+  }
+  expect_equal(divided.rank.all(), plain.rank.all(), "with gradients times 4 and a divisor of 4");
+  return "";
+}
+
+std::string leaves_alone(const Make& make) {
+  AloneOptimizer one(make);
+  one.rank.step(0);
+  for (const WholeShape& whole : kWholes) {
+    std::map<std::string, at::Tensor> before;
+    const auto add = [&](auto& to) {
+      for (Shard* shard : one.rank.shards())
+        if (shard->name == whole.name) to["weight"] = shard->tensor.detach().clone();
+      for (const OptimizerState& state : one.rank.updater().state())
+        if (state.shard->name == whole.name)
+          for (const StateTensor& tensor : state.tensors) to[tensor.name] = tensor.tensor.clone();
+    };
+    std::map<std::string, at::Tensor> after;
+    add(before);
+    one.rank.step(1, whole.name);
+    add(after);
+    for (const auto& [name, tensor] : before)
+      if (!at::equal(after.at(name), tensor))
+        found("'" + std::string(whole.name) + "' has no gradient, and its " + name + " changes");
+  }
+  return "";
+}
+
+std::string keeps_dtype(const Make& make) {
+  for (const bool master : {false, true}) {
+    StepConfig config;
+    config.master_weights = master;
+    AloneOptimizer one(make, at::kBFloat16, config);
+    const std::vector<at::Tensor> before = one.rank.copies();
+    for (int64_t step = 0; step < 3; ++step) one.rank.step(step);
+    const std::vector<at::Tensor> after = one.rank.all();
+    for (size_t i = 0; i < kWholes.size(); ++i) {
+      if (after[i].scalar_type() != at::kBFloat16 || !after[i].isfinite().all().item<bool>())
+        found(std::string("'") + kWholes[i].name + "' is no longer finite numbers of bfloat16");
+      if (at::equal(after[i], before[i])) found(std::string("'") + kWholes[i].name + "' does not change");
+    }
+  }
+  return "";
+}
+
+std::string heeds_groups(const Make& make) {
+  StepConfig config;
+  config.groups = {{"layer.1.weight|norm", 0.0, 1.0}};
+  AloneOptimizer one(make, at::kFloat, config);
+  const std::vector<at::Tensor> before = one.rank.copies();
+  one.rank.step(0);
+  for (size_t i = 0; i < kWholes.size(); ++i) {
+    const std::string name = kWholes[i].name;
+    const bool still = name == "layer.1.weight" || name == "layer.1.norm";
+    if (at::equal(one.rank.all()[i], before[i]) != still)
+      found("'" + name + "' " + (still ? "has lr_mult 0, and changes" : "does not change"));
+  }
+  return "";
+}
+
+std::string takes_back(const Make& make) {
+  if (!make()->can_undo()) throw NotRun{"can_undo() is false: pp_post_validation is refused"};
+  AloneOptimizer one(make);
+  one.rank.step(0);
+  const std::vector<at::Tensor> before = one.rank.copies();
+  one.rank.updater().keep(/*state=*/true, /*gradients=*/false);
+  one.rank.step(1);
+  one.rank.updater().undo();
+  expect_equal(one.rank.all(), before, "after an update was taken back");
+  return "";
+}
+
+std::string starts_on_meta(const Make& make) {
+  AloneOptimizer real(make), dry(make, at::TensorOptions(at::kFloat).device(at::kMeta));
+  const std::vector<at::Tensor> want = real.rank.all(), got = dry.rank.all();
+  if (got.size() != want.size()) found("start() on meta makes other state");
+  for (size_t i = 0; i < got.size(); ++i)
+    if (!got[i].is_meta() || got[i].sizes() != want[i].sizes() || got[i].dtype() != want[i].dtype())
+      found("a state tensor of meta weights is not on meta, or of other sizes or dtype");
+  return "";
+}
+
+void check_optimizer(const OfferedSchema& offered, const CheckedPlugin& plugin, Attempts& attempt) {
+  const auto& optimizer = static_cast<const OfferedOptimizer&>(offered);
+  run_schema_kits("optimizer", optimizer, attempt);
+  const Node given = config::read_text(plugin.options.fields, "fields");
+  const Node values = optimizer.resolve(given.is_map() ? given : Node::map({})).values;
+  const Make make = [&optimizer, values] { return optimizer.make(values); };
+  const std::string thing = "optimizer '" + optimizer.name + "'";
+  const auto kit = [&](const std::string& rule, std::string (*run)(const Make&)) {
+    attempt.training(thing + ": " + rule, [&] { return run(make); });
+  };
+  kit("start(): state has the weights' device, meta in a dry world", starts_on_meta);
+  kit("state(): values copied into it continue a run with the same bits", continues);
+  kit("update(): a shard whose gradient is undefined stays as it is", leaves_alone);
+  kit("update(): nothing changes where skip is 1", skips);
+  kit("update(): gradients are divided by the divisor", divides);
+  kit("update(): a weight keeps its dtype, with and without master copies", keeps_dtype);
+  kit("start(): lr_mult of a group", heeds_groups);
+  kit("can_undo(): copies of weights and state() take an update back", takes_back);
+  for (const int ranks : plugin.options.ranks)
+    if (ranks > 1)
+      attempt.training(
+          thing + " on " + std::to_string(ranks) + " ranks: update(): does not depend on the split",
+          [&] { return is_independent_of_the_split(make, ranks); });
+}
+
+const KindKits kOptimizer(OfferedOptimizer::kKind, check_optimizer);
+
+}  // namespace
+}  // namespace heddle::kits

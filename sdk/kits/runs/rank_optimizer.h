@@ -1,0 +1,109 @@
+// Small parameters split over ranks, with gradients that depend on their place alone, and an optimizer of
+// them.
+#pragma once
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/randn.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../gathered.h"
+#include "lib/train/optimizer/updater.h"
+
+namespace heddle::kits {
+
+using Make = std::function<std::unique_ptr<IOptimizer>()>;
+inline constexpr double kKitLr = 0.03, kKitDecay = 0.1;
+
+// A parameter that the kits train.
+struct WholeShape {
+  const char* name;
+  std::vector<int64_t> shape;
+};
+// Matrices that are wide, tall and split unevenly, a stack, vectors; of the last one rank has nothing.
+inline const std::vector<WholeShape> kWholes = {{"embed_tokens.weight", {11, 4}},
+                                                {"layer.0.weight", {7, 5}},
+                                                {"layer.1.weight", {3, 13}},
+                                                {"layer.1.experts", {2, 3, 5}},
+                                                {"layer.1.norm", {13}},
+                                                {"lm_head.weight", {11, 4}},
+                                                {"layer.2.bias", {1}}};
+
+// This rank's boxes, and an optimizer of them.
+class RankOptimizer {
+ public:
+  RankOptimizer(const Make& make, const DeviceMesh& mesh, at::TensorOptions options, StepConfig config = {})
+      : mesh_(mesh), optimizer_(make()) {
+    const int64_t ranks = mesh.size("dp_shard"), rank = mesh.rank("dp_shard");
+    for (const WholeShape& whole : kWholes) {
+      Shard& shard = shards_.emplace_back();
+      const size_t dim = list_.size() % whole.shape.size();  // rows of one, columns of the next
+      const int64_t begin = rank * whole.shape[dim] / ranks, end = (rank + 1) * whole.shape[dim] / ranks;
+      shard.name = whole.name;
+      shard.shape = whole.shape;
+      shard.offset.assign(whole.shape.size(), 0);
+      shard.offset[dim] = begin;
+      if (ranks > 1) shard.axes = {"dp_shard"};
+      std::vector<int64_t> sizes = whole.shape;
+      sizes[dim] = end - begin;
+      shard.tensor = at::empty(sizes, options);
+      if (!shard.tensor.is_meta()) shard.tensor.copy_(part(shard, 1));
+      shard.tensor.requires_grad_();
+      list_.push_back(&shard);
+    }
+    updater_.emplace(list_, mesh_, config, *optimizer_);
+  }
+
+  // Gradients of step `step`; `without`: the parameter that has none.
+  void give_gradients(int64_t step, double factor = 1, const std::string& without = "") {
+    for (Shard* shard : list_) {
+      if (shard->name == without) continue;
+      const auto seed = static_cast<uint64_t>(100 * step) + 7;
+      shard->tensor.mutable_grad() =
+          (part(*shard, seed) * factor).to(shard->tensor.scalar_type()).contiguous();
+    }
+  }
+  void step(int64_t step, const std::string& without = "") {
+    give_gradients(step, 1, without);
+    updater_->update({kKitLr, kKitDecay, {}, {}});
+  }
+
+  // Weights and state, in one order.
+  std::vector<at::Tensor> all() {
+    std::vector<at::Tensor> out;
+    for (Shard* shard : list_) out.push_back(shard->tensor.detach());
+    for (const OptimizerState& state : updater_->state())
+      for (const StateTensor& one : state.tensors) out.push_back(one.tensor);
+    return out;
+  }
+  std::vector<at::Tensor> copies() {
+    std::vector<at::Tensor> out = all();
+    for (at::Tensor& one : out) one = one.clone();
+    return out;
+  }
+  std::vector<Shard*>& shards() { return list_; }
+  train::Updater& updater() { return *updater_; }
+
+ private:
+  static at::Tensor part(const Shard& shard, uint64_t seed) {
+    uint64_t place = seed;
+    for (const char letter : shard.name) place = 31 * place + static_cast<unsigned char>(letter);
+    return box_of(
+        shard, at::randn(shard.shape, at::detail::createCPUGenerator(place), at::TensorOptions(at::kDouble)));
+  }
+
+  const DeviceMesh mesh_;
+  std::unique_ptr<IOptimizer> optimizer_;
+  std::deque<Shard> shards_;
+  std::vector<Shard*> list_;
+  std::optional<train::Updater> updater_;
+};
+
+}  // namespace heddle::kits

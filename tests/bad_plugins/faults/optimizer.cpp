@@ -1,0 +1,76 @@
+// Gradient descent with momentum, right without HEDDLE_FAULT. Each fault breaks one sentence of
+// heddle/parallel/optimizer.h.
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include "fault.h"
+#include "heddle/plugin/optimizer.h"
+#include "heddle/sdk.h"
+
+namespace {
+
+using faults::is;
+
+struct Config {
+  double momentum = 0.5;
+  double lr = 0.1;
+};
+
+class Faulty : public heddle::IOptimizer {
+ public:
+  explicit Faulty(Config config) : config_(config) {}
+  void start(std::span<const heddle::TrainedShard> shards, const heddle::DeviceMesh&) override {
+    for (const heddle::TrainedShard& one : shards)
+      trained_.push_back(
+          {one, is("state_on_cpu") ? at::zeros(one.weight.sizes()) : at::zeros_like(one.weight)});
+  }
+  std::vector<heddle::OptimizerState> state() override {
+    std::vector<heddle::OptimizerState> out;
+    if (is("forgets_state")) return out;
+    for (const Trained& one : trained_) {
+      const heddle::Shard& shard = *one.of.shard;
+      out.push_back({&shard, {heddle::box_state(shard, is("dot_in_name") ? "a.b" : "buffer", one.buffer)}});
+      if (is("state_twice")) out.back().tensors.push_back(out.back().tensors.front());
+      if (is("takes_master")) out.back().tensors.front().name = "master";
+      if (is("box_outside")) out.back().tensors.front().offset[0] += 1;
+    }
+    return out;
+  }
+  void update(const heddle::OptimizerUpdate& by) override {
+    const at::NoGradGuard no_gradients;
+    if (by.skip.defined() && !is("ignores_skip") && by.skip.item<float>() == 1) return;
+    for (const Trained& one : trained_) {
+      const at::Tensor &weight = one.of.weight, &gradient = one.of.shard->tensor.grad();
+      if (!gradient.defined()) {
+        if (is("decays_without_gradient")) weight.mul_(0.9);
+        continue;
+      }
+      at::Tensor own = gradient.to(weight.scalar_type());
+      if (by.divisor.defined() && !is("ignores_divisor")) own = own / by.divisor;
+      if (is("norm_of_the_shard") && own.numel() > 0) own = own / own.norm();
+      one.buffer.mul_(config_.momentum).add_(own);
+      weight.sub_(one.buffer, by.lr * (is("ignores_groups") ? 1 : one.of.lr_mult));
+    }
+  }
+  bool takes_divisor_and_skip() const override { return is("ignores_skip") || is("ignores_divisor"); }
+  bool can_undo() const override { return true; }
+
+ private:
+  struct Trained {
+    heddle::TrainedShard of;
+    at::Tensor buffer;
+  };
+  Config config_;
+  std::vector<Trained> trained_;
+};
+
+}  // namespace
+
+HEDDLE_PLUGIN("faulty_optimizer", "0.1.0", "optimizer faulty") {
+  auto schema = heddle::ConfigSchema<Config>().field("momentum", &Config::momentum, "Of the last update.");
+  if (is("common_key")) schema.field("lr", &Config::lr, "The learning rate.");
+  auto& offered = plugin.make<heddle::OfferedOptimizer, Faulty>("faulty", schema);
+  if (is("no_such_key")) offered.no_effect = {"fused"};
+}
