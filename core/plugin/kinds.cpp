@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "core/plugin/named/named_plugins.h"
+#include "core/plugin/named/named_transform.h"
 
 namespace heddle {
 
@@ -39,6 +40,7 @@ void inspect_kind(const OfferChecks& checks, const std::string& thing, const Off
   if constexpr (fields == Fields::of_own_keys) checks.fields(thing, offered);
   if constexpr (fields == Fields::of_schema) checks.schema(thing, offered);
   if constexpr (requires { offered.needs; }) checks.needs(thing, offered.needs);
+  if constexpr (requires { offered.refuses; }) checks.refusals(thing, offered.refuses);
   if constexpr (std::is_same_v<Offered, OfferedStrategy>) checks.no_axes(thing, offered.needs);
   if constexpr (requires { offered.make; }) checks.maker(thing, !offered.make, offered.not_built);
 }
@@ -66,6 +68,7 @@ constexpr Kind kKinds[] = {
     kind<OfferedDevice, NamedDevice, Fields::none>(),
     kind<OfferedPlan, void>(),
     kind<OfferedModel, NamedModelFamily, Fields::of_own_keys>(),
+    kind<OfferedTransform, NamedTransform>(),
 };
 
 }  // namespace

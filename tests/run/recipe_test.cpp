@@ -17,7 +17,12 @@ using ::testing::HasSubstr;
 constexpr const char* kModel = "model: {config: {model_type: llama}}\n";
 
 Recipe read_recipe(const std::string& yaml) {
-  return read_recipe(config::read_text(kModel + yaml, "run.yaml"));
+  Recipe recipe = read_recipe(config::read_text(kModel + yaml, "run.yaml"));
+  PluginRegistry none({});
+  Errors errors;
+  read_plugin_sections(recipe, none, errors);
+  errors.raise();
+  return recipe;
 }
 
 struct Case {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <tuple>
 
-#include "heddle/base/text.h"
 #include "heddle/config/common_fields.h"
 #include "lib/run/recipe/component.h"
 #include "lib/run/recipe/readers.h"
@@ -13,27 +12,16 @@
 namespace heddle {
 namespace {
 
-Error unknown_section(const Node& root, const std::string& key, const Node& value) {
-  const std::vector<std::string> names(kSections.begin(), kSections.end());
-  const std::string nearest = text::nearest(key, names);
-  const auto elsewhere = std::find_if(kOtherSections.begin(), kOtherSections.end(),
-                                      [&](const OtherSection& other) { return other.name == key; });
-  return Error(ErrorCode::config, value.where(), "unknown key '" + text::excerpt(key) + "'",
-               root.find("model_type") != nullptr
-                   ? "this is a model's config.json; a configuration names it: model: {config: PATH}"
-               : elsewhere != kOtherSections.end() ? std::string(elsewhere->hint)
-               : nearest.empty()                   ? "the sections are: " + text::join(names)
-                                                   : "did you mean '" + nearest + "'?");
-}
-
-// Of another file, such as a model's config.json, the first unknown key is enough.
-void check_keys(const Node& root, Errors& errors) {
-  const bool is_config_json = root.find("model_type") != nullptr;
+// The sections that are not heddle's own. Of another file, such as a model's config.json, the first unknown
+// key is enough.
+std::vector<Node::Entry> other_sections(const Node& root) {
+  std::vector<Node::Entry> out;
   for (const auto& [key, value] : root.entries()) {
-    if (is_section(key) || (is_other_section(key) && value.is_null())) continue;
-    errors.add(unknown_section(root, key, value));
-    if (is_config_json) errors.raise();
+    if (is_section(key)) continue;
+    if (root.find("model_type") != nullptr) throw unknown_section(root, key, value, {});
+    out.emplace_back(key, value);
   }
+  return out;
 }
 
 // The name of AutoModel's recipe, or a map with it.
@@ -69,8 +57,6 @@ class RecipeReader {
     each("recipe", [&] { read_name(root_, recipe_.not_built); });
     each("step_scheduler", [&] { recipe_.steps = recipe::read_steps(of("step_scheduler"), not_built()); });
     each("model", [&] { recipe_.model = recipe::read_model(of("model"), not_built()); });
-    if (given("freeze_config"))
-      each("freeze_config", [&] { recipe_.freeze = recipe::read_freeze(of("freeze_config"), not_built()); });
     read_data();
     each("optimizer", [&] { recipe_.optimizer = recipe::read_optimizer(of("optimizer"), not_built()); });
     if (given("lr_scheduler"))
@@ -164,8 +150,9 @@ Recipe read_recipe(const Node& root, RecipeErrors handling) {
   if (!root.is_map() && !root.is_null())
     throw Error(ErrorCode::config, root.where(), "expected a map of sections, got " + root.written());
   Errors errors;
-  check_keys(root, errors);
+  std::vector<Node::Entry> others = other_sections(root);
   Recipe recipe = RecipeReader(root, errors).read();
+  recipe.others = std::move(others);
   if (handling == RecipeErrors::thrown) errors.raise();
   recipe.configuration = root;
   recipe.errors = std::move(errors);

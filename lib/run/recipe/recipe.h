@@ -9,6 +9,7 @@
 #include "heddle/base/error.h"
 #include "heddle/config/node.h"
 #include "heddle/plugin/registry.h"
+#include "lib/run/recipe/plugin_sections.h"
 #include "lib/run/recipe/sections.h"
 
 namespace heddle {
@@ -18,7 +19,6 @@ struct Recipe {
   int64_t seed = 42;
   StepSection steps;
   ModelSection model;
-  std::optional<FreezeSection> freeze;  // empty: everything trains
   std::optional<DatasetSection> dataset;
   PackedSection packed, packed_validation;  // the second without max_packs
   std::vector<DatasetSection> validation;
@@ -28,6 +28,9 @@ struct Recipe {
   std::optional<double> max_norm = 1.0;  // empty: no clipping
   double norm_type = 2.0;
   CheckpointSection checkpoint;
+  std::vector<Node::Entry> others;      // sections that are not heddle's own, as they stand
+  std::vector<PluginSection> sections;  // of these by read_plugin_sections(), in the order of the file
+  std::vector<std::string> idle = {};   // names of transforms that are not turned on
   std::vector<std::string> unread;     // sections with an error: they are as if left out
   std::vector<std::string> not_built;  // "checkpoint.is_async: why": set, valid, and not built yet
   Errors errors;                       // of the unread sections and of unknown keys
@@ -37,7 +40,8 @@ struct Recipe {
 // with those of the model and the data.
 enum class RecipeErrors { thrown, kept };
 
-// Reads every section but `distributed:` and `dist_env:`, which belong to the engine. Opens no file.
+// Reads every section but `distributed:` and `dist_env:`, which belong to the engine, and those of plugins,
+// which read_plugin_sections() reads once plugins are known. Opens no file.
 // Throws Error{config} with file, line, key and the nearest key; of several sections together.
 Recipe read_recipe(const Node& configuration, RecipeErrors errors = RecipeErrors::thrown);
 

@@ -7,23 +7,26 @@
 
 namespace heddle {
 
-inline constexpr std::array<std::string_view, 17> kSections = {
+inline constexpr std::array<std::string_view, 16> kSections = {
     "recipe",     "seed",       "step_scheduler", "model",          "dataset",        "validation_dataset",
     "dataloader", "optimizer",  "lr_scheduler",   "clip_grad_norm", "loss_fn",        "distributed",
-    "dist_env",   "checkpoint", "plugins",        "freeze_config",  "packed_sequence"};
+    "dist_env",   "checkpoint", "plugins",        "packed_sequence"};
 inline constexpr std::string_view kNamedValidation = "validation_dataset_";  // and a NAME
 
-// Sections of AutoModel's recipes that mean something else here, or nothing, with what to do about them. Null
-// is as good as left out.
+// Other sections of AutoModel's recipes, with what to do where no plugin offers them. Null is as good as left
+// out.
 struct OtherSection {
   std::string_view name, hint;
 };
-inline constexpr std::array<OtherSection, 7> kOtherSections = {{
+inline constexpr std::string_view kNoPlugin = "no plugin offers this section: name its plugin under plugins";
+inline constexpr std::array<OtherSection, 9> kOtherSections = {{
     {"rng", "use seed: N at the top"},
     {"wandb", "leave it out: metrics go to training.jsonl"},
     {"mlflow", "leave it out: metrics go to training.jsonl"},
     {"comet", "leave it out: metrics go to training.jsonl"},
     {"peft", "leave it out: adapters are not built yet, and every parameter trains (see freeze_config)"},
+    {"freeze_config", kNoPlugin},
+    {"neftune", kNoPlugin},
     {"validation_dataloader", "leave it out: validation reads its samples in the order of the files"},
     {"benchmark", "leave it out: training.jsonl has the time of each step"},
 }};
