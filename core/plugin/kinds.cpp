@@ -4,13 +4,15 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "core/plugin/named/named_metrics.h"
 #include "core/plugin/named/named_plugins.h"
 #include "core/plugin/named/named_transform.h"
 
 namespace heddle {
 
-// Out of line: anchors the vtable.
+// Out of line: anchors the vtables.
 OfferedSchema::~OfferedSchema() = default;
+IMetrics::~IMetrics() = default;
 
 namespace plugin {
 namespace {
@@ -69,6 +71,7 @@ constexpr Kind kKinds[] = {
     kind<OfferedPlan, void>(),
     kind<OfferedModel, NamedModelFamily, Fields::of_own_keys>(),
     kind<OfferedTransform, NamedTransform>(),
+    kind<OfferedMetrics, NamedMetrics>(),
 };
 
 }  // namespace

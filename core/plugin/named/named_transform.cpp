@@ -43,8 +43,9 @@ std::pair<std::string, std::string> fault_of(const Parameters& before, const Par
     if (was.trains && !is.trains && !has(said.frozen, name))
       return {"it froze '" + name + "' and does not say so", "list it in Transformed::frozen"};
     if (has(said.frozen, name) && (is.trains || !was.trains))
-      return {"it says that it froze '" + name + "', which " + (is.trains ? "trains" : "did not train before"),
-              "list in Transformed::frozen what it froze"};
+      return {
+          "it says that it froze '" + name + "', which " + (is.trains ? "trains" : "did not train before"),
+          "list in Transformed::frozen what it froze"};
   }
   for (const auto& [name, is] : after)
     if (before.count(name) == 0 && !has(said.added, name))

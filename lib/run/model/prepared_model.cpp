@@ -32,10 +32,8 @@ PreparedModel with_random_weights(const ModelSection& section, PluginRegistry& p
 // The source without the parameters that a transform added: these begin with their Init.
 ParameterSource without_added(ParameterSource source, const Transformed& changes) {
   if (!source || changes.added.empty()) return source;
-  return [source = std::move(source),
-          added = std::set(changes.added.begin(), changes.added.end())](const Shard& shard) {
-    return !added.contains(shard.name) && source(shard);
-  };
+  return [source = std::move(source), added = std::set(changes.added.begin(), changes.added.end())](
+             const Shard& shard) { return !added.contains(shard.name) && source(shard); };
 }
 
 void refuse_export(const ActiveTransform& transform, const Transformed& changes) {

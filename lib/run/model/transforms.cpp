@@ -43,10 +43,10 @@ void refuse_axes(const std::vector<PluginSection>& sections, const Setup& setup)
       const AxisInfo* axis = setup.axis_table.find(refusal.axis);
       if (axis == nullptr || setup.sizes.of(refusal.axis) == 1) continue;
       const Node* given = distributed == nullptr ? nullptr : distributed->find(axis->key);
-      throw Error(ErrorCode::config, given == nullptr ? "distributed." + axis->key : given->where(),
-                  refusal.text,
-                  "the section " + section.name + " refuses it: set " +
-                      (axis->key.empty() ? axis->name : axis->key) + ": 1, or leave " + section.name + " out");
+      throw Error(
+          ErrorCode::config, given == nullptr ? "distributed." + axis->key : given->where(), refusal.text,
+          "the section " + section.name + " refuses it: set " + (axis->key.empty() ? axis->name : axis->key) +
+              ": 1, or leave " + section.name + " out");
     }
   }
 }

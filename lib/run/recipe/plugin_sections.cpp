@@ -5,6 +5,7 @@
 #include <array>
 
 #include "heddle/base/text.h"
+#include "heddle/plugin/metrics.h"
 #include "heddle/plugin/transform.h"
 #include "lib/run/recipe/recipe.h"
 #include "lib/run/recipe/section_names.h"
@@ -13,7 +14,23 @@ namespace heddle {
 namespace {
 
 // Kinds whose names are sections at the top of a recipe.
-constexpr std::array<const char*, 1> kKinds = {OfferedTransform::kKind};
+constexpr std::array<const char*, 2> kKinds = {OfferedTransform::kKind, OfferedMetrics::kKind};
+
+// `enable: false` turns a section off; a plugin may have a field of that name.
+bool is_off(const Node& section) {
+  const Node* enable = section.find("enable");
+  return enable != nullptr && !enable->is_null() && !enable->as_boolean();
+}
+
+// AutoModel's `wandb: {enable: false}`.
+bool is_off_alone(const Node& section) {
+  return section.is_map() && section.size() == 1 && is_off(section);
+}
+
+bool has_field(const OfferedSchema& offered, const std::string& key) {
+  return std::any_of(offered.fields.begin(), offered.fields.end(),
+                     [&](const FieldInfo& field) { return field.key == key; });
+}
 
 void read_section(PluginSection section, Recipe& recipe) {
   const OfferedSchema& offered = *section.offered;
@@ -22,7 +39,10 @@ void read_section(PluginSection section, Recipe& recipe) {
       throw Error(ErrorCode::config, section.given.where(),
                   "'" + offered.name + "' is given twice, at " + other.given.where() + " too",
                   "leave one of them out");
-  Resolved resolved = offered.resolve(section.given);
+  const bool may_be_off = section.given.is_map() && !has_field(offered, "enable");
+  const bool off = may_be_off && is_off(section.given);
+  Resolved resolved = offered.resolve(may_be_off ? section.given.without("enable") : section.given);
+  if (off) return;
   for (const std::string& line : resolved.not_built) recipe.not_built.push_back(offered.name + "." + line);
   if (!offered.not_built.empty()) recipe.not_built.push_back(offered.name + ": " + offered.not_built);
   section.name = offered.name;
@@ -57,16 +77,14 @@ Error unknown_section(const Node& root, const std::string& key, const Node& valu
 void read_plugin_sections(Recipe& recipe, PluginRegistry& plugins, Errors& errors) {
   const std::vector<std::string> names = plugin_section_names(plugins);
   for (const auto& [key, given] : recipe.others) {
-    if (given.is_null() && (is_other_section(key) || std::find(names.begin(), names.end(), key) != names.end()))
-      continue;  // as good as left out
-    PluginSection section{given, key};
-    const bool is_read = errors.attempt([&, &name = key] {
-      for (const char* kind : kKinds) {
-        section.offered = plugins.find(kind, name);
-        section.kind = kind;
-        if (section.offered != nullptr) return read_section(section, recipe);
-      }
-      throw unknown_section(recipe.configuration, name, section.given, names);
+    const bool is_read = errors.attempt([&, &name = key, &section = given] {
+      const bool is_offered = std::find(names.begin(), names.end(), name) != names.end();
+      if (section.is_null() && (is_other_section(name) || is_offered)) return;  // as good as left out
+      if (!is_offered && name == "wandb" && is_off_alone(section)) return;
+      for (const char* kind : kKinds)
+        if (const OfferedSchema* offered = is_offered ? plugins.find(kind, name) : nullptr)
+          return read_section({section, name, offered, kind}, recipe);
+      throw unknown_section(recipe.configuration, name, section, names);
     });
     if (!is_read) recipe.unread.push_back(key);
   }

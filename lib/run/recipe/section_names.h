@@ -8,8 +8,8 @@
 namespace heddle {
 
 inline constexpr std::array<std::string_view, 16> kSections = {
-    "recipe",     "seed",       "step_scheduler", "model",          "dataset",        "validation_dataset",
-    "dataloader", "optimizer",  "lr_scheduler",   "clip_grad_norm", "loss_fn",        "distributed",
+    "recipe",     "seed",       "step_scheduler", "model",          "dataset", "validation_dataset",
+    "dataloader", "optimizer",  "lr_scheduler",   "clip_grad_norm", "loss_fn", "distributed",
     "dist_env",   "checkpoint", "plugins",        "packed_sequence"};
 inline constexpr std::string_view kNamedValidation = "validation_dataset_";  // and a NAME
 

@@ -18,8 +18,7 @@ using ::testing::IsEmpty;
 Recipe read_freeze(const std::string& yaml) {
   PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
   static std::deque<PluginRegistry> opened;  // transforms are made by what the registry holds
-  Recipe recipe =
-      read_recipe(config::read_text("model: {config: {model_type: llama}}\n" + yaml, "run.yaml"));
+  Recipe recipe = read_recipe(config::read_text("model: {config: {model_type: llama}}\n" + yaml, "run.yaml"));
   Errors errors;
   read_plugin_sections(recipe, opened.emplace_back(std::move(plugins)), errors);
   errors.raise();
@@ -79,17 +78,16 @@ TEST(Freeze, FreezesATiedEmbeddingInBothPlaces) {
 
 TEST(Freeze, LeavesTheHeadOfAFrozenLanguageModel) {
   Units units = llama();
-  freeze(units,
-         read_freeze("freeze_config: {freeze_language_model: true, freeze_embeddings: false}"));
+  freeze(units, read_freeze("freeze_config: {freeze_language_model: true, freeze_embeddings: false}"));
   EXPECT_THAT(names(units, true), ElementsAre("lm_head.weight"));
 }
 
 TEST(Freeze, FreezesWhatPatternsMatch) {
   Units units = llama();
-  freeze(units,
-         read_freeze(
-              R"(freeze_config: {freeze_embeddings: false, patterns: ['layers\.1\..*proj', '^model\.norm']})")
-              );
+  freeze(
+      units,
+      read_freeze(
+          R"(freeze_config: {freeze_embeddings: false, patterns: ['layers\.1\..*proj', '^model\.norm']})"));
   EXPECT_THAT(names(units, false),
               ElementsAre("model.layers.1.self_attn.q_proj.weight", "model.layers.1.self_attn.k_proj.weight",
                           "model.layers.1.self_attn.v_proj.weight", "model.layers.1.self_attn.o_proj.weight",

@@ -26,7 +26,7 @@ bool is_section_of_plugin(const std::vector<std::string>& words, size_t at) {
   const std::string& word = words[at];
   if (word.size() < 3 || !word.starts_with("--")) return false;
   const size_t equals = word.find('=');
-  const std::string value = equals != word.npos ? word.substr(equals + 1)
+  const std::string value = equals != word.npos     ? word.substr(equals + 1)
                             : at + 1 < words.size() ? words[at + 1]
                                                     : "";
   return value.starts_with('{') && word.substr(0, equals).find('-', 2) == word.npos;

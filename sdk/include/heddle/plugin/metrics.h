@@ -31,9 +31,9 @@ struct MetricsField {
 // A line of training.jsonl or of validation.jsonl.
 struct MetricsRecord {
   enum class Kind { training, validation } kind = Kind::training;
-  std::string set;              // of a validation: the NAME of validation_dataset_NAME, or empty
-  int64_t step = 0, epoch = 0;  // from 0
-  double time = 0;              // seconds since 1970
+  std::string set;                   // of a validation: the NAME of validation_dataset_NAME, or empty
+  int64_t step = 0, epoch = 0;       // from 0
+  double time = 0;                   // seconds since 1970
   std::vector<MetricsField> fields;  // in the order of the line; those without a number are left out
 };
 

@@ -49,8 +49,8 @@ class HEDDLE_API ITransform {
   virtual std::string setting() const { return ""; }
 };
 
-// Its name is the section at the top of a recipe that turns it on. plugin.make<OfferedTransform, Mine>("mine",
-// schema()) offers Mine(Config).
+// Its name is the section at the top of a recipe that turns it on. plugin.make<OfferedTransform,
+// Mine>("mine", schema()) offers Mine(Config).
 struct OfferedTransform : OfferedSchema {
   static constexpr const char* kKind = "transform";
   int order = 0;                 // those of lower order act first; of one order by their names
