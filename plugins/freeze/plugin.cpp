@@ -76,8 +76,8 @@ class Freeze : public ITransform {
  public:
   explicit Freeze(Config config) : config_(std::move(config)) {}
 
-  Transformed apply(Units& units, const TransformContext& context) const override {
-    const Names names = named(units, context.where);
+  Transformed apply(Units& units, const TransformRun& run) const override {
+    const Names names = named(units, run.where);
     bool trains = false;
     Names frozen;
     for (const auto& unit : units)
@@ -89,7 +89,7 @@ class Freeze : public ITransform {
         trains = trains || slot.trainable();
       }
     if (!trains)
-      throw Error(ErrorCode::config, context.where, "nothing is left to train",
+      throw Error(ErrorCode::config, run.where, "nothing is left to train",
                   "freeze less; a head that is tied to the embedding is frozen with it");
     Transformed out;
     out.frozen.assign(frozen.begin(), frozen.end());

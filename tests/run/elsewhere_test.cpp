@@ -2,19 +2,14 @@
 #include <gmock/gmock.h>
 
 #include "lib/run/recipe/recipe.h"
+#include "tests/run/plugin_sections.h"
 #include "tests/thrown.h"
 
 namespace heddle {
 namespace {
 
 std::string elsewhere_refusal(const Node& root) {
-  return tests::thrown_by([&] {
-    Recipe recipe = read_recipe(root);
-    PluginRegistry none({});
-    Errors errors;
-    read_plugin_sections(recipe, none, errors);
-    errors.raise();
-  });
+  return tests::thrown_by([&] { tests::with_plugin_sections(read_recipe(root)); });
 }
 
 std::string elsewhere_refusal(const std::string& yaml) {

@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 
 struct Nothing : ITransform {
   explicit Nothing(std::string text = "") : text(std::move(text)) {}
-  Transformed apply(Units&, const TransformContext&) const override { return {}; }
+  Transformed apply(Units&, const TransformRun&) const override { return {}; }
   std::string setting() const override { return text; }
   const std::string text;
 };
@@ -49,13 +49,13 @@ TEST_F(TransformsOfARun, AreComparedByTheirSettingOrTheirFields) {
   const auto made = make_transforms(sections_, 7);
   EXPECT_EQ(made[0].setting, "rank of eight");
   EXPECT_EQ(made[1].setting, R"({"rank": 8})");
-  EXPECT_EQ(made[1].context.seed, 7u);
+  EXPECT_EQ(made[1].run.seed, 7u);
 }
 
 TEST_F(TransformsOfARun, RefuseAxesAtTheirSize) {
   add("mine").refuses = {{"cp", "mine does not support context parallelism"},
                          {"tp", "nor tensor parallelism"}};
-  Setup setup;
+  heddle::Setup setup;
   setup.configuration = config::read_text("distributed: {strategy: fsdp2, tp_size: 2}\n", "run.yaml");
   setup.sizes.tp = 2;
   EXPECT_EQ(tests::thrown_by([&] { refuse_axes(sections_, setup); }),

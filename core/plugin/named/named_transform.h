@@ -15,7 +15,7 @@ class NamedTransform : public ITransform {
   NamedTransform(Author author, std::unique_ptr<ITransform> inner)
       : author_(std::move(author)), inner_(std::move(inner)) {}
   // Throws Error{plugin_failed} where the units are not as the result says.
-  Transformed apply(Units& units, const TransformContext& context) const override;
+  Transformed apply(Units& units, const TransformRun& run) const override;
   std::string setting() const override {
     return guarded_but_errors(author_, "told its setting", [&] { return inner_->setting(); });
   }

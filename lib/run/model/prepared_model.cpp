@@ -38,7 +38,7 @@ ParameterSource without_added(ParameterSource source, const Transformed& changes
 
 void refuse_export(const ActiveTransform& transform, const Transformed& changes) {
   if (changes.added.empty() || changes.exports_added) return;
-  throw Error(ErrorCode::config, transform.context.where,
+  throw Error(ErrorCode::config, transform.run.where,
               transform.name + " adds parameters ('" + changes.added.front() +
                   "'), which have no place in the exported model",
               "set checkpoint.save_consolidated: false; checkpoints have them");
@@ -48,7 +48,7 @@ void refuse_export(const ActiveTransform& transform, const Transformed& changes)
 
 Units PreparedModel::make(c10::Device device) const {
   Units units = spec->make_units(at::TensorOptions().device(device).dtype(dtype));
-  for (const ActiveTransform& one : transforms) (void)one.transform->apply(units, one.context);
+  for (const ActiveTransform& one : transforms) (void)one.transform->apply(units, one.run);
   return units;
 }
 
@@ -56,7 +56,7 @@ Units first_units(PreparedModel& model, bool exports) {
   Units units = model.spec->make_units(at::TensorOptions().device(at::kMeta).dtype(model.dtype));
   model.changes.clear();
   for (const ActiveTransform& one : model.transforms) {
-    const Transformed& changes = model.changes.emplace_back(one.transform->apply(units, one.context));
+    const Transformed& changes = model.changes.emplace_back(one.transform->apply(units, one.run));
     if (exports) refuse_export(one, changes);
     model.source = without_added(std::move(model.source), changes);
   }

@@ -14,7 +14,7 @@ namespace heddle {
 
 struct ActiveTransform {
   std::string name;
-  TransformContext context;
+  TransformRun run;
   std::shared_ptr<const ITransform> transform;
   std::string setting;  // for warnings when a run resumes with another
 };

@@ -18,7 +18,7 @@ namespace heddle::kits {
 namespace {
 
 const std::string kFullySharded = "strategy: fsdp2, mp_policy: {param_dtype: float32, reduce_dtype: float32}";
-const TransformContext kKitContext{"the section of the kit", 42};
+const TransformRun kKitContext{"the section of the kit", 42};
 
 struct Changed {
   Units units;

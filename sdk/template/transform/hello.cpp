@@ -70,11 +70,11 @@ class Hello : public heddle::ITransform {
  public:
   explicit Hello(Config config) : config_(config) {}
 
-  heddle::Transformed apply(Units& units, const heddle::TransformContext& context) const override {
+  heddle::Transformed apply(Units& units, const heddle::TransformRun& run) const override {
     heddle::Transformed out;
     if (!config_.train_base) out.frozen = freeze(units);
     const std::set<std::string> before = names_of(units);
-    const at::Tensor& table = embedding_of(units, context.where);
+    const at::Tensor& table = embedding_of(units, run.where);
     for (size_t i = 1; i + 1 < units.size(); ++i)  // the layers: the first unit embeds, the last is the head
       if (Module* layer = units[i]->module()) add_gain(*layer, table.size(1), table.options());
     for (const std::string& name : names_of(units))

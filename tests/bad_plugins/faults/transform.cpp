@@ -47,7 +47,7 @@ class Faulty : public heddle::ITransform {
  public:
   explicit Faulty(Config) {}
 
-  heddle::Transformed apply(heddle::Units& units, const heddle::TransformContext&) const override {
+  heddle::Transformed apply(heddle::Units& units, const heddle::TransformRun&) const override {
     if (is("throws")) throw std::runtime_error("no plan");
     heddle::Transformed out;
     out.exports_added = true;

@@ -28,7 +28,7 @@ Recipe read_freeze(const std::string& yaml) {
 // What the section freezes of the units.
 void freeze(Units& units, const Recipe& recipe) {
   for (const ActiveTransform& one : make_transforms(recipe.sections, 0))
-    (void)one.transform->apply(units, one.context);
+    (void)one.transform->apply(units, one.run);
 }
 
 Units llama(bool tied = false) {

@@ -83,7 +83,7 @@ TEST(Transforms, WhoseParametersTheExportHoldsAreThere) {
                    ", seq_len: 7}\nstep_scheduler: {max_steps: 1}\ncheckpoint: {checkpoint_dir: " +
                    (runs / "run").string() + "}\n",
                1);
-  const checkpoint::HfWeights weights(runs / "run/epoch_0_step_0/model/consolidated");
+  const HfWeights weights(runs / "run/epoch_0_step_0/model/consolidated");
   EXPECT_THAT(weights.names(), ::testing::Contains("faulty_scale.weight"));
   EXPECT_THAT(weights.names(), ::testing::Contains("model.norm.weight"));
 }

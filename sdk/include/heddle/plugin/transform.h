@@ -17,7 +17,7 @@
 namespace heddle {
 
 // What a transform is told of the run.
-struct TransformContext {
+struct TransformRun {
   std::string where;  // of its section, for errors: "run.yaml:3 freeze_config"
   uint64_t seed = 0;  // of the run
 };
@@ -41,8 +41,8 @@ class HEDDLE_API ITransform {
   // Changes the units: called for each set of units that is made, on meta or with values, on every rank, for
   // dry steps and for sizes. Modules may be replaced, get children (add_child), links and seams; parameters
   // keep their names, shapes and dtypes, and none is removed. The same for every call. Throws Error{config}
-  // at context.where for what does not fit the model.
-  virtual Transformed apply(Units& units, const TransformContext& context) const = 0;
+  // at run.where for what does not fit the model.
+  virtual Transformed apply(Units& units, const TransformRun& run) const = 0;
 
   // What changes the run's numbers, in short: a run that resumes with another text warns with both. Empty:
   // the fields of the section.

@@ -6,10 +6,10 @@
 #include <iterator>
 #include <map>
 
-#include "gathered.h"
+#include "../gathered.h"
+#include "../kind_kits.h"
+#include "../plugin_kit.h"
 #include "heddle/plugin/metrics.h"
-#include "kind_kits.h"
-#include "plugin_kit.h"
 
 namespace heddle::kits {
 namespace {
