@@ -88,7 +88,7 @@ std::string takes_records(const OfferedMetrics& offered, const Node& values) {
 
 std::string writes_each(const OfferedMetrics& offered, const Node& values) {
   const Place place;
-  const auto sink = offered.make(values);
+  auto sink = offered.make(values);
   sink->start(place.run());
   size_t before = bytes_of(place.files());
   for (int64_t step = 0; step < 4; ++step) {
@@ -97,6 +97,7 @@ std::string writes_each(const OfferedMetrics& offered, const Node& values) {
     if (step == 0 && now == before) {
       for (int64_t more = 1; more < 4; ++more) sink->record(training(more, 3.5));
       sink->finish();
+      sink.reset();
       if (bytes_of(place.files()) == before) throw NotRun{"it writes nothing in the run's directory"};
     }
     if (now <= before)

@@ -3,6 +3,7 @@
 #include <ATen/ops/equal.h>
 
 #include <algorithm>
+#include <mutex>
 #include <set>
 #include <utility>
 
@@ -34,7 +35,7 @@ class TransformKits {
   Changed changed(bool valued) const {
     Changed out{small_llama({.valued = valued}), {}};
     try {
-      out.said = offered_.make(values_)->apply(out.units, kKitContext);
+      out.said = transform().apply(out.units, kKitContext);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::plugin_failed || error.code() == ErrorCode::internal) throw;
       throw NotRun{"it refuses the small model: " + error.message(), error.where()};
@@ -98,6 +99,12 @@ class TransformKits {
   }
 
  private:
+  // One for all calls, as in a run.
+  const ITransform& transform() const {
+    std::call_once(once_, [this] { transform_ = offered_.make(values_); });
+    return *transform_;
+  }
+
   PluginRegistry registry() const {
     PluginRegistry plugins(plugin::search_path({}));
     plugins.load(file_.string());
@@ -135,6 +142,8 @@ class TransformKits {
   const OfferedTransform& offered_;
   std::filesystem::path file_;
   Node values_;
+  mutable std::once_flag once_;
+  mutable std::unique_ptr<ITransform> transform_;
 };
 
 void run_trainings(const TransformKits& kits, const std::string& thing, Attempts& attempt) {

@@ -39,7 +39,8 @@ TEST(PluginSections, OfNoPluginAreRefusedWithTheNearestNameOfPluginsToo) {
 TEST(PluginSections, OfAThirdPartyAreReadByItsSchema) {
   EXPECT_THAT(refusal(kHello + "{train_bas: true}"),
               HasSubstr("hello.train_bas: unknown key 'train_bas'\n  hint: did you mean 'train_base'?"));
-  EXPECT_THAT(refusal(kHello + "{train_base: 3}"), HasSubstr("hello.train_base: expected a boolean, got 3"));
+  EXPECT_THAT(refusal(kHello + "{train_base: 3}"),
+              HasSubstr("hello.train_base: expected true or false, got 3"));
   EXPECT_THAT(refusal(kHello + "3"), HasSubstr("hello: expected a map"));
   EXPECT_EQ(refusal(kHello + "null"), "");
   EXPECT_EQ(refusal(kHello + "{}"), "");
@@ -55,7 +56,7 @@ TEST(PluginSections, AreOffWithEnableFalse) {
   EXPECT_EQ(refusal("wandb: {enable: false}"), "");
   EXPECT_THAT(refusal("wandb: {enable: true}"), HasSubstr("unknown key 'wandb'\n  hint: leave it out"));
   EXPECT_THAT(refusal("wandb: {enable: false, project: x}"), HasSubstr("unknown key 'wandb'"));
-  EXPECT_THAT(refusal("tensorboard: {enable: 3}"), HasSubstr("tensorboard.enable: expected a boolean"));
+  EXPECT_THAT(refusal("tensorboard: {enable: 3}"), HasSubstr("tensorboard.enable: expected true or false"));
   EXPECT_THAT(refusal("tensorboard: {enable: false, dirr: x}"), HasSubstr("did you mean 'dir'?"));
 }
 
