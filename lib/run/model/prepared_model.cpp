@@ -29,11 +29,14 @@ PreparedModel with_random_weights(const ModelSection& section, PluginRegistry& p
   return out;
 }
 
-// The source without the parameters that a transform added: these begin with their Init.
-ParameterSource without_added(ParameterSource source, const Transformed& changes) {
-  if (!source || changes.added.empty()) return source;
-  return [source = std::move(source), added = std::set(changes.added.begin(), changes.added.end())](
-             const Shard& shard) { return !added.contains(shard.name) && source(shard); };
+// The source without the parameters that a transform added and the files lack: these begin with their Init.
+ParameterSource without_added(const PreparedModel& model, const Transformed& changes) {
+  std::set<std::string> absent(changes.added.begin(), changes.added.end());
+  for (const std::string& name : model.tensors) absent.erase(name);
+  if (!model.source || absent.empty()) return model.source;
+  return [source = model.source, absent = std::move(absent)](const Shard& shard) {
+    return !absent.contains(shard.name) && source(shard);
+  };
 }
 
 void refuse_export(const ActiveTransform& transform, const Transformed& changes) {
@@ -58,7 +61,7 @@ Units first_units(PreparedModel& model, bool exports) {
   for (const ActiveTransform& one : model.transforms) {
     const Transformed& changes = model.changes.emplace_back(one.transform->apply(units, one.run));
     if (exports) refuse_export(one, changes);
-    model.source = without_added(std::move(model.source), changes);
+    model.source = without_added(model, changes);
   }
   return units;
 }

@@ -1,8 +1,11 @@
 // Sections at the top of a recipe that plugins read: errors with lines, checkpoints, exports, topologies.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones_like.h>
 #include <gmock/gmock.h>
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/safetensors.h"
+#include "lib/run/model/prepared_model.h"
 #include "plugins/whole_runs.h"
 
 namespace heddle::tests {
@@ -87,6 +90,42 @@ TEST(Transforms, WhoseParametersTheExportHoldsAreThere) {
   const HfWeights weights(runs / "run/epoch_0_step_0/model/consolidated");
   EXPECT_THAT(weights.names(), ::testing::Contains("faulty_scale.weight"));
   EXPECT_THAT(weights.names(), ::testing::Contains("model.norm.weight"));
+}
+
+// A run that begins with the weights of a checkpoint has what a transform added there; with those of a model
+// without them it begins with their Init.
+TEST(Transforms, FindWhatTheyAddedInTheFilesOfAModel) {
+  const WholeRuns runs;
+  runs.train(run_with(kHello + "{}"), "with", 4);
+  runs.train(run_with(""), "without", 1);
+  for (const bool there : {true, false}) {
+    const std::string directory = (runs / (there ? "with" : "without")).string();
+    const Node root = config::read_text(
+        "model: {pretrained_model_name_or_path: " + directory + "}\n" + kHello + "{}\n", "run.yaml");
+    PluginRegistry plugins = open_plugins(root, Log());
+    Recipe recipe = read_recipe(root);
+    Errors errors;
+    read_plugin_sections(recipe, plugins, errors);
+    std::vector<std::string> warnings;
+    PreparedModel model = prepare_model(recipe, plugins, warnings);
+    const Units units = first_units(model, false);
+    int64_t gains = 0;
+    for (const auto& unit : units)
+      for (const ParameterSlot& slot : unit->parameters()) {
+        Shard shard = whole_shard(slot, {});
+        shard.tensor = at::empty(slot.tensor->sizes(), slot.tensor->scalar_type());
+        if (slot.name.find("hello_gain") == slot.name.npos) {
+          EXPECT_TRUE(model.source(shard)) << slot.name;
+          continue;
+        }
+        ++gains;
+        EXPECT_EQ(model.source(shard), there) << slot.name;
+        if (there) {
+          EXPECT_FALSE(shard.tensor.equal(at::ones_like(shard.tensor))) << "trained for four steps";
+        }
+      }
+    EXPECT_EQ(gains, 3);
+  }
 }
 
 // A gain that is a child of a layer is sharded, cut for a pipeline and summed like the layer's own weights.
