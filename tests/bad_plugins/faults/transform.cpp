@@ -2,7 +2,7 @@
 // one sentence of heddle/plugin/transform.h.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/rand.h>
+#include <ATen/ops/rand_like.h>
 
 #include <memory>
 #include <stdexcept>
@@ -38,7 +38,7 @@ class Scale : public heddle::Module {
  protected:
   at::Tensor forward(at::Tensor x, const heddle::Batch&) override {
     if (is("seam_throws")) throw std::runtime_error("no table of scales");
-    if (is("draws_at_random")) return x * weight * (1 + at::rand({}).item<double>());
+    if (is("draws_at_random")) return x * weight + at::rand_like(x);
     return x * weight;
   }
 };
