@@ -4,6 +4,10 @@
 #include <deque>
 
 #include "heddle/base/error.h"
+#include "heddle/model/module_unit.h"
+#include "heddle/nn/embedding.h"
+#include "heddle/nn/linear.h"
+#include "heddle/nn/token_loss.h"
 #include "lib/run/model/transforms.h"
 #include "lib/run/recipe/recipe.h"
 #include "tests/llama_model.h"
@@ -74,6 +78,40 @@ TEST(Freeze, FreezesATiedEmbeddingInBothPlaces) {
   Units units = llama(true);
   freeze(units, read_freeze("freeze_config: {freeze_embeddings: true}"));
   EXPECT_THAT(names(units, false), ElementsAre("model.embed_tokens.weight", "model.embed_tokens.weight"));
+}
+
+// What a module is, it says in its traits; kinds are names of families' own.
+class Table : public Embedding {
+ public:
+  Table() : Embedding(11, 8, -1, {}, at::kMeta) {}
+  std::string_view kind() const override { return "table"; }
+};
+
+class Output : public Module {
+ public:
+  Output() : projection_(8, 11, Linear::Bias::none, {}, at::kMeta) {
+    add_child("table", projection_);
+    add_child("loss", loss_);
+  }
+  std::string_view kind() const override { return "output"; }
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override { return loss_.of(x, projection_, batch); }
+
+ private:
+  Linear projection_;
+  TokenLoss loss_;
+};
+
+TEST(Freeze, TellsModulesByTheirRoles) {
+  for (const bool language_model : {false, true}) {
+    Units units;
+    units.push_back(std::make_unique<ModuleUnit>("first", "first", std::make_unique<Table>()));
+    units.push_back(std::make_unique<ModuleUnit>("last", "last", std::make_unique<Output>()));
+    freeze(units, read_freeze(std::string("freeze_config: {freeze_language_model: ") +
+                              (language_model ? "true, freeze_embeddings: false}" : "false}")));
+    EXPECT_THAT(names(units, false), ElementsAre("first.weight"));
+  }
 }
 
 TEST(Freeze, LeavesTheHeadOfAFrozenLanguageModel) {
