@@ -4,13 +4,16 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "core/plugin/named/named_metrics.h"
 #include "core/plugin/named/named_optimizer.h"
 #include "core/plugin/named/named_plugins.h"
+#include "core/plugin/named/named_transform.h"
 
 namespace heddle {
 
-// Out of line: anchors the vtable.
+// Out of line: anchors the vtables.
 OfferedSchema::~OfferedSchema() = default;
+IMetrics::~IMetrics() = default;
 
 namespace plugin {
 namespace {
@@ -43,6 +46,7 @@ void inspect_kind(const OfferChecks& checks, const std::string& thing, const Off
   if constexpr (fields == Fields::of_own_keys) checks.fields(thing, offered);
   if constexpr (fields == Fields::of_schema) checks.schema(thing, offered);
   if constexpr (requires { offered.needs; }) checks.needs(thing, offered.needs);
+  if constexpr (requires { offered.refuses; }) checks.refusals(thing, offered.refuses);
   if constexpr (std::is_same_v<Offered, OfferedStrategy>) checks.no_axes(thing, offered.needs);
   if constexpr (std::is_same_v<Offered, OfferedOptimizer>) checks.no_common_keys(thing, offered);
   if constexpr (requires { offered.make; }) checks.maker(thing, !offered.make, offered.not_built);
@@ -72,6 +76,8 @@ constexpr Kind kKinds[] = {
     kind<OfferedPlan, void>(),
     kind<OfferedModel, NamedModelFamily, Fields::of_own_keys>(),
     kind<OfferedOptimizer, NamedOptimizer>(),
+    kind<OfferedTransform, NamedTransform>(),
+    kind<OfferedMetrics, NamedMetrics>(),
 };
 
 }  // namespace

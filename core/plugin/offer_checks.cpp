@@ -48,12 +48,17 @@ void OfferChecks::needs(const std::string& thing, const Needs& needs) const {
       refuse(thing + " may use '" + word + "', and core has no such feature",
              "words of may_use: " + text::join(std::vector<std::string>(kFeatures.begin(), kFeatures.end())));
   for (const std::string& axis : needs.after) known_axis(thing, axis, table);
-  for (const Refusal& refusal : needs.refuses) {
+  refusals(thing, needs.refuses, table);
+  if (needs.sizes_rule) guarded(author_, "checked sizes", [&] { return needs.sizes_rule(Sizes{}); });
+}
+
+void OfferChecks::refusals(const std::string& thing, const std::vector<Refusal>& refuses,
+                           const AxisTable& table) const {
+  for (const Refusal& refusal : refuses) {
     known_axis(thing, refusal.axis, table);
     if (refusal.text.empty())
       refuse(thing + " refuses the axis '" + refusal.axis + "' without a word", "say why in Refusal::text");
   }
-  if (needs.sizes_rule) guarded(author_, "checked sizes", [&] { return needs.sizes_rule(Sizes{}); });
 }
 
 // An axis is declared by the parallelizer that splits along it.

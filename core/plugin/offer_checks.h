@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "core/plugin/guard.h"
 #include "heddle/config/axes.h"
@@ -23,6 +24,9 @@ class OfferChecks {
   void schema(const std::string& thing, const OfferedSchema& offered) const;
 
   void needs(const std::string& thing, const Needs& needs) const;
+
+  void refusals(const std::string& thing, const std::vector<Refusal>& refuses,
+                const AxisTable& table = {}) const;
 
   // An axis is declared by the parallelizer that splits along it.
   void no_axes(const std::string& thing, const Needs& needs) const;

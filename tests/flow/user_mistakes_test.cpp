@@ -34,6 +34,19 @@ TEST(Overrides, TakeEverySectionWhole) {
   EXPECT_THAT(wrong.error, HasSubstr("--validation_dataset_small validation_dataset_small"));
 }
 
+TEST(Overrides, SetSectionsOfPlugins) {
+  const TrainingFiles files;
+  const std::string board = files.path("board");
+  const Outcome set = heddle(files.train("run", plus(up_to("1"), {"--tensorboard", "{dir: " + board + "}"})));
+  EXPECT_EQ(set.status, 0) << set.error;
+  EXPECT_FALSE(fs::is_empty(board));
+  const Outcome wrong = heddle({"check", files.path("run.yaml"), "--tensorbord", "{}", "--elsewhere"});
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_THAT(wrong.error, HasSubstr("unknown key 'tensorbord'\n  hint: did you mean 'tensorboard'?"));
+  const Outcome inside = heddle({"check", files.path("run.yaml"), "--tensorboard.dirr", "x", "--elsewhere"});
+  EXPECT_THAT(inside.error, HasSubstr("unknown key 'dirr'\n  hint: did you mean 'dir'?"));
+}
+
 TEST(AShortTry, NeedsAShorterWarmup) {
   const TrainingFiles files;
   const Outcome outcome =

@@ -79,12 +79,12 @@ void train_recipe(const std::string& yaml, int ranks, std::vector<std::string>* 
   };
   const Quiet quiet;
   try {
-    PluginRegistry first({HEDDLE_BINARY_DIR "/plugins"});
-    const RunSpec run =
-        prepare_run(read_recipe(config::read_text(yaml, "run.yaml"), RecipeErrors::kept), first, ranks);
+    const Node configuration = config::read_text(yaml, "run.yaml");
+    PluginRegistry first = open_plugins(configuration, Log());
+    const RunSpec run = prepare_run(read_recipe(configuration, RecipeErrors::kept), first, ranks);
     meanwhile();
     ThreadWorld::run(ranks, [&](Rendezvous& rendezvous) {
-      PluginRegistry own({HEDDLE_BINARY_DIR "/plugins"});
+      PluginRegistry own = open_plugins(configuration, Log());
       StopRequest request;
       try {
         run_rank(run, own, rendezvous, request);

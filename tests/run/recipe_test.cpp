@@ -7,6 +7,7 @@
 #include <string>
 
 #include "heddle/base/error.h"
+#include "tests/run/plugin_sections.h"
 
 namespace heddle {
 namespace {
@@ -17,7 +18,7 @@ using ::testing::HasSubstr;
 constexpr const char* kModel = "model: {config: {model_type: llama}}\n";
 
 Recipe read_recipe(const std::string& yaml) {
-  return read_recipe(config::read_text(kModel + yaml, "run.yaml"));
+  return tests::with_plugin_sections(read_recipe(config::read_text(kModel + yaml, "run.yaml")));
 }
 
 struct Case {

@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "lib/run/recipe/recipe.h"
+#include "tests/run/plugin_sections.h"
 #include "tests/thrown.h"
 
 namespace heddle {
@@ -15,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 Recipe recipe_in(const std::string& yaml) {
-  return read_recipe(config::read_text(yaml, "run.yaml"));
+  return tests::with_plugin_sections(read_recipe(config::read_text(yaml, "run.yaml")));
 }
 
 std::vector<std::string> skipped_in(const std::string& yaml) {

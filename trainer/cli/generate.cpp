@@ -132,6 +132,9 @@ int generate(const GenerateCommand& command) {
   const std::unique_ptr<Tokenizer> tokenizer = tokenizer_of(command, model.place);
   const Sampling sampling{command.temperature, command.top_k, facts.max_positions, command.top_p,
                           stop_tokens(model.place.notes, tokenizer.get())};
+  std::vector<std::string> unused;  // what a transform added in a run, which this command does not know
+  warn_of_unused(model, model.make(), unused);
+  for (const std::string& warning : unused) std::cerr << "warning: " << warning << std::endl;
   LoadedModel loaded(model);
   const std::unique_ptr<Text> text = make_text(command, tokenizer.get());
   const std::vector<int64_t> prompt = text->prompt();

@@ -29,15 +29,21 @@ std::string strategy_text(const Setup& setup) {
   return axes.empty() ? out : out + " (" + axes + ")";
 }
 
-// What freeze_config takes out of training; the embedding is easily forgotten, as it is frozen unasked.
-std::string frozen_text(const RunSpec& run, const ModelSize& size) {
-  if (!run.recipe.freeze) return "";
-  const FreezeSection& freeze = *run.recipe.freeze;
-  return "  frozen  " + count_text(size.frozen) + " parameters" +
-         (freeze.embeddings
-              ? "; the token embedding is among them: freeze_config.freeze_embeddings false trains it"
-              : "") +
-         "\n";
+// What transforms take out of training, and what they say of themselves: an embedding that is frozen unasked
+// is easily forgotten.
+std::string transforms_text(const RunSpec& run, const ModelSize& size) {
+  std::string frozen, out;
+  bool freezes = false;
+  for (size_t i = 0; i < run.model.changes.size(); ++i) {
+    const Transformed& changes = run.model.changes[i];
+    freezes = freezes || !changes.frozen.empty();
+    if (changes.note.empty()) continue;
+    if (!changes.frozen.empty())
+      frozen += "; " + changes.note;
+    else
+      out += "  " + run.model.transforms[i].name + "  " + changes.note + "\n";
+  }
+  return (freezes ? "  frozen  " + count_text(size.frozen) + " parameters" + frozen + "\n" : "") + out;
 }
 
 std::string batch_text(const RunSpec& run) {
@@ -161,7 +167,7 @@ std::string banner(const RunSpec& run, const ModelSize& size) {
          (run.model.directory.empty() ? ", random weights" : ", from " + run.model.directory.string()) + "\n";
   out += overrides_text(run.recipe.model.overrides);
   if (size.experts.layers > 0) out += "  experts " + experts_text(size) + "\n";
-  out += frozen_text(run, size);
+  out += transforms_text(run, size);
   out += "  data    " + data_text(run.dataset) + ", " +
          (mixed ? "mixed by seed " + std::to_string(run.recipe.seed)
                 : std::string("in the order of the files")) +

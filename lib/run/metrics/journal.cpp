@@ -47,6 +47,7 @@ Journal::Journal(const RunSpec& run, ModelFlops flops, StopRequest& shared)
       files_(take_metrics_files(run)),
       metrics_(files_.training),
       progress_(screen(shared), run.scheduler.total_steps()),
+      sinks_(run.recipe.sections, facts_of(run), [this](const std::string& text) { warn(text); }),
       skipped_(run.recipe.steps.max_skipped_updates) {
   for (const auto& [set, file] : files_.validation) validation_.emplace(set, file);
   for (const std::string& note : files_.notes) warn(note);
@@ -81,6 +82,7 @@ void Journal::write(const Trained& step) {
   flops_.add_to(record);
   record.sides = read_sides(report.side_values);
   metrics_.append(to_json(record, timestamp_now()));
+  sinks_.record(to_record(record));
   files_.trained.push_back({record.step, record.loss, record.skipped});
   skipped_.add(record.skipped, record.loss);
   progress_.show(record);
@@ -102,8 +104,9 @@ void Journal::warn(const TrainingRecord& record) {
 
 void Journal::validated(const StepInfo& info, const std::string& set, double loss, int64_t label_tokens,
                         double lr) {
-  validation_.at(set).append(
-      to_json(ValidationRecord{info.step, info.epoch, loss, lr, label_tokens}, timestamp_now()));
+  const ValidationRecord record{info.step, info.epoch, loss, lr, label_tokens};
+  validation_.at(set).append(to_json(record, timestamp_now()));
+  sinks_.record(to_record(record, set));
   files_.validated[set].push_back({info.step, loss});
   char text[96];
   std::snprintf(text, sizeof(text), "validation%s%s  step %lld  loss %.4f  (%lld tokens)",
@@ -123,6 +126,7 @@ void Journal::warn(const std::string& text) {
 }
 
 void Journal::finish() {
+  sinks_.finish();
   progress_.finish();
   if (!run_.recipe.checkpoint.enabled) return;
   const std::filesystem::path file = std::filesystem::path(run_.recipe.checkpoint.directory) / kLossCurve;

@@ -1,4 +1,5 @@
-// What rank 0 keeps and shows of a run: metrics files, the progress line, the picture of the loss.
+// What rank 0 keeps and shows of a run: metrics files, the plugins that take metrics, the progress line, the
+// picture of the loss.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +15,15 @@
 #include "lib/run/metrics/metrics_files.h"
 #include "lib/run/metrics/mfu.h"
 #include "lib/run/metrics/progress.h"
+#include "lib/run/metrics/sinks.h"
 #include "lib/run/spec/run_spec.h"
 
 namespace heddle {
 
 class Journal {
  public:
-  // Opens the metrics files, as take_metrics_files() says. Throws Error{io}.
+  // Opens the metrics files, as take_metrics_files() says, and starts the plugins. Throws Error{io}, and what
+  // a plugin throws.
   Journal(const RunSpec& run, ModelFlops flops, StopRequest& shared);
 
   struct Trained {
@@ -61,6 +64,7 @@ class Journal {
   LinesFile metrics_;
   std::map<std::string, LinesFile> validation_;  // by set
   Progress progress_;
+  Sinks sinks_;
   SkippedUpdates skipped_;
   std::optional<Trained> unlogged_;
   std::string curve_;

@@ -40,7 +40,7 @@ struct ExpertSize {
 // largest that does.
 struct ModelSize {
   int64_t parameters = 0;  // of the whole model, how many
-  int64_t frozen = 0;      // of these, by freeze_config
+  int64_t frozen = 0;      // of these, by transforms
   ExpertSize experts;
   int64_t held = 0;          // of parameters between steps: shards, and what the model computes with
   int64_t gradients = 0;     // whole where the parameter stays whole, else of the shards

@@ -3,14 +3,15 @@
 
 #include <ATen/core/TensorBody.h>
 
+#include <set>
 #include <utility>
 
+#include "heddle/base/error.h"
 #include "heddle/base/text.h"
 #include "heddle/checkpoint/hf_source.h"
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/engine/engine.h"
 #include "lib/checkpoint/sharded/sharded_source.h"
-#include "lib/run/model/freeze.h"
 #include "lib/run/model/named_place.h"
 #include "lib/run/model/overridden.h"
 
@@ -44,11 +45,40 @@ PreparedModel with_random_weights(const ModelSection& section, PluginRegistry& p
   return out;
 }
 
+// The source without the parameters that a transform added and the files lack: these begin with their Init.
+ParameterSource without_added(const PreparedModel& model, const Transformed& changes) {
+  std::set<std::string> absent(changes.added.begin(), changes.added.end());
+  for (const std::string& name : model.tensors) absent.erase(name);
+  if (!model.source || absent.empty()) return model.source;
+  return [source = model.source, absent = std::move(absent)](const Shard& shard) {
+    return !absent.contains(shard.name) && source(shard);
+  };
+}
+
+void refuse_export(const ActiveTransform& transform, const Transformed& changes) {
+  if (changes.added.empty() || changes.exports_added) return;
+  throw Error(ErrorCode::config, transform.run.where,
+              transform.name + " adds parameters ('" + changes.added.front() +
+                  "'), which have no place in the exported model",
+              "set checkpoint.save_consolidated: false; checkpoints have them");
+}
+
 }  // namespace
 
 Units PreparedModel::make(c10::Device device) const {
   Units units = spec->make_units(at::TensorOptions().device(device).dtype(dtype));
-  for (const UnitsTransform& transform : transforms) transform(units);
+  for (const ActiveTransform& one : transforms) (void)one.transform->apply(units, one.run);
+  return units;
+}
+
+Units first_units(PreparedModel& model, bool exports) {
+  Units units = model.spec->make_units(at::TensorOptions().device(at::kMeta).dtype(model.dtype));
+  model.changes.clear();
+  for (const ActiveTransform& one : model.transforms) {
+    const Transformed& changes = model.changes.emplace_back(one.transform->apply(units, one.run));
+    if (exports) refuse_export(one, changes);
+    model.source = without_added(model, changes);
+  }
   return units;
 }
 
@@ -83,8 +113,9 @@ PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry&
   return out;
 }
 
-PreparedModel prepare_model(const ModelSection& section, const std::optional<FreezeSection>& freezing,
-                            PluginRegistry& plugins, std::vector<std::string>& warnings) {
+PreparedModel prepare_model(const Recipe& recipe, PluginRegistry& plugins,
+                            std::vector<std::string>& warnings) {
+  const ModelSection& section = recipe.model;
   PreparedModel model = section.source == ModelSection::Source::pretrained
                             ? open_pretrained(section.directory, plugins, section.overrides, warnings)
                             : with_random_weights(section, plugins);
@@ -95,7 +126,7 @@ PreparedModel prepare_model(const ModelSection& section, const std::optional<Fre
   if (!model.source)
     model.origin.files["config.json"] =
         model.spec->config_json(model.dtype == at::kFloat ? "float32" : "bfloat16");
-  if (freezing) model.transforms.push_back([section = *freezing](Units& units) { freeze(units, section); });
+  model.transforms = make_transforms(recipe.sections, static_cast<uint64_t>(recipe.seed));
   return model;
 }
 

@@ -5,9 +5,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <filesystem>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,13 +16,10 @@
 #include "heddle/plugin/registry.h"
 #include "lib/checkpoint/huggingface/hf_origin.h"
 #include "lib/run/model/find_model.h"
-#include "lib/run/recipe/sections.h"
+#include "lib/run/model/transforms.h"
+#include "lib/run/recipe/recipe.h"
 
 namespace heddle {
-
-// Changes the units of a model before anything else sees them. Called for each set of units that is made, so
-// it keeps no state of one of them.
-using UnitsTransform = std::function<void(Units&)>;
 
 // Runs, `heddle check`, `heddle generate` and dry worlds make their units here and nowhere else.
 struct PreparedModel {
@@ -35,7 +30,8 @@ struct PreparedModel {
   at::ScalarType dtype = at::kFloat;
   std::filesystem::path directory;  // of a pretrained model, as it was named; empty: random weights
   ModelPlace place;                 // what find_model() found there
-  std::vector<UnitsTransform> transforms = {};  // in the order in which they act
+  std::vector<ActiveTransform> transforms = {};  // in the order in which they act
+  std::vector<Transformed> changes = {};         // what each of them did, filled by first_units()
 
   // The units, changed by the transforms. On meta no value is made. Throws what a transform refuses.
   Units make(c10::Device device = at::kMeta) const;
@@ -48,10 +44,15 @@ HEDDLE_API PreparedModel open_pretrained(const std::filesystem::path& path, Plug
 PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry& plugins,
                               const ConfigOverrides& overrides, std::vector<std::string>& warnings);
 
-// The model of a recipe: pretrained, or of the configuration's own keys with random weights; `freezing`
-// becomes its first transform. Throws Error.
-PreparedModel prepare_model(const ModelSection& section, const std::optional<FreezeSection>& freezing,
-                            PluginRegistry& plugins, std::vector<std::string>& warnings);
+// The model of a recipe: pretrained, or of the configuration's own keys with random weights; with the
+// transforms of its sections. Throws Error.
+PreparedModel prepare_model(const Recipe& recipe, PluginRegistry& plugins,
+                            std::vector<std::string>& warnings);
+
+// make() on meta, which also fills `changes`. Parameters that transforms add and that the files of the model
+// lack begin with their Init from then on. `exports`: the run exports its model; a transform whose parameters have no place
+// in the export is then refused with Error{config}.
+Units first_units(PreparedModel& model, bool exports);
 
 // The file or directory of a model; empty where the configuration itself holds its shape.
 std::filesystem::path place_of(const ModelSection& section);

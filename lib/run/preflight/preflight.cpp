@@ -101,17 +101,19 @@ class PreflightBuilder {
   // Each line is attempted where what it needs is known.
   Preflight build(int world_size) {
     const Node& configuration = out_.recipe.configuration;
+    read_plugin_sections(out_.recipe, plugins_, errors_);
     const bool is_valid =
         errors_.attempt([&] { out_.setup = engine::validate(configuration, plugins_, world_size); });
     out_.setup.warnings.insert(out_.setup.warnings.end(), out_.recipe.warnings.begin(),
                                out_.recipe.warnings.end());
     if (is_read("optimizer")) errors_.attempt([&] { find_optimizer(); });
+    if (is_valid) errors_.attempt([&] { refuse_axes(out_.recipe.sections, out_.setup); });
     errors_.attempt([&] { engine::refuse_not_built(configuration, out_.recipe.not_built); });
     const bool is_planned = is_valid && errors_.attempt([&] { choose(); });
     errors_.attempt([&] { require_data(configuration); });
     if (!another_) errors_.attempt([&] { check_staging(out_.recipe.checkpoint); });
     if (is_read("model")) errors_.attempt([&] { open_model(); });
-    if (out_.model && is_planned && optimizer_ && is_read("step_scheduler") && is_read("freeze_config"))
+    if (out_.model && is_planned && optimizer_ && is_read("step_scheduler") && are_sections_read())
       errors_.attempt([&] { check_units(); });
     see_data();
     if (is_valid && is_read("step_scheduler"))
@@ -125,6 +127,11 @@ class PreflightBuilder {
   bool is_read(const std::string& section) const {
     const auto& unread = out_.recipe.unread;
     return std::find(unread.begin(), unread.end(), section) == unread.end();
+  }
+
+  bool are_sections_read() const {
+    return std::all_of(out_.recipe.others.begin(), out_.recipe.others.end(),
+                       [&](const Node::Entry& section) { return is_read(section.first); });
   }
 
   void require_data(const Node& configuration) const {
@@ -167,13 +174,15 @@ class PreflightBuilder {
     std::error_code ignored;
     if (another_ && !place.empty() && !std::filesystem::exists(place, ignored))
       return warn_missing(place.string() + " is not there: the model is not checked");
-    out_.model = prepare_model(out_.recipe.model, out_.recipe.freeze, plugins_, out_.setup.warnings);
+    out_.model = prepare_model(out_.recipe, plugins_, out_.setup.warnings);
   }
 
   // What the model and the batch have to say to the plan, on meta: each rank makes its own units later.
   void check_units() {
-    const PreparedModel& model = *out_.model;
-    Units units = model.make();
+    PreparedModel& model = *out_.model;
+    const CheckpointSection& saves = out_.recipe.checkpoint;
+    const bool exports = saves.enabled && saves.save_consolidated != CheckpointSection::Export::never;
+    Units units = first_units(model, exports);
     warn_of_unused(model, units, out_.setup.warnings);
     check_weights(model, units);
     check_groups(units, out_.recipe.optimizer);

@@ -6,7 +6,6 @@ namespace heddle {
 std::vector<SectionFields> section_fields() {
   return {{"step_scheduler", recipe::step_fields()},
           {"model", recipe::model_fields()},
-          {"freeze_config", recipe::freeze_fields()},
           {"dataset", recipe::dataset_fields()},
           {"packed_sequence", recipe::packed_fields()},
           {"dataloader", recipe::dataloader_fields()},

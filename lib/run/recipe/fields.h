@@ -22,7 +22,6 @@ namespace recipe {
 // Each beside its reader.
 std::vector<FieldInfo> step_fields();
 std::vector<FieldInfo> model_fields();
-std::vector<FieldInfo> freeze_fields();
 std::vector<FieldInfo> dataset_fields();
 std::vector<FieldInfo> packed_fields();
 std::vector<FieldInfo> dataloader_fields();

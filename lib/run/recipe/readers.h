@@ -16,7 +16,6 @@ using NotBuilt = std::vector<std::string>;
 
 StepSection read_steps(const Node& section, NotBuilt& not_built);
 ModelSection read_model(const Node& section, RecipeNotes& notes);
-FreezeSection read_freeze(const Node& section, NotBuilt& not_built);
 PackedSection read_packed(const Node& section, NotBuilt& not_built);
 // packed: what packs the set's samples.
 DatasetSection read_dataset(const Node& section, const PackedSection& packed, NotBuilt& not_built);

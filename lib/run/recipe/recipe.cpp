@@ -2,9 +2,9 @@
 #include "lib/run/recipe/recipe.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 
-#include "heddle/base/text.h"
 #include "heddle/config/common_fields.h"
 #include "lib/run/recipe/component.h"
 #include "lib/run/recipe/readers.h"
@@ -13,28 +13,16 @@
 namespace heddle {
 namespace {
 
-Error unknown_section(const Node& root, const std::string& key, const Node& value) {
-  const std::vector<std::string> names(kSections.begin(), kSections.end());
-  const std::string nearest = text::nearest(key, names);
-  const auto elsewhere = std::find_if(kOtherSections.begin(), kOtherSections.end(),
-                                      [&](const OtherSection& other) { return other.name == key; });
-  return Error(ErrorCode::config, value.where(), "unknown key '" + text::excerpt(key) + "'",
-               root.find("model_type") != nullptr
-                   ? "this is a model's config.json; a configuration names it: model: {config: PATH}"
-               : elsewhere != kOtherSections.end() ? std::string(elsewhere->hint)
-               : nearest.empty()                   ? "the sections are: " + text::join(names)
-                                                   : "did you mean '" + nearest + "'?");
-}
-
-// Of another file, such as a model's config.json, the first unknown key is enough.
-void check_keys(const Node& root, RecipeNotes& notes, Errors& errors) {
-  const bool is_config_json = root.find("model_type") != nullptr;
+// The sections that are not heddle's own. Of another file, such as a model's config.json, the first unknown
+// key is enough.
+std::vector<Node::Entry> other_sections(const Node& root) {
+  std::vector<Node::Entry> out;
   for (const auto& [key, value] : root.entries()) {
-    if (is_section(key) || (is_other_section(key) && value.is_null())) continue;
-    if (!is_config_json && recipe::skip(root, key, value, notes)) continue;
-    errors.add(unknown_section(root, key, value));
-    if (is_config_json) errors.raise();
+    if (is_section(key)) continue;
+    if (root.find("model_type") != nullptr) throw unknown_section(root, key, value, {});
+    out.emplace_back(key, value);
   }
+  return out;
 }
 
 // The name of AutoModel's recipe, or a map with it.
@@ -63,16 +51,13 @@ bool is_packed(const Node& section, const PackedSection& packed) {
 // Reads the sections one by one; what fails is noted and left out.
 class RecipeReader {
  public:
-  RecipeReader(const Node& root, RecipeNotes notes, Errors& errors)
-      : root_(root), notes_(std::move(notes)), errors_(errors) {}
+  RecipeReader(const Node& root, Errors& errors) : root_(root), errors_(errors) {}
 
   Recipe read() {
     each("seed", [&] { read_seed(); });
     each("recipe", [&] { read_name(root_, recipe_.not_built); });
     each("step_scheduler", [&] { recipe_.steps = recipe::read_steps(of("step_scheduler"), not_built()); });
     each("model", [&] { recipe_.model = recipe::read_model(of("model"), notes_); });
-    if (given("freeze_config"))
-      each("freeze_config", [&] { recipe_.freeze = recipe::read_freeze(of("freeze_config"), not_built()); });
     read_data();
     each("optimizer", [&] { recipe_.optimizer = recipe::read_optimizer(of("optimizer")); });
     if (given("lr_scheduler"))
@@ -82,9 +67,7 @@ class RecipeReader {
     each("clip_grad_norm", [&] { read_clipping(); });
     each("checkpoint", [&] { read_checkpoint(); });
     each("plugins", [&] { recipe::read_plugins(of("plugins")); });
-    recipe_.skipped = std::move(notes_.skipped);
-    recipe_.warnings = std::move(notes_.warnings);
-    recipe_.not_built.insert(recipe_.not_built.end(), notes_.not_built.begin(), notes_.not_built.end());
+    recipe_.add(std::move(notes_));
     return std::move(recipe_);
   }
 
@@ -169,13 +152,22 @@ class RecipeReader {
 
 }  // namespace
 
+void Recipe::add(RecipeNotes notes) {
+  const auto append = [](auto& to, auto& from) {
+    to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
+  };
+  append(skipped, notes.skipped);
+  append(not_built, notes.not_built);
+  append(warnings, notes.warnings);
+}
+
 Recipe read_recipe(const Node& root, RecipeErrors handling) {
   if (!root.is_map() && !root.is_null())
     throw Error(ErrorCode::config, root.where(), "expected a map of sections, got " + root.written());
   Errors errors;
-  RecipeNotes notes;
-  check_keys(root, notes, errors);
-  Recipe recipe = RecipeReader(root, std::move(notes), errors).read();
+  std::vector<Node::Entry> others = other_sections(root);
+  Recipe recipe = RecipeReader(root, errors).read();
+  recipe.others = std::move(others);
   if (handling == RecipeErrors::thrown) errors.raise();
   recipe.configuration = root;
   recipe.errors = std::move(errors);

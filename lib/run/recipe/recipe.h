@@ -9,6 +9,7 @@
 #include "heddle/base/error.h"
 #include "heddle/config/node.h"
 #include "heddle/plugin/registry.h"
+#include "lib/run/recipe/plugin_sections.h"
 #include "lib/run/recipe/sections.h"
 #include "lib/run/recipe/skipped_keys.h"
 
@@ -19,7 +20,6 @@ struct Recipe {
   int64_t seed = 42;
   StepSection steps;
   ModelSection model;
-  std::optional<FreezeSection> freeze;  // empty: everything trains
   std::optional<DatasetSection> dataset;
   PackedSection packed, packed_validation;  // the second without max_packs
   std::vector<DatasetSection> validation;
@@ -29,18 +29,23 @@ struct Recipe {
   std::optional<double> max_norm = 1.0;  // empty: no clipping
   double norm_type = 2.0;
   CheckpointSection checkpoint;
-  std::vector<std::string> unread;     // sections with an error: they are as if left out
-  std::vector<std::string> not_built;  // "checkpoint.is_async: why": set, valid, and not built yet
-  std::vector<SkippedKey> skipped;     // what changes nothing
+  std::vector<Node::Entry> others;      // sections that are not heddle's own, as they stand
+  std::vector<PluginSection> sections;  // of these by read_plugin_sections(), in the order of the file
+  std::vector<std::string> idle = {};   // names of transforms that are not turned on
+  std::vector<std::string> unread;      // sections with an error: they are as if left out
+  std::vector<std::string> not_built;   // "checkpoint.is_async: why": set, valid, and not built yet
+  std::vector<SkippedKey> skipped;      // what changes nothing
   std::vector<std::string> warnings;
-  Errors errors;  // of the unread sections and of unknown keys
+  Errors errors;                        // of the unread sections and of unknown keys
+  void add(RecipeNotes notes);
 };
 
 // What becomes of the errors of sections: they are thrown together, or kept in Recipe::errors, to be thrown
 // with those of the model and the data.
 enum class RecipeErrors { thrown, kept };
 
-// Reads every section but `distributed:` and `dist_env:`, which belong to the engine. Opens no file.
+// Reads every section but `distributed:` and `dist_env:`, which belong to the engine, and those of plugins,
+// which read_plugin_sections() reads once plugins are known. Opens no file.
 // Throws Error{config} with file, line, key and the nearest key; of several sections together.
 Recipe read_recipe(const Node& configuration, RecipeErrors errors = RecipeErrors::thrown);
 

@@ -7,26 +7,24 @@
 
 namespace heddle {
 
-inline constexpr std::array<std::string_view, 18> kSections = {"recipe",          "seed",
-                                                               "step_scheduler",  "model",
-                                                               "dataset",         "validation_dataset",
-                                                               "dataloader",      "optimizer",
-                                                               "lr_scheduler",    "clip_grad_norm",
-                                                               "loss_fn",         "distributed",
-                                                               "dist_env",        "checkpoint",
-                                                               "plugins",         "freeze_config",
-                                                               "packed_sequence", "validation_dataloader"};
+inline constexpr std::array<std::string_view, 17> kSections = {
+    "recipe",     "seed",       "step_scheduler", "model",           "dataset", "validation_dataset",
+    "dataloader", "optimizer",  "lr_scheduler",   "clip_grad_norm",  "loss_fn", "distributed",
+    "dist_env",   "checkpoint", "plugins",        "packed_sequence", "validation_dataloader"};
 inline constexpr std::string_view kNamedValidation = "validation_dataset_";  // and a NAME
 
-// Sections of AutoModel's recipes that mean something else here, or nothing, with what to do about them. Null
-// is as good as left out.
+// Other sections of AutoModel's recipes, with what to do where no plugin offers them. Null is as good as left
+// out.
 struct OtherSection {
   std::string_view name, hint;
 };
-inline constexpr std::array<OtherSection, 3> kOtherSections = {{
+inline constexpr std::string_view kNoPlugin = "no plugin offers this section: name its plugin under plugins";
+inline constexpr std::array<OtherSection, 5> kOtherSections = {{
     {"wandb", "leave it out: metrics go to training.jsonl"},
     {"mlflow", "leave it out: metrics go to training.jsonl"},
     {"comet", "leave it out: metrics go to training.jsonl"},
+    {"freeze_config", kNoPlugin},
+    {"neftune", kNoPlugin},
 }};
 
 constexpr bool is_other_section(std::string_view key) {

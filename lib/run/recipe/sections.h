@@ -58,14 +58,6 @@ struct ModelSection {
   std::string where;         // of the section, for messages
 };
 
-// AutoModel's freeze_config, for models of text. `patterns` is our own.
-struct FreezeSection {
-  bool embeddings = true;       // what the section says when it is there
-  bool language_model = false;  // all but the head
-  std::vector<std::string> patterns;
-  std::string where = "freeze_config";
-};
-
 // The section packed_sequence.
 struct PackedSection {
   PackRules rules;        // size 0: samples are not packed

@@ -75,14 +75,6 @@ void add_schedule(const std::optional<LrSection>& section, Texts& out) {
   add("lr_wsd_decay_style", setting_text(section->lr_wsd_decay_style));
 }
 
-std::string setting_text(const std::optional<FreezeSection>& section) {
-  if (!section) return "null";
-  std::string out = std::string("embeddings ") + setting_text(section->embeddings) + ", language_model " +
-                    setting_text(section->language_model);
-  for (const std::string& pattern : section->patterns) out += ", " + pattern;
-  return out;
-}
-
 // Of the fields of `distributed:` those that change numbers, by their names: dtypes, and what a router does.
 bool changes_numbers(std::string_view key) {
   constexpr std::array<std::string_view, 11> kWords = {"dtype", "precision", "fp32", "fp16", "bf16",   "fp8",
@@ -158,7 +150,8 @@ std::map<std::string, std::string> settings_of(const RunSpec& run) {
   out["step_scheduler.local_batch_size"] = setting_text(run.recipe.steps.local_batch_size);
   out["clip_grad_norm.max_norm"] = setting_text(run.recipe.max_norm);
   out["clip_grad_norm.norm_type"] = setting_text(run.recipe.norm_type);
-  out["freeze_config"] = setting_text(run.recipe.freeze);
+  for (const std::string& name : run.recipe.idle) out[name] = "null";
+  for (const ActiveTransform& one : run.model.transforms) out[one.name] = one.setting;
   add_model(run.model, out);
   add_fields("distributed", run.setup.strategy_config, out);
   for (const auto& [name, section] : run.setup.sections) add_fields("distributed." + name, section, out);

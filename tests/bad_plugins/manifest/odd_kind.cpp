@@ -2,5 +2,5 @@
 #include "manifest_only.h"
 
 HAND_WRITTEN_MANIFEST("heddle plugin manifest 1\nabi " HEDDLE_ABI_TAG
-                      "\nplugin odd_kind 0.1.0\noffer optimizer lion\nend\n");
+                      "\nplugin odd_kind 0.1.0\noffer gadget lion\nend\n");
 NEVER_OPENED

@@ -49,8 +49,8 @@ INSTANTIATE_TEST_SUITE_P(
                    "'heddle plugin manifest 7' is of another form than this engine reads", "sdk.h"},
         PluginCase{
             "odd_kind", kFailed,
-            "unknown kind 'optimizer' (there are: strategy, parallelizer, schedule, section, device, plan, "
-            "model)",
+            "unknown kind 'gadget' (there are: strategy, parallelizer, schedule, section, device, plan, "
+            "model",
             "kind name alias"},
         PluginCase{"no_entry", kFailed, "has a manifest, but no entry function heddle_plugin_offer",
                    "HEDDLE_PLUGIN"},

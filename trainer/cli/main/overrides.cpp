@@ -21,13 +21,24 @@ bool is_value(std::string_view word) {
   return std::isdigit(static_cast<unsigned char>(word[1])) || word[1] == '.';
 }
 
+// A section whose plugin is not known yet: "--mine {width: 8}".
+bool is_section_of_plugin(const std::vector<std::string>& words, size_t at) {
+  const std::string& word = words[at];
+  if (word.size() < 3 || !word.starts_with("--")) return false;
+  const size_t equals = word.find('=');
+  const std::string value = equals != word.npos     ? word.substr(equals + 1)
+                            : at + 1 < words.size() ? words[at + 1]
+                                                    : "";
+  return value.starts_with('{') && word.substr(0, equals).find('-', 2) == word.npos;
+}
+
 }  // namespace
 
 std::vector<Override> take_overrides(std::vector<std::string>& words) {
   std::vector<Override> overrides;
   std::vector<std::string> rest;
   for (size_t i = 0; i < words.size(); ++i) {
-    if (!is_override(words[i])) {
+    if (!is_override(words[i]) && !is_section_of_plugin(words, i)) {
       rest.push_back(words[i]);
       continue;
     }

@@ -1,10 +1,14 @@
 // Which parameters `freeze_config:` takes out of training, and what it refuses.
-#include "lib/run/model/freeze.h"
-
 #include <gmock/gmock.h>
 
+#include <deque>
+
 #include "heddle/base/error.h"
-#include "heddle/train/step.h"
+#include "heddle/model/module_unit.h"
+#include "heddle/nn/embedding.h"
+#include "heddle/nn/linear.h"
+#include "heddle/nn/token_loss.h"
+#include "lib/run/model/transforms.h"
 #include "lib/run/recipe/recipe.h"
 #include "tests/llama_model.h"
 
@@ -16,7 +20,19 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 Recipe read_freeze(const std::string& yaml) {
-  return read_recipe(config::read_text("model: {config: {model_type: llama}}\n" + yaml, "run.yaml"));
+  PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
+  static std::deque<PluginRegistry> opened;  // transforms are made by what the registry holds
+  Recipe recipe = read_recipe(config::read_text("model: {config: {model_type: llama}}\n" + yaml, "run.yaml"));
+  Errors errors;
+  read_plugin_sections(recipe, opened.emplace_back(std::move(plugins)), errors);
+  errors.raise();
+  return recipe;
+}
+
+// What the section freezes of the units.
+void freeze(Units& units, const Recipe& recipe) {
+  for (const ActiveTransform& one : make_transforms(recipe.sections, 0))
+    (void)one.transform->apply(units, one.run);
 }
 
 Units llama(bool tied = false) {
@@ -43,7 +59,7 @@ std::vector<std::string> names(Units& units, bool trainable) {
 std::string freeze_refusal(const std::string& yaml, bool tied = false) {
   try {
     Units units = llama(tied);
-    freeze(units, *read_freeze(yaml).freeze);
+    freeze(units, read_freeze(yaml));
   } catch (const Error& error) {
     return error.what();
   }
@@ -51,32 +67,65 @@ std::string freeze_refusal(const std::string& yaml, bool tied = false) {
 }
 
 TEST(Freeze, FreezesNothingWithoutTheSectionAndEmbeddingsWithIt) {
-  EXPECT_FALSE(read_freeze("").freeze.has_value());
-  EXPECT_FALSE(read_freeze("freeze_config: null").freeze.has_value());
+  EXPECT_THAT(read_freeze("").sections, IsEmpty());
+  EXPECT_THAT(read_freeze("freeze_config: null").sections, IsEmpty());
   Units units = llama();
-  freeze(units, *read_freeze("freeze_config: {}").freeze);
+  freeze(units, read_freeze("freeze_config: {}"));
   EXPECT_THAT(names(units, false), ElementsAre("model.embed_tokens.weight"));
 }
 
 TEST(Freeze, FreezesATiedEmbeddingInBothPlaces) {
   Units units = llama(true);
-  freeze(units, *read_freeze("freeze_config: {freeze_embeddings: true}").freeze);
+  freeze(units, read_freeze("freeze_config: {freeze_embeddings: true}"));
   EXPECT_THAT(names(units, false), ElementsAre("model.embed_tokens.weight", "model.embed_tokens.weight"));
+}
+
+// What a module is, it says in its traits; kinds are names of families' own.
+class Table : public Embedding {
+ public:
+  Table() : Embedding(11, 8, -1, {}, at::kMeta) {}
+  std::string_view kind() const override { return "table"; }
+};
+
+class Output : public Module {
+ public:
+  Output() : projection_(8, 11, Linear::Bias::none, {}, at::kMeta) {
+    add_child("table", projection_);
+    add_child("loss", loss_);
+  }
+  std::string_view kind() const override { return "output"; }
+
+ protected:
+  at::Tensor forward(at::Tensor x, const Batch& batch) override { return loss_.of(x, projection_, batch); }
+
+ private:
+  Linear projection_;
+  TokenLoss loss_;
+};
+
+TEST(Freeze, TellsModulesByTheirRoles) {
+  for (const bool language_model : {false, true}) {
+    Units units;
+    units.push_back(std::make_unique<ModuleUnit>("first", "first", std::make_unique<Table>()));
+    units.push_back(std::make_unique<ModuleUnit>("last", "last", std::make_unique<Output>()));
+    freeze(units, read_freeze(std::string("freeze_config: {freeze_language_model: ") +
+                              (language_model ? "true, freeze_embeddings: false}" : "false}")));
+    EXPECT_THAT(names(units, false), ElementsAre("first.weight"));
+  }
 }
 
 TEST(Freeze, LeavesTheHeadOfAFrozenLanguageModel) {
   Units units = llama();
-  freeze(units,
-         *read_freeze("freeze_config: {freeze_language_model: true, freeze_embeddings: false}").freeze);
+  freeze(units, read_freeze("freeze_config: {freeze_language_model: true, freeze_embeddings: false}"));
   EXPECT_THAT(names(units, true), ElementsAre("lm_head.weight"));
 }
 
 TEST(Freeze, FreezesWhatPatternsMatch) {
   Units units = llama();
-  freeze(units,
-         *read_freeze(
-              R"(freeze_config: {freeze_embeddings: false, patterns: ['layers\.1\..*proj', '^model\.norm']})")
-              .freeze);
+  freeze(
+      units,
+      read_freeze(
+          R"(freeze_config: {freeze_embeddings: false, patterns: ['layers\.1\..*proj', '^model\.norm']})"));
   EXPECT_THAT(names(units, false),
               ElementsAre("model.layers.1.self_attn.q_proj.weight", "model.layers.1.self_attn.k_proj.weight",
                           "model.layers.1.self_attn.v_proj.weight", "model.layers.1.self_attn.o_proj.weight",

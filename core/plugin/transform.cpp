@@ -1,0 +1,55 @@
+// What transforms share: children of modules, and parameters by regular expressions.
+#include "heddle/plugin/transform.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/pattern.h"
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+
+namespace heddle {
+
+ITransform::~ITransform() = default;
+
+namespace transform {
+namespace {
+
+// Names the protected function, so that it can be called for any module.
+struct Children : Module {
+  static constexpr auto kAdd = &Children::add_child;
+};
+
+}  // namespace
+
+void add_child(Module& parent, std::string name, Module& child) {
+  for (const auto& [other, module] : parent.children())
+    if (other == name)
+      throw Error(ErrorCode::config, "transform",
+                  "the " + std::string(parent.kind()) + " has a child '" + name + "' already",
+                  "give the new child another name");
+  (parent.*Children::kAdd)(std::move(name), child);
+}
+
+std::vector<std::string> parameters_matching(const Units& units, const std::string& expression,
+                                             const std::string& where) {
+  const text::Pattern pattern(expression, where);
+  std::vector<std::string> names;
+  for (const auto& unit : units)
+    for (const ParameterSlot& slot : unit->parameters())
+      if (pattern.found_in(slot.name) && std::find(names.begin(), names.end(), slot.name) == names.end())
+        names.push_back(slot.name);
+  if (names.empty())
+    throw Error(ErrorCode::config, where,
+                "no parameter's name holds a match of '" + text::excerpt(expression) + "'",
+                "names are such as '" + units.front()->parameters().front().name + "'");
+  return names;
+}
+
+void check_expressions(const Node& value) {
+  if (!value.is_list()) return;  // the schema says so
+  for (const Node& item : value.items()) text::Pattern(item.as_text(), item.where());
+}
+
+}  // namespace transform
+}  // namespace heddle

@@ -1,0 +1,90 @@
+// Records for plugins, and what becomes of a plugin that fails.
+#include "lib/run/metrics/sinks.h"
+
+#include <chrono>
+#include <utility>
+
+#include "heddle/base/error.h"
+
+namespace heddle {
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+MetricsRecord to_record(const TrainingRecord& record) {
+  const auto number = [](const auto& value) { return std::vector<double>{static_cast<double>(value)}; };
+  MetricsRecord out{MetricsRecord::Kind::training, "", record.step, record.epoch, now(), {}};
+  out.fields = {{"loss", number(record.loss)},
+                {"grad_norm", number(record.grad_norm)},
+                {"lr", number(record.lr)},
+                {"skipped", number(record.skipped)},
+                {"mem", number(record.mem)},
+                {"tps", number(record.tps)},
+                {"tps_per_gpu", number(record.tps_per_gpu)}};
+  if (record.mfu) out.fields.push_back({"mfu", number(*record.mfu)});
+  if (record.tflops) out.fields.push_back({"tflops", number(*record.tflops)});
+  out.fields.push_back({"num_tokens_per_step", number(record.num_tokens_per_step)});
+  out.fields.push_back({"num_label_tokens", number(record.num_label_tokens)});
+  out.fields.push_back({"step_time", number(record.step_time)});
+  for (const SideRecord& side : record.sides) out.fields.push_back({side.name, side.values});
+  return out;
+}
+
+MetricsRecord to_record(const ValidationRecord& record, const std::string& set) {
+  MetricsRecord out{MetricsRecord::Kind::validation, set, record.step, record.epoch, now(), {}};
+  out.fields = {{"loss", {record.loss}},
+                {"lr", {record.lr}},
+                {"num_label_tokens", {static_cast<double>(record.num_label_tokens)}}};
+  return out;
+}
+
+MetricsRun facts_of(const RunSpec& run) {
+  MetricsRun out;
+  out.directory = run.recipe.checkpoint.directory;
+  out.done_steps = run.resume ? run.resume->position.step : 0;
+  out.total_steps = run.scheduler.total_steps();
+  out.facts = {{"strategy", run.setup.strategy},
+               {"world_size", std::to_string(run.setup.sizes.world)},
+               {"model_type", run.model.spec->facts().model_type},
+               {"dtype", run.model.dtype == at::kFloat ? "float32" : "bfloat16"},
+               {"seed", std::to_string(run.recipe.seed)},
+               {"global_batch_size", std::to_string(run.recipe.steps.global_batch_size)}};
+  out.configuration = config::to_yaml(run.recipe.configuration);
+  return out;
+}
+
+Sinks::Sinks(const std::vector<PluginSection>& sections, const MetricsRun& run, Warn warn)
+    : warn_(std::move(warn)) {
+  for (const PluginSection& section : sections) {
+    if (section.kind != OfferedMetrics::kKind) continue;
+    const auto& offered = static_cast<const OfferedMetrics&>(*section.offered);
+    sinks_.push_back({section.name, offered.make(section.values)});
+    sinks_.back().metrics->start(run);
+  }
+}
+
+void Sinks::each(const std::function<void(IMetrics&)>& call) {
+  for (Sink& sink : sinks_) {
+    if (!sink.metrics) continue;
+    try {
+      call(*sink.metrics);
+    } catch (const Error& error) {
+      sink.metrics.reset();
+      warn_(sink.name + " gets no more metrics, and the run goes on: " + error.message());
+    }
+  }
+}
+
+void Sinks::record(const MetricsRecord& record) {
+  each([&](IMetrics& sink) { sink.record(record); });
+}
+
+void Sinks::finish() {
+  each([](IMetrics& sink) { sink.finish(); });
+}
+
+}  // namespace heddle

@@ -1,0 +1,54 @@
+// From sections to transforms, and what these refuse.
+#include "lib/run/model/transforms.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "heddle/base/error.h"
+
+namespace heddle {
+namespace {
+
+const OfferedTransform* transform_of(const PluginSection& section) {
+  if (section.kind != OfferedTransform::kKind) return nullptr;
+  return static_cast<const OfferedTransform*>(section.offered);
+}
+
+}  // namespace
+
+std::vector<ActiveTransform> make_transforms(const std::vector<PluginSection>& sections, uint64_t seed) {
+  std::vector<std::pair<int, ActiveTransform>> ordered;
+  for (const PluginSection& section : sections) {
+    const OfferedTransform* offered = transform_of(section);
+    if (offered == nullptr || !offered->make) continue;  // one that is not built is refused by its name
+    ActiveTransform one{section.name, {section.given.where(), seed}, offered->make(section.values), ""};
+    one.setting = one.transform->setting();
+    if (one.setting.empty()) one.setting = config::to_json(section.values);
+    ordered.emplace_back(offered->order, std::move(one));
+  }
+  std::sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.first, a.second.name) < std::pair(b.first, b.second.name);
+  });
+  std::vector<ActiveTransform> out;
+  for (auto& [order, one] : ordered) out.push_back(std::move(one));
+  return out;
+}
+
+void refuse_axes(const std::vector<PluginSection>& sections, const Setup& setup) {
+  const Node* distributed = setup.configuration.find("distributed");
+  for (const PluginSection& section : sections) {
+    const OfferedTransform* offered = transform_of(section);
+    if (offered == nullptr) continue;
+    for (const Refusal& refusal : offered->refuses) {
+      const AxisInfo* axis = setup.axis_table.find(refusal.axis);
+      if (axis == nullptr || setup.sizes.of(refusal.axis) == 1) continue;
+      const Node* given = distributed == nullptr ? nullptr : distributed->find(axis->key);
+      throw Error(
+          ErrorCode::config, given == nullptr ? "distributed." + axis->key : given->where(), refusal.text,
+          "the section " + section.name + " refuses it: set " + (axis->key.empty() ? axis->name : axis->key) +
+              ": 1, or leave " + section.name + " out");
+    }
+  }
+}
+
+}  // namespace heddle

@@ -1,0 +1,28 @@
+// The transforms of a run: made from their sections, in the order in which they act.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "heddle/config/setup.h"
+#include "heddle/plugin/transform.h"
+#include "lib/run/recipe/plugin_sections.h"
+
+namespace heddle {
+
+struct ActiveTransform {
+  std::string name;
+  TransformRun run;
+  std::shared_ptr<const ITransform> transform;
+  std::string setting;  // for warnings when a run resumes with another
+};
+
+// Of the sections that turn on a transform.
+std::vector<ActiveTransform> make_transforms(const std::vector<PluginSection>& sections, uint64_t seed);
+
+// Throws Error{config} at the size of an axis that a transform refuses.
+void refuse_axes(const std::vector<PluginSection>& sections, const Setup& setup);
+
+}  // namespace heddle

@@ -1,0 +1,77 @@
+// What changes a model before anything else sees it: frozen parameters, adapters, replaced layers. The plugin
+// kind `transform`; after torchtitan's ModelConverter.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "heddle/base/export.h"
+#include "heddle/config/axes.h"
+#include "heddle/model/module.h"
+#include "heddle/model/unit.h"
+#include "heddle/plugin/offer.h"
+
+namespace heddle {
+
+// What a transform is told of the run.
+struct TransformRun {
+  std::string where;  // of its section, for errors: "run.yaml:3 freeze_config"
+  uint64_t seed = 0;  // of the run
+};
+
+// What a transform did. The engine compares it with the units and refuses a transform that did something
+// else, so that checkpoints, exports and the header of the run can rely on it.
+struct Transformed {
+  std::vector<std::string> frozen;  // names of parameters that trained before and do not now
+  std::vector<std::string> added;   // names of parameters that were not there; values come from their Init
+  // The exported model holds the added parameters as tensors of their names. False: a run that adds
+  // parameters and exports its model is refused.
+  bool exports_added = false;
+  std::string note;  // for the header of the run; may be empty
+};
+
+// One of a run. May be called from several threads.
+class HEDDLE_API ITransform {
+ public:
+  virtual ~ITransform();
+
+  // Changes the units: called for each set of units that is made, on meta or with values, on every rank, for
+  // dry steps and for sizes. Modules may be replaced, get children (add_child), links and seams; parameters
+  // keep their names, shapes and dtypes, and none is removed. The same for every call. Throws Error{config}
+  // at run.where for what does not fit the model.
+  virtual Transformed apply(Units& units, const TransformRun& run) const = 0;
+
+  // What changes the run's numbers, in short: a run that resumes with another text warns with both. Empty:
+  // the fields of the section.
+  virtual std::string setting() const { return ""; }
+};
+
+// Its name is the section at the top of a recipe that turns it on. plugin.make<OfferedTransform,
+// Mine>("mine", schema()) offers Mine(Config).
+struct OfferedTransform : OfferedSchema {
+  static constexpr const char* kKind = "transform";
+  int order = 0;                 // those of lower order act first; of one order by their names
+  std::vector<Refusal> refuses;  // axes along which it cannot act, in the order in which they are checked
+  std::function<std::unique_ptr<ITransform>(const Node& section)> make;
+};
+
+namespace transform {
+
+// Makes `child` a child of `parent` under this name, after those it has: its parameters are then in
+// checkpoints, its path in tensor plans. `child` must live as long as `parent`: a link or a seam of the
+// parent that computes with it owns it.
+HEDDLE_API void add_child(Module& parent, std::string name, Module& child);
+
+// The names of the parameters that hold a match of the regular expression (ECMAScript), in the order of the
+// units, each once. Throws Error{config} at `where` if there are none.
+HEDDLE_API std::vector<std::string> parameters_matching(const Units& units, const std::string& expression,
+                                                        const std::string& where);
+
+// For Check of a schema: the value is a list of regular expressions. Throws Error{config} at the wrong one.
+HEDDLE_API void check_expressions(const Node& value);
+
+}  // namespace transform
+}  // namespace heddle

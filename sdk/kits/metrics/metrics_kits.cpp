@@ -1,0 +1,153 @@
+// The kits of metrics: a sink takes the records of a run, and what it writes is there when a process ends.
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include "../gathered.h"
+#include "../kind_kits.h"
+#include "../plugin_kit.h"
+#include "heddle/plugin/metrics.h"
+
+namespace heddle::kits {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A directory that is not there yet; what is there at the end is removed.
+class Place {
+ public:
+  Place() : path_(fs::temp_directory_path() / ("heddle_kit_" + std::to_string(getpid()) + "_" + number())) {}
+  ~Place() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+
+  MetricsRun run(int64_t done_steps = 0) const {
+    return {path_, done_steps, 8, {{"strategy", "single"}, {"world_size", "1"}}, "seed: 42\n"};
+  }
+  // The bytes of each file.
+  std::map<std::string, std::string> files() const {
+    std::map<std::string, std::string> out;
+    std::error_code ignored;
+    for (const auto& entry : fs::recursive_directory_iterator(path_, ignored)) {
+      if (!entry.is_regular_file()) continue;
+      std::ifstream in(entry.path(), std::ios::binary);
+      out[entry.path().string()] = {std::istreambuf_iterator<char>(in), {}};
+    }
+    return out;
+  }
+
+ private:
+  static std::string number() {
+    static int next = 0;
+    return std::to_string(++next);
+  }
+  fs::path path_;
+};
+
+MetricsRecord training(int64_t step, double loss) {
+  return {MetricsRecord::Kind::training,
+          "",
+          step,
+          0,
+          1.7e9 + static_cast<double>(step),
+          {{"loss", {loss}}, {"lr", {1e-4}}, {"skipped", {0}}, {"moe/load", {0.25, 0.75}}}};
+}
+MetricsRecord validation(int64_t step, const std::string& set) {
+  return {MetricsRecord::Kind::validation,
+          set,
+          step,
+          0,
+          1.7e9 + static_cast<double>(step),
+          {{"loss", {2.5}}, {"num_label_tokens", {100}}}};
+}
+
+size_t bytes_of(const std::map<std::string, std::string>& files) {
+  size_t out = 0;
+  for (const auto& [name, bytes] : files) out += bytes.size();
+  return out;
+}
+
+std::string takes_records(const OfferedMetrics& offered, const Node& values) {
+  const Place place;
+  const auto sink = offered.make(values);
+  sink->start(place.run());
+  sink->record(training(0, 3.5));
+  sink->record(training(1, NAN));
+  sink->record(training(2, INFINITY));
+  sink->record(validation(2, ""));
+  sink->record(validation(2, "other"));
+  sink->finish();
+  return std::to_string(place.files().size()) + " files";
+}
+
+std::string writes_each(const OfferedMetrics& offered, const Node& values) {
+  const Place place;
+  auto sink = offered.make(values);
+  sink->start(place.run());
+  size_t before = bytes_of(place.files());
+  for (int64_t step = 0; step < 4; ++step) {
+    sink->record(training(step, 3.5));
+    const size_t now = bytes_of(place.files());
+    if (step == 0 && now == before) {
+      for (int64_t more = 1; more < 4; ++more) sink->record(training(more, 3.5));
+      sink->finish();
+      sink.reset();
+      if (bytes_of(place.files()) == before) throw NotRun{"it writes nothing in the run's directory"};
+    }
+    if (now <= before)
+      found("the record of step " + std::to_string(step) +
+            " is not in a file when record() returns: it is lost where the process is killed");
+    before = now;
+  }
+  return std::to_string(before) + " bytes";
+}
+
+std::string keeps_what_is_there(const OfferedMetrics& offered, const Node& values) {
+  const Place place;
+  {
+    const auto sink = offered.make(values);
+    sink->start(place.run());
+    for (int64_t step = 0; step < 4; ++step) sink->record(training(step, 3.5));
+  }
+  const auto before = place.files();
+  if (before.empty()) throw NotRun{"it writes nothing in the run's directory"};
+  const auto sink = offered.make(values);
+  sink->start(place.run(4));
+  sink->record(training(4, 3.5));
+  sink->finish();
+  const auto after = place.files();
+  for (const auto& [name, bytes] : before)
+    if (after.count(name) == 0 || !after.at(name).starts_with(bytes))
+      found("'" + name + "' of the run before has other bytes, or is gone");
+  return std::to_string(before.size()) + " files before, " + std::to_string(after.size()) + " after";
+}
+
+void check_metrics(const OfferedSchema& schema, const CheckedPlugin& plugin, Attempts& attempt) {
+  const auto& offered = static_cast<const OfferedMetrics&>(schema);
+  run_schema_kits("metrics", offered, attempt);
+  const std::string thing = "metrics '" + offered.name + "': ";
+  if (!offered.make) {
+    attempt(thing + "is built", [&]() -> std::string { throw NotRun{offered.not_built}; });
+    return;
+  }
+  const Node values = offered.resolve(config::read_text(plugin.options.fields, "fields")).values;
+  const auto kit = [&](const std::string& sentence,
+                       std::string (*check)(const OfferedMetrics&, const Node&)) {
+    attempt.training(thing + sentence, [&] { return check(offered, values); });
+  };
+  kit("start(), record(), finish(): takes steps and validations, lists, and what is not finite",
+      takes_records);
+  kit("record(): is in a file when it returns", writes_each);
+  kit("start(): a run that resumes keeps what is there", keeps_what_is_there);
+}
+
+const KindKits kMetrics(OfferedMetrics::kKind, check_metrics);
+
+}  // namespace
+}  // namespace heddle::kits

@@ -1,0 +1,190 @@
+// The kits of transforms: a small Llama is changed alike wherever it is made, and trains alike on every
+// topology.
+#include <ATen/ops/equal.h>
+
+#include <algorithm>
+#include <mutex>
+#include <set>
+#include <utility>
+
+#include "../gathered.h"
+#include "../kind_kits.h"
+#include "../plugin_kit.h"
+#include "core/plugin/search_path.h"
+#include "engine_run.h"
+#include "heddle/base/text.h"
+#include "heddle/plugin/transform.h"
+
+namespace heddle::kits {
+namespace {
+
+const std::string kFullySharded = "strategy: fsdp2, mp_policy: {param_dtype: float32, reduce_dtype: float32}";
+const TransformRun kKitContext{"the section of the kit", 42};
+
+struct Changed {
+  Units units;
+  Transformed said;
+};
+
+class TransformKits {
+ public:
+  TransformKits(const OfferedTransform& offered, std::filesystem::path file, const Node& fields)
+      : offered_(offered), file_(std::move(file)), values_(offered.resolve(fields).values) {}
+
+  // Throws NotRun where the small model is refused; faults of a plugin pass.
+  Changed changed(bool valued) const {
+    Changed out{small_llama({.valued = valued}), {}};
+    try {
+      out.said = transform().apply(out.units, kKitContext);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::plugin_failed || error.code() == ErrorCode::internal) throw;
+      throw NotRun{"it refuses the small model: " + error.message(), error.where()};
+    }
+    return out;
+  }
+
+  std::string says_what_it_did() const {
+    const Transformed said = changed(false).said;  // the engine has compared it with the units
+    return std::to_string(said.frozen.size()) + " frozen, " + std::to_string(said.added.size()) + " added";
+  }
+
+  std::string is_the_same(bool valued) const {
+    const Changed one = changed(false), two = changed(valued);
+    const std::string other = valued ? " with values" : " the second time";
+    if (one.said.frozen != two.said.frozen || one.said.added != two.said.added)
+      found("it says something else" + other);
+    const std::vector<std::string> a = listed(one.units), b = listed(two.units);
+    for (size_t i = 0; i < std::max(a.size(), b.size()); ++i)
+      if (i >= a.size() || i >= b.size() || a[i] != b[i])
+        found("the units differ" + other + ": " + (i < b.size() ? b[i] : "less") + ", and on meta " +
+              (i < a.size() ? a[i] : "less"));
+    return std::to_string(a.size()) + " modules and parameters";
+  }
+
+  std::string keeps_values() const {
+    const Units plain = small_llama({.valued = true});
+    const Changed mine = changed(true);
+    Named values;
+    for (const auto& unit : plain)
+      for (const ParameterSlot& slot : unit->parameters()) values[slot.name] = *slot.tensor;
+    for (const auto& unit : mine.units)
+      for (const ParameterSlot& slot : unit->parameters())
+        if (values.count(slot.name) != 0 && !at::equal(values[slot.name], *slot.tensor))
+          found("it changed values of '" + slot.name + "'");
+    return "";
+  }
+
+  // Against one rank under `single`. axis: along which the run is split.
+  std::string trains(Training training, const std::string& axis = "") const {
+    for (const Refusal& refusal : offered_.refuses)
+      if (refusal.axis == axis) throw NotRun{refusal.text};
+    PluginRegistry plugins = registry();
+    Training oracle = plain(training.split || training.several);
+    training.make_units = oracle.make_units;
+    training.batches = oracle.batches;
+    return trains_equally(plugins, training, oracle);
+  }
+
+  std::string keeps_frozen_values() const {
+    const Changed mine = changed(true);
+    if (mine.said.frozen.empty()) throw NotRun{"it freezes nothing"};
+    Named before;
+    for (const auto& unit : mine.units)
+      for (const ParameterSlot& slot : unit->parameters()) before[slot.name] = slot.tensor->detach().clone();
+    PluginRegistry plugins = registry();
+    const Outcome after = train(plugins, plain(false));
+    for (const std::string& name : mine.said.frozen)
+      if (!at::equal(before.at(name), after.parameters.at(name))) found("a run changed '" + name + "'");
+    return std::to_string(mine.said.frozen.size()) + " parameters";
+  }
+
+ private:
+  // One for all calls, as in a run.
+  const ITransform& transform() const {
+    std::call_once(once_, [this] { transform_ = offered_.make(values_); });
+    return *transform_;
+  }
+
+  PluginRegistry registry() const {
+    PluginRegistry plugins(plugin::search_path({}));
+    plugins.load(file_.string());
+    return plugins;
+  }
+
+  Training plain(bool rows) const {
+    (void)changed(false);
+    Training out;
+    out.make_units = [this] { return changed(false).units; };
+    out.batches = [rows](int64_t step, int64_t rank, int64_t ranks) {
+      return rows_of(step, rank, ranks, rows, {kVocabulary, 8, kRows, false});
+    };
+    return out;
+  }
+
+  // Modules with their kinds, and parameters with shapes and whether they train.
+  static std::vector<std::string> listed(const Units& units) {
+    std::vector<std::string> out;
+    for (const auto& unit : units) {
+      if (unit->module() != nullptr)
+        unit->module()->visit(std::string(unit->name()), [&](const std::string& path, Module& module) {
+          out.push_back("'" + path + "' (" + std::string(module.kind()) + ")");
+        });
+      for (const ParameterSlot& slot : unit->parameters()) {
+        std::vector<std::string> sizes;
+        for (const int64_t size : slot.tensor->sizes()) sizes.push_back(std::to_string(size));
+        out.push_back("'" + slot.name + "' [" + text::join(sizes) + "]" +
+                      (slot.trainable() ? "" : " frozen"));
+      }
+    }
+    return out;
+  }
+
+  const OfferedTransform& offered_;
+  std::filesystem::path file_;
+  Node values_;
+  mutable std::once_flag once_;
+  mutable std::unique_ptr<ITransform> transform_;
+};
+
+void run_trainings(const TransformKits& kits, const std::string& thing, Attempts& attempt) {
+  using Checkpointing = ActivationCheckpointing;
+  const auto kit = [&](const std::string& sentence, Training training, const std::string& axis = "") {
+    attempt.training(thing + sentence, [&kits, training, axis] { return kits.trains(training, axis); });
+  };
+  kit("trains with a split backward", {.split = true});
+  kit("trains with activation_checkpointing: full", {.checkpointing = Checkpointing::full});
+  kit("an evaluation between two steps changes nothing", {.evaluates = true});
+  kit("trains under fsdp2 on 2 ranks", {.distributed = kFullySharded, .ranks = 2}, "dp_shard");
+  kit("trains with tp_size: 2", {.distributed = "strategy: single, tp_size: 2", .ranks = 2}, "tp");
+  kit("trains with tp_size: 2 and sequence_parallel",
+      {.distributed = kFullySharded + ", tp_size: 2, sequence_parallel: true", .ranks = 2}, "tp");
+  kit("trains with pp_size: 2",
+      {.distributed = "strategy: single, pp_size: 2, pipeline: {pp_schedule: gpipe, pp_microbatch_size: 1}",
+       .ranks = 2,
+       .several = true},
+      "pp");
+}
+
+void check_transform(const OfferedSchema& schema, const CheckedPlugin& plugin, Attempts& attempt) {
+  const auto& offered = static_cast<const OfferedTransform&>(schema);
+  run_schema_kits("transform", offered, attempt);
+  const std::string thing = "transform '" + offered.name + "': ";
+  if (!offered.make) {
+    attempt(thing + "is built", [&]() -> std::string { throw NotRun{offered.not_built}; });
+    return;
+  }
+  const TransformKits kits(offered, plugin.file, config::read_text(plugin.options.fields, "fields"));
+  attempt(thing + "apply(): freezes and adds what it says", [&] { return kits.says_what_it_did(); });
+  attempt(thing + "apply(): the same for every call", [&] { return kits.is_the_same(false); });
+  attempt(thing + "apply(): units on meta and with values are changed alike",
+          [&] { return kits.is_the_same(true); });
+  attempt(thing + "apply(): changes no value of a parameter", [&] { return kits.keeps_values(); });
+  attempt.training(thing + "Transformed::frozen: a run leaves these as they are",
+                   [&] { return kits.keeps_frozen_values(); });
+  run_trainings(kits, thing, attempt);
+}
+
+const KindKits kTransform(OfferedTransform::kKind, check_transform);
+
+}  // namespace
+}  // namespace heddle::kits

@@ -1,0 +1,59 @@
+// Metrics: the losses of a run as lines of a table with commas.
+#include <fstream>
+#include <optional>
+
+#include "heddle/plugin/metrics.h"
+#include "heddle/sdk.h"
+
+namespace hello {
+
+struct Config {
+  std::optional<std::string> file;
+};
+
+heddle::ConfigSchema<Config> schema() {
+  return heddle::ConfigSchema<Config>().field("file", &Config::file,
+                                              "The table; null: hello.csv in checkpoint_dir.");
+}
+
+class Hello : public heddle::IMetrics {
+ public:
+  explicit Hello(Config config) : config_(std::move(config)) {}
+
+  // A run that resumes goes on in its file.
+  void start(const heddle::MetricsRun& run) override {
+    const std::filesystem::path file =
+        config_.file ? std::filesystem::path(*config_.file) : run.directory / "hello.csv";
+    if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
+    out_.open(file, std::ios::app);
+    if (out_.tellp() == 0) out_ << "kind,set,step,epoch,loss" << std::endl;
+    check(file);
+  }
+
+  // Flushed: the line is there if the process is killed.
+  void record(const heddle::MetricsRecord& record) override {
+    const bool trains = record.kind == heddle::MetricsRecord::Kind::training;
+    out_ << (trains ? "training," : "validation,") << record.set << "," << record.step << "," << record.epoch
+         << ",";
+    for (const heddle::MetricsField& field : record.fields)
+      if (field.name == "loss") out_ << field.values.front();
+    out_ << std::endl;
+    check("hello.csv");
+  }
+
+ private:
+  void check(const std::filesystem::path& file) const {
+    if (!out_)
+      throw heddle::Error(heddle::ErrorCode::io, file.string(), file.string() + " cannot be written",
+                          "choose another place with hello.file");
+  }
+
+  Config config_;
+  std::ofstream out_;
+};
+
+}  // namespace hello
+
+HEDDLE_PLUGIN("hello", "0.1.0", "metrics hello") {
+  plugin.make<heddle::OfferedMetrics, hello::Hello>("hello", hello::schema());
+}

@@ -1,0 +1,40 @@
+// Appends a letter for each record to a file, right without HEDDLE_FAULT. Each fault breaks one sentence of
+// heddle/plugin/metrics.h.
+#include <fstream>
+#include <stdexcept>
+
+#include "fault.h"
+#include "heddle/plugin/metrics.h"
+#include "heddle/sdk.h"
+
+namespace {
+
+using faults::is;
+
+struct Config {
+  int64_t unused = 0;
+};
+
+class Faulty : public heddle::IMetrics {
+ public:
+  explicit Faulty(Config) {}
+  void start(const heddle::MetricsRun& run) override {
+    std::filesystem::create_directories(run.directory);
+    out_.open(run.directory / "faulty.txt", is("overwrites") ? std::ios::trunc : std::ios::app);
+  }
+  void record(const heddle::MetricsRecord&) override {
+    if (is("throws")) throw std::runtime_error("no table");
+    out_ << "x";
+    if (!is("keeps_back")) out_.flush();
+  }
+
+ private:
+  std::ofstream out_;
+};
+
+}  // namespace
+
+HEDDLE_PLUGIN("faulty_metrics", "0.1.0", "metrics faulty") {
+  plugin.make<heddle::OfferedMetrics, Faulty>(
+      "faulty", heddle::ConfigSchema<Config>().field("unused", &Config::unused, "Does nothing."));
+}

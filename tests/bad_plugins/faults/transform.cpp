@@ -1,0 +1,86 @@
+// Freezes the norms and adds a scale to the last unit's input, right without HEDDLE_FAULT. Each fault breaks
+// one sentence of heddle/plugin/transform.h.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/rand_like.h>
+
+#include <memory>
+#include <stdexcept>
+
+#include "fault.h"
+#include "heddle/plugin/transform.h"
+#include "heddle/sdk.h"
+
+namespace {
+
+using faults::is;
+
+struct Config {
+  int64_t unused = 0;
+};
+
+heddle::ConfigSchema<Config> schema() {
+  return heddle::ConfigSchema<Config>().field("unused", &Config::unused, "Does nothing.");
+}
+
+class Scale : public heddle::Module {
+ public:
+  explicit Scale(const at::TensorOptions& options) : weight(at::ones({1}, options)) {
+    weight.set_requires_grad(true);
+    add_slot("weight", weight, {heddle::Init::Kind::ones});
+  }
+  std::string_view kind() const override { return "scale"; }
+  heddle::ModuleTraits traits() const override {
+    return {.tokens = heddle::TokenUse::each_alone, .role = heddle::Role::norm};
+  }
+  at::Tensor weight;
+
+ protected:
+  at::Tensor forward(at::Tensor x, const heddle::Batch&) override {
+    if (is("seam_throws")) throw std::runtime_error("no table of scales");
+    if (is("draws_at_random")) return x * weight + at::rand_like(x);
+    return x * weight;
+  }
+};
+
+class Faulty : public heddle::ITransform {
+ public:
+  explicit Faulty(Config) {}
+
+  heddle::Transformed apply(heddle::Units& units, const heddle::TransformRun&) const override {
+    if (is("throws")) throw std::runtime_error("no plan");
+    heddle::Transformed out;
+    out.exports_added = true;
+    const bool second = calls_++ % 2 == 1;
+    const at::Tensor* first = units.front()->parameters().front().tensor;
+    for (const auto& unit : units)
+      for (heddle::ParameterSlot& slot : unit->parameters()) {
+        if (slot.name.find("norm") == slot.name.npos) continue;
+        if (is("other_each_time") && second) continue;
+        slot.tensor->set_requires_grad(false);
+        if (!is("freezes_in_silence")) out.frozen.push_back(slot.name);
+        if (is("changes_values") && !slot.tensor->is_meta()) slot.tensor->fill_(3);
+      }
+    if (is("says_more")) out.frozen.push_back(units.front()->parameters().front().name);
+    if (is("changes_a_dtype"))
+      *units.front()->parameters().front().tensor = first->detach().to(at::kDouble).requires_grad_(true);
+    if (!(is("skips_meta") && first->is_meta())) add(*units.back()->module(), first->options());
+    if (!is("adds_in_silence") && !(is("skips_meta") && first->is_meta()))
+      out.added.push_back("faulty_scale.weight");
+    return out;
+  }
+
+ private:
+  static void add(heddle::Module& head, const at::TensorOptions& options) {
+    auto scale = std::make_shared<Scale>(options);
+    heddle::transform::add_child(head, "faulty_scale", *scale);
+    head.input.add([scale](at::Tensor x, const heddle::Batch& batch) { return scale->call(x, batch); });
+  }
+  mutable int calls_ = 0;
+};
+
+}  // namespace
+
+HEDDLE_PLUGIN("faulty_transform", "0.1.0", "transform faulty") {
+  plugin.make<heddle::OfferedTransform, Faulty>("faulty", schema());
+}

@@ -1,0 +1,77 @@
+// The kits refuse each fault of a transform and of metrics by the sentence that it breaks.
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+#include "heddle/testing/conformance.h"
+
+namespace heddle::tests {
+
+using kits::Check;
+using kits::Report;
+namespace {
+
+using ::testing::HasSubstr;
+
+struct Fault {
+  std::string plugin, fault, sentence, detail;
+};
+
+Report report_of(const std::string& plugin, const std::string& fault) {
+  setenv("HEDDLE_FAULT", fault.c_str(), 1);
+  const Report report =
+      kits::check_plugin(HEDDLE_BINARY_DIR "/tests/bad_plugins/libheddle_faulty_" + plugin + ".so");
+  unsetenv("HEDDLE_FAULT");
+  return report;
+}
+
+class FaultyKind : public ::testing::TestWithParam<Fault> {};
+
+TEST_P(FaultyKind, IsRefusedByTheKitOfTheSentence) {
+  const Report report = report_of(GetParam().plugin, GetParam().fault);
+  const Check* kit = nullptr;
+  for (const Check& check : report.checks)
+    if (check.rule.find(GetParam().sentence) != std::string::npos) kit = &check;
+  ASSERT_NE(kit, nullptr) << report.text();
+  EXPECT_FALSE(kit->passed) << report.text();
+  EXPECT_THAT(kit->detail, HasSubstr(GetParam().detail)) << report.text();
+}
+
+constexpr const char* kSays = "freezes and adds what it says";
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, FaultyKind,
+    ::testing::Values(
+        Fault{"transform", "freezes_in_silence", kSays,
+              "the plugin 'faulty_transform' 0.1.0 breaks a rule of ITransform::apply(): it froze '"},
+        Fault{"transform", "adds_in_silence", kSays,
+              "it added the parameter 'faulty_scale.weight' and does not say so"},
+        Fault{"transform", "says_more", kSays,
+              "it says that it froze 'model.embed_tokens.weight', which trains"},
+        Fault{"transform", "changes_a_dtype", kSays,
+              "it changed the shape or the dtype of 'model.embed_tokens.weight'"},
+        Fault{"transform", "throws", kSays,
+              "the plugin 'faulty_transform' 0.1.0 threw while it changed the model: no plan"},
+        Fault{"transform", "other_each_time", "the same for every call", "the second time"},
+        Fault{"transform", "skips_meta", "on meta and with values", "with values"},
+        Fault{"transform", "changes_values", "changes no value", "it changed values of 'model."},
+        Fault{"transform", "draws_at_random", "trains with a split backward", "differs"},
+        Fault{"transform", "seam_throws", "trains with tp_size: 2",
+              "the plugin 'faulty_transform' 0.1.0 threw while it ran in its seam before 'lm_head': no table "
+              "of scales"},
+        Fault{"metrics", "throws", "takes steps and validations",
+              "the plugin 'faulty_metrics' 0.1.0 threw while it took a record of metrics: no table"},
+        Fault{"metrics", "keeps_back", "is in a file when it returns",
+              "the record of step 0 is not in a file"},
+        Fault{"metrics", "overwrites", "keeps what is there", "has other bytes, or is gone"}),
+    [](const auto& info) { return info.param.plugin + "_" + info.param.fault; });
+
+TEST(FaultyKinds, PassWithoutAFault) {
+  for (const std::string plugin : {"transform", "metrics"}) {
+    const Report report = report_of(plugin, "");
+    EXPECT_TRUE(report.passed()) << report.text();
+  }
+}
+
+}  // namespace
+}  // namespace heddle::tests
