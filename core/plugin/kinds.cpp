@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "core/plugin/named/named_dataset.h"
 #include "core/plugin/named/named_plugins.h"
+#include "heddle/plugin/dataset.h"
 
 namespace heddle {
 
@@ -66,6 +68,7 @@ constexpr Kind kKinds[] = {
     kind<OfferedDevice, NamedDevice, Fields::none>(),
     kind<OfferedPlan, void>(),
     kind<OfferedModel, NamedModelFamily, Fields::of_own_keys>(),
+    kind<OfferedDataset, NamedDataset>(),
 };
 
 }  // namespace

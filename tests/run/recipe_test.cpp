@@ -89,7 +89,7 @@ plugins: [acme.fsdp3]
   EXPECT_EQ(recipe.model.directory, "models/llama");
   EXPECT_EQ(recipe.model.dtype, "float32");
   ASSERT_TRUE(recipe.dataset.has_value());
-  EXPECT_THAT(recipe.dataset->patterns, ElementsAre("data/train*.bin"));
+  EXPECT_EQ(recipe.dataset->target, "NanogptDataset");
   EXPECT_EQ(recipe.dataset->sequence_length, 64);
   EXPECT_EQ(recipe.shuffle, Shuffle::off);
   EXPECT_EQ(recipe.optimizer.adamw, (AdamWConfig{0.001, 0.9, 0.95, 1e-8, 0.1}));
@@ -162,11 +162,10 @@ TEST(Recipe, RefusesComponentsThatItDoesNotHave) {
       {"optimizer: {_target_: torch.optim.SGD}\n",
        "run.yaml:2 optimizer._target_: unknown component 'torch.optim.SGD'; there is: AdamW"},
       {"optimizer: {_target_: torch.optim.AdamV}\n", "did you mean 'AdamW'?"},
-      {"dataset: {_target_: datasets.Squad, file_pattern: a, seq_len: 1}\n", "there is: NanogptDataset"},
       {"loss_fn: {_target_: losses.KDLoss}\n", "there is: MaskedCrossEntropy"},
-      {"dataloader: {_target_: x.DataLoader}\n", "unknown component 'x.DataLoader'"},
+      {"dataloader: {_target_: x.DataLouder}\n", "unknown component 'x.DataLouder'"},
       {"dataloader: {collate_fn: my.own_default_collater}\n",
-       "unknown component 'my.own_default_collater'; there is: default_collater"},
+       "unknown component 'my.own_default_collater'; there is: default_collater, default_collate, default_convert"},
       {"dataset: {file_pattern: a, seq_len: 1, dtype: my.uint16}\n", "tokens are integers of 8 to 64 bits"},
       {"recipe: my.Recipe\n", "unknown component 'my.Recipe'; there is: TrainFinetuneRecipeForNextTokenPre"},
       {"recipe: {_target_: my.Recipe}\n", "run.yaml:2 recipe._target_: unknown component 'my.Recipe'"},
