@@ -22,10 +22,12 @@ class Draws {
   // Uniform in [0, count), count below 2^32: the upper half of a product (Lemire 2019), whose bias is below
   // count / 2^64.
   int64_t below(int64_t place, int64_t count) const {
-    return static_cast<int64_t>((static_cast<unsigned __int128>(bits(place)) * static_cast<uint64_t>(count)) >>
-                                64);
+    return static_cast<int64_t>(
+        (static_cast<unsigned __int128>(bits(place)) * static_cast<uint64_t>(count)) >> 64);
   }
-  double unit(int64_t place) const { return static_cast<double>((bits(place) >> 11) + 1) * 0x1p-53; }  // (0, 1]
+  double unit(int64_t place) const {
+    return static_cast<double>((bits(place) >> 11) + 1) * 0x1p-53;
+  }  // (0, 1]
 
  private:
   uint64_t key_;

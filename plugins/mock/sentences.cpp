@@ -59,10 +59,10 @@ void Sentences::read(int64_t sample, const SampleTarget& to) const {
 }
 
 std::string Sentences::digest() const {
-  return std::to_string(config_.num_sentences) + " sentences of " + std::to_string(config_.mean_len) + " +- " +
-         std::to_string(config_.std_len) + " words, at most " + std::to_string(config_.max_sentence_len) +
-         ", of " + std::to_string(config_.vocab_size) + ", seed " + std::to_string(config_.seed) +
-         ", version 1";
+  return std::to_string(config_.num_sentences) + " sentences of " + std::to_string(config_.mean_len) +
+         " +- " + std::to_string(config_.std_len) + " words, at most " +
+         std::to_string(config_.max_sentence_len) + ", of " + std::to_string(config_.vocab_size) + ", seed " +
+         std::to_string(config_.seed) + ", version 1";
 }
 
 DataTokenizer Sentences::tokenizer() const {

@@ -165,7 +165,8 @@ TEST(Recipe, RefusesComponentsThatItDoesNotHave) {
       {"loss_fn: {_target_: losses.KDLoss}\n", "there is: MaskedCrossEntropy"},
       {"dataloader: {_target_: x.DataLouder}\n", "unknown component 'x.DataLouder'"},
       {"dataloader: {collate_fn: my.own_default_collater}\n",
-       "unknown component 'my.own_default_collater'; there is: default_collater, default_collate, default_convert"},
+       "unknown component 'my.own_default_collater'; there is: default_collater, default_collate, "
+       "default_convert"},
       {"dataset: {file_pattern: a, seq_len: 1, dtype: my.uint16}\n", "tokens are integers of 8 to 64 bits"},
       {"recipe: my.Recipe\n", "unknown component 'my.Recipe'; there is: TrainFinetuneRecipeForNextTokenPre"},
       {"recipe: {_target_: my.Recipe}\n", "run.yaml:2 recipe._target_: unknown component 'my.Recipe'"},

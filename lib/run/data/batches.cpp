@@ -22,8 +22,7 @@ std::span<const Batch> Batches::read(const SampleOrder& order, int64_t begin, in
     if (rows_.is_ragged()) whole_.push_back(batch);
   }
   for (size_t i = 0; i < count; ++i) {
-    const int64_t place =
-        begin + static_cast<int64_t>(i) * round + split_.data_rank * split_.local_batch;
+    const int64_t place = begin + static_cast<int64_t>(i) * round + split_.data_rank * split_.local_batch;
     if (rows_.is_ragged()) cut(batches_[i], whole_[i], order, place, end);
     fill(batches_[i], order, place, end);
   }
@@ -55,7 +54,7 @@ void Batches::fill(Batch& batch, const SampleOrder& order, int64_t place, int64_
     int64_t text = 0;
     if (place + row < end) {
       text = rows_.read(order[place + row], vocabulary_,
-                           {{tokens, each}, {labels, each}, documents_, row * length});
+                        {{tokens, each}, {labels, each}, documents_, row * length});
     } else {
       documents_.push_back(static_cast<int32_t>(row * length));
       std::fill_n(tokens, length, 0);

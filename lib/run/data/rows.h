@@ -44,10 +44,10 @@ class Rows {
   bool is_ragged() const { return is_ragged_; }  // rows are as long as the longest of their microbatch
   // The rows' length in a microbatch whose longest row has so many tokens of text.
   int64_t length_for(int64_t text) const;
-  int64_t text_of(int64_t row) const;  // tokens of a row that do not fill it
-  double mean_text() const;            // of all rows
-  int64_t longest() const { return longest_; }               // tokens of the longest sample that a row has
-  bool is_uneven() const { return samples_->is_uneven(); }   // samples may differ in length
+  int64_t text_of(int64_t row) const;                       // tokens of a row that do not fill it
+  double mean_text() const;                                 // of all rows
+  int64_t longest() const { return longest_; }              // tokens of the longest sample that a row has
+  bool is_uneven() const { return samples_->is_uneven(); }  // samples may differ in length
   bool has_documents() const { return packing_ != nullptr || samples_->has_documents(); }
   // Returns how many tokens of the row are text; the others fill it. Throws Error{input} on a token outside
   // [0, vocabulary).

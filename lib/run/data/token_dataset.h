@@ -41,8 +41,8 @@ class TokenDataset : public IDataset {
   TokenDataset(std::vector<TokenFile> files, const std::vector<std::vector<int64_t>>& lengths,
                int64_t row_length, std::optional<int64_t> document_end = {});
 
-  void keep_first(int64_t samples);           // of those of equal length
-  void expect(int64_t vocabulary);            // read() refuses other tokens by file and place
+  void keep_first(int64_t samples);  // of those of equal length
+  void expect(int64_t vocabulary);   // read() refuses other tokens by file and place
   void add_inputs(std::vector<DataInput> inputs);
   void set_uses_seed(bool uses_seed) { uses_seed_ = uses_seed; }
 

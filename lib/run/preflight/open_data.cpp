@@ -50,13 +50,13 @@ void refuse_longest(const Rows& rows, const DatasetSection& section, const Model
   if (rows.longest() <= model.max_positions) return;
   if (rows.packing() == nullptr)
     throw Error(ErrorCode::config, section.where,
-                "the longest sample has " + std::to_string(rows.longest()) + " tokens, more than the model's " +
-                    positions_text(model),
+                "the longest sample has " + std::to_string(rows.longest()) +
+                    " tokens, more than the model's " + positions_text(model),
                 "cut samples" + or_more_positions(model));
   const Node* lengths = section.section.find("lengths");
   throw Error(ErrorCode::config, lengths != nullptr ? lengths->where() : section.where,
-              "the longest sample has " + std::to_string(rows.longest()) +
-                  " inputs, more than the model's " + positions_text(model),
+              "the longest sample has " + std::to_string(rows.longest()) + " inputs, more than the model's " +
+                  positions_text(model),
               "make packed_sequence.packed_sequence_size smaller, which leaves longer samples out" +
                   or_more_positions(model));
 }

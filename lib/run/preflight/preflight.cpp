@@ -11,8 +11,8 @@
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/attention_layout.h"
 #include "lib/run/model/model_size.h"
-#include "lib/run/model/prepared_model.h"
 #include "lib/run/model/note_bytes.h"
+#include "lib/run/model/prepared_model.h"
 #include "lib/run/model/without_effect.h"
 #include "lib/run/preflight/open_data.h"
 
@@ -220,14 +220,16 @@ class PreflightBuilder {
     facts.vocabulary = out_.model->spec->facts().vocabulary;
     facts.model_directory = out_.model->directory;
     const auto& files = out_.model->origin.files;
-    if (const auto own = files.find("tokenizer.json"); own != files.end()) facts.model_tokenizer = own->second;
+    if (const auto own = files.find("tokenizer.json"); own != files.end())
+      facts.model_tokenizer = own->second;
     return facts;
   }
 
   // Empty on another machine where files are missing.
   std::optional<Rows> open(const DatasetSection& section, const PackedSection& packed) {
     try {
-      Rows rows = open_dataset(section, packed, plugins_, facts_for(section, packed), out_.recipe.pad_multiple);
+      Rows rows =
+          open_dataset(section, packed, plugins_, facts_for(section, packed), out_.recipe.pad_multiple);
       const auto model = out_.model ? std::optional(out_.model->spec->facts()) : std::nullopt;
       check_rows(rows, section, packed, not_on_device_, model);
       if (const std::string text = left_out_text(rows); !text.empty()) out_.setup.warnings.push_back(text);

@@ -93,7 +93,8 @@ class TokenFilesOpener {
       inputs_.push_back(
           {std::filesystem::path(file).replace_extension(".idx"), "the index of a token file of the run"});
     }
-    for (const std::filesystem::path& file : lengths) inputs_.push_back({file, "a file of lengths of the run"});
+    for (const std::filesystem::path& file : lengths)
+      inputs_.push_back({file, "a file of lengths of the run"});
   }
 
   // By bytes, and then by what the JSON says. Nothing where either tokenizer is not known.
@@ -127,8 +128,7 @@ class TokenFilesOpener {
 
   void refuse_documents(const TokenDataset& dataset) const {
     if (facts_.documents_refused.empty() || !dataset.has_documents()) return;
-    throw Error(ErrorCode::not_built,
-                where_of(section_, dataset.has_lengths() ? "lengths" : "file_pattern"),
+    throw Error(ErrorCode::not_built, where_of(section_, dataset.has_lengths() ? "lengths" : "file_pattern"),
                 "attention over documents with " + facts_.documents_refused + " is built for the CPU only",
                 "leave dataset.lengths and dataset.reset_attention_at out, or train on the CPU: "
                 "dist_env.backend: gloo");

@@ -34,8 +34,11 @@ const ConfigSchema<LoaderFields>& loader_schema() {
           .field("prefetch_factor", &W::prefetch_factor, "No processes are needed.")
           .field("drop_last", &W::drop_last, "Leave out an epoch's last, smaller step.")
           .later("drop_last", "the last samples of an epoch are always trained on")
-          .field("collate_fn", &W::collate_fn, "default_collater, default_collate or default_convert, which say the same; or a map of its _target_ and "
-                 "pad_seq_len_divisible: rows as long as the longest of their microbatch are rounded up to it.");
+          .field(
+              "collate_fn", &W::collate_fn,
+              "default_collater, default_collate or default_convert, which say the same; or a map of its "
+              "_target_ and "
+              "pad_seq_len_divisible: rows as long as the longest of their microbatch are rounded up to it.");
   return schema;
 }
 
@@ -120,15 +123,17 @@ DatasetSection read_dataset(const Node& section, const PackedSection& packed, No
   return dataset;
 }
 
-std::pair<Shuffle, int64_t> read_dataloader(const Node& section, std::optional<int64_t> local_batch_size, NotBuilt& not_built) {
+std::pair<Shuffle, int64_t> read_dataloader(const Node& section, std::optional<int64_t> local_batch_size,
+                                            NotBuilt& not_built) {
   component(section, kLoaders, "");
   const LoaderFields words = loader_schema().read(section);
   const int64_t multiple = words.collate_fn.is_null() ? 1 : multiple_of(words.collate_fn);
   require_positive(section, "batch_size", words.batch_size, " or null");
   if (words.batch_size && local_batch_size && *words.batch_size != *local_batch_size)
     throw Error(ErrorCode::config, where_of(section, "batch_size"),
-                "batch_size is " + std::to_string(*words.batch_size) + ", and step_scheduler.local_batch_size " +
-                    std::to_string(*local_batch_size) + ": a microbatch has one size",
+                "batch_size is " + std::to_string(*words.batch_size) +
+                    ", and step_scheduler.local_batch_size " + std::to_string(*local_batch_size) +
+                    ": a microbatch has one size",
                 "leave dataloader.batch_size out, or make both equal");
   add_not_built(not_built, "dataloader", loader_schema(), words);
   return {words.shuffle ? Shuffle::on : Shuffle::off, multiple};

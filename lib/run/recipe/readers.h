@@ -21,7 +21,8 @@ PackedSection read_packed(const Node& section, NotBuilt& not_built);
 DatasetSection read_dataset(const Node& section, const PackedSection& packed, NotBuilt& not_built);
 // The order, and what rows of unequal length are rounded up to. local_batch_size: of step_scheduler; empty:
 // not known.
-std::pair<Shuffle, int64_t> read_dataloader(const Node& section, std::optional<int64_t> local_batch_size, NotBuilt& not_built);
+std::pair<Shuffle, int64_t> read_dataloader(const Node& section, std::optional<int64_t> local_batch_size,
+                                            NotBuilt& not_built);
 OptimizerSection read_optimizer(const Node& section, NotBuilt& not_built);
 LrSection read_lr_schedule(const Node& section, NotBuilt& not_built);
 CheckpointSection read_checkpoint(const Node& section, NotBuilt& not_built);

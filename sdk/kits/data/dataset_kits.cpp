@@ -5,12 +5,12 @@
 #include <thread>
 #include <vector>
 
-#include "gathered.h"
+#include "../gathered.h"
+#include "../kind_kits.h"
+#include "../plugin_kit.h"
 #include "heddle/model/batch.h"
 #include "heddle/plugin/dataset.h"
-#include "kind_kits.h"
 #include "lib/run/data/batches.h"
-#include "plugin_kit.h"
 
 namespace heddle::kits {
 namespace {
@@ -54,7 +54,8 @@ class DatasetKits {
     }
     if (set_->size() < 1) found("size() is " + std::to_string(set_->size()));
     const int64_t count = std::min(set_->size(), kMostSamples);
-    for (int64_t i = 0; i < count; ++i) samples_.push_back(i * (set_->size() - 1) / std::max<int64_t>(count - 1, 1));
+    for (int64_t i = 0; i < count; ++i)
+      samples_.push_back(i * (set_->size() - 1) / std::max<int64_t>(count - 1, 1));
   }
 
   bool is_made() const { return set_ != nullptr; }
@@ -74,8 +75,10 @@ class DatasetKits {
       longest = std::max(longest, length);
     }
     if (set_->longest() < longest)
-      found("longest() is " + std::to_string(set_->longest()) + ", and a sample has " + std::to_string(longest));
-    return std::to_string(set_->size()) + " samples of at most " + std::to_string(set_->longest()) + " tokens";
+      found("longest() is " + std::to_string(set_->longest()) + ", and a sample has " +
+            std::to_string(longest));
+    return std::to_string(set_->size()) + " samples of at most " + std::to_string(set_->longest()) +
+           " tokens";
   }
 
   std::string writes_everything() const {
@@ -147,7 +150,8 @@ class DatasetKits {
         if (one.labels[j] == Batch::kIgnore) continue;
         ++counted;
         // The last label may be a token that is not in the sample.
-        if (!set_->labels_follow() || j + 1 == one.tokens.size() || one.labels[j] == one.tokens[j + 1]) continue;
+        if (!set_->labels_follow() || j + 1 == one.tokens.size() || one.labels[j] == one.tokens[j + 1])
+          continue;
         found(sample_text(sample) + ": label " + std::to_string(j) + " is " + std::to_string(one.labels[j]) +
               ", and the next token " + std::to_string(one.tokens[j + 1]) +
               ": it is neither that nor -100; labels_follow() false declares labels of another kind");
@@ -258,7 +262,8 @@ void check_dataset(const OfferedSchema& schema, const CheckedPlugin& plugin, Att
   });
   run("length(), row_length(): every sample has tokens and fits its row", [&] { return kits->lengths(); });
   run("read(): writes every token and every label", [&] { return kits->writes_everything(); });
-  run("two sets of one section read the same, with one digest()", [&] { return kits->reads_the_same_twice(); });
+  run("two sets of one section read the same, with one digest()",
+      [&] { return kits->reads_the_same_twice(); });
   run("read(): a function of the index alone, in any order", [&] { return kits->reads_in_any_order(); });
   run("read(): from several threads at once", [&] { return kits->reads_from_threads(); });
   run("read(): tokens and labels of the vocabulary", [&] { return kits->tokens(); });

@@ -6,7 +6,7 @@
 namespace hello {
 
 struct Config {
-  int64_t seq_len = 64;       // the initialisers are the defaults
+  int64_t seq_len = 64;  // the initialisers are the defaults
   int64_t num_samples = 256;
 };
 

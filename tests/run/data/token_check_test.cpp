@@ -46,10 +46,10 @@ TEST(TokenCheck, RefusesAnEndOfDocumentsOutsideTheVocabularyOrTheData) {
   const ScratchDirectory scratch;
   write_bare<uint16_t>(scratch / "t.bin", {1, 2, 3, 4, 5, 6, 7, 8, 9});
   const auto with_end = [&](int64_t end) {
-    const Node keys = config::read_text("dataset:\n  file_pattern: " + (scratch / "t*.bin").string() +
-                                            "\n  seq_len: 4\n  dtype: uint16\n  reset_attention_at: " +
-                                            std::to_string(end) + "\n",
-                                        "run.yaml");
+    const Node keys = config::read_text(
+        "dataset:\n  file_pattern: " + (scratch / "t*.bin").string() +
+            "\n  seq_len: 4\n  dtype: uint16\n  reset_attention_at: " + std::to_string(end) + "\n",
+        "run.yaml");
     DataFacts facts;
     facts.vocabulary = 10;
     return tests::thrown_by([&] { (void)token_files().make(*keys.find("dataset"), facts); });
@@ -60,7 +60,8 @@ TEST(TokenCheck, RefusesAnEndOfDocumentsOutsideTheVocabularyOrTheData) {
                         "or leave the key out";
   EXPECT_EQ(with_end(9), "");
   EXPECT_EQ(with_end(10), begin + "10 is not in the model's vocabulary of 10" + hint);
-  EXPECT_EQ(with_end(0), begin + "0 occurs nowhere in " + (scratch / "t*.bin").string() + ", so attention would never begin anew" + hint);
+  EXPECT_EQ(with_end(0), begin + "0 occurs nowhere in " + (scratch / "t*.bin").string() +
+                             ", so attention would never begin anew" + hint);
 }
 
 // More than one block, and one bad token at each of several places.

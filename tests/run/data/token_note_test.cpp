@@ -101,9 +101,8 @@ TEST(SameTokenizer, IsAskedByBytesAndThenByContent) {
   const std::string own = R"({"model": {"vocab": {"a": 0}}, "padding": null})";
   write_note(file, {"words", "0123", tokenizer_content(own), 300, 2, bare_file(file).digest()});
   const auto refusal = [&](const std::string& json) {
-    const Node keys = config::read_text("dataset:\n  dtype: uint16\n  file_pattern: " + file.string() +
-                                            "\n  seq_len: 4\n",
-                                        "run.yaml");
+    const Node keys = config::read_text(
+        "dataset:\n  dtype: uint16\n  file_pattern: " + file.string() + "\n  seq_len: 4\n", "run.yaml");
     DataFacts facts;
     facts.model_tokenizer = json;
     return tests::thrown_by([&] { (void)token_files().make(*keys.find("dataset"), facts); });

@@ -47,11 +47,11 @@ class HEDDLE_API MissingData : public Error {
 
 // What a data set knows of the tokenizer of its tokens.
 struct DataTokenizer {
-  std::string name;           // of its directory or repository
-  std::string digest;         // a checksum of its files; empty: not known
-  int64_t vocabulary = 0;     // the largest id + 1; 0: not known
-  int64_t end_token = -1;     // after a document; -1: none, or not known
-  bool holds_bytes = false;   // a token is a byte of text
+  std::string name;          // of its directory or repository
+  std::string digest;        // a checksum of its files; empty: not known
+  int64_t vocabulary = 0;    // the largest id + 1; 0: not known
+  int64_t end_token = -1;    // after a document; -1: none, or not known
+  bool holds_bytes = false;  // a token is a byte of text
   bool is_known() const { return holds_bytes || vocabulary > 0 || !digest.empty(); }
 };
 
