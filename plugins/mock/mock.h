@@ -10,6 +10,8 @@
 
 namespace heddle::mock {
 
+inline constexpr int64_t kMost = (int64_t{1} << 31) - 1;  // of any number of tokens or samples
+
 // Rows of uniform tokens, for benchmarks.
 struct UniformConfig {
   std::optional<int64_t> vocab_size;  // null: the model's

@@ -9,7 +9,6 @@
 namespace heddle::mock {
 namespace {
 
-constexpr int64_t kMost = (int64_t{1} << 31) - 1;
 constexpr int64_t kEnd = 1, kFirstWord = 2;
 constexpr int64_t kLengthDraw = -2;  // places of the two draws that make a length; words have those from 0
 

@@ -8,7 +8,6 @@
 namespace heddle::mock {
 namespace {
 
-constexpr int64_t kMost = (int64_t{1} << 31) - 1;
 constexpr int64_t kDefaultVocabulary = 1024;  // where the model is not known
 
 std::string where_of(const Node& section, const char* key) {

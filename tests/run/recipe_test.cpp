@@ -92,6 +92,7 @@ plugins: [acme.fsdp3]
   EXPECT_EQ(recipe.dataset->target, "NanogptDataset");
   EXPECT_EQ(recipe.dataset->sequence_length, 64);
   EXPECT_EQ(recipe.shuffle, Shuffle::off);
+  EXPECT_EQ(recipe.pad_multiple, 1);
   EXPECT_EQ(recipe.optimizer.adamw, (AdamWConfig{0.001, 0.9, 0.95, 1e-8, 0.1}));
   ASSERT_TRUE(recipe.lr_schedule.has_value());
   EXPECT_EQ(recipe.lr_schedule->lr_warmup_steps, 10);
@@ -171,6 +172,24 @@ TEST(Recipe, RefusesComponentsThatItDoesNotHave) {
       {"recipe: my.Recipe\n", "unknown component 'my.Recipe'; there is: TrainFinetuneRecipeForNextTokenPre"},
       {"recipe: {_target_: my.Recipe}\n", "run.yaml:2 recipe._target_: unknown component 'my.Recipe'"},
       {"recipe: {a: b}\n", "run.yaml:2 recipe: expected a word, got a map"},
+  });
+}
+
+TEST(Recipe, TakesLoadersAsAutoModelWritesThem) {
+  const auto multiple = [](const std::string& loader) {
+    return read_recipe("dataloader: " + loader + "\n").pad_multiple;
+  };
+  EXPECT_EQ(multiple("{_target_: torch.utils.data.DataLoader, batch_size: null, num_workers: 0}"), 1);
+  EXPECT_EQ(multiple("{batch_size: 1, collate_fn: torch.utils.data.default_collate}"), 1);
+  EXPECT_EQ(multiple("{collate_fn: {_target_: a.utils.default_collater, pad_seq_len_divisible: 160}}"), 160);
+  expect_refusals({
+      {"dataloader: {batch_size: 2}\n",
+       "run.yaml:2 dataloader.batch_size: batch_size is 2, and step_scheduler.local_batch_size 1"},
+      {"dataloader: {collate_fn: {pad_seq_len_divisible: 8}}\n",
+       "dataloader.collate_fn: _target_ is missing"},
+      {"dataloader: {collate_fn: {_target_: default_collater, pad_seq_len_divisible: 0}}\n",
+       "pad_seq_len_divisible must be greater than 0 or null, got 0"},
+      {"dataloader: {collate_fn: {_target_: default_collater, pad_to: 8}}\n", "unknown key 'pad_to'"},
   });
 }
 

@@ -44,18 +44,19 @@ class DatasetKits {
     facts_.local_batch_size = kBatch;
   }
 
-  // False: it cannot be made with these fields.
   void begin() {
+    std::unique_ptr<IDataset> set;
     try {
-      set_ = make();
+      set = make();
     } catch (const Error& error) {
       if (error.code() == ErrorCode::plugin_failed) throw;
       throw NotRun{"it refuses these fields: " + error.message() + "; --fields gives others"};
     }
-    if (set_->size() < 1) found("size() is " + std::to_string(set_->size()));
-    const int64_t count = std::min(set_->size(), kMostSamples);
+    if (set->size() < 1) found("size() is " + std::to_string(set->size()));
+    const int64_t count = std::min(set->size(), kMostSamples);
     for (int64_t i = 0; i < count; ++i)
-      samples_.push_back(i * (set_->size() - 1) / std::max<int64_t>(count - 1, 1));
+      samples_.push_back(i * (set->size() - 1) / std::max<int64_t>(count - 1, 1));
+    set_ = std::move(set);
   }
 
   bool is_made() const { return set_ != nullptr; }

@@ -15,12 +15,12 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr int64_t kNone = Batch::kIgnore;
+constexpr int64_t kNoLabel = Batch::kIgnore;
 
 // Sample i has the tokens 10 i, 10 i + 1, ..., and begins a document at its third token where `documents`.
-class Counting : public IDataset {
+class CountingSamples : public IDataset {
  public:
-  explicit Counting(std::vector<int64_t> lengths, int64_t row_length = 0, bool documents = false)
+  explicit CountingSamples(std::vector<int64_t> lengths, int64_t row_length = 0, bool documents = false)
       : lengths_(std::move(lengths)), row_length_(row_length), documents_(documents) {}
   int64_t size() const override { return static_cast<int64_t>(lengths_.size()); }
   int64_t length(int64_t sample) const override { return lengths_[static_cast<size_t>(sample)]; }
@@ -29,7 +29,7 @@ class Counting : public IDataset {
   void read(int64_t sample, const SampleTarget& to) const override {
     for (size_t i = 0; i < to.tokens.size(); ++i) {
       to.tokens[i] = 10 * sample + static_cast<int64_t>(i);
-      to.labels[i] = i + 1 < to.tokens.size() ? to.tokens[i] + 1 : kNone;
+      to.labels[i] = i + 1 < to.tokens.size() ? to.tokens[i] + 1 : kNoLabel;
     }
     if (documents_ && to.tokens.size() > 2) to.begin_document(2);
   }
@@ -42,10 +42,10 @@ class Counting : public IDataset {
 };
 
 Rows rows_of(std::vector<int64_t> lengths, const PackRules& rules = {}, int64_t multiple = 1) {
-  return Rows(std::make_shared<Counting>(std::move(lengths)), rules, multiple);
+  return Rows(std::make_shared<CountingSamples>(std::move(lengths)), rules, multiple);
 }
 
-std::vector<int64_t> values(const at::Tensor& x) {
+std::vector<int64_t> numbers_of(const at::Tensor& x) {
   const at::Tensor whole = x.to(at::kLong).contiguous();
   return {whole.const_data_ptr<int64_t>(), whole.const_data_ptr<int64_t>() + whole.numel()};
 }
@@ -67,12 +67,13 @@ TEST(RaggedRows, AreAsLongAsTheLongestOfTheirMicrobatch) {
   EXPECT_EQ(rows.length(), 4);
   const auto batches = batches_of(rows, {2, 1, 0}, 0, 5);
   ASSERT_EQ(batches.size(), 3u);
-  EXPECT_THAT(values(batches[0].tokens), ElementsAre(0, 1, 0, 0, 10, 11, 12, 13));
-  EXPECT_THAT(values(batches[0].labels), ElementsAre(1, kNone, kNone, kNone, 11, 12, 13, kNone));
-  EXPECT_THAT(values(batches[0].padding), ElementsAre(0, 0, 1, 1, 0, 0, 0, 0));
+  EXPECT_THAT(numbers_of(batches[0].tokens), ElementsAre(0, 1, 0, 0, 10, 11, 12, 13));
+  EXPECT_THAT(numbers_of(batches[0].labels),
+              ElementsAre(1, kNoLabel, kNoLabel, kNoLabel, 11, 12, 13, kNoLabel));
+  EXPECT_THAT(numbers_of(batches[0].padding), ElementsAre(0, 0, 1, 1, 0, 0, 0, 0));
   EXPECT_EQ(batches[1].tokens.sizes(), (std::vector<int64_t>{2, 3}));
   EXPECT_EQ(batches[2].tokens.sizes(), (std::vector<int64_t>{2, 1}));  // the second row has no sample
-  EXPECT_THAT(values(batches[2].padding), ElementsAre(0, 1));
+  EXPECT_THAT(numbers_of(batches[2].padding), ElementsAre(0, 1));
   for (const Batch& batch : batches) {
     EXPECT_FALSE(batch.documents.defined());
     EXPECT_TRUE(batch.tokens.is_contiguous());
@@ -106,18 +107,19 @@ TEST(RaggedRows, AreReadAgainIntoTheSameMemory) {
   const Batch first = batches.read(order, 0, 2)[0];
   const Batch second = batches.read(order, 2, 4)[0];
   EXPECT_EQ(first.tokens.data_ptr(), second.tokens.data_ptr());
-  EXPECT_THAT(values(second.tokens), ElementsAre(20, 21, 22, 30, 31, 32));
+  EXPECT_THAT(numbers_of(second.tokens), ElementsAre(20, 21, 22, 30, 31, 32));
   EXPECT_FALSE(second.padding.defined());
 }
 
 TEST(PackedRows, AreOfAnySetWithItsDocuments) {
-  const Rows rows(std::make_shared<Counting>(std::vector<int64_t>{3, 2, 7}, 0, true), {Packer::thd, 6, {}});
+  const Rows rows(std::make_shared<CountingSamples>(std::vector<int64_t>{3, 2, 7}, 0, true),
+                  {Packer::thd, 6, {}});
   EXPECT_EQ(rows.size(), 1);
   EXPECT_FALSE(rows.is_ragged());
   const Batch batch = batches_of(rows, {1, 1, 0}, 0, 1)[0];
-  EXPECT_THAT(values(batch.tokens), ElementsAre(0, 1, 2, 10, 11, 0));
-  EXPECT_THAT(values(batch.labels), ElementsAre(1, 2, kNone, 11, kNone, kNone));
-  EXPECT_THAT(values(batch.documents), ElementsAre(0, 2, 3, 5, 6));
+  EXPECT_THAT(numbers_of(batch.tokens), ElementsAre(0, 1, 2, 10, 11, 0));
+  EXPECT_THAT(numbers_of(batch.labels), ElementsAre(1, 2, kNoLabel, 11, kNoLabel, kNoLabel));
+  EXPECT_THAT(numbers_of(batch.documents), ElementsAre(0, 2, 3, 5, 6));
   EXPECT_EQ(rows.text_of(0), 5);
 }
 
@@ -131,9 +133,9 @@ TEST(Rows, RefuseTokensOutsideTheVocabulary) {
 }
 
 // Says that it does not know, and that it has looked.
-class Unsure : public Counting {
+class UnsureSamples : public CountingSamples {
  public:
-  using Counting::Counting;
+  using CountingSamples::CountingSamples;
   bool verify(DataNotes& notes) const override {
     const auto found = notes.before.find("unsure");
     notes.now["unsure"] = found == notes.before.end() ? "once" : found->second + ", again";
@@ -144,7 +146,7 @@ class Unsure : public Counting {
 TEST(Rows, AreAllReadWhereTheSetDoesNotKnowItsTokens) {
   const ScratchDirectory scratch;
   const std::filesystem::path notes = scratch / "run/.tokens.json";
-  const Rows rows(std::make_shared<Unsure>(std::vector<int64_t>{2, 4, 1}));
+  const Rows rows(std::make_shared<UnsureSamples>(std::vector<int64_t>{2, 4, 1}));
   const auto check = [&](int64_t vocabulary) {
     return tests::thrown_by([&] { check_tokens(std::vector<const Rows*>{&rows}, vocabulary, notes); });
   };

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <numeric>
 
-#include "training_files.h"
+#include "flow/training_files.h"
 
 namespace flow {
 namespace {
