@@ -7,6 +7,7 @@
 #include <string>
 
 #include "heddle/base/error.h"
+#include "lib/run/recipe/token_files.h"
 
 namespace heddle {
 namespace {
@@ -120,8 +121,9 @@ TEST(Recipe, ReadsNamedValidationSets) {
   ASSERT_EQ(recipe.validation.size(), 2u);
   EXPECT_EQ(recipe.validation[0].name, "");
   EXPECT_EQ(recipe.validation[1].name, "code");
-  EXPECT_THAT(recipe.validation[1].patterns, ElementsAre("b.bin", "c.bin"));
-  EXPECT_EQ(recipe.validation[1].bare, TokenType::uint16);
+  const TokenFilesSection files = recipe::read_token_files(recipe.validation[1].section);
+  EXPECT_THAT(files.patterns, ElementsAre("b.bin", "c.bin"));
+  EXPECT_EQ(files.bare, TokenType::uint16);
   expect_refusals(
       {{"validation_dataset: {file_pattern: a.bin, seq_len: 8}\n"
         "validation_dataset_default: {file_pattern: b.bin, seq_len: 8}\n",

@@ -59,6 +59,7 @@ class DatasetKits {
     set_ = std::move(set);
   }
 
+  std::string read_text() const { return std::to_string(samples_.size()) + " samples are read"; }
   bool is_made() const { return set_ != nullptr; }
 
   std::string lengths() const {
@@ -180,7 +181,7 @@ class DatasetKits {
 
   // Rows of one step, whatever ranks read them.
   std::string batches(const std::vector<int>& ranks) {
-    const Rows rows(std::shared_ptr<const IDataset>(make()));
+    const heddle::Rows rows{std::shared_ptr<const IDataset>(make())};
     const int64_t step = 6 * kBatch, steps = std::min<int64_t>(3, std::max<int64_t>(1, rows.size() / step));
     for (const int64_t epoch : {0, 1}) {
       const SampleOrder order(rows.size(), Shuffle::on, facts_.seed, epoch);
@@ -217,8 +218,8 @@ class DatasetKits {
   }
 
   // Of readers that begin here, as a run does that resumes: tokens and labels of each row that has a sample.
-  std::vector<std::vector<int64_t>> rows_of_step(const Rows& rows, const SampleOrder& order, int64_t begin,
-                                                 int64_t end, int ranks) const {
+  std::vector<std::vector<int64_t>> rows_of_step(const heddle::Rows& rows, const SampleOrder& order,
+                                                 int64_t begin, int64_t end, int ranks) const {
     std::vector<std::vector<int64_t>> out;
     for (int rank = 0; rank < ranks; ++rank) {
       Batches batches(rows, {kBatch, ranks, rank}, kVocabulary);
@@ -259,7 +260,7 @@ void check_dataset(const OfferedSchema& schema, const CheckedPlugin& plugin, Att
   };
   attempt(thing + "made from its section and the run's facts", [&] {
     kits->begin();
-    return std::string();
+    return kits->read_text();
   });
   run("length(), row_length(): every sample has tokens and fits its row", [&] { return kits->lengths(); });
   run("read(): writes every token and every label", [&] { return kits->writes_everything(); });
