@@ -177,24 +177,6 @@ TEST(Recipe, RefusesComponentsThatItDoesNotHave) {
   });
 }
 
-TEST(Recipe, TakesLoadersAsAutoModelWritesThem) {
-  const auto multiple = [](const std::string& loader) {
-    return read_recipe("dataloader: " + loader + "\n").pad_multiple;
-  };
-  EXPECT_EQ(multiple("{_target_: torch.utils.data.DataLoader, batch_size: null, num_workers: 0}"), 1);
-  EXPECT_EQ(multiple("{batch_size: 1, collate_fn: torch.utils.data.default_collate}"), 1);
-  EXPECT_EQ(multiple("{collate_fn: {_target_: a.utils.default_collater, pad_seq_len_divisible: 160}}"), 160);
-  expect_refusals({
-      {"dataloader: {batch_size: 2}\n",
-       "run.yaml:2 dataloader.batch_size: batch_size is 2, and step_scheduler.local_batch_size 1"},
-      {"dataloader: {collate_fn: {pad_seq_len_divisible: 8}}\n",
-       "dataloader.collate_fn: _target_ is missing"},
-      {"dataloader: {collate_fn: {_target_: default_collater, pad_seq_len_divisible: 0}}\n",
-       "pad_seq_len_divisible must be greater than 0 or null, got 0"},
-      {"dataloader: {collate_fn: {_target_: default_collater, pad_to: 8}}\n", "unknown key 'pad_to'"},
-  });
-}
-
 TEST(Recipe, RefusesWrongTypes) {
   expect_refusals({
       {"optimizer: {lr: fast}\n", "run.yaml:2 optimizer.lr: expected a number"},

@@ -59,12 +59,15 @@ bool computes_in_float32(const Node& strategy, at::ScalarType storage) {
   return word.empty() ? storage == at::kFloat : word == "float32";
 }
 
-// attend() would refuse them at the first step. A window as wide as the longest row has no effect.
-void refuse_windows(const Units& units, const Recipe& recipe) {
+// attend() would refuse them at the first step. A window as wide as the longest row has no effect; a row
+// whose length no section says may be as long as the model takes.
+void refuse_windows(const Units& units, const Recipe& recipe, int64_t max_positions) {
   if (!recipe.dataset) return;
-  int64_t longest = recipe.dataset->sequence_length;
-  for (const DatasetSection& section : recipe.validation)
-    longest = std::max(longest, section.sequence_length);
+  const auto length_of = [&](const DatasetSection& section) {
+    return section.sequence_length > 0 ? section.sequence_length : max_positions;
+  };
+  int64_t longest = length_of(*recipe.dataset);
+  for (const DatasetSection& section : recipe.validation) longest = std::max(longest, length_of(section));
   for (const auto& unit : units) {
     if (unit->module() == nullptr) continue;
     unit->module()->visit("", [&](const std::string&, Module& module) {
@@ -183,7 +186,7 @@ class PreflightBuilder {
     const int64_t rows = out_.recipe.steps.local_batch_size;
     engine::check_model(out_.plan, out_.setup, units, rows);
     if (!on_cpu()) {
-      refuse_windows(units, out_.recipe);
+      refuse_windows(units, out_.recipe, model.spec->facts().max_positions);
       not_on_device_ = not_on_gpus(units);
       if (not_on_device_.empty() && computes_in_float32(out_.setup.strategy_config, model.dtype))
         not_on_device_ = "float32 (bfloat16 and float16 are allowed)";
