@@ -89,11 +89,9 @@ plugins: [acme.fsdp3]
   EXPECT_EQ(recipe.model.source, ModelSection::Source::pretrained);
   EXPECT_EQ(recipe.model.directory, "models/llama");
   EXPECT_EQ(recipe.model.dtype, "float32");
-  ASSERT_TRUE(recipe.dataset.has_value());
-  EXPECT_EQ(recipe.dataset->target, "NanogptDataset");
+  EXPECT_EQ(recipe.dataset.value().target, "NanogptDataset");
   EXPECT_EQ(recipe.dataset->sequence_length, 64);
   EXPECT_EQ(recipe.shuffle, Shuffle::off);
-  EXPECT_EQ(recipe.pad_multiple, 1);
   EXPECT_EQ(recipe.optimizer.adamw, (AdamWConfig{0.001, 0.9, 0.95, 1e-8, 0.1}));
   ASSERT_TRUE(recipe.lr_schedule.has_value());
   EXPECT_EQ(recipe.lr_schedule->lr_warmup_steps, 10);
@@ -121,7 +119,7 @@ TEST(Recipe, ReadsNamedValidationSets) {
   ASSERT_EQ(recipe.validation.size(), 2u);
   EXPECT_EQ(recipe.validation[0].name, "");
   EXPECT_EQ(recipe.validation[1].name, "code");
-  const TokenFilesSection files = recipe::read_token_files(recipe.validation[1].section);
+  const auto files = recipe::read_token_files(recipe.validation[1].section);
   EXPECT_THAT(files.patterns, ElementsAre("b.bin", "c.bin"));
   EXPECT_EQ(files.bare, TokenType::uint16);
   expect_refusals(

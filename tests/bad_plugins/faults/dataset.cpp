@@ -37,6 +37,10 @@ class Faulty : public IDataset {
   }
   int64_t row_length() const override { return length_; }
   bool is_uneven() const override { return is("long"); }
+  bool sequential() const override { return is("sequential"); }
+  DataTokenizer tokenizer() const override {
+    return {"words", "", is("large_tokenizer") ? vocabulary_ + 1 : 0, -1, false};
+  }
   bool has_documents() const override { return is("documents"); }
   void read(int64_t sample, const SampleTarget& to) const override {
     const int64_t begin = is("differs") ? sample + number_ : is("counts_reads") ? sample + reads_++ : sample;
