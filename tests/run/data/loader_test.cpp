@@ -10,7 +10,8 @@ namespace {
 using ::testing::HasSubstr;
 
 int64_t pad_multiple(const std::string& loader) {
-  return read_recipe(config::read_text("dataloader: " + loader + "\n", "run.yaml")).pad_multiple;
+  const std::string yaml = "dataloader: " + loader + "\nmodel: {config: {model_type: llama}}\n";
+  return read_recipe(config::read_text(yaml, "run.yaml")).pad_multiple;
 }
 
 TEST(Dataloader, IsTakenAsAutoModelWritesIt) {
