@@ -50,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(
         PluginCase{
             "odd_kind", kFailed,
             "unknown kind 'optimizer' (there are: strategy, parallelizer, schedule, section, device, plan, "
-            "model)",
+            "model",
             "kind name alias"},
         PluginCase{"no_entry", kFailed, "has a manifest, but no entry function heddle_plugin_offer",
                    "HEDDLE_PLUGIN"},

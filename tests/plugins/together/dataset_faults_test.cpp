@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(
     Faults, FaultyDataset,
     ::testing::Values(DatasetFault{"throws", kMade, "threw while it made the dataset 'faulty': no disk"},
                       DatasetFault{"null", kMade, "it gave a null pointer"},
-                      DatasetFault{"no_maker", "admission", "the dataset 'faulty' has no maker"},
+                      DatasetFault{"no_maker", "the registry accepts", "the dataset 'faulty' has no maker"},
                       DatasetFault{"empty", kMade, "size() is 0"},
                       DatasetFault{"no_length", kLengths, "sample 0 has 0 tokens"},
                       DatasetFault{"long", kLengths, "sample 39 has 9 tokens, and row_length() is 8"},
