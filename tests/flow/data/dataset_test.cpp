@@ -97,17 +97,19 @@ TEST_F(PluginData, ValidatesEachSet) {
 TEST_F(PluginData, OfUnequalLengthGivesOneCurveOnEveryTopology) {
   const Words loader = {"--dataloader.collate_fn", "{_target_: default_collater, pad_seq_len_divisible: 8}"};
   const auto run = [&](const std::string& name, const std::string& strategy, const Words& more = {}) {
-    const Words all = plus(kSix, {"--distributed", "{" + strategy + "}"});
+    const Words all = plus(kSix, {"--distributed", "{" + strategy + "}", "--model.config.num_attention_heads",
+                                  "4", "--model.config.num_key_value_heads", "2"});
     return trained(words(name, kSentences, plus(all, more)), name);
   };
   const auto one = run("one", "strategy: single");
   expect_curve(run("rounded", "strategy: single", loader), one);
   const std::string fsdp2 = "strategy: fsdp2, " + kFp32;
-  const Words heads = {"--nproc-per-node", "2"};
+  const Words two = {"--nproc-per-node", "2"};
   expect_curve(run("fsdp2", fsdp2, {"--nproc-per-node", "3"}), one);
-  expect_curve(run("cp", fsdp2 + ", cp_size: 2", heads), one);
-  expect_curve(run("pp", fsdp2 + ", pp_size: 2, pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 1}", heads),
+  expect_curve(run("cp", fsdp2 + ", cp_size: 2", two), one);
+  expect_curve(run("pp", fsdp2 + ", pp_size: 2, pipeline: {pp_schedule: 1f1b, pp_microbatch_size: 1}", two),
                one);
+  expect_curve(run("tp", fsdp2 + ", tp_size: 2, sequence_parallel: true", two), one);
   expect_curve(run("recomputed", fsdp2 + ", activation_checkpointing: full", {"--nproc-per-node", "3"}), one);
   // Tokens a second are those of sentences, not what fills rows.
   EXPECT_EQ(column(files_.path("one/training.jsonl"), "num_tokens_per_step"),
