@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "core/plugin/named/named_dataset.h"
 #include "core/plugin/named/named_metrics.h"
 #include "core/plugin/named/named_optimizer.h"
 #include "core/plugin/named/named_plugins.h"
 #include "core/plugin/named/named_transform.h"
+#include "heddle/plugin/dataset.h"
 
 namespace heddle {
 
@@ -78,6 +80,7 @@ constexpr Kind kKinds[] = {
     kind<OfferedOptimizer, NamedOptimizer>(),
     kind<OfferedTransform, NamedTransform>(),
     kind<OfferedMetrics, NamedMetrics>(),
+    kind<OfferedDataset, NamedDataset>(),
 };
 
 }  // namespace

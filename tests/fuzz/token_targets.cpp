@@ -17,12 +17,13 @@ void read_all(const std::filesystem::path& file, std::optional<TokenType> bare) 
   try {
     std::vector<TokenFile> one;
     one.emplace_back(file, bare);
-    const TokenDataset samples(std::move(one), kLength);
+    TokenDataset samples(std::move(one), kLength);
+    samples.expect(kVocabulary);
     std::vector<int64_t> tokens(kLength), labels(kLength);
     std::vector<int32_t> documents;
     for (int64_t i = 0; i < std::min<int64_t>(samples.size(), 64); ++i) {
-      samples.read(i, kVocabulary, {tokens, labels, documents});
-      samples.read(samples.size() - 1 - i, kVocabulary, {tokens, labels, documents});
+      samples.read(i, {tokens, labels, documents, 0});
+      samples.read(samples.size() - 1 - i, {tokens, labels, documents, 0});
     }
   } catch (const Error&) {
   }

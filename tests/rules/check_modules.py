@@ -13,8 +13,9 @@ MODULES = {
     "schedule": ("base", "config"),
     "mesh": ("base", "config"),
     "model": ("base", "config", "mesh"),
+    "data": ("base",),
     "parallel": BELOW_PARALLEL,
-    "plugin": (*BELOW_PARALLEL, "parallel"),
+    "plugin": (*BELOW_PARALLEL, "data", "parallel"),
     "drawing": ("base", "schedule"),
     "transport": ("base", "mesh"),
     "nn": ("base", "config", "mesh", "model"),
@@ -25,7 +26,7 @@ MODULES = {
     # The entry points of a program put everything together.
     "engine": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "nn", "checkpoint", "train"),
     # A run, from its recipe to its last step, on the entry points.
-    "run": (*BELOW_PARALLEL, "parallel", "plugin", "drawing", "transport", "nn", "decoder", "checkpoint", "train",
+    "run": (*BELOW_PARALLEL, "data", "parallel", "plugin", "drawing", "transport", "nn", "decoder", "checkpoint", "train",
             "engine"),
     # What a plugin's author tests with and adapts foreign models by.
     "testing": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "nn", "train", "engine"),

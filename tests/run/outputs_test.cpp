@@ -11,6 +11,7 @@
 #include "lib/drawing/chrome_trace.h"
 #include "lib/run/checkpointing/run_lock.h"
 #include "lib/run/data/token_check.h"
+#include "lib/run/data/token_dataset.h"
 #include "lib/run/data/token_writer.h"
 #include "lib/run/data/write_tokens.h"
 #include "lib/run/metrics/loss_curve.h"
@@ -105,8 +106,10 @@ TEST(Outputs, FilesOfAnEarlierRunAreReplaced) {
   { const RunLock lock(folder / "run"); }
   std::vector<TokenFile> files;
   files.emplace_back(folder / "train.bin", std::nullopt);
-  const TokenDataset dataset(std::move(files), 8);
-  const std::vector<const TokenDataset*> datasets{&dataset};
+  const auto samples = std::make_shared<TokenDataset>(std::move(files), 8);
+  samples->expect(256);
+  const Rows dataset(samples);
+  const std::vector<const Rows*> datasets{&dataset};
   check_tokens(datasets, 256, folder / "run/.tokens.json");
   ASSERT_TRUE(fs::exists(folder / "run/.tokens.json"));
   fs::create_directories(folder / "run/epoch_0_step_9.incomplete/model");

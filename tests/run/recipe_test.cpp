@@ -7,6 +7,7 @@
 #include <string>
 
 #include "heddle/base/error.h"
+#include "lib/run/recipe/token_files.h"
 #include "tests/run/plugin_sections.h"
 
 namespace heddle {
@@ -90,8 +91,7 @@ plugins: [acme.fsdp3]
   EXPECT_EQ(recipe.model.source, ModelSection::Source::pretrained);
   EXPECT_EQ(recipe.model.directory, "models/llama");
   EXPECT_EQ(recipe.model.dtype, "float32");
-  ASSERT_TRUE(recipe.dataset.has_value());
-  EXPECT_THAT(recipe.dataset->patterns, ElementsAre("data/train*.bin"));
+  EXPECT_EQ(recipe.dataset.value().target, "NanogptDataset");
   EXPECT_EQ(recipe.dataset->sequence_length, 64);
   EXPECT_EQ(recipe.shuffle, Shuffle::off);
   EXPECT_EQ(recipe.optimizer.name, "AdamW");
@@ -124,8 +124,9 @@ TEST(Recipe, ReadsNamedValidationSets) {
   ASSERT_EQ(recipe.validation.size(), 2u);
   EXPECT_EQ(recipe.validation[0].name, "");
   EXPECT_EQ(recipe.validation[1].name, "code");
-  EXPECT_THAT(recipe.validation[1].patterns, ElementsAre("b.bin", "c.bin"));
-  EXPECT_EQ(recipe.validation[1].bare, TokenType::uint16);
+  const auto files = recipe::read_token_files(recipe.validation[1].section);
+  EXPECT_THAT(files.patterns, ElementsAre("b.bin", "c.bin"));
+  EXPECT_EQ(files.bare, TokenType::uint16);
   expect_refusals(
       {{"validation_dataset: {file_pattern: a.bin, seq_len: 8}\n"
         "validation_dataset_default: {file_pattern: b.bin, seq_len: 8}\n",
@@ -151,11 +152,11 @@ TEST(Recipe, RefusesUnknownKeysWithTheLineAndTheNearestKey) {
 
 TEST(Recipe, RefusesComponentsThatItDoesNotHave) {
   expect_refusals({
-      {"dataset: {_target_: datasets.Squad, file_pattern: a, seq_len: 1}\n", "there is: NanogptDataset"},
       {"loss_fn: {_target_: losses.KDLoss}\n", "there is: MaskedCrossEntropy"},
-      {"dataloader: {_target_: x.DataLoader}\n", "unknown component 'x.DataLoader'"},
+      {"dataloader: {_target_: x.DataLouder}\n", "unknown component 'x.DataLouder'"},
       {"dataloader: {collate_fn: my.own_default_collater}\n",
-       "unknown component 'my.own_default_collater'; there is: default_collater"},
+       "unknown component 'my.own_default_collater'; there is: default_collater, default_collate, "
+       "default_convert"},
       {"dataset: {file_pattern: a, seq_len: 1, dtype: my.uint16}\n", "tokens are integers of 8 to 64 bits"},
       {"recipe: my.Recipe\n", "unknown component 'my.Recipe'; there is: TrainFinetuneRecipeForNextTokenPre"},
       {"recipe: {_target_: my.Recipe}\n", "run.yaml:2 recipe._target_: unknown component 'my.Recipe'"},

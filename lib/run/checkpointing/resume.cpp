@@ -226,12 +226,9 @@ Position position_after(const RunSpec& run, const StepInfo& info) {
   position.seed = run.recipe.seed;
   position.global_batch_size = run.recipe.steps.global_batch_size;
   position.dataset_samples = run.dataset.size();
-  position.sequence_length = run.dataset.sequence_length();
-  const auto& end = run.dataset.document_end();
-  const SampleRows* samples = run.dataset.samples();
-  position.rows = {{"dataset.reset_attention_at", end ? std::to_string(*end) : "null"},
-                   {"packed_sequence", samples ? samples->packing : "off"},
-                   {"dataset.lengths", samples ? "of checksum " + samples->lengths_sum : "null"}};
+  position.sequence_length = run.dataset.length();
+  position.rows = run.dataset.samples().settings();
+  position.rows["packed_sequence"] = run.dataset.packing() ? run.dataset.packing()->text : "off";
   position.shuffled = run.recipe.shuffle == Shuffle::on;
   position.content = run.content;
   position.settings = run.settings;
@@ -273,7 +270,7 @@ std::optional<Resume> find_checkpoint(const RunSpec& run, std::vector<std::strin
     warnings.push_back("the checkpoint at " + directory.string() +
                        " was saved with another model configuration: " + reason);
   }
-  const bool seeded = run.recipe.shuffle == Shuffle::on || run.recipe.dataset->shuffle_files == Shuffle::on;
+  const bool seeded = run.recipe.shuffle == Shuffle::on || run.dataset.samples().uses_seed();
   const Position here = position_after(run, StepInfo{});
   check_data(directory, resume.position, here, seeded, section.accept_other_data, warnings);
   for (std::string& line :

@@ -9,25 +9,42 @@
 
 namespace heddle {
 
-Batches::Batches(const TokenDataset& dataset, BatchSplit split, int64_t vocabulary)
-    : dataset_(dataset), split_(split), vocabulary_(vocabulary) {}
+Batches::Batches(const Rows& rows, BatchSplit split, int64_t vocabulary)
+    : rows_(rows), split_(split), vocabulary_(vocabulary) {}
 
 std::span<const Batch> Batches::read(const SampleOrder& order, int64_t begin, int64_t end) {
   const int64_t round = split_.local_batch * split_.data_ranks;
   const size_t count = static_cast<size_t>((end - begin + round - 1) / round);
   while (batches_.size() < count) {
     Batch& batch = batches_.emplace_back();
-    batch.tokens = at::empty({split_.local_batch, dataset_.sequence_length()}, at::kLong);
+    batch.tokens = at::empty({split_.local_batch, rows_.length()}, at::kLong);
     batch.labels = at::empty_like(batch.tokens);
+    if (rows_.is_ragged()) whole_.push_back(batch);
   }
-  for (size_t i = 0; i < count; ++i)
-    fill(batches_[i], order, begin + static_cast<int64_t>(i) * round + split_.data_rank * split_.local_batch,
-         end);
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t place = begin + static_cast<int64_t>(i) * round + split_.data_rank * split_.local_batch;
+    if (rows_.is_ragged()) cut(batches_[i], whole_[i], order, place, end);
+    fill(batches_[i], order, place, end);
+  }
   return {batches_.data(), count};
 }
 
+// To the longest of its rows: the first elements of the memory that has room for every length.
+void Batches::cut(Batch& batch, const Batch& whole, const SampleOrder& order, int64_t place,
+                  int64_t end) const {
+  int64_t longest = 0;
+  for (int64_t at = place; at < std::min(place + split_.local_batch, end); ++at)
+    longest = std::max(longest, rows_.text_of(order[at]));
+  const int64_t length = rows_.length_for(longest);
+  const auto part = [&](const at::Tensor& x) {
+    return x.view({-1}).narrow(0, 0, split_.local_batch * length).view({split_.local_batch, length});
+  };
+  batch.tokens = part(whole.tokens);
+  batch.labels = part(whole.labels);
+}
+
 void Batches::fill(Batch& batch, const SampleOrder& order, int64_t place, int64_t end) {
-  const int64_t length = dataset_.sequence_length();
+  const int64_t length = batch.tokens.size(1);
   int64_t* tokens = batch.tokens.mutable_data_ptr<int64_t>();
   int64_t* labels = batch.labels.mutable_data_ptr<int64_t>();
   const auto each = static_cast<size_t>(length);
@@ -36,8 +53,8 @@ void Batches::fill(Batch& batch, const SampleOrder& order, int64_t place, int64_
   for (int64_t row = 0; row < split_.local_batch; ++row, tokens += length, labels += length) {
     int64_t text = 0;
     if (place + row < end) {
-      text = dataset_.read(order[place + row], vocabulary_,
-                           {{tokens, each}, {labels, each}, documents_, row * length});
+      text = rows_.read(order[place + row], vocabulary_,
+                        {{tokens, each}, {labels, each}, documents_, row * length});
     } else {
       documents_.push_back(static_cast<int32_t>(row * length));
       std::fill_n(tokens, length, 0);
@@ -48,7 +65,7 @@ void Batches::fill(Batch& batch, const SampleOrder& order, int64_t place, int64_
       batch.padding = at::zeros(batch.tokens.sizes(), batch.tokens.options().dtype(at::kBool));
     std::fill_n(batch.padding.mutable_data_ptr<bool>() + row * length + text, length - text, true);
   }
-  if (!dataset_.has_documents()) return;
+  if (!rows_.has_documents()) return;
   documents_.push_back(static_cast<int32_t>(split_.local_batch * length));
   batch.documents = at::empty({static_cast<int64_t>(documents_.size())}, at::kInt);
   std::copy(documents_.begin(), documents_.end(), batch.documents.mutable_data_ptr<int32_t>());

@@ -7,7 +7,7 @@
 
 #include "heddle/model/batch.h"
 #include "lib/run/data/order.h"
-#include "lib/run/data/token_dataset.h"
+#include "lib/run/data/rows.h"
 
 namespace heddle {
 
@@ -19,24 +19,27 @@ struct BatchSplit {
   int64_t data_rank = 0;
 };
 
-// A step's batch [begin, end) of an order. Every rank gets the same number of microbatches of one shape;
+// A step's batch [begin, end) of an order. Every rank gets the same number of microbatches, of one shape
+// unless rows are ragged;
 // if the samples end before the last round is full, the free rows have labels that count nothing
 // (Batch::kIgnore). Free rows, and what samples leave of theirs, are Batch::padding.
 class Batches {
  public:
-  Batches(const TokenDataset& dataset, BatchSplit split, int64_t vocabulary);
+  Batches(const Rows& rows, BatchSplit split, int64_t vocabulary);
 
   // int64 [local_batch, L] tokens and labels, documents where the data set has them, and padding where there
   // is any; they live until the next call.
   std::span<const Batch> read(const SampleOrder& order, int64_t begin, int64_t end);
 
  private:
+  void cut(Batch& batch, const Batch& whole, const SampleOrder& order, int64_t place, int64_t end) const;
   void fill(Batch& batch, const SampleOrder& order, int64_t place, int64_t end);
 
-  const TokenDataset& dataset_;
+  const Rows& rows_;
   BatchSplit split_;
   int64_t vocabulary_;
   std::vector<Batch> batches_;      // grown to the most microbatches seen, then used again
+  std::vector<Batch> whole_;        // of ragged rows: the memory that batches_ are the beginning of
   std::vector<int32_t> documents_;  // of the batch that is filled
 };
 

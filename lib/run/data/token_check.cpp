@@ -1,15 +1,15 @@
-// The range of tokens in each file, and the notes that record it.
+// The checks of data sets, the range of tokens in each file, and the notes that record it.
 #include "lib/run/data/token_check.h"
 
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/safetensors/safetensors_writer.h"
-#include "lib/run/data/token_range.h"
 
 namespace heddle {
 namespace {
@@ -38,33 +38,65 @@ std::optional<TokenRange> noted(const Notes& known, const Notes& state) {
   return TokenRange{least.get<int64_t>(), most.get<int64_t>()};
 }
 
-bool range_fits(TokenRange range, int64_t vocabulary) {
-  return range.least >= 0 && range.most < vocabulary;
+// One note of the file: the JSON of a token file's range, or any text of another set.
+Notes json_of(const std::string& text) {
+  Notes parsed = Notes::parse(text, nullptr, false);
+  return parsed.is_object() && parsed.contains("file") ? parsed : Notes{{"note", text}};
+}
+
+std::string text_of(const Notes& note) {
+  const Notes text = note.is_object() ? note.value("note", Notes()) : Notes();
+  return text.is_string() ? text.get<std::string>() : note.dump();
+}
+
+void read_all(const Rows& rows, int64_t vocabulary) {
+  std::vector<int64_t> tokens(static_cast<size_t>(rows.length())), labels(tokens.size());
+  std::vector<int32_t> documents;
+  for (int64_t row = 0; row < rows.size(); ++row) {
+    documents.clear();
+    const auto length = static_cast<size_t>(rows.length_for(rows.text_of(row)));
+    rows.read(row, vocabulary, {std::span(tokens).first(length), std::span(labels).first(length), documents});
+  }
 }
 
 }  // namespace
 
+bool in_vocabulary(TokenRange range, int64_t vocabulary) {
+  return range.least >= 0 && range.most < vocabulary;
+}
+
 bool is_token_notes(const fs::path& file) {
   const Notes notes = read_notes(file);
   return !notes.empty() && std::all_of(notes.begin(), notes.end(), [](const Notes& one) {
-    return one.is_object() && one.contains("file") && one.contains("least");
+    return one.is_object() && ((one.contains("file") && one.contains("least")) || one.contains("note"));
   });
 }
 
-void check_tokens(std::span<const TokenDataset* const> datasets, int64_t vocabulary, const fs::path& notes) {
-  const Notes before = notes.empty() ? Notes::object() : read_notes(notes);
-  Notes after = Notes::object();
-  for (const TokenDataset* dataset : datasets) {
-    for (const TokenFile& file : dataset->files()) {
-      if (file.size() == 0 || range_fits(range_of(file.type()), vocabulary)) continue;
-      const std::string name = fs::absolute(file.path()).lexically_normal().string();
-      const Notes state = scan_state_of(file);
-      const std::optional<TokenRange> known = noted(after.value(name, before.value(name, Notes())), state);
-      const TokenRange range = known ? *known : file.range();
-      if (!range_fits(range, vocabulary)) dataset->refuse_outside(file, vocabulary);
-      after[name] = {{"file", state}, {"least", range.least}, {"most", range.most}};
+TokenRange noted_range(const TokenFile& file, DataNotes& notes) {
+  const std::string name = fs::absolute(file.path()).lexically_normal().string();
+  const Notes state = scan_state_of(file);
+  for (const auto* texts : {&notes.now, &notes.before}) {
+    const auto found = texts->find(name);
+    if (found == texts->end()) continue;
+    const std::string text = found->second;
+    if (const auto known = noted(Notes::parse(text, nullptr, false), state)) {
+      notes.now[name] = text;
+      return *known;
     }
   }
+  const TokenRange range = file.range();
+  notes.now[name] = Notes{{"file", state}, {"least", range.least}, {"most", range.most}}.dump();
+  return range;
+}
+
+void check_tokens(std::span<const Rows* const> datasets, int64_t vocabulary, const fs::path& notes) {
+  const Notes before = notes.empty() ? Notes::object() : read_notes(notes);
+  DataNotes texts;
+  for (const auto& [name, note] : before.items()) texts.before[name] = text_of(note);
+  for (const Rows* rows : datasets)
+    if (!rows->samples().verify(texts)) read_all(*rows, vocabulary);
+  Notes after = Notes::object();
+  for (const auto& [name, text] : texts.now) after[name] = json_of(text);
   if (notes.empty() || after.empty() || after == before) return;
   checkpoint::make_directories(notes.parent_path());
   checkpoint::write_text(notes, after.dump(1) + "\n");

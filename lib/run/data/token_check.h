@@ -4,16 +4,23 @@
 #include <filesystem>
 #include <span>
 
-#include "lib/run/data/token_dataset.h"
+#include "lib/run/data/rows.h"
+#include "lib/run/data/token_file.h"
 
 namespace heddle {
 
-// Reads the token files on all threads, unless every value of their type is in the vocabulary. What was found
-// is kept in the file `notes` (empty: nowhere) by path, size and time of change, so that the next start does
-// not read them again. Throws Error{input} naming the first token that a row has and the vocabulary does
-// not; Error{io} where the notes cannot be written.
-void check_tokens(std::span<const TokenDataset* const> datasets, int64_t vocabulary,
+// Asks each data set to verify itself, and reads all rows of those that do not know. What the sets have found
+// is kept in the file `notes` (empty: nowhere), so that the next start does not look for it again. Throws
+// Error{input} naming the first token that a row has and the vocabulary does not; Error{io} where the notes
+// cannot be written.
+void check_tokens(std::span<const Rows* const> datasets, int64_t vocabulary,
                   const std::filesystem::path& notes);
+
+// The range of a file's tokens, as the notes have it for this size and time of change; else the file is read,
+// on all threads, and the range noted.
+TokenRange noted_range(const TokenFile& file, DataNotes& notes);
+
+bool in_vocabulary(TokenRange range, int64_t vocabulary);
 
 inline constexpr const char* kTokenNotes = ".tokens.json";  // their name in checkpoint_dir
 // Whether a file holds such notes.

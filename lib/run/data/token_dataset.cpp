@@ -1,4 +1,4 @@
-// Finding and reading a row.
+// Finding and reading a sample.
 #include "lib/run/data/token_dataset.h"
 
 #include <glob.h>
@@ -9,8 +9,9 @@
 #include <utility>
 
 #include "heddle/base/error.h"
-#include "heddle/model/batch.h"
 #include "lib/checkpoint/safetensors/checksum.h"
+#include "lib/run/data/token_check.h"
+#include "lib/run/data/token_range.h"
 
 namespace heddle {
 
@@ -21,24 +22,6 @@ Error outside(const TokenFile& file, int64_t place, int64_t token, int64_t vocab
                "token " + std::to_string(place) + " is " + std::to_string(token) +
                    "; the model's vocabulary has " + std::to_string(vocabulary) + " tokens",
                "were the tokens made for this model?");
-}
-
-// Of the samples that rows have, in the order of the file `number`.
-std::optional<int64_t> first_outside_in_packs(const SampleRows& rows, size_t number, const TokenFile& file,
-                                              int64_t vocabulary) {
-  std::vector<bool> in_packs(rows.samples.size());
-  for (int64_t pack = 0; pack < rows.packs.size(); ++pack)
-    for (const int64_t sample : rows.packs[pack]) in_packs[static_cast<size_t>(sample)] = true;
-  std::vector<int64_t> tokens;
-  for (size_t i = 0; i < rows.samples.size(); ++i) {
-    const Sample& one = rows.samples[i];
-    if (one.file != number || !in_packs[i]) continue;
-    tokens.resize(static_cast<size_t>(one.inputs) + 1);
-    file.read(one.begin, tokens);
-    for (size_t at = 0; at < tokens.size(); ++at)
-      if (tokens[at] < 0 || tokens[at] >= vocabulary) return one.begin + static_cast<int64_t>(at);
-  }
-  return std::nullopt;
 }
 
 }  // namespace
@@ -79,23 +62,40 @@ TokenDataset::TokenDataset(std::vector<TokenFile> files, int64_t sequence_length
                 "give more text, or a smaller dataset.seq_len");
 }
 
-TokenDataset::TokenDataset(std::vector<TokenFile> files, SampleRows rows, std::optional<int64_t> document_end)
-    : files_(std::move(files)),
-      samples_(std::move(rows)),
-      sequence_length_(samples_->length),
-      document_end_(document_end) {}
-
-void TokenDataset::keep_first(int64_t rows) {
-  for (int64_t& first : first_) first = std::min(first, rows);
+TokenDataset::TokenDataset(std::vector<TokenFile> files, const std::vector<std::vector<int64_t>>& lengths,
+                           int64_t row_length, std::optional<int64_t> document_end)
+    : files_(std::move(files)), sequence_length_(row_length), document_end_(document_end) {
+  std::string bytes;
+  for (size_t file = 0; file < lengths.size(); ++file) {
+    int64_t begin = 0;
+    for (const int64_t tokens : lengths[file]) {
+      samples_.push_back({file, begin, tokens - 1});
+      begin += tokens;
+    }
+    bytes += std::to_string(lengths[file].size()) + ":";
+    bytes.append(reinterpret_cast<const char*>(lengths[file].data()), lengths[file].size() * sizeof(int64_t));
+  }
+  lengths_sum_ = checkpoint::checksum(bytes);
 }
 
-int64_t TokenDataset::label_tokens() const {
-  if (!samples_) return size() * sequence_length_;
-  int64_t count = 0;
-  for (int64_t pack = 0; pack < samples_->packs.size(); ++pack)
-    for (const int64_t sample : samples_->packs[pack])
-      count += samples_->samples[static_cast<size_t>(sample)].inputs;
-  return count;
+void TokenDataset::keep_first(int64_t samples) {
+  for (int64_t& first : first_) first = std::min(first, samples);
+}
+
+void TokenDataset::expect(int64_t vocabulary) {
+  vocabulary_ = vocabulary;
+}
+
+void TokenDataset::add_inputs(std::vector<DataInput> inputs) {
+  std::move(inputs.begin(), inputs.end(), std::back_inserter(inputs_));
+}
+
+int64_t TokenDataset::size() const {
+  return samples_.empty() ? first_.back() : static_cast<int64_t>(samples_.size());
+}
+
+int64_t TokenDataset::length(int64_t sample) const {
+  return samples_.empty() ? sequence_length_ : samples_[static_cast<size_t>(sample)].inputs;
 }
 
 std::string TokenDataset::digest() const {
@@ -108,72 +108,58 @@ std::string TokenDataset::digest() const {
   return std::to_string(tokens) + " tokens of checksum " + checkpoint::checksum(sums);
 }
 
-const TokenNote* TokenDataset::tokenizer() const {
-  for (const TokenFile& file : files_)
-    if (file.tokenizer()) return &*file.tokenizer();
-  return nullptr;
+std::map<std::string, std::string> TokenDataset::settings() const {
+  return {{"dataset.reset_attention_at", document_end_ ? std::to_string(*document_end_) : "null"},
+          {"dataset.lengths", samples_.empty() ? "null" : "of checksum " + lengths_sum_}};
+}
+
+DataTokenizer TokenDataset::tokenizer() const {
+  DataTokenizer out;
+  for (const TokenFile& file : files_) {
+    if (!file.tokenizer()) continue;
+    const TokenNote& made = *file.tokenizer();
+    out = {made.name, made.digest, made.vocabulary, made.end_token};
+    break;
+  }
+  out.holds_bytes =
+      std::all_of(files_.begin(), files_.end(), [](const TokenFile& file) { return file.holds_bytes(); });
+  return out;
 }
 
 bool TokenDataset::has_token(int64_t token) const {
   return std::any_of(files_.begin(), files_.end(), [&](const TokenFile& file) { return file.has(token); });
 }
 
-bool TokenDataset::holds_bytes() const {
-  return std::all_of(files_.begin(), files_.end(), [](const TokenFile& file) { return file.holds_bytes(); });
-}
-
-int64_t TokenDataset::read(int64_t row, int64_t vocabulary, const RowTarget& to) const {
-  if (!samples_) {
-    const size_t at = std::upper_bound(first_.begin(), first_.end(), row) - first_.begin() - 1;
-    read_sample({at, (row - first_[at]) * sequence_length_, sequence_length_}, vocabulary, to, 0);
-    return sequence_length_;
-  }
-  int64_t column = 0;
-  for (const int64_t sample : samples_->packs[row]) {
-    const Sample& one = samples_->samples[static_cast<size_t>(sample)];
-    read_sample(one, vocabulary, to, column);
-    column += one.inputs;
-  }
-  if (column == sequence_length_) return column;
-  to.documents.push_back(static_cast<int32_t>(to.first + column));
-  std::fill(to.tokens.begin() + column, to.tokens.end(), 0);
-  std::fill(to.labels.begin() + column, to.labels.end(), Batch::kIgnore);
-  return column;
+TokenDataset::Sample TokenDataset::at(int64_t sample) const {
+  if (!samples_.empty()) return samples_[static_cast<size_t>(sample)];
+  const size_t file = std::upper_bound(first_.begin(), first_.end(), sample) - first_.begin() - 1;
+  return {file, (sample - first_[file]) * sequence_length_, sequence_length_};
 }
 
 // The token that ends a document is its last.
-void TokenDataset::read_sample(const Sample& sample, int64_t vocabulary, const RowTarget& to,
-                               int64_t column) const {
+void TokenDataset::read(int64_t number, const SampleTarget& to) const {
+  const Sample sample = at(number);
   const TokenFile& file = files_[sample.file];
-  const auto count = static_cast<size_t>(sample.inputs);
-  const std::span<int64_t> tokens = to.tokens.subspan(static_cast<size_t>(column), count);
-  const std::span<int64_t> labels = to.labels.subspan(static_cast<size_t>(column), count);
-  file.read(sample.begin, tokens);
-  std::copy(tokens.begin() + 1, tokens.end(), labels.begin());
-  file.read(sample.begin + sample.inputs, labels.last(1));
+  file.read(sample.begin, to.tokens);
+  std::copy(to.tokens.begin() + 1, to.tokens.end(), to.labels.begin());
+  file.read(sample.begin + sample.inputs, to.labels.last(1));
   const auto check = [&](int64_t token, size_t at) {
-    if (token < 0 || token >= vocabulary)
-      throw outside(file, sample.begin + static_cast<int64_t>(at), token, vocabulary);
+    if (token < 0 || token >= vocabulary_)
+      throw outside(file, sample.begin + static_cast<int64_t>(at), token, vocabulary_);
   };
-  const auto first = static_cast<int32_t>(to.first + column);
-  to.documents.push_back(first);
-  for (size_t i = 0; i < count; ++i) {
-    check(tokens[i], i);
-    if (i > 0 && tokens[i - 1] == document_end_) to.documents.push_back(first + static_cast<int32_t>(i));
+  for (size_t i = 0; i < to.tokens.size(); ++i) {
+    check(to.tokens[i], i);
+    if (i > 0 && to.tokens[i - 1] == document_end_) to.begin_document(static_cast<int64_t>(i));
   }
-  check(labels.back(), count);
+  check(to.labels.back(), to.tokens.size());
 }
 
-// In no row: the last tokens of a file, fewer than a row has; samples that are left out.
-void TokenDataset::refuse_outside(const TokenFile& file, int64_t vocabulary) const {
-  const auto number = static_cast<size_t>(&file - files_.data());
-  const std::optional<int64_t> place =
-      samples_ ? first_outside_in_packs(*samples_, number, file, vocabulary) : file.first_outside(vocabulary);
-  const int64_t rows = samples_ ? 0 : first_[number + 1] - first_[number];
-  if (!place || (!samples_ && (rows == 0 || *place > rows * sequence_length_))) return;
-  int64_t token = 0;
-  file.read(*place, {&token, 1});
-  throw outside(file, *place, token, vocabulary);
+// Where a file has a token outside, it may be in no sample: fewer tokens than a sample has at its end.
+bool TokenDataset::verify(DataNotes& notes) const {
+  return std::all_of(files_.begin(), files_.end(), [&](const TokenFile& file) {
+    if (file.size() == 0 || in_vocabulary(range_of(file.type()), vocabulary_)) return true;
+    return in_vocabulary(noted_range(file, notes), vocabulary_);
+  });
 }
 
 }  // namespace heddle

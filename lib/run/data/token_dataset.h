@@ -1,15 +1,16 @@
-// Rows of training from one or several token files: samples of a fixed length, or packs of samples of their
-// own.
+// Samples of one or several token files: cut one after the other, or of lengths of their own.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "lib/run/data/order.h"
-#include "lib/run/data/packing/sample_rows.h"
+#include "heddle/data/dataset.h"
 #include "lib/run/data/token_file.h"
 
 namespace heddle {
@@ -23,58 +24,63 @@ struct MatchingFiles {
 };
 MatchingFiles matching_files(std::span<const std::string> patterns);
 
-// A row of L tokens with its labels.
-struct RowTarget {
-  std::span<int64_t> tokens, labels;  // L each
-  std::vector<int32_t>& documents;    // where the row's documents begin is added, counted from `first`
-  int64_t first = 0;                  // the place of the row's first token
-};
+// A text file of whole numbers, one a line: the lengths of the samples of a token file, in tokens, in their
+// order. Throws Error{input} with FILE:LINE for what is not a number of at least 2, and where they do not add
+// up to the file's tokens.
+std::vector<int64_t> read_lengths(const std::filesystem::path& lengths, const TokenFile& tokens);
 
-// Row i of a file is its tokens [i*L, i*L + L], L + 1 of them: the first L are the inputs, the last L the
-// labels. Files are in sequence; no row spans two files. Or rows are packs of samples (SampleRows), each a
-// document, and what is left of a row is one more, of tokens 0 without labels.
-class TokenDataset {
+// Samples of equal length L: sample i of a file is its tokens [i*L, i*L + L], L + 1 of them: the first L are
+// the inputs, the last L the labels. Samples of their own lengths: n tokens, n - 1 inputs and as many labels;
+// each is a document. Files are in sequence; no sample spans two files.
+class TokenDataset : public IDataset {
  public:
-  // Throws Error{input} when no file holds one row.
+  // Throws Error{input} when no file holds one sample.
   TokenDataset(std::vector<TokenFile> files, int64_t sequence_length,
                std::optional<int64_t> document_end = {});
-  TokenDataset(std::vector<TokenFile> files, SampleRows rows, std::optional<int64_t> document_end = {});
+  // lengths: [file][sample], in tokens. Rows of `row_length` tokens.
+  TokenDataset(std::vector<TokenFile> files, const std::vector<std::vector<int64_t>>& lengths,
+               int64_t row_length, std::optional<int64_t> document_end = {});
 
-  // Keeps the first so many rows of those that are cut from one row of tokens. Rows of samples are limited
-  // where they are made (rows_of_samples).
-  void keep_first(int64_t rows);
-  int64_t size() const { return samples_ ? samples_->packs.size() : first_.back(); }  // in rows
-  int64_t label_tokens() const;                                                       // of all rows
-  bool holds_bytes() const;  // every file: a token is a byte of text
-  int64_t sequence_length() const { return sequence_length_; }
-  // The rows' samples of unequal length; null: rows are cut from one row of tokens.
-  const SampleRows* samples() const { return samples_ ? &*samples_ : nullptr; }
-  bool has_documents() const { return samples_ || document_end_; }  // rows may have more than one
-  // The token that ends a document within a sample; empty: each sample is one document.
+  void keep_first(int64_t samples);  // of those of equal length
+  void expect(int64_t vocabulary);   // read() refuses other tokens by file and place
+  void add_inputs(std::vector<DataInput> inputs);
+  void set_uses_seed(bool uses_seed) { uses_seed_ = uses_seed; }
+
+  int64_t size() const override;
+  int64_t length(int64_t sample) const override;
+  int64_t row_length() const override { return sequence_length_; }
+  bool is_uneven() const override { return !samples_.empty(); }
+  void read(int64_t sample, const SampleTarget& to) const override;
+  // The number of tokens and a checksum of them, file by file.
+  std::string digest() const override;
+  bool has_documents() const override { return !samples_.empty() || document_end_; }
+  bool uses_seed() const override { return uses_seed_; }
+  std::map<std::string, std::string> settings() const override;
+  DataTokenizer tokenizer() const override;
+  std::vector<DataInput> inputs() const override { return inputs_; }
+  bool verify(DataNotes& notes) const override;
+
+  bool has_lengths() const { return !samples_.empty(); }
   std::optional<int64_t> document_end() const { return document_end_; }
   std::span<const TokenFile> files() const { return files_; }
-  // The number of tokens and a checksum of them, file by file; not of their names.
-  std::string digest() const;
-  // What made the first file of which that is known; null: none is.
-  const TokenNote* tokenizer() const;
-  // Whether any of the files has this token.
-  bool has_token(int64_t token) const;
-  // Throws Error{input} naming the first token of `file`, one of files(), that a row has and that is
-  // outside [0, vocabulary).
-  void refuse_outside(const TokenFile& file, int64_t vocabulary) const;
-  // Returns how many tokens of the row are text; the others fill it. Throws Error{input} on a token outside
-  // [0, vocabulary).
-  int64_t read(int64_t row, int64_t vocabulary, const RowTarget& to) const;
+  bool has_token(int64_t token) const;  // in any of the files
 
  private:
-  // A sample at `column` of the row.
-  void read_sample(const Sample& sample, int64_t vocabulary, const RowTarget& to, int64_t column) const;
+  struct Sample {
+    size_t file = 0;
+    int64_t begin = 0, inputs = 0;  // its first token in the file; labels are one further
+  };
+  Sample at(int64_t sample) const;
 
   std::vector<TokenFile> files_;
-  std::optional<SampleRows> samples_;
-  std::vector<int64_t> first_;  // the first row of each file, and the number of all; without samples_
+  std::vector<int64_t> first_;   // the first sample of each file, and their number; of equal lengths
+  std::vector<Sample> samples_;  // of lengths of their own; else empty
+  std::string lengths_sum_;      // a checksum of all lengths
   int64_t sequence_length_;
   std::optional<int64_t> document_end_;
+  int64_t vocabulary_ = std::numeric_limits<int64_t>::max();
+  std::vector<DataInput> inputs_;
+  bool uses_seed_ = false;
 };
 
 }  // namespace heddle

@@ -47,35 +47,16 @@ const std::byte* TokenFile::at(int64_t token) const {
   return file_.bytes().data() + offset_ + static_cast<size_t>(token) * width_of(type_);
 }
 
-std::vector<TokenRange> TokenFile::ranges() const {
+TokenRange TokenFile::range() const {
   std::vector<TokenRange> blocks((size_ + kScanBlock - 1) / kScanBlock);
   at::parallel_for(0, static_cast<int64_t>(blocks.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       blocks[i] = range_of(type_, at(i * kScanBlock), std::min(kScanBlock, size_ - i * kScanBlock));
   });
-  return blocks;
-}
-
-TokenRange TokenFile::range() const {
-  const std::vector<TokenRange> blocks = ranges();
   TokenRange all = blocks.front();
   for (const TokenRange& block : blocks)
     all = {std::min(all.least, block.least), std::max(all.most, block.most)};
   return all;
-}
-
-std::optional<int64_t> TokenFile::first_outside(int64_t vocabulary) const {
-  const std::vector<TokenRange> blocks = ranges();
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    if (blocks[i].least >= 0 && blocks[i].most < vocabulary) continue;
-    const int64_t begin = static_cast<int64_t>(i) * kScanBlock;
-    std::vector<int64_t> tokens(std::min(kScanBlock, size_ - begin));
-    read(begin, tokens);
-    const auto bad = std::find_if(tokens.begin(), tokens.end(),
-                                  [&](int64_t token) { return token < 0 || token >= vocabulary; });
-    return begin + (bad - tokens.begin());
-  }
-  return std::nullopt;
 }
 
 std::string TokenFile::digest() const {

@@ -36,8 +36,6 @@ class TokenFile {
   int64_t modified() const { return file_.modified(); }  // as MappedFile
   // Of all its tokens, at least one; read on all threads.
   TokenRange range() const;
-  // The place of the first token outside [0, vocabulary), where there is one.
-  std::optional<int64_t> first_outside(int64_t vocabulary) const;
   // A checksum of the tokens as they are stored, whatever the file's name and header: of all of them up to 4
   // MiB, of a larger file of 64 blocks spread evenly over it, and the type and number of the tokens.
   std::string digest() const;
@@ -49,7 +47,6 @@ class TokenFile {
 
  private:
   const std::byte* at(int64_t token) const;
-  std::vector<TokenRange> ranges() const;  // of its blocks
 
   std::filesystem::path path_;
   MappedFile file_;

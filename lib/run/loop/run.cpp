@@ -22,7 +22,7 @@ namespace {
 // A token of the data that is not in the model's vocabulary is refused. On one rank, which has the lock of
 // checkpoint_dir where anything is saved.
 void check_vocabulary(const RunSpec& run) {
-  std::vector<const TokenDataset*> datasets{&run.dataset};
+  std::vector<const Rows*> datasets{&run.dataset};
   for (const ValidationSet& set : run.validation) datasets.push_back(&set.dataset);
   const CheckpointSection& section = run.recipe.checkpoint;
   const std::filesystem::path notes =

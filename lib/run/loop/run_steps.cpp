@@ -95,9 +95,7 @@ void Run::train_one(const StepInfo& info) {
   const auto begin = Clock::now();
   trace_.begin(step_, info.step);
   const double lr = run_.rates.lr(info.step);
-  const SampleOrder order(run_.dataset.size(), run_.recipe.shuffle, static_cast<uint64_t>(run_.recipe.seed),
-                          info.epoch);
-  const auto microbatches = batches_.read(order, info.begin, info.end);
+  const auto microbatches = batches_.read(order_of(run_, info.epoch), info.begin, info.end);
   const StepReport report = step_.run(microbatches, lr, run_.rates.weight_decay(info.step));
   loss_ = report.loss;
   trace_.end(step_, info.step, model_.stages, model_.mesh);

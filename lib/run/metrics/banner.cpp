@@ -55,7 +55,8 @@ std::string batch_text(const RunSpec& run) {
          (run.pipeline ? (rounds == 1 ? " pass x " : " passes x ")
                        : (rounds == 1 ? " microbatch x " : " microbatches x ")) +
          std::to_string(steps.local_batch_size) + (steps.local_batch_size == 1 ? " sample; " : " samples; ") +
-         std::to_string(steps.global_batch_size * run.dataset.sequence_length()) + " tokens";
+         (run.dataset.is_ragged() ? "at most " : "") +
+         std::to_string(steps.global_batch_size * run.dataset.length()) + " tokens";
 }
 
 std::string pipeline_text(const RunSpec& run) {
@@ -100,14 +101,14 @@ std::string resume_text(const RunSpec& run) {
          "\n";
 }
 
-std::string data_text(const TokenDataset& dataset) {
-  const SampleRows* samples = dataset.samples();
-  const std::string size = std::to_string(dataset.size()), tokens = std::to_string(dataset.sequence_length());
-  if (samples == nullptr) return size + " samples of " + tokens + " tokens";
-  if (samples->packing == "off")
-    return size + " samples of at most " + std::to_string(samples->longest) + " tokens in rows of " + tokens;
-  return size + " packs of " + tokens + " tokens, of " +
-         std::to_string(samples->samples.size() - static_cast<size_t>(samples->left_out)) + " samples";
+std::string data_text(const Rows& dataset) {
+  const std::string size = std::to_string(dataset.size()), tokens = std::to_string(dataset.length());
+  if (const Packing* packing = dataset.packing())
+    return size + " packs of " + tokens + " tokens, of " +
+           std::to_string(dataset.samples().size() - packing->left_out) + " samples";
+  if (!dataset.is_uneven()) return size + " samples of " + tokens + " tokens";
+  return size + " samples of at most " + std::to_string(dataset.longest()) + " tokens in rows " +
+         (dataset.is_ragged() ? "as long as the longest of their microbatch" : "of " + tokens);
 }
 
 // The keys of a pretrained model that this run sets otherwise.

@@ -16,6 +16,16 @@
 namespace heddle {
 namespace {
 
+// Tokens of a step that do not fill rows.
+int64_t text_tokens(const RunSpec& run, const StepInfo& info) {
+  const Rows& rows = run.dataset;
+  if (rows.packing() == nullptr && !rows.is_uneven()) return (info.end - info.begin) * rows.length();
+  const SampleOrder order = order_of(run, info.epoch);
+  int64_t tokens = 0;
+  for (int64_t place = info.begin; place < info.end; ++place) tokens += rows.text_of(order[place]);
+  return tokens;
+}
+
 Screen screen(StopRequest& shared) {
   std::function<size_t()> columns;
   if (isatty(STDOUT_FILENO)) columns = [] { return terminal_columns(STDOUT_FILENO); };
@@ -74,7 +84,7 @@ void Journal::write(const Trained& step) {
   record.skipped = report.skipped();
   if (std::isnan(record.grad_norm)) record.grad_norm = NAN;  // a sign would be printed
   record.mem = peak_memory;
-  record.num_tokens_per_step = (info.end - info.begin) * run_.dataset.sequence_length();
+  record.num_tokens_per_step = text_tokens(run_, info);
   record.num_label_tokens = report.label_tokens;
   record.step_time = seconds;
   record.tps = static_cast<double>(record.num_tokens_per_step) / seconds;

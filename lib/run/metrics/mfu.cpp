@@ -9,6 +9,7 @@
 #include <array>
 #include <cctype>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
@@ -139,7 +140,10 @@ std::string ModelFlops::text() const {
 }
 
 ModelFlops flops_of(const RunSpec& run, const engine::Model& model, double trained_share) {
-  const double per_token = run.model.spec->flops_per_token(run.dataset.sequence_length()) * trained_share;
+  // Of ragged rows the mean: attention costs more in longer ones.
+  const int64_t length =
+      run.dataset.is_ragged() ? std::llround(run.dataset.mean_text()) : run.dataset.length();
+  const double per_token = run.model.spec->flops_per_token(length) * trained_share;
   const std::string device = model.device ? model.device->name() : "";
   return {per_token, run.setup.sizes.world,
           peak_flops(run.peak_flops, model.mesh.device().type(), device, product_dtype(run))};

@@ -1,4 +1,4 @@
-// Opens the files of a data set and checks them, before any rank starts.
+// From the section of a data set to its rows, before any rank starts.
 #pragma once
 
 #include <optional>
@@ -6,36 +6,34 @@
 #include <vector>
 
 #include "heddle/model/family.h"
-#include "lib/run/data/token_dataset.h"
+#include "heddle/plugin/registry.h"
+#include "lib/run/data/rows.h"
 #include "lib/run/recipe/sections.h"
 
 namespace heddle {
 
-// A pattern that matches no file.
-struct LackingFiles {
-  std::string where, what;  // the field; "no file matches 'train*.bin'"
-};
+// Reads the keys of a set that a plugin offers, and the length of its rows where they say it; those of token
+// files are read with the recipe. Throws Error{config} for a set that nothing offers, and for its keys.
+void read_dataset(DatasetSection& section, PluginRegistry& plugins, std::vector<std::string>& not_built);
 
-// Empty where a pattern matches no file: each is in `lacking`. A file that is named twice is a warning.
-// Throws Error{config} where there are not as many files of lengths as of tokens.
-std::optional<TokenDataset> open_dataset(const DatasetSection& section, const PackedSection& packed,
-                                         int64_t seed, std::vector<LackingFiles>& lacking,
-                                         std::vector<std::string>& warnings);
+// Opens the set and packs its samples; multiple: what ragged rows are rounded up to. Throws MissingData where
+// its files are not there, and what the set throws.
+Rows open_dataset(const DatasetSection& section, const PackedSection& packed, PluginRegistry& plugins,
+                  const DataFacts& facts, int64_t multiple);
 
-// Throws Error{config} for samples that no row holds and for a reset_attention_at that is not in the data or
-// the vocabulary (empty: not known), Error{not_built} for documents where the device does not compute the
-// model's attention over them; refused: what of it, empty: nothing.
-void check_dataset(const TokenDataset& dataset, const DatasetSection& section, const PackedSection& packed,
-                   const std::string& refused, std::optional<int64_t> vocabulary);
+// Throws Error{config} for packs that hold no sample or refuse one, for a sample that is longer than the
+// model's positions, for a tokenizer that is larger than the model's vocabulary (model empty: not known);
+// Error{not_built} for documents where the device does not compute the model's attention over them (refused:
+// what of it, empty: nothing); Error{plugin_failed} for a set that breaks its own rules.
+void check_rows(const Rows& rows, const DatasetSection& section, const PackedSection& packed,
+                const std::string& refused, const std::optional<ModelFacts>& model);
 
-// Throws Error{config} for a sample of a pack that is longer than the model's positions.
-void check_longest(const TokenDataset& dataset, const DatasetSection& section, const ModelFacts& model);
 // "1024 positions", with the model's reason if it has one; and the end of a hint, empty where no key of a
 // config.json raises the limit.
 std::string positions_text(const ModelFacts& model);
 std::string or_more_positions(const ModelFacts& model);
 
 // A warning of samples that are longer than a pack; "": there are none.
-std::string left_out_text(const TokenDataset& dataset, const PackedSection& packed);
+std::string left_out_text(const Rows& rows);
 
 }  // namespace heddle

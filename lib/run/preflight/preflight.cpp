@@ -11,8 +11,8 @@
 #include "heddle/nn/attention_core.h"
 #include "heddle/nn/attention_layout.h"
 #include "lib/run/model/model_size.h"
+#include "lib/run/model/note_bytes.h"
 #include "lib/run/model/prepared_model.h"
-#include "lib/run/model/same_tokenizer.h"
 #include "lib/run/model/without_effect.h"
 #include "lib/run/preflight/open_data.h"
 #include "lib/train/step_parts.h"
@@ -60,12 +60,15 @@ bool computes_in_float32(const Node& strategy, at::ScalarType storage) {
   return word.empty() ? storage == at::kFloat : word == "float32";
 }
 
-// attend() would refuse them at the first step. A window as wide as the longest row has no effect.
-void refuse_windows(const Units& units, const Recipe& recipe) {
+// attend() would refuse them at the first step. A window as wide as the longest row has no effect; a row
+// whose length no section says may be as long as the model takes.
+void refuse_windows(const Units& units, const Recipe& recipe, int64_t max_positions) {
   if (!recipe.dataset) return;
-  int64_t longest = recipe.dataset->sequence_length;
-  for (const DatasetSection& section : recipe.validation)
-    longest = std::max(longest, section.sequence_length);
+  const auto length_of = [&](const DatasetSection& section) {
+    return section.sequence_length > 0 ? section.sequence_length : max_positions;
+  };
+  int64_t longest = length_of(*recipe.dataset);
+  for (const DatasetSection& section : recipe.validation) longest = std::max(longest, length_of(section));
   for (const auto& unit : units) {
     if (unit->module() == nullptr) continue;
     unit->module()->visit("", [&](const std::string&, Module& module) {
@@ -108,6 +111,7 @@ class PreflightBuilder {
                                out_.recipe.warnings.end());
     if (is_read("optimizer")) errors_.attempt([&] { find_optimizer(); });
     if (is_valid) errors_.attempt([&] { refuse_axes(out_.recipe.sections, out_.setup); });
+    read_datasets();
     errors_.attempt([&] { engine::refuse_not_built(configuration, out_.recipe.not_built); });
     const bool is_planned = is_valid && errors_.attempt([&] { choose(); });
     errors_.attempt([&] { require_data(configuration); });
@@ -143,6 +147,16 @@ class PreflightBuilder {
   }
 
   void warn_missing(const std::string& what) { out_.setup.warnings.push_back("on this machine " + what); }
+
+  // Of plugins; a set with an error is as if left out.
+  void read_datasets() {
+    Recipe& recipe = out_.recipe;
+    const auto is_read = [&](DatasetSection& section) {
+      return errors_.attempt([&] { read_dataset(section, plugins_, recipe.not_built); });
+    };
+    if (recipe.dataset && !is_read(*recipe.dataset)) recipe.dataset.reset();
+    std::erase_if(recipe.validation, [&](DatasetSection& section) { return !is_read(section); });
+  }
 
   // A preflight for another machine has no device; then the name of the backend tells.
   bool on_cpu() const {
@@ -190,7 +204,7 @@ class PreflightBuilder {
     const int64_t rows = out_.recipe.steps.local_batch_size;
     engine::check_model(out_.plan, out_.setup, units, rows);
     if (!on_cpu()) {
-      refuse_windows(units, out_.recipe);
+      refuse_windows(units, out_.recipe, model.spec->facts().max_positions);
       not_on_device_ = not_on_gpus(units);
       if (not_on_device_.empty() && computes_in_float32(out_.setup.strategy_config, model.dtype))
         not_on_device_ = "float32 (bfloat16 and float16 are allowed)";
@@ -216,24 +230,37 @@ class PreflightBuilder {
           "set norm_type: 2, or pp_post_validation: false");
   }
 
+  DataFacts facts_for(const DatasetSection& section, const PackedSection& packed) {
+    DataFacts facts;
+    facts.seed = static_cast<uint64_t>(out_.recipe.seed);
+    facts.local_batch_size = out_.recipe.steps.local_batch_size;
+    facts.pack_size = packed.rules.size;
+    facts.validation = !out_.recipe.dataset || &section != &*out_.recipe.dataset;
+    facts.documents_refused = not_on_device_;
+    facts.warnings = &out_.setup.warnings;
+    if (!out_.model) return facts;
+    facts.vocabulary = out_.model->spec->facts().vocabulary;
+    facts.model_directory = out_.model->directory;
+    const auto& files = out_.model->origin.files;
+    if (const auto own = files.find("tokenizer.json"); own != files.end())
+      facts.model_tokenizer = own->second;
+    return facts;
+  }
+
   // Empty on another machine where files are missing.
-  std::optional<TokenDataset> open(const DatasetSection& section, const PackedSection& packed) {
-    std::vector<LackingFiles> lacking;
-    auto dataset = open_dataset(section, packed, out_.recipe.seed, lacking, out_.setup.warnings);
-    for (const LackingFiles& none : lacking) {
-      if (!another_)
-        throw Error(ErrorCode::input, none.where, none.what,
-                    "paths are relative to " + std::filesystem::current_path().string());
-      warn_missing(none.what + ": the data is not checked");
+  std::optional<Rows> open(const DatasetSection& section, const PackedSection& packed) {
+    try {
+      Rows rows =
+          open_dataset(section, packed, plugins_, facts_for(section, packed), out_.recipe.pad_multiple);
+      const auto model = out_.model ? std::optional(out_.model->spec->facts()) : std::nullopt;
+      check_rows(rows, section, packed, not_on_device_, model);
+      if (const std::string text = left_out_text(rows); !text.empty()) out_.setup.warnings.push_back(text);
+      return rows;
+    } catch (const MissingData& missing) {
+      if (!another_) throw;
+      for (const MissingData::One& one : missing.all()) warn_missing(one.what + ": the data is not checked");
+      return std::nullopt;
     }
-    if (!dataset) return std::nullopt;
-    const auto vocabulary = out_.model ? std::optional(out_.model->spec->facts().vocabulary) : std::nullopt;
-    check_dataset(*dataset, section, packed, not_on_device_, vocabulary);
-    if (out_.model) check_tokenizer(*dataset, out_.model->origin, section.where);
-    if (out_.model) check_longest(*dataset, section, out_.model->spec->facts());
-    if (const std::string text = left_out_text(*dataset, packed); !text.empty())
-      out_.setup.warnings.push_back(text);
-    return dataset;
   }
 
   void see_data() {
@@ -250,7 +277,8 @@ class PreflightBuilder {
     if (out_.model && out_.recipe.packed.rules.size == 0)
       check_length(section, out_.model->spec->facts());  // of packs: each sample
     out_.dataset = open(section, out_.recipe.packed);
-    if (out_.model && out_.dataset && out_.dataset->holds_bytes())
+    if (out_.dataset && out_.dataset->samples().sequential()) out_.recipe.shuffle = Shuffle::off;
+    if (out_.model && out_.dataset && out_.dataset->samples().tokenizer().holds_bytes)
       note_bytes(out_.model->origin, out_.model->directory, out_.setup.warnings);
   }
 

@@ -20,7 +20,7 @@ struct Preflight {
   Plan plan;
   std::optional<RunPipeline> pipeline;
   std::optional<PreparedModel> model;
-  std::optional<TokenDataset> dataset;
+  std::optional<Rows> dataset;
   std::vector<ValidationSet> validation;
   std::optional<StepScheduler> scheduler;  // empty where the number of samples is not known
   std::optional<LrSchedule> rates;

@@ -78,19 +78,14 @@ class RunOutputs {
   std::vector<Output> all_;
 };
 
-void add_data(std::vector<Input>& to, const DatasetSection& section) {
-  for (const fs::path& file : matching_files(section.patterns).files) {
-    to.push_back({file, "a token file of the run"});
-    to.push_back({fs::path(file).replace_extension(".idx"), "the index of a token file of the run"});
-  }
-  for (const fs::path& file : matching_files(section.lengths).files)
-    to.push_back({file, "a file of lengths of the run"});
+void add_data(std::vector<Input>& to, const Rows& dataset) {
+  for (const DataInput& input : dataset.samples().inputs()) to.push_back({input.file, input.what});
 }
 
 std::vector<Input> inputs_of(const RunSpec& run) {
   std::vector<Input> out{{run.recipe.configuration.mark().file, "the configuration"}};
-  add_data(out, *run.recipe.dataset);
-  for (const DatasetSection& section : run.recipe.validation) add_data(out, section);
+  add_data(out, run.dataset);
+  for (const ValidationSet& set : run.validation) add_data(out, set.dataset);
   const ModelSection& model = run.recipe.model;
   if (model.source == ModelSection::Source::config) {
     if (!model.config.is_map()) out.push_back({model.config.as_text(), "the model's config.json"});

@@ -1,98 +1,73 @@
 // Reads `dataset:`, `validation_dataset:` and `dataloader:`.
-#include <algorithm>
 #include <array>
-#include <map>
 
-#include "heddle/base/text.h"
 #include "heddle/config/common_fields.h"
 #include "lib/run/recipe/component.h"
 #include "lib/run/recipe/fields.h"
 #include "lib/run/recipe/readers.h"
+#include "lib/run/recipe/token_files.h"
 
 namespace heddle::recipe {
 namespace {
 
-struct DataFields {
-  std::optional<std::string> target;
-  Node file_pattern, lengths;
-  std::optional<int64_t> seq_len;
-  bool shuffle_files = false;
-  bool align_to_bos = false;
-  std::optional<int64_t> bos_token;
-  std::optional<std::string> dtype;
-  std::optional<int64_t> reset_attention_at, limit_dataset_samples;
-};
-
-const ConfigSchema<DataFields>& dataset_schema() {
-  static const auto schema =
-      ConfigSchema<DataFields>()
-          .field("_target_", &DataFields::target, "NanogptDataset.")
-          .field("file_pattern", &DataFields::file_pattern, "Token files, as a shell reads it, or a list.")
-          .field("seq_len", &DataFields::seq_len,
-                 "Tokens of one sample; with lengths those of a row, which holds one sample.")
-          .field("lengths", &DataFields::lengths,
-                 "Files with the lengths of samples, as file_pattern: one for each token file; null: samples "
-                 "are cut from one row of tokens.")
-          .field("shuffle_files", &DataFields::shuffle_files, "Mix the order of the files.")
-          .field("align_to_bos", &DataFields::align_to_bos, "Begin each sample at bos_token.")
-          .later("align_to_bos", "samples are cut one after the other")
-          .field("bos_token", &DataFields::bos_token, "The token that begins a document.")
-          .later("bos_token", "samples are cut one after the other")
-          .field("dtype", &DataFields::dtype, "Type of the tokens of files without a header.")
-          .field("reset_attention_at", &DataFields::reset_attention_at,
-                 "The token that ends a document: attention does not cross it, and positions begin again "
-                 "after it; null: a sample is one document.")
-          .field("limit_dataset_samples", &DataFields::limit_dataset_samples,
-                 "Only the first so many samples of the files, before any are mixed or packed; null: all.");
-  return schema;
-}
-
 struct LoaderFields {
   std::optional<std::string> target;
   bool shuffle = true;
+  std::optional<int64_t> batch_size;
   int64_t num_workers = 0;
   bool pin_memory = false, persistent_workers = false, drop_last = false;
   std::optional<int64_t> prefetch_factor;
-  std::optional<std::string> collate_fn;
+  Node collate_fn;
 };
 
 const ConfigSchema<LoaderFields>& loader_schema() {
   using W = LoaderFields;
   static const auto schema =
       ConfigSchema<W>()
-          .field("_target_", &W::target, "ParallelAwareDataloader, StatefulDataLoader.")
+          .field("_target_", &W::target, "ParallelAwareDataloader, StatefulDataLoader, DataLoader.")
           .field("shuffle", &W::shuffle, "Mix the samples anew each epoch; false: the order of the files.")
-          .field("num_workers", &W::num_workers, "No processes are needed: token files are mapped.")
+          .field("batch_size", &W::batch_size,
+                 "Samples of a microbatch: step_scheduler.local_batch_size, or null, which says the same.")
+          .field("num_workers", &W::num_workers, "No processes are needed: samples are read as they come.")
           .field("pin_memory", &W::pin_memory, "Decided by the device.")
           .field("persistent_workers", &W::persistent_workers, "No processes are needed.")
           .field("prefetch_factor", &W::prefetch_factor, "No processes are needed.")
           .field("drop_last", &W::drop_last, "Leave out an epoch's last, smaller step.")
           .later("drop_last", "the last samples of an epoch are always trained on")
-          .field("collate_fn", &W::collate_fn, "Samples are stacked; default_collater says the same.");
+          .field(
+              "collate_fn", &W::collate_fn,
+              "default_collater, default_collate or default_convert, which say the same; or a map of its "
+              "_target_ and "
+              "pad_seq_len_divisible: rows as long as the longest of their microbatch are rounded up to it.");
   return schema;
 }
 
-const std::array<std::string, 1> kDatasets = {"NanogptDataset"};
-const std::array<std::string, 2> kLoaders = {"ParallelAwareDataloader", "StatefulDataLoader"};
-const std::array<std::string, 1> kCollaters = {"default_collater"};
-const std::array<std::string_view, 4> kPrefixes = {"", "numpy.", "np.", "torch."};  // of a dtype
-const std::map<std::string, TokenType> kTypes = {{"uint8", TokenType::uint8},   {"int8", TokenType::int8},
-                                                 {"uint16", TokenType::uint16}, {"int16", TokenType::int16},
-                                                 {"uint32", TokenType::uint32}, {"int32", TokenType::int32},
-                                                 {"int64", TokenType::int64}};
+struct Collater {
+  std::optional<std::string> target;
+  std::optional<int64_t> pad_seq_len_divisible;
+};
 
-// A word or a list of words.
-std::vector<std::string> words_of(const Node& value) {
-  return value.is_list() ? FieldType<std::vector<std::string>>::read(value)
-                         : std::vector<std::string>{value.as_text()};
+const ConfigSchema<Collater>& collater_schema() {
+  static const auto schema =
+      ConfigSchema<Collater>()
+          .field("_target_", &Collater::target, "default_collater.")
+          .field("pad_seq_len_divisible", &Collater::pad_seq_len_divisible, "Rows are rounded up to it.");
+  return schema;
 }
 
-std::vector<std::string> patterns_of(const Node& section) {
-  const Node* pattern = section.find("file_pattern");
-  if (pattern == nullptr || pattern->is_null())
-    throw Error(ErrorCode::config, section.where(), "file_pattern is missing",
-                "file_pattern: data/train*.bin; heddle data makes a token file from a text");
-  return words_of(*pattern);
+const std::array<std::string, 3> kLoaders = {"ParallelAwareDataloader", "StatefulDataLoader", "DataLoader"};
+const std::array<std::string, 3> kCollaters = {"default_collater", "default_collate", "default_convert"};
+
+// Of a collater: its name, or a map with it.
+int64_t multiple_of(const Node& collater) {
+  const Node* name = collater.is_map() ? collater.find("_target_") : &collater;
+  if (name == nullptr)
+    throw Error(ErrorCode::config, collater.where(), "_target_ is missing", "_target_: default_collater");
+  config::component_of(*name, kCollaters);
+  if (!collater.is_map()) return 1;
+  const Collater words = collater_schema().read(collater);
+  require_positive(collater, "pad_seq_len_divisible", words.pad_seq_len_divisible, " or null", kLargestSize);
+  return words.pad_seq_len_divisible.value_or(1);
 }
 
 // Packs have a size of their own, and need samples.
@@ -107,7 +82,6 @@ int64_t row_length(const Node& section, std::optional<int64_t> seq_len, bool has
         "leave packed_sequence out, as samples are cut from one row of tokens; or name the files with "
         "the samples' lengths: dataset.lengths");
   if (!seq_len && size == 0) throw Error(ErrorCode::config, section.where(), "seq_len is missing");
-  require_positive(section, "seq_len", seq_len, "", kLargestSize);
   if (size > 0 && seq_len && *seq_len != size)
     throw Error(ErrorCode::config, where_of(section, "seq_len"),
                 "seq_len is " + std::to_string(*seq_len) + " and packed_sequence.packed_sequence_size is " +
@@ -116,10 +90,18 @@ int64_t row_length(const Node& section, std::optional<int64_t> seq_len, bool has
   return size > 0 ? size : *seq_len;
 }
 
+// The last word of _target_.
+std::string target_of(const Node& section) {
+  const Node* target = section.find("_target_");
+  if (target == nullptr || target->is_null()) return kTokenFiles;
+  const std::string& dotted = target->as_text();
+  return dotted.substr(dotted.find_last_of(".:") + 1);
+}
+
 }  // namespace
 
 std::vector<FieldInfo> dataset_fields() {
-  return dataset_schema().fields();
+  return token_file_fields();
 }
 
 std::vector<FieldInfo> dataloader_fields() {
@@ -127,48 +109,34 @@ std::vector<FieldInfo> dataloader_fields() {
 }
 
 DatasetSection read_dataset(const Node& section, const PackedSection& packed, NotBuilt& not_built) {
-  component(section, kDatasets, "NanogptDataset");
-  const DataFields words = dataset_schema().read(section);
   DatasetSection dataset;
-  dataset.patterns = patterns_of(section);
-  dataset.where = where_of(section, "file_pattern");
-  if (!words.lengths.is_null()) dataset.lengths = words_of(words.lengths);
-  dataset.lengths_where = where_of(section, "lengths");
-  dataset.sequence_length = row_length(section, words.seq_len, !dataset.lengths.empty(), packed);
+  dataset.section = section;
+  dataset.target = section.is_map() ? target_of(section) : kTokenFiles;
   dataset.packed = packed.rules.size > 0;
+  dataset.where = section.where();
+  if (dataset.target != kTokenFiles) return dataset;
+  const TokenFilesSection files = read_token_files(section);
+  dataset.where = where_of(section, "file_pattern");
+  dataset.sequence_length = row_length(section, files.sequence_length, !files.lengths.empty(), packed);
   dataset.length_where = where_of(section, "seq_len");
-  dataset.shuffle_files = words.shuffle_files ? Shuffle::on : Shuffle::off;
-  if (words.dtype) {
-    const size_t begin = words.dtype->rfind('.') + 1;  // "numpy.uint16" is uint16
-    const std::string word = words.dtype->substr(begin);
-    const bool known =
-        std::find(kPrefixes.begin(), kPrefixes.end(), words.dtype->substr(0, begin)) != kPrefixes.end();
-    if (!known || !kTypes.contains(word))
-      throw Error(ErrorCode::config, where_of(section, "dtype"),
-                  "tokens are integers of 8 to 64 bits, got '" + text::excerpt(*words.dtype) + "'");
-    dataset.bare = kTypes.at(word);
-  }
-  if (words.reset_attention_at) {
-    if (*words.reset_attention_at < 0)
-      throw Error(
-          ErrorCode::config, where_of(section, "reset_attention_at"),
-          "the token that ends a document is at least 0, got " + std::to_string(*words.reset_attention_at),
-          "give its id, as heddle data prints it, or leave the key out");
-    dataset.document_end = words.reset_attention_at;
-  }
-  dataset.end_where = where_of(section, "reset_attention_at");
-  require_positive(section, "limit_dataset_samples", words.limit_dataset_samples, " or null");
-  dataset.most_samples = words.limit_dataset_samples;
-  add_not_built(not_built, section.path(), dataset_schema(), words);
+  for (const std::string& one : files.not_built) not_built.push_back(section.path() + "." + one);
   return dataset;
 }
 
-Shuffle read_dataloader(const Node& section, NotBuilt& not_built) {
+std::pair<Shuffle, int64_t> read_dataloader(const Node& section, std::optional<int64_t> local_batch_size,
+                                            NotBuilt& not_built) {
   component(section, kLoaders, "");
   const LoaderFields words = loader_schema().read(section);
-  if (words.collate_fn) config::component_of(*section.find("collate_fn"), kCollaters);
+  const int64_t multiple = words.collate_fn.is_null() ? 1 : multiple_of(words.collate_fn);
+  require_positive(section, "batch_size", words.batch_size, " or null");
+  if (words.batch_size && local_batch_size && *words.batch_size != *local_batch_size)
+    throw Error(ErrorCode::config, where_of(section, "batch_size"),
+                "batch_size is " + std::to_string(*words.batch_size) +
+                    ", and step_scheduler.local_batch_size " + std::to_string(*local_batch_size) +
+                    ": a microbatch has one size",
+                "leave dataloader.batch_size out, or make both equal");
   add_not_built(not_built, "dataloader", loader_schema(), words);
-  return words.shuffle ? Shuffle::on : Shuffle::off;
+  return {words.shuffle ? Shuffle::on : Shuffle::off, multiple};
 }
 
 }  // namespace heddle::recipe

@@ -19,7 +19,10 @@ ModelSection read_model(const Node& section, RecipeNotes& notes);
 PackedSection read_packed(const Node& section, NotBuilt& not_built);
 // packed: what packs the set's samples.
 DatasetSection read_dataset(const Node& section, const PackedSection& packed, NotBuilt& not_built);
-Shuffle read_dataloader(const Node& section, NotBuilt& not_built);
+// The order, and what rows of unequal length are rounded up to. local_batch_size: of step_scheduler; empty:
+// not known.
+std::pair<Shuffle, int64_t> read_dataloader(const Node& section, std::optional<int64_t> local_batch_size,
+                                            NotBuilt& not_built);
 // The keys of every optimizer; resolve_optimizer() reads the others.
 OptimizerSection read_optimizer(const Node& section);
 LrSection read_lr_schedule(const Node& section, NotBuilt& not_built);

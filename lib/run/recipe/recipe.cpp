@@ -108,10 +108,15 @@ class RecipeReader {
     for (const auto& [key, section] : root_.entries())
       if (packs && key.starts_with("validation_dataset") && !section.is_null())
         each(key, [&, &name = key, &set = section] { read_validation(name, set); });
+    each("dataloader", [&] {
+      const std::optional<int64_t> rows =
+          is_read("step_scheduler") ? std::optional(recipe_.steps.local_batch_size) : std::nullopt;
+      std::tie(recipe_.shuffle, recipe_.pad_multiple) =
+          recipe::read_dataloader(of("dataloader"), rows, not_built());
+    });
     if (given("validation_dataloader"))  // validation reads each set whole, in its order
       each("validation_dataloader",
-           [&] { recipe::read_dataloader(of("validation_dataloader"), not_built()); });
-    each("dataloader", [&] { recipe_.shuffle = recipe::read_dataloader(of("dataloader"), not_built()); });
+           [&] { recipe::read_dataloader(of("validation_dataloader"), std::nullopt, not_built()); });
   }
 
   void read_validation(const std::string& key, const Node& section) {

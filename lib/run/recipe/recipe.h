@@ -24,6 +24,7 @@ struct Recipe {
   PackedSection packed, packed_validation;  // the second without max_packs
   std::vector<DatasetSection> validation;
   Shuffle shuffle = Shuffle::on;
+  int64_t pad_multiple = 1;  // of dataloader.collate_fn: ragged rows are rounded up to it
   OptimizerSection optimizer;
   std::optional<LrSection> lr_schedule;
   std::optional<double> max_norm = 1.0;  // empty: no clipping

@@ -13,7 +13,6 @@
 #include "heddle/train/step.h"
 #include "lib/run/data/order.h"
 #include "lib/run/data/packing/packing.h"
-#include "lib/run/data/token_file.h"
 
 namespace heddle {
 
@@ -66,17 +65,12 @@ struct PackedSection {
 };
 
 struct DatasetSection {
-  std::string name;                   // "" or the NAME of validation_dataset_NAME
-  std::vector<std::string> patterns;  // each as a shell reads it
-  std::vector<std::string> lengths;   // of files with the lengths of samples; empty: samples of one length
-  int64_t sequence_length = 0;        // of a row
-  bool packed = false;                // by packed_sequence
-  Shuffle shuffle_files = Shuffle::off;
-  std::optional<TokenType> bare;                   // the type of files without a header
-  std::optional<int64_t> document_end;             // the token after which attention begins anew
-  std::optional<int64_t> most_samples;             // the first so many of the files; empty: all
-  std::string where, length_where, lengths_where;  // of file_pattern, seq_len and lengths, for messages
-  std::string end_where;                           // of reset_attention_at
+  std::string name;             // "" or the NAME of validation_dataset_NAME
+  std::string target;           // the last word of _target_: which data set; token files where it is absent
+  Node section;                 // as it is written
+  int64_t sequence_length = 0;  // of a row, where the section says it; else 0
+  bool packed = false;          // by packed_sequence
+  std::string where, length_where;  // of the set, and of its rows' length, for messages
 };
 
 // What every optimizer has, and the section of its plugin.

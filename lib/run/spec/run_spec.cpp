@@ -3,6 +3,10 @@
 
 namespace heddle {
 
+SampleOrder order_of(const RunSpec& run, int64_t epoch) {
+  return {run.dataset.size(), run.recipe.shuffle, static_cast<uint64_t>(run.recipe.seed), epoch};
+}
+
 std::filesystem::path default_metrics(const CheckpointSection& section) {
   return std::filesystem::path(section.directory) / "training.jsonl";
 }
@@ -11,13 +15,13 @@ std::string fingerprint(const RunSpec& run) {
   std::string lines;
   const Node others = run.recipe.configuration.without("plugins").without("distributed");
   for (const auto& [key, value] : others.entries()) lines += key + ": " + config::to_json(value) + "\n";
-  const auto add_lengths = [&lines](const std::string& section, const TokenDataset& dataset) {
-    if (const SampleRows* samples = dataset.samples())
-      lines += "lengths of samples of " + section + ": checksum " + samples->lengths_sum + "\n";
+  const auto add_settings = [&lines](const std::string& section, const Rows& dataset) {
+    for (const auto& [key, value] : dataset.samples().settings())
+      lines += section + " (" + key + "): " + value + "\n";
   };
-  add_lengths("dataset", run.dataset);
+  add_settings("dataset", run.dataset);
   for (const ValidationSet& set : run.validation)
-    add_lengths("validation_dataset" + (set.name.empty() ? "" : "_" + set.name), set.dataset);
+    add_settings("validation_dataset" + (set.name.empty() ? "" : "_" + set.name), set.dataset);
   for (const auto& [what, digest] : run.content) lines += what + ": " + digest + "\n";
   if (run.resume) lines += "resume: " + run.resume->directory.filename().string() + "\n";
   if (!run.trace.file.empty())

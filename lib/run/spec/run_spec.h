@@ -10,7 +10,8 @@
 
 #include "heddle/config/setup.h"
 #include "heddle/engine/engine.h"
-#include "lib/run/data/token_dataset.h"
+#include "lib/run/data/order.h"
+#include "lib/run/data/rows.h"
 #include "lib/run/model/model_size.h"
 #include "lib/run/model/prepared_model.h"
 #include "lib/run/recipe/recipe.h"
@@ -23,7 +24,7 @@ namespace heddle {
 
 struct ValidationSet {
   std::string name;  // "" or the NAME of validation_dataset_NAME
-  TokenDataset dataset;
+  Rows dataset;
 };
 
 // How a batch goes through the stages of a pipeline.
@@ -46,7 +47,7 @@ struct RunSpec {
   Setup setup;
   std::optional<RunPipeline> pipeline;
   PreparedModel model;
-  TokenDataset dataset;
+  Rows dataset;
   std::vector<ValidationSet> validation;
   StepScheduler scheduler;
   LrSchedule rates;
@@ -60,6 +61,9 @@ struct RunSpec {
   std::map<std::string, std::string> content = {}, settings = {};  // content_of() and settings_of()
   std::optional<ModelSize> size = std::nullopt;  // of the rank that holds most; empty: not known
 };
+
+// The order of the training rows in an epoch.
+SampleOrder order_of(const RunSpec& run, int64_t epoch);
 
 // Where a run's metrics go unless --metrics says: training.jsonl in checkpoint_dir.
 std::filesystem::path default_metrics(const CheckpointSection& section);

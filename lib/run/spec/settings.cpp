@@ -130,15 +130,16 @@ std::vector<std::string> changed_settings(const std::string& name, const Texts& 
 }
 
 std::map<std::string, std::string> content_of(const RunSpec& run) {
-  Texts out{{"data set", run.dataset.digest()}};
+  Texts out{{"data set", run.dataset.samples().digest()}};
   for (const char* name : {"tokenizer.json", "tokenizer.model"})
     if (const auto found = run.model.origin.files.find(name); found != run.model.origin.files.end()) {
       out["tokenizer"] = std::string(name) + " of checksum " + checkpoint::checksum(found->second);
       return out;
     }
-  if (const TokenNote* made = run.dataset.tokenizer())
-    out["tokenizer"] = "tokenizer.json of checksum " + made->digest;
-  else if (run.dataset.holds_bytes())
+  const DataTokenizer made = run.dataset.samples().tokenizer();
+  if (!made.digest.empty())
+    out["tokenizer"] = "tokenizer.json of checksum " + made.digest;
+  else if (made.holds_bytes)
     out["tokenizer"] = "bytes";
   return out;
 }

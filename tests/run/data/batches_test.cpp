@@ -6,6 +6,7 @@
 
 #include "heddle/base/error.h"
 #include "lib/run/data/batches.h"
+#include "lib/run/data/token_dataset.h"
 #include "tests/run/data/token_files.h"
 
 namespace heddle {
@@ -47,8 +48,8 @@ TEST(SampleOrder, IsTheFilesWithShufflingOff) {
 }
 
 // Tokens 0, 1, 2, ... in one file or several.
-TokenDataset counting(const ScratchDirectory& scratch, std::vector<int> sizes, int64_t length,
-                      std::optional<int64_t> document_end = {}) {
+Rows counting(const ScratchDirectory& scratch, std::vector<int> sizes, int64_t length,
+              std::optional<int64_t> document_end = {}, int64_t vocabulary = 1 << 16) {
   std::vector<TokenFile> files;
   uint16_t next = 0;
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -59,22 +60,24 @@ TokenDataset counting(const ScratchDirectory& scratch, std::vector<int> sizes, i
     write_token_file<uint16_t>(file, {20240520, 1, sizes[i]}, tokens);
     files.emplace_back(file, std::nullopt);
   }
-  return TokenDataset(std::move(files), length, document_end);
+  auto dataset = std::make_shared<TokenDataset>(std::move(files), length, document_end);
+  dataset->expect(vocabulary);
+  return Rows(std::move(dataset));
 }
 
 // The inputs of a row and its last label.
-std::vector<int64_t> sample_of(const TokenDataset& dataset, int64_t row, int64_t vocabulary = 1 << 16) {
-  const auto length = static_cast<size_t>(dataset.sequence_length());
+std::vector<int64_t> sample_of(const Rows& dataset, int64_t row) {
+  const auto length = static_cast<size_t>(dataset.length());
   std::vector<int64_t> tokens(length), labels(length);
   std::vector<int32_t> documents;
-  dataset.read(row, vocabulary, {tokens, labels, documents});
+  dataset.read(row, 1 << 16, {tokens, labels, documents});
   tokens.push_back(labels.back());
   return tokens;
 }
 
 TEST(TokenDataset, CutsSamplesThatShareOneToken) {
   ScratchDirectory scratch;
-  const TokenDataset dataset = counting(scratch, {10}, 3);
+  const Rows dataset = counting(scratch, {10}, 3);
   EXPECT_EQ(dataset.size(), 3);
   EXPECT_THAT(sample_of(dataset, 0), ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(sample_of(dataset, 2), ElementsAre(6, 7, 8, 9));
@@ -82,7 +85,7 @@ TEST(TokenDataset, CutsSamplesThatShareOneToken) {
 
 TEST(TokenDataset, PutsFilesOneAfterTheOther) {
   ScratchDirectory scratch;
-  const TokenDataset dataset = counting(scratch, {5, 3, 9}, 3);  // 1, 0 and 2 samples
+  const Rows dataset = counting(scratch, {5, 3, 9}, 3);  // 1, 0 and 2 samples
   EXPECT_EQ(dataset.size(), 3);
   EXPECT_THAT(sample_of(dataset, 1), ElementsAre(8, 9, 10, 11));
 }
@@ -100,9 +103,9 @@ TEST(TokenDataset, RefusesFilesWithoutOneSample) {
 
 TEST(TokenDataset, RefusesTokensOutsideTheVocabulary) {
   ScratchDirectory scratch;
-  const TokenDataset dataset = counting(scratch, {10}, 3);
+  const Rows dataset = counting(scratch, {10}, 3, {}, 5);
   try {
-    sample_of(dataset, 1, 5);
+    sample_of(dataset, 1);
     FAIL() << "token 5 was taken";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::input);
@@ -134,12 +137,12 @@ TEST(MatchingFiles, AreReadOnceUnderAnyNameAndEachPatternMatches) {
 }
 
 // The first tokens of the rows that one rank reads in one step; -1 for a row that counts nothing.
-std::vector<int64_t> rows_of(const TokenDataset& dataset, BatchSplit split, int64_t begin, int64_t end) {
+std::vector<int64_t> rows_of(const Rows& dataset, BatchSplit split, int64_t begin, int64_t end) {
   Batches batches(dataset, split, 1 << 16);
   std::vector<int64_t> rows;
   for (const Batch& batch : batches.read(SampleOrder(dataset.size(), Shuffle::off, 0, 0), begin, end))
     for (int64_t row = 0; row < split.local_batch; ++row) {
-      const int64_t at = row * dataset.sequence_length();
+      const int64_t at = row * dataset.length();
       const bool counts = batch.labels.const_data_ptr<int64_t>()[at] != Batch::kIgnore;
       rows.push_back(counts ? batch.tokens.const_data_ptr<int64_t>()[at] : -1);
     }
@@ -148,21 +151,21 @@ std::vector<int64_t> rows_of(const TokenDataset& dataset, BatchSplit split, int6
 
 TEST(Batches, GiveEveryRankItsPartOfEachRound) {
   ScratchDirectory scratch;
-  const TokenDataset dataset = counting(scratch, {100}, 1);
+  const Rows dataset = counting(scratch, {100}, 1);
   EXPECT_THAT(rows_of(dataset, {2, 2, 0}, 8, 16), ElementsAre(8, 9, 12, 13));
   EXPECT_THAT(rows_of(dataset, {2, 2, 1}, 8, 16), ElementsAre(10, 11, 14, 15));
 }
 
 TEST(Batches, FillTheLastRoundWithRowsThatCountNothing) {
   ScratchDirectory scratch;
-  const TokenDataset dataset = counting(scratch, {100}, 1);
+  const Rows dataset = counting(scratch, {100}, 1);
   EXPECT_THAT(rows_of(dataset, {2, 2, 0}, 0, 5), ElementsAre(0, 1, 4, -1));
   EXPECT_THAT(rows_of(dataset, {2, 2, 1}, 0, 5), ElementsAre(2, 3, -1, -1));
 }
 
 TEST(Batches, TakeTheSameSamplesOnAnyNumberOfRanks) {
   ScratchDirectory scratch;
-  const TokenDataset dataset = counting(scratch, {100}, 1);
+  const Rows dataset = counting(scratch, {100}, 1);
   const std::vector<int64_t> alone = rows_of(dataset, {1, 1, 0}, 12, 24);
   for (const int64_t ranks : {2, 3, 4}) {
     std::vector<int64_t> together;
@@ -174,7 +177,7 @@ TEST(Batches, TakeTheSameSamplesOnAnyNumberOfRanks) {
 
 TEST(Batches, LabelsAreTheTokensOneFurther) {
   ScratchDirectory scratch;
-  const TokenDataset dataset = counting(scratch, {100}, 3);
+  const Rows dataset = counting(scratch, {100}, 3);
   Batches batches(dataset, {1, 1, 0}, 1 << 16);
   const Batch batch = batches.read(SampleOrder(dataset.size(), Shuffle::off, 0, 0), 2, 3)[0];
   EXPECT_EQ(batch.tokens.sizes(), (std::vector<int64_t>{1, 3}));
@@ -186,7 +189,7 @@ TEST(Batches, LabelsAreTheTokensOneFurther) {
 
 TEST(Batches, DocumentsEndWithTheirToken) {
   ScratchDirectory scratch;
-  const TokenDataset dataset = counting(scratch, {100}, 5, 12), files = counting(scratch, {100}, 5);
+  const Rows dataset = counting(scratch, {100}, 5, 12), files = counting(scratch, {100}, 5);
   Batches batches(dataset, {2, 1, 0}, 1 << 16);
   const Batch batch = batches.read(SampleOrder(dataset.size(), Shuffle::off, 0, 0), 2, 4)[0];
   const int32_t* const offsets = batch.documents.const_data_ptr<int32_t>();  // tokens 10 to 19

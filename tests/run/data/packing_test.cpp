@@ -9,7 +9,9 @@
 #include "heddle/model/batch.h"
 #include "lib/run/data/batches.h"
 #include "lib/run/data/token_check.h"
+#include "lib/run/data/token_dataset.h"
 #include "lib/run/preflight/open_data.h"
+#include "lib/run/preflight/token_files.h"
 #include "tests/run/data/token_files.h"
 #include "tests/thrown.h"
 
@@ -69,8 +71,8 @@ TEST(Packing, HoldsEverySampleThatFitsOnce) {
 // Tokens 0, 1, 2, ... in files, with their samples' lengths.
 class Samples : public ::testing::Test {
  protected:
-  TokenDataset dataset(const Lists& lengths, const PackRules& rules, int64_t row = 0,
-                       std::optional<int64_t> end = {}) {
+  Rows dataset(const Lists& lengths, const PackRules& rules, int64_t row = 0, std::optional<int64_t> end = {},
+               int64_t vocabulary = 1 << 16) {
     std::vector<TokenFile> files;
     uint16_t next = 0;
     for (size_t i = 0; i < lengths.size(); ++i) {
@@ -81,7 +83,9 @@ class Samples : public ::testing::Test {
       write_token_file<uint16_t>(file, {20240520, 1, static_cast<int32_t>(tokens.size())}, tokens);
       files.emplace_back(file, std::nullopt);
     }
-    return TokenDataset(std::move(files), rows_of_samples(lengths, rules, row), end);
+    auto samples = std::make_shared<TokenDataset>(std::move(files), lengths, row, end);
+    samples->expect(vocabulary);
+    return Rows(std::move(samples), rules);
   }
 
   std::string error_of_lengths(const std::string& text) {
@@ -103,7 +107,7 @@ std::vector<int64_t> elements(const at::Tensor& x) {
   return {whole.const_data_ptr<int64_t>(), whole.const_data_ptr<int64_t>() + whole.numel()};
 }
 
-Batch first_batch(const TokenDataset& dataset, int64_t rows) {
+Batch first_batch(const Rows& dataset, int64_t rows) {
   Batches batches(dataset, {rows, 1, 0}, 1 << 16);
   return batches.read(SampleOrder(dataset.size(), Shuffle::off, 0, 0), 0, std::min(rows, dataset.size()))[0];
 }
@@ -119,22 +123,8 @@ TEST_F(Samples, HaveLengthsInAFileThatIsNotEmpty) {
                 "  hint: each line holds the number of tokens of one sample, the next one in the token file");
 }
 
-TEST_F(Samples, OfOneTokenHaveNoLabelAndAreRefused) {
-  DatasetSection section;
-  section.where = "run.yaml:5 validation_dataset.file_pattern";
-  section.patterns = {"val.bin"};
-  const auto refusal = [&](const Lists& lengths) {
-    return tests::thrown_by([&] { check_dataset(dataset(lengths, {}, 4), section, {}, "", std::nullopt); });
-  };
-  EXPECT_EQ(
-      refusal({{1, 1}}),
-      "error[input] run.yaml:5 validation_dataset.file_pattern: val.bin has no label token: a loss of it "
-      "is not defined\n  hint: a sample needs two tokens: the last one is a label");
-  EXPECT_EQ(refusal({{1, 2}}), "");
-}
-
 TEST_F(Samples, ArePackedWithTheirOwnLabels) {
-  const TokenDataset packed = dataset({{4, 3}, {5}}, {Packer::thd, 6, {}});
+  const Rows packed = dataset({{4, 3}, {5}}, {Packer::thd, 6, {}});
   EXPECT_EQ(packed.size(), 2);
   const Batch batch = first_batch(packed, 3);  // the third row has no sample
   constexpr int64_t kNone = Batch::kIgnore;
@@ -150,7 +140,7 @@ TEST_F(Samples, ArePackedWithTheirOwnLabels) {
 }
 
 TEST_F(Samples, AreRowsOfTheirOwnWithoutPacking) {
-  const TokenDataset alone = dataset({{4, 3}}, {}, 5);
+  const Rows alone = dataset({{4, 3}}, {}, 5);
   EXPECT_EQ(alone.size(), 2);
   const Batch batch = first_batch(alone, 2);
   EXPECT_THAT(elements(batch.tokens), ElementsAre(0, 1, 2, 0, 0, 4, 5, 0, 0, 0));
@@ -163,18 +153,19 @@ TEST_F(Samples, EndDocumentsAtTheirTokenToo) {
 }
 
 TEST_F(Samples, KnowWhatWasLeftOut) {
-  const SampleRows rows = rows_of_samples(Lists{{4, 9, 3}}, {Packer::neat, 6, {}}, 0);
-  EXPECT_EQ(rows.left_out, 1);
-  EXPECT_EQ(rows.longest, 8);
-  EXPECT_EQ(rows.longest_kept, 3);
-  EXPECT_EQ(rows.packing, "neat packs of 6 tokens");
-  EXPECT_NE(rows.lengths_sum, rows_of_samples(Lists{{4, 3, 9}}, {Packer::neat, 6, {}}, 0).lengths_sum);
+  const Rows rows = dataset({{4, 9, 3}}, {Packer::neat, 6, {}});
+  ASSERT_NE(rows.packing(), nullptr);
+  EXPECT_EQ(rows.packing()->left_out, 1);
+  EXPECT_EQ(rows.packing()->longest, 8);
+  EXPECT_EQ(rows.longest(), 3);
+  EXPECT_EQ(rows.packing()->text, "neat packs of 6 tokens");
+  EXPECT_NE(rows.samples().settings(), dataset({{4, 3, 9}}, {Packer::neat, 6, {}}).samples().settings());
 }
 
 TEST_F(Samples, AreCheckedAgainstTheVocabularyWhereRowsHaveThem) {
   const auto refusal = [&](const Lists& lengths, const PackRules& rules, int64_t vocabulary) {
-    const TokenDataset packed = dataset(lengths, rules);
-    return tests::thrown_by([&] { check_tokens(std::vector<const TokenDataset*>{&packed}, vocabulary, ""); });
+    const Rows packed = dataset(lengths, rules, 0, {}, vocabulary);
+    return tests::thrown_by([&] { check_tokens(std::vector<const Rows*>{&packed}, vocabulary, ""); });
   };
   const PackRules six{Packer::neat, 6, {}};
   EXPECT_EQ(refusal({{4, 3, 9}}, six, 7), "");  // the tokens from 7 on are of a sample too long
@@ -185,24 +176,34 @@ TEST_F(Samples, AreCheckedAgainstTheVocabularyWhereRowsHaveThem) {
 }
 
 TEST_F(Samples, AreRefusedWhereADeviceDoesNotTakeThemAndAboveTheModelsPositions) {
-  const TokenDataset packed = dataset({{4, 3}, {5}}, {Packer::thd, 6, {}});
-  DatasetSection section;
-  section.where = section.lengths_where = "run.yaml:3 dataset.lengths";
-  PackedSection words;
-  words.rules.size = 6;
-  EXPECT_EQ(tests::thrown_by([&] { check_dataset(packed, section, words, "", std::nullopt); }), "");
+  const Rows packed = dataset({{4, 3, 5}}, {Packer::thd, 6, {}});
+  std::ofstream(scratch_ / "lengths") << "4\n3\n5\n";
+  const Node keys = config::read_text("dataset:\n  file_pattern: " + (scratch_ / "part0.bin").string() +
+                                          "\n  lengths: " + (scratch_ / "lengths").string() + "\n",
+                                      "run.yaml");
+  DataFacts facts;
+  facts.pack_size = 6;
+  const auto opened = [&] { (void)token_files().make(*keys.find("dataset"), facts); };
+  EXPECT_EQ(tests::thrown_by(opened), "");
+  facts.documents_refused = "heads of 12";
   EXPECT_EQ(
-      tests::thrown_by([&] { check_dataset(packed, section, words, "heads of 12", std::nullopt); }),
+      tests::thrown_by(opened),
       "error[not_built] run.yaml:3 dataset.lengths: attention over documents with heads of 12 is built for "
       "the CPU only\n"
       "  hint: leave dataset.lengths and dataset.reset_attention_at out, or train on the CPU: "
       "dist_env.backend: gloo");
-  ModelFacts facts;
-  facts.max_positions = 4;
-  EXPECT_EQ(tests::thrown_by([&] { check_longest(packed, section, facts); }), "");
-  facts.max_positions = 3;
+  DatasetSection section;
+  section.section = *keys.find("dataset");
+  PackedSection words;
+  words.rules.size = 6;
+  ModelFacts model;
+  const auto checked = [&] { check_rows(packed, section, words, "", model); };
+  model.vocabulary = 1 << 16;
+  model.max_positions = 4;
+  EXPECT_EQ(tests::thrown_by(checked), "");
+  model.max_positions = 3;
   EXPECT_EQ(
-      tests::thrown_by([&] { check_longest(packed, section, facts); }),
+      tests::thrown_by(checked),
       "error[config] run.yaml:3 dataset.lengths: the longest sample has 4 inputs, more than the model's 3 "
       "positions\n  hint: make packed_sequence.packed_sequence_size smaller, which leaves longer samples "
       "out, or the model's max_position_embeddings larger");

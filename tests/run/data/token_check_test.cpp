@@ -4,8 +4,9 @@
 #include <gmock/gmock.h>
 
 #include "heddle/base/error.h"
+#include "lib/run/data/token_dataset.h"
 #include "lib/run/data/token_range.h"
-#include "lib/run/preflight/open_data.h"
+#include "lib/run/preflight/token_files.h"
 #include "tests/run/data/token_files.h"
 #include "tests/thrown.h"
 
@@ -14,18 +15,20 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TokenDataset one_file_dataset(const std::filesystem::path& file, int64_t length,
-                              std::optional<TokenType> bare = std::nullopt) {
+std::shared_ptr<TokenDataset> one_file_dataset(const std::filesystem::path& file, int64_t length,
+                                               std::optional<TokenType> bare = std::nullopt) {
   std::vector<TokenFile> files;
   files.emplace_back(file, bare);
-  return TokenDataset(std::move(files), length);
+  return std::make_shared<TokenDataset>(std::move(files), length);
 }
 
 // The message of check_tokens; "" where every token is one of the vocabulary.
-std::string check_refusal(const TokenDataset& dataset, int64_t vocabulary,
+std::string check_refusal(const std::shared_ptr<TokenDataset>& dataset, int64_t vocabulary,
                           const std::filesystem::path& notes = "") {
+  dataset->expect(vocabulary);
+  const Rows rows(dataset);
   try {
-    check_tokens(std::vector<const TokenDataset*>{&dataset}, vocabulary, notes);
+    check_tokens(std::vector<const Rows*>{&rows}, vocabulary, notes);
     return "";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::input);
@@ -43,21 +46,22 @@ TEST(TokenCheck, RefusesAnEndOfDocumentsOutsideTheVocabularyOrTheData) {
   const ScratchDirectory scratch;
   write_bare<uint16_t>(scratch / "t.bin", {1, 2, 3, 4, 5, 6, 7, 8, 9});
   const auto with_end = [&](int64_t end) {
-    std::vector<TokenFile> files;
-    files.emplace_back(scratch / "t.bin", TokenType::uint16);
-    const TokenDataset dataset(std::move(files), 4, end);
-    DatasetSection section;
-    section.patterns = {"t*.bin"};
-    section.end_where = "run.yaml:4 dataset.reset_attention_at";
-    return tests::thrown_by([&] { check_dataset(dataset, section, {}, "", 10); });
+    const Node keys = config::read_text(
+        "dataset:\n  file_pattern: " + (scratch / "t*.bin").string() +
+            "\n  seq_len: 4\n  dtype: uint16\n  reset_attention_at: " + std::to_string(end) + "\n",
+        "run.yaml");
+    DataFacts facts;
+    facts.vocabulary = 10;
+    return tests::thrown_by([&] { (void)token_files().make(*keys.find("dataset"), facts); });
   };
-  const std::string begin = "error[config] run.yaml:4 dataset.reset_attention_at: the token ",
+  const std::string begin = "error[config] run.yaml:5 dataset.reset_attention_at: the token ",
                     hint =
                         "\n  hint: give the id of the token that ends a document, as heddle data prints it, "
                         "or leave the key out";
   EXPECT_EQ(with_end(9), "");
   EXPECT_EQ(with_end(10), begin + "10 is not in the model's vocabulary of 10" + hint);
-  EXPECT_EQ(with_end(0), begin + "0 occurs nowhere in t*.bin, so attention would never begin anew" + hint);
+  EXPECT_EQ(with_end(0), begin + "0 occurs nowhere in " + (scratch / "t*.bin").string() +
+                             ", so attention would never begin anew" + hint);
 }
 
 // More than one block, and one bad token at each of several places.
@@ -69,7 +73,7 @@ void find_each(TokenType type, T bad) {
     std::vector<T> tokens(count, T{3});
     tokens[place] = bad;
     write_bare(scratch / "bare.bin", tokens);
-    const TokenDataset dataset = one_file_dataset(scratch / "bare.bin", count - 1, type);
+    const auto dataset = one_file_dataset(scratch / "bare.bin", count - 1, type);
     EXPECT_EQ(check_refusal(dataset, 100), "token " + std::to_string(place) + " is " + std::to_string(bad) +
                                                "; the model's vocabulary has 100 tokens");
   }
@@ -87,7 +91,7 @@ TEST(TokenCheck, FindsTheFirstBadTokenOfEveryType) {
 TEST(TokenCheck, TakesAVocabularyThatIsJustLargeEnough) {
   ScratchDirectory scratch;
   write_bare<uint16_t>(scratch / "a.bin", {0, 1, 99, 5});
-  const TokenDataset dataset = one_file_dataset(scratch / "a.bin", 2, TokenType::uint16);
+  const auto dataset = one_file_dataset(scratch / "a.bin", 2, TokenType::uint16);
   EXPECT_EQ(check_refusal(dataset, 100), "");
   EXPECT_EQ(check_refusal(dataset, 99), "token 2 is 99; the model's vocabulary has 99 tokens");
 }
@@ -103,9 +107,12 @@ TEST(TokenCheck, LooksAtNoTokenThatIsInNoSample) {
 TEST(TokenCheck, LooksAtTheRowsOfEveryDatasetOfAFile) {
   ScratchDirectory scratch;
   write_bare<uint16_t>(scratch / "a.bin", {0, 1, 2, 3, 4, 500});
-  const TokenDataset first = one_file_dataset(scratch / "a.bin", 2, TokenType::uint16);
-  const TokenDataset second = one_file_dataset(scratch / "a.bin", 5, TokenType::uint16);
-  const std::vector<const TokenDataset*> both{&first, &second};
+  const auto first = one_file_dataset(scratch / "a.bin", 2, TokenType::uint16);
+  const auto second = one_file_dataset(scratch / "a.bin", 5, TokenType::uint16);
+  first->expect(100);
+  second->expect(100);
+  const Rows two(first), five(second);
+  const std::vector<const Rows*> both{&two, &five};
   EXPECT_THAT(tests::thrown_by([&] { check_tokens(both, 100, ""); }), HasSubstr("token 5 is 500"));
 }
 

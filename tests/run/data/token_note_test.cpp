@@ -5,8 +5,7 @@
 
 #include "lib/run/data/token_check.h"
 #include "lib/run/data/token_dataset.h"
-#include "lib/run/model/same_tokenizer.h"
-#include "lib/run/preflight/open_data.h"
+#include "lib/run/preflight/token_files.h"
 #include "tests/run/data/token_files.h"
 #include "tests/thrown.h"
 
@@ -40,16 +39,13 @@ TEST(TokenDigest, IsOfTheTokensAndNotOfTheFile) {
 
 class LimitedData : public testing::Test {
  protected:
-  TokenDataset open(std::optional<int64_t> most, const std::string& lengths = "") {
-    DatasetSection section;
-    section.patterns = {scratch_ / "part*.bin"};
-    if (!lengths.empty()) section.lengths = {scratch_ / lengths};
-    section.sequence_length = 4;
-    section.bare = TokenType::uint16;
-    section.most_samples = most;
-    std::vector<LackingFiles> lacking;
-    std::vector<std::string> warnings;
-    return *open_dataset(section, {}, 0, lacking, warnings);
+  Rows open(std::optional<int64_t> most, const std::string& lengths = "") {
+    std::string keys = "file_pattern: " + (scratch_ / "part*.bin").string() + "\nseq_len: 4\ndtype: uint16\n";
+    if (!lengths.empty()) keys += "lengths: " + (scratch_ / lengths).string() + "\n";
+    if (most) keys += "limit_dataset_samples: " + std::to_string(*most) + "\n";
+    DataFacts facts;
+    facts.vocabulary = 50;
+    return Rows(token_files().make(config::read_text(keys, "run.yaml"), facts));
   }
   ScratchDirectory scratch_;
 };
@@ -62,12 +58,12 @@ TEST_F(LimitedData, HasTheFirstRowsOfItsFiles) {
   EXPECT_EQ(open(1).size(), 1);
   EXPECT_EQ(open(7).size(), 4);
   const auto refusal = [&](std::optional<int64_t> most) {
-    const TokenDataset data = open(most);
-    return tests::thrown_by([&] { check_tokens(std::vector<const TokenDataset*>{&data}, 50, ""); });
+    const Rows data = open(most);
+    return tests::thrown_by([&] { check_tokens(std::vector<const Rows*>{&data}, 50, ""); });
   };
   EXPECT_THAT(refusal({}), HasSubstr("part1.bin: token 5 is 99;"));
   EXPECT_EQ(refusal(3), "");  // the bad tokens are of the sample left out
-  const TokenDataset data = open(3);
+  const Rows data = open(3);
   std::vector<int64_t> tokens(4), labels(4);
   std::vector<int32_t> documents;
   data.read(2, 100, {tokens, labels, documents});
@@ -104,13 +100,12 @@ TEST(SameTokenizer, IsAskedByBytesAndThenByContent) {
   const auto file = write_tokens(scratch / "t.bin", {1, 2, 3, 4, 5, 6});
   const std::string own = R"({"model": {"vocab": {"a": 0}}, "padding": null})";
   write_note(file, {"words", "0123", tokenizer_content(own), 300, 2, bare_file(file).digest()});
-  std::vector<TokenFile> files;
-  files.push_back(bare_file(file));
-  const TokenDataset data(std::move(files), 4);
   const auto refusal = [&](const std::string& json) {
-    checkpoint::HfOrigin model;
-    if (!json.empty()) model.files["tokenizer.json"] = json;
-    return tests::thrown_by([&] { check_tokenizer(data, model, "run.yaml:3 dataset.file_pattern"); });
+    const Node keys = config::read_text(
+        "dataset:\n  dtype: uint16\n  file_pattern: " + file.string() + "\n  seq_len: 4\n", "run.yaml");
+    DataFacts facts;
+    facts.model_tokenizer = json;
+    return tests::thrown_by([&] { (void)token_files().make(*keys.find("dataset"), facts); });
   };
   EXPECT_EQ(refusal(""), "");
   EXPECT_EQ(refusal(own), "");

@@ -68,13 +68,4 @@ Packs pack(std::span<const int64_t> lengths, const PackRules& rules) {
   return rules.packer == Packer::thd ? next_fit(lengths, rules) : emptiest_first(lengths, rules);
 }
 
-Packs unpacked(int64_t samples) {
-  Packs out;
-  for (int64_t sample = 0; sample < samples; ++sample) {
-    out.begin_pack();
-    out.add(sample);
-  }
-  return out;
-}
-
 }  // namespace heddle

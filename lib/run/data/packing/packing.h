@@ -38,7 +38,4 @@ class Packs {
 // all others are in one pack each, up to max_packs.
 Packs pack(std::span<const int64_t> lengths, const PackRules& rules);
 
-// Every sample alone.
-Packs unpacked(int64_t samples);
-
 }  // namespace heddle

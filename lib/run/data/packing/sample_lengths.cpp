@@ -1,6 +1,4 @@
-// Reading lengths, and packing what they tell.
-#include "lib/run/data/packing/sample_rows.h"
-
+// Reads the lengths of a token file's samples.
 #include <algorithm>
 #include <charconv>
 #include <fstream>
@@ -8,7 +6,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
-#include "lib/checkpoint/safetensors/checksum.h"
+#include "lib/run/data/token_dataset.h"
 
 namespace heddle {
 namespace {
@@ -25,13 +23,6 @@ int64_t length_of(const std::string& line, const std::filesystem::path& file, si
       ErrorCode::input, file.string() + ":" + std::to_string(number),
       "a sample's length is a whole number from 2 to 2147483648, got '" + text::excerpt(line_text) + "'",
       "each line holds the number of tokens of one sample, the next one in the token file");
-}
-
-std::string words_of(const PackRules& rules) {
-  if (rules.size == 0) return "off";
-  return std::string(rules.packer == Packer::thd ? "thd" : "neat") + " packs of " +
-         std::to_string(rules.size) + " tokens" +
-         (rules.max_packs ? ", at most " + std::to_string(*rules.max_packs) : "");
 }
 
 }  // namespace
@@ -52,35 +43,6 @@ std::vector<int64_t> read_lengths(const std::filesystem::path& lengths, const To
                 "the lengths of " + std::to_string(out.size()) + " samples add up to " + std::to_string(sum) +
                     " tokens, and " + tokens.path().string() + " has " + std::to_string(tokens.size()),
                 "each line holds the number of tokens of one sample, the next one in the token file");
-  return out;
-}
-
-SampleRows rows_of_samples(std::span<const std::vector<int64_t>> lengths, const PackRules& rules,
-                           int64_t length) {
-  SampleRows out;
-  std::vector<int64_t> inputs;
-  std::string bytes;
-  for (size_t file = 0; file < lengths.size(); ++file) {
-    int64_t begin = 0;
-    for (const int64_t tokens : lengths[file]) {
-      out.samples.push_back({file, begin, tokens - 1});
-      inputs.push_back(tokens - 1);
-      begin += tokens;
-    }
-    bytes += std::to_string(lengths[file].size()) + ":";
-    bytes.append(reinterpret_cast<const char*>(lengths[file].data()), lengths[file].size() * sizeof(int64_t));
-  }
-  out.lengths_sum = checkpoint::checksum(bytes);
-  out.length = rules.size > 0 ? rules.size : length;
-  out.packing = words_of(rules);
-  out.packs = rules.size > 0 ? pack(inputs, rules) : unpacked(static_cast<int64_t>(inputs.size()));
-  for (const int64_t one : inputs) {
-    out.longest = std::max(out.longest, one);
-    if (one <= out.length)
-      out.longest_kept = std::max(out.longest_kept, one);
-    else
-      ++out.left_out;
-  }
   return out;
 }
 

@@ -1,0 +1,9 @@
+// NeMo AutoModel's mock data sets.
+#include "heddle/plugin/entry_point.h"
+#include "mock.h"
+
+HEDDLE_PLUGIN("mock", "0.1.0", "dataset MockIterableDataset", "dataset build_unpacked_dataset") {
+  using namespace heddle::mock;
+  plugin.add(heddle::offered_dataset<Uniform>("MockIterableDataset", uniform_schema(), "seq_len"));
+  plugin.add(heddle::offered_dataset<Sentences>("build_unpacked_dataset", sentences_schema()));
+}

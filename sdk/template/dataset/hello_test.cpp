@@ -1,0 +1,11 @@
+// The plugin's own test. It begins with the failure, so that a test that never loads anything cannot pass.
+#include <iostream>
+
+#include "heddle/testing/conformance.h"
+
+int main() {
+  if (heddle::PluginRegistry({}).find("dataset", "hello") != nullptr) return 1;
+  const heddle::kits::Report kits = heddle::kits::check_plugin(PLUGINS "/libheddle_hello.so");
+  std::cout << kits.text();
+  return kits.passed() ? 0 : 1;
+}

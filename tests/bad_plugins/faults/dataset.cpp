@@ -1,0 +1,86 @@
+// A data set that counts upwards, right or wrong in the way that HEDDLE_FAULT says.
+#include <atomic>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "heddle/model/batch.h"
+#include "heddle/plugin/dataset.h"
+#include "heddle/plugin/entry_point.h"
+
+namespace heddle::faulty_dataset {
+namespace {
+
+bool is(const char* fault) {
+  const char* given = std::getenv("HEDDLE_FAULT");
+  return given != nullptr && std::string(given) == fault;
+}
+
+struct Config {
+  int64_t seq_len = 8;
+};
+
+std::atomic<int64_t> made{0};
+
+class Faulty : public IDataset {
+ public:
+  Faulty(Config config, const Node& section, const DataFacts& facts)
+      : length_(config.seq_len), vocabulary_(facts.vocabulary), number_(made++) {
+    if (is("throws")) throw std::runtime_error("no disk");
+    if (is("no_file")) throw MissingData({{section.where(), "no file matches 'a'"}});
+  }
+  int64_t size() const override { return is("empty") ? 0 : 40; }
+  int64_t length(int64_t sample) const override {
+    if (is("no_length")) return 0;
+    return is("long") && sample == 39 ? length_ + 1 : length_;
+  }
+  int64_t row_length() const override { return length_; }
+  bool is_uneven() const override { return is("long"); }
+  bool sequential() const override { return is("sequential"); }
+  DataTokenizer tokenizer() const override {
+    return {"words", "", is("large_tokenizer") ? vocabulary_ + 1 : 0, -1, false};
+  }
+  bool has_documents() const override { return is("documents"); }
+  void read(int64_t sample, const SampleTarget& to) const override {
+    const int64_t begin = is("differs") ? sample + number_ : is("counts_reads") ? sample + reads_++ : sample;
+    for (size_t i = 0; i < to.tokens.size(); ++i) to.tokens[i] = begin + static_cast<int64_t>(i);
+    for (size_t i = 0; i < to.labels.size(); ++i) to.labels[i] = begin + static_cast<int64_t>(i) + 1;
+    if (is("outside")) to.tokens[3] = vocabulary_;
+    if (is("outside_label")) to.labels.back() = vocabulary_;
+    if (is("unshifted")) to.labels[2] = to.tokens[2];
+    if (is("no_labels")) std::fill(to.labels.begin(), to.labels.end(), Batch::kIgnore);
+    if (is("documents")) to.begin_document(length_);
+    if (is("secret_documents")) to.begin_document(2);
+    if (is("shares")) share(to);
+  }
+  std::string digest() const override { return is("digest") ? std::to_string(number_) : "counting"; }
+
+ private:
+  // Writes its tokens by way of a member, which another thread changes meanwhile.
+  void share(const SampleTarget& to) const {
+    shared_ = to.tokens[0];
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    to.tokens[0] = shared_;
+  }
+
+  int64_t length_, vocabulary_, number_;
+  mutable std::atomic<int64_t> reads_{0}, shared_{0};
+};
+
+ConfigSchema<Config> schema() {
+  return ConfigSchema<Config>().field("seq_len", &Config::seq_len, "Tokens of a sample.",
+                                      at_least<int64_t>(4));
+}
+
+}  // namespace
+}  // namespace heddle::faulty_dataset
+
+HEDDLE_PLUGIN("faulty_dataset", "1.0.0", "dataset faulty") {
+  using namespace heddle;
+  auto offered = offered_dataset<faulty_dataset::Faulty>("faulty", faulty_dataset::schema(), "seq_len");
+  if (faulty_dataset::is("no_maker")) offered.make = {};
+  if (faulty_dataset::is("null"))
+    offered.make = [](const Node&, const DataFacts&) -> std::unique_ptr<IDataset> { return nullptr; };
+  plugin.add(std::move(offered));
+}
