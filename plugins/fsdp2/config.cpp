@@ -126,7 +126,8 @@ void add_sharding_fields(ConfigSchema<Fsdp2Config>& schema) {
              "Free whole parameters after forward. Null: all units but the last; none in a pipeline.")
       .field("enable_async_tensor_parallel", &C::enable_async_tensor_parallel,
              "Overlap tensor-parallel communication with compute.")
-      .field("enable_compile", &C::enable_compile, "Layers are kernels already: there is no graph to compile.")
+      .field("enable_compile", &C::enable_compile,
+             "Layers are kernels already: there is no graph to compile.")
       .field("enable_fsdp2_prefetch", &C::enable_fsdp2_prefetch,
              "Gather as many units ahead as the two depths say, where units are freed after forward and "
              "there is no pipeline; else one.")

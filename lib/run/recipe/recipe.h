@@ -37,7 +37,7 @@ struct Recipe {
   std::vector<std::string> not_built;   // "checkpoint.is_async: why": set, valid, and not built yet
   std::vector<SkippedKey> skipped;      // what changes nothing
   std::vector<std::string> warnings;
-  Errors errors;                        // of the unread sections and of unknown keys
+  Errors errors;  // of the unread sections and of unknown keys
   void add(RecipeNotes notes);
 };
 

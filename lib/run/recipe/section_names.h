@@ -7,10 +7,23 @@
 
 namespace heddle {
 
-inline constexpr std::array<std::string_view, 17> kSections = {
-    "recipe",     "seed",       "step_scheduler", "model",           "dataset", "validation_dataset",
-    "dataloader", "optimizer",  "lr_scheduler",   "clip_grad_norm",  "loss_fn", "distributed",
-    "dist_env",   "checkpoint", "plugins",        "packed_sequence", "validation_dataloader"};
+inline constexpr std::array<std::string_view, 17> kSections = {"recipe",
+                                                               "seed",
+                                                               "step_scheduler",
+                                                               "model",
+                                                               "dataset",
+                                                               "validation_dataset",
+                                                               "dataloader",
+                                                               "optimizer",
+                                                               "lr_scheduler",
+                                                               "clip_grad_norm",
+                                                               "loss_fn",
+                                                               "distributed",
+                                                               "dist_env",
+                                                               "checkpoint",
+                                                               "plugins",
+                                                               "packed_sequence",
+                                                               "validation_dataloader"};
 inline constexpr std::string_view kNamedValidation = "validation_dataset_";  // and a NAME
 
 // Other sections of AutoModel's recipes, with what to do where no plugin offers them. Null is as good as left

@@ -85,7 +85,8 @@ TEST(Json, OfASetupIsThisLine) {
 }
 
 TEST(Text, OfASetupNamesWhatARunWillRefuse) {
-  const std::string text = engine::to_text(setup_of("{cp_size: 2, multimodal: {vision: {frame_sharding: {enabled: true}}}}", 4));
+  const std::string text =
+      engine::to_text(setup_of("{cp_size: 2, multimodal: {vision: {frame_sharding: {enabled: true}}}}", 4));
   EXPECT_NE(text.find("mesh: pp 1, dp_replicate 1, dp_shard 2, cp 2, tp 1\n"), std::string::npos) << text;
   EXPECT_NE(text.find("not built yet: distributed.multimodal: "), std::string::npos);
 }

@@ -55,7 +55,8 @@ TEST_P(TemplateKits, PassWhatPluginsNewWritesAndTheExamples) {
 INSTANTIATE_TEST_SUITE_P(Examples, TemplateKits,
                          ::testing::Values("template_strategy", "template_sharded_strategy",
                                            "template_parallelizer", "template_schedule", "template_model",
-"template_optimizer", "template_transform", "template_metrics", "template_dataset", "overlapped", "looped", "balance", "acme"),
+                                           "template_optimizer", "template_transform", "template_metrics",
+                                           "template_dataset", "overlapped", "looped", "balance", "acme"),
                          [](const auto& info) { return info.param; });
 
 TEST(SdkReadme, HoldsTheWalkOfTheExample) {
