@@ -54,7 +54,7 @@ TEST_F(PluginsNew, WritesAStrategyWithItsName) {
 
 TEST_F(PluginsNew, WritesEveryKind) {
   for (const std::string kind : {"strategy", "sharded-strategy", "parallelizer", "schedule", "model",
-                                 "optimizer", "transform", "metrics"}) {
+                                 "optimizer", "transform", "metrics", "dataset"}) {
     const std::string name = "a_" + kind.substr(0, kind.find('-'));
     const Outcome outcome = heddle({"plugins", "new", at(name + "1"), "--kind", kind});
     EXPECT_EQ(outcome.status, 0) << outcome.error;

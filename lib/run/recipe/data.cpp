@@ -36,8 +36,8 @@ const ConfigSchema<LoaderFields>& loader_schema() {
           .later("drop_last", "the last samples of an epoch are always trained on")
           .field(
               "collate_fn", &W::collate_fn,
-              "default_collater, default_collate or default_convert, which say the same; or a map of its "
-              "_target_ and "
+              "default_collater, default_collate, default_convert, packed_sequence_thd_collater or "
+              "neat_packed_collater, which say the same; or a map of its _target_ and "
               "pad_seq_len_divisible: rows as long as the longest of their microbatch are rounded up to it.");
   return schema;
 }
@@ -56,7 +56,8 @@ const ConfigSchema<Collater>& collater_schema() {
 }
 
 const std::array<std::string, 3> kLoaders = {"ParallelAwareDataloader", "StatefulDataLoader", "DataLoader"};
-const std::array<std::string, 3> kCollaters = {"default_collater", "default_collate", "default_convert"};
+const std::array<std::string, 5> kCollaters = {"default_collater", "default_collate", "default_convert",
+                                               "packed_sequence_thd_collater", "neat_packed_collater"};
 
 // Of a collater: its name, or a map with it.
 int64_t multiple_of(const Node& collater) {
