@@ -8,7 +8,7 @@
 
 #include "course.h"
 #include "heddle/mesh/call.h"
-#include "schedule_shapes.h"
+#include "schedule/schedule_shapes.h"
 
 namespace heddle::kits {
 namespace {

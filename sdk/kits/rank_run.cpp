@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "heddle/parallel/build.h"
-#include "plain_schedule.h"
+#include "schedule/plain_schedule.h"
 
 namespace heddle::kits {
 namespace {

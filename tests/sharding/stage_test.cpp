@@ -108,10 +108,9 @@ struct Stage {
                                               at::full({2}, 2.0).set_requires_grad(letter != 'F')));
     std::vector<std::unique_ptr<Bucket>> buckets;
     for (const Slots& fresh : new_slots(units))
-      for (const ParameterSlot& slot : fresh) {
-        buckets.push_back(std::make_unique<WrittenBucket>(lines, slot));
-        seen.push_back(static_cast<WrittenBucket*>(buckets.back().get()));
-      }
+      for (const ParameterSlot& slot : fresh)
+        seen.push_back(static_cast<WrittenBucket*>(
+            buckets.emplace_back(std::make_unique<WrittenBucket>(lines, slot)).get()));
     const std::vector<Reshard> all(units.size(), reshard);
     engine = std::make_unique<ShardedStage>(Model(std::move(units), std::move(buckets), all, "mine"), policy,
                                             mesh, groups_over(mesh, {"dp", "", "dp"}));

@@ -111,14 +111,7 @@ CheckpointSection::Export export_of(const Node& section, const Node& value) {
   refuse(section, "save_consolidated", "expected false, final or every, got " + value.written());
 }
 
-}  // namespace
-
-std::vector<FieldInfo> checkpoint_fields() {
-  return checkpoint_schema().fields();
-}
-
-CheckpointSection read_checkpoint(const Node& section, RecipeNotes& notes) {
-  const CheckpointFields words = checkpoint_schema().read(section);
+void check_values(const Node& section, const CheckpointFields& words) {
   if (words.model_save_format != "safetensors" && words.model_save_format != "torch_save")
     refuse(section, "model_save_format",
            "Unsupported model save format: " + words.model_save_format +
@@ -136,14 +129,29 @@ CheckpointSection read_checkpoint(const Node& section, RecipeNotes& notes) {
   if (words.consolidation_timeout_minutes > kLongestTimeout)
     refuse(section, "consolidation_timeout_minutes",
            "checkpoint.consolidation_timeout_minutes must be at most 525600 (a year)");
-  check_directory(section, words.checkpoint_dir, notes.not_built);
-  add_not_built(notes.not_built, "checkpoint", checkpoint_schema(), words);
+}
+
+void note_skipped(const CheckpointFields& words, RecipeNotes& notes) {
   if (words.model_save_format == "torch_save")
     notes.skipped.push_back(
         {"checkpoint.model_save_format", "models and checkpoints are written as safetensors"});
   if (words.dequantize_base_checkpoint.value_or(false))
     notes.skipped.push_back(
         {"checkpoint.dequantize_base_checkpoint", "a base model that is not quantized is read as it is"});
+}
+
+}  // namespace
+
+std::vector<FieldInfo> checkpoint_fields() {
+  return checkpoint_schema().fields();
+}
+
+CheckpointSection read_checkpoint(const Node& section, RecipeNotes& notes) {
+  const CheckpointFields words = checkpoint_schema().read(section);
+  check_values(section, words);
+  check_directory(section, words.checkpoint_dir, notes.not_built);
+  add_not_built(notes.not_built, "checkpoint", checkpoint_schema(), words);
+  note_skipped(words, notes);
   const auto path_or_none = [](const std::optional<std::string>& word) {
     return word ? std::optional(path_of(*word)) : std::nullopt;
   };
@@ -155,7 +163,8 @@ CheckpointSection read_checkpoint(const Node& section, RecipeNotes& notes) {
           words.consolidation_timeout_minutes,
           words.single_rank_consolidation,
           words.v4_compatible,
-          recent.is_null() ? std::nullopt : std::optional(recent.as_integer()),
+          words.max_recent_checkpoints.is_null() ? std::nullopt
+                                                 : std::optional(words.max_recent_checkpoints.as_integer()),
           words.best_metric_key,
           std::nullopt,
           words.is_async.value_or(false),

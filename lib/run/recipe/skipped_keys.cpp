@@ -104,7 +104,7 @@ const Known* find(const Table& table, const std::string& name) {
   return at == table.end() ? nullptr : &*at;
 }
 
-bool is_off(const Node& section) {
+bool is_turned_off(const Node& section) {
   if (!section.is_map()) return false;
   for (const char* key : {"enabled", "enable"})
     if (const Node* on = section.find(key);
@@ -169,7 +169,7 @@ bool skip(const Node& root, const std::string& name, const Node& section, Recipe
     return true;
   const Known* known = find(kNotBuilt, name);
   if (known == nullptr) return false;
-  if (section.is_null() || is_off(section))
+  if (section.is_null() || is_turned_off(section))
     notes.skipped.push_back({name, "it is off"});
   else
     notes.not_built.push_back(name + ": " + std::string(known->why));

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "../attempt.h"
-#include "../plain_schedule.h"
+#include "../schedule/plain_schedule.h"
 #include "heddle/engine/engine.h"
 #include "heddle/train/step.h"
 #include "heddle/transport/threads.h"

@@ -48,34 +48,6 @@ TEST(ModelConfig, TakesTransformersDefaults) {
   EXPECT_TRUE(read_config(with(R"("attention_bias":true)")).output_bias);
 }
 
-TEST(ModelConfig, NamesAllWrongValuesTogether) {
-  const Folder folder;
-  const auto file = folder.write("config.json", R"({"model_type":"llama",
-"vocab_size":0,
-"hidden_size":-4,
-"num_hidden_layers":"x",
-"rms_norm_eps":0,
-"quantization_config":{"bits":4}})");
-  try {
-    engine::read_model(file, tests::built_plugins());
-    FAIL();
-  } catch (const ErrorList& errors) {
-    std::vector<std::string> lines;
-    for (const Error& error : errors.all()) lines.push_back(error.where().substr(error.where().rfind(':')));
-    EXPECT_THAT(lines, ::testing::ElementsAre(":2 vocab_size", ":3 hidden_size", ":4 num_hidden_layers",
-                                              ":5 rms_norm_eps", ":6 quantization_config"));
-  }
-  // What depends on others, once those are right.
-  try {
-    const auto dependent =
-        folder.write("config.json", with(R"("num_key_value_heads":3,"pad_token_id":40000)"));
-    engine::read_model(dependent, tests::built_plugins());
-    FAIL();
-  } catch (const ErrorList& errors) {
-    EXPECT_EQ(errors.all().size(), 2u);
-  }
-}
-
 TEST(ModelConfig, ReadsBothSpellingsOfTheRotaryEmbedding) {
   const ModelConfig before = read_config(
       with(R"("rope_theta":5e5,"max_position_embeddings":99,"rope_scaling":{"type":"linear","factor":4})"));

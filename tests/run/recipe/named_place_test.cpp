@@ -17,13 +17,13 @@ using ::testing::HasSubstr;
 using tests::Folder;
 
 // Sets a variable of the environment for as long as it lives.
-class Variable {
+class EnvironmentVariable {
  public:
-  Variable(const char* name, const std::string& value) : name_(name) {
+  EnvironmentVariable(const char* name, const std::string& value) : name_(name) {
     if (const char* before = std::getenv(name)) before_ = before;
     setenv(name, value.c_str(), 1);
   }
-  ~Variable() {
+  ~EnvironmentVariable() {
     if (before_)
       setenv(name_, before_->c_str(), 1);
     else
@@ -42,7 +42,7 @@ std::filesystem::path put(const Folder& folder, const std::string& name, const s
 
 TEST(NamedPlace, IsASnapshotOfTheCache) {
   const Folder folder;
-  const Variable cache("HF_HUB_CACHE", folder.path().string());
+  const EnvironmentVariable cache("HF_HUB_CACHE", folder.path().string());
   put(folder, "models--org--Model/refs/main", "abc");
   put(folder, "models--org--Model/snapshots/abc/config.json", "{}");
   put(folder, "models--org--Model/snapshots/old/config.json", "{}");
@@ -63,16 +63,16 @@ TEST(NamedPlace, IsThePathWhereThatExists) {
 TEST(NamedPlace, IsThatOfTheFileOfPlaces) {
   const Folder folder;
   const auto file = folder.write("places", "a/b /x\norg/Model /models of mine/llama\n");
-  const Variable places("HEDDLE_PLACES", file.string());
+  const EnvironmentVariable places("HEDDLE_PLACES", file.string());
   EXPECT_EQ(named_place("org/Model", Named::model), "/models of mine/llama");
-  const Variable none("HEDDLE_PLACES", (folder / "none").string());
+  const EnvironmentVariable none("HEDDLE_PLACES", (folder / "none").string());
   EXPECT_THAT(tests::thrown_by([] { named_place("org/Model", Named::model); }),
               HasSubstr("cannot be read; the environment variable HEDDLE_PLACES names it"));
 }
 
 TEST(NamedPlace, IsSaidToBeLackingWithTheCommandThatBringsIt) {
   const Folder folder;
-  const Variable cache("HF_HUB_CACHE", folder.path().string());
+  const EnvironmentVariable cache("HF_HUB_CACHE", folder.path().string());
   EXPECT_EQ(named_place_hint("org/text", Named::dataset),
             "heddle downloads nothing: `hf download org/text --repo-type dataset` brings it to the hub's "
             "cache, where "

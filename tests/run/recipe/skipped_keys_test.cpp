@@ -30,14 +30,14 @@ std::string refusal_in(const std::string& yaml) {
   return tests::thrown_by([&] { recipe_in(yaml); });
 }
 
-const std::string kModel = "model: {config: {model_type: llama}}\n";
+const std::string kSomeModel = "model: {config: {model_type: llama}}\n";
 
 TEST(SkippedSections, AreNamedEachOnce) {
   EXPECT_THAT(skipped_in("ci: {time: 1}\nskypilot: {}\nnvtx: false\nprewarm: {cublas: true}\n"
                          "compile: {enabled: true}\nbenchmark: {warmup_steps: 1}\n_parts: {a: 1}\n" +
-                         kModel),
+                         kSomeModel),
               ElementsAre("benchmark", "ci", "compile", "nvtx", "prewarm", "skypilot"));
-  const Recipe recipe = recipe_in("ci: 1\nnvtx: false\n" + kModel);
+  const Recipe recipe = recipe_in("ci: 1\nnvtx: false\n" + kSomeModel);
   EXPECT_EQ(text_of(recipe.skipped, false),
             "skipped: ci, nvtx; they change no number here (heddle check --verbose says why)\n");
   EXPECT_THAT(text_of(recipe.skipped, true), HasSubstr("skipped: ci: notes of AutoModel's test farm\n"));
@@ -50,33 +50,33 @@ TEST(SkippedSections, AreNotEvaluated) {
   EXPECT_EQ(refusal_in(
                 "skypilot: {env: {TOKEN: '${HEDDLE_NO_SUCH_VARIABLE}'}}\nci: ['${HEDDLE_NO_SUCH_VARIABLE}']\n"
                 "_old: {a: {b: '${HEDDLE_NO_SUCH_VARIABLE}'}}\n" +
-                kModel),
+                kSomeModel),
             "");
-  EXPECT_THAT(refusal_in("seed: ${HEDDLE_NO_SUCH_VARIABLE}\n" + kModel), HasSubstr("is not set"));
+  EXPECT_THAT(refusal_in("seed: ${HEDDLE_NO_SUCH_VARIABLE}\n" + kSomeModel), HasSubstr("is not set"));
 }
 
 TEST(SkippedSections, SaySoWhereAPersonMayExpectThemToAct) {
   EXPECT_THAT(
-      recipe_in("rng: {seed: 1111}\n" + kModel).warnings,
+      recipe_in("rng: {seed: 1111}\n" + kSomeModel).warnings,
       ElementsAre("run.yaml:1 rng.seed is not read, as AutoModel does not read it either: the seed is 42; "
                   "write seed: 1111"));
-  EXPECT_THAT(recipe_in("seed: 7\nrng: {seed: 1}\n" + kModel).warnings,
+  EXPECT_THAT(recipe_in("seed: 7\nrng: {seed: 1}\n" + kSomeModel).warnings,
               ElementsAre(HasSubstr("the seed is 7;")));
-  EXPECT_THAT(recipe_in("rng: {seed: 42}\n" + kModel).warnings, IsEmpty());
+  EXPECT_THAT(recipe_in("rng: {seed: 42}\n" + kSomeModel).warnings, IsEmpty());
   EXPECT_THAT(
-      recipe_in("tokenizer: {name: x}\n" + kModel).warnings,
+      recipe_in("tokenizer: {name: x}\n" + kSomeModel).warnings,
       ElementsAre("run.yaml:1 tokenizer is not read, as AutoModel does not read it either: the tokenizer "
                   "is that of the data set or of the model"));
 }
 
 TEST(SkippedSections, AreNotThoseThatChangeNumbers) {
-  EXPECT_THAT(recipe_in("peft: {dim: 8}\nfp8: {enabled: true}\n" + kModel).not_built,
+  EXPECT_THAT(recipe_in("peft: {dim: 8}\nfp8: {enabled: true}\n" + kSomeModel).not_built,
               ElementsAre("peft: adapters are not built yet", "fp8: products in fp8 are not built yet"));
-  EXPECT_THAT(recipe_in("teacher_model: {a: 1}\nkd_ratio: 0.5\n" + kModel).not_built,
+  EXPECT_THAT(recipe_in("teacher_model: {a: 1}\nkd_ratio: 0.5\n" + kSomeModel).not_built,
               ElementsAre("teacher_model: distillation is not built yet"));
-  EXPECT_THAT(skipped_in("fp8: {enabled: false}\npeft: null\n" + kModel), ElementsAre("fp8", "peft"));
-  EXPECT_THAT(refusal_in("wandb: {project: x}\n" + kModel), HasSubstr("unknown key 'wandb'"));
-  EXPECT_THAT(refusal_in("benchmrk: {}\n" + kModel), HasSubstr("unknown key 'benchmrk'"));
+  EXPECT_THAT(skipped_in("fp8: {enabled: false}\npeft: null\n" + kSomeModel), ElementsAre("fp8", "peft"));
+  EXPECT_THAT(refusal_in("wandb: {project: x}\n" + kSomeModel), HasSubstr("unknown key 'wandb'"));
+  EXPECT_THAT(refusal_in("benchmrk: {}\n" + kSomeModel), HasSubstr("unknown key 'benchmrk'"));
 }
 
 TEST(SkippedKeys, OfAModelChooseImplementations) {
@@ -140,11 +140,11 @@ TEST(ModelOfARecipe, NamesAModelWhoseKeysOthersReplace) {
 TEST(LossOfARecipe, HasFourNamesAndOneFormula) {
   for (const char* name :
        {"MaskedCrossEntropy", "FusedLinearCrossEntropy", "TEParallelCrossEntropy", "ChunkedCrossEntropy"})
-    EXPECT_EQ(refusal_in(std::string("loss_fn: {_target_: a.") + name + "}\n" + kModel), "") << name;
-  EXPECT_THAT(skipped_in("loss_fn: {fp32_upcast: false}\n" + kModel), ElementsAre("loss_fn.fp32_upcast"));
-  EXPECT_THAT(
-      recipe_in("loss_fn: {_target_: FusedLinearCrossEntropy, logit_softcapping: 30}\n" + kModel).not_built,
-      ElementsAre("loss_fn.logit_softcapping: the soft cap is that of the model"));
+    EXPECT_EQ(refusal_in(std::string("loss_fn: {_target_: a.") + name + "}\n" + kSomeModel), "") << name;
+  EXPECT_THAT(skipped_in("loss_fn: {fp32_upcast: false}\n" + kSomeModel), ElementsAre("loss_fn.fp32_upcast"));
+  EXPECT_THAT(recipe_in("loss_fn: {_target_: FusedLinearCrossEntropy, logit_softcapping: 30}\n" + kSomeModel)
+                  .not_built,
+              ElementsAre("loss_fn.logit_softcapping: the soft cap is that of the model"));
 }
 
 }  // namespace
