@@ -5,7 +5,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <functional>
@@ -127,7 +126,7 @@ struct Stage {
 
 Lines written(const std::function<void(Lines&, Rendezvous&)>& body) {
   Lines lines;
-  ThreadWorld::run(1, [&](Rendezvous& rendezvous) { body(lines, rendezvous); });
+  ThreadWorld::run(1, [&](Rendezvous& alone) { body(lines, alone); });
   return lines;
 }
 

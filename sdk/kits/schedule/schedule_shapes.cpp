@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/schedule/check.h"
-#include "gathered.h"
+#include "../gathered.h"
 #include "heddle/schedule/simulate.h"
 
 namespace heddle::kits {
