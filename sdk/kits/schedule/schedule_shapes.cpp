@@ -6,8 +6,8 @@
 #include <tuple>
 #include <vector>
 
-#include "core/schedule/check.h"
 #include "../gathered.h"
+#include "core/schedule/check.h"
 #include "heddle/schedule/simulate.h"
 
 namespace heddle::kits {
