@@ -79,7 +79,8 @@ TEST(PluginsInspect, NamesEveryPlaceAndTheNearestWhenThereIsNone) {
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(
       outcome.error,
-      HasSubstr("error[plugin_missing] plugin: there is no plugin 'fsdp3'; available: context, ddp, fsdp2"));
+      HasSubstr(
+          "error[plugin_missing] plugin: there is no plugin 'fsdp3'; available: adamw, context, ddp, fsdp2"));
   EXPECT_THAT(outcome.error, HasSubstr(", single, tensor (searched " HEDDLE_BINARY_DIR "/plugins"));
   EXPECT_THAT(outcome.error, HasSubstr("\n  hint: did you mean 'fsdp2'?"));
 }
