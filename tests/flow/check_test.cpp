@@ -54,7 +54,7 @@ const std::vector<Broken> kSteps = {
     {"max_steps: 12", "max_steps: 1e3", "expected an integer, got 1000.0"},
     {"", "lr_scheduler: {lr_warmup_steps: 20}", "lr_warmup_steps (20) must be below lr_decay_steps (12)"},
     {"lr: 0.003", "lr: fast", "expected a number, got 'fast'"},
-    {"lr: 0.003", "_target_: torch.optim.SGD", "unknown component 'torch.optim.SGD'"},
+    {"lr: 0.003", "_target_: torch.optim.SGD", "there is no optimizer 'SGD'"},
     {"", "optimiser: {}", "unknown key 'optimiser'"},
     {"", "seed: 8", "the key 'seed' is repeated"},
     {"", "model: [1", "YAML syntax"},
@@ -187,6 +187,22 @@ TEST_F(CheckedRun, CountsStepsAndTheBytesOfARank) {
   EXPECT_EQ(shared["parameters"], parameters);
   EXPECT_NEAR(shared["bytes_per_rank"]["parameters"], 2 * parameters, 200);
   EXPECT_EQ(shared["steps"], 12);
+}
+
+// Of Muon one box for each matrix, where AdamW keeps two.
+TEST_F(CheckedRun, CountsTheStateOfTheOptimizerThatIsNamed) {
+  const Outcome outcome = heddle({"check", files_.path("run.yaml"), "--world-size", "1", "--json",
+                                  "--optimizer", "{_target_: dion.Muon, lr: 0.01}"});
+  const int64_t scalars = 2 * 256 * 24 + 5 * 24, matrices = 2 * (2 * 24 * 24 + 2 * 8 * 24 + 3 * 24 * 40);
+  EXPECT_EQ(json::parse(outcome.out)["bytes_per_rank"]["optimizer"], 4 * (2 * scalars + matrices))
+      << outcome.error;
+  const Outcome early =
+      heddle({"check", files_.path("run.yaml"), "--world-size", "2", "--optimizer", "{_target_: dion.Muon}",
+              "--distributed", "{strategy: ddp, pp_size: 2, pipeline: {pp_post_validation: true}}"});
+  EXPECT_EQ(early.status, 2);
+  EXPECT_THAT(early.error,
+              HasSubstr("distributed.pipeline.pp_post_validation: post-validation takes updates back, "
+                        "and the optimizer 'Muon' cannot"));
 }
 
 TEST_F(CheckedRun, ElsewhereWarnsOfWhatThisMachineLacks) {

@@ -49,9 +49,9 @@ TEST(OptimizerSection, HasTheDefaultsOfTheOptimizerThatItNames) {
 }
 
 TEST(OptimizerSection, RefusesAnOptimizerThatNoPluginOffers) {
-  EXPECT_THAT(section_refusal("{_target_: torch.optim.AdamV}"),
-              HasSubstr("run.yaml:2 optimizer._target_: there is no optimizer 'AdamV'; available: "));
-  EXPECT_THAT(section_refusal("{_target_: torch.optim.AdamV}"), HasSubstr("did you mean 'AdamW'?"));
+  EXPECT_THAT(section_refusal("{_target_: torch.optim.AdmW}"),
+              HasSubstr("run.yaml:2 optimizer._target_: there is no optimizer 'AdmW'; available: "));
+  EXPECT_THAT(section_refusal("{_target_: torch.optim.AdmW}"), HasSubstr("did you mean 'AdamW'?"));
 }
 
 TEST(OptimizerSection, RefusesUnknownKeysAndValuesWithTheLine) {

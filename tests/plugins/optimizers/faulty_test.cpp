@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(
         OptimizerFault{"forgets_state", "values copied into it continue",
                        "the weight 'embed_tokens.weight' has "
                        "other bits"},
-        OptimizerFault{"forgets_state", "can_undo()", ""},
+        OptimizerFault{"forgets_state", "can_undo()", "one update after another was taken back"},
         OptimizerFault{"decays_without_gradient", "whose gradient is undefined", "and its weight changes"},
         OptimizerFault{"ignores_skip", "nothing changes where skip is 1", "has other bits"},
         OptimizerFault{"ignores_divisor", "divided by the divisor", "has other bits"},

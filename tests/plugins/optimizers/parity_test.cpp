@@ -45,6 +45,7 @@ TEST_P(Optimizers, EqualSingleUnderEverySplit) {
   expect_close(train(both), train(whole));
   both.strategy = "fsdp2", both.section = kFloat;
   both.axes = {{"pp", 1}, {"dp_replicate", 1}, {"dp_shard", 2}, {"cp", 1}, {"tp", 2}};
+  both.microbatches = 3;
   expect_close(train(both), train(whole));
   const Outcome once = train(fsdp2), again = train(fsdp2);
   expect_bit_equal(once, again);
