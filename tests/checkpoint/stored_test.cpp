@@ -26,7 +26,7 @@ using tests::ToySpec;
 using Named = std::vector<std::pair<std::string, at::Tensor>>;
 using Shape = std::vector<int64_t>;
 
-at::Tensor numbers(const Shape& shape, double from) {
+at::Tensor stored_numbers(const Shape& shape, double from) {
   int64_t count = 1;
   for (const int64_t size : shape) count *= size;
   return (at::arange(count, at::kFloat) + from).view(shape);
@@ -54,10 +54,11 @@ std::shared_ptr<ToySpec> every_kind() {
 }
 
 Named files_of_every_kind() {
-  return {{"conv", numbers({3, 5}, 100)},    {"e.0", numbers({5, 4}, 200)}, {"e.1", numbers({5, 4}, 300)},
-          {"e.2", numbers({5, 4}, 400)},     {"extra", numbers({2}, 800)},  {"gate", numbers({3, 4}, 500)},
-          {"pair", numbers({2, 2, 3}, 900)}, {"plain", numbers({3, 2}, 0)}, {"qk", numbers({4, 8}, 600)},
-          {"up", numbers({4, 4}, 700)}};
+  return {{"conv", stored_numbers({3, 5}, 100)},    {"e.0", stored_numbers({5, 4}, 200)},
+          {"e.1", stored_numbers({5, 4}, 300)},     {"e.2", stored_numbers({5, 4}, 400)},
+          {"extra", stored_numbers({2}, 800)},      {"gate", stored_numbers({3, 4}, 500)},
+          {"pair", stored_numbers({2, 2, 3}, 900)}, {"plain", stored_numbers({3, 2}, 0)},
+          {"qk", stored_numbers({4, 8}, 600)},      {"up", stored_numbers({4, 4}, 700)}};
 }
 
 std::map<std::string, at::Tensor> parameters_of_every_kind() {
@@ -146,7 +147,7 @@ TEST(Stored, IsMadeShardedAndExportedAgainByteForByte) {
 TEST(Stored, NamesWhatIsMissingAndWhatHasAnotherShape) {
   const Folder folder;
   Named files = files_of_every_kind();
-  files[0].second = numbers({3, 6}, 0);  // conv
+  files[0].second = stored_numbers({3, 6}, 0);  // conv
   std::erase_if(files, [](const auto& file) { return file.first == "e.1"; });
   tests::write_safetensors(folder / "model.safetensors", files);
   const auto spec = every_kind();
