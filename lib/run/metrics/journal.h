@@ -17,6 +17,7 @@
 #include "lib/run/metrics/progress.h"
 #include "lib/run/metrics/sinks.h"
 #include "lib/run/spec/run_spec.h"
+#include "lib/run/spec/stop_request.h"
 
 namespace heddle {
 
