@@ -55,6 +55,7 @@ struct Verdict {
   bool is_run = false;
   std::optional<ModelSize> size = std::nullopt;       // of a rank; empty: not known
   std::optional<StepScheduler> steps = std::nullopt;  // empty: not known
+  std::vector<SkippedKey> skipped = {};               // sections and keys that change nothing
 };
 
 std::optional<ModelSize> size_if_known(const Plan& plan, Setup& setup, const PreparedModel& model,
@@ -64,7 +65,7 @@ std::optional<ModelSize> size_if_known(const Plan& plan, Setup& setup, const Pre
 }
 
 Verdict run_elsewhere(Preflight checked) {
-  Verdict out{std::move(checked.setup), true, std::nullopt, checked.scheduler};
+  Verdict out{std::move(checked.setup), true, std::nullopt, checked.scheduler, checked.recipe.skipped};
   if (checked.model) out.size = size_if_known(checked.plan, out.setup, *checked.model, checked.recipe);
   return out;
 }
@@ -87,7 +88,8 @@ Verdict run_here(Preflight checked) {
   RunSpec run = spec_of(std::move(checked), {}, std::chrono::milliseconds(0));
   const auto sizes = sizes_if_known(plan, run.setup, run.model, run.recipe);
   if (sizes && plan.device == nullptr) see_memory(*sizes, run);
-  return {std::move(run.setup), true, sizes ? std::optional(sizes->most) : std::nullopt, run.scheduler};
+  return {std::move(run.setup), true, sizes ? std::optional(sizes->most) : std::nullopt, run.scheduler,
+          run.recipe.skipped};
 }
 
 // A configuration with its plugins, or the error of reading it.
@@ -182,7 +184,7 @@ class Checker {
   void check(const std::string& file, int size, const Loaded& loaded) {
     try {
       if (loaded.error) std::rethrow_exception(loaded.error);
-      print(file, verdict(loaded, size), loaded.recipe.skipped);
+      print(file, verdict(loaded, size));
     } catch (const Error& error) {
       status_ = 2;
       refuse(file, size, error);
@@ -200,19 +202,19 @@ class Checker {
     return command_.elsewhere ? run_elsewhere(std::move(checked)) : run_here(std::move(checked));
   }
 
-  void print(const std::string& file, const Verdict& verdict, const std::vector<SkippedKey>& skipped) const {
+  void print(const std::string& file, const Verdict& verdict) const {
     if (command_.json) {
       std::string line = engine::to_json(verdict.setup);
       if (verdict.is_run)
         line.replace(line.size() - 1, 1,
-                     ", " + run_json(verdict) + ", \"skipped\": " + to_json(skipped) + "}");
+                     ", " + run_json(verdict) + ", \"skipped\": " + to_json(verdict.skipped) + "}");
       std::cout << "{\"config\": " << text::quoted(file) << ", " << line.substr(1) << "\n";
       return;
     }
     const int ranks = verdict.setup.sizes.world;
     std::cout << file << " on " << ranks << (ranks == 1 ? " rank\n" : " ranks\n")
-              << engine::to_text(verdict.setup) << run_text(verdict) << text_of(skipped, command_.verbose)
-              << std::endl;
+              << engine::to_text(verdict.setup) << run_text(verdict)
+              << text_of(verdict.skipped, command_.verbose) << std::endl;
     for (const std::string& warning : verdict.setup.warnings)
       std::cerr << "warning: " << warning << std::endl;
   }
