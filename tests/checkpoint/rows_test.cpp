@@ -8,7 +8,6 @@
 namespace heddle {
 namespace {
 
-using checkpoint::Rows;
 using checkpoint::TensorToWrite;
 
 const std::vector<std::vector<TensorToWrite>> kFiles = {
@@ -16,7 +15,7 @@ const std::vector<std::vector<TensorToWrite>> kFiles = {
     {{"scale", at::kLong, {}}, {"empty", at::kFloat, {0, 4}}, {"head", at::kBFloat16, {333, 16}}}};
 constexpr uint64_t kRow = 64, kTotal = 1000 * kRow + 28 + 8 + 333 * 32;
 
-uint64_t bytes_of(const Rows& rows) {
+uint64_t bytes_of(const checkpoint::Rows& rows) {
   const TensorToWrite& tensor = kFiles[rows.file][rows.tensor];
   uint64_t bytes = c10::elementSize(tensor.dtype) * static_cast<uint64_t>(rows.count);
   for (size_t dim = 1; dim < tensor.shape.size(); ++dim) bytes *= static_cast<uint64_t>(tensor.shape[dim]);
@@ -29,7 +28,7 @@ TEST(Rows, CoverEveryByteOnceInEqualShares) {
     std::vector<uint64_t> next = {0, 0};
     for (int rank = 0; rank < ranks; ++rank) {
       uint64_t share = 0;
-      for (const Rows& rows : checkpoint::deal_rows(kFiles, 10 * kRow, rank, ranks)) {
+      for (const checkpoint::Rows& rows : checkpoint::deal_rows(kFiles, 10 * kRow, rank, ranks)) {
         EXPECT_EQ(rows.at, next[rows.file]) << "neighbours, in the order of the file";
         EXPECT_LE(bytes_of(rows), 10 * kRow);
         next[rows.file] += bytes_of(rows);
@@ -47,9 +46,9 @@ TEST(Rows, CoverEveryByteOnceInEqualShares) {
 TEST(Rows, OfSmallModelsAreDealtTooAndARowIsNeverCut) {
   const std::vector<std::vector<TensorToWrite>> one = {{{"wide", at::kFloat, {3, 1000}}}};
   for (int rank = 0; rank < 3; ++rank) {
-    const std::vector<Rows> rows = checkpoint::deal_rows(one, 100, rank, 3);
+    const std::vector<checkpoint::Rows> rows = checkpoint::deal_rows(one, 100, rank, 3);
     ASSERT_EQ(rows.size(), 1u);
-    EXPECT_EQ(rows[0], (Rows{0, 0, rank, 1, static_cast<uint64_t>(rank) * 4000}));
+    EXPECT_EQ(rows[0], (checkpoint::Rows{0, 0, rank, 1, static_cast<uint64_t>(rank) * 4000}));
   }
 }
 

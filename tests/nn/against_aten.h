@@ -9,7 +9,7 @@
 
 namespace heddle::tests {
 
-using Layer = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
+using AtenLayer = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 
 struct Ran {
   at::Tensor y;
@@ -17,7 +17,7 @@ struct Ran {
 };
 
 // Runs the layer on copies of `inputs` and differentiates a weighted sum of what comes out.
-inline Ran run_layer(const Layer& layer, const std::vector<at::Tensor>& inputs) {
+inline Ran run_layer(const AtenLayer& layer, const std::vector<at::Tensor>& inputs) {
   std::vector<at::Tensor> leaves;
   for (const at::Tensor& input : inputs) leaves.push_back(input.detach().clone().set_requires_grad(true));
   Ran ran{layer(leaves), {}};
@@ -36,7 +36,7 @@ inline void expect_close(const at::Tensor& ours, const at::Tensor& theirs, doubl
   EXPECT_LE((ours - theirs).abs().max().item<double>(), tolerance * scale) << what;
 }
 
-inline void expect_same(const Layer& ours, const Layer& theirs, const std::vector<at::Tensor>& inputs,
+inline void expect_same(const AtenLayer& ours, const AtenLayer& theirs, const std::vector<at::Tensor>& inputs,
                         double tolerance) {
   const Ran a = run_layer(ours, inputs), b = run_layer(theirs, inputs);
   expect_close(a.y, b.y, tolerance, "output");

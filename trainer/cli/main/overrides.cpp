@@ -21,7 +21,7 @@ bool is_value(std::string_view word) {
   return std::isdigit(static_cast<unsigned char>(word[1])) || word[1] == '.';
 }
 
-// A section whose plugin is not known yet: "--mine {width: 8}".
+// A section whose plugin is not known yet: "--mine {width: 8}", "--mine none".
 bool is_section_of_plugin(const std::vector<std::string>& words, size_t at) {
   const std::string& word = words[at];
   if (word.size() < 3 || !word.starts_with("--")) return false;
@@ -29,7 +29,8 @@ bool is_section_of_plugin(const std::vector<std::string>& words, size_t at) {
   const std::string value = equals != word.npos     ? word.substr(equals + 1)
                             : at + 1 < words.size() ? words[at + 1]
                                                     : "";
-  return value.starts_with('{') && word.substr(0, equals).find('-', 2) == word.npos;
+  const bool is_none = value == "none" || value == "None" || value == "null" || value == "~";
+  return (is_none || value.starts_with('{')) && word.substr(0, equals).find('-', 2) == word.npos;
 }
 
 }  // namespace
