@@ -35,7 +35,7 @@ void Batches::cut(Batch& batch, const Batch& whole, const SampleOrder& order, in
   int64_t longest = 0;
   for (int64_t at = place; at < std::min(place + split_.local_batch, end); ++at)
     longest = std::max(longest, rows_.text_of(order[at]));
-  const int64_t length = rows_.length_for(longest);
+  const int64_t length = std::min(rows_.length_for(longest), whole.tokens.size(1));  // read() refuses more
   const auto part = [&](const at::Tensor& x) {
     return x.view({-1}).narrow(0, 0, split_.local_batch * length).view({split_.local_batch, length});
   };

@@ -99,7 +99,12 @@ int64_t Rows::read(int64_t row, int64_t vocabulary, const RowTarget& to) const {
 
 // Gives the tokens of the sample, which stands at `column` of the row.
 int64_t Rows::read_sample(int64_t sample, int64_t vocabulary, const RowTarget& to, int64_t column) const {
-  const int64_t length = samples_->length(sample);
+  const int64_t length = samples_->length(sample), room = static_cast<int64_t>(to.tokens.size()) - column;
+  if (length < 0 || length > room)
+    throw Error(ErrorCode::plugin_failed, "dataset",
+                "sample " + std::to_string(sample) + " has " + std::to_string(length) +
+                    " tokens, and its row has room for " + std::to_string(room),
+                "a data set says the lengths of its samples and rows: row_length(), longest()");
   const auto begin = static_cast<size_t>(column), count = static_cast<size_t>(length);
   const auto tokens = to.tokens.subspan(begin, count), labels = to.labels.subspan(begin, count);
   to.documents.push_back(static_cast<int32_t>(to.first + column));

@@ -123,6 +123,25 @@ TEST(PackedRows, AreOfAnySetWithItsDocuments) {
   EXPECT_EQ(rows.text_of(0), 5);
 }
 
+// A set that says that its longest sample is shorter than one that it has.
+class LyingSamples : public CountingSamples {
+ public:
+  using CountingSamples::CountingSamples;
+  int64_t longest() const override { return 2; }
+};
+
+TEST(Rows, RefuseASampleThatDoesNotFit) {
+  for (const int64_t row_length : {0, 3}) {
+    const Rows rows(std::make_shared<LyingSamples>(std::vector<int64_t>{2, 4}, row_length));
+    std::vector<int64_t> tokens(3), labels(3);
+    std::vector<int32_t> documents;
+    EXPECT_THAT(tests::thrown_by([&] {
+                  rows.read(1, 1000, {tokens, labels, documents});
+                }),
+                HasSubstr("error[plugin_failed] dataset: sample 1 has 4 tokens, and its row has room for 3"));
+  }
+}
+
 TEST(Rows, RefuseTokensOutsideTheVocabulary) {
   const Rows rows = rows_of({2, 4, 1});
   EXPECT_EQ(tests::thrown_by([&] { check_tokens(std::vector<const Rows*>{&rows}, 13, ""); }), "");
