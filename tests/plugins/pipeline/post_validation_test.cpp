@@ -182,15 +182,15 @@ struct LateRank {
 
 class LastIsLate : public ParallelStage, public StepRestart {
  public:
-  LastIsLate(std::unique_ptr<ParallelStage> stage, int rank, int ranks, LateRank& late)
-      : stage_(std::move(stage)), rank_(rank), ranks_(ranks), late_(late) {}
+  LastIsLate(std::unique_ptr<ParallelStage> stage, int rank, int ranks, LateRank& delayed)
+      : stage_(std::move(stage)), rank_(rank), ranks_(ranks), delayed_(delayed) {}
   Tensors forward(Tensors inputs, const Batch& batch) override {
-    if (rank_ == 0 && forwards_++ == 12) late_.begun.set_value();
+    if (rank_ == 0 && forwards_++ == 12) delayed_.begun.set_value();
     return stage_->forward(std::move(inputs), batch);
   }
   void finish_gradients() override {
     if (rank_ == ranks_ - 1 && steps_++ == 0)
-      late_.met = late_.seen.wait_for(late_.patience) == std::future_status::ready;
+      delayed_.met = delayed_.seen.wait_for(delayed_.patience) == std::future_status::ready;
     stage_->finish_gradients();
   }
   std::span<Shard> owned() override { return stage_->owned(); }
@@ -200,33 +200,33 @@ class LastIsLate : public ParallelStage, public StepRestart {
  private:
   std::unique_ptr<ParallelStage> stage_;
   int rank_, ranks_, forwards_ = 0, steps_ = 0;
-  LateRank& late_;
+  LateRank& delayed_;
 };
 
 class WithALateRank : public IStrategy {
  public:
-  explicit WithALateRank(LateRank& late) : late_(late) {}
+  explicit WithALateRank(LateRank& delayed) : delayed_(delayed) {}
   Needs needs() const override { return single_->needs(); }
   std::unique_ptr<ParallelStage> parallelize(Units units, const DeviceMesh& mesh,
                                              std::span<const Placed> placed) override {
     return std::make_unique<LastIsLate>(single_->parallelize(std::move(units), mesh, placed), mesh.rank("pp"),
-                                        mesh.size("pp"), late_);
+                                        mesh.size("pp"), delayed_);
   }
 
  private:
   std::unique_ptr<IStrategy> single_ = make_strategy("single", "{}");
-  LateRank& late_;
+  LateRank& delayed_;
 };
 
 TEST(PostValidation, LetsARankBeginTheNextStepBeforeTheLastRankHasEndedThisOne) {
   for (const bool early : {true, false}) {
-    LateRank late;
-    late.patience = early ? std::chrono::seconds(60) : std::chrono::milliseconds(300);
+    LateRank delayed;
+    delayed.patience = early ? std::chrono::seconds(60) : std::chrono::milliseconds(300);
     Training run = in_time(late("zb2p", {{"pp", 4}, {"tp", 1}}), early);
     run.steps = 2;
-    run.make_strategy = [&late] { return std::make_unique<WithALateRank>(late); };
+    run.make_strategy = [&delayed] { return std::make_unique<WithALateRank>(delayed); };
     train(run);
-    EXPECT_EQ(late.met, early);
+    EXPECT_EQ(delayed.met, early);
   }
 }
 
