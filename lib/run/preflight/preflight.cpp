@@ -103,7 +103,7 @@ class PreflightBuilder {
     const Node& configuration = out_.recipe.configuration;
     const bool is_valid =
         errors_.attempt([&] { out_.setup = engine::validate(configuration, plugins_, world_size); });
-    if (is_read("optimizer")) errors_.attempt([&] { find_optimizer(); });
+    errors_.attempt([&] { find_optimizer(); });
     errors_.attempt([&] { engine::refuse_not_built(configuration, out_.recipe.not_built); });
     const bool is_planned = is_valid && errors_.attempt([&] { choose(); });
     errors_.attempt([&] { require_data(configuration); });

@@ -72,7 +72,7 @@ class RecipeReader {
     if (given("freeze_config"))
       each("freeze_config", [&] { recipe_.freeze = recipe::read_freeze(of("freeze_config"), not_built()); });
     read_data();
-    each("optimizer", [&] { recipe_.optimizer = recipe::read_optimizer(of("optimizer")); });
+    each("optimizer", [&] { recipe::read_optimizer(of("optimizer"), recipe_.optimizer); });
     if (given("lr_scheduler"))
       each("lr_scheduler",
            [&] { recipe_.lr_schedule = recipe::read_lr_schedule(of("lr_scheduler"), not_built()); });
