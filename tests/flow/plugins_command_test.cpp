@@ -79,7 +79,8 @@ TEST(PluginsInspect, NamesEveryPlaceAndTheNearestWhenThereIsNone) {
   EXPECT_EQ(outcome.status, 2);
   EXPECT_THAT(
       outcome.error,
-      HasSubstr("error[plugin_missing] plugin: there is no plugin 'fsdp3'; available: adamw, context, ddp, "));
+      HasSubstr(
+          "error[plugin_missing] plugin: there is no plugin 'fsdp3'; available: adamw, context, ddp, "));
   EXPECT_THAT(outcome.error, HasSubstr(" (searched " HEDDLE_BINARY_DIR "/plugins"));
   EXPECT_THAT(outcome.error, HasSubstr("\n  hint: did you mean 'fsdp2'?"));
 }

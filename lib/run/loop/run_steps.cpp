@@ -134,6 +134,12 @@ int Run::validate(const StepInfo& info) {
       tokens += report.label_tokens;
       if (const int signal = stop_.end()) return signal;
     }
+    if (tokens == 0)
+      throw Error(
+          ErrorCode::input,
+          "validation_dataset" + (run_.validation[i].name.empty() ? "" : "_" + run_.validation[i].name),
+          "none of its " + std::to_string(samples) + " samples has a token with a label",
+          "give a set with labels other than -100");
     losses_.validation[run_.validation[i].name] = sum / static_cast<double>(tokens);
     if (journal_)
       journal_->validated(info, run_.validation[i].name, sum / static_cast<double>(tokens), tokens,

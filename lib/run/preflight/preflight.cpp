@@ -59,7 +59,7 @@ class PreflightBuilder {
         errors_.attempt([&] { out_.setup = engine::validate(configuration, plugins_, world_size); });
     out_.setup.warnings.insert(out_.setup.warnings.end(), out_.recipe.warnings.begin(),
                                out_.recipe.warnings.end());
-    if (is_read("optimizer")) errors_.attempt([&] { find_optimizer(); });
+    errors_.attempt([&] { find_optimizer(); });
     if (is_valid) errors_.attempt([&] { refuse_axes(out_.recipe.sections, out_.setup); });
     read_datasets();
     errors_.attempt([&] { engine::refuse_not_built(configuration, out_.recipe.not_built); });

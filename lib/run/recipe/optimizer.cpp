@@ -112,21 +112,21 @@ std::vector<FieldInfo> group_fields() {
   return group_schema().fields();
 }
 
-OptimizerSection read_optimizer(const Node& section) {
+void read_optimizer(const Node& section, OptimizerSection& out) {
   if (!section.is_map()) (void)optimizer_schema().read(section);  // throws
+  const Node* target = section.find("_target_");
+  out.where = where_of(section, "_target_");
+  out.own = keys_of(section, false);
+  if (target != nullptr && target->kind() == Node::Kind::text)
+    out.name = target->as_text().substr(target->as_text().find_last_of(".:") + 1);
   const OptimizerFields words = optimizer_schema().read(keys_of(section, true));
   require(section, "lr", words.lr.value_or(0) >= 0, "0 or more");
   require(section, "weight_decay", words.weight_decay.value_or(0) >= 0, "0 or more");
-  OptimizerSection out;
-  out.where = where_of(section, "_target_");
-  if (words.target) out.name = words.target->substr(words.target->find_last_of(".:") + 1);
   out.lr = words.lr;
   out.weight_decay = words.weight_decay;
-  out.own = keys_of(section, false);
   out.master_weights = words.master_weights;
   out.groups_where = check_groups(section, words.groups);
   out.groups = words.groups;
-  return out;
 }
 
 namespace {

@@ -24,7 +24,8 @@ DatasetSection read_dataset(const Node& section, const PackedSection& packed, No
 std::pair<Shuffle, int64_t> read_dataloader(const Node& section, std::optional<int64_t> local_batch_size,
                                             NotBuilt& not_built);
 // The keys of every optimizer; resolve_optimizer() reads the others.
-OptimizerSection read_optimizer(const Node& section);
+// Where it throws, `out` has its name and its own keys all the same.
+void read_optimizer(const Node& section, OptimizerSection& out);
 LrSection read_lr_schedule(const Node& section, NotBuilt& not_built);
 CheckpointSection read_checkpoint(const Node& section, RecipeNotes& notes);
 // The set that best_metric_key names; a single set is the default, and of several named ones none is. Throws

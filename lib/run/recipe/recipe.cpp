@@ -59,7 +59,7 @@ class RecipeReader {
     each("step_scheduler", [&] { recipe_.steps = recipe::read_steps(of("step_scheduler"), not_built()); });
     each("model", [&] { recipe_.model = recipe::read_model(of("model"), notes_); });
     read_data();
-    each("optimizer", [&] { recipe_.optimizer = recipe::read_optimizer(of("optimizer")); });
+    each("optimizer", [&] { recipe::read_optimizer(of("optimizer"), recipe_.optimizer); });
     if (given("lr_scheduler"))
       each("lr_scheduler",
            [&] { recipe_.lr_schedule = recipe::read_lr_schedule(of("lr_scheduler"), not_built()); });
