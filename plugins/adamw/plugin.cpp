@@ -1,6 +1,7 @@
 // AdamW and Adam: the keys of torch.optim's classes around the engine's fused kernels.
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,9 @@ struct Fields {
   std::optional<bool> fused, foreach;
   bool amsgrad = false, maximize = false, capturable = false, differentiable = false;
   bool decoupled_weight_decay = false;  // a key of Adam alone
+  // Of FusedAdam alone.
+  bool adam_w_mode = true, bias_correction = true, store_param_remainders = false;
+  std::string exp_avg_dtype = "float32", exp_avg_sq_dtype = "float32";
 };
 
 void check_betas(const Node& value) {
@@ -43,6 +47,29 @@ ConfigSchema<Fields> schema() {
       .later("capturable", "CUDA graphs come later")
       .field("differentiable", &F::differentiable, "Gradients through the update.")
       .later("differentiable", "the update is in place");
+}
+
+// torch.float32 and float32.
+bool is_float32(const std::string& word) {
+  return word == "float32" || word == "torch.float32";
+}
+
+// Of Transformer Engine.
+ConfigSchema<Fields> fused_adam_schema() {
+  using F = Fields;
+  return schema()
+      .field("adam_w_mode", &F::adam_w_mode, "Decoupled decay, as AdamW's; false: Adam's.")
+      .field("bias_correction", &F::bias_correction, "Of the two moments.")
+      .later("bias_correction", "the moments are always corrected")
+      .field("store_param_remainders", &F::store_param_remainders,
+             "The lower bits of a float32 copy beside the bfloat16 parameter: the numbers are those of "
+             "master_weights.")
+      .field("exp_avg_dtype", &F::exp_avg_dtype, "Of the first moment.")
+      .later("exp_avg_dtype", "moments have the dtype of the weights that are updated",
+             [](const F& given) { return is_float32(given.exp_avg_dtype); })
+      .field("exp_avg_sq_dtype", &F::exp_avg_sq_dtype, "Of the second moment.")
+      .later("exp_avg_sq_dtype", "moments have the dtype of the weights that are updated",
+             [](const F& given) { return is_float32(given.exp_avg_sq_dtype); });
 }
 
 // The engine's optimizer with a plugin's configuration.
@@ -75,6 +102,10 @@ struct Adam : Fused {
   explicit Adam(const Fields& fields) : Fused(fields, fields.decoupled_weight_decay) {}
 };
 
+struct FusedAdam : Fused {
+  explicit FusedAdam(const Fields& fields) : Fused(fields, fields.adam_w_mode) {}
+};
+
 void offer(OfferedOptimizer& offered, double weight_decay) {
   offered.weight_decay = weight_decay;
   offered.no_effect = {"fused", "foreach"};
@@ -83,11 +114,12 @@ void offer(OfferedOptimizer& offered, double weight_decay) {
 }  // namespace
 }  // namespace heddle::adamw
 
-HEDDLE_PLUGIN("adamw", "0.1.0", "optimizer AdamW", "optimizer Adam") {
+HEDDLE_PLUGIN("adamw", "0.1.0", "optimizer AdamW", "optimizer Adam", "optimizer FusedAdam") {
   using namespace heddle::adamw;
   offer(plugin.make<heddle::OfferedOptimizer, AdamW>("AdamW", schema()), 0.01);
   offer(plugin.make<heddle::OfferedOptimizer, Adam>(
             "Adam", schema().field("decoupled_weight_decay", &Fields::decoupled_weight_decay,
                                    "Decay is not added to the gradient, as in AdamW.")),
         0.0);
+  offer(plugin.make<heddle::OfferedOptimizer, FusedAdam>("FusedAdam", fused_adam_schema()), 0.0);
 }
