@@ -22,11 +22,6 @@ bool is_off(const Node& section) {
   return enable != nullptr && !enable->is_null() && !enable->as_boolean();
 }
 
-// AutoModel's `wandb: {enable: false}`.
-bool is_off_alone(const Node& section) {
-  return section.is_map() && section.size() == 1 && is_off(section);
-}
-
 bool has_field(const OfferedSchema& offered, const std::string& key) {
   return std::any_of(offered.fields.begin(), offered.fields.end(),
                      [&](const FieldInfo& field) { return field.key == key; });
@@ -81,7 +76,6 @@ void read_plugin_sections(Recipe& recipe, PluginRegistry& plugins, Errors& error
     const bool is_read = errors.attempt([&, &name = key, &section = given] {
       const bool is_offered = std::find(names.begin(), names.end(), name) != names.end();
       if (section.is_null() && (is_other_section(name) || is_offered)) return;  // as good as left out
-      if (!is_offered && name == "wandb" && is_off_alone(section)) return;
       for (const char* kind : kKinds)
         if (const OfferedSchema* offered = is_offered ? plugins.find(kind, name) : nullptr)
           return read_section({section, name, offered, kind}, recipe);

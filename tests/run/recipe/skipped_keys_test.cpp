@@ -76,6 +76,7 @@ TEST(SkippedSections, AreNotThoseThatChangeNumbers) {
               ElementsAre("teacher_model: distillation is not built yet"));
   EXPECT_THAT(skipped_in("fp8: {enabled: false}\npeft: null\n" + kSomeModel), ElementsAre("fp8", "peft"));
   EXPECT_THAT(refusal_in("wandb: {project: x}\n" + kSomeModel), HasSubstr("unknown key 'wandb'"));
+  EXPECT_THAT(skipped_in("wandb: {enable: false, project: x}\n" + kSomeModel), ElementsAre("wandb"));
   EXPECT_THAT(refusal_in("benchmrk: {}\n" + kSomeModel), HasSubstr("unknown key 'benchmrk'"));
 }
 
