@@ -169,8 +169,8 @@ TEST_F(CheckCommand, ElsewhereSizesARunWithoutItsData) {
                               std::to_string(parameters) + ", \"experts\": 0, \"experts_per_rank\": 0" +
                               ", \"bytes_per_rank\": {\"parameters\": " +
                               std::to_string(4 * parameters + 96) +  // padding
-                              ", \"gradients\": " + std::to_string(4 * parameters) +
-                              ", \"optimizer\": " + std::to_string(8 * parameters) + "}, \"steps\": null}"));
+                              ", \"gradients\": " + std::to_string(4 * parameters) + ", \"optimizer\": " +
+                              std::to_string(8 * parameters) + "}, \"steps\": null, \"skipped\": {}}"));
   EXPECT_THAT(out_, HasSubstr("on this machine no file matches 'none.bin': the data is not checked"));
 }
 
@@ -231,7 +231,7 @@ dist_env: {backend: glo}
 model:
   config: {model_type: mistral, hidden_size: 8}
 dataset: {file_pattern: nowhere/*.bin, seq_len: 4}
-rng: {seed: 3}
+rgn: {seed: 3}
 )");
   cli::CheckCommand command;
   command.configs = {run};
@@ -245,7 +245,7 @@ rng: {seed: 3}
   EXPECT_EQ(places,
             "1 step_scheduler.max_stps\n3 optimizer.lr\n5 optimizer.wieght_decay\n8 distributed.tp_size\n"
             "9 distributed.cp_size\n11 dist_env.backend\n13 model.config.model_type\n"
-            "14 dataset.file_pattern\n15 rng\n");
+            "14 dataset.file_pattern\n15 rgn\n");
   EXPECT_THAT(err_, HasSubstr("model_type 'mistral' is not built; available: "));
   EXPECT_THAT(err_, Not(HasSubstr("mixtral?")));
   command.json = true;

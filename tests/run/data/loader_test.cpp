@@ -31,7 +31,7 @@ TEST(Dataloader, IsRefusedByItsKeys) {
         {"{collate_fn: {_target_: default_collater, pad_seq_len_divisible: 0}}",
          "pad_seq_len_divisible must be greater than 0 or null, got 0"},
         {"{collate_fn: {_target_: default_collater, pad_to: 8}}", "unknown key 'pad_to'"},
-        {"{collate_fn: packed_sequence_thd_collater}", "unknown component 'packed_sequence_thd_collater'"}})
+        {"{collate_fn: prefix_tree_collate_fn}", "unknown component 'prefix_tree_collate_fn'"}})
     EXPECT_THAT(tests::thrown_by([&, &text = loader] { pad_multiple(text); }), HasSubstr(message));
 }
 

@@ -27,10 +27,9 @@
 
 // HEDDLE_PLUGIN("name", "1.2.0") { plugin.strategy<Mine>("name", schema()); }
 // HEDDLE_PLUGIN("name", "1.2.0", "strategy name other-name", "section extra") { ... }
-// Once per library. Further texts are "kind name alias...", one for each thing offered (kinds: strategy,
-// parallelizer, schedule, section, device, plan, model); without any the plugin offers "strategy <name>".
-// They are read before the file is opened, and the offer must contain exactly these. The body gets
-// `heddle::Offer& plugin`; it may throw.
+// Once per library. Further texts are "kind name alias...", one for each thing offered, whose kind is
+// OfferedSchema's kKind; without any the plugin offers "strategy <name>". They are read before the file is
+// opened, and the offer must contain exactly these. The body gets `heddle::Offer& plugin`; it may throw.
 #define HEDDLE_PLUGIN(name, version, ...)                                                       \
   extern "C" {                                                                                  \
   extern HEDDLE_API const char heddle_plugin_manifest[];                                        \
