@@ -70,6 +70,9 @@ TEST_F(PluginsNew, RefusesNamesThatAreNoneAndDirectoriesThatAreThere) {
   EXPECT_EQ(spelt.error,
             "error[usage] heddle plugins new: 'My-Plan' is not a name for a plugin\n"
             "  hint: use small letters, digits and _, beginning with a letter: my_strategy\n");
+  EXPECT_THAT(
+      heddle({"plugins", "new", "class"}).error,
+      HasSubstr("'class' is a word of C++, and names a namespace\n  hint: choose another name: my_class"));
   EXPECT_THAT(heddle({"plugins", "new", "single"}).error, HasSubstr("'single' is built into the engine"));
   std::filesystem::create_directory(at("mine"));
   const Outcome there = heddle({"plugins", "new", at("mine")});

@@ -127,9 +127,10 @@ ModelConfig read_model_config(const Node& keys, UnknownKeys unknown) {
   read_values(keys, config, errors);
   errors.raise();  // what follows depends on these
   errors.attempt([&] { read_padding(keys, config); });
-  if (errors.attempt([&] { read_heads(keys, config); }))
+  if (errors.attempt([&] { read_heads(keys, config); })) {
     errors.attempt([&] { read_rotary(keys, type, config); });
-  errors.attempt([&] { type.read(keys, config); });
+    errors.attempt([&] { type.read(keys, config); });
+  }
   errors.raise();
   decoder::check_rotary(keys, {config.rope_theta, config.rope_scaling, config.partial_rotary_factor},
                         config.head_dim);

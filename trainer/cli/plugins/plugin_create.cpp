@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <set>
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
@@ -29,6 +30,27 @@ fs::path template_of(const std::string& kind) {
   return template_directory() / kind;
 }
 
+// Of small letters and _.
+bool is_keyword(const std::string& name) {
+  static const std::set<std::string> kWords = {
+      "alignas",       "alignof",     "and",        "and_eq",    "asm",       "auto",
+      "bitand",        "bitor",       "bool",       "break",     "case",      "catch",
+      "char",          "class",       "co_await",   "co_return", "co_yield",  "compl",
+      "concept",       "const",       "const_cast", "consteval", "constexpr", "constinit",
+      "continue",      "decltype",    "default",    "delete",    "do",        "double",
+      "dynamic_cast",  "else",        "enum",       "explicit",  "export",    "extern",
+      "false",         "float",       "for",        "friend",    "goto",      "if",
+      "inline",        "int",         "long",       "mutable",   "namespace", "new",
+      "noexcept",      "not",         "not_eq",     "nullptr",   "operator",  "or",
+      "or_eq",         "private",     "protected",  "public",    "register",  "reinterpret_cast",
+      "requires",      "return",      "short",      "signed",    "sizeof",    "static",
+      "static_assert", "static_cast", "struct",     "switch",    "template",  "this",
+      "thread_local",  "throw",       "true",       "try",       "typedef",   "typeid",
+      "typename",      "union",       "unsigned",   "using",     "virtual",   "void",
+      "volatile",      "while",       "xor",        "xor_eq",    "std",       "heddle"};
+  return kWords.contains(name);
+}
+
 // Letters of C++, small, as names in a manifest and of files are.
 void check_name(const fs::path& directory) {
   const std::string name = directory.filename().string();
@@ -40,6 +62,9 @@ void check_name(const fs::path& directory) {
       !std::all_of(name.begin(), name.end(), fits))
     throw Error(ErrorCode::usage, "heddle plugins new", "'" + name + "' is not a name for a plugin",
                 "use small letters, digits and _, beginning with a letter: my_strategy");
+  if (is_keyword(name))
+    throw Error(ErrorCode::usage, "heddle plugins new",
+                "'" + name + "' is a word of C++, and names a namespace", "choose another name: my_" + name);
   if (name == "single")
     throw Error(ErrorCode::usage, "heddle plugins new", "'single' is built into the engine",
                 "choose another name");
