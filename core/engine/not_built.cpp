@@ -1,6 +1,7 @@
 // The error for what is valid but not built yet, at its place in the file.
 #include <string>
 
+#include "heddle/base/error.h"
 #include "heddle/engine/engine.h"
 
 namespace heddle::engine {
@@ -32,12 +33,16 @@ std::string place_of(const Node& configuration, const std::string& key) {
 }  // namespace
 
 void refuse_not_built(const Node& configuration, std::span<const std::string> lines) {
-  if (lines.empty()) return;
-  const Line first = parted(lines.front());
-  std::string all = first.why;
-  for (const std::string& line : lines.subspan(1)) all += "; " + line;
-  throw Error(ErrorCode::not_built, place_of(configuration, first.key), all,
-              "leave these at their defaults to train");
+  Errors errors;
+  for (const std::string& line : lines) {
+    const Line one = parted(line);
+    errors.add(
+        Error(ErrorCode::not_built, place_of(configuration, one.key), one.why,
+              one.key == "recipe"
+                  ? "recipe: TrainFinetuneRecipeForNextTokenPrediction trains on the same model and data"
+                  : "leave it at its default, or out, to train"));
+  }
+  errors.raise();
 }
 
 }  // namespace heddle::engine

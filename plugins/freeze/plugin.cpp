@@ -25,9 +25,11 @@ ConfigSchema<Config> schema() {
              "patterns too.")
       .field("freeze_language_model", &Config::language_model, "All but the head of a model of text.")
       .field("freeze_vision_tower", &Config::vision, "The vision tower.")
-      .later("freeze_vision_tower", "there are no models with a vision tower")
+      .later("freeze_vision_tower", "there are no models with a vision tower",
+             [](const Config& given) { return !given.vision.value_or(false); })
       .field("freeze_audio_tower", &Config::audio, "The audio tower.")
-      .later("freeze_audio_tower", "there are no models with an audio tower")
+      .later("freeze_audio_tower", "there are no models with an audio tower",
+             [](const Config& given) { return !given.audio.value_or(false); })
       .field("patterns", &Config::patterns,
              "Regular expressions: parameters whose names hold a match of one, besides the embedding.",
              Check{"", transform::check_expressions});

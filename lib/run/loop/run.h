@@ -32,6 +32,7 @@ class Run {
   int run_missed_validation();
   int run_step(const StepInfo& info);
   int end_of_step(const StepInfo& info);
+  [[noreturn]] void refuse_no_labels(const StepInfo& info) const;
   void train_one(const StepInfo& info);
   void settle();
   bool may_save(const StepInfo& info, bool ends);
@@ -57,6 +58,7 @@ class Run {
   std::optional<RunLock> lock_;     // with them, on rank 0
   std::optional<Saver> saver_;      // where checkpoints are enabled
   at::Tensor loss_;                 // of the last step
+  bool begins_ = true;              // no step has run
   Losses losses_;
   std::filesystem::path saved_;  // the last model in Hugging Face's format
 };

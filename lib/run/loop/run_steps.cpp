@@ -1,6 +1,8 @@
 // A step of a run and what is due after it: validation, checkpoints, the end.
 #include <chrono>
 
+#include <utility>
+
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/run/checkpointing/skipped.h"
@@ -91,12 +93,21 @@ void Run::report_saved() {
     if (journal_) journal_->saved(info, directory_of(run_, info));
 }
 
+// Of the first step: a data set without labels trains nothing.
+void Run::refuse_no_labels(const StepInfo& info) const {
+  throw Error(ErrorCode::input, run_.recipe.dataset->where,
+              "none of the " + std::to_string(info.end - info.begin) +
+                  " samples of the first step has a token with a label",
+              "look at the data: a label of -100 counts nothing, and a sample of one token has none");
+}
+
 void Run::train_one(const StepInfo& info) {
   const auto begin = Clock::now();
   trace_.begin(step_, info.step);
   const double lr = run_.rates.lr(info.step);
   const auto microbatches = batches_.read(order_of(run_, info.epoch), info.begin, info.end);
   const StepReport report = step_.run(microbatches, lr, run_.rates.weight_decay(info.step));
+  if (std::exchange(begins_, false) && report.label_tokens == 0) refuse_no_labels(info);
   loss_ = report.loss;
   trace_.end(step_, info.step, model_.stages, model_.mesh);
   if (!journal_) return;

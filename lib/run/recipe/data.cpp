@@ -136,7 +136,7 @@ std::pair<Shuffle, int64_t> read_dataloader(const Node& section, std::optional<i
                     ", and step_scheduler.local_batch_size " + std::to_string(*local_batch_size) +
                     ": a microbatch has one size",
                 "leave dataloader.batch_size out, or make both equal");
-  add_not_built(not_built, "dataloader", loader_schema(), words);
+  add_not_built(not_built, section.path(), loader_schema(), words);
   return {words.shuffle ? Shuffle::on : Shuffle::off, multiple};
 }
 

@@ -233,8 +233,8 @@ std::vector<Node::Entry> keys_of_backend(const Node& backend, RecipeNotes& notes
                   nearest.empty() ? "keys are " + text::join(names) : "did you mean '" + nearest + "'?");
     }
   }
-  notes.skipped.push_back(
-      {"model.backend", "there is one kernel of each layer on each device; what it says of numbers acts"});
+  notes.skipped.push_back({keys.empty() ? "model.backend" : "the kernels of model.backend",
+                           "there is one kernel of each layer on each device"});
   return keys;
 }
 

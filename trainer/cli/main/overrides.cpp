@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "heddle/base/text.h"
 #include "lib/run/recipe/section_names.h"
 #include "trainer/cli/main/arguments.h"
 
@@ -29,8 +30,12 @@ bool is_section_of_plugin(const std::vector<std::string>& words, size_t at) {
   const std::string value = equals != word.npos     ? word.substr(equals + 1)
                             : at + 1 < words.size() ? words[at + 1]
                                                     : "";
+  if (word.substr(0, equals).find('-', 2) != word.npos) return false;
+  if (value.starts_with('{')) return true;
   const bool is_none = value == "none" || value == "None" || value == "null" || value == "~";
-  return (is_none || value.starts_with('{')) && word.substr(0, equals).find('-', 2) == word.npos;
+  const std::vector<std::string> own(kSections.begin(),
+                                     kSections.end());  // "--optimzer none" is none of these
+  return is_none && text::nearest(word.substr(2, equals == word.npos ? word.npos : equals - 2), own).empty();
 }
 
 }  // namespace
