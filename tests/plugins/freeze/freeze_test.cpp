@@ -145,7 +145,7 @@ TEST(Freeze, RefusesPatternsThatMatchNothingAndModelsThatDoNotTrain) {
 }
 
 TEST(Freeze, NamesTheTowersThatAreNotThere) {
-  EXPECT_THAT(read_freeze("freeze_config: {freeze_vision_tower: true, freeze_audio_tower: false}").not_built,
+  EXPECT_THAT(read_freeze("freeze_config: {freeze_vision_tower: true, freeze_audio_tower: true}").not_built,
               ElementsAre("freeze_config.freeze_vision_tower: there are no models with a vision tower",
                           "freeze_config.freeze_audio_tower: there are no models with an audio tower"));
   EXPECT_THAT(read_freeze("freeze_config: {freeze_embeddings: false}").not_built, IsEmpty());
