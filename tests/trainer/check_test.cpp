@@ -151,6 +151,15 @@ TEST_F(CheckCommand, RefusesARunAsTrainDoes) {
       file("later.yaml", model + "num_attention_heads: 4}}\ncheckpoint: {is_peft: true}\n" + data)};
   EXPECT_EQ(run(command), 2);
   EXPECT_THAT(err_, HasSubstr("error[not_built] "));
+  // Each with its own line.
+  command.configs = {file("more.yaml", model + "num_attention_heads: 4}}\nloss_fn: {ignore_index: -1}\n" +
+                                           data +
+                                           "validation_dataloader: {drop_last: true}\npeft: {dim: 8}\n")};
+  EXPECT_EQ(run(command), 2);
+  for (const char* text :
+       {":2 loss_fn.ignore_index: labels of -100", " validation_dataloader.drop_last: the last samples",
+        " peft: adapters are not built yet"})
+    EXPECT_THAT(err_, HasSubstr(text));
 }
 
 TEST_F(CheckCommand, ElsewhereSizesARunWithoutItsData) {

@@ -159,7 +159,7 @@ TEST(GlooMesh, ACollectiveThatTakesTooLongNamesTheLateRankAndEndsEveryRank) {
 
 const Known kNoCall("crossed", [](Rendezvous& rendezvous) {
   auto group = rendezvous.group("pp", everyone(rendezvous));
-  group->receive(at::empty({1}), 1 - rendezvous.rank(), 0)->wait();  // both receive, nobody sends
+  group->receive(at::empty({1}), 1 - rendezvous.rank(), 0)->wait();  // both receive, none sends
   return std::string("done");
 });
 

@@ -151,6 +151,13 @@ TEST_F(PluginData, IsRefusedByItsKeys) {
               HasSubstr("batch_size is 3, and step_scheduler.local_batch_size 2: a microbatch has one size"));
   EXPECT_THAT(refusal("{_target_: build_unpacked_dataset, mean_len: 40}"),
               HasSubstr("tokens, more than the model's 32 positions"));
+  // A sample of one token has no label.
+  EXPECT_THAT(refusal("{_target_: MockIterableDataset, seq_len: 1}"),
+              HasSubstr("none of the 6 samples of the first step has a token with a label"));
+  EXPECT_THAT(refusal(kUniform,
+                      {"--validation_dataset", "{_target_: MockIterableDataset, seq_len: 1, num_samples: 4}",
+                       "--step_scheduler.val_every_steps", "1"}),
+              HasSubstr("error[input] validation_dataset: none of its 4 samples has a token with a label"));
   EXPECT_THAT(refusal("{_target_: build_unpacked_dataset, vocab_size: 300, max_sentence_len: 9}"),
               HasSubstr("vocab_size is 300, and the model's vocabulary has 256 tokens"));
 }

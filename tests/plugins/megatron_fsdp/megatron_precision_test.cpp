@@ -47,7 +47,7 @@ int64_t measured(const Training& run, at::ScalarType dtype) {
                                     plan, mesh, {}, 7);
     Step step(stages, mesh, StepConfig{});
     for (int i = 0; i < 2; ++i) step.run(std::span(&batch, 1), 1e-3, 0);
-    mesh.rendezvous().barrier("measured");  // nobody holds what another rank's memory was lent for
+    mesh.rendezvous().barrier("measured");  // no rank allocates what another one has just freed lent for
     if (mesh.rank("world") == 0) out = allocated->now;
   });
   return out;

@@ -100,6 +100,7 @@ TEST(SkippedKeys, OfABackendAreCheckedAndWhatChangesNumbersActs) {
                      "fake_balanced_gate: true, gate_precision: float32"));
   EXPECT_EQ(config::to_json(recipe.model.config),
             R"({"model_type": "mixtral", "fake_balanced_gate": true, "router_dtype": "float32"})");
+  EXPECT_EQ(recipe.skipped.front().key, "the kernels of model.backend");
   EXPECT_THAT(
       refusal_in(with("attn: tee")),
       HasSubstr("run.yaml:1 model.backend.attn: expected one of te, sdpa, eager, tilelang, magi, torch, "

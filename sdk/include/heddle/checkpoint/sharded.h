@@ -180,7 +180,7 @@ HEDDLE_API std::string pointed(const std::filesystem::path& link);
 // A piece of work on disk that every rank does its part of: it succeeds on all ranks or fails on all.
 
 // A rendezvous of all ranks after `work`; `key` is used once in a run. Where the work of some ranks threw,
-// the Error of the lowest of them is thrown on every rank, so that nobody waits for one that is gone. The
+// the Error of the lowest of them is thrown on every rank, so that none waits for a lost one. The
 // work may take longer than the rendezvous's timeout, which is of ranks that give no sign; rank 0 warns then.
 HEDDLE_API void together(Rendezvous& rendezvous, const std::string& key, const std::function<void()>& work);
 
