@@ -8,6 +8,16 @@ function(heddle_add_plugin name)
   install(TARGETS heddle_plugin_${name} LIBRARY DESTINATION lib/plugins)
 endfunction()
 
+# heddle_plugin_scripts(NAME SCRIPTS...): copies scripts of the plugin's data sets of texts beside its library, here and where
+# it is installed.
+function(heddle_plugin_scripts name)
+  foreach(script ${ARGN})
+    get_filename_component(file ${script} NAME)
+    configure_file(${script} ${CMAKE_BINARY_DIR}/plugins/${file} COPYONLY)
+    install(FILES ${script} DESTINATION lib/plugins)
+  endforeach()
+endfunction()
+
 # The sharding engine is an archive: a plugin that does not use it takes nothing of it.
 # Nothing leaves the library but what HEDDLE_PLUGIN marks; a symbol that nobody has is found now, not when the plugin is opened;
 # DT_RPATH, because RUNPATH does not reach what a library opens. No OpenMP: LibTorch brings its own, and

@@ -32,7 +32,7 @@ MODULES = {
     "testing": (*BELOW_PARALLEL, "parallel", "plugin", "transport", "nn", "train", "engine"),
     "adapters": ("base", "model", "nn", "parallel", "checkpoint"),
 }
-RUN_FOLDERS = ("outputs", "data", "trace", "recipe", "model", "spec", "checkpointing", "metrics", "preflight", "loop",
+RUN_FOLDERS = ("outputs", "data", "trace", "recipe", "model", "texts", "spec", "checkpointing", "metrics", "preflight", "loop",
                "generate", "convert")
 WITHOUT_LIBTORCH = ("base", "config", "schedule", "drawing")
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.M)

@@ -165,6 +165,7 @@ class Checker {
         out.recipe = read_recipe(whole, RecipeErrors::kept);
       else
         out.recipe.configuration = std::move(whole);
+      out.recipe.preparation.make = false;
       out.plugins = plugins_of(out.recipe);
     } catch (const Error&) {
       out.error = std::current_exception();
@@ -199,7 +200,8 @@ class Checker {
     }
     const Machine machine = command_.elsewhere ? Machine::another : Machine::this_one;
     Preflight checked = preflight(loaded.recipe, *loaded.plugins, size, machine);
-    return command_.elsewhere ? run_elsewhere(std::move(checked)) : run_here(std::move(checked));
+    return command_.elsewhere || !checked.dataset ? run_elsewhere(std::move(checked))
+                                                  : run_here(std::move(checked));
   }
 
   void print(const std::string& file, const Verdict& verdict) const {

@@ -64,6 +64,20 @@ struct DataCommand {
   bool lines = false;     // each line is a document
 };
 
+struct PrepareCommand {
+  std::string config;
+  std::string out;  // the directory of prepared files; empty: HEDDLE_DATA, else data in checkpoint_dir
+  int jobs = 0;     // threads; 0: as many as cores
+  std::vector<Override> overrides;
+};
+
+struct ShowCommand {
+  std::string file;       // of prepared samples
+  std::string tokenizer;  // the directory of a tokenizer.json; empty: the one that made it
+  int64_t first = 1, count = 3;
+  std::string colour = "auto";
+};
+
 struct GenerateCommand {
   std::string directory;  // any that find_model() takes
   std::string config;     // a run's file, for its `plugins:`
@@ -101,7 +115,7 @@ struct ScheduleCommand {
 };
 
 using Command = std::variant<TrainCommand, CheckCommand, PluginsCommand, DataCommand, GenerateCommand,
-                             ConvertCommand, ScheduleCommand>;
+                             ConvertCommand, ScheduleCommand, PrepareCommand, ShowCommand>;
 
 // The one function of libheddle_trainer that the executable calls, by the name below. Returns the exit
 // status; throws Error.

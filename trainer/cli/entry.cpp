@@ -7,7 +7,9 @@
 #include "trainer/cli/data.h"
 #include "trainer/cli/generate.h"
 #include "trainer/cli/plugins/plugins.h"
+#include "trainer/cli/prepare.h"
 #include "trainer/cli/schedule/schedule.h"
+#include "trainer/cli/show_samples.h"
 #include "trainer/cli/train.h"
 
 namespace heddle::cli {
@@ -21,6 +23,8 @@ struct CommandVisitor {
   int operator()(const GenerateCommand& command) const { return generate(command); }
   int operator()(const ConvertCommand& command) const { return convert(command); }
   int operator()(const ScheduleCommand& command) const { return schedule(command); }
+  int operator()(const PrepareCommand& command) const { return prepare(command); }
+  int operator()(const ShowCommand& command) const { return show_samples(command); }
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "trainer/cli/launch/ranks.h"
 #include "trainer/cli/launch/restarts.h"
 #include "trainer/cli/launch/stop_signals.h"
+#include "trainer/cli/prepare.h"
 
 namespace heddle::cli {
 namespace {
@@ -58,9 +59,9 @@ auto with_memory_hint(const Work& work) {
 
 int train(const TrainCommand& command) {
   // Errors of the recipe are reported with those of the model and the data.
-  const Recipe recipe =
-      read_recipe(read_configuration(command.config, command.overrides), RecipeErrors::kept);
+  Recipe recipe = read_recipe(read_configuration(command.config, command.overrides), RecipeErrors::kept);
   const RankPlan plan = plan_ranks(command.nproc_per_node, command.max_restarts);
+  recipe.preparation = preparation_of(plan.rank() != 0);
   const launch::Stop stop = stop_of(recipe.steps, plan);
   launch::end_before_messages(stop.request->open_line);
   PluginRegistry plugins = open_plugins(recipe, Log::to_stderr(plan.rank()));

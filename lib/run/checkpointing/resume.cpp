@@ -229,7 +229,8 @@ Position position_after(const RunSpec& run, const StepInfo& info) {
   position.sequence_length = run.dataset.length();
   position.rows = run.dataset.samples().settings();
   position.rows["packed_sequence"] = run.dataset.packing() ? run.dataset.packing()->text : "off";
-  position.shuffled = run.recipe.shuffle == Shuffle::on;
+  if (run.recipe.shuffle == Shuffle::torch) position.rows["order"] = "torch";
+  position.shuffled = run.recipe.shuffle != Shuffle::off;
   position.content = run.content;
   position.settings = run.settings;
   position.model = run.model.spec->signature();
@@ -270,7 +271,7 @@ std::optional<Resume> find_checkpoint(const RunSpec& run, std::vector<std::strin
     warnings.push_back("the checkpoint at " + directory.string() +
                        " was saved with another model configuration: " + reason);
   }
-  const bool seeded = run.recipe.shuffle == Shuffle::on || run.dataset.samples().uses_seed();
+  const bool seeded = run.recipe.shuffle != Shuffle::off || run.dataset.samples().uses_seed();
   const Position here = position_after(run, StepInfo{});
   check_data(directory, resume.position, here, seeded, section.accept_other_data, warnings);
   for (std::string& line :

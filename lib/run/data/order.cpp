@@ -1,6 +1,10 @@
 // The order of the samples as a small Feistel network.
 #include "lib/run/data/order.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/randperm.h>
+
 namespace heddle {
 namespace {
 
@@ -14,8 +18,17 @@ uint64_t mix(uint64_t x) {
 
 }  // namespace
 
+std::vector<int64_t> torch_permutation(int64_t size, uint64_t seed) {
+  const at::Tensor order = at::randperm(size, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kLong));
+  const int64_t* first = order.const_data_ptr<int64_t>();
+  return {first, first + size};
+}
+
 SampleOrder::SampleOrder(int64_t size, Shuffle shuffle, uint64_t seed, int64_t epoch)
     : size_(size), shuffle_(shuffle) {
+  if (shuffle == Shuffle::torch)
+    stored_ = std::make_shared<const std::vector<int64_t>>(
+        torch_permutation(size, seed + static_cast<uint64_t>(epoch)));
   while ((uint64_t{1} << (2 * half_bits_)) < static_cast<uint64_t>(size)) ++half_bits_;
   uint64_t state = mix(mix(seed) ^ static_cast<uint64_t>(epoch));
   for (uint64_t& key : keys_) key = state = mix(state);
@@ -34,6 +47,7 @@ uint64_t SampleOrder::turn(uint64_t value) const {
 
 int64_t SampleOrder::operator[](int64_t place) const {
   if (shuffle_ == Shuffle::off || size_ < 2) return place;
+  if (stored_) return (*stored_)[static_cast<size_t>(place)];
   uint64_t value = static_cast<uint64_t>(place);
   do {
     value = turn(value);

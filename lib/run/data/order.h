@@ -3,13 +3,20 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 namespace heddle {
 
-enum class Shuffle { off, on };
+// torch: the permutation of PyTorch's sampler, which NeMo AutoModel uses.
+enum class Shuffle { off, on, torch };
+
+// torch.randperm(size) of a CPU generator with this seed.
+std::vector<int64_t> torch_permutation(int64_t size, uint64_t seed);
 
 // A counter-based permutation of [0, size): a Feistel network over the next power of four, walked until it
-// lands inside (Black and Rogaway 2002). Any place is found at once, and nothing is stored.
+// lands inside (Black and Rogaway 2002). Any place is found at once, and nothing is stored. Shuffle::torch
+// stores its permutation, 8 bytes a sample.
 class SampleOrder {
  public:
   SampleOrder(int64_t size, Shuffle shuffle, uint64_t seed, int64_t epoch);
@@ -24,6 +31,7 @@ class SampleOrder {
   Shuffle shuffle_;
   int half_bits_ = 0;
   std::array<uint64_t, 6> keys_{};
+  std::shared_ptr<const std::vector<int64_t>> stored_;  // of Shuffle::torch
 };
 
 }  // namespace heddle

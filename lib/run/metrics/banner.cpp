@@ -161,7 +161,7 @@ std::string stopped_text(const RunSpec& run, int signal, const std::optional<Ste
 }
 
 std::string banner(const RunSpec& run, const ModelSize& size) {
-  const bool mixed = run.recipe.shuffle == Shuffle::on;
+  const bool mixed = run.recipe.shuffle != Shuffle::off;
   std::string out = "heddle " HEDDLE_VERSION ": " + strategy_text(run.setup) + "\n";
   out += "  model   " + run.model.spec->facts().model_type + ", " + count_text(size.parameters) +
          " parameters, " + (run.model.dtype == at::kFloat ? "float32" : "bfloat16") +

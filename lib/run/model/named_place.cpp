@@ -45,11 +45,13 @@ fs::path cached(const std::string& name, Named what) {
                         name.substr(slash + 1));
 }
 
-// The commit that the branch main names; else the only snapshot.
-fs::path snapshot_in(const fs::path& cached) {
-  std::ifstream reference(cached / "refs" / "main");
+// The commit that the revision names, or that it is. Of main: else the only snapshot.
+fs::path snapshot_in(const fs::path& cached, const std::string& revision) {
+  std::ifstream reference(cached / "refs" / (revision.empty() ? "main" : revision));
   std::string commit;
-  if (reference >> commit && holds(cached / "snapshots" / commit)) return cached / "snapshots" / commit;
+  if (!(reference >> commit)) commit = revision;
+  if (!commit.empty() && holds(cached / "snapshots" / commit)) return cached / "snapshots" / commit;
+  if (!revision.empty()) return {};
   fs::path only;
   std::error_code failed;
   for (const auto& entry : fs::directory_iterator(cached / "snapshots", failed)) {
@@ -77,12 +79,12 @@ fs::path listed(const std::string& name) {
 
 }  // namespace
 
-fs::path named_place(const fs::path& name, Named what) {
+fs::path named_place(const fs::path& name, Named what, const std::string& revision) {
   std::error_code ignored;
   if (fs::exists(name, ignored)) return name;
   if (const fs::path place = listed(name.string()); !place.empty()) return place;
   if (!may_be_on_hub(name.string())) return name;
-  const fs::path place = snapshot_in(cached(name.string(), what));
+  const fs::path place = snapshot_in(cached(name.string(), what), revision);
   return place.empty() ? name : place;
 }
 

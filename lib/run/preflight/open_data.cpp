@@ -6,6 +6,7 @@
 
 #include "heddle/base/error.h"
 #include "heddle/base/text.h"
+#include "lib/run/preflight/open_texts.h"
 #include "lib/run/preflight/token_files.h"
 
 namespace heddle {
@@ -86,6 +87,33 @@ void check_tokenizer(const IDataset& samples, const DatasetSection& section, con
               "make the tokens with the model's own tokenizer");
 }
 
+const ConfigSchema<TextKeys>& text_schema() {
+  using K = TextKeys;
+  static const auto schema =
+      ConfigSchema<K>()
+          .field("tokenizer", &K::tokenizer,
+                 "The tokenizer: a map with pretrained_model_name_or_path, a directory or a name of the hub; "
+                 "default: the model's.")
+          .field("date", &K::date, "The date that a chat template sees, YYYY-MM-DD; default: today.")
+          .field("apply_split", &K::apply_split,
+                 "Let split, its slices and shuffle_seed hold for local JSON files too, where NeMo AutoModel "
+                 "takes every row.");
+  return schema;
+}
+
+// Takes the keys of all sets of texts out of the section; the others are the plugin's.
+void take_text_keys(DatasetSection& section) {
+  Node own = Node::map({}, section.section.mark(), section.section.path()), others = section.section;
+  for (const FieldInfo& field : text_schema().fields())
+    if (const Node* given = section.section.find(field.key)) {
+      own = own.with(field.key, *given);
+      others = others.without(field.key);
+    }
+  section.texts = text_schema().read(own);
+  section.texts->has_tokenizer = own.find("tokenizer") != nullptr;
+  section.section = others;
+}
+
 }  // namespace
 
 void read_dataset(DatasetSection& section, PluginRegistry& plugins, std::vector<std::string>& not_built) {
@@ -101,6 +129,7 @@ void read_dataset(DatasetSection& section, PluginRegistry& plugins, std::vector<
                              : "did you mean '" + near + "'?");
   }
   section.section = section.section.without("_target_");
+  if (offered->texts) take_text_keys(section);
   const Resolved read = offered->resolve(section.section);
   for (const std::string& one : read.not_built) not_built.push_back(section.section.path() + "." + one);
   const Node* length = offered->length_key.empty() ? nullptr : read.values.find(offered->length_key);
@@ -110,10 +139,12 @@ void read_dataset(DatasetSection& section, PluginRegistry& plugins, std::vector<
   section.length_where = given != nullptr ? given->where() : section.where;
 }
 
-Rows open_dataset(const DatasetSection& section, const PackedSection& packed, PluginRegistry& plugins,
-                  const DataFacts& facts, int64_t multiple) {
-  const OfferedDataset* offered = find_dataset(plugins, section.target);
-  return Rows(std::shared_ptr<const IDataset>(offered->make(section.section, facts)), packed.rules, multiple);
+Rows open_dataset(const DatasetSection& section, const Recipe& recipe, const PackedSection& packed,
+                  PluginRegistry& plugins, const DataFacts& facts) {
+  std::shared_ptr<const IDataset> samples =
+      section.texts ? TextSets(recipe, plugins).open(section, facts)
+                    : find_dataset(plugins, section.target)->make(section.section, facts);
+  return Rows(std::move(samples), packed.rules, recipe.pad_multiple);
 }
 
 void check_rows(const Rows& rows, const DatasetSection& section, const PackedSection& packed,

@@ -8,7 +8,7 @@
 #include "heddle/model/family.h"
 #include "heddle/plugin/registry.h"
 #include "lib/run/data/rows.h"
-#include "lib/run/recipe/sections.h"
+#include "lib/run/recipe/recipe.h"
 
 namespace heddle {
 
@@ -16,10 +16,10 @@ namespace heddle {
 // files are read with the recipe. Throws Error{config} for a set that nothing offers, and for its keys.
 void read_dataset(DatasetSection& section, PluginRegistry& plugins, std::vector<std::string>& not_built);
 
-// Opens the set and packs its samples; multiple: what ragged rows are rounded up to. Throws MissingData where
-// its files are not there, and what the set throws.
-Rows open_dataset(const DatasetSection& section, const PackedSection& packed, PluginRegistry& plugins,
-                  const DataFacts& facts, int64_t multiple);
+// Opens the set, which prepares one of texts, and packs its samples. Throws MissingData where its files are not
+// there, NotPrepared, and what the set throws.
+Rows open_dataset(const DatasetSection& section, const Recipe& recipe, const PackedSection& packed,
+                  PluginRegistry& plugins, const DataFacts& facts);
 
 // Throws Error{config} for packs that hold no sample or refuse one, for a sample that is longer than the
 // model's positions, for a tokenizer that is larger than the model's vocabulary (model empty: not known);

@@ -14,6 +14,7 @@
 #include "lib/run/model/without_effect.h"
 #include "lib/run/preflight/attention_on_gpus.h"
 #include "lib/run/preflight/open_data.h"
+#include "lib/run/preflight/open_texts.h"
 #include "lib/train/step_parts.h"
 
 namespace heddle {
@@ -201,11 +202,14 @@ class PreflightBuilder {
   std::optional<Rows> open(const DatasetSection& section, const PackedSection& packed) {
     try {
       Rows rows =
-          open_dataset(section, packed, plugins_, facts_for(section, packed), out_.recipe.pad_multiple);
+          open_dataset(section, out_.recipe, packed, plugins_, facts_for(section, packed));
       const auto model = out_.model ? std::optional(out_.model->spec->facts()) : std::nullopt;
       check_rows(rows, section, packed, not_on_device_, model);
       if (const std::string text = left_out_text(rows); !text.empty()) out_.setup.warnings.push_back(text);
       return rows;
+    } catch (const NotPrepared& error) {
+      out_.setup.warnings.push_back(error.where() + " " + error.message());
+      return std::nullopt;
     } catch (const MissingData& missing) {
       if (!another_) throw;
       for (const MissingData::One& one : missing.all()) warn_missing(one.what + ": the data is not checked");
@@ -227,6 +231,7 @@ class PreflightBuilder {
     if (out_.model && out_.recipe.packed.rules.size == 0)
       check_length(section, out_.model->spec->facts());  // of packs: each sample
     out_.dataset = open(section, out_.recipe.packed);
+    if (section.texts && out_.recipe.shuffle == Shuffle::on) out_.recipe.shuffle = Shuffle::torch;
     if (out_.dataset && out_.dataset->samples().sequential()) out_.recipe.shuffle = Shuffle::off;
     if (out_.model && out_.dataset && out_.dataset->samples().tokenizer().holds_bytes)
       note_bytes(out_.model->origin, out_.model->directory, out_.setup.warnings);

@@ -13,7 +13,8 @@ namespace heddle {
 // warning.
 enum class Machine { this_one, another };
 
-// What is known of a run. Empty is what another machine has; never so on this one.
+// What is known of a run. Empty is what another machine has; on this one only data that are not prepared and
+// are not to be.
 struct Preflight {
   Recipe recipe;
   Setup setup;

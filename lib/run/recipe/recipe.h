@@ -10,6 +10,7 @@
 #include "heddle/config/node.h"
 #include "heddle/plugin/registry.h"
 #include "lib/run/recipe/plugin_sections.h"
+#include "lib/run/recipe/preparation.h"
 #include "lib/run/recipe/sections.h"
 #include "lib/run/recipe/skipped_keys.h"
 
@@ -37,7 +38,8 @@ struct Recipe {
   std::vector<std::string> not_built;   // "checkpoint.is_async: why": set, valid, and not built yet
   std::vector<SkippedKey> skipped;      // what changes nothing
   std::vector<std::string> warnings;
-  Errors errors;  // of the unread sections and of unknown keys
+  PreparationOptions preparation;  // set by the command
+  Errors errors;                   // of the unread sections and of unknown keys
   void add(RecipeNotes notes);
 };
 

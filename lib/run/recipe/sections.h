@@ -64,12 +64,21 @@ struct PackedSection {
   std::string where = "packed_sequence";
 };
 
+// What every set of texts has beside its plugin's fields.
+struct TextKeys {
+  Node tokenizer;                   // of the training set; null where it is not given
+  bool has_tokenizer = false;       // null is a word too: none
+  std::optional<std::string> date;  // what a template's strftime_now sees; empty: today
+  bool apply_split = false;         // of local JSON files too
+};
+
 struct DatasetSection {
   std::string name;             // "" or the NAME of validation_dataset_NAME
   std::string target;           // the last word of _target_: which data set; token files where it is absent
   Node section;                 // as it is written
   int64_t sequence_length = 0;  // of a row, where the section says it; else 0
   bool packed = false;          // by packed_sequence
+  std::optional<TextKeys> texts = std::nullopt;  // set by read_dataset() for a set of texts
   std::string where, length_where;  // of the set, and of its rows' length, for messages
 };
 

@@ -10,12 +10,12 @@
 namespace heddle {
 namespace {
 
-struct Named {
+struct SignalName {
   const char* name;
   int number;
 };
 
-constexpr std::array<Named, 8> kSignals = {{{"SIGTERM", SIGTERM},
+constexpr std::array<SignalName, 8> kSignals = {{{"SIGTERM", SIGTERM},
                                             {"SIGINT", SIGINT},
                                             {"SIGUSR1", SIGUSR1},
                                             {"SIGUSR2", SIGUSR2},
@@ -28,7 +28,7 @@ constexpr std::array<Named, 8> kSignals = {{{"SIGTERM", SIGTERM},
 
 std::optional<int> signal_of(std::string_view name) {
   const std::string word = text::lower(std::string(name));
-  for (const Named& one : kSignals) {
+  for (const SignalName& one : kSignals) {
     const std::string whole = text::lower(one.name);
     if (word == whole || word == whole.substr(3)) return one.number;
   }
@@ -36,14 +36,14 @@ std::optional<int> signal_of(std::string_view name) {
 }
 
 std::string signal_name(int64_t number) {
-  for (const Named& one : kSignals)
+  for (const SignalName& one : kSignals)
     if (one.number == number) return one.name;
   return "signal " + std::to_string(number);
 }
 
 std::vector<std::string> signal_names() {
   std::vector<std::string> names;
-  for (const Named& one : kSignals) names.emplace_back(one.name);
+  for (const SignalName& one : kSignals) names.emplace_back(one.name);
   return names;
 }
 

@@ -1,10 +1,18 @@
 // What a run's ranks must have alike.
 #include "lib/run/spec/run_spec.h"
 
+#include <mutex>
+#include <optional>
+
 namespace heddle {
 
 SampleOrder order_of(const RunSpec& run, int64_t epoch) {
-  return {run.dataset.size(), run.recipe.shuffle, static_cast<uint64_t>(run.recipe.seed), epoch};
+  const std::lock_guard lock(run.order->mutex);
+  std::optional<SampleOrder>& last = run.order->last;
+  if (!last || run.order->epoch != epoch)
+    last.emplace(run.dataset.size(), run.recipe.shuffle, static_cast<uint64_t>(run.recipe.seed), epoch);
+  run.order->epoch = epoch;
+  return *last;
 }
 
 std::filesystem::path default_metrics(const CheckpointSection& section) {

@@ -3,6 +3,8 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -43,6 +45,13 @@ struct Resume {
 
 // A recipe on its world: what each rank is given. Made by preflight (prepare_run()) and by nothing else.
 struct RunSpec {
+  // The order of the last epoch that was asked for: a stored one takes time to make.
+  struct LastOrder {
+    std::mutex mutex;
+    int64_t epoch = 0;
+    std::optional<SampleOrder> last;
+  };
+
   Recipe recipe;
   Setup setup;
   std::optional<RunPipeline> pipeline;
@@ -60,6 +69,7 @@ struct RunSpec {
   SavedBytes saved = {};  // of one checkpoint, and of one model for transformers
   std::map<std::string, std::string> content = {}, settings = {};  // content_of() and settings_of()
   std::optional<ModelSize> size = std::nullopt;  // of the rank that holds most; empty: not known
+  std::shared_ptr<LastOrder> order = std::make_shared<LastOrder>();
 };
 
 // The order of the training rows in an epoch.

@@ -18,7 +18,7 @@ namespace heddle::cli {
 namespace {
 
 const std::vector<std::string> kCommands = {"train",    "check",   "plugins",  "data",
-                                            "generate", "convert", "schedule", "plan"};
+                                            "generate", "convert", "schedule", "prepare", "plan"};
 
 constexpr const char* kOverrides =
     "--SECTION.KEY VALUE overrides one value of the configuration: --distributed.tp_size 2, --lr_scheduler "
@@ -33,6 +33,8 @@ struct Parsed {
   GenerateCommand generate;
   ConvertCommand convert;
   ScheduleCommand schedule;
+  PrepareCommand prepare;
+  ShowCommand show;
   std::string only;
   bool json = false;
 };
@@ -74,6 +76,18 @@ void add_check(CLI::App& app, Parsed& parsed) {
       "The run is for another machine: a model, data or a device that this one lacks is a warning");
   command->add_flag("--json", parsed.json, "One JSON object a line for each file and world size");
   command->add_flag("--verbose", parsed.check.verbose, "Say of each section and key that is skipped why");
+  command->footer(kOverrides);
+}
+
+void add_prepare(CLI::App& app, PrepareCommand& to) {
+  CLI::App* command = app.add_subcommand(
+      "prepare", "Makes the prepared samples that a run needs of its texts, as train does before its first step");
+  command->add_option("CONFIG", to.config, "The YAML file")->required();
+  command
+      ->add_option("--out", to.out,
+                   "The directory of the files (default: HEDDLE_DATA, else data in checkpoint.checkpoint_dir)")
+      ->option_text("DIR");
+  command->add_option("--jobs", to.jobs, "Threads (default: as many as cores)")->check(CLI::Range(1, 1024));
   command->footer(kOverrides);
 }
 
@@ -162,12 +176,14 @@ Error usage_error(const CLI::App& app, const std::vector<std::string>& words, co
 Command command_of(const CLI::App& app, Parsed parsed, std::vector<Override> overrides) {
   parsed.train.json = parsed.check.json = parsed.plugins.json = parsed.json;
   parsed.check.only_distributed = !parsed.only.empty();
-  parsed.train.overrides = parsed.check.overrides = std::move(overrides);
+  parsed.train.overrides = parsed.check.overrides = parsed.prepare.overrides = std::move(overrides);
   const std::string name = app.get_subcommands().front()->get_name();
   if (name == "train") return parsed.train;
   if (name == "check") return parsed.check;
   if (name == "plugins") return parsed.plugins;
+  if (name == "data" && !parsed.show.file.empty()) return parsed.show;
   if (name == "data") return parsed.data;
+  if (name == "prepare") return parsed.prepare;
   if (name == "generate") return parsed.generate;
   if (name == "convert") return parsed.convert;
   if (name == "schedule") return checked_schedule(std::move(parsed.schedule));
@@ -179,8 +195,10 @@ Command command_of(const CLI::App& app, Parsed parsed, std::vector<Override> ove
 
 std::variant<Answer, Command> parse(std::span<const std::string> given) {
   std::vector<std::string> words(given.begin(), given.end());
+  const bool is_show = words.size() > 1 && words[0] == "data" && words[1] == "show";
   std::vector<Override> overrides;
-  if (!words.empty() && (words[0] == "train" || words[0] == "check")) overrides = take_overrides(words);
+  if (!words.empty() && (words[0] == "train" || words[0] == "check" || words[0] == "prepare"))
+    overrides = take_overrides(words);
 
   CLI::App app("heddle trains large language models in parallel; strategies are plugins found by name.",
                "heddle");
@@ -190,7 +208,11 @@ std::variant<Answer, Command> parse(std::span<const std::string> given) {
   add_train(app, parsed);
   add_check(app, parsed);
   add_plugins(app, parsed.plugins, parsed.json);
-  add_data(app, parsed.data);
+  if (is_show)
+    add_show(app, parsed.show);
+  else
+    add_data(app, parsed.data);
+  add_prepare(app, parsed.prepare);
   add_generate(app, parsed.generate);
   add_convert(app, parsed);
   add_schedule(app, parsed.schedule);

@@ -27,6 +27,27 @@ void add_data(CLI::App& app, DataCommand& to) {
                   ->option_text("TOKEN");
   for (CLI::Option* option : {lines, field, end}) option->needs(tokenizer);
   lines->excludes(field);
+  command->footer("heddle data show FILE.samples shows what heddle prepare has made, as text");
+}
+
+void add_show(CLI::App& app, ShowCommand& to) {
+  CLI::App* command =
+      app.add_subcommand("data", "Texts and tokens")
+          ->add_subcommand("show", "Shows prepared samples as text: what is trained on, and counts");
+  command->add_option("FILE", to.file, "A file of heddle prepare: NAME.samples")->required();
+  command->add_option("--from", to.first, "The first sample to show, counted from 1")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 48));
+  command->add_option("--samples", to.count, "How many to show")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 24));
+  command
+      ->add_option("--tokenizer", to.tokenizer,
+                   "A directory with the tokenizer.json to use (default: the one that made the file)")
+      ->option_text("DIR");
+  command->add_option("--color", to.colour, "auto, always or never; without colour [[...]] is trained on")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->option_text("WHEN");
 }
 
 void add_generate(CLI::App& app, GenerateCommand& to) {

@@ -8,6 +8,7 @@
 namespace heddle::cli {
 
 void add_data(CLI::App& app, DataCommand& to);
+void add_show(CLI::App& app, ShowCommand& to);
 void add_generate(CLI::App& app, GenerateCommand& to);
 
 }  // namespace heddle::cli

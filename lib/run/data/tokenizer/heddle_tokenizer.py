@@ -85,7 +85,7 @@ class Server:
 
     def decode(self, request, payload):
         ids = array.array("I", payload)
-        self.send({}, self.tokenizer.decode(list(ids), skip_special_tokens=True).encode())
+        self.send({}, self.tokenizer.decode(list(ids), skip_special_tokens=request["skip"]).encode())
 
     def step(self, request, payload):
         """The text that this id completes; empty while a character is cut. The ids before it give it its spaces."""

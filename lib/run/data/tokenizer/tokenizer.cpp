@@ -82,8 +82,16 @@ std::vector<std::vector<uint32_t>> Tokenizer::encode(std::span<const std::string
 }
 
 std::string Tokenizer::decode(std::span<const int64_t> ids) {
+  return decoded(ids, true);
+}
+
+std::string Tokenizer::decode_all(std::span<const int64_t> ids) {
+  return decoded(ids, false);
+}
+
+std::string Tokenizer::decoded(std::span<const int64_t> ids, bool skips_special) {
   const std::vector<uint32_t> narrow(ids.begin(), ids.end());
-  process_.send({{"do", "decode"}},
+  process_.send({{"do", "decode"}, {"skip", skips_special}},
                 {reinterpret_cast<const char*>(narrow.data()), narrow.size() * sizeof(uint32_t)});
   return answer().payload;
 }

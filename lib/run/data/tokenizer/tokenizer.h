@@ -31,11 +31,13 @@ class HEDDLE_API Tokenizer {
   std::vector<std::vector<uint32_t>> end_encoding();
   // The text of ids, without special tokens.
   std::string decode(std::span<const int64_t> ids);
+  std::string decode_all(std::span<const int64_t> ids);  // special tokens too
   // What one more id adds to the text of those before it: "" until its last character is complete.
   std::string step(int64_t id);
 
  private:
   Message answer();
+  std::string decoded(std::span<const int64_t> ids, bool skips_special);
 
   std::filesystem::path file_;
   PythonProcess process_;

@@ -3,19 +3,33 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "heddle/data/dataset.h"
 #include "heddle/plugin/offer.h"
 
 namespace heddle {
 
+// A set of texts: rows that a script turns into tokens once, in a Python process before the first step. heddle
+// keeps the samples in a file and reads them from there; sdk/README.md has what a script holds.
+struct TextSource {
+  std::string script;  // "squad.py", in the directory of the plugin's library
+  // Fields with a file, a directory, a name of the hub, or a list of files; the first that is set. The fields
+  // `split`, `name` and `revision`, where there are, choose in it. Empty: the script makes its rows itself.
+  std::vector<std::string> source_keys;
+  // Those of them whose local JSON files are read whole whatever `split` says, as NeMo AutoModel does.
+  std::vector<std::string> whole_keys = {};
+};
+
 // Its name and aliases are last words of `dataset._target_`. The fields are the other keys of the section.
 struct OfferedDataset : OfferedSchema {
   static constexpr const char* kKind = "dataset";
   std::string length_key;  // the field with the tokens of a row, known before files are opened; empty: none
   std::function<std::unique_ptr<IDataset>(const Node& section, const DataFacts& facts)> make;
+  std::optional<TextSource> texts;  // `make` is not called then
 };
 
 // A data set that is constructed as Dataset(Config, const Node& section, const DataFacts&); the section is
@@ -33,6 +47,23 @@ OfferedDataset offered_dataset(std::string name, ConfigSchema<Config> schema, st
   offered.make = [schema](const Node& section, const DataFacts& facts) -> std::unique_ptr<IDataset> {
     return std::make_unique<Dataset>(schema.read(section), section, facts);
   };
+  return offered;
+}
+
+// A data set of texts; the schema's fields are the script's arguments.
+template <class Config>
+OfferedDataset offered_texts(std::string name, ConfigSchema<Config> schema, TextSource texts) {
+  OfferedDataset offered;
+  offered.name = std::move(name);
+  offered.fields = schema.fields();
+  offered.resolve = [schema](const Node& section) {
+    const Config config = schema.read(section);
+    return Resolved{schema.write(config), schema.not_built(config)};
+  };
+  offered.make = [](const Node& section, const DataFacts&) -> std::unique_ptr<IDataset> {
+    throw Error(ErrorCode::internal, section.where(), "a set of texts is read from its prepared samples");
+  };
+  offered.texts = std::move(texts);
   return offered;
 }
 

@@ -1,0 +1,167 @@
+// The jobs of the sets of texts of a recipe.
+#include "lib/run/preflight/open_texts.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <ctime>
+#include <system_error>
+#include <utility>
+
+#include "heddle/base/text.h"
+#include "lib/run/data/samples/sample_set.h"
+#include "lib/run/model/named_place.h"
+#include "lib/run/model/prepared_model.h"
+#include "lib/run/preflight/open_data.h"
+#include "lib/run/preflight/token_files.h"
+#include "lib/run/recipe/component.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  std::array<char, 16> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d", &local);
+  return text.data();
+}
+
+std::string text_at(const Node& map, const char* key) {
+  const Node* value = map.find(key);
+  return value == nullptr || value->kind() != Node::Kind::text ? "" : value->as_text();
+}
+
+// A directory, or that of a file in it.
+fs::path directory_of(const fs::path& place) {
+  std::error_code ignored;
+  return fs::is_regular_file(place, ignored) ? place.parent_path() : place;
+}
+
+fs::path tokenizer_place(const std::string& name, const std::string& where) {
+  const fs::path path = recipe::path_of(name), place = directory_of(named_place(path, Named::model));
+  std::error_code ignored;
+  if (fs::is_directory(place, ignored)) return place;
+  const std::string hint = named_place_hint(path, Named::model);
+  throw MissingData({{where, "the tokenizer '" + name + "' is not there" + (hint.empty() ? "" : "; " + hint)}});
+}
+
+}  // namespace
+
+NotPrepared::NotPrepared(const std::string& where, const std::string& name)
+    : Error(ErrorCode::input, where,
+            name + " is not prepared yet: heddle train and heddle prepare do it; its samples are not checked") {}
+
+// The training set's; else the model's.
+TextTokenizer TextSets::tokenizer() const {
+  TextTokenizer out;
+  const std::optional<TextKeys> keys = recipe_.dataset ? recipe_.dataset->texts : std::nullopt;
+  if (!keys || !keys->has_tokenizer) {
+    const fs::path place = place_of(recipe_.model);
+    if (!place.empty()) out.directory = tokenizer_place(place.string(), recipe_.model.where);
+    return out;
+  }
+  const Node& given = keys->tokenizer;
+  if (given.is_null()) return out;
+  const bool is_name = given.kind() == Node::Kind::text;
+  const std::string name = is_name ? given.as_text() : text_at(given, "pretrained_model_name_or_path");
+  if (name.empty()) return out;
+  out.directory = tokenizer_place(name, given.where());
+  if (is_name) return out;
+  out.is_nemo = text_at(given, "_target_").find("NeMoAutoTokenizer") != std::string::npos ||
+                given.find("_target_") == nullptr;
+  out.arguments = given.without("_target_").without("pretrained_model_name_or_path");
+  return out;
+}
+
+std::vector<fs::path> TextSets::places() const {
+  std::vector<fs::path> out;
+  if (!recipe_.preparation.directory.empty()) out.push_back(recipe_.preparation.directory);
+  if (const char* shared = std::getenv("HEDDLE_DATA"); shared != nullptr && *shared != '\0')
+    out.emplace_back(shared);
+  out.push_back(fs::path(recipe_.checkpoint.directory) / "data");
+  return out;
+}
+
+// Beside the library that offers the set.
+fs::path TextSets::script_of(const DatasetSection& section, const std::string& name) const {
+  const OfferedDataset* offered = find_dataset(plugins_, section.target);
+  for (const PluginInfo& plugin : plugins_.loaded())
+    for (const std::string& offer : plugin.offers)
+      if (offer == "dataset " + offered->name || offer.starts_with("dataset " + offered->name + " ")) {
+        const fs::path script = plugin.path.parent_path() / name;
+        std::error_code ignored;
+        if (fs::is_regular_file(script, ignored)) return script;
+        throw Error(ErrorCode::plugin_failed, script.string(),
+                    "is not there: the plugin '" + plugin.name + "' names it as its script",
+                    "install the plugin again");
+      }
+  throw Error(ErrorCode::internal, section.where, "no plugin offers '" + offered->name + "'");
+}
+
+TextJob TextSets::job_of(const DatasetSection& section) const {
+  const OfferedDataset& offered = *find_dataset(plugins_, section.target);
+  TextJob job;
+  job.name = offered.name;
+  job.where = section.where;
+  job.section = section.section;
+  job.script = script_of(section, offered.texts->script);
+  job.arguments = offered.resolve(section.section).values;
+  job.tokenizer = tokenizer();
+  job.apply_split = section.texts->apply_split;
+  job.is_dated = section.texts->date.has_value();
+  job.date = job.is_dated ? *section.texts->date : today();
+  for (const std::string& key : offered.texts->source_keys) {
+    const Node* name = job.arguments.find(key);
+    const Node* written = section.section.find(key);  // has a place
+    if (name == nullptr || name->is_null()) continue;
+    job.source = name->is_list() ? "a list of files" : name->as_text();
+    job.files = find_texts({written != nullptr ? *written : *name, text_at(job.arguments, "split"),
+                            text_at(job.arguments, "name"), text_at(job.arguments, "revision")});
+    const auto& whole = offered.texts->whole_keys;
+    job.files.is_local &= std::find(whole.begin(), whole.end(), key) != whole.end();
+    break;
+  }
+  // Where it lies changes nothing.
+  for (const std::string& key : offered.texts->source_keys) job.arguments = job.arguments.without(key);
+  const bool has_template = job.arguments.find("chat_template") != nullptr;
+  if (has_template && text_at(job.arguments, "chat_template").empty() && recipe_.dataset &&
+      &section != &*recipe_.dataset)
+    if (const Node* of_training = recipe_.dataset->section.find("chat_template"))
+      job.arguments = job.arguments.with("chat_template", *of_training);
+  return job;
+}
+
+PreparedFile TextSets::prepare(const DatasetSection& section) const {
+  const TextJob job = job_of(section);
+  const std::vector<fs::path> all = places();
+  auto found = find_or_prepare(job, recipe_.preparation, all);
+  if (!found) throw NotPrepared(section.where, job.name);
+  return std::move(*found);
+}
+
+std::unique_ptr<IDataset> TextSets::open(const DatasetSection& section, const DataFacts& facts) const {
+  const PreparedFile prepared = prepare(section);
+  for (const std::string& warning : prepared.warnings) facts.warn(warning);
+  return open_samples(prepared.file, inputs_of(job_of(section)), facts.pack_size);
+}
+
+std::vector<PreparedFile> prepare_texts(Recipe recipe, PluginRegistry& plugins) {
+  Errors errors = recipe.errors;
+  std::vector<PreparedFile> out;
+  const auto prepare = [&](DatasetSection& section) {
+    errors.attempt([&] {
+      read_dataset(section, plugins, recipe.not_built);
+      if (section.texts) out.push_back(TextSets(recipe, plugins).prepare(section));
+    });
+  };
+  if (recipe.dataset) prepare(*recipe.dataset);
+  for (DatasetSection& section : recipe.validation) prepare(section);
+  errors.raise();
+  return out;
+}
+
+}  // namespace heddle

@@ -1,0 +1,45 @@
+// From the section of a set of texts to its samples: prepared before ranks meet, or found.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "heddle/plugin/dataset.h"
+#include "heddle/plugin/registry.h"
+#include "lib/run/recipe/recipe.h"
+#include "lib/run/texts/prepared.h"
+
+namespace heddle {
+
+// Thrown for a set that is not prepared, where it is not to be.
+class NotPrepared : public Error {
+ public:
+  NotPrepared(const std::string& where, const std::string& name);
+};
+
+// What all sets of texts of a run share.
+class TextSets {
+ public:
+  TextSets(const Recipe& recipe, PluginRegistry& plugins) : recipe_(recipe), plugins_(plugins) {}
+
+  // Throws NotPrepared, MissingData for texts and tokenizers that are not there, and what the script refuses.
+  PreparedFile prepare(const DatasetSection& section) const;
+  std::unique_ptr<IDataset> open(const DatasetSection& section, const DataFacts& facts) const;
+
+ private:
+  TextJob job_of(const DatasetSection& section) const;
+  TextTokenizer tokenizer() const;
+  std::vector<std::filesystem::path> places() const;
+  std::filesystem::path script_of(const DatasetSection& section, const std::string& name) const;
+
+  const Recipe& recipe_;
+  PluginRegistry& plugins_;
+};
+
+// Prepares every set of texts of a recipe; its model may be another machine's but for its tokenizer. Throws
+// Error, with those that the recipe has kept.
+std::vector<PreparedFile> prepare_texts(Recipe recipe, PluginRegistry& plugins);
+
+}  // namespace heddle

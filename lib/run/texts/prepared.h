@@ -1,0 +1,27 @@
+// Files of prepared samples: found, or made once for all processes that want them.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lib/run/recipe/preparation.h"
+#include "lib/run/texts/text_job.h"
+
+namespace heddle {
+
+struct PreparedFile {
+  std::filesystem::path file;
+  bool is_made = false;  // by this call
+  std::vector<std::string> warnings;
+};
+
+// Looks for the file of the job in `places`, and makes it in the first of them where options.make is set. Of
+// several processes one makes it, the others wait for it; where that one dies, another one begins anew. Empty:
+// it is not there. Throws Error{input | config} for what the script refuses, Error{io}.
+std::optional<PreparedFile> find_or_prepare(const TextJob& job, const PreparationOptions& options,
+                                            std::span<const std::filesystem::path> places);
+
+}  // namespace heddle

@@ -1,0 +1,38 @@
+// `heddle prepare`: the preparation of `heddle train`, alone.
+#include "trainer/cli/prepare.h"
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "heddle/base/error.h"
+#include "lib/run/data/samples/sample_file.h"
+#include "lib/run/preflight/open_texts.h"
+#include "trainer/cli/configuration.h"
+
+namespace heddle::cli {
+
+PreparationOptions preparation_of(bool is_quiet) {
+  PreparationOptions out;
+  if (!is_quiet) out.say = [](const std::string& line) { std::cerr << line << std::endl; };
+  return out;
+}
+
+int prepare(const PrepareCommand& command) {
+  Recipe recipe = read_recipe(read_configuration(command.config, command.overrides), RecipeErrors::kept);
+  recipe.preparation = preparation_of(false);
+  recipe.preparation.directory = command.out;
+  recipe.preparation.jobs = command.jobs;
+  PluginRegistry plugins = open_plugins(recipe, Log::to_stderr(0));
+  const std::vector<PreparedFile> files = prepare_texts(std::move(recipe), plugins);
+  for (const PreparedFile& one : files) {
+    for (const std::string& warning : one.warnings) std::cerr << "warning: " << warning << std::endl;
+    const SampleFile samples(one.file);
+    std::cout << one.file.string() << ": " << samples.size() << " samples, " << samples.header().tokens
+              << " tokens" << (one.is_made ? "" : ", there already") << "\n";
+  }
+  if (files.empty()) std::cout << "nothing to prepare: no data set of this run is made of texts\n";
+  return 0;
+}
+
+}  // namespace heddle::cli
