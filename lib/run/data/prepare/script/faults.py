@@ -7,6 +7,7 @@ class Fault(Exception):
     def __init__(self, what, where="", hint="", kind="input"):
         super().__init__(what)
         self.what, self.where, self.hint, self.kind = what, where, hint, kind
+        self.index = None  # of the row among those that were being converted
 
     def message(self):
         return {"kind": self.kind, "where": self.where, "what": self.what, "hint": self.hint}

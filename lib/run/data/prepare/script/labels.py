@@ -1,19 +1,34 @@
 """From texts to token ids and the runs of them that are trained on."""
 
+from faults import Fault
+
+
+GROUP = 1 << 20  # characters that are tokenized at once
+
 
 def runs(mask):
-    """[begin, end) of the ones in a list of 0 and 1."""
-    out, at, size = [], 0, len(mask)
-    while True:
-        try:
-            begin = mask.index(1, at)
-        except ValueError:
-            return out
-        try:
-            at = mask.index(0, begin)
-        except ValueError:
-            return out + [(begin, size)]
-        out.append((begin, at))
+    """[begin, end) of the ones in a bytearray of 0 and 1."""
+    out, begin = [], mask.find(1)
+    while begin >= 0:
+        end = mask.find(0, begin)
+        if end < 0:
+            return out + [(begin, len(mask))]
+        out.append((begin, end))
+        begin = mask.find(1, end)
+    return out
+
+
+def groups(pairs):
+    """`pairs` in lists whose texts have about GROUP characters."""
+    group, size = [], 0
+    for pair in pairs:
+        group.append(pair)
+        size += len(pair[0]) + len(pair[1])
+        if size > GROUP:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def prompt_and_answer(tokenizer, pairs, limit=None, answer_only=True, exact=False):
@@ -21,6 +36,17 @@ def prompt_and_answer(tokenizer, pairs, limit=None, answer_only=True, exact=Fals
 
     AutoModel's count: without what the post-processor adds, but with the BOS that `add_bos_token: true` adds. With
     `exact` a token is trained on where it holds a character of the answer."""
+    samples = []
+    for group in groups(pairs):
+        try:
+            samples += some(tokenizer, group, limit, answer_only, exact)
+        except Fault as fault:
+            fault.index = len(samples) + (fault.index or 0)
+            raise
+    return samples
+
+
+def some(tokenizer, pairs, limit, answer_only, exact):
     encodings = tokenizer.encode([prompt + answer for prompt, answer in pairs], limit=limit, offsets=exact)
     if exact and answer_only:
         return [(encoding.ids, answer_runs(encoding, len(prompt))) for encoding, (prompt, _) in zip(encodings, pairs)]
@@ -36,6 +62,5 @@ def prompt_and_answer(tokenizer, pairs, limit=None, answer_only=True, exact=Fals
 
 
 def answer_runs(encoding, begin):
-    mask = [int(end > begin and end > first and not special)
-            for (first, end), special in zip(encoding.offsets, encoding.special_tokens_mask)]
-    return runs(mask)
+    return runs(bytearray(end > begin and end > first and not special for (first, end), special
+                          in zip(encoding.offsets, encoding.special_tokens_mask)))

@@ -14,13 +14,20 @@ class Batch:
     """Rows, and where each is from, for messages."""
 
     def __init__(self, rows, places):
-        self.rows, self.places = rows, places  # places: a (file, number of the first row) or a "file:line" for each
+        self.rows, self.places = rows, places
 
-    def where(self, index):
-        if isinstance(self.places, tuple):
-            file, first = self.places
-            return f"{file}: row {first + index}"
-        return self.places[index]
+
+def of_size(batches, size=BATCH):
+    """The same rows in batches of exactly `size`, but for the last."""
+    rows, places = [], []
+    for batch in batches:
+        rows += batch.rows
+        places += batch.places
+        while len(rows) >= size:
+            yield Batch(rows[:size], places[:size])
+            rows, places = rows[size:], places[size:]
+    if rows:
+        yield Batch(rows, places)
 
 
 class Json:
@@ -57,10 +64,11 @@ class Json:
 class Table:
     def __init__(self, reader):
         self.reader, self.count = reader, reader.count
+        self.cheap = isinstance(reader, arrow_rows.Parquet)
 
     def read(self, begin, end):
         for first, rows in self.reader.read(begin, end):
-            yield Batch(rows, (self.reader.file, first))
+            yield Batch(rows, [f"{self.reader.file}: row {row}" for row in range(first, first + len(rows))])
 
 
 def opened(file, columns, skipped):
@@ -86,6 +94,10 @@ class Split:
 
     def count(self):
         return sum(file.count() for file in self.files)
+
+    def known(self):
+        """The number of rows where no file must be read for it, else None."""
+        return self.count() if all(isinstance(file, Table) and file.cheap for file in self.files) else None
 
     def read(self, begin=0, end=None):
         """Batches of the rows [begin, end), each of one file."""

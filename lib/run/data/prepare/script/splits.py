@@ -52,10 +52,3 @@ class Part:
 
 def parse(text):
     return [Part(part) for part in re.split(r"\s*\+\s*", text.strip())]
-
-
-def limited(split, limit):
-    """`split` with [:limit] behind it, unless it has a slice; and whether the limit was left out for that."""
-    if limit is None:
-        return split, False
-    return (split, True) if "[" in split else (f"{split}[:{limit}]", False)

@@ -116,6 +116,20 @@ class TextTokenizer:
     eos_id = property(lambda self: self.id(self.special.get("eos_token")))
     pad_id = property(lambda self: self.id(self.special.get("pad_token")))
 
+    @property
+    def fill_id(self):
+        """What rows are filled with; of a tokenizer without a pad token its eos."""
+        return self.eos_id if self.pad_id is None else self.pad_id
+
+    def fill_pad(self):
+        """AutoModel gives a tokenizer without a pad token its eos as one before it formats a row."""
+        if self.pad_id is None:
+            self.set_token("pad_token", self.special.get("eos_token"))
+
+    def named(self):
+        """The variables of a chat template."""
+        return dict(self.special)
+
     def special_ids(self):
         return {self.id(token) for token in [*self.special.values(), *self.extra]}
 
@@ -142,7 +156,19 @@ class TextTokenizer:
         function = self.backend.encode_batch if offsets else self.backend.encode_batch_fast
         try:
             return function(texts, add_special_tokens=special)
-        except UnicodeEncodeError:
-            raise Fault("half of a pair of surrogates (\\ud800 to \\udfff) in a text: not a character") from None
-        except TypeError:
-            raise Fault("a text is not a text") from None
+        except (UnicodeEncodeError, TypeError):
+            raise refused(texts) from None
+
+
+def refused(texts):
+    """Why the library did not take `texts`."""
+    for index, text in enumerate(texts):
+        fault = None
+        if not isinstance(text, str):
+            fault = Fault(f"{type(text).__name__} where a text was expected")
+        elif any("\ud800" <= character <= "\udfff" for character in text):
+            fault = Fault("has half of a surrogate pair (\\ud800 to \\udfff), which is no character")
+        if fault is not None:
+            fault.index = index
+            return fault
+    return Fault("texts that the library does not take")
