@@ -3,8 +3,8 @@
 from chat_template import TemplateFault
 from faults import Fault
 from labels import runs
+from text_tokenizer import GROUP
 
-GROUP = 1 << 20  # characters that are tokenized at once
 REWRITES = ("Cannot build an answer-only loss mask from conversation prefixes: rendering the first {} message(s) alone "
             "does not reproduce a prefix of the fully rendered conversation. The chat template rewrites earlier turns "
             "based on later ones (for example, Qwen3's template drops <think> blocks from assistant turns that precede "
@@ -35,20 +35,36 @@ class Chat:
     def encode(self, texts, limit, offsets=False):
         return self.tokenizer.encode(texts, special=False, limit=limit, offsets=offsets)
 
-    def samples(self, conversations):
-        """conversations: (messages, tools) each, as an iterator. Rendered in groups, tokenized on all cores."""
-        made, group, size = [], [], 0
-        for index, (messages, tools) in enumerate(conversations):
+    def samples(self, conversations, names=None, places=None):
+        """conversations: (messages, tools) each, as an iterator; of each the row's place in its batch, if it is not the
+        same, and what an error's sentence begins with. Rendered in groups, tokenized on all cores."""
+        made, group, size, self.lengths = [], [], 0, []
+        conversations = iter(conversations)
+        while True:
             try:
-                group.append(self.plan(messages, tools))
-            except Fault as fault:
-                fault.index = index
-                raise
-            size += sum(map(len, group[-1].texts))
-            if size > GROUP:
-                made += self.finish(group, len(made))
-                group, size = [], 0
-        return made + self.finish(group, len(made))
+                conversation = next(conversations, None)
+                if conversation is not None:
+                    group.append(self.plan(*conversation))
+                    size += sum(map(len, group[-1].texts))
+                if group and (conversation is None or size > GROUP):
+                    self.finish(group, made)
+                    group, size = [], 0
+            except (Fault, KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+                raise self.about(error, len(made) + len(group), names, places) from None
+            if conversation is None:
+                return made
+
+    def about(self, error, index, names, places):
+        fault = error if isinstance(error, Fault) else Fault(
+            f"the row has no {error}" if isinstance(error, KeyError) else str(error))
+        index = index if fault.index is None else fault.index
+        fault.what = (names[index] if names else "") + fault.what
+        fault.index = places[index] if places else index
+        return fault
+
+    def length(self, messages, tools):
+        """Tokens of a conversation that is not cut."""
+        return len(self.encode([self.render(messages, tools)[0]], None)[0].ids)
 
     def plan(self, messages, tools):
         """What must be rendered for a conversation: the whole, and the beginnings that its mask needs."""
@@ -70,19 +86,20 @@ class Chat:
             planned.texts.append(self.render(messages[:count], tools)[0])
         return planned
 
-    def finish(self, group, first):
+    def finish(self, group, made):
+        """Appends the samples of `group` to `made`; self.lengths: their tokens before they were cut."""
         texts = [text for planned in group for text in planned.texts]
         encodings = self.encode(texts, self.limit, self.template.generation)
-        samples, at = [], 0
+        at, first = 0, len(made)
         for index, planned in enumerate(group):
             mine = encodings[at:at + len(planned.texts)]
             at += len(planned.texts)
             try:
-                samples.append(self.sample(planned, mine))
+                made.append(self.sample(planned, mine))
             except Fault as fault:
                 fault.index = first + index
                 raise
-        return samples
+            self.lengths.append(len(mine[0].ids) + sum(len(more.ids) for more in mine[0].overflowing))
 
     def sample(self, planned, encodings):
         ids = encodings[0].ids

@@ -1,9 +1,8 @@
 """From texts to token ids and the runs of them that are trained on."""
 
 from faults import Fault
+from text_tokenizer import GROUP
 
-
-GROUP = 1 << 20  # characters that are tokenized at once
 
 
 def runs(mask):

@@ -120,11 +120,15 @@ def counted(tools, file, read):
         what = " and ".join(word for word, there in (("split", "[" in (split or "")), ("shuffle_seed", seed is not None)) if there)
         tools.warn(f"{what} of a local JSON file: not applied, as in AutoModel; all {read} rows are read. "
                    "dataset.apply_split: true applies it")
+    for note, rows in tools.notes.items():
+        tools.warn(f"{rows} rows {note}")
     for name, lines in tools.skipped.items():
         if lines:
             tools.warn(f"Skipped {len(lines)} malformed JSONL line(s) from {name} (skip_invalid_samples=True)")
     if file.empty:
         tools.warn(f"{file.empty} of {file.samples} samples have no token that is trained on")
+    if tools.filled_to:
+        tools.filled = -(-file.longest // tools.filled_to) * tools.filled_to
     dropped = sum(tools.dropped.values())
     return {"samples": file.samples, "tokens": file.tokens, "labels": file.labels, "dropped": dropped}, {
         "rows": read, "dropped": tools.dropped, "longest": file.longest, "without_labels": file.empty,

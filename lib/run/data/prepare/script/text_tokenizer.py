@@ -7,6 +7,7 @@ from faults import Fault, package
 from tokenizer_files import FLAGS, LARGEST, NAMED, Files, content
 
 ENDLESS = 10**20  # a model_max_length above it is none
+GROUP = 1 << 20  # characters that are tokenized at once
 STRATEGIES = ("do_not_truncate", "longest_first", "only_first")
 
 
@@ -34,6 +35,7 @@ class TextTokenizer:
         self.name_tokens(files)
         self.add_tokens(files)
         self.shape.finish(self)
+        self.warnings += files.warnings
         self.set_ends(ends)
         if self.nemo and self.pad_id is None:
             self.warnings.append("the tokenizer has no pad token: token 0 is taken, as AutoModel does")
@@ -59,7 +61,7 @@ class TextTokenizer:
             given.setdefault("pad_token", filling["pad_token"])
         self.special = {key: content(given[key]) for key in NAMED if given.get(key) is not None}
         self.special.update((key, content(value)) for key, value in files.own.items())
-        self.extra = [content(token) for token in files.extra or self.shape.extra(files)]
+        self.extra = [content(token) for token in files.extra]
         length = files.settings.get("model_max_length", files.settings.get("max_len"))
         self.longest = ENDLESS + 1 if length is None else int(length)
         self.truncation_side = files.settings.get("truncation_side", baked.get("direction", "right"))
@@ -73,7 +75,7 @@ class TextTokenizer:
         new = [token for token in new if repr(token) not in known]
         there = {token.content for token in self.backend.get_added_tokens_decoder().values()}
         there.update(token.content for token in new)
-        for token in [*self.given.values(), *files.own.values(), *(files.extra or self.extra)]:
+        for token in [*self.given.values(), *files.own.values(), *files.extra]:
             if token is not None and content(token) not in there:
                 new.append(added_token(self.library, token, special=True))
                 there.add(content(token))
@@ -131,7 +133,10 @@ class TextTokenizer:
         return dict(self.special)
 
     def special_ids(self):
-        return {self.id(token) for token in [*self.special.values(), *self.extra]}
+        return {self.id(token) for token in self.all_special()}
+
+    def all_special(self):
+        return list(dict.fromkeys([*self.special.values(), *self.extra]))
 
     def size(self):
         return max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
@@ -158,6 +163,21 @@ class TextTokenizer:
             return function(texts, add_special_tokens=special)
         except (UnicodeEncodeError, TypeError):
             raise refused(texts) from None
+
+    def ids(self, texts, special=True):
+        """Ids of texts, of which at most about GROUP characters are worked on at once."""
+        out, group, size = [], [], 0
+        for index, text in enumerate(texts):
+            group.append(text)
+            size += len(text) if isinstance(text, str) else 0
+            if size > GROUP or index + 1 == len(texts):
+                try:
+                    out += [encoding.ids for encoding in self.encode(group, special)]
+                except Fault as fault:
+                    fault.index = len(out) + (fault.index or 0)
+                    raise
+                group, size = [], 0
+        return out
 
 
 def refused(texts):

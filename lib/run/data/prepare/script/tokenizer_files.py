@@ -45,7 +45,7 @@ class Files:
     added: tokens by their id; templates: None, a text or a dict of texts by name."""
 
     def __init__(self, directory, arguments):
-        self.directory = directory
+        self.directory, self.warnings = directory, []
         if not os.path.isfile(os.path.join(directory, "tokenizer.json")):
             raise Fault("has no tokenizer.json", directory, "tokenizer.model, tekken.json and tiktoken.model are not read; "
                         "save the tokenizer with transformers as a tokenizer.json")

@@ -21,10 +21,10 @@ class Tools:
     def __init__(self, job, say):
         self.job, self.say, self.arguments = job, say, job["arguments"]
         self.local = job.get("is_local", False) and not self.arguments.get("apply_split")
-        self.flags, self.filled, self.replaces = 0, None, False
+        self.flags, self.filled, self.filled_to, self.replaces = 0, None, None, False
         self.generated = self.order = self.cached = None
         self.asked = (None, None)
-        self.parts, self.dropped, self.facts, self.warned, self.skipped = [], {}, {}, set(), {}
+        self.parts, self.dropped, self.notes, self.facts, self.warned, self.skipped = [], {}, {}, {}, set(), {}
 
     # ---- the tokenizer, and from texts to samples
 
@@ -176,3 +176,16 @@ class Tools:
         if text not in self.warned:
             self.warned.add(text)
             self.say({"warning": text})
+
+    def note(self, what):
+        """Counts rows of which `what` is true: said once, with their number."""
+        self.notes[what] = self.notes.get(what, 0) + 1
+
+    def fault(self, what, key):
+        """An error about a key of the recipe, to be raised."""
+        return Fault(what, "dataset." + key, kind="config")
+
+    def text(self, row, name):
+        if not isinstance(row.get(name), str):
+            raise ValueError(f"{name} is {type(row.get(name)).__name__}, not a text" if name in row else f"has no {name}")
+        return row[name]
