@@ -1,0 +1,95 @@
+"""Rows of Parquet and Arrow files, by pyarrow."""
+
+from faults import Fault, package
+
+BATCH = 1000
+
+
+def library():
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise package(error, "Parquet and Arrow files are read with it") from None
+    pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # gives back what is let go
+    pyarrow.set_io_thread_count(1)
+    return pyarrow
+
+
+class Parquet:
+    def __init__(self, file, columns):
+        self.file, self.pyarrow = file, library()
+        self.parquet = opened(self.pyarrow, file, lambda: self.pyarrow.parquet.ParquetFile(
+            file, buffer_size=1 << 20, pre_buffer=False))
+        self.columns = chosen(file, self.parquet.schema_arrow.names, columns)
+
+    def count(self):
+        return self.parquet.metadata.num_rows
+
+    def read(self, begin, end):
+        """Yields (number of its first row, rows)."""
+        groups, first, at = [], None, 0
+        for group in range(self.parquet.num_row_groups):
+            rows = self.parquet.metadata.row_group(group).num_rows
+            if at < end and at + rows > begin:
+                groups.append(group)
+                first = at if first is None else first
+            at += rows
+        if not groups:
+            return
+        batches = self.parquet.iter_batches(BATCH, row_groups=groups, columns=self.columns, use_threads=False)
+        yield from cut(self.pyarrow, self.file, batches, first, begin, end)
+
+
+class Arrow:
+    """The stream that `datasets` writes, or the file with a footer."""
+
+    def __init__(self, file, columns):
+        self.file, self.pyarrow, self.asked = file, library(), columns
+        with open(file, "rb") as stream:
+            self.footer = stream.read(6) == b"ARROW1"
+        self.rows = None
+
+    def batches(self):
+        ipc = self.pyarrow.ipc
+        with self.pyarrow.OSFile(self.file) as stream:
+            reader = opened(self.pyarrow, self.file, lambda: (ipc.open_file if self.footer else ipc.open_stream)(stream))
+            columns = chosen(self.file, reader.schema.names, self.asked)
+            parts = (reader.get_batch(i) for i in range(reader.num_record_batches)) if self.footer else reader
+            for part in parts:
+                yield part if columns is None else part.select(columns)
+
+    def count(self):
+        if self.rows is None:
+            self.rows = opened(self.pyarrow, self.file, lambda: sum(batch.num_rows for batch in self.batches()))
+        return self.rows
+
+    def read(self, begin, end):
+        yield from cut(self.pyarrow, self.file, self.batches(), 0, begin, end)
+
+
+def opened(pyarrow, file, function):
+    try:
+        return function()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise Fault(f"cannot be read: {error}", file, "is the file whole? Copy it again") from None
+
+
+def chosen(file, names, columns):
+    missing = [name for name in columns or [] if name not in names]
+    if missing:
+        raise Fault(f"has no column {', '.join(missing)}", file, f"its columns: {', '.join(names)}")
+    return columns
+
+
+def cut(pyarrow, file, batches, at, begin, end):
+    """The rows [begin, end) of batches whose first row is row `at`, at most BATCH at once."""
+    batches = iter(batches)
+    while at < end:
+        batch = opened(pyarrow, file, lambda: next(batches, None))
+        if batch is None:
+            return
+        for start in range(max(0, begin - at), min(batch.num_rows, end - at), BATCH):
+            rows = min(BATCH, batch.num_rows - start, end - at - start)
+            yield at + start, batch.slice(start, rows).to_pylist()
+        at += batch.num_rows

@@ -1,0 +1,203 @@
+"""From conversations to samples, as AutoModel's format_chat_template makes them."""
+
+from chat_template import TemplateFault
+from faults import Fault
+from labels import runs
+from text_tokenizer import GROUP
+
+REWRITES = ("Cannot build an answer-only loss mask from conversation prefixes: rendering the first {} message(s) alone "
+            "does not reproduce a prefix of the fully rendered conversation. The chat template rewrites earlier turns "
+            "based on later ones (for example, Qwen3's template drops <think> blocks from assistant turns that precede "
+            "the last user turn), so prefix-length arithmetic would mislabel supervised tokens. Provide a chat template "
+            "that wraps assistant turns in {{% generation %}}...{{% endgeneration %}} so the tokenizer returns the "
+            "assistant mask directly.")
+
+
+class Chat:
+    """last_turn: "before" or "after" the reasoning is taken out, only the last run stays; None: all stay."""
+
+    def __init__(self, tokenizer, template, limit=None, answer_only=True, mask_reasoning=False, last_turn=None, warn=None):
+        self.tokenizer, self.template, self.limit = tokenizer, template, limit
+        self.answer_only, self.mask_reasoning, self.last_turn = answer_only, mask_reasoning, last_turn
+        self.warn = warn or (lambda text: None)
+
+    def render(self, messages, tools):
+        systems = [message for message in messages if message.get("role") == "system"] if self.tokenizer.nemo else []
+        if len(systems) > 1:
+            raise Fault("System role appeared in multiple messages. Only a single system message is supported.")
+        try:
+            return self.template.render(messages, tools)
+        except TemplateFault as fault:
+            if not systems or "System role not supported" not in fault.said:
+                raise
+            return self.template.render(without_system(messages, systems[0].get("content", "")), tools)
+
+    def encode(self, texts, limit, offsets=False):
+        return self.tokenizer.encode(texts, special=False, limit=limit, offsets=offsets)
+
+    def samples(self, conversations, names=None, places=None):
+        """conversations: (messages, tools) each, as an iterator; of each the row's place in its batch, if it is not the
+        same, and what an error's sentence begins with. Rendered in groups, tokenized on all cores."""
+        made, group, size, self.lengths = [], [], 0, []
+        conversations = iter(conversations)
+        while True:
+            try:
+                conversation = next(conversations, None)
+                if conversation is not None:
+                    group.append(self.plan(*conversation))
+                    size += sum(map(len, group[-1].texts))
+                if group and (conversation is None or size > GROUP):
+                    self.finish(group, made)
+                    group, size = [], 0
+            except (Fault, KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+                raise self.about(error, len(made) + len(group), names, places) from None
+            if conversation is None:
+                return made
+
+    def about(self, error, index, names, places):
+        fault = error if isinstance(error, Fault) else Fault(
+            f"the row has no {error}" if isinstance(error, KeyError) else str(error))
+        index = index if fault.index is None else fault.index
+        fault.what = (names[index] if names else "") + fault.what
+        fault.index = places[index] if places else index
+        return fault
+
+    def length(self, messages, tools):
+        """Tokens of a conversation that is not cut."""
+        return len(self.encode([self.render(messages, tools)[0]], None)[0].ids)
+
+    def plan(self, messages, tools):
+        """What must be rendered for a conversation: the whole, and the beginnings that its mask needs."""
+        text, blocks = self.render(messages, tools)
+        planned = Planned(messages, tools, text, blocks)
+        reasons = [index for index, message in enumerate(messages)
+                   if message.get("role") == "assistant" and message.get("reasoning_content")]
+        if reasons and "reasoning_content" not in self.template.text:
+            self.warn("Assistant messages include `reasoning_content`, but the active chat template does not reference "
+                      "`reasoning_content`. Those reasoning traces may be dropped from training data.")
+        planned.reasons = reasons if self.mask_reasoning else []
+        if self.template.generation or not self.answer_only:
+            return planned
+        planned.turns = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
+        if not planned.turns:
+            raise Fault("At least one assistant message is required when answer_only_loss_mask=True")
+        for count in sorted({count for turn in planned.turns for count in (turn, turn + 1)} - {len(messages)}):
+            planned.prefixes[count] = len(planned.texts)
+            planned.texts.append(self.render(messages[:count], tools)[0])
+        return planned
+
+    def finish(self, group, made):
+        """Appends the samples of `group` to `made`; self.lengths: their tokens before they were cut."""
+        texts = [text for planned in group for text in planned.texts]
+        encodings = self.encode(texts, self.limit, self.template.generation)
+        at, first = 0, len(made)
+        for index, planned in enumerate(group):
+            mine = encodings[at:at + len(planned.texts)]
+            at += len(planned.texts)
+            try:
+                made.append(self.sample(planned, mine))
+            except Fault as fault:
+                fault.index = first + index
+                raise
+            self.lengths.append(len(mine[0].ids) + sum(len(more.ids) for more in mine[0].overflowing))
+
+    def sample(self, planned, encodings):
+        ids = encodings[0].ids
+        if self.template.generation:
+            mask = generated(encodings[0], planned.blocks, len(ids))
+        elif self.answer_only:
+            mask = self.turns(planned, encodings, ids)
+        else:
+            mask = bytearray(b"\1" * len(ids))
+        if self.last_turn == "before":
+            keep_last(mask, 0)
+        if planned.reasons:
+            self.take_reasoning_out(planned, ids, mask)
+        if self.last_turn == "after":
+            keep_last(mask, 1)
+        return ids, runs(mask)
+
+    def turns(self, planned, encodings, ids):
+        mask, lengths = bytearray(len(ids)), {len(planned.messages): len(ids)}
+        for count, place in planned.prefixes.items():
+            prefix = encodings[place].ids
+            begins = ids[:len(prefix)] == prefix or (
+                1 < len(prefix) <= len(ids) and self.tokenizer.eos_id is not None and prefix[-1] == self.tokenizer.eos_id
+                and prefix[:-1] == ids[:len(prefix) - 1])
+            if not begins:
+                raise Fault(REWRITES.format(count))
+            lengths[count] = len(prefix)
+        for turn in planned.turns:
+            begin, end = (min(lengths[count], len(ids)) for count in (turn, turn + 1))
+            mask[begin:end] = b"\1" * (end - begin)
+        return mask
+
+    def take_reasoning_out(self, planned, ids, mask):
+        """Zeros where the text would be another without an assistant message's reasoning_content."""
+        whole, offset = ids, 0
+        if self.limit is not None:
+            whole = self.encode(planned.texts[:1], None)[0].ids
+            if ids == whole[:len(ids)]:
+                offset = 0
+            elif ids == whole[-len(ids):]:
+                offset = len(whole) - len(ids)
+            else:
+                raise Fault("Cannot mask reasoning_content after truncation because the retained tokens are not a "
+                            "contiguous prefix or suffix of the untruncated conversation render.")
+        for index in planned.reasons:
+            messages = list(planned.messages)
+            messages[index] = {**messages[index], "reasoning_content": ""}
+            other = self.encode([self.render(messages, planned.tools)[0]], None)[0].ids
+            begin, end = difference(whole, other)
+            if begin >= end:
+                self.warn(f"Could not isolate reasoning_content tokens for assistant message {index}. The chat template "
+                          "may not render that field, or it may not render it in a distinct block.")
+                continue
+            begin, end = max(0, begin - offset), min(len(ids), end - offset)
+            mask[begin:end] = bytes(max(0, end - begin))
+
+
+class Planned:
+    def __init__(self, messages, tools, text, blocks):
+        self.messages, self.tools, self.blocks, self.texts = messages, tools, blocks, [text]
+        self.turns, self.prefixes, self.reasons = [], {}, []
+
+
+def generated(encoding, blocks, size):
+    """Ones for the tokens of the generation blocks; one that begins behind the cut ends the list."""
+    mask = bytearray(size)
+    for begin, end in blocks:
+        if end < 1:
+            raise Fault("an empty generation block at the beginning of the text")
+        first, last = encoding.char_to_token(begin), encoding.char_to_token(end - 1)
+        if first is None:
+            break
+        stop = last + 1 if last else size
+        mask[first:stop] = b"\1" * max(0, stop - first)
+    return mask
+
+
+def keep_last(mask, begin):
+    """Leaves the last run of ones from `begin` on."""
+    last = mask.rfind(1)
+    if last >= begin:
+        zero = mask.rfind(0, begin, last)
+        mask[:max(zero, begin)] = bytes(max(zero, begin))
+
+
+def difference(whole, other):
+    """[begin, end) of `whole` between what both lists begin and end with."""
+    most = min(len(whole), len(other))
+    begin = next((i for i in range(most) if whole[i] != other[i]), most)
+    behind = next((i for i in range(most - begin) if whole[-1 - i] != other[-1 - i]), most - begin)
+    return begin, len(whole) - behind
+
+
+def without_system(messages, text):
+    """The system's text put before the first user's."""
+    rest = [message for message in messages if message.get("role") != "system"]
+    for index, message in enumerate(rest):
+        if message.get("role") == "user":
+            rest[index] = {**message, "content": f"{text}\n{message['content']}"}
+            return rest
+    return [{"role": "user", "content": text}, *rest]

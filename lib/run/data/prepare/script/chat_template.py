@@ -1,0 +1,149 @@
+"""Chat templates: Jinja2 in its sandbox, as transformers 5.12.1 renders them, within bounds of time and memory."""
+
+import datetime
+import json
+import os
+import re
+
+import limits
+from faults import Fault, package
+from tokenizer_files import read_text
+
+GENERATION = re.compile(r"\{%-?\s+generation\s+-?%\}")
+REPEATED = 16 << 20  # characters or items that * may make
+BITS = 1 << 16  # of a number that * or ** may make
+
+
+def resolved(text):
+    """The template that a recipe's `chat_template` names: itself, or the text of a file, or a key of a JSON file."""
+    if text is None or "{%" in text or "{{" in text or len(text) > 4096 or not os.path.exists(text):
+        return text
+    found = read_text(text)
+    try:
+        return json.loads(found)["chat_template"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return found
+
+
+def environment(date):
+    try:
+        import jinja2
+        import jinja2.ext
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError as error:
+        raise package(error, "chat templates are rendered with it") from None
+
+    class Generation(jinja2.ext.Extension):
+        """{% generation %} ... {% endgeneration %}: notes which characters are the assistant's."""
+
+        tags = {"generation"}
+
+        def parse(self, parser):
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+            return jinja2.nodes.CallBlock(self.call_method("note"), [], [], body).set_lineno(line)
+
+        def note(self, caller):
+            text = caller()
+            self.environment.blocks.append((self.environment.written, self.environment.written + len(text)))
+            return text
+
+    class Sandbox(ImmutableSandboxedEnvironment):
+        intercepted_binops = frozenset(["*", "**"])
+
+        def call_binop(self, context, operator, left, right):
+            check(operator, left, right)
+            return super().call_binop(context, operator, left, right)
+
+    made = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
+    made.filters["tojson"] = to_json
+    made.globals["raise_exception"] = raise_exception
+    made.globals["strftime_now"] = lambda format: datetime.datetime.combine(date, datetime.time()).strftime(format)
+    made.blocks, made.written = [], 0
+    return made
+
+
+def check(operator, left, right):
+    """Products and powers that no conversation needs."""
+    if isinstance(left, int) and isinstance(right, int):
+        bits = left.bit_length() * right if operator == "**" else left.bit_length() + right.bit_length()
+        if bits > BITS:
+            raise OverflowError(f"a number of {bits} bits")
+    elif operator == "*":
+        for value, times in ((left, right), (right, left)):
+            if isinstance(times, int) and hasattr(value, "__len__") and len(value) * times > REPEATED:
+                raise OverflowError(f"{len(value) * times} characters or items by *")
+
+
+def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def raise_exception(message):
+    import jinja2
+    raise jinja2.TemplateError(message)
+
+
+class ChatTemplate:
+    """One or several templates (by name) and the special tokens that they see."""
+
+    def __init__(self, templates, special, date):
+        self.environment, self.special = environment(date), special
+        self.named = dict(templates) if isinstance(templates, dict) else {"default": templates}
+        self.text = self.named.get("default", next(iter(self.named.values())))
+        self.generation = GENERATION.search(self.text) is not None
+        self.date = any("strftime_now" in text for text in self.named.values())
+        self.compiled = {}
+
+    def chosen(self, tools):
+        name = "tool_use" if tools is not None and "tool_use" in self.named else "default"
+        if name not in self.named:
+            raise Fault("This model has multiple chat templates with no default specified! Available template names are "
+                        f"{sorted(self.named)}.")
+        if name not in self.compiled:
+            self.compiled[name] = self.bounded(lambda: self.environment.from_string(self.named[name]))
+        return self.compiled[name]
+
+    def bounded(self, function):
+        """function() with what may go wrong in a template as a Fault."""
+        import jinja2
+        try:
+            return limits.bounded(function, "the chat template")
+        except (Fault, jinja2.TemplateError) as error:
+            if isinstance(error, jinja2.TemplateError) and not isinstance(error, TemplateFault):
+                raise TemplateFault(error) from None
+            raise
+        except MemoryError:
+            raise Fault(f"the chat template needs more than {limits.MEMORY >> 20} MiB") from None
+        except RecursionError:
+            raise Fault("the chat template calls itself without end, or is nested too deeply") from None
+        except Exception as error:
+            raise Fault(f"the chat template fails: {type(error).__name__}: {error}") from None
+
+    def render(self, messages, tools=None):
+        """The text of a conversation, and the [begin, end) of its generation blocks."""
+        if not messages:
+            raise Fault("a conversation without messages cannot be rendered (the first message is the assistant's?)")
+        if tools is not None and not all(isinstance(tool, dict) for tool in tools):
+            raise Fault("Tools should either be a JSON schema, or a callable function with type hints and a docstring "
+                        "suitable for auto-conversion to a schema.")
+        template, made = self.chosen(tools), self.environment
+        variables = dict(self.special, messages=messages, tools=tools, documents=None, add_generation_prompt=False)
+
+        def rendered():
+            made.blocks, made.written, parts = [], 0, []
+            for part in template.generate(variables):
+                parts.append(part)
+                made.written += len(part)
+            return "".join(parts), made.blocks
+
+        return self.bounded(rendered if self.generation else lambda: (template.render(variables), []))
+
+
+class TemplateFault(Fault):
+    """An error that the template itself raised, or of its language."""
+
+    def __init__(self, error):
+        line = getattr(error, "lineno", None)
+        super().__init__(f"the chat template fails{f' in its line {line}' if line else ''}: {type(error).__name__}: {error}")
+        self.said = str(error)

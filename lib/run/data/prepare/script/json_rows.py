@@ -1,0 +1,147 @@
+"""Rows of JSON files: lines, an array, or values one after another; each row in bounded memory."""
+
+import codecs
+import json
+import re
+
+from faults import Fault
+
+CHUNK = 1 << 20
+LONGEST = 64 << 20  # bytes of a row
+DIGITS = 4000  # of a number
+SPACE = re.compile(r"[ \t\r\n]*")
+
+
+def whole(digits):
+    if len(digits) > DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+DECODER = json.JSONDecoder(parse_int=whole)
+
+
+def decode(function, text, where):
+    """function(text), where what is wrong with the JSON is a Fault at where(line or None)."""
+    try:
+        return function(text)
+    except json.JSONDecodeError as error:
+        raise Fault(f"is not JSON: {error.msg}, column {error.colno}", where(error.lineno)) from None
+    except RecursionError:
+        raise Fault("is nested too deeply", where(None), "flatten the row, or leave it out") from None
+    except ValueError as error:
+        raise Fault(f"is not JSON: {error}", where(None)) from None
+
+
+def checked(row, where):
+    if not isinstance(row, dict):
+        raise Fault(f"is {type(row).__name__}, not an object with the columns of a row", where(None))
+    return row
+
+
+def too_long(where):
+    return Fault(f"a row of more than {LONGEST >> 20} MiB", where, "is a line one row? Split the row, or leave it out")
+
+
+def lines(file, skipped=None):
+    """Yields (line, row); a line that is not JSON is added to the list `skipped`, where there is one."""
+    with open(file, "rb") as stream:
+        number = 0
+        for line in iter(lambda: stream.readline(LONGEST + 1), b""):
+            number += 1
+            if len(line) > LONGEST:
+                raise too_long(f"{file}:{number}")
+            if number == 1 and line.startswith(codecs.BOM_UTF8):
+                line = line[len(codecs.BOM_UTF8):]
+            try:
+                row = one(line, lambda _, number=number: f"{file}:{number}")
+            except Fault:
+                if skipped is None:
+                    raise
+                skipped.append(number)
+                continue
+            if row is not None:
+                yield number, row
+
+
+def one(line, where):
+    """The row of a line of bytes, None where there is nothing in it."""
+    try:
+        text = line.decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise Fault(f"is not UTF-8: byte {line[error.start]:#04x} at {error.start} of the line", where(None)) from None
+    return checked(decode(DECODER.decode, text, where), where) if text else None
+
+
+class Text:
+    """A file as text that is read on when more of it is needed; what is used up is let go."""
+
+    def __init__(self, file):
+        self.file, self.text, self.at, self.line, self.ended = file, "", 0, 1, False
+        self.stream = open(file, "rb")
+        self.decoder = codecs.getincrementaldecoder("utf-8-sig")()
+
+    def where(self, line=None):
+        return f"{self.file}:{self.line + (line or 1) - 1}"
+
+    def more(self, size=CHUNK):
+        data = self.stream.read(size)
+        self.ended = len(data) < size
+        self.line += self.text.count("\n", 0, self.at)
+        try:
+            self.text = self.text[self.at:] + self.decoder.decode(data, self.ended)
+        except UnicodeDecodeError as error:
+            place = self.stream.tell() - len(data) + error.start
+            raise Fault(f"is not UTF-8: byte {place} of the file", self.where(self.text.count("\n", self.at) + 1)) from None
+        self.at = 0
+
+    def peek(self):
+        """The next character that is not space; "" at the end."""
+        while True:
+            self.at = SPACE.match(self.text, self.at).end()
+            if self.at < len(self.text) or self.ended:
+                return self.text[self.at:self.at + 1]
+            self.more()
+
+    def value(self):
+        """The value that begins here. What was not read yet may be what a value lacks: then more is read."""
+        size = CHUNK
+        while True:
+            try:
+                value, self.at = decode(lambda text: DECODER.raw_decode(text, self.at), self.text, self.place)
+                return value
+            except Fault as fault:
+                if self.ended or "nested" in fault.what:
+                    raise
+            if len(self.text) - self.at > LONGEST:
+                raise too_long(self.where())
+            self.more(size)
+            size = min(2 * size, LONGEST)
+
+    def place(self, line):
+        begun = self.text.count("\n", 0, self.at) + 1
+        return self.where(line if line is not None else begun)
+
+
+def values(file):
+    """Yields (line, row) of an array, or of values one after another."""
+    text = Text(file)
+    with text.stream:
+        array = text.peek() == "["
+        if array:
+            text.at += 1
+            if text.peek() == "]":
+                return
+        while array or text.peek():
+            text.peek()
+            line = text.line + text.text.count("\n", 0, text.at)
+            yield line, checked(text.value(), lambda _, line=line: f"{file}:{line}")
+            if not array:
+                continue
+            after = text.peek()
+            if after not in (",", "]"):
+                raise Fault(f"is not JSON: {after!r} after a row, where ',' or ']' was expected" if after else
+                            "ends inside its array", text.where(text.text.count("\n", 0, text.at) + 1))
+            text.at += 1
+            if after == "]":
+                return

@@ -1,0 +1,65 @@
+"""From texts to token ids and the runs of them that are trained on."""
+
+from faults import Fault
+from text_tokenizer import GROUP
+
+
+
+def runs(mask):
+    """[begin, end) of the ones in a bytearray of 0 and 1."""
+    out, begin = [], mask.find(1)
+    while begin >= 0:
+        end = mask.find(0, begin)
+        if end < 0:
+            return out + [(begin, len(mask))]
+        out.append((begin, end))
+        begin = mask.find(1, end)
+    return out
+
+
+def groups(pairs):
+    """`pairs` in lists whose texts have about GROUP characters."""
+    group, size = [], 0
+    for pair in pairs:
+        group.append(pair)
+        size += len(pair[0]) + len(pair[1])
+        if size > GROUP:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def prompt_and_answer(tokenizer, pairs, limit=None, answer_only=True, exact=False):
+    """Samples of (prompt, answer): trained on behind as many tokens as the prompt has when it is tokenized alone.
+
+    AutoModel's count: without what the post-processor adds, but with the BOS that `add_bos_token: true` adds. With
+    `exact` a token is trained on where it holds a character of the answer."""
+    samples = []
+    for group in groups(pairs):
+        try:
+            samples += some(tokenizer, group, limit, answer_only, exact)
+        except Fault as fault:
+            fault.index = len(samples) + (fault.index or 0)
+            raise
+    return samples
+
+
+def some(tokenizer, pairs, limit, answer_only, exact):
+    encodings = tokenizer.encode([prompt + answer for prompt, answer in pairs], limit=limit, offsets=exact)
+    if exact and answer_only:
+        return [(encoding.ids, answer_runs(encoding, len(prompt))) for encoding, (prompt, _) in zip(encodings, pairs)]
+    full = [encoding.ids for encoding in encodings]
+    if not answer_only:
+        return [(ids, [(0, len(ids))] if ids else []) for ids in full]
+    prompts = tokenizer.encode([prompt for prompt, _ in pairs], special=False)
+    samples, bos = [], int(tokenizer.adds_bos)
+    for ids, prompt in zip(full, prompts):
+        begin = len(prompt) + bos
+        samples.append((ids, [(begin, len(ids))] if begin < len(ids) else []))
+    return samples
+
+
+def answer_runs(encoding, begin):
+    return runs(bytearray(end > begin and end > first and not special for (first, end), special
+                          in zip(encoding.offsets, encoding.special_tokens_mask)))

@@ -1,0 +1,59 @@
+"""Bounds on the time and the memory of code that a data set brings with it: its chat template."""
+
+import contextlib
+import resource
+import signal
+import time
+
+from faults import Fault
+
+SECONDS = 10  # for one text
+MEMORY = 512 << 20  # bytes beyond what the process has
+
+
+class TimeIsUp(BaseException):  # no "except Exception" on the way stops it
+    pass
+
+
+def ring(number, frame):
+    raise TimeIsUp
+
+
+def in_use():
+    """Bytes of this process that RLIMIT_DATA counts."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmData:"))
+
+
+class Measured:
+    at, bytes = float("-inf"), 0  # looked up ten times a second
+
+
+@contextlib.contextmanager
+def memory():
+    """MemoryError for whoever takes more than MEMORY in this block."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if time.monotonic() - Measured.at > 0.1:
+        Measured.at, Measured.bytes = time.monotonic(), in_use()
+    most = Measured.bytes + MEMORY
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def bounded(function, what):
+    """function() within SECONDS and MEMORY, in the main thread."""
+    previous = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS)
+    try:
+        with memory():
+            return function()
+    except TimeIsUp:
+        raise Fault(f"{what} does not end: it was stopped after {SECONDS} s") from None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)

@@ -1,0 +1,159 @@
+"""A job: the rows in batches through the format module's function into the file."""
+
+import array
+import importlib.util
+import json
+import os
+import platform
+import time
+
+import samples_file
+from faults import Fault
+from tools import Tools
+
+SECONDS = 0.25  # between two messages about progress
+NONE = 0xFFFFFFFF  # a row without a sample
+
+
+def module(path):
+    """The format module of a plugin."""
+    name = "heddle_format_" + os.path.splitext(os.path.basename(path))[0]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or not os.path.isfile(path):
+        raise Fault("is not a Python file", path, "build or install the plugin again")
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+class Progress:
+    def __init__(self, say, total):
+        self.say, self.total, self.told = say, total, time.monotonic()
+
+    def tell(self, rows):
+        if time.monotonic() - self.told >= SECONDS:
+            self.told = time.monotonic()
+            self.say({"rows": rows, "of": self.total})
+
+
+class Replacing:
+    """A sample without labels gives way to the next one that has some, round the end."""
+
+    def __init__(self):
+        self.first, self.waiting, self.count = None, 0, 0
+
+    def through(self, samples):
+        out = []
+        for sample in samples:
+            if not any(end > max(begin, 1) for begin, end in sample[1]):
+                self.waiting += 1
+                self.count += 1
+                continue
+            self.first = self.first or sample
+            out += [sample] * (self.waiting + 1)
+            self.waiting = 0
+        return out
+
+    def rest(self):
+        if self.first is None:
+            raise Fault("All samples in the dataset produced labels that are entirely -100. Check that the dataset and "
+                        "tokenizer configuration produce valid training targets.")
+        return [self.first] * self.waiting
+
+
+def convert(function, batch):
+    """The batch's samples; what is wrong says where."""
+    try:
+        samples = function(batch.rows)
+    except Fault as fault:
+        fault.where = fault.where or batch.places[fault.index or 0]
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise Fault(f"{type(error).__name__}: {error}", f"{batch.places[0]} or one of the {len(batch.rows) - 1} rows "
+                    "behind it") from None
+    if len(samples) != len(batch.rows):
+        raise Fault(f"the format module made {len(samples)} samples of {len(batch.rows)} rows", kind="config")
+    return samples
+
+
+def in_order(tools, function, file, progress):
+    """Converts the rows as they come."""
+    replacing, read = Replacing() if tools.replaces else None, 0
+    for batch in tools.batches():
+        samples = [sample for sample in convert(function, batch) if sample is not None]
+        file.add(replacing.through(samples) if replacing else samples)
+        read += len(batch.rows)
+        progress.tell(read)
+    if replacing and read:
+        file.add(replacing.rest())
+        if replacing.count:
+            tools.flags |= samples_file.ROWS_DROPPED
+            tools.facts["replaced"] = replacing.count
+    return read
+
+
+def mixed(tools, function, file, progress):
+    """Converts the rows that the order names as they come, and says in which order the file has them."""
+    stored = array.array(samples_file.integers(32), [NONE]) * (max(tools.order, default=-1) + 1)
+    for row in tools.order:
+        stored[row] = 0
+    at = read = 0
+    for batch in tools.batches():
+        wanted = [i for i in range(len(batch.rows)) if at + i < len(stored) and stored[at + i] != NONE]
+        batch.rows, batch.places = ([values[i] for i in wanted] for values in (batch.rows, batch.places))
+        for i, sample in zip(wanted, convert(function, batch) if wanted else []):
+            stored[at + i] = NONE if sample is None else file.samples
+            if sample is not None:
+                file.add([sample])
+        at += 1000
+        read += len(wanted)
+        progress.tell(read)
+    file.order = (stored[row] for row in tools.order if stored[row] != NONE)
+    return read
+
+
+def counted(tools, file, read):
+    """What the description and heddle are told."""
+    import tokenizers
+    split, seed = tools.asked if tools.parts else (None, None)
+    if tools.local and (seed is not None or "[" in (split or "")):
+        what = " and ".join(word for word, there in (("split", "[" in (split or "")), ("shuffle_seed", seed is not None)) if there)
+        tools.warn(f"{what} of a local JSON file: not applied, as in AutoModel; all {read} rows are read. "
+                   "dataset.apply_split: true applies it")
+    for note, rows in tools.notes.items():
+        tools.warn(f"{rows} rows {note}")
+    for name, lines in tools.skipped.items():
+        if lines:
+            tools.warn(f"Skipped {len(lines)} malformed JSONL line(s) from {name} (skip_invalid_samples=True)")
+    if file.empty:
+        tools.warn(f"{file.empty} of {file.samples} samples have no token that is trained on")
+    if tools.filled_to:
+        tools.filled = -(-file.longest // tools.filled_to) * tools.filled_to
+    dropped = sum(tools.dropped.values())
+    return {"samples": file.samples, "tokens": file.tokens, "labels": file.labels, "dropped": dropped}, {
+        "rows": read, "dropped": tools.dropped, "longest": file.longest, "without_labels": file.empty,
+        "filled": tools.filled, "libraries": {"python": platform.python_version(), "tokenizers": tokenizers.__version__}}
+
+
+def run(job, say):
+    """Prepares what `job` asks for; say(message) tells of progress. Returns the counts."""
+    tools = Tools(job, say)
+    function = module(job["script"]).plan(job["arguments"], tools)
+    if tools.generated is not None:
+        ids = tools.generated_ids
+    else:
+        tokenizer = tools.tokenizer
+        ids = [tokenizer.size(), *(-1 if token is None else token
+                                   for token in (tokenizer.bos_id, tokenizer.eos_id, tokenizer.fill_id))]
+    file = samples_file.SamplesFile(job["out"], max(job.get("vocabulary", 0), ids[0]), tools.flags,
+                                    spread=tools.order is not None)
+    read = (mixed if tools.order is not None else in_order)(tools, function, file, Progress(say, tools.total()))
+    if not read:
+        raise Fault("has no rows" if tools.local else f"the split {job['arguments'].get('split')} has no rows",
+                    job.get("source", "") or "dataset")
+    if not file.samples:
+        raise Fault(f"no row is left: {json.dumps(tools.dropped)}", job.get("source", "") or "dataset")
+    counts, facts = counted(tools, file, read)
+    file.flags |= tools.flags
+    file.close(ids, {**job.get("description", {}), **counts, **facts, **tools.facts})
+    return counts

@@ -1,0 +1,110 @@
+"""Writing a .samples file: tokens as they come, indices and runs beside it, joined at the end."""
+
+import array
+import json
+import mmap
+import os
+import shutil
+import struct
+import sys
+import tempfile
+
+HEADER = 192
+ALIGN = 64
+LAST_IS_INPUT, ROWS_DROPPED, LABELS_ARE_INPUTS = 1, 2, 4  # flags
+
+
+def integers(bits):
+    """The code of array.array for whole numbers of so many bits."""
+    return next(code for code in "HILQ" if array.array(code).itemsize * 8 == bits)
+
+
+def little(values):
+    if sys.byteorder != "little":
+        values.byteswap()
+    return values
+
+
+class SamplesFile:
+    """spread: samples are put into another order at the end, so their tokens wait in a file of their own."""
+
+    def __init__(self, path, vocabulary, flags=0, spread=False):
+        folder = os.path.dirname(os.path.abspath(path))
+        self.wide = 4 if vocabulary > 1 << 16 else 2
+        self.code = integers(8 * self.wide)
+        self.file = open(path, "wb+", buffering=1 << 20)
+        self.file.write(bytes(HEADER))
+        self.firsts, self.run_firsts, self.runs, waiting = (tempfile.TemporaryFile(dir=folder) for _ in range(4))
+        self.words, self.order, self.folder = waiting if spread else self.file, None, folder
+        self.flags, self.unlabelled = flags, 0 if flags & LABELS_ARE_INPUTS else 1  # first tokens that are no label
+        self.samples = self.tokens = self.run_count = self.labels = self.empty = self.longest = 0
+
+    def add(self, samples):
+        """samples: (ids, runs) each; runs: [begin, end) of what is trained on."""
+        firsts, run_firsts, runs, tokens = (array.array(integers(bits)) for bits in (64, 64, 32, 8 * self.wide))
+        for ids, spans in samples:
+            firsts.append(self.tokens + len(tokens))
+            run_firsts.append(self.run_count + len(runs) // 2)
+            tokens.extend(ids)
+            labels = 0
+            for begin, end in spans:
+                runs.append(begin)
+                runs.append(end)
+                labels += max(0, end - max(begin, self.unlabelled))
+            self.labels += labels
+            self.empty += labels <= 0
+            self.longest = max(self.longest, len(ids))
+        self.samples += len(firsts)
+        self.tokens += len(tokens)
+        self.run_count += len(runs) // 2
+        for values, file in ((tokens, self.words), (firsts, self.firsts), (run_firsts, self.run_firsts), (runs, self.runs)):
+            file.write(little(values).tobytes())
+
+    def section(self, source=None, data=b""):
+        """Puts a section at the next place of ALIGN bytes; returns where it is, and its bytes."""
+        self.file.write(bytes(-self.file.tell() % ALIGN))
+        begin = self.file.tell()
+        if source is not None:
+            source.seek(0)
+            shutil.copyfileobj(source, self.file, 1 << 20)
+        self.file.write(data)
+        return begin, self.file.tell() - begin
+
+    def close(self, ids, description):
+        """ids: vocabulary, bos, eos, pad (-1: none). The checksums are zeros: who renames the file puts them in."""
+        if self.order is not None:
+            self.reorder()
+        places = [(HEADER, self.tokens * self.wide)]
+        for source, last in ((self.firsts, self.tokens), (self.run_firsts, self.run_count)):
+            places.append(self.section(source, struct.pack("<Q", last)))
+        places.append(self.section(self.runs))
+        places.append(self.section(data=json.dumps(description, ensure_ascii=False, sort_keys=True).encode()))
+        self.file.seek(0)
+        self.file.write(struct.pack("<8sII3QII4q", b"HDLSMPL\0", 1, HEADER, self.samples, self.tokens, self.run_count,
+                                    self.wide, self.flags, *ids))
+        for place in places:
+            self.file.write(struct.pack("<QQ", *place))
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        for file in (self.file, self.firsts, self.run_firsts, self.runs):
+            file.close()
+
+    def reorder(self):
+        """Puts the samples that wait into the order that `order` names."""
+        old = {}
+        for name, last in (("words", None), ("firsts", self.tokens), ("run_firsts", self.run_count), ("runs", None)):
+            stream = getattr(self, name)
+            stream.write(b"" if last is None else struct.pack("<Q", last))
+            stream.flush()
+            old[name] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if stream.tell() else b""
+        self.words, self.firsts, self.run_firsts, self.runs = self.file, *(
+            tempfile.TemporaryFile(dir=self.folder) for _ in range(3))
+        tokens = run_count = 0
+        for sample in self.order:
+            begin, end = struct.unpack_from("<QQ", old["firsts"], 8 * sample)
+            run, last = struct.unpack_from("<QQ", old["run_firsts"], 8 * sample)
+            self.firsts.write(struct.pack("<Q", tokens))
+            self.run_firsts.write(struct.pack("<Q", run_count))
+            self.words.write(old["words"][begin * self.wide:end * self.wide])
+            self.runs.write(old["runs"][8 * run:8 * last])
+            tokens, run_count = tokens + end - begin, run_count + last - run

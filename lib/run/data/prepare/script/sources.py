@@ -1,0 +1,115 @@
+"""The rows of a split: its files, one after another, in batches."""
+
+import os
+
+import arrow_rows
+import json_rows
+from faults import Fault
+
+BATCH = 1000
+LINES = (".jsonl", ".ndjson")
+
+
+class Batch:
+    """Rows, and where each is from, for messages."""
+
+    def __init__(self, rows, places):
+        self.rows, self.places = rows, places
+
+
+def of_size(batches, size=BATCH):
+    """The same rows in batches of exactly `size`, but for the last."""
+    rows, places = [], []
+    for batch in batches:
+        rows += batch.rows
+        places += batch.places
+        while len(rows) >= size:
+            yield Batch(rows[:size], places[:size])
+            rows, places = rows[size:], places[size:]
+    if rows:
+        yield Batch(rows, places)
+
+
+class Json:
+    def __init__(self, file, skipped=None):
+        self.file, self.skipped, self.rows = file, skipped, None
+
+    def pairs(self, skipped):
+        if os.path.splitext(self.file)[1].lower() in LINES:
+            return json_rows.lines(self.file, skipped)
+        return json_rows.values(self.file)
+
+    def count(self):
+        if self.rows is None:
+            self.rows = sum(1 for _ in self.pairs(None if self.skipped is None else []))
+        return self.rows
+
+    def read(self, begin, end):
+        rows, lines, number = [], [], 0
+        if begin < end:
+            for line, row in self.pairs(self.skipped):
+                if number >= begin:
+                    rows.append(row)
+                    lines.append(f"{self.file}:{line}")
+                number += 1
+                if len(rows) == BATCH:
+                    yield Batch(rows, lines)
+                    rows, lines = [], []
+                if number >= end:
+                    break
+        if rows:
+            yield Batch(rows, lines)
+
+
+class Table:
+    def __init__(self, reader):
+        self.reader, self.count = reader, reader.count
+        self.cheap = isinstance(reader, arrow_rows.Parquet)
+
+    def read(self, begin, end):
+        for first, rows in self.reader.read(begin, end):
+            yield Batch(rows, [f"{self.reader.file}: row {row}" for row in range(first, first + len(rows))])
+
+
+def opened(file, columns, skipped):
+    if not os.path.exists(file):
+        raise Fault(f"File not found: {file}", file)
+    kind = os.path.splitext(file)[1].lower()
+    if kind == ".parquet":
+        return Table(arrow_rows.Parquet(file, columns))
+    if kind == ".arrow":
+        return Table(arrow_rows.Arrow(file, columns))
+    if kind in (".gz", ".zst", ".zip", ".bz2", ".xz", ".csv", ".tsv"):
+        raise Fault(f"a data file of the kind {kind}", file, "heddle reads JSON, JSONL, Parquet and Arrow files")
+    return Json(file, skipped)
+
+
+class Split:
+    """The files of a split as one list of rows."""
+
+    def __init__(self, files, columns=None, skipped=None):
+        if not files:
+            raise Fault("No data files provided")
+        self.files = [opened(file, columns, None if skipped is None else skipped.setdefault(file, [])) for file in files]
+
+    def count(self):
+        return sum(file.count() for file in self.files)
+
+    def known(self):
+        """The number of rows where no file must be read for it, else None."""
+        return self.count() if all(isinstance(file, Table) and file.cheap for file in self.files) else None
+
+    def read(self, begin=0, end=None):
+        """Batches of the rows [begin, end), each of one file."""
+        at = 0
+        for index, file in enumerate(self.files):
+            if end is not None and at >= end:
+                return
+            last = index + 1 == len(self.files)
+            if begin <= at and end is None or last:  # the whole of it: its rows need not be counted
+                rows = None
+            else:
+                rows = file.count()
+            if rows is None or at + rows > begin:
+                yield from file.read(max(0, begin - at), float("inf") if end is None else end - at)
+            at += rows or 0

@@ -1,0 +1,194 @@
+"""Token ids of texts by a tokenizer's directory, as AutoModel's tokenizer gives them under transformers 5.12.1."""
+
+import os
+
+import tokenizer_classes
+from faults import Fault, package
+from tokenizer_files import FLAGS, LARGEST, NAMED, Files, content
+
+ENDLESS = 10**20  # a model_max_length above it is none
+GROUP = 1 << 20  # characters that are tokenized at once
+STRATEGIES = ("do_not_truncate", "longest_first", "only_first")
+
+
+def added_token(library, token, **flags):
+    """An AddedToken of a text, or of an object of a file."""
+    if isinstance(token, str):
+        return library.AddedToken(token, **flags)
+    return library.AddedToken(content(token), **{**{key: token[key] for key in FLAGS if key in token}, **flags})
+
+
+class TextTokenizer:
+    def __init__(self, directory, model_type="", arguments=None):
+        try:
+            import tokenizers
+        except ImportError as error:
+            raise package(error, "texts are tokenized with it") from None
+        arguments = dict(arguments or {})
+        self.nemo, self.library, self.directory = arguments.pop("use_nemo", True), tokenizers, directory
+        self.warnings = []
+        ends = {key: arguments.pop(key, None) for key in ("add_bos_token", "add_eos_token")}
+        files = Files(directory, {key: value for key, value in arguments.items() if key != "trust_remote_code"})
+        self.shape = tokenizer_classes.chosen(files, model_type)
+        self.backend = self.load(files)
+        self.settings, self.templates = files.settings, files.templates
+        self.name_tokens(files)
+        self.add_tokens(files)
+        self.shape.finish(self)
+        self.warnings += files.warnings
+        self.set_ends(ends)
+        if self.nemo and self.pad_id is None:
+            self.warnings.append("the tokenizer has no pad token: token 0 is taken, as AutoModel does")
+            self.set_token("pad_token", self.backend.id_to_token(0))
+
+    def load(self, files):
+        file = os.path.join(files.directory, "tokenizer.json")
+        if os.path.getsize(file) > LARGEST:
+            raise Fault(f"is larger than {LARGEST >> 20} MiB", file, "is it a tokenizer's file?")
+        try:
+            return self.shape.backend(self.library, files, file)
+        except Fault:
+            raise
+        except Exception as error:
+            raise Fault(f"is not a tokenizer that tokenizers {self.library.__version__} reads: {error}", file) from None
+
+    def name_tokens(self, files):
+        baked, filling = self.backend.truncation or {}, self.backend.padding or {}
+        self.backend.no_padding()
+        self.backend.no_truncation()
+        given = {**self.shape.defaults(), **{key: value for key, value in files.special.items()}}
+        if filling:
+            given.setdefault("pad_token", filling["pad_token"])
+        self.special = {key: content(given[key]) for key in NAMED if given.get(key) is not None}
+        self.special.update((key, content(value)) for key, value in files.own.items())
+        self.extra = [content(token) for token in files.extra]
+        length = files.settings.get("model_max_length", files.settings.get("max_len"))
+        self.longest = ENDLESS + 1 if length is None else int(length)
+        self.truncation_side = files.settings.get("truncation_side", baked.get("direction", "right"))
+        self.given = given
+
+    def add_tokens(self, files):
+        """Tokens that the settings name and tokenizer.json lacks, at the end of the vocabulary."""
+        known = {repr(token) for token in self.backend.get_added_tokens_decoder().values()}
+        named = set(self.special.values())
+        new = [added_token(self.library, token) for _, token in sorted(files.added.items())]
+        new = [token for token in new if repr(token) not in known]
+        there = {token.content for token in self.backend.get_added_tokens_decoder().values()}
+        there.update(token.content for token in new)
+        for token in [*self.given.values(), *files.own.values(), *files.extra]:
+            if token is not None and content(token) not in there:
+                new.append(added_token(self.library, token, special=True))
+                there.add(content(token))
+        for token in new:
+            if token.content in named:
+                token.special = True
+        if new:
+            self.backend.add_tokens(new)
+
+    def set_ends(self, ends):
+        """`add_bos_token` and `add_eos_token` of the recipe; those of the directory are not read."""
+        self.adds_bos = bool(ends["add_bos_token"]) and "bos_token" in self.special
+        self.adds_eos = bool(ends["add_eos_token"]) and "eos_token" in self.special
+        given = any(ends.values()) if self.nemo else any(value is not None for value in ends.values())
+        if not given and self.backend.post_processor is not None:
+            return
+        words, special = ["$A:0"], []
+        if self.adds_bos:
+            words.insert(0, self.special["bos_token"] + ":0")
+            special.append((self.special["bos_token"], self.bos_id))
+        if self.adds_eos:
+            words.append(self.special["eos_token"] + ":0")
+            special.append((self.special["eos_token"], self.eos_id))
+        self.backend.post_processor = self.library.processors.TemplateProcessing(
+            single=" ".join(words), pair=None, special_tokens=special)
+
+    def id(self, token):
+        """The id of a token that may not be there: then that of the unknown one, None without one."""
+        if token is None:
+            return None
+        found = self.backend.token_to_id(token)
+        unknown = self.special.get("unk_token")
+        return self.backend.token_to_id(unknown) if found is None and unknown is not None else found
+
+    def set_token(self, name, token):
+        if token is not None:
+            self.special[name] = token
+
+    bos_id = property(lambda self: self.id(self.special.get("bos_token")))
+    eos_id = property(lambda self: self.id(self.special.get("eos_token")))
+    pad_id = property(lambda self: self.id(self.special.get("pad_token")))
+
+    @property
+    def fill_id(self):
+        """What rows are filled with; of a tokenizer without a pad token its eos."""
+        return self.eos_id if self.pad_id is None else self.pad_id
+
+    def fill_pad(self):
+        """AutoModel gives a tokenizer without a pad token its eos as one before it formats a row."""
+        if self.pad_id is None:
+            self.set_token("pad_token", self.special.get("eos_token"))
+
+    def named(self):
+        """The variables of a chat template."""
+        return dict(self.special)
+
+    def special_ids(self):
+        return {self.id(token) for token in self.all_special()}
+
+    def all_special(self):
+        return list(dict.fromkeys([*self.special.values(), *self.extra]))
+
+    def size(self):
+        return max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    def limit(self, truncation, seq_length):
+        """The (strategy, length) of the recipe's keys, None: nothing is cut."""
+        if truncation is None and seq_length is not None:
+            truncation = "longest_first"
+        strategy = {False: STRATEGIES[0], None: STRATEGIES[0], True: STRATEGIES[1]}.get(truncation, truncation)
+        if strategy not in STRATEGIES:
+            raise Fault(f"truncation: {truncation} is not one of {', '.join(STRATEGIES)}", "dataset.truncation",
+                        kind="config")
+        length = self.longest if seq_length is None else seq_length
+        return None if strategy == STRATEGIES[0] or length > ENDLESS else (strategy, length)
+
+    def encode(self, texts, special=True, limit=None, offsets=False):
+        """Encodings of texts, on all cores. special: with what the post-processor adds."""
+        if limit is None:
+            self.backend.no_truncation()
+        else:
+            self.backend.enable_truncation(limit[1], strategy=limit[0], direction=self.truncation_side)
+        function = self.backend.encode_batch if offsets else self.backend.encode_batch_fast
+        try:
+            return function(texts, add_special_tokens=special)
+        except (UnicodeEncodeError, TypeError):
+            raise refused(texts) from None
+
+    def ids(self, texts, special=True):
+        """Ids of texts, of which at most about GROUP characters are worked on at once."""
+        out, group, size = [], [], 0
+        for index, text in enumerate(texts):
+            group.append(text)
+            size += len(text) if isinstance(text, str) else 0
+            if size > GROUP or index + 1 == len(texts):
+                try:
+                    out += [encoding.ids for encoding in self.encode(group, special)]
+                except Fault as fault:
+                    fault.index = len(out) + (fault.index or 0)
+                    raise
+                group, size = [], 0
+        return out
+
+
+def refused(texts):
+    """Why the library did not take `texts`."""
+    for index, text in enumerate(texts):
+        fault = None
+        if not isinstance(text, str):
+            fault = Fault(f"{type(text).__name__} where a text was expected")
+        elif any("\ud800" <= character <= "\udfff" for character in text):
+            fault = Fault("has half of a surrogate pair (\\ud800 to \\udfff), which is no character")
+        if fault is not None:
+            fault.index = index
+            return fault
+    return Fault("texts that the library does not take")

@@ -1,0 +1,191 @@
+"""What a format module works with. heddle_prepare.py says what of it is for plugins."""
+
+import datetime
+import hashlib
+import re
+
+import chat
+import labels
+import samples_file
+import splits
+from chat_template import ChatTemplate, resolved
+from faults import Fault
+from permutation import permutation
+from sources import Batch, Split, of_size
+from text_tokenizer import TextTokenizer
+
+PLAIN_SLICE = re.compile(r"^(\w+)\[(\d*):(\d*)\]$", re.ASCII)  # of rows that were mixed
+
+
+class Tools:
+    def __init__(self, job, say):
+        self.job, self.say, self.arguments = job, say, job["arguments"]
+        self.local = job.get("is_local", False) and not self.arguments.get("apply_split")
+        self.flags, self.filled, self.filled_to, self.replaces = 0, None, None, False
+        self.generated = self.order = self.cached = None
+        self.asked = (None, None)
+        self.parts, self.dropped, self.notes, self.facts, self.warned, self.skipped = [], {}, {}, {}, set(), {}
+
+    # ---- the tokenizer, and from texts to samples
+
+    @property
+    def tokenizer(self):
+        if self.cached is None:
+            if not self.job.get("tokenizer"):
+                raise Fault("Tokenizer is required", "dataset.tokenizer", "name a model's directory that has one", "config")
+            self.cached = TextTokenizer(self.job["tokenizer"], self.job.get("model_type", ""),
+                                        self.job.get("tokenizer_arguments"))
+            for warning in self.cached.warnings:
+                self.warn(warning)
+            self.limit = self.cached.limit(self.arguments.get("truncation", False), self.arguments.get("seq_length"))
+        return self.cached
+
+    def prompt_and_answer(self, pairs, answer_only=True):
+        """Samples of (prompt, answer), by spec 8.2; cut at seq_length where `truncation` says so."""
+        return labels.prompt_and_answer(self.tokenizer, pairs, self.limit, answer_only,
+                                        self.arguments.get("exact_answer_mask", False))
+
+    def has_template(self, given=None):
+        return given is not None or self.tokenizer.templates is not None
+
+    def chat(self, given=None, **options):
+        """A Chat with the template that the recipe gives, else the tokenizer's; its samples() takes (messages, tools)."""
+        templates = self.tokenizer.templates if given is None else resolved(given)
+        if templates is None:
+            raise Fault("Tokenizer lacks a usable chat template (chat_template/apply_chat_template)",
+                        "dataset.chat_template", "give one, as a text or a file", "config")
+        self.tokenizer.fill_pad()
+        date = datetime.date.fromisoformat(self.job["date"])
+        template = ChatTemplate(templates, self.tokenizer.named(), date)
+        self.facts.update(template_sha256=hashlib.sha256(template.text.encode("utf-8", "replace")).hexdigest(),
+                          template_asks_for_date=template.date)
+        if template.date:
+            self.warn(f"the chat template puts the date into every row: {date}; dataset.date fixes it")
+        return chat.Chat(self.tokenizer, template, self.limit, warn=self.warn, **options)
+
+    def fill(self, seq_length=None):
+        """The length to which a recipe's `padding: max_length` fills every row."""
+        if self.arguments.get("padding") == "max_length":
+            longest = self.tokenizer.longest
+            self.filled = seq_length if seq_length is not None else longest - 1 if longest < 10**20 else None
+
+    # ---- rows
+
+    def read(self, split, limit=None, columns=None, first=None, exact=False, shuffle_seed=None, skip_invalid=False):
+        """Says which rows are converted: those of `split`; `limit` puts [:limit] behind it; of them the `first` ones,
+        an error with `exact` where there are fewer. shuffle_seed mixes the split before its slice is taken."""
+        self.asked = (split, shuffle_seed)
+        skipped = self.skipped if skip_invalid else None
+        if self.local:
+            self.parts = [(Split(self.job["files"][""], columns, skipped), 0, None)]
+        elif shuffle_seed is not None:
+            self.mix(split, columns, skipped, shuffle_seed)
+        else:
+            self.parts = self.named(self.limited(split, limit), columns, skipped)
+        if first is not None:
+            self.cut(first, exact)
+
+    def limited(self, split, limit):
+        if limit is None:
+            return split
+        if "[" in split:
+            self.warn(f"Dataset split {split} already has a slice, skipping limit_dataset_samples")
+            return split
+        return f"{split}[:{limit}]"
+
+    def named(self, split, columns, skipped):
+        if split is None:
+            raise splits.fault("names no split of the data set", f"one of {sorted(self.job['files'])}")
+        parts, files = [], self.job["files"]
+        for part in splits.parse(split):
+            if part.name not in files and "" not in files:
+                raise splits.fault(f'Unknown split "{part.name}". Should be one of {sorted(files)}.')
+            rows = Split(files.get(part.name, files.get("")), columns, skipped)
+            parts.append((rows, *part.rows(rows.count)))
+        return parts
+
+    def mix(self, split, columns, skipped, seed):
+        """The rows of the split's name mixed, then its slice."""
+        plain = PLAIN_SLICE.match(split or "")
+        self.parts = self.named(plain[1] if plain else split, columns, skipped)
+        self.parts = [(rows, begin, rows.count() if end is None else min(end, rows.count())) for rows, begin, end in self.parts]
+        order = permutation(seed, sum(max(0, end - begin) for _, begin, end in self.parts))
+        if plain:
+            order = order[slice(*(int(bound) if bound else None for bound in plain.groups()[1:]))]
+        self.order = order
+
+    def cut(self, first, exact):
+        """The first rows of all parts together."""
+        if exact:
+            there = sum(max(0, (rows.count() if end is None else min(end, rows.count())) - begin)
+                        for rows, begin, end in self.parts)
+            if first > there:
+                raise Fault(f"asks for {first} rows, and there are {there}", "dataset.limit_dataset_samples", kind="config")
+        parts = []
+        for rows, begin, end in self.parts:
+            if end is None and len(self.parts) > 1:
+                end = rows.count()
+            end = begin + first if end is None else min(end, begin + first)
+            parts.append((rows, begin, end))
+            first = max(0, first - (end - begin))
+        self.parts = parts
+
+    def generate(self, batches, vocabulary, eos=-1, pad=-1):
+        """Samples that come from no file: `batches` of what plan's function converts."""
+        self.generated, self.generated_ids = batches, [vocabulary, -1, eos, pad]
+
+    def batches(self):
+        """The rows in the order of the files."""
+        if self.generated is not None:
+            return (Batch(rows, [f"sample {i}" for i in range(len(rows))]) for rows in self.generated)
+        return of_size(batch for rows, begin, end in self.parts for batch in rows.read(begin, end))
+
+    def total(self):
+        """How many rows there are, 0 where nobody knows without reading."""
+        if self.generated is not None:
+            return 0
+        known = [rows.known() for rows, _, _ in self.parts]
+        if self.order is not None or any(count is None for count in known):
+            return 0 if self.order is None else len(self.order)
+        return sum(max(0, (count if end is None else min(end, count)) - begin)
+                   for count, (_, begin, end) in zip(known, self.parts))
+
+    # ---- rows that are not taken, and words
+
+    def each(self, rows, function):
+        """[function(row)], where an error says which row it is about."""
+        out = []
+        for index, row in enumerate(rows):
+            try:
+                out.append(function(row))
+            except Fault as fault:
+                fault.index = index
+                raise
+            except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+                fault = Fault(f"the row has no {error}" if isinstance(error, KeyError) else str(error))
+                fault.index = index
+                raise fault from None
+        return out
+
+    def drop(self, reason):
+        """In place of a sample: the row is left out, and counted."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+        self.flags |= samples_file.ROWS_DROPPED
+
+    def warn(self, text):
+        if text not in self.warned:
+            self.warned.add(text)
+            self.say({"warning": text})
+
+    def note(self, what):
+        """Counts rows of which `what` is true: said once, with their number."""
+        self.notes[what] = self.notes.get(what, 0) + 1
+
+    def fault(self, what, key):
+        """An error about a key of the recipe, to be raised."""
+        return Fault(what, "dataset." + key, kind="config")
+
+    def text(self, row, name):
+        if not isinstance(row.get(name), str):
+            raise ValueError(f"{name} is {type(row.get(name)).__name__}, not a text" if name in row else f"has no {name}")
+        return row[name]

@@ -1,0 +1,54 @@
+"""Samples of xLAM's rows: a query, the tools, and the calls that answer it, as AutoModel's make_xlam_dataset makes them."""
+
+import json
+
+TYPES = {"str": "string", "string": "string", "int": "integer", "integer": "integer", "float": "number",
+         "double": "number", "number": "number", "bool": "boolean", "boolean": "boolean", "list": "array",
+         "array": "array", "object": "object"}
+
+
+def parsed(value):
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def schema(tool):
+    """OpenAI's form of a tool. The order of the keys decides the tokens."""
+    properties, required = {}, []
+    for name, given in (tool.get("parameters") or {}).items():
+        if given is None:
+            continue
+        properties[name] = {"type": TYPES.get(str(given.get("type", "string")).lower(), "string"),
+                            "description": given.get("description", "")}
+        properties[name].update((key, given[key]) for key in ("enum", "default") if key in given)
+        if "default" not in given:
+            required.append(name)
+    parameters = {"type": "object", "properties": properties}
+    if required:
+        parameters["required"] = required
+    return {"type": "function", "function": {"name": tool["name"], "description": tool.get("description", ""),
+                                             "parameters": parameters}}
+
+
+def call(given, index, row_id):
+    arguments = given.get("arguments", "")
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return {"id": f"call_{index}" if row_id is None else f"call_{row_id}_{index}", "type": "function",
+            "function": {"name": given["name"], "arguments": arguments}}
+
+
+def conversation(row, warn):
+    tools, calls = parsed(row["tools"]) or [], parsed(row["answers"]) or []
+    for kind, things in (("tool", tools), ("call", calls)):
+        if not all(thing.get("name") for thing in things):
+            warn(f"rows have a {kind} without a name: it is left out")
+    made = [call(given, index, row.get("id")) for index, given in enumerate(calls) if given.get("name")]
+    return [{"role": "user", "content": row["query"]}, {"role": "assistant", "content": "", "tool_calls": made}], [
+        schema(tool) for tool in tools if tool.get("name")]
+
+
+def plan(arguments, tools):
+    tools.read(arguments["split"], arguments["limit_dataset_samples"])
+    tools.fill(arguments["seq_length"])
+    chat = tools.chat()
+    return lambda rows: chat.samples(tools.each(rows, lambda row: conversation(row, tools.warn)))
