@@ -11,7 +11,7 @@ struct AgentConfig {
   std::string split = "train";
   std::optional<int64_t> seq_length, limit_dataset_samples;
   Node padding = Node::boolean(false), truncation = Node::boolean(false);
-  bool filter_no_assistant = false, filter_overlong = false, trim_incomplete_last_turn = false,
+  bool filter_no_assistant = false, filter_overlong = false, drop_overlong = false, trim_incomplete_last_turn = false,
        truncate_history = false, mask_reasoning_content = false, train_on_last_turn_only = false,
        drop_history_reasoning_content = false;
 };
@@ -32,6 +32,7 @@ ConfigSchema<AgentConfig> agent_schema() {
              "A Jinja template, or a file with one; null: the tokenizer's.")
       .field("filter_no_assistant", &C::filter_no_assistant, "Rows without an answer are left out.")
       .field("filter_overlong", &C::filter_overlong, "Rows are cut at seq_length, as in NeMo AutoModel.")
+      .field("drop_overlong", &C::drop_overlong, "With filter_overlong: rows that are too long are left out.")
       .field("trim_incomplete_last_turn", &C::trim_incomplete_last_turn, "A row ends with its last answer.")
       .field("truncate_history", &C::truncate_history,
              "The oldest exchanges of a row are left out until it fits into seq_length.")

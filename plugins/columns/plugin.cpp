@@ -11,7 +11,7 @@ struct ColumnsConfig {
   std::optional<std::string> split = "train", name;
   std::optional<int64_t> seq_length, limit_dataset_samples;
   Node padding = Node::text("do_not_pad"), truncation = Node::text("do_not_truncate");
-  bool answer_only_loss_mask = true, use_hf_chat_template = false;
+  bool answer_only_loss_mask = true, use_hf_chat_template = false, exact_answer_mask = false;
 };
 
 ConfigSchema<ColumnsConfig> columns_schema() {
@@ -28,6 +28,8 @@ ConfigSchema<ColumnsConfig> columns_schema() {
       .field("truncation", &C::truncation, "true or longest_first cuts rows at seq_length.")
       .field("padding", &C::padding, "max_length: rows count as seq_length tokens in a pack. Others: no effect.")
       .field("answer_only_loss_mask", &C::answer_only_loss_mask, "false: the prompt is trained on too.")
+      .field("exact_answer_mask", &C::exact_answer_mask,
+             "The answer begins where its characters do; false: as NeMo AutoModel counts.")
       .field("use_hf_chat_template", &C::use_hf_chat_template,
              "Context, question and answer are the system, the user and the assistant of the tokenizer's "
              "chat template.");

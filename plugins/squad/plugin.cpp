@@ -10,7 +10,7 @@ struct SquadConfig {
   std::string split = "train";
   std::optional<int64_t> seq_length, limit_dataset_samples;
   Node padding = Node::boolean(false), truncation = Node::boolean(false);
-  bool fp8 = false;
+  bool fp8 = false, exact_answer_mask = false;
 };
 
 ConfigSchema<SquadConfig> squad_schema() {
@@ -25,6 +25,8 @@ ConfigSchema<SquadConfig> squad_schema() {
       .field("padding", &C::padding, "max_length: rows count as seq_length tokens in a pack. Others: no effect.")
       .field("chat_template", &C::chat_template,
              "A Jinja template, or a file with one; null: the tokenizer's. Without any: one text.")
+      .field("exact_answer_mask", &C::exact_answer_mask,
+             "Without a template: the answer begins where its characters do; false: as NeMo AutoModel counts.")
       .field("fp8", &C::fp8, "No effect, as in NeMo AutoModel.");
 }
 

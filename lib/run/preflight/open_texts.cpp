@@ -114,7 +114,8 @@ TextJob TextSets::job_of(const DatasetSection& section) const {
   job.apply_split = section.texts->apply_split;
   job.is_dated = section.texts->date.has_value();
   job.date = job.is_dated ? *section.texts->date : today();
-  for (const std::string& key : offered.texts->source_keys) {
+  job.source_keys = offered.texts->source_keys;
+  for (const std::string& key : job.source_keys) {
     const Node* name = job.arguments.find(key);
     const Node* written = section.section.find(key);  // has a place
     if (name == nullptr || name->is_null()) continue;
@@ -125,8 +126,6 @@ TextJob TextSets::job_of(const DatasetSection& section) const {
     job.files.is_local &= std::find(whole.begin(), whole.end(), key) != whole.end();
     break;
   }
-  // Where it lies changes nothing.
-  for (const std::string& key : offered.texts->source_keys) job.arguments = job.arguments.without(key);
   const bool has_template = job.arguments.find("chat_template") != nullptr;
   if (has_template && text_at(job.arguments, "chat_template").empty() && recipe_.dataset &&
       &section != &*recipe_.dataset)

@@ -104,9 +104,12 @@ KeyTexts texts_of(const TextJob& job) {
 
 std::string key_of(const TextJob& job, const fs::path& notes) {
   FileChecksums checksums(notes);
+  json arguments = arguments_of(job);
+  for (const std::string& name : job.source_keys)
+    if (arguments.contains(name)) arguments[name] = !arguments[name].is_null();
   json key = {{"format", kFormat},
               {"name", job.name},
-              {"arguments", arguments_of(job)},
+              {"arguments", std::move(arguments)},
               {"tokenizer", json::parse(config::to_json(job.tokenizer.arguments))},
               {"nemo", job.tokenizer.is_nemo},
               {"local", job.files.is_local},

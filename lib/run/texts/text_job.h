@@ -24,7 +24,8 @@ struct TextJob {
   std::filesystem::path script;   // the format module
   Node arguments;                 // of the script, with their defaults
   TextTokenizer tokenizer;
-  std::string source;             // as it is written; empty: none
+  std::vector<std::string> source_keys;  // arguments that name texts: which is set counts, not its value
+  std::string source;                    // as it is written; empty: none
   TextFiles files;
   bool apply_split = false;       // of local JSON files too
   std::string date;               // what a template's strftime_now sees: "2026-11-24"
