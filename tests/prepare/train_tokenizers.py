@@ -13,9 +13,15 @@ LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[
 
 def texts():
     for row in rows.rows("squad", 300, 1):
-        yield "Context: " + row["context"] + " Question: " + row["question"] + " Answer: "
+        yield without_special("Context: " + row["context"] + " Question: " + row["question"] + " Answer: ")
     for row in rows.rows("chat", 100, 2):
-        yield json.dumps(row, ensure_ascii=False)
+        yield without_special(json.dumps(row, ensure_ascii=False))
+
+
+def without_special(text):
+    for token in SPECIAL:
+        text = text.replace(token, "")
+    return text
 
 
 def byte_level(bos):
