@@ -91,8 +91,8 @@ class Text:
         try:
             self.text = self.text[self.at:] + self.decoder.decode(data, self.ended)
         except UnicodeDecodeError as error:
-            place = self.stream.tell() - len(data) + error.start
-            raise Fault(f"is not UTF-8: byte {place} of the file", self.where(self.text.count("\n", self.at) + 1)) from None
+            line = self.text.count("\n", self.at) + data.count(b"\n", 0, error.start) + 1
+            raise Fault(f"is not UTF-8: {error.reason}", self.where(line)) from None
         self.at = 0
 
     def peek(self):

@@ -30,18 +30,25 @@ def groups(pairs):
         yield group
 
 
-def prompt_and_answer(tokenizer, pairs, limit=None, answer_only=True, exact=False):
+def prompt_and_answer(tokenizer, pairs, limit=None, answer_only=True, exact=False, ends=False):
     """Samples of (prompt, answer): trained on behind as many tokens as the prompt has when it is tokenized alone.
 
     AutoModel's count: without what the post-processor adds, but with the BOS that `add_bos_token: true` adds. With
-    `exact` a token is trained on where it holds a character of the answer."""
-    samples = []
+    `exact` a token is trained on where it holds a character of the answer. With `ends` the answers must end in eos."""
+    samples, eos = [], tokenizer.eos_id
     for group in groups(pairs):
         try:
             samples += some(tokenizer, group, limit, answer_only, exact)
         except Fault as fault:
             fault.index = len(samples) + (fault.index or 0)
             raise
+    for index, (ids, spans) in enumerate(samples if ends else ()):
+        last = ids[-1] if ids and spans and spans[-1][1] == len(ids) and len(ids) > 1 else -100
+        if last != eos or ids[-2] == eos:
+            fault = Fault(f"labels[-1]={last} != eos_token_id={eos}" if last != eos else
+                          f"input_ids[-1]={ids[-2]} == eos_token_id={eos}", hint="truncation: false asks for no eos")
+            fault.index = index
+            raise fault
     return samples
 
 

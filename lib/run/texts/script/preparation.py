@@ -145,14 +145,18 @@ def run(job, say):
         tokenizer = tools.tokenizer
         ids = [tokenizer.size(), *(-1 if token is None else token
                                    for token in (tokenizer.bos_id, tokenizer.eos_id, tokenizer.fill_id))]
-    file = samples_file.SamplesFile(job["out"], max(job.get("vocabulary", 0), ids[0]), tools.flags,
-                                    spread=tools.order is not None)
-    read = (mixed if tools.order is not None else in_order)(tools, function, file, Progress(say, tools.total()))
+    with samples_file.SamplesFile(job["out"], max(job.get("vocabulary", 0), ids[0]), tools.flags,
+                                  spread=tools.order is not None) as file:
+        return written(job, tools, function, file, ids)
+
+
+def written(job, tools, function, file, ids):
+    read = (mixed if tools.order is not None else in_order)(tools, function, file, Progress(tools.say, tools.total()))
+    source = job.get("source", "") or "dataset"
     if not read:
-        raise Fault("has no rows" if tools.local else f"the split {job['arguments'].get('split')} has no rows",
-                    job.get("source", "") or "dataset")
+        raise Fault("has no rows" if tools.local else f"the split {job['arguments'].get('split')} has no rows", source)
     if not file.samples:
-        raise Fault(f"no row is left: {json.dumps(tools.dropped)}", job.get("source", "") or "dataset")
+        raise Fault(f"no row is left: {json.dumps(tools.dropped)}", source)
     counts, facts = counted(tools, file, read)
     file.flags |= tools.flags
     file.close(ids, {**job.get("description", {}), **counts, **facts, **tools.facts})

@@ -34,8 +34,9 @@ class SamplesFile:
         self.code = integers(8 * self.wide)
         self.file = open(path, "wb+", buffering=1 << 20)
         self.file.write(bytes(HEADER))
-        self.firsts, self.run_firsts, self.runs, waiting = (tempfile.TemporaryFile(dir=folder) for _ in range(4))
-        self.words, self.order, self.folder = waiting if spread else self.file, None, folder
+        self.firsts, self.run_firsts, self.runs = (tempfile.TemporaryFile(dir=folder) for _ in range(3))
+        self.words = tempfile.TemporaryFile(dir=folder) if spread else self.file
+        self.order, self.folder = None, folder
         self.flags, self.unlabelled = flags, 0 if flags & LABELS_ARE_INPUTS else 1  # first tokens that are no label
         self.samples = self.tokens = self.run_count = self.labels = self.empty = self.longest = 0
 
@@ -86,7 +87,12 @@ class SamplesFile:
             self.file.write(struct.pack("<QQ", *place))
         self.file.flush()
         os.fsync(self.file.fileno())
-        for file in (self.file, self.firsts, self.run_firsts, self.runs):
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for file in {self.file, self.words, self.firsts, self.run_firsts, self.runs}:
             file.close()
 
     def reorder(self):
@@ -97,6 +103,8 @@ class SamplesFile:
             stream.write(b"" if last is None else struct.pack("<Q", last))
             stream.flush()
             old[name] = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if stream.tell() else b""
+        for stream in (self.words, self.firsts, self.run_firsts, self.runs):
+            stream.close()
         self.words, self.firsts, self.run_firsts, self.runs = self.file, *(
             tempfile.TemporaryFile(dir=self.folder) for _ in range(3))
         tokens = run_count = 0

@@ -72,8 +72,8 @@ class Table:
 
 
 def opened(file, columns, skipped):
-    if not os.path.exists(file):
-        raise Fault(f"File not found: {file}", file)
+    if not os.path.isfile(file):
+        raise Fault("is not a file" if os.path.exists(file) else f"File not found: {file}", file)
     kind = os.path.splitext(file)[1].lower()
     if kind == ".parquet":
         return Table(arrow_rows.Parquet(file, columns))

@@ -7,6 +7,7 @@ from faults import Fault
 
 NAMED = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"]
 LARGEST = 256 << 20  # bytes of a JSON file
+LARGEST_TEXT = 4 << 20  # of a template
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
@@ -28,6 +29,8 @@ def read_json(directory, name):
 
 
 def read_text(file):
+    if not os.path.isfile(file) or os.path.getsize(file) > LARGEST_TEXT:
+        raise Fault(f"is no file of at most {LARGEST_TEXT >> 20} MiB", file, "is it a chat template?")
     try:
         with open(file, encoding="utf-8") as stream:
             return stream.read()

@@ -1,0 +1,129 @@
+"""Makes tests/prepare/golden from AutoModel's own classes, and compares more rows of every case with heddle's.
+
+    python make_golden.py AUTOMODEL [--rows 1000] [--only WORDS] [--keep]
+
+AUTOMODEL: a checkout of NVIDIA-NeMo/Automodel. Python needs torch, transformers 5.12.1, datasets, pyarrow. With --keep
+golden/ stays as it is and only the comparison is made. No network is used."""
+
+import argparse
+import datetime
+import json
+import logging
+import os
+import sys
+import tempfile
+import types
+
+import cases
+import harness
+import rows
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def packages(root):
+    """AutoModel's modules without the __init__ of its packages, which import the whole of it."""
+    for name in ("nemo_automodel", "nemo_automodel._transformers", "nemo_automodel._transformers.tokenization",
+                 "nemo_automodel.components", "nemo_automodel.components.datasets", "nemo_automodel.components.datasets.llm"):
+        module = types.ModuleType(name)
+        module.__path__ = [os.path.join(root, *name.split("."))]
+        sys.modules[name] = module
+
+
+def tokenizer(directory, arguments):
+    arguments = dict(arguments)
+    if arguments.pop("use_nemo", True):
+        from nemo_automodel._transformers.tokenization.nemo_auto_tokenizer import NeMoAutoTokenizerWithBosEosEnforced as kind
+    else:
+        from transformers import AutoTokenizer as kind
+    return kind.from_pretrained(directory, **arguments)
+
+
+def data_set(kind, tokens, source, arguments):
+    from nemo_automodel.components.datasets.llm import (agent_chat, chat_dataset, column_mapped_text_instruction_dataset,
+                                                        hellaswag, mock, squad, xlam)
+    if kind == "squad":
+        return squad.make_squad_dataset(tokens, dataset_name=source, **arguments)
+    if kind == "hellaswag":
+        return hellaswag.HellaSwag(source, tokens, **arguments)
+    if kind in ("chat", "hub_chat"):
+        chat_dataset._is_hf_repo_id = lambda name: kind == "hub_chat"  # a directory in the place of the hub's
+        return chat_dataset.ChatDataset(source, tokens, **arguments)
+    if kind == "columns":
+        return column_mapped_text_instruction_dataset.ColumnMappedTextInstructionDataset(source, tokenizer=tokens, **arguments)
+    if kind == "hub_columns":  # a name of the hub: a path that is there would be taken for a JSON file
+        loaded = column_mapped_text_instruction_dataset
+        loaded._str_is_hf_repo_id = lambda name: True
+        return loaded.ColumnMappedTextInstructionDataset(source, tokenizer=tokens, **arguments)
+    if kind == "agent":
+        return agent_chat.make_agent_chat_dataset(tokens, path=source, **arguments)
+    if kind == "xlam":
+        return xlam.make_xlam_dataset(tokens, dataset_name=source, **arguments)
+    return mock.build_unpacked_dataset(**arguments)
+
+
+def asked(case, count, folder):
+    """AutoModel's rows of a case: (input_ids, labels) each, or its error."""
+    kind, name, changes = case
+    arguments = harness.arguments(case)
+    if arguments.get("padding") == "max_length" and kind == "squad":
+        arguments["padding"] = False  # filling is not in heddle's file
+    arguments.pop("pad_to_max_length", None)
+    if kind == "hellaswag":
+        arguments["pad_to_max_length"] = False
+    tokens = None if name is None else tokenizer(harness.directory(case, folder), cases.TOKENIZERS[name][3])
+    try:
+        data = data_set(kind, tokens, harness.source(case, count, folder), arguments)
+        return [(list(data[i]["input_ids"]), list(data[i]["labels"])) for i in range(len(data))]
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def compact(samples):
+    """[ids, runs of labels] each: ids have one more at the end, the last label; a label is the id it stands for."""
+    if isinstance(samples, str):
+        return samples
+    out = []
+    for ids, labels in samples:
+        shift = 0 if labels == ids else 1
+        whole = ids + [max(labels[-1], -1)] if shift else ids
+        assert all(label in (-100, whole[i + shift]) for i, label in enumerate(labels))
+        out.append([whole, harness.runs_of(labels)])
+    return out
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("automodel")
+    parser.add_argument("--rows", type=int, default=1000)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--keep", action="store_true")
+    given = parser.parse_args()
+    logging.disable(logging.WARNING)
+    os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_DISABLE_PROGRESS_BARS="1", TRANSFORMERS_VERBOSITY="error")
+    packages(given.automodel)
+    golden = os.path.join(HERE, "golden")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["HF_HOME"] = os.path.join(folder, "hf")
+        if not given.keep:
+            import train_tokenizers
+            train_tokenizers.write(golden)
+        made, bad = {"date": datetime.date.today().isoformat()}, 0
+        for case in cases.CASES:
+            if given.only not in cases.title(case):
+                continue
+            theirs = asked(case, given.rows, folder)
+            ours = harness.heddle(case, given.rows, folder, made["date"])
+            different = harness.different(harness.shown(ours, case), compact(theirs))
+            bad += bool(different)
+            print(f"{cases.title(case)}: {len(theirs) if isinstance(theirs, list) else theirs[:150]}: {different or 'equal'}",
+                  flush=True)
+            made[cases.title(case)] = harness.kept(compact(asked(case, harness.KEPT, folder)))
+        if not given.keep and not given.only:
+            harness.save(os.path.join(golden, "samples.json"), made)
+    print(f"{bad} cases differ")
+    return bad > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

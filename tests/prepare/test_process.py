@@ -1,0 +1,192 @@
+"""The script as heddle starts it, its file, and what it reads."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import unittest
+from unittest import mock
+
+import cases
+import harness
+from test_acceptance import Prepared, squad, talk
+
+SCRIPT = os.path.join(harness.ROOT, "lib", "run", "data", "prepare", "script", "heddle_prepare.py")
+
+
+class Process(Prepared):
+    def start(self, job, *before):
+        """The messages of a process that got `job`, and how it ended."""
+        ours, theirs = socket.socketpair()
+        with ours, subprocess.Popen([sys.executable, *before, SCRIPT, "-", str(theirs.fileno())],
+                                    pass_fds=[theirs.fileno()]) as process:
+            theirs.close()
+            channel = ours.makefile("rwb")
+            channel.write(json.dumps({**job, "bytes": 0}).encode() + b"\n")
+            channel.flush()
+            messages = [json.loads(line) for line in channel]
+            channel.close()
+        return messages, process.returncode
+
+    def test_a_job_ends_in_done(self):
+        job = self.job("squad", "bytes", [squad(str(i)) for i in range(3)], local=False)
+        messages, status = self.start(job)
+        self.assertEqual(messages[-1], {"done": {"samples": 3, "tokens": messages[-1]["done"]["tokens"], "labels":
+                                                 messages[-1]["done"]["labels"], "dropped": 0}, "bytes": 0})
+        self.assertEqual(status, 0)
+        self.assertEqual(len(harness.read(job["out"])[0]), 3)
+
+    def test_a_fault_is_said(self):
+        job = self.job("squad", "bytes", [squad(), {"context": 1}], local=False)
+        messages, status = self.start(job)
+        self.assertEqual(messages[-1]["error"], {"kind": "input", "where": job["files"]["train"][0] + ":2",
+                                                 "what": "the row has no 'answers'", "hint": ""})
+        self.assertEqual(status, 0)
+
+    def test_a_missing_package_is_named(self):
+        job = self.job("squad", "bytes", [squad()], local=False)
+        messages, _ = self.start(job, "-S", "-E")
+        self.assertEqual([messages[-1]["error"][key] for key in ("kind", "what")], ["package", "tokenizers"])
+        self.assertIn("pip install tokenizers", messages[-1]["error"]["hint"])
+
+    def test_a_full_disk_is_said(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("no /dev/full")
+        job = self.job("squad", "bytes", [squad("x" * 9) for _ in range(3)], local=False)
+        os.symlink("/dev/full", job["out"])
+        messages, _ = self.start(job)
+        self.assertIn("No space left on device", messages[-1]["error"]["what"])
+
+    def test_memory_does_not_grow_with_the_rows(self):
+        peaks = []
+        for rows in (2000, 12000):
+            job = self.job("squad", "bytes", [squad("x", "river " * 60)] * rows, local=False)
+            code = ("import sys, json, resource; sys.path.insert(0, sys.argv[1]); import preparation; "
+                    "preparation.run(json.loads(sys.argv[2]), lambda message: None); "
+                    "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)")
+            peaks.append(int(subprocess.run([sys.executable, "-c", code, os.path.dirname(SCRIPT), json.dumps(job)],
+                                            stdout=subprocess.PIPE, check=True).stdout))
+        self.assertLess(peaks[1] - peaks[0], 8 << 10)  # KiB; the rows that came in are 4 MiB more
+
+
+class File(Prepared):
+    def test_the_header_and_the_sections(self):
+        job = self.job("squad", "bytes", [squad()], local=False)
+        job.update(description={"key": "k"})
+        samples = self.run_job(job)
+        self.assertEqual([self.head[key] for key in ("samples", "tokens", "runs", "bytes", "flags")],
+                         [1, len(samples[0][0]), 1, 2, 0])
+        self.assertEqual(self.head["ids"], (633, 1, 2, 0))
+        self.assertEqual([self.head["key"], self.head["rows"], self.head["longest"]], ["k", 1, len(samples[0][0])])
+        with open(job["out"], "rb") as stream:
+            data = stream.read()
+        self.assertEqual(data[160:192], bytes(32))
+        job["vocabulary"] = 70000  # the model's
+        self.assertEqual(self.run_job(job), samples)
+        self.assertEqual(self.head["bytes"], 4)
+
+    def test_shuffled_samples_keep_their_runs(self):
+        given = [talk(("user", "of"), *[(role, f"{i} river") for role in ("assistant", "user")] * (i % 3 + 1))
+                 for i in range(30)]
+        job = self.job("chat", "bytes_plain", given, local=False, chat_template=cases.TWICE)
+        job["arguments"]["split"] = "train"
+        plain = self.run_job(job)
+        job["arguments"]["shuffle_seed"] = 3
+        import permutation
+        self.assertEqual(self.run_job(job), [plain[i] for i in permutation.permutation(3, 30)])
+
+    def test_permutations_of_seeds_and_lengths(self):
+        import permutation
+        self.assertEqual(list(permutation.permutation(0, 3)), [2, 0, 1])  # numpy.random.default_rng(0).permutation(3)
+        self.assertEqual(list(permutation.permutation(2**70 + 5, 6)), PERMUTED)
+        self.assertEqual(sorted(permutation.permutation(9, 1000)), list(range(1000)))
+
+    def test_the_date_is_the_jobs(self):
+        job = self.job("squad", "bytes_plain", [squad()], local=False, chat_template=cases.DATED)
+        self.run_job(job)
+        self.assertTrue(self.head["template_asks_for_date"])
+        self.assertIn("the chat template puts the date into every row: 2026-11-24; dataset.date fixes it", self.warnings())
+        first = self.samples
+        job["date"] = "2026-11-25"
+        self.assertNotEqual(self.run_job(job), first)
+
+    def test_a_template_is_a_text_or_a_file_or_a_key(self):
+        want = self.prepare("squad", "bytes", [squad()], local=False, chat_template=cases.CHATML)
+        for name, text in (("a.jinja", cases.CHATML), ("a.json", json.dumps({"chat_template": cases.CHATML}))):
+            with open(self.path(name), "w", encoding="utf-8") as stream:
+                stream.write(text)
+            self.assertEqual(self.prepare("squad", "bytes", [squad()], local=False, chat_template=self.path(name)), want)
+
+    def test_nothing_but_the_named_files_is_opened(self):
+        opened = []
+
+        def hook(event, values):
+            if event in ("open", "socket.connect", "subprocess.Popen", "os.system") and self.watched:
+                opened.append(str(values[0]))
+        self.watched = False
+        sys.addaudithook(hook)
+        job = self.job("chat", "bytes", [talk(("user", "x"), ("assistant", "y"))], chat_template=cases.CHATML)
+        self.run_job(job)  # imports what it needs
+        self.watched = True
+        import preparation
+        preparation.run(job, lambda message: None)
+        self.watched = False
+        outside = {path for path in opened if not path.startswith((self.folder.name, harness.ROOT, "/proc/self/status"))}
+        self.assertEqual({path for path in outside if not path.isdigit()}, set())
+
+
+class Classes(Prepared):
+    def test_which_class_counts(self):
+        import tokenizer_classes
+        from tokenizer_files import Files
+
+        def chosen(hub, model_type, remote=False):
+            files = mock.Mock(spec=Files, hub_class=hub, remote=remote, warnings=[])
+            made = tokenizer_classes.chosen(files, model_type)
+            return made.name if made.rebuilt else None
+        for hub, model_type, name in (
+                ("LlamaTokenizer", "llama", "LlamaTokenizer"), ("LlamaTokenizerFast", "llama", "LlamaTokenizer"),
+                ("PreTrainedTokenizerFast", "llama", None), (None, "llama", None), ("LlamaTokenizer", "mistral", None),
+                ("LlamaTokenizer", "phi3", None), ("Qwen2Tokenizer", "qwen3", "Qwen2Tokenizer"),
+                ("PreTrainedTokenizerFast", "qwen3", None), ("PreTrainedTokenizerFast", "qwen2", "Qwen2Tokenizer"),
+                (None, "gemma2", "GemmaTokenizer"), ("GPT2TokenizerFast", "gpt2", "GPT2Tokenizer"),
+                ("Something", "unheard", None), ("LlamaTokenizer", "deepseek_v3", None)):
+            self.assertEqual(chosen(hub, model_type), name, (hub, model_type))
+
+    def test_a_class_that_is_not_rebuilt_is_said(self):
+        job = self.job("squad", "bytes", [squad()], local=False)
+        with open(os.path.join(job["tokenizer"], "tokenizer_config.json"), "w", encoding="utf-8") as stream:
+            json.dump({"tokenizer_class": "CodeLlamaTokenizer"}, stream)
+        self.run_job(job)
+        self.assertTrue(any("class CodeLlamaTokenizer has parts of its own" in text for text in self.warnings()))
+
+    def test_templates_by_name_and_by_file(self):
+        job = self.job("chat", "bytes", [talk(("user", "x"), ("assistant", "y"), tools=[{"type": "function"}])])
+        config = os.path.join(job["tokenizer"], "tokenizer_config.json")
+        with open(config, encoding="utf-8") as stream:
+            settings = json.load(stream)
+        settings["chat_template"] = [{"name": "default", "template": cases.CHATML}, {"name": "tool_use", "template": cases.INST}]
+        harness.save(config, settings)
+        named = self.run_job(job)
+        job["arguments"]["chat_template"] = cases.INST
+        self.assertEqual(self.run_job(job), named)
+        job["arguments"]["chat_template"] = None
+        with open(os.path.join(job["tokenizer"], "chat_template.jinja"), "w", encoding="utf-8") as stream:
+            stream.write(cases.CHATML)  # wins over the settings
+        chatml = self.run_job(job)
+        job["arguments"]["chat_template"] = cases.CHATML
+        self.assertEqual(self.run_job(job), chatml)
+
+    def test_no_template(self):
+        self.assertEqual(self.refused("chat", "bytes", [talk(("assistant", "y"))]).what,
+                         "ChatDataset requires a tokenizer with chat template support.")
+        self.assertEqual(self.refused("xlam", "bytes", [{}], local=False).what,
+                         "Tokenizer lacks a usable chat template (chat_template/apply_chat_template)")
+
+
+PERMUTED = [1, 4, 2, 0, 3, 5]  # numpy.random.default_rng(2**70 + 5).permutation(6)
+
+
+if __name__ == "__main__":
+    unittest.main()
