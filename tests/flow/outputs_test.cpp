@@ -29,7 +29,7 @@ class Outputs : public ::testing::Test {
   }
   std::string at(const std::string& name) const { return files_.path(name); }
   static Outcome run(const Words& words) {
-    return heddle(words, {"PYTHONPATH=" HEDDLE_TOKENIZERS, "HEDDLE_PYTHON="});
+    return heddle(words, {"PYTHONPATH=" HEDDLE_PYTHON_PACKAGES, "HEDDLE_PYTHON="});
   }
   Words schedule(const std::string& trace) const {
     return {"schedule", "1f1b", "--ranks", "2", "--microbatches", "2", "--trace", at(trace)};

@@ -32,9 +32,9 @@ void write_tokenizer(const TrainingFiles& files) {
   files.write("words/tokenizer_config.json", R"({"eos_token": {"content": "</s>", "special": true}})");
 }
 
-// The words after `heddle`, with the package tokenizers that scripts/setup has fetched.
+// The words after `heddle`, with the Python packages that scripts/setup has fetched.
 Outcome with_tokenizers(const Words& words) {
-  return heddle(words, {"PYTHONPATH=" HEDDLE_TOKENIZERS, "HEDDLE_PYTHON="});
+  return heddle(words, {"PYTHONPATH=" HEDDLE_PYTHON_PACKAGES, "HEDDLE_PYTHON="});
 }
 
 TEST(Data, NeverWritesOverItsOwnText) {

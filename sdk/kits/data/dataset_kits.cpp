@@ -11,6 +11,7 @@
 #include "heddle/model/batch.h"
 #include "heddle/plugin/dataset.h"
 #include "lib/run/data/batches.h"
+#include "prepared_set.h"
 
 namespace heddle::kits {
 namespace {
@@ -39,7 +40,9 @@ ReadSample read(const IDataset& set, int64_t sample, int64_t fill = -7) {
 class DatasetKits {
  public:
   DatasetKits(const OfferedDataset& offered, const CheckedPlugin& plugin)
-      : offered_(offered), fields_(config::read_text(plugin.options.fields, "fields")) {
+      : offered_(offered),
+        fields_(config::read_text(plugin.options.fields, "fields")),
+        registry_(plugin.registry) {
     facts_.vocabulary = kVocabulary;
     facts_.local_batch_size = kBatch;
   }
@@ -197,7 +200,11 @@ class DatasetKits {
   }
 
  private:
-  std::unique_ptr<IDataset> make() const { return offered_.make(fields_, facts_); }
+  // Of texts: prepared anew each time, with another number of threads.
+  std::unique_ptr<IDataset> make() const {
+    if (offered_.texts) return prepared_set(offered_, fields_, facts_, registry_, 1 + made_++ % 2);
+    return offered_.make(fields_, facts_);
+  }
 
   void compare(const IDataset& other, int64_t sample, const std::string& what) const {
     if (!(read(*set_, sample) == read(other, sample))) found(sample_text(sample) + " differs in " + what);
@@ -242,6 +249,8 @@ class DatasetKits {
 
   const OfferedDataset& offered_;
   Node fields_;
+  PluginRegistry& registry_;
+  mutable int made_ = 0;  // sets of texts
   DataFacts facts_;
   std::unique_ptr<IDataset> set_;
   std::vector<int64_t> samples_;  // those that are read

@@ -1,0 +1,262 @@
+// Data sets of texts, run as a program: prepared once, shown, trained on in every form; what is refused.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "flow/stops/started.h"
+#include "flow/training_files.h"
+
+namespace flow {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kTokenizer =
+    R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,
+"pre_tokenizer":{"type":"WhitespaceSplit"},"post_processor":null,"decoder":null,
+"model":{"type":"WordLevel","unk_token":"<unk>","vocab":{"<unk>":0,"</s>":1,"Context:":2,"Question:":3,"Answer:":4,
+"warp":5,"weft":6,"shed":7,"reed":8,"loom":9,"heald":10,"beam":11,"pick":12}}})";
+
+// Questions of unequal length about words of a small vocabulary.
+std::string rows_text(int rows) {
+  const char* words[] = {"warp", "weft", "shed", "reed", "loom", "heald", "beam", "pick"};
+  std::string out;
+  uint32_t state = 7;
+  const auto some = [&](int most) {
+    std::string text;
+    const int count = 1 + static_cast<int>((state = state * 1664525u + 1013904223u) >> 16) % most;
+    for (int i = 0; i < count; ++i)
+      text += std::string(i ? " " : "") + words[(state = state * 1664525u + 1013904223u) >> 29];
+    return text;
+  };
+  for (int i = 0; i < rows; ++i) {
+    const std::string context = some(6), question = some(3), answer = some(4);
+    out += R"({"context": ")" + context + R"(", "question": ")" + question + R"(", "answers": {"text": [")" + answer +
+           "\"]}}\n";
+  }
+  return out;
+}
+
+class Texts : public ::testing::Test {
+ protected:
+  Texts() {
+    fs::create_directory(files_.path("words"));
+    files_.write("words/tokenizer.json", kTokenizer);
+    files_.write("words/tokenizer_config.json", R"({"eos_token": "</s>", "model_max_length": 1024})");
+    files_.write("rows.jsonl", rows_text(30));
+    files_.write("no_packages", "#!/bin/sh\nexec python3 -E -S \"$@\"\n");
+    files_.write("slow", "#!/bin/sh\nsleep 1\nexec python3 \"$@\"\n");
+    for (const char* script : {"no_packages", "slow"}) fs::permissions(files_.path(script), fs::perms::owner_all);
+  }
+
+  std::string set(const std::string& more = "") const {
+    return "{_target_: nemo.squad.make_squad_dataset, dataset_name: " + files_.path("rows.jsonl") +
+           ", tokenizer: " + files_.path("words") + more + "}";
+  }
+  Words words(const std::string& run, const Words& more = {}, const std::string& set_more = "") const {
+    return plus(files_.train(run, {"--dataset", set(set_more), "--step_scheduler.num_epochs", "2",
+                                   "--step_scheduler.global_batch_size", "6", "--step_scheduler.max_steps", "8"}),
+                more);
+  }
+  static Words environment(const std::string& python = "") {
+    return {"PYTHONPATH=" HEDDLE_PYTHON_PACKAGES, "HEDDLE_PYTHON=" + python};
+  }
+  Outcome run(const Words& words, const std::string& python = "") const {
+    return heddle(plus(words, {}), plus(environment(python), {"HEDDLE_DATA=" + files_.path("data")}));
+  }
+  std::vector<double> trained(const std::string& name, const Words& more = {}, const std::string& key = "loss") const {
+    const Outcome outcome = run(words(name, more));
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    return column(files_.path(name + "/training.jsonl"), key);
+  }
+  Words command(Words words, const std::string& name) const {
+    words[0] = name;
+    return words;
+  }
+  fs::path prepared() const {
+    for (const auto& entry : fs::directory_iterator(files_.path("data")))
+      if (entry.path().extension() == ".samples") return entry.path();
+    return {};
+  }
+  static void expect_near(const std::vector<double>& got, const std::vector<double>& want, double part) {
+    ASSERT_EQ(got.size(), want.size());
+    ASSERT_FALSE(want.empty());
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], part * want[i]) << i;
+  }
+
+  TrainingFiles files_;
+};
+
+TEST_F(Texts, ArePreparedOnceAndThenNeedNoPython) {
+  const Outcome first = run(words("first"));
+  EXPECT_EQ(first.status, 0) << first.error;
+  EXPECT_THAT(first.error, HasSubstr("preparing make_squad_dataset of " + files_.path("rows.jsonl")));
+  EXPECT_THAT(first.error, HasSubstr("prepared make_squad_dataset of " + files_.path("rows.jsonl") + ": 30 samples, "));
+  const Outcome second = run(words("second"), "/nonexistent/python");
+  EXPECT_EQ(second.status, 0) << second.error;
+  EXPECT_THAT(second.error, Not(HasSubstr("prepar")));
+  EXPECT_EQ(without_clock(files_.path("first/training.jsonl")), without_clock(files_.path("second/training.jsonl")));
+  EXPECT_THAT(second.out, HasSubstr("30 samples of at most"));
+}
+
+TEST_F(Texts, AreFoundWhereverTheirContentIsTheSame) {
+  EXPECT_EQ(run(words("first")).status, 0);
+  fs::rename(files_.path("rows.jsonl"), files_.path("moved.jsonl"));
+  fs::create_symlink(files_.path("moved.jsonl"), files_.path("rows.jsonl"));
+  EXPECT_EQ(run(words("second"), "/nonexistent/python").status, 0);
+  files_.write("moved.jsonl", rows_text(31));
+  const Outcome changed = run(words("third"), "/nonexistent/python");
+  EXPECT_EQ(changed.status, 2);
+  EXPECT_THAT(changed.error, HasSubstr("error[input] /nonexistent/python: cannot be started"));
+}
+
+TEST_F(Texts, AreSaidNotToBePreparedByCheck) {
+  const Words check = {"check", files_.path("run.yaml"), "--dataset", set()};
+  const Outcome before = run(check, "/nonexistent/python");
+  EXPECT_EQ(before.status, 0) << before.error;
+  EXPECT_THAT(before.error, HasSubstr("make_squad_dataset is not prepared yet: heddle train and heddle prepare do it"));
+  EXPECT_THAT(before.out, Not(HasSubstr("steps:")));
+  EXPECT_FALSE(fs::exists(files_.path("data")));
+  const Outcome made = run({"prepare", files_.path("run.yaml"), "--dataset", set()});
+  EXPECT_EQ(made.status, 0) << made.error;
+  EXPECT_THAT(made.out, HasSubstr(prepared().string() + ": 30 samples, "));
+  EXPECT_THAT(run({"prepare", files_.path("run.yaml"), "--dataset", set()}).out, HasSubstr(" tokens, there already\n"));
+  const Outcome after = run(check);
+  EXPECT_EQ(after.status, 0) << after.error;
+  EXPECT_THAT(after.out, HasSubstr("steps: 4, 4 an epoch"));
+  EXPECT_THAT(run({"prepare", files_.path("run.yaml")}).out, HasSubstr("nothing to prepare"));
+}
+
+TEST_F(Texts, AreShownWithWhatIsTrainedOn) {
+  files_.write("rows.jsonl",
+               R"({"context": "warp weft", "question": "shed", "answers": {"text": ["reed loom"]}})"
+               "\n");
+  ASSERT_EQ(run({"prepare", files_.path("run.yaml"), "--dataset", set()}).status, 0);
+  const Outcome shown = run({"data", "show", prepared().string()});
+  EXPECT_EQ(shown.status, 0) << shown.error;
+  EXPECT_EQ(shown.out, prepared().string() +
+                           ": 1 samples, 8 tokens, 2 of them trained on, the longest sample has 8\n"
+                           "--- sample 1: 8 tokens, 2 trained on\n"
+                           "Context: warp weft Question: shed Answer:[[reed loom]]\n");
+  const Outcome beyond = run({"data", "show", prepared().string(), "--from", "2"});
+  EXPECT_EQ(beyond.status, 2);
+  EXPECT_THAT(beyond.error, HasSubstr("error[usage] --from: the file has 1 samples"));
+}
+
+TEST_F(Texts, GiveOneCurveOnAnyRanksInAnyPipelineAndPacked) {
+  for (const char* key : {"loss", "grad_norm"}) {
+    const double part = std::string(key) == "loss" ? 2e-5 : 2e-4;
+    const auto one = trained("one", {}, key);
+    expect_near(trained("two", {"--nproc-per-node", "2", "--step_scheduler.local_batch_size", "1"}, key), one, part);
+    expect_near(trained("three", {"--nproc-per-node", "3"}, key), one, part);
+    expect_near(trained("stages",
+                        {"--nproc-per-node", "2", "--distributed.pp_size", "2", "--distributed.pipeline",
+                         "{pp_schedule: 1f1b, pp_microbatch_size: 1}"},
+                        key),
+                one, part);
+    expect_near(trained("context", {"--nproc-per-node", "2", "--distributed.cp_size", "2"}, key), one, part);
+    expect_near(trained("tensor",
+                        {"--nproc-per-node", "2", "--distributed.tp_size", "2", "--distributed.sequence_parallel",
+                         "true", "--distributed.tp_plan", "null", "--model.config.num_attention_heads", "4",
+                         "--model.config.num_key_value_heads", "2"},
+                        key),
+                trained("heads", {"--model.config.num_attention_heads", "4", "--model.config.num_key_value_heads", "2"},
+                        key),
+                part);
+  }
+}
+
+// Packs of two runs of all samples: the mean loss of an epoch over its labels is that of the samples.
+TEST_F(Texts, ArePackedToTheSameLoss) {
+  const Words whole = {"--step_scheduler.max_steps", "1", "--dataloader", "{shuffle: false}"};
+  const auto alone = trained("alone", plus(whole, {"--step_scheduler.global_batch_size", "30"}));
+  for (const auto& [strategy, packs] : {std::pair{"thd", "10"}, {"neat", "9"}}) {
+    const auto packed =
+        trained(strategy, plus(whole, {"--step_scheduler.global_batch_size", packs, "--packed_sequence",
+                                       std::string("{packed_sequence_size: 32, packing_strategy: ") + strategy + "}"}));
+    expect_near(packed, alone, 2e-5);
+  }
+}
+
+TEST_F(Texts, ResumeToTheSameBits) {
+  const Words saves = {"--step_scheduler.ckpt_every_steps", "3", "--step_scheduler.max_steps", "4"};
+  EXPECT_EQ(trained("whole").size(), 8u);
+  trained("run", saves);
+  EXPECT_EQ(trained("run").size(), 8u);
+  EXPECT_EQ(without_clock(files_.path("run/training.jsonl")), without_clock(files_.path("whole/training.jsonl")));
+}
+
+TEST_F(Texts, WithOtherContentAreRefusedOnResuming) {
+  trained("run", {"--step_scheduler.max_steps", "4"});
+  files_.write("rows.jsonl", rows_text(29) + R"({"context": "pick", "question": "pick", "answers": {"text": ["pick"]}})");
+  const Outcome resumed = run(words("run"));
+  EXPECT_EQ(resumed.status, 2) << resumed.out;
+  EXPECT_THAT(resumed.error, HasSubstr("checkpoint.accept_other_data"));
+}
+
+TEST_F(Texts, ArePreparedByOneOfTwoStarts) {
+  const Words prepare = {"prepare", files_.path("run.yaml"), "--dataset", set()};
+  const Words in = plus(environment(files_.path("slow")), {"HEDDLE_DATA=" + files_.path("data")});
+  Started one(prepare, in), two(prepare, in);
+  const Outcome first = one.wait(), second = two.wait();
+  EXPECT_EQ(first.status, 0) << first.error;
+  EXPECT_EQ(second.status, 0) << second.error;
+  EXPECT_NE(first.out.find("there already") == std::string::npos, second.out.find("there already") == std::string::npos)
+      << first.out << second.out;
+}
+
+TEST_F(Texts, LeaveNothingThatCountsWhenTheirPreparationIsKilled) {
+  const Words prepare = {"prepare", files_.path("run.yaml"), "--dataset", set()};
+  for (const int signal : {SIGKILL, SIGINT}) {
+    Started killed(prepare, plus(environment(files_.path("slow")), {"HEDDLE_DATA=" + files_.path("data")}));
+    ASSERT_TRUE(eventually([&] { return fs::exists(files_.path("data")) && !fs::is_empty(files_.path("data")); }));
+    kill(killed.pid(), signal);
+    EXPECT_NE(killed.wait().status, 0);
+    EXPECT_EQ(prepared(), fs::path());
+  }
+  EXPECT_EQ(run(prepare).status, 0);
+  EXPECT_NE(prepared(), fs::path());
+}
+
+TEST_F(Texts, OfADamagedFileAreRefused) {
+  ASSERT_EQ(run({"prepare", files_.path("run.yaml"), "--dataset", set()}).status, 0);
+  const fs::path file = prepared();
+  fs::resize_file(file, fs::file_size(file) - 3);
+  const Outcome outcome = run(words("run"));
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.error, HasSubstr(file.string() + ": is cut or damaged"));
+  EXPECT_THAT(outcome.error, HasSubstr("hint: remove it: heddle prepare makes it again"));
+}
+
+TEST_F(Texts, SayWhichPackageIsMissing) {
+  const Outcome outcome = run(words("run"), files_.path("no_packages"));
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.error, HasSubstr("no_packages"));
+  EXPECT_THAT(outcome.error, HasSubstr("tokenizers"));
+  EXPECT_THAT(outcome.error, HasSubstr("pip install"));
+}
+
+TEST_F(Texts, AreRefusedByTheirOwnLine) {
+  files_.write("rows.jsonl", rows_text(3) + "{\"context\": \"warp\", \n" + rows_text(2));
+  EXPECT_THAT(run(words("run")).error, HasSubstr("rows.jsonl:4"));
+  files_.write("rows.jsonl", rows_text(3) + "{\"context\": \"warp\", \"question\": \"weft\"}\n");
+  EXPECT_THAT(run(words("run")).error, HasSubstr("rows.jsonl:4"));
+  files_.write("rows.jsonl", rows_text(3));
+  const Outcome slice = run(words("run", {}, ", split: 'train[5'"));
+  EXPECT_EQ(slice.status, 2);
+  EXPECT_THAT(slice.error, HasSubstr("--dataset dataset.split"));
+  const Outcome missing = run(plus(files_.train("run"), {"--dataset", "{_target_: x.make_squad_dataset, dataset_name: "
+                                                                      "nobody/nothing, tokenizer: " +
+                                                                          files_.path("words") + "}"}));
+  EXPECT_EQ(missing.status, 2);
+  EXPECT_THAT(missing.error, HasSubstr("dataset.dataset_name: 'nobody/nothing' is not there; heddle downloads nothing: "
+                                       "`hf download nobody/nothing --repo-type dataset`"));
+}
+
+}  // namespace
+}  // namespace flow
