@@ -11,9 +11,9 @@ struct AgentConfig {
   std::string split = "train";
   std::optional<int64_t> seq_length, limit_dataset_samples;
   Node padding = Node::boolean(false), truncation = Node::boolean(false);
-  bool filter_no_assistant = false, filter_overlong = false, drop_overlong = false, trim_incomplete_last_turn = false,
-       truncate_history = false, mask_reasoning_content = false, train_on_last_turn_only = false,
-       drop_history_reasoning_content = false;
+  bool filter_no_assistant = false, filter_overlong = false, drop_overlong = false,
+       trim_incomplete_last_turn = false, truncate_history = false, mask_reasoning_content = false,
+       train_on_last_turn_only = false, drop_history_reasoning_content = false;
 };
 
 ConfigSchema<AgentConfig> agent_schema() {
@@ -25,9 +25,11 @@ ConfigSchema<AgentConfig> agent_schema() {
       .field("split", &C::split, "train, or slices: train[:1000].")
       .field("limit_dataset_samples", &C::limit_dataset_samples,
              "The first rows alone; a split with a slice of its own has precedence.", at_least<int64_t>(1))
-      .field("seq_length", &C::seq_length, "Tokens of a row, for truncation and padding.", at_least<int64_t>(1))
+      .field("seq_length", &C::seq_length, "Tokens of a row, for truncation and padding.",
+             at_least<int64_t>(1))
       .field("truncation", &C::truncation, "true cuts rows at seq_length.")
-      .field("padding", &C::padding, "max_length: rows count as seq_length tokens in a pack. Others: no effect.")
+      .field("padding", &C::padding,
+             "max_length: rows count as seq_length tokens in a pack. Others: no effect.")
       .field("chat_template", &C::chat_template,
              "A Jinja template, or a file with one; null: the tokenizer's.")
       .field("filter_no_assistant", &C::filter_no_assistant, "Rows without an answer are left out.")
@@ -57,9 +59,11 @@ ConfigSchema<XlamConfig> xlam_schema() {
       .field("split", &C::split, "train, or slices: train[:1000].")
       .field("limit_dataset_samples", &C::limit_dataset_samples,
              "The first rows alone; a split with a slice of its own has precedence.", at_least<int64_t>(1))
-      .field("seq_length", &C::seq_length, "Tokens of a row, for truncation and padding.", at_least<int64_t>(1))
+      .field("seq_length", &C::seq_length, "Tokens of a row, for truncation and padding.",
+             at_least<int64_t>(1))
       .field("truncation", &C::truncation, "true cuts rows at seq_length.")
-      .field("padding", &C::padding, "max_length: rows count as seq_length tokens in a pack. Others: no effect.")
+      .field("padding", &C::padding,
+             "max_length: rows count as seq_length tokens in a pack. Others: no effect.")
       .field("fp8", &C::fp8, "No effect, as in NeMo AutoModel.");
 }
 
@@ -68,6 +72,7 @@ ConfigSchema<XlamConfig> xlam_schema() {
 
 HEDDLE_PLUGIN("agent", "0.1.0", "dataset make_agent_chat_dataset", "dataset make_xlam_dataset") {
   using namespace heddle::agent;
-  plugin.add(heddle::offered_texts("make_agent_chat_dataset", agent_schema(), {"agent.py", {"dataset_name", "path"}, {"path"}}));
+  plugin.add(heddle::offered_texts("make_agent_chat_dataset", agent_schema(),
+                                   {"agent.py", {"dataset_name", "path"}, {"path"}}));
   plugin.add(heddle::offered_texts("make_xlam_dataset", xlam_schema(), {"xlam.py", {"dataset_name"}}));
 }

@@ -18,11 +18,14 @@ ConfigSchema<ChatConfig> chat_schema() {
   return ConfigSchema<C>()
       .field("path_or_dataset_id", &C::path_or_dataset_id,
              "A JSON or JSONL file, a list of them, a directory or a name of the hub; required.")
-      .field("split", &C::split, "Of a data set of the hub: train, or slices: train[:1000]. Null: all splits.")
+      .field("split", &C::split,
+             "Of a data set of the hub: train, or slices: train[:1000]. Null: all splits.")
       .field("name", &C::name, "The configuration of a data set of the hub that has several.")
-      .field("seq_length", &C::seq_length, "Tokens of a row, for truncation and padding.", at_least<int64_t>(1))
+      .field("seq_length", &C::seq_length, "Tokens of a row, for truncation and padding.",
+             at_least<int64_t>(1))
       .field("truncation", &C::truncation, "true or longest_first cuts rows at seq_length.")
-      .field("padding", &C::padding, "max_length: rows count as seq_length tokens in a pack. Others: no effect.")
+      .field("padding", &C::padding,
+             "max_length: rows count as seq_length tokens in a pack. Others: no effect.")
       .field("chat_template", &C::chat_template,
              "A Jinja template, or a file with one; null: the tokenizer's.")
       .field("shuffle_seed", &C::shuffle_seed, "Mixes the rows before slices are taken.")
@@ -39,5 +42,6 @@ ConfigSchema<ChatConfig> chat_schema() {
 }  // namespace heddle::chat
 
 HEDDLE_PLUGIN("chat", "0.1.0", "dataset ChatDataset") {
-  plugin.add(heddle::offered_texts("ChatDataset", heddle::chat::chat_schema(), {"chat.py", {"path_or_dataset_id"}, {"path_or_dataset_id"}}));
+  plugin.add(heddle::offered_texts("ChatDataset", heddle::chat::chat_schema(),
+                                   {"chat.py", {"path_or_dataset_id"}, {"path_or_dataset_id"}}));
 }

@@ -18,9 +18,10 @@ ConfigSchema<HellaSwagConfig> hellaswag_schema() {
       .field("path_or_dataset", &C::path_or_dataset, "A name of the hub, a directory or a file.")
       .field("split", &C::split, "train, validation, or slices: train[:1000].")
       .field("num_samples_limit", &C::num_samples_limit, "The first rows alone.", at_least<int64_t>(1))
-      .field("pad_to_max_length", &C::pad_to_max_length,
-             "In a pack each row takes as many tokens as the longest, rounded up to 8. Rows that are not packed "
-             "are as long as the longest of their microbatch.");
+      .field(
+          "pad_to_max_length", &C::pad_to_max_length,
+          "In a pack each row takes as many tokens as the longest, rounded up to 8. Rows that are not packed "
+          "are as long as the longest of their microbatch.");
 }
 
 }  // namespace

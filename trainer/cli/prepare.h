@@ -1,7 +1,7 @@
 // `heddle prepare`: makes the files of prepared samples that a run needs, or says that they are there.
 #pragma once
 
-#include "lib/run/recipe/preparation.h"
+#include "lib/run/recipe/sections.h"
 #include "trainer/cli/commands.h"
 
 namespace heddle::cli {

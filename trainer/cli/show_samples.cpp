@@ -23,8 +23,8 @@ struct Marks {
 };
 
 Marks marks_of(const std::string& colour) {
-  const bool on = colour == "always" || (colour == "auto" && isatty(STDOUT_FILENO) == 1 &&
-                                         std::getenv("NO_COLOR") == nullptr);
+  const bool on = colour == "always" ||
+                  (colour == "auto" && isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr);
   return on ? Marks{"\033[32m", "\033[0m"} : Marks{"[[", "]]"};
 }
 

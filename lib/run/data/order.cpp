@@ -19,7 +19,8 @@ uint64_t mix(uint64_t x) {
 }  // namespace
 
 std::vector<int64_t> torch_permutation(int64_t size, uint64_t seed) {
-  const at::Tensor order = at::randperm(size, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kLong));
+  const at::Tensor order =
+      at::randperm(size, at::detail::createCPUGenerator(seed), at::TensorOptions(at::kLong));
   const int64_t* first = order.const_data_ptr<int64_t>();
   return {first, first + size};
 }

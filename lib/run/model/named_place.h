@@ -11,8 +11,8 @@ enum class Named { model, dataset };
 
 // The directory of a name, in this order: a path that exists; a line `NAME PATH` of the file that the
 // environment variable HEDDLE_PLACES names; the snapshot of the hub's cache ($HF_HUB_CACHE, else
-// $HF_HOME/hub, else ~/.cache/huggingface/hub) of a revision; empty: of main. Else the name itself. Nothing is downloaded. Throws
-// Error{input} where HEDDLE_PLACES cannot be read.
+// $HF_HOME/hub, else ~/.cache/huggingface/hub) of a revision; empty: of main. Else the name itself. Nothing
+// is downloaded. Throws Error{input} where HEDDLE_PLACES cannot be read.
 std::filesystem::path named_place(const std::filesystem::path& name, Named what,
                                   const std::string& revision = "");
 

@@ -16,8 +16,8 @@ namespace heddle {
 // files are read with the recipe. Throws Error{config} for a set that nothing offers, and for its keys.
 void read_dataset(DatasetSection& section, PluginRegistry& plugins, std::vector<std::string>& not_built);
 
-// Opens the set, which prepares one of texts, and packs its samples. Throws MissingData where its files are not
-// there, NotPrepared, and what the set throws.
+// Opens the set, which prepares one of texts, and packs its samples. Throws MissingData where its files are
+// not there, NotPrepared, and what the set throws.
 Rows open_dataset(const DatasetSection& section, const Recipe& recipe, const PackedSection& packed,
                   PluginRegistry& plugins, const DataFacts& facts);
 

@@ -46,14 +46,16 @@ fs::path tokenizer_place(const std::string& name, const std::string& where) {
   std::error_code ignored;
   if (fs::is_directory(place, ignored)) return place;
   const std::string hint = named_place_hint(path, Named::model);
-  throw MissingData({{where, "the tokenizer '" + name + "' is not there" + (hint.empty() ? "" : "; " + hint)}});
+  throw MissingData(
+      {{where, "the tokenizer '" + name + "' is not there" + (hint.empty() ? "" : "; " + hint)}});
 }
 
 }  // namespace
 
 NotPrepared::NotPrepared(const std::string& where, const std::string& name)
     : Error(ErrorCode::input, where,
-            name + " is not prepared yet: heddle train and heddle prepare do it; its samples are not checked") {}
+            name +
+                " is not prepared yet: heddle train and heddle prepare do it; its samples are not checked") {}
 
 // The training set's; else the model's.
 TextTokenizer TextSets::tokenizer() const {

@@ -201,8 +201,7 @@ class PreflightBuilder {
   // Empty on another machine where files are missing.
   std::optional<Rows> open(const DatasetSection& section, const PackedSection& packed) {
     try {
-      Rows rows =
-          open_dataset(section, out_.recipe, packed, plugins_, facts_for(section, packed));
+      Rows rows = open_dataset(section, out_.recipe, packed, plugins_, facts_for(section, packed));
       const auto model = out_.model ? std::optional(out_.model->spec->facts()) : std::nullopt;
       check_rows(rows, section, packed, not_on_device_, model);
       if (const std::string text = left_out_text(rows); !text.empty()) out_.setup.warnings.push_back(text);

@@ -10,7 +10,6 @@
 #include "heddle/config/node.h"
 #include "heddle/plugin/registry.h"
 #include "lib/run/recipe/plugin_sections.h"
-#include "lib/run/recipe/preparation.h"
 #include "lib/run/recipe/sections.h"
 #include "lib/run/recipe/skipped_keys.h"
 

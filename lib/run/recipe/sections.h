@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -79,7 +80,7 @@ struct DatasetSection {
   int64_t sequence_length = 0;  // of a row, where the section says it; else 0
   bool packed = false;          // by packed_sequence
   std::optional<TextKeys> texts = std::nullopt;  // set by read_dataset() for a set of texts
-  std::string where, length_where;  // of the set, and of its rows' length, for messages
+  std::string where, length_where;               // of the set, and of its rows' length, for messages
 };
 
 // What every optimizer has, and the section of its plugin.
@@ -130,6 +131,14 @@ struct CheckpointSection {
 struct PluginsSection {
   std::vector<std::string> places;  // directories to look in
   std::vector<std::string> load;    // files and names
+};
+
+// What becomes of data sets of texts that are not prepared yet.
+struct PreparationOptions {
+  bool make = true;                 // false: a set that is not prepared is only said to be so
+  std::filesystem::path directory;  // of prepared files; empty: HEDDLE_DATA, else the run's own
+  int jobs = 0;                     // threads of the preparation; 0: as many as cores
+  std::function<void(const std::string& line)> say;  // how far it is; empty: nothing is said
 };
 
 }  // namespace heddle

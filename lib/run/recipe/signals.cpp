@@ -16,13 +16,13 @@ struct SignalName {
 };
 
 constexpr std::array<SignalName, 8> kSignals = {{{"SIGTERM", SIGTERM},
-                                            {"SIGINT", SIGINT},
-                                            {"SIGUSR1", SIGUSR1},
-                                            {"SIGUSR2", SIGUSR2},
-                                            {"SIGHUP", SIGHUP},
-                                            {"SIGQUIT", SIGQUIT},
-                                            {"SIGALRM", SIGALRM},
-                                            {"SIGXCPU", SIGXCPU}}};
+                                                 {"SIGINT", SIGINT},
+                                                 {"SIGUSR1", SIGUSR1},
+                                                 {"SIGUSR2", SIGUSR2},
+                                                 {"SIGHUP", SIGHUP},
+                                                 {"SIGQUIT", SIGQUIT},
+                                                 {"SIGALRM", SIGALRM},
+                                                 {"SIGXCPU", SIGXCPU}}};
 
 }  // namespace
 

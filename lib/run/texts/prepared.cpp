@@ -111,13 +111,11 @@ class Preparation {
     char took[32];
     std::snprintf(took, sizeof(took), " in %.1f s", seconds.count());
     say("prepared " + subject() + ": " + std::to_string(number_at(done, "samples")) + " samples, " +
-        std::to_string(number_at(done, "tokens")) + " tokens, " +
-        std::to_string(number_at(done, "labels")) + " of them trained on" + took);
+        std::to_string(number_at(done, "tokens")) + " tokens, " + std::to_string(number_at(done, "labels")) +
+        " of them trained on" + took);
   }
 
-  std::string subject() const {
-    return job_.source.empty() ? job_.name : job_.name + " of " + job_.source;
-  }
+  std::string subject() const { return job_.source.empty() ? job_.name : job_.name + " of " + job_.source; }
 
   // Null: the preparation goes on.
   json taken(const json& words) {
@@ -144,15 +142,16 @@ class Preparation {
                       what = text_at(error, "what"), hint = text_at(error, "hint");
     const std::string key = where.starts_with("dataset.") ? where.substr(8) : "";
     const Node* given = key.empty() ? nullptr : job_.section.find(key);
-    const std::string place = given != nullptr ? given->where() : where.empty() ? job_.where
+    const std::string place = given != nullptr ? given->where()
+                              : where.empty()  ? job_.where
                               : !key.empty()   ? job_.where + "." + key
                                                : where;
     if (kind == "package")
-      throw Error(ErrorCode::input, job_.where,
-                  PythonProcess::python() + ": " + what,
-                  hint.empty() ? "pip install tokenizers jinja2 pyarrow; or HEDDLE_PYTHON names another Python; "
-                                 "or heddle prepare on another machine, and HEDDLE_DATA"
-                               : hint);
+      throw Error(ErrorCode::input, job_.where, PythonProcess::python() + ": " + what,
+                  hint.empty()
+                      ? "pip install tokenizers jinja2 pyarrow; or HEDDLE_PYTHON names another Python; "
+                        "or heddle prepare on another machine, and HEDDLE_DATA"
+                      : hint);
     throw Error(kind == "config" ? ErrorCode::config : ErrorCode::input, place, what, hint);
   }
 

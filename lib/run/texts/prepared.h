@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/run/recipe/preparation.h"
+#include "lib/run/recipe/sections.h"
 #include "lib/run/texts/text_job.h"
 
 namespace heddle {
@@ -19,8 +19,8 @@ struct PreparedFile {
 };
 
 // Looks for the file of the job in `places`, and makes it in the first of them where options.make is set. Of
-// several processes one makes it, the others wait for it; where that one dies, another one begins anew. Empty:
-// it is not there. Throws Error{input | config} for what the script refuses, Error{io}.
+// several processes one makes it, the others wait for it; where that one dies, another one begins anew.
+// Empty: it is not there. Throws Error{input | config} for what the script refuses, Error{io}.
 std::optional<PreparedFile> find_or_prepare(const TextJob& job, const PreparationOptions& options,
                                             std::span<const std::filesystem::path> places);
 

@@ -36,11 +36,14 @@ constexpr std::array<SplitWords, 3> kSplitWords = {{
     {"validation", {"validation", "valid", "val", "dev"}},
     {"test", {"test", "testing", "eval", "evaluation"}},
 }};
-constexpr std::array<std::string_view, 3> kDatasetNotes = {"dataset_info.json", "dataset_dict.json", "state.json"};
+constexpr std::array<std::string_view, 3> kDatasetNotes = {"dataset_info.json", "dataset_dict.json",
+                                                           "state.json"};
 
 bool is_of_texts(const fs::path& file) {
   const std::string name = file.filename().string();
-  if (std::find(kDatasetNotes.begin(), kDatasetNotes.end(), name) != kDatasetNotes.end() || name.starts_with(".")) return false;
+  if (std::find(kDatasetNotes.begin(), kDatasetNotes.end(), name) != kDatasetNotes.end() ||
+      name.starts_with("."))
+    return false;
   return std::find(kEndings.begin(), kEndings.end(), file.extension().string()) != kEndings.end();
 }
 
@@ -48,8 +51,8 @@ bool is_of_texts(const fs::path& file) {
 Files files_below(const fs::path& directory) {
   Files out;
   std::error_code failed;
-  for (auto at = fs::recursive_directory_iterator(
-           directory, fs::directory_options::follow_directory_symlink, failed);
+  for (auto at = fs::recursive_directory_iterator(directory, fs::directory_options::follow_directory_symlink,
+                                                  failed);
        !failed && at != fs::recursive_directory_iterator(); at.increment(failed)) {
     std::error_code ignored;
     if (at->path().filename().string().starts_with(".")) {
@@ -196,9 +199,8 @@ class TextFinder {
     if (fs::is_regular_file(place, ignored)) return of_file(place);
     if (!fs::is_directory(place, ignored)) {
       const std::string hint = named_place_hint(name, Named::dataset);
-      throw MissingData(
-          {{query_.name.where(),
-            "'" + name.string() + "' is not there" + (hint.empty() ? std::string() : "; " + hint)}});
+      throw MissingData({{query_.name.where(), "'" + name.string() + "' is not there" +
+                                                   (hint.empty() ? std::string() : "; " + hint)}});
     }
     return of_directory(place);
   }
@@ -231,10 +233,9 @@ class TextFinder {
     Splits all = said ? std::move(*said) : by_names(directory);
     std::erase_if(all, [](const auto& one) { return one.second.empty(); });
     if (all.empty())
-      throw MissingData({{query_.name.where(), directory.string() + " holds no files of texts (" +
-                                                   text::join(std::vector<std::string>(
-                                                       kEndings.begin(), kEndings.end())) +
-                                                   ")"}});
+      throw MissingData({{query_.name.where(),
+                          directory.string() + " holds no files of texts (" +
+                              text::join(std::vector<std::string>(kEndings.begin(), kEndings.end())) + ")"}});
     if (splits().empty()) return {std::move(all), false};
     TextFiles out;
     for (const std::string& split : splits()) {

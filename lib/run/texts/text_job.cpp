@@ -93,7 +93,8 @@ KeyTexts texts_of(const TextJob& job) {
   out.add("script", content_of(job.script));
   if (!job.tokenizer.directory.empty())
     for (const char* name : kTokenizerFiles)
-      if (const fs::path file = job.tokenizer.directory / name; is_file(file)) out.add(name, content_of(file));
+      if (const fs::path file = job.tokenizer.directory / name; is_file(file))
+        out.add(name, content_of(file));
   const Node* given = job.arguments.find("chat_template");
   if (given != nullptr && given->kind() == Node::Kind::text)
     out.add("chat_template", is_file(given->as_text()) ? content_of(given->as_text()) : given->as_text());
@@ -128,7 +129,8 @@ json message_of(const TextJob& job, const std::string& key, const fs::path& out,
     for (const fs::path& file : of_split) files[split].push_back(fs::absolute(file).string());
   const fs::path& tokenizer = job.tokenizer.directory;
   const json config = json::parse(content_of(tokenizer / "config.json"), nullptr, false);
-  const bool has_type = config.is_object() && config.contains("model_type") && config["model_type"].is_string();
+  const bool has_type =
+      config.is_object() && config.contains("model_type") && config["model_type"].is_string();
   return {{"script", job.script.string()},
           {"arguments", arguments_of(job)},
           {"tokenizer", tokenizer.empty() ? "" : fs::absolute(tokenizer).string()},

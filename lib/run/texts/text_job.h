@@ -20,18 +20,18 @@ struct TextTokenizer {
 };
 
 struct TextJob {
-  std::string name;               // of the data set: "make_squad_dataset"
-  std::filesystem::path script;   // the format module
-  Node arguments;                 // of the script, with their defaults
+  std::string name;              // of the data set: "make_squad_dataset"
+  std::filesystem::path script;  // the format module
+  Node arguments;                // of the script, with their defaults
   TextTokenizer tokenizer;
   std::vector<std::string> source_keys;  // arguments that name texts: which is set counts, not its value
   std::string source;                    // as it is written; empty: none
   TextFiles files;
-  bool apply_split = false;       // of local JSON files too
-  std::string date;               // what a template's strftime_now sees: "2026-11-24"
-  bool is_dated = false;          // the date was given
-  std::string where;              // the section, for messages
-  Node section;                   // as it is written
+  bool apply_split = false;  // of local JSON files too
+  std::string date;          // what a template's strftime_now sees: "2026-11-24"
+  bool is_dated = false;     // the date was given
+  std::string where;         // the section, for messages
+  Node section;              // as it is written
 };
 
 // What the samples are a function of, in words: arguments, and checksums of the files. Two jobs with one key

@@ -37,8 +37,8 @@ class ScratchPlace {
 
 }  // namespace
 
-std::unique_ptr<IDataset> prepared_set(const OfferedDataset& offered, const Node& fields, const DataFacts& facts,
-                                       PluginRegistry& registry, int jobs) {
+std::unique_ptr<IDataset> prepared_set(const OfferedDataset& offered, const Node& fields,
+                                       const DataFacts& facts, PluginRegistry& registry, int jobs) {
   const ScratchPlace scratch;
   Recipe recipe;
   recipe.preparation.directory = scratch.path();

@@ -36,8 +36,8 @@ std::string rows_text(int rows) {
   };
   for (int i = 0; i < rows; ++i) {
     const std::string context = some(6), question = some(3), answer = some(4);
-    out += R"({"context": ")" + context + R"(", "question": ")" + question + R"(", "answers": {"text": [")" + answer +
-           "\"]}}\n";
+    out += R"({"context": ")" + context + R"(", "question": ")" + question + R"(", "answers": {"text": [")" +
+           answer + "\"]}}\n";
   }
   return out;
 }
@@ -51,7 +51,8 @@ class Texts : public ::testing::Test {
     files_.write("rows.jsonl", rows_text(30));
     files_.write("no_packages", "#!/bin/sh\nexec python3 -E -S \"$@\"\n");
     files_.write("slow", "#!/bin/sh\nsleep 1\nexec python3 \"$@\"\n");
-    for (const char* script : {"no_packages", "slow"}) fs::permissions(files_.path(script), fs::perms::owner_all);
+    for (const char* script : {"no_packages", "slow"})
+      fs::permissions(files_.path(script), fs::perms::owner_all);
   }
 
   std::string set(const std::string& more = "") const {
@@ -59,9 +60,10 @@ class Texts : public ::testing::Test {
            ", tokenizer: " + files_.path("words") + more + "}";
   }
   Words words(const std::string& run, const Words& more = {}, const std::string& set_more = "") const {
-    return plus(files_.train(run, {"--dataset", set(set_more), "--step_scheduler.num_epochs", "2",
-                                   "--step_scheduler.global_batch_size", "6", "--step_scheduler.max_steps", "8"}),
-                more);
+    return plus(
+        files_.train(run, {"--dataset", set(set_more), "--step_scheduler.num_epochs", "2",
+                           "--step_scheduler.global_batch_size", "6", "--step_scheduler.max_steps", "8"}),
+        more);
   }
   static Words environment(const std::string& python = "") {
     return {"PYTHONPATH=" HEDDLE_PYTHON_PACKAGES, "HEDDLE_PYTHON=" + python};
@@ -69,7 +71,8 @@ class Texts : public ::testing::Test {
   Outcome run(const Words& words, const std::string& python = "") const {
     return heddle(plus(words, {}), plus(environment(python), {"HEDDLE_DATA=" + files_.path("data")}));
   }
-  std::vector<double> trained(const std::string& name, const Words& more = {}, const std::string& key = "loss") const {
+  std::vector<double> trained(const std::string& name, const Words& more = {},
+                              const std::string& key = "loss") const {
     const Outcome outcome = run(words(name, more));
     EXPECT_EQ(outcome.status, 0) << outcome.error;
     return column(files_.path(name + "/training.jsonl"), key);
@@ -96,11 +99,13 @@ TEST_F(Texts, ArePreparedOnceAndThenNeedNoPython) {
   const Outcome first = run(words("first"));
   EXPECT_EQ(first.status, 0) << first.error;
   EXPECT_THAT(first.error, HasSubstr("preparing make_squad_dataset of " + files_.path("rows.jsonl")));
-  EXPECT_THAT(first.error, HasSubstr("prepared make_squad_dataset of " + files_.path("rows.jsonl") + ": 30 samples, "));
+  EXPECT_THAT(first.error,
+              HasSubstr("prepared make_squad_dataset of " + files_.path("rows.jsonl") + ": 30 samples, "));
   const Outcome second = run(words("second"), "/nonexistent/python");
   EXPECT_EQ(second.status, 0) << second.error;
   EXPECT_THAT(second.error, Not(HasSubstr("prepar")));
-  EXPECT_EQ(without_clock(files_.path("first/training.jsonl")), without_clock(files_.path("second/training.jsonl")));
+  EXPECT_EQ(without_clock(files_.path("first/training.jsonl")),
+            without_clock(files_.path("second/training.jsonl")));
   EXPECT_THAT(second.out, HasSubstr("30 samples of at most"));
 }
 
@@ -119,13 +124,15 @@ TEST_F(Texts, AreSaidNotToBePreparedByCheck) {
   const Words check = {"check", files_.path("run.yaml"), "--dataset", set()};
   const Outcome before = run(check, "/nonexistent/python");
   EXPECT_EQ(before.status, 0) << before.error;
-  EXPECT_THAT(before.error, HasSubstr("make_squad_dataset is not prepared yet: heddle train and heddle prepare do it"));
+  EXPECT_THAT(before.error,
+              HasSubstr("make_squad_dataset is not prepared yet: heddle train and heddle prepare do it"));
   EXPECT_THAT(before.out, Not(HasSubstr("steps:")));
   EXPECT_FALSE(fs::exists(files_.path("data")));
   const Outcome made = run({"prepare", files_.path("run.yaml"), "--dataset", set()});
   EXPECT_EQ(made.status, 0) << made.error;
   EXPECT_THAT(made.out, HasSubstr(prepared().string() + ": 30 samples, "));
-  EXPECT_THAT(run({"prepare", files_.path("run.yaml"), "--dataset", set()}).out, HasSubstr(" tokens, there already\n"));
+  EXPECT_THAT(run({"prepare", files_.path("run.yaml"), "--dataset", set()}).out,
+              HasSubstr(" tokens, there already\n"));
   const Outcome after = run(check);
   EXPECT_EQ(after.status, 0) << after.error;
   EXPECT_THAT(after.out, HasSubstr("steps: 4, 4 an epoch"));
@@ -152,7 +159,8 @@ TEST_F(Texts, GiveOneCurveOnAnyRanksInAnyPipelineAndPacked) {
   for (const char* key : {"loss", "grad_norm"}) {
     const double part = std::string(key) == "loss" ? 2e-5 : 2e-4;
     const auto one = trained("one", {}, key);
-    expect_near(trained("two", {"--nproc-per-node", "2", "--step_scheduler.local_batch_size", "1"}, key), one, part);
+    expect_near(trained("two", {"--nproc-per-node", "2", "--step_scheduler.local_batch_size", "1"}, key), one,
+                part);
     expect_near(trained("three", {"--nproc-per-node", "3"}, key), one, part);
     expect_near(trained("stages",
                         {"--nproc-per-node", "2", "--distributed.pp_size", "2", "--distributed.pipeline",
@@ -160,14 +168,15 @@ TEST_F(Texts, GiveOneCurveOnAnyRanksInAnyPipelineAndPacked) {
                         key),
                 one, part);
     expect_near(trained("context", {"--nproc-per-node", "2", "--distributed.cp_size", "2"}, key), one, part);
-    expect_near(trained("tensor",
-                        {"--nproc-per-node", "2", "--distributed.tp_size", "2", "--distributed.sequence_parallel",
-                         "true", "--distributed.tp_plan", "null", "--model.config.num_attention_heads", "4",
-                         "--model.config.num_key_value_heads", "2"},
-                        key),
-                trained("heads", {"--model.config.num_attention_heads", "4", "--model.config.num_key_value_heads", "2"},
-                        key),
-                part);
+    expect_near(
+        trained("tensor",
+                {"--nproc-per-node", "2", "--distributed.tp_size", "2", "--distributed.sequence_parallel",
+                 "true", "--distributed.tp_plan", "null", "--model.config.num_attention_heads", "4",
+                 "--model.config.num_key_value_heads", "2"},
+                key),
+        trained("heads",
+                {"--model.config.num_attention_heads", "4", "--model.config.num_key_value_heads", "2"}, key),
+        part);
   }
 }
 
@@ -177,8 +186,10 @@ TEST_F(Texts, ArePackedToTheSameLoss) {
   const auto alone = trained("alone", plus(whole, {"--step_scheduler.global_batch_size", "30"}));
   for (const auto& [strategy, packs] : {std::pair{"thd", "10"}, {"neat", "9"}}) {
     const auto packed =
-        trained(strategy, plus(whole, {"--step_scheduler.global_batch_size", packs, "--packed_sequence",
-                                       std::string("{packed_sequence_size: 32, packing_strategy: ") + strategy + "}"}));
+        trained(strategy,
+                plus(whole, {"--step_scheduler.global_batch_size", packs, "--step_scheduler.local_batch_size",
+                             "1", "--packed_sequence",
+                             std::string("{packed_sequence_size: 32, packing_strategy: ") + strategy + "}"}));
     expect_near(packed, alone, 2e-5);
   }
 }
@@ -188,12 +199,14 @@ TEST_F(Texts, ResumeToTheSameBits) {
   EXPECT_EQ(trained("whole").size(), 8u);
   trained("run", saves);
   EXPECT_EQ(trained("run").size(), 8u);
-  EXPECT_EQ(without_clock(files_.path("run/training.jsonl")), without_clock(files_.path("whole/training.jsonl")));
+  EXPECT_EQ(without_clock(files_.path("run/training.jsonl")),
+            without_clock(files_.path("whole/training.jsonl")));
 }
 
 TEST_F(Texts, WithOtherContentAreRefusedOnResuming) {
   trained("run", {"--step_scheduler.max_steps", "4"});
-  files_.write("rows.jsonl", rows_text(29) + R"({"context": "pick", "question": "pick", "answers": {"text": ["pick"]}})");
+  files_.write("rows.jsonl",
+               rows_text(29) + R"({"context": "pick", "question": "pick", "answers": {"text": ["pick"]}})");
   const Outcome resumed = run(words("run"));
   EXPECT_EQ(resumed.status, 2) << resumed.out;
   EXPECT_THAT(resumed.error, HasSubstr("checkpoint.accept_other_data"));
@@ -206,7 +219,8 @@ TEST_F(Texts, ArePreparedByOneOfTwoStarts) {
   const Outcome first = one.wait(), second = two.wait();
   EXPECT_EQ(first.status, 0) << first.error;
   EXPECT_EQ(second.status, 0) << second.error;
-  EXPECT_NE(first.out.find("there already") == std::string::npos, second.out.find("there already") == std::string::npos)
+  EXPECT_NE(first.out.find("there already") == std::string::npos,
+            second.out.find("there already") == std::string::npos)
       << first.out << second.out;
 }
 
@@ -214,7 +228,8 @@ TEST_F(Texts, LeaveNothingThatCountsWhenTheirPreparationIsKilled) {
   const Words prepare = {"prepare", files_.path("run.yaml"), "--dataset", set()};
   for (const int signal : {SIGKILL, SIGINT}) {
     Started killed(prepare, plus(environment(files_.path("slow")), {"HEDDLE_DATA=" + files_.path("data")}));
-    ASSERT_TRUE(eventually([&] { return fs::exists(files_.path("data")) && !fs::is_empty(files_.path("data")); }));
+    ASSERT_TRUE(
+        eventually([&] { return fs::exists(files_.path("data")) && !fs::is_empty(files_.path("data")); }));
     kill(killed.pid(), signal);
     EXPECT_NE(killed.wait().status, 0);
     EXPECT_EQ(prepared(), fs::path());
@@ -250,12 +265,14 @@ TEST_F(Texts, AreRefusedByTheirOwnLine) {
   const Outcome slice = run(words("run", {}, ", split: 'train[5'"));
   EXPECT_EQ(slice.status, 2);
   EXPECT_THAT(slice.error, HasSubstr("--dataset dataset.split"));
-  const Outcome missing = run(plus(files_.train("run"), {"--dataset", "{_target_: x.make_squad_dataset, dataset_name: "
-                                                                      "nobody/nothing, tokenizer: " +
-                                                                          files_.path("words") + "}"}));
+  const Outcome missing = run(plus(files_.train("run"), {"--dataset",
+                                                         "{_target_: x.make_squad_dataset, dataset_name: "
+                                                         "nobody/nothing, tokenizer: " +
+                                                             files_.path("words") + "}"}));
   EXPECT_EQ(missing.status, 2);
-  EXPECT_THAT(missing.error, HasSubstr("dataset.dataset_name: 'nobody/nothing' is not there; heddle downloads nothing: "
-                                       "`hf download nobody/nothing --repo-type dataset`"));
+  EXPECT_THAT(missing.error,
+              HasSubstr("dataset.dataset_name: 'nobody/nothing' is not there; heddle downloads nothing: "
+                        "`hf download nobody/nothing --repo-type dataset`"));
 }
 
 }  // namespace

@@ -20,7 +20,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr int64_t kNone = Batch::kIgnore;
-const std::vector<TestSample> kSamples = {{{10, 11, 12, 13, 14}, {{2, 3}, {4, 5}}}, {{20, 21}, {{0, 2}}}, {{30}, {}}};
+const std::vector<TestSample> kSamples = {
+    {{10, 11, 12, 13, 14}, {{2, 3}, {4, 5}}}, {{20, 21}, {{0, 2}}}, {{30}, {}}};
 
 struct ReadSample {
   std::vector<int64_t> tokens, labels;
@@ -37,7 +38,8 @@ ReadSample read_of(const IDataset& set, int64_t sample) {
 
 class PreparedSamples : public ::testing::Test {
  protected:
-  std::unique_ptr<IDataset> opened(uint32_t flags = 0, int64_t pack = 0, const std::string& description = "{}") {
+  std::unique_ptr<IDataset> opened(uint32_t flags = 0, int64_t pack = 0,
+                                   const std::string& description = "{}") {
     write_samples(file_, kSamples, flags, description);
     return open_samples(file_, {}, pack);
   }
@@ -136,7 +138,8 @@ TEST_F(PreparedSamples, AreNotSealedWithATokenOutsideTheVocabulary) {
   EXPECT_THAT(tests::thrown_by([&] { seal_samples(file_); }),
               HasSubstr("has the token 100, and its vocabulary 100 tokens"));
   write_unsealed(file_, {{{10, 11}, {{1, 3}}}});
-  EXPECT_THAT(tests::thrown_by([&] { seal_samples(file_); }), HasSubstr("a run of sample 0 is not inside it"));
+  EXPECT_THAT(tests::thrown_by([&] { seal_samples(file_); }),
+              HasSubstr("a run of sample 0 is not inside it"));
 }
 
 TEST_F(PreparedSamples, WithoutASampleAreRefused) {
@@ -148,10 +151,12 @@ TEST_F(PreparedSamples, WithoutASampleAreRefused) {
 TEST(SampleOrder, MayBeThatOfPyTorchsSampler) {
   EXPECT_THAT(torch_permutation(22, 0),
               ElementsAre(10, 4, 15, 3, 11, 5, 9, 20, 19, 13, 2, 0, 18, 16, 7, 8, 6, 14, 17, 1, 12, 21));
-  const SampleOrder order(22, Shuffle::torch, 0, 0), later(22, Shuffle::torch, 3, 4), same(22, Shuffle::torch, 0, 7);
+  const SampleOrder order(22, Shuffle::torch, 0, 0), later(22, Shuffle::torch, 3, 4),
+      same(22, Shuffle::torch, 0, 7);
   EXPECT_EQ(order[0], 10);
   EXPECT_EQ(order[21], 21);
-  for (int64_t place = 0; place < 22; ++place) EXPECT_EQ(later[place], same[place]);  // of the seed and the epoch
+  for (int64_t place = 0; place < 22; ++place)
+    EXPECT_EQ(later[place], same[place]);  // of the seed and the epoch
 }
 
 }  // namespace

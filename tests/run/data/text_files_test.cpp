@@ -62,15 +62,18 @@ TEST_F(TextFilesTest, AreOfTrainingWhereNoNameSaysASplit) {
 
 TEST_F(TextFilesTest, AreThoseOfTheReadme) {
   add("README.md",
-      "---\nlicense: mit\nconfigs:\n- config_name: one\n  data_files:\n  - split: train\n    path: one/*.jsonl\n"
+      "---\nlicense: mit\nconfigs:\n- config_name: one\n  data_files:\n  - split: train\n    path: "
+      "one/*.jsonl\n"
       "- config_name: two\n  data_files: two/x.jsonl\n---\n# text\n");
   add("one/p.jsonl");
   add("one/q.jsonl");
   add("two/x.jsonl");
   EXPECT_EQ(found("train", "one"), "train: one/p.jsonl one/q.jsonl");
   EXPECT_EQ(found("train", "two"), "train: two/x.jsonl");
-  EXPECT_THAT(refusal("train"),
-              HasSubstr("the data set has several configurations; there is: one, two\n  hint: choose one: name: one"));
+  EXPECT_THAT(
+      refusal("train"),
+      HasSubstr(
+          "the data set has several configurations; there is: one, two\n  hint: choose one: name: one"));
   EXPECT_THAT(refusal("train", "three"), HasSubstr("has no configuration 'three'; there is: one, two"));
 }
 
@@ -81,10 +84,16 @@ TEST_F(TextFilesTest, NamedThemselvesAreEverySplit) {
 }
 
 TEST_F(TextFilesTest, ThatAreNotThereAreNamed) {
-  const Node list = Node::list({Node::text((directory_ / "no.jsonl").string(), {"run.yaml", 4, 5}, "dataset.path.0")});
-  EXPECT_THAT(tests::thrown_by([&] { find_texts({list, "", "", ""}); }),
-              HasSubstr("run.yaml:4 dataset.path.0: '" + (directory_ / "no.jsonl").string() + "' is not there"));
-  EXPECT_THAT(tests::thrown_by([&] { find_texts({Node::text("no-one/nothing"), "train", "", ""}); }),
+  const Node list =
+      Node::list({Node::text((directory_ / "no.jsonl").string(), {"run.yaml", 4, 5}, "dataset.path.0")});
+  EXPECT_THAT(
+      tests::thrown_by([&] {
+        find_texts({list, "", "", ""});
+      }),
+      HasSubstr("run.yaml:4 dataset.path.0: '" + (directory_ / "no.jsonl").string() + "' is not there"));
+  EXPECT_THAT(tests::thrown_by([&] {
+                find_texts({Node::text("no-one/nothing"), "train", "", ""});
+              }),
               HasSubstr("`hf download no-one/nothing --repo-type dataset`"));
 }
 

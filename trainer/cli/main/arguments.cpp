@@ -17,8 +17,8 @@
 namespace heddle::cli {
 namespace {
 
-const std::vector<std::string> kCommands = {"train",    "check",   "plugins",  "data",
-                                            "generate", "convert", "schedule", "prepare", "plan"};
+const std::vector<std::string> kCommands = {"train",   "check",    "plugins", "data", "generate",
+                                            "convert", "schedule", "prepare", "plan"};
 
 constexpr const char* kOverrides =
     "--SECTION.KEY VALUE overrides one value of the configuration: --distributed.tp_size 2, --lr_scheduler "
@@ -81,11 +81,13 @@ void add_check(CLI::App& app, Parsed& parsed) {
 
 void add_prepare(CLI::App& app, PrepareCommand& to) {
   CLI::App* command = app.add_subcommand(
-      "prepare", "Makes the prepared samples that a run needs of its texts, as train does before its first step");
+      "prepare",
+      "Makes the prepared samples that a run needs of its texts, as train does before its first step");
   command->add_option("CONFIG", to.config, "The YAML file")->required();
   command
-      ->add_option("--out", to.out,
-                   "The directory of the files (default: HEDDLE_DATA, else data in checkpoint.checkpoint_dir)")
+      ->add_option(
+          "--out", to.out,
+          "The directory of the files (default: HEDDLE_DATA, else data in checkpoint.checkpoint_dir)")
       ->option_text("DIR");
   command->add_option("--jobs", to.jobs, "Threads (default: as many as cores)")->check(CLI::Range(1, 1024));
   command->footer(kOverrides);

@@ -17,8 +17,8 @@
 namespace heddle {
 namespace {
 
-constexpr std::string_view kMagic{"HDLSMPL", 8};
-constexpr uint32_t kVersion = 1;
+constexpr std::string_view kSampleMagic{"HDLSMPL", 8};
+constexpr uint32_t kSampleVersion = 1;
 constexpr uint64_t kAlignment = 64;
 constexpr size_t kSigned = offsetof(SampleHeader, header_checksum);
 
@@ -56,10 +56,10 @@ class SampleCheck {
     SampleHeader header;
     if (file_.size() < sizeof(header)) refuse("is cut: it has " + std::to_string(file_.size()) + " bytes");
     std::memcpy(&header, file_.data(), sizeof(header));
-    if (std::string_view(header.magic, 8) != kMagic) refuse("is not a file of prepared samples");
-    if (header.version != kVersion)
+    if (std::string_view(header.magic, 8) != kSampleMagic) refuse("is not a file of prepared samples");
+    if (header.version != kSampleVersion)
       refuse("is of version " + std::to_string(header.version) + "; this heddle reads version " +
-             std::to_string(kVersion));
+             std::to_string(kSampleVersion));
     if (is_sealed && header.header_checksum == 0) refuse("is not finished");
     if (is_sealed && checksum_of(file_.substr(0, kSigned)) != header.header_checksum)
       refuse("is damaged: the checksum of its header differs");
@@ -202,7 +202,8 @@ void seal_samples(const std::filesystem::path& file) {
   check.check_content(header);
   header.header_checksum = checksum_of({reinterpret_cast<const char*>(&header), kSigned});
   const int out = open(file.c_str(), O_WRONLY | O_CLOEXEC);
-  const bool written = out >= 0 && pwrite(out, &header, sizeof(header), 0) == sizeof(header) && fsync(out) == 0;
+  const bool written =
+      out >= 0 && pwrite(out, &header, sizeof(header), 0) == sizeof(header) && fsync(out) == 0;
   const int failed = errno;
   if (out >= 0) close(out);
   if (!written)
@@ -212,7 +213,7 @@ void seal_samples(const std::filesystem::path& file) {
 bool is_sample_file(const std::filesystem::path& file) {
   std::array<char, 8> magic{};
   std::ifstream in(file, std::ios::binary);
-  return in.read(magic.data(), magic.size()) && std::string_view(magic.data(), magic.size()) == kMagic;
+  return in.read(magic.data(), magic.size()) && std::string_view(magic.data(), magic.size()) == kSampleMagic;
 }
 
 }  // namespace heddle

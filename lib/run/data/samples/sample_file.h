@@ -1,5 +1,5 @@
-// The file of prepared samples, NAME.samples: tokens of samples one after another, and which of them are trained
-// on.
+// The file of prepared samples, NAME.samples: tokens of samples one after another, and which of them are
+// trained on.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 
 namespace heddle {
 
-// Little endian; docs/samples.md has the table. Sections lie at multiples of 64 bytes, with zeros between them.
+// Little endian; docs/samples.md has the table. Sections lie at multiples of 64 bytes, with zeros between
+// them.
 struct SampleHeader {
   struct Section {
     uint64_t offset = 0, bytes = 0;
@@ -33,16 +34,16 @@ struct TokenRun {
   uint32_t begin = 0, end = 0;
 };
 
-// A whole file, mapped. A sample is the row before the shift: its tokens, and runs of those that the model is to
-// give.
+// A whole file, mapped. A sample is the row before the shift: its tokens, and runs of those that the model is
+// to give.
 class SampleFile {
  public:
-  static constexpr uint32_t kLastIsInput = 1;     // the last token of a sample is an input too
-  static constexpr uint32_t kRowsDropped = 2;     // rows were left out or replaced
+  static constexpr uint32_t kLastIsInput = 1;      // the last token of a sample is an input too
+  static constexpr uint32_t kRowsDropped = 2;      // rows were left out or replaced
   static constexpr uint32_t kLabelsAreInputs = 4;  // label j is token j
 
-  // Checks sizes, indices, runs and the checksums of all but the tokens. Throws Error{input} for a file that is
-  // cut, changed, unfinished or of another version.
+  // Checks sizes, indices, runs and the checksums of all but the tokens. Throws Error{input} for a file that
+  // is cut, changed, unfinished or of another version.
   explicit SampleFile(const std::filesystem::path& file);
 
   const std::filesystem::path& path() const { return path_; }
@@ -51,7 +52,7 @@ class SampleFile {
   bool has(uint32_t flag) const { return (header_.flags & flag) != 0; }
   std::string description() const;  // JSON
   int64_t size() const { return static_cast<int64_t>(header_.samples); }
-  int64_t tokens_of(int64_t sample) const;                // before the shift
+  int64_t tokens_of(int64_t sample) const;  // before the shift
   std::span<const TokenRun> runs_of(int64_t sample) const;
   void read(int64_t sample, std::span<int64_t> tokens) const;  // the first tokens of a sample
   void verify_tokens() const;  // reads all of them; throws Error{input} where the checksum differs
@@ -64,8 +65,8 @@ class SampleFile {
   std::span<const TokenRun> runs_;
 };
 
-// Completes a file whose four checksums are 0, as the preparation writes it. Throws Error{internal} where it is
-// not one, Error{io}.
+// Completes a file whose four checksums are 0, as the preparation writes it. Throws Error{internal} where it
+// is not one, Error{io}.
 void seal_samples(const std::filesystem::path& file);
 
 // Whether a file begins as one of samples.

@@ -56,8 +56,8 @@ class SampleSet : public IDataset {
   // Once for each file, by its time of change.
   bool verify(DataNotes& notes) const override {
     const std::string key = std::filesystem::absolute(file_.path()).string();
-    const std::string state = std::to_string(file_.header().header_checksum) + " " +
-                              std::to_string(file_.modified()) + " is whole";
+    const std::string state =
+        std::to_string(file_.header().header_checksum) + " " + std::to_string(file_.modified()) + " is whole";
     const auto before = notes.before.find(key);
     if (before == notes.before.end() || before->second != state) file_.verify_tokens();
     notes.now[key] = state;

@@ -18,10 +18,10 @@ std::unique_ptr<IDataset> open_samples(const std::filesystem::path& file, std::v
 
 // What a file's description says.
 struct SampleDescription {
-  std::string name;           // of the data set
-  std::string tokenizer;      // the directory of the tokenizer
+  std::string name;       // of the data set
+  std::string tokenizer;  // the directory of the tokenizer
   std::string tokenizer_digest;
-  int64_t filled = 0;         // the length to which the set fills all rows; 0: it does not
+  int64_t filled = 0;  // the length to which the set fills all rows; 0: it does not
 };
 SampleDescription read_description(const SampleFile& file);
 
