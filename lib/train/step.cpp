@@ -79,6 +79,7 @@ struct Step::Impl : train::UpdateInDoubt {
       late.emplace(stages, mesh, updater, config.max_norm);
     }
     for (const UpdateListener& listener : stages.attached().after_update) {
+      if (config.benchmark) break;
       Told& one = told.emplace_back(Told{listener.told, {}, {}});
       for (const std::string& name : listener.frozen)
         for (Shard* shard : shards)
@@ -96,6 +97,7 @@ struct Step::Impl : train::UpdateInDoubt {
 
   // Of all ranks: a loss that is not finite goes with the norm, also to ranks that compute the same loss.
   void measure(StepReport& report) {
+    if (config.benchmark) return;
     at::Tensor doubts = train::doubts_of(report.loss);
     report.grad_norm = norm.measure(&doubts);
     report.skip = train::skip_above(report.grad_norm, train::largest_norm(config.max_norm), doubts);
@@ -104,10 +106,12 @@ struct Step::Impl : train::UpdateInDoubt {
   // A norm in host memory is read; one on a device is compared there, and the optimizer reads the result.
   void update(const StepReport& report, double lr, double weight_decay) {
     if (dry) return updater.drop_gradients();
-    const bool known = report.skip.is_cpu() || !updater.optimizer().takes_divisor_and_skip();
+    const bool known =
+        !report.skip.defined() || report.skip.is_cpu() || !updater.optimizer().takes_divisor_and_skip();
     if (known && report.skipped()) return updater.drop_gradients();
     at::Tensor divisor;
-    if (config.max_norm) divisor = train::clip_divisor(report.grad_norm, *config.max_norm);
+    if (config.max_norm && report.grad_norm.defined())
+      divisor = train::clip_divisor(report.grad_norm, *config.max_norm);
     updater.update({lr, weight_decay, divisor, known ? at::Tensor() : report.skip});
   }
 
@@ -183,7 +187,8 @@ struct Step::Impl : train::UpdateInDoubt {
     const Attached& attached = stages.attached();
     if (dry || (attached.parallelizers.empty() && told.empty())) return;
     const at::NoGradGuard no_gradients;
-    Updated updated{report.side_values, report.skip};
+    const auto flag = at::TensorOptions(at::kFloat).device(mesh.device());
+    Updated updated{report.side_values, report.skip.defined() ? report.skip : at::zeros({1}, flag)};
     for (const auto& parallelizer : attached.parallelizers) parallelizer->after_update(updated, mesh);
     for (Told& listener : told) {
       for (size_t i = 0; i < listener.shards.size(); ++i)
@@ -213,7 +218,7 @@ StepReport Step::run(std::span<const Batch> batches, double lr, double weight_de
   Total counts = my.count(batches);
   phases.end("count tokens");
   const auto scale = [&] {
-    const double count = counts.number(0);
+    const double count = my.config.benchmark ? 1 : counts.number(0);
     return count > 0 ? 1 / count : 0;
   };
   const auto microbatches = [&] { return counts.number(1); };

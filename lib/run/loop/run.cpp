@@ -10,36 +10,21 @@
 #include "lib/run/checkpointing/keep.h"
 #include "lib/run/checkpointing/resume.h"
 #include "lib/run/checkpointing/skipped.h"
-#include "lib/run/data/token_check.h"
+#include "lib/run/loop/benchmark.h"
+#include "lib/run/loop/build.h"
 #include "lib/run/loop/clean_up.h"
 #include "lib/run/metrics/banner.h"
 #include "lib/run/metrics/mfu.h"
-#include "lib/run/model/amounts.h"
 
 namespace heddle {
-namespace {
-
-// A token of the data that is not in the model's vocabulary is refused. On one rank, which has the lock of
-// checkpoint_dir where anything is saved.
-void check_vocabulary(const RunSpec& run) {
-  std::vector<const Rows*> datasets{&run.dataset};
-  for (const ValidationSet& set : run.validation) datasets.push_back(&set.dataset);
-  const CheckpointSection& section = run.recipe.checkpoint;
-  const std::filesystem::path notes =
-      section.enabled ? std::filesystem::path(section.directory) / kTokenNotes : "";
-  check_tokens(datasets, run.model.spec->facts().vocabulary, notes);
-}
-
-}  // namespace
-
 Run::Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, StopRequest& request)
     : run_(run),
       trace_(run.trace, rendezvous, run.resume ? run.resume->position.step : 0,
              run.pipeline ? run.pipeline->schedule : ""),
-      model_(build(plugins, trace_.rendezvous())),
+      model_(build_model(run, plugins, trace_.rendezvous(), whole_)),
       optimizer_(run.recipe.optimizer.make()),
       step_(model_.stages, model_.mesh, step_config(run.recipe), *optimizer_),
-      batches_(run.dataset, split(), run.model.spec->facts().vocabulary),
+      batches_(run.dataset, split_of(run, model_.mesh), run.model.spec->facts().vocabulary),
       scheduler_(run.scheduler),
       stop_request_(request),
       stop_(rendezvous, request) {
@@ -53,17 +38,12 @@ Run::Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, St
                          [&] { begin_from(run.recipe.checkpoint, run.resume->directory); });
   if (saves) saver_.emplace(run, rendezvous, model_, step_);
   for (const ValidationSet& set : run.validation)
-    validation_.emplace_back(set.dataset, split(), run.model.spec->facts().vocabulary);
+    validation_.emplace_back(set.dataset, split_of(run, model_.mesh), run.model.spec->facts().vocabulary);
   if (rendezvous.rank() != 0) return;
   ModelSize size = size_of(whole_, model_.stages, step_.optimizer_state(), run.recipe.max_norm);
   if (saver_) size.copies = saver_->bytes();
   const ModelFlops flops = flops_of(run, model_, trained_share(size.parameters, size.frozen));
-  if (!run.size) std::cout << banner(run, size);
-  if (size.copies > 0)
-    std::cout << "  saving  copies to save from " << bytes_text(size.copies) << " a rank\n";
-  std::cout << device_text(model_, rendezvous.local_world_size());
-  std::cout << "  speed   " << flops.text() << "\n" << std::flush;
-  for (const std::string& text : warnings(run, size, model_)) std::cerr << "warning: " << text << std::endl;
+  show_header(run, size, model_, flops, rendezvous.local_world_size());
   if (saver_) clean_up(run.recipe.checkpoint.directory, stages_of(run.recipe.checkpoint), lock_->is_held());
   journal_.emplace(run, flops, request);
   peak_.emplace();
@@ -73,24 +53,6 @@ Run::Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, St
 void Run::lock() {
   lock_.emplace(run_.recipe.checkpoint.directory);
   refuse_if_saved_since(run_.recipe.checkpoint.directory, run_.latest);
-}
-
-engine::Model Run::build(PluginRegistry& plugins, Rendezvous& rendezvous) {
-  // The header comes first: weights may take minutes, or more memory than there is.
-  if (rendezvous.rank() == 0 && run_.size) std::cout << banner(run_, *run_.size) << std::flush;
-  const auto make_units = [&](const Setup&) {
-    Units units = run_.model.make();
-    whole_ = whole_model(units);
-    return units;
-  };
-  const auto seed = static_cast<uint64_t>(run_.recipe.seed);
-  return engine::model(run_.setup, plugins,
-                       {rendezvous, make_units, run_.model.source, seed, fingerprint(run_),
-                        run_.recipe.steps.local_batch_size});
-}
-
-BatchSplit Run::split() const {
-  return {run_.recipe.steps.local_batch_size, model_.mesh.size("dp"), model_.mesh.rank("dp")};
 }
 
 int Run::train() {
@@ -142,6 +104,7 @@ void Run::finish() {
 }
 
 int run_rank(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, StopRequest& request) {
+  if (run.recipe.benchmark) return run_benchmark(run, plugins, rendezvous, request);
   return Run(run, plugins, rendezvous, request).train();
 }
 

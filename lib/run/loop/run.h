@@ -26,8 +26,6 @@ class Run {
   int train();
 
  private:
-  engine::Model build(PluginRegistry& plugins, Rendezvous& rendezvous);
-  BatchSplit split() const;
   void lock();
   int run_missed_validation();
   int run_step(const StepInfo& info);
@@ -63,9 +61,10 @@ class Run {
   std::filesystem::path saved_;  // the last model in Hugging Face's format
 };
 
-// Runs this rank of the run. Rank 0 writes metrics and progress, every rank its part of checkpoints. Where
-// any rank is asked to stop, all of them save after one step and return. Returns the signal that ended the
-// run before its last step, the same on every rank; 0: all steps are done.
+// Runs this rank of the run: trains, or times steps where the recipe is a benchmark. Rank 0 writes metrics
+// and progress, every rank its part of checkpoints. Where any rank is asked to stop, all of them save after
+// one step and return. Returns the signal that ended the run before its last step, the same on every rank; 0:
+// all steps are done.
 int run_rank(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, StopRequest& stop);
 
 }  // namespace heddle

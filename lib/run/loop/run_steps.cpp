@@ -132,8 +132,9 @@ int Run::validate(const StepInfo& info) {
   const int64_t group = run_.recipe.steps.global_batch_size;
   for (size_t i = 0; i < validation_.size(); ++i) {
     if (losses_.validation.count(run_.validation[i].name) != 0) continue;  // by the run before
-    const int64_t samples = run_.validation[i].dataset.size();
-    const SampleOrder order(samples, Shuffle::off, 0, 0);
+    const int64_t all = run_.validation[i].dataset.size(),
+                  samples = all - all % run_.recipe.whole_validation_samples;
+    const SampleOrder order(all, Shuffle::off, 0, 0);
     double sum = 0;
     int64_t tokens = 0;
     for (int64_t begin = 0; begin < samples; begin += group) {

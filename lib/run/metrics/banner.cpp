@@ -81,6 +81,7 @@ std::string run_text(const RunSpec& run) {
 
 // Where checkpoints and models go.
 std::string saves_text(const RunSpec& run) {
+  if (run.recipe.benchmark) return "nothing, as it is a benchmark";
   if (!run.recipe.checkpoint.enabled) return "nothing, as checkpoint.enabled is false";
   const StepInfo last = run.scheduler.last();
   const bool every = run.recipe.checkpoint.save_consolidated == CheckpointSection::Export::every;
@@ -153,6 +154,7 @@ std::string stopped_text(const RunSpec& run, int signal, const std::optional<Ste
   if (!info) return by + " before the first step: nothing new to save; the same command starts again";
   const std::string at = by + " after step " + std::to_string(info->step + 1) + " of " +
                          std::to_string(run.scheduler.total_steps());
+  if (run.recipe.benchmark) return at + ": a benchmark saves nothing, and its figures are not written";
   if (!run.recipe.checkpoint.enabled) return at + ": nothing was saved, as checkpoint.enabled is false";
   const std::optional<std::string>& from = run.recipe.checkpoint.restore_from;
   const bool follows = !from || *from == "LATEST";

@@ -19,25 +19,31 @@
 namespace heddle {
 namespace {
 
-// Dense products, in TFLOP/s: 16-bit floats as AutoModel lists them, and float32 without TF32, both as the
-// vendors publish them. A longer name stands before a shorter one that it contains.
+// Dense products, in TFLOP/s: 16-bit floats as AutoModel lists them, and float32 without TF32 as the vendors
+// publish them; 0: not known. A longer name stands before a shorter one that it contains.
 struct Gpu {
   const char* name;
   double half, single;
 };
-constexpr std::array<Gpu, 13> kGpus = {{{"GB200", 2500, 80},
+constexpr std::array<Gpu, 19> kGpus = {{{"RTX PRO 6000 Blackwell Max-Q", 438.9, 0},
+                                        {"RTX PRO 6000 Blackwell", 503.8, 0},
+                                        {"RTX 3070 Ti", 21.75, 21.75},
+                                        {"Ascend910", 354, 0},
+                                        {"MI300X", 1336, 163.4},
+                                        {"GB200", 2500, 80},
                                         {"B200", 2250, 80},
                                         {"H100", 989, 67},
                                         {"H200", 989, 67},
                                         {"H800", 989, 67},
-                                        {"H20", 148, 44},
                                         {"A100", 312, 19.5},
                                         {"A800", 312, 19.5},
+                                        {"V100", 125, 15.7},
+                                        {"910B", 354, 0},
                                         {"L40S", 362.05, 91.6},
+                                        {"L20", 119.5, 59.8},
                                         {"L40", 181.05, 90.5},
                                         {"A40", 149.7, 37.4},
-                                        {"V100", 125, 15.7},
-                                        {"MI300X", 1307.4, 163.4}}};
+                                        {"H20", 148, 44}}};
 
 // "NVIDIA A40" is an A40, "NVIDIA RTX A4000" is not.
 bool is_named(const std::string& device, const std::string& gpu) {
@@ -115,10 +121,21 @@ PeakFlops peak_flops(std::optional<double> given, c10::DeviceType type, const st
   if (type == c10::DeviceType::CPU) return {fastest_on_cpu(), "measured"};
   const bool half = dtype == at::kBFloat16 || dtype == at::kHalf;
   for (const Gpu& gpu : kGpus)
-    if (is_named(device, gpu.name))
+    if (is_named(device, gpu.name) && (half || gpu.single > 0))
       return {(half ? gpu.half : gpu.single) * 1e12,
               std::string(gpu.name) + " in " + (half ? "16 bits" : "float32")};
   return {};
+}
+
+PeakFlops peak_of(const RunSpec& run, const engine::Model& model) {
+  const std::optional<BenchmarkSection>& benchmark = run.recipe.benchmark;
+  const std::optional<double> in_file =
+      benchmark && benchmark->peak_tflops ? benchmark->peak_tflops : run.recipe.mfu.peak_tflops;
+  const std::optional<double> given =
+      run.peak_flops || !in_file ? run.peak_flops : std::optional(*in_file * 1e12);
+  const at::ScalarType dtype = product_dtype(run);
+  if (const auto& name = run.recipe.mfu.device) return peak_flops(given, c10::DeviceType::CUDA, *name, dtype);
+  return peak_flops(given, model.mesh.device().type(), model.device ? model.device->name() : "", dtype);
 }
 
 ModelFlops::ModelFlops(double per_token, int ranks, PeakFlops peak)
@@ -144,9 +161,7 @@ ModelFlops flops_of(const RunSpec& run, const engine::Model& model, double train
   const int64_t length =
       run.dataset.is_ragged() ? std::llround(run.dataset.mean_text()) : run.dataset.length();
   const double per_token = run.model.spec->flops_per_token(length) * trained_share;
-  const std::string device = model.device ? model.device->name() : "";
-  return {per_token, run.setup.sizes.world,
-          peak_flops(run.peak_flops, model.mesh.device().type(), device, product_dtype(run))};
+  return {per_token, run.setup.sizes.world, peak_of(run, model)};
 }
 
 double trained_share(int64_t parameters, int64_t frozen) {

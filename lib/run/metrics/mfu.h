@@ -29,6 +29,9 @@ at::ScalarType product_dtype(const RunSpec& run);
 PeakFlops peak_flops(std::optional<double> given, c10::DeviceType type, const std::string& device,
                      at::ScalarType dtype);
 
+// Of this rank of a run: of --peak-flops, the section benchmark or mfu, or of the device.
+PeakFlops peak_of(const RunSpec& run, const engine::Model& model);
+
 class ModelFlops {
  public:
   ModelFlops() = default;  // nothing is known

@@ -139,6 +139,21 @@ void read_dataset(DatasetSection& section, PluginRegistry& plugins, std::vector<
   section.length_where = given != nullptr ? given->where() : section.where;
 }
 
+DatasetSection for_benchmark(DatasetSection section, PluginRegistry& plugins, const DataFacts& facts) {
+  if (section.sequence_length == 0)
+    throw Error(ErrorCode::config, section.where, "seq_len is missing",
+                "a benchmark counts the operations of rows of one length");
+  const OfferedDataset* offered = find_dataset(plugins, section.target);
+  const auto set = [&](const char* key, int64_t value) {
+    const bool has = std::any_of(offered->fields.begin(), offered->fields.end(),
+                                 [&](const FieldInfo& field) { return field.key == key; });
+    if (has && value > 0) section.section = section.section.with(key, Node::integer(value));
+  };
+  set("vocab_size", facts.vocabulary);
+  set("batch_size", facts.local_batch_size);
+  return section;
+}
+
 Rows open_dataset(const DatasetSection& section, const Recipe& recipe, const PackedSection& packed,
                   PluginRegistry& plugins, const DataFacts& facts) {
   std::shared_ptr<const IDataset> samples =

@@ -16,6 +16,10 @@ namespace heddle {
 // files are read with the recipe. Throws Error{config} for a set that nothing offers, and for its keys.
 void read_dataset(DatasetSection& section, PluginRegistry& plugins, std::vector<std::string>& not_built);
 
+// The set as a benchmark reads it: where it has the keys vocab_size and batch_size, they are the model's and
+// that of a microbatch. Throws Error{config} for rows without one length.
+DatasetSection for_benchmark(DatasetSection section, PluginRegistry& plugins, const DataFacts& facts);
+
 // Opens the set, which prepares one of texts, and packs its samples. Throws MissingData where its files are
 // not there, NotPrepared, and what the set throws.
 Rows open_dataset(const DatasetSection& section, const Recipe& recipe, const PackedSection& packed,

@@ -28,6 +28,13 @@ void check_length(const DatasetSection& section, const ModelFacts& model) {
               "make dataset.seq_len smaller" + or_more_positions(model));
 }
 
+[[noreturn]] void refuse_none_left(const DatasetSection& section, int64_t samples) {
+  throw Error(ErrorCode::config, section.where,
+              "validation_dataloader.drop_last leaves none of its " + std::to_string(samples) +
+                  " samples: they do not fill a microbatch",
+              "give more samples, a smaller validation_dataloader.batch_size, or drop_last: false");
+}
+
 bool overlaps(const ScheduleTable& table) {
   for (const auto& row : table)
     for (const Action& action : row)
@@ -186,7 +193,7 @@ class PreflightBuilder {
     facts.seed = static_cast<uint64_t>(out_.recipe.seed);
     facts.local_batch_size = out_.recipe.steps.local_batch_size;
     facts.pack_size = packed.rules.size;
-    facts.validation = !out_.recipe.dataset || &section != &*out_.recipe.dataset;
+    facts.validation = !out_.recipe.dataset || section.where != out_.recipe.dataset->where;
     facts.documents_refused = not_on_device_;
     facts.warnings = &out_.setup.warnings;
     if (!out_.model) return facts;
@@ -221,15 +228,19 @@ class PreflightBuilder {
     for (const DatasetSection& section : out_.recipe.validation)
       errors_.attempt([&] {
         if (out_.model && !section.packed) check_length(section, out_.model->spec->facts());
-        if (auto set = open(section, section.packed ? out_.recipe.packed_validation : PackedSection{}))
-          out_.validation.push_back({section.name, std::move(*set)});
+        auto set = open(section, section.packed ? out_.recipe.packed_validation : PackedSection{});
+        if (!set) return;
+        if (set->size() < out_.recipe.whole_validation_samples) refuse_none_left(section, set->size());
+        out_.validation.push_back({section.name, std::move(*set)});
       });
   }
 
   void see_training_data(const DatasetSection& section) {
     if (out_.model && out_.recipe.packed.rules.size == 0)
       check_length(section, out_.model->spec->facts());  // of packs: each sample
-    out_.dataset = open(section, out_.recipe.packed);
+    out_.dataset = out_.recipe.benchmark
+                       ? open(for_benchmark(section, plugins_, facts_for(section, {})), out_.recipe.packed)
+                       : open(section, out_.recipe.packed);
     if (section.texts && out_.recipe.shuffle == Shuffle::on) out_.recipe.shuffle = Shuffle::torch;
     if (out_.dataset && out_.dataset->samples().sequential()) out_.recipe.shuffle = Shuffle::off;
     if (out_.model && out_.dataset && out_.dataset->samples().tokenizer().holds_bytes)
@@ -240,8 +251,10 @@ class PreflightBuilder {
     if (const std::string text = no_validation_text(out_.recipe); !text.empty())
       out_.setup.warnings.push_back(text);
     if (!out_.dataset) return;
-    check_batch(out_.recipe.steps, out_.dataset->size());
-    out_.scheduler.emplace(out_.recipe.steps, out_.setup.sizes.dp, out_.dataset->size());
+    const int64_t samples = out_.dataset->size();
+    check_batch(out_.recipe.steps, samples);
+    out_.scheduler.emplace(out_.recipe.steps, out_.setup.sizes.dp,
+                           samples - samples % out_.recipe.whole_samples);
     out_.rates.emplace(out_.recipe.lr_schedule,
                        engine::Rates{*out_.recipe.optimizer.lr, *out_.recipe.optimizer.weight_decay},
                        out_.scheduler->total_steps());

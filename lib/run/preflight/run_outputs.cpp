@@ -11,6 +11,7 @@
 #include "lib/run/checkpointing/run_lock.h"
 #include "lib/run/checkpointing/save.h"
 #include "lib/run/data/token_check.h"
+#include "lib/run/metrics/benchmark_report.h"
 #include "lib/run/metrics/kept_lines.h"
 #include "lib/run/metrics/metrics_files.h"
 #include "lib/run/model/checkpoint_name.h"
@@ -29,9 +30,14 @@ class RunOutputs {
   RunOutputs(const RunSpec& run, const NamedOutputs& named) : run_(run), section_(run.recipe.checkpoint) {
     if (!named.metrics.empty()) add(named.metrics, "--metrics", "metrics", begins_with_metrics);
     if (!named.trace.empty()) add(named.trace, "--trace", "trace of heddle", schedule::is_chrome_file);
-    const bool writes_there = section_.enabled || named.metrics.empty() || !run.validation.empty();
+    const bool trains = !run.recipe.benchmark;
+    const bool writes_there =
+        section_.enabled || (trains && (named.metrics.empty() || !run.validation.empty()));
     if (writes_there) add_directory(section_.directory, kDirectoryKey, "directory of checkpoints");
     if (section_.enabled) add_beside_checkpoints(named.metrics.empty());
+    if (const auto& benchmark = run.recipe.benchmark; benchmark && !benchmark->json.empty())
+      all_.push_back({benchmark->json, benchmark->json_where, "figures of a benchmark", is_benchmark_file,
+                      Output::Form::file, "move it away, or name another file"});
   }
 
   const std::vector<Output>& all() const { return all_; }
@@ -130,6 +136,9 @@ void refuse_directory_of_model(const RunSpec& run) {
 }  // namespace
 
 void refuse_outputs(const RunSpec& run, const NamedOutputs& named) {
+  if (run.recipe.benchmark && !named.metrics.empty())
+    throw Error(ErrorCode::usage, "--metrics", "a benchmark writes no metrics",
+                "leave it out; benchmark.json_output_path names the file of its figures");
   const RunOutputs outputs(run, named);
   const bool is_named = !named.metrics.empty() || !named.trace.empty();
   refuse_outputs(outputs.all(), is_named ? inputs_of(run) : std::vector<Input>());

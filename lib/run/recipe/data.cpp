@@ -32,8 +32,8 @@ const ConfigSchema<LoaderFields>& loader_schema() {
           .field("pin_memory", &W::pin_memory, "Decided by the device.")
           .field("persistent_workers", &W::persistent_workers, "No processes are needed.")
           .field("prefetch_factor", &W::prefetch_factor, "No processes are needed.")
-          .field("drop_last", &W::drop_last, "Leave out an epoch's last, smaller step.")
-          .later("drop_last", "the last samples of an epoch are always trained on")
+          .field("drop_last", &W::drop_last,
+                 "Leave out an epoch's last samples, which do not fill a microbatch.")
           .field(
               "collate_fn", &W::collate_fn,
               "default_collater, default_collate, default_convert, packed_sequence_thd_collater or "
@@ -124,8 +124,7 @@ DatasetSection read_dataset(const Node& section, const PackedSection& packed, No
   return dataset;
 }
 
-std::pair<Shuffle, int64_t> read_dataloader(const Node& section, std::optional<int64_t> local_batch_size,
-                                            NotBuilt& not_built) {
+Loader read_dataloader(const Node& section, std::optional<int64_t> local_batch_size) {
   component(section, kLoaders, "");
   const LoaderFields words = loader_schema().read(section);
   const int64_t multiple = words.collate_fn.is_null() ? 1 : multiple_of(words.collate_fn);
@@ -136,8 +135,7 @@ std::pair<Shuffle, int64_t> read_dataloader(const Node& section, std::optional<i
                     ", and step_scheduler.local_batch_size " + std::to_string(*local_batch_size) +
                     ": a microbatch has one size",
                 "leave dataloader.batch_size out, or make both equal");
-  add_not_built(not_built, section.path(), loader_schema(), words);
-  return {words.shuffle ? Shuffle::on : Shuffle::off, multiple};
+  return {words.shuffle ? Shuffle::on : Shuffle::off, multiple, words.drop_last, words.batch_size};
 }
 
 }  // namespace heddle::recipe

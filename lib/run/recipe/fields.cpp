@@ -1,6 +1,8 @@
 // The tables of all sections.
 #include "lib/run/recipe/fields.h"
 
+#include "lib/run/recipe/benchmark.h"
+
 namespace heddle {
 
 std::vector<SectionFields> section_fields() {
@@ -14,7 +16,9 @@ std::vector<SectionFields> section_fields() {
           {"optimizer.param_group_overrides", recipe::group_fields()},
           {"lr_scheduler", recipe::lr_fields()},
           {"clip_grad_norm", recipe::clipping_fields()},
-          {"checkpoint", recipe::checkpoint_fields()}};
+          {"checkpoint", recipe::checkpoint_fields()},
+          {"benchmark", recipe::benchmark_fields()},
+          {"mfu", recipe::mfu_fields()}};
 }
 
 }  // namespace heddle

@@ -40,6 +40,10 @@ void read_section(PluginSection section, Recipe& recipe) {
   if (off) return;
   for (const std::string& line : resolved.not_built) recipe.not_built.push_back(offered.name + "." + line);
   if (!offered.not_built.empty()) recipe.not_built.push_back(offered.name + ": " + offered.not_built);
+  if (recipe.benchmark && section.kind == OfferedMetrics::kKind) {
+    recipe.skipped.push_back({offered.name, "a benchmark writes no metrics"});
+    return;
+  }
   section.name = offered.name;
   section.values = std::move(resolved.values);
   recipe.sections.push_back(std::move(section));

@@ -19,10 +19,14 @@ ModelSection read_model(const Node& section, RecipeNotes& notes);
 PackedSection read_packed(const Node& section, NotBuilt& not_built);
 // packed: what packs the set's samples.
 DatasetSection read_dataset(const Node& section, const PackedSection& packed, NotBuilt& not_built);
-// The order, and what rows of unequal length are rounded up to. local_batch_size: of step_scheduler; empty:
-// not known.
-std::pair<Shuffle, int64_t> read_dataloader(const Node& section, std::optional<int64_t> local_batch_size,
-                                            NotBuilt& not_built);
+struct Loader {
+  Shuffle shuffle = Shuffle::on;
+  int64_t pad_multiple = 1;  // rows of unequal length are rounded up to it
+  bool drop_last = false;    // the last samples of an epoch that do not fill a microbatch
+  std::optional<int64_t> batch_size;
+};
+// local_batch_size: of step_scheduler; empty: not known.
+Loader read_dataloader(const Node& section, std::optional<int64_t> local_batch_size);
 // The keys of every optimizer; resolve_optimizer() reads the others.
 // Where it throws, `out` has its name and its own keys all the same.
 void read_optimizer(const Node& section, OptimizerSection& out);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <tuple>
 
 #include "heddle/config/common_fields.h"
 #include "lib/run/recipe/component.h"
@@ -34,8 +33,8 @@ void read_name(const Node& root, std::vector<std::string>& not_built) {
   if (name != nullptr && name->is_map())
     name = name->without("_target_").size() == 0 ? name->find("_target_") : name;
   if (name == nullptr || name->is_null()) return;
-  if (config::component_of(*name, kNames) != kNames.front())
-    not_built.push_back("recipe: benchmarks and distillation are not built yet");
+  if (config::component_of(*name, kNames) == kNames.back())
+    not_built.push_back("recipe: distillation is not built yet");
 }
 
 // A validation set with samples of unequal length and no row length of its own is packed as the training
@@ -66,6 +65,8 @@ class RecipeReader {
     each("loss_fn", [&] { recipe::read_loss(of("loss_fn"), notes_); });
     each("clip_grad_norm", [&] { read_clipping(); });
     each("checkpoint", [&] { read_checkpoint(); });
+    each("mfu", [&] { recipe_.mfu = recipe::read_mfu(of("mfu")); });
+    each("benchmark", [&] { read_benchmark(); });
     each("plugins", [&] { recipe::read_plugins(of("plugins")); });
     recipe_.add(std::move(notes_));
     return std::move(recipe_);
@@ -111,12 +112,42 @@ class RecipeReader {
     each("dataloader", [&] {
       const std::optional<int64_t> rows =
           is_read("step_scheduler") ? std::optional(recipe_.steps.local_batch_size) : std::nullopt;
-      std::tie(recipe_.shuffle, recipe_.pad_multiple) =
-          recipe::read_dataloader(of("dataloader"), rows, not_built());
+      const recipe::Loader loader = recipe::read_dataloader(of("dataloader"), rows);
+      recipe_.shuffle = loader.shuffle;
+      recipe_.pad_multiple = loader.pad_multiple;
+      if (loader.drop_last) recipe_.whole_samples = recipe_.steps.local_batch_size;
     });
     if (given("validation_dataloader"))  // validation reads each set whole, in its order
-      each("validation_dataloader",
-           [&] { recipe::read_dataloader(of("validation_dataloader"), std::nullopt, not_built()); });
+      each("validation_dataloader", [&] {
+        const recipe::Loader loader = recipe::read_dataloader(of("validation_dataloader"), std::nullopt);
+        if (loader.drop_last)
+          recipe_.whole_validation_samples = loader.batch_size.value_or(recipe_.steps.local_batch_size);
+      });
+  }
+
+  // A benchmark makes max_steps equal steps, and does nothing else.
+  void read_benchmark() {
+    if (!recipe::is_benchmark(root_)) {
+      if (given("benchmark")) notes_.skipped.push_back({"benchmark", "the benchmark recipe alone reads it"});
+      return;
+    }
+    recipe_.benchmark = recipe::read_benchmark(of("benchmark"), notes_);
+    for (const auto& [key, section] : root_.entries())
+      if (!section.is_null() && (key == "lr_scheduler" || key == "clip_grad_norm" || key == "checkpoint" ||
+                                 key.starts_with("validation_")))
+        notes_.skipped.push_back({key,
+                                  "a benchmark times steps: it has no schedule and no clipping, and "
+                                  "neither validates nor saves"});
+    recipe_.validation.clear();
+    recipe_.lr_schedule.reset();
+    recipe_.max_norm.reset();
+    recipe_.checkpoint.enabled = false;
+    recipe_.whole_samples = recipe_.steps.global_batch_size;
+    recipe_.steps.num_epochs.reset();
+    recipe_.steps.val_every_steps.reset();
+    if (is_read("step_scheduler") && !recipe_.steps.max_steps)
+      throw Error(ErrorCode::config, of("step_scheduler").where(), "max_steps is missing",
+                  "a benchmark makes step_scheduler.max_steps steps");
   }
 
   void read_validation(const std::string& key, const Node& section) {
@@ -185,6 +216,7 @@ StepConfig step_config(const Recipe& recipe) {
   config.norm_type = recipe.norm_type;
   config.master_weights = recipe.optimizer.master_weights;
   config.groups = recipe.optimizer.groups;
+  config.benchmark = recipe.benchmark.has_value();
   return config;
 }
 

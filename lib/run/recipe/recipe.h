@@ -9,6 +9,7 @@
 #include "heddle/base/error.h"
 #include "heddle/config/node.h"
 #include "heddle/plugin/registry.h"
+#include "lib/run/recipe/benchmark.h"
 #include "lib/run/recipe/plugin_sections.h"
 #include "lib/run/recipe/sections.h"
 #include "lib/run/recipe/skipped_keys.h"
@@ -24,12 +25,16 @@ struct Recipe {
   PackedSection packed, packed_validation;  // the second without max_packs
   std::vector<DatasetSection> validation;
   Shuffle shuffle = Shuffle::on;
+  // The last samples of an epoch, and of a validation set, are left out where they do not fill so many.
+  int64_t whole_samples = 1, whole_validation_samples = 1;
   int64_t pad_multiple = 1;  // of dataloader.collate_fn: ragged rows are rounded up to it
   OptimizerSection optimizer;
   std::optional<LrSection> lr_schedule;
   std::optional<double> max_norm = 1.0;  // empty: no clipping
   double norm_type = 2.0;
   CheckpointSection checkpoint;
+  std::optional<BenchmarkSection> benchmark;  // empty: the recipe trains
+  MfuSection mfu;
   std::vector<Node::Entry> others;      // sections that are not heddle's own, as they stand
   std::vector<PluginSection> sections;  // of these by read_plugin_sections(), in the order of the file
   std::vector<std::string> idle = {};   // names of transforms that are not turned on

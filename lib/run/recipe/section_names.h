@@ -7,7 +7,7 @@
 
 namespace heddle {
 
-inline constexpr std::array<std::string_view, 17> kSections = {"recipe",
+inline constexpr std::array<std::string_view, 19> kSections = {"recipe",
                                                                "seed",
                                                                "step_scheduler",
                                                                "model",
@@ -23,7 +23,9 @@ inline constexpr std::array<std::string_view, 17> kSections = {"recipe",
                                                                "checkpoint",
                                                                "plugins",
                                                                "packed_sequence",
-                                                               "validation_dataloader"};
+                                                               "validation_dataloader",
+                                                               "benchmark",
+                                                               "mfu"};
 inline constexpr std::string_view kNamedValidation = "validation_dataset_";  // and a NAME
 
 // Other sections of AutoModel's recipes, with what to do where no plugin offers them. Null is as good as left

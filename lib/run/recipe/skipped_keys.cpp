@@ -127,13 +127,6 @@ void note_rng(const Node& root, const Node& rng, RecipeNotes& notes) {
                            std::to_string(acting) + "; write seed: " + given->written());
 }
 
-bool is_benchmark(const Node& root) {
-  const Node* name = root.find("recipe");
-  if (name != nullptr && name->is_map()) name = name->find("_target_");
-  return name != nullptr && name->kind() == Node::Kind::text &&
-         name->as_text().find("Benchmarking") != std::string::npos;
-}
-
 void check_kernel(const Kernel& kernel, const Node& value) {
   if (kernel.words.empty() || value.is_null()) return;
   const bool known = value.kind() == Node::Kind::text && std::find(kernel.words.begin(), kernel.words.end(),
@@ -149,10 +142,6 @@ bool skip(const Node& root, const std::string& name, const Node& section, Recipe
   if (name.starts_with("_")) return true;
   if (name == "rng") {
     note_rng(root, section, notes);
-    return true;
-  }
-  if (name == "benchmark") {  // a benchmark recipe is refused by its name
-    if (!is_benchmark(root)) notes.skipped.push_back({name, "the benchmark recipe alone reads it"});
     return true;
   }
   if (const Known* known = find(kSkipped, name)) {

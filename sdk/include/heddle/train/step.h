@@ -73,6 +73,9 @@ struct StepConfig {
   bool master_weights = false;           // fp32 copies of shards stored in a lower dtype
   std::vector<ParameterGroup> groups;    // other learning rates and decays; empty: the same for all
   double norm_type = 2.0;                // p of the gradient norm; infinity: the maximum
+  // As NeMo AutoModel's benchmarks: the token losses are summed and not divided by their number, no norm is
+  // measured, every update is applied, and routers keep their bias. The reported loss is the mean.
+  bool benchmark = false;
 };
 
 // Tensors, so that nothing waits for the device; read them when the line is logged. A step in a dry
@@ -80,10 +83,10 @@ struct StepConfig {
 // PipelineConfig::post_validation the tensors get their values in the next Step::run or in Step::settle.
 struct HEDDLE_API StepReport {
   at::Tensor loss;           // fp64 [1]: sum of the token losses of the global batch / its label tokens
-  at::Tensor grad_norm;      // fp64 [1]: before clipping, over the whole model; undefined: evaluated
+  at::Tensor grad_norm;      // fp64 [1]: before clipping, over the whole model; undefined: not measured
   int64_t label_tokens = 0;  // of the global batch
   SideValues side_values;    // auxiliary losses and metrics, over all ranks
-  at::Tensor skip;           // fp32 [1]: 1 where the update was skipped, else 0; undefined: evaluated
+  at::Tensor skip;           // fp32 [1]: 1 where the update was skipped, else 0; undefined: it never is
 
   // Whether the update was skipped because the loss is nan or inf, or the norm is nan, inf or too large to be
   // squared in fp32. The same on every rank. Waits for the device.
