@@ -8,6 +8,7 @@
 #include <string>
 
 #include "adapters.h"
+#include "files.h"
 #include "heddle/base/text.h"
 #include "heddle/model/module_unit.h"
 #include "heddle/nn/linear.h"
@@ -120,18 +121,29 @@ Transformed Lora::apply(Units& units, const TransformRun& run) const {
   out.frozen = freeze(units);
   const Shape shape{config_.dim, static_cast<double>(config_.alpha) / static_cast<double>(config_.dim),
                     config_.a_init == "xavier"};
-  size_t count = 0;
+  std::vector<Adapted> adapted;
   for (const auto& [parent, layers] : search.blocks) {
     auto adapters = std::make_shared<Adapters>(shape.scale);
     for (const Found& found : layers) {
+      adapted.push_back({found.path, found.layer->weight.sizes().vec()});
       adapters->add(*found.layer, shape);
       out.added.push_back(found.path + ".lora_A.weight");
       out.added.push_back(found.path + ".lora_B.weight");
     }
-    count += layers.size();
     Adapters::link(std::move(adapters));
   }
-  out.note = "adapters of rank " + std::to_string(config_.dim) + " on " + std::to_string(count) + " layers";
+  out.note = "adapters of rank " + std::to_string(config_.dim) + " on " + std::to_string(adapted.size()) +
+             (adapted.size() == 1 ? " layer" : " layers");
+  out.base_elsewhere = true;
+  out.warnings = search.warnings();
+  if (matcher.is_default())
+    out.warnings.push_back(
+        run.where + ": No modules specified for LoRA. Will use target_modules='*_proj' by default.");
+  std::string why;
+  out.files = peft_files(config_, adapted, run, why);
+  if (!out.files)
+    out.warnings.push_back(run.where + ": checkpoints have no adapter_model.safetensors: " + why +
+                           ", where PEFT makes one adapter");
   return out;
 }
 
