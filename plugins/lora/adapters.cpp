@@ -42,12 +42,11 @@ void Adapters::add(Linear& layer, const Shape& shape) {
 }
 
 void Adapters::link(std::shared_ptr<const Adapters> adapters) {
-  const auto link =
-      Linear::Instead::around("lora", kOrder,
-                              [adapters](std::span<Linear* const> layers, const at::Tensor& x,
-                                         const Batch& batch, const Next& next) {
-                                return adapters->outputs(layers, x, batch, next);
-                              });
+  const auto link = Linear::Instead::around(
+      "lora", kOrder,
+      [adapters](std::span<Linear* const> layers, const at::Tensor& x, const Batch& batch, const Next& next) {
+        return adapters->outputs(layers, x, batch, next);
+      });
   for (const auto& adapter : adapters->adapters_) adapter->layer.instead.add(link);
 }
 

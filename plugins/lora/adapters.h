@@ -12,8 +12,8 @@ namespace heddle::lora {
 
 struct Shape {
   int64_t rank = 8;
-  double scale = 4;     // alpha / rank
-  bool xavier = true;   // A's first values; else uniform
+  double scale = 4;    // alpha / rank
+  bool xavier = true;  // A's first values; else uniform
 };
 
 // Children lora_A [rank, in] and lora_B [out, rank] of a layer.

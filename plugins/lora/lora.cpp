@@ -137,8 +137,8 @@ Transformed Lora::apply(Units& units, const TransformRun& run) const {
   out.base_elsewhere = true;
   out.warnings = search.warnings();
   if (matcher.is_default())
-    out.warnings.push_back(
-        run.where + ": No modules specified for LoRA. Will use target_modules='*_proj' by default.");
+    out.warnings.push_back(run.where +
+                           ": No modules specified for LoRA. Will use target_modules='*_proj' by default.");
   std::string why;
   out.files = peft_files(config_, adapted, run, why);
   if (!out.files)
