@@ -12,6 +12,7 @@
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/engine/engine.h"
 #include "lib/checkpoint/sharded/sharded_source.h"
+#include "lib/run/model/adapter.h"
 #include "lib/run/model/named_place.h"
 #include "lib/run/model/overridden.h"
 
@@ -129,6 +130,8 @@ PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry&
       out.tensors.push_back(name);
     out.source = checkpoint::sharded_source(place.weights, place.optimizer, out.spec);
   }
+  for (const std::filesystem::path& adapter : place.adapters)
+    out.source = with_adapter(std::move(out.source), adapter, out.spec);
   if (overrides.exported) add_to_config(out.origin.files["config.json"], overrides.keys);
   return out;
 }
