@@ -38,6 +38,12 @@ bool is_set(const nlohmann::json& config, const char* key) {
   return !(at->is_array() || at->is_object()) || !at->empty();
 }
 
+// A parameter without parts is the tensor of its name.
+StoredParts parts_of(const ModelSpec& model, const std::string& name, std::span<const int64_t> shape) {
+  StoredParts parts = model.stored(name, shape);
+  return parts.empty() ? stored::whole(name, shape) : parts;
+}
+
 // Layers by the path of their weight: "model.layers.0.self_attn.q_proj".
 class Weights {
  public:
@@ -58,7 +64,7 @@ class Weights {
     for (const auto& [path, layer] : layers_) left.insert(path);
     for (const auto& unit : model.make_units(at::TensorOptions(at::kMeta)))
       for (const ParameterSlot& slot : unit->parameters())
-        for (const StoredPart& part : model.stored(slot.name, slot.tensor->sizes())) {
+        for (const StoredPart& part : parts_of(model, slot.name, slot.tensor->sizes())) {
           const std::string path = layer_of(part.tensor);
           if (!has(path)) continue;
           left.erase(path);
@@ -158,7 +164,7 @@ ParameterSource with_adapter(ParameterSource base, const fs::path& directory,
     if (!base(shard)) return false;
     if (shard.tensor.is_meta()) return true;
     const at::NoGradGuard no_gradients;
-    for (const StoredPart& part : model->stored(shard.name, shard.shape)) {
+    for (const StoredPart& part : parts_of(*model, shard.name, shard.shape)) {
       const std::string path = Weights::layer_of(part.tensor);
       if (!weights->has(path)) continue;
       const auto common = stored::within_parameter(part, shard.offset, shard.tensor.sizes());
