@@ -85,6 +85,20 @@ TokenLoss::Instead::LinkPointer split_loss(const Border& border, const Part& par
       });
 }
 
+TokenLoss::Instead::LinkPointer split_loss_of_logits(const Border& border, const Part& part, int64_t whole,
+                                                     double soft_cap) {
+  const model::VocabularyPart vocabulary{part.begin, whole, border.ranks};
+  return TokenLoss::Instead::in_place(
+      "tensor", [vocabulary, soft_cap](const at::Tensor& hidden, Linear& head, const Batch& batch) {
+        const auto own = [](std::span<Linear* const> layers, const at::Tensor& x, const Batch& within) {
+          return model::products(layers, x, within);
+        };
+        Linear* const layer = &head;
+        const model::FewTensors logits = head.instead.call(own, {&layer, 1}, hidden, batch);
+        return model::token_loss(logits[0], batch.labels, vocabulary, soft_cap);
+      });
+}
+
 Seam::Transform whole_rows(const Border& border) {
   return [border](at::Tensor x, const Batch& batch) {
     return gather_rows(std::move(x), batch.tokens.numel(), *border.ranks, Gradient::whole);

@@ -37,6 +37,10 @@ Seam::Transform embedded(const Border& border);
 TokenLoss::Instead::LinkPointer split_loss(const Border& border, const Part& part, int64_t whole,
                                            double soft_cap);
 
+// The same for a head that computes more than the product with its weight: from its logits of `part`.
+TokenLoss::Instead::LinkPointer split_loss_of_logits(const Border& border, const Part& part, int64_t whole,
+                                                     double soft_cap);
+
 // Seams around a block that every rank computes whole, between token rows.
 Seam::Transform whole_rows(const Border& border);
 Seam::Transform own_rows_of_whole(const Border& border);

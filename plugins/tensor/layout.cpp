@@ -86,8 +86,9 @@ class Maker {
       if (role == Role::embedding) layout_.embeddings.push_back(at);
       if (role == Role::projection && site.parent == Site::kNone) add_block(at, {at});
       if (role == Role::norm && !in_block(site)) layout_.norms.push_back(at);
-      if (const std::vector<size_t> linears = children(site, Role::projection); !linears.empty())
-        sort(at, linears);
+      const std::vector<size_t> linears = children(site, Role::projection);
+      if (linears.empty()) continue;
+      role == Role::projection ? add_low_rank(at, linears) : sort(at, linears);
     }
   }
 
@@ -118,6 +119,19 @@ class Maker {
       refuse(head, "'" + head.path + "' has a bias, which a loss over a split vocabulary does not know",
              "leave it out of the plan");
     layout_.heads.push_back({linears[0], losses[0]});
+  }
+
+  void add_low_rank(size_t at, const std::vector<size_t>& linears) {
+    const Site& layer = layout_.sites[at];
+    if (linears.size() != 2)
+      refuse(layer, "the linear layer '" + layer.path + "' has " + std::to_string(linears.size()) +
+                        " linear layers below it, and tensor parallelism knows two, one after the other",
+             "set tp_size: 1");
+    for (const size_t linear : linears)
+      if (const Site& site = layout_.sites[linear]; site.style)
+        refuse(site, "'" + site.path + "' is split as the layer above it, and takes no style of its own",
+               "leave it out of the plan");
+    layout_.low_ranks.push_back({at, linears[0], linears[1]});
   }
 
   void add_block(size_t at, const std::vector<size_t>& linears) {

@@ -24,10 +24,17 @@ struct HeadOf {
   size_t linear, loss;
 };
 
+// Two linear layers below a linear layer: the first gets its input, the second's output is added to its
+// output. How they are split follows from the layer.
+struct LowRank {
+  size_t layer, first, second;
+};
+
 struct Layout {
   Sites sites;
   std::vector<Block> blocks;
   std::vector<HeadOf> heads;
+  std::vector<LowRank> low_ranks;
   std::vector<size_t> embeddings;
   std::vector<size_t> norms;  // outside blocks
 };

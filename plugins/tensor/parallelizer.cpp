@@ -1,6 +1,7 @@
 // Applies a layout: splits slots and sets seams.
 #include "parallelizer.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -37,6 +38,7 @@ class Applier {
     for (const size_t at : layout_.embeddings) embedding(layout_.sites[at]);
     for (const Block& block : layout_.blocks) this->block(block);
     for (const HeadOf& head : layout_.heads) this->head(head);
+    for (const LowRank& pair : layout_.low_ranks) low_rank(pair);
     if (border_.sequence)
       for (const size_t at : layout_.norms) sum_gradients(*layout_.sites[at].module);
   }
@@ -120,13 +122,36 @@ class Applier {
       layer.instead.add(inward_);
       layer.output.add(whole_columns(border_, whole));
       auto& loss = dynamic_cast<TokenLoss&>(*layout_.sites[head.loss].module);
-      loss.instead.add(split_loss(border_, part, whole, loss.soft_cap()));
+      loss.instead.add(layer.children().empty() ? split_loss(border_, part, whole, loss.soft_cap())
+                                                : split_loss_of_logits(border_, part, whole, loss.soft_cap()));
       return;
     }
     if (border_.sequence) layer.input.add(whole_rows(border_));
     if (style != Style::rowwise_rep) return;
     splitter_.split(layer.weight, 1);
     layer.instead.add(outward_of_whole_);
+  }
+
+  // Only numbers of the rank's width are sent: the second layer is split as a colwise layer's outputs, and
+  // the first as a rowwise layer's inputs; the other stays whole, and on token rows its gradient is a part.
+  void low_rank(const LowRank& pair) {
+    Linear &first = linear(pair.first), &second = linear(pair.second);
+    const std::optional<Style> style = layout_.sites[pair.layer].style;
+    if (style == Style::colwise || style == Style::colwise_rep) {
+      split_columns(second);
+      const bool on_rows = style == Style::colwise || is_head(pair.layer);
+      second.instead.add(on_rows ? inward_ : inward_of_whole_);
+      if (on_rows && border_.sequence) sum_gradients(first);
+    } else if (style == Style::rowwise) {
+      splitter_.split(first.weight, 1);
+      first.instead.add(outward_);
+      if (border_.sequence) sum_gradients(second);
+    }
+  }
+
+  bool is_head(size_t at) const {
+    return std::any_of(layout_.heads.begin(), layout_.heads.end(),
+                       [&](const HeadOf& head) { return head.linear == at; });
   }
 
   Layout& layout_;

@@ -50,7 +50,10 @@ WholeRuns::WholeRuns() {
 std::string WholeRuns::configuration(const Topology& topology, const std::string& run, int steps,
                                      const std::string& restore_from) const {
   std::string yaml = kRecipe + ("optimizer: {weight_decay: 0.1, lr: " + lr + "}\n") +
-                     ("model: {config: " + model + ", dtype: float32}\n") + topology.more +
+                     ("model: {" +
+                      (pretrained.empty() ? "config: " + model
+                                          : "pretrained_model_name_or_path: " + (place_ / pretrained).string()) +
+                      ", dtype: float32}\n") + topology.more +
                      "\ndistributed: " + topology.distributed;
   yaml += "\ndataset: {file_pattern: " + (place_ / "train.bin").string() + ", seq_len: 7}";
   yaml +=

@@ -47,6 +47,7 @@ class WholeRuns {
       "{model_type: qwen2, vocab_size: 53, hidden_size: 14, intermediate_size: 23, num_hidden_layers: 3, "
       "num_attention_heads: 4, num_key_value_heads: 4, head_dim: 6, max_position_embeddings: 16}";
 
+  std::string pretrained;  // a directory beside the runs whose model is trained in its place; empty: none
   std::string lr = "0.01";
 
  private:

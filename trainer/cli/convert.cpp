@@ -36,7 +36,7 @@ std::optional<c10::ScalarType> dtype_of(const std::string& word) {
 }
 
 void check_options(const ConvertCommand& command, const ModelPlace& from) {
-  if (from.kind == ModelPlace::Kind::sharded) return;
+  if (from.kind == ModelPlace::Kind::sharded || !from.adapters.empty()) return;
   const std::string given = !command.dtype.empty()   ? "--dtype"
                             : command.max_shard_size ? "--max-shard-size"
                                                      : "";
@@ -60,7 +60,13 @@ int convert(const ConvertCommand& command) {
   conversion.dtype = dtype_of(command.dtype);
   conversion.max_shard_size = command.max_shard_size;
   PluginRegistry plugins = plugins_of_file(command.config);
-  conversion.model = engine::read_model(conversion.from.notes / "config.json", plugins);
+  std::optional<PreparedModel> merged;
+  if (conversion.from.adapters.empty()) {
+    conversion.model = engine::read_model(conversion.from.notes / "config.json", plugins);
+  } else {
+    conversion.merged = &merged.emplace(open_pretrained(command.source, plugins));
+    conversion.model = merged->spec;
+  }
   return run_ranks(plan_ranks(command.nproc_per_node), kTimeout, [&](Rendezvous& rendezvous) {
     const std::string made = heddle::convert(conversion, rendezvous);
     if (rendezvous.rank() == 0) std::cout << conversion.to.string() << ": " << made << std::endl;

@@ -5,6 +5,7 @@
 #include "heddle/base/error.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/run/checkpointing/resume.h"
+#include "lib/run/checkpointing/saved_parts.h"
 
 namespace heddle {
 namespace {
@@ -37,13 +38,14 @@ void check_optimizer(const Resume& resume, const std::string& state,
 
 // A run that keeps no master copies where the saved one did, or the other way round, resumes from the finest
 // values that there are.
-void restore(const Resume& resume, engine::Model& model, Step& step) {
+void restore(const RunSpec& run, engine::Model& model, Step& step) {
+  const Resume& resume = *run.resume;
   checkpoint::together(model.mesh.rendezvous(), "restore/" + resume.directory.filename().string(), [&] {
     at::NoGradGuard no_gradients;
     checkpoint::ShardedReader weights(resume.directory / "model"), states(resume.directory / "optim");
     check_part(resume, "model", weights);
     check_part(resume, "optim", states);
-    for (Part& part : model_parts(model.stages)) {
+    for (Part& part : saved_parts(run, model.stages)) {
       const std::string master = "master." + part.name;
       const bool finer = part.tensor.scalar_type() == at::kFloat && states.has(master);
       if (finer) part.name = master;

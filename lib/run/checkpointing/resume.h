@@ -42,7 +42,8 @@ Position position_after(const RunSpec& run, const StepInfo& info);
 using checkpoint::model_parts;
 using engine::optimizer_parts;
 
-// Fills both from a checkpoint of any topology. A collective; throws Error{input} on every rank.
-void restore(const Resume& resume, engine::Model& model, Step& step);
+// Fills both from the checkpoint that the run resumes from, of any topology; what checkpoints leave out has
+// its values already. A collective; throws Error{input} on every rank.
+void restore(const RunSpec& run, engine::Model& model, Step& step);
 
 }  // namespace heddle

@@ -13,6 +13,7 @@
 #include "lib/run/checkpointing/consolidated.h"
 #include "lib/run/checkpointing/keep.h"
 #include "lib/run/checkpointing/resume.h"
+#include "lib/run/checkpointing/saved_parts.h"
 #include "lib/run/checkpointing/skipped.h"
 
 namespace heddle {
@@ -39,10 +40,10 @@ fs::path stages_of(const CheckpointSection& section) {
 Saver::Saver(const RunSpec& run, Rendezvous& rendezvous, engine::Model& model, Step& step)
     : run_(run),
       rendezvous_(rendezvous),
-      model_("model", model_parts(model.stages), rendezvous, "model"),
+      model_("model", saved_parts(run, model.stages), rendezvous, "model"),
       optimizer_("optim", optimizer_parts(step), rendezvous, "optim") {
   if (!run.recipe.checkpoint.is_async) return;
-  model_copies_.of(model_.mine(model_parts(model.stages)));
+  model_copies_.of(model_.mine(saved_parts(run, model.stages)));
   optimizer_copies_.of(optimizer_.mine(optimizer_parts(step)));
 }
 
@@ -56,7 +57,7 @@ void Saver::save(engine::Model& model, Step& step, const StepInfo& info, const L
                 losses,
                 saves_model(run_.recipe.checkpoint, info),
                 keeps_older,
-                model_.mine(model_parts(model.stages)),
+                model_.mine(saved_parts(run_, model.stages)),
                 optimizer_.mine(optimizer_parts(step))};
   if (!run_.recipe.checkpoint.is_async) return write(saving);
   saving.model = model_copies_.of(saving.model);
@@ -116,6 +117,8 @@ void Saver::write_in(const fs::path& stage, const Saving& saving) {
     }
     model_.write_manifest(stage / "model", models);
     optimizer_.write_manifest(stage / "optim", optimizers);
+    if (const AddedFiles* files = run_.model.added_files())
+      write_added(*files, added_names(run_.model), stage / "model");
   });
 }
 

@@ -8,6 +8,7 @@
 #include "lib/checkpoint/huggingface/export.h"
 #include "lib/checkpoint/huggingface/shard_hf.h"
 #include "lib/run/convert/convert_stage.h"
+#include "lib/run/convert/merge.h"
 
 namespace heddle {
 namespace {
@@ -25,16 +26,20 @@ std::string size_text(uint64_t bytes) {
 }
 
 std::string to_hf(const Conversion& conversion, const fs::path& stage, Rendezvous& rendezvous) {
+  const fs::path sum = stage / ".merged";
+  const PreparedModel* merged = conversion.merged;
+  if (merged != nullptr) write_merged(*merged, sum, rendezvous);
   checkpoint::HfExport what;
-  what.sharded = conversion.from.weights;
-  what.finer = conversion.from.optimizer;
+  what.sharded = merged == nullptr ? conversion.from.weights : sum;
+  what.finer = merged == nullptr ? conversion.from.optimizer : fs::path();
   what.directory = stage;
-  what.origin = checkpoint::kept_origin(conversion.from.notes);
+  what.origin = merged == nullptr ? checkpoint::kept_origin(conversion.from.notes) : merged->origin;
   what.model = conversion.model;
   what.choice.dtype = conversion.dtype;
   what.choice.max_file_bytes = conversion.max_shard_size;
   what.limit = std::chrono::hours(24 * 365);
   const checkpoint::HfPlan plan = checkpoint::export_hf(what, rendezvous, "convert");
+  if (merged != nullptr) checkpoint::on_first(rendezvous, "merge/end", [&] { fs::remove_all(sum); });
   size_t tensors = 0;
   uint64_t bytes = 0;
   for (const checkpoint::HfFile& file : plan.files) {
@@ -65,7 +70,8 @@ std::string convert(const Conversion& conversion, Rendezvous& rendezvous) {
   std::optional<ConvertStage> own;  // on rank 0
   checkpoint::on_first(rendezvous, "stage", [&] { own.emplace(conversion.to); });
   const fs::path stage = checkpoint::stage_of(conversion.to);
-  const std::string made = conversion.from.kind == ModelPlace::Kind::sharded
+  const bool sharded = conversion.from.kind == ModelPlace::Kind::sharded;
+  const std::string made = sharded || conversion.merged != nullptr
                                ? to_hf(conversion, stage, rendezvous)
                                : to_sharded(conversion, stage, rendezvous);
   checkpoint::on_first(rendezvous, "publish", [&] { own->publish(); });

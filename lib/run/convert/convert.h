@@ -1,4 +1,5 @@
-// A model on disk as the other kind: a sharded one as a Hugging Face directory, or back.
+// A model on disk as the other kind: a sharded one, or one with adapters, as a Hugging Face directory, or
+// back.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -11,12 +12,13 @@
 
 #include "heddle/mesh/rendezvous.h"
 #include "heddle/model/family.h"
-#include "lib/run/model/find_model.h"
+#include "lib/run/model/prepared_model.h"
 
 namespace heddle {
 
 struct Conversion {
   ModelPlace from;
+  const PreparedModel* merged = nullptr;   // the model of `from` where that has adapters
   std::filesystem::path to;                // a directory that is not there, or is empty
   std::shared_ptr<const ModelSpec> model;  // of from's config.json
   std::optional<c10::ScalarType> dtype;    // of a Hugging Face directory; empty: as it was

@@ -31,7 +31,7 @@ Run::Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, St
   const bool saves = run.recipe.checkpoint.enabled;
   if (saves) checkpoint::on_first(rendezvous, "lock", [this] { lock(); });
   checkpoint::on_first(rendezvous, "tokens", [&] { check_vocabulary(run); });
-  if (run.resume) restore(*run.resume, model_, step_);
+  if (run.resume) restore(run, model_, step_);
   if (run.resume || run.model.source) refuse_not_finite(run, model_, std::nullopt);
   if (saves && run.resume)
     checkpoint::on_first(rendezvous, "begin",

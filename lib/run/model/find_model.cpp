@@ -12,6 +12,7 @@
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/checkpoint/sharded.h"
 #include "lib/checkpoint/huggingface/hf_origin.h"
+#include "lib/run/model/adapter.h"
 #include "lib/run/model/checkpoint_name.h"
 #include "lib/run/model/foreign.h"
 #include "lib/run/model/named_place.h"
@@ -26,14 +27,42 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
+std::optional<ModelPlace> sharded_at(const fs::path& directory) {
+  const fs::path notes = directory / checkpoint::kHfMetadata;
+  if (!is_there(directory / checkpoint::kManifest) || !is_there(notes / "config.json")) return std::nullopt;
+  const fs::path beside = (is_there(directory.parent_path()) ? directory.parent_path() : ".") / "optim";
+  const bool saved = directory.filename() == "model" && is_there(beside / checkpoint::kManifest);
+  return ModelPlace{ModelPlace::Kind::sharded, directory, notes, saved ? beside : fs::path()};
+}
+
+// The base of an adapter that was trained on random weights is in the checkpoint beside it.
+ModelPlace model_of_adapter(const fs::path& directory) {
+  const fs::path file = directory / kAdapterConfig;
+  const std::string base = read_adapter_config(directory).base;
+  std::optional<ModelPlace> place;
+  if (base.empty())
+    place = sharded_at(directory);
+  else if (is_there(base) && fs::equivalent(base, directory))
+    throw Error(ErrorCode::input, file.string(), "base_model_name_or_path names the adapter itself",
+                "name the base model's directory there");
+  else
+    try {
+      place = find_model(base);
+    } catch (const Error& error) {
+      throw Error(error.code(), file.string(),
+                  "base_model_name_or_path: " + error.where() + " " + error.message(), error.hint());
+    }
+  if (!place)
+    throw Error(ErrorCode::input, file.string(), "names no base_model_name_or_path",
+                "name the base model's directory there");
+  place->adapters.push_back(directory);
+  return *place;
+}
+
 // Of a directory and its files, without looking below.
 std::optional<ModelPlace> model_at(const fs::path& directory) {
-  const fs::path notes = directory / checkpoint::kHfMetadata;
-  if (is_there(directory / checkpoint::kManifest) && is_there(notes / "config.json")) {
-    const fs::path beside = (is_there(directory.parent_path()) ? directory.parent_path() : ".") / "optim";
-    const bool saved = directory.filename() == "model" && is_there(beside / checkpoint::kManifest);
-    return ModelPlace{ModelPlace::Kind::sharded, directory, notes, saved ? beside : fs::path()};
-  }
+  if (is_there(directory / kAdapterConfig)) return model_of_adapter(directory);
+  if (auto sharded = sharded_at(directory)) return sharded;
   if (!is_there(directory / "config.json")) return std::nullopt;
   const bool weights =
       is_there(directory / "model.safetensors") || is_there(directory / "model.safetensors.index.json");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <vector>
 
 #include "heddle/base/export.h"
 
@@ -13,9 +14,11 @@ struct ModelPlace {
   std::filesystem::path weights;    // the directory of the safetensors, or of the manifest and the shards
   std::filesystem::path notes;      // the directory of config.json and the tokenizer
   std::filesystem::path optimizer;  // of the same checkpoint, which may hold finer values; empty: none
+  std::vector<std::filesystem::path> adapters = {};  // directories whose differences are added, in this order
 };
 
-// PATH may be a Hugging Face directory; a sharded model; a checkpoint with model/ in it; the checkpoint
+// PATH may be a Hugging Face directory; an adapter of PEFT's, whose adapter_config.json names the base; a
+// sharded model; a checkpoint with model/ in it; the checkpoint
 // directory of a run: then the one that LATEST names, or the newest. A checkpoint's sharded model goes before
 // its consolidated one, as it has the values of the run. Throws Error{input}: what other programs wrote is
 // named, else where it was looked.

@@ -52,8 +52,9 @@ constexpr Kind kGguf{"a GGUF file: its blocks are quantized for inference, and n
                      "take the Hugging Face directory that it was made from; or transformers: "
                      "AutoModelForCausalLM.from_pretrained(DIR, gguf_file=FILE).save_pretrained(OUT)"};
 constexpr Kind kAdapter{
-    "a PEFT adapter (adapter_config.json): differences to a base model, and adapters are not built yet",
-    "with peft: PeftModel.from_pretrained(base, DIR).merge_and_unload().save_pretrained(OUT)"};
+    "a PEFT adapter (adapter_config.json): differences to a base model, and no checkpoint of a run",
+    "name it as a model: heddle generate and model.pretrained_model_name_or_path add it to its base, and "
+    "heddle convert writes the sum"};
 constexpr Kind kAutoModel{
     "a sharded model of PyTorch's Hugging Face storage, as NeMo AutoModel saves it: safetensors without a "
     "manifest.json, so nothing says that they are whole",

@@ -165,7 +165,8 @@ std::vector<OptimizerState> states_of(Stages& stages, const DeviceMesh& mesh, co
   return train::Updater(stages.shards(), mesh, config, optimizer).state();
 }
 
-SavedBytes saved_bytes(const Units& units, const StepConfig& config, IOptimizer& optimizer) {
+SavedBytes saved_bytes(const Units& units, const std::set<std::string>& left_out, const StepConfig& config,
+                       IOptimizer& optimizer) {
   SavedBytes out;
   std::set<std::string> seen;
   std::deque<Shard> wholes;
@@ -174,11 +175,11 @@ SavedBytes saved_bytes(const Units& units, const StepConfig& config, IOptimizer&
     for (const ParameterSlot& slot : unit->parameters()) {
       if (!seen.insert(slot.name).second) continue;
       add(out.model, bytes_of(*slot.tensor));
+      if (left_out.count(slot.name) == 0) add(out.checkpoint, bytes_of(*slot.tensor));
       wholes.push_back(whole_shard(slot, {}));
       wholes.back().tensor = *slot.tensor;
       shards.push_back(&wholes.back());
     }
-  out.checkpoint = out.model;
   AloneRendezvous alone;
   const DeviceMesh mesh = mesh::build({}, alone, "");
   for (const OptimizerState& state : train::Updater(shards, mesh, config, optimizer).state())

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -65,6 +66,7 @@ std::string experts_text(const ModelSize& size);
 struct SavedBytes {
   int64_t checkpoint = 0, model = 0;
 };
-SavedBytes saved_bytes(const Units& units, const StepConfig& config, IOptimizer& optimizer);
+SavedBytes saved_bytes(const Units& units, const std::set<std::string>& left_out, const StepConfig& config,
+                       IOptimizer& optimizer);
 
 }  // namespace heddle

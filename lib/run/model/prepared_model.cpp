@@ -12,6 +12,7 @@
 #include "heddle/checkpoint/manifest.h"
 #include "heddle/engine/engine.h"
 #include "lib/checkpoint/sharded/sharded_source.h"
+#include "lib/run/model/adapter.h"
 #include "lib/run/model/named_place.h"
 #include "lib/run/model/overridden.h"
 
@@ -56,7 +57,7 @@ ParameterSource without_added(const PreparedModel& model, const Transformed& cha
 }
 
 void refuse_export(const ActiveTransform& transform, const Transformed& changes) {
-  if (changes.added.empty() || changes.exports_added) return;
+  if (changes.added.empty() || changes.exports_added || changes.files) return;
   throw Error(ErrorCode::config, transform.run.where,
               transform.name + " adds parameters ('" + changes.added.front() +
                   "'), which have no place in the exported model",
@@ -71,13 +72,33 @@ Units PreparedModel::make(c10::Device device) const {
   return units;
 }
 
-Units first_units(PreparedModel& model, bool exports) {
+std::set<std::string> PreparedModel::elsewhere() const {
+  std::set<std::string> names;
+  bool any = false;
+  for (const Transformed& one : changes) {
+    names.insert(one.frozen.begin(), one.frozen.end());
+    any = any || one.base_elsewhere;
+  }
+  return any && source ? names : std::set<std::string>();
+}
+
+const AddedFiles* PreparedModel::added_files() const {
+  for (const Transformed& one : changes)
+    if (one.files) return &*one.files;
+  return nullptr;
+}
+
+Units first_units(PreparedModel& model, bool exports, std::vector<std::string>& warnings) {
   Units units = model.spec->make_units(at::TensorOptions().device(at::kMeta).dtype(model.dtype));
   model.changes.clear();
   for (const ActiveTransform& one : model.transforms) {
     const Transformed& changes = model.changes.emplace_back(one.transform->apply(units, one.run));
     if (exports) refuse_export(one, changes);
     model.source = without_added(model, changes);
+    warnings.insert(warnings.end(), changes.warnings.begin(), changes.warnings.end());
+    if (changes.base_elsewhere && !model.source)
+      warnings.push_back(one.run.where + ": the model begins with random weights, which " + one.name +
+                         " freezes: name a model with model.pretrained_model_name_or_path");
   }
   return units;
 }
@@ -109,6 +130,8 @@ PreparedModel open_pretrained(const std::filesystem::path& path, PluginRegistry&
       out.tensors.push_back(name);
     out.source = checkpoint::sharded_source(place.weights, place.optimizer, out.spec);
   }
+  for (const std::filesystem::path& adapter : place.adapters)
+    out.source = with_adapter(std::move(out.source), adapter, out.spec);
   if (overrides.exported) add_to_config(out.origin.files["config.json"], overrides.keys);
   return out;
 }
@@ -127,6 +150,10 @@ PreparedModel prepare_model(const Recipe& recipe, PluginRegistry& plugins,
     model.origin.files["config.json"] =
         model.spec->config_json(model.dtype == at::kFloat ? "float32" : "bfloat16");
   model.transforms = make_transforms(recipe.sections, static_cast<uint64_t>(recipe.seed));
+  for (ActiveTransform& one : model.transforms) {
+    one.run.model = model.directory.string();
+    one.run.spec = model.spec.get();
+  }
   return model;
 }
 

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,10 @@ struct PreparedModel {
 
   // The units, changed by the transforms. On meta no value is made. Throws what a transform refuses.
   Units make(c10::Device device = at::kMeta) const;
+  // Names of parameters that checkpoints leave out, because a resumed run reads them from the model's files.
+  std::set<std::string> elsewhere() const;
+  // What checkpoints hold in place of the model for transformers; null: nothing.
+  const AddedFiles* added_files() const;
 };
 
 // Reads config.json and the headers of the weights, or the manifest, not the weights. PATH is what
@@ -50,9 +55,9 @@ PreparedModel prepare_model(const Recipe& recipe, PluginRegistry& plugins,
                             std::vector<std::string>& warnings);
 
 // make() on meta, which also fills `changes`. Parameters that transforms add and that the files of the model
-// lack begin with their Init from then on. `exports`: the run exports its model; a transform whose parameters
+// lack begin with their Init from then on. What transforms warn of is added to `warnings`. `exports`: the run exports its model; a transform whose parameters
 // have no place in the export is then refused with Error{config}.
-Units first_units(PreparedModel& model, bool exports);
+Units first_units(PreparedModel& model, bool exports, std::vector<std::string>& warnings);
 
 // The file or directory of a model; empty where the configuration itself holds its shape.
 std::filesystem::path place_of(const ModelSection& section);

@@ -152,13 +152,14 @@ class PreflightBuilder {
   // What the model and the batch have to say to the plan, on meta: each rank makes its own units later.
   void check_units() {
     PreparedModel& model = *out_.model;
-    const CheckpointSection& saves = out_.recipe.checkpoint;
+    CheckpointSection& saves = out_.recipe.checkpoint;
     const bool exports = saves.enabled && saves.save_consolidated != CheckpointSection::Export::never;
-    Units units = first_units(model, exports);
+    Units units = first_units(model, exports, out_.setup.warnings);
+    if (model.added_files() != nullptr) saves.save_consolidated = CheckpointSection::Export::never;
     warn_of_unused(model, units, out_.setup.warnings);
     check_weights(model, units);
     check_groups(units, out_.recipe.optimizer);
-    out_.saved = saved_bytes(units, step_config(out_.recipe), *optimizer_);
+    out_.saved = saved_bytes(units, model.elsewhere(), step_config(out_.recipe), *optimizer_);
     const int64_t rows = out_.recipe.steps.local_batch_size;
     engine::check_model(out_.plan, out_.setup, units, rows);
     if (!on_cpu()) {

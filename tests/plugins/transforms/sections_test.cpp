@@ -108,7 +108,7 @@ TEST(Transforms, FindWhatTheyAddedInTheFilesOfAModel) {
     read_plugin_sections(recipe, plugins, errors);
     std::vector<std::string> warnings;
     PreparedModel model = prepare_model(recipe, plugins, warnings);
-    const Units units = first_units(model, false);
+    const Units units = first_units(model, false, warnings);
     int64_t gains = 0;
     for (const auto& unit : units)
       for (const ParameterSlot& slot : unit->parameters()) {

@@ -40,6 +40,11 @@ HEDDLE_API at::Tensor linear_token_loss(const at::Tensor& hidden, const at::Tens
                                         const at::Tensor& labels, const VocabularyPart& part,
                                         double soft_cap = 0);
 
+// The loss from this rank's logits [tokens, n], of a head that is split so. The gradient is that of its own
+// logits.
+HEDDLE_API at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels,
+                                 const VocabularyPart& part, double soft_cap = 0);
+
 }  // namespace model
 
 // The loss as a module without parameters: the seam where a split vocabulary stays split.

@@ -5,11 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "heddle/base/export.h"
 #include "heddle/config/axes.h"
+#include "heddle/model/family.h"
 #include "heddle/model/module.h"
 #include "heddle/model/unit.h"
 #include "heddle/plugin/offer.h"
@@ -20,6 +23,15 @@ namespace heddle {
 struct TransformRun {
   std::string where;  // of its section, for errors: "run.yaml:3 freeze_config"
   uint64_t seed = 0;  // of the run
+  std::string model = {};  // its model, as the recipe names it; empty: random weights
+  const ModelSpec* spec = nullptr;  // how files store parameters; null: as they are
+};
+
+// Files of what was added, in a format of their own: an adapter as PEFT reads it.
+struct AddedFiles {
+  std::string weights;  // "adapter_model.safetensors": each added parameter as a tensor
+  std::string prefix;   // before its name there
+  std::vector<std::pair<std::string, std::string>> texts;  // further files: name and content
 };
 
 // What a transform did. The engine compares it with the units and refuses a transform that did something
@@ -30,6 +42,12 @@ struct Transformed {
   // The exported model holds the added parameters as tensors of their names. False: a run that adds
   // parameters and exports its model is refused.
   bool exports_added = false;
+  // Checkpoints leave out what is frozen; a run that resumes reads it from the files of its model. Of a model
+  // with random weights everything is saved.
+  bool base_elsewhere = false;
+  // Each checkpoint has these in model/, and no model for transformers is written.
+  std::optional<AddedFiles> files = {};
+  std::vector<std::string> warnings = {};
   std::string note;  // for the header of the run; may be empty
 };
 

@@ -1,0 +1,125 @@
+// Cross entropy by blocks of rows, straight from hidden states and the head's weight.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "heddle/model/autocast.h"
+#include "heddle/model/autograd_node.h"
+#include "heddle/nn/linear.h"
+#include "heddle/nn/token_loss.h"
+#include "lib/nn/soft_cap.h"
+#include "lib/nn/token_loss_rows.h"
+
+namespace heddle::model {
+namespace {
+
+struct LinearTokenLossNode final : LayerNode {
+  LinearTokenLossNode() : LayerNode("LinearTokenLossBackward") {}
+  Saved d_hidden, d_weight;  // of the loss sum
+
+  Gradients backward(Gradients&& gradients) override {
+    const at::Tensor& scale = gradients[0];
+    Gradients out(2);
+    if (task_should_compute_output(0)) out[0] = d_hidden.unpack().mul_(scale);
+    if (task_should_compute_output(1)) out[1] = d_weight.unpack().mul_(scale);
+    release_variables();  // scaled in place: good for one backward
+    return out;
+  }
+  void release_variables() override {
+    d_hidden.reset();
+    d_weight.reset();
+  }
+};
+
+// sum += a^T b; several blocks of 16-bit numbers are summed wide.
+void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b, at::ScalarType wide_dtype) {
+  if (!sum.defined())
+    sum = matrix_product(a.t(), b);
+  else if (a.scalar_type() == wide_dtype)
+    add_matrix_product(sum, a.t(), b);
+  else
+    sum = sum.to(wide_dtype).add_(matrix_product(a.t(), b));
+}
+
+struct LinearLoss {
+  at::Tensor sum, d_hidden, d_weight;
+};
+
+struct LossOptions {
+  const VocabularyPart* part = nullptr;  // null: the weight is the whole head
+  double soft_cap = 0;
+};
+
+LinearLoss loss_and_gradients(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                              const LossOptions& options, bool of_hidden, bool of_weight) {
+  const VocabularyPart* part = options.part;
+  const at::ScalarType dtype = wide(hidden.scalar_type());
+  const Labels all = part == nullptr ? read_labels(labels, weight.size(0), dtype)
+                                     : read_labels(labels, *part, weight.size(0), dtype);
+  const int64_t columns = part == nullptr ? weight.size(0) : columns_of(*part);
+  const int64_t tokens = hidden.size(0), step = rows_per_block(hidden, columns);
+  LinearLoss out{at::zeros({1}, hidden.options().dtype(dtype)), {}, {}};
+  if (of_hidden) out.d_hidden = at::empty_like(hidden);
+  for (int64_t row = 0; row < tokens; row += step) {
+    const int64_t rows = std::min(step, tokens - row);
+    const at::Tensor input = hidden.narrow(0, row, rows);
+    const Labels wanted = all.block(row, rows);
+    SoftCap cap(options.soft_cap);
+    at::Tensor logits = cap.apply(matrix_product(input, weight.t()).to(dtype));
+    BlockLoss block =
+        part == nullptr ? loss_of(logits, wanted) : loss_of(std::move(logits), wanted, *part->ranks);
+    out.sum.add_(block.sum);
+    if (!of_hidden && !of_weight) continue;
+    const at::Tensor d_logits =
+        cap.back(logit_gradient(std::move(block.log_p), wanted)).to(hidden.scalar_type());
+    if (of_hidden) {
+      matrix_product_into(out.d_hidden.narrow(0, row, rows), d_logits, weight);
+    }
+    if (of_weight) add_product(out.d_weight, d_logits, input, dtype);
+  }
+  if (of_weight && !out.d_weight.defined()) out.d_weight = at::zeros_like(weight);
+  return out;
+}
+
+LinearLoss linear_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                       const LossOptions& options) {
+  const Region* region = Region::active();
+  const bool recording = at::GradMode::is_enabled() && (region == nullptr || !region->drops_values());
+  const bool of_hidden = recording && hidden.requires_grad(), of_weight = recording && weight.requires_grad();
+  const BelowAutograd below;
+  Autocast* autocast = Autocast::active();
+  LinearLoss out = autocast == nullptr
+                       ? loss_and_gradients(hidden, weight, labels, options, of_hidden, of_weight)
+                       : loss_and_gradients(autocast->value(hidden), autocast->weight(weight), labels,
+                                            options, of_hidden, of_weight);
+  if (of_hidden) out.d_hidden = out.d_hidden.to(hidden.scalar_type());
+  if (of_weight) out.d_weight = out.d_weight.to(weight.scalar_type());
+  return out;
+}
+
+at::Tensor recorded(LinearLoss loss, const at::Tensor& hidden, const at::Tensor& weight) {
+  if (!torch::autograd::compute_requires_grad(hidden, weight)) return loss.sum;
+  auto node = make_node<LinearTokenLossNode>(hidden, weight);
+  node->d_hidden.save(loss.d_hidden);
+  node->d_weight.save(loss.d_weight);
+  torch::autograd::set_history(loss.sum, node);
+  return loss.sum;
+}
+
+}  // namespace
+
+at::Tensor linear_token_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                             double soft_cap) {
+  return recorded(linear_loss(hidden, weight, labels, {nullptr, soft_cap}), hidden, weight);
+}
+
+at::Tensor linear_token_loss(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& labels,
+                             const VocabularyPart& part, double soft_cap) {
+  return recorded(linear_loss(hidden, weight, labels, {&part, soft_cap}), hidden, weight);
+}
+
+}  // namespace heddle::model

@@ -1,0 +1,49 @@
+// Leaves out boxes, and writes added parameters once more in a format of their own.
+#include "lib/run/checkpointing/saved_parts.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "lib/checkpoint/safetensors/safetensors_writer.h"
+
+namespace heddle {
+
+using checkpoint::Part;
+
+std::vector<Part> saved_parts(const RunSpec& run, Stages& stages) {
+  std::vector<Part> parts = checkpoint::model_parts(stages);
+  const std::set<std::string> elsewhere = run.model.elsewhere();
+  std::erase_if(parts, [&](const Part& part) { return elsewhere.count(part.name) != 0; });
+  return parts;
+}
+
+std::vector<std::string> added_names(const PreparedModel& model) {
+  std::set<std::string> names;
+  for (const Transformed& one : model.changes) names.insert(one.added.begin(), one.added.end());
+  return {names.begin(), names.end()};
+}
+
+void write_added(const AddedFiles& files, const std::vector<std::string>& names,
+                 const std::filesystem::path& directory) {
+  checkpoint::ShardedReader reader(directory);
+  std::vector<checkpoint::TensorToWrite> tensors;
+  for (const std::string& name : names) {
+    const checkpoint::SavedTensor& saved = reader.manifest().tensors.at(name);
+    tensors.push_back({files.prefix + name, saved.dtype, saved.shape});
+  }
+  checkpoint::SafetensorsWriter writer(directory / files.weights, tensors);
+  for (size_t i = 0; i < names.size(); ++i) {
+    Part whole{names[i], at::empty(tensors[i].shape, tensors[i].dtype), tensors[i].shape,
+               std::vector<int64_t>(tensors[i].shape.size(), 0)};
+    reader.read(whole);
+    writer.append(whole.tensor);
+  }
+  writer.finish();
+  for (const auto& [name, text] : files.texts) checkpoint::write_text(directory / name, text);
+}
+
+}  // namespace heddle

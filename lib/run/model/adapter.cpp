@@ -1,0 +1,181 @@
+// Reads adapter_config.json and adapter_model.safetensors, and adds products of A and B to boxes of weights.
+#include "lib/run/model/adapter.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/matmul.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "core/base/regular_file.h"
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "lib/checkpoint/huggingface/stored_view.h"
+
+namespace heddle {
+namespace {
+
+namespace fs = std::filesystem;
+
+nlohmann::json read_json(const fs::path& file) {
+  refuse_irregular(file, ErrorCode::input);
+  std::ifstream stream(file);
+  nlohmann::json json = nlohmann::json::parse(stream, nullptr, false);
+  if (!json.is_object())
+    throw Error(ErrorCode::input, file.string(), "is no JSON object", "save the adapter again with peft");
+  return json;
+}
+
+bool is_set(const nlohmann::json& config, const char* key) {
+  const auto at = config.find(key);
+  if (at == config.end() || at->is_null() || *at == false) return false;
+  return !(at->is_array() || at->is_object()) || !at->empty();
+}
+
+// A parameter without parts is the tensor of its name.
+StoredParts parts_of(const ModelSpec& model, const std::string& name, std::span<const int64_t> shape) {
+  StoredParts parts = model.stored(name, shape);
+  return parts.empty() ? stored::whole(name, shape) : parts;
+}
+
+// Layers by the path of their weight: "model.layers.0.self_attn.q_proj".
+class Weights {
+ public:
+  explicit Weights(const fs::path& directory)
+      : path_(directory / kAdapterWeights), config_(read_adapter_config(directory)), file_(opened(path_)) {
+    for (const auto& [key, tensor] : file_.tensors()) add(key, tensor);
+    for (const auto& [path, layer] : layers_)
+      if (layer.a.empty() || layer.b.empty() || rank_of(layer) <= 0 ||
+          file_.tensors().at(layer.b).shape[1] != rank_of(layer))
+        refuse(path, "needs lora_A.weight [r, in] and lora_B.weight [out, r]");
+  }
+
+  bool has(const std::string& path) const { return layers_.count(path) != 0; }
+
+  // Every layer must be a tensor of the model's files, of its shape.
+  void check_fits(const ModelSpec& model) const {
+    std::set<std::string> left;
+    for (const auto& [path, layer] : layers_) left.insert(path);
+    for (const auto& unit : model.make_units(at::TensorOptions(at::kMeta)))
+      for (const ParameterSlot& slot : unit->parameters())
+        for (const StoredPart& part : parts_of(model, slot.name, slot.tensor->sizes())) {
+          const std::string path = layer_of(part.tensor);
+          if (!has(path)) continue;
+          left.erase(path);
+          const std::vector<int64_t> shape = {shape_of(path, &Layer::b)[0], shape_of(path, &Layer::a)[1]};
+          if (part.shape != shape) refuse(path, "has another shape than the base model's layer");
+        }
+    if (!left.empty())
+      refuse(*left.begin(), "is no layer of its own in the base model: it is absent, or tied to another one");
+  }
+
+  // Adds to this box of the tensor: rows and columns from `offset` on.
+  at::Tensor box(const std::string& path, const std::vector<int64_t>& offset,
+                 const std::vector<int64_t>& size) const {
+    const Layer& layer = layers_.at(path);
+    const int64_t rank = rank_of(layer);
+    const at::Tensor a = at::empty({rank, size[1]}, at::kFloat), b = at::empty({size[0], rank}, at::kFloat);
+    file_.read(layer.a, std::vector<int64_t>{0, offset[1]}, a);
+    file_.read(layer.b, std::vector<int64_t>{offset[0], 0}, b);
+    const auto r = static_cast<double>(rank);
+    return at::matmul(b, a) * (config_.alpha / (config_.by_root ? std::sqrt(r) : r));
+  }
+
+  static std::string layer_of(const std::string& tensor) {
+    return tensor.ends_with(".weight") ? tensor.substr(0, tensor.size() - 7) : "";
+  }
+
+ private:
+  struct Layer {
+    std::string a, b;  // keys
+  };
+
+  static SafetensorsFile opened(const fs::path& file) {
+    if (!fs::exists(file))
+      throw Error(ErrorCode::input, file.string(), "is not there",
+                  "adapter_model.bin is a pickle, which only Python reads: load it with peft and "
+                  "save_pretrained() writes safetensors");
+    return SafetensorsFile(file);
+  }
+
+  void add(const std::string& key, const StoredTensor& tensor) {
+    const std::string prefix = "base_model.model.";
+    for (const auto& [end, slot] :
+         {std::pair{std::string(".lora_A.weight"), &Layer::a}, {std::string(".lora_B.weight"), &Layer::b}}) {
+      if (!key.starts_with(prefix) || !key.ends_with(end) || tensor.shape.size() != 2) continue;
+      layers_[key.substr(prefix.size(), key.size() - prefix.size() - end.size())].*slot = key;
+      return;
+    }
+    throw Error(ErrorCode::not_built, path_.string(),
+                "holds the tensor " + text::quoted(key) + ", and only lora_A.weight and lora_B.weight are read",
+                "merge it with peft: merge_and_unload().save_pretrained(DIR)");
+  }
+
+  std::vector<int64_t> shape_of(const std::string& path, std::string Layer::*slot) const {
+    return file_.tensors().at(layers_.at(path).*slot).shape;
+  }
+  int64_t rank_of(const Layer& layer) const { return file_.tensors().at(layer.a).shape[0]; }
+
+  [[noreturn]] void refuse(const std::string& path, const std::string& what) const {
+    throw Error(ErrorCode::input, path_.string(), "the adapter of '" + path + "' " + what,
+                "do the adapter and the base model of adapter_config.json belong together?");
+  }
+
+  fs::path path_;
+  AdapterConfig config_;
+  SafetensorsFile file_;
+  std::map<std::string, Layer> layers_;
+};
+
+}  // namespace
+
+AdapterConfig read_adapter_config(const fs::path& directory) {
+  const fs::path file = directory / kAdapterConfig;
+  const nlohmann::json json = read_json(file);
+  const auto type = json.find("peft_type");
+  if (type != json.end() && *type != "LORA")
+    throw Error(ErrorCode::not_built, file.string(), "peft_type is " + type->dump() + ", and LORA is read",
+                "merge it with peft: merge_and_unload().save_pretrained(DIR)");
+  for (const char* key : {"use_dora", "fan_in_fan_out", "alpha_pattern", "target_parameters", "lora_bias"})
+    if (is_set(json, key))
+      throw Error(ErrorCode::not_built, file.string(), std::string(key) + " is not read yet",
+                  "merge it with peft: merge_and_unload().save_pretrained(DIR)");
+  AdapterConfig out;
+  const auto base = json.find("base_model_name_or_path"), alpha = json.find("lora_alpha");
+  if (base != json.end() && base->is_string()) out.base = base->get<std::string>();
+  if (alpha == json.end() || !alpha->is_number())
+    throw Error(ErrorCode::input, file.string(), "has no number lora_alpha", "save it again with peft");
+  out.alpha = alpha->get<double>();
+  out.by_root = is_set(json, "use_rslora");
+  return out;
+}
+
+ParameterSource with_adapter(ParameterSource base, const fs::path& directory,
+                             std::shared_ptr<const ModelSpec> model) {
+  const auto weights = std::make_shared<const Weights>(directory);
+  weights->check_fits(*model);
+  return [base = std::move(base), weights, model = std::move(model)](const Shard& shard) {
+    if (!base(shard)) return false;
+    if (shard.tensor.is_meta()) return true;
+    const at::NoGradGuard no_gradients;
+    for (const StoredPart& part : parts_of(*model, shard.name, shard.shape)) {
+      const std::string path = Weights::layer_of(part.tensor);
+      if (!weights->has(path)) continue;
+      const auto common = stored::within_parameter(part, shard.offset, shard.tensor.sizes());
+      if (!common) continue;
+      const at::Tensor more = checkpoint::as_parameter(
+          weights->box(path, common->in_tensor, common->tensor_size), part, *common);
+      at::Tensor piece = checkpoint::piece_of(shard.tensor.detach(), shard.offset, *common);
+      piece.copy_(piece.to(at::kFloat) + more.to(piece.device()));
+    }
+    return true;
+  };
+}
+
+}  // namespace heddle

@@ -1,0 +1,23 @@
+// peft: freezes a model and gives its linear layers adapters.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "config.h"
+#include "heddle/plugin/transform.h"
+
+namespace heddle::lora {
+
+class Lora : public ITransform {
+ public:
+  explicit Lora(Config config) : config_(std::move(config)) {}
+  // Throws Error{config}: no layer matches; Error{not_built}: a pattern names experts.
+  Transformed apply(Units& units, const TransformRun& run) const override;
+  std::string setting() const override;
+
+ private:
+  Config config_;
+};
+
+}  // namespace heddle::lora

@@ -1,0 +1,154 @@
+// Which layers the forms of the recipes name, as NeMo AutoModel's ModuleMatcher answers; what is refused.
+#include <gmock/gmock.h>
+
+#include "heddle/base/error.h"
+#include "heddle/base/text.h"
+#include "plugins/lora/peft_units.h"
+
+namespace heddle::tests {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const std::string kLlama =
+    "{model_type: llama, vocab_size: 11, hidden_size: 8, intermediate_size: 12, num_hidden_layers: 1, "
+    "num_attention_heads: 2, num_key_value_heads: 2, head_dim: 4, max_position_embeddings: 16}";
+const std::string kMoe =
+    "{model_type: qwen3_moe, vocab_size: 11, hidden_size: 8, intermediate_size: 12, num_hidden_layers: 1, "
+    "num_attention_heads: 2, num_key_value_heads: 2, head_dim: 4, max_position_embeddings: 16, num_experts: "
+    "4, "
+    "num_experts_per_tok: 2, moe_intermediate_size: 6}";
+const std::string kLatent =
+    "{model_type: deepseek_v3, vocab_size: 11, hidden_size: 8, intermediate_size: 12, num_hidden_layers: 2, "
+    "num_attention_heads: 2, num_key_value_heads: 2, q_lora_rank: 5, kv_lora_rank: 7, qk_nope_head_dim: 4, "
+    "qk_rope_head_dim: 2, v_head_dim: 3, n_routed_experts: 4, n_group: 1, topk_group: 1, "
+    "num_experts_per_tok: 2, n_shared_experts: 1, moe_intermediate_size: 6, first_k_dense_replace: 1, "
+    "max_position_embeddings: 16}";
+
+// The last words, and "lm_head".
+std::string short_names(const std::vector<std::string>& paths) {
+  std::vector<std::string> out;
+  for (const std::string& path : paths) {
+    std::string name = path.substr(path.rfind('.') + 1);
+    const size_t end = name.rfind("_proj");
+    out.push_back(end != name.npos && end + 5 == name.size() ? name.substr(0, end) : name);
+  }
+  return text::join(out);
+}
+
+struct Wanted {
+  std::string model, section, layers;
+};
+
+TEST(LoraMatching, TakesTheLayersOfEachFormOfTheRecipes) {
+  const std::string projections = "gate, up, down, q, k, v, o", all = "lm_head, " + projections;
+  const std::string latent = "gate, up, down, q_a, q_b, kv_b, o, gate, up, down, q_a, q_b, kv_b, o";
+  const std::string latent_all =
+      "lm_head, gate, up, down, q_a, q_b, kv_a_proj_with_mqa, kv_b, o, gate, up, down, q_a, q_b, "
+      "kv_a_proj_with_mqa, kv_b, o";
+  const std::vector<Wanted> forms = {
+      {kLlama, "{target_modules: '*_proj'}", projections},
+      {kLlama, "{}", projections},
+      {kLlama, "{target_modules: null}", projections},
+      {kLlama, "{target_modules: ['*']}", all},
+      {kLlama, "{match_all_linear: True}", all},
+      {kLlama, "{exclude_modules: ['*.out_proj']}", all},
+      {kLlama, "{exclude_modules: ['*lm_head*', '*vision*']}", projections},
+      {kLlama, "{target_modules: ['*q_proj', '*v_proj', '*wkv']}", "q, v"},
+      {kLlama, "{target_modules: ['*.q_proj', '*.o_proj']}", "q, o"},
+      {kLlama, "{target_modules: ['model.layers.*.self_attn.k_proj', 'model.layers.*.mlp.up_proj']}",
+       "up, k"},
+      {kLlama, "{target_modules: lm_head}", "lm_head"},
+      {kLlama, "{target_modules: '*.self_attn.(q|k)_proj'}", "q, k"},
+      {kLlama, "{target_modules: '*.[qv]_proj'}", "q, v"},
+      // A dot is any character, and `.*` a group of any number of them.
+      {kLlama, "{target_modules: 'model.layers.*q_proj'}", "q"},
+      {kLlama, "{target_modules: 'modelXlayers*q_proj|*k_proj'}", "k"},
+      {kMoe, "{target_modules: '*_proj'}", "q, k, v, o"},
+      {kMoe, "{match_all_linear: true}", "lm_head, q, k, v, o"},
+      {kMoe, "{exclude_modules: ['*.out_proj'], moe_rank_scaling: true}", "lm_head, q, k, v, o"},
+      {kLatent, "{target_modules: '*_proj'}", latent},
+      {kLatent, "{match_all_linear: true}", latent_all},
+  };
+  for (const Wanted& form : forms)
+    EXPECT_EQ(short_names(adapted(form.model, form.section)), form.layers) << form.section;
+}
+
+TEST(LoraMatching, OfAPatternIsThatOfTheWholePath) {
+  EXPECT_THAT(adapted(kLlama, "{target_modules: q_proj}"),
+              ElementsAre("error[config] run.yaml:2 peft: no linear layer gets an adapter: 'q_proj' of "
+                          "target_modules matches no module\n  hint: a pattern is the whole path, and `*` is "
+                          "any characters: '*.q_proj'; layers are such as model.layers.0.self_attn.q_proj, "
+                          "model.layers.0.self_attn.k_proj, model.layers.0.self_attn.v_proj"));
+  EXPECT_THAT(adapted(kLlama, "{target_modules: model.norm}"),
+              ElementsAre(HasSubstr("'model.norm' of target_modules matches 'model.norm', which is no linear "
+                                    "layer\n")));
+  EXPECT_THAT(adapted(kLlama, "{exclude_modules: ['*']}"),
+              ElementsAre(HasSubstr("no linear layer is left to get an adapter\n")));
+}
+
+TEST(LoraMatching, WarnsOfPatternsWithoutALayerAndOfTheDefault) {
+  Units units = units_of(kLlama);
+  EXPECT_THAT(adapt(units, "{target_modules: ['*q_proj', '*wkv', '*norm']}").warnings,
+              ElementsAre("run.yaml:2 peft: '*wkv' of target_modules matches no module",
+                          "run.yaml:2 peft: '*norm' of target_modules matches "
+                          "'model.layers.0.input_layernorm', which is no linear layer"));
+  units = units_of(kLlama);
+  EXPECT_THAT(adapt(units, "{}").warnings,
+              ElementsAre("run.yaml:2 peft: No modules specified for LoRA. Will use target_modules='*_proj' "
+                          "by default."));
+  units = units_of(kLlama);
+  EXPECT_THAT(adapt(units, "{match_all_linear: true}").warnings, IsEmpty());
+}
+
+TEST(LoraMatching, OfExpertsIsNotBuilt) {
+  for (const std::string section :
+       {"{target_modules: ['*']}", "{target_modules: ['*_proj', '*.mlp.experts']}"})
+    EXPECT_THAT(
+        adapted(kMoe, section),
+        ElementsAre("error[not_built] run.yaml:2 peft: adapters of experts are not built yet, and a "
+                    "pattern of target_modules matches 'model.layers.0.mlp.experts'\n  hint: name the "
+                    "linear layers: target_modules: '*_proj'"));
+}
+
+std::string refusal(const std::string& section) {
+  return adapted(kLlama, section).front();
+}
+
+TEST(LoraSection, RefusesWhatExcludesEachOtherInAutoModelsWords) {
+  EXPECT_EQ(
+      refusal("{target_modules: '*', exclude_modules: lm_head}"),
+      "error[config] run.yaml:2 peft: target_modules and exclude_modules are mutually exclusive. Please "
+      "provide only one of them.");
+  EXPECT_EQ(refusal("{match_all_linear: true, exclude_modules: lm_head}"),
+            "error[config] run.yaml:2 peft: Expected target_modules/exclude_modules to be empty when "
+            "match_all_linear is true. Please provide only one of them.");
+}
+
+TEST(LoraSection, RefusesWrongValuesByTheirKeys) {
+  EXPECT_THAT(refusal("{dim: 0}"), HasSubstr("run.yaml:2 peft.dim: expected at least 1, got 0"));
+  EXPECT_THAT(refusal("{alpha: 0}"), HasSubstr("peft.alpha: expected at least 1, got 0"));
+  EXPECT_THAT(refusal("{dropout: 1.5}"), HasSubstr("peft.dropout: "));
+  EXPECT_THAT(refusal("{targt_modules: x}"), HasSubstr("did you mean 'target_modules'?"));
+  EXPECT_THAT(refusal("{target_modules: ['*_proj', '(']}"),
+              HasSubstr("peft.target_modules[1]: not a pattern of module paths: '('\n  hint: `*` is any"));
+  EXPECT_THAT(refusal("{_target_: nemo_automodel.components._peft.lora.LoraConfig}"),
+              HasSubstr("peft._target_: "));
+  EXPECT_EQ(short_names(adapted(kLlama,
+                                "{_target_: nemo_automodel.components._peft.lora.PeftConfig, "
+                                "target_modules: lm_head, use_triton: True}")),
+            "lm_head");
+}
+
+TEST(LoraSection, NamesWhatIsNotBuilt) {
+  EXPECT_THAT(read_peft("{dropout: 0.1, lora_dtype: float32, use_dora: true}").not_built,
+              ElementsAre("peft.dropout: dropout of adapters is not built yet",
+                          "peft.lora_dtype: adapters of another dtype than their layer are not built yet",
+                          "peft.use_dora: DoRA is not built yet"));
+  EXPECT_THAT(read_peft("{dropout: 0.0, dropout_position: pre, use_dora: false}").not_built, IsEmpty());
+}
+
+}  // namespace
+}  // namespace heddle::tests

@@ -1,0 +1,57 @@
+// Reads sections by the plugin's schema.
+#include "plugins/lora/peft_units.h"
+
+#include <ATen/core/TensorBody.h>
+
+#include <deque>
+
+#include "heddle/base/error.h"
+#include "heddle/engine/engine.h"
+#include "lib/run/model/transforms.h"
+
+namespace heddle::tests {
+namespace {
+
+PluginRegistry& registry() {
+  static PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
+  return plugins;
+}
+
+}  // namespace
+
+Recipe read_peft(const std::string& section) {
+  Recipe recipe =
+      read_recipe(config::read_text("model: {config: {model_type: llama}}\npeft: " + section, "run.yaml"));
+  Errors errors;
+  read_plugin_sections(recipe, registry(), errors);
+  errors.raise();
+  return recipe;
+}
+
+Units units_of(const std::string& keys) {
+  return engine::read_model(config::read_text(keys, "config.json"), registry())
+      ->make_units(at::TensorOptions(at::kMeta).dtype(at::kFloat));
+}
+
+Transformed adapt(Units& units, const std::string& section) {
+  const Recipe recipe = read_peft(section);
+  Transformed out;
+  for (const ActiveTransform& one : make_transforms(recipe.sections, 0))
+    out = one.transform->apply(units, one.run);
+  return out;
+}
+
+std::vector<std::string> adapted(const std::string& keys, const std::string& section) {
+  try {
+    Units units = units_of(keys);
+    std::vector<std::string> out;
+    const std::string end = ".lora_A.weight";
+    for (const std::string& name : adapt(units, section).added)
+      if (name.ends_with(end)) out.push_back(name.substr(0, name.size() - end.size()));
+    return out;
+  } catch (const Error& error) {
+    return {error.what()};
+  }
+}
+
+}  // namespace heddle::tests
