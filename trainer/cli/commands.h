@@ -83,6 +83,7 @@ struct GenerateCommand {
   std::string config;     // a run's file, for its `plugins:`
   std::string tokenizer;  // the directory of a tokenizer.json; empty: the model's own
   std::string prompt;
+  bool chat = false;            // the prompt is a user's message
   std::vector<int64_t> tokens;  // instead of the prompt
   int64_t max_new_tokens = 200;
   double temperature = 0.8;  // 0: the likeliest token each time

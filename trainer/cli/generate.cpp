@@ -91,6 +91,22 @@ class TextOfTokens final : public Text {
   std::string printed_;
 };
 
+// The answer alone to a user's message, rendered by the chat template.
+class TextOfChat final : public Text {
+ public:
+  TextOfChat(Tokenizer& tokenizer, const std::string& message)
+      : tokenizer_(tokenizer), prompt_(tokenizer.chat(message)) {}
+  std::vector<int64_t> prompt() override { return prompt_; }
+  void begin() override {
+    for (const int64_t token : prompt_) tokenizer_.step(token);  // gives the answer its spaces
+  }
+  void add(int64_t token) override { std::cout << tokenizer_.step(token) << std::flush; }
+
+ private:
+  Tokenizer& tokenizer_;
+  const std::vector<int64_t> prompt_;
+};
+
 // Of the directory that was named, else the model's own; none where tokens are bytes or ids.
 std::unique_ptr<Tokenizer> tokenizer_of(const GenerateCommand& command, const ModelPlace& model) {
   if (!command.tokens.empty()) return nullptr;
@@ -111,7 +127,11 @@ std::unique_ptr<Tokenizer> tokenizer_of(const GenerateCommand& command, const Mo
 
 std::unique_ptr<Text> make_text(const GenerateCommand& command, Tokenizer* tokenizer) {
   if (!command.tokens.empty()) return std::make_unique<TextOfIds>(command.tokens);
+  if (command.chat && tokenizer == nullptr)
+    throw Error(ErrorCode::usage, "--chat", "the model was trained on bytes, which have no chat template",
+                "leave --chat out");
   if (tokenizer == nullptr) return std::make_unique<TextOfBytes>(command.prompt);
+  if (command.chat) return std::make_unique<TextOfChat>(*tokenizer, command.prompt);
   return std::make_unique<TextOfTokens>(*tokenizer, command.prompt);
 }
 

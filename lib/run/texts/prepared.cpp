@@ -147,7 +147,7 @@ class Preparation {
                               : !key.empty()   ? job_.where + "." + key
                                                : where;
     if (kind == "package")
-      throw Error(ErrorCode::input, job_.where, PythonProcess::python() + ": " + what,
+      throw Error(ErrorCode::input, job_.where, PythonProcess::python() + " has no package " + what,
                   hint.empty()
                       ? "pip install tokenizers jinja2 pyarrow; or HEDDLE_PYTHON names another Python; "
                         "or heddle prepare on another machine, and HEDDLE_DATA"

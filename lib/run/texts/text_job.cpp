@@ -129,13 +129,14 @@ json message_of(const TextJob& job, const std::string& key, const fs::path& out,
     for (const fs::path& file : of_split) files[split].push_back(fs::absolute(file).string());
   const fs::path& tokenizer = job.tokenizer.directory;
   const json config = json::parse(content_of(tokenizer / "config.json"), nullptr, false);
+  json tokenizer_arguments = json::parse(config::to_json(job.tokenizer.arguments));
+  tokenizer_arguments["use_nemo"] = job.tokenizer.is_nemo;
   const bool has_type =
       config.is_object() && config.contains("model_type") && config["model_type"].is_string();
   return {{"script", job.script.string()},
           {"arguments", arguments_of(job)},
           {"tokenizer", tokenizer.empty() ? "" : fs::absolute(tokenizer).string()},
-          {"tokenizer_arguments", json::parse(config::to_json(job.tokenizer.arguments))},
-          {"use_nemo", job.tokenizer.is_nemo},
+          {"tokenizer_arguments", std::move(tokenizer_arguments)},
           {"model_type", has_type ? config["model_type"].get<std::string>() : ""},
           {"source", job.source},
           {"files", files},

@@ -60,6 +60,10 @@ void add_generate(CLI::App& app, GenerateCommand& to) {
       ->option_text("FILE");
   auto* prompt = command->add_option("--prompt", to.prompt, "The text to continue");
   command
+      ->add_flag("--chat", to.chat,
+                 "The prompt is a user's message: the tokenizer's chat template renders it, the answer is printed")
+      ->needs(prompt);
+  command
       ->add_option("--tokenizer", to.tokenizer,
                    "A directory with the tokenizer.json to use (default: the model's own)")
       ->option_text("DIR");

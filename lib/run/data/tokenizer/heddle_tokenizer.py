@@ -5,6 +5,7 @@ says. The first message goes to heddle; after it each request has one answer. It
 """
 
 import array
+import datetime
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ class Server:
     def __init__(self, file, channel):
         import tokenizers
 
-        self.channel = channel
+        self.channel, self.file = channel, file
         self.ids, self.begin, self.read = [], 0, 0  # of steps: all, what the last text began with, and what it ended with
         self.tokenizer = tokenizers.Tokenizer.from_file(file)
         self.tokenizer.no_truncation()
@@ -87,6 +88,22 @@ class Server:
         ids = array.array("I", payload)
         self.send({}, self.tokenizer.decode(list(ids), skip_special_tokens=request["skip"]).encode())
 
+    def chat(self, request, payload):
+        """The ids of a conversation, rendered by the tokenizer's chat template, up to where the next answer begins."""
+        sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "prepare"))
+        from chat_template import ChatTemplate
+        from faults import Fault
+        from text_tokenizer import TextTokenizer
+        try:
+            known = TextTokenizer(os.path.dirname(os.path.abspath(self.file)))
+            if known.templates is None:
+                raise Fault("the tokenizer has no chat template")
+            template = ChatTemplate(known.templates, known.named(), datetime.date.today())
+            text, _ = template.render(request["messages"], asks=True)
+        except Fault as fault:
+            return self.send({"refused": fault.hint if fault.kind == "package" else fault.what})
+        self.send({}, array.array("I", self.tokenizer.encode(text, add_special_tokens=False).ids).tobytes())
+
     def step(self, request, payload):
         """The text that this id completes; empty while a character is cut. The ids before it give it its spaces."""
         self.ids.append(request["id"])
@@ -128,8 +145,8 @@ def serve(file, channel):
         request = json.loads(line)
         payload = channel.read(request.get("bytes", 0))
         try:
-            {"encode": server.encode, "id": server.id, "decode": server.decode, "step": server.step}[request["do"]](
-                request, payload)
+            {"encode": server.encode, "id": server.id, "decode": server.decode, "chat": server.chat,
+             "step": server.step}[request["do"]](request, payload)
         except OSError:
             return  # heddle has ended
         except BaseException as error:

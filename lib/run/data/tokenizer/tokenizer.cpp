@@ -81,6 +81,18 @@ std::vector<std::vector<uint32_t>> Tokenizer::encode(std::span<const std::string
   return end_encoding();
 }
 
+std::vector<int64_t> Tokenizer::chat(const std::string& message) {
+  process_.send({{"do", "chat"}, {"messages", {{{"role", "user"}, {"content", message}}}}});
+  const Message answered = answer();
+  if (answered.words.contains("refused"))
+    throw Error(ErrorCode::input, file_.string(), answered.words.at("refused").get<std::string>(),
+                "a chat template is a key of tokenizer_config.json, or chat_template.jinja beside it; without "
+                "--chat the prompt is continued as it stands");
+  std::vector<uint32_t> ids(answered.payload.size() / sizeof(uint32_t));
+  if (!ids.empty()) std::memcpy(ids.data(), answered.payload.data(), answered.payload.size());
+  return {ids.begin(), ids.end()};
+}
+
 std::string Tokenizer::decode(std::span<const int64_t> ids) {
   return decoded(ids, true);
 }

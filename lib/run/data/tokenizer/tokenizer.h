@@ -30,6 +30,9 @@ class HEDDLE_API Tokenizer {
   void begin_encoding(std::span<const std::string> texts);
   std::vector<std::vector<uint32_t>> end_encoding();
   // The text of ids, without special tokens.
+  // The ids of a user's message by the tokenizer's chat template, up to where the answer begins. Throws
+  // Error{input} where it has none, or refuses the message.
+  std::vector<int64_t> chat(const std::string& message);
   std::string decode(std::span<const int64_t> ids);
   std::string decode_all(std::span<const int64_t> ids);  // special tokens too
   // What one more id adds to the text of those before it: "" until its last character is complete.

@@ -120,15 +120,15 @@ class ChatTemplate:
         except Exception as error:
             raise Fault(f"the chat template fails: {type(error).__name__}: {error}") from None
 
-    def render(self, messages, tools=None):
-        """The text of a conversation, and the [begin, end) of its generation blocks."""
+    def render(self, messages, tools=None, asks=False):
+        """The text of a conversation, and the [begin, end) of its generation blocks; asks: for the next answer."""
         if not messages:
             raise Fault("a conversation without messages cannot be rendered (the first message is the assistant's?)")
         if tools is not None and not all(isinstance(tool, dict) for tool in tools):
             raise Fault("Tools should either be a JSON schema, or a callable function with type hints and a docstring "
                         "suitable for auto-conversion to a schema.")
         template, made = self.chosen(tools), self.environment
-        variables = dict(self.special, messages=messages, tools=tools, documents=None, add_generation_prompt=False)
+        variables = dict(self.special, messages=messages, tools=tools, documents=None, add_generation_prompt=asks)
 
         def rendered():
             made.blocks, made.written, parts = [], 0, []
