@@ -189,12 +189,19 @@ class PreflightBuilder {
           "set norm_type: 2, or pp_post_validation: false");
   }
 
+  int64_t samples_wanted(bool validation) const {
+    const StepSection& steps = out_.recipe.steps;
+    const int64_t count = steps.max_steps.value_or(0);
+    return (validation ? count / steps.val_every_steps.value_or(1000) : count) * steps.global_batch_size;
+  }
+
   DataFacts facts_for(const DatasetSection& section, const PackedSection& packed) {
     DataFacts facts;
     facts.seed = static_cast<uint64_t>(out_.recipe.seed);
     facts.local_batch_size = out_.recipe.steps.local_batch_size;
     facts.pack_size = packed.rules.size;
     facts.validation = !out_.recipe.dataset || section.where != out_.recipe.dataset->where;
+    facts.samples_wanted = samples_wanted(facts.validation);
     facts.documents_refused = not_on_device_;
     facts.warnings = &out_.setup.warnings;
     if (!out_.model) return facts;

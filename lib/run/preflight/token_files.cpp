@@ -10,6 +10,7 @@
 #include "lib/run/data/order.h"
 #include "lib/run/data/token_dataset.h"
 #include "lib/run/data/tokenizer/token_note.h"
+#include "lib/run/preflight/blend_files.h"
 #include "lib/run/recipe/component.h"
 #include "lib/run/recipe/token_files.h"
 
@@ -177,12 +178,14 @@ const OfferedDataset& token_files() {
 }
 
 const OfferedDataset* find_dataset(PluginRegistry& plugins, const std::string& name) {
-  return name == kTokenFiles ? &token_files() : plugins.find<OfferedDataset>(name);
+  if (name == kTokenFiles) return &token_files();
+  return name == kBlend ? &blend_files() : plugins.find<OfferedDataset>(name);
 }
 
 std::vector<std::string> dataset_names(const PluginRegistry& plugins) {
   std::vector<std::string> names = plugins.names(OfferedDataset::kKind);
   names.emplace_back(kTokenFiles);
+  names.emplace_back(kBlend);
   std::sort(names.begin(), names.end());
   return names;
 }

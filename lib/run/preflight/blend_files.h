@@ -1,0 +1,12 @@
+// The data set of Megatron's blends, an offer like that of a plugin.
+#pragma once
+
+#include "heddle/plugin/dataset.h"
+
+namespace heddle {
+
+inline constexpr const char* kBlend = "MegatronPretraining";
+
+const OfferedDataset& blend_files();
+
+}  // namespace heddle
