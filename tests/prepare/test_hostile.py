@@ -8,7 +8,7 @@ import unittest
 from unittest import mock
 
 import cases
-from test_acceptance import Prepared, squad, talk
+from prepared import Prepared, squad, talk
 
 TALK = talk(("user", "who"), ("assistant", "it's"))
 

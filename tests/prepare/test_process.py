@@ -10,7 +10,7 @@ from unittest import mock
 
 import cases
 import harness
-from test_acceptance import Prepared, squad, talk
+from prepared import Prepared, squad, talk
 
 SCRIPT = os.path.join(harness.ROOT, "lib", "run", "data", "prepare", "script", "heddle_prepare.py")
 

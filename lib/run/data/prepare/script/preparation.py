@@ -117,7 +117,8 @@ def counted(tools, file, read):
     import tokenizers
     split, seed = tools.asked if tools.parts else (None, None)
     if tools.local and (seed is not None or "[" in (split or "")):
-        what = " and ".join(word for word, there in (("split", "[" in (split or "")), ("shuffle_seed", seed is not None)) if there)
+        asked = (("split", "[" in (split or "")), ("shuffle_seed", seed is not None))
+        what = " and ".join(word for word, there in asked if there)
         tools.warn(f"{what} of a local JSON file: not applied, as in AutoModel; all {read} rows are read. "
                    "dataset.apply_split: true applies it")
     for note, rows in tools.notes.items():
@@ -130,9 +131,10 @@ def counted(tools, file, read):
     if tools.filled_to:
         tools.filled = -(-file.longest // tools.filled_to) * tools.filled_to
     dropped = sum(tools.dropped.values())
+    libraries = {"python": platform.python_version(), "tokenizers": tokenizers.__version__}
     return {"samples": file.samples, "tokens": file.tokens, "labels": file.labels, "dropped": dropped}, {
         "rows": read, "dropped": tools.dropped, "longest": file.longest, "without_labels": file.empty,
-        "filled": tools.filled, "libraries": {"python": platform.python_version(), "tokenizers": tokenizers.__version__}}
+        "filled": tools.filled, "libraries": libraries}
 
 
 def run(job, say):

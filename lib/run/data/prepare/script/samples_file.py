@@ -58,7 +58,8 @@ class SamplesFile:
         self.samples += len(firsts)
         self.tokens += len(tokens)
         self.run_count += len(runs) // 2
-        for values, file in ((tokens, self.words), (firsts, self.firsts), (run_firsts, self.run_firsts), (runs, self.runs)):
+        for values, file in ((tokens, self.words), (firsts, self.firsts), (run_firsts, self.run_firsts),
+                             (runs, self.runs)):
             file.write(little(values).tobytes())
 
     def section(self, source=None, data=b""):
