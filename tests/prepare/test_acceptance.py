@@ -138,6 +138,18 @@ class Order(Prepared):
                             ("train[5:5]", "has no rows"), ("train[:101%]", "Percent slice boundaries")):
             self.assertIn(what, self.refused("squad", "bytes", [squad()], local=False, split=split).what)
 
+    def test_keys_with_another_word(self):
+        for key, value, what in (("padding", "left", "'left' is not one of False, True, None, longest, max_length, do_not_pad"),
+                                 ("truncation", "all", "truncation: all is not one of do_not_truncate, longest_first")):
+            fault = self.refused("squad", "bytes", [squad()], local=False, **{key: value})
+            self.assertEqual([fault.what[:len(what)], fault.where, fault.kind], [what, "dataset." + key, "config"])
+
+    def test_filled_lengths(self):
+        for changes, filled in (({}, None), ({"padding": "max_length", "seq_length": 64}, 64), ({"padding": True}, None),
+                                ({"padding": "max_length"}, 4095)):
+            self.prepare("squad", "bytes", [squad()], local=False, **changes)
+            self.assertEqual(self.head["filled"], filled)
+
     def test_shuffle_seed_is_numpys_permutation(self):
         expected = [5, 6, 0, 7, 3, 2, 4, 9, 1, 8]  # numpy.random.default_rng(42).permutation(10)
         given = [talk(("user", "x"), ("assistant", str(i))) for i in range(10)]

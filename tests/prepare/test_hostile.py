@@ -105,7 +105,7 @@ class Rows(Prepared):
             path = self.path(name)
             fault = self.refused("squad", "bytes", [], local=False, files=[path])
             if name == "rows.jsonl":
-                self.assertEqual([fault.what, fault.where], ["a row of more than 64 MiB", path + ":2"])
+                self.assertEqual([fault.what, fault.where], ["a row of more than 16 MiB", path + ":2"])
         self.assertLess(time.monotonic() - begin, 60)
         self.assertLess(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 600 << 10)
 

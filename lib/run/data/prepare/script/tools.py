@@ -14,6 +14,7 @@ from permutation import permutation
 from sources import Batch, Split, of_size
 from text_tokenizer import TextTokenizer
 
+PADDINGS = (False, True, None, "longest", "max_length", "do_not_pad")
 PLAIN_SLICE = re.compile(r"^(\w+)\[(\d*):(\d*)\]$", re.ASCII)  # of rows that were mixed
 
 
@@ -67,7 +68,10 @@ class Tools:
 
     def fill(self, seq_length=None):
         """The length to which a recipe's `padding: max_length` fills every row."""
-        if self.arguments.get("padding") == "max_length":
+        padding = self.arguments.get("padding", False)
+        if padding not in PADDINGS:
+            raise self.fault(f"{padding!r} is not one of {', '.join(map(str, PADDINGS))}", "padding")
+        if padding == "max_length":
             longest = self.tokenizer.longest
             self.filled = seq_length if seq_length is not None else longest - 1 if longest < 10**20 else None
 
@@ -124,8 +128,8 @@ class Tools:
                 raise self.fault(f"asks for {first} rows, and there are {there}", "limit_dataset_samples")
         parts = []
         for rows, begin, end in self.parts:
-            if end is None and len(self.parts) > 1:
-                end = rows.count()
+            if len(self.parts) > 1:
+                end = last(rows, end)
             end = begin + first if end is None else min(end, begin + first)
             parts.append((rows, begin, end))
             first = max(0, first - (end - begin))
