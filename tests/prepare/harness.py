@@ -6,9 +6,16 @@ import json
 import os
 import struct
 import sys
+import unittest
 
 import cases
 import rows
+
+try:
+    import jinja2
+    import tokenizers
+except ImportError as missing:
+    raise unittest.SkipTest(f"no package {missing.name}: pip install tokenizers jinja2, and pyarrow for all") from None
 
 KEPT = 24  # rows of a case in the tree
 HERE = os.path.dirname(os.path.abspath(__file__))

@@ -136,6 +136,38 @@ class File(Prepared):
         self.assertEqual({path for path in outside if not path.isdigit()}, set())
 
 
+class Modules(Prepared):
+    def said(self, body):
+        """What is said about a format module whose plan() has this body."""
+        job = self.job("squad", "bytes", [squad()], local=False)
+        job["script"] = self.path("own.py")
+        with open(job["script"], "w", encoding="utf-8") as stream:
+            stream.write(f"def plan(arguments, tools):\n    tools.read('train')\n    {body}\n")
+        from faults import Fault
+        with self.assertRaises(Fault) as caught:
+            self.run_job(job)
+        return caught.exception.what
+
+    def test_faults_of_a_module(self):
+        self.assertIn("the format module fails: SyntaxError", self.said("return ("))
+        self.assertIn("the format module fails: KeyError: 'no'", self.said("return arguments['no']"))
+        self.assertEqual(self.said("return lambda rows: []"), "the format module made 0 samples of 1 rows")
+        for spans in ("[(0, 3)]", "[(1, 1)]", "[(1, 2), (2, 3)]", "[(-1, 1)]"):
+            self.assertIn("whose runs do not rise inside it", self.said(f"return lambda rows: [([1, 2], {spans})]"))
+
+    def test_one_that_drops_rows(self):
+        job = self.job("squad", "bytes", [squad(str(i)) for i in range(5)], local=False)
+        job["script"] = self.path("own.py")
+        with open(job["script"], "w", encoding="utf-8") as stream:
+            stream.write("def plan(arguments, tools):\n    tools.read('train', shuffle_seed=1)\n    return lambda rows: ["
+                         "([int(r['answers']['text'][0])], []) if r['answers']['text'] != ['3'] else tools.drop('three') "
+                         "for r in rows]\n")
+        import permutation
+        expected = [i for i in permutation.permutation(1, 5) if i != 3]
+        self.assertEqual([ids[0] for ids, _ in self.run_job(job)], expected)
+        self.assertEqual([self.head["dropped"], self.head["flags"], self.counts["dropped"]], [{"three": 1}, 2, 1])
+
+
 class Classes(Prepared):
     def test_which_class_counts(self):
         import tokenizer_classes

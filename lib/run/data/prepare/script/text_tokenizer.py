@@ -26,7 +26,7 @@ class TextTokenizer:
             raise package(error, "texts are tokenized with it") from None
         arguments = dict(arguments or {})
         self.nemo, self.library, self.directory = arguments.pop("use_nemo", True), tokenizers, directory
-        self.warnings = []
+        self.warnings, self.count = [], None
         ends = {key: arguments.pop(key, None) for key in ("add_bos_token", "add_eos_token")}
         files = Files(directory, {key: value for key, value in arguments.items() if key != "trust_remote_code"})
         self.shape = tokenizer_classes.chosen(files, model_type)
@@ -139,7 +139,9 @@ class TextTokenizer:
         return list(dict.fromkeys([*self.special.values(), *self.extra]))
 
     def size(self):
-        return max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        if self.count is None:
+            self.count = max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        return self.count
 
     def limit(self, truncation, seq_length):
         """The (strategy, length) of the recipe's keys, None: nothing is cut."""
