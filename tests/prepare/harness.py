@@ -32,7 +32,7 @@ def directory(case, folder):
     """The tokenizer's directory of a case."""
     name, template = case[1], case[2].get("template")
     file, config, model_type, _ = cases.TOKENIZERS[name]
-    made = os.path.join(folder, "tokenizers", name + (f"_{hash(template) & 0xffff:x}" if template else ""))
+    made = os.path.join(folder, "tokenizers", name + ("_" + digest(template) if template else ""))
     if not os.path.isdir(made):
         os.makedirs(made)
         with open(os.path.join(HERE, "golden", file + ".json"), "rb") as stream, open(made + "/tokenizer.json", "wb") as out:

@@ -3,7 +3,7 @@
     python make_golden.py AUTOMODEL [--rows 1000] [--only WORDS] [--keep]
 
 AUTOMODEL: a checkout of NVIDIA-NeMo/Automodel. Python needs torch, transformers 5.12.1, datasets, pyarrow. With --keep
-golden/ stays as it is and only the comparison is made. No network is used."""
+or --only golden/ stays as it is and only the comparison is made. No network is used."""
 
 import argparse
 import datetime
@@ -105,7 +105,7 @@ def main():
     golden = os.path.join(HERE, "golden")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HF_HOME"] = os.path.join(folder, "hf")
-        if not given.keep:
+        if not given.keep and not given.only:
             import train_tokenizers
             train_tokenizers.write(golden)
         made, bad = {"date": datetime.date.today().isoformat()}, 0

@@ -118,9 +118,9 @@ class Prefixes(Prepared):
 
 
 class Order(Prepared):
-    def numbers(self, **changes):
-        """Which of 100 rows a job takes, in its order."""
-        given = [squad(str(i)) for i in range(100)]
+    def numbers(self, rows=100, **changes):
+        """Which of so many rows a job takes, in its order."""
+        given = [squad(str(i)) for i in range(rows)]
         samples = self.prepare("squad", "bytes_plain", given, local=False, exact_answer_mask=True, **changes)
         return [int(self.text(sample)) for sample in samples]
 
@@ -130,6 +130,11 @@ class Order(Prepared):
                                 ("train[:2] + train[-90:12]", [0, 1, 10, 11]), ("train[90:999]", list(range(90, 100)))):
             self.assertEqual(self.numbers(split=split), expected, split)
         self.assertEqual(self.numbers(limit_dataset_samples=3), [0, 1, 2])
+        for rows, split, expected in ((30, "train[:5%]", 2), (50, "train[:5%]", 2), (70, "train[:5%]", 4)):
+            self.assertEqual(self.numbers(rows, split=split), list(range(expected)))  # half to even
+        self.assertEqual(self.numbers(250, split="train[:2%](pct1_dropremainder)"), [0, 1, 2, 3])
+        self.assertIn("is forbidden", self.refused("squad", "bytes", [squad()], local=False,
+                                                   split="train[:2%](pct1_dropremainder)").what)
         self.assertEqual(self.numbers(split="train[7:9]", limit_dataset_samples=1), [7, 8])
         self.assertIn("Dataset split train[7:9] already has a slice, skipping limit_dataset_samples", self.warnings())
 
@@ -137,6 +142,15 @@ class Order(Prepared):
         for split, what in (("test", 'Unknown split "test". Should be one of [\'train\'].'), ("train[a:]", "Unrecognized"),
                             ("train[5:5]", "has no rows"), ("train[:101%]", "Percent slice boundaries")):
             self.assertIn(what, self.refused("squad", "bytes", [squad()], local=False, split=split).what)
+
+    def test_batches_cross_files(self):
+        import sources
+        batches = [sources.Batch(list(range(begin, begin + rows)), list(range(begin, begin + rows)))
+                   for begin, rows in ((0, 700), (700, 1), (701, 2299), (3000, 3))]
+        made = list(sources.of_size(batches))
+        self.assertEqual([len(batch.rows) for batch in made], [1000, 1000, 1000, 3])
+        self.assertEqual([row for batch in made for row in batch.rows], list(range(3003)))
+        self.assertEqual([place for batch in made for place in batch.places], list(range(3003)))
 
     def test_keys_with_another_word(self):
         for key, value, what in (("padding", "left", "'left' is not one of False, True, None, longest, max_length, do_not_pad"),

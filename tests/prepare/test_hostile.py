@@ -126,6 +126,12 @@ class Rows(Prepared):
                 with mock.patch.object(json_rows, "CHUNK", chunk):
                     self.assertEqual([row for _, row in json_rows.values(self.path("rows.json"))], given)
 
+    def test_a_mark_of_utf8_at_the_beginning(self):
+        with open(self.path("rows.jsonl"), "wb") as stream:
+            stream.write(b"\xef\xbb\xbf" + self.GOOD + b"\r\n\r\n" + self.GOOD)
+        self.prepare("squad", "bytes", [], local=False, files=[self.path("rows.jsonl")])
+        self.assertEqual(len(self.samples), 2)
+
     def test_columns_that_are_not_there_or_no_texts(self):
         said, where = self.said(self.GOOD + b"\n" + b'{"context": "c", "question": "q"}')
         self.assertEqual([said, where], ["the row has no 'answers'", "rows.jsonl:2"])

@@ -193,6 +193,15 @@ class Classes(Prepared):
         self.run_job(job)
         self.assertTrue(any("class CodeLlamaTokenizer has parts of its own" in text for text in self.warnings()))
 
+    def test_a_tokenizer_that_fails(self):
+        job = self.job("squad", "bert", [squad("\u4e00\u4e01")], local=False)
+        harness.save(os.path.join(job["tokenizer"], "tokenizer_config.json"),
+                     {"tokenizer_class": "BertTokenizer", "unk_token": "[NEW]"})
+        from faults import Fault
+        with self.assertRaisesRegex(Fault, "the tokenizer fails: WordPiece error: Missing") as caught:
+            self.run_job(job)
+        self.assertEqual(caught.exception.where, job["tokenizer"])
+
     def test_templates_by_name_and_by_file(self):
         job = self.job("chat", "bytes", [talk(("user", "x"), ("assistant", "y"), tools=[{"type": "function"}])])
         config = os.path.join(job["tokenizer"], "tokenizer_config.json")

@@ -111,11 +111,11 @@ class Chat:
         else:
             mask = bytearray(b"\1" * len(ids))
         if self.last_turn == "before":
-            keep_last(mask, 0)
+            keep_last(mask)
         if planned.reasons:
             self.take_reasoning_out(planned, ids, mask)
         if self.last_turn == "after":
-            keep_last(mask, 1)
+            keep_last(mask)
         return ids, runs(mask)
 
     def turns(self, planned, encodings, ids):
@@ -176,12 +176,11 @@ def generated(encoding, blocks, size):
     return mask
 
 
-def keep_last(mask, begin):
-    """Leaves the last run of ones from `begin` on."""
-    last = mask.rfind(1)
-    if last >= begin:
-        zero = mask.rfind(0, begin, last)
-        mask[:max(zero, begin)] = bytes(max(zero, begin))
+def keep_last(mask):
+    """Leaves the last run of ones."""
+    before = mask.rfind(0, 0, mask.rfind(1) + 1)
+    if before > 0:
+        mask[:before] = bytes(before)
 
 
 def difference(whole, other):

@@ -34,9 +34,13 @@ class TextTokenizer:
         self.settings, self.templates = files.settings, files.templates
         self.name_tokens(files)
         self.add_tokens(files)
-        self.shape.finish(self)
         self.warnings += files.warnings
-        self.set_ends(ends)
+        if self.nemo:
+            self.shape.finish(self)
+            self.set_ends({key for key, value in ends.items() if value and self.special.get(key[4:])})
+        else:  # arguments of the class, which may put its own in their place
+            self.set_ends({key for key, value in ends.items() if value is not None}, ends)
+            self.shape.finish(self)
         if self.nemo and self.pad_id is None:
             self.warnings.append("the tokenizer has no pad token: token 0 is taken, as AutoModel does")
             self.set_token("pad_token", self.backend.id_to_token(0))
@@ -75,7 +79,7 @@ class TextTokenizer:
         new = [token for token in new if repr(token) not in known]
         there = {token.content for token in self.backend.get_added_tokens_decoder().values()}
         there.update(token.content for token in new)
-        for token in [*self.given.values(), *files.own.values(), *files.extra]:
+        for token in [*map(self.given.get, NAMED), *files.own.values(), *files.extra]:
             if token is not None and content(token) not in there:
                 new.append(added_token(self.library, token, special=True))
                 there.add(content(token))
@@ -85,11 +89,10 @@ class TextTokenizer:
         if new:
             self.backend.add_tokens(new)
 
-    def set_ends(self, ends):
+    def set_ends(self, given, values=None):
         """`add_bos_token` and `add_eos_token` of the recipe; those of the directory are not read."""
-        self.adds_bos = bool(ends["add_bos_token"]) and "bos_token" in self.special
-        self.adds_eos = bool(ends["add_eos_token"]) and "eos_token" in self.special
-        given = any(ends.values()) if self.nemo else any(value is not None for value in ends.values())
+        on = {key for key in given if (values is None or values[key]) and self.special.get(key[4:])}
+        self.adds_bos, self.adds_eos = "add_bos_token" in on, "add_eos_token" in on
         if not given and self.backend.post_processor is not None:
             return
         words, special = ["$A:0"], []
@@ -165,6 +168,8 @@ class TextTokenizer:
             return function(texts, add_special_tokens=special)
         except (UnicodeEncodeError, TypeError):
             raise refused(texts) from None
+        except Exception as error:  # of the library, such as an unknown token that is not in the vocabulary
+            raise Fault(f"the tokenizer fails: {error}", self.directory) from None
 
     def ids(self, texts, special=True):
         """Ids of texts, of which at most about GROUP characters are worked on at once."""

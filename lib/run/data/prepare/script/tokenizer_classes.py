@@ -126,7 +126,7 @@ def bert(settings):
 
 # The class's parts, and its special tokens where the files name none.
 CLASSES = {
-    "GPT2Tokenizer": (gpt2, {"unk_token": END, "bos_token": END, "eos_token": END}),
+    "GPT2Tokenizer": (gpt2, {"unk_token": END, "bos_token": END, "eos_token": END, "pad_token": None}),
     "GPTNeoXTokenizer": (gpt_neox, {"unk_token": END, "bos_token": END, "eos_token": END, "pad_token": "<|padding|>"}),
     "Qwen2Tokenizer": (qwen2, {"unk_token": END, "eos_token": END, "pad_token": END}),
     "Qwen3_5Tokenizer": (qwen35, {"unk_token": END, "eos_token": END, "pad_token": END}),

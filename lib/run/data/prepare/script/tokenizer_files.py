@@ -56,8 +56,6 @@ class Files:
         self.model = read_json(directory, "config.json") or {}
         self.hub_class = self.settings.pop("tokenizer_class", None) or self.model.get("tokenizer_class")
         self.remote = "auto_map" in self.settings
-        for key in ("add_bos_token", "add_eos_token"):  # the post-processor of tokenizer.json says it
-            self.settings.pop(key, None)
         self.settings.update(arguments)
         if "additional_special_tokens" in self.settings:
             self.settings.setdefault("extra_special_tokens", self.settings.pop("additional_special_tokens"))
