@@ -43,7 +43,7 @@ class Tools:
         return self.cached
 
     def prompt_and_answer(self, pairs, answer_only=True):
-        """Samples of (prompt, answer), by spec 8.2; cut at seq_length where `truncation` says so."""
+        """Samples of (prompt, answer), as AutoModel makes them; cut at seq_length where `truncation` says so."""
         ends = self.tokenizer.templates is None and self.arguments.get("truncation", False) is None
         return labels.prompt_and_answer(self.tokenizer, pairs, self.limit, answer_only,
                                         self.arguments.get("exact_answer_mask", False), ends)
