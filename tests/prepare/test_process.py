@@ -193,6 +193,33 @@ class Classes(Prepared):
         self.run_job(job)
         self.assertTrue(any("class CodeLlamaTokenizer has parts of its own" in text for text in self.warnings()))
 
+    def loaded(self, name, config, arguments=None):
+        """The tokenizer of golden/NAME.json with these settings."""
+        import text_tokenizer
+        job = self.job("squad", name, [], local=False)
+        harness.save(os.path.join(job["tokenizer"], "tokenizer_config.json"), config)
+        return text_tokenizer.TextTokenizer(job["tokenizer"], job["model_type"], arguments)
+
+    def test_tokens_that_the_vocabulary_lacks_are_added_by_their_name(self):
+        made = self.loaded("bytes", {"pad_token": "<c>", "eos_token": "<b>", "bos_token": "<a>", "image_token": "<d>"})
+        self.assertEqual([made.bos_id, made.eos_id, made.pad_id, made.id("<d>"), made.size()], [633, 634, 635, 636, 637])
+
+    def test_qwen_takes_the_spaces_beside_its_special_tokens(self):
+        end = {"__type": "AddedToken", "content": "<|im_end|>", "lstrip": True, "rstrip": True, "normalized": False,
+               "single_word": False, "special": True}
+        added = {"added_tokens_decoder": {"5": {key: end[key] for key in end if key != "__type"}}}
+        for kind, name, special in (("qwen", "Qwen2Tokenizer", 2), ("gpt2", "GPT2Tokenizer", 0)):  # as transformers 5.12.1
+            made = self.loaded(kind, {"tokenizer_class": name, "eos_token": end, **added}, {"use_nemo": False})
+            tokens = made.encode(["x <|im_end|> y"], special=False, offsets=True)[0].tokens
+            self.assertEqual(sum(token.startswith("\u0120") for token in tokens), special, tokens)
+
+    def test_an_end_that_the_tokenizer_lacks_changes_nothing(self):
+        plain = self.loaded("words", {"tokenizer_class": "PreTrainedTokenizerFast"})
+        asked = self.loaded("words", {"tokenizer_class": "PreTrainedTokenizerFast"}, {"add_eos_token": True})
+        self.assertEqual(asked.ids(["of"]), plain.ids(["of"]))
+        own = self.loaded("words", {"eos_token": "[SEP]"}, {"add_eos_token": True})  # in place of [CLS] ... [SEP]
+        self.assertEqual(own.ids(["of"]), [plain.ids(["of"])[0][1:]])
+
     def test_a_tokenizer_that_fails(self):
         job = self.job("squad", "bert", [squad("\u4e00\u4e01")], local=False)
         harness.save(os.path.join(job["tokenizer"], "tokenizer_config.json"),

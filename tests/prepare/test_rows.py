@@ -48,6 +48,13 @@ class Columns(Prepared):
         fault = self.refused("columns", "bytes", [{"ctx": "c", "ask": "q" * 90, "say": "x"}], seq_length=8, truncation=True)
         self.assertTrue(fault.what.startswith("All samples in the dataset produced labels that are entirely -100."))
 
+    def test_a_limit_of_a_sum_of_slices(self):
+        given = [{"ctx": "c", "ask": "q", "say": f"{i} river"} for i in range(6)]
+        samples = self.prepare("columns", "bytes", given, local=False, split="train[4:99]+train[:3]",
+                               limit_dataset_samples=4)
+        whole = self.prepare("columns", "bytes", given, local=False)
+        self.assertEqual(samples, [whole[i] for i in (4, 5, 0, 1)])
+
     def test_a_limit_above_the_rows(self):
         self.assertIn("asks for 3 rows, and there are 2",
                       self.refused("columns", "bytes", self.ROWS, limit_dataset_samples=3).what)

@@ -74,7 +74,6 @@ class TextTokenizer:
     def add_tokens(self, files):
         """Tokens that the settings name and tokenizer.json lacks, at the end of the vocabulary."""
         known = {repr(token) for token in self.backend.get_added_tokens_decoder().values()}
-        named = set(self.special.values())
         new = [added_token(self.library, token) for _, token in sorted(files.added.items())]
         new = [token for token in new if repr(token) not in known]
         there = {token.content for token in self.backend.get_added_tokens_decoder().values()}
@@ -83,9 +82,6 @@ class TextTokenizer:
             if token is not None and content(token) not in there:
                 new.append(added_token(self.library, token, special=True))
                 there.add(content(token))
-        for token in new:
-            if token.content in named:
-                token.special = True
         if new:
             self.backend.add_tokens(new)
 
