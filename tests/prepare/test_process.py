@@ -203,6 +203,9 @@ class Classes(Prepared):
     def test_tokens_that_the_vocabulary_lacks_are_added_by_their_name(self):
         made = self.loaded("bytes", {"pad_token": "<c>", "eos_token": "<b>", "bos_token": "<a>", "image_token": "<d>"})
         self.assertEqual([made.bos_id, made.eos_id, made.pad_id, made.id("<d>"), made.size()], [633, 634, 635, 636, 637])
+        made = self.loaded("gpt2", {"tokenizer_class": "GPT2Tokenizer", "unk_token": "<c>", "eos_token": "<b>",
+                                    "bos_token": "<a>"})
+        self.assertEqual([made.bos_id, made.eos_id, made.id("<c>")], [633, 634, 635])
 
     def test_qwen_takes_the_spaces_beside_its_special_tokens(self):
         end = {"__type": "AddedToken", "content": "<|im_end|>", "lstrip": True, "rstrip": True, "normalized": False,
