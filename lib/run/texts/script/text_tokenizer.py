@@ -60,7 +60,7 @@ class TextTokenizer:
         baked, filling = self.backend.truncation or {}, self.backend.padding or {}
         self.backend.no_padding()
         self.backend.no_truncation()
-        given = {**self.shape.defaults(), **{key: value for key, value in files.special.items()}}
+        given = {**self.shape.defaults(), **files.special}
         if filling:
             given.setdefault("pad_token", filling["pad_token"])
         self.special = {key: content(given[key]) for key in NAMED if given.get(key) is not None}
@@ -99,7 +99,7 @@ class TextTokenizer:
             words.append(self.special["eos_token"] + ":0")
             special.append((self.special["eos_token"], self.eos_id))
         self.backend.post_processor = self.library.processors.TemplateProcessing(
-            single=" ".join(words), pair=None, special_tokens=special)
+            single=words, pair=None, special_tokens=special)
 
     def id(self, token):
         """The id of a token that may not be there: then that of the unknown one, None without one."""
