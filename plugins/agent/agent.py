@@ -177,8 +177,8 @@ def checked(arguments, tools):
     if arguments["filter_overlong"] and longest is None:
         raise tools.fault("`filter_overlong=True` requires `seq_length` to be set", "filter_overlong")
     if longest is not None and truncation in (False, None, "do_not_truncate") and arguments["padding"] != "max_length":
-        tools.warn(f"`seq_length={longest}` has no effect: truncation is disabled and `padding` is not 'max_length'. Set "
-                   "`truncation=True` to cap long dialogues, or `padding='max_length'` to pad to `seq_length`.")
+        tools.warn(f"`seq_length={longest}` has no effect: truncation is disabled and `padding` is not 'max_length'. "
+                   "Set `truncation=True` to cap long dialogues, or `padding='max_length'` to pad to `seq_length`.")
 
 
 def plan(arguments, tools):
@@ -208,8 +208,8 @@ def plan(arguments, tools):
                 if arguments.get("drop_overlong"):
                     sample = tools.drop("longer than seq_length")
                 else:
-                    tools.note(f"are longer than seq_length {longest} and {'cut to it' if cut else 'taken whole'}: AutoModel's "
-                               "filter_overlong drops none; dataset.drop_overlong: true drops them")
+                    tools.note(f"are longer than seq_length {longest} and {'cut to it' if cut else 'taken whole'}: "
+                               "AutoModel's filter_overlong drops none; dataset.drop_overlong: true drops them")
             out[i] = sample
         for _ in range(len(rows) - len(kept)):
             tools.drop("no assistant message")

@@ -1,4 +1,4 @@
-"""Samples of xLAM's rows: a query, the tools, and the calls that answer it, as AutoModel's make_xlam_dataset makes them."""
+"""Samples of xLAM's rows: a query, tools, and the calls that answer it, as AutoModel's make_xlam_dataset makes them."""
 
 import json
 

@@ -99,7 +99,8 @@ def conversation(row):
 def plan(arguments, tools):
     if not tools.has_template(arguments["chat_template"]):
         raise tools.fault("ChatDataset requires a tokenizer with chat template support.", "chat_template")
-    tools.read(arguments["split"], shuffle_seed=arguments["shuffle_seed"], skip_invalid=arguments["skip_invalid_samples"])
+    tools.read(arguments["split"], shuffle_seed=arguments["shuffle_seed"],
+               skip_invalid=arguments["skip_invalid_samples"])
     tools.fill(arguments["seq_length"])
     chat = tools.chat(arguments["chat_template"], mask_reasoning=arguments["mask_reasoning_content"],
                       last_turn="after" if arguments["mask_history"] else None)

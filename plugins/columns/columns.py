@@ -22,7 +22,8 @@ def plan(arguments, tools):
         checked(mapping)
     except ValueError as error:
         raise tools.fault(str(error), "column_mapping") from None
-    tools.read(arguments["split"], columns=sorted(set(mapping.values())), first=arguments["limit_dataset_samples"], exact=True)
+    tools.read(arguments["split"], columns=sorted(set(mapping.values())), first=arguments["limit_dataset_samples"],
+               exact=True)
     tools.fill(arguments["seq_length"])
     tools.replaces = True
     only = arguments["answer_only_loss_mask"]
@@ -48,6 +49,7 @@ def plan(arguments, tools):
     if not (arguments["use_hf_chat_template"] and tools.has_template()):
         return lambda rows: tools.prompt_and_answer(tools.each(rows, pair), only)
     if not only:
-        tools.warn("answer_only_loss_mask=False but tokenizer has chat template. Consider providing `answer_only_loss_mask`.")
+        tools.warn("answer_only_loss_mask=False but tokenizer has chat template. Consider providing "
+                   "`answer_only_loss_mask`.")
     chat = tools.chat(answer_only=only)
     return lambda rows: chat.samples(tools.each(rows, conversation))

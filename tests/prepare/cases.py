@@ -6,6 +6,9 @@ CHATML = ("{% for message in messages %}<|im_start|>{{ message.role }}\n{{ messa
           "<|im_end|>\n{% endfor %}")
 TOOLS = ("{% if tools %}<|im_start|>system\n{% for tool in tools %}{{ tool | tojson(indent=1) }}\n{% endfor %}<|im_end|>\n"
          "{% endif %}" + CHATML)
+TRACE = ("{% if tools %}{{ tools | tojson }}\n{% endif %}{% for m in messages %}<|im_start|>{{ m.role }} {{ m.name }} "
+         "{{ m.tool_call_id }}\n{{ m.content }}{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}<|im_end|>\n"
+         "{% endfor %}")
 THINK = ("{% for message in messages %}<|im_start|>{{ message.role }}\n{% if message.reasoning_content %}<think>"
          "{{ message.reasoning_content }}</think>{% endif %}{{ message.content }}<|im_end|>\n{% endfor %}")
 GENERATION = ("{{ bos_token }}{%- for message in messages %}\n<|im_start|>{{ message['role'] }}\n"
@@ -31,7 +34,7 @@ COLUMNS = {"split": "train", "answer_only_loss_mask": True, "seq_length": None, 
            "truncation": "do_not_truncate", "limit_dataset_samples": None, "use_hf_chat_template": False,
            "column_mapping": {"context": "ctx", "question": "ask", "answer": "say"}}
 AGENT = {"split": "train", "filter_no_assistant": False, "filter_overlong": False, "trim_incomplete_last_turn": False,
-         "chat_template": TOOLS, "seq_length": None, "limit_dataset_samples": None, "padding": False, "truncation": False,
+         "chat_template": TRACE, "seq_length": None, "limit_dataset_samples": None, "padding": False, "truncation": False,
          "mask_reasoning_content": False, "train_on_last_turn_only": False, "drop_history_reasoning_content": False,
          "truncate_history": False}
 XLAM = {"split": "train", "limit_dataset_samples": None, "seq_length": None, "padding": False, "truncation": False}
@@ -70,8 +73,15 @@ TOKENIZERS = {
     "unigram": ("unigram", FAST, "llama", {}),
     "t5": ("unigram", {"tokenizer_class": "T5Tokenizer", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>",
                        "extra_ids": 3}, "t5", {}),
+    "t5_bos": ("unigram", {"tokenizer_class": "T5Tokenizer", "bos_token": "<s>", "extra_ids": 0}, "t5",
+               {"use_nemo": False, "add_bos_token": True}),
+    "added": ("bytes_plain", {"tokenizer_class": "GPT2Tokenizer", "pad_token": "<new pad>", "eos_token": "<new end>",
+                              "bos_token": "<new begin>", "image_token": "<image>", "added_tokens_decoder": {
+                                  "650": {"content": "river", "lstrip": True}, "5": {"content": "<|im_end|>"}}}, "gpt2", {}),
     "words": ("words", {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "[UNK]", "pad_token": "[PAD]",
                         "cls_token": "[CLS]", "sep_token": "[SEP]", "eos_token": "[SEP]"}, "llama", {}),
+    "bert_bos": ("words", {"tokenizer_class": "BertTokenizer", "bos_token": "[CLS]"}, "bert",
+                 {"use_nemo": False, "add_bos_token": True}),
     "bert": ("words", {"tokenizer_class": "BertTokenizer", "do_lower_case": False, "strip_accents": True,
                        "eos_token": "[SEP]"}, "bert", {})}
 
@@ -80,7 +90,7 @@ CASES = [(kind, name, {}) for name in TOKENIZERS for kind in ("squad", "hellaswa
     (kind, name, changes) for name in ("bytes", "bytes_plain", "bytes_auto", "llama", "qwen", "unigram", "words")
     for kind, changes in (
         ("squad", {"chat_template": CHATML}), ("chat", {"chat_template": TOOLS}), ("chat", {"chat_template": GENERATION}),
-        ("xlam", {"template": TOOLS}), ("agent", {}))] + [
+        ("xlam", {"template": TRACE}), ("agent", {}))] + [
     ("squad", "bytes", {"split": "train[8:20]"}), ("squad", "bytes", {"split": "train[:30%]+train[-4:]"}),
     ("squad", "bytes", {"limit_dataset_samples": 7}), ("squad", "bytes", {"split": "train[5:9]", "limit_dataset_samples": 2}),
     ("squad", "bytes", {**CUT, "padding": "max_length"}), ("squad", "bytes_ends", {**CUT, "truncation": "longest_first"}),
@@ -110,12 +120,13 @@ CASES = [(kind, name, {}) for name in TOKENIZERS for kind in ("squad", "hellaswa
     ("agent", "bytes", {"truncate_history": True, "seq_length": 120, "truncation": True, "filter_overlong": True,
                         "trim_incomplete_last_turn": True}),
     ("xlam", "bytes", {"template": GENERATION, "split": "train[2:6]"}), ("sentences", None, {}),
+    ("chat", "bytes", {"template": [{"name": "default", "template": CHATML}, {"name": "tool_use", "template": TOOLS}]}),
     ("sentences", None, {"seed": 3, "num_sentences": 25, "vocab_size": 40, "std_len": 30.0})]
 
 
 def title(case):
     kind, tokenizer, changes = case
-    names = {CHATML: "CHATML", TOOLS: "TOOLS", THINK: "THINK", GENERATION: "GENERATION", TWICE: "TWICE", INST: "INST",
+    names = {TRACE: "TRACE", CHATML: "CHATML", TOOLS: "TOOLS", THINK: "THINK", GENERATION: "GENERATION", TWICE: "TWICE", INST: "INST",
              ENDS: "ENDS", DATED: "DATED"}
-    words = [f"{key}={names.get(value, value) if isinstance(value, str) else value}" for key, value in changes.items()]
+    words = [f"{key}={names.get(value, value) if isinstance(value, str) else 'several' if key == 'template' else value}" for key, value in changes.items()]
     return " ".join([kind, str(tokenizer), *words])

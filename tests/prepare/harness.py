@@ -6,14 +6,21 @@ import json
 import os
 import struct
 import sys
+import unittest
 
 import cases
 import rows
 
+try:
+    import jinja2
+    import tokenizers
+except ImportError as missing:
+    raise unittest.SkipTest(f"no package {missing.name}: pip install tokenizers jinja2, and pyarrow for all") from None
+
 KEPT = 24  # rows of a case in the tree
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path.insert(0, os.path.join(ROOT, "lib", "run", "data", "prepare", "script"))
+sys.path.insert(0, os.path.join(ROOT, "lib", "run", "texts", "script"))
 
 
 def arguments(case):
@@ -25,7 +32,7 @@ def directory(case, folder):
     """The tokenizer's directory of a case."""
     name, template = case[1], case[2].get("template")
     file, config, model_type, _ = cases.TOKENIZERS[name]
-    made = os.path.join(folder, "tokenizers", name + (f"_{hash(template) & 0xffff:x}" if template else ""))
+    made = os.path.join(folder, "tokenizers", name + ("_" + digest(template) if template else ""))
     if not os.path.isdir(made):
         os.makedirs(made)
         with open(os.path.join(HERE, "golden", file + ".json"), "rb") as stream, open(made + "/tokenizer.json", "wb") as out:

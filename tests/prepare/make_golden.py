@@ -1,13 +1,14 @@
-"""Makes tests/prepare/golden from AutoModel's own classes, and compares more rows of every case with heddle's.
+"""Makes tests/prepare/golden from AutoModel's own classes, and compares more rows of every case with heddle's; those of
+the chat templates of AutoModel's examples too, which are not in the tree.
 
     python make_golden.py AUTOMODEL [--rows 1000] [--only WORDS] [--keep]
 
 AUTOMODEL: a checkout of NVIDIA-NeMo/Automodel. Python needs torch, transformers 5.12.1, datasets, pyarrow. With --keep
-golden/ stays as it is and only the comparison is made. No network is used."""
+or --only golden/ stays as it is and only the comparison is made. No network is used."""
 
 import argparse
 import datetime
-import json
+import glob
 import logging
 import os
 import sys
@@ -105,11 +106,12 @@ def main():
     golden = os.path.join(HERE, "golden")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HF_HOME"] = os.path.join(folder, "hf")
-        if not given.keep:
+        if not given.keep and not given.only:
             import train_tokenizers
             train_tokenizers.write(golden)
         made, bad = {"date": datetime.date.today().isoformat()}, 0
-        for case in cases.CASES:
+        templates = glob.glob(os.path.join(given.automodel, "examples", "**", "*.jinja"), recursive=True)
+        for case in cases.CASES + [("chat", "bytes", {"chat_template": path}) for path in sorted(templates)]:
             if given.only not in cases.title(case):
                 continue
             theirs = asked(case, given.rows, folder)
@@ -118,7 +120,8 @@ def main():
             bad += bool(different)
             print(f"{cases.title(case)}: {len(theirs) if isinstance(theirs, list) else theirs[:150]}: {different or 'equal'}",
                   flush=True)
-            made[cases.title(case)] = harness.kept(compact(asked(case, harness.KEPT, folder)))
+            if case in cases.CASES:
+                made[cases.title(case)] = harness.kept(compact(asked(case, harness.KEPT, folder)))
         if not given.keep and not given.only:
             harness.save(os.path.join(golden, "samples.json"), made)
     print(f"{bad} cases differ")

@@ -1,87 +1,16 @@
-"""Behaviours that the specification names (24, 1 to 8)."""
+"""Labels and order: behaviours 1 to 5 and 8 of the specification's chapter 24."""
 
-import json
-import os
-import tempfile
 import unittest
 
 import cases
 import harness
-import rows
+from prepared import Prepared, squad, talk
 
 try:
     import pyarrow
     import pyarrow.parquet
 except ImportError:
     pyarrow = None
-
-
-class Prepared(unittest.TestCase):
-    """Runs jobs in a folder of its own; self.messages has what was said."""
-
-    def setUp(self):
-        self.folder = tempfile.TemporaryDirectory()
-        self.addCleanup(self.folder.cleanup)
-
-    def path(self, name):
-        return os.path.join(self.folder.name, name)
-
-    def write(self, name, given):
-        """A JSONL file of rows, or of texts as they are."""
-        with open(self.path(name), "w", encoding="utf-8") as stream:
-            stream.writelines((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in given)
-        return self.path(name)
-
-    def job(self, kind, tokenizer, given, local=True, files=None, **changes):
-        """A job on rows; `template` is the tokenizer's own."""
-        case = (kind, tokenizer, changes)
-        files = files or [self.write("rows.jsonl", given)]
-        script, _, _, _ = cases.KINDS[kind]
-        made = {**harness.arguments(case), **({"dataset_name": None, "path": "rows.jsonl"} if kind == "agent" else {})}
-        return {"script": os.path.join(harness.ROOT, script), "arguments": made,
-                "tokenizer": harness.directory(case, self.folder.name), "model_type": cases.TOKENIZERS[tokenizer][2],
-                "tokenizer_arguments": dict(cases.TOKENIZERS[tokenizer][3]), "source": "rows",
-                "files": {"" if local else "train": files}, "is_local": local, "out": self.path("out.samples.incomplete"),
-                "vocabulary": 0, "jobs": 2, "date": "2026-11-24"}
-
-    def run_job(self, job):
-        import preparation
-        self.messages = []
-        self.counts = preparation.run(job, self.messages.append)
-        self.samples, self.head = harness.read(job["out"])
-        return self.samples
-
-    def prepare(self, *arguments, **changes):
-        return self.run_job(self.job(*arguments, **changes))
-
-    def refused(self, *arguments, **changes):
-        from faults import Fault
-        with self.assertRaises(Fault) as caught:
-            self.prepare(*arguments, **changes)
-        return caught.exception
-
-    def text(self, sample, trained=True):
-        """What is trained on, as text."""
-        import text_tokenizer
-        tokens = text_tokenizer.TextTokenizer(self.tokenizer).backend
-        _, labels = harness.as_labels(sample, self.head["flags"])
-        return tokens.decode([label for label in labels if label != -100], skip_special_tokens=False)
-
-    @property
-    def tokenizer(self):
-        folder = self.path("tokenizers")
-        return os.path.join(folder, sorted(os.listdir(folder))[0])
-
-    def warnings(self):
-        return [message["warning"] for message in self.messages if "warning" in message]
-
-
-def squad(answer="Denver", context="c", question="q"):
-    return {"context": context, "question": question, "answers": {"text": [answer], "answer_start": [0]}}
-
-
-def talk(*said, **more):
-    return {"messages": [{"role": role, "content": content} for role, content in said], **more}
 
 
 class Labels(Prepared):
@@ -188,113 +117,10 @@ class Prefixes(Prepared):
                          "System role appeared in multiple messages. Only a single system message is supported.")
 
 
-class Columns(Prepared):
-    ROWS = [{"ctx": "of", "ask": "who", "say": "Denver"}, {"ctx": "in", "ask": "when", "say": "it's"}]
-
-    def prompt(self, **mapping):
-        self.prepare("columns", "bytes", self.ROWS, column_mapping={**mapping, "answer": "say"})
-        import text_tokenizer
-        ids, spans = self.samples[0]
-        return text_tokenizer.TextTokenizer(self.tokenizer).backend.decode(ids[:spans[0][0]])
-
-    def test_context_and_question(self):
-        self.assertEqual(self.prompt(context="ctx", question="ask"), "of who")
-
-    def test_one_of_them(self):
-        self.assertEqual(self.prompt(context="ctx"), "of")
-        self.assertEqual(self.prompt(question="ask"), "who")
-
-    def test_neither(self):
-        for mapping, what in (({"answer": "say"}, "Expected 2 or 3 columns in column_mapping, got 1"),
-                              ({"answer": "say", "x": "ctx"}, "Expected context or question to be in column_mapping"),
-                              ({"question": "ask", "context": "ctx"}, "Expected answer to be in column_mapping")):
-            fault = self.refused("columns", "bytes", self.ROWS, column_mapping=mapping)
-            self.assertEqual([fault.what, fault.where, fault.kind], [what, "dataset.column_mapping", "config"])
-
-    def test_an_empty_prompt(self):
-        fault = self.refused("columns", "bytes", [{"ask": "", "say": "x"}],
-                             column_mapping={"question": "ask", "answer": "say"})
-        self.assertEqual(fault.what, "Expected prompt to be non-empty")
-
-    def test_a_row_without_labels_gives_way_to_the_next(self):
-        given = [{"ctx": "c", "ask": "q" * n, "say": f"river {n}"} for n in (90, 1, 95, 96, 2, 97)]
-        samples = self.prepare("columns", "bytes", given, seq_length=24, truncation=True)
-        self.assertEqual([samples.index(sample) for sample in samples], [0, 0, 2, 2, 2, 0])
-        self.assertIn("river 1", self.text(samples[0]))
-        self.assertIn("river 2", self.text(samples[2]))
-        self.assertEqual(self.head["replaced"], 4)
-        self.assertEqual(self.head["flags"], 2)
-
-    def test_no_row_has_labels(self):
-        fault = self.refused("columns", "bytes", [{"ctx": "c", "ask": "q" * 90, "say": "x"}], seq_length=8, truncation=True)
-        self.assertTrue(fault.what.startswith("All samples in the dataset produced labels that are entirely -100."))
-
-    def test_a_limit_above_the_rows(self):
-        self.assertIn("asks for 3 rows, and there are 2",
-                      self.refused("columns", "bytes", self.ROWS, limit_dataset_samples=3).what)
-
-
-class Conversations(Prepared):
-    TEMPLATE = ("{% for m in messages %}[{{ m.role }}]{{ m.content }}{% for c in m.tool_calls or [] %}{{ c | tojson }}"
-                "{% endfor %}{{ '\\n' }}{% endfor %}")
-
-    def rendered(self, row):
-        import text_tokenizer
-        ids, _ = self.prepare("chat", "bytes_plain", [row], chat_template=self.TEMPLATE)[0]
-        return text_tokenizer.TextTokenizer(self.tokenizer).backend.decode(ids, skip_special_tokens=False)
-
-    def test_sharegpt_is_as_openai(self):
-        turns = [{"from": "human", "value": "who"}, {"from": "gpt", "value": "it's"}]
-        self.assertEqual(self.rendered({"conversations": turns}), "[user]who\n[assistant]it's\n")
-        self.assertEqual(self.rendered(talk(("user", "who"), ("assistant", "it's"))), "[user]who\n[assistant]it's\n")
-
-    def test_calls_with_object_arguments_and_null_content(self):
-        row = {"messages": [{"role": "user", "content": "who"}, {"role": "assistant", "content": None, "tool_calls": [
-            {"function": {"name": "f", "arguments": {"é": 1}}}]}]}
-        self.assertEqual(self.rendered(row), '[user]who\n[assistant]{"function": {"name": "f", "arguments": '
-                         '"{\\"\\\\u00e9\\": 1}"}, "id": "call_0", "type": "function"}\n')
-
-    def test_what_is_refused(self):
-        for row, what in (
-                ({"text": "x"}, "Each sample must contain a `messages` list (OpenAI format) or a `conversations` list"),
-                ({"conversations": [{"from": "x", "value": "y"}]}, "Unsupported ShareGPT role 'x' in `conversations`."),
-                (talk(("critic", "x")), "Unsupported role in messages: critic"),
-                (talk(("assistant", "x"), tools="{"), "`tools` is a string but not valid JSON: "),
-                ({"messages": [{"role": "tool", "content": "x"}]}, "tool message `tool_call_id` must be a non-empty string"),
-                ({"messages": [{"role": "assistant", "tool_calls": {}}]}, "assistant message `tool_calls` must be a list"),
-                ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}]},
-                 "assistant message `tool_calls[0].function.arguments` is required")):
-            fault = self.refused("chat", "bytes", [row], chat_template=cases.CHATML)
-            self.assertTrue(fault.what.startswith(what), fault.what)
-            self.assertTrue(fault.where.endswith("rows.jsonl:1"), fault.where)
-
-    def test_agents_need_one_source(self):
-        job = self.job("agent", "bytes", rows.rows("agent", 2))
-        job["arguments"]["path"] = None
-        from faults import Fault
-        with self.assertRaisesRegex(Fault, "Exactly one of `dataset_name` or `path` must be provided"):
-            self.run_job(job)
-
-    def test_an_agents_fault_names_its_row(self):
-        given = rows.rows("agent", 3) + [{"id": "no", "messages": [{"role": "x"}]}]
-        fault = self.refused("agent", "bytes", given)
-        self.assertEqual(fault.what, "Failed to format agent SFT example (id='no'): Unsupported role in agent messages: 'x'")
-        self.assertTrue(fault.where.endswith("rows.jsonl:4"), fault.where)
-
-    def test_overlong_agents_are_counted_or_dropped(self):
-        given, length = rows.rows("agent", 12), {"seq_length": 100, "truncation": True, "filter_overlong": True}
-        self.assertEqual(len(self.prepare("agent", "bytes", given, **length)), 12)
-        cut = next(warning for warning in self.warnings() if "longer than seq_length" in warning)
-        left = self.prepare("agent", "bytes", given, drop_overlong=True, **length)
-        self.assertEqual(12 - len(left), int(cut.split()[0]))
-        self.assertEqual(self.head["dropped"], {"longer than seq_length": 12 - len(left)})
-        self.assertEqual(self.counts["dropped"], 12 - len(left))
-
-
 class Order(Prepared):
-    def numbers(self, **changes):
-        """Which of 100 rows a job takes, in its order."""
-        given = [squad(str(i)) for i in range(100)]
+    def numbers(self, rows=100, **changes):
+        """Which of so many rows a job takes, in its order."""
+        given = [squad(str(i)) for i in range(rows)]
         samples = self.prepare("squad", "bytes_plain", given, local=False, exact_answer_mask=True, **changes)
         return [int(self.text(sample)) for sample in samples]
 
@@ -304,6 +130,11 @@ class Order(Prepared):
                                 ("train[:2] + train[-90:12]", [0, 1, 10, 11]), ("train[90:999]", list(range(90, 100)))):
             self.assertEqual(self.numbers(split=split), expected, split)
         self.assertEqual(self.numbers(limit_dataset_samples=3), [0, 1, 2])
+        for rows, split, expected in ((30, "train[:5%]", 2), (50, "train[:5%]", 2), (70, "train[:5%]", 4)):
+            self.assertEqual(self.numbers(rows, split=split), list(range(expected)))  # half to even
+        self.assertEqual(self.numbers(250, split="train[:2%](pct1_dropremainder)"), [0, 1, 2, 3])
+        self.assertIn("is forbidden", self.refused("squad", "bytes", [squad()], local=False,
+                                                   split="train[:2%](pct1_dropremainder)").what)
         self.assertEqual(self.numbers(split="train[7:9]", limit_dataset_samples=1), [7, 8])
         self.assertIn("Dataset split train[7:9] already has a slice, skipping limit_dataset_samples", self.warnings())
 
@@ -311,6 +142,27 @@ class Order(Prepared):
         for split, what in (("test", 'Unknown split "test". Should be one of [\'train\'].'), ("train[a:]", "Unrecognized"),
                             ("train[5:5]", "has no rows"), ("train[:101%]", "Percent slice boundaries")):
             self.assertIn(what, self.refused("squad", "bytes", [squad()], local=False, split=split).what)
+
+    def test_batches_cross_files(self):
+        import sources
+        batches = [sources.Batch(list(range(begin, begin + rows)), list(range(begin, begin + rows)))
+                   for begin, rows in ((0, 700), (700, 1), (701, 2299), (3000, 3))]
+        made = list(sources.of_size(batches))
+        self.assertEqual([len(batch.rows) for batch in made], [1000, 1000, 1000, 3])
+        self.assertEqual([row for batch in made for row in batch.rows], list(range(3003)))
+        self.assertEqual([place for batch in made for place in batch.places], list(range(3003)))
+
+    def test_keys_with_another_word(self):
+        for key, value, what in (("padding", "left", "'left' is not one of False, True, None, longest, max_length, do_not_pad"),
+                                 ("truncation", "all", "truncation: all is not one of do_not_truncate, longest_first")):
+            fault = self.refused("squad", "bytes", [squad()], local=False, **{key: value})
+            self.assertEqual([fault.what[:len(what)], fault.where, fault.kind], [what, "dataset." + key, "config"])
+
+    def test_filled_lengths(self):
+        for changes, filled in (({}, None), ({"padding": "max_length", "seq_length": 64}, 64), ({"padding": True}, None),
+                                ({"padding": "max_length"}, 4095)):
+            self.prepare("squad", "bytes", [squad()], local=False, **changes)
+            self.assertEqual(self.head["filled"], filled)
 
     def test_shuffle_seed_is_numpys_permutation(self):
         expected = [5, 6, 0, 7, 3, 2, 4, 9, 1, 8]  # numpy.random.default_rng(42).permutation(10)
@@ -330,6 +182,27 @@ class Order(Prepared):
                                 "read. dataset.apply_split: true applies it"])
         job["arguments"].update(apply_split=True, shuffle_seed=None)
         self.assertEqual(len(self.run_job(job)), 2)
+
+    @unittest.skipUnless(pyarrow, "pyarrow is not installed")
+    def test_tables_that_are_broken_or_lack_columns(self):
+        table = pyarrow.Table.from_pylist([squad(str(i)) for i in range(100)])
+        pyarrow.parquet.write_table(table, self.path("whole.parquet"))
+        with pyarrow.OSFile(self.path("whole.arrow"), "wb") as stream, pyarrow.ipc.new_stream(stream, table.schema) as out:
+            out.write_table(table, max_chunksize=10)
+        for kind in ("parquet", "arrow"):
+            with open(self.path("whole." + kind), "rb") as stream:
+                data = stream.read()
+            for cut in (0, 3, len(data) // 2):
+                with open(self.path("cut." + kind), "wb") as stream:
+                    stream.write(data[:cut])
+                fault = self.refused("squad", "bytes", [], local=False, files=[self.path("cut." + kind)])
+                self.assertEqual([fault.what[:16], fault.where], ["cannot be read: ", self.path("cut." + kind)])
+        pyarrow.parquet.write_table(table.drop_columns(["answers"]), self.path("less.parquet"))
+        fault = self.refused("squad", "bytes", [], local=False, files=[self.path("less.parquet")])
+        self.assertEqual([fault.what, fault.where], ["the row has no 'answers'", self.path("less.parquet") + ": row 0"])
+        pyarrow.parquet.write_table(pyarrow.table({"x": [1]}), self.path("none.parquet"))
+        fault = self.refused("squad", "bytes", [], local=False, files=[self.path("none.parquet")])
+        self.assertEqual([fault.what, fault.hint], ["has none of the columns context, question, answers", "its columns: x"])
 
     @unittest.skipUnless(pyarrow, "pyarrow is not installed")
     def test_parquet_and_arrow(self):

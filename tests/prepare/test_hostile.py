@@ -8,7 +8,7 @@ import unittest
 from unittest import mock
 
 import cases
-from test_acceptance import Prepared, squad, talk
+from prepared import Prepared, squad, talk
 
 TALK = talk(("user", "who"), ("assistant", "it's"))
 
@@ -105,7 +105,7 @@ class Rows(Prepared):
             path = self.path(name)
             fault = self.refused("squad", "bytes", [], local=False, files=[path])
             if name == "rows.jsonl":
-                self.assertEqual([fault.what, fault.where], ["a row of more than 64 MiB", path + ":2"])
+                self.assertEqual([fault.what, fault.where], ["a row of more than 16 MiB", path + ":2"])
         self.assertLess(time.monotonic() - begin, 60)
         self.assertLess(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, 600 << 10)
 
@@ -125,6 +125,12 @@ class Rows(Prepared):
             for chunk in (1, 7, 100):
                 with mock.patch.object(json_rows, "CHUNK", chunk):
                     self.assertEqual([row for _, row in json_rows.values(self.path("rows.json"))], given)
+
+    def test_a_mark_of_utf8_at_the_beginning(self):
+        with open(self.path("rows.jsonl"), "wb") as stream:
+            stream.write(b"\xef\xbb\xbf" + self.GOOD + b"\r\n\r\n" + self.GOOD)
+        self.prepare("squad", "bytes", [], local=False, files=[self.path("rows.jsonl")])
+        self.assertEqual(len(self.samples), 2)
 
     def test_columns_that_are_not_there_or_no_texts(self):
         said, where = self.said(self.GOOD + b"\n" + b'{"context": "c", "question": "q"}')

@@ -10,9 +10,9 @@ from unittest import mock
 
 import cases
 import harness
-from test_acceptance import Prepared, squad, talk
+from prepared import Prepared, squad, talk
 
-SCRIPT = os.path.join(harness.ROOT, "lib", "run", "data", "prepare", "script", "heddle_prepare.py")
+SCRIPT = os.path.join(harness.ROOT, "lib", "run", "texts", "script", "heddle_prepare.py")
 
 
 class Process(Prepared):
@@ -136,6 +136,38 @@ class File(Prepared):
         self.assertEqual({path for path in outside if not path.isdigit()}, set())
 
 
+class Modules(Prepared):
+    def said(self, body):
+        """What is said about a format module whose plan() has this body."""
+        job = self.job("squad", "bytes", [squad()], local=False)
+        job["script"] = self.path("own.py")
+        with open(job["script"], "w", encoding="utf-8") as stream:
+            stream.write(f"def plan(arguments, tools):\n    tools.read('train')\n    {body}\n")
+        from faults import Fault
+        with self.assertRaises(Fault) as caught:
+            self.run_job(job)
+        return caught.exception.what
+
+    def test_faults_of_a_module(self):
+        self.assertIn("the format module fails: SyntaxError", self.said("return ("))
+        self.assertIn("the format module fails: KeyError: 'no'", self.said("return arguments['no']"))
+        self.assertEqual(self.said("return lambda rows: []"), "the format module made 0 samples of 1 rows")
+        for spans in ("[(0, 3)]", "[(1, 1)]", "[(1, 2), (2, 3)]", "[(-1, 1)]"):
+            self.assertIn("whose runs do not rise inside it", self.said(f"return lambda rows: [([1, 2], {spans})]"))
+
+    def test_one_that_drops_rows(self):
+        job = self.job("squad", "bytes", [squad(str(i)) for i in range(5)], local=False)
+        job["script"] = self.path("own.py")
+        with open(job["script"], "w", encoding="utf-8") as stream:
+            stream.write("def plan(arguments, tools):\n    tools.read('train', shuffle_seed=1)\n    return lambda rows: ["
+                         "([int(r['answers']['text'][0])], []) if r['answers']['text'] != ['3'] else tools.drop('three') "
+                         "for r in rows]\n")
+        import permutation
+        expected = [i for i in permutation.permutation(1, 5) if i != 3]
+        self.assertEqual([ids[0] for ids, _ in self.run_job(job)], expected)
+        self.assertEqual([self.head["dropped"], self.head["flags"], self.counts["dropped"]], [{"three": 1}, 2, 1])
+
+
 class Classes(Prepared):
     def test_which_class_counts(self):
         import tokenizer_classes
@@ -160,6 +192,45 @@ class Classes(Prepared):
             json.dump({"tokenizer_class": "CodeLlamaTokenizer"}, stream)
         self.run_job(job)
         self.assertTrue(any("class CodeLlamaTokenizer has parts of its own" in text for text in self.warnings()))
+
+    def loaded(self, name, config, arguments=None):
+        """The tokenizer of golden/NAME.json with these settings."""
+        import text_tokenizer
+        job = self.job("squad", name, [], local=False)
+        harness.save(os.path.join(job["tokenizer"], "tokenizer_config.json"), config)
+        return text_tokenizer.TextTokenizer(job["tokenizer"], job["model_type"], arguments)
+
+    def test_tokens_that_the_vocabulary_lacks_are_added_by_their_name(self):
+        made = self.loaded("bytes", {"pad_token": "<c>", "eos_token": "<b>", "bos_token": "<a>", "image_token": "<d>"})
+        self.assertEqual([made.bos_id, made.eos_id, made.pad_id, made.id("<d>"), made.size()], [633, 634, 635, 636, 637])
+        made = self.loaded("gpt2", {"tokenizer_class": "GPT2Tokenizer", "unk_token": "<c>", "eos_token": "<b>",
+                                    "bos_token": "<a>"})
+        self.assertEqual([made.bos_id, made.eos_id, made.id("<c>")], [633, 634, 635])
+
+    def test_qwen_takes_the_spaces_beside_its_special_tokens(self):
+        end = {"__type": "AddedToken", "content": "<|im_end|>", "lstrip": True, "rstrip": True, "normalized": False,
+               "single_word": False, "special": True}
+        added = {"added_tokens_decoder": {"5": {key: end[key] for key in end if key != "__type"}}}
+        for kind, name, special in (("qwen", "Qwen2Tokenizer", 2), ("gpt2", "GPT2Tokenizer", 0)):  # as transformers 5.12.1
+            made = self.loaded(kind, {"tokenizer_class": name, "eos_token": end, **added}, {"use_nemo": False})
+            tokens = made.encode(["x <|im_end|> y"], special=False, offsets=True)[0].tokens
+            self.assertEqual(sum(token.startswith("\u0120") for token in tokens), special, tokens)
+
+    def test_an_end_that_the_tokenizer_lacks_changes_nothing(self):
+        plain = self.loaded("words", {"tokenizer_class": "PreTrainedTokenizerFast"})
+        asked = self.loaded("words", {"tokenizer_class": "PreTrainedTokenizerFast"}, {"add_eos_token": True})
+        self.assertEqual(asked.ids(["of"]), plain.ids(["of"]))
+        own = self.loaded("words", {"eos_token": "[SEP]"}, {"add_eos_token": True})  # in place of [CLS] ... [SEP]
+        self.assertEqual(own.ids(["of"]), [plain.ids(["of"])[0][1:]])
+
+    def test_a_tokenizer_that_fails(self):
+        job = self.job("squad", "bert", [squad("\u4e00\u4e01")], local=False)
+        harness.save(os.path.join(job["tokenizer"], "tokenizer_config.json"),
+                     {"tokenizer_class": "BertTokenizer", "unk_token": "[NEW]"})
+        from faults import Fault
+        with self.assertRaisesRegex(Fault, "the tokenizer fails: WordPiece error: Missing") as caught:
+            self.run_job(job)
+        self.assertEqual(caught.exception.where, job["tokenizer"])
 
     def test_templates_by_name_and_by_file(self):
         job = self.job("chat", "bytes", [talk(("user", "x"), ("assistant", "y"), tools=[{"type": "function"}])])

@@ -53,7 +53,8 @@ class Arrow:
     def batches(self):
         ipc = self.pyarrow.ipc
         with self.pyarrow.OSFile(self.file) as stream:
-            reader = opened(self.pyarrow, self.file, lambda: (ipc.open_file if self.footer else ipc.open_stream)(stream))
+            opener = ipc.open_file if self.footer else ipc.open_stream
+            reader = opened(self.pyarrow, self.file, lambda: opener(stream))
             columns = chosen(self.file, reader.schema.names, self.asked)
             parts = (reader.get_batch(i) for i in range(reader.num_record_batches)) if self.footer else reader
             for part in parts:
@@ -76,10 +77,11 @@ def opened(pyarrow, file, function):
 
 
 def chosen(file, names, columns):
-    missing = [name for name in columns or [] if name not in names]
-    if missing:
-        raise Fault(f"has no column {', '.join(missing)}", file, f"its columns: {', '.join(names)}")
-    return columns
+    """Those of `columns` that there are; None: all."""
+    found = None if columns is None else [name for name in columns if name in names]
+    if found == []:
+        raise Fault(f"has none of the columns {', '.join(columns)}", file, f"its columns: {', '.join(names)}")
+    return found
 
 
 def cut(pyarrow, file, batches, at, begin, end):

@@ -7,16 +7,17 @@ from text_tokenizer import GROUP
 
 REWRITES = ("Cannot build an answer-only loss mask from conversation prefixes: rendering the first {} message(s) alone "
             "does not reproduce a prefix of the fully rendered conversation. The chat template rewrites earlier turns "
-            "based on later ones (for example, Qwen3's template drops <think> blocks from assistant turns that precede "
-            "the last user turn), so prefix-length arithmetic would mislabel supervised tokens. Provide a chat template "
-            "that wraps assistant turns in {{% generation %}}...{{% endgeneration %}} so the tokenizer returns the "
-            "assistant mask directly.")
+            "based on later ones (for example, Qwen3's template drops <think> blocks from assistant turns that "
+            "precede the last user turn), so prefix-length arithmetic would mislabel supervised tokens. Provide a chat "
+            "template that wraps assistant turns in {{% generation %}}...{{% endgeneration %}} so the tokenizer "
+            "returns the assistant mask directly.")
 
 
 class Chat:
     """last_turn: "before" or "after" the reasoning is taken out, only the last run stays; None: all stay."""
 
-    def __init__(self, tokenizer, template, limit=None, answer_only=True, mask_reasoning=False, last_turn=None, warn=None):
+    def __init__(self, tokenizer, template, limit=None, answer_only=True, mask_reasoning=False, last_turn=None,
+                 warn=None):
         self.tokenizer, self.template, self.limit = tokenizer, template, limit
         self.answer_only, self.mask_reasoning, self.last_turn = answer_only, mask_reasoning, last_turn
         self.warn = warn or (lambda text: None)
@@ -110,21 +111,19 @@ class Chat:
         else:
             mask = bytearray(b"\1" * len(ids))
         if self.last_turn == "before":
-            keep_last(mask, 0)
+            keep_last(mask)
         if planned.reasons:
             self.take_reasoning_out(planned, ids, mask)
         if self.last_turn == "after":
-            keep_last(mask, 1)
+            keep_last(mask)
         return ids, runs(mask)
 
     def turns(self, planned, encodings, ids):
         mask, lengths = bytearray(len(ids)), {len(planned.messages): len(ids)}
         for count, place in planned.prefixes.items():
-            prefix = encodings[place].ids
-            begins = ids[:len(prefix)] == prefix or (
-                1 < len(prefix) <= len(ids) and self.tokenizer.eos_id is not None and prefix[-1] == self.tokenizer.eos_id
-                and prefix[:-1] == ids[:len(prefix) - 1])
-            if not begins:
+            prefix, eos = encodings[place].ids, self.tokenizer.eos_id
+            ends = 1 < len(prefix) <= len(ids) and prefix[-1] == eos and prefix[:-1] == ids[:len(prefix) - 1]
+            if ids[:len(prefix)] != prefix and not ends:
                 raise Fault(REWRITES.format(count))
             lengths[count] = len(prefix)
         for turn in planned.turns:
@@ -150,8 +149,8 @@ class Chat:
             other = self.encode([self.render(messages, planned.tools)[0]], None)[0].ids
             begin, end = difference(whole, other)
             if begin >= end:
-                self.warn(f"Could not isolate reasoning_content tokens for assistant message {index}. The chat template "
-                          "may not render that field, or it may not render it in a distinct block.")
+                self.warn(f"Could not isolate reasoning_content tokens for assistant message {index}. The chat "
+                          "template may not render that field, or it may not render it in a distinct block.")
                 continue
             begin, end = max(0, begin - offset), min(len(ids), end - offset)
             mask[begin:end] = bytes(max(0, end - begin))
@@ -177,12 +176,11 @@ def generated(encoding, blocks, size):
     return mask
 
 
-def keep_last(mask, begin):
-    """Leaves the last run of ones from `begin` on."""
-    last = mask.rfind(1)
-    if last >= begin:
-        zero = mask.rfind(0, begin, last)
-        mask[:max(zero, begin)] = bytes(max(zero, begin))
+def keep_last(mask):
+    """Leaves the last run of ones."""
+    before = mask.rfind(0, 0, mask.rfind(1) + 1)
+    if before > 0:
+        mask[:before] = bytes(before)
 
 
 def difference(whole, other):

@@ -98,8 +98,8 @@ class ChatTemplate:
     def chosen(self, tools):
         name = "tool_use" if tools is not None and "tool_use" in self.named else "default"
         if name not in self.named:
-            raise Fault("This model has multiple chat templates with no default specified! Available template names are "
-                        f"{sorted(self.named)}.")
+            raise Fault("This model has multiple chat templates with no default specified! Available template names "
+                        f"are {sorted(self.named)}.")
         if name not in self.compiled:
             self.compiled[name] = self.bounded(lambda: self.environment.from_string(self.named[name]))
         return self.compiled[name]
@@ -145,5 +145,6 @@ class TemplateFault(Fault):
 
     def __init__(self, error):
         line = getattr(error, "lineno", None)
-        super().__init__(f"the chat template fails{f' in its line {line}' if line else ''}: {type(error).__name__}: {error}")
+        place = f" in its line {line}" if line else ""
+        super().__init__(f"the chat template fails{place}: {type(error).__name__}: {error}")
         self.said = str(error)

@@ -8,14 +8,14 @@ A plugin of kind dataset brings a format module, a Python file beside its librar
             return tools.prompt_and_answer([(row["question"], row["answer"]) for row in rows])
         return samples
 
-`arguments` is the section of the recipe with its defaults. The function that plan() returns gets a list of at most 1,000
-rows, dicts, and returns as many samples: (ids, runs), where runs are the [begin, end) of the ids that are trained on, in
-order and apart; or tools.drop(reason) for a row that is left out. It is called in the order of the rows, batches of exactly
-1,000 but for the last, and the same rows must always give the same samples.
+`arguments` is the section of the recipe with its defaults. The function that plan() returns gets a list of at most
+1,000 rows, dicts, and returns as many samples: (ids, runs), where runs are the [begin, end) of the ids that are trained
+on, in order and apart; or tools.drop(reason) for a row that is left out. It is called in the order of the rows, batches
+of exactly 1,000 but for the last, and the same rows must always give the same samples.
 
     tools.read(split, limit, columns, first, exact, shuffle_seed, skip_invalid)   which rows: see tools.py
     tools.generate(batches, vocabulary, eos, pad)    instead of rows: lists of what the function gets
-    tools.tokenizer.encode(texts, special)           encodings with .ids; special: with what the tokenizer puts round them
+    tools.tokenizer.ids(texts, special)              lists of ids; special: with what the tokenizer puts round a text
     tools.prompt_and_answer(pairs, answer_only)      samples of (prompt, answer)
     tools.chat(template, ...).samples(conversations) samples of (messages, list of tools or None)
     tools.each(rows, function)                       [function(row)], where an error names the row
@@ -24,8 +24,9 @@ order and apart; or tools.drop(reason) for a row that is left out. It is called 
     tools.flags = 1, 4                               the last token is an input too; labels equal inputs
     tools.warn(text)
 
-What is wrong with a row is a ValueError with a sentence for the person who wrote the data. A format module opens no file
-and no network, and imports nothing but Python's own library. heddle's file is written and named elsewhere.
+What is wrong with a row is a ValueError with a sentence for the person who wrote the data, raised in the function of
+tools.each(); what is wrong with the recipe: raise tools.fault(sentence, key). A format module opens no file and no
+network, and imports nothing but Python's own library.
 
 Arguments: anything, and the number of a socket. A message is a line of JSON with "bytes": 0. First comes the job:
 script, arguments, tokenizer, tokenizer_arguments, model_type, source, files, is_local, out, vocabulary, jobs, date and
@@ -58,11 +59,10 @@ def serve(channel):
     except Fault as fault:
         say({"error": fault.message()})
     except MemoryError:
-        say({"error": {"kind": "input", "where": job.get("source", ""), "what": "the memory of this machine is not enough",
-                       "hint": "are there rows of many megabytes?"}})
+        fault = Fault("the memory of this machine is not enough", job.get("source", ""), "are there rows of megabytes?")
+        say({"error": fault.message()})
     except OSError as error:
-        say({"error": {"kind": "input", "where": error.filename or job["out"], "what": error.strerror or str(error),
-                       "hint": ""}})
+        say({"error": Fault(error.strerror or str(error), str(error.filename or job["out"])).message()})
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import re
 from faults import Fault
 
 CHUNK = 1 << 20
-LONGEST = 64 << 20  # bytes of a row
+LONGEST = 16 << 20  # bytes of a row
 DIGITS = 4000  # of a number
 SPACE = re.compile(r"[ \t\r\n]*")
 

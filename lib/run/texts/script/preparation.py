@@ -22,8 +22,17 @@ def module(path):
     if spec is None or not os.path.isfile(path):
         raise Fault("is not a Python file", path, "build or install the plugin again")
     found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    return found
+    return attempt(path, lambda: spec.loader.exec_module(found) or found)
+
+
+def attempt(path, function):
+    """function() of a format module; what it does not take care of itself is its own fault."""
+    try:
+        return function()
+    except (Fault, MemoryError, OSError):
+        raise
+    except Exception as error:
+        raise Fault(f"the format module fails: {type(error).__name__}: {error}", path, kind="config") from error
 
 
 class Progress:
@@ -73,6 +82,10 @@ def convert(function, batch):
                     "behind it") from None
     if len(samples) != len(batch.rows):
         raise Fault(f"the format module made {len(samples)} samples of {len(batch.rows)} rows", kind="config")
+    for sample, place in zip(samples, batch.places):
+        wrong = sample is not None and samples_file.wrong(*sample)
+        if wrong:
+            raise Fault(f"the format module made a sample {wrong}", place, kind="config")
     return samples
 
 
@@ -117,7 +130,8 @@ def counted(tools, file, read):
     import tokenizers
     split, seed = tools.asked if tools.parts else (None, None)
     if tools.local and (seed is not None or "[" in (split or "")):
-        what = " and ".join(word for word, there in (("split", "[" in (split or "")), ("shuffle_seed", seed is not None)) if there)
+        asked = (("split", "[" in (split or "")), ("shuffle_seed", seed is not None))
+        what = " and ".join(word for word, there in asked if there)
         tools.warn(f"{what} of a local JSON file: not applied, as in AutoModel; all {read} rows are read. "
                    "dataset.apply_split: true applies it")
     for note, rows in tools.notes.items():
@@ -130,15 +144,17 @@ def counted(tools, file, read):
     if tools.filled_to:
         tools.filled = -(-file.longest // tools.filled_to) * tools.filled_to
     dropped = sum(tools.dropped.values())
+    libraries = {"python": platform.python_version(), "tokenizers": tokenizers.__version__}
     return {"samples": file.samples, "tokens": file.tokens, "labels": file.labels, "dropped": dropped}, {
         "rows": read, "dropped": tools.dropped, "longest": file.longest, "without_labels": file.empty,
-        "filled": tools.filled, "libraries": {"python": platform.python_version(), "tokenizers": tokenizers.__version__}}
+        "filled": tools.filled, "libraries": libraries}
 
 
 def run(job, say):
     """Prepares what `job` asks for; say(message) tells of progress. Returns the counts."""
     tools = Tools(job, say)
-    function = module(job["script"]).plan(job["arguments"], tools)
+    found = module(job["script"])
+    function = attempt(job["script"], lambda: found.plan(job["arguments"], tools))
     if tools.generated is not None:
         ids = tools.generated_ids
     else:

@@ -25,6 +25,16 @@ def little(values):
     return values
 
 
+def wrong(ids, spans):
+    """What a sample may not be, None where it is well."""
+    at = 0
+    for begin, end in spans:
+        if not at <= begin < end <= len(ids):
+            return f"of {len(ids)} ids whose runs do not rise inside it: {spans}"
+        at = end + 1
+    return None if len(ids) < 1 << 32 else f"of {len(ids)} ids"
+
+
 class SamplesFile:
     """spread: samples are put into another order at the end, so their tokens wait in a file of their own."""
 
@@ -58,7 +68,8 @@ class SamplesFile:
         self.samples += len(firsts)
         self.tokens += len(tokens)
         self.run_count += len(runs) // 2
-        for values, file in ((tokens, self.words), (firsts, self.firsts), (run_firsts, self.run_firsts), (runs, self.runs)):
+        for values, file in ((tokens, self.words), (firsts, self.firsts), (run_firsts, self.run_firsts),
+                             (runs, self.runs)):
             file.write(little(values).tobytes())
 
     def section(self, source=None, data=b""):

@@ -90,7 +90,8 @@ class Split:
     def __init__(self, files, columns=None, skipped=None):
         if not files:
             raise Fault("No data files provided")
-        self.files = [opened(file, columns, None if skipped is None else skipped.setdefault(file, [])) for file in files]
+        self.files = [opened(file, columns, None if skipped is None else skipped.setdefault(file, []))
+                      for file in files]
 
     def count(self):
         return sum(file.count() for file in self.files)

@@ -1,4 +1,4 @@
-"""Which rows `split` names: "train", "train[64:128]", "train[:10%]", sums with "+", as the library datasets reads them."""
+"""Which rows `split` names: "train", "train[64:128]", "train[:10%]", sums with "+", as the library datasets has it."""
 
 import re
 
@@ -19,7 +19,8 @@ class Part:
     def __init__(self, text):
         found = PART.match(text.strip())
         if not found:
-            raise fault(f"Unrecognized instruction format: {text}", "write train, train[64:128], train[:10%] or a sum of them")
+            raise fault(f"Unrecognized instruction format: {text}",
+                        "write train, train[64:128], train[:10%] or a sum of them")
         self.text, self.name, self.rounding = text.strip(), found["name"], found["rounding"]
         self.begin, self.end = (None if found[key] is None else int(found[key]) for key in ("begin", "end"))
         self.shares = bool(found["begin_share"] or found["end_share"])

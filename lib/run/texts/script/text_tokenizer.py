@@ -26,7 +26,7 @@ class TextTokenizer:
             raise package(error, "texts are tokenized with it") from None
         arguments = dict(arguments or {})
         self.nemo, self.library, self.directory = arguments.pop("use_nemo", True), tokenizers, directory
-        self.warnings = []
+        self.warnings, self.count = [], None
         ends = {key: arguments.pop(key, None) for key in ("add_bos_token", "add_eos_token")}
         files = Files(directory, {key: value for key, value in arguments.items() if key != "trust_remote_code"})
         self.shape = tokenizer_classes.chosen(files, model_type)
@@ -34,9 +34,13 @@ class TextTokenizer:
         self.settings, self.templates = files.settings, files.templates
         self.name_tokens(files)
         self.add_tokens(files)
-        self.shape.finish(self)
         self.warnings += files.warnings
-        self.set_ends(ends)
+        if self.nemo:
+            self.shape.finish(self)
+            self.set_ends({key for key, value in ends.items() if value and self.special.get(key[4:])})
+        else:  # arguments of the class, which may put its own in their place
+            self.set_ends({key for key, value in ends.items() if value is not None}, ends)
+            self.shape.finish(self)
         if self.nemo and self.pad_id is None:
             self.warnings.append("the tokenizer has no pad token: token 0 is taken, as AutoModel does")
             self.set_token("pad_token", self.backend.id_to_token(0))
@@ -56,7 +60,7 @@ class TextTokenizer:
         baked, filling = self.backend.truncation or {}, self.backend.padding or {}
         self.backend.no_padding()
         self.backend.no_truncation()
-        given = {**self.shape.defaults(), **{key: value for key, value in files.special.items()}}
+        given = {**self.shape.defaults(), **files.special}
         if filling:
             given.setdefault("pad_token", filling["pad_token"])
         self.special = {key: content(given[key]) for key in NAMED if given.get(key) is not None}
@@ -70,26 +74,21 @@ class TextTokenizer:
     def add_tokens(self, files):
         """Tokens that the settings name and tokenizer.json lacks, at the end of the vocabulary."""
         known = {repr(token) for token in self.backend.get_added_tokens_decoder().values()}
-        named = set(self.special.values())
         new = [added_token(self.library, token) for _, token in sorted(files.added.items())]
         new = [token for token in new if repr(token) not in known]
         there = {token.content for token in self.backend.get_added_tokens_decoder().values()}
         there.update(token.content for token in new)
-        for token in [*self.given.values(), *files.own.values(), *files.extra]:
+        for token in [*map(self.given.get, NAMED), *files.own.values(), *files.extra]:
             if token is not None and content(token) not in there:
                 new.append(added_token(self.library, token, special=True))
                 there.add(content(token))
-        for token in new:
-            if token.content in named:
-                token.special = True
         if new:
             self.backend.add_tokens(new)
 
-    def set_ends(self, ends):
+    def set_ends(self, given, values=None):
         """`add_bos_token` and `add_eos_token` of the recipe; those of the directory are not read."""
-        self.adds_bos = bool(ends["add_bos_token"]) and "bos_token" in self.special
-        self.adds_eos = bool(ends["add_eos_token"]) and "eos_token" in self.special
-        given = any(ends.values()) if self.nemo else any(value is not None for value in ends.values())
+        on = {key for key in given if (values is None or values[key]) and self.special.get(key[4:])}
+        self.adds_bos, self.adds_eos = "add_bos_token" in on, "add_eos_token" in on
         if not given and self.backend.post_processor is not None:
             return
         words, special = ["$A:0"], []
@@ -100,7 +99,7 @@ class TextTokenizer:
             words.append(self.special["eos_token"] + ":0")
             special.append((self.special["eos_token"], self.eos_id))
         self.backend.post_processor = self.library.processors.TemplateProcessing(
-            single=" ".join(words), pair=None, special_tokens=special)
+            single=words, pair=None, special_tokens=special)
 
     def id(self, token):
         """The id of a token that may not be there: then that of the unknown one, None without one."""
@@ -139,7 +138,9 @@ class TextTokenizer:
         return list(dict.fromkeys([*self.special.values(), *self.extra]))
 
     def size(self):
-        return max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        if self.count is None:
+            self.count = max(self.backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        return self.count
 
     def limit(self, truncation, seq_length):
         """The (strategy, length) of the recipe's keys, None: nothing is cut."""
@@ -163,6 +164,8 @@ class TextTokenizer:
             return function(texts, add_special_tokens=special)
         except (UnicodeEncodeError, TypeError):
             raise refused(texts) from None
+        except Exception as error:  # of the library, such as an unknown token that is not in the vocabulary
+            raise Fault(f"the tokenizer fails: {error}", self.directory) from None
 
     def ids(self, texts, special=True):
         """Ids of texts, of which at most about GROUP characters are worked on at once."""

@@ -9,32 +9,44 @@ import re
 from faults import Fault
 from tokenizer_files import content
 
-QWEN2 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN2 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+         r"|\s+(?!\S)|\s+")
 QWEN35 = QWEN2.replace(r"\p{L}+", r"[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]+", r"[^\s\p{L}\p{M}\p{N}]+")
 END = "<|endoftext|>"
-# model_type: the class that is registered for it. A name in a file that differs is no class of its own: the file counts.
+# The class that is registered for a model_type. Where a file names another, that one counts, or the file as it stands.
 REGISTERED = {
-    "GPT2Tokenizer": "dbrx gpt2 gpt_bigcode gpt_neo gptj jais2 opt phi starcoder2 codegen flex_olmo emu3 blip-2",
-    "GPTNeoXTokenizer": "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmo2 olmoe rwkv stablelm xlstm",
-    "GemmaTokenizer": "diffusion_gemma gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma shieldgemma2 "
-                      "t5gemma",
-    "Qwen2Tokenizer": "qwen2 qwen2_5_omni qwen2_5_vl qwen2_audio qwen2_moe qwen2_vl qwen3 qwen3_moe qwen3_next "
-                      "qwen3_omni_moe qwen3_vl qwen3_vl_moe audioflamingo3 colqwen2 cosmos3_omni internvl ovis2 qianfan_ocr",
-    "Qwen3_5Tokenizer": "qwen3_5 qwen3_5_moe",
-    "CohereTokenizer": "cohere cohere2 aya_vision",
-    "LlamaTokenizer": "idefics idefics2",
-    "T5Tokenizer": "mt5 musicgen musicgen_melody pix2struct switch_transformers t5 umt5",
-    "BertTokenizer": "align bark bert blip bros chinese_clip convbert distilbert electra ernie flava git grounding-dino "
-                     "layoutlm megatron-bert mm-grounding-dino mra nezha nomic_bert qdqbert realm retribert squeezebert "
-                     "tvp vilt visual_bert",
-    "RobertaTokenizer": "bart bridgetower clap data2vec-text ibert lilt longformer mega roberta roberta-prelayernorm",
-    "TokenizersBackend": "glm glm4 glm4_moe glm4_moe_lite glm4v glm4v_moe glm_image glmasr got_ocr2 granite granitemoe "
-                         "granitemoehybrid granitemoeshared minicpmv4_6 ministral ministral3 mistral mistral3 mixtral olmo3 "
-                         "olmo_hybrid pixtral voxtral voxtral_realtime arctic chameleon chatlm deepseek_v2 deepseek_v3 "
-                         "deepseek_v32 deepseek_v4 deepseek_vl deepseek_vl_hybrid deepseek_vl_v2 deepseek_ocr "
-                         "deepseek_ocr2 fuyu h2ovl_chat hyperclovax_vlm internlm2 jamba janus llava llava_next minicpmv "
-                         "minimax_m2 modernbert molmo molmo2 nemotron nvfp4 opencua openvla phi3 phi3_v phimoe step3p5 "
-                         "step3_vl vipllava cohere_asr"}
+    "GPT2Tokenizer":
+        "dbrx gpt2 gpt_bigcode gpt_neo gptj jais2 opt phi starcoder2 codegen flex_olmo emu3 blip-2",
+    "GPTNeoXTokenizer":
+        "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmo2 olmoe rwkv stablelm xlstm",
+    "GemmaTokenizer":
+        "diffusion_gemma gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma shieldgemma2 "
+        "t5gemma",
+    "Qwen2Tokenizer":
+        "qwen2 qwen2_5_omni qwen2_5_vl qwen2_audio qwen2_moe qwen2_vl qwen3 qwen3_moe qwen3_next "
+        "qwen3_omni_moe qwen3_vl qwen3_vl_moe audioflamingo3 colqwen2 cosmos3_omni internvl ovis2 qianfan_ocr",
+    "Qwen3_5Tokenizer":
+        "qwen3_5 qwen3_5_moe",
+    "CohereTokenizer":
+        "cohere cohere2 aya_vision",
+    "LlamaTokenizer":
+        "idefics idefics2",
+    "T5Tokenizer":
+        "mt5 musicgen musicgen_melody pix2struct switch_transformers t5 umt5",
+    "BertTokenizer":
+        "align bark bert blip bros chinese_clip convbert distilbert electra ernie flava git grounding-dino "
+        "layoutlm megatron-bert mm-grounding-dino mra nezha nomic_bert qdqbert realm retribert squeezebert "
+        "tvp vilt visual_bert",
+    "RobertaTokenizer":
+        "bart bridgetower clap data2vec-text ibert lilt longformer mega roberta roberta-prelayernorm",
+    "TokenizersBackend":
+        "glm glm4 glm4_moe glm4_moe_lite glm4v glm4v_moe glm_image glmasr got_ocr2 granite granitemoe "
+        "granitemoehybrid granitemoeshared minicpmv4_6 ministral ministral3 mistral mistral3 mixtral olmo3 "
+        "olmo_hybrid pixtral voxtral voxtral_realtime arctic chameleon chatlm deepseek_v2 deepseek_v3 "
+        "deepseek_v32 deepseek_v4 deepseek_vl deepseek_vl_hybrid deepseek_vl_v2 deepseek_ocr deepseek_ocr2 "
+        "fuyu h2ovl_chat hyperclovax_vlm internlm2 jamba janus llava llava_next minicpmv minimax_m2 "
+        "modernbert molmo molmo2 nemotron nvfp4 opencua openvla phi3 phi3_v phimoe step3p5 step3_vl vipllava "
+        "cohere_asr"}
 BY_TYPE = {kind: name for name, kinds in REGISTERED.items() for kind in kinds.split()}
 OVERRULED = {"qwen2"}  # model types whose registered class counts, whatever the files say
 UNKNOWN = {name + "Tokenizer" for name in (
@@ -83,16 +95,18 @@ def cohere(settings):
                                 byte_level(settings.get("add_prefix_space", False)))
 
 
+PIECES = {**BYTES, "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": True,
+          "byte_fallback": True}
+
+
 def llama(settings):
     prefix = settings.get("add_prefix_space")
     scheme = "never" if prefix is not None and not prefix else "always" if settings.get("legacy", False) else "first"
-    return ({**BYTES, "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": True},
-            None, {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme, "split": False})
+    return PIECES, None, {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": scheme, "split": False}
 
 
 def gemma(settings):
-    return ({**BYTES, "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": True,
-             "unk_token": "unk_token"}, {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"},
+    return ({**PIECES, "unk_token": "unk_token"}, {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"},
             split(" ", "String", "MergedWithPrevious"))
 
 
@@ -112,7 +126,7 @@ def bert(settings):
 
 # The class's parts, and its special tokens where the files name none.
 CLASSES = {
-    "GPT2Tokenizer": (gpt2, {"unk_token": END, "bos_token": END, "eos_token": END}),
+    "GPT2Tokenizer": (gpt2, {"unk_token": END, "bos_token": END, "eos_token": END, "pad_token": None}),
     "GPTNeoXTokenizer": (gpt_neox, {"unk_token": END, "bos_token": END, "eos_token": END, "pad_token": "<|padding|>"}),
     "Qwen2Tokenizer": (qwen2, {"unk_token": END, "eos_token": END, "pad_token": END}),
     "Qwen3_5Tokenizer": (qwen35, {"unk_token": END, "eos_token": END, "pad_token": END}),
@@ -207,6 +221,6 @@ def chosen(files, model_type):
     elif registered is not None and registered != hub and not files.remote:
         name = None if registered in GENERAL else registered if model_type in OVERRULED else hub
     if name in UNKNOWN:
-        files.warnings.append(f"the tokenizer's class {name} has parts of its own in transformers, which heddle does not "
-                              "know: tokenizer.json is taken as it stands")
+        files.warnings.append(f"the tokenizer's class {name} has parts of its own in transformers, which heddle does "
+                              "not know: tokenizer.json is taken as it stands")
     return Rebuilt(name) if name in CLASSES else AsWritten()

@@ -50,14 +50,12 @@ class Files:
     def __init__(self, directory, arguments):
         self.directory, self.warnings = directory, []
         if not os.path.isfile(os.path.join(directory, "tokenizer.json")):
-            raise Fault("has no tokenizer.json", directory, "tokenizer.model, tekken.json and tiktoken.model are not read; "
-                        "save the tokenizer with transformers as a tokenizer.json")
+            raise Fault("has no tokenizer.json", directory, "tokenizer.model, tekken.json and tiktoken.model are not "
+                        "read; save the tokenizer with transformers as a tokenizer.json")
         self.settings = read_json(directory, "tokenizer_config.json") or {}
         self.model = read_json(directory, "config.json") or {}
         self.hub_class = self.settings.pop("tokenizer_class", None) or self.model.get("tokenizer_class")
         self.remote = "auto_map" in self.settings
-        for key in ("add_bos_token", "add_eos_token"):  # the post-processor of tokenizer.json says it
-            self.settings.pop(key, None)
         self.settings.update(arguments)
         if "additional_special_tokens" in self.settings:
             self.settings.setdefault("extra_special_tokens", self.settings.pop("additional_special_tokens"))
@@ -84,7 +82,8 @@ class Files:
 
     def read_tokens(self, arguments):
         self.in_config = "added_tokens_decoder" in self.settings
-        self.added = {int(index): token for index, token in (self.settings.pop("added_tokens_decoder", None) or {}).items()}
+        added = self.settings.pop("added_tokens_decoder", None) or {}
+        self.added = {int(index): token for index, token in added.items()}
         if not self.in_config:
             for key, value in (read_json(self.directory, "special_tokens_map.json") or {}).items():
                 if not arguments.get(key):

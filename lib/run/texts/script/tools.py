@@ -14,6 +14,7 @@ from permutation import permutation
 from sources import Batch, Split, of_size
 from text_tokenizer import TextTokenizer
 
+PADDINGS = (False, True, None, "longest", "max_length", "do_not_pad")
 PLAIN_SLICE = re.compile(r"^(\w+)\[(\d*):(\d*)\]$", re.ASCII)  # of rows that were mixed
 
 
@@ -32,7 +33,8 @@ class Tools:
     def tokenizer(self):
         if self.cached is None:
             if not self.job.get("tokenizer"):
-                raise Fault("Tokenizer is required", "dataset.tokenizer", "name a model's directory that has one", "config")
+                raise Fault("Tokenizer is required", "dataset.tokenizer", "name a model's directory that has one",
+                            "config")
             self.cached = TextTokenizer(self.job["tokenizer"], self.job.get("model_type", ""),
                                         self.job.get("tokenizer_arguments"))
             for warning in self.cached.warnings:
@@ -50,7 +52,7 @@ class Tools:
         return given is not None or self.tokenizer.templates is not None
 
     def chat(self, given=None, **options):
-        """A Chat with the template that the recipe gives, else the tokenizer's; its samples() takes (messages, tools)."""
+        """A Chat with the recipe's template, else the tokenizer's; its samples() takes (messages, tools)."""
         templates = self.tokenizer.templates if given is None else resolved(given)
         if templates is None:
             raise Fault("Tokenizer lacks a usable chat template (chat_template/apply_chat_template)",
@@ -66,7 +68,10 @@ class Tools:
 
     def fill(self, seq_length=None):
         """The length to which a recipe's `padding: max_length` fills every row."""
-        if self.arguments.get("padding") == "max_length":
+        padding = self.arguments.get("padding", False)
+        if padding not in PADDINGS:
+            raise self.fault(f"{padding!r} is not one of {', '.join(map(str, PADDINGS))}", "padding")
+        if padding == "max_length":
             longest = self.tokenizer.longest
             self.filled = seq_length if seq_length is not None else longest - 1 if longest < 10**20 else None
 
@@ -109,7 +114,7 @@ class Tools:
         """The rows of the split's name mixed, then its slice."""
         plain = PLAIN_SLICE.match(split or "")
         self.parts = self.named(plain[1] if plain else split, columns, skipped)
-        self.parts = [(rows, begin, rows.count() if end is None else min(end, rows.count())) for rows, begin, end in self.parts]
+        self.parts = [(rows, begin, last(rows, end)) for rows, begin, end in self.parts]
         order = permutation(seed, sum(max(0, end - begin) for _, begin, end in self.parts))
         if plain:
             order = order[slice(*(int(bound) if bound else None for bound in plain.groups()[1:]))]
@@ -118,14 +123,13 @@ class Tools:
     def cut(self, first, exact):
         """The first rows of all parts together."""
         if exact:
-            there = sum(max(0, (rows.count() if end is None else min(end, rows.count())) - begin)
-                        for rows, begin, end in self.parts)
+            there = sum(max(0, last(rows, end) - begin) for rows, begin, end in self.parts)
             if first > there:
-                raise Fault(f"asks for {first} rows, and there are {there}", "dataset.limit_dataset_samples", kind="config")
+                raise self.fault(f"asks for {first} rows, and there are {there}", "limit_dataset_samples")
         parts = []
         for rows, begin, end in self.parts:
-            if end is None and len(self.parts) > 1:
-                end = rows.count()
+            if len(self.parts) > 1:
+                end = last(rows, end)
             end = begin + first if end is None else min(end, begin + first)
             parts.append((rows, begin, end))
             first = max(0, first - (end - begin))
@@ -188,5 +192,11 @@ class Tools:
 
     def text(self, row, name):
         if not isinstance(row.get(name), str):
-            raise ValueError(f"{name} is {type(row.get(name)).__name__}, not a text" if name in row else f"has no {name}")
+            kind = type(row.get(name)).__name__
+            raise ValueError(f"{name} is {kind}, not a text" if name in row else f"has no {name}")
         return row[name]
+
+
+def last(rows, end):
+    """The end of the slice [.., end) of `rows`."""
+    return rows.count() if end is None else min(end, rows.count())
