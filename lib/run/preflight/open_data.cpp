@@ -20,7 +20,7 @@ void refuse_long(const Rows& rows, const PackedSection& packed) {
               packed.rules.packer == Packer::neat
                   ? "Sample " + numbers + ". Set drop_long_samples=True or increase pack_size."
                   : "Dataset sample " + numbers + ". Please increase `packed_sequence_size`.",
-              std::to_string(rows.packing()->left_out) + " of " + std::to_string(rows.samples().size()) +
+              std::to_string(rows.packing()->left_out) + " of " + std::to_string(rows.used_samples()) +
                   " samples are longer than a pack");
 }
 
@@ -88,6 +88,28 @@ void check_tokenizer(const IDataset& samples, const DatasetSection& section, con
 
 }  // namespace
 
+namespace {
+
+// limit_dataset_samples and num_samples_limit hold for every set: one that does not read them is cut here.
+void take_limit(DatasetSection& section, const OfferedDataset& offered) {
+  for (const char* key : {"limit_dataset_samples", "num_samples_limit"}) {
+    const bool own = std::any_of(offered.fields.begin(), offered.fields.end(),
+                                 [&](const FieldInfo& field) { return field.key == key; });
+    const Node* given = own ? nullptr : section.section.find(key);
+    if (given == nullptr) continue;
+    if (!given->is_null()) {
+      const int64_t most = given->as_integer();
+      if (most <= 0)
+        throw Error(ErrorCode::config, given->where(),
+                    std::string(key) + " must be greater than 0 or null, got " + std::to_string(most));
+      section.most_samples = std::min(most, section.most_samples.value_or(most));
+    }
+    section.section = section.section.without(key);
+  }
+}
+
+}  // namespace
+
 void read_dataset(DatasetSection& section, PluginRegistry& plugins, std::vector<std::string>& not_built) {
   if (section.target == token_files().name) return;  // read with the recipe
   const Node& target = *section.section.find("_target_");
@@ -101,6 +123,7 @@ void read_dataset(DatasetSection& section, PluginRegistry& plugins, std::vector<
                              : "did you mean '" + near + "'?");
   }
   section.section = section.section.without("_target_");
+  take_limit(section, *offered);
   const Resolved read = offered->resolve(section.section);
   for (const std::string& one : read.not_built) not_built.push_back(section.section.path() + "." + one);
   const Node* length = offered->length_key.empty() ? nullptr : read.values.find(offered->length_key);
@@ -128,7 +151,8 @@ DatasetSection for_benchmark(DatasetSection section, PluginRegistry& plugins, co
 Rows open_dataset(const DatasetSection& section, const PackedSection& packed, PluginRegistry& plugins,
                   const DataFacts& facts, int64_t multiple) {
   const OfferedDataset* offered = find_dataset(plugins, section.target);
-  return Rows(std::shared_ptr<const IDataset>(offered->make(section.section, facts)), packed.rules, multiple);
+  return Rows(std::shared_ptr<const IDataset>(offered->make(section.section, facts)), packed.rules, multiple,
+              section.most_samples);
 }
 
 void check_rows(const Rows& rows, const DatasetSection& section, const PackedSection& packed,
@@ -156,7 +180,7 @@ std::string or_more_positions(const ModelFacts& model) {
 std::string left_out_text(const Rows& rows) {
   const Packing* packing = rows.packing();
   if (packing == nullptr || packing->left_out == 0) return "";
-  return std::to_string(packing->left_out) + " of " + std::to_string(rows.samples().size()) +
+  return std::to_string(packing->left_out) + " of " + std::to_string(rows.used_samples()) +
          " samples are longer than packed_sequence_size " + std::to_string(rows.length()) +
          " and are left out; the longest has " + std::to_string(packing->longest) + " inputs";
 }
