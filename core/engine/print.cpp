@@ -82,7 +82,7 @@ std::string to_text(const Setup& setup) {
       "strategy: " + setup.strategy + "\nworld size: " + std::to_string(setup.sizes.world) +
       "\nmesh: " + words(setup.axes) + views + "\nsizes: " + config::to_json(sizes(setup)) +
       "\nactivation checkpointing: " + config::to_json(checkpointing(setup.activation_checkpointing)) + "\n" +
-      setup.strategy + ":\n" + fields(setup.strategy_config);
+      setup.strategy + ":\n" + fields(setup.strategy_config.without("activation_checkpointing"));
   for (const auto& [name, section] : setup.sections)
     if (!section.is_null()) out += name + ":\n" + fields(section);
   for (const std::string& later : setup.not_built) out += "not built yet: " + later + "\n";

@@ -21,6 +21,7 @@ struct Fields {
   // Of FusedAdam alone.
   bool adam_w_mode = true, bias_correction = true, store_param_remainders = false;
   std::string exp_avg_dtype = "float32", exp_avg_sq_dtype = "float32";
+  std::optional<int64_t> master_weight_bits = 24;  // of FlashAdamW alone
 };
 
 void check_betas(const Node& value) {
@@ -29,6 +30,12 @@ void check_betas(const Node& value) {
   for (const double beta : betas)
     if (!(beta >= 0 && beta < 1))
       throw Error(ErrorCode::config, value.where(), "betas must be from 0 to below 1");
+}
+
+void check_bits(const Node& value) {
+  if (value.is_null() || value.as_integer() == 24 || value.as_integer() == 32) return;
+  throw Error(ErrorCode::config, value.where(),
+              "master_weight_bits must be 24, 32 or null, got " + value.written());
 }
 
 ConfigSchema<Fields> schema() {
@@ -70,6 +77,14 @@ ConfigSchema<Fields> fused_adam_schema() {
       .field("exp_avg_sq_dtype", &F::exp_avg_sq_dtype, "Of the second moment.")
       .later("exp_avg_sq_dtype", "moments have the dtype of the weights that are updated",
              [](const F& given) { return is_float32(given.exp_avg_sq_dtype); });
+}
+
+// Of flashoptim.
+ConfigSchema<Fields> flash_schema() {
+  return schema().field("master_weight_bits", &Fields::master_weight_bits,
+                        "Bits of the copies of parameters stored in bfloat16; kept as float32, as "
+                        "master_weights does; null: no copies.",
+                        Check{"24, 32 or null", check_bits});
 }
 
 // The engine's optimizer with a plugin's configuration.
@@ -114,7 +129,8 @@ void offer(OfferedOptimizer& offered, double weight_decay) {
 }  // namespace
 }  // namespace heddle::adamw
 
-HEDDLE_PLUGIN("adamw", "0.1.0", "optimizer AdamW", "optimizer Adam", "optimizer FusedAdam") {
+HEDDLE_PLUGIN("adamw", "0.1.0", "optimizer AdamW", "optimizer Adam", "optimizer FusedAdam",
+              "optimizer FlashAdamW") {
   using namespace heddle::adamw;
   offer(plugin.make<heddle::OfferedOptimizer, AdamW>("AdamW", schema()), 0.01);
   offer(plugin.make<heddle::OfferedOptimizer, Adam>(
@@ -122,4 +138,7 @@ HEDDLE_PLUGIN("adamw", "0.1.0", "optimizer AdamW", "optimizer Adam", "optimizer 
                                    "Decay is not added to the gradient, as in AdamW.")),
         0.0);
   offer(plugin.make<heddle::OfferedOptimizer, FusedAdam>("FusedAdam", fused_adam_schema()), 0.0);
+  auto& flash = plugin.make<heddle::OfferedOptimizer, AdamW>("FlashAdamW", flash_schema());
+  offer(flash, 0.01);
+  flash.master_weights_key = "master_weight_bits";
 }

@@ -16,7 +16,8 @@ void add_numeric_fields(ConfigSchema<Config>& schema) {
       .field("grad_reduce_in_fp32", &Config::grad_reduce_in_fp32, "Gradients are kept and summed in float32.")
       .field("preserve_fp32_weights", &Config::preserve_fp32_weights,
              "The optimizer updates float32 weights; false: the model's own dtype.")
-      .field("check_for_nan_in_grad", &Config::check_for_nan_in_grad, "Without effect; kept for old recipes.")
+      .field("check_for_nan_in_grad", &Config::check_for_nan_in_grad,
+             "Without effect; report_nan_in_param_grad looks at gradients.")
       .field("report_nan_in_param_grad", &Config::report_nan_in_param_grad,
              "Stop at NaN and Inf in the gradient of a parameter, after each microbatch; slow.")
       .field("calculate_per_token_loss", &Config::calculate_per_token_loss,

@@ -26,10 +26,6 @@ Options options_of(const Config& config) {
 
 void warn(const Config& config, const DeviceMesh& mesh) {
   if (mesh.rendezvous().rank() != 0) return;
-  if (config.check_for_nan_in_grad && !config.report_nan_in_param_grad)
-    mesh.log().warning("megatron_fsdp",
-                       "check_for_nan_in_grad has no effect; report_nan_in_param_grad: true looks at the "
-                       "gradient of each parameter");
   if (config.zero_dp_strategy != 3)
     mesh.log().warning("megatron_fsdp", "zero_dp_strategy is " + std::to_string(config.zero_dp_strategy) +
                                             " and not 3: parameters are whole on every rank");

@@ -47,9 +47,10 @@ at::Tensor box_in(const at::Tensor& whole, const Shard& shard) {
 
 AdamWConfig rest_of(const Config& config) {
   AdamWConfig out;
-  out.beta1 = config.betas[0];
-  out.beta2 = config.betas[1];
-  out.eps = config.epsilon;
+  const std::vector<double>& betas = config.scalar_betas ? *config.scalar_betas : config.betas;
+  out.beta1 = betas[0];
+  out.beta2 = betas[1];
+  out.eps = config.scalar_eps.value_or(config.epsilon);
   return out;
 }
 

@@ -18,8 +18,10 @@ struct Config {
   bool nesterov = false;
   std::optional<std::string> adjust_lr = "spectral_norm";
   std::string scalar_opt = "adamw";
+  std::optional<std::vector<double>> scalar_betas;
+  std::optional<double> scalar_eps;
   std::optional<double> scalar_lr, embed_lr, lm_head_lr;
-  bool flatten = false;
+  bool flatten = false, use_triton = false;
 };
 ConfigSchema<Config> schema();
 

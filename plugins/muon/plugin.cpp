@@ -8,10 +8,12 @@ namespace heddle::muon {
 namespace {
 
 void check_betas(const Node& value) {
+  if (value.is_null()) return;
   const std::vector<double> betas = FieldType<std::vector<double>>::read(value);
   if (betas.size() != 2 ||
       std::any_of(betas.begin(), betas.end(), [](double b) { return !(b >= 0 && b < 1); }))
-    throw Error(ErrorCode::config, value.where(), "betas must be two numbers from 0 to below 1");
+    throw Error(ErrorCode::config, value.where(),
+                "expected two numbers from 0 to below 1, got " + value.written());
 }
 
 }  // namespace
@@ -28,6 +30,11 @@ ConfigSchema<Config> schema() {
              "Factor of a matrix's rate. spectral_norm: sqrt(rows / columns); rms_norm: 0.2 sqrt(max(rows, "
              "columns)); null: 1.",
              OneOf{{"spectral_norm", "rms_norm"}})
+      .field("scalar_betas", &Config::scalar_betas, "In place of betas; null: betas.",
+             Check{"two numbers from 0 to below 1", check_betas})
+      .field("scalar_eps", &Config::scalar_eps, "In place of epsilon, for AdamW; null: epsilon.",
+             at_least(0.0))
+      .field("use_triton", &Config::use_triton, "The kernel is heddle's.")
       .field("scalar_opt", &Config::scalar_opt, "What updates the rest.", OneOf{{"adamw", "lion"}})
       .later("scalar_opt", "Lion is not there")
       .field("scalar_lr", &Config::scalar_lr, "Learning rate of the rest; null: lr.")

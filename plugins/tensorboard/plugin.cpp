@@ -17,6 +17,10 @@ ConfigSchema<Config> schema() {
       "dir", &Config::dir, "The directory of the event files; null: tensorboard in checkpoint_dir.");
 }
 
+std::filesystem::path directory_of(const Config& config, const std::filesystem::path& checkpoint_dir) {
+  return config.dir ? std::filesystem::path(*config.dir) : checkpoint_dir / "tensorboard";
+}
+
 // "training/loss", "validation/loss", "validation_NAME/loss"; of a list "training/moe/load/0" and so on.
 Scalars scalars_of(const MetricsRecord& record) {
   std::string prefix = record.kind == MetricsRecord::Kind::training ? "training/" : "validation/";
@@ -34,7 +38,7 @@ class TensorBoard : public IMetrics {
   explicit TensorBoard(Config config) : config_(std::move(config)) {}
 
   void start(const MetricsRun& run) override {
-    file_.emplace(config_.dir ? std::filesystem::path(*config_.dir) : run.directory / "tensorboard");
+    file_.emplace(directory_of(config_, run.directory));
     if (run.done_steps > 0) file_->restart(static_cast<double>(std::time(nullptr)), run.done_steps);
   }
 
@@ -52,5 +56,9 @@ class TensorBoard : public IMetrics {
 
 HEDDLE_PLUGIN("tensorboard", "0.1.0", "metrics tensorboard") {
   using namespace heddle::tensorboard;
-  plugin.make<heddle::OfferedMetrics, TensorBoard>("tensorboard", schema());
+  auto& offered = plugin.make<heddle::OfferedMetrics, TensorBoard>("tensorboard", schema());
+  offered.outputs = [](const heddle::Node& section, const std::filesystem::path& checkpoint_dir) {
+    return std::vector<heddle::MetricsOutput>{
+        {directory_of(schema().read(section), checkpoint_dir), "dir", "directory of event files", true}};
+  };
 }

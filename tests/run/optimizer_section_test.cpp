@@ -48,6 +48,29 @@ TEST(OptimizerSection, HasTheDefaultsOfTheOptimizerThatItNames) {
   }
 }
 
+TEST(OptimizerSection, OfFlashAdamWKeepsCopiesOfParametersUnlessItSaysNone) {
+  const Read flash = read_section("{_target_: flashoptim.FlashAdamW, master_weight_bits: 24, eps: 1e-8}");
+  EXPECT_EQ(flash.section.name, "FlashAdamW");
+  EXPECT_TRUE(flash.section.master_weights);
+  EXPECT_TRUE(flash.not_built.empty());
+  EXPECT_EQ(flash.section.make()->name(), "FlashAdamW");
+  EXPECT_TRUE(read_section("{_target_: flashoptim.FlashAdamW}").section.master_weights);
+  EXPECT_FALSE(
+      read_section("{_target_: flashoptim.FlashAdamW, master_weight_bits: null}").section.master_weights);
+  EXPECT_FALSE(read_section("{_target_: torch.optim.AdamW}").section.master_weights);
+  EXPECT_THAT(section_refusal("{_target_: flashoptim.FlashAdamW, master_weight_bits: 20}"),
+              HasSubstr("master_weight_bits must be 24, 32 or null, got 20"));
+}
+
+TEST(OptimizerSection, OfMuonHasKeysOfWhatIsNoMatrix) {
+  const Read muon =
+      read_section("{_target_: dion.Muon, scalar_betas: [0.9, 0.999], scalar_eps: 1e-8, use_triton: false}");
+  EXPECT_TRUE(muon.not_built.empty());
+  EXPECT_EQ(config::to_json(*muon.section.fields.find("scalar_betas")), "[0.9, 0.999]");
+  EXPECT_THAT(section_refusal("{_target_: dion.Muon, scalar_betas: [0.9]}"),
+              HasSubstr("optimizer.scalar_betas: expected two numbers from 0 to below 1, got [0.9]"));
+}
+
 TEST(OptimizerSection, RefusesAnOptimizerThatNoPluginOffers) {
   EXPECT_THAT(section_refusal("{_target_: torch.optim.AdmW}"),
               HasSubstr("run.yaml:2 optimizer._target_: there is no optimizer 'AdmW'; available: "));

@@ -241,8 +241,9 @@ TEST(Recipe, RefusesCheckpointsThatMakeNoSense) {
 TEST(Recipe, NamesWhatComesLater) {
   EXPECT_THAT(read_recipe("checkpoint: {is_peft: true, restore_from: LATEST}\n").not_built,
               ElementsAre("checkpoint.is_peft: adapters are not built yet"));
-  EXPECT_THAT(read_recipe("recipe: nemo_automodel.BenchmarkingRecipeForNextTokenPrediction\n").not_built,
-              ElementsAre("recipe: benchmarks and distillation are not built yet"));
+  EXPECT_THAT(
+      read_recipe("recipe: nemo_automodel.KnowledgeDistillationRecipeForNextTokenPrediction\n").not_built,
+      ElementsAre("recipe: distillation is not built yet"));
   EXPECT_THAT(read_recipe("step_scheduler: {start_step: 3}\n").not_built,
               ElementsAre("step_scheduler.start_step: a checkpoint says where a run goes on"));
   EXPECT_THAT(read_recipe("dataset: {file_pattern: a, seq_len: 8, align_to_bos: true}\n").not_built,

@@ -17,10 +17,10 @@ void PrintTo(const Golden& golden, std::ostream* out) {
   *out << golden.name;
 }
 
-constexpr const char* kSmall =
+constexpr const char* kCommonSizes =
     R"("hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128,
        "vocab_size": 256, "num_hidden_layers": 2)";
-constexpr const char* kLatent =
+constexpr const char* kLatentSizes =
     R"(, "num_hidden_layers": 3, "num_key_value_heads": 4, "moe_intermediate_size": 32, "num_experts_per_tok": 2,
        "kv_lora_rank": 16, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 16)";
 
@@ -28,16 +28,18 @@ class StepFlops : public ::testing::TestWithParam<Golden> {};
 
 TEST_P(StepFlops, AreAutoModels) {
   const Golden& golden = GetParam();
-  const std::string small = std::string(golden.keys).find("hidden_size") == std::string::npos ? kSmall : "";
+  const std::string small =
+      std::string(golden.keys).find("hidden_size") == std::string::npos ? kCommonSizes : "";
   const std::string keys = "{" + small + golden.keys + "}";
   EXPECT_NEAR(automodel_flops(keys, golden.samples, golden.tokens), golden.flops, golden.flops * 1e-14)
       << keys;
 }
 
-const std::string kDeepSeek =
-    std::string(kLatent) + R"(, "model_type": "deepseek_v3", "first_k_dense_replace": 1, "q_lora_rank": 24)";
-const std::string kDeepSeekEach =
-    std::string(kLatent) + R"(, "model_type": "deepseek_v3", "q_lora_rank": null, "moe_layer_freq": 1)";
+const std::string kDeepSeekKeys =
+    std::string(kLatentSizes) +
+    R"(, "model_type": "deepseek_v3", "first_k_dense_replace": 1, "q_lora_rank": 24)";
+const std::string kDeepSeekEachKeys =
+    std::string(kLatentSizes) + R"(, "model_type": "deepseek_v3", "q_lora_rank": null, "moe_layer_freq": 1)";
 
 INSTANTIATE_TEST_SUITE_P(
     Small, StepFlops,
@@ -50,8 +52,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "num_experts_per_tok": 2)",
                8, 64, 327155712},
         Golden{"mixtral", R"(, "model_type": "mixtral", "num_experts_per_tok": 2)", 8, 64, 452984832},
-        Golden{"deepseek_v3", kDeepSeek.c_str(), 8, 64, 392429568},
-        Golden{"deepseek_v3_each", kDeepSeekEach.c_str(), 8, 64, 394788864},
+        Golden{"deepseek_v3", kDeepSeekKeys.c_str(), 8, 64, 392429568},
+        Golden{"deepseek_v3_each", kDeepSeekEachKeys.c_str(), 8, 64, 394788864},
         Golden{
             "gpt_oss",
             R"(, "model_type": "gpt_oss", "intermediate_size": 64, "head_dim": 16, "num_experts_per_tok": 2)",

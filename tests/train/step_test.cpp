@@ -140,6 +140,32 @@ TEST(Step, CountsTheLabelsAndReportsTheMeanLoss) {
   });
 }
 
+TEST(Step, OfABenchmarkSumsTheLossesMeasuresNoNormAndUpdatesAlways) {
+  const auto after_one_step = [](StepConfig config, StepReport& report) {
+    at::Tensor moment;
+    config.max_norm.reset();
+    on_one_rank(config, [&](Step& step, Stages&) {
+      report = step.run(in_microbatches(batch_of(6), {2, 4}), 0.05, 0.1);
+      moment = step.optimizer_state().at(0).at("exp_avg").clone();
+    });
+    return moment;
+  };
+  StepConfig benchmark;
+  benchmark.benchmark = true;
+  StepReport mean, sum;
+  const at::Tensor of_mean = after_one_step({}, mean), of_sum = after_one_step(benchmark, sum);
+  EXPECT_EQ(sum.label_tokens, 30);
+  EXPECT_TRUE(at::allclose(of_sum, of_mean * 30, 1e-5, 1e-7));
+  EXPECT_NEAR(sum.loss.item<double>(), mean.loss.item<double>(), 1e-7);  // what is reported is the mean
+  EXPECT_FALSE(sum.grad_norm.defined());
+  EXPECT_FALSE(sum.skipped());
+  on_one_rank<Infinite>(benchmark, [](Step& step, Stages& stages) {
+    const at::Tensor before = stages[0]->owned()[0].tensor.detach().clone();
+    EXPECT_FALSE(step.run(std::vector<Batch>{batch_of(2)}, 0.1, 0.0).skipped());
+    EXPECT_FALSE(at::equal(before, stages[0]->owned()[0].tensor));
+  });
+}
+
 TEST(Step, WithoutAnyLabelIsZeroAndNotNan) {
   on_one_rank({}, [](Step& step, Stages& stages) {
     Batch batch = batch_of(2);

@@ -16,10 +16,10 @@ std::string words_of(const PackRules& rules) {
          (rules.max_packs ? ", at most " + std::to_string(*rules.max_packs) : "");
 }
 
-Packing packing_of(const IDataset& samples, const PackRules& rules) {
+Packing packing_of(const IDataset& samples, int64_t count, const PackRules& rules) {
   Packing out;
   out.text = words_of(rules);
-  std::vector<int64_t> lengths(static_cast<size_t>(samples.size()));
+  std::vector<int64_t> lengths(static_cast<size_t>(count));
   for (size_t i = 0; i < lengths.size(); ++i) {
     const int64_t one = lengths[i] = samples.length(static_cast<int64_t>(i));
     out.longest = std::max(out.longest, one);
@@ -49,17 +49,20 @@ void check_vocabulary(std::span<const int64_t> tokens, int64_t sample, int64_t v
 
 }  // namespace
 
-Rows::Rows(std::shared_ptr<const IDataset> samples, const PackRules& rules, int64_t multiple)
-    : samples_(std::move(samples)), multiple_(multiple) {
+Rows::Rows(std::shared_ptr<const IDataset> samples, const PackRules& rules, int64_t multiple,
+           std::optional<int64_t> most)
+    : samples_(std::move(samples)),
+      used_samples_(std::min(samples_->size(), most.value_or(samples_->size()))),
+      multiple_(multiple) {
   if (rules.size == 0) {
-    size_ = samples_->size();
+    size_ = used_samples_;
     length_ = samples_->row_length();
     longest_ = samples_->longest();
     is_ragged_ = length_ == 0;
     if (is_ragged_) length_ = length_for(longest_);
     return;
   }
-  packing_ = std::make_shared<const Packing>(packing_of(*samples_, rules));
+  packing_ = std::make_shared<const Packing>(packing_of(*samples_, used_samples_, rules));
   size_ = packing_->packs.size();
   length_ = rules.size;
   longest_ = packing_->longest_kept;

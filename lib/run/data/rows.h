@@ -34,9 +34,12 @@ class Rows {
  public:
   // rules.size 0: each sample is a row.
   // multiple: rows as long as the longest of their microbatch are rounded up to it.
-  explicit Rows(std::shared_ptr<const IDataset> samples, const PackRules& rules = {}, int64_t multiple = 1);
+  // most: of the set only the first so many samples, before any are mixed or packed; empty: all.
+  explicit Rows(std::shared_ptr<const IDataset> samples, const PackRules& rules = {}, int64_t multiple = 1,
+                std::optional<int64_t> most = std::nullopt);
 
   const IDataset& samples() const { return *samples_; }
+  int64_t used_samples() const { return used_samples_; }     // of these the first
   const Packing* packing() const { return packing_.get(); }  // null: each sample is a row
   int64_t size() const { return size_; }                     // in rows
   // Tokens of a row; where rows differ, of the longest.
@@ -58,7 +61,7 @@ class Rows {
 
   std::shared_ptr<const IDataset> samples_;
   std::shared_ptr<const Packing> packing_;
-  int64_t size_ = 0, length_ = 0, longest_ = 0, multiple_ = 1;
+  int64_t used_samples_ = 0, size_ = 0, length_ = 0, longest_ = 0, multiple_ = 1;
   bool is_ragged_ = false;
 };
 

@@ -106,7 +106,7 @@ std::string data_text(const Rows& dataset) {
   const std::string size = std::to_string(dataset.size()), tokens = std::to_string(dataset.length());
   if (const Packing* packing = dataset.packing())
     return size + " packs of " + tokens + " tokens, of " +
-           std::to_string(dataset.samples().size() - packing->left_out) + " samples";
+           std::to_string(dataset.used_samples() - packing->left_out) + " samples";
   if (!dataset.is_uneven()) return size + " samples of " + tokens + " tokens";
   return size + " samples of at most " + std::to_string(dataset.longest()) + " tokens in rows " +
          (dataset.is_ragged() ? "as long as the longest of their microbatch" : "of " + tokens);

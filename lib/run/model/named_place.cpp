@@ -9,6 +9,7 @@
 
 #include "core/base/pattern.h"
 #include "heddle/base/error.h"
+#include "heddle/base/text.h"
 
 namespace heddle {
 namespace {
@@ -45,19 +46,29 @@ fs::path cached(const std::string& name, Named what) {
                         name.substr(slash + 1));
 }
 
+[[noreturn]] void refuse_snapshot(const fs::path& place, const std::string& what, const std::string& name) {
+  throw Error(ErrorCode::input, place.string(), what,
+              "`hf download " + name + "` brings it anew, or a line `" + name + " PATH` of the file that " +
+                  kPlaces + " names tells of another place");
+}
+
 // The commit that the revision names, or that it is. Of main: else the only snapshot.
-fs::path snapshot_in(const fs::path& cached, const std::string& revision) {
+fs::path snapshot_in(const fs::path& cached, const std::string& revision, const std::string& name) {
   std::ifstream reference(cached / "refs" / (revision.empty() ? "main" : revision));
   std::string commit;
   if (!(reference >> commit)) commit = revision;
-  if (!commit.empty() && holds(cached / "snapshots" / commit)) return cached / "snapshots" / commit;
-  if (!revision.empty()) return {};
   fs::path only;
   std::error_code failed;
-  for (const auto& entry : fs::directory_iterator(cached / "snapshots", failed)) {
-    if (!only.empty()) return {};
-    only = entry.path();
+  if (!commit.empty() && holds(cached / "snapshots" / commit)) {
+    only = cached / "snapshots" / commit;
+  } else if (revision.empty()) {
+    for (const auto& entry : fs::directory_iterator(cached / "snapshots", failed)) {
+      if (!only.empty())
+        refuse_snapshot(cached, "holds several snapshots, and refs/main names none of them", name);
+      only = entry.path();
+    }
   }
+  if (!only.empty() && fs::is_empty(only, failed)) refuse_snapshot(only, "is an empty snapshot", name);
   return only;
 }
 
@@ -69,12 +80,23 @@ fs::path listed(const std::string& name) {
     throw Error(ErrorCode::input, file,
                 "cannot be read; the environment variable " + std::string(kPlaces) + " names it",
                 "unset it, or name a file with lines NAME PATH");
+  int64_t number = 0;
+  fs::path found;
   for (std::string line; std::getline(in, line);) {
+    const std::string where = file + ":" + std::to_string(++number);
     std::istringstream words(line);
     std::string key, path;
-    if (words >> key && key == name && std::getline(words >> std::ws, path)) return path;
+    if (!(words >> key)) continue;
+    if (!std::getline(words >> std::ws, path))
+      throw Error(ErrorCode::input, where, "'" + text::excerpt(key) + "' has no path", "a line is NAME PATH");
+    if (key != name || !found.empty()) continue;
+    std::error_code ignored;
+    if (!fs::exists(path, ignored))
+      throw Error(ErrorCode::input, where, text::excerpt(path) + " is not there: the place of " + name,
+                  "correct the line, or remove it");
+    found = path;
   }
-  return {};
+  return found;
 }
 
 }  // namespace
@@ -84,7 +106,7 @@ fs::path named_place(const fs::path& name, Named what, const std::string& revisi
   if (fs::exists(name, ignored)) return name;
   if (const fs::path place = listed(name.string()); !place.empty()) return place;
   if (!may_be_on_hub(name.string())) return name;
-  const fs::path place = snapshot_in(cached(name.string(), what), revision);
+  const fs::path place = snapshot_in(cached(name.string(), what), revision, name.string());
   return place.empty() ? name : place;
 }
 

@@ -34,10 +34,28 @@ std::filesystem::path config_file(const std::filesystem::path& given) {
   return place;
 }
 
-PreparedModel with_random_weights(const ModelSection& section, PluginRegistry& plugins) {
+// With the keys of model.backend, where the model has experts.
+std::shared_ptr<const ModelSpec> read_map(const ModelSection& section, PluginRegistry& plugins,
+                                          std::vector<std::string>& warnings) {
+  if (section.backend.is_null()) return engine::read_model(section.config, plugins);
+  Node keys = section.config;
+  for (const auto& [key, value] : section.backend.entries())
+    if (keys.find(key) == nullptr) keys = keys.with(key, value);
+  const auto plain = engine::read_model(section.config, plugins);
+  const auto spec = engine::read_model(keys, plugins, UnknownKeys::passed_over);
+  if (spec->signature() != plain->signature() ||
+      spec->config_json("float32") != plain->config_json("float32"))
+    return engine::read_model(keys, plugins);
+  for (const auto& [key, value] : section.backend.entries())
+    warnings.push_back(value.where() + " changes nothing: the model has no router that it could change");
+  return plain;
+}
+
+PreparedModel with_random_weights(const ModelSection& section, PluginRegistry& plugins,
+                                  std::vector<std::string>& warnings) {
   PreparedModel out;
   if (section.config.is_map()) {
-    out.spec = engine::read_model(section.config, plugins);
+    out.spec = read_map(section, plugins, warnings);
     return out;
   }
   const std::filesystem::path file = config_file(section.config.as_text());
@@ -141,7 +159,7 @@ PreparedModel prepare_model(const Recipe& recipe, PluginRegistry& plugins,
   const ModelSection& section = recipe.model;
   PreparedModel model = section.source == ModelSection::Source::pretrained
                             ? open_pretrained(section.directory, plugins, section.overrides, warnings)
-                            : with_random_weights(section, plugins);
+                            : with_random_weights(section, plugins, warnings);
   const std::string stored = model.spec->facts().dtype;
   model.dtype = dtype_of(!section.dtype.empty() ? section.dtype
                          : !stored.empty()      ? stored

@@ -51,16 +51,24 @@ void refuse_inputs(const Output& output, std::span<const Input> inputs) {
                     "name another file");
 }
 
+// Several outputs may share a directory, and names of checkpoints lead to one.
+bool may_not_meet(const Output& a, const Output& b) {
+  if (a.is_named() || b.is_named()) return true;
+  const auto is = [&](Output::Form form) { return int{a.form == form} + int{b.form == form}; };
+  return is(Output::Form::entry) == 0 && is(Output::Form::directory) < 2;
+}
+
 void refuse_pairs(std::span<const Output> outputs) {
   for (size_t i = 0; i < outputs.size(); ++i)
     for (size_t j = i + 1; j < outputs.size(); ++j) {
-      if (!outputs[i].is_named() || !is_one_file(outputs[i].path, outputs[j].path)) continue;
-      const Output& named = outputs[j].is_named() ? outputs[j] : outputs[i];
-      const Output& other = outputs[j].is_named() ? outputs[i] : outputs[j];
+      if (!may_not_meet(outputs[i], outputs[j]) || !is_one_file(outputs[i].path, outputs[j].path)) continue;
+      const bool earlier = outputs[i].is_named() && !outputs[j].is_named();
+      const Output& named = earlier ? outputs[i] : outputs[j];
+      const Output& other = earlier ? outputs[j] : outputs[i];
       refuse_output(named,
                     named.path.string() + " would be two things: the " + named.kind + ", and the " +
                         other.kind + " of " + other.where,
-                    "name another file");
+                    named.form == Output::Form::directory ? "name another directory" : "name another file");
     }
 }
 
@@ -93,7 +101,9 @@ void refuse_another_kind(const Output& output) {
   const bool is_file = fs::is_regular_file(status);
   if (is_file && fs::file_size(output.path, missing) == 0) return;
   const bool streams = output.form == Output::Form::stream && !is_file && !fs::is_directory(status);
-  if (streams || ((is_file || output.form == Output::Form::entry) && output.is_own(output.path))) return;
+  if (streams ||
+      ((is_file || output.form == Output::Form::entry) && output.is_own && output.is_own(output.path)))
+    return;
   if (fs::is_directory(status) && output.form != Output::Form::entry)
     refuse_output(output, output.path.string() + " is a directory", way_out(output));
   const bool is_irregular = !is_file && output.form != Output::Form::entry;

@@ -21,7 +21,7 @@ void refuse_long(const Rows& rows, const PackedSection& packed) {
               packed.rules.packer == Packer::neat
                   ? "Sample " + numbers + ". Set drop_long_samples=True or increase pack_size."
                   : "Dataset sample " + numbers + ". Please increase `packed_sequence_size`.",
-              std::to_string(rows.packing()->left_out) + " of " + std::to_string(rows.samples().size()) +
+              std::to_string(rows.packing()->left_out) + " of " + std::to_string(rows.used_samples()) +
                   " samples are longer than a pack");
 }
 
@@ -114,6 +114,24 @@ void take_text_keys(DatasetSection& section) {
   section.section = others;
 }
 
+// limit_dataset_samples and num_samples_limit hold for every set: one that does not read them is cut here.
+void take_limit(DatasetSection& section, const OfferedDataset& offered) {
+  for (const char* key : {"limit_dataset_samples", "num_samples_limit"}) {
+    const bool own = std::any_of(offered.fields.begin(), offered.fields.end(),
+                                 [&](const FieldInfo& field) { return field.key == key; });
+    const Node* given = own ? nullptr : section.section.find(key);
+    if (given == nullptr) continue;
+    if (!given->is_null()) {
+      const int64_t most = given->as_integer();
+      if (most <= 0)
+        throw Error(ErrorCode::config, given->where(),
+                    std::string(key) + " must be greater than 0 or null, got " + std::to_string(most));
+      section.most_samples = std::min(most, section.most_samples.value_or(most));
+    }
+    section.section = section.section.without(key);
+  }
+}
+
 }  // namespace
 
 void read_dataset(DatasetSection& section, PluginRegistry& plugins, std::vector<std::string>& not_built) {
@@ -129,6 +147,7 @@ void read_dataset(DatasetSection& section, PluginRegistry& plugins, std::vector<
                              : "did you mean '" + near + "'?");
   }
   section.section = section.section.without("_target_");
+  take_limit(section, *offered);
   if (offered->texts) take_text_keys(section);
   const Resolved read = offered->resolve(section.section);
   for (const std::string& one : read.not_built) not_built.push_back(section.section.path() + "." + one);
@@ -159,7 +178,7 @@ Rows open_dataset(const DatasetSection& section, const Recipe& recipe, const Pac
   std::shared_ptr<const IDataset> samples =
       section.texts ? TextSets(recipe, plugins).open(section, facts)
                     : find_dataset(plugins, section.target)->make(section.section, facts);
-  return Rows(std::move(samples), packed.rules, recipe.pad_multiple);
+  return Rows(std::move(samples), packed.rules, recipe.pad_multiple, section.most_samples);
 }
 
 void check_rows(const Rows& rows, const DatasetSection& section, const PackedSection& packed,
@@ -187,7 +206,7 @@ std::string or_more_positions(const ModelFacts& model) {
 std::string left_out_text(const Rows& rows) {
   const Packing* packing = rows.packing();
   if (packing == nullptr || packing->left_out == 0) return "";
-  return std::to_string(packing->left_out) + " of " + std::to_string(rows.samples().size()) +
+  return std::to_string(packing->left_out) + " of " + std::to_string(rows.used_samples()) +
          " samples are longer than packed_sequence_size " + std::to_string(rows.length()) +
          " and are left out; the longest has " + std::to_string(packing->longest) + " inputs";
 }

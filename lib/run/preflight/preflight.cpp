@@ -25,7 +25,7 @@ void check_length(const DatasetSection& section, const ModelFacts& model) {
   throw Error(ErrorCode::config, section.length_where,
               "seq_len " + std::to_string(section.sequence_length) + " is longer than the model's " +
                   positions_text(model),
-              "make dataset.seq_len smaller" + or_more_positions(model));
+              "make " + section.section.path() + ".seq_len smaller" + or_more_positions(model));
 }
 
 [[noreturn]] void refuse_none_left(const DatasetSection& section, int64_t samples) {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "heddle/plugin/metrics.h"
 #include "lib/drawing/chrome_trace.h"
 #include "lib/run/checkpointing/keep.h"
 #include "lib/run/checkpointing/run_lock.h"
@@ -35,6 +36,7 @@ class RunOutputs {
         section_.enabled || (trains && (named.metrics.empty() || !run.validation.empty()));
     if (writes_there) add_directory(section_.directory, kDirectoryKey, "directory of checkpoints");
     if (section_.enabled) add_beside_checkpoints(named.metrics.empty());
+    for (const PluginSection& section : run.recipe.sections) add_metrics_of(section);
     if (const auto& benchmark = run.recipe.benchmark; benchmark && !benchmark->json.empty())
       all_.push_back({benchmark->json, benchmark->json_where, "figures of a benchmark", is_benchmark_file,
                       Output::Form::file, "move it away, or name another file"});
@@ -52,6 +54,19 @@ class RunOutputs {
 
   void add_directory(const fs::path& path, const std::string& where, const char* kind) {
     all_.push_back({path, where, kind, {}, Output::Form::directory});
+  }
+
+  // What a plugin that takes metrics says that it will write.
+  void add_metrics_of(const PluginSection& section) {
+    if (section.kind != OfferedMetrics::kKind) return;
+    const auto& offered = static_cast<const OfferedMetrics&>(*section.offered);
+    if (!offered.outputs) return;
+    for (const MetricsOutput& output : offered.outputs(section.values, section_.directory)) {
+      const Node* given = section.given.is_map() ? section.given.find(output.key) : nullptr;
+      const std::string where = given != nullptr ? given->where() : section.given.where();
+      const auto form = output.directory ? Output::Form::directory : Output::Form::file;
+      all_.push_back({output.path, where, output.kind, output.is_own, form});
+    }
   }
 
   void add_beside_checkpoints(bool is_default) {

@@ -78,16 +78,17 @@ int64_t row_length(const Node& section, std::optional<int64_t> seq_len, bool has
   if (size > 0 && !has_lengths)
     throw Error(
         ErrorCode::config, packed.where,
-        "packed_sequence_size is " + std::to_string(size) +
-            ", and dataset.lengths is not set: only samples of unequal length are packed",
+        "packed_sequence_size is " + std::to_string(size) + ", and " + section.path() +
+            ".lengths is not set: only samples of unequal length are packed",
         "leave packed_sequence out, as samples are cut from one row of tokens; or name the files with "
-        "the samples' lengths: dataset.lengths");
+        "the samples' lengths: " +
+            section.path() + ".lengths");
   if (!seq_len && size == 0) throw Error(ErrorCode::config, section.where(), "seq_len is missing");
   if (size > 0 && seq_len && *seq_len != size)
     throw Error(ErrorCode::config, where_of(section, "seq_len"),
                 "seq_len is " + std::to_string(*seq_len) + " and packed_sequence.packed_sequence_size is " +
                     std::to_string(size) + ": a row has one length",
-                "leave dataset.seq_len out; packs have packed_sequence_size tokens");
+                "leave " + section.path() + ".seq_len out; packs have packed_sequence_size tokens");
   return size > 0 ? size : *seq_len;
 }
 

@@ -69,6 +69,15 @@ void refuse_other_class(const Node& section, const std::string& target) {
          "'" + text::excerpt(name) + "' is not built; there is: NeMoAutoModelForCausalLM");
 }
 
+// A function of AutoModel that makes a model of a family that is not built.
+void refuse_function(const Node& section) {
+  const Node* target = section.find("_target_");
+  if (target != nullptr && target->kind() == Node::Kind::text &&
+      target->as_text().ends_with("build_gpt2_model"))
+    throw Error(ErrorCode::not_built, target->where(), "the family of models gpt2 is not built yet",
+                "name another model");
+}
+
 void read_pretrained(const Node& section, const ModelFields& words, ModelSection& model) {
   const bool has_config = !words.config.is_null();
   if (!words.directory && has_config)
@@ -151,18 +160,17 @@ void read_from_config(const Node& section, const ModelFields& words, ModelSectio
   model.directory = model.config.as_text();
 }
 
-// Keys that model.backend sets act as if config had them, which wins.
+// Keys that model.backend sets act as if config had them, which wins; a model without experts has no use for
+// them.
 void add_backend(const Node& backend, ModelSection& model, RecipeNotes& notes) {
   const std::vector<Node::Entry> more = keys_of_backend(backend, notes);
+  if (more.empty()) return;
   const bool inside = model.source == ModelSection::Source::config && model.config.is_map();
-  Node keys = inside ? model.config : model.overrides.keys;
+  Node keys = inside ? Node() : model.overrides.keys;
   if (keys.is_null()) keys = Node::map({}, backend.mark(), backend.path());
   for (const auto& [key, value] : more)
     if (keys.find(key) == nullptr) keys = keys.with(key, value);
-  if (inside)
-    model.config = keys;
-  else if (keys.size() > 0)
-    model.overrides.keys = keys;
+  (inside ? model.backend : model.overrides.keys) = keys;
 }
 
 }  // namespace
@@ -172,6 +180,7 @@ std::vector<FieldInfo> model_fields() {
 }
 
 ModelSection read_model(const Node& given, RecipeNotes& notes) {
+  refuse_function(given);
   const Node section = without_python_keys(given, notes).without("backend");
   const ModelFields words = model_schema().read(section);
   const bool has_config = !words.config.is_null();

@@ -237,6 +237,8 @@ void resolve_optimizer(OptimizerSection& section, PluginRegistry& plugins,
   section.lr = section.lr.value_or(offered->lr);
   section.weight_decay = section.weight_decay.value_or(offered->weight_decay);
   section.fields = resolved.values;
+  const Node* copies = section.fields.find(offered->master_weights_key);
+  if (copies != nullptr && !copies->is_null()) section.master_weights = true;
   section.no_effect = offered->no_effect;
   section.make = [make = offered->make, own = section.own] { return make(own); };
 }

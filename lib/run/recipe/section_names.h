@@ -34,12 +34,11 @@ struct OtherSection {
   std::string_view name, hint;
 };
 inline constexpr std::string_view kNoPlugin = "no plugin offers this section: name its plugin under plugins";
-inline constexpr std::array<OtherSection, 5> kOtherSections = {{
+inline constexpr std::array<OtherSection, 4> kOtherSections = {{
     {"wandb", "leave it out: metrics go to training.jsonl"},
     {"mlflow", "leave it out: metrics go to training.jsonl"},
     {"comet", "leave it out: metrics go to training.jsonl"},
     {"freeze_config", kNoPlugin},
-    {"neftune", kNoPlugin},
 }};
 
 constexpr bool is_other_section(std::string_view key) {

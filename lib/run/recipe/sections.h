@@ -51,6 +51,7 @@ struct ModelSection {
   enum class Source { pretrained, config } source = Source::config;
   std::string directory;      // from_pretrained: an HF directory
   Node config;                // from_config: a map of HF's keys, or the path of a config.json or a model
+  Node backend;               // keys of routers that model.backend sets, beside a map of HF's keys
   ConfigOverrides overrides;  // keys in place of those of the config.json
   std::string dtype;          // storage; empty: what config.json says, else dtype_without_word
   std::string dtype_without_word = "float32";
@@ -80,7 +81,8 @@ struct DatasetSection {
   int64_t sequence_length = 0;  // of a row, where the section says it; else 0
   bool packed = false;          // by packed_sequence
   std::optional<TextKeys> texts = std::nullopt;  // set by read_dataset() for a set of texts
-  std::string where, length_where;               // of the set, and of its rows' length, for messages
+  std::optional<int64_t> most_samples;  // the first so many, of a set that has no such key itself
+  std::string where, length_where;      // of the set, and of its rows' length, for messages
 };
 
 // What every optimizer has, and the section of its plugin.

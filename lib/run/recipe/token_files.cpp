@@ -35,8 +35,7 @@ const ConfigSchema<DataFields>& schema() {
           .field("shuffle_files", &DataFields::shuffle_files, "Mix the order of the files.")
           .field("align_to_bos", &DataFields::align_to_bos, "Begin each sample at bos_token.")
           .later("align_to_bos", "samples are cut one after the other")
-          .field("bos_token", &DataFields::bos_token, "The token that begins a document.")
-          .later("bos_token", "samples are cut one after the other")
+          .field("bos_token", &DataFields::bos_token, "The token that begins a document, for align_to_bos.")
           .field("dtype", &DataFields::dtype, "Type of the tokens of files without a header.")
           .field("reset_attention_at", &DataFields::reset_attention_at,
                  "The token that ends a document: attention does not cross it, and positions begin again "

@@ -150,6 +150,8 @@ std::map<std::string, std::string> settings_of(const RunSpec& run) {
   add_schedule(run.recipe.lr_schedule, out);
   out["step_scheduler.local_batch_size"] = setting_text(run.recipe.steps.local_batch_size);
   out["dataloader.drop_last"] = setting_text(run.recipe.whole_samples > 1);
+  if (run.dataset.used_samples() < run.dataset.samples().size())
+    out["dataset.limit_dataset_samples"] = setting_text(run.dataset.used_samples());
   out["clip_grad_norm.max_norm"] = setting_text(run.recipe.max_norm);
   out["clip_grad_norm.norm_type"] = setting_text(run.recipe.norm_type);
   for (const std::string& name : run.recipe.idle) out[name] = "null";

@@ -54,6 +54,19 @@ TEST(NamedPlace, IsASnapshotOfTheCache) {
   EXPECT_EQ(named_place("org/text", Named::dataset), folder / "datasets--org--text/snapshots/1");
 }
 
+TEST(NamedPlace, IsNoSnapshotThatNobodyChose) {
+  const Folder folder;
+  const EnvironmentVariable cache("HF_HUB_CACHE", folder.path().string());
+  put(folder, "models--org--Model/snapshots/a/config.json", "{}");
+  put(folder, "models--org--Model/snapshots/b/config.json", "{}");
+  EXPECT_THAT(tests::thrown_by([] { named_place("org/Model", Named::model); }),
+              HasSubstr("holds several snapshots, and refs/main names none of them\n  hint: `hf download "
+                        "org/Model` brings it anew"));
+  std::filesystem::create_directories(folder / "models--org--Empty/snapshots/a");
+  EXPECT_THAT(tests::thrown_by([] { named_place("org/Empty", Named::model); }),
+              HasSubstr("snapshots/a: is an empty snapshot\n"));
+}
+
 TEST(NamedPlace, IsThePathWhereThatExists) {
   const Folder folder;
   put(folder, "org/Model/config.json", "{}");
@@ -62,9 +75,16 @@ TEST(NamedPlace, IsThePathWhereThatExists) {
 
 TEST(NamedPlace, IsThatOfTheFileOfPlaces) {
   const Folder folder;
-  const auto file = folder.write("places", "a/b /x\norg/Model /models of mine/llama\n");
+  const auto model = put(folder, "models of mine/llama/config.json", "{}").parent_path();
+  const auto file = folder.write("places", "a/b /x\n\norg/Model " + model.string() + "\n");
   const EnvironmentVariable places("HEDDLE_PLACES", file.string());
-  EXPECT_EQ(named_place("org/Model", Named::model), "/models of mine/llama");
+  EXPECT_EQ(named_place("org/Model", Named::model), model);
+  EXPECT_EQ(tests::thrown_by([] { named_place("a/b", Named::model); }),
+            "error[input] " + file.string() +
+                ":1: /x is not there: the place of a/b\n  hint: correct the line, or remove it");
+  folder.write("places", "org/Model " + model.string() + "\nmodel\n");
+  EXPECT_EQ(tests::thrown_by([] { named_place("org/Model", Named::model); }),
+            "error[input] " + file.string() + ":2: 'model' has no path\n  hint: a line is NAME PATH");
   const EnvironmentVariable none("HEDDLE_PLACES", (folder / "none").string());
   EXPECT_THAT(tests::thrown_by([] { named_place("org/Model", Named::model); }),
               HasSubstr("cannot be read; the environment variable HEDDLE_PLACES names it"));

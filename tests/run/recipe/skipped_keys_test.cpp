@@ -98,8 +98,8 @@ TEST(SkippedKeys, OfABackendAreCheckedAndWhatChangesNumbersActs) {
   const Recipe recipe =
       recipe_in(with("attn: te, rms_norm: torch_fp32, rope_fusion: true, dispatcher: deepep, "
                      "fake_balanced_gate: true, gate_precision: float32"));
-  EXPECT_EQ(config::to_json(recipe.model.config),
-            R"({"model_type": "mixtral", "fake_balanced_gate": true, "router_dtype": "float32"})");
+  EXPECT_EQ(config::to_json(recipe.model.backend),
+            R"({"fake_balanced_gate": true, "router_dtype": "float32"})");
   EXPECT_EQ(recipe.skipped.front().key, "the kernels of model.backend");
   EXPECT_THAT(
       refusal_in(with("attn: tee")),

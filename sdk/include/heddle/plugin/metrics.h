@@ -54,11 +54,25 @@ class HEDDLE_API IMetrics {
   virtual void finish() {}
 };
 
+// A file or a directory that a sink writes.
+struct MetricsOutput {
+  std::filesystem::path path;
+  std::string key;         // of the section, which names it: "dir"
+  std::string kind;        // what it will hold, for messages: "event files"
+  bool directory = false;  // made where it is missing
+  // Whether the file that is there is of this kind, written by the sink; not asked of a directory.
+  std::function<bool(const std::filesystem::path&)> is_own = {};
+};
+
 // Its name is the section at the top of a recipe that turns it on. plugin.make<OfferedMetrics, Mine>("mine",
 // schema()) offers Mine(Config).
 struct OfferedMetrics : OfferedSchema {
   static constexpr const char* kKind = "metrics";
   std::function<std::unique_ptr<IMetrics>(const Node& section)> make;
+  // What it will write in a run with this checkpoint_dir: a run is refused before its first step where that
+  // is another output, or a file of another kind. Empty: nothing on this machine's disk.
+  std::function<std::vector<MetricsOutput>(const Node& section, const std::filesystem::path& checkpoint_dir)>
+      outputs;
 };
 
 }  // namespace heddle

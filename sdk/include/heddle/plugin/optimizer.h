@@ -17,6 +17,7 @@ struct OfferedOptimizer : OfferedSchema {
   static constexpr const char* kCommonKeys[] = {"_target_", "lr", "weight_decay", "master_weights",
                                                 "param_group_overrides"};
   double lr = 1e-4, weight_decay = 0.0;  // where the section gives none
+  std::string master_weights_key;        // a key that asks for fp32 copies where it is not null; empty: none
   std::vector<std::string> no_effect;    // keys that change no number: resumed runs may differ in them
   std::function<std::unique_ptr<IOptimizer>(const Node& section)> make;
 };

@@ -1,0 +1,93 @@
+// Words of recipes that say less than a person may think, and limits of samples.
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "training_files.h"
+
+namespace flow {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const std::string kMock = "{_target_: mock.MockIterableDataset, seq_len: 16, num_samples: 40";
+
+TEST(RecipeWords, OfRoutersChangeNothingWithoutExperts) {
+  const TrainingFiles files;
+  const Words backend = {"--model.backend", "{fake_balanced_gate: true, gate_precision: float32}"};
+  const Outcome outcome = heddle(plus({"check", files.path("run.yaml")}, backend));
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  for (const char* key : {"fake_balanced_gate", "gate_precision"})
+    EXPECT_THAT(outcome.error, HasSubstr("warning: --model.backend." + std::string(key) +
+                                         " changes nothing: the model has no router that it could change"));
+}
+
+TEST(RecipeWords, AreShownOnce) {
+  const TrainingFiles files;
+  const std::string shown = heddle({"check", files.path("run.yaml")}).out;
+  EXPECT_THAT(shown, HasSubstr("\nactivation checkpointing: false\n"));
+  EXPECT_THAT(shown, Not(HasSubstr("activation_checkpointing: ")));
+}
+
+TEST(RecipeWords, NameOneThingThatIsNotBuilt) {
+  const TrainingFiles files;
+  files.write("gpt2.yaml",
+              "model: {_target_: nemo_automodel.components.models.gpt2.build_gpt2_model, n_layer: 12,\n"
+              "        n_embd: 768, vocab_size: 50258, bos_token_id: 1}\n"
+              "dataset: {file_pattern: " +
+                  files.path("train.bin") +
+                  ", seq_len: 16, align_to_bos: false, bos_token: 50256}\n"
+                  "distributed: {strategy: fsdp2}\n");
+  const Outcome outcome = heddle({"check", files.path("gpt2.yaml")});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.error, "error[not_built] " + files.path("gpt2.yaml") +
+                               ":1 model._target_: the family of models gpt2 is not built yet\n"
+                               "  hint: name another model\n");
+}
+
+TEST(RecipeWords, OfAValidationSetAreItsOwnInHints) {
+  const TrainingFiles files;
+  const Outcome outcome = heddle({"check", files.path("run.yaml"), "--validation_dataset_far",
+                                  "{_target_: mock.MockIterableDataset, seq_len: 64, num_samples: 4}"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.error, HasSubstr("hint: make validation_dataset_far.seq_len smaller"));
+}
+
+// Of a set that has no such key itself.
+TEST(Limits, HoldForSetsOfPlugins) {
+  for (const char* key : {"limit_dataset_samples", "num_samples_limit"}) {
+    const TrainingFiles files;
+    const std::string set = kMock + ", " + key + ": ";
+    const Words words = files.train("run", {"--dataset", set + "12}", "--validation_dataset", set + "3}",
+                                            "--checkpoint.save_consolidated", "false"});
+    const Outcome outcome = heddle(words);
+    ASSERT_EQ(outcome.status, 0) << outcome.error;
+    EXPECT_THAT(outcome.out, HasSubstr("data    12 samples of 16 tokens"));
+    EXPECT_THAT(column(files.path("run/training.jsonl"), "num_label_tokens"),
+                ::testing::ElementsAre(8 * 15, 4 * 15));
+    EXPECT_THAT(column(files.path("run/validation.jsonl"), "num_label_tokens"), ::testing::Each(3 * 15));
+    const Outcome none = heddle(files.train("run", {"--dataset", set + "0}"}));
+    EXPECT_THAT(none.error, HasSubstr(std::string(key) + " must be greater than 0 or null, got 0"));
+  }
+}
+
+TEST(MetricsOutputs, AreRefusedWhereAnotherFileIs) {
+  const TrainingFiles files;
+  const Outcome file = heddle(files.train("run", {"--tensorboard.dir", files.path("text.txt")}));
+  EXPECT_EQ(file.status, 2);
+  EXPECT_THAT(file.error,
+              HasSubstr("tensorboard.dir: " + files.path("text.txt") + " is there and is not a directory"));
+  const Outcome both = heddle(files.train("run", {"--tensorboard.dir", files.path("run/training.jsonl")}));
+  EXPECT_EQ(both.status, 2);
+  EXPECT_THAT(both.error,
+              HasSubstr("would be two things: the directory of event files, and the metrics of "));
+  const Outcome named =
+      heddle(files.train("run", {"--tensorboard.dir", files.path("both"), "--metrics", files.path("both")}));
+  EXPECT_EQ(named.status, 2);
+  EXPECT_THAT(named.error, HasSubstr("would be two things: "));
+  EXPECT_FALSE(std::filesystem::exists(files.path("run/training.jsonl")));
+}
+
+}  // namespace
+}  // namespace flow

@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Runs `heddle check --elsewhere` over NeMo AutoModel's recipes and compares with automodel.tsv.
+
+    tests/recipes/check_all.py EXAMPLES [--heddle build/heddle] [--table FILE] [--write]
+
+EXAMPLES is the directory `examples` of a clone of NeMo AutoModel, whose recipes are not part of this tree. A line
+of the table is a file's name below EXAMPLES and "accepted", or what it needs that is not built, separated by "; ".
+Status 1: a recipe is refused that was accepted, or needs something that its line does not name. A recipe that
+needs less than its line says is printed, and --write brings the table up to date.
+"""
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+KINDS = ("llm_benchmark", "llm_finetune", "llm_kd", "llm_pretrain")
+ACCEPTED = "accepted"
+
+
+def scalars(recipe, section):
+    """The plain keys of a top-level section, without a YAML parser: lines `  key: value`."""
+    found, inside = {}, False
+    for line in recipe.splitlines():
+        if re.match(r"\S", line) and not line.startswith("#"):
+            inside = line.startswith(section + ":")
+        elif inside and (word := re.match(r"  (\w+):\s*([^#]*)", line)):
+            found[word[1]] = word[2].strip()
+    return found
+
+
+def ranks(recipe):
+    """The fewest ranks that the recipe's sizes allow."""
+    sizes, steps = scalars(recipe, "distributed"), scalars(recipe, "step_scheduler")
+
+    def size(of, key):
+        return int(of[key]) if of.get(key, "").isdigit() and int(of[key]) > 0 else 1
+
+    model = size(sizes, "tp_size") * size(sizes, "cp_size") * size(sizes, "pp_size")
+    samples = size(steps, "global_batch_size") // size(steps, "local_batch_size")
+    for data in range(size(sizes, "dp_size"), 4097):
+        world = model * data
+        fits_experts = world // size(sizes, "pp_size") % size(sizes, "ep_size") == 0
+        fits_copies = data % size(sizes, "dp_replicate_size") == 0
+        if fits_experts and fits_copies and (samples % data == 0 or samples < data):
+            return world
+    return model
+
+
+def needs(errors):
+    """What is not built, of the messages of one recipe, each once."""
+    found = []
+    for line in errors.splitlines():
+        error = re.match(r"error\[(\w+)\] \S*?\.ya?ml:\d+ (\S+): (.*)", line)
+        if not error:
+            if line.startswith("error["):
+                found.append(line)
+            continue
+        code, key, text = error.groups()
+        component = re.match(r"unknown component '[^']*?([\w-]+)'", text)
+        family = re.match(r"model_type '([^']+)' is not built", text) or re.match(r"the family of models (\S+) is not built", text)
+        optimizer = re.match(r"there is no optimizer '([^']+)'", text)
+        if component and "dataset" in key:
+            found.append("data set " + component[1])
+        elif component:
+            found.append(key + " " + component[1])
+        elif family:
+            found.append("family " + family[1])
+        elif optimizer:
+            found.append("optimizer " + optimizer[1])
+        elif code == "not_built":
+            found.append(key)
+        else:
+            found.append(key + ": " + text)
+    return list(dict.fromkeys(found))
+
+
+def verdict(heddle, file):
+    recipe = file.read_text()
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    environment.pop("HEDDLE_PLUGIN_PATH", None)
+    words = [heddle, "check", str(file), "--elsewhere", "--world-size", str(ranks(recipe))]
+    ran = subprocess.run(words, capture_output=True, text=True, env=environment)
+    if ran.returncode == 0:
+        return ACCEPTED
+    if ran.returncode != 2:
+        return f"status {ran.returncode}"
+    return "; ".join(needs(ran.stderr)) or "refused without an error"
+
+
+def read(table):
+    lines = [line.split("\t") for line in table.read_text().splitlines() if line and not line.startswith("#")]
+    return {name: wanted for name, wanted in lines}
+
+
+def write(table, verdicts):
+    accepted = sum(one == ACCEPTED for one in verdicts.values())
+    head = f"# {accepted} of {len(verdicts)} recipes are accepted; written by check_all.py --write.\n"
+    table.write_text(head + "".join(f"{name}\t{one}\n" for name, one in sorted(verdicts.items())))
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    here = pathlib.Path(__file__).resolve().parent
+    arguments.add_argument("examples", type=pathlib.Path)
+    arguments.add_argument("--heddle", default=str(here.parent.parent / "build" / "heddle"))
+    arguments.add_argument("--table", type=pathlib.Path, default=here / "automodel.tsv")
+    arguments.add_argument("--write", action="store_true")
+    given = arguments.parse_args()
+    files = sorted(f for kind in KINDS for f in (given.examples / kind).rglob("*") if f.suffix in (".yaml", ".yml"))
+    if not files:
+        sys.exit(f"{given.examples} has no recipes: name the directory `examples` of a clone of NeMo AutoModel")
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = dict(zip((str(f.relative_to(given.examples)) for f in files),
+                         pool.map(lambda f: verdict(given.heddle, f), files)))
+    accepted = sum(one == ACCEPTED for one in found.values())
+    print(f"{accepted} of {len(found)} recipes are accepted")
+    if given.write:
+        write(given.table, found)
+        return 0
+    worse = 0
+    wanted = read(given.table)
+    for name, one in found.items():
+        before = wanted.get(name)
+        if before is None:
+            print(f"new     {name}: {one}")
+        elif one != before:
+            more = set() if one == ACCEPTED else set(one.split("; ")) - set(before.split("; "))
+            worse += bool(more)
+            print(f"{'worse ' if more else 'better'}  {name}: {one}; the table says: {before}")
+    for name in wanted.keys() - found.keys():
+        print(f"missing {name}")
+    return 1 if worse else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
