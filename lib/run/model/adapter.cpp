@@ -105,6 +105,7 @@ class Weights {
   }
 
   void add(const std::string& key, const StoredTensor& tensor) {
+    if (key.ends_with(".base_layer.weight")) return;  // peft saves that of an adapted head: the base's own
     const std::string prefix = "base_model.model.";
     for (const auto& [end, slot] :
          {std::pair{std::string(".lora_A.weight"), &Layer::a}, {std::string(".lora_B.weight"), &Layer::b}}) {
