@@ -59,18 +59,20 @@ struct LinearNode final : LayerNode {
     }
   }
 
-  // Two products for all layers, if their weights are adjacent and all trainable.
+  // Two products for all layers, if their weights are adjacent and all of them train, or one if none does.
   bool backward_joined(const Gradients& gradients, const at::Tensor& rows, at::Tensor& dx, Gradients& out) {
     if (weights.size() == 1) return false;
     FewTensors unpacked;
     for (size_t i = 0; i < weights.size(); ++i) {
-      if (!gradients[i].defined() || !task_should_compute_output(1 + 2 * i)) return false;
+      if (!gradients[i].defined() || task_should_compute_output(1 + 2 * i) != keeps_x) return false;
+      if (!keeps_x && task_should_compute_output(2 + 2 * i)) return false;
       unpacked.push_back(weights[i].unpack());
     }
     const at::Tensor weight = joined_rows(unpacked);
     if (!weight.defined()) return false;
     const at::Tensor dy = joined_columns(gradients);
     if (task_should_compute_output(0)) dx = matrix_product(dy, weight);
+    if (!keeps_x) return true;
     if (put_off_joined(unpacked, dy, rows)) return true;
     const at::Tensor dw = matrix_product(dy.t(), rows);
     int64_t at = 0;
