@@ -4,6 +4,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>
@@ -27,7 +28,11 @@ void lay_flat(std::span<ParameterSlot* const> slots, c10::Device device) {
   };
   at::NoGradGuard no_gradients;
   std::map<at::ScalarType, Line> lines;
-  for (ParameterSlot* slot : slots) {
+  // Frozen layers of one input stay neighbours where adapters that train stand between them.
+  std::vector<ParameterSlot*> ordered(slots.begin(), slots.end());
+  std::stable_partition(ordered.begin(), ordered.end(),
+                        [](const ParameterSlot* slot) { return slot->trainable(); });
+  for (ParameterSlot* slot : ordered) {
     if (!slot->tensor->is_meta()) continue;
     Line& line = lines[slot->tensor->scalar_type()];
     line.places.emplace_back(slot, line.end);

@@ -22,16 +22,18 @@ using torch::autograd::Edge;
 // Edges: x, then weight and bias of each layer, then the residual.
 struct LinearNode final : LayerNode {
   LinearNode() : LayerNode("LinearBackward") {}
-  Saved x;
+  Saved x;                             // where a weight trains
+  c10::SmallVector<int64_t, 4> shape;  // of x
   c10::SmallVector<Saved, 3> weights;
   WeightGradients* later = nullptr;
+  bool keeps_x = false;
 
   Gradients backward(Gradients&& gradients) override {
     Gradients out(num_outputs());
-    const at::Tensor saved_x = x.unpack(), rows = rows_of(saved_x);
+    const at::Tensor rows = keeps_x ? rows_of(x.unpack()) : at::Tensor();
     at::Tensor dx;
     if (!backward_joined(gradients, rows, dx, out)) backward_apart(gradients, rows, dx, out);
-    if (dx.defined()) out[0] = saved_x.dim() == 2 ? std::move(dx) : dx.view(saved_x.sizes());
+    if (dx.defined()) out[0] = shape.size() == 2 ? std::move(dx) : dx.view(shape);
     if (const size_t residual = 1 + 2 * weights.size(); residual < out.size()) out[residual] = gradients[0];
     return out;
   }
@@ -57,18 +59,20 @@ struct LinearNode final : LayerNode {
     }
   }
 
-  // Two products for all layers, if their weights are adjacent and all trainable.
+  // Two products for all layers, if their weights are adjacent and all of them train, or one if none does.
   bool backward_joined(const Gradients& gradients, const at::Tensor& rows, at::Tensor& dx, Gradients& out) {
     if (weights.size() == 1) return false;
     FewTensors unpacked;
     for (size_t i = 0; i < weights.size(); ++i) {
-      if (!gradients[i].defined() || !task_should_compute_output(1 + 2 * i)) return false;
+      if (!gradients[i].defined() || task_should_compute_output(1 + 2 * i) != keeps_x) return false;
+      if (!keeps_x && task_should_compute_output(2 + 2 * i)) return false;
       unpacked.push_back(weights[i].unpack());
     }
     const at::Tensor weight = joined_rows(unpacked);
     if (!weight.defined()) return false;
     const at::Tensor dy = joined_columns(gradients);
     if (task_should_compute_output(0)) dx = matrix_product(dy, weight);
+    if (!keeps_x) return true;
     if (put_off_joined(unpacked, dy, rows)) return true;
     const at::Tensor dw = matrix_product(dy.t(), rows);
     int64_t at = 0;
@@ -144,11 +148,13 @@ std::shared_ptr<LinearNode> node_of(const at::Tensor& residual, const at::Tensor
   for (const Weights& layer : layers) {
     edges.push_back(edge_to(layer.weight));
     edges.push_back(edge_to(layer.bias));
+    node->keeps_x = node->keeps_x || asks_gradient(layer.weight);
     node->weights.emplace_back().save_weight(layer.weight);
   }
   if (residual.defined()) edges.push_back(edge_to(residual));
   node->set_next_edges(std::move(edges));
-  node->x.save(x);
+  node->shape.assign(x.sizes().begin(), x.sizes().end());
+  if (node->keeps_x) node->x.save(x);
   node->later = later;
   return node;
 }

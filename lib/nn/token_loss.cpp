@@ -97,8 +97,7 @@ at::Tensor token_loss(const at::Tensor& logits, const at::Tensor& labels, const 
     for (int64_t row = 0; row < logits.size(0); row += step) {
       const int64_t rows = std::min(step, logits.size(0) - row);
       const at::Tensor wide_copy = logits.narrow(0, row, rows).to(dtype, false, true);
-      const BlockLoss block =
-          loss_of(SoftCap(soft_cap).apply(wide_copy), all.block(row, rows), *part.ranks);
+      const BlockLoss block = loss_of(SoftCap(soft_cap).apply(wide_copy), all.block(row, rows), *part.ranks);
       sum.add_(block.sum);
       log_z.narrow(0, row, rows).copy_(block.log_z);
     }

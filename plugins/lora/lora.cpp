@@ -90,7 +90,7 @@ class Search {
     const std::vector<std::string> some(linears_.begin(),
                                         linears_.begin() + std::min<size_t>(linears_.size(), 3));
     throw Error(ErrorCode::config, where_, what,
-                "a pattern is the whole path, and `*` is any characters: '*.q_proj'; layers are such as " +
+                "a pattern is the whole path, and `*` is any characters: '*_proj'; layers are such as " +
                     text::join(some));
   }
 

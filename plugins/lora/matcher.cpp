@@ -28,8 +28,7 @@ std::regex compiled(const std::string& pattern, const std::string& where) try {
   return std::regex(expression_of(pattern));
 } catch (const std::regex_error&) {
   throw Error(ErrorCode::config, where, "not a pattern of module paths: '" + text::excerpt(pattern) + "'",
-              "`*` is any characters, the rest a regular expression of the whole path: '*_proj', "
-              "'*.self_attn.(q|v)_proj'");
+              "`*` is any characters, the rest a regular expression of the whole path: '*_proj'");
 }
 
 std::vector<Pattern> patterns_of(const Patterns& given, const std::string& where) {

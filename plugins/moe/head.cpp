@@ -75,7 +75,9 @@ void check_head(const Units& units, const Block& block) {
 void set_head_precision(const Units& units, const Block& block) {
   const Head head = find_head(units);
   if (!wants_float(block) || head.linear == nullptr) return;
-  for (ParameterSlot& slot : head.linear->slots()) slot.compute = at::kFloat;
+  head.linear->visit("", [](const std::string&, Module& module) {
+    for (ParameterSlot& slot : module.slots()) slot.compute = at::kFloat;
+  });
   const Linear* const linear = head.linear;
   const auto widened = [linear](at::Tensor x) {
     if (model::Autocast::active() != nullptr)

@@ -124,8 +124,9 @@ class Maker {
   void add_low_rank(size_t at, const std::vector<size_t>& linears) {
     const Site& layer = layout_.sites[at];
     if (linears.size() != 2)
-      refuse(layer, "the linear layer '" + layer.path + "' has " + std::to_string(linears.size()) +
-                        " linear layers below it, and tensor parallelism knows two, one after the other",
+      refuse(layer,
+             "the linear layer '" + layer.path + "' has " + std::to_string(linears.size()) +
+                 " linear layers below it, and tensor parallelism knows two, one after the other",
              "set tp_size: 1");
     for (const size_t linear : linears)
       if (const Site& site = layout_.sites[linear]; site.style)

@@ -122,8 +122,9 @@ class Applier {
       layer.instead.add(inward_);
       layer.output.add(whole_columns(border_, whole));
       auto& loss = dynamic_cast<TokenLoss&>(*layout_.sites[head.loss].module);
-      loss.instead.add(layer.children().empty() ? split_loss(border_, part, whole, loss.soft_cap())
-                                                : split_loss_of_logits(border_, part, whole, loss.soft_cap()));
+      loss.instead.add(layer.children().empty()
+                           ? split_loss(border_, part, whole, loss.soft_cap())
+                           : split_loss_of_logits(border_, part, whole, loss.soft_cap()));
       return;
     }
     if (border_.sequence) layer.input.add(whole_rows(border_));

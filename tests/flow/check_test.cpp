@@ -76,7 +76,7 @@ const std::vector<Broken> kDistributed = {
      "strategy: megatron_fsdp\n  megatron_fsdp_unit_modules: [no.such.Layer]", "no.such.Layer"},
     {"", "plugins: [./none.so]", "there is no such plugin file"},
     {"", "plugins: [./fifo.so]", "there is no such plugin file"},
-    {"", "checkpoint: {is_peft: true}", "adapters are not built yet"},
+    {"", "checkpoint: {model_repo_id: a/b}", "models are not downloaded"},
     {"", "checkpoint: {restore_from: gone}", "neither"},
     {"", "checkpoint: {best_metric_key: other}", "there is no validation set 'other'"},
     {"", "dist_env: {backend: mpi}", "expected one of gloo"},

@@ -177,8 +177,8 @@ TEST(Refusals, NameWhatIsNotBuiltYet) {
   expect_refusal(heddle(files.train("run", {"--distributed", "{strategy: megatron_fsdp, nccl_ub: true}"})), 2,
                  "error[not_built] --distributed distributed.nccl_ub: needs GPUs whose NCCL buffers are "
                  "registered, which heddle does not do yet");
-  expect_refusal(heddle(files.train("run", {"--checkpoint.is_peft", "true"})), 2,
-                 "error[not_built] --checkpoint.is_peft: adapters are not built yet");
+  expect_refusal(heddle(files.train("run", {"--checkpoint.model_repo_id", "a/b"})), 2,
+                 "error[not_built] --checkpoint.model_repo_id: models are not downloaded");
   expect_refusal(heddle(files.train("run", {"--distributed.ep_size", "2", "--nproc-per-node", "2"})), 2,
                  "error[config] distributed.ep_size: ep_size is 2, and the model has no experts");
   EXPECT_FALSE(std::filesystem::exists(files.path("run")));

@@ -49,12 +49,13 @@ WholeRuns::WholeRuns() {
 
 std::string WholeRuns::configuration(const Topology& topology, const std::string& run, int steps,
                                      const std::string& restore_from) const {
-  std::string yaml = kRecipe + ("optimizer: {weight_decay: 0.1, lr: " + lr + "}\n") +
-                     ("model: {" +
-                      (pretrained.empty() ? "config: " + model
-                                          : "pretrained_model_name_or_path: " + (place_ / pretrained).string()) +
-                      ", dtype: float32}\n") + topology.more +
-                     "\ndistributed: " + topology.distributed;
+  std::string yaml =
+      kRecipe + ("optimizer: {weight_decay: 0.1, lr: " + lr + "}\n") +
+      ("model: {" +
+       (pretrained.empty() ? "config: " + model
+                           : "pretrained_model_name_or_path: " + (place_ / pretrained).string()) +
+       ", dtype: float32}\n") +
+      topology.more + "\ndistributed: " + topology.distributed;
   yaml += "\ndataset: {file_pattern: " + (place_ / "train.bin").string() + ", seq_len: 7}";
   yaml +=
       "\nstep_scheduler: {global_batch_size: 12, local_batch_size: 3, num_epochs: 3, ckpt_every_steps: 4, "

@@ -34,12 +34,12 @@ TEST(CheckpointFields, ThatAskForNothingAreTaken) {
       words_refused("{is_peft: false, dequantize_base_checkpoint: false, original_model_root_dir: null, "
                     "diffusers_compatible: false, model_save_format: safetensors}"),
       IsEmpty());
-  EXPECT_THAT(words_refused("{dequantize_base_checkpoint: true, model_save_format: torch_save}"), IsEmpty());
+  EXPECT_THAT(
+      words_refused("{is_peft: true, dequantize_base_checkpoint: true, model_save_format: torch_save}"),
+      IsEmpty());
 }
 
 TEST(CheckpointFields, OfOtherWaysAreRefusedWithTheReason) {
-  EXPECT_THAT(words_refused("{is_peft: true}"),
-              ElementsAre("checkpoint.is_peft: adapters are not built yet"));
   EXPECT_THAT(words_refused("{original_model_root_dir: /models}"),
               ElementsAre("checkpoint.original_model_root_dir: names and dtypes of an export are those of "
                           "model.pretrained_model_name_or_path"));

@@ -61,8 +61,8 @@ const std::vector<Foreign> kKinds = {
     {{"consolidated.00.pth", "params.json"}, "", "foreign: is a model as PyTorch pickles it", ""},
     {{"adapter_config.json", "adapter_model.safetensors"},
      "{}",
-     "foreign: is a PEFT adapter (adapter_config.json): differences to a base model",
-     "merge_and_unload().save_pretrained(OUT)"},
+     "foreign/adapter_config.json: has no number lora_alpha",
+     "save it again with peft"},
     {{"model-q4.gguf"},
      "GGUF",
      "foreign: is a GGUF file: its blocks are quantized for inference",
@@ -106,6 +106,8 @@ TEST(ForeignCheckpoints, AreKnownAsFilesToo) {
   folder.write("bare.bin", "\1\2\3\4");
   EXPECT_THAT(error_of(folder, [&] { find_model(folder / "bare.bin"); }),
               StartsWith("error[input] FOLDER/bare.bin: is not a directory\n"));
+  folder.write("adapter_config.json", "{}");
+  EXPECT_THAT(foreign_checkpoint(folder / ".")->message(), StartsWith("is a PEFT adapter"));
   EXPECT_FALSE(foreign_checkpoint(folder / "model.txt"));
   EXPECT_FALSE(foreign_checkpoint(folder / "nothing"));
 }

@@ -239,8 +239,8 @@ TEST(Recipe, RefusesCheckpointsThatMakeNoSense) {
 }
 
 TEST(Recipe, NamesWhatComesLater) {
-  EXPECT_THAT(read_recipe("checkpoint: {is_peft: true, restore_from: LATEST}\n").not_built,
-              ElementsAre("checkpoint.is_peft: adapters are not built yet"));
+  EXPECT_THAT(read_recipe("checkpoint: {model_repo_id: a/b, restore_from: LATEST}\n").not_built,
+              ElementsAre("checkpoint.model_repo_id: models are not downloaded"));
   EXPECT_THAT(
       read_recipe("recipe: nemo_automodel.KnowledgeDistillationRecipeForNextTokenPrediction\n").not_built,
       ElementsAre("recipe: distillation is not built yet"));

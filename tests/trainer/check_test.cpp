@@ -148,17 +148,17 @@ TEST_F(CheckCommand, RefusesARunAsTrainDoes) {
   EXPECT_EQ(run(command), 2);
   EXPECT_THAT(err_, HasSubstr("the section dataset is missing"));
   command.configs = {
-      file("later.yaml", model + "num_attention_heads: 4}}\ncheckpoint: {is_peft: true}\n" + data)};
+      file("later.yaml", model + "num_attention_heads: 4}}\ncheckpoint: {model_repo_id: a/b}\n" + data)};
   EXPECT_EQ(run(command), 2);
   EXPECT_THAT(err_, HasSubstr("error[not_built] "));
   // Each with its own line.
-  command.configs = {file("more.yaml", model + "num_attention_heads: 4}}\nloss_fn: {ignore_index: -1}\n" +
-                                           data +
-                                           "validation_dataloader: {drop_last: true}\npeft: {dim: 8}\n")};
+  command.configs = {
+      file("more.yaml", model + "num_attention_heads: 4}}\nloss_fn: {ignore_index: -1}\n" + data +
+                            "validation_dataloader: {drop_last: true}\nfp8: {enabled: true}\n")};
   EXPECT_EQ(run(command), 2);
   for (const char* text :
        {":2 loss_fn.ignore_index: labels of -100", " validation_dataloader.drop_last: the last samples",
-        " peft: adapters are not built yet"})
+        " fp8: products in fp8 are not built yet"})
     EXPECT_THAT(err_, HasSubstr(text));
 }
 

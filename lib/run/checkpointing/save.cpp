@@ -117,8 +117,7 @@ void Saver::write_in(const fs::path& stage, const Saving& saving) {
     }
     model_.write_manifest(stage / "model", models);
     optimizer_.write_manifest(stage / "optim", optimizers);
-    if (const AddedFiles* files = run_.model.added_files())
-      write_added(*files, added_names(run_.model), stage / "model");
+    write_added(run_.model, stage / "model");
   });
 }
 

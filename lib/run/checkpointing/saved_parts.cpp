@@ -14,12 +14,7 @@ namespace heddle {
 
 using checkpoint::Part;
 
-std::vector<Part> saved_parts(const RunSpec& run, Stages& stages) {
-  std::vector<Part> parts = checkpoint::model_parts(stages);
-  const std::set<std::string> elsewhere = run.model.elsewhere();
-  std::erase_if(parts, [&](const Part& part) { return elsewhere.count(part.name) != 0; });
-  return parts;
-}
+namespace {
 
 std::vector<std::string> added_names(const PreparedModel& model) {
   std::set<std::string> names;
@@ -27,15 +22,26 @@ std::vector<std::string> added_names(const PreparedModel& model) {
   return {names.begin(), names.end()};
 }
 
-void write_added(const AddedFiles& files, const std::vector<std::string>& names,
-                 const std::filesystem::path& directory) {
+}  // namespace
+
+std::vector<Part> saved_parts(const RunSpec& run, Stages& stages) {
+  std::vector<Part> parts = checkpoint::model_parts(stages);
+  const std::set<std::string> elsewhere = run.model.elsewhere();
+  std::erase_if(parts, [&](const Part& part) { return elsewhere.count(part.name) != 0; });
+  return parts;
+}
+
+void write_added(const PreparedModel& model, const std::filesystem::path& directory) {
+  const AddedFiles* files = model.added_files();
+  if (files == nullptr) return;
+  const std::vector<std::string> names = added_names(model);
   checkpoint::ShardedReader reader(directory);
   std::vector<checkpoint::TensorToWrite> tensors;
   for (const std::string& name : names) {
     const checkpoint::SavedTensor& saved = reader.manifest().tensors.at(name);
-    tensors.push_back({files.prefix + name, saved.dtype, saved.shape});
+    tensors.push_back({files->prefix + name, saved.dtype, saved.shape});
   }
-  checkpoint::SafetensorsWriter writer(directory / files.weights, tensors);
+  checkpoint::SafetensorsWriter writer(directory / files->weights, tensors);
   for (size_t i = 0; i < names.size(); ++i) {
     Part whole{names[i], at::empty(tensors[i].shape, tensors[i].dtype), tensors[i].shape,
                std::vector<int64_t>(tensors[i].shape.size(), 0)};
@@ -43,7 +49,10 @@ void write_added(const AddedFiles& files, const std::vector<std::string>& names,
     writer.append(whole.tensor);
   }
   writer.finish();
-  for (const auto& [name, text] : files.texts) checkpoint::write_text(directory / name, text);
+  for (const auto& [name, text] : files->texts) checkpoint::write_text(directory / name, text);
+  for (const auto& [name, bytes] : model.origin.files)
+    if (name != "config.json" && name != "generation_config.json")
+      checkpoint::write_text(directory / name, bytes);
 }
 
 }  // namespace heddle

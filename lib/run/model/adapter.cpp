@@ -105,6 +105,7 @@ class Weights {
   }
 
   void add(const std::string& key, const StoredTensor& tensor) {
+    if (key.ends_with(".base_layer.weight")) return;  // peft saves that of an adapted head: the base's own
     const std::string prefix = "base_model.model.";
     for (const auto& [end, slot] :
          {std::pair{std::string(".lora_A.weight"), &Layer::a}, {std::string(".lora_B.weight"), &Layer::b}}) {
@@ -112,9 +113,10 @@ class Weights {
       layers_[key.substr(prefix.size(), key.size() - prefix.size() - end.size())].*slot = key;
       return;
     }
-    throw Error(ErrorCode::not_built, path_.string(),
-                "holds the tensor " + text::quoted(key) + ", and only lora_A.weight and lora_B.weight are read",
-                "merge it with peft: merge_and_unload().save_pretrained(DIR)");
+    throw Error(
+        ErrorCode::not_built, path_.string(),
+        "holds the tensor " + text::quoted(key) + ", and only lora_A.weight and lora_B.weight are read",
+        "merge it with peft: merge_and_unload().save_pretrained(DIR)");
   }
 
   std::vector<int64_t> shape_of(const std::string& path, std::string Layer::*slot) const {
@@ -169,8 +171,8 @@ ParameterSource with_adapter(ParameterSource base, const fs::path& directory,
       if (!weights->has(path)) continue;
       const auto common = stored::within_parameter(part, shard.offset, shard.tensor.sizes());
       if (!common) continue;
-      const at::Tensor more = checkpoint::as_parameter(
-          weights->box(path, common->in_tensor, common->tensor_size), part, *common);
+      const at::Tensor more =
+          checkpoint::as_parameter(weights->box(path, common->in_tensor, common->tensor_size), part, *common);
       at::Tensor piece = checkpoint::piece_of(shard.tensor.detach(), shard.offset, *common);
       piece.copy_(piece.to(at::kFloat) + more.to(piece.device()));
     }

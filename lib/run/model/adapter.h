@@ -25,8 +25,8 @@ struct AdapterConfig {
 // Throws Error{input} at the file for what is no LoRA, and Error{not_built} for forms that are not read.
 AdapterConfig read_adapter_config(const std::filesystem::path& directory);
 
-// The source of the base with the adapter in DIRECTORY added: W + s B A, computed in float32 and rounded once.
-// Throws Error{input} for a damaged adapter and for one that does not fit the model.
+// The source of the base with the adapter in DIRECTORY added: W + s B A, computed in float32 and rounded
+// once. Throws Error{input} for a damaged adapter and for one that does not fit the model.
 ParameterSource with_adapter(ParameterSource base, const std::filesystem::path& directory,
                              std::shared_ptr<const ModelSpec> model);
 

@@ -55,8 +55,9 @@ PreparedModel prepare_model(const Recipe& recipe, PluginRegistry& plugins,
                             std::vector<std::string>& warnings);
 
 // make() on meta, which also fills `changes`. Parameters that transforms add and that the files of the model
-// lack begin with their Init from then on. What transforms warn of is added to `warnings`. `exports`: the run exports its model; a transform whose parameters
-// have no place in the export is then refused with Error{config}.
+// lack begin with their Init from then on. What transforms warn of is added to `warnings`. `exports`: the run
+// exports its model; a transform whose parameters have no place in the export is then refused with
+// Error{config}.
 Units first_units(PreparedModel& model, bool exports, std::vector<std::string>& warnings);
 
 // The file or directory of a model; empty where the configuration itself holds its shape.

@@ -78,9 +78,7 @@ void add_loading(ConfigSchema<CheckpointFields>& schema) {
       .later("model_cache_dir", "models are not downloaded")
       .field("model_repo_id", &W::model_repo_id, "The name of a model to download.")
       .later("model_repo_id", "models are not downloaded")
-      .field("is_peft", &W::is_peft, "Adapters.")
-      .later("is_peft", "adapters are not built yet",
-             [](const W& words) { return !words.is_peft.value_or(false); });
+      .field("is_peft", &W::is_peft, "No effect: the section peft says it.");
 }
 
 const ConfigSchema<CheckpointFields>& checkpoint_schema() {

@@ -74,6 +74,21 @@ class TransformKits {
     return "";
   }
 
+  std::string gradients_reach_what_it_adds() const {
+    const Changed mine = changed(true);
+    if (mine.said.added.empty()) throw NotRun{"it adds nothing"};
+    const std::set<std::string> added(mine.said.added.begin(), mine.said.added.end());
+    const std::vector<Batch> batches = rows_of(0, 0, 1, false, {kVocabulary, 8, kRows, false});
+    Tensors flow;
+    for (const auto& unit : mine.units) flow = unit->forward(std::move(flow), batches.front());
+    flow.front().backward();
+    for (const auto& unit : mine.units)
+      for (const ParameterSlot& slot : unit->parameters())
+        if (added.count(slot.name) != 0 && slot.trainable() && !slot.tensor->grad().defined())
+          found("'" + slot.name + "' trains, and no gradient reaches it");
+    return std::to_string(added.size()) + " parameters";
+  }
+
   // Against one rank under `single`. axis: along which the run is split.
   std::string trains(Training training, const std::string& axis = "") const {
     for (const Refusal& refusal : offered_.refuses)
@@ -179,6 +194,8 @@ void check_transform(const OfferedSchema& schema, const CheckedPlugin& plugin, A
   attempt(thing + "apply(): units on meta and with values are changed alike",
           [&] { return kits.is_the_same(true); });
   attempt(thing + "apply(): changes no value of a parameter", [&] { return kits.keeps_values(); });
+  attempt.training(thing + "Transformed::added: gradients reach what trains",
+                   [&] { return kits.gradients_reach_what_it_adds(); });
   attempt.training(thing + "Transformed::frozen: a run leaves these as they are",
                    [&] { return kits.keeps_frozen_values(); });
   run_trainings(kits, thing, attempt);

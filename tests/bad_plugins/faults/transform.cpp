@@ -39,7 +39,7 @@ class Scale : public heddle::Module {
   at::Tensor forward(at::Tensor x, const heddle::Batch&) override {
     if (is("seam_throws")) throw std::runtime_error("no table of scales");
     if (is("draws_at_random")) return x * weight + at::rand_like(x);
-    return x * weight;
+    return is("forgets_its_weight") ? x : x * weight;
   }
 };
 

@@ -80,7 +80,7 @@ TEST(LoraMatching, OfAPatternIsThatOfTheWholePath) {
   EXPECT_THAT(adapted(kLlama, "{target_modules: q_proj}"),
               ElementsAre("error[config] run.yaml:2 peft: no linear layer gets an adapter: 'q_proj' of "
                           "target_modules matches no module\n  hint: a pattern is the whole path, and `*` is "
-                          "any characters: '*.q_proj'; layers are such as model.layers.0.self_attn.q_proj, "
+                          "any characters: '*_proj'; layers are such as model.layers.0.self_attn.q_proj, "
                           "model.layers.0.self_attn.k_proj, model.layers.0.self_attn.v_proj"));
   EXPECT_THAT(adapted(kLlama, "{target_modules: model.norm}"),
               ElementsAre(HasSubstr("'model.norm' of target_modules matches 'model.norm', which is no linear "

@@ -18,9 +18,9 @@ namespace heddle::tests {
 namespace {
 
 // Two linear layers of one input, computed by one call.
-class Pair : public Module {
+class TwoLayers : public Module {
  public:
-  Pair() : a_(6, 5, Linear::Bias::zeros, {}, at::kCPU), b_(6, 4, Linear::Bias::none, {}, at::kCPU) {
+  TwoLayers() : a_(6, 5, Linear::Bias::zeros, {}, at::kCPU), b_(6, 4, Linear::Bias::none, {}, at::kCPU) {
     add_child("a_proj", a_);
     add_child("b_proj", b_);
   }
@@ -43,9 +43,9 @@ std::map<std::string, at::Tensor> parameters_of(const Units& units) {
   return out;
 }
 
-Units pair() {
+Units two_layers() {
   Units units;
-  units.push_back(std::make_unique<ModuleUnit>("pair", "pair", std::make_unique<Pair>()));
+  units.push_back(std::make_unique<ModuleUnit>("pair", "pair", std::make_unique<TwoLayers>()));
   return units;
 }
 
@@ -54,7 +54,7 @@ at::Tensor copy_of(const at::Tensor& tensor) {
 }
 
 TEST(LoraValues, AreThoseOfTheFormulaWithGradientsOfAdaptersAndInput) {
-  Units units = pair();
+  Units units = two_layers();
   (void)adapt(units, "{dim: 2, alpha: 7}");
   auto values = parameters_of(units);
   for (auto& [name, tensor] : values) tensor.detach().normal_();
@@ -83,7 +83,7 @@ TEST(LoraValues, AreThoseOfTheFormulaWithGradientsOfAdaptersAndInput) {
 }
 
 TEST(LoraValues, OfAZeroBAreThoseOfTheBase) {
-  Units plain = pair(), changed = pair();
+  Units plain = two_layers(), changed = two_layers();
   (void)adapt(changed, "{dim: 2}");
   auto base = parameters_of(plain), values = parameters_of(changed);
   for (auto& [name, tensor] : base) values.at(name).detach().copy_(tensor.detach());

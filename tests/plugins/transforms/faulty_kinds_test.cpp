@@ -55,6 +55,8 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"transform", "other_each_time", "the same for every call", "the second time"},
         Fault{"transform", "skips_meta", "on meta and with values", "with values"},
         Fault{"transform", "changes_values", "changes no value", "it changed values of 'model."},
+        Fault{"transform", "forgets_its_weight", "gradients reach what trains",
+              "'faulty_scale.weight' trains, and no gradient reaches it"},
         Fault{"transform", "draws_at_random", "trains with a split backward", "differs"},
         Fault{"transform", "seam_throws", "trains with tp_size: 2",
               "the plugin 'faulty_transform' 0.1.0 threw while it ran in its seam before 'lm_head': no table "

@@ -21,9 +21,9 @@ namespace heddle {
 
 // What a transform is told of the run.
 struct TransformRun {
-  std::string where;  // of its section, for errors: "run.yaml:3 freeze_config"
-  uint64_t seed = 0;  // of the run
-  std::string model = {};  // its model, as the recipe names it; empty: random weights
+  std::string where;                // of its section, for errors: "run.yaml:3 freeze_config"
+  uint64_t seed = 0;                // of the run
+  std::string model = {};           // its model, as the recipe names it; empty: random weights
   const ModelSpec* spec = nullptr;  // how files store parameters; null: as they are
 };
 

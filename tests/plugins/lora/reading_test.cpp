@@ -1,0 +1,195 @@
+// Adapters on disk as models: added to their base, in whatever boxes and names, or refused.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+
+#include "heddle/base/error.h"
+#include "heddle/engine/engine.h"
+#include "lib/checkpoint/safetensors/safetensors_writer.h"
+#include "lib/run/model/adapter.h"
+#include "lib/run/model/prepared_model.h"
+#include "plugins/whole_runs.h"
+
+namespace heddle::tests {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+PluginRegistry& adapter_plugins() {
+  static PluginRegistry plugins({HEDDLE_BINARY_DIR "/plugins"});
+  return plugins;
+}
+
+std::shared_ptr<const ModelSpec> spec_of(const std::string& keys) {
+  return engine::read_model(config::read_text(keys, "config.json"), adapter_plugins());
+}
+
+const std::string kSizesOfAll =
+    "vocab_size: 11, hidden_size: 8, intermediate_size: 12, num_hidden_layers: 1, num_attention_heads: 4, "
+    "num_key_value_heads: 2, max_position_embeddings: 16";
+const std::string kPlain = "{model_type: llama, " + kSizesOfAll + "}";
+const std::string kTied = "{model_type: llama, tie_word_embeddings: true, " + kSizesOfAll + "}";
+const std::string kJoined = "{model_type: phi3, pad_token_id: 0, " + kSizesOfAll + "}";
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+class LoraReading : public ::testing::Test {
+ protected:
+  std::filesystem::path write(const std::string& config, const Tensors& tensors) const {
+    const std::filesystem::path directory = folder_ / "adapter";
+    std::filesystem::create_directories(directory);
+    checkpoint::write_text(directory / kAdapterConfig, config);
+    std::vector<checkpoint::TensorToWrite> listed;
+    for (const auto& [name, tensor] : tensors)
+      listed.push_back({name, tensor.scalar_type(), tensor.sizes().vec()});
+    checkpoint::SafetensorsWriter writer(directory / kAdapterWeights, listed);
+    for (const auto& [name, tensor] : tensors) writer.append(tensor);
+    writer.finish();
+    return directory;
+  }
+
+  std::string refusal(const std::string& keys, const std::string& config, const Tensors& tensors) const {
+    try {
+      (void)with_adapter([](const Shard&) { return true; }, write(config, tensors), spec_of(keys));
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  ScratchDirectory folder_;
+};
+
+Tensors layer(const std::string& path, const at::Tensor& a, const at::Tensor& b) {
+  return {{"base_model.model." + path + ".lora_A.weight", a},
+          {"base_model.model." + path + ".lora_B.weight", b}};
+}
+
+// A base of ones.
+at::Tensor read(const ParameterSource& source, const std::string& name, std::vector<int64_t> shape,
+                std::vector<int64_t> offset, std::vector<int64_t> size) {
+  Shard shard;
+  shard.name = name;
+  shard.shape = std::move(shape);
+  shard.offset = std::move(offset);
+  shard.tensor = at::ones(size);
+  EXPECT_TRUE(source(shard));
+  return shard.tensor;
+}
+
+const auto kOnes = [](const Shard&) { return true; };
+
+TEST_F(LoraReading, AddsAnAdapterToBoxesOfALayer) {
+  const at::Tensor a = at::randn({3, 8}), b = at::randn({12, 3}), sum = 1 + at::matmul(b, a) * (6.0 / 3);
+  const std::string up = "model.layers.0.mlp.up_proj";
+  const auto source = with_adapter(
+      kOnes, write(R"({"peft_type": "LORA", "lora_alpha": 6, "r": 3})", layer(up, a, b)), spec_of(kPlain));
+  EXPECT_TRUE(read(source, up + ".weight", {12, 8}, {0, 0}, {12, 8}).allclose(sum));
+  EXPECT_TRUE(
+      read(source, up + ".weight", {12, 8}, {5, 2}, {4, 3}).allclose(sum.narrow(0, 5, 4).narrow(1, 2, 3)));
+  EXPECT_TRUE(read(source, "model.norm.weight", {8}, {0}, {8}).equal(at::ones({8})));
+  const auto by_root = with_adapter(kOnes, write(R"({"lora_alpha": 6, "use_rslora": true})", layer(up, a, b)),
+                                    spec_of(kPlain));
+  EXPECT_TRUE(read(by_root, up + ".weight", {12, 8}, {0, 0}, {12, 8})
+                  .allclose(1 + at::matmul(b, a) * (6.0 / std::sqrt(3.0))));
+}
+
+// Files of this family hold queries, keys and values as one tensor, of which PEFT adapts the whole.
+TEST_F(LoraReading, AddsTheAdapterOfAJoinedLayerToItsParts) {
+  const at::Tensor a = at::randn({3, 8}), b = at::randn({16, 3}), sum = 1 + at::matmul(b, a) * 2;
+  const std::string attention = "model.layers.0.self_attn.";
+  const auto source = with_adapter(kOnes, write(R"({"lora_alpha": 6})", layer(attention + "qkv_proj", a, b)),
+                                   spec_of(kJoined));
+  EXPECT_TRUE(
+      read(source, attention + "q_proj.weight", {8, 8}, {0, 0}, {8, 8}).allclose(sum.narrow(0, 0, 8)));
+  EXPECT_TRUE(
+      read(source, attention + "k_proj.weight", {4, 8}, {1, 0}, {3, 8}).allclose(sum.narrow(0, 9, 3)));
+  EXPECT_TRUE(
+      read(source, attention + "v_proj.weight", {4, 8}, {0, 0}, {4, 8}).allclose(sum.narrow(0, 12, 4)));
+}
+
+TEST_F(LoraReading, RefusesWhatDoesNotFitTheBase) {
+  const at::Tensor a = at::zeros({3, 8}), b = at::zeros({11, 3});
+  const std::string config = R"({"lora_alpha": 6})", place = (folder_ / "adapter").string();
+  EXPECT_EQ(
+      refusal(kTied, config, layer("lm_head", a, b)),
+      "error[input] " + place +
+          "/adapter_model.safetensors: the adapter of 'lm_head' is no layer of its own in the base model: "
+          "it is absent, or tied to another one\n  hint: do the adapter and the base model of "
+          "adapter_config.json belong together?");
+  EXPECT_EQ(refusal(kPlain, config, layer("lm_head", a, b)), "no error");
+  EXPECT_THAT(refusal(kPlain, config, layer("lm_head", a, at::zeros({12, 3}))),
+              HasSubstr("the adapter of 'lm_head' has another shape than the base model's layer\n"));
+  EXPECT_THAT(refusal(kPlain, config, layer("lm_head", a, at::zeros({11, 4}))),
+              HasSubstr("the adapter of 'lm_head' needs lora_A.weight [r, in] and lora_B.weight [out, r]\n"));
+}
+
+TEST_F(LoraReading, NamesFormsThatAreNotRead) {
+  const Tensors fits = layer("lm_head", at::zeros({3, 8}), at::zeros({11, 3}));
+  for (const char* key : {"use_dora", "fan_in_fan_out"})
+    EXPECT_THAT(refusal(kPlain, "{\"lora_alpha\": 6, \"" + std::string(key) + "\": true}", fits),
+                HasSubstr("error[not_built] " + (folder_ / "adapter").string() +
+                          "/adapter_config.json: " + key + " is not read yet\n"));
+  EXPECT_THAT(refusal(kPlain, R"({"peft_type": "IA3", "lora_alpha": 6})", fits),
+              HasSubstr(R"(peft_type is "IA3", and LORA is read)"));
+  EXPECT_THAT(
+      refusal(kPlain, R"({"lora_alpha": 6})", {{"base_model.model.lm_head.lora_magnitude", at::ones({3})}}),
+      HasSubstr("holds the tensor \"base_model.model.lm_head.lora_magnitude\", and only"));
+  EXPECT_THAT(refusal(kPlain, "[]", fits), HasSubstr("adapter_config.json: is no JSON object"));
+  std::filesystem::remove(folder_ / "adapter" / kAdapterWeights);
+  EXPECT_THROW(with_adapter(kOnes, folder_ / "adapter", spec_of(kPlain)), Error);
+}
+
+// What a run saves is a model: the base that it names, with the adapter.
+TEST(LoraCheckpoints, AreReadAsTheirBaseWithTheAdapter) {
+  WholeRuns runs;
+  runs.train({"base", 1, "{strategy: single}"}, "base", 1);
+  runs.pretrained = "base/epoch_0_step_0";
+  for (const bool random : {false, true}) {
+    if (random) runs.pretrained = "";
+    const std::string name = random ? "random" : "adapter";
+    runs.train({"run", 1, "{strategy: single}", "peft: {dim: 2, alpha: 6}\n"}, name, 2);
+    const auto saved = tensors_of(runs / name / "epoch_0_step_1/model");
+    const auto base = random ? saved : tensors_of(runs / "base/epoch_0_step_0/model");
+    const PreparedModel model = open_pretrained(runs / name, adapter_plugins());
+    for (const auto& unit : model.make())
+      for (const ParameterSlot& slot : unit->parameters()) {
+        at::Tensor want = base.at(slot.name);
+        const std::string path = slot.name.substr(0, slot.name.rfind('.'));
+        if (saved.count(path + ".lora_A.weight") != 0 && slot.name.ends_with("weight"))
+          want = want + at::matmul(saved.at(path + ".lora_B.weight"), saved.at(path + ".lora_A.weight")) * 3;
+        const auto shape = slot.tensor->sizes().vec();
+        EXPECT_TRUE(
+            read(model.source, slot.name, shape, std::vector<int64_t>(shape.size(), 0), shape).allclose(want))
+            << slot.name;
+      }
+  }
+}
+
+// PEFT makes one adapter of a joined layer, and its parts have adapters of their own here.
+TEST(LoraCheckpoints, OfJoinedLayersHaveNoFilesForPeft) {
+  const std::string yaml =
+      "model: {config: " + kJoined + ", dtype: float32}\npeft: {target_modules: '*q_proj'}\n";
+  Recipe recipe = read_recipe(config::read_text(yaml, "run.yaml"));
+  Errors errors;
+  read_plugin_sections(recipe, adapter_plugins(), errors);
+  std::vector<std::string> warnings;
+  PreparedModel model = prepare_model(recipe, adapter_plugins(), warnings);
+  (void)first_units(model, false, warnings);
+  EXPECT_THAT(warnings,
+              ElementsAre("run.yaml:2 peft: checkpoints have no adapter_model.safetensors: "
+                          "'model.layers.0.self_attn.q_proj' is a part of "
+                          "'model.layers.0.self_attn.qkv_proj.weight' in the model's files, where PEFT makes "
+                          "one adapter",
+                          "run.yaml:2 peft: the model begins with random weights, which peft freezes: name a "
+                          "model with model.pretrained_model_name_or_path"));
+  EXPECT_EQ(model.added_files(), nullptr);
+  EXPECT_THROW((void)first_units(model, true, warnings), Error);
+}
+
+}  // namespace
+}  // namespace heddle::tests
