@@ -46,7 +46,7 @@ KINDS = {"squad": ("plugins/squad/squad.py", SQUAD, "squad", False),
          "columns": ("plugins/columns/columns.py", COLUMNS, "columns", True),
          "hub_columns": ("plugins/columns/columns.py", COLUMNS, "columns", False),
          "agent": ("plugins/agent/agent.py", AGENT, "agent", True), "xlam": ("plugins/agent/xlam.py", XLAM, "xlam", False),
-         "sentences": ("plugins/mock/sentences.py", {"num_sentences": 10, "mean_len": 20.0, "std_len": 6.0,
+         "sentences": ("tests/prepare/sentences.py", {"num_sentences": 10, "mean_len": 20.0, "std_len": 6.0,
                                                      "vocab_size": 100, "max_sentence_len": 64, "seed": 0}, None, False)}
 
 FAST = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "model_max_length": 4096}

@@ -35,7 +35,8 @@ const ConfigSchema<BlendSection>& blend_schema() {
   static const auto schema =
       ConfigSchema<C>()
           .field("paths", &C::paths,
-                 "NAME of NAME.bin and NAME.idx, a pattern, a list of them or of weights and names in turn, a map of "
+                 "NAME of NAME.bin and NAME.idx, a pattern, a list of them or of weights and names in turn, "
+                 "a map of "
                  "these by train, validation and test, or a JSON file with any of it; required.")
           .field("seq_length", &C::seq_length, "Tokens of a row.", some)
           .field("split", &C::split,
@@ -82,7 +83,8 @@ class BlendReader {
     config.split = words_.split.value_or("");
     config.split_where = recipe::where_of(section_, "split");
     const Node* paths = section_.find("paths");
-    if (paths == nullptr || paths->is_null()) throw Error(ErrorCode::config, section_.where(), "paths is missing");
+    if (paths == nullptr || paths->is_null())
+      throw Error(ErrorCode::config, section_.where(), "paths is missing");
     add(*paths, true);
     if (is_by_part_) config.split.clear();
     if (!missing_.empty()) throw MissingData(missing_);
@@ -200,7 +202,9 @@ OfferedDataset offer() {
     const BlendSection words = blend_schema().read(section);
     return Resolved{blend_schema().write(words), blend_schema().not_built(words)};
   };
-  offered.make = [](const Node& section, const DataFacts& facts) { return BlendReader(section, facts).open(); };
+  offered.make = [](const Node& section, const DataFacts& facts) {
+    return BlendReader(section, facts).open();
+  };
   return offered;
 }
 

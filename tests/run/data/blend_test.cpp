@@ -17,7 +17,8 @@ using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
-const std::vector<int64_t> kLengthsA = {7, 5, 9, 3, 11, 6, 8, 4, 10, 7}, kLengthsB = {12, 9, 15, 7, 20, 5, 11, 8};
+const std::vector<int64_t> kLengthsA = {7, 5, 9, 3, 11, 6, 8, 4, 10, 7},
+                           kLengthsB = {12, 9, 15, 7, 20, 5, 11, 8};
 constexpr int64_t kSequence = 8;
 constexpr uint32_t kSeed = 1234;
 
@@ -41,8 +42,8 @@ TEST(BlendIndex, MixesEpochsTogetherWhereMostOfTheLastIsNeeded) {
   const SampleIndex three = index_a(24);
   EXPECT_THAT(three.documents, ElementsAreArray({7, 0, 4, 1, 8, 8, 3, 3, 4, 3, 2, 4, 0, 2, 7,
                                                  6, 8, 5, 6, 5, 1, 9, 7, 9, 0, 2, 1, 6, 9, 5}));
-  EXPECT_THAT(three.shuffle, ElementsAreArray({8,  25, 18, 3,  13, 6, 5,  9,  0,  4,  16, 22, 15,
-                                               20, 10, 23, 7,  14, 17, 21, 24, 11, 1,  12, 19, 2}));
+  EXPECT_THAT(three.shuffle, ElementsAreArray({8,  25, 18, 3, 13, 6,  5,  9,  0,  4, 16, 22, 15,
+                                               20, 10, 23, 7, 14, 17, 21, 24, 11, 1, 12, 19, 2}));
 }
 
 TEST(BlendIndex, TakesTheDocumentsOfItsPart) {
@@ -139,7 +140,8 @@ TEST_F(BlendSetTest, TakesPathsByPartOrOfAJsonFile) {
   const std::string map = "{train: " + name("a") + ", valid: " + name("b") + "}";
   EXPECT_GE(row(*opened("paths: " + map, 4, true), 0)[0], 2000);
   EXPECT_LT(row(*opened("paths: " + map, 4), 0)[0], 2000);
-  std::ofstream(directory_ / "blend.json") << "[\"30\", \"" + name("a") + "\", \"70\", \"" + name("b") + "\"]";
+  std::ofstream(directory_ / "blend.json")
+      << "[\"30\", \"" + name("a") + "\", \"70\", \"" + name("b") + "\"]";
   EXPECT_EQ(row(*opened("paths: " + name("blend.json"), 20), 0)[0], 2068);
 }
 
@@ -147,7 +149,8 @@ TEST_F(BlendSetTest, IsRefusedWithItsLine) {
   const auto refusal = [&](const std::string& keys, int64_t wanted = 8) {
     return tests::thrown_by([&] { opened(keys, wanted); });
   };
-  EXPECT_THAT(refusal("paths: " + name("c")), HasSubstr("run.yaml:1 paths: the file '" + name("c") + ".bin' is not there"));
+  EXPECT_THAT(refusal("paths: " + name("c")),
+              HasSubstr("run.yaml:1 paths: the file '" + name("c") + ".bin' is not there"));
   EXPECT_THAT(refusal("paths: '" + name("x*") + "'"), HasSubstr("no file .bin or .idx matches"));
   EXPECT_THAT(refusal("paths: [30, " + name("a") + ", 70, " + name("b") + "]", 0),
               HasSubstr("Using client-specified weights requires client-specified size"));

@@ -60,8 +60,9 @@ void add_generate(CLI::App& app, GenerateCommand& to) {
       ->option_text("FILE");
   auto* prompt = command->add_option("--prompt", to.prompt, "The text to continue");
   command
-      ->add_flag("--chat", to.chat,
-                 "The prompt is a user's message: the tokenizer's chat template renders it, the answer is printed")
+      ->add_flag(
+          "--chat", to.chat,
+          "The prompt is a user's message: the tokenizer's chat template renders it, the answer is printed")
       ->needs(prompt);
   command
       ->add_option("--tokenizer", to.tokenizer,

@@ -35,9 +35,8 @@ class FilePart {
       : file_(with(file.prefix, ".bin"), std::nullopt), sequence_(config.sequence) {
     const std::vector<int64_t> lengths = sequence_lengths(with(file.prefix, ".idx"));
     const auto count = static_cast<int64_t>(lengths.size());
-    const auto parts = config.split.empty()
-                           ? std::vector<DocumentRange>(3, {0, count})
-                           : split_documents(config.split, count, config.split_where);
+    const auto parts = config.split.empty() ? std::vector<DocumentRange>(3, {0, count})
+                                            : split_documents(config.split, count, config.split_where);
     const DocumentRange range = parts[static_cast<size_t>(config.part)];
     if (range.empty())
       throw Error(ErrorCode::config, config.split_where,
@@ -90,7 +89,8 @@ class BlendSet : public IDataset {
       : sequence_(config.sequence), vocabulary_(vocabulary) {
     const bool weighted = config.files.size() > 1 && config.files.front().weight > 0;
     if (weighted && !config.samples)
-      throw Error(ErrorCode::config, config.split_where, "Using client-specified weights requires client-specified size",
+      throw Error(ErrorCode::config, config.split_where,
+                  "Using client-specified weights requires client-specified size",
                   "give step_scheduler.max_steps, or a number of samples");
     double sum = 0;
     for (const BlendFile& file : config.files) sum += file.weight;
@@ -162,7 +162,8 @@ class BlendSet : public IDataset {
     size_ = size < 0 ? all : std::min(size, all);
     if (parts_.size() == 1) return;
     if (weights.empty())
-      for (const int64_t count : counts) weights.push_back(static_cast<double>(count) / static_cast<double>(all));
+      for (const int64_t count : counts)
+        weights.push_back(static_cast<double>(count) / static_cast<double>(all));
     which_ = blend(weights, counts, size_);
     size_ = static_cast<int64_t>(which_.size());
     std::vector<int64_t> next(parts_.size(), 0);

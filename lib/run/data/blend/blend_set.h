@@ -22,9 +22,9 @@ struct BlendFile {
 struct BlendConfig {
   std::vector<BlendFile> files;
   Part part = Part::train;
-  int64_t sequence = 2048;       // tokens of a row
-  std::string split;             // "900,50,50"; empty: all documents are of this part
-  std::string split_where;       // for messages
+  int64_t sequence = 2048;  // tokens of a row
+  std::string split;        // "900,50,50"; empty: all documents are of this part
+  std::string split_where;  // for messages
   uint32_t seed = 1234;
   std::optional<int64_t> samples;  // asked for; empty: one epoch
 };

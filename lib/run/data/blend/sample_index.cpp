@@ -56,7 +56,8 @@ void append_documents(std::vector<int64_t>& to, int64_t first, size_t count, int
 
 }  // namespace
 
-std::vector<DocumentRange> split_documents(const std::string& split, int64_t documents, const std::string& where) {
+std::vector<DocumentRange> split_documents(const std::string& split, int64_t documents,
+                                           const std::string& where) {
   std::vector<double> parts = numbers_in(split);
   parts.resize(3, 0.0);
   const double sum = std::accumulate(parts.begin(), parts.end(), 0.0);

@@ -85,9 +85,10 @@ std::vector<int64_t> Tokenizer::chat(const std::string& message) {
   process_.send({{"do", "chat"}, {"messages", {{{"role", "user"}, {"content", message}}}}});
   const Message answered = answer();
   if (answered.words.contains("refused"))
-    throw Error(ErrorCode::input, file_.string(), answered.words.at("refused").get<std::string>(),
-                "a chat template is a key of tokenizer_config.json, or chat_template.jinja beside it; without "
-                "--chat the prompt is continued as it stands");
+    throw Error(
+        ErrorCode::input, file_.string(), answered.words.at("refused").get<std::string>(),
+        "a chat template is a key of tokenizer_config.json, or chat_template.jinja beside it; without "
+        "--chat the prompt is continued as it stands");
   std::vector<uint32_t> ids(answered.payload.size() / sizeof(uint32_t));
   if (!ids.empty()) std::memcpy(ids.data(), answered.payload.data(), answered.payload.size());
   return {ids.begin(), ids.end()};

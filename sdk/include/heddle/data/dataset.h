@@ -19,10 +19,10 @@ struct DataFacts {
   uint64_t seed = 42;            // of the run
   int64_t local_batch_size = 1;  // rows of a microbatch
   int64_t pack_size = 0;         // tokens of the rows that samples are packed into; 0: each sample is a row
-  // Samples that the run reads of it: global_batch_size for each step, for a validation set one batch for each
-  // validation. 0: not known.
+  // Samples that the run reads of it: global_batch_size for each step, for a validation set one batch for
+  // each validation. 0: not known.
   int64_t samples_wanted = 0;
-  bool validation = false;       // the set is one of validation_dataset*
+  bool validation = false;  // the set is one of validation_dataset*
   // Why the device does not compute attention over several documents in a row; empty: it does.
   std::string documents_refused;
   std::filesystem::path model_directory;         // empty: the model starts from random values
