@@ -193,7 +193,7 @@ class BlendReader {
   std::vector<MissingData::One> missing_;
 };
 
-OfferedDataset offer() {
+OfferedDataset offered_blend() {
   OfferedDataset offered;
   offered.name = kBlend;
   offered.length_key = "seq_length";
@@ -211,7 +211,7 @@ OfferedDataset offer() {
 }  // namespace
 
 const OfferedDataset& blend_files() {
-  static const OfferedDataset offered = offer();
+  static const OfferedDataset offered = offered_blend();
   return offered;
 }
 

@@ -19,9 +19,10 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr int kFormat = 1;  // of keys and samples; a change makes all files anew
-constexpr std::array<const char*, 5> kTokenizerFiles = {"tokenizer.json", "tokenizer_config.json",
-                                                        "special_tokens_map.json", "chat_template.jinja",
-                                                        "config.json"};
+constexpr const char* kMoreTemplates = "additional_chat_templates";  // a directory beside them
+constexpr std::array<const char*, 6> kTokenizerFiles = {"tokenizer.json",          "tokenizer_config.json",
+                                                        "special_tokens_map.json", "added_tokens.json",
+                                                        "chat_template.jinja",     "config.json"};
 
 std::string content_of(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
@@ -95,6 +96,10 @@ KeyTexts texts_of(const TextJob& job) {
     for (const char* name : kTokenizerFiles)
       if (const fs::path file = job.tokenizer.directory / name; is_file(file))
         out.add(name, content_of(file));
+  std::error_code none;
+  if (!job.tokenizer.directory.empty())
+    for (const auto& entry : fs::directory_iterator(job.tokenizer.directory / kMoreTemplates, none))
+      out.add(entry.path().filename().string(), content_of(entry.path()));
   const Node* given = job.arguments.find("chat_template");
   if (given != nullptr && given->kind() == Node::Kind::text)
     out.add("chat_template", is_file(given->as_text()) ? content_of(given->as_text()) : given->as_text());

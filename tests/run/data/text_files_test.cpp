@@ -140,6 +140,11 @@ TEST_F(TextJobTest, HasAnotherKeyForWhateverChangesItsTokens) {
   add("words/tokenizer.json", "{\"x\": 1}");
   expect_another("the tokenizer");
   add("words/tokenizer.json", "{}");
+  for (const char* more : {"added_tokens.json", "additional_chat_templates/tool_use.jinja"}) {
+    add(std::string("words/") + more, "x");
+    expect_another(more);
+    std::filesystem::remove(directory_ / (std::string("words/") + more));
+  }
   add("mine.py", "def plan(arguments, tools): return 1\n");
   expect_another("the script");
 }
