@@ -1,5 +1,5 @@
 // The operations of a step against the figures of NeMo AutoModel's own functions.
-#include "lib/run/metrics/step_flops.h"
+#include "lib/run/metrics/benchmark/step_flops.h"
 
 #include <gtest/gtest.h>
 

@@ -13,8 +13,8 @@
 #include "lib/checkpoint/safetensors/file_writer.h"
 #include "lib/run/loop/build.h"
 #include "lib/run/metrics/banner.h"
-#include "lib/run/metrics/benchmark_report.h"
-#include "lib/run/metrics/step_flops.h"
+#include "lib/run/metrics/benchmark/report.h"
+#include "lib/run/metrics/benchmark/step_flops.h"
 
 namespace heddle {
 namespace {

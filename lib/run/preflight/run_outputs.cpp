@@ -12,7 +12,7 @@
 #include "lib/run/checkpointing/run_lock.h"
 #include "lib/run/checkpointing/save.h"
 #include "lib/run/data/token_check.h"
-#include "lib/run/metrics/benchmark_report.h"
+#include "lib/run/metrics/benchmark/report.h"
 #include "lib/run/metrics/kept_lines.h"
 #include "lib/run/metrics/metrics_files.h"
 #include "lib/run/model/checkpoint_name.h"

@@ -19,7 +19,7 @@ using ::testing::Not;
 const Words kLongRun =
     plus(kLong, {"--step_scheduler.ckpt_every_steps", "20", "--checkpoint.save_consolidated", "false",
                  "--checkpoint.max_recent_checkpoints", "2"});
-const Words kTwoRanks = {"--nproc-per-node", "2"};
+const Words kOnAPair = {"--nproc-per-node", "2"};
 
 bool has_saved(const TrainingFiles& files) {
   return eventually([&] { return fs::exists(files.path("run/LATEST")); });
@@ -37,7 +37,7 @@ bool saves_again(const TrainingFiles& files) {
 
 TEST(Restarts, GoOnFromTheLastCheckpointByThemselves) {
   const TrainingFiles files;
-  Started run(plus(files.train("run", plus(kTwoRanks, {"--max-restarts", "2"})), kLongRun));
+  Started run(plus(files.train("run", plus(kOnAPair, {"--max-restarts", "2"})), kLongRun));
   ASSERT_TRUE(has_saved(files));
   const std::vector<pid_t> ranks = run.children();
   ASSERT_EQ(ranks.size(), 2u);
@@ -52,7 +52,7 @@ TEST(Restarts, GoOnFromTheLastCheckpointByThemselves) {
                                        files.path("run/epoch_")));
   EXPECT_THAT(outcome.error, Not(HasSubstr("restart 2")));
   for (const pid_t rank : ranks) EXPECT_FALSE(is_alive(rank));
-  expect_goes_on(files, kTwoRanks, step_of(outcome.out));
+  expect_goes_on(files, kOnAPair, step_of(outcome.out));
 }
 
 TEST(Restarts, EndWithTheLastStatusWhenThereAreNoMore) {
@@ -123,7 +123,7 @@ std::unique_ptr<Started> worker(const Words& words, int rank, int restart) {
 TEST(Elastic, StartsGoOnFromTheLastCheckpointByThemselves) {
   const TrainingFiles files;
   const Words three = {"--step_scheduler.max_steps", "3"};
-  ASSERT_EQ(heddle(plus(plus(files.train("run", kTwoRanks), kLongRun), three)).status, 0);
+  ASSERT_EQ(heddle(plus(plus(files.train("run", kOnAPair), kLongRun), three)).status, 0);
   const Words words = plus(files.train("run", {"--checkpoint.restore_from", "epoch_0_step_2"}), kLongRun);
   auto first = worker(words, 0, 0), second = worker(words, 1, 0);
   ASSERT_TRUE(eventually([&] { return !fs::exists(files.path("run/epoch_0_step_2")); }));  // two came since
@@ -137,7 +137,7 @@ TEST(Elastic, StartsGoOnFromTheLastCheckpointByThemselves) {
   const Outcome outcome = first->wait();
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_EQ(second->wait().status, 0);
-  expect_goes_on(files, kTwoRanks, step_of(outcome.out));
+  expect_goes_on(files, kOnAPair, step_of(outcome.out));
 }
 
 }  // namespace

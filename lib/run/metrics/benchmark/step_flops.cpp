@@ -1,5 +1,5 @@
 // A formula for each shape of model, and the table of the types that have one of their own.
-#include "lib/run/metrics/step_flops.h"
+#include "lib/run/metrics/benchmark/step_flops.h"
 
 #include <algorithm>
 #include <array>

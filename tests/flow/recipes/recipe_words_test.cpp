@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "training_files.h"
+#include "flow/training_files.h"
 
 namespace flow {
 namespace {

@@ -1,5 +1,5 @@
 // Lines and file of a benchmark.
-#include "lib/run/metrics/benchmark_report.h"
+#include "lib/run/metrics/benchmark/report.h"
 
 #include <cstdarg>
 #include <cstdio>
@@ -8,7 +8,7 @@
 #include <sstream>
 #include <utility>
 
-#include "lib/run/metrics/step_flops.h"
+#include "lib/run/metrics/benchmark/step_flops.h"
 
 namespace heddle {
 namespace {

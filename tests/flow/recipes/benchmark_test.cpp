@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "flow/stops/started.h"
-#include "training_files.h"
+#include "flow/training_files.h"
 
 namespace flow {
 namespace {
