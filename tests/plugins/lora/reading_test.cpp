@@ -35,11 +35,11 @@ const std::string kPlain = "{model_type: llama, " + kSizesOfAll + "}";
 const std::string kTied = "{model_type: llama, tie_word_embeddings: true, " + kSizesOfAll + "}";
 const std::string kJoined = "{model_type: phi3, pad_token_id: 0, " + kSizesOfAll + "}";
 
-using NamedTensors = std::map<std::string, at::Tensor>;
+using AdapterTensors = std::map<std::string, at::Tensor>;
 
 class LoraReading : public ::testing::Test {
  protected:
-  std::filesystem::path write(const std::string& config, const NamedTensors& tensors) const {
+  std::filesystem::path write(const std::string& config, const AdapterTensors& tensors) const {
     const std::filesystem::path directory = folder_ / "adapter";
     std::filesystem::create_directories(directory);
     checkpoint::write_text(directory / kAdapterConfig, config);
@@ -52,7 +52,8 @@ class LoraReading : public ::testing::Test {
     return directory;
   }
 
-  std::string refusal(const std::string& keys, const std::string& config, const NamedTensors& tensors) const {
+  std::string refusal(const std::string& keys, const std::string& config,
+                      const AdapterTensors& tensors) const {
     try {
       (void)with_adapter([](const Shard&) { return true; }, write(config, tensors), spec_of(keys));
     } catch (const Error& error) {
@@ -64,7 +65,7 @@ class LoraReading : public ::testing::Test {
   ScratchDirectory folder_;
 };
 
-NamedTensors layer(const std::string& path, const at::Tensor& a, const at::Tensor& b) {
+AdapterTensors layer(const std::string& path, const at::Tensor& a, const at::Tensor& b) {
   return {{"base_model.model." + path + ".lora_A.weight", a},
           {"base_model.model." + path + ".lora_B.weight", b}};
 }
@@ -129,7 +130,7 @@ TEST_F(LoraReading, RefusesWhatDoesNotFitTheBase) {
 }
 
 TEST_F(LoraReading, NamesFormsThatAreNotRead) {
-  const NamedTensors fits = layer("lm_head", at::zeros({3, 8}), at::zeros({11, 3}));
+  const AdapterTensors fits = layer("lm_head", at::zeros({3, 8}), at::zeros({11, 3}));
   for (const char* key : {"use_dora", "fan_in_fan_out"})
     EXPECT_THAT(refusal(kPlain, "{\"lora_alpha\": 6, \"" + std::string(key) + "\": true}", fits),
                 HasSubstr("error[not_built] " + (folder_ / "adapter").string() +
