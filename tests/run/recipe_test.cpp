@@ -238,6 +238,16 @@ TEST(Recipe, RefusesCheckpointsThatMakeNoSense) {
   });
 }
 
+TEST(Recipe, TakesTheTypeOfALoaderForMegatronsBlendsAlone) {
+  const std::string blend = "dataset: {_target_: x.MegatronPretraining, paths: a}\n";
+  EXPECT_THAT(read_recipe(blend + "dataloader: {dataloader_type: single}\n").not_built, ElementsAre());
+  EXPECT_THAT(
+      read_recipe(blend + "dataloader: {dataloader_type: cyclic}\n").not_built,
+      ElementsAre("dataloader.dataloader_type: a blend's samples are trained on in the order of its index"));
+  expect_refusals({{"dataset: {file_pattern: a, seq_len: 8}\ndataloader: {dataloader_type: single}\n",
+                    "dataloader_type: dataloader_type is only supported by Megatron dataset configs"}});
+}
+
 TEST(Recipe, NamesWhatComesLater) {
   EXPECT_THAT(read_recipe("checkpoint: {model_repo_id: a/b, restore_from: LATEST}\n").not_built,
               ElementsAre("checkpoint.model_repo_id: models are not downloaded"));

@@ -13,6 +13,7 @@
 #include "heddle/base/text.h"
 #include "lib/run/data/blend/blend_set.h"
 #include "lib/run/recipe/component.h"
+#include "lib/run/recipe/token_files.h"
 
 namespace heddle {
 namespace {
@@ -195,7 +196,7 @@ class BlendReader {
 
 OfferedDataset offered_blend() {
   OfferedDataset offered;
-  offered.name = kBlend;
+  offered.name = kMegatronBlend;
   offered.length_key = "seq_length";
   offered.fields = blend_schema().fields();
   offered.resolve = [](const Node& section) {

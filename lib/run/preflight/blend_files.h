@@ -5,8 +5,6 @@
 
 namespace heddle {
 
-inline constexpr const char* kBlend = "MegatronPretraining";
-
 const OfferedDataset& blend_files();
 
 }  // namespace heddle

@@ -179,13 +179,13 @@ const OfferedDataset& token_files() {
 
 const OfferedDataset* find_dataset(PluginRegistry& plugins, const std::string& name) {
   if (name == kTokenFiles) return &token_files();
-  return name == kBlend ? &blend_files() : plugins.find<OfferedDataset>(name);
+  return name == kMegatronBlend ? &blend_files() : plugins.find<OfferedDataset>(name);
 }
 
 std::vector<std::string> dataset_names(const PluginRegistry& plugins) {
   std::vector<std::string> names = plugins.names(OfferedDataset::kKind);
   names.emplace_back(kTokenFiles);
-  names.emplace_back(kBlend);
+  names.emplace_back(kMegatronBlend);
   std::sort(names.begin(), names.end());
   return names;
 }

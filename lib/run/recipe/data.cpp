@@ -17,6 +17,7 @@ struct LoaderFields {
   int64_t num_workers = 0;
   bool pin_memory = false, persistent_workers = false, drop_last = false;
   std::optional<int64_t> prefetch_factor;
+  std::optional<std::string> dataloader_type;
   Node collate_fn;
 };
 
@@ -34,6 +35,8 @@ const ConfigSchema<LoaderFields>& loader_schema() {
           .field("prefetch_factor", &W::prefetch_factor, "No processes are needed.")
           .field("drop_last", &W::drop_last,
                  "Leave out an epoch's last samples, which do not fill a microbatch.")
+          .field("dataloader_type", &W::dataloader_type,
+                 "Of MegatronPretraining alone: single, which is its own order.", OneOf{{"single", "cyclic"}})
           .field(
               "collate_fn", &W::collate_fn,
               "default_collater, default_collate, default_convert, packed_sequence_thd_collater or "
@@ -136,7 +139,8 @@ Loader read_dataloader(const Node& section, std::optional<int64_t> local_batch_s
                     ", and step_scheduler.local_batch_size " + std::to_string(*local_batch_size) +
                     ": a microbatch has one size",
                 "leave dataloader.batch_size out, or make both equal");
-  return {words.shuffle ? Shuffle::on : Shuffle::off, multiple, words.drop_last, words.batch_size};
+  return {words.shuffle ? Shuffle::on : Shuffle::off, multiple, words.drop_last, words.batch_size,
+          words.dataloader_type};
 }
 
 }  // namespace heddle::recipe

@@ -8,6 +8,7 @@
 #include "lib/run/recipe/component.h"
 #include "lib/run/recipe/readers.h"
 #include "lib/run/recipe/section_names.h"
+#include "lib/run/recipe/token_files.h"
 
 namespace heddle {
 namespace {
@@ -113,6 +114,7 @@ class RecipeReader {
       const std::optional<int64_t> rows =
           is_read("step_scheduler") ? std::optional(recipe_.steps.local_batch_size) : std::nullopt;
       const recipe::Loader loader = recipe::read_dataloader(of("dataloader"), rows);
+      check_type(of("dataloader"), loader);
       recipe_.shuffle = loader.shuffle;
       recipe_.pad_multiple = loader.pad_multiple;
       if (loader.drop_last) recipe_.whole_samples = recipe_.steps.local_batch_size;
@@ -120,9 +122,21 @@ class RecipeReader {
     if (given("validation_dataloader"))  // validation reads each set whole, in its order
       each("validation_dataloader", [&] {
         const recipe::Loader loader = recipe::read_dataloader(of("validation_dataloader"), std::nullopt);
+        check_type(of("validation_dataloader"), loader);
         if (loader.drop_last)
           recipe_.whole_validation_samples = loader.batch_size.value_or(recipe_.steps.local_batch_size);
       });
+  }
+
+  void check_type(const Node& section, const recipe::Loader& loader) {
+    if (!loader.type || !recipe_.dataset) return;
+    if (recipe_.dataset->target != kMegatronBlend)
+      throw Error(ErrorCode::config, recipe::where_of(section, "dataloader_type"),
+                  "dataloader_type is only supported by Megatron dataset configs",
+                  "leave it out; shuffle says whether samples are mixed");
+    if (*loader.type == "cyclic")
+      recipe_.not_built.push_back(
+          section.path() + ".dataloader_type: a blend's samples are trained on in the order of its index");
   }
 
   // A benchmark makes max_steps equal steps, and does nothing else.

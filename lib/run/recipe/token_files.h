@@ -13,6 +13,8 @@ namespace heddle {
 
 inline constexpr const char* kTokenFiles = "NanogptDataset";  // the data set of a section without _target_
 
+inline constexpr const char* kMegatronBlend = "MegatronPretraining";
+
 struct TokenFilesSection {
   std::vector<std::string> patterns;  // each as a shell reads it
   std::vector<std::string> lengths;   // of files with the lengths of samples; empty: samples of one length

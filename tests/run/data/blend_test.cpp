@@ -3,12 +3,14 @@
 
 #include <fstream>
 #include <numeric>
+#include <sstream>
 
 #include "heddle/config/node.h"
 #include "lib/run/data/blend/sample_index.h"
 #include "lib/run/preflight/blend_files.h"
 #include "tests/thrown.h"
 #include "token_files.h"
+#include "trainer/cli/plugins/plugin_tables.h"
 
 namespace heddle::megatron {
 namespace {
@@ -160,6 +162,14 @@ TEST_F(BlendSetTest, IsRefusedWithItsLine) {
   EXPECT_THAT(refusal(""), HasSubstr("paths is missing"));
   std::filesystem::resize_file(directory_ / "a.idx", 40);
   EXPECT_THAT(refusal("paths: " + name("a")), HasSubstr("the index is cut"));
+}
+
+TEST(BlendFields, StandInTheDocument) {
+  const std::string table = cli::to_markdown({{"dataset", &blend_files()}});
+  std::ostringstream document;
+  document << std::ifstream(HEDDLE_SOURCE_DIR "/docs/training.md").rdbuf();
+  EXPECT_NE(document.str().find("\n\n" + table), std::string::npos) << "put this into docs/training.md:\n"
+                                                                    << table;
 }
 
 }  // namespace
