@@ -152,12 +152,12 @@ TEST_F(CheckCommand, RefusesARunAsTrainDoes) {
   EXPECT_EQ(run(command), 2);
   EXPECT_THAT(err_, HasSubstr("error[not_built] "));
   // Each with its own line.
-  command.configs = {file("more.yaml", model + "num_attention_heads: 4}}\nloss_fn: {ignore_index: -1}\n" +
-                                           data +
-                                           "validation_dataloader: {drop_last: true}\npeft: {dim: 8}\n")};
+  command.configs = {
+      file("more.yaml", model + "num_attention_heads: 4}}\nloss_fn: {ignore_index: -1}\n" + data +
+                            "validation_dataloader: {dataloader_type: single}\npeft: {dim: 8}\n")};
   EXPECT_EQ(run(command), 2);
   for (const char* text :
-       {":2 loss_fn.ignore_index: labels of -100", " validation_dataloader.drop_last: the last samples",
+       {":2 loss_fn.ignore_index: labels of -100", " validation_dataloader.dataloader_type: orders of",
         " peft: adapters are not built yet"})
     EXPECT_THAT(err_, HasSubstr(text));
 }

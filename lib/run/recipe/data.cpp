@@ -17,7 +17,7 @@ struct LoaderFields {
   int64_t num_workers = 0;
   bool pin_memory = false, persistent_workers = false, drop_last = false;
   std::optional<int64_t> prefetch_factor;
-  Node collate_fn;
+  Node collate_fn, dataloader_type;
 };
 
 const ConfigSchema<LoaderFields>& loader_schema() {
@@ -34,6 +34,8 @@ const ConfigSchema<LoaderFields>& loader_schema() {
           .field("prefetch_factor", &W::prefetch_factor, "No processes are needed.")
           .field("drop_last", &W::drop_last,
                  "Leave out an epoch's last samples, which do not fill a microbatch.")
+          .field("dataloader_type", &W::dataloader_type, "The order of Megatron's data sets.")
+          .later("dataloader_type", "orders of Megatron's data sets are not built yet")
           .field(
               "collate_fn", &W::collate_fn,
               "default_collater, default_collate, default_convert, packed_sequence_thd_collater or "
@@ -136,7 +138,9 @@ Loader read_dataloader(const Node& section, std::optional<int64_t> local_batch_s
                     ", and step_scheduler.local_batch_size " + std::to_string(*local_batch_size) +
                     ": a microbatch has one size",
                 "leave dataloader.batch_size out, or make both equal");
-  return {words.shuffle ? Shuffle::on : Shuffle::off, multiple, words.drop_last, words.batch_size};
+  Loader out{words.shuffle ? Shuffle::on : Shuffle::off, multiple, words.drop_last, words.batch_size};
+  add_not_built(out.not_built, section.path(), loader_schema(), words);
+  return out;
 }
 
 }  // namespace heddle::recipe

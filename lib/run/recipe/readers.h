@@ -24,6 +24,7 @@ struct Loader {
   int64_t pad_multiple = 1;  // rows of unequal length are rounded up to it
   bool drop_last = false;    // the last samples of an epoch that do not fill a microbatch
   std::optional<int64_t> batch_size;
+  NotBuilt not_built = {};
 };
 // local_batch_size: of step_scheduler; empty: not known.
 Loader read_dataloader(const Node& section, std::optional<int64_t> local_batch_size);

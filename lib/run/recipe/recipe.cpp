@@ -33,7 +33,7 @@ void read_name(const Node& root, std::vector<std::string>& not_built) {
   if (name != nullptr && name->is_map())
     name = name->without("_target_").size() == 0 ? name->find("_target_") : name;
   if (name == nullptr || name->is_null()) return;
-  if (config::component_of(*name, kNames) == kNames.back())
+  if (config::component_of(*name, kNames) == kNames.back() && root.find("teacher_model") == nullptr)
     not_built.push_back("recipe: distillation is not built yet");
 }
 
@@ -74,6 +74,9 @@ class RecipeReader {
 
  private:
   recipe::NotBuilt& not_built() { return recipe_.not_built; }
+  void add_not_built(const recipe::Loader& loader) {
+    not_built().insert(not_built().end(), loader.not_built.begin(), loader.not_built.end());
+  }
   Node of(const std::string& section) const { return recipe::section_of(root_, section); }
   bool given(const std::string& section) const {
     const Node* node = root_.find(section);
@@ -115,11 +118,13 @@ class RecipeReader {
       const recipe::Loader loader = recipe::read_dataloader(of("dataloader"), rows);
       recipe_.shuffle = loader.shuffle;
       recipe_.pad_multiple = loader.pad_multiple;
+      add_not_built(loader);
       if (loader.drop_last) recipe_.whole_samples = recipe_.steps.local_batch_size;
     });
     if (given("validation_dataloader"))  // validation reads each set whole, in its order
       each("validation_dataloader", [&] {
         const recipe::Loader loader = recipe::read_dataloader(of("validation_dataloader"), std::nullopt);
+        add_not_built(loader);
         if (loader.drop_last)
           recipe_.whole_validation_samples = loader.batch_size.value_or(recipe_.steps.local_batch_size);
       });
