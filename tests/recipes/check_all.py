@@ -74,7 +74,7 @@ def needs(errors):
         elif code == "not_built":
             found.append(key)
         else:
-            found.append(key + ": " + text)
+            found.append(key + ": " + text.split(";")[0])
     return list(dict.fromkeys(found))
 
 
@@ -98,7 +98,7 @@ def read(table):
 
 def write(table, verdicts):
     accepted = sum(one == ACCEPTED for one in verdicts.values())
-    head = f"# {accepted} of {len(verdicts)} recipes are accepted; written by check_all.py --write.\n"
+    head = f"# {accepted} of {len(verdicts)} recipes are accepted. Written by check_all.py --write.\n"
     table.write_text(head + "".join(f"{name}\t{one}\n" for name, one in sorted(verdicts.items())))
 
 

@@ -68,7 +68,7 @@ TEST(OptimizerSection, OfMuonHasKeysOfWhatIsNoMatrix) {
   EXPECT_TRUE(muon.not_built.empty());
   EXPECT_EQ(config::to_json(*muon.section.fields.find("scalar_betas")), "[0.9, 0.999]");
   EXPECT_THAT(section_refusal("{_target_: dion.Muon, scalar_betas: [0.9]}"),
-              HasSubstr("optimizer.scalar_betas: expected two numbers from 0 to below 1, got [0.9]"));
+              HasSubstr("optimizer.scalar_betas: expected two numbers from 0 to below 1, got a list"));
 }
 
 TEST(OptimizerSection, RefusesAnOptimizerThatNoPluginOffers) {

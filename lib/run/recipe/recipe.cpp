@@ -34,7 +34,7 @@ void read_name(const Node& root, std::vector<std::string>& not_built) {
   if (name != nullptr && name->is_map())
     name = name->without("_target_").size() == 0 ? name->find("_target_") : name;
   if (name == nullptr || name->is_null()) return;
-  if (config::component_of(*name, kNames) == kNames.back())
+  if (config::component_of(*name, kNames) == kNames.back() && root.find("teacher_model") == nullptr)
     not_built.push_back("recipe: distillation is not built yet");
 }
 

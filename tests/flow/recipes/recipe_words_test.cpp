@@ -19,7 +19,7 @@ TEST(RecipeWords, OfRoutersChangeNothingWithoutExperts) {
   const Outcome outcome = heddle(plus({"check", files.path("run.yaml")}, backend));
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   for (const char* key : {"fake_balanced_gate", "gate_precision"})
-    EXPECT_THAT(outcome.error, HasSubstr("warning: --model.backend." + std::string(key) +
+    EXPECT_THAT(outcome.error, HasSubstr("warning: --model.backend model.backend." + std::string(key) +
                                          " changes nothing: the model has no router that it could change"));
 }
 
