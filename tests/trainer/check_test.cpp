@@ -152,9 +152,8 @@ TEST_F(CheckCommand, RefusesARunAsTrainDoes) {
   EXPECT_EQ(run(command), 2);
   EXPECT_THAT(err_, HasSubstr("error[not_built] "));
   // Each with its own line.
-  command.configs = {
-      file("more.yaml", model + "num_attention_heads: 4}}\nloss_fn: {ignore_index: -1}\n" + data +
-                            "neftune: {noise_alpha: 5.0}\nfp8: {enabled: true}\n")};
+  command.configs = {file("more.yaml", model + "num_attention_heads: 4}}\nloss_fn: {ignore_index: -1}\n" +
+                                           data + "neftune: {noise_alpha: 5.0}\nfp8: {enabled: true}\n")};
   EXPECT_EQ(run(command), 2);
   for (const char* text :
        {":2 loss_fn.ignore_index: labels of -100", " neftune: noise on embeddings is not built yet",
