@@ -23,9 +23,9 @@ using megatron::BlendFile;
 using megatron::Part;
 
 struct BlendSection {
-  Node paths, tokenizer;
+  Node paths, tokenizer, split = Node::text("900,50,50");
   int64_t seq_length = 2048, seed = 1234;
-  std::optional<std::string> split = "900,50,50", splits_to_build, index_mapping_dir;
+  std::optional<std::string> splits_to_build, index_mapping_dir;
   std::optional<int64_t> num_train_samples, num_val_samples, num_test_samples, trainer_limit_val_batches;
   bool create_attention_mask = false, mmap_bin_files = true;
 };
@@ -81,7 +81,7 @@ class BlendReader {
     config.part = part();
     config.sequence = words_.seq_length;
     config.seed = static_cast<uint32_t>(words_.seed);
-    config.split = words_.split.value_or("");
+    config.split = split();
     config.split_where = recipe::where_of(section_, "split");
     const Node* paths = section_.find("paths");
     if (paths == nullptr || paths->is_null())
@@ -95,6 +95,20 @@ class BlendReader {
   }
 
  private:
+  // A text of three numbers is a list of them in a recipe.
+  std::string split() const {
+    if (words_.split.is_null()) return "";
+    if (!words_.split.is_list()) return words_.split.as_text();
+    std::string out;
+    for (const Node& number : words_.split.items()) {
+      if (!(number.as_real() >= 0))
+        throw Error(ErrorCode::config, number.where(),
+                    "expected a number of at least 0, got " + number.written());
+      out += (out.empty() ? "" : ",") + number.written();
+    }
+    return out;
+  }
+
   Part part() const {
     const std::string word = words_.splits_to_build.value_or(facts_.validation ? "validation" : "train");
     return word == "train" ? Part::train : word == "validation" ? Part::validation : Part::test;

@@ -97,8 +97,9 @@ class BlendSetTest : public ::testing::Test {
     write_megatron(directory_ / "b", kLengthsB, 2000);
   }
 
-  std::unique_ptr<IDataset> opened(const std::string& keys, int64_t wanted, bool validation = false) {
-    section_ = config::read_text("{seq_length: 8, split: null, " + keys + "}", "run.yaml");
+  std::unique_ptr<IDataset> opened(const std::string& keys, int64_t wanted, bool validation = false,
+                                   const std::string& split = "null") {
+    section_ = config::read_text("{seq_length: 8, split: " + split + ", " + keys + "}", "run.yaml");
     DataFacts facts;
     facts.samples_wanted = wanted;
     facts.validation = validation;
@@ -127,6 +128,15 @@ TEST_F(BlendSetTest, ReadsRowsOverTheEndsOfDocuments) {
               ElementsAre(1007, 1008, 1009, 1010, 1011, 1041, 1042, 1043, 1044));
   EXPECT_EQ(opened("paths: " + name("a"), 5)->size(), 5);
   EXPECT_EQ(opened("paths: " + name("a"), 0)->size(), 8);  // one epoch
+}
+
+TEST_F(BlendSetTest, TakesItsPartOfTheDocuments) {
+  const std::vector<int64_t> row_of_one = {2063, 2064, 2065, 2066, 2067, 2063, 2064, 2065, 2066};
+  for (const char* split : {"'6,2,2'", "\"0.6, 0.2, 0.2\"", "[6, 2, 2]"})
+    EXPECT_THAT(row(*opened("paths: " + name("b"), 8, true, split), 0), ElementsAreArray(row_of_one))
+        << split;
+  EXPECT_THAT(tests::thrown_by([&] { opened("paths: " + name("b"), 8, true, "'1,0,0'"); }),
+              HasSubstr("run.yaml:1 split: the split '1,0,0' gives this set none of the 8 documents"));
 }
 
 TEST_F(BlendSetTest, BlendsByWeights) {
