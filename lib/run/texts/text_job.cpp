@@ -40,8 +40,14 @@ class FileChecksums {
   explicit FileChecksums(fs::path notes) : notes_(std::move(notes)) {
     if (notes_.empty()) return;
     std::ifstream in(notes_);
-    known_ = json::parse(in, nullptr, false);
-    if (!known_.is_object()) known_ = json::object();
+    json read = json::parse(in, nullptr, false);
+    const auto is_note = [](const json& one) {
+      return one.is_array() && one.size() == 2 && one[1].is_string();
+    };
+    if (read.is_object() && std::all_of(read.begin(), read.end(), is_note))
+      known_ = std::move(read);
+    else if (is_file(notes_) && fs::file_size(notes_) > 0)
+      notes_.clear();  // somebody else's
   }
 
   // Remembering is a matter of time alone: a directory that cannot be written is no error.

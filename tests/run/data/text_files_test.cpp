@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <fstream>
+#include <iterator>
 
 #include "lib/run/texts/text_files.h"
 #include "lib/run/texts/text_job.h"
@@ -162,6 +163,16 @@ TEST_F(TextJobTest, RemembersChecksumsBySizeAndTime) {
   EXPECT_EQ(key_of(job_, notes), before);
   add("mine.jsonl", "{\"a\": 1}\n\n");
   EXPECT_NE(key_of(job_, notes), before);
+  EXPECT_TRUE(std::filesystem::exists(notes));
+}
+
+TEST_F(TextJobTest, LeavesSomebodysFileAsItIs) {
+  for (const char* text : {"mine", "{\"a\": 1}"}) {
+    add("notes.json", text);
+    EXPECT_EQ(key_of(job_, directory_ / "notes.json"), key());
+    std::ifstream in(directory_ / "notes.json");
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), text);
+  }
 }
 
 }  // namespace
