@@ -33,7 +33,8 @@ ConfigSchema<AgentConfig> agent_schema() {
       .field("chat_template", &C::chat_template,
              "A Jinja template, or a file with one; null: the tokenizer's.")
       .field("filter_no_assistant", &C::filter_no_assistant, "Rows without an answer are left out.")
-      .field("filter_overlong", &C::filter_overlong, "Rows are cut at seq_length, as in NeMo AutoModel.")
+      .field("filter_overlong", &C::filter_overlong,
+             "Counts rows longer than seq_length; leaves none out, as NeMo AutoModel does.")
       .field("drop_overlong", &C::drop_overlong, "With filter_overlong: rows that are too long are left out.")
       .field("trim_incomplete_last_turn", &C::trim_incomplete_last_turn, "A row ends with its last answer.")
       .field("truncate_history", &C::truncate_history,

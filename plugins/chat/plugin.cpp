@@ -18,8 +18,7 @@ ConfigSchema<ChatConfig> chat_schema() {
   return ConfigSchema<C>()
       .field("path_or_dataset_id", &C::path_or_dataset_id,
              "A JSON or JSONL file, a list of them, a directory or a name of the hub; required.")
-      .field("split", &C::split,
-             "Of a data set of the hub: train, or slices: train[:1000]. Null: all splits.")
+      .field("split", &C::split, "Of a data set of the hub: train, or slices: train[:1000]. Needed there.")
       .field("name", &C::name, "The configuration of a data set of the hub that has several.")
       .field("seq_length", &C::seq_length, "Tokens of a row, for truncation and padding.",
              at_least<int64_t>(1))
@@ -32,7 +31,7 @@ ConfigSchema<ChatConfig> chat_schema() {
       .field("mask_reasoning_content", &C::mask_reasoning_content, "Reasoning is read and not trained on.")
       .field("mask_history", &C::mask_history, "Only the last answer of a conversation is trained on.")
       .field("skip_invalid_samples", &C::skip_invalid_samples,
-             "Rows that are no conversations are left out, with a warning.")
+             "Lines that are not JSON are left out, with a warning.")
       .field("unshifted", &C::unshifted, "Labels beside their own tokens.")
       .later("unshifted", "labels are those of the next tokens")
       .field("start_of_turn_token", &C::start_of_turn_token, "No effect, as in NeMo AutoModel.");

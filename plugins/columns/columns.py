@@ -31,7 +31,7 @@ def plan(arguments, tools):
     def mapped(row):
         found = {name: row[column] for name, column in mapping.items() if column in row}
         if len(found) < 2:
-            raise ValueError(f"has the columns {', '.join(row)}, and not those of column_mapping")
+            raise ValueError(f"has none of the columns {', '.join(sorted(set(mapping.values()) - set(row)))} of column_mapping")
         return found.get("context"), found.get("question"), tools.text(found, "answer")
 
     def pair(row):
@@ -46,6 +46,8 @@ def plan(arguments, tools):
         return [{"role": "system", "content": context or ""}, {"role": "user", "content": question or ""},
                 {"role": "assistant", "content": answer}], None
 
+    if arguments["use_hf_chat_template"] and not tools.has_template():
+        tools.warn("use_hf_chat_template has no effect: the tokenizer has no chat template")
     if not (arguments["use_hf_chat_template"] and tools.has_template()):
         return lambda rows: tools.prompt_and_answer(tools.each(rows, pair), only)
     if not only:

@@ -11,8 +11,14 @@ def plan(arguments, tools):
         tools.filled_to = 8  # the longest row of the split, rounded up to a multiple of it
     special = tools.tokenizer.special_ids()
 
+    def right(row):
+        endings, label = row["endings"], str(row["label"])
+        if not label.isdigit() or int(label) >= len(endings):
+            raise ValueError(f"has the label '{label}', and {len(endings)} endings")
+        return endings[int(label)]
+
     def samples(rows):
-        endings = tools.each(rows, lambda row: row["endings"][int(row["label"])])
+        endings = tools.each(rows, right)
         contexts = tools.tokenizer.ids([row["ctx"] for row in rows])
         answers = tools.tokenizer.ids(endings)
         if contexts[0] and contexts[0][-1] in special:  # the first row decides for its 1,000

@@ -246,6 +246,21 @@ std::string instead_of_latest(const RunSpec& run) {
   return own.empty() ? "" : " --checkpoint.restore_from " + own + " resumes from the newest of this model.";
 }
 
+// Where checkpoints hold what a transform adds alone, another setting drops it or gives it another meaning.
+void refuse_other_adapters(const RunSpec& run, const Resume& resume) {
+  for (size_t i = 0; i < run.model.changes.size(); ++i) {
+    const ActiveTransform& one = run.model.transforms[i];
+    const auto was = resume.position.settings.find(one.name);
+    if (!run.model.changes[i].base_elsewhere || was == resume.position.settings.end()) continue;
+    if (was->second == one.setting) continue;
+    throw Error(ErrorCode::config, one.run.where,
+                one.name + " was " + was->second + " in the run that saved " +
+                    resume.directory.filename().string() + ", and is " + one.setting +
+                    " now: what was trained would be lost",
+                "set " + one.name + " as it was, or begin anew in another checkpoint.checkpoint_dir");
+  }
+}
+
 }  // namespace
 
 std::optional<Resume> find_checkpoint(const RunSpec& run, std::vector<std::string>& warnings) {
@@ -271,6 +286,7 @@ std::optional<Resume> find_checkpoint(const RunSpec& run, std::vector<std::strin
     warnings.push_back("the checkpoint at " + directory.string() +
                        " was saved with another model configuration: " + reason);
   }
+  refuse_other_adapters(run, resume);
   const bool seeded = run.recipe.shuffle != Shuffle::off || run.dataset.samples().uses_seed();
   const Position here = position_after(run, StepInfo{});
   check_data(directory, resume.position, here, seeded, section.accept_other_data, warnings);

@@ -10,6 +10,7 @@
 
 #include "heddle/base/text.h"
 #include "lib/run/data/samples/sample_set.h"
+#include "lib/run/model/find_model.h"
 #include "lib/run/model/named_place.h"
 #include "lib/run/model/prepared_model.h"
 #include "lib/run/preflight/open_data.h"
@@ -41,10 +42,21 @@ fs::path directory_of(const fs::path& place) {
   return fs::is_regular_file(place, ignored) ? place.parent_path() : place;
 }
 
+// Of a run, a checkpoint or an adapter: where its model's notes are.
+fs::path with_tokenizer(const fs::path& place) {
+  std::error_code ignored;
+  if (fs::exists(place / "tokenizer.json", ignored)) return place;
+  try {
+    return find_model(place).notes;
+  } catch (const Error&) {
+    return place;
+  }
+}
+
 fs::path tokenizer_place(const std::string& name, const std::string& where) {
   const fs::path path = recipe::path_of(name), place = directory_of(named_place(path, Named::model));
   std::error_code ignored;
-  if (fs::is_directory(place, ignored)) return place;
+  if (fs::is_directory(place, ignored)) return with_tokenizer(place);
   const std::string hint = named_place_hint(path, Named::model);
   throw MissingData(
       {{where, "the tokenizer '" + name + "' is not there" + (hint.empty() ? "" : "; " + hint)}});

@@ -158,7 +158,7 @@ json message_of(const TextJob& job, const std::string& key, const fs::path& out,
           {"description",
            {{"name", job.name},
             {"key", key},
-            {"tokenizer", tokenizer.empty() ? "" : tokenizer.string()},
+            {"tokenizer", tokenizer.empty() ? "" : fs::absolute(tokenizer).string()},
             {"tokenizer_digest",
              tokenizer.empty() ? "" : checkpoint::checksum(content_of(tokenizer / "tokenizer.json"))}}}};
 }

@@ -248,6 +248,24 @@ TEST_F(Texts, OfADamagedFileAreRefused) {
   EXPECT_THAT(outcome.error, HasSubstr("hint: remove it: heddle prepare makes it again"));
 }
 
+TEST_F(Texts, AreReadByTheTokenizerOfARunThatIsTrainedOn) {
+  fs::create_directory(files_.path("base"));
+  fs::copy(files_.path("words"), files_.path("base"), fs::copy_options::overwrite_existing);
+  files_.write("base/config.json", R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 24,
+    "intermediate_size": 40, "num_hidden_layers": 1, "num_attention_heads": 3, "max_position_embeddings": 32})");
+  const std::string rows =
+      "{_target_: x.make_squad_dataset, dataset_name: " + files_.path("rows.jsonl") + "}";
+  const auto train = [&](const std::string& name, const Words& more) {
+    const Outcome outcome =
+        run(plus(files_.train(name, {"--dataset", rows, "--step_scheduler.max_steps", "2"}), more));
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+  };
+  train("first",
+        {"--model", "{_target_: x.from_config, config: " + files_.path("base") + ", dtype: float32}"});
+  train("second", {"--model", "{_target_: x.from_pretrained, pretrained_model_name_or_path: " +
+                                  files_.path("first") + ", dtype: float32}"});
+}
+
 TEST_F(Texts, SayWhichPackageIsMissing) {
   const Outcome outcome = run(words("run"), files_.path("no_packages"));
   EXPECT_EQ(outcome.status, 2);

@@ -100,6 +100,17 @@ TEST_F(LoraRuns, ResumeBitForBitAndOnOtherRanks) {
     EXPECT_NEAR(moved.losses[i], straight.losses[i], 2e-5 * straight.losses[i]);
 }
 
+TEST_F(LoraRuns, WithOtherAdaptersAreNotResumed) {
+  runs.train(peft("{}"), "run", 4);
+  for (const char* other : {"{target_modules: '*.q_proj'}", "{alpha: 64}"}) {
+    std::vector<std::string> refusals;
+    runs.train(peft(other), "run", 8, "LATEST", &refusals);
+    ASSERT_FALSE(refusals.empty()) << other;
+    EXPECT_THAT(refusals[0], ::testing::HasSubstr("in the run that saved epoch_0_step_3, and is "));
+    EXPECT_THAT(refusals[0], ::testing::HasSubstr(" now: what was trained would be lost"));
+  }
+}
+
 TEST_F(LoraRuns, WriteAnAdapterAsPeftReadsIt) {
   runs.train(
       peft("{target_modules: ['*.q_proj', lm_head], dim: 3, alpha: 6}", kSharded + ", " + kPipeline + "}", 2),

@@ -56,7 +56,9 @@ class SampleCheck {
     SampleHeader header;
     if (file_.size() < sizeof(header)) refuse("is cut: it has " + std::to_string(file_.size()) + " bytes");
     std::memcpy(&header, file_.data(), sizeof(header));
-    if (std::string_view(header.magic, 8) != kSampleMagic) refuse("is not a file of prepared samples");
+    if (std::string_view(header.magic, 8) != kSampleMagic)
+      throw Error(ErrorCode::input, path_.string(), "is not a file of prepared samples",
+                  "heddle prepare makes such files, NAME.samples");
     if (header.version != kSampleVersion)
       refuse("is of version " + std::to_string(header.version) + "; this heddle reads version " +
              std::to_string(kSampleVersion));

@@ -16,8 +16,11 @@ BITS = 1 << 16  # of a number that * or ** may make
 
 def resolved(text):
     """The template that a recipe's `chat_template` names: itself, or the text of a file, or a key of a JSON file."""
-    if text is None or "{%" in text or "{{" in text or len(text) > 4096 or not os.path.exists(text):
+    if text is None or "{%" in text or "{{" in text:
         return text
+    if len(text) > 4096 or not os.path.exists(text):
+        raise Fault(f"'{text[:200]}' is no file, and holds no {{{{ and no {{%, so it is no template", "dataset.chat_template",
+                    "a path is relative to the directory in which heddle runs", "config")
     found = read_text(text)
     try:
         return json.loads(found)["chat_template"]

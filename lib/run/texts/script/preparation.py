@@ -102,6 +102,8 @@ def in_order(tools, function, file, progress):
         if replacing.count:
             tools.flags |= samples_file.ROWS_DROPPED
             tools.facts["replaced"] = replacing.count
+            tools.warn(f"{replacing.count} of {read} rows have no token that is trained on and are replaced by the next row "
+                       "that has some, as in AutoModel; is seq_length too small?")
     return read
 
 
