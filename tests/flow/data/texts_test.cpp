@@ -77,10 +77,6 @@ class Texts : public ::testing::Test {
     EXPECT_EQ(outcome.status, 0) << outcome.error;
     return column(files_.path(name + "/training.jsonl"), key);
   }
-  Words command(Words words, const std::string& name) const {
-    words[0] = name;
-    return words;
-  }
   fs::path prepared() const {
     for (const auto& entry : fs::directory_iterator(files_.path("data")))
       if (entry.path().extension() == ".samples") return entry.path();
@@ -264,6 +260,13 @@ TEST_F(Texts, AreReadByTheTokenizerOfARunThatIsTrainedOn) {
         {"--model", "{_target_: x.from_config, config: " + files_.path("base") + ", dtype: float32}"});
   train("second", {"--model", "{_target_: x.from_pretrained, pretrained_model_name_or_path: " +
                                   files_.path("first") + ", dtype: float32}"});
+}
+
+TEST_F(Texts, PassTheKitsOfDataSets) {
+  const Outcome outcome =
+      run({"plugins", "check", HEDDLE_BINARY_DIR "/plugins/libheddle_squad.so", "--fields",
+           "{dataset_name: " + files_.path("rows.jsonl") + ", tokenizer: " + files_.path("words") + "}"});
+  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
 }
 
 TEST_F(Texts, SayWhichPackageIsMissing) {
