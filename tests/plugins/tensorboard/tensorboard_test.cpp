@@ -217,7 +217,8 @@ TEST(TensorBoard, ADirectoryThatCannotBeMadeEndsTheRunBeforeItsFirstStep) {
   const std::string file = (runs / "train.bin").string();
   runs.train(board_run("tensorboard: {dir: " + file + "/board}"), "run", 1, "", &refusals);
   ASSERT_THAT(refusals, SizeIs(1));
-  EXPECT_THAT(refusals[0], ::testing::HasSubstr("tensorboard.dir: " + file + " is there and is not a directory"));
+  EXPECT_THAT(refusals[0],
+              ::testing::HasSubstr("tensorboard.dir: " + file + " is there and is not a directory"));
   EXPECT_THAT(refusals[0], ::testing::HasSubstr("hint: name a directory, or one that is not there yet"));
 }
 
