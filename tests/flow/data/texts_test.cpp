@@ -246,7 +246,7 @@ TEST_F(Texts, OfADamagedFileAreRefused) {
 
 TEST_F(Texts, AreReadByTheTokenizerOfARunThatIsTrainedOn) {
   fs::create_directory(files_.path("base"));
-  fs::copy(files_.path("words"), files_.path("base"), fs::copy_options::overwrite_existing);
+  fs::copy(files_.path("words"), files_.path("base"), fs::copy_options::recursive);
   files_.write("base/config.json", R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 24,
     "intermediate_size": 40, "num_hidden_layers": 1, "num_attention_heads": 3, "max_position_embeddings": 32})");
   const std::string rows =
