@@ -18,31 +18,32 @@ struct AgentConfig {
 
 ConfigSchema<AgentConfig> agent_schema() {
   using C = AgentConfig;
-  return ConfigSchema<C>()
-      .field("dataset_name", &C::dataset_name, "A name of the hub or a directory; this or path.")
-      .field("path", &C::path, "A JSON or JSONL file, or a list of them.")
-      .field("revision", &C::revision, "Of the data set of the hub; null: main.")
-      .field("split", &C::split, "train, or slices: train[:1000].")
-      .field("limit_dataset_samples", &C::limit_dataset_samples,
-             "The first rows alone; a split with a slice of its own has precedence.", at_least<int64_t>(1))
-      .field("seq_length", &C::seq_length, "Tokens of a row, for truncation and padding.",
-             at_least<int64_t>(1))
-      .field("truncation", &C::truncation, "true cuts rows at seq_length.")
-      .field("padding", &C::padding,
-             "max_length: rows count as seq_length tokens in a pack. Others: no effect.")
-      .field("chat_template", &C::chat_template,
-             "A Jinja template, or a file with one; null: the tokenizer's.")
-      .field("filter_no_assistant", &C::filter_no_assistant, "Rows without an answer are left out.")
-      .field("filter_overlong", &C::filter_overlong,
-             "Counts rows longer than seq_length; leaves none out, as NeMo AutoModel does.")
-      .field("drop_overlong", &C::drop_overlong, "With filter_overlong: rows that are too long are left out.")
-      .field("trim_incomplete_last_turn", &C::trim_incomplete_last_turn, "A row ends with its last answer.")
-      .field("truncate_history", &C::truncate_history,
-             "The oldest exchanges of a row are left out until it fits into seq_length.")
-      .field("mask_reasoning_content", &C::mask_reasoning_content, "Reasoning is read and not trained on.")
-      .field("train_on_last_turn_only", &C::train_on_last_turn_only, "Only the last answer is trained on.")
-      .field("drop_history_reasoning_content", &C::drop_history_reasoning_content,
-             "Only the last answer keeps its reasoning.");
+  return with_row_fields(
+      ConfigSchema<C>()
+          .field("dataset_name", &C::dataset_name, "A name of the hub or a directory; this or path.")
+          .field("path", &C::path, "A JSON or JSONL file, or a list of them.")
+          .field("revision", &C::revision, "Of the data set of the hub; null: main.")
+          .field("split", &C::split, "train, or slices: train[:1000].")
+          .field("limit_dataset_samples", &C::limit_dataset_samples,
+                 "The first rows alone; a split with a slice of its own has precedence.",
+                 at_least<int64_t>(1))
+          .field("chat_template", &C::chat_template,
+                 "A Jinja template, or a file with one; null: the tokenizer's.")
+          .field("filter_no_assistant", &C::filter_no_assistant, "Rows without an answer are left out.")
+          .field("filter_overlong", &C::filter_overlong,
+                 "Counts rows longer than seq_length; leaves none out, as NeMo AutoModel does.")
+          .field("drop_overlong", &C::drop_overlong,
+                 "With filter_overlong: rows that are too long are left out.")
+          .field("trim_incomplete_last_turn", &C::trim_incomplete_last_turn,
+                 "A row ends with its last answer.")
+          .field("truncate_history", &C::truncate_history,
+                 "The oldest exchanges of a row are left out until it fits into seq_length.")
+          .field("mask_reasoning_content", &C::mask_reasoning_content,
+                 "Reasoning is read and not trained on.")
+          .field("train_on_last_turn_only", &C::train_on_last_turn_only,
+                 "Only the last answer is trained on.")
+          .field("drop_history_reasoning_content", &C::drop_history_reasoning_content,
+                 "Only the last answer keeps its reasoning."));
 }
 
 struct XlamConfig {
@@ -55,17 +56,14 @@ struct XlamConfig {
 
 ConfigSchema<XlamConfig> xlam_schema() {
   using C = XlamConfig;
-  return ConfigSchema<C>()
-      .field("dataset_name", &C::dataset_name, "A name of the hub, a directory or a file.")
-      .field("split", &C::split, "train, or slices: train[:1000].")
-      .field("limit_dataset_samples", &C::limit_dataset_samples,
-             "The first rows alone; a split with a slice of its own has precedence.", at_least<int64_t>(1))
-      .field("seq_length", &C::seq_length, "Tokens of a row, for truncation and padding.",
-             at_least<int64_t>(1))
-      .field("truncation", &C::truncation, "true cuts rows at seq_length.")
-      .field("padding", &C::padding,
-             "max_length: rows count as seq_length tokens in a pack. Others: no effect.")
-      .field("fp8", &C::fp8, "No effect, as in NeMo AutoModel.");
+  return with_row_fields(
+      ConfigSchema<C>()
+          .field("dataset_name", &C::dataset_name, "A name of the hub, a directory or a file.")
+          .field("split", &C::split, "train, or slices: train[:1000].")
+          .field("limit_dataset_samples", &C::limit_dataset_samples,
+                 "The first rows alone; a split with a slice of its own has precedence.",
+                 at_least<int64_t>(1))
+          .field("fp8", &C::fp8, "No effect, as in NeMo AutoModel."));
 }
 
 }  // namespace

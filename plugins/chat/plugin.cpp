@@ -15,26 +15,24 @@ struct ChatConfig {
 
 ConfigSchema<ChatConfig> chat_schema() {
   using C = ChatConfig;
-  return ConfigSchema<C>()
-      .field("path_or_dataset_id", &C::path_or_dataset_id,
-             "A JSON or JSONL file, a list of them, a directory or a name of the hub; required.")
-      .field("split", &C::split, "Of a data set of the hub: train, or slices: train[:1000]. Needed there.")
-      .field("name", &C::name, "The configuration of a data set of the hub that has several.")
-      .field("seq_length", &C::seq_length, "Tokens of a row, for truncation and padding.",
-             at_least<int64_t>(1))
-      .field("truncation", &C::truncation, "true or longest_first cuts rows at seq_length.")
-      .field("padding", &C::padding,
-             "max_length: rows count as seq_length tokens in a pack. Others: no effect.")
-      .field("chat_template", &C::chat_template,
-             "A Jinja template, or a file with one; null: the tokenizer's.")
-      .field("shuffle_seed", &C::shuffle_seed, "Mixes the rows before slices are taken.")
-      .field("mask_reasoning_content", &C::mask_reasoning_content, "Reasoning is read and not trained on.")
-      .field("mask_history", &C::mask_history, "Only the last answer of a conversation is trained on.")
-      .field("skip_invalid_samples", &C::skip_invalid_samples,
-             "Lines that are not JSON are left out, with a warning.")
-      .field("unshifted", &C::unshifted, "Labels beside their own tokens.")
-      .later("unshifted", "labels are those of the next tokens")
-      .field("start_of_turn_token", &C::start_of_turn_token, "No effect, as in NeMo AutoModel.");
+  return with_row_fields(
+      ConfigSchema<C>()
+          .field("path_or_dataset_id", &C::path_or_dataset_id,
+                 "A JSON or JSONL file, a list of them, a directory or a name of the hub; required.")
+          .field("split", &C::split,
+                 "Of a data set of the hub: train, or slices: train[:1000]. Needed there.")
+          .field("name", &C::name, "The configuration of a data set of the hub that has several.")
+          .field("chat_template", &C::chat_template,
+                 "A Jinja template, or a file with one; null: the tokenizer's.")
+          .field("shuffle_seed", &C::shuffle_seed, "Mixes the rows before slices are taken.")
+          .field("mask_reasoning_content", &C::mask_reasoning_content,
+                 "Reasoning is read and not trained on.")
+          .field("mask_history", &C::mask_history, "Only the last answer of a conversation is trained on.")
+          .field("skip_invalid_samples", &C::skip_invalid_samples,
+                 "Lines that are not JSON are left out, with a warning.")
+          .field("unshifted", &C::unshifted, "Labels beside their own tokens.")
+          .later("unshifted", "labels are those of the next tokens")
+          .field("start_of_turn_token", &C::start_of_turn_token, "No effect, as in NeMo AutoModel."));
 }
 
 }  // namespace

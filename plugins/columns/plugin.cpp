@@ -16,26 +16,22 @@ struct ColumnsConfig {
 
 ConfigSchema<ColumnsConfig> columns_schema() {
   using C = ColumnsConfig;
-  return ConfigSchema<C>()
-      .field("path_or_dataset_id", &C::path_or_dataset_id,
-             "A JSON or JSONL file, a list of them, a directory or a name of the hub; required.")
-      .field("column_mapping", &C::column_mapping,
-             "{context, question, answer}: the columns; answer, and one or two of the others.")
-      .field("split", &C::split, "Of a data set of the hub: train, or slices: train[:1000].")
-      .field("name", &C::name, "The configuration of a data set of the hub that has several.")
-      .field("limit_dataset_samples", &C::limit_dataset_samples, "The first rows alone.",
-             at_least<int64_t>(1))
-      .field("seq_length", &C::seq_length, "Tokens of a row, for truncation and padding.",
-             at_least<int64_t>(1))
-      .field("truncation", &C::truncation, "true or longest_first cuts rows at seq_length.")
-      .field("padding", &C::padding,
-             "max_length: rows count as seq_length tokens in a pack. Others: no effect.")
-      .field("answer_only_loss_mask", &C::answer_only_loss_mask, "false: the prompt is trained on too.")
-      .field("exact_answer_mask", &C::exact_answer_mask,
-             "The answer begins where its characters do; false: as NeMo AutoModel counts.")
-      .field("use_hf_chat_template", &C::use_hf_chat_template,
-             "Context, question and answer are the system, the user and the assistant of the tokenizer's "
-             "chat template.");
+  return with_row_fields(
+      ConfigSchema<C>()
+          .field("path_or_dataset_id", &C::path_or_dataset_id,
+                 "A JSON or JSONL file, a list of them, a directory or a name of the hub; required.")
+          .field("column_mapping", &C::column_mapping,
+                 "{context, question, answer}: the columns; answer, and one or two of the others.")
+          .field("split", &C::split, "Of a data set of the hub: train, or slices: train[:1000].")
+          .field("name", &C::name, "The configuration of a data set of the hub that has several.")
+          .field("limit_dataset_samples", &C::limit_dataset_samples, "The first rows alone.",
+                 at_least<int64_t>(1))
+          .field("answer_only_loss_mask", &C::answer_only_loss_mask, "false: the prompt is trained on too.")
+          .field("exact_answer_mask", &C::exact_answer_mask,
+                 "The answer begins where its characters do; false: as NeMo AutoModel counts.")
+          .field("use_hf_chat_template", &C::use_hf_chat_template,
+                 "Context, question and answer are the system, the user and the assistant of the tokenizer's "
+                 "chat template."));
 }
 
 }  // namespace

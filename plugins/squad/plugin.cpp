@@ -15,22 +15,19 @@ struct SquadConfig {
 
 ConfigSchema<SquadConfig> squad_schema() {
   using C = SquadConfig;
-  return ConfigSchema<C>()
-      .field("dataset_name", &C::dataset_name, "A name of the hub, a directory or a file.")
-      .field("split", &C::split, "train, validation, or slices: train[:1000], train[:10%]+validation.")
-      .field("limit_dataset_samples", &C::limit_dataset_samples,
-             "The first rows alone; a split with a slice of its own has precedence.", at_least<int64_t>(1))
-      .field("seq_length", &C::seq_length, "Tokens of a row, for truncation and padding.",
-             at_least<int64_t>(1))
-      .field("truncation", &C::truncation, "true cuts rows at seq_length; false or null does not.")
-      .field("padding", &C::padding,
-             "max_length: rows count as seq_length tokens in a pack. Others: no effect.")
-      .field("chat_template", &C::chat_template,
-             "A Jinja template, or a file with one; null: the tokenizer's. Without any: one text.")
-      .field(
-          "exact_answer_mask", &C::exact_answer_mask,
-          "Without a template: the answer begins where its characters do; false: as NeMo AutoModel counts.")
-      .field("fp8", &C::fp8, "No effect, as in NeMo AutoModel.");
+  return with_row_fields(
+      ConfigSchema<C>()
+          .field("dataset_name", &C::dataset_name, "A name of the hub, a directory or a file.")
+          .field("split", &C::split, "train, validation, or slices: train[:1000], train[:10%]+validation.")
+          .field("limit_dataset_samples", &C::limit_dataset_samples,
+                 "The first rows alone; a split with a slice of its own has precedence.",
+                 at_least<int64_t>(1))
+          .field("chat_template", &C::chat_template,
+                 "A Jinja template, or a file with one; null: the tokenizer's. Without any: one text.")
+          .field("exact_answer_mask", &C::exact_answer_mask,
+                 "Without a template: the answer begins where its characters do; false: as NeMo AutoModel "
+                 "counts.")
+          .field("fp8", &C::fp8, "No effect, as in NeMo AutoModel."));
 }
 
 }  // namespace

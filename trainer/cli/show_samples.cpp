@@ -17,7 +17,7 @@
 namespace heddle::cli {
 namespace {
 
-// What is trained on stands in colour on a terminal, between these marks elsewhere.
+// Printed before and after what is trained on: colours on a terminal, brackets elsewhere.
 struct Marks {
   const char *begin, *end;
 };

@@ -54,7 +54,8 @@ T at(std::span<const std::byte> array, size_t i) {
 
 }  // namespace
 
-TokenHeader read_megatron_index(const std::filesystem::path& index, size_t bytes) {
+TokenHeader read_megatron_index(const std::filesystem::path& index, size_t bytes,
+                                std::vector<int64_t>* lengths) {
   const MappedFile file(index);
   Reader reader(index, file.bytes());
   if (std::memcmp(reader.take(9).data(), kMagic, 9) != 0)
@@ -70,13 +71,14 @@ TokenHeader read_megatron_index(const std::filesystem::path& index, size_t bytes
   reader.value<uint64_t>();  // the number of documents
   if (sequences > file.bytes().size())
     refuse_index(index, "the index is cut: it says " + std::to_string(sequences) + " sequences");
-  const auto lengths = reader.take(sequences * sizeof(int32_t));
+  const auto all = reader.take(sequences * sizeof(int32_t));
   const auto places = reader.take(sequences * sizeof(int64_t));
   for (size_t i = 0; i < sequences; ++i) {
-    const int32_t length = at<int32_t>(lengths, i);
+    const int32_t length = at<int32_t>(all, i);
     if (length < 0 || at<int64_t>(places, i) != header.tokens * static_cast<int64_t>(width))
       refuse_index(index, "sequence " + std::to_string(i) + " does not follow the one before it");
     header.tokens += length;
+    if (lengths != nullptr) lengths->push_back(length);
   }
   if (static_cast<size_t>(header.tokens) * width != bytes)
     refuse_index(index, "the index says " + std::to_string(header.tokens) + " tokens of " +

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "lib/run/data/token_file.h"
 
@@ -35,7 +36,9 @@ TokenHeader read_token_header(const std::filesystem::path& file, std::span<const
 bool is_token_file(const std::filesystem::path& file);
 bool is_unfinished_token_file(const std::filesystem::path& file);
 
-// The header of Megatron's NAME.idx for a NAME.bin of `bytes` bytes.
-TokenHeader read_megatron_index(const std::filesystem::path& index, size_t bytes);
+// The header of Megatron's NAME.idx for a NAME.bin of `bytes` bytes; lengths: takes the tokens of each
+// sequence.
+TokenHeader read_megatron_index(const std::filesystem::path& index, size_t bytes,
+                                std::vector<int64_t>* lengths = nullptr);
 
 }  // namespace heddle

@@ -17,6 +17,7 @@
 #include "lib/run/metrics/mfu.h"
 
 namespace heddle {
+
 Run::Run(const RunSpec& run, PluginRegistry& plugins, Rendezvous& rendezvous, StopRequest& request)
     : run_(run),
       trace_(run.trace, rendezvous, run.resume ? run.resume->position.step : 0,

@@ -172,8 +172,9 @@ std::string banner(const RunSpec& run, const ModelSize& size) {
   if (size.experts.layers > 0) out += "  experts " + experts_text(size) + "\n";
   out += transforms_text(run, size);
   out += "  data    " + data_text(run.dataset) + ", " +
-         (mixed ? "mixed by seed " + std::to_string(run.recipe.seed)
-                : std::string("in the order of the files")) +
+         (mixed                                ? "mixed by seed " + std::to_string(run.recipe.seed)
+          : run.dataset.samples().sequential() ? std::string("in the data set's own order")
+                                               : std::string("in the order of the files")) +
          "\n";
   out += "  batch   " + batch_text(run) + "\n";
   out += pipeline_text(run);

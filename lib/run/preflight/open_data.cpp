@@ -134,6 +134,10 @@ void take_limit(DatasetSection& section, const OfferedDataset& offered) {
 
 }  // namespace
 
+std::vector<FieldInfo> text_key_fields() {
+  return text_schema().fields();
+}
+
 void read_dataset(DatasetSection& section, PluginRegistry& plugins, std::vector<std::string>& not_built) {
   if (section.target == token_files().name) return;  // read with the recipe
   const Node& target = *section.section.find("_target_");

@@ -20,6 +20,9 @@ void read_dataset(DatasetSection& section, PluginRegistry& plugins, std::vector<
 // that of a microbatch. Throws Error{config} for rows without one length.
 DatasetSection for_benchmark(DatasetSection section, PluginRegistry& plugins, const DataFacts& facts);
 
+// The keys that every set of texts has beside its plugin's fields.
+std::vector<FieldInfo> text_key_fields();
+
 // Opens the set, which prepares one of texts, and packs its samples. Throws MissingData where its files are
 // not there, NotPrepared, and what the set throws.
 Rows open_dataset(const DatasetSection& section, const Recipe& recipe, const PackedSection& packed,

@@ -92,8 +92,8 @@ TextTokenizer TextSets::tokenizer() const {
 }
 
 std::vector<fs::path> TextSets::places() const {
+  if (!recipe_.preparation.directory.empty()) return {recipe_.preparation.directory};
   std::vector<fs::path> out;
-  if (!recipe_.preparation.directory.empty()) out.push_back(recipe_.preparation.directory);
   if (const char* shared = std::getenv("HEDDLE_DATA"); shared != nullptr && *shared != '\0')
     out.emplace_back(shared);
   out.push_back(fs::path(recipe_.checkpoint.directory) / "data");
@@ -148,22 +148,27 @@ TextJob TextSets::job_of(const DatasetSection& section) const {
   return job;
 }
 
-PreparedFile TextSets::prepare(const DatasetSection& section) const {
-  const TextJob job = job_of(section);
-  const std::vector<fs::path> all = places();
-  auto found = find_or_prepare(job, recipe_.preparation, all);
-  if (!found) throw NotPrepared(section.where, job.name);
+PreparedFile TextSets::prepared(const TextJob& job) const {
+  auto found = find_or_prepare(job, recipe_.preparation, places());
+  if (!found) throw NotPrepared(job.where, job.name);
   return std::move(*found);
 }
 
+PreparedFile TextSets::prepare(const DatasetSection& section) const {
+  return prepared(job_of(section));
+}
+
 std::unique_ptr<IDataset> TextSets::open(const DatasetSection& section, const DataFacts& facts) const {
-  const PreparedFile prepared = prepare(section);
-  for (const std::string& warning : prepared.warnings) facts.warn(warning);
-  return open_samples(prepared.file, inputs_of(job_of(section)), facts.pack_size);
+  const TextJob job = job_of(section);
+  const PreparedFile made = prepared(job);
+  for (const std::string& warning : made.warnings) facts.warn(warning);
+  return open_samples(made.file, inputs_of(job), facts.pack_size);
 }
 
 std::vector<PreparedFile> prepare_texts(Recipe recipe, PluginRegistry& plugins) {
   Errors errors = recipe.errors;
+  read_plugin_sections(recipe, plugins, errors);
+  errors.raise();
   std::vector<PreparedFile> out;
   const auto prepare = [&](DatasetSection& section) {
     errors.attempt([&] {

@@ -29,6 +29,7 @@ class TextSets {
   std::unique_ptr<IDataset> open(const DatasetSection& section, const DataFacts& facts) const;
 
  private:
+  PreparedFile prepared(const TextJob& job) const;
   TextJob job_of(const DatasetSection& section) const;
   TextTokenizer tokenizer() const;
   std::vector<std::filesystem::path> places() const;

@@ -231,7 +231,9 @@ class PreflightBuilder {
     }
   }
 
+  // A run that is refused in any case prepares nothing.
   void see_data() {
+    if (!errors_.empty()) out_.recipe.preparation.make = false;
     if (out_.recipe.dataset) errors_.attempt([&] { see_training_data(*out_.recipe.dataset); });
     for (const DatasetSection& section : out_.recipe.validation)
       errors_.attempt([&] {

@@ -138,7 +138,7 @@ struct PluginsSection {
 // What becomes of data sets of texts that are not prepared yet.
 struct PreparationOptions {
   bool make = true;                 // false: a set that is not prepared is only said to be so
-  std::filesystem::path directory;  // of prepared files; empty: HEDDLE_DATA, else the run's own
+  std::filesystem::path directory;  // of prepared files, and no other; empty: HEDDLE_DATA, and the run's own
   int jobs = 0;                     // threads of the preparation; 0: as many as cores
   std::function<void(const std::string& line)> say;  // how far it is; empty: nothing is said
 };

@@ -47,7 +47,7 @@ class FileChecksums {
     if (read.is_object() && std::all_of(read.begin(), read.end(), is_note))
       known_ = std::move(read);
     else if (is_file(notes_) && fs::file_size(notes_) > 0)
-      notes_.clear();  // somebody else's
+      notes_.clear();  // not written by heddle
   }
 
   // Remembering is a matter of time alone: a directory that cannot be written is no error.

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <thread>
 
+#include "flow/data/texts.h"
 #include "flow/stops/started.h"
-#include "flow/training_files.h"
 
 namespace flow {
 namespace {
@@ -15,81 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-constexpr const char* kTokenizer =
-    R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[],"normalizer":null,
-"pre_tokenizer":{"type":"WhitespaceSplit"},"post_processor":null,"decoder":null,
-"model":{"type":"WordLevel","unk_token":"<unk>","vocab":{"<unk>":0,"</s>":1,"Context:":2,"Question:":3,"Answer:":4,
-"warp":5,"weft":6,"shed":7,"reed":8,"loom":9,"heald":10,"beam":11,"pick":12}}})";
-
-// Questions of unequal length about words of a small vocabulary.
-std::string rows_text(int rows) {
-  const char* words[] = {"warp", "weft", "shed", "reed", "loom", "heald", "beam", "pick"};
-  std::string out;
-  uint32_t state = 7;
-  const auto some = [&](int most) {
-    std::string text;
-    const int count = 1 + static_cast<int>((state = state * 1664525u + 1013904223u) >> 16) % most;
-    for (int i = 0; i < count; ++i)
-      text += std::string(i ? " " : "") + words[(state = state * 1664525u + 1013904223u) >> 29];
-    return text;
-  };
-  for (int i = 0; i < rows; ++i) {
-    const std::string context = some(6), question = some(3), answer = some(4);
-    out += R"({"context": ")" + context + R"(", "question": ")" + question + R"(", "answers": {"text": [")" +
-           answer + "\"]}}\n";
-  }
-  return out;
-}
-
-class Texts : public ::testing::Test {
- protected:
-  Texts() {
-    fs::create_directory(files_.path("words"));
-    files_.write("words/tokenizer.json", kTokenizer);
-    files_.write("words/tokenizer_config.json", R"({"eos_token": "</s>", "model_max_length": 1024})");
-    files_.write("rows.jsonl", rows_text(30));
-    files_.write("no_packages", "#!/bin/sh\nexec python3 -E -S \"$@\"\n");
-    files_.write("slow", "#!/bin/sh\nsleep 1\nexec python3 \"$@\"\n");
-    for (const char* script : {"no_packages", "slow"})
-      fs::permissions(files_.path(script), fs::perms::owner_all);
-  }
-
-  std::string set(const std::string& more = "") const {
-    return "{_target_: nemo.squad.make_squad_dataset, dataset_name: " + files_.path("rows.jsonl") +
-           ", tokenizer: " + files_.path("words") + more + "}";
-  }
-  Words words(const std::string& run, const Words& more = {}, const std::string& set_more = "") const {
-    return plus(
-        files_.train(run, {"--dataset", set(set_more), "--step_scheduler.num_epochs", "2",
-                           "--step_scheduler.global_batch_size", "6", "--step_scheduler.max_steps", "8"}),
-        more);
-  }
-  static Words environment(const std::string& python = "") {
-    return {"PYTHONPATH=" HEDDLE_PYTHON_PACKAGES, "HEDDLE_PYTHON=" + python};
-  }
-  Outcome run(const Words& words, const std::string& python = "") const {
-    return heddle(plus(words, {}), plus(environment(python), {"HEDDLE_DATA=" + files_.path("data")}));
-  }
-  std::vector<double> trained(const std::string& name, const Words& more = {},
-                              const std::string& key = "loss") const {
-    const Outcome outcome = run(words(name, more));
-    EXPECT_EQ(outcome.status, 0) << outcome.error;
-    return column(files_.path(name + "/training.jsonl"), key);
-  }
-  fs::path prepared() const {
-    for (const auto& entry : fs::directory_iterator(files_.path("data")))
-      if (entry.path().extension() == ".samples") return entry.path();
-    return {};
-  }
-  static void expect_near(const std::vector<double>& got, const std::vector<double>& want, double part) {
-    ASSERT_EQ(got.size(), want.size());
-    ASSERT_FALSE(want.empty());
-    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], part * want[i]) << i;
-  }
-
-  TrainingFiles files_;
-};
 
 TEST_F(Texts, ArePreparedOnceAndThenNeedNoPython) {
   const Outcome first = run(words("first"));
@@ -110,7 +35,7 @@ TEST_F(Texts, AreFoundWhereverTheirContentIsTheSame) {
   fs::rename(files_.path("rows.jsonl"), files_.path("moved.jsonl"));
   fs::create_symlink(files_.path("moved.jsonl"), files_.path("rows.jsonl"));
   EXPECT_EQ(run(words("second"), "/nonexistent/python").status, 0);
-  files_.write("moved.jsonl", rows_text(31));
+  files_.write("moved.jsonl", question_rows(31));
   const Outcome changed = run(words("third"), "/nonexistent/python");
   EXPECT_EQ(changed.status, 2);
   EXPECT_THAT(changed.error, HasSubstr("error[input] /nonexistent/python: cannot be started"));
@@ -201,8 +126,8 @@ TEST_F(Texts, ResumeToTheSameBits) {
 
 TEST_F(Texts, WithOtherContentAreRefusedOnResuming) {
   trained("run", {"--step_scheduler.max_steps", "4"});
-  files_.write("rows.jsonl",
-               rows_text(29) + R"({"context": "pick", "question": "pick", "answers": {"text": ["pick"]}})");
+  files_.write("rows.jsonl", question_rows(29) +
+                                 R"({"context": "pick", "question": "pick", "answers": {"text": ["pick"]}})");
   const Outcome resumed = run(words("run"));
   EXPECT_EQ(resumed.status, 2) << resumed.out;
   EXPECT_THAT(resumed.error, HasSubstr("checkpoint.accept_other_data"));
@@ -280,20 +205,20 @@ TEST_F(Texts, SayWhichPackageIsMissing) {
 }
 
 TEST_F(Texts, AreRefusedByTheirOwnLine) {
-  files_.write("rows.jsonl", rows_text(3) + "{\"context\": \"warp\", \n" + rows_text(2));
+  files_.write("rows.jsonl", question_rows(3) + "{\"context\": \"warp\", \n" + question_rows(2));
   EXPECT_THAT(run(words("run")).error, HasSubstr("rows.jsonl:4"));
-  files_.write("rows.jsonl", rows_text(3) + "{\"context\": \"warp\", \"question\": \"weft\"}\n");
+  files_.write("rows.jsonl", question_rows(3) + "{\"context\": \"warp\", \"question\": \"weft\"}\n");
   EXPECT_THAT(run(words("run")).error, HasSubstr("rows.jsonl:4"));
-  files_.write("rows.jsonl", rows_text(3));
+  files_.write("rows.jsonl", question_rows(3));
   const Outcome slice = run(words("run", {}, ", split: 'train[5'"));
   EXPECT_THAT(slice.error, HasSubstr("--dataset dataset.split"));
   const Outcome missing = run(plus(files_.train("run"), {"--dataset",
                                                          "{_target_: x.make_squad_dataset, dataset_name: "
-                                                         "nobody/nothing, tokenizer: " +
+                                                         "someone/missing, tokenizer: " +
                                                              files_.path("words") + "}"}));
   EXPECT_THAT(missing.error,
-              HasSubstr("dataset.dataset_name: 'nobody/nothing' is not there; heddle downloads nothing: "
-                        "`hf download nobody/nothing --repo-type dataset`"));
+              HasSubstr("dataset.dataset_name: 'someone/missing' is not there; heddle downloads nothing: "
+                        "`hf download someone/missing --repo-type dataset`"));
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ TEST(MegatronFsdp, WarnsOfParametersThatStayWhole) {
   run.steps = 3;
   EXPECT_EQ(train(run).warnings,
             std::vector<std::string>{"zero_dp_strategy is 1 and not 3: parameters are whole on every rank"});
-  run.section = zero(3);  // check_for_nan_in_grad is true unasked, and nobody needs to hear of it
+  run.section = zero(3);  // check_for_nan_in_grad is true by default: no warning
   EXPECT_TRUE(train(run).warnings.empty());
 }
 

@@ -3,11 +3,14 @@
 
 #include <fstream>
 #include <iterator>
+#include <sstream>
 
+#include "lib/run/preflight/open_data.h"
 #include "lib/run/texts/text_files.h"
 #include "lib/run/texts/text_job.h"
 #include "tests/thrown.h"
 #include "token_files.h"
+#include "trainer/cli/plugins/plugin_tables.h"
 
 namespace heddle {
 namespace {
@@ -101,6 +104,16 @@ TEST_F(TextFilesTest, ThatAreNotThereAreNamed) {
 TEST(SplitsIn, AreTheNamesWithoutTheirSlices) {
   EXPECT_THAT(splits_in("train[:100]+validation[:10%] + train[5:]"), ElementsAre("train", "validation"));
   EXPECT_THAT(splits_in(""), ElementsAre());
+}
+
+TEST(TextKeys, StandInTheDocument) {
+  OfferedSchema schema;
+  schema.fields = text_key_fields();
+  const std::string table = cli::to_markdown({{"dataset", &schema}});
+  std::ostringstream document;
+  document << std::ifstream(HEDDLE_SOURCE_DIR "/docs/texts.md").rdbuf();
+  EXPECT_NE(document.str().find("\n\n" + table), std::string::npos) << "put this into docs/texts.md:\n"
+                                                                    << table;
 }
 
 class TextJobTest : public TextFilesTest {

@@ -87,7 +87,7 @@ void add_prepare(CLI::App& app, PrepareCommand& to) {
   command
       ->add_option(
           "--out", to.out,
-          "The directory of the files (default: HEDDLE_DATA, else data in checkpoint.checkpoint_dir)")
+          "The directory to make the files in (default: HEDDLE_DATA, else data in checkpoint.checkpoint_dir)")
       ->option_text("DIR");
   command->add_option("--jobs", to.jobs, "Threads (default: as many as cores)")->check(CLI::Range(1, 1024));
   command->footer(kOverrides);

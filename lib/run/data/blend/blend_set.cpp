@@ -3,20 +3,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
 #include "heddle/base/error.h"
 #include "lib/run/data/blend/sample_index.h"
-#include "lib/run/data/mapped_file.h"
 #include "lib/run/data/token_check.h"
 #include "lib/run/data/token_file.h"
+#include "lib/run/data/token_header.h"
 
 namespace heddle::megatron {
 namespace {
-
-constexpr size_t kIndexHeader = 9 + 8 + 1 + 8 + 8;  // magic, version, type, sequences, documents
 
 std::filesystem::path with(const std::filesystem::path& prefix, const char* ending) {
   return prefix.string() + ending;
@@ -33,7 +30,8 @@ class FilePart {
  public:
   FilePart(const BlendFile& file, const BlendConfig& config, std::optional<int64_t> samples)
       : file_(with(file.prefix, ".bin"), std::nullopt), sequence_(config.sequence) {
-    const std::vector<int64_t> lengths = sequence_lengths(with(file.prefix, ".idx"));
+    std::vector<int64_t> lengths;
+    read_megatron_index(with(file.prefix, ".idx"), file_.bytes(), &lengths);
     const auto count = static_cast<int64_t>(lengths.size());
     const auto parts = config.split.empty() ? std::vector<DocumentRange>(3, {0, count})
                                             : split_documents(config.split, count, config.split_where);
@@ -59,9 +57,9 @@ class FilePart {
   int64_t size() const { return static_cast<int64_t>(index_.shuffle.size()); }
   const TokenFile& file() const { return file_; }
 
-  // `sequence` + 1 tokens.
-  void read(int64_t sample, std::span<int64_t> out) const {
-    int64_t at = index_.shuffle[static_cast<size_t>(sample)] * sequence_;
+  // `sequence` tokens, from the first of the sample or the one after it.
+  void read(int64_t sample, int64_t skipped_first, std::span<int64_t> out) const {
+    int64_t at = index_.shuffle[static_cast<size_t>(sample)] * sequence_ + skipped_first;
     auto document = std::upper_bound(begins_.begin(), begins_.end(), at) - begins_.begin() - 1;
     while (!out.empty()) {
       const int64_t skipped = at - begins_[static_cast<size_t>(document)];
@@ -118,14 +116,11 @@ class BlendSet : public IDataset {
   bool sequential() const override { return true; }  // mixed already
 
   void read(int64_t sample, const SampleTarget& to) const override {
-    std::vector<int64_t> row(static_cast<size_t>(sequence_) + 1);
     const auto at = static_cast<size_t>(sample);
-    if (which_.empty())
-      parts_.front()->read(sample, row);
-    else
-      parts_[static_cast<size_t>(which_[at])]->read(number_[at], row);
-    std::copy(row.begin(), row.end() - 1, to.tokens.begin());
-    std::copy(row.begin() + 1, row.end(), to.labels.begin());
+    const FilePart& part = *parts_[which_.empty() ? 0 : static_cast<size_t>(which_[at])];
+    const int64_t own = which_.empty() ? sample : number_[at];
+    part.read(own, 0, to.tokens);
+    part.read(own, 1, to.labels);
   }
 
   std::string digest() const override {
@@ -180,23 +175,6 @@ class BlendSet : public IDataset {
 
 std::unique_ptr<IDataset> open_blend(const BlendConfig& config, int64_t vocabulary) {
   return std::make_unique<BlendSet>(config, vocabulary);
-}
-
-std::vector<int64_t> sequence_lengths(const std::filesystem::path& index) {
-  const MappedFile file(index);
-  uint64_t count = 0;
-  const auto bytes = file.bytes();
-  if (bytes.size() < kIndexHeader) throw Error(ErrorCode::input, index.string(), "the index is cut");
-  std::memcpy(&count, bytes.data() + kIndexHeader - 16, sizeof(count));
-  if (count > (bytes.size() - kIndexHeader) / sizeof(int32_t))
-    throw Error(ErrorCode::input, index.string(), "the index is cut");
-  std::vector<int64_t> out(count);
-  for (uint64_t i = 0; i < count; ++i) {
-    int32_t length = 0;
-    std::memcpy(&length, bytes.data() + kIndexHeader + i * sizeof(length), sizeof(length));
-    out[i] = length;
-  }
-  return out;
 }
 
 }  // namespace heddle::megatron

@@ -33,7 +33,4 @@ struct BlendConfig {
 // documents, and for weights without a number of samples.
 std::unique_ptr<IDataset> open_blend(const BlendConfig& config, int64_t vocabulary);
 
-// The lengths of the sequences of NAME.idx, which TokenFile has checked.
-std::vector<int64_t> sequence_lengths(const std::filesystem::path& index);
-
 }  // namespace heddle::megatron

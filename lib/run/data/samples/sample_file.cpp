@@ -177,9 +177,10 @@ std::span<const TokenRun> SampleFile::runs_of(int64_t sample) const {
   return runs_.subspan(run_starts_[at], run_starts_[at + 1] - run_starts_[at]);
 }
 
-void SampleFile::read(int64_t sample, std::span<int64_t> tokens) const {
-  const char* from = text_of(mapped_).data() + header_.token_section.offset +
-                     starts_[static_cast<size_t>(sample)] * header_.token_bytes;
+void SampleFile::read(int64_t sample, std::span<int64_t> tokens, int64_t first) const {
+  const char* from =
+      text_of(mapped_).data() + header_.token_section.offset +
+      (starts_[static_cast<size_t>(sample)] + static_cast<uint64_t>(first)) * header_.token_bytes;
   if (header_.token_bytes == 2)
     std::copy_n(reinterpret_cast<const uint16_t*>(from), tokens.size(), tokens.begin());
   else

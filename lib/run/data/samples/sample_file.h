@@ -54,7 +54,8 @@ class SampleFile {
   int64_t size() const { return static_cast<int64_t>(header_.samples); }
   int64_t tokens_of(int64_t sample) const;  // before the shift
   std::span<const TokenRun> runs_of(int64_t sample) const;
-  void read(int64_t sample, std::span<int64_t> tokens) const;  // the first tokens of a sample
+  // Tokens of a sample from the one at `first`, as many as `tokens` holds.
+  void read(int64_t sample, std::span<int64_t> tokens, int64_t first = 0) const;
   void verify_tokens() const;  // reads all of them; throws Error{input} where the checksum differs
 
  private:

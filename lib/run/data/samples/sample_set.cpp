@@ -31,13 +31,17 @@ class SampleSet : public IDataset {
   bool labels_follow() const override { return !file_.has(SampleFile::kLabelsAreInputs); }
 
   void read(int64_t sample, const SampleTarget& to) const override {
-    const int64_t own = file_.tokens_of(sample), given = std::max<int64_t>(inputs(sample), 0);
-    std::vector<int64_t> row(static_cast<size_t>(own));
-    file_.read(sample, row);
-    std::copy_n(row.begin(), given, to.tokens.begin());
-    write_labels(file_, sample, row, to.labels.first(static_cast<size_t>(given)));
+    const int64_t given = std::max<int64_t>(inputs(sample), 0);
+    file_.read(sample, to.tokens.first(static_cast<size_t>(given)));
     std::fill(to.tokens.begin() + given, to.tokens.end(), std::max<int64_t>(file_.header().pad, 0));
-    std::fill(to.labels.begin() + given, to.labels.end(), Batch::kIgnore);
+    std::fill(to.labels.begin(), to.labels.end(), Batch::kIgnore);
+    const int64_t shift = labels_follow() ? 1 : 0;
+    for (const TokenRun& run : file_.runs_of(sample)) {
+      const int64_t begin = std::max<int64_t>(run.begin, shift), count = run.end - begin;
+      if (count > 0)
+        file_.read(sample, to.labels.subspan(static_cast<size_t>(begin - shift), static_cast<size_t>(count)),
+                   begin);
+    }
   }
 
   std::string digest() const override {
@@ -92,15 +96,6 @@ SampleDescription read_description(const SampleFile& file) {
   const auto filled = json.find("filled");
   return {text("name"), text("tokenizer"), text("tokenizer_digest"),
           filled != json.end() && filled->is_number_integer() ? filled->get<int64_t>() : 0};
-}
-
-void write_labels(const SampleFile& file, int64_t sample, std::span<const int64_t> row,
-                  std::span<int64_t> labels) {
-  std::fill(labels.begin(), labels.end(), Batch::kIgnore);
-  const size_t shift = file.has(SampleFile::kLabelsAreInputs) ? 0 : 1;
-  for (const TokenRun& run : file.runs_of(sample))
-    for (size_t at = std::max<size_t>(run.begin, shift); at < run.end; ++at)
-      if (at - shift < labels.size()) labels[at - shift] = row[at];
 }
 
 }  // namespace heddle

@@ -25,9 +25,4 @@ struct SampleDescription {
 };
 SampleDescription read_description(const SampleFile& file);
 
-// Writes the labels of a sample beside its inputs; both have as many as the sample has inputs. Batch::kIgnore
-// counts nothing.
-void write_labels(const SampleFile& file, int64_t sample, std::span<const int64_t> row,
-                  std::span<int64_t> labels);
-
 }  // namespace heddle

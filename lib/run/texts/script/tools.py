@@ -146,7 +146,7 @@ class Tools:
         return of_size(batch for rows, begin, end in self.parts for batch in rows.read(begin, end))
 
     def total(self):
-        """How many rows there are, 0 where nobody knows without reading."""
+        """How many rows there are, 0 where the number is not known without reading them."""
         if self.generated is not None:
             return 0
         known = [rows.known() for rows, _, _ in self.parts]
